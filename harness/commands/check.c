@@ -448,8 +448,8 @@ static int kernel_describe(section *s)
         }
     }
     say("kernel", "%s: %s", s->part->name, !available ? why : error ? s->part->summary : a->text);
-    if (!error && available && s->n_staged)
-        say("staged", "%zu %sformats, which are judged only through f32", s->n_staged, s->n_formats ? "other " : "");
+    if (s->n_formats && s->n_staged) /* with none, it reads rows of other lengths */
+        say("staged", "%zu other formats, which are judged only through f32", s->n_staged);
     munmap(a, sizeof *a);
     return error;
 }

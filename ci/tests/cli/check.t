@@ -64,13 +64,16 @@ wrong crash 's|float \*out = |if (p->n_kv_heads == 3) *(volatile int *)0 = 0; fl
 
 expect_exit 1 "-x ends at the first failure" check eighth -x
 holds "  which is told" '^again '
+holds "  with what shows more of it" '^look     the same with --dump DIR '
 lacks "  and nothing after it" '^(in all|simplest) '
 ok "a kernel builds whose supports() crashes" kernel asked 's|return (void)why,|*(volatile int *)0 = 0; return (void)why,|'
 expect_exit 1 "  and is wrong" check asked
 holds "  for that" '^WRONG    its supports\(\) crashes, or has no end'
-ok "a kernel builds that reads no usual rows" kernel small 's|p->softcap == 0 &&|p->softcap == 0 \&\& p->k_dim == 64 \&\&|'
-ok "  and is right in what it takes" check small
-holds "  which is shown" '^kernel   mine: reads no rows of 128 channels'
+ok "a kernel builds that reads no usual rows, and these wrongly" kernel small \
+    's|p->softcap == 0 &&|p->softcap == 0 \&\& p->k_dim == 64 \&\&|;s/s \*= p->scale/s/'
+expect_exit 1 "  and is wrong" check small
+holds "  which begins with that" '^kernel   mine: reads no rows of 128 channels'
+holds "  in all histories that have its rows" '^in all   ([0-9]+) of \1 replays are wrong'
 
 # Caches and pools: the examples, and a mistake in each.
 example() { # NAME SED
