@@ -295,6 +295,9 @@ typedef struct kvb_bench_sweep {
  * 0; -ENOMEM; -EINTR: nothing is added. */
 int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_bench_row *row);
 
+/* "4k", "1000". */
+void kvb_bench_count_text(uint32_t n, char text[16]);
+
 /* A number whose interval is wider than half of it is not shown. */
 bool kvb_bench_is_noisy(const kvb_result *result);
 

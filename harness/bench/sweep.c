@@ -17,7 +17,7 @@ enum { BRANCHES = 8, TAIL = 64, CHUNK = 512 }; /* as in scene.c */
     .name = NAME, .what = WHAT, .shape = KVB_BENCH_##SHAPE, .batch = BATCH, .contexts = {__VA_ARGS__}
 
 const kvb_bench_kind kvb_bench_kinds[] = {
-    {KIND("decode", "a token of one sequence", DECODE, 1, 1 << 10, 4 << 10, 32 << 10)},
+    {KIND("decode", "a token of one sequence", DECODE, 1, 1 << 10, 4 << 10, 16 << 10, 64 << 10)},
     {KIND("batch", "a token of each sequence", BATCH, 16, 2 << 10)},
     {KIND("fork", "a token of each of 8 branches behind one trunk", FORK, 1, 8 << 10)},
     {KIND("verify", "a tree of 26 draft tokens", VERIFY, 1, 8 << 10)},
@@ -111,8 +111,7 @@ static kvb_step_kind kind_of(kvb_bench_shape shape)
     }
 }
 
-/* "4k", "1000". */
-static void count_text(uint32_t n, char text[16])
+void kvb_bench_count_text(uint32_t n, char text[16])
 {
     snprintf(text, 16, n % 1024 ? "%u" : "%uk", n % 1024 ? n : n / 1024);
 }
@@ -122,7 +121,7 @@ static void workload_text(const kvb_bench_row *r, char text[KVB_NAME])
 {
     const kvb_bench_work *w = &r->work;
     char dim[24], context[16], window[24] = "", batch[16] = "";
-    count_text(r->context, context);
+    kvb_bench_count_text(r->context, context);
     snprintf(dim, sizeof dim, w->k_dim == w->v_dim ? "%u" : "%u.%u", w->k_dim, w->v_dim);
     if (w->window)
         snprintf(window, sizeof window, "-w%u", w->window);

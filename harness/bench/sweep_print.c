@@ -36,12 +36,6 @@ uint32_t kvb_bench_best(const kvb_bench_sweep *s, const kvb_bench_row *row)
     return best;
 }
 
-/* "4k", "1000". */
-static void count_text(uint32_t n, char text[16])
-{
-    snprintf(text, 16, n % 1024 ? "%u" : "%uk", n % 1024 ? n : n / 1024);
-}
-
 /* Three digits and a letter: "626u", "10.6m", "1.20s". */
 static void short_time(double ns, char text[16])
 {
@@ -137,7 +131,7 @@ static void columns_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
         fprintf(out, " %10.10s ", result_at(s, rows, kernels[k])->kernel);
     fputc('\n', out);
     for (size_t i = 0; i < n; i++) {
-        count_text(rows[i].context, context);
+        kvb_bench_count_text(rows[i].context, context);
         if (rows[i].kind->scan)
             context[0] = '\0';
         pools_text(&rows[i], text);

@@ -12,6 +12,7 @@
 #include "harness/commands/bench_targets.h"
 #include "harness/interrupt.h"
 #include "harness/machine/host.h"
+#include "harness/machine/profile.h"
 #include "harness/machine/team.h"
 #include "harness/progress.h"
 #include "harness/size/arguments.h"
@@ -20,6 +21,7 @@
 #include "workloads/array.h"
 
 enum { MOST = 16 }; /* values of one list */
+#define ALL_FORMATS "f32,f16,bf16,e4m3,q8_0,q4_0,a8g64,a4g64"
 
 typedef struct bench {
     kvb_bench_targets targets; /* with the options that both ways share */
@@ -50,7 +52,8 @@ static const kvb_option options[] = {
     {"--batch", "N,…", "sequences, of decode, batch and state: 1,16", KVB_TEXT(bench, batches_text)},
     {"--heads", "KV/Q,…", "KV heads and query heads: 8/32 (usual), 32/32", KVB_TEXT(bench, heads_text)},
     {"--head-dim", "N", "channels of a row (usual: 128)", KVB_NUMBER(bench, head_dim, 1, KVB_MODEL_WIDTH)},
-    {"--kv", "FORMAT,…", "of K and V rows: f16,q8_0,q4_0 (usual), or q8_0:q4_0 for K:V", KVB_TEXT(bench, formats_text)},
+    {"--kv", "FORMAT,…", "of K and V rows: f16,q8_0,q4_0 (usual); q8_0:q4_0 for K:V; all: eight from f32 to a4g64",
+     KVB_TEXT(bench, formats_text)},
     {"--threads", "N,…", "sizes of the team; all (usual): every core", KVB_TEXT(bench, threads_text)},
     {"--model", "MODEL", "heads, channels and windows of that model: a name of `kvbench size --list`, or a config.json",
      KVB_TEXT(bench, model_name)},
@@ -81,7 +84,7 @@ static const kvb_usage usage = {
         "kernels and the machine's limit (reading the same bytes; multiplying as often) take turns in rounds; times\n"
         "and shares are medians over rounds. The oracle judges each kernel's output first; a wrong one is not timed.\n"
         "Rows are read from copies that together pass any cache, as layers are.\n\n"
-        "  kvbench bench                                              decode at 1k, 4k and 32k cells, three formats\n"
+        "  kvbench bench                                              decode at 1k to 64k cells, three formats\n"
         "  kvbench bench --model Llama-3.1-8B --context 1k,32k        that model's attention on this CPU\n"
         "  kvbench bench --context 4k --batch 1,16 --heads 8/32 --threads 1,2\n"
         "  kvbench bench --scene fork,verify --kv f16,bf16,e4m3\n"
@@ -181,6 +184,8 @@ static int format_find(const char *word, const char **name)
 
 static int format_take(bench *b, const char *word)
 {
+    if (!strcmp(word, "all"))
+        return list_take(b, "--kv", ALL_FORMATS, format_take);
     char k[64];
     const char *colon = strchr(word, ':');
     if (b->n_formats == MOST)
@@ -324,6 +329,21 @@ static int scans_add(bench *b, const kvb_bench_kind *kind, uint32_t batch, uint3
     return row ? KVB_EXIT_OK : kvb_complain("bench", KVB_EXIT_MACHINE, "no memory");
 }
 
+/* Is there room for the rows, and for as many bytes that the probe of the limit reads? */
+static int memory_check(const kvb_bench_row *row)
+{
+    const kvb_bench_work *w = &row->work;
+    char needs[KVB_UNIT_TEXT], has[KVB_UNIT_TEXT];
+    const double bytes = 2 * kvb_bench_cell_bytes(w) * w->cells * kvb_bench_layers(w, w->cells);
+    const double available = (double)kvb_memory_available("");
+    if (bytes < available)
+        return KVB_EXIT_OK;
+    kvb_bytes_text(bytes, needs);
+    kvb_bytes_text(available, has);
+    return kvb_complain("bench", KVB_EXIT_MACHINE, "%s at %u cells, %s: needs %s of memory, %s are free",
+                        row->kind->name, row->context, w->format, needs, has);
+}
+
 /* Rows of one block: contexts by formats. */
 static int block_add(bench *b, const kvb_bench_kind *kind, size_t g, uint32_t batch, uint32_t threads)
 {
@@ -346,6 +366,9 @@ static int block_add(bench *b, const kvb_bench_kind *kind, size_t g, uint32_t ba
             row->block = block;
             row->layers = kind->group ? 0 : b->layers[g];
             b->n_rows++;
+            const int code = memory_check(row);
+            if (code)
+                return code;
         }
     return KVB_EXIT_OK;
 }

@@ -197,6 +197,8 @@ refuse "a format of cells that are encoded together" '--kv: kivi2-k encodes cell
 refuse "heads that do not divide" "--heads: '3/4' is not KV/Q" --heads 3/4
 refuse "no context" '--context: 8 is not one of 64 to' --context 8
 refuse "sequences of scenes that have none" '--batch: none of these scenes' --scene fork,verify --batch 2
+expect_exit 3 "more cells than there is memory for" bench --context 1M --batch 16 --heads 256/256 --head-dim 4096 --kv f32
+holds "  is told" 'at 1048576 cells, f32: needs .* of memory' "$err"
 refuse "an empty word" '--kv: an empty word' --kv f16,,q8_0
 refuse "a model that is not there" "--model: " --model Llama-9-9B
 refuse "heads of a model" '--model: says the heads' --model Llama-3.1-8B --heads 8/32
