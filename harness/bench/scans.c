@@ -202,13 +202,28 @@ static double touch_ns(stage *s)
     return kvb_now_ns() - start;
 }
 
-/* The limit's time for what a call does. */
-static double limit_ns(stage *s)
+/* What is sampled: a kernel, or with none the limit; the mean of a few calls. */
+typedef struct sampling {
+    stage *stage;
+    const kvb_scan_kernel *kernel;
+    uint32_t repeats;
+} sampling;
+
+static double call_take(void *ctx)
 {
+    const sampling *x = ctx;
+    double ns = 0;
+    for (uint32_t i = 0; i < x->repeats; i++)
+        ns += (x->kernel ? call_ns(x->stage, x->kernel) : touch_ns(x->stage)) / x->repeats;
+    return ns;
+}
+
+/* The time of a prompt's multiply-adds at their peak. */
+static double peak_take(void *ctx)
+{
+    const stage *s = ((const sampling *)ctx)->stage;
     char why[96];
     kvb_rate rate;
-    if (s->work->run == 1)
-        return touch_ns(s);
     return kvb_multiply_add_peak(s->args.team, KVB_PEAK_F32, 0.005, &rate, why, sizeof why) ? NAN
                                                                                             : s->ops / rate.median;
 }
@@ -318,17 +333,15 @@ int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t c
     const double end = kvb_now_ns() + seconds * 1e9;
     for (uint32_t n = 0;
          !error && !kvb_stopped && n < KVB_BENCH_TURNS && (n < KVB_BENCH_TURNS_MIN || kvb_now_ns() < end); n++) {
-        run->limit[n] = 0;
-        for (uint32_t i = 0; i < repeats; i++) {
-            run->limit[n] += limit_ns(&s) / repeats;
-            for (uint32_t k = 0; k < run->n; k++) {
-                kvb_bench_scanner *c = &run->of[k];
-                if (c->why[0] || c->wrong || (i && c->kernel == &kvb_scan_kernel_reference))
-                    continue; /* the plain one is slow: once a round */
-                const uint32_t times = c->kernel == &kvb_scan_kernel_reference ? 1 : repeats;
-                c->ns[n] += call_ns(&s, c->kernel) / times;
-                c->turns = n + 1;
-            }
+        sampling limit = {&s, NULL, repeats};
+        run->limit[n] = kvb_bench_quietly(team, decode ? call_take : peak_take, &limit);
+        for (uint32_t k = 0; k < run->n; k++) {
+            kvb_bench_scanner *c = &run->of[k];
+            if (c->why[0] || c->wrong)
+                continue;
+            sampling call = {&s, c->kernel, c->kernel == &kvb_scan_kernel_reference ? 1 : repeats}; /* it is slow */
+            c->ns[n] = kvb_bench_quietly(team, call_take, &call);
+            c->turns = n + 1;
         }
         run->turns = n + 1;
     }
