@@ -269,7 +269,8 @@ static void turn_take(turns *t)
     }
     if (run->scene->work->call)
         run->cycle[run->turns] = cycle_ns();
-    for (uint32_t e = 0; e < run->n; e++) {
+    for (uint32_t i = 0; i < run->n; i++) { /* another one begins each round: what comes before it changes */
+        const uint32_t e = (i + run->turns) % run->n;
         kvb_bench_contestant *c = &run->contestant[e];
         if (!takes_part(c) || c->turns < run->turns || is_slow(run, c) || kvb_stopped)
             continue;
