@@ -501,3 +501,89 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
     next_print(&v, all || (few && ran == n));
     return fflush(out) == 0 && !ferror(out) ? 0 : -EIO;
 }
+
+/* ---- in a few lines ---------------------------------------------------------------------------------------- */
+
+/* A word of a result that counts once, however many results have it. length: of the part that counts. */
+typedef struct part {
+    const char *name;
+    size_t offset;
+    size_t (*length)(const char *word);
+} part;
+
+static size_t before_at(const char *word)
+{
+    return strcspn(word, "@+");
+}
+
+static size_t before_twin(const char *word)
+{
+    const char *had = strstr(word, "+had");
+    return had ? (size_t)(had - word) : strlen(word);
+}
+
+static size_t distinct_count(const view *v, const part *p)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < v->n; i++) {
+        const char *word = (const char *)&v->results[i] + p->offset;
+        const size_t length = p->length(word);
+        bool known = v->results[i].status == KVB_STATUS_SKIP || v->results[i].axes.calls || is_witnessed(&v->results[i]);
+        for (size_t k = 0; k < i && !known; k++) {
+            const char *other = (const char *)&v->results[k] + p->offset;
+            known = v->results[k].status != KVB_STATUS_SKIP && !v->results[k].axes.calls &&
+                    p->length(other) == length && !memcmp(word, other, length);
+        }
+        count += !known;
+    }
+    return count;
+}
+
+static void judged_print(const view *v)
+{
+    static const part parts[] = {{"histories", offsetof(kvb_result, workload), before_at},
+                                 {"caches", offsetof(kvb_result, cache), strlen},
+                                 {"kernels", offsetof(kvb_result, kernel), strlen},
+                                 {"formats", offsetof(kvb_result, pool_k), before_twin}};
+    const size_t ran = v->n - count_of(v, KVB_STATUS_SKIP), passed = count_of(v, KVB_STATUS_PASS);
+    uint64_t calls = 0, values = 0, values_of = 0, pairs = 0, pairs_of = 0;
+    size_t replays = ran;
+    char what[256] = "";
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        snprintf(what + strlen(what), sizeof what - strlen(what), "%zu %s, ", distinct_count(v, &parts[i]),
+                 parts[i].name);
+    for (size_t i = 0; i < v->n; i++) {
+        calls += v->results[i].axes.calls;
+        replays -= v->results[i].axes.calls > 0;
+        values += v->results[i].axes.values;
+        values_of += v->results[i].axes.values_of;
+        pairs += v->results[i].axes.pairs;
+        pairs_of += v->results[i].axes.pairs_of;
+    }
+    const bool right = ran > 0 && ran == passed && !v->summary->unfinished;
+    fputs(kvb_table_colour(right ? "pass" : "fail", v->out), v->out);
+    fputs(right ? "right?" : "WRONG ", v->out);
+    fputs(*kvb_table_colour("pass", v->out) ? KVB_COLOUR_END : "", v->out);
+    fprintf(v->out, "  %s%llu calls:\n        ", what, (unsigned long long)calls);
+    if (right)
+        fprintf(v->out, "all correct, in %zu replays", replays);
+    else
+        fprintf(v->out, "%zu of %zu replays and kernels' calls are not right", ran - passed, ran);
+    if (pairs_of)
+        fprintf(v->out, "; %.0f %% of pairs of axes' values met (kvbench list axes)",
+                100 * (double)pairs / (double)pairs_of);
+    fprintf(v->out, "%s\n", values < values_of ? ", and not all values" : "");
+}
+
+int kvb_summary_right(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
+{
+    view v = {summary, results, n, out, false, NAN, ""};
+    judged_print(&v);
+    const int error = failures_print(&v);
+    const kvb_result *failed = first_failure(&v);
+    if (error)
+        return error;
+    if (failed && *failed->replay)
+        command_print(&v, "the first failure alone", failed->replay);
+    return fflush(out) == 0 && !ferror(out) ? 0 : -EIO;
+}

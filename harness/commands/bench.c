@@ -9,6 +9,7 @@
 
 #include "harness/bench/bench.h"
 #include "harness/command_line.h"
+#include "harness/commands/bench.h"
 #include "harness/commands/bench_targets.h"
 #include "harness/interrupt.h"
 #include "harness/machine/host.h"
@@ -21,6 +22,7 @@
 #include "workloads/array.h"
 
 enum { MOST = 16 }; /* values of one list */
+#define OVERVIEW_SECONDS 0.3
 #define ALL_FORMATS "f32,f16,bf16,e4m3,q8_0,q4_0,a8g64,a4g64"
 
 typedef struct bench {
@@ -621,6 +623,34 @@ static int bench_main(int argc, char **argv)
     if (!code)
         code = b.by_targets ? kvb_bench_targets_run(&b.targets, &registry, &b.manifest) : sweep_run(&b, argc, argv);
 out:
+    bench_close(&b);
+    return code;
+}
+
+int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, const kvb_manifest *manifest,
+                       int (*take)(void *ctx, const kvb_result *result), void *ctx)
+{
+    static bench b;
+    size_t done = 0;
+    b = (bench){.targets.format_name = "table",
+                .contexts_text = "4k,64k",
+                .formats_text = "f16,q8_0,q4_0",
+                .kernels = *kernels,
+                .manifest = *manifest,
+                .sweep = {.registry = registry, .seconds = OVERVIEW_SECONDS}};
+    int error = 0, code = lists_take(&b, registry);
+    if (!code)
+        code = rows_make(&b);
+    if (!code) {
+        kvb_progress_start("run", b.n_rows);
+        error = rows_measure(&b, true, &done);
+    }
+    for (size_t i = 0; i < b.sweep.results.n && (!error || error == -EINTR); i++)
+        if (b.sweep.results.at[i].status != KVB_STATUS_SKIP && take(ctx, &b.sweep.results.at[i]) < 0)
+            error = -EIO;
+    b.kernels = (kvb_words){.n = 0}; /* the caller's */
+    if (!code)
+        code = error && error != -EINTR ? kvb_complain("run", KVB_EXIT_MACHINE, "%s", strerror(-error)) : wrong_ones(&b);
     bench_close(&b);
     return code;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
+#include "harness/commands/bench.h"
 #include "harness/commands/run_calls.h"
 #include "harness/commands/run_options.h"
 #include "harness/cpu_mask.h"
@@ -146,6 +147,18 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
     return error ? error : kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
 }
 
+/* The last lines of a run by pairs. */
+static int overview_end(const run *r, const char *program)
+{
+    printf("next    is my kernel right?     %s check mine.so\n"
+           "        how fast, my shape?     %s bench --model Llama-3.1-8B\n"
+           "        what fits my memory?    %s size Llama-3.1-8B --gpu H100-80GB\n",
+           program, program, program);
+    if (r->output)
+        printf("        each judged row         %s show %s --all\n", program, r->output);
+    return fflush(stdout) ? -EIO : 0;
+}
+
 /* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
 static int parts_run(run *r, const kvb_selection *selections, size_t n, const kvb_run_calls *calls,
                      const kvb_registry *registry, size_t total, int argc, char **argv, char *why, size_t why_bytes)
@@ -230,6 +243,25 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
                : KVB_EXIT_OK;
 }
 
+static int measured_take(void *ctx, const kvb_result *result)
+{
+    const run *r = ctx;
+    return r->writer ? kvb_result_write(r->writer, result, r->why, r->why_bytes) : 0;
+}
+
+/* After a run by pairs: what is right, then how fast kernels are here. Pairs are not timed: any two differ in more than one thing. */
+static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest *manifest)
+{
+    const kvb_summary summary = {.path = r->output};
+    const size_t ran = r->results.n - r->count[KVB_STATUS_SKIP];
+    printf("kvbench: %s, %u cores, %s\n\n", manifest->cpu_model, manifest->cores, manifest->isa);
+    int error = kvb_summary_right(&summary, r->results.at, r->results.n, stdout);
+    if (error || ran != r->count[KVB_STATUS_PASS])
+        return error;
+    printf("\nfast?   ");
+    return kvb_bench_overview(registry, &r->words.kernels, manifest, measured_take, r) == KVB_EXIT_MACHINE ? -EIO : 0;
+}
+
 /* Closes it. What is kept of a run that ends early is said on the line of its reason. */
 static int output_close(run *r, int error, const char **kept)
 {
@@ -250,7 +282,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
     size_t total = 0;
     kvb_manifest manifest = {.seed = r->seed};
     kvb_host_describe("", &manifest);
-    r->tuning.measures = !r->check;
+    r->tuning.measures = !r->check || r->overview;
     int code = kvb_tuning_use("run", &r->tuning, &manifest);
     if (code)
         return code;
@@ -272,6 +304,9 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
         kvb_busy_note(&manifest.host);
     kvb_stop_catch();
     int error = code ? -ECANCELED : parts_run(r, selections, n, calls, registry, total, argc, argv, late, sizeof late);
+    const bool overview = r->overview && r->format == KVB_TABLE_TEXT && r->shard.of == 1 && !error && asked_ran(r);
+    if (overview)
+        error = overview_run(r, registry, &manifest);
     error = output_close(r, error, &kept);
     int exported = kvb_export_close(r->junit, error ? NULL : &manifest, r->results.at, r->results.n, why, sizeof why);
     if (code)
@@ -286,7 +321,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
     if (error)
         return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s%s", *why ? why : late,
                             error == -EINVAL ? "" : kept);
-    int printed = kvb_printed("run", results_print(r, &manifest, total));
+    int printed = kvb_printed("run", overview && !r->all ? overview_end(r, program_invocation_name) : results_print(r, &manifest, total));
     return printed ? printed : verdict(r);
 }
 
@@ -301,6 +336,8 @@ static int coverage_choose(run *r)
         return kvb_complain("run", KVB_EXIT_USAGE,
                             "--timeline, --dump: written by one combination at a time: --jobs 1");
     r->by_pairs = r->pairs || (!r->product && kvb_pairs_usual(r->suite, r->suite_name != NULL, &r->words));
+    r->overview = r->by_pairs && !r->check;
+    r->check |= r->overview; /* times of pairs differ in more than one thing */
     r->jobs = r->jobs ? r->jobs : r->timeline_path || r->debug.dump ? 1 : kvb_cores();
     return KVB_EXIT_OK;
 }

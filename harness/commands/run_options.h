@@ -22,6 +22,7 @@ typedef struct run {
     const char *call;
     uint64_t capacity, min_chunk, page_cells, prefix_bytes, hash_bits, max_pairs, oracle_pairs, opinion_pairs, seed,
         seconds, sample_ms, width, jobs, n_calls, random;
+    bool overview; /* by pairs: judged, then kernels are measured beside the machine's limit */
     bool pairs, product, check, counts, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
         deterministic, resume, all, sinks, counters, require_judged, exhaustive, no_witness, strict;
     const char *out_name, *softcap_text, *scale_text;
