@@ -4,8 +4,6 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <float.h>
-#include <limits.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +30,7 @@
 #include "results/export.h"
 #include "results/summary.h"
 
-#define KEPT_BLOCKS          (256 << 20) /* bytes */
-#define MACHINE_COMBINATIONS 60          /* runs of fewer do not spend seconds on the machine's rates unless asked */
+#define MACHINE_COMBINATIONS 60 /* runs of fewer do not spend seconds on the machine's rates unless asked */
 
 /* Under --deterministic: the same combination with another number of threads gives the same bits. */
 static void digest_judge(const run *r, kvb_result *result)
@@ -438,10 +435,6 @@ static int run_main(int argc, char **argv)
         code = kvb_count_start(argv, r.words.threads.at);
     if (code || r.debug.gdb)
         goto out;
-    if (r.check) { /* where nothing is timed freed blocks are kept: page faults of new ones take a tenth of the time */
-        mallopt(M_MMAP_THRESHOLD, KEPT_BLOCKS);
-        mallopt(M_TRIM_THRESHOLD, INT_MAX);
-    }
     code = KVB_EXIT_USAGE;
     kvb_registry_init(registry);
     if (kvb_registry_load_all(registry, &r.plugins, why, sizeof why) ||
