@@ -506,7 +506,7 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
 
 /* A word of a result that counts once, however many results have it. length: of the part that counts. */
 typedef struct part {
-    const char *name;
+    const char *one, *many;
     size_t offset;
     size_t (*length)(const char *word);
 } part;
@@ -541,17 +541,19 @@ static size_t distinct_count(const view *v, const part *p)
 
 static void judged_print(const view *v)
 {
-    static const part parts[] = {{"histories", offsetof(kvb_result, workload), before_at},
-                                 {"caches", offsetof(kvb_result, cache), strlen},
-                                 {"kernels", offsetof(kvb_result, kernel), strlen},
-                                 {"formats", offsetof(kvb_result, pool_k), before_twin}};
+    static const part parts[] = {{"history", "histories", offsetof(kvb_result, workload), before_at},
+                                 {"cache", "caches", offsetof(kvb_result, cache), strlen},
+                                 {"kernel", "kernels", offsetof(kvb_result, kernel), strlen},
+                                 {"format", "formats", offsetof(kvb_result, pool_k), before_twin}};
     const size_t ran = v->n - count_of(v, KVB_STATUS_SKIP), passed = count_of(v, KVB_STATUS_PASS);
     uint64_t calls = 0, values = 0, values_of = 0, pairs = 0, pairs_of = 0;
     size_t replays = ran;
     char what[256] = "";
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        snprintf(what + strlen(what), sizeof what - strlen(what), "%zu %s, ", distinct_count(v, &parts[i]),
-                 parts[i].name);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const size_t n = distinct_count(v, &parts[i]);
+        snprintf(what + strlen(what), sizeof what - strlen(what), "%s%zu %s", i ? ", " : "", n,
+                 n == 1 ? parts[i].one : parts[i].many);
+    }
     for (size_t i = 0; i < v->n; i++) {
         calls += v->results[i].axes.calls;
         replays -= v->results[i].axes.calls > 0;
@@ -560,11 +562,13 @@ static void judged_print(const view *v)
         pairs += v->results[i].axes.pairs;
         pairs_of += v->results[i].axes.pairs_of;
     }
+    if (calls)
+        snprintf(what + strlen(what), sizeof what - strlen(what), ", %llu calls", (unsigned long long)calls);
     const bool right = ran > 0 && ran == passed && !v->summary->unfinished;
     fputs(kvb_table_colour(right ? "pass" : "fail", v->out), v->out);
     fputs(right ? "right?" : "WRONG ", v->out);
     fputs(*kvb_table_colour("pass", v->out) ? KVB_COLOUR_END : "", v->out);
-    fprintf(v->out, "  %s%llu calls:\n        ", what, (unsigned long long)calls);
+    fprintf(v->out, "  %s:\n        ", what);
     if (right)
         fprintf(v->out, "all correct, in %zu replays", replays);
     else

@@ -9,7 +9,7 @@ ok "the quick suite passes" "$KVBENCH" run --suite quick --check --oracle-pairs 
 holds "  and says so" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
 holds "  and what it leaves out" '^every pair of history, shape, cache, pool and kernel; [0-9]+ more combinations could run \(--product\)'
 # Unbound: tests that run beside this one are bound to the first core.
-ok "a part of it, timed" "$KVBENCH" run --suite quick --workload plain-decode-8x128 --workload sink-window --workload eagle-tree \
+ok "a part of it, timed" "$KVBENCH" run --suite quick --product --kernel flash --kernel scan --workload plain-decode-8x128 --workload sink-window --workload eagle-tree \
     --workload hybrid-decode --workload state-fork --pool f32 --pool f16 --pool q4_0 --sample-ms 1 --no-null --no-machine \
     --oversubscribe --oracle-pairs 20000 -o "$timed"
 holds "  passes" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Shows: where pairs are chosen and nothing is timed, combinations get settings of their own: every axis' values meet a kernel and a
-# cache; records and replay commands name them, typed options win, shards and a resumed run have the same, a timed run has none; and a
+# cache; records and replay commands name them, typed options win, shards and a resumed run have the same, a timed run has none and no pair is timed; and a
 # kernel that is wrong beyond the usual values of an axis fails.
 . "$(dirname "$0")/lib.sh"
 
@@ -49,8 +49,22 @@ records "$TMPDIR/t.jsonl" >"$TMPDIR/typed"
 holds "  and are the same for all" '.' "$TMPDIR/typed"
 ok "  on their axes" bash -c '! grep -E -- "--page|--values|--min-chunk|--softcap|--out| f16 (None|-)| f32 (None|-)" "$1"' _ "$TMPDIR/typed"
 holds "  beside others" '--sinks' "$TMPDIR/typed"
-ok "timed" "${run[@]}" --kernel flash --sample-ms 1 --no-null -o "$TMPDIR/timed.jsonl"
+ok "timed" "${run[@]}" --kernel flash --product --sample-ms 1 --no-null -o "$TMPDIR/timed.jsonl"
 ok "  has none" bash -c '! grep -q "\"setting\"" "$1"' _ "$TMPDIR/timed.jsonl"
+
+# Two combinations that differ in more than one thing are not compared: pairs are judged, then kernels are measured over one table.
+ok "pairs, and what is fast" "${run[@]}" --kernel flash -o "$TMPDIR/both.jsonl"
+holds "  say what is right" '^right\?  4 histories, 3 caches, 1 kernel, 3 formats:$'
+holds "  then how fast kernels are" '^ +64k +q4_0 '
+holds "  then what to do next" '^next +is my kernel right\? .* check mine.so$'
+ok "  with no time of a pair" python3 - "$TMPDIR/both.jsonl" <<'PY'
+import json, sys
+records = [json.loads(line) for line in list(open(sys.argv[1]))[1:]]
+timed = [r for r in records if r["time"]["median"]]
+assert len(timed) == 6 and len(records) > 12, (len(timed), len(records))
+assert len({(r["cache"], r["kernel"], r["threads"]) for r in timed}) == 1
+assert {r["pool_k"] for r in timed} == {"f16", "q8_0", "q4_0"}
+PY
 
 # A kernel that takes sink logits and a softcap, and looks at neither: it is right where a run has none.
 ok "a kernel without softcap and sinks builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
