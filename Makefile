@@ -83,7 +83,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: table-mutation arm check-arm levelled help program all run report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines FORCE
+.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -98,20 +98,25 @@ help: ## this list
 deps: ## install the Debian packages that are missing
 	@ci/deps.sh check
 
-run: ## install, build, run the default suite and show the result table
+run: ## install, build, judge the quick suite and measure: what is right here, and how fast
 	@ci/deps.sh build
 	@$(SUBMAKE) all
-	$(BUILD)/kvbench run --suite default -o $(BUILD)/default.jsonl
+	$(BUILD)/kvbench run --suite quick -o $(BUILD)/run.jsonl
 
-report: $(BUILD)/default.jsonl all ## the page of the last `make run`: build/report/index.html
+run-all: ## the same over the default suite
+	@ci/deps.sh build
+	@$(SUBMAKE) all
+	$(BUILD)/kvbench run --suite default -o $(BUILD)/run.jsonl
+
+report: $(BUILD)/run.jsonl all ## the page of the last `make run`: build/report/index.html
 	@ci/deps.sh report
 	$(BUILD)/kvbench report $< -o $(BUILD)/report --plots plots
 
-plots: $(BUILD)/default.jsonl all ## its plots as PNG, SVG and PDF: build/plots
+plots: $(BUILD)/run.jsonl all ## its plots as PNG, SVG and PDF: build/plots
 	@ci/deps.sh report
 	$(BUILD)/kvbench report $< -o $(BUILD)/plots --plots plots --pictures
 
-$(BUILD)/default.jsonl:
+$(BUILD)/run.jsonl:
 	@echo "$@ is not there: \`make run\` writes it" >&2; exit 2
 
 engines: ## install the engines of others that plug-ins call: build/engines (npm; without it, tests of them are skipped)
