@@ -304,7 +304,8 @@ void kvb_bench_count_text(uint32_t n, char text[16]);
 /* A number whose interval is wider than half of it is not shown. */
 bool kvb_bench_is_noisy(const kvb_result *result);
 
-/* The fastest right kernel of a row. row->n: there is none, or it cannot be told, as a time of the row is not shown. */
+/* The fastest right kernel of a row. row->n: there is none, or it cannot be told, as one that is too noisy to show may be
+ * faster. */
 uint32_t kvb_bench_best(const kvb_bench_sweep *sweep, const kvb_bench_row *row);
 
 /* Prints one block, rows[n]: for people a table of 80 columns and what it comes to in words. */

@@ -8,6 +8,7 @@
 
 #include "harness/bench/bench.h"
 #include "harness/replay/roofline.h"
+#include "oracle/tolerance.h"
 #include "results/statistics.h"
 #include "workloads/live/eagle.h"
 
@@ -177,6 +178,25 @@ static int times_fill(const kvb_bench_run *run, const kvb_bench_contestant *c, k
     return error;
 }
 
+/* What records say of a kernel that calls another engine. */
+static void foreign_fill(const kvb_bench_contestant *c, kvb_result *r)
+{
+    const kvb_tolerance *rule = &c->kernel->tolerance;
+    if (!(c->kernel->flags & KVB_KERNEL_FOREIGN))
+        return;
+    r->foreign.calls = 1;
+    if (c->kernel->available)
+        c->kernel->available(r->foreign.engine, sizeof r->foreign.engine);
+    snprintf(r->foreign.rule, sizeof r->foreign.rule, "%s", kvb_tolerance_names[rule->kind]);
+    if (!rule->kind)
+        return;
+    snprintf(r->foreign.source, sizeof r->foreign.source, "%s", rule->source);
+    r->foreign.limit = rule->limit;
+    r->foreign.relative = rule->relative;
+    r->foreign.share = c->rho;
+    r->foreign.outputs = c->rows * c->call.args.problem.v_dim;
+}
+
 static int result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_run *run,
                       const kvb_bench_contestant *c)
 {
@@ -202,6 +222,7 @@ static int result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kv
         r->error.total_rows = (uint64_t)run->scene->n_tok * run->scene->heads;
         r->memory.scratch_bytes = (double)c->call.scratch_bytes;
         snprintf(r->reason, sizeof r->reason, "%s", c->wrong ? c->finding : c->why);
+        foreign_fill(c, r);
     } else {
         snprintf(r->reason, sizeof r->reason, "%s", *c->why ? c->why : c->finding);
         r->status = *c->why ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
