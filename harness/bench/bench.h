@@ -167,9 +167,10 @@ typedef struct kvb_bench_contestant {
     float *lse;        /* [n_tok][heads] */
     uint32_t turns;    /* it took part in so many rounds, the first ones */
     double ns[KVB_BENCH_TURNS];
-    double rho;          /* largest error over its bound; of a foreign kernel: over what its own project allows */
+    double rho;          /* largest error over its bound */
+    double share;        /* of a foreign kernel: error over what its own project allows */
     uint64_t rows;       /* judged */
-    bool wrong, foreign; /* rho is above 1; judged by its own project's rule */
+    bool wrong, foreign; /* wrong by the bound, or, of one that is judged by its own project's rule, by that */
     char finding[320];   /* of a wrong one */
 } kvb_bench_contestant;
 

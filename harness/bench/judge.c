@@ -4,6 +4,7 @@
  * head among them. As rows repeat (store.c), the oracle stores the distinct ones, and runs of cells become runs of these.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -113,10 +114,11 @@ static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells
                               exact + (size_t)h * p->v_dim, 1);
         c->rows += each;
     }
-    c->rho = c->foreign ? kvb_closeness_share(&close, rule) : diff.rho;
-    c->wrong = c->foreign ? c->rho > 1 : diff.any_failed;
-    if (c->foreign)
-        snprintf(c->finding, sizeof c->finding, "outputs are off by %.3g times what its project tolerates", c->rho);
+    c->rho = diff.rho;
+    c->share = c->foreign ? kvb_closeness_share(&close, rule) : NAN;
+    c->wrong = c->foreign ? c->share > 1 : diff.any_failed;
+    if (c->wrong && c->foreign)
+        snprintf(c->finding, sizeof c->finding, "outputs are off by %.3g times what its project tolerates", c->share);
     else if (c->wrong)
         place_words(c, &diff.first);
     return 0;

@@ -193,7 +193,7 @@ static void foreign_fill(const kvb_bench_contestant *c, kvb_result *r)
     snprintf(r->foreign.source, sizeof r->foreign.source, "%s", rule->source);
     r->foreign.limit = rule->limit;
     r->foreign.relative = rule->relative;
-    r->foreign.share = c->rho;
+    r->foreign.share = c->share;
     r->foreign.outputs = c->rows * c->call.args.problem.v_dim;
 }
 
