@@ -102,7 +102,7 @@ else
     ok "K and V apart, two threads, softcap, sinks" "${ggml[@]}" --workload plain-decode-8x128 --cache seq \
         --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --softcap 20 --sinks --oracle-pairs 200000 --opinion-pairs 1000 --no-staging \
         --oversubscribe
-    tiny=("$KVBENCH" bench --targets --work decode-f16-g1 --cells 512 --threads 2)
+    tiny=("$KVBENCH" bench --targets --work "decode-f16-*" --cells 512 --threads 2)
     if "${tiny[@]}" --kernel reference --seconds 0.01 >/dev/null 2>&1; then
         "${tiny[@]}" "${plugin[@]}" --kernel ggml --seconds 60 >/dev/null 2>&1 &
         bench=$!
