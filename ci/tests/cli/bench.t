@@ -92,7 +92,7 @@ kill -TERM $!
 wait $!
 [ $? -eq 143 ]
 report $? "a signal ends it"
-holds "  in one line" '^kvbench bench: stopped by a signal after [0-9]+ of 34 rows$' "$err"
+holds "  in one line" '^kvbench bench: stopped by a signal after [0-9]+ of 36 rows$' "$err"
 
 bench() {
     "$KVBENCH" bench --targets "$@"
