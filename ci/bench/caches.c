@@ -283,7 +283,7 @@ static void cycle_sample(bench *b, const struct cycle *cycle)
 
 /* ---- the first table ------------------------------------------------------------------------------------------------ */
 
-static void kvb_bench_open(bench *b, const kvb_model *of, const kvb_pool_type *pool, uint32_t length)
+static void bench_open(bench *b, const kvb_model *of, const kvb_pool_type *pool, uint32_t length)
 {
     char why[200];
     const kvb_cache_options options = {.capacity = b->sequences * length,
@@ -297,12 +297,12 @@ static void kvb_bench_open(bench *b, const kvb_model *of, const kvb_pool_type *p
     must(b, kvb_cache_open(b->type, of, &options, &b->cache, why, sizeof why));
 }
 
-static void kvb_bench_run(bench *b)
+static void bench_run(bench *b)
 {
     uint32_t length = b->cells / b->sequences + NODES;
     for (size_t i = 0; i < CYCLES; i++)
         length += (SAMPLES + 1) * cycles[i].longer;
-    kvb_bench_open(b, &model, kvb_builtin_pools[0], length);
+    bench_open(b, &model, kvb_builtin_pools[0], length);
     fill(b);
     for (size_t i = 0; i < CYCLES; i++)
         if (!cycles[i].flags || b->type->flags & cycles[i].flags)
@@ -339,7 +339,7 @@ static void calls_bench(const char *word, uint32_t most)
                     b = (bench){.type = types[t], .cells = cells[c], .sequences = sequences[s], .ids = ids};
                     if (sequences[s] <= cells[c] && cells[c] <= most && strstr(types[t]->name, word) &&
                         (sequences[s] == 1 || types[t]->flags & KVB_CACHE_SEQ))
-                        kvb_bench_run(&b);
+                        bench_run(&b);
                 }
 }
 
@@ -400,7 +400,7 @@ static void rows_run(const kvb_pool_type *pool, uint32_t cells)
     static const uint32_t both[PAIR] = {0, 1}, *const one = &both[1];
     double turn[TIMES], save[TIMES], load[TIMES];
     b = (bench){.type = &kvb_cache_seq, .sequences = PAIR};
-    kvb_bench_open(&b, &real, pool, cells + 2 + 3 * TIMES);
+    bench_open(&b, &real, pool, cells + 2 + 3 * TIMES);
     for (uint32_t i = 0; i < cells; i++)
         step_make(&b, both, 2, false);
     must(&b, kvb_cache_seq_rm(b.cache, 0, 0, KVB_POS_END));
