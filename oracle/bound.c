@@ -93,8 +93,8 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     f->growth = expm1_over(f->d_max) * exp(f->d_mean);
     f->raised = exp(f->d_max + f->d_mean);
     if (a->sums.step > 0) /* elsewhere an infinite V of another channel does not matter */
-        f->steps_max = a->sums.step / 2 * (row->step > 0 ? n : sum_count(n, cells)) *
-                       fmin(row->p_max * f->raised, 1) * row->v_largest;
+        f->steps_max = a->sums.step / 2 * (row->step > 0 ? n : sum_count(n, cells)) * fmin(row->p_max * f->raised, 1) *
+                       row->v_largest;
     if (a->sums.step > 0 && row->step > 0)
         f->steps_factor = f->raised * fmax(1, a->sums.step / row->step);
     f->steps_worst = cells == KVB_BOUND_WORST || a->sums.step > row->step;

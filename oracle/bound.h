@@ -127,7 +127,7 @@ typedef struct kvb_bound_row {
     double logit_max;              /* max s_i */
     double weight_sum;             /* Z = sum exp(s_i - logit_max), at least 1 unless nothing is visible */
     double v_mix; /* worst strength: factor on mass and v_max: sqrt(block) of V's transform, 1 without one */
-    bool equal; /* sums over cells are of equal terms */
+    bool equal;   /* sums over cells are of equal terms */
     double step;  /* sums.step that the terms' steps are for; 0: none, they have no such sums */
 } kvb_bound_row;
 

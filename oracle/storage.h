@@ -22,8 +22,9 @@ typedef struct kvb_storage {
     const kvb_format *format;
     uint32_t dim;
     float head_scale;
-    bool centred; /* a kernel in steps reads it, which multiplies codes less the middle one. Set after init, as is_v is */
-    bool is_v;    /* its rows are summed over cells: sizes are V_ic of oracle/bound.h. Set after kvb_storage_init(). */
+    bool
+        centred; /* a kernel in steps reads it, which multiplies codes less the middle one. Set after init, as is_v is */
+    bool is_v;   /* its rows are summed over cells: sizes are V_ic of oracle/bound.h. Set after kvb_storage_init(). */
 } kvb_storage;
 
 /* 0, or -ENOTSUP with why: no codec for the format, or it does not take rows of that dim. */

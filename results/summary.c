@@ -528,7 +528,8 @@ static size_t distinct_count(const view *v, const part *p)
     for (size_t i = 0; i < v->n; i++) {
         const char *word = (const char *)&v->results[i] + p->offset;
         const size_t length = p->length(word);
-        bool known = v->results[i].status == KVB_STATUS_SKIP || v->results[i].axes.calls || is_witnessed(&v->results[i]);
+        bool known =
+            v->results[i].status == KVB_STATUS_SKIP || v->results[i].axes.calls || is_witnessed(&v->results[i]);
         for (size_t k = 0; k < i && !known; k++) {
             const char *other = (const char *)&v->results[k] + p->offset;
             known = v->results[k].status != KVB_STATUS_SKIP && !v->results[k].axes.calls &&

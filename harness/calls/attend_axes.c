@@ -63,8 +63,8 @@ static const char *const bases[] = {
     "tokens=2,cells=65,mask=pages,k=bf16,place=4GiB",
     /* shapes of models: Llama, DeepSeek, Gemma, gpt-oss, Falcon, Phi */
     "head_dim=128,kv_heads=8,group=4,cells=512,mask=pages,page=16", "tokens=2,cells=1025,mask=pages,page=256",
-    "tokens=2,cells=257,mask=pages,page=48",
-    "head_dim=576x512-latent,group=128,cells=63,mask=explicit", "head_dim=192x128,kv_heads=16,tokens=17,cells=257",
+    "tokens=2,cells=257,mask=pages,page=48", "head_dim=576x512-latent,group=128,cells=63,mask=explicit",
+    "head_dim=192x128,kv_heads=16,tokens=17,cells=257",
     "head_dim=256,kv_heads=4,group=2,cells=1025,softcap=30,mask=runs",
     "head_dim=64,kv_heads=8,group=8,cells=255,sinks=1,mask=pages,page=16",
     "head_dim=64,group=71,tokens=9,cells=129,mask=causal", "head_dim=80,kv_heads=32,tokens=2,cells=65,mask=explicit",

@@ -13,7 +13,8 @@ typedef struct kvb_call_subject {
     /* Is the point a call that the kernel takes? Else why. Asked in a process of its own. */
     bool (*fits)(const struct kvb_call_subject *subject, const kvb_point *point, char *why, size_t why_bytes);
     double (*cost)(const struct kvb_call_subject *subject, const kvb_point *point);
-    uint32_t (*mutes)(const struct kvb_call_subject *subject, const kvb_point *point); /* as in kvb_point_rules, or NULL */
+    uint32_t (*mutes)(const struct kvb_call_subject *subject,
+                      const kvb_point *point); /* as in kvb_point_rules, or NULL */
     /* Makes and judges the call. 0; or a negative errno with why: it could not be judged. */
     int (*judge)(const struct kvb_call_subject *subject, const kvb_point *point, uint64_t seed, kvb_call_teams *teams,
                  kvb_call_verdict *verdict, char *why, size_t why_bytes);

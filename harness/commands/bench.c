@@ -23,7 +23,7 @@
 
 enum { MOST = 16 }; /* values of one list */
 #define OVERVIEW_SECONDS 0.3
-#define ALL_FORMATS "f32,f16,bf16,e4m3,q8_0,q4_0,a8g64,a4g64"
+#define ALL_FORMATS      "f32,f16,bf16,e4m3,q8_0,q4_0,a8g64,a4g64"
 
 typedef struct bench {
     kvb_bench_targets targets; /* with the options that both ways share */
@@ -650,7 +650,8 @@ int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, c
             error = -EIO;
     b.kernels = (kvb_words){.n = 0}; /* the caller's */
     if (!code)
-        code = error && error != -EINTR ? kvb_complain("run", KVB_EXIT_MACHINE, "%s", strerror(-error)) : wrong_ones(&b);
+        code =
+            error && error != -EINTR ? kvb_complain("run", KVB_EXIT_MACHINE, "%s", strerror(-error)) : wrong_ones(&b);
     bench_close(&b);
     return code;
 }

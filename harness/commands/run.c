@@ -318,7 +318,8 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
     if (error)
         return kvb_complain("run", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s%s", *why ? why : late,
                             error == -EINVAL ? "" : kept);
-    int printed = kvb_printed("run", overview && !r->all ? overview_end(r, program_invocation_name) : results_print(r, &manifest, total));
+    int printed = kvb_printed("run", overview && !r->all ? overview_end(r, program_invocation_name)
+                                                         : results_print(r, &manifest, total));
     return printed ? printed : verdict(r);
 }
 

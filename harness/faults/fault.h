@@ -25,7 +25,8 @@ typedef struct kvb_fault {
     int (*after)(const kvb_attend *call);                                 /* changes what it left; returned */
     void (*kernel)(kvb_kernel *wrong);                                    /* changes the kernel itself */
     int (*scan)(const kvb_scan *call); /* of scan kernels: in place of scan(), which it finds in kvb_fault_honest */
-    void (*scan_arithmetic)(const kvb_scan_problem *problem, kvb_scan_arithmetic *arithmetic); /* with scan: in its place */
+    void (*scan_arithmetic)(const kvb_scan_problem *problem,
+                            kvb_scan_arithmetic *arithmetic); /* with scan: in its place */
     /* Of caches and pools: replaces functions of a copy of the honest type, which they find in kvb_fault_honest. */
     void (*cache)(kvb_cache_type *wrong);
     void (*k_pool)(kvb_pool_type *wrong), (*v_pool)(kvb_pool_type *wrong);

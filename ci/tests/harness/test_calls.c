@@ -272,14 +272,10 @@ static void hangs_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_meet),
-        cmocka_unit_test(mute_calls_cover_nothing_else),
-        cmocka_unit_test(draws_fit),
-        cmocka_unit_test(words_of_points),
-        cmocka_unit_test(honest_passes),
-        cmocka_unit_test(shrinks_to_what_it_needs),
-        cmocka_unit_test(two_values_together),
-        cmocka_unit_test(crashes_are_told),
+        cmocka_unit_test(pairs_meet),          cmocka_unit_test(mute_calls_cover_nothing_else),
+        cmocka_unit_test(draws_fit),           cmocka_unit_test(words_of_points),
+        cmocka_unit_test(honest_passes),       cmocka_unit_test(shrinks_to_what_it_needs),
+        cmocka_unit_test(two_values_together), cmocka_unit_test(crashes_are_told),
         cmocka_unit_test(hangs_are_told),
     };
     return cmocka_run_group_tests_name("single calls", tests, NULL, NULL);
