@@ -65,18 +65,19 @@ size_t kvb_storage_scratch(const kvb_storage *store)
 /* The sizes of one block of the transform, from those of its stored elements and from the block turned back. */
 static void block_sizes(uint32_t block, bool is_v, const double *row, double *size)
 {
-    double sum = 0, sum_row = 0, largest = 0, stages = 0;
+    double sum = 0, sum_row = 0, largest = 0;
     for (uint32_t c = 0; c < block; c++) {
         sum += size[c] * size[c];
         sum_row += row[c] * row[c];
         largest = fmax(largest, row[c] * row[c]);
     }
     for (uint32_t c = 0; c < block; c++) {
-        double groups = 0;
-        stages = 0;
+        double groups = 0, stages = 0, square = sum / block;
         for (double n = 2; is_v && n <= block; n *= 2, stages++)
             groups += fmin(sum_row, row[c] * row[c] + (n - 1) * largest) / n;
-        size[c] = sqrt(fmax(sum / block, stages > 0 ? groups / stages : 0));
+        if (groups / stages > square) /* never, where a square is not a number */
+            square = groups / stages;
+        size[c] = sqrt(square);
     }
 }
 
