@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/bench/bench.h"
+#include "harness/bench/caches.h"
 #include "harness/command_line.h"
 #include "harness/commands/bench.h"
 #include "harness/commands/bench_targets.h"
@@ -27,7 +28,7 @@ enum { MOST = 16 }; /* values of one list */
 
 typedef struct bench {
     kvb_bench_targets targets; /* with the options that both ways share */
-    bool by_targets, no_tuning;
+    bool by_targets, by_caches, no_tuning;
     const char *scenes_text, *contexts_text, *batches_text, *heads_text, *formats_text, *threads_text, *model_name,
         *output, *tuning_path;
     uint64_t head_dim;
@@ -67,8 +68,11 @@ static const kvb_option options[] = {
     {"--seconds", "S", "measure each kernel over each row for so long (usual: 0.5; --targets: 1.5)",
      KVB_TEXT(bench, targets.seconds_text)},
     {"--targets", NULL, "instead of scenes: works with targets, and how many are met", KVB_FLAG(bench, by_targets)},
+    {"--caches", NULL, "instead of scenes: memory and times of each cache over an agent's session; what a cache saves",
+     KVB_FLAG(bench, by_caches)},
     {"--work", "GLOB", "of --targets: only works of these names (repeatable)", KVB_WORDS(bench, targets.works)},
-    {"--cells", "N", "of --targets: at most so many cells, and one copy of them: small, whatever caches hold",
+    {"--cells", "N",
+     "of --targets: at most so many cells, and one copy of them: small, whatever caches hold; of --caches: tokens",
      KVB_NUMBER(bench, targets.cells, KVB_BENCH_CELLS_MIN, 1 << 20)},
     {"--tuning", "F.json", "a file of `kvbench tune` (usual: this machine's, else two seconds of measuring)",
      KVB_TEXT(bench, tuning_path)},
@@ -92,7 +96,8 @@ static const kvb_usage usage = {
         "  kvbench bench --scene fork,verify --kv f16,bf16,e4m3\n"
         "  kvbench bench --plugin ./mine.so --kernel 'flash*'         mine beside ours\n"
         "  kvbench bench -o new.jsonl && kvbench compare old.jsonl new.jsonl\n"
-        "  kvbench bench --targets --work 'decode-*'                  what the kernels are to reach",
+        "  kvbench bench --targets --work 'decode-*'                  what the kernels are to reach\n"
+        "  kvbench bench --caches                                     what caches hold, copy and save",
     .options = options,
 };
 
@@ -563,13 +568,40 @@ static int sweep_run(bench *b, int argc, char **argv)
     return code ? code : wrong_ones(b);
 }
 
+/* ---- caches -------------------------------------------------------------------------------------------------- */
+
+static int caches_run(const bench *b)
+{
+    char why[512];
+    kvb_caches rows = {0};
+    const kvb_caches_options o = {
+        .cells = (uint32_t)b->targets.cells, .threads = b->threads[0], .seconds = b->targets.seconds};
+    if (b->n_threads > 1)
+        return bad("--threads", "of --caches: one number");
+    kvb_stop_catch();
+    kvb_progress_start("bench", 0);
+    int error = kvb_caches_session(&o, &rows, why, sizeof why);
+    error = error ? error : kvb_caches_savings(&o, &rows, why, sizeof why);
+    kvb_progress_end();
+    int code = !error            ? kvb_printed("bench", kvb_caches_print(&rows, b->targets.format, stdout))
+               : error == -EINTR ? KVB_EXIT_OK
+                                 : kvb_complain("bench", KVB_EXIT_MACHINE, "%s", why);
+    for (size_t i = 0; i < rows.n && !code; i++)
+        if (rows.at[i].result.status != KVB_STATUS_PASS && rows.at[i].result.status != KVB_STATUS_SKIP)
+            code = KVB_EXIT_FAILED;
+    free(rows.at);
+    if (error == -EINTR)
+        kvb_stop_die();
+    return code;
+}
+
 /* ---- the command --------------------------------------------------------------------------------------------- */
 
 static int values_check(bench *b)
 {
     char *end = NULL;
     kvb_bench_targets *t = &b->targets;
-    const char *text = t->seconds_text ? t->seconds_text : b->by_targets ? "1.5" : "0.5";
+    const char *text = t->seconds_text ? t->seconds_text : b->by_targets ? "1.5" : b->by_caches ? "2" : "0.5";
     t->seconds = strtod(text, &end);
     if (*end || !(t->seconds > 0 && t->seconds <= 600))
         return kvb_complain("bench", KVB_EXIT_USAGE, "--seconds: '%s' is not a number of seconds up to 600", text);
@@ -577,10 +609,15 @@ static int values_check(bench *b)
         return kvb_unknown("bench", "--format: unknown format", t->format_name, KVB_TABLE_FORMAT_WORDS);
     const char *const of_sweeps[] = {b->scenes_text,  b->contexts_text, b->batches_text, b->heads_text,
                                      b->formats_text, b->model_name,    b->output};
+    bool sweeps = false;
     for (size_t i = 0; i < sizeof of_sweeps / sizeof *of_sweeps; i++)
-        if (of_sweeps[i] && b->by_targets)
-            return bad("--targets", "goes with --work, --kernel, --beside, --threads and --cells alone");
-    return !b->by_targets && (t->works.n || t->cells) ? bad("--work, --cells", "are of --targets") : KVB_EXIT_OK;
+        sweeps |= of_sweeps[i] != NULL;
+    if (sweeps && b->by_targets)
+        return bad("--targets", "goes with --work, --kernel, --beside, --threads and --cells alone");
+    if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || t->works.n || t->plugins.n || t->beside.n))
+        return bad("--caches", "goes with --threads, --seconds, --cells and --format alone");
+    const bool stray = t->works.n || (t->cells && !b->by_caches);
+    return !b->by_targets && stray ? bad("--work, --cells", "are of --targets") : KVB_EXIT_OK;
 }
 
 static void bench_close(bench *b)
@@ -613,7 +650,7 @@ static int bench_main(int argc, char **argv)
     if (!code)
         code = b.by_targets ? kvb_bench_targets_check(&b.targets, &registry, &b.kernels, b.threads_text)
                             : lists_take(&b, &registry);
-    if (!code && !b.by_targets)
+    if (!code && !b.by_targets && !b.by_caches)
         code = rows_make(&b);
     if (code)
         goto out;
@@ -621,7 +658,9 @@ static int bench_main(int argc, char **argv)
     kvb_host_describe("", &b.manifest);
     code = kvb_tuning_use("bench", &tuning, &b.manifest);
     if (!code)
-        code = b.by_targets ? kvb_bench_targets_run(&b.targets, &registry, &b.manifest) : sweep_run(&b, argc, argv);
+        code = b.by_targets  ? kvb_bench_targets_run(&b.targets, &registry, &b.manifest)
+               : b.by_caches ? caches_run(&b)
+                             : sweep_run(&b, argc, argv);
 out:
     bench_close(&b);
     return code;
