@@ -185,7 +185,7 @@ typedef struct kvb_result {
     char workload[KVB_NAME], cache[KVB_NAME], pool_k[KVB_NAME], pool_v[KVB_NAME], kernel[KVB_NAME];
     char beside[KVB_NAME]; /* the kernel of the other layers, where some attend and some scan; empty: no such key */
     uint32_t threads;
-    char growth[KVB_NAME]; /* "double", "double+thp", "reserve", "reserve+thp" */
+    char growth[KVB_NAME]; /* "double", "double+thp", "reserve", "reserve+thp", "exact" */
     char out[8];           /* element of the outputs: "f32", "f16", "bf16" */
     char setting[128];     /* options of the run that pairs chose for it; empty: no such key */
     kvb_status status;

@@ -9,7 +9,7 @@
 
 #include "caches/allocator.h"
 
-const char *const kvb_growth_names[KVB_GROWTHS] = {"double", "double+thp", "reserve", "reserve+thp"};
+const char *const kvb_growth_names[KVB_GROWTHS] = {"double", "double+thp", "reserve", "reserve+thp", "exact"};
 
 static bool is_huge(kvb_growth growth)
 {

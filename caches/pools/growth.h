@@ -8,6 +8,8 @@
  *   reserve       address space for capacity cells from the start, pages counted (and touched) as cells
  *                 fill; nothing ever moves, the stride from head to head is fixed
  *   +thp          either, in whole huge pages that the kernel is asked to back with such
+ *   exact         exactly the cells that are needed; every growth copies, so that a token a step copies all cells at each
+ *                 step: concatenation, as tutorials grow a cache
  */
 #ifndef KVB_GROWTH_H
 #define KVB_GROWTH_H
@@ -21,14 +23,15 @@ typedef enum kvb_growth {
     KVB_GROWTH_DOUBLE_THP,
     KVB_GROWTH_RESERVE,
     KVB_GROWTH_RESERVE_THP,
+    KVB_GROWTH_EXACT,
     KVB_GROWTHS
 } kvb_growth;
 
-extern const char *const kvb_growth_names[KVB_GROWTHS]; /* "double", "double+thp", "reserve", "reserve+thp" */
+extern const char *const kvb_growth_names[KVB_GROWTHS]; /* "double", "double+thp", "reserve", "reserve+thp", "exact" */
 bool kvb_growth_reserves(kvb_growth growth);
 /* Does this machine have it? Huge pages may be turned off. */
 bool kvb_growth_available(kvb_growth growth, char *why, size_t why_bytes);
-/* Bytes that memory is counted in: 1 (double), a page, a huge page. */
+/* Bytes that memory is counted in: 1 (double, exact), a page, a huge page. */
 size_t kvb_growth_grain(kvb_growth growth);
 
 /*

@@ -41,7 +41,7 @@ static size_t lane_bytes(const kvb_lane_shape *shape, const kvb_pool_options *o,
 /* The cells that there is room for when `cells` are wanted. */
 static uint32_t room_for(const kvb_pool_options *o, uint32_t held, uint32_t cells)
 {
-    if (cells <= held || kvb_growth_reserves(o->growth))
+    if (cells <= held || kvb_growth_reserves(o->growth) || o->growth == KVB_GROWTH_EXACT)
         return cells > held ? cells : held;
     return kvb_growth_double(held, cells, o->min_chunk, o->capacity);
 }
@@ -96,7 +96,7 @@ static int spaces_grow(kvb_lanes *lanes, uint32_t held, kvb_pool *pool)
 static char *block_take(const kvb_pool_options *o, size_t bytes)
 {
     char *block;
-    if (o->growth == KVB_GROWTH_DOUBLE)
+    if (o->growth != KVB_GROWTH_DOUBLE_THP)
         return kvb_alloc(o->allocator, bytes);
     block = kvb_reserve(o->allocator, bytes, true);
     if (block && !kvb_commit(o->allocator, bytes)) {
@@ -108,7 +108,7 @@ static char *block_take(const kvb_pool_options *o, size_t bytes)
 
 static void block_give(const kvb_pool_options *o, char *block, size_t bytes)
 {
-    if (o->growth == KVB_GROWTH_DOUBLE)
+    if (o->growth != KVB_GROWTH_DOUBLE_THP)
         kvb_free(o->allocator, block, block ? bytes : 0);
     else
         kvb_unreserve(o->allocator, block, bytes, bytes);

@@ -353,7 +353,7 @@ enum { SAVINGS = sizeof savings_tokens / sizeof *savings_tokens };
 
 int kvb_caches_savings(const kvb_caches_options *o, kvb_caches *rows, char *why, size_t why_bytes)
 {
-    static const kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE};
+    static const kvb_growth growths[] = {KVB_GROWTH_EXACT, KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE};
     int error = 0;
     *why = '\0';
     for (int i = 0; i < SAVINGS && !error; i++) {
@@ -429,7 +429,7 @@ static void ratio_text(double ratio, char text[32])
         thousands_text(ratio, text);
 }
 
-/* What the session takes without a cache: "4,000 times the token rows of seq, …". */
+/* What the session takes without a cache; at least, since tokens that enter at once are counted as one step. */
 static void no_cache_print(const kvb_caches *rows, FILE *out)
 {
     const kvb_caches_row *without = counted_find(rows, "agent-session", no_cache, NULL),
@@ -439,7 +439,7 @@ static void no_cache_print(const kvb_caches *rows, FILE *out)
         return;
     ratio_text(without->rows / with->rows, computed);
     ratio_text(without->pairs / with->pairs, pairs);
-    fprintf(out, "without a cache: %s times the token rows of seq, %s times its query-cell pairs\n", computed, pairs);
+    fprintf(out, "no cache: at least %s x seq's token rows, %s x its query-cell pairs\n", computed, pairs);
 }
 
 static const kvb_caches_row *session_find(const kvb_caches *rows)
@@ -551,7 +551,7 @@ static void slopes_print(const kvb_caches_row *const ends[2][2], FILE *out)
     const kvb_caches_row *const *without = ends[0], *const *with = ends[1];
     if (!without[0] || without[0]->tokens == without[1]->tokens)
         return;
-    fprintf(out, "token rows grow as n^%.2f without a cache, n^%.2f with one; pairs as n^%.2f, n^%.2f\n",
+    fprintf(out, "rows grow as n^%.2f without a cache, n^%.2f with one; pairs as n^%.2f, n^%.2f\n",
             slope(without[0]->rows, without[1]->rows, without[0], without[1]),
             slope(with[0]->rows, with[1]->rows, with[0], with[1]),
             slope(without[0]->pairs, without[1]->pairs, without[0], without[1]),
@@ -569,15 +569,15 @@ static void copied_text(const kvb_caches *rows, const kvb_caches_row *of, kvb_gr
 
 static int savings_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
 {
-    static const char *const headings[] = {">tokens",          ">rows, no cache", ">with one", ">ratio",
-                                           ">pairs, no cache", ">with one",       ">ratio",    NULL};
-    static const char *const copy_headings[] = {">tokens", ">double", ">reserve", NULL};
+    static const char *const headings[] = {">tokens",        ">rows without", ">with",  ">ratio",
+                                           ">pairs without", ">with",         ">ratio", NULL};
+    static const char *const copy_headings[] = {">tokens", ">exact (concatenation)", ">double", ">reserve", NULL};
     const kvb_caches_row *ends[2][2] = {{NULL}};
     kvb_table *work = kvb_table_new(headings), *copies = kvb_table_new(copy_headings);
     int error = work && copies ? 0 : -ENOMEM;
     for (size_t i = 0; i < rows->n && !error; i++) {
         const kvb_caches_row *without = &rows->at[i];
-        char tokens[32], text[6][32], doubled[32], reserved[32];
+        char tokens[32], text[6][32], grown[3][32];
         if (is_session(without) || strcmp(without->result.cache, no_cache) != 0)
             continue;
         const kvb_caches_row *with = counted_find(rows, without->result.workload, kvb_cache_contiguous.name,
@@ -593,15 +593,16 @@ static int savings_print(const kvb_caches *rows, kvb_table_format format, FILE *
         ratio_text(without->pairs / with->pairs, text[5]);
         error =
             kvb_table_row(work, (const char *const[]){tokens, text[0], text[1], text[2], text[3], text[4], text[5]});
-        copied_text(rows, with, KVB_GROWTH_DOUBLE, doubled);
-        copied_text(rows, with, KVB_GROWTH_RESERVE, reserved);
-        error = error ? error : kvb_table_row(copies, (const char *const[]){tokens, doubled, reserved});
+        copied_text(rows, with, KVB_GROWTH_EXACT, grown[0]);
+        copied_text(rows, with, KVB_GROWTH_DOUBLE, grown[1]);
+        copied_text(rows, with, KVB_GROWTH_RESERVE, grown[2]);
+        error = error ? error : kvb_table_row(copies, (const char *const[]){tokens, grown[0], grown[1], grown[2]});
         ends[0][!!ends[0][0]] = without;
         ends[1][!!ends[1][0]] = with;
     }
     if (!error && ends[0][0]) {
-        fputs("\nwhat a cache saves: decoding n tokens, a layer; token rows computed (projections of K and V)\n"
-              "and query-cell pairs attended\n\n",
+        fputs("\nwhat a cache saves: decoding n tokens in a layer; token rows computed, and\n"
+              "query-cell pairs attended, without a cache and with one\n\n",
               out);
         error = kvb_table_print(work, format, out);
         if (ends[0][1])

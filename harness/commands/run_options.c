@@ -32,7 +32,7 @@ static const kvb_option options[] = {
      KVB_WORDS(run, words.threads)},
     {"--values", "PROFILE", "replay these value profiles instead ('own': what the trace says); repeatable",
      KVB_WORDS(run, words.values)},
-    {"--growth", "GLOB", "how pools grow: double, double+thp, reserve, reserve+thp; default double; repeatable",
+    {"--growth", "GLOB", "how pools grow: double, double+thp, reserve, reserve+thp, exact; default double; repeatable",
      KVB_WORDS(run, words.growths)},
     {"--calls", "N", "single calls that are chosen for each kernel; default: the suite's",
      KVB_NUMBER(run, n_calls, 1, 1000000)},

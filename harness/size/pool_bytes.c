@@ -64,14 +64,17 @@ bool kvb_size_state_pool(const kvb_group *g, bool conv, const kvb_pool_type **ty
 
 uint64_t kvb_size_pool_bytes(const kvb_pool_type *type, const kvb_pool_options *o, uint64_t cells)
 {
-    bool doubles = o->growth == KVB_GROWTH_DOUBLE || o->growth == KVB_GROWTH_DOUBLE_THP;
-    uint64_t grain = o->growth == KVB_GROWTH_DOUBLE    ? 1
-                     : o->growth == KVB_GROWTH_RESERVE ? (uint64_t)sysconf(_SC_PAGESIZE)
-                                                       : KVB_HUGE_PAGE;
+    const bool doubles = o->growth == KVB_GROWTH_DOUBLE || o->growth == KVB_GROWTH_DOUBLE_THP,
+               blocks = doubles || o->growth == KVB_GROWTH_EXACT;
+    static const uint64_t grains[KVB_GROWTHS] = {[KVB_GROWTH_DOUBLE] = 1,
+                                                 [KVB_GROWTH_EXACT] = 1,
+                                                 [KVB_GROWTH_DOUBLE_THP] = KVB_HUGE_PAGE,
+                                                 [KVB_GROWTH_RESERVE_THP] = KVB_HUGE_PAGE};
+    const uint64_t grain = grains[o->growth] ? grains[o->growth] : (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t lane[LANES], bytes = type->bytes(type, o, 0);
     head_bytes(type->format, o->dim, room(o, cells, doubles), lane);
     for (int l = 0; l < LANES; l++) /* one block for all heads, or address space for each */
-        bytes += doubles ? ceil_to(o->n_kv_heads * lane[l], grain) : o->n_kv_heads * ceil_to(lane[l], grain);
+        bytes += blocks ? ceil_to(o->n_kv_heads * lane[l], grain) : o->n_kv_heads * ceil_to(lane[l], grain);
     return bytes;
 }
 

@@ -140,7 +140,7 @@ static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uin
             bytes += (kvb_growth_reserves(o.growth) ? 1 : 2) * type->bytes(type, &o, o.capacity);
             values += fed * g->kv_heads * o.dim;
         }
-    bool small_pages = s->options.growth == KVB_GROWTH_DOUBLE || s->options.growth == KVB_GROWTH_RESERVE;
+    bool small_pages = s->options.growth != KVB_GROWTH_DOUBLE_THP && s->options.growth != KVB_GROWTH_RESERVE_THP;
     *stored = values <= STORED_VALUES && (bytes <= ENOUGH_BYTES || small_pages);
     if (bytes > v->memory)
         snprintf(why, why_bytes, "a layer of each kind would take %.1f GiB while it grows, %.1f GiB are free for it",
@@ -292,7 +292,7 @@ static bool serves(const verifier *v, const kvb_cache_type *cache, const kvb_poo
 static int caches_add(const verifier *v)
 {
     static const kvb_growth all_growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_DOUBLE_THP, KVB_GROWTH_RESERVE,
-                                             KVB_GROWTH_RESERVE_THP};
+                                             KVB_GROWTH_RESERVE_THP, KVB_GROWTH_EXACT};
     const kvb_size_proving *p = v->proving;
     const kvb_cache_type *const *caches = p->caches ? p->caches : kvb_builtin_caches;
     const kvb_growth *growths = p->n_growths ? p->growths : all_growths;

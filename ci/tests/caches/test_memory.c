@@ -92,7 +92,7 @@ static uint64_t up_to(uint64_t bytes, uint64_t grain)
 static uint64_t room(const subject *s, uint64_t cells)
 {
     uint64_t held = s->o.min_chunk;
-    if (cells == 0 || s->o.growth == KVB_GROWTH_RESERVE || s->o.growth == KVB_GROWTH_RESERVE_THP)
+    if (cells == 0 || (s->o.growth != KVB_GROWTH_DOUBLE && s->o.growth != KVB_GROWTH_DOUBLE_THP))
         return cells;
     while (held < cells)
         held *= 2;
@@ -107,6 +107,7 @@ static uint64_t lanes_bytes(const subject *s, uint64_t cells)
     for (int l = 0; l < LANES; l++)
         switch (s->o.growth) {
         case KVB_GROWTH_DOUBLE:
+        case KVB_GROWTH_EXACT:
             sum += heads * lane[l];
             break;
         case KVB_GROWTH_DOUBLE_THP:
@@ -169,7 +170,7 @@ typedef struct history {
 static void history_grow(const subject *s, history *h, uint64_t cells)
 {
     uint64_t lane[LANES], old = lanes_bytes(s, h->usable), grown = lanes_bytes(s, cells);
-    bool copies = s->o.growth == KVB_GROWTH_DOUBLE || s->o.growth == KVB_GROWTH_DOUBLE_THP;
+    bool copies = s->o.growth != KVB_GROWTH_RESERVE && s->o.growth != KVB_GROWTH_RESERVE_THP;
     uint64_t held = s->struct_bytes + fixed_bytes(s) + grown;
     if (copies && room(s, cells) > room(s, h->usable)) {
         head_bytes(s, h->usable, lane);
@@ -295,6 +296,11 @@ static void reserving_huge(void **state)
     (void)state;
     growth_check(KVB_GROWTH_RESERVE_THP);
 }
+static void concatenating(void **state)
+{
+    (void)state;
+    growth_check(KVB_GROWTH_EXACT);
+}
 
 /* A row's own bytes and its share of what a group has: the form for 32 cells, by 32. */
 static void row_bytes(void **state)
@@ -315,7 +321,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(doubling),       cmocka_unit_test(doubling_huge), cmocka_unit_test(reserving),
-        cmocka_unit_test(reserving_huge), cmocka_unit_test(row_bytes),
+        cmocka_unit_test(reserving_huge), cmocka_unit_test(concatenating), cmocka_unit_test(row_bytes),
     };
     return cmocka_run_group_tests_name("bytes of pools in closed form", tests, NULL, NULL);
 }

@@ -37,6 +37,7 @@ static void policies_have_names(void **state)
         {"double+thp", KVB_GROWTH_DOUBLE_THP, false, 2u << 20},
         {"reserve", KVB_GROWTH_RESERVE, true, 0},
         {"reserve+thp", KVB_GROWTH_RESERVE_THP, true, 2u << 20},
+        {"exact", KVB_GROWTH_EXACT, false, 1},
     };
     (void)state;
     char why[160] = "";

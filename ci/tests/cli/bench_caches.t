@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: `kvbench bench --caches` tells what each cache holds, copies and takes over one agent's session, and what a cache saves; counts
+# that the program gets by replaying caches are those of closed forms; options that mean nothing there are refused.
+. "$(dirname "$0")/lib.sh"
+
+caches() {
+    "$KVBENCH" bench --caches --seconds 0.02 --threads 1 "$@"
+}
+ok "a short session" caches --cells 2048
+holds "  the history" "^an agent's session: one beginning, 8 branches, [0-9,]+ tokens in all, f16$"
+holds "  caches are rows" '^seq +[0-9.]+ MiB +[0-9.]+ (KiB|B) +0 B '
+holds "  what cannot replay it is named" '^not here: contiguous: cannot do several sequences$'
+holds "  work without a cache" "^no cache: at least [0-9.,]+ x seq's token rows, [0-9.,]+ x its query-cell pairs$"
+holds "  512.5 times fewer projections" '^ 1,024 +524,800 +1,024 +512\.5 '
+holds "  667 times fewer pairs" '^ 2,000 .* 667\.3$'
+holds "  slopes" '^rows grow as n\^2\.00 without a cache, n\^1\.00 with one; pairs as n\^3\.00, n\^2\.00$'
+lacks "  nothing wrong" 'WRONG'
+[ "$(wc -L <"$out")" -le 80 ]
+report $? "  80 columns"
+
+ok "for programs" caches --cells 1100 --format json
+cp "$out" "$TMPDIR/caches.json"
+ok "  counts are those of closed forms" python3 -c '
+import json, sys
+rows = json.load(open(sys.argv[1]))
+session = {r["cache"]: r for r in rows if r["history"] == "agent-session" and r["kernel"] == "flash"}
+tokens = session["seq"]["tokens"]
+cell = 2 * 8 * 128 * 2  # K and V, heads, channels, bytes of f16
+played = {name for name, r in session.items() if r["status"] == "pass"}
+assert played == {"slab", "seq", "paged", "paged-prefix", "shared-prefix"}, played
+assert all(r["reason"] for r in session.values() if r["status"] == "skip"), session
+assert all(session[name]["rho"] <= 1 for name in played), session
+live = session["seq"]["live_bytes"]
+assert live % cell == 0 and tokens - 32 <= live / cell <= tokens, (live, tokens)
+assert all(session[name]["reserved_bytes"] >= live for name in played), session
+trunk = session["slab"]["copied_bytes"] / cell / 8  # slab alone copies the whole beginning for each branch
+assert trunk > 0.2 * tokens and trunk == int(trunk), trunk
+assert session["seq"]["copied_bytes"] == 0, session
+decode = {(r["history"], r["cache"], r["growth"]): r for r in rows if r["history"] != "agent-session"}
+for n in (256, 512, 1024):
+    name = "decode-%d" % n
+    none, one = decode[name, "recompute", "double"], decode[name, "contiguous", "double"]
+    assert none["rows"] / one["rows"] == (n + 1) / 2, (n, none, one)
+    assert none["pairs"] / one["pairs"] == (n + 2) / 3, (n, none, one)
+    copied = {g: decode[name, "contiguous", g]["copied_bytes"] / (one["live_bytes"] / n) for g in ("exact", "double", "reserve")}
+    assert copied == {"exact": n * (n - 1) / 2, "double": n - 256, "reserve": 0}, (n, copied)
+assert not any(name == "decode-2048" for name, *_ in decode), decode.keys()' "$TMPDIR/caches.json"
+
+refuse() { # NAME MESSAGE OPTION…
+    local name=$1 message=$2
+    shift 2
+    expect_exit 2 "$name" caches "$@"
+    holds "  says so" "$message" "$err"
+}
+refuse "scenes" '^kvbench bench: --caches: goes with --threads, --seconds, --cells and --format alone' --scene fork
+refuse "targets" '^kvbench bench: --caches: goes with' --targets
+if [ "$(nproc)" -gt 1 ]; then
+    refuse "two teams" '^kvbench bench: --threads: of --caches: one number' --threads 1,2
+fi
+refuse "too few tokens" '^kvbench bench: --cells' --cells 3
+done_testing
