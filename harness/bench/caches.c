@@ -484,18 +484,24 @@ void kvb_caches_small_print(const kvb_caches *rows, FILE *out)
     no_cache_print(rows, out);
 }
 
-/* What did not pass, a line each. */
+/* What did not pass: what is wrong, then what cannot replay the history, a line each. */
 static void reasons_print(const kvb_caches *rows, FILE *out)
 {
-    for (size_t i = 0; i < rows->n; i++) {
-        const kvb_result *r = &rows->at[i].result;
-        char beginning[KVB_NAME + 8];
-        const size_t n = (size_t)snprintf(beginning, sizeof beginning, "cache %s ", r->cache);
-        if (r->status == KVB_STATUS_PASS)
-            continue;
-        fprintf(out, r->status == KVB_STATUS_SKIP ? "not here: %s: " : "WRONG: %s: ", r->cache);
-        kvb_plain_put(r->reason + (strncmp(r->reason, beginning, n) ? 0 : n), out);
-        fputc('\n', out);
+    for (int skips = 0; skips < 2; skips++) {
+        bool any = false;
+        for (size_t i = 0; i < rows->n; i++) {
+            const kvb_result *r = &rows->at[i].result;
+            char beginning[KVB_NAME + 8];
+            const size_t n = (size_t)snprintf(beginning, sizeof beginning, "cache %s ", r->cache);
+            if (r->status == KVB_STATUS_PASS || (r->status == KVB_STATUS_SKIP) != skips)
+                continue;
+            if (!any)
+                fputs(skips ? "caches that cannot replay it:\n" : "WRONG:\n", out);
+            any = true;
+            fprintf(out, "  %s: ", r->cache);
+            kvb_plain_put(r->reason + (strncmp(r->reason, beginning, n) ? 0 : n), out);
+            fputc('\n', out);
+        }
     }
 }
 
@@ -509,9 +515,9 @@ static int session_print(const kvb_caches *rows, kvb_table_format format, FILE *
     kvb_table *table = kvb_table_new(headings);
     int error = table ? 0 : -ENOMEM;
     session_name(first, out);
-    fprintf(out, "one layer of %u KV heads x %u, %u query heads each; kernel flash, %u thread%s, growth %s\n\n",
-            real.kv_heads, real.dim, real.heads / real.kv_heads, first->result.threads,
-            first->result.threads > 1 ? "s" : "", first->result.growth);
+    fprintf(out, "a layer, %u KV heads x %u, %u query heads each; flash, %u thread%s, growth %s\n\n", real.kv_heads,
+            real.dim, real.heads / real.kv_heads, first->result.threads, first->result.threads > 1 ? "s" : "",
+            first->result.growth);
     for (size_t i = 0; i < rows->n && !error; i++) {
         const kvb_caches_row *row = &rows->at[i];
         const kvb_result *r = &row->result;

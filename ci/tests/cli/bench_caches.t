@@ -10,7 +10,7 @@ caches() {
 ok "a short session" caches --cells 2048
 holds "  the history" "^an agent's session: one beginning, 8 branches, [0-9,]+ tokens in all, f16$"
 holds "  caches are rows" '^seq +[0-9.]+ MiB +[0-9.]+ (KiB|B) +0 B '
-holds "  what cannot replay it is named" '^not here: contiguous: cannot do several sequences$'
+holds "  what cannot replay it is named" '^  contiguous: cannot do several sequences$'
 holds "  work without a cache" "^no cache: at least [0-9.,]+ x seq's token rows, [0-9.,]+ x its query-cell pairs$"
 holds "  512.5 times fewer projections" '^ 1,024 +524,800 +1,024 +512\.5 '
 holds "  667 times fewer pairs" '^ 2,000 .* 667\.3$'
