@@ -621,6 +621,36 @@ static int savings_print(const kvb_caches *rows, kvb_table_format format, FILE *
     return error;
 }
 
+static int requests_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
+{
+    static const char *const headings[] = {"cache", ">requests", ">tokens", ">cells", NULL};
+    kvb_table *table = kvb_table_new(headings);
+    int error = table ? 0 : -ENOMEM;
+    uint32_t cells = 0;
+    for (size_t i = 0; i < rows->n && !error; i++) {
+        const kvb_caches_row *row = &rows->at[i];
+        char alive[32], tokens[32], used[32];
+        if (strcmp(row->result.workload, KVB_CACHES_CHAT) != 0)
+            continue;
+        cells = row->cells;
+        thousands_text(row->alive, alive);
+        thousands_text(row->tokens, tokens);
+        thousands_text(row->used, used);
+        error = kvb_table_row(table, (const char *const[]){row->result.cache, alive, tokens, used});
+    }
+    if (!error && cells) {
+        char text[32];
+        thousands_text(cells, text);
+        fprintf(out,
+                "\nchat requests of recorded lengths that %s cells hold at once, in order of\n"
+                "arrival; all begin with the same 512 tokens; slab: a row for the longest each\n\n",
+                text);
+        error = kvb_table_print(table, format, out);
+    }
+    kvb_table_free(table);
+    return error;
+}
+
 /* A whole number, or nothing where it is not known. */
 static void number_text(double number, char text[32])
 {
@@ -634,7 +664,7 @@ static int programs_print(const kvb_caches *rows, kvb_table_format format, FILE 
     static const char *const headings[] = {
         "history",     "cache",           "growth",      "kernel",        ">threads",   "status",       ">tokens",
         ">peak_bytes", ">reserved_bytes", ">live_bytes", ">copied_bytes", ">decode_ns", ">branches_ns", ">fork_ns",
-        ">rows",       ">pairs",          ">rho",        "reason",        NULL};
+        ">rows",       ">pairs",          ">alive",      ">used_cells",   ">rho",       "reason",       NULL};
     kvb_table *table = kvb_table_new(headings);
     int error = table ? 0 : -ENOMEM;
     for (size_t i = 0; i < rows->n && !error; i++) {
@@ -650,15 +680,18 @@ static int programs_print(const kvb_caches *rows, kvb_table_format format, FILE 
                                   r->time.kinds[KVB_KIND_FORK].median,
                                   r->time.kinds[KVB_KIND_CONTROL].median,
                                   row->rows,
-                                  row->pairs};
+                                  row->pairs,
+                                  row->alive ? (double)row->alive : (double)NAN,
+                                  row->alive ? (double)row->used : (double)NAN};
         char text[sizeof numbers / sizeof *numbers][32], rho[32] = "";
         for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
             number_text(numbers[n], text[n]);
         if (isfinite(r->rho))
             snprintf(rho, sizeof rho, "%.3g", r->rho);
-        const char *const cells[] = {r->workload, r->cache, r->growth, r->kernel, text[0], kvb_status_name(r->status),
-                                     text[1],     text[2],  text[3],   text[4],   text[5], text[6],
-                                     text[7],     text[8],  text[9],   text[10],  rho,     r->reason};
+        const char *const cells[] = {r->workload, r->cache, r->growth, r->kernel, text[0],  kvb_status_name(r->status),
+                                     text[1],     text[2],  text[3],   text[4],   text[5],  text[6],
+                                     text[7],     text[8],  text[9],   text[10],  text[11], text[12],
+                                     rho,         r->reason};
         error = kvb_table_row(table, cells);
     }
     error = error ? error : kvb_table_print(table, format, out);
@@ -672,5 +705,6 @@ int kvb_caches_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
         return programs_print(rows, format, out);
     int error = session_print(rows, format, out);
     error = error ? error : savings_print(rows, format, out);
+    error = error ? error : requests_print(rows, format, out);
     return error || !ferror(out) ? error : -EIO;
 }

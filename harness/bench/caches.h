@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What caches cost: each cache over one history of real size, and the work that a cache saves. Histories are recipes: an agent's
+ * What caches cost: each cache over one history of real size, the work that a cache saves, requests in a fixed memory. Histories are recipes: an agent's
  * session with recorded lengths, and plain decoding from an empty cache. Each is replayed alone, in a child.
  */
 #ifndef KVB_BENCH_CACHES_H
@@ -21,6 +21,8 @@ typedef struct kvb_caches_row {
     uint32_t tokens;    /* of the history */
     double live_bytes;  /* rows of the tokens alive at once, each token once, at most */
     double moved_bytes; /* rows copied by the cache, and by growth */
+    uint32_t cells, alive,
+        used; /* of chat requests: cells of the memory, requests that it held at once, cells that these took */
     double rows, pairs; /* token rows computed, (query, cell) pairs attended, in a layer; NaN: not counted */
 } kvb_caches_row;
 
@@ -34,6 +36,11 @@ typedef struct kvb_caches {
 int kvb_caches_session(const kvb_caches_options *options, kvb_caches *rows, char *why, size_t why_bytes);
 /* The work of decoding some thousand tokens without a cache and with one, and what growth of one copies. As above. */
 int kvb_caches_savings(const kvb_caches_options *options, kvb_caches *rows, char *why, size_t why_bytes);
+
+/* Chat requests with recorded lengths, by cache: how many one memory holds at once, each from its first token to its last, in order of
+ * arrival until one does not fit. As above. */
+#define KVB_CACHES_CHAT "chat-requests"
+int kvb_caches_requests(kvb_caches *rows, char *why, size_t why_bytes);
 
 /* "small?" of `kvbench run`: three lines at most, of the session alone. */
 void kvb_caches_small_print(const kvb_caches *rows, FILE *out);

@@ -582,6 +582,7 @@ static int caches_run(const bench *b)
     kvb_progress_start("bench", 0);
     int error = kvb_caches_session(&o, &rows, why, sizeof why);
     error = error ? error : kvb_caches_savings(&o, &rows, why, sizeof why);
+    error = error ? error : kvb_caches_requests(&rows, why, sizeof why);
     kvb_progress_end();
     int code = !error            ? kvb_printed("bench", kvb_caches_print(&rows, b->targets.format, stdout))
                : error == -EINTR ? KVB_EXIT_OK

@@ -15,6 +15,7 @@ holds "  work without a cache" "^no cache: at least [0-9.,]+ x seq's token rows,
 holds "  512.5 times fewer projections" '^ 1,024 +524,800 +1,024 +512\.5 '
 holds "  667 times fewer pairs" '^ 2,000 .* 667\.3$'
 holds "  slopes" '^rows grow as n\^2\.00 without a cache, n\^1\.00 with one; pairs as n\^3\.00, n\^2\.00$'
+holds "  requests in a fixed memory" '^slab +2 +15,070 '
 lacks "  nothing wrong" 'WRONG'
 [ "$(wc -L <"$out")" -le 80 ]
 report $? "  80 columns"
@@ -37,6 +38,13 @@ assert all(session[name]["reserved_bytes"] >= live for name in played), session
 trunk = session["slab"]["copied_bytes"] / cell / 8  # slab alone copies the whole beginning for each branch
 assert trunk > 0.2 * tokens and trunk == int(trunk), trunk
 assert session["seq"]["copied_bytes"] == 0, session
+chat = {r["cache"]: r for r in rows if r["history"] == "chat-requests"}
+assert chat["slab"]["alive"] == 262144 // (87169 + 402), chat  # rows for the longest of the requests
+assert chat["slab"]["alive"] < chat["paged"]["alive"] <= chat["paged-prefix"]["alive"], chat
+saved = 512 * (chat["paged"]["alive"] - 1)  # cells: one beginning in place of one each
+assert chat["paged"]["used_cells"] - chat["paged-prefix"]["used_cells"] == saved, chat
+assert chat["shared-prefix"]["tokens"] - chat["shared-prefix"]["used_cells"] == saved, chat
+assert 0 <= chat["paged"]["used_cells"] - chat["paged"]["tokens"] < 16 * chat["paged"]["alive"], chat  # last pages
 decode = {(r["history"], r["cache"], r["growth"]): r for r in rows if r["history"] != "agent-session"}
 for n in (256, 512, 1024):
     name = "decode-%d" % n
