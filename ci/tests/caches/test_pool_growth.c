@@ -33,10 +33,8 @@ static void policies_have_names(void **state)
         bool reserves;
         size_t grain; /* 0: a page, whatever that is here */
     } policies[KVB_GROWTHS] = {
-        {"double", KVB_GROWTH_DOUBLE, false, 1},
-        {"double+thp", KVB_GROWTH_DOUBLE_THP, false, 2u << 20},
-        {"reserve", KVB_GROWTH_RESERVE, true, 0},
-        {"reserve+thp", KVB_GROWTH_RESERVE_THP, true, 2u << 20},
+        {"double", KVB_GROWTH_DOUBLE, false, 1},  {"double+thp", KVB_GROWTH_DOUBLE_THP, false, 2u << 20},
+        {"reserve", KVB_GROWTH_RESERVE, true, 0}, {"reserve+thp", KVB_GROWTH_RESERVE_THP, true, 2u << 20},
         {"exact", KVB_GROWTH_EXACT, false, 1},
     };
     (void)state;
