@@ -317,7 +317,6 @@ static int replay(const history *h, const kvb_caches_options *o, const kvb_cache
         kvb_growth_available(growth, r->reason, sizeof r->reason))
         error = kvb_child_run(&child, r);
     row_fill(h, &child, row);
-    kvb_progress_step(r->status != KVB_STATUS_FAIL);
     return kvb_stopped ? -EINTR : error;
 }
 

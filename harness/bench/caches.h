@@ -42,7 +42,7 @@ int kvb_caches_savings(const kvb_caches_options *options, kvb_caches *rows, char
 #define KVB_CACHES_CHAT "chat-requests"
 int kvb_caches_requests(kvb_caches *rows, char *why, size_t why_bytes);
 
-/* "small?" of `kvbench run`: three lines at most, of the session alone. */
+/* "small?" of `kvbench run`: four lines of at most 80 columns, of the session alone. */
 void kvb_caches_small_print(const kvb_caches *rows, FILE *out);
 /* Both as tables for people, or as one table for programs. 0, -ENOMEM or -EIO. */
 int kvb_caches_print(const kvb_caches *rows, kvb_table_format format, FILE *out);
