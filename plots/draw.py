@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws panels with gnuplot (plots.gp), and heat maps with matplotlib, as SVG for the page or as pictures of their own."""
+"""Draws panels with gnuplot (plots.gp), as SVG for the page or as pictures of their own."""
 import os
 import re
 import subprocess
 import tempfile
 
 from page import escape, tag
-from units import digits
 
 # For each series: its colour on paper and on a light page, its colour on a dark page, and a gnuplot mark for those who see no colours.
 SERIES = [("#0b6fb8", "#58a6ff", 7), ("#c2410c", "#fb923c", 5), ("#15803d", "#4ade80", 9), ("#8b3fb0", "#d79bf5", 13),
           ("#946200", "#eab308", 11), ("#0f766e", "#2dd4bf", 4), ("#be185d", "#f472b6", 6), ("#4b5563", "#a3adb8", 8),
           ("#7a4a2b", "#d6a77f", 10), ("#3f3f9f", "#a5a5ff", 12)]
 INK, GRID = "#1b1f24", "#d4d9df"
-WORST = 30.0  # times the fastest at which the heat map's colours end
 SIZES = {"small": (460, 340), "square": (460, 500)}  # of panels
 
 
@@ -48,55 +46,10 @@ def script(panel, kind, output, size):
              f"plot = '{panel.source}'"]
     lines += [f"set linetype {i + 1} linecolor rgb '{light}' pointtype {mark} pointsize 0.6 linewidth 1.6"
               for i, (light, _, mark) in enumerate(SERIES)]
-    lines += [f"{name} = {quoted(value)}" for name, value in panel.settings.items() if name not in ("types", "tips")]
+    lines += [f"{name} = {quoted(value)}" for name, value in panel.settings.items() if name != "types"]
     for name, series in panel.blocks.items():
         lines += block(name, series, panel.settings.get("types", {}))
     return "\n".join(lines + ["load 'plots.gp'", "set output", ""])
-
-
-def luminance(colour):
-    """The relative luminance of WCAG 2, from which contrast is computed."""
-    parts = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in colour[:3]]
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-
-def heat_draw(panel, outputs):
-    """The heat map: colour and number in each cell, by matplotlib, which places text in cells better than gnuplot does."""
-    import matplotlib  # takes half a second: only where there is a heat map
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import LogNorm
-    rows, columns, values = panel.settings["rows"], panel.settings["columns"], panel.blocks["values"]
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": panel.key, "font.size": 9, "text.color": INK,
-                                "font.family": "DejaVu Sans", "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK})
-    # In inches at 72 points: 17 points a row, 46 a column, beside and above them room for their names.
-    left, top = 5.3 * min(panel.settings["longest"], 44) + 12, 3.4 * max(len(plain(c)) for c in columns) + 32
-    wide, high = left + 46 * len(columns) + 26, top + 17 * len(rows) + 6
-    picture = plt.figure(figsize=(wide / 72, high / 72))
-    axes = picture.add_axes([left / wide, 6 / high, 46 * len(columns) / wide, 17 * len(rows) / high])
-    colours, scale = plt.get_cmap("viridis_r"), LogNorm(1, WORST, clip=True)
-    for y, line in enumerate(values):
-        for x, value in enumerate(line):
-            if value is None:
-                continue
-            fill = colours(scale(value))
-            axes.add_patch(plt.Rectangle((x + 0.02, y + 0.04), 0.96, 0.92, facecolor=fill, linewidth=0))
-            axes.text(x + 0.5, y + 0.53, digits(value) if value < 100 else f"{value:.0f}", ha="center", va="center",
-                      color="#000000" if luminance(fill) > 0.179 else "#ffffff", fontsize=8.5)
-    axes.set_xlim(0, len(columns))
-    axes.set_ylim(len(rows), 0)
-    axes.set_xticks([x + 0.5 for x in range(len(columns))], map(plain, columns), rotation=35, ha="left", rotation_mode="anchor")
-    axes.xaxis.tick_top()
-    axes.set_yticks([y + 0.5 for y in range(len(rows))], map(plain, rows))
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    picture.text(6 / wide, 1 - 14 / high, plain(panel.title), fontsize=11, fontweight="bold")
-    for output in outputs:
-        # Transparent, and without a date: the same records give the same bytes.
-        picture.savefig(output, transparent=output.endswith(".svg"), dpi=150,
-                        metadata={} if output.endswith(".png") else {"Date": None} if output.endswith(".svg") else {"CreationDate": None})
-    plt.close(picture)
 
 
 def draw(figures, folder, kinds):
@@ -104,9 +57,6 @@ def draw(figures, folder, kinds):
     commands = []
     for figure in figures:
         for panel in figure.panels:
-            if panel.source == "heat":
-                heat_draw(panel, [os.path.join(folder, f"{panel.key}.{kind}") for kind in kinds])
-                continue
             commands += [script(panel, kind, f"{panel.key}.{kind}", SIZES[figure.size]) for kind in kinds]
     here = os.path.dirname(os.path.abspath(__file__))
     if not commands:
@@ -140,9 +90,6 @@ def inline(panel, folder):
     box = re.search(r'viewBox="([^"]*)"', svg).group(1)
     body = svg[svg.index(">", svg.index("<svg")) + 1:svg.rindex("</svg>")]
     body = re.sub(r"<(title|desc|metadata)>.*?</\1>\s*", "", body, flags=re.S)
-    # What gnuplot gave to a script of its own becomes a title, which browsers show.
-    body = re.sub(r"""<g onmousemove="[^"]*'tip(\d+)'\)"[^>]*>""", lambda match: '<g class="tip">' + tag(
-        "title", escape(panel.settings["tips"][int(match.group(1))])), body)
     body = re.sub(r'\b(id=|xlink:href=|href=)(["\'])(#?)', rf"\1\2\3{panel.key}-", body)
     body = re.sub(r"url\((['\"]?)#", rf"url(\1#{panel.key}-", body).replace("xlink:href", "href")
     body = re.sub(r"[ \t]*\n\s*", "\n", themed(body))

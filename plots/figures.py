@@ -3,16 +3,16 @@
 import math
 import re
 from collections import namedtuple
-from statistics import median
 
-from records import (at, bits, by_move, cache, fastest, geometric_mean, grouped, median_of, pool, pool_short, quantile, race, rates, timed)
-from units import change, digits, number, step_of
+from records import (alike_but, at, best_of, bits, by_move, cache, differ_in_one, drawn, grouped, median_of, pool, pool_short, quantile,
+                     scene_and_context, timed)
+from units import change, number, step_of
 
-# A section of the page: its panels, all of one of draw.py's sizes, and in words what needs no plot. The page says `absent` if there
-# is neither.
-Figure = namedtuple("Figure", "key title caption absent size panels words", defaults=((),))
-# One picture. `source` names its part of plots.gp, or "heat"; blocks: {name: [(label, rows of numbers), …]}.
-Panel = namedtuple("Panel", "key source title description settings blocks")
+# A section of the page: its panels, all of one of draw.py's sizes.
+Figure = namedtuple("Figure", "key title caption size panels")
+# One picture. `source` names its part of plots.gp; blocks: {name: [(label, rows of numbers), …]}; compared: the sets of results which
+# the picture sets beside each other.
+Panel = namedtuple("Panel", "key source title description settings blocks compared")
 
 def titled(runs, run, text):
     return f"{text} ({run.label})" if len(runs) > 1 else text
@@ -35,7 +35,7 @@ def rows_panel(key, title, description, names, series, settings, ranges=()):
     return Panel(key, "rows", title, description, {"rows": len(names), "height": 36 * len(names) + 120, **settings}, {
         "points": [(label, [(x, i + 1, low, high) for i, x, low, high in rows]) for label, rows in series],
         "ranges": [("", [(low, i + 1, high - low) for i, low, high in ranges])] if ranges else [],
-        "names": [(name, [(settings["left"], i + 0.62)]) for i, name in enumerate(names)]})
+        "names": [(name, [(settings["left"], i + 0.62)]) for i, name in enumerate(names)]}, [])
 
 
 # ---- before and after ----------------------------------------------------------------------------------------
@@ -71,108 +71,22 @@ def changes(runs, moved):
     return Figure("changed", "Before and after",
                   "Change of the median step, new over base, with its interval (99 % for all rows together; one that leaves the plot "
                   "ends at its border). Right of the line: slower. On the left all combinations of a kernel or a cache together, on the "
-                  f"right the {MOST_ROWS} that moved most, decided ones first; the table has all.", "nothing to compare.", "small",
+                  f"right the {MOST_ROWS} that moved most, decided ones first; the table has all.", "small",
                   [p for p in panels if p])
 
 
-# ---- roofline ------------------------------------------------------------------------------------------------
+# ---- lines ---------------------------------------------------------------------------------------------------
 
-
-def limit_labels(limits, what, unit):
-    """The names of limits and where they stand. Limits that lie close together share a name."""
-    labels = []
-    for name, p in sorted(limits, key=lambda limit: limit[1]):
-        text = f"{name} {what}{number(p, unit)}"
-        if labels and p < 1.4 * labels[-1][1]:
-            text = f"{labels.pop()[0]}, {text}"
-        labels.append((text, p))
-    return labels
-
-
-def letter(i):
-    """A short name for the i-th of many: a, b, … z, then numbers."""
-    return "abcdefghijklmnopqrstuvwxyz"[i] if i < 26 else str(i + 1)
-
-
-def kernel_types(runs):
-    """A line type for each kernel, the same in all plots."""
-    return {kernel: i + 1 for i, kernel in enumerate(dict.fromkeys(r["kernel"] for r in sorted(timed(runs), key=lambda r: r["kernel"])))}
-
-
-def joined_letters(marked, width, height):
-    """Labels of points (x, y, letter) over logarithmic axes of this width and height: points that lie together share one."""
-    labels = []
-    for x, y, mark in sorted(marked):
-        near = next((l for l in labels if abs(math.log(x / l[0])) < 0.02 * width and abs(math.log(y / l[1])) < 0.03 * height), None)
-        if near is None:
-            labels.append([x, y, {mark}])
-        else:
-            near[2].add(mark)
-    return [(" ".join(sorted(together)), [(x, y)]) for x, y, together in labels]
-
-
-def reaches(r):
-    """What the combination reaches, for a point's label."""
-    return (f"{r['workload']}, {cache(r)}, {pool(r)}, {r['kernel']}: {number(at(r, 'traffic.gflop_per_s'), 'GFLOP/s')}, "
-            f"{number(at(r, 'traffic.gb_per_s'), 'GB/s')}" +
-            (f", {number(at(r, 'traffic.of_limit'), 'share')} of its limit" if at(r, "traffic.of_limit") else ""))
-
-
-def roofline_panel(runs, run, threads, records, names, key):
-    points = [r for r in fastest(records, lambda r: (r["workload"], r["kernel"])).values()
-              if at(r, "traffic.gb_per_s") and at(r, "traffic.gflop_per_s")]
-    if not points:
-        return None
-    tips = list(map(reaches, points))
-    series = [(kernel, [(at(r, "traffic.gflop_per_s") / at(r, "traffic.gb_per_s"), at(r, "traffic.gflop_per_s"), i) for i, r in group])
-              for kernel, group in grouped(enumerate(points), lambda item: item[1]["kernel"]).items()]
-    marked = [(x, y, letter(names.index(points[i]["workload"]))) for _, rows in series for x, y, i in rows]
-    xs, ys, _ = zip(*marked)
-    machine = rates(run, threads)
-    peaks = [(name, p) for name, p in machine.get("peak_gop_per_s", {}).items() if p]
-    peak = dict(peaks).get("f32", 0)
-    left = min(xs) / 4
-    # Leave out levels whose line meets the peak left of the plot.
-    slopes = [(level, b) for level, b in machine.get("read_gb_per_s", {}).items() if b and left * b < 0.7 * peak]
-    right = max([max(xs) * 2] + [2 * peak / b for _, b in slopes])
-    roofs = [(level, [(left, left * b), (peak / b, peak)]) for level, b in slopes]
-    roofs += [(name, [(left, p), (right, p)]) for name, p in peaks]
-    slope_names = [(text, [(left * 1.06, left * b * 1.28)]) for text, b in limit_labels(slopes, "", "GB/s")]
-    peak_names = [(text, [(right / 1.05, p * 1.25)]) for text, p in limit_labels(peaks, "peak ", "Gop/s")]
-    bottom, top = min(ys) / 2, 2.5 * max([p for _, p in peaks] + [max(ys)])
-    title = titled(runs, run, f"{threads} thread" + "s" * (threads > 1))
-    return Panel(key, "roofline", title, f"Roofline at {title}. {'; '.join(tips)}.",
-                 {"left": left, "right": right, "bottom": bottom, "top": top,
-                  "types": kernel_types(runs), "tips": tips},
-                 {"roofs": roofs, "slopes": slope_names, "peaks": peak_names, "points": series,
-                  "letters": joined_letters(marked, math.log(right / left), math.log(top / bottom)),
-                  "legend": [(f"{letter(i)}: {name}", []) for i, name in enumerate(names)]})
-
-
-def roofline(runs):
-    names = list(dict.fromkeys(r["workload"] for r in timed(runs)))
-    panels = [roofline_panel(runs, run, threads, records, names, f"roofline-{i}-{threads}") for i, run in enumerate(runs)
-              for threads, records in grouped(timed([run]), lambda r: r["threads"]).items()]
-    bare = [run.label for run in runs if not run.manifest["machine"]]
-    return Figure(
-        "roofline", "Roofline",
-        f"Letters: {', '.join(f'{letter(i)} {name}' for i, name in enumerate(names))}. "
-        "Work a second against operations for each byte read, of the kind of step with the most operations. Each point is a "
-        "workload and a kernel, with its fastest cache and storage format: point at it, or tap it, to read which. Slanted lines: "
-        "read bandwidth of each level of the memory; flat lines: multiply-add peaks; both measured at the start of the run with "
-        "this number of threads. A point may lie above the line of a far level when its rows fit a nearer one: the columns "
-        "“of read” and “of limit” compare each combination with the bandwidth measured at its own working set." +
-        (f" No lines for {', '.join(bare)}: the machine was not measured in that run." if bare else ""),
-        "no roofline in these files: no combination that was timed passed.", "square", [p for p in panels if p])
-
-
-# ---- time against context ------------------------------------------------------------------------------------
-
-BIT_CLASSES = [24, 12, 7, 4.9, 3.6, 0]  # least bits of each class; the fastest format of a class is drawn
 BINS = 8  # neighbours among the contexts of one record are drawn as so many points
 
 
-def lines_panel(key, source, title, description, blocks, unit, settings, log=""):
+def kernel_types(runs):
+    """A line type for each kernel, the same in all plots. 8, a grey, is the machine's limit."""
+    kernels = sorted({r["kernel"] for r in timed(runs)})
+    return {"limit": 8} | {kernel: i + 1 + (i >= 7) for i, kernel in enumerate(kernels)}
+
+
+def lines_panel(key, source, title, description, blocks, unit, settings, compared, log=""):
     """Lines of (x, y) or (x, y, low, high), in the unit of the largest value. Axes that `log` names are logarithmic; y is from 0
     otherwise. The lines' names stand in a column beside their ends, in the same order, each with its line's mark."""
     everything = [row for series in blocks.values() for _, rows in series for row in rows]
@@ -197,7 +111,7 @@ def lines_panel(key, source, title, description, blocks, unit, settings, log="")
     return Panel(key, source, title, description,
                  {"bottom": y_from(bottom), "top": y_from(max([top] + [y + gap / 2 for y in places.values()])), "left": x_from(left),
                   "end": x_from(right + (right - left) * share / (1 - share)), "log": log, "yaxis": f"{settings.pop('what', '')}{name}",
-                  **settings}, blocks)
+                  **settings}, blocks, compared)
 
 
 def bins(contexts):
@@ -208,9 +122,21 @@ def bins(contexts):
             for group in groups]
 
 
-def ends_told(series):
+def points(r):
+    """(cells, ns, low, high) of a record: of its one context, or medians of neighbours with the middle half of them."""
+    contexts = r["time"]["contexts"]
+    if len(contexts) == 1:
+        median = median_of(r)
+        return [(contexts[0]["cells"], median, at(r, "time.low") or median, at(r, "time.high") or median)]
+    n = min(BINS, len(contexts))
+    groups = [contexts[i * len(contexts) // n:(i + 1) * len(contexts) // n] for i in range(n)]
+    return [(sum(p["cells"] for p in group) / len(group), *(quantile([p["ns"] for p in group], q) for q in (0.5, 0.25, 0.75)))
+            for group in groups]
+
+
+def ends_told(series, unit):
     """From where to where each line goes, in words."""
-    return "; ".join(f"{label}: {number(rows[0][1], 'ns')} at {rows[0][0]:.0f} cells, {number(rows[-1][1], 'ns')} at {rows[-1][0]:.0f}"
+    return "; ".join(f"{label}: {number(rows[0][1], 'ns')} at {rows[0][0]:.0f} {unit}, {number(rows[-1][1], 'ns')} at {rows[-1][0]:.0f}"
                      for label, rows in series) + "."
 
 
@@ -218,192 +144,131 @@ def threads_told(threads):
     return f", {threads} threads" if threads > 1 else ""
 
 
-def contexts_panel(runs, run, workload, records, key):
-    usable = sorted((r for r in records if len(at(r, "time.contexts") or []) > 1), key=median_of)
-    chosen = {}  # {cache: {class: its fastest record}}
-    for r in usable:
-        of_cache = chosen.setdefault((cache(r), r["threads"]), {})
-        of_cache.setdefault(next(least for least in BIT_CLASSES if (bits(r) or 0) >= least), r)
-    if not chosen:
+def cells_told(cells):
+    return f"{cells // 1024}k" if cells >= 1024 and cells % 1024 == 0 else str(cells)
+
+
+def limits(records):
+    """(cells, ns): the time that the machine's limit allows, where a record of one context knows it."""
+    known = {scene_and_context(r)[1]: at(r, "traffic.of_limit") * median_of(r)
+             for r in sorted(records, key=median_of, reverse=True) if at(r, "traffic.of_limit")}
+    return [("limit", sorted((cells, ns) for cells, ns in known.items() if cells))] if any(known) else []
+
+
+def kernels_panel(runs, run, records, axis, types, key):
+    """One line for each kernel of results that agree in all but kernel and `axis`, which is context or threads."""
+    lines = {kernel: sorted(group, key=lambda r: (scene_and_context(r)[1] or 0, r["threads"]))
+             for kernel, group in sorted(grouped(records, lambda r: r["kernel"]).items())}
+    columns = grouped(records, lambda r: (r["workload"], r["threads"])).values()
+    if axis == "threads":
+        series = [(kernel, [(r["threads"], *points(r)[0][1:]) for r in group]) for kernel, group in lines.items()]
+    else:
+        series = [(kernel, [p for r in group for p in points(r)]) for kernel, group in lines.items()]
+    several = len(lines) > 1 and (axis == "context" or max(map(len, lines.values())) > 1)
+    if not several or not all(rows for _, rows in series):
         return None
-    (name, threads), of_cache = max(chosen.items(), key=lambda item: len(item[1]))  # of several, the first one, which is the fastest
-    picked = [of_cache[least] for least in BIT_CLASSES if least in of_cache]
-    series = [(f"{pool_short(r)} {r['kernel']}", bins(r["time"]["contexts"])) for r in picked]
-    title = titled(runs, run, f"{workload}, {name}{threads_told(threads)}")
-    return lines_panel(key, "lines", title, f"{title}: {ends_told(series)}", {"steps": series}, "ns",
-                       {"xaxis": "cells read in a layer", "what": f"a {picked[0]['traffic']['kind']} step, "})
+    first = records[0]
+    name = scene_and_context(first)[0] if axis == "context" else first["workload"]
+    title = titled(runs, run, f"{name}, {pool_short(first)}{threads_told(first['threads']) if axis == 'context' else ''}")
+    ticks = " ".join(str(x) for x in sorted({x for _, rows in series for x, *_ in rows}) if isinstance(x, int))
+    settings = {"xaxis": "cells read" if axis == "context" else axis, "what": f"a {first['traffic']['kind']} step over {cache(first)}, ",
+                "types": types, "ticks": ticks if len(ticks) < 44 else ""}
+    return lines_panel(key, "lines", title, f"{title}: {ends_told(series, 'cells' if axis == 'context' else axis)}",
+                       {"steps": series, "limit": limits(records) if axis == "context" else []}, "ns", settings,
+                       [*lines.values(), *columns], "xy" if axis == "context" else "")
 
 
-def contexts(runs):
-    panels = [contexts_panel(runs, run, workload, records, f"context-{i}-{j}") for i, run in enumerate(runs)
-              for j, (workload, records) in enumerate(grouped(timed([run]), lambda r: r["workload"]).items())]
+def kernels_panels(runs, axis, key):
+    """The panel with the most kernels and points first, of equals the one of f16."""
+    types = kernel_types(runs)
+    groups = [(run, group) for run in reversed(runs)
+              for group in alike_but([r for r in drawn(run) if at(r, "time.contexts")], "kernel", axis)]
+    groups.sort(key=lambda g: (-len({r["kernel"] for r in g[1]}) * len({r["workload"] for r in g[1]}), pool(g[1][0]) != "f16"))
+    return [kernels_panel(runs, run, group, axis, types, key) for run, group in groups]
+
+
+def kernels(runs):
     return Figure(
-        "context", "Time per step against context, per format",
-        "Median time of a step (of the kind with the most operations) against the cells that it reads in one layer; bars hold the "
-        "middle half of the steps around it. Of formats with about as many bits (32, 16, 8, 5 to 7, 4, below 3.6) the fastest is "
-        "drawn, with its fastest kernel, all over the one cache that has the most of them.",
-        "no times by context in these files: their steps are too few, or nothing passed.", "small", [p for p in panels if p])
-
-
-# ---- kernels as context grows --------------------------------------------------------------------------------
-
-
-def shape(record):
-    """Workloads whose names differ in numbers alone are one workload at several sizes."""
-    return re.sub(r"\d+", "#", record["workload"])
-
-
-def kind_point(r):
-    """(cells, ns, low, high) of the kind of step with the most operations, with the interval of its median."""
-    of_kind, cells = r["time"]["kinds"][r["traffic"]["kind"]], [p["cells"] for p in r["time"]["contexts"]]
-    return (sum(cells) / len(cells), of_kind["median"], of_kind["low"] or of_kind["median"], of_kind["high"] or of_kind["median"])
-
-
-def growth_panel(runs, run, threads, records, key):
-    usable = [r for r in records if at(r, "time.contexts")]
-    workloads = list(dict.fromkeys(r["workload"] for r in usable))
-    # the format that most kernels ran over; of equals the one of the most workloads, then f16, then the first
-    by_pool = grouped(usable, pool)
-    of_pool = lambda p: (len({r["kernel"] for r in by_pool[p]}), len({r["workload"] for r in by_pool[p]}), p == "f16")
-    name = max(by_pool, key=of_pool, default=None)
-    if name is None or of_pool(name)[0] < 2:
-        return None
-    picked = grouped(fastest(by_pool[name], lambda r: (r["workload"], r["kernel"])).values(), lambda r: r["kernel"])
-    several = len(workloads) > 1
-    series = [(kernel, sorted(map(kind_point, group)) if several else bins(group[0]["time"]["contexts"]))
-              for kernel, group in sorted(picked.items())]
-    what = f"{workloads[0]} and {len(workloads) - 1} more" if several else workloads[0]
-    title = titled(runs, run, f"{what}, {name}{threads_told(threads)}")
-    kinds = ", ".join(dict.fromkeys(r["traffic"]["kind"] for group in picked.values() for r in group))
-    return lines_panel(key, "lines", title, f"{title}: {ends_told(series)}", {"steps": series}, "ns",
-                       {"xaxis": "cells read in a layer", "what": f"a {kinds} step, ", "types": kernel_types(runs)}, "xy" if several else "y")
-
-
-def growth(runs):
-    panels = [growth_panel(runs, run, threads, records, f"growth-{i}-{j}") for i, run in enumerate(runs)
-              for j, ((_, threads), records) in enumerate(grouped(timed([run]), lambda r: (shape(r), r["threads"])).items())]
-    return Figure(
-        "growth", "Kernels as context grows",
-        "One line for each kernel, all over the storage format that most of them ran, each with its fastest cache: which is "
-        "lower is faster. Workloads whose names differ in numbers alone (decode-1k, decode-4k) are points of one plot, "
-        "and bars are the 95 % intervals of the medians; otherwise points are the steps of one workload, and bars "
-        "hold the middle half of the steps around a point.",
-        "no two kernels ran over one workload and format.", "small", [p for p in panels if p])
-
-
-# ---- threads -------------------------------------------------------------------------------------------------
-
-
-def threads_panel(runs, run, key):
-    usable = [r for r in timed([run]) if r["speedup"]]
-    if not usable:
-        return None
-    least = min(r["threads"] for r in usable)
-    series = []
-    for kernel, group in sorted(grouped(usable, lambda r: r["kernel"]).items()):
-        at_threads = {t: [r["speedup"] for r in same] for t, same in sorted(grouped(group, lambda r: r["threads"]).items())}
-        series.append((kernel, [(t, *(quantile(ratios, q) for q in (0.5, 0.25, 0.75))) for t, ratios in at_threads.items()]))
-    title = titled(runs, run, f"speed-up over {least} thread" + "s" * (least > 1))
-    told = "; ".join(f"{kernel} {', '.join(f'{digits(y)} times at {t}' for t, y, *_ in rows[1:])}" for kernel, rows in series)
-    most = max(r["threads"] for r in usable)
-    ideal = [("ideal", [(t, t / least, t / least, t / least) for t in (least, most)])]
-    return lines_panel(key, "lines", title, f"{title}: {told}.", {"steps": series + ideal}, "times",
-                       {"xaxis": "threads", "what": "speed-up, ", "types": {**kernel_types(runs), "ideal": 8}})
+        "kernels", "Kernels as context grows",
+        "Median step, one line a kernel, bars are 95 % intervals. Grey: what the machine's limit allows. Noisy results (intervals wider "
+        "than half of the median) are not drawn.",
+        "small", kernels_panels(runs, "context", "kernels"))
 
 
 def threads(runs):
-    panels = [threads_panel(runs, run, f"threads-{i}") for i, run in enumerate(runs)]
-    return Figure("threads", "Speed-up by threads",
-                  "Median step with the fewest threads over that with more, of the same combination: the median over all combinations "
-                  "of a kernel, bars hold their middle half. The table of every combination has each one's.",
-                  "no combination ran with several numbers of threads.", "small", [p for p in panels if p])
+    return Figure("threads", "Kernels by threads", "Median time of a step, one line a kernel; bars are 95 % intervals.", "small",
+                  kernels_panels(runs, "threads", "threads"))
 
 
-# ---- spread --------------------------------------------------------------------------------------------------
+# ---- winners -------------------------------------------------------------------------------------------------
+
+SHADES = 6  # of a cell: the first is "share not known"
 
 
-def spread_panel(runs, run, workload, records, key):
-    shown = sorted(fastest(records, lambda r: (r["kernel"], r["threads"])).values(), key=median_of)[:MOST_ROWS]
-    names = [f"{r['kernel']}, {cache(r)}, {pool_short(r)}{threads_told(r['threads'])}" for r in shown]
-    t = [r["time"] for r in shown]
-    size, unit = step_of(max(x["max"] for x in t), "ns")
-    medians = [(i, x["median"] / size, (x["low"] or x["median"]) / size, (x["high"] or x["median"]) / size) for i, x in enumerate(t)]
-    far = [(i, *3 * [x["p99"] / size]) for i, x in enumerate(t)]
-    title = titled(runs, run, workload)
-    left, right = min(x["min"] for x in t) / size, max(x["max"] for x in t) / size
-    return rows_panel(key, title, f"{title}: " + "; ".join(
-        f"{name}: median {number(x['median'], 'ns')}, p99 {number(x['p99'], 'ns')}, {number(x['min'], 'ns')} to {number(x['max'], 'ns')}"
-        for name, x in zip(names, t)) + ".", names, [("median, its interval", medians), ("p99", far)],
-        {"left": left / 1.2, "right": right * 1.2, "log": "x", "axis": f"a step, {unit}"},
-        [(i, x["min"] / size, x["max"] / size) for i, x in enumerate(t)])
+def winners_panel(runs, run, records, key):
+    """The best kernel of each format and context, of results that agree in all else."""
+    cells = grouped(records, lambda r: (pool_short(r), scene_and_context(r)[1]))
+    rows = list(dict.fromkeys(pool_short(r) for r in records))
+    columns = sorted({context for _, context in cells})
+    if len(cells) < 2 or max(map(len, cells.values())) < 2:
+        return None
+    shades, names, below, told = {}, [], [], []
+    for (name, context), group in cells.items():
+        x, y, best = columns.index(context), rows.index(name), best_of(group)
+        share = at(best, "traffic.of_limit") if best else None
+        shades.setdefault(0 if share is None else 1 + min(SHADES - 2, int(share * (SHADES - 1))), []).append((x, y))
+        kernel = best["kernel"] if best else "noisy"
+        names.append((kernel, [(x, y - 0.12)]))
+        if best:
+            words = number(median_of(best), "ns") + (f", {number(share, 'share')}" if share is not None else "")
+            below.append((words, [(x, y + 0.22)]))
+        told.append(f"{name} at {cells_told(context)}: {kernel}" + (f", {words}" if best else ""))
+    scene, first = scene_and_context(records[0])[0], records[0]
+    title = titled(runs, run, f"best of {scene}{threads_told(first['threads'])}")
+    return Panel(key, "winners", title, f"{title}: {'; '.join(told)}.",
+                 {"rows": len(rows), "columns": len(columns), "height": max(340, 44 * len(rows) + 80)},
+                 {"cells": [(str(shade), places) for shade, places in sorted(shades.items())], "names": names, "below": below,
+                  "down": [(name, []) for name in rows], "along": [(cells_told(context), []) for context in columns]},
+                 [group for group in cells.values() if len(group) > 1])
 
 
-def spread(runs):
-    panels = [spread_panel(runs, run, workload, records, f"spread-{i}-{j}") for i, run in enumerate(runs)
-              for j, (workload, records) in enumerate(grouped(timed([run]), lambda r: r["workload"]).items())]
-    return Figure("spread", "Distribution of the steps",
-                  "From the shortest to the longest step (thin line), the median with its 95 % interval, and the 99th percentile. Of "
-                  "each kernel and number of threads the fastest combination.", "nothing that was timed passed.", "small", panels)
-
-
-# ---- heat map ------------------------------------------------------------------------------------------------
-
-
-def heat_panels(runs, run, first):
-    records = timed([run])
-    best = fastest(records, race)
-    cells = grouped(records, lambda r: (r["kernel"], pool_short(r), cache(r)))
-    ratios = {cell: geometric_mean([median_of(r) / median_of(best[race(r)]) for r in group]) for cell, group in cells.items()}
-    rows = [p for _, p in sorted({(-(bits(r) or 0), pool_short(r)) for r in records})]
-    columns = list(dict.fromkeys(c for _, _, c in cells))
-    for i, kernel in enumerate(dict.fromkeys(k for k, _, _ in cells)):
-        mine = {(p, c): ratio for (k, p, c), ratio in ratios.items() if k == kernel}
-        least = min(mine, key=mine.get)
-        ran = [p for p in rows if any((p, c) in mine for c in columns)]
-        yield Panel(f"{first}-{i}", "heat", titled(runs, run, kernel),
-                    f"{kernel}: median step over the fastest, {len(ran)} pools by {len(columns)} caches; the best is "
-                    f"{' in '.join(least)}, {number(mine[least], 'times')}.",
-                    {"rows": ran, "columns": columns, "longest": max(map(len, rows))},
-                    {"values": [[mine.get((p, c)) for c in columns] for p in ran]})
-
-
-def heat(runs):
-    panels = [panel for i, run in enumerate(runs) for panel in heat_panels(runs, run, f"heat-{i}")]
+def winners(runs):
+    groups = [(run, group) for run in reversed(runs)
+              for group in alike_but([r for r in timed([run]) if scene_and_context(r)[1]], "kernel", "pool", "context")]
+    groups.sort(key=lambda g: -len(g[1]))
     return Figure(
-        "heat", "Cache × pool × kernel",
-        "Median step over that of the fastest combination of the same workload and threads (1: the fastest), as the geometric "
-        "mean over the workloads that this cell ran. Pools by bits of a value, most on top (K/V where they differ); an empty cell did not run.",
-        "no heat map: no combination that was timed passed.", "small", panels)
+        "winners", "The best kernel by format and context",
+        "The fastest kernel, its time, its share of the machine's limit (darker: nearer), by format and cells read. Noisy: intervals "
+        "are too wide to tell.",
+        "small", [winners_panel(runs, run, group, "winners") for run, group in groups])
 
 
 # ---- memory --------------------------------------------------------------------------------------------------
 
+SESSION = "agent-session"  # the history of real size, which comes first
 
-def memory_panel(runs, run, workload, records, key):
-    usable = [r for r in records if at(r, "memory.timeline")]
-    if not usable:
-        return None
-    by_pool = grouped(usable, pool)
-    name = max(by_pool, key=lambda p: (len({cache(r) for r in by_pool[p]}), p == "f16"))
-    shown = {c: group[0] for c, group in grouped(by_pool[name], cache).items()}
-    held = [(c, [(p["event"], p["held_bytes"]) for p in r["memory"]["timeline"]]) for c, r in shown.items()][:8]
-    sharing = grouped(shown.items(), lambda item: max(p["live_bytes"] for p in item[1]["memory"]["timeline"]))
-    live = [("live" if len(sharing) == 1 else "live " + "+".join(c for c, _ in same),
-             [(p["event"], p["live_bytes"]) for p in same[0][1]["memory"]["timeline"]]) for same in sharing.values()]
-    return lines_panel(key, "memory", titled(runs, run, f"{workload}, {name}"), f"{workload}, {name}: most bytes: " + ", ".join(
+
+def memory_panel(runs, run, records, key):
+    shown = sorted(records, key=lambda r: -max(p["held_bytes"] for p in r["memory"]["timeline"]))[:10]
+    held = [(cache(r), [(p["event"], p["held_bytes"]) for p in r["memory"]["timeline"]]) for r in shown]
+    sharing = grouped(shown, lambda r: max(p["live_bytes"] for p in r["memory"]["timeline"]))
+    live = [("live" if len(sharing) == 1 else "live " + "+".join(map(cache, same)),
+             [(p["event"], p["live_bytes"]) for p in same[0]["memory"]["timeline"]]) for same in sharing.values()]
+    title = titled(runs, run, f"{records[0]['workload']}, {pool_short(records[0])}")
+    return lines_panel(key, "memory", title, f"{title}: most bytes: " + ", ".join(
         f"{c} {number(max(y for _, y in rows), 'bytes')}" for c, rows in held + live) + ".",
-        {"held": held, "live": live}, "bytes", {"xaxis": "event of the workload"})
+        {"held": held, "live": live}, "bytes", {"xaxis": "event of the workload"}, [records])
 
 
 def memory(runs):
-    panels = [memory_panel(runs, run, workload, records, f"memory-{i}-{j}") for i, run in enumerate(runs)
-              for j, (workload, records) in enumerate(grouped(timed([run]), lambda r: r["workload"]).items())]
+    groups = [(run, group) for run in reversed(runs) for group in alike_but(
+        [r for r in run.with_status("pass") if at(r, "memory.timeline")], "cache") if len(group) > 1]
+    groups.sort(key=lambda g: (g[1][0]["workload"] != SESSION, -len(g[1])))
     return Figure(
-        "memory", "Memory over the replay",
-        "Bytes that each cache's allocator holds after each event (lines with marks), against the bytes of the rows of live "
-        "cells (thick lines, one where all caches agree): what lies between is the price of growth, copies and holes. One "
-        "format for each workload, the one that most caches ran.",
-        "no timeline of memory in these files.", "small", [p for p in panels if p])
+        "memory", "Memory of each cache",
+        "Bytes that each cache's allocator holds after each event, against the rows of live cells (thick): what lies between is the "
+        "price of growth, copies and holes.",
+        "small", [memory_panel(runs, run, group, "memory") for run, group in groups])
 
 
 # ---- accuracy of formats -------------------------------------------------------------------------------------
@@ -435,59 +300,44 @@ def free_places(points, bottom, top):
         yield x, y, x / 1.08, bottom * (top / bottom) ** up, name
 
 
-def formats_panel(key, records, path, title):
-    costs = {}  # {(family, pool): (bits, [error of each workload])}
-    for (kind, name), group in grouped(records, lambda r: (family(r), pool_short(r))).items():
-        errors = [median(at(r, path) for r in same) for same in grouped(group, lambda r: r["workload"]).values()]
-        if min(errors) > 0:
-            costs[kind, name] = (bits(group[0]), errors)
-    if not costs:
-        return None
-    points = {c: (b, median(errors)) for c, (b, errors) in costs.items()}
-    series = [(kind, [(points[c][0], points[c][1], min(costs[c][1]), max(costs[c][1])) for c in group])
-              for kind, group in grouped(points, lambda c: c[0]).items()]
-    front = sorted((b, e, name) for (_, name), (b, e) in points.items() if is_frontier((b, e), points.values()))
-    bottom, top = min(min(e) for _, e in costs.values()) / 10, max(max(e) for _, e in costs.values()) * 4
+def formats_panel(runs, run, key, records, path, title):
+    costs = {(family(r), pool_short(r)): (bits(r), at(r, path)) for r in records}
+    series = [(kind, [costs[c] for c in group]) for kind, group in grouped(costs, lambda c: c[0]).items()]
+    front = sorted((b, e, name) for (_, name), (b, e) in costs.items() if is_frontier((b, e), costs.values()))
+    bottom, top = min(e for _, e in costs.values()) / 10, max(e for _, e in costs.values()) * 4
     places = list(free_places(front, bottom, top))
+    title = titled(runs, run, f"{records[0]['workload']}: {title}")
     return Panel(key, "formats", title, f"{title} against bits of a value; the best for their size: " + ", ".join(
         f"{name} {b:g} bits {number(e)}" for b, e, name in front) + ".", {"bottom": bottom, "top": top},
         {"series": series, "labels": [(name, [(x, y)]) for _, _, x, y, name in places],
-         "lifts": [("", [(b, e), (x, y)]) for b, e, x, y, _ in places]})
+         "lifts": [("", [(b, e), (x, y)]) for b, e, x, y, _ in places]}, [records])
 
 
 def formats(runs):
-    records = [r for r in timed(runs) if bits(r)]
+    """Of the results that agree in all but the format, those of the most formats."""
     panels = []
-    for key, path, title in (("formats-l2", "error.format.rel_l2", "relative L2 error of the output"),
+    for key, path, title in (("formats", "error.format.rel_l2", "relative L2 error of the output"),
                              ("formats-kl", "error.format.kl_mean", "mean KL divergence of the weights")):
-        judged = [r for r in records if at(r, path) is not None]
-        panels.append(formats_panel(key, judged, path, title))
+        groups = [(run, group) for run in reversed(runs) for group in alike_but(
+            [r for r in run.with_status("pass") if bits(r) and (at(r, path) or 0) > 0], "pool") if len(group) > 1]
+        panels += [formats_panel(runs, run, key, group, path, title)
+                   for run, group in sorted(groups, key=lambda g: -len(g[1]))[:1]]
     return Figure(
         "formats", "Format error against bits per value",
-        "What storing K and V costs in accuracy, the attention itself computed exactly: median over the workloads, bars from "
-        "least to largest. Bits with their share of scales and zeros, the mean of K and V. Named: formats that no other beats in "
-        "both. Formats without any error (f32) have no place on this axis.",
-        "no format error in these files.", "square", [p for p in panels if p])
+        "What storing K and V costs in accuracy, the attention itself computed exactly, all over one workload, cache and kernel. Bits "
+        "with their share of scales and zeros, the mean of K and V. Named: formats that no other beats in both.",
+        "square", panels)
 
 
-# How many marks a panel has, of those that tell something.
-MARKS = {"roofline": "points", "rows": "names", "lines": "steps", "memory": "held", "formats": "series"}
+MAKERS = (kernels, winners, memory, threads, formats)  # in their order on the page
 
 
-def marks(panel):
-    if panel.source == "heat":
-        return sum(value is not None for line in panel.blocks["values"] for value in line)
-    return sum(len(rows) for _, rows in panel.blocks[MARKS[panel.source]])
-
-
-def split(figure):
-    """A plot of one point says no more than the number: its description takes its place."""
-    return figure._replace(panels=[p for p in figure.panels if marks(p) > 1],
-                           words=[p.description for p in figure.panels if marks(p) == 1])
-
-
-MAKERS = (roofline, growth, contexts, threads, spread, heat, memory, formats)  # in their order on the page
+def comparable(figure):
+    """The panels whose sets of results differ in one axis each, no two of one name: kernels, kernels-2, …"""
+    panels = [p for p in figure.panels if p and all(len(records) == 1 or differ_in_one(records) for records in p.compared)]
+    return figure._replace(panels=[p._replace(key=p.key if i == 0 or p.key != figure.key else f"{p.key}-{i + 1}")
+                                   for i, p in enumerate(panels)])
 
 
 def figures(runs, moved):
-    return {f.key: split(f) for f in [changes(runs, moved)] + [make(runs) for make in MAKERS]}
+    return {f.key: comparable(f) for f in [changes(runs, moved)] + [make(runs) for make in MAKERS]}

@@ -34,9 +34,10 @@ def code(text):
     return tag("pre", tag("code", escape(text)), tabindex="0")
 
 
-def section(key, title, *parts):
-    return tag("section", tag("h2", escape(title), id=f"{key}-title") + "\n" + "\n".join(parts),
-               id=key, aria_labelledby=f"{key}-title") + "\n"
+def section(key, title, *parts, is_open=False):
+    """A part of the page that its heading folds and unfolds."""
+    heading = tag("summary", tag("h2", escape(title)))
+    return tag("details", heading + "\n" + "\n".join(parts), id=key, class_="section", open="open" if is_open else None) + "\n"
 
 
 def cell_html(cell, is_first):
@@ -71,7 +72,7 @@ def pairs(key, caption, facts):
 def figure(svgs, caption):
     """Panels of one plot side by side."""
     panels = "\n".join(tag("div", svg, class_="panel") for svg in svgs)
-    return tag("figure", tag("div", panels, class_="panels") + tag("figcaption", escape(caption))) + "\n"
+    return tag("figure", tag("div", panels, class_="panels") + (tag("figcaption", escape(caption)) if caption else "")) + "\n"
 
 
 def folded(summary, content):

@@ -2,9 +2,6 @@
 # The plots that gnuplot draws. draw.py sets: plot (which one), kind (svg, png or pdf), output, width and height in pixels,
 # title, ink, grid, and what the plot itself needs.
 set encoding utf8
-# Pictures name a roofline's letters below it; the page says them in its caption.
-below = plot eq 'roofline' && kind ne 'svg' ? 18 * legend : 0
-height = height + below
 if (kind eq 'svg') set terminal svg size width,height font 'sans-serif,12' noenhanced dashed
 if (kind eq 'png') set terminal pngcairo size 2*width,2*height font 'sans,12' fontscale 2 linewidth 2 pointscale 2 noenhanced
 if (kind eq 'pdf') set terminal pdfcairo size width/72.0 in,height/72.0 in font 'sans,12' noenhanced
@@ -18,31 +15,6 @@ set xlabel textcolor rgb ink
 set ylabel textcolor rgb ink
 set key textcolor rgb ink
 
-# Operations a second against operations for each byte. The machine's limits have their names along them.
-if (plot eq 'roofline') {
-set logscale xy
-set xrange [left:right]
-set yrange [bottom:top]
-set xlabel 'operations for each byte read'
-set ylabel 'GFLOP/s'
-set format '%g'
-unset title
-set label title at screen 0.57,1 - 15.0 / height center textcolor rgb ink
-set key at screen 0.57,1 - 30.0 / height center top horizontal maxcols 3 reverse Left samplen 1 width 1
-if (below) { set for [i = 1:legend] label legend_label[i] at screen 0.17,(18.0 * (legend - i) + 12) / height left textcolor rgb ink font ',11' }
-set lmargin at screen 0.17
-set rmargin at screen 0.97
-set bmargin at screen (65.0 + below) / height
-set tmargin at screen 1 - 100.0 / height
-slope = atan2((height - 165.0 - below) / log(top / bottom), 0.80 * width / log(right / left)) * 180 / pi
-plot for [i = 1:roofs] $roofs index i - 1 using 1:2 with lines linecolor rgb ink linewidth 1 dashtype i notitle, \
-     for [i = 1:slopes] $slopes index i - 1 using 1:2:(slopes_label[i]) with labels left rotate by slope textcolor rgb ink font ',11' notitle, \
-     for [i = 1:peaks] $peaks index i - 1 using 1:2:(peaks_label[i]) with labels right textcolor rgb ink font ',11' notitle, \
-     for [i = 1:points] $points index i - 1 using 1:2:(sprintf('tip%d', $3)) with labels hypertext point linetype points_type[i] notitle, \
-     for [i = 1:letters] $letters index i - 1 using 1:2:(letters_label[i]) with labels left offset 0.5,0.3 textcolor rgb ink font ',11' notitle, \
-     for [i = 1:points] NaN with points linetype points_type[i] title points_label[i]
-}
-
 # Logarithmic axes with numbers between the powers of ten, which short axes would not show.
 if (plot eq 'lines' || plot eq 'rows') {
 set format '%g'
@@ -51,17 +23,38 @@ if (strstrt(log, 'x')) { set logscale x; set for [e = -3:7] for [m in few((plot 
 if (strstrt(log, 'y')) { set logscale y; set for [e = -3:7] for [m in few(top / bottom)] ytics add (10.0 ** e * m) }
 }
 
-# A line for each series, with intervals where there are any: time against context, speed-up against threads.
+# A line for each series, with intervals; the limit is a broad line below them. ticks: the numbers of cells on the axis.
 if (plot eq 'lines') {
 set xrange [left:end]
 set yrange [bottom:top]
 set xlabel xaxis
 set ylabel yaxis
 if (xaxis eq 'threads') { set xtics 1 }
+if (xaxis ne 'threads' && ticks ne '') { set xtics ('' left); set for [w in ticks] xtics add ((w % 1024 ? w : sprintf('%dk', w / 1024)) w + 0) }
 unset key
-plot for [i = 1:steps] $steps index i - 1 using 1:2 with lines linetype steps_type[i] dashtype i, \
+plot for [i = 1:limit] $limit index i - 1 using 1:2 with linespoints linetype limit_type[i] linewidth 5, \
+     for [i = 1:steps] $steps index i - 1 using 1:2 with lines linetype steps_type[i] dashtype i, \
      for [i = 1:steps] $steps index i - 1 using 1:2:3:4 with yerrorbars linetype steps_type[i] linewidth 1, \
+     for [i = 1:limit] $limit_names index i - 1 using 1:2:(limit_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',11' point linetype limit_type[i], \
      for [i = 1:steps] $steps_names index i - 1 using 1:2:(steps_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',11' point linetype steps_type[i]
+}
+
+# A cell for each format and context: its shade, a name, a line below it.
+if (plot eq 'winners') {
+set xrange [-0.5:columns - 0.5]
+set yrange [rows - 0.4:-0.5]
+set border 0
+set xtics scale 0 ()
+set ytics scale 0 ()
+set for [i = 1:along] xtics add (along_label[i] i - 1)
+set for [i = 1:down] ytics add (down_label[i] i - 1)
+unset grid
+unset key
+set lmargin at screen 0.16
+set bmargin at screen 30.0 / height
+plot for [i = 1:cells] $cells index i - 1 using 1:2:(0.48):(0.47) with boxxyerror linetype 1 fillstyle transparent solid 0.03 + 0.09 * cells_label[i] noborder, \
+     for [i = 1:names] $names index i - 1 using 1:2:(names_label[i]) with labels center textcolor rgb ink font ',13', \
+     for [i = 1:below] $below index i - 1 using 1:2:(below_label[i]) with labels center textcolor rgb ink font ',11'
 }
 
 # Bytes held, and bytes of live cells (thick), after each event.
@@ -92,7 +85,7 @@ plot for [i = 1:ranges] $ranges index i - 1 using 1:2:3:(0) with vectors nohead 
      for [i = 1:names] $names index i - 1 using (log eq 'x' ? $1 * 1.005 : $1 + 0.005 * (right - left)):2:(names_label[i]) with labels left textcolor rgb ink font ',12' notitle
 }
 
-# Error of formats against bits of a value. Bars go from the least to the largest over the workloads; the best formats are named.
+# Error of formats against bits of a value. The best formats are named.
 if (plot eq 'formats') {
 set logscale xy
 set xrange [1:40]
@@ -103,8 +96,7 @@ set ylabel title
 set format y '%.0e'
 unset title
 set key outside top center horizontal reverse Left samplen 1 width 2
-plot for [i = 1:series] $series index i - 1 using 1:3:(0):($4 - $3) with vectors nohead linetype i linewidth 0.8 notitle, \
-     for [i = 1:series] $series index i - 1 using 1:2 with points linetype i pointsize 0.9 title series_label[i], \
+plot for [i = 1:series] $series index i - 1 using 1:2 with points linetype i pointsize 0.9 title series_label[i], \
      for [i = 1:lifts] $lifts index i - 1 using 1:2 with lines linecolor rgb ink linewidth 0.5 notitle, \
      for [i = 1:labels] $labels index i - 1 using 1:2:(labels_label[i]) with labels right offset -0.2,0 textcolor rgb ink font ',11' notitle
 }

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shlex
 import sys
 
@@ -26,19 +27,9 @@ class Run:
         self.command = command_read(self.manifest["command"])
         for record in self.records:
             record["run"] = self
-        speedups_add(self.records)
 
     def with_status(self, *statuses):
         return [r for r in self.records if r["status"] in statuses]
-
-
-def speedups_add(records):
-    """Gives each record its speed-up over the same combination with the fewest threads; None if that is all there is."""
-    for group in grouped(records, lambda r: (r["workload"], r["cache"], pool(r), r["kernel"], r["growth"])).values():
-        ran = sorted(filter(is_timed, group), key=lambda r: r["threads"])
-        for record in group:
-            known = is_timed(record) and ran[0]["threads"] < ran[-1]["threads"]
-            record["speedup"] = median_of(ran[0]) / median_of(record) if known else None
 
 
 def load(paths):
@@ -155,23 +146,61 @@ def grouped(records, key):
     return groups
 
 
-def fastest(records, key):
-    """The fastest record of each group."""
-    return {k: min(group, key=median_of) for k, group in grouped(records, key).items()}
+# ---- what may be compared ------------------------------------------------------------------------------------
+
+SIZES = {"": 1, "k": 1024, "m": 1024**2}
 
 
-def race(record):
-    """Records with the same file, workload and threads may be compared."""
-    return record["run"].label, record["workload"], record["threads"]
+def scene_and_context(record):
+    """("decode", 4096) of decode-4k, whose steps read 4,096 cells. (its name, None) where contexts vary inside of the workload."""
+    cells = {p["cells"] for p in at(record, "time.contexts") or []}
+    name = re.fullmatch(r"(.+)-(\d+)([km]?)", record["workload"])
+    if name and cells == {int(name[2]) * SIZES[name[3]]}:
+        return name[1], cells.pop()
+    return record["workload"], None
 
 
-def rates(run, threads):
-    """What the machine reached with so many threads (manifest.machine); {} if it was not measured."""
-    return next((m for m in run.manifest["machine"] if m["threads"] == threads), {})
+# The axes of a result, each of which may be compared alone. OTHERS must agree wherever results are compared.
+AXES = {"workload": lambda r: scene_and_context(r)[0], "cache": lambda r: r["cache"], "pool": pool, "kernel": lambda r: r["kernel"],
+        "threads": lambda r: r["threads"], "context": lambda r: scene_and_context(r)[1]}
+OTHERS = {"file": lambda r: r["run"].label, "growth": lambda r: r["growth"], "out": lambda r: r.get("out"),
+          "setting": lambda r: r.get("setting", "")}
 
 
-def geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
+def differ_in(records):
+    """The names of what these results differ in."""
+    return [name for name, value in (AXES | OTHERS).items() if len({value(r) for r in records}) > 1]
+
+
+def differ_in_one(records):
+    """Do these results differ in exactly one of AXES, in nothing else, and no two in nothing? Only then may they be compared."""
+    names = differ_in(records)
+    return len(names) == 1 and names[0] in AXES and len({AXES[names[0]](r) for r in records}) == len(records)
+
+
+def alike_but(records, *names):
+    """Lists of the results that agree in all but the axes of these names."""
+    fixed = [value for name, value in (AXES | OTHERS).items() if name not in names]
+    return list(grouped(records, lambda r: tuple(value(r) for value in fixed)).values())
+
+
+def is_noisy(record):
+    """Is the interval of its median wider than half of the median? Then the time is not shown."""
+    low, high = at(record, "time.low"), at(record, "time.high")
+    return low is not None and high is not None and high - low > 0.5 * median_of(record)
+
+
+def drawn(run):
+    return [r for r in timed([run]) if not is_noisy(r)]
+
+
+def best_of(records):
+    """The fastest of results that differ in the kernel alone. None: too noisy to tell, or they differ in more."""
+    if len(records) > 1 and not differ_in_one(records):
+        return None
+    told = [r for r in records if not is_noisy(r)]
+    best = min(told, key=median_of, default=None)
+    return best if best and all(at(r, "time.low") >= median_of(best) for r in records if is_noisy(r)) else None
 
 
 def quantile(values, q):
@@ -183,8 +212,3 @@ def quantile(values, q):
     low = int(place)
     high = min(low + 1, len(values) - 1)
     return values[low] + (values[high] - values[low]) * (place - low)
-
-
-def resolution(run):
-    """The difference below which 99 % of a run's null comparisons stay."""
-    return quantile([d for d in (at(r, "time.null_difference") for r in run.records) if d is not None], 0.99)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables that can be sorted and filtered, the command of a row, and what a point of a plot is. Without scripts the page shows the whole tables. */
+/* Tables that can be sorted and filtered, and the command of a row. Without scripts the page shows the whole tables. */
 "use strict";
 (() => {
   /* Units that a number in a filter may have, as factors of the unit of data-value. */
@@ -99,7 +99,7 @@
     return apply;
   }
 
-  /* A line at the foot of the window: the command of a row, or what a point of a plot is. */
+  /* A line at the foot of the window: the command of a row. */
   const shown = element("pre", { id: "command" });
   shown.setAttribute("role", "status");
   document.body.append(shown);
@@ -107,14 +107,11 @@
     if (event.key === "Escape") shown.textContent = "";
   });
   document.addEventListener("click", (event) => {
-    const tip = event.target.closest(".tip");
     if (event.target.classList.contains("again")) {
       const command = event.target.closest("tr").dataset.again;
       shown.textContent = command;
       getSelection().selectAllChildren(shown);
       navigator.clipboard?.writeText(command).catch(() => undefined); /* if it may not be copied, it is at least selected */
-    } else if (tip) {
-      shown.textContent = tip.querySelector("title").textContent;
     } else if (!shown.contains(event.target)) {
       shown.textContent = "";
     }

@@ -7,7 +7,6 @@
 
 Exit 0, or 3 with one line: a package is missing, or nothing can be written.
 """
-import importlib.util
 import os
 import shutil
 import string
@@ -16,8 +15,8 @@ import tempfile
 
 import sections
 from draw import css, draw, inline
-from figures import figures
-from page import bullets, escape, figure, paragraph, section, tag
+from figures import SESSION, figures
+from page import escape, figure, section, tag
 from records import comparison, load
 from units import count
 
@@ -28,10 +27,8 @@ def stop(why):
 
 
 def packages_check():
-    for is_there, what, package in ((shutil.which("gnuplot"), "gnuplot", "gnuplot-nox"),
-                                    (importlib.util.find_spec("matplotlib"), "matplotlib", "python3-matplotlib")):
-        if not is_there:
-            stop(f"{what} is missing: install the Debian package {package}, or run ci/deps.sh report")
+    if not shutil.which("gnuplot"):
+        stop("gnuplot is missing: install the Debian package gnuplot-nox, or run ci/deps.sh report")
 
 
 def source(name):
@@ -39,37 +36,30 @@ def source(name):
         return file.read()
 
 
-def plot_body(chosen, folder):
-    body = figure([inline(panel, folder) for panel in chosen.panels], chosen.caption) if chosen.panels else ""
-    return body + (bullets(chosen.words) if chosen.words else "") or paragraph(f"Unavailable: {chosen.absent}")
+def leading(plots):
+    """The pictures of the first screen: (panel, its caption). Where no memory of a session is known, a second format's kernels."""
+    places = [("kernels", 0), ("winners", 0), ("memory", 0), ("kernels", 1)]
+    found = [(plots[key].panels[i], plots[key].caption) for key, i in places if key in plots and i < len(plots[key].panels)
+             and (key != "memory" or plots[key].panels[i].title.startswith(SESSION))]
+    return found[:3]
 
 
 def page(runs, moved, folder):
     """The whole page. `folder` is where plots are drawn."""
-    plots = figures(runs, moved)
+    plots = {key: plot for key, plot in figures(runs, moved).items() if plot.panels}
     draw(plots.values(), folder, ["svg"])
-    body = {key: plot_body(chosen, folder) for key, chosen in plots.items()}
-    parts = [("verdict", sections.verdict(runs))]
-    parts += [("changed", sections.changed(runs, moved, body["changed"]))] if moved else []
-    parts += [("machine", sections.machine(runs)), ("fastest", sections.winners(runs))]
-    others = sections.beside(runs)
-    parts += [("beside", others)] if others else []
-    parts += [(key, section(key, plots[key].title, body[key])) for key in plots if key != "changed"]
-    parts += [("kinds", sections.kinds(runs)), ("counters", sections.counters(runs)), ("slow", sections.slow(runs)), ("all", sections.everything(runs, moved)), ("skipped", sections.skipped(runs)),
-              ("reproduce", sections.reproduce(runs))]
-    names = {"verdict": "Verdict", "changed": "Before and after", "machine": "Machine", "fastest": "Fastest", "beside": "Beside others", "roofline": "Roofline", "growth": "Kernels and context",
-             "context": "Formats and context", "threads": "Threads", "spread": "Distribution",
-             "heat": "Heat map", "memory": "Memory", "formats": "Formats",
-             "kinds": "Kinds of steps", "counters": "Counters", "slow": "Slowest", "all": "All", "skipped": "Skipped",
-             "reproduce": "Reproduce"}
-    links = "".join(tag("li", tag("a", names[key], href=f"#{key}")) for key, _ in parts)
+    lead = leading(plots)
+    rest = {key: [panel for panel in plot.panels if all(panel is not first for first, _ in lead)] for key, plot in plots.items()}
+    body = {key: figure([inline(panel, folder) for panel in panels], plots[key].caption) for key, panels in rest.items() if panels}
+    parts = [tag("div", "".join(figure([inline(panel, folder)], caption) for panel, caption in lead), id="lead")] if lead else []
+    parts += [sections.verdict(runs), sections.changed(runs, moved, body.get("changed", "")), sections.failures(runs)]
+    parts += [section(key, plots[key].title, html, is_open=key == "kernels") for key, html in body.items() if key != "changed"]
+    parts += [sections.kernels(runs), sections.everything(runs, moved), sections.skipped(runs), sections.machine(runs), sections.reproduce(runs)]
     suites = ", ".join(dict.fromkeys(run.manifest["suite"] for run in runs))
     machines = ", ".join(dict.fromkeys(run.manifest["cpu_model"] for run in runs))
     return string.Template(source("report.html")).substitute(
-        title=escape(f"kvbench: {suites} on {machines}"),
-        subtitle=escape("; ".join(f"{run.label}: {count(len(run.records), 'combination')}, {run.manifest['date']}, commit "
-                                  f"{run.manifest['commit']}" for run in runs)),
-        links=links, css=css() + source("report.css"), js=source("report.js"), sections="".join(html for _, html in parts))
+        title=escape(f"kvbench: {suites} on {machines}"), css=css() + source("report.css"), js=source("report.js"),
+        sections="".join(parts))
 
 
 def page_write(runs, moved, folder):

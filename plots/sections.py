@@ -3,7 +3,7 @@
 import re
 
 from page import Cell, Column, bullets, code, escape, folded, pairs, paragraph, section, table, tag
-from records import (again, at, bits, by_move, cache, fastest, grouped, is_timed, median_of, pool, race, rates, resolution, timed)
+from records import (again, alike_but, at, best_of, bits, by_move, cache, differ_in_one, grouped, is_noisy, median_of, pool, timed)
 from units import change, count, interval, number
 
 BAD = ("fail", "crash", "timeout")
@@ -16,17 +16,10 @@ def numeric(path, unit=""):
 
 def time_cell(r):
     median, mad = median_of(r), at(r, "time.mad")
-    if median is None:
-        return Cell("–", None)
+    if median is None or is_noisy(r):
+        return Cell("–" if median is None else "noisy", None)
     spread = interval(at(r, "time.low"), at(r, "time.high"), "ns")
     return Cell(number(median, "ns"), median, spread + (f"; MAD {number(mad, 'ns')}" if mad is not None else ""))
-
-
-def ratio_column(best):
-    def cell(r):
-        ratio = median_of(r) / median_of(best[race(r)]) if is_timed(r) else None
-        return Cell(number(ratio, "times"), ratio)
-    return Column("to best", "median over the fastest median of the same workload and threads", cell)
 
 
 WHERE = [
@@ -53,40 +46,35 @@ def where(runs):
 
 
 def verdict_one(run):
-    n = {status: len(run.with_status(status)) for status in ("pass", "fail", "crash", "timeout", "skip")}
+    """Four lines: passed or failed, how exactly, on which machine, where from."""
+    m, n = run.manifest, {status: len(run.with_status(status)) for status in ("pass", "fail", "crash", "timeout", "skip")}
     bad = sum(n[status] for status in BAD)
     word, sign = (("failed", "✗") if bad else ("passed", "✓") if n["pass"] else ("nothing ran", "–"))
-    counted = (f"{n['pass']} passed, {n['fail']} failed, {n['crash']} crashed, {n['timeout']} timed out, "
-               f"{n['skip']} skipped")
-    facts = []
+    lines = [f"{n['pass']} passed, {n['fail']} failed, {n['crash']} crashed, {n['timeout']} timed out, {n['skip']} skipped."]
     judged = [r for r in run.records if r["rho"] is not None]
     if judged:
         worst = max(judged, key=lambda r: r["rho"])
-        facts.append(f"Largest rho {number(worst['rho'])} (error over the bound derived for it; above 1 fails): "
-                     f"{worst['workload']}, {cache(worst)}, {pool(worst)}, {worst['kernel']}.")
-    rows = [sum(at(r, f"error.{key}") or 0 for r in run.records) for key in ("checked_rows", "total_rows")]
-    if rows[1]:
-        seen = sum(max(at(r, "error.checked_rows"), at(r, "error.looked.opinion") or 0) for r in run.records)
-        facts.append(f"Rows judged by the bound of their own sums: {number(rows[0] / rows[1], 'share')} of {rows[1]}; "
-                     f"by that or by a bound from above: {number(seen / rows[1], 'share')}.")
-    known = resolution(run)
-    facts.append("How far combinations differ from themselves: unavailable: no null comparisons in this file." if known is None
-                 else f"99 % of comparisons of a combination with itself stay below {number(known, 'share')}.")
-    if run.manifest["openblas_note"]:
-        facts.append(f"Note: {run.manifest['openblas_note']}.")
-    head = tag("p", f"{sign} {escape(run.label)}: {word}", class_="verdict " + ("bad" if bad else "good"))
-    return head + paragraph(counted + ".") + bullets(facts)
+        lines[0] += (f" Largest error over its bound {number(worst['rho'])} (above 1 fails): {worst['workload']}, {cache(worst)}, "
+                     f"{pool(worst)}, {worst['kernel']}.")
+    lines.append(f"{m['cpu_model']}, {count(m['cores'], 'core')}, {m['isa']}, {number(m['memory_bytes'], 'bytes')}; {m['os']}." +
+                 (f" Note: {m['openblas_note']}." if m["openblas_note"] else ""))
+    lines.append(f"{m['command']} (commit {m['commit']}, {m['date']})")
+    return tag("p", f"{sign} {escape(run.label)}: {word}", class_="verdict " + ("bad" if bad else "good")) + "".join(map(paragraph, lines))
 
 
 def verdict(runs):
+    return tag("div", "".join(map(verdict_one, runs)), id="verdict") + "\n"
+
+
+def failures(runs):
     bad = [r for run in runs for r in run.with_status(*BAD)]
     columns = where(runs) + [Column("status", "", lambda r: r["status"]),
                              Column("rho", "error over its bound", numeric("rho")),
                              Column("reason", "", lambda r: r["reason"] or "")]
-    failures = [] if not bad else [
-        paragraph("The first failure alone, as its run did it:"), code(again(bad[0])),
-        table("failures", "What failed, and why; the button in a row shows and copies its command", columns, bad, "data", again)]
-    return section("verdict", "Verdict", *map(verdict_one, runs), *failures)
+    return "" if not bad else section(
+        "failed", "What failed", paragraph("The first failure alone, as its run did it:"), code(again(bad[0])),
+        table("failures", "What failed, and why; the button in a row shows and copies its command", columns, bad, "data", again),
+        is_open=True)
 
 
 # ---- before and after ----------------------------------------------------------------------------------------
@@ -135,7 +123,7 @@ def changed(runs, moved, plots):
     return section("changed", "Before and after", head, paragraph(counts + ". Judged as `kvbench compare` does: a time is UNDECIDED "
                    "where its interval allows both no change and more than 5 %."), plots,
                    table("axes", "Each kernel and each cache over all its combinations", columns, by_move(axes), "data") if axes else "",
-                   table("changes", "Every combination, what moved most first", CHANGES, by_move(single), "data"))
+                   table("changes", "Every combination, what moved most first", CHANGES, by_move(single), "data"), is_open=True)
 
 
 # ---- machine -------------------------------------------------------------------------------------------------
@@ -163,124 +151,32 @@ def machine(runs):
     return section("machine", "Machine", *[machine_one(run, i) for i, run in enumerate(runs)])
 
 
-# ---- what is fast, what is slow ------------------------------------------------------------------------------
-
-# By bits of a stored value. Formats of fewer bits are faster but less exact, so each class has its own winner.
-CLASSES = [(16, "16 bits or more"), (7, "7 to 9 bits"), (0, "below 7 bits")]
+# ---- kernels -------------------------------------------------------------------------------------------------
 
 
-def bits_class(r):
-    return next(name for least, name in CLASSES if (bits(r) or 0) >= least)
-
-
-def winners(runs):
-    records = timed(runs)
-    best = fastest(records, race)
-    rows = list(fastest(records, lambda r: race(r) + (bits_class(r),)).values())
-    order = [name for _, name in CLASSES]
-    rows.sort(key=lambda r: (race(r), order.index(bits_class(r))))
-    columns = where(runs)[:-4] + [Column("format class", "", bits_class)] + where(runs)[-4:] + [
-        TIME, ratio_column(best), LIMIT,
-        Column("format error", "relative L2 error of the output that storage alone causes", numeric("error.format.rel_l2")),
-        Column("peak memory", "the most bytes the cache's allocator held", numeric("memory.allocator_peak", "bytes"))]
-    body = table("winners", "The fastest combination of each workload and class of formats", columns, rows, "data")
-    return section("fastest", "Fastest per workload", body if rows else paragraph("No combination that was timed passed."))
-
-
-# ---- beside the engines of others ------------------------------------------------------------------------------
-
-YARDSTICKS = ("openblas", "reference")
-
-
-def beside(runs):
-    """Kernels that call others' engines, OpenBLAS and the fastest of ours, over the same rows. None: no such engine ran."""
-    best = fastest(timed(runs), lambda r: (race(r) + (pool(r),), r["kernel"]))
-    foreign = list(dict.fromkeys(kernel for (_, kernel), r in best.items() if at(r, "foreign.calls")))
-    rows = {}
-    for (place, kernel), r in best.items():
-        row = rows.setdefault(place, {})
-        key = kernel if kernel in foreign or kernel == "openblas" else None if kernel in YARDSTICKS else "ours"
-        if key and (key not in row or median_of(r) < median_of(row[key])):
-            row[key] = r
-    rows = [dict(row, run=row["ours"]["run"]) for row in rows.values() if "ours" in row and any(k in row for k in foreign)]
+def kernels(runs):
+    """Rows of results that differ in the kernel alone; a column for each kernel."""
+    rows = [{r["kernel"]: r for r in group} | {"": group[0]} for run in runs for group in alike_but(timed([run]), "kernel")
+            if differ_in_one(group)]
     if not rows:
-        return None
+        return ""
+    best = {id(row): best_of([r for kernel, r in row.items() if kernel]) for row in rows}
 
-    def cell(key):
+    def cell(kernel):
         def of(row):
-            if key not in row:
-                return Cell("–", None)
-            ratio = median_of(row[key]) / median_of(row["ours"])
-            share = at(row[key], "traffic.of_limit")
-            return Cell(number(share, "share") if share is not None else number(median_of(row[key]), "ns"), share,
-                        f"{row[key]['kernel']}, {number(median_of(row[key]), 'ns')}" if key == "ours"
-                        else f"{number(ratio, 'times')} the time of ours")
+            r, fastest = row.get(kernel), best[id(row)]
+            if r is None or is_noisy(r):
+                return Cell("–" if r is None else "noisy", None)
+            share = at(r, "traffic.of_limit")
+            words = [] if share is None else [f"{number(share, 'share')} of the limit"]
+            words += ["the best of its row" if r is fastest else f"{number(median_of(r) / median_of(fastest), 'times')} the best"] if fastest else []
+            return Cell(number(median_of(r), "ns") + (" *" if r is fastest else ""), median_of(r), "; ".join(words))
         return of
-    columns = [Column(c.heading, c.meaning, lambda row, c=c: c.cell(row["ours"])) for c in where(runs)
-               if c.heading not in ("cache", "kernel")]
-    columns += [Column(key, "share of the machine's limit that was reached; below it the time", cell(key))
-                for key in ["ours"] + foreign + ["openblas"]]
-    engines = dict.fromkeys(at(row[k], "foreign.engine") for row in rows for k in foreign if k in row)
-    return section("beside", "Beside others' engines", paragraph("; ".join(engines) + "."), table(
-        "beside-table", "Ours: the fastest kernel of kvbench for these rows, in whichever cache", columns, rows, "data"))
-
-
-def slow(runs):
-    records = timed(runs)
-    if not records:
-        return section("slow", "Slowest and least efficient", paragraph("No combination that was timed passed."))
-    best = fastest(records, race)
-    columns = where(runs) + [TIME, ratio_column(best), LIMIT, READ]
-    slowest = sorted(records, key=median_of, reverse=True)[:10]
-    limited = [r for r in records if at(r, "traffic.of_limit") is not None]
-    least = [r for group in grouped(limited, lambda r: r["kernel"]).values()
-             for r in sorted(group, key=lambda r: at(r, "traffic.of_limit"))[:3]]
-    return section("slow", "Slowest and least efficient",
-                   table("slowest", "The ten longest median steps", columns, slowest, "data"),
-                   table("least", "Of each kernel, the three combinations farthest from the machine's limit", columns, least, "data")
-                   if least else paragraph("Fractions of the limit unavailable: the machine was not measured."))
-
-
-# ---- kinds of steps, counters --------------------------------------------------------------------------------
-
-KINDS = {"prefill": "", "decode": "", "fork": "decode of branches of one trunk together", "verify": "of a draft tree",
-         "fill": "rows stored without queries", "control": "copies, removals, commits"}
-
-
-def kind_cell(kind):
-    def cell(r):
-        of = r["time"]["kinds"].get(kind)
-        if not of or not of["samples"]:
-            return Cell("–", None)
-        whole = sum(k["total"] for k in r["time"]["kinds"].values())
-        return Cell(number(of["median"], "ns"), of["median"], f"p99 {number(of['p99'], 'ns')}; {number(of['total'] / whole, 'share')} of all")
-    return cell
-
-
-def of_kernels(runs):
-    """The fastest combination of each workload, kernel and number of threads."""
-    return sorted(fastest(timed(runs), lambda r: race(r) + (r["kernel"],)).values(), key=lambda r: (r["run"].is_after, race(r), median_of(r)))
-
-
-def kinds(runs):
-    rows = of_kernels(runs)
-    columns = where(runs) + [Column(kind, meaning or None, kind_cell(kind)) for kind, meaning in KINDS.items()]
-    return section("kinds", "Time by kind of step", table(
-        "kinds-table", "Median of each kind of step; below it p99, and the share of the whole time. Of each kernel the fastest "
-        "combination", columns, rows, "data") if rows else paragraph("Nothing that was timed passed."))
-
-
-def counters(runs):
-    rows = of_kernels(runs)
-    names = list(dict.fromkeys(name for r in rows for name, value in r["counters"].items() if isinstance(value, (int, float))))
-    missing = grouped([(name, why, r["run"].label) for r in rows for name, why in r["counters"].get("unavailable", {}).items()],
-                      lambda item: item[:2])
-    columns = where(runs) + [Column(name.split(":")[-1], name, lambda r, name=name: Cell(
-        "–" if r["counters"].get(name) is None else f"{r['counters'][name]:,}", r["counters"].get(name))) for name in names]
-    reasons = [f"{name}: {why}" for name, why in missing]
-    return section("counters", "Counters", table(
-        "counters-table", "What was counted over all timed steps. Of each kernel the fastest combination", columns, rows, "data")
-        if names else paragraph("Nothing was counted."), *([folded("What could not be counted, and why", bullets(reasons))] if reasons else []))
+    columns = [Column(c.heading, c.meaning, lambda row, c=c: c.cell(row[""])) for c in where(runs) if c.heading != "kernel"]
+    columns += [Column(kernel, "median step", cell(kernel)) for kernel in dict.fromkeys(k for row in rows for k in row if k)]
+    engines = dict.fromkeys(at(r, "foreign.engine") for row in rows for r in row.values() if at(r, "foreign.calls"))
+    return section("kernels-table", "Kernels beside each other", *[paragraph(f"{engine}.") for engine in engines],
+                   table("kernels-times", "Median step of each kernel over the same rows; * the best of its row", columns, rows, "data"))
 
 
 # ---- everything ----------------------------------------------------------------------------------------------
@@ -299,7 +195,6 @@ ALL = [
     Column("rate", "bytes read a second, by the kind of step with the most operations", numeric("traffic.gb_per_s", "GB/s")),
     Column("work", "multiplies and adds a second, likewise", numeric("traffic.gflop_per_s", "GFLOP/s")),
     READ, LIMIT,
-    Column("speed-up", "over the same combination with the fewest threads", numeric("speedup", "times")),
     Column("peak memory", "the most bytes the cache's allocator held", numeric("memory.allocator_peak", "bytes")),
     Column("used", "bytes of the most cells ever live over the most bytes reserved", numeric("memory.utilisation", "share")),
     Column("bits", "of a stored value, K and V alike", lambda r: Cell(number(bits(r)), bits(r))),
@@ -320,16 +215,39 @@ def delta_column(moved):
     return Column("change", "of the median since the first file; below it the interval", cell)
 
 
+KINDS = {"prefill": "", "decode": "", "fork": "decode of branches of one trunk together", "verify": "of a draft tree",
+         "fill": "rows stored without queries", "control": "copies, removals, commits"}
+
+
+def kind_cell(kind):
+    def cell(r):
+        of = r["time"]["kinds"].get(kind)
+        if not of or not of["samples"]:
+            return Cell("–", None)
+        whole = sum(k["total"] for k in r["time"]["kinds"].values())
+        return Cell(number(of["total"] / whole, "share"), of["total"] / whole)
+    return cell
+
+
+def counter_columns(rows):
+    names = dict.fromkeys(name for r in rows for name, value in r["counters"].items() if isinstance(value, (int, float)))
+    return [Column(name.split(":")[-1], name, lambda r, name=name: Cell(
+        "–" if r["counters"].get(name) is None else f"{r['counters'][name]:,}", r["counters"].get(name))) for name in names]
+
+
 def everything(runs, moved):
     rows = [r for run in runs for r in run.records if r["status"] != "skip"]
     grows = [GROWTH] if {r["growth"] for r in rows} != {"double"} else []
-    best = fastest(timed(runs), race)
-    columns = where(runs) + grows + ALL[:3] + ([delta_column(moved)] if moved else []) + [ratio_column(best)] + ALL[3:]
+    columns = (where(runs) + grows + ALL[:3] + ([delta_column(moved)] if moved else []) + ALL[3:-1] +
+               [Column(f"{kind} steps", f"share of the whole time; {meaning or 'steps of this kind'}", kind_cell(kind))
+                for kind, meaning in KINDS.items()] + counter_columns(rows) + ALL[-1:])
+    reasons = dict.fromkeys(f"{name}: {why}" for r in rows for name, why in r["counters"].get("unavailable", {}).items())
     return section("all", "Every combination that ran",
                    paragraph("Click a heading to sort. A filter takes words, or a comparison such as “< 50 µs”, “>= 4 MiB” or "
                              "“> 10 %”. The button in a row's first cell shows and copies the command that runs this row again."),
                    table("combinations", f"All {len(rows)} combinations", columns, rows, "data", again) if rows else
-                   paragraph("Nothing ran."))
+                   paragraph("Nothing ran."),
+                   folded("What could not be counted, and why", bullets(reasons)) if reasons else "")
 
 
 def reason_of(record):

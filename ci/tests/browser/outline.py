@@ -21,5 +21,5 @@ for element in tree.parse(sys.stdin).iter():
     elif name == "figure":
         names = [text(title) for svg in element.iter() if svg.tag.endswith("}svg") for title in svg if title.tag.endswith("}title")]
         print(f"plot: {'; '.join(names)}")
-    elif name == "summary":
+    elif name == "summary" and element.find(HTML + "h2") is None:
         print(f"folded: {text(element)}")

@@ -12,9 +12,6 @@ ok "a run to report" "$KVBENCH" run --no-witness --workload plain-decode-8x128 -
 ok "its page" "$KVBENCH" report "$run" -o "$TMPDIR/page"
 index=$TMPDIR/page/index.html
 ok "  well-formed, its outline as it should be" python3 $browser/outline.py <"$index"
-# which cache is the fastest, and what can be counted, is not the same everywhere
-golden "  with every section, table and plot" report-outline.golden sed -E \
-    '/^plot:/s/, (seq|tree)\b//g; /could not be counted/d; s/cells_read \| bytes_read.*/COUNTERS/'
 ok "  works in a browser" python3 $browser/report_page.py "$index" "$TMPDIR/command"
 read -ra again <"$TMPDIR/command"
 ok "  tells commands that run" "$KVBENCH" "${again[@]:1}" --sample-ms 1 --no-null -o "$TMPDIR/again.jsonl"
@@ -36,6 +33,7 @@ def made(workload, pool, kernel, threads, cells, ns):
     r["time"].update(of, null_difference=0.001, passes=16, series=[ns * (1 + 0.0005 * (i % 3 - 1)) for i in range(16)],
                      contexts=[{"cells": cells, "ns": ns, "samples": 8}])
     r["time"]["kinds"][r["traffic"]["kind"]].update(of)
+    r["traffic"].update(of_read=0.5, of_limit=0.5, gb_per_s=10, gflop_per_s=20)
     return r
 def file(name, manifest, records):
     with open(f"{sys.argv[2]}/{name}.jsonl", "w") as out:
@@ -48,6 +46,15 @@ file("before", manifest, run({}))
 file("after", manifest, run({"mine": 1.5}) + [dict(copy.deepcopy(first), workload="ctx-1", pool_k="f32", pool_v="f32", status="fail", reason="bad")])
 file("elsewhere", dict(manifest, cpu_model="another", tuning="my/tuned.json"), run({"mine": 1.5}))
 file("one", manifest, run({})[:1])
+def cached(cache, bytes_):
+    r = dict(made("agent-session", "f16", "flash", 2, 24000, 5000), cache=cache)
+    r["memory"] = dict(r["memory"], timeline=[{"event": e, "live_bytes": 2**20 * e, "held_bytes": bytes_ * e} for e in range(9)])
+    return r
+noisy = made("ctx-64", "q8_0", "flash", 1, 64, 100)
+noisy["time"].update(low=70, high=121)
+file("session", manifest, run({}) + [cached("slab", 2**22), cached("paged", 2**21), noisy, made("ctx-64", "q8_0", "mine", 1, 64, 90)])
+# As pairs are drawn: whatever differs, differs in two axes at least.
+file("pairs", manifest, [dict(r, cache=f"cache-{i}", setting=f"--seed {i}") for i, r in enumerate(run({}))])
 foreign = {"calls": 5, "allocations": 7, "engine": "an engine 0.1", "rule": "nmse", "limit": 0.0005, "relative": 0, "share": 0.1, "outputs": 9,
            "source": "a test"}
 file("beside", manifest, [dict(r, foreign=foreign) if r["kernel"] == "mine" else r for r in run({})])
@@ -72,8 +79,14 @@ assert all(row[4] == "mine" and re.match(r"\+50.0 %<small>\+\d[\d.]* % to \+\d[\
 PY
 page "has the change beside each combination" 'of the median since the first file'
 page "tells which kernel wins as context grows" 'flash: 6.40 µs at 64 cells, 1.64 ms at 16384; mine: 9.60 µs at 64 cells, 2.46 ms at 16384.'
-page "tells what threads bring" 'speed-up over 1 thread (before): flash 1.41 times at 2; mine 1.41 times at 2.'
-page "tells how steps are spread" ', f16: median 6.40 µs, p99 12.8 µs, 3.20 µs to 19.2 µs'
+page "tells what threads bring" 'flash: 6.40 µs at 1 threads, 4.53 µs at 2; mine: 9.60 µs at 1 threads, 6.79 µs at 2.'
+page "tells which kernel is the best of each format and context" 'f16 at 64: flash, 6.40 µs, 50 %'
+ok "every part of the page" "$KVBENCH" report "$TMPDIR/session.jsonl" -o "$TMPDIR/session"
+ok "  well-formed, its outline as it should be" python3 $browser/outline.py <"$TMPDIR/session/index.html"
+golden "  with every section, table and plot" report-outline.golden sed -E '/could not be counted/d'
+ok "  works in a browser" python3 $browser/report_page.py "$TMPDIR/session/index.html" "$TMPDIR/command"
+page "  tells what each cache holds" 'most bytes: slab 32.0 MiB, paged 16.0 MiB' session
+page "  does not tell the best where a noisy one may be it" 'q8_0 at 64: noisy' session
 page "has counters" 'title="PAPI_TOT_CYC"'
 page "  with their values" '>1,234,567<'
 page "  and why others are not there" 'PAPI_TOT_INS: no such event'
@@ -86,13 +99,35 @@ page "  and says why" 'another machine' far
 page "names the tuning of one" 'my/tuned.json</td>' far
 page "  and of the other" 'built-in</td>' far
 ok "one combination" "$KVBENCH" report "$TMPDIR/one.jsonl" -o "$TMPDIR/one"
-page "is told in words" '<li>Roofline at 1 thread. ctx-64, ' one
+page "is told" '1 passed, 0 failed' one
 ok "beside the engine of others" "$KVBENCH" report "$TMPDIR/beside.jsonl" -o "$TMPDIR/others"
 page "names it" '<p>an engine 0.1.</p>' others
-page "  and says how much longer it takes" '1.50 × the time of ours' others
-! grep -q 'id="beside"' "$TMPDIR/one/index.html"
+page "  and says how much longer it takes" '1.50 × the best' others
+! grep -q 'an engine' "$TMPDIR/one/index.html"
 report $? "  which a run without one does not speak of"
-lacks "  and not drawn" 'id="(roofline|spread|heat|formats)-[^"]*-desc"' "$TMPDIR/one/index.html"
+lacks "  and not drawn" '<svg ' "$TMPDIR/one/index.html"
+ok "results drawn by pairs" "$KVBENCH" report "$TMPDIR/pairs.jsonl" -o "$TMPDIR/pairs"
+lacks "  are not compared" '<svg |Kernels beside' "$TMPDIR/pairs/index.html"
+ok "  whatever a plot asks for" python3 - "$TMPDIR" <<'PY'
+import sys
+sys.path.insert(0, "plots")
+import figures, records
+pairs, designed = records.load([sys.argv[1] + "/pairs.jsonl", sys.argv[1] + "/before.jsonl"])
+def changed(**words):
+    return [dict(designed.records[0], **words), designed.records[0]]
+for words in ({"kernel": "other"}, {"cache": "other"}, {"pool_k": "q8_0"}, {"threads": 9}, {"workload": "other-64"}):
+    assert records.differ_in_one(changed(**words)), words
+for words in ({}, {"kernel": "other", "cache": "other"}, {"setting": "--sinks"}, {"growth": "chunk"}, {"kernel": "other", "setting": "--sinks"}):
+    assert not records.differ_in_one(changed(**words)), words
+assert not records.differ_in_one(changed(kernel="other") + changed(kernel="other")), "two of one place"
+def kept(run):
+    by_shape = [r for r in run.records if r["pool_k"] == "f16" and r["threads"] == 1]  # as if one asked for these in one plot
+    types = figures.kernel_types([run])
+    panels = [figures.kernels_panel([run], run, by_shape, "context", types, "kernels"), figures.winners_panel([run], run, by_shape, "kernels")]
+    assert all(panels)
+    return len(figures.comparable(figures.Figure("kernels", "", "", "small", panels)).panels)
+assert (kept(pairs), kept(designed)) == (0, 2), (kept(pairs), kept(designed))
+PY
 
 # Names that try to get out of where they stand; a failure, a crash, more rows than are shown at first; a machine that was not measured; no timeline.
 name='</td><b id="evil">&amp; it'\''s `touch evil` $(touch evil) \'
@@ -119,16 +154,18 @@ holds "  and counts" '[0-9]+ passed, 1 failed, 1 crashed, 200 timed out' "$TMPDI
 holds "  with the reason" '&lt;i&gt;wrong&lt;/i&gt; &amp; far' "$TMPDIR/bad/index.html"
 holds "  and the command that its record brings" '<code>kvbench run --seed 7 --workload &#x27;of its own&#x27;</code>' "$TMPDIR/bad/index.html"
 holds "  groups what was skipped by reason, without the pool" '<summary>flash-bf16: no products of bf16: neither' "$TMPDIR/bad/index.html"
-holds "  says what is not there" 'Unavailable: no timeline of memory in these files' "$TMPDIR/bad/index.html"
 ok "both files in one page" "$KVBENCH" report "$run" "$TMPDIR/other.jsonl" -o "$TMPDIR/both"
 ok "  well-formed" python3 $browser/outline.py <"$TMPDIR/both/index.html"
 holds "  with a column of files" '^ +file \| workload \| cache'
 ok "  works in a browser, names as they are" python3 $browser/report_page.py "$TMPDIR/both/index.html" "$TMPDIR/command" "$name"
 ok "  nothing of them ran" test ! -e evil -a ! -e "$TMPDIR/both/evil"
 
-ok "the plots as pictures" "$KVBENCH" report "$run" --pictures -o "$TMPDIR/plots"
+ok "the plots as pictures" "$KVBENCH" report "$TMPDIR/session.jsonl" --pictures -o "$TMPDIR/plots"
 for kind in png svg pdf; do
-    ok "  every plot as $kind" test "$(find "$TMPDIR/plots" -name "*.$kind" -size +1k | wc -l)" = "$(grep -c '<svg ' "$index")"
+    ok "  every plot as $kind" test "$(find "$TMPDIR/plots" -name "*.$kind" -size +1k | wc -l)" = "$(grep -c '<svg ' "$TMPDIR/session/index.html")"
+done
+for name in kernels winners memory; do
+    ok "  $name.png" test -s "$TMPDIR/plots/$name.png"
 done
 
 expect_exit 2 "no file named" "$KVBENCH" report
