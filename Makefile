@@ -112,9 +112,9 @@ report: $(BUILD)/run.jsonl all ## the page of the last `make run`: build/report/
 	@ci/deps.sh report
 	$(BUILD)/kvbench report $< -o $(BUILD)/report --plots plots
 
-plots: $(BUILD)/run.jsonl all ## its plots as PNG, SVG and PDF: build/plots
+plots: $(BUILD)/run.jsonl all ## its plots as PNG, SVG and PDF: build/pictures
 	@ci/deps.sh report
-	$(BUILD)/kvbench report $< -o $(BUILD)/plots --plots plots --pictures
+	$(BUILD)/kvbench report $< -o $(BUILD)/pictures --plots plots --pictures
 
 $(BUILD)/run.jsonl:
 	@echo "$@ is not there: \`make run\` writes it" >&2; exit 2
