@@ -4,8 +4,8 @@ import math
 import re
 from collections import namedtuple
 
-from records import (alike_but, at, best_of, bits, by_move, cache, differ_in_one, drawn, grouped, median_of, pool, pool_short, quantile,
-                     scene_and_context, timed)
+from records import (alike_but, at, best_of, bits, by_move, cache, complete, differ_in_one, drawn, grouped, median_of, pool,
+                     pool_short, quantile, scene_and_context, timed)
 from units import change, number, step_of
 
 # A section of the page: its panels, all of one of draw.py's sizes.
@@ -261,8 +261,8 @@ def memory_panel(runs, run, records, key):
 
 
 def memory(runs):
-    groups = [(run, group) for run in reversed(runs) for group in alike_but(
-        [r for r in run.with_status("pass") if at(r, "memory.timeline")], "cache") if len(group) > 1]
+    groups = [(run, group) for run in reversed(runs) for group in complete(
+        [r for r in run.with_status("pass") if at(r, "memory.timeline")], "cache")]
     groups.sort(key=lambda g: (g[1][0]["workload"] != SESSION, -len(g[1])))
     return Figure(
         "memory", "Memory of each cache",
@@ -318,8 +318,8 @@ def formats(runs):
     panels = []
     for key, path, title in (("formats", "error.format.rel_l2", "relative L2 error of the output"),
                              ("formats-kl", "error.format.kl_mean", "mean KL divergence of the weights")):
-        groups = [(run, group) for run in reversed(runs) for group in alike_but(
-            [r for r in run.with_status("pass") if bits(r) and (at(r, path) or 0) > 0], "pool") if len(group) > 1]
+        groups = [(run, group) for run in reversed(runs) for group in complete(
+            [r for r in run.with_status("pass") if bits(r) and (at(r, path) or 0) > 0], "pool")]
         panels += [formats_panel(runs, run, key, group, path, title)
                    for run, group in sorted(groups, key=lambda g: -len(g[1]))[:1]]
     return Figure(

@@ -184,6 +184,12 @@ def alike_but(records, *names):
     return list(grouped(records, lambda r: tuple(value(r) for value in fixed)).values())
 
 
+def complete(records, axis):
+    """Lists of the results that differ in this axis alone and miss no value with which their workload ran. Pairs miss some."""
+    values = {name: {AXES[axis](r) for r in same} for name, same in grouped(records, lambda r: r["workload"]).items()}
+    return [group for group in alike_but(records, axis) if len(group) > 1 and {AXES[axis](r) for r in group} == values[group[0]["workload"]]]
+
+
 def is_noisy(record):
     """Is the interval of its median wider than half of the median? Then the time is not shown."""
     low, high = at(record, "time.low"), at(record, "time.high")

@@ -49,12 +49,14 @@ def page(runs, moved, folder):
     plots = {key: plot for key, plot in figures(runs, moved).items() if plot.panels}
     draw(plots.values(), folder, ["svg"])
     lead = leading(plots)
-    rest = {key: [panel for panel in plot.panels if all(panel is not first for first, _ in lead)] for key, plot in plots.items()}
+    led = [panel.key for panel, _ in lead]
+    rest = {key: [panel for panel in plot.panels if panel.key not in led] for key, plot in plots.items()}
     body = {key: figure([inline(panel, folder) for panel in panels], plots[key].caption) for key, panels in rest.items() if panels}
     parts = [tag("div", "".join(figure([inline(panel, folder)], caption) for panel, caption in lead), id="lead")] if lead else []
     parts += [sections.verdict(runs), sections.changed(runs, moved, body.get("changed", "")), sections.failures(runs)]
     parts += [section(key, plots[key].title, html, is_open=key == "kernels") for key, html in body.items() if key != "changed"]
-    parts += [sections.kernels(runs), sections.everything(runs, moved), sections.skipped(runs), sections.machine(runs), sections.reproduce(runs)]
+    parts += [sections.kernels(runs), sections.everything(runs, moved)]
+    parts += [tell(runs) for tell in (sections.skipped, sections.machine, sections.reproduce)]
     suites = ", ".join(dict.fromkeys(run.manifest["suite"] for run in runs))
     machines = ", ".join(dict.fromkeys(run.manifest["cpu_model"] for run in runs))
     return string.Template(source("report.html")).substitute(

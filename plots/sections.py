@@ -169,7 +169,8 @@ def kernels(runs):
                 return Cell("–" if r is None else "noisy", None)
             share = at(r, "traffic.of_limit")
             words = [] if share is None else [f"{number(share, 'share')} of the limit"]
-            words += ["the best of its row" if r is fastest else f"{number(median_of(r) / median_of(fastest), 'times')} the best"] if fastest else []
+            if fastest:
+                words.append("the best" if r is fastest else f"{number(median_of(r) / median_of(fastest), 'times')} the best")
             return Cell(number(median_of(r), "ns") + (" *" if r is fastest else ""), median_of(r), "; ".join(words))
         return of
     columns = [Column(c.heading, c.meaning, lambda row, c=c: c.cell(row[""])) for c in where(runs) if c.heading != "kernel"]

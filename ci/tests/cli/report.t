@@ -80,7 +80,7 @@ PY
 page "has the change beside each combination" 'of the median since the first file'
 page "tells which kernel wins as context grows" 'flash: 6.40 µs at 64 cells, 1.64 ms at 16384; mine: 9.60 µs at 64 cells, 2.46 ms at 16384.'
 page "tells what threads bring" 'flash: 6.40 µs at 1 threads, 4.53 µs at 2; mine: 9.60 µs at 1 threads, 6.79 µs at 2.'
-page "tells which kernel is the best of each format and context" 'f16 at 64: flash, 6.40 µs, 50 %'
+page "tells which kernel is the best of each format and context" 'f16 at 64: flash, 6.40 µs, 50.0 %'
 ok "every part of the page" "$KVBENCH" report "$TMPDIR/session.jsonl" -o "$TMPDIR/session"
 ok "  well-formed, its outline as it should be" python3 $browser/outline.py <"$TMPDIR/session/index.html"
 golden "  with every section, table and plot" report-outline.golden sed -E '/could not be counted/d'
@@ -120,6 +120,8 @@ for words in ({"kernel": "other"}, {"cache": "other"}, {"pool_k": "q8_0"}, {"thr
 for words in ({}, {"kernel": "other", "cache": "other"}, {"setting": "--sinks"}, {"growth": "chunk"}, {"kernel": "other", "setting": "--sinks"}):
     assert not records.differ_in_one(changed(**words)), words
 assert not records.differ_in_one(changed(kernel="other") + changed(kernel="other")), "two of one place"
+three = [dict(designed.records[0], cache="slab"), dict(designed.records[0], cache="paged"), dict(designed.records[0], cache="tree", kernel="other")]
+assert len(records.complete(three[:2], "cache")) == 1 and not records.complete(three, "cache"), "of three caches two differ in one thing"
 def kept(run):
     by_shape = [r for r in run.records if r["pool_k"] == "f16" and r["threads"] == 1]  # as if one asked for these in one plot
     types = figures.kernel_types([run])
