@@ -81,9 +81,8 @@ BINS = 8  # neighbours among the contexts of one record are drawn as so many poi
 
 
 def kernel_types(runs):
-    """A line type for each kernel, the same in all plots. 8, a grey, is the machine's limit."""
-    kernels = sorted({r["kernel"] for r in timed(runs)})
-    return {"limit": 8} | {kernel: i + 1 + (i >= 7) for i, kernel in enumerate(kernels)}
+    """A line type for each kernel, the same in all plots."""
+    return {kernel: i + 1 for i, kernel in enumerate(sorted({r["kernel"] for r in timed(runs)}))}
 
 
 def lines_panel(key, source, title, description, blocks, unit, settings, compared, log=""):
@@ -218,15 +217,14 @@ def winners_panel(runs, run, records, key):
         share = at(best, "traffic.of_limit") if best else None
         shades.setdefault(0 if share is None else 1 + min(SHADES - 2, int(share * (SHADES - 1))), []).append((x, y))
         kernel = best["kernel"] if best else "noisy"
-        names.append((kernel, [(x, y - 0.12)]))
-        if best:
-            words = number(median_of(best), "ns") + (f", {number(share, 'share')}" if share is not None else "")
-            below.append((words, [(x, y + 0.22)]))
-        told.append(f"{name} at {cells_told(context)}: {kernel}" + (f", {words}" if best else ""))
+        words = [number(median_of(best), "ns")] + ([] if share is None else [f"{100 * share:.0f} %"]) if best else []
+        names.append((kernel, [(x, y - 0.2)]))
+        below += [(word, [(x, y + 0.07 + 0.23 * line)]) for line, word in enumerate(words)]
+        told.append(f"{name} at {cells_told(context)}: {', '.join([kernel] + words)}")
     scene, first = scene_and_context(records[0])[0], records[0]
     title = titled(runs, run, f"best of {scene}{threads_told(first['threads'])}")
     return Panel(key, "winners", title, f"{title}: {'; '.join(told)}.",
-                 {"rows": len(rows), "columns": len(columns), "height": max(340, 44 * len(rows) + 80)},
+                 {"rows": len(rows), "columns": len(columns), "height": max(340, 56 * len(rows) + 80)},
                  {"cells": [(str(shade), places) for shade, places in sorted(shades.items())], "names": names, "below": below,
                   "down": [(name, []) for name in rows], "along": [(cells_told(context), []) for context in columns]},
                  [group for group in cells.values() if len(group) > 1])
@@ -238,8 +236,8 @@ def winners(runs):
     groups.sort(key=lambda g: -len(g[1]))
     return Figure(
         "winners", "The best kernel by format and context",
-        "The fastest kernel, its time, its share of the machine's limit (darker: nearer), by format and cells read. Noisy: intervals "
-        "are too wide to tell.",
+        "The fastest kernel, its time, its share of the machine's limit (stronger colour: nearer), by format and cells read. Noisy: "
+        "intervals are too wide to tell.",
         "small", [winners_panel(runs, run, group, "winners") for run, group in groups])
 
 

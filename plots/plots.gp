@@ -32,10 +32,10 @@ set ylabel yaxis
 if (xaxis eq 'threads') { set xtics 1 }
 if (xaxis ne 'threads' && ticks ne '') { set xtics ('' left); set for [w in ticks] xtics add ((w % 1024 ? w : sprintf('%dk', w / 1024)) w + 0) }
 unset key
-plot for [i = 1:limit] $limit index i - 1 using 1:2 with linespoints linetype limit_type[i] linewidth 5, \
+plot for [i = 1:limit] $limit index i - 1 using 1:2 with linespoints linecolor rgb '#9aa3ad' pointtype 7 pointsize 0.4 linewidth 4, \
      for [i = 1:steps] $steps index i - 1 using 1:2 with lines linetype steps_type[i] dashtype i, \
      for [i = 1:steps] $steps index i - 1 using 1:2:3:4 with yerrorbars linetype steps_type[i] linewidth 1, \
-     for [i = 1:limit] $limit_names index i - 1 using 1:2:(limit_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',11' point linetype limit_type[i], \
+     for [i = 1:limit] $limit_names index i - 1 using 1:2:(limit_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',11' point linecolor rgb '#9aa3ad' pointtype 7, \
      for [i = 1:steps] $steps_names index i - 1 using 1:2:(steps_names_label[i]) with labels left offset 0.6,0 textcolor rgb ink font ',11' point linetype steps_type[i]
 }
 
@@ -53,7 +53,7 @@ unset key
 set lmargin at screen 0.16
 set bmargin at screen 30.0 / height
 plot for [i = 1:cells] $cells index i - 1 using 1:2:(0.48):(0.47) with boxxyerror linetype 1 fillstyle transparent solid 0.03 + 0.09 * cells_label[i] noborder, \
-     for [i = 1:names] $names index i - 1 using 1:2:(names_label[i]) with labels center textcolor rgb ink font ',13', \
+     for [i = 1:names] $names index i - 1 using 1:2:(names_label[i]) with labels center textcolor rgb ink font columns > 4 ? ',11' : ',13', \
      for [i = 1:below] $below index i - 1 using 1:2:(below_label[i]) with labels center textcolor rgb ink font ',11'
 }
 

@@ -31,14 +31,16 @@ static const kvb_option options[] = {
 static const kvb_usage usage = {
     .command = "report",
     .synopsis = "F.jsonl... [options]",
-    .about =
-        "Write FOLDER/index.html: first pictures of kernels and caches, verdict and machine, then tables, and how to run\n"
-        "each result again. Of two files, the first is before and the second after: under the pictures stands what moved,\n"
-        "as `kvbench compare` judges it. Results are compared where they differ in one thing alone. One file that needs no\n"
-        "network. Needs python3 and gnuplot.\n\n"
-        "  kvbench report quick.jsonl\n"
-        "  kvbench report before.jsonl after.jsonl -o both\n"
-        "  kvbench report quick.jsonl --pictures -o plots",
+    .about = "Write FOLDER/index.html: first pictures of kernels and caches, verdict and machine, then tables, and how "
+             "to run\n"
+             "each result again. Of two files, the first is before and the second after: under the pictures stands "
+             "what moved,\n"
+             "as `kvbench compare` judges it. Results are compared where they differ in one thing alone. One file that "
+             "needs no\n"
+             "network. Needs python3 and gnuplot.\n\n"
+             "  kvbench report quick.jsonl\n"
+             "  kvbench report before.jsonl after.jsonl -o both\n"
+             "  kvbench report quick.jsonl --pictures -o plots",
     .options = options,
     .words = offsetof(report, files),
     .takes_words = true,

@@ -80,7 +80,7 @@ PY
 page "has the change beside each combination" 'of the median since the first file'
 page "tells which kernel wins as context grows" 'flash: 6.40 µs at 64 cells, 1.64 ms at 16384; mine: 9.60 µs at 64 cells, 2.46 ms at 16384.'
 page "tells what threads bring" 'flash: 6.40 µs at 1 threads, 4.53 µs at 2; mine: 9.60 µs at 1 threads, 6.79 µs at 2.'
-page "tells which kernel is the best of each format and context" 'f16 at 64: flash, 6.40 µs, 50.0 %'
+page "tells which kernel is the best of each format and context" 'f16 at 64: flash, 6.40 µs, 50 %'
 ok "every part of the page" "$KVBENCH" report "$TMPDIR/session.jsonl" -o "$TMPDIR/session"
 ok "  well-formed, its outline as it should be" python3 $browser/outline.py <"$TMPDIR/session/index.html"
 golden "  with every section, table and plot" report-outline.golden sed -E '/could not be counted/d'
