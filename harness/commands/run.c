@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
+#include "harness/bench/caches.h"
 #include "harness/commands/bench.h"
 #include "harness/commands/run_calls.h"
 #include "harness/commands/run_options.h"
@@ -147,7 +148,7 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
 /* The last lines of a run by pairs. */
 static int overview_end(const run *r, const char *program)
 {
-    printf("next    is my kernel right?     %s check mine.so\n"
+    printf("\nnext    is my kernel right?     %s check mine.so\n"
            "        how fast, my shape?     %s bench --model Llama-3.1-8B\n"
            "        what fits my memory?    %s size Llama-3.1-8B --gpu H100-80GB\n",
            program, program, program);
@@ -256,7 +257,21 @@ static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest
     if (error || ran != r->count[KVB_STATUS_PASS])
         return error;
     printf("\nfast?   ");
-    return kvb_bench_overview(registry, &r->words.kernels, manifest, measured_take, r) == KVB_EXIT_MACHINE ? -EIO : 0;
+    if (kvb_bench_overview(registry, &r->words.kernels, manifest, measured_take, r) == KVB_EXIT_MACHINE)
+        return -EIO;
+    kvb_caches caches = {.n = 0};
+    kvb_progress_start("run", 0);
+    kvb_progress_now("caches over an agent's session");
+    error = kvb_stopped ? -EINTR
+                        : kvb_caches_session(&(kvb_caches_options){.threads = 1, .untimed = true}, &caches, r->why,
+                                             r->why_bytes);
+    kvb_progress_end();
+    if (!error)
+        kvb_caches_small_print(&caches, stdout);
+    for (size_t i = 0; i < caches.n && !error; i++)
+        error = caches.at[i].result.status == KVB_STATUS_PASS ? measured_take(r, &caches.at[i].result) : 0;
+    free(caches.at);
+    return error;
 }
 
 /* Closes it. What is kept of a run that ends early is said on the line of its reason. */
