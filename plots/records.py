@@ -117,6 +117,15 @@ def again(record):
     if record.get("replay"):
         return record["replay"]
     kept, files = record["run"].command
+    row = BENCH.fullmatch(record["workload"])
+    if row:
+        scene, heads, dim, group, _, batch, *context = row.groups()
+        words = ["--scene", scene, "--context", "".join(context), "--kv", pool_short(record).replace("/", ":"), "--threads",
+                 str(record["threads"]), "--kernel", record["kernel"]]
+        words += ["--heads", f"{heads}/{int(heads) * int(group)}", "--head-dim", dim] if scene == "decode" else []
+        words += ["--batch", batch] if batch else []
+        return shlex.join(["kvbench", "bench"] + words + [
+            word for name, word in zip(["", *kept], kept) if name == "--plugin" or word.startswith("--plugin")])
     workload, _, values = record["workload"].partition("@")
     options = [("workload", files.get(workload, workload)), ("values", values), ("cache", record["cache"]), ("pool", pool(record)),
                ("kernel", record["kernel"]), ("threads", str(record["threads"])),
@@ -149,14 +158,17 @@ def grouped(records, key):
 # ---- what may be compared ------------------------------------------------------------------------------------
 
 SIZES = {"": 1, "k": 1024, "m": 1024**2}
+# A row of `kvbench bench`: scene, KV heads, channels, query heads of each, windows, sequences, context.
+BENCH = re.compile(r"([a-z]+)-(\d+)x([\d/]+)-g(\d+)(.*)-(?:(\d+)x)?(\d+)(k?)")
 
 
 def scene_and_context(record):
     """("decode", 4096) of decode-4k, whose steps read 4,096 cells. (its name, None) where contexts vary inside of the workload."""
+    name = re.fullmatch(r"(.+[-x])(\d+)([km]?)", record["workload"])
     cells = {p["cells"] for p in at(record, "time.contexts") or []}
-    name = re.fullmatch(r"(.+)-(\d+)([km]?)", record["workload"])
-    if name and cells == {int(name[2]) * SIZES[name[3]]}:
-        return name[1], cells.pop()
+    size = int(name[2]) * SIZES[name[3]] if name else None
+    if size and (cells == {size} or BENCH.fullmatch(record["workload"])):
+        return name[1].rstrip("-"), size
     return record["workload"], None
 
 

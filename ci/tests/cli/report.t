@@ -122,6 +122,10 @@ for words in ({}, {"kernel": "other", "cache": "other"}, {"setting": "--sinks"},
 assert not records.differ_in_one(changed(kernel="other") + changed(kernel="other")), "two of one place"
 three = [dict(designed.records[0], cache="slab"), dict(designed.records[0], cache="paged"), dict(designed.records[0], cache="tree", kernel="other")]
 assert len(records.complete(three[:2], "cache")) == 1 and not records.complete(three, "cache"), "of three caches two differ in one thing"
+row = dict(designed.records[0], workload="decode-8x128-g4-4k", replay=None)
+assert records.scene_and_context(row) == ("decode-8x128-g4", 4096)
+assert records.again(row) == ("kvbench bench --scene decode --context 4k --kv f16 --threads 1 --kernel flash --heads 8/32 --head-dim 128 "
+                              "--plugin './my kernel.so'"), records.again(row)
 def kept(run):
     by_shape = [r for r in run.records if r["pool_k"] == "f16" and r["threads"] == 1]  # as if one asked for these in one plot
     types = figures.kernel_types([run])
