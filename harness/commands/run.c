@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -268,8 +269,10 @@ static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest
     kvb_progress_end();
     if (!error)
         kvb_caches_small_print(&caches, stdout);
-    for (size_t i = 0; i < caches.n && !error; i++)
-        error = caches.at[i].result.status == KVB_STATUS_PASS ? measured_take(r, &caches.at[i].result) : 0;
+    for (size_t i = 0; i < caches.n && !error; i++) /* those that attended, and did not only count */
+        error = caches.at[i].result.status == KVB_STATUS_PASS && isnan(caches.at[i].rows)
+                    ? measured_take(r, &caches.at[i].result)
+                    : 0;
     free(caches.at);
     return error;
 }
