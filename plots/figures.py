@@ -248,10 +248,9 @@ SESSION = "agent-session"  # the history of real size, which comes first
 
 def memory_panel(runs, run, records, key):
     shown = sorted(records, key=lambda r: -max(p["held_bytes"] for p in r["memory"]["timeline"]))[:10]
-    held = [(cache(r), [(p["event"], p["held_bytes"]) for p in r["memory"]["timeline"]]) for r in shown]
-    sharing = grouped(shown, lambda r: max(p["live_bytes"] for p in r["memory"]["timeline"]))
-    live = [("live" if len(sharing) == 1 else "live " + "+".join(map(cache, same)),
-             [(p["event"], p["live_bytes"]) for p in same[0]["memory"]["timeline"]]) for same in sharing.values()]
+    held = [(r["cache"], [(p["event"], p["held_bytes"]) for p in r["memory"]["timeline"]]) for r in shown]
+    least = min(shown, key=lambda r: max(p["live_bytes"] for p in r["memory"]["timeline"]))
+    live = [("live", [(p["event"], p["live_bytes"]) for p in least["memory"]["timeline"]])]
     title = titled(runs, run, f"{records[0]['workload']}, {pool_short(records[0])}")
     return lines_panel(key, "memory", title, f"{title}: most bytes: " + ", ".join(
         f"{c} {number(max(y for _, y in rows), 'bytes')}" for c, rows in held + live) + ".",
@@ -264,8 +263,8 @@ def memory(runs):
     groups.sort(key=lambda g: (g[1][0]["workload"] != SESSION, -len(g[1])))
     return Figure(
         "memory", "Memory of each cache",
-        "Bytes that each cache's allocator holds after each event, against the rows of live cells (thick): what lies between is the "
-        "price of growth, copies and holes.",
+        "Bytes that each cache's allocator holds after each event, against the rows of live cells where most are shared (thick): what "
+        "lies between is the price of growth, copies and holes.",
         "small", [memory_panel(runs, run, group, "memory") for run, group in groups])
 
 
