@@ -98,17 +98,23 @@ static const kvb_option *option_find(const kvb_usage *usage, const char *word, s
     return NULL;
 }
 
+#define MOST_NAMED 20u /* options that a message names; more are for --help */
+
 static int option_unknown(const kvb_usage *usage, const char *word)
 {
-    char known[1024] = "";
-    size_t used = 0;
+    char known[1024] = "", why[4096];
+    size_t used = 0, n = 0;
     const kvb_option *const lists[] = {usage->options, common};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        for (const kvb_option *o = lists[i]; o->name && used < sizeof known; o++)
+        for (const kvb_option *o = lists[i]; o->name && used < sizeof known; o++, n++)
             used += (size_t)snprintf(known + used, sizeof known - used, " %s", o->name);
     if (used < sizeof known)
         snprintf(known + used, sizeof known - used, " --help");
-    return kvb_unknown(usage->command, "unknown option", word, known + 1);
+    kvb_name_unknown("unknown option", word, known + 1, why, sizeof why);
+    char *list = strstr(why, " known: ");
+    if (n > MOST_NAMED && list)
+        snprintf(list, sizeof why - (size_t)(list - why), " kvbench %s --help lists them", usage->command);
+    return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s", why);
 }
 
 static int words_add(kvb_words *words, const char *word)

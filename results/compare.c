@@ -251,6 +251,11 @@ static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base,
             snprintf(f->reason, sizeof f->reason, "counted, not timed");
             continue;
         }
+        if (!(f->base->time.all.median > 0) && !(f->new->time.all.median > 0)) {
+            f->verdict = KVB_VERDICT_SAME;
+            snprintf(f->reason, sizeof f->reason, "judged alike, timed in neither run");
+            continue;
+        }
         c->times++;
         kvb_time_judge(&noise, kvb_thresholds_of(options->thresholds, f->new, KVB_LIMIT_TIME), f);
         if (options->no_time && f->verdict != KVB_VERDICT_SAME) {

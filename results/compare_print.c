@@ -252,7 +252,7 @@ static void counts_print(const kvb_comparison *c, FILE *out)
     for (kvb_verdict v = 0, told = 0; v < KVB_VERDICTS; v++)
         if (c->count[v])
             fprintf(out, "%s %zu %s", told++ ? "," : ":", c->count[v], kvb_verdict_name(v));
-    if (c->compared) {
+    if (c->compared && c->times) {
         char resolution[KVB_RESOLUTION_TEXT];
         kvb_resolution_text(c->resolution, c->nulls, resolution);
         fprintf(out, "; smallest difference these runs can resolve: %s", resolution);

@@ -16,7 +16,7 @@ refuse() {
 
 # ---- unknown names say which are known
 refuse "unknown command" "unknown command 'fly'; known: run check bench list show record" "$KVBENCH" fly
-refuse "unknown option" "unknown option '--fly'; known: --suite" "$KVBENCH" run --fly
+refuse "unknown option" "unknown option '--fly'; kvbench run --help lists them" "$KVBENCH" run --fly
 refuse "unknown suite" "unknown suite 'x'; known: quick, default, full" "$KVBENCH" run --suite x
 refuse "unknown workload" "unknown workload 'nope'; known: agent-fork, " "$KVBENCH" run --workload nope
 refuse "unknown cache" "unknown cache 'nope'; known: recompute, slab, contiguous, seq, window, paged, paged-prefix, shared-prefix, tree" "$KVBENCH" run --cache nope
@@ -45,7 +45,7 @@ while IFS='|' read -r pattern words; do
     refuse "did you mean: ${words[*]}" "$pattern" "$KVBENCH" "${words[@]}"
 done <<'END'
 unknown command 'comprae'; did you mean 'compare'\? known: run |comprae a b
-unknown option '--kernle'; did you mean '--kernel'\? known: --suite|run --kernle flash
+unknown option '--kernle'; did you mean '--kernel'\? kvbench run --help lists them|run --kernle flash
 unknown suite 'qiuck'; did you mean 'quick'\? known: quick, default, full|run --suite qiuck
 unknown workload 'agent-frok'; did you mean 'agent-fork'\? known: |run --workload agent-frok
 no workload or file 'eagletree'; did you mean 'eagle-tree'\? known: |show eagletree

@@ -179,7 +179,7 @@ refuse "more beside than there is room for" '--beside: at most 6 kernels' --besi
     --beside flash-int8 --beside flash-bf16 --beside flash-f16 --beside witness
 refuse "no plug-in" 'nope\.so: cannot open' --plugin ./nope.so
 refuse "a work that is not there" "no work matches 'nope'; known: decode-f32-g1, " --work nope
-refuse "an unknown option" "unknown option '--fly'; known: --scene" --fly
+refuse "an unknown option" "unknown option '--fly'; kvbench bench --help lists them" --fly
 refuse "an unknown format" "unknown format 'xml'" --format xml
 refuse "no time" "--seconds: '0' is not" --seconds 0
 refuse "no number" "--seconds: '1x' is not" --seconds 1x

@@ -14,6 +14,13 @@ ok "a run" "$KVBENCH" run --no-witness --workload plain-decode --cache seq --poo
     -o run.jsonl
 ok "with itself" "$KVBENCH" compare run.jsonl run.jsonl --strict
 holds "  it is the same" '^1 combinations: 1 SAME$'
+for n in 1 2; do
+    ok "judged alone, run $n" "$KVBENCH" run --check --no-witness --workload plain-decode --cache seq --pool f32 --kernel reference \
+        --kernel flash -o judged-$n.jsonl
+done
+ok "what was judged alone in both runs" "$KVBENCH" compare judged-1.jsonl judged-2.jsonl --strict --all
+holds "  is compared by verdict" '^SAME .* flash .* judged alike, timed in neither run$'
+holds "  and the same" '^2 combinations: 2 SAME$'
 make_run base.jsonl
 make_run slower.jsonl slower=flash:1.1 commit=bbbb date=2025-01-02T00:00:00Z
 make_run mixed.jsonl mixed slower=flash:1.1 commit=bbbb date=2025-01-02T00:00:00Z
