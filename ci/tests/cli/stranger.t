@@ -41,7 +41,7 @@ for line in open(sys.argv[1]).read().splitlines():
         section = line[3:]
     if line.startswith("```"):
         if block is not None and line == "```":
-            commands = [bool(re.match(r"(make|cc|kvbench|build/kvbench|[a-z]+=)\b", l)) for l in block[1]]
+            commands = [bool(re.match(r"(make|cc|kvbench|build/kvbench|[a-z]+=)\b(?!:)", l)) for l in block[1]]
             if block[0] != "c" and any(commands):
                 assert all(commands), f"commands and other lines in one block: {block[1]}"
                 sections.setdefault(section, []).extend(block[1])
