@@ -148,7 +148,8 @@ static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *
 typedef char number_text[24];
 static const char **run_words(const kvb_duel_words *w, number_text *numbers)
 {
-    size_t room = 1, n = 0;
+    const kvb_selection_words *parts = &w->words;
+    size_t room = 2, n = 0;
     for (const kvb_option *o = run_options; o->name; o++)
         room += o->kind == KVB_OPTION_WORDS ? 2 * ((const kvb_words *)((const char *)w + o->field))->n : 2;
     const char **words = calloc(room, sizeof *words);
@@ -181,6 +182,8 @@ static const char **run_words(const kvb_duel_words *w, number_text *numbers)
             break;
         }
     }
+    if (words && (parts->workloads.n || parts->caches.n || parts->pools.n || parts->kernels.n))
+        words[n++] = "--product"; /* pairs are not timed */
     return words;
 }
 
