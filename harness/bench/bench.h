@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels beside the machine's limit. A work is one call: rows of one format (store.c), queries and which cells each sees
- * (scene.c). Contestants are kernels, each with a way of calling it. Each is judged by the oracle (judge.c); then the contestants
- * and the probes of the limits take turns in rounds (rounds.c), so that what the machine loses to others hits all. Two lists of
- * works: the scenes that `kvbench bench` sweeps (sweep.c), and works with targets (works.c, targets.c); scans.c has kernels of
- * recurrent layers.
+ * Times kernels beside the machine's limit. A work is one call: K and V rows in one format (store.c), the queries, and a mask
+ * (scene.c). A contestant is a kernel and a way to call it. The oracle judges each contestant (judge.c). Then contestants and
+ * probes of the limit take turns in rounds (rounds.c), so that a disturbance hits all of them. There are two lists of works: the
+ * scenes that `kvbench bench` sweeps (sweep.c), and works with targets (works.c, targets.c). scans.c times recurrent layers.
  *
  * Operations: two for a multiply-add, of q.k and of weight * V over visible (query, cell) pairs.
  * Bytes: K and V rows that some query sees, once for each KV head; or, called apart, once for each call.
@@ -36,7 +35,7 @@ typedef enum kvb_bench_shape {
     KVB_BENCH_DECODE,  /* one token sees every cell */
     KVB_BENCH_VERIFY,  /* a tree of draft tokens behind a prefix */
     KVB_BENCH_BATCH,   /* sequences of equal length, one token each, each sequence in one run of cells */
-    KVB_BENCH_STEPS,   /* the same, filled in steps: cell c is of sequence c mod n */
+    KVB_BENCH_STEPS,   /* the same, filled in steps: sequence c mod n owns cell c */
     KVB_BENCH_PAGED,   /* the same, in pages dealt to the sequences in any order */
     KVB_BENCH_FORK,    /* branches on a common trunk, one token each; their own cells filled in steps */
     KVB_BENCH_PREFILL, /* as many tokens as cells, causal */
@@ -78,14 +77,14 @@ typedef struct kvb_bench_work {
                   * that of a visible (query, cell) pair. */
     const char *plain;  /* what PLAIN is called */
     bool latent;        /* one row for all heads, of which V is a part; `group` query heads in all */
-    kvb_peak_kind peak; /* what the peak is of */
+    kvb_peak_kind peak; /* multiply-adds of this kind set the arithmetic limit */
     uint32_t page;      /* cells, of PAGED */
     uint32_t window,
         window_sinks; /* of BATCH and CHUNK: the first `window_sinks` and the last `window` cells are seen */
     bool sinks;       /* a logit more for each query head */
     float softcap;
     kvb_elem out; /* KVB_F32 unless said */
-    bool call;    /* so few cells that a call is told in cycles */
+    bool call;    /* few cells: the report prints cycles of a call */
 } kvb_bench_work;
 extern const kvb_bench_work kvb_bench_works[]; /* with targets; ends with name NULL */
 

@@ -50,7 +50,7 @@ static uint32_t samples_of(uint32_t n_tok, uint32_t cells)
     return few < n_tok ? few : n_tok;
 }
 
-/* What the sampled queries of the call see; `from`: the scene's token that is the call's first. */
+/* Fills r with the runs of cells that each sampled query sees. from: the scene's token that comes first in the call. */
 static int runs_make(const kvb_bench_sight *sight, uint32_t distinct, uint32_t scene_tok, uint32_t from, uint32_t n_tok,
                      runs *r)
 {

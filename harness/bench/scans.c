@@ -305,7 +305,7 @@ static int scanner_judge(stage *s, kvb_bench_scanner *c)
     return error;
 }
 
-/* ---- turns --------------------------------------------------------------------------------------------------------- */
+/* ---- rounds -------------------------------------------------------------------------------------------------------- */
 
 void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_scan_kernel *kernel)
 {
@@ -352,7 +352,7 @@ int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t c
     return error ? error : kvb_stopped ? -EINTR : 0;
 }
 
-/* ---- as works with targets ------------------------------------------------------------------------------------------- */
+/* ---- the table of targets -------------------------------------------------------------------------------------------- */
 
 static int work_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench_score *score)
 {

@@ -380,7 +380,7 @@ static int calls_run(section *s, char *why, size_t why_bytes)
     return error ? error : result_take(s, &s->calls);
 }
 
-/* ---- what a part is ------------------------------------------------------------------------------------------------ */
+/* ---- kinds of parts ------------------------------------------------------------------------------------------------ */
 
 /* What a kernel takes: asked in a process of its own, and left in memory that is shared. */
 typedef struct asked {

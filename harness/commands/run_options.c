@@ -8,7 +8,8 @@ static const kvb_option options[] = {
     {"--suite", "NAME", "quick, default, full or calls (see `kvbench list suites`); default: default",
      KVB_TEXT(run, suite_name)},
     {"--pairs", NULL,
-     "as few combinations as let every two of workload, cache, pool and kernel meet: usual of quick and default",
+     "judge few combinations, in which any two of workload, cache, pool and kernel meet; time none: usual of quick, "
+     "default",
      KVB_FLAG(run, pairs)},
     {"--product", NULL, "every combination: usual of full, and where parts are named but no --suite",
      KVB_FLAG(run, product)},

@@ -101,7 +101,7 @@ static uint32_t below(uint32_t n)
     return (uint32_t)(hand_uniform(&seed) * n);
 }
 
-/* Chains whose worst-case error is finite. An infinite one passes anything, and infinity times 0 is NaN. */
+/* Returns chains with a finite worst-case error. An infinite error would pass any output. */
 static kvb_rounding rounding_draw(void)
 {
     static const kvb_elem types[] = {KVB_F32, KVB_F16, KVB_BF16, KVB_E4M3, KVB_E5M2, KVB_E2M1};

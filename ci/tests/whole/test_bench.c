@@ -474,7 +474,7 @@ static void result_fill(kvb_result *r, const char *kernel, kvb_status status, do
     r->traffic.of_limit = 0.5;
 }
 
-/* What is too noisy is not shown, and then there is no best of the row; ratios are of what is shown. */
+/* A noisy time is not printed, its row marks no best kernel, and no ratio counts it. */
 static void test_noisy_numbers_are_withheld(void **state)
 {
     static kvb_result results[6];
@@ -522,7 +522,7 @@ static int scan_last_token_wrong(const kvb_scan *args)
     return error;
 }
 
-/* Each recurrence, by the plain kernel, ours, and one whose last token is slightly off. */
+/* Three kernels run each recurrence: scan-reference, scan, and a wrong one that changes the last token by 0.1 %. */
 static void test_scans_are_judged(void **state)
 {
     static kvb_bench_scan run;
