@@ -19,9 +19,8 @@
 #define LOST_SHARE        0.25    /* of the weight beside the largest, that may lie in cells below a step */
 #define LEAST_V           0x1p-14 /* largest V of a row: the least normal f16, in which scales and products are kept */
 #define LEAST_BESIDE      0.01    /* of the weight, that must lie beside the largest */
-#define SCALE_STEPS       8    /* of a weight: the least standard deviation of the logits for the scale to be judged */
-#define NEAR_SHARE        0.25 /* of the weight beside the largest, that may lie within SCALE_STEPS of the largest */
-#define SPREAD_DIRECTIONS 16u  /* with fewer, there is no median to speak of */
+#define SCALE_STEPS       8   /* of a weight: the least standard deviation of the logits for the scale to be judged */
+#define SPREAD_DIRECTIONS 16u /* with fewer, there is no median to speak of */
 
 /* Of one direction, over rows: of x, x^2, s u, s^2, s^2 honest |a|, d. */
 typedef struct sums {
@@ -165,6 +164,25 @@ static bool is_narrow(const kvb_rounding *r)
     return r->rounding != KVB_F32 || r->step > 0;
 }
 
+/* The weight of cells whose logits are less than `below` below the softcap. In all rows these have the same logit, so that they may
+ * round alike. */
+static double capped(const kvb_filter_row *row, double below)
+{
+    const double least = row->cap * exp(-below);
+    double sum = 0;
+    for (uint32_t i = 0; i < row->visible && least <= 1; i++)
+        sum += (double)row->p[i] >= least ? (double)row->p[i] : 0;
+    return sum;
+}
+
+/* The weights that round alike within the row; all, for types of few bits. */
+static double alike(const kvb_filter_row *row, kvb_elem rounding)
+{
+    if (rounding == KVB_F32)
+        return 0;
+    return rounding == KVB_F16 || rounding == KVB_BF16 ? row->alike[rounding] : row->weight;
+}
+
 /* The share of itself by which an honest output may be off, were the roundings of all rows alike: oracle/filter.h. */
 static double size_honest(const judged *r, const kvb_arithmetic *a, kvb_elem out_elem)
 {
@@ -177,8 +195,8 @@ static double size_honest(const judged *r, const kvb_arithmetic *a, kvb_elem out
         fourth += o2 * o2;
     }
     double added = kvb_unit_roundoff(a->accumulator) * (sqrt(a->cell_chain) / 2 + sqrt(a->rescales)) + 2 * a->exp_error;
-    double weights =
-        u * (row->alike + ROUNDING_RMS * row->apart) + (is_narrow(w) ? u * w->chain : 0) + w->step / 2 + r->unclear;
+    double weights = u * (alike(row, w->rounding) + capped(row, u) + ROUNDING_RMS * row->apart) +
+                     (is_narrow(w) ? u * w->chain : 0) + w->step / 2 + r->unclear;
     return added + weights + (square > 0 ? kvb_unit_roundoff(out_elem) * sqrt(fourth) / square : 0);
 }
 
@@ -209,15 +227,12 @@ static double bent_by(const kvb_filter *f, const kvb_expect *row, const kvb_expe
     return expm1(factors.d_max / KVB_LAMBDA);
 }
 
-/* Do the logits spread over enough roundings of a weight for what the scale does to them to be seen? step: the largest share of
- * itself between two rounded weights. */
-static bool shows_scale(const judged *r, double p_max, double step)
+/* Do the logits spread over enough roundings of a weight for what the scale does to them to be seen, and few of them lie just below
+ * the softcap? step: the largest share of itself between two rounded weights. */
+static bool shows_scale(const judged *r, double step)
 {
     const kvb_filter_row *row = r->row;
-    double near = -p_max, least = p_max * exp(-SCALE_STEPS * step);
-    for (uint32_t i = 0; i < row->visible; i++)
-        near += (double)row->p[i] >= least ? (double)row->p[i] : 0;
-    return row->spread >= SCALE_STEPS * step && near <= NEAR_SHARE * (row->weight - p_max);
+    return row->spread >= SCALE_STEPS * step && capped(row, SCALE_STEPS * step) == 0;
 }
 
 /* Sets unclear. Has the row enough weight beside its largest cell, and most of that in cells that cannot have become 0? */
@@ -305,7 +320,7 @@ void kvb_filter_add(kvb_filter *f, const kvb_expect *expect, const kvb_expect *a
     direction_add(&f->size, KVB_FILTER_SIZE, &r, f->e, r.row->o, size_honest(&r, arithmetic, out_elem));
     if (!rounds && expect->visible <= BOUND_SEES)
         return;
-    if (shows_scale(&r, actual->row.p_max, step))
+    if (shows_scale(&r, step))
         direction_add(&f->scale, KVB_FILTER_SCALE, &r, f->e, r.row->slope, weights->step / 4);
     cells_add(f, &r);
     heads_add(f, expect, &r);

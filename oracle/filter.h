@@ -51,7 +51,8 @@
  *             and more that err apart, a seventh of it is four at least. Where that is 1 and more, as in sums in f16 of logits of
  *             -10,000, the row does not count
  *   outputs   what the declared arithmetic can do to all rows alike. Sums of n terms in the accumulator: u sqrt(n) / 2; twice the
- *             error of exp; rounded weights: u for those that are equal, 0.425 u sqrt(sum p^2) for others (each its own way);
+ *             error of exp; rounded weights: u for those that are equal within u, in one row or as logits at the softcap in all
+ *             rows, 0.425 u sqrt(sum p^2) for others (each its own way);
  *             weights in steps: half a step, and the weight of all cells below a step, which may become 0 or double; an output
  *             rounded to 16 bits: u sqrt(sum o^4) / sum o^2
  *   scale     weights in steps bend the slope where they are few steps large: a quarter of a step, some 4 times what is measured
@@ -63,8 +64,8 @@
  * with steps count; where none does, the filter says nothing. A step is made for the largest channel. Where the root mean squares
  * of a quarter of V's channels are less than 1/8 of the largest one, max_c |v_ic| is made that much smaller: what a step loses
  * beside one channel is rounding, as declared, and most of the channels lose it. The scale counts in rows whose logits spread
- * (standard deviation under the weights) over 8 roundings of a weight, and where at most a quarter of the weight beside the
- * largest cell lies within 8 roundings of it: weights just below the largest all round up to it, as beneath a softcap.
+ * (standard deviation under the weights) over 8 roundings of a weight, and where no logit lies within 8 roundings of the
+ * softcap: there all rows' largest weights round alike.
  *
  * Directions of cells are summed three ways. By token, over the rows of one KV head of one layer: a stale row, a V row taken from
  * a neighbour. By the cell's place among those that a query sees, from the first and from the last on, over all KV heads and

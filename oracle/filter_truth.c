@@ -292,11 +292,30 @@ static double slope_of(double logit, double softcap)
     return left > 0 ? softcap * atanh(share) * left : 0;
 }
 
-/* Where a weight is counted with those that are within 2^-12 of it, and by chance with one in ALIKE others. */
-enum { ALIKE_BITS = 12, ALIKE = 1 << ALIKE_BITS };
-static uint32_t alike_place(double logit)
+/* Weights by size, in steps of `step` of a logit; by chance one place in PLACES holds others, too. */
+enum { PLACE_BITS = 12, PLACES = 1 << PLACE_BITS };
+static uint32_t place_of(double logit, double step)
 {
-    return (uint32_t)(int64_t)floor(fmin(fmax(logit, -1e9), 1e9) * 0x1p12) * 2654435761u >> (32 - ALIKE_BITS);
+    return (uint32_t)(int64_t)floor(fmin(fmax(logit, -1e9), 1e9) / step);
+}
+
+static double *place_at(double *places, uint32_t place)
+{
+    return &places[place * 2654435761u >> (32 - PLACE_BITS)];
+}
+
+/* The sum of p_i p_j over the pairs of cells whose logits are less than a step apart, and some that are less than two. */
+static double pairs_alike(const kvb_filter_row *row, const double *logits, const double *weights, double lse,
+                          double step)
+{
+    double pairs = 0, places[PLACES] = {0};
+    for (uint32_t i = 0; i < row->visible; i++) {
+        const uint32_t place = place_of(logits[i] - lse, step);
+        const double beside = *place_at(places, place - 1) + *place_at(places, place + 1);
+        pairs += 2 * weights[i] * (*place_at(places, place) + beside);
+        *place_at(places, place) += weights[i];
+    }
+    return pairs;
 }
 
 /* row->slope += the sum over the cells of p (slope - mean) v. */
@@ -322,13 +341,11 @@ void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a,
         return;
     kvb_filter_row *row = &t->rows[t->number[r]];
     const kvb_filter_unit *unit = &t->units[row->unit];
-    double mean = 0, square = 0, weight = 0, apart = 0, alike = 0, beside[ALIKE] = {0};
+    double mean = 0, square = 0, weight = 0, apart = 0;
     for (uint32_t i = 0; i < row->visible; i++) {
-        double p = weights[i], *near = &beside[alike_place(logits[i] - lse)];
+        const double p = weights[i];
         weight += p;
         apart += p * p;
-        alike += 2 * *near * p;
-        *near += p;
         row->p[i] = (float)p;
         const double slope = slope_of(logits[i], a->softcap);
         mean += p * slope;
@@ -336,7 +353,9 @@ void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a,
     }
     row->weight = weight;
     row->apart = sqrt(apart);
-    row->alike = sqrt(alike);
+    row->cap = a->softcap > 0 ? exp(a->softcap - lse) : INFINITY;
+    for (kvb_elem e = KVB_F16; e <= KVB_BF16; e++)
+        row->alike[e] = sqrt(pairs_alike(row, logits, weights, lse, kvb_unit_roundoff(e)));
     row->spread = sqrt(fmax(0, square - mean * mean));
     for (uint32_t c = 0; c < unit->dim; c++)
         row->o[c] = (float)(terms[c].o * unit->inverse[c]);

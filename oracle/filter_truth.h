@@ -34,9 +34,11 @@ typedef struct kvb_filter_row {
     float *o;      /* [dim] exact output times inverse */
     double weight; /* sum of p: 1, but for a sink's */
     double apart;  /* root of the sum of p^2: what errors of one relative size come to where each weight has its own */
-    double alike;  /* the same of weights within 2^-12 of each other, less that: where these round alike */
-    double spread; /* standard deviation of the d logit / d log scale under the weights */
-    float *slope;  /* [dim] d output / d log scale, times inverse */
+    double cap;    /* weight of a logit at the softcap; infinity without one */
+    double
+        alike[KVB_BF16 + 1]; /* [KVB_F16], [KVB_BF16]: the same of weights within a rounding of each other, less that */
+    double spread;           /* standard deviation of the d logit / d log scale under the weights */
+    float *slope;            /* [dim] d output / d log scale, times inverse */
 } kvb_filter_row;
 
 typedef struct kvb_filter_truth {

@@ -137,15 +137,14 @@ static void values_set(kvb_setting *s, const char *word)
     s->values = word;
 }
 
-/* Not flat, which hides what others show; not peaked and needle, whose weights are all the same behind a softcap, so that the matched
- * filter (oracle/filter.h) takes their one rounding for a bias. */
+/* Values: not flat, which hides what others show. Single calls have the other profiles. */
 const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
     {"--threads", {"2", "all"}, .has_field = true, .of_outputs = true, .matters = has_cores, .set = threads_set},
     {"--page-cells", {"3", "48", "256"}, .matters = has_pages, .set = page_set},
     {"--min-chunk", {"8"}, .matters = grows, .set = chunk_set},
     {"--hash-bits", {"1"}, .matters = finds_prompts, .set = hash_set},
     {"--softcap",
-     {"30"},
+     {"30", "5"},
      .of_truth = true,
      .of_kernel = true,
      .of_outputs = true,
@@ -162,7 +161,7 @@ const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
     {"--out", {"f16", "bf16"}, .has_field = true, .of_kernel = true, .of_outputs = true, .set = out_set},
     {"--deterministic", {""}, .dear = true, .of_kernel = true, .of_outputs = true, .set = deterministic_set},
     {"--values",
-     {"gaussian", "qwen"},
+     {"gaussian", "qwen", "peaked"},
      .of_truth = true,
      .of_outputs = true,
      .matters = profile_fits,

@@ -3,6 +3,8 @@
 #ifndef KVB_TEST_MADE_ROWS_H
 #define KVB_TEST_MADE_ROWS_H
 
+#include <math.h>
+
 #include "ci/tests/oracle/hand.h"
 #include "oracle/filter.h"
 #include "oracle/filter_truth.h"
@@ -62,7 +64,8 @@ static inline void made_connect(made *m, uint32_t dim)
                                      .p = m->p[r],
                                      .o = m->o[r],
                                      .slope = m->slope[r],
-                                     .weight = 1};
+                                     .weight = 1,
+                                     .cap = INFINITY};
         m->runs[r][0] = (kvb_token_run){10, CELLS}; /* in the order of positions, which is not that of tokens */
         m->runs[r][1] = (kvb_token_run){0, 6};
         m->number[r] = r;

@@ -80,9 +80,10 @@ static void honest_sizes_by_hand(void **state)
         cells = {.accumulator = KVB_F16, .cell_chain = 64},       /* 1/512 */
         rescales = {.accumulator = KVB_F16, .rescales = 16},      /* 1/512 */
         exponents = {.accumulator = KVB_F32, .exp_error = 0.125}, /* 1/4 */
-        /* weights of e4m3: (1/4 + 0.425 / 2) / 16 = 0.4625 / 16 and three more of 1/16 */
-        weights = {.accumulator = KVB_F32, .sums = {.rounding = KVB_E4M3, .chain = 3}},
-        /* in f32: the same shares of 2^-24; a chain counts where something is narrow */
+        /* weights of bf16: (1/4 + 0.425 / 2) / 256 = 0.4625 / 256 and three more of 1/256; of e4m3, all are alike: 1.2125 / 16 */
+        weights = {.accumulator = KVB_F32, .sums = {.rounding = KVB_BF16, .chain = 3}},
+        coarse = {.accumulator = KVB_F32, .sums.rounding = KVB_E4M3},
+        /* in f32: shares of 2^-24; a chain counts where something is narrow */
         wide = {.accumulator = KVB_F32, .sums.chain = 3},
         /* steps of 1/8: 1/16, no product below 1/8 * 3/4, and 3 of 2^-24 */
         steps = {.accumulator = KVB_F32, .sums = {.step = 0.125, .chain = 3}},
@@ -108,11 +109,19 @@ static void honest_sizes_by_hand(void **state)
     stands_out_from(&m, &quarter, KVB_FILTER_SIZE, KVB_F32, base + f32, ROWS);
     stands_out_from(&m, &floor, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
     for (uint32_t r = 0; r < ROWS; r++) {
-        m.row[r].alike = 0.25;
+        m.row[r].alike[KVB_BF16] = 0.25;
         m.row[r].apart = 0.5;
     }
-    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.4625 / 16 + 3.0 / 16, ROWS);
-    stands_out_from(&m, &wide, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.4625 * 0x1p-24, ROWS);
+    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.4625 / 256 + 3.0 / 256, ROWS);
+    stands_out_from(&m, &coarse, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.2125 / 16, ROWS);
+    stands_out_from(&m, &wide, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.2125 * 0x1p-24, ROWS);
+    /* beside a softcap the cell of 3/4 is alike in all rows, if it is less than 1/256 below the cap */
+    for (uint32_t r = 0; r < ROWS; r++)
+        m.row[r].cap = 0.75 * exp(1.0 / 257);
+    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.2125 / 256 + 3.0 / 256, ROWS);
+    for (uint32_t r = 0; r < ROWS; r++)
+        m.row[r].cap = 0.75 * exp(1.0 / 255);
+    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.4625 / 256 + 3.0 / 256, ROWS);
 }
 
 /* A residual of `share` (1, 1, 1, 1) / 2 in the other directions: cells' are 3/4 (1/2) and -1/4 (3/2) in each channel, so that a is
@@ -135,8 +144,14 @@ static void least_sizes_by_hand(void **state)
         m.row[r].spread = r % 2 ? 1.0 / 16 : 0.0624;
     stands_out_from(&m, &bf16, KVB_FILTER_SCALE, KVB_F32, 4 * 0.0005, ROWS / 2);
     assert_true(z_of(&m, &steps, KVB_FILTER_SCALE, KVB_F32, 0.5) == 0);
+    /* and no logit may lie within as many below the softcap: the cell of 3/4 does in a quarter of the rows */
     for (uint32_t r = 0; r < ROWS; r++)
+        m.row[r].cap = 0.75 * exp(r % 4 == 1 ? 0.0624 : 0.0626);
+    stands_out_from(&m, &bf16, KVB_FILTER_SCALE, KVB_F32, 4 * 0.0005, ROWS / 4);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        m.row[r].cap = INFINITY;
         m.row[r].spread = r % 2 ? 0.5 : 0.4999;
+    }
     stands_out_from(&m, &steps, KVB_FILTER_SCALE, KVB_F32, 4 * (0.0005 + 1.0 / 64), ROWS / 2);
 }
 
@@ -258,7 +273,9 @@ static void a_row_of_the_truth_by_hand(void **state)
         assert_true(p[0] == 0.5f && p[1] == 0.125f && p[2] == 0.25f && o[0] == 0.75f && o[1] == -0.5f);
         assert_true(row.weight == 0.875);
         assert_true(fabs(row.apart - sqrt(0.25 + 1.0 / 64 + 1.0 / 16)) < 1e-15);
-        assert_true(fabs(row.alike - sqrt(2 * 0.5 * 0.125)) < 1e-15);
+        assert_true(fabs(row.alike[KVB_F16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
+        assert_true(fabs(row.alike[KVB_BF16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
+        assert_true(capped ? fabs(row.cap - exp(5)) < 1e-12 : isinf(row.cap));
         assert_true(fabs(row.spread - sqrt(square - mean * mean)) < 1e-12);
         /* 1/2 (high - mean) (3, -2) + 1/8 (high - mean) (1, 2) + 1/4 (low - mean) (-1, 4) */
         assert_true(fabs((double)slope[0] - (1.625 * (high - mean) - 0.25 * (low - mean))) < 1e-6);
@@ -271,7 +288,13 @@ static void a_row_of_the_truth_by_hand(void **state)
     kvb_filter_truth_row(&truth, 1, &a, ends, weights, 0, terms);
     const double low = 6 * atanh(1.0 / 24576) * (1 - 1.0 / 24576 / 24576), mean = low / 4;
     assert_true(fabs(row.spread - sqrt(low * low / 4 - mean * mean)) < 1e-12);
-    assert_true(row.alike == 0);
+    assert_true(row.alike[KVB_F16] == 0 && row.alike[KVB_BF16] == 0);
+    /* 2^-9 apart: less than a rounding of bf16, which is 2^-8, more than two of f16; 2^-12: less than one of f16 */
+    const double beside[] = {3 + 0x1p-9, 3, 1}, closer[] = {3 - 0x1p-12, 3, 1};
+    kvb_filter_truth_row(&truth, 1, &a, beside, weights, 0, terms);
+    assert_true(row.alike[KVB_F16] == 0 && fabs(row.alike[KVB_BF16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
+    kvb_filter_truth_row(&truth, 1, &a, closer, weights, 0, terms);
+    assert_true(fabs(row.alike[KVB_F16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
 }
 
 int main(void)

@@ -49,7 +49,9 @@ static void made_draw(made *m, uint32_t dim)
             most = fmax(most, (double)m->p[r][i]);
         }
         m->row[r].apart = between(0, 1);
-        m->row[r].alike = between(0, 1);
+        m->row[r].cap = r % 3 ? INFINITY : most * between(1, 1.01); /* some rows' largest weight is just below it */
+        for (kvb_elem e = KVB_F16; e <= KVB_BF16; e++)
+            m->row[r].alike[e] = between(0, 1);
         m->row[r].spread = between(0, 0.2);
         m->expect[r].row = (kvb_bound_row){.p_max = most, .v_largest = r % 11 == 10 ? 0x1p-15 : between(1, 2)};
         for (uint32_t c = 0; c < dim; c++) {
@@ -207,10 +209,13 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
             e2 += e[c] * e[c];
             o2 += (double)m->o[r][c] * (double)m->o[r][c];
         }
-        const double step = fmax(2 * kvb_unit_roundoff(a->sums.rounding), a->sums.step);
-        double near = -m->expect[r].row.p_max; /* weight within 8 steps of the largest, beside it */
-        for (uint32_t i = 0; i < SEEN; i++)
-            near += (double)m->p[r][i] >= m->expect[r].row.p_max * exp(-8 * step) ? (double)m->p[r][i] : 0;
+        const double step = fmax(2 * kvb_unit_roundoff(a->sums.rounding), a->sums.step),
+                     u_p = kvb_unit_roundoff(a->sums.rounding), u_a = kvb_unit_roundoff(a->accumulator);
+        double capped = 0, near = 0; /* weight within a rounding of the cap, and within 8 steps */
+        for (uint32_t i = 0; i < SEEN; i++) {
+            capped += (double)m->p[r][i] >= row->cap * exp(-u_p) ? (double)m->p[r][i] : 0;
+            near += (double)m->p[r][i] >= row->cap * exp(-8 * step) ? (double)m->p[r][i] : 0;
+        }
         for (uint32_t i = 0; i < SEEN && half > 0; i++) {
             const double p = (double)m->p[r][i], product = p * (double)m->magnitude[u][token_at(i)];
             lost += product < half ? p : 0;
@@ -221,11 +226,10 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
             m->expect[r].row.v_largest < 0x1p-14)
             continue;
         rows++;
-        const double channels = dim - 1, u_p = kvb_unit_roundoff(a->sums.rounding),
-                     u_a = kvb_unit_roundoff(a->accumulator);
+        const double channels = dim - 1;
         const double may = u_a * (sqrt(a->cell_chain) / 2 + sqrt(a->rescales)) + 2 * a->exp_error +
-                           u_p * (row->alike + 0.425 * row->apart) + (is_narrow(&a->sums) ? u_p * a->sums.chain : 0) +
-                           a->sums.step / 2 + unclear / row->weight;
+                           u_p * ((u_p > 0x1p-20 ? row->alike[a->sums.rounding] : 0) + capped + 0.425 * row->apart) +
+                           (is_narrow(&a->sums) ? u_p * a->sums.chain : 0) + a->sums.step / 2 + unclear / row->weight;
         double fourth = 0;
         for (uint32_t c = 0; c < dim; c++) {
             t[c] = (double)m->o[r][c];
@@ -237,7 +241,7 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
             continue;
         for (uint32_t c = 0; c < dim; c++)
             t[c] = (double)m->slope[r][c];
-        if (row->spread >= 8 * step && near <= 0.25 * beside)
+        if (row->spread >= 8 * step && near == 0)
             told_add(scale, matters[KVB_FILTER_SCALE] + a->sums.step / 4, dim, e, t, a->sums.step / 4, channels);
         for (uint32_t i = 0; i < SEEN; i++) {
             const double p = (double)m->p[r][i], product = p * (double)m->magnitude[u][token_at(i)];
