@@ -25,7 +25,7 @@ typedef struct faults {
     kvb_table_format format;
     kvb_registry *registry;
     kvb_table *table;
-    size_t planted, caught;
+    size_t chosen, planted, caught;
     struct {
         size_t first; /* faults that it caught before any other did */
         size_t alone; /* and that nothing else catches */
@@ -194,6 +194,8 @@ static int place_judge(const faults *f, place *p, double seconds)
     if (!error)
         error = kvb_matrix_run(&matrix, why, sizeof why);
     kvb_selections_free(&selections);
+    if (kvb_stopped)
+        return 0;
     return error ? kvb_complain("faults", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s: %s", p->where, why)
                  : 0;
 }
@@ -232,9 +234,9 @@ static int calls_judge(const faults *f, place *p)
     kvb_attend_space_make(f->registry, &space);
     const kvb_kernel *kernel = kvb_registry_find(f->registry, KVB_KERNELS, s.at[3]);
     const kvb_call_subject subject = kvb_attend_subject(&space, kernel);
-    for (size_t i = 0; i < p->n && !error; i++)
+    for (size_t i = 0; i < p->n && !error && !kvb_stopped; i++)
         error = calls_trial(&subject, &p->trials[i], &p->trials[i].result, why, sizeof why);
-    return error ? kvb_complain("faults", KVB_EXIT_MACHINE, "%s: %s", p->where, why) : 0;
+    return error && !kvb_stopped ? kvb_complain("faults", KVB_EXIT_MACHINE, "%s: %s", p->where, why) : 0;
 }
 
 /* ---- faults -------------------------------------------------------------------------------------------------------- */
@@ -313,7 +315,7 @@ static int trial_print(faults *f, const char *where, const trial *t, const trial
                                                          fault->breaks, r->status == KVB_STATUS_PASS ? "" : r->reason});
 }
 
-/* All chosen faults of one place. The place must be honest without them. An exit code. */
+/* All chosen faults of one place. The place must be honest without them. An exit code; after a signal 0, and nothing is said. */
 static int place_run(faults *f, place *p, const planting *list, size_t n, bool hanging)
 {
     const char *where = p->where;
@@ -326,7 +328,7 @@ static int place_run(faults *f, place *p, const planting *list, size_t n, bool h
     double seconds = hanging ? 2 : 120;
     int code = n_first > 1 ? place_judge(f, p, seconds) : 0;
     const kvb_result *honest = &p->trials[0].result;
-    if (code || n_first == 1)
+    if (code || n_first == 1 || kvb_stopped)
         return code;
     if (honest->status == KVB_STATUS_SKIP)
         return kvb_complain("faults", KVB_EXIT_OK, "note: %s: skipped: %s", where, honest->reason);
@@ -338,7 +340,7 @@ static int place_run(faults *f, place *p, const planting *list, size_t n, bool h
     p->trials = again;
     code = f->alone ? place_judge(f, p, seconds) : 0;
     p->trials = first;
-    for (size_t i = 1; i < n_first && !code; i++)
+    for (size_t i = 1; i < n_first && !code && !kvb_stopped; i++)
         if (trial_print(f, where, &first[i], f->alone ? &again[i] : NULL))
             code = kvb_complain("faults", KVB_EXIT_MACHINE, "no memory");
     return code;
@@ -351,7 +353,8 @@ static int faults_plant(faults *f)
     trial *trials = malloc(2 * KVB_REGISTRY_MAX * sizeof *trials);
     int code = list && p && trials ? 0 : kvb_complain("faults", KVB_EXIT_MACHINE, "no memory");
     size_t n = code ? 0 : plantings_take(f, list);
-    for (size_t i = 0; i < n && !code; i++) {
+    f->chosen = n;
+    for (size_t i = 0; i < n && !code && !kvb_stopped; i++) {
         bool met = false;
         for (size_t k = 0; k < i && !met; k++)
             met = !strcmp(list[k].where, list[i].where);
@@ -416,6 +419,10 @@ static int faults_print(const faults *f)
 {
     bool all = f->names.n == 0 && !f->without, page = f->format == KVB_TABLE_HTML;
     FILE *out = kvb_table_is_for_people(f->format) ? stdout : stderr;
+    if (kvb_stopped) {
+        const int code = kvb_printed("faults", f->planted ? rows_print(f, f->table) : 0);
+        return kvb_complain("faults", code, "stopped by a signal after %zu of %zu", f->planted, f->chosen);
+    }
     kvb_table *checks = checks_tell(f);
     size_t idle = 0;
     for (int check = KVB_CHECK_NONE + 1; check < KVB_CHECKS && all; check++)
@@ -478,6 +485,8 @@ static int faults_main(int argc, char **argv)
         int printed = f.table ? faults_print(&f) : 0;
         code = code ? code : printed;
     }
+    if (kvb_stopped)
+        kvb_stop_die();
     kvb_table_free(f.table);
     free(f.registry);
     kvb_words_free(&f.names);

@@ -98,6 +98,9 @@ static int tune_main(int argc, char **argv)
     kvb_host_describe("", &machine);
     if (!t.output && kvb_tuning_path(&machine, usual))
         return kvb_complain("tune", KVB_EXIT_USAGE, "neither XDG_CACHE_HOME nor HOME is set: say where with -o F.json");
+    const char *path = t.output ? t.output : usual;
+    if (kvb_tuning_writable(path, why, sizeof why))
+        return kvb_complain("tune", KVB_EXIT_MACHINE, "cannot be kept: %s", why);
     kvb_stop_catch();
     kvb_progress_start("tune", 0);
     kvb_busy_note(&machine.host);
@@ -111,11 +114,11 @@ static int tune_main(int argc, char **argv)
     }
     if (error)
         return kvb_complain("tune", KVB_EXIT_MACHINE, "cannot measure: %s", strerror(-error));
-    if (kvb_tuning_write(t.output ? t.output : usual, &machine, &found, why, sizeof why))
+    if (kvb_tuning_write(path, &machine, &found, why, sizeof why))
         return kvb_complain("tune", KVB_EXIT_MACHINE, "%s", why);
     code = kvb_printed("tune", table_print(&t, &found));
     if (!code && kvb_table_is_for_people(t.format))
-        printf("\nkept in %s\n", t.output ? t.output : usual);
+        printf("\nkept in %s\n", path);
     return code;
 }
 

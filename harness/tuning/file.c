@@ -87,6 +87,18 @@ static void folders_make(const char *path)
     }
 }
 
+int kvb_tuning_writable(const char *path, char *why, size_t why_bytes)
+{
+    kvb_atomic_file file;
+    folders_make(path);
+    int error = kvb_atomic_file_open(path, false, &file);
+    if (!error)
+        error = kvb_atomic_file_close(&file, false);
+    if (error)
+        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
+    return error;
+}
+
 int kvb_tuning_write(const char *path, const kvb_manifest *machine, const kvb_tuning *tuning, char *why,
                      size_t why_bytes)
 {

@@ -52,7 +52,9 @@ int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning);
 
 /* Where this machine's file lies; -ENOENT: nobody says where (neither XDG_CACHE_HOME nor HOME). */
 int kvb_tuning_path(const kvb_manifest *machine, char path[KVB_TUNING_PATH]);
-/* Folders on the way are made. 0, or a negative errno with why. */
+/* Can a file be written there? Folders on the way are made. 0, or a negative errno with why. */
+int kvb_tuning_writable(const char *path, char *why, size_t why_bytes);
+/* The same, and writes it. */
 int kvb_tuning_write(const char *path, const kvb_manifest *machine, const kvb_tuning *tuning, char *why,
                      size_t why_bytes);
 /* 0; -ENOENT: there is none; -EINVAL: it is none, or of another machine or level; why says the file and what was expected. */

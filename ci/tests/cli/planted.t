@@ -34,4 +34,8 @@ expect_exit 2 "an unknown check" "$KVBENCH" faults --without witnes
 holds "  is guessed" "did you mean 'witness'" "$err"
 expect_exit 2 "an unknown fault" "$KVBENCH" faults key-frist
 one_line "  in one line"
+# A signal ends it with what there is.
+expect_exit 124 "a signal" timeout 2 "$KVBENCH" faults
+holds "  in one line" '^kvbench faults: stopped by a signal after [0-9]+ of [0-9]+$' "$err"
+lacks "  and says nothing of checks that had no turn" 'caught nothing'
 done_testing

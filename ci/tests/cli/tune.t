@@ -92,4 +92,7 @@ one_line "  in one line"
 expect_exit 2 "no seconds" "$KVBENCH" tune --seconds 0
 XDG_CACHE_HOME='' HOME='' expect_exit 2 "nobody says where" "$KVBENCH" tune --seconds 1
 holds "  which is said" 'say where with -o' "$err"
+: >"$TMPDIR/file"
+XDG_CACHE_HOME="$TMPDIR/file" expect_exit 3 "where no folder can be" "$KVBENCH" tune --seconds 86400
+holds "  which is said before anything is measured" 'cannot be kept: .*/file/kvbench/' "$err"
 done_testing
