@@ -112,9 +112,11 @@ report: $(BUILD)/run.jsonl all ## the page of the last `make run`: build/report/
 	@ci/deps.sh report
 	$(BUILD)/kvbench report $< -o $(BUILD)/report --plots plots
 
-plots: $(BUILD)/run.jsonl all ## its plots as PNG, SVG and PDF: build/pictures
+plots: $(BUILD)/run.jsonl all ## its plots, those of formats and of caching, as PNG, SVG and PDF: build/pictures
 	@ci/deps.sh report
-	$(BUILD)/kvbench report $< -o $(BUILD)/pictures --plots plots --pictures
+	$(BUILD)/kvbench bench --formats --seconds 0.2 -o $(BUILD)/formats.jsonl
+	$(BUILD)/kvbench bench --caches -o $(BUILD)/caches.jsonl >/dev/null
+	for f in formats caches run; do $(BUILD)/kvbench report $(BUILD)/$$f.jsonl -o $(BUILD)/pictures --plots plots --pictures || exit; done
 
 $(BUILD)/run.jsonl:
 	@echo "$@ is not there: \`make run\` writes it" >&2; exit 2

@@ -133,9 +133,9 @@ def points(r):
             for group in groups]
 
 
-def ends_told(series, unit):
+def ends_told(series, unit, of="ns"):
     """From where to where each line goes, in words."""
-    return "; ".join(f"{label}: {number(rows[0][1], 'ns')} at {rows[0][0]:.0f} {unit}, {number(rows[-1][1], 'ns')} at {rows[-1][0]:.0f}"
+    return "; ".join(f"{label}: {number(rows[0][1], of)} at {rows[0][0]:.0f} {unit}, {number(rows[-1][1], of)} at {rows[-1][0]:.0f}"
                      for label, rows in series) + "."
 
 
@@ -163,8 +163,7 @@ def kernels_panel(runs, run, records, axis, types, key):
         series = [(kernel, [(r["threads"], *points(r)[0][1:]) for r in group]) for kernel, group in lines.items()]
     else:
         series = [(kernel, [p for r in group for p in points(r)]) for kernel, group in lines.items()]
-    several = len(lines) > 1 and (axis == "context" or max(map(len, lines.values())) > 1)
-    if not several or not all(rows for _, rows in series):
+    if len(lines) < 2 or not all(rows for _, rows in series) or max(len(rows) for _, rows in series) < 2:
         return None
     first = records[0]
     name = scene_and_context(first)[0] if axis == "context" else first["workload"]
@@ -209,7 +208,7 @@ def winners_panel(runs, run, records, key):
     cells = grouped(records, lambda r: (pool_short(r), scene_and_context(r)[1]))
     rows = list(dict.fromkeys(pool_short(r) for r in records))
     columns = sorted({context for _, context in cells})
-    if len(cells) < 2 or max(map(len, cells.values())) < 2:
+    if len(columns) < 2 or max(map(len, cells.values())) < 2:
         return None
     shades, names, below, told = {}, [], [], []
     for (name, context), group in cells.items():
@@ -244,6 +243,7 @@ def winners(runs):
 # ---- memory --------------------------------------------------------------------------------------------------
 
 SESSION = "agent-session"  # the history of real size, which comes first
+COUNTED = "counted"  # the kernel of replays that count work and attend nothing
 
 
 def memory_panel(runs, run, records, key):
@@ -259,13 +259,48 @@ def memory_panel(runs, run, records, key):
 
 def memory(runs):
     groups = [(run, group) for run in reversed(runs) for group in complete(
-        [r for r in run.with_status("pass") if at(r, "memory.timeline")], "cache")]
+        [r for r in run.with_status("pass") if at(r, "memory.timeline") and r["kernel"] != COUNTED], "cache")]
     groups.sort(key=lambda g: (g[1][0]["workload"] != SESSION, -len(g[1])))
     return Figure(
         "memory", "Memory of each cache",
         "Bytes that each cache's allocator holds after each event, against the rows of live cells where most are shared (thick): what "
         "lies between is the price of growth, copies and holes.",
         "small", [memory_panel(runs, run, group, "memory") for run, group in groups])
+
+
+# ---- what a cache saves --------------------------------------------------------------------------------------
+
+
+def caching_panel(runs, run, records, path, unit, label, title):
+    """Lines of `path` by the tokens that are decoded, of results that agree in all but tokens and what `label` says. Where a line is
+    0 it is left out: the axis is logarithmic."""
+    lines = grouped(records, label)
+    series = [(name, sorted((int(r["workload"].split("-")[-1]), at(r, path)) for r in group if at(r, path)))
+              for name, group in lines.items()]
+    series = [(name, rows) for name, rows in series if len(rows) > 1]
+    if not series:
+        return None
+    title = titled(runs, run, title)
+    return lines_panel("caching", "lines", title, f"{title}: {ends_told(series, 'tokens', unit)}", {"steps": series, "limit": []},
+                       unit, {"xaxis": "tokens decoded", "what": f"{title}, " if unit else title,
+                              "types": {name: i + 1 for i, name in enumerate(lines)},
+                              "ticks": " ".join(str(x) for x in sorted({x for _, rows in series for x, *_ in rows if not x & x - 1}))},
+                       list(grouped(records, lambda r: r["workload"]).values()), "xy")
+
+
+def caching(runs):
+    panels = []
+    for run in reversed(runs):
+        counted = [r for r in run.with_status("pass") if r["kernel"] == COUNTED and re.fullmatch(r"decode-\d+", r["workload"])]
+        panels += [caching_panel(runs, run, [r for r in counted if r["growth"] == "double"], "memory.cells_written", "",
+                                 lambda r: r["cache"], "token rows computed"),
+                   caching_panel(runs, run, [r for r in counted if r["growth"] == "double"], "traffic.flops", "",
+                                 lambda r: r["cache"], "operations of attention"),
+                   caching_panel(runs, run, [r for r in counted if r["cache"] == "contiguous"], "memory.copied_bytes", "bytes",
+                                 lambda r: r["growth"], "bytes that growth copies")]
+    return Figure("caching", "What a cache saves",
+                  "One layer that decodes n tokens: the work without a cache (recompute) and with one, counted, not timed; and what the "
+                  "ways of growing copy (exact: by concatenation at each step).", "small", panels)
 
 
 # ---- accuracy of formats -------------------------------------------------------------------------------------
@@ -313,8 +348,8 @@ def formats_panel(runs, run, key, records, path, title):
 def formats(runs):
     """Of the results that agree in all but the format, those of the most formats."""
     panels = []
-    for key, path, title in (("formats", "error.format.rel_l2", "relative L2 error of the output"),
-                             ("formats-kl", "error.format.kl_mean", "mean KL divergence of the weights")):
+    for key, path, title in (("formats", "error.format.rel_l2", "relative error (L2)"),
+                             ("formats-kl", "error.format.kl_mean", "mean KL of the weights")):
         groups = [(run, group) for run in reversed(runs) for group in complete(
             [r for r in run.with_status("pass") if bits(r) and (at(r, path) or 0) > 0], "pool")]
         panels += [formats_panel(runs, run, key, group, path, title)
@@ -326,7 +361,7 @@ def formats(runs):
         "square", panels)
 
 
-MAKERS = (kernels, winners, memory, threads, formats)  # in their order on the page
+MAKERS = (kernels, winners, memory, caching, threads, formats)  # in their order on the page
 
 
 def comparable(figure):

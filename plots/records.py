@@ -174,8 +174,8 @@ def scene_and_context(record):
 
 # The axes of a result, each of which may be compared alone. OTHERS must agree wherever results are compared.
 AXES = {"workload": lambda r: scene_and_context(r)[0], "cache": lambda r: r["cache"], "pool": pool, "kernel": lambda r: r["kernel"],
-        "threads": lambda r: r["threads"], "context": lambda r: scene_and_context(r)[1]}
-OTHERS = {"file": lambda r: r["run"].label, "growth": lambda r: r["growth"], "out": lambda r: r.get("out"),
+        "threads": lambda r: r["threads"], "context": lambda r: scene_and_context(r)[1], "growth": lambda r: r["growth"]}
+OTHERS = {"file": lambda r: r["run"].label, "out": lambda r: r.get("out"),
           "setting": lambda r: r.get("setting", "")}
 
 

@@ -211,6 +211,9 @@ double kvb_bench_limit_ns(const kvb_bench_run *run, const kvb_bench_contestant *
 
 /* Compares a few rows of what the contestant wrote last with the oracle's. 0 or -ENOMEM. */
 int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *contestant);
+/* What the work's formats cost: for the last query's last heads, the distance of exact attention over the stored rows from that over
+ * the rows themselves, over the size of the latter (both Euclidean). contestant: any that was judged. 0, -ENOMEM or -ENOTSUP. */
+int kvb_bench_format_error(const kvb_bench_run *run, const kvb_bench_contestant *contestant, double *rel_l2);
 
 /* ---- kernels of recurrent layers: scans.c ------------------------------------------------------------------------- */
 
@@ -289,7 +292,8 @@ typedef struct kvb_bench_sweep {
     const kvb_scan_kernel *scans[KVB_BENCH_SCANNERS];
     bool foreign_scan[KVB_BENCH_SCANNERS];
     uint32_t n_scans;
-    double seconds; /* for each contestant */
+    double seconds;  /* for each contestant */
+    bool by_formats; /* results have the error and bits of their formats */
     kvb_bench_store store;
     kvb_results results;
 } kvb_bench_sweep;
@@ -310,6 +314,10 @@ uint32_t kvb_bench_best(const kvb_bench_sweep *sweep, const kvb_bench_row *row);
 
 /* Prints one block, rows[n]: for people a table of 80 columns and what it comes to in words. */
 int kvb_bench_block_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, FILE *out);
+/* Rows that differ in their formats alone, a line for each, the fewest bits first: bits, error, the best kernel. Fills results
+ * of kvb_bench_sweep.by_formats. */
+int kvb_bench_formats_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, kvb_table_format format,
+                            FILE *out);
 /* All rows, a line for each result. */
 int kvb_bench_rows_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, kvb_table_format format,
                          FILE *out);

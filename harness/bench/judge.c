@@ -10,6 +10,7 @@
 
 #include "harness/bench/bench.h"
 #include "kernels/convert.h"
+#include "kernels/kernels.h"
 #include "oracle/single.h"
 #include "oracle/tolerance.h"
 #include "workloads/array.h"
@@ -124,37 +125,91 @@ static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells
     return 0;
 }
 
-int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *c)
+/* Runs of the sampled queries of the call made last (of tokens by themselves, the last one), and the rows that they see. */
+static int seen_make(const kvb_bench_run *run, const kvb_bench_contestant *c, runs *r, kvb_single_rows *rows)
 {
     const kvb_bench_store *store = run->store;
-    const kvb_bench_sight *sight = kvb_bench_sight_of(run->scene, c->entry->way);
-    const kvb_problem *p = &c->call.args.problem; /* of the call made last: of a token by itself, the last one */
+    const uint32_t n_tok = c->call.args.problem.n_tok;
+    const int error = runs_make(kvb_bench_sight_of(run->scene, c->entry->way), store->distinct, run->scene->n_tok,
+                                run->scene->n_tok - n_tok, n_tok, r);
+    *rows = (kvb_single_rows){.cells = store->distinct,
+                              .k = store->rows[0],
+                              .v = store->rows[1],
+                              .k_amax = store->amax[0] ? store->amax[0][0] : NULL,
+                              .v_amax = store->amax[1] ? store->amax[1][0] : NULL,
+                              .runs = r->at,
+                              .first = r->first,
+                              .most = r->most};
+    return error;
+}
+
+int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *c)
+{
+    const uint32_t cells = kvb_bench_sight_of(run->scene, c->entry->way)->cells;
     kvb_single *truth = NULL;
+    kvb_single_rows rows;
     char why[256] = "";
     runs r = {0};
-    double *exact = malloc((size_t)HEADS * p->v_dim * sizeof *exact);
+    double *exact = malloc((size_t)HEADS * c->call.args.problem.v_dim * sizeof *exact);
     int error = exact ? 0 : -ENOMEM;
     c->foreign = c->kernel->tolerance.kind != KVB_TOLERANCE_NONE;
     c->rows = 0;
     if (!error)
-        error = runs_make(sight, store->distinct, run->scene->n_tok, run->scene->n_tok - p->n_tok, p->n_tok, &r);
-    const kvb_single_rows rows = {.cells = store->distinct,
-                                  .k = store->rows[0],
-                                  .v = store->rows[1],
-                                  .k_amax = store->amax[0] ? store->amax[0][0] : NULL,
-                                  .v_amax = store->amax[1] ? store->amax[1][0] : NULL,
-                                  .runs = r.at,
-                                  .first = r.first,
-                                  .most = r.most};
+        error = seen_make(run, c, &r, &rows);
     if (!error)
         error = kvb_single_open(&c->call.args, c->kernel, &rows, &truth, why, sizeof why);
     if (!error)
-        error = rows_judge(c, truth, sight->cells, exact);
+        error = rows_judge(c, truth, cells, exact);
     if (error && error != -ENOMEM) {
         snprintf(c->why, sizeof c->why, "%s", why);
         error = 0;
     }
     kvb_single_free(truth);
+    free(exact);
+    free(r.at);
+    free(r.first);
+    return error;
+}
+
+/* ---- what a format costs ------------------------------------------------------------------------------------- */
+
+/* Exact outputs of the last query's last heads, over rows as `call` says that they are stored. [HEADS][v_dim]; *n: of these heads. */
+static int exact_solve(const kvb_attend *call, const kvb_single_rows *rows, double *exact, uint32_t *n)
+{
+    const kvb_problem *p = &call->problem;
+    const uint32_t all = p->n_heads / p->n_kv_heads;
+    char why[256];
+    kvb_single *truth = NULL;
+    kvb_diff diff = {0};
+    *n = all < HEADS ? all : HEADS;
+    int error = kvb_single_open(call, &kvb_kernel_reference, rows, &truth, why, sizeof why);
+    if (!error)
+        error = kvb_single_judge(truth, p->n_tok - 1, p->n_heads - *n, *n, &diff, exact, why, sizeof why);
+    kvb_single_free(truth);
+    return error;
+}
+
+int kvb_bench_format_error(const kvb_bench_run *run, const kvb_bench_contestant *c, double *rel_l2)
+{
+    static const kvb_format f32 = {.name = "f32"};
+    const uint32_t v_dim = c->call.args.problem.v_dim;
+    kvb_attend plain = c->call.args;
+    kvb_single_rows rows;
+    runs r = {0};
+    double *exact = malloc(2 * (size_t)HEADS * v_dim * sizeof *exact), error2 = 0, exact2 = 0;
+    uint32_t n = 0;
+    int error = exact ? seen_make(run, c, &r, &rows) : -ENOMEM;
+    plain.problem.k_format = plain.problem.v_format = &f32;
+    if (!error)
+        error = exact_solve(&c->call.args, &rows, exact, &n);
+    if (!error)
+        error = exact_solve(&plain, &rows, exact + (size_t)HEADS * v_dim, &n);
+    for (size_t i = 0; i < (size_t)n * v_dim && !error; i++) {
+        const double o = exact[(size_t)HEADS * v_dim + i];
+        error2 += (exact[i] - o) * (exact[i] - o);
+        exact2 += o * o;
+    }
+    *rel_l2 = error2 > 0 ? sqrt(error2 / exact2) : 0;
     free(exact);
     free(r.at);
     free(r.first);

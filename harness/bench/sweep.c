@@ -307,6 +307,30 @@ static int scan_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_be
     return error;
 }
 
+static double bits_of(const char *format, uint32_t dim)
+{
+    const kvb_pool_type *pool = kvb_bench_pool(format);
+    return 8.0 * (double)pool->row_bytes(pool, dim) / dim;
+}
+
+/* Bits of the row's formats and what they cost, in all of its results. 0 or -ENOMEM. */
+static int formats_fill(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_run *run)
+{
+    const kvb_bench_work *w = &row->work;
+    double rel_l2 = NAN;
+    int error = -ENOTSUP;
+    for (uint32_t k = 0; k < run->n && error == -ENOTSUP; k++)
+        if (run->contestant[k].rows)
+            error = kvb_bench_format_error(run, &run->contestant[k], &rel_l2);
+    for (size_t i = row->first; i < sweep->results.n; i++) {
+        kvb_result *r = &sweep->results.at[i];
+        r->error.format_rel_l2 = rel_l2;
+        r->error.bits_k = bits_of(w->format, w->k_dim);
+        r->error.bits_v = w->latent ? NAN : bits_of(w->v_format ? w->v_format : w->format, w->v_dim);
+    }
+    return error == -ENOTSUP ? 0 : error;
+}
+
 int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_bench_row *row)
 {
     static const kvb_bench_entry whole = {.way = KVB_BENCH_WHOLE};
@@ -332,6 +356,8 @@ int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_benc
         for (uint32_t k = 0; k < run->n && !error; k++)
             error = result_add(sweep, row, run, &run->contestant[k]);
         row->n = sweep->results.n - row->first;
+        if (!error && sweep->by_formats)
+            error = formats_fill(sweep, row, run);
         kvb_bench_run_close(run);
     }
     if (scene)

@@ -253,6 +253,76 @@ int kvb_bench_block_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
     return error;
 }
 
+/* ---- formats ----------------------------------------------------------------------------------------------------- */
+
+static double bits_of(const kvb_result *r)
+{
+    return isnan(r->error.bits_v) ? r->error.bits_k : (r->error.bits_k + r->error.bits_v) / 2;
+}
+
+/* Does a row of no more bits have a smaller error, or one of fewer bits no larger one? */
+static bool is_beaten(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, const kvb_result *r)
+{
+    for (size_t i = 0; i < n; i++) {
+        const kvb_result *other = result_at(s, &rows[i], 0);
+        const double bits = bits_of(other) - bits_of(r), error = other->error.format_rel_l2 - r->error.format_rel_l2;
+        if (bits <= 0 && error <= 0 && (bits < 0 || error < 0))
+            return true;
+    }
+    return false;
+}
+
+/* Of rows not yet printed the one of the fewest bits, then of the smallest error; n: there is none. */
+static size_t row_next(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, const bool *printed)
+{
+    size_t next = n;
+    for (size_t i = 0; i < n; i++) {
+        const kvb_result *r = result_at(s, &rows[i], 0), *least = next < n ? result_at(s, &rows[next], 0) : NULL;
+        if (!printed[i] && (!least || bits_of(r) < bits_of(least) ||
+                            (bits_of(r) == bits_of(least) && r->error.format_rel_l2 < least->error.format_rel_l2)))
+            next = i;
+    }
+    return next;
+}
+
+int kvb_bench_formats_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, kvb_table_format format,
+                            FILE *out)
+{
+    kvb_table *table = kvb_table_new((const char *const[]){"format", ">bits", ">error", "best for its bits",
+                                                           "best kernel", ">time", ">of limit", NULL});
+    bool *printed = calloc(n + 1, sizeof *printed);
+    int error = table && printed ? 0 : -ENOMEM;
+    if (kvb_table_is_for_people(format))
+        heading_print(rows, out);
+    for (size_t at; !error && (at = row_next(s, rows, n, printed)) < n; printed[at] = true) {
+        const uint32_t best = kvb_bench_best(s, &rows[at]);
+        const kvb_result *r = result_at(s, &rows[at], 0),
+                         *fast = best < rows[at].n ? result_at(s, &rows[at], best) : NULL;
+        char pool[32], bits[16], far[16] = "", time[16] = "", share[16] = "";
+        pools_text(&rows[at], pool);
+        snprintf(bits, sizeof bits, "%.4g", bits_of(r));
+        if (!isnan(r->error.format_rel_l2))
+            snprintf(far, sizeof far, "%.2g", r->error.format_rel_l2);
+        if (fast)
+            short_time(fast->time.all.median, time);
+        if (fast && !isnan(fast->traffic.of_limit))
+            snprintf(share, sizeof share, "%.0f%%", 100 * fast->traffic.of_limit);
+        error = kvb_table_row(table, (const char *const[]){pool, bits, far, is_beaten(s, rows, n, r) ? "" : "yes",
+                                                           fast ? fast->kernel : "", time, share});
+    }
+    error = error ? error : kvb_table_print(table, format, out);
+    kvb_table_free(table);
+    free(printed);
+    if (kvb_table_is_for_people(format) && !error)
+        fputs("\nBits of a value, with its share of scales. Error: how far exact attention over the stored rows lies "
+              "from that\n"
+              "over the rows themselves, relative (L2); rows are normally distributed. Best: no other has fewer bits "
+              "and\n"
+              "a smaller error. Time of a call by the fastest right kernel, and its share of what this machine can.\n",
+              out);
+    return error;
+}
+
 /* ---- a list ------------------------------------------------------------------------------------------------------ */
 
 static void number_text(double x, const char *format, char text[32])

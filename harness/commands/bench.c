@@ -22,13 +22,13 @@
 #include "harness/tuning/tuning.h"
 #include "workloads/array.h"
 
-enum { MOST = 16 }; /* values of one list */
+enum { MOST = 16, FORMATS = 64 }; /* values of one list */
 #define OVERVIEW_SECONDS 0.3
 #define ALL_FORMATS      "f32,f16,bf16,e4m3,q8_0,q4_0,a8g64,a4g64"
 
 typedef struct bench {
     kvb_bench_targets targets; /* with the options that both ways share */
-    bool by_targets, by_caches, no_tuning;
+    bool by_targets, by_caches, by_formats, no_tuning;
     const char *scenes_text, *contexts_text, *batches_text, *heads_text, *formats_text, *threads_text, *model_name,
         *output, *tuning_path;
     uint64_t head_dim;
@@ -37,7 +37,7 @@ typedef struct bench {
     const kvb_bench_kind *kinds[MOST];
     uint32_t contexts[MOST], batches[MOST], threads[MOST], layers[KVB_MODEL_GROUPS];
     kvb_group groups[KVB_MODEL_GROUPS];
-    const char *formats[MOST][2]; /* of K; of V, NULL: the same */
+    const char *formats[FORMATS][2]; /* of K; of V, NULL: the same */
     size_t n_kinds, n_contexts, n_batches, n_threads, n_groups, n_formats;
     kvb_sized_model *model;
     kvb_bench_sweep sweep;
@@ -70,6 +70,9 @@ static const kvb_option options[] = {
     {"--targets", NULL, "instead of scenes: works with targets, and how many are met", KVB_FLAG(bench, by_targets)},
     {"--caches", NULL, "instead of scenes: memory and times of each cache over an agent's session; what a cache saves",
      KVB_FLAG(bench, by_caches)},
+    {"--formats", NULL,
+     "instead of kernels' times: bits, error and best kernel of every format (of --kv, one --context)",
+     KVB_FLAG(bench, by_formats)},
     {"--work", "GLOB", "of --targets: only works of these names (repeatable)", KVB_WORDS(bench, targets.works)},
     {"--cells", "N",
      "of --targets: at most so many cells, and one copy of them: small, whatever caches hold; of --caches: tokens",
@@ -97,6 +100,8 @@ static const kvb_usage usage = {
         "  kvbench bench --plugin ./mine.so --kernel 'flash*'         mine beside ours\n"
         "  kvbench bench -o new.jsonl && kvbench compare old.jsonl new.jsonl\n"
         "  kvbench bench --targets --work 'decode-*'                  what the kernels are to reach\n"
+        "  kvbench bench --formats                                    what each format takes and costs, at its "
+        "fastest\n"
         "  kvbench bench --caches                                     what caches hold, copy and save",
     .options = options,
 };
@@ -195,8 +200,8 @@ static int format_take(bench *b, const char *word)
         return list_take(b, "--kv", ALL_FORMATS, format_take);
     char k[64];
     const char *colon = strchr(word, ':');
-    if (b->n_formats == MOST)
-        return bad("--kv", "more than 16");
+    if (b->n_formats == FORMATS)
+        return bad("--kv", "more than 64");
     const char **names = b->formats[b->n_formats++];
     snprintf(k, sizeof k, "%.*s", (int)(colon ? colon - word : 63), word);
     int code = format_find(k, &names[0]);
@@ -205,6 +210,15 @@ static int format_take(bench *b, const char *word)
     if (!code && names[1] == names[0])
         names[1] = NULL;
     return code;
+}
+
+/* Those of --formats: all that store a cell by itself. */
+static int formats_take(bench *b)
+{
+    for (const kvb_pool_type *const *t = kvb_builtin_pools; *t; t++)
+        if (!(*t)->format->residual_cells && b->n_formats < FORMATS)
+            b->formats[b->n_formats++][0] = (*t)->name;
+    return KVB_EXIT_OK;
 }
 
 /* The attending layers of the model, in groups. */
@@ -283,11 +297,15 @@ static int lists_take(bench *b, const kvb_registry *registry)
     int code = list_take(b, "--scene", b->scenes_text ? b->scenes_text : "decode", kind_take);
     if (!code && b->contexts_text)
         code = numbers_take("--context", b->contexts_text, KVB_BENCH_CELLS_MIN, 1 << 20, b->contexts, &b->n_contexts);
-    if (b->model_name && !b->contexts_text && !code)
+    if (b->by_formats && !b->contexts_text && !code)
+        b->contexts[b->n_contexts++] = 4096;
+    else if (b->model_name && !b->contexts_text && !code)
         code = numbers_take("--context", "1k,4k,32k", KVB_BENCH_CELLS_MIN, 1 << 20, b->contexts, &b->n_contexts);
     if (!code && b->batches_text)
         code = numbers_take("--batch", b->batches_text, 1, 1024, b->batches, &b->n_batches);
-    if (!code)
+    if (!code && b->by_formats && !b->formats_text)
+        code = formats_take(b);
+    else if (!code)
         code = list_take(b, "--kv", b->formats_text ? b->formats_text : "f16,q8_0,q4_0", format_take);
     if (!code && kvb_thread_counts_parse(b->threads_text ? b->threads_text : "all", cores, b->threads, MOST,
                                          &b->n_threads, why, sizeof why))
@@ -395,6 +413,8 @@ static int rows_make(bench *b)
     }
     if (!code && b->n_batches && !takes_batch)
         return bad("--batch", "none of these scenes has sequences beside each other, as decode, batch and state have");
+    if (!code && b->by_formats && (b->n_rows != b->n_formats || b->rows->kind->scan))
+        return bad("--formats", "one scene that attends, one shape, context, batch and number of threads");
     return code || b->n_rows ? code : bad("--scene", "the model has windows, which this scene does not");
 }
 
@@ -502,7 +522,7 @@ static int rows_measure(bench *b, bool people, size_t *done)
         *done += !error;
         kvb_progress_step(!error);
         const bool ends = error || *done == b->n_rows || b->rows[*done].block != row->block;
-        if (ends && people && *done > first) {
+        if (ends && people && *done > first && !b->by_formats) {
             kvb_progress_end();
             printed = kvb_bench_block_print(&b->sweep, b->rows + first, *done - first, stdout);
             fflush(stdout);
@@ -516,16 +536,16 @@ static int rows_measure(bench *b, bool people, size_t *done)
 }
 
 /* Only what has a time or a verdict. */
-static int records_write(const bench *b)
+static int records_write(const bench *b, const kvb_results *results)
 {
     char why[512];
     kvb_result_writer *writer;
     int error = kvb_result_create(b->output, &b->manifest, &writer, why, sizeof why);
     if (error)
         return kvb_complain("bench", KVB_EXIT_USAGE, "-o: %s", why);
-    for (size_t i = 0; i < b->sweep.results.n && !error; i++)
-        if (b->sweep.results.at[i].status != KVB_STATUS_SKIP)
-            error = kvb_result_write(writer, &b->sweep.results.at[i], why, sizeof why);
+    for (size_t i = 0; i < results->n && !error; i++)
+        if (results->at[i].status != KVB_STATUS_SKIP)
+            error = kvb_result_write(writer, &results->at[i], why, sizeof why);
     const int closed = kvb_result_close(writer, !error, why, sizeof why);
     return error || closed ? kvb_complain("bench", KVB_EXIT_MACHINE, "-o: %s", why) : KVB_EXIT_OK;
 }
@@ -545,6 +565,7 @@ static int sweep_run(bench *b, int argc, char **argv)
     snprintf(b->manifest.suite, sizeof b->manifest.suite, "bench");
     kvb_command_text(argc, argv, b->manifest.command, sizeof b->manifest.command);
     b->sweep.seconds = b->targets.seconds;
+    b->sweep.by_formats = b->by_formats;
     kvb_stop_catch();
     kvb_progress_start("bench", b->n_rows);
     kvb_busy_note(&b->manifest.host);
@@ -554,12 +575,16 @@ static int sweep_run(bench *b, int argc, char **argv)
     const int error = rows_measure(b, people, &done);
     if (error && error != -EINTR)
         return kvb_complain("bench", KVB_EXIT_MACHINE, "%s", strerror(-error));
-    if (people && b->model)
+    if (people && b->model && !b->by_formats)
         model_print(b, done);
-    int code =
-        people ? 0 : kvb_printed("bench", kvb_bench_rows_print(&b->sweep, b->rows, done, b->targets.format, stdout));
+    int printed = 0;
+    if (b->by_formats && done)
+        printed = kvb_bench_formats_print(&b->sweep, b->rows, done, b->targets.format, stdout);
+    else if (!people)
+        printed = kvb_bench_rows_print(&b->sweep, b->rows, done, b->targets.format, stdout);
+    int code = kvb_printed("bench", printed);
     if (!code && b->output && done)
-        code = records_write(b);
+        code = records_write(b, &b->sweep.results);
     if (error == -EINTR) {
         fflush(stdout);
         kvb_complain("bench", 0, "stopped by a signal after %zu of %zu rows", done, b->n_rows);
@@ -570,7 +595,20 @@ static int sweep_run(bench *b, int argc, char **argv)
 
 /* ---- caches -------------------------------------------------------------------------------------------------- */
 
-static int caches_run(const bench *b)
+/* Replays, not what is only counted by the caches' own calls. */
+static int caches_write(const bench *b, const kvb_caches *rows)
+{
+    kvb_results replays = {0};
+    int error = 0;
+    for (size_t i = 0; i < rows->n && !error; i++)
+        if (*rows->at[i].result.kernel)
+            error = kvb_results_add(&replays, &rows->at[i].result);
+    const int code = error ? kvb_complain("bench", KVB_EXIT_MACHINE, "no memory") : records_write(b, &replays);
+    free(replays.at);
+    return code;
+}
+
+static int caches_run(bench *b, int argc, char **argv)
 {
     char why[512];
     kvb_caches rows = {0};
@@ -587,6 +625,10 @@ static int caches_run(const bench *b)
     int code = !error            ? kvb_printed("bench", kvb_caches_print(&rows, b->targets.format, stdout))
                : error == -EINTR ? KVB_EXIT_OK
                                  : kvb_complain("bench", KVB_EXIT_MACHINE, "%s", why);
+    snprintf(b->manifest.suite, sizeof b->manifest.suite, "bench");
+    kvb_command_text(argc, argv, b->manifest.command, sizeof b->manifest.command);
+    if (!code && !error && b->output)
+        code = caches_write(b, &rows);
     for (size_t i = 0; i < rows.n && !code; i++)
         if (rows.at[i].result.status != KVB_STATUS_PASS && rows.at[i].result.status != KVB_STATUS_SKIP)
             code = KVB_EXIT_FAILED;
@@ -608,15 +650,17 @@ static int values_check(bench *b)
         return kvb_complain("bench", KVB_EXIT_USAGE, "--seconds: '%s' is not a number of seconds up to 600", text);
     if (!kvb_table_format_parse(t->format_name, &t->format))
         return kvb_unknown("bench", "--format: unknown format", t->format_name, KVB_TABLE_FORMAT_WORDS);
-    const char *const of_sweeps[] = {b->scenes_text,  b->contexts_text, b->batches_text, b->heads_text,
-                                     b->formats_text, b->model_name,    b->output};
+    const char *const of_sweeps[] = {b->scenes_text, b->contexts_text, b->batches_text,
+                                     b->heads_text,  b->formats_text,  b->model_name};
     bool sweeps = false;
     for (size_t i = 0; i < sizeof of_sweeps / sizeof *of_sweeps; i++)
         sweeps |= of_sweeps[i] != NULL;
-    if (sweeps && b->by_targets)
+    if (b->by_formats && (b->by_targets || b->by_caches))
+        return bad("--formats", "goes with neither --targets nor --caches");
+    if ((sweeps || b->output) && b->by_targets)
         return bad("--targets", "goes with --work, --kernel, --beside, --threads and --cells alone");
     if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || t->works.n || t->plugins.n || t->beside.n))
-        return bad("--caches", "goes with --threads, --seconds, --cells and --format alone");
+        return bad("--caches", "goes with --threads, --seconds, --cells, -o and --format alone");
     const bool stray = t->works.n || (t->cells && !b->by_caches);
     return !b->by_targets && stray ? bad("--work, --cells", "are of --targets") : KVB_EXIT_OK;
 }
@@ -660,7 +704,7 @@ static int bench_main(int argc, char **argv)
     code = kvb_tuning_use("bench", &tuning, &b.manifest);
     if (!code)
         code = b.by_targets  ? kvb_bench_targets_run(&b.targets, &registry, &b.manifest)
-               : b.by_caches ? caches_run(&b)
+               : b.by_caches ? caches_run(&b, argc, argv)
                              : sweep_run(&b, argc, argv);
 out:
     bench_close(&b);

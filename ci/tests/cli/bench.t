@@ -85,6 +85,20 @@ ok "a kernel of a plug-in" sweep --context 512 --kv f32,q4_0 --threads 1 --kerne
 holds "  is compared with flash in words, or too noisy" '^online takes [0-9.e+]+ times the time of flash\.$|noisy'
 holds "  what it does not read is said" '^-: the kernel does not read these rows itself\.$'
 
+ok "formats" sweep --formats --context 256 --threads 1 --kernel reference --seconds 0.01 -o "$TMPDIR/formats.jsonl"
+holds "  have bits, error and best kernel" '^f16 +16 +0\.000[0-9]+ +yes +(reference .*)?$'
+[ "$(awk '$1 == "q4_0" { print $2 }' "$out")" = 4.5 ]
+report $? "  with the share of scales"
+# an error grows as bits get fewer, and f32 has none
+awk '$1 == "f32" { f32 = $3 } $1 == "f16" { f16 = $3 } $1 == "q8_0" { q8 = $3 } $1 == "q4_0" { q4 = $3 }
+     END { exit !(f32 == 0 && f16 > 0 && f16 * 8 < q8 && q8 * 8 < q4 && q4 < 0.3) }' "$out"
+report $? "  in the order that they must have"
+holds "  in records, too" '"pool_k": "q4_0".*"bits_k": 4.5.*"rel_l2": 0\.[01]' "$TMPDIR/formats.jsonl"
+expect_exit 2 "formats of two contexts" sweep --formats --context 256,512
+holds "  cannot be compared" '^kvbench bench: --formats: one scene that attends' "$err"
+expect_exit 2 "formats and targets" "$KVBENCH" bench --formats --targets
+one_line "  in one line"
+
 # A signal ends it with what there is.
 "$KVBENCH" bench --seconds 100 --scene all --kv f16,q8_0 --threads 1 --kernel flash >"$out" 2>"$err" &
 sleep 3

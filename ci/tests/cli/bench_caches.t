@@ -20,8 +20,15 @@ lacks "  nothing wrong" 'WRONG'
 [ "$(wc -L <"$out")" -le 80 ]
 report $? "  80 columns"
 
-ok "for programs" caches --cells 1100 --format json
+ok "for programs" caches --cells 1100 --format json -o "$TMPDIR/caches.jsonl"
 cp "$out" "$TMPDIR/caches.json"
+holds "  records of replays" '"workload": "decode-1024", "cache": "recompute".*"cells_written": 524800' "$TMPDIR/caches.jsonl"
+lacks "  and of nothing else" chat-requests "$TMPDIR/caches.jsonl"
+if command -v gnuplot >/dev/null; then
+    ok "  which are drawn" "$KVBENCH" report "$TMPDIR/caches.jsonl" -o "$TMPDIR/pictures" --plots plots --pictures
+    [ -s "$TMPDIR/pictures/caching.png" ] && [ -s "$TMPDIR/pictures/memory.png" ]
+    report $? "  work that a cache saves, and memory"
+fi
 ok "  counts are those of closed forms" python3 -c '
 import json, sys
 rows = json.load(open(sys.argv[1]))
@@ -61,7 +68,7 @@ refuse() { # NAME MESSAGE OPTION…
     expect_exit 2 "$name" caches "$@"
     holds "  says so" "$message" "$err"
 }
-refuse "scenes" '^kvbench bench: --caches: goes with --threads, --seconds, --cells and --format alone' --scene fork
+refuse "scenes" '^kvbench bench: --caches: goes with --threads, --seconds, --cells, -o and --format alone' --scene fork
 refuse "targets" '^kvbench bench: --caches: goes with' --targets
 if [ "$(nproc)" -gt 1 ]; then
     refuse "two teams" '^kvbench bench: --threads: of --caches: one number' --threads 1,2

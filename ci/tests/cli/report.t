@@ -115,9 +115,9 @@ import figures, records
 pairs, designed = records.load([sys.argv[1] + "/pairs.jsonl", sys.argv[1] + "/before.jsonl"])
 def changed(**words):
     return [dict(designed.records[0], **words), designed.records[0]]
-for words in ({"kernel": "other"}, {"cache": "other"}, {"pool_k": "q8_0"}, {"threads": 9}, {"workload": "other-64"}):
+for words in ({"kernel": "other"}, {"cache": "other"}, {"pool_k": "q8_0"}, {"threads": 9}, {"workload": "other-64"}, {"growth": "chunk"}):
     assert records.differ_in_one(changed(**words)), words
-for words in ({}, {"kernel": "other", "cache": "other"}, {"setting": "--sinks"}, {"growth": "chunk"}, {"kernel": "other", "setting": "--sinks"}):
+for words in ({}, {"kernel": "other", "cache": "other"}, {"setting": "--sinks"}, {"growth": "chunk", "cache": "other"}, {"kernel": "other", "setting": "--sinks"}):
     assert not records.differ_in_one(changed(**words)), words
 assert not records.differ_in_one(changed(kernel="other") + changed(kernel="other")), "two of one place"
 three = [dict(designed.records[0], cache="slab"), dict(designed.records[0], cache="paged"), dict(designed.records[0], cache="tree", kernel="other")]
