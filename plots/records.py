@@ -126,7 +126,7 @@ def again(record):
         words += ["--batch", batch] if batch else []
         return shlex.join(["kvbench", "bench"] + words + [
             word for name, word in zip(["", *kept], kept) if name == "--plugin" or word.startswith("--plugin")])
-    workload, _, values = record["workload"].partition("@")
+    workload, values = re.match(r"([^@+]*)(?:@([^+]*))?", record["workload"]).groups(default="")
     options = [("workload", files.get(workload, workload)), ("values", values), ("cache", record["cache"]), ("pool", pool(record)),
                ("kernel", record["kernel"]), ("threads", str(record["threads"])),
                ("growth", "" if record["growth"] == "double" else record["growth"])]

@@ -193,6 +193,10 @@ typedef struct kvb_trace_needs {
 
 typedef struct kvb_trace_reader kvb_trace_reader;
 
+/* Traces that are opened from now on have this model and seeded values, whatever their headers say; NULL: their own again. Attending
+ * groups get a scale of 1/sqrt(k_dim) and turn what shifts turn. The model is copied; it has no sink logits. */
+void kvb_trace_model_set(const kvb_model *model);
+
 int kvb_trace_open(const char *path, kvb_trace_reader **reader, char *why, size_t why_bytes);
 const kvb_trace_header *kvb_trace_reader_header(const kvb_trace_reader *reader);
 /* 1: *event is the next one (owned by the reader, until the next call); 0: end; negative errno. */

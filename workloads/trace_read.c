@@ -9,6 +9,7 @@
 #include "workloads/array.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,37 @@ static int reader_fail(kvb_trace_reader *r, int err, const char *text, char *why
     return kvb_why_set(err, why, why_bytes, "%s:%llu: %s", r->path, (unsigned long long)r->line_number, text);
 }
 
+/* ---- a model in place of the header's ------------------------------------------------------------------ */
+
+static kvb_model instead; /* n_groups 0: none */
+
+void kvb_trace_model_set(const kvb_model *model)
+{
+    instead = model ? *model : (kvb_model){0};
+    for (uint32_t i = 0; i < instead.n_groups; i++) {
+        kvb_group *g = &instead.groups[i];
+        const uint32_t first = g->latent ? g->v_dim : 0;
+        if (kvb_group_scans(g))
+            continue;
+        g->scale = 1 / sqrt(g->k_dim);
+        g->rope = (kvb_rope){.known = true, .base = 10000, .first = first, .dims = (g->k_dim - first) / 2 * 2};
+    }
+}
+
+static int header_change(kvb_trace_header *h)
+{
+    for (uint32_t g = 0; g < h->model.n_groups; g++)
+        free((float *)(uintptr_t)h->model.groups[g].sink_logits);
+    h->model = instead;
+    if (h->profile)
+        return 0;
+    free(h->tensors);
+    h->tensors = NULL;
+    h->seed = 1;
+    h->profile = strdup("llama");
+    return h->profile ? 0 : -ENOMEM;
+}
+
 static int header_read(kvb_trace_reader *r, char *why, size_t why_bytes)
 {
     char text[400] = "empty: expected a header line, {\"kvbench_trace\":1,…}";
@@ -84,6 +116,8 @@ static int header_read(kvb_trace_reader *r, char *why, size_t why_bytes)
     json_t *json = got == 1 ? line_parse(r, text, sizeof text) : NULL;
     int err = json ? kvb_trace_header_parse(json, r->path, &r->header, text, sizeof text) : got < 0 ? got : -EINVAL;
     json_decref(json);
+    if (!err && instead.n_groups && header_change(&r->header))
+        err = kvb_why_set(-ENOMEM, text, sizeof text, "no memory");
     if (err)
         return reader_fail(r, err, text, why, why_bytes);
     r->capacity = r->stated = r->header.capacity;

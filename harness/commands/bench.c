@@ -711,13 +711,14 @@ out:
     return code;
 }
 
-int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, const kvb_manifest *manifest,
-                       int (*take)(void *ctx, const kvb_result *result), void *ctx)
+int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, const char *model,
+                       const kvb_manifest *manifest, int (*take)(void *ctx, const kvb_result *result), void *ctx)
 {
     static bench b;
     size_t done = 0;
     b = (bench){.targets.format_name = "table",
                 .contexts_text = "4k,64k",
+                .model_name = model,
                 .formats_text = "f16,q8_0,q4_0",
                 .kernels = *kernels,
                 .manifest = *manifest,

@@ -23,6 +23,8 @@
 #include "harness/matrix/matrix.h"
 #include "harness/matrix/slice.h"
 #include "harness/progress.h"
+#include "harness/size/arguments.h"
+#include "harness/size/cache_model.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/partial_run.h"
 #include "harness/selection/replay_command.h"
@@ -158,6 +160,13 @@ static int overview_end(const run *r, const char *program)
     return fflush(stdout) ? -EIO : 0;
 }
 
+/* Without whose it is: a name's slash would be read as a path. */
+static const char *model_label(const kvb_sized_model *model)
+{
+    const char *slash = strrchr(model->name, '/');
+    return slash ? slash + 1 : model->name;
+}
+
 /* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
 static int parts_run(run *r, const kvb_selection *selections, size_t n, const kvb_run_calls *calls,
                      const kvb_registry *registry, size_t total, int argc, char **argv, char *why, size_t why_bytes)
@@ -173,6 +182,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
             .first = first,
             .best = &r->best,
             .setting = r->setting,
+            .model = r->model ? model_label(r->model) : NULL,
             .capacity = (uint32_t)r->capacity,
             .prefix_bytes = r->prefix_bytes,
             .max_pairs = r->max_pairs,
@@ -258,7 +268,7 @@ static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest
     if (error || ran != r->count[KVB_STATUS_PASS])
         return error;
     printf("\nfast?   ");
-    if (kvb_bench_overview(registry, &r->words.kernels, manifest, measured_take, r) == KVB_EXIT_MACHINE)
+    if (kvb_bench_overview(registry, &r->words.kernels, r->model_name, manifest, measured_take, r) == KVB_EXIT_MACHINE)
         return -EIO;
     kvb_caches caches = {.n = 0};
     kvb_progress_start("run", 0);
@@ -371,6 +381,21 @@ static bool positive_parse(const char *option, const char *text, double *number)
     return good;
 }
 
+/* --model: all workloads over one layer of each of its kinds. An exit code. */
+static int model_choose(run *r)
+{
+    static kvb_model model, few;
+    char why[512];
+    if (!r->model_name)
+        return KVB_EXIT_OK;
+    if (kvb_size_open(r->model_name, &r->model, why, sizeof why) ||
+        kvb_size_cache_model(r->model, 1 << 20, NULL, &model, why, sizeof why))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--model: %s", why);
+    kvb_size_few_layers(&model, 1, &few);
+    kvb_trace_model_set(&few);
+    return KVB_EXIT_OK;
+}
+
 /* What the options say by themselves. An exit code. */
 static int options_check(run *r)
 {
@@ -410,7 +435,8 @@ static int options_check(run *r)
     int masked = kvb_cpu_mask_set(r->counts && !r->cpu_mask ? kvb_count_level() : r->cpu_mask, why, sizeof why);
     if (masked)
         return kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why);
-    int code = coverage_choose(r);
+    int code = model_choose(r);
+    code = code ? code : coverage_choose(r);
     return code ? code : kvb_counters_admit("run", &r->events);
 }
 
@@ -502,6 +528,7 @@ out:
                           &r.words.values,    &r.words.growths, &r.plugins,     &r.events,        &r.require_axes};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         kvb_words_free(lists[i]);
+    kvb_sized_model_free(r.model);
     free(r.results.at);
     kvb_result_free(r.kept);
     free(registry);

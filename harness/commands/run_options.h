@@ -11,6 +11,7 @@
 #include "harness/replay/cache_state.h"
 #include "harness/tuning/tuning.h"
 #include "results/export.h"
+#include "results/sizing/model.h"
 #include "results/result.h"
 
 typedef struct run {
@@ -25,7 +26,8 @@ typedef struct run {
     bool overview; /* by pairs: judged, then kernels are measured beside the machine's limit */
     bool pairs, product, check, counts, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
         deterministic, resume, all, sinks, counters, require_judged, exhaustive, no_witness, strict;
-    const char *out_name, *softcap_text, *scale_text;
+    const char *out_name, *softcap_text, *scale_text, *model_name;
+    kvb_sized_model *model; /* of --model; freed by the owner */
     kvb_run_debug debug;
     kvb_setting setting;
     const kvb_suite *suite;

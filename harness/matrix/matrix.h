@@ -26,6 +26,7 @@ typedef struct kvb_matrix_options {
     const kvb_duel *duel;           /* each combination with its parts of both sides, in turns; NULL: as selected */
     const kvb_best *best;           /* for selections with kvb_kernel_best; else NULL */
     kvb_setting setting;            /* the run's own: of combinations for which the selection has chosen no other */
+    const char *model;              /* the name of the model that all workloads have in place of their own; or NULL */
     uint32_t capacity;              /* cells; 0: what each trace needs */
     uint64_t prefix_bytes;
     uint64_t max_pairs;     /* (query, cell) pairs of one step above which a combination is skipped */

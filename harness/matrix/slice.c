@@ -73,8 +73,9 @@ const kvb_kernel *kvb_combination_name(const kvb_matrix_options *o, size_t i, kv
         snprintf(softcap, sizeof softcap, "+softcap=%g", (double)o->setting.logits.softcap);
     if (o->setting.logits.scale > 0)
         snprintf(scale, sizeof scale, "+scale=%g", o->setting.logits.scale);
-    snprintf(r->workload, sizeof r->workload, "%s%s%s%s%s%s", s->workloads[at.workload].name, profile ? "@" : "",
-             profile ? profile : "", softcap, scale, o->setting.logits.sinks ? "+sinks" : "");
+    snprintf(r->workload, sizeof r->workload, "%s%s%s%s%.40s%s%s%s", s->workloads[at.workload].name, profile ? "@" : "",
+             profile ? profile : "", o->model ? "+" : "", o->model ? o->model : "", softcap, scale,
+             o->setting.logits.sinks ? "+sinks" : "");
     kvb_setting_words(choice, false, r->setting, sizeof r->setting);
     snprintf(r->out, sizeof r->out, "%s", kvb_out_name(setting.out_elem));
     snprintf(r->cache, sizeof r->cache, "%s", s->caches[at.cache]->name);

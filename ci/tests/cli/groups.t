@@ -103,4 +103,21 @@ refuse() { # description, message, options
 refuse "an output of 8 bits" "--out" --out e4m3
 refuse "a softcap of 0" "--softcap" --softcap 0
 refuse "a softcap that is no number" "--softcap" --softcap warm
+# A model in place of a workload's own.
+model() { # NAME FILE OPTION…
+    "$KVBENCH" run --check --oracle-pairs 20000 --model "$1" -o "$2" --pool f16 --kernel flash --no-witness "${@:3}"
+}
+ok "a history at a model's shape" model Llama-3.1-8B "$TMPDIR/llama.jsonl" --workload agent-fork --workload plain-decode
+ok "  and at those of its kinds of layers" model google/gemma-3-1b-it "$TMPDIR/gemma.jsonl" --workload plain-decode --cache slab
+ok "  rows have the model's size" python3 - "$TMPDIR/llama.jsonl" "$TMPDIR/gemma.jsonl" <<'PY'
+import json, sys
+llama, gemma = ([r for r in map(json.loads, list(open(path))[1:]) if r["status"] == "pass"] for path in sys.argv[1:])
+assert {r["workload"] for r in llama} == {"agent-fork+Llama-3.1-8B", "plain-decode+Llama-3.1-8B"}
+assert all(r["traffic"]["bytes_read"] == 2 * 8 * 128 * 2 * r["traffic"]["cells_read"] for r in llama)  # K and V, heads, channels, f16
+assert len(gemma) == 1 and len(gemma[0]["memory"]["groups"]) == 2  # all, and a window
+PY
+ok "  a shift turns its rows" model Llama-3.1-8B "$TMPDIR/shift.jsonl" --workload context-shift --cache seq
+holds "  and is judged" '^1 passed, 0 failed'
+expect_exit 2 "an unknown model" model Llama-3.1-9B "$TMPDIR/none.jsonl"
+holds "  is guessed" '^kvbench run: --model: "Llama-3.1-9B": no built-in model of this name; similar: ' "$err"
 done_testing
