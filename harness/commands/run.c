@@ -271,6 +271,7 @@ static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest
     if (kvb_bench_overview(registry, &r->words.kernels, r->model_name, manifest, measured_take, r) == KVB_EXIT_MACHINE)
         return -EIO;
     kvb_caches caches = {.n = 0};
+    kvb_trace_model_set(NULL); /* the session has its own */
     kvb_progress_start("run", 0);
     kvb_progress_now("caches over an agent's session");
     error = kvb_stopped ? -EINTR
