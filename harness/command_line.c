@@ -165,7 +165,7 @@ int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
             usage_print(usage);
             return KVB_EXIT_OK;
         }
-        if (word[0] != '-' || !word[1]) {
+        if (word[0] != '-' || !word[1] || (usage->takes_words && !strcmp(word, "--"))) {
             if (!usage->takes_words)
                 return kvb_complain(usage->command, KVB_EXIT_USAGE, "takes no argument like '%s'; see --help", word);
             if (words_add((kvb_words *)((char *)into + usage->words), word))

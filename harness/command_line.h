@@ -61,7 +61,7 @@ typedef struct kvb_usage {
     const char *about;         /* what it does and examples, several lines */
     const kvb_option *options; /* ends with name NULL */
     size_t words;              /* offset of the kvb_words that takes words which are no options */
-    bool takes_words;
+    bool takes_words;          /* "--" is a word, too: of some commands it parts two lists */
 } kvb_usage;
 
 /* A growing list of words, followed by NULL. Zero at first. */

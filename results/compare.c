@@ -196,6 +196,58 @@ static kvb_finding *finding_add(kvb_comparison *c, size_t *room, const kvb_resul
     return f;
 }
 
+/* The runs beside the two that are joined: each one's results in kvb_key_order. */
+typedef struct more_runs {
+    const kvb_result **at[2][KVB_RUNS];
+    size_t n[2][KVB_RUNS];
+} more_runs;
+
+static int more_sort(const kvb_compare_options *o, more_runs *more, char *why, size_t why_bytes)
+{
+    static const char *const names[] = {"a run of the base", "a new run"};
+    int error = 0;
+
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < o->n_more[side] && !error; i++) {
+            assert(o->n_more[side] < KVB_RUNS);
+            more->n[side][i] = o->more[side][i].n;
+            error = results_sort(o->more[side][i].results, o->more[side][i].n, names[side], &more->at[side][i], why,
+                                 why_bytes);
+        }
+    return error;
+}
+
+static void more_free(more_runs *more)
+{
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < KVB_RUNS; i++)
+            free(more->at[side][i]);
+}
+
+/* The combination in another run of that side; NULL: it is not there. */
+static const kvb_result *more_find(const more_runs *more, int side, size_t run, const kvb_result *key)
+{
+    const kvb_result **found =
+        bsearch(&key, more->at[side][run], more->n[side][run], sizeof *more->at[side][run], pointers_order);
+
+    return found ? *found : NULL;
+}
+
+/* Takes the runs in which the finding's combination passed and was timed. */
+static void runs_take(const kvb_finding *f, const kvb_compare_options *o, const more_runs *more, kvb_time_runs *runs)
+{
+    for (int side = 0; side < 2; side++) {
+        const kvb_result *first = side ? f->new : f->base;
+        runs->of[side][0] = first;
+        runs->n[side] = 1;
+        for (size_t i = 0; i < o->n_more[side]; i++) {
+            const kvb_result *r = more_find(more, side, i, first);
+            if (r && r->status == KVB_STATUS_PASS && r->time.all.median > 0) /* false for NaN */
+                runs->of[side][runs->n[side]++] = r;
+        }
+    }
+}
+
 /* Were steps counted on both sides, and not timed? */
 static bool is_counted(const kvb_result *base, const kvb_result *new)
 {
@@ -226,11 +278,11 @@ static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result
 }
 
 static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
-                       const kvb_compare_options *options)
+                       const kvb_compare_options *options, const more_runs *more)
 {
     kvb_compare_noise noise;
-    int error =
-        kvb_noise_of(base, n_base, new, n_new, c->compared, options->thresholds->confidence, options->paired, &noise);
+    int error = kvb_noise_of(base, n_base, new, n_new, c->compared, options->thresholds->confidence, options->paired,
+                             c->runs, &noise);
 
     if (error)
         return error;
@@ -257,7 +309,9 @@ static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base,
             continue;
         }
         c->times++;
-        kvb_time_judge(&noise, kvb_thresholds_of(options->thresholds, f->new, KVB_LIMIT_TIME), f);
+        kvb_time_runs runs;
+        runs_take(f, options, more, &runs);
+        kvb_time_judge(&noise, kvb_thresholds_of(options->thresholds, f->new, KVB_LIMIT_TIME), &runs, f);
         if (options->no_time && f->verdict != KVB_VERDICT_SAME) {
             f->verdict = KVB_VERDICT_UNDECIDED;
             f->low = f->high = NAN;
@@ -272,26 +326,38 @@ int kvb_compare(const kvb_result *base, size_t n_base, const kvb_result *new, si
 {
     kvb_comparison *c = *comparison = calloc(1, sizeof *c);
     const kvb_result **before = NULL, **after = NULL;
+    more_runs more = {0};
     size_t room = 0;
     int error = c ? results_sort(base, n_base, "the base", &before, why, why_bytes) : -ENOMEM;
 
     if (!error)
         error = results_sort(new, n_new, "the new run", &after, why, why_bytes);
-    if (c)
+    if (!error)
+        error = more_sort(options, &more, why, why_bytes);
+    if (c) {
         c->machine = c->resolution = NAN;
+        c->runs[0] = options->n_more[0] + 1;
+        c->runs[1] = options->n_more[1] + 1;
+    }
     for (size_t i = 0, j = 0; !error && (i < n_base || j < n_new);) {
         int order = i == n_base ? 1 : j == n_new ? -1 : kvb_key_order(before[i], after[j]);
 
-        error = combination_compare(c, &room, order <= 0 ? before[i] : NULL, order >= 0 ? after[j] : NULL, options);
+        const kvb_result *now = order >= 0 ? after[j] : NULL;
+        for (size_t k = 0; now && k < options->n_more[1]; k++) { /* what fails in one run is broken */
+            const kvb_result *again = more_find(&more, 1, k, now);
+            now = again && outcome_of(again) == FAILED && outcome_of(now) == PASSED ? again : now;
+        }
+        error = combination_compare(c, &room, order <= 0 ? before[i] : NULL, now, options);
         i += order <= 0;
         j += order >= 0;
     }
     if (!error)
-        error = times_judge(c, base, n_base, new, n_new, options);
+        error = times_judge(c, base, n_base, new, n_new, options, &more);
     for (size_t i = 0; i < (error ? 0 : c->n); i++)
         c->count[c->findings[i].verdict]++;
     free(before);
     free(after);
+    more_free(&more);
     if (error) {
         if (error == -ENOMEM)
             snprintf(why, why_bytes, "no memory");

@@ -4,12 +4,18 @@
  * (memory, bytes, rho) that changed. Each kernel and each cache gets a verdict on all its combinations together, which finds
  * what no single combination of a noisy run can show.
  *
- * Time is compared by the logarithm of new / base. Its interval is
+ * Time is compared by the logarithm of new / base: x. A run differs from the next one of the same build by more than its passes
+ * differ from each other. With K runs of the base and M of the new build the half-width of the interval is
+ *   t(3 + 2 min(K, M) - 2) s sqrt(1/K + 1/M),   s^2 = max(s0^2, (3 s0^2 + sum (x - mean of its build)^2) / (3 + K + M - 2))
+ * which is the moderated t statistic (Smyth, Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3, 2004, 3)
+ * with 3 prior degrees of freedom: a few combinations vary far more from run to run than the others. An odd run shows only beside
+ * other runs of its own build, so the freedom grows with the smaller side. s0 is the middle null comparison as a standard
+ * deviation, times KVB_BETWEEN_RUNS. One run a side is also held against
  *   t se   se: bootstrap standard error of the medians of the pass series, enlarged for the passes' autocorrelation
  *          (first-order: Priestley, Spectral Analysis and Time Series, 1981, 5.3); t: Student's quantile,
- * but never narrower than what the runs' null comparisons say a run can resolve: their 99 % quantile scaled to the same
- * confidence, and the combination's own null differences. The confidence holds for all combinations together (Bonferroni's
- * intervals: Dunn, Multiple comparisons among means, 1961), so that the printed intervals are the ones that are judged:
+ *   the 99 % quantile of the null comparisons, scaled to the same confidence, and the combination's own null differences;
+ * the widest counts. The confidence holds for all combinations together (Bonferroni's intervals: Dunn, Multiple comparisons
+ * among means, 1961), so that the printed intervals are the ones that are judged:
  *   SAME       the whole interval lies within the threshold (two one-sided tests: Schuirmann, 1987)
  *   SLOWER     the whole interval lies above 0, and the estimate reaches the threshold; FASTER likewise below 0
  *   UNDECIDED  otherwise, with the reason
@@ -21,6 +27,11 @@
 #include "results/result.h"
 
 #define KVB_CONFIDENCE 0.99 /* of all combinations together, unless thresholds say otherwise */
+
+/* By how much one run varies from the next, in null comparisons within a run. Measured over 44 runs of each of three selections
+ * on a busy machine of two cores: results/power.md says what comes of it. */
+#define KVB_BETWEEN_RUNS 2.0
+#define KVB_RUNS         32u /* most runs of one build */
 
 /* ---- thresholds (thresholds.c) --------------------------------------------------------------------------- */
 
@@ -150,15 +161,24 @@ typedef struct kvb_comparison {
     size_t compared;            /* combinations whose time was compared: the confidence is corrected for this number */
     size_t times;               /* findings on time: of these, count[KVB_VERDICT_UNDECIDED] are undecided */
     size_t nulls;               /* null comparisons of both sides */
+    size_t runs[2];             /* of the base, of the new build */
     double resolution;          /* smallest relative difference that the sides can resolve; NaN: not known */
     double machine; /* the machine's bandwidth during the runs, base / new: above 1, it was slower; NaN: not known */
 } kvb_comparison;
+
+/* One run: the results of a file. */
+typedef struct kvb_compare_run {
+    const kvb_result *results;
+    size_t n;
+} kvb_compare_run;
 
 typedef struct kvb_compare_options {
     const kvb_thresholds *thresholds;
     bool
         paired; /* time.series[i] of base and new were measured side by side; null_difference was measured like that too */
     bool subset;         /* new may lack combinations */
+    const kvb_compare_run *more[2]; /* more runs of the base, and of the new build: for times, and for what fails in any of them */
+    size_t n_more[2];               /* less than KVB_RUNS */
     const char *no_time; /* why times cannot be compared ("another machine"); NULL: they can */
 } kvb_compare_options;
 

@@ -39,9 +39,22 @@ double kvb_common_reach(double common, double tail, size_t nulls)
     return common * kvb_student_quantile(tail, (uint32_t)fmax(0.37 * (double)nulls, 1));
 }
 
-int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
-                 double confidence, bool paired, kvb_compare_noise *noise)
+#define PRIOR 3u /* degrees of freedom of the variance from run to run before several runs are seen */
+
+/* The half-width of an interval, of so many runs of each build. squares: of the distances from the means of the builds. */
+static double between_runs(double between, double squares, double tail, const size_t runs[2])
 {
+    size_t freedom = runs[0] + runs[1] - 2, lesser = runs[0] < runs[1] ? runs[0] : runs[1];
+    double variance = (PRIOR * between * between + squares) / (double)(PRIOR + freedom);
+
+    return kvb_student_quantile(tail, (uint32_t)(PRIOR + 2 * (lesser - 1))) * sqrt(fmax(variance, between * between)) *
+           sqrt(1 / (double)runs[0] + 1 / (double)runs[1]);
+}
+
+int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
+                 double confidence, bool paired, const size_t runs[2], kvb_compare_noise *noise)
+{
+    bool alone = runs[0] + runs[1] == 2; /* one run a side */
     const struct {
         const kvb_result *results;
         size_t n;
@@ -65,10 +78,13 @@ int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, s
         /* Measured side by side, passes show themselves how processes differ. Otherwise the 99 % quantile of single
          * comparisons is scaled to the confidence of all of them together, by Student's factor for so many null differences. */
         double wider = paired ? 1 : kvb_student_quantile(noise->tail, nulls) / KVB_NORMAL_99;
-        noise->common = paired ? 0 : fmax(noise->common, kvb_null_log(middle) / KVB_NORMAL_50);
+        if (!paired)
+            noise->between = fmax(noise->between, KVB_BETWEEN_RUNS * kvb_null_log(middle) / KVB_NORMAL_50);
+        noise->common = noise->between * sqrt(1 / (double)runs[0] + 1 / (double)runs[1]);
         noise->floor = fmax(noise->floor, fmax(wider, 1) * kvb_null_log(quantile));
         noise->known = true;
-        noise->resolution = nulls < FEW_NULLS || noise->floor > WIDEST ? NAN : expm1(noise->floor);
+        double half = fmax(alone ? noise->floor : 0, between_runs(noise->between, 0, noise->tail, runs));
+        noise->resolution = nulls < FEW_NULLS || half > WIDEST ? NAN : expm1(half);
     }
     return 0;
 }
@@ -80,7 +96,7 @@ int kvb_run_resolution(const kvb_result *results, size_t n, double *resolution, 
 
     for (size_t i = 0; i < n; i++)
         times += results[i].status == KVB_STATUS_PASS && results[i].time.all.median > 0; /* false for NaN */
-    int error = kvb_noise_of(results, n, NULL, 0, times, KVB_CONFIDENCE, false, &noise);
+    int error = kvb_noise_of(results, n, NULL, 0, times, KVB_CONFIDENCE, false, (const size_t[]){1, 1}, &noise);
     *resolution = error ? NAN : noise.resolution;
     *nulls = error ? 0 : noise.nulls;
     return error;
@@ -189,17 +205,16 @@ kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, doubl
 }
 
 /* Says why an interval decides nothing: noise between runs, noise within a run, or where the interval lies. */
-static void undecided_say(kvb_finding *f, double sampling, double floor, double threshold)
+static void undecided_say(kvb_finding *f, double sampling, double half, double threshold)
 {
     char least[KVB_CHANGE_TEXT], most[KVB_CHANGE_TEXT];
     const kvb_result *b = f->base, *n = f->new;
 
     kvb_change_text(f->low, least);
     kvb_change_text(f->high, most);
-    if (floor >= sampling && floor > log1p(threshold))
-        snprintf(f->reason, sizeof f->reason,
-                 "null comparisons of these runs resolve %.1f %%, the threshold is %.3g %%", 100 * expm1(floor),
-                 100 * threshold);
+    if (half > sampling && half > log1p(threshold))
+        snprintf(f->reason, sizeof f->reason, "runs of one build may differ by %.1f %%, the threshold is %.3g %%",
+                 100 * expm1(half), 100 * threshold);
     else if (sampling > log1p(threshold))
         snprintf(f->reason, sizeof f->reason, "%llu and %llu passes resolve %.1f %%, the threshold is %.3g %%",
                  (unsigned long long)(b->time.passes - b->time.warmup),
@@ -209,8 +224,29 @@ static void undecided_say(kvb_finding *f, double sampling, double floor, double 
                  100 * threshold);
 }
 
-void kvb_time_judge(const kvb_compare_noise *noise, double threshold, kvb_finding *f)
+/* log(new / base) of several runs: the difference of the medians, and the sum of squares about the means of the builds. */
+static double difference_of_runs(const kvb_time_runs *runs, double *squares)
 {
+    double logs[KVB_RUNS], middle[2];
+
+    *squares = 0;
+    for (int side = 0; side < 2; side++) {
+        double mean = 0;
+        size_t n = runs->n[side];
+        for (size_t i = 0; i < n; i++) {
+            logs[i] = centre_of_side(runs->of[side][i]).at;
+            mean += logs[i] / (double)n;
+        }
+        for (size_t i = 0; i < n; i++)
+            *squares += (logs[i] - mean) * (logs[i] - mean);
+        middle[side] = kvb_quantile(logs, n, 0.5);
+    }
+    return middle[1] - middle[0];
+}
+
+void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_time_runs *runs, kvb_finding *f)
+{
+    bool several = runs->n[0] + runs->n[1] > 2;
     const kvb_result *b = f->base, *n = f->new;
 
     f->before = b->time.all.median;
@@ -230,8 +266,16 @@ void kvb_time_judge(const kvb_compare_noise *noise, double threshold, kvb_findin
     uint32_t freedom = difference.worth < 1 ? 1 : (uint32_t)fmin(difference.worth, 1000);
     double sampling = kvb_student_quantile(noise->tail, freedom) * difference.error;
     /* fmax ignores a NaN */
-    double floor = fmax(noise->floor, kvb_null_log(fmax(fmax(b->time.null_difference, n->time.null_difference), 0)));
-    double half = fmax(sampling, floor);
+    double own = kvb_null_log(fmax(fmax(b->time.null_difference, n->time.null_difference), 0)), squares = 0;
+    if (several) {
+        /* their scatter holds what the passes and null comparisons of each would say */
+        difference.at = difference_of_runs(runs, &squares);
+        f->ratio = exp(difference.at);
+        sampling = own = 0;
+    }
+    double half = fmax(fmax(sampling, own), several ? 0 : noise->floor);
+    if (!noise->paired)
+        half = fmax(half, between_runs(noise->between, squares, noise->tail, runs->n));
 
     if (isnan(sampling) || !noise->known) {
         snprintf(f->reason, sizeof f->reason,
@@ -246,11 +290,11 @@ void kvb_time_judge(const kvb_compare_noise *noise, double threshold, kvb_findin
         kvb_interval_judge(difference.at, &low, &high, fmin(noise->machine, 0), fmax(noise->machine, 0), threshold);
     if (f->verdict == KVB_VERDICT_UNDECIDED && half > WIDEST) {
         snprintf(f->reason, sizeof f->reason, "unknown interval: %s say too little",
-                 floor >= sampling ? "null comparisons" : "so few passes");
+                 half > sampling ? "null comparisons" : "so few passes");
         return;
     }
     f->low = exp(low);
     f->high = exp(high);
     if (f->verdict == KVB_VERDICT_UNDECIDED)
-        undecided_say(f, sampling, floor, threshold);
+        undecided_say(f, sampling, half, threshold);
 }

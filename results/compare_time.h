@@ -10,21 +10,27 @@ typedef struct kvb_compare_noise {
     double resolution; /* smallest relative difference that the sides can resolve; NaN: not known */
     size_t nulls;      /* null comparisons that say so */
     bool known;        /* do they say anything? */
-    double floor;      /* the least half-width of an interval, as a logarithm */
+    double floor;      /* the least half-width of the interval of one run a side, as a logarithm */
+    double between;    /* standard deviation from one run to the next, as a logarithm, before several are seen; 0 if paired */
     double tail;       /* how often one interval may miss */
-    double
-        common; /* what moves all combinations of a run alike, as a logarithm: a standard deviation. Null comparisons lie
-                        * within a run and do not hold it; runs of one tree showed about as much of it. 0 if paired */
+    double common;     /* what moves all combinations of one difference alike: a standard deviation. 0 if paired */
     double machine; /* log(base / new) of the machine's own bandwidth; 0 if it is not known, or if paired */
     bool paired;
 } kvb_compare_noise;
 
+/* The same combination in all runs of the base [0], and of the new build [1]. */
+typedef struct kvb_time_runs {
+    const kvb_result *of[2][KVB_RUNS];
+    size_t n[2];
+} kvb_time_runs;
+
 /* How far `common`, which that many null comparisons tell, reaches but with probability tail. */
 double kvb_common_reach(double common, double tail, size_t nulls);
 
-/* Fills in everything but `machine`. compared: how many times will be judged. new may be NULL: one side alone. 0 or -ENOMEM. */
+/* Fills in everything but `machine`. compared: how many times will be judged. runs: of each build; {1, 1} for one side alone,
+ * where new may be NULL. 0 or -ENOMEM. */
 int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
-                 double confidence, bool paired, kvb_compare_noise *noise);
+                 double confidence, bool paired, const size_t runs[2], kvb_compare_noise *noise);
 
 /* The one figure for what a run can resolve: the smallest relative difference of one time that a comparison with another run as
  * noisy tells from none, at KVB_CONFIDENCE for all times together. NaN: not known, because fewer than three combinations were
@@ -46,8 +52,8 @@ double kvb_null_log(double difference);
 bool kvb_time_is_same_measurement(const kvb_result *base, const kvb_result *new);
 
 /* For a combination that passed on both sides. Fills in verdict, before, after, ratio, low, high and reason. threshold may be
- * infinite. */
-void kvb_time_judge(const kvb_compare_noise *noise, double threshold, kvb_finding *finding);
+ * infinite. Each side has at least the finding's own run. */
+void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_time_runs *runs, kvb_finding *finding);
 
 /* estimate and interval are logarithms, threshold is relative. What is common to all combinations, as a change of the machine,
  * may explain a change of faster (<= 0) to slower (>= 0); the interval is widened by that. */

@@ -34,7 +34,7 @@ static const kvb_option options[] = {
     {"--all", NULL, "show also what is the same", KVB_FLAG(compare, all)},
     {"--format", "FORMAT", "table, md (for a pull request), csv or json", KVB_TEXT(compare, format_name)},
     {"--against", "NAME", "compare NEW with this machine's baseline NAME", KVB_TEXT(compare, against)},
-    {"--save", "NAME", "keep a file as the baseline NAME of its machine", KVB_TEXT(compare, save)},
+    {"--save", "NAME", "keep a file, or several runs of one build, as the baseline NAME of their machine", KVB_TEXT(compare, save)},
     {"--force", NULL, "with --save: replace the baseline", KVB_FLAG(compare, force)},
     {"--history", NULL, "where times changed level: over FILEs, or all baselines of this machine",
      KVB_FLAG(compare, history)},
@@ -46,11 +46,12 @@ static const kvb_option options[] = {
 
 static const kvb_usage usage = {
     .command = "compare",
-    .synopsis = "BASE.jsonl NEW.jsonl [options]",
+    .synopsis = "BASE.jsonl… -- NEW.jsonl… [options]",
     .about =
         "Compare two runs, combination by combination. Exit 1 if something got worse; with --strict, 4 if nothing did\n"
         "as far as it could be decided, but something (or all: \"nothing decided\") is undecided.\n\n"
         "  kvbench compare base.jsonl new.jsonl\n"
+        "  kvbench compare base-1.jsonl base-2.jsonl base-3.jsonl -- new-1.jsonl new-2.jsonl new-3.jsonl\n"
         "  kvbench compare base.jsonl new.jsonl --thresholds ci/thresholds.json --format md >>$GITHUB_STEP_SUMMARY\n"
         "  kvbench compare --save main base.jsonl; kvbench compare --against main new.jsonl\n"
         "  kvbench compare --history\n"
@@ -60,7 +61,8 @@ static const kvb_usage usage = {
         "interval\n"
         "excludes no change and the estimate reaches the threshold; otherwise UNDECIDED, with the reason. The "
         "intervals\n"
-        "hold for all combinations together (99 %), and are never narrower than the runs' own null comparisons. Each\n"
+        "hold for all combinations together (99 %). How runs of one build differ is seen where there are several runs of\n"
+        "each; of one run each it is taken as a multiple of the runs' null comparisons, which few slowdowns exceed. Each\n"
         "kernel and cache is also judged over all its combinations. Memory, bytes read and rho are compared exactly.\n"
         "New failures (BROKEN) and missing combinations (GONE) are regressions.\n\n"
         "Two builds of a plug-in or of kvbench are run here, in turns, so that whatever else the machine does cancels\n"
@@ -71,19 +73,44 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-/* A file, and its name in what is printed. */
+/* The runs of one build, one file each, and their name in what is printed. */
 typedef struct side {
-    kvb_result_file *file;
+    kvb_result_file *files[KVB_RUNS];
+    kvb_compare_run runs[KVB_RUNS];
+    size_t n;
     char name[1200];
 } side;
 
-static int side_open(side *s, const char *path)
+static void side_close(side *s)
 {
-    char why[512];
+    for (size_t i = 0; i < s->n; i++)
+        kvb_result_free(s->files[i]);
+}
 
-    if (kvb_result_load(path, &s->file, why, sizeof why))
+/* Adds a run. One of another machine or build than the first is a mistake. Returns an exit code. */
+static int side_add(side *s, const char *path)
+{
+    char why[512], first[KVB_FINGERPRINT_TEXT], machine[KVB_FINGERPRINT_TEXT];
+    kvb_result_file *file;
+
+    if (s->n == KVB_RUNS)
+        return kvb_complain("compare", KVB_EXIT_USAGE, "%s: more than %u runs of one build", path, KVB_RUNS);
+    if (kvb_result_load(path, &file, why, sizeof why))
         return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
-    snprintf(s->name, sizeof s->name, "%s (%s, commit %s)", path, s->file->manifest.date, s->file->manifest.commit);
+    s->runs[s->n] = (kvb_compare_run){file->results, file->n};
+    s->files[s->n++] = file;
+    kvb_fingerprint(&s->files[0]->manifest, first);
+    kvb_fingerprint(&file->manifest, machine);
+    if (strcmp(first, machine) || strcmp(s->files[0]->manifest.commit, file->manifest.commit))
+        return kvb_complain("compare", KVB_EXIT_USAGE,
+                            "%s: a run of commit %s on %s, the others of this build are of %s on %s", path,
+                            file->manifest.commit, machine, s->files[0]->manifest.commit, first);
+    if (s->n == 1)
+        snprintf(s->name, sizeof s->name, "%s (%s, commit %s)", path, file->manifest.date, file->manifest.commit);
+    else {
+        char *tail = strrchr(s->name, ')');
+        snprintf(tail, sizeof s->name - (size_t)(tail - s->name), ") and %zu more", s->n - 1);
+    }
     return KVB_EXIT_OK;
 }
 
@@ -107,15 +134,22 @@ static int baseline_lacks(const compare *o, const kvb_manifest *manifest)
                : kvb_unknown("compare", "--against: of the new run's machine there is no baseline", o->against, names);
 }
 
+/* Opens all runs of a baseline: NAME, NAME.2, … Returns an exit code. */
 static int baseline_open(const compare *o, side *base, const kvb_manifest *manifest)
 {
-    char why[512], *path;
-    int code;
+    char why[512], name[KVB_NAME + 8], *path;
+    int code = KVB_EXIT_OK;
 
-    if (kvb_baseline_path(o->folder, manifest, o->against, &path, why, sizeof why))
-        return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
-    code = access(path, F_OK) && errno == ENOENT ? baseline_lacks(o, manifest) : side_open(base, path);
-    free(path);
+    for (unsigned i = 1; !code && i <= KVB_RUNS; i++) {
+        snprintf(name, sizeof name, i > 1 ? "%s.%u" : "%s", o->against, i);
+        if (kvb_baseline_path(o->folder, manifest, name, &path, why, sizeof why))
+            return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
+        bool there = !access(path, F_OK) || errno != ENOENT;
+        code = there ? side_add(base, path) : i == 1 ? baseline_lacks(o, manifest) : KVB_EXIT_OK;
+        free(path);
+        if (!there)
+            break;
+    }
     return code;
 }
 
@@ -163,15 +197,18 @@ static int gate(compare *o, const side *base, const side *new, const char *comma
 {
     char texts[KVB_NOTES][KVB_NOTE_TEXT], machine[2][KVB_FINGERPRINT_TEXT];
     const char *notes[KVB_NOTES + 1] = {0};
-    size_t n = kvb_manifest_notes(&base->file->manifest, &new->file->manifest, texts);
+    const kvb_result_file *before = base->files[0], *after = new->files[0];
+    size_t n = kvb_manifest_notes(&before->manifest, &after->manifest, texts);
 
     for (size_t i = 0; i < n; i++)
         notes[i] = texts[i];
-    kvb_fingerprint(&base->file->manifest, machine[0]);
-    kvb_fingerprint(&new->file->manifest, machine[1]);
+    kvb_fingerprint(&before->manifest, machine[0]);
+    kvb_fingerprint(&after->manifest, machine[1]);
     bool moved = strcmp(machine[0], machine[1]) != 0;
     kvb_compare_options how = {.thresholds = &o->thresholds,
                                .subset = o->subset,
+                               .more = {base->runs + 1, new->runs + 1},
+                               .n_more = {base->n - 1, new->n - 1},
                                .no_time = moved && !o->across_machines ? "another machine (--across-machines)" : NULL};
     kvb_compare_view view = {
         .base = base->name,
@@ -179,9 +216,11 @@ static int gate(compare *o, const side *base, const side *new, const char *comma
         .notes = notes,
         .command = command,
         .decide = how.no_time ? "runs of one machine, or --across-machines"
-                              : "a duel of both builds (--base-plugin, --base-program: see --help), or both runs again "
-                                "with more passes (run --sample-ms)"};
-    return judge(o, base->file->results, base->file->n, new->file->results, new->file->n, &how, &view);
+                              : base->n > 2 && new->n > 2
+                              ? "a duel of both builds (--base-plugin, --base-program), or exact counts (run --count)"
+                              : "a duel of both builds (--base-plugin, --base-program), exact counts (run --count), or "
+                                "three runs of each and more (compare BASE.jsonl… -- NEW.jsonl…)"};
+    return judge(o, before->results, before->n, after->results, after->n, &how, &view);
 }
 
 /* Runs two builds and compares them. */
@@ -209,33 +248,40 @@ static int builds_compare(compare *o, const char *command)
 static int files_compare(compare *o, const char *command)
 {
     side base = {0}, new = {0};
-    int code = KVB_EXIT_USAGE;
+    size_t n = o->files.n, first = 0; /* of the new runs */
+    int code = KVB_EXIT_OK;
 
-    if (o->files.n != (o->against ? 1 : 2))
-        kvb_complain("compare", code,
-                     o->against ? "--against NAME takes one file, NEW.jsonl"
-                                : "name two files, BASE.jsonl and NEW.jsonl; see --help");
-    else
-        code = side_open(&new, o->files.at[o->files.n - 1]);
-    if (!code)
-        code = o->against ? baseline_open(o, &base, &new.file->manifest) : side_open(&base, o->files.at[0]);
+    for (size_t i = 0; i < n; i++)
+        first = strcmp(o->files.at[i], "--") ? first : i;
+    bool parted = first > 0 && first + 1 < n;
+    if (o->against ? !n || first : !parted && n != 2)
+        return kvb_complain("compare", KVB_EXIT_USAGE,
+                            o->against ? "--against NAME takes runs of the new build, NEW.jsonl…"
+                                       : "name two files, BASE.jsonl and NEW.jsonl, or several of each with -- between; "
+                                         "see --help");
+    for (size_t i = o->against ? 0 : first + 1; i < n && !code; i++)
+        code = side_add(&new, o->files.at[i]);
+    if (!code && o->against)
+        code = baseline_open(o, &base, &new.files[0]->manifest);
+    for (size_t i = 0; !o->against && i < (parted ? first : 1) && !code; i++)
+        code = side_add(&base, o->files.at[i]);
     if (!code)
         code = gate(o, &base, &new, command);
-    if (base.file)
-        kvb_result_free(base.file);
-    if (new.file)
-        kvb_result_free(new.file);
+    side_close(&base);
+    side_close(&new);
     return code;
 }
 
 /* ---- baselines and history -------------------------------------------------------------------------------- */
 
-static int baseline_keep(const char *folder, const char *name, const char *path, bool force)
+/* Keeps a file as the run'th run of a baseline. Returns an exit code. */
+static int baseline_keep(const char *folder, const char *baseline, size_t run, const char *path, bool force)
 {
-    char why[512], *saved = NULL;
+    char why[512], name[KVB_NAME + 24], *saved = NULL;
     kvb_result_file *file;
     int code = KVB_EXIT_OK;
 
+    snprintf(name, sizeof name, run > 1 ? "%.80s.%zu" : "%.80s", baseline, run);
     if (kvb_result_load(path, &file, why, sizeof why))
         return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
     int error = kvb_baseline_save(folder, file, name, force, &saved, why, sizeof why);
@@ -388,10 +434,13 @@ static int compare_do(compare *o, const char *command)
                             o->files.at[0]);
     if (kvb_duel_is_asked(&o->duel))
         return builds_compare(o, command);
-    if (o->save && o->files.n != 1)
-        return kvb_complain("compare", KVB_EXIT_USAGE, "--save NAME takes one file");
-    if (o->save)
-        return baseline_keep(o->folder, o->save, o->files.at[0], o->force);
+    if (o->save && (!o->files.n || o->files.n > KVB_RUNS))
+        return kvb_complain("compare", KVB_EXIT_USAGE, "--save NAME takes runs of one build, up to %u files", KVB_RUNS);
+    for (size_t i = 0; o->save && i < o->files.n; i++) {
+        int code = baseline_keep(o->folder, o->save, i + 1, o->files.at[i], o->force);
+        if (code || i + 1 == o->files.n)
+            return code;
+    }
     if (o->history)
         return history_compare(o);
     return files_compare(o, command);
