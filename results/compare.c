@@ -277,6 +277,27 @@ static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result
     return 0;
 }
 
+/* What several runs of each build say about the noise. 0 or -ENOMEM. */
+static int scatter_see(const kvb_comparison *c, const kvb_compare_options *options, const more_runs *more,
+                       kvb_compare_noise *noise)
+{
+    double *scatters = malloc((c->n + 1) * sizeof *scatters);
+    size_t n = 0;
+    kvb_time_runs runs;
+
+    for (size_t i = 0; i < c->n && scatters; i++)
+        if (c->findings[i].metric == KVB_METRIC_TIME) {
+            runs_take(&c->findings[i], options, more, &runs);
+            double scatter = kvb_time_scatter(&runs);
+            if (scatter >= 0) /* false for NaN, of what has no time */
+                scatters[n++] = scatter;
+        }
+    if (scatters)
+        kvb_noise_see(noise, scatters, n, c->runs);
+    free(scatters);
+    return scatters ? 0 : -ENOMEM;
+}
+
 static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
                        const kvb_compare_options *options, const more_runs *more)
 {
@@ -284,6 +305,8 @@ static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base,
     int error = kvb_noise_of(base, n_base, new, n_new, c->compared, options->thresholds->confidence, options->paired,
                              c->runs, &noise);
 
+    if (!error)
+        error = scatter_see(c, options, more, &noise);
     if (error)
         return error;
     double shift =

@@ -10,7 +10,7 @@
  * which is the moderated t statistic (Smyth, Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3, 2004, 3)
  * with 3 prior degrees of freedom: a few combinations vary far more from run to run than the others. An odd run shows only beside
  * other runs of its own build, so the freedom grows with the smaller side. s0 is the middle null comparison as a standard
- * deviation, times KVB_BETWEEN_RUNS. One run a side is also held against
+ * deviation, times KVB_BETWEEN_RUNS; from three runs of each build on it is the middle of what the combinations themselves show. One run a side is also held against
  *   t se   se: bootstrap standard error of the medians of the pass series, enlarged for the passes' autocorrelation
  *          (first-order: Priestley, Spectral Analysis and Time Series, 1981, 5.3); t: Student's quantile,
  *   the 99 % quantile of the null comparisons, scaled to the same confidence, and the combination's own null differences;

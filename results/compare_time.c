@@ -11,6 +11,7 @@
 
 #define BOOTSTRAP_ROUNDS 500
 #define FEW_PASSES       4  /* fewer make no series */
+#define FEW_RUNS         3  /* of a build: fewer do not show how runs differ */
 #define FEW_NULLS        3  /* fewer null comparisons do not say how noisy a run is */
 #define FEW_PAIRS        12 /* fewer combinations with a bandwidth on both sides say nothing about the machine */
 
@@ -224,6 +225,16 @@ static void undecided_say(kvb_finding *f, double sampling, double half, double t
                  100 * threshold);
 }
 
+/* The middle of a run's passes, or of its steps where passes are few, as a logarithm. */
+static double middle_of_side(const kvb_result *result)
+{
+    double copy[KVB_SERIES];
+    size_t n = result->time.n_series;
+
+    memcpy(copy, result->time.series, n * sizeof *copy);
+    return log(n < FEW_PASSES ? result->time.all.median : kvb_quantile(copy, n, 0.5));
+}
+
 /* log(new / base) of several runs: the difference of the medians, and the sum of squares about the means of the builds. */
 static double difference_of_runs(const kvb_time_runs *runs, double *squares)
 {
@@ -234,7 +245,7 @@ static double difference_of_runs(const kvb_time_runs *runs, double *squares)
         double mean = 0;
         size_t n = runs->n[side];
         for (size_t i = 0; i < n; i++) {
-            logs[i] = centre_of_side(runs->of[side][i]).at;
+            logs[i] = middle_of_side(runs->of[side][i]);
             mean += logs[i] / (double)n;
         }
         for (size_t i = 0; i < n; i++)
@@ -242,6 +253,29 @@ static double difference_of_runs(const kvb_time_runs *runs, double *squares)
         middle[side] = kvb_quantile(logs, n, 0.5);
     }
     return middle[1] - middle[0];
+}
+
+double kvb_time_scatter(const kvb_time_runs *runs)
+{
+    size_t freedom = runs->n[0] + runs->n[1] - 2;
+    double squares = NAN;
+
+    if (freedom)
+        difference_of_runs(runs, &squares);
+    return squares / (double)(freedom ? freedom : 1);
+}
+
+void kvb_noise_see(kvb_compare_noise *noise, double *scatters, size_t n, const size_t runs[2])
+{
+    double freedom = (double)(runs[0] + runs[1] - 2);
+
+    if (runs[0] < FEW_RUNS || runs[1] < FEW_RUNS || n < FEW_NULLS)
+        return;
+    /* the median of a chi square (Wilson, Hilferty, PNAS 17, 1931) */
+    noise->between = sqrt(kvb_quantile(scatters, n, 0.5) / pow(1 - 2 / (9 * freedom), 3));
+    noise->common = noise->between * sqrt(1 / (double)runs[0] + 1 / (double)runs[1]);
+    noise->known = true;
+    noise->resolution = expm1(between_runs(noise->between, 0, noise->tail, runs));
 }
 
 void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_time_runs *runs, kvb_finding *f)
@@ -261,21 +295,22 @@ void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_
         f->ratio = f->low = f->high = 1;
         return;
     }
-    centre difference = difference_of(b, n, noise->paired);
-    f->ratio = exp(difference.at);
-    uint32_t freedom = difference.worth < 1 ? 1 : (uint32_t)fmin(difference.worth, 1000);
-    double sampling = kvb_student_quantile(noise->tail, freedom) * difference.error;
-    /* fmax ignores a NaN */
-    double own = kvb_null_log(fmax(fmax(b->time.null_difference, n->time.null_difference), 0)), squares = 0;
-    if (several) {
-        /* their scatter holds what the passes and null comparisons of each would say */
-        difference.at = difference_of_runs(runs, &squares);
-        f->ratio = exp(difference.at);
-        sampling = own = 0;
+    centre difference;
+    double half, sampling = 0, squares = 0;
+    if (several) { /* their scatter holds what passes and null comparisons would say */
+        difference = (centre){.at = difference_of_runs(runs, &squares)};
+        half = 0;
+    } else {
+        difference = difference_of(b, n, noise->paired);
+        uint32_t freedom = difference.worth < 1 ? 1 : (uint32_t)fmin(difference.worth, 1000);
+        sampling = kvb_student_quantile(noise->tail, freedom) * difference.error;
+        /* fmax ignores a NaN */
+        double own = kvb_null_log(fmax(fmax(b->time.null_difference, n->time.null_difference), 0));
+        half = fmax(fmax(sampling, own), noise->floor);
     }
-    double half = fmax(fmax(sampling, own), several ? 0 : noise->floor);
     if (!noise->paired)
         half = fmax(half, between_runs(noise->between, squares, noise->tail, runs->n));
+    f->ratio = exp(difference.at);
 
     if (isnan(sampling) || !noise->known) {
         snprintf(f->reason, sizeof f->reason,

@@ -24,6 +24,12 @@ typedef struct kvb_time_runs {
     size_t n[2];
 } kvb_time_runs;
 
+/* The mean square from run to run of one combination, about the means of its builds. NaN: one run a side. */
+double kvb_time_scatter(const kvb_time_runs *runs);
+
+/* Several runs show how runs differ: takes the middle of n scatters, which it sorts, in place of the null comparisons. */
+void kvb_noise_see(kvb_compare_noise *noise, double *scatters, size_t n, const size_t runs[2]);
+
 /* How far `common`, which that many null comparisons tell, reaches but with probability tail. */
 double kvb_common_reach(double common, double tail, size_t nulls);
 

@@ -17,6 +17,7 @@ typedef struct synthetic_noise {
     double drift;   /* from the first pass to the last, either way */
     double process; /* one process against another: page placement, a neighbour */
     unsigned passes;
+    double run; /* one run against the next, by Student's distribution of 3 degrees: null comparisons do not see it */
 } synthetic_noise;
 
 /* xorshift64* (Vigna, 2016). */
@@ -33,6 +34,17 @@ static inline double synthetic_normal(uint64_t *state)
 {
     double radius = sqrt(-2 * log(synthetic_uniform(state)));
     return radius * cos(6.283185307179586 * synthetic_uniform(state));
+}
+
+static inline double synthetic_student3(uint64_t *state)
+{
+    double squares = 0;
+
+    for (int i = 0; i < 3; i++) {
+        double x = synthetic_normal(state);
+        squares += x * x;
+    }
+    return synthetic_normal(state) / sqrt(squares / 3);
 }
 
 /* Fills in the series of one process: the true time with noise. Returns roughly its median: the mean of the logarithms. */
@@ -74,6 +86,9 @@ static inline void synthetic_fill(kvb_result *r, const char *workload, const cha
     r->time.n_series = noise->passes;
     double here = synthetic_series(noise, ns, r->time.series, state);
     r->time.null_difference = fabs(synthetic_series(noise, ns, again, state) / here - 1);
+    double level = noise->run > 0 ? exp(noise->run * synthetic_student3(state)) : 1;
+    for (unsigned i = 0; i < noise->passes; i++)
+        r->time.series[i] *= level;
     for (unsigned i = 0; i < noise->passes; i++)
         again[i] = r->time.series[i];
     kvb_time_stats_of(again, noise->passes, &r->time.all);

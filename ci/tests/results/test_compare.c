@@ -180,20 +180,97 @@ typedef struct tally {
     size_t count[KVB_VERDICTS], axes[KVB_VERDICTS];
 } tally;
 
-/* 1000 pairs of runs of one kernel, so that all share one noise. The new one is slower by a factor. */
-static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed)
+/* 1000 combinations of one kernel, so that all share one noise, in so many runs of each build. The new one is slower by a factor. */
+static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed, size_t runs)
 {
-    kvb_result *base = synthetic_run(1000, 1, 1, noise, seed), *new = synthetic_run(1000, 1, factor, noise, seed + 1);
-    kvb_comparison *c = compare(base, 1000, new, 1000, (kvb_compare_options){0});
+    kvb_compare_run all[2][KVB_RUNS];
+    kvb_result *results[2][KVB_RUNS];
+
+    for (size_t i = 0; i < runs; i++)
+        for (int side = 0; side < 2; side++) {
+            results[side][i] = synthetic_run(1000, 1, side ? factor : 1, noise, seed + 2 * i + (uint64_t)side);
+            all[side][i] = (kvb_compare_run){results[side][i], 1000};
+        }
+    kvb_comparison *c =
+        compare(results[0][0], 1000, results[1][0], 1000,
+                (kvb_compare_options){.more = {all[0] + 1, all[1] + 1}, .n_more = {runs - 1, runs - 1}});
     tally t = {0};
 
     memcpy(t.count, c->count, sizeof t.count);
     for (size_t i = 0; i < c->n_axes; i++)
         t.axes[c->axes[i].verdict]++;
     kvb_comparison_free(c);
+    for (size_t i = 0; i < runs; i++)
+        for (int side = 0; side < 2; side++)
+            free(results[side][i]);
+    return t;
+}
+
+/* In how many of 300 comparisons something is named: three kernels, 18 places, on a busy machine. slower: combination 20. */
+static size_t named(size_t runs, double slower, size_t *found)
+{
+    enum { PAIRS = 300, N = 54, AT = 20 };
+    const synthetic_noise busy = {.pass = 0.03, .follows = 0.3, .process = 0.02, .passes = 16, .run = 0.02};
+    kvb_result *results[2][4];
+    size_t alarms = 0;
+
+    *found = 0;
+    for (size_t pair = 0; pair < PAIRS; pair++) {
+        kvb_compare_run all[2][4];
+        for (size_t i = 0; i < runs; i++)
+            for (size_t side = 0; side < 2; side++) {
+                results[side][i] = synthetic_run(N, 3, 1, &busy, 1 + 100 * pair + 2 * i + side);
+                all[side][i] = (kvb_compare_run){results[side][i], N};
+                for (unsigned k = 0; side && k < busy.passes; k++)
+                    results[side][i][AT].time.series[k] *= slower;
+            }
+        kvb_comparison *c =
+            compare(results[0][0], N, results[1][0], N,
+                    (kvb_compare_options){.more = {all[0] + 1, all[1] + 1}, .n_more = {runs - 1, runs - 1}});
+        size_t n = c->count[KVB_VERDICT_SLOWER] + c->count[KVB_VERDICT_FASTER];
+        for (size_t i = 0; i < c->n_axes; i++)
+            n += c->axes[i].verdict == KVB_VERDICT_SLOWER || c->axes[i].verdict == KVB_VERDICT_FASTER;
+        for (size_t i = 0; i < c->n; i++)
+            *found += c->findings[i].base == &results[0][0][AT] && c->findings[i].verdict == KVB_VERDICT_SLOWER;
+        alarms += n > 0;
+        kvb_comparison_free(c);
+        for (size_t i = 0; i < runs; i++) {
+            free(results[0][i]);
+            free(results[1][i]);
+        }
+    }
+    return alarms;
+}
+
+/* Runs of one build differ by more than their null comparisons show, and a few of them by far more. */
+static void test_runs_differ(void **state)
+{
+    size_t found;
+
+    (void)state;
+    thresholds.limit[KVB_LIMIT_TIME] = 0.01;
+    assert_in_range(named(1, 1, &found), 0, 3); /* 1 in 100 */
+    assert_in_range(named(4, 1, &found), 0, 3);
+    named(4, 1.5, &found);
+    assert_in_range(found, 240, 300); /* a real slowdown is named */
+}
+
+/* What fails in one of the new runs is broken. */
+static void test_runs_fail(void **state)
+{
+    kvb_result *base = synthetic_run(6, 1, 1, &quiet, 1), *new = synthetic_run(6, 1, 1, &quiet, 2);
+    kvb_result *again = synthetic_run(6, 1, 1, &quiet, 3);
+    const kvb_compare_run more = {again, 6};
+
+    (void)state;
+    again[2].status = KVB_STATUS_CRASH;
+    kvb_comparison *c = compare(base, 6, new, 6, (kvb_compare_options){.more = {NULL, &more}, .n_more = {0, 1}});
+    assert_int_equal(c->count[KVB_VERDICT_BROKEN], 1);
+    assert_ptr_equal(c->findings[2].new, &again[2]);
+    kvb_comparison_free(c);
     free(base);
     free(new);
-    return t;
+    free(again);
 }
 
 static void test_no_false_alarm(void **state)
@@ -202,19 +279,19 @@ static void test_no_false_alarm(void **state)
     for (uint64_t seed = 1; seed <= 2; seed++) {
         const synthetic_noise *const noises[] = {&shared, &quiet};
         for (int i = 0; i < 2; i++) {
-            tally t = thousand(noises[i], 1, 1000 * seed);
+            tally t = thousand(noises[i], 1, 1000 * seed, i ? 5 : 1);
             assert_in_range(t.count[KVB_VERDICT_SLOWER] + t.count[KVB_VERDICT_FASTER], 0, 9);
             assert_int_equal(t.axes[KVB_VERDICT_SLOWER] + t.axes[KVB_VERDICT_FASTER], 0);
         }
     }
-    assert_in_range(thousand(&quiet, 1, 99).count[KVB_VERDICT_SAME], 900, 1000);
+    assert_in_range(thousand(&quiet, 1, 99, 5).count[KVB_VERDICT_SAME], 900, 1000);
 }
 
 /* 5 %, the threshold itself, is the hardest case. It may be found or left undecided, but never be SAME. */
 static void test_slower_is_never_same(void **state)
 {
     (void)state;
-    tally noisy = thousand(&shared, 1.05, 1), calm = thousand(&quiet, 1.05, 1);
+    tally noisy = thousand(&shared, 1.05, 1, 1), calm = thousand(&quiet, 1.05, 1, 5);
     assert_int_equal(noisy.count[KVB_VERDICT_SAME] + noisy.count[KVB_VERDICT_FASTER], 0);
     assert_int_equal(calm.count[KVB_VERDICT_SAME] + calm.count[KVB_VERDICT_FASTER], 0);
     assert_int_equal(noisy.axes[KVB_VERDICT_SAME] + calm.axes[KVB_VERDICT_SAME], 0);
@@ -223,16 +300,16 @@ static void test_slower_is_never_same(void **state)
 static void test_slower_is_found(void **state)
 {
     (void)state;
-    assert_in_range(thousand(&quiet, 1.08, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
-    assert_in_range(thousand(&quiet, 1 / 1.08, 5).count[KVB_VERDICT_FASTER], 950, 1000);
-    assert_in_range(thousand(&shared, 1.6, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
+    assert_in_range(thousand(&quiet, 1.08, 5, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
+    assert_in_range(thousand(&quiet, 1 / 1.08, 5, 5).count[KVB_VERDICT_FASTER], 950, 1000);
+    assert_in_range(thousand(&shared, 1.6, 5, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
 }
 
 static void test_few_passes(void **state)
 {
     synthetic_noise few = quiet;
     few.passes = 4;
-    tally t = thousand(&few, 1.05, 3);
+    tally t = thousand(&few, 1.05, 3, 1);
 
     (void)state;
     assert_int_equal(t.count[KVB_VERDICT_SAME], 0);
@@ -250,10 +327,10 @@ static void test_few_passes(void **state)
 /* If a combination differs from itself, a difference from another run says nothing. */
 static void test_own_null(void **state)
 {
-    kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 1.5, &quiet, 2);
+    kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 3, &quiet, 2);
 
     (void)state;
-    base[3].time.null_difference = 0.4;
+    base[3].time.null_difference = 0.9;
     kvb_comparison *c = compare(base, 300, new, 300, (kvb_compare_options){0});
     for (size_t i = 0; i < 300; i++)
         assert_int_equal(c->findings[i].verdict == KVB_VERDICT_SLOWER,
@@ -462,6 +539,8 @@ int main(void)
         cmocka_unit_test_setup(test_exact, setup),
         cmocka_unit_test_setup(test_itself, setup),
         cmocka_unit_test_setup(test_no_false_alarm, setup),
+        cmocka_unit_test_setup(test_runs_differ, setup),
+        cmocka_unit_test_setup(test_runs_fail, setup),
         cmocka_unit_test_setup(test_slower_is_never_same, setup),
         cmocka_unit_test_setup(test_slower_is_found, setup),
         cmocka_unit_test_setup(test_few_passes, setup),

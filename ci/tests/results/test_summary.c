@@ -69,7 +69,7 @@ static void test_workloads(void **state)
     r[1].traffic.of_read = 0.5;
     r[1].traffic.of_limit = 0.625;
     for (size_t i = 0; i < 4; i++)
-        r[i].time.null_difference = 0.001 * (double)(i + 1);
+        r[i].time.null_difference = 0.0001 * (double)(i + 1);
     assert_summary(&plain, r, 5,
                    "5 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n"
                    "1 of the passed only witnessed: each query saw the right tokens, no output was judged\n"
