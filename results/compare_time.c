@@ -12,6 +12,7 @@
 #define BOOTSTRAP_ROUNDS 500
 #define FEW_PASSES       4  /* fewer make no series */
 #define FEW_RUNS         3  /* of a build: fewer do not show how runs differ */
+#define FEW_SCATTERS     2  /* of combinations in several runs of each build */
 #define FEW_NULLS        3  /* fewer null comparisons do not say how noisy a run is */
 #define FEW_PAIRS        12 /* fewer combinations with a bandwidth on both sides say nothing about the machine */
 
@@ -269,13 +270,14 @@ void kvb_noise_see(kvb_compare_noise *noise, double *scatters, size_t n, const s
 {
     double freedom = (double)(runs[0] + runs[1] - 2);
 
-    if (runs[0] < FEW_RUNS || runs[1] < FEW_RUNS || n < FEW_NULLS)
+    if (runs[0] < FEW_RUNS || runs[1] < FEW_RUNS || n < FEW_SCATTERS)
         return;
     /* the median of a chi square (Wilson, Hilferty, PNAS 17, 1931) */
     noise->between = sqrt(kvb_quantile(scatters, n, 0.5) / pow(1 - 2 / (9 * freedom), 3));
     noise->common = noise->between * sqrt(1 / (double)runs[0] + 1 / (double)runs[1]);
     noise->known = true;
-    noise->resolution = expm1(between_runs(noise->between, 0, noise->tail, runs));
+    double half = between_runs(noise->between, 0, noise->tail, runs);
+    noise->resolution = half > WIDEST ? NAN : expm1(half);
 }
 
 void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_time_runs *runs, kvb_finding *f)

@@ -4,9 +4,11 @@
 
     results/table_power.py --kvbench build/kvbench --work build/tables -o results/power.md
 
-The example plug-in's kernel does a share of its work once more; files, histories and duels are to find it.
+Runs of the example plug-in's kernel are compared with each other, and with copies made slower; duels meet builds that do a share of
+the work once more.
 """
 import argparse
+import itertools
 import json
 import os
 import random
@@ -55,13 +57,15 @@ __attribute__((noinline)) static void row_again(const kvb_attend *x, uint32_t t,
 POWER = [word for name in ("agent-fork", "batched-multi-seq", "parallel-sample", "plain-decode", "sink-window", "sliding-window")
          for word in ("--workload", name)] + ["--values", "own", "--values", "llama", "--cache", "seq", "--pool", "f32"]
 SHORT_MS, LONG_MS = 50, 200
-PAIRS = 100  # as many of the comparisons that runs allow are made
+RUNS = (1, 3, 5)  # of each build
+PLANTED = (2, 5, 10, 20, 50)  # percent
+PLANTS = 20  # comparisons for each
 
 
 def power(args):
     """How often a slowdown is found, and how often one is where there is none: by two files, by a history, by a duel."""
     slowdowns = [int(s) for s in args.slowdowns.split(",")]
-    words = (args.run.split() or POWER) + ["--kernel", "online", "--oracle-pairs", "20000"]
+    words = (args.run.split() or POWER) + ["--kernel", "online", "--no-witness", "--oracle-pairs", "20000"]
     rng, started, loads, machine_seconds = random.Random(1), time.time(), [], {}
     thresholds = os.path.join(args.work, "power-thresholds.json")
     with open(thresholds, "w") as out:
@@ -127,67 +131,75 @@ def power(args):
             print(f"power: round {i + 1} of {most} done after {time.time() - started:.0f} s", file=sys.stderr)
 
     # All builds take turns, so that an hour of the machine meets all alike.
-    for i in rounds(args.rounds, 0.45):
+    for i in rounds(args.rounds, 0.4):
         for s in slowdowns:
             rows = duel(plugins[s], SHORT_MS)
             count(("duel", SHORT_MS), s, rows)
             ratios[s].append(kernel_ratio(rows))
-    files = {}
-    for ms, share in ((SHORT_MS, 0.7), (LONG_MS, 0.95)):
-        for i in rounds(args.rounds, share):
-            for s in ["base"] + slowdowns:
-                files.setdefault((ms, s), []).append(run(f"{ms}-{s}-{i}", base if s == "base" else plugins[s], ms))
-        pairs = [(b, n) for b in files[(ms, "base")] for n in range(len(files[(ms, "base")]))]
-        for s in slowdowns:
-            for b, n in rng.sample(pairs, min(PAIRS, len(pairs))):
-                count(("files", ms), s, told("compare", ["compare", b, files[(ms, s)][n], "--format", "json",
-                                                         "--thresholds", thresholds]))
+    nulls = [run(f"null-{i}", base, SHORT_MS) for i in range(args.nulls)]
 
-    def dated(path, number):
-        """A copy whose date is in the order of a history: base first."""
-        copy = os.path.join(args.work, f"power-history-{number}.jsonl")
+    def planted(path, name, percent, whole):
+        """A copy of a run in which one combination, or the whole kernel, takes so many percent longer."""
+        copy = os.path.join(args.work, f"power-planted-{name}.jsonl")
         with open(path) as source, open(copy, "w") as out:
-            manifest = json.loads(source.readline())
-            manifest["date"] = f"2000-01-01T00:{number:02}:00Z"
-            out.write(json.dumps(manifest) + "\n" + source.read())
+            for number, line in enumerate(source):
+                record = json.loads(line)
+                if number and record["time"] and (whole or number == 1):
+                    for key in ("median", "low", "high", "min", "max", "total", "p99", "mad"):
+                        record["time"][key] = record["time"][key] and record["time"][key] * (1 + percent / 100)
+                    record["time"]["series"] = [ns * (1 + percent / 100) for ns in record["time"]["series"]]
+                out.write(json.dumps(record) + "\n")
         return copy
 
-    for length in (3, 5):
-        for s in slowdowns if len(files[(SHORT_MS, "base")]) >= length else []:
-            for _ in range(3 * len(files[(SHORT_MS, "base")])):
-                drawn = rng.sample(files[(SHORT_MS, "base")], length) + rng.sample(files[(SHORT_MS, s)], length)
-                rows = told("compare", ["compare", "--history", "--format", "json", "--thresholds", thresholds] +
-                            [dated(path, number) for number, path in enumerate(drawn)])
-                count(("history", length), s, rows)
+    def compared(base_runs, new_runs, strict):
+        return told("compare", ["compare", *base_runs, "--", *new_runs, "--format", "json"] + (["--thresholds", thresholds] if strict else []))
 
-    with open(files[(SHORT_MS, "base")][0]) as records:
+    for runs in RUNS:
+        pairs = list(itertools.combinations(range(len(nulls)), 2)) if runs == 1 else range(args.draws)
+        for pair in pairs:
+            drawn = [nulls[i] for i in pair] if runs == 1 else rng.sample(nulls, 2 * runs)
+            for strict in (False, True):
+                named = [row for row in compared(drawn[:runs], drawn[runs:], strict) if row["verdict"] in ("SLOWER", "FASTER")]
+                found.setdefault(("null", runs), {}).setdefault(strict, []).append(bool(named))
+        for percent in PLANTED:
+            for whole in (False, True):
+                for _ in range(PLANTS):
+                    drawn = rng.sample(nulls, 2 * runs)
+                    slow = [planted(path, i, percent, whole) for i, path in enumerate(drawn[runs:])]
+                    count(("planted", runs, whole), percent, compared(drawn[:runs], slow, True))
+        print(f"power: {runs} + {runs} runs done after {time.time() - started:.0f} s", file=sys.stderr)
+
+    with open(nulls[0]) as records:
         manifest, combinations = json.loads(records.readline()), sum(1 for _ in records)
     mean = lambda what: sum(machine_seconds[what]) / len(machine_seconds[what])
-    methods = {("files", SHORT_MS): (f"`compare` of two files, {SHORT_MS} ms", "1 + 1", 2 * mean(f"run {SHORT_MS}")),
-               ("files", LONG_MS): (f"`compare` of two files, {LONG_MS} ms", "1 + 1", 2 * mean(f"run {LONG_MS}")),
-               ("history", 3): (f"`compare --history`, {SHORT_MS} ms", "3 + 3", 6 * mean(f"run {SHORT_MS}")),
-               ("history", 5): (f"`compare --history`, {SHORT_MS} ms", "5 + 5", 10 * mean(f"run {SHORT_MS}")),
-               ("duel", SHORT_MS): (f"duel of plug-ins, {SHORT_MS} ms a side", "in turns", mean(f"duel {SHORT_MS}"))}
+    of = lambda hits: f"{sum(hits)} of {len(hits)}"
     with open(args.output, "w") as out:
         write = lambda *lines: out.write("\n".join(lines) + "\n")
         write("# Which slowdowns are found", "",
               f"Written by `make table-power` in {time.time() - started:.0f} s. " + machine_line(manifest),
               f"The machine was shared: load average {min(loads):.1f} to {max(loads):.1f}, {sum(loads) / len(loads):.1f} in the mean.", "",
-              f"The example plug-in's kernel against itself with a share of its work done once more, over {combinations} combinations, "
-              "threshold 1 %. Found: the kernel, the cache or a combination was named SLOWER. At 0 % the new build is the base "
-              "itself: what is named there, SLOWER or FASTER, is a false alarm. The 99 % of a comparison are meant to hold it "
-              "to 1 in 100. Seconds: what one decision cost here.", "",
-              "| method | runs | seconds | " + " | ".join("0 %: false alarms" if s == 0 else f"{s} %" for s in slowdowns) + " |",
-              "|---|---|---:|" + "---:|" * len(slowdowns))
-        for method, (label, runs, seconds) in methods.items():
-            if method in found:
-                write(f"| {label} | {runs} | {seconds:.0f} | " +
-                      " | ".join(f"{sum(hits)} of {len(hits)}" for hits in (found[method][s] for s in slowdowns)) + " |")
-        write("", "How large the slowdowns were, by the medians of the duels: " +
-              ", ".join(f"{s} %: {100 * (sorted(ratios[s])[len(ratios[s]) // 2] - 1):+.1f} %" for s in slowdowns if ratios[s]) + ".", "",
-              "All builds took turns within minutes, so slow hours of the machine are not in this: runs of different days find less, "
-              "and may name what is only the machine. Pairs and histories are drawn from the same runs with overlap, so their counts "
-              "vary together; duels are independent.")
+              "## Files", "",
+              f"{len(nulls)} runs of one build, {SHORT_MS} ms a combination, {combinations} combinations. False alarms: comparisons of these "
+              "that name anything SLOWER or FASTER, meant to be 1 in 100 at most. One run a side: all pairs; several: drawn at random, with overlap. "
+              "Then one combination, or all of the kernel, is made slower in the files of one side, and found if anything is named SLOWER, "
+              "threshold 1 %.", "",
+              "| runs | false alarms, 5 % | false alarms, 1 % | made slower | " + " | ".join(f"{p} %" for p in PLANTED) + " |",
+              "|---|---:|---:|---|" + "---:|" * len(PLANTED))
+        for runs in RUNS:
+            for whole in (False, True):
+                alarms = ["", ""] if whole else [of(found[("null", runs)][strict]) for strict in (False, True)]
+                write(f"| {'' if whole else f'{runs} + {runs}'} | {alarms[0]} | {alarms[1]} | {'kernel' if whole else 'combination'} | " +
+                      " | ".join(of(found[("planted", runs, whole)][p]) for p in PLANTED) + " |")
+        write("", f"A run takes {mean(f'run {SHORT_MS}'):.0f} s.", "",
+              "## Duels", "",
+              "The example plug-in's kernel against itself with a share of its work done once more, in turns, threshold 1 %. "
+              f"{SHORT_MS} ms a side, {mean(f'duel {SHORT_MS}'):.0f} s each. At 0 % the new build is the base itself: what is named there, "
+              "SLOWER or FASTER, is a false alarm.", "",
+              "| " + " | ".join("0 %: false alarms" if s == 0 else f"{s} %" for s in slowdowns) + " |",
+              "|" + "---:|" * len(slowdowns),
+              "| " + " | ".join(of(found[("duel", SHORT_MS)][s]) for s in slowdowns) + " |", "",
+              "How large the slowdowns were, by the medians of the duels: " +
+              ", ".join(f"{s} %: {100 * (sorted(ratios[s])[len(ratios[s]) // 2] - 1):+.1f} %" for s in slowdowns if ratios[s]) + ".")
     print(f"power: {args.output} after {time.time() - started:.0f} s", file=sys.stderr)
 
 
@@ -197,7 +209,9 @@ def main():
     parser.add_argument("--work", default="build/tables")
     parser.add_argument("--run", default="", help="other words for `kvbench run` than usual")
     parser.add_argument("--slowdowns", default="0,2,5,10,20", help="percent, with commas between; default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=16, help="of duels and runs of each build, at most; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=16, help="of duels, at most; default: %(default)s")
+    parser.add_argument("--nulls", type=int, default=40, help="runs of one build; default: %(default)s")
+    parser.add_argument("--draws", type=int, default=300, help="comparisons of several of these; default: %(default)s")
     parser.add_argument("--minutes", type=float, default=15, help="about as long, and fewer rounds then; default: %(default)s")
     parser.add_argument("-o", "--output", required=True)
     args = parser.parse_args()
