@@ -359,6 +359,7 @@ int kvb_compare(const kvb_result *base, size_t n_base, const kvb_result *new, si
         error = more_sort(options, &more, why, why_bytes);
     if (c) {
         c->machine = c->resolution = NAN;
+        c->paired = options->paired;
         c->runs[0] = options->n_more[0] + 1;
         c->runs[1] = options->n_more[1] + 1;
     }

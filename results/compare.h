@@ -162,6 +162,7 @@ typedef struct kvb_comparison {
     size_t times;               /* findings on time: of these, count[KVB_VERDICT_UNDECIDED] are undecided */
     size_t nulls;               /* null comparisons of both sides */
     size_t runs[2];             /* of the base, of the new build */
+    bool paired;                /* the builds took turns */
     double resolution;          /* smallest relative difference that the sides can resolve; NaN: not known */
     double machine; /* the machine's bandwidth during the runs, base / new: above 1, it was slower; NaN: not known */
 } kvb_comparison;

@@ -113,12 +113,23 @@ static void interval_text(double low, double high, char text[2 * KVB_CHANGE_TEXT
         snprintf(text, 2 * KVB_CHANGE_TEXT + 8, "%s to %s", least, *most ? most : "more");
 }
 
-static int finding_row(kvb_table *table, const kvb_finding *f)
+#define SHORT_REASON 100 /* characters of a reason in Markdown; CSV and JSON have it whole */
+
+/* The reason, cut where a pull request would be made wide by it. */
+static void reason_text(const char *reason, kvb_table_format format, char text[KVB_REASON])
+{
+    bool cut = format == KVB_TABLE_MD && strlen(reason) > SHORT_REASON;
+
+    snprintf(text, KVB_REASON, cut ? "%.*s…" : "%.*s", cut ? SHORT_REASON : KVB_REASON - 8, reason);
+}
+
+static int finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format format)
 {
     const kvb_result *r = f->new ? f->new : f->base;
     char pool[KVB_KEY_PART], cache[KVB_KEY_PART], threads[16], interval[2 * KVB_CHANGE_TEXT + 8];
-    char before[KVB_UNIT_TEXT], after[KVB_UNIT_TEXT], change[KVB_CHANGE_TEXT];
+    char before[KVB_UNIT_TEXT], after[KVB_UNIT_TEXT], change[KVB_CHANGE_TEXT], reason[KVB_REASON];
 
+    reason_text(f->reason, format, reason);
     kvb_key_pools(r, pool);
     kvb_key_cache(r, cache);
     snprintf(threads, sizeof threads, "%u", r->threads);
@@ -136,7 +147,7 @@ static int finding_row(kvb_table *table, const kvb_finding *f)
                                                              [NEW] = after,
                                                              [CHANGE] = change,
                                                              [INTERVAL] = interval,
-                                                             [REASON] = f->reason});
+                                                             [REASON] = reason});
 }
 
 /* By verdict, then the largest change first, then in the order of findings. */
@@ -150,6 +161,13 @@ static int findings_order(const void *a, const void *b)
     return by_x != by_y ? (by_x > by_y ? -1 : 1) : x < y ? -1 : 1;
 }
 
+/* Times that two files cannot tell are counted in a text, and said once below it. */
+static bool is_only_counted(const kvb_comparison *c, const kvb_finding *f, const kvb_compare_view *view)
+{
+    return !c->paired && !view->all && view->format == KVB_TABLE_TEXT && f->metric == KVB_METRIC_TIME &&
+           f->verdict == KVB_VERDICT_UNDECIDED;
+}
+
 /* The findings of the verdicts first .. last as one table, the largest change of each verdict first. A line below says how
  * many are left out. Returns the number of rows, or -errno. */
 static long findings_print(const kvb_comparison *c, const kvb_compare_view *view, kvb_verdict first, kvb_verdict last,
@@ -161,27 +179,28 @@ static long findings_print(const kvb_comparison *c, const kvb_compare_view *view
     int error = table && sorted ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < c->n && !error; i++)
-        if (c->findings[i].verdict >= first && c->findings[i].verdict <= last)
+        if (c->findings[i].verdict >= first && c->findings[i].verdict <= last &&
+            !is_only_counted(c, &c->findings[i], view))
             sorted[n++] = &c->findings[i];
     if (!error)
         qsort(sorted, n, sizeof *sorted, findings_order);
     for (size_t i = 0; i < n && !error; i++)
         if (view->all || shown[sorted[i]->verdict] < MOST_ROWS) {
-            error = finding_row(table, sorted[i]);
+            error = finding_row(table, sorted[i], view->format);
             shown[sorted[i]->verdict]++;
         }
     if (!error && n > 0)
         error = kvb_table_print(table, view->format, out);
     for (kvb_verdict v = first; v <= last && !error; v++)
-        if (c->count[v] > shown[v])
-            fprintf(out, "%sand %zu more %s; --all shows them\n", view->format == KVB_TABLE_MD ? "\n" : "",
-                    c->count[v] - shown[v], kvb_verdict_name(v));
+        if (shown[v] && c->count[v] > shown[v])
+            fprintf(out, "%sand %zu more %s; --all shows them\n",
+                    view->format == KVB_TABLE_MD ? "\n" : "", c->count[v] - shown[v], kvb_verdict_name(v));
     kvb_table_free(table);
     free(sorted);
     return error ? error : (long)n;
 }
 
-/* The kernels and caches that changed, or all. Returns the number of rows, or -errno. */
+/* The kernels and caches that changed, or all. A pull request has a line for each kernel. Returns the number of rows, or -errno. */
 static long axes_print(const kvb_comparison *c, const kvb_compare_view *view, FILE *out)
 {
     kvb_table *table = kvb_table_new(
@@ -192,7 +211,8 @@ static long axes_print(const kvb_comparison *c, const kvb_compare_view *view, FI
     for (size_t i = 0; i < c->n_axes && !error; i++) {
         const kvb_compared_axis *g = &c->axes[i];
         char what[3 * KVB_NAME], n[24], change[KVB_CHANGE_TEXT], interval[2 * KVB_CHANGE_TEXT + 8];
-        if (!view->all && g->verdict != KVB_VERDICT_SLOWER && g->verdict != KVB_VERDICT_FASTER)
+        bool named = g->verdict == KVB_VERDICT_SLOWER || g->verdict == KVB_VERDICT_FASTER;
+        if (!view->all && !named && (view->format != KVB_TABLE_MD || strcmp(g->axis, "kernel")))
             continue;
         snprintf(what, sizeof what, "%s %s", g->axis, g->name);
         snprintf(n, sizeof n, "%zu", g->n);
@@ -256,6 +276,8 @@ static void counts_print(const kvb_comparison *c, FILE *out)
         char resolution[KVB_RESOLUTION_TEXT];
         kvb_resolution_text(c->resolution, c->nulls, resolution);
         fprintf(out, "; smallest difference these runs can resolve: %s", resolution);
+        if (!c->paired && (c->runs[0] < 2 || c->runs[1] < 2))
+            fputs("; one run of a build does not show how runs differ: taken from null comparisons", out);
     }
     if (c->compared && fabs(c->machine - 1) >= 0.02) /* false for NaN */
         fprintf(out, "; the machine's bandwidth was %.1f %% %s in the new run", 100 * fabs(1 / c->machine - 1),
@@ -289,7 +311,7 @@ static int text_print(const kvb_comparison *c, const kvb_compare_view *view, FIL
     headline_print(c, out);
     putc('\n', out);
     if (is_to_decide(c, view))
-        fprintf(out, "to decide: %s\n", view->decide);
+        fprintf(out, "to decide: %s\n%s", view->decide, view->all || c->paired ? "" : "why each is undecided: --all\n");
     return 0;
 }
 
@@ -328,11 +350,9 @@ static int md_print(const kvb_comparison *c, const kvb_compare_view *view, FILE 
     long rows = axes_print(c, view, out);
     if (rows > 0)
         putc('\n', out);
-    if (rows >= 0)
-        rows = findings_print(c, view, 0, KVB_VERDICT_MORE, out);
-    if (rows > 0)
-        putc('\n', out);
-    int error = rows < 0 ? (int)rows : md_fold(c, view, KVB_VERDICT_UNDECIDED, KVB_VERDICT_UNDECIDED, out);
+    int error = rows < 0 ? (int)rows : md_fold(c, view, 0, KVB_VERDICT_MORE, out);
+    if (!error)
+        error = md_fold(c, view, KVB_VERDICT_UNDECIDED, KVB_VERDICT_UNDECIDED, out);
     if (!error)
         error = md_fold(c, view, KVB_VERDICT_CHANGED, KVB_VERDICT_FAILING, out);
     if (!error && view->all)

@@ -70,8 +70,8 @@ static void warnings_print(const view *v)
                    v->n);
     if (coarse)
         line_print(v,
-                   "smallest difference this run can resolve: %s, so it cannot tell a change of %.0f %%; more passes "
-                   "(--sample-ms) can, or a duel of two builds (kvbench compare --help)",
+                   "smallest difference this run can resolve: %s, so it cannot tell a change of %.0f %%; several "
+                   "runs of each build can, or a duel of two builds (kvbench compare --help)",
                    v->resolves, 100 * COARSE);
     if (rest || coarse)
         fputc('\n', v->out);

@@ -65,7 +65,7 @@ PLANTS = 20  # comparisons for each
 def power(args):
     """How often a slowdown is found, and how often one is where there is none: by two files, by a history, by a duel."""
     slowdowns = [int(s) for s in args.slowdowns.split(",")]
-    words = (args.run.split() or POWER) + ["--kernel", "online", "--no-witness", "--oracle-pairs", "20000"]
+    words = (args.run.split() or POWER) + ["--kernel", "online", "--oracle-pairs", "20000"]
     rng, started, loads, machine_seconds = random.Random(1), time.time(), [], {}
     thresholds = os.path.join(args.work, "power-thresholds.json")
     with open(thresholds, "w") as out:
@@ -106,7 +106,7 @@ def power(args):
 
     def run(name, plugin, ms):
         path = os.path.join(args.work, f"power-{name}.jsonl")
-        told(f"run {ms}", ["run", "--plugin", plugin, "--sample-ms", str(ms), "--no-machine", "-o", path, "--format", "json"] + words)
+        told(f"run {ms}", ["run", "--no-witness", "--plugin", plugin, "--sample-ms", str(ms), "--no-machine", "-o", path, "--format", "json"] + words)
         return path
 
     def kernel_ratio(rows):

@@ -88,7 +88,7 @@ static void test_workloads(void **state)
     assert_summary(
         &(kvb_summary){.note = "an old core", .seconds = 7.4}, r + 1, 5,
         "smallest difference this run can resolve: unknown (1 null comparison), so it cannot tell a change of\n"
-        "    10 %; more passes (--sample-ms) can, or a duel of two builds (kvbench compare --help)\n\n"
+        "    10 %; several runs of each build can, or a duel of two builds (kvbench compare --help)\n\n"
         "4 passed, 1 failed, 0 crashed, 0 timed out, 0 skipped in 7 s\n"
         "1 of the passed only witnessed: each query saw the right tokens, no output was judged\n"
         "largest rho: 2 of decode/seq/f32/wrong/1/double\n"
