@@ -52,11 +52,12 @@ expect_exit 4 "  --strict has an exit code of its own" "$KVBENCH" compare one.js
 holds "  Markdown says so on top" '^## kvbench: nothing decided: 12 of 12 undecided$'
 holds "  and how to decide" '^To decide: a duel of both builds'
 ok "what a run says that it resolves" "$KVBENCH" show base.jsonl
-holds "  is a figure" '^smallest difference this run can resolve: 0\.9 % \(30 null comparisons\)$'
-"$KVBENCH" compare base.jsonl mixed.jsonl >"$out"
-holds "  and the one that compare says" 'smallest difference these runs can resolve: 0\.9 % \(60 null comparisons\)$'
+holds "  is a figure" '^smallest difference this run can resolve: 1\.9 % \(30 null comparisons\)$'
+make_run all.jsonl slower=flash:1.1 slower=reference:1.01 # what is the very same measurement is not compared
+"$KVBENCH" compare base.jsonl all.jsonl >"$out"
+holds "  and the one that compare says" 'smallest difference these runs can resolve: 1\.9 % \(60 null comparisons\); one run of a build'
 ok "where it is coarse" "$KVBENCH" show noisy.jsonl
-holds "  that is said" '^smallest difference this run can resolve: [3-9][0-9]\.[0-9] % \(30 null comparisons\), so it cannot tell a change'
+holds "  that is said" '^smallest difference this run can resolve: unknown \(30 null comparisons\), so it cannot tell a change'
 ok "where it is unknown" "$KVBENCH" show one.jsonl
 grep -E -A 3 '^smallest difference this run can resolve: unknown \(1 null comparison\), so it cannot tell' "$out" | grep -q '^workload'
 report $? "  it is said before the rows"
@@ -92,6 +93,28 @@ head -n 20 base.jsonl >part.jsonl
 expect_exit 1 "a part of the combinations" "$KVBENCH" compare base.jsonl part.jsonl
 holds "  the others are gone" '^REGRESSION: 11 GONE$'
 ok "a part that is meant" "$KVBENCH" compare base.jsonl part.jsonl --subset
+
+# ---- several runs of each build
+for i in 1 2 3; do
+    make_run base-$i.jsonl date=2025-01-0${i}T00:00:00Z
+    make_run new-$i.jsonl slower=flash:1.1$i commit=bbbb date=2025-02-0${i}T00:00:00Z
+done
+expect_exit 1 "three runs of each" "$KVBENCH" compare base-[123].jsonl -- new-[123].jsonl
+holds "  are one side each" '^base: base-1.jsonl \(2025-01-01T00:00:00Z, commit aaaa\) and 2 more$'
+holds "  by the middle of their runs" '^SLOWER +kernel flash +15 +\+12\.0 %'
+lacks "  and show how runs differ" 'taken from null comparisons'
+sed '2,$s/"status": "pass", "reason": null/"status": "fail", "reason": "wrong"/' new-3.jsonl >failed.jsonl
+expect_exit 1 "what fails in one of them" "$KVBENCH" compare base-[123].jsonl -- new-1.jsonl new-2.jsonl failed.jsonl
+holds "  is broken" '30 BROKEN$'
+expect_exit 2 "runs of two builds on one side" "$KVBENCH" compare base-1.jsonl new-1.jsonl -- new-2.jsonl
+holds "  are a mistake" 'new-1.jsonl: a run of commit bbbb on .*, the others of this build are of aaaa on ' "$err"
+one_line "  in one line"
+expect_exit 2 "no new run" "$KVBENCH" compare base-1.jsonl base-2.jsonl --
+one_line "  is a mistake, in one line"
+ok "a baseline of three runs" "$KVBENCH" compare --save three base-[123].jsonl --baselines several
+holds "  is kept run by run" '^base-3.jsonl: kept as several/.*/three\.3\.jsonl$'
+expect_exit 1 "and compared with" "$KVBENCH" compare --against three new-[123].jsonl --baselines several
+holds "  all of it" '^base: several/.*/three.jsonl \(.*\) and 2 more$'
 
 # ---- baselines
 ok "a baseline is kept" "$KVBENCH" compare --save main base.jsonl --baselines kept

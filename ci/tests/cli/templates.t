@@ -36,6 +36,22 @@ else
     report 0 "the templates by their schemas # SKIP not installed: python3-jsonschema"
 fi
 
+# pin_exists FILE: its KVBENCH_VERSION is a tag of this repository, or a commit that HEAD is built on
+pin_exists() {
+    local pin
+    pin=$(sed -n 's/^ *KVBENCH_VERSION: *\([^ ]*\).*/\1/p' "$1")
+    command git rev-parse -q --verify "refs/tags/$pin^{commit}" || command git merge-base --is-ancestor "$pin" HEAD
+}
+if [ "$(command git rev-parse --is-shallow-repository 2>"$err")" = false ]; then
+    for file in github-actions.yml gitlab-ci.yml; do
+        ok "$file: what it pins exists" pin_exists ci/templates/$file
+        sed 's/^\( *KVBENCH_VERSION:\).*/\1 efc14118b1ce99086a7a385860f541038b71ef23/' ci/templates/$file >"$TMPDIR/planted.yml"
+        expect_exit 128 "  a commit that nothing holds is refused" pin_exists "$TMPDIR/planted.yml"
+    done
+else
+    report 0 "what the templates pin # SKIP not a whole git repository"
+fi
+
 # In place of kvbench's own repository: one that installs what is built already, and later breaks.
 mkdir -p "$TMPDIR/kvbench/ci"
 cp ci/deps.sh "$TMPDIR/kvbench/ci"
