@@ -15,6 +15,9 @@ make check |-| it is what runs this
 make bench-kernels |-| bench.t runs that program
 kvbench bench # |s|$| --seconds 0.01 --context 64 --kv f16| | half a minute is for a person
 bench --model |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|1k,32k|1k|| likewise
+bench --formats |s|$| --seconds 0.01 --context 64 --kernel reference| | likewise
+bench --caches |s|$| --seconds 0.01 --cells 2048| | likewise
+run --model |s|$| --check --workload plain-decode --cache seq --pool f16| | likewise
 bench --context |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|4k|64|;s|--threads 1,2|--threads $THREADS|| likewise; one thread on one core
 bench --plugin |s|$| --seconds 0.01 --context 64 --kv f32 --kernel flash| | likewise
 make install |s|^make install|make -s -o all -C "$TREE" install BUILD="$BUILD"|| from the clone, where all is built
