@@ -177,9 +177,11 @@ typedef struct kvb_compare_options {
     const kvb_thresholds *thresholds;
     bool
         paired; /* time.series[i] of base and new were measured side by side; null_difference was measured like that too */
-    bool subset;         /* new may lack combinations */
-    const kvb_compare_run *more[2]; /* more runs of the base, and of the new build: for times, and for what fails in any of them */
-    size_t n_more[2];               /* less than KVB_RUNS */
+    bool subset; /* new may lack combinations */
+    /* More runs of the base [0], and of the new build [1], less than KVB_RUNS: their times count, and what fails in any of
+     * the new ones is broken. Exact quantities are those of the first run. */
+    const kvb_compare_run *more[2];
+    size_t n_more[2];
     const char *no_time; /* why times cannot be compared ("another machine"); NULL: they can */
 } kvb_compare_options;
 

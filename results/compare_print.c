@@ -193,8 +193,8 @@ static long findings_print(const kvb_comparison *c, const kvb_compare_view *view
         error = kvb_table_print(table, view->format, out);
     for (kvb_verdict v = first; v <= last && !error; v++)
         if (shown[v] && c->count[v] > shown[v])
-            fprintf(out, "%sand %zu more %s; --all shows them\n",
-                    view->format == KVB_TABLE_MD ? "\n" : "", c->count[v] - shown[v], kvb_verdict_name(v));
+            fprintf(out, "%sand %zu more %s; --all shows them\n", view->format == KVB_TABLE_MD ? "\n" : "",
+                    c->count[v] - shown[v], kvb_verdict_name(v));
     kvb_table_free(table);
     free(sorted);
     return error ? error : (long)n;

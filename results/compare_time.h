@@ -11,10 +11,10 @@ typedef struct kvb_compare_noise {
     size_t nulls;      /* null comparisons that say so */
     bool known;        /* do they say anything? */
     double floor;      /* the least half-width of the interval of one run a side, as a logarithm */
-    double between;    /* standard deviation from one run to the next, as a logarithm, before several are seen; 0 if paired */
+    double between;    /* standard deviation of a logarithm from run to run, for combinations at large; 0 if paired */
     double tail;       /* how often one interval may miss */
     double common;     /* what moves all combinations of one difference alike: a standard deviation. 0 if paired */
-    double machine; /* log(base / new) of the machine's own bandwidth; 0 if it is not known, or if paired */
+    double machine;    /* log(base / new) of the machine's own bandwidth; 0 if it is not known, or if paired */
     bool paired;
 } kvb_compare_noise;
 

@@ -34,7 +34,8 @@ static const kvb_option options[] = {
     {"--all", NULL, "show also what is the same", KVB_FLAG(compare, all)},
     {"--format", "FORMAT", "table, md (for a pull request), csv or json", KVB_TEXT(compare, format_name)},
     {"--against", "NAME", "compare NEW with this machine's baseline NAME", KVB_TEXT(compare, against)},
-    {"--save", "NAME", "keep a file, or several runs of one build, as the baseline NAME of their machine", KVB_TEXT(compare, save)},
+    {"--save", "NAME", "keep a file, or several runs of one build, as the baseline NAME of their machine",
+     KVB_TEXT(compare, save)},
     {"--force", NULL, "with --save: replace the baseline", KVB_FLAG(compare, force)},
     {"--history", NULL, "where times changed level: over FILEs, or all baselines of this machine",
      KVB_FLAG(compare, history)},
@@ -61,8 +62,9 @@ static const kvb_usage usage = {
         "interval\n"
         "excludes no change and the estimate reaches the threshold; otherwise UNDECIDED, with the reason. The "
         "intervals\n"
-        "hold for all combinations together (99 %). How runs of one build differ is seen where there are several runs of\n"
-        "each; of one run each it is taken as a multiple of the runs' null comparisons, which few slowdowns exceed. Each\n"
+        "hold for all combinations together (99 %). How runs of one build differ is seen in three runs of each and\n"
+        "more; from one run each it is taken as a multiple of their null comparisons, which few slowdowns exceed. "
+        "Each\n"
         "kernel and cache is also judged over all its combinations. Memory, bytes read and rho are compared exactly.\n"
         "New failures (BROKEN) and missing combinations (GONE) are regressions.\n\n"
         "Two builds of a plug-in or of kvbench are run here, in turns, so that whatever else the machine does cancels\n"
@@ -216,10 +218,10 @@ static int gate(compare *o, const side *base, const side *new, const char *comma
         .notes = notes,
         .command = command,
         .decide = how.no_time ? "runs of one machine, or --across-machines"
-                              : base->n > 2 && new->n > 2
-                              ? "a duel of both builds (--base-plugin, --base-program), or exact counts (run --count)"
-                              : "a duel of both builds (--base-plugin, --base-program), exact counts (run --count), or "
-                                "three runs of each and more (compare BASE.jsonl… -- NEW.jsonl…)"};
+                  : base->n > 2 && new->n > 2
+                      ? "a duel of both builds (--base-plugin, --base-program), or exact counts (run --count)"
+                      : "a duel of both builds (--base-plugin, --base-program), exact counts (run --count), or "
+                        "three runs of each and more (compare BASE.jsonl… -- NEW.jsonl…)"};
     return judge(o, before->results, before->n, after->results, after->n, &how, &view);
 }
 
@@ -256,9 +258,10 @@ static int files_compare(compare *o, const char *command)
     bool parted = first > 0 && first + 1 < n;
     if (o->against ? !n || first : !parted && n != 2)
         return kvb_complain("compare", KVB_EXIT_USAGE,
-                            o->against ? "--against NAME takes runs of the new build, NEW.jsonl…"
-                                       : "name two files, BASE.jsonl and NEW.jsonl, or several of each with -- between; "
-                                         "see --help");
+                            o->against
+                                ? "--against NAME takes runs of the new build, NEW.jsonl…"
+                                : "name two files, BASE.jsonl and NEW.jsonl, or several of each with -- between; "
+                                  "see --help");
     for (size_t i = o->against ? 0 : first + 1; i < n && !code; i++)
         code = side_add(&new, o->files.at[i]);
     if (!code && o->against)
