@@ -9,13 +9,14 @@
  *   t(3 + 2 min(K, M) - 2) s sqrt(1/K + 1/M),   s^2 = max(s0^2, (3 s0^2 + sum (x - mean of its build)^2) / (3 + K + M - 2))
  * which is the moderated t statistic (Smyth, Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3, 2004, 3)
  * with 3 prior degrees of freedom: a few combinations vary far more from run to run than the others. An odd run shows only beside
- * other runs of its own build, so the freedom grows with the smaller side. s0 is the middle null comparison as a standard
- * deviation, times KVB_BETWEEN_RUNS; from three runs of each build on it is the middle of what the combinations themselves show. One run a side is also held against
+ * other runs of its own build, so the freedom grows with the smaller side. From three runs of each build on, s0 is the middle of
+ * what the combinations show; before, it is KVB_BETWEEN_RUNS times the middle null comparison as a standard deviation.
+ * One run a side is also held against
  *   t se   se: bootstrap standard error of the medians of the pass series, enlarged for the passes' autocorrelation
  *          (first-order: Priestley, Spectral Analysis and Time Series, 1981, 5.3); t: Student's quantile,
- *   the 99 % quantile of the null comparisons, scaled to the same confidence, and the combination's own null differences;
- * the widest counts. The confidence holds for all combinations together (Bonferroni's intervals: Dunn, Multiple comparisons
- * among means, 1961), so that the printed intervals are the ones that are judged:
+ * the 99 % quantile of the null comparisons, scaled to the same confidence, and the combination's own null differences. The
+ * widest counts. The confidence holds for all combinations together (Bonferroni's intervals: Dunn, Multiple comparisons among
+ * means, 1961), so that the printed intervals are the ones that are judged:
  *   SAME       the whole interval lies within the threshold (two one-sided tests: Schuirmann, 1987)
  *   SLOWER     the whole interval lies above 0, and the estimate reaches the threshold; FASTER likewise below 0
  *   UNDECIDED  otherwise, with the reason
@@ -28,8 +29,8 @@
 
 #define KVB_CONFIDENCE 0.99 /* of all combinations together, unless thresholds say otherwise */
 
-/* By how much one run varies from the next, in null comparisons within a run. Measured over 44 runs of each of three selections
- * on a busy machine of two cores: results/power.md says what comes of it. */
+/* By how much one run varies from the next, in null comparisons within a run. Measured over 44 runs of one build on a busy machine
+ * of two cores, of `run` and of `bench`: 946 pairs each. results/power.md says what comes of it. */
 #define KVB_BETWEEN_RUNS 2.0
 #define KVB_RUNS         32u /* most runs of one build */
 
