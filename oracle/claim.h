@@ -49,6 +49,13 @@ int kvb_claim_check_scan(const kvb_scan_arithmetic *arithmetic, const kvb_scan_p
 /* Cuts the fields of a declaration, for dot products of k_dim terms and sums over `cells`. Returns those that were cut, as bits. */
 uint32_t kvb_claim_cut(kvb_arithmetic *arithmetic, uint32_t k_dim, uint32_t cells);
 
+/*
+ * Cuts what a declaration says of q, where round_query() tells the q that is multiplied. Rows are then judged by that q, so none of
+ * them shows what was lost of the workload's q. The most that round_query() may move q by is what codes of 8 bits need: step and
+ * floor as above, and elements rounded to e5m2, which errs more than e4m3.
+ */
+void kvb_claim_cut_told(kvb_rounding *query);
+
 /* The names of fields that were cut: "sums.step, rescales". */
 void kvb_claim_words(uint32_t fields, char *words, size_t bytes);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "oracle/claim.h"
 #include "oracle/solve.h"
 
 /* Where rounded is computed in f32: what that may add to the declared distance, of the row's largest |q|. */
@@ -62,18 +63,18 @@ void kvb_rounded_free(kvb_rounded *r)
  * is the norm of the errors, and q's norm stands for the largest magnitude of the turned q. 0 for a q that is not finite. Every
  * element may be off by `least` besides.
  */
-static double distance_of(const kvb_arithmetic *a, bool turned, double least, const float *q, const double *rounded,
-                          uint32_t dim)
+static double distance_of(const kvb_rounding *declared, bool turned, double least, const float *q,
+                          const double *rounded, uint32_t dim)
 {
     double largest = 0, norm = 0, off = 0, most = 0;
-    const double u = a->query.rounding == KVB_F32 ? 0 : kvb_unit_roundoff(a->query.rounding);
+    const double u = declared->rounding == KVB_F32 ? 0 : kvb_unit_roundoff(declared->rounding);
     for (uint32_t c = 0; c < dim; c++) {
         if (!isfinite(q[c]))
             return 0;
         largest = fmax(largest, fabs((double)q[c]));
         norm += (double)q[c] * (double)q[c];
     }
-    const double part = a->query.step / 2 + a->query.floor + F32_ROUNDINGS;
+    const double part = declared->step / 2 + declared->floor + F32_ROUNDINGS;
     for (uint32_t c = 0; c < dim; c++) {
         double error = fabs(rounded[c] - (double)q[c]), may = part * largest + u * fabs((double)q[c]) + least;
         off += error * error;
@@ -94,13 +95,23 @@ int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_ar
     }
     /* q meets a head scale first, which may be far below 1: what is lost below LEAST_NUMBER is of that product. */
     const double scale = call->k.head_scales ? (double)call->k.head_scales[head / (p->n_heads / p->n_kv_heads)] : 1;
-    double distance = distance_of(a, p->k_format->transform != KVB_TRANSFORM_NONE,
-                                  LEAST_NUMBER * (scale > 0 && scale < 1 ? 1 / scale : 1), exact, q, p->k_dim);
-    if (distance <= 1)
-        return 0;
-    snprintf(why, why_bytes, "round_query() moves q %.3g times as far as the kernel declares: query %u, head %u",
-             distance, query, head);
-    return -EILSEQ;
+    const double least = LEAST_NUMBER * (scale > 0 && scale < 1 ? 1 / scale : 1);
+    const bool turned = p->k_format->transform != KVB_TRANSFORM_NONE;
+    kvb_rounding most = a->query;
+    kvb_claim_cut_told(&most);
+    const struct {
+        const kvb_rounding *by;
+        const char *words;
+    } limits[] = {{&a->query, "the kernel declares"}, {&most, "codes of 8 bits need"}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const double distance = distance_of(limits[i].by, turned, least, exact, q, p->k_dim);
+        if (!(distance <= 1)) {
+            snprintf(why, why_bytes, "round_query() moves q %.3g times as far as %s: query %u, head %u", distance,
+                     limits[i].words, query, head);
+            return -EILSEQ;
+        }
+    }
+    return 0;
 }
 
 static int row_round(const kvb_rounded *r, const kvb_attend *call, const kvb_expect *row, const kvb_arithmetic *a,

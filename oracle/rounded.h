@@ -26,7 +26,7 @@ int kvb_rounded_rows(kvb_rounded *rounded, const kvb_attend *call, uint32_t even
                      kvb_arithmetic *arithmetic, const kvb_expect **rows, size_t *n, char *why, size_t why_bytes);
 
 /* The q [k_dim] that the kernel makes of `exact`, the q of one query head. 0, what round_query returned, or -EILSEQ with why: it
- * goes further from q than the arithmetic declares. */
+ * goes further from q than the arithmetic declares, or than codes of 8 bits need (kvb_claim_cut_told()). */
 int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_arithmetic *arithmetic, uint32_t query,
                   uint32_t head, const float *exact, double *q, char *why, size_t why_bytes);
 

@@ -2,6 +2,7 @@
 /* Kernels that say of themselves what is not so, or leave a part of their work undone; witnesses that report wrongly. */
 #include "harness/faults/fault.h"
 
+#include <errno.h>
 #include <math.h>
 
 #include "kernels/witness.h"
@@ -146,6 +147,52 @@ static void rounds_one_more(kvb_kernel *wrong)
     wrong->round_query = round_but_one;
 }
 
+#define COARSE_STEP 0.9 /* of the largest element: each other one becomes 0 or 0.9 of it */
+
+/* q is rounded as far as a declaration may say, and all of it is told. */
+static int round_coarse(const kvb_problem *problem, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    double largest = 0;
+    (void)k, (void)head;
+    for (uint32_t d = 0; d < problem->k_dim; d++)
+        largest = fmax(largest, fabs((double)q[d]));
+    const double step = COARSE_STEP * largest;
+    for (uint32_t d = 0; d < problem->k_dim; d++)
+        rounded[d] = (double)(float)(step > 0 ? step * round((double)q[d] / step) : 0);
+    return 0;
+}
+
+static void coarse_steps(const kvb_problem *problem, kvb_arithmetic *a)
+{
+    HONEST->arithmetic(problem, a);
+    a->query.step = COARSE_STEP;
+}
+
+static int attend_coarse(const kvb_attend *call)
+{
+    static float rounded[1u << 18];
+    static double row[4096];
+    kvb_attend x = *call;
+    const uint32_t dim = x.problem.k_dim;
+    const size_t rows = (size_t)x.problem.n_tok * x.problem.n_heads;
+    if (dim > sizeof row / sizeof *row || rows * dim > sizeof rounded / sizeof *rounded)
+        return -ENOTSUP;
+    for (size_t i = 0; i < rows; i++) {
+        round_coarse(&x.problem, &x.k, 0, call->q + i * dim, row);
+        for (uint32_t d = 0; d < dim; d++)
+            rounded[i * dim + d] = (float)row[d];
+    }
+    x.q = rounded;
+    return HONEST->attend(&x);
+}
+
+static void rounds_coarsely(kvb_kernel *wrong)
+{
+    wrong->arithmetic = coarse_steps;
+    wrong->round_query = round_coarse;
+    wrong->attend = attend_coarse;
+}
+
 /* ---- threads --------------------------------------------------------------------------------------------------------- */
 
 static struct {
@@ -275,6 +322,11 @@ const kvb_fault kvb_claim_faults[] = {
      KVB_CHECK_BOUND,
      {"plain-decode-8x128 seq q8_0 flash-int8", "plain-decode seq bf16 flash-bf16"},
      .kernel = rounds_one_more},
+    {"rounds-to-nothing",
+     "q is rounded to steps of 0.9 of its largest element, as is declared and told",
+     KVB_CHECK_DECLARATION,
+     {"plain-decode seq f32 reference", "batched-multi-seq seq f32 flash", "calls none any reference"},
+     .kernel = rounds_coarsely},
     {"thread-idle",
      "the last thread does no work",
      KVB_CHECK_WRITTEN,

@@ -27,7 +27,7 @@ static const kvb_model model = {.n_layers = LAYERS,
 
 /* ---- kernels: of each only how it rounds q ---------------------------------------------------------------------------- */
 
-#define STEP (1.0 / 16) /* of the row's largest */
+#define STEP (1.0 / 64) /* of the row's largest */
 
 static int to_nearest(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
 {
@@ -43,7 +43,7 @@ static int to_nearest(const kvb_problem *p, const kvb_view *k, uint32_t head, co
 static int down(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
 {
     to_nearest(p, k, head, q, rounded);
-    rounded[3] *= 0.9;
+    rounded[3] *= 0.97;
     return 0;
 }
 
@@ -338,12 +338,18 @@ static void how_far_q_may_move_by_hand(void **state)
         kvb_rounding query;
         double of_largest, of_itself;
     } cases[] = {
-        {{.step = 1.0 / 16}, 1.0 / 32 + wide, 0},
-        {{.floor = 1.0 / 64}, 1.0 / 64 + wide, 0},
-        {{.step = 1.0 / 16, .floor = 1.0 / 64}, 3.0 / 64 + wide, 0},
+        {{.step = 1.0 / 64}, 1.0 / 128 + wide, 0},
+        {{.floor = 1.0 / 256}, 1.0 / 256 + wide, 0},
+        {{.step = 1.0 / 64, .floor = 1.0 / 256}, 3.0 / 256 + wide, 0},
         {{.rounding = KVB_BF16}, wide, 1.0 / 256},
-        {{.rounding = KVB_F16, .step = 1.0 / 8}, 1.0 / 16 + wide, 1.0 / 2048},
+        {{.rounding = KVB_F16, .step = 1.0 / 128}, 1.0 / 256 + wide, 1.0 / 2048},
         {{.rounding = KVB_F32}, wide, 0},
+        {{.rounding = KVB_E5M2}, wide, 1.0 / 8},
+        /* more is declared than codes of 8 bits need */
+        {{.step = 0.9}, 1.0 / 128 + wide, 0},
+        {{.floor = 0.9}, 1.0 / 256 + wide, 0},
+        {{.step = 0.9, .floor = 0.9}, 3.0 / 256 + wide, 0},
+        {{.rounding = KVB_E2M1}, wide, 1.0 / 8},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -355,8 +361,8 @@ static void how_far_q_may_move_by_hand(void **state)
             assert_int_equal(moves(&f16_had, cases[i].query, false), far ? -EILSEQ : 0);
         }
     of_itself = of_norm = 0; /* just as far as is declared */
-    of_largest = 1.0 / 32 + wide;
-    assert_int_equal(moves(&f16, (kvb_rounding){.step = 1.0 / 16}, true), 0);
+    of_largest = 1.0 / 128 + wide;
+    assert_int_equal(moves(&f16, (kvb_rounding){.step = 1.0 / 64}, true), 0);
 }
 
 /* An instruction may take what is below the normal numbers for 0. */
