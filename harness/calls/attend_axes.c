@@ -230,11 +230,20 @@ bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *x, char 
            refuse(why, why_bytes, "its scratch for so many cells takes more memory than a call may");
 }
 
+/* Are subnormal numbers lost where V's rows and outputs are stored? Types with f32's exponents keep them. */
+static bool loses_subnormals(const kvb_attend_space *s, const kvb_point *p)
+{
+    const char *word = kvb_point_word(&s->space, p, p->at[KVB_AT_V] ? KVB_AT_V : KVB_AT_K);
+    const kvb_pool_type *pool = kvb_registry_find(s->registry, KVB_POOLS, word);
+    const kvb_elem elem = pool->format->elem;
+    return (elem != KVB_F32 && elem != KVB_BF16) || !strcmp(kvb_point_word(&s->space, p, KVB_AT_OUT), "f16");
+}
+
 uint32_t kvb_attend_mutes(const kvb_attend_space *s, const kvb_point *p)
 {
     const char *values = kvb_point_word(&s->space, p, KVB_AT_VALUES);
     uint32_t mutes = p->at[KVB_AT_BLIND] && whole(s, p, KVB_AT_N_TOK) == 1 ? 1u << KVB_AT_BLIND : 0;
-    if (!strcmp(values, "subnormal"))
+    if (!strcmp(values, "subnormal") && loses_subnormals(s, p))
         mutes |= 1u << KVB_AT_VALUES;
     if (!strcmp(values, "far-below") && p->at[KVB_AT_SINKS])
         mutes |= 1u << KVB_AT_VALUES | 1u << KVB_AT_SINKS;

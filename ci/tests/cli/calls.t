@@ -25,6 +25,12 @@ expect_exit 1 "a value that it declines can be required" calls right --require-a
 holds "  and is named" 'no call of mine had softcap=30: it declines that' "$err"
 ok "what it takes can be required, too" calls right --require-axes head_dim=80 --require-axes mask --require-axes threads=8
 
+silent() { # CALL NUMBER: does the record of that call alone say that outputs of 0 pass in so many calls?
+    calls right --call "$1" && grep -q "\"axes\": {\"calls\": 1, .*\"silent\": $2," "$TMPDIR/right.jsonl"
+}
+ok "the record tells a call that outputs of 0 pass for" silent mask=explicit,blind=first 1
+ok "  and one that they fail for" silent head_dim=128 0
+
 ok "one that is wrong at 96 channels builds" kernel wrong 's|out\[d\] /= sum;|out[d] /= p->v_dim == 96 ? 2 * sum : sum;|'
 expect_exit 1 "  and is found" calls wrong
 holds "  at the simplest call that shows it" '^fail calls/none/any/mine/1/double: head_dim=96: out of query 0, head 0, channel '

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: calls are chosen so that every two values which a call can have meet in one; points are written and read back; a wrong
- * kernel is found by single calls and shrunk to the values that its mistake needs, and to no other; a crash and a hang, too.
+ * kernel is found by single calls and shrunk to the values that its mistake needs, and to no other; a crash and a hang, too. Calls that
+ * zeros answer count for no other axis.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -181,7 +182,8 @@ static void hang(const kvb_attend *x)
 }
 
 /* What single calls say of the reference kernel with this mistake. */
-static kvb_result judge(bool (*at)(const kvb_attend *x), void (*wrong)(const kvb_attend *x), double seconds)
+static kvb_result judge_by(const kvb_calls_options *options, bool (*at)(const kvb_attend *x),
+                           void (*wrong)(const kvb_attend *x))
 {
     static kvb_attend_space space;
     static kvb_registry registry;
@@ -195,9 +197,14 @@ static kvb_result judge(bool (*at)(const kvb_attend *x), void (*wrong)(const kvb
     kvb_attend_space_make(&registry, &space);
     kvb_result_init(&result);
     const kvb_call_subject subject = kvb_attend_subject(&space, &kernel);
-    const kvb_calls_options options = {.most = 150, .seconds = seconds, .jobs = 2, .command = "again"};
-    assert_int_equal(kvb_calls_judge(&options, &subject, &result, why, sizeof why), 0);
+    assert_int_equal(kvb_calls_judge(options, &subject, &result, why, sizeof why), 0);
     return result;
+}
+
+static kvb_result judge(bool (*at)(const kvb_attend *x), void (*wrong)(const kvb_attend *x), double seconds)
+{
+    const kvb_calls_options options = {.most = 150, .seconds = seconds, .jobs = 2, .command = "again"};
+    return judge_by(&options, at, wrong);
 }
 
 static bool never(const kvb_attend *x)
@@ -269,6 +276,54 @@ static void hangs_are_told(void **state)
     assert_non_null(strstr(r.reason, "the rest is left out after three"));
 }
 
+/* ---- where zeros are right ----------------------------------------------------------------------------------------- */
+
+/* The axes that are mute at a call, and whether outputs of 0 pass for all of its rows that are judged. */
+static void zeros_are_right_where_axes_are_mute(void **state)
+{
+    const uint32_t blind = 1u << KVB_AT_BLIND, values = 1u << KVB_AT_VALUES, sinks = 1u << KVB_AT_SINKS;
+    const struct {
+        const char *call;
+        uint32_t mutes;
+        bool silent;
+    } calls[] = {
+        {"head_dim=64", 0, false},
+        {"mask=explicit,blind=first", blind, true},
+        {"mask=runs,blind=last", blind, true},
+        {"mask=pages,blind=some", blind, true},
+        {"tokens=2,mask=explicit,blind=first", 0, false},
+        {"tokens=2,mask=explicit,blind=last", 0, false},
+        {"tokens=9,mask=explicit,blind=some", 0, false},
+        {"values=subnormal", 0, false},
+        {"values=subnormal,k=bf16", 0, false},
+        {"values=subnormal,out=bf16", 0, false},
+        {"values=subnormal,k=f16,v=f32", 0, false},
+        {"values=subnormal,k=f16", values, true},
+        {"values=subnormal,v=q8_0", values, true},
+        {"values=subnormal,out=f16,tokens=9,cells=33", values, true},
+        {"mask=explicit,blind=first,values=subnormal,v=f16", blind | values, true},
+        {"values=far-below", 0, false},
+        {"values=far-below,sinks=1", values | sinks, true},
+        {"values=far-below,sinks=60", values | sinks, true},
+        {"sinks=1", 0, false},
+    };
+    static kvb_attend_space space;
+    static kvb_registry registry;
+    (void)state;
+    kvb_registry_init(&registry);
+    kvb_attend_space_make(&registry, &space);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        kvb_point p;
+        char why[256];
+        assert_int_equal(kvb_point_parse(&space.space, calls[i].call, &p, why, sizeof why), 0);
+        assert_int_equal(kvb_attend_mutes(&space, &p), calls[i].mutes);
+        const kvb_calls_options options = {.call = calls[i].call, .seconds = 60, .command = ""};
+        const kvb_result r = judge_by(&options, never, first_cleared);
+        assert_true(r.status == KVB_STATUS_PASS && r.axes.calls == 1);
+        assert_int_equal(r.axes.silent, calls[i].silent);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,7 +331,7 @@ int main(void)
         cmocka_unit_test(draws_fit),           cmocka_unit_test(words_of_points),
         cmocka_unit_test(honest_passes),       cmocka_unit_test(shrinks_to_what_it_needs),
         cmocka_unit_test(two_values_together), cmocka_unit_test(crashes_are_told),
-        cmocka_unit_test(hangs_are_told),
+        cmocka_unit_test(hangs_are_told),      cmocka_unit_test(zeros_are_right_where_axes_are_mute),
     };
     return cmocka_run_group_tests_name("single calls", tests, NULL, NULL);
 }
