@@ -37,21 +37,25 @@ SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
 SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
 SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for levels with such products alone
 SRC_f16       := $(wildcard kernels/vector/f16_*.c)
-SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16),$(wildcard kernels/vector/*.c))
+SRC_floats    := $(patsubst %,kernels/vector/%.c,plain_dots plain_sums plain_beside packed weights hadamard scan_chunk scan_steps)
+SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16) $(SRC_floats),$(wildcard kernels/vector/*.c))
 SRC_products  := oracle/products.c
-LEVELLED      := vector bf16 f16 products # SRC_x is compiled for each of ISAS_x: see below
+LEVELLED      := vector floats bf16 f16 products # SRC_x is compiled for each of ISAS_x: see below
 ISAS_vector   := portable
+ISAS_floats   := portable
 ISAS_products := portable
 ifeq ($(ARCH),x86_64)
 ISAS_products += avx2 avx512
+ISAS_floats   += avx2 avx512
 ISAS_vector   += avx2 avx512 avx512vnni
 ISAS_bf16     := avx512bf16
 ISAS_f16      := avx512fp16
 else ifeq ($(ARCH),aarch64)
 ISAS_bf16     := neonbf16 sve128bf16 sve256bf16 sve512bf16 # and I8MM, so that the other loops are theirs, too
+ISAS_floats   += neon sve128 sve256 sve512
 ISAS_vector   += neon neondot sve128 sve256 sve512 $(ISAS_bf16)
 endif
-SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/scan/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_vector)
+SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/scan/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_floats) $(SRC_vector)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
@@ -301,11 +305,14 @@ ISA_neondot    := -DKVB_NEON -march=armv8.2-a+dotprod
 ISA_neonbf16   := -DKVB_NEON -march=armv8.2-a+dotprod+i8mm+bf16
 $(foreach n,128 256 512,$(eval ISA_sve$n := -march=armv8.2-a+sve -msve-vector-bits=$n))
 $(foreach n,128 256 512,$(eval ISA_sve$(n)bf16 := -march=armv8.2-a+sve+i8mm+bf16 -msve-vector-bits=$n))
+# Levels that add nothing to loops over floats (SRC_floats) take those of another.
+$(foreach i,avx512vnni:avx512 neondot:neon neonbf16:neon sve128bf16:sve128 sve256bf16:sve256 sve512bf16:sve512,\
+	$(eval FLOATS_$(firstword $(subst :, ,$i)) := -DKVB_FLOATS=$(lastword $(subst :, ,$i))))
 define isa
 $(BUILD)/%.$1.o: %.c Makefile
 	@mkdir -p $$(@D)
 	$$(call say,CC $$< for $1)
-	$$(Q)$$(CC) $$(FLAGS) $(ISA_$1) $$(PLAIN) -DKVB_ISA=$1 $$(INCLUDE) $$(DEPEND) -c $$< -o $$@
+	$$(Q)$$(CC) $$(FLAGS) $(ISA_$1) $$(PLAIN) -DKVB_ISA=$1 $(FLOATS_$1) $$(INCLUDE) $$(DEPEND) -c $$< -o $$@
 endef
 $(foreach i,$(sort $(foreach s,$(LEVELLED),$(ISAS_$s))),$(eval $(call isa,$i)))
 

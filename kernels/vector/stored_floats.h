@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stored rows of floats as vectors, and the prefetching of their lines. `elem` is a constant wherever a function takes it: there
- * is code for each element, chosen outside the loops (PLAIN_CASES, FLOAT_ELEMS).
+ * is code for each element, chosen outside the loops (PLAIN_CASES, PLAIN_ELEMS).
  */
 #ifndef KVB_VECTOR_STORED_FLOATS_H
 #define KVB_VECTOR_STORED_FLOATS_H
@@ -53,16 +53,18 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
 /* ---- prefetching ------------------------------------------------------------------------------------------------- */
 
 /*
- * How lines of rows are prefetched. Loops over rows of the commonest size are compiled for each way: where they read a line, they
- * prefetch its counterpart (elem_prefetch). Loops over other rows are compiled once, for LINES_ANY: before they read some rows, they
- * ask for the way and prefetch all lines of their counterparts (rows_prefetch).
+ * How lines of rows are prefetched. Loops over plain rows of the commonest size are compiled for each way: where they read a line, they
+ * prefetch its counterpart (elem_prefetch). Loops over other plain rows are compiled once, for LINES_ANY: before they read some rows,
+ * they ask for the way and prefetch all lines of their counterparts (rows_prefetch). A line of small floats takes long to convert, so
+ * their loops are compiled once, too, and ask at each line (LINES_ASKED).
  */
 typedef enum line_way {
     LINES_NONE,
     LINES_FAR,
     LINES_NEAR,  /* into the first-level cache */
-    LINES_AGAIN, /* likewise, each more than once */
-    LINES_ANY
+    LINES_AGAIN, /* into the first-level cache, each more than once */
+    LINES_ANY,
+    LINES_ASKED
 } line_way;
 typedef struct line_ahead { /* a kvb_row_ahead, for rows of one kind */
     line_way way;
@@ -108,9 +110,10 @@ VEC_INLINE void line_prefetch(line_way way, line_ahead ahead, const void *row, s
 }
 
 /* If a cache line begins at element i. */
-VEC_INLINE void elem_prefetch(kvb_elem elem, line_way way, line_ahead ahead, const void *row, uint32_t i)
+VEC_INLINE void elem_prefetch(kvb_elem elem, line_way loop, line_ahead ahead, const void *row, uint32_t i)
 {
     const size_t at = (size_t)i * elem_size(elem);
+    const line_way way = loop == LINES_ASKED ? ahead.way : loop;
     if (way != LINES_NONE && way != LINES_ANY && at % 64 == 0)
         line_prefetch(way, ahead, row, at);
 }
@@ -130,9 +133,8 @@ VEC_INLINE void rows_prefetch(line_way loop, line_ahead ahead, const void *const
 
 /* ---- switches ---------------------------------------------------------------------------------------------------- */
 
-/* X(KVB_F32) and so on, for the plain elements, and for all elements that dots() and sums() take. */
+/* X(KVB_F32) and so on, for the plain elements. */
 #define PLAIN_ELEMS(X) X(KVB_F32) X(KVB_F16) X(KVB_BF16)
-#define FLOAT_ELEMS(X) PLAIN_ELEMS(X) X(KVB_E4M3) X(KVB_E5M2)
 #define PLAIN_CASES(elem, CASE)                                                                                        \
     switch (elem) {                                                                                                    \
         PLAIN_ELEMS(CASE)                                                                                              \
@@ -145,6 +147,7 @@ VEC_INLINE void rows_prefetch(line_way loop, line_ahead ahead, const void *const
     CASE(LINES_NONE, elem, rows) CASE(LINES_FAR, elem, rows) CASE(LINES_NEAR, elem, rows) CASE(LINES_AGAIN, elem, rows)
 
 /* X(elem, 1) .. X(elem, DOTS_ROWS): each number of rows has code of its own. */
-#define EACH_ROWS(X, elem) X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4) X(elem, 5) X(elem, 6) X(elem, 7) X(elem, 8)
+#define EACH_FEW(X, elem)  X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4)
+#define EACH_ROWS(X, elem) EACH_FEW(X, elem) X(elem, 5) X(elem, 6) X(elem, 7) X(elem, 8)
 
 #endif

@@ -27,9 +27,17 @@
 #define LEVEL KVB_CPU_PORTABLE
 #endif
 
+#define FLOATS(f) extern __typeof__(KVB_ISA_NAME(kvb_##f)) KVB_FLOATS_NAME(kvb_##f);
+#define OWN(f)
+KVB_VECTOR_FUNCTIONS(OWN, FLOATS)
+#undef FLOATS
+#undef OWN
+
 const kvb_vector KVB_ISA_NAME(kvb_vector) = {.level = LEVEL,
                                              .lanes = VL,
-#define ENTRY(f) .f = KVB_ISA_NAME(kvb_##f),
-                                             KVB_VECTOR_FUNCTIONS(ENTRY)
-#undef ENTRY
+#define OWN(f)    .f = KVB_ISA_NAME(kvb_##f),
+#define FLOATS(f) .f = KVB_FLOATS_NAME(kvb_##f),
+                                             KVB_VECTOR_FUNCTIONS(OWN, FLOATS)
+#undef FLOATS
+#undef OWN
 };

@@ -2,7 +2,8 @@
 /*
  * The inner loops of the flash kernels. Most sources of this folder are compiled once for each level of kernels/cpu.h (the
  * Makefile says which, with -DKVB_ISA=name and the compiler's flags), and their public names carry the level:
- * KVB_ISA_NAME(f) is f_avx2. bf16_*.c and f16_*.c are compiled for those with such products. kvb_loops_at() finds them all.
+ * KVB_ISA_NAME(f) is f_avx2. Loops over floats alone are compiled only where they differ from those of a lower level
+ * (SRC_floats); the other levels have those, KVB_FLOATS_NAME(f). bf16_*.c and f16_*.c are compiled for those with such products. kvb_loops_at() finds them all.
  *
  * A query row is one token and one query head. Rows of K and V come a block at a time: at most BLOCK cells of one KV head, as
  * pointers, so that strided, paged and scattered cells are all alike. Scores and weights are [row][BLOCK] f32, 64-byte
@@ -18,9 +19,13 @@
 #ifndef KVB_ISA
 #define KVB_ISA portable
 #endif
+#ifndef KVB_FLOATS /* the level whose loops over floats this one takes: it adds no instruction that those use */
+#define KVB_FLOATS KVB_ISA
+#endif
 #define KVB_ISA_JOIN(name, isa)  name##_##isa
 #define KVB_ISA_JOIN_(name, isa) KVB_ISA_JOIN(name, isa)
 #define KVB_ISA_NAME(name)       KVB_ISA_JOIN_(name, KVB_ISA)
+#define KVB_FLOATS_NAME(name)    KVB_ISA_JOIN_(name, KVB_FLOATS)
 
 #define BLOCK 64u /* cells; the bits of a word */
 
@@ -83,8 +88,8 @@ typedef bool kvb_sums_fn(const kvb_stored_rows *values, const float *weights, ui
  * Chains of f32 roundings (kvb_arithmetic): dots() dim / VL + log2(VL), at most dim / 4 + 2; sums() n, and one more for the
  * addition to what is there. So a row's sums over all cells have a chain of BLOCK, and one more for each block.
  */
-kvb_dots_fn KVB_ISA_NAME(kvb_dots);
-kvb_sums_fn KVB_ISA_NAME(kvb_sums);
+kvb_dots_fn KVB_ISA_NAME(kvb_dots), KVB_FLOATS_NAME(kvb_plain_dots); /* plain: of F32, F16 and BF16 alone */
+kvb_sums_fn KVB_ISA_NAME(kvb_sums), KVB_FLOATS_NAME(kvb_plain_sums);
 
 /*
  * Does dots() of `keys` and sums() of `values` in one loop: some rows of K, then as many of V, and so on. The bits are the same.
@@ -325,33 +330,33 @@ typedef struct kvb_f16_loops {
 
 /* ---- how they are reached ---------------------------------------------------------------------------------------- */
 
-/* The functions that each level has. */
-#define KVB_VECTOR_FUNCTIONS(X)                                                                                        \
-    X(load_of)                                                                                                         \
-    X(hadamard)                                                                                                        \
-    X(rows_at)                                                                                                         \
-    X(dots)                                                                                                            \
-    X(sums)                                                                                                            \
-    X(beside)                                                                                                          \
-    X(pack_keys)                                                                                                       \
-    X(pack_values)                                                                                                     \
-    X(product)                                                                                                         \
-    X(weigh)                                                                                                           \
-    X(rescale)                                                                                                         \
-    X(all_finite)                                                                                                      \
-    X(scan_token)                                                                                                      \
-    X(scan_taps)                                                                                                       \
-    X(scan_take)                                                                                                       \
-    X(int8_query)                                                                                                      \
-    X(int8_decoded)                                                                                                    \
-    X(int8_scores)                                                                                                     \
-    X(int8_sums)
+/* The functions that each level has, of its own, or its floats' level's. */
+#define KVB_VECTOR_FUNCTIONS(OWN, FLOATS)                                                                              \
+    OWN(load_of)                                                                                                       \
+    OWN(rows_at)                                                                                                       \
+    OWN(dots)                                                                                                          \
+    OWN(sums)                                                                                                          \
+    OWN(int8_query)                                                                                                    \
+    OWN(int8_decoded)                                                                                                  \
+    OWN(int8_scores)                                                                                                   \
+    OWN(int8_sums)                                                                                                     \
+    FLOATS(hadamard)                                                                                                   \
+    FLOATS(beside)                                                                                                     \
+    FLOATS(pack_keys)                                                                                                  \
+    FLOATS(pack_values)                                                                                                \
+    FLOATS(product)                                                                                                    \
+    FLOATS(weigh)                                                                                                      \
+    FLOATS(rescale)                                                                                                    \
+    FLOATS(all_finite)                                                                                                 \
+    FLOATS(scan_token)                                                                                                 \
+    FLOATS(scan_taps)                                                                                                  \
+    FLOATS(scan_take)
 
 typedef struct kvb_vector {
     kvb_cpu_level level;
     uint32_t lanes; /* floats of a vector */
 #define FIELD(f) __typeof__(KVB_ISA_NAME(kvb_##f)) *f;
-    KVB_VECTOR_FUNCTIONS(FIELD)
+    KVB_VECTOR_FUNCTIONS(FIELD, FIELD)
 #undef FIELD
 } kvb_vector;
 

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Few query rows and stored rows of floats where they lie: dot products and weighted sums. There is a function for each element, each
- * number of query rows and each way of prefetching. So its sums stay in registers, and its code is short. A longer loop may run at a
- * third of its speed, by where the system put the pages of its code (kernels/NOTES.md).
+ * Few query rows and stored rows of floats where they lie: the loops of dot products and weighted sums. plain_*.c and fp8_in_place.c make
+ * functions of them: one for each element, each number of query rows and, for plain elements, each way of prefetching. So its sums stay
+ * in registers, and its code is short. A longer loop may run at a third of its speed, by where the system put the pages of its code
+ * (kernels/NOTES.md). Rows of another size than COMMON_DIM, and of small floats, have one function for all ways.
  */
+#ifndef KVB_VECTOR_IN_PLACE_H
+#define KVB_VECTOR_IN_PLACE_H
+
 #include "kernels/vector/stored_floats.h"
 
 #define COMMON_DIM BESIDE_DIM /* compiled as a constant too */
 
-/* Sanitizers take ten minutes for functions that are unrolled for each way; they get those for LINES_ANY, and of beside() for LINES_NONE. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* Functions that are unrolled for each way take minutes under a sanitizer, which gets one for all ways; so does a level that says so. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ONE_WAY)
 #define EACH_WAY_HERE false
 #else
 #define EACH_WAY_HERE true
@@ -30,9 +34,10 @@ VEC_INLINE line_way loop_of(const kvb_stored_rows *rows)
  */
 
 /* Rows of a tile. More query rows meet the block again, which lies in the first-level cache; small floats cost more to convert. */
+#define PLAIN_ROWS 4u
 VEC_INLINE uint32_t tile_rows(kvb_elem elem)
 {
-    return !elem_is_fp8(elem) ? 4 : VL < DOTS_ROWS ? VL : DOTS_ROWS;
+    return !elem_is_fp8(elem) ? PLAIN_ROWS : VL < DOTS_ROWS ? VL : DOTS_ROWS;
 }
 
 /* Cells of a tile: a power of two, so that tiles never straddle the end of a row of scores. */
@@ -73,7 +78,7 @@ VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const
                              vf *sums)
 {
     const uint32_t step = elem_vecs(elem) * VL;
-    if (way == LINES_ANY)
+    if (way >= LINES_ANY)
 #pragma GCC unroll 1
         for (; d < end; d += step)
             step_dot(elem, rows, cells, q, keys, way, ahead, d, sums);
@@ -180,42 +185,6 @@ VEC_INLINE uint32_t rows_of_pass(uint32_t left, uint32_t most)
     return (left + passes - 1) / passes;
 }
 
-typedef void dots_fn(const kvb_stored_rows *keys, const float *const *q, float *scores);
-
-#define DOTS(NAME, WAY, DIM, ELEM, N)                                                                                  \
-    static __attribute__((noinline)) void dots_##NAME##_##ELEM##_##N(const kvb_stored_rows *keys,                      \
-                                                                     const float *const *q, float *scores)             \
-    {                                                                                                                  \
-        if (N <= tile_rows(ELEM) && (EACH_WAY_HERE || WAY == LINES_ANY))                                               \
-            rows_dot(ELEM, N, keys, WAY, line_ahead_of(ELEM, N, keys->ahead), q, DIM, scores);                         \
-    }
-#define DOTS_WAY(WAY, ELEM, N) DOTS(WAY, WAY, COMMON_DIM, ELEM, N)
-#define DOTS_WAYS(ELEM, N)     EACH_WAY(DOTS_WAY, ELEM, N) DOTS(any, LINES_ANY, keys->dim, ELEM, N)
-#define DOTS_OF(ELEM)          EACH_ROWS(DOTS_WAYS, ELEM)
-FLOAT_ELEMS(DOTS_OF)
-
-static dots_fn *const dots[KVB_ELEM_COUNT][DOTS_ROWS][LINES_ANY + 1] = {
-#define WAY(WAY, ELEM, N) dots_##WAY##_##ELEM##_##N,
-#define ROW(ELEM, N)      {EACH_WAY(WAY, ELEM, N) dots_any_##ELEM##_##N},
-#define LINE(ELEM)        [ELEM] = {EACH_ROWS(ROW, ELEM)},
-    FLOAT_ELEMS(LINE)
-#undef WAY
-};
-
-bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
-{
-    const float *rows[DOTS_ROWS];
-    kvb_stored_rows here = *keys;
-    for (uint32_t r = 0; r < n_rows; r++)
-        rows[r] = q[r];
-    for (uint32_t r = 0, some; r < n_rows; r += some) {
-        some = rows_of_pass(n_rows - r, tile_rows(keys->elem));
-        dots[keys->elem][some - 1][loop_of(&here)](&here, rows + r, scores + r * BLOCK);
-        here.ahead.bytes = 0; /* prefetched */
-    }
-    return true;
-}
-
 /* ---- weighted sums ----------------------------------------------------------------------------------------------- */
 
 /*
@@ -259,13 +228,24 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
         }
 }
 
-/* The widest strips that fit the registers, then narrower ones for what is left. Of those that share a line the first prefetches it. */
+/* Vectors of the widest strip whose sums fit the registers; of small floats at least those that are read together. */
+VEC_INLINE uint32_t widest_strip(kvb_elem elem, uint32_t rows)
+{
+    const uint32_t fit = 8 * rows <= SUMS_VECS ? 8 : 4 * rows <= SUMS_VECS ? 4 : 2 * rows <= SUMS_VECS ? 2 : 1;
+    return fit > elem_vecs(elem) ? fit : elem_vecs(elem);
+}
+
+/*
+ * The widest strips, then narrower ones for what is left: none, if that can be told from a constant `dim`. The first of those that share a
+ * line prefetches it.
+ */
 VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *values, const float *weights,
                          line_way way, line_ahead ahead, uint32_t dim, float *const *sums)
 {
+    const uint32_t widest = widest_strip(elem, rows);
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
-    if (VECS % elem_vecs(elem) == 0 && (rows * VECS <= SUMS_VECS || VECS == elem_vecs(elem)))                          \
+    if (VECS % elem_vecs(elem) == 0 && (VECS == widest || (VECS < widest && dim % (widest * VL))))                     \
         for (; dim - at >= VECS * VL; at += VECS * VL) {                                                               \
             if (VECS * VL * elem_size(elem) < 64 && at * elem_size(elem) % 64)                                         \
                 strip_sum(elem, rows, VECS, values, weights, LINES_NONE, ahead, at, sums);                             \
@@ -370,122 +350,4 @@ VEC_INLINE uint32_t sums_rows(kvb_elem elem)
     return fit < SUMS_ROWS ? fit : SUMS_ROWS;
 }
 
-typedef void sums_fn(const kvb_stored_rows *values, const float *weights, float *const *sums);
-
-#define SUMS(NAME, WAY, DIM, SUM, ELEM, N)                                                                             \
-    static __attribute__((noinline)) void sums_##NAME##_##ELEM##_##N(const kvb_stored_rows *values,                    \
-                                                                     const float *weights, float *const *sums)         \
-    {                                                                                                                  \
-        if (N <= sums_rows(ELEM) && (EACH_WAY_HERE || WAY == LINES_ANY))                                               \
-            SUM(ELEM, N, values, weights, WAY, line_ahead_of(ELEM, N, values->ahead), DIM, sums);                      \
-    }
-#define SUMS_WAY(WAY, ELEM, N) SUMS(WAY, WAY, COMMON_DIM, rows_sum, ELEM, N)
-#define SUMS_WAYS(ELEM, N)                                                                                             \
-    EACH_WAY(SUMS_WAY, ELEM, N)                                                                                        \
-    SUMS(any, LINES_ANY, values->dim, rows_sum, ELEM, N)                                                               \
-    SUMS(by_cells, LINES_ANY, values->dim, rows_sum_by_cells, ELEM, N)
-#define SUMS_OF(ELEM) EACH_ROWS(SUMS_WAYS, ELEM)
-FLOAT_ELEMS(SUMS_OF)
-
-enum { BY_CELLS = LINES_ANY + 1 };
-static sums_fn *const sums_of[KVB_ELEM_COUNT][DOTS_ROWS][BY_CELLS + 1] = {
-#define WAY(WAY, ELEM, N) sums_##WAY##_##ELEM##_##N,
-#undef ROW
-#define ROW(ELEM, N) {EACH_WAY(WAY, ELEM, N) sums_any_##ELEM##_##N, sums_by_cells_##ELEM##_##N},
-    FLOAT_ELEMS(LINE)
-#undef WAY
-};
-
-bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums)
-{
-    kvb_stored_rows here = *values;
-    for (uint32_t r = 0, some; r < n_rows; r += some) {
-        some = rows_of_pass(n_rows - r, sums_rows(values->elem));
-        sums_of[values->elem][some - 1][values->ahead.sums_by_cells ? BY_CELLS : loop_of(&here)](
-            &here, weights + r * BLOCK, sums + r);
-        here.ahead.bytes = 0; /* prefetched */
-    }
-    return true;
-}
-
-/* ---- dot products of one block together with weighted sums of another ---------------------------------------------- */
-
-/* tile_cells() cells. One or two query rows take a row or two of K, then as many of V, and so on; more take all rows of K first. The sums
- * are added to `block`. */
-VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, const void *const *keys, const float *const *q, float *scores,
-                            const void *const *values, const float *weights, line_way way, line_ahead ahead_k,
-                            line_ahead ahead_v, float *block)
-{
-    const uint32_t cells = tile_cells(rows), some = rows <= 2 ? rows : cells;
-    vf tile[VL];
-#pragma GCC unroll 16
-    for (uint32_t s = 0; s < VL; s++)
-        tile[s] = vf_set(0);
-#pragma GCC unroll 1 /* or 16 cells of one row would take 16 KiB of code */
-    for (uint32_t c = 0; c < cells; c += some) {
-        if (rows <= 2)
-            cells_dot(elem, rows, cells, q, keys, way, ahead_k, COMMON_DIM, c, c + some, tile);
-        else
-            channels_dot(elem, rows, cells, q, keys, way, ahead_k, 0, COMMON_DIM, tile);
-        cells_sum(elem, rows, some, values + c, weights + c, way, ahead_v, 0, COMMON_DIM, block);
-    }
-    totals_store(rows, cells, tile, scores);
-}
-
-/* The results are those of dots() and sums(). Eight query rows meet each tile as four and four; only the first four prefetch. */
-VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, const float *const *q,
-                            float *scores, const kvb_stored_rows *values, const float *weights, line_way way,
-                            float *const *sums)
-{
-    const uint32_t some = rows < 4 ? rows : 4, cells = tile_cells(some);
-    const line_ahead ahead_k = line_ahead_of(elem, rows, keys->ahead),
-                     ahead_v = line_ahead_of(elem, rows, values->ahead);
-    _Alignas(64) float block[BESIDE_ROWS * COMMON_DIM];
-    memset(block, 0, rows * COMMON_DIM * sizeof *block);
-    for (uint32_t i = 0; i + cells <= keys->n; i += cells) {
-        const void *const *k = keys->at + i, *const *v = values->at + i;
-        tile_beside(elem, some, k, q, scores + i, v, weights + i, way, ahead_k, ahead_v, block);
-        if (rows == 8)
-            tile_beside(elem, 4, k, q + 4, scores + 4 * BLOCK + i, v, weights + 4 * BLOCK + i, LINES_NONE, ahead_k,
-                        ahead_v, block + 4 * COMMON_DIM);
-    }
-    block_add(rows, block, 0, COMMON_DIM, sums);
-}
-
-typedef void beside_fn(const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,
-                       const float *weights, float *const *sums);
-
-#define EACH_BESIDE(X, elem) X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4) X(elem, 8)
-#define BESIDE(WAY, ELEM, N)                                                                                           \
-    static __attribute__((noinline)) void beside_##WAY##_##ELEM##_##N(                                                 \
-        const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,              \
-        const float *weights, float *const *sums)                                                                      \
-    {                                                                                                                  \
-        if (EACH_WAY_HERE || WAY == LINES_NONE)                                                                        \
-            rows_beside(ELEM, N, keys, q, scores, values, weights, WAY, sums);                                         \
-    }
-#define BESIDE_WAYS(ELEM, N) EACH_WAY(BESIDE, ELEM, N)
-#define BESIDE_OF(ELEM)      EACH_BESIDE(BESIDE_WAYS, ELEM)
-PLAIN_ELEMS(BESIDE_OF)
-
-static beside_fn *const besides[KVB_ELEM_COUNT][BESIDE_ROWS][LINES_ANY] = {
-#define WAY(WAY, ELEM, N) beside_##WAY##_##ELEM##_##N,
-#undef ROW
-#define ROW(ELEM, N) [N - 1] = {EACH_WAY(WAY, ELEM, N)},
-#undef LINE
-#define LINE(ELEM) [ELEM] = {EACH_BESIDE(ROW, ELEM)},
-    PLAIN_ELEMS(LINE)
-#undef LINE
-#undef ROW
-#undef WAY
-};
-
-void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q, float *scores,
-                              const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums)
-{
-    const float *rows[BESIDE_ROWS];
-    for (uint32_t r = 0; r < n_rows; r++)
-        rows[r] = q[r];
-    const line_way way = EACH_WAY_HERE ? line_way_of(keys->ahead) : LINES_NONE;
-    besides[keys->elem][n_rows - 1][way](keys, rows, scores, values, weights, sums);
-}
+#endif

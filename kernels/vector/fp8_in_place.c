@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dots() and sums() of a level: small floats here, by its own conversion; plain floats in plain_*.c. Converting takes most of the time,
+ * so there is one function for an element and a number of query rows, which asks at each line how it is prefetched.
+ */
+#include "kernels/vector/in_place.h"
+
+typedef void dots_fn(const kvb_stored_rows *keys, const float *const *q, float *scores);
+typedef void sums_fn(const kvb_stored_rows *values, const float *weights, float *const *sums);
+
+#define FUNCTIONS(ELEM, N)                                                                                             \
+    static void dots_##ELEM##_##N(const kvb_stored_rows *keys, const float *const *q, float *scores)                   \
+    {                                                                                                                  \
+        if (N <= tile_rows(ELEM))                                                                                      \
+            rows_dot(ELEM, N, keys, LINES_ASKED, line_ahead_of(ELEM, N, keys->ahead), q, keys->dim, scores);           \
+    }                                                                                                                  \
+    static void sums_##ELEM##_##N(const kvb_stored_rows *values, const float *weights, float *const *sums)             \
+    {                                                                                                                  \
+        const line_ahead ahead = line_ahead_of(ELEM, N, values->ahead);                                                \
+        if (N <= sums_rows(ELEM) && values->ahead.sums_by_cells)                                                       \
+            rows_sum_by_cells(ELEM, N, values, weights, LINES_ASKED, ahead, values->dim, sums);                        \
+        else if (N <= sums_rows(ELEM))                                                                                 \
+            rows_sum(ELEM, N, values, weights, LINES_ASKED, ahead, values->dim, sums);                                 \
+    }
+EACH_ROWS(FUNCTIONS, KVB_E4M3)
+EACH_ROWS(FUNCTIONS, KVB_E5M2)
+
+#define DOTS(ELEM, N) dots_##ELEM##_##N,
+#define SUMS(ELEM, N) sums_##ELEM##_##N,
+static dots_fn *const dots[][DOTS_ROWS] = {{EACH_ROWS(DOTS, KVB_E4M3)}, {EACH_ROWS(DOTS, KVB_E5M2)}};
+static sums_fn *const sums_of[][DOTS_ROWS] = {{EACH_ROWS(SUMS, KVB_E4M3)}, {EACH_ROWS(SUMS, KVB_E5M2)}};
+
+bool KVB_ISA_NAME(kvb_dots)(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
+{
+    if (!elem_is_fp8(keys->elem))
+        return KVB_FLOATS_NAME(kvb_plain_dots)(keys, q, n_rows, scores);
+    const float *rows[DOTS_ROWS];
+    kvb_stored_rows here = *keys;
+    for (uint32_t r = 0; r < n_rows; r++)
+        rows[r] = q[r];
+    for (uint32_t r = 0, some; r < n_rows; r += some) {
+        some = rows_of_pass(n_rows - r, tile_rows(KVB_E4M3));
+        dots[keys->elem == KVB_E5M2][some - 1](&here, rows + r, scores + r * BLOCK);
+        here.ahead.bytes = 0; /* prefetched */
+    }
+    return true;
+}
+
+bool KVB_ISA_NAME(kvb_sums)(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums)
+{
+    if (!elem_is_fp8(values->elem))
+        return KVB_FLOATS_NAME(kvb_plain_sums)(values, weights, n_rows, sums);
+    kvb_stored_rows here = *values;
+    for (uint32_t r = 0, some; r < n_rows; r += some) {
+        some = rows_of_pass(n_rows - r, sums_rows(KVB_E4M3));
+        sums_of[values->elem == KVB_E5M2][some - 1](&here, weights + r * BLOCK, sums + r);
+        here.ahead.bytes = 0; /* prefetched */
+    }
+    return true;
+}
