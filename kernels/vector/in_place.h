@@ -78,7 +78,7 @@ VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const
                              vf *sums)
 {
     const uint32_t step = elem_vecs(elem) * VL;
-    if (way >= LINES_ANY)
+    if (way == LINES_ANY)
 #pragma GCC unroll 1
         for (; d < end; d += step)
             step_dot(elem, rows, cells, q, keys, way, ahead, d, sums);
