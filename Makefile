@@ -21,8 +21,9 @@ BLAS_INC := $(SYSROOT)/usr/include/$(MULTIARCH)/openblas-pthread
 
 CFLAGS   ?=
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Werror
+GUESSING := -Wno-format-truncation # with -O1 gcc does not know how long strings are
 # No contraction: one source gives the same numbers under every compiler.
-FLAGS    := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(OPT) $(WARN) $(SANITIZE) $(CFLAGS)
+FLAGS    := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(OPT) $(WARN) $(if $(filter -O1,$(OPT)),$(GUESSING)) $(SANITIZE) $(CFLAGS)
 INCLUDE  := -I. -isystem $(BLAS_INC)
 # Sanitizers are in the program: what they stand in for must be seen from outside.
 EXPORTS  := $(if $(SANITIZE),,-Wl,--version-script=harness/exports.map)
@@ -143,11 +144,11 @@ test: programs $(TESTS) ## build and run every test; TESTS="build/tests/oracle/t
 	@ci/test.sh $(BUILD) $(LONG_TESTS) $(TESTS) $(CLI_TESTS)
 
 asan: ## run every test under AddressSanitizer and UndefinedBehaviorSanitizer
-	@$(SUBMAKE) test BUILD=$(BUILD)/asan OPT="-O1 -g -fno-omit-frame-pointer" \
+	@$(SUBMAKE) test BUILD=$(BUILD)/asan OPT="-O1 -g1 -fno-omit-frame-pointer" \
 		SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
 
 tsan: ## run every test under ThreadSanitizer
-	@$(SUBMAKE) test BUILD=$(BUILD)/tsan OPT="-O1 -g -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread"
+	@$(SUBMAKE) test BUILD=$(BUILD)/tsan OPT="-O1 -g1 -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread"
 
 coverage: ## which lines of caches, kernels and oracle the tests run: 95 % at least, each of the others explained
 	@$(SUBMAKE) $(BUILD)/coverage/tests-ran BUILD=$(BUILD)/coverage OPT=-O1 SANITIZE="--coverage -fprofile-update=atomic"
@@ -287,6 +288,12 @@ $(BUILD)/%.o: %.c Makefile
 	$(call say,CC $<)
 	$(Q)$(CC) $(FLAGS) $(ISA) $(PLAIN) $(INCLUDE) $(DEPEND) -c $< -o $@
 
+# What runs once, or waits for a child: half of the compiler's time.
+ifeq ($(origin OPT),file)
+COLD := results workloads/import harness/commands harness/selection harness/size harness/duel harness/faults harness/matrix
+$(addsuffix /%.o,$(addprefix $(BUILD)/,$(COLD))): PLAIN := -O1 $(GUESSING)
+endif
+
 # One source of codecs, compiled for each instruction set; which one runs is asked of the CPU.
 ifeq ($(ARCH),x86_64)
 $(BUILD)/caches/pools/codec/isa_avx2.o: ISA := -mavx2
@@ -325,6 +332,13 @@ endif
 ifdef FUZZING
 $(BUILD)/kernels/vector/%.o: PLAIN := -fno-sanitize=all
 $(BUILD)/caches/pools/codec/%.o $(BUILD)/kernels/witness.o $(BUILD)/workloads/prof%.o: PLAIN := -fno-sanitize=fuzzer-no-link
+endif
+
+# Sanitizers check each access of unrolled loops, which takes gcc a minute for a file: so they are not unrolled, whatever they ask for.
+ifneq ($(findstring -fsanitize,$(SANITIZE)),)
+ifndef FUZZING
+$(BUILD)/kernels/vector/%.o: PLAIN := -fdisable-tree-cunroll -fdisable-tree-cunrolli
+endif
 endif
 
 levelled: $(foreach s,$(LEVELLED),$(foreach i,$(ISAS_$s),$(SRC_$s:%.c=$(BUILD)/%.$i.o)))

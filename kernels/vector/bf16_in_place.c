@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Few query rows and stored rows where they lie, by products of pairs of bf16: in_place.c explains the loops. */
+/* Few query rows and stored rows where they lie, by products of pairs of bf16: in_place.h explains the loops. */
 #include "kernels/vector/bf16.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \

@@ -48,7 +48,7 @@ VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows 
 typedef void beside_fn(const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,
                        const float *weights, float *const *sums);
 
-/* A row is read once and not for long: no function of its own for lines that are not prefetched, or more than once. */
+/* Each line is prefetched once, as the built-in settings ask; `again` is not heeded here. ahead.bytes is 0: the line that is read anyway. */
 #define EACH_BESIDE(X, elem)   X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4) X(elem, 8)
 #define BESIDE_WAYS(CASE, ...) CASE(LINES_FAR, __VA_ARGS__) CASE(LINES_NEAR, __VA_ARGS__)
 #define BESIDE(WAY, ELEM, N)                                                                                           \

@@ -21,6 +21,7 @@ typedef int32_t vec_int __attribute__((vector_size(16)));
 #define PRODUCT_VECS 2u
 #define SUMS_VECS    8u
 #define SUMS_ROWS    8u
+#define ONE_WAY      /* of prefetching, for in_place.h: its loops take ten times as long as memory */
 
 VEC_INLINE vf vf_load(const float *p)
 {

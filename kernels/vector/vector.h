@@ -2,8 +2,9 @@
 /*
  * The inner loops of the flash kernels. Most sources of this folder are compiled once for each level of kernels/cpu.h (the
  * Makefile says which, with -DKVB_ISA=name and the compiler's flags), and their public names carry the level:
- * KVB_ISA_NAME(f) is f_avx2. Loops over floats alone are compiled only where they differ from those of a lower level
- * (SRC_floats); the other levels have those, KVB_FLOATS_NAME(f). bf16_*.c and f16_*.c are compiled for those with such products. kvb_loops_at() finds them all.
+ * KVB_ISA_NAME(f) is f_avx2. Loops over floats alone are compiled only where they differ from those of a lower level (SRC_floats);
+ * the other levels have those, KVB_FLOATS_NAME(f). bf16_*.c and f16_*.c are compiled for levels with such products.
+ * kvb_loops_at() finds them all.
  *
  * A query row is one token and one query head. Rows of K and V come a block at a time: at most BLOCK cells of one KV head, as
  * pointers, so that strided, paged and scattered cells are all alike. Scores and weights are [row][BLOCK] f32, 64-byte

@@ -11,9 +11,10 @@ asked() { # words for make
     env -u MAKEFLAGS -u MAKELEVEL make -s BUILD="$TMPDIR/arm" CC=aarch64-linux-gnu-gcc "$@" >"$out" 2>"$err"
 }
 # Those of which a part is for AArch64, or which take most of the vector headers; all of them have the headers in them.
-sources=(kernels/vector/{in_place,int8_pack,int8_products,table}.c)
-ok "loops at every level" asked OPT="-O0 -fsyntax-only" SRC_vector="${sources[*]}" levelled
-ok "  with their headers" grep -q "vec_neon.h" "$TMPDIR/arm/kernels/vector/in_place.neondot.d"
+sources=(kernels/vector/{fp8_in_place,int8_pack,int8_products,table}.c)
+ok "loops at every level" asked OPT="-O0 -fsyntax-only" SRC_vector="${sources[*]}" \
+    SRC_floats=kernels/vector/plain_sums.c levelled
+ok "  with their headers" grep -q "vec_neon.h" "$TMPDIR/arm/kernels/vector/fp8_in_place.neondot.d"
 for level in neon neondot neonbf16 sve128 sve256 sve512 sve128bf16 sve256bf16 sve512bf16; do
     ok "  $level is one" test -s "$TMPDIR/arm/kernels/vector/table.$level.d"
 done
