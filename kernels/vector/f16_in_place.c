@@ -413,14 +413,13 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const uin
         }
 }
 
-/* The widest strips that fit the registers, then narrower ones for what is left: none, if that can be told from a constant `width`. */
+/* The widest strips that fit the registers, then narrower ones for what is left. */
 VEC_INLINE void some_sum(kvb_elem elem, uint32_t rows, const uint32_t *weights, const kvb_stored_rows *values,
                          uint32_t first, uint32_t end, uint32_t dim, vh *parts, uint32_t width, __m512i *codes)
 {
-    const uint32_t widest = 4 * rows <= STRIP ? 4 : 2;
     uint32_t at = 0;
 #define STRIPS(VECS)                                                                                                   \
-    if (VECS == widest || (VECS < widest && width % widest))                                                           \
+    if (rows * VECS <= STRIP)                                                                                          \
         for (; width * HL - at >= VECS * HL; at += VECS * HL)                                                          \
             strip_sum(elem, rows, VECS, weights, values, first, end, dim, at, parts, width, codes);
     STRIPS(4)
