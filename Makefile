@@ -65,7 +65,7 @@ ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
 # Tests: ci/tests/<folder>/test_*.c links what the folder may use; `whole` tests link everything.
 TESTS      := $(patsubst ci/tests/%.c,$(BUILD)/tests/%,$(wildcard ci/tests/*/test_*.c))
-LONG_TESTS := $(patsubst %,ci/tests/cli/%.t,run isa likwid machine measure planted ggml) # begun first: others fit in beside them
+LONG_TESTS := $(patsubst %,ci/tests/cli/%.t,run isa likwid machine measure planted stranger ggml) # begun first: others fit in beside them
 CLI_TESTS  := $(filter-out $(LONG_TESTS),$(wildcard ci/tests/cli/*.t))
 PLUGINS    := $(patsubst %,$(BUILD)/example-plugin/%.so,online running pages lin12)
 OWN        := $(BUILD)/plugins/ggml.so # plug-ins of ours, which call the engines of others

@@ -15,7 +15,7 @@ make check |-| it is what runs this
 make bench-kernels |-| bench.t runs that program
 kvbench bench # |s|$| --seconds 0.01 --context 64 --kv f16| | half a minute is for a person
 bench --model |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|1k,32k|1k|| likewise
-bench --formats |s|$| --seconds 0.01 --context 64 --kernel reference| | likewise
+bench --formats |s|$| --seconds 0.01 --context 64 --kv f16,q4_0| | likewise
 bench --caches |s|$| --seconds 0.01 --cells 2048| | likewise
 run --model |s|$| --check --workload plain-decode --cache seq --pool f16| | likewise
 bench --context |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|4k|64|;s|--threads 1,2|--threads $THREADS|| likewise; one thread on one core
@@ -26,9 +26,9 @@ tune --quick |s|--quick|--seconds 1|| ten seconds are for a person
 run --check --suite quick # |s|$| --workload plain-decode --cache seq| | the suite takes half a minute
 --junit F.xml |s|$| --suite quick --workload agent-fork --pool f16| | so would all workloads
 run --count |s|agent-fork|plain-decode|;s|$| --cache contiguous --pool f16 --kernel flash --no-machine| | Valgrind is slow; without it there is nothing to walk
-run --workload agent-fork |s|$| --sample-ms 5| | a few passes are enough here
+run --workload agent-fork |s|$| --sample-ms 5 --pool f16 --pool q8_0| | a few passes are enough here
 --base-plugin old.so |s|$| --workload plain-decode --cache seq --pool f32 --kernel mine --sample-ms 20| | likewise
-long-decode --threads |s|$| --cache contiguous --pool bf16 --kernel flash --sample-ms 5 --oracle-pairs 50000 --no-null|;s|1,2|$THREADS|| likewise; one thread on one core
+long-decode --threads |s|$| --cache contiguous --pool bf16 --kernel flash --sample-ms 5 --oracle-pairs 50000 --no-null|;s|1,2|1|| likewise
 --cpu-mask avx2 |s|$| --check --workload plain-decode --cache seq --pool f16|;s|avx2|$LEVEL|| likewise; a CPU may have less
 -o all.jsonl |s|$| --workload plain-decode --cache seq --pool f16 --sample-ms 2 --no-null --no-machine| | the product takes an hour
 --best-from |s|$| --workload plain-decode --cache seq --pool f16 --sample-ms 2 --no-null --no-machine| | likewise
