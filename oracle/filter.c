@@ -164,8 +164,8 @@ static bool is_narrow(const kvb_rounding *r)
     return r->rounding != KVB_F32 || r->step > 0;
 }
 
-/* The weight of cells whose logits are less than `below` below the softcap. In all rows these have the same logit, so that they may
- * round alike. */
+/* Adds up the weights of cells whose logits reach the softcap less `below`. Their logits are nearly equal in all rows, so one rounding
+ * may hit all of them. */
 static double capped(const kvb_filter_row *row, double below)
 {
     const double least = row->cap * exp(-below);

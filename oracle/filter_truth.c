@@ -292,7 +292,7 @@ static double slope_of(double logit, double softcap)
     return left > 0 ? softcap * atanh(share) * left : 0;
 }
 
-/* Weights by size, in steps of `step` of a logit; by chance one place in PLACES holds others, too. */
+/* Sorts weights into places: one for each `step` of a logit. Two steps share a place with probability 1/PLACES. */
 enum { PLACE_BITS = 12, PLACES = 1 << PLACE_BITS };
 static uint32_t place_of(double logit, double step)
 {
@@ -304,7 +304,7 @@ static double *place_at(double *places, uint32_t place)
     return &places[place * 2654435761u >> (32 - PLACE_BITS)];
 }
 
-/* The sum of p_i p_j over the pairs of cells whose logits are less than a step apart, and some that are less than two. */
+/* Adds p_i p_j of all pairs of cells whose logits lie in one step or in neighbouring steps. */
 static double pairs_alike(const kvb_filter_row *row, const double *logits, const double *weights, double lse,
                           double step)
 {

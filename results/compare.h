@@ -29,8 +29,8 @@
 
 #define KVB_CONFIDENCE 0.99 /* of all combinations together, unless thresholds say otherwise */
 
-/* By how much one run varies from the next, in null comparisons within a run. Measured over 44 runs of one build on a busy machine
- * of two cores, of `run` and of `bench`: 946 pairs each. results/power.md says what comes of it. */
+/* The standard deviation from run to run, divided by that of the null comparisons within a run. Chosen so that 44 runs of `run` and 44
+ * of `bench`, of one build on a busy machine of two cores, raise no alarm. results/power.md measures it on other runs. */
 #define KVB_BETWEEN_RUNS 2.0
 #define KVB_RUNS         32u /* most runs of one build */
 

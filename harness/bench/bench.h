@@ -2,8 +2,8 @@
 /*
  * Times kernels beside the machine's limit. A work is one call: K and V rows in one format (store.c), the queries, and a mask
  * (scene.c). A contestant is a kernel and a way to call it. The oracle judges each contestant (judge.c). Then contestants and
- * probes of the limit take turns in rounds (rounds.c), so that a disturbance hits all of them. There are two lists of works: the
- * scenes that `kvbench bench` sweeps (sweep.c), and works with targets (works.c, targets.c). scans.c times recurrent layers.
+ * probes of the limit take turns (rounds.c): a disturbance hits all of them. `kvbench bench` sweeps scenes (sweep.c) or measures
+ * works with targets (works.c, targets.c). scans.c times recurrent layers.
  *
  * Operations: two for a multiply-add, of q.k and of weight * V over visible (query, cell) pairs.
  * Bytes: K and V rows that some query sees, once for each KV head; or, called apart, once for each call.

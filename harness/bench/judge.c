@@ -171,9 +171,9 @@ int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *c)
     return error;
 }
 
-/* ---- what a format costs ------------------------------------------------------------------------------------- */
+/* ---- the error of a format ------------------------------------------------------------------------------------- */
 
-/* Exact outputs of the last query's last heads, over rows as `call` says that they are stored. [HEADS][v_dim]; *n: of these heads. */
+/* Fills exact [HEADS][v_dim] with the exact outputs of the last query's last *n heads, over rows in the call's formats. */
 static int exact_solve(const kvb_attend *call, const kvb_single_rows *rows, double *exact, uint32_t *n)
 {
     const kvb_problem *p = &call->problem;

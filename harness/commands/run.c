@@ -160,7 +160,7 @@ static int overview_end(const run *r, const char *program)
     return fflush(stdout) ? -EIO : 0;
 }
 
-/* Without whose it is: a name's slash would be read as a path. */
+/* The name behind its owner's: readers of records take a word with a slash for a path. */
 static const char *model_label(const kvb_sized_model *model)
 {
     const char *slash = strrchr(model->name, '/');

@@ -149,7 +149,7 @@ static void rounds_one_more(kvb_kernel *wrong)
 
 #define COARSE_STEP 0.9 /* of the largest element: each other one becomes 0 or 0.9 of it */
 
-/* q is rounded as far as a declaration may say, and all of it is told. */
+/* Rounds q as coarsely as arithmetic() may declare. The kernel declares that, and round_query() gives this q. */
 static int round_coarse(const kvb_problem *problem, const kvb_view *k, uint32_t head, const float *q, double *rounded)
 {
     double largest = 0;

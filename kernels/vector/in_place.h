@@ -228,7 +228,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
         }
 }
 
-/* Vectors of the widest strip whose sums fit the registers; of small floats at least those that are read together. */
+/* How many vectors a strip has at most. The registers hold its sums. A strip of small floats holds at least what one load reads. */
 VEC_INLINE uint32_t widest_strip(kvb_elem elem, uint32_t rows)
 {
     const uint32_t fit = 8 * rows <= SUMS_VECS ? 8 : 4 * rows <= SUMS_VECS ? 4 : 2 * rows <= SUMS_VECS ? 2 : 1;

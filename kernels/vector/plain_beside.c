@@ -25,7 +25,7 @@ VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, const void *const *key
     totals_store(rows, cells, tile, scores);
 }
 
-/* The results are those of dots() and sums(). Eight query rows meet each tile as four and four; only the first four prefetch. */
+/* Gives the same results as dots() and sums(). Reads each tile of K for four query rows at a time. Of eight, the first four prefetch. */
 VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, const float *const *q,
                             float *scores, const kvb_stored_rows *values, const float *weights, line_way way,
                             float *const *sums)

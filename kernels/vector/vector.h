@@ -20,7 +20,7 @@
 #ifndef KVB_ISA
 #define KVB_ISA portable
 #endif
-#ifndef KVB_FLOATS /* the level whose loops over floats this one takes: it adds no instruction that those use */
+#ifndef KVB_FLOATS /* this level uses the loops over floats of level KVB_FLOATS; usually its own */
 #define KVB_FLOATS KVB_ISA
 #endif
 #define KVB_ISA_JOIN(name, isa)  name##_##isa
