@@ -196,9 +196,6 @@ void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, 
 int kvb_bench_run_measure(kvb_bench_run *run);
 void kvb_bench_run_close(kvb_bench_run *run);
 
-/* take: a sample, in nanoseconds of whatever. One that no other program disturbed, if a few tries have one, else the least. */
-double kvb_bench_quietly(const kvb_team *team, double (*take)(void *ctx), void *ctx);
-
 typedef struct kvb_bench_figure {
     double median, mad; /* median, median absolute deviation */
 } kvb_bench_figure;

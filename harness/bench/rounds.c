@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contestants and probes of the limits take turns, sample by sample: what the machine loses to others meanwhile, it
- * loses for all. A sample is several calls where one is short. A slow contestant takes part in the first rounds alone.
- *
- * A sample during which the system gave a core to another program (an involuntary switch) is taken again, a few times; by then the
- * thread has the core anew. If none was left alone, the shortest counts. The rule is the same for contestants and for the limits.
+ * Kernels and probes of the limits in rounds. A sample is several calls where one is short.
  */
 #include "harness/bench/bench.h"
 
@@ -13,13 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "harness/bench/cycles.h"
 #include "harness/clock.h"
 #include "harness/interrupt.h"
 #include "harness/machine/peak_kernel.h"
 #include "harness/machine/rate.h"
+#include "harness/rounds.h"
 #include "kernels/convert.h"
 #include "results/statistics.h"
 
@@ -27,8 +23,6 @@
 #define PROBE_BYTES  (24u << 20) /* that one probe reads, at least */
 #define REPEATS      1000u       /* at most */
 #define PEAK_SECONDS 0.005       /* of one probe */
-#define TRIES        4u          /* of a sample, while others disturb it */
-#define LONG_NS      2e7         /* a sample that takes longer is not tried again */
 #define PATIENCE_NS  5e9         /* a contestant whose call takes longer is not timed */
 
 /* ---- calls --------------------------------------------------------------------------------------------------- */
@@ -107,46 +101,28 @@ void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, 
         c->why[0] = '\0';
 }
 
+/* What is sampled: a contestant, or a probe of a team. */
 typedef struct sampling {
     const kvb_bench_run *run;
     kvb_bench_contestant *contestant;
-    const kvb_probe_memory *copies; /* of a probe */
-    double bytes;
-    uint32_t team, *turn;
+    const kvb_probe_memory *copies;
+    double bytes; /* of one copy */
+    uint32_t team, turn;
 } sampling;
 
-static long switches(void)
+/* A work that may lie in caches is brought there by a pass or call that does not count. */
+static bool is_warmed(const kvb_bench_run *run)
 {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_nivcsw;
-}
-
-static void part_nothing(void *ctx, uint32_t i, uint32_t n)
-{
-    (void)ctx, (void)i, (void)n;
-}
-
-double kvb_bench_quietly(const kvb_team *team, double (*take)(void *ctx), void *ctx)
-{
-    double least = INFINITY;
-    for (uint32_t i = 0; i < TRIES; i++) {
-        team->run(team, part_nothing, NULL); /* wakes its threads */
-        const long before = switches();
-        const double start = kvb_now_ns(), ns = take(ctx);
-        least = fmin(least, ns);
-        if (isnan(ns) || switches() == before)
-            return ns;
-        if (kvb_now_ns() - start > LONG_NS || kvb_stopped)
-            break;
-    }
-    return least;
+    return run->scene->work->resident && run->scene->work->limit == KVB_BENCH_READ;
 }
 
 static double contestant_take(void *ctx)
 {
-    const sampling *s = ctx;
-    return contestant_sample(s->run, s->contestant, s->turn);
+    sampling *s = ctx;
+    if (is_warmed(s->run))
+        contestant_attend(s->run, s->contestant, 0);
+    const double ns = contestant_sample(s->run, s->contestant, &s->turn);
+    return s->contestant->why[0] ? NAN : ns;
 }
 
 /* Memory for what it writes, and the first call, which makes scratch and is judged. 0 or -ENOMEM. */
@@ -198,18 +174,20 @@ static bool takes_part(const kvb_bench_contestant *c)
 /* Nanoseconds a byte, of reading as many bytes as the work has, from as many copies of them. */
 static double read_take(void *ctx)
 {
-    const sampling *s = ctx;
+    sampling *s = ctx;
     size_t bytes = (size_t)s->bytes;
     uint32_t layers = s->run->store->layers, passes = (uint32_t)(PROBE_BYTES / bytes) + 1;
     double ns = 0;
+    if (is_warmed(s->run))
+        kvb_read_pass(s->run->team[s->team], s->copies, bytes, 1);
     if (layers == 1)
         ns = kvb_read_pass(s->run->team[s->team], s->copies, bytes, passes);
     for (uint32_t p = 0; p < passes && layers > 1; p++)
-        ns += kvb_read_pass(s->run->team[s->team], &s->copies[(*s->turn)++ % layers], bytes, 1);
+        ns += kvb_read_pass(s->run->team[s->team], &s->copies[s->turn++ % layers], bytes, 1);
     return ns / ((double)bytes * passes);
 }
 
-/* Nanoseconds an operation. NaN where it cannot be had. */
+/* Nanoseconds an operation. NAN where it cannot be had. */
 static double peak_take(void *ctx)
 {
     const sampling *s = ctx;
@@ -220,14 +198,15 @@ static double peak_take(void *ctx)
                : 1 / rate.median;
 }
 
+static double cycle_take(void *ctx)
+{
+    (void)ctx;
+    return cycle_ns();
+}
+
 /* ---- rounds -------------------------------------------------------------------------------------------------- */
 
-typedef struct turns {
-    kvb_bench_run *run;
-    kvb_probe_memory copies[KVB_BENCH_LAYERS];
-    double bytes;                                             /* of one copy */
-    uint32_t probe_turn[2], call_turn[KVB_BENCH_CONTESTANTS]; /* which copy is next */
-} turns;
+enum { PROBES = 2 + 2 + 1, ALL = PROBES + KVB_BENCH_CONTESTANTS };
 
 static bool team_used(const kvb_bench_run *run, uint32_t team)
 {
@@ -237,77 +216,64 @@ static bool team_used(const kvb_bench_run *run, uint32_t team)
     return false;
 }
 
-/* Has it had its turns? One of which a few samples take as long as it may be measured. */
-static bool is_slow(const kvb_bench_run *run, const kvb_bench_contestant *c)
+/* copies: as many as the store has layers, each of so many bytes. able: contestants that take part. */
+static void rounds_make(kvb_bench_run *run, const kvb_probe_memory *copies, double bytes, uint32_t able)
 {
-    return c->turns >= KVB_BENCH_TURNS_MIN &&
-           c->ns[c->turns - 1] * c->repeats * KVB_BENCH_TURNS_MIN > run->seconds * 1e9;
-}
-
-static uint32_t slow_ones(const kvb_bench_run *run)
-{
+    sampling sampled[ALL];
+    kvb_contestant all[ALL];
     uint32_t n = 0;
-    for (uint32_t e = 0; e < run->n; e++)
-        n += is_slow(run, &run->contestant[e]);
-    return n;
-}
-
-/* A work that may lie in caches is brought there by a pass or call that does not count: the others were there since. */
-static void turn_take(turns *t)
-{
-    kvb_bench_run *run = t->run;
-    bool warm = run->scene->work->resident && run->scene->work->limit == KVB_BENCH_READ;
-    for (uint32_t team = 0; team < 2; team++) {
-        if (!team_used(run, team))
-            continue;
-        if (warm)
-            kvb_read_pass(run->team[team], t->copies, (size_t)t->bytes, 1);
-        sampling reading = {
-            .run = run, .copies = t->copies, .bytes = t->bytes, .team = team, .turn = &t->probe_turn[team]};
-        run->read[team][run->turns] = 1 / kvb_bench_quietly(run->team[team], read_take, &reading);
-        run->peak[team][run->turns] = 1 / kvb_bench_quietly(run->team[team], peak_take, &reading);
-    }
+    for (uint32_t team = 0; team < 2; team++)
+        for (int peak = 0; peak < 2 && team_used(run, team); peak++, n++) {
+            sampled[n] = (sampling){.run = run, .copies = copies, .bytes = bytes, .team = team};
+            all[n] = (kvb_contestant){.take = peak ? peak_take : read_take,
+                                      .ctx = &sampled[n],
+                                      .samples = peak ? run->peak[team] : run->read[team],
+                                      .team = run->team[team],
+                                      .limit = true};
+        }
     if (run->scene->work->call)
-        run->cycle[run->turns] = cycle_ns();
-    for (uint32_t i = 0; i < run->n; i++) { /* another one begins each round: what comes before it changes */
-        const uint32_t e = (i + run->turns) % run->n;
+        all[n++] = (kvb_contestant){.take = cycle_take, .samples = run->cycle, .limit = true};
+    const uint32_t probes = n;
+    for (uint32_t e = 0; e < run->n; e++) {
         kvb_bench_contestant *c = &run->contestant[e];
-        if (!takes_part(c) || c->turns < run->turns || is_slow(run, c) || kvb_stopped)
+        if (!takes_part(c))
             continue;
-        if (warm)
-            contestant_attend(run, c, 0);
-        sampling calling = {.run = run, .contestant = c, .turn = &t->call_turn[e]};
-        c->ns[c->turns] = kvb_bench_quietly(run->team[c->team], contestant_take, &calling);
-        c->turns += !c->why[0];
+        sampled[n] = (sampling){.run = run, .contestant = c};
+        all[n] =
+            (kvb_contestant){.take = contestant_take, .ctx = &sampled[n], .samples = c->ns, .team = run->team[c->team]};
+        n++;
     }
-    run->turns++;
+    const kvb_rounds rounds = {.least = KVB_BENCH_TURNS_MIN, .most = KVB_BENCH_TURNS, .seconds = run->seconds * able};
+    run->turns = kvb_rounds_run(&rounds, all, n);
+    for (uint32_t i = probes; i < n; i++)
+        sampled[i].contestant->turns = all[i].n;
+    for (uint32_t team = 0; team < 2; team++)
+        for (uint32_t i = 0; i < run->turns; i++) {
+            run->read[team][i] = 1 / run->read[team][i];
+            run->peak[team][i] = 1 / run->peak[team][i];
+        }
 }
 
 int kvb_bench_run_measure(kvb_bench_run *run)
 {
-    turns t = {.run = run};
+    kvb_probe_memory copies[KVB_BENCH_LAYERS] = {{0}};
     uint32_t layers = run->store->layers, able = 0;
     const kvb_peak_kind wanted = run->scene->work->peak;
+    const double bytes = (double)run->scene->own.unique * kvb_bench_cell_bytes(run->scene->work);
     char why[96];
     int error = 0;
 
     run->peak_kind = kvb_peak_kernel_choose(wanted, why, sizeof why) ? wanted : KVB_PEAK_F32;
-    t.bytes = (double)run->scene->own.unique * kvb_bench_cell_bytes(run->scene->work);
     for (uint32_t e = 0; e < run->n && !error && !kvb_stopped; e++) {
         error = contestant_open(run, &run->contestant[e]);
         able += takes_part(&run->contestant[e]);
     }
     for (uint32_t l = 0; l < layers && !error && able; l++)
-        error = kvb_probe_memory_open(run->team[0], (size_t)t.bytes, &t.copies[l]);
-    double end = kvb_now_ns() + run->seconds * able * 1e9;
-    while (!error && able && !kvb_stopped && run->turns < KVB_BENCH_TURNS &&
-           (run->turns < KVB_BENCH_TURNS_MIN || kvb_now_ns() < end)) {
-        turn_take(&t);
-        if (run->turns == KVB_BENCH_TURNS_MIN) /* what slow ones took is not taken from the others */
-            end = fmax(end, kvb_now_ns() + run->seconds * (able - slow_ones(run)) * 1e9);
-    }
+        error = kvb_probe_memory_open(run->team[0], (size_t)bytes, &copies[l]);
+    if (!error && able)
+        rounds_make(run, copies, bytes, able);
     for (uint32_t l = 0; l < layers; l++)
-        kvb_probe_memory_close(&t.copies[l]);
+        kvb_probe_memory_close(&copies[l]);
     return error ? error : kvb_stopped ? -EINTR : 0;
 }
 

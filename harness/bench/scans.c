@@ -16,6 +16,7 @@
 #include "harness/bench/bench.h"
 #include "harness/clock.h"
 #include "harness/interrupt.h"
+#include "harness/rounds.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "kernels/vector/vector.h"
@@ -321,30 +322,42 @@ void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_scan_kernel *kernel)
         snprintf(c->why, sizeof c->why, "declined");
 }
 
+static void rounds_make(kvb_bench_scan *run, stage *s, const kvb_team *team, double seconds)
+{
+    const bool decode = run->work->run == 1;
+    const uint32_t repeats = decode ? 8 : 1;
+    sampling sampled[1 + KVB_BENCH_SCANNERS] = {{s, NULL, repeats}};
+    kvb_contestant all[1 + KVB_BENCH_SCANNERS] = {{.take = decode ? call_take : peak_take,
+                                                   .ctx = &sampled[0],
+                                                   .samples = run->limit,
+                                                   .team = team,
+                                                   .limit = true}};
+    kvb_bench_scanner *timed[1 + KVB_BENCH_SCANNERS];
+    uint32_t n = 1;
+    for (uint32_t k = 0; k < run->n; k++) {
+        kvb_bench_scanner *c = &run->of[k];
+        if (c->why[0] || c->wrong)
+            continue;
+        sampled[n] = (sampling){s, c->kernel, c->kernel == &kvb_scan_kernel_reference ? 1 : repeats}; /* it is slow */
+        all[n] = (kvb_contestant){.take = call_take, .ctx = &sampled[n], .samples = c->ns, .team = team};
+        timed[n++] = c;
+    }
+    const kvb_rounds rounds = {.least = KVB_BENCH_TURNS_MIN, .most = KVB_BENCH_TURNS, .seconds = seconds};
+    run->turns = kvb_rounds_run(&rounds, all, n);
+    for (uint32_t i = 1; i < n; i++)
+        timed[i]->turns = all[i].n;
+}
+
 int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t cells, double seconds)
 {
     stage s = {.work = run->work};
     const bool decode = run->work->run == 1;
-    const uint32_t repeats = decode ? 8 : 1;
     int error = stage_open(&s, run, team, cells);
     for (uint32_t k = 0; k < run->n && !error; k++)
         if (!run->of[k].why[0])
             error = scanner_judge(&s, &run->of[k]);
-    const double end = kvb_now_ns() + seconds * 1e9;
-    for (uint32_t n = 0;
-         !error && !kvb_stopped && n < KVB_BENCH_TURNS && (n < KVB_BENCH_TURNS_MIN || kvb_now_ns() < end); n++) {
-        sampling limit = {&s, NULL, repeats};
-        run->limit[n] = kvb_bench_quietly(team, decode ? call_take : peak_take, &limit);
-        for (uint32_t k = 0; k < run->n; k++) {
-            kvb_bench_scanner *c = &run->of[k];
-            if (c->why[0] || c->wrong)
-                continue;
-            sampling call = {&s, c->kernel, c->kernel == &kvb_scan_kernel_reference ? 1 : repeats}; /* it is slow */
-            c->ns[n] = kvb_bench_quietly(team, call_take, &call);
-            c->turns = n + 1;
-        }
-        run->turns = n + 1;
-    }
+    if (!error)
+        rounds_make(run, &s, team, seconds);
     run->bytes = s.bytes;
     run->ops = s.ops;
     run->held = (double)s.state_bytes * (decode ? s.args.states.slots : 1);

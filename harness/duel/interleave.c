@@ -8,6 +8,7 @@
 
 #include "harness/clock.h"
 #include "harness/interrupt.h"
+#include "harness/rounds.h"
 
 typedef struct side {
     kvb_child child;
@@ -29,45 +30,36 @@ static void ask_wait(side *s)
     s->longest = fmax(s->longest, took);
 }
 
-static void turn_give(side *s)
+/* A pass of the child. NAN: it plays no more, or its time limit would end it in the next one. */
+static double turn_take(void *ctx)
 {
+    side *s = ctx;
     char token = 0;
-    if (s->plays && send(s->child.turns, &token, 1, MSG_NOSIGNAL) == 1)
+    s->plays = s->plays && send(s->child.turns, &token, 1, MSG_NOSIGNAL) == 1;
+    const double before = s->used;
+    if (s->plays)
         ask_wait(s);
-}
-
-/* Is there to be another round? Not if a side's time limit would end it on the way. */
-static bool goes_on(const side *sides, size_t n, size_t rounds, double seconds)
-{
-    bool fits = true;
-    double used = 0;
-    for (size_t i = 0; i < n; i++) {
-        used += sides[i].used;
-        fits = fits && sides[i].plays && sides[i].used + 2 * sides[i].longest < sides[i].limit;
-    }
-    return fits && (rounds < KVB_INTERLEAVE_LEAST || used < (double)n * seconds);
-}
-
-size_t kvb_interleave_turn(size_t n, size_t round, size_t i)
-{
-    size_t first = round % n;
-    return (first + (round / n & 1 ? n - i : i)) % n;
+    return s->plays && s->used + 2 * s->longest < s->limit ? s->used - before : NAN;
 }
 
 int kvb_interleave_run(const kvb_child_options *options, kvb_result *results, size_t n)
 {
     kvb_child children[KVB_INTERLEAVE_SIDES];
     side sides[KVB_INTERLEAVE_SIDES];
+    kvb_contestant contestants[KVB_INTERLEAVE_SIDES];
     int error = n <= KVB_INTERLEAVE_SIDES ? kvb_children_start(options, results, n, true, children) : -E2BIG;
     if (error)
         return error;
     for (size_t i = 0; i < n; i++) {
         sides[i] = (side){.child = children[i], .limit = options[i].seconds > 0 ? options[i].seconds : INFINITY};
+        contestants[i] = (kvb_contestant){.take = turn_take, .ctx = &sides[i], .limit = true};
         ask_wait(&sides[i]); /* until it is ready for its first pass */
     }
-    for (size_t rounds = 0; rounds == 0 || goes_on(sides, n, rounds, options[0].replay.seconds); rounds++)
-        for (size_t i = 0; i < n; i++)
-            turn_give(&sides[kvb_interleave_turn(n, rounds, i)]);
+    const kvb_rounds rounds = {.least = KVB_INTERLEAVE_LEAST,
+                               .most = UINT32_MAX,
+                               .seconds = (double)n * options[0].replay.seconds,
+                               .together = true};
+    kvb_rounds_run(&rounds, contestants, (uint32_t)n);
     for (size_t i = 0; i < n; i++) /* one after the other: the last probes of the bandwidth are for one process */
         kvb_child_end(&sides[i].child, isinf(sides[i].limit) ? -1 : fmax(0, sides[i].limit - sides[i].used),
                       &results[i]);

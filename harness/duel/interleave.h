@@ -14,12 +14,6 @@
     16u /* passes of each that are made whatever the replays' `seconds` say; the first is warm-up */
 
 /*
- * Whose turn is the i-th of a round? Each round begins with the next side, and every other n rounds go backwards: in 2n
- * rounds each side has each place equally often, and comes after all, itself too, as often as any other side does.
- */
-size_t kvb_interleave_turn(size_t n, size_t round, size_t i);
-
-/*
  * n of at most KVB_INTERLEAVE_SIDES. Fills status, reason and measurements of the results; all have the same number of passes
  * where all come to their end. Passes are made for replay.seconds of each side; the time limit of a child counts its own
  * turns. 0, or -errno when a child could not be made.

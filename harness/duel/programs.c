@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "harness/command_line.h"
-#include "harness/duel/interleave.h"
+#include "harness/rounds.h"
 #include "harness/interrupt.h"
 #include "harness/progress.h"
 #include "results/statistics.h"
@@ -191,7 +191,7 @@ static int rounds_run(const kvb_programs_options *o, const folder *f, series tur
 {
     int error = 0;
     for (size_t i = 0; i < o->rounds * TURNS && !error && !kvb_stopped; i++) {
-        size_t round = i / TURNS, turn = kvb_interleave_turn(TURNS, round, i % TURNS);
+        size_t round = i / TURNS, turn = kvb_rounds_place(TURNS, round, i % TURNS);
         const char *program = o->program[side_of_turn[turn]];
         kvb_result_file *file = NULL;
         kvb_progress_now("%s", program);

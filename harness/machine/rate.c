@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "harness/clock.h"
+#include "harness/rounds.h"
 
 #define SAMPLES_MIN 5u
 #define SAMPLES_MAX 4096u
@@ -36,16 +36,31 @@ static uint32_t passes_find(kvb_rate_work *work, void *ctx)
     return passes;
 }
 
+typedef struct sampling {
+    kvb_rate_work *work;
+    void *ctx;
+    uint32_t passes;
+} sampling;
+
+static double pass_take(void *ctx)
+{
+    const sampling *s = ctx;
+    return s->work(s->ctx, s->passes) / s->passes;
+}
+
 int kvb_rate_sample(kvb_rate_work *work, void *ctx, double amount, double seconds, kvb_rate *rate)
 {
     double *samples = malloc(SAMPLES_MAX * sizeof *samples);
     if (!samples)
         return -ENOMEM;
-    double end = kvb_now_ns() + seconds * 1e9;
-    uint32_t passes = passes_find(work, ctx), n = 0;
-    while (n < SAMPLES_MIN || (n < SAMPLES_MAX && kvb_now_ns() < end))
-        samples[n++] = amount * passes / work(ctx, passes);
-    kvb_rate_of(samples, n, rate);
+    const kvb_rounds rounds = {.least = SAMPLES_MIN, .most = SAMPLES_MAX, .seconds = seconds};
+    sampling s = {work, ctx, passes_find(work, ctx)};
+    kvb_contestant probe = {.take = pass_take, .ctx = &s, .samples = samples, .limit = true};
+    const uint32_t n = kvb_rounds_run(&rounds, &probe, 1);
+    for (uint32_t i = 0; i < n; i++)
+        samples[i] = amount / samples[i];
+    if (n)
+        kvb_rate_of(samples, n, rate);
     free(samples);
-    return 0;
+    return n ? 0 : -EINTR;
 }

@@ -12,13 +12,15 @@
 #include "harness/clock.h"
 #include "harness/interrupt.h"
 #include "harness/machine/team.h"
+#include "harness/rounds.h"
 #include "kernels/kernels.h"
 #include "results/statistics.h"
 #include "workloads/array.h"
 
 /*
  * A call reads one window: SIDE_BYTES of K, and as many of V. The next call reads the next window, because a cache that still held rows
- * would decide who is fast. There are WINDOWS for each eight cores: 192 MiB.
+ * would decide which is fast. There are WINDOWS for each eight cores, 192 MiB, and one more: an odd number deals all of them to each
+ * candidate in turn.
  */
 #define SIDE_BYTES   ((size_t)24 << 20)
 #define WINDOW_BYTES (2 * SIDE_BYTES)
@@ -268,30 +270,51 @@ typedef struct contest {
     bool by_work;            /* candidates that are alike from memory are told apart by their time from a cache */
 } contest;
 
+typedef struct setting {
+    bench *bench;
+    candidate_set *set;
+    const void *of;
+    uint32_t candidate, calls;
+    double end; /* kvb_now_ns() from which its first sample is not taken any more; INFINITY: taken at any time */
+} setting;
+
+static double setting_take(void *ctx)
+{
+    setting *s = ctx;
+    if (kvb_now_ns() > s->end)
+        return NAN;
+    s->end = INFINITY;
+    s->set(s->bench, s->candidate, s->of);
+    return calls_ns(s->bench, s->calls);
+}
+
+/* Where loops are slow, some candidates have no sample: they leave the contest. */
 static void contest_run(bench *b, candidate_set *set, const void *of, uint32_t calls, uint32_t most, double seconds,
                         contest *x)
 {
-    static double ratio[CANDIDATES][TURNS];
-    uint32_t turns = 0;
+    static double ns[1 + CANDIDATES][TURNS];
+    static setting settings[1 + CANDIDATES];
+    static kvb_contestant all[1 + CANDIDATES];
+    const kvb_rounds rounds = {.least = most < LEAST_TURNS ? most : LEAST_TURNS, .most = most, .seconds = seconds};
     const double end = kvb_now_ns() + seconds * 1e9;
-    for (; turns < most && !kvb_stopped && (turns < LEAST_TURNS || kvb_now_ns() < end); turns++) {
-        b->window += x->n % 2; /* so that each turn deals the windows, whose number is even, to others */
-        set(b, 0, of);
-        const double own = calls_ns(b, calls);
-        for (uint32_t i = 0; i < x->n; i++) {
-            if (!turns && i && kvb_now_ns() > end) { /* slow loops: no time for the others */
-                x->n = i;
-                break;
-            }
-            set(b, x->candidate[i], of);
-            ratio[i][turns] = own / calls_ns(b, calls);
-        }
+    for (uint32_t i = 0; i <= x->n; i++) {
+        settings[i] = (setting){b, set, of, i ? x->candidate[i - 1] : 0, calls, i > 1 ? end : INFINITY};
+        all[i] = (kvb_contestant){.take = setting_take, .ctx = &settings[i], .samples = ns[i], .limit = true};
     }
-    for (uint32_t i = 0; i < x->n; i++) {
-        x->gain[i] = kvb_quantile(ratio[i], turns, 0.5);
-        if (kvb_quantile(ratio[i], turns, 0.25) < 1)
-            x->gain[i] = fmin(x->gain[i], 1);
+    kvb_rounds_run(&rounds, all, 1 + x->n);
+    uint32_t n = 0;
+    for (uint32_t i = 1; i <= x->n; i++) {
+        double ratio[TURNS];
+        for (uint32_t t = 0; t < all[i].n; t++)
+            ratio[t] = ns[0][t] / ns[i][t];
+        if (!all[i].n)
+            continue;
+        x->gain[n] = kvb_quantile(ratio, all[i].n, 0.5);
+        if (kvb_quantile(ratio, all[i].n, 0.25) < 1)
+            x->gain[n] = fmin(x->gain[n], 1);
+        x->candidate[n++] = x->candidate[i - 1];
     }
+    x->n = n;
 }
 
 /* Which place of the contest has the largest gain? A later one must be ahead by `margin`. */
@@ -466,7 +489,7 @@ int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning)
     int error = b ? kvb_threads_start(options->threads, true, &threads) : -ENOMEM;
     if (error)
         goto out;
-    b->windows = WINDOWS * ((options->threads + 7) / 8);
+    b->windows = (WINDOWS * ((options->threads + 7) / 8)) | 1;
     b->memory = kvb_pages_alloc(b->windows * WINDOW_BYTES);
     if (!b->memory) {
         error = -ENOMEM;
