@@ -60,7 +60,6 @@ SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/scan/*.c) $(SR
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
-BENCHES       := codecs load loops blocks caches reading oracle
 ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
 # Tests: ci/tests/<folder>/test_*.c links what the folder may use; `whole` tests link everything.
@@ -88,7 +87,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs $(BENCHES:%=bench-%) bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines FORCE
+.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -137,7 +136,7 @@ check: deps ## install, build, and run every test
 	@$(SUBMAKE) test
 
 # What scripts among the tests run.
-programs: all $(PLUGINS) $(OWN) $(BENCHES:%=$(BUILD)/bench/%) $(BUILD)/check-random
+programs: all $(PLUGINS) $(OWN) $(BUILD)/check-random
 
 # A test whose source is gone is not in $(TESTS): what an old build left is never run.
 test: programs $(TESTS) ## build and run every test; TESTS="build/tests/oracle/test_bound" runs one
@@ -181,15 +180,6 @@ table-mutation: all ## which changes of caches and oracle the test programs see:
 	ci/mutate.py $(BUILD) --tests --seconds 6 --count $(or $(N),300) --seed $(or $(SEED),1) --table results/mutation.md \
 		$(wildcard oracle/*.c caches/*.c caches/bookkeeping/*.c caches/stores/*.c caches/pools/*.c)
 
-bench-codecs: $(BUILD)/bench/codecs ## what encoding and decoding a row costs, for each format and instruction set
-bench-load: $(BUILD)/bench/load ## what a row costs as floats, for each format and instruction set
-bench-blocks: $(BUILD)/bench/blocks ## what a query row and a cell cost by products of integers and of bf16, for each format
-bench-loops: $(BUILD)/bench/loops ## what the vector kernels' inner loops cost, for each instruction set
-bench-caches: $(BUILD)/bench/caches ## what the bookkeeping of a cache costs, by cells, sequences alive and ids
-bench-reading: $(BUILD)/bench/reading ## the read kernel that bandwidths rest on, beside a plain loop
-bench-oracle: $(BUILD)/bench/oracle ## what exact attention costs the oracle, by format and cells
-$(BENCHES:%=bench-%):
-	@$< $(BENCH)
 bench-kernels: all ## what fraction of the machine's limit each kernel reaches; BENCH="--work 'decode-*'"
 	@$(BUILD)/kvbench bench --targets $(BENCH)
 
@@ -401,10 +391,6 @@ $(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/li
 	$$(Q)$(CC) $$(LINK) $$< $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a) $(LIBS) -lcmocka -o $$@
 endef
 $(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(call test,$f)))
-$(BUILD)/bench/%: $(BUILD)/ci/bench/%.o $(ARCHIVES)
-	@mkdir -p $(@D)
-	$(call say,LINK $@)
-	$(Q)$(CC) $(LINK) $< $(ARCHIVES) $(LIBS) -o $@
 
 # What fuzzing does with an input. libFuzzer is linked in a build of its own, by clang.
 PARTS_fuzz     := $(patsubst %,$(BUILD)/ci/fuzz/%.o,targets files verbs verbs_models saved)

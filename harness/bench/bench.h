@@ -336,4 +336,19 @@ int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_s
 int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
                        double seconds, kvb_bench_score *score);
 
+/* ---- parts: parts.c, calls.c --------------------------------------------------------------------------------------- */
+
+/* Which parts are measured, and how. */
+typedef struct kvb_bench_choice {
+    bool (*wants)(void *ctx, const char *name);
+    void *ctx;
+    double seconds; /* for each part */
+    kvb_table_format format;
+} kvb_bench_choice;
+
+/* What kernels are made of, by levels of instruction sets; *n grows by the parts that were wanted. 0 or -errno. */
+int kvb_bench_parts(const kvb_bench_choice *choice, uint32_t *n, FILE *out);
+/* What a cache's calls cost, by cells in use. */
+int kvb_bench_calls(const kvb_bench_choice *choice, uint32_t *n, FILE *out);
+
 #endif

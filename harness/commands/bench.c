@@ -28,7 +28,7 @@ enum { MOST = 16, FORMATS = 64 }; /* values of one list */
 
 typedef struct bench {
     kvb_bench_targets targets; /* with the options that both ways share */
-    bool by_targets, by_caches, by_formats, no_tuning;
+    bool by_targets, by_caches, by_formats, by_parts, no_tuning;
     const char *scenes_text, *contexts_text, *batches_text, *heads_text, *formats_text, *threads_text, *model_name,
         *output, *tuning_path;
     uint64_t head_dim;
@@ -73,7 +73,11 @@ static const kvb_option options[] = {
     {"--formats", NULL,
      "instead of kernels' times: bits, error and best kernel of every format (of --kv, one --context)",
      KVB_FLAG(bench, by_formats)},
-    {"--work", "GLOB", "of --targets: only works of these names (repeatable)", KVB_WORDS(bench, targets.works)},
+    {"--parts", NULL,
+     "instead of kernels: coding rows, inner loops and block products by instruction set; the calls of caches by cells",
+     KVB_FLAG(bench, by_parts)},
+    {"--work", "GLOB", "of --targets and --parts: only those of these names (repeatable)",
+     KVB_WORDS(bench, targets.works)},
     {"--cells", "N",
      "of --targets: at most so many cells, and one copy of them: small, whatever caches hold; of --caches: tokens",
      KVB_NUMBER(bench, targets.cells, KVB_BENCH_CELLS_MIN, 1 << 20)},
@@ -102,7 +106,8 @@ static const kvb_usage usage = {
         "  kvbench bench --targets --work 'decode-*'                  what the kernels are to reach\n"
         "  kvbench bench --formats                                    what each format takes and costs, at its "
         "fastest\n"
-        "  kvbench bench --caches                                     what caches hold, copy and save",
+        "  kvbench bench --caches                                     what caches hold, copy and save\n"
+        "  kvbench bench --parts --work 'dots*'                       one loop of the kernels, at each instruction set",
     .options = options,
 };
 
@@ -638,13 +643,48 @@ static int caches_run(bench *b, int argc, char **argv)
     return code;
 }
 
+/* ---- parts --------------------------------------------------------------------------------------------------- */
+
+static bool part_wanted(void *ctx, const char *name)
+{
+    const bench *b = ctx;
+    bool yes = b->targets.works.n == 0;
+    for (size_t i = 0; i < b->targets.works.n && !kvb_stopped; i++)
+        yes = yes || !fnmatch(b->targets.works.at[i], name, 0);
+    return yes && !kvb_stopped;
+}
+
+static int parts_run(bench *b)
+{
+    const kvb_bench_choice choice = {part_wanted, b, b->targets.seconds, b->targets.format};
+    uint32_t n = 0;
+    kvb_stop_catch();
+    kvb_progress_start("bench", 0);
+    int error = kvb_bench_parts(&choice, &n, stdout);
+    error = error ? error : kvb_bench_calls(&choice, &n, stdout);
+    kvb_progress_end();
+    if (kvb_stopped)
+        kvb_stop_die();
+    if (error)
+        return kvb_complain("bench", KVB_EXIT_MACHINE, "%s", strerror(-error));
+    return n ? KVB_EXIT_OK
+             : kvb_complain("bench", KVB_EXIT_USAGE,
+                            "no part matches '%s'; names are as 'dots/f16 x4', 'encode/q8_0', 'int8 scores/q8_0 x1', "
+                            "'seq_cp/paged x64'",
+                            b->targets.works.at[0]);
+}
+
 /* ---- the command --------------------------------------------------------------------------------------------- */
 
 static int values_check(bench *b)
 {
     char *end = NULL;
     kvb_bench_targets *t = &b->targets;
-    const char *text = t->seconds_text ? t->seconds_text : b->by_targets ? "1.5" : b->by_caches ? "2" : "0.5";
+    const char *text = t->seconds_text ? t->seconds_text
+                       : b->by_targets ? "1.5"
+                       : b->by_caches  ? "2"
+                       : b->by_parts   ? "0.03"
+                                       : "0.5";
     t->seconds = strtod(text, &end);
     if (*end || !(t->seconds > 0 && t->seconds <= 600))
         return kvb_complain("bench", KVB_EXIT_USAGE, "--seconds: '%s' is not a number of seconds up to 600", text);
@@ -661,7 +701,10 @@ static int values_check(bench *b)
         return bad("--targets", "goes with --work, --kernel, --beside, --threads and --cells alone");
     if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || t->works.n || t->plugins.n || t->beside.n))
         return bad("--caches", "goes with --threads, --seconds, --cells, -o and --format alone");
-    const bool stray = t->works.n || (t->cells && !b->by_caches);
+    if (b->by_parts && (sweeps || b->output || b->by_targets || b->by_caches || b->by_formats || b->kernels.n ||
+                        t->cells || t->plugins.n || t->beside.n || b->threads_text))
+        return bad("--parts", "goes with --work, --seconds and --format alone");
+    const bool stray = (t->works.n && !b->by_parts) || (t->cells && !b->by_caches);
     return !b->by_targets && stray ? bad("--work, --cells", "are of --targets") : KVB_EXIT_OK;
 }
 
@@ -695,7 +738,7 @@ static int bench_main(int argc, char **argv)
     if (!code)
         code = b.by_targets ? kvb_bench_targets_check(&b.targets, &registry, &b.kernels, b.threads_text)
                             : lists_take(&b, &registry);
-    if (!code && !b.by_targets && !b.by_caches)
+    if (!code && !b.by_targets && !b.by_caches && !b.by_parts)
         code = rows_make(&b);
     if (code)
         goto out;
@@ -704,6 +747,7 @@ static int bench_main(int argc, char **argv)
     code = kvb_tuning_use("bench", &tuning, &b.manifest);
     if (!code)
         code = b.by_targets  ? kvb_bench_targets_run(&b.targets, &registry, &b.manifest)
+               : b.by_parts  ? parts_run(&b)
                : b.by_caches ? caches_run(&b, argc, argv)
                              : sweep_run(&b, argc, argv);
 out:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shows: `kvbench bench` measures scenes over formats, contexts, batches, heads and threads, or of a model; a kernel that is wrong is
 # said and not timed; records are what compare, show and report take; --targets tells every work in a line or two and counts
-# targets; what is not known is refused. The other benches run to their ends, on every level that the CPU has.
+# targets; --parts measures single loops at every level that the CPU has, and calls of caches; what is not known is refused.
 . "$(dirname "$0")/lib.sh"
 
 sweep() {
@@ -224,27 +224,19 @@ refuse "a kernel that is not there, of scenes" "--kernel: no kernel matches 'nop
 own=$(for level in portable avx2 avx512 avx512vnni avx512bf16 avx512fp16; do
     "$KVBENCH" list suites --cpu-mask $level >"$TMPDIR/list" 2>&1 && echo $level
 done)
-ok "loops" "$BUILD/bench/loops"
-[ "$(sed 's/ .*//' "$out" | uniq)" = "$own" ]
-report $? "  a part at least of every level"
-lacks "  every figure is one" 'nan|inf|\?| 0\.0 |-[0-9]'
-for level in $own; do
-    ok "blocks at $level" "$BUILD/bench/blocks" 8_0 "$level"
-    holds "  a line" '^int8/q8_0 +[0-9]+( +[0-9]+\.[0-9]+){18}$'
+ok "parts of kernels" "$KVBENCH" bench --parts --seconds 0.01 --format csv --work 'dots*' --work '*/q8_0*'
+[ "$(head -1 "$out")" = "part,ns a,$(tr '\n' ',' <<<"$own" | sed 's/,*$//'),cycles" ]
+report $? "  a column for each level that has a part of its own"
+for part in 'dots/f16 x4,cell' 'encode/q8_0,row' 'decode/q8_0+had,row' 'load/q8_0,row' 'int8 query/q8_0,row' 'int8 sums/q8_0 x26,cell'; do
+    holds "  $part" "^${part//+/\\+},[0-9.]+"
 done
-ok "load" "$BUILD/bench/load" q8_0
-holds "  a line" '^q8_0( +[0-9.]+ ns +[0-9.]+)+$'
-lacks "  every figure is one" ' 0\.0'
-lacks "  no level that loads as the one below does" 'avx512bf16|avx512fp16'
-ok "codecs" "$BUILD/bench/codecs" q8_0
-holds "  a line" '^q8_0 +decode( +[0-9.]+ ns +[0-9.]+ GB/s +[0-9.]+x)+$'
-ok "caches" "$BUILD/bench/caches" '' 1024
-n='( +[0-9.]+)'
-holds "  of a cache what it can do: shifts and trees" "^seq +1024 +16 +4096$n{9} +-$n{4}\$"
-holds "  no trees" "^slab +1024 +16 +4096$n{6} +-$n +- +-$n{4}\$"
-holds "  no shifts" "^paged +1024 +16 +4096$n{5} +- +- +-$n +-$n{4}\$"
-holds "  prompts" "^paged-prefix +1024 +16 +4096$n{5} +- +- +- +-$n{5}\$"
-holds "  one sequence" "^tree +1024 +1 +4096$n{2} +- +- +- +- +- +-$n +-$n{4}\$"
-holds "  large rows" "^q8_0 +256$n{8}\$"
-lacks "  every figure is one" 'nan|inf| 0 | 0\.0 '
+lacks "  every figure is one" 'nan|inf|,0\.00'
+ok "calls of caches" "$KVBENCH" bench --parts --seconds 0.001 --work '*/paged x64' --work '*/tree x1'
+n=' +[0-9.]+'
+holds "  in nanoseconds, by cells" "^step all/paged x64 +ns a token$n$n$n\$"
+holds "  its tables" "^tables/paged x64 +KiB$n$n$n\$"
+holds "  of a tree, proposing and committing" "^tree/tree x1 +ns a node$n$n$n\$"
+lacks "  no call that it has not" '^seq_add/paged|^seq_rm/tree|^dots'
+refuse "a part that is not there" "no part matches 'dotz'; names are as 'dots/f16 x4'" --parts --work dotz
+refuse "parts of a scene" '--parts: goes with --work, --seconds and --format alone' --parts --scene decode
 done_testing
