@@ -35,10 +35,10 @@ parts=("--workload $work/rows.jsonl --cache seq --pool * --pool *+had --pool kiv
     "--workload mla-decode --cache contiguous --pool bf16 $flash"                      # V in K's rows
     "--workload hybrid-decode --workload hybrid-batch --workload spec-hybrid --workload state-fork --cache seq --pool f32 --kernel scan")
 planted_part="--workload $work/rows.jsonl --cache seq --pool f32 --pool f16 --pool bf16 --pool q8_0 --pool q4_0 $flash"
-judged=(--check --oracle-pairs 3000 --opinion-pairs 2000 --no-witness --timeout 3600)
+judged=(--check --set oracle-pairs=3000 --set opinion-pairs=2000 --set no-witness --timeout 3600)
 if [ -n "${KVB_ARM_SUITE-}" ]; then
     parts=("$KVB_ARM_SUITE $flash --kernel scan --kernel reference")
-    judged=(--check --oracle-pairs 20000 --timeout 3600)
+    judged=(--check --set oracle-pairs=20000 --timeout 3600)
 fi
 
 # CPUs of qemu, the least that have the levels that they try: the last one of themselves, others by --cpu-mask. What a level does on

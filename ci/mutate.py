@@ -50,7 +50,7 @@ TURNS = [(r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "),
 DROPPED = re.compile(r"^( +)(?!free\(|return|break|continue|goto|else|case|default|const |static |struct |uint|int |size_t |float |double |bool |char |kvb_\w+ \w+ =)"
                      r"[\w>.\[\]*()+-]+( [-+*|&]?= .*|\(.*\)|\+\+);$")
 NO_CODE = re.compile(r'^\s*(#|//|/?\*|assert|static_assert|snprintf|fprintf|return kvb_\w*(fail|complain))|"')
-SMOKE = ["run", "--check", "--jobs", "1", "--no-guard", "--oracle-pairs", "200000", "--pool", "f32", "--pool", "f16"] + [
+SMOKE = ["run", "--check", "--jobs", "1", "--set", "no-guard", "--set", "oracle-pairs=200000", "--pool", "f32", "--pool", "f16"] + [
     word for name in ("agent-fork", "batched-multi-seq", "eagle-tree", "sink-window") for word in ("--workload", name)]
 
 

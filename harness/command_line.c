@@ -35,6 +35,10 @@ static void options_print(const kvb_option *o)
 {
     for (; o->name; o++) {
         char left[64];
+        if (!*o->name) {
+            printf("\n%s\n", o->help);
+            continue;
+        }
         snprintf(left, sizeof left, "%s %s", o->name, o->argument ? o->argument : "");
         printf("  %-24s %s\n", left, o->help);
     }
@@ -59,6 +63,8 @@ static void usage_print(const kvb_usage *usage)
 {
     printf("usage: kvbench %s %s\n\n%s\n\noptions:\n", usage->command, usage->synopsis, usage->about);
     options_print(usage->options);
+    if (usage->knobs)
+        printf("  %-24s %s\n", "--set KEY[=VALUE]", "what is rarely needed (kvbench list knobs); repeatable");
     options_print(common);
     printf("  %-24s %s\n", "--help", "this text");
     printf("\nexit: 0 all good; 1 a check failed; 2 bad usage or input; 3 this machine cannot do it;\n      4 "
@@ -87,15 +93,56 @@ int kvb_unknown(const char *command, const char *what, const char *typed, const 
     return kvb_complain(command, KVB_EXIT_USAGE, "%s", why);
 }
 
-static const kvb_option *option_find(const kvb_usage *usage, const char *word, size_t length)
+/* An option as typed: two words, or one. */
+typedef struct typed {
+    const kvb_option *option; /* NULL: it is unknown */
+    const char *value;        /* NULL: none was typed */
+    int words;
+    enum { OPTION, COMMON, KNOB, OLD_KNOB } kind; /* OLD_KNOB: without --set */
+} typed;
+
+static bool is_name(const kvb_option *o, const char *word, size_t length)
 {
-    for (const kvb_option *o = usage->options; o->name; o++)
-        if (strlen(o->name) == length && !strncmp(o->name, word, length))
-            return o;
-    for (const kvb_option *o = common; o->name; o++)
-        if (strlen(o->name) == length && !strncmp(o->name, word, length))
-            return o;
+    return strlen(o->name) == length && !strncmp(o->name, word, length);
+}
+
+static const kvb_option *knob_find(const kvb_usage *usage, const char *key, size_t length)
+{
+    for (const kvb_knob *k = usage->knobs; k && k->option.name; k++)
+        if (length + 2 == strlen(k->option.name) && !strncmp(k->option.name + 2, key, length))
+            return &k->option;
     return NULL;
+}
+
+/* What argv[0] is, with argv[1] (NULL: it is the last) behind it. */
+static typed typed_of(const kvb_usage *usage, char **argv)
+{
+    const char *word = argv[0];
+    const size_t length = strcspn(word, "=");
+    typed t = {.value = word[length] ? word + length + 1 : NULL, .words = 1};
+    if (usage->knobs && length == 5 && !strncmp(word, "--set", 5)) {
+        const char *knob = t.value ? t.value : argv[1];
+        t.words = t.value || !argv[1] ? 1 : 2;
+        t.kind = KNOB;
+        const size_t key = knob ? strcspn(knob, "=") : 0;
+        t.option = knob ? knob_find(usage, knob, key) : NULL;
+        t.value = knob && knob[key] ? knob + key + 1 : NULL;
+        return t;
+    }
+    for (const kvb_option *o = usage->options; o->name && !t.option; o++)
+        t.option = is_name(o, word, length) ? o : NULL;
+    for (const kvb_option *o = common; o->name && !t.option; o++)
+        if (is_name(o, word, length)) {
+            t.option = o;
+            t.kind = COMMON;
+        }
+    if (!t.option && length > 2 && !strncmp(word, "--", 2) && (t.option = knob_find(usage, word + 2, length - 2)))
+        t.kind = OLD_KNOB;
+    if (t.option && t.option->argument && !t.value && argv[1]) {
+        t.value = argv[1];
+        t.words = 2;
+    }
+    return t;
 }
 
 #define MOST_NAMED 20u /* options that a message names; more are for --help */
@@ -106,8 +153,11 @@ static int option_unknown(const kvb_usage *usage, const char *word)
     size_t used = 0, n = 0;
     const kvb_option *const lists[] = {usage->options, common};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        for (const kvb_option *o = lists[i]; o->name && used < sizeof known; o++, n++)
-            used += (size_t)snprintf(known + used, sizeof known - used, " %s", o->name);
+        for (const kvb_option *o = lists[i]; o->name && used < sizeof known; o++)
+            if (*o->name) {
+                used += (size_t)snprintf(known + used, sizeof known - used, " %s", o->name);
+                n++;
+            }
     if (used < sizeof known)
         snprintf(known + used, sizeof known - used, " --help");
     kvb_name_unknown("unknown option", word, known + 1, why, sizeof why);
@@ -156,9 +206,54 @@ static int value_take(const kvb_option *o, void *into, const char *value, char *
     return -EINVAL;
 }
 
-int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
+static int knob_unknown(const kvb_usage *usage, const char *word)
+{
+    char known[1024] = "", key[64];
+    size_t used = 0;
+    if (!word)
+        return kvb_complain(usage->command, KVB_EXIT_USAGE,
+                            "--set needs a value: --set KEY=VALUE (kvbench list knobs)");
+    for (const kvb_knob *k = usage->knobs; k->option.name && used < sizeof known; k++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? " " : "", k->option.name + 2);
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(word, "="), word);
+    return kvb_unknown(usage->command, "--set: unknown knob", key, known);
+}
+
+void kvb_knobs_set_usual(const kvb_knob *knobs, void *into)
 {
     char why[320];
+    for (; knobs->option.name; knobs++)
+        if (knobs->usual)
+            value_take(&knobs->option, into, knobs->usual, why, sizeof why);
+}
+
+/* One option. An exit code, or -1. */
+static int typed_take(const kvb_usage *usage, const typed *t, char **argv, void *into)
+{
+    const kvb_option *o = t->option;
+    const bool knob = t->kind == KNOB || t->kind == OLD_KNOB;
+    const char *name = o && t->kind == KNOB ? o->name + 2 : o ? o->name : "";
+    char why[320];
+    if (!o && t->kind == KNOB)
+        return knob_unknown(usage, t->words == 2 ? argv[1] : strchr(argv[0], '=') ? strchr(argv[0], '=') + 1 : NULL);
+    if (!o)
+        return option_unknown(usage, argv[0]);
+    if (o->argument && !t->value)
+        return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s needs a value: %s%s%s", name, name,
+                            t->kind == KNOB ? "=" : " ", o->argument);
+    if (!o->argument && t->value)
+        return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s takes no value", name);
+    if (t->kind == OLD_KNOB)
+        kvb_complain(usage->command, 0, "note: %s is --set %s%s%s now", name, name + 2, o->argument ? "=" : "",
+                     o->argument ? t->value : "");
+    void *at = t->kind == COMMON ? (void *)&look : knob ? (char *)into + usage->knobs_at : into;
+    if (value_take(o, at, t->value, why, sizeof why) < 0)
+        return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s: %s", name, why);
+    return -1;
+}
+
+int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
+{
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
@@ -172,21 +267,11 @@ int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
                 return kvb_complain(usage->command, KVB_EXIT_MACHINE, "no memory");
             continue;
         }
-        const char *equals = strchr(word, '=');
-        const kvb_option *o = option_find(usage, word, equals ? (size_t)(equals - word) : strlen(word));
-        if (!o)
-            return option_unknown(usage, word);
-        const char *value = equals ? equals + 1 : NULL;
-        if (o->argument && !value && ++i == argc)
-            return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s needs a value: %s %s", o->name, o->name,
-                                o->argument);
-        if (!o->argument && value)
-            return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s takes no value", o->name);
-        if (o->argument && !value)
-            value = argv[i];
-        bool is_common = o >= common && o < common + sizeof common / sizeof *common;
-        if (value_take(o, is_common ? (void *)&look : into, value, why, sizeof why) < 0)
-            return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s: %s", o->name, why);
+        const typed t = typed_of(usage, argv + i);
+        const int code = typed_take(usage, &t, argv + i, into);
+        if (code >= 0)
+            return code;
+        i += t.words - 1;
     }
     return look_choose(usage->command);
 }
@@ -283,14 +368,30 @@ bool kvb_command_without(const kvb_usage *usage, const char *const *names, int a
 {
     bool fits = true;
     for (int i = 1; i < argc && fits; i++) {
-        size_t length = strcspn(argv[i], "="), n = 0;
-        const kvb_option *o = option_find(usage, argv[i], length);
-        int more = o && o->argument && !argv[i][length] && i + 1 < argc; /* the value is a word of its own */
-        while (names[n] && (!o || strcmp(names[n], o->name)))
+        const typed t = typed_of(usage, argv + i);
+        size_t n = 0;
+        while (names[n] && (!t.option || strcmp(names[n], t.option->name)))
             n++;
-        for (int word = i; word <= i + more && !names[n] && fits; word++)
-            fits = kvb_shell_add(text, bytes, argv[word]);
-        i += more;
+        if (!names[n] && t.kind == OLD_KNOB) {
+            char knob[512];
+            fits = snprintf(knob, sizeof knob, "%s%s%s", t.option->name + 2, t.value ? "=" : "",
+                            t.value ? t.value : "") < (int)sizeof knob &&
+                   kvb_shell_add(text, bytes, "--set") && kvb_shell_add(text, bytes, knob);
+        }
+        for (int word = 0; word < t.words && !names[n] && t.kind != OLD_KNOB && fits; word++)
+            fits = kvb_shell_add(text, bytes, argv[i + word]);
+        i += t.words - 1;
     }
     return fits;
+}
+
+bool kvb_command_has(const kvb_usage *usage, const char *name, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const typed t = typed_of(usage, argv + i);
+        if (t.option && !strcmp(t.option->name, name))
+            return true;
+        i += t.words - 1;
+    }
+    return false;
 }

@@ -55,11 +55,26 @@ typedef struct kvb_option {
         NULL, NULL, NULL, KVB_OPTION_FLAG, 0, 0, 0                                                                     \
     }
 
+/* A row of options that is a heading of the help. */
+#define KVB_OPTIONS_OF(heading)                                                                                        \
+    {                                                                                                                  \
+        "", NULL, heading, KVB_OPTION_FLAG, 0, 0, 0                                                                    \
+    }
+
+/* An option that is typed as `--set KEY=VALUE` (a flag: `--set KEY`): for one version `--KEY VALUE` works too, with a note. */
+typedef struct kvb_knob {
+    kvb_option option;  /* its name is "--KEY" */
+    const char *usual;  /* its value if it is not set; NULL: 0 */
+    const char *reader; /* the part of the program that heeds it */
+} kvb_knob;
+
 typedef struct kvb_usage {
     const char *command;       /* "run" */
     const char *synopsis;      /* "[options]" */
     const char *about;         /* what it does and examples, several lines */
     const kvb_option *options; /* ends with name NULL */
+    const kvb_knob *knobs;     /* ends with name NULL; or NULL: no --set */
+    size_t knobs_at;           /* offset of the struct with their values */
     size_t words;              /* offset of the kvb_words that takes words which are no options */
     bool takes_words;          /* "--" is a word, too: of some commands it parts two lists */
 } kvb_usage;
@@ -71,7 +86,10 @@ typedef struct kvb_words {
 } kvb_words;
 void kvb_words_free(kvb_words *words);
 
-/* Stores values in the caller's struct `into`. Returns -1 to go on, or the exit code to return (help: 0,
+/* Stores the usual values in the knobs' struct `into`, which is zero. */
+void kvb_knobs_set_usual(const kvb_knob *knobs, void *into);
+
+/* Stores values in the caller's struct `into`, whose knobs have their usual values. Returns -1 to go on, or the exit code to return (help: 0,
  * bad usage: 2, said on stderr). */
 int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv);
 
@@ -104,5 +122,8 @@ void kvb_command_text(int argc, char **argv, char *text, size_t bytes);
  * quoted for a shell. False: they do not fit into bytes. */
 bool kvb_command_without(const kvb_usage *usage, const char *const *names, int argc, char **argv, char *text,
                          size_t bytes);
+
+/* Is the option or knob of this name among the words? */
+bool kvb_command_has(const kvb_usage *usage, const char *name, int argc, char **argv);
 
 #endif

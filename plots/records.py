@@ -101,6 +101,12 @@ def command_read(text):
     kept, files, i = [], {}, 0
     while i < len(words):
         name, equals, value = words[i].partition("=")
+        if name == "--set":
+            knob = value if equals else words[i + 1] if i + 1 < len(words) else ""
+            if f"--{knob.partition('=')[0]}" not in CHOOSING | CHOOSING_ALONE:
+                kept += ["--set", knob]
+            i += 1 if equals else 2
+            continue
         if name in CHOOSING and not equals:
             i += 1
             value = words[i] if i < len(words) else ""
@@ -129,7 +135,7 @@ def again(record):
     workload, values = re.match(r"([^@+]*)(?:@([^+]*))?", record["workload"]).groups(default="")
     options = [("workload", files.get(workload, workload)), ("values", values), ("cache", record["cache"]), ("pool", pool(record)),
                ("kernel", record["kernel"]), ("threads", str(record["threads"])),
-               ("growth", "" if record["growth"] == "double" else record["growth"])]
+               ("set", "" if record["growth"] == "double" else f"growth={record['growth']}")]
     return shlex.join(["kvbench", "run"] + kept + [word for name, value in options if value for word in (f"--{name}", value)])
 
 

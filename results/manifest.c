@@ -113,11 +113,16 @@ void kvb_command_essence(const char *command, char *essence)
 
     while (*command) {
         size_t n = word_length(command), name = strcspn(command, " =");
+        const bool knob = name == 5 && strncmp(command, "--set", 5) == 0 && command[5]; /* --set KEY, --set=KEY */
+        const char *key = command + (knob ? 6 : 0);
         bool skip = false, value = false;
 
+        if (knob)
+            name = strcspn(key, " =");
         for (size_t i = 0; i < sizeof left_out / sizeof *left_out && !skip; i++) {
-            skip = strlen(left_out[i].name) == name && strncmp(command, left_out[i].name, name) == 0;
-            value = skip && left_out[i].value && name == n;
+            const char *option = left_out[i].name + (knob ? 2 : 0); /* "-o" is no knob */
+            skip = strlen(option) == name && strncmp(key, option, name) == 0;
+            value = skip && (knob ? command[5] == ' ' : left_out[i].value && name == n);
         }
         if (!skip) {
             if (used)

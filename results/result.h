@@ -24,7 +24,7 @@
  * Keys of a combination's line:
  *   workload, cache, pool_k, pool_v, kernel, beside (only of a model some of whose layers attend and some scan: which kernel ran
  *   the others), threads, growth, out,
- *   setting (only where `kvbench run` chose options beside those typed: "--softcap 30 --page-cells 48"), status, reason (null when it passed),
+ *   setting (only where `kvbench run` chose options beside those typed: "--set softcap=30 --set page-cells=48"), status, reason (null when it passed),
  *   replay (only of what did not pass and was no skip: the command that runs this combination alone, for a shell in the same
  *   folder), rho, out_digest,
  *   error {rho_worst, rho_lse, max_abs, rel_l2, not_finite, checked_rows, total_rows,

@@ -52,11 +52,11 @@ int kvb_axes_print(const kvb_result *results, size_t n, bool is_markdown, FILE *
         fputc('\n', out);
         error = kvb_table_print(table, is_markdown ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
         fprintf(out, "%ssingle calls: values, and pairs of values, of their axes (kvbench list axes)%s\n",
-                is_markdown ? "\n" : "", more ? "; --calls N makes more" : "");
+                is_markdown ? "\n" : "", more ? "; --set calls=N makes more" : "");
     }
     for (size_t i = 0; i < n && !error; i++)
         if (*results[i].axes.uncovered)
-            fprintf(out, "%s had no call with %s: --calls N makes more\n", results[i].kernel,
+            fprintf(out, "%s had no call with %s: --set calls=N makes more\n", results[i].kernel,
                     results[i].axes.uncovered);
     kvb_table_free(table);
     return error;

@@ -22,7 +22,7 @@ BENCH_WORKS = ["decode-f32-g1", "decode-f16-*", "decode-bf16-g4", "decode-q8_0-g
 def exact_table(args, plugin):
     """rho and relative L2 error of each kernel over each format: the largest of some workloads."""
     workloads = ["plain-decode-8x128", "batched-multi-seq-8x128", "gpt-oss-like-8x64"]
-    _, records = replay(args, ["--check", "--product", "--no-witness", "--no-staging", "--cache", "seq", *plugin]
+    _, records = replay(args, ["--check", "--product", "--set", "no-witness", "--set", "no-staging", "--cache", "seq", *plugin]
                         + [word for name in workloads for word in ("--workload", name)]
                         + [word for name in NATIVE for word in ("--pool", name)]
                         + [word for name in BESIDE for word in ("--kernel", name)], os.path.join(args.work, "engines.jsonl"))
@@ -51,8 +51,8 @@ def long_table(args, plugin):
         trace_write(path, model, {"profile": "gaussian", "seed": 1}, [{"fill": {"seq": 0, "n": cells - 1}}] + steps(cells - 1, 1))
         shares = []
         for pool, threads in (("f16", "1"), ("f16", "2"), ("bf16", "1")):
-            command = [args.kvbench, "run", "--check", "--no-witness", "--workload", path, "--cache", "contiguous", "--pool", pool, "--kernel",
-                       "ggml", "--threads", threads, "--exhaustive", *plugin, "-o", path[:-6] + ".result.jsonl", "--format", "csv"]
+            command = [args.kvbench, "run", "--check", "--set", "no-witness", "--workload", path, "--cache", "contiguous", "--pool", pool, "--kernel",
+                       "ggml", "--threads", threads, "--set", "exhaustive", *plugin, "-o", path[:-6] + ".result.jsonl", "--format", "csv"]
             done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             if done.returncode not in (0, 1):
                 sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")

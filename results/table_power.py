@@ -65,7 +65,7 @@ PLANTS = 20  # comparisons for each
 def power(args):
     """How often a slowdown is found, and how often one is where there is none: by two files, by a history, by a duel."""
     slowdowns = [int(s) for s in args.slowdowns.split(",")]
-    words = (args.run.split() or POWER) + ["--kernel", "online", "--oracle-pairs", "20000"]
+    words = (args.run.split() or POWER) + ["--kernel", "online", "--set", "oracle-pairs=20000"]
     rng, started, loads, machine_seconds = random.Random(1), time.time(), [], {}
     thresholds = os.path.join(args.work, "power-thresholds.json")
     with open(thresholds, "w") as out:
@@ -96,7 +96,7 @@ def power(args):
         return json.loads(done.stdout or "[]")
 
     def duel(new, ms):
-        return told(f"duel {ms}", ["compare", "--base-plugin", base, "--new-plugin", new, "--sample-ms", str(ms), "--format", "json",
+        return told(f"duel {ms}", ["compare", "--base-plugin", base, "--new-plugin", new, "--set", f"sample-ms={ms}", "--format", "json",
                                    "--thresholds", thresholds] + words)
 
     def is_found(rows, slowdown):
@@ -106,7 +106,7 @@ def power(args):
 
     def run(name, plugin, ms):
         path = os.path.join(args.work, f"power-{name}.jsonl")
-        told(f"run {ms}", ["run", "--no-witness", "--plugin", plugin, "--sample-ms", str(ms), "--no-machine", "-o", path, "--format", "json"] + words)
+        told(f"run {ms}", ["run", "--set", "no-witness", "--plugin", plugin, "--set", f"sample-ms={ms}", "--set", "no-machine", "-o", path, "--format", "json"] + words)
         return path
 
     def kernel_ratio(rows):

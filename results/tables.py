@@ -152,7 +152,7 @@ def formats(args):
     started = time.time()
     names = args.pools.split(",") if args.pools else [n for n in pools(args) if n != "f32"] + ROTATED
     words = [w for n in names for w in ("--pool", f"k={n},v=f32", "--pool", f"k=f32,v={n}")]
-    usual = ["--cache", "contiguous", "--kernel", "openblas", "--sample-ms", "1", "--no-guard", "--no-null"] + words
+    usual = ["--cache", "contiguous", "--kernel", "openblas", "--set", "sample-ms=1", "--set", "no-guard", "--set", "no-null"] + words
     costs, bits, manifest = {}, {}, None
 
     def take(records, column):
@@ -171,7 +171,7 @@ def formats(args):
         trace_write(trace, {"layers": 1, "heads": 4, "kv_heads": 1, "k_dim": 128, "v_dim": 128},
                     {"profile": "gaussian", "seed": 1}, [{"fill": {"seq": 0, "n": cells - 1}}] + steps(cells - 1, 1))
         values = [w for p in PROFILES for w in ("--values", p)]
-        manifest, records = replay(args, usual + values + ["--workload", trace, "--oracle-pairs", "100000000"],
+        manifest, records = replay(args, usual + values + ["--workload", trace, "--set", "oracle-pairs=100000000"],
                                    trace[:-6] + ".records.jsonl")
         for profile in PROFILES:
             take([r for r in records if r["workload"].endswith("@" + profile)], f"{profile} {context_name(cells)}")
@@ -218,8 +218,8 @@ def growth(args):
                 {"profile": "gaussian", "seed": 1}, [{"fill": {"seq": 0, "n": 16320}}] + steps(16320, 128))
     manifest, records = replay(args, ["--workload", trace, "--cache", "contiguous", "--kernel", "openblas",
                                       "--threads", "2", "--pool", "f16", "--pool", "a4g64", "--pool", "kivi4",
-                                      "--growth", "*", "--sample-ms", "4000", "--no-guard", "--oracle-pairs", "1000000",
-                                      "--capacity", "65536"], trace[:-6] + ".records.jsonl")
+                                      "--set", "growth=*", "--set", "sample-ms=4000", "--set", "no-guard", "--set", "oracle-pairs=1000000",
+                                      "--set", "capacity=65536"], trace[:-6] + ".records.jsonl")
     with open(args.output, "w") as out:
         write = lambda *lines: out.write("\n".join(lines) + "\n")
         write("# What growing costs", "", "Written by `make table-growth`. " + machine_line(manifest), "",
@@ -255,7 +255,7 @@ def levels(args):
     def asked(level):
         return subprocess.run([args.kvbench, "list", "suites", "--cpu-mask", level], capture_output=True, text=True)
     here = [level for level in LEVELS if asked(level).returncode == 0]
-    usual = ["--suite", "full", "--kernel", "flash*", "--no-witness", "--sample-ms", "1", "--no-null", "--no-machine", "--resume"]
+    usual = ["--suite", "full", "--kernel", "flash*", "--set", "no-witness", "--set", "sample-ms=1", "--set", "no-null", "--set", "no-machine", "--resume"]
     usual += args.run.split()
 
     def run(job):
@@ -322,7 +322,7 @@ def held(args, workload, options):
     """By cache: cells held after each event, the most bytes that they take, bytes reserved; also the manifest."""
     output, events = (os.path.join(args.work, "sharing." + ending) for ending in ("jsonl", "csv"))
     manifest, records = replay(args, ["--check", "--workload", workload, "--kernel", "witness", "--pool", "f16",
-                                      "--timeline", events] + options, output)
+                                      "--set", f"timeline={events}"] + options, output)
     cells = {}
     with open(events) as rows:
         for row in csv.DictReader(rows):
@@ -336,7 +336,7 @@ def prompts(args, workload):
     cells = []
     for page in (1, 4, 16, 64):
         records = replay(args, ["--check", "--workload", workload, "--kernel", "witness", "--pool", "f16", "--cache", "paged-prefix",
-                                "--page-cells", str(page)], os.path.join(args.work, "sharing.jsonl"))[1]
+                                "--set", f"page-cells={page}"], os.path.join(args.work, "sharing.jsonl"))[1]
         told = records[0]["memory"].get("prompts") or {"offered": 0}
         if not told["offered"]:
             return None
@@ -353,7 +353,7 @@ def sharing(args):
     peaks, waste, plain, found = [], [], [], []
     for workload in args.workloads.split(","):
         manifest, caches = held(args, workload, ["--cache", "seq", "--cache", "slab"])
-        pages = {cells: held(args, workload, ["--cache", "paged", "--page-cells", str(cells)])[1]["paged"] for cells in PAGES}
+        pages = {cells: held(args, workload, ["--cache", "paged", "--set", f"page-cells={cells}"])[1]["paged"] for cells in PAGES}
         rows, shared, _ = caches["seq"]
         copies, alone, reserved = caches["slab"]  # a row for each token of each sequence
         row = [shared] + [pages[cells][1] for cells in (1, 16, 64)] + [reserved]

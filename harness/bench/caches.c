@@ -283,9 +283,13 @@ static int replay(const history *h, const kvb_caches_options *o, const kvb_cache
     if (!row)
         return -ENOMEM;
     kvb_result *r = &row->result;
+    kvb_knobs knobs = kvb_knobs_usual();
+    knobs.max_pairs = UINT64_MAX;
+    knobs.sample_ms = (uint64_t)(1e3 * o->seconds);
+    knobs.width = 0;
+    knobs.no_guard = true;
     const kvb_child_options child = {
         .threads = counts ? 1 : o->threads,
-        .unbound = counts,
         .seconds = SECONDS,
         .replay = {.trace = h->trace,
                    .values = h->values,
@@ -298,11 +302,10 @@ static int replay(const history *h, const kvb_caches_options *o, const kvb_cache
                    .scan = &kvb_scan_kernel_vector,
                    .min_chunk = MIN_CHUNK,
                    .page_cells = PAGE_CELLS,
-                   .max_pairs = UINT64_MAX,
+                   .knobs = &knobs,
                    .untimed = counts || o->untimed,
                    .unjudged = counts,
-                   .peak_gflop_per_s = NAN,
-                   .seconds = o->seconds},
+                   .peak_gflop_per_s = NAN},
     };
     snprintf(r->workload, sizeof r->workload, "%s", h->trace->header.name);
     snprintf(r->cache, sizeof r->cache, "%s", cache->name);

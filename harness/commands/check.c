@@ -229,7 +229,7 @@ static void failure_say(const section *s, const kvb_result *r)
         place_say(s, r);
     if (*r->replay)
         command_say("again", r->replay);
-    snprintf(look, sizeof look, "--only line=%" PRIu64 "%s --gdb", r->where.line, layer);
+    snprintf(look, sizeof look, "--only line=%" PRIu64 "%s --set gdb", r->where.line, layer);
     const bool ended = r->check == KVB_CHECK_CRASH || r->check == KVB_CHECK_TIMEOUT; /* then nothing is dumped */
     if (*r->replay && r->where.line)
         say("look", "the same %swith %s prints the command of a debugger",
@@ -316,15 +316,16 @@ static void replay_begin(const check *c, const kvb_suite_part *part, char *text,
 {
     char name[] = "run", untimed[] = "--check", plugin[] = "--plugin", workloads[] = "--workloads";
     char *file = (char *)(uintptr_t)c->files.at[0], *folder = (char *)(uintptr_t)c->folder;
-    char *argv[] = {name, untimed, plugin, file, workloads, folder};
+    char *argv[] = {name, untimed, plugin, file, c->folder ? workloads : NULL, folder, NULL};
     kvb_replay_begin(&kvb_run_usage, c->folder ? 6 : 4, argv, part, true, text, bytes);
 }
 
 static int histories_run(section *s, const kvb_selection_words *words, char *why, size_t why_bytes)
 {
     check *c = s->c;
-    const kvb_setting setting = {.page_cells = 16, .min_chunk = 256};
-    const kvb_pairs_options pairs = {.max_pairs = 64u << 20,
+    const kvb_knobs usual = kvb_knobs_usual();
+    const kvb_setting setting = {.page_cells = (uint32_t)usual.page_cells, .min_chunk = (uint32_t)usual.min_chunk};
+    const kvb_pairs_options pairs = {.max_pairs = usual.max_pairs,
                                      .setting = setting,
                                      .axes = plans[s->kind].settings ? cache_axes() : 0,
                                      .hub = plans[s->kind].hub,
@@ -340,15 +341,15 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
     kvb_progress_start("check", s->total);
     for (size_t i = 0; i < selections.n && !error; i++) {
         char command[KVB_REPLAY];
+        kvb_knobs knobs = usual;
+        knobs.oracle_pairs = kvb_suite_check.parts[i].oracle_pairs;
+        knobs.no_null = true;
         kvb_matrix_options matrix = {.selection = &selections.at[i],
                                      .setting = setting,
-                                     .max_pairs = pairs.max_pairs,
-                                     .oracle_pairs = kvb_suite_check.parts[i].oracle_pairs,
-                                     .opinion_pairs = KVB_OPINION_PAIRS,
+                                     .knobs = &knobs,
                                      .seconds = SECONDS,
                                      .untimed = true,
                                      .jobs = kvb_cores(),
-                                     .no_null = true,
                                      .judged = &c->judged,
                                      .command = command,
                                      .wants = combination_wanted,

@@ -71,6 +71,8 @@ static const kvb_usage usage = {
         "out. The base also runs against itself: how much that differs is the smallest difference that is reported.\n"
         "This is the way to compare on a noisy machine.",
     .options = options,
+    .knobs = kvb_knobs_table,
+    .knobs_at = offsetof(compare, duel.knobs),
     .words = offsetof(compare, files),
     .takes_words = true,
 };
@@ -236,8 +238,8 @@ static int builds_compare(compare *o, const char *command)
                              .new = names[KVB_DUEL_NEW],
                              .notes = notes,
                              .command = command,
-                             .decide = o->duel.plugin[0] ? "more passes (--sample-ms)"
-                                                         : "more --rounds, or more passes (--sample-ms)"};
+                             .decide = o->duel.plugin[0] ? "more passes (--set sample-ms=MS)"
+                                                         : "more --rounds, or more passes (--set sample-ms=MS)"};
     int code = kvb_duel_run(&o->duel, &base, &new);
 
     if (code < 0)
@@ -460,7 +462,7 @@ static void command_text(int argc, char **argv, char *text, size_t bytes)
 
 static int compare_main(int argc, char **argv)
 {
-    compare o = {.format_name = "table", .folder = "results/baselines"};
+    compare o = {.format_name = "table", .folder = "results/baselines", .duel.knobs = kvb_knobs_usual()};
     char command[1024];
 
     kvb_thresholds_init(&o.thresholds);

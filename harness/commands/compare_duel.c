@@ -22,8 +22,6 @@
 /* Options that are passed on to programs. */
 static const kvb_option run_options[] = {KVB_DUEL_RUN_OPTIONS(kvb_duel_words, ), KVB_OPTIONS_END};
 
-#define MAX_PAIRS (64u << 20) /* as `kvbench run` has it */
-
 bool kvb_duel_is_asked(const kvb_duel_words *w)
 {
     return w->plugin[0] || w->plugin[1] || w->program[0] || w->program[1];
@@ -34,6 +32,7 @@ void kvb_duel_words_free(kvb_duel_words *w)
     for (const kvb_option *o = run_options; o->name; o++)
         if (o->kind == KVB_OPTION_WORDS)
             kvb_words_free((kvb_words *)((char *)w + o->field));
+    kvb_knobs_free(&w->knobs);
 }
 
 /* ---- plug-ins ---------------------------------------------------------------------------------------- */
@@ -72,19 +71,18 @@ static int parts_run(const kvb_duel_words *w, const kvb_duel *duel, const kvb_su
     int error = 0;
     kvb_progress_start("compare", 0);
     for (size_t i = 0; i < suite->n_parts && !error; i++) {
+        kvb_knobs knobs = w->knobs;
+        knobs.oracle_pairs = knobs.oracle_pairs ? knobs.oracle_pairs : suite->parts[i].oracle_pairs;
+        knobs.first_touch |= kvb_numa_nodes() > 1;
         kvb_matrix_options matrix = {
             .selection = &selections[i],
             .duel = duel,
-            .setting = {.min_chunk = 256, .out_elem = KVB_F32, .deterministic = w->deterministic},
-            .max_pairs = MAX_PAIRS,
-            .opinion_pairs = KVB_OPINION_PAIRS,
-            .oracle_pairs = w->oracle_pairs ? w->oracle_pairs : suite->parts[i].oracle_pairs,
-            .seed = w->seed,
-            .seconds = (double)w->seconds,
-            .sample_seconds = 1e-3 * (double)w->sample_ms,
-            .unbound = w->oversubscribe,
-            .first_touch = kvb_numa_nodes() > 1,
-            .no_staging = w->no_staging,
+            .setting = {.min_chunk = (uint32_t)knobs.min_chunk,
+                        .page_cells = (uint32_t)knobs.page_cells,
+                        .out_elem = KVB_F32,
+                        .deterministic = knobs.deterministic},
+            .knobs = &knobs,
+            .seconds = (double)knobs.timeout,
             .pools_must_fit = w->words.pools.n && w->words.workloads.n,
             .wants = result_wants,
             .take = result_take,
@@ -123,13 +121,13 @@ static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *
         error = kvb_duel_load(duel, w->plugin[KVB_DUEL_BASE], w->plugin[KVB_DUEL_NEW], why, why_bytes);
     if (!error) {
         const kvb_pairs_options pairs = {
-            .max_pairs = MAX_PAIRS, .no_staging = w->no_staging, .seconds = (double)w->seconds};
+            .max_pairs = w->knobs.max_pairs, .no_staging = w->knobs.no_staging, .seconds = (double)w->knobs.timeout};
         const kvb_selections_options select = {.words = &w->words,
                                                .suite = suite,
                                                .registry = &duel->all,
-                                               .folder = w->folder,
-                                               .oversubscribe = w->oversubscribe,
-                                               .no_staging = w->no_staging,
+                                               .folder = w->knobs.workloads,
+                                               .oversubscribe = w->knobs.oversubscribe,
+                                               .no_staging = w->knobs.no_staging,
                                                .pairs = kvb_pairs_usual(suite, w->suite, &w->words) ? &pairs : NULL};
         error = kvb_selections_make(&select, &selections, why, why_bytes);
     }
@@ -144,62 +142,83 @@ static int plugins_run(const kvb_duel_words *w, kvb_results *base, kvb_results *
 
 /* ---- programs ---------------------------------------------------------------------------------------- */
 
-/* A command line for `kvbench run`, ending with NULL. Its strings belong to the words, or to `numbers`. */
 typedef char number_text[24];
-static const char **run_words(const kvb_duel_words *w, number_text *numbers)
+typedef struct run_line {
+    const char **words; /* ends with NULL */
+    size_t n;
+    number_text *numbers;
+    size_t n_numbers;
+} run_line;
+
+/* Appends an option with its value; what is 0, or as usual, is left out. */
+static void option_add(run_line *line, const kvb_option *o, const void *field, const void *usual)
 {
-    const kvb_selection_words *parts = &w->words;
-    size_t room = 2, n = 0;
-    for (const kvb_option *o = run_options; o->name; o++)
-        room += o->kind == KVB_OPTION_WORDS ? 2 * ((const kvb_words *)((const char *)w + o->field))->n : 2;
-    const char **words = calloc(room, sizeof *words);
-    for (const kvb_option *o = run_options; o->name && words; o++) {
-        const void *field = (const char *)w + o->field;
-        const kvb_words *list = field;
-        switch (o->kind) {
-        case KVB_OPTION_FLAG:
-            if (*(const bool *)field)
-                words[n++] = o->name;
-            break;
-        case KVB_OPTION_WORDS:
-            for (size_t i = 0; i < list->n; i++) {
-                words[n++] = o->name;
-                words[n++] = list->at[i];
-            }
-            break;
-        case KVB_OPTION_TEXT:
-            if (*(const char *const *)field) {
-                words[n++] = o->name;
-                words[n++] = *(const char *const *)field;
-            }
-            break;
-        case KVB_OPTION_NUMBER:
-            if (*(const uint64_t *)field) {
-                snprintf(numbers[o - run_options], sizeof *numbers, "%" PRIu64, *(const uint64_t *)field);
-                words[n++] = o->name;
-                words[n++] = numbers[o - run_options];
-            }
-            break;
+    const kvb_words *list = field;
+    switch (o->kind) {
+    case KVB_OPTION_FLAG:
+        if (*(const bool *)field)
+            line->words[line->n++] = o->name;
+        break;
+    case KVB_OPTION_WORDS:
+        for (size_t i = 0; i < list->n; i++) {
+            line->words[line->n++] = o->name;
+            line->words[line->n++] = list->at[i];
         }
+        break;
+    case KVB_OPTION_TEXT:
+        if (*(const char *const *)field && *(const char *const *)field != *(const char *const *)usual) {
+            line->words[line->n++] = o->name;
+            line->words[line->n++] = *(const char *const *)field;
+        }
+        break;
+    case KVB_OPTION_NUMBER:
+        if (*(const uint64_t *)field && *(const uint64_t *)field != *(const uint64_t *)usual) {
+            snprintf(line->numbers[line->n_numbers], sizeof *line->numbers, "%" PRIu64, *(const uint64_t *)field);
+            line->words[line->n++] = o->name;
+            line->words[line->n++] = line->numbers[line->n_numbers++];
+        }
+        break;
     }
-    if (words && (parts->workloads.n || parts->caches.n || parts->pools.n || parts->kernels.n))
-        words[n++] = "--product"; /* pairs are not timed */
-    return words;
+}
+
+enum { MOST_WORDS = 4096, MOST_NUMBERS = 128 };
+
+/* A command line for `kvbench run`. Its strings belong to the words, or to line->numbers. Knobs are spelled as programs before --set
+ * know them. */
+static void run_words(const kvb_duel_words *w, run_line *line)
+{
+    static const kvb_duel_words none;
+    const kvb_knobs usual = kvb_knobs_usual();
+    const kvb_selection_words *parts = &w->words;
+    for (const kvb_option *o = run_options; o->name; o++)
+        option_add(line, o, (const char *)w + o->field, (const char *)&none + o->field);
+    for (const kvb_knob *k = kvb_knobs_table; k->option.name; k++)
+        option_add(line, &k->option, (const char *)&w->knobs + k->option.field, (const char *)&usual + k->option.field);
+    if (parts->workloads.n || parts->caches.n || parts->pools.n || parts->kernels.n)
+        line->words[line->n++] = "--product"; /* pairs are not timed */
 }
 
 static int programs_run(const kvb_duel_words *w, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
-    number_text numbers[sizeof run_options / sizeof *run_options];
-    const char **run = run_words(w, numbers);
+    static const char *words[MOST_WORDS];
+    static number_text numbers[MOST_NUMBERS];
+    run_line line = {.words = words, .numbers = numbers};
+    size_t listed = 0;
+    for (const kvb_option *o = run_options; o->name; o++)
+        listed += o->kind == KVB_OPTION_WORDS ? ((const kvb_words *)((const char *)w + o->field))->n : 0;
+    if (2 * (listed + w->knobs.growths.n + w->knobs.events.n + w->knobs.require_axes.n) > MOST_WORDS - 256) {
+        snprintf(why, why_bytes, "more than %d words for programs", MOST_WORDS / 2);
+        return -EINVAL;
+    }
+    run_words(w, &line);
     kvb_programs_options o = {
         .program = {w->program[KVB_DUEL_BASE], w->program[KVB_DUEL_NEW]},
-        .words = run,
+        .words = words,
         .rounds = w->rounds,
     };
     kvb_progress_start("compare", 3 * w->rounds);
-    int error = run ? kvb_programs_run(&o, base, new, why, why_bytes) : -ENOMEM;
+    const int error = kvb_programs_run(&o, base, new, why, why_bytes);
     kvb_progress_end();
-    free(run);
     return error;
 }
 
@@ -217,12 +236,11 @@ int kvb_duel_run(const kvb_duel_words *words, kvb_results *base, kvb_results *ne
         return kvb_complain("compare", KVB_EXIT_USAGE, "--base-%s and --new-%s go together",
                             programs ? "program" : "plugin", programs ? "program" : "plugin");
     if (w.rounds && !programs)
-        return kvb_complain("compare", KVB_EXIT_USAGE, "--rounds is of two programs; plug-ins have --sample-ms");
+        return kvb_complain("compare", KVB_EXIT_USAGE, "--rounds is of two programs; plug-ins have --set sample-ms=MS");
     if (programs && !w.suite)
         w.suite = "quick";
     w.rounds = w.rounds ? w.rounds : 10;
-    w.seconds = w.seconds ? w.seconds : 120;
-    w.sample_ms = w.sample_ms ? w.sample_ms : programs ? 200 : 1000;
+    w.knobs.sample_ms = w.knobs.sample_ms ? w.knobs.sample_ms : programs ? 200 : 1000;
     kvb_stop_catch();
     int error = programs ? programs_run(&w, base, new, why, sizeof why) : plugins_run(&w, base, new, why, sizeof why);
     if (error == -EINTR) {

@@ -4,16 +4,16 @@
 #define KVB_COMPARE_DUEL_H
 
 #include "harness/duel/plugins.h"
+#include "harness/knobs.h"
 #include "harness/selection/selection.h"
 
 typedef struct kvb_duel_words {
     const char *plugin[KVB_DUEL_SIDES], *program[KVB_DUEL_SIDES];
     uint64_t rounds;
     /* as in `kvbench run` */
-    const char *suite, *folder, *cpu_mask;
+    const char *suite, *cpu_mask;
     kvb_selection_words words;
-    uint64_t sample_ms, seconds, seed, oracle_pairs;
-    bool no_staging, deterministic, oversubscribe;
+    kvb_knobs knobs;
 } kvb_duel_words;
 
 /* Rows for the option table of a command. Its struct `type` has a kvb_duel_words member, named by `at` as in "duel.". */
@@ -37,18 +37,12 @@ typedef struct kvb_duel_words {
         {"--kernel", "GLOB", "likewise; repeatable", KVB_WORDS(type, at words.kernels)},                               \
         {"--threads", "N[,N...]", "likewise", KVB_WORDS(type, at words.threads)},                                      \
         {"--values", "PROFILE", "likewise; repeatable", KVB_WORDS(type, at words.values)},                             \
-        {"--growth", "GLOB", "likewise; repeatable", KVB_WORDS(type, at words.growths)},                               \
-        {"--workloads", "FOLDER", "likewise", KVB_TEXT(type, at folder)},                                              \
         {"--cpu-mask", "LEVEL", "likewise", KVB_TEXT(type, at cpu_mask)},                                              \
-        {"--oracle-pairs", "N", "likewise", KVB_NUMBER(type, at oracle_pairs, 1, UINT64_MAX)},                         \
-        {"--seed", "N", "likewise", KVB_NUMBER(type, at seed, 0, UINT64_MAX)},                                         \
-        {"--timeout", "SECONDS", "for one combination; default 120", KVB_NUMBER(type, at seconds, 1, 86400)},          \
-        {"--sample-ms", "MS", "for the passes of one combination of each build, 16 at least; default 1000",            \
-         KVB_NUMBER(type, at sample_ms, 1, 3600000)},                                                                  \
-        {"--no-staging", NULL, "as of `kvbench run`", KVB_FLAG(type, at no_staging)},                                  \
-        {"--deterministic", NULL, "likewise", KVB_FLAG(type, at deterministic)},                                       \
+        {"--workloads", "FOLDER", "likewise", KVB_TEXT(type, at knobs.workloads)},                                     \
+        {"--seed", "N", "likewise", KVB_NUMBER(type, at knobs.seed, 0, UINT64_MAX)},                                   \
+        {"--timeout", "SECONDS", "for one combination; default 120", KVB_NUMBER(type, at knobs.timeout, 1, 86400)},    \
     {                                                                                                                  \
-        "--oversubscribe", NULL, "likewise", KVB_FLAG(type, at oversubscribe)                                          \
+        "--deterministic", NULL, "as of `kvbench run`", KVB_FLAG(type, at knobs.deterministic)                         \
     }
 
 /* Are there two builds to run? */

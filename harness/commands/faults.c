@@ -175,15 +175,15 @@ static int place_judge(const faults *f, place *p, double seconds)
         one->n_has = 0;
         error = kvb_selection_deal(one, NULL, 0);
     }
+    kvb_knobs knobs = kvb_knobs_usual();
+    knobs.opinion_pairs = s.alone ? 0 : knobs.opinion_pairs;
+    knobs.oracle_pairs = s.sampled ? 50000 : suite->parts[0].oracle_pairs;
     const kvb_matrix_options matrix = {.selection = one,
                                        .setting = {.min_chunk = 16, /* so that pools grow often */
                                                    .deterministic = s.deterministic,
                                                    .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks}},
-                                       .max_pairs = 64u << 20,
-                                       .opinion_pairs = s.alone ? 0 : KVB_OPINION_PAIRS,
-                                       .oracle_pairs = s.sampled ? 50000 : suite->parts[0].oracle_pairs,
+                                       .knobs = &knobs,
                                        .seconds = seconds,
-                                       .unbound = true,
                                        .untimed = true,
                                        .jobs = kvb_cores(),
                                        .enter = trial_enter,

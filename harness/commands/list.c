@@ -9,6 +9,7 @@
 #include "harness/selection/kernel_support.h"
 #include "harness/command_line.h"
 #include "harness/cpu_mask.h"
+#include "harness/knobs.h"
 #include "harness/machine/host.h"
 #include "harness/tuning/tuning.h"
 #include "harness/counters/counters.h"
@@ -39,7 +40,7 @@ static const kvb_option options[] = {
 
 static const kvb_usage usage = {
     .command = "list",
-    .synopsis = "[kernels|caches|pools|scans|values|suites|axes|counters|workloads]... [options]",
+    .synopsis = "[kernels|caches|pools|scans|values|suites|axes|knobs|counters|workloads]... [options]",
     .about =
         "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
         "here: after \"yes\" the level of instruction sets, the highest that the CPU has unless --cpu-mask says a "
@@ -221,6 +222,20 @@ static int axes_list(list *l)
     return error;
 }
 
+/* What `--set KEY=VALUE` takes. */
+static int knobs_list(list *l)
+{
+    int error = 0;
+    for (const kvb_knob *k = kvb_knobs_table; k->option.name && !error; k++) {
+        char name[64], what[256];
+        snprintf(name, sizeof name, "%s%s%s", k->option.name + 2, k->option.argument ? "=" : "",
+                 k->option.argument ? k->option.argument : "");
+        snprintf(what, sizeof what, "%s%s%s", k->option.help, k->usual ? "; usual: " : "", k->usual ? k->usual : "");
+        error = row_add(l, "knob", name, k->reader, "yes", what);
+    }
+    return error;
+}
+
 typedef struct counter_rows {
     list *l;
     int error;
@@ -246,9 +261,9 @@ static int counters_list(list *l)
 static const struct {
     const char *name;
     int (*list)(list *l);
-} sorts[] = {{"kernels", kernels_list}, {"caches", caches_list},     {"pools", pools_list},
-             {"scans", scans_list},     {"values", values_list},     {"suites", suites_list},
-             {"axes", axes_list},       {"counters", counters_list}, {"workloads", workloads_list}};
+} sorts[] = {{"kernels", kernels_list},   {"caches", caches_list},      {"pools", pools_list}, {"scans", scans_list},
+             {"values", values_list},     {"suites", suites_list},      {"axes", axes_list},   {"knobs", knobs_list},
+             {"counters", counters_list}, {"workloads", workloads_list}};
 #define SORTS (sizeof sorts / sizeof *sorts)
 
 /* Lists what the words name; no words: everything. */
@@ -263,7 +278,7 @@ static int sorts_list(list *l)
             s++;
         if (s == SORTS)
             return kvb_unknown("list", "cannot list", l->sorts.at[i],
-                               "kernels, caches, pools, scans, values, suites, axes, counters, workloads");
+                               "kernels, caches, pools, scans, values, suites, axes, knobs, counters, workloads");
         wanted[s] = true;
     }
     for (size_t s = 0; s < SORTS; s++) {

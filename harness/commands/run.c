@@ -59,12 +59,12 @@ static void digest_judge(const run *r, kvb_result *result)
 static int result_keep(run *r, const kvb_result *result)
 {
     int error = kvb_results_add(&r->results, result);
-    if (!error && r->deterministic)
+    if (!error && r->knobs.deterministic)
         digest_judge(r, &r->results.at[r->results.n - 1]);
     if (!error)
         result = &r->results.at[r->results.n - 1];
     r->count[result->status] += !error;
-    if (!error && r->format == KVB_TABLE_CSV && !r->counters)
+    if (!error && r->format == KVB_TABLE_CSV && !r->knobs.counters)
         error = kvb_result_stream(result, r->results.n == 1, stdout);
     return error == -EIO ? 0 : error; /* main says what standard output could not take */
 }
@@ -132,7 +132,7 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
                  r->left_out);
     const kvb_summary summary = {.path = r->output,
                                  .unfinished = kvb_stopped,
-                                 .counters = r->counters && people,
+                                 .counters = r->knobs.counters && people,
                                  .note = manifest->openblas_note,
                                  .coverage = coverage,
                                  .pools_alone = pools,
@@ -142,9 +142,10 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
                                          : r->all ? KVB_ROWS_ALL
                                                   : KVB_ROWS_FEW,
                                  .is_markdown = r->format == KVB_TABLE_MD};
-    bool streamed = r->format == KVB_TABLE_CSV && !r->counters;
-    int error =
-        people || streamed ? 0 : kvb_result_table(r->results.at, r->results.n, true, r->counters, r->format, stdout);
+    bool streamed = r->format == KVB_TABLE_CSV && !r->knobs.counters;
+    int error = people || streamed
+                    ? 0
+                    : kvb_result_table(r->results.at, r->results.n, true, r->knobs.counters, r->format, stdout);
     return error ? error : kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
 }
 
@@ -177,34 +178,21 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
     int error = 0;
     for (size_t i = 0; i < n && !error; i++) {
         const kvb_suite_part *part = &r->suite->parts[i];
+        kvb_knobs knobs = r->knobs;
+        knobs.oracle_pairs = knobs.oracle_pairs ? knobs.oracle_pairs : part->oracle_pairs;
+        knobs.sample_ms = knobs.sample_ms ? knobs.sample_ms : part->sample_ms;
+        knobs.first_touch |= kvb_numa_nodes() > 1;
         kvb_matrix_options matrix = {
             .selection = &selections[i],
             .first = first,
             .best = &r->best,
             .setting = r->setting,
             .model = r->model ? model_label(r->model) : NULL,
-            .capacity = (uint32_t)r->capacity,
-            .prefix_bytes = r->prefix_bytes,
-            .max_pairs = r->max_pairs,
-            .oracle_pairs = r->exhaustive     ? UINT64_MAX
-                            : r->oracle_pairs ? r->oracle_pairs
-                                              : part->oracle_pairs,
-            .opinion_pairs = r->opinion_pairs,
-            .seed = r->seed,
-            .seconds = (double)r->seconds,
-            .sample_seconds = 1e-3 * (double)(r->sample_ms ? r->sample_ms : part->sample_ms),
-            .width = (double)r->width / 100,
-            .cache_state = r->cache_state,
-            .unguarded = r->unguarded,
-            .unbound = r->oversubscribe,
-            .first_touch = r->first_touch || kvb_numa_nodes() > 1,
-            .strict = r->strict,
-            .no_staging = r->no_staging,
-            .no_null = r->no_null,
+            .knobs = &knobs,
+            .seconds = (double)knobs.timeout,
             .untimed = r->check,
             .jobs = (uint32_t)r->jobs,
             .pools_must_fit = r->words.pools.n && r->words.workloads.n,
-            .events = r->events.n ? r->events.at : NULL,
             .timeline = r->timeline,
             .command = command,
             .judged = r->debug.only_text || r->counts ? NULL : &r->judged,
@@ -243,7 +231,8 @@ static int output_open(run *r, const kvb_selection *selections, size_t total, kv
     if (r->kept)
         return kvb_complain("run", KVB_EXIT_OK, "note: %zu of %zu combinations were finished before", r->results.n,
                             total);
-    if (!r->no_machine && (r->machine || !r->check) && (r->machine || total >= MACHINE_COMBINATIONS)) {
+    if (!r->knobs.no_machine && (r->knobs.machine || !r->check) &&
+        (r->knobs.machine || total >= MACHINE_COMBINATIONS)) {
         kvb_progress_now("measuring the machine");
         kvb_profile_record(selections[0].threads, (uint32_t)selections[0].n_threads, manifest);
     }
@@ -306,10 +295,11 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
     char why[1024] = "", late[512] = "";
     const char *kept;
     size_t total = 0;
-    kvb_manifest manifest = {.seed = r->seed};
+    kvb_manifest manifest = {.seed = r->knobs.seed};
     kvb_host_describe("", &manifest);
-    r->tuning.measures = !r->check || r->overview;
-    int code = kvb_tuning_use("run", &r->tuning, &manifest);
+    const kvb_tuning_choice tuning = {
+        .path = r->knobs.tuning, .none = r->knobs.no_tuning, .measures = !r->check || r->overview};
+    int code = kvb_tuning_use("run", &tuning, &manifest);
     if (code)
         return code;
     snprintf(manifest.suite, sizeof manifest.suite, "%s%s", r->suite->name, r->by_pairs ? ", pairs" : "");
@@ -355,17 +345,17 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
 /* Pairs or the product, times or not, and how many at once. An exit code. */
 static int coverage_choose(run *r)
 {
-    if (r->pairs && r->product)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--pairs or --product, not both");
+    if (r->knobs.pairs && r->product)
+        return kvb_complain("run", KVB_EXIT_USAGE, "--set pairs or --product, not both");
     if (r->jobs && !r->check)
         return kvb_complain("run", KVB_EXIT_USAGE, "--jobs is of --check: what is timed runs alone");
-    if (r->check && (r->timeline_path || r->debug.dump) && r->jobs > 1)
+    if (r->check && (r->knobs.timeline || r->debug.dump) && r->jobs > 1)
         return kvb_complain("run", KVB_EXIT_USAGE,
-                            "--timeline, --dump: written by one combination at a time: --jobs 1");
-    r->by_pairs = r->pairs || (!r->product && kvb_pairs_usual(r->suite, r->suite_name != NULL, &r->words));
+                            "--set timeline, --dump: written by one combination at a time: --jobs 1");
+    r->by_pairs = r->knobs.pairs || (!r->product && kvb_pairs_usual(r->suite, r->suite_name != NULL, &r->words));
     r->overview = r->by_pairs && !r->check;
     r->check |= r->overview; /* times of pairs differ in more than one thing */
-    r->jobs = r->jobs ? r->jobs : r->timeline_path || r->debug.dump ? 1 : kvb_cores();
+    r->jobs = r->jobs ? r->jobs : r->knobs.timeline || r->debug.dump ? 1 : kvb_cores();
     return KVB_EXIT_OK;
 }
 
@@ -407,66 +397,52 @@ static int options_check(run *r)
         return kvb_unknown("run", "--suite: unknown suite", r->suite_name, KVB_SUITE_WORDS);
     if (!kvb_table_format_parse(r->format_name, &r->format))
         return kvb_unknown("run", "--format: unknown format", r->format_name, KVB_TABLE_FORMAT_WORDS);
-    r->setting = (kvb_setting){.page_cells = (uint32_t)r->page_cells,
-                               .min_chunk = (uint32_t)r->min_chunk,
-                               .hash_bits = (uint32_t)r->hash_bits,
-                               .deterministic = r->deterministic,
-                               .logits = {.sinks = r->sinks, .seed = r->seed}};
-    if (!kvb_out_parse(r->out_name, &r->setting.out_elem))
-        return kvb_unknown("run", "--out: unknown element", r->out_name, "f32, f16, bf16");
+    r->setting = (kvb_setting){.page_cells = (uint32_t)r->knobs.page_cells,
+                               .min_chunk = (uint32_t)r->knobs.min_chunk,
+                               .hash_bits = (uint32_t)r->knobs.hash_bits,
+                               .deterministic = r->knobs.deterministic,
+                               .logits = {.sinks = r->knobs.sinks, .seed = r->knobs.seed}};
+    if (!kvb_out_parse(r->knobs.out, &r->setting.out_elem))
+        return kvb_unknown("run", "--set out: unknown element", r->knobs.out, "f32, f16, bf16");
     double softcap = 0;
-    if (!positive_parse("--softcap", r->softcap_text, &softcap) ||
-        !positive_parse("--scale", r->scale_text, &r->setting.logits.scale))
+    if (!positive_parse("--set softcap", r->knobs.softcap, &softcap) ||
+        !positive_parse("--set scale", r->knobs.scale, &r->setting.logits.scale))
         return KVB_EXIT_USAGE;
     r->setting.logits.softcap = (float)softcap;
-    if (!kvb_cache_state_parse(r->state_name, &r->cache_state))
-        return kvb_unknown("run", "--cache-state: unknown state", r->state_name, "natural, hot, cold");
+    if (!kvb_cache_state_parse(r->knobs.cache_state_name, &r->knobs.cache_state))
+        return kvb_unknown("run", "--set cache-state: unknown state", r->knobs.cache_state_name, "natural, hot, cold");
     if (r->resume && !r->output)
         return kvb_complain("run", KVB_EXIT_USAGE, "--resume needs -o F.jsonl: the file to complete");
-    if (r->resume && r->timeline_path)
+    if (r->resume && r->knobs.timeline)
         return kvb_complain("run", KVB_EXIT_USAGE,
-                            "--resume: what --timeline wrote before would be lost; go on without it");
+                            "--resume: what --set timeline=F.csv wrote before would be lost; go on without it");
     if (kvb_shard_parse(r->shard_text, &r->shard, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "--shard: %s", why);
     if (r->require_judged && r->shard.of > 1)
         return kvb_complain("run", KVB_EXIT_USAGE,
                             "--require-judged is of whole runs: a shard may hold a witness alone");
-    if (r->cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
-        return kvb_complain("run", KVB_EXIT_MACHINE, "--cache-state cold: %s", why);
+    if (r->knobs.cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
+        return kvb_complain("run", KVB_EXIT_MACHINE, "--set cache-state=cold: %s", why);
     int masked = kvb_cpu_mask_set(r->counts && !r->cpu_mask ? kvb_count_level() : r->cpu_mask, why, sizeof why);
     if (masked)
         return kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why);
     int code = model_choose(r);
     code = code ? code : coverage_choose(r);
-    return code ? code : kvb_counters_admit("run", &r->events);
+    return code ? code : kvb_counters_admit("run", &r->knobs.events);
 }
 
 /* The axes of which no option was typed: there the choice is free. */
 static uint32_t axes_open(int argc, char **argv)
 {
     uint32_t open = 0;
-    for (size_t a = 0; a < KVB_SETTING_AXES; a++) {
-        const char *option = kvb_setting_axes[a].option;
-        const size_t n = strlen(option);
-        bool typed = false;
-        for (int i = 1; i < argc; i++)
-            typed |= !strncmp(argv[i], option, n) && (!argv[i][n] || argv[i][n] == '=');
-        open |= typed ? 0 : UINT32_C(1) << a;
-    }
+    for (size_t a = 0; a < KVB_SETTING_AXES; a++)
+        open |= kvb_command_has(&kvb_run_usage, kvb_setting_axes[a].option, argc, argv) ? 0 : UINT32_C(1) << a;
     return open;
 }
 
 static int run_main(int argc, char **argv)
 {
-    run r = {.format_name = "table",
-             .min_chunk = 256,
-             .page_cells = 16,
-             .max_pairs = 64u << 20,
-             .opinion_pairs = KVB_OPINION_PAIRS,
-             .seconds = 120,
-             .state_name = "natural",
-             .out_name = "f32",
-             .width = 2};
+    run r = {.format_name = "table", .knobs = kvb_knobs_usual()};
     kvb_registry *registry = malloc(sizeof *registry);
     kvb_selections selections = {.n = 0};
     static kvb_run_calls calls;
@@ -476,10 +452,10 @@ static int run_main(int argc, char **argv)
         goto out;
     code = options_check(&r);
     if (!code)
-        code = kvb_run_debug_check(&r.debug, r.check, &kvb_run_usage, argc, argv);
+        code = kvb_run_debug_check(&r.debug, r.knobs.gdb, r.check, &kvb_run_usage, argc, argv);
     if (!code && r.counts)
         code = kvb_count_start(argv, r.words.threads.at);
-    if (code || r.debug.gdb)
+    if (code || r.knobs.gdb)
         goto out;
     code = KVB_EXIT_USAGE;
     kvb_registry_init(registry);
@@ -488,20 +464,21 @@ static int run_main(int argc, char **argv)
         kvb_complain("run", code, "%s", why);
         goto out;
     }
-    const kvb_pairs_options pairs = {.capacity = (uint32_t)r.capacity,
-                                     .max_pairs = r.max_pairs,
+    r.words.growths = r.knobs.growths;
+    const kvb_pairs_options pairs = {.capacity = (uint32_t)r.knobs.capacity,
+                                     .max_pairs = r.knobs.max_pairs,
                                      .setting = r.setting,
                                      .axes = r.check && !r.counts ? axes_open(argc, argv) : 0,
-                                     .no_staging = r.no_staging,
-                                     .seconds = (double)r.seconds};
+                                     .no_staging = r.knobs.no_staging,
+                                     .seconds = (double)r.knobs.timeout};
     const kvb_selections_options select = {.words = &r.words,
                                            .suite = r.suite,
                                            .registry = registry,
-                                           .folder = r.folder,
-                                           .oversubscribe = r.oversubscribe,
-                                           .no_staging = r.no_staging,
+                                           .folder = r.knobs.workloads,
+                                           .oversubscribe = r.knobs.oversubscribe,
+                                           .no_staging = r.knobs.no_staging,
                                            .pairs = r.by_pairs ? &pairs : NULL};
-    r.words.witness = r.no_witness                    ? KVB_WITNESS_NONE
+    r.words.witness = r.knobs.no_witness              ? KVB_WITNESS_NONE
                       : r.counts || r.debug.only_text ? KVB_WITNESS_NAMED
                                                       : KVB_WITNESS_BESIDE;
     kvb_progress_start("run", 0);
@@ -511,8 +488,8 @@ static int run_main(int argc, char **argv)
         code = kvb_complain("run", selected == -ENOMEM ? KVB_EXIT_MACHINE : code, "%s", why);
         goto out;
     }
-    if (r.timeline_path && !(r.timeline = kvb_timeline_open(r.timeline_path))) {
-        kvb_complain("run", code, "%s: %s", r.timeline_path, strerror(errno));
+    if (r.knobs.timeline && !(r.timeline = kvb_timeline_open(r.knobs.timeline))) {
+        kvb_complain("run", code, "%s: %s", r.knobs.timeline, strerror(errno));
         goto out;
     }
     code = kvb_run_calls_choose(&r, registry, &calls);
@@ -521,14 +498,15 @@ static int run_main(int argc, char **argv)
     if (!code)
         code = kvb_run_calls_require(&r);
     if (r.timeline && fclose(r.timeline))
-        code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r.timeline_path, strerror(errno));
+        code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r.knobs.timeline, strerror(errno));
 out:
     kvb_selections_free(&selections);
     kvb_best_close(&r.best);
-    kvb_words *lists[] = {&r.words.workloads, &r.words.caches,  &r.words.pools, &r.words.kernels, &r.words.threads,
-                          &r.words.values,    &r.words.growths, &r.plugins,     &r.events,        &r.require_axes};
+    kvb_words *lists[] = {&r.words.workloads, &r.words.caches, &r.words.pools, &r.words.kernels,
+                          &r.words.threads,   &r.words.values, &r.plugins};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         kvb_words_free(lists[i]);
+    kvb_knobs_free(&r.knobs);
     kvb_sized_model_free(r.model);
     free(r.results.at);
     kvb_result_free(r.kept);

@@ -109,11 +109,11 @@ int kvb_run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *r
     int error = 0;
     kvb_replay_begin(&kvb_run_usage, argc, argv, &kvb_suite_find("default")->parts[0], true, begin, sizeof begin);
     const kvb_calls_options options = {.call = r->call,
-                                       .most = r->n_calls ? r->n_calls : r->suite->calls,
-                                       .only_cheap = !r->n_calls && r->suite->by_pairs,
-                                       .random = r->random,
-                                       .seed = r->seed,
-                                       .seconds = (double)r->seconds,
+                                       .most = r->knobs.calls ? r->knobs.calls : r->suite->calls,
+                                       .only_cheap = !r->knobs.calls && r->suite->by_pairs,
+                                       .random = r->knobs.random,
+                                       .seed = r->knobs.seed,
+                                       .seconds = (double)r->knobs.timeout,
                                        .jobs = (uint32_t)r->jobs,
                                        .command = begin + (*begin == ' ')};
     for (size_t i = 0; i < calls->n && !error; i++) {
@@ -156,12 +156,13 @@ int kvb_run_calls_require(const run *r)
 {
     for (size_t i = 0; i < r->results.n; i++) {
         const kvb_result *result = &r->results.at[i];
-        for (size_t k = 0; k < r->require_axes.n && result->axes.calls; k++) {
-            const char *what = r->require_axes.at[k];
+        for (size_t k = 0; k < r->knobs.require_axes.n && result->axes.calls; k++) {
+            const char *what = r->knobs.require_axes.at[k];
             const bool declined = is_listed(result->axes.declined, what);
             if (declined || is_listed(result->axes.uncovered, what))
-                return kvb_complain("run", KVB_EXIT_FAILED, "--require-axes: no call of %s had %s: %s", result->kernel,
-                                    what, declined ? "it declines that" : "more calls would (--calls)");
+                return kvb_complain("run", KVB_EXIT_FAILED, "--set require-axes: no call of %s had %s: %s",
+                                    result->kernel, what,
+                                    declined ? "it declines that" : "more calls would (--set calls=N)");
         }
     }
     return KVB_EXIT_OK;

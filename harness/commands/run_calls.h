@@ -27,7 +27,7 @@ int kvb_run_calls_make(run *run, const kvb_run_calls *calls, const kvb_registry 
                        char **argv, int (*wants)(void *ctx, size_t number, const kvb_result *names),
                        int (*take)(void *ctx, const kvb_result *result), char *why, size_t why_bytes);
 
-/* Does each of them cover what --require-axes names? An exit code, said on stderr. */
+/* Does each of them cover what the knob require-axes names? An exit code, said on stderr. */
 int kvb_run_calls_require(const run *run);
 
 #endif

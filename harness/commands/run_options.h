@@ -8,32 +8,25 @@
 #include "harness/selection/best_kernel.h"
 #include "harness/selection/partial_run.h"
 #include "harness/selection/selection.h"
-#include "harness/replay/cache_state.h"
 #include "harness/tuning/tuning.h"
 #include "results/export.h"
 #include "results/sizing/model.h"
 #include "results/result.h"
 
 typedef struct run {
-    const char *suite_name, *folder, *output, *format_name, *state_name, *timeline_path, *openblas_core, *cpu_mask,
-        *best_path, *junit_path, *shard_text;
-    kvb_tuning_choice tuning;
+    const char *suite_name, *output, *format_name, *cpu_mask, *best_path, *junit_path, *shard_text, *call, *model_name;
     kvb_selection_words words;
-    kvb_words plugins, events, require_axes;
-    const char *call;
-    uint64_t capacity, min_chunk, page_cells, prefix_bytes, hash_bits, max_pairs, oracle_pairs, opinion_pairs, seed,
-        seconds, sample_ms, width, jobs, n_calls, random;
+    kvb_words plugins;
+    kvb_knobs knobs;
+    uint64_t jobs;
     bool overview; /* by pairs: judged, then kernels are measured beside the machine's limit */
-    bool pairs, product, check, counts, machine, no_machine, oversubscribe, unguarded, first_touch, no_staging, no_null,
-        deterministic, resume, all, sinks, counters, require_judged, exhaustive, no_witness, strict;
-    const char *out_name, *softcap_text, *scale_text, *model_name;
+    bool product, check, counts, resume, all, require_judged;
     kvb_sized_model *model; /* of --model; freed by the owner */
     kvb_run_debug debug;
     kvb_setting setting;
     const kvb_suite *suite;
     kvb_best best;
     kvb_table_format format;
-    kvb_cache_state cache_state;
     FILE *timeline;
     /* while running */
     bool by_pairs;   /* not the product */

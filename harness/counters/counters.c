@@ -65,9 +65,9 @@ int kvb_counters_admit(const char *command, const kvb_words *events)
     for (size_t i = 0; i < events->n; i++) {
         int error = kvb_counters_check(events->at[i], why, sizeof why);
         if (error == -EINVAL)
-            return kvb_complain(command, KVB_EXIT_USAGE, "--events: %s: %s", events->at[i], why);
+            return kvb_complain(command, KVB_EXIT_USAGE, "--set events=%s: %s", events->at[i], why);
         if (error)
-            kvb_complain(command, 0, "note: --events %s cannot be counted here: %s", events->at[i], why);
+            kvb_complain(command, 0, "note: --set events=%s cannot be counted here: %s", events->at[i], why);
     }
     return KVB_EXIT_OK;
 }

@@ -39,10 +39,10 @@ void kvb_counters_report(const kvb_counters *counters, kvb_result *result);
 void kvb_counters_close(kvb_counters *counters);
 
 /* A name PAPI may or may not know here: 0; -EINVAL with PAPI's own words in why; or -ENOTSUP likewise, if it is known and cannot be
- * counted here. For --events. Not while counters are open. */
+ * counted here. For the knob events. Not while counters are open. */
 int kvb_counters_check(const char *event, char *why, size_t why_bytes);
 
-/* Checks the words of --events: what is unknown is refused, what cannot be counted is noted, by name. An exit code. */
+/* Checks the words of the knob events: what is unknown is refused, what cannot be counted is noted, by name. An exit code. */
 int kvb_counters_admit(const char *command, const kvb_words *events);
 
 /* Says of every counter of the default set, in the order of the report, where it comes from and why it cannot be had

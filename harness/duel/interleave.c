@@ -57,7 +57,7 @@ int kvb_interleave_run(const kvb_child_options *options, kvb_result *results, si
     }
     const kvb_rounds rounds = {.least = KVB_INTERLEAVE_LEAST,
                                .most = UINT32_MAX,
-                               .seconds = (double)n * options[0].replay.seconds,
+                               .seconds = 1e-3 * (double)(n * options[0].replay.knobs->sample_ms),
                                .together = true};
     kvb_rounds_run(&rounds, contestants, (uint32_t)n);
     for (size_t i = 0; i < n; i++) /* one after the other: the last probes of the bandwidth are for one process */

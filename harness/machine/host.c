@@ -149,13 +149,15 @@ const char *kvb_openblas_masked(const char *level)
     return NULL;
 }
 
-/* The value of `--name value` or `--name=value` among the words, the last one given; NULL: none. */
+/* The value of `--name value`, `--name=value` or `--set name=value` among the words, the last one given; NULL: none. */
 static const char *word_value(char **words, const char *name)
 {
     const char *value = NULL;
     size_t n = strlen(name);
     for (; *words; words++)
-        if (!strncmp(*words, name, n) && ((*words)[n] == '=' || (!(*words)[n] && words[1])))
+        if (!strncmp(*words, name + 2, n - 2) && (*words)[n - 2] == '=')
+            value = *words + n - 1;
+        else if (!strncmp(*words, name, n) && ((*words)[n] == '=' || (!(*words)[n] && words[1])))
             value = (*words)[n] ? *words + n + 1 : words[1];
     return value;
 }
@@ -173,7 +175,7 @@ void kvb_openblas_ensure(char **argv)
         level = strcmp(*word, "--count") ? NULL : kvb_count_level();
     features_describe("", features, sizeof features);
     if (asked && strcmp(asked, "keep")) {
-        snprintf(note, sizeof note, "OpenBLAS core %s was asked for with --openblas-core", asked);
+        snprintf(note, sizeof note, "OpenBLAS core %s was asked for with --set openblas-core", asked);
         core = asked;
     } else if (!asked && !getenv("OPENBLAS_CORETYPE") && kvb_openblas_masked(level)) {
         core = kvb_openblas_masked(level);

@@ -34,7 +34,7 @@ const char *kvb_openblas_masked(const char *level);
 
 /* Restart the program once with OPENBLAS_NUM_THREADS=1, as kernels start no threads of their own, and with OPENBLAS_CORETYPE
  * set to the core that fits (with --cpu-mask in argv, to the core of that level). The user's own choice stays: that variable,
- * or --openblas-core NAME ("keep": as OpenBLAS chooses). */
+ * or --set openblas-core=NAME ("keep": as OpenBLAS chooses). */
 void kvb_openblas_ensure(char **argv);
 
 #endif

@@ -54,7 +54,7 @@ static int values_make(const kvb_lane *l, const kvb_trace *trace, const char *pr
     int error = kvb_threads_start(kvb_cores(), false, &threads);
     if (error)
         return error;
-    error = kvb_values_open(trace, profile, l->options->seed, team_parallel,
+    error = kvb_values_open(trace, profile, l->options->knobs->seed, team_parallel,
                             (void *)(uintptr_t)kvb_threads_team(threads), values, why, why_bytes);
     kvb_threads_end(threads);
     return error ? error : kvb_stopped ? -EINTR : 0;
@@ -108,7 +108,8 @@ int kvb_lane_trace_find(kvb_lane *l, const kvb_logit_changes *logits, const kvb_
     c->logits = *logits;
     c->next = *l->changed;
     *l->changed = c;
-    int error = bad_input(kvb_trace_load(l->trace->path, l->options->capacity, &c->trace, why, why_bytes));
+    int error =
+        bad_input(kvb_trace_load(l->trace->path, (uint32_t)l->options->knobs->capacity, &c->trace, why, why_bytes));
     *trace = c->trace;
     return error ? error : kvb_trace_change_logits(c->trace, logits);
 }
@@ -193,7 +194,7 @@ static int peaks_measure(const kvb_matrix_options *o, double *peaks)
     for (size_t t = 0; t < s->n_threads && !error; t++) {
         peaks[t] = NAN;
         if (!o->untimed)
-            error = peak_measure(s->threads[t], !o->unbound, &peaks[t]);
+            error = peak_measure(s->threads[t], !o->knobs->oversubscribe && !o->untimed, &peaks[t]);
     }
     return error;
 }
@@ -236,7 +237,7 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
 /* A workload as it is to be run. One whose tokens ask for nothing has nothing to attend, and nothing that could be measured. */
 static int workload_load(const kvb_matrix_options *o, const char *path, kvb_trace **trace, char *why, size_t why_bytes)
 {
-    int error = bad_input(kvb_trace_load(path, o->capacity, trace, why, why_bytes));
+    int error = bad_input(kvb_trace_load(path, (uint32_t)o->knobs->capacity, trace, why, why_bytes));
     if (!error && (*trace)->needs.queries == 0) {
         snprintf(why, why_bytes, "%s: expected a step, prefill or propose: there is nothing to attend", path);
         return -EINVAL;

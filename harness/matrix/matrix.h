@@ -6,13 +6,10 @@
 
 #include "harness/selection/best_kernel.h"
 #include "harness/duel/plugins.h"
-#include "harness/replay/cache_state.h"
 #include "harness/replay/job.h"
 #include "harness/replay/only.h"
 #include "harness/selection/selection.h"
 #include "results/result.h"
-
-#define KVB_OPINION_PAIRS (16u << 20) /* usual budget of second opinions: below a second of one core */
 
 /* Pools of plug-ins that were judged by themselves, each beside the first combination that runs over it. */
 typedef struct kvb_judged_pools {
@@ -27,23 +24,12 @@ typedef struct kvb_matrix_options {
     const kvb_best *best;           /* for selections with kvb_kernel_best; else NULL */
     kvb_setting setting;            /* the run's own: of combinations for which the selection has chosen no other */
     const char *model;              /* the name of the model that all workloads have in place of their own; or NULL */
-    uint32_t capacity;              /* cells; 0: what each trace needs */
-    uint64_t prefix_bytes;
-    uint64_t max_pairs;     /* (query, cell) pairs of one step above which a combination is skipped */
-    uint64_t oracle_pairs;  /* the oracle's budget, in (query, head, cell) visits; UINT64_MAX: all */
-    uint64_t opinion_pairs; /* of its second opinions, likewise */
-    uint64_t seed;          /* of the oracle's sample, and of generated values when not 0 */
-    double seconds;         /* time limit of a combination */
-    double sample_seconds;  /* for the passes of one combination; one that is timed is always made */
-    double width;           /* relative, of the interval of the median, at which passes end early */
-    kvb_cache_state cache_state;
-    bool unguarded, unbound, first_touch, no_staging, strict;
-    bool untimed;        /* judge only */
-    uint32_t jobs;       /* children that are judged at once; what is timed is alone */
-    bool no_null;        /* no second child for the null comparison */
+    const kvb_knobs *knobs;         /* oracle_pairs is the oracle's budget, in (query, head, cell) visits */
+    double seconds;                 /* time limit of a combination */
+    bool untimed;                   /* judge only */
+    uint32_t jobs;                  /* children that are judged at once; what is timed is alone */
     bool pools_must_fit; /* where no pool stores the rows of any workload, that is bad input, not a reason to skip */
-    const char *const *events; /* hardware counters; NULL: the default ones */
-    FILE *timeline;            /* NULL: none */
+    FILE *timeline;      /* NULL: none */
     /* As of kvb_child_options: called in each child before its replay. NULL: none. */
     int (*enter)(const void *ctx, kvb_replay_options *replay, char *why, size_t why_bytes);
     const void *enter_ctx;

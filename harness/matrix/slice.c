@@ -196,7 +196,7 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
 static uint64_t sample_seed(const kvb_lane *l, const char *profile, const kvb_pool_pair *pools)
 {
     const char *const words[] = {l->name, profile ? profile : "", pools->k->name, pools->v->name};
-    uint64_t seed = l->options->seed ^ UINT64_C(0xcbf29ce484222325);
+    uint64_t seed = l->options->knobs->seed ^ UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         for (const char *c = words[i];; c++) {
             seed = (seed ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
@@ -219,8 +219,9 @@ static int truths_open(block *b, bool judged, bool witness, view *v, char *why, 
                                      .tags = witness ? v->values->values : NULL,
                                      .pools = *own,
                                      .oracle = judged,
-                                     .max_pairs = l->options->oracle_pairs,
-                                     .opinion_pairs = l->options->opinion_pairs,
+                                     .max_pairs =
+                                         l->options->knobs->exhaustive ? UINT64_MAX : l->options->knobs->oracle_pairs,
+                                     .opinion_pairs = l->options->knobs->opinion_pairs,
                                      .seed = own->k && own->v ? sample_seed(l, v->setting.values, own) : 0};
         char said[KVB_REASON];
         if (!own->k || !own->v)
@@ -372,7 +373,7 @@ static int combinations_run(block *b, char *why, size_t why_bytes)
             child.replay.judges_k = is_unjudged(b->lane->options->judged, child.replay.k_pool);
             child.replay.judges_v = is_unjudged(b->lane->options->judged, child.replay.v_pool);
         }
-        error = kvb_crew_add(b->lane->crew, runs ? &child : NULL, !b->lane->options->no_null, &result);
+        error = kvb_crew_add(b->lane->crew, runs ? &child : NULL, !b->lane->options->knobs->no_null, &result);
     }
     return error ? error : kvb_stopped ? -EINTR : 0;
 }
@@ -387,23 +388,12 @@ int kvb_block_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
         .first = first,
         .n = kvb_block_size(s),
         .n_sides = o->duel ? KVB_DUEL_SIDES : 1,
-        .child = {.replay = {.capacity = o->capacity,
-                             .prefix_bytes = o->prefix_bytes,
-                             .max_pairs = o->max_pairs,
-                             .seconds = o->sample_seconds,
-                             .width = o->width,
-                             .cache_state = o->cache_state,
-                             .guarded = !o->unguarded,
-                             .strict = o->strict,
-                             .no_staging = o->no_staging,
+        .child = {.replay = {.knobs = o->knobs,
                              .untimed = o->untimed,
                              .only = o->only,
                              .dump = o->dump,
                              .timeline = o->timeline},
                   .seconds = o->seconds,
-                  .unbound = o->unbound || o->untimed,
-                  .first_touch = o->first_touch,
-                  .events = o->events,
                   .enter = o->enter,
                   .enter_ctx = o->enter_ctx},
     };

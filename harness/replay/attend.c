@@ -109,10 +109,11 @@ static int traffic_add(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec,
     int error = mask_count(p, &spec->mask, n_tok, spec->k.cells, &t);
     if (error)
         return error;
-    if (t.pairs > o->max_pairs) {
+    if (t.pairs > o->knobs->max_pairs) {
         char why[128];
-        snprintf(why, sizeof why, "%u queries would attend %" PRIu64 " cells in a layer, above --max-pairs %" PRIu64,
-                 n_tok, t.pairs, o->max_pairs);
+        snprintf(why, sizeof why,
+                 "%u queries would attend %" PRIu64 " cells in a layer, above --set max-pairs=%" PRIu64, n_tok, t.pairs,
+                 o->knobs->max_pairs);
         return kvb_pass_refuse(p, -ENOTSUP, "step", why);
     }
     double cell = kvb_cell_bytes(o, index);
@@ -232,7 +233,7 @@ static int outputs_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, u
     p->foreign.rows = 0;
     if (!kvb_kernel_io_written(&p->io, why, sizeof why))
         failed = kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
-    if (!failed && o->guarded && p->number == 0 && !kvb_guard_check(why, sizeof why))
+    if (!failed && !o->knobs->no_guard && p->number == 0 && !kvb_guard_check(why, sizeof why))
         failed = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
     if (failed)
         return failed;
@@ -281,9 +282,9 @@ static int outputs_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, u
 static void caches_prepare(kvb_pass *p, const kvb_attend_spec *spec, uint32_t fed)
 {
     const kvb_group *g = spec->group;
-    if (p->options->cache_state == KVB_STATE_HOT)
+    if (p->options->knobs->cache_state == KVB_STATE_HOT)
         kvb_call_run(&p->call, p->io.out, p->io.lse);
-    if (p->options->cache_state == KVB_STATE_COLD) {
+    if (p->options->knobs->cache_state == KVB_STATE_COLD) {
         kvb_view_flush(&spec->k, g->kv_heads);
         kvb_view_flush(&spec->v, g->kv_heads);
         kvb_view_flush(&p->call.args.k, g->kv_heads); /* staged rows, if there are any */
@@ -295,7 +296,7 @@ static void caches_prepare(kvb_pass *p, const kvb_attend_spec *spec, uint32_t fe
 /* In the first pass K and V may not be written while the kernel has them. */
 static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool read_only)
 {
-    if (!p->options->guarded || p->number > 0)
+    if (p->options->knobs->no_guard || p->number > 0)
         return;
     const kvb_attend *got = &p->call.args; /* rows as the kernel gets them: staged, or the same */
     const kvb_view *const views[] = {&spec->k, &spec->v, spec->k.front, spec->v.front, &got->k, &got->v};
@@ -365,7 +366,7 @@ static int call_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, 
 /* Makes the prepared call again with hidden cells poisoned, where there are any. */
 static int hidden_check(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n)
 {
-    const bool finite = p->options->kernel->flags & KVB_KERNEL_FINITE_CELLS && !p->options->strict;
+    const bool finite = p->options->kernel->flags & KVB_KERNEL_FINITE_CELLS && !p->options->knobs->strict;
     bool planned = false;
     int error = finite || kvb_check_is_off(KVB_CHECK_POISON) ? 0 : kvb_poison_plan(p, layer, n, &planned);
     if (error || !planned)

@@ -41,12 +41,17 @@ static void fault_report(const char *what)
     of_child->fault[n] = '\0';
 }
 
+static bool is_unbound(const kvb_child_options *options)
+{
+    return options->replay.knobs->oversubscribe || options->replay.untimed;
+}
+
 static void placement_print(const kvb_child_options *options, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%u thread%s %s; %u NUMA node%s; memory first touched by %s", options->threads,
-             options->threads > 1 ? "s" : "", options->unbound ? "unbound" : "bound to cores from 0 on (hwloc)",
+             options->threads > 1 ? "s" : "", is_unbound(options) ? "unbound" : "bound to cores from 0 on (hwloc)",
              kvb_numa_nodes(), kvb_numa_nodes() > 1 ? "s" : "",
-             options->first_touch ? "the team in equal parts" : "the thread that writes it, number 0");
+             options->replay.knobs->first_touch ? "the team in equal parts" : "the thread that writes it, number 0");
 }
 
 /* Says that the child is ready for its next pass (or has made its last), and waits until it is its turn. */
@@ -96,12 +101,12 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
         options->enter ? options->enter(options->enter_ctx, &replay, s->result.reason, sizeof s->result.reason) : 0;
     error = error ? error : pools_judge(&replay, &s->result);
     if (!error && !replay.untimed)
-        error = kvb_counters_open(options->events, &counts, &replay.counters);
+        error = kvb_counters_open(replay.knobs->events.at, &counts, &replay.counters);
     if (!error)
-        error = kvb_threads_start(options->threads, !options->unbound, &threads);
+        error = kvb_threads_start(options->threads, !is_unbound(options), &threads);
     if (!error) {
         replay.team = kvb_threads_team(threads);
-        kvb_first_touch(options->first_touch ? replay.team : NULL);
+        kvb_first_touch(options->replay.knobs->first_touch ? replay.team : NULL);
         placement_print(options, s->result.placement, sizeof s->result.placement);
         kvb_count_open();
         error = kvb_replay_run(&replay, &s->place, &s->result);

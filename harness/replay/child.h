@@ -13,10 +13,7 @@
 typedef struct kvb_child_options {
     kvb_replay_options replay; /* team is made in the child */
     uint32_t threads;
-    bool unbound;              /* threads go where the system puts them */
-    bool first_touch;          /* large blocks are first touched by the team's threads in equal parts */
-    const char *const *events; /* hardware counters, NULL-terminated; NULL: the default ones */
-    double seconds;            /* time limit; 0: none */
+    double seconds; /* time limit; 0: none */
     /* Called in the child before the replay, which it may change. Below 0: the combination fails, why says why. NULL: none. */
     int (*enter)(const void *ctx, kvb_replay_options *replay, char *why, size_t why_bytes);
     const void *enter_ctx;

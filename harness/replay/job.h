@@ -5,7 +5,7 @@
 
 #include "caches/cache.h"
 #include "harness/counters/counters.h"
-#include "harness/replay/cache_state.h"
+#include "harness/knobs.h"
 #include "harness/replay/only.h"
 #include "kernels/attend.h"
 #include "kernels/scan.h"
@@ -25,30 +25,19 @@ typedef struct kvb_replay_options {
                                                  * or NULL */
     kvb_growth growth;
     bool judges_k, judges_v;     /* that pool is judged by itself first (pool_alone.h) */
-    bool no_staging;             /* a kernel that does not read the pools' formats is skipped */
     bool deterministic;          /* the kernel is to give the same bits whatever the number of threads */
     const kvb_kernel *kernel;    /* of layers that attend */
     const kvb_scan_kernel *scan; /* of layers that scan */
-    bool strict;                 /* the bounds decide, whatever the kernel's own project tolerates */
     kvb_elem out_elem;           /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     const kvb_team *team;
-    uint32_t capacity;  /* cells; 0: what the trace needs */
-    uint32_t min_chunk; /* cells */
-    uint32_t page_cells;
-    uint64_t prefix_bytes;
-    uint32_t hash_bits; /* as in kvb_cache_options */
-    uint64_t max_pairs; /* (query, cell) pairs of one step above which the combination is skipped */
-    bool untimed;       /* one pass, judged; no times, rates or counters */
-    bool unjudged;      /* what is timed was judged in another replay: outputs are written and thrown away */
-    double
-        seconds;  /* of passes, checks included. The first is judged and not timed; one that is timed is always made */
-    double width; /* of the interval of the median, relative, at which passes end early */
-    /* Asked before each pass in place of seconds and width, and once after the last: waits for this replay's turn; false:
+    uint32_t min_chunk, page_cells, hash_bits; /* cells, cells, bits: as in kvb_cache_options */
+    const kvb_knobs *knobs;
+    bool untimed;  /* one pass, judged; no times, rates or counters */
+    bool unjudged; /* what is timed was judged in another replay: outputs are written and thrown away */
+    /* Asked before each pass in place of the knobs sample_ms and width, and once after the last: waits for this replay's turn; false:
      * make no more. The first pass is made whatever it says, and is the warm-up. NULL: not asked. */
     bool (*turn)(void *ctx);
     void *turn_ctx;
-    kvb_cache_state cache_state;
-    bool guarded; /* guard pages around what the kernel is handed */
     kvb_counters
         *counters; /* open, on the counts below; NULL: none. Opened before the team's threads, so as to see them */
     kvb_own_counts *counts;  /* of the pass in which counters run */
@@ -62,7 +51,7 @@ typedef struct kvb_replay_options {
 /* Is the verdict that of the kernel's own project? What bounds say is reported then. */
 static inline bool kvb_is_tolerated(const kvb_replay_options *options)
 {
-    return options->kernel->tolerance.kind != KVB_TOLERANCE_NONE && !options->strict;
+    return options->kernel->tolerance.kind != KVB_TOLERANCE_NONE && !options->knobs->strict;
 }
 
 /* Where a replay is: what a crash or a time-out is reported with. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory after each event of a replay's first pass: for the record, and as lines of --timeline. */
+/* Memory after each event of a replay's first pass: for the record, and as lines of the knob timeline. */
 #ifndef KVB_MEMORY_LOG_H
 #define KVB_MEMORY_LOG_H
 

@@ -336,7 +336,7 @@ static int cache_open(kvb_pass *p)
 {
     const kvb_replay_options *o = p->options;
     const kvb_trace_needs *needs = &o->trace->needs;
-    const uint32_t capacity = needs->full ? needs->full : o->capacity;
+    const uint32_t capacity = needs->full ? needs->full : (uint32_t)o->knobs->capacity;
     char why[256] = "";
     /* slab may hold a shared token once for each sequence; a plug-in's cache that calls its capacity exact has no cell to spare */
     bool exact = o->cache->flags & KVB_CACHE_EXACT;
@@ -354,7 +354,7 @@ static int cache_open(kvb_pass *p)
         .state_depth = needs->rollback,
         .min_chunk = o->min_chunk,
         .page_cells = o->page_cells,
-        .prefix_bytes = o->prefix_bytes,
+        .prefix_bytes = o->knobs->prefix_bytes,
         .hash_bits = o->hash_bits,
         .k_pool = p->watch ? kvb_pool_watch_type(p->watch, false) : o->k_pool,
         .v_pool = p->watch ? kvb_pool_watch_type(p->watch, true) : o->v_pool,
@@ -367,7 +367,7 @@ static int cache_open(kvb_pass *p)
     p->model = o->trace->header.model;
     for (uint32_t g = 0; g < p->model.n_groups && !strcmp(o->values->profile, "tags"); g++)
         p->model.groups[g].rope.dims = 0;
-    p->allocator = (kvb_allocator){.source = o->guarded                                   ? &kvb_guarded_source
+    p->allocator = (kvb_allocator){.source = !o->knobs->no_guard                          ? &kvb_guarded_source
                                              : o->kernel->flags & KVB_KERNEL_FINITE_CELLS ? &kvb_zeroed_source
                                                                                           : &kvb_plain_source};
     p->place->doing = "in the cache's open";
@@ -387,15 +387,15 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
 {
     uint64_t tokens = o->trace->needs.tokens;
     *p = (kvb_pass){.options = o, .trace = o->trace, .place = place, .result = result, .digest = KVB_DIGEST_START};
-    kvb_kernel_io_init(&p->io, &o->trace->header.model, o->out_elem, o->guarded);
+    kvb_kernel_io_init(&p->io, &o->trace->header.model, o->out_elem, !o->knobs->no_guard);
     p->io.no_lse = o->kernel->flags & KVB_KERNEL_NO_LSE;
     p->call = (kvb_call){
         .kernel = o->kernel,
         .team = o->team,
         .out_elem = o->out_elem,
-        .no_staging = o->no_staging,
+        .no_staging = o->knobs->no_staging,
         .deterministic = o->deterministic,
-        .source = o->guarded ? &kvb_guarded_source : &kvb_plain_source,
+        .source = !o->knobs->no_guard ? &kvb_guarded_source : &kvb_plain_source,
     };
     p->who = o->kernel->name;
     place->event = place->layer = 0;
@@ -437,7 +437,8 @@ int kvb_pass_run(kvb_pass *p)
         error = event_run(p, &p->trace->events[i]);
     }
     char why[128];
-    if (!error && p->options->guarded && !kvb_guard_check(why, sizeof why)) /* once a pass is enough for later passes */
+    if (!error && !p->options->knobs->no_guard &&
+        !kvb_guard_check(why, sizeof why)) /* once a pass is enough for later passes */
         error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
     p->allocator_live = p->allocator.current_bytes;
     p->place->doing = "in the cache's close";

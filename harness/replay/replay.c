@@ -68,9 +68,11 @@ static bool goes_on(const kvb_pass *p, double first, double started)
     size_t passes = (size_t)p->number;
     if (o->turn)
         return o->turn(o->turn_ctx);
-    return passes == 1 || (first + kvb_now_seconds() - started + first < o->seconds &&
-                           (passes % 4 || kvb_samples_width(&p->times[kvb_kind_main(p->flops)], passes,
-                                                            warmup_passes(p, passes)) >= o->width));
+    return passes == 1 ||
+           (first + kvb_now_seconds() - started + first < 1e-3 * (double)o->knobs->sample_ms &&
+            (passes % 4 ||
+             kvb_samples_width(&p->times[kvb_kind_main(p->flops)], passes, warmup_passes(p, passes)) * 100 >=
+                 (double)o->knobs->width));
 }
 
 /* Passes after the first one, a probe of the bandwidth after each. */
@@ -214,7 +216,7 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
     if (error)
         return error;
     snprintf(result->time.cache_state, sizeof result->time.cache_state, "%s",
-             kvb_cache_state_names[p->options->cache_state]);
+             kvb_cache_state_names[p->options->knobs->cache_state]);
     traffic_report(p, roofline, passes, warmup);
     memory_report(p);
     kvb_memory_log_report(&p->memory, result);

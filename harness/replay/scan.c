@@ -62,7 +62,7 @@ int kvb_scans_open(const kvb_replay_options *o, kvb_scans **scans)
     if (!s)
         return -ENOMEM;
     s->options = o;
-    s->source = o->guarded ? &kvb_guarded_source : &kvb_plain_source;
+    s->source = !o->knobs->no_guard ? &kvb_guarded_source : &kvb_plain_source;
     s->call = (kvb_scan_call){.kernel = o->scan, .team = o->team, .out_elem = o->out_elem, .source = s->source};
     s->budget = o->dump ? UINT64_MAX : POISON_BYTES; /* a dump has what lay there before */
     *scans = s;
@@ -138,7 +138,7 @@ static void *buffer_fit(kvb_scans *s, int i, size_t bytes)
         b->room = b->block ? room : 0;
         b->fitted = 0;
     }
-    if (b->block && s->options->guarded && bytes != b->fitted)
+    if (b->block && !s->options->knobs->no_guard && bytes != b->fitted)
         b->block = kvb_guard_fit(b->block, bytes);
     b->fitted = b->block ? bytes : 0;
     return b->block;
@@ -266,7 +266,7 @@ static int slots_restore(kvb_pass *p, const kvb_scan_states *states)
 
 static void caches_prepare(kvb_scans *s, const kvb_scan_states *states)
 {
-    const kvb_cache_state wanted = s->options->cache_state;
+    const kvb_cache_state wanted = s->options->knobs->cache_state;
     for (uint32_t slot = 0; slot < states->slots; slot++) {
         const char *at = (const char *)states->base + slot * states->slot_bytes;
         if (wanted == KVB_STATE_COLD)
@@ -360,7 +360,7 @@ static int call_judge(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_
                  left % row / problem->d_v, left % problem->d_v);
         error = kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
     }
-    if (!error && o->guarded && p->number == 0 && !kvb_guard_check(why, sizeof why))
+    if (!error && !o->knobs->no_guard && p->number == 0 && !kvb_guard_check(why, sizeof why))
         error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
     if (error || o->unjudged)
         return error;

@@ -36,7 +36,7 @@ static void *scratch_fit(kvb_pass *p, size_t bytes)
         check->scratch = kvb_memory_take(p->call.source, "scratch", room);
         check->scratch_room = check->scratch ? room : 0;
     }
-    if (check->scratch && p->options->guarded)
+    if (check->scratch && !p->options->knobs->no_guard)
         check->scratch = kvb_guard_fit(check->scratch, bytes);
     return check->scratch;
 }

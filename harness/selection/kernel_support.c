@@ -325,10 +325,11 @@ int kvb_native_check(const kvb_selection *s, const kvb_registry *registry, char 
             if (any)
                 name_add(pools, sizeof pools, ", ", pool->name);
         }
-        snprintf(why, why_bytes,
-                 "--no-staging: no selected kernel reads pool k=%s,v=%s; kernels that do: %s; pools that the selected "
-                 "kernels read: %s",
-                 s->pools[p].k->name, s->pools[p].v->name, *kernels ? kernels : "none", *pools ? pools : "none");
+        snprintf(
+            why, why_bytes,
+            "--set no-staging: no selected kernel reads pool k=%s,v=%s; kernels that do: %s; pools that the selected "
+            "kernels read: %s",
+            s->pools[p].k->name, s->pools[p].v->name, *kernels ? kernels : "none", *pools ? pools : "none");
         return -EINVAL;
     }
     return 0;

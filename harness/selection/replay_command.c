@@ -20,19 +20,19 @@ void kvb_replay_begin(const kvb_usage *usage, int argc, char **argv, const kvb_s
                       char *text, size_t bytes)
 {
     const kvb_suite_part *usual = &kvb_suite_find("default")->parts[0]; /* what counts where no suite is named */
-    char number[24];
+    char number[64];
     text[0] = '\0';
     bool fits = kvb_shell_add(text, bytes, program_invocation_name) && kvb_shell_add(text, bytes, "run") &&
                 kvb_command_without(usage, left_out, argc, argv, text, bytes);
     const struct {
-        const char *option;
+        const char *knob;
         uint64_t here, usual;
-    } numbers[] = {{"--oracle-pairs", part->oracle_pairs, usual->oracle_pairs},
-                   {"--sample-ms", part->sample_ms, untimed ? part->sample_ms : usual->sample_ms}};
+    } numbers[] = {{"oracle-pairs", part->oracle_pairs, usual->oracle_pairs},
+                   {"sample-ms", part->sample_ms, untimed ? part->sample_ms : usual->sample_ms}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers && fits; i++) {
-        snprintf(number, sizeof number, "%" PRIu64, numbers[i].here);
-        if (numbers[i].here != numbers[i].usual && !strstr(text, numbers[i].option))
-            fits = kvb_shell_add(text, bytes, numbers[i].option) && kvb_shell_add(text, bytes, number);
+        snprintf(number, sizeof number, "%s=%" PRIu64, numbers[i].knob, numbers[i].here);
+        if (numbers[i].here != numbers[i].usual && !strstr(text, numbers[i].knob))
+            fits = kvb_shell_add(text, bytes, "--set") && kvb_shell_add(text, bytes, number);
     }
     if (!fits)
         text[0] = '\0';
@@ -44,9 +44,10 @@ void kvb_replay_command(const char *begin, const kvb_selection *s, size_t i, kvb
     const kvb_workload *w = &s->workloads[at.workload];
     const char *values = s->values[at.values];
     bool is_glob = strpbrk(w->name, "*?[\\") != NULL; /* as a name it would be no longer itself */
-    char pools[KVB_KEY_PART], threads[16];
+    char pools[KVB_KEY_PART], threads[16], growth[64];
     kvb_key_pools(r, pools);
     snprintf(threads, sizeof threads, "%u", r->threads);
+    snprintf(growth, sizeof growth, "growth=%s", r->growth);
     const char *const words[][2] = {
         {"--workload", w->is_file || is_glob ? w->path : w->name},
         {"--values", values},
@@ -54,8 +55,8 @@ void kvb_replay_command(const char *begin, const kvb_selection *s, size_t i, kvb
         {"--pool", pools},
         {"--kernel", r->kernel},
         {"--threads", threads},
-        {"--growth", s->growths[at.growth] ? r->growth : NULL},
-        {"--no-witness", kvb_is_witness(s->kernels[at.kernel]) ? NULL : ""}, /* is not beside it */
+        {"--set", s->growths[at.growth] ? growth : NULL},
+        {"--set", kvb_is_witness(s->kernels[at.kernel]) ? NULL : "no-witness"}, /* is not beside it */
     };
     bool fits = *begin != '\0';
     snprintf(r->replay, sizeof r->replay, "%s", begin + (*begin == ' '));

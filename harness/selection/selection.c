@@ -232,9 +232,10 @@ static int threads_choose(const kvb_selection_words *words, bool oversubscribe, 
     }
     for (size_t i = 0; i < s->n_threads; i++)
         if (s->threads[i] > cores && !oversubscribe) {
-            snprintf(why, why_bytes,
-                     "%u threads on a machine of %u cores: one thread is bound to each core (--oversubscribe: unbound)",
-                     s->threads[i], cores);
+            snprintf(
+                why, why_bytes,
+                "%u threads on a machine of %u cores: one thread is bound to each core (--set oversubscribe: unbound)",
+                s->threads[i], cores);
             return -EINVAL;
         }
     return 0;

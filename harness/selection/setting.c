@@ -2,6 +2,8 @@
 /* The axes, and a greedy choice over a table of what has met. */
 #include "harness/selection/setting.h"
 
+#include "harness/knobs.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,6 +179,14 @@ kvb_setting kvb_setting_apply(const kvb_setting *usual, const uint8_t *choice)
     return s;
 }
 
+static bool is_knob(const char *option)
+{
+    for (const kvb_knob *k = kvb_knobs_table; k->option.name; k++)
+        if (!strcmp(k->option.name, option))
+            return true;
+    return false;
+}
+
 void kvb_setting_words(const uint8_t *choice, bool all, char *text, size_t bytes)
 {
     for (size_t a = 1; choice && a < KVB_SETTING_AXES; a++) {
@@ -185,7 +195,13 @@ void kvb_setting_words(const uint8_t *choice, bool all, char *text, size_t bytes
         if (!choice[a] || (axis->has_field && !all))
             continue;
         const char *word = axis->words[choice[a] - 1];
-        snprintf(text + used, bytes - used, "%s%s%s%s", used ? " " : "", axis->option, *word ? " " : "", word);
+        const bool knob = is_knob(axis->option);
+        snprintf(text + used, bytes - used, "%s%s%s%s%s", used ? " " : "", knob ? "--set " : "",
+                 axis->option + (knob ? 2 : 0),
+                 !*word ? ""
+                 : knob ? "="
+                        : " ",
+                 word);
     }
 }
 

@@ -27,14 +27,14 @@ refuse "a transform on a pool that has one" "'tq4' has no form with \\+had: it t
     "$KVBENCH" run --pool tq4+had
 refuse "groups that do not divide the rows" "a4g128: groups of 128 do not divide rows of 16 channels; groups of up to 16 would" \
     "$KVBENCH" run --workload plain-decode --pool a4g128
-refuse "unknown growth" "unknown growth 'slow'; known: double, double\\+thp, reserve" "$KVBENCH" run --growth slow
+refuse "unknown growth" "unknown growth 'slow'; known: double, double\\+thp, reserve" "$KVBENCH" run --set growth=slow
 refuse "unknown kernel" "unknown kernel 'nope'; known: reference, openblas, flash, flash-int8, flash-bf16, flash-f16, witness" "$KVBENCH" run --kernel nope
 refuse "unknown values" "unknown values 'nope'; known: own, gaussian" "$KVBENCH" run --values nope
 refuse "unknown format" "unknown format 'xml'; known: table, md, csv, json" "${run[@]}" --format xml
 refuse "unknown list" "cannot list 'planets'; known: kernels" "$KVBENCH" list planets
 refuse "an empty value" "--kernel: is empty" "$KVBENCH" run --kernel ""
 refuse "a value left out" "--suite needs a value" "$KVBENCH" run --suite
-refuse "a number that is none" "--capacity: '12x' is not a whole number" "$KVBENCH" run --capacity 12x
+refuse "a number that is none" "capacity: '12x' is not a whole number" "$KVBENCH" run --set capacity=12x
 refuse "more threads than cores" "threads on a machine of" "$KVBENCH" run --threads 4096
 refuse "nothing to show" "name a workload or a file" "$KVBENCH" show
 refuse "a folder that is not there" "No such file" "$KVBENCH" run --workloads "$TMPDIR/none"
@@ -53,8 +53,8 @@ unknown cache 'conitguous'; did you mean 'contiguous'\? known: |run --cache coni
 unknown pool 'kivi'; did you mean 'kivi4-k'\? known: .*; each also with|run --pool kivi
 unknown kernel 'flahs'; did you mean 'flash'\? known: |run --kernel flahs
 unknown values 'gausian'; did you mean 'gaussian'\? known: own, |run --values gausian
-unknown growth 'duoble'; did you mean 'double'\? known: |run --growth duoble
-unknown state 'warm'; known: natural, hot, cold$|run --cache-state warm
+unknown growth 'duoble'; did you mean 'double'\? known: |run --set growth=duoble
+unknown state 'warm'; known: natural, hot, cold$|run --set cache-state=warm
 unknown level 'avx-2'; did you mean 'avx2'\? known: portable, avx2|run --cpu-mask avx-2
 unknown format 'tabel'; did you mean 'table'\? known: table, md|list --format tabel
 cannot list 'kernel'; did you mean 'kernels'\? known: kernels|list kernel
@@ -65,10 +65,10 @@ similar: meta-llama/Llama-3.1-8B|size Llama-3.1-8C
 END
 
 # ---- the same twice
-refuse "a thread count twice" "2 is given twice" "$KVBENCH" run --oversubscribe --threads 1-3,2
-refuse "all cores twice" "[0-9]+ is given twice" "$KVBENCH" run --threads all,1-64 --oversubscribe --threads all
+refuse "a thread count twice" "2 is given twice" "$KVBENCH" run --set oversubscribe --threads 1-3,2
+refuse "all cores twice" "[0-9]+ is given twice" "$KVBENCH" run --threads all,1-64 --set oversubscribe --threads all
 refuse "a range backwards" "'1' is not a whole number of 2 to" "$KVBENCH" machine --threads 2-1
-refuse "an event twice" "--events: 'PAPI_TOT_CYC' is given twice" "$KVBENCH" run --events PAPI_TOT_CYC --events PAPI_TOT_CYC
+refuse "an event twice" "events: 'PAPI_TOT_CYC' is given twice" "$KVBENCH" run --set events=PAPI_TOT_CYC --set events=PAPI_TOT_CYC
 refuse "a kernel twice" "--kernel: 'flash' is given twice" "$KVBENCH" run --kernel flash --kernel flash
 refuse "a plug-in twice" "there is a kernel 'online' already" "$KVBENCH" run --plugin "$BUILD/example-plugin/online.so" \
     --plugin "$BUILD/example-plugin/../example-plugin/online.so"
@@ -111,7 +111,7 @@ refuse "a trace that is not there" 'No such file' "$KVBENCH" run --workload "$TM
 refuse "an empty file" 'empty\.jsonl' "$KVBENCH" show "$TMPDIR/empty.jsonl"
 head -c 4096 /dev/urandom >"$TMPDIR/noise.jsonl"
 expect_exit 2 "noise" "$KVBENCH" show "$TMPDIR/noise.jsonl"
-refuse "a step above the given capacity" 'plain-decode\.jsonl:[0-9]+: .*capacity' "${run[@]}" --capacity 64
+refuse "a step above the given capacity" 'plain-decode\.jsonl:[0-9]+: .*capacity' "${run[@]}" --set capacity=64
 
 # ---- layers that differ: a good trace, then the same with one thing spoilt
 cat >"$TMPDIR/groups.jsonl" <<'END'
@@ -180,8 +180,8 @@ refuse "a plug-in that is no library" 'noise\.jsonl' "${run[@]}" --plugin "$TMPD
 plugin hollow 'static const kvb_kernel k = {.name = "hollow", .summary = "x"}; static const kvb_kernel *const ks[] = {&k, 0};
 const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "hollow", .kernels = ks};'
 refuse "a format that no kernel reads, and no staging" \
-    "--no-staging: no selected kernel reads pool k=q4_0,v=q4_0; kernels that do: reference, openblas, .*; pools that .* read: f32$" \
-    "$KVBENCH" run --plugin "$BUILD/example-plugin/online.so" --kernel online --pool q4_0 --no-staging
+    "--set no-staging: no selected kernel reads pool k=q4_0,v=q4_0; kernels that do: reference, openblas, .*; pools that .* read: f32$" \
+    "$KVBENCH" run --plugin "$BUILD/example-plugin/online.so" --kernel online --pool q4_0 --set no-staging
 refuse "a kernel without functions" "kernel 'hollow' has no supports" "$KVBENCH" list --plugin "$TMPDIR/hollow.so"
 
 # ---- outputs

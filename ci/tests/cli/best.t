@@ -4,7 +4,7 @@
 # what is not in it.
 . "$(dirname "$0")/lib.sh"
 
-common=(run --workload plain-decode --workload eagle-tree --cache tree --cache seq --sample-ms 1 --no-null --no-machine)
+common=(run --workload plain-decode --workload eagle-tree --cache tree --cache seq --set sample-ms=1 --set no-null --set no-machine)
 earlier=$TMPDIR/earlier.jsonl
 ok "an earlier run of every kernel" "$KVBENCH" "${common[@]}" --pool f32 --pool f16 -o "$earlier"
 # Times of a busy machine decide nothing: written into the file instead, the fastest one by turns.
@@ -34,7 +34,7 @@ assert "no kernel passed here in" in skipped["plain-decode", "seq", "bf16", "bes
 PY
 
 ok "at another level" "$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel best --cpu-mask portable \
-    --best-from "$earlier" --sample-ms 1 --no-null --no-machine
+    --best-from "$earlier" --set sample-ms=1 --set no-null --set no-machine
 if [ "$(head -n 1 "$earlier" | grep -c '"isa": "portable"')" -eq 0 ]; then
     holds "  it is said" 'was measured at level avx[0-9a-z]*, this run is at portable$' "$err"
 fi

@@ -13,7 +13,7 @@ kernel() { # NAME SED
 calls() { # NAME OPTION…: single calls of that plug-in's kernel
     local name=$1
     shift
-    "$KVBENCH" run --check --suite calls --calls 150 --plugin "$TMPDIR/mine/$name.so" --kernel mine -o "$TMPDIR/$name.jsonl" "$@"
+    "$KVBENCH" run --check --suite calls --set calls=150 --plugin "$TMPDIR/mine/$name.so" --kernel mine -o "$TMPDIR/$name.jsonl" "$@"
 }
 
 ok "the README's kernel builds" kernel right ''
@@ -21,9 +21,9 @@ ok "  and single calls of it are right" calls right
 holds "  which says what was covered" '^mine +150 +[0-9]+ of [0-9]+ +[0-9]+ %'
 holds "  and what it declines" '^mine .*softcap=30,5'
 holds "  as its record does" '"axes": \{"calls": 150, "wrong": 0, .*"declined": ".*softcap=30,5' "$TMPDIR/right.jsonl"
-expect_exit 1 "a value that it declines can be required" calls right --require-axes softcap=30
+expect_exit 1 "a value that it declines can be required" calls right --set require-axes=softcap=30
 holds "  and is named" 'no call of mine had softcap=30: it declines that' "$err"
-ok "what it takes can be required, too" calls right --require-axes head_dim=80 --require-axes mask --require-axes threads=8
+ok "what it takes can be required, too" calls right --set require-axes=head_dim=80 --set require-axes=mask --set require-axes=threads=8
 
 silent() { # CALL NUMBER: does the record of that call alone say that outputs of 0 pass in so many calls?
     calls right --call "$1" && grep -q "\"axes\": {\"calls\": 1, .*\"silent\": $2," "$TMPDIR/right.jsonl"

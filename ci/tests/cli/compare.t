@@ -10,12 +10,12 @@ cd "$TMPDIR" || exit 1 # golden output names files
 make_run() { # OUT.jsonl CHANGE…
     "$root/ci/tests/cli/fixtures/results.py" matrix "${@:2}" >"$1"
 }
-ok "a run" "$KVBENCH" run --no-witness --workload plain-decode --cache seq --pool f32 --kernel reference --sample-ms 5 --no-null \
+ok "a run" "$KVBENCH" run --set no-witness --workload plain-decode --cache seq --pool f32 --kernel reference --set sample-ms=5 --set no-null \
     -o run.jsonl
 ok "with itself" "$KVBENCH" compare run.jsonl run.jsonl --strict
 holds "  it is the same" '^1 combinations: 1 SAME$'
 for n in 1 2; do
-    ok "judged alone, run $n" "$KVBENCH" run --check --no-witness --workload plain-decode --cache seq --pool f32 --kernel reference \
+    ok "judged alone, run $n" "$KVBENCH" run --check --set no-witness --workload plain-decode --cache seq --pool f32 --kernel reference \
         --kernel flash -o judged-$n.jsonl
 done
 ok "what was judged alone in both runs" "$KVBENCH" compare judged-1.jsonl judged-2.jsonl --strict --all

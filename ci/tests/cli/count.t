@@ -7,7 +7,7 @@
 PATH=$TMPDIR expect_exit 3 "without valgrind nothing is counted" "$KVBENCH" run --count --workload plain-decode --cache seq
 holds "  it is said why" 'unavailable: ' "$err"
 one_line "  in one line"
-expect_exit 2 "several threads are refused" "$KVBENCH" run --count --workload plain-decode --threads 2 --oversubscribe
+expect_exit 2 "several threads are refused" "$KVBENCH" run --count --workload plain-decode --threads 2 --set oversubscribe
 one_line "  in one line"
 "$KVBENCH" run --count --workload plain-decode --cpu-mask avx512 >"$out" 2>"$err"
 [ $? -ge 2 ]
@@ -41,7 +41,7 @@ count() { # folder, options…
 matrix=(--cache seq --cache pages --pool f16 --kernel online --kernel flash)
 build base '' && build same '' && build more "$twice"
 expect_exit 0 "counts of the examples" count base "${matrix[@]}"
-expect_exit 0 "  and again, with fewer checks: they do not count" count same "${matrix[@]}" --oracle-pairs 1
+expect_exit 0 "  and again, with fewer checks: they do not count" count same "${matrix[@]}" --set oracle-pairs=1
 expect_exit 0 "  and with more work" count more "${matrix[@]}"
 holds "the table has them" '^small +pages +f16 +flash +pass .* [0-9.]+ M +[0-9.]+ M +[0-9.]+ M'
 holds "  and says what counted" '^counts are of the steps, exact, by callgrind [0-9.]+, level (avx2|portable), D1 32 KiB 8-way'

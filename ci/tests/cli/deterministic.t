@@ -10,8 +10,8 @@ ok "a plug-in whose sums depend on the number of threads builds" gcc -std=c11 -O
     -fvisibility=hidden -Ikernels ci/tests/cli/plugins/uneven.c -o "$so" -lm
 
 run() { # run OPTION…: all kernels but the witness, with one thread and with two
-    expect_exit 0 "$*" "$KVBENCH" run --no-witness --plugin "$so" --workload plain-decode --workload eagle-tree --cache tree \
-        --pool f32 --pool f16 --pool bf16 --pool int8 --kernel '[!wbc]*' --threads 1,2 --oversubscribe --check -o "$r" \
+    expect_exit 0 "$*" "$KVBENCH" run --set no-witness --plugin "$so" --workload plain-decode --workload eagle-tree --cache tree \
+        --pool f32 --pool f16 --pool bf16 --pool int8 --kernel '[!wbc]*' --threads 1,2 --set oversubscribe --check -o "$r" \
         "$@"
 }
 
@@ -41,8 +41,8 @@ assert all(len(found) == 1 for found in of.values()), of'
 broken() { # broken KERNEL OPTION…: over f32, with --deterministic
     local kernel=$1
     shift
-    expect_exit 1 "$kernel $*" "$KVBENCH" run --no-witness --plugin "$so" --workload plain-decode --cache seq --pool f32 \
-        --kernel "$kernel" --oversubscribe --check --deterministic -o "$r" "$@"
+    expect_exit 1 "$kernel $*" "$KVBENCH" run --set no-witness --plugin "$so" --workload plain-decode --cache seq --pool f32 \
+        --kernel "$kernel" --set oversubscribe --check --deterministic -o "$r" "$@"
 }
 said() { # said REASON…: of one failing record, by python's `of`, the records
     python3 -c "import json, re

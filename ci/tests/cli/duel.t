@@ -31,10 +31,10 @@ duel() {
     local want=$1 name=$2 base=$3 new=$4
     shift 4
     expect_exit "$want" "$name" "$KVBENCH" compare --base-plugin "$TMPDIR/$base.so" --new-plugin "$TMPDIR/$new.so" \
-        --workload plain-decode --cache contiguous --pool f32 --sample-ms 50 --timeout 20 \
+        --workload plain-decode --cache contiguous --pool f32 --set sample-ms=50 --timeout 20 \
         --thresholds "$TMPDIR/thresholds.json" "$@"
 }
-duel 1 "a slower build ends with 1" old slow --cache seq --pool k=f32+had,v=f16 --sample-ms 200
+duel 1 "a slower build ends with 1" old slow --cache seq --pool k=f32+had,v=f16 --set sample-ms=200
 holds "  names a combination" '^SLOWER +plain-decode +(contiguous +f32|seq +k=f32\+had,v=f16) +online +1 +time'
 holds "  one in the first cache" '^(SLOWER|UNDECIDED) +plain-decode +contiguous +f32 +online +1 +time'
 holds "  one behind a transform, in another cache" '^(SLOWER|UNDECIDED) +plain-decode +seq +k=f32\+had,v=f16 +online +1 +time'

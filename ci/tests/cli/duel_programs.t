@@ -4,8 +4,8 @@
 # cannot be read, is said in one line.
 . "$(dirname "$0")/lib.sh"
 
-ok "a run to begin with" "$KVBENCH" run --workload plain-decode --cache contiguous --pool f32 --kernel reference --no-null \
-    --sample-ms 50 -o "$TMPDIR/run.jsonl"
+ok "a run to begin with" "$KVBENCH" run --workload plain-decode --cache contiguous --pool f32 --kernel reference --set no-null \
+    --set sample-ms=50 -o "$TMPDIR/run.jsonl"
 # fake NAME FACTOR [SED [RUN]]: a program that is no kvbench: it leaves that run's records with their times multiplied, up to
 # 0.3 % more from run to run, and from RUN on changed by SED.
 fake() {
@@ -53,7 +53,7 @@ expect_exit 2 "words that a program refuses" "$KVBENCH" compare --base-program "
     --kernel nosuch
 holds "  are refused with its own reason" "run: exit 2: kvbench run: unknown kernel 'nosuch'" "$err"
 expect_exit 0 "the program against itself" "$KVBENCH" compare --base-program "$KVBENCH" --new-program "$KVBENCH" --rounds 4 \
-    --workload plain-decode --cache contiguous --pool f32 --kernel reference --sample-ms 20 --format json
+    --workload plain-decode --cache contiguous --pool f32 --kernel reference --set sample-ms=20 --format json
 holds "  both sides ran" '"kernel": *"reference"'
 expect_exit 124 "a signal" timeout 1 "$KVBENCH" compare --base-program "$KVBENCH" --new-program "$KVBENCH" \
     --workload plain-decode --pool f32

@@ -11,8 +11,8 @@ ok "the plug-in of kernels that are seldom wrong builds" gcc -std=c11 -O2 -Wall 
 # seldom KERNEL WORKLOAD PAIRS OPINIONS REASON: the run fails, and the reason matches.
 seldom() {
     local f=$TMPDIR/$1-$4.jsonl
-    expect_exit 1 "$1 over $2 fails" "$KVBENCH" run --check --no-witness --plugin "$so" --kernel "seldom-$1" \
-        --workload "$2" --cache contiguous --cache seq --pool f32 --threads 2 --oversubscribe --oracle-pairs "$3" --opinion-pairs "$4" -o "$f"
+    expect_exit 1 "$1 over $2 fails" "$KVBENCH" run --check --set no-witness --plugin "$so" --kernel "seldom-$1" \
+        --workload "$2" --cache contiguous --cache seq --pool f32 --threads 2 --set oversubscribe --set oracle-pairs="$3" --set opinion-pairs="$4" -o "$f"
     grep -qE "\"reason\": *\"[^\"]*$5" "$f"
     report $? "its reason: $5"
 }
@@ -21,13 +21,13 @@ seldom nan plain-decode-8x128 20000 1 'line [0-9]+: seldom-nan: the output is no
 seldom keeps plain-decode-8x128 20000 16000000 'rho .*; in its call .*head [0-9]+, query'
 seldom layer sliding-window-8x128 20000 16000000 'rho [0-9.e+]+ at line [0-9]+, layer 1, '
 seldom thread plain-decode-8x128 20000 16000000 'rho'
-expect_exit 1 "a kernel that is wrong from the second pass on fails, though the first one was judged" "$KVBENCH" run --no-witness \
-    --no-null --no-machine --plugin "$so" --kernel seldom-pass --workload plain-decode --cache contiguous --pool f32 --sample-ms 20000
+expect_exit 1 "a kernel that is wrong from the second pass on fails, though the first one was judged" "$KVBENCH" run --set no-witness \
+    --set no-null --set no-machine --plugin "$so" --kernel seldom-pass --workload plain-decode --cache contiguous --pool f32 --set sample-ms=20000
 holds "  by the bound" 'seldom-pass.*rho [0-9.e+]+ at line'
 
 for opinions in 16000000 1; do
-    ok "scans of a hybrid that are sampled pass" "$KVBENCH" run --check --no-witness --workload hybrid-batch --cache seq --pool f32 --kernel scan \
-        --oracle-pairs 20000 --opinion-pairs $opinions -o "$TMPDIR/scans-$opinions.jsonl"
+    ok "scans of a hybrid that are sampled pass" "$KVBENCH" run --check --set no-witness --workload hybrid-batch --cache seq --pool f32 --kernel scan \
+        --set oracle-pairs=20000 --set opinion-pairs=$opinions -o "$TMPDIR/scans-$opinions.jsonl"
 done
 
 python3 - "$TMPDIR" <<'PY'

@@ -109,7 +109,7 @@ PY
 fi
 
 # ---- a run writes it
-run=("$KVBENCH" run --workload plain-decode --cache seq --no-null --sample-ms 5)
+run=("$KVBENCH" run --workload plain-decode --cache seq --set no-null --set sample-ms=5)
 ok "a run with --junit" "${run[@]}" --pool f32 --kernel reference -o "$TMPDIR/r.jsonl" --junit "$TMPDIR/r.xml"
 ok "  tells what its records tell" junit_told "$TMPDIR/r.xml" "$TMPDIR/r.jsonl"
 ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \

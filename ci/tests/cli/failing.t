@@ -46,12 +46,12 @@ pasted() {
     ok "  the same way, alone" same "$TMPDIR/many.jsonl" "$TMPDIR/one.jsonl"
 }
 pasted "a file with spaces, pools apart, growth, values, seed" --workload "$trace" --values qwen --seed 7 --check \
-    --pool k=f32,v=f32 --pool k=f16,v=f32 --cache 's*' --growth 'r*' --oversubscribe --threads 3,1
-pasted "settings that pairs chose" --check --pairs --workload plain-decode --workload 'beam*' --cache seq --cache paged --pool f32
+    --pool k=f32,v=f32 --pool k=f16,v=f32 --cache 's*' --set growth='r*' --set oversubscribe --threads 3,1
+pasted "settings that pairs chose" --check --set pairs --workload plain-decode --workload 'beam*' --cache seq --cache paged --pool f32
 pasted "a suite's sample, softcap, sinks, mask" --suite quick --workload 'plain-decode*' --cache contiguous --pool 'f*' \
-    --softcap 20.5 --sinks --cpu-mask portable --check --product --junit "$TMPDIR/f.xml"
+    --set softcap=20.5 --set sinks --cpu-mask portable --check --product --junit "$TMPDIR/f.xml"
 holds "  which JUnit has too" '^alone: .* --kernel crime-scaled ' "$TMPDIR/f.xml"
-pasted "a timed run" --workload agent-fork --cache seq --cache slab --pool f32 --no-null --sample-ms=1
+pasted "a timed run" --workload agent-fork --cache seq --cache slab --pool f32 --set no-null --set sample-ms=1
 ok "show prints it of the file" "$KVBENCH" show "$TMPDIR/many.jsonl"
 holds "  too" '^the first failure alone: .* --cache slab .*--kernel crime-scaled'
 
@@ -71,7 +71,7 @@ ok "a cache that writes a row over another" gcc -std=c11 -O1 -shared -fPIC -fvis
 expect_exit 1 "  fails" "$KVBENCH" run --plugin "$TMPDIR/pages.so" --kernel flash "${fork[@]}" --cache pages -o "$TMPDIR/pages.jsonl"
 reason "$TMPDIR/pages.jsonl" '; the witness: line 2: visible set: query 16, layer 0, KV head 0 saw token 17, which it must not see'
 
-# ---- one call: --only, --dump, --gdb
+# ---- one call: --only, --dump, --set gdb
 half=("$KVBENCH" run --check --plugin "$so" --kernel crime-half --cache seq)
 expect_exit 0 "--only a call that is right" "${half[@]}" --workload agent-fork --pool f32 --only line=2
 expect_exit 1 "--only one that is wrong" "${half[@]}" --workload agent-fork --pool f32 --only line=4,layer=1 -o "$TMPDIR/only.jsonl"
@@ -82,7 +82,7 @@ for bad in line=999 layer=2 line=x line=2,line=3 ''; do
     expect_exit 2 "--only '$bad' is refused" "${half[@]}" --workload agent-fork --pool f32 --only "$bad"
     one_line "  in one line"
 done
-expect_exit 2 "--gdb needs --only" "${half[@]}" --gdb
+expect_exit 2 "--gdb needs --only" "${half[@]}" --set gdb
 expect_exit 2 "--only needs --check" "$KVBENCH" run --workload agent-fork --only line=2
 
 python=/usr/bin/python3 # Debian's
@@ -118,7 +118,7 @@ else
     report 0 "what a dump holds # SKIP not installed: python3-numpy"
 fi
 
-ok "--gdb says how to stop at a call" "${half[@]}" --workload agent-fork --pool f32 --only line=4,layer=1 --gdb
+ok "--gdb says how to stop at a call" "${half[@]}" --workload agent-fork --pool f32 --only line=4,layer=1 --set gdb
 gdb=$(sed "s/^gdb /gdb -batch -nx /; s/-ex run /-ex run -ex bt -ex kill /" "$out")
 if gdb -batch -nx -ex run true 2>&1 | grep -q 'exited normally'; then
     bash -c "$gdb" >"$out" 2>&1

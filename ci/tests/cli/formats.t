@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 r=$TMPDIR/r.jsonl
-short=(--sample-ms 1 --no-null --no-machine --oracle-pairs 20000 -o "$r")
+short=(--set sample-ms=1 --set no-null --set no-machine --set oracle-pairs=20000 -o "$r")
 records() { # records PYTHON: over the list `records` of what was written
     python3 -c "import json, sys
 records = [json.loads(line) for line in open('$r')][1:]
@@ -12,8 +12,8 @@ passed = [r for r in records if r['status'] == 'pass']
 $1"
 }
 
-expect_exit 0 "every growth policy" "$KVBENCH" run --no-witness --workload plain-decode-8x128 --cache contiguous --kernel openblas \
-    --pool f16 --pool kivi4 --growth '*' --min-chunk 16 --capacity 4096 "${short[@]}"
+expect_exit 0 "every growth policy" "$KVBENCH" run --set no-witness --workload plain-decode-8x128 --cache contiguous --kernel openblas \
+    --pool f16 --pool kivi4 --set growth='*' --set min-chunk=16 --set capacity=4096 "${short[@]}"
 ok "  copying doubles, reserving never copies, each costs what it says" records '
 assert {r["growth"] for r in passed} >= {"double", "reserve"}
 for r in passed:
@@ -27,14 +27,14 @@ assert double == reserve and len(double) == 2
 for r in records:
     assert r["status"] == "pass" or "huge pages" in r["reason"], r["reason"]'
 
-expect_exit 0 "a kernel that reads f32 rows only gets them decoded" "$KVBENCH" run --no-witness --workload plain-decode-8x128 \
+expect_exit 0 "a kernel that reads f32 rows only gets them decoded" "$KVBENCH" run --set no-witness --workload plain-decode-8x128 \
     --cache contiguous --plugin "$BUILD/example-plugin/online.so" --kernel online --pool q4_0 --pool k=f32,v=tq3 \
     --pool f32 "${short[@]}"
 ok "  and the record says so" records '
 assert {r["pool_v"]: r["memory"]["staged"] for r in passed} == {"q4_0": "kv", "tq3": "v", "f32": ""}
 assert all((r["memory"]["staged_bytes"] > 0) == bool(r["memory"]["staged"]) for r in passed)'
 
-expect_exit 0 "K and V apart, one behind a transform" "$KVBENCH" run --no-witness --workload batched-multi-seq-8x128 --cache seq \
+expect_exit 0 "K and V apart, one behind a transform" "$KVBENCH" run --set no-witness --workload batched-multi-seq-8x128 --cache seq \
     --kernel reference --pool k=a8g64,v=a4g64+had "${short[@]}"
 ok "  with the bits of each" records '
 assert [(r["pool_k"], r["pool_v"], r["error"]["format"]["bits_k"], r["error"]["format"]["bits_v"]) for r in passed] == [

@@ -7,7 +7,7 @@
 
 so=$TMPDIR/foreign.so
 built() { gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels ci/tests/cli/plugins/foreign.c -o "$so" -lm "$@"; }
-run=("$KVBENCH" run --check --no-witness)
+run=("$KVBENCH" run --check --set no-witness)
 foreign=("${run[@]}" --plugin "$so" --kernel 'foreign-*' --workload plain-decode --cache contiguous --pool f32)
 
 # said NAME STATUS PATTERN FILE: the record of foreign-NAME has this status, and matches.
@@ -90,7 +90,7 @@ else
         met+=(--workload "$name")
     done
     ok "workloads of the quick suite pass over all that its kernels read in place" "${ggml[@]}" --suite quick "${met[@]}" "${pools[@]}" \
-        --oracle-pairs 20000 --no-staging -o "$TMPDIR/ggml.jsonl"
+        --set oracle-pairs=20000 --set no-staging -o "$TMPDIR/ggml.jsonl"
     for format in "${formats[@]}"; do
         holds "  $format" "\"pool_k\": \"$format\", \"pool_v\": \"$format\", \"kernel\": \"ggml\".*\"status\": \"pass\".*\"rho\": [0-9.e-]+,.*\"rule\": \"nmse\"" "$TMPDIR/ggml.jsonl"
     done
@@ -100,8 +100,8 @@ else
     grep -c '"rho": 0\.[0-9]*,' "$TMPDIR/rounds.jsonl" | grep -qx 6
     report $? "  no output is beyond the bound that follows from it"
     ok "K and V apart, two threads, softcap, sinks" "${ggml[@]}" --workload plain-decode-8x128 --cache seq \
-        --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --softcap 20 --sinks --oracle-pairs 200000 --opinion-pairs 1000 --no-staging \
-        --oversubscribe
+        --pool k=q8_0,v=q4_0 --pool k=q5_1,v=f16 --pool k=iq4_nl,v=bf16 --threads 2 --set softcap=20 --set sinks --set oracle-pairs=200000 --set opinion-pairs=1000 --set no-staging \
+        --set oversubscribe
     tiny=("$KVBENCH" bench --targets --work "decode-f16-*" --cells 512 --threads 2)
     if "${tiny[@]}" --kernel reference --seconds 0.01 >/dev/null 2>&1; then
         "${tiny[@]}" "${plugin[@]}" --kernel ggml --seconds 60 >/dev/null 2>&1 &
@@ -119,7 +119,7 @@ else
         kill $bench
         wait $bench 2>/dev/null
     fi
-    ok "in memory that others have used, too" "${ggml[@]}" --no-guard --workload agent-fork --cache paged --pool f16
+    ok "in memory that others have used, too" "${ggml[@]}" --set no-guard --workload agent-fork --cache paged --pool f16
     expect_exit 1 "what its project does not promise, hidden cells that are not finite, --strict asks for" "${ggml[@]}" --strict \
         --workload batched-multi-seq --cache seq --pool f16
     holds "  and finds" 'only with hidden cells poisoned: the kernel reads'

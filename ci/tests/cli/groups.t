@@ -3,7 +3,7 @@
 # Shows: models whose layers are in unlike groups replay on every cache and kernel; the cache that drops what no query can see again
 # says the same as the one that masks it; softcap, sink logits and outputs of 16 bits can be asked of any workload, and are judged.
 . "$(dirname "$0")/lib.sh"
-run=("$KVBENCH" run --check --oracle-pairs 20000 --format csv)
+run=("$KVBENCH" run --check --set oracle-pairs=20000 --format csv)
 
 # Three unlike groups over one sequence, cut back inside the window.
 cat >"$TMPDIR/three.jsonl" <<'EOF'
@@ -31,7 +31,7 @@ assert all([g["layers"] for g in r["memory"]["groups"]] == [2, 1, 1] for r in pa
 PY
 
 ok "windows, masked, dropped and in pages" "${run[@]}" --workload sliding-window --workload sink-window --workload gpt-oss-like \
-    --workload chunked-local --cache seq --cache window --cache paged --no-witness --pool f32 --pool f16 --pool k=int8,v=e4m3 --kernel reference --kernel flash \
+    --workload chunked-local --cache seq --cache window --cache paged --set no-witness --pool f32 --pool f16 --pool k=int8,v=e4m3 --kernel reference --kernel flash \
     -o "$TMPDIR/windows.out"
 ok "  cache window holds a quarter of what seq holds, and says the same" python3 - "$TMPDIR/windows.out" <<'PY'
 import json, sys
@@ -75,13 +75,13 @@ for what in "--out f16" "--out bf16" "--softcap 2" "--sinks"; do
     asked $what
     ok "  changes what comes out" test "$plain" != "$(digests "$TMPDIR/asked.out")"
 done
-asked --out bf16 --softcap 2 --sinks
+asked --set out=bf16 --set softcap=2 --set sinks
 ok "  and is in the records" python3 - "$TMPDIR/asked.out" <<'PY'
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 passed = [r for r in lines[1:] if r["status"] == "pass"]
 assert len(passed) >= 3 and all(r["out"] == "bf16" for r in passed)
-assert "--softcap 2 --sinks" in lines[0]["command"], lines[0]
+assert "--set softcap=2 --set sinks" in lines[0]["command"], lines[0]
 PY
 
 # Rows spell out token, layer and head, in as many bits as the model needs; a witness that cannot read them is left out.
@@ -100,12 +100,12 @@ refuse() { # description, message, options
     expect_exit 2 "$1" "$KVBENCH" run --workload plain-decode "${@:3}"
     holds "  in one line" "^kvbench run: .*$2" "$err"
 }
-refuse "an output of 8 bits" "--out" --out e4m3
-refuse "a softcap of 0" "--softcap" --softcap 0
-refuse "a softcap that is no number" "--softcap" --softcap warm
+refuse "an output of 8 bits" "--set out" --set out=e4m3
+refuse "a softcap of 0" "--set softcap" --set softcap=0
+refuse "a softcap that is no number" "--set softcap" --set softcap=warm
 # A model in place of a workload's own.
 model() { # NAME FILE OPTION…
-    "$KVBENCH" run --check --oracle-pairs 20000 --model "$1" -o "$2" --pool f16 --kernel flash --no-witness "${@:3}"
+    "$KVBENCH" run --check --set oracle-pairs=20000 --model "$1" -o "$2" --pool f16 --kernel flash --set no-witness "${@:3}"
 }
 ok "a history at a model's shape" model Llama-3.1-8B "$TMPDIR/llama.jsonl" --workload agent-fork --workload plain-decode
 ok "  and at those of its kinds of layers" model google/gemma-3-1b-it "$TMPDIR/gemma.jsonl" --workload plain-decode --cache slab

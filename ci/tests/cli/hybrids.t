@@ -4,7 +4,7 @@
 # that does what it must not is named in words; recorded values that break scan.h's ranges are bad input.
 . "$(dirname "$0")/lib.sh"
 
-run=("$KVBENCH" run --check --pool f32 --cache seq --no-witness)
+run=("$KVBENCH" run --check --pool f32 --cache seq --set no-witness)
 f=$TMPDIR/hybrids.jsonl
 ok "kernels of both kinds run hybrids" "${run[@]}" --workload hybrid-batch --workload state-fork --workload plain-decode \
     --kernel flash --kernel scan -o "$f"
@@ -23,8 +23,8 @@ assert moved % (4 * 64 * (8 + 3) * 2) == 0, moved
 PY
 ok "one call is made and judged alone" "${run[@]}" --workload state-fork --kernel scan --only line=3,layer=1
 ok "a run of twins holds the ratio of scan and scan-reference" "$KVBENCH" run --workload state-fork-1x16x1280 --cache seq \
-    --pool bf16 --kernel scan --kernel scan-reference --no-witness --no-machine --sample-ms 1 --no-null --oversubscribe \
-    --oracle-pairs 2000 -o "$f"
+    --pool bf16 --kernel scan --kernel scan-reference --set no-witness --set no-machine --set sample-ms=1 --set no-null --set oversubscribe \
+    --set oracle-pairs=2000 -o "$f"
 cat >"$TMPDIR/younger.jsonl" <<'EOT'
 {"kvbench_trace":2,"name":"younger","source":"by hand: of two branches the one with the larger id goes on first; then both are reordered","model":{"kv_cache.schema_version":2,"kv_cache.layers":2,"groups":[{"layers":[0,1],"kind":"scan","scan":{"recurrence":"mamba2","heads":2,"groups":1,"k_dim":8,"v_dim":16}}]},"values":{"profile":"llama","seed":3}}
 {"prefill":{"seq":3,"from":0,"n":3}}
@@ -37,7 +37,7 @@ cat >"$TMPDIR/younger.jsonl" <<'EOT'
 {"step":{"pos":[7,5],"seq":[3,5]}}
 EOT
 ok "branches go on in any order, over every cache that can fork" "$KVBENCH" run --check --pool f32 --kernel scan \
-    --no-witness --workload "$TMPDIR/younger.jsonl" --cache recompute --cache slab --cache seq --cache paged
+    --set no-witness --workload "$TMPDIR/younger.jsonl" --cache recompute --cache slab --cache seq --cache paged
 holds "  all of them" '^4 passed, 0 failed'
 expect_exit 2 "a name that nobody has is answered with both kinds" "${run[@]}" --workload state-fork --kernel scam
 holds "  the nearest first" "did you mean .scan.\? known: .*flash, .*scan-reference, scan$" "$err"
@@ -46,8 +46,8 @@ so=$TMPDIR/scans.so
 ok "a plug-in of scan kernels builds" gcc -std=c11 -O1 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -Ikernels \
     ci/tests/cli/plugins/scans.c -o "$so" -lm
 expect_exit 1 "a run over it ends with 1" "$KVBENCH" run --plugin "$so" --kernel 'scan-[!rm]*' --kernel 'scan-r[!e]*' \
-    --kernel scan-remembers --workload state-fork --cache seq --pool f32 --no-witness --no-machine --sample-ms 1 --no-null \
-    --oversubscribe -o "$f"
+    --kernel scan-remembers --workload state-fork --cache seq --pool f32 --set no-witness --set no-machine --set sample-ms=1 --set no-null \
+    --set oversubscribe -o "$f"
 # said NAME STATUS REASON: the record of scan-NAME has this status and a reason that matches.
 said() {
     grep "\"scan-$1\"" "$f" | grep -E "\"status\": *\"$2\"" | grep -qE "$3"
@@ -62,7 +62,7 @@ said allocates fail 'scan-allocates: scan\(\) allocated or freed memory 2 times;
 said error fail 'scan\(\) returned 5: it is to return 0 or a negative errno'
 said infinite fail 'channel 32: got inf'
 expect_exit 1 "a second pass shows other bits" "$KVBENCH" run --plugin "$so" --kernel scan-moody --workload state-fork --cache seq \
-    --pool f32 --no-witness --no-machine --sample-ms 20000 --no-null --oversubscribe -o "$f"
+    --pool f32 --set no-witness --set no-machine --set sample-ms=20000 --set no-null --set oversubscribe -o "$f"
 said moody fail 'scan\(\) gave other bits than in the first pass'
 
 # A dump of the first failing call; what it holds gives what is exact, and not what came out.

@@ -56,7 +56,7 @@ expect_exit 1 "a kernel that crashes when asked what it accepts ends no run" "$K
 holds "  but its own combinations" '^[1-9][0-9]* passed, 0 failed, [1-9][0-9]* crashed'
 
 # A kernel that never ends costs its time limit three times, and no more.
-hangs=("$KVBENCH" run --check --no-witness --plugin "$so" --kernel crime-hang --workload plain-decode --workload agent-fork --pool f32
+hangs=("$KVBENCH" run --check --set no-witness --plugin "$so" --kernel crime-hang --workload plain-decode --workload agent-fork --pool f32
     --pool f16 --timeout 2)
 for jobs in 1 3; do
     rm -f "$TMPDIR/hangs-$jobs.jsonl"
@@ -67,7 +67,7 @@ done
 ok "  the records are the same" cmp <(tail -n +2 "$TMPDIR/hangs-1.jsonl") <(tail -n +2 "$TMPDIR/hangs-3.jsonl")
 
 expect_exit 0 "crimes that need f32 rows are skipped over f16 where something else runs" "$KVBENCH" run --plugin "$so" \
-    --no-staging --kernel crime-none --kernel reference --workload plain-decode --cache contiguous --pool f16
+    --set no-staging --kernel crime-none --kernel reference --workload plain-decode --cache contiguous --pool f16
 holds "  with what would work" 'kernel crime-none reads no f16 rows and staging is off; --pool f32 would work'
 # Some products of a BLAS take memory: which, depends on shapes and on the CPU.
 of_dim() { printf '{"kvbench_trace":2,"name":"head-%d","source":"by hand","model":{"kv_cache.schema_version":2,"kv_cache.layers":1,"groups":[{"layers":[0],"heads":4,"kv_heads":2,"k_dim":%d,"v_dim":%d}]},"values":{"profile":"llama","seed":1}}\n' "$1" "$1" "$1"
@@ -75,7 +75,7 @@ of_dim() { printf '{"kvbench_trace":2,"name":"head-%d","source":"by hand","model
     echo '{"step":{"pos":[17,11,30],"seq":[0,1,2]}}'; }
 for dim in 24 40 72 88 120; do of_dim $dim >"$TMPDIR/head-$dim.jsonl"; done
 ok "what OpenBLAS takes for itself is not its caller's doing" "$KVBENCH" run --check --kernel openblas --pool f32 --cache seq \
-    --no-witness --workload "$TMPDIR/head-24.jsonl" --workload "$TMPDIR/head-40.jsonl" --workload "$TMPDIR/head-72.jsonl" \
+    --set no-witness --workload "$TMPDIR/head-24.jsonl" --workload "$TMPDIR/head-40.jsonl" --workload "$TMPDIR/head-72.jsonl" \
     --workload "$TMPDIR/head-88.jsonl" --workload "$TMPDIR/head-120.jsonl"
 holds "  at any head dim" '^5 passed, 0 failed'
 done_testing

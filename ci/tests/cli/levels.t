@@ -6,7 +6,7 @@
 
 work=$TMPDIR/work
 table() {
-    results/tables.py levels --kvbench "$KVBENCH" --work "$work" --run '--workload plain-decode --pool f16 --oracle-pairs 20000' \
+    results/tables.py levels --kvbench "$KVBENCH" --work "$work" --run '--workload plain-decode --pool f16 --set oracle-pairs=20000' \
         -o "$TMPDIR/levels.md" "$@"
 }
 ok "the table of levels, of one small workload" table

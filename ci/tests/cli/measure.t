@@ -6,14 +6,14 @@
 
 run=("$KVBENCH" run --workload plain-decode --cache seq --pool f16)
 m=$TMPDIR/m.jsonl
-expect_exit 0 "a run" "${run[@]}" --workload agent-fork --cache slab --sample-ms 100 --timeline "$TMPDIR/t.csv" -o "$m"
+expect_exit 0 "a run" "${run[@]}" --workload agent-fork --cache slab --set sample-ms=100 --set timeline="$TMPDIR/t.csv" -o "$m"
 holds "  prints the smallest difference that it can resolve" '^smallest difference this run can resolve: ([0-9.]+ %|unknown) \([0-9]+ null comparisons?\)'
 
 so=$TMPDIR/crimes.so
 ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
     ci/tests/cli/plugins/crimes.c -o "$so" -lm
 expect_exit 0 "a kernel that is slower in the second process" env KVB_FIRST="$TMPDIR/first" "${run[@]}" --plugin "$so" --kernel second-slower \
-    --sample-ms 100 -o "$TMPDIR/second.jsonl"
+    --set sample-ms=100 -o "$TMPDIR/second.jsonl"
 ok "  differs from itself" python3 -c 'import json, sys
 assert [json.loads(line) for line in open(sys.argv[1])][1]["time"]["null_difference"] > 0.4' "$TMPDIR/second.jsonl"
 
@@ -81,26 +81,26 @@ for r in [json.loads(line) for line in open(sys.argv[2])][1:]:
 PY
 
 for state in hot cold; do
-    expect_exit 0 "--cache-state $state" "${run[@]}" --kernel openblas --cache-state $state -o "$m"
+    expect_exit 0 "--cache-state $state" "${run[@]}" --kernel openblas --set cache-state=$state -o "$m"
     holds "  is recorded" "\"cache_state\": \"$state\"" "$m"
 done
-expect_exit 2 "an unknown state" "${run[@]}" --cache-state warm
+expect_exit 2 "an unknown state" "${run[@]}" --set cache-state=warm
 holds "  says which are known" 'known: natural, hot, cold' "$err"
-expect_exit 2 "an unknown event" "${run[@]}" --events NOT_AN_EVENT
+expect_exit 2 "an unknown event" "${run[@]}" --set events=NOT_AN_EVENT
 one_line "  in one line"
-holds "  by its name" '--events: NOT_AN_EVENT: PAPI' "$err"
-expect_exit 0 "an event of our own choice" "${run[@]}" --kernel reference --events sde:::kvbench::bytes_read -o "$m"
+holds "  by its name" '--set events=NOT_AN_EVENT: PAPI' "$err"
+expect_exit 0 "an event of our own choice" "${run[@]}" --kernel reference --set events=sde:::kvbench::bytes_read -o "$m"
 lacks "  is counted" 'cannot be counted' "$err"
 
 # What can be counted depends on the machine; that what cannot is said by name does not.
 event=energy_package_nj
-expect_exit 0 "an event that this machine may not have" "${run[@]}" --kernel reference --events $event --counters -o "$m"
+expect_exit 0 "an event that this machine may not have" "${run[@]}" --kernel reference --set events=$event --counters -o "$m"
 cp "$err" "$TMPDIR/said"
 cp "$out" "$TMPDIR/shown"
 if grep -qE "\"$event\": [0-9]" "$m"; then
     holds "$event is shown" "$event [0-9]+" "$TMPDIR/shown"
 else
-    holds "$event is noted before the run, by name" "^kvbench run: note: --events $event cannot be counted here: PAPI" "$TMPDIR/said"
+    holds "$event is noted before the run, by name" "^kvbench run: note: --set events=$event cannot be counted here: PAPI" "$TMPDIR/said"
     holds "  and after it" "^not counted: $event: PAPI" "$TMPDIR/shown"
 fi
 holds "counters are shown" 'bytes_read' "$TMPDIR/shown"
@@ -113,11 +113,11 @@ ok "without --counters" "$KVBENCH" show "$m" --format csv
 lacks "  they are not" 'kvbench::'
 expect_exit 2 "too many threads" "${run[@]}" --threads 512
 holds "  says what would allow it" 'oversubscribe' "$err"
-expect_exit 0 "threads unbound" "${run[@]}" --kernel reference --threads 3 --oversubscribe -o "$m"
+expect_exit 0 "threads unbound" "${run[@]}" --kernel reference --threads 3 --set oversubscribe -o "$m"
 holds "  recorded as such" '"placement": "3 threads unbound' "$m"
-expect_exit 0 "first touch by the team" "${run[@]}" --kernel openblas --first-touch -o "$m"
+expect_exit 0 "first touch by the team" "${run[@]}" --kernel openblas --set first-touch -o "$m"
 holds "  recorded as such" 'first touched by the team' "$m"
-expect_exit 0 "without guard pages" "${run[@]}" --kernel openblas --no-guard
+expect_exit 0 "without guard pages" "${run[@]}" --kernel openblas --set no-guard
 blas=("$KVBENCH" run --check --workload plain-decode --cache seq --pool f32 --kernel openblas)
 ok "OpenBLAS as it suits the CPU" env -u OPENBLAS_CORETYPE "${blas[@]}"
 lacks "  needs no cure" 'the cure is'
@@ -126,9 +126,9 @@ if grep -qw avx2 /proc/cpuinfo; then
     holds "  is noted, with the cure" '^note: OpenBLAS runs as core Prescott on a CPU with avx[0-9a-z]+; the cure is OPENBLAS_CORETYPE='
 fi
 expect_exit 0 "OpenBLAS as it chooses" env -u OPENBLAS_CORETYPE "$KVBENCH" run --workload plain-decode --cache seq \
-    --pool f32 --kernel openblas --openblas-core keep -o "$m"
+    --pool f32 --kernel openblas --set openblas-core=keep -o "$m"
 expect_exit 0 "OpenBLAS as asked" env -u OPENBLAS_CORETYPE "$KVBENCH" run --workload plain-decode --cache seq \
-    --pool f32 --kernel openblas --openblas-core HASWELL -o "$m"
+    --pool f32 --kernel openblas --set openblas-core=HASWELL -o "$m"
 holds "  is what was used" '"openblas_core": "Haswell"' "$m"
-expect_exit 2 "a timeline that cannot be written" "${run[@]}" --timeline "$TMPDIR/none/t.csv"
+expect_exit 2 "a timeline that cannot be written" "${run[@]}" --set timeline="$TMPDIR/none/t.csv"
 done_testing

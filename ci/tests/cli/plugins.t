@@ -66,7 +66,7 @@ alone "a copy takes the cell itself" 's|row_at(p, 0, cells\[i\]), cell_bytes|row
     'dim 16, .*: after gather_into cell 10, head 0, channel [0-9]+ reads as'
 sed -i 's|KVB_OPAQUE|KVB_E4M3|' "$TMPDIR/mine/lin12.c"
 ok "a format with elements of a standard one builds" built lin12.so
-expect_exit 3 "  is not judged under a name of its own" "$KVBENCH" run --check --no-witness --plugin "$TMPDIR/mine/lin12.so" --pool lin12 \
+expect_exit 3 "  is not judged under a name of its own" "$KVBENCH" run --check --set no-witness --plugin "$TMPDIR/mine/lin12.so" --pool lin12 \
     --cache seq --workload plain-decode --kernel reference
 holds "  and is told which name is" "no reference codec for format 'lin12': a format of such rows is judged if its name is 'e4m3'"
 cp caches/example-plugin/lin12.c "$TMPDIR/mine"

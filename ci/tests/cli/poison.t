@@ -14,7 +14,7 @@ fails() {
     local kernel=$1 side=$2 cells=$3
     shift 3
     rm -f "$TMPDIR/r.jsonl"
-    expect_exit 1 "$kernel fails: $*" "${run[@]}" --check --no-witness --kernel "$kernel" -o "$TMPDIR/r.jsonl" "$@"
+    expect_exit 1 "$kernel fails: $*" "${run[@]}" --check --set no-witness --kernel "$kernel" -o "$TMPDIR/r.jsonl" "$@"
     lacks "  everywhere" "\"status\": \"pass\"" "$TMPDIR/r.jsonl"
     holds "  as it reads $side rows of cells that $cells" "\"reason\": \"line [0-9]+: $kernel: .* only with hidden cells poisoned: \
 the kernel reads $side rows of cells that $cells;" "$TMPDIR/r.jsonl"
@@ -35,7 +35,7 @@ fails hidden-stale V 'no query sees' --pool kivi4 --workload agent-fork-8x128 --
 fails hidden-counts V 'query [0-9]+ does not see' --pool f32 --workload eagle-tree --cache tree
 holds "  where its results are finite, by the oracle" 'rho of layer [0-9], query [0-9]+, head [0-9]+ is [0-9.e+]+ only with' "$TMPDIR/r.jsonl"
 
-timed=(--pool f32 --workload agent-fork --cache slab --sample-ms 2 --no-null --no-machine)
+timed=(--pool f32 --workload agent-fork --cache slab --set sample-ms=2 --set no-null --set no-machine)
 ok "an honest kernel passes a timed run" "${run[@]}" "${timed[@]}" --kernel hidden-none
 expect_exit 1 "hidden-v fails a timed run" "${run[@]}" "${timed[@]}" --kernel hidden-v
 holds "  for the same reason" 'V rows of cells that'

@@ -8,8 +8,8 @@ so=$TMPDIR/crimes.so
 ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
     ci/tests/cli/plugins/crimes.c -o "$so" -lm
 # one combination that passes, one that crashes, one that hangs
-run=("$KVBENCH" run --no-witness --plugin "$so" --kernel crime-none --kernel crime-segfault --kernel crime-hang --workload plain-decode
-    --cache contiguous --pool f32 --sample-ms 1 --no-null)
+run=("$KVBENCH" run --set no-witness --plugin "$so" --kernel crime-none --kernel crime-segfault --kernel crime-hang --workload plain-decode
+    --cache contiguous --pool f32 --set sample-ms=1 --set no-null)
 
 expect_exit 1 "a run of some seconds" env KVB_PROGRESS=1 "${run[@]}" --timeout 3
 holds "  says what is done and what is going on" \
@@ -38,7 +38,7 @@ stopped() {
 
 # ---- what is timed has the machine alone: no other child runs meanwhile
 : >"$rows"
-"${run[@]}" --timeout 100 --sample-ms 1500 --format csv >"$rows" 2>"$said" &
+"${run[@]}" --timeout 100 --set sample-ms=1500 --format csv >"$rows" 2>"$said" &
 pid=$!
 most=0
 while ! grep -q '^.*crime-segfault' "$rows" && kill -0 $pid 2>/dev/null; do
@@ -61,8 +61,8 @@ for how in "" "--check --jobs 2"; do
     ok "  and kept" test "$(wc -l <"$f.tmp")" -eq 3
     rm "$f.tmp"
 done
-stopped 'oracle of long-decode, f32, f32' "$KVBENCH" run --no-witness --workload long-decode --cache contiguous --pool f32 --kernel flash \
-    --check --oracle-pairs 100G
+stopped 'oracle of long-decode, f32, f32' "$KVBENCH" run --set no-witness --workload long-decode --cache contiguous --pool f32 --kernel flash \
+    --check --set oracle-pairs=100G
 report $((status != 143)) "stopped while the oracle is made"
 holds "  long before its end" '^0 passed, .* in [0-9]{1,2} s$' "$rows"
 

@@ -4,7 +4,7 @@
 # others are offered none.
 . "$(dirname "$0")/lib.sh"
 
-run=("$KVBENCH" run --check --kernel reference --kernel witness --pool f32 --page-cells 8)
+run=("$KVBENCH" run --check --kernel reference --kernel witness --pool f32 --set page-cells=8)
 three=(--workload prefix-reuse --workload paged-sharing --workload continuous-admission)
 
 # found FILE CACHE: tokens of prompts that were found and offered, over the workloads judged; "none" where none were offered
@@ -23,13 +23,13 @@ ok "prompts are found" "${run[@]}" "${three[@]}" --cache paged-prefix --cache pa
 read -r all offered < <(found "$TMPDIR/all.jsonl" paged-prefix)
 ok "  most of their tokens" test "$all" -gt $((offered / 2)) -a "$all" -lt "$offered"
 ok "  cache paged is offered none" test "$(found "$TMPDIR/all.jsonl" paged)" = none
-ok "a budget" "${run[@]}" "${three[@]}" --cache paged-prefix --prefix-bytes 2000 -o "$TMPDIR/few.jsonl"
+ok "a budget" "${run[@]}" "${three[@]}" --cache paged-prefix --set prefix-bytes=2000 -o "$TMPDIR/few.jsonl"
 read -r few _ < <(found "$TMPDIR/few.jsonl" paged-prefix)
 ok "  less is found, what sequences hold all the same" test "$few" -gt 0 -a "$few" -lt "$all"
 ok "hashes of one bit, so that all prompts collide with others" "${run[@]}" "${three[@]}" --workload mixed-pages --cache paged-prefix \
-    --hash-bits 1 -o "$TMPDIR/bit.jsonl"
+    --set hash-bits=1 -o "$TMPDIR/bit.jsonl"
 ok "  all of them" "${run[@]}" "${three[@]}" --workload mixed-pages --cache paged-prefix -o "$TMPDIR/bits.jsonl"
 ok "  the same is found" test "$(found "$TMPDIR/bit.jsonl" paged-prefix)" = "$(found "$TMPDIR/bits.jsonl" paged-prefix)"
 ok "in twins, in blocks that depend on the order of writes" "${run[@]}" --workload prefix-reuse-8x128 --pool kivi4 --cache paged-prefix
-expect_exit 2 "bytes that are none" "${run[@]}" --workload prefix-reuse --prefix-bytes many
+expect_exit 2 "bytes that are none" "${run[@]}" --workload prefix-reuse --set prefix-bytes=many
 done_testing

@@ -6,15 +6,15 @@
 browser=ci/tests/browser
 
 run=$TMPDIR/run.jsonl
-ok "a run to report" "$KVBENCH" run --no-witness --workload plain-decode-8x128 --workload eagle-tree --cache seq --cache tree --pool f16 \
-    --pool q4_0 --pool f32 --kernel flash --kernel openblas --kernel flash-int8 --sample-ms 1 --no-null --oracle-pairs 20000 \
-    --machine -o "$run"
+ok "a run to report" "$KVBENCH" run --set no-witness --workload plain-decode-8x128 --workload eagle-tree --cache seq --cache tree --pool f16 \
+    --pool q4_0 --pool f32 --kernel flash --kernel openblas --kernel flash-int8 --set sample-ms=1 --set no-null --set oracle-pairs=20000 \
+    --set machine -o "$run"
 ok "its page" "$KVBENCH" report "$run" -o "$TMPDIR/page"
 index=$TMPDIR/page/index.html
 ok "  well-formed, its outline as it should be" python3 $browser/outline.py <"$index"
 ok "  works in a browser" python3 $browser/report_page.py "$index" "$TMPDIR/command"
 read -ra again <"$TMPDIR/command"
-ok "  tells commands that run" "$KVBENCH" "${again[@]:1}" --sample-ms 1 --no-null -o "$TMPDIR/again.jsonl"
+ok "  tells commands that run" "$KVBENCH" "${again[@]:1}" --set sample-ms=1 --set no-null -o "$TMPDIR/again.jsonl"
 ok "    just the row" test "$(grep -c '"status": "pass"' "$TMPDIR/again.jsonl")" = 1
 
 # What people ask of a report, of files whose times are known: two kernels, two thread counts, five contexts; a kernel that becomes

@@ -3,8 +3,8 @@
 # Shows: what a run has finished outlives it: killed at any moment, stopped, or out of disk, and the rest is run later.
 . "$(dirname "$0")/lib.sh"
 
-run=("$KVBENCH" run --no-witness --workload plain-decode --pool f16 --kernel reference --kernel openblas --kernel flash
-    --sample-ms 150 --no-null)
+run=("$KVBENCH" run --set no-witness --workload plain-decode --pool f16 --kernel reference --kernel openblas --kernel flash
+    --set sample-ms=150 --set no-null)
 for cache in recompute slab contiguous seq window paged paged-prefix tree; do run+=(--cache "$cache"); done
 f=$TMPDIR/f.jsonl
 keys() { python3 -c 'import json, sys
@@ -44,8 +44,8 @@ printf '{"workload": "plain-dec' >>"$f.tmp" # killed in the middle of a line
 expect_exit 2 "another command is refused" "${run[@]}" --seed 7 --resume -o "$f"
 one_line "  in one line"
 holds "  that says what differs" "f.jsonl: cannot be gone on with: seed: 0 there, 7 now" "$err"
-expect_exit 2 "other options" "${run[@]}" --width 5 --resume -o "$f"
-holds "  likewise" "cannot be gone on with: command: … tree there, … tree --width 5 now" "$err"
+expect_exit 2 "other options" "${run[@]}" --set width=5 --resume -o "$f"
+holds "  likewise" "cannot be gone on with: command: … tree there, … tree --set width=5 now" "$err"
 for change in 's/"version": "[^"]*"/"version": "9"/' 's/"commit": "[^"]*"/"commit": "fed"/' \
     's/"cpu_model": "[^"]*"/"cpu_model": "Z80"/' 's/"isa": "[^"]*"/"isa": "mmx"/' 's/"cores": [0-9]*/"cores": 640/' \
     's/"suite": "[^"]*"/"suite": "full"/' 's/"shard": "[^"]*"/"shard": "1\/2"/'; do
@@ -77,7 +77,7 @@ head -n -1 "$TMPDIR/before" >"$f"
 expect_exit 2 "a finished file of another number of combinations is refused" "${run[@]}" --resume -o "$f"
 holds "  with both numbers" "f.jsonl holds 23 combinations, this run has 24" "$err"
 expect_exit 2 "--resume without -o is refused" "${run[@]}" --resume
-expect_exit 2 "--resume with --timeline is refused" "${run[@]}" --resume --timeline "$TMPDIR/t.csv" -o "$f"
+expect_exit 2 "--resume with a timeline is refused" "${run[@]}" --resume --set timeline="$TMPDIR/t.csv" -o "$f"
 expect_exit 2 "--resume of a device is refused" "${run[@]}" --resume -o /dev/null
 
 # ---- stopped by a signal
@@ -102,7 +102,7 @@ ok "  its records are those of the first, to the byte" cmp <(tail -n +2 "$TMPDIR
 ok "the plug-in of crimes builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
     ci/tests/cli/plugins/crimes.c -o "$TMPDIR/crimes.so" -lm
 crime=("$KVBENCH" run --plugin "$TMPDIR/crimes.so" --kernel crime-segfault --kernel reference --workload plain-decode
-    --cache contiguous --cache seq --cache slab --pool f32 --sample-ms 150 --no-null)
+    --cache contiguous --cache seq --cache slab --pool f32 --set sample-ms=150 --set no-null)
 killed_at 3 KILL "$TMPDIR/c.jsonl.tmp" "${crime[@]}" -o "$TMPDIR/c.jsonl"
 ok "a crash is among what is finished" grep -q '"status": "crash"' "$TMPDIR/c.jsonl.tmp"
 cp "$TMPDIR/c.jsonl.tmp" "$TMPDIR/before"

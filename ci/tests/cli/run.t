@@ -5,13 +5,13 @@
 . "$(dirname "$0")/lib.sh"
 
 q=$TMPDIR/q.jsonl timed=$TMPDIR/timed.jsonl
-ok "the quick suite passes" "$KVBENCH" run --suite quick --check --oracle-pairs 20000 -o "$q"
+ok "the quick suite passes" "$KVBENCH" run --suite quick --check --set oracle-pairs=20000 -o "$q"
 holds "  and says so" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
 holds "  and what it leaves out" '^every pair of history, shape, cache, pool and kernel; [0-9]+ more combinations could run \(--product\)'
 # Unbound: tests that run beside this one are bound to the first core.
 ok "a part of it, timed" "$KVBENCH" run --suite quick --product --kernel flash --kernel scan --workload plain-decode-8x128 --workload sink-window --workload eagle-tree \
-    --workload hybrid-decode --workload state-fork --pool f32 --pool f16 --pool q4_0 --sample-ms 1 --no-null --no-machine \
-    --oversubscribe --oracle-pairs 20000 -o "$timed"
+    --workload hybrid-decode --workload state-fork --pool f32 --pool f16 --pool q4_0 --set sample-ms=1 --set no-null --set no-machine \
+    --set oversubscribe --set oracle-pairs=20000 -o "$timed"
 holds "  passes" '^[0-9]+ passed, 0 failed, 0 crashed, 0 timed out, [0-9]+ skipped'
 
 ok "the files have a manifest and all pairs that were promised" python3 - "$q" "$KVBENCH" "$timed" <<'PY'
@@ -80,7 +80,7 @@ for r in passed + [r for r in timed if r["status"] == "pass"]:
     both = hybrids - {"state-fork"}
     assert r.get("beside") == (None if r["workload"] not in both else "flash" if r["kernel"].startswith("scan") else "scan"), r
     if r["workload"] not in hybrids | written | {"long-fill"}:
-        assert r["error"]["checked_rows"] < r["error"]["total_rows"]  # a sample: --oracle-pairs is small above
+        assert r["error"]["checked_rows"] < r["error"]["total_rows"]  # a sample: the knob oracle-pairs is small above
     assert r["workload"] == "state-fork" or r["error"]["format"]["bits_k"] > 2 # which has no rows
     assert r["growth"] == "double"
     # openblas reads one region: rows behind a front are staged for it, unless nothing was copied
@@ -101,7 +101,7 @@ PY
 
 # ---- judged alone: the product, one at a time and several at once; pairs of it
 check=("$KVBENCH" run --suite quick --workload plain-decode --workload 'plain-decode-8*' --workload agent-fork --pool f32 --pool int8 --pool nvfp4
-    --oracle-pairs 20000 --check)
+    --set oracle-pairs=20000 --check)
 for cache in slab contiguous seq window paged tree; do check+=(--cache "$cache"); done
 ok "--check judges without timing" "${check[@]}" --product --jobs 1 -o "$TMPDIR/one.jsonl"
 holds "  and says so" '^nothing was timed \(--check\)'
@@ -109,7 +109,7 @@ ok "  which show tells of the file" "$KVBENCH" show "$TMPDIR/one.jsonl"
 holds "  too" '^nothing was timed \(--check\)'
 ok "--check, three at once" "${check[@]}" --product --jobs 3 -o "$TMPDIR/three.jsonl"
 ok "  the same records in the same order, to the byte" cmp <(tail -n +2 "$TMPDIR/one.jsonl") <(tail -n +2 "$TMPDIR/three.jsonl")
-ok "--check of pairs" "${check[@]}" --pairs -o "$TMPDIR/pairs.jsonl"
+ok "--check of pairs" "${check[@]}" --set pairs -o "$TMPDIR/pairs.jsonl"
 left_out=$(grep -oE '[0-9]+ more combinations could run' "$out" | cut -d' ' -f1)
 ok "  every pair that passes in the product is among fewer than half" python3 - "$TMPDIR/one.jsonl" "$TMPDIR/pairs.jsonl" "${left_out:-0}" <<'PY'
 import itertools, json, re, sys
@@ -132,7 +132,7 @@ byte = {r["cache"]: r["traffic"]["bytes_read"] for r in whole
         if (r["workload"], r["pool_k"], r["kernel"]) == ("plain-decode", "f32", "reference")}
 assert byte["contiguous"] == byte["seq"] == byte["tree"] == byte["slab"]
 PY
-expect_exit 2 "--pairs and --product" "$KVBENCH" run --pairs --product
+expect_exit 2 "--pairs and --product" "$KVBENCH" run --set pairs --product
 one_line "  in one line"
 expect_exit 2 "--jobs is of --check" "$KVBENCH" run --suite quick --jobs 2
 holds "  since what is timed runs alone" '--jobs is of --check' "$err"
@@ -184,13 +184,13 @@ PY
 ok "  over every cache of sequences" "$KVBENCH" run --check --workload "$TMPDIR/many.jsonl" --cache slab --cache seq --cache window \
     --pool f32 --kernel reference --kernel flash -o "$TMPDIR/many-results.jsonl"
 holds "  passes" '^9 passed, 0 failed'
-ok "  and none" "$KVBENCH" run --check --workload "$TMPDIR/many.jsonl" --cache recompute --pool f32 --kernel flash --no-witness
+ok "  and none" "$KVBENCH" run --check --workload "$TMPDIR/many.jsonl" --cache recompute --pool f32 --kernel flash --set no-witness
 holds "  passes" '^1 passed, 0 failed'
 
 ok "a run over a result file can be shown" "$KVBENCH" show "$q"
 holds "  with the machine" '^machine '
 ok "--help teaches" "$KVBENCH" run --help
-holds "  every option" '--oracle-pairs'
+holds "  every option" '--set KEY'
 ok "the program's own help" "$KVBENCH" --help
 for format in md csv json; do
     ok "--format $format" "$KVBENCH" list --format "$format"

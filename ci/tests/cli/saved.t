@@ -33,7 +33,7 @@ same() {
     python3 "$TMPDIR/everywhere.py" "$recorded/$workload.jsonl" "$TMPDIR/alone/$workload.jsonl" >"$TMPDIR/saved/$workload.jsonl"
     for folder in alone saved; do
         cp "$recorded/$workload.safetensors" "$TMPDIR/$folder" 2>/dev/null
-        env TMPDIR="$TMPDIR/slots" "$KVBENCH" run --check --oracle-pairs 10000 --opinion-pairs 10000 \
+        env TMPDIR="$TMPDIR/slots" "$KVBENCH" run --check --set oracle-pairs=10000 --set opinion-pairs=10000 \
             --workload "$TMPDIR/$folder/$workload.jsonl" "$@" --kernel flash --kernel witness -o "$TMPDIR/$folder.out" >/dev/null || return 1
     done
     python3 - "$TMPDIR/alone.out" "$TMPDIR/saved.out" <<'PY'

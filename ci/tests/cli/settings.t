@@ -5,8 +5,8 @@
 # kernel that is wrong beyond the usual values of an axis fails.
 . "$(dirname "$0")/lib.sh"
 
-run=("$KVBENCH" run --pairs --workload agent-fork --workload sliding-window --workload beam-search --workload eagle-tree
-    --cache seq --cache paged --cache recompute --pool f32 --pool f16 --pool bf16 --no-witness --no-machine)
+run=("$KVBENCH" run --set=pairs --workload agent-fork --workload sliding-window --workload beam-search --workload eagle-tree
+    --cache seq --cache paged --cache recompute --pool f32 --pool f16 --pool bf16 --set no-witness --set no-machine)
 a=$TMPDIR/a.jsonl
 records() { python3 -c 'import json, sys
 for line in list(open(sys.argv[1]))[1:]:
@@ -21,16 +21,16 @@ records = [r for r in records if r["status"] != "skip"] # flash-int8 reads none 
 assert records and all(r["status"] == "pass" for r in records)
 settings = [(r["kernel"], r["cache"], r.get("setting", "")) for r in records]
 everywhere = " ".join(s for k, c, s in settings)
-for words in "--softcap 30", "--sinks", "--scale 1", "--scale 0.05", "--values qwen", "--values gaussian", "--min-chunk 8", "--deterministic":
+for words in "softcap=30", "--set sinks", "scale=1", "scale=0.05", "--values qwen", "--values gaussian", "min-chunk=8", "--deterministic":
     assert words in everywhere, words
 for kernel in {r["kernel"] for r in records}:
     mine = " ".join(s for k, c, s in settings if k == kernel)
-    for words in "--softcap 30", "--sinks", "--scale", "--values", "--min-chunk 8", "--deterministic":
+    for words in "softcap=30", "--set sinks", "scale=", "--values", "min-chunk=8", "--deterministic":
         assert words in mine, (kernel, words)
     assert {"f16", "bf16"} <= {r["out"] for r in records if r["kernel"] == kernel}, kernel
-assert {c for k, c, s in settings if "--page-cells" in s} == {"paged"}
+assert {c for k, c, s in settings if "page-cells=" in s} == {"paged"}
 for page in "3", "48", "256":
-    assert any("--page-cells " + page in s for k, c, s in settings), page
+    assert any("page-cells=" + page in s for k, c, s in settings), page
 PY
 records "$a" >"$TMPDIR/whole"
 for i in 1 2; do
@@ -44,12 +44,12 @@ ok "resumed" "${run[@]}" --check --resume -o "$a"
 records "$a" >"$TMPDIR/resumed"
 ok "  is the whole" diff "$TMPDIR/whole" "$TMPDIR/resumed"
 
-ok "typed options win" "${run[@]}" --check --kernel flash --page-cells 32 --out bf16 --values own --min-chunk=4 --softcap 7 -o "$TMPDIR/t.jsonl"
+ok "typed options win" "${run[@]}" --check --kernel flash --set page-cells=32 --set out=bf16 --values own --set min-chunk=4 --set softcap=7 -o "$TMPDIR/t.jsonl"
 records "$TMPDIR/t.jsonl" >"$TMPDIR/typed"
 holds "  and are the same for all" '.' "$TMPDIR/typed"
-ok "  on their axes" bash -c '! grep -E -- "--page|--values|--min-chunk|--softcap|--out| f16 (None|-)| f32 (None|-)" "$1"' _ "$TMPDIR/typed"
-holds "  beside others" '--sinks' "$TMPDIR/typed"
-ok "timed" "${run[@]/--pairs/--product}" --kernel flash --sample-ms 1 --no-null -o "$TMPDIR/timed.jsonl"
+ok "  on their axes" bash -c '! grep -E -- "set page-cells|--values|set min-chunk|set softcap|set out| f16 (None|-)| f32 (None|-)" "$1"' _ "$TMPDIR/typed"
+holds "  beside others" '--set sinks' "$TMPDIR/typed"
+ok "timed" "${run[@]/--set=pairs/--product}" --kernel flash --set sample-ms=1 --set no-null -o "$TMPDIR/timed.jsonl"
 ok "  has none" bash -c '! grep -q "\"setting\"" "$1"' _ "$TMPDIR/timed.jsonl"
 
 # Two combinations that differ in more than one thing are not compared: pairs are judged, then kernels are measured over one table.
@@ -70,17 +70,17 @@ PY
 ok "a kernel without softcap and sinks builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels \
     ci/tests/cli/plugins/crimes.c -o "$TMPDIR/crimes.so" -lm
 wrong=("$KVBENCH" run --plugin "$TMPDIR/crimes.so" --workload agent-fork --workload beam-search --cache seq --cache paged --pool f32
-    --kernel crime-none --no-witness --check)
+    --kernel crime-none --set no-witness --check)
 ok "  passes in the product" "${wrong[@]}" --product
-expect_exit 1 "  fails where pairs choose settings" "${wrong[@]}" --pairs
-holds "  which the command of its failure has" '^the first failure alone: .* --(softcap 30|sinks)( |$)'
+expect_exit 1 "  fails where pairs choose settings" "${wrong[@]}" --set pairs
+holds "  which the command of its failure has" '^the first failure alone: .* --set (softcap=30|sinks)( |$)'
 
 
 # The same kernel, which says so: none of its combinations is skipped for a setting.
 sed 's/bool f32 = is_f32/bool f32 = !(p->softcap > 0) \&\& !p->has_sinks \&\& is_f32/' ci/tests/cli/plugins/crimes.c >"$TMPDIR/honest.c"
 ok "a kernel that refuses both builds" gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels "$TMPDIR/honest.c" \
     -o "$TMPDIR/crimes.so" -lm
-ok "  passes where pairs choose settings" "${wrong[@]}" --pairs
+ok "  passes where pairs choose settings" "${wrong[@]}" --set pairs
 holds "  everywhere" '^[1-9][0-9]* passed, 0 failed, 0 crashed, 0 timed out, 0 skipped'
 
 done_testing

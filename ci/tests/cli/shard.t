@@ -5,8 +5,8 @@
 . "$(dirname "$0")/lib.sh"
 
 # A suite of two parts, with skips, witnesses and judged kernels.
-run=("$KVBENCH" run --suite quick --product --workload eagle-tree --kernel witness --kernel openblas --cache tree --sample-ms 1
-    --no-null --no-machine --oracle-pairs 20000)
+run=("$KVBENCH" run --suite quick --product --workload eagle-tree --kernel witness --kernel openblas --cache tree --set sample-ms=1
+    --set no-null --set no-machine --set oracle-pairs=20000)
 keys() { python3 -c 'import json, sys
 for line in list(open(sys.argv[1]))[1:]:
     r = json.loads(line)
@@ -72,7 +72,7 @@ refuse "  by another name" "-o .*linked.jsonl is one of the files to join" "$KVB
 refuse "no file" "name the files of all shards" "$KVBENCH" merge
 refuse "no output" "and -o F.jsonl" "$KVBENCH" merge "$a" "$b" "$c"
 for change in 's/"version": "[^"]*"/"version": "9"/' 's/"commit": "[^"]*"/"commit": "fed"/' 's/"flags": "[^"]*"/"flags": "-O0"/' \
-    's/"suite": "[^"]*"/"suite": "full"/' 's/"seed": [0-9]*/"seed": 7/' 's/--sample-ms 1/--sample-ms 2/' 's/"shard": "[^"]*"/"shard": "2\/4"/'; do
+    's/"suite": "[^"]*"/"suite": "full"/' 's/"seed": [0-9]*/"seed": 7/' 's/sample-ms=1/sample-ms=2/' 's/"shard": "[^"]*"/"shard": "2\/4"/'; do
     key=$(cut -d'"' -f2 <<<"$change")
     [[ $change == *sample* ]] && key="command"
     sed "1$change" "$b" >"$TMPDIR/other.jsonl"
@@ -95,7 +95,7 @@ expect_exit 0 "a shard in which nothing can run is no failure" "$KVBENCH" run --
     --shard 1/2
 expect_exit 0 "nor is one without combinations" "$KVBENCH" run --workload eagle-tree --cache tree --pool f16 --kernel witness \
     --shard 2/2 -o "$TMPDIR/none.jsonl"
-pairs=("$KVBENCH" run --suite quick --pairs --workload plain-decode --workload agent-fork --pool f16 --pool f32 --check)
+pairs=("$KVBENCH" run --suite quick --set pairs --workload plain-decode --workload agent-fork --pool f16 --pool f32 --check)
 ok "pairs" "${pairs[@]}" -o "$TMPDIR/pairs.jsonl"
 for i in 1 2; do ok "  shard $i of 2" "${pairs[@]}" --shard $i/2 -o "$TMPDIR/pairs$i.jsonl"; done
 ok "  are joined" "$KVBENCH" merge "$TMPDIR/pairs1.jsonl" "$TMPDIR/pairs2.jsonl" -o "$TMPDIR/joined.jsonl"

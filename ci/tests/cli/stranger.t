@@ -25,13 +25,13 @@ kvbench faults |s|$| key-first lse-off| | planted.t plants all
 tune --quick |s|--quick|--seconds 1|| ten seconds are for a person
 run --check --suite quick # |s|$| --workload plain-decode --cache seq| | the suite takes half a minute
 --junit F.xml |s|$| --suite quick --workload agent-fork --pool f16| | so would all workloads
-run --count |s|agent-fork|plain-decode|;s|$| --cache contiguous --pool f16 --kernel flash --no-machine| | Valgrind is slow; without it there is nothing to walk
-run --workload agent-fork |s|$| --sample-ms 5 --pool f16 --pool q8_0| | a few passes are enough here
---base-plugin old.so |s|$| --workload plain-decode --cache seq --pool f32 --kernel mine --sample-ms 20| | likewise
-long-decode --threads |s|$| --cache contiguous --pool bf16 --kernel flash --sample-ms 5 --oracle-pairs 50000 --no-null|;s|1,2|1|| likewise
+run --count |s|agent-fork|plain-decode|;s|$| --cache contiguous --pool f16 --kernel flash --set no-machine| | Valgrind is slow; without it there is nothing to walk
+run --workload agent-fork |s|$| --set sample-ms=5 --pool f16 --pool q8_0| | a few passes are enough here
+--base-plugin old.so |s|$| --workload plain-decode --cache seq --pool f32 --kernel mine --set sample-ms=20| | likewise
+long-decode --threads |s|$| --cache contiguous --pool bf16 --kernel flash --set sample-ms=5 --set oracle-pairs=50000 --set no-null|;s|1,2|1|| likewise
 --cpu-mask avx2 |s|$| --check --workload plain-decode --cache seq --pool f16|;s|avx2|$LEVEL|| likewise; a CPU may have less
--o all.jsonl |s|$| --workload plain-decode --cache seq --pool f16 --sample-ms 2 --no-null --no-machine| | the product takes an hour
---best-from |s|$| --workload plain-decode --cache seq --pool f16 --sample-ms 2 --no-null --no-machine| | likewise
+-o all.jsonl |s|$| --workload plain-decode --cache seq --pool f16 --set sample-ms=2 --set no-null --set no-machine| | the product takes an hour
+--best-from |s|$| --workload plain-decode --cache seq --pool f16 --set sample-ms=2 --set no-null --set no-machine| | likewise
 END_OF_RULES
 
 python3 - README.md >"$TMPDIR/lines" <<'EOF' || exit 1

@@ -68,8 +68,8 @@ printf '#!/bin/sh\necho "apt-get $*"\n' >"$TMPDIR/bin/apt-get"
 chmod +x "$TMPDIR/bin/apt-get"
 export HOME=$TMPDIR KVB_DEPS_SKIP=1 KVBENCH_REPOSITORY=file://$TMPDIR/kvbench
 export KVB_INCLUDE=$TMPDIR/usr/include/kvbench PATH=$TMPDIR/bin:$TMPDIR/usr/bin:$PATH MAKEFLAGS=''
-export SELECT='--workload plain-decode --cache seq --pool f32 --sample-ms 20'
-export COUNT_SELECT="--workload $TMPDIR/small.jsonl --cache seq --pool f32 --oracle-pairs 100"
+export SELECT='--workload plain-decode --cache seq --pool f32 --set sample-ms=20'
+export COUNT_SELECT="--workload $TMPDIR/small.jsonl --cache seq --pool f32 --set oracle-pairs=100"
 cat >"$TMPDIR/small.jsonl" <<'TRACE'
 {"kvbench_trace":1,"name":"small","source":"by hand","model":{"kv_cache.schema_version":1,"kv_cache.layers":1,"kv_cache.heads":4,"kv_cache.kv_heads":2,"kv_cache.k_dim":64,"kv_cache.v_dim":64},"values":{"profile":"llama","seed":1}}
 {"prefill":{"seq":0,"from":0,"n":20}}

@@ -17,7 +17,7 @@ holds "  and says where" "^kept in $f$"
 
 # Every candidate, drawn at random: out_digest must not know of it.
 run=("$KVBENCH" run --workload plain-decode-8x128 --workload agent-fork --workload sink-window --cache seq --pool f32
-    --pool f16 --pool e4m3 --pool q8_0 --kernel 'flash*' --no-witness --check --oracle-pairs 1000 --opinion-pairs 1)
+    --pool f16 --pool e4m3 --pool q8_0 --kernel 'flash*' --set no-witness --check --set oracle-pairs=1000 --set opinion-pairs=1)
 ok "results without tuning" "${run[@]}" --no-tuning -o "$TMPDIR/plain.jsonl"
 for seed in 1 2; do
     python3 - "$f" "$TMPDIR/drawn.json" $seed <<'PY'
@@ -44,8 +44,8 @@ done
 lists=("$KVBENCH" list kernels)
 ok "list says what is used" "${lists[@]}"
 holds "  nothing but what is built in" '^tuning +built-in '
-timed=("$KVBENCH" run --workload plain-decode --cache seq --pool f16 --kernel flash --no-witness --sample-ms 1 --no-null)
-ok "what is only judged measures nothing" "${timed[@]:0:11}" --check
+timed=("$KVBENCH" run --workload plain-decode --cache seq --pool f16 --kernel flash --set no-witness --set sample-ms=1 --set no-null)
+ok "what is only judged measures nothing" "${timed[@]:0:12}" --check
 [ -z "$(usual)" ]
 report $? "  and leaves no file"
 ok "the first timed run" "${timed[@]}" -o "$TMPDIR/first.jsonl"

@@ -5,9 +5,9 @@
 . "$(dirname "$0")/lib.sh"
 
 f=$TMPDIR/windowed.jsonl
-expect_exit 0 "every cache over pools with residual cells" "$KVBENCH" run --check --product --no-witness --kernel flash \
+expect_exit 0 "every cache over pools with residual cells" "$KVBENCH" run --check --product --set no-witness --kernel flash \
     --pool kivi4-k+had --pool k=f16,v=kivi2-v --workload agent-fork-8x128 --workload eagle-tree-8x128 \
-    --cache seq --cache slab --cache tree --oracle-pairs 20000 -o "$f"
+    --cache seq --cache slab --cache tree --set oracle-pairs=20000 -o "$f"
 python3 - "$f" <<'PY'
 import json, sys
 ran = [r for r in map(json.loads, list(open(sys.argv[1]))[1:]) if r["status"] == "pass"]

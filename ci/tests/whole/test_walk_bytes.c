@@ -47,6 +47,9 @@ static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_poo
     assert_int_equal(kvb_values_open(trace, NULL, 0, NULL, NULL, &values, why, sizeof why), 0);
     kvb_oracle_options check = {.k_format = pool->format, .v_format = pool->format, .max_pairs = 10000};
     assert_int_equal(kvb_oracle_open(trace, values, &check, &oracle, why, sizeof why), 0);
+    kvb_knobs knobs = kvb_knobs_usual();
+    knobs.max_pairs = UINT64_MAX;
+    knobs.no_guard = true;
     kvb_replay_options options = {
         .trace = trace,
         .values = values,
@@ -57,7 +60,7 @@ static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_poo
         .kernel = &kvb_kernel_reference,
         .team = &team_of_one,
         .min_chunk = 64,
-        .max_pairs = UINT64_MAX,
+        .knobs = &knobs,
         .peak_gflop_per_s = NAN,
         .counts = &counts,
         .untimed = true, /* one pass */

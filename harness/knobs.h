@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Knobs: numbers and switches of a replay that few users turn, `--set KEY=VALUE`. One struct goes from the command line to its readers
+ * as it is; one table has their names, defaults, readers and help (`kvbench list knobs`). A new knob is a member and a row.
+ */
+#ifndef KVB_KNOBS_H
+#define KVB_KNOBS_H
+
+#include "harness/command_line.h"
+#include "harness/replay/cache_state.h"
+
+typedef struct kvb_knobs {
+    /* caches and pools; capacity 0: what the trace needs; hash_bits 0: all */
+    uint64_t capacity, page_cells, min_chunk, prefix_bytes, hash_bits;
+    kvb_words growths;
+    /* what calls have */
+    const char *out, *softcap, *scale;
+    bool sinks, deterministic, no_staging;
+    /* single calls; calls 0: as the suite says */
+    uint64_t calls, random;
+    kvb_words require_axes;
+    /* judging; oracle_pairs 0: as the suite says */
+    uint64_t max_pairs, oracle_pairs, opinion_pairs, seed;
+    bool pairs, exhaustive, strict, no_witness, no_guard, gdb;
+    /* measuring; sample_ms 0: as the suite says */
+    uint64_t timeout, sample_ms, width;
+    kvb_cache_state cache_state;
+    const char *cache_state_name, *tuning, *openblas_core, *timeline, *workloads;
+    bool no_tuning, no_null, machine, no_machine, oversubscribe, first_touch, counters;
+    kvb_words events;
+} kvb_knobs;
+
+extern const kvb_knob kvb_knobs_table[]; /* ends with a row without a name */
+
+/* All as usual. */
+kvb_knobs kvb_knobs_usual(void);
+void kvb_knobs_free(kvb_knobs *knobs);
+
+#endif
