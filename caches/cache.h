@@ -38,6 +38,7 @@
 #define KVB_CACHE_H
 
 #include "caches/store.h"
+#include "kernels/scan.h"
 
 typedef struct kvb_cache kvb_cache;
 

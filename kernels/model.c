@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The check of a model, whoever made it: a trace, a program, a plug-in. */
 #include "kernels/model.h"
+#include "kernels/scan.h"
 
 #include <errno.h>
 #include <float.h>
@@ -20,7 +21,7 @@ __attribute__((format(printf, 4, 5))) static int group_refuse(char *why, size_t 
     return -EINVAL;
 }
 
-const char *kvb_scan_kind_name(kvb_scan_kind kind)
+const char *kvb_scan_kind_name(uint32_t kind)
 {
     static const char *const names[] = {[KVB_SCAN_MAMBA1] = "mamba1",
                                         [KVB_SCAN_MAMBA2] = "mamba2",
@@ -30,7 +31,15 @@ const char *kvb_scan_kind_name(kvb_scan_kind kind)
     return names[kind];
 }
 
-static bool is_plain(kvb_elem elem)
+size_t kvb_group_slot_bytes(const kvb_group *group, bool conv)
+{
+    const kvb_group_scan *s = &group->scan;
+    const size_t elems =
+        conv ? (size_t)(s->conv_width ? s->conv_width - 1 : 0) * s->conv_channels : (size_t)s->heads * s->d_k * s->d_v;
+    return (elems * ((conv ? s->conv_elem : s->state_elem) == KVB_F32 ? 4 : 2) + 63) / 64 * 64;
+}
+
+static bool is_plain(uint32_t elem)
 {
     return elem == KVB_F32 || elem == KVB_F16 || elem == KVB_BF16;
 }

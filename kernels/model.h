@@ -6,7 +6,7 @@
  *
  * A group attends, or scans: each of its layers then keeps for a sequence one recurrent state [heads][d_k][d_v] and, with a
  * convolution before it, that one's state [conv_width - 1][conv_channels]; both as kernels/scan.h says, and of one size however
- * long the sequence is.
+ * long the sequence is. The recurrence and the types are numbers here: a model needs neither contract, attend.h or scan.h.
  *
  * What a query at position p sees of its sequence in a layer: the tokens at positions j with
  *
@@ -21,7 +21,9 @@
 #ifndef KVB_MODEL_H
 #define KVB_MODEL_H
 
-#include "scan.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,13 +50,13 @@ typedef struct kvb_rope {
 
 /* What a layer that scans keeps. One slot number stands for both of its states. */
 typedef struct kvb_group_scan {
-    kvb_scan_kind kind;             /* the recurrence: any but KVB_SCAN_CONV, which is of the convolution */
+    uint32_t kind;                  /* the recurrence, a kvb_scan_kind: any but KVB_SCAN_CONV */
     uint32_t heads, groups;         /* of v and of the state; of q and k: divides heads */
     uint32_t d_k, d_v;              /* rows of a head's state; elements of a row */
     uint32_t conv_width;            /* taps, at least 2; 0: no convolution */
     uint32_t conv_channels;         /* 0 without one */
     bool silu;                      /* behind the convolution */
-    kvb_elem state_elem, conv_elem; /* KVB_F32, KVB_F16 or KVB_BF16: as the states are stored */
+    uint32_t state_elem, conv_elem; /* how the states are stored, a kvb_elem: KVB_F32, KVB_F16 or KVB_BF16 */
 } kvb_group_scan;
 
 typedef enum kvb_group_kind { KVB_GROUP_ATTEND, KVB_GROUP_SCAN } kvb_group_kind;
@@ -117,15 +119,6 @@ static inline bool kvb_model_scans(const kvb_model *model)
     return g < model->n_groups;
 }
 
-/* Bytes of a slot of a layer's recurrent states, or of its convolution's (0: it has none): whole lines of 64. */
-static inline size_t kvb_group_slot_bytes(const kvb_group *group, bool conv)
-{
-    const kvb_group_scan *s = &group->scan;
-    const size_t elems =
-        conv ? (size_t)(s->conv_width ? s->conv_width - 1 : 0) * s->conv_channels : (size_t)s->heads * s->d_k * s->d_v;
-    return (elems * ((conv ? s->conv_elem : s->state_elem) == KVB_F32 ? 4 : 2) + 63) / 64 * 64;
-}
-
 /* Can positions be shifted? -1, or the first group of which nobody says how. States have no positions. */
 static inline int kvb_model_unknown_rope(const kvb_model *model)
 {
@@ -135,8 +128,11 @@ static inline int kvb_model_unknown_rope(const kvb_model *model)
     return -1;
 }
 
-/* "mamba1", "mamba2", "lightning", "delta", "conv". */
-const char *kvb_scan_kind_name(kvb_scan_kind kind);
+/* Bytes of a slot of a layer's recurrent states, or of its convolution's (0: it has none): whole lines of 64. */
+size_t kvb_group_slot_bytes(const kvb_group *group, bool conv);
+
+/* Of a kvb_scan_kind: "mamba1", "mamba2", "lightning", "delta", "conv". */
+const char *kvb_scan_kind_name(uint32_t kind);
 
 /* 0, or -EINVAL with the group and the field at fault in why. */
 int kvb_model_check(const kvb_model *model, char *why, size_t why_bytes);

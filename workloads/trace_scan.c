@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The block of a group of a trace's header whose layers scan, read and written. */
+#include "kernels/scan.h"
 #include "workloads/trace_internal.h"
 #include "workloads/why.h"
 
@@ -23,15 +24,15 @@ static int object_check(const json_t *value, const char *key, const char *const 
                                                kvb_json_type_name(value));
 }
 
-static int recurrence_get(const json_t *block, kvb_scan_kind *kind, char *why, size_t why_bytes)
+static int recurrence_get(const json_t *block, uint32_t *kind, char *why, size_t why_bytes)
 {
     const char *name = json_string_value(json_object_get(block, "recurrence"));
     char known[100] = "";
     for (unsigned k = 0; k < KVB_SCAN_KINDS; k++) {
         if (k == KVB_SCAN_CONV)
             continue;
-        const char *each = kvb_scan_kind_name((kvb_scan_kind)k);
-        *kind = (kvb_scan_kind)k;
+        const char *each = kvb_scan_kind_name(k);
+        *kind = k;
         if (name && !strcmp(name, each))
             return 0;
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", k ? ", " : "", each);
@@ -40,7 +41,7 @@ static int recurrence_get(const json_t *block, kvb_scan_kind *kind, char *why, s
                        name ? name : "expected a name", name ? "\"" : "", known);
 }
 
-static int elem_get(const json_t *block, kvb_elem absent, kvb_elem *elem, char *why, size_t why_bytes)
+static int elem_get(const json_t *block, uint32_t absent, uint32_t *elem, char *why, size_t why_bytes)
 {
     const json_t *value = json_object_get(block, "state");
     const char *name = json_string_value(value);
@@ -101,7 +102,7 @@ int kvb_scan_block_parse(const json_t *group, kvb_group *g, char *why, size_t wh
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-static const char *elem_name(kvb_elem elem)
+static const char *elem_name(uint32_t elem)
 {
     size_t i = 0;
     while (i + 1 < N_ELEMS && ELEMS[i].elem != elem)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All rows of a trace in memory: recorded tensors, or a profile's rows made once. */
 #include "workloads/values.h"
+#include "kernels/scan.h"
 #include "workloads/profile_internal.h"
 #include "workloads/safetensors.h"
 #include "workloads/why.h"

@@ -3,6 +3,7 @@
 #ifndef KVB_CALLS_ATTEND_AXES_H
 #define KVB_CALLS_ATTEND_AXES_H
 
+#include "caches/pools/pool.h"
 #include "harness/calls/pairwise.h"
 #include "harness/selection/registry.h"
 

@@ -5,7 +5,6 @@
 
 #include <stdint.h>
 
-#include "kernels/attend.h"
 #include "results/check.h"
 
 typedef struct kvb_call_verdict {
@@ -25,7 +24,7 @@ __attribute__((format(printf, 3, 4))) void kvb_call_wrong(kvb_call_verdict *verd
 typedef struct kvb_call_teams {
     struct kvb_threads *of[KVB_CALL_TEAM + 1];
 } kvb_call_teams;
-const kvb_team *kvb_call_team(kvb_call_teams *teams, uint32_t threads); /* NULL: it cannot be started */
+const struct kvb_team *kvb_call_team(kvb_call_teams *teams, uint32_t threads); /* NULL: it cannot be started */
 void kvb_call_teams_end(kvb_call_teams *teams);
 
 #endif

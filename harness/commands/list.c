@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "caches/cache.h"
 #include "harness/calls/attend_axes.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/command_line.h"

@@ -8,6 +8,7 @@
 
 #include "harness/machine/rate.h"
 #include "harness/machine/read_kernel.h"
+#include "kernels/attend.h"
 
 #define LINE 64u
 

@@ -6,7 +6,11 @@
 #ifndef KVB_BANDWIDTH_H
 #define KVB_BANDWIDTH_H
 
-#include "kernels/attend.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct kvb_team kvb_team; /* kernels/attend.h */
 
 /* Memory that a team reads: part i of the block belongs to thread i, who touched it first. */
 typedef struct kvb_probe_memory {

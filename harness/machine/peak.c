@@ -6,6 +6,7 @@
 #include "harness/clock.h"
 #include "harness/machine/peak_kernel.h"
 #include "harness/machine/rate.h"
+#include "kernels/attend.h"
 
 const char *const kvb_peak_names[KVB_PEAK_KINDS] = {"f32", "f16", "bf16", "int8"};
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "harness/machine/bandwidth.h"
+#include "kernels/attend.h"
 
 #define PAGE      4096u
 #define HUGE_PAGE (2u << 20)

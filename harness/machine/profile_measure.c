@@ -6,6 +6,7 @@
 
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
+#include "kernels/attend.h"
 
 /* All levels are probed in one block, large enough for the largest: touching a block of several last-level caches takes longer
  * than measuring it. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "harness/machine/topology.h"
+#include "kernels/attend.h"
 
 #define SPINS 2000 /* looks at a counter before sleeping: some microseconds */
 

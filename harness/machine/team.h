@@ -7,7 +7,11 @@
 #ifndef KVB_TEAM_H
 #define KVB_TEAM_H
 
-#include "kernels/attend.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct kvb_team kvb_team; /* kernels/attend.h */
 
 typedef struct kvb_threads kvb_threads;
 

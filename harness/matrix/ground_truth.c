@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "caches/pools/pool.h"
 #include "harness/interrupt.h"
 #include "harness/machine/team.h"
 #include "harness/replay/calibrate.h"

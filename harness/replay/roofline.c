@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/attend.h"
 #include "results/statistics.h"
 
 #define PROBE_BYTES (4u << 20) /* a probe reads at least so much, so that looking at the clock does not matter */

@@ -11,7 +11,7 @@
 #include "results/result.h"
 
 /* The stand-in: accepts any problem, and is never called. */
-extern const kvb_kernel kvb_kernel_best;
+extern const struct kvb_kernel kvb_kernel_best;
 
 typedef struct kvb_best {
     const char *path; /* of the result file of the earlier run */
@@ -31,6 +31,6 @@ void kvb_best_close(kvb_best *best);
  * The kernel for the combination with the names, threads and growth of `of`. Witnesses are no candidates, as they have no rho.
  * NULL with why: none passed there, or the fastest one belongs to a plug-in that is not loaded.
  */
-const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char *why, size_t why_bytes);
+const struct kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char *why, size_t why_bytes);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "caches/pools/pool.h"
 #include "results/near_name.h"
 #include "results/result.h"
 

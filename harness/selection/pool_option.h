@@ -12,7 +12,7 @@
 #include "harness/selection/registry.h"
 
 typedef struct kvb_pool_pair {
-    const kvb_pool_type *k, *v;
+    const struct kvb_pool_type *k, *v;
 } kvb_pool_pair;
 
 /* Names for pairs; ends with an empty one. */

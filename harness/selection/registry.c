@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "caches/cache.h"
 #include "harness/selection/best_kernel.h"
 #include "kernels/kernels.h"
 #include "results/result.h"

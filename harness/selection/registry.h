@@ -3,10 +3,7 @@
 #ifndef KVB_REGISTRY_H
 #define KVB_REGISTRY_H
 
-#include "caches/cache.h"
 #include "harness/command_line.h"
-#include "kernels/attend.h"
-#include "kernels/scan.h"
 
 typedef enum kvb_registry_kind { KVB_KERNELS, KVB_CACHES, KVB_POOLS, KVB_SCANS, KVB_REGISTRY_KINDS } kvb_registry_kind;
 
@@ -23,7 +20,7 @@ typedef struct kvb_registry {
     size_t n[KVB_REGISTRY_KINDS];
 } kvb_registry;
 
-extern const kvb_plugin_v1 kvb_builtin_plugin;
+extern const struct kvb_plugin_v1 kvb_builtin_plugin;
 extern const char *const kvb_registry_kind_names[KVB_REGISTRY_KINDS]; /* "kernel", "cache", "pool", "scan" */
 
 /* Makes a registry of the built-in parts. */

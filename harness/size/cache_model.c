@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of layers, from what a model's configuration says to what caches are opened with. */
 #include "harness/size/cache_model.h"
+#include "kernels/scan.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "kernels/model.h"
+#include "kernels/scan.h"
 
 /* Model facts, as config.json of a checkpoint states them. */
 typedef struct kvb_model_config {

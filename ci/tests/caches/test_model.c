@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/model.h"
+#include "kernels/scan.h"
 
 #define PLAIN .heads = 8, .kv_heads = 4, .k_dim = 64, .v_dim = 32, .scale = 0.125
 #define WIDE  KVB_MODEL_WIDTH

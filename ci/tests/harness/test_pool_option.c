@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "caches/pools/pool.h"
 #include "harness/selection/pool_option.h"
 
 static kvb_registry registry;

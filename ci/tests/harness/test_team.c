@@ -16,6 +16,7 @@
 
 #include "harness/machine/team.h"
 #include "harness/replay/heap_watch.h"
+#include "kernels/attend.h"
 
 typedef struct tally {
     atomic_uint calls[64];

@@ -3,6 +3,7 @@
  * Shows that what the writer wrote reads back as equal headers and events, for random legal traces and models of any groups,
  * and byte for byte; what is shipped too. And that what a trace needs is what counting token by token gives.
  */
+#include "kernels/scan.h"
 #include "scratch.h"
 #include "legal_trace.h"
 
