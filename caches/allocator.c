@@ -112,15 +112,19 @@ void kvb_unreserve(kvb_allocator *a, void *block, size_t bytes, size_t committed
 
 enum { FIRST_ITEMS = 16 };
 
+size_t kvb_grown(size_t room, size_t need)
+{
+    const size_t twice = room < FIRST_ITEMS ? FIRST_ITEMS : room * 2;
+    return twice < need ? need : twice;
+}
+
 int kvb_grow_items(kvb_allocator *a, void *block, size_t *room, size_t need, size_t item_bytes)
 {
     void *old;
     memcpy(&old, block, sizeof old); /* an array of any type */
     if (old && need <= *room)
         return 0;
-    size_t want = *room < FIRST_ITEMS ? FIRST_ITEMS : *room * 2;
-    if (want < need)
-        want = need;
+    const size_t want = kvb_grown(*room, need);
     void *grown = kvb_realloc(a, old, *room * item_bytes, want * item_bytes);
     if (!grown)
         return -ENOMEM;

@@ -60,6 +60,8 @@ KVB_HOST void kvb_unreserve(kvb_allocator *a, void *block, size_t bytes, size_t 
  * for memory rarely, and always holds one item at least, so that it is never NULL.
  */
 KVB_HOST int kvb_grow_items(kvb_allocator *a, void *block, size_t *room, size_t need, size_t item_bytes);
+/* The room that an array with room for `room` items grows to, once it is to hold `need`. */
+size_t kvb_grown(size_t room, size_t need);
 #define kvb_grow(allocator, array, room, need) kvb_grow_items(allocator, array, room, need, sizeof **(array))
 
 static inline void *kvb_alloc(kvb_allocator *a, size_t bytes)

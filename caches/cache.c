@@ -172,6 +172,11 @@ static int flags_check(kvb_cache *c, uint32_t flags, const char *what)
     return c->type->flags & flags ? 0 : fail(c, -ENOTSUP, "cache %s cannot do %s", c->type->name, what);
 }
 
+static int rows_check(kvb_cache *c)
+{
+    return c->options.counted ? fail(c, -ENOTSUP, "the rows of this cache are counted, and are not there") : 0;
+}
+
 /* A cache of one sequence takes no other. */
 static int seq_ids_check(kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
 {
@@ -291,6 +296,7 @@ int kvb_cache_seq_reorder(kvb_cache *c, const uint32_t *dst, const uint32_t *src
 static int positions_move(kvb_cache *c, uint32_t flag, const char *call, kvb_change change, bool nothing)
 {
     int error = flags_check(c, flag, call);
+    error = error ? error : rows_check(c);
     if (!error && !kvb_turns_support(c->model, c->options.k_pool->format, c->why, sizeof c->why))
         error = -ENOTSUP;
     if (nothing && change.p1 >= change.p0)
@@ -370,6 +376,7 @@ int kvb_cache_commit(kvb_cache *c, uint32_t seq, const uint32_t *accepted, uint3
 static int saved_seq_check(kvb_cache *c, uint32_t seq, const char *what)
 {
     int error = flags_check(c, KVB_CACHE_SAVES, what);
+    error = error ? error : rows_check(c);
     if (!error && seq != KVB_SEQ_ALL)
         error = seq_ids_check(c, &seq, 1);
     if (!error && seq != KVB_SEQ_ALL && seq >= c->account.n_ids)
@@ -429,6 +436,8 @@ uint32_t kvb_cache_feed(const kvb_cache *c, const uint64_t **ordinals)
 
 static int fetch_check(kvb_cache *c, uint32_t layer, bool scans, const uint32_t *positions, uint32_t n_tok)
 {
+    if (c->options.counted)
+        return rows_check(c);
     if (!c->planned)
         return fail(c, -EINVAL, "there is no plan: begin a step first");
     if (layer >= c->model->n_layers)

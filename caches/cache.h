@@ -225,6 +225,12 @@ typedef struct kvb_cache_usage {
 
 void kvb_cache_usage_of(const kvb_cache *cache, uint32_t group, kvb_cache_usage *usage);
 
+/* For a question of size, without a cache: what a group that attends takes for its cells in a cache contiguous, seq or window. Its
+ * pools in all layers, and the tables by cell, are for cells 0 .. cells-1, all of them written: `first` by the first step, and by
+ * no later step as many as all before it. */
+uint64_t kvb_cache_cells_bytes(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options,
+                               uint32_t group, uint32_t first, uint32_t cells);
+
 extern const kvb_cache_type kvb_cache_recompute;     /* forgets all bytes; sequences, tree */
 extern const kvb_cache_type kvb_cache_slab;          /* one preallocated row for each sequence */
 extern const kvb_cache_type kvb_cache_contiguous;    /* one growing sequence */

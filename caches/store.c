@@ -2,6 +2,7 @@
 /* The host's side of a store: opening, preparing and adopting, pools. */
 #include "caches/front.h"
 #include "caches/store_host.h"
+#include "caches/stores/seq.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -38,6 +39,11 @@ int kvb_store_turn(kvb_store *s, uint32_t cell, int32_t delta)
 
 /* ---- opening and closing -------------------------------------------------------------------------------- */
 
+static int pool_make(const kvb_store *s, const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool)
+{
+    return (s->options->counted ? kvb_counted_open : type->open)(type, options, pool);
+}
+
 /* A state is a row of one head, of whole lines; slots come one by one, since they are large. */
 static int states_open(const kvb_store *s, bool conv, kvb_pool **pool)
 {
@@ -51,25 +57,42 @@ static int states_open(const kvb_store *s, bool conv, kvb_pool **pool)
                                 .capacity = s->pool_cells,
                                 .growth = s->options->growth,
                                 .allocator = s->options->allocator};
-    return options.dim ? (*type)->open(*type, &options, pool) : 0;
+    return options.dim ? pool_make(s, *type, &options, pool) : 0;
+}
+
+static kvb_pool_options pool_options(const kvb_cache_options *o, const kvb_group *group, bool is_v, uint32_t min_chunk,
+                                     uint32_t capacity)
+{
+    return (kvb_pool_options){.n_kv_heads = group->kv_heads,
+                              .dim = is_v ? group->v_dim : group->k_dim,
+                              .min_chunk = min_chunk < capacity ? min_chunk : capacity,
+                              .capacity = capacity,
+                              .growth = o->growth};
 }
 
 int kvb_store_pool_open(const kvb_store *s, uint32_t layer, bool is_v, uint32_t min_chunk, uint32_t capacity,
                         kvb_allocator *allocator, kvb_pool **pool)
 {
     const kvb_cache_options *o = s->options;
-    const kvb_pool_type *type = is_v ? o->v_pool : o->k_pool;
     const float *const *amax = is_v ? o->v_amax : o->k_amax;
-    kvb_pool_options options = {
-        .n_kv_heads = s->group->kv_heads,
-        .dim = is_v ? s->group->v_dim : s->group->k_dim,
-        .min_chunk = min_chunk < capacity ? min_chunk : capacity,
-        .capacity = capacity,
-        .growth = o->growth,
-        .amax = amax ? amax[layer] : NULL,
-        .allocator = allocator,
-    };
-    return type->open(type, &options, pool);
+    kvb_pool_options options = pool_options(o, s->group, is_v, min_chunk, capacity);
+    options.amax = amax ? amax[layer] : NULL;
+    options.allocator = allocator;
+    return pool_make(s, is_v ? o->v_pool : o->k_pool, &options, pool);
+}
+
+uint64_t kvb_cache_cells_bytes(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o,
+                               uint32_t group, uint32_t first, uint32_t cells)
+{
+    const kvb_group *g = &model->groups[group];
+    uint64_t layer = 0;
+    for (int v = 0; v < 2 - g->latent; v++) {
+        const kvb_pool_type *pool = v ? o->v_pool : o->k_pool;
+        const kvb_pool_options options = pool_options(o, g, v, o->min_chunk, o->capacity);
+        layer += pool->bytes(pool, &options, cells);
+    }
+    return kvb_model_layers_of(model, group) * layer +
+           (type == &kvb_cache_contiguous ? 0 : kvb_seq_holders_bytes(first, cells));
 }
 
 static int pool_open(kvb_store *s, uint32_t layer, bool is_v)

@@ -65,6 +65,9 @@ typedef struct kvb_cache_options {
     /* So many low bits of a hash of a prompt's tokens count, so that unlike prompts meet under one hash, as a judge may want it. 0: all.
      * Of caches with KVB_CACHE_PREFIX. */
     uint32_t hash_bits;
+    /* For a question of size. The allocator counts what the pools would take, and they take nothing (kvb_counted_open); tables are
+     * real. Every call works that needs no row; the others are -ENOTSUP: shifts, saving, loading, and rows themselves. */
+    bool counted;
 } kvb_cache_options;
 
 /* A row to be copied inside the pools. */

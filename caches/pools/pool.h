@@ -87,6 +87,10 @@ struct kvb_pool {
     uint64_t growths, copied_bytes, copy_ns;
 };
 
+/* A pool without rows: the allocator counts the bytes that a pool of that type would take. It grows and closes; copies of its rows
+ * do nothing, and no row may be written or read. 0 or -ENOMEM. */
+int kvb_counted_open(const kvb_pool_type *of, const kvb_pool_options *options, kvb_pool **pool);
+
 /* Ends with NULL. Forms with "+had" are not listed: they are reached through `rotated`. */
 extern const kvb_pool_type *const kvb_builtin_pools[];
 

@@ -116,6 +116,14 @@ int kvb_seq_reserve(seq_store *c, uint32_t cells)
     return error;
 }
 
+uint64_t kvb_seq_holders_bytes(uint32_t first, uint32_t cells)
+{
+    size_t room = kvb_grown(0, first);
+    while (room < cells)
+        room = kvb_grown(room, room + 1);
+    return room * sizeof(uint16_t);
+}
+
 /* ---- what can be let go of ---------------------------------------------------------------------------------- */
 
 static int window_open(kvb_store *s)

@@ -45,7 +45,9 @@ void kvb_seq_drop(seq_store *store, uint32_t seq, uint32_t p0, uint32_t p1);
 int kvb_seq_place(seq_store *store, const kvb_feed *feed, kvb_plan *plan);
 /* Free cells: picked [n], ascending. There are so many. */
 void kvb_seq_pick(const seq_store *store, uint32_t n, uint32_t *picked);
-int kvb_seq_reserve(seq_store *store, uint32_t cells); /* room to count who holds them: 0 or -ENOMEM */
+int kvb_seq_reserve(seq_store *store, uint32_t cells); /* room to count the holders of each: 0 or -ENOMEM */
+/* Bytes of that room, which grows from `first` cells to `cells` in steps that never double it at once. */
+uint64_t kvb_seq_holders_bytes(uint32_t first, uint32_t cells);
 
 /* kvb_cache_type.lies; LOAD: what prepare and adopt do. */
 int kvb_seq_lies(kvb_store *store, uint32_t seq, kvb_spans *cells);

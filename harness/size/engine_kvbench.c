@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kvbench's own cache allocates for a model: the prediction that --verify proves. */
+/*
+ * What kvbench's own cache allocates for a model: the cache itself is opened with counted pools, and takes the steps of a history.
+ * Every sequence is prefilled in chunks, one sequence after the other; then all of them take their last token in one step.
+ */
 #include "harness/size/engine_kvbench.h"
 
 #include <errno.h>
@@ -8,10 +11,9 @@
 #include <string.h>
 
 #include "harness/size/cache_model.h"
-#include "harness/size/predict.h"
 
 enum { FIRST_CHUNK = 256 };  /* cells: as `kvbench run` */
-enum { FOLLOWED = 8 };       /* pairs of steps, at most, of models that have nothing but states */
+enum { MANY_CHUNKS = 14, WHOLE = 1 << 20 };
 enum { WINDOW_CHUNK = 256 }; /* tokens: a windowed layer holds its window and the step that is under way */
 
 const kvb_pool_type *kvb_size_pool_find(const char *name)
@@ -44,46 +46,141 @@ static int ask_check(const kvb_sized_model *model, const kvb_size_ask *ask, char
     return -ENOTSUP;
 }
 
-/* States alone repeat themselves: of a long context as much is followed as shows that, which ends as all of it does. */
-static uint32_t context_followed(const kvb_model *model, const kvb_size_ask *ask, uint32_t chunk)
-{
-    uint64_t period = 2 * (uint64_t)chunk;
-    bool repeats = ask->context > FOLLOWED * period;
+/* ---- the history ----------------------------------------------------------------------------------------------- */
 
-    for (uint32_t i = 0; i < model->n_groups; i++)
-        repeats = repeats && kvb_group_scans(&model->groups[i]);
-    return (uint32_t)(repeats ? (FOLLOWED - 1) * period + ask->context % period : ask->context);
+/* A cache to be opened, and the steps that it takes. */
+typedef struct question {
+    const kvb_cache_type *cache;
+    kvb_model model;
+    kvb_cache_options options;
+    uint32_t sequences, context;
+    uint32_t chunk;            /* most tokens of a prefill step */
+    uint32_t followed, others; /* tokens of sequence 0, and of each other one, that are played */
+} question;
+
+static uint32_t least(uint64_t a, uint64_t b)
+{
+    return (uint32_t)(a < b ? a : b);
 }
 
-/* Of a sequence's last states in the layers of a group. */
-static uint64_t states_bytes(const kvb_size_subject *s, uint32_t group)
+/* Of a context so many tokens at least; whole periods of the rest are left out. */
+static uint32_t tokens_followed(uint64_t context, uint64_t enough, uint64_t period)
 {
-    const kvb_group *g = &s->model.groups[group];
-    return kvb_model_layers_of(&s->model, group) *
+    return (uint32_t)(context < enough + period ? context : enough + (context - enough) % period);
+}
+
+/*
+ * A long history is not played token by token. In a group that keeps every token a further chunk takes cells and nothing else, and
+ * cells are counted without being played. Windows and states repeat themselves once they are full. Only the first two sequences make
+ * tables by step grow, since the plan in force and the one being made take turns. This is exact but for windows, which lie in more
+ * pieces the longer they move on: their histories are played whole up to WHOLE tokens.
+ */
+static void history_shorten(question *q)
+{
+    uint64_t full = 0, period = 2 * (uint64_t)q->chunk; /* full: tokens after which each window and state is full */
+    bool windows = false;
+    q->followed = q->others = q->context;
+    for (uint32_t g = 0; g < q->model.n_groups; g++) {
+        const kvb_group *group = &q->model.groups[g];
+        const uint64_t limit = (uint64_t)group->window + group->chunk + group->sinks + kvb_group_scans(group);
+        full = limit > full ? limit : full;
+        windows = windows || kvb_group_limits(group);
+        if (group->chunk && period % group->chunk)
+            period = group->chunk % period ? period * group->chunk : group->chunk;
+    }
+    if (windows && (uint64_t)q->sequences * q->context <= WHOLE)
+        return;
+    q->followed = tokens_followed(q->context, full + MANY_CHUNKS * (uint64_t)q->chunk, period);
+    q->others = full ? tokens_followed(q->context, full + 2 * (uint64_t)q->chunk, period) : least(q->context, 2);
+}
+
+/* ids [the larger of chunk and sequences]. */
+static int steps_take(const question *q, kvb_cache *cache, uint32_t *ids)
+{
+    int error = 0;
+    for (uint32_t s = 0; s < q->sequences && !error; s++) {
+        const uint32_t prefill = (s > 1 ? q->others : q->followed) - 1;
+        for (uint32_t i = 0; i < q->chunk; i++)
+            ids[i] = s;
+        for (uint32_t done = 0, n; done < prefill && !error; done += n) {
+            n = least(prefill - done, q->chunk);
+            error = kvb_cache_begin_step(cache, ids, n);
+        }
+    }
+    for (uint32_t s = 0; s < q->sequences; s++)
+        ids[s] = s;
+    return error ? error : kvb_cache_begin_step(cache, ids, q->sequences);
+}
+
+/* Bytes of the tokens that were not played. */
+static uint64_t rest_bytes(const question *q)
+{
+    const uint64_t all = (uint64_t)q->sequences * q->context,
+                   whole = q->sequences < 2 ? q->sequences : 2, /* sequences */
+                   played = whole * q->followed + (q->sequences - whole) * q->others;
+    const uint32_t first = least(q->chunk, q->context - (uint64_t)1);
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < q->model.n_groups && played < all; g++)
+        if (!kvb_group_scans(&q->model.groups[g]) &&
+            (q->cache != &kvb_cache_window || !kvb_group_limits(&q->model.groups[g])))
+            bytes += kvb_cache_cells_bytes(q->cache, &q->model, &q->options, g, first, (uint32_t)all) -
+                     kvb_cache_cells_bytes(q->cache, &q->model, &q->options, g, first, (uint32_t)played);
+    return bytes;
+}
+
+/* What the cache's allocator holds at the history's end. */
+static int history_play(question *q, uint64_t *bytes, char *why, size_t why_bytes)
+{
+    kvb_allocator allocator = {0};
+    kvb_cache *cache = NULL;
+    uint32_t *ids = calloc(q->chunk > q->sequences ? q->chunk : q->sequences, sizeof *ids);
+    q->options.allocator = &allocator;
+    q->options.counted = true;
+    int error = ids ? kvb_cache_open(q->cache, &q->model, &q->options, &cache, why, why_bytes) : -ENOMEM;
+    if (!error) {
+        history_shorten(q);
+        error = steps_take(q, cache, ids);
+        if (error)
+            snprintf(why, why_bytes, "%s", kvb_cache_why(cache));
+        *bytes = allocator.current_bytes + rest_bytes(q);
+    } else if (error == -ENOMEM)
+        snprintf(why, why_bytes, "no memory for a cache's tables");
+    kvb_cache_close(cache);
+    free(ids);
+    return error;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------------ */
+
+/* Of a sequence's last states in the layers of a group. */
+static uint64_t states_bytes(const question *q, uint32_t group)
+{
+    const kvb_group *g = &q->model.groups[group];
+    return kvb_model_layers_of(&q->model, group) *
            (uint64_t)(kvb_group_slot_bytes(g, false) + kvb_group_slot_bytes(g, true));
 }
 
 /* What a further token of each sequence takes, once windows are full; and what a sequence's full windows keep. */
-static void shares_find(const kvb_size_subject *s, kvb_size_allocation *out)
+static void shares_find(const question *q, kvb_size_allocation *out)
 {
-    for (uint32_t i = 0; i < s->model.n_groups; i++) {
-        const kvb_group *g = &s->model.groups[i];
+    const kvb_cache_options *o = &q->options;
+    for (uint32_t i = 0; i < q->model.n_groups; i++) {
+        const kvb_group *g = &q->model.groups[i];
         if (kvb_group_scans(g)) {
-            out->fixed_bytes_per_sequence += (1 + (uint64_t)s->options.state_depth) * states_bytes(s, i);
-            out->state_bytes +=
-                (uint64_t)s->options.max_seqs * (1 + (uint64_t)s->options.state_depth) * states_bytes(s, i);
+            out->fixed_bytes_per_sequence += (1 + (uint64_t)o->state_depth) * states_bytes(q, i);
+            out->state_bytes += (uint64_t)o->max_seqs * (1 + (uint64_t)o->state_depth) * states_bytes(q, i);
             continue;
         }
-        double row = s->options.k_pool->row_bytes(s->options.k_pool, g->k_dim);
+        double row = o->k_pool->row_bytes(o->k_pool, g->k_dim);
         if (!g->latent)
-            row += s->options.v_pool->row_bytes(s->options.v_pool, g->v_dim);
-        row *= (double)g->kv_heads * kvb_model_layers_of(&s->model, i);
+            row += o->v_pool->row_bytes(o->v_pool, g->v_dim);
+        row *= (double)g->kv_heads * kvb_model_layers_of(&q->model, i);
         if (kvb_group_limits(g)) /* but for the cell of the next token, which is the step's */
             out->fixed_bytes_per_sequence += (uint64_t)(row * ((double)g->window + g->chunk + g->sinks - 1));
         else
             out->bytes_per_token += row;
-        if (!kvb_group_limits(g) && s->cache != &kvb_cache_contiguous)
-            out->bytes_per_token += sizeof(uint16_t); /* sequences that hold the cell */
+        if (!kvb_group_limits(g) && q->cache != &kvb_cache_contiguous)
+            out->bytes_per_token += sizeof(uint16_t); /* the number of sequences that hold the cell */
     }
 }
 
@@ -93,44 +190,37 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
     char ignored[160];
     *out = (kvb_size_allocation){0};
     int error = ask_check(sized, ask, why, why_bytes);
-    size_t most = error ? 0 : KVB_SIZE_STEPS(ask->sequences);
-    kvb_size_subject *s = calloc(1, sizeof *s);
-    kvb_size_step *steps = calloc(most + 1, sizeof *steps);
-    uint64_t *bytes = calloc(most + 1, sizeof *bytes);
-    if (!error && (!s || !steps || !bytes)) {
-        snprintf(why, why_bytes, "no memory for a prediction");
+    question *q = error ? NULL : calloc(1, sizeof *q);
+    if (!error && !q) {
+        snprintf(why, why_bytes, "no memory");
         error = -ENOMEM;
     }
     if (!error)
-        error = kvb_size_cache_model(sized, ask->context, ask->state, &s->model, why, why_bytes);
+        error = kvb_size_cache_model(sized, ask->context, ask->state, &q->model, why, why_bytes);
     if (!error) {
-        bool windows = kvb_cache_window.serves(&s->model, ignored, sizeof ignored);
-        uint32_t batch = ask->batch ? ask->batch : kvb_size_engine_kvbench.batch;
-        kvb_size_history history = {.sequences = (uint32_t)ask->sequences,
-                                    .chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : batch,
-                                    .singles = 1};
-        history.context = context_followed(&s->model, ask, history.chunk);
-        s->cache = windows ? &kvb_cache_window : ask->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
-        s->options = (kvb_cache_options){.capacity = history.sequences * (uint32_t)ask->context,
-                                         .seq_capacity = (uint32_t)ask->context,
-                                         .seq_ids = history.sequences,
-                                         .max_seqs = history.sequences,
-                                         .step = history.chunk > history.sequences ? history.chunk : history.sequences,
+        const bool windows = kvb_cache_window.serves(&q->model, ignored, sizeof ignored);
+        const uint32_t batch = ask->batch ? ask->batch : kvb_size_engine_kvbench.batch;
+        q->sequences = (uint32_t)ask->sequences;
+        q->context = (uint32_t)ask->context;
+        q->chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : batch;
+        q->cache = windows ? &kvb_cache_window : q->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
+        q->options = (kvb_cache_options){.capacity = q->sequences * q->context,
+                                         .seq_capacity = q->context,
+                                         .seq_ids = q->sequences,
+                                         .max_seqs = q->sequences,
+                                         .step = q->chunk > q->sequences ? q->chunk : q->sequences,
                                          .state_depth = ask->spec_depth,
                                          .min_chunk = FIRST_CHUNK,
                                          .growth = KVB_GROWTH_DOUBLE,
                                          .k_pool = kvb_size_pool_find(ask->k->name),
                                          .v_pool = kvb_size_pool_find(ask->v->name)};
-        size_t n = kvb_size_steps(&history, steps);
-        error = kvb_size_predict(s, steps, n, bytes, NULL, why, why_bytes);
-        out->kv_bytes = error ? 0 : bytes[n];
-        if (!error)
-            shares_find(s, out);
+        error = history_play(q, &out->kv_bytes, why, why_bytes);
+    }
+    if (!error) {
+        shares_find(q, out);
         out->kv_bytes -= out->state_bytes;
     }
-    free(bytes);
-    free(steps);
-    free(s);
+    free(q);
     return error;
 }
 
@@ -138,8 +228,10 @@ const kvb_size_engine kvb_size_engine_kvbench = {
     .name = "kvbench",
     .summary =
         "this program's caches: window where layers have windows, else contiguous for one sequence, seq for more",
-    .source = "harness/size/predict.c, proved by --verify",
+    .source = "the caches themselves, with counted pools (harness/size/engine_kvbench.c)",
     .batch = 512,
+    .most_sequences = KVB_MAX_SEQS,
+    .most_tokens = UINT32_MAX,
     .costly = true,
     .allocate = allocate,
 };

@@ -230,11 +230,23 @@ static int total_compute(const kvb_sized_model *model, const kvb_size_engine *en
     return 0;
 }
 
+/* Where a limit between good and bad may lie: bytes are nearly proportional. over: at bad; 0: not known. */
+static uint64_t limit_guess(uint64_t good, uint64_t bad, uint64_t fits, uint64_t over, uint64_t budget)
+{
+    if (!over || budget < fits)
+        return bad - 1;
+    double share = (double)(budget - fits) / (double)(over - fits);
+    uint64_t guess = good + (uint64_t)(share * (double)(bad - good));
+
+    return guess <= good ? good + 1 : guess < bad ? guess : bad - 1;
+}
+
 /* The largest value of *at (a field of *ask), from 0 to cap, that fits the budget. Sums above 64 bits do not fit. */
 static uint64_t largest_that_fits(const kvb_sized_model *model, const kvb_size_engine *engine, kvb_size_ask *ask,
                                   uint64_t *at, uint64_t cap, const kvb_size_terms *terms)
 {
-    uint64_t good = 0, bad = cap + 1;
+    enum { GUESSES = 8 };
+    uint64_t good = 0, bad = cap + 1, fits = terms->weight_bytes + terms->runtime_bytes, over = 0;
     kvb_size size;
     char why[256];
 
@@ -245,15 +257,27 @@ static uint64_t largest_that_fits(const kvb_sized_model *model, const kvb_size_e
         least.allocate = kvb_size_engine_ideal.allocate;
         bad = largest_that_fits(model, &least, ask, at, cap, terms) + 1;
     }
-    while (bad - good > 1) {
-        uint64_t middle = good + (bad - good) / 2;
+    for (int tries = 0; bad - good > 1; tries++) {
+        bool guesses = engine->costly && tries < GUESSES && (over || !tries);
 
-        *at = middle;
-        bool fits = total_compute(model, engine, ask, terms, &size, why, sizeof why) == 0 &&
-                    size.total_bytes <= size.budget_bytes;
-        *(fits ? &good : &bad) = middle;
+        *at = guesses ? limit_guess(good, bad, fits, over, size.budget_bytes) : good + (bad - good) / 2;
+        int error = total_compute(model, engine, ask, terms, &size, why, sizeof why);
+
+        if (!error && size.total_bytes <= size.budget_bytes) {
+            good = *at;
+            fits = size.total_bytes;
+        } else {
+            bad = *at;
+            over = error ? 0 : size.total_bytes;
+        }
     }
     return good;
+}
+
+/* The smaller of cap and `most` / `each`; most 0: cap. */
+static uint64_t cap_find(uint64_t cap, uint64_t most, uint64_t each)
+{
+    return most && most / each < cap ? most / each : cap;
 }
 
 int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
@@ -265,10 +289,13 @@ int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine
     if (error || !out->budget_bytes || terms->sized_only)
         return error;
     uint64_t cap = model->max_context ? model->max_context : far;
+    uint64_t most = cap_find(cap_find(far, engine->most_sequences, 1), engine->most_tokens, ask->context);
     kvb_size_ask longer = *ask, more = *ask;
 
-    out->max_context = largest_that_fits(model, engine, &longer, &longer.context, cap, terms);
-    out->max_sequences = largest_that_fits(model, engine, &more, &more.sequences, far, terms);
+    out->max_context = largest_that_fits(model, engine, &longer, &longer.context,
+                                         cap_find(cap, engine->most_tokens, ask->sequences), terms);
+    out->max_sequences = largest_that_fits(model, engine, &more, &more.sequences, most, terms);
+    out->at_engine_limit = most < far && out->max_sequences == most;
     out->at_model_limit = model->max_context && out->max_context == cap;
     if (out->max_context == far && !model->max_context)
         out->max_context = KVB_SIZE_UNBOUNDED;

@@ -76,7 +76,8 @@ typedef struct kvb_size_engine {
     bool least; /* beside() gives, of passes, what one layer needs at least */
     /* Prints how pages, padding and groups come about; NULL: there is nothing to say beside --explain's factors. */
     void (*explain)(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
-    bool costly; /* allocate() replays a history, and takes no less than ideal: limits are looked for below ideal's */
+    uint32_t most_sequences, most_tokens; /* that it can hold, whatever memory there is; 0: any number */
+    bool costly; /* allocate() plays a history, and takes no less than ideal: limits are looked for below ideal's, in few tries */
     /* 0; -ENOTSUP with why: this engine has no such layer or format; -EOVERFLOW. A longer context or more sequences never take
      * less. */
     int (*allocate)(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
@@ -108,6 +109,7 @@ typedef struct kvb_size {
     uint64_t max_context; /* the longest context of the asked sequences that fits the budget; at most the model's own */
     uint64_t max_sequences; /* the most sequences of the asked context that fit */
     bool at_model_limit;    /* max_context is the model's own limit, not the budget's */
+    bool at_engine_limit;   /* max_sequences is the most that the engine can hold, not what the budget holds */
 } kvb_size;
 
 /* Computes all terms. Without a budget the two limits are 0. Unknown weights count as 0; the caller must say so. Errors are those

@@ -166,7 +166,7 @@ static int growth_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
     return grid_end(&g, format, out);
 }
 
-static void limit_put(grid *g, const kvb_size_row *r, uint64_t limit, bool own)
+static void limit_put(grid *g, const kvb_size_row *r, uint64_t limit, const char *own)
 {
     if (!r->size.budget_bytes || !r->terms.weights_known)
         cell_put(g, "%s", "");
@@ -175,7 +175,7 @@ static void limit_put(grid *g, const kvb_size_row *r, uint64_t limit, bool own)
     else if (limit == KVB_SIZE_UNBOUNDED)
         cell_put(g, "unbounded");
     else
-        cell_put(g, "%" PRIu64 "%s", limit, own ? " (all)" : "");
+        cell_put(g, "%" PRIu64 "%s", limit, own);
 }
 
 /* Everything on one rank. */
@@ -201,8 +201,8 @@ static int whole_print(const kvb_size_row *rows, size_t n, kvb_table_format form
             bytes_put(&g, r->size.total_bytes);
         else
             cell_put(&g, "?");
-        limit_put(&g, r, r->size.max_context, r->size.at_model_limit);
-        limit_put(&g, r, r->size.max_sequences, false);
+        limit_put(&g, r, r->size.max_context, r->size.at_model_limit ? " (all)" : "");
+        limit_put(&g, r, r->size.max_sequences, r->size.at_engine_limit ? " (all)" : "");
         row_end(&g);
     }
     paragraph_print("All of it, with the weights. Beside: activations, runtime, margin. Longest, most: the context and "
@@ -250,7 +250,7 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
                 else
                     cell_put(&g, "%s%s", over ? "! " : "", text);
             }
-            limit_put(&g, r, r->size.max_sequences, false);
+            limit_put(&g, r, r->size.max_sequences, r->size.at_engine_limit ? " (all)" : "");
             row_end(&g);
         }
     paragraph_print(rows->terms.weights_known
@@ -298,6 +298,8 @@ static void row_note(const kvb_size_row *r, notes *all)
     }
     if (r->terms.weights_known && r->weights_why && *r->weights_why)
         note_add(all, "weights: %s.", r->weights_why);
+    if (!r->error && r->size.at_engine_limit)
+        note_add(all, "%s: (all) sequences are the most that it can hold, whatever memory there is.", r->engine->name);
     if (r->model->max_context && r->ask.context > r->model->max_context)
         note_add(all, "context %" PRIu64 " is beyond the %" PRIu64 " of the model's config.", r->ask.context,
                  r->model->max_context);
