@@ -59,8 +59,9 @@ static void counted_view(const kvb_pool *pool, uint32_t cells, kvb_view *view)
 
 static size_t counted_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t n)
 {
-    (void)pool, (void)cells;
-    return n;
+    const counted *c = (const counted *)pool;
+    (void)cells;
+    return n * (size_t)(c->of->row_bytes(c->of, c->options.dim) * c->options.n_kv_heads);
 }
 
 static void counted_read_raw(const kvb_pool *pool, const uint32_t *cells, uint32_t n, void *raw)

@@ -27,6 +27,7 @@ static void store_close(kvb_store *s)
         kvb_spans_free(&c->cells[q], s->allocator);
     kvb_free(s->allocator, c->cells, n_ids * sizeof *c->cells);
     kvb_free(s->allocator, c->next, n_ids * sizeof *c->next);
+    kvb_free(s->allocator, c->unsettled, 2 * (size_t)n_ids * sizeof *c->unsettled);
     kvb_free(s->allocator, c->refs, c->refs_room * sizeof *c->refs);
     kvb_spans_aside_free(&c->reordered, s->allocator);
     kvb_free(s->allocator, c->nodes, c->nodes_room * sizeof *c->nodes);
@@ -55,6 +56,16 @@ static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
 
 /* ---- cells ----------------------------------------------------------------------------------------------- */
 
+/* It may be the last one of a run, whose other cells are below it. */
+static void cell_freed(seq_store *c, uint32_t cell)
+{
+    c->first_free = c->first_free < cell ? c->first_free : cell;
+    for (kvb_seq_run *run = c->run; run < c->run + 2; run++) {
+        const uint32_t from = cell < run->n ? 0 : cell - run->n;
+        run->from = run->from < from ? run->from : from;
+    }
+}
+
 void kvb_seq_hold_cell(seq_store *c, uint32_t cell, bool more)
 {
     assert(more || c->refs[cell] > 0);
@@ -62,8 +73,8 @@ void kvb_seq_hold_cell(seq_store *c, uint32_t cell, bool more)
     c->refs[cell] = (uint16_t)(more ? c->refs[cell] + 1 : c->refs[cell] - 1);
     c->high_water = c->high_water > cell ? c->high_water : cell + 1;
     c->live -= !more && c->refs[cell] == 0;
-    if (!more && c->refs[cell] == 0 && cell < c->first_free)
-        c->first_free = cell;
+    if (!more && c->refs[cell] == 0)
+        cell_freed(c, cell);
 }
 
 /* The same of the cells of that part of a sequence. */
@@ -76,12 +87,28 @@ void kvb_seq_hold(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1, bool mor
     }
 }
 
+/* The lowest free cell from this one on, or high_water: 16 cells at a time, of which one is 0 (Hacker's Delight, 6-1). */
+static uint32_t next_free(const seq_store *c, uint32_t cell)
+{
+    const uint64_t ones = 0x0001000100010001, highs = 0x8000800080008000;
+    for (uint64_t four[4], some = 0; (uint64_t)cell + 16 <= c->high_water; cell += 16) {
+        memcpy(four, c->refs + cell, sizeof four);
+        for (int i = 0; i < 4; i++)
+            some |= (four[i] - ones) & ~four[i] & highs;
+        if (some)
+            break;
+    }
+    while (cell < c->high_water && c->refs[cell])
+        cell++;
+    return cell;
+}
+
 void kvb_seq_settle(seq_store *c)
 {
     while (c->high_water > 0 && !c->refs[c->high_water - 1])
         c->high_water--;
-    while (c->first_free < c->high_water && c->refs[c->first_free])
-        c->first_free++;
+    if (c->first_free < c->high_water)
+        c->first_free = next_free(c, c->first_free);
 }
 
 void kvb_seq_drop(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1)
@@ -92,19 +119,28 @@ void kvb_seq_drop(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1)
 }
 
 /* First fit: the lowest run of n free cells; where there is none, the n lowest free ones. picked [n], ascending. */
-void kvb_seq_pick(const seq_store *c, uint32_t n, uint32_t *picked)
+void kvb_seq_pick(seq_store *c, uint32_t n, uint32_t *picked)
 {
-    uint32_t start = c->first_free, cell = start;
-    while (cell < c->high_water && cell - start < n) {
-        cell++;
-        if (!kvb_seq_is_free(c, cell - 1))
-            start = cell;
+    uint32_t start = c->first_free, cell;
+    for (const kvb_seq_run *run = c->run; run < c->run + 2; run++)
+        start = n >= run->n && run->from > start ? run->from : start;
+    cell = start;
+    while (cell < c->high_water && cell - start < n)
+        if (kvb_seq_is_free(c, cell))
+            cell++;
+        else
+            start = cell = next_free(c, cell);
+    if (c->run[0].n != n) {
+        c->run[1] = c->run[0];
+        c->run[0].n = n;
     }
+    c->run[0].from = start;
     /* A run that touches the high-water mark goes on up to the end of the pools. */
     bool run = start <= c->store.pool_cells && n <= c->store.pool_cells - start;
-    for (uint32_t i = 0, next = run ? start : c->first_free; i < n; next++)
-        if (kvb_seq_is_free(c, next))
-            picked[i++] = next;
+    for (uint32_t i = 0, next = run ? start : c->first_free; i < n; next++) {
+        next = kvb_seq_is_free(c, next) ? next : next_free(c, next);
+        picked[i++] = next;
+    }
 }
 
 int kvb_seq_reserve(seq_store *c, uint32_t cells)
@@ -128,31 +164,72 @@ uint64_t kvb_seq_holders_bytes(uint32_t first, uint32_t cells)
 
 static int window_open(kvb_store *s)
 {
-    seq_of(s)->drops = kvb_group_limits(s->group);
-    return kvb_seq_open(s);
+    seq_store *c = seq_of(s);
+    c->drops = kvb_group_limits(s->group);
+    int error = kvb_seq_open(s);
+    if (error || !c->drops)
+        return error;
+    c->unsettled = kvb_alloc_zeroed(s->allocator, 2 * (size_t)s->account->n_ids * sizeof *c->unsettled);
+    if (c->unsettled)
+        return 0;
+    store_close(s);
+    return -ENOMEM;
+}
+
+static void unsettle(seq_store *c, const uint32_t *seqs, uint32_t n)
+{
+    uint32_t *is_unsettled = c->unsettled + c->store.account->n_ids;
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_unsettled[seqs[i]]) {
+            is_unsettled[seqs[i]] = 1;
+            c->unsettled[c->n_unsettled++] = seqs[i];
+        }
+}
+
+/* What changed sequences no longer need shows at the next step, as a step under way needs more. */
+static void changed_unsettle(seq_store *c, const kvb_change *change)
+{
+    const kvb_account *a = c->store.account;
+    const bool step = change->kind == KVB_CHANGE_STEP, all = change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL;
+    if (step || change->kind == KVB_CHANGE_PROPOSE) /* all have let go */
+        for (; c->n_unsettled; c->n_unsettled--)
+            c->unsettled[a->n_ids + c->unsettled[c->n_unsettled - 1]] = 0;
+    if (change->kind != KVB_CHANGE_PROPOSE)
+        unsettle(c, all ? a->alive : a->changed, all ? a->n_alive : a->n_changed);
+}
+
+/* next[] of each unsettled sequence: where its next query is; of a step, its first one. */
+static void queries_find(seq_store *c, const kvb_feed *feed)
+{
+    for (uint32_t i = 0; i < c->n_unsettled; i++)
+        c->next[c->unsettled[i]] = kvb_spans_next(&c->store.account->seq[c->unsettled[i]]);
+    for (uint32_t i = feed ? feed->n : 0; i-- > 0;)
+        c->next[feed->seqs[i]] = feed->positions[i];
 }
 
 /* Every sequence lets go of what its next query needs no more, or (back) takes it again; their spans stay as they are. */
 static void rows_drop(seq_store *c, const kvb_feed *feed, bool back)
 {
-    const kvb_account *a = c->store.account;
     if (!c->drops)
         return;
-    kvb_queries_find(&c->store, feed, c->next);
-    for (uint32_t i = 0; i < a->n_alive; i++)
-        kvb_seq_hold(c, a->alive[i], c->store.group->sinks, kvb_needed_from(&c->store, c->next[a->alive[i]]), back);
+    queries_find(c, feed);
+    for (uint32_t i = 0; i < c->n_unsettled; i++)
+        kvb_seq_hold(c, c->unsettled[i], c->store.group->sinks, kvb_needed_from(&c->store, c->next[c->unsettled[i]]),
+                     back);
 }
 
 /* Cells that are free once every sequence has let go of what it will. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
     seq_store *c = (seq_store *)(uintptr_t)s; /* tried out, and taken back */
-    uint32_t first_free = c->first_free;
+    const kvb_seq_run run[2] = {c->run[0], c->run[1]};
+    const uint32_t first_free = c->first_free;
     (void)change;
     rows_drop(c, NULL, false);
     uint32_t live = c->live;
     rows_drop(c, NULL, true);
     c->first_free = first_free;
+    memcpy(c->run, run, sizeof run);
     return live < s->pool_cells ? s->pool_cells - live : 0;
 }
 
@@ -182,8 +259,10 @@ static int drops_reserve(seq_store *c)
 {
     const kvb_account *a = c->store.account;
     int error = 0;
-    for (uint32_t i = 0; i < a->n_alive && !error && c->drops; i++)
-        error = kvb_spans_reserve(&c->cells[a->alive[i]], c->store.allocator, a->pending[a->alive[i]] + (size_t)1);
+    for (uint32_t i = 0; i < c->n_unsettled + a->n_changed && !error && c->drops; i++) {
+        const uint32_t q = i < c->n_unsettled ? c->unsettled[i] : a->changed[i - c->n_unsettled];
+        error = kvb_spans_reserve(&c->cells[q], c->store.allocator, a->pending[q] + (size_t)1);
+    }
     return error;
 }
 
@@ -337,6 +416,7 @@ static void defrag_adopt(seq_store *c)
     for (uint32_t cell = 0; cell < c->high_water; cell++)
         c->refs[cell] = 0;
     c->live = c->first_free = 0;
+    memset(c->run, 0, sizeof c->run);
     c->high_water = c->compaction.live;
     for (uint32_t i = 0; i < a->n_alive; i++) {
         const uint32_t q = a->alive[i];
@@ -385,11 +465,11 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
 
 static void step_adopt(seq_store *c, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
-    const kvb_account *a = c->store.account;
     if (c->drops)
-        kvb_queries_find(&c->store, entered(change, feed), c->next);
-    for (uint32_t i = 0; i < a->n_alive && c->drops; i++)
-        kvb_spans_cut(&c->cells[a->alive[i]], c->store.group->sinks, kvb_needed_from(&c->store, c->next[a->alive[i]]));
+        queries_find(c, entered(change, feed));
+    for (uint32_t i = 0; i < c->n_unsettled; i++)
+        kvb_spans_cut(&c->cells[c->unsettled[i]], c->store.group->sinks,
+                      kvb_needed_from(&c->store, c->next[c->unsettled[i]]));
     for (uint32_t i = 0; i < feed->n; i++) {
         c->refs[plan->cells[i]] = 1;
         c->high_water = c->high_water > plan->cells[i] ? c->high_water : plan->cells[i] + 1;
@@ -444,6 +524,8 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
         kvb_seq_drop(c, s->account->changed[i], change->p0, change->p1);
     if (change->kind == KVB_CHANGE_REORDER)
         reorder_adopt(c, change);
+    if (c->drops)
+        changed_unsettle(c, change);
     kvb_seq_settle(c);
 }
 

@@ -7,6 +7,11 @@
 #include "caches/store.h"
 #include "caches/stores/compact.h"
 
+/* No n free cells that lie together begin below `from`. */
+typedef struct kvb_seq_run {
+    uint32_t n, from;
+} kvb_seq_run;
+
 typedef struct seq_store {
     kvb_store store;
     kvb_spans *cells; /* [n_ids] position -> cell */
@@ -16,6 +21,7 @@ typedef struct seq_store {
     uint32_t live;       /* cells held */
     uint32_t high_water; /* largest cell held + 1 */
     uint32_t first_free; /* no cell below it is free */
+    kvb_seq_run run[2];  /* of the last two lengths of steps */
     kvb_spans_aside reordered;
     uint32_t *nodes;    /* [n_nodes] cells of the pending nodes, as account->node */
     uint32_t *resolved; /* COMMIT: cells of the n_left nodes that stay, of those accepted, of those dropped */
@@ -23,6 +29,9 @@ typedef struct seq_store {
     size_t nodes_room, resolved_room;
     kvb_compaction compaction;
     bool drops;        /* rows that no query can see again */
+    /* Where it drops: sequences that have changed since they last let go of rows; the others have none to let go of. */
+    uint32_t n_unsettled;
+    uint32_t *unsettled; /* [n_unsettled of n_ids], then [n_ids] 1 where it is one of them */
     kvb_spans shifted; /* what a sequence's cells will be */
     uint32_t *copies;  /* cells that take copies of shared ones */
     size_t copies_room;
@@ -44,7 +53,7 @@ void kvb_seq_drop(seq_store *store, uint32_t seq, uint32_t p0, uint32_t p1);
 /* STEP: the new tokens' cells, which their sequences come to hold: 0 or -ENOMEM, to be undone as well. */
 int kvb_seq_place(seq_store *store, const kvb_feed *feed, kvb_plan *plan);
 /* Free cells: picked [n], ascending. There are so many. */
-void kvb_seq_pick(const seq_store *store, uint32_t n, uint32_t *picked);
+void kvb_seq_pick(seq_store *store, uint32_t n, uint32_t *picked);
 int kvb_seq_reserve(seq_store *store, uint32_t cells); /* room to count the holders of each: 0 or -ENOMEM */
 /* Bytes of that room, which grows from `first` cells to `cells` in steps that never double it at once. */
 uint64_t kvb_seq_holders_bytes(uint32_t first, uint32_t cells);

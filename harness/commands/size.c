@@ -90,7 +90,7 @@ static const kvb_usage usage = {
         "  kvbench size DeepSeek-V3 --context 1 --explain         which field gave which factor\n"
         "  kvbench size config.json --context 32k --sequences 1,8 --kv f16,q8_0 --budget 80GiB --margin 5%\n"
         "  kvbench size gemma-3-27b-it gpt-oss-20b --format html -o size.html\n"
-        "  kvbench size Llama-3.1-8B DeepSeek-V3 --verify         proved by allocation: caches, formats, growth "
+        "  kvbench size Llama-3.1-8B DeepSeek-V3 --verify         counted against allocated: caches, formats, growth "
         "policies\n"
         "  kvbench size --list\n\n"
         "All sizes are of one rank of --tp x --pp. ideal is every row and state that a later token may read; the "

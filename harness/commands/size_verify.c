@@ -42,29 +42,29 @@ static int pools_take(const kvb_size_verify_ask *ask, kvb_pool_pair *pools, size
 
 static const char *cache_name(const kvb_size_verified *v)
 {
-    return v->subject.cache ? v->subject.cache->name : NULL;
+    return v->cache ? v->cache->name : NULL;
 }
 
 static void built_text(const kvb_size_verified *v, char text[32])
 {
-    snprintf(text, 32, "%u of %u", v->subject.model.n_layers, v->layers);
+    snprintf(text, 32, "%u of %u", v->model.n_layers, v->layers);
 }
 
-/* Adds the proofs of one model: for people only those that differ, for programs all. */
-static int proofs_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, bool people, kvb_table *table)
+/* Adds the verdicts of one model: for people only those that differ, for programs all. */
+static int verdicts_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, bool people, kvb_table *table)
 {
     int error = 0;
 
     for (size_t i = 0; i < verdicts->n && !error; i++) {
         const kvb_size_verified *v = &verdicts->at[i];
-        const kvb_cache_options *o = &v->subject.options;
+        const kvb_cache_options *o = &v->options;
         char layers[2][24], numbers[4][24];
-        const uint64_t of[4] = {v->proof.cells, v->proof.predicted, v->proof.allocated, v->whole};
-        bool held = v->subject.cache != NULL;
+        const uint64_t of[4] = {v->cells, v->counted, v->allocated, v->whole};
+        bool held = v->cache != NULL;
 
         if (people && v->verdict != KVB_SIZE_DIFFERS)
             continue;
-        snprintf(layers[0], sizeof layers[0], "%u", v->subject.model.n_layers);
+        snprintf(layers[0], sizeof layers[0], "%u", v->model.n_layers);
         snprintf(layers[1], sizeof layers[1], "%u", v->layers);
         for (size_t k = 0; k < 4; k++)
             snprintf(numbers[k], sizeof numbers[k], "%" PRIu64, of[k]);
@@ -87,7 +87,7 @@ static int proofs_add(const kvb_sized_model *model, const kvb_size_verdicts *ver
     return error;
 }
 
-/* Adds a row for each cache and shape of layers. Its proofs stand together. */
+/* Adds a row for each cache and shape of layers. Its verdicts stand together. */
 static int summary_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, kvb_table *table)
 {
     int error = 0;
@@ -101,17 +101,17 @@ static int summary_add(const kvb_sized_model *model, const kvb_size_verdicts *ve
         for (n = 0; i + n < verdicts->n; n++) {
             const kvb_size_verified *w = &verdicts->at[i + n];
 
-            if (n && (!v->subject.cache || w->subject.cache != v->subject.cache))
+            if (n && (!v->cache || w->cache != v->cache))
                 break;
             count[w->verdict]++;
-            shown = w->proof.cells > shown->proof.cells ? w : shown;
+            shown = w->cells > shown->cells ? w : shown;
             reason = *reason ? reason : w->why;
         }
         for (size_t k = 0; k < KVB_SIZE_VERDICTS; k++)
             snprintf(numbers[k], sizeof numbers[k], "%zu", count[k]);
         built_text(shown, layers);
-        snprintf(cells, sizeof cells, "%" PRIu64, shown->proof.cells);
-        bool held = v->subject.cache != NULL;
+        snprintf(cells, sizeof cells, "%" PRIu64, shown->cells);
+        bool held = v->cache != NULL;
 
         error = kvb_table_row(table,
                               (const char *const[]){model->name, held ? cache_name(v) : "-", held ? layers : "",
@@ -126,26 +126,26 @@ static int tables_print(const kvb_size_verify_ask *ask, const kvb_size_verdicts 
     bool people = ask->format == KVB_TABLE_TEXT || ask->format == KVB_TABLE_MD;
     kvb_table *summary = kvb_table_new((const char *const[]){"model", "cache", ">layers built", ">cells", ">equal",
                                                              ">differs", ">unavailable", "note (the first)", NULL});
-    kvb_table *proofs = kvb_table_new(
+    kvb_table *all = kvb_table_new(
         (const char *const[]){"model", "cache", "pool_k", "pool_v", "growth", ">layers_built", ">layers", ">cells",
-                              ">predicted", ">allocated", ">predicted_all_layers", "verdict", "reason", NULL});
+                              ">counted", ">allocated", ">counted_all_layers", "verdict", "reason", NULL});
     size_t differs = 0;
-    int error = summary && proofs ? 0 : -ENOMEM;
+    int error = summary && all ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < ask->n_models && !error; i++) {
         differs += verdicts[i].count[KVB_SIZE_DIFFERS];
         error = summary_add(ask->models[i], &verdicts[i], summary);
         if (!error)
-            error = proofs_add(ask->models[i], &verdicts[i], people, proofs);
+            error = verdicts_add(ask->models[i], &verdicts[i], people, all);
     }
     if (!error && people)
         error = kvb_table_print(summary, ask->format, out);
     if (!error && people && differs)
-        fputs("\nNot as predicted:\n\n", out);
+        fputs("\nNot as counted:\n\n", out);
     if (!error && (!people || differs))
-        error = kvb_table_print(proofs, ask->format, out);
+        error = kvb_table_print(all, ask->format, out);
     kvb_table_free(summary);
-    kvb_table_free(proofs);
+    kvb_table_free(all);
     return error;
 }
 
@@ -154,18 +154,18 @@ int kvb_size_verify_print(const kvb_size_verify_ask *ask, FILE *out, size_t coun
 {
     enum { POOLS = 256 };
     kvb_pool_pair pools[POOLS];
-    kvb_size_proving proving = {.pools = pools};
+    kvb_size_asked asked = {.pools = pools};
     kvb_size_verdicts *verdicts = calloc(ask->n_models, sizeof *verdicts);
-    int error = verdicts ? pools_take(ask, pools, POOLS, &proving.n_pools, why, why_bytes) : -ENOMEM;
+    int error = verdicts ? pools_take(ask, pools, POOLS, &asked.n_pools, why, why_bytes) : -ENOMEM;
 
     if (!error && (ask->context > UINT32_MAX || ask->sequences > UINT32_MAX)) {
         snprintf(why, why_bytes, "--verify takes contexts and sequences below 2^32");
         error = -EINVAL;
     }
-    proving.context = (uint32_t)ask->context;
-    proving.sequences = (uint32_t)ask->sequences;
+    asked.context = (uint32_t)ask->context;
+    asked.sequences = (uint32_t)ask->sequences;
     for (size_t i = 0; i < ask->n_models && !error; i++) {
-        error = kvb_size_verify(ask->models[i], &proving, &verdicts[i], why, why_bytes);
+        error = kvb_size_verify(ask->models[i], &asked, &verdicts[i], why, why_bytes);
         for (size_t k = 0; k < KVB_SIZE_VERDICTS; k++)
             count[k] += verdicts[i].count[k];
     }

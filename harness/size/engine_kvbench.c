@@ -55,7 +55,8 @@ typedef struct question {
     kvb_cache_options options;
     uint32_t sequences, context;
     uint32_t chunk;            /* most tokens of a prefill step */
-    uint32_t followed, others; /* tokens of sequence 0, and of each other one, that are played */
+    uint32_t followed, others; /* tokens that are played: of each of the first two sequences, of each other one */
+    uint32_t others_chunk;     /* the same of others */
 } question;
 
 static uint32_t least(uint64_t a, uint64_t b)
@@ -72,14 +73,16 @@ static uint32_t tokens_followed(uint64_t context, uint64_t enough, uint64_t peri
 /*
  * A long history is not played token by token. In a group that keeps every token a further chunk takes cells and nothing else, and
  * cells are counted without being played. Windows and states repeat themselves once they are full. Only the first two sequences make
- * tables by step grow, since the plan in force and the one being made take turns. This is exact but for windows, which lie in more
- * pieces the longer they move on: their histories are played whole up to WHOLE tokens.
+ * tables by step grow, since the plan in force and the one being made take turns: without windows, steps of the others bring no more
+ * tokens than leave a state. This is exact but for windows, which lie in more pieces the longer they move on: their histories are
+ * played whole up to WHOLE tokens.
  */
 static void history_shorten(question *q)
 {
-    uint64_t full = 0, period = 2 * (uint64_t)q->chunk; /* full: tokens after which each window and state is full */
+    uint64_t full = 0, period = q->chunk; /* full: tokens after which each window and state is full */
     bool windows = false;
     q->followed = q->others = q->context;
+    q->others_chunk = q->chunk;
     for (uint32_t g = 0; g < q->model.n_groups; g++) {
         const kvb_group *group = &q->model.groups[g];
         const uint64_t limit = (uint64_t)group->window + group->chunk + group->sinks + kvb_group_scans(group);
@@ -91,22 +94,33 @@ static void history_shorten(question *q)
     if (windows && (uint64_t)q->sequences * q->context <= WHOLE)
         return;
     q->followed = tokens_followed(q->context, full + MANY_CHUNKS * (uint64_t)q->chunk, period);
-    q->others = full ? tokens_followed(q->context, full + 2 * (uint64_t)q->chunk, period) : least(q->context, 2);
+    q->others = tokens_followed(q->context, full + 2 * (uint64_t)q->chunk, period);
+    if (!windows) {
+        const uint32_t steps = (q->others - 1) / q->chunk, rest = (q->others - 1) % q->chunk;
+        q->others_chunk = least(q->chunk, q->options.state_depth + (uint64_t)2);
+        q->others = 1 + steps * q->others_chunk + least(rest, q->others_chunk);
+    }
+}
+
+/* One sequence's prefill of so many tokens, in steps of `chunk`. ids [chunk]. */
+static int prefill(kvb_cache *cache, uint32_t seq, uint32_t tokens, uint32_t chunk, uint32_t *ids)
+{
+    int error = 0;
+    for (uint32_t i = 0; i < chunk; i++)
+        ids[i] = seq;
+    for (uint32_t done = 0, n; done < tokens && !error; done += n) {
+        n = least(tokens - done, chunk);
+        error = kvb_cache_begin_step(cache, ids, n);
+    }
+    return error;
 }
 
 /* ids [the larger of chunk and sequences]. */
 static int steps_take(const question *q, kvb_cache *cache, uint32_t *ids)
 {
     int error = 0;
-    for (uint32_t s = 0; s < q->sequences && !error; s++) {
-        const uint32_t prefill = (s > 1 ? q->others : q->followed) - 1;
-        for (uint32_t i = 0; i < q->chunk; i++)
-            ids[i] = s;
-        for (uint32_t done = 0, n; done < prefill && !error; done += n) {
-            n = least(prefill - done, q->chunk);
-            error = kvb_cache_begin_step(cache, ids, n);
-        }
-    }
+    for (uint32_t s = 0; s < q->sequences && !error; s++)
+        error = prefill(cache, s, (s > 1 ? q->others : q->followed) - 1, s > 1 ? q->others_chunk : q->chunk, ids);
     for (uint32_t s = 0; s < q->sequences; s++)
         ids[s] = s;
     return error ? error : kvb_cache_begin_step(cache, ids, q->sequences);

@@ -23,39 +23,132 @@ enum {
     LAYERS = 2,
     CHUNK = 128,
     CHUNKS = 8,
-    DRAFTS = 4,
-    LEVELS = 3,
-    SINGLES = KVB_SIZE_CALLS + LEVELS + 1, /* behind each call, and with drafts */
+    SINGLES = 6, /* last tokens of each sequence, which come one by one */
+    DRAFTS = 4,  /* nodes of a tree, the last of which is accepted */
+    TREES = 3,
     FIRST_CHUNK = 64,
     STATE_DEPTH = 2,
     PAGE_CELLS = 16
 };
 enum { CORES = 16 };
 enum { WINDOW_AND_MORE = 3 * CHUNK, MOST_WINDOW = 4096 };
-#define MEMORY        ((uint64_t)1 << 30)
-#define ENOUGH_BYTES  ((uint64_t)1 << 26) /* for one verdict: more is done with one layer */
-#define ENOUGH_VALUES ((uint64_t)1 << 22) /* likewise, stored */
-#define STORED_VALUES                                                                                                  \
-    ((uint64_t)1 << 24)                 /* above it steps are begun, which is where memory is asked for, and no more */
-#define MOST_VALUES ((uint64_t)1 << 32) /* some seconds */
+#define MEMORY       ((uint64_t)1 << 30)
+#define ENOUGH_BYTES ((uint64_t)1 << 26) /* for one verdict: more is done with one layer */
 
 typedef struct verifier {
-    const kvb_size_proving *proving;
+    const kvb_size_asked *asked;
     const kvb_model *model;
     kvb_size_verdicts *verdicts;
     _Atomic size_t next; /* verdict that is yet to be found */
     uint64_t memory;     /* of one thread */
 } verifier;
 
-static int verdict_add(kvb_size_verdicts *v, const kvb_size_verified *verified)
+/* The same history in three caches: all layers counted, few layers counted, few layers there. */
+enum { WHOLE, COUNTED, ALLOCATED, CACHES };
+typedef struct trio {
+    kvb_cache *cache[CACHES];
+    kvb_allocator allocator[CACHES];
+    kvb_size_verified *out;
+    uint32_t *ids; /* [step] */
+} trio;
+
+/* ---- the history ----------------------------------------------------------------------------------------------- */
+
+/* Bytes after a call that each cache has taken: 0; else the call's error, or -EBADMSG: they differ. */
+static int bytes_compare(trio *t, const int error[CACHES])
 {
-    int error = kvb_array_reserve(&v->at, &v->room, v->n + 1, sizeof *v->at);
-    if (!error)
-        v->at[v->n++] = *verified;
+    kvb_size_verified *out = t->out;
+    out->whole = t->allocator[WHOLE].current_bytes;
+    out->counted = t->allocator[COUNTED].current_bytes;
+    out->allocated = t->allocator[ALLOCATED].current_bytes;
+    for (int i = 0; i < CACHES; i++)
+        if (error[i]) {
+            snprintf(out->why, sizeof out->why, "cache %s: %s", out->cache->name, kvb_cache_why(t->cache[i]));
+            return error[i];
+        }
+    if (out->counted == out->allocated)
+        return 0;
+    snprintf(out->why, sizeof out->why, "%llu bytes are counted, %llu are held", (unsigned long long)out->counted,
+             (unsigned long long)out->allocated);
+    return -EBADMSG;
+}
+
+/* n tokens, which ids names. */
+static int step(trio *t, uint32_t n)
+{
+    int error[CACHES];
+    for (int i = 0; i < CACHES; i++)
+        error[i] = kvb_cache_begin_step(t->cache[i], t->ids, n);
+    t->out->cells += n;
+    return bytes_compare(t, error);
+}
+
+static int prefill(trio *t, uint32_t seq, uint32_t from, uint32_t to, uint32_t chunk)
+{
+    int error = 0;
+    for (uint32_t n; from < to && !error; from += n) {
+        n = to - from < chunk ? to - from : chunk;
+        for (uint32_t i = 0; i < n; i++)
+            t->ids[i] = seq;
+        error = step(t, n);
+    }
     return error;
 }
 
-/* ---- what is fed ------------------------------------------------------------------------------------------------- */
+static int fork_from_first(trio *t, uint32_t dst, uint32_t tokens)
+{
+    int error[CACHES];
+    for (int i = 0; i < CACHES; i++)
+        error[i] = kvb_cache_seq_cp(t->cache[i], 0, dst, 0, tokens);
+    return bytes_compare(t, error);
+}
+
+/* A tree of two branches behind each sequence. */
+static int tree(trio *t, uint32_t sequences)
+{
+    static const int32_t parent[DRAFTS] = {-1, -1, 0, 1};
+    static const uint32_t accepted[] = {1, 3};
+    int32_t parents[DRAFTS * KVB_MAX_SEQS];
+    int error[CACHES] = {0};
+    for (uint32_t i = 0; i < sequences * DRAFTS; i++) {
+        t->ids[i] = i / DRAFTS;
+        parents[i] = parent[i % DRAFTS];
+    }
+    for (int i = 0; i < CACHES; i++)
+        error[i] = kvb_cache_propose(t->cache[i], t->ids, parents, sequences * DRAFTS);
+    int first = bytes_compare(t, error);
+    for (uint32_t s = 0; s < sequences && !first; s++) {
+        for (int i = 0; i < CACHES; i++)
+            error[i] = kvb_cache_commit(t->cache[i], s, accepted, 2);
+        t->out->cells += 2;
+        first = bytes_compare(t, error);
+    }
+    return first;
+}
+
+/*
+ * Half of sequence 0; where sequences share, the others begin with it. Each is then prefilled but for its last tokens, which come one by
+ * one, all sequences together; where there are trees, some come as nodes.
+ */
+static int history_play(trio *t, uint32_t context, uint32_t sequences, uint32_t chunk)
+{
+    const bool trees = t->out->cache->flags & KVB_CACHE_TREE;
+    const uint32_t last = SINGLES + (trees ? 2 * TREES : 0), most = context > last ? context - last : 0,
+                   half = most / 2;
+    int error = prefill(t, 0, 0, half, chunk);
+    for (uint32_t s = 1; s < sequences && !error && half; s++)
+        error = fork_from_first(t, s, half);
+    for (uint32_t s = 0; s < sequences && !error; s++)
+        error = prefill(t, s, half, most, chunk);
+    for (uint32_t i = 0; i < TREES && trees && most && !error; i++)
+        error = tree(t, sequences);
+    for (uint32_t left = most ? SINGLES : context; left && !error; left--) {
+        for (uint32_t s = 0; s < sequences; s++)
+            t->ids[s] = s;
+        error = step(t, sequences);
+    }
+    return error;
+}
 
 /* The widest window or chunk that a check goes past without being asked. */
 static uint32_t widest_limit(const kvb_model *model)
@@ -68,171 +161,97 @@ static uint32_t widest_limit(const kvb_model *model)
     return widest;
 }
 
-/* Without which no prompt is found. */
-static bool has_states(const kvb_model *model)
+static uint32_t chunk_of(uint32_t context)
 {
-    bool scans = false;
-    for (uint32_t g = 0; g < model->n_groups; g++)
-        scans = scans || kvb_group_scans(&model->groups[g]);
-    return scans;
+    return context / CHUNKS > CHUNK ? context / CHUNKS : CHUNK;
 }
 
-static kvb_size_history history_of(const kvb_size_proving *p, const kvb_size_subject *s)
+static uint32_t context_of(const kvb_size_asked *asked, const kvb_cache_type *cache, const kvb_model *model)
 {
-    const kvb_model *model = &s->model;
-    const kvb_cache_type *cache = s->cache;
-    uint32_t context = p->context ? p->context : CONTEXT, window = cache == &kvb_cache_window ? widest_limit(model) : 0;
-    if (!p->context && window && context < window + WINDOW_AND_MORE)
+    uint32_t context = asked->context ? asked->context : CONTEXT;
+    uint32_t window = cache == &kvb_cache_window ? widest_limit(model) : 0;
+    if (!asked->context && window && context < window + WINDOW_AND_MORE)
         context = window + WINDOW_AND_MORE; /* far enough that its rows are dropped and its cells used again */
-    return (kvb_size_history){
-        .sequences = !(cache->flags & KVB_CACHE_SEQ) ? 1
-                     : p->sequences                  ? p->sequences
-                                                     : SEQUENCES,
-        .context = context,
-        .chunk = context / CHUNKS > CHUNK ? context / CHUNKS : CHUNK,
-        .singles = SINGLES,
-        .drafts = cache->flags & KVB_CACHE_TREE ? DRAFTS : 0,
-        .levels = LEVELS,
-        .shared = cache->flags & KVB_CACHE_FREEZES                        ? context / 2
-                  : cache->flags & KVB_CACHE_PREFIX && !has_states(model) ? context / 2 / PAGE_CELLS * PAGE_CELLS
-                                                                          : 0,
-        .calls = kvb_size_calls(s),
-        .kept = kvb_size_cuts(s) ? context / 3 : 0,
-    };
+    return context;
 }
 
-/* ---- how much of it ---------------------------------------------------------------------------------------------- */
+/* ---- a verdict ------------------------------------------------------------------------------------------------- */
 
-/* Rows that one layer is handed over the history: where the history is fed again with every step, many. */
-static uint64_t rows_fed(const kvb_cache_type *cache, const kvb_size_history *h)
+/* Layers of each kind of which memory allows so many; 0 with why. */
+static uint32_t layers_allowed(const verifier *v, kvb_size_verified *out)
 {
-    uint64_t n = (uint64_t)h->sequences * h->context, steps = h->context / h->chunk + 1;
-    return cache == &kvb_cache_recompute ? n * steps / 2 + n * h->singles : n;
-}
-
-static uint64_t at_least_one(uint64_t most, uint64_t enough, uint64_t each)
-{
-    uint64_t n = enough / each;
-    return n < most ? n + !n : most;
-}
-
-/* Layers of which memory and time allow so many; 0 with why. Where one layer's huge pages are many, rows are not stored:
- * to clear the pages would take most of the time, and they are counted all the same. This is no prediction: pools are asked
- * what they take at most, copies and all. */
-static uint32_t layers_allowed(const verifier *v, const kvb_size_subject *s, uint64_t fed, bool *stored, char *why,
-                               size_t why_bytes)
-{
-    uint64_t most = v->proving->layers ? v->proving->layers : LAYERS, bytes = 0, values = 0;
-    for (uint32_t i = 0; i < s->model.n_groups; i++)
+    const kvb_cache_options *o = &out->options;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < v->model->n_groups; i++)
         for (int side = 0; side < 2; side++) {
-            const kvb_group *g = &s->model.groups[i];
-            const kvb_pool_type *type = side ? s->options.v_pool : s->options.k_pool;
-            const kvb_pool_options o = {.n_kv_heads = g->kv_heads,
-                                        .dim = side ? g->v_dim : g->k_dim,
-                                        .min_chunk = s->options.min_chunk,
-                                        .capacity = s->options.capacity,
-                                        .growth = s->options.growth};
-            const uint64_t states = s->options.max_seqs * (1 + (uint64_t)s->options.state_depth);
-            if (kvb_group_scans(g)) { /* twice: while they double */
-                bytes += 2 * 2 * states * kvb_group_slot_bytes(g, side);
-                continue;
-            }
-            bytes += (kvb_growth_reserves(o.growth) ? 1 : 2) * type->bytes(type, &o, o.capacity);
-            values += fed * g->kv_heads * o.dim;
+            const kvb_group *g = &v->model->groups[i];
+            const kvb_pool_type *type = side ? o->v_pool : o->k_pool;
+            const kvb_pool_options pool = {.n_kv_heads = g->kv_heads,
+                                           .dim = side ? g->v_dim : g->k_dim,
+                                           .min_chunk = o->min_chunk,
+                                           .capacity = o->capacity,
+                                           .growth = o->growth};
+            const uint64_t states = 2 * o->max_seqs * (1 + (uint64_t)o->state_depth);
+            bytes += kvb_group_scans(g) ? 2 * states * kvb_group_slot_bytes(g, side) /* twice: while they grow */
+                                        : (kvb_growth_reserves(o->growth) ? 1 : 2) * type->bytes(type, &pool, pool.capacity);
         }
-    bool small_pages = s->options.growth != KVB_GROWTH_DOUBLE_THP && s->options.growth != KVB_GROWTH_RESERVE_THP;
-    *stored = values <= STORED_VALUES && (bytes <= ENOUGH_BYTES || small_pages);
-    if (bytes > v->memory)
-        snprintf(why, why_bytes, "a layer of each kind would take %.1f GiB while it grows, %.1f GiB are free for it",
-                 (double)bytes / 0x1p30, (double)v->memory / 0x1p30);
-    else if (values > MOST_VALUES)
-        snprintf(why, why_bytes, "a layer of each kind would be handed %.3g rows: too many for a check", (double)fed);
-    else {
-        most = at_least_one(most, v->memory < ENOUGH_BYTES ? v->memory : ENOUGH_BYTES, bytes);
-        return (uint32_t)at_least_one(most, ENOUGH_VALUES, values + !values);
-    }
+    if (bytes <= v->memory)
+        return bytes * LAYERS <= ENOUGH_BYTES ? LAYERS : 1;
+    snprintf(out->why, sizeof out->why, "a layer of each kind would take %.1f GiB while it grows, %.1f GiB are free for it",
+             (double)bytes / 0x1p30, (double)v->memory / 0x1p30);
     return 0;
 }
 
-/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
-
-/* What all layers will take: the figure that is proved by those that are built. */
-static int whole_predict(const kvb_size_subject *s, const kvb_size_step *steps, size_t n, kvb_size_verified *out)
+static int trio_open(trio *t, const kvb_model *model)
 {
-    uint64_t *bytes = calloc(n + 1, sizeof *bytes);
-    int error = bytes ? kvb_size_predict(s, steps, n, bytes, NULL, out->why, sizeof out->why) : -ENOMEM;
-    out->whole = error ? 0 : bytes[n];
-    free(bytes);
-    return error;
+    kvb_size_verified *out = t->out;
+    int error = 0;
+    for (int i = 0; i < CACHES && !error; i++) {
+        kvb_cache_options options = out->options;
+        options.allocator = &t->allocator[i];
+        options.counted = i != ALLOCATED;
+        error = kvb_cache_open(out->cache, i == WHOLE ? model : &out->model, &options, &t->cache[i], out->why,
+                               sizeof out->why);
+    }
+    return error ? error : bytes_compare(t, (const int[CACHES]){0});
 }
 
-/* What was not stored cannot be saved. */
-static size_t saves_drop(kvb_size_step *steps, size_t n)
+/* What stops a cache half-way is a failure, but for memory that is not there. */
+static kvb_size_verdict verdict_find(const verifier *v, kvb_size_verified *out)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (steps[i].call != KVB_SIZE_SWAP && steps[i].call != KVB_SIZE_RELOAD)
-            steps[kept++] = steps[i];
-    return kept;
-}
-
-/* Of prompts that nobody holds a quarter of one may stay, so that pages go. */
-static void prompts_bound(kvb_size_subject *s, const kvb_size_history *h)
-{
-    const uint64_t cells = h->context > 4 * PAGE_CELLS ? h->context / 4 : PAGE_CELLS;
-    s->options.prefix_bytes = s->cache->flags & KVB_CACHE_PREFIX ? cells * kvb_size_cell_bytes(s) : 0;
-}
-
-/* Builds it and says what was found. What stops a cache half-way is a failure, but for memory that is not there. */
-static kvb_size_verdict steps_prove(const verifier *v, const kvb_size_history *history, kvb_size_step *steps, size_t n,
-                                    kvb_size_verified *out, kvb_proof_rows *rows)
-{
-    kvb_size_subject *s = &out->subject;
-    prompts_bound(s, history);
-    if (!kvb_growth_available(s->options.growth, out->why, sizeof out->why) || whole_predict(s, steps, n, out))
+    const kvb_cache_options *o = &out->options;
+    trio t = {.out = out, .ids = calloc(o->step, sizeof *t.ids)};
+    uint32_t layers = 0;
+    if (kvb_growth_available(o->growth, out->why, sizeof out->why))
+        layers = layers_allowed(v, out);
+    kvb_size_few_layers(v->model, layers, &out->model);
+    if (!layers || !t.ids) {
+        free(t.ids);
         return KVB_SIZE_UNAVAILABLE;
-    uint32_t layers = layers_allowed(v, s, rows_fed(s->cache, history), &out->stored, out->why, sizeof out->why);
-    if (!layers)
-        return KVB_SIZE_UNAVAILABLE;
-    kvb_model whole = s->model;
-    kvb_size_few_layers(&whole, layers, &s->model);
-    prompts_bound(s, history);
-    n = out->stored ? n : saves_drop(steps, n);
-    int error = kvb_size_prove(s, steps, n, out->stored ? rows : NULL, &out->proof, out->why, sizeof out->why);
-    if (error)
-        return error == -ENOMEM ? KVB_SIZE_UNAVAILABLE : KVB_SIZE_DIFFERS;
-    if (out->proof.predicted == out->proof.allocated)
-        return KVB_SIZE_EQUAL;
-    snprintf(out->why, sizeof out->why, "%llu bytes were predicted, %llu are held",
-             (unsigned long long)out->proof.predicted, (unsigned long long)out->proof.allocated);
-    return KVB_SIZE_DIFFERS;
-}
-
-static kvb_size_verdict subject_prove(const verifier *v, kvb_size_verified *out, kvb_proof_rows *rows)
-{
-    kvb_size_history history = history_of(v->proving, &out->subject);
-    kvb_size_step *steps = calloc(KVB_SIZE_STEPS(history.sequences), sizeof *steps);
-    kvb_size_verdict verdict = KVB_SIZE_UNAVAILABLE;
-    if (steps)
-        verdict = steps_prove(v, &history, steps, kvb_size_steps(&history, steps), out, rows);
-    else
-        snprintf(out->why, sizeof out->why, "no memory for a prediction");
-    free(steps);
-    return verdict;
+    }
+    int error = trio_open(&t, v->model);
+    const bool opened = t.cache[ALLOCATED];
+    if (!error)
+        error = history_play(&t, o->seq_capacity, o->max_seqs, chunk_of(o->seq_capacity));
+    for (int i = 0; i < CACHES; i++)
+        kvb_cache_close(t.cache[i]);
+    free(t.ids);
+    for (int i = 0; i < CACHES && !error; i++)
+        if (t.allocator[i].current_bytes) {
+            snprintf(out->why, sizeof out->why, "%zu bytes are left after close", t.allocator[i].current_bytes);
+            error = -EBADMSG;
+        }
+    return !error ? KVB_SIZE_EQUAL : error == -ENOMEM || !opened ? KVB_SIZE_UNAVAILABLE : KVB_SIZE_DIFFERS;
 }
 
 /* One thread's part: the verdicts that no other has begun. */
 static void verdicts_find(void *context, uint32_t i, uint32_t n)
 {
     verifier *v = context;
-    kvb_proof_rows rows = {0};
     (void)i, (void)n;
-    for (size_t at; (at = atomic_fetch_add(&v->next, 1)) < v->verdicts->n;) {
-        kvb_size_verified *out = &v->verdicts->at[at];
-        if (out->subject.cache)
-            out->verdict = subject_prove(v, out, &rows);
-    }
-    kvb_proof_rows_free(&rows);
+    for (size_t at; (at = atomic_fetch_add(&v->next, 1)) < v->verdicts->n;)
+        if (v->verdicts->at[at].cache)
+            v->verdicts->at[at].verdict = verdict_find(v, &v->verdicts->at[at]);
 }
 
 static int verdicts_find_all(verifier *v)
@@ -253,32 +272,33 @@ static int verdicts_find_all(verifier *v)
     return 0;
 }
 
-/* ---- what there is to prove -------------------------------------------------------------------------------------- */
+/* ---- what there is to verify ------------------------------------------------------------------------------------- */
+
+static int verdict_add(kvb_size_verdicts *v, const kvb_size_verified *verified)
+{
+    int error = kvb_array_reserve(&v->at, &v->room, v->n + 1, sizeof *v->at);
+    if (!error)
+        v->at[v->n++] = *verified;
+    return error;
+}
 
 static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_pool_pair *pools, kvb_growth growth)
 {
-    kvb_size_verified out = {
-        .subject = {.cache = cache,
-                    .model = *v->model,
-                    .options = {.min_chunk = FIRST_CHUNK, .growth = growth, .k_pool = pools->k, .v_pool = pools->v}},
-        .layers = v->model->n_layers,
-    };
-    kvb_cache_options *o = &out.subject.options;
-    for (uint32_t g = 0; g < out.subject.model.n_groups; g++) { /* all that can be of a row is turned */
-        kvb_group *group = &out.subject.model.groups[g];
-        if (kvb_group_scans(group))
-            continue;
-        group->rope = (kvb_rope){.known = true, .dims = group->k_dim / 2 * 2, .base = 10000};
-    }
-    const kvb_size_history h = history_of(v->proving, &out.subject);
-    o->capacity = h.sequences * (h.context + h.drafts * h.levels) +
-                  (h.calls >> KVB_SIZE_DEFRAG & 1); /* a cell by which others trade places */
-    o->seq_capacity = h.context + 1;
-    o->page_cells = PAGE_CELLS;
-    o->seq_ids = o->max_seqs = h.sequences;
-    o->state_depth = STATE_DEPTH;
-    const uint32_t nodes = h.sequences * (h.drafts ? h.drafts * h.levels : 1);
-    o->step = h.chunk > nodes ? h.chunk : nodes;
+    const uint32_t context = context_of(v->asked, cache, v->model);
+    const uint32_t sequences = !(cache->flags & KVB_CACHE_SEQ) ? 1 : v->asked->sequences ? v->asked->sequences : SEQUENCES;
+    const uint32_t nodes = sequences * DRAFTS, chunk = chunk_of(context);
+    kvb_size_verified out = {.cache = cache, .layers = v->model->n_layers};
+    out.options = (kvb_cache_options){.capacity = sequences * (context + DRAFTS),
+                                      .seq_capacity = context,
+                                      .seq_ids = sequences,
+                                      .max_seqs = sequences,
+                                      .step = chunk > nodes ? chunk : nodes,
+                                      .state_depth = STATE_DEPTH,
+                                      .min_chunk = FIRST_CHUNK,
+                                      .page_cells = PAGE_CELLS,
+                                      .growth = growth,
+                                      .k_pool = pools->k,
+                                      .v_pool = pools->v};
     return verdict_add(v->verdicts, &out);
 }
 
@@ -293,15 +313,15 @@ static int caches_add(const verifier *v)
 {
     static const kvb_growth all_growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_DOUBLE_THP, KVB_GROWTH_RESERVE,
                                              KVB_GROWTH_RESERVE_THP, KVB_GROWTH_EXACT};
-    const kvb_size_proving *p = v->proving;
-    const kvb_cache_type *const *caches = p->caches ? p->caches : kvb_builtin_caches;
-    const kvb_growth *growths = p->n_growths ? p->growths : all_growths;
-    size_t n_growths = p->n_growths ? p->n_growths : KVB_GROWTHS;
+    const kvb_size_asked *a = v->asked;
+    const kvb_cache_type *const *caches = a->caches ? a->caches : kvb_builtin_caches;
+    const kvb_growth *growths = a->n_growths ? a->growths : all_growths;
+    size_t n_growths = a->n_growths ? a->n_growths : KVB_GROWTHS;
     int error = 0;
     for (size_t c = 0; !error && caches[c]; c++)
-        for (size_t i = 0; !error && i < p->n_pools; i++)
-            for (size_t g = 0; !error && serves(v, caches[c], &p->pools[i]) && g < n_growths; g++)
-                error = cache_add(v, caches[c], &p->pools[i], growths[g]);
+        for (size_t i = 0; !error && i < a->n_pools; i++)
+            for (size_t g = 0; !error && serves(v, caches[c], &a->pools[i]) && g < n_growths; g++)
+                error = cache_add(v, caches[c], &a->pools[i], growths[g]);
     return error;
 }
 
@@ -314,28 +334,28 @@ static int not_held_add(const kvb_sized_model *model, kvb_size_verdicts *verdict
     return error;
 }
 
-static int proving_check(const kvb_size_proving *p, char *why, size_t why_bytes)
+static int asked_check(const kvb_size_asked *a, char *why, size_t why_bytes)
 {
-    uint64_t sequences = p->sequences ? p->sequences : SEQUENCES, context = p->context ? p->context : CONTEXT;
-    if (sequences <= KVB_MAX_SEQS && sequences * (context + DRAFTS * LEVELS) < UINT32_MAX)
+    uint64_t sequences = a->sequences ? a->sequences : SEQUENCES, context = a->context ? a->context : CONTEXT;
+    if (sequences <= KVB_MAX_SEQS && sequences * (context + DRAFTS) < UINT32_MAX)
         return 0;
     snprintf(why, why_bytes, "%llu sequences of %llu tokens: a cache of kvbench holds up to %u sequences and %u cells",
              (unsigned long long)sequences, (unsigned long long)context, KVB_MAX_SEQS, UINT32_MAX - DRAFTS);
     return -EINVAL;
 }
 
-int kvb_size_verify(const kvb_sized_model *model, const kvb_size_proving *proving, kvb_size_verdicts *verdicts,
-                    char *why, size_t why_bytes)
+int kvb_size_verify(const kvb_sized_model *model, const kvb_size_asked *asked, kvb_size_verdicts *verdicts, char *why,
+                    size_t why_bytes)
 {
-    uint64_t most = proving->memory ? proving->memory : MEMORY, half = kvb_memory_available("") / 2;
+    uint64_t most = asked->memory ? asked->memory : MEMORY, half = kvb_memory_available("") / 2;
     verifier v = {
-        .proving = proving, .verdicts = verdicts, .next = verdicts->n, .memory = half && half < most ? half : most};
+        .asked = asked, .verdicts = verdicts, .next = verdicts->n, .memory = half && half < most ? half : most};
     kvb_model cache_model;
-    int error = proving_check(proving, why, why_bytes);
+    int error = asked_check(asked, why, why_bytes);
     if (error)
         return error;
     v.model = &cache_model;
-    if (!kvb_size_cache_model(model, proving->context ? proving->context : CONTEXT, NULL, &cache_model, why, why_bytes))
+    if (!kvb_size_cache_model(model, asked->context ? asked->context : CONTEXT, NULL, &cache_model, why, why_bytes))
         error = caches_add(&v);
     if (!error)
         error = not_held_add(model, verdicts);
