@@ -74,28 +74,29 @@ static uint32_t tokens_followed(uint64_t context, uint64_t enough, uint64_t peri
  * A long history is not played token by token. In a group that keeps every token a further chunk takes cells and nothing else, and
  * cells are counted without being played. Windows and states repeat themselves once they are full. Only the first two sequences make
  * tables by step grow, since the plan in force and the one being made take turns: without windows, steps of the others bring no more
- * tokens than leave a state. This is exact but for windows, which lie in more pieces the longer they move on: their histories are
- * played whole up to WHOLE tokens.
+ * tokens than leave a state. This is exact but for windows, and for more states of a sequence than a chunk has tokens: they come to lie
+ * in more pieces the longer they move on. Such histories are played whole up to WHOLE tokens; of longer ones the tables are near.
  */
 static void history_shorten(question *q)
 {
     uint64_t full = 0, period = q->chunk; /* full: tokens after which each window and state is full */
-    bool windows = false;
+    bool drifts = false; /* does what a sequence keeps come to lie in ever more pieces? */
     q->followed = q->others = q->context;
     q->others_chunk = q->chunk;
     for (uint32_t g = 0; g < q->model.n_groups; g++) {
         const kvb_group *group = &q->model.groups[g];
-        const uint64_t limit = (uint64_t)group->window + group->chunk + group->sinks + kvb_group_scans(group);
+        const uint64_t limit = kvb_group_scans(group) ? 1 + (uint64_t)q->options.state_depth
+                                                      : (uint64_t)group->window + group->chunk + group->sinks;
         full = limit > full ? limit : full;
-        windows = windows || kvb_group_limits(group);
+        drifts = drifts || (kvb_group_scans(group) ? q->options.state_depth >= q->chunk : kvb_group_limits(group));
         if (group->chunk && period % group->chunk)
             period = group->chunk % period ? period * group->chunk : group->chunk;
     }
-    if (windows && (uint64_t)q->sequences * q->context <= WHOLE)
+    if (drifts && (uint64_t)q->sequences * q->context <= WHOLE)
         return;
     q->followed = tokens_followed(q->context, full + MANY_CHUNKS * (uint64_t)q->chunk, period);
     q->others = tokens_followed(q->context, full + 2 * (uint64_t)q->chunk, period);
-    if (!windows) {
+    if (!drifts) {
         const uint32_t steps = (q->others - 1) / q->chunk, rest = (q->others - 1) % q->chunk;
         q->others_chunk = least(q->chunk, q->options.state_depth + (uint64_t)2);
         q->others = 1 + steps * q->others_chunk + least(rest, q->others_chunk);
