@@ -103,6 +103,19 @@ static uint32_t next_free(const seq_store *c, uint32_t cell)
     return cell;
 }
 
+/* The lowest cell from this one on that is held, or `end`, which is not above high_water. */
+static uint32_t next_held(const seq_store *c, uint32_t cell, uint32_t end)
+{
+    for (uint64_t four[4]; (uint64_t)cell + 16 <= end; cell += 16) {
+        memcpy(four, c->refs + cell, sizeof four);
+        if (four[0] | four[1] | four[2] | four[3])
+            break;
+    }
+    while (cell < end && !c->refs[cell])
+        cell++;
+    return cell;
+}
+
 void kvb_seq_settle(seq_store *c)
 {
     while (c->high_water > 0 && !c->refs[c->high_water - 1])
@@ -125,11 +138,11 @@ void kvb_seq_pick(seq_store *c, uint32_t n, uint32_t *picked)
     for (const kvb_seq_run *run = c->run; run < c->run + 2; run++)
         start = n >= run->n && run->from > start ? run->from : start;
     cell = start;
-    while (cell < c->high_water && cell - start < n)
-        if (kvb_seq_is_free(c, cell))
-            cell++;
-        else
+    while (cell < c->high_water && cell - start < n) {
+        cell = next_held(c, cell, c->high_water - start < n ? c->high_water : start + n);
+        if (cell < c->high_water && cell - start < n)
             start = cell = next_free(c, cell);
+    }
     if (c->run[0].n != n) {
         c->run[1] = c->run[0];
         c->run[0].n = n;

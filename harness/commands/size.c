@@ -68,7 +68,7 @@ static const kvb_option options[] = {
     {"--explain", NULL, "say which field gave which factor, line by line; with --engine vllm also pages and groups",
      KVB_FLAG(size, explain)},
     {"--verify", NULL,
-     "build kvbench's caches for the model and compare what they hold with the prediction, to the byte",
+     "build kvbench's caches for the model and compare the bytes that `size` counts with those that are allocated",
      KVB_FLAG(size, verify)},
     {"--suggest", NULL, "where it does not fit: which change of options does, the cheapest first",
      KVB_FLAG(size, suggest)},

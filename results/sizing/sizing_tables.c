@@ -71,14 +71,16 @@ enum { MODEL, ENGINE, KV, COLUMNS = sizeof columns / sizeof *columns, REASON = C
 static void reason_text(const kvb_size_row *r, char text[CELL])
 {
     uint64_t own = r->model->max_context;
-    int n = snprintf(text, CELL, "%s%s",
+    const char *most = r->error || !r->size.at_engine_limit ? "" : "max_sequences: the engine's own";
+    int n = snprintf(text, CELL, "%s%s%s%s",
                      r->error                                    ? r->why
                      : !r->terms.weights_known                   ? "weights: "
                      : !r->size.budget_bytes                     ? "no --budget: no max_context, no max_sequences"
                      : r->size.max_context == KVB_SIZE_UNBOUNDED ? "max_context: unbounded"
                      : r->size.at_model_limit                    ? "max_context: the model's own"
                                                                  : "",
-                     !r->error && !r->terms.weights_known ? r->weights_why : "");
+                     !r->error && !r->terms.weights_known ? r->weights_why : "",
+                     *most && r->size.at_model_limit ? "; " : "", most);
 
     if (own && r->ask.context > own && n >= 0 && n < CELL)
         snprintf(text + n, CELL - (size_t)n, "%sthe context is beyond the model's own %" PRIu64, n ? "; " : "", own);

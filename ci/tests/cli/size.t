@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Shows: kvbench size: what papers and engines report, to the byte; mistakes in circulation are not repeated; every
-# format; what fits a budget; configs from files, folders and standard input; --verify; bad input.
+# format; what fits a budget; configs from files, folders and standard input; --verify of what is counted; bad input.
 . "$(dirname "$0")/lib.sh"
 
 # value KEY MODEL OPTION…: that key of the only row.
@@ -189,11 +189,11 @@ ok "  has 40 models and more, with sources" python3 -c 'import csv, sys
 rows = list(csv.DictReader(open(sys.argv[1])))
 assert len(rows) >= 40 and all(r["architecture"] and r["source"] for r in rows)' "$TMPDIR/list.csv"
 
-# ---- proof by allocation
+# ---- counted by the caches, and verified by allocation
 ok "--verify" "$KVBENCH" size Llama-3.1-8B DeepSeek-V3 gemma-3-27b-it --verify --kv f16,q8_0 --context 256
-holds "  all is as predicted" ' 0 differ, '
+holds "  all is as counted" ' 0 differ, '
 ok "--verify of published windows, past them" "$KVBENCH" size gemma-3-1b-it gpt-oss-20b --verify --kv f16
-holds "  all is as predicted" ' 0 differ, '
+holds "  all is as counted" ' 0 differ, '
 holds "  window keeps what it must" '^google/gemma-3-1b-it +window .* 0 '
 ok "windows by this program's own caches" "$KVBENCH" size gemma-3-27b-it gpt-oss-120b --engine ideal,kvbench --context 128k \
     --sequences 1,8 --format json -o "$TMPDIR/windows.json"
@@ -203,6 +203,16 @@ assert len(rows) == 8
 for ideal, ours in zip(rows[::2], rows[1::2]):
     assert (ideal["engine"], ours["engine"]) == ("ideal", "kvbench")
     assert ideal["kv_bytes"] <= ours["kv_bytes"] <= 1.05 * ideal["kv_bytes"], (ideal, ours)' "$TMPDIR/windows.json"
+ok "more memory than sequences that a cache holds" timeout 60 "$KVBENCH" size mamba-2.8b gpt-oss-20b --engine kvbench,vllm \
+    --budget 1TiB --context 4096
+holds "  is marked" '^kvbench .* 4096 \(all\)$'
+holds "  and said" '^kvbench: \(all\) sequences are the most that it can hold'
+lacks "  of no other engine" '^vllm.*\(all\)'
+ok "  for programs, too" "$KVBENCH" size mamba-2.8b --engine kvbench --budget 1TiB --context 4096 --format csv
+holds "  as the reason" "max_sequences: the engine's own"
+ok "tokens that a cache can number are a limit, too" "$KVBENCH" size mamba-2.8b --engine kvbench --budget 8TiB --context 64m \
+    --sequences 1 --format csv
+holds "  which is a number of sequences" ',4294967295,63,'
 is "mamba-2.8b: states of this program" 24903680 state_bytes mamba-2.8b --engine kvbench --context 256
 is "Qwen3.5-9B" 52690944 state_bytes Qwen3.5-9B --engine kvbench --context 256
 is "  16 bits are half" $((52690944 / 2)) state_bytes Qwen3.5-9B --engine kvbench --context 256 --state bf16
