@@ -203,7 +203,8 @@ static void unsettle(seq_store *c, const uint32_t *seqs, uint32_t n)
 static void changed_unsettle(seq_store *c, const kvb_change *change)
 {
     const kvb_account *a = c->store.account;
-    const bool step = change->kind == KVB_CHANGE_STEP, all = change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL;
+    const bool step = change->kind == KVB_CHANGE_STEP,
+               all = change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL;
     if (step || change->kind == KVB_CHANGE_PROPOSE) /* all have let go */
         for (; c->n_unsettled; c->n_unsettled--)
             c->unsettled[a->n_ids + c->unsettled[c->n_unsettled - 1]] = 0;

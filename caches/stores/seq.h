@@ -28,12 +28,12 @@ typedef struct seq_store {
     uint32_t n_nodes, n_left;
     size_t nodes_room, resolved_room;
     kvb_compaction compaction;
-    bool drops;        /* rows that no query can see again */
+    bool drops; /* rows that no query can see again */
     /* Where it drops: sequences that have changed since they last let go of rows; the others have none to let go of. */
     uint32_t n_unsettled;
     uint32_t *unsettled; /* [n_unsettled of n_ids], then [n_ids] 1 where it is one of them */
-    kvb_spans shifted; /* what a sequence's cells will be */
-    uint32_t *copies;  /* cells that take copies of shared ones */
+    kvb_spans shifted;   /* what a sequence's cells will be */
+    uint32_t *copies;    /* cells that take copies of shared ones */
     size_t copies_room;
 } seq_store;
 

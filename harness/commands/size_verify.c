@@ -126,9 +126,9 @@ static int tables_print(const kvb_size_verify_ask *ask, const kvb_size_verdicts 
     bool people = ask->format == KVB_TABLE_TEXT || ask->format == KVB_TABLE_MD;
     kvb_table *summary = kvb_table_new((const char *const[]){"model", "cache", ">layers built", ">cells", ">equal",
                                                              ">differs", ">unavailable", "note (the first)", NULL});
-    kvb_table *all = kvb_table_new(
-        (const char *const[]){"model", "cache", "pool_k", "pool_v", "growth", ">layers_built", ">layers", ">cells",
-                              ">counted", ">allocated", ">counted_all_layers", "verdict", "reason", NULL});
+    kvb_table *all = kvb_table_new((const char *const[]){"model", "cache", "pool_k", "pool_v", "growth",
+                                                         ">layers_built", ">layers", ">cells", ">counted", ">allocated",
+                                                         ">counted_all_layers", "verdict", "reason", NULL});
     size_t differs = 0;
     int error = summary && all ? 0 : -ENOMEM;
 

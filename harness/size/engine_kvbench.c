@@ -12,9 +12,9 @@
 
 #include "harness/size/cache_model.h"
 
-enum { FIRST_CHUNK = 256 };  /* cells: as `kvbench run` */
-enum { MANY_CHUNKS = 14, WHOLE = 1 << 20 };
-enum { WINDOW_CHUNK = 256 }; /* tokens: a windowed layer holds its window and the step that is under way */
+enum { FIRST_CHUNK = 256 }; /* cells: as `kvbench run` */
+enum { MANY_CHUNKS = 14, WHOLE = 1 << 20, MOST_STEP = 1 << 20 };
+enum { WINDOW_CHUNK = 256 }; /* tokens: a windowed layer holds its window and the step under way */
 
 const kvb_pool_type *kvb_size_pool_find(const char *name)
 {
@@ -41,6 +41,8 @@ static int ask_check(const kvb_sized_model *model, const kvb_size_ask *ask, char
                  kvb_size_pool_find(ask->k->name) ? ask->v->name : ask->k->name);
     else if (!ask->context || !ask->sequences || ask->context > UINT32_MAX / ask->sequences)
         snprintf(why, why_bytes, "a cache of kvbench numbers 1 .. %u cells", UINT32_MAX);
+    else if (ask->batch > MOST_STEP && ask->context > MOST_STEP)
+        snprintf(why, why_bytes, "the history of kvbench has steps of up to %u tokens", MOST_STEP);
     else
         return 0;
     return -ENOTSUP;
@@ -80,7 +82,7 @@ static uint32_t tokens_followed(uint64_t context, uint64_t enough, uint64_t peri
 static void history_shorten(question *q)
 {
     uint64_t full = 0, period = q->chunk; /* full: tokens after which each window and state is full */
-    bool drifts = false; /* does what a sequence keeps come to lie in ever more pieces? */
+    bool drifts = false;                  /* does what a sequence keeps come to lie in ever more pieces? */
     q->followed = q->others = q->context;
     q->others_chunk = q->chunk;
     for (uint32_t g = 0; g < q->model.n_groups; g++) {
@@ -89,8 +91,8 @@ static void history_shorten(question *q)
                                                       : (uint64_t)group->window + group->chunk + group->sinks;
         full = limit > full ? limit : full;
         drifts = drifts || (kvb_group_scans(group) ? q->options.state_depth >= q->chunk : kvb_group_limits(group));
-        if (group->chunk && period % group->chunk)
-            period = group->chunk % period ? period * group->chunk : group->chunk;
+        period =
+            group->chunk > period ? group->chunk : period; /* where in its chunk a sequence ends is what it keeps */
     }
     if (drifts && (uint64_t)q->sequences * q->context <= WHOLE)
         return;
@@ -132,7 +134,7 @@ static uint64_t rest_bytes(const question *q)
 {
     const uint64_t all = (uint64_t)q->sequences * q->context,
                    whole = q->sequences < 2 ? q->sequences : 2, /* sequences */
-                   played = whole * q->followed + (q->sequences - whole) * q->others;
+        played = whole * q->followed + (q->sequences - whole) * q->others;
     const uint32_t first = least(q->chunk, q->context - (uint64_t)1);
     uint64_t bytes = 0;
     for (uint32_t g = 0; g < q->model.n_groups && played < all; g++)
@@ -217,7 +219,7 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         const uint32_t batch = ask->batch ? ask->batch : kvb_size_engine_kvbench.batch;
         q->sequences = (uint32_t)ask->sequences;
         q->context = (uint32_t)ask->context;
-        q->chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : batch;
+        q->chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : windows ? batch : least(batch, ask->context);
         q->cache = windows ? &kvb_cache_window : q->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
         q->options = (kvb_cache_options){.capacity = q->sequences * q->context,
                                          .seq_capacity = q->context,

@@ -192,12 +192,14 @@ static uint32_t layers_allowed(const verifier *v, kvb_size_verified *out)
                                            .capacity = o->capacity,
                                            .growth = o->growth};
             const uint64_t states = 2 * o->max_seqs * (1 + (uint64_t)o->state_depth);
-            bytes += kvb_group_scans(g) ? 2 * states * kvb_group_slot_bytes(g, side) /* twice: while they grow */
-                                        : (kvb_growth_reserves(o->growth) ? 1 : 2) * type->bytes(type, &pool, pool.capacity);
+            bytes += kvb_group_scans(g)
+                         ? 2 * states * kvb_group_slot_bytes(g, side) /* twice: while they grow */
+                         : (kvb_growth_reserves(o->growth) ? 1 : 2) * type->bytes(type, &pool, pool.capacity);
         }
     if (bytes <= v->memory)
         return bytes * LAYERS <= ENOUGH_BYTES ? LAYERS : 1;
-    snprintf(out->why, sizeof out->why, "a layer of each kind would take %.1f GiB while it grows, %.1f GiB are free for it",
+    snprintf(out->why, sizeof out->why,
+             "a layer of each kind would take %.1f GiB while it grows, %.1f GiB are free for it",
              (double)bytes / 0x1p30, (double)v->memory / 0x1p30);
     return 0;
 }
@@ -285,7 +287,9 @@ static int verdict_add(kvb_size_verdicts *v, const kvb_size_verified *verified)
 static int cache_add(const verifier *v, const kvb_cache_type *cache, const kvb_pool_pair *pools, kvb_growth growth)
 {
     const uint32_t context = context_of(v->asked, cache, v->model);
-    const uint32_t sequences = !(cache->flags & KVB_CACHE_SEQ) ? 1 : v->asked->sequences ? v->asked->sequences : SEQUENCES;
+    const uint32_t sequences = !(cache->flags & KVB_CACHE_SEQ) ? 1
+                               : v->asked->sequences           ? v->asked->sequences
+                                                               : SEQUENCES;
     const uint32_t nodes = sequences * DRAFTS, chunk = chunk_of(context);
     kvb_size_verified out = {.cache = cache, .layers = v->model->n_layers};
     out.options = (kvb_cache_options){.capacity = sequences * (context + DRAFTS),

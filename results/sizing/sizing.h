@@ -77,7 +77,8 @@ typedef struct kvb_size_engine {
     /* Prints how pages, padding and groups come about; NULL: there is nothing to say beside --explain's factors. */
     void (*explain)(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
     uint32_t most_sequences, most_tokens; /* that it can hold, whatever memory there is; 0: any number */
-    bool costly; /* allocate() plays a history, and takes no less than ideal: limits are looked for below ideal's, in few tries */
+    bool
+        costly; /* allocate() plays a history, and takes no less than ideal: limits are looked for below ideal's, in few tries */
     /* 0; -ENOTSUP with why: this engine has no such layer or format; -EOVERFLOW. A longer context or more sequences never take
      * less. */
     int (*allocate)(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,

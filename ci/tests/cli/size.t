@@ -210,7 +210,7 @@ holds "  and said" '^kvbench: \(all\) sequences are the most that it can hold'
 lacks "  of no other engine" '^vllm.*\(all\)'
 ok "  for programs, too" "$KVBENCH" size mamba-2.8b --engine kvbench --budget 1TiB --context 4096 --format csv
 holds "  as the reason" "max_sequences: the engine's own"
-ok "tokens that a cache can number are a limit, too" "$KVBENCH" size mamba-2.8b --engine kvbench --budget 8TiB --context 64m \
+ok "tokens that a cache can number are a limit, too" "$KVBENCH" size mamba-2.8b --engine kvbench --budget 8TiB --context 64M \
     --sequences 1 --format csv
 holds "  which is a number of sequences" ',4294967295,63,'
 is "mamba-2.8b: states of this program" 24903680 state_bytes mamba-2.8b --engine kvbench --context 256
