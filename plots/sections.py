@@ -47,10 +47,11 @@ def where(runs):
 
 def verdict_one(run):
     """Four lines: passed or failed, how exactly, on which machine, where from."""
-    m, n = run.manifest, {status: len(run.with_status(status)) for status in ("pass", "fail", "crash", "timeout", "skip")}
+    m, n = run.manifest, {status: len(run.with_status(status)) for status in ("pass", "fail", "crash", "timeout", "skip", "counted")}
     bad = sum(n[status] for status in BAD)
-    word, sign = (("failed", "✗") if bad else ("passed", "✓") if n["pass"] else ("nothing ran", "–"))
-    lines = [f"{n['pass']} passed, {n['fail']} failed, {n['crash']} crashed, {n['timeout']} timed out, {n['skip']} skipped."]
+    word, sign = (("failed", "✗") if bad else ("passed", "✓") if n["pass"] else ("counted", "–") if n["counted"] else ("nothing ran", "–"))
+    lines = [f"{n['pass']} passed, {n['fail']} failed, {n['crash']} crashed, {n['timeout']} timed out, {n['skip']} skipped" +
+             (f", {n['counted']} counted." if n["counted"] else ".")]
     judged = [r for r in run.records if r["rho"] is not None]
     if judged:
         worst = max(judged, key=lambda r: r["rho"])

@@ -91,8 +91,8 @@ static outcome outcome_of(const kvb_result *result)
 {
     return !result                             ? ABSENT
            : result->status == KVB_STATUS_SKIP ? SKIPPED
-           : result->status == KVB_STATUS_PASS ? PASSED
-                                               : FAILED;
+           : kvb_status_is_bad(result->status) ? FAILED
+                                               : PASSED;
 }
 
 /* The verdict on a status: [before][now]. SAME: the numbers are compared. */

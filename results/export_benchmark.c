@@ -202,7 +202,7 @@ static int benchmark_write(const kvb_manifest *manifest, const kvb_result *resul
     json_object_set_new(whole, "context", context_encode(manifest));
     json_object_set(whole, "benchmarks", list);
     for (size_t i = 0; i < n; i++) {
-        if (results[i].status == KVB_STATUS_SKIP)
+        if (!kvb_status_is_verdict(results[i].status))
             continue;
         if (results[i].status == KVB_STATUS_PASS) {
             repetitions_append(list, &results[i], family);

@@ -14,7 +14,7 @@
 /* The element inside a testcase that says its status. */
 static const char *const elements[KVB_STATUSES] = {
     [KVB_STATUS_PASS] = NULL,     [KVB_STATUS_FAIL] = "failure",  [KVB_STATUS_SKIP] = "skipped",
-    [KVB_STATUS_CRASH] = "error", [KVB_STATUS_TIMEOUT] = "error",
+    [KVB_STATUS_CRASH] = "error", [KVB_STATUS_TIMEOUT] = "error", [KVB_STATUS_COUNTED] = NULL,
 };
 
 static void attribute_put(const char *name, const char *value, FILE *out)

@@ -82,7 +82,7 @@ kvb_reason_group *kvb_reason_groups(const kvb_result *results, size_t n, bool sk
         const kvb_result *r = &results[i];
         size_t g = 0;
 
-        if (r->status == KVB_STATUS_PASS || (r->status == KVB_STATUS_SKIP) != skips)
+        if (skips ? r->status != KVB_STATUS_SKIP : !kvb_status_is_bad(r->status))
             continue;
         kvb_reason_reduce(r, text);
         text[skips ? strlen(text) : strcspn(text, ";")] = 0; /* of a failure what follows are details */

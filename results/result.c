@@ -14,7 +14,7 @@
 
 const char *kvb_status_name(kvb_status status)
 {
-    static const char *const names[KVB_STATUSES] = {"pass", "fail", "skip", "crash", "timeout"};
+    static const char *const names[KVB_STATUSES] = {"pass", "fail", "skip", "crash", "timeout", "counted"};
 
     assert(status < KVB_STATUSES);
     return names[status];

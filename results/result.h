@@ -112,9 +112,20 @@ typedef enum kvb_status {
     KVB_STATUS_SKIP,
     KVB_STATUS_CRASH,
     KVB_STATUS_TIMEOUT,
+    KVB_STATUS_COUNTED, /* work was counted; nothing was judged or timed */
     KVB_STATUSES
 } kvb_status;
 const char *kvb_status_name(kvb_status status);
+/* Was it judged, or did it end before it could be? */
+static inline bool kvb_status_is_verdict(kvb_status status)
+{
+    return status != KVB_STATUS_SKIP && status != KVB_STATUS_COUNTED;
+}
+/* Did it run and not pass? */
+static inline bool kvb_status_is_bad(kvb_status status)
+{
+    return kvb_status_is_verdict(status) && status != KVB_STATUS_PASS;
+}
 
 /* Step kinds that are timed apart. */
 typedef enum kvb_step_kind {

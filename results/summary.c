@@ -77,9 +77,15 @@ static void warnings_print(const view *v)
         fputc('\n', v->out);
 }
 
+/* Results with a verdict. */
+static size_t judged_count(const view *v)
+{
+    return v->n - count_of(v, KVB_STATUS_SKIP) - count_of(v, KVB_STATUS_COUNTED);
+}
+
 static void verdict_print(const view *v)
 {
-    size_t ran = v->n - count_of(v, KVB_STATUS_SKIP), passed = count_of(v, KVB_STATUS_PASS);
+    size_t ran = judged_count(v), passed = count_of(v, KVB_STATUS_PASS);
 
     if (!ran)
         fputs("# kvbench: nothing ran\n\n", v->out);
@@ -109,7 +115,7 @@ size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_to
         char pools[KVB_KEY_PART];
 
         for (size_t k = 0; k < n && !known; k++) {
-            bool judged = results[k].status != KVB_STATUS_SKIP && !is_witnessed(&results[k]);
+            bool judged = kvb_status_is_verdict(results[k].status) && !is_witnessed(&results[k]);
             bool before = k < i && (skipped_too || is_witnessed(&results[k]));
 
             known = (judged || before) && same_pools(&results[k], &results[i]);
@@ -197,21 +203,23 @@ static void shares_print(const view *v)
 static void headline_print(const view *v)
 {
     const kvb_result *worst = NULL;
-    char seconds[32] = "", name[KVB_KEY_TEXT];
+    char seconds[32] = "", counted[32] = "", name[KVB_KEY_TEXT];
 
     for (size_t i = 0; i < v->n; i++)
         if (v->results[i].rho > (worst ? worst->rho : 0))
             worst = &v->results[i];
+    if (count_of(v, KVB_STATUS_COUNTED))
+        snprintf(counted, sizeof counted, ", %zu counted", count_of(v, KVB_STATUS_COUNTED));
     if (!isnan(v->summary->seconds))
         snprintf(seconds, sizeof seconds, " in %.0f s", v->summary->seconds);
-    size_t ran = v->n - count_of(v, KVB_STATUS_SKIP);
+    size_t ran = judged_count(v);
     const char *colour = v->summary->is_markdown || !ran
                              ? ""
                              : kvb_table_colour(ran == count_of(v, KVB_STATUS_PASS) ? "pass" : "fail", v->out);
     fputs(colour, v->out);
-    line_print(v, "%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped%s", count_of(v, KVB_STATUS_PASS),
+    line_print(v, "%zu passed, %zu failed, %zu crashed, %zu timed out, %zu skipped%s%s", count_of(v, KVB_STATUS_PASS),
                count_of(v, KVB_STATUS_FAIL), count_of(v, KVB_STATUS_CRASH), count_of(v, KVB_STATUS_TIMEOUT),
-               count_of(v, KVB_STATUS_SKIP), seconds);
+               count_of(v, KVB_STATUS_SKIP), counted, seconds);
     fputs(*colour ? KVB_COLOUR_END : "", v->out);
     witnesses_print(v);
     foreign_print(v);
@@ -333,7 +341,7 @@ static standing standing_of(const view *v, const char *workload)
 
         if (strcmp(r->workload, workload) != 0)
             continue;
-        s.ran += r->status != KVB_STATUS_SKIP;
+        s.ran += kvb_status_is_verdict(r->status);
         s.passed += r->status == KVB_STATUS_PASS;
         if (!is_rival(r))
             continue;
@@ -413,7 +421,7 @@ static int workloads_print(const view *v)
 static const kvb_result *first_failure(const view *v)
 {
     for (size_t i = 0; i < v->n; i++)
-        if (v->results[i].status != KVB_STATUS_PASS && v->results[i].status != KVB_STATUS_SKIP)
+        if (kvb_status_is_bad(v->results[i].status))
             return &v->results[i];
     return NULL;
 }
@@ -458,7 +466,7 @@ static void next_print(const view *v, bool all)
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out)
 {
     view v = {summary, results, n, out, false, NAN, ""};
-    size_t ran = n - count_of(&v, KVB_STATUS_SKIP);
+    size_t ran = judged_count(&v);
     bool all = summary->rows == KVB_ROWS_ALL, few = summary->rows == KVB_ROWS_FEW && ran > 0 && ran <= FEW_ROWS;
     bool md = summary->is_markdown;
     size_t nulls;
@@ -529,10 +537,10 @@ static size_t distinct_count(const view *v, const part *p)
         const char *word = (const char *)&v->results[i] + p->offset;
         const size_t length = p->length(word);
         bool known =
-            v->results[i].status == KVB_STATUS_SKIP || v->results[i].axes.calls || is_witnessed(&v->results[i]);
+            !kvb_status_is_verdict(v->results[i].status) || v->results[i].axes.calls || is_witnessed(&v->results[i]);
         for (size_t k = 0; k < i && !known; k++) {
             const char *other = (const char *)&v->results[k] + p->offset;
-            known = v->results[k].status != KVB_STATUS_SKIP && !v->results[k].axes.calls &&
+            known = kvb_status_is_verdict(v->results[k].status) && !v->results[k].axes.calls &&
                     p->length(other) == length && !memcmp(word, other, length);
         }
         count += !known;
@@ -546,7 +554,7 @@ static void judged_print(const view *v)
                                  {"cache", "caches", offsetof(kvb_result, cache), strlen},
                                  {"kernel", "kernels", offsetof(kvb_result, kernel), strlen},
                                  {"format", "formats", offsetof(kvb_result, pool_k), before_twin}};
-    const size_t ran = v->n - count_of(v, KVB_STATUS_SKIP), passed = count_of(v, KVB_STATUS_PASS);
+    const size_t ran = judged_count(v), passed = count_of(v, KVB_STATUS_PASS);
     uint64_t calls = 0, values = 0, values_of = 0, pairs = 0, pairs_of = 0;
     size_t replays = ran;
     char what[256] = "";

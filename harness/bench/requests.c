@@ -155,7 +155,7 @@ int kvb_caches_requests(kvb_caches *rows, char *why, size_t why_bytes)
         kvb_result_init(r);
         kvb_progress_now("chat requests, %s", caches[i]->name);
         error = cache_fill(f, caches[i], &row, why, why_bytes);
-        r->status = KVB_STATUS_PASS;
+        r->status = KVB_STATUS_COUNTED;
         snprintf(r->workload, sizeof r->workload, KVB_CACHES_CHAT);
         snprintf(r->cache, sizeof r->cache, "%s", caches[i]->name);
         if (!error && !kvb_array_reserve(&rows->at, &rows->room, rows->n + 1, sizeof *rows->at))
