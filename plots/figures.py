@@ -242,8 +242,7 @@ def winners(runs):
 
 # ---- memory --------------------------------------------------------------------------------------------------
 
-SESSION = "agent-session"  # the history of real size, which comes first
-COUNTED = "counted"  # the kernel of replays that count work and attend nothing
+REAL = ("draft-trees", "chat-service", "agent-session")  # histories of real size; the last comes first
 
 
 def memory_panel(runs, run, records, key):
@@ -259,8 +258,8 @@ def memory_panel(runs, run, records, key):
 
 def memory(runs):
     groups = [(run, group) for run in reversed(runs) for group in complete(
-        [r for r in run.with_status("pass") if at(r, "memory.timeline") and r["kernel"] != COUNTED], "cache")]
-    groups.sort(key=lambda g: (g[1][0]["workload"] != SESSION, -len(g[1])))
+        [r for r in run.with_status("pass") if at(r, "memory.timeline")], "cache")]
+    groups.sort(key=lambda g: (-REAL.index(w) if (w := g[1][0]["workload"]) in REAL else 1, -len(g[1])))
     return Figure(
         "memory", "Memory of each cache",
         "Bytes that each cache's allocator holds after each event, against the rows of live cells where most are shared (thick): what "
@@ -291,7 +290,7 @@ def caching_panel(runs, run, records, path, unit, label, title):
 def caching(runs):
     panels = []
     for run in reversed(runs):
-        counted = [r for r in run.with_status("pass") if r["kernel"] == COUNTED and re.fullmatch(r"decode-\d+", r["workload"])]
+        counted = [r for r in run.with_status("counted") if re.fullmatch(r"decode-\d+", r["workload"])]
         panels += [caching_panel(runs, run, [r for r in counted if r["growth"] == "double"], "memory.cells_written", "",
                                  lambda r: r["cache"], "token rows computed"),
                    caching_panel(runs, run, [r for r in counted if r["growth"] == "double"], "traffic.flops", "",

@@ -15,7 +15,7 @@ import tempfile
 
 import sections
 from draw import css, draw, inline
-from figures import SESSION, figures
+from figures import REAL, figures
 from page import escape, figure, section, tag
 from records import comparison, load
 from units import count
@@ -37,10 +37,10 @@ def source(name):
 
 
 def leading(plots):
-    """The pictures of the first screen: (panel, its caption). Where no memory of a session is known, a second format's kernels."""
+    """The pictures of the first screen: (panel, its caption). Where no memory over a history of real size is known, a second format's kernels."""
     places = [("kernels", 0), ("winners", 0), ("memory", 0), ("kernels", 1)]
     found = [(plots[key].panels[i], plots[key].caption) for key, i in places if key in plots and i < len(plots[key].panels)
-             and (key != "memory" or plots[key].panels[i].title.startswith(SESSION))]
+             and (key != "memory" or plots[key].panels[i].title.startswith(REAL))]
     return found[:3]
 
 

@@ -3,6 +3,7 @@
 #include "harness/bench/caches.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ enum {
     MIN_CHUNK = 256,         /* likewise */
     ORACLE_PAIRS = 4000000,  /* of the sample that judges a replay */
     OPINION_PAIRS = 4000000, /* of second opinions */
+    TIMES = 3,               /* columns of a history's own at most */
     FEW_PAIRS = 1000         /* of an oracle that judges nothing */
 };
 
@@ -37,44 +39,31 @@ typedef struct shape {
 } shape;
 static const shape real = {32, 8, 128}, small = {1, 1, 16}; /* small: for counting rows and pairs */
 
-/*
- * Eight sub-agents of one coding agent, which begin with the same tokens (system prompt and tools): tokens appended to the
- * context and tokens answered, in each sub-agent's first two turns. Recorded: trace_0256, agents 004 to 006 and 008 to 012, of
- * callanjfox/kv-cache-tester @94f6046d (Apache-2.0); blocks of 64 tokens, so the beginning is a multiple of 64.
- */
-enum { BEGINNING = 9728, BRANCHES = 8, TURNS = 2 };
-static const struct {
-    uint32_t appended, answered;
-} session[BRANCHES][TURNS] = {
-    {{110, 250}, {1733, 246}}, {{141, 261}, {7622, 285}}, {{175, 275}, {1588, 275}}, {{248, 177}, {779, 122}},
-    {{252, 262}, {1589, 282}}, {{128, 354}, {2986, 243}}, {{155, 404}, {458, 377}},  {{182, 193}, {4026, 202}},
-};
+/* A history that the program writes: a row of `histories`. */
+typedef struct recipe {
+    const char *name, *title, *source;
+    void (*write)(FILE *f, uint32_t cells); /* its events, of about so many tokens in all; 0: as recorded */
+    struct {
+        const char *heading;
+        kvb_step_kind kind;
+    } times[TIMES]; /* columns of its table; heading NULL: no more */
+    const char *legend;
+} recipe;
 
-static uint32_t session_tokens(void)
+/* A length, shrunk to `cells` of `all` tokens; cells 0: not at all. */
+static uint32_t shrunk(uint32_t length, uint32_t cells, uint32_t all)
 {
-    uint32_t tokens = BEGINNING;
-    for (int b = 0; b < BRANCHES; b++)
-        for (int t = 0; t < TURNS; t++)
-            tokens += session[b][t].appended + session[b][t].answered;
-    return tokens;
+    return cells && cells < all ? (uint32_t)(length * (uint64_t)cells / all) : length;
 }
 
-/* A length, shrunk to `cells` of the session's tokens (0: not at all), and at least long enough for decode steps. */
-static uint32_t shrunk(uint32_t length, uint32_t cells)
+static void fill_write(FILE *f, uint32_t seq, uint32_t n)
 {
-    const uint64_t all = session_tokens();
-    if (cells && cells < all)
-        length = (uint32_t)(length * (uint64_t)cells / all);
-    return length > STEPS ? length : STEPS + 1;
+    fprintf(f, "{\"fill\":{\"seq\":%u,\"n\":%u}}\n", seq, n);
 }
 
-static void header_write(FILE *f, const char *name, const char *source, const shape *s)
+static void fork_write(FILE *f, uint32_t seq)
 {
-    fprintf(f,
-            "{\"kvbench_trace\":1,\"name\":\"%s\",\"source\":\"%s\",\"model\":{\"kv_cache.schema_version\":1,"
-            "\"kv_cache.layers\":1,\"kv_cache.heads\":%u,\"kv_cache.kv_heads\":%u,\"kv_cache.k_dim\":%u,"
-            "\"kv_cache.v_dim\":%u},\"values\":{\"profile\":\"llama\",\"seed\":1}}\n",
-            name, source, s->heads, s->kv_heads, s->dim, s->dim);
+    fprintf(f, "{\"seq_cp\":{\"src\":0,\"dst\":%u}}\n", seq);
 }
 
 /* STEPS steps of these n sequences together; moves their lengths on. */
@@ -91,24 +80,46 @@ static void steps_write(FILE *f, const uint32_t *seq, uint32_t *length, uint32_t
     }
 }
 
+/*
+ * Eight sub-agents of one coding agent, which begin with the same tokens (system prompt and tools): tokens appended to the
+ * context and tokens answered, in each sub-agent's first two turns. Recorded: trace_0256, agents 004 to 006 and 008 to 012, of
+ * callanjfox/kv-cache-tester @94f6046d (Apache-2.0); blocks of 64 tokens, so the beginning is a multiple of 64.
+ */
+enum { BEGINNING = 9728, BRANCHES = 8, TURNS = 2 };
+static const struct {
+    uint32_t appended, answered;
+} session[BRANCHES][TURNS] = {
+    {{110, 250}, {1733, 246}}, {{141, 261}, {7622, 285}}, {{175, 275}, {1588, 275}}, {{248, 177}, {779, 122}},
+    {{252, 262}, {1589, 282}}, {{128, 354}, {2986, 243}}, {{155, 404}, {458, 377}},  {{182, 193}, {4026, 202}},
+};
+
+/* A length of the session, long enough for decode steps. */
+static uint32_t session_length(uint32_t length, uint32_t cells)
+{
+    uint32_t all = BEGINNING;
+    for (int b = 0; b < BRANCHES; b++)
+        for (int t = 0; t < TURNS; t++)
+            all += session[b][t].appended + session[b][t].answered;
+    length = shrunk(length, cells, all);
+    return length > STEPS ? length : STEPS + 1;
+}
+
 /* The beginning as sequence 0, forked into branches; each turn: what it appends and the first part of the answer at once, the rest
  * of the answer in steps of all branches together. In the end the beginning alone goes on. */
-static void session_write(FILE *f, const shape *s, uint32_t cells)
+static void session_write(FILE *f, uint32_t cells)
 {
-    const uint32_t all = shrunk(BEGINNING, cells), zero = 0;
+    const uint32_t all = session_length(BEGINNING, cells), zero = 0;
     uint32_t beginning = all - STEPS, seq[BRANCHES], length[BRANCHES];
-    header_write(f, "agent-session", "recorded lengths: eight sub-agents behind one beginning, two turns each", s);
-    fprintf(f, "{\"fill\":{\"seq\":0,\"n\":%u}}\n", beginning);
+    fill_write(f, 0, beginning);
     steps_write(f, &zero, &beginning, 1);
     for (uint32_t b = 0; b < BRANCHES; b++) {
-        seq[b] = b + 1;
+        fork_write(f, seq[b] = b + 1);
         length[b] = all;
-        fprintf(f, "{\"seq_cp\":{\"src\":0,\"dst\":%u}}\n", seq[b]);
     }
     for (int t = 0; t < TURNS; t++) {
         for (uint32_t b = 0; b < BRANCHES; b++) {
-            const uint32_t n = shrunk(session[b][t].appended + session[b][t].answered, cells) - STEPS;
-            fprintf(f, "{\"fill\":{\"seq\":%u,\"n\":%u}}\n", seq[b], n);
+            const uint32_t n = session_length(session[b][t].appended + session[b][t].answered, cells) - STEPS;
+            fill_write(f, seq[b], n);
             length[b] += n;
         }
         steps_write(f, seq, length, BRANCHES);
@@ -117,17 +128,123 @@ static void session_write(FILE *f, const shape *s, uint32_t cells)
     steps_write(f, &zero, &beginning, 1);
 }
 
-/* One sequence, token by token from the first on. */
-static void decode_write(FILE *f, const shape *s, uint32_t tokens)
+/*
+ * Conversations of a chat service, each of three requests: tokens that a request takes from the one before it (whole blocks of 512
+ * tokens, or all but the last of the prompt), tokens of its prompt, tokens of its answer. Recorded: the first eight in order of
+ * arrival that have three requests with prompts below 8,192 tokens, of FAST25-release/traces/conversation_trace.jsonl of
+ * kvcache-ai/Mooncake @3b5a5941 (Apache-2.0). All begin with the same block.
+ */
+enum { GREETING = 512, CONVERSATIONS = 8, REQUESTS = 3, ROUNDS = CONVERSATIONS / 2 + REQUESTS - 1 };
+static const struct {
+    uint32_t kept, prompt, answer;
+} chat[CONVERSATIONS][REQUESTS] = {
+    {{512, 2290, 316}, {2048, 2615, 451}, {2560, 3082, 239}}, {{512, 6059, 475}, {5632, 6549, 442}, {6144, 7002, 495}},
+    {{512, 2038, 524}, {1536, 2590, 562}, {2560, 3181, 547}}, {{512, 1902, 587}, {1901, 1902, 654}, {1901, 1902, 661}},
+    {{512, 1066, 324}, {1024, 1738, 269}, {1536, 2026, 339}}, {{512, 3184, 195}, {3072, 3378, 617}, {3072, 4010, 561}},
+    {{512, 2651, 366}, {2560, 3024, 111}, {2560, 3142, 398}}, {{512, 2885, 613}, {2560, 3510, 760}, {3072, 6270, 492}},
+};
+
+/* The block that all begin with as sequence 0. In each round two conversations arrive as forks of it, and each one alive makes a
+ * request: its sequence is cut back to what the request keeps, the rest of the prompt and of the answer enters at once, but for the
+ * last tokens, which all decode together. A conversation leaves after its last request. */
+static void chat_write(FILE *f, uint32_t cells)
 {
-    char name[32];
-    snprintf(name, sizeof name, "decode-%u", tokens);
-    header_write(f, name, "one sequence, a token a step", s);
+    uint32_t all = GREETING, held[CONVERSATIONS];
+    for (int c = 0; c < CONVERSATIONS; c++)
+        for (int r = 0; r < REQUESTS; r++)
+            all += chat[c][r].prompt + chat[c][r].answer - chat[c][r].kept;
+    fill_write(f, 0, shrunk(GREETING, cells, all));
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint32_t seq[CONVERSATIONS], length[CONVERSATIONS], n = 0;
+        for (uint32_t c = 0; c < CONVERSATIONS; c++) {
+            const uint32_t r = round - c / 2; /* wraps before it arrives */
+            if (r >= REQUESTS)
+                continue;
+            const uint32_t kept = shrunk(chat[c][r].kept, cells, all),
+                           whole = shrunk(chat[c][r].prompt + chat[c][r].answer, cells, all),
+                           fresh = whole > kept + STEPS ? whole - kept - STEPS : 1;
+            if (r == 0)
+                fork_write(f, c + 1);
+            else
+                fprintf(f, "{\"seq_rm\":{\"seq\":%u,\"p0\":%u}}\n", c + 1, kept < held[c] ? kept : held[c]);
+            fill_write(f, c + 1, fresh);
+            seq[n] = c + 1;
+            length[n++] = (r && kept > held[c] ? held[c] : kept) + fresh;
+        }
+        steps_write(f, seq, length, n);
+        for (uint32_t i = 0; i < n; i++) {
+            held[seq[i] - 1] = length[i];
+            if (round - (seq[i] - 1) / 2 == REQUESTS - 1)
+                fprintf(f, "{\"seq_rm\":{\"seq\":%u}}\n", seq[i]);
+        }
+    }
+}
+
+/*
+ * A draft tree behind a long context. The tree: EAGLE's (mc_sim_7b_63, SafeAILab/EAGLE, Apache-2.0), behind a root, the last token
+ * that is certain. Tokens committed in each pass, the root among them: recorded for EAGLE-1 on Vicuna-7B, the first 32 passes of
+ * question 81 of Spec-Bench (hemingkx/Spec-Bench, Apache-2.0). Which of the paths of that length was taken is not recorded: they
+ * take turns.
+ */
+enum { TRUNK = 8192, NODES = 26, PASSES = 32 };
+static const int8_t tree[NODES] = {-1, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 5, 5, 6, 6, 7, 7, 8, 13, 13, 13, 21, 21};
+static const uint8_t committed[PASSES] = {4, 2, 4, 4, 1, 1, 3, 3, 3, 6, 4, 4, 5, 2, 2, 4,
+                                          2, 2, 5, 6, 4, 2, 1, 4, 4, 2, 6, 6, 3, 2, 2, 4};
+
+static void drafts_write(FILE *f, uint32_t cells)
+{
+    uint32_t depth[NODES] = {1}, wide[NODES + 1] = {[1] = 1};
+    for (int i = 1; i < NODES; i++)
+        wide[depth[i] = depth[tree[i]] + 1]++;
+    fill_write(f, 0, shrunk(TRUNK, cells, TRUNK + PASSES * NODES) + 1);
+    for (uint32_t pass = 0; pass < PASSES; pass++) {
+        const uint32_t n = committed[pass];
+        uint32_t path[NODES];
+        int node = 0;
+        fputs("{\"propose\":{\"parents\":[", f);
+        for (int i = 0; i < NODES; i++)
+            fprintf(f, "%s%d", i ? "," : "", tree[i]);
+        for (uint32_t before = pass % wide[n]; depth[node] != n || before--;)
+            node++;
+        for (uint32_t i = n; i-- > 0; node = tree[node])
+            path[i] = (uint32_t)node;
+        fputs("]}}\n{\"commit\":{\"accepted\":[", f);
+        for (uint32_t i = 0; i < n; i++)
+            fprintf(f, "%s%u", i ? "," : "", path[i]);
+        fputs("]}}\n", f);
+    }
+}
+
+static const recipe histories[] = {
+    {.name = KVB_CACHES_SESSION,
+     .title = "an agent's session: one beginning, 8 branches",
+     .source = "recorded lengths: eight sub-agents behind one beginning, two turns each",
+     .write = session_write,
+     .times = {{"decode", KVB_KIND_DECODE}, {"branches", KVB_KIND_FORK}, {"fork", KVB_KIND_CONTROL}},
+     .legend = "decode: a step of the beginning alone; branches: a step of all together\n"
+               "fork: giving the beginning to a branch\n"},
+    {.name = "chat-service",
+     .title = "a chat service: 8 conversations of 3 requests",
+     .source = "recorded lengths and prefixes: eight conversations of three requests, two arrive in each round",
+     .write = chat_write,
+     .times = {{"step", KVB_KIND_FORK}, {"control", KVB_KIND_CONTROL}},
+     .legend = "step: of all conversations alive together; control: a fork of the first block,\n"
+               "a cut back to what the next request keeps, or a conversation that leaves\n"},
+    {.name = "draft-trees",
+     .title = "32 draft trees of 25 nodes behind a long context",
+     .source = "EAGLE's tree and recorded accepted lengths: 32 passes behind 8,192 tokens",
+     .write = drafts_write,
+     .times = {{"verify", KVB_KIND_VERIFY}, {"commit", KVB_KIND_CONTROL}},
+     .legend = "verify: a step of a tree with its root; commit: what is accepted stays\n"},
+    {.name = NULL},
+};
+
+/* One sequence, token by token from the first on. */
+static void decode_write(FILE *f, uint32_t tokens)
+{
     for (uint32_t t = 0; t < tokens; t++)
         fprintf(f, "{\"step\":{\"pos\":[%u],\"seq\":[0]}}\n", t);
 }
-
-typedef void history_write(FILE *f, const shape *s, uint32_t tokens);
 
 /* A history with its values and what judges it. */
 typedef struct history {
@@ -145,8 +262,7 @@ static void history_close(history *h)
     *h = (history){.trace = NULL};
 }
 
-static int trace_make(history_write *write, const shape *s, uint32_t tokens, kvb_trace **trace, char *why,
-                      size_t why_bytes)
+static int trace_make(const recipe *of, const shape *s, uint32_t tokens, kvb_trace **trace, char *why, size_t why_bytes)
 {
     char path[64];
     const int fd = memfd_create("kvbench history", MFD_CLOEXEC);
@@ -158,7 +274,12 @@ static int trace_make(history_write *write, const shape *s, uint32_t tokens, kvb
             close(fd);
         return error;
     }
-    write(f, s, tokens);
+    fprintf(f,
+            "{\"kvbench_trace\":1,\"name\":\"%s\",\"source\":\"%s\",\"model\":{\"kv_cache.schema_version\":1,"
+            "\"kv_cache.layers\":1,\"kv_cache.heads\":%u,\"kv_cache.kv_heads\":%u,\"kv_cache.k_dim\":%u,"
+            "\"kv_cache.v_dim\":%u},\"values\":{\"profile\":\"llama\",\"seed\":1}}\n",
+            of->name, of->source, s->heads, s->kv_heads, s->dim, s->dim);
+    of->write(f, tokens);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (fflush(f) || ferror(f)) {
         error = -EIO;
@@ -191,11 +312,11 @@ static int values_make(history *h, char *why, size_t why_bytes)
 }
 
 /* judged: else only counted. */
-static int history_open(history_write *write, const shape *s, uint32_t tokens, bool judged, history *h, char *why,
+static int history_open(const recipe *of, const shape *s, uint32_t tokens, bool judged, history *h, char *why,
                         size_t why_bytes)
 {
     *h = (history){.trace = NULL};
-    int error = trace_make(write, s, tokens, &h->trace, why, why_bytes);
+    int error = trace_make(of, s, tokens, &h->trace, why, why_bytes);
     if (!error)
         error = values_make(h, why, why_bytes);
     for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
@@ -320,78 +441,105 @@ static int replay(const history *h, const kvb_caches_options *o, const kvb_cache
         kvb_growth_available(growth, r->reason, sizeof r->reason))
         error = kvb_child_run(&child, r);
     row_fill(h, &child, row);
+    if (counts && r->status == KVB_STATUS_PASS)
+        r->status = KVB_STATUS_COUNTED;
     return kvb_stopped ? -EINTR : error;
 }
 
-/* Says what an error was, where nothing has said so. */
-static int end(int error, char *why, size_t why_bytes)
+static bool is_wanted(const kvb_caches_options *o, const char *name)
 {
-    if (error && !*why)
-        snprintf(why, why_bytes, "%s", strerror(-error));
+    bool wanted = !o->histories.n;
+    for (size_t i = 0; i < o->histories.n; i++)
+        wanted |= !fnmatch(o->histories.at[i], name, 0);
+    return wanted;
+}
+
+/* Each cache over the history; and its work without a cache and with one. */
+static int history_measure(const recipe *of, const kvb_caches_options *o, kvb_caches *rows, char *why, size_t why_bytes)
+{
+    static const kvb_cache_type *const counted[] = {&kvb_cache_seq, &kvb_cache_recompute};
+    history h;
+    int error = history_open(of, &real, o->cells, true, &h, why, why_bytes);
+    for (size_t c = 0; c < o->registry->n[KVB_CACHES] && !error; c++)
+        if (strcmp(o->registry->at[KVB_CACHES][c].name, no_cache) != 0)
+            error = replay(&h, o, o->registry->at[KVB_CACHES][c].definition, KVB_GROWTH_RESERVE, false, rows);
+    history_close(&h);
+    if (!error)
+        error = history_open(of, &small, o->cells, false, &h, why, why_bytes);
+    for (size_t c = 0; c < sizeof counted / sizeof *counted && !error; c++)
+        error = replay(&h, o, counted[c], KVB_GROWTH_RESERVE, true, rows);
+    history_close(&h);
     return error;
 }
 
-int kvb_caches_session(const kvb_caches_options *o, kvb_caches *rows, char *why, size_t why_bytes)
+/* The work of decoding some thousand tokens without a cache and with one, and what growth of one copies. */
+static int savings_measure(const kvb_caches_options *o, kvb_caches *rows, char *why, size_t why_bytes)
 {
-    history h;
-    *why = '\0';
-    int error = history_open(session_write, &real, o->cells, true, &h, why, why_bytes);
-    for (const kvb_cache_type *const *c = kvb_builtin_caches; *c && !error; c++)
-        if (strcmp((*c)->name, no_cache) != 0)
-            error = replay(&h, o, *c, KVB_GROWTH_RESERVE, false, rows);
-    history_close(&h);
-    if (!error)
-        error = history_open(session_write, &small, o->cells, false, &h, why, why_bytes);
-    if (!error)
-        error = replay(&h, o, &kvb_cache_seq, KVB_GROWTH_RESERVE, true, rows);
-    if (!error)
-        error = replay(&h, o, &kvb_cache_recompute, KVB_GROWTH_RESERVE, true, rows);
-    history_close(&h);
-    return end(error, why, why_bytes);
-}
-
-static const uint32_t savings_tokens[] = {256, 512, 1024, 2000, 2048};
-enum { SAVINGS = sizeof savings_tokens / sizeof *savings_tokens };
-
-int kvb_caches_savings(const kvb_caches_options *o, kvb_caches *rows, char *why, size_t why_bytes)
-{
+    static const uint32_t tokens[] = {256, 512, 1024, 2000, 2048};
     static const kvb_growth growths[] = {KVB_GROWTH_EXACT, KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE};
     int error = 0;
-    *why = '\0';
-    for (int i = 0; i < SAVINGS && !error; i++) {
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens && !error; i++) {
+        char name[32];
         history h;
-        if (o->cells && savings_tokens[i] > o->cells)
+        snprintf(name, sizeof name, "decode-%u", tokens[i]);
+        const recipe decode = {.name = name, .source = "one sequence, a token a step", .write = decode_write};
+        if ((o->cells && tokens[i] > o->cells) || !is_wanted(o, name))
             continue;
-        error = history_open(decode_write, &small, savings_tokens[i], false, &h, why, why_bytes);
+        error = history_open(&decode, &small, tokens[i], false, &h, why, why_bytes);
         if (!error)
             error = replay(&h, o, &kvb_cache_recompute, KVB_GROWTH_DOUBLE, true, rows);
         for (size_t g = 0; g < sizeof growths / sizeof *growths && !error; g++)
             error = replay(&h, o, &kvb_cache_contiguous, growths[g], true, rows);
         history_close(&h);
     }
-    return end(error, why, why_bytes);
+    return error;
+}
+
+int kvb_caches_measure(const kvb_caches_options *o, kvb_caches *rows, char *why, size_t why_bytes)
+{
+    int error = 0;
+    *why = '\0';
+    for (const recipe *r = histories; r->name && !error; r++)
+        if (is_wanted(o, r->name))
+            error = history_measure(r, o, rows, why, why_bytes);
+    if (!error)
+        error = savings_measure(o, rows, why, why_bytes);
+    if (!error && is_wanted(o, KVB_CACHES_CHAT))
+        error = kvb_caches_requests(rows, why, why_bytes);
+    if (!error && !rows->n) {
+        size_t used = (size_t)snprintf(why, why_bytes, "none of");
+        for (const recipe *r = histories; r->name && used < why_bytes; r++)
+            used += (size_t)snprintf(why + used, why_bytes - used, " %s,", r->name);
+        if (used < why_bytes)
+            snprintf(why + used, why_bytes - used, " decode-*, " KVB_CACHES_CHAT);
+        error = -EINVAL;
+    }
+    if (error && !*why)
+        snprintf(why, why_bytes, "%s", strerror(-error));
+    return error;
 }
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
 
 static bool is_counted(const kvb_caches_row *row)
 {
-    return !strcmp(row->result.kernel, zeros.name);
+    return row->result.status == KVB_STATUS_COUNTED;
 }
 
-static bool is_session(const kvb_caches_row *row)
+/* Was it replayed over this history, to be judged? */
+static bool is_of(const kvb_caches_row *row, const recipe *of)
 {
-    return !strcmp(row->result.workload, "agent-session");
+    return !is_counted(row) && !strcmp(row->result.workload, of->name) && strcmp(row->result.kernel, zeros.name);
 }
 
-/* The row of that history and cache that was counted, and passed; NULL: none. */
+/* The row of that history and cache that was counted; NULL: none. */
 static const kvb_caches_row *counted_find(const kvb_caches *rows, const char *workload, const char *cache,
                                           const char *growth)
 {
     for (size_t i = 0; i < rows->n; i++) {
         const kvb_result *r = &rows->at[i].result;
-        if (is_counted(&rows->at[i]) && r->status == KVB_STATUS_PASS && !strcmp(r->workload, workload) &&
-            !strcmp(r->cache, cache) && (!growth || !strcmp(r->growth, growth)))
+        if (is_counted(&rows->at[i]) && !strcmp(r->workload, workload) && !strcmp(r->cache, cache) &&
+            (!growth || !strcmp(r->growth, growth)))
             return &rows->at[i];
     }
     return NULL;
@@ -431,11 +579,11 @@ static void ratio_text(double ratio, char text[32])
         thousands_text(ratio, text);
 }
 
-/* What the session takes without a cache; at least, since tokens that enter at once are counted as one step. */
-static void no_cache_print(const kvb_caches *rows, FILE *out)
+/* What the history takes without a cache; at least, since tokens that enter at once are counted as one step. */
+static void no_cache_print(const kvb_caches *rows, const recipe *of, FILE *out)
 {
-    const kvb_caches_row *without = counted_find(rows, "agent-session", no_cache, NULL),
-                         *with = counted_find(rows, "agent-session", kvb_cache_seq.name, NULL);
+    const kvb_caches_row *without = counted_find(rows, of->name, no_cache, NULL),
+                         *with = counted_find(rows, of->name, kvb_cache_seq.name, NULL);
     char computed[32], pairs[32];
     if (!without || !with)
         return;
@@ -444,33 +592,34 @@ static void no_cache_print(const kvb_caches *rows, FILE *out)
     fprintf(out, "no cache: at least %s x seq's token rows, %s x its query-cell pairs\n", computed, pairs);
 }
 
-static const kvb_caches_row *session_find(const kvb_caches *rows)
+static const kvb_caches_row *history_find(const kvb_caches *rows, const recipe *of)
 {
     for (size_t i = 0; i < rows->n; i++)
-        if (is_session(&rows->at[i]) && !is_counted(&rows->at[i]))
+        if (is_of(&rows->at[i], of))
             return &rows->at[i];
     return NULL;
 }
 
-static void session_name(const kvb_caches_row *row, FILE *out)
+static void title_print(const recipe *of, const kvb_caches_row *row, FILE *out)
 {
     char tokens[32];
     thousands_text(row->tokens, tokens);
-    fprintf(out, "an agent's session: one beginning, %d branches, %s tokens in all, f16\n", BRANCHES, tokens);
+    fprintf(out, "%s, %s tokens in all, f16\n", of->title, tokens);
 }
 
 void kvb_caches_small_print(const kvb_caches *rows, FILE *out)
 {
-    const kvb_caches_row *first = session_find(rows);
+    const recipe *of = &histories[0];
+    const kvb_caches_row *first = history_find(rows, of);
     size_t column = 0;
     if (!first)
         return;
     fputs("small?  ", out);
-    session_name(first, out);
+    title_print(of, first, out);
     for (size_t i = 0; i < rows->n; i++) {
         const kvb_result *r = &rows->at[i].result;
         char bytes[KVB_UNIT_TEXT], text[KVB_NAME + KVB_UNIT_TEXT + 8];
-        if (!is_session(&rows->at[i]) || is_counted(&rows->at[i]) || r->status == KVB_STATUS_SKIP)
+        if (!is_of(&rows->at[i], of) || r->status == KVB_STATUS_SKIP)
             continue;
         kvb_bytes_text(r->memory.allocator_peak, bytes);
         const size_t n = (size_t)snprintf(text, sizeof text, "   %s %s", r->cache,
@@ -483,11 +632,11 @@ void kvb_caches_small_print(const kvb_caches *rows, FILE *out)
         column += n;
     }
     fputs("\n   ", out);
-    no_cache_print(rows, out);
+    no_cache_print(rows, of, out);
 }
 
 /* What did not pass: what is wrong, then what cannot replay the history, a line each. */
-static void reasons_print(const kvb_caches *rows, FILE *out)
+static void reasons_print(const kvb_caches *rows, const recipe *of, FILE *out)
 {
     for (int skips = 0; skips < 2; skips++) {
         bool any = false;
@@ -495,7 +644,8 @@ static void reasons_print(const kvb_caches *rows, FILE *out)
             const kvb_result *r = &rows->at[i].result;
             char beginning[KVB_NAME + 8];
             const size_t n = (size_t)snprintf(beginning, sizeof beginning, "cache %s ", r->cache);
-            if (r->status == KVB_STATUS_PASS || (r->status == KVB_STATUS_SKIP) != skips)
+            if (strcmp(r->workload, of->name) != 0 ||
+                !(skips ? r->status == KVB_STATUS_SKIP : kvb_status_is_bad(r->status)))
                 continue;
             if (!any)
                 fputs(skips ? "caches that cannot replay it:\n" : "WRONG:\n", out);
@@ -507,43 +657,63 @@ static void reasons_print(const kvb_caches *rows, FILE *out)
     }
 }
 
-static int session_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
+static int history_print(const kvb_caches *rows, const recipe *of, kvb_table_format format, FILE *out)
 {
-    static const char *const headings[] = {"cache",   ">memory",   ">waste", ">copied",
-                                           ">decode", ">branches", ">fork",  NULL};
-    const kvb_caches_row *first = session_find(rows);
+    enum { FIRST = 4 };
+    static const char *const common[FIRST] = {"cache", ">memory", ">waste", ">copied"};
+    const kvb_caches_row *first = history_find(rows, of);
+    const char *headings[FIRST + TIMES + 1] = {NULL};
+    char heading[TIMES][16];
+    memcpy(headings, common, sizeof common);
+    for (size_t t = 0; t < TIMES && of->times[t].heading; t++) {
+        snprintf(heading[t], sizeof heading[t], ">%s", of->times[t].heading);
+        headings[FIRST + t] = heading[t];
+    }
     if (!first)
         return 0;
     kvb_table *table = kvb_table_new(headings);
     int error = table ? 0 : -ENOMEM;
-    session_name(first, out);
+    title_print(of, first, out);
     fprintf(out, "a layer, %u KV heads x %u, %u query heads each; flash, %u thread%s, growth %s\n\n", real.kv_heads,
             real.dim, real.heads / real.kv_heads, first->result.threads, first->result.threads > 1 ? "s" : "",
             first->result.growth);
     for (size_t i = 0; i < rows->n && !error; i++) {
         const kvb_caches_row *row = &rows->at[i];
         const kvb_result *r = &row->result;
-        char memory[KVB_UNIT_TEXT], waste[KVB_UNIT_TEXT], copied[KVB_UNIT_TEXT], decode[KVB_UNIT_TEXT],
-            branches[KVB_UNIT_TEXT], fork[KVB_UNIT_TEXT];
-        if (!is_session(row) || is_counted(row) || r->status != KVB_STATUS_PASS)
+        char text[FIRST + TIMES][KVB_UNIT_TEXT];
+        const char *cells[FIRST + TIMES] = {r->cache};
+        if (!is_of(row, of) || r->status != KVB_STATUS_PASS)
             continue;
-        kvb_bytes_text(r->memory.allocator_peak, memory);
-        kvb_bytes_text(fmax(0, r->memory.reserved_bytes - row->live_bytes), waste);
-        kvb_bytes_text(row->moved_bytes, copied);
-        median_text(&r->time.kinds[KVB_KIND_DECODE], decode);
-        median_text(&r->time.kinds[KVB_KIND_FORK], branches);
-        median_text(&r->time.kinds[KVB_KIND_CONTROL], fork);
-        const char *const cells[] = {r->cache, memory, waste, copied, decode, branches, fork};
+        kvb_bytes_text(r->memory.allocator_peak, text[1]);
+        kvb_bytes_text(fmax(0, r->memory.reserved_bytes - row->live_bytes), text[2]);
+        kvb_bytes_text(row->moved_bytes, text[3]);
+        for (size_t t = 0; t < TIMES; t++)
+            median_text(&r->time.kinds[of->times[t].kind], text[FIRST + t]);
+        for (size_t c = 1; c < FIRST + TIMES; c++)
+            cells[c] = text[c];
         error = kvb_table_row(table, cells);
     }
     error = error ? error : kvb_table_print(table, format, out);
     kvb_table_free(table);
-    fputs("\nmemory: most that the cache held; waste: of it, beyond the rows of live tokens\n"
-          "copied: by forks and growth; decode: a step of the beginning alone\n"
-          "branches: a step of all together; fork: giving the beginning to a branch\n",
-          out);
-    no_cache_print(rows, out);
-    reasons_print(rows, out);
+    fprintf(out, "\n%s", of->legend);
+    no_cache_print(rows, of, out);
+    reasons_print(rows, of, out);
+    fputc('\n', out);
+    return error;
+}
+
+static int histories_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
+{
+    bool any = false;
+    int error = 0;
+    for (const recipe *r = histories; r->name && !error; r++) {
+        error = history_print(rows, r, format, out);
+        any |= history_find(rows, r) != NULL;
+    }
+    if (any)
+        fputs("memory: most that the cache held; waste: of it, beyond the rows of live tokens\n"
+              "copied: by forks, commits and growth\n",
+              out);
     return error;
 }
 
@@ -586,11 +756,11 @@ static int savings_print(const kvb_caches *rows, kvb_table_format format, FILE *
     for (size_t i = 0; i < rows->n && !error; i++) {
         const kvb_caches_row *without = &rows->at[i];
         char tokens[32], text[6][32], grown[3][32];
-        if (is_session(without) || strcmp(without->result.cache, no_cache) != 0)
+        if (strncmp(without->result.workload, "decode-", 7) || strcmp(without->result.cache, no_cache) != 0)
             continue;
         const kvb_caches_row *with = counted_find(rows, without->result.workload, kvb_cache_contiguous.name,
                                                   kvb_growth_names[KVB_GROWTH_DOUBLE]);
-        if (!with || without->result.status != KVB_STATUS_PASS)
+        if (!with || !is_counted(without))
             continue;
         thousands_text(without->tokens, tokens);
         thousands_text(without->rows, text[0]);
@@ -705,7 +875,7 @@ int kvb_caches_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
 {
     if (!kvb_table_is_for_people(format))
         return programs_print(rows, format, out);
-    int error = session_print(rows, format, out);
+    int error = histories_print(rows, format, out);
     error = error ? error : savings_print(rows, format, out);
     error = error ? error : requests_print(rows, format, out);
     return error || !ferror(out) ? error : -EIO;

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What caches cost: each cache over one history of real size, the work that a cache saves, requests in a fixed memory. Histories are recipes: an agent's
- * session with recorded lengths, and plain decoding from an empty cache. Each is replayed alone, in a child.
+ * What caches cost: each cache over histories of real size, the work that a cache saves, requests in a fixed memory. Histories are
+ * recipes with recorded lengths (a row of `histories` in caches.c each), and plain decoding from an empty cache. Each is replayed
+ * alone, in a child.
  */
 #ifndef KVB_BENCH_CACHES_H
 #define KVB_BENCH_CACHES_H
 
+#include "harness/selection/registry.h"
 #include "results/result.h"
 
 typedef struct kvb_caches_options {
-    uint32_t cells;   /* tokens of the session, about; fewer than recorded: all lengths shrink. 0: as recorded */
+    const kvb_registry *registry; /* whose caches take part */
+    kvb_words histories;          /* patterns of names; none: all */
+    uint32_t cells;   /* tokens of a history, about; fewer than recorded: its lengths shrink. 0: as recorded */
     uint32_t threads; /* of the timed replays */
     double seconds;   /* for the passes of one cache */
     bool untimed;     /* one judged pass of each: memory and no times */
@@ -31,15 +35,18 @@ typedef struct kvb_caches {
     size_t n, room;
 } kvb_caches; /* zero at first; the owner frees `at` */
 
-/* Each built-in cache over the session, in f16 with the kernel flash, and the session's work without a cache and with one. A
- * cache that does not pass is a row, too. 0, -EINTR, or a negative errno with why. */
-int kvb_caches_session(const kvb_caches_options *options, kvb_caches *rows, char *why, size_t why_bytes);
-/* The work of decoding some thousand tokens without a cache and with one, and what growth of one copies. As above. */
-int kvb_caches_savings(const kvb_caches_options *options, kvb_caches *rows, char *why, size_t why_bytes);
+#define KVB_CACHES_SESSION "agent-session"
+#define KVB_CACHES_CHAT    "chat-requests"
+
+/*
+ * Each cache over each history, in f16 with the kernel flash, and its work without a cache and with one; the work of decoding some
+ * thousand tokens without a cache and with one, and what growth of one copies; requests in a fixed memory. A cache that does not pass
+ * is a row, too. 0, -EINTR, or a negative errno with why; -EINVAL: no history has such a name.
+ */
+int kvb_caches_measure(const kvb_caches_options *options, kvb_caches *rows, char *why, size_t why_bytes);
 
 /* Chat requests with recorded lengths, by cache: how many one memory holds at once, each from its first token to its last, in order of
  * arrival until one does not fit. As above. */
-#define KVB_CACHES_CHAT "chat-requests"
 int kvb_caches_requests(kvb_caches *rows, char *why, size_t why_bytes);
 
 /* "small?" of `kvbench run`: four lines of at most 80 columns, of the session alone. */

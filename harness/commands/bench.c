@@ -61,14 +61,16 @@ static const kvb_option options[] = {
     {"--model", "MODEL", "heads, channels and windows of that model: a name of `kvbench size --list`, or a config.json",
      KVB_TEXT(bench, model_name)},
     {"--kernel", "GLOB", "these kernels (repeatable; usual: all)", KVB_WORDS(bench, kernels)},
-    {"--plugin", "F.so", "load kernels, which take part; how they compare with flash is said (repeatable)",
+    {"--plugin", "F.so",
+     "load kernels, which take part, compared with flash; of --caches: caches, which take part (repeatable)",
      KVB_WORDS(bench, targets.plugins)},
     {"--beside", "NAME", "this kernel too, whatever --kernel says, compared with flash likewise (repeatable)",
      KVB_WORDS(bench, targets.beside)},
     {"--seconds", "S", "measure each kernel over each row for so long (usual: 0.5; --targets: 1.5)",
      KVB_TEXT(bench, targets.seconds_text)},
     {"--targets", NULL, "instead of scenes: works with targets, and how many are met", KVB_FLAG(bench, by_targets)},
-    {"--caches", NULL, "instead of scenes: memory and times of each cache over an agent's session; what a cache saves",
+    {"--caches", NULL,
+     "instead of scenes: memory and times of each cache over histories of real size; what a cache saves",
      KVB_FLAG(bench, by_caches)},
     {"--formats", NULL,
      "instead of kernels' times: bits, error and best kernel of every format (of --kv, one --context)",
@@ -76,7 +78,7 @@ static const kvb_option options[] = {
     {"--parts", NULL,
      "instead of kernels: coding rows, inner loops and block products by instruction set; the calls of caches by cells",
      KVB_FLAG(bench, by_parts)},
-    {"--work", "GLOB", "of --targets and --parts: only those of these names (repeatable)",
+    {"--work", "GLOB", "of --targets, --parts, --caches: only those of these names, such as agent-session (repeatable)",
      KVB_WORDS(bench, targets.works)},
     {"--cells", "N",
      "of --targets: at most so many cells, and one copy of them: small, whatever caches hold; of --caches: tokens",
@@ -617,25 +619,27 @@ static int caches_run(bench *b, int argc, char **argv)
 {
     char why[512];
     kvb_caches rows = {0};
-    const kvb_caches_options o = {
-        .cells = (uint32_t)b->targets.cells, .threads = b->threads[0], .seconds = b->targets.seconds};
+    const kvb_caches_options o = {.registry = b->sweep.registry,
+                                  .histories = b->targets.works,
+                                  .cells = (uint32_t)b->targets.cells,
+                                  .threads = b->threads[0],
+                                  .seconds = b->targets.seconds};
     if (b->n_threads > 1)
         return bad("--threads", "of --caches: one number");
     kvb_stop_catch();
     kvb_progress_start("bench", 0);
-    int error = kvb_caches_session(&o, &rows, why, sizeof why);
-    error = error ? error : kvb_caches_savings(&o, &rows, why, sizeof why);
-    error = error ? error : kvb_caches_requests(&rows, why, sizeof why);
+    const int error = kvb_caches_measure(&o, &rows, why, sizeof why);
     kvb_progress_end();
-    int code = !error            ? kvb_printed("bench", kvb_caches_print(&rows, b->targets.format, stdout))
-               : error == -EINTR ? KVB_EXIT_OK
-                                 : kvb_complain("bench", KVB_EXIT_MACHINE, "%s", why);
+    int code = !error             ? kvb_printed("bench", kvb_caches_print(&rows, b->targets.format, stdout))
+               : error == -EINTR  ? KVB_EXIT_OK
+               : error == -EINVAL ? bad("--work", why)
+                                  : kvb_complain("bench", KVB_EXIT_MACHINE, "%s", why);
     snprintf(b->manifest.suite, sizeof b->manifest.suite, "bench");
     kvb_command_text(argc, argv, b->manifest.command, sizeof b->manifest.command);
     if (!code && !error && b->output)
         code = caches_write(b, &rows);
     for (size_t i = 0; i < rows.n && !code; i++)
-        if (rows.at[i].result.status != KVB_STATUS_PASS && rows.at[i].result.status != KVB_STATUS_SKIP)
+        if (kvb_status_is_bad(rows.at[i].result.status))
             code = KVB_EXIT_FAILED;
     free(rows.at);
     if (error == -EINTR)
@@ -699,13 +703,13 @@ static int values_check(bench *b)
         return bad("--formats", "goes with neither --targets nor --caches");
     if ((sweeps || b->output) && b->by_targets)
         return bad("--targets", "goes with --work, --kernel, --beside, --threads and --cells alone");
-    if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || t->works.n || t->plugins.n || t->beside.n))
-        return bad("--caches", "goes with --threads, --seconds, --cells, -o and --format alone");
+    if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || t->beside.n))
+        return bad("--caches", "goes with --work, --plugin, --threads, --seconds, --cells, -o and --format alone");
     if (b->by_parts && (sweeps || b->output || b->by_targets || b->by_caches || b->by_formats || b->kernels.n ||
                         t->cells || t->plugins.n || t->beside.n || b->threads_text))
         return bad("--parts", "goes with --work, --seconds and --format alone");
-    const bool stray = (t->works.n && !b->by_parts) || (t->cells && !b->by_caches);
-    return !b->by_targets && stray ? bad("--work, --cells", "are of --targets") : KVB_EXIT_OK;
+    const bool stray = (t->works.n && !b->by_parts && !b->by_caches) || (t->cells && !b->by_caches);
+    return !b->by_targets && stray ? bad("--work, --cells", "are of --targets and --caches") : KVB_EXIT_OK;
 }
 
 static void bench_close(bench *b)

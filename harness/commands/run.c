@@ -260,19 +260,17 @@ static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest
     if (kvb_bench_overview(registry, &r->words.kernels, r->model_name, manifest, measured_take, r) == KVB_EXIT_MACHINE)
         return -EIO;
     kvb_caches caches = {.n = 0};
+    const char *only = KVB_CACHES_SESSION;
+    const kvb_caches_options o = {.registry = registry, .histories = {&only, 1}, .threads = 1, .untimed = true};
     kvb_trace_model_set(NULL); /* the session has its own */
     kvb_progress_start("run", 0);
     kvb_progress_now("caches over an agent's session");
-    error = kvb_stopped ? -EINTR
-                        : kvb_caches_session(&(kvb_caches_options){.threads = 1, .untimed = true}, &caches, r->why,
-                                             r->why_bytes);
+    error = kvb_stopped ? -EINTR : kvb_caches_measure(&o, &caches, r->why, r->why_bytes);
     kvb_progress_end();
     if (!error)
         kvb_caches_small_print(&caches, stdout);
     for (size_t i = 0; i < caches.n && !error; i++) /* those that attended, and did not only count */
-        error = caches.at[i].result.status == KVB_STATUS_PASS && isnan(caches.at[i].rows)
-                    ? measured_take(r, &caches.at[i].result)
-                    : 0;
+        error = caches.at[i].result.status == KVB_STATUS_PASS ? measured_take(r, &caches.at[i].result) : 0;
     free(caches.at);
     return error;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: `kvbench bench --caches` tells what each cache holds, copies and takes over one agent's session, and what a cache saves; counts
-# that the program gets by replaying caches are those of closed forms; options that mean nothing there are refused.
+# Shows: `kvbench bench --caches` tells what each cache holds, copies and takes over histories of real size, and what a cache saves; counts
+# that the program gets by replaying caches are those of closed forms; a plug-in's cache takes part; options that mean nothing there are
+# refused.
 . "$(dirname "$0")/lib.sh"
 
 caches() {
@@ -9,6 +10,9 @@ caches() {
 }
 ok "a short session" caches --cells 2048
 holds "  the history" "^an agent's session: one beginning, 8 branches, [0-9,]+ tokens in all, f16$"
+holds "  a chat service" '^a chat service: 8 conversations of 3 requests, [0-9,]+ tokens in all, f16$'
+holds "  draft trees" '^32 draft trees of 25 nodes behind a long context, [0-9,]+ tokens in all, f16$'
+holds "  which the cache tree gathers" '^tree +[0-9.]+ MiB .* [0-9.]+ (KiB|MiB) '
 holds "  caches are rows" '^seq +[0-9.]+ MiB +[0-9.]+ (KiB|B) +0 B '
 holds "  what cannot replay it is named" '^  contiguous: cannot do several sequences$'
 holds "  work without a cache" "^no cache: at least [0-9.,]+ x seq's token rows, [0-9.,]+ x its query-cell pairs$"
@@ -23,7 +27,12 @@ report $? "  80 columns"
 ok "for programs" caches --cells 1100 --format json -o "$TMPDIR/caches.jsonl"
 cp "$out" "$TMPDIR/caches.json"
 holds "  records of replays" '"workload": "decode-1024", "cache": "recompute".*"cells_written": 524800' "$TMPDIR/caches.jsonl"
+holds "  what only counts was not judged" '"cache": "recompute".*"kernel": "counted".*"status": "counted".*"rho": null' "$TMPDIR/caches.jsonl"
+lacks "  and did not pass" '"kernel": "counted".*"status": "pass"' "$TMPDIR/caches.jsonl"
 lacks "  and of nothing else" chat-requests "$TMPDIR/caches.jsonl"
+ok "  the terminal says so" "$KVBENCH" show "$TMPDIR/caches.jsonl"
+holds "  beside what passed" '[0-9]+ passed, 0 failed, .*, [0-9]+ counted'
+ok "  which is the same as itself" "$KVBENCH" compare "$TMPDIR/caches.jsonl" "$TMPDIR/caches.jsonl"
 if command -v gnuplot >/dev/null; then
     ok "  which are drawn" "$KVBENCH" report "$TMPDIR/caches.jsonl" -o "$TMPDIR/pictures" --plots plots --pictures
     [ -s "$TMPDIR/pictures/caching.png" ] && [ -s "$TMPDIR/pictures/memory.png" ]
@@ -52,7 +61,16 @@ saved = 512 * (chat["paged"]["alive"] - 1)  # cells: one beginning in place of o
 assert chat["paged"]["used_cells"] - chat["paged-prefix"]["used_cells"] == saved, chat
 assert chat["shared-prefix"]["tokens"] - chat["shared-prefix"]["used_cells"] == saved, chat
 assert 0 <= chat["paged"]["used_cells"] - chat["paged"]["tokens"] < 16 * chat["paged"]["alive"], chat  # last pages
-decode = {(r["history"], r["cache"], r["growth"]): r for r in rows if r["history"] != "agent-session"}
+decode = {(r["history"], r["cache"], r["growth"]): r for r in rows if r["history"].startswith("decode-")}
+assert all(r["status"] == "counted" for r in decode.values()), decode
+service = {r["cache"]: r for r in rows if r["history"] == "chat-service" and r["kernel"] == "flash"}
+assert {name for name, r in service.items() if r["status"] == "pass" and r["rho"] <= 1} == played, service
+assert service["slab"]["copied_bytes"] > service["seq"]["copied_bytes"] == 0, service
+drafts = {r["cache"]: r for r in rows if r["history"] == "draft-trees" and r["kernel"] == "flash"}
+assert {name for name, r in drafts.items() if r["status"] == "pass" and r["rho"] <= 1} == {"seq", "paged", "tree"}, drafts
+moved = sum(n for n in (4, 2, 4, 4, 1, 1, 3, 3, 3, 6, 4, 4, 5, 2, 2, 4, 2, 2, 5, 6, 4, 2, 1, 4, 4, 2, 6, 6, 3, 2, 2, 4))
+assert 0 < drafts["tree"]["copied_bytes"] / cell < moved and drafts["seq"]["copied_bytes"] == 0, drafts
+assert drafts["seq"]["tokens"] >= 32 * 26, drafts
 for n in (256, 512, 1024):
     name = "decode-%d" % n
     none, one = decode[name, "recompute", "double"], decode[name, "contiguous", "double"]
@@ -68,7 +86,13 @@ refuse() { # NAME MESSAGE OPTION…
     expect_exit 2 "$name" caches "$@"
     holds "  says so" "$message" "$err"
 }
-refuse "scenes" '^kvbench bench: --caches: goes with --threads, --seconds, --cells, -o and --format alone' --scene fork
+if [ -e "$BUILD/example-plugin/pages.so" ]; then
+    ok "a plug-in's cache" caches --cells 600 --work chat-service --plugin "$BUILD/example-plugin/pages.so"
+    holds "  is a row" '^pages +[0-9.]+ [KM]iB '
+    lacks "  of the history that was asked for" "agent's session|what a cache saves|draft trees"
+fi
+refuse "no such history" '^kvbench bench: --work: none of agent-session, chat-service, draft-trees, decode-\*, chat-requests$' --work chess
+refuse "scenes" '^kvbench bench: --caches: goes with --work, --plugin, --threads, --seconds, --cells, -o and --format alone' --scene fork
 refuse "targets" '^kvbench bench: --caches: goes with' --targets
 if [ "$(nproc)" -gt 1 ]; then
     refuse "two teams" '^kvbench bench: --threads: of --caches: one number' --threads 1,2
