@@ -25,6 +25,8 @@
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/replay_command.h"
+#include "harness/size/arguments.h"
+#include "harness/size/cache_model.h"
 #include "kernels/kernels.h"
 #include "results/reasons.h"
 #include "results/summary_axes.h"
@@ -38,11 +40,12 @@
 
 typedef struct check {
     kvb_words files, kernels, threads;
-    const char *folder, *output;
+    const char *folder, *output, *model_name;
     bool only_first;
     /* while running */
     kvb_registry registry;
     kvb_manifest manifest;
+    kvb_sized_model *model; /* NULL: histories have their own shapes */
     kvb_judged_pools judged;
     kvb_result_writer *writer; /* NULL: no records are written */
     bool failed, ran, ends;    /* ends: of what comes later nothing is run */
@@ -56,6 +59,10 @@ static const kvb_option options[] = {
      KVB_WORDS(check, kernels)},
     {"--threads", "N", "threads of a team in histories; default 1 (single calls have 1, 2, 3 and 8)",
      KVB_WORDS(check, threads)},
+    {"--model", "MODEL",
+     "histories over one layer of each kind of this model: a name of `kvbench size --list`, or a config.json; single "
+     "calls keep their axes",
+     KVB_TEXT(check, model_name)},
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(check, folder)},
     {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(check, output)},
     KVB_OPTIONS_END,
@@ -68,7 +75,8 @@ static const kvb_usage usage = {
         "Is my kernel, cache or pool right? For each part of a plug-in: RIGHT or WRONG, and where it is wrong "
         "first.\n\n"
         "  kvbench check mine.so          # a minute; the first failure is shown when it happens\n"
-        "  kvbench check mine.so -x       # and nothing after it\n\n"
+        "  kvbench check mine.so -x       # and nothing after it\n"
+        "  kvbench check mine.so --model Llama-3.1-8B\n\n"
         "A kernel is judged in the formats that it reads itself: over every shipped history once, so that each "
         "format,\n"
         "shape and cache is met, and by single calls over the axes that histories leave alone (kvbench list axes). A\n"
@@ -314,10 +322,14 @@ static uint32_t cache_axes(void)
 /* The beginning of the commands that repeat one thing of this check. */
 static void replay_begin(const check *c, const kvb_suite_part *part, char *text, size_t bytes)
 {
-    char name[] = "run", untimed[] = "--check", plugin[] = "--plugin", workloads[] = "--workloads";
-    char *file = (char *)(uintptr_t)c->files.at[0], *folder = (char *)(uintptr_t)c->folder;
-    char *argv[] = {name, untimed, plugin, file, c->folder ? workloads : NULL, folder, NULL};
-    kvb_replay_begin(&kvb_run_usage, c->folder ? 6 : 4, argv, part, true, text, bytes);
+    const char *const words[][2] = {
+        {"--plugin", c->files.at[0]}, {"--workloads", c->folder}, {"--model", c->model_name}};
+    char *argv[2 + 2 * sizeof words / sizeof *words + 1] = {(char *)(uintptr_t) "run", (char *)(uintptr_t) "--check"};
+    int n = 2;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (size_t w = 0; w < 2 && words[i][1]; w++)
+            argv[n++] = (char *)(uintptr_t)words[i][w];
+    kvb_replay_begin(&kvb_run_usage, n, argv, part, true, text, bytes);
 }
 
 static int histories_run(section *s, const kvb_selection_words *words, char *why, size_t why_bytes)
@@ -325,13 +337,21 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
     check *c = s->c;
     const kvb_knobs usual = kvb_knobs_usual();
     const kvb_setting setting = {.page_cells = (uint32_t)usual.page_cells, .min_chunk = (uint32_t)usual.min_chunk};
+    kvb_suite suite = kvb_suite_check;
+    kvb_suite_part at_shape =
+        suite.parts[0]; /* all histories at one shape: the twins are the same events, and samples are judged */
+    if (c->model) {
+        at_shape.oracle_pairs = suite.parts[suite.n_parts - 1].oracle_pairs;
+        suite.parts = &at_shape;
+        suite.n_parts = 1;
+    }
     const kvb_pairs_options pairs = {.max_pairs = usual.max_pairs,
                                      .setting = setting,
                                      .axes = plans[s->kind].settings ? cache_axes() : 0,
                                      .hub = plans[s->kind].hub,
                                      .seconds = CALL_SECONDS};
     const kvb_selections_options select = {
-        .words = words, .suite = &kvb_suite_check, .registry = &c->registry, .folder = c->folder, .pairs = &pairs};
+        .words = words, .suite = &suite, .registry = &c->registry, .folder = c->folder, .pairs = &pairs};
     kvb_selections selections = {.n = 0};
     kvb_progress_now("choosing combinations");
     int error = kvb_selections_make(&select, &selections, why, why_bytes);
@@ -342,10 +362,11 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
     for (size_t i = 0; i < selections.n && !error; i++) {
         char command[KVB_REPLAY];
         kvb_knobs knobs = usual;
-        knobs.oracle_pairs = kvb_suite_check.parts[i].oracle_pairs;
+        knobs.oracle_pairs = suite.parts[i].oracle_pairs;
         knobs.no_null = true;
         kvb_matrix_options matrix = {.selection = &selections.at[i],
                                      .setting = setting,
+                                     .model = kvb_size_label(c->model),
                                      .knobs = &knobs,
                                      .seconds = SECONDS,
                                      .untimed = true,
@@ -355,7 +376,7 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
                                      .wants = combination_wanted,
                                      .take = result_take,
                                      .ctx = s};
-        replay_begin(c, &kvb_suite_check.parts[i], command, sizeof command);
+        replay_begin(c, &suite.parts[i], command, sizeof command);
         if (selections.at[i].n_has)
             error = kvb_matrix_run(&matrix, why, why_bytes);
     }
@@ -672,6 +693,12 @@ static int check_main(int argc, char **argv)
         code = kvb_complain("check", KVB_EXIT_USAGE, "%s", why);
         goto out;
     }
+    static kvb_model shape;
+    if (c.model_name && kvb_size_shape(c.model_name, &c.model, &shape, why, sizeof why)) {
+        code = kvb_complain("check", KVB_EXIT_USAGE, "--model: %s", why);
+        goto out;
+    }
+    kvb_trace_model_set(c.model ? &shape : NULL);
     kvb_host_describe("", &c.manifest);
     code = kvb_tuning_use("check", &tuning, &c.manifest);
     snprintf(c.manifest.suite, sizeof c.manifest.suite, "check");
@@ -681,6 +708,7 @@ static int check_main(int argc, char **argv)
     kvb_stop_catch();
     code = code ? code : parts_run(&c, before);
 out:
+    kvb_sized_model_free(c.model);
     kvb_words_free(&c.files);
     kvb_words_free(&c.kernels);
     kvb_words_free(&c.threads);

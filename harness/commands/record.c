@@ -11,6 +11,8 @@
 #include "harness/commands/record_import.h"
 #include "harness/selection/registry.h"
 #include "harness/progress.h"
+#include "harness/size/arguments.h"
+#include "harness/size/cache_model.h"
 #include "kernels/kernels.h"
 #include "workloads/live/checkpoint.h"
 #include "workloads/live/exact.h"
@@ -21,7 +23,7 @@
 typedef struct settings {
     /* as typed */
     kvb_words scenario_names, plugins;
-    const char *directory, *weights, *config, *save_weights, *cache_name, *kernel_name, *format_name;
+    const char *directory, *weights, *config, *save_weights, *cache_name, *kernel_name, *format_name, *model_name;
     uint64_t seed;
     bool check;
     kvb_record_import import;
@@ -32,6 +34,8 @@ typedef struct settings {
     const kvb_cache_type *cache; /* NULL: each scenario's natural one; with --check all */
     const kvb_kernel *kernel;
     kvb_table_format format;
+    kvb_sized_model *model; /* NULL: each scenario's own twin */
+    kvb_model shape;        /* of the model */
     kvb_registry registry;
 } settings;
 
@@ -50,6 +54,10 @@ static const kvb_option options[] = {
      KVB_TEXT(settings, cache_name)},
     {"--kernel", "NAME", "attend with this kernel (default: exact; with --check: reference)",
      KVB_TEXT(settings, kernel_name)},
+    {"--model", "MODEL",
+     "what has seeded values gets one layer of each kind of this model, and its name: a name of `kvbench size --list`, "
+     "or a config.json; the live model stays as it is",
+     KVB_TEXT(settings, model_name)},
     {"--plugin", "FILE.so", "load more kernels and caches, repeatable", KVB_WORDS(settings, plugins)},
     {"--check", NULL, "write nothing; play over every cache and compare the tokens", KVB_FLAG(settings, check)},
     {"--import", "FORMAT:FILE", "no model: a recorded production workload, mooncake:FILE.jsonl or azure:FILE.csv",
@@ -71,9 +79,9 @@ static const kvb_usage usage = {
     .about =
         "Plays scenarios with a small live transformer and writes each as a workload: NAME.jsonl (events) with\n"
         "NAME.safetensors (every q, K and V row), and NAME-8x128.jsonl (the same events, seeded values, 8 KV\n"
-        "heads of 128, or NAME-KVHEADSxDIM, as the model has that it is named after). A recording is the same\n"
-        "whatever cache it was made over: the kernel `exact` sums in double, so that the order of cells leaves no\n"
-        "mark.\n\n"
+        "heads of 128, or NAME-KVHEADSxDIM, as the model has that it is named after; with --model NAME-MODEL). A\n"
+        "recording is the same whatever cache it was made over: the kernel `exact` sums in double, so that the\n"
+        "order of cells leaves no mark.\n\n"
         "--import writes a workload from a request trace instead (events only, seeded values, 8 KV heads of 128):\n"
         "lengths, order of arrival and shared prefixes (mooncake) are real, lengths divided by --shrink; at most\n"
         "--sequences are alive, each request enters as one leaves, and all decode in lockstep.\n\n"
@@ -81,6 +89,7 @@ static const kvb_usage usage = {
         "  kvbench record --scenario agent-fork -o /tmp  one workload\n"
         "  kvbench record --check                        do all caches let the model say the same?\n"
         "  kvbench record --weights model.safetensors -o mine\n"
+        "  kvbench record --scenario agent-fork --model Llama-3.1-8B -o mine\n"
         "  kvbench record --import mooncake:conversation_trace.jsonl --requests 60 -o mine",
     .options = options,
 };
@@ -166,6 +175,11 @@ static int settings_resolve(settings *s)
     int exit_code = format_resolve(s);
     if (exit_code != KVB_EXIT_OK)
         return exit_code;
+    if (s->model_name && (s->check || s->save_weights))
+        return kvb_complain("record", KVB_EXIT_USAGE, "--model shapes what is written: it does not go with %s",
+                            s->check ? "--check" : "--save-weights");
+    if (s->model_name && kvb_size_shape(s->model_name, &s->model, &s->shape, why, sizeof why))
+        return kvb_complain("record", KVB_EXIT_USAGE, "--model: %s", why);
     if (s->config && !s->weights)
         return kvb_complain("record", KVB_EXIT_USAGE, "--config needs --weights");
     const char *kernel = s->check ? "reference" : kvb_live_kernel_exact.name;
@@ -229,8 +243,7 @@ static int record_all(const settings *s, kvb_live_options *live)
         exit_code = record_scenario(s, scenario, live, table);
         kvb_progress_step(true);
     }
-    if (exit_code == KVB_EXIT_OK && s->long_decode &&
-        kvb_live_write_long_decode(s->seed, s->directory, why, sizeof why))
+    if (exit_code == KVB_EXIT_OK && s->long_decode && kvb_live_write_long_decode(live, s->directory, why, sizeof why))
         exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
     kvb_progress_end();
     if (exit_code == KVB_EXIT_OK && s->n_scenarios)
@@ -280,11 +293,12 @@ static int weights_open(const settings *s, kvb_weights **weights)
 static int import_all(settings *s)
 {
     bool of_model = s->scenario_names.n || s->plugins.n || s->weights || s->config || s->save_weights ||
-                    s->cache_name || s->kernel_name || s->check;
+                    s->cache_name || s->kernel_name || s->model_name || s->check;
     if (s->import.from && of_model)
-        return kvb_complain("record", KVB_EXIT_USAGE,
-                            "--import plays no model: leave out --scenario, --check, --cache, --kernel, --plugin, "
-                            "--weights, --config and --save-weights");
+        return kvb_complain(
+            "record", KVB_EXIT_USAGE,
+            "--import plays no model: leave out --scenario, --check, --cache, --kernel, --model, --plugin, "
+            "--weights, --config and --save-weights");
     int exit_code = format_resolve(s);
     if (exit_code != KVB_EXIT_OK)
         return exit_code;
@@ -315,6 +329,8 @@ static int record_run(int argc, char **argv)
                              .seed = s.seed,
                              .pool = kvb_registry_find(&s.registry, KVB_POOLS, "f32"),
                              .kernel = s.kernel,
+                             .twin = s.model ? &s.shape : NULL,
+                             .twin_name = kvb_size_label(s.model),
                              .scan = &kvb_scan_kernel_reference};
     if (!s.save_weights)
         exit_code = s.check ? check_all(&s, &live) : record_all(&s, &live);
@@ -322,6 +338,7 @@ static int record_run(int argc, char **argv)
         exit_code = kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
 out:
     kvb_weights_close(weights);
+    kvb_sized_model_free(s.model);
     kvb_words_free(&s.scenario_names);
     kvb_words_free(&s.plugins);
     return exit_code;

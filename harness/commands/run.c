@@ -161,13 +161,6 @@ static int overview_end(const run *r, const char *program)
     return fflush(stdout) ? -EIO : 0;
 }
 
-/* The name behind its owner's: readers of records take a word with a slash for a path. */
-static const char *model_label(const kvb_sized_model *model)
-{
-    const char *slash = strrchr(model->name, '/');
-    return slash ? slash + 1 : model->name;
-}
-
 /* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
 static int parts_run(run *r, const kvb_selection *selections, size_t n, const kvb_run_calls *calls,
                      const kvb_registry *registry, size_t total, int argc, char **argv, char *why, size_t why_bytes)
@@ -187,7 +180,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
             .first = first,
             .best = &r->best,
             .setting = r->setting,
-            .model = r->model ? model_label(r->model) : NULL,
+            .model = kvb_size_label(r->model),
             .knobs = &knobs,
             .seconds = (double)knobs.timeout,
             .untimed = r->check,
@@ -373,15 +366,13 @@ static bool positive_parse(const char *option, const char *text, double *number)
 /* --model: all workloads over one layer of each of its kinds. An exit code. */
 static int model_choose(run *r)
 {
-    static kvb_model model, few;
+    static kvb_model shape;
     char why[512];
     if (!r->model_name)
         return KVB_EXIT_OK;
-    if (kvb_size_open(r->model_name, &r->model, why, sizeof why) ||
-        kvb_size_cache_model(r->model, 1 << 20, NULL, &model, why, sizeof why))
+    if (kvb_size_shape(r->model_name, &r->model, &shape, why, sizeof why))
         return kvb_complain("run", KVB_EXIT_USAGE, "--model: %s", why);
-    kvb_size_few_layers(&model, 1, &few);
-    kvb_trace_model_set(&few);
+    kvb_trace_model_set(&shape);
     return KVB_EXIT_OK;
 }
 

@@ -139,10 +139,16 @@ static int workload_add(kvb_selection *s, const char *name, size_t name_bytes, c
     return at[s->n_workloads - 1].name && at[s->n_workloads - 1].path ? 0 : -ENOMEM;
 }
 
+/* A file's name, or a word, up to its ending ".jsonl". */
+static size_t before_ending(const char *word)
+{
+    const size_t n = strlen(word);
+    return n > 6 && !strcmp(word + n - 6, ".jsonl") ? n - 6 : n;
+}
+
 static bool is_file(const char *word)
 {
-    size_t n = strlen(word);
-    return strchr(word, '/') || (n > 6 && !strcmp(word + n - 6, ".jsonl"));
+    return strchr(word, '/') || word[before_ending(word)];
 }
 
 bool kvb_select_only_files(const kvb_words *workloads)
@@ -165,7 +171,7 @@ static int workloads_choose(const kvb_selection_words *words, const kvb_suite_pa
         const char *word = words->workloads.at[i], *base = strrchr(word, '/');
         base = base ? base + 1 : word;
         if (is_file(word))
-            error = workload_add(s, base, strcspn(base, "."), word, true);
+            error = workload_add(s, base, before_ending(base), word, true);
         else
             globs[n_globs++] = word;
     }

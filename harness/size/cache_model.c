@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "harness/size/arguments.h"
+
 static bool has_rows(const kvb_sized_group *g)
 {
     return g->kind != KVB_SIZED_STATE && g->kind != KVB_SIZED_NONE && g->n > 0;
@@ -127,6 +129,22 @@ void kvb_size_few_layers(const kvb_model *model, uint32_t most, kvb_model *few)
         uint32_t n = kvb_model_layers_of(model, g);
         layers_add(few, &model->groups[g], n < most ? n : most);
     }
+}
+
+int kvb_size_shape(const char *name, kvb_sized_model **sized, kvb_model *shape, char *why, size_t why_bytes)
+{
+    kvb_model model;
+    int error = kvb_size_open(name, sized, why, why_bytes);
+    error = error ? error : kvb_size_cache_model(*sized, 1 << 20, NULL, &model, why, why_bytes);
+    if (!error)
+        kvb_size_few_layers(&model, 1, shape);
+    return error;
+}
+
+const char *kvb_size_label(const kvb_sized_model *sized)
+{
+    const char *slash = sized ? strrchr(sized->name, '/') : NULL;
+    return slash ? slash + 1 : sized ? sized->name : NULL;
 }
 
 const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *text, size_t bytes)

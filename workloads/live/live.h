@@ -20,6 +20,8 @@ typedef struct kvb_live_options {
     const kvb_scan_kernel *scan; /* of layers that scan */
     kvb_recorder *recorder;      /* opened for the scenario's model, or NULL */
     uint32_t n_greedy;           /* kvb_scenario_eagle_greedy only: tokens to generate */
+    const kvb_model *twin;       /* layers of the seeded twin; NULL: the scenario's */
+    const char *twin_name;       /* of a twin of its own layers, behind the scenario's name and a hyphen */
 } kvb_live_options;
 
 /* What the model said. */
@@ -116,13 +118,14 @@ void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t byt
 
 /*
  * Play and write directory/NAME.jsonl with its .safetensors, and its twin, as NAME-8x128.jsonl: the same events with seeded
- * values at a realistic geometry. options->recorder is ignored. 0 or a negative errno.
+ * values at a realistic geometry; or, of options->twin, NAME-TWIN.jsonl. options->recorder is ignored. 0 or a negative errno.
  */
 int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
                     kvb_live_outcome *outcome, char *why, size_t why_bytes);
 
-/* The workload long-decode: 32768 cells filled, 32 decode steps. Synthetic: no model runs. */
+/* The workload long-decode: 32768 cells filled, 32 decode steps. Synthetic: no model runs. With a twin it has that one's layers and
+ * name. */
 #define KVB_LONG_DECODE "long-decode"
-int kvb_live_write_long_decode(uint64_t seed, const char *directory, char *why, size_t why_bytes);
+int kvb_live_write_long_decode(const kvb_live_options *options, const char *directory, char *why, size_t why_bytes);
 
 #endif

@@ -3,6 +3,7 @@
 #include "workloads/live/live.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -52,6 +53,23 @@ static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float si
     }
 }
 
+/* Other layers than the scenario's, with what a header says of them: their scale, and their rope where positions move. */
+static void twin_make(const kvb_model *layers, bool moves, kvb_model *model)
+{
+    *model = *layers;
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        kvb_group *group = &model->groups[g];
+        const uint32_t first = group->latent ? group->v_dim : 0;
+        if (kvb_group_scans(group))
+            continue;
+        group->scale = 1 / sqrt(group->k_dim);
+        group->rope = llama_rope;
+        group->rope.first = first;
+        group->rope.dims = (group->k_dim - first) / 2 * 2;
+        group->rope.known = moves;
+    }
+}
+
 void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t bytes)
 {
     const kvb_group *real = scenario->real ? scenario->real : llama.groups;
@@ -68,13 +86,18 @@ static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, cons
     int err = kvb_recorder_save(recorder, directory, scenario->name, scenario->summary, scenario->note, why, why_bytes);
     if (err)
         return err;
-    char name[96], source[256], suffix[24];
-    kvb_live_twin_suffix(scenario, suffix, sizeof suffix);
-    snprintf(name, sizeof name, "%s%s", scenario->name, suffix);
-    snprintf(source, sizeof source, "events of %s, seeded values", scenario->name);
+    char name[192], source[256], suffix[96];
     kvb_model model;
     float sinks[MOST_KINDS][KVB_MODEL_WIDTH];
-    realistic_make(scenario, options->seed, sinks, &model);
+    if (options->twin) {
+        snprintf(suffix, sizeof suffix, "-%s", options->twin_name);
+        twin_make(options->twin, scenario->needs & KVB_CACHE_SHIFT, &model);
+    } else {
+        kvb_live_twin_suffix(scenario, suffix, sizeof suffix);
+        realistic_make(scenario, options->seed, sinks, &model);
+    }
+    snprintf(name, sizeof name, "%s%s", scenario->name, suffix);
+    snprintf(source, sizeof source, "events of %s, seeded values", scenario->name);
     return kvb_recorder_save_seeded(recorder, directory, name, source, scenario->note, &model, realistic_profile,
                                     options->seed, why, why_bytes);
 }
@@ -126,9 +149,15 @@ int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *option
     return err;
 }
 
-int kvb_live_write_long_decode(uint64_t seed, const char *directory, char *why, size_t why_bytes)
+int kvb_live_write_long_decode(const kvb_live_options *options, const char *directory, char *why, size_t why_bytes)
 {
     kvb_recorder recorder;
+    kvb_model model = llama;
+    char name[192] = KVB_LONG_DECODE;
+    if (options->twin) {
+        snprintf(name, sizeof name, KVB_LONG_DECODE "-%s", options->twin_name);
+        twin_make(options->twin, false, &model);
+    }
     int err = kvb_recorder_open(&recorder, &(kvb_model){.n_layers = 0});
     uint32_t *pos = calloc(LONG_FILL, sizeof *pos), *seq = calloc(LONG_FILL, sizeof *seq);
     if (err || !pos || !seq) {
@@ -146,9 +175,9 @@ int kvb_live_write_long_decode(uint64_t seed, const char *directory, char *why, 
     if (err)
         snprintf(why, why_bytes, "%s: no memory", KVB_LONG_DECODE);
     else
-        err = kvb_recorder_save_seeded(&recorder, directory, KVB_LONG_DECODE,
-                                       "synthetic: one sequence, 32768 cells filled, 32 decode steps", NULL, &llama,
-                                       realistic_profile, seed, why, why_bytes);
+        err = kvb_recorder_save_seeded(&recorder, directory, name,
+                                       "synthetic: one sequence, 32768 cells filled, 32 decode steps", NULL, &model,
+                                       realistic_profile, options->seed, why, why_bytes);
 out:
     free(pos);
     free(seq);

@@ -25,6 +25,12 @@ holds "those of a real model" '"heads":16,"kv_heads":1,"k_dim":576,"v_dim":512,"
 ok "sink logits" record --scenario gpt-oss-like -o "$dir"
 holds "a layer's own" '"layers":\[2\],.*"window":16,.*"sink_logits":\[' "$dir/gpt-oss-like.jsonl"
 
+ok "at a model's shape" record --scenario context-shift --scenario long-decode --model Llama-3.1-8B -o "$dir"
+holds "its heads, and what a shift turns" '"heads":32,"kv_heads":8,"k_dim":128,.*"rope":' "$dir/context-shift-Llama-3.1-8B.jsonl"
+lacks "no rope where nothing moves" '"rope"' "$dir/long-decode-Llama-3.1-8B.jsonl"
+ok "in place of the usual shape" test ! -e "$dir/context-shift-8x128.jsonl"
+ok "which can be run" "$KVBENCH" run --check --workload "$dir/context-shift-Llama-3.1-8B.jsonl" --cache seq --pool f16 --kernel flash
+holds "under its whole name" '^context-shift-Llama-3\.1-8B +2 '
 ok "the synthetic one" record --scenario long-decode -o "$dir"
 ok "it is there" test -s "$dir/long-decode.jsonl"
 
@@ -61,6 +67,8 @@ refuse() {
     holds "$name: says so" "$pattern" "$err"
 }
 
+refuse 2 "no such model" 'no built-in model of this name; similar: meta-llama/Llama-3\.1-8B' --model Llama-3.1-9B -o "$dir"
+refuse 2 "a model where nothing is written" '--model shapes what is written' --check --model Llama-3.1-8B
 refuse 2 "unknown scenario" "no scenario 'nope'; known: plain-decode, .*long-decode" --scenario nope
 refuse 2 "unknown cache" "no cache 'nope'; known: .*contiguous" --cache nope
 refuse 2 "unknown kernel" "no kernel 'nope'; known: .*reference" --kernel nope

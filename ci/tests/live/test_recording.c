@@ -349,7 +349,7 @@ static void test_long_decode(void **state)
     (void)state;
     char directory[4096], why[320] = "";
     directory_new(directory);
-    if (kvb_live_write_long_decode(SEED, directory, why, sizeof why))
+    if (kvb_live_write_long_decode(&(kvb_live_options){.seed = SEED}, directory, why, sizeof why))
         fail_msg("%s", why);
     kvb_trace *trace = trace_load(directory, KVB_LONG_DECODE, "");
     assert_true(trace->needs.fill);
@@ -377,7 +377,7 @@ static void test_shipped_traces_are_current(void **state)
             !same_twin(directory, "workloads/recorded", *s))
             fail_msg("%s is recorded otherwise than it ships", (*s)->name);
     }
-    if (kvb_live_write_long_decode(SEED, directory, why, sizeof why))
+    if (kvb_live_write_long_decode(&(kvb_live_options){.seed = SEED}, directory, why, sizeof why))
         fail_msg("%s", why);
     assert_true(same_file(directory, "workloads/recorded", KVB_LONG_DECODE, ".jsonl"));
     directory_remove(directory);
