@@ -12,9 +12,11 @@
 
 #include "harness/size/cache_model.h"
 
-enum { FIRST_CHUNK = 256 }; /* cells: as `kvbench run` */
-enum { MANY_CHUNKS = 14, WHOLE = 1 << 20, MOST_STEP = 1 << 20 };
-enum { WINDOW_CHUNK = 256 }; /* tokens: a windowed layer holds its window and the step under way */
+enum { FIRST_CHUNK = 256 };   /* cells: as `kvbench run` */
+enum { MOST_STEP = 1 << 20 }; /* tokens: the tables of a step are real */
+enum { WHOLE = 1 << 20 };     /* tokens of a history that is played whole, where shortening is not exact */
+enum { MANY_CHUNKS = 14 };    /* that the first two sequences go on for, once windows are full */
+enum { WINDOW_CHUNK = 256 };  /* tokens: a windowed layer holds its window and the step under way */
 
 const kvb_pool_type *kvb_size_pool_find(const char *name)
 {
@@ -42,7 +44,7 @@ static int ask_check(const kvb_sized_model *model, const kvb_size_ask *ask, char
     else if (!ask->context || !ask->sequences || ask->context > UINT32_MAX / ask->sequences)
         snprintf(why, why_bytes, "a cache of kvbench numbers 1 .. %u cells", UINT32_MAX);
     else if (ask->batch > MOST_STEP && ask->context > MOST_STEP)
-        snprintf(why, why_bytes, "the history of kvbench has steps of up to %u tokens", MOST_STEP);
+        snprintf(why, why_bytes, "the history of kvbench has steps of up to %d tokens", MOST_STEP);
     else
         return 0;
     return -ENOTSUP;
