@@ -247,7 +247,7 @@ static uint64_t largest_that_fits(const kvb_sized_model *model, const kvb_size_e
 {
     enum { GUESSES = 8 };
     uint64_t good = 0, bad = cap + 1, fits = terms->weight_bytes + terms->runtime_bytes, over = 0;
-    kvb_size size;
+    kvb_size size = {0};
     char why[256];
 
     if (engine->costly) { /* no more fits than of the least that is possible, which is found fast */
