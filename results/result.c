@@ -100,6 +100,79 @@ int kvb_key_order(const kvb_result *a, const kvb_result *b)
     return (a->threads > b->threads) - (a->threads < b->threads);
 }
 
+/* ---- what may be ranked ----------------------------------------------------------------------------------------- */
+
+static int order_on(kvb_ranked_axis axis, const kvb_result *a, const kvb_result *b)
+{
+    int order = 0;
+    switch (axis) {
+    case KVB_RANKED_CACHE:
+        return strcmp(a->cache, b->cache);
+    case KVB_RANKED_POOLS:
+        order = strcmp(a->pool_k, b->pool_k);
+        return order ? order : strcmp(a->pool_v, b->pool_v);
+    case KVB_RANKED_KERNEL:
+        return strcmp(a->kernel, b->kernel);
+    case KVB_RANKED_THREADS:
+        return (a->threads > b->threads) - (a->threads < b->threads);
+    case KVB_RANKED_GROWTH:
+        return strcmp(a->growth, b->growth);
+    default:
+        order = strcmp(a->workload, b->workload);
+        order = order ? order : strcmp(a->out, b->out);
+        order = order ? order : strcmp(a->setting, b->setting);
+        return order || !*a->time.cache_state || !*b->time.cache_state /* of what did not run it is not known */
+                   ? order
+                   : strcmp(a->time.cache_state, b->time.cache_state);
+    }
+}
+
+uint32_t kvb_results_differ(const kvb_result *a, const kvb_result *b)
+{
+    uint32_t axes = 0;
+    for (kvb_ranked_axis axis = 0; axis < KVB_RANKED_AXES; axis++)
+        axes |= order_on(axis, a, b) ? UINT32_C(1) << axis : 0;
+    return axes;
+}
+
+static int by_axis(const void *a, const void *b, void *axis)
+{
+    return order_on(*(const kvb_ranked_axis *)axis, *(const kvb_result *const *)a, *(const kvb_result *const *)b);
+}
+
+static int by_all(const void *a, const void *b, void *unused)
+{
+    int order = 0;
+    for (kvb_ranked_axis axis = 0; axis < KVB_RANKED_AXES && !order; axis++)
+        order = by_axis(a, b, &axis);
+    return (void)unused, order;
+}
+
+bool kvb_comparable(const kvb_result *const *results, size_t n)
+{
+    const kvb_result **sorted = malloc((n + 1) * sizeof *sorted);
+    size_t choices = 1;
+    bool distinct = true;
+    if (!sorted)
+        return false;
+    memcpy(sorted, results, n * sizeof *sorted);
+    for (kvb_ranked_axis axis = 0; axis < KVB_RANKED_AXES; axis++) {
+        size_t values = 1;
+        qsort_r(sorted, n, sizeof *sorted, by_axis, &axis);
+        for (size_t i = 1; i < n; i++)
+            values += order_on(axis, sorted[i - 1], sorted[i]) != 0;
+        choices *= values;
+        distinct &= axis != KVB_RANKED_OTHER || values == 1;
+    }
+    qsort_r(sorted, n, sizeof *sorted, by_all, NULL);
+    for (size_t i = 1; i < n; i++)
+        distinct &= kvb_results_differ(sorted[i - 1], sorted[i]) != 0;
+    free(sorted);
+    return distinct && choices == n;
+}
+
+/* ---- texts of keys --------------------------------------------------------------------------------------------- */
+
 void kvb_key_pools(const kvb_result *r, char text[KVB_KEY_PART])
 {
     if (strcmp(r->pool_k, r->pool_v) != 0)

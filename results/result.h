@@ -298,6 +298,25 @@ int kvb_results_add(kvb_results *results, const kvb_result *result); /* 0 or -EN
 
 /* Orders by workload, cache, pool_k, pool_v, kernel, growth, out, threads: below 0, above 0, or 0 for the same combination. */
 int kvb_key_order(const kvb_result *a, const kvb_result *b);
+
+/* What may differ between results that are ranked. */
+typedef enum kvb_ranked_axis {
+    KVB_RANKED_CACHE,
+    KVB_RANKED_POOLS,
+    KVB_RANKED_KERNEL,
+    KVB_RANKED_THREADS,
+    KVB_RANKED_GROWTH,
+    KVB_RANKED_OTHER, /* workload, element of the outputs, settings that pairs chose, state of the CPU's caches */
+    KVB_RANKED_AXES
+} kvb_ranked_axis;
+/* The axes on which two results differ: bit i is axis i. */
+uint32_t kvb_results_differ(const kvb_result *a, const kvb_result *b);
+/*
+ * May one of these be called the fastest, or the smallest? They must be all choices that there are: each value of each axis with each
+ * value of the others, once, skipped and failed ones among them; and nothing else may differ. So two results are comparable if they
+ * differ on exactly one axis. Results drawn by pairs are not: what won may only have had the better pool. False without memory.
+ */
+bool kvb_comparable(const kvb_result *const *results, size_t n);
 /* "workload/cache/k=f16,v=q4_0/kernel/1/double", where 1 is the threads; equal pools are named once; other outputs
  * than f32 are named last. Patterns match this. */
 void kvb_key_name(const kvb_result *result, char text[KVB_KEY_TEXT]);

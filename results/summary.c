@@ -332,8 +332,31 @@ static bool is_smaller(const kvb_result *a, const kvb_result *b)
     return x != y ? x < y : a->time.all.median < b->time.all.median;
 }
 
+/* Is this result of a kernel that computes nothing? */
+static bool is_of_witness(const view *v, const kvb_result *result)
+{
+    bool found = false;
+    for (size_t i = 0; i < v->n && !found; i++)
+        found = v->results[i].error.witness_queries && !strcmp(v->results[i].kernel, result->kernel);
+    return found;
+}
+
+/* May those of a workload be ranked? */
+static bool is_ranked(const view *v, const char *workload)
+{
+    const kvb_result **rivals = malloc((v->n + 1) * sizeof *rivals);
+    size_t n = 0;
+    for (size_t i = 0; rivals && i < v->n; i++)
+        if (!strcmp(v->results[i].workload, workload) && !is_of_witness(v, &v->results[i]))
+            rivals[n++] = &v->results[i];
+    const bool ranked = rivals && kvb_comparable(rivals, n);
+    free(rivals);
+    return ranked;
+}
+
 static standing standing_of(const view *v, const char *workload)
 {
+    const bool ranked = is_ranked(v, workload);
     standing s = {0};
 
     for (size_t i = 0; i < v->n; i++) {
@@ -343,7 +366,7 @@ static standing standing_of(const view *v, const char *workload)
             continue;
         s.ran += kvb_status_is_verdict(r->status);
         s.passed += r->status == KVB_STATUS_PASS;
-        if (!is_rival(r))
+        if (!ranked || !is_rival(r))
             continue;
         if (r->time.all.median > 0 && (!s.fastest || r->time.all.median < s.fastest->time.all.median))
             s.fastest = r;

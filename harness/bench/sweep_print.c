@@ -24,7 +24,12 @@ static bool has_time(const kvb_result *r)
 uint32_t kvb_bench_best(const kvb_bench_sweep *s, const kvb_bench_row *row)
 {
     const uint32_t none = (uint32_t)row->n;
+    const kvb_result *all[KVB_BENCH_CONTESTANTS] = {NULL};
     uint32_t best = none;
+    for (uint32_t k = 0; k < none; k++)
+        all[k] = result_at(s, row, k);
+    if (!kvb_comparable(all, none))
+        return none;
     for (uint32_t k = 0; k < none; k++) {
         const kvb_result *r = result_at(s, row, k);
         if (r->status == KVB_STATUS_PASS && has_time(r) &&
@@ -221,7 +226,7 @@ static int ratios_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, siz
         size_t some = 0;
         for (size_t i = 0; i < n && is_foreign(s, rows, k) && k != flash; i++) {
             const kvb_result *mine = result_at(s, &rows[i], k), *other = result_at(s, &rows[i], flash);
-            if (has_time(mine) && has_time(other))
+            if (has_time(mine) && has_time(other) && kvb_comparable((const kvb_result *const[]){mine, other}, 2))
                 ratio[some++] = mine->time.all.median / other->time.all.median;
         }
         if (!some)

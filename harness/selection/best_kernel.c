@@ -62,8 +62,7 @@ void kvb_best_close(kvb_best *best)
 /* Do these two belong to the same combination, apart from the kernel? */
 static bool is_same(const kvb_result *a, const kvb_result *b)
 {
-    return !strcmp(a->workload, b->workload) && !strcmp(a->cache, b->cache) && !strcmp(a->pool_k, b->pool_k) &&
-           !strcmp(a->pool_v, b->pool_v) && !strcmp(a->growth, b->growth) && a->threads == b->threads;
+    return !(kvb_results_differ(a, b) & ~(UINT32_C(1) << KVB_RANKED_KERNEL));
 }
 
 const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char *why, size_t why_bytes)

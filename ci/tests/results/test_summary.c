@@ -81,7 +81,9 @@ static void test_workloads(void **state)
     r[1].traffic.of_limit = NAN;
     for (size_t i = 0; i < 4; i++)
         r[i].time.null_difference = i == 1 ? 0.034 : NAN;
-    r[1].threads = 2;
+    for (size_t i = 1; i < 6; i++)
+        r[i].threads = 2;
+    snprintf(r[2].kernel, KVB_NAME, "wrong"); /* right in q4_0: the choice is whole */
     r[5].rho = 2;
     snprintf(r[5].reason, KVB_REASON, "rho 2");
     snprintf(r[5].replay, KVB_REPLAY, "./kvbench run --kernel wrong");
@@ -91,8 +93,8 @@ static void test_workloads(void **state)
         "    10 %; several runs of each build can, or a duel of two builds (kvbench compare --help)\n\n"
         "4 passed, 1 failed, 0 crashed, 0 timed out, 0 skipped in 7 s\n"
         "1 of the passed only witnessed: each query saw the right tokens, no output was judged\n"
-        "largest rho: 2 of decode/seq/f32/wrong/1/double\n"
-        "fail decode/seq/f32/wrong/1/double: rho 2\n\n"
+        "largest rho: 2 of decode/seq/f32/wrong/2/double\n"
+        "fail decode/seq/f32/wrong/2/double: rho 2\n\n"
         "workload  passed  fastest                   median  smallest   memory\n"
         "--------  ------  -----------------------  -------  --------  -------\n"
         "decode    4 of 5  seq f32 fast, 2 threads  2.00 us  seq q4_0  2.0 KiB\n\n"
@@ -282,12 +284,77 @@ static void test_width(void **state)
     free(text);
 }
 
+/* The c-th of 2 caches, 3 pools and 2 kernels, as bits of a number below 12. */
+static void choice_fill(kvb_result *r, unsigned c)
+{
+    static const char *const pools[] = {"f32", "f16", "q8_0"}, *const kernels[] = {"a", "b"},
+                             *const caches[] = {"seq", "slab"};
+    result_fill(r, c % 5 ? KVB_STATUS_PASS : KVB_STATUS_SKIP, pools[c / 2 % 3], kernels[c % 2], 1000 + c);
+    snprintf(r->cache, KVB_NAME, "%s", caches[c / 6]);
+}
+
+/* All choices, said in another way: with any two choices in the set it has those that take a cache, a pool or a kernel of either. */
+static bool is_whole(unsigned set)
+{
+    for (unsigned a = 0; a < 12; a++)
+        for (unsigned b = 0; b < 12; b++) {
+            const unsigned mixed[] = {a / 6 * 6 + b % 6, a / 6 * 6 + b / 2 % 3 * 2 + a % 2, a / 2 * 2 + b % 2};
+            for (int i = 0; (set >> a & 1) && (set >> b & 1) && i < 3; i++)
+                if (!(set >> mixed[i] & 1))
+                    return false;
+        }
+    return true;
+}
+
+static void test_comparable(void **state)
+{
+    kvb_result r[13];
+    const kvb_result *at[13];
+    size_t whole = 0;
+
+    (void)state;
+    for (unsigned c = 0; c < 12; c++)
+        choice_fill(&r[c], c);
+    for (unsigned set = 1; set < 1u << 12; set++) { /* among them all that pairs could draw */
+        size_t n = 0;
+        for (unsigned c = 0; c < 12; c++)
+            if (set >> c & 1)
+                at[n++] = &r[c];
+        assert_int_equal(kvb_comparable(at, n), is_whole(set));
+        whole += is_whole(set);
+    }
+    assert_int_equal(whole, 3 * 7 * 3); /* some of the caches, of the pools, of the kernels */
+
+    r[12] = r[11]; /* the same choice twice */
+    assert_false(kvb_comparable((const kvb_result *const[]){&r[11], &r[12]}, 2));
+    snprintf(r[12].kernel, KVB_NAME, "a"); /* one thing differs; then a second one, which is no choice */
+    assert_true(kvb_comparable((const kvb_result *const[]){&r[11], &r[12]}, 2));
+    snprintf(r[12].setting, sizeof r[12].setting, "--page-cells 3");
+    assert_false(kvb_comparable((const kvb_result *const[]){&r[11], &r[12]}, 2));
+}
+
+/* Each pair of pool and kernel in one cache or the other: who was fastest may only have had the better cache. */
+static void test_pairs_unranked(void **state)
+{
+    kvb_result r[6];
+    char *text;
+
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        choice_fill(&r[i], i + (i == 1 || i == 2 || i == 5 ? 6 : 0));
+        r[i].status = KVB_STATUS_PASS;
+    }
+    text = printed(&plain, r, 6);
+    assert_null(strstr(text, "fastest"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_workloads), cmocka_unit_test(test_unjudged), cmocka_unit_test(test_untimed),
-        cmocka_unit_test(test_failures),  cmocka_unit_test(test_skips),    cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_width),
+        cmocka_unit_test(test_workloads), cmocka_unit_test(test_comparable), cmocka_unit_test(test_pairs_unranked),
+        cmocka_unit_test(test_unjudged),  cmocka_unit_test(test_untimed),    cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_skips),     cmocka_unit_test(test_rows),       cmocka_unit_test(test_width),
     };
 
     return cmocka_run_group_tests_name("summary", tests, NULL, NULL);
