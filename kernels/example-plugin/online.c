@@ -36,7 +36,8 @@ static void row_attend(const kvb_attend *x, uint32_t t, uint32_t h)
     const float *q = x->q + row * p->k_dim;
     float *out = (float *)x->out + row * p->v_dim, s[TILE]; /* out holds the sums until the end */
     bool sink = p->has_sinks && x->sinks[h] > -INFINITY, more = true;
-    float max = sink ? x->sinks[h] : -INFINITY, sum = sink ? 1.0f : 0.0f;
+    float max = sink ? x->sinks[h] : -INFINITY;
+    double sum = sink; /* beside a large sink many weights are each too small for a float */
     uint32_t kv = h / (p->n_heads / p->n_kv_heads), cells[TILE], cursor = 0;
     kvb_run run = {0, 0};
 
@@ -69,10 +70,10 @@ static void row_attend(const kvb_attend *x, uint32_t t, uint32_t h)
                 out[d] += w * v[d];
         }
     }
-    for (uint32_t d = 0; d < p->v_dim && sum != 0.0f; d++)
-        out[d] /= sum;
+    for (uint32_t d = 0; d < p->v_dim && sum != 0; d++)
+        out[d] = (float)(out[d] / sum);
     if (x->lse)
-        x->lse[row] = sum == 0.0f ? -INFINITY : max + logf(sum);
+        x->lse[row] = sum == 0 ? -INFINITY : (float)(max + log(sum));
 }
 
 static void part(void *ctx, uint32_t i, uint32_t n)

@@ -154,7 +154,8 @@ static void a_model_of_many_kinds(void **state)
             assert_int_equal(a->verdict, KVB_SIZE_EQUAL);
             assert_int_equal(a->model.n_groups, 5);
             assert_in_range(built, 5, 2 * 5);
-            assert_true(a->cells >= (a->cache->flags & KVB_CACHE_SEQ ? 400 : 200)); /* but what two of three begin with */
+            assert_true(a->cells >=
+                        (a->cache->flags & KVB_CACHE_SEQ ? 400 : 200)); /* but what two of three begin with */
             assert_true(a->cells <= 200 + 2 * 110);
             assert_true(a->whole > a->counted && a->whole < a->counted * a->layers / built * 2);
         }
@@ -169,8 +170,8 @@ static void a_model_of_many_kinds(void **state)
 /* ---- the engine ------------------------------------------------------------------------------------------------ */
 
 /* What the cache holds after the engine's history, token by token. */
-static uint64_t played(const kvb_cache_type *cache, const kvb_model *model, uint32_t sequences, uint32_t context, uint32_t chunk,
-                       uint32_t depth, bool counted)
+static uint64_t played(const kvb_cache_type *cache, const kvb_model *model, uint32_t sequences, uint32_t context,
+                       uint32_t chunk, uint32_t depth, bool counted)
 {
     kvb_allocator allocator = {0};
     kvb_cache *c = NULL;
@@ -323,8 +324,7 @@ static void published_windows(void **state)
     static const kvb_cache_type *const caches[] = {&kvb_cache_window, &kvb_cache_seq, NULL};
     const kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE};
     const kvb_pool_pair pools = {f16(), f16()};
-    const kvb_size_asked asked = {
-        .caches = caches, .pools = &pools, .n_pools = 1, .growths = growths, .n_growths = 2};
+    const kvb_size_asked asked = {.caches = caches, .pools = &pools, .n_pools = 1, .growths = growths, .n_growths = 2};
     static kvb_model m;
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
@@ -394,8 +394,12 @@ static void a_difference_is_told(void **state)
     for (int modest = 0; modest < 2; modest++) {
         kvb_pool_kind odd = *kvb_pool_kind_of(f16());
         const kvb_pool_pair pools = {f16(), &odd.type};
-        const kvb_size_asked asked = {
-            .caches = caches, .pools = &pools, .n_pools = 1, .growths = &growth, .n_growths = 1, .context = modest ? 110 : 66};
+        const kvb_size_asked asked = {.caches = caches,
+                                      .pools = &pools,
+                                      .n_pools = 1,
+                                      .growths = &growth,
+                                      .n_growths = 1,
+                                      .context = modest ? 110 : 66};
         kvb_size_verdicts v = {0};
         char why[200];
         odd.type.name = "odd";
@@ -468,9 +472,9 @@ static void rows_as_sizing_counts_them(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_of_many_kinds),   cmocka_unit_test(published_windows),
-        cmocka_unit_test(a_difference_is_told),    cmocka_unit_test(known_sum),
-        cmocka_unit_test(the_engine_is_its_cache), cmocka_unit_test(what_the_engine_refuses),
+        cmocka_unit_test(a_model_of_many_kinds),      cmocka_unit_test(published_windows),
+        cmocka_unit_test(a_difference_is_told),       cmocka_unit_test(known_sum),
+        cmocka_unit_test(the_engine_is_its_cache),    cmocka_unit_test(what_the_engine_refuses),
         cmocka_unit_test(rows_as_sizing_counts_them),
     };
     return cmocka_run_group_tests_name("sizes of whole models", tests, NULL, NULL);
