@@ -15,6 +15,7 @@
 enum { FIRST_CHUNK = 256 };   /* cells: as `kvbench run` */
 enum { MOST_STEP = 1 << 20 }; /* tokens: the tables of a step are real */
 enum { WHOLE = 1 << 20 };     /* tokens of a history that is played whole, where shortening is not exact */
+enum { WIDE_CHUNKS = 8 };     /* of a window that is played as wide as it is, in a longer history */
 enum { MANY_CHUNKS = 14 };    /* that the first two sequences go on for, once windows are full */
 enum { WINDOW_CHUNK = 256 };  /* tokens: a windowed layer holds its window and the step under way */
 
@@ -58,9 +59,10 @@ typedef struct question {
     kvb_model model;
     kvb_cache_options options;
     uint32_t sequences, context;
-    uint32_t chunk;            /* most tokens of a prefill step */
-    uint32_t followed, others; /* tokens that are played: of each of the first two sequences, of each other one */
-    uint32_t others_chunk;     /* the same of others */
+    uint32_t chunk;                 /* most tokens of a prefill step */
+    uint32_t followed, others;      /* tokens that are played: of each of the first two sequences, of each other one */
+    uint32_t others_chunk;          /* the same of others */
+    uint32_t cut[KVB_MODEL_GROUPS]; /* tokens by which a group's window is played narrower than it is */
 } question;
 
 static uint32_t least(uint64_t a, uint64_t b)
@@ -74,12 +76,27 @@ static uint32_t tokens_followed(uint64_t context, uint64_t enough, uint64_t peri
     return (uint32_t)(context < enough + period ? context : enough + (context - enough) % period);
 }
 
+/* Makes windows narrower by whole chunks, down to WIDE_CHUNKS. The most tokens that one has lost. */
+static uint32_t windows_cut(question *q)
+{
+    uint32_t most = 0;
+    for (uint32_t g = 0; g < q->model.n_groups; g++) {
+        kvb_group *group = &q->model.groups[g];
+        if (group->window > WIDE_CHUNKS * q->chunk)
+            q->cut[g] = (group->window - WIDE_CHUNKS * q->chunk) / q->chunk * q->chunk;
+        group->window -= q->cut[g];
+        most = q->cut[g] > most ? q->cut[g] : most;
+    }
+    return most;
+}
+
 /*
  * A long history is not played token by token. In a group that keeps every token a further chunk takes cells and nothing else, and
  * cells are counted without being played. Windows and states repeat themselves once they are full. Only the first two sequences make
  * tables by step grow, since the plan in force and the one being made take turns: without windows, steps of the others bring no more
  * tokens than leave a state. This is exact but for windows, and for more states of a sequence than a chunk has tokens: they come to lie
- * in more pieces the longer they move on. Such histories are played whole up to WHOLE tokens; of longer ones the tables are near.
+ * in more pieces the longer they move on. Such histories are played whole up to WHOLE tokens; of longer ones the tables are near, and
+ * whole chunks of wide windows are counted without being played.
  */
 static void history_shorten(question *q)
 {
@@ -87,19 +104,22 @@ static void history_shorten(question *q)
     bool drifts = false;                  /* does what a sequence keeps come to lie in ever more pieces? */
     q->followed = q->others = q->context;
     q->others_chunk = q->chunk;
+    for (uint32_t g = 0; g < q->model.n_groups; g++)
+        drifts = drifts || (kvb_group_scans(&q->model.groups[g]) ? q->options.state_depth >= q->chunk
+                                                                 : kvb_group_limits(&q->model.groups[g]));
+    if (drifts && (uint64_t)q->sequences * q->context <= WHOLE)
+        return;
+    const uint32_t context = q->context - windows_cut(q);
     for (uint32_t g = 0; g < q->model.n_groups; g++) {
         const kvb_group *group = &q->model.groups[g];
         const uint64_t limit = kvb_group_scans(group) ? 1 + (uint64_t)q->options.state_depth
                                                       : (uint64_t)group->window + group->chunk + group->sinks;
         full = limit > full ? limit : full;
-        drifts = drifts || (kvb_group_scans(group) ? q->options.state_depth >= q->chunk : kvb_group_limits(group));
         period =
             group->chunk > period ? group->chunk : period; /* where in its chunk a sequence ends is what it keeps */
     }
-    if (drifts && (uint64_t)q->sequences * q->context <= WHOLE)
-        return;
-    q->followed = tokens_followed(q->context, full + MANY_CHUNKS * (uint64_t)q->chunk, period);
-    q->others = tokens_followed(q->context, full + 2 * (uint64_t)q->chunk, period);
+    q->followed = tokens_followed(context, full + MANY_CHUNKS * (uint64_t)q->chunk, period);
+    q->others = tokens_followed(context, full + 2 * (uint64_t)q->chunk, period);
     if (!drifts) {
         const uint32_t steps = (q->others - 1) / q->chunk, rest = (q->others - 1) % q->chunk;
         q->others_chunk = least(q->chunk, q->options.state_depth + (uint64_t)2);
@@ -131,8 +151,17 @@ static int steps_take(const question *q, kvb_cache *cache, uint32_t *ids)
     return error ? error : kvb_cache_begin_step(cache, ids, q->sequences);
 }
 
+/* Bytes of a group's cells in cache window, whose window is wider by `more` tokens than it was played. */
+static uint64_t window_bytes(const question *q, uint32_t group, uint32_t more, uint32_t first, uint64_t cells)
+{
+    const kvb_group *g = &q->model.groups[group];
+    kvb_cache_options o = q->options;
+    o.capacity = least(o.capacity, q->sequences * ((uint64_t)g->window + more + g->sinks - 1) + o.step);
+    return kvb_cache_cells_bytes(q->cache, &q->model, &o, group, first, least(cells, o.capacity));
+}
+
 /* Bytes of the tokens that were not played. */
-static uint64_t rest_bytes(const question *q)
+static uint64_t rest_bytes(const question *q, const kvb_cache *cache)
 {
     const uint64_t all = (uint64_t)q->sequences * q->context,
                    whole = q->sequences < 2 ? q->sequences : 2, /* sequences */
@@ -144,6 +173,13 @@ static uint64_t rest_bytes(const question *q)
             (q->cache != &kvb_cache_window || !kvb_group_limits(&q->model.groups[g])))
             bytes += kvb_cache_cells_bytes(q->cache, &q->model, &q->options, g, first, (uint32_t)all) -
                      kvb_cache_cells_bytes(q->cache, &q->model, &q->options, g, first, (uint32_t)played);
+    for (uint32_t g = 0; g < q->model.n_groups; g++) {
+        kvb_cache_usage usage;
+        kvb_cache_usage_of(cache, g, &usage);
+        if (q->cut[g])
+            bytes += window_bytes(q, g, q->cut[g], first, usage.high_water + (uint64_t)q->sequences * q->cut[g]) -
+                     window_bytes(q, g, 0, first, usage.high_water);
+    }
     return bytes;
 }
 
@@ -155,16 +191,18 @@ static int history_play(question *q, uint64_t *bytes, char *why, size_t why_byte
     uint32_t *ids = calloc(q->chunk > q->sequences ? q->chunk : q->sequences, sizeof *ids);
     q->options.allocator = &allocator;
     q->options.counted = true;
+    history_shorten(q);
     int error = ids ? kvb_cache_open(q->cache, &q->model, &q->options, &cache, why, why_bytes) : -ENOMEM;
     if (!error) {
-        history_shorten(q);
         error = steps_take(q, cache, ids);
         if (error)
             snprintf(why, why_bytes, "%s", kvb_cache_why(cache));
-        *bytes = allocator.current_bytes + rest_bytes(q);
+        *bytes = allocator.current_bytes + rest_bytes(q, cache);
     } else if (error == -ENOMEM)
         snprintf(why, why_bytes, "no memory for a cache's tables");
     kvb_cache_close(cache);
+    for (uint32_t g = 0; g < q->model.n_groups; g++)
+        q->model.groups[g].window += q->cut[g];
     free(ids);
     return error;
 }

@@ -253,7 +253,7 @@ static void the_engine_is_its_cache(void **state)
             if (kinds & kind) {
                 groups[model.n_groups] = full(2, 8, 2, 32);
                 groups[model.n_groups].kind = kind == WINDOW ? KVB_SIZED_WINDOW : KVB_SIZED_CHUNK;
-                groups[model.n_groups++].window = kind == WINDOW ? 300 : 640;
+                groups[model.n_groups++].window = kind == CHUNKS ? 640 : far ? 3000 : 300;
             }
         const kvb_size_ask ask = {.context = context,
                                   .sequences = n,
