@@ -55,9 +55,9 @@ KVB_HOST bool kvb_commit(kvb_allocator *a, size_t bytes);
 KVB_HOST void kvb_unreserve(kvb_allocator *a, void *block, size_t bytes, size_t committed);
 
 /*
- * Room for `need` items of item_bytes in *block, a pointer to an array with room for *room of them: 0, or -ENOMEM with both
- * as they were. What the array held is kept, what is new is arbitrary. It grows to twice its room, so that a long run asks
- * for memory rarely, and always holds one item at least, so that it is never NULL.
+ * Room for `need` items of item_bytes in *block, a pointer to an array with room for *room of them: 0, or -ENOMEM with
+ * both as they were. What the array held is kept, what is new is arbitrary. It grows to twice its room, so that a long
+ * run asks for memory rarely, and always holds one item at least, so that it is never NULL.
  */
 KVB_HOST int kvb_grow_items(kvb_allocator *a, void *block, size_t *room, size_t need, size_t item_bytes);
 /* The room that an array with room for `room` items grows to, once it is to hold `need`. */

@@ -52,8 +52,9 @@ typedef struct kvb_attend_spec {
 } kvb_attend_spec;
 
 /*
- * How a layer that scans takes its tokens (kernels/scan.h). Token t begins with the state of slot from[t] and leaves one in to[t],
- * whose numbers are of both states. Forks, rollback and trees are in these values: a kernel need not know of them.
+ * How a layer that scans takes its tokens (kernels/scan.h). Token t begins with the state of slot from[t] and leaves
+ * one in to[t], whose numbers are of both states. Forks, rollback and trees are in these values: a kernel need not know
+ * of them.
  */
 typedef struct kvb_scan_spec {
     const kvb_group *group;       /* of the layer */
@@ -75,51 +76,57 @@ size_t kvb_cache_struct_bytes(const kvb_cache_type *type, const kvb_model *model
 /* ---- steps. seq_ids [n], NULL: all of sequence 0. A sequence may appear many times ---------------------- */
 
 bool kvb_cache_can_extend(const kvb_cache *cache, const uint32_t *seq_ids, uint32_t n);
-/* Plan one token for each entry, at the next position of its sequence (largest + 1; 0 in an empty one, which thereby comes
- * to life). */
+/* Plan one token for each entry, at the next position of its sequence (largest + 1; 0 in an empty one, which thereby
+ * comes to life). */
 int kvb_cache_begin_step(kvb_cache *cache, const uint32_t *seq_ids, uint32_t n);
 uint32_t kvb_cache_length(const kvb_cache *cache, uint32_t seq); /* next position; 0 when empty */
 
 /* ---- sequences: KVB_CACHE_SEQ. p0 <= p < p1 names positions; p1 may be KVB_POS_END ----------------------- */
 
-/* Of a range only what the sequence holds is meant. To copy or remove nothing, since the range or the sequence is empty, succeeds. */
-/* dst also holds src's tokens of that range. Where dst is alive the range is added to it; -EINVAL where both hold a position. */
+/* Of a range only what the sequence holds is meant. To copy or remove nothing, since the range or the sequence is
+ * empty, succeeds. */
+/* dst also holds src's tokens of that range. Where dst is alive the range is added to it; -EINVAL where both hold a
+ * position. */
 int kvb_cache_seq_cp(kvb_cache *cache, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1);
 int kvb_cache_seq_rm(kvb_cache *cache, uint32_t seq, uint32_t p0, uint32_t p1);
 int kvb_cache_seq_keep(kvb_cache *cache, uint32_t seq); /* drop every other sequence */
-/* KVB_CACHE_REORDER, as beam search does: dst[i] holds what src[i] held before, for all i < n at once; of other sequences nothing
- * changes. No dst twice (-EINVAL); a source may be named several times, and be a destination. One that holds nothing empties
- * its destination. */
+/* KVB_CACHE_REORDER, as beam search does: dst[i] holds what src[i] held before, for all i < n at once; of other
+ * sequences nothing changes. No dst twice (-EINVAL); a source may be named several times, and be a destination. One
+ * that holds nothing empties its destination. */
 int kvb_cache_seq_reorder(kvb_cache *cache, const uint32_t *dst, const uint32_t *src, uint32_t n);
 /*
- * The sequence's tokens of that range move by delta positions: KVB_CACHE_SHIFT. -EINVAL where one would fall below position 0, or
- * onto or across one that stays; -ENOSPC beyond seq_capacity, or for want of cells: a token that another sequence holds, too,
- * becomes a row of its own, and the other one keeps its position. -ENOTSUP where a group's rope is unknown (kernels/model.h) or a
- * pool's format cannot turn rows: one with residual cells, or a plug-in's own.
+ * The sequence's tokens of that range move by delta positions: KVB_CACHE_SHIFT. -EINVAL where one would fall below
+ * position 0, or onto or across one that stays; -ENOSPC beyond seq_capacity, or for want of cells: a token that another
+ * sequence holds, too, becomes a row of its own, and the other one keeps its position. -ENOTSUP where a group's rope is
+ * unknown (kernels/model.h) or a pool's format cannot turn rows: one with residual cells, or a plug-in's own.
  *
- * K rows are turned when the next step begins, by the sum of the deltas since the step before (not at all where that is 0): decoded
- * as format->read does; for each pair (x, y) and its angle delta * base^(-2i/dims), with c and s its cosine and sine, computed in
- * double and rounded to f32, (x c - y s, x s + y c), each product, the sum and the difference rounded to f32; and encoded again.
+ * K rows are turned when the next step begins, by the sum of the deltas since the step before (not at all where that is
+ * 0): decoded as format->read does; for each pair (x, y) and its angle delta * base^(-2i/dims), with c and s its cosine
+ * and sine, computed in double and rounded to f32, (x c - y s, x s + y c), each product, the sum and the difference
+ * rounded to f32; and encoded again.
  */
 int kvb_cache_seq_add(kvb_cache *cache, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta);
 
 /*
- * Positions of that range are divided: what is at p comes to lie at p / divisor, rounded down, so that a position may hold several
- * tokens, all of which a query at or above it sees: KVB_CACHE_DIVIDE. What engines call for Self-Extend's grouped attention. Else as
- * seq_add, also in what is refused and how rows are turned, each by its own distance; -EINVAL also of divisor 0.
+ * Positions of that range are divided: what is at p comes to lie at p / divisor, rounded down, so that a position may
+ * hold several tokens, all of which a query at or above it sees: KVB_CACHE_DIVIDE. What engines call for Self-Extend's
+ * grouped attention. Else as seq_add, also in what is refused and how rows are turned, each by its own distance;
+ * -EINVAL also of divisor 0.
  */
 int kvb_cache_seq_div(kvb_cache *cache, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t divisor);
 
 /* ---- prompts that begin as others did: KVB_CACHE_PREFIX ----------------------------------------------------- */
 
-/* begin_step with the tokens' vocabulary ids [n]: only rows of tokens that are known are found again. NULL: not known. */
+/* begin_step with the tokens' vocabulary ids [n]: only rows of tokens that are known are found again. NULL: not known.
+ */
 int kvb_cache_begin_step_tokens(kvb_cache *cache, const uint32_t *seq_ids, const int32_t *tokens, uint32_t n);
 /*
- * An empty sequence is told the n tokens of its prompt. It comes to hold the longest beginning whose rows are there, in whole pages
- * and at most n - 1 tokens; the others are then fed as ever. What has another extra key (an adapter, an image) is another prompt.
- * *found tokens count as admitted: the ordinals that they would have had are used up. Those whose rows they take are in *ordinals
- * [*found], the cache's until the next call. The plan in force is stale, whatever is found. -EINVAL: the sequence is not empty;
- * -ENOSPC: none more may be alive.
+ * An empty sequence is told the n tokens of its prompt. It comes to hold the longest beginning whose rows are there, in
+ * whole pages and at most n - 1 tokens; the others are then fed as ever. What has another extra key (an adapter, an
+ * image) is another prompt. *found tokens count as admitted: the ordinals that they would have had are used up. Those
+ * whose rows they take are in *ordinals
+ * [*found], the cache's until the next call. The plan in force is stale, whatever is found. -EINVAL: the sequence is
+ * not empty; -ENOSPC: none more may be alive.
  */
 int kvb_cache_seq_match(kvb_cache *cache, uint32_t seq, const int32_t *tokens, uint32_t n, uint64_t extra_key,
                         uint32_t *found, const uint64_t **ordinals);
@@ -128,31 +135,32 @@ int kvb_cache_seq_match(kvb_cache *cache, uint32_t seq, const int32_t *tokens, u
 
 typedef struct kvb_frozen kvb_frozen; /* frozen rows of a sequence's first positions, counted by who holds them */
 /*
- * The first n positions of a sequence, all of which it holds, become a prefix, held once for the caller: rows are copied, as they
- * are stored, into pools that nobody writes again, and the sequence reads them there from now on. What was frozen before, by
- * seq_cp or freeze, is taken as it is. Each cache that reads a prefix counts its cells against its capacity: -ENOSPC.
- * allocator: of a new prefix; NULL: the cache's. It outlives the prefix, which may outlive the cache. References may be given back
- * by any thread, the last of which frees the memory: caches of several threads share prefixes whose allocator nobody else uses.
+ * The first n positions of a sequence, all of which it holds, become a prefix, held once for the caller: rows are
+ * copied, as they are stored, into pools that nobody writes again, and the sequence reads them there from now on. What
+ * was frozen before, by seq_cp or freeze, is taken as it is. Each cache that reads a prefix counts its cells against
+ * its capacity: -ENOSPC. allocator: of a new prefix; NULL: the cache's. It outlives the prefix, which may outlive the
+ * cache. References may be given back by any thread, the last of which frees the memory: caches of several threads
+ * share prefixes whose allocator nobody else uses.
  */
 int kvb_cache_freeze(kvb_cache *cache, uint32_t seq, uint32_t n, kvb_allocator *allocator, kvb_frozen **frozen);
-/* An empty sequence begins with the prefix; its tokens count as admitted, with the next ordinals. -EINVAL: the sequence is not
- * empty, or the prefix has other layers, heads, formats or fixed scales. */
+/* An empty sequence begins with the prefix; its tokens count as admitted, with the next ordinals. -EINVAL: the sequence
+ * is not empty, or the prefix has other layers, heads, formats or fixed scales. */
 int kvb_cache_seq_over(kvb_cache *cache, uint32_t seq, kvb_frozen *frozen);
 kvb_frozen *kvb_frozen_hold(kvb_frozen *frozen);
 void kvb_frozen_release(kvb_frozen *frozen); /* NULL is nothing */
 uint32_t kvb_frozen_length(const kvb_frozen *frozen);
 
 /* ---- draft trees behind sequences: KVB_CACHE_TREE ---------------------------------------------------------
- * Behind sequence 0; with KVB_CACHE_SEQ behind any, several at once, while others step. A sequence that has nodes may only be
- * proposed to and committed: every other call that reads or changes it is -EINVAL. */
+ * Behind sequence 0; with KVB_CACHE_SEQ behind any, several at once, while others step. A sequence that has nodes may
+ * only be proposed to and committed: every other call that reads or changes it is -EINVAL. */
 
 bool kvb_cache_can_propose(const kvb_cache *cache, const uint32_t *seq_ids, uint32_t n);
-/* Plan n more pending nodes, node i of sequence seq_ids[i] (NULL: all of 0). Those of a sequence are numbered on from those it has;
- * parents[i] is the number of an earlier one of the same sequence, or -1: child of its committed end. Position = committed length +
- * depth (root 0). */
+/* Plan n more pending nodes, node i of sequence seq_ids[i] (NULL: all of 0). Those of a sequence are numbered on from
+ * those it has; parents[i] is the number of an earlier one of the same sequence, or -1: child of its committed end.
+ * Position = committed length + depth (root 0). */
 int kvb_cache_propose(kvb_cache *cache, const uint32_t *seq_ids, const int32_t *parents, uint32_t n);
-/* The nodes accepted[0..n-1] join the sequence: a root, then each the child of the one before. The sequence's other nodes are dropped,
- * and their cells are free at once. n = 0 drops all. */
+/* The nodes accepted[0..n-1] join the sequence: a root, then each the child of the one before. The sequence's other
+ * nodes are dropped, and their cells are free at once. n = 0 drops all. */
 int kvb_cache_commit(kvb_cache *cache, uint32_t seq, const uint32_t *accepted, uint32_t n);
 uint32_t kvb_cache_pending(const kvb_cache *cache, uint32_t seq); /* nodes of a sequence */
 
@@ -163,32 +171,36 @@ int kvb_cache_rewind(kvb_cache *cache, uint32_t len);
 int kvb_cache_clear(kvb_cache *cache); /* forget every token; keeps its memory */
 
 /*
- * Compaction: the cells of each sequence lie in the order of its positions again, sequence by sequence, so that its reads are runs
- * (one sequence without holes: rule 8 again) and the high-water mark is the number of cells in use. Stored rows are copied as they
- * are. Caches seq and window; window also gives back what no query can see again. The others have nothing to move: cells of
- * recompute, slab, contiguous and tree follow from positions, and pages are read wherever they lie. -ENOSPC where no cell is free, by
- * which rows trade places; -ENOTSUP over formats with residual cells, which copies would round again.
+ * Compaction: the cells of each sequence lie in the order of its positions again, sequence by sequence, so that its
+ * reads are runs (one sequence without holes: rule 8 again) and the high-water mark is the number of cells in use.
+ * Stored rows are copied as they are. Caches seq and window; window also gives back what no query can see again. The
+ * others have nothing to move: cells of recompute, slab, contiguous and tree follow from positions, and pages are read
+ * wherever they lie. -ENOSPC where no cell is free, by which rows trade places; -ENOTSUP over formats with residual
+ * cells, which copies would round again.
  */
 int kvb_cache_defrag(kvb_cache *cache);
 
 /* ---- save and load: KVB_CACHE_SAVES -------------------------------------------------------------------------- */
 
 /*
- * A file holds a sequence, or with KVB_SEQ_ALL all of them: positions, ordinals, and rows bit by bit as they are stored, so that what
- * goes on from it goes on as if it had never left. It says what it is of (version, groups and their limits, pool formats and fixed
- * scales; of all sequences also the type of cache and its layout) and has a checksum. It is read by the kind of machine that wrote it.
+ * A file holds a sequence, or with KVB_SEQ_ALL all of them: positions, ordinals, and rows bit by bit as they are
+ * stored, so that what goes on from it goes on as if it had never left. It says what it is of (version, groups and
+ * their limits, pool formats and fixed scales; of all sequences also the type of cache and its layout) and has a
+ * checksum. It is read by the kind of machine that wrote it.
  *
- * Save changes nothing. The rows of a step under way must have been stored; no nodes may be pending, and none of seq_add's shifts
- * since the last step (-EINVAL). The file is written beside its place and renamed: whatever fails, what was there is whole. -ENOTSUP:
- * a pool cannot be saved, or its rows share scales or slots with rows of other sequences, so that one cannot be taken out.
+ * Save changes nothing. The rows of a step under way must have been stored; no nodes may be pending, and none of
+ * seq_add's shifts since the last step (-EINVAL). The file is written beside its place and renamed: whatever fails,
+ * what was there is whole. -ENOTSUP: a pool cannot be saved, or its rows share scales or slots with rows of other
+ * sequences, so that one cannot be taken out.
  */
 int kvb_cache_save(kvb_cache *cache, uint32_t seq, const char *path);
 /*
- * Load a sequence as an empty one, of any id; or all of them, in place of whatever was alive. Tokens come with their ordinals, and the
- * next ordinal is above them all; a row that a sequence alive still holds is shared again where the cache shares cells. No seq_match
- * finds what was loaded, since a file says nothing of the tokens' ids. -EINVAL:
- * not such a file, damaged, of another geometry, of all where one is asked for or the other way round, seq is alive; -ENOSPC:
- * what it holds passes a limit of this cache; -ENOENT and its like: what the system said. What is refused has changed nothing.
+ * Load a sequence as an empty one, of any id; or all of them, in place of whatever was alive. Tokens come with their
+ * ordinals, and the next ordinal is above them all; a row that a sequence alive still holds is shared again where the
+ * cache shares cells. No seq_match finds what was loaded, since a file says nothing of the tokens' ids. -EINVAL: not
+ * such a file, damaged, of another geometry, of all where one is asked for or the other way round, seq is alive;
+ * -ENOSPC: what it holds passes a limit of this cache; -ENOENT and its like: what the system said. What is refused has
+ * changed nothing.
  */
 int kvb_cache_load(kvb_cache *cache, uint32_t seq, const char *path);
 
@@ -205,8 +217,8 @@ uint32_t kvb_cache_feed(const kvb_cache *cache, const uint64_t **ordinals);
 int kvb_cache_update_and_fetch(kvb_cache *cache, uint32_t layer, const uint32_t *positions, const float *k,
                                const float *v, uint32_t n_tok, kvb_attend_spec *spec);
 
-/* The same for a layer that scans: nothing is stored, since a kernel writes states where spec says. Each layer of a scanning group is
- * -EINVAL for update_and_fetch, each other one here. */
+/* The same for a layer that scans: nothing is stored, since a kernel writes states where spec says. Each layer of a
+ * scanning group is -EINVAL for update_and_fetch, each other one here. */
 int kvb_cache_fetch_states(kvb_cache *cache, uint32_t layer, const uint32_t *positions, uint32_t n_tok,
                            kvb_scan_spec *spec);
 
@@ -225,9 +237,9 @@ typedef struct kvb_cache_usage {
 
 void kvb_cache_usage_of(const kvb_cache *cache, uint32_t group, kvb_cache_usage *usage);
 
-/* For a question of size, without a cache: what a group that attends takes for its cells in a cache contiguous, seq or window. Its
- * pools in all layers, and the tables by cell, are for cells 0 .. cells-1, all of them written: `first` by the first step, and by
- * no later step as many as all before it. */
+/* For a question of size, without a cache: what a group that attends takes for its cells in a cache contiguous, seq or
+ * window. Its pools in all layers, and the tables by cell, are for cells 0 .. cells-1, all of them written: `first` by
+ * the first step, and by no later step as many as all before it. */
 uint64_t kvb_cache_cells_bytes(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options,
                                uint32_t group, uint32_t first, uint32_t cells);
 
@@ -243,11 +255,12 @@ extern const kvb_cache_type kvb_cache_tree;          /* committed prefix and pen
 
 extern const kvb_cache_type *const kvb_builtin_caches[]; /* ends with NULL */
 
-/* Can its rows lie in these pools? One that copies rows as they are takes none with residual cells, nor one that cannot be saved. */
+/* Can its rows lie in these pools? One that copies rows as they are takes none with residual cells, nor one that cannot
+ * be saved. */
 bool kvb_cache_takes(const kvb_cache_type *type, const kvb_pool_type *k_pool, const kvb_pool_type *v_pool, char *why,
                      size_t why_bytes);
-/* The first of these KVB_CACHE_ flags that the cache has not, in words: "save and load"; NULL: it has them all. What can be cut back
- * by sequences needs no KVB_CACHE_REWIND. */
+/* The first of these KVB_CACHE_ flags that the cache has not, in words: "save and load"; NULL: it has them all. What
+ * can be cut back by sequences needs no KVB_CACHE_REWIND. */
 const char *kvb_cache_lacks(const kvb_cache_type *type, uint32_t flags);
 /* Of the flags that are calls, those that the cache has: ", sequences, draft trees". */
 void kvb_cache_can(const kvb_cache_type *type, char *text, size_t bytes);

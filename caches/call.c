@@ -143,8 +143,8 @@ static kvb_problem problem_staged(const kvb_problem *problem, bool k, bool v)
     return p;
 }
 
-/* Finds the fewest sides to stage so that the kernel takes the problem, K first; both where it does not read two regions, and there
- * are. 0 or -ENOTSUP. */
+/* Finds the fewest sides to stage so that the kernel takes the problem, K first; both where it does not read two
+ * regions, and there are. 0 or -ENOTSUP. */
 static int stage_choose(kvb_call *call, kvb_problem *problem, bool fronts, char *why, size_t why_bytes)
 {
     const kvb_kernel *kernel = call->kernel;

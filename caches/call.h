@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Binds a spec (what a cache says) to a kernel: states the problem, turns the mask into one that the kernel takes (PAGES into
- * RUNS, else EXPLICIT), provides scratch. Used by every runner, so that all call kernels alike.
+ * Binds a spec (what a cache says) to a kernel: states the problem, turns the mask into one that the kernel takes
+ * (PAGES into RUNS, else EXPLICIT), provides scratch. Used by every runner, so that all call kernels alike.
  *
  * Staging: where a kernel refuses a problem only because of a format, the rows of that side are decoded to f32, all
  * cells of every KV head, and it is those that the kernel is given. This is done at each call, on the team: it is what
@@ -44,9 +44,9 @@ typedef struct kvb_call {
 } kvb_call;
 
 /*
- * Make ready for n_tok queries q [n_tok][heads][k_dim] on spec: fills call->args but for out and lse. A mask that was expanded
- * for another layer of the same group and step is not expanded again.
- * 0; -ENOTSUP with the kernel's reason in why, or because staging would be needed and is off; -ENOMEM.
+ * Make ready for n_tok queries q [n_tok][heads][k_dim] on spec: fills call->args but for out and lse. A mask that was
+ * expanded for another layer of the same group and step is not expanded again. 0; -ENOTSUP with the kernel's reason in
+ * why, or because staging would be needed and is off; -ENOMEM.
  */
 int kvb_call_prepare(kvb_call *call, const kvb_attend_spec *spec, const float *q, uint32_t n_tok, char *why,
                      size_t why_bytes);

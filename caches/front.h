@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A front: frozen rows of one group of layers, in pools of their own, which several sequences read before their own rows, and
- * several caches. Written once, when it is made; it lives as long as somebody holds it. References may be taken and given by any
- * thread; memory is the allocator's, which the last holder gives it back to.
+ * A front: frozen rows of one group of layers, in pools of their own, which several sequences read before their own
+ * rows, and several caches. Written once, when it is made; it lives as long as somebody holds it. References may be
+ * taken and given by any thread; memory is the allocator's, which the last holder gives it back to.
  */
 #ifndef KVB_FRONT_H
 #define KVB_FRONT_H
@@ -30,7 +30,8 @@ struct kvb_frozen {
 
 /* For so many rows, formats and scales as the store's, held once: 0 or -ENOMEM. */
 int kvb_front_open(const kvb_store *store, uint32_t cells, kvb_allocator *allocator, kvb_front **front);
-/* Rows of n cells from `from` on, as they are stored in pools [n_pools], into cells `to` and on. raw: kvb_front_row_bytes(). */
+/* Rows of n cells from `from` on, as they are stored in pools [n_pools], into cells `to` and on. raw:
+ * kvb_front_row_bytes(). */
 void kvb_front_fill(kvb_front *front, uint32_t to, kvb_pool *const *pools, uint32_t from, uint32_t n, void *raw);
 size_t kvb_front_row_bytes(const kvb_store *store); /* of the largest row of a layer's K or V */
 kvb_front *kvb_front_hold(kvb_front *front);

@@ -18,7 +18,8 @@ typedef struct kvb_saved_words {
     size_t n, room;
 } kvb_saved_words;
 
-/* The lines of this cache. any: rows that go anywhere, whatever cache they come from. words->at is to be freed. 0 or -ENOMEM. */
+/* The lines of this cache. any: rows that go anywhere, whatever cache they come from. words->at is to be freed. 0 or
+ * -ENOMEM. */
 int kvb_saved_text(const kvb_store_site *site, kvb_store *const *stores, bool whole, bool any, kvb_saved_words *words);
 /* Are the lines of a file [n] those of this cache? Else -EINVAL, and why says the first that differs. */
 int kvb_saved_text_check(const kvb_store_site *site, const char *path, const char *saved, size_t n,

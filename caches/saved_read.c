@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading the file of a saved cache. All of it is read and judged before anything is changed: its checksum first, then what it is
- * of, then whether each list can be true, since a file may be made by anybody.
+ * Reading the file of a saved cache. All of it is read and judged before anything is changed: its checksum first, then
+ * what it is of, then whether each list can be true, since a file may be made by anybody.
  */
 #include "caches/saved.h"
 
@@ -50,7 +50,7 @@ static int no_memory(const kvb_saved *f)
     return kvb_saved_no_memory(f->site, f->path);
 }
 
-/* ---- bytes -------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 static int bytes_read(kvb_saved *f, int fd)
 {
@@ -119,7 +119,7 @@ static int head_read(kvb_saved *f)
     return error == -ENOMEM ? no_memory(f) : error;
 }
 
-/* ---- lists ---------------------------------------------------------------------------------------------------------- */
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 /* Spans, ascending by position, none empty; a position may be held twice where positions can be divided. */
 static int spans_read(kvb_saved *f, kvb_spans *spans)
@@ -177,8 +177,8 @@ typedef struct owner {
     uint32_t pos, held;
 } owner;
 
-/* Notes whose rows lie where, states being those of the last tokens. Each must be a token's of the sequence, and in its cell no
- * other's. */
+/* Notes whose rows lie where, states being those of the last tokens. Each must be a token's of the sequence, and in its
+ * cell no other's. */
 static bool owners_note(const kvb_spans *tokens, const kvb_spans *rows, bool states, owner *owners)
 {
     if (states && rows->tokens > tokens->tokens)
@@ -255,7 +255,7 @@ static int group_read(kvb_saved *f, uint32_t g)
     return error;
 }
 
-/* ---- rows ----------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static int pool_rows_read(kvb_saved *f, uint32_t g, size_t i)
 {
@@ -297,7 +297,7 @@ static int rows_read(kvb_saved *f)
     return error;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------ */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static int body_read(kvb_saved *f)
 {

@@ -59,14 +59,16 @@ typedef struct kvb_cache_options {
         prefix_bytes;  /* most that a cache keeps of prompts that nobody holds, in whole pages; 0: what room there is */
     kvb_growth growth; /* of the pools */
     const kvb_pool_type *k_pool, *v_pool;
-    /* [layers] of [kv_heads]: largest magnitudes to expect, as kvb_pool_options.amax; NULL: unknown. They outlive the cache. */
+    /* [layers] of [kv_heads]: largest magnitudes to expect, as kvb_pool_options.amax; NULL: unknown. They outlive the
+     * cache. */
     const float *const *k_amax, *const *v_amax;
     kvb_allocator *allocator; /* outlives the cache */
-    /* So many low bits of a hash of a prompt's tokens count, so that unlike prompts meet under one hash, as a judge may want it. 0: all.
-     * Of caches with KVB_CACHE_PREFIX. */
+    /* So many low bits of a hash of a prompt's tokens count, so that unlike prompts meet under one hash, as a judge may
+     * want it. 0: all. Of caches with KVB_CACHE_PREFIX. */
     uint32_t hash_bits;
-    /* For a question of size. The allocator counts what the pools would take, and they take nothing (kvb_counted_open); tables are
-     * real. Every call works that needs no row; the others are -ENOTSUP: shifts, saving, loading, and rows themselves. */
+    /* For a question of size. The allocator counts what the pools would take, and they take nothing (kvb_counted_open);
+     * tables are real. Every call works that needs no row; the others are -ENOTSUP: shifts, saving, loading, and rows
+     * themselves. */
     bool counted;
 } kvb_cache_options;
 
@@ -108,25 +110,26 @@ typedef struct kvb_store {
     /* the host's own: */
     uint32_t pool_cells; /* most cells that the pools ever hold */
     uint64_t cell_bytes; /* of K and V rows in all layers of the model, rounded up */
-    /* [layers of the model][2]: K, V; or states, those of the convolution. NULL: a layer of another group, V of latent rows, no
-     * convolution. */
+    /* [layers of the model][2]: K, V; or states, those of the convolution. NULL: a layer of another group, V of latent
+     * rows, no convolution. */
     kvb_pool **pools;
     size_t n_pools;
     kvb_plan plan, next; /* in force; being made */
-    /* The policy's, of a STEP: before its pools' cells the queries see those of this front, so that cell c of its pools is
-     * front->cells + c in what they attend; in plan->cells it is c all the same. Held by a sequence of the step; NULL: none. */
+    /* The policy's, of a STEP: before its pools' cells the queries see those of this front, so that cell c of its pools
+     * is front->cells + c in what they attend; in plan->cells it is c all the same. Held by a sequence of the step;
+     * NULL: none. */
     const struct kvb_front *front, *front_next;
     size_t frozen_bytes; /* of the fronts that the policy holds */
-    /* That policy's: cells are slots, and in place of a plan each fed token has these (kernels/scan.h), of the STEP or PROPOSE in
-     * force; the slots that it takes, + 1, of the one being prepared. */
+    /* That policy's: cells are slots, and in place of a plan each fed token has these (kernels/scan.h), of the STEP or
+     * PROPOSE in force; the slots that it takes, + 1, of the one being prepared. */
     const uint32_t *from, *to;
     uint32_t slots_taken;
     kvb_move *moves;
     size_t n_moves, moves_room;
     kvb_turn *turns; /* of the SHIFT in hand */
     size_t n_turns, turns_room;
-    /* Positions by which cells' tokens have moved since their K rows were stored: the rows are turned by the sum when the next
-     * step begins. [pending_room]; beyond that, 0. */
+    /* Positions by which cells' tokens have moved since their K rows were stored: the rows are turned by the sum when
+     * the next step begins. [pending_room]; beyond that, 0. */
     int32_t *pending;
     size_t pending_room;
     bool turns_pending; /* one of them is not 0 */
@@ -170,14 +173,15 @@ typedef struct kvb_cache_type {
     uint64_t (*pool_cells)(const kvb_store *store);
     /* Cells in use now, and the largest of them + 1. */
     void (*occupied)(const kvb_store *store, uint32_t *cells, uint32_t *high_water);
-    /* Most tokens that a STEP of these sequences, or a PROPOSE, may bring: it is checked but not admitted yet. What fits is
-     * never refused for want of cells, what does not always is. NULL: capacity less the cells in use. */
+    /* Most tokens that a STEP of these sequences, or a PROPOSE, may bring: it is checked but not admitted yet. What
+     * fits is never refused for want of cells, what does not always is. NULL: capacity less the cells in use. */
     uint32_t (*room)(const kvb_store *store, const kvb_change *change);
-    /* Of so many tokens of a new sequence, how many of the first ones it has rows of: theirs in ordinals [n]. NULL: none. */
+    /* Of so many tokens of a new sequence, how many of the first ones it has rows of: theirs in ordinals [n]. NULL:
+     * none. */
     uint32_t (*match)(const kvb_store *store, const int32_t *tokens, uint32_t n, uint64_t extra_key,
                       uint64_t *ordinals);
-    /* Which cells a sequence's rows lie in, position -> cell, into an empty list: 0 or -ENOMEM. NULL: it cannot be saved, or
-     * keeps no rows. */
+    /* Which cells a sequence's rows lie in, position -> cell, into an empty list: 0 or -ENOMEM. NULL: it cannot be
+     * saved, or keeps no rows. */
     int (*lies)(kvb_store *store, uint32_t seq, kvb_spans *cells);
     /* feed and plan are NULL unless the change is a STEP or PROPOSE. */
     int (*prepare)(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan);

@@ -40,8 +40,8 @@ uint32_t kvb_store_room(const kvb_store *store, const kvb_change *change);
 uint32_t kvb_store_match(const kvb_store *store, const int32_t *tokens, uint32_t n, uint64_t extra_key,
                          uint64_t *ordinals);
 
-/* All that the store's share of the change can fail at, the growth of its pools included; after a failure it is as it was. feed:
- * of a change that brings tokens, else NULL. */
+/* All that the store's share of the change can fail at, the growth of its pools included; after a failure it is as it
+ * was. feed: of a change that brings tokens, else NULL. */
 int kvb_store_prepare(kvb_store *store, const kvb_change *change, const kvb_feed *feed);
 void kvb_store_undo(kvb_store *store, const kvb_change *change, const kvb_feed *feed);
 /* What was prepared takes effect; the account has changed. */
@@ -56,15 +56,16 @@ void kvb_turns_close(kvb_store *store);
 void kvb_turns_adopt(kvb_store *store);
 /* Turns what is pending: K rows of the group's layers are decoded, turned and encoded again. */
 void kvb_turns_make(kvb_store *store);
-/* ---- saved.c ------------------------------------------------------------------------------------------------------ */
+/* ---- saved.c ----------------------------------------------------------------------------------------------------- */
 
 /* What a file of a saved sequence, or of all, holds: read, and found to fit this cache. */
 typedef struct kvb_saved kvb_saved;
 
-/* Writes one: 0, -ENOTSUP (a pool), -ENOMEM, or what the system says; on failure what was there is whole. seq: or KVB_SEQ_ALL. */
+/* Writes one: 0, -ENOTSUP (a pool), -ENOMEM, or what the system says; on failure what was there is whole. seq: or
+ * KVB_SEQ_ALL. */
 int kvb_saved_write(const kvb_store_site *site, kvb_store *const *stores, uint32_t seq, const char *path);
-/* Reads one to be loaded as `seq`, or KVB_SEQ_ALL, and makes it what the stores load: 0; -EINVAL: it is none, is damaged or does
- * not fit; -ENOTSUP, -ENOMEM, or what the system says. Nothing is changed. */
+/* Reads one to be loaded as `seq`, or KVB_SEQ_ALL, and makes it what the stores load: 0; -EINVAL: it is none, is
+ * damaged or does not fit; -ENOTSUP, -ENOMEM, or what the system says. Nothing is changed. */
 int kvb_saved_read(const kvb_store_site *site, kvb_store *const *stores, uint32_t seq, const char *path,
                    kvb_saved **saved);
 const kvb_account *kvb_saved_account(const kvb_saved *saved);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Position shifts in a store: cells are noted with how far their tokens have moved, and their K rows are turned when the next step
- * begins. So shifts that follow each other are one turn by their sum, and rows are encoded once for all of them.
+ * Position shifts in a store: cells are noted with how far their tokens have moved, and their K rows are turned when
+ * the next step begins. So shifts that follow each other are one turn by their sum, and rows are encoded once for all
+ * of them.
  */
 #include "caches/store_host.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The commands of the program, `kvbench NAME …`, and their options as tables: the table is parsed, and the table is the help.
+ * The commands of the program, `kvbench NAME …`, and their options as tables: the table is parsed, and the table is the
+ * help.
  * `--name value`, `--name=value`, `-o value`; `--help` prints usage on stdout.
  */
 #ifndef KVB_COMMAND_LINE_H
@@ -61,7 +62,8 @@ typedef struct kvb_option {
         "", NULL, heading, KVB_OPTION_FLAG, 0, 0, 0                                                                    \
     }
 
-/* An option that is typed as `--set KEY=VALUE` (a flag: `--set KEY`): for one version `--KEY VALUE` works too, with a note. */
+/* An option that is typed as `--set KEY=VALUE` (a flag: `--set KEY`): for one version `--KEY VALUE` works too, with a
+ * note. */
 typedef struct kvb_knob {
     kvb_option option;  /* its name is "--KEY" */
     const char *usual;  /* its value if it is not set; NULL: 0 */
@@ -89,8 +91,8 @@ void kvb_words_free(kvb_words *words);
 /* Stores the usual values in the knobs' struct `into`, which is zero. */
 void kvb_knobs_set_usual(const kvb_knob *knobs, void *into);
 
-/* Stores values in the caller's struct `into`, whose knobs have their usual values. Returns -1 to go on, or the exit code to return (help: 0,
- * bad usage: 2, said on stderr). */
+/* Stores values in the caller's struct `into`, whose knobs have their usual values. Returns -1 to go on, or the exit
+ * code to return (help: 0, bad usage: 2, said on stderr). */
 int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv);
 
 /* A whole number of min .. max, decimal, optional suffix k, M, G (binary). 0 or -EINVAL with why. */
@@ -100,9 +102,10 @@ int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *num
 int kvb_complain(const char *command, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /*
- * Writing to standard output, in two halves. kvb_printed: the exit code of what printed there and returned `error`, 0 or a
- * negative errno; -EIO is left to the second half. kvb_output_end, once at the end of the program: the exit code given, or
- * KVB_EXIT_MACHINE, said, where something could not be written. A reader that has left its pipe (head) has what it wanted.
+ * Writing to standard output, in two halves. kvb_printed: the exit code of what printed there and returned `error`, 0
+ * or a negative errno; -EIO is left to the second half. kvb_output_end, once at the end of the program: the exit code
+ * given, or KVB_EXIT_MACHINE, said, where something could not be written. A reader that has left its pipe (head) has
+ * what it wanted.
  */
 int kvb_printed(const char *command, int error);
 int kvb_output_end(const char *command, int exit_code);
@@ -110,16 +113,16 @@ int kvb_output_end(const char *command, int exit_code);
 /* Complains of a name that is not known, with the nearest that is: see kvb_name_unknown. KVB_EXIT_USAGE. */
 int kvb_unknown(const char *command, const char *what, const char *typed, const char *known);
 
-/* Thread counts: "1", "1-4", "all" (every core), with commas between; added to list [room]. 0, or -EINVAL with why: no such
- * numbers, more than `most`, one of them twice, no room. */
+/* Thread counts: "1", "1-4", "all" (every core), with commas between; added to list [room]. 0, or -EINVAL with why: no
+ * such numbers, more than `most`, one of them twice, no room. */
 int kvb_thread_counts_parse(const char *text, uint32_t most, uint32_t *list, size_t room, size_t *n, char *why,
                             size_t why_bytes);
 
 /* The command as a shell takes it, cut to fit: "kvbench run --suite quick --cache '*'". */
 void kvb_command_text(int argc, char **argv, char *text, size_t bytes);
 
-/* Appends the words of argv [argc], which kvb_options_parse took, but for these options (ends with NULL) and their values, each
- * quoted for a shell. False: they do not fit into bytes. */
+/* Appends the words of argv [argc], which kvb_options_parse took, but for these options (ends with NULL) and their
+ * values, each quoted for a shell. False: they do not fit into bytes. */
 bool kvb_command_without(const kvb_usage *usage, const char *const *names, int argc, char **argv, char *text,
                          size_t bytes);
 

@@ -10,7 +10,8 @@
 #include "kernels/vector/vector.h"
 #include "results/near_name.h"
 
-/* Codecs are compiled for fewer levels than kernels. For a level without codecs, those of the next one below are used. */
+/* Codecs are compiled for fewer levels than kernels. For a level without codecs, those of the next one below are used.
+ */
 static void codecs_limit(int level)
 {
     while (kvb_codec_limit(kvb_cpu_level_names[level]) && level > KVB_CPU_PORTABLE)

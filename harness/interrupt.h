@@ -12,10 +12,12 @@ extern volatile sig_atomic_t kvb_stopped;
 void kvb_stop_catch(void); /* from now on SIGINT, SIGTERM and SIGHUP ask */
 void kvb_stop_die(void);   /* ends the program as the signal that asked would have */
 
-/* Signals that come within so many seconds are one: who stops a program may tell it and its group, as timeout(1) does. */
+/* Signals that come within so many seconds are one: who stops a program may tell it and its group, as timeout(1) does.
+ */
 #define KVB_ASKED_ONCE 0.2
 
-/* Seconds after which a wait looks whether someone asked to stop: a signal that comes just before the wait does not end it. */
+/* Seconds after which a wait looks whether someone asked to stop: a signal that comes just before the wait does not end
+ * it. */
 #define KVB_LONGEST_WAIT 0.5
 
 /* Waits until fd can be read, for so long (below 0: for ever), or until someone asks to stop. Can it be read? */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Knobs: numbers and switches of a replay that few users turn, `--set KEY=VALUE`. One struct goes from the command line to its readers
- * as it is; one table has their names, defaults, readers and help (`kvbench list knobs`). A new knob is a member and a row.
+ * Knobs: numbers and switches of a replay that few users turn, `--set KEY=VALUE`. One struct goes from the command line
+ * to its readers as it is; one table has their names, defaults, readers and help (`kvbench list knobs`). A new knob is
+ * a member and a row.
  */
 #ifndef KVB_KNOBS_H
 #define KVB_KNOBS_H

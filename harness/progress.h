@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows on stderr what the program is doing. On a terminal, one line is rewritten every second. Elsewhere, a new line comes every
- * ten seconds, so short runs show none; the environment variable KVB_PROGRESS sets another number of seconds (0: no lines). A
- * timer prints, so a line comes even while one thing takes long. There is one progress for the process; child processes show none.
+ * Shows on stderr what the program is doing. On a terminal, one line is rewritten every second. Elsewhere, a new line
+ * comes every ten seconds, so short runs show none; the environment variable KVB_PROGRESS sets another number of
+ * seconds (0: no lines). A timer prints, so a line comes even while one thing takes long. There is one progress for the
+ * process; child processes show none.
  */
 #ifndef KVB_PROGRESS_H
 #define KVB_PROGRESS_H

@@ -70,19 +70,21 @@ typedef enum kvb_elem {
     KVB_ELEM_COUNT
 } kvb_elem;
 
-/* Which elements share one scale: `group` neighbouring channels of one token, or one channel of `group` neighbouring cells. */
+/* Which elements share one scale: `group` neighbouring channels of one token, or one channel of `group` neighbouring
+ * cells. */
 typedef enum kvb_axis { KVB_AXIS_NONE, KVB_AXIS_CHANNELS, KVB_AXIS_TOKENS } kvb_axis;
 
 #define KVB_GROUP_ROW UINT32_MAX /* as group: all channels of a row */
 
-/* A factor fixed before the first row is stored, for all rows of a KV head; TENSOR: the same for every KV head of the layer. */
+/* A factor fixed before the first row is stored, for all rows of a KV head; TENSOR: the same for every KV head of the
+ * layer. */
 typedef enum kvb_static_scale { KVB_STATIC_NONE, KVB_STATIC_TENSOR, KVB_STATIC_HEAD } kvb_static_scale;
 
 /*
- * Orthogonal transform applied to a row before encoding. A kernel that uses rows as they are stored applies it to q (for K)
- * and to out (for V). Walsh-Hadamard in natural order, divided by sqrt(block), on each block of channels; a block is
- * the largest power of two that divides dim. It is its own inverse. SIGNED first negates the channels for which
- * kvb_sign_flip() holds; on the way back it does so last.
+ * Orthogonal transform applied to a row before encoding. A kernel that uses rows as they are stored applies it to q
+ * (for K) and to out (for V). Walsh-Hadamard in natural order, divided by sqrt(block), on each block of channels; a
+ * block is the largest power of two that divides dim. It is its own inverse. SIGNED first negates the channels for
+ * which kvb_sign_flip() holds; on the way back it does so last.
  */
 typedef enum kvb_transform { KVB_TRANSFORM_NONE, KVB_TRANSFORM_HADAMARD, KVB_TRANSFORM_SIGNED_HADAMARD } kvb_transform;
 
@@ -96,9 +98,9 @@ typedef struct kvb_format kvb_format;
 typedef void kvb_rows_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows);
 
 /*
- * What a row of dim elements must become when a pool stores it: decode(encode(row)). Computed from the format's definition in
- * plain C, and not by the pool's own code, which it judges. stored [dim]: exact, in double. size [dim]: for each element the sum
- * of the magnitudes of its terms, which is |stored| if it is one product.
+ * What a row of dim elements must become when a pool stores it: decode(encode(row)). Computed from the format's
+ * definition in plain C, and not by the pool's own code, which it judges. stored [dim]: exact, in double. size [dim]:
+ * for each element the sum of the magnitudes of its terms, which is |stored| if it is one product.
  */
 typedef void kvb_row_reference(const kvb_format *format, uint32_t dim, const float *row, double *stored, double *size);
 
@@ -138,7 +140,8 @@ static inline bool kvb_elem_is_block(kvb_elem elem)
     return elem >= KVB_Q8_0 && elem <= KVB_IQ4_NL;
 }
 
-/* Are rows plain f32, with no transform, scales or residual cells? A kernel may then read them by kvb_view_row() alone. */
+/* Are rows plain f32, with no transform, scales or residual cells? A kernel may then read them by kvb_view_row() alone.
+ */
 static inline bool kvb_format_is_f32(const kvb_format *f)
 {
     return f->elem == KVB_F32 && f->axis == KVB_AXIS_NONE && f->group == 0 && !f->head_scale && !f->transform &&
@@ -161,9 +164,9 @@ static inline bool kvb_sign_flip(uint32_t channel)
 }
 
 /*
- * How many f32 roundings, at most, lie between stored bytes and an element decoded by format->read() or by a kernel: one for
- * each factor and term, one for each stage of the transform and one for its factor. A kernel that reads the format adds them to
- * its chains.
+ * How many f32 roundings, at most, lie between stored bytes and an element decoded by format->read() or by a kernel:
+ * one for each factor and term, one for each stage of the transform and one for its factor. A kernel that reads the
+ * format adds them to its chains.
  */
 static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
 {
@@ -190,13 +193,13 @@ static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
  * dim / group (KVB_GROUP_ROW: 1) elements at scales + h * scale_head_stride + c * scale_cell_stride; axis TOKENS:
  * the dim elements at scales + h * scale_head_stride + c / group * scale_cell_stride. Zeros likewise.
  *
- * Formats with residual_cells = w: if recent_slot[c / w] = s is not KVB_SLOT_NONE, the row is not encoded yet. It is then dim
- * f16 at recent + s * recent_slot_stride + h * recent_head_stride + c % w * dim * 2.
+ * Formats with residual_cells = w: if recent_slot[c / w] = s is not KVB_SLOT_NONE, the row is not encoded yet. It is
+ * then dim f16 at recent + s * recent_slot_stride + h * recent_head_stride + c % w * dim * 2.
  *
- * A view may have two regions. Cells below front->cells are those of `front`, a view of the same format, dim and head scales that
- * has no front itself; the others are the view's own, the first of them at `base`: kvb_view_row() and kvb_view_read() know. `cells`
- * counts both. Formats with residual_cells have no front. A kernel without KVB_KERNEL_FRONTS never meets one, and format->read
- * neither.
+ * A view may have two regions. Cells below front->cells are those of `front`, a view of the same format, dim and head
+ * scales that has no front itself; the others are the view's own, the first of them at `base`: kvb_view_row() and
+ * kvb_view_read() know. `cells` counts both. Formats with residual_cells have no front. A kernel without
+ * KVB_KERNEL_FRONTS never meets one, and format->read neither.
  */
 struct kvb_view {
     const void *base;
@@ -239,9 +242,9 @@ typedef struct kvb_run {
 
 /*
  * PAGES: page p is cells p * page_cells .. (p + 1) * page_cells - 1. Position i of the sequence of query t lies in page
- * pages[row_start[t] + i / page_cells], at its place i % page_cells; tables of two sequences may name the same page. The
- * query sees positions seen[t].begin .. seen[t].end-1, and before them the first `sinks` ones, as far as there are any. An entry
- * for positions that no query of its table sees may hold anything: its page may be gone.
+ * pages[row_start[t] + i / page_cells], at its place i % page_cells; tables of two sequences may name the same page.
+ * The query sees positions seen[t].begin .. seen[t].end-1, and before them the first `sinks` ones, as far as there are
+ * any. An entry for positions that no query of its table sees may hold anything: its page may be gone.
  */
 typedef struct kvb_mask {
     kvb_mask_kind kind;
@@ -299,16 +302,17 @@ typedef struct kvb_attend {
 } kvb_attend;
 
 /*
- * Declared arithmetic: what a kernel rounds. The error bound that it is judged by is computed from this (oracle/bound.h has
- * the formula). A declaration by which outputs of 0 would pass fails (oracle/claim.h). A kernel that works in f32 throughout sets the first six fields and leaves the three records 0.
+ * Declared arithmetic: what a kernel rounds. The error bound that it is judged by is computed from this (oracle/bound.h
+ * has the formula). A declaration by which outputs of 0 would pass fails (oracle/claim.h). A kernel that works in f32
+ * throughout sets the first six fields and leaves the three records 0.
  *
  * A chain counts the roundings that one term passes through on its way into a sum, at most: a plain loop over n terms
  * has chain n; 16 lanes followed by a tree of 4 additions have n / 16 + 4.
  */
 
 /*
- * Roundings to numbers narrower than the accumulator, at one of the three places below. `step` and `floor` are relative to the
- * largest magnitude that the place names.
+ * Roundings to numbers narrower than the accumulator, at one of the three places below. `step` and `floor` are relative
+ * to the largest magnitude that the place names.
  */
 typedef struct kvb_rounding {
     kvb_elem rounding; /* numbers are rounded to this type; KVB_F32: not at all */
@@ -327,9 +331,9 @@ typedef struct kvb_arithmetic {
 
     kvb_rounding query;  /* of the elements of q before they are multiplied. Relative to the row's largest |q| */
     kvb_rounding scores; /* of the dot products. floor: of a whole dot product, relative to the row's largest |q| */
-    /* Of the weights and of the sums over cells. step: of a weight times its V element, relative to the largest weight times
-     * the largest visible |v|; to nearest, so that none is off by more than itself. floor: of the same, relative to the largest
-     * weight. */
+    /* Of the weights and of the sums over cells. step: of a weight times its V element, relative to the largest weight
+     * times the largest visible |v|; to nearest, so that none is off by more than itself. floor: of the same, relative
+     * to the largest weight. */
     kvb_rounding sums;
 } kvb_arithmetic;
 
@@ -339,7 +343,8 @@ typedef struct kvb_arithmetic {
 #define KVB_KERNEL_VECTOR 2u
 /* It reads views of two regions. To another kernel the caller gives their rows staged as f32. */
 #define KVB_KERNEL_FRONTS 4u
-/* It calls somebody else's engine, which allocates, has threads of its own and keeps both: records say so, it is not refused. */
+/* It calls somebody else's engine, which allocates, has threads of its own and keeps both: records say so, it is not
+ * refused. */
 #define KVB_KERNEL_FOREIGN 8u
 /* It gives no log-sum-exp: `lse` is NULL in its calls, and is not judged. */
 #define KVB_KERNEL_NO_LSE 16u
@@ -347,10 +352,10 @@ typedef struct kvb_arithmetic {
 #define KVB_KERNEL_FINITE_CELLS 32u
 
 /*
- * The rule by which a foreign kernel's own project passes an output, where it declares no arithmetic: the verdict is this rule's,
- * over the outputs of each call that the oracle knows. arithmetic() then says what the formats imply, and errors are reported
- * relative to that bound. NMSE: the sum of squared errors is at most limit times that of the exact outputs. CLOSE: each |error| is
- * at most limit + relative |exact|. source: where the project says so.
+ * The rule by which a foreign kernel's own project passes an output, where it declares no arithmetic: the verdict is
+ * this rule's, over the outputs of each call that the oracle knows. arithmetic() then says what the formats imply, and
+ * errors are reported relative to that bound. NMSE: the sum of squared errors is at most limit times that of the exact
+ * outputs. CLOSE: each |error| is at most limit + relative |exact|. source: where the project says so.
  */
 typedef enum kvb_tolerance_kind { KVB_TOLERANCE_NONE, KVB_TOLERANCE_NMSE, KVB_TOLERANCE_CLOSE } kvb_tolerance_kind;
 typedef struct kvb_tolerance {
@@ -360,10 +365,10 @@ typedef struct kvb_tolerance {
 } kvb_tolerance;
 
 /*
- * The q that a kernel multiplies K's rows with, of one row of one query head: rounded[k_dim], in the terms of the formula above,
- * so for rows of K as they are decoded, transform undone. k is the view that attend() gets, for what belongs to a whole KV head
- * (head_scales); its rows and cells are not to be read. Depends on nothing else: not on n_tok, n_cells, mask or team. 0 or a
- * negative errno.
+ * The q that a kernel multiplies K's rows with, of one row of one query head: rounded[k_dim], in the terms of the
+ * formula above, so for rows of K as they are decoded, transform undone. k is the view that attend() gets, for what
+ * belongs to a whole KV head (head_scales); its rows and cells are not to be read. Depends on nothing else: not on
+ * n_tok, n_cells, mask or team. 0 or a negative errno.
  */
 typedef int kvb_query_round(const kvb_problem *problem, const kvb_view *k, uint32_t head, const float *q,
                             double *rounded);
@@ -373,7 +378,8 @@ typedef struct kvb_kernel {
     const char *summary; /* one line for `kvbench list` */
     uint32_t flags;      /* KVB_KERNEL_… */
     uint32_t masks;      /* KVB_MASK_BIT()s it takes. The caller turns any other mask into EXPLICIT. */
-    /* Can it run on this machine (ISA by CPUID)? NULL: always. Where it can, why may name what it found there, such as a library. */
+    /* Can it run on this machine (ISA by CPUID)? NULL: always. Where it can, why may name what it found there, such as
+     * a library. */
     bool (*available)(char *why, size_t why_bytes);
     /* Can it do this problem? Asked before any attend() of the same problem. NULL: always. */
     bool (*supports)(const kvb_problem *problem, char *why, size_t why_bytes);
@@ -381,8 +387,8 @@ typedef struct kvb_kernel {
     size_t (*scratch_bytes)(const kvb_problem *problem, uint32_t n_threads);
     void (*arithmetic)(const kvb_problem *problem, kvb_arithmetic *arithmetic);
     int (*attend)(const kvb_attend *args);
-    /* For a kernel that rounds q. The result is then judged as attention of that q, so `query` of the arithmetic widens no
-     * bound: it only says how far rounded may be from q. NULL: the bound allows any q that `query` does. */
+    /* For a kernel that rounds q. The result is then judged as attention of that q, so `query` of the arithmetic widens
+     * no bound: it only says how far rounded may be from q. NULL: the bound allows any q that `query` does. */
     kvb_query_round *round_query;
     kvb_tolerance tolerance; /* of a foreign kernel */
 } kvb_kernel;
@@ -461,9 +467,9 @@ static inline bool kvb_mask_next_pages(const kvb_mask *mask, uint32_t t, uint32_
 }
 
 /*
- * The visible cells of query t as runs, for every kind of mask: call with *cursor = 0, again until it returns false. Runs of a
- * RUNS mask come in its own order, which may be any, those of PAGES in the order of positions, others ascending. EXPLICIT rows
- * are scanned word by word.
+ * The visible cells of query t as runs, for every kind of mask: call with *cursor = 0, again until it returns false.
+ * Runs of a RUNS mask come in its own order, which may be any, those of PAGES in the order of positions, others
+ * ascending. EXPLICIT rows are scanned word by word.
  */
 static inline bool kvb_mask_next(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t t, uint32_t *cursor,
                                  kvb_run *run)

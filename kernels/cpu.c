@@ -78,7 +78,8 @@ bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
 #include <sys/auxv.h>
 #include <sys/prctl.h>
 
-/* What each level needs: bits of the two words of AT_HWCAP, by the names that /proc/cpuinfo has, and the vectors' length. */
+/* What each level needs: bits of the two words of AT_HWCAP, by the names that /proc/cpuinfo has, and the vectors'
+ * length. */
 static const struct need {
     const char *name;
     unsigned long type, bit;
@@ -152,7 +153,8 @@ void kvb_cpu_features(char *words, size_t bytes)
 }
 #endif
 
-/* The levels that the CPU has, a bit for each. CPUID traps in a virtual machine: asked once; threads that race find the same. */
+/* The levels that the CPU has, a bit for each. CPUID traps in a virtual machine: asked once; threads that race find the
+ * same. */
 static uint32_t levels_here(void)
 {
     static _Atomic uint32_t known;

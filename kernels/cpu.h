@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The levels of instruction sets that the vector kernels are compiled for, and which of them this CPU has. A CPU has levels of one
- * architecture alone. Of x86-64 each includes those below it. Of AArch64 the vectors' length belongs to the level, as code for SVE
- * is compiled for one: a CPU has those of its own length alone, and SVE does not include the products above NEON.
+ * The levels of instruction sets that the vector kernels are compiled for, and which of them this CPU has. A CPU has
+ * levels of one architecture alone. Of x86-64 each includes those below it. Of AArch64 the vectors' length belongs to
+ * the level, as code for SVE is compiled for one: a CPU has those of its own length alone, and SVE does not include the
+ * products above NEON.
  */
 #ifndef KVB_CPU_H
 #define KVB_CPU_H
@@ -37,8 +38,8 @@ kvb_cpu_level kvb_cpu(void);
 /* From now on use no level above `most`. At first there is no limit. Not while a kernel runs. */
 void kvb_cpu_limit(kvb_cpu_level most);
 
-/* The features of this CPU that kernels ask for, as the system tells programs: words of /proc/cpuinfo. Empty where only that file
- * knows (x86-64). */
+/* The features of this CPU that kernels ask for, as the system tells programs: words of /proc/cpuinfo. Empty where only
+ * that file knows (x86-64). */
 void kvb_cpu_features(char *words, size_t bytes);
 
 /* Can this CPU run that level, whatever the limit? If not, why names the instruction set that it lacks. */

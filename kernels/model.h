@@ -33,12 +33,14 @@ extern "C" {
 #define KVB_MODEL_GROUPS 32u   /* most groups */
 #define KVB_MODEL_WIDTH  4096u /* most heads, and most elements of a row */
 #define KVB_MODEL_TAPS   64u   /* most taps of a convolution */
-#define KVB_MODEL_ROW    65536u /* most elements of a token's q, v or convolved row, all heads of a recurrence together */
+#define KVB_MODEL_ROW                                                                                                  \
+    65536u /* most elements of a token's q, v or convolved row, all heads of a recurrence together                     \
+            */
 
 /*
- * The positional part of a group's K rows: what moving a stored token to another position needs. `dims` elements of each KV head's
- * row, from element `first` on, are pairs: (first + i, first + i + dims/2), or with `neighbours` (first + 2i, first + 2i + 1). At
- * position p pair i has been turned by the angle p * base^(-2i/dims).
+ * The positional part of a group's K rows: what moving a stored token to another position needs. `dims` elements of
+ * each KV head's row, from element `first` on, are pairs: (first + i, first + i + dims/2), or with `neighbours` (first
+ * + 2i, first + 2i + 1). At position p pair i has been turned by the angle p * base^(-2i/dims).
  */
 typedef struct kvb_rope {
     bool known;      /* false: nobody says, and positions cannot be shifted */
@@ -72,8 +74,8 @@ typedef struct kvb_group {
     double scale;          /* factor on q.k; kernels get it as f32 */
     kvb_rope rope;         /* of K */
     float softcap;         /* of the scaled logits: softcap tanh(x / softcap); 0: none */
-    /* [heads] one more logit for each query head, learned, without a V row; NULL: none. Owned by whoever made the model, and
-     * kept as long as the model is used. */
+    /* [heads] one more logit for each query head, learned, without a V row; NULL: none. Owned by whoever made the
+     * model, and kept as long as the model is used. */
     const float *sink_logits;
     kvb_group_kind kind;
     kvb_group_scan scan; /* of KVB_GROUP_SCAN, where all of the above is 0 */

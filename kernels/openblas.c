@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The BLAS kernel: scores and output as OpenBLAS products over f32 rows. The team's threads take a KV head each. Paged rows and
- * those of any format but f32 are decoded into scratch first, once for all queries of the head; plain f32 rows are read
- * where they lie.
+ * The BLAS kernel: scores and output as OpenBLAS products over f32 rows. The team's threads take a KV head each. Paged
+ * rows and those of any format but f32 are decoded into scratch first, once for all queries of the head; plain f32 rows
+ * are read where they lie.
  *
  * Rows of a product: with one query token the g query heads of the KV head, else up to TILE tokens of one query head.
- * Products cover only the runs of cells that some row of the tile sees: a cell that is hidden from all of them, which may
- * hold NaN, is never multiplied. Where only some rows of a tile see a cell, the others add 0 times its V row. If a sum of a tile
- * is not finite, its sums are made once more, each row's over the cells that it sees.
+ * Products cover only the runs of cells that some row of the tile sees: a cell that is hidden from all of them, which
+ * may hold NaN, is never multiplied. Where only some rows of a tile see a cell, the others add 0 times its V row. If a
+ * sum of a tile is not finite, its sums are made once more, each row's over the cells that it sees.
  *
  * Scratch per thread, f32 unless said otherwise: scores [rows][n_cells], sums [rows][v_dim], max [rows],
  * denominators [rows], decoded K [n_cells][k_dim] and V [n_cells][v_dim] when needed, and for EXPLICIT
@@ -28,10 +28,10 @@
 /* ---- products, safe to call from several threads at once --------------------------------------------------------- */
 
 /*
- * A sequential OpenBLAS (Debian's libopenblas-serial) is built without locks: two threads may be handed the same packing
- * buffer, and then the products are wrong, about one in twenty on two cores (OpenBLAS 0.3.21; its issues 2126 and 2711 say
- * why). With such a build one product runs at a time. A threaded build guards its buffers; it is told to use one thread,
- * and the team's threads run side by side.
+ * A sequential OpenBLAS (Debian's libopenblas-serial) is built without locks: two threads may be handed the same
+ * packing buffer, and then the products are wrong, about one in twenty on two cores (OpenBLAS 0.3.21; its issues 2126
+ * and 2711 say why). With such a build one product runs at a time. A threaded build guards its buffers; it is told to
+ * use one thread, and the team's threads run side by side.
  */
 static pthread_mutex_t one_product = PTHREAD_MUTEX_INITIALIZER;
 

@@ -6,7 +6,8 @@
 #define FOUR(...)  __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
 #define THREE(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
 
-/* FAR is also for rows apart: they often fall into the same sets of the first-level cache, which loses them before they are used. */
+/* FAR is also for rows apart: they often fall into the same sets of the first-level cache, which loses them before they
+ * are used. */
 #define NEAR_32                                                                                                        \
     {                                                                                                                  \
         .ahead = 32, .near = true                                                                                      \
@@ -38,7 +39,8 @@
 #define INTEL(FEW) FOUR(FAR), FOUR(FEW), FOUR(FEW), FOUR(FAR)
 #define WIDE       FAR_BY_CELLS, FAR_BY_CELLS, FAR, FAR
 
-/* Measured on Granite Rapids and, before V was read beside K, on Sapphire Rapids; taken for every CPU that is not AMD's. */
+/* Measured on Granite Rapids and, before V was read beside K, on Sapphire Rapids; taken for every CPU that is not
+ * AMD's. */
 const kvb_prefetch kvb_prefetch_intel = {.places = 16,
                                          .reading = {THREE(NEAR_32), FAR, FOUR(NEAR_BESIDE), FOUR(NEAR_BESIDE),
                                                      FOUR(FAR), INTEL(FAR_BESIDE), INTEL(FAR_BESIDE)}};

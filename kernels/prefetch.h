@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How memory is kept busy while stored rows are read: settings by the CPU's maker, measured (kernels/NOTES.md), or those that
- * `kvbench tune` found; and one of two ways of prefetching. Rows that are used where they lie are prefetched line by line while the
- * loop is at the same line of an earlier row (kvb_row_ahead). Rows that are decoded or packed first are prefetched in bursts between
- * two pieces of work (kvb_lookahead, vector/vector.h).
+ * How memory is kept busy while stored rows are read: settings by the CPU's maker, measured (kernels/NOTES.md), or
+ * those that `kvbench tune` found; and one of two ways of prefetching. Rows that are used where they lie are prefetched
+ * line by line while the loop is at the same line of an earlier row (kvb_row_ahead). Rows that are decoded or packed
+ * first are prefetched in bursts between two pieces of work (kvb_lookahead, vector/vector.h).
  *
  * A prefetched address may lie anywhere: nothing is read from it.
  */
@@ -24,28 +24,28 @@
  * (harness/tuning/tuning.h).
  */
 typedef struct kvb_reading {
-    /* Prefetch lines of the cell so many further on in the order of reading, at most 256; of several places, at least two at each.
-     * 0: none. */
+    /* Prefetch lines of the cell so many further on in the order of reading, at most 256; of several places, at least
+     * two at each. 0: none. */
     uint32_t ahead;
     bool near;          /* into the first-level cache */
     bool again;         /* each more than once, if `near`, not `beside`: this CPU drops fast requests */
     bool by_cells;      /* for one or two query rows a cell's row of K is read to its end before the next cell's */
     bool sums_by_cells; /* likewise of V, for any number of query rows; else strips of channels, over all cells */
-    /* Where rows lie side by side: the first lines of the page behind the one that is prefetched, too, to wake the CPU's own
-     * prefetcher, which stops at the end of each page. */
+    /* Where rows lie side by side: the first lines of the page behind the one that is prefetched, too, to wake the
+     * CPU's own prefetcher, which stops at the end of each page. */
     bool pages;
     bool beside; /* V of a block beside K of the next, a row or two of each: 1 to 4 or 8 query rows, 128 channels */
 } kvb_reading;
 
 /*
- * How the rows of a group are spread: in a run of several blocks, in a shorter one (a page, what a short sequence has), or each by
- * itself (a sequence that was filled in steps). Unless the run is long, the next block is prefetched, however far on: `ahead` only
- * says whether.
+ * How the rows of a group are spread: in a run of several blocks, in a shorter one (a page, what a short sequence has),
+ * or each by itself (a sequence that was filled in steps). Unless the run is long, the next block is prefetched,
+ * however far on: `ahead` only says whether.
  */
 typedef enum kvb_spread { KVB_SPREAD_LONG, KVB_SPREAD_SHORT, KVB_SPREAD_APART, KVB_SPREADS } kvb_spread;
 
-/* A reading is chosen by that, by the bytes of a row (up to 128, 256, 512, more), and by how many query rows meet it (1, 2, 3 or
- * 4, more). */
+/* A reading is chosen by that, by the bytes of a row (up to 128, 256, 512, more), and by how many query rows meet it
+ * (1, 2, 3 or 4, more). */
 enum {
     KVB_READING_SIZES = 4,
     KVB_READING_ROWS = 4,
@@ -54,8 +54,9 @@ enum {
 };
 
 typedef struct kvb_prefetch {
-    /* The order in which cells are taken, and so in which they are added, of a sequence that few query rows read in turns: from so many
-     * places, a power of two. Results depend on it in their last bits. Where V may be read beside K it is one place. */
+    /* The order in which cells are taken, and so in which they are added, of a sequence that few query rows read in
+     * turns: from so many places, a power of two. Results depend on it in their last bits. Where V may be read beside K
+     * it is one place. */
     uint32_t places;
     /* These change no result. */
     bool steadily;                     /* block products prefetch in eighths all along, not in two halves */
@@ -83,9 +84,10 @@ static inline const kvb_reading *kvb_reading_of(const kvb_prefetch *prefetch, kv
     return &prefetch->reading[kvb_reading_at(spread, size, n_rows <= 2 ? n_rows - 1 : n_rows <= 4 ? 2 : 3)];
 }
 
-/* ---- rows used where they lie -------------------------------------------------------------------------------------- */
+/* ---- rows used where they lie ------------------------------------------------------------------------------------ */
 
-/* A loop that is at some line of a row prefetches the same line of the row `bytes` further on; kvb_reading has the rest. */
+/* A loop that is at some line of a row prefetches the same line of the row `bytes` further on; kvb_reading has the
+ * rest. */
 typedef struct kvb_row_ahead {
     size_t bytes; /* with `again` the distance of a multiple of 8 cells */
     bool near;

@@ -104,9 +104,9 @@ typedef struct kvb_scan {
 } kvb_scan;
 
 /*
- * Declared arithmetic. A kernel takes a run (kvb_scan_run_end()) `chunk` tokens at a time. Between the chunks of a run the state is
- * held in `carried`. A chain counts the roundings to f32 that one term passes through, at most, products included. A term is
- * what a token of the chunk writes, k v with its factors, or the state before the chunk.
+ * Declared arithmetic. A kernel takes a run (kvb_scan_run_end()) `chunk` tokens at a time. Between the chunks of a run
+ * the state is held in `carried`. A chain counts the roundings to f32 that one term passes through, at most, products
+ * included. A term is what a token of the chunk writes, k v with its factors, or the state before the chunk.
  */
 typedef struct kvb_scan_arithmetic {
     kvb_elem carried;        /* KVB_F32 */
@@ -152,8 +152,8 @@ static inline const float *kvb_scan_row(const kvb_scan *args, const float *first
 }
 
 /*
- * A run is tokens t .. end-1, of which only the first reads a slot and only the last may write one. Where the run ends that begins
- * with token t.
+ * A run is tokens t .. end-1, of which only the first reads a slot and only the last may write one. Where the run ends
+ * that begins with token t.
  */
 static inline uint32_t kvb_scan_run_end(const kvb_scan *args, uint32_t t)
 {

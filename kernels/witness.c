@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The witness: lists the codes of the rows that each query sees (layout in witness.h). Behind the lists, scratch has a table
- * code[n_kv_heads][n_cells][2], a decoded row for each thread, and a byte for each cell: 1 if some query sees it. First the codes
- * of these cells are read into the table, once. Then the lists are filled from the table. out is all zeros and lse is 0.
+ * The witness: lists the codes of the rows that each query sees (layout in witness.h). Behind the lists, scratch has a
+ * table code[n_kv_heads][n_cells][2], a decoded row for each thread, and a byte for each cell: 1 if some query sees it.
+ * First the codes of these cells are read into the table, once. Then the lists are filled from the table. out is all
+ * zeros and lse is 0.
  */
 #include "kernels/witness.h"
 #include "kernels/convert.h"
@@ -33,8 +34,9 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 }
 
 /*
- * Does a code survive this format? A transform spreads every element's error over its block, where errors of equal elements
- * add up. Then 3 bits are too few, and so are the steps of e2m1 in rows of four symbols (ci/tests/whole/test_legible.c).
+ * Does a code survive this format? A transform spreads every element's error over its block, where errors of equal
+ * elements add up. Then 3 bits are too few, and so are the steps of e2m1 in rows of four symbols
+ * (ci/tests/whole/test_legible.c).
  */
 static bool legible(const kvb_format *f, uint32_t dim)
 {

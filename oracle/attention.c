@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact attention of rows that see the same: cell by cell in tiles, so that each is read from memory once for all of them. Errors here are below 1e-12 of a kernel's f32 ones. */
+/* Exact attention of rows that see the same: cell by cell in tiles, so that each is read from memory once for all of
+ * them. Errors here are below 1e-12 of a kernel's f32 ones. */
 #include "oracle/attention.h"
 
 #include <math.h>
@@ -72,8 +73,8 @@ typedef struct tile {
     uint32_t at[TILE_CELLS]; /* their rows */
 } tile;
 
-/* Fills in the next tile of rows, each of `dim` doubles. If gathered, memory holds only the rows that are seen, one after the
- * other. Returns false at the end. */
+/* Fills in the next tile of rows, each of `dim` doubles. If gathered, memory holds only the rows that are seen, one
+ * after the other. Returns false at the end. */
 static bool tile_next(const kvb_attention *a, uint32_t dim, bool gathered, tile *t)
 {
     size_t most = TILE_BYTES / sizeof(double) / dim / 8 * 8;
@@ -112,7 +113,8 @@ static void reaches_and_dots(const kvb_attention_row *r, const tile *t, double *
         reach[i] = r->q_norm * sqrt(reach[i]);
 }
 
-/* Logits of a tile; with reaches: A_i and Q_i (oracle/bound.h) as well. size_norm: as kvb_attention_glance(), or NULL. */
+/* Logits of a tile; with reaches: A_i and Q_i (oracle/bound.h) as well. size_norm: as kvb_attention_glance(), or NULL.
+ */
 static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, const double *size_norm)
 {
     const kvb_attention *a = &r->a;
@@ -159,8 +161,8 @@ static double row_weigh(const kvb_attention_row *r)
     return max + log(sum);
 }
 
-/* Sums of the whole row, and S_i = |s_i| + (s_max - s_i) / 2 (oracle/bound.h) of each cell. Returns the S of the sink, 0 without
- * one. */
+/* Sums of the whole row, and S_i = |s_i| + (s_max - s_i) / 2 (oracle/bound.h) of each cell. Returns the S of the sink,
+ * 0 without one. */
 static double row_sums(kvb_attention_row *r, double sink_weight)
 {
     const kvb_attention *a = &r->a;

@@ -40,8 +40,8 @@ typedef struct kvb_attention {
 /* Doubles of scratch that a row needs. */
 size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim);
 
-/* One of some rows that see the same at one KV head: all of `a` but q and sink is the same for all of them. So they meet each cell
- * while it is in the first-level cache. */
+/* One of some rows that see the same at one KV head: all of `a` but q and sink is the same for all of them. So they
+ * meet each cell while it is in the first-level cache. */
 #define KVB_ATTENTION_ROWS     8u /* at most */
 #define KVB_ATTENTION_CELLS    5u /* arrays by visible cell that a row works in */
 #define KVB_ATTENTION_CHANNELS 11u
@@ -64,8 +64,8 @@ void kvb_attention_solve_rows(kvb_attention_row *rows, uint32_t n);
 void kvb_attention_solve(const kvb_attention *a, double *scratch, kvb_bound_row *row, double *lse,
                          kvb_bound_term *terms); /* of one row */
 
-/* Sums of whole rows alone, and outputs o. size_norm: the 2-norm of each row of k_size, in the order of k_sum: a_max and a_mean
- * are those of ||q|| size_norm, which lies above A_i. row->v_largest is left at 0. */
+/* Sums of whole rows alone, and outputs o. size_norm: the 2-norm of each row of k_size, in the order of k_sum: a_max
+ * and a_mean are those of ||q|| size_norm, which lies above A_i. row->v_largest is left at 0. */
 void kvb_attention_glance(kvb_attention_row *rows, uint32_t n, const double *size_norm);
 
 /* What storing did to one row. */

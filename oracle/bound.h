@@ -111,8 +111,8 @@ typedef struct kvb_bound_term {
     double steps;    /* sum of min(row.step/2 p_max V_largest, p_i W_ic); 0 without a step */
     double steps2;   /* sum of their squares */
     double lost;     /* L_c */
-    /* How far o lies from what it must not be taken for (oracle/claim.h): from the mean of V over the visible cells, and from the
-     * output of the row without its heaviest cell. 0: there is no such output. */
+    /* How far o lies from what it must not be taken for (oracle/claim.h): from the mean of V over the visible cells,
+     * and from the output of the row without its heaviest cell. 0: there is no such output. */
     float mean_off, rest_off;
 } kvb_bound_term;
 
@@ -137,7 +137,9 @@ typedef enum kvb_bound_strength { KVB_BOUND_STATISTICAL, KVB_BOUND_WORST } kvb_b
 double kvb_unit_roundoff(kvb_elem elem);
 double kvb_smallest_subnormal(kvb_elem elem); /* of the type; 0 for those that do not round */
 
-#define KVB_LAMBDA 7.0 /* of statistical bounds: one fails with probability below 2 exp(-lambda^2 / 2) = 5e-11 a sum */
+#define KVB_LAMBDA                                                                                                     \
+    7.0 /* of statistical bounds: one fails with probability below 2 exp(-lambda^2 / 2) = 5e-11 a sum                  \
+         */
 
 /* What the bound of a row takes from the declaration: worked out once for all channels of a row. */
 typedef struct kvb_bound_factors {

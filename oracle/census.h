@@ -10,8 +10,8 @@
 #include "oracle/history.h"
 
 /*
- * Queries are numbered 0, 1, 2, ... through the trace. A query sees the same in all layers of a group, so each pair of query and
- * group has one place, from kvb_census_place().
+ * Queries are numbered 0, 1, 2, ... through the trace. A query sees the same in all layers of a group, so each pair of
+ * query and group has one place, from kvb_census_place().
  */
 typedef struct kvb_census {
     const kvb_model *model;

@@ -108,7 +108,7 @@ int kvb_claim_check_scan(const kvb_scan_arithmetic *a, const kvb_scan_problem *p
     return 0;
 }
 
-/* ---- what arithmetic in 8 or 16 bits comes to --------------------------------------------------------------------- */
+/* ---- what arithmetic in 8 or 16 bits comes to -------------------------------------------------------------------- */
 
 static uint32_t number_cut(double *number, double most, field of)
 {
@@ -180,7 +180,7 @@ void kvb_claim_words(uint32_t fields, char *words, size_t bytes)
             used += (size_t)snprintf(words + used, bytes - used, "%s%s", used ? ", " : "", names[i]);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* The outputs that pass by this declaration, `bounds` times as wide. */
 static uint32_t passing_by(const kvb_arithmetic *a, const kvb_expect *e, uint32_t v_dim, double scale, double softcap,

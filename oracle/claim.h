@@ -37,22 +37,24 @@
 /* The share of the judged rows above which too wide a declaration fails. Honest kernels have none. */
 #define KVB_CLAIM_LIMIT 0.03
 
-/* Refuses what no kernel can mean: steps, floors and an error of exp() of 1 and more, an exp_floor above 2^-24, numbers below 0 and
- * NaN, an accumulator that is no float of 16 or 32 bits. 0, or -EINVAL and why names the field. */
+/* Refuses what no kernel can mean: steps, floors and an error of exp() of 1 and more, an exp_floor above 2^-24, numbers
+ * below 0 and NaN, an accumulator that is no float of 16 or 32 bits. 0, or -EINVAL and why names the field. */
 int kvb_claim_check(const kvb_arithmetic *arithmetic, char *why, size_t why_bytes);
 
-/* The same of a scan. It has no rows to ask, so that a declaration which says nothing is refused as it stands: exp_error above 2^-8,
- * chains of more than 4 times the terms that meet (d_k, d_v and the chunk's tokens) and 256, operands coarser than e4m3. */
+/* The same of a scan. It has no rows to ask, so that a declaration which says nothing is refused as it stands:
+ * exp_error above 2^-8, chains of more than 4 times the terms that meet (d_k, d_v and the chunk's tokens) and 256,
+ * operands coarser than e4m3. */
 int kvb_claim_check_scan(const kvb_scan_arithmetic *arithmetic, const kvb_scan_problem *problem, char *why,
                          size_t why_bytes);
 
-/* Cuts the fields of a declaration, for dot products of k_dim terms and sums over `cells`. Returns those that were cut, as bits. */
+/* Cuts the fields of a declaration, for dot products of k_dim terms and sums over `cells`. Returns those that were cut,
+ * as bits. */
 uint32_t kvb_claim_cut(kvb_arithmetic *arithmetic, uint32_t k_dim, uint32_t cells);
 
 /*
- * Cuts what a declaration says of q, where round_query() tells the q that is multiplied. Rows are then judged by that q, so none of
- * them shows what was lost of the workload's q. The most that round_query() may move q by is what codes of 8 bits need: step and
- * floor as above, and elements rounded to e5m2, which errs more than e4m3.
+ * Cuts what a declaration says of q, where round_query() tells the q that is multiplied. Rows are then judged by that
+ * q, so none of them shows what was lost of the workload's q. The most that round_query() may move q by is what codes
+ * of 8 bits need: step and floor as above, and elements rounded to e5m2, which errs more than e4m3.
  */
 void kvb_claim_cut_told(kvb_rounding *query);
 

@@ -5,8 +5,8 @@
  * decode(encode(row)) of these. Decoding is exact: a decoded element is a double without rounding (with a zero point,
  * rounded once). Where a definition prescribes f32 arithmetic, each operation here is one on float variables.
  *
- * One file a family: codec.c floats, codec_fp8.c, codec_int8.c, codec_ggml.c, codec_affine.c (MLX and KIVI), codec_mx.c,
- * codec_codebook.c; rotate.c has the transform.
+ * One file a family: codec.c floats, codec_fp8.c, codec_int8.c, codec_ggml.c, codec_affine.c (MLX and KIVI),
+ * codec_mx.c, codec_codebook.c; rotate.c has the transform.
  */
 #ifndef KVB_ORACLE_CODEC_H
 #define KVB_ORACLE_CODEC_H

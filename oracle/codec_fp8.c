@@ -42,7 +42,8 @@ unsigned char kvb_codec_fp8(kvb_elem elem, float x)
     if (isnan(x))
         return (unsigned char)(sign | 0x7f);
 
-    /* Magnitudes ascend with their codes: the last one not above |x|, and the next. |x|'s exponent leaves few to look among. */
+    /* Magnitudes ascend with their codes: the last one not above |x|, and the next. |x|'s exponent leaves few to look
+     * among. */
     double size = fabs((double)x);
     if (size >= kvb_codec_fp8_value(elem, (unsigned char)high))
         return (unsigned char)(sign | high);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reference codecs of ggml's blocks of 32 channels: ggml-org/ggml, src/ggml-quants.c, quantize_row_q8_0_ref and so on (for
- * iq4_nl: quantize_row_iq4_nl_impl with ntry = -1), layouts of ggml-common.h. Beyond what is defined there: elements are
- * limited to +-65504, and a factor 1/d that overflows is 0.
+ * Reference codecs of ggml's blocks of 32 channels: ggml-org/ggml, src/ggml-quants.c, quantize_row_q8_0_ref and so on
+ * (for iq4_nl: quantize_row_iq4_nl_impl with ntry = -1), layouts of ggml-common.h. Beyond what is defined there:
+ * elements are limited to +-65504, and a factor 1/d that overflows is 0.
  */
 #include "oracle/codec_parts.h"
 

@@ -70,7 +70,8 @@ static bool drawn(uint64_t seed, uint64_t number, double chance)
     return chance >= 1 || (double)(kvb_sample_bits(seed, number) >> 11) * 0x1p-53 < chance;
 }
 
-/* Followed: the first, the last, and others by chance. Second opinions: of those that are not, by chance if not all fit. */
+/* Followed: the first, the last, and others by chance. Second opinions: of those that are not, by chance if not all
+ * fit. */
 static int lanes_choose(kvb_descent *d, const kvb_oracle_options *options)
 {
     const kvb_model *m = &d->trace->header.model;

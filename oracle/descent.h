@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The truth of layers that scan, over a whole trace. A token's state follows from that of the token before it in its sequence, or of
- * its parent in a tree: so states form a tree over identities, which is all that forks, rollback, drafts and loads are here. The
- * oracle's own history says who is whose parent; what a cache says of slots is not believed, but how long its runs are and what it
- * stores is counted by the bound (oracle/recurrence.h).
+ * The truth of layers that scan, over a whole trace. A token's state follows from that of the token before it in its
+ * sequence, or of its parent in a tree: so states form a tree over identities, which is all that forks, rollback,
+ * drafts and loads are here. The oracle's own history says who is whose parent; what a cache says of slots is not
+ * believed, but how long its runs are and what it stores is counted by the bound (oracle/recurrence.h).
  *
- * A lane is a stretch of columns of one head, which needs nothing of the others: of each layer's recurrence, and of its convolution, the
- * first and the last are followed, and as many more as the budget allows. A row is a token of a lane. Of the other lanes there is a second
- * opinion (oracle/glance.h), as far as its own budget goes.
+ * A lane is a stretch of columns of one head, which needs nothing of the others: of each layer's recurrence, and of its
+ * convolution, the first and the last are followed, and as many more as the budget allows. A row is a token of a lane.
+ * Of the other lanes there is a second opinion (oracle/glance.h), as far as its own budget goes.
  */
 #ifndef KVB_DESCENT_H
 #define KVB_DESCENT_H
@@ -31,17 +31,18 @@ typedef struct kvb_descent {
     uint32_t *parent;   /* [tokens] identity; KVB_DESCENT_ROOT: the first of its sequence */
     uint32_t *youngest; /* [tokens] the largest identity among those that follow it; 0: none does */
     kvb_scan_lane *lanes;
-    size_t *lane_first; /* [layers][KVB_SCAN_PARTS] + 1: of each part in lanes; none of layers that attend */
-    size_t *
-        lane_glanced; /* [layers][KVB_SCAN_PARTS]: of each part, the first of which there is a second opinion; those before it are followed */
+    size_t *lane_first;   /* [layers][KVB_SCAN_PARTS] + 1: of each part in lanes; none of layers that attend */
+    size_t *lane_glanced; /* [layers][KVB_SCAN_PARTS]: of each part, the first of which there is a second opinion; those
+                             before it are followed */
     uint64_t total;       /* lanes that there are */
     kvb_glance_row *rows; /* their own mapping */
 } kvb_descent;
 
 #define KVB_DESCENT_ROOT UINT32_MAX
 
-/* max_pairs: the budget, in visits of a row of a state's column by a token, 16 of which cost about what a (query, head, cell) of attention
- * does. opinion_pairs: that of second opinions, 16 visits each. *descent is NULL if no layer scans. 0 or -ENOMEM. */
+/* max_pairs: the budget, in visits of a row of a state's column by a token, 16 of which cost about what a (query, head,
+ * cell) of attention does. opinion_pairs: that of second opinions, 16 visits each. *descent is NULL if no layer scans.
+ * 0 or -ENOMEM. */
 int kvb_descent_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                      kvb_descent **descent);
 void kvb_descent_free(kvb_descent *descent);

@@ -13,9 +13,11 @@
 #include "oracle/state.h"
 #include "oracle/wide.h"
 
-#define CLIP              2.0f
-#define ROUNDING_RMS      0.425 /* of a rounding to nearest, over its largest; logarithms uniform: sqrt(1 / (8 ln 2)) */
-#define BOUND_SEES        4096u /* cells up to which the bound of f32 products sees each of them: results/power-of-check.md */
+#define CLIP         2.0f
+#define ROUNDING_RMS 0.425 /* of a rounding to nearest, over its largest; logarithms uniform: sqrt(1 / (8 ln 2)) */
+#define BOUND_SEES                                                                                                     \
+    4096u /* cells up to which the bound of f32 products sees each of them: results/power-of-check.md                  \
+           */
 #define LOST_SHARE        0.25    /* of the weight beside the largest, that may lie in cells below a step */
 #define LEAST_V           0x1p-14 /* largest V of a row: the least normal f16, in which scales and products are kept */
 #define LEAST_BESIDE      0.01    /* of the weight, that must lie beside the largest */
@@ -164,8 +166,8 @@ static bool is_narrow(const kvb_rounding *r)
     return r->rounding != KVB_F32 || r->step > 0;
 }
 
-/* Adds up the weights of cells whose logits reach the softcap less `below`. Their logits are nearly equal in all rows, so one rounding
- * may hit all of them. */
+/* Adds up the weights of cells whose logits reach the softcap less `below`. Their logits are nearly equal in all rows,
+ * so one rounding may hit all of them. */
 static double capped(const kvb_filter_row *row, double below)
 {
     const double least = row->cap * exp(-below);
@@ -227,15 +229,16 @@ static double bent_by(const kvb_filter *f, const kvb_expect *row, const kvb_expe
     return expm1(factors.d_max / KVB_LAMBDA);
 }
 
-/* Do the logits spread over enough roundings of a weight for what the scale does to them to be seen, and few of them lie just below
- * the softcap? step: the largest share of itself between two rounded weights. */
+/* Do the logits spread over enough roundings of a weight for what the scale does to them to be seen, and few of them
+ * lie just below the softcap? step: the largest share of itself between two rounded weights. */
 static bool shows_scale(const judged *r, double step)
 {
     const kvb_filter_row *row = r->row;
     return row->spread >= SCALE_STEPS * step && capped(row, SCALE_STEPS * step) == 0;
 }
 
-/* Sets unclear. Has the row enough weight beside its largest cell, and most of that in cells that cannot have become 0? */
+/* Sets unclear. Has the row enough weight beside its largest cell, and most of that in cells that cannot have become 0?
+ */
 static bool is_telling(judged *r, double p_max)
 {
     const kvb_filter_row *row = r->row;
@@ -326,7 +329,7 @@ void kvb_filter_add(kvb_filter *f, const kvb_expect *expect, const kvb_expect *a
     heads_add(f, expect, &r);
 }
 
-/* ---- what stands out ----------------------------------------------------------------------------------------------- */
+/* ---- what stands out --------------------------------------------------------------------------------------------- */
 
 /* T of oracle/filter.h. */
 static double score_of(const sums *sum)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the matched filter (oracle/filter.h) needs of the exact side, for rows that the oracle solved: weights, V rows, outputs.
- * It is made while the oracle solves, and shared by all kernels. Inside the oracle only.
+ * What the matched filter (oracle/filter.h) needs of the exact side, for rows that the oracle solved: weights, V rows,
+ * outputs. It is made while the oracle solves, and shared by all kernels. Inside the oracle only.
  *
- * V, outputs and residuals are divided channel by channel by the standard deviation of V over the tokens, so that a channel with
- * large values does not drown the others.
+ * V, outputs and residuals are divided channel by channel by the standard deviation of V over the tokens, so that a
+ * channel with large values does not drown the others.
  */
 #ifndef KVB_FILTER_TRUTH_H
 #define KVB_FILTER_TRUTH_H
@@ -52,13 +52,14 @@ typedef struct kvb_filter_truth {
     float *weights, *outputs;
 } kvb_filter_truth;
 
-/* Chooses which of the oracle's rows are kept: of as many units as give at least 256 rows each within the budget, queries spread
- * evenly over the trace. *truth is NULL where none is. 0 or -ENOMEM. */
+/* Chooses which of the oracle's rows are kept: of as many units as give at least 256 rows each within the budget,
+ * queries spread evenly over the trace. *truth is NULL where none is. 0 or -ENOMEM. */
 int kvb_filter_truth_open(const kvb_oracle *oracle, const kvb_model *model, const kvb_census *census, size_t tokens,
                           kvb_filter_truth **truth);
 void kvb_filter_truth_free(kvb_filter_truth *truth);
 
-/* Takes the stored V rows of a KV head of a layer, before its rows are solved. v: by token identity, rows of v_row elements. */
+/* Takes the stored V rows of a KV head of a layer, before its rows are solved. v: by token identity, rows of v_row
+ * elements. */
 void kvb_filter_truth_v(kvb_filter_truth *truth, uint32_t layer, uint32_t kv_head, const double *v, uint32_t v_row);
 /* Takes row r of the oracle, solved: logits and weights [visible]. Rows may be taken by several threads at once. */
 void kvb_filter_truth_row(kvb_filter_truth *truth, size_t r, const kvb_attention *a, const double *logits,

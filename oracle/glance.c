@@ -9,7 +9,7 @@
 
 #define N KVB_LANE_COLUMNS
 
-/* ---- exact values -------------------------------------------------------------------------------------------------- */
+/* ---- exact values ------------------------------------------------------------------------------------------------ */
 
 /* A float that is not below x >= 0, though x was itself rounded. */
 static float above(double x)
@@ -139,7 +139,7 @@ void kvb_glance_take(const kvb_scan_problem *p, const kvb_recurrence_token *t, d
         state_take(p, t, state, row);
 }
 
-/* ---- the bound ------------------------------------------------------------------------------------------------------ */
+/* ---- the bound --------------------------------------------------------------------------------------------------- */
 
 /* The end of a chunk, as oracle/recurrence.c has it for elements. */
 static void chunk_end(kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_arithmetic *a, kvb_elem narrow)
@@ -158,7 +158,8 @@ static void chunk_end(kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_a
         const double always = relative * size + U * a->exponent_chain * g->reach[c] +
                               root * (a->exp_floor * g->bulk + (chain + 1) * TINY);
         const double random = steps * (g->most[c] + g->worst[c]), rounded = u * (most + g->worst[c]) + least;
-        /* terms of an element that hardly changed are hardly more than it is: |d s| + |s' - d s| <= |s'| + 2 |s' - s| */
+        /* terms of an element that hardly changed are hardly more than it is: |d s| + |s' - d s| <= |s'| + 2 |s' - s|
+         */
         g->linear[c] += always + most_steps * (known ? (1 + 2 * slow) * still + off : size) +
                         (still > 0 ? u * (still + off) + root * least : 0);
         g->worst[c] += always + most_steps * size + u * (norm + g->worst[c]) + root * least;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the oracle's account of a trace is made of. A sequence is the list of its (position, row), ascending by position: what a
- * query of a step sees is then a stretch of one list, and the sinks before it. Private to history.c and history_sight.c.
+ * What the oracle's account of a trace is made of. A sequence is the list of its (position, row), ascending by
+ * position: what a query of a step sees is then a stretch of one list, and the sinks before it. Private to history.c
+ * and history_sight.c.
  */
 #ifndef KVB_HISTORY_ACCOUNT_H
 #define KVB_HISTORY_ACCOUNT_H

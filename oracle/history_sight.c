@@ -4,7 +4,8 @@
 
 #include "workloads/array.h"
 
-/* May a query at position p see position j, which is not above its own? The rule of kernels/model.h, put as a question. */
+/* May a query at position p see position j, which is not above its own? The rule of kernels/model.h, put as a question.
+ */
 static bool is_seen(const kvb_group *group, uint32_t p, uint32_t j)
 {
     if (group->window)

@@ -40,22 +40,24 @@ typedef struct kvb_opinions {
 /* ---- one row ---------------------------------------------------------------------------------------------------- */
 
 int kvb_opinion_head_open(kvb_opinion_head *head, uint32_t v_dim); /* 0 or -ENOMEM */
-/* Take stored row `at` into account: of K, of which ||K|| is returned (of its sizes, or of the row itself); of V, or of latent K. */
+/* Take stored row `at` into account: of K, of which ||K|| is returned (of its sizes, or of the row itself); of V, or of
+ * latent K. */
 double kvb_opinion_take_k(kvb_opinion_head *head, const kvb_stored *k, size_t at);
 void kvb_opinion_take_v(kvb_opinion_head *head, const kvb_stored *v, size_t at, uint32_t v_dim);
 
 /* Sums of whole rows that see the same, their log-sum-exp and o. k_norm: ||K|| of each row, in the order of k_sum. */
 void kvb_opinion_solve(kvb_attention_row *rows, uint32_t n, const kvb_opinion_head *head, const double *k_norm);
 
-/* Compares a row, as kvb_diff_row(). The diff's rho is that of rows which were not seen to be right at a glance. 0 or -ENOMEM. */
+/* Compares a row, as kvb_diff_row(). The diff's rho is that of rows which were not seen to be right at a glance. 0 or
+ * -ENOMEM. */
 int kvb_opinion_diff(kvb_diff *diff, const kvb_opinion_head *head, const kvb_opinion_row *row, uint32_t v_dim,
                      const kvb_arithmetic *arithmetic, double scale, double softcap, kvb_elem out_elem, const void *out,
                      const float *lse);
 
 /* ---- all rows --------------------------------------------------------------------------------------------------- */
 
-/* Chooses calls: all of them where they fit in max_pairs (query, head, cell) visits and memory, else some by the seed. Rows are
- * to be solved. 0 or -ENOMEM. */
+/* Chooses calls: all of them where they fit in max_pairs (query, head, cell) visits and memory, else some by the seed.
+ * Rows are to be solved. 0 or -ENOMEM. */
 int kvb_opinions_open(const kvb_census *census, uint64_t max_pairs, uint64_t seed, kvb_opinions **opinions);
 void kvb_opinions_free(kvb_opinions *opinions);
 /* The rows of one (event, layer). */

@@ -20,7 +20,8 @@
 /* Results are kept below this by sampling, whatever the budget of pairs. */
 #define ARENA_MAX_BYTES ((uint64_t)256 << 20)
 
-/* A pair of a format with residual cells costs this many others: each query stores what it sees anew (measured: 15 to 25). */
+/* A pair of a format with residual cells costs this many others: each query stores what it sees anew (measured: 15 to
+ * 25). */
 #define RESIDUAL_PAIRS 16u
 
 /* The runs of tokens that are seen by the sampled queries, and by those of which there is a second opinion. */

@@ -25,7 +25,8 @@ typedef struct kvb_oracle_options {
     const float *const *k_amax, *const *v_amax; /* [layers] of [kv_heads]: what head scales are made from, after the
                                                  * transform; NULL: none. Read by open only */
     uint64_t max_pairs;     /* budget of (query, head, cell) visits, summed over layers; above it, or where the results
-                         * would take more than 256 MiB, a seeded sample is checked. UINT64_MAX: all rows, whatever they take */
+                             * would take more than 256 MiB, a seeded sample is checked. UINT64_MAX: all rows, whatever they
+                             * take */
     uint64_t opinion_pairs; /* budget likewise of second opinions (oracle/opinion.h) */
     uint64_t seed;          /* of the sample */
     const kvb_team *team;
@@ -63,8 +64,8 @@ typedef struct kvb_oracle {
     struct kvb_filter_truth *filter; /* what oracle/filter.h needs of some rows; NULL: of none */
 } kvb_oracle;
 
-/* Returns 0; -ENOMEM; -EINTR when asked to stop; -ENOTSUP when it cannot store a format, and why names that format. Trace and
- * values must outlive the oracle; options, and what they point to, need not. */
+/* Returns 0; -ENOMEM; -EINTR when asked to stop; -ENOTSUP when it cannot store a format, and why names that format.
+ * Trace and values must outlive the oracle; options, and what they point to, need not. */
 int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                     kvb_oracle **oracle, char *why, size_t why_bytes);
 /* Does it know what these formats store of rows that seq_add moves? Else why. kvb_oracle_open() asks for itself. */
@@ -72,9 +73,10 @@ bool kvb_oracle_follows_shifts(const kvb_format *k, const kvb_format *v, char *w
 void kvb_oracle_free(kvb_oracle *oracle);
 
 /*
- * Does a row's stored value depend on the order of writes? So it is for formats with residual cells, and the order differs from
- * cache to cache. Then the expected rows above serve question 3 alone (a sequence stored by itself, its residual cells ending at
- * each query); question 2 is answered over the oracle's account of the writes (oracle/window.h).
+ * Does a row's stored value depend on the order of writes? So it is for formats with residual cells, and the order
+ * differs from cache to cache. Then the expected rows above serve question 3 alone (a sequence stored by itself, its
+ * residual cells ending at each query); question 2 is answered over the oracle's account of the writes
+ * (oracle/window.h).
  */
 bool kvb_oracle_needs_writes(const kvb_oracle *oracle);
 
@@ -118,9 +120,9 @@ typedef struct kvb_diff {
     kvb_claim claim;
     uint64_t not_finite;  /* elements that were NaN or infinite where the exact one is not */
     kvb_diff_place worst; /* where rho was reached */
-    /* An element fails if its error is above its bound. `first` is the first that fails. `failed` counts the failing ones of all
-     * `elements`, and the first_* fields count those of the first's call (its event and layer). The caller sets `again` when rows
-     * come a second time: they are not counted then. */
+    /* An element fails if its error is above its bound. `first` is the first that fails. `failed` counts the failing
+     * ones of all `elements`, and the first_* fields count those of the first's call (its event and layer). The caller
+     * sets `again` when rows come a second time: they are not counted then. */
     bool again, any_failed;
     kvb_diff_place first;
     uint64_t elements, failed;

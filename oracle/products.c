@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops over doubles, compiled for each level of instruction sets. Products and sums are never contracted: the bits are the same. */
+/* Loops over doubles, compiled for each level of instruction sets. Products and sums are never contracted: the bits are
+ * the same. */
 #include "oracle/products.h"
 
 #include <math.h>
@@ -81,8 +82,8 @@ INLINE void sums_store(lanes sum[LANES][PARTS], lanes rest, uint32_t some, doubl
     memcpy(out, &all, some * sizeof *out);
 }
 
-/* For LANES rows at a time: the sum over channels of q k, or with `squares` of k k. `sums` gets the sums of the products, `masses` those of
- * their magnitudes. Either may be NULL. */
+/* For LANES rows at a time: the sum over channels of q k, or with `squares` of k k. `sums` gets the sums of the
+ * products, `masses` those of their magnitudes. Either may be NULL. */
 INLINE void rows_sum(bool squares, const double *restrict q, const double *restrict k, const uint32_t *at, uint32_t n,
                      uint32_t dim, double *restrict sums, double *restrict masses)
 {
@@ -138,11 +139,12 @@ static void squares(const double *q, const double *k, const uint32_t *at, uint32
     rows_sum(true, q, k, at, n, dim, sums, NULL);
 }
 
-/* ---- sums over cells ---------------------------------------------------------------------------------------------- */
+/* ---- sums over cells --------------------------------------------------------------------------------------------- */
 
 /*
- * Calls `some(c, vectors, n, …)` for the channels c .. c + vectors n - 1, whose sums stay in registers over the cells of a tile.
- * It takes `broad` vectors at a time where it can: an addition waits for the last one to the same vector, not to another.
+ * Calls `some(c, vectors, n, …)` for the channels c .. c + vectors n - 1, whose sums stay in registers over the cells
+ * of a tile. It takes `broad` vectors at a time where it can: an addition waits for the last one to the same vector,
+ * not to another.
  */
 #define ALL_CHANNELS(dim, broad, some, ...)                                                                            \
     do {                                                                                                               \

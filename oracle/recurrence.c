@@ -104,7 +104,7 @@ void kvb_recurrence_begin(kvb_recurrence *r, const double *state)
     }
 }
 
-/* ---- the end of a chunk: what rounding adds ------------------------------------------------------------------------ */
+/* ---- the end of a chunk: what rounding adds ---------------------------------------------------------------------- */
 
 /* What is added to an element: the worst; the part that may point the same way each time; the variance of the rest. */
 typedef lane added;
@@ -168,7 +168,7 @@ static void chunk_end(kvb_recurrence *r, kvb_elem narrow)
     r->taken = 0;
 }
 
-/* ---- tokens -------------------------------------------------------------------------------------------------------- */
+/* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
 /* What `out` may be off by besides: the sums of one element of out. */
 typedef struct sums {
@@ -337,7 +337,7 @@ void kvb_recurrence_state(const kvb_recurrence *r, kvb_recurrence_want *state)
         }
 }
 
-/* ---- what a kernel is given and gave ------------------------------------------------------------------------------- */
+/* ---- what a kernel is given and gave ----------------------------------------------------------------------------- */
 
 kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *x, uint32_t t, uint32_t h)
 {

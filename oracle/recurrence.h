@@ -76,7 +76,8 @@ void kvb_recurrence_begin(kvb_recurrence *head, const double *state);
 /* From here on a kernel computes so: it may declare calls of several tokens otherwise than those of one. */
 void kvb_recurrence_declare(kvb_recurrence *head, const kvb_scan_arithmetic *arithmetic);
 
-/* A fork, a snapshot, a rollback: `to`, of the same problem, becomes what `from` is. What was declared of `to` stays. */
+/* A fork, a snapshot, a rollback: `to`, of the same problem, becomes what `from` is. What was declared of `to` stays.
+ */
 void kvb_recurrence_copy(kvb_recurrence *to, const kvb_recurrence *from);
 
 /* A token comes: out [d_v]. */
@@ -91,8 +92,8 @@ void kvb_recurrence_state(const kvb_recurrence *head, kvb_recurrence_want *state
 /* The token of head h in a call. */
 kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *args, uint32_t t, uint32_t h);
 
-/* The largest error / bound of n elements at `got` [n] of a plain type; what is no number where a number is due is infinite.
- * *at: its index (untouched when rho is 0). */
+/* The largest error / bound of n elements at `got` [n] of a plain type; what is no number where a number is due is
+ * infinite. *at: its index (untouched when rho is 0). */
 double kvb_recurrence_rho(const kvb_recurrence_want *want, kvb_elem elem, const void *got, size_t n, size_t *at);
 
 #endif

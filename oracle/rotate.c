@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transform of attend.h: Walsh-Hadamard in natural order on blocks of a row, the factor 1/sqrt(block); Fino and Algazi,
- * Unified Matrix Treatment of the Fast Walsh-Hadamard Transform, IEEE Trans. Computers 25, 1976.
+ * The transform of attend.h: Walsh-Hadamard in natural order on blocks of a row, the factor 1/sqrt(block); Fino and
+ * Algazi, Unified Matrix Treatment of the Fast Walsh-Hadamard Transform, IEEE Trans. Computers 25, 1976.
  */
 #include "oracle/codec.h"
 

@@ -52,16 +52,16 @@ void kvb_rounded_free(kvb_rounded *r)
     free(r);
 }
 
-/* ---- the rounded q -------------------------------------------------------------------------------------------------- */
+/* ---- the rounded q ----------------------------------------------------------------------------------------------- */
 
 /* Numbers below this may be 0 to an instruction, or lose their last bits. */
 #define LEAST_NUMBER 0x1p-126
 
 /*
- * The distance of `rounded` from q, divided by what the kernel declares: above 1 breaks the declaration. It is the largest of all
- * channels. Where a transform turns K (`turned`), the kernel rounds a turned q, and its error spreads over the channels: there it
- * is the norm of the errors, and q's norm stands for the largest magnitude of the turned q. 0 for a q that is not finite. Every
- * element may be off by `least` besides.
+ * The distance of `rounded` from q, divided by what the kernel declares: above 1 breaks the declaration. It is the
+ * largest of all channels. Where a transform turns K (`turned`), the kernel rounds a turned q, and its error spreads
+ * over the channels: there it is the norm of the errors, and q's norm stands for the largest magnitude of the turned q.
+ * 0 for a q that is not finite. Every element may be off by `least` besides.
  */
 static double distance_of(const kvb_rounding *declared, bool turned, double least, const float *q,
                           const double *rounded, uint32_t dim)
@@ -121,7 +121,7 @@ static int row_round(const kvb_rounded *r, const kvb_attend *call, const kvb_exp
                          why_bytes);
 }
 
-/* ---- rows of a layer ------------------------------------------------------------------------------------------------- */
+/* ---- rows of a layer --------------------------------------------------------------------------------------------- */
 
 static int layer_open(const kvb_rounded *r, uint32_t layer, double step, layer_rows *l)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One attention call by itself, without a history: exact outputs over decode(encode(row)) of rows that lie in the order of their
- * cells, and the comparison with what a kernel wrote.
+ * One attention call by itself, without a history: exact outputs over decode(encode(row)) of rows that lie in the order
+ * of their cells, and the comparison with what a kernel wrote.
  */
 #ifndef KVB_SINGLE_H
 #define KVB_SINGLE_H
@@ -20,17 +20,17 @@ typedef struct kvb_single_rows {
     const size_t *first; /* [n_tok + 1] */
 } kvb_single_rows;
 
-/* What the call is judged by. Problem, q and sinks are the call's; views are read by round_query alone. Rows of a KV head are stored
- * when one of its queries is first judged. Call, kernel and rows must outlive it. 0; -ENOMEM; -ENOTSUP with why: no reference for
- * a format. */
+/* What the call is judged by. Problem, q and sinks are the call's; views are read by round_query alone. Rows of a KV
+ * head are stored when one of its queries is first judged. Call, kernel and rows must outlive it. 0; -ENOMEM; -ENOTSUP
+ * with why: no reference for a format. */
 int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_single_rows *rows, kvb_single **single,
                     char *why, size_t why_bytes);
 void kvb_single_free(kvb_single *single);
 
 /*
- * Compares `n` query heads from `head` on, of one KV head, of query t with the call's out and lse (NULL: none). The place's event is
- * 0. exact: NULL, or [n][v_dim] exact outputs. 0; -ENOMEM; what round_query returned; or -EILSEQ with why: it moves q further
- * than the kernel declares.
+ * Compares `n` query heads from `head` on, of one KV head, of query t with the call's out and lse (NULL: none). The
+ * place's event is 0. exact: NULL, or [n][v_dim] exact outputs. 0; -ENOMEM; what round_query returned; or -EILSEQ with
+ * why: it moves q further than the kernel declares.
  */
 int kvb_single_judge(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
                      char *why, size_t why_bytes);

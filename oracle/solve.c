@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One KV head of one layer at a time is stored as its formats store it, decoded into doubles, and its rows are solved on the
- * team. So the memory beside the results is at most six doubles (rows, sizes and originals of K and V) for each element of
- * one head. Where rows depend on their neighbours, each query stores what it sees as a sequence of its own, once for all its
- * query heads.
+ * One KV head of one layer at a time is stored as its formats store it, decoded into doubles, and its rows are solved
+ * on the team. So the memory beside the results is at most six doubles (rows, sizes and originals of K and V) for each
+ * element of one head. Where rows depend on their neighbours, each query stores what it sees as a sequence of its own,
+ * once for all its query heads.
  */
 #include "oracle/solve.h"
 
@@ -159,7 +159,8 @@ static size_t query_number(const work *w, size_t r)
     return w->census->first[row->event] + row->query;
 }
 
-/* A row of the query at `place` of the census, the i-th of those that are solved together. k, v: gathered where the worker has them. */
+/* A row of the query at `place` of the census, the i-th of those that are solved together. k, v: gathered where the
+ * worker has them. */
 static kvb_attention_row row_begin(const work *w, kvb_expect *expect, size_t place, uint32_t i, const worker *me)
 {
     const kvb_census *census = w->census;

@@ -6,8 +6,8 @@
 #include "oracle/census.h"
 #include "oracle/state.h"
 
-/* Fills oracle->rows (places, q, row.step and terms are set) and, unless it is NULL, format_rows [n_rows]. visible_max: of the
- * gathered queries. 0, -ENOMEM, or -EINTR: options->stop. */
+/* Fills oracle->rows (places, q, row.step and terms are set) and, unless it is NULL, format_rows [n_rows]. visible_max:
+ * of the gathered queries. 0, -ENOMEM, or -EINTR: options->stop. */
 int kvb_solve(kvb_oracle *oracle, const kvb_census *census, uint32_t visible_max, const kvb_oracle_options *options,
               kvb_format_row *format_rows);
 

@@ -22,9 +22,9 @@ typedef struct kvb_storage {
     const kvb_format *format;
     uint32_t dim;
     float head_scale;
-    bool
-        centred; /* a kernel in steps reads it, which multiplies codes less the middle one. Set after init, as is_v is */
-    bool is_v;   /* its rows are summed over cells: sizes are V_ic of oracle/bound.h. Set after kvb_storage_init(). */
+    bool centred; /* a kernel in steps reads it, which multiplies codes less the middle one. Set after init, as is_v is
+                   */
+    bool is_v;    /* its rows are summed over cells: sizes are V_ic of oracle/bound.h. Set after kvb_storage_init(). */
 } kvb_storage;
 
 /* 0, or -ENOTSUP with why: no codec for the format, or it does not take rows of that dim. */
@@ -33,14 +33,16 @@ int kvb_storage_init(kvb_storage *store, const kvb_format *format, uint32_t dim,
 /* Bytes of scratch that the calls below need. */
 size_t kvb_storage_scratch(const kvb_storage *store);
 
-/* n rows, the i-th at rows[i] -> [dim], as a sequence of its own would be stored: of a format with residual cells, the blocks
- * before the last residual_blocks are encoded, the others f16. stored, size: [n][dim]. scratch aligned for floats. */
+/* n rows, the i-th at rows[i] -> [dim], as a sequence of its own would be stored: of a format with residual cells, the
+ * blocks before the last residual_blocks are encoded, the others f16. stored, size: [n][dim]. scratch aligned for
+ * floats. */
 void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32_t n, void *scratch, double *stored,
                       double *size);
 
 /* A row as the codec encodes it: transformed, and of a format with residual cells rounded to f16. */
 void kvb_storage_turn(const kvb_storage *store, const float *row, float *turned);
-/* n rows that are encoded together, and decoded again: [n][dim], still transformed. scratch begins with the turned rows. */
+/* n rows that are encoded together, and decoded again: [n][dim], still transformed. scratch begins with the turned
+ * rows. */
 void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, double *rows, double *sizes);
 /* What is left to do with a decoded row and its sizes: the transform undone. */
 void kvb_storage_finish(const kvb_storage *store, double *row, double *size);
@@ -51,7 +53,8 @@ static inline bool kvb_storage_has_zeros(const kvb_format *format)
     return kvb_format_has_zeros(format) || format->elem == KVB_Q4_1 || format->elem == KVB_Q5_1;
 }
 
-/* Is what the next one says of this format so? Not where products are rounded before a zero is added: of a scale in f32. */
+/* Is what the next one says of this format so? Not where products are rounded before a zero is added: of a scale in
+ * f32. */
 static inline bool kvb_storage_reads(const kvb_format *format)
 {
     return format->elem != KVB_OPAQUE && !(kvb_format_has_zeros(format) && format->scale_elem == KVB_F32);

@@ -69,7 +69,8 @@ static void block_read(const kvb_window *w, const side *s, uint32_t b, uint32_t 
         }
 }
 
-/* Brings `stored` up to date for a block, and what second opinions must know of it. Rows that are f16 are apart from each other. */
+/* Brings `stored` up to date for a block, and what second opinions must know of it. Rows that are f16 are apart from
+ * each other. */
 static void block_solve(kvb_window *w, side *s, uint32_t b)
 {
     const kvb_group *g = kvb_model_group(w->state->model, s->layer);

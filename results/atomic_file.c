@@ -25,8 +25,8 @@ static bool is_locked(int file)
     return true;
 }
 
-/* Opens and locks path.tmp. Another process may rename or remove it between open and lock. Then the locked file is no longer
- * the one with this name, and the loop tries again. */
+/* Opens and locks path.tmp. Another process may rename or remove it between open and lock. Then the locked file is no
+ * longer the one with this name, and the loop tries again. */
 static int temporary_open(kvb_atomic_file *f, bool resume)
 {
     for (;;) {

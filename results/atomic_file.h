@@ -17,8 +17,8 @@ typedef struct kvb_atomic_file {
     char *temporary; /* NULL: likewise, or it has been renamed */
 } kvb_atomic_file;
 
-/* resume: keeps what path.tmp holds; writing starts at its beginning. -ENOENT: there is no path.tmp; -EINVAL: the target is not
- * a regular file. 0, or a negative errno with nothing open. */
+/* resume: keeps what path.tmp holds; writing starts at its beginning. -ENOENT: there is no path.tmp; -EINVAL: the
+ * target is not a regular file. 0, or a negative errno with nothing open. */
 int kvb_atomic_file_open(const char *path, bool resume, kvb_atomic_file *f);
 
 /* Writes all bytes. 0 or a negative errno. */
@@ -26,8 +26,8 @@ int kvb_atomic_file_write(kvb_atomic_file *f, const char *bytes, size_t n);
 
 /* Replaces the target. 0, or a negative errno with everything as before. The file must still be closed. */
 int kvb_atomic_file_commit(kvb_atomic_file *f);
-/* Frees and closes in any case. commit: replaces the target, if that has not been done. Otherwise, and on an error, the target
- * stays as it was and path.tmp is removed. 0 or a negative errno. */
+/* Frees and closes in any case. commit: replaces the target, if that has not been done. Otherwise, and on an error, the
+ * target stays as it was and path.tmp is removed. 0 or a negative errno. */
 int kvb_atomic_file_close(kvb_atomic_file *f, bool commit);
 /* Frees and closes. The target stays as it was, and path.tmp stays to be resumed. */
 void kvb_atomic_file_leave(kvb_atomic_file *f);

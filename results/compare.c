@@ -38,8 +38,8 @@ bool kvb_verdict_is_regression(kvb_verdict verdict)
     return verdicts[verdict].is_regression;
 }
 
-/* An exact quantity has a place in the record and a limit. Counts also have a source, and a share below which a change is none:
- * a name's length moves what is allocated after it. */
+/* An exact quantity has a place in the record and a limit. Counts also have a source, and a share below which a change
+ * is none: a name's length moves what is allocated after it. */
 static const struct metric {
     const char *name;
     size_t offset;
@@ -254,7 +254,8 @@ static bool is_counted(const kvb_result *base, const kvb_result *new)
     return base->counts.passes && new->counts.passes && !base->time.passes && !new->time.passes;
 }
 
-/* Adds the findings of one combination: its status or time, then the exact quantities that changed. Times are judged later. */
+/* Adds the findings of one combination: its status or time, then the exact quantities that changed. Times are judged
+ * later. */
 static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result *base, const kvb_result *new,
                                const kvb_compare_options *options)
 {

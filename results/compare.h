@@ -29,8 +29,9 @@
 
 #define KVB_CONFIDENCE 0.99 /* of all combinations together, unless thresholds say otherwise */
 
-/* The standard deviation from run to run, divided by that of the null comparisons within a run. Chosen so that 44 runs of `run` and 44
- * of `bench`, of one build on a busy machine of two cores, raise no alarm. results/power.md measures it on other runs. */
+/* The standard deviation from run to run, divided by that of the null comparisons within a run. Chosen so that 44 runs
+ * of `run` and 44 of `bench`, of one build on a busy machine of two cores, raise no alarm. results/power.md measures it
+ * on other runs. */
 #define KVB_BETWEEN_RUNS 2.0
 #define KVB_RUNS         32u /* most runs of one build */
 
@@ -140,10 +141,11 @@ typedef struct kvb_finding {
 } kvb_finding;
 
 /*
- * All combinations of one kernel or one cache: the median of new / base. A run goes through its workloads and pools one after
- * the other, and through kernels and caches within each; so a slow hour of the machine meets all kernels and caches alike, but
- * would be blamed on a workload. For the same reason the combinations of one workload and pool count as one value, the median
- * of their ratios. The interval of the median is that of the sign test, which assumes only that noise is as often up as down.
+ * All combinations of one kernel or one cache: the median of new / base. A run goes through its workloads and pools one
+ * after the other, and through kernels and caches within each; so a slow hour of the machine meets all kernels and
+ * caches alike, but would be blamed on a workload. For the same reason the combinations of one workload and pool count
+ * as one value, the median of their ratios. The interval of the median is that of the sign test, which assumes only
+ * that noise is as often up as down.
  */
 typedef struct kvb_compared_axis {
     const char *axis; /* "kernel" or "cache" */
@@ -176,11 +178,11 @@ typedef struct kvb_compare_run {
 
 typedef struct kvb_compare_options {
     const kvb_thresholds *thresholds;
-    bool
-        paired; /* time.series[i] of base and new were measured side by side; null_difference was measured like that too */
+    bool paired; /* time.series[i] of base and new were measured side by side; null_difference was measured like that
+                    too */
     bool subset; /* new may lack combinations */
-    /* More runs of the base [0], and of the new build [1], less than KVB_RUNS: their times count, and what fails in any of
-     * the new ones is broken. Exact quantities are those of the first run. */
+    /* More runs of the base [0], and of the new build [1], less than KVB_RUNS: their times count, and what fails in any
+     * of the new ones is broken. Exact quantities are those of the first run. */
     const kvb_compare_run *more[2];
     size_t n_more[2];
     const char *no_time; /* why times cannot be compared ("another machine"); NULL: they can */
@@ -214,8 +216,8 @@ typedef struct kvb_compare_view {
     const char *decide;       /* what would decide what is undecided */
 } kvb_compare_view;
 
-/* Text and Markdown: verdict, notes, kernels and caches, findings, and a line that sums up. CSV and JSON: one row for each
- * finding, kernel and cache. 0, -ENOMEM or -EIO. */
+/* Text and Markdown: verdict, notes, kernels and caches, findings, and a line that sums up. CSV and JSON: one row for
+ * each finding, kernel and cache. 0, -ENOMEM or -EIO. */
 int kvb_comparison_print(const kvb_comparison *comparison, const kvb_compare_view *view, FILE *out);
 
 #endif

@@ -55,15 +55,17 @@ static size_t places_take(const member *members, size_t n, double *changes, doub
     return places;
 }
 
-/* What is common to all combinations of a comparison: by how much it may reach, and whether others show how far it did. */
+/* What is common to all combinations of a comparison: by how much it may reach, and whether others show how far it did.
+ */
 typedef struct common {
     double reach;  /* a logarithm */
     double others; /* the median change of all that do not belong to what is judged; NaN: they are too few */
 } common;
 
 /*
- * Judges n sorted changes. Noise that differs between two runs, not within one, moves all combinations alike: without others
- * that show it, no interval is narrower than that; with others, what they changed by may be the machine, as far as noise reaches.
+ * Judges n sorted changes. Noise that differs between two runs, not within one, moves all combinations alike: without
+ * others that show it, no interval is narrower than that; with others, what they changed by may be the machine, as far
+ * as noise reaches.
  */
 static void axis_judge(kvb_compared_axis *g, const double *sorted, size_t n, double tail, const common *shift,
                        double machine, double threshold)

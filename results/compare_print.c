@@ -168,8 +168,8 @@ static bool is_only_counted(const kvb_comparison *c, const kvb_finding *f, const
            f->verdict == KVB_VERDICT_UNDECIDED;
 }
 
-/* The findings of the verdicts first .. last as one table, the largest change of each verdict first. A line below says how
- * many are left out. Returns the number of rows, or -errno. */
+/* The findings of the verdicts first .. last as one table, the largest change of each verdict first. A line below says
+ * how many are left out. Returns the number of rows, or -errno. */
 static long findings_print(const kvb_comparison *c, const kvb_compare_view *view, kvb_verdict first, kvb_verdict last,
                            FILE *out)
 {
@@ -200,7 +200,8 @@ static long findings_print(const kvb_comparison *c, const kvb_compare_view *view
     return error ? error : (long)n;
 }
 
-/* The kernels and caches that changed, or all. A pull request has a line for each kernel. Returns the number of rows, or -errno. */
+/* The kernels and caches that changed, or all. A pull request has a line for each kernel. Returns the number of rows,
+ * or -errno. */
 static long axes_print(const kvb_comparison *c, const kvb_compare_view *view, FILE *out)
 {
     kvb_table *table = kvb_table_new(
@@ -261,7 +262,8 @@ static void headline_print(const kvb_comparison *c, FILE *out)
         }
 }
 
-/* "312 combinations: 2 SLOWER, 300 SAME, 10 UNDECIDED; smallest difference these runs can resolve: 4.2 % (600 null comparisons)" */
+/* "312 combinations: 2 SLOWER, 300 SAME, 10 UNDECIDED; smallest difference these runs can resolve: 4.2 % (600 null
+ * comparisons)" */
 static void counts_print(const kvb_comparison *c, FILE *out)
 {
     size_t combinations = 0;

@@ -37,13 +37,15 @@ double kvb_null_log(double difference)
 
 double kvb_common_reach(double common, double tail, size_t nulls)
 {
-    /* the middle of n distances knows a standard deviation as well as 0.37 n values do (Rousseeuw, Croux, JASA 88, 1993) */
+    /* the middle of n distances knows a standard deviation as well as 0.37 n values do (Rousseeuw, Croux, JASA 88,
+     * 1993) */
     return common * kvb_student_quantile(tail, (uint32_t)fmax(0.37 * (double)nulls, 1));
 }
 
 #define PRIOR 3u /* degrees of freedom of the variance from run to run before several runs are seen */
 
-/* The half-width of an interval, of so many runs of each build. squares: of the distances from the means of the builds. */
+/* The half-width of an interval, of so many runs of each build. squares: of the distances from the means of the builds.
+ */
 static double between_runs(double between, double squares, double tail, const size_t runs[2])
 {
     size_t freedom = runs[0] + runs[1] - 2, lesser = runs[0] < runs[1] ? runs[0] : runs[1];
@@ -78,7 +80,8 @@ int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, s
         if (!nulls || (nulls < FEW_NULLS && !paired))
             continue;
         /* Measured side by side, passes show themselves how processes differ. Otherwise the 99 % quantile of single
-         * comparisons is scaled to the confidence of all of them together, by Student's factor for so many null differences. */
+         * comparisons is scaled to the confidence of all of them together, by Student's factor for so many null
+         * differences. */
         double wider = paired ? 1 : kvb_student_quantile(noise->tail, nulls) / KVB_NORMAL_99;
         if (!paired)
             noise->between = fmax(noise->between, KVB_BETWEEN_RUNS * kvb_null_log(middle) / KVB_NORMAL_50);
@@ -236,7 +239,8 @@ static double middle_of_side(const kvb_result *result)
     return log(n < FEW_PASSES ? result->time.all.median : kvb_quantile(copy, n, 0.5));
 }
 
-/* log(new / base) of several runs: the difference of the medians, and the sum of squares about the means of the builds. */
+/* log(new / base) of several runs: the difference of the medians, and the sum of squares about the means of the builds.
+ */
 static double difference_of_runs(const kvb_time_runs *runs, double *squares)
 {
     double logs[KVB_RUNS], middle[2];

@@ -27,42 +27,44 @@ typedef struct kvb_time_runs {
 /* The mean square from run to run of one combination, about the means of its builds. NaN: one run a side. */
 double kvb_time_scatter(const kvb_time_runs *runs);
 
-/* Several runs show how runs differ: takes the middle of n scatters, which it sorts, in place of the null comparisons. */
+/* Several runs show how runs differ: takes the middle of n scatters, which it sorts, in place of the null comparisons.
+ */
 void kvb_noise_see(kvb_compare_noise *noise, double *scatters, size_t n, const size_t runs[2]);
 
 /* How far `common`, which that many null comparisons tell, reaches but with probability tail. */
 double kvb_common_reach(double common, double tail, size_t nulls);
 
-/* Fills in everything but `machine`. compared: how many times will be judged. runs: of each build; {1, 1} for one side alone,
- * where new may be NULL. 0 or -ENOMEM. */
+/* Fills in everything but `machine`. compared: how many times will be judged. runs: of each build; {1, 1} for one side
+ * alone, where new may be NULL. 0 or -ENOMEM. */
 int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
                  double confidence, bool paired, const size_t runs[2], kvb_compare_noise *noise);
 
-/* The one figure for what a run can resolve: the smallest relative difference of one time that a comparison with another run as
- * noisy tells from none, at KVB_CONFIDENCE for all times together. NaN: not known, because fewer than three combinations were
- * compared with themselves, or these differ wildly. 0 or -ENOMEM. */
+/* The one figure for what a run can resolve: the smallest relative difference of one time that a comparison with
+ * another run as noisy tells from none, at KVB_CONFIDENCE for all times together. NaN: not known, because fewer than
+ * three combinations were compared with themselves, or these differ wildly. 0 or -ENOMEM. */
 int kvb_run_resolution(const kvb_result *results, size_t n, double *resolution, size_t *nulls);
 
 /* "32.2 % (437 null comparisons)", "unknown (1 null comparison)". */
 #define KVB_RESOLUTION_TEXT 64u
 void kvb_resolution_text(double resolution, size_t nulls, char text[KVB_RESOLUTION_TEXT]);
 
-/* By how much the machine's bandwidth, measured beside the combinations of both runs, fell: the median, as a logarithm. NaN if
- * few combinations have it, or without memory. */
+/* By how much the machine's bandwidth, measured beside the combinations of both runs, fell: the median, as a logarithm.
+ * NaN if few combinations have it, or without memory. */
 double kvb_machine_shift(const kvb_finding *findings, size_t n);
 
-/* |a / b - 1| as a distance of logarithms. It is not known whether a or b was larger; this is the larger of both distances. */
+/* |a / b - 1| as a distance of logarithms. It is not known whether a or b was larger; this is the larger of both
+ * distances. */
 double kvb_null_log(double difference);
 
 /* Are these the very same measurements? Then no interval is needed. */
 bool kvb_time_is_same_measurement(const kvb_result *base, const kvb_result *new);
 
-/* For a combination that passed on both sides. Fills in verdict, before, after, ratio, low, high and reason. threshold may be
- * infinite. Each side has at least the finding's own run. */
+/* For a combination that passed on both sides. Fills in verdict, before, after, ratio, low, high and reason. threshold
+ * may be infinite. Each side has at least the finding's own run. */
 void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_time_runs *runs, kvb_finding *finding);
 
-/* estimate and interval are logarithms, threshold is relative. What is common to all combinations, as a change of the machine,
- * may explain a change of faster (<= 0) to slower (>= 0); the interval is widened by that. */
+/* estimate and interval are logarithms, threshold is relative. What is common to all combinations, as a change of the
+ * machine, may explain a change of faster (<= 0) to slower (>= 0); the interval is widened by that. */
 kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, double faster, double slower,
                                double threshold);
 

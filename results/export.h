@@ -19,8 +19,8 @@ const kvb_exporter *kvb_exporter_find(const char *name); /* NULL: unknown */
 typedef struct kvb_export kvb_export;
 int kvb_export_open(const kvb_exporter *exporter, const char *path, kvb_export **export, char *why, size_t why_bytes);
 
-/* Writes the records and replaces the target; with manifest NULL the target stays as it was. Frees the export; NULL is allowed.
- * 0, or a negative errno with why "path: …" and the target as it was. */
+/* Writes the records and replaces the target; with manifest NULL the target stays as it was. Frees the export; NULL is
+ * allowed. 0, or a negative errno with why "path: …" and the target as it was. */
 int kvb_export_close(kvb_export *export, const kvb_manifest *manifest, const kvb_result *results, size_t n, char *why,
                      size_t why_bytes);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Google Benchmark's JSON (json_reporter.cc of its version 1.7), for its tools/compare.py and for trackers that read it. The
- * medians of a combination's passes are its repetitions; their mean, median, stddev and cv are its aggregates. Skipped
- * combinations are left out; failed ones have error_occurred and error_message. What is not known of the host has no key in the
- * context, but caches and load_avg, which readers want: they are empty then.
- * CPU time is not measured for each pass: cpu_time, which readers want, repeats real_time, and the context says so.
+ * Google Benchmark's JSON (json_reporter.cc of its version 1.7), for its tools/compare.py and for trackers that read
+ * it. The medians of a combination's passes are its repetitions; their mean, median, stddev and cv are its aggregates.
+ * Skipped combinations are left out; failed ones have error_occurred and error_message. What is not known of the host
+ * has no key in the context, but caches and load_avg, which readers want: they are empty then. CPU time is not measured
+ * for each pass: cpu_time, which readers want, repeats real_time, and the context says so.
  */
 #include "results/export.h"
 

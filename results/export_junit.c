@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JUnit XML, as Ant's junit task writes it (XMLJUnitResultFormatter) and Jenkins, GitLab and GitHub's actions read it: a
- * testsuite for each workload, a testcase for each combination. A wrong answer is a failure; a crash or a time limit is an
- * error. Every testsuite has exactly the elements that Ant's format requires, empty ones too.
+ * JUnit XML, as Ant's junit task writes it (XMLJUnitResultFormatter) and Jenkins, GitLab and GitHub's actions read it:
+ * a testsuite for each workload, a testcase for each combination. A wrong answer is a failure; a crash or a time limit
+ * is an error. Every testsuite has exactly the elements that Ant's format requires, empty ones too.
  */
 #include "results/export.h"
 

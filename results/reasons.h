@@ -15,8 +15,8 @@ typedef struct kvb_reason_group {
     bool varies; /* reasons have different numbers in them */
 } kvb_reason_group;
 
-/* Copies the first line of the reason without what belongs to this record alone: the line of the trace, and the names of its
- * pools and its cache. */
+/* Copies the first line of the reason without what belongs to this record alone: the line of the trace, and the names
+ * of its pools and its cache. */
 void kvb_reason_reduce(const kvb_result *r, char text[KVB_REASON]);
 
 /* Groups of the skipped results, or of the failed ones, from malloc; NULL: no memory. */

@@ -40,8 +40,8 @@ void kvb_result_init(kvb_result *result)
 }
 
 /*
- * Median absolute deviation of n sorted samples. Left of the median the deviations fall with the index, right of it they rise.
- * So a merge from the median outwards meets them in ascending order, and needs no copy.
+ * Median absolute deviation of n sorted samples. Left of the median the deviations fall with the index, right of it
+ * they rise. So a merge from the median outwards meets them in ascending order, and needs no copy.
  */
 static double deviation(const double *sorted, size_t n, double median)
 {

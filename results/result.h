@@ -146,8 +146,8 @@ typedef struct kvb_time_stats {
     uint64_t samples, outliers;
 } kvb_time_stats;
 
-/* Fills in the order statistics of n samples, and sorts these in place. p99 is the nearest-rank percentile. The interval stays
- * NaN. */
+/* Fills in the order statistics of n samples, and sorts these in place. p99 is the nearest-rank percentile. The
+ * interval stays NaN. */
 void kvb_time_stats_of(double *samples, size_t n, kvb_time_stats *stats);
 
 /* Steps with about the same context: unique cells read in one layer, and the median time. */
@@ -296,7 +296,8 @@ int kvb_results_add(kvb_results *results, const kvb_result *result); /* 0 or -EN
 #define KVB_KEY_TEXT 512u               /* bytes that the name of a combination needs at most */
 #define KVB_KEY_PART (2 * KVB_NAME + 8) /* bytes that the name of its pools or of its cache needs */
 
-/* Orders by workload, cache, pool_k, pool_v, kernel, growth, out, threads: below 0, above 0, or 0 for the same combination. */
+/* Orders by workload, cache, pool_k, pool_v, kernel, growth, out, threads: below 0, above 0, or 0 for the same
+ * combination. */
 int kvb_key_order(const kvb_result *a, const kvb_result *b);
 
 /* What may differ between results that are ranked. */
@@ -312,9 +313,10 @@ typedef enum kvb_ranked_axis {
 /* The axes on which two results differ: bit i is axis i. */
 uint32_t kvb_results_differ(const kvb_result *a, const kvb_result *b);
 /*
- * May one of these be called the fastest, or the smallest? They must be all choices that there are: each value of each axis with each
- * value of the others, once, skipped and failed ones among them; and nothing else may differ. So two results are comparable if they
- * differ on exactly one axis. Results drawn by pairs are not: what won may only have had the better pool. False without memory.
+ * May one of these be called the fastest, or the smallest? They must be all choices that there are: each value of each
+ * axis with each value of the others, once, skipped and failed ones among them; and nothing else may differ. So two
+ * results are comparable if they differ on exactly one axis. Results drawn by pairs are not: what won may only have had
+ * the better pool. False without memory.
  */
 bool kvb_comparable(const kvb_result *const *results, size_t n);
 /* "workload/cache/k=f16,v=q4_0/kernel/1/double", where 1 is the threads; equal pools are named once; other outputs
@@ -328,15 +330,17 @@ void kvb_key_cache(const kvb_result *result, char text[KVB_KEY_PART]);
 /* Is results[i] the first one of its workload? */
 bool kvb_result_begins_workload(const kvb_result *results, size_t i);
 
-/* *quantile: that null difference of a run which a share p (0..1) of all of them does not exceed; NaN if there are none. *count: how
- * many there are. compare_time.h makes of it the smallest difference that a run can resolve. 0 or -ENOMEM. */
+/* *quantile: that null difference of a run which a share p (0..1) of all of them does not exceed; NaN if there are
+ * none. *count: how many there are. compare_time.h makes of it the smallest difference that a run can resolve. 0 or
+ * -ENOMEM. */
 int kvb_results_null_quantile(const kvb_result *results, size_t n, double p, double *quantile, uint32_t *count);
 
-/* Prints each result as a row: workload, cache, pool, kernel, threads, status, rho, rows checked, median, its error, p99, steps, rate, share of
- * the read bandwidth, peak of the allocator, reason. CSV and JSON are for programs, with raw numbers under median_ns,
- * median_error_ns (half its interval), p99_ns, gb_per_s, of_read, peak_bytes. Text and Markdown have units in the cells ("12.3 us")
- * and leave out columns that say nothing. skips: the skipped ones too, and every column; without, rows keep to KVB_PAGE_COLUMNS.
- * counters: of CSV and JSON a column for each that any result has. 0, -ENOMEM or -EIO. */
+/* Prints each result as a row: workload, cache, pool, kernel, threads, status, rho, rows checked, median, its error,
+ * p99, steps, rate, share of the read bandwidth, peak of the allocator, reason. CSV and JSON are for programs, with raw
+ * numbers under median_ns, median_error_ns (half its interval), p99_ns, gb_per_s, of_read, peak_bytes. Text and
+ * Markdown have units in the cells ("12.3 us") and leave out columns that say nothing. skips: the skipped ones too, and
+ * every column; without, rows keep to KVB_PAGE_COLUMNS. counters: of CSV and JSON a column for each that any result
+ * has. 0, -ENOMEM or -EIO. */
 int kvb_result_table(const kvb_result *results, size_t n, bool skips, bool counters, kvb_table_format format,
                      FILE *out);
 /* "2.1 %": half the interval of the median, of the median. Empty if it is not known. */
@@ -408,16 +412,16 @@ typedef struct kvb_manifest {
 
 typedef struct kvb_result_writer kvb_result_writer;
 
-/* Opens a file and writes the manifest. A regular or new file is written as path.tmp, which close(commit) renames; anything
- * else (a pipe, /dev/stdout) is written directly. Every line is flushed. 0 or a negative errno with why "path: …".
- * The writer locks path.tmp. A second writer gets -EBUSY; what a killed run left is overwritten. A child process that outlives
- * its parent keeps the lock. If the caller ignores SIGXFSZ, a file that grows too large is -EFBIG. */
+/* Opens a file and writes the manifest. A regular or new file is written as path.tmp, which close(commit) renames;
+ * anything else (a pipe, /dev/stdout) is written directly. Every line is flushed. 0 or a negative errno with why "path:
+ * …". The writer locks path.tmp. A second writer gets -EBUSY; what a killed run left is overwritten. A child process
+ * that outlives its parent keeps the lock. If the caller ignores SIGXFSZ, a file that grows too large is -EFBIG. */
 int kvb_result_create(const char *path, const kvb_manifest *manifest, kvb_result_writer **writer, char *why,
                       size_t why_bytes);
 int kvb_result_write(kvb_result_writer *writer, const kvb_result *result, char *why, size_t why_bytes);
-/* Frees the writer in any case. commit: path.tmp becomes the target. Otherwise the old target stays as it was, and path.tmp
- * stays for kvb_result_resume, unless it holds no result: then it is removed. After a failed write, commit acts like no commit
- * and returns the error of that write. */
+/* Frees the writer in any case. commit: path.tmp becomes the target. Otherwise the old target stays as it was, and
+ * path.tmp stays for kvb_result_resume, unless it holds no result: then it is removed. After a failed write, commit
+ * acts like no commit and returns the error of that write. */
 int kvb_result_close(kvb_result_writer *writer, bool commit, char *why, size_t why_bytes);
 /* Removes path.tmp and frees the writer. */
 void kvb_result_discard(kvb_result_writer *writer);
@@ -434,9 +438,9 @@ typedef struct kvb_result_file {
 int kvb_result_load(const char *path, kvb_result_file **file, char *why, size_t why_bytes);
 void kvb_result_free(kvb_result_file *file);
 
-/* Continues the file of a writer that ended early. *file holds the complete lines of path.tmp (free it with kvb_result_free); a
- * last line that was cut short is dropped; new results are appended. -ENOENT: there is no path.tmp; -EINVAL: path is not a
- * regular file, or path.tmp is damaged elsewhere; otherwise as kvb_result_create. */
+/* Continues the file of a writer that ended early. *file holds the complete lines of path.tmp (free it with
+ * kvb_result_free); a last line that was cut short is dropped; new results are appended. -ENOENT: there is no path.tmp;
+ * -EINVAL: path is not a regular file, or path.tmp is damaged elsewhere; otherwise as kvb_result_create. */
 int kvb_result_resume(const char *path, kvb_result_writer **writer, kvb_result_file **file, char *why,
                       size_t why_bytes);
 

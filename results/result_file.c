@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Result files. The reader takes one line at a time and checks everything. The writer passes each line to the system at once,
- * and replaces the target only when everything went well.
+ * Result files. The reader takes one line at a time and checks everything. The writer passes each line to the system at
+ * once, and replaces the target only when everything went well.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,7 +39,8 @@ static int result_append(kvb_results *results, const json_t *object, char *why, 
     return error ? error : kvb_results_add(results, &result);
 }
 
-/* Checks the schema's name first: otherwise a file of another schema would be refused for some missing or unknown key. */
+/* Checks the schema's name first: otherwise a file of another schema would be refused for some missing or unknown key.
+ */
 static int manifest_decode(kvb_manifest *manifest, const json_t *object, char *why, size_t why_bytes)
 {
     const json_t *schema = json_object_get(object, "schema");
@@ -52,9 +53,9 @@ static int manifest_decode(kvb_manifest *manifest, const json_t *object, char *w
 }
 
 /*
- * Reads a result file from its start; path is for messages. If whole is NULL, the file must be valid to its end. Otherwise a
- * last line without its newline is left out, and *whole is the length of the others: 0, with *out NULL, if not even the
- * manifest is complete. 0, or a negative errno with why "path:line: …".
+ * Reads a result file from its start; path is for messages. If whole is NULL, the file must be valid to its end.
+ * Otherwise a last line without its newline is left out, and *whole is the length of the others: 0, with *out NULL, if
+ * not even the manifest is complete. 0, or a negative errno with why "path:line: …".
  */
 static int file_read(FILE *in, const char *path, size_t *whole, kvb_result_file **out, char *why, size_t why_bytes)
 {

@@ -138,8 +138,8 @@ int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format for
     return error;
 }
 
-/* What people can do without is left empty: the threads where all have one, the number of steps; and unless wide, the rate and
- * the reason. */
+/* What people can do without is left empty: the threads where all have one, the number of steps; and unless wide, the
+ * rate and the reason. */
 static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide,
                       const counted *extra)
 {

@@ -399,8 +399,8 @@ static bool array_decode(const kvb_field *field, const json_t *value, void *at, 
 
 /* ---- tables of fields ---------------------------------------------------------------------------------- */
 
-/* What a kind does with the value at `at`: encode makes its JSON (NULL: no memory), decode checks JSON and stores it, clear sets a
- * zero to "not measured" (NULL: zero says that). */
+/* What a kind does with the value at `at`: encode makes its JSON (NULL: no memory), decode checks JSON and stores it,
+ * clear sets a zero to "not measured" (NULL: zero says that). */
 static const struct {
     json_t *(*encode)(const kvb_field *field, const void *at);
     bool (*decode)(const kvb_field *field, const json_t *value, void *at, fault *f);

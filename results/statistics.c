@@ -62,8 +62,8 @@ static double distance(double x, double centre)
     return fabs(x - centre);
 }
 
-/* The k-th smallest (from 0) of n values of(sample). Needs no memory and leaves the samples as they are: it builds the key of the
- * result from the top bit down, and counts the values below it in 64 passes. */
+/* The k-th smallest (from 0) of n values of(sample). Needs no memory and leaves the samples as they are: it builds the
+ * key of the result from the top bit down, and counts the values below it in 64 passes. */
 static double kth_smallest(const double *samples, size_t n, size_t k, double (*of)(double, double), double centre)
 {
     uint64_t key = 0;
@@ -170,8 +170,9 @@ static double gamma_next(double shape, uint64_t *state)
 
 /*
  * Median of one resample of n sorted samples. The resample itself is not drawn: its k-th smallest member (from 1) is
- * sorted[floor(n u)], where u is the k-th smallest of n uniform numbers and follows Beta(k, n - k + 1) (David, Nagaraja: Order
- * Statistics, 2003, 2.3). For even n, the member below it is at u w, where w is the largest of k - 1 uniform numbers.
+ * sorted[floor(n u)], where u is the k-th smallest of n uniform numbers and follows Beta(k, n - k + 1) (David,
+ * Nagaraja: Order Statistics, 2003, 2.3). For even n, the member below it is at u w, where w is the largest of k - 1
+ * uniform numbers.
  */
 static double resample_median(const double *sorted, size_t n, uint64_t *state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Robust statistics of times. Everything is built on medians and other order statistics, so that a late timer tick or a stolen
- * core changes little.
+ * Robust statistics of times. Everything is built on medians and other order statistics, so that a late timer tick or a
+ * stolen core changes little.
  */
 #ifndef KVB_STATISTICS_H
 #define KVB_STATISTICS_H
@@ -10,31 +10,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The p-quantile (0..1) of n values, by linear interpolation between order statistics. Sorts the values. NaN for n = 0. */
+/* The p-quantile (0..1) of n values, by linear interpolation between order statistics. Sorts the values. NaN for n = 0.
+ */
 double kvb_quantile(double *values, size_t n, double p);
 
-/* Percentile bootstrap interval of the median (Efron, Tibshirani: An Introduction to the Bootstrap, 1993, ch. 13) at the given
- * confidence, from `rounds` seeded resamples. NaN for n = 0, the sample itself for n = 1. samples need not be sorted. 0 or
- * -ENOMEM. */
+/* Percentile bootstrap interval of the median (Efron, Tibshirani: An Introduction to the Bootstrap, 1993, ch. 13) at
+ * the given confidence, from `rounds` seeded resamples. NaN for n = 0, the sample itself for n = 1. samples need not be
+ * sorted. 0 or -ENOMEM. */
 int kvb_median_interval(const double *samples, size_t n, double confidence, uint32_t rounds, uint64_t seed, double *low,
                         double *high);
 
 /* Standard error of the median, by the same resampling. 0 for n below 2; NaN without memory. */
 double kvb_median_error(const double *samples, size_t n, uint32_t rounds, uint64_t seed);
 
-/* First-order autocorrelation of n values in their order, corrected for its bias (Kendall, Biometrika 41, 1954) and limited to
- * 0 .. 0.9. n values with autocorrelation r are worth n (1 - r) / (1 + r) independent ones. */
+/* First-order autocorrelation of n values in their order, corrected for its bias (Kendall, Biometrika 41, 1954) and
+ * limited to 0 .. 0.9. n values with autocorrelation r are worth n (1 - r) / (1 + r) independent ones. */
 double kvb_autocorrelation(const double *values, size_t n);
 
-/* Has a series of pass times become steady? It has when the median of its last `window` passes is not lower than that of the
- * `window` passes before, or lower by less than `tolerance` (relative). */
+/* Has a series of pass times become steady? It has when the median of its last `window` passes is not lower than that
+ * of the `window` passes before, or lower by less than `tolerance` (relative). */
 bool kvb_series_steady(const double *passes, size_t n, size_t window, double tolerance);
 
-/* Counts samples that are further than 3.5 scaled MADs from the median (Iglewicz, Hoaglin, 1993). They are never dropped. */
+/* Counts samples that are further than 3.5 scaled MADs from the median (Iglewicz, Hoaglin, 1993). They are never
+ * dropped. */
 size_t kvb_outliers_count(const double *samples, size_t n);
 
-/* Null comparison: n values of the same thing count in turn as A, B, A, B …. Returns |median of B / A - 1| over the pairs, in
- * which drift cancels. NaN without a pair, or without memory. */
+/* Null comparison: n values of the same thing count in turn as A, B, A, B …. Returns |median of B / A - 1| over the
+ * pairs, in which drift cancels. NaN without a pair, or without memory. */
 double kvb_null_difference(const double *values, size_t n);
 
 /* ---- distributions ------------------------------------------------------------------------------------- */
@@ -45,17 +47,19 @@ double kvb_null_difference(const double *values, size_t n);
 /* The t for which P(|T| > t) = tail. T has Student's distribution with `freedom` degrees; above 200, the normal one. */
 double kvb_student_quantile(double tail, uint32_t freedom);
 
-/* Interval of a median by the sign test (Conover, Practical Nonparametric Statistics, 1999, 3.2): of n sorted values, from the
- * k-th smallest to the k-th largest (k from 1). It is wrong with probability `tail` at most. Returns k; 0: n is too small. */
+/* Interval of a median by the sign test (Conover, Practical Nonparametric Statistics, 1999, 3.2): of n sorted values,
+ * from the k-th smallest to the k-th largest (k from 1). It is wrong with probability `tail` at most. Returns k; 0: n
+ * is too small. */
 size_t kvb_sign_rank(size_t n, double tail);
 
 /* ---- changes of level ---------------------------------------------------------------------------------- */
 
 /*
- * Where a series changed its level: binary segmentation (Scott, Knott, Biometrics 30, 1974; Vostrikova, Soviet Mathematics
- * Doklady 24, 1981) over medians. The series is split where the distances from the two medians have the least sum. The split
- * is a change of level if the medians differ by more than chance explains over all splits of all series (Bonferroni's bound),
- * and by enough to matter. Then both sides are searched. One odd run among others is not a change.
+ * Where a series changed its level: binary segmentation (Scott, Knott, Biometrics 30, 1974; Vostrikova, Soviet
+ * Mathematics Doklady 24, 1981) over medians. The series is split where the distances from the two medians have the
+ * least sum. The split is a change of level if the medians differ by more than chance explains over all splits of all
+ * series (Bonferroni's bound), and by enough to matter. Then both sides are searched. One odd run among others is not a
+ * change.
  */
 typedef struct kvb_changepoint {
     size_t at;                /* index of the first value of the new level */
@@ -63,11 +67,11 @@ typedef struct kvb_changepoint {
 } kvb_changepoint;
 
 /*
- * logs: the logarithms of n values. noise [n]: the least standard deviation of each (from the null comparisons of its run; the
- * scatter of the series is used if it is larger), known to `freedom` degrees. A level of three and more is as noisy as its
- * middle value, one of fewer as its noisiest: a noisy run does not hide what the others show. tail: probability of a change
- * found in a series without one. least: smallest change that matters. Writes at most `most` changes in ascending order; returns
- * how many there are, or -ENOMEM.
+ * logs: the logarithms of n values. noise [n]: the least standard deviation of each (from the null comparisons of its
+ * run; the scatter of the series is used if it is larger), known to `freedom` degrees. A level of three and more is as
+ * noisy as its middle value, one of fewer as its noisiest: a noisy run does not hide what the others show. tail:
+ * probability of a change found in a series without one. least: smallest change that matters. Writes at most `most`
+ * changes in ascending order; returns how many there are, or -ENOMEM.
  */
 long kvb_changepoints_find(const double *logs, size_t n, const double *noise, unsigned freedom, double tail,
                            double least, kvb_changepoint *changes, size_t most);

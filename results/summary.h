@@ -39,14 +39,15 @@ typedef struct kvb_summary {
 int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out);
 
 /*
- * The same in a few lines: what was judged and whether all of it is right; failures with their reasons and the command that repeats
- * the first one. 0, -ENOMEM or -EIO.
+ * The same in a few lines: what was judged and whether all of it is right; failures with their reasons and the command
+ * that repeats the first one. 0, -ENOMEM or -EIO.
  */
 int kvb_summary_right(const kvb_summary *summary, const kvb_result *results, size_t n, FILE *out);
 
 /*
  * Names the pools over which no kernel's output was compared with the truth, because only witnesses passed there; with
- * skipped_too also those that nothing ran over. "lin12, k=lin12,v=f16 and 3 more", in text. Returns how many; "" for none.
+ * skipped_too also those that nothing ran over. "lin12, k=lin12,v=f16 and 3 more", in text. Returns how many; "" for
+ * none.
  */
 size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_too, char text[KVB_REASON]);
 

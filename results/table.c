@@ -10,8 +10,8 @@
 
 #include "workloads/array.h"
 
-/* Columns that the last and the first cell keep in a folded table. Where a table cannot be made to fit the page, the first cell
- * keeps more: names then need not stand alone for nothing. */
+/* Columns that the last and the first cell keep in a folded table. Where a table cannot be made to fit the page, the
+ * first cell keeps more: names then need not stand alone for nothing. */
 enum { LAST_LEAST = 32, FIRST_LEAST = 8, FIRST_LEAST_UNFIT = 18 };
 
 /* ---- building a table ---------------------------------------------------------------------------------- */

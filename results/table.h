@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables of strings, which every command prints through, and the texts that go into their cells: numbers with units, UTF-8,
- * XML.
+ * Tables of strings, which every command prints through, and the texts that go into their cells: numbers with units,
+ * UTF-8, XML.
  */
 #ifndef KVB_TABLE_H
 #define KVB_TABLE_H
@@ -30,20 +30,21 @@ bool kvb_table_format_parse(const char *word, kvb_table_format *format);
 bool kvb_table_is_for_people(kvb_table_format format);
 
 /*
- * How tables of text are shown on standard output. columns is the longest line: a wider table leaves columns out and names them.
- * 0 (the usual value) folds lines at KVB_PAGE_COLUMNS where that is enough; SIZE_MAX folds nothing. coloured: words such as "pass"
- * and "fail" have colours.
+ * How tables of text are shown on standard output. columns is the longest line: a wider table leaves columns out and
+ * names them. 0 (the usual value) folds lines at KVB_PAGE_COLUMNS where that is enough; SIZE_MAX folds nothing.
+ * coloured: words such as "pass" and "fail" have colours.
  */
 void kvb_table_view(size_t columns, bool coloured);
 
-/* The escape sequence for a word of a status or a verdict ("pass", "fail", "SLOWER"), on `out`; "" where there is none. */
+/* The escape sequence for a word of a status or a verdict ("pass", "fail", "SLOWER"), on `out`; "" where there is none.
+ */
 const char *kvb_table_colour(const char *word, const FILE *out);
 #define KVB_COLOUR_END "\033[0m"
 
 /*
- * Columns are padded in text and Markdown. Cells are quoted as each format requires. JSON is an array of objects whose keys
- * are the headings; in right-aligned columns, cells that are JSON numbers are written as numbers. Bytes that are not UTF-8
- * are shown as '?'.
+ * Columns are padded in text and Markdown. Cells are quoted as each format requires. JSON is an array of objects whose
+ * keys are the headings; in right-aligned columns, cells that are JSON numbers are written as numbers. Bytes that are
+ * not UTF-8 are shown as '?'.
  */
 typedef struct kvb_table kvb_table;
 
@@ -53,8 +54,8 @@ kvb_table *kvb_table_new(const char *const *headings);
 int kvb_table_row(kvb_table *table, const char *const *cells);
 /* Removes the columns that have no text in any row. */
 void kvb_table_drop_empty(kvb_table *table);
-/* Keeps lines of text within KVB_PAGE_COLUMNS where it can: a long first cell gets a line of its own, and a long last cell
- * goes on in further lines. The other formats do not change. */
+/* Keeps lines of text within KVB_PAGE_COLUMNS where it can: a long first cell gets a line of its own, and a long last
+ * cell goes on in further lines. The other formats do not change. */
 void kvb_table_fold(kvb_table *table);
 int kvb_table_print(kvb_table *table, kvb_table_format format, FILE *out); /* 0 or -EIO */
 void kvb_table_free(kvb_table *table);
@@ -77,25 +78,27 @@ size_t kvb_utf8_bytes(const char *text);
 /* Columns that text takes on a terminal: its characters without combining marks. An invalid byte counts as one. */
 size_t kvb_utf8_width(const char *text);
 
-/* Replaces each byte that is not valid UTF-8 by '?', in place. File names may be in another encoding, and a text may have been
- * cut inside a character; neither may spoil a JSON file. */
+/* Replaces each byte that is not valid UTF-8 by '?', in place. File names may be in another encoding, and a text may
+ * have been cut inside a character; neither may spoil a JSON file. */
 void kvb_utf8_clean(char *text);
 
 /* Writes text for a terminal: control characters, which a file name or a reason may hold, become spaces. */
 void kvb_plain_put(const char *text, FILE *out);
 void kvb_plain_put_n(const char *text, size_t n, FILE *out); /* the first n bytes */
 
-/* Appends " word" to a command in text [bytes], in quotes if a shell needs them. False: it does not fit; text is then cut. */
+/* Appends " word" to a command in text [bytes], in quotes if a shell needs them. False: it does not fit; text is then
+ * cut. */
 bool kvb_shell_add(char *text, size_t bytes, const char *word);
 
 /* How many bytes of valid UTF-8 fit on a line of `width` columns: whole words, at least one. */
 size_t kvb_words_that_fit(const char *text, size_t width);
 
-/* Writes a line of valid UTF-8 for a terminal. If it is wider than KVB_PAGE_COLUMNS, it goes on in further lines, indented. */
+/* Writes a line of valid UTF-8 for a terminal. If it is wider than KVB_PAGE_COLUMNS, it goes on in further lines,
+ * indented. */
 void kvb_folded_put(const char *text, size_t indent, FILE *out);
 
-/* Writes text as the value of an XML attribute (in double or single quotes) or as the content of an element. What XML 1.0
- * cannot hold (most control characters, U+FFFE, U+FFFF, bytes that are not UTF-8) becomes '?'. */
+/* Writes text as the value of an XML attribute (in double or single quotes) or as the content of an element. What
+ * XML 1.0 cannot hold (most control characters, U+FFFE, U+FFFF, bytes that are not UTF-8) becomes '?'. */
 void kvb_xml_put(const char *text, FILE *out);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts for table cells: UTF-8 as RFC 3629 has it (no surrogates, no overlong forms), XML 1.0 (fifth edition), units. */
+/* Texts for table cells: UTF-8 as RFC 3629 has it (no surrogates, no overlong forms), XML 1.0 (fifth edition), units.
+ */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -122,8 +123,8 @@ void kvb_folded_put(const char *text, size_t indent, FILE *out)
     putc('\n', out);
 }
 
-/* Returns what XML needs in place of a character, or NULL if it stands for itself. White space needs a reference too: a parser
- * turns it into spaces inside an attribute. */
+/* Returns what XML needs in place of a character, or NULL if it stands for itself. White space needs a reference too: a
+ * parser turns it into spaces inside an attribute. */
 static const char *reference(char c)
 {
     static const struct {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tokens are alike: a trace's sequences as lists by position; a token is compared with those that were at its position. */
+/* Which tokens are alike: a trace's sequences as lists by position; a token is compared with those that were at its
+ * position. */
 #include "workloads/alike.h"
 
 #include <errno.h>
@@ -13,9 +14,9 @@
 #define UNKNOWN UINT64_MAX
 
 typedef struct token {
-    uint64_t
-        before; /* the first token like the one before it; of a first token the extra key; UNKNOWN: it is like no other */
-    uint32_t older; /* the one listed before at its position */
+    uint64_t before; /* the first token like the one before it; of a first token the extra key; UNKNOWN: it is like no
+                        other */
+    uint32_t older;  /* the one listed before at its position */
     int32_t tok;
 } token;
 

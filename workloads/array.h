@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for arrays that grow, and for large ones. Every folder may include this header. Memory that a cache counts comes from
- * caches/allocator.h instead. */
+/* Memory for arrays that grow, and for large ones. Every folder may include this header. Memory that a cache counts
+ * comes from caches/allocator.h instead. */
 #ifndef KVB_ARRAY_H
 #define KVB_ARRAY_H
 
@@ -31,8 +31,9 @@ static inline int kvb_array_reserve(void *array, size_t *room, size_t n, size_t 
 
 #define KVB_PAGES_HEAD 64u /* bytes before the memory, which keep its size */
 
-/* Large memory in a mapping of its own: zeros, aligned to 64 bytes, in huge pages where the system has them. Unlike a block of the
- * heap, it shares no page with children that still run, so writing to it copies none. Free it with kvb_pages_free(). NULL: no memory. */
+/* Large memory in a mapping of its own: zeros, aligned to 64 bytes, in huge pages where the system has them. Unlike a
+ * block of the heap, it shares no page with children that still run, so writing to it copies none. Free it with
+ * kvb_pages_free(). NULL: no memory. */
 static inline void *kvb_pages_alloc(size_t bytes)
 {
     bytes += KVB_PAGES_HEAD;

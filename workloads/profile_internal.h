@@ -18,7 +18,8 @@ void kvb_scan_rows_make(const kvb_model *model, uint64_t seed, kvb_rows kind, ui
                         float *out);
 void kvb_scan_constant_make(const kvb_model *model, uint64_t seed, kvb_constant constant, uint32_t layer, float *out);
 
-/* Are recorded values of a layer in their ranges? Else -EINVAL, and why names the first that is not. path: of the file. */
+/* Are recorded values of a layer in their ranges? Else -EINVAL, and why names the first that is not. path: of the file.
+ */
 int kvb_scan_values_check(const kvb_values *values, uint32_t layer, const char *path, char *why, size_t why_bytes);
 
 #define KVB_SHARED_KEY 3u /* among kinds of rows: what tokens share */

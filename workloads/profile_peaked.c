@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Value profiles `peaked` and `needle`: one key takes more than 99 % of the mass, whatever else a query sees, up to 131072
- * cells. A key is a direction of norm sqrt(k_dim), a query the direction of one key, so that logits are L cos(angle between
- * the keys) and that key's is L.
+ * Value profiles `peaked` and `needle`: one key takes more than 99 % of the mass, whatever else a query sees, up to
+ * 131072 cells. A key is a direction of norm sqrt(k_dim), a query the direction of one key, so that logits are L
+ * cos(angle between the keys) and that key's is L.
  *
- * peaked: the token's own key. needle: each cell in turn, so that a mistake in any one cell decides some query. Of the query
- * heads of a KV head one, in turn, looks at its own token; the others look at positions spread evenly over all that the query
- * may see. What a query can look at is a position, since it does not know what tokens its sequence has: keys of one position
- * have nearly one direction.
+ * peaked: the token's own key. needle: each cell in turn, so that a mistake in any one cell decides some query. Of the
+ * query heads of a KV head one, in turn, looks at its own token; the others look at positions spread evenly over all
+ * that the query may see. What a query can look at is a position, since it does not know what tokens its sequence has:
+ * keys of one position have nearly one direction.
  */
 #include "workloads/profile_internal.h"
 #include "workloads/why.h"
@@ -65,8 +65,8 @@ static void peaked_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, ui
 #define NEEDLE_OWN                                                                                                     \
     0.0625f /* how much of a key's direction is its token's own: the same position in another branch differs */
 
-/* The position that a query head looks at: its own, or the next of a sequence that is spread evenly (Weyl: multiples of the golden
- * ratio, modulo 1) over those that the group lets it see. */
+/* The position that a query head looks at: its own, or the next of a sequence that is spread evenly (Weyl: multiples of
+ * the golden ratio, modulo 1) over those that the group lets it see. */
 static uint32_t needle_target(const kvb_group *g, uint64_t seed, uint32_t layer, uint32_t pos, uint32_t h)
 {
     uint32_t each = g->heads / g->kv_heads;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Seeded values of layers that scan, and the ranges that recorded ones must keep. They are drawn as the papers initialise them:
- * Delta between 0.001 and 0.1, A = -1 .. -d_state (mamba1) or between -1 and -16 (mamba2, and the gates of the delta rule); lightning's
- * decays are the slopes of ALiBi (arXiv 2108.12409). So some heads forget within ten tokens and some remember thousands.
+ * Seeded values of layers that scan, and the ranges that recorded ones must keep. They are drawn as the papers
+ * initialise them: Delta between 0.001 and 0.1, A = -1 .. -d_state (mamba1) or between -1 and -16 (mamba2, and the
+ * gates of the delta rule); lightning's decays are the slopes of ALiBi (arXiv 2108.12409). So some heads forget within
+ * ten tokens and some remember thousands.
  */
 #include "kernels/scan.h"
 #include "workloads/profile_internal.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of value profiles; those without structure along the sequence, gaussian, flat and grid; and tags (see values.h). */
+/* The list of value profiles; those without structure along the sequence, gaussian, flat and grid; and tags (see
+ * values.h). */
 #include "workloads/profile_internal.h"
 #include "workloads/why.h"
 
@@ -53,12 +54,14 @@ const kvb_profile kvb_profile_flat = {
 
 #define GRID_STEP    0x1p-6f
 #define GRID_LARGEST 64000u /* steps: 1000 */
-#define GRID_GROUP   16u /* channels of which the first has the row's largest magnitude: no format's groups are smaller */
-#define GRID_LOGIT   2.0 /* the standard deviation of a logit, among the rows with the largest K */
+#define GRID_GROUP                                                                                                     \
+    16u                /* channels of which the first has the row's largest magnitude: no format's groups are smaller  \
+                        */
+#define GRID_LOGIT 2.0 /* the standard deviation of a logit, among the rows with the largest K */
 
 /*
- * What a row's largest magnitude is, in steps of the row's own, a power of two times GRID_STEP: twice the largest code of a
- * format. Scales are then powers of two, or nearly, and odd multiples of the step lie half-way between two codes.
+ * What a row's largest magnitude is, in steps of the row's own, a power of two times GRID_STEP: twice the largest code
+ * of a format. Scales are then powers of two, or nearly, and odd multiples of the step lie half-way between two codes.
  */
 static const uint32_t grid_tops[] = {
     GRID_LARGEST, 2 * 127, /* int8, q8_0 */

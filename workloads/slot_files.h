@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where what save keeps lies while a trace is made or replayed: a private folder of temporary files, one for each slot. */
+/* Where what save keeps lies while a trace is made or replayed: a private folder of temporary files, one for each slot.
+ */
 #ifndef KVB_SLOT_FILES_H
 #define KVB_SLOT_FILES_H
 
@@ -12,7 +13,8 @@ typedef struct kvb_slot_files {
     char path[PATH_MAX];
 } kvb_slot_files;
 
-/* Makes a folder in TMPDIR, else in memory (/dev/shm) where that can be, else in /tmp: 0, or a negative errno with why. */
+/* Makes a folder in TMPDIR, else in memory (/dev/shm) where that can be, else in /tmp: 0, or a negative errno with why.
+ */
 int kvb_slot_files_open(kvb_slot_files *files, char *why, size_t why_bytes);
 /* The file of a slot, there or not; valid until the next call. */
 const char *kvb_slot_files_path(kvb_slot_files *files, uint32_t slot);

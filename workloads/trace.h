@@ -166,8 +166,8 @@ static inline bool kvb_event_moves(const kvb_event *event)
 void kvb_event_words(const kvb_event *event, char *text, size_t bytes);
 /* "heads 0 to 3, 7" of the bits of a set [(n + 63) / 64] of numbers below n; what: "head". */
 void kvb_set_words(const char *what, const uint64_t *set, uint32_t n, char *text, size_t bytes);
-/* What a set of the numbers 0 .. n-1 has in common: "every query", "every 8th query", "the last query", "queries 3 to 9",
- * "17 of 48 queries". */
+/* What a set of the numbers 0 .. n-1 has in common: "every query", "every 8th query", "the last query", "queries 3 to
+ * 9", "17 of 48 queries". */
 void kvb_set_pattern(const char *what, const uint64_t *set, uint32_t n, char *text, size_t bytes);
 
 /* What a cache needs in order to replay the trace. */
@@ -193,8 +193,9 @@ typedef struct kvb_trace_needs {
 
 typedef struct kvb_trace_reader kvb_trace_reader;
 
-/* Traces that are opened from now on have this model and seeded values, whatever their headers say; NULL: their own again. Attending
- * groups get a scale of 1/sqrt(k_dim) and turn what shifts turn. The model is copied; it has no sink logits. */
+/* Traces that are opened from now on have this model and seeded values, whatever their headers say; NULL: their own
+ * again. Attending groups get a scale of 1/sqrt(k_dim) and turn what shifts turn. The model is copied; it has no sink
+ * logits. */
 void kvb_trace_model_set(const kvb_model *model);
 
 int kvb_trace_open(const char *path, kvb_trace_reader **reader, char *why, size_t why_bytes);

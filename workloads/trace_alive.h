@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is alive while a trace is read, as the rules of events see it. Private to trace_state.c and files of single rules. */
+/* What is alive while a trace is read, as the rules of events see it. Private to trace_state.c and files of single
+ * rules. */
 #ifndef KVB_TRACE_ALIVE_H
 #define KVB_TRACE_ALIVE_H
 
 #include "workloads/trace_internal.h"
 
-/* Tokens id .. id+n-1 at positions pos .. pos+n-1. A token that moves while others hold it goes on under another number here. */
+/* Tokens id .. id+n-1 at positions pos .. pos+n-1. A token that moves while others hold it goes on under another number
+ * here. */
 typedef struct token_run {
     uint32_t pos, id, n;
 } token_run;
@@ -89,8 +91,8 @@ static inline void rollback_note(kvb_trace_state *state, sequence *seq)
         state->needs.rollback = seq->furthest - next;
 }
 
-/* Checks change nothing that is alive. They say what every cache is to answer: 0, -EINVAL or -ENOSPC; or NO_CALL: that the line
- * says what is no call, or one that caches take though it is no part of a workload. */
+/* Checks change nothing that is alive. They say what every cache is to answer: 0, -EINVAL or -ENOSPC; or NO_CALL: that
+ * the line says what is no call, or one that caches take though it is no part of a workload. */
 #define NO_CALL (-EPROTO)
 
 /* Of trace_state.c. */

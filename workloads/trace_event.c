@@ -38,7 +38,8 @@ typedef enum slot {
 } slot;
 #define N_ARRAYS (SRCS + 1)
 
-/* Of an array: it may have no elements; an element, or what stands in place of the array, may be a list of sequences. */
+/* Of an array: it may have no elements; an element, or what stands in place of the array, may be a list of sequences.
+ */
 #define MAY_BE_EMPTY 1u
 #define MAY_BE_LIST  2u
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model block of a trace header, read and written: version 1, all layers alike, with today's names of its fields or the
- * published ones; version 2, layers in groups.
+ * The model block of a trace header, read and written: version 1, all layers alike, with today's names of its fields or
+ * the published ones; version 2, layers in groups.
  */
 #include "workloads/rng.h"
 #include "workloads/trace_internal.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading a trace: one line at a time, with the file and line in front of whatever is wrong; and a whole trace in memory,
- * read the same way.
+ * Reading a trace: one line at a time, with the file and line in front of whatever is wrong; and a whole trace in
+ * memory, read the same way.
  */
 #include "workloads/trace_internal.h"
 #include "workloads/why.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines that give one token to several sequences: the token is of the first one, and copies (seq_cp) behind the event give it to the
- * others. That says the same as long as no token of the event sees what its sequence is yet to get.
+ * Lines that give one token to several sequences: the token is of the first one, and copies (seq_cp) behind the event
+ * give it to the others. That says the same as long as no token of the event sees what its sequence is yet to get.
  */
 #include "workloads/trace_alive.h"
 #include "workloads/why.h"

@@ -6,13 +6,14 @@
  * the order, and any row can be made alone.
  *
  * Recorded: for each layer L three F32 tensors q.L [queries and fills: tokens][heads][k_dim],
- * k.L [tokens][kv_heads][k_dim], v.L [tokens][kv_heads][v_dim]; row = token identity. A layer with latent rows has no V.
+ * k.L [tokens][kv_heads][k_dim], v.L [tokens][kv_heads][v_dim]; row = token identity. A layer with latent rows has no
+ * V.
  *
- * A layer that scans has what kernels/scan.h names, by its kind: q.L and k.L [tokens][groups][k_dim], v.L [tokens][heads][v_dim], gate.L
- * (mamba1: [tokens][heads][v_dim], else [tokens][heads][1]), beta.L [tokens][heads][1]; with a convolution x.L [tokens][1][channels],
- * its inputs; and of the layer itself a.L (mamba1: [heads][k_dim][v_dim], else [heads]), taps.L [width][channels], bias.L [channels].
- * What follows a convolution is recorded, or seeded, by itself: so each call is judged by itself. Values are in the ranges that
- * scan.h gives, so that no decay is above 1.
+ * A layer that scans has what kernels/scan.h names, by its kind: q.L and k.L [tokens][groups][k_dim], v.L
+ * [tokens][heads][v_dim], gate.L (mamba1: [tokens][heads][v_dim], else [tokens][heads][1]), beta.L [tokens][heads][1];
+ * with a convolution x.L [tokens][1][channels], its inputs; and of the layer itself a.L (mamba1: [heads][k_dim][v_dim],
+ * else [heads]), taps.L [width][channels], bias.L [channels]. What follows a convolution is recorded, or seeded, by
+ * itself: so each call is judged by itself. Values are in the ranges that scan.h gives, so that no decay is above 1.
  */
 #ifndef KVB_VALUES_H
 #define KVB_VALUES_H
@@ -49,13 +50,13 @@ const kvb_profile *kvb_profile_find(const char *name); /* or NULL */
 /*
  * Profile `tags`: every K and V row holds one 32-bit code, low bits first, repeated along the row to its end. Rows of
  * 32 channels or more give a channel to each bit, -1 or 1, which formats down to 2 bits keep apart; shorter
- * ones to each symbol s of 2 bits, 2s - 3. Needs k_dim, v_dim >= 16, and bits that the model's layers and heads leave for the
- * tokens.
+ * ones to each symbol s of 2 bits, 2s - 3. Needs k_dim, v_dim >= 16, and bits that the model's layers and heads leave
+ * for the tokens.
  */
 
-/* Bits of a code, from the low end: token, layer, KV head, and one that says that the row is of V. Layers and heads have as many as the
- * model needs, tokens all others: with 1 layer and 1 head 2^30, with 48 and 8 2^22. As no layer's field is all ones, no code is
- * (kernels/witness.h, KVB_WITNESS_TORN). */
+/* Bits of a code, from the low end: token, layer, KV head, and one that says that the row is of V. Layers and heads
+ * have as many as the model needs, tokens all others: with 1 layer and 1 head 2^30, with 48 and 8 2^22. As no layer's
+ * field is all ones, no code is (kernels/witness.h, KVB_WITNESS_TORN). */
 typedef struct kvb_tag {
     uint32_t token_bits, layer_bits;
 } kvb_tag;
@@ -80,18 +81,19 @@ typedef struct kvb_values {
 
 /*
  * Make all rows of a trace. profile NULL: what the header says (recorded tensors or its profile);
- * otherwise that profile with the header's seed (or `seed` when not 0). The trace outlives the values. q rows of fill tokens are left
- * untouched (zero pages). parallel: runs part(ctx, i, n) for i < n, at once or in turn; NULL: in turn.
- * Recorded values are checked: shapes against the model and the trace, ranges of layers that scan, NaN and infinity refused.
- * The profile is of the layers that attend; those that scan have the same values under each, and none under `tags`.
+ * otherwise that profile with the header's seed (or `seed` when not 0). The trace outlives the values. q rows of fill
+ * tokens are left untouched (zero pages). parallel: runs part(ctx, i, n) for i < n, at once or in turn; NULL: in turn.
+ * Recorded values are checked: shapes against the model and the trace, ranges of layers that scan, NaN and infinity
+ * refused. The profile is of the layers that attend; those that scan have the same values under each, and none under
+ * `tags`.
  */
 int kvb_values_open(const kvb_trace *trace, const char *profile, uint64_t seed,
                     void (*parallel)(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx),
                     void *team, kvb_values **values, char *why, size_t why_bytes);
 void kvb_values_free(kvb_values *values);
 
-/* A kind's letter or word in the names of tensors; heads and dim of one token's rows of it in a layer, 0 where it has none (V of
- * latent rows, beta of a recurrence without); and their product. */
+/* A kind's letter or word in the names of tensors; heads and dim of one token's rows of it in a layer, 0 where it has
+ * none (V of latent rows, beta of a recurrence without); and their product. */
 const char *kvb_rows_name(kvb_rows kind);
 uint32_t kvb_rows_heads(const kvb_group *group, kvb_rows kind);
 uint32_t kvb_rows_dim(const kvb_group *group, kvb_rows kind);

@@ -36,8 +36,8 @@ void kvb_account_close(kvb_account *a)
 
 /* ---- doing it ------------------------------------------------------------------------------------------- */
 
-/* Notes the sequences of a step or proposal, and counts in each the spans that its tokens make if every stretch of neighbours makes
- * one; nodes make one each. */
+/* Notes the sequences of a step or proposal, and counts in each the spans that its tokens make if every stretch of
+ * neighbours makes one; nodes make one each. */
 static void step_tally(kvb_account *a, const kvb_change *change)
 {
     for (uint32_t i = 0; i < change->n; i++) {
@@ -224,7 +224,8 @@ void kvb_account_withdraw(kvb_account *a, const kvb_change *change, const uint32
     alive_settle(a, had);
 }
 
-/* Of spans that lie within positions p0 .. p1-1 each token becomes a span; from the last one on, since there is room behind them. */
+/* Of spans that lie within positions p0 .. p1-1 each token becomes a span; from the last one on, since there is room
+ * behind them. */
 static void spans_scatter(kvb_spans *s, uint32_t p0, uint32_t p1)
 {
     size_t first = 0, end, at = s->n;

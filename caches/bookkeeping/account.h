@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The account of a cache's tokens, kept once, above its stores: which tokens each sequence holds, at which positions, and the
- * pending nodes of draft trees behind sequences. Tokens go by their ordinals. No cells, no bytes.
+ * The account of a cache's tokens, kept once, above its stores: which tokens each sequence holds, at which positions,
+ * and the pending nodes of draft trees behind sequences. Tokens go by their ordinals. No cells, no bytes.
  *
- * A control call is data, a kvb_change. It is checked first, which changes nothing. Tokens that it brings are then admitted,
- * so that stores see them while they prepare, and withdrawn if a store cannot; everything else is applied at the end, when
- * nothing can fail any more.
+ * A control call is data, a kvb_change. It is checked first, which changes nothing. Tokens that it brings are then
+ * admitted, so that stores see them while they prepare, and withdrawn if a store cannot; everything else is applied at
+ * the end, when nothing can fail any more.
  *
- * A token that is moved to another position is stored anew: it gets a revision, the number of the shift that moved it, above the
- * ordinal's own bits. So two sequences share a token where they hold it with one revision.
+ * A token that is moved to another position is stored anew: it gets a revision, the number of the shift that moved it,
+ * above the ordinal's own bits. So two sequences share a token where they hold it with one revision.
  */
 #ifndef KVB_ACCOUNT_H
 #define KVB_ACCOUNT_H
@@ -34,7 +34,8 @@ typedef enum kvb_change_kind {
     KVB_CHANGE_MATCH,   /* src, which is empty, comes to hold n tokens that the cache has */
     KVB_CHANGE_DEFRAG,  /* cells trade places; tokens stay where they are */
     KVB_CHANGE_FREEZE,  /* rows of src's positions 0 .. p1-1, which it holds, go where nobody writes; tokens stay */
-    KVB_CHANGE_LOAD /* src, which is empty, takes what was saved of a sequence; KVB_SEQ_ALL: all of them become what was saved */
+    KVB_CHANGE_LOAD /* src, which is empty, takes what was saved of a sequence; KVB_SEQ_ALL: all of them become what was
+                       saved */
 } kvb_change_kind;
 
 /* One control call. */
@@ -42,8 +43,8 @@ typedef struct kvb_change {
     kvb_change_kind kind;
     uint32_t n;
     const uint32_t *seq_ids; /* STEP, PROPOSE: [n]; NULL: all of sequence 0 */
-    const int32_t *
-        parents; /* PROPOSE: [n] numbers of earlier nodes of the same sequence; -1: child of its end. NULL to check only */
+    const int32_t *parents; /* PROPOSE: [n] numbers of earlier nodes of the same sequence; -1: child of its end. NULL to
+                               check only */
     const uint32_t *accepted;  /* COMMIT: [n] numbers of src's nodes: a root, then each the child of the one before */
     const int32_t *tokens;     /* STEP: [n] vocabulary ids, or NULL: not known. MATCH: [n] those of the beginning */
     const uint64_t *ordinals;  /* MATCH: [n] of the tokens that it comes to hold */

@@ -102,8 +102,8 @@ static bool is_changed(const kvb_account *a, uint32_t seq)
     return i < a->n_changed;
 }
 
-/* Places of the nodes of the proposal's sequences: those that were pending before from `at` on; the new ones are the last of the
- * feed. Returns how many were. */
+/* Places of the nodes of the proposal's sequences: those that were pending before from `at` on; the new ones are the
+ * last of the feed. Returns how many were. */
 static uint32_t nodes_place(kvb_feed *f, const kvb_account *a, uint32_t n_new, uint32_t at)
 {
     const uint32_t first = at, before = a->n_nodes - n_new;

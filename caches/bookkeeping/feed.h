@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The feed of a step: the tokens whose rows its plan wants. As a rule those that are new; of a cache that keeps no rows the
- * whole history of the step's sequences before them.
+ * The feed of a step: the tokens whose rows its plan wants. As a rule those that are new; of a cache that keeps no rows
+ * the whole history of the step's sequences before them.
  */
 #ifndef KVB_FEED_H
 #define KVB_FEED_H
@@ -22,8 +22,8 @@ typedef struct kvb_feed {
 /* A feed of whole histories of n_ids sequences (0: of new tokens only): 0 or -ENOMEM. */
 int kvb_feed_open(kvb_feed *feed, kvb_allocator *allocator, uint32_t n_ids);
 
-/* Admits the tokens of a STEP or PROPOSE, for which the account has reserved, and says what is fed. An old token is fed once,
- * for the lowest of the step's sequences that hold it. 0, or -ENOMEM with nothing admitted. */
+/* Admits the tokens of a STEP or PROPOSE, for which the account has reserved, and says what is fed. An old token is fed
+ * once, for the lowest of the step's sequences that hold it. 0, or -ENOMEM with nothing admitted. */
 int kvb_feed_make(kvb_feed *feed, kvb_account *account, const kvb_change *change);
 void kvb_feed_close(kvb_feed *feed, kvb_allocator *allocator);
 

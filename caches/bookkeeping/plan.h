@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plan: where one group's rows of a step are written, and which cells each query may read; shared by the layers of the
- * group. It is filled on the side and takes the place of the one before only when it is whole. Its arrays do not move while it
- * is in force.
+ * A plan: where one group's rows of a step are written, and which cells each query may read; shared by the layers of
+ * the group. It is filled on the side and takes the place of the one before only when it is whole. Its arrays do not
+ * move while it is in force.
  */
 #ifndef KVB_PLAN_H
 #define KVB_PLAN_H
@@ -36,19 +36,19 @@ typedef struct kvb_plan {
 /* Begin anew with room for n fed tokens, whose cells are the caller's to fill in: 0 or -ENOMEM. */
 int kvb_plan_start(kvb_plan *plan, uint32_t n);
 /*
- * The next query, at position pos of a sequence, sees what the group lets it see of these spans (position -> cell). Where the
- * group has limits its runs come in the order of positions, so that what a store has dropped changes no order of sums; else
- * ascending by cell, so that memory goes by once. 0 or -ENOMEM.
+ * The next query, at position pos of a sequence, sees what the group lets it see of these spans (position -> cell).
+ * Where the group has limits its runs come in the order of positions, so that what a store has dropped changes no order
+ * of sums; else ascending by cell, so that memory goes by once. 0 or -ENOMEM.
  */
 KVB_HOST int kvb_plan_attend(kvb_plan *plan, const kvb_group *group, const kvb_spans *spans, uint32_t pos);
 /*
- * The same for a sequence without holes up to pos that lies in pages: its position p in page table[p / page_cells]. All queries of
- * a plan are named this way or none is. Queries of one table that follow each other share it. 0 or -ENOMEM.
+ * The same for a sequence without holes up to pos that lies in pages: its position p in page table[p / page_cells]. All
+ * queries of a plan are named this way or none is. Queries of one table that follow each other share it. 0 or -ENOMEM.
  */
 KVB_HOST int kvb_plan_attend_pages(kvb_plan *plan, const kvb_group *group, const uint32_t *table, uint32_t page_cells,
                                    uint32_t pos);
-/* The next query is a pending node, account->node[node], at position pos: it sees its sequence's spans and the nodes on its path,
- * node i lying in cell base + i, or in cells[i] where they are given. 0 or -ENOMEM. */
+/* The next query is a pending node, account->node[node], at position pos: it sees its sequence's spans and the nodes on
+ * its path, node i lying in cell base + i, or in cells[i] where they are given. 0 or -ENOMEM. */
 int kvb_plan_attend_node(kvb_plan *plan, const kvb_group *group, const kvb_account *account, const kvb_spans *prefix,
                          uint32_t base, const uint32_t *cells, uint32_t node, uint32_t pos);
 /* All cells are filled in and all queries have their runs: finds the simplest mask that says the same. */

@@ -16,8 +16,8 @@ typedef struct kvb_span {
     uint32_t pos, n;
 } kvb_span;
 
-/* Ascending by position, none empty, none over another; but the first position of one may be the last of the one before, since a
- * position that was divided may hold several tokens. Zero at first. */
+/* Ascending by position, none empty, none over another; but the first position of one may be the last of the one
+ * before, since a position that was divided may hold several tokens. Zero at first. */
 typedef struct kvb_spans {
     kvb_span *span; /* [n] */
     size_t n, room;
@@ -28,7 +28,8 @@ typedef struct kvb_spans {
 KVB_HOST int kvb_spans_reserve(kvb_spans *spans, kvb_allocator *allocator, size_t more);
 KVB_HOST void kvb_spans_free(kvb_spans *spans, kvb_allocator *allocator);
 
-/* One token more, above all positions there, or at the last of them. Takes no room where it goes on the last span, else that of one. */
+/* One token more, above all positions there, or at the last of them. Takes no room where it goes on the last span, else
+ * that of one. */
 KVB_HOST void kvb_spans_append(kvb_spans *spans, uint32_t pos, uint64_t at);
 /* Add what `from` holds at positions p0 <= p < p1, where nothing is yet. Takes the room of from->n spans. */
 KVB_HOST void kvb_spans_add(kvb_spans *spans, const kvb_spans *from, uint32_t p0, uint32_t p1);
@@ -61,7 +62,8 @@ typedef struct kvb_spans_cursor {
 } kvb_spans_cursor;
 /* Behind the first n tokens, of which there are so many. */
 kvb_spans_cursor kvb_spans_from(const kvb_spans *spans, uint32_t n);
-/* The next token at position p, behind which the cursor is then; n is 0 where there is none. Asked for ascending positions. */
+/* The next token at position p, behind which the cursor is then; n is 0 where there is none. Asked for ascending
+ * positions. */
 kvb_span kvb_spans_next_at(const kvb_spans *spans, kvb_spans_cursor *cursor, uint32_t p);
 
 /* Do both hold a position p0 <= p < p1? *where: the lowest. */

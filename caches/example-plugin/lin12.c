@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An example of a pool with an encoding of its own: "lin12", evenly spaced codes of 12 bits, two in three bytes, and an f32 scale
- * in front of each row. No kernel knows it: the program decodes rows for them with read(), and the oracle judges the result
- * by row_reference().
+ * An example of a pool with an encoding of its own: "lin12", evenly spaced codes of 12 bits, two in three bytes, and an
+ * f32 scale in front of each row. No kernel knows it: the program decodes rows for them with read(), and the oracle
+ * judges the result by row_reference().
  */
 #include <assert.h>
 #include <errno.h>

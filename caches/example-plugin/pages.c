@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An example of a cache: "pages". Cells come in pages of 16. A sequence has a page table of its own; a fork copies rows into
- * pages of the copy. So a table takes the place of slab's one long row, and nothing is reserved that no sequence needs.
+ * An example of a cache: "pages". Cells come in pages of 16. A sequence has a page table of its own; a fork copies rows
+ * into pages of the copy. So a table takes the place of slab's one long row, and nothing is reserved that no sequence
+ * needs.
  */
 #include <errno.h>
 #include <stdlib.h>

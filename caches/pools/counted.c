@@ -44,7 +44,7 @@ static size_t counted_reserved(const kvb_pool *pool)
     return ((const counted *)pool)->bytes;
 }
 
-/* ---- rows that are nowhere: to be moved and copied, and never read ------------------------------------------------ */
+/* ---- rows that are nowhere: to be moved and copied, and never read ----------------------------------------------- */
 
 static void counted_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
 {

@@ -42,7 +42,8 @@ void kvb_lanes_close(kvb_lanes *lanes);
 /* As kvb_pool_type.ensure; what was copied and how long that took is added to pool's counts. */
 int kvb_lanes_ensure(kvb_lanes *lanes, uint32_t cells, kvb_pool *pool);
 
-/* The unit of head h that cell c lies in; NULL of a lane that the format does not have, where a pointer must not be moved. */
+/* The unit of head h that cell c lies in; NULL of a lane that the format does not have, where a pointer must not be
+ * moved. */
 static inline void *kvb_lane_at(const kvb_pool_lane *lane, uint32_t h, uint32_t c)
 {
     size_t at = h * lane->head_stride + (size_t)(c / lane->shape.unit_cells) * lane->shape.unit_bytes;

@@ -4,9 +4,9 @@
  * knows no sequence. It is the only place where encodings differ; rows come in as f32 and are read
  * through a view. A cell holds one token's row for every KV head.
  *
- * `kvbench run` judges a plug-in's pool by itself, too, beside the first workload that it runs over: every verb, hard rows of many
- * dims, growth, saving. Under the name of a built-in format rows must become what that format makes of them, NaN, infinities and the
- * sign of zero included; an opaque format has its own reference, of finite rows.
+ * `kvbench run` judges a plug-in's pool by itself, too, beside the first workload that it runs over: every verb, hard
+ * rows of many dims, growth, saving. Under the name of a built-in format rows must become what that format makes of
+ * them, NaN, infinities and the sign of zero included; an opaque format has its own reference, of finite rows.
  *
  * Contract: cells passed to write_run, scatter and gather_into lie below the count last given to
  * ensure(); violating it is a bug (assert), not an error.
@@ -41,11 +41,12 @@ typedef struct kvb_pool_type {
     /* Can it store rows of this dim? NULL: always. why says what would work. */
     bool (*supports)(const struct kvb_pool_type *type, uint32_t dim, char *why, size_t why_bytes);
     /*
-     * Bytes of one row with all that belongs to it alone or in equal shares: what lies at view.base, and scales and zeros beside it.
-     * So it is all that changes with this row and with no other. Of an OPAQUE format side tables are what `group`, `axis`,
-     * `scale_elem` and `zero_elem` say (kvb_view); of one without `group` only the pool knows what scales and zeros hold. The rest of
-     * row_bytes lies at view.base, and ends where the next cell or head begins there. All of it is memory of options->allocator, and
-     * belongs to no other row: a row that no query sees is overwritten in a check.
+     * Bytes of one row with all that belongs to it alone or in equal shares: what lies at view.base, and scales and
+     * zeros beside it. So it is all that changes with this row and with no other. Of an OPAQUE format side tables are
+     * what `group`, `axis`, `scale_elem` and `zero_elem` say (kvb_view); of one without `group` only the pool knows
+     * what scales and zeros hold. The rest of row_bytes lies at view.base, and ends where the next cell or head begins
+     * there. All of it is memory of options->allocator, and belongs to no other row: a row that no query sees is
+     * overwritten in a check.
      */
     double (*row_bytes)(const struct kvb_pool_type *type, uint32_t dim);
     /* Bytes that the allocator holds for an open pool after ensure(cells), the largest so far: the pool itself, scales,
@@ -69,9 +70,9 @@ typedef struct kvb_pool_type {
     /* Bytes reserved for cells now: of lanes, windows and slack, without the pool's own struct and fixed tables. */
     size_t (*reserved)(const kvb_pool *pool);
     /*
-     * Stored bytes out and in, for saving: exact, and the same whatever a pool of this type, heads and dim has lived through. All
-     * NULL: this pool cannot be saved. cells: [n], in any order, each by itself; NULL: all that the pool knows of cells
-     * 0 .. n-1, n being the count last given to ensure() or less.
+     * Stored bytes out and in, for saving: exact, and the same whatever a pool of this type, heads and dim has lived
+     * through. All NULL: this pool cannot be saved. cells: [n], in any order, each by itself; NULL: all that the pool
+     * knows of cells 0 .. n-1, n being the count last given to ensure() or less.
      */
     size_t (*raw_bytes)(const kvb_pool *pool, const uint32_t *cells,
                         uint32_t n); /* 0: cells share scales or slots, and go by NULL alone */
@@ -87,8 +88,8 @@ struct kvb_pool {
     uint64_t growths, copied_bytes, copy_ns;
 };
 
-/* A pool without rows: the allocator counts the bytes that a pool of that type would take. It grows and closes; copies of its rows
- * do nothing, and no row may be written or read. 0 or -ENOMEM. */
+/* A pool without rows: the allocator counts the bytes that a pool of that type would take. It grows and closes; copies
+ * of its rows do nothing, and no row may be written or read. 0 or -ENOMEM. */
 int kvb_counted_open(const kvb_pool_type *of, const kvb_pool_options *options, kvb_pool **pool);
 
 /* Ends with NULL. Forms with "+had" are not listed: they are reached through `rotated`. */

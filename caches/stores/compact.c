@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cells that lie in order again: who goes where, and in which order, so that no row is written over before it is copied. */
+/* Cells that lie in order again: who goes where, and in which order, so that no row is written over before it is
+ * copied. */
 #include "caches/stores/compact.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * contiguous: one growing sequence; position p lies in cell p. tree: the same, and the pending nodes of a draft tree behind it:
- * node i lies in cell length + i. A commit copies the rows of the accepted path down to the committed end.
+ * contiguous: one growing sequence; position p lies in cell p. tree: the same, and the pending nodes of a draft tree
+ * behind it: node i lies in cell length + i. A commit copies the rows of the accepted path down to the committed end.
  */
 #include "caches/cache.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stores that drop rows keep of a group with a window or chunks. What can be let go of follows from where a sequence may
- * still be cut back to: options->rollback positions behind the next one. Going back further, or copying from further back, is
- * refused as far as it needs what is gone.
+ * What stores that drop rows keep of a group with a window or chunks. What can be let go of follows from where a
+ * sequence may still be cut back to: options->rollback positions behind the next one. Going back further, or copying
+ * from further back, is refused as far as it needs what is gone.
  */
 #ifndef KVB_KEPT_H
 #define KVB_KEPT_H
@@ -14,12 +14,12 @@ uint32_t kvb_needed_from(const kvb_store *store, uint32_t pos);
 /* Most positions, sinks aside, that a sequence needs before a step. */
 uint64_t kvb_needed_most(const kvb_store *store);
 
-/* next [n_ids]: where the next query of each sequence alive is. Of a step, whose tokens the account holds already, a sequence's
- * first one; feed NULL: there is none. */
+/* next [n_ids]: where the next query of each sequence alive is. Of a step, whose tokens the account holds already, a
+ * sequence's first one; feed NULL: there is none. */
 void kvb_queries_find(const kvb_store *store, const kvb_feed *feed, uint32_t *next);
 
-/* May it be done? kept [n_ids]: the positions whose rows each sequence still has. 0, or -ENOTSUP of a COPY or REMOVE after which a
- * query would see what is gone. */
+/* May it be done? kept [n_ids]: the positions whose rows each sequence still has. 0, or -ENOTSUP of a COPY or REMOVE
+ * after which a query would see what is gone. */
 int kvb_kept_check(kvb_store *store, const kvb_change *change, const kvb_spans *kept);
 /* The same of a SHIFT. kept: the positions whose rows the sequence has afterwards. */
 int kvb_kept_shift_check(kvb_store *store, const kvb_change *change, const kvb_spans *kept);

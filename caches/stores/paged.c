@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paged: cells come in pages of options->page_cells, and a sequence is a table of pages. Position p lies in the page of entry
- * p / page_cells, at its place p % page_cells. A page that several tables name is counted and never written: the sequence that
- * would write it takes a copy of what it holds there first (copy on write). So a fork copies table entries and no rows.
+ * paged: cells come in pages of options->page_cells, and a sequence is a table of pages. Position p lies in the page of
+ * entry p / page_cells, at its place p % page_cells. A page that several tables name is counted and never written: the
+ * sequence that would write it takes a copy of what it holds there first (copy on write). So a fork copies table
+ * entries and no rows.
  *
- * A page is free when no table names it; a table names none in which its sequence holds nothing. In a group with a window or
- * chunks a step's sequences, and all others, let go of the pages that lie wholly behind what any query can see again (kept.h).
+ * A page is free when no table names it; a table names none in which its sequence holds nothing. In a group with a
+ * window or chunks a step's sequences, and all others, let go of the pages that lie wholly behind what any query can
+ * see again (kept.h).
  *
- * The pools hold the pages of `capacity` cells and two for each sequence that may be alive: its last page is partly empty, and
- * where it parted from a fork another one is held twice; less where a group's limits bound what sequences keep. Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
- * SOSP 2023, section 4.
+ * The pools hold the pages of `capacity` cells and two for each sequence that may be alive: its last page is partly
+ * empty, and where it parted from a fork another one is held twice; less where a group's limits bound what sequences
+ * keep. Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", SOSP 2023,
+ * section 4.
  *
- * paged-prefix: pages of known tokens are found again by what they hold (prefix.h). It keeps what is behind a window, which may be
- * the beginning of another prompt: so its groups all have pages alike.
+ * paged-prefix: pages of known tokens are found again by what they hold (prefix.h). It keeps what is behind a window,
+ * which may be the beginning of another prompt: so its groups all have pages alike.
  */
 #include "caches/cache.h"
 #include "caches/stores/kept.h"
@@ -31,7 +34,8 @@ static bool drops(const kvb_store *s)
     return kvb_group_limits(s->group) && !finds(s);
 }
 
-/* Positions p0 .. p1-1 that a sequence lets go of with its next query at pos: whole pages between the sinks and what is needed. */
+/* Positions p0 .. p1-1 that a sequence lets go of with its next query at pos: whole pages between the sinks and what is
+ * needed. */
 kvb_run kvb_paged_unneeded(const kvb_store *s, uint32_t pos)
 {
     const uint32_t n = page_cells(s), sinks = s->group->sinks, from = kvb_needed_from(s, pos) / n * n;
@@ -113,7 +117,7 @@ static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
     *high_water = p->high_water * page_cells(s);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 static bool is_free(const paged_store *p, uint32_t page)
 {
@@ -201,8 +205,8 @@ static int rows_move(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1, uin
     return error;
 }
 
-/* Makes an entry's page the sequence's own, to be written: a free one where there is none; a copy of what the sequence holds
- * there below position `until`, where other tables name it, too. 0, -ENOSPC or -ENOMEM. */
+/* Makes an entry's page the sequence's own, to be written: a free one where there is none; a copy of what the sequence
+ * holds there below position `until`, where other tables name it, too. 0, -ENOSPC or -ENOMEM. */
 int kvb_paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until)
 {
     const uint32_t page = page_at(p, seq, entry), to = page_pick(p);
@@ -216,7 +220,7 @@ int kvb_paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until)
     return error;
 }
 
-/* ---- control calls ------------------------------------------------------------------------------------------------ */
+/* ---- control calls ----------------------------------------------------------------------------------------------- */
 
 /* The lowest entry from *entry on in which something of positions p0 .. p1-1 is held. */
 static bool entry_find(const kvb_spans *held, uint32_t n, kvb_run positions, uint32_t *entry)
@@ -232,8 +236,8 @@ static bool entry_find(const kvb_spans *held, uint32_t n, kvb_run positions, uin
     return false;
 }
 
-/* Every sequence alive lets go of what its next query needs no more: pages are counted (by -1), or taken again (by 1); tables
- * stay as they are. */
+/* Every sequence alive lets go of what its next query needs no more: pages are counted (by -1), or taken again (by 1);
+ * tables stay as they are. */
 static void pages_release(paged_store *p, int by)
 {
     const kvb_account *a = p->store.account;
@@ -315,7 +319,8 @@ int kvb_paged_cells(paged_store *p, uint32_t seq)
     return 0;
 }
 
-/* In a group with limits: tables name no page any more that no query needs; the new tokens' rows are kept. Nodes are no tokens yet. */
+/* In a group with limits: tables name no page any more that no query needs; the new tokens' rows are kept. Nodes are no
+ * tokens yet. */
 static int kept_prepare(paged_store *p, const kvb_feed *feed, bool nodes)
 {
     const kvb_account *a = p->store.account;
@@ -391,7 +396,7 @@ static int copy_prepare(paged_store *p, const kvb_change *change)
     return error;
 }
 
-/* ---- all kinds of changes ------------------------------------------------------------------------------------------ */
+/* ---- all kinds of changes ---------------------------------------------------------------------------------------- */
 
 static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of caches paged and paged-prefix: tables of pages (paged.c), how they are saved and loaded (paged_saved.c), nodes
- * behind them (paged_tree.c), and pages that are found again (paged_prefix.c). */
+/* The store of caches paged and paged-prefix: tables of pages (paged.c), how they are saved and loaded (paged_saved.c),
+ * nodes behind them (paged_tree.c), and pages that are found again (paged_prefix.c). */
 #ifndef KVB_PAGED_H
 #define KVB_PAGED_H
 

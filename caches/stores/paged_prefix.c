@@ -72,8 +72,9 @@ static void step_note(paged_store *p, const kvb_change *change, const kvb_feed *
 }
 
 /*
- * What is loaded is known by ordinals and not by tokens: pages that it takes, or lies in again, have no key, and so none has one that
- * is filled behind them. A load of the whole cache leaves the pages that nobody holds as they are, if pools store rows one by one.
+ * What is loaded is known by ordinals and not by tokens: pages that it takes, or lies in again, have no key, and so
+ * none has one that is filled behind them. A load of the whole cache leaves the pages that nobody holds as they are, if
+ * pools store rows one by one.
  */
 static void load_note(paged_store *p, const kvb_change *change)
 {
@@ -90,7 +91,8 @@ static void load_note(paged_store *p, const kvb_change *change)
         p->prefix.extra_keys[s->account->changed[i]] = 0;
 }
 
-/* Of a copy: pages into which rows were copied. A fork has its source's extra key; what is added to a sequence, or begins later, mixes it. */
+/* Of a copy: pages into which rows were copied. A fork has its source's extra key; what is added to a sequence, or
+ * begins later, mixes it. */
 static void copy_note(paged_store *p, const kvb_change *change)
 {
     const kvb_spans *src = &p->store.account->seq[change->src];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes of draft trees in pages. Node i of a sequence takes the place of position length + i: behind the sequence, in its own pages.
- * A commit copies the rows of the accepted path down to the committed end, and pages in which nothing is left are free at once.
+ * Nodes of draft trees in pages. Node i of a sequence takes the place of position length + i: behind the sequence, in
+ * its own pages. A commit copies the rows of the accepted path down to the committed end, and pages in which nothing is
+ * left are free at once.
  */
 #include "caches/stores/paged.h"
 

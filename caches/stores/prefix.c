@@ -75,7 +75,7 @@ void kvb_prefix_close(kvb_prefix *p, kvb_allocator *a)
     *p = (kvb_prefix){0};
 }
 
-/* ---- keys --------------------------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static int32_t *tokens_of(const kvb_prefix *p, uint32_t page)
 {
@@ -150,7 +150,7 @@ bool kvb_prefix_write(kvb_prefix *p, uint32_t page, uint32_t cell, int32_t token
     return ++at->known == p->page_cells;
 }
 
-/* ---- cached pages: a ring from the oldest to the newest ------------------------------------------------------------ */
+/* ---- cached pages: a ring from the oldest to the newest ---------------------------------------------------------- */
 
 uint32_t kvb_prefix_oldest(const kvb_prefix *p)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which pages hold which beginning of a prompt. A page whose tokens are all known, and follow known ones from the first on, is
- * keyed: by the page before it (the first: by the sequence's extra key) and its own tokens, so that its key stands for the whole
- * prefix. Keys are looked up by hash; who is found is compared, token by token. A page that is keyed and that no table names is
- * cached: it stays until room is needed or the budget is passed, and the one let go of longest ago goes first.
+ * Which pages hold which beginning of a prompt. A page whose tokens are all known, and follow known ones from the first
+ * on, is keyed: by the page before it (the first: by the sequence's extra key) and its own tokens, so that its key
+ * stands for the whole prefix. Keys are looked up by hash; who is found is compared, token by token. A page that is
+ * keyed and that no table names is cached: it stays until room is needed or the budget is passed, and the one let go of
+ * longest ago goes first.
  *
  * All memory is taken at open; nothing else here can fail.
  */
@@ -14,7 +15,8 @@
 
 #define KVB_NO_PAGE UINT32_MAX
 
-/* What a key is made of. A part of it that is left out lets two prompts share rows: planted faults and tests replace these. */
+/* What a key is made of. A part of it that is left out lets two prompts share rows: planted faults and tests replace
+ * these. */
 typedef struct kvb_prefix_rules {
     uint64_t (*root)(uint64_t extra_key);                /* what stands before the first page */
     uint64_t (*before)(uint64_t before, uint32_t entry); /* id of the page before, or a root, as keys have it */
@@ -52,7 +54,8 @@ void kvb_prefix_close(kvb_prefix *prefix, kvb_allocator *allocator);
 /* The page under a key, or KVB_NO_PAGE. before: id of the page before, or a root. */
 uint32_t kvb_prefix_find(const kvb_prefix *prefix, uint64_t before, uint32_t entry, const int32_t *tokens);
 
-/* A cached page is named by a table, and (undo, the last such call first) is cached again as if it had never been named. */
+/* A cached page is named by a table, and (undo, the last such call first) is cached again as if it had never been
+ * named. */
 void kvb_prefix_take(kvb_prefix *prefix, uint32_t page);
 void kvb_prefix_untake(kvb_prefix *prefix, uint32_t page);
 /* No table names the page any more: it is cached if it is found under its key; else its tokens are forgotten. */

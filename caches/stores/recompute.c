@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recompute: no cache. Nothing survives a step: it is fed the rows of every token that the step's sequences hold, writes them
- * anew from cell 0, and all of them are queries again.
+ * recompute: no cache. Nothing survives a step: it is fed the rows of every token that the step's sequences hold,
+ * writes them anew from cell 0, and all of them are queries again.
  */
 #include "caches/cache.h"
 

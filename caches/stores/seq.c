@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * seq: cells shared by sequences; a fork moves no bytes, and a cell is free when its last sequence has left it.
- * window: the same, but a group with limits lets go of rows that no query can see again, so that its cells are those of its
- * window and not of the whole history (kept.h).
+ * window: the same, but a group with limits lets go of rows that no query can see again, so that its cells are those of
+ * its window and not of the whole history (kept.h).
  */
 #include "caches/cache.h"
 #include "caches/stores/compact.h"
@@ -87,7 +87,8 @@ void kvb_seq_hold(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1, bool mor
     }
 }
 
-/* The lowest free cell from this one on, or high_water: 16 cells at a time, of which one is 0 (Hacker's Delight, 6-1). */
+/* The lowest free cell from this one on, or high_water: 16 cells at a time, of which one is 0 (Hacker's Delight, 6-1).
+ */
 static uint32_t next_free(const seq_store *c, uint32_t cell)
 {
     const uint64_t ones = 0x0001000100010001, highs = 0x8000800080008000;
@@ -221,7 +222,8 @@ static void queries_find(seq_store *c, const kvb_feed *feed)
         c->next[feed->seqs[i]] = feed->positions[i];
 }
 
-/* Every sequence lets go of what its next query needs no more, or (back) takes it again; their spans stay as they are. */
+/* Every sequence lets go of what its next query needs no more, or (back) takes it again; their spans stay as they are.
+ */
 static void rows_drop(seq_store *c, const kvb_feed *feed, bool back)
 {
     if (!c->drops)
@@ -268,7 +270,8 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     kvb_seq_settle(c);
 }
 
-/* Dropping the cells between sinks and window will split a span: room for one more, and for the nodes, whose commit cannot fail. */
+/* Dropping the cells between sinks and window will split a span: room for one more, and for the nodes, whose commit
+ * cannot fail. */
 static int drops_reserve(seq_store *c)
 {
     const kvb_account *a = c->store.account;
@@ -312,8 +315,8 @@ static int step_prepare(seq_store *c, const kvb_change *change, const kvb_feed *
     return error;
 }
 
-/* A node takes a cell as a token does; its sequence will hold it once it is accepted. With room for a commit of all, which then
- * cannot fail. */
+/* A node takes a cell as a token does; its sequence will hold it once it is accepted. With room for a commit of all,
+ * which then cannot fail. */
 static int propose_prepare(seq_store *c, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {
     kvb_store *s = &c->store;

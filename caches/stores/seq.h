@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of caches seq and window: cells that sequences share (seq.c); how they are saved and loaded (seq_saved.c). Slots of
- * recurrent states are shared alike (state.c). */
+/* The store of caches seq and window: cells that sequences share (seq.c); how they are saved and loaded (seq_saved.c).
+ * Slots of recurrent states are shared alike (state.c). */
 #ifndef KVB_SEQ_H
 #define KVB_SEQ_H
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shared-prefix: a sequence is a frozen front, which others read, too, and a tail of its own. When a part of a sequence is copied and
- * neither of the two has a front, that part is frozen: its rows are copied once into pools that nobody writes again (front.h), the
- * source lets go of its own, and both read the front. Else what lies in the front is read there by both, and of the tail's rows the
- * destination takes copies. The front goes with the last one that reads it, whoever made it; a sequence that is cut back into it
- * reads less of it.
+ * shared-prefix: a sequence is a frozen front, which others read, too, and a tail of its own. When a part of a sequence
+ * is copied and neither of the two has a front, that part is frozen: its rows are copied once into pools that nobody
+ * writes again (front.h), the source lets go of its own, and both read the front. Else what lies in the front is read
+ * there by both, and of the tail's rows the destination takes copies. The front goes with the last one that reads it,
+ * whoever made it; a sequence that is cut back into it reads less of it.
  *
- * In a call the cells of the front come first and those of the tails' pools behind them: two regions (attend.h). All sequences of a
- * step that have a front must therefore have the same. Tails are kept as in cache seq.
+ * In a call the cells of the front come first and those of the tails' pools behind them: two regions (attend.h). All
+ * sequences of a step that have a front must therefore have the same. Tails are kept as in cache seq.
  */
 #include "caches/cache.h"
 #include "caches/stores/shared.h"
@@ -19,7 +19,7 @@ static shared_store *shared_of(kvb_store *s)
     return (shared_store *)(void *)s;
 }
 
-/* ---- who reads which front ------------------------------------------------------------------------------------------ */
+/* ---- who reads which front --------------------------------------------------------------------------------------- */
 
 static holding *holding_of(const shared_store *c, const kvb_front *front)
 {
@@ -93,7 +93,7 @@ static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
     *high_water = c->tails.high_water + c->frozen;
 }
 
-/* ---- freezing ------------------------------------------------------------------------------------------------------- */
+/* ---- freezing ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t room(const shared_store *c)
 {
@@ -246,7 +246,7 @@ static void match_adopt(shared_store *c, const kvb_change *change)
     cells->tokens = change->n;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------------ */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 /* The front of a step's sequences. */
 static int front_find(shared_store *c, const kvb_feed *feed)
@@ -301,7 +301,7 @@ static int step_prepare(shared_store *c, const kvb_change *change, const kvb_fee
     return error;
 }
 
-/* ---- all kinds of changes ---------------------------------------------------------------------------------------------- */
+/* ---- all kinds of changes ---------------------------------------------------------------------------------------- */
 
 static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slab: max_seqs rows of seq_capacity cells, all reserved at open. A sequence alive has a row of its own and its position p lies
- * in cell p of it: a fork copies rows, and no two sequences ever share a cell. A reordering hands on the rows of sequences that
- * are overwritten, and copies what is wanted once more than it is there.
+ * slab: max_seqs rows of seq_capacity cells, all reserved at open. A sequence alive has a row of its own and its
+ * position p lies in cell p of it: a fork copies rows, and no two sequences ever share a cell. A reordering hands on
+ * the rows of sequences that are overwritten, and copies what is wanted once more than it is there.
  */
 #include "caches/cache.h"
 
@@ -171,8 +171,8 @@ static int rows_copy(slab_store *slab, uint32_t src, uint32_t to)
     return error;
 }
 
-/* A row that loses its sequence goes to the first destination that wants it, or is free to be copied to: nobody wants what is in it,
- * so that the order of copies does not matter. */
+/* A row that loses its sequence goes to the first destination that wants it, or is free to be copied to: nobody wants
+ * what is in it, so that the order of copies does not matter. */
 static int reorder_prepare(slab_store *slab, const kvb_change *change)
 {
     const kvb_account *a = slab->store.account;
@@ -216,7 +216,8 @@ static int lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
     return error;
 }
 
-/* Rows are copied to where their positions lie: those that go up from the last one on, so that none is copied over before. */
+/* Rows are copied to where their positions lie: those that go up from the last one on, so that none is copied over
+ * before. */
 static int shift_prepare(slab_store *slab, const kvb_change *change)
 {
     kvb_store *s = &slab->store;
@@ -236,7 +237,8 @@ static int shift_prepare(slab_store *slab, const kvb_change *change)
     return error;
 }
 
-/* Of the whole cache: the row of seq_capacity cells that a loaded sequence lay in; none: its cells are not those of one. */
+/* Of the whole cache: the row of seq_capacity cells that a loaded sequence lay in; none: its cells are not those of
+ * one. */
 static uint32_t row_lay(const kvb_store *s, const kvb_spans *rows)
 {
     const uint32_t length = s->options->seq_capacity;

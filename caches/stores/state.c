@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recurrent states, whatever the cache: the policy of every group that scans. A cell is a slot, and a sequence holds the states that
- * its last tokens left, at these tokens' positions: the last one, and `state_depth` before it, to which it can be cut back. So slots are
- * shared, counted, copied, saved and loaded as cells of cache seq (seq.h), and only steps differ: which slot a token begins with,
- * and in which it leaves its state.
+ * Recurrent states, whatever the cache: the policy of every group that scans. A cell is a slot, and a sequence holds
+ * the states that its last tokens left, at these tokens' positions: the last one, and `state_depth` before it, to which
+ * it can be cut back. So slots are shared, counted, copied, saved and loaded as cells of cache seq (seq.h), and only
+ * steps differ: which slot a token begins with, and in which it leaves its state.
  *
- * A slot is written again in the step that lets go of it, as soon as nobody reads it any more. So a cache never has more than
- * max_seqs (1 + state_depth) slots and one for each pending node. Caches that forget begin with zeros in each step, and take slots only
- * where histories part.
+ * A slot is written again in the step that lets go of it, as soon as nobody reads it any more. So a cache never has
+ * more than max_seqs (1 + state_depth) slots and one for each pending node. Caches that forget begin with zeros in each
+ * step, and take slots only where histories part.
  */
 #include "caches/cache.h"
 #include "caches/stores/state.h"
@@ -107,8 +107,8 @@ static int copy_check(state_store *c, const kvb_change *change)
                           change->src, position_below(src, change->p1), c->slots.cells[change->src].tokens - 1);
 }
 
-/* Each sequence comes with the state behind its last token, and those before it. Of one, states that are older than it may hold stay
- * away. */
+/* Each sequence comes with the state behind its last token, and those before it. Of one, states that are older than it
+ * may hold stay away. */
 static int load_prepare(state_store *c, const kvb_change *change)
 {
     kvb_store *s = &c->slots.store;
@@ -212,7 +212,8 @@ static void step_adopt(state_store *c, const kvb_change *change, const kvb_feed 
     s->to = to;
 }
 
-/* The states of a sequence are those of its last tokens, without a gap: where src has not all that are copied, dst's own go. */
+/* The states of a sequence are those of its last tokens, without a gap: where src has not all that are copied, dst's
+ * own go. */
 static void copy_adopt(state_store *c, const kvb_change *change)
 {
     const kvb_spans *tokens = &c->slots.store.account->seq[change->src], *held = &c->slots.cells[change->src];

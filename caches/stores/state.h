@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of groups that scan: its states, and what can be done with them (state.c); which slots a step takes (state_step.c). */
+/* The store of groups that scan: its states, and what can be done with them (state.c); which slots a step takes
+ * (state_step.c). */
 #ifndef KVB_STATE_H
 #define KVB_STATE_H
 
@@ -22,8 +23,8 @@ typedef struct kvb_slot_use {
 } kvb_slot_use;
 
 typedef struct state_store {
-    seq_store
-        slots; /* `cells`: position of a token -> slot with the state behind it. `next`: counts of the step in hand, else 0 */
+    seq_store slots; /* `cells`: position of a token -> slot with the state behind it. `next`: counts of the step in
+                        hand, else 0 */
     kvb_state_token *tokens; /* [tokens_room] */
     kvb_slot_use *uses;      /* [uses_room] */
     uint32_t again;          /* the first slot that can be written again */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which slot each token of a step begins with, and in which it leaves its state. First each token is linked to the one before it,
- * which may be in the feed or in a slot; then slots are given out in the order of the feed, so that a slot that nobody holds after the
- * step is written as soon as nobody reads it any more. Nothing that a store holds changes.
+ * Which slot each token of a step begins with, and in which it leaves its state. First each token is linked to the one
+ * before it, which may be in the feed or in a slot; then slots are given out in the order of the feed, so that a slot
+ * that nobody holds after the step is written as soon as nobody reads it any more. Nothing that a store holds changes.
  */
 #include "caches/cache.h"
 #include "caches/stores/state.h"
@@ -111,8 +111,8 @@ static uint32_t slot_take(state_store *c)
     return slot;
 }
 
-/* Notes who reads which slot last, and which slots nobody holds after the step; those that nobody reads are given at once. Or
- * (back) forgets it. */
+/* Notes who reads which slot last, and which slots nobody holds after the step; those that nobody reads are given at
+ * once. Or (back) forgets it. */
 static void uses_note(state_store *c, const kvb_feed *feed, bool back)
 {
     const kvb_account *a = c->slots.store.account;
@@ -140,7 +140,8 @@ static void uses_note(state_store *c, const kvb_feed *feed, bool back)
     }
 }
 
-/* Gives each token its slots, in the order of the feed: what is read for the last time may be written by who reads it. */
+/* Gives each token its slots, in the order of the feed: what is read for the last time may be written by who reads it.
+ */
 static int slots_assign(state_store *c, uint32_t n, uint32_t *from, uint32_t *to)
 {
     uint32_t *taken = &c->slots.store.slots_taken;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inputs that are files: command lines of the program are run over them, in this process, and what they answer is looked at. */
+/* Inputs that are files: command lines of the program are run over them, in this process, and what they answer is
+ * looked at. */
 #include "ci/fuzz/fuzz.h"
 
 #include <stdbool.h>

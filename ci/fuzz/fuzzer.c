@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What libFuzzer calls: the target is named in KVB_FUZZ_TARGET. Lines of JSON are also mutated as values, not as bytes. */
+/* What libFuzzer calls: the target is named in KVB_FUZZ_TARGET. Lines of JSON are also mutated as values, not as bytes.
+ */
 #include "ci/fuzz/fuzz.h"
 
 #include <jansson.h>

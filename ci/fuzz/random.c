@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `check-random N [SEED [CACHE [TRACE.jsonl [PLUGIN.so]]]]`: N random histories of control calls for each cache, or for each of a
- * plug-in, from that seed on, each over another model, pools and limits (verbs.c says how they are judged). The first one that goes
- * wrong is made shorter while it still does, and printed as a trace with the command that replays it. Exit 1 then.
+ * `check-random N [SEED [CACHE [TRACE.jsonl [PLUGIN.so]]]]`: N random histories of control calls for each cache, or for
+ * each of a plug-in, from that seed on, each over another model, pools and limits (verbs.c says how they are judged).
+ * The first one that goes wrong is made shorter while it still does, and printed as a trace with the command that
+ * replays it. Exit 1 then.
  *
- * Histories are played in children, many each, in memory that is shared: one that goes wrong ends its child, and is then read there.
+ * Histories are played in children, many each, in memory that is shared: one that goes wrong ends its child, and is
+ * then read there.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -107,7 +109,8 @@ static void history_play(history *h)
     kvb_verbs_play(&h->set, call_next, event_hear, h);
 }
 
-/* Plays a history in a child, which may die of it: true if all went well. Without `kept` histories are drawn, from this seed on. */
+/* Plays a history in a child, which may die of it: true if all went well. Without `kept` histories are drawn, from this
+ * seed on. */
 static bool child_plays(history *h, uint32_t cache, uint64_t seed, uint64_t n, bool quiet)
 {
     int status = 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inputs that are files of saved caches. The first byte chooses type of cache, pool, and whether one sequence or all are loaded; the
- * rest is the file, whose checksum is put right unless that byte says otherwise, so that what is behind it is reached. What is
- * refused must have changed nothing; what is taken must go on: a step of every sequence, saved and loaded again.
+ * Inputs that are files of saved caches. The first byte chooses type of cache, pool, and whether one sequence or all
+ * are loaded; the rest is the file, whose checksum is put right unless that byte says otherwise, so that what is behind
+ * it is reached. What is refused must have changed nothing; what is taken must go on: a step of every sequence, saved
+ * and loaded again.
  */
 #include "ci/fuzz/fuzz.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Control calls of a cache, one after the other. Calls may be illegal, and memory may be refused. The naive model
- * (ci/tests/caches) says what each is answered; the oracle's history says what every query must see, and the witness kernel
- * reads what it does see, through mask and pool.
+ * (ci/tests/caches) says what each is answered; the oracle's history says what every query must see, and the witness
+ * kernel reads what it does see, through mask and pool.
  */
 #include "ci/fuzz/verbs.h"
 
@@ -254,7 +254,7 @@ static const kvb_event *history_tell(scene *s, const call *c, uint64_t first)
     return &s->event;
 }
 
-/* ---- what is seen ------------------------------------------------------------------------------------------------- */
+/* ---- what is seen ------------------------------------------------------------------------------------------------ */
 
 static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
@@ -383,8 +383,8 @@ static void full_look(const scene *s, const call *c)
         kvb_fuzz_wrong("%s: a token is refused by a cache that holds none: %s", m->type->name, kvb_cache_why(s->cache));
 }
 
-/* Makes the call; memory: the request for memory that is refused, 0: none. The model takes it first, so that whoever listens has
- * the call that is answered wrongly, too. */
+/* Makes the call; memory: the request for memory that is refused, 0: none. The model takes it first, so that whoever
+ * listens has the call that is answered wrongly, too. */
 static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
 {
     naive *m = &s->naive;
@@ -425,7 +425,8 @@ static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard,
     return want;
 }
 
-/* Offers a prompt, and makes the step with the rest of it; one that does not fit goes again. In a trace that is one event. */
+/* Offers a prompt, and makes the step with the rest of it; one that does not fit goes again. In a trace that is one
+ * event. */
 static void prompt_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
 {
     static const uint32_t zeros[16];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A history of control calls, played on a cache and looked at after each call: verbs.c. What is wrong ends the process. */
+/* A history of control calls, played on a cache and looked at after each call: verbs.c. What is wrong ends the process.
+ */
 #ifndef KVB_FUZZ_VERBS_H
 #define KVB_FUZZ_VERBS_H
 
@@ -29,7 +30,8 @@ void kvb_verbs_model(kvb_model *model, uint32_t shape, const kvb_pool_type *k, c
 uint32_t kvb_verbs_pools(void);
 const kvb_pool_type *kvb_verbs_pool(uint32_t pool); /* of a setting's number */
 
-/* The next call, and which of its requests for memory is to be refused (0: none), by what the model holds; false: the end. */
+/* The next call, and which of its requests for memory is to be refused (0: none), by what the model holds; false: the
+ * end. */
 typedef bool verbs_next(void *ctx, const naive *model, call *next, uint32_t *memory);
 /* A call is made that the model takes: as an event of a trace, before it is known what the cache makes of it. */
 typedef void verbs_heard(void *ctx, const kvb_model *model, const kvb_event *event);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Times kernels beside the machine's limit. A work is one call: K and V rows in one format (store.c), the queries, and a mask
- * (scene.c). A contestant is a kernel and a way to call it. The oracle judges each contestant (judge.c). Then contestants and
- * probes of the limit take turns (rounds.c): a disturbance hits all of them. `kvbench bench` sweeps scenes (sweep.c) or measures
- * works with targets (works.c, targets.c). scans.c times recurrent layers.
+ * Times kernels beside the machine's limit. A work is one call: K and V rows in one format (store.c), the queries, and
+ * a mask (scene.c). A contestant is a kernel and a way to call it. The oracle judges each contestant (judge.c). Then
+ * contestants and probes of the limit take turns (rounds.c): a disturbance hits all of them. `kvbench bench` sweeps
+ * scenes (sweep.c) or measures works with targets (works.c, targets.c). scans.c times recurrent layers.
  *
  * Operations: two for a multiply-add, of q.k and of weight * V over visible (query, cell) pairs.
  * Bytes: K and V rows that some query sees, once for each KV head; or, called apart, once for each call.
@@ -72,9 +72,8 @@ typedef struct kvb_bench_work {
                     * they pass any cache. */
     kvb_bench_limit limit;
     kvb_bench_entry entry[KVB_BENCH_ENTRIES];
-    double
-        gain; /* least speed-up of WHOLE over APART, ALONE or PLAIN by the same kernel; 0: not asked. Over PLAIN it is
-                  * that of a visible (query, cell) pair. */
+    double gain; /* least speed-up of WHOLE over APART, ALONE or PLAIN by the same kernel; 0: not asked. Over PLAIN it
+                  * is that of a visible (query, cell) pair. */
     const char *plain;  /* what PLAIN is called */
     bool latent;        /* one row for all heads, of which V is a part; `group` query heads in all */
     kvb_peak_kind peak; /* multiply-adds of this kind set the arithmetic limit */
@@ -190,9 +189,9 @@ typedef struct kvb_bench_run {
 /* Adds a contestant that calls the registry's kernel of this name. */
 void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, const kvb_bench_entry *entry,
                               const char *name);
-/* Opens those that can run, has them judged, and has them and the probes take turns. 0, -ENOMEM, or -EINTR after a signal (the
- * rounds up to it count); what keeps a contestant from its turns is told in its `why`. A wrong kernel has no turns, but for one
- * that misses only the tolerance of its own project. */
+/* Opens those that can run, has them judged, and has them and the probes take turns. 0, -ENOMEM, or -EINTR after a
+ * signal (the rounds up to it count); what keeps a contestant from its turns is told in its `why`. A wrong kernel has
+ * no turns, but for one that misses only the tolerance of its own project. */
 int kvb_bench_run_measure(kvb_bench_run *run);
 void kvb_bench_run_close(kvb_bench_run *run);
 
@@ -208,11 +207,12 @@ double kvb_bench_limit_ns(const kvb_bench_run *run, const kvb_bench_contestant *
 
 /* Compares a few rows of what the contestant wrote last with the oracle's. 0 or -ENOMEM. */
 int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *contestant);
-/* What the work's formats cost: for the last query's last heads, the distance of exact attention over the stored rows from that over
- * the rows themselves, over the size of the latter (both Euclidean). contestant: any that was judged. 0, -ENOMEM or -ENOTSUP. */
+/* What the work's formats cost: for the last query's last heads, the distance of exact attention over the stored rows
+ * from that over the rows themselves, over the size of the latter (both Euclidean). contestant: any that was judged. 0,
+ * -ENOMEM or -ENOTSUP. */
 int kvb_bench_format_error(const kvb_bench_run *run, const kvb_bench_contestant *contestant, double *rel_l2);
 
-/* ---- kernels of recurrent layers: scans.c ------------------------------------------------------------------------- */
+/* ---- kernels of recurrent layers: scans.c ------------------------------------------------------------------------ */
 
 typedef struct kvb_bench_scan_work {
     const char *name;
@@ -238,17 +238,17 @@ typedef struct kvb_bench_scan {
     const kvb_bench_scan_work *work;
     uint32_t n, turns;
     kvb_bench_scanner of[KVB_BENCH_SCANNERS];
-    double limit
-        [KVB_BENCH_TURNS];   /* ns: of a batch, reading and writing as many bytes; of a prompt, as many multiply-adds */
-    double bytes, ops, held; /* of a call: read and written; bytes of all slots */
+    double limit[KVB_BENCH_TURNS]; /* ns: of a batch, reading and writing as many bytes; of a prompt, as many
+                                      multiply-adds */
+    double bytes, ops, held;       /* of a call: read and written; bytes of all slots */
 } kvb_bench_scan;
 
 void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_scan_kernel *kernel);
-/* Judges all, and has them and the limit take turns for so long. cells: a prompt has at most so many tokens, and a batch one set
- * of slots, whatever caches hold; 0: as the work says. 0, -ENOMEM or -EINTR. */
+/* Judges all, and has them and the limit take turns for so long. cells: a prompt has at most so many tokens, and a
+ * batch one set of slots, whatever caches hold; 0: as the work says. 0, -ENOMEM or -EINTR. */
 int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t cells, double seconds);
 
-/* ---- scenes that are swept: sweep.c, sweep_print.c -------------------------------------------------------------------- */
+/* ---- scenes that are swept: sweep.c, sweep_print.c --------------------------------------------------------------- */
 
 /* A scene: a step as engines make it. */
 typedef struct kvb_bench_kind {
@@ -263,7 +263,8 @@ typedef struct kvb_bench_kind {
 } kvb_bench_kind;
 extern const kvb_bench_kind kvb_bench_kinds[]; /* ends with name NULL */
 
-/* One scene of one shape, format, context and number of threads. Rows that differ in format and context alone are one block. */
+/* One scene of one shape, format, context and number of threads. Rows that differ in format and context alone are one
+ * block. */
 typedef struct kvb_bench_row {
     const kvb_bench_kind *kind;
     kvb_bench_work work;
@@ -273,7 +274,8 @@ typedef struct kvb_bench_row {
     size_t first, n;          /* its results: one for each kernel, in their order */
 } kvb_bench_row;
 
-/* Fills in a row's work. group: the shape of a layer, with its window. False: a scene without windows, and a group with one. */
+/* Fills in a row's work. group: the shape of a layer, with its window. False: a scene without windows, and a group with
+ * one. */
 bool kvb_bench_row_make(const kvb_bench_kind *kind, const kvb_group *group, const char *k_format, const char *v_format,
                         uint32_t context, uint32_t batch, uint32_t threads, kvb_bench_row *row);
 
@@ -295,8 +297,8 @@ typedef struct kvb_bench_sweep {
     kvb_results results;
 } kvb_bench_sweep;
 
-/* Measures all kernels over a row, and adds their results: passed with times; failed, with the reason; or skipped, with the reason.
- * 0; -ENOMEM; -EINTR: nothing is added. */
+/* Measures all kernels over a row, and adds their results: passed with times; failed, with the reason; or skipped, with
+ * the reason. 0; -ENOMEM; -EINTR: nothing is added. */
 int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_bench_row *row);
 
 /* "4k", "1000". */
@@ -305,21 +307,21 @@ void kvb_bench_count_text(uint32_t n, char text[16]);
 /* A number whose interval is wider than half of it is not shown. */
 bool kvb_bench_is_noisy(const kvb_result *result);
 
-/* The fastest right kernel of a row. row->n: there is none, or it cannot be told, as one that is too noisy to show may be
- * faster. */
+/* The fastest right kernel of a row. row->n: there is none, or it cannot be told, as one that is too noisy to show may
+ * be faster. */
 uint32_t kvb_bench_best(const kvb_bench_sweep *sweep, const kvb_bench_row *row);
 
 /* Prints one block, rows[n]: for people a table of 80 columns and what it comes to in words. */
 int kvb_bench_block_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, FILE *out);
-/* Rows that differ in their formats alone, a line for each, the fewest bits first: bits, error, the best kernel. Fills results
- * of kvb_bench_sweep.by_formats. */
+/* Rows that differ in their formats alone, a line for each, the fewest bits first: bits, error, the best kernel. Fills
+ * results of kvb_bench_sweep.by_formats. */
 int kvb_bench_formats_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, kvb_table_format format,
                             FILE *out);
 /* All rows, a line for each result. */
 int kvb_bench_rows_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, kvb_table_format format,
                          FILE *out);
 
-/* ---- works with targets, as a table: targets.c, scans.c ----------------------------------------------------------- */
+/* ---- works with targets, as a table: targets.c, scans.c ---------------------------------------------------------- */
 
 /* A work's target counts once, whichever of its contestants meets it. */
 typedef struct kvb_bench_score {
@@ -328,7 +330,8 @@ typedef struct kvb_bench_score {
 
 extern const char *const kvb_bench_headings[]; /* for kvb_table_new */
 
-/* A line for each contestant, and one for a gain of one over the other. Ratios and gains are medians of those of single turns,
+/* A line for each contestant, and one for a gain of one over the other. Ratios and gains are medians of those of single
+ * turns,
  * +- their median absolute deviation. 0 or -ENOMEM. */
 int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_score *score);
 
@@ -336,7 +339,7 @@ int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_s
 int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
                        double seconds, kvb_bench_score *score);
 
-/* ---- parts: parts.c, calls.c --------------------------------------------------------------------------------------- */
+/* ---- parts: parts.c, calls.c ------------------------------------------------------------------------------------- */
 
 /* Which parts are measured, and how. */
 typedef struct kvb_bench_choice {

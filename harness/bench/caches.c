@@ -81,9 +81,10 @@ static void steps_write(FILE *f, const uint32_t *seq, uint32_t *length, uint32_t
 }
 
 /*
- * Eight sub-agents of one coding agent, which begin with the same tokens (system prompt and tools): tokens appended to the
- * context and tokens answered, in each sub-agent's first two turns. Recorded: trace_0256, agents 004 to 006 and 008 to 012, of
- * callanjfox/kv-cache-tester @94f6046d (Apache-2.0); blocks of 64 tokens, so the beginning is a multiple of 64.
+ * Eight sub-agents of one coding agent, which begin with the same tokens (system prompt and tools): tokens appended to
+ * the context and tokens answered, in each sub-agent's first two turns. Recorded: trace_0256, agents 004 to 006 and 008
+ * to 012, of callanjfox/kv-cache-tester @94f6046d (Apache-2.0); blocks of 64 tokens, so the beginning is a multiple
+ * of 64.
  */
 enum { BEGINNING = 9728, BRANCHES = 8, TURNS = 2 };
 static const struct {
@@ -104,8 +105,8 @@ static uint32_t session_length(uint32_t length, uint32_t cells)
     return length > STEPS ? length : STEPS + 1;
 }
 
-/* The beginning as sequence 0, forked into branches; each turn: what it appends and the first part of the answer at once, the rest
- * of the answer in steps of all branches together. In the end the beginning alone goes on. */
+/* The beginning as sequence 0, forked into branches; each turn: what it appends and the first part of the answer at
+ * once, the rest of the answer in steps of all branches together. In the end the beginning alone goes on. */
 static void session_write(FILE *f, uint32_t cells)
 {
     const uint32_t all = session_length(BEGINNING, cells), zero = 0;
@@ -129,10 +130,11 @@ static void session_write(FILE *f, uint32_t cells)
 }
 
 /*
- * Conversations of a chat service, each of three requests: tokens that a request takes from the one before it (whole blocks of 512
- * tokens, or all but the last of the prompt), tokens of its prompt, tokens of its answer. Recorded: the first eight in order of
- * arrival that have three requests with prompts below 8,192 tokens, of FAST25-release/traces/conversation_trace.jsonl of
- * kvcache-ai/Mooncake @3b5a5941 (Apache-2.0). All begin with the same block.
+ * Conversations of a chat service, each of three requests: tokens that a request takes from the one before it (whole
+ * blocks of 512 tokens, or all but the last of the prompt), tokens of its prompt, tokens of its answer. Recorded: the
+ * first eight in order of arrival that have three requests with prompts below 8,192 tokens, of
+ * FAST25-release/traces/conversation_trace.jsonl of kvcache-ai/Mooncake @3b5a5941 (Apache-2.0). All begin with the same
+ * block.
  */
 enum { GREETING = 512, CONVERSATIONS = 8, REQUESTS = 3, ROUNDS = CONVERSATIONS / 2 + REQUESTS - 1 };
 static const struct {
@@ -144,9 +146,9 @@ static const struct {
     {{512, 2651, 366}, {2560, 3024, 111}, {2560, 3142, 398}}, {{512, 2885, 613}, {2560, 3510, 760}, {3072, 6270, 492}},
 };
 
-/* The block that all begin with as sequence 0. In each round two conversations arrive as forks of it, and each one alive makes a
- * request: its sequence is cut back to what the request keeps, the rest of the prompt and of the answer enters at once, but for the
- * last tokens, which all decode together. A conversation leaves after its last request. */
+/* The block that all begin with as sequence 0. In each round two conversations arrive as forks of it, and each one
+ * alive makes a request: its sequence is cut back to what the request keeps, the rest of the prompt and of the answer
+ * enters at once, but for the last tokens, which all decode together. A conversation leaves after its last request. */
 static void chat_write(FILE *f, uint32_t cells)
 {
     uint32_t all = GREETING, held[CONVERSATIONS];
@@ -181,10 +183,10 @@ static void chat_write(FILE *f, uint32_t cells)
 }
 
 /*
- * A draft tree behind a long context. The tree: EAGLE's (mc_sim_7b_63, SafeAILab/EAGLE, Apache-2.0), behind a root, the last token
- * that is certain. Tokens committed in each pass, the root among them: recorded for EAGLE-1 on Vicuna-7B, the first 32 passes of
- * question 81 of Spec-Bench (hemingkx/Spec-Bench, Apache-2.0). Which of the paths of that length was taken is not recorded: they
- * take turns.
+ * A draft tree behind a long context. The tree: EAGLE's (mc_sim_7b_63, SafeAILab/EAGLE, Apache-2.0), behind a root, the
+ * last token that is certain. Tokens committed in each pass, the root among them: recorded for EAGLE-1 on Vicuna-7B,
+ * the first 32 passes of question 81 of Spec-Bench (hemingkx/Spec-Bench, Apache-2.0). Which of the paths of that length
+ * was taken is not recorded: they take turns.
  */
 enum { TRUNK = 8192, NODES = 26, PASSES = 32 };
 static const int8_t tree[NODES] = {-1, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 5, 5, 6, 6, 7, 7, 8, 13, 13, 13, 21, 21};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What caches cost: each cache over histories of real size, the work that a cache saves, requests in a fixed memory. Histories are
- * recipes with recorded lengths (a row of `histories` in caches.c each), and plain decoding from an empty cache. Each is replayed
- * alone, in a child.
+ * What caches cost: each cache over histories of real size, the work that a cache saves, requests in a fixed memory.
+ * Histories are recipes with recorded lengths (a row of `histories` in caches.c each), and plain decoding from an empty
+ * cache. Each is replayed alone, in a child.
  */
 #ifndef KVB_BENCH_CACHES_H
 #define KVB_BENCH_CACHES_H
@@ -39,14 +39,15 @@ typedef struct kvb_caches {
 #define KVB_CACHES_CHAT    "chat-requests"
 
 /*
- * Each cache over each history, in f16 with the kernel flash, and its work without a cache and with one; the work of decoding some
- * thousand tokens without a cache and with one, and what growth of one copies; requests in a fixed memory. A cache that does not pass
- * is a row, too. 0, -EINTR, or a negative errno with why; -EINVAL: no history has such a name.
+ * Each cache over each history, in f16 with the kernel flash, and its work without a cache and with one; the work of
+ * decoding some thousand tokens without a cache and with one, and what growth of one copies; requests in a fixed
+ * memory. A cache that does not pass is a row, too. 0, -EINTR, or a negative errno with why; -EINVAL: no history has
+ * such a name.
  */
 int kvb_caches_measure(const kvb_caches_options *options, kvb_caches *rows, char *why, size_t why_bytes);
 
-/* Chat requests with recorded lengths, by cache: how many one memory holds at once, each from its first token to its last, in order of
- * arrival until one does not fit. As above. */
+/* Chat requests with recorded lengths, by cache: how many one memory holds at once, each from its first token to its
+ * last, in order of arrival until one does not fit. As above. */
 int kvb_caches_requests(kvb_caches *rows, char *why, size_t why_bytes);
 
 /* "small?" of `kvbench run`: four lines of at most 80 columns, of the session alone. */

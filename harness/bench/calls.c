@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the calls of a cache cost, by the cells in use and the sequences that are alive; and the memory of its tables after all of
- * them. Rows are small, so that next to nothing of a call is bytes, except where rows are copied: a fork and a shift of slab, save
- * and load. Every sequence holds as many tokens as the others, in one run of cells; then all decode together. A call is of the last
- * sequence; reorder hands all on by one, and tree is a propose of 26 nodes and a commit of 4. Medians of this thread's time.
+ * What the calls of a cache cost, by the cells in use and the sequences that are alive; and the memory of its tables
+ * after all of them. Rows are small, so that next to nothing of a call is bytes, except where rows are copied: a fork
+ * and a shift of slab, save and load. Every sequence holds as many tokens as the others, in one run of cells; then all
+ * decode together. A call is of the last sequence; reorder hands all on by one, and tree is a propose of 26 nodes and a
+ * commit of 4. Medians of this thread's time.
  */
 #include <errno.h>
 #include <math.h>
@@ -130,7 +131,7 @@ static void fill(bench *b)
         }
 }
 
-/* ---- cycles: each leaves about as much as it found -------------------------------------------------------------------- */
+/* ---- cycles: each leaves about as much as it found --------------------------------------------------------------- */
 
 static void steps(bench *b)
 {
@@ -237,7 +238,8 @@ static void forks(bench *b)
     note(b, SEQ_RM, between - start);
 }
 
-/* The first positions of the last sequence are divided, as far as they are not yet; its rows are turned with the next step. */
+/* The first positions of the last sequence are divided, as far as they are not yet; its rows are turned with the next
+ * step. */
 static void divide(bench *b)
 {
     const uint32_t last = b->sequences - 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A few rows of what a contestant wrote, by the oracle: of sampled queries all query heads of one KV head, the last query and
- * head among them. As rows repeat (store.c), the oracle stores the distinct ones, and runs of cells become runs of these.
+ * A few rows of what a contestant wrote, by the oracle: of sampled queries all query heads of one KV head, the last
+ * query and head among them. As rows repeat (store.c), the oracle stores the distinct ones, and runs of cells become
+ * runs of these.
  */
 #include <errno.h>
 #include <math.h>
@@ -125,7 +126,8 @@ static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells
     return 0;
 }
 
-/* Runs of the sampled queries of the call made last (of tokens by themselves, the last one), and the rows that they see. */
+/* Runs of the sampled queries of the call made last (of tokens by themselves, the last one), and the rows that they
+ * see. */
 static int seen_make(const kvb_bench_run *run, const kvb_bench_contestant *c, runs *r, kvb_single_rows *rows)
 {
     const kvb_bench_store *store = run->store;
@@ -173,7 +175,8 @@ int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *c)
 
 /* ---- the error of a format ------------------------------------------------------------------------------------- */
 
-/* Fills exact [HEADS][v_dim] with the exact outputs of the last query's last *n heads, over rows in the call's formats. */
+/* Fills exact [HEADS][v_dim] with the exact outputs of the last query's last *n heads, over rows in the call's formats.
+ */
 static int exact_solve(const kvb_attend *call, const kvb_single_rows *rows, double *exact, uint32_t *n)
 {
     const kvb_problem *p = &call->problem;

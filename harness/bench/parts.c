@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What kernels are made of, alone, at each level of instruction sets that this CPU has: coding rows, loading them as floats, inner
- * loops, block products. One thread, rows of 128 channels; what is read lies in the second-level cache. Levels and the measuring of
- * a cycle take turns; a first run of each sample does not count, as a core takes a while to wake its wide units.
+ * What kernels are made of, alone, at each level of instruction sets that this CPU has: coding rows, loading them as
+ * floats, inner loops, block products. One thread, rows of 128 channels; what is read lies in the second-level cache.
+ * Levels and the measuring of a cycle take turns; a first run of each sample does not count, as a core takes a while to
+ * wake its wide units.
  */
 #include <errno.h>
 #include <math.h>

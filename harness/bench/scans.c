@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scan kernels alone. Decoding changes states in place, from copies that no cache holds: its limit is reading and writing as many
- * bytes, measured in turns with it over the same slots. A prompt's limit is the f32 multiply-add peak.
- * Operations: two for a multiply-add. A token writes each element of the state and reads it; the delta rule reads it twice.
- * What chunks multiply besides does not count. MAMBA1 has an exponential for each element, which counts as 10 multiply-adds:
- * the polynomial and what brings its argument into range, with the products before it.
- * scan-reference is called with fewer tokens of a prompt, and its time taken as many times as the prompt is longer.
+ * Scan kernels alone. Decoding changes states in place, from copies that no cache holds: its limit is reading and
+ * writing as many bytes, measured in turns with it over the same slots. A prompt's limit is the f32 multiply-add peak.
+ * Operations: two for a multiply-add. A token writes each element of the state and reads it; the delta rule reads it
+ * twice. What chunks multiply besides does not count. MAMBA1 has an exponential for each element, which counts as 10
+ * multiply-adds: the polynomial and what brings its argument into range, with the products before it. scan-reference is
+ * called with fewer tokens of a prompt, and its time taken as many times as the prompt is longer.
  */
 #include <errno.h>
 #include <math.h>
@@ -306,7 +306,7 @@ static int scanner_judge(stage *s, kvb_bench_scanner *c)
     return error;
 }
 
-/* ---- rounds -------------------------------------------------------------------------------------------------------- */
+/* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
 void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_scan_kernel *kernel)
 {
@@ -365,7 +365,7 @@ int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t c
     return error ? error : kvb_stopped ? -EINTR : 0;
 }
 
-/* ---- the table of targets -------------------------------------------------------------------------------------------- */
+/* ---- the table of targets ---------------------------------------------------------------------------------------- */
 
 static int work_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench_score *score)
 {

@@ -158,7 +158,8 @@ static int runs_make(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_
     return 0;
 }
 
-/* Tables of SEQUENCES that hold as many whole pages each, shuffled. Sequences are at most as long as those of a batch. */
+/* Tables of SEQUENCES that hold as many whole pages each, shuffled. Sequences are at most as long as those of a batch.
+ */
 static int pages_make(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_tok)
 {
     const uint32_t page = smaller(work->page, s->cells / n_tok), each = s->cells / n_tok / page, n = each * n_tok;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sweep found: for people blocks of 80 columns, rows formats by contexts and columns kernels; for programs one list. */
+/* What a sweep found: for people blocks of 80 columns, rows formats by contexts and columns kernels; for programs one
+ * list. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

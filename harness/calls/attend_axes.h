@@ -76,8 +76,9 @@ kvb_problem kvb_attend_problem(const kvb_attend_shape *shape);
 /* Does the kernel take the call as it is: its mask, its formats, its problem? Else why. */
 bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *shape, char *why, size_t why_bytes);
 
-/* The axes that make zeros the right output of the call, as bits (kvb_point_rules): no query sees a cell, all of V is subnormal
- * and stored in a type without such numbers, or a sink outweighs all keys. Some calls more may come to nothing; few of them. */
+/* The axes that make zeros the right output of the call, as bits (kvb_point_rules): no query sees a cell, all of V is
+ * subnormal and stored in a type without such numbers, or a sink outweighs all keys. Some calls more may come to
+ * nothing; few of them. */
 uint32_t kvb_attend_mutes(const kvb_attend_space *space, const kvb_point *point);
 
 /* Nanoseconds that making and judging the call take, about. */

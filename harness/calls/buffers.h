@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The buffers that a single call is handed, of either kind of call, and the call itself, watched: what it returns, what it writes
- * beside its outputs and into its inputs, what memory it takes.
+ * The buffers that a single call is handed, of either kind of call, and the call itself, watched: what it returns, what
+ * it writes beside its outputs and into its inputs, what memory it takes.
  */
 #ifndef KVB_CALLS_BUFFERS_H
 #define KVB_CALLS_BUFFERS_H
@@ -27,7 +27,8 @@ typedef struct kvb_call_buffers {
     size_t scratch_bytes;
 } kvb_call_buffers;
 
-/* Zeros whose start is a multiple of `align` bytes and of no larger power of two below 64. constant: an input. NULL: no memory. */
+/* Zeros whose start is a multiple of `align` bytes and of no larger power of two below 64. constant: an input. NULL: no
+ * memory. */
 void *kvb_call_buffer(kvb_call_buffers *buffers, const char *name, size_t bytes, size_t align, bool constant);
 /* The constant ones are filled; no call may change them from now on. 0 or -ENOMEM. */
 int kvb_call_buffers_keep(kvb_call_buffers *buffers);

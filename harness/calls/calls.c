@@ -127,7 +127,8 @@ static bool is_enough(const part *t)
     return wrong;
 }
 
-/* Is call i of n, which become dearer, of this part? Dealt out to and fro, so that no part always has the dearer one. */
+/* Is call i of n, which become dearer, of this part? Dealt out to and fro, so that no part always has the dearer one.
+ */
 static bool is_own(const part *t, uint64_t i, uint64_t n)
 {
     const uint64_t turn = (n - 1 - i) / t->of, at = (n - 1 - i) % t->of;

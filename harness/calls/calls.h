@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Suite `calls`: single calls of a kernel, judged one by one, without a history. Which calls: enough for any two values of the axes
- * to meet, and random ones beyond. They are made in child processes. The first call that is wrong is shrunk to the fewest and
- * simplest values that still are.
+ * Suite `calls`: single calls of a kernel, judged one by one, without a history. Which calls: enough for any two values
+ * of the axes to meet, and random ones beyond. They are made in child processes. The first call that is wrong is shrunk
+ * to the fewest and simplest values that still are.
  */
 #ifndef KVB_CALLS_H
 #define KVB_CALLS_H
@@ -24,8 +24,8 @@ typedef struct kvb_calls_options {
     const char *command; /* that runs calls of this kernel alone; to it --call is added. "": none */
 } kvb_calls_options;
 
-/* Fills in status, reason, replay, errors and axes of a result that the caller has given its names. 0; -EINVAL with why: `call` is no call
- * of this kernel; -EINTR; -ENOMEM. The caller has no threads running. */
+/* Fills in status, reason, replay, errors and axes of a result that the caller has given its names. 0; -EINVAL with
+ * why: `call` is no call of this kernel; -EINTR; -ENOMEM. The caller has no threads running. */
 int kvb_calls_judge(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_result *result, char *why,
                     size_t why_bytes);
 
@@ -36,8 +36,8 @@ int kvb_calls_choose(const kvb_call_subject *subject, uint64_t seed, size_t most
 /* ---- shrinking ---- */
 
 /*
- * Makes the point simpler while it fails, in children: fewer axes with another value than the simplest, then simpler values. *verdict
- * becomes that of the simplest one found. A call that crashes or hangs fails, too.
+ * Makes the point simpler while it fails, in children: fewer axes with another value than the simplest, then simpler
+ * values. *verdict becomes that of the simplest one found. A call that crashes or hangs fails, too.
  */
 void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_point *point,
                      kvb_call_verdict *verdict);

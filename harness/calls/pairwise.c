@@ -49,7 +49,8 @@ static uint32_t mutes_of(const choice *c, const kvb_point *p)
     return c->rules->mutes ? c->rules->mutes(c->rules->ctx, p) : 0;
 }
 
-/* Does a call with these mutes show how the values of two axes go together? Of one axis with itself: how its value does. */
+/* Does a call with these mutes show how the values of two axes go together? Of one axis with itself: how its value
+ * does. */
 static bool shows(uint32_t mutes, uint32_t a, uint32_t b)
 {
     return (mutes & ~(1u << a) & ~(1u << b)) == 0;
@@ -102,7 +103,8 @@ static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES
     }
 }
 
-/* A point with these values that fits: one of the bases, or one of them with random values on some axes. held: axes that keep theirs. */
+/* A point with these values that fits: one of the bases, or one of them with random values on some axes. held: axes
+ * that keep theirs. */
 static bool point_find(choice *c, const bool held[KVB_CALL_AXES], kvb_point *p)
 {
     const kvb_point wanted = *p;
@@ -139,7 +141,8 @@ static int point_take(choice *c, const kvb_point *p)
     return 0;
 }
 
-/* A call in which the values of the held axes meet. 1: there is one, which is taken unless it costs more; 0: there is none; -ENOMEM. */
+/* A call in which the values of the held axes meet. 1: there is one, which is taken unless it costs more; 0: there is
+ * none; -ENOMEM. */
 static int call_add(choice *c, kvb_point p, const bool held[KVB_CALL_AXES], double dearest)
 {
     if (!point_find(c, held, &p))
@@ -225,7 +228,8 @@ static void bases_read(choice *c)
             c->n_bases++;
 }
 
-/* The bases that fit are calls, too: the first ones, and plain, so that no other value can hide what is wrong at theirs. */
+/* The bases that fit are calls, too: the first ones, and plain, so that no other value can hide what is wrong at
+ * theirs. */
 static int bases_take(choice *c, size_t most)
 {
     int error = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Few calls in which every two values of different axes meet. A greedy choice: each call takes two values that have not met yet,
- * then on each other axis the value that brings most new pairs for its cost. The same arguments give the same calls.
+ * Few calls in which every two values of different axes meet. A greedy choice: each call takes two values that have not
+ * met yet, then on each other axis the value that brings most new pairs for its cost. The same arguments give the same
+ * calls.
  */
 #ifndef KVB_CALLS_PAIRWISE_H
 #define KVB_CALLS_PAIRWISE_H
@@ -12,8 +13,8 @@
 typedef struct kvb_point_rules {
     bool (*fits)(const void *ctx, const kvb_point *point);
     double (*cost)(const void *ctx, const kvb_point *point); /* about, in nanoseconds; above 0 */
-    /* Axes whose values make zeros the right output, as bits: such a call shows nothing about its other values, and covers none
-     * of them. NULL: there are none. */
+    /* Axes whose values make zeros the right output, as bits: such a call shows nothing about its other values, and
+     * covers none of them. NULL: there are none. */
     uint32_t (*mutes)(const void *ctx, const kvb_point *point);
     const void *ctx;
 } kvb_point_rules;
@@ -28,8 +29,8 @@ typedef struct kvb_point_cover {
     uint8_t state[KVB_CALL_AXES][KVB_CALL_VALUES];
 } kvb_point_cover;
 
-/* Chooses at most `most` calls (0: as many as it takes): every value, then pairs whose calls are cheap, then, unless only_cheap, the
- * others. 0 or -ENOMEM; free points in any case. */
+/* Chooses at most `most` calls (0: as many as it takes): every value, then pairs whose calls are cheap, then, unless
+ * only_cheap, the others. 0 or -ENOMEM; free points in any case. */
 int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint64_t seed, size_t most, bool only_cheap,
                       kvb_point_cover *cover);
 

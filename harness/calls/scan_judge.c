@@ -33,7 +33,7 @@ static bool has_failed(const trial *x)
     return x->verdict->check != KVB_CHECK_NONE;
 }
 
-/* ---- one run of the kernel ----------------------------------------------------------------------------------------- */
+/* ---- one run of the kernel --------------------------------------------------------------------------------------- */
 
 static void written_check(trial *x)
 {
@@ -51,7 +51,8 @@ static void written_check(trial *x)
         }
 }
 
-/* States in the slots that are to be written; no other byte has changed. hidden: what filled those that are not read. */
+/* States in the slots that are to be written; no other byte has changed. hidden: what filled those that are not read.
+ */
 static void slots_check(trial *x, int hidden)
 {
     const kvb_scan_scene *s = &x->scene;
@@ -92,7 +93,7 @@ static void kernel_run(trial *x, int hidden)
     written_check(x);
 }
 
-/* ---- comparing with the oracle ------------------------------------------------------------------------------------- */
+/* ---- comparing with the oracle ----------------------------------------------------------------------------------- */
 
 /* Some columns of one head, followed through the call. */
 typedef struct lane {
@@ -282,7 +283,7 @@ static int outputs_judge(trial *x)
     return error;
 }
 
-/* ---- the checks, one after the other ------------------------------------------------------------------------------- */
+/* ---- the checks, one after the other ----------------------------------------------------------------------------- */
 
 static bool outputs_differ(const trial *x)
 {
@@ -381,7 +382,7 @@ int kvb_scan_call_judge(const kvb_scan_kernel *kernel, const kvb_scan_shape *sha
     return error;
 }
 
-/* ---- as a subject -------------------------------------------------------------------------------------------------- */
+/* ---- as a subject ------------------------------------------------------------------------------------------------ */
 
 static bool subject_fits(const kvb_call_subject *s, const kvb_point *point, char *why, size_t why_bytes)
 {

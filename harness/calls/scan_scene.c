@@ -15,7 +15,7 @@
 
 #define RING 4u /* slots of states in the middle of a sequence */
 
-/* ---- where states lie ---------------------------------------------------------------------------------------------- */
+/* ---- where states lie -------------------------------------------------------------------------------------------- */
 
 /* The slot that a sequence begins with. left: those in which earlier ones left their states. */
 static uint32_t source_of(const kvb_scan_shape *x, uint32_t sequence, uint32_t own, uint32_t first,
@@ -78,7 +78,7 @@ static void slots_note(kvb_scan_scene *s)
     assert(longest == s->call.problem.run || s->call.problem.run == s->call.problem.n_tok);
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 typedef struct values {
     uint64_t key;
@@ -181,7 +181,7 @@ static void normals_fill(values *v, float *x, size_t n, double factor)
         x[i] = normal(v, v->shape->values == KVB_SCAN_LARGE ? between(v, 1, factor) : factor);
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------------------------- */
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
 static void *input(kvb_scan_scene *s, const char *name, size_t elements)
 {

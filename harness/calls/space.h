@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A single call of a kernel is a point in a space: one value on each axis (head dim, tokens, softcap, format of K, …). The tables
- * of axes are in attend_axes.c and scan_axes.c. Choice, shrinking, `kvbench list axes` and the report of coverage read these tables,
- * so that a new axis is one row.
+ * A single call of a kernel is a point in a space: one value on each axis (head dim, tokens, softcap, format of K, …).
+ * The tables of axes are in attend_axes.c and scan_axes.c. Choice, shrinking, `kvbench list axes` and the report of
+ * coverage read these tables, so that a new axis is one row.
  */
 #ifndef KVB_CALLS_SPACE_H
 #define KVB_CALLS_SPACE_H
@@ -18,7 +18,8 @@
 typedef struct kvb_call_axis {
     const char *name; /* what --call takes: "tokens" */
     const char *what; /* one line for `kvbench list axes` */
-    /* Words, simplest first; ends with NULL. A call that does not name the axis has the first one. Shrinking goes towards it. */
+    /* Words, simplest first; ends with NULL. A call that does not name the axis has the first one. Shrinking goes
+     * towards it. */
     const char *const *values;
 } kvb_call_axis;
 
@@ -26,8 +27,8 @@ typedef struct kvb_space {
     const char *name; /* "attention" */
     const kvb_call_axis *axes;
     uint32_t n_axes;
-    /* Texts of points, as "tokens=33,cells=129": calls that are made first, and from which others that fit are looked for; ends with
-     * NULL. */
+    /* Texts of points, as "tokens=33,cells=129": calls that are made first, and from which others that fit are looked
+     * for; ends with NULL. */
     const char *const *bases;
 } kvb_space;
 

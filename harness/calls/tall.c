@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One memory file, mapped again and again over a large reservation; private mappings, so that what is written stays apart. */
+/* One memory file, mapped again and again over a large reservation; private mappings, so that what is written stays
+ * apart. */
 #include "harness/calls/tall.h"
 
 #include <errno.h>

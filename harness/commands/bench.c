@@ -432,8 +432,8 @@ static void format_text(const bench *b, size_t f, char text[64])
     snprintf(text, 64, b->formats[f][1] ? "%s:%s" : "%s", b->formats[f][0], b->formats[f][1]);
 }
 
-/* A token's attention in all layers, by the best kernel of each group. at: the row of the first group; groups are `stride` rows
- * apart. */
+/* A token's attention in all layers, by the best kernel of each group. at: the row of the first group; groups are
+ * `stride` rows apart. */
 static void step_print(const bench *b, size_t at, size_t stride, const char *format)
 {
     const kvb_bench_sweep *s = &b->sweep;

@@ -8,9 +8,9 @@
 #include "results/result.h"
 
 /*
- * Decode at two contexts, in three formats, by the kernels that match `kernels` (none: all), as `kvbench bench` does it and prints
- * it. take() gets each result that has a time or a verdict; a negative return ends the rows. An exit code, told; signals end the
- * program as they end `kvbench bench`, once take() has had what was measured.
+ * Decode at two contexts, in three formats, by the kernels that match `kernels` (none: all), as `kvbench bench` does it
+ * and prints it. take() gets each result that has a time or a verdict; a negative return ends the rows. An exit code,
+ * told; signals end the program as they end `kvbench bench`, once take() has had what was measured.
  */
 int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, const char *model,
                        const kvb_manifest *manifest, int (*take)(void *ctx, const kvb_result *result), void *ctx);

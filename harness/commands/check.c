@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvbench check: is what a plug-in brings right? Each of its parts gets the combinations that concern it alone, by the machinery of
- * `kvbench run`, and a verdict in words. The first failure is shown when it happens.
+ * kvbench check: is what a plug-in brings right? Each of its parts gets the combinations that concern it alone, by the
+ * machinery of `kvbench run`, and a verdict in words. The first failure is shown when it happens.
  */
 #include <errno.h>
 #include <fnmatch.h>
@@ -402,7 +402,7 @@ static int calls_run(section *s, char *why, size_t why_bytes)
     return error ? error : result_take(s, &s->calls);
 }
 
-/* ---- kinds of parts ------------------------------------------------------------------------------------------------ */
+/* ---- kinds of parts ---------------------------------------------------------------------------------------------- */
 
 /* What a kernel takes: asked in a process of its own, and left in memory that is shared. */
 typedef struct asked {
@@ -412,8 +412,8 @@ typedef struct asked {
     bool reads[MOST_FORMATS];
 } asked;
 
-/* The i-th format of all: of the pools, of their forms behind a transform, of pairs of pools that belong together. False: there is no
- * i-th one. */
+/* The i-th format of all: of the pools, of their forms behind a transform, of pairs of pools that belong together.
+ * False: there is no i-th one. */
 static bool format_word(const kvb_registry *r, size_t i, char *word, size_t bytes)
 {
     const size_t n = r->n[KVB_POOLS];

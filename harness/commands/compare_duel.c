@@ -183,8 +183,8 @@ static void option_add(run_line *line, const kvb_option *o, const void *field, c
 
 enum { MOST_WORDS = 4096, MOST_NUMBERS = 128 };
 
-/* A command line for `kvbench run`. Its strings belong to the words, or to line->numbers. Knobs are spelled as programs before --set
- * know them. */
+/* A command line for `kvbench run`. Its strings belong to the words, or to line->numbers. Knobs are spelled as programs
+ * before --set know them. */
 static void run_words(const kvb_duel_words *w, run_line *line)
 {
     static const kvb_duel_words none;

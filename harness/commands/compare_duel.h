@@ -16,7 +16,8 @@ typedef struct kvb_duel_words {
     kvb_knobs knobs;
 } kvb_duel_words;
 
-/* Rows for the option table of a command. Its struct `type` has a kvb_duel_words member, named by `at` as in "duel.". */
+/* Rows for the option table of a command. Its struct `type` has a kvb_duel_words member, named by `at` as in "duel.".
+ */
 #define KVB_DUEL_OPTIONS(type, at)                                                                                     \
     {"--base-plugin", "F.so", "the old build of a plug-in; its combinations are run with both builds in turns",        \
      KVB_TEXT(type, at plugin[KVB_DUEL_BASE])},                                                                        \
@@ -48,8 +49,8 @@ typedef struct kvb_duel_words {
 /* Are there two builds to run? */
 bool kvb_duel_is_asked(const kvb_duel_words *words);
 
-/* Runs both sides. Returns -1 with the results of each, which the caller frees and compares as paired; or an exit code, after
- * saying on stderr what went wrong. */
+/* Runs both sides. Returns -1 with the results of each, which the caller frees and compares as paired; or an exit code,
+ * after saying on stderr what went wrong. */
 int kvb_duel_run(const kvb_duel_words *words, kvb_results *base, kvb_results *new);
 
 void kvb_duel_words_free(kvb_duel_words *words);

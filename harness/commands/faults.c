@@ -61,10 +61,10 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-/* ---- one place ----------------------------------------------------------------------------------------------------- */
+/* ---- one place --------------------------------------------------------------------------------------------------- */
 
-/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows judged in
- * full), "alone" (and no second opinion of the others), "deterministic". */
+/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows
+ * judged in full), "alone" (and no second opinion of the others), "deterministic". */
 typedef struct spot {
     char words[160];
     char *at[4];
@@ -104,7 +104,8 @@ typedef struct trial {
     kvb_result result;
 } trial;
 
-/* Trials of one place share its oracle: each is the combination with a kernel of its own, a copy that stands for the trial. */
+/* Trials of one place share its oracle: each is the combination with a kernel of its own, a copy that stands for the
+ * trial. */
 typedef struct place {
     const char *where;
     trial *trials; /* [n] */
@@ -239,7 +240,7 @@ static int calls_judge(const faults *f, place *p)
     return error && !kvb_stopped ? kvb_complain("faults", KVB_EXIT_MACHINE, "%s: %s", p->where, why) : 0;
 }
 
-/* ---- faults -------------------------------------------------------------------------------------------------------- */
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 /* A word that matches no fault is a mistake. An exit code. */
 static int names_check(const faults *f)
@@ -315,7 +316,8 @@ static int trial_print(faults *f, const char *where, const trial *t, const trial
                                                          fault->breaks, r->status == KVB_STATUS_PASS ? "" : r->reason});
 }
 
-/* All chosen faults of one place. The place must be honest without them. An exit code; after a signal 0, and nothing is said. */
+/* All chosen faults of one place. The place must be honest without them. An exit code; after a signal 0, and nothing is
+ * said. */
 static int place_run(faults *f, place *p, const planting *list, size_t n, bool hanging)
 {
     const char *where = p->where;
@@ -369,7 +371,7 @@ static int faults_plant(faults *f)
     return code;
 }
 
-/* ---- what is said ----------------------------------------------------------------------------------------------------- */
+/* ---- what is said ------------------------------------------------------------------------------------------------ */
 
 static int rows_print(const faults *f, kvb_table *rows)
 {

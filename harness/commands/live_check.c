@@ -12,7 +12,8 @@ static bool equal(const kvb_live_outcome *a, const kvb_live_outcome *b)
     return a->n == b->n && (a->n == 0 || !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens));
 }
 
-/* Row of one scenario and cache, with why it failed or a note: 0 all equal, 1 not, or -ENOMEM. greedy NULL: not speculative. */
+/* Row of one scenario and cache, with why it failed or a note: 0 all equal, 1 not, or -ENOMEM. greedy NULL: not
+ * speculative. */
 static int row_add(kvb_table *table, const kvb_scenario *scenario, const kvb_cache_type *cache,
                    const kvb_live_outcome *said, const kvb_live_outcome *truth, const kvb_live_outcome *greedy,
                    const char *failure, const char *note)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench report: a page, or pictures, from result files. Checks the files, compares two; plots/report.py does the rest. */
+/* kvbench report: a page, or pictures, from result files. Checks the files, compares two; plots/report.py does the
+ * rest. */
 #include <errno.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -99,8 +100,8 @@ static const char *python_find(void)
     return chosen ? chosen : access("/usr/bin/python3", X_OK) ? "python3" : "/usr/bin/python3";
 }
 
-/* The script reads the comparison as its standard input. If it lacks something or cannot write, it says so itself and exits
- * with 3. */
+/* The script reads the comparison as its standard input. If it lacks something or cannot write, it says so itself and
+ * exits with 3. */
 static int script_run(const report *r, const char *script, FILE *comparison)
 {
     posix_spawn_file_actions_t actions;

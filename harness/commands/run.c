@@ -240,7 +240,8 @@ static int measured_take(void *ctx, const kvb_result *result)
     return r->writer ? kvb_result_write(r->writer, result, r->why, r->why_bytes) : 0;
 }
 
-/* After a run by pairs: what is right, then how fast kernels are here. Pairs are not timed: any two differ in more than one thing. */
+/* After a run by pairs: what is right, then how fast kernels are here. Pairs are not timed: any two differ in more than
+ * one thing. */
 static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest *manifest)
 {
     const kvb_summary summary = {.path = r->output};

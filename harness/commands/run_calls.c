@@ -22,7 +22,8 @@ static bool is_chosen(const kvb_words *words, const char *name)
     return chosen;
 }
 
-/* Which kinds of kernels have the axes of --call: [0] those that attend, [1] those that scan. Where none has, both find out why. */
+/* Which kinds of kernels have the axes of --call: [0] those that attend, [1] those that scan. Where none has, both find
+ * out why. */
 static void kinds_of_call(const run *r, const kvb_registry *registry, bool has[2])
 {
     kvb_attend_space attend;

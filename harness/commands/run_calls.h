@@ -13,16 +13,17 @@ typedef struct kvb_run_calls {
     size_t n;
 } kvb_run_calls;
 
-/* Names the record of a kernel's single calls and judges them; a kernel that cannot run here is skipped. scans: it is a scan kernel.
- * options: `command` begins the command that makes one of them again, "": none. What kvb_calls_judge returns. */
+/* Names the record of a kernel's single calls and judges them; a kernel that cannot run here is skipped. scans: it is a
+ * scan kernel. options: `command` begins the command that makes one of them again, "": none. What kvb_calls_judge
+ * returns. */
 int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_registry *registry,
                            const kvb_calls_options *options, kvb_result *result, char *why, size_t why_bytes);
 
 /* None where histories, caches, pools or values are named, or where the suite has no calls. An exit code. */
 int kvb_run_calls_choose(const run *run, const kvb_registry *registry, kvb_run_calls *calls);
 
-/* Judges them. wants, take: as those of kvb_matrix_options, called with the run; first: number of the first one. 0; -EINTR; -EINVAL and
- * other negative errnos with why. */
+/* Judges them. wants, take: as those of kvb_matrix_options, called with the run; first: number of the first one. 0;
+ * -EINTR; -EINVAL and other negative errnos with why. */
 int kvb_run_calls_make(run *run, const kvb_run_calls *calls, const kvb_registry *registry, size_t first, int argc,
                        char **argv, int (*wants)(void *ctx, size_t number, const kvb_result *names),
                        int (*take)(void *ctx, const kvb_result *result), char *why, size_t why_bytes);

@@ -11,8 +11,8 @@ typedef struct kvb_run_debug {
     kvb_only only;
 } kvb_run_debug;
 
-/* Checks what was typed, makes the folder of --dump, and prints what the knob gdb asks for: then nothing is to be run. check: is --check
- * said? An exit code. */
+/* Checks what was typed, makes the folder of --dump, and prints what the knob gdb asks for: then nothing is to be run.
+ * check: is --check said? An exit code. */
 int kvb_run_debug_check(kvb_run_debug *debug, bool gdb, bool check, const kvb_usage *usage, int argc, char **argv);
 
 #endif

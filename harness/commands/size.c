@@ -189,7 +189,8 @@ static int models_open(size *s)
     return KVB_EXIT_OK;
 }
 
-/* Finds the weights of one rank. Returns an exit code. If they cannot be known, terms->weights_known is false, with why. */
+/* Finds the weights of one rank. Returns an exit code. If they cannot be known, terms->weights_known is false, with
+ * why. */
 static int weights_read(const size *s, const kvb_sized_model *m, kvb_size_terms *terms, char *why, size_t why_bytes)
 {
     uint64_t all = 0;
@@ -212,7 +213,8 @@ static int weights_read(const size *s, const kvb_sized_model *m, kvb_size_terms 
     return KVB_EXIT_OK;
 }
 
-/* The contexts to show if the user names none: the usual ones that the model can have, else the longest that it can have. */
+/* The contexts to show if the user names none: the usual ones that the model can have, else the longest that it can
+ * have. */
 static int contexts_default(const kvb_sized_model *m, kvb_size_numbers *numbers)
 {
     static const uint64_t usual[] = {4096, 32768, 131072};

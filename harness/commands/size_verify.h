@@ -17,8 +17,8 @@ typedef struct kvb_size_verify_ask {
     kvb_table_format format;
 } kvb_size_verify_ask;
 
-/* Prints for people a row for each cache and shape of layers, and every verdict that differs; for programs all. Counts each
- * verdict in `count`. 0; -EINVAL or -ENOMEM with why; -EIO. */
+/* Prints for people a row for each cache and shape of layers, and every verdict that differs; for programs all. Counts
+ * each verdict in `count`. 0; -EINVAL or -ENOMEM with why; -EIO. */
 int kvb_size_verify_print(const kvb_size_verify_ask *ask, FILE *out, size_t count[KVB_SIZE_VERDICTS], char *why,
                           size_t why_bytes);
 

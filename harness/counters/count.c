@@ -50,8 +50,8 @@ static int log_of_program(void)
     return text && RUNNING_ON_VALGRIND ? atoi(text) : -1;
 }
 
-/* Fills the environment up: the stack begins below it and the words, and where it begins decides which of its lines meet rows in
- * the modelled caches. */
+/* Fills the environment up: the stack begins below it and the words, and where it begins decides which of its lines
+ * meet rows in the modelled caches. */
 static void stack_align(const char *program, char **argv)
 {
     static char filler[FRAME];

@@ -8,8 +8,8 @@
 
 #include "harness/counters/source.h"
 
-/* In the order of the report. They start in the opposite order and stop in this one, so that hardware counters see as little as
- * possible of the others. */
+/* In the order of the report. They start in the opposite order and stop in this one, so that hardware counters see as
+ * little as possible of the others. */
 static const kvb_counter_source *const sources[] = {&kvb_counters_papi, &kvb_counters_perf, &kvb_counters_rusage};
 #define SOURCES (sizeof sources / sizeof *sources)
 

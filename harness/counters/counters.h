@@ -25,9 +25,9 @@ typedef struct kvb_counters kvb_counters;
  * both of the package of processor 0; NULL-terminated. NULL: the default set: PAPI_TOT_CYC, PAPI_TOT_INS, PAPI_L3_TCM
  * and our two. Events that cannot be counted are kept with the reason. own is read by PAPI until close.
  * 0, -ENOMEM, or -E2BIG if a result has no room for so many.
- * Call it in the thread that runs the replay, after fork() and before that thread starts others: threads started later are
- * counted, too, those that run already are not (getrusage counts the whole process). One at a time in a process: a second one
- * gets null for what PAPI counts. */
+ * Call it in the thread that runs the replay, after fork() and before that thread starts others: threads started later
+ * are counted, too, those that run already are not (getrusage counts the whole process). One at a time in a process: a
+ * second one gets null for what PAPI counts. */
 int kvb_counters_open(const char *const *events, kvb_own_counts *own, kvb_counters **counters);
 /* Count from now on / stop counting; may be called many times, counts add up. A pair costs some 2 us where there are no
  * hardware counters. Events that do not all fit in hardware take turns, from pair to pair: their values are scaled up
@@ -38,11 +38,12 @@ void kvb_counters_stop(kvb_counters *counters);
 void kvb_counters_report(const kvb_counters *counters, kvb_result *result);
 void kvb_counters_close(kvb_counters *counters);
 
-/* A name PAPI may or may not know here: 0; -EINVAL with PAPI's own words in why; or -ENOTSUP likewise, if it is known and cannot be
- * counted here. For the knob events. Not while counters are open. */
+/* A name PAPI may or may not know here: 0; -EINVAL with PAPI's own words in why; or -ENOTSUP likewise, if it is known
+ * and cannot be counted here. For the knob events. Not while counters are open. */
 int kvb_counters_check(const char *event, char *why, size_t why_bytes);
 
-/* Checks the words of the knob events: what is unknown is refused, what cannot be counted is noted, by name. An exit code. */
+/* Checks the words of the knob events: what is unknown is refused, what cannot be counted is noted, by name. An exit
+ * code. */
 int kvb_counters_admit(const char *command, const kvb_words *events);
 
 /* Says of every counter of the default set, in the order of the report, where it comes from and why it cannot be had

@@ -15,8 +15,8 @@
 #define WANTED_MAX (KVB_COUNTERS - OWN_EVENTS - 11u) /* 4 of perf and 7 of getrusage come after */
 #define TERMS      16u
 
-/* One way to count something: the sum over those events prefix0suffix … prefix15suffix that exist, or the event prefix alone if
- * suffix is NULL; times scale. */
+/* One way to count something: the sum over those events prefix0suffix … prefix15suffix that exist, or the event prefix
+ * alone if suffix is NULL; times scale. */
 typedef struct way {
     const char *prefix, *suffix;
     double scale;
@@ -63,8 +63,8 @@ typedef struct state {
     counter counters[WANTED_MAX + OWN_EVENTS];
 } state;
 
-/* Why PAPI has no such event, in its words. If the event's component is switched off, the words are the component's. The
- * component is the one named, else that of the event's name ("rapl:::…"), else the CPU's own. */
+/* Why PAPI has no such event, in its words. If the event's component is switched off, the words are the component's.
+ * The component is the one named, else that of the event's name ("rapl:::…"), else the CPU's own. */
 static void why_tell(int error, const char *name, const char *component, char *why, size_t why_bytes)
 {
     const char *colons = strstr(name, ":::");
@@ -90,7 +90,8 @@ static bool in_list(const char *const *list, const char *name)
     return *list;
 }
 
-/* Does a library of this process publish the software-defined event? PAPI itself accepts any name, for events to come. */
+/* Does a library of this process publish the software-defined event? PAPI itself accepts any name, for events to come.
+ */
 static bool sde_known(const char *name)
 {
     int code = (int)PAPI_NATIVE_MASK, component = PAPI_get_component_index("sde");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The kernel's software events, through perf_event_open: of the calling thread and, by inheritance, of the threads that
- * it starts after the counters were opened. They are read in two groups. Both reads together take 0.5 us, or 0.9 us while another
- * thread runs; switching groups on and off with ioctl would interrupt that thread's core (8 us).
+ * it starts after the counters were opened. They are read in two groups. Both reads together take 0.5 us, or 0.9 us
+ * while another thread runs; switching groups on and off with ioctl would interrupt that thread's core (8 us).
  */
 #include <errno.h>
 #include <linux/perf_event.h>
@@ -17,8 +17,8 @@
 /* How much of an event is counted for a user who may not look into the kernel. */
 typedef enum left { LEFT_ALL, LEFT_USER, LEFT_NOTHING } left;
 
-/* The clock has a group of its own, because it belongs to another PMU: in a group of both PMUs some members count only from the
- * next context switch on (seen on Linux 6.18). */
+/* The clock has a group of its own, because it belongs to another PMU: in a group of both PMUs some members count only
+ * from the next context switch on (seen on Linux 6.18). */
 static const struct {
     const char *name;
     uint64_t config;

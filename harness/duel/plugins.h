@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An old build against a new one, base and new. Of two plug-ins that bring parts of the same names: each side's parts, and
- * all of them.
+ * An old build against a new one, base and new. Of two plug-ins that bring parts of the same names: each side's parts,
+ * and all of them.
  */
 #ifndef KVB_DUEL_H
 #define KVB_DUEL_H
@@ -19,8 +19,8 @@ typedef struct kvb_duel {
     int copy[KVB_DUEL_SIDES]; /* of each plug-in's file, in memory */
 } kvb_duel;
 
-/* Loads both. -EINVAL with why: what kvb_registry_load says, or a base that brings nothing; or what keeps a file from being
- * copied. To be closed in any case. */
+/* Loads both. -EINVAL with why: what kvb_registry_load says, or a base that brings nothing; or what keeps a file from
+ * being copied. To be closed in any case. */
 int kvb_duel_load(kvb_duel *duel, const char *base, const char *new, char *why, size_t why_bytes);
 void kvb_duel_close(kvb_duel *duel);
 
@@ -37,16 +37,16 @@ typedef struct kvb_duel_corner {
 } kvb_duel_corner;
 
 /*
- * Loads the side's plug-in once more, in this process, and puts its parts into the replay. Two plug-ins of one process lie at
- * different addresses, and that alone made the same code 2 to 6 % faster or slower; children that load it themselves
- * have it at the same address, whichever side they are. corner: a kvb_duel_corner.
+ * Loads the side's plug-in once more, in this process, and puts its parts into the replay. Two plug-ins of one process
+ * lie at different addresses, and that alone made the same code 2 to 6 % faster or slower; children that load it
+ * themselves have it at the same address, whichever side they are. corner: a kvb_duel_corner.
  */
 int kvb_duel_enter(const void *corner, kvb_replay_options *replay, char *why, size_t why_bytes);
 
 /* ---- what comes of it ---------------------------------------------------------------------------------- */
 
-/* How much the medians of two series made in turns differ: neighbours are compared, so that drift cancels. NaN: a series
- * is missing. */
+/* How much the medians of two series made in turns differ: neighbours are compared, so that drift cancels. NaN: a
+ * series is missing. */
 double kvb_duel_null(const kvb_result *a, const kvb_result *b);
 
 #endif

@@ -57,8 +57,8 @@ static void folder_remove(const folder *f)
         rmdir(f->path);
 }
 
-/* Becomes the program. Its table is thrown away, its complaints go into a file. Measurements that would be the same in each round
- * and are not compared are turned off. */
+/* Becomes the program. Its table is thrown away, its complaints go into a file. Measurements that would be the same in
+ * each round and are not compared are turned off. */
 static _Noreturn void program_become(const char *program, const char *const *words, const folder *f)
 {
     static const char *const own[] = {"--no-null", "--no-machine", "-o"};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two builds of the whole program against each other: short runs of each in turns, joined to one set of results a side. */
+/* Two builds of the whole program against each other: short runs of each in turns, joined to one set of results a side.
+ */
 #ifndef KVB_DUEL_PROGRAMS_H
 #define KVB_DUEL_PROGRAMS_H
 

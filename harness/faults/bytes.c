@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* ---- stored bytes: changed once the honest pool has written a row ----------------------------------------------------- */
+/* ---- stored bytes: changed once the honest pool has written a row ------------------------------------------------ */
 
 static void (*bytes_change)(const kvb_view *view, uint32_t head, uint32_t cell);
 
@@ -94,7 +94,7 @@ static void zeros_of_first_half(kvb_pool_type *wrong)
     spoil(wrong, zeros_halved);
 }
 
-/* ---- rows that are moved: their scales or zero points stay ------------------------------------------------------------ */
+/* ---- rows that are moved: their scales or zero points stay ------------------------------------------------------- */
 
 static char *(*left_of)(const kvb_view *view, uint32_t h, uint32_t cell);
 
@@ -125,7 +125,7 @@ static void copies_without_zeros(kvb_pool_type *wrong)
     wrong->gather_into = gather_by_half;
 }
 
-/* ---- rows beside, and the order of rows --------------------------------------------------------------------------------- */
+/* ---- rows beside, and the order of rows -------------------------------------------------------------------------- */
 
 static void run_and_before(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
 {
@@ -151,7 +151,7 @@ static void order_turned(kvb_pool_type *wrong)
     wrong->write_run = run_turned;
 }
 
-/* ---- head scales --------------------------------------------------------------------------------------------------------- */
+/* ---- head scales ------------------------------------------------------------------------------------------------- */
 
 static int open_as_first(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool)
 {
@@ -181,7 +181,7 @@ static void head_scales_alike(kvb_pool_type *wrong)
     wrong->view = view_one_scale;
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Where rows lay before the pool grew: shown once more. */
 static void view_before_growth(const kvb_pool *pool, uint32_t cells, kvb_view *view)

@@ -126,7 +126,7 @@ static void shared_cell_written(kvb_cache_type *wrong)
     plan_changed(wrong, over_first_cell);
 }
 
-/* ---- pages behind a window ----------------------------------------------------------------------------------------- */
+/* ---- pages behind a window --------------------------------------------------------------------------------------- */
 
 static void whole_pages(const kvb_store *store, kvb_plan *plan)
 {
@@ -137,7 +137,8 @@ static void whole_pages(const kvb_store *store, kvb_plan *plan)
 
 static void (*limits_change)(kvb_group *group, kvb_cache_options *options);
 
-/* The policy lets go of pages by other limits than its queries see by; an entry that is gone leads to the first page. */
+/* The policy lets go of pages by other limits than its queries see by; an entry that is gone leads to the first page.
+ */
 static int prepare_by_limits(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {
     const kvb_group *group = store->group;
@@ -302,7 +303,7 @@ static void moves_from_beside(kvb_cache_type *wrong)
     wrong->prepare = prepare_moves;
 }
 
-/* ---- room ---------------------------------------------------------------------------------------------------------- */
+/* ---- room -------------------------------------------------------------------------------------------------------- */
 
 static uint32_t room_none(const kvb_store *store, const kvb_change *change)
 {

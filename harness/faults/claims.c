@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that say of themselves what is not so, or leave a part of their work undone; witnesses that report wrongly. */
+/* Kernels that say of themselves what is not so, or leave a part of their work undone; witnesses that report wrongly.
+ */
 #include "harness/faults/fault.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 
 #define HONEST kvb_fault_honest.kernel
 
-/* ---- what is declared ---------------------------------------------------------------------------------------------- */
+/* ---- what is declared -------------------------------------------------------------------------------------------- */
 
 static void exact(const kvb_problem *problem, kvb_arithmetic *a)
 {
@@ -101,7 +102,7 @@ static void sums_undeclared(kvb_kernel *wrong)
     wrong->arithmetic = exact_sums;
 }
 
-/* ---- what q is said to be rounded to -------------------------------------------------------------------------------- */
+/* ---- what q is said to be rounded to ----------------------------------------------------------------------------- */
 
 static int round_honest(const kvb_problem *problem, const kvb_view *k, uint32_t head, const float *q, double *rounded)
 {
@@ -193,7 +194,7 @@ static void rounds_coarsely(kvb_kernel *wrong)
     wrong->attend = attend_coarse;
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 static struct {
     const kvb_team *team;
@@ -231,7 +232,7 @@ static int bit_by_team(const kvb_attend *x)
     return 0;
 }
 
-/* ---- witnesses ------------------------------------------------------------------------------------------------------- */
+/* ---- witnesses --------------------------------------------------------------------------------------------------- */
 
 /* What the last query saw at the last KV head. */
 static uint32_t *last_count(const kvb_attend *x)

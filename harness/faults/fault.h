@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Planted faults: what the checks are there for. A fault takes one part of an honest combination and does one thing wrong in it,
- * by the part's own contract (attend.h, store.h, pool.h): it calls the honest part and changes what goes in or what comes out. So
- * each fault may lie in any kernel, cache or pool, and no rename breaks it. It is planted in the child, before the replay.
+ * Planted faults: what the checks are there for. A fault takes one part of an honest combination and does one thing
+ * wrong in it, by the part's own contract (attend.h, store.h, pool.h): it calls the honest part and changes what goes
+ * in or what comes out. So each fault may lie in any kernel, cache or pool, and no rename breaks it. It is planted in
+ * the child, before the replay.
  */
 #ifndef KVB_FAULT_H
 #define KVB_FAULT_H
@@ -17,7 +18,8 @@ typedef struct kvb_fault {
     const char *name;
     const char *breaks; /* what is wrong, in words */
     kvb_check check;    /* the first one that is to catch it */
-    /* Honest combinations: "workload cache pool kernel", with " threads" where not 1; "calls none any kernel": its single calls. */
+    /* Honest combinations: "workload cache pool kernel", with " threads" where not 1; "calls none any kernel": its
+     * single calls. */
     const char *where[KVB_FAULT_PLACES];
     /* Of kernels. A fault of `sight` is handed bit rows. */
     void (*sight)(const kvb_attend *call, uint32_t query, uint64_t *row); /* changes the cells that a query sees */

@@ -12,7 +12,7 @@ static void rows_overwrite(kvb_front *front, kvb_pool *const *pools, uint32_t n)
     kvb_front_fill(front, 0, pools, 0, n < front->cells ? n : front->cells, raw);
 }
 
-/* ---- the plan of a step --------------------------------------------------------------------------------------------- */
+/* ---- the plan of a step ------------------------------------------------------------------------------------------ */
 
 static void (*plan_change)(uint32_t front, kvb_plan *plan);
 
@@ -72,7 +72,7 @@ static void border_read_twice(kvb_cache_type *wrong)
     wrong->prepare = prepare;
 }
 
-/* ---- fronts ----------------------------------------------------------------------------------------------------------- */
+/* ---- fronts ------------------------------------------------------------------------------------------------------ */
 
 /* As if its memory were somebody else's as soon as a sequence ends. */
 static void adopt_freeing(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
@@ -122,7 +122,7 @@ static void front_of_another(kvb_cache_type *wrong)
     wrong->adopt = adopt_mistaking;
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 /* Cells are counted from the front's first one when the tail's rows are read. */
 static void tail_behind_front(kvb_attend *x)

@@ -6,7 +6,7 @@
 
 #define HONEST kvb_fault_honest.cache
 
-/* ---- what queries see: changed once the honest policy has made a plan ----------------------------------------------- */
+/* ---- what queries see: changed once the honest policy has made a plan -------------------------------------------- */
 
 static void (*plan_change)(const kvb_store *store, kvb_plan *plan);
 
@@ -108,7 +108,7 @@ static void sees_as_query_before(kvb_cache_type *wrong)
     plans_changed(wrong, as_query_before);
 }
 
-/* ---- control calls ---------------------------------------------------------------------------------------------------- */
+/* ---- control calls ----------------------------------------------------------------------------------------------- */
 
 static int no_change(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {
@@ -283,7 +283,7 @@ static void moves_backwards(kvb_cache_type *wrong)
     wrong->prepare = prepare_backwards;
 }
 
-/* ---- removals ------------------------------------------------------------------------------------------------------ */
+/* ---- removals ---------------------------------------------------------------------------------------------------- */
 
 static kvb_change removal; /* in hand, as the policy is told it */
 

@@ -8,7 +8,7 @@
 
 #define HONEST kvb_fault_honest.cache
 
-/* ---- what is saved ------------------------------------------------------------------------------------------------- */
+/* ---- what is saved ----------------------------------------------------------------------------------------------- */
 
 static int lies_short(kvb_store *store, uint32_t seq, kvb_spans *cells)
 {
@@ -44,7 +44,7 @@ static void save_of_turned_ring(kvb_cache_type *wrong)
     wrong->lies = lies_turned;
 }
 
-/* ---- what is loaded ------------------------------------------------------------------------------------------------ */
+/* ---- what is loaded ---------------------------------------------------------------------------------------------- */
 
 static int prepare_but_load(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {

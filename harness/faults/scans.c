@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes wrong with states, as engines have had it: planted where a kernel meets the slots that a cache names, so that it looks to the
- * checks as if the cache or the kernel had done it. A token that begins with a slot which another token has begun with before goes
- * back: a rollback, or a fork.
+ * What goes wrong with states, as engines have had it: planted where a kernel meets the slots that a cache names, so
+ * that it looks to the checks as if the cache or the kernel had done it. A token that begins with a slot which another
+ * token has begun with before goes back: a rollback, or a fork.
  */
 #include <string.h>
 
@@ -138,7 +138,8 @@ static int padded(const kvb_scan *call)
     return kvb_fault_honest.scan->scan(&x);
 }
 
-/* Of two tokens that begin with one slot, forks of one another, the later one begins with what the earlier one made of it. */
+/* Of two tokens that begin with one slot, forks of one another, the later one begins with what the earlier one made of
+ * it. */
 static int fork_shared(const kvb_scan *call)
 {
     kvb_scan x = *call;

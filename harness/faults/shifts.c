@@ -4,7 +4,7 @@
 
 #define HONEST kvb_fault_honest.cache
 
-/* ---- which rows are turned, and how far: changed once the honest policy has named them ---------------------------- */
+/* ---- which rows are turned, and how far: changed once the honest policy has named them --------------------------- */
 
 static int (*turns_change)(kvb_store *store);
 
@@ -158,7 +158,7 @@ static void base_off(kvb_cache_type *wrong)
     turns_changed(wrong, with_rope);
 }
 
-/* ---- compaction --------------------------------------------------------------------------------------------------- */
+/* ---- compaction -------------------------------------------------------------------------------------------------- */
 
 static void (*moves_change)(kvb_store *store);
 

@@ -37,12 +37,13 @@ typedef struct kvb_rate {
     uint32_t samples;         /* 0: not measured */
 } kvb_rate;
 
-/* Read bandwidth over the first `bytes` of the memory, GB/s, within a time budget (at least 5 samples). 0 or -ENOMEM. */
+/* Read bandwidth over the first `bytes` of the memory, GB/s, within a time budget (at least 5 samples). 0 or -ENOMEM.
+ */
 int kvb_read_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
                        kvb_rate *rate);
 
-/* STREAM triad a[i] = b[i] + s * c[i] over f64 arrays of `bytes` in all; counts 24 bytes for each element (McCalpin). Plain
- * stores, not non-temporal ones: 32 bytes move. Overwrites the memory. */
+/* STREAM triad a[i] = b[i] + s * c[i] over f64 arrays of `bytes` in all; counts 24 bytes for each element (McCalpin).
+ * Plain stores, not non-temporal ones: 32 bytes move. Overwrites the memory. */
 int kvb_triad_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
                         kvb_rate *rate);
 

@@ -63,7 +63,8 @@ static void features_pick(const char *all, char *out, size_t bytes)
             used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? " " : "", features_known[i]);
 }
 
-/* Of this machine what the system tells the program, where it does; else, and of recorded machines, what the file says. */
+/* Of this machine what the system tells the program, where it does; else, and of recorded machines, what the file says.
+ */
 static void features_describe(const char *root, char *out, size_t bytes)
 {
     char text[8192] = "";
@@ -135,8 +136,8 @@ const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *
     return NULL;
 }
 
-/* The OpenBLAS core that uses nothing above a level of --cpu-mask; the oldest for x86-64 needs SSE3. Other levels: OpenBLAS'
- * own choice. */
+/* The OpenBLAS core that uses nothing above a level of --cpu-mask; the oldest for x86-64 needs SSE3. Other levels:
+ * OpenBLAS' own choice. */
 static const struct {
     const char *level, *core;
 } masked_cores[] = {{"portable", "PRESCOTT"}, {"avx2", "HASWELL"}};

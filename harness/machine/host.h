@@ -9,11 +9,12 @@
  * machine), so that recorded machines can serve as fixtures. */
 void kvb_host_describe(const char *root, kvb_manifest *manifest);
 
-/* The part of it that changes from run to run. A fact that cannot be had is empty or NaN, and host->unknown says why. */
+/* The part of it that changes from run to run. A fact that cannot be had is empty or NaN, and host->unknown says why.
+ */
 void kvb_conditions_describe(const char *root, kvb_host *host);
 
-/* Do others keep this machine from giving a program all of it? Then text says so. At the start of a run, the program itself has
- * made no load yet. */
+/* Do others keep this machine from giving a program all of it? Then text says so. At the start of a run, the program
+ * itself has made no load yet. */
 bool kvb_is_busy(const kvb_host *host, char *text, size_t bytes);
 
 /* Notes it on stderr (kvb_progress_note). */
@@ -32,9 +33,9 @@ const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *
 /* The core that uses nothing above this level of --cpu-mask. NULL: OpenBLAS may choose. */
 const char *kvb_openblas_masked(const char *level);
 
-/* Restart the program once with OPENBLAS_NUM_THREADS=1, as kernels start no threads of their own, and with OPENBLAS_CORETYPE
- * set to the core that fits (with --cpu-mask in argv, to the core of that level). The user's own choice stays: that variable,
- * or --set openblas-core=NAME ("keep": as OpenBLAS chooses). */
+/* Restart the program once with OPENBLAS_NUM_THREADS=1, as kernels start no threads of their own, and with
+ * OPENBLAS_CORETYPE set to the core that fits (with --cpu-mask in argv, to the core of that level). The user's own
+ * choice stays: that variable, or --set openblas-core=NAME ("keep": as OpenBLAS chooses). */
 void kvb_openblas_ensure(char **argv);
 
 #endif

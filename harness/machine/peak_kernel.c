@@ -148,8 +148,8 @@ static bool avx2_here(void)
     return level_here(KVB_CPU_AVX2);
 }
 
-/* From leaf 7 of CPUID: clang 14 has no name for these two. The wider set is asked for too, because the system must save the
- * registers. */
+/* From leaf 7 of CPUID: clang 14 has no name for these two. The wider set is asked for too, because the system must
+ * save the registers. */
 static unsigned leaf7(unsigned subleaf, bool edx)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -238,8 +238,8 @@ static bool neonbf16_here(void)
 }
 #endif
 
-/* Without a fused multiply-add: a product and a sum, rounded each. Twelve chains of four lanes, which compilers keep in vector
- * registers. */
+/* Without a fused multiply-add: a product and a sum, rounded each. Twelve chains of four lanes, which compilers keep in
+ * vector registers. */
 static double f32_portable(uint64_t turns)
 {
     typedef float lanes __attribute__((vector_size(16)));

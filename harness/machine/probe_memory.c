@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for the probes: huge pages where the system grants them on advice, touched first by the thread that reads it. */
+/* Memory for the probes: huge pages where the system grants them on advice, touched first by the thread that reads it.
+ */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,8 +12,8 @@
 #define HUGE_PAGE (2u << 20)
 #define FILLING   0x2d /* written, because pages that are only read are all the same zero page, which is in L1 */
 
-/* mmap aligns to small pages only. For the alignment of huge pages it maps more and unmaps what lies before and after, as
- * close() knows the base alone. */
+/* mmap aligns to small pages only. For the alignment of huge pages it maps more and unmaps what lies before and after,
+ * as close() knows the base alone. */
 static char *aligned_map(size_t bytes)
 {
     size_t room = bytes + HUGE_PAGE;

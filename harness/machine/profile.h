@@ -76,8 +76,8 @@ int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *th
 /* The same for 1, 2, 4 .. cores and cores. quick: for 1 and cores only, below 20 s in all. */
 int kvb_profile_measure(kvb_machine_profile *profile, bool quick);
 
-/* Measure rows for these thread counts into a manifest: what the machine can do on the day of a run. If it cannot be measured
- * the manifest stays as it was. */
+/* Measure rows for these thread counts into a manifest: what the machine can do on the day of a run. If it cannot be
+ * measured the manifest stays as it was. */
 void kvb_profile_record(const uint32_t *threads, uint32_t n_threads, kvb_manifest *manifest);
 
 #endif

@@ -8,8 +8,8 @@
 #include "harness/machine/team.h"
 #include "kernels/attend.h"
 
-/* All levels are probed in one block, large enough for the largest: touching a block of several last-level caches takes longer
- * than measuring it. */
+/* All levels are probed in one block, large enough for the largest: touching a block of several last-level caches takes
+ * longer than measuring it. */
 static int levels_measure(const kvb_machine_profile *profile, const kvb_team *team, double seconds,
                           kvb_profile_row *row)
 {

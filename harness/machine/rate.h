@@ -9,7 +9,8 @@
 typedef double kvb_rate_work(void *ctx, uint32_t passes);
 
 /* Warms up, chooses the passes of a sample (about 1 ms), samples until `seconds` are over and there are 5 of them.
- * amount: of one pass; the rate is amount per nanosecond, that is 1e9 a second. 0, -ENOMEM, or -EINTR after a signal. */
+ * amount: of one pass; the rate is amount per nanosecond, that is 1e9 a second. 0, -ENOMEM, or -EINTR after a signal.
+ */
 int kvb_rate_sample(kvb_rate_work *work, void *ctx, double amount, double seconds, kvb_rate *rate);
 
 /* Median and 10 % and 90 % quantiles (nearest rank) of n > 0 samples, which are sorted. */

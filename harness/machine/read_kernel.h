@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loops of the bandwidth probes as tables, best ISA first. Chosen by what the CPU has, whatever kvb_cpu_limit() says:
- * the hardware's limit does not depend on what a run may use.
+ * The loops of the bandwidth probes as tables, best ISA first. Chosen by what the CPU has, whatever kvb_cpu_limit()
+ * says: the hardware's limit does not depend on what a run may use.
  */
 #ifndef KVB_READ_KERNEL_H
 #define KVB_READ_KERNEL_H

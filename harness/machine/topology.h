@@ -7,7 +7,8 @@
 
 struct hwloc_topology;
 
-/* This machine's topology, which the caller gives to hwloc_topology_destroy(). 0, -ENOMEM, or -EINVAL: it cannot be read. */
+/* This machine's topology, which the caller gives to hwloc_topology_destroy(). 0, -ENOMEM, or -EINVAL: it cannot be
+ * read. */
 int kvb_topology_open(struct hwloc_topology **topology);
 
 /* A tree of text, two columns deeper for each level: "L2 L#0 (2048KB)". */

@@ -23,8 +23,8 @@ static uint32_t count_of(struct hwloc_topology *topology, hwloc_obj_type_t type)
     return n > 0 ? (uint32_t)n : 0;
 }
 
-/* Number and size of the caches of a type. If sizes differ (hybrid machines) the smallest counts: it must hold the working set
- * of any thread. */
+/* Number and size of the caches of a type. If sizes differ (hybrid machines) the smallest counts: it must hold the
+ * working set of any thread. */
 static void cache_describe(struct hwloc_topology *topology, hwloc_obj_type_t type, kvb_cache_level *level)
 {
     level->instances = count_of(topology, type);

@@ -77,8 +77,8 @@ static bool has_hung(const entry *e)
     return e->done && kvb_child_hung_in_kernel(&e->result);
 }
 
-/* Did the entry's kernel hang often enough in combinations before it? Which results come first does not change the answer: it is true
- * as soon as it is known to be, and is asked once more when all of them are there. */
+/* Did the entry's kernel hang often enough in combinations before it? Which results come first does not change the
+ * answer: it is true as soon as it is known to be, and is asked once more when all of them are there. */
 static bool is_hopeless(const kvb_crew *c, const entry *e)
 {
     const size_t at = hanging_find(c, e);
@@ -168,7 +168,8 @@ static void children_wait(kvb_crew *c)
     hopeless_end(c);
 }
 
-/* A free seat; with all: when all seats are free. What is done meanwhile is handed on. 0, -EINTR, or what take() returned. */
+/* A free seat; with all: when all seats are free. What is done meanwhile is handed on. 0, -EINTR, or what take()
+ * returned. */
 static int seat_free(kvb_crew *c, bool all, seat **free_one)
 {
     for (;;) {
@@ -188,7 +189,8 @@ static int seat_free(kvb_crew *c, bool all, seat **free_one)
     }
 }
 
-/* The same once more in another process, unjudged. The larger difference counts, this one or that between the passes of one process. */
+/* The same once more in another process, unjudged. The larger difference counts, this one or that between the passes of
+ * one process. */
 static int null_run(const kvb_child_options *child, kvb_result *result)
 {
     const double inside = result->time.null_difference;

@@ -114,8 +114,8 @@ int kvb_lane_trace_find(kvb_lane *l, const kvb_logit_changes *logits, const kvb_
     return error ? error : kvb_trace_change_logits(c->trace, logits);
 }
 
-/* All pairs of pools of one workload and values; `first` is their first combination. A profile or tags that the model does
- * not allow are a reason to skip; the workload's own values must be right. */
+/* All pairs of pools of one workload and values; `first` is their first combination. A profile or tags that the model
+ * does not allow are a reason to skip; the workload's own values must be right. */
 static int lane_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
 {
     const kvb_selection *s = l->options->selection;
@@ -234,7 +234,8 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
     return error;
 }
 
-/* A workload as it is to be run. One whose tokens ask for nothing has nothing to attend, and nothing that could be measured. */
+/* A workload as it is to be run. One whose tokens ask for nothing has nothing to attend, and nothing that could be
+ * measured. */
 static int workload_load(const kvb_matrix_options *o, const char *path, kvb_trace **trace, char *why, size_t why_bytes)
 {
     int error = bad_input(kvb_trace_load(path, (uint32_t)o->knobs->capacity, trace, why, why_bytes));

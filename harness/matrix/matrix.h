@@ -37,10 +37,11 @@ typedef struct kvb_matrix_options {
     const kvb_only *only;     /* the calls that are made; NULL: all */
     const char *dump;         /* NULL, or a folder for the first call that fails */
     const char *command;      /* that runs one of these combinations alone: its begin (replay_command.h); NULL: none */
-    /* Is the combination of this number and these names to be run? 1 or 0; a negative return ends the run. All are asked
-     * about before the first is run. */
+    /* Is the combination of this number and these names to be run? 1 or 0; a negative return ends the run. All are
+     * asked about before the first is run. */
     int (*wants)(void *ctx, size_t number, const kvb_result *names);
-    /* Takes each combination that was wanted, in order, when nothing is to be added to it. A negative return ends the run. */
+    /* Takes each combination that was wanted, in order, when nothing is to be added to it. A negative return ends the
+     * run. */
     int (*take)(void *ctx, const kvb_result *result);
     void *ctx, *new_ctx; /* of wants() and take(); new_ctx: of take() for the new side of a duel */
 } kvb_matrix_options;

@@ -136,8 +136,8 @@ static const void *part_of(const block *b, int side, kvb_registry_kind sort, con
 }
 
 /*
- * Sets up the child of one side of the i-th combination, and names its result. False: it cannot be run, and the result says
- * why; or the side lacks a part, and there is no result.
+ * Sets up the child of one side of the i-th combination, and names its result. False: it cannot be run, and the result
+ * says why; or the side lacks a part, and there is no result.
  */
 static bool combination_prepare(const block *b, size_t i, int side, const view *seen, kvb_child_options *child,
                                 kvb_result *result)
@@ -192,7 +192,8 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
     return found;
 }
 
-/* Of the oracle's sample: another one for each workload, values and pools, so that together they hold more rows. FNV-1a. */
+/* Of the oracle's sample: another one for each workload, values and pools, so that together they hold more rows.
+ * FNV-1a. */
 static uint64_t sample_seed(const kvb_lane *l, const char *profile, const kvb_pool_pair *pools)
 {
     const char *const words[] = {l->name, profile ? profile : "", pools->k->name, pools->v->name};

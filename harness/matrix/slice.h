@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The combinations of one workload, one choice of values and one pair of pools: what they are judged by is common to all. */
+/* The combinations of one workload, one choice of values and one pair of pools: what they are judged by is common to
+ * all. */
 #ifndef KVB_BLOCK_H
 #define KVB_BLOCK_H
 
@@ -37,16 +38,16 @@ typedef struct kvb_lane {
     struct kvb_crew *crew; /* judges and times children, and goes on with the next block meanwhile; NULL: of a duel */
 } kvb_lane;
 
-/* Values of a profile for the lane's workload with that scale, which is `trace`, made when they are first asked for. 0, also where the profile does not fit the model; else a negative errno
- * with why. */
+/* Values of a profile for the lane's workload with that scale, which is `trace`, made when they are first asked for. 0,
+ * also where the profile does not fit the model; else a negative errno with why. */
 int kvb_lane_values_find(kvb_lane *lane, const char *profile, const kvb_trace *trace, double scale,
                          const kvb_lane_values **found, char *why, size_t why_bytes);
 /* The workload with these logits. 0, or a negative errno with why. */
 int kvb_lane_trace_find(kvb_lane *lane, const kvb_logit_changes *logits, const kvb_trace **trace, char *why,
                         size_t why_bytes);
 
-/* An empty result with the names of the i-th combination; a stand-in for a kernel is replaced where an earlier run knows by what.
- * Else why says why not. The kernel, or NULL. */
+/* An empty result with the names of the i-th combination; a stand-in for a kernel is replaced where an earlier run
+ * knows by what. Else why says why not. The kernel, or NULL. */
 const kvb_kernel *kvb_combination_name(const kvb_matrix_options *options, size_t i, kvb_result *result,
                                        char why[KVB_REASON]);
 

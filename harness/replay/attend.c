@@ -94,8 +94,8 @@ static int mask_count(kvb_pass *p, const kvb_mask *mask, uint32_t n_tok, uint32_
     return 0;
 }
 
-/* Until counters have run, at the first layer of a group: adds what all layers of the group will read. Refuses a step that is too
- * large to attend. */
+/* Until counters have run, at the first layer of a group: adds what all layers of the group will read. Refuses a step
+ * that is too large to attend. */
 static int traffic_add(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n_tok, kvb_step_traffic *step)
 {
     const kvb_replay_options *o = p->options;

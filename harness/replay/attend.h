@@ -22,14 +22,14 @@
 #include "oracle/tolerance.h"
 #include "workloads/slot_files.h"
 
-/* A call of the first pass: its outputs' bits, and how much of them was looked at. A later pass that writes the same bits there
- * is not judged again. */
+/* A call of the first pass: its outputs' bits, and how much of them was looked at. A later pass that writes the same
+ * bits there is not judged again. */
 typedef struct kvb_written {
     uint64_t digest, rows, opinions, scanned;
 } kvb_written;
 
-/* A foreign kernel's calls: by its own project's rule, and what they did that another kernel's must not. A rule is of a whole output:
- * where the oracle knows a part of a call's rows, these count together with all others of such calls. */
+/* A foreign kernel's calls: by its own project's rule, and what they did that another kernel's must not. A rule is of a
+ * whole output: where the oracle knows a part of a call's rows, these count together with all others of such calls. */
 typedef struct kvb_foreign_calls {
     kvb_closeness call, parts; /* of the present one; of those that are known in part */
     uint64_t rows;             /* of the present one that were compared */
@@ -92,7 +92,8 @@ typedef struct kvb_pass {
     size_t reserved_peak, allocator_live;
     kvb_memory_log memory; /* of the first pass */
     bool ended;            /* result says why */
-    /* What the kernel did beside its work that it must not, the first time; empty: nothing. Its output is judged all the same. */
+    /* What the kernel did beside its work that it must not, the first time; empty: nothing. Its output is judged all
+     * the same. */
     char misdeed[512];
 } kvb_pass;
 
@@ -108,19 +109,19 @@ static inline uint64_t kvb_pass_counted(const kvb_pass *pass)
     return !pass->options->untimed && pass->options->oracle;
 }
 
-/* kvb_pass_clock() begins a timed interval, kvb_pass_charge() ends it and adds it to that account of the step. Counters run in
- * one pass only; starting them is a system call, which lies outside the interval. */
+/* kvb_pass_clock() begins a timed interval, kvb_pass_charge() ends it and adds it to that account of the step. Counters
+ * run in one pass only; starting them is a system call, which lies outside the interval. */
 double kvb_pass_clock(kvb_pass *pass);
 void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
 /* Records in the result that the call `what` failed at the present event. Returns the error. */
 int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
 /* A check of the kernel failed: likewise, with -EILSEQ; 0 and nothing if the check is off. */
 int kvb_pass_fail(kvb_pass *pass, kvb_check check, const char *why);
-/* The kernel's function has returned `error`: 0, or it fails. allocations: of memory, meanwhile; threads: started since the kernel was
- * asked what it supports. */
+/* The kernel's function has returned `error`: 0, or it fails. allocations: of memory, meanwhile; threads: started since
+ * the kernel was asked what it supports. */
 int kvb_pass_returned(kvb_pass *pass, int error, uint64_t allocations, uint64_t threads);
-/* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones, or, of an event
- * whose first ones are not asked, all of the event's. */
+/* Attends one layer of the step and checks it. fed: the queries; n: the event's own tokens among them, the last ones,
+ * or, of an event whose first ones are not asked, all of the event's. */
 int kvb_pass_attend(kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, const float *q, uint32_t fed,
                     uint32_t n, kvb_step_traffic *step);
 
@@ -137,8 +138,8 @@ typedef struct kvb_judged {
     kvb_arithmetic arithmetic; /* what the rows leave of the kernel's declaration */
 } kvb_judged;
 
-/* What the call that was made last, of this layer, is judged by. 0 or an error; the pass may be refused for what the kernel
- * says of its rounding. */
+/* What the call that was made last, of this layer, is judged by. 0 or an error; the pass may be refused for what the
+ * kernel says of its rounding. */
 int kvb_pass_judged(kvb_pass *pass, uint32_t layer, kvb_judged *judged);
 /* Compares one row of the call's outputs, of the event's n tokens, with the oracle. 0 or an error. */
 int kvb_pass_judge_row(kvb_pass *pass, const kvb_attend_spec *spec, uint32_t n, const kvb_judged *judged,

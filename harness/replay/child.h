@@ -14,7 +14,8 @@ typedef struct kvb_child_options {
     kvb_replay_options replay; /* team is made in the child */
     uint32_t threads;
     double seconds; /* time limit; 0: none */
-    /* Called in the child before the replay, which it may change. Below 0: the combination fails, why says why. NULL: none. */
+    /* Called in the child before the replay, which it may change. Below 0: the combination fails, why says why. NULL:
+     * none. */
     int (*enter)(const void *ctx, kvb_replay_options *replay, char *why, size_t why_bytes);
     const void *enter_ctx;
 } kvb_child_options;
@@ -28,9 +29,9 @@ typedef struct kvb_child {
 } kvb_child;
 
 /*
- * Begin to run n children, each into a result whose names are the caller's. All are forked from the same state of memory, so
- * that what each maps lies at the same addresses: code runs some percent faster at one address than at another. 0, or
- * -errno when a child could not be made: then there is none. The caller has no threads running.
+ * Begin to run n children, each into a result whose names are the caller's. All are forked from the same state of
+ * memory, so that what each maps lies at the same addresses: code runs some percent faster at one address than at
+ * another. 0, or -errno when a child could not be made: then there is none. The caller has no threads running.
  */
 int kvb_children_start(const kvb_child_options *options, const kvb_result *results, size_t n, bool take_turns,
                        kvb_child *children);

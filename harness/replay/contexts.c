@@ -44,7 +44,8 @@ int kvb_contexts_report(const kvb_samples *times, const kvb_samples *cells, size
         qsort(steps, n, sizeof *steps, step_compare);
         for (size_t i = 0; i < n; i++)
             distinct += i == 0 || steps[i].cells != steps[i - 1].cells;
-        /* A point ends where the number of cells changes. If that makes too many points, each first takes its share of steps. */
+        /* A point ends where the number of cells changes. If that makes too many points, each first takes its share of
+         * steps. */
         for (size_t i = 1; i <= n; i++) {
             bool changes = i == n || steps[i].cells != steps[i - 1].cells;
             bool full = i == n || distinct <= KVB_CONTEXTS || i * KVB_CONTEXTS >= (points + 1) * n;

@@ -198,7 +198,7 @@ void kvb_dump(const kvb_pass *p, const kvb_attend_spec *spec, uint32_t layer, ui
                                      spec->v.format->name, NULL});
 }
 
-/* ---- a scan ------------------------------------------------------------------------------------------------------- */
+/* ---- a scan ------------------------------------------------------------------------------------------------------ */
 
 static void floats_add(dump *d, const char *name, const float *from, uint64_t a, uint64_t b, uint64_t c)
 {

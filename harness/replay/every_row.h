@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every row of every call is looked at: those that the oracle's sample leaves out get a second opinion (oracle/opinion.h), and
- * where there is none, no element may be NaN or infinite. */
+/* Every row of every call is looked at: those that the oracle's sample leaves out get a second opinion
+ * (oracle/opinion.h), and where there is none, no element may be NaN or infinite. */
 #ifndef KVB_EVERY_ROW_H
 #define KVB_EVERY_ROW_H
 
@@ -16,8 +16,8 @@ typedef struct kvb_every_row {
     uint64_t moved;   /* rows that were checked in full beside the sample, drawn anew in each pass, in all passes */
 } kvb_every_row;
 
-/* Looks at the outputs of the event's n tokens, the last ones of the call that the pass made. 0; an error, where the result of
- * the pass says why. */
+/* Looks at the outputs of the event's n tokens, the last ones of the call that the pass made. 0; an error, where the
+ * result of the pass says why. */
 int kvb_every_row_check(struct kvb_pass *pass, const kvb_attend_spec *spec, uint32_t n, uint32_t layer,
                         const kvb_arithmetic *arithmetic);
 /* Refuses the call: a query sees a cell that holds no row, or not as many as it may. */

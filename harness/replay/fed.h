@@ -13,8 +13,8 @@ typedef struct kvb_fed {
     uint32_t own, query; /* the last `own` of them are the event's, from its token `query` on */
 } kvb_fed;
 
-/* Takes the tokens that the plan of a step of n own ones wants, and their positions into pass->positions. 0 or an error; the pass may
- * be refused. */
+/* Takes the tokens that the plan of a step of n own ones wants, and their positions into pass->positions. 0 or an
+ * error; the pass may be refused. */
 int kvb_pass_feed(kvb_pass *pass, uint32_t n, const uint64_t **tokens, uint32_t *fed);
 
 /* Rows of the fed tokens of a layer [n][heads][dim]: in place if they lie together, else copied. NULL: it has none. */

@@ -60,8 +60,8 @@ static int registry_grow(void)
     return kvb_array_reserve(&blocks, &room, n_blocks + 1, sizeof *blocks);
 }
 
-/* Puts the block's bytes at the end of its pages and paints the slack. Before the block at most one page is painted: a block
- * fitted to less than it was made with has more slack, and painting all of it would take time. */
+/* Puts the block's bytes at the end of its pages and paints the slack. Before the block at most one page is painted: a
+ * block fitted to less than it was made with has more slack, and painting all of it would take time. */
 static void block_place(block *b, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -260,7 +260,8 @@ int kvb_guard_install(void (*report)(const char *what))
     reporter = report;
     if (sigaltstack(NULL, &present))
         return -errno;
-    /* a sanitizer gives each thread a signal stack of its own, and at the thread's end unmaps the one that is then set */
+    /* a sanitizer gives each thread a signal stack of its own, and at the thread's end unmaps the one that is then set
+     */
     if (present.ss_flags & SS_DISABLE && sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL))
         return -errno;
     sigemptyset(&action.sa_mask);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The heap watch. The program defines the C library's functions that allocate memory and start threads, and hands each call on to
- * glibc's own, so that calls from plug-ins and from libraries pass here too: symbol lookup finds the program's definition first. As
- * the heap is still glibc's, functions that are not defined here (valloc, malloc_usable_size) keep working.
+ * The heap watch. The program defines the C library's functions that allocate memory and start threads, and hands each
+ * call on to glibc's own, so that calls from plug-ins and from libraries pass here too: symbol lookup finds the
+ * program's definition first. As the heap is still glibc's, functions that are not defined here (valloc,
+ * malloc_usable_size) keep working.
  */
 #include "harness/replay/heap_watch.h"
 
@@ -78,8 +79,8 @@ static inline void call_count(const char *function, size_t bytes, const void *fr
 
 #ifdef HAS_RUNTIME_HOOKS
 
-/* From the runtime of the sanitizers (sanitizer/allocator_interface.h). ThreadSanitizer calls no hook for aligned blocks, so
- * there they are not counted. */
+/* From the runtime of the sanitizers (sanitizer/allocator_interface.h). ThreadSanitizer calls no hook for aligned
+ * blocks, so there they are not counted. */
 __attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void *, size_t),
                                                                     void (*free_hook)(const volatile void *));
 

@@ -20,9 +20,8 @@ typedef struct kvb_replay_options {
     kvb_oracle *oracle; /* NULL: the kernel is a witness, and visible sets are checked instead */
     const kvb_cache_type *cache;
     const kvb_pool_type *k_pool, *v_pool;
-    const float *const *k_amax,
-        *const *v_amax; /* [layers] of [kv_heads] for pools with fixed scales (harness/matrix/ground_truth.h),
-                                                 * or NULL */
+    const float *const *k_amax, *const *v_amax; /* [layers] of [kv_heads] for pools with fixed scales
+                                                 * (harness/matrix/ground_truth.h), or NULL */
     kvb_growth growth;
     bool judges_k, judges_v;     /* that pool is judged by itself first (pool_alone.h) */
     bool deterministic;          /* the kernel is to give the same bits whatever the number of threads */
@@ -34,8 +33,9 @@ typedef struct kvb_replay_options {
     const kvb_knobs *knobs;
     bool untimed;  /* one pass, judged; no times, rates or counters */
     bool unjudged; /* what is timed was judged in another replay: outputs are written and thrown away */
-    /* Asked before each pass in place of the knobs sample_ms and width, and once after the last: waits for this replay's turn; false:
-     * make no more. The first pass is made whatever it says, and is the warm-up. NULL: not asked. */
+    /* Asked before each pass in place of the knobs sample_ms and width, and once after the last: waits for this
+     * replay's turn; false: make no more. The first pass is made whatever it says, and is the warm-up. NULL: not asked.
+     */
     bool (*turn)(void *ctx);
     void *turn_ctx;
     kvb_counters

@@ -171,7 +171,8 @@ static bool takes_prompts(const kvb_pass *p)
     return p->trace->needs.reuse && p->options->cache->flags & KVB_CACHE_PREFIX;
 }
 
-/* Offers a prompt to a cache that may have its beginning: *found tokens, which must have the prefixes of the prompt's. */
+/* Offers a prompt to a cache that may have its beginning: *found tokens, which must have the prefixes of the prompt's.
+ */
 static int prompt_offer(kvb_pass *p, const kvb_event *event, uint32_t *found)
 {
     const uint64_t *ordinals;
@@ -338,7 +339,8 @@ static int cache_open(kvb_pass *p)
     const kvb_trace_needs *needs = &o->trace->needs;
     const uint32_t capacity = needs->full ? needs->full : (uint32_t)o->knobs->capacity;
     char why[256] = "";
-    /* slab may hold a shared token once for each sequence; a plug-in's cache that calls its capacity exact has no cell to spare */
+    /* slab may hold a shared token once for each sequence; a plug-in's cache that calls its capacity exact has no cell
+     * to spare */
     bool exact = o->cache->flags & KVB_CACHE_EXACT;
     for (const kvb_cache_type *const *built_in = kvb_builtin_caches; *built_in && exact; built_in++)
         exact = strcmp(o->cache->name, (*built_in)->name) != 0;

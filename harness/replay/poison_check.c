@@ -61,7 +61,7 @@ int kvb_poison_plan(kvb_pass *p, uint32_t layer, uint32_t n, bool *planned)
     return 0;
 }
 
-/* ---- the calls ---------------------------------------------------------------------------------------------------- */
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
 
 static size_t row_bytes(const kvb_view *view, const kvb_pool_type *pool)
 {
@@ -91,7 +91,7 @@ static int poisoned_run(kvb_pass *p, uint32_t t, int sides, int *returned)
     return error;
 }
 
-/* ---- what came of it ---------------------------------------------------------------------------------------------- */
+/* ---- what came of it --------------------------------------------------------------------------------------------- */
 
 /* Where the results of the judged call and of the poisoned one differ. */
 typedef struct difference {
@@ -165,7 +165,8 @@ static bool row_touched(const kvb_pass *p, const kvb_expect *expect, uint32_t n,
     return (t == KVB_POISON_ALL || query == t) && row_changed(&d);
 }
 
-/* Judges by the oracle those rows of t, or of all, whose bits changed. 0 or an error; what is empty if all are right. */
+/* Judges by the oracle those rows of t, or of all, whose bits changed. 0 or an error; what is empty if all are right.
+ */
 static int rows_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n, uint32_t t, char *what,
                       size_t what_bytes)
 {
@@ -208,8 +209,8 @@ static int attempt(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uin
     return error;
 }
 
-/* Poisons what t does not see. Of a kernel that it reaches it says which rows of which cells were read: found by trying what no
- * query sees alone, then each side. */
+/* Poisons what t does not see. Of a kernel that it reaches it says which rows of which cells were read: found by trying
+ * what no query sees alone, then each side. */
 static int poison_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n, uint32_t t)
 {
     static const char *const sides[] = {[SIDE_K] = "K rows", [SIDE_V] = "V rows", [SIDE_K | SIDE_V] = "K and V rows"};

@@ -31,10 +31,11 @@ typedef struct kvb_poison_check {
 #define KVB_POISON_FREE  (UINT64_C(1) << 18)
 #define KVB_POISON_SHARE 8u
 
-/* Is the call that was prepared last to be made with poison? n: the event's own tokens among its queries. 0 or -ENOMEM. */
+/* Is the call that was prepared last to be made with poison? n: the event's own tokens among its queries. 0 or -ENOMEM.
+ */
 int kvb_poison_plan(struct kvb_pass *pass, uint32_t layer, uint32_t n, bool *planned);
-/* Makes the planned call. It was made without poison before, and its results are in pass->io. 0; or an error, with the pass ended
- * where the kernel is to blame. */
+/* Makes the planned call. It was made without poison before, and its results are in pass->io. 0; or an error, with the
+ * pass ended where the kernel is to blame. */
 int kvb_poison_run(struct kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, uint32_t n);
 void kvb_poison_check_free(kvb_poison_check *check);
 

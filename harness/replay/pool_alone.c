@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One loop over dims and growth policies. Each turn: a pool grows cell by cell while rows are written; its rows are judged; then
- * cells are written again, copied, saved and loaded, and each must read as the token did that it holds.
+ * One loop over dims and growth policies. Each turn: a pool grows cell by cell while rows are written; its rows are
+ * judged; then cells are written again, copied, saved and loaded, and each must read as the token did that it holds.
  */
 #include "harness/replay/pool_alone.h"
 
@@ -423,7 +423,8 @@ static int turn(alone *a)
     return pool_close(a, error);
 }
 
-/* Every pattern of upper bits, of formats without scales for groups: each code, each tie, each number that saturates. */
+/* Every pattern of upper bits, of formats without scales for groups: each code, each tie, each number that saturates.
+ */
 static int patterns_judge(alone *a)
 {
     int error = pool_open(a);

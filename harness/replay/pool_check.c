@@ -18,7 +18,9 @@
 #define CHUNK    8u  /* cells of the first growth */
 #define CAPACITY 40u /* cells: no power of two times that */
 #define FEW      5u  /* cells of a pool whose bytes are looked at */
-#define REWRITES 16u /* of a cell, each with values of another size: no byte of theirs keeps its value in all of them */
+#define REWRITES                                                                                                       \
+    16u /* of a cell, each with values of another size: no byte of theirs keeps its value in all of them               \
+         */
 
 typedef struct pool_check {
     const kvb_pool_type *type;
@@ -205,8 +207,8 @@ static void cell_rewrite(pool_check *c, uint32_t cell, float *rows, const unsign
     }
 }
 
-/* Bytes that change with one cell alone, its own, are no more than row_bytes() says. What changes with another cell, too, is working
- * memory. */
+/* Bytes that change with one cell alone, its own, are no more than row_bytes() says. What changes with another cell,
+ * too, is working memory. */
 static int cells_own(pool_check *c, float *rows, size_t row)
 {
     const size_t says = row * c->options.n_kv_heads;

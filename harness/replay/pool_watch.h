@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools whose writes and moves are noted, in the order in which a cache makes them, and told to the oracle's own account of what
- * they hold (oracle/window.h).
+ * Pools whose writes and moves are noted, in the order in which a cache makes them, and told to the oracle's own
+ * account of what they hold (oracle/window.h).
  */
 #ifndef KVB_POOL_WATCH_H
 #define KVB_POOL_WATCH_H
@@ -18,8 +18,8 @@ void kvb_pool_watch_free(kvb_pool_watch *watch);
 /* What a cache is opened with in place of k or v. */
 const kvb_pool_type *kvb_pool_watch_type(const kvb_pool_watch *watch, bool is_v);
 
-/* Tells what was noted since the last call; rows that were written are those of tokens [n], in order. 0; -EILSEQ with why: there
- * are more of them, or fewer; -ENOMEM. */
+/* Tells what was noted since the last call; rows that were written are those of tokens [n], in order. 0; -EILSEQ with
+ * why: there are more of them, or fewer; -ENOMEM. */
 int kvb_pool_watch_tell(kvb_pool_watch *watch, kvb_window *window, const uint64_t *tokens, uint32_t n, char *why,
                         size_t why_bytes);
 

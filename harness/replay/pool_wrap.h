@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pool type that stands for another in what a cache is opened with. Honest pools take their type to be what they were opened
- * with, and more may lie behind it than pool.h says: so each verb goes on with the pool's own type in the pool.
+ * A pool type that stands for another in what a cache is opened with. Honest pools take their type to be what they were
+ * opened with, and more may lie behind it than pool.h says: so each verb goes on with the pool's own type in the pool.
  */
 #ifndef KVB_POOL_WRAP_H
 #define KVB_POOL_WRAP_H

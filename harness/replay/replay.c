@@ -61,7 +61,8 @@ static size_t warmup_passes(const kvb_pass *p, size_t passes)
     return p->options->turn ? passes > 1 : kvb_warmup_passes(p->times, passes);
 }
 
-/* Is there to be another pass? The first one, which is not timed, took `first` seconds; the others are since `started`. */
+/* Is there to be another pass? The first one, which is not timed, took `first` seconds; the others are since `started`.
+ */
 static bool goes_on(const kvb_pass *p, double first, double started)
 {
     const kvb_replay_options *o = p->options;

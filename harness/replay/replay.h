@@ -9,7 +9,8 @@
 
 #include "harness/replay/job.h"
 
-/* Can the cache do what the trace needs, which is something, and is it of use for its model? Else why says what it lacks. */
+/* Can the cache do what the trace needs, which is something, and is it of use for its model? Else why says what it
+ * lacks. */
 bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *why, size_t why_bytes);
 
 /*

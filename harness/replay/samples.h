@@ -20,8 +20,8 @@ void kvb_samples_free(kvb_samples *samples);
 /* Sum of the times of one pass. */
 double kvb_samples_pass(const kvb_samples *samples, size_t passes, size_t pass);
 
-/* The kind of attending step (prefill, decode, fork, verify) with the most operations. It depends on the history alone, so that
- * all combinations are judged by the same steps. */
+/* The kind of attending step (prefill, decode, fork, verify) with the most operations. It depends on the history alone,
+ * so that all combinations are judged by the same steps. */
 kvb_step_kind kvb_kind_main(const double flops[KVB_STEP_KINDS]);
 
 /* How many passes at the start were still getting faster. */

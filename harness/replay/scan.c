@@ -125,7 +125,7 @@ static size_t rows_due(const kvb_scans *s)
     return due - s->found * lanes;
 }
 
-/* ---- what the kernel is handed ------------------------------------------------------------------------------------ */
+/* ---- what the kernel is handed ----------------------------------------------------------------------------------- */
 
 /* A buffer of so many bytes, flush with its guard. NULL: no memory. */
 static void *buffer_fit(kvb_scans *s, int i, size_t bytes)
@@ -185,7 +185,7 @@ static int inputs_take(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan
     return fits ? 0 : -ENOMEM;
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------------- */
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
 
 /* Are these slots that there are? Notes which are read, and which written. */
 static int slots_note(kvb_pass *p, const kvb_scan_spec *spec)
@@ -279,10 +279,10 @@ static void caches_prepare(kvb_scans *s, const kvb_scan_states *states)
             kvb_block_flush(s->buffers[i].block, s->buffers[i].fitted);
 }
 
-/* ---- one call ------------------------------------------------------------------------------------------------------ */
+/* ---- one call ---------------------------------------------------------------------------------------------------- */
 
-/* Bytes of states that a call reads and writes, and what it adds and multiplies: a multiply-add to decay and write an element, one to
- * read it, and for DELTA one more to see what the key reads. */
+/* Bytes of states that a call reads and writes, and what it adds and multiplies: a multiply-add to decay and write an
+ * element, one to read it, and for DELTA one more to see what the key reads. */
 static void traffic_add(kvb_pass *p, const kvb_scan *call, kvb_step_traffic *step)
 {
     const kvb_scan_problem *problem = &call->problem;

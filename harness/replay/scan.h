@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layers that scan, in a replay: a call of the convolution, where there is one, and a call of the recurrence; each with guarded inputs,
- * counted, timed and judged (oracle/descent.h). In the first pass slots that a call is not to read hold NaN in every float, and are
- * looked at and put back after it. A later pass must give the first one's bits: kernels/scan.h leaves a kernel no choice.
+ * Layers that scan, in a replay: a call of the convolution, where there is one, and a call of the recurrence; each with
+ * guarded inputs, counted, timed and judged (oracle/descent.h). In the first pass slots that a call is not to read hold
+ * NaN in every float, and are looked at and put back after it. A later pass must give the first one's bits:
+ * kernels/scan.h leaves a kernel no choice.
  */
 #ifndef KVB_REPLAY_SCAN_H
 #define KVB_REPLAY_SCAN_H

@@ -5,8 +5,8 @@
 
 #include "harness/replay/job.h"
 
-/* Replays the same cache and pools once with the witness in place of the kernel, and adds to the reason what it found: which
- * token was seen or missed, or that all were right. Nothing where a witness cannot read what the pools store. */
+/* Replays the same cache and pools once with the witness in place of the kernel, and adds to the reason what it found:
+ * which token was seen or missed, or that all were right. Nothing where a witness cannot read what the pools store. */
 void kvb_second_look(const kvb_replay_options *failed, kvb_result *result);
 
 #endif

@@ -21,8 +21,8 @@ static uint16_t family_of(kvb_kinship *k, uint32_t seq)
     return family;
 }
 
-/* Destinations are of the families that their sources were of. A source that has no kin begins a family, so that what several
- * destinations got of it is known to be shared. */
+/* Destinations are of the families that their sources were of. A source that has no kin begins a family, so that what
+ * several destinations got of it is known to be shared. */
 static void reorder(kvb_kinship *k, const kvb_event *event)
 {
     uint16_t family[KVB_TRACE_MAX_SEQS];

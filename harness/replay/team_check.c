@@ -41,7 +41,8 @@ static void *scratch_fit(kvb_pass *p, size_t bytes)
     return check->scratch;
 }
 
-/* Makes the call by a team of n and compares its bits with those of the judged one: out [out bytes] and lse [lse bytes]. */
+/* Makes the call by a team of n and compares its bits with those of the judged one: out [out bytes] and lse [lse
+ * bytes]. */
 static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_t lse)
 {
     const kvb_team team = {.n = n, .run = parts_run};

@@ -116,7 +116,8 @@ static void where_note(const kvb_diff *d, const char *rows, const kvb_trace *tra
     snprintf(w->pattern, sizeof w->pattern, "%s, %s", queries, heads);
 }
 
-/* The first element that fails and what fails beside it, then the worst: what a second look finds is put between them. */
+/* The first element that fails and what fails beside it, then the worst: what a second look finds is put between them.
+ */
 static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
 {
     char heads[192], queries[192], rows[400];

@@ -42,8 +42,8 @@ static void choose(meetings *m, kvb_candidate *c)
 
 #define EACH_COSTS 1e10 /* multiply-adds that each costs beside its own: a process, a cache */
 
-/* The candidate with the most new pairs for its cost. Among equals, the one whose values were chosen least often. NULL: no
- * candidate has a new pair. */
+/* The candidate with the most new pairs for its cost. Among equals, the one whose values were chosen least often. NULL:
+ * no candidate has a new pair. */
 static kvb_candidate *best_find(const meetings *m, kvb_candidate *candidates, size_t n)
 {
     kvb_candidate *best = NULL;

@@ -23,11 +23,11 @@ typedef struct kvb_candidate {
 } kvb_candidate;
 
 /*
- * Chooses candidates so that pairs of values meet: if a candidate that can run has two values of the dimensions `dims`, some chosen
- * candidate has both, too. Candidates that are chosen already count. The next one chosen is always the one that brings the most new
- * pairs for its cost; among equals the one whose values were chosen least often, then the first. At the end each value that no chosen
- * candidate has gets the first candidate with it. hub: only pairs count of which one dimension is in this set (KVB_PAIRS_ALL: every
- * pair). Returns 0 or -ENOMEM.
+ * Chooses candidates so that pairs of values meet: if a candidate that can run has two values of the dimensions `dims`,
+ * some chosen candidate has both, too. Candidates that are chosen already count. The next one chosen is always the one
+ * that brings the most new pairs for its cost; among equals the one whose values were chosen least often, then the
+ * first. At the end each value that no chosen candidate has gets the first candidate with it. hub: only pairs count of
+ * which one dimension is in this set (KVB_PAIRS_ALL: every pair). Returns 0 or -ENOMEM.
  */
 int kvb_pairs_cover(kvb_candidate *candidates, size_t n, unsigned dims, unsigned hub);
 

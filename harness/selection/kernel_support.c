@@ -74,8 +74,8 @@ static int names_print(const axis *a, bool taken, const char *what, const char *
     return error ? error : a->line(a->ctx, taken, text);
 }
 
-/* Prints the lines of an axis: what the kernel takes (`every` if that is all) and what it declines, with the reason once. For a
- * long axis only the shorter list is printed. */
+/* Prints the lines of an axis: what the kernel takes (`every` if that is all) and what it declines, with the reason
+ * once. For a long axis only the shorter list is printed. */
 static int axis_print(const axis *a, const char *what, const char *every)
 {
     bool is_long = a->n_taken + a->n_declined > MANY;
@@ -121,8 +121,8 @@ static kvb_problem problem_plain(const kvb_kernel *kernel, const kvb_format *k, 
     };
 }
 
-/* Makes the plain problem from the first pool whose rows the kernel takes on both sides. False: there is none; why is that of the
- * first pool. */
+/* Makes the plain problem from the first pool whose rows the kernel takes on both sides. False: there is none; why is
+ * that of the first pool. */
 static bool problem_find(const kvb_kernel *kernel, const kvb_registry *registry, kvb_problem *problem, char *why,
                          size_t why_bytes)
 {

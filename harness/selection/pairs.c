@@ -37,8 +37,8 @@ typedef struct part {
     char **histories;   /* [workloads] their names without the shape */
     bool *stores;       /* [workloads][pools] */
     double *cost;       /* [workloads][caches]; NaN: that cannot be */
-    uint64_t *
-        refuses; /* [kernels][workloads][pools] bits of settings' values, USUAL among them; in memory shared with the process in which kernels are asked */
+    uint64_t *refuses;  /* [kernels][workloads][pools] bits of settings' values, USUAL among them; in memory shared with
+                           the process in which kernels are asked */
     size_t refuses_bytes;
     bool *kept;    /* [workloads][pools][caches] is any kernel? */
     size_t kernel; /* the one being asked */
@@ -51,7 +51,8 @@ static uint64_t *refuses_at(const part *p, size_t kernel, size_t workload, size_
     return &p->refuses[(kernel * p->selection->n_workloads + workload) * p->selection->n_pools + pools];
 }
 
-/* Does the kernel take rows of these pools in every group of layers? Asked as a replay does, of a cache without cells. */
+/* Does the kernel take rows of these pools in every group of layers? Asked as a replay does, of a cache without cells.
+ */
 static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_model *m, const kvb_pool_pair *pools,
                          const kvb_setting *setting)
 {
@@ -125,7 +126,8 @@ static void kernel_ask(void *ctx)
 
 #define ROW_CELLS 64.0 /* storing a row and checking an output cost about as much as attending so many cells */
 
-/* Times that a kernel takes longer than others, about: the plain ones, and one that multiplies rows that were decoded for it. */
+/* Times that a kernel takes longer than others, about: the plain ones, and one that multiplies rows that were decoded
+ * for it. */
 #define PLAIN_DEAR 10.0
 #define BLAS_DEAR  5.0
 
@@ -144,8 +146,8 @@ static double triangle(double n, double limit)
     return n <= limit ? n * (n + 1) / 2 : limit * (limit + 1) / 2 + (n - limit) * limit;
 }
 
-/* What one event lets its queries attend, and how many rows it feeds. A cache that forgets is fed the whole past, and asks
- * for it. */
+/* What one event lets its queries attend, and how many rows it feeds. A cache that forgets is fed the whole past, and
+ * asks for it. */
 static double event_work(const kvb_event *event, double limit, bool forgets, double *rows)
 {
     uint64_t met[KVB_TRACE_MAX_SEQS / 64] = {0};
@@ -198,7 +200,8 @@ static double scan_work(const kvb_trace *trace, const kvb_group_scan *s, bool fo
     return 4 * fed * s->heads * s->d_k * s->d_v;
 }
 
-/* Operations of the trace over this cache; NaN: it cannot do what the trace wants, or not in steps that are small enough. */
+/* Operations of the trace over this cache; NaN: it cannot do what the trace wants, or not in steps that are small
+ * enough. */
 static double cache_cost(const kvb_pairs_options *o, const kvb_trace *trace, const kvb_cache_type *cache)
 {
     const kvb_model *m = &trace->header.model;

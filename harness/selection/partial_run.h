@@ -26,15 +26,16 @@ size_t kvb_shard_count(kvb_shard shard, size_t total);
  * combinations of its run, or of its shard, without gaps. ---- */
 
 /*
- * Looks for the records that a run with this output and manifest left: in path.tmp, else in path itself, which is then complete.
- * *kept (for kvb_result_free): the finished ones; NULL if there are none. *writer writes the rest; NULL if path is complete or
- * there is nothing. inputs [n]: words; those that are files must be as they were when that run began. 0; -EINVAL with why if the
- * run is of another version, machine or command; other negative errnos with why.
+ * Looks for the records that a run with this output and manifest left: in path.tmp, else in path itself, which is then
+ * complete. *kept (for kvb_result_free): the finished ones; NULL if there are none. *writer writes the rest; NULL if
+ * path is complete or there is nothing. inputs [n]: words; those that are files must be as they were when that run
+ * began. 0; -EINVAL with why if the run is of another version, machine or command; other negative errnos with why.
  */
 int kvb_resume_open(const char *path, const kvb_manifest *manifest, const kvb_words *inputs, size_t n,
                     kvb_result_file **kept, kvb_result_writer **writer, char *why, size_t why_bytes);
 
-/* Is the combination of these names, number `n` of its run, finished? 1 or 0; -EINVAL when another one is in its place. */
+/* Is the combination of these names, number `n` of its run, finished? 1 or 0; -EINVAL when another one is in its place.
+ */
 int kvb_resume_has(const kvb_result_file *kept, size_t n, const kvb_result *names, char *why, size_t why_bytes);
 
 #endif

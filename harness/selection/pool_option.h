@@ -21,8 +21,8 @@ typedef struct kvb_pool_alias {
 } kvb_pool_alias;
 extern const kvb_pool_alias kvb_pool_aliases[];
 
-/* Adds the pairs that the word names to pairs [max], which has *n so far, none twice. 0; -EINVAL, and why says which names are
- * known; -E2BIG. */
+/* Adds the pairs that the word names to pairs [max], which has *n so far, none twice. 0; -EINVAL, and why says which
+ * names are known; -E2BIG. */
 int kvb_pool_word_take(const char *word, const kvb_registry *registry, kvb_pool_pair *pairs, size_t max, size_t *n,
                        char *why, size_t why_bytes);
 

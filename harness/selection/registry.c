@@ -70,8 +70,8 @@ static const char *scan_lack(const kvb_scan_kernel *s)
     return s->supports && s->arithmetic && s->scan ? NULL : "supports(), arithmetic() or scan()";
 }
 
-/* What breaks the rule of names (attend.h) in a part's name, at most 63 bytes long, so that it can be a word of a command line, of
- * a glob, of a list, of a file name; NULL: nothing. */
+/* What breaks the rule of names (attend.h) in a part's name, at most 63 bytes long, so that it can be a word of a
+ * command line, of a glob, of a list, of a file name; NULL: nothing. */
 static const char *name_lack(kvb_registry_kind sort, const char *name, char *text, size_t bytes)
 {
     const char *allowed =

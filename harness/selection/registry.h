@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry of all kernels, caches and pools that a run can combine: the built-in plug-in and those loaded with --plugin. */
+/* The registry of all kernels, caches and pools that a run can combine: the built-in plug-in and those loaded with
+ * --plugin. */
 #ifndef KVB_REGISTRY_H
 #define KVB_REGISTRY_H
 

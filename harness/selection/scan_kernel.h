@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scan kernels on the axis of kernels. In a selection a stand-in of its name takes a scan kernel's place, as with kvb_kernel_best: in
- * all that is asked of kernels that attend it is flash. A combination with a stand-in runs layers that scan by its scan kernel and those that
- * attend by flash; one with any other kernel runs layers that scan by `scan`.
+ * Scan kernels on the axis of kernels. In a selection a stand-in of its name takes a scan kernel's place, as with
+ * kvb_kernel_best: in all that is asked of kernels that attend it is flash. A combination with a stand-in runs layers
+ * that scan by its scan kernel and those that attend by flash; one with any other kernel runs layers that scan by
+ * `scan`.
  */
 #ifndef KVB_SELECTION_SCAN_KERNEL_H
 #define KVB_SELECTION_SCAN_KERNEL_H

@@ -283,7 +283,8 @@ static bool is_named(const kvb_words *words, const char *name)
     return false;
 }
 
-/* Scan kernels that are not named, but all or by a glob, are there only if a workload has layers for them. 0 or -ENOMEM. */
+/* Scan kernels that are not named, but all or by a glob, are there only if a workload has layers for them. 0 or
+ * -ENOMEM. */
 static int scans_choose(const kvb_selection_words *words, const kvb_registry *registry, kvb_selection *s)
 {
     uint8_t all = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a run covers: words of the command line turned into lists of workloads, parts and thread counts. A selection is the
- * product of its lists, or as many combinations of it as cover every pair (pairs.h); a run has one for each part of its suite.
+ * What a run covers: words of the command line turned into lists of workloads, parts and thread counts. A selection is
+ * the product of its lists, or as many combinations of it as cover every pair (pairs.h); a run has one for each part of
+ * its suite.
  */
 #ifndef KVB_SELECTION_H
 #define KVB_SELECTION_H
@@ -41,12 +42,11 @@ typedef struct kvb_selection {
     uint32_t threads[KVB_MAX_THREAD_COUNTS];
     kvb_growth growths[KVB_GROWTHS];
     size_t n_caches, n_kernels, n_pools, n_values, n_threads, n_growths;
-    uint8_t *
-        layers; /* [workloads] 1: some attend, 2: some scan; what has none for a kernel is no combination. NULL: kernels
-                        * are named, and it is one that is skipped */
-    bool *has;  /* of each combination: is it one to be run? NULL until kvb_selection_deal */
-    size_t n_has;                /* how many are */
-    size_t n_left_out;           /* how many could run, but pairs are enough */
+    uint8_t *layers;   /* [workloads] 1: some attend, 2: some scan; what has none for a kernel is no combination. NULL:
+                        * kernels   are named, and it is one that is skipped */
+    bool *has;         /* of each combination: is it one to be run? NULL until kvb_selection_deal */
+    size_t n_has;      /* how many are */
+    size_t n_left_out; /* how many could run, but pairs are enough */
     kvb_setting_choice *choices; /* of each combination; NULL: each has the run's own setting */
 } kvb_selection;
 
@@ -55,7 +55,8 @@ bool kvb_select_only_files(const kvb_words *workloads);
 
 /*
  * Globs match names (fnmatch); a workload word with a slash or ending in .jsonl is a file. A word that
- * matches nothing is -EINVAL, and why says what is known. The kernel word "best" is no glob. More threads than cores are refused unless oversubscribe.
+ * matches nothing is -EINVAL, and why says what is known. The kernel word "best" is no glob. More threads than cores
+ * are refused unless oversubscribe.
  */
 int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, const kvb_registry *registry,
                const kvb_workloads *workloads, bool oversubscribe, kvb_selection *selection, char *why,
@@ -65,7 +66,7 @@ bool kvb_selection_covers(const kvb_selection *selection, const char *workload_p
                           const kvb_pool_pair *pools, const kvb_cache_type *cache, const kvb_kernel *kernel);
 void kvb_selection_free(kvb_selection *selection);
 
-/* ---- combinations of a selection: threads change fastest, then growths, kernels, caches, pools, values, workloads ---- */
+/* ---- combinations of a selection: threads change fastest, then growths, kernels, caches, pools, values, workloads  */
 
 /* Where a combination lies in its selection. */
 typedef struct kvb_spot {
@@ -81,9 +82,8 @@ kvb_spot kvb_spot_of(const kvb_selection *selection, size_t i);
 /* What pairs have chosen for the i-th combination besides its parts; NULL: nothing. */
 const uint8_t *kvb_choice_of(const kvb_selection *selection, size_t i);
 
-/* Fills in `has`: all but what is left to the first values and the first thread count (a witness sees tags, whatever they
- * are, and alone), or to an earlier
- * selection. 0 or -ENOMEM. */
+/* Fills in `has`: all but what is left to the first values and the first thread count (a witness sees tags, whatever
+ * they are, and alone), or to an earlier selection. 0 or -ENOMEM. */
 int kvb_selection_deal(kvb_selection *selection, const kvb_selection *earlier, size_t n_earlier);
 
 bool kvb_is_witness(const kvb_kernel *kernel);
@@ -105,8 +105,8 @@ typedef struct kvb_selections_options {
 } kvb_selections_options;
 
 /* Finds the workloads, turns words and suite into selections, and deals them their combinations. -EINVAL with why: see
- * kvb_select, kvb_workloads_find, kvb_pairs_choose and, with no_staging, kvb_native_check; or another negative errno. To be
- * freed in any case. */
+ * kvb_select, kvb_workloads_find, kvb_pairs_choose and, with no_staging, kvb_native_check; or another negative errno.
+ * To be freed in any case. */
 int kvb_selections_make(const kvb_selections_options *options, kvb_selections *selections, char *why, size_t why_bytes);
 void kvb_selections_free(kvb_selections *selections);
 

@@ -217,8 +217,8 @@ uint64_t kvb_setting_bit(size_t axis, size_t value)
 /* ---- the choice ---------------------------------------------------------------------------------------------- */
 
 #define KERNEL_WEIGHS                                                                                                  \
-    4u /* what a kernel has not met counts as so many: there are more pools and histories than combinations with
-                          * some caches */
+    4u /* what a kernel has not met counts as so many: there are more pools and histories than combinations with       \
+        * some caches */
 #define TRUTH_SHARED 3u /* combinations that are judged by one oracle, where that can be: it is what costs */
 
 /* What has met: each value of each axis with the parts of combinations, and with values of other axes. */
@@ -238,7 +238,8 @@ static bool *part_met(const meetings *m, const kvb_settled *s, size_t part, size
     return &m->parts[(m->first[part] + s->parts[part]) * KVB_SETTING_AXES * VALUES + axis * VALUES + value];
 }
 
-/* How many would meet for the first time, if the combination had this value. Of other axes, those before it have been chosen. */
+/* How many would meet for the first time, if the combination had this value. Of other axes, those before it have been
+ * chosen. */
 static uint32_t news_count(const meetings *m, const kvb_settled *s, size_t axis, size_t value)
 {
     uint32_t n = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A setting: what a combination runs with besides its history, shape, pools, cache and kernel. Most runs have one setting, which
- * their options give. Where pairs are chosen and nothing is timed, each combination carries a setting of its own, so that every value
- * of every axis meets every kernel, cache and pair of pools that can take it.
+ * A setting: what a combination runs with besides its history, shape, pools, cache and kernel. Most runs have one
+ * setting, which their options give. Where pairs are chosen and nothing is timed, each combination carries a setting of
+ * its own, so that every value of every axis meets every kernel, cache and pair of pools that can take it.
  */
 #ifndef KVB_SETTING_H
 #define KVB_SETTING_H
@@ -48,8 +48,8 @@ typedef uint8_t kvb_setting_choice[KVB_SETTING_AXES];
 
 /* The usual setting but for what was chosen; NULL: nothing was. */
 kvb_setting kvb_setting_apply(const kvb_setting *usual, const uint8_t *choice);
-/* Appends the words of what was chosen, as `kvbench run` takes them, to a text; but for --threads, which is a name of the combination,
- * and, unless all, for what the record has a field for. */
+/* Appends the words of what was chosen, as `kvbench run` takes them, to a text; but for --threads, which is a name of
+ * the combination, and, unless all, for what the record has a field for. */
 void kvb_setting_words(const uint8_t *choice, bool all, char *text, size_t bytes);
 /* The bit of a value among those of all axes. */
 uint64_t kvb_setting_bit(size_t axis, size_t value);
@@ -66,8 +66,8 @@ typedef struct kvb_settled {
 } kvb_settled;
 
 /*
- * Chooses settings, one combination after the other: on each axis the value that meets the most parts and values of other axes for the
- * first time. Where all have met, half of the combinations keep the run's own value. 0 or -ENOMEM.
+ * Chooses settings, one combination after the other: on each axis the value that meets the most parts and values of
+ * other axes for the first time. Where all have met, half of the combinations keep the run's own value. 0 or -ENOMEM.
  */
 int kvb_settings_cover(kvb_settled *list, size_t n);
 

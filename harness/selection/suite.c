@@ -16,9 +16,10 @@
 #define ROTATED      "q4_0+had", "a4g64+had", "e4m3-head+had", "kivi4+had"
 #define EVERY_FORMAT LIST("*", "kivi4", "kivi2", "k=a8g64,v=a4g64+had", ROTATED)
 
-/* The recorded and the hand-written workloads are small: all of their queries are checked. Those written by hand ask for no
- * format. Histories are recorded for what is done to sequences: of formats a few will do. The twins are recorded events at KV heads
- * and dims of real models, most of them 8 of 128, which every format's groups divide: samples are checked. */
+/* The recorded and the hand-written workloads are small: all of their queries are checked. Those written by hand ask
+ * for no format. Histories are recorded for what is done to sequences: of formats a few will do. The twins are recorded
+ * events at KV heads and dims of real models, most of them 8 of 128, which every format's groups divide: samples are
+ * checked. */
 #define QUICK                                                                                                          \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
         "sink-window", "mla-decode", "gpt-oss-like", "context-shift", "shared-prompt"

@@ -117,7 +117,8 @@ int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, siz
     return error;
 }
 
-/* A decimal number as `number` thousandths, and what follows it. False: none, more than three decimals, or too large. */
+/* A decimal number as `number` thousandths, and what follows it. False: none, more than three decimals, or too large.
+ */
 static bool thousandths_parse(const char *text, unsigned __int128 *number, const char **rest)
 {
     int decimals = -1;
@@ -197,7 +198,7 @@ int kvb_percent_parse(const char *text, uint32_t *thousandths, char *why, size_t
     return 0;
 }
 
-/* ---- configs from files, folders and standard input ---------------------------------------------------------------- */
+/* ---- configs from files, folders and standard input -------------------------------------------------------------- */
 
 enum { MOST = 16 << 20 }; /* bytes of a config: the longest are a few hundred thousand */
 

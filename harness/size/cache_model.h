@@ -6,16 +6,17 @@
 #include "kernels/model.h"
 #include "results/sizing/model.h"
 
-/* For sequences of `context` tokens: a window that limits none of them is left out. State: dtype of recurrent states, NULL:
- * f32. 0; -ENOTSUP with why: no layer keeps rows or states, or the layers are more, or of more kinds, than a kvb_model holds. */
+/* For sequences of `context` tokens: a window that limits none of them is left out. State: dtype of recurrent states,
+ * NULL: f32. 0; -ENOTSUP with why: no layer keeps rows or states, or the layers are more, or of more kinds, than a
+ * kvb_model holds. */
 int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, const char *state, kvb_model *model, char *why,
                          size_t why_bytes);
 
 /* The same groups with at most so many layers each. */
 void kvb_size_few_layers(const kvb_model *model, uint32_t most, kvb_model *few);
 
-/* What replays a history at the shape of a model: one layer of each of its kinds. name: of `kvbench size --list`, or a config.json.
- * The caller frees *sized. 0, or a negative errno with why. */
+/* What replays a history at the shape of a model: one layer of each of its kinds. name: of `kvbench size --list`, or a
+ * config.json. The caller frees *sized. 0, or a negative errno with why. */
 int kvb_size_shape(const char *name, kvb_sized_model **sized, kvb_model *shape, char *why, size_t why_bytes);
 /* The name behind its owner's: readers of records take a word with a slash for a path. NULL: NULL. */
 const char *kvb_size_label(const kvb_sized_model *sized);

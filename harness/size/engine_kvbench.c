@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What kvbench's own cache allocates for a model: the cache itself is opened with counted pools, and takes the steps of a history.
- * Every sequence is prefilled in chunks, one sequence after the other; then all of them take their last token in one step.
+ * What kvbench's own cache allocates for a model: the cache itself is opened with counted pools, and takes the steps of
+ * a history. Every sequence is prefilled in chunks, one sequence after the other; then all of them take their last
+ * token in one step.
  */
 #include "harness/size/engine_kvbench.h"
 
@@ -91,12 +92,13 @@ static uint32_t windows_cut(question *q)
 }
 
 /*
- * A long history is not played token by token. In a group that keeps every token a further chunk takes cells and nothing else, and
- * cells are counted without being played. Windows and states repeat themselves once they are full. Only the first two sequences make
- * tables by step grow, since the plan in force and the one being made take turns: without windows, steps of the others bring no more
- * tokens than leave a state. This is exact but for windows, and for more states of a sequence than a chunk has tokens: they come to lie
- * in more pieces the longer they move on. Such histories are played whole up to WHOLE tokens; of longer ones the tables are near, and
- * whole chunks of wide windows are counted without being played.
+ * A long history is not played token by token. In a group that keeps every token a further chunk takes cells and
+ * nothing else, and cells are counted without being played. Windows and states repeat themselves once they are full.
+ * Only the first two sequences make tables by step grow, since the plan in force and the one being made take turns:
+ * without windows, steps of the others bring no more tokens than leave a state. This is exact but for windows, and for
+ * more states of a sequence than a chunk has tokens: they come to lie in more pieces the longer they move on. Such
+ * histories are played whole up to WHOLE tokens; of longer ones the tables are near, and whole chunks of wide windows
+ * are counted without being played.
  */
 static void history_shorten(question *q)
 {

@@ -7,9 +7,9 @@
 #include "results/sizing/sizing.h"
 
 /*
- * Where layers have windows: `window`, prefill in chunks of at most 256; else `contiguous` for one sequence and `seq` for more, in
- * chunks of ask->batch. Growth `double` with the capacity that was asked for, the last token alone. The figure is all that the
- * cache's allocator holds: rows, pools and tables.
+ * Where layers have windows: `window`, prefill in chunks of at most 256; else `contiguous` for one sequence and `seq`
+ * for more, in chunks of ask->batch. Growth `double` with the capacity that was asked for, the last token alone. The
+ * figure is all that the cache's allocator holds: rows, pools and tables.
  */
 extern const kvb_size_engine kvb_size_engine_kvbench;
 

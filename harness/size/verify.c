@@ -127,8 +127,8 @@ static int tree(trio *t, uint32_t sequences)
 }
 
 /*
- * Half of sequence 0; where sequences share, the others begin with it. Each is then prefilled but for its last tokens, which come one by
- * one, all sequences together; where there are trees, some come as nodes.
+ * Half of sequence 0; where sequences share, the others begin with it. Each is then prefilled but for its last tokens,
+ * which come one by one, all sequences together; where there are trees, some come as nodes.
  */
 static int history_play(trio *t, uint32_t context, uint32_t sequences, uint32_t chunk)
 {

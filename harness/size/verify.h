@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `kvbench size --verify`: are sizes that are counted those that are allocated? A model's caches are opened twice, with pools that are
- * counted and with pools that are there; both take the same steps, and their allocators must hold the same bytes after each, for every
- * cache, format and growth policy. Layers of one shape take equal memory, so a few of them are enough; how many is said.
+ * `kvbench size --verify`: are sizes that are counted those that are allocated? A model's caches are opened twice, with
+ * pools that are counted and with pools that are there; both take the same steps, and their allocators must hold the
+ * same bytes after each, for every cache, format and growth policy. Layers of one shape take equal memory, so a few of
+ * them are enough; how many is said.
  */
 #ifndef KVB_SIZE_VERIFY_H
 #define KVB_SIZE_VERIFY_H
@@ -51,8 +52,8 @@ typedef struct kvb_size_verdicts {
     size_t count[KVB_SIZE_VERDICTS];
 } kvb_size_verdicts;
 
-/* Adds a verdict for each cache, pair of pools and policy, and one for each part that kvbench does not hold. 0, whatever was found;
- * with why: -EINVAL, more sequences or tokens than a cache takes; -ENOMEM. */
+/* Adds a verdict for each cache, pair of pools and policy, and one for each part that kvbench does not hold. 0,
+ * whatever was found; with why: -EINVAL, more sequences or tokens than a cache takes; -ENOMEM. */
 int kvb_size_verify(const kvb_sized_model *model, const kvb_size_asked *asked, kvb_size_verdicts *verdicts, char *why,
                     size_t why_bytes);
 

@@ -11,9 +11,10 @@
 #include "workloads/safetensors.h"
 #include "workloads/why.h"
 
-/* ---- GGUF files, by their headers alone (ggml-org/ggml docs/gguf.md) ------------------------------------------------ */
+/* ---- GGUF files, by their headers alone (ggml-org/ggml docs/gguf.md) --------------------------------------------- */
 
-/* Elements and bytes of a block, by ggml's number of the type (ggml.h, ggml_type; gguf-py/gguf/constants.py, GGML_QUANT_SIZES). */
+/* Elements and bytes of a block, by ggml's number of the type (ggml.h, ggml_type; gguf-py/gguf/constants.py,
+ * GGML_QUANT_SIZES). */
 static const struct {
     uint16_t elements, bytes;
 } types[] = {
@@ -162,9 +163,9 @@ static int header_read(reader *r, const char *path, uint64_t *bytes, char *why, 
     return !error && r->cut ? kvb_why_set(-EINVAL, why, why_bytes, "%s: its header is cut", path) : error;
 }
 
-/* Adds the bytes of all tensors of the file, of whatever type, without padding between them. 0; -EINVAL with "file: what was
- * expected" in why: cannot be read, is cut, is no GGUF of version 2 or 3 in little-endian order, or has a type without known size;
- * -EOVERFLOW. */
+/* Adds the bytes of all tensors of the file, of whatever type, without padding between them. 0; -EINVAL with "file:
+ * what was expected" in why: cannot be read, is cut, is no GGUF of version 2 or 3 in little-endian order, or has a type
+ * without known size; -EOVERFLOW. */
 static int gguf_add(const char *path, uint64_t *bytes, char *why, size_t why_bytes)
 {
     reader r = {.file = fopen(path, "rb")};

@@ -10,9 +10,10 @@
 /* Is this word of --weights the name of such a file: does it end in .safetensors, .safetensors.index.json or .gguf? */
 bool kvb_weights_is_file(const char *word);
 
-/* path: FILE.safetensors, FILE.gguf, an index (its shards lie beside it; if none is there, its total_size counts), or several of these with commas between. Sum of the bytes
- * of all tensors. Negative errno with "file: what was expected" in why: a shard is missing, a header is cut, not JSON,
- * contradicts the file's length or lacks a tensor that the index names; -EOVERFLOW. */
+/* path: FILE.safetensors, FILE.gguf, an index (its shards lie beside it; if none is there, its total_size counts), or
+ * several of these with commas between. Sum of the bytes of all tensors. Negative errno with "file: what was expected"
+ * in why: a shard is missing, a header is cut, not JSON, contradicts the file's length or lacks a tensor that the index
+ * names; -EOVERFLOW. */
 int kvb_weights_file(const char *path, uint64_t *bytes, char *why, size_t why_bytes);
 
 #endif

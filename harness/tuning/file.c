@@ -48,7 +48,7 @@ int kvb_tuning_path(const kvb_manifest *machine, char path[KVB_TUNING_PATH])
     return n > 0 && n < (int)KVB_TUNING_PATH ? 0 : -ENOENT;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static json_t *limit_json(uint32_t limit)
 {
@@ -124,7 +124,7 @@ int kvb_tuning_write(const char *path, const kvb_manifest *machine, const kvb_tu
     return error;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static bool limit_is(const json_t *value, uint32_t limit)
 {

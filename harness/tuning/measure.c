@@ -18,9 +18,9 @@
 #include "workloads/array.h"
 
 /*
- * A call reads one window: SIDE_BYTES of K, and as many of V. The next call reads the next window, because a cache that still held rows
- * would decide which is fast. There are WINDOWS for each eight cores, 192 MiB, and one more: an odd number deals all of them to each
- * candidate in turn.
+ * A call reads one window: SIDE_BYTES of K, and as many of V. The next call reads the next window, because a cache that
+ * still held rows would decide which is fast. There are WINDOWS for each eight cores, 192 MiB, and one more: an odd
+ * number deals all of them to each candidate in turn.
  */
 #define SIDE_BYTES   ((size_t)24 << 20)
 #define WINDOW_BYTES (2 * SIDE_BYTES)
@@ -80,7 +80,7 @@ enum {
     CANDIDATES = 1 + ORDERS * READINGS /* the built-in one, and each in each order */
 };
 
-/* ---- a team that says what CPU time its threads took ------------------------------------------------------------------ */
+/* ---- a team that says what CPU time its threads took ------------------------------------------------------------- */
 
 typedef struct timed_team {
     kvb_team team;
@@ -113,7 +113,7 @@ static void timed_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
     t->under->run(t->under, timed_part, t);
 }
 
-/* ---- the works -------------------------------------------------------------------------------------------------------- */
+/* ---- the works --------------------------------------------------------------------------------------------------- */
 
 typedef struct bench {
     timed_team team;
@@ -136,7 +136,8 @@ static const kvb_format *format_of(const char *name)
     return kvb_builtin_pools[i]->format;
 }
 
-/* Deals cells to SEQUENCES by turns, `run` neighbours at a time: 16 are a page, 1 is what filling in steps leaves. false: no memory. */
+/* Deals cells to SEQUENCES by turns, `run` neighbours at a time: 16 are a page, 1 is what filling in steps leaves.
+ * false: no memory. */
 static bool cells_deal(bench *b, uint32_t cells, uint32_t run)
 {
     const uint32_t each = cells / run / SEQUENCES, n = each * SEQUENCES;
@@ -199,8 +200,8 @@ static void kernel_choose(bench *b, const kvb_kernel *const *kernels, uint32_t n
     b->kernel = best;
 }
 
-/* Rows of that format that fill both sides: one token sees them all, or each of SEQUENCES tokens its own runs. false: no
- * kernel can, or there is no memory. */
+/* Rows of that format that fill both sides: one token sees them all, or each of SEQUENCES tokens its own runs. false:
+ * no kernel can, or there is no memory. */
 static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *name, uint32_t dim, uint32_t kv_heads,
                       uint32_t rows, kvb_spread spread)
 {
@@ -258,7 +259,7 @@ static void work_close(bench *b)
     b->args = (kvb_attend){0};
 }
 
-/* ---- turns ------------------------------------------------------------------------------------------------------------ */
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
 
 /* Puts candidate c into b->tried; candidate 0 is the built-in setting. */
 typedef void candidate_set(bench *b, uint32_t c, const void *of);
@@ -339,9 +340,9 @@ static void contest_keep(contest *x, double least)
 }
 
 /*
- * The fastest candidate, and its gain. If none gains as much as BETTER, candidate 0 wins. Where memory is the bound, many are alike.
- * With by_work the one of them that is the fastest from a cache wins: it has the least work to hide when memory is faster.
- * Afterwards the problem may have fewer cells.
+ * The fastest candidate, and its gain. If none gains as much as BETTER, candidate 0 wins. Where memory is the bound,
+ * many are alike. With by_work the one of them that is the fastest from a cache wins: it has the least work to hide
+ * when memory is faster. Afterwards the problem may have fewer cells.
  */
 static uint32_t contest_take(bench *b, candidate_set *set, const void *of, contest *x, double seconds, double *gain)
 {
@@ -438,8 +439,8 @@ static double class_share(uint32_t at, bool few)
 }
 
 /*
- * The best of each class is found first. When all are known, each meets the built-in setting once more, alone. For the best of many had
- * luck, too; and a neighbour who disturbs a class for some seconds is gone by then.
+ * The best of each class is found first. When all are known, each meets the built-in setting once more, alone. For the
+ * best of many had luck, too; and a neighbour who disturbs a class for some seconds is gone by then.
  */
 static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
 {

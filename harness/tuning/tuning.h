@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How this machine's memory is best read, found by measuring: settings of kernels/prefetch.h that change no result. Candidates take
- * turns over rows that no cache holds, by CPU time of the threads, so that a busy machine blurs little. A class of rows is measured as
- * they lie there. What is within 3 % of the built-in setting is the built-in setting.
+ * How this machine's memory is best read, found by measuring: settings of kernels/prefetch.h that change no result.
+ * Candidates take turns over rows that no cache holds, by CPU time of the threads, so that a busy machine blurs little.
+ * A class of rows is measured as they lie there. What is within 3 % of the built-in setting is the built-in setting.
  *
- * The winners lie in a file of JSON for each machine and level of instructions, in $XDG_CACHE_HOME/kvbench (~/.cache/kvbench).
- * Two settings are not measured, because results depend on them: from how many places a sequence is read, and from how many query rows
- * on blocks are packed (kernels/prefetch.h, flash/).
+ * The winners lie in a file of JSON for each machine and level of instructions, in $XDG_CACHE_HOME/kvbench
+ * (~/.cache/kvbench). Two settings are not measured, because results depend on them: from how many places a sequence is
+ * read, and from how many query rows on blocks are packed (kernels/prefetch.h, flash/).
  */
 #ifndef KVB_TUNING_H
 #define KVB_TUNING_H
@@ -36,7 +36,7 @@ typedef struct kvb_tuning {
     double steadily_gain;
 } kvb_tuning;
 
-/* ---- measuring: measure.c -------------------------------------------------------------------------------------------- */
+/* ---- measuring: measure.c ---------------------------------------------------------------------------------------- */
 
 /* What is measured, in about so many seconds: everything, or with `few` rows of 16-bit floats alone. */
 typedef struct kvb_tuning_options {
@@ -48,7 +48,7 @@ typedef struct kvb_tuning_options {
 /* 0, -ENOMEM, -EINTR (a signal), or what kvb_threads_start() says. What is not measured is built in, with gain 1. */
 int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning);
 
-/* ---- files: file.c ------------------------------------------------------------------------------------------------------ */
+/* ---- files: file.c ----------------------------------------------------------------------------------------------- */
 
 /* Where this machine's file lies; -ENOENT: nobody says where (neither XDG_CACHE_HOME nor HOME). */
 int kvb_tuning_path(const kvb_manifest *machine, char path[KVB_TUNING_PATH]);
@@ -57,10 +57,11 @@ int kvb_tuning_writable(const char *path, char *why, size_t why_bytes);
 /* The same, and writes it. */
 int kvb_tuning_write(const char *path, const kvb_manifest *machine, const kvb_tuning *tuning, char *why,
                      size_t why_bytes);
-/* 0; -ENOENT: there is none; -EINVAL: it is none, or of another machine or level; why says the file and what was expected. */
+/* 0; -ENOENT: there is none; -EINVAL: it is none, or of another machine or level; why says the file and what was
+ * expected. */
 int kvb_tuning_read(const char *path, const kvb_manifest *machine, kvb_tuning *tuning, char *why, size_t why_bytes);
 
-/* ---- what commands do: use.c ---------------------------------------------------------------------------------------------- */
+/* ---- what commands do: use.c ------------------------------------------------------------------------------------- */
 
 typedef struct kvb_tuning_choice {
     const char *path; /* --tuning F, or NULL */
@@ -68,8 +69,9 @@ typedef struct kvb_tuning_choice {
     bool measures;    /* without a file, the choices that matter most are measured now, in two seconds, and kept */
 } kvb_tuning_choice;
 
-/* Has kernels use the file of the user's choice (an option, else KVB_TUNING: a path, or "none"), or else this machine's, and says in
- * the manifest which. machine: described. An exit code; a file that is no good and was not named is noted and not used. */
+/* Has kernels use the file of the user's choice (an option, else KVB_TUNING: a path, or "none"), or else this
+ * machine's, and says in the manifest which. machine: described. An exit code; a file that is no good and was not named
+ * is noted and not used. */
 int kvb_tuning_use(const char *command, const kvb_tuning_choice *choice, kvb_manifest *machine);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call of a flash kernel: one pass over K and V for all query rows that share them, with softmax on the way (Dao et al.,
- * "FlashAttention", arXiv 2205.14135; split over cells as in flash-decoding), in powers of two (kvb_row_state). The
- * products multiply.
+ * A call of a flash kernel: one pass over K and V for all query rows that share them, with softmax on the way (Dao et
+ * al., "FlashAttention", arXiv 2205.14135; split over cells as in flash-decoding), in powers of two (kvb_row_state).
+ * The products multiply.
  *
- * Where only some rows of a group see a cell, the others add 0 times its V row. If that is not finite, neither are their sums,
- * and the pass is made once more by groups of rows that see the same cells. A cell that no row of a group sees is never read.
+ * Where only some rows of a group see a cell, the others add 0 times its V row. If that is not finite, neither are
+ * their sums, and the pass is made once more by groups of rows that see the same cells. A cell that no row of a group
+ * sees is never read.
  *
  * Scratch: the mask as bits (RUNS only), the costs of the tiles, two slots a part for the results of split units, and a
  * workspace and a partial for each thread.
@@ -90,7 +91,8 @@ static double sink_add(double sink, double *max, double *sum)
     return factor;
 }
 
-/* Writes every `step`-th of the unit's rows from r on, before row `end`: sums divided by the sum of weights, the sink's included. */
+/* Writes every `step`-th of the unit's rows from r on, before row `end`: sums divided by the sum of weights, the sink's
+ * included. */
 static void rows_finish(const kvb_flash *f, const kvb_share *unit, uint32_t r, uint32_t end, uint32_t step,
                         const kvb_partial *partial)
 {
@@ -152,8 +154,8 @@ static uint32_t unit_rows(const kvb_flash *f, const kvb_share *unit)
     return kvb_plan_toks(&f->plan, unit->tile) * f->plan.group;
 }
 
-/* Makes the pass over a share, and writes its rows if it is a whole unit. If rows met cells that they do not see and something is
- * not finite, it does so once more with rows apart. */
+/* Makes the pass over a share, and writes its rows if it is a whole unit. If rows met cells that they do not see and
+ * something is not finite, it does so once more with rows apart. */
 static void share_run(const kvb_flash *f, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial)
 {
     const uint32_t rows = unit_rows(f, share), width = f->v.width;

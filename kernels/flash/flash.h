@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of a flash kernel share. flash.c runs a call, pass.c goes over the blocks of cells, a product (product_*.c)
- * multiplies, with the loops of kernels/vector.
+ * What the parts of a flash kernel share. flash.c runs a call, pass.c goes over the blocks of cells, a product
+ * (product_*.c) multiplies, with the loops of kernels/vector.
  */
 #ifndef KVB_FLASH_H
 #define KVB_FLASH_H
@@ -69,8 +69,8 @@ typedef struct kvb_row_group {
 /* Finds where the group's rows lie: at[i] becomes the address of the row of cell[i]. */
 void kvb_rows_in_place(const kvb_flash *flash, const kvb_side *side, const kvb_row_group *g, const void **at);
 
-/* Converts the rows of cell[c] .. cell[c + n - 1] to floats. tile: [n][padded dim of the view], 64-byte aligned. at[i] becomes the
- * address of row i of the tile. */
+/* Converts the rows of cell[c] .. cell[c + n - 1] to floats. tile: [n][padded dim of the view], 64-byte aligned. at[i]
+ * becomes the address of row i of the tile. */
 void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, float *tile,
                       const void **at);
 
@@ -119,9 +119,10 @@ typedef struct kvb_product {
     void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
 
     /*
-     * V of one group beside K of the next; NULL where a product has no such loop. fits_beside(): may the sums of this group wait for the
-     * next one? They go together if both groups have as many rows and cells. beside() makes the late sums and the scores of g in one loop.
-     * w->scores has the weights of the sums at first, and g's scores in the end. g NULL: only the sums.
+     * V of one group beside K of the next; NULL where a product has no such loop. fits_beside(): may the sums of this
+     * group wait for the next one? They go together if both groups have as many rows and cells. beside() makes the late
+     * sums and the scores of g in one loop. w->scores has the weights of the sums at first, and g's scores in the end.
+     * g NULL: only the sums.
      */
     bool (*fits_beside)(const kvb_flash *flash, const kvb_row_group *g);
     void (*beside)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, const kvb_late_sums *late);
@@ -161,8 +162,8 @@ static inline const kvb_reading *kvb_group_reading(const kvb_flash *flash, const
 }
 
 /*
- * The same for rows in place. In a turn, as many cells further on as the reading says; else those of the next block. Lines between here
- * and there are prefetched again only if the group reads them, too.
+ * The same for rows in place. In a turn, as many cells further on as the reading says; else those of the next block.
+ * Lines between here and there are prefetched again only if the group reads them, too.
  */
 static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side,
                                                 size_t stride)
@@ -187,8 +188,9 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
 /* What a flash kernel declares if it works in f32 throughout. */
 void kvb_float_arithmetic(const kvb_problem *problem, kvb_arithmetic *arithmetic);
 
-/* Transforms q, multiplies it by the head scale, and pads it with zeros to the width of K: kvb_float_query_bytes(). Returns `to`,
- * or q itself if it stays and lies at a multiple of 64: if nothing of that is to be done, and rows or cells are few. */
+/* Transforms q, multiplies it by the head scale, and pads it with zeros to the width of K: kvb_float_query_bytes().
+ * Returns `to`, or q itself if it stays and lies at a multiple of 64: if nothing of that is to be done, and rows or
+ * cells are few. */
 size_t kvb_float_query_bytes(const kvb_problem *problem);
 bool kvb_float_query_stays(const kvb_flash *flash);
 const float *kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q, float *to);
@@ -205,8 +207,8 @@ typedef struct kvb_partial {
     float *sums;          /* [rows][width of V], 64-byte aligned */
 } kvb_partial;
 
-/* Encodes the query rows of a share's tile, goes over the share's blocks, and overwrites the partial with the result. Did
- * rows meet cells that they do not see? apart: none may, rows that see the same cells are taken together. */
+/* Encodes the query rows of a share's tile, goes over the share's blocks, and overwrites the partial with the result.
+ * Did rows meet cells that they do not see? apart: none may, rows that see the same cells are taken together. */
 bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial,
                     bool apart);
 

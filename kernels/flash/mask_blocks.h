@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a tile of neighbouring query tokens sees, in blocks of BLOCK cells, for every kind of mask. A block also says which of the rows
- * meet it as one group. All of this is integers. A block that no token of the tile sees costs nothing, but an EXPLICIT mask is read whole.
+ * What a tile of neighbouring query tokens sees, in blocks of BLOCK cells, for every kind of mask. A block also says
+ * which of the rows meet it as one group. All of this is integers. A block that no token of the tile sees costs
+ * nothing, but an EXPLICIT mask is read whole.
  */
 #ifndef KVB_FLASH_MASK_BLOCKS_H
 #define KVB_FLASH_MASK_BLOCKS_H
@@ -10,8 +11,8 @@
 
 #define TILE_TOKS 256u /* most tokens of a tile */
 
-/* kvb_blocks needs ascending runs. PAGES, and RUNS in another order, become EXPLICIT; so do RUNS that are more than the words, since
- * each KV head goes over them. bits: kvb_mask_bits_bytes(), 8-byte aligned. */
+/* kvb_blocks needs ascending runs. PAGES, and RUNS in another order, become EXPLICIT; so do RUNS that are more than the
+ * words, since each KV head goes over them. bits: kvb_mask_bits_bytes(), 8-byte aligned. */
 void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bits);
 size_t kvb_mask_bits_bytes(uint32_t n_tok, uint32_t n_cells);
 

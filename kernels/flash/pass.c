@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One pass of a tile of query rows over the blocks of cells of one KV head. Each block is read once for all rows of the tile
- * that see it. Rows that meet the same cells form a group, which gets its scores, weights and sums together.
+ * One pass of a tile of query rows over the blocks of cells of one KV head. Each block is read once for all rows of the
+ * tile that see it. Rows that meet the same cells form a group, which gets its scores, weights and sums together.
  */
 #include "kernels/flash/flash.h"
 
@@ -53,7 +53,8 @@ static uint64_t word_gather(uint64_t word, uint64_t any)
     return gathered;
 }
 
-/* The group has n neighbouring cells or, if not `run`, n anywhere. What follows them is read next if the next block does. */
+/* The group has n neighbouring cells or, if not `run`, n anywhere. What follows them is read next if the next block
+ * does. */
 static void group_follow(const pass *x, kvb_row_group *g, uint32_t n, bool run)
 {
     g->n_cells = n;
@@ -139,8 +140,8 @@ static bool may_beside(const kvb_flash *f, const kvb_row_group *g)
 }
 
 /*
- * Where that is faster, a group's sums are left for later and made beside the scores of the next group, so that K and V are read side by
- * side (kernels/NOTES.md). The bits are the same.
+ * Where that is faster, a group's sums are left for later and made beside the scores of the next group, so that K and V
+ * are read side by side (kernels/NOTES.md). The bits are the same.
  */
 static void group_attend(pass *x, kvb_row_group *g)
 {
@@ -239,9 +240,9 @@ static void turn_next(kvb_row_group *g)
 }
 
 /*
- * Attends `span` blocks that the same rows see whole. Each turn takes a run of neighbouring cells from each of some places at
- * equal distances: how many suits the CPU's prefetchers (kernels/prefetch.h). The number of turns is odd, so that the places
- * do not fall into the same sets of a cache. A block left over makes a last turn.
+ * Attends `span` blocks that the same rows see whole. Each turn takes a run of neighbouring cells from each of some
+ * places at equal distances: how many suits the CPU's prefetchers (kernels/prefetch.h). The number of turns is odd, so
+ * that the places do not fall into the same sets of a cache. A block left over makes a last turn.
  */
 static void span_attend(pass *x, const kvb_block *block, uint32_t span)
 {
@@ -293,7 +294,8 @@ static void part_attend(pass *x, const kvb_block *block, uint64_t bits)
     block_attend(x, &part);
 }
 
-/* Attends `span` blocks, of the front's cells or of the view's own ones behind them. A block with cells of both is cut in two. */
+/* Attends `span` blocks, of the front's cells or of the view's own ones behind them. A block with cells of both is cut
+ * in two. */
 static void regions_attend(pass *x, kvb_block *block, uint32_t span)
 {
     const uint32_t border = kvb_view_front_cells(&x->own->args->k);

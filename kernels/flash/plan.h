@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the work of one call is cut into equal parts. A unit is a tile of query tokens for one KV head. Units lie one after the
- * other, heads outermost, each as long as it costs, and part i takes the i-th of n equal lengths. A unit with a border inside
- * is split between its blocks of cells, and its shares are merged in the end. Integers only.
+ * How the work of one call is cut into equal parts. A unit is a tile of query tokens for one KV head. Units lie one
+ * after the other, heads outermost, each as long as it costs, and part i takes the i-th of n equal lengths. A unit with
+ * a border inside is split between its blocks of cells, and its shares are merged in the end. Integers only.
  */
 #ifndef KVB_FLASH_PLAN_H
 #define KVB_FLASH_PLAN_H
@@ -40,12 +40,14 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
 uint32_t kvb_plan_tok(const kvb_work_plan *plan, uint32_t tile);
 uint32_t kvb_plan_toks(const kvb_work_plan *plan, uint32_t tile);
 
-/* Shares of a part, one after the other: call with *cursor = 0, again with the same cursor and share until it returns false. */
+/* Shares of a part, one after the other: call with *cursor = 0, again with the same cursor and share until it returns
+ * false. */
 bool kvb_plan_share(const kvb_work_plan *plan, uint32_t part, uint64_t *cursor, kvb_share *share);
 
 /*
- * The shares of the unit that the border before `part` (1 .. n_parts-1) splits, in order: call with *cursor = 0, again until it
- * returns false. It does so at once if that border splits no unit, or one that an earlier border splits as well.
+ * The shares of the unit that the border before `part` (1 .. n_parts-1) splits, in order: call with *cursor = 0, again
+ * until it returns false. It does so at once if that border splits no unit, or one that an earlier border splits as
+ * well.
  */
 bool kvb_plan_split(const kvb_work_plan *plan, uint32_t part, uint32_t *cursor, kvb_share *share);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel `flash-bf16`: products of pairs of bf16 (AVX-512 BF16, AArch64's BF16), to which q and weights are rounded. Few query rows meet
- * stored rows where they lie; for more the block is packed.
+ * The kernel `flash-bf16`: products of pairs of bf16 (AVX-512 BF16, AArch64's BF16), to which q and weights are
+ * rounded. Few query rows meet stored rows where they lie; for more the block is packed.
  */
 #include "kernels/flash/flash.h"
 
@@ -50,9 +50,9 @@ static bool bf16_fits(const kvb_problem *p, char *why, size_t why_bytes)
 }
 
 /*
- * The instruction takes numbers below BF16_LEAST for 0. What that loses is bounded relative to the largest |q|, or to the
- * largest weight, which is at least a half in the end. With a head scale it is relative to the row's own elements: before the
- * scale, FP8's are 0 or at least 2^-16.
+ * The instruction takes numbers below BF16_LEAST for 0. What that loses is bounded relative to the largest |q|, or to
+ * the largest weight, which is at least a half in the end. With a head scale it is relative to the row's own elements:
+ * before the scale, FP8's are 0 or at least 2^-16.
  */
 static void bf16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel `flash-f16`: products and short sums of f16 (AVX-512 FP16), over rows where they lie. Where a score or sum passes
- * f16's range the loops return false, and the same rows are multiplied as floats.
+ * The kernel `flash-f16`: products and short sums of f16 (AVX-512 FP16), over rows where they lie. Where a score or sum
+ * passes f16's range the loops return false, and the same rows are multiplied as floats.
  */
 #include "kernels/flash/flash.h"
 
@@ -58,8 +58,8 @@ static bool f16_fits(const kvb_problem *p, char *why, size_t why_bytes)
 }
 
 /*
- * What is lost below f16's normal numbers is bounded relative to the largest |q| or weight. With a head scale it is relative
- * to the row's own elements: e4m3's are 0 or at least 2^-9.
+ * What is lost below f16's normal numbers is bounded relative to the largest |q| or weight. With a head scale it is
+ * relative to the row's own elements: e4m3's are 0 or at least 2^-9.
  */
 static void f16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel `flash`: products of floats. Few query rows meet stored rows where they lie, or rows of other formats as floats in
- * a tile, some cells at a time. For many query rows the block is packed.
+ * The kernel `flash`: products of floats. Few query rows meet stored rows where they lie, or rows of other formats as
+ * floats in a tile, some cells at a time. For many query rows the block is packed.
  */
 #include "kernels/flash/flash.h"
 
@@ -10,10 +10,12 @@
 
 #include <string.h>
 
-#define FEW_ROWS    10u   /* up to here dots() and sums() win over packing */
-#define MANY_CELLS  2048u /* from here on many rows of q are copied side by side, or they push each other out of cache */
-#define TILE_CELLS  16u   /* cells of a tile for few rows: they stay in the first-level cache until they are used */
-#define PACKED_ROWS 12u   /* query rows between two bursts of prefetching: a multiple of what product() takes at once */
+#define FEW_ROWS 10u /* up to here dots() and sums() win over packing */
+#define MANY_CELLS                                                                                                     \
+    2048u               /* from here on many rows of q are copied side by side, or they push each other out of cache   \
+                         */
+#define TILE_CELLS  16u /* cells of a tile for few rows: they stay in the first-level cache until they are used */
+#define PACKED_ROWS 12u /* query rows between two bursts of prefetching: a multiple of what product() takes at once */
 
 /* Roughly the cycles for rows of 128 f16 channels. Work is split by these costs, so their ratios are what matters. */
 static uint32_t float_cost(uint32_t rows, uint32_t cells)
@@ -28,9 +30,9 @@ static bool float_fits(const kvb_problem *p, char *why, size_t why_bytes)
 }
 
 /*
- * The chain of a sum over cells: the cells of a block; one addition for each block, or for each tile, a quarter of a block; one
- * for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2; of 16 cells and more that do not
- * wait, 17 take two additions at worst.
+ * The chain of a sum over cells: the cells of a block; one addition for each block, or for each tile, a quarter of a
+ * block; one for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2; of 16 cells
+ * and more that do not wait, 17 take two additions at worst.
  */
 void kvb_float_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
@@ -110,7 +112,8 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Cells first .. end - 1 of a group: from the first to the last that some rows see. At the edges of a mask that is a part of the block. */
+/* Cells first .. end - 1 of a group: from the first to the last that some rows see. At the edges of a mask that is a
+ * part of the block. */
 typedef struct cells_seen {
     uint32_t first, end;
 } cells_seen;
@@ -199,7 +202,7 @@ static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_gro
         packed_scores(f, w, g);
 }
 
-/* ---- sums. Where V lies in K's rows, scores() has found them ------------------------------------------------------ */
+/* ---- sums. Where V lies in K's rows, scores() has found them ----------------------------------------------------- */
 
 /* Sums of cells c .. c + values->n - 1. */
 static void values_sum(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g,
@@ -271,7 +274,7 @@ static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
         packed_sums(f, w, g);
 }
 
-/* ---- scores of a turn beside sums of the one before --------------------------------------------------------------- */
+/* ---- scores of a turn beside sums of the one before -------------------------------------------------------------- */
 
 static bool float_fits_beside(const kvb_flash *f, const kvb_row_group *g)
 {

@@ -172,7 +172,8 @@ static void folder_find(char folder[PATH_MAX])
     snprintf(folder + strlen(folder), PATH_MAX - strlen(folder), "/../engines/ggml");
 }
 
-/* libggml.so, libggml.v0.5.0.so, libggml.so.0: `stem`, a dot, and .so somewhere. A backend's stem goes on with a dash. */
+/* libggml.so, libggml.v0.5.0.so, libggml.so.0: `stem`, a dot, and .so somewhere. A backend's stem goes on with a dash.
+ */
 static bool is_library(const char *name, const char *stem, bool goes_on)
 {
     const size_t n = strlen(stem);
@@ -328,8 +329,8 @@ static void place_note(void *ctx, uint32_t i, uint32_t n)
     sched_getaffinity(0, sizeof p->at[i], &p->at[i]);
 }
 
-/* ggml's threads sit where those of a team that is bound do. The caller is one of them and stays where it is; ggml deals the CPUs of
- * the mask out to the others, one each. */
+/* ggml's threads sit where those of a team that is bound do. The caller is one of them and stays where it is; ggml
+ * deals the CPUs of the mask out to the others, one each. */
 static void places_take(const kvb_team *team, ggml_threadpool_params *params)
 {
     static places p;

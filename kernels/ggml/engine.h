@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Somebody's ggml, loaded at run time. Nothing of ggml is compiled in: its functions are declared here, found by name when they
- * are first needed, and what is assumed of its structs is tried out before anything rests on it.
+ * Somebody's ggml, loaded at run time. Nothing of ggml is compiled in: its functions are declared here, found by name
+ * when they are first needed, and what is assumed of its structs is tried out before anything rests on it.
  */
 #ifndef KVB_GGML_ENGINE_H
 #define KVB_GGML_ENGINE_H
@@ -94,8 +94,8 @@ int engine_type(kvb_elem elem);
 /* Loads the library, once. NULL: why says what is missing. Else why says what was found. */
 const engine_api *engine_load(char *why, size_t why_bytes);
 
-/* A context for one call's graph, empty, and a backend whose threads sit where the team's do. They belong to the engine, until
- * the next call. 0, -ENOMEM, or -EINVAL for a team that is too large for ggml. */
+/* A context for one call's graph, empty, and a backend whose threads sit where the team's do. They belong to the
+ * engine, until the next call. 0, -ENOMEM, or -EINVAL for a team that is too large for ggml. */
 int engine_begin(const kvb_team *team, ggml_context **context, ggml_handle *backend);
 
 #endif

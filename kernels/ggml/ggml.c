@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ggml's attention as kernels, a plug-in: `ggml` is ggml_flash_attn_ext, `ggml-mul` the path that llama.cpp takes without it (product,
- * softmax, product; V is transposed first, since views have it by rows). Rows are read where they lie: a view's strides are a tensor's.
- * The mask is made as ggml has it, f16 0 or -infinity for each query and cell, in each call.
+ * ggml's attention as kernels, a plug-in: `ggml` is ggml_flash_attn_ext, `ggml-mul` the path that llama.cpp takes
+ * without it (product, softmax, product; V is transposed first, since views have it by rows). Rows are read where they
+ * lie: a view's strides are a tensor's. The mask is made as ggml has it, f16 0 or -infinity for each query and cell, in
+ * each call.
  *
- * ggml gives no log-sum-exp and declares no arithmetic. What arithmetic() says is what a format implies: q is rounded as a row of
- * K's format is met (to f16, to bf16, to 8 bits a block of 32), `ggml` sums rows of f16 in f16.
+ * ggml gives no log-sum-exp and declares no arithmetic. What arithmetic() says is what a format implies: q is rounded
+ * as a row of K's format is met (to f16, to bf16, to 8 bits a block of 32), `ggml` sums rows of f16 in f16.
  */
 #include "kernels/ggml/engine.h"
 
@@ -61,7 +62,8 @@ static bool mul_supports(const kvb_problem *p, char *why, size_t why_bytes)
 
 #define EXP_ERROR 0x1p-22 /* of expf, and of ggml's own in vectors */
 
-/* q meets floats of 16 bits in that type; blocks in 8 bits, by blocks of 32 with a scale in f16, and their sum in f16. */
+/* q meets floats of 16 bits in that type; blocks in 8 bits, by blocks of 32 with a scale in f16, and their sum in f16.
+ */
 static kvb_rounding query_rounding(kvb_elem elem)
 {
     if (kvb_elem_is_block(elem))
@@ -276,7 +278,8 @@ static int mul_attend(const kvb_attend *args)
     return call_run(args, mul_build);
 }
 
-/* Scores of whole tiles are made before the mask is added, and hidden V rows are multiplied by 0: llama.cpp zeroes its buffers. */
+/* Scores of whole tiles are made before the mask is added, and hidden V rows are multiplied by 0: llama.cpp zeroes its
+ * buffers. */
 #define FLAGS (KVB_KERNEL_FOREIGN | KVB_KERNEL_NO_LSE | KVB_KERNEL_FINITE_CELLS)
 #define OWN_RULE                                                                                                       \
     {                                                                                                                  \

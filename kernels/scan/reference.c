@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scan-reference: plain scalar f32, token by token, written for reading. No column of a head's state needs another one: each is
- * taken through all tokens of the call by itself. Scratch per thread: one column [d_k] f32.
+ * scan-reference: plain scalar f32, token by token, written for reading. No column of a head's state needs another one:
+ * each is taken through all tokens of the call by itself. Scratch per thread: one column [d_k] f32.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scan: in vectors. A unit is what needs nothing of the others: some heads of one group, or some columns of the one head of MAMBA1
- * and CONV. Each thread takes an equal share of the units, and each unit all runs of the call in turn. A run of one token goes
- * from slot to slot. A longer one goes by chunks where the recurrence has such a form, else by tokens over a state in scratch.
+ * scan: in vectors. A unit is what needs nothing of the others: some heads of one group, or some columns of the one
+ * head of MAMBA1 and CONV. Each thread takes an equal share of the units, and each unit all runs of the call in turn. A
+ * run of one token goes from slot to slot. A longer one goes by chunks where the recurrence has such a form, else by
+ * tokens over a state in scratch.
  */
 #include <math.h>
 #include <stdio.h>
@@ -70,8 +71,8 @@ static size_t scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
     return room_floats(p) * sizeof(float) * n_threads;
 }
 
-/* A multiply-add may round twice. By tokens: as scan-reference. By chunks: a product of d_k or SCAN_CHUNK terms, and what comes before
- * and after; runs too short for it round less often than that. */
+/* A multiply-add may round twice. By tokens: as scan-reference. By chunks: a product of d_k or SCAN_CHUNK terms, and
+ * what comes before and after; runs too short for it round less often than that. */
 static void arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
 {
     kvb_scan_kernel_reference.arithmetic(p, a);
@@ -85,7 +86,7 @@ static void arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
     }
 }
 
-/* ---- one unit ------------------------------------------------------------------------------------------------------ */
+/* ---- one unit ---------------------------------------------------------------------------------------------------- */
 
 typedef struct unit {
     const kvb_scan *x;
@@ -251,7 +252,7 @@ static void unit_scan(const unit *u)
     }
 }
 
-/* ---- the call ------------------------------------------------------------------------------------------------------- */
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 static void part(void *ctx, uint32_t i, uint32_t n)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any number of query rows by products of pairs of bf16. A block is packed into a tile; each dword has two bf16 of one sum. */
+/* Any number of query rows by products of pairs of bf16. A block is packed into a tile; each dword has two bf16 of one
+ * sum. */
 #include "kernels/vector/bf16.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \
     (defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && (defined(KVB_NEON) || defined(__ARM_FEATURE_SVE)))
 
-/* ---- query rows ---------------------------------------------------------------------------------------------------- */
+/* ---- query rows -------------------------------------------------------------------------------------------------- */
 
 #define LARGEST 0x1.fep127f /* the largest bf16 */
 
@@ -36,12 +37,12 @@ static void bf16_query(const kvb_format *k, uint32_t dim, const float *q, void *
                     query_load(q, c + VL, dim, vf_set(factor)));
 }
 
-/* ---- tiles ---------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 /*
  * Keys: [dim / 2][BLOCK] dwords, each two channels of one cell; cells from n on are anything.
- * Values: [BLOCK / 2][kvb_bf16_width(dim)] dwords, each one channel of two cells, up to n rounded up to two: a cell that does
- * not exist is 0.
+ * Values: [BLOCK / 2][kvb_bf16_width(dim)] dwords, each one channel of two cells, up to n rounded up to two: a cell
+ * that does not exist is 0.
  */
 #define COMMON_DIM 128u /* compiled as a constant too */
 

@@ -62,7 +62,8 @@ VEC_INLINE void late_totals_store(uint32_t rows, uint32_t cells, const float *la
     }
 }
 
-/* Takes so many cells at a time that rows x cells is VL sums, whose lanes are added up at once, amid the next tile's products. */
+/* Takes so many cells at a time that rows x cells is VL sums, whose lanes are added up at once, amid the next tile's
+ * products. */
 VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, line_way way, const void *const *q,
                          uint32_t dim, float *scores)
 {
@@ -129,7 +130,8 @@ bool KVB_ISA_NAME(kvb_bf16_dots)(const kvb_stored_rows *keys, const void *const 
 
 /* ---- weighted sums ----------------------------------------------------------------------------------------------- */
 
-/* Sums of channels at .. at + STEP * parts - 1, as far as dim, for all rows: in registers while pairs of cells go by. */
+/* Sums of channels at .. at + STEP * parts - 1, as far as dim, for all rows: in registers while pairs of cells go by.
+ */
 VEC_INLINE void strip_sum(bool fp8, uint32_t rows, uint32_t parts, const kvb_stored_rows *values,
                           const int32_t *weights, uint32_t at, uint32_t dim, float *const *sums)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Few query rows and stored rows where they lie, by products and short sums of f16 (AVX-512 FP16). `elem` is a constant wherever
- * a function takes it.
+ * Few query rows and stored rows where they lie, by products and short sums of f16 (AVX-512 FP16). `elem` is a constant
+ * wherever a function takes it.
  */
 #include "kernels/vector/vector.h"
 
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-/* ---- vectors of 32 f16 ----------------------------------------------------------------------------------------------- */
+/* ---- vectors of 32 f16 ------------------------------------------------------------------------------------------- */
 
 #define COMMON_DIM 128u /* compiled as a constant too */
 #define HL         32u
@@ -18,7 +18,8 @@ typedef __m512h vh;
 
 #define F16_ELEMS(X) X(KVB_F16) X(KVB_E4M3) X(KVB_Q8_0) X(KVB_UINT8)
 
-/* Where the side tables of a row of UINT8 lie: a scale and a zero for each 2^shift channels. Empty for other elements. */
+/* Where the side tables of a row of UINT8 lie: a scale and a zero for each 2^shift channels. Empty for other elements.
+ */
 typedef struct row_beside {
     const uint8_t *scales, *zeros;
     uint32_t shift;
@@ -44,8 +45,8 @@ VEC_INLINE vh f16_set(const void *p)
 }
 
 /*
- * Elements i .. i+31 of a row; 0 past dim. e4m3 becomes f16 with 2^-8 of its value, its NaNs anything. Codes of 8 bits become
- * elements with one rounding.
+ * Elements i .. i+31 of a row; 0 past dim. e4m3 becomes f16 with 2^-8 of its value, its NaNs anything. Codes of 8 bits
+ * become elements with one rounding.
  */
 VEC_INLINE vh f16_load(kvb_elem elem, const void *row, row_beside beside, uint32_t i, uint32_t dim)
 {
@@ -106,7 +107,7 @@ VEC_INLINE vf f16_upper(vh x)
     return _mm512_cvtxph_ps(_mm256_castsi256_ph(_mm512_extracti64x4_epi64(_mm512_castph_si512(x), 1)));
 }
 
-/* ---- query rows ------------------------------------------------------------------------------------------------------ */
+/* ---- query rows -------------------------------------------------------------------------------------------------- */
 
 static void f16_query(const kvb_format *k, uint32_t dim, const float *q, void *to)
 {
@@ -131,12 +132,12 @@ static void f16_query(const kvb_format *k, uint32_t dim, const float *q, void *t
     *(float *)to = ldexpf(1, (elem == KVB_E4M3 ? 8 : 0) - exponent);
 }
 
-/* ---- dot products ---------------------------------------------------------------------------------------------------- */
+/* ---- dot products ------------------------------------------------------------------------------------------------ */
 
 /*
- * A vector holds `part` channels of each of 32 / part query rows, one row after the other. It is multiplied by the same channels
- * of a cell, repeated to fill a vector. In the end a vector holds `part` lanes to add up for each row; a tree of additions joins
- * such vectors of `part` cells into one.
+ * A vector holds `part` channels of each of 32 / part query rows, one row after the other. It is multiplied by the same
+ * channels of a cell, repeated to fill a vector. In the end a vector holds `part` lanes to add up for each row; a tree
+ * of additions joins such vectors of `part` cells into one.
  */
 #define GROUPS 2u /* at most so many groups of 32 / part rows meet a cell while it is in a register */
 
@@ -145,8 +146,8 @@ VEC_INLINE const _Float16 *query_row(const void *q)
     return (const _Float16 *)q + 32;
 }
 
-/* This and the next two add up neighbouring lanes of two vectors. Of four lanes of 32 bits the lower two get x's sums, the upper
- * two y's. */
+/* This and the next two add up neighbouring lanes of two vectors. Of four lanes of 32 bits the lower two get x's sums,
+ * the upper two y's. */
 VEC_INLINE vh lanes_far(vh x, vh y)
 {
     __m512 a = _mm512_castph_ps(x), b = _mm512_castph_ps(y);
@@ -354,11 +355,11 @@ static bool f16_dots(const kvb_stored_rows *keys, const void *const *q, uint32_t
     return dots[keys->elem][n_rows > 4](keys, q, n_rows, scores);
 }
 
-/* ---- weighted sums --------------------------------------------------------------------------------------------------- */
+/* ---- weighted sums ----------------------------------------------------------------------------------------------- */
 
 /*
- * Sums of a strip of channels, for all rows, stay in registers for F16_CELLS cells. Those sums are then added up in f16 as well,
- * and become floats at the end of the block.
+ * Sums of a strip of channels, for all rows, stay in registers for F16_CELLS cells. Those sums are then added up in f16
+ * as well, and become floats at the end of the block.
  */
 #define STRIP 20u /* vectors of sums of a strip, at most: they share the registers with values and a weight */
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Few query rows and stored rows of floats where they lie: the loops of dot products and weighted sums. plain_*.c and fp8_in_place.c make
- * functions of them: one for each element, each number of query rows and, for plain elements, each way of prefetching. So its sums stay
- * in registers, and its code is short. A longer loop may run at a third of its speed, by where the system put the pages of its code
- * (kernels/NOTES.md). Rows of another size than COMMON_DIM, and of small floats, have one function for all ways.
+ * Few query rows and stored rows of floats where they lie: the loops of dot products and weighted sums. plain_*.c and
+ * fp8_in_place.c make functions of them: one for each element, each number of query rows and, for plain elements, each
+ * way of prefetching. So its sums stay in registers, and its code is short. A longer loop may run at a third of its
+ * speed, by where the system put the pages of its code (kernels/NOTES.md). Rows of another size than COMMON_DIM, and of
+ * small floats, have one function for all ways.
  */
 #ifndef KVB_VECTOR_IN_PLACE_H
 #define KVB_VECTOR_IN_PLACE_H
@@ -12,7 +13,8 @@
 
 #define COMMON_DIM BESIDE_DIM /* compiled as a constant too */
 
-/* Functions that are unrolled for each way take minutes under a sanitizer, which gets one for all ways; so does a level that says so. */
+/* Functions that are unrolled for each way take minutes under a sanitizer, which gets one for all ways; so does a level
+ * that says so. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ONE_WAY)
 #define EACH_WAY_HERE false
 #else
@@ -28,12 +30,14 @@ VEC_INLINE line_way loop_of(const kvb_stored_rows *rows)
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
 /*
- * A tile of rows x cells needs one pass over the channels: each stored vector is loaded and converted once, for all rows. It has
- * at most VL sums, whose lanes vf_totals() then adds up at once. Where that is worth it, `late`: in the middle of the next tile, where
- * these additions, which wait for each other, lie between multiply-adds that wait for nothing (kernels/NOTES.md).
+ * A tile of rows x cells needs one pass over the channels: each stored vector is loaded and converted once, for all
+ * rows. It has at most VL sums, whose lanes vf_totals() then adds up at once. Where that is worth it, `late`: in the
+ * middle of the next tile, where these additions, which wait for each other, lie between multiply-adds that wait for
+ * nothing (kernels/NOTES.md).
  */
 
-/* Rows of a tile. More query rows meet the block again, which lies in the first-level cache; small floats cost more to convert. */
+/* Rows of a tile. More query rows meet the block again, which lies in the first-level cache; small floats cost more to
+ * convert. */
 #define PLAIN_ROWS 4u
 VEC_INLINE uint32_t tile_rows(kvb_elem elem)
 {
@@ -46,7 +50,8 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
     return rows <= 2 ? VL / rows : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
 }
 
-/* The channels d .. d + VL - 1 (small floats: of several vectors) of all cells. Each query vector is read once for all cells. */
+/* The channels d .. d + VL - 1 (small floats: of several vectors) of all cells. Each query vector is read once for all
+ * cells. */
 VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
                          line_way way, line_ahead ahead, uint32_t d, vf *sums)
 {
@@ -178,7 +183,8 @@ VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const kvb_stored_rows *ke
         late_totals_store(rows, cells, last, scores + i - cells);
 }
 
-/* So many of the rows that are left are taken next: at most `most`, and passes are as even as possible: 5 rows are 3 and 2. */
+/* So many of the rows that are left are taken next: at most `most`, and passes are as even as possible: 5 rows are 3
+ * and 2. */
 VEC_INLINE uint32_t rows_of_pass(uint32_t left, uint32_t most)
 {
     const uint32_t passes = (left + most - 1) / most;
@@ -188,8 +194,8 @@ VEC_INLINE uint32_t rows_of_pass(uint32_t left, uint32_t most)
 /* ---- weighted sums ----------------------------------------------------------------------------------------------- */
 
 /*
- * Sums of a strip of channels, for all rows, stay in registers while the cells go by. They are added to `sums` at the end of the
- * block, so that a term passes through n roundings and one for each block.
+ * Sums of a strip of channels, for all rows, stay in registers while the cells go by. They are added to `sums` at the
+ * end of the block, so that a term passes through n roundings and one for each block.
  */
 #define STRIP_VECS 8u /* at most */
 
@@ -228,7 +234,8 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
         }
 }
 
-/* How many vectors a strip has at most. The registers hold its sums. A strip of small floats holds at least what one load reads. */
+/* How many vectors a strip has at most. The registers hold its sums. A strip of small floats holds at least what one
+ * load reads. */
 VEC_INLINE uint32_t widest_strip(kvb_elem elem, uint32_t rows)
 {
     const uint32_t fit = 8 * rows <= SUMS_VECS ? 8 : 4 * rows <= SUMS_VECS ? 4 : 2 * rows <= SUMS_VECS ? 2 : 1;
@@ -236,8 +243,8 @@ VEC_INLINE uint32_t widest_strip(kvb_elem elem, uint32_t rows)
 }
 
 /*
- * The widest strips, then narrower ones for what is left: none, if that can be told from a constant `dim`. The first of those that share a
- * line prefetches it.
+ * The widest strips, then narrower ones for what is left: none, if that can be told from a constant `dim`. The first of
+ * those that share a line prefetches it.
  */
 VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *values, const float *weights,
                          line_way way, line_ahead ahead, uint32_t dim, float *const *sums)
@@ -260,11 +267,13 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *va
 }
 
 /*
- * The same sums, but rows are read in the order of memory: a few cells to the end of their rows, then the next few. On some CPUs
- * this is faster than strips (kernels/NOTES.md). The sums of COMMON_DIM channels stay in the first-level cache during a block. Each sum
- * adds the same terms in the same order as with strips, so the bits are the same.
+ * The same sums, but rows are read in the order of memory: a few cells to the end of their rows, then the next few. On
+ * some CPUs this is faster than strips (kernels/NOTES.md). The sums of COMMON_DIM channels stay in the first-level
+ * cache during a block. Each sum adds the same terms in the same order as with strips, so the bits are the same.
  */
-#define CELLS_AT_ONCE 4u /* at most: registers hold a weight for each row and cell, a value for each cell, and a sum */
+#define CELLS_AT_ONCE                                                                                                  \
+    4u /* at most: registers hold a weight for each row and cell, a value for each cell, and a sum                     \
+        */
 
 VEC_INLINE uint32_t cells_at_once(uint32_t rows)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Formats for products of integers: an element is d * (code - offset) + m, the code an unsigned byte, d and m those of its
- * group. They lie in the row (ggml's blocks) or in side tables. int8_pack.c packs a block of rows into an int8_block,
- * int8_products.c multiplies it.
+ * Formats for products of integers: an element is d * (code - offset) + m, the code an unsigned byte, d and m those of
+ * its group. They lie in the row (ggml's blocks) or in side tables. int8_pack.c packs a block of rows into an
+ * int8_block, int8_products.c multiplies it.
  */
 #ifndef KVB_VECTOR_INT8_H
 #define KVB_VECTOR_INT8_H
@@ -12,10 +12,10 @@
 #define INT8_MAX_DIM 1024u
 
 /*
- * Codes in a dword of a tile: four of 8 bits where there is an instruction for them. VNNI multiplies unsigned codes by signed
- * bytes; DotProd and SVE signed ones, (code - offset). Elsewhere two (code - offset) of 16 bits: AVX2's instruction for bytes
- * (vpmaddubsw) adds pairs in 16 bits and would saturate. An I8MM instruction multiplies two cells by two rows, eight codes of each:
- * so TILE_DWORDS dwords of a cell lie side by side.
+ * Codes in a dword of a tile: four of 8 bits where there is an instruction for them. VNNI multiplies unsigned codes by
+ * signed bytes; DotProd and SVE signed ones, (code - offset). Elsewhere two (code - offset) of 16 bits: AVX2's
+ * instruction for bytes (vpmaddubsw) adds pairs in 16 bits and would saturate. An I8MM instruction multiplies two cells
+ * by two rows, eight codes of each: so TILE_DWORDS dwords of a cell lie side by side.
  */
 #if defined(__AVX512VNNI__)
 #define TILE_CODES  4u
@@ -87,8 +87,9 @@ static inline int8_shape int8_shape_of(const kvb_format *f, uint32_t dim)
     return s;
 }
 
-/* The largest product of a weight and d is taken as at least this, since a smaller one has a subnormal step. A cell's product with a
- * code is then off by at most this much; relative to a row's largest weight, which is at least a half, by twice as much. */
+/* The largest product of a weight and d is taken as at least this, since a smaller one has a subnormal step. A cell's
+ * product with a code is then off by at most this much; relative to a row's largest weight, which is at least a half,
+ * by twice as much. */
 #define INT8_LEAST_PRODUCT 0x1p-110f
 
 /* ---- query rows -------------------------------------------------------------------------------------------------- */
@@ -111,8 +112,9 @@ static inline size_t int8_query_bytes(const int8_shape *s)
 }
 
 /*
- * A tile of keys is transposed before nibbles are unpacked. This says which dword of 4 codes the low (part 0) or high nibbles
- * (part 1) of dword d of 16 bytes become. A high nibble is 16 channels after its low one in ggml's blocks, else the next.
+ * A tile of keys is transposed before nibbles are unpacked. This says which dword of 4 codes the low (part 0) or high
+ * nibbles (part 1) of dword d of 16 bytes become. A high nibble is 16 channels after its low one in ggml's blocks, else
+ * the next.
  */
 static inline uint32_t int8_nibbles_at(kvb_elem elem, uint32_t d, uint32_t part)
 {
@@ -153,15 +155,15 @@ typedef struct int8_rows {
 /* A packed block. TOGETHER codes of the tile are summed together. */
 typedef struct int8_block {
     int32_t *tile;
-    float *d,
-        *m; /* [groups][BLOCK], 0 from n to int8_cells(n); m is NULL where the format has none, else that of the middle code */
+    float *d, *m; /* [groups][BLOCK], 0 from n to int8_cells(n); m is NULL where the format has none, else that of the
+                     middle code */
 } int8_block;
 
 /*
  * Packs n <= BLOCK cells of a head, and prefetches half of `next` meanwhile. scratch: int8_scratch_bytes().
- * Keys: [width / TOGETHER][BLOCK][TOGETHER]: TOGETHER channels of a cell, then of the next cell. Cells n and above hold anything.
- * Values: [BLOCK / TOGETHER][width][TOGETHER]: one channel of TOGETHER cells, then the next channel. Cells n and
- * above are anything, and there are only so many of them as fill up TOGETHER.
+ * Keys: [width / TOGETHER][BLOCK][TOGETHER]: TOGETHER channels of a cell, then of the next cell. Cells n and above hold
+ * anything. Values: [BLOCK / TOGETHER][width][TOGETHER]: one channel of TOGETHER cells, then the next channel. Cells n
+ * and above are anything, and there are only so many of them as fill up TOGETHER.
  */
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                        uint32_t n, kvb_lookahead *next, void *scratch);

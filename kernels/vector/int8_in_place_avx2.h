@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of int8_products.c for few query rows with AVX2: rows of codes are used where they lie, as packing a block costs more than
- * it saves. Sums have the bits of a packed block's; scores add the same products in another order.
+ * The part of int8_products.c for few query rows with AVX2: rows of codes are used where they lie, as packing a block
+ * costs more than it saves. Sums have the bits of a packed block's; scores add the same products in another order.
  */
 #if !defined(KVB_INT8_IN_PLACE_AVX2_H) && defined(__AVX2__)
 #define KVB_INT8_IN_PLACE_AVX2_H
@@ -16,7 +16,7 @@ typedef struct coded_rows {
     int8_block factors; /* without a tile */
 } coded_rows;
 
-/* ---- scores -------------------------------------------------------------------------------------------------------- */
+/* ---- scores ------------------------------------------------------------------------------------------------------ */
 
 /* Cells of a tile. */
 VEC_INLINE uint32_t few_cells(uint32_t rows)
@@ -90,7 +90,7 @@ VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const
         memcpy(scores + r * BLOCK + i, totals + r * cells, cells * sizeof *scores);
 }
 
-/* ---- sums ---------------------------------------------------------------------------------------------------------- */
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
 
 /* Channels c .. c + 15, two cells at a time. whole: [rows], of their group. */
 VEC_INLINE void few_sum(kvb_elem elem, uint32_t rows, const coded_rows *v, const whole_weights *whole, uint32_t c,
@@ -134,7 +134,7 @@ VEC_INLINE void few_weights(const coded_rows *v, const float *most, uint32_t row
     }
 }
 
-/* ---- any number of rows, any element ------------------------------------------------------------------------------- */
+/* ---- any number of rows, any element ----------------------------------------------------------------------------- */
 
 typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *scores, kvb_lookahead *next);
 typedef void few_sums_fn(const coded_rows *v, const whole_weights *whole, uint32_t c, uint32_t end, float *const *sums,

@@ -3,9 +3,10 @@
 #include "kernels/vector/int8.h"
 #include "kernels/vector/vec.h"
 
-/* ---- tiles of codes ----------------------------------------------------------------------------------------------- */
+/* ---- tiles of codes ---------------------------------------------------------------------------------------------- */
 
-/* Each level has keys_pack() and values_pack(). They pack rows i .. i + INT8_SOME - 1 of a block, as far as there are any. */
+/* Each level has keys_pack() and values_pack(). They pack rows i .. i + INT8_SOME - 1 of a block, as far as there are
+ * any. */
 #if defined(__AVX512BW__)
 #include "kernels/vector/int8_pack_avx512.h"
 #elif defined(__AVX2__)
@@ -243,7 +244,8 @@ static void rows_find(const kvb_view *view, uint32_t h, const uint32_t *cells, u
         rows->row[i] = base + rows->at[i] * stride;
 }
 
-/* Where a block's factors lie, if it is whole, its cells are neighbours and nothing lies between their factors; else NULL. */
+/* Where a block's factors lie, if it is whole, its cells are neighbours and nothing lies between their factors; else
+ * NULL. */
 static const uint8_t *factors_whole(const int8_shape *s, const int8_rows *rows, const int8_factors *f)
 {
     uint32_t far = 0;
@@ -356,8 +358,8 @@ static void tables_make(const int8_shape *s, const int8_rows *rows, int8_factors
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* Tile, d and m lie one after the other in scratch; some NULL: there is no tile. It takes some cells at a time so that loads of factors and shuffles of codes
- * overlap. */
+/* Tile, d and m lie one after the other in scratch; some NULL: there is no tile. It takes some cells at a time so that
+ * loads of factors and shuffles of codes overlap. */
 static int8_block block_make(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n,
                              pack *some, kvb_lookahead *next, int8_rows *rows, void *scratch)
 {

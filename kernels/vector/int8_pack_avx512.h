@@ -25,8 +25,8 @@ VEC_INLINE __m512i nibbles_of_blocks(const uint8_t *first, const uint8_t *second
 }
 
 /*
- * Codes of channels c .. c+63 of a row, or of the first n of them and then anything; no byte behind is read. c is a multiple of
- * 64, n of 16, or of 32 if codes have less than 8 bits.
+ * Codes of channels c .. c+63 of a row, or of the first n of them and then anything; no byte behind is read. c is a
+ * multiple of 64, n of 16, or of 32 if codes have less than 8 bits.
  */
 VEC_INLINE __m512i codes_load(kvb_elem elem, const uint8_t *row, uint32_t c, uint32_t n)
 {
@@ -92,7 +92,8 @@ VEC_INLINE void nibbles_transpose(kvb_elem elem, const uint8_t *const *row, size
     }
 }
 
-/* Unpacks 64 channels of 16 rows to copies, then transposes those: codes of 2 bits, with a fifth bit, or to become 16 bits. */
+/* Unpacks 64 channels of 16 rows to copies, then transposes those: codes of 2 bits, with a fifth bit, or to become 16
+ * bits. */
 VEC_INLINE void copies_transpose(kvb_elem elem, const uint8_t *const *row, uint32_t c, uint32_t n, int32_t *to)
 {
     _Alignas(64) uint8_t copy[16][256 / TILE_CODES];
@@ -193,7 +194,8 @@ VEC_INLINE __m512i nibbles_load(kvb_elem elem, const uint8_t *row, uint32_t c, u
     return x;
 }
 
-/* Packs 128 channels of four rows, or the first n of them: puts nibbles of four rows side by side, then unpacks them. */
+/* Packs 128 channels of four rows, or the first n of them: puts nibbles of four rows side by side, then unpacks them.
+ */
 VEC_INLINE void nibbles_pack_four(kvb_elem elem, const uint8_t *const row[4], uint32_t c, uint32_t n, int32_t *to)
 {
     const __m512i nibble = _mm512_set1_epi8(15);

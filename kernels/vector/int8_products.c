@@ -2,11 +2,12 @@
 /*
  * Query rows as integers; scores and weighted sums by products of integers. m' is m + offset * d.
  *
- * Scores. A group of channels adds d * sum((code - offset) * q) + m' * Q to a cell's score, Q being the sum of q's integers in
- * the group. All of it is multiplied by the step of q.
+ * Scores. A group of channels adds d * sum((code - offset) * q) + m' * Q to a cell's score, Q being the sum of q's
+ * integers in the group. All of it is multiplied by the step of q.
  *
- * Sums. A cell's weight times the d of a group is rounded to a whole number of steps, at most 127. Sums of whole numbers times
- * codes are exact in 32 bits: 127 * 255 * 64 < 2^21. weight * m' is the same for all channels of a group and is summed as floats.
+ * Sums. A cell's weight times the d of a group is rounded to a whole number of steps, at most 127. Sums of whole
+ * numbers times codes are exact in 32 bits: 127 * 255 * 64 < 2^21. weight * m' is the same for all channels of a group
+ * and is summed as floats.
  */
 #include "kernels/vector/int8.h"
 #include "kernels/vector/vec.h"
@@ -25,8 +26,8 @@ VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
 #endif
 }
 
-/* As dword_product(), for a tile of codes; `dwords` of each list are taken. By I8MM a vector has, in each 128 bits, the sums of two
- * rows with two cells, which are put apart in the end. */
+/* As dword_product(), for a tile of codes; `dwords` of each list are taken. By I8MM a vector has, in each 128 bits, the
+ * sums of two rows with two cells, which are put apart in the end. */
 VEC_INLINE void codes_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t dwords, const void *const *a,
                               const int32_t *tile, size_t stride, vi *acc)
 {
@@ -54,8 +55,8 @@ VEC_INLINE void codes_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint
 #endif
 }
 
-/* Stores the whole numbers nearest to 64 floats side by side, in the size that codes are multiplied with. Returns their sum if
- * the codes still contain their offset, else 0. */
+/* Stores the whole numbers nearest to 64 floats side by side, in the size that codes are multiplied with. Returns their
+ * sum if the codes still contain their offset, else 0. */
 VEC_INLINE int32_t whole_store(const vf *x, void *to)
 {
 #if !TILE_SIGNED
@@ -194,7 +195,7 @@ VEC_INLINE void scores_panel(uint32_t rows, uint32_t cells, const keys *k, const
         }
 }
 
-/* ---- sums ----------------------------------------------------------------------------------------------------------- */
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
 
 #define STEPS 127.0f
 
@@ -207,8 +208,8 @@ typedef struct values {
     kvb_lookahead *next;
 } values;
 
-/* A row's weights times d are rounded to multiples of `step`; per = 1 / step. Both are NaN if such a product is infinite or NaN,
- * and so are then the sums. */
+/* A row's weights times d are rounded to multiples of `step`; per = 1 / step. Both are NaN if such a product is
+ * infinite or NaN, and so are then the sums. */
 typedef struct row_step {
     float step, per;
 } row_step;
@@ -274,7 +275,8 @@ VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(-offset * whole[j * parts / vecs].sum);
     codes_product(rows, vecs, parts, v->depth, a, v->tile + c * TILE_DWORDS, v->shape->width, acc);
-    /* From here on steps and rests are read from memory: gcc 12 kept them in registers all along and spilled the tile. */
+    /* From here on steps and rests are read from memory: gcc 12 kept them in registers all along and spilled the tile.
+     */
     __asm__ volatile("" : : "r"(whole) : "memory");
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
@@ -355,7 +357,7 @@ static bool factors_finite(const int8_shape *s, const int8_block *block, uint32_
 #define IN_PLACE
 #endif
 
-/* ---- any number of rows ---------------------------------------------------------------------------------------------- */
+/* ---- any number of rows ------------------------------------------------------------------------------------------ */
 
 /* Of a whole block, and of few cells. */
 #define PANEL_OF(NAME, CELLS, ROWS)                                                                                    \

@@ -15,15 +15,17 @@
 #define WINDOWED(X) X(kivi4_v) X(kivi2_v) X(kivi4_k) X(kivi2_k)
 // clang-format on
 
-/* ---- where rows lie: the rules of attend.h on views --------------------------------------------------------------- */
+/* ---- where rows lie: the rules of attend.h on views -------------------------------------------------------------- */
 
-/* Cells start .. start + n - 1 and what is known of them. Differences from start wrap, so that one comparison is enough. */
+/* Cells start .. start + n - 1 and what is known of them. Differences from start wrap, so that one comparison is
+ * enough. */
 typedef struct cell_span {
     uint32_t start, n;
     uint32_t at;
 } cell_span;
 
-/* The rows of one KV head. Cells mostly come in runs, so it divides only if a cell leaves the span of the one before. */
+/* The rows of one KV head. Cells mostly come in runs, so it divides only if a cell leaves the span of the one before.
+ */
 typedef struct head_place {
     const kvb_view *view;
     const uint8_t *codes, *scales, *zeros, *recent; /* of the head; absent tables point to the codes */
@@ -59,7 +61,8 @@ static inline bool span_holds(cell_span *s, uint32_t cell, uint32_t n)
     return false;
 }
 
-/* For formats with residual cells. Fields are stored one by one: copying a whole struct would wait for all of its parts. */
+/* For formats with residual cells. Fields are stored one by one: copying a whole struct would wait for all of its
+ * parts. */
 static inline void residual_find(head_place *p, uint32_t cell, row_place *at)
 {
     const kvb_view *v = p->view;
@@ -82,7 +85,7 @@ static inline void residual_find(head_place *p, uint32_t cell, row_place *at)
     at->zeros = p->zeros + group * v->zero_cell_stride;
 }
 
-/* ---- loops over cells --------------------------------------------------------------------------------------------- */
+/* ---- loops over cells -------------------------------------------------------------------------------------------- */
 
 /* The loops over rows are compiled once more for the commonest dim. */
 enum { COMMON_DIM = 128 };
@@ -154,7 +157,7 @@ PLAIN(LOAD)
     }
 WINDOWED(LOAD_WINDOWED)
 
-/* ---- which format has which --------------------------------------------------------------------------------------- */
+/* ---- which format has which -------------------------------------------------------------------------------------- */
 
 #define ANY_GROUP 0xfffffffeu
 
@@ -213,7 +216,7 @@ kvb_load *KVB_ISA_NAME(kvb_load_of)(const kvb_format *f)
     return NULL;
 }
 
-/* ---- where they are used as they lie -------------------------------------------------------------------------------- */
+/* ---- where they are used as they lie ----------------------------------------------------------------------------- */
 
 void KVB_ISA_NAME(kvb_rows_at)(const void *first, size_t stride, const uint32_t *cell, uint32_t n, bool neighbours,
                                const void **at)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One stored row of each built-in kind as floats: NAME_row(format, row, dim, floats). load.c has the loops over cells. It calls
- * these with constants for group sizes and for the commonest dim.
+ * One stored row of each built-in kind as floats: NAME_row(format, row, dim, floats). load.c has the loops over cells.
+ * It calls these with constants for group sizes and for the commonest dim.
  */
 #ifndef KVB_VECTOR_LOAD_ROWS_H
 #define KVB_VECTOR_LOAD_ROWS_H
@@ -26,8 +26,8 @@ VEC_INLINE vf row_factor(const uint8_t *p)
 }
 
 /*
- * CONVERT(p) makes VL floats of VL elements at p, FACTORS(x) applies the row's scale and zero. The tail is read from a copy with
- * zeros behind it. It writes up to the next multiple of 16 channels: the caller clears channels from dim on.
+ * CONVERT(p) makes VL floats of VL elements at p, FACTORS(x) applies the row's scale and zero. The tail is read from a
+ * copy with zeros behind it. It writes up to the next multiple of 16 channels: the caller clears channels from dim on.
  */
 #define ROW_OF_ELEMENTS(NAME, BYTES, SETUP, CONVERT, FACTORS)                                                          \
     VEC_INLINE void NAME##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)                      \
@@ -96,8 +96,9 @@ ROW_OF_FP8(e5m2_token, true, true)
 /* ---- scales of neighbouring channels in side tables: affine codes, mxfp4, nvfp4; codebooks ----------------------- */
 
 /*
- * Groups are multiples of 16 channels and divide the row. For narrow codes scale and zero are applied to the table of levels,
- * once a group, and an element is one look-up: the same products and sums as for single elements, so the same bits.
+ * Groups are multiples of 16 channels and divide the row. For narrow codes scale and zero are applied to the table of
+ * levels, once a group, and an element is one look-up: the same products and sums as for single elements, so the same
+ * bits.
  */
 enum { GROUPS_SPAN = 16 }; /* groups whose scales are converted at a time */
 
@@ -127,7 +128,8 @@ VEC_INLINE void scales_e4m3(const uint8_t *p, uint32_t n, float *to)
         vf_store(to + i, vf_load_e4m3_part(p + i, n - i < VL ? n - i : VL));
 }
 
-/* n channels of one group: narrow codes are looked up, unless their levels are numbers and that costs more; 8-bit codes are computed. */
+/* n channels of one group: narrow codes are looked up, unless their levels are numbers and that costs more; 8-bit codes
+ * are computed. */
 VEC_INLINE void group_codes(uint32_t bits, vbook book, const uint8_t *from, uint32_t n, float *row)
 {
     for (uint32_t c = 0; c < n; c += CODE_STEP) {
@@ -242,10 +244,10 @@ VEC_INLINE void tq3_row(const kvb_format *f, const row_place *r, uint32_t dim, f
     tq_row(3, f, r, dim, row);
 }
 
-/* ---- ggml's blocks: 32 channels with their scales inside (attend.h has the layouts) ------------------------------- */
+/* ---- ggml's blocks: 32 channels with their scales inside (attend.h has the layouts) ------------------------------ */
 
-/* The nibbles of a byte are channels j and j + 16, so a vector of bytes is two vectors of codes in order. d and m are applied to
- * the table of levels, once a block. */
+/* The nibbles of a byte are channels j and j + 16, so a vector of bytes is two vectors of codes in order. d and m are
+ * applied to the table of levels, once a block. */
 enum { GGML_BLOCK = 32 };
 
 /* The levels of codes, before d and m are applied. */
@@ -355,7 +357,7 @@ ROW_OF_GGML(q4_1, levels_uint4, true, false)
 ROW_OF_GGML(q4_0, levels_q4_0, false, false)
 ROW_OF_GGML(iq4_nl, levels_iq4_nl, false, false)
 
-/* ---- KIVI: V is affine; each channel of K has a scale and a zero of its own, f16, for neighbouring cells; any dim -- */
+/* ---- KIVI: V is affine; each channel of K has a scale and a zero of its own, f16, for neighbouring cells; any dim  */
 
 enum { CHANNELS_KEPT = 256 };
 

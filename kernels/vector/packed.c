@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many query rows: the rows of a block are packed as floats (keys transposed, a channel in each row; values as they are) and
- * multiplied by a register-blocked matrix product.
+ * Many query rows: the rows of a block are packed as floats (keys transposed, a channel in each row; values as they
+ * are) and multiplied by a register-blocked matrix product.
  */
 #include "kernels/vector/stored_floats.h"
 
@@ -68,8 +68,8 @@ void KVB_ISA_NAME(kvb_pack_values)(kvb_elem elem, const void *const *values, uin
 #define STRIP_VECS 4u /* at most */
 
 /*
- * A tile of c, rows x vectors, stays in registers over the whole depth. Rows of b come from the first-level cache as vectors,
- * elements of a by broadcast.
+ * A tile of c, rows x vectors, stays in registers over the whole depth. Rows of b come from the first-level cache as
+ * vectors, elements of a by broadcast.
  */
 VEC_INLINE void tile_multiply(uint32_t rows, uint32_t vecs, uint32_t depth, const float *const *a, const float *b,
                               uint32_t b_row, float *const *c, uint32_t at, bool add)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dot products of few query rows with stored rows of plain floats: functions for each way of prefetching (in_place.h). */
+/* Dot products of few query rows with stored rows of plain floats: functions for each way of prefetching (in_place.h).
+ */
 #include "kernels/vector/in_place.h"
 
 typedef void dots_fn(const kvb_stored_rows *keys, const float *const *q, float *scores);

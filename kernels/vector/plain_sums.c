@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weighted sums of stored rows of plain floats, for few query rows: functions for each way of prefetching (in_place.h). */
+/* Weighted sums of stored rows of plain floats, for few query rows: functions for each way of prefetching (in_place.h).
+ */
 #include "kernels/vector/in_place.h"
 
 typedef void sums_fn(const kvb_stored_rows *values, const float *weights, float *const *sums);

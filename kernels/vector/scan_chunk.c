@@ -10,8 +10,9 @@
 #define ROWS 16u /* of a triangle: what lies beyond them is not multiplied */
 
 /*
- * Log decays in units of two, summed in double from the begin of the chunk, each as the sum of two floats: multiples of 2^-9, whose
- * differences are exact below 2^15, and the rest. A token's own is at least LEAST, below which a decay is 0 anyhow.
+ * Log decays in units of two, summed in double from the begin of the chunk, each as the sum of two floats: multiples of
+ * 2^-9, whose differences are exact below 2^15, and the rest. A token's own is at least LEAST, below which a decay is 0
+ * anyhow.
  */
 #define LEAST (-288.0)
 
@@ -95,8 +96,8 @@ VEC_INLINE vf decay_between(const decays *log, float high, float low, uint32_t i
     return vf_exp2(vf_min(apart, vf_set(0)));
 }
 
-/* weights[t][i] = products[t][i] times the decay from i to t, for i < t, and i = t unless `strict`; else 0, as far as rows of the
- * same ROWS are read. */
+/* weights[t][i] = products[t][i] times the decay from i to t, for i < t, and i = t unless `strict`; else 0, as far as
+ * rows of the same ROWS are read. */
 static void weights_make(work *w, const float *products, bool strict)
 {
     for (uint32_t t = 0; t < w->c->n; t++) {
@@ -148,7 +149,8 @@ static void write_make(work *w, uint32_t t, uint32_t h, float factor, const floa
     }
 }
 
-/* The delta rule's writes, by substitution: tokens before their ROWS by a product, those of the same ROWS one by one. */
+/* The delta rule's writes, by substitution: tokens before their ROWS by a product, those of the same ROWS one by one.
+ */
 static void writes_solve(work *w, uint32_t h, const float *state)
 {
     const kvb_scan *x = w->c->args;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stored rows of floats as vectors, and the prefetching of their lines. `elem` is a constant wherever a function takes it: there
- * is code for each element, chosen outside the loops (PLAIN_CASES, PLAIN_ELEMS).
+ * Stored rows of floats as vectors, and the prefetching of their lines. `elem` is a constant wherever a function takes
+ * it: there is code for each element, chosen outside the loops (PLAIN_CASES, PLAIN_ELEMS).
  */
 #ifndef KVB_VECTOR_STORED_FLOATS_H
 #define KVB_VECTOR_STORED_FLOATS_H
@@ -53,10 +53,11 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
 /* ---- prefetching ------------------------------------------------------------------------------------------------- */
 
 /*
- * How lines of rows are prefetched. Loops over plain rows of the commonest size are compiled for each way: where they read a line, they
- * prefetch its counterpart (elem_prefetch). Loops over other plain rows are compiled once, for LINES_ANY: before they read some rows,
- * they ask for the way and prefetch all lines of their counterparts (rows_prefetch). A line of small floats takes long to convert, so
- * their loops are compiled once, too, and ask at each line (LINES_ASKED).
+ * How lines of rows are prefetched. Loops over plain rows of the commonest size are compiled for each way: where they
+ * read a line, they prefetch its counterpart (elem_prefetch). Loops over other plain rows are compiled once, for
+ * LINES_ANY: before they read some rows, they ask for the way and prefetch all lines of their counterparts
+ * (rows_prefetch). A line of small floats takes long to convert, so their loops are compiled once, too, and ask at each
+ * line (LINES_ASKED).
  */
 typedef enum line_way {
     LINES_NONE,

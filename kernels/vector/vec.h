@@ -60,7 +60,7 @@
 #include "kernels/vector/vec_portable.h"
 #endif
 
-/* ---- what instruction sets do alike: OWN_… where one has better ------------------------------------------------------ */
+/* ---- what instruction sets do alike: OWN_… where one has better -------------------------------------------------- */
 
 #ifndef KEPT_LOADS
 #define KEPT_LOADS false
@@ -136,7 +136,7 @@ VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[
 }
 #endif
 
-/* ---- powers of two ------------------------------------------------------------------------------------------------- */
+/* ---- powers of two ----------------------------------------------------------------------------------------------- */
 
 #define EXP2_LEAST (-126.0f) /* below this a power would be subnormal, and is taken to be 0 */
 
@@ -161,8 +161,9 @@ VEC_INLINE vf vf_scale2(vf x, vf bits)
 #endif
 
 /*
- * 2^x for x <= 127; NaN for NaN. x is split into a whole number and a fraction of at most a half. For the fraction it takes the
- * polynomial of degree 6 with the least relative error (Remez exchange: 2^-29.0; Horner's rule rounds by more).
+ * 2^x for x <= 127; NaN for NaN. x is split into a whole number and a fraction of at most a half. For the fraction it
+ * takes the polynomial of degree 6 with the least relative error (Remez exchange: 2^-29.0; Horner's rule rounds by
+ * more).
  */
 VEC_INLINE vf vf_exp2(vf x)
 {
@@ -197,7 +198,7 @@ VEC_INLINE vbook book_scaled(vbook b, vf scale)
     return b;
 }
 
-/* ---- products of narrow numbers ------------------------------------------------------------------------------------ */
+/* ---- products of narrow numbers ---------------------------------------------------------------------------------- */
 
 /* Dword k at p. */
 VEC_INLINE int32_t dword_at(const void *p, size_t k)
@@ -211,10 +212,10 @@ VEC_INLINE int32_t dword_at(const void *p, size_t k)
 typedef vi dword_dot(vi c, vi tile, vi row);
 
 /*
- * A panel of rows times a tile: for each step k < steps, acc[r][v] += dword k of row r times vector v of the tile's row k.
- * The tile's rows lie `stride` dwords apart. A query row has `parts` lists of dwords, a[r][part], each for an equal share of the
- * vectors. If rows, vecs and dot are constants, acc [rows][vecs] stays in registers. The loops over it are flat because gcc
- * unrolls the outer of two nested loops too late for that.
+ * A panel of rows times a tile: for each step k < steps, acc[r][v] += dword k of row r times vector v of the tile's row
+ * k. The tile's rows lie `stride` dwords apart. A query row has `parts` lists of dwords, a[r][part], each for an equal
+ * share of the vectors. If rows, vecs and dot are constants, acc [rows][vecs] stays in registers. The loops over it are
+ * flat because gcc unrolls the outer of two nested loops too late for that.
  */
 VEC_INLINE void dword_product(dword_dot *dot, uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t steps,
                               const void *const *a, const int32_t *tile, size_t stride, vi *acc)

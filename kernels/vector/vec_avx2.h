@@ -17,7 +17,9 @@ typedef __m256 vf;
 #define PRODUCT_ROWS 6u
 #define PRODUCT_VECS 2u
 #define SUMS_VECS    12u
-#define SUMS_ROWS    6u /* strips of more rows would be one vector wide: 8 rows take 131 cycles a cell, twice 4 rows 78 */
+#define SUMS_ROWS                                                                                                      \
+    6u /* strips of more rows would be one vector wide: 8 rows take 131 cycles a cell, twice 4 rows 78                 \
+        */
 
 VEC_INLINE vf vf_load(const float *p)
 {
@@ -131,7 +133,7 @@ VEC_INLINE void vf_transpose(vf v[VL])
     }
 }
 
-/* ---- Walsh-Hadamard within a vector ---------------------------------------------------------------------------------- */
+/* ---- Walsh-Hadamard within a vector ------------------------------------------------------------------------------ */
 
 VEC_INLINE vf vf_upper_negated(vf v, uint32_t apart)
 {
@@ -146,7 +148,7 @@ VEC_INLINE vf vf_partner(vf v, uint32_t apart)
                         : _mm256_permute2f128_ps(v, v, 1);
 }
 
-/* ---- codes ----------------------------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------------------------- */
 
 #define OWN_BOOK_AT5
 typedef __m256i vcode;
@@ -169,7 +171,8 @@ VEC_INLINE vf vf_set_f16(const void *p)
     return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
 }
 
-/* The elements are put together in registers. In a buffer, written in small pieces, the load of a whole vector would wait. */
+/* The elements are put together in registers. In a buffer, written in small pieces, the load of a whole vector would
+ * wait. */
 #define OWN_F16_PART
 VEC_INLINE int64_t f16_up_to_4(const uint8_t *p, uint32_t n)
 {
@@ -275,7 +278,7 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
     x[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)) * factor;
 }
 
-/* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */
+/* ---- 32-bit integers --------------------------------------------------------------------------------------------- */
 
 typedef int32_t vi __attribute__((vector_size(32)));
 

@@ -54,7 +54,8 @@ VEC_INLINE vf vf_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
-/* Compilers would broadcast once for several products. With a broadcast for each pair Zen 4 takes 1.21 cycles a product, so 1.06. */
+/* Compilers would broadcast once for several products. With a broadcast for each pair Zen 4 takes 1.21 cycles a
+ * product, so 1.06. */
 #define OWN_FMA_ONE
 VEC_INLINE vf vf_fma_one(const float *a, vf b, vf c)
 {
@@ -100,9 +101,10 @@ VEC_INLINE vf vf_scale2(vf x, vf n)
 }
 
 /*
- * vf_totals() as a tree of 4 additions. Each step joins two vectors by a blend, a shuffle of the lanes that the blend left out,
- * and an addition: only one of them needs the port of the shuffles. Where no such shuffle takes two vectors, these lanes are blended
- * too: beside multiply-adds Zen 4 loses half a cycle for each vpermt2ps, and nothing for both of these.
+ * vf_totals() as a tree of 4 additions. Each step joins two vectors by a blend, a shuffle of the lanes that the blend
+ * left out, and an addition: only one of them needs the port of the shuffles. Where no such shuffle takes two vectors,
+ * these lanes are blended too: beside multiply-adds Zen 4 loses half a cycle for each vpermt2ps, and nothing for both
+ * of these.
  */
 VEC_INLINE __m512 totals_far(__m512 x, __m512 y) /* of each four lanes: lanes 0 and 1 have x's sums, 2 and 3 y's */
 {
@@ -160,7 +162,7 @@ VEC_INLINE void vf_transpose(vf v[VL])
     }
 }
 
-/* ---- Walsh-Hadamard within a vector ---------------------------------------------------------------------------------- */
+/* ---- Walsh-Hadamard within a vector ------------------------------------------------------------------------------ */
 
 VEC_INLINE vf vf_upper_negated(vf v, uint32_t apart)
 {
@@ -175,7 +177,7 @@ VEC_INLINE vf vf_partner(vf v, uint32_t apart)
                         : _mm512_shuffle_f32x4(v, v, 0x4e);
 }
 
-/* ---- codes ----------------------------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------------------------- */
 
 #define OWN_BOOK_AT5
 #define OWN_PARTS
@@ -229,8 +231,8 @@ VEC_INLINE vf vf_load_e8m0(const uint8_t *p)
     return _mm512_castsi512_ps(_mm512_mask_or_epi32(exponent, ends, exponent, quiet));
 }
 
-/* Broadcasting loads bring each lane the word with its code. So the one port that moves data between lanes is free for the
- * look-ups. */
+/* Broadcasting loads bring each lane the word with its code. So the one port that moves data between lanes is free for
+ * the look-ups. */
 VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
 {
     const __m512i twos = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -369,7 +371,7 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
     }
 }
 
-/* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */
+/* ---- 32-bit integers --------------------------------------------------------------------------------------------- */
 
 typedef int32_t vi __attribute__((vector_size(64)));
 
@@ -420,7 +422,7 @@ VEC_INLINE vf vf_weighted(vf p, vf x)
     return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(p, _mm512_setzero_ps(), _CMP_NEQ_UQ), p, x);
 }
 
-/* ---- columns of 16 rows ---------------------------------------------------------------------------------------------- */
+/* ---- columns of 16 rows ------------------------------------------------------------------------------------------ */
 
 /* Lane 4 l + m of r[d] becomes dword d of the 16 bytes at `byte` of row[4 l + m]. */
 VEC_INLINE void dwords_transpose(const uint8_t *const *row, size_t byte, __m512i r[4])

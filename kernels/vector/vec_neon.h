@@ -111,7 +111,7 @@ VEC_INLINE void vf_transpose(vf v[VL])
     v[3] = vzip2q_f32(b, d);
 }
 
-/* ---- Walsh-Hadamard within a vector ---------------------------------------------------------------------------------- */
+/* ---- Walsh-Hadamard within a vector ------------------------------------------------------------------------------ */
 
 VEC_INLINE vf vf_upper_negated(vf v, uint32_t apart)
 {
@@ -123,7 +123,7 @@ VEC_INLINE vf vf_partner(vf v, uint32_t apart)
     return apart == 1 ? vrev64q_f32(v) : vextq_f32(v, v, 2);
 }
 
-/* ---- codes ----------------------------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------------------------- */
 
 typedef uint32x4_t vcode;
 typedef struct vbook {
@@ -196,8 +196,8 @@ VEC_INLINE vf book_at(vbook b, vcode code)
 }
 #define FP8_STEP 16u
 
-/* By way of f16, of which e5m2 is the upper byte. Of e4m3 the sign goes to its bit 15, the rest so that it is 2^-8 of the value,
- * which a product corrects. */
+/* By way of f16, of which e5m2 is the upper byte. Of e4m3 the sign goes to its bit 15, the rest so that it is 2^-8 of
+ * the value, which a product corrects. */
 VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
 {
     const uint8x16_t code = vld1q_u8(p);
@@ -217,7 +217,7 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
     }
 }
 
-/* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */
+/* ---- 32-bit integers --------------------------------------------------------------------------------------------- */
 
 VEC_INLINE vi vi_load(const int32_t *p)
 {
@@ -261,7 +261,8 @@ VEC_INLINE vi vi_dot4(vi c, vi a, vi b)
     return vdotq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
 }
 #if defined(__ARM_FEATURE_MATMUL_INT8)
-/* In each 128 bits: c plus the products of both halves of a, eight signed bytes each, with the first half of b and with the second. */
+/* In each 128 bits: c plus the products of both halves of a, eight signed bytes each, with the first half of b and with
+ * the second. */
 VEC_INLINE vi vi_mmla(vi c, vi a, vi b)
 {
     return vmmlaq_s32(c, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
@@ -294,7 +295,7 @@ VEC_INLINE void vf_store_i8(void *p, const vf *a)
 }
 #endif
 
-/* ---- pairs of bf16 ---------------------------------------------------------------------------------------------------- */
+/* ---- pairs of bf16 ----------------------------------------------------------------------------------------------- */
 
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 /* c plus the products of the two bf16 in each lane. */

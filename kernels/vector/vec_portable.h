@@ -51,7 +51,8 @@ VEC_INLINE vec_int vec_load_u16(const void *p)
     memcpy(h, p, sizeof h);
     return (vec_int){h[0], h[1], h[2], h[3]};
 }
-/* Moves the fields to their f32 places; an exact product corrects the exponent's bias. Infinities and NaN are handled apart. */
+/* Moves the fields to their f32 places; an exact product corrects the exponent's bias. Infinities and NaN are handled
+ * apart. */
 VEC_INLINE vf vf_load_f16(const void *p)
 {
     vec_int h = vec_load_u16(p), a = h & 0x7fff, sign = h << 16 & INT32_MIN;
@@ -125,7 +126,7 @@ VEC_INLINE void vf_transpose(vf v[VL])
     v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 
-/* ---- Walsh-Hadamard within a vector ---------------------------------------------------------------------------------- */
+/* ---- Walsh-Hadamard within a vector ------------------------------------------------------------------------------ */
 
 VEC_INLINE vf vf_upper_negated(vf v, uint32_t apart)
 {
@@ -137,7 +138,7 @@ VEC_INLINE vf vf_partner(vf v, uint32_t apart)
     return apart == 1 ? (vf){v[1], v[0], v[3], v[2]} : (vf){v[2], v[3], v[0], v[1]};
 }
 
-/* ---- codes ----------------------------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------------------------- */
 
 typedef vec_int vcode;
 typedef struct vbook {
@@ -215,7 +216,7 @@ VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
     x[0] = vf_of_bits((vec_int)size | sign);
 }
 
-/* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */
+/* ---- 32-bit integers --------------------------------------------------------------------------------------------- */
 
 typedef vec_int vi;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SVE at the vector length that is compiled for: 4, 8 or 16 floats (__ARM_FEATURE_SVE_BITS). vf and vi are the compiler's own vector
- * types, which that makes the same as SVE's. Nothing here needs SVE2: what it adds are integer and text instructions.
+ * SVE at the vector length that is compiled for: 4, 8 or 16 floats (__ARM_FEATURE_SVE_BITS). vf and vi are the
+ * compiler's own vector types, which that makes the same as SVE's. Nothing here needs SVE2: what it adds are integer
+ * and text instructions.
  */
 #if !defined(KVB_VEC_LEVEL_H) && defined(__ARM_FEATURE_SVE)
 #define KVB_VEC_LEVEL_H
@@ -140,7 +141,7 @@ VEC_INLINE void vf_transpose(vf v[VL])
     }
 }
 
-/* ---- Walsh-Hadamard within a vector ---------------------------------------------------------------------------------- */
+/* ---- Walsh-Hadamard within a vector ------------------------------------------------------------------------------ */
 
 VEC_INLINE vf vf_upper_negated(vf v, uint32_t apart)
 {
@@ -151,7 +152,7 @@ VEC_INLINE vf vf_partner(vf v, uint32_t apart)
     return svtbl_f32(v, sveor_n_u32_x(ALL, LANE, apart));
 }
 
-/* ---- codes ----------------------------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------------------------- */
 
 #define OWN_PARTS
 typedef struct vbook {
@@ -235,8 +236,8 @@ VEC_INLINE vf book_at(vbook b, vcode code)
 }
 #define FP8_STEP 16u
 
-/* By way of f16, of which e5m2 is the upper byte. Of e4m3 the sign goes to its bit 15, the rest so that it is 2^-8 of the value,
- * which a product corrects. */
+/* By way of f16, of which e5m2 is the upper byte. Of e4m3 the sign goes to its bit 15, the rest so that it is 2^-8 of
+ * the value, which a product corrects. */
 VEC_INLINE vf fp8_floats(bool wide, svint32_t code)
 {
     const uint32_t largest = 0x3f80;
@@ -257,7 +258,7 @@ VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
     return fp8_floats(false, svld1sb_s32(FIRST(n), (const int8_t *)p));
 }
 
-/* ---- 32-bit integers ------------------------------------------------------------------------------------------------- */
+/* ---- 32-bit integers --------------------------------------------------------------------------------------------- */
 
 VEC_INLINE vi vi_load(const int32_t *p)
 {
@@ -304,7 +305,8 @@ VEC_INLINE vi vi_dot4(vi c, vi a, vi b)
     return svdot_s32(c, svreinterpret_s8_s32(a), svreinterpret_s8_s32(b));
 }
 #if defined(__ARM_FEATURE_SVE_MATMUL_INT8)
-/* In each 128 bits: c plus the products of both halves of a, eight signed bytes each, with the first half of b and with the second. */
+/* In each 128 bits: c plus the products of both halves of a, eight signed bytes each, with the first half of b and with
+ * the second. */
 VEC_INLINE vi vi_mmla(vi c, vi a, vi b)
 {
     return svmmla_s32(c, svreinterpret_s8_s32(a), svreinterpret_s8_s32(b));
@@ -336,7 +338,7 @@ VEC_INLINE void vf_store_i8(void *p, const vf *a)
         svst1b_s32(ALL, (int8_t *)p + i * VL, vec_whole(a[i]));
 }
 
-/* ---- pairs of bf16 ---------------------------------------------------------------------------------------------------- */
+/* ---- pairs of bf16 ----------------------------------------------------------------------------------------------- */
 
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 /* c plus the products of the two bf16 in each lane. */

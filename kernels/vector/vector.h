@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inner loops of the flash kernels. Most sources of this folder are compiled once for each level of kernels/cpu.h (the
- * Makefile says which, with -DKVB_ISA=name and the compiler's flags), and their public names carry the level:
- * KVB_ISA_NAME(f) is f_avx2. Loops over floats alone are compiled only where they differ from those of a lower level (SRC_floats);
- * the other levels have those, KVB_FLOATS_NAME(f). bf16_*.c and f16_*.c are compiled for levels with such products.
- * kvb_loops_at() finds them all.
+ * The inner loops of the flash kernels. Most sources of this folder are compiled once for each level of kernels/cpu.h
+ * (the Makefile says which, with -DKVB_ISA=name and the compiler's flags), and their public names carry the level:
+ * KVB_ISA_NAME(f) is f_avx2. Loops over floats alone are compiled only where they differ from those of a lower level
+ * (SRC_floats); the other levels have those, KVB_FLOATS_NAME(f). bf16_*.c and f16_*.c are compiled for levels with such
+ * products. kvb_loops_at() finds them all.
  *
- * A query row is one token and one query head. Rows of K and V come a block at a time: at most BLOCK cells of one KV head, as
- * pointers, so that strided, paged and scattered cells are all alike. Scores and weights are [row][BLOCK] f32, 64-byte
- * aligned.
+ * A query row is one token and one query head. Rows of K and V come a block at a time: at most BLOCK cells of one KV
+ * head, as pointers, so that strided, paged and scattered cells are all alike. Scores and weights are [row][BLOCK] f32,
+ * 64-byte aligned.
  */
 #ifndef KVB_VECTOR_H
 #define KVB_VECTOR_H
@@ -33,11 +33,10 @@
 /* ---- rows as floats: load.c, hadamard.c -------------------------------------------------------------------------- */
 
 /*
- * Rows of KV head h in the n cells listed, as they are stored: the transform is not undone and the head scale is not applied
- * (the caller applies both once, to q or to the result). rows: [n][stride] f32, 64-byte aligned; stride is a multiple of 16
- * and at least view->dim; channels from view->dim on are set to 0.
- * An element is code * scale + zero, with the factors and in the order of format->read, and so, without transform and head
- * scale, with the same bits.
+ * Rows of KV head h in the n cells listed, as they are stored: the transform is not undone and the head scale is not
+ * applied (the caller applies both once, to q or to the result). rows: [n][stride] f32, 64-byte aligned; stride is a
+ * multiple of 16 and at least view->dim; channels from view->dim on are set to 0. An element is code * scale + zero,
+ * with the factors and in the order of format->read, and so, without transform and head scale, with the same bits.
  */
 typedef void kvb_load(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, float *rows, size_t stride);
 
@@ -58,13 +57,15 @@ typedef struct kvb_stored_rows {
     uint32_t n, dim;
     const void *const *at; /* [n] */
     kvb_row_ahead ahead;
-    /* Which cells the rows are, and of which KV head. Only for f16_in_place.c, which finds the scales and zeros of UINT8 so. */
+    /* Which cells the rows are, and of which KV head. Only for f16_in_place.c, which finds the scales and zeros of
+     * UINT8 so. */
     const kvb_view *view;
     const uint32_t *cells; /* [n] */
     uint32_t kv_head;
 } kvb_stored_rows;
 
-/* at[i] = where the row of cell[i] starts, i < n <= BLOCK, if that of cell 0 starts at `first`. neighbours: cell[i] is cell[0] + i. */
+/* at[i] = where the row of cell[i] starts, i < n <= BLOCK, if that of cell 0 starts at `first`. neighbours: cell[i] is
+ * cell[0] + i. */
 void KVB_ISA_NAME(kvb_rows_at)(const void *first, size_t stride, const uint32_t *cell, uint32_t n, bool neighbours,
                                const void **at);
 
@@ -72,30 +73,32 @@ void KVB_ISA_NAME(kvb_rows_at)(const void *first, size_t stride, const uint32_t 
 typedef void kvb_query_fn(const kvb_format *k, uint32_t dim, const float *q, void *encoded);
 
 /*
- * scores[r][i] = q[r] . row i, for n_rows <= DOTS_ROWS encoded query rows. Scores from n on, up to a multiple of 16, are
- * arbitrary. Returns false only with f16: a score passed f16's range, or is truly not finite; then all scores are arbitrary.
+ * scores[r][i] = q[r] . row i, for n_rows <= DOTS_ROWS encoded query rows. Scores from n on, up to a multiple of 16,
+ * are arbitrary. Returns false only with f16: a score passed f16's range, or is truly not finite; then all scores are
+ * arbitrary.
  */
 typedef bool kvb_dots_fn(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores);
 
 /*
- * sums[r][c] += weights[r][i] * element c of row i. An element that is not finite gives NaN even with weight 0. Returns false
- * only with f16: a sum is not finite; then the sums are unchanged.
+ * sums[r][c] += weights[r][i] * element c of row i. An element that is not finite gives NaN even with weight 0. Returns
+ * false only with f16: a sum is not finite; then the sums are unchanged.
  */
 typedef bool kvb_sums_fn(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums);
 
 /*
- * The loops for floats. They take F32, F16 and BF16, dim a multiple of 16, and E4M3 and E5M2, dim a multiple of FP8_DIM. Query
- * rows and sums are `dim` floats, 64-byte aligned.
- * Chains of f32 roundings (kvb_arithmetic): dots() dim / VL + log2(VL), at most dim / 4 + 2; sums() n, and one more for the
- * addition to what is there. So a row's sums over all cells have a chain of BLOCK, and one more for each block.
+ * The loops for floats. They take F32, F16 and BF16, dim a multiple of 16, and E4M3 and E5M2, dim a multiple of
+ * FP8_DIM. Query rows and sums are `dim` floats, 64-byte aligned. Chains of f32 roundings (kvb_arithmetic): dots() dim
+ * / VL + log2(VL), at most dim / 4 + 2; sums() n, and one more for the addition to what is there. So a row's sums over
+ * all cells have a chain of BLOCK, and one more for each block.
  */
 kvb_dots_fn KVB_ISA_NAME(kvb_dots), KVB_FLOATS_NAME(kvb_plain_dots); /* plain: of F32, F16 and BF16 alone */
 kvb_sums_fn KVB_ISA_NAME(kvb_sums), KVB_FLOATS_NAME(kvb_plain_sums);
 
 /*
- * Does dots() of `keys` and sums() of `values` in one loop: some rows of K, then as many of V, and so on. The bits are the same.
- * n_rows is 1 to 4 or 8. Rows have BESIDE_DIM channels. All elements are plain and of one type. There are as many values as keys, a
- * multiple of BESIDE_CELLS. scores and weights may be the same memory: a cell's weights are read before its scores are written.
+ * Does dots() of `keys` and sums() of `values` in one loop: some rows of K, then as many of V, and so on. The bits are
+ * the same. n_rows is 1 to 4 or 8. Rows have BESIDE_DIM channels. All elements are plain and of one type. There are as
+ * many values as keys, a multiple of BESIDE_CELLS. scores and weights may be the same memory: a cell's weights are read
+ * before its scores are written.
  */
 void KVB_ISA_NAME(kvb_beside)(const kvb_stored_rows *keys, const void *const *q, float *scores,
                               const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums);
@@ -117,8 +120,8 @@ void KVB_ISA_NAME(kvb_pack_values)(kvb_elem elem, const void *const *values, uin
 
 /*
  * c[r][j] = sum over k of a[r][k] b[k][j], added to what c holds when `add`; any number of rows, k < depth,
- * j < width, a multiple of 16. b [depth][b_row], of which `width` columns are taken, is 64-byte aligned, b_row a multiple of 16.
- * Chain: depth.
+ * j < width, a multiple of 16. b [depth][b_row], of which `width` columns are taken, is 64-byte aligned, b_row a
+ * multiple of 16. Chain: depth.
  */
 void KVB_ISA_NAME(kvb_product)(uint32_t rows, uint32_t depth, uint32_t width, const float *const *a, const float *b,
                                uint32_t b_row, float *const *c, bool add);
@@ -126,8 +129,8 @@ void KVB_ISA_NAME(kvb_product)(uint32_t rows, uint32_t depth, uint32_t width, co
 /* ---- softmax: weights.c ------------------------------------------------------------------------------------------ */
 
 /*
- * Softmax of one query row so far, in powers of two: a weight is 2^(s log2(e) - max). max is a whole number, so that changing
- * it multiplies by a power of two, which is exact.
+ * Softmax of one query row so far, in powers of two: a weight is 2^(s log2(e) - max). max is a whole number, so that
+ * changing it multiplies by a power of two, which is exact.
  */
 typedef struct kvb_row_state {
     float max;  /* -infinity: nothing seen yet */
@@ -141,12 +144,12 @@ typedef struct kvb_logits {
 } kvb_logits;
 
 /*
- * Turns the n >= 1 scores of each row, scores[r * BLOCK + i], into weights, in place. A weight is 0 if bit i of visible[r] is not
- * set, whatever its score is, and from n on, up to a multiple of 16. The state's max is raised only if a weight would pass 2^8 (or
- * the first time), to the largest exponent of the block, rounded up. earlier[r] becomes the factor on the row's earlier sums: a power
- * of two; 1 if nothing was seen before.
- * The relative error of a weight's exponential is WEIGHT_ERROR. To it come the roundings of the exponent: of s * scale (if
- * there is no fused multiply-add) and of its difference from max.
+ * Turns the n >= 1 scores of each row, scores[r * BLOCK + i], into weights, in place. A weight is 0 if bit i of
+ * visible[r] is not set, whatever its score is, and from n on, up to a multiple of 16. The state's max is raised only
+ * if a weight would pass 2^8 (or the first time), to the largest exponent of the block, rounded up. earlier[r] becomes
+ * the factor on the row's earlier sums: a power of two; 1 if nothing was seen before. The relative error of a weight's
+ * exponential is WEIGHT_ERROR. To it come the roundings of the exponent: of s * scale (if there is no fused
+ * multiply-add) and of its difference from max.
  */
 void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint32_t n_rows, const uint64_t *visible,
                              kvb_row_state *const *state, float *earlier);
@@ -160,7 +163,7 @@ void KVB_ISA_NAME(kvb_rescale)(float *to, const float *from, uint32_t dim, float
 /* Are all sums[c], c < dim, finite? */
 bool KVB_ISA_NAME(kvb_all_finite)(const float *sums, uint32_t dim);
 
-/* ---- recurrent layers: scan_steps.c, scan_chunk.c ------------------------------------------------------------------- */
+/* ---- recurrent layers: scan_steps.c, scan_chunk.c ---------------------------------------------------------------- */
 
 /* One token of one head (kernels/scan.h), for `columns` columns of its state: a multiple of 16. */
 typedef struct kvb_scan_step {
@@ -177,7 +180,8 @@ typedef struct kvb_scan_step {
 } kvb_scan_step;
 void KVB_ISA_NAME(kvb_scan_token)(const kvb_scan_step *step);
 
-/* out[c] = act(bias[c] + sum over i < taps of a[i][c] rows[i][c]), of `columns` columns. Rows of a lie d_v apart. bias NULL: zeros. */
+/* out[c] = act(bias[c] + sum over i < taps of a[i][c] rows[i][c]), of `columns` columns. Rows of a lie d_v apart. bias
+ * NULL: zeros. */
 void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t d_v, uint32_t columns, const float *const *rows,
                                  const float *a, const float *bias, bool silu, float *out);
 
@@ -207,9 +211,10 @@ static inline size_t kvb_scan_chunk_floats(uint32_t d_k, uint32_t d_v)
     return (size_t)SCAN_CHUNK * (4 * (size_t)d_k + 3 * (size_t)d_v + 3 * SCAN_CHUNK + 8);
 }
 
-/* ---- prefetching rows that are decoded or packed first ------------------------------------------------------------ */
+/* ---- prefetching rows that are decoded or packed first ----------------------------------------------------------- */
 
-/* The rows, scales and zeros of KV head h that the next turn will read: `run` cells, `ahead` further on than each of n cells. */
+/* The rows, scales and zeros of KV head h that the next turn will read: `run` cells, `ahead` further on than each of n
+ * cells. */
 typedef struct kvb_lookahead {
     const kvb_view *view;
     const uint32_t *cells; /* [n] */
@@ -279,23 +284,25 @@ static inline void kvb_lookahead_step(kvb_lookahead *next)
  * Products that read and pack the rows of a block themselves, for any number of query rows. `next`: what to prefetch
  * meanwhile; NULL: nothing. scratch is 64-byte aligned.
  *
- * Scores: scores[r][i] = q[r] . K row of cells[i], i < n <= BLOCK. Scores from n on, up to a multiple of 16, are arbitrary.
+ * Scores: scores[r][i] = q[r] . K row of cells[i], i < n <= BLOCK. Scores from n on, up to a multiple of 16, are
+ * arbitrary.
  */
 typedef void kvb_block_scores_fn(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
                                  const void *const *queries, uint32_t n_rows, float *scores, kvb_lookahead *next,
                                  void *scratch);
 
 /*
- * Sums: sums[r][c] += weights[r][i] * V row of cells[i], for the first v->dim channels. Weights are not negative. Those from n up to
- * the next multiple of 16 are 0. Behind these a row still holds what scores() wrote there. sums: [v->dim rounded up to 16].
+ * Sums: sums[r][c] += weights[r][i] * V row of cells[i], for the first v->dim channels. Weights are not negative. Those
+ * from n up to the next multiple of 16 are 0. Behind these a row still holds what scores() wrote there. sums: [v->dim
+ * rounded up to 16].
  */
 typedef void kvb_block_sums_fn(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
                                uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch);
 
 /*
- * Integers: q and weights rounded to 8 bits, codes as they are stored. int8.h has the formats and the sizes. The elements of a
- * query row are rounded to multiples of INT8_QUERY_STEP * the row's largest magnitude; weight * scale of a V group to multiples
- * of INT8_WEIGHT_STEP * the largest such product of the row in this block.
+ * Integers: q and weights rounded to 8 bits, codes as they are stored. int8.h has the formats and the sizes. The
+ * elements of a query row are rounded to multiples of INT8_QUERY_STEP * the row's largest magnitude; weight * scale of
+ * a V group to multiples of INT8_WEIGHT_STEP * the largest such product of the row in this block.
  */
 #define INT8_QUERY_STEP  (1.0 / 127)
 #define INT8_WEIGHT_STEP (1.0 / 127)
@@ -305,11 +312,11 @@ void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const voi
 kvb_block_scores_fn KVB_ISA_NAME(kvb_int8_scores);
 kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
 
-/* ---- bf16: bf16_in_place.c, bf16_blocks.c (AVX-512 BF16, AArch64's BF16) ------------------------------------------ */
+/* ---- bf16: bf16_in_place.c, bf16_blocks.c (AVX-512 BF16, AArch64's BF16) ----------------------------------------- */
 
 /*
- * An instruction multiplies pairs of bf16 and adds both products to a float. q and weights are rounded to bf16; rows of BF16,
- * E4M3 and E5M2 are exact; sums are of f32, with the chains of the loops for floats. dim is a multiple of 16.
+ * An instruction multiplies pairs of bf16 and adds both products to a float. q and weights are rounded to bf16; rows of
+ * BF16, E4M3 and E5M2 are exact; sums are of f32, with the chains of the loops for floats. dim is a multiple of 16.
  *
  * The instruction takes numbers below BF16_LEAST for 0, also as results. A query row whose largest magnitude is below
  * BF16_LEAST_Q is therefore multiplied by a power of two first: at most BF16_LOST of that magnitude is lost.
@@ -320,9 +327,10 @@ kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
 #define BF16_LOST    (BF16_LEAST / BF16_LEAST_Q)
 
 /*
- * x86 adds one product after the other, rounding to nearest. AArch64 adds the two products first, then their sum, and rounds both
- * to odd (BFDOT where FPCR.EBF is 0, as Linux leaves it: Arm DDI 0487, BFDotAdd): off by up to a whole unit in the last place, as two
- * roundings to nearest are. A term so passes through as many of these as on x86, and through those of its own pair.
+ * x86 adds one product after the other, rounding to nearest. AArch64 adds the two products first, then their sum, and
+ * rounds both to odd (BFDOT where FPCR.EBF is 0, as Linux leaves it: Arm DDI 0487, BFDotAdd): off by up to a whole unit
+ * in the last place, as two roundings to nearest are. A term so passes through as many of these as on x86, and through
+ * those of its own pair.
  */
 #if defined(__aarch64__)
 #define BF16_OWN_PAIR 2u
@@ -360,26 +368,29 @@ typedef struct kvb_bf16_loops {
 /* ---- f16: f16_in_place.c (AVX-512 FP16) -------------------------------------------------------------------------- */
 
 /*
- * Products and short sums of f16, in twice the lanes of f32. Sums of f16 are kept short. In sums() a lane adds F16_CELLS cells,
- * then the few such sums of a block; in dots() it adds a part of a dot product, then the parts are added as a tree.
+ * Products and short sums of f16, in twice the lanes of f32. Sums of f16 are kept short. In sums() a lane adds
+ * F16_CELLS cells, then the few such sums of a block; in dots() it adds a part of a dot product, then the parts are
+ * added as a tree.
  *
- * Rows are F16; E4M3, read as f16 with 2^-8 of its value; or codes of 8 bits with f16 scales, Q8_0 and UINT8: a code is exact
- * as f16, the element made of it is rounded once. dim is a multiple of 16, of 64 for E4M3, of the group for codes.
- * q is scaled by a power of two to a largest magnitude in [2^3, 2^4), for E4M3 2^8 times that. Weights, at most 2^8, are scaled
- * by 2, for E4M3 by 2^7. Where that passes f16's range the functions return false, and the caller takes floats.
+ * Rows are F16; E4M3, read as f16 with 2^-8 of its value; or codes of 8 bits with f16 scales, Q8_0 and UINT8: a code is
+ * exact as f16, the element made of it is rounded once. dim is a multiple of 16, of 64 for E4M3, of the group for
+ * codes. q is scaled by a power of two to a largest magnitude in [2^3, 2^4), for E4M3 2^8 times that. Weights, at most
+ * 2^8, are scaled by 2, for E4M3 by 2^7. Where that passes f16's range the functions return false, and the caller takes
+ * floats.
  */
 #define F16_MAX_DIM 1024u
 #define F16_CELLS   16u
 
-/* Chains of roundings to f16. With 8 lanes a row, dim / 8 products each and a tree of 3 additions; with 16 or 32 lanes fewer
- * products and trees of 4 or 5. A sum over a block adds F16_CELLS cells at a time. */
+/* Chains of roundings to f16. With 8 lanes a row, dim / 8 products each and a tree of 3 additions; with 16 or 32 lanes
+ * fewer products and trees of 4 or 5. A sum over a block adds F16_CELLS cells at a time. */
 #define F16_DOT_CHAIN(dim) ((dim) / 8 + 4)
 #define F16_SUM_CHAIN      (F16_CELLS + BLOCK / F16_CELLS)
 
 /* Below f16's normal numbers a product is off by at most half of the smallest subnormal. */
 #define F16_ERROR     0x1p-25
 #define F16_LARGEST_Q 0x1p3 /* of a scaled query row, at least */
-/* Factors on weights, of which a row's largest is at least a half in the end. For E4M3 without the 2^8 that undo its 2^-8. */
+/* Factors on weights, of which a row's largest is at least a half in the end. For E4M3 without the 2^8 that undo its
+ * 2^-8. */
 #define F16_WEIGHTS      2.0
 #define F16_WEIGHTS_E4M3 0.5
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Softmax weights of a block, in powers of two. The maximum is lazy: as long as no weight passes 2^8, nothing is rescaled, and
- * the weights wait for a predicted branch only, not for the block's maximum.
+ * Softmax weights of a block, in powers of two. The maximum is lazy: as long as no weight passes 2^8, nothing is
+ * rescaled, and the weights wait for a predicted branch only, not for the block's maximum.
  */
 #include "kernels/vector/vec.h"
 #include "kernels/vector/vector.h"
@@ -47,11 +47,13 @@ VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, bool whole, uint32
         top = vf_max(seen[v], top); /* in this order: a NaN in seen is ignored */
     }
     float earlier = vf_any_above(top, state->max + MOST_OVER) ? state_raise(state, vf_largest(top)) : 1;
-    /* If max is still -infinity, all visible scores are -infinity or NaN: with any number for max, weights are 0 or NaN. */
+    /* If max is still -infinity, all visible scores are -infinity or NaN: with any number for max, weights are 0 or
+     * NaN. */
     vf minus_max = vf_set(state->max > -INFINITY ? -state->max : 0);
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < vecs; v++) {
-        /* The product rounded, as max is made of it: of exponents above 2^24 one that is rounded and one that is not are far apart. */
+        /* The product rounded, as max is made of it: of exponents above 2^24 one that is rounded and one that is not
+         * are far apart. */
         vf weight = vf_exp2(seen[v] + minus_max);
         if (!whole)
             weight = vf_select((uint32_t)(visible >> v * VL) & lanes, weight, vf_set(0));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices. Memory is what nvidia-smi says in public logs ("0MiB / 81559MiB" beside the device's name). What a process sees is less
- * by what the driver keeps: vLLM logs total_gpu_memory (79.11GiB) where nvidia-smi says 79.65.
+ * Devices. Memory is what nvidia-smi says in public logs ("0MiB / 81559MiB" beside the device's name). What a process
+ * sees is less by what the driver keeps: vLLM logs total_gpu_memory (79.11GiB) where nvidia-smi says 79.65.
  */
 #include "results/sizing/sizing.h"
 

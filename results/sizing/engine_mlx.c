@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MLX (mlx-lm). Each sequence has a cache of its own for each layer, which grows by steps of 256 tokens (mlx_lm/models/cache.py:
- * KVCache.step, QuantizedKVCache.step), in the model's dtype or, with --kv-bits, in affine groups. Which layers have another kind
- * of cache is said by each model's make_cache: a rotating one has up to window - 1 tokens and a prompt's chunk beside each other
- * (RotatingKVCache._update_concat), and cannot be quantised; models without make_cache keep every token. Latent rows are stored as
- * they are, and their rotary part is read in place, so that it cannot be quantised (deepseek_v3.py, glm4_moe_lite.py; before 2026
- * heads were stored). A gated DeltaNet has its convolution's columns in the model's dtype and a state in f32 (qwen3_5.py,
- * gated_delta.py). Other states, and an indexer's rows, are not sized: how long what they are slices of stays is not said.
+ * MLX (mlx-lm). Each sequence has a cache of its own for each layer, which grows by steps of 256 tokens
+ * (mlx_lm/models/cache.py: KVCache.step, QuantizedKVCache.step), in the model's dtype or, with --kv-bits, in affine
+ * groups. Which layers have another kind of cache is said by each model's make_cache: a rotating one has up to window -
+ * 1 tokens and a prompt's chunk beside each other (RotatingKVCache._update_concat), and cannot be quantised; models
+ * without make_cache keep every token. Latent rows are stored as they are, and their rotary part is read in place, so
+ * that it cannot be quantised (deepseek_v3.py, glm4_moe_lite.py; before 2026 heads were stored). A gated DeltaNet has
+ * its convolution's columns in the model's dtype and a state in f32 (qwen3_5.py, gated_delta.py). Other states, and an
+ * indexer's rows, are not sized: how long what they are slices of stays is not said.
  */
 #include "results/sizing/engines.h"
 

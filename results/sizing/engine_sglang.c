@@ -154,7 +154,8 @@ static int state_read(const kvb_sized_model *model, const kvb_size_ask *ask, uin
     return 0;
 }
 
-/* Rows and states share what there is, 10 to 9: what has too much for the asked sequences gives nothing to the other. */
+/* Rows and states share what there is, 10 to 9: what has too much for the asked sequences gives nothing to the other.
+ */
 static int shares_settle(uint64_t state, const kvb_size_ask *ask, kvb_size_allocation *out)
 {
     uint64_t least = 0, share = 0, slots;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TensorRT-LLM (PyTorch backend). Rows lie in blocks of 32 tokens (llmapi/llm_args.py: KvCacheConfig.tokens_per_block), for MLA one
- * row for all heads (_torch/pyexecutor/resource_manager.py, get_cache_size_per_token). Windows hold every token unless the user
- * names max_attention_window (_resolve_max_attention_window_vec). Of the memory that weights and passes leave free, rows get 0.9
- * (free_gpu_memory_fraction), so a ninth of them stays free. Its pools for states and for indexers are not sized here.
+ * TensorRT-LLM (PyTorch backend). Rows lie in blocks of 32 tokens (llmapi/llm_args.py: KvCacheConfig.tokens_per_block),
+ * for MLA one row for all heads (_torch/pyexecutor/resource_manager.py, get_cache_size_per_token). Windows hold every
+ * token unless the user names max_attention_window (_resolve_max_attention_window_vec). Of the memory that weights and
+ * passes leave free, rows get 0.9 (free_gpu_memory_fraction), so a ninth of them stays free. Its pools for states and
+ * for indexers are not sized here.
  */
 #include "results/sizing/engines.h"
 

@@ -70,8 +70,8 @@ enum { PAD = 256, UBATCH = 512 };
 /* Cache types of llama.cpp (common/arg.cpp). */
 static const char llama_stored[] = "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1";
 
-/* Models whose windows llama.cpp ignores: their architecture's load_arch_hparams reads none (llama, qwen2, starcoder2 …), or
- * switches it off (phi3, pull request 13676). */
+/* Models whose windows llama.cpp ignores: their architecture's load_arch_hparams reads none (llama, qwen2, starcoder2
+ * …), or switches it off (phi3, pull request 13676). */
 static const char windowless[] = "mistral mixtral starcoder2 phi3 phimoe qwen2 qwen2_moe qwen3";
 
 bool kvb_llama_has_windows(const kvb_sized_model *model)
@@ -144,8 +144,9 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
     return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
 }
 
-/* The graph is reserved for a micro-batch of which each token has logits (llama_context: n_outputs = n_tokens), in f32: the logs'
- * "compute buffer size = 258.50 MiB" for 512 tokens of Llama-3-8B. With long contexts, or without flash attention, it is more. */
+/* The graph is reserved for a micro-batch of which each token has logits (llama_context: n_outputs = n_tokens), in f32:
+ * the logs' "compute buffer size = 258.50 MiB" for 512 tokens of Llama-3-8B. With long contexts, or without flash
+ * attention, it is more. */
 static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
 {
     return kvb_add(bytes, kvb_size_batch(&kvb_size_engine_llama_cpp, ask), (uint64_t)m->vocab + m->hidden, 4);
@@ -322,8 +323,8 @@ static int pool_unify(spec *specs, size_t n, char *why, size_t why_bytes)
     return 0;
 }
 
-/* How many blocks one sequence of n tokens needs in a layer. Scheduling is asynchronous: two batches can be in flight behind a
- * window (config/vllm.py, max_in_flight_tokens; kv_cache_interface.py, max_admission_blocks_per_request). */
+/* How many blocks one sequence of n tokens needs in a layer. Scheduling is asynchronous: two batches can be in flight
+ * behind a window (config/vllm.py, max_in_flight_tokens; kv_cache_interface.py, max_admission_blocks_per_request). */
 static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
 {
     uint64_t window = s->group->window, flight = KVB_VLLM_BATCHES * kvb_size_batch(&kvb_size_engine_vllm, ask);
@@ -374,7 +375,8 @@ static int specs_settle(const kvb_sized_model *model, const kvb_size_ask *ask, s
     return error ? error : pool_unify(specs, *n, why, why_bytes);
 }
 
-/* A line for each spec: "52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 577 blocks of it; held as 60 layers". */
+/* A line for each spec: "52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 577 blocks of it; held as 60
+ * layers". */
 static void vllm_explain(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out)
 {
     spec specs[2 * GROUPS];
@@ -428,12 +430,12 @@ uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask)
 }
 
 /*
- * The peak of its profiling run (v1/worker/gpu_worker.py, determine_available_memory): a pass of the largest batch, then the
- * sampler for max_num_seqs sequences (gpu_model_runner.py, profile_run, _dummy_sampler_run). A layer has 4 x hidden, gate, up and
- * their product alive: 2.02 GiB are logged for 32,768 tokens of a model of 1536 and 8960. The sampler has for each logit those in
- * the dtype and in f32, sorted values and 64-bit indices with the sort's own copies, probabilities, sums, a mask and the result
- * (v1/sample/ops/topk_topp_sampler.py): 43 bytes; logs have 38 to 41 (1.19 to 1.26 GiB for Llama-3-8B, 1.39 to 1.45 GiB for
- * Qwen2.5-1.5B, with 256 sequences).
+ * The peak of its profiling run (v1/worker/gpu_worker.py, determine_available_memory): a pass of the largest batch,
+ * then the sampler for max_num_seqs sequences (gpu_model_runner.py, profile_run, _dummy_sampler_run). A layer has 4 x
+ * hidden, gate, up and their product alive: 2.02 GiB are logged for 32,768 tokens of a model of 1536 and 8960. The
+ * sampler has for each logit those in the dtype and in f32, sorted values and 64-bit indices with the sort's own
+ * copies, probabilities, sums, a mask and the result (v1/sample/ops/topk_topp_sampler.py): 43 bytes; logs have 38 to 41
+ * (1.19 to 1.26 GiB for Llama-3-8B, 1.39 to 1.45 GiB for Qwen2.5-1.5B, with 256 sequences).
  */
 static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
 {

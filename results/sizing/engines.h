@@ -13,31 +13,33 @@ int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n);
 uint64_t kvb_ceil_div(uint64_t x, uint64_t by);
 int kvb_round_up(uint64_t *x, uint64_t to); /* 0 or -EOVERFLOW */
 
-/* Layers of group i on the fullest rank. Each kind of layer counts as spread evenly over the stages, rounded up. Layers for
- * multi-token prediction, if served, are of the last kind of attention. */
+/* Layers of group i on the fullest rank. Each kind of layer counts as spread evenly over the stages, rounded up. Layers
+ * for multi-token prediction, if served, are of the last kind of attention. */
 uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask);
 
-/* Bytes of one token's K and V rows in one layer of the group, on one rank, without a sparse indexer's. -ENOTSUP with why: the
- * format or --tp does not divide them. */
+/* Bytes of one token's K and V rows in one layer of the group, on one rank, without a sparse indexer's. -ENOTSUP with
+ * why: the format or --tp does not divide them. */
 int kvb_layer_row_bytes(const kvb_sized_group *group, const kvb_size_ask *ask, uint64_t *bytes, char *why,
                         size_t why_bytes);
 
-/* Bytes of one key of a sparse indexer as DeepSeek-V3.2's model code and vLLM (DeepseekV32IndexerCache) keep it: e4m3, and an f32
- * scale for each 128. */
+/* Bytes of one key of a sparse indexer as DeepSeek-V3.2's model code and vLLM (DeepseekV32IndexerCache) keep it: e4m3,
+ * and an f32 scale for each 128. */
 uint64_t kvb_index_row_bytes(const kvb_sized_group *group);
 
 /* Bytes of a recurrent layer's state for one sequence on one rank, without drafts. 0 or -EOVERFLOW. */
 int kvb_layer_state_bytes(const kvb_sized_group *group, const kvb_size_ask *ask, uint32_t state_element,
                           uint32_t conv_element, uint64_t *bytes);
 
-/* The same as vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py) have it: where the ranks do
- * not divide Mamba-2's groups, each rank has one of its own; drafts widen the convolutions of Mamba-2 and of gated DeltaNet. */
+/* The same as vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py) have it: where
+ * the ranks do not divide Mamba-2's groups, each rank has one of its own; drafts widen the convolutions of Mamba-2 and
+ * of gated DeltaNet. */
 int kvb_state_share(const kvb_sized_group *group, uint32_t tp, uint32_t drafts, uint32_t state_element,
                     uint32_t conv_element, uint64_t *bytes);
 
 /* Bytes of an element of a dtype ("f32", "bf16", "f16"): 4 or 2. */
 uint32_t kvb_dtype_bytes(const char *dtype);
-/* The same for a value that is kept as it was computed: of K's format if that is a plain float, else of the model's dtype. */
+/* The same for a value that is kept as it was computed: of K's format if that is a plain float, else of the model's
+ * dtype. */
 uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask);
 
 /* The same of a format that is a plain float; 0: it is not. */
@@ -47,7 +49,8 @@ uint32_t kvb_plain_format_bytes(const kvb_kv_format *format);
 int kvb_layer_peak(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                    uint64_t *bytes);
 
-/* SGLang: has the layer's window a pool of its own; is this a layer that it has a pool for; bytes of an element of a state. */
+/* SGLang: has the layer's window a pool of its own; is this a layer that it has a pool for; bytes of an element of a
+ * state. */
 bool kvb_sglang_is_windowed(const kvb_sized_model *model, const kvb_sized_group *group);
 bool kvb_sglang_knows(const kvb_sized_group *group);
 uint32_t kvb_sglang_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
@@ -57,8 +60,8 @@ uint32_t kvb_mlx_caches_of(const kvb_sized_model *model);
 
 /* Does llama.cpp keep less than all tokens in the model's windows? */
 bool kvb_llama_has_windows(const kvb_sized_model *model);
-/* Bytes of an element of a recurrent state in vLLM; and the sequences that its buffers are for, of so many bytes a logit; and the
- * batches of a sequence that can be in flight. */
+/* Bytes of an element of a recurrent state in vLLM; and the sequences that its buffers are for, of so many bytes a
+ * logit; and the batches of a sequence that can be in flight. */
 uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
 uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask);
 enum { KVB_VLLM_SAMPLER_BYTES = 43, KVB_VLLM_BATCHES = 2 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The explorer of a page: its form, the data that it computes from (models, formats, engines' constants), and its script. */
+/* The explorer of a page: its form, the data that it computes from (models, formats, engines' constants), and its
+ * script. */
 #include "results/sizing/explorer.h"
 
 #include <errno.h>
@@ -22,8 +23,8 @@ extern const char kvb_explorer_text[] __attribute__((visibility("hidden")));
 static const uint32_t ranks[] = {1, 2, 4, 8, 16, 32, 64};
 enum { RANKS = sizeof ranks / sizeof *ranks };
 
-/* All numbers are below 2^53, up to which a script reads numbers of JSON exactly, but sums of bytes; the model's own sums are
- * smaller than that by far: a weight above 2^53 bytes is left out as unknown. */
+/* All numbers are below 2^53, up to which a script reads numbers of JSON exactly, but sums of bytes; the model's own
+ * sums are smaller than that by far: a weight above 2^53 bytes is left out as unknown. */
 enum { EXACT_BITS = 53 };
 
 static json_t *group_make(const kvb_sized_model *m, size_t i, const kvb_size_ask *ask)

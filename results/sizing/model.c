@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models: read from a config.json (the JSON, the text config inside a multimodal one, the architecture, then its layers), or
- * built into the program.
+ * Models: read from a config.json (the JSON, the text config inside a multimodal one, the architecture, then its
+ * layers), or built into the program.
  */
 #include "results/near_name.h"
 #include "results/sizing/model.h"
@@ -19,7 +19,8 @@
 
 /* ---- reading a config -------------------------------------------------------------------------------------- */
 
-/* Python writes Infinity and NaN (mamba's time_step_limit), which are not JSON. Replaces them by numbers of the same length. */
+/* Python writes Infinity and NaN (mamba's time_step_limit), which are not JSON. Replaces them by numbers of the same
+ * length. */
 static void numbers_mend(char *text, size_t n)
 {
     static const struct {
@@ -96,8 +97,8 @@ static const char *architecture_of_mamba_ssm(const json_t *root)
     return layer && strcmp(layer, "Mamba2") == 0 ? "mamba_ssm Mamba2" : "mamba_ssm Mamba1";
 }
 
-/* Finds the family by the text config's model_type or architecture, then by those of the config around it. If both of one object
- * are known, they must agree. */
+/* Finds the family by the text config's model_type or architecture, then by those of the config around it. If both of
+ * one object are known, they must agree. */
 static void family_choose(kvb_model_reading *reading, const json_t *root, const json_t *text)
 {
     kvb_config_json *c = &reading->config;
@@ -325,8 +326,8 @@ bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *g, uin
 #define NEAR_MOST  4u
 #define NAME_SHOWN 64u /* bytes of a name that nobody has */
 
-/* models.jsonl has one line {"name", "source", "config"} for each model. Such a config is read like one from a file. The assembler
- * includes the file as it is, with a 0 behind it. */
+/* models.jsonl has one line {"name", "source", "config"} for each model. Such a config is read like one from a file.
+ * The assembler includes the file as it is, with a 0 behind it. */
 __asm__(".pushsection .rodata\n"
         ".global kvb_models_text\n"
         ".hidden kvb_models_text\n"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model as sizing sees it: groups of layers of equal memory, and what each layer keeps of the past. It is read from a Hugging
- * Face config.json or from the built-in facts (models.jsonl). Nothing is guessed: a missing or contradictory field, or an
- * unknown architecture, is refused by name.
+ * A model as sizing sees it: groups of layers of equal memory, and what each layer keeps of the past. It is read from a
+ * Hugging Face config.json or from the built-in facts (models.jsonl). Nothing is guessed: a missing or contradictory
+ * field, or an unknown architecture, is refused by name.
  */
 #ifndef KVB_SIZING_MODEL_H
 #define KVB_SIZING_MODEL_H
@@ -35,12 +35,11 @@ typedef struct kvb_sized_group {
     uint32_t latent_dim, nope_dim, rope_dim;
     uint32_t index_dim;      /* of a sparse indexer's key, one row for each token beside the layer's own; 0: none */
     uint64_t state_elements; /* of the recurrent state, for one sequence and layer */
-    uint32_t state_heads, state_groups, state_k,
-        state_v;            /* its heads, those of q and k (B and C), and a head's rows and columns;
-                                                           * 0 of Kimi's delta rule, RWKV and RG-LRU */
+    uint32_t state_heads, state_groups, state_k, state_v; /* its heads, those of q and k (B and C), and a head's rows
+                                                           * and columns; 0 of Kimi's delta rule, RWKV and RG-LRU */
     uint64_t conv_elements; /* of the stored inputs of the convolution (conv_width - 1 columns) */
-    /* Columns of the convolution's kernel; mamba_ssm stores all of them, others one less. 0: there is no convolution, and
-     * conv_elements are the shifted tokens of RWKV, if any. */
+    /* Columns of the convolution's kernel; mamba_ssm stores all of them, others one less. 0: there is no convolution,
+     * and conv_elements are the shifted tokens of RWKV, if any. */
     uint32_t conv_width;
     uint32_t conv_groups, conv_group_width; /* Mamba-2: its groups, and the channels that each has in the convolution */
     bool conv_drafts;                       /* vLLM's convolution has a column more for each drafted token */
@@ -67,8 +66,8 @@ typedef struct kvb_sized_model {
     char *type;         /* model_type, or "" */
     char *source;       /* where built-in facts come from; NULL for a file */
     char dtype[16];     /* of the weights: "bf16", "f16", "f32"; "": not named, counted as 16 bits */
-    /* num_hidden_layers. A layer that keeps two things (attention beside a mixer: Zamba2, Falcon-H1) is in two groups, so the
-     * sum of the groups' n may be larger. */
+    /* num_hidden_layers. A layer that keeps two things (attention beside a mixer: Zamba2, Falcon-H1) is in two groups,
+     * so the sum of the groups' n may be larger. */
     uint32_t n_layers;
     uint32_t hidden, intermediate, vocab;
     uint64_t max_context; /* tokens; 0: not stated */
@@ -78,17 +77,18 @@ typedef struct kvb_sized_model {
     kvb_sized_model_note *notes;
     size_t n_notes;
     kvb_sized_parameters parameters;
-    /* The text config: what the file says, what an enclosing config says of dtype, tying and quantization, and the defaults of
-     * the model's class. Owned by the model. */
+    /* The text config: what the file says, what an enclosing config says of dtype, tying and quantization, and the
+     * defaults of the model's class. Owned by the model. */
     struct json_t *config;
 } kvb_sized_model;
 
-/* Reads one config.json of n bytes. 0 with *model, which the caller frees; -EINVAL with why, which names the line or field and
- * what was expected; -ENOTSUP with why for an architecture that sizing refuses; -ENOMEM. name is for messages. */
+/* Reads one config.json of n bytes. 0 with *model, which the caller frees; -EINVAL with why, which names the line or
+ * field and what was expected; -ENOTSUP with why for an architecture that sizing refuses; -ENOMEM. name is for
+ * messages. */
 int kvb_sized_model_read(const char *text, size_t n, const char *name, kvb_sized_model **model, char *why,
                          size_t why_bytes);
-/* Finds a built-in model by its name ("meta-llama/Llama-3.1-8B") or the part after "/", in upper or lower case. -ENOENT: why
- * names similar ones. */
+/* Finds a built-in model by its name ("meta-llama/Llama-3.1-8B") or the part after "/", in upper or lower case.
+ * -ENOENT: why names similar ones. */
 int kvb_sized_model_built_in(const char *name, kvb_sized_model **model, char *why, size_t why_bytes);
 /* Name of the i-th built-in model; NULL after the last. */
 const char *kvb_sized_model_name(size_t i);
@@ -97,8 +97,8 @@ void kvb_sized_model_free(kvb_sized_model *model);
 /* Is name one of names, which are separated by spaces? */
 bool kvb_names_have(const char *names, const char *name);
 
-/* Does a layer of the group keep a row for every token of this context? So does one whose window is no shorter than both the
- * context and the longest one of the model. */
+/* Does a layer of the group keep a row for every token of this context? So does one whose window is no shorter than
+ * both the context and the longest one of the model. */
 bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *group, uint64_t context);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a configuration class fills in for fields that a config.json does not name, and what it does not read. Unless a row names
- * another source, it is transformers' src/transformers/models/MODEL/configuration_MODEL.py. A class that is not here computes: KV
- * heads are the heads, head_dim is hidden / heads (LlamaConfig, PhiConfig, GraniteConfig, CohereConfig …).
+ * What a configuration class fills in for fields that a config.json does not name, and what it does not read. Unless a
+ * row names another source, it is transformers' src/transformers/models/MODEL/configuration_MODEL.py. A class that is
+ * not here computes: KV heads are the heads, head_dim is hidden / heads (LlamaConfig, PhiConfig, GraniteConfig,
+ * CohereConfig …).
  */
 #include "results/sizing/model_reading.h"
 

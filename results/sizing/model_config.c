@@ -9,8 +9,8 @@
 #define COUNT_MOST 0x7fffffff
 #define NAME_BYTES 96u
 
-/* Fields that change how much memory the past takes. If one is set that the architecture does not know, the model is refused:
- * to ignore it would be a guess. At most 64, because each has a bit in kvb_config_json.asked. */
+/* Fields that change how much memory the past takes. If one is set that the architecture does not know, the model is
+ * refused: to ignore it would be a guess. At most 64, because each has a bit in kvb_config_json.asked. */
 static const char *const memory_fields[] = {
     "kv_lora_rank",
     "qk_rope_head_dim",

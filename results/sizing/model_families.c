@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The architectures. Unless a row names another source, its rules are those of transformers' configuration_*.py and modeling_*.py.
- * Only architectures whose code is known have a row.
+ * The architectures. Unless a row names another source, its rules are those of transformers' configuration_*.py and
+ * modeling_*.py. Only architectures whose code is known have a row.
  */
 #include "results/sizing/model_reading.h"
 
@@ -13,7 +13,8 @@ static const char compressed[] =
     "unfinished blocks: none of the kinds of layers here describes that";
 static const char encoder[] = "it is an encoder, or its decoder also keeps rows of an encoder's output";
 
-/* attention_head_dim is 2 hidden / heads, because attention reads the hidden state and the embedding. kv_channels is half of it. */
+/* attention_head_dim is 2 hidden / heads, because attention reads the hidden state and the embedding. kv_channels is
+ * half of it. */
 static const kvb_head_fields zamba2_heads = {
     .heads = "num_attention_heads", .kv_heads = "num_key_value_heads", .k_dim = "attention_head_dim"};
 static const kvb_head_fields gemma4_global = {

@@ -296,8 +296,8 @@ static void chunk_settle(kvb_model_reading *reading)
         kvb_sized_model_note_add(reading, -1, "no chunks", "attention_chunk_size is null");
 }
 
-/* Gemma 3n and 4: the last layers read the rows of earlier layers of their kind. Hunyuan: the layers of a group read the rows of
- * its first layer. */
+/* Gemma 3n and 4: the last layers read the rows of earlier layers of their kind. Hunyuan: the layers of a group read
+ * the rows of its first layer. */
 static void sharing_settle(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;

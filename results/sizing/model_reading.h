@@ -16,8 +16,8 @@
 /* ---- fields of the config (model_config.c) ---------------------------------------------------------------- */
 
 /*
- * A field is found under any of its names, checked, and comes with its source. The first failure is kept; later reads return
- * zeros. So a reader asks for all that it needs, and looks for a failure once.
+ * A field is found under any of its names, checked, and comes with its source. The first failure is kept; later reads
+ * return zeros. So a reader asks for all that it needs, and looks for a failure once.
  *
  * Names are one string with spaces between ("num_hidden_layers n_layer"). A field of an inner object has a point
  * ("linear_attn_config.num_heads"). A field that is null counts as absent.
@@ -65,13 +65,15 @@ typedef struct kvb_config_json {
 /* Keeps the first failure: "FILE: message". */
 __attribute__((format(printf, 3, 4))) void kvb_config_fail(kvb_config_json *config, int error, const char *format, ...);
 
-/* Fills in the fields that the file does not have. A field that is null in the file stays null. {NULL, 0} ends the defaults. */
+/* Fills in the fields that the file does not have. A field that is null in the file stays null. {NULL, 0} ends the
+ * defaults. */
 void kvb_config_default_fill(kvb_config_json *config, const kvb_config_default *defaults);
 
 /* The first of the names that the object has and that is not null; NULL: none. Does not know about failures. */
 const json_t *kvb_config_get(const json_t *object, const char *names);
 
-/* The same in the text config; *name, unless NULL, is the name that was found. Two names with different values are a failure. */
+/* The same in the text config; *name, unless NULL, is the name that was found. Two names with different values are a
+ * failure. */
 const json_t *kvb_config_find(kvb_config_json *config, const char *names, const char **name);
 bool kvb_config_has(kvb_config_json *config, const char *names);
 
@@ -121,8 +123,9 @@ typedef struct kvb_layer_family {
     const char *names;   /* architectures and model types, separated by spaces */
     const char *refusal; /* why models of this family are not sized; the rest is then unused */
 
-    /* Which letters the family has, and which layer has which. An explicit list in the file comes first: `lists` are the fields
-     * that may hold one. Without a list the rule holds: layer i is F where i % period == offset, else `other`. */
+    /* Which letters the family has, and which layer has which. An explicit list in the file comes first: `lists` are
+     * the fields that may hold one. Without a list the rule holds: layer i is F where i % period == offset, else
+     * `other`. */
     const char *letters;
     const char *lists;
     char other;               /* 0: every layer is F */
@@ -186,8 +189,8 @@ struct kvb_model_reading {
 /* Adds a note of the model (group -1) or of a group. Copies both texts. */
 void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char *text, const char *source);
 
-/* model_layers.c: a letter for each layer; then windows that are switched off, and shared rows, change letters; then layers of equal
- * memory make groups, with a note for each factor and for each group's layers. */
+/* model_layers.c: a letter for each layer; then windows that are switched off, and shared rows, change letters; then
+ * layers of equal memory make groups, with a note for each factor and for each group's layers. */
 void kvb_layers_lay(kvb_model_reading *reading);
 void kvb_layers_settle(kvb_model_reading *reading);
 void kvb_layers_group(kvb_model_reading *reading);

@@ -177,7 +177,8 @@ static void state_tell(kvb_model_reading *reading, kvb_layer_shape *shape, uint6
     kvb_shape_rule(shape, "state elements", shape->group.state_elements, how);
 }
 
-/* The state's heads, where one recurrence has equal ones. What is too large for 32 bits has been refused, or will be. */
+/* The state's heads, where one recurrence has equal ones. What is too large for 32 bits has been refused, or will be.
+ */
 static void heads_tell(kvb_layer_shape *shape, uint64_t heads, uint64_t groups, uint64_t k, uint64_t v)
 {
     kvb_sized_group *g = &shape->group;
@@ -198,8 +199,8 @@ static void convolution_read(kvb_model_reading *reading, kvb_layer_shape *shape,
     kvb_shape_rule(shape, "convolution elements", group->conv_elements, how);
 }
 
-/* The width inside the mixer: its own field, else expand x hidden. 0: neither is there. falcon-mamba's expand is 16, which is
- * wrong; transformers' configuration_falcon_mamba.py reads its intermediate_size too. */
+/* The width inside the mixer: its own field, else expand x hidden. 0: neither is there. falcon-mamba's expand is 16,
+ * which is wrong; transformers' configuration_falcon_mamba.py reads its intermediate_size too. */
 static kvb_config_fact inner_read(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;
@@ -295,7 +296,8 @@ void kvb_delta_net_read(kvb_model_reading *reading, kvb_layer_shape *shape)
                      "(conv - 1) x (2 key heads x key dim + value heads x value dim)");
 }
 
-/* Kimi Linear: as gated DeltaNet with equal heads for q, k and v; the state is f32 (vLLM's MambaStateDtypeCalculator). */
+/* Kimi Linear: as gated DeltaNet with equal heads for q, k and v; the state is f32 (vLLM's MambaStateDtypeCalculator).
+ */
 void kvb_kda_read(kvb_model_reading *reading, kvb_layer_shape *shape)
 {
     kvb_config_json *c = &reading->config;
@@ -424,8 +426,8 @@ void kvb_block_config_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer
     kvb_shape_rule(shape, "sinks", group->sinks, source);
 }
 
-/* DeepSeek-V3.2's indexer has a key for each token. A "shared" layer takes the choice of an earlier layer and has no keys
- * (transformers' configuration_glm_moe_dsa.py). */
+/* DeepSeek-V3.2's indexer has a key for each token. A "shared" layer takes the choice of an earlier layer and has no
+ * keys (transformers' configuration_glm_moe_dsa.py). */
 void kvb_indexer_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape)
 {
     kvb_config_json *c = &reading->config;
@@ -444,8 +446,9 @@ void kvb_indexer_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shap
     shape->group.index_dim = kvb_shape_fact(shape, "index_dim", kvb_config_count(c, "index_head_dim"));
 }
 
-/* MiniMax-M3: a key for each token and sparse layer (TensorRT-LLM's MiniMaxM3SparseIndexCache: [slots, 1, sparse_index_dim]). A
- * layer outside sparse_disable_index_value has an index value too; no public config shows its width. */
+/* MiniMax-M3: a key for each token and sparse layer (TensorRT-LLM's MiniMaxM3SparseIndexCache: [slots, 1,
+ * sparse_index_dim]). A layer outside sparse_disable_index_value has an index value too; no public config shows its
+ * width. */
 void kvb_sparse_index_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape)
 {
     kvb_config_json *c = &reading->config;

@@ -10,8 +10,8 @@
 
 /* ---- formats of rows --------------------------------------------------------------------------------------------- */
 
-/* By bytes alone; caches/pools stores them. Numbers are those of the formats' definitions: ggml-common.h's blocks, MLX's affine
- * groups (16-bit scale and bias), OCP MX, NVFP4, vLLM's per-token-head types and flashmla_sparse.py. */
+/* By bytes alone; caches/pools stores them. Numbers are those of the formats' definitions: ggml-common.h's blocks,
+ * MLX's affine groups (16-bit scale and bias), OCP MX, NVFP4, vLLM's per-token-head types and flashmla_sparse.py. */
 static const kvb_kv_format formats[] = {
     {"f32", "float32", "IEEE binary32", 1, 4, 0},
     {"f16", "float16 fp16", "IEEE binary16", 1, 2, 0},
@@ -64,7 +64,7 @@ uint64_t kvb_kv_row_bytes(const kvb_kv_format *f, uint64_t elements)
     return elements && elements % f->group == 0 ? elements / f->group * f->group_bytes + f->extra_bytes : 0;
 }
 
-/* ---- one rank's part of a layer ------------------------------------------------------------------------------------ */
+/* ---- one rank's part of a layer ---------------------------------------------------------------------------------- */
 
 int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n)
 {
@@ -167,13 +167,13 @@ uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
     return plain ? plain : kvb_dtype_bytes(model->dtype);
 }
 
-/* ---- the whole, and what fits ------------------------------------------------------------------------------------- */
+/* ---- the whole, and what fits ------------------------------------------------------------------------------------ */
 
 /*
- * What one layer has alive at once, at least: for each token of the pass the residual, its norm, the mixer's input and output (4 x
- * hidden), and gate and up of the feed-forward (2 x intermediate), in the model's dtype; and the logits of each sequence in f32.
- * This is a Llama layer (transformers, modeling_llama.py) run operation by operation, with nothing fused. Attention's scores do
- * not count: flash attention keeps none.
+ * What one layer has alive at once, at least: for each token of the pass the residual, its norm, the mixer's input and
+ * output (4 x hidden), and gate and up of the feed-forward (2 x intermediate), in the model's dtype; and the logits of
+ * each sequence in f32. This is a Llama layer (transformers, modeling_llama.py) run operation by operation, with
+ * nothing fused. Attention's scores do not count: flash attention keeps none.
  */
 int kvb_layer_peak(const kvb_sized_model *m, const kvb_size_engine *engine, const kvb_size_ask *ask, uint64_t *bytes)
 {

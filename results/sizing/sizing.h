@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much memory a model's context takes: KV rows, recurrent states, weights, activations and runtime, for a length, a number
- * of sequences and a storage format, as each engine allocates it; and what fits a budget. All sizes are bytes on ONE rank of
- * tp x pp. Sums above 64 bits are refused with -EOVERFLOW.
+ * How much memory a model's context takes: KV rows, recurrent states, weights, activations and runtime, for a length, a
+ * number of sequences and a storage format, as each engine allocates it; and what fits a budget. All sizes are bytes on
+ * ONE rank of tp x pp. Sums above 64 bits are refused with -EOVERFLOW.
  */
 #ifndef KVB_SIZING_SIZING_H
 #define KVB_SIZING_SIZING_H
@@ -70,17 +70,17 @@ typedef struct kvb_size_engine {
     uint64_t (*batch_on)(const kvb_device *device); /* the same, where it depends on the device, which may be NULL */
     uint32_t
         fraction; /* of a device that it takes at most, in thousandths; 0: all. --gpu-memory-utilization is for these */
-    /* What it holds beside weights and context while a pass runs, as its own code makes or reserves it; NULL: what one layer needs
-     * at least. 0 or -EOVERFLOW. */
+    /* What it holds beside weights and context while a pass runs, as its own code makes or reserves it; NULL: what one
+     * layer needs at least. 0 or -EOVERFLOW. */
     int (*beside)(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes);
     bool least; /* beside() gives, of passes, what one layer needs at least */
     /* Prints how pages, padding and groups come about; NULL: there is nothing to say beside --explain's factors. */
     void (*explain)(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
     uint32_t most_sequences, most_tokens; /* that it can hold, whatever memory there is; 0: any number */
-    bool
-        costly; /* allocate() plays a history, and takes no less than ideal: limits are looked for below ideal's, in few tries */
-    /* 0; -ENOTSUP with why: this engine has no such layer or format; -EOVERFLOW. A longer context or more sequences never take
-     * less. */
+    bool costly; /* allocate() plays a history, and takes no less than ideal: limits are looked for below ideal's, in
+                    few tries */
+    /* 0; -ENOTSUP with why: this engine has no such layer or format; -EOVERFLOW. A longer context or more sequences
+     * never take less. */
     int (*allocate)(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
                     size_t why_bytes);
 } kvb_size_engine;
@@ -113,12 +113,12 @@ typedef struct kvb_size {
     bool at_engine_limit;   /* max_sequences is the most that the engine can hold, not what the budget holds */
 } kvb_size;
 
-/* Computes all terms. Without a budget the two limits are 0. Unknown weights count as 0; the caller must say so. Errors are those
- * of allocate. */
+/* Computes all terms. Without a budget the two limits are 0. Unknown weights count as 0; the caller must say so. Errors
+ * are those of allocate. */
 int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                      const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes);
 
-/* ---- printing (sizing_tables.c, sizing_text.c, sizing_page.c) ------------------------------------------------------------ */
+/* ---- printing (sizing_tables.c, sizing_text.c, sizing_page.c) ---------------------------------------------------- */
 
 /* One engine's answer for one model, format, context and number of sequences. */
 typedef struct kvb_size_row {
@@ -145,8 +145,8 @@ void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT]);
 /* "70,272 B". */
 void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8]);
 
-/* Text, Markdown and HTML are for people (kvb_size_text): the engines side by side, then everything that each needs. CSV and JSON
- * are for programs: one list of numbers. 0, -EIO or -ENOMEM. */
+/* Text, Markdown and HTML are for people (kvb_size_text): the engines side by side, then everything that each needs.
+ * CSV and JSON are for programs: one list of numbers. 0, -EIO or -ENOMEM. */
 int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out);
 int kvb_size_text(const kvb_sizes *rows, kvb_table_format format, FILE *out);
 

@@ -72,7 +72,8 @@ static void axes_print(double right, double top, FILE *out)
             (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4);
 }
 
-/* Colours tell engines apart, dashes formats. Lines of later engines are thinner, so that lines on top of each other show. */
+/* Colours tell engines apart, dashes formats. Lines of later engines are thinner, so that lines on top of each other
+ * show. */
 static void style_print(size_t engine, size_t format, FILE *out)
 {
     static const char *const dashes[] = {"none", "7 3", "2 2", "9 3 2 3", "4 4", "1 4"};
@@ -92,7 +93,8 @@ static void legend_print(size_t engine, size_t format, const char *name, FILE *o
     fprintf(out, "</li>\n");
 }
 
-/* The plot of one model's n rows. Each format and engine has a line, with the first of the asked contexts and sequences. */
+/* The plot of one model's n rows. Each format and engine has a line, with the first of the asked contexts and
+ * sequences. */
 static void figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t n, FILE *out)
 {
     size_t a_format = n / all->n_formats;

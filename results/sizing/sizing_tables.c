@@ -7,7 +7,7 @@
 
 #include "results/sizing/engines.h"
 
-/* ---- one list of numbers ------------------------------------------------------------------------------------------ */
+/* ---- one list of numbers ----------------------------------------------------------------------------------------- */
 
 enum { CELL = 1024 };
 
@@ -141,7 +141,7 @@ int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
     return error;
 }
 
-/* ---- --explain: the reader's notes on each field, and what they make ----------------------------------------------- */
+/* ---- --explain: the reader's notes on each field, and what they make --------------------------------------------- */
 
 static void notes_print(const kvb_sized_model *m, int group, const char *indent, FILE *out)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes for people, within 100 columns: for each model and format a line of what is common, tables by engine, and notes. */
+/* Sizes for people, within 100 columns: for each model and format a line of what is common, tables by engine, and
+ * notes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -92,7 +93,7 @@ static void paragraph_print(const char *text, kvb_table_format format, FILE *out
     fputs("\n\n", out);
 }
 
-/* ---- the parts of a section: the rows of one model and format -------------------------------------------------------- */
+/* ---- the parts of a section: the rows of one model and format ---------------------------------------------------- */
 
 static void heading_print(const kvb_size_row *r, kvb_table_format format, FILE *out)
 {
@@ -260,7 +261,7 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
     return grid_end(&g, format, out);
 }
 
-/* ---- notes ------------------------------------------------------------------------------------------------------------ */
+/* ---- notes ------------------------------------------------------------------------------------------------------- */
 
 typedef struct notes {
     char at[NOTES_MOST][NOTE];

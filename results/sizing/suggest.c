@@ -68,7 +68,8 @@ static void fewer_add(const kvb_size_row *row, const char *option, const char *w
     }
 }
 
-/* With `times` as many ranks: the asked format if it fits, and of smaller ones the largest that does. True: the asked one fits. */
+/* With `times` as many ranks: the asked format if it fits, and of smaller ones the largest that does. True: the asked
+ * one fits. */
 static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
 {
     const uint64_t asked = row->size.held.kv_bytes;

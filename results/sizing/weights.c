@@ -137,7 +137,8 @@ static void sum_run(kvb_weights_sum *sum)
     }
     const uint64_t h = sum->hidden = kvb_sum_count(sum, "hidden_size n_embd d_model");
     sum->layers = sum->model->n_layers;
-    /* mamba_ssm's own configs have d_model; it pads the vocabulary to a multiple of 8 (mamba_ssm/models/config_mamba.py) */
+    /* mamba_ssm's own configs have d_model; it pads the vocabulary to a multiple of 8
+     * (mamba_ssm/models/config_mamba.py) */
     const uint64_t pad =
         kvb_sum_count_or(sum, "pad_vocab_size_multiple", kvb_sum_find(sum, "hidden_size n_embd") ? 1 : 8);
     const uint64_t vocab = kvb_sum_count(sum, "vocab_size"), rows = pad ? (vocab + pad - 1) / pad * pad : vocab;

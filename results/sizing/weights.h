@@ -20,26 +20,27 @@
 
 #include "results/sizing/model.h"
 
-/* config: the text config. model: its layers must have been read. 0 also if the parameters cannot be known: then out->known is
- * false, and out->why names the missing field or rule. -EINVAL: a field has a wrong value; -EOVERFLOW: more than 64 bits; out->why
- * says so. */
+/* config: the text config. model: its layers must have been read. 0 also if the parameters cannot be known: then
+ * out->known is false, and out->why names the missing field or rule. -EINVAL: a field has a wrong value; -EOVERFLOW:
+ * more than 64 bits; out->why says so. */
 int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model, kvb_sized_parameters *out);
 
-/* Bytes of the weights as published: in the config's dtype (16 bits if it names none), or with a quantization_config as that
- * method stores them, with scales; why is set too if they are an upper limit. -ENOTSUP with why: the parameters or the method's exact rule are not known. */
+/* Bytes of the weights as published: in the config's dtype (16 bits if it names none), or with a quantization_config as
+ * that method stores them, with scales; why is set too if they are an upper limit. -ENOTSUP with why: the parameters or
+ * the method's exact rule are not known. */
 int kvb_weights_published(const json_t *config, const kvb_sized_model *model, uint64_t *bytes, char *why,
                           size_t why_bytes);
 
-/* word: a dtype ("bf16", "q8_0", "a4g64"; kvb_weights_words lists them) or a size: a number, perhaps with KiB … PiB or KB … PB.
- * A dtype is taken for every parameter, although a real quantised file leaves some in a wider type. -EINVAL: neither; -ENOTSUP:
- * a dtype, but the parameters are not known; -EOVERFLOW. */
+/* word: a dtype ("bf16", "q8_0", "a4g64"; kvb_weights_words lists them) or a size: a number, perhaps with KiB … PiB or
+ * KB … PB. A dtype is taken for every parameter, although a real quantised file leaves some in a wider type. -EINVAL:
+ * neither; -ENOTSUP: a dtype, but the parameters are not known; -EOVERFLOW. */
 int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, uint64_t *bytes, char *why,
                       size_t why_bytes);
 /* The dtypes in one line, for messages and help. */
 const char *kvb_weights_words(void);
 
-/* The parameters of the fullest rank of tp x pp, by part: an upper limit (weights.c gives rule and sources). -EINVAL: tp or pp is
- * 0, or pp is more than the layers; -ENOTSUP: the parameters are not known. */
+/* The parameters of the fullest rank of tp x pp, by part: an upper limit (weights.c gives rule and sources). -EINVAL:
+ * tp or pp is 0, or pp is more than the layers; -ENOTSUP: the parameters are not known. */
 int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_t pp, kvb_sized_parameters *rank,
                               char *why, size_t why_bytes);
 /* The same share of `bytes`, the size of all weights that the user gave or that was read from files. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The families of models whose tensors are known, a row for each. Unless a row names another source, it is transformers'
- * modeling_NAME.py and configuration_NAME.py of its first name.
+ * The families of models whose tensors are known, a row for each. Unless a row names another source, it is
+ * transformers' modeling_NAME.py and configuration_NAME.py of its first name.
  */
 #include "results/sizing/weights_tensors.h"
 

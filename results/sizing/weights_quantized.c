@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes of a tensor in a quantised checkpoint. Where a method's exact coverage is known for a type of model, a function says it.
- * Else the config does: how codes and scales are stored, and which modules are left out (transformers' modules_to_not_convert,
- * compressed-tensors' and modelopt's ignore). A part of the model of which any module is left out counts as left out whole, so
- * the sum is an upper limit: it says so. Embeddings, output, routers and vectors stay as they are.
+ * Bytes of a tensor in a quantised checkpoint. Where a method's exact coverage is known for a type of model, a function
+ * says it. Else the config does: how codes and scales are stored, and which modules are left out (transformers'
+ * modules_to_not_convert, compressed-tensors' and modelopt's ignore). A part of the model of which any module is left
+ * out counts as left out whole, so the sum is an upper limit: it says so. Embeddings, output, routers and vectors stay
+ * as they are.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,8 +23,8 @@ static uint64_t ceil_div(uint64_t x, uint64_t by)
 
 /* ---- models and methods of which every tensor is known --------------------------------------------------------- */
 
-/* DeepSeek-V3's README_WEIGHTS.md: every matrix except embedding, output and router is e4m3 with an f32 scale for each block of
- * 128 x 128. The router's bias is f32. */
+/* DeepSeek-V3's README_WEIGHTS.md: every matrix except embedding, output and router is e4m3 with an f32 scale for each
+ * block of 128 x 128. The router's bias is f32. */
 static uint64_t fp8_block_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
 {
     const bool vector = rows == 1;
@@ -34,7 +35,8 @@ static uint64_t fp8_block_bytes(const kvb_weights_sum *sum, kvb_weights_part par
     return rows * cols + 4 * ceil_div(rows, 128) * ceil_div(cols, 128);
 }
 
-/* gpt-oss's model card: the experts' matrices are MXFP4, 16 bytes of codes and one of scale for 32 elements of a row. */
+/* gpt-oss's model card: the experts' matrices are MXFP4, 16 bytes of codes and one of scale for 32 elements of a row.
+ */
 static uint64_t mxfp4_experts_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
 {
     return part == KVB_WEIGHTS_EXPERTS && rows > 1 ? rows * ceil_div(cols, 32) * 17 : rows * cols * sum->element;
@@ -146,7 +148,8 @@ static uint32_t count(const json_t *value)
     return n > 0 && n < 1 << 20 ? (uint32_t)n : 0;
 }
 
-/* transformers' finegrained_fp8: e4m3 with f32 scales of blocks; without blocks one scale for weights, one for activations. */
+/* transformers' finegrained_fp8: e4m3 with f32 scales of blocks; without blocks one scale for weights, one for
+ * activations. */
 static bool fp8_read(const json_t *quantization, kvb_weights_codes *c)
 {
     const json_t *block = json_object_get(quantization, "weight_block_size");
@@ -157,7 +160,8 @@ static bool fp8_read(const json_t *quantization, kvb_weights_codes *c)
     return !block || json_is_null(block) || (c->block[0] && c->block[1]);
 }
 
-/* compressed-tensors' QuantizationArgs of the one group of linear layers: scales are at most f32, or e4m3 beside 4-bit floats. */
+/* compressed-tensors' QuantizationArgs of the one group of linear layers: scales are at most f32, or e4m3 beside 4-bit
+ * floats. */
 static bool compressed_read(const json_t *quantization, kvb_weights_codes *c)
 {
     const json_t *groups = json_object_get(quantization, "config_groups");

@@ -77,8 +77,8 @@ static bool has(const json_t *list, uint64_t layer)
     return false;
 }
 
-/* How many layers have experts: those that all of these fields allow, as far as the config has them. Rules are those of the
- * families' code: Qwen2/3 MoE (decoder_sparse_step, mlp_only_layers), DeepSeek and GLM (first_k_dense_replace,
+/* How many layers have experts: those that all of these fields allow, as far as the config has them. Rules are those of
+ * the families' code: Qwen2/3 MoE (decoder_sparse_step, mlp_only_layers), DeepSeek and GLM (first_k_dense_replace,
  * moe_layer_freq, mlp_layer_types), Jamba (expert_layer_*), Llama 4 (interleave_moe_layer_step, moe_layers). */
 static uint64_t expert_layers(kvb_weights_sum *sum)
 {
@@ -168,8 +168,8 @@ void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
 
 /* ---- layers with a recurrent state ----------------------------------------------------------------------------- */
 
-/* MambaMixer, FalconMambaMixer, and JambaMambaMixer, which normalises dt, B and C. mamba_ssm has other names for the fields. The
- * defaults are those of MambaConfig. */
+/* MambaMixer, FalconMambaMixer, and JambaMambaMixer, which normalises dt, B and C. mamba_ssm has other names for the
+ * fields. The defaults are those of MambaConfig. */
 static void mamba1_add(kvb_weights_sum *sum, uint64_t inner, const char *bias, bool normed)
 {
     const uint64_t n = kvb_state_layers(sum), h = sum->hidden;
@@ -202,8 +202,8 @@ void kvb_jamba_add(kvb_weights_sum *sum)
     mamba1_add(sum, kvb_sum_count(sum, "mamba_expand") * sum->hidden, "mamba_proj_bias", true);
 }
 
-/* Mamba2Mixer, BambaMixer, GraniteMoeHybridMambaLayer, NemotronHMamba2Mixer, FalconH1Mixer, Zamba2MambaMixer: the same tensors,
- * but many names for the fields. */
+/* Mamba2Mixer, BambaMixer, GraniteMoeHybridMambaLayer, NemotronHMamba2Mixer, FalconH1Mixer, Zamba2MambaMixer: the same
+ * tensors, but many names for the fields. */
 void kvb_mamba2_add(kvb_weights_sum *sum)
 {
     static const char heads_names[] = "mamba_n_heads mamba_num_heads n_mamba_heads num_heads";
@@ -276,7 +276,8 @@ void kvb_lightning_add(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, all);
 }
 
-/* What both versions of RWKV have: norms with biases in layers, before the first and after the last; the channel mix. */
+/* What both versions of RWKV have: norms with biases in layers, before the first and after the last; the channel mix.
+ */
 static void rwkv_add(kvb_weights_sum *sum, uint64_t width)
 {
     const uint64_t n = sum->layers, h = sum->hidden;
@@ -296,7 +297,8 @@ void kvb_rwkv4_add(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * a + 3 * h); /* time_decay, time_first; time_mix of k, v, r */
 }
 
-/* RWKV-5 ("Eagle"): Rwkv5SelfAttention and Rwkv5FeedForward of RWKV/rwkv-5-world-*; the width is int(3.5 hidden) in whole 32. */
+/* RWKV-5 ("Eagle"): Rwkv5SelfAttention and Rwkv5FeedForward of RWKV/rwkv-5-world-*; the width is int(3.5 hidden) in
+ * whole 32. */
 void kvb_rwkv5_add(kvb_weights_sum *sum)
 {
     const uint64_t n = sum->layers, h = sum->hidden, a = kvb_sum_count_or(sum, "attention_hidden_size", h);
@@ -330,7 +332,8 @@ void kvb_gpt_oss_extras(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_ATTENTION, sum->layers, kvb_sum_count(sum, "num_attention_heads"));
 }
 
-/* Gemma-3n and Gemma-4 have an embedding for each layer: gate, projection and norm in each, the tables, and their projection. */
+/* Gemma-3n and Gemma-4 have an embedding for each layer: gate, projection and norm in each, the tables, and their
+ * projection. */
 static void layer_embedding_add(kvb_weights_sum *sum, uint64_t own)
 {
     const uint64_t n = sum->layers, h = sum->hidden;
@@ -357,8 +360,8 @@ void kvb_gemma4_extras(kvb_weights_sum *sum)
     }
 }
 
-/* Gemma3nTextModel: in the checkpoint, layers that read another layer's rows have projections of their own too. The model also
- * has AltUp, LAuReL, and an embedding for each layer. */
+/* Gemma3nTextModel: in the checkpoint, layers that read another layer's rows have projections of their own too. The
+ * model also has AltUp, LAuReL, and an embedding for each layer. */
 void kvb_gemma3n_extras(kvb_weights_sum *sum)
 {
     const uint64_t n = sum->layers, h = sum->hidden, heads = kvb_sum_count(sum, "num_attention_heads");
@@ -382,8 +385,8 @@ void kvb_gemma3n_extras(kvb_weights_sum *sum)
                    false); /* altup_projections, altup_unembed_projections */
 }
 
-/* Zamba2: hybrid layers share num_mem_blocks blocks of attention and feed-forward over [x, embedding]. Each hybrid layer has its
- * own adapters and a projection back. Every layer has a Mamba-2 mixer and its norm. */
+/* Zamba2: hybrid layers share num_mem_blocks blocks of attention and feed-forward over [x, embedding]. Each hybrid
+ * layer has its own adapters and a projection back. Every layer has a Mamba-2 mixer and its norm. */
 void kvb_zamba2_extras(kvb_weights_sum *sum)
 {
     const uint64_t h = sum->hidden, wide = 2 * h, blocks = kvb_sum_count(sum, "num_mem_blocks");
@@ -409,8 +412,8 @@ void kvb_zamba2_extras(kvb_weights_sum *sum)
     kvb_linear_add(sum, KVB_WEIGHTS_OTHER, hybrid, h, h, false);
 }
 
-/* DeciLMDecoderLayer: a no-op has no norm either. The width is _ffn_mult_to_intermediate_size: 2/3 of the multiple, rounded down,
- * then up to a multiple of 256. */
+/* DeciLMDecoderLayer: a no-op has no norm either. The width is _ffn_mult_to_intermediate_size: 2/3 of the multiple,
+ * rounded down, then up to a multiple of 256. */
 void kvb_deci_extras(kvb_weights_sum *sum)
 {
     const json_t *blocks = kvb_sum_find(sum, "block_configs");

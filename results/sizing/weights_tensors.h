@@ -70,7 +70,8 @@ const json_t *kvb_sum_find(const kvb_weights_sum *sum, const char *names);
 uint64_t kvb_sum_count(kvb_weights_sum *sum, const char *names);
 /* A count of 0 or more; absent gives `otherwise`. */
 uint64_t kvb_sum_count_or(kvb_weights_sum *sum, const char *names, uint64_t otherwise);
-/* A rule: NULL is false, "+" true, "name" what the field says or false if it is absent, "+name" or true if it is absent,
+/* A rule: NULL is false, "+" true, "name" what the field says or false if it is absent, "+name" or true if it is
+ * absent,
  * "!name" or a failure if it is absent, because models of the family differ. */
 bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule);
 

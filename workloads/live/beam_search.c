@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * beam-search: the best four continuations of a prompt by the sum of their tokens' log-probabilities. After each step the beams take
- * each other's places: the best come first, a beam may go on in two ways and another die. One that says an end token is a
- * finished hypothesis and leaves, and the beam is one narrower (Sutskever et al., "Sequence to Sequence Learning with Neural
- * Networks", NeurIPS 2014, section 3.2). Forking, reordering and pruning are one call each.
+ * beam-search: the best four continuations of a prompt by the sum of their tokens' log-probabilities. After each step
+ * the beams take each other's places: the best come first, a beam may go on in two ways and another die. One that says
+ * an end token is a finished hypothesis and leaves, and the beam is one narrower (Sutskever et al., "Sequence to
+ * Sequence Learning with Neural Networks", NeurIPS 2014, section 3.2). Forking, reordering and pruning are one call
+ * each.
  */
 #include "workloads/live/scenario.h"
 
@@ -38,8 +39,8 @@ static double log_sum(const float *logits, uint32_t n)
     return most + log(sum);
 }
 
-/* The best continuations of n beams, of which beam b's logits are those of new token first + b: best first, as many as there is
- * room for in `to`, each beam's WIDTH best being asked. */
+/* The best continuations of n beams, of which beam b's logits are those of new token first + b: best first, as many as
+ * there is room for in `to`, each beam's WIDTH best being asked. */
 static uint32_t beams_extend(const kvb_scene *scene, const beam *beams, uint32_t n, uint32_t first, beam *to)
 {
     const kvb_runner *r = &scene->runner;
@@ -60,7 +61,8 @@ static uint32_t beams_extend(const kvb_scene *scene, const beam *beams, uint32_t
     return found;
 }
 
-/* Takes the best continuations as the beams, but those that have ended; says what each says. Returns how many beams are left. */
+/* Takes the best continuations as the beams, but those that have ended; says what each says. Returns how many beams are
+ * left. */
 static uint32_t beams_choose(const beam *from, uint32_t n_from, uint32_t width, beam *beams)
 {
     uint32_t n = 0;

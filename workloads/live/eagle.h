@@ -33,10 +33,11 @@ typedef struct kvb_eagle_round {
     uint32_t path[KVB_EAGLE_MAX_NODES];  /* accepted nodes, the root first */
 } kvb_eagle_round;
 
-/* All calls: 0 or a negative errno, with *failed the runner whose why holds the reason. Both runners hold the same committed tokens. */
+/* All calls: 0 or a negative errno, with *failed the runner whose why holds the reason. Both runners hold the same
+ * committed tokens. */
 
-/* Rounds of n sequences: each level of all trees is drafted in one pass, all trees are verified in one. Their nodes are pending then, in
- * both caches; what is accepted is said in the rounds. */
+/* Rounds of n sequences: each level of all trees is drafted in one pass, all trees are verified in one. Their nodes are
+ * pending then, in both caches; what is accepted is said in the rounds. */
 int kvb_eagle_propose(kvb_runner *target, kvb_runner *draft, const kvb_eagle_shape *shape, kvb_eagle_round *rounds,
                       uint32_t n, kvb_runner **failed);
 /* Commits what is accepted. */

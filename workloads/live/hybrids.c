@@ -16,7 +16,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* A recurrence behind a convolution of four tokens and SiLU. States and what the convolution keeps: of types STATE and KEPT. */
+/* A recurrence behind a convolution of four tokens and SiLU. States and what the convolution keeps: of types STATE and
+ * KEPT. */
 #define SCAN(KIND, HEADS, GROUPS, D_K, D_V, CHANNELS, STATE, KEPT)                                                     \
     {                                                                                                                  \
         .kind = KVB_SCAN_##KIND, .heads = HEADS, .groups = GROUPS, .d_k = D_K, .d_v = D_V, .conv_width = 4,            \
@@ -26,7 +27,8 @@
 static const kvb_group_scan small_mamba2 = SCAN(MAMBA2, 2, 1, 8, 16, 48, F32, F32);
 static const kvb_group_scan small_delta = SCAN(DELTA, 2, 1, 8, 16, 48, F32, F32);
 static const kvb_group_scan small_mamba1 = SCAN(MAMBA1, 1, 1, 8, 64, 64, F32, F32);
-/* mamba_num_heads 128, mamba_head_dim 64, n_groups 8, ssm_state_size 128, conv_kernel 4; states in bf16, as vLLM has them by default */
+/* mamba_num_heads 128, mamba_head_dim 64, n_groups 8, ssm_state_size 128, conv_kernel 4; states in bf16, as vLLM has
+ * them by default */
 static const kvb_group_scan nemotron_h = SCAN(MAMBA2, 32, 2, 128, 64, 2560, BF16, BF16);
 /* linear_num_value_heads 32, linear_num_key_heads 16, both head dims 128, linear_conv_kernel_dim 4 */
 static const kvb_group_scan qwen3_next = SCAN(DELTA, 8, 4, 128, 128, 2048, F32, BF16);
@@ -87,7 +89,7 @@ const kvb_scenario kvb_scenario_hybrid_batch = {
     .play = kvb_play_batch,
 };
 
-/* ---- speculation --------------------------------------------------------------------------------------------------- */
+/* ---- speculation ------------------------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 16, HYBRID_CAPACITY = 256 };
 
@@ -127,7 +129,7 @@ const kvb_scenario kvb_scenario_hybrid_greedy = {
     .play = kvb_play_eagle_greedy,
 };
 
-/* ---- forks and rollback -------------------------------------------------------------------------------------------- */
+/* ---- forks and rollback ------------------------------------------------------------------------------------------ */
 
 enum {
     TRUNK = 32,     /* prompt tokens */

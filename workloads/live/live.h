@@ -39,9 +39,8 @@ typedef struct kvb_scenario {
     const char *summary; /* one line; the "source" of the trace */
     const char *note;    /* of the trace, or NULL */
     const char *cache;   /* the natural cache to record over */
-    uint32_t
-        needs; /* KVB_CACHE_ flags: what it cannot do without. With _SHIFT its trace says what K's rope is: others are of
-                          * version 1, which everybody reads */
+    uint32_t needs;  /* KVB_CACHE_ flags: what it cannot do without. With _SHIFT its trace says what K's rope is: others
+                      * are of  version 1, which everybody reads */
     uint32_t layers; /* of seeded weights; 0: as the default model */
     void (*geometry)(
         kvb_model_config *config);     /* of seeded weights: what else differs from the default model, or NULL */
@@ -109,22 +108,24 @@ void kvb_scenario_config(const kvb_scenario *scenario, kvb_model_config *config)
 int kvb_scenario_weights(const kvb_scenario *scenario, uint64_t seed, kvb_weights **weights, char *why,
                          size_t why_bytes);
 
-/* The layers of these weights in groups, with the limits of the scenario (NULL: none). Sink logits are the weights' own; without
- * layers, as of weights that are not made yet, there are none. */
+/* The layers of these weights in groups, with the limits of the scenario (NULL: none). Sink logits are the weights'
+ * own; without layers, as of weights that are not made yet, there are none. */
 void kvb_live_model(const kvb_scenario *scenario, const kvb_weights *weights, kvb_model *model);
 
-/* What the seeded twin of a scenario's recording is called behind its name: "-KVHEADSxDIM"; where layers scan "-HEADSxKDIMxVDIM" of these. */
+/* What the seeded twin of a scenario's recording is called behind its name: "-KVHEADSxDIM"; where layers scan
+ * "-HEADSxKDIMxVDIM" of these. */
 void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t bytes);
 
 /*
- * Play and write directory/NAME.jsonl with its .safetensors, and its twin, as NAME-8x128.jsonl: the same events with seeded
- * values at a realistic geometry; or, of options->twin, NAME-TWIN.jsonl. options->recorder is ignored. 0 or a negative errno.
+ * Play and write directory/NAME.jsonl with its .safetensors, and its twin, as NAME-8x128.jsonl: the same events with
+ * seeded values at a realistic geometry; or, of options->twin, NAME-TWIN.jsonl. options->recorder is ignored. 0 or a
+ * negative errno.
  */
 int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
                     kvb_live_outcome *outcome, char *why, size_t why_bytes);
 
-/* The workload long-decode: 32768 cells filled, 32 decode steps. Synthetic: no model runs. With a twin it has that one's layers and
- * name. */
+/* The workload long-decode: 32768 cells filled, 32 decode steps. Synthetic: no model runs. With a twin it has that
+ * one's layers and name. */
 #define KVB_LONG_DECODE "long-decode"
 int kvb_live_write_long_decode(const kvb_live_options *options, const char *directory, char *why, size_t why_bytes);
 

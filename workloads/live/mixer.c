@@ -63,7 +63,8 @@ static void unit(float *x, uint32_t n, float scale)
         x[i] *= scale / sqrtf(sum);
 }
 
-/* What the recurrence is given of token t. Of the convolved row mamba1 takes v alone, mamba2 v, k, q, the delta rule q, k, v. */
+/* What the recurrence is given of token t. Of the convolved row mamba1 takes v alone, mamba2 v, k, q, the delta rule q,
+ * k, v. */
 static void token_take(const kvb_model_config *c, const kvb_layer_weights *w, const rows *r, size_t t)
 {
     const kvb_group_scan *s = &c->scan;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A layer that scans: RMSNorm, a projection, the convolution and the recurrence through the op, the skip term, the gate z, a norm, and
- * a projection back. As Mamba (arXiv 2312.00752), Mamba-2 (2405.21060) and Gated DeltaNet (2412.06464) have it, but that all of them
- * have the norm.
+ * A layer that scans: RMSNorm, a projection, the convolution and the recurrence through the op, the skip term, the gate
+ * z, a norm, and a projection back. As Mamba (arXiv 2312.00752), Mamba-2 (2405.21060) and Gated DeltaNet (2412.06464)
+ * have it, but that all of them have the norm.
  */
 #ifndef KVB_LIVE_MIXER_H
 #define KVB_LIVE_MIXER_H

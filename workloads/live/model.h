@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The forward pass: embedding, then for every layer RMSNorm, q/k/v, QK-norm, RoPE, attention through the
- * op, o, residual, RMSNorm, SwiGLU, residual; then the final norm and the lm head. A layer that scans has a mixer in attention's place
- * (mixer.h).
+ * op, o, residual, RMSNorm, SwiGLU, residual; then the final norm and the lm head. A layer that scans has a mixer in
+ * attention's place (mixer.h).
  *
  * Latent attention (MLA, DeepSeek-V2, arXiv 2405.04434) is absorbed: with c the latent row, K = [U c; r] and V = W c,
- * q . K = [U' q; q's rest] . [c; r] and the mean of V is W times the mean of c. So the cache holds [c; r], one row for all heads.
+ * q . K = [U' q; q's rest] . [c; r] and the mean of V is W times the mean of c. So the cache holds [c; r], one row for
+ * all heads.
  *
  * Every token is computed on its own, in an order of sums that does not depend on how many tokens share
  * the step: its numbers are the same bits in a prefill, a batch, a tree and a decode step.

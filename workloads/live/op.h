@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ops through which the live model meets a cache: store this step's K and V of a layer, attend; or fetch its states, scan.
- * It is the same code over every cache and every kernel; the model knows neither.
+ * The ops through which the live model meets a cache: store this step's K and V of a layer, attend; or fetch its
+ * states, scan. It is the same code over every cache and every kernel; the model knows neither.
  */
 #ifndef KVB_LIVE_OP_H
 #define KVB_LIVE_OP_H
@@ -33,7 +33,8 @@ void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new);
 int kvb_update_and_attend(kvb_live_op *op, const float *q, const float *k, const float *v, const uint32_t *positions,
                           uint32_t n_tok, uint32_t layer, void *out);
 
-/* A layer that scans: the states that its calls go by. constants [KVB_CONSTANTS]: what is recorded as the layer's own. */
+/* A layer that scans: the states that its calls go by. constants [KVB_CONSTANTS]: what is recorded as the layer's own.
+ */
 int kvb_fetch_states(kvb_live_op *op, const uint32_t *positions, uint32_t n_tok, uint32_t layer,
                      const float *const constants[]);
 /* Its convolution, and then its recurrence, over all fed tokens: inputs as kernels/scan.h names them; out f32. */

@@ -57,7 +57,7 @@ static int leave(kvb_scene *scene, const text *t)
     return kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, t->seq.id, 0, KVB_POS_END));
 }
 
-/* ---- prefix-reuse ------------------------------------------------------------------------------------------------- */
+/* ---- prefix-reuse ------------------------------------------------------------------------------------------------ */
 
 enum { SYSTEM = 38, OTHER_SYSTEM = 21, OWN = 5, REQUESTS = 9, ANSWER = 6, TURN = 3 };
 
@@ -99,7 +99,7 @@ const kvb_scenario kvb_scenario_prefix_reuse = {
     .play = reuse_play,
 };
 
-/* ---- paged-sharing ------------------------------------------------------------------------------------------------ */
+/* ---- paged-sharing ----------------------------------------------------------------------------------------------- */
 
 enum { TRUNK = 37, BRANCHES = 3, STEPS = 7, BACK = 4, LATER = 4 };
 
@@ -144,7 +144,7 @@ const kvb_scenario kvb_scenario_paged_sharing = {
     .play = sharing_play,
 };
 
-/* ---- continuous-admission ------------------------------------------------------------------------------------------ */
+/* ---- continuous-admission ---------------------------------------------------------------------------------------- */
 
 enum { SHARED = 33, ARRIVALS = 6, AT_ONCE = 3, CHUNK = 5, EACH = 2, SAYS = 5 };
 

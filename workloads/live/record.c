@@ -24,7 +24,8 @@ static const char realistic_profile[] = "llama";
 
 enum { LONG_FILL = 32768, LONG_DECODE = 32 };
 
-/* The realistic geometry, one layer of each kind that the scenario has; with sink logits, into `sinks`, where its model has them. */
+/* The realistic geometry, one layer of each kind that the scenario has; with sink logits, into `sinks`, where its model
+ * has them. */
 static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float sinks[MOST_KINDS][KVB_MODEL_WIDTH],
                            kvb_model *model)
 {
@@ -53,7 +54,8 @@ static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float si
     }
 }
 
-/* Other layers than the scenario's, with what a header says of them: their scale, and their rope where positions move. */
+/* Other layers than the scenario's, with what a header says of them: their scale, and their rope where positions move.
+ */
 static void twin_make(const kvb_model *layers, bool moves, kvb_model *model)
 {
     *model = *layers;

@@ -27,8 +27,8 @@ void kvb_recorder_close(kvb_recorder *recorder);
  * 0 or -ENOMEM. */
 int kvb_recorder_event(kvb_recorder *recorder, const kvb_event *event);
 
-/* Rows of the last n_new of n fed tokens, one layer, by kind [n][heads * dim] (a kind that the layer does not have: NULL, and one that is not
- * there yet); ordinals [n]. Their event must have been appended. */
+/* Rows of the last n_new of n fed tokens, one layer, by kind [n][heads * dim] (a kind that the layer does not have:
+ * NULL, and one that is not there yet); ordinals [n]. Their event must have been appended. */
 void kvb_recorder_rows(kvb_recorder *recorder, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
                        const float *const rows[KVB_ROWS_KINDS]);
 

@@ -63,7 +63,8 @@ void kvb_runner_close(kvb_runner *runner);
  * be of sequence 0. */
 int kvb_runner_step(kvb_runner *runner, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n);
 
-/* A prefill of an empty sequence's prompt, whose beginning is taken from what the cache has, if it can; the last token is always asked. */
+/* A prefill of an empty sequence's prompt, whose beginning is taken from what the cache has, if it can; the last token
+ * is always asked. */
 int kvb_runner_prompt(kvb_runner *runner, uint32_t seq, const int32_t *tok, uint32_t n, uint64_t extra_key);
 
 /* Sequence control; needs the seq face. */
@@ -75,11 +76,13 @@ int kvb_runner_seq_add(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p
 int kvb_runner_seq_div(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t divisor);
 int kvb_runner_defrag(kvb_runner *runner);
 
-/* A sequence, or KVB_SEQ_ALL, is kept in a slot; what is in the slot comes back, as that sequence or in place of all. */
+/* A sequence, or KVB_SEQ_ALL, is kept in a slot; what is in the slot comes back, as that sequence or in place of all.
+ */
 int kvb_runner_save(kvb_runner *runner, uint32_t slot, uint32_t seq);
 int kvb_runner_load(kvb_runner *runner, uint32_t slot, uint32_t seq);
 
-/* One forward pass over n further tree nodes, node i of sequence seq[i]; needs the tree face, and for others than 0 the seq face. */
+/* One forward pass over n further tree nodes, node i of sequence seq[i]; needs the tree face, and for others than 0 the
+ * seq face. */
 int kvb_runner_propose(kvb_runner *runner, const uint32_t *seq, const int32_t *parents, const int32_t *tok, uint32_t n);
 int kvb_runner_commit(kvb_runner *runner, uint32_t seq, const uint32_t *accepted, uint32_t n);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shared-prompt: conversations behind a system prompt that is kept apart. Who has fed the prompt ends before anybody goes on from it;
- * a conversation ends and another begins behind the same prompt; one begins late, from another's longer beginning; one is cut back
- * into the prompt and goes on differently. Conversations behind a second prompt are decoded in passes of their own.
+ * shared-prompt: conversations behind a system prompt that is kept apart. Who has fed the prompt ends before anybody
+ * goes on from it; a conversation ends and another begins behind the same prompt; one begins late, from another's
+ * longer beginning; one is cut back into the prompt and goes on differently. Conversations behind a second prompt are
+ * decoded in passes of their own.
  */
 #include "workloads/live/scenario.h"
 

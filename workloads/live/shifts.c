@@ -73,8 +73,8 @@ enum {
     LONGER = 30
 };
 
-/* Groups what lies from position `from` on, as long as there are WIDTH positions. Moved up first, they go on, divided, where the
- * grouped ones end; what lies behind follows them down. */
+/* Groups what lies from position `from` on, as long as there are WIDTH positions. Moved up first, they go on, divided,
+ * where the grouped ones end; what lies behind follows them down. */
 static int positions_group(kvb_scene *scene, kvb_scene_seq *seq, uint32_t *from)
 {
     int err = 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spec-batch: trees of three sequences at once. The draft proposes level by level for all of them together, the target verifies all
- * trees in one pass; each sequence accepts what it agrees with. While their nodes are pending a fourth sequence is decoded plainly.
- * One of the three goes back into what a commit brought, and says it again. And the plain greedy decoding that all must agree with.
+ * spec-batch: trees of three sequences at once. The draft proposes level by level for all of them together, the target
+ * verifies all trees in one pass; each sequence accepts what it agrees with. While their nodes are pending a fourth
+ * sequence is decoded plainly. One of the three goes back into what a commit brought, and says it again. And the plain
+ * greedy decoding that all must agree with.
  */
 #include "workloads/live/eagle.h"
 #include "workloads/live/scenario.h"

@@ -51,10 +51,11 @@ typedef enum side {
 /* Which models have a tensor. */
 typedef enum whose { ALL, NORMED, UNTIED, PLAIN, LATENT, SINKS, ATTENDS, SCANS, DECAYS, BIASES, SELECTS } whose;
 
-/* One kind of tensor. `spread` is the standard deviation of its seeded values: of each value for the embedding and biases, of an
- * output element per unit of input for a matrix, of each sink logit, and the gain itself for a norm. Of DECAYS a is
- * spread * exp(N / 2), taps are N(0, 1/width), others N(spread, 1). Strong V and O and sharp attention (gains on q and K) let the
- * context, not only the last token, choose the next one; without that, greedy decoding of random weights falls into short cycles. */
+/* One kind of tensor. `spread` is the standard deviation of its seeded values: of each value for the embedding and
+ * biases, of an output element per unit of input for a matrix, of each sink logit, and the gain itself for a norm. Of
+ * DECAYS a is spread * exp(N / 2), taps are N(0, 1/width), others N(spread, 1). Strong V and O and sharp attention
+ * (gains on q and K) let the context, not only the last token, choose the next one; without that, greedy decoding of
+ * random weights falls into short cycles. */
 typedef struct tensor_kind {
     const char *name;
     size_t place; /* of the pointer in kvb_layer_weights, or in kvb_weights */
@@ -153,8 +154,8 @@ static bool is_absent(const kvb_model_config *c, const tensor_kind *kind, size_t
     return !has[kind->models];
 }
 
-/* Kind of tensor i of the model (embedding, layers, norm, lm head, what was added to layers) and its layer, or NULL past the
- * last. Absent ones keep their number. */
+/* Kind of tensor i of the model (embedding, layers, norm, lm head, what was added to layers) and its layer, or NULL
+ * past the last. Absent ones keep their number. */
 static const tensor_kind *kind_at(const kvb_model_config *c, size_t i, size_t *layer)
 {
     size_t in_layers = IN_LAYER * c->layers;

@@ -28,12 +28,12 @@ typedef struct kvb_model_config {
     bool qk_norm;           /* RMSNorm of each q and K head before RoPE */
     bool sink_logits;       /* one more logit for each query head, learned (gpt-oss) */
     uint32_t no_rope_every; /* every so manieth layer knows no positions (Llama 4); 0: none */
-    /* Latent attention (DeepSeek's MLA), 0: none. K and V of all heads are made of one row of kv_lora_rank elements; the last
-     * rope_dim elements of a q head meet a K row with positions, which all heads share. */
+    /* Latent attention (DeepSeek's MLA), 0: none. K and V of all heads are made of one row of kv_lora_rank elements;
+     * the last rope_dim elements of a q head meet a K row with positions, which all heads share. */
     uint32_t kv_lora_rank, rope_dim;
     uint32_t v_dim; /* of latent attention: elements of a V row */
-    /* Layers that scan: all but every so manieth, which attends; 0: none does. scan.heads 0: no layer scans. Its convolution is over
-     * what k, q and v are made of. */
+    /* Layers that scan: all but every so manieth, which attends; 0: none does. scan.heads 0: no layer scans. Its
+     * convolution is over what k, q and v are made of. */
     kvb_group_scan scan;
     uint32_t attend_every;
     uint32_t dt_rank; /* mamba1: elements between the channels and Delta */
@@ -53,8 +53,8 @@ static inline uint32_t kvb_scan_channels(const kvb_group_scan *s)
 {
     return s->heads * s->d_v + (s->kind == KVB_SCAN_MAMBA1 ? 0 : 2 * s->groups * s->d_k);
 }
-/* What a layer's first projection makes of a token: channels, the gate z of the outputs, and for each head Delta (mamba2), or Delta and beta
- * (the delta rule). */
+/* What a layer's first projection makes of a token: channels, the gate z of the outputs, and for each head Delta
+ * (mamba2), or Delta and beta (the delta rule). */
 static inline uint32_t kvb_scan_projected(const kvb_group_scan *s)
 {
     const uint32_t each = s->kind == KVB_SCAN_MAMBA2 ? 1 : s->kind == KVB_SCAN_DELTA ? 2 : 0;

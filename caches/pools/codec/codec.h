@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Codecs: how rows of f32 become codes, scales and zeros, and back. The rules are written once, in the headers
- * beside this one (floats.h, fp8.h, int8.h, ggml.h, affine.h, groups.h, mx.h, codebook.h, rotate.h), as plain loops that a
- * compiler vectorises; isa_*.c compile them once for each instruction set into one table of functions. Every table
- * stores the same bytes: no rule may depend on the order of a sum, except where it says in which.
+ * beside this one (floats.h, fp8.h, int8.h, ggml.h, affine.h, groups.h, mx.h, codebook.h, rotate.h), as plain loops
+ * that a compiler vectorises; isa_*.c compile them once for each instruction set into one table of functions. Every
+ * table stores the same bytes: no rule may depend on the order of a sum, except where it says in which.
  *
  * What cannot be encoded. Formats with NaN among their codes (f32, f16, bf16, e4m3, e5m2) keep it; in others a NaN is
  * stored as 0. Floats f32, f16 and bf16 overflow to infinity; every other format saturates: an element beyond its
@@ -34,8 +34,8 @@ typedef enum kvb_rule {
 
 /*
  * n rows [n][dim] (transformed already) into codes [n][kvb_codes_bytes], scales and zeros. n is 1 but for CHANNELS,
- * where it is the cells of one group that hold a row: only those bits of `held` are set, rows of the others are not read
- * and their codes are set to 0. head_scale: factor that decoding applies, 1 where the format has none.
+ * where it is the cells of one group that hold a row: only those bits of `held` are set, rows of the others are not
+ * read and their codes are set to 0. head_scale: factor that decoding applies, 1 where the format has none.
  */
 typedef void kvb_encode(const kvb_format *format, const float *rows, uint64_t held, uint32_t dim, float head_scale,
                         void *codes, void *scales, void *zeros);

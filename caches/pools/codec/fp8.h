@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rule FP8: elements e4m3 and e5m2 of the OCP 8-bit Floating Point Specification (OFP8), revision 1.0, 2023; alone, with
- * a fixed head scale, or with one f32 scale a row. And the conversions for any float this small: mx.h uses them too.
- * Rounded to nearest even; subnormals are kept; overflow and infinities saturate; a NaN becomes 0x7f with its sign.
+ * Rule FP8: elements e4m3 and e5m2 of the OCP 8-bit Floating Point Specification (OFP8), revision 1.0, 2023; alone,
+ * with a fixed head scale, or with one f32 scale a row. And the conversions for any float this small: mx.h uses them
+ * too. Rounded to nearest even; subnormals are kept; overflow and infinities saturate; a NaN becomes 0x7f with its
+ * sign.
  */
 #ifndef KVB_CODEC_FP8_H
 #define KVB_CODEC_FP8_H

@@ -4,9 +4,9 @@
  * power of two dividing dim. Stages of (a, b) -> (a + b, a - b) at distance 1, 2, 4, ..., then one factor.
  *
  * The stages nearer than 32 are done by tiles in constant geometry (M. C. Pease, "An adaptation of the fast Fourier
- * transform for parallel processing", J. ACM 15, 1968): sums of neighbours go to the lower half and differences to the upper,
- * which turns the bits of the index by one; as many stages as the index has bits bring every element home. The pairs
- * and so the roundings are those of the stages in place, but each is one and the same shuffle for a vector unit.
+ * transform for parallel processing", J. ACM 15, 1968): sums of neighbours go to the lower half and differences to the
+ * upper, which turns the bits of the index by one; as many stages as the index has bits bring every element home. The
+ * pairs and so the roundings are those of the stages in place, but each is one and the same shuffle for a vector unit.
  *
  * Which of two NaNs a sum becomes is up to the compiler: every NaN that comes out is made the same one.
  */

@@ -108,8 +108,8 @@ static inline void naive_pages_settle(naive *m)
 
 /* ---- cells ------------------------------------------------------------------------------------------------------- */
 
-/* Cells in use in the group, now or (after) once it has let go of what it will: shared tokens once, but in a slab once for
- * each sequence. */
+/* Cells in use in the group, now or (after) once it has let go of what it will: shared tokens once, but in a slab once
+ * for each sequence. */
 static inline uint32_t naive_live(const naive *m, uint32_t g, bool after)
 {
     static uint64_t counted[NAIVE_ROWS], round; /* in which round a row was counted last */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prompts in the naive model. Of each token it keeps what it stands behind, so that it can say of any rows that a cache claims to have
- * found whether they are the prompt's. What a cache has kept of pages that nobody holds is the cache's business: the model says what
- * must be found at least, and what may be found at most.
+ * Prompts in the naive model. Of each token it keeps what it stands behind, so that it can say of any rows that a cache
+ * claims to have found whether they are the prompt's. What a cache has kept of pages that nobody holds is the cache's
+ * business: the model says what must be found at least, and what may be found at most.
  */
 #ifndef KVB_TEST_NAIVE_PREFIX_H
 #define KVB_TEST_NAIVE_PREFIX_H
@@ -21,7 +21,8 @@ typedef struct naive_prefix {
 static naive_prefix naive_prefixes[NAIVE_TOKENS]; /* by ordinal */
 static bool naive_fed_only[NAIVE_SEQS];           /* all that the sequence holds came by steps and prompts */
 
-/* The first token, of those below `next`, that stands at `pos` behind token `before` and has that id; NAIVE_TOKENS: there is none. */
+/* The first token, of those below `next`, that stands at `pos` behind token `before` and has that id; NAIVE_TOKENS:
+ * there is none. */
 static inline uint64_t naive_first_like(const naive *m, uint64_t next, uint32_t pos, int32_t tok, uint64_t key,
                                         uint64_t before)
 {
@@ -81,7 +82,8 @@ static inline uint32_t naive_most(const naive *m, const int32_t *toks, uint32_t 
     return most / m->page_cells * m->page_cells;
 }
 
-/* So many are held by a sequence that was only fed, which was the first to hold them: its pages are found as long as it does. */
+/* So many are held by a sequence that was only fed, which was the first to hold them: its pages are found as long as it
+ * does. */
 static inline uint32_t naive_least(const naive *m, const int32_t *toks, uint32_t n, uint64_t key)
 {
     uint32_t least = 0;
@@ -110,8 +112,8 @@ static inline bool naive_claim(const naive *m, const int32_t *toks, uint64_t key
     return true;
 }
 
-/* What a cache is to answer that has found so many tokens, or was refused: `got`; another answer where it cannot have. The model takes
- * what was found. */
+/* What a cache is to answer that has found so many tokens, or was refused: `got`; another answer where it cannot have.
+ * The model takes what was found. */
 static inline int naive_match(naive *m, uint32_t s, const int32_t *toks, uint32_t n, uint64_t key, int got,
                               uint32_t found, const uint64_t *ordinals)
 {

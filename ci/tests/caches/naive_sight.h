@@ -72,7 +72,8 @@ static inline uint64_t naive_scanned(const naive *m, uint32_t layer, uint64_t or
     return state;
 }
 
-/* A scan of the plan in force in the slots that the cache names leaves what it must behind every token: NULL, or what does not. */
+/* A scan of the plan in force in the slots that the cache names leaves what it must behind every token: NULL, or what
+ * does not. */
 static inline const char *naive_scan(const naive *m, kvb_cache *cache, uint32_t layer, const uint64_t *ordinals,
                                      uint32_t n)
 {

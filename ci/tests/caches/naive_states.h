@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The naive model of recurrent states: how many of its last tokens each sequence has the states of, and what a token's state is: a
- * number made of all tokens of its sequence up to it. And a scan that makes such numbers, in the slots that a cache names.
+ * The naive model of recurrent states: how many of its last tokens each sequence has the states of, and what a token's
+ * state is: a number made of all tokens of its sequence up to it. And a scan that makes such numbers, in the slots that
+ * a cache names.
  */
 #ifndef KVB_TEST_NAIVE_STATES_H
 #define KVB_TEST_NAIVE_STATES_H
@@ -89,7 +90,7 @@ static inline int naive_states_cut(const naive *m, struct naive_seq *s, uint32_t
     return 0;
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static inline uint64_t state_next(uint64_t before, uint64_t ordinal, uint32_t layer)
 {

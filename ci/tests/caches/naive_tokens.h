@@ -130,8 +130,8 @@ static inline bool naive_drops(const naive *m, uint32_t g)
            (m->model->groups[g].window > 0 || m->model->groups[g].chunk > 0);
 }
 
-/* Is the token gone once the cache has let go of what no query at or after the next position less rollback can see: a token, or
- * of pages those with no other? */
+/* Is the token gone once the cache has let go of what no query at or after the next position less rollback can see: a
+ * token, or of pages those with no other? */
 static inline bool naive_forgotten(const naive *m, uint32_t g, uint32_t s, uint32_t i)
 {
     const kvb_group *group = &m->model->groups[g];

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache of a model with one to three groups of layers over pools of one kind, with rows that say whose they are, so that
- * what a query sees can be read back through mask and view. In f32: channel 0 holds the token's ordinal, channel 1 the layer
- * and KV head, channel 2 K or V (of latent rows K: V is their beginning). In any other format: the signs of a row are a hash
- * of all these, its magnitudes lie between 1/2 and 1, and a row is the token's whose signs it has, but for a quarter of them.
+ * A cache of a model with one to three groups of layers over pools of one kind, with rows that say whose they are, so
+ * that what a query sees can be read back through mask and view. In f32: channel 0 holds the token's ordinal, channel 1
+ * the layer and KV head, channel 2 K or V (of latent rows K: V is their beginning). In any other format: the signs of a
+ * row are a hash of all these, its magnitudes lie between 1/2 and 1, and a row is the token's whose signs it has, but
+ * for a quarter of them.
  */
 #ifndef KVB_TEST_RIG_H
 #define KVB_TEST_RIG_H
@@ -244,8 +245,8 @@ static inline int rig_compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Ordinals that query t of n_tok sees in one layer, ascending, from K and V of every head alike. pos_of: each one's position; NULL:
- * tokens have moved, and one may be seen in two places. */
+/* Ordinals that query t of n_tok sees in one layer, ascending, from K and V of every head alike. pos_of: each one's
+ * position; NULL: tokens have moved, and one may be seen in two places. */
 static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint32_t layer, const uint32_t *pos_of,
                                 uint32_t n_tok, uint32_t t, uint64_t *seen)
 {

@@ -30,7 +30,7 @@ static inline int folder_remove(void **state)
     return rmdir(folder); /* nothing else is left in it */
 }
 
-/* ---- a cache, and what it holds ----------------------------------------------------------------------------------- */
+/* ---- a cache, and what it holds ---------------------------------------------------------------------------------- */
 
 static inline void begin_as(rig *r, const kvb_cache_type *type, const kvb_pool_type *pool, uint32_t capacity,
                             uint32_t seq_capacity, uint32_t max_seqs)
@@ -91,7 +91,8 @@ static inline uint64_t hash(uint64_t h, const void *bytes, size_t n) /* n: of wh
     return h;
 }
 
-/* Of a step of these sequences: for each query and layer the rows that it sees, bit by bit, whatever cells they lie in. */
+/* Of a step of these sequences: for each query and layer the rows that it sees, bit by bit, whatever cells they lie in.
+ */
 static inline uint64_t step_hash(rig *r, const uint32_t *ids, uint32_t n)
 {
     uint64_t all = 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the allocator counts current, peak and requests exactly, keeps its limit, and fails the n-th request, for blocks
- * and for reserved pages; address space is whole, zero, aligned where huge pages are wanted, and all given back. */
+/* Shows: the allocator counts current, peak and requests exactly, keeps its limit, and fails the n-th request, for
+ * blocks and for reserved pages; address space is whole, zero, aligned where huge pages are wanted, and all given back.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

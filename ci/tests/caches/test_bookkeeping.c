@@ -147,7 +147,8 @@ static void test_first_seen(void **state)
         assert_int_equal(kvb_first_seen(&cases[i].group, cases[i].pos), cases[i].first);
 }
 
-/* Queries of one sequence, whose positions 0 to 3 lie in cells 0 to 3, 4 and 5 in cells 6 and 7, 6 in cell 4 and 9 in cell 5. */
+/* Queries of one sequence, whose positions 0 to 3 lie in cells 0 to 3, 4 and 5 in cells 6 and 7, 6 in cell 4 and 9 in
+ * cell 5. */
 static void test_runs(void **state)
 {
     (void)state;

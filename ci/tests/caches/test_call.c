@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: a call states the problem truly, turns masks a kernel does not take into bit rows, once for each plan of a group. */
+/* Shows: a call states the problem truly, turns masks a kernel does not take into bit rows, once for each plan of a
+ * group. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -158,8 +159,8 @@ static void problem_is_stated(void **state)
     assert_null(call.scratch);
 }
 
-/* Calls one after the other, with bit 0 of the group's mask cleared in between: it is clear if, and only if, the bits of the
- * call before were taken again. A mask is known by group and generation, whatever its size. */
+/* Calls one after the other, with bit 0 of the group's mask cleared in between: it is clear if, and only if, the bits
+ * of the call before were taken again. A mask is known by group and generation, whatever its size. */
 static void a_mask_is_expanded_once(void **state)
 {
     static const struct {

@@ -15,7 +15,8 @@
 #define DIM_MAX   1152u
 #define CELLS_MAX 32u /* of a window */
 
-/* Every remainder that a vector loop can leave, then sizes of real heads, and some beyond what is worked on at a time. */
+/* Every remainder that a vector loop can leave, then sizes of real heads, and some beyond what is worked on at a time.
+ */
 static uint32_t next_dim(uint32_t dim)
 {
     static const uint32_t large[] = {80, 96, 112, 120, 128, 160, 192, 256, 272, 288, 320, 576, DIM_MAX, 0};

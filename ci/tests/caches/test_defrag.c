@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compaction: the simple masks come back and the high-water mark falls; stored rows stay what they are, in every format; what cells
- * others hold and what is yet to be turned goes with them; a full cache, and a format whose rows cannot be copied, say so.
+ * Compaction: the simple masks come back and the high-water mark falls; stored rows stay what they are, in every
+ * format; what cells others hold and what is yet to be turned goes with them; a full cache, and a format whose rows
+ * cannot be copied, say so.
  */
 #include "rig.h"
 

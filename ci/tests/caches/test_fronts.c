@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: a frozen prefix outlives the cache that made it, is counted once however many caches read it, is never written, is read by
- * caches of other threads, and goes with the last who holds it; what cannot be shared is refused and changes nothing; and whichever
- * request for memory fails, nothing is lost.
+ * Shows: a frozen prefix outlives the cache that made it, is counted once however many caches read it, is never
+ * written, is read by caches of other threads, and goes with the last who holds it; what cannot be shared is refused
+ * and changes nothing; and whichever request for memory fails, nothing is lost.
  */
 #include "pools.h"
 #include "rig.h"
@@ -27,7 +27,8 @@ static void join(rig *r, uint32_t seq, kvb_frozen *frozen)
         r->pos[r->next++] = i;
 }
 
-/* A step of one token sees `shared` tokens of the prefix, whose rows are those of ordinals 0, 1, …, and own ones from ordinal own on. */
+/* A step of one token sees `shared` tokens of the prefix, whose rows are those of ordinals 0, 1, …, and own ones from
+ * ordinal own on. */
 static void sees(rig *r, uint32_t seq, uint32_t shared, uint64_t own)
 {
     uint64_t want[SEQ_CAPACITY];
@@ -200,7 +201,7 @@ static void scales_must_be_the_same(void **state)
     assert_int_equal(a.current_bytes, 0);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------ */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 4, ROUNDS = 50 };
 
@@ -248,7 +249,7 @@ static void threads_share(void **state)
     assert_int_equal(shared.current_bytes, 0);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void memory_may_fail(void **state)
 {

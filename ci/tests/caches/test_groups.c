@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows what is a group's own: its limits, for every cache that sees by them and for those that drop by them; latent rows;
- * room of its own; a mask of its own. */
+/* Shows what is a group's own: its limits, for every cache that sees by them and for those that drop by them; latent
+ * rows; room of its own; a mask of its own. */
 #include "rig.h"
 
 /* ---- limits ------------------------------------------------------------------------------------------------ */
@@ -23,8 +23,8 @@ static bool drops_rows(const kvb_cache_type *type)
     return type == &kvb_cache_window || type == &kvb_cache_paged;
 }
 
-/* A sequence of many times the window: each query sees what it may, over every cache; who drops rows holds no more than the
- * window, the sinks and a step, and its memory does not grow. */
+/* A sequence of many times the window: each query sees what it may, over every cache; who drops rows holds no more than
+ * the window, the sinks and a step, and its memory does not grow. */
 static void test_long_sequence(void **state)
 {
     enum { LENGTH = 120, STEP = 3, ROLLBACK = 2 };
@@ -59,8 +59,8 @@ static void test_long_sequence(void **state)
     }
 }
 
-/* A sequence of 20 tokens, stored one by one, of which the first and the last 4 + rollback are held: what is cut back or copied
- * may not need the others. What is refused says why and changes nothing; seq does all of it. */
+/* A sequence of 20 tokens, stored one by one, of which the first and the last 4 + rollback are held: what is cut back
+ * or copied may not need the others. What is refused says why and changes nothing; seq does all of it. */
 static void test_going_back(void **state)
 {
     (void)state;
@@ -156,7 +156,8 @@ static void test_branches_drop_apart(void **state)
 
 /* ---- rows, room and masks ------------------------------------------------------------------------------------- */
 
-/* Latent rows are stored once: V lies where K does, and no bytes are held for it. Windows and latent rows come together. */
+/* Latent rows are stored once: V lies where K does, and no bytes are held for it. Windows and latent rows come
+ * together. */
 static void test_latent(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that caches hold up to 4096 sequences: ids up to the last one and none beyond it, all alive at once in one step, random
- * calls among thousands answered as the naive model does; what a query sees is its own sequence's.
+ * Shows that caches hold up to 4096 sequences: ids up to the last one and none beyond it, all alive at once in one
+ * step, random calls among thousands answered as the naive model does; what a query sees is its own sequence's.
  */
 #define NAIVE_SEQS KVB_MAX_SEQS
 #define NAIVE_LEN  8
@@ -109,7 +109,8 @@ static void test_all_alive(void **state)
     cache_check(type);
 }
 
-/* What a step leaves in the tables by id is cleared again, whether it was made or refused: the same call is answered alike. */
+/* What a step leaves in the tables by id is cleared again, whether it was made or refused: the same call is answered
+ * alike. */
 static void test_refused_steps(void **state)
 {
     (void)state;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the failure of any single request for memory, the n-th for every n of a random scenario, in whichever group of
- * layers it comes, leaves the cache as it was before the call: tokens, cells, counts, the plan in force, what is read by it; that
- * the call then succeeds when made again, that all goes on as if nothing had failed, every row that is read bit for bit, and
- * that no byte is lost. For every cache, over formats of every shape of storage, growing by copies and by reserved pages.
+ * Shows that the failure of any single request for memory, the n-th for every n of a random scenario, in whichever
+ * group of layers it comes, leaves the cache as it was before the call: tokens, cells, counts, the plan in force, what
+ * is read by it; that the call then succeeds when made again, that all goes on as if nothing had failed, every row that
+ * is read bit for bit, and that no byte is lost. For every cache, over formats of every shape of storage, growing by
+ * copies and by reserved pages.
  */
 #include "calls.h"
 
@@ -151,8 +152,8 @@ static void slots_digest(rig *r, uint32_t layer, const uint64_t *feed, uint32_t 
     assert_true(made || !naive_scan(&model, r->cache, layer, feed, n));
 }
 
-/* Stores the step in force, whose states may have been made; the digest of what it reads, 0 without one. Where nothing fails, what queries see is what the
- * model says. */
+/* Stores the step in force, whose states may have been made; the digest of what it reads, 0 without one. Where nothing
+ * fails, what queries see is what the model says. */
 static uint64_t step_store(rig *r, bool check, bool made)
 {
     static uint64_t want[2 * NAIVE_LEN], seen[2 * NAIVE_LEN];
@@ -238,8 +239,8 @@ static bool scenario_run(scenario *s, uint64_t fail)
 
 /* ---- all of them -------------------------------------------------------------------------------------------- */
 
-/* One format of each way of storing: floats, blocks, tables beside the codes, windows, head scales. NULL: f32, with rows
- * that are read to the bit. */
+/* One format of each way of storing: floats, blocks, tables beside the codes, windows, head scales. NULL: f32, with
+ * rows that are read to the bit. */
 static const char *const names[] = {NULL, "f16", "q8_0", "a4g64", "kivi4-k", "e4m3-head"};
 
 static const kvb_pool_type *pool_find(const char *name)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: cache paged shares pages, copies a shared one before writing it, frees what nobody holds, and refuses what finds none. */
+/* Shows: cache paged shares pages, copies a shared one before writing it, frees what nobody holds, and refuses what
+ * finds none. */
 #include "rig.h"
 
-/* A fork of pages takes none. Who writes a page that another one holds, too, takes a copy of what is its own there, and the
- * last to hold it writes it as it is. */
+/* A fork of pages takes none. Who writes a page that another one holds, too, takes a copy of what is its own there, and
+ * the last to hold it writes it as it is. */
 static void pages_are_shared_until_written(void **state)
 {
     (void)state;
@@ -31,7 +32,8 @@ static void pages_are_shared_until_written(void **state)
     rig_close(&r);
 }
 
-/* Is refused for want of a page, and has changed nothing: counts, lengths, and the plan in force, which sees what it saw. */
+/* Is refused for want of a page, and has changed nothing: counts, lengths, and the plan in force, which sees what it
+ * saw. */
 static void unchanged_check(rig *r, int got, const kvb_cache_usage *before, uint32_t length, uint32_t fed)
 {
     const kvb_cache_usage after = rig_usage(r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows rule 1 of caches/cache.h for every cache and every call: one plan for all layers of a step, good for its own rows alone,
- * put out of force by each control call that succeeds and by none that fails. */
+/* Shows rule 1 of caches/cache.h for every cache and every call: one plan for all layers of a step, good for its own
+ * rows alone, put out of force by each control call that succeeds and by none that fails. */
 #include "calls.h"
 
 /* For all layers, in any order and again; its arrays stay where they are. */
@@ -62,8 +62,8 @@ static void test_rows_are_the_plans(void **state)
     }
 }
 
-/* Four tokens are stored, and two pending nodes behind them (nodes); then the call is made. What succeeds puts the plan out of
- * force, what fails leaves it and all counts as they were. A cache that cannot do a call says so. */
+/* Four tokens are stored, and two pending nodes behind them (nodes); then the call is made. What succeeds puts the plan
+ * out of force, what fails leaves it and all counts as they were. A cache that cannot do a call says so. */
 static const struct {
     uint32_t flags; /* of caches that can do it: any of them; 0: every cache */
     bool nodes, plans;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: cache paged-prefix finds the pages that a prompt begins with by what they hold, keeps those that nobody holds until room or
- * budget wants them, the oldest first, and shares none for a prompt that is another one. */
+/* Shows: cache paged-prefix finds the pages that a prompt begins with by what they hold, keeps those that nobody holds
+ * until room or budget wants them, the oldest first, and shares none for a prompt that is another one. */
 #include "prompts.h"
 
 #include "caches/stores/prefix.h"
@@ -26,7 +26,8 @@ static void the_longest_beginning_is_found(void **state)
     rig_close(&r);
 }
 
-/* What is said after the prompt is known, too, if the cache is told; a page with a token that is not known is never found. */
+/* What is said after the prompt is known, too, if the cache is told; a page with a token that is not known is never
+ * found. */
 static void later_tokens_are_known(void **state)
 {
     (void)state;
@@ -50,8 +51,8 @@ static void later_tokens_are_known(void **state)
     rig_close(&r);
 }
 
-/* A sequence that goes back into a page that others may find writes it anew: the page is found no more, the one before is. A hole or
- * a copied piece of another prompt ends what is known. */
+/* A sequence that goes back into a page that others may find writes it anew: the page is found no more, the one before
+ * is. A hole or a copied piece of another prompt ends what is known. */
 static void what_is_written_again_is_not_found(void **state)
 {
     (void)state;
@@ -91,7 +92,8 @@ static void behind_a_hole_nothing_is_known(void **state)
     rig_close(&r);
 }
 
-/* A row that was copied from another prompt stands behind that one: the page that it is in is not the beginning of this one. */
+/* A row that was copied from another prompt stands behind that one: the page that it is in is not the beginning of this
+ * one. */
 static void a_piece_of_another_prompt_is_not_found(void **state)
 {
     (void)state;
@@ -109,8 +111,8 @@ static void a_piece_of_another_prompt_is_not_found(void **state)
     rig_close(&r);
 }
 
-/* 6 pages and 2 for each of 2 sequences: 10. Cached pages give way to what is written, the one let go of longest ago first, and of a
- * sequence its last one. */
+/* 6 pages and 2 for each of 2 sequences: 10. Cached pages give way to what is written, the one let go of longest ago
+ * first, and of a sequence its last one. */
 static void the_oldest_give_way(void **state)
 {
     (void)state;
@@ -191,7 +193,8 @@ static bool same_counted(const int32_t *a, const int32_t *b, uint32_t n)
     return memcmp(a, b, n * sizeof *a) == 0;
 }
 
-/* With a hash of one bit half of all prompts collide, and the cache still keeps them apart. With the whole hash none collides. */
+/* With a hash of one bit half of all prompts collide, and the cache still keeps them apart. With the whole hash none
+ * collides. */
 static void few_bits_of_hashes_collide(void **state)
 {
     (void)state;
@@ -211,7 +214,8 @@ static void few_bits_of_hashes_collide(void **state)
     kvb_prefix_by = rules;
 }
 
-/* What is refused changes nothing: a sequence that is alive, one too many, no memory at each request; and other caches cannot. */
+/* What is refused changes nothing: a sequence that is alive, one too many, no memory at each request; and other caches
+ * cannot. */
 static void refusals(void **state)
 {
     (void)state;
@@ -247,7 +251,7 @@ static void refusals(void **state)
     rig_close(&r);
 }
 
-/* ---- random prompts ------------------------------------------------------------------------------------------------ */
+/* ---- random prompts ---------------------------------------------------------------------------------------------- */
 
 enum { SEQS = 5, LONGEST = 40, PREFIXES = 4000 };
 
@@ -368,7 +372,8 @@ static void decode_draw(rig *r)
         sight_check(r, ids[i], i);
 }
 
-/* cuts: sequences are cut back and refilled, so that less is found than was ever held. Returns how many tokens were found. */
+/* cuts: sequences are cut back and refilled, so that less is found than was ever held. Returns how many tokens were
+ * found. */
 static uint32_t prompts_play(uint32_t capacity, uint32_t budget, bool cuts, uint32_t *all)
 {
     uint32_t found = 0, longest;
@@ -401,7 +406,8 @@ static uint32_t prompts_play(uint32_t capacity, uint32_t budget, bool cuts, uint
     return found;
 }
 
-/* With room for all, all is found that was ever held; with little, or where pages are written again, less, and never what is another's. */
+/* With room for all, all is found that was ever held; with little, or where pages are written again, less, and never
+ * what is another's. */
 static void random_prompts(void **state)
 {
     uint32_t found[3] = {0}, held[3] = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what cache paged-prefix loads is no prompt's beginning, what it is written over is none any more, and a load that is refused
- * leaves every page that may be found, in the order in which they give way. */
+/* Shows: what cache paged-prefix loads is no prompt's beginning, what it is written over is none any more, and a load
+ * that is refused leaves every page that may be found, in the order in which they give way. */
 #include "prompts.h"
 #include "saved.h"
 
@@ -57,7 +57,8 @@ static void pages_that_a_load_takes_are_forgotten(void **state)
     rig_close(&r);
 }
 
-/* A whole cache lies where it lay: of a prompt that has been written there since, and is cached, that much is found no more. */
+/* A whole cache lies where it lay: of a prompt that has been written there since, and is cached, that much is found no
+ * more. */
 static void pages_that_a_whole_load_overwrites_are_forgotten(void **state)
 {
     (void)state;
@@ -84,7 +85,8 @@ static void pages_that_a_whole_load_overwrites_are_forgotten(void **state)
     rig_close(&r);
 }
 
-/* What it does not overwrite stays, also what it lets go of, as far as the budget allows: of a sequence the last page goes first. */
+/* What it does not overwrite stays, also what it lets go of, as far as the budget allows: of a sequence the last page
+ * goes first. */
 static void other_pages_stay(void **state)
 {
     (void)state;

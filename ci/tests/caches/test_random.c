@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that every cache, over models of one to three groups, after thousands of random control calls lets each query see
- * exactly the tokens of a naive model, answers each call as the model does, says beforehand whether a step will be taken, and
- * changes nothing, in no group, when a call fails.
+ * Shows that every cache, over models of one to three groups, after thousands of random control calls lets each query
+ * see exactly the tokens of a naive model, answers each call as the model does, says beforehand whether a step will be
+ * taken, and changes nothing, in no group, when a call fails.
  */
 #include "calls.h"
 
@@ -147,7 +147,8 @@ static void plan_check(rig *r, naive *m, tally *t)
 
 /* ---- the run ------------------------------------------------------------------------------------------- */
 
-/* The call made, with the n-th request for memory from now on refused (0: none). What fails changes no count of any group. */
+/* The call made, with the n-th request for memory from now on refused (0: none). What fails changes no count of any
+ * group. */
 static int call_make(rig *r, const call *c, uint64_t fail)
 {
     kvb_cache_usage before[RIG_GROUPS];

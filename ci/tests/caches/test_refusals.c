@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows what calls without their arrays, rows that no pool takes, and an open that memory fails half-way are answered: an error
- * in words, and nothing held; what is not refused, since it asks for nothing; and what an empty cache holds.
+ * Shows what calls without their arrays, rows that no pool takes, and an open that memory fails half-way are answered:
+ * an error in words, and nothing held; what is not refused, since it asks for nothing; and what an empty cache holds.
  */
 #include "rig.h"
 #include "caches/call.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that a reordering of sequences does what the same copies and removals over ids of their own do, whatever the cache, the
- * limits of groups and the order; that where cells or pages are shared no row moves for it, and in a slab only those do of which
- * one more is wanted.
+ * Shows that a reordering of sequences does what the same copies and removals over ids of their own do, whatever the
+ * cache, the limits of groups and the order; that where cells or pages are shared no row moves for it, and in a slab
+ * only those do of which one more is wanted.
  */
 #include "rig.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that pools with residual cells keep every row readable whatever the order of writes: exact as f16 while its block is
- * among the latest ones written, and else within half a step for each time that it was encoded; that rows move across
- * blocks; that memory is what was predicted, and survives failing requests. Against a model that keeps whole rows.
+ * Shows that pools with residual cells keep every row readable whatever the order of writes: exact as f16 while its
+ * block is among the latest ones written, and else within half a step for each time that it was encoded; that rows move
+ * across blocks; that memory is what was predicted, and survives failing requests. Against a model that keeps whole
+ * rows.
  */
 #include <stdarg.h>
 #include <stddef.h>

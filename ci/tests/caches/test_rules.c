@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows rules 2 to 10 of caches/cache.h one by one, by hand-made cases, for every cache that they hold for. test_plans has rule
- * 1, test_groups what groups are limited to, test_random all of them at large. */
+/* Shows rules 2 to 10 of caches/cache.h one by one, by hand-made cases, for every cache that they hold for. test_plans
+ * has rule 1, test_groups what groups are limited to, test_random all of them at large. */
 #include "rig.h"
 
 static bool forgets(const kvb_cache_type *type)
@@ -10,7 +10,8 @@ static bool forgets(const kvb_cache_type *type)
 
 /* ---- rules 2 and 3: who sees what, and whose a cell is ------------------------------------------------------ */
 
-/* A fork sees the trunk and its own, not the other's. It moves no bytes and takes no cells, in a slab as many as it copies. */
+/* A fork sees the trunk and its own, not the other's. It moves no bytes and takes no cells, in a slab as many as it
+ * copies. */
 static void test_2_3_fork(void **state)
 {
     (void)state;
@@ -32,8 +33,8 @@ static void test_2_3_fork(void **state)
     }
 }
 
-/* A copy onto a living sequence adds its range, behind, before or between what is there; where both hold a position it is
- * refused, and neither is changed. */
+/* A copy onto a living sequence adds its range, behind, before or between what is there; where both hold a position it
+ * is refused, and neither is changed. */
 static void test_2_copy_joins(void **state)
 {
     (void)state;
@@ -156,7 +157,7 @@ static void test_4_occupancy(void **state)
         rig_close(&r);
     }
 }
-/* ---- rule 5: can_extend is the admission test; what does not fit fails whole -------------------------------------- */
+/* ---- rule 5: can_extend is the admission test; what does not fit fails whole ------------------------------------- */
 
 static void extend_check(rig *r, const uint32_t *ids, size_t n, int want)
 {
@@ -220,7 +221,7 @@ static void test_5_sequences(void **state)
     }
 }
 
-/* ---- rules 6 and 8: the simplest mask that says it ----------------------------------------------------------------- */
+/* ---- rules 6 and 8: the simplest mask that says it --------------------------------------------------------------- */
 
 /* CAUSAL wants queries that are the tail of what is read: not behind another's cells, not behind a hole. */
 static void test_6_not_the_tail(void **state)
@@ -272,7 +273,7 @@ static void test_8_fast_path(void **state)
     }
 }
 
-/* ---- rule 7: memory comes in steps from min_chunk on; a slab has it all at once ------------------------------------ */
+/* ---- rule 7: memory comes in steps from min_chunk on; a slab has it all at once ---------------------------------- */
 
 static void test_7_lazy_growth(void **state)
 {
@@ -304,7 +305,7 @@ static void test_7_lazy_growth(void **state)
     }
 }
 
-/* ---- rules 9 and 10: formats are the pools', facts the model's ------------------------------------------------------ */
+/* ---- rules 9 and 10: formats are the pools', facts the model's --------------------------------------------------- */
 
 /* Any pair of pools stores; the spec says which. */
 static void test_9_formats(void **state)
@@ -378,7 +379,7 @@ static void test_10_open_refuses(void **state)
     assert_int_equal(r.allocator.current_bytes, 0);
 }
 
-/* ---- caches of their own kind --------------------------------------------------------------------------------------- */
+/* ---- caches of their own kind ------------------------------------------------------------------------------------ */
 
 /* recompute asks for everything again, in an order in which what a token sees comes before it. */
 static void test_recompute_feed(void **state)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that what is saved and loaded, as a sequence or the whole cache, here or in another instance, goes on bit by bit as if it
- * had never left, in every format; and when it may be called.
+ * Shows that what is saved and loaded, as a sequence or the whole cache, here or in another instance, goes on bit by
+ * bit as if it had never left, in every format; and when it may be called.
  */
 #include "caches/pools/rows.h"
 #include "saved.h"
 
 #include "caches/pools/rows.h"
 
-/* ---- it goes on as if it had never left ---------------------------------------------------------------------------- */
+/* ---- it goes on as if it had never left -------------------------------------------------------------------------- */
 
 static uint32_t cells_live(const rig *r)
 {
@@ -79,8 +79,8 @@ static void every_format_goes_on(void **state)
     assert_true(n > 7 * 40);
 }
 
-/* What a sequence still holds is shared again, where cells are shared; in another instance, where those numbers are other tokens',
- * nothing is. */
+/* What a sequence still holds is shared again, where cells are shared; in another instance, where those numbers are
+ * other tokens', nothing is. */
 static void rows_are_shared_again(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void memory_that_is_refused_takes_no_room(void **state)
     }
 }
 
-/* ---- when it may be called ------------------------------------------------------------------------------------------- */
+/* ---- when it may be called --------------------------------------------------------------------------------------- */
 
 static void rows_must_be_there(void **state)
 {
@@ -233,7 +233,8 @@ static void parts_that_cannot_say_so(void **state)
     rig_close(&r);
 }
 
-/* Three tokens that come twice fill 6 cells; of 5 a slab refuses the others, by a copy and by a load, and then holds what it held. */
+/* Three tokens that come twice fill 6 cells; of 5 a slab refuses the others, by a copy and by a load, and then holds
+ * what it held. */
 static void what_fits_exactly_is_loaded(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the file of a saved cache that is damaged, cut short, made up, or of another cache is refused with a line that says so,
- * and that neither a file nor a cache is half written.
+ * Shows that the file of a saved cache that is damaged, cut short, made up, or of another cache is refused with a line
+ * that says so, and that neither a file nor a cache is half written.
  */
 #include "saved.h"
 
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-/* ---- what a file must not be ----------------------------------------------------------------------------------------- */
+/* ---- what a file must not be ------------------------------------------------------------------------------------- */
 
 static uint8_t file[1 << 20], changed[1 << 20];
 
@@ -34,8 +34,8 @@ static void file_write(const char *name, const uint8_t *bytes, size_t n)
     assert_int_equal(fclose(out), 0);
 }
 
-/* Cut short at every byte, and every byte another. What has a checksum all the same is refused or is some cache's: it is never
- * half taken. */
+/* Cut short at every byte, and every byte another. What has a checksum all the same is refused or is some cache's: it
+ * is never half taken. */
 static void damage_is_refused(void **state)
 {
     (void)state;

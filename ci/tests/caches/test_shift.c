@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Position shifts, by values: K rows that a cache has turned are those that the model would have made at the new positions, in
- * every layer and either pairing; shifts between two steps are one; others who hold the rows keep them; V and groups without
- * positions stay to the bit. And what is refused, with nothing changed.
+ * Position shifts, by values: K rows that a cache has turned are those that the model would have made at the new
+ * positions, in every layer and either pairing; shifts between two steps are one; others who hold the rows keep them; V
+ * and groups without positions stay to the bit. And what is refused, with nothing changed.
  */
 #include "rig.h"
 
@@ -126,7 +126,8 @@ static uint32_t cells_of(const kvb_attend_spec *spec, uint32_t n_tok, uint32_t *
     return n;
 }
 
-/* K and V of a layer in the cell of a token, told by its V row (in latent rows by the first elements, which are not turned). */
+/* K and V of a layer in the cell of a token, told by its V row (in latent rows by the first elements, which are not
+ * turned). */
 static void rows_find(const kvb_attend_spec *spec, uint32_t layer, uint64_t token, float k[HEADS][DIM],
                       float v[HEADS][V_DIM])
 {
@@ -200,7 +201,8 @@ static void rows_are_those_of_their_new_positions(void **state)
     }
 }
 
-/* K rows of layer 0 as they are stored after shifts of a sequence's tail by these deltas, with a step behind each or behind all. */
+/* K rows of layer 0 as they are stored after shifts of a sequence's tail by these deltas, with a step behind each or
+ * behind all. */
 static void shifted_rows(const kvb_cache_type *type, const kvb_pool_type *pool, const int32_t *deltas, uint32_t n,
                          bool steps_between, float rows[16][HEADS][DIM])
 {
@@ -251,7 +253,8 @@ static void shifts_between_two_steps_are_one(void **state)
         }
 }
 
-/* A load brings rows as they were saved, whatever was to be turned where they come to lie; others are turned as ever. */
+/* A load brings rows as they were saved, whatever was to be turned where they come to lie; others are turned as ever.
+ */
 static void what_is_loaded_is_not_turned(void **state)
 {
     (void)state;
@@ -400,7 +403,8 @@ static void caches_and_models_without_shifts_say_so(void **state)
     }
 }
 
-/* Tokens of one position are all seen, each row turned by its own distance; so they are saved, and loaded where that can be. */
+/* Tokens of one position are all seen, each row turned by its own distance; so they are saved, and loaded where that
+ * can be. */
 static void divided_positions_hold_several_tokens(void **state)
 {
     (void)state;
@@ -448,7 +452,8 @@ static void divided_positions_hold_several_tokens(void **state)
     unlink(path);
 }
 
-/* Each request for memory of a shift, and of the step behind it, refused once: nothing has happened, and then it happens. */
+/* Each request for memory of a shift, and of the step behind it, refused once: nothing has happened, and then it
+ * happens. */
 static void memory_that_is_refused_changes_nothing(void **state)
 {
     (void)state;

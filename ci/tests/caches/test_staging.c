@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: a kernel that reads f32 rows only is handed the rows of any pool as f32, just as the pool's format reads them,
- * and computes what a kernel that reads the format does, bit for bit; with staging off, and where staging does not help,
- * it is refused with a reason.
+ * and computes what a kernel that reads the format does, bit for bit; with staging off, and where staging does not
+ * help, it is refused with a reason.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -358,7 +358,8 @@ static void refusals_say_why(void **state)
     int8->close(v);
 }
 
-/* Rows that no reader decodes are staged by no kernel, be they those of one side alone: the other side's would not help. */
+/* Rows that no reader decodes are staged by no kernel, be they those of one side alone: the other side's would not
+ * help. */
 static void one_side_is_refused(void **state)
 {
     kvb_kernel kernel = picky_kernel();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows what recurrent states can and cannot do, in words and in every cache: how far a sequence can be cut back, what is refused
- * and changes nothing, how many slots there are at most, which files go into which caches. That each state is the right one after
- * any history: test_random.
+ * Shows what recurrent states can and cannot do, in words and in every cache: how far a sequence can be cut back, what
+ * is refused and changes nothing, how many slots there are at most, which files go into which caches. That each state
+ * is the right one after any history: test_random.
  */
 #include "calls.h"
 
@@ -198,9 +198,10 @@ static void test_slots(void **state)
     }
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------ */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* A sequence goes from one cache to another, with as many of its states as that one keeps; to another geometry it does not go. */
+/* A sequence goes from one cache to another, with as many of its states as that one keeps; to another geometry it does
+ * not go. */
 static void test_files(void **state)
 {
     rig r, other;

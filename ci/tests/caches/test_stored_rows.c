@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows that over every format a cache gives back what was stored: through rewinds, removals and reuse of freed cells,
- * forks, and commits that move rows across groups of cells, each query sees its own tokens, in rows no further from what
- * was handed in than the format allows. Rows encoded one by one are bit for bit what a cache reads that has stored
+ * forks, and commits that move rows across groups of cells, each query sees its own tokens, in rows no further from
+ * what was handed in than the format allows. Rows encoded one by one are bit for bit what a cache reads that has stored
  * nothing else; rows encoded with their neighbours lie within a step of the quantiser.
  */
 #include "calls.h"
@@ -60,7 +60,8 @@ static const float *row_alone(witness *w, uint64_t ordinal, uint32_t layer, uint
 /*
  * Elements of coded rows lie in -1 .. 1: a step of a quantiser with n steps is at most 2/n there, and half of that the
  * error; encoding a second time, after a move, doubles it. Turned rows reach further (they are sums of 128 elements
- * over sqrt(128): 4 is above five deviations), and an error there is spread over the row: its mean square is what stays.
+ * over sqrt(128): 4 is above five deviations), and an error there is spread over the row: its mean square is what
+ * stays.
  */
 static void row_check(witness *w, uint64_t ordinal, uint32_t layer, uint32_t h, float kind, const float *row)
 {

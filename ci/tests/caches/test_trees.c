@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that draft trees stand behind several sequences at once while others go on: what their nodes see, that numbers and commits
- * are each sequence's own, that cells of rejected nodes are free at once and accepted ones stay, what is refused meanwhile, and that
- * a sequence may be cut back into what a commit brought.
+ * Shows that draft trees stand behind several sequences at once while others go on: what their nodes see, that numbers
+ * and commits are each sequence's own, that cells of rejected nodes are free at once and accepted ones stay, what is
+ * refused meanwhile, and that a sequence may be cut back into what a commit brought.
  */
 #include "rig.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that caches of 63, 64, 65, 128 and 129 sequences, all alive, hold each by itself: sets of rows and sequences are words of
- * 64 bits. Sequences at the borders of words leave and come back, are forked into the row that was given back, reordered, saved and
- * loaded; each then sees its own tokens, and a slab's rows end where its last sequence does.
+ * Shows that caches of 63, 64, 65, 128 and 129 sequences, all alive, hold each by itself: sets of rows and sequences
+ * are words of 64 bits. Sequences at the borders of words leave and come back, are forked into the row that was given
+ * back, reordered, saved and loaded; each then sees its own tokens, and a slab's rows end where its last sequence does.
  */
 #include "saved.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows which kernel --kernel best takes: of those that passed the very combination, no witness, the fastest one; and what
- * may stand beside it. */
+/* Shows which kernel --kernel best takes: of those that passed the very combination, no witness, the fastest one; and
+ * what may stand beside it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that calibration finds the largest magnitude of each layer and KV head, whatever their groups, transformed where the
- * format says so, and finds nothing to do for formats without a fixed scale. */
+/* Shows that calibration finds the largest magnitude of each layer and KV head, whatever their groups, transformed
+ * where the format says so, and finds nothing to do for formats without a fixed scale. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: calls are chosen so that every two values which a call can have meet in one; points are written and read back; a wrong
- * kernel is found by single calls and shrunk to the values that its mistake needs, and to no other; a crash and a hang, too. Calls that
- * zeros answer count for no other axis.
+ * Shows: calls are chosen so that every two values which a call can have meet in one; points are written and read back;
+ * a wrong kernel is found by single calls and shrunk to the values that its mistake needs, and to no other; a crash and
+ * a hang, too. Calls that zeros answer count for no other axis.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -18,7 +18,7 @@
 #include "harness/calls/calls.h"
 #include "kernels/kernels.h"
 
-/* ---- the choice --------------------------------------------------------------------------------------------------- */
+/* ---- the choice -------------------------------------------------------------------------------------------------- */
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -150,7 +150,7 @@ static void words_of_points(void **state)
     assert_true(kvb_point_parse(&small, "a", &p, why, sizeof why) < 0 && strstr(why, "AXIS=VALUE"));
 }
 
-/* ---- wrong kernels ------------------------------------------------------------------------------------------------ */
+/* ---- wrong kernels ----------------------------------------------------------------------------------------------- */
 
 static bool (*is_wrong_at)(const kvb_attend *x);
 static void (*goes_wrong)(const kvb_attend *x);
@@ -276,7 +276,7 @@ static void hangs_are_told(void **state)
     assert_non_null(strstr(r.reason, "the rest is left out after three"));
 }
 
-/* ---- where zeros are right ----------------------------------------------------------------------------------------- */
+/* ---- where zeros are right --------------------------------------------------------------------------------------- */
 
 /* The axes that are mute at a call, and whether outputs of 0 pass for all of its rows that are judged. */
 static void zeros_are_right_where_axes_are_mute(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the heap watch counts every call that takes or gives back memory, from the program, from the C library, from
- * a plug-in and from any thread, while it is on, but those of a library that is excused; what it hands out is sound; and it counts
- * threads that are started. */
+ * a plug-in and from any thread, while it is on, but those of a library that is excused; what it hands out is sound;
+ * and it counts threads that are started. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the first signal asks and ends waiting, one that comes together with it is the same, a later one ends the program as it
- * would have without; who ignores signals goes on. */
+/* Shows: the first signal asks and ends waiting, one that comes together with it is the same, a later one ends the
+ * program as it would have without; who ignores signals goes on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

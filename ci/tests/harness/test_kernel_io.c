@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows, for outputs of every type and layers of unlike groups in turn, that every element that a kernel leaves unwritten is
- * found and named, that a write outside is seen, and that the digest tells every bit of the rows asked for, and of no others.
+ * Shows, for outputs of every type and layers of unlike groups in turn, that every element that a kernel leaves
+ * unwritten is found and named, that a write outside is seen, and that the digest tells every bit of the rows asked
+ * for, and of no others.
  */
 #include <stdarg.h>
 #include <stddef.h>

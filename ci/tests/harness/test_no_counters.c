@@ -18,7 +18,8 @@
 #include "counting.h"
 #include "harness/counters/source.h"
 
-/* Does PAPI itself count the event here? That a component is enabled says nothing: behind a hypervisor it may have no event. */
+/* Does PAPI itself count the event here? That a component is enabled says nothing: behind a hypervisor it may have no
+ * event. */
 static bool papi_counts(const char *event)
 {
     int set = PAPI_NULL;
@@ -118,7 +119,8 @@ static void a_user_without_rights_is_told(void **state)
     assert_int_equal(told, 0);
 }
 
-/* Where perf_event_open is forbidden as containers forbid it: no counter of PAPI's or perf's hardware and kernel events. */
+/* Where perf_event_open is forbidden as containers forbid it: no counter of PAPI's or perf's hardware and kernel
+ * events. */
 static int sandboxed_counts(void)
 {
     struct sock_filter code[] = {

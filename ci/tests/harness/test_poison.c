@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: poison fills all that belongs to hidden cells alone and nothing else (rows, scales, zeros, rows that are still f16;
- * scales that cells share), and restoring brings every byte back.
+ * Shows: poison fills all that belongs to hidden cells alone and nothing else (rows, scales, zeros, rows that are still
+ * f16; scales that cells share), and restoring brings every byte back.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -139,7 +139,8 @@ static void shared_scales_and_recent_rows(void **state)
     check(&v, 8, visible);
 }
 
-/* A plug-in's own encoding: what lies at base is row_bytes less the tables that the format names, and ends before the next row. */
+/* A plug-in's own encoding: what lies at base is row_bytes less the tables that the format names, and ends before the
+ * next row. */
 static void opaque_rows(void **state)
 {
     static const kvb_format told = {.elem = KVB_OPAQUE, .axis = KVB_AXIS_CHANNELS, .group = 8, .scale_elem = KVB_F32},

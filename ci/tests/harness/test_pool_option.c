@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows what words of --pool name: one pool, globs, transformed forms, pairs with a name, sides apart; and what is said of
- * words that name nothing. */
+/* Shows what words of --pool name: one pool, globs, transformed forms, pairs with a name, sides apart; and what is said
+ * of words that name nothing. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

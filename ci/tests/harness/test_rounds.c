@@ -22,7 +22,8 @@ static void test_two(void **state)
         assert_int_equal(kvb_rounds_place(2, i / 2, i % 2), want[i]);
 }
 
-/* Each side has each place equally often, comes after all, and stands to those that it comes after as any other does. */
+/* Each side has each place equally often, comes after all, and stands to those that it comes after as any other does.
+ */
 static void test_balance(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: single calls of scan kernels that make one mistake are found, in each recurrence that the mistake is one in, and shrink to the
- * simplest that shows it; those of honest kernels are right.
+ * Shows: single calls of scan kernels that make one mistake are found, in each recurrence that the mistake is one in,
+ * and shrink to the simplest that shows it; those of honest kernels are right.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #define SEED 5
 #define MOST 200u /* calls: half of the quick suite */
 
-/* ---- mistakes around the honest kernel ----------------------------------------------------------------------------- */
+/* ---- mistakes around the honest kernel --------------------------------------------------------------------------- */
 
 /* X(name, kinds, the simplest call that shows it, or NULL: there are several, what is wrong) */
 #define AROUND(X)                                                                                                      \
@@ -167,7 +167,7 @@ static const kvb_scan_kernel around_kernel = {.name = "around",
                                               .arithmetic = wrong_arithmetic,
                                               .scan = around_scan};
 
-/* ---- calls --------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static kvb_point_cover cover_of(const kvb_scan_kernel *kernel)
 {

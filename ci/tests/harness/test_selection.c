@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows which combinations a run has: what two parts of a suite have in common is run once, by the first, whatever was typed;
- * pairs are covered as the rule says, by few; every value of a setting meets every part that can take it; and --no-staging refuses pools which none of the chosen kernels reads.
+ * Shows which combinations a run has: what two parts of a suite have in common is run once, by the first, whatever was
+ * typed; pairs are covered as the rule says, by few; every value of a setting meets every part that can take it; and
+ * --no-staging refuses pools which none of the chosen kernels reads.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,8 +60,8 @@ static void common_combinations_are_run_once(void **state)
     assert_int_equal(kvb_selection_deal(&s[0], s, 0), 0);
     assert_int_equal(kvb_selection_deal(&s[1], s, 1), 0);
     assert_int_equal(kvb_selection_deal(&s[2], s, 0), 0);
-    /* 2 workloads x f16 x every cache, by reference over own values and llama, by witness once; then b x (f16, q4_0) x seq
-     * likewise, of which f16 was run */
+    /* 2 workloads x f16 x every cache, by reference over own values and llama, by witness once; then b x (f16, q4_0) x
+     * seq likewise, of which f16 was run */
     assert_int_equal(s[0].n_has, 2 * 3 * registry.n[KVB_CACHES]);
     assert_int_equal(s[2].n_has, 2 * 3);
     assert_int_equal(s[1].n_has, 3);
@@ -245,7 +246,8 @@ static bool f32_only(const kvb_problem *p, char *text, size_t bytes)
     return p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && !p->k_format->transform;
 }
 
-/* Combinations of 3 histories, 4 kernels, 3 caches, 2 pairs of pools. Cache 1 cannot have the second axis, kernel 2 not the third. */
+/* Combinations of 3 histories, 4 kernels, 3 caches, 2 pairs of pools. Cache 1 cannot have the second axis, kernel 2 not
+ * the third. */
 static void each_part_meets_each_value_of_a_setting(void **state)
 {
     enum { SIZES = 4, N = 3 * 4 * 3 * 2 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kvbench column of `size` is what its caches hold, and close to what models with windows must keep; --verify compares counted
- * bytes with allocated ones, and says so where they differ; rows have the bytes that `size` counts for them.
+ * The kvbench column of `size` is what its caches hold, and close to what models with windows must keep; --verify
+ * compares counted bytes with allocated ones, and says so where they differ; rows have the bytes that `size` counts for
+ * them.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -210,8 +211,8 @@ static uint64_t played(const kvb_cache_type *cache, const kvb_model *model, uint
     return bytes;
 }
 
-/* To the byte, with real pools where they are small: whole histories, and those that the engine shortens. Above a million tokens of
- * windows the tables are near. */
+/* To the byte, with real pools where they are small: whole histories, and those that the engine shortens. Above a
+ * million tokens of windows the tables are near. */
 static void the_engine_is_its_cache(void **state)
 {
     enum { ATTENDS = 1, SCANS = 2, WINDOW = 4, CHUNKS = 8 };
@@ -383,7 +384,8 @@ static size_t modest_bytes(const kvb_pool_type *type, const kvb_pool_options *op
     return f16()->bytes(f16(), options, cells) - (type && cells > 100);
 }
 
-/* A pool that takes more than it says, and one that says a byte less than it takes, once they are long: at the first length. */
+/* A pool that takes more than it says, and one that says a byte less than it takes, once they are long: at the first
+ * length. */
 static void a_difference_is_told(void **state)
 {
     kvb_sized_group group = full(1, 2, 1, 128);

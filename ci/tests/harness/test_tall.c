@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: a tall area holds the same row everywhere, keeps what is written apart and ends where it says, in little memory; and
- * every built-in kernel reads the right rows of views whose cells, pages and byte offsets pass 2^16, 2^20, 2^31 and 2^32. Kernels
- * with narrower counters fail.
+ * Shows: a tall area holds the same row everywhere, keeps what is written apart and ends where it says, in little
+ * memory; and every built-in kernel reads the right rows of views whose cells, pages and byte offsets pass 2^16, 2^20,
+ * 2^31 and 2^32. Kernels with narrower counters fail.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -358,7 +358,7 @@ static void every_kernel_reads_far_rows(void **state)
         }
 }
 
-/* ---- kernels that count in too few bits ---------------------------------------------------------------------------- */
+/* ---- kernels that count in too few bits -------------------------------------------------------------------------- */
 
 static struct narrow {
     const char *what;

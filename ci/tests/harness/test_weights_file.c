@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: bytes of safetensors files are summed from their headers alone, however large the data; by an index, over its shards;
- * what is missing, cut or contradictory is refused with one line that names the file. */
+/* Shows: bytes of safetensors files are summed from their headers alone, however large the data; by an index, over its
+ * shards; what is missing, cut or contradictory is refused with one line that names the file. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

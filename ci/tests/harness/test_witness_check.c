@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that whatever a query sees too much, too little, twice, torn or from elsewhere is found and named; what it may see is
- * its group's business: windows, sinks, chunks, latent rows.
+ * Shows that whatever a query sees too much, too little, twice, torn or from elsewhere is found and named; what it may
+ * see is its group's business: windows, sinks, chunks, latent rows.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -136,11 +136,11 @@ static inline void answer_free(struct answer *a)
 }
 
 /*
- * How far a kernel of this arithmetic may be from the answer, worst case (Higham, Accuracy and Stability, section 3.1): a
- * dot product of chain m errs by g(m) sum|q||k|, g(m) = mu / (1 - mu), by g of its roundings to f16 (q's, too), by q's steps
- * and by its floor; the logit by 6u of itself more
- * (scale, cap, subtraction); weights relatively by expm1(2 of that) and by exp and rescales; sums over cells by
- * g(chain), by g of their roundings to f16 and by the weights' steps and floor; division, and rounding to the output type.
+ * How far a kernel of this arithmetic may be from the answer, worst case (Higham, Accuracy and Stability, section 3.1):
+ * a dot product of chain m errs by g(m) sum|q||k|, g(m) = mu / (1 - mu), by g of its roundings to f16 (q's, too), by
+ * q's steps and by its floor; the logit by 6u of itself more (scale, cap, subtraction); weights relatively by expm1(2
+ * of that) and by exp and rescales; sums over cells by g(chain), by g of their roundings to f16 and by the weights'
+ * steps and floor; division, and rounding to the output type.
  */
 static inline double answer_half_error(uint32_t chain)
 {

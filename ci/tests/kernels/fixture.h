@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random attention problems for kernel tests. The mask is made from a table of booleans; the answer (answer.h) takes what
- * is visible from that. Everything that a kernel must not touch or must overwrite is NaN: hidden cells, gaps,
+ * Random attention problems for kernel tests. The mask is made from a table of booleans; the answer (answer.h) takes
+ * what is visible from that. Everything that a kernel must not touch or must overwrite is NaN: hidden cells, gaps,
  * scratch, out, lse. Buffers have their exact size.
  */
 #ifndef KVB_TEST_FIXTURE_H
@@ -129,7 +129,8 @@ static inline bool scatter_allows(enum scatter scatter, uint32_t t, uint32_t c)
     return scatter == SCATTER_ANY || c / 64 % 11 == 3 || (c / 64 % 7 == 2 && t % 3 == 1);
 }
 
-/* Page tables of a few sequences, which begin alike, and what each query sees of one: windows, first positions, nothing. */
+/* Page tables of a few sequences, which begin alike, and what each query sees of one: windows, first positions,
+ * nothing. */
 static inline void pages_draw(struct fixture *f, const struct shape *s, uint64_t *rng)
 {
     static const uint32_t sizes[] = {1, 3, 4, 16, 64};
@@ -423,7 +424,8 @@ static inline void fixture_judge(struct fixture *f, const kvb_kernel *kernel, co
     answer_judge(&f->answer, &f->args, kernel, note);
 }
 
-/* Teams of 1 to TEAM_MAX threads, each within the bound; where the problem is to be deterministic, with the same bits. */
+/* Teams of 1 to TEAM_MAX threads, each within the bound; where the problem is to be deterministic, with the same bits.
+ */
 static inline void teams_judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s)
 {
     const kvb_problem *p = &f->args.problem;

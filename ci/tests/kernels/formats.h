@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements and formats of kernel tests, written from attend.h alone: plain ones, decoded by ldexp; one with scales, zeros and
- * a window; ggml's q8_0; f32 behind a transform.
+ * Elements and formats of kernel tests, written from attend.h alone: plain ones, decoded by ldexp; one with scales,
+ * zeros and a window; ggml's q8_0; f32 behind a transform.
  */
 #ifndef KVB_TEST_FORMATS_H
 #define KVB_TEST_FORMATS_H

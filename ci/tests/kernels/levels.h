@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The levels of instruction sets that a test tries: all that this CPU has; or of them those that KVB_TEST_LEVELS lists, where other
- * CPUs try the others (ci/check_arm.sh). One that is listed must be here. Include after cmocka.h.
+ * The levels of instruction sets that a test tries: all that this CPU has; or of them those that KVB_TEST_LEVELS lists,
+ * where other CPUs try the others (ci/check_arm.sh). One that is listed must be here. Include after cmocka.h.
  */
 #ifndef KVB_TEST_LEVELS_H
 #define KVB_TEST_LEVELS_H

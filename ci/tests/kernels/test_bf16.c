@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: products of pairs of bf16 are those of q and weights rounded to bf16 and of the rows as they are stored, within
- * roundings of f32 alone, whatever the remainders, rows and sizes: block products for any number of query rows, and
- * those without packing for few. What is not finite stays where it is.
+ * Shows: products of pairs of bf16 are those of q and weights rounded to bf16 and of the rows as they are stored,
+ * within roundings of f32 alone, whatever the remainders, rows and sizes: block products for any number of query rows,
+ * and those without packing for few. What is not finite stays where it is.
  */
 #include "fixture.h"
 #include "kernels/flash/flash.h"
@@ -222,8 +222,8 @@ static void every_code_is_read(void **state)
         }
 }
 
-/* An element that is not finite is met by its own cell's scores, and by its own channel's sums: in the last of an odd number
- * of cells, too. */
+/* An element that is not finite is met by its own cell's scores, and by its own channel's sums: in the last of an odd
+ * number of cells, too. */
 static void what_is_not_finite_stays_there(void **state)
 {
     static const uint16_t bf16s[] = {0x7f80, 0xff80, 0x7fc0};

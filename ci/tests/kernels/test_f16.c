@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: products of f16 are within the chains and floors that kernels/vector/vector.h states, whatever the remainders, rows
- * and sizes; what passes their range is told, and then nothing was added.
+ * Shows: products of f16 are within the chains and floors that kernels/vector/vector.h states, whatever the remainders,
+ * rows and sizes; what passes their range is told, and then nothing was added.
  */
 #include "fixture.h"
 #include "f16_here.h"

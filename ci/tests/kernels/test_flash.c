@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: the vector kernels compute attention at every level of instruction sets that this CPU has: every length, head
- * ratio, dim and number of tokens around a block's and a tile's borders, scattered and empty splits, logits of any size.
+ * ratio, dim and number of tokens around a block's and a tile's borders, scattered and empty splits, logits of any
+ * size.
  */
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"
@@ -381,8 +382,8 @@ static void huge_logits_hold(void **state)
     }
 }
 
-/* Elements near f16's largest, and below its normal numbers, of V, or of K for logits of any size: sums of f16 pass their
- * range. */
+/* Elements near f16's largest, and below its normal numbers, of V, or of K for logits of any size: sums of f16 pass
+ * their range. */
 static void values_of_any_size_hold(void **state)
 {
     static const float sizes[] = {30000, 1e-3f, 1e-6f};

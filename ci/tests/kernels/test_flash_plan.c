@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that blocks hold what the mask shows, whatever its kind; that the shares of all parts hold each block of each unit
- * once, about equal in cost; and that the shares of a split unit are found again for merging. */
+/* Shows that blocks hold what the mask shows, whatever its kind; that the shares of all parts hold each block of each
+ * unit once, about equal in cost; and that the shares of a split unit are found again for merging. */
 #include "ci/tests/kernels/fixture.h"
 #include "kernels/flash/plan.h"
 
@@ -119,8 +119,8 @@ static void blocks_hold_what_is_visible(void **state)
     assert_true(kept > walked / 2 && kept < walked); /* both were met */
 }
 
-/* Runs that are not ascending, or more than the words, become bits, of the size that was said; others stay, and nothing is
- * written. */
+/* Runs that are not ascending, or more than the words, become bits, of the size that was said; others stay, and nothing
+ * is written. */
 static void runs_in_any_order_are_told_by_bits(void **state)
 {
     uint32_t kept = 0;

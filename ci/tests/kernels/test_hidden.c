@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: what the mask hides from a query does not reach it, NaN or infinite as it may be, though the other queries of the call
- * see it: every kernel at every level of instruction sets that this CPU has.
+ * Shows: what the mask hides from a query does not reach it, NaN or infinite as it may be, though the other queries of
+ * the call see it: every kernel at every level of instruction sets that this CPU has.
  */
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that kernels refuse, in words, problems beyond what they count in; and what is declared of an opaque format and a witness. */
+/* Shows that kernels refuse, in words, problems beyond what they count in; and what is declared of an opaque format and
+ * a witness. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

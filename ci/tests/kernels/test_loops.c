@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the loops of every level multiply, add and pack what they were given and nothing beside it, within the error of
- * the chains that kernels/vector/vector.h states.
+ * Shows that the loops of every level multiply, add and pack what they were given and nothing beside it, within the
+ * error of the chains that kernels/vector/vector.h states.
  */
 #include "fixture.h"
 #include "levels.h"
@@ -12,7 +12,8 @@ static const kvb_elem stored[] = {KVB_F32, KVB_F16, KVB_BF16, KVB_E4M3, KVB_E5M2
 static const uint32_t dims[] = {16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256, 576};
 enum { STORED = sizeof stored / sizeof *stored, PLAIN = 3, DIMS = sizeof dims / sizeof *dims };
 
-/* n stored rows, scattered, unaligned, with NaN between them; the buffer ends with a row. The other pointers lead to NaN. */
+/* n stored rows, scattered, unaligned, with NaN between them; the buffer ends with a row. The other pointers lead to
+ * NaN. */
 struct rows {
     char *bytes;
     const void *at[BLOCK];
@@ -322,7 +323,8 @@ static void rescaling_is_exact(void **state)
         }
 }
 
-/* Addresses of neighbours and of any cells, also where cell times stride is beyond 32 bits; none is written behind the last. */
+/* Addresses of neighbours and of any cells, also where cell times stride is beyond 32 bits; none is written behind the
+ * last. */
 static void rows_lie_where_cells_say(void **state)
 {
     static const size_t strides[] = {256, 272, 1 << 20, (size_t)5 << 32};

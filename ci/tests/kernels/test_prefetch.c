@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the settings are those of the CPU's maker, unless others were set; what is prefetched in parts goes on by the parts
- * that were meant, never twice and never past the end; rows are read by the class of how they are spread.
+ * Shows: the settings are those of the CPU's maker, unless others were set; what is prefetched in parts goes on by the
+ * parts that were meant, never twice and never past the end; rows are read by the class of how they are spread.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: whatever a problem may ask for, each kernel takes, at every level of instruction sets that this CPU has, and computes
- * within its bound of double arithmetic: softcap, sinks, V in K's rows, K rows longer and shorter than V's, outputs of 16 bits,
- * 128 query heads for one KV head, and all of these together; and the same where the first cells of K and V lie elsewhere, by the
- * kernels that read two regions.
+ * Shows: whatever a problem may ask for, each kernel takes, at every level of instruction sets that this CPU has, and
+ * computes within its bound of double arithmetic: softcap, sinks, V in K's rows, K rows longer and shorter than V's,
+ * outputs of 16 bits, 128 query heads for one KV head, and all of these together; and the same where the first cells of
+ * K and V lie elsewhere, by the kernels that read two regions.
  */
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"

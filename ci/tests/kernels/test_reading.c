@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: a reading changes no bit of a result. Every class (bytes of a row, query rows) of every element that is read where it
- * lies meets every reading, at every level, in turns and behind them, with either maker's order of cells.
+ * Shows: a reading changes no bit of a result. Every class (bytes of a row, query rows) of every element that is read
+ * where it lies meets every reading, at every level, in turns and behind them, with either maker's order of cells.
  */
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"
@@ -29,7 +29,8 @@ static const struct {
 
 static const uint32_t query_rows[] = {1, 2, 4, 8, 16};
 
-/* Blocks in turns, one more that is half visible; cells one by one; pages of several queries, the last one not in a turn. */
+/* Blocks in turns, one more that is half visible; cells one by one; pages of several queries, the last one not in a
+ * turn. */
 static const struct {
     kvb_mask_kind mask;
     enum scatter scatter;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the forward pass is a Llama decoder (against a naive one in double, written from the formulas), its layers with
- * windows, chunks, sink logits, without positions and with latent attention too; a token's numbers are the same bits however steps are cut; and a step without room is refused in one line.
+ * Shows: the forward pass is a Llama decoder (against a naive one in double, written from the formulas), its layers
+ * with windows, chunks, sink logits, without positions and with latent attention too; a token's numbers are the same
+ * bits however steps are cut; and a step without room is refused in one line.
  */
 #include "fixture.h"
 

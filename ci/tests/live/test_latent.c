@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: latent attention absorbed (a latent row for all heads) and expanded (K and V of each head, made of the same weights)
- * are one model: over every cache, and by other kernels, the history of mla-decode says the same, and its rows agree within
- * their rounding; and a geometry that is no latent attention is refused. */
+/* Shows: latent attention absorbed (a latent row for all heads) and expanded (K and V of each head, made of the same
+ * weights) are one model: over every cache, and by other kernels, the history of mla-decode says the same, and its rows
+ * agree within their rounding; and a geometry that is no latent attention is refused. */
 #include "fixture.h"
 
 #include <math.h>
@@ -29,8 +29,8 @@ static kvb_live_outcome record(kvb_weights *weights, bool expanded, const kvb_ca
     return said;
 }
 
-/* The largest difference between K of the heads and what the latent rows make of them, as a part of the largest K. Rows of the
- * second layer are made of what all heads attended in the first. */
+/* The largest difference between K of the heads and what the latent rows make of them, as a part of the largest K. Rows
+ * of the second layer are made of what all heads attended in the first. */
 static double difference(const kvb_weights *weights, const kvb_recorder *absorbed, const kvb_recorder *expanded,
                          uint32_t layer)
 {

@@ -86,8 +86,8 @@ static kvb_trace *trace_load(const char *directory, const char *name, const char
     return trace;
 }
 
-/* So many layers, of which those of the scenario have its limits: every layer but each `full_every`th. Layers with sink logits
- * have their own, and so a group. */
+/* So many layers, of which those of the scenario have its limits: every layer but each `full_every`th. Layers with sink
+ * logits have their own, and so a group. */
 static void assert_limits(const kvb_model *model, const kvb_scenario *s, uint32_t layers, uint32_t full_every,
                           bool sink_logits)
 {

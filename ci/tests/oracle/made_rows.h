@@ -12,8 +12,8 @@
 
 enum { UNITS = 2, HEADS = 3, QUERIES = 40, CELLS = 24, SEEN = 20, MOST = 37, ROWS = UNITS * QUERIES * HEADS };
 
-/* An oracle of rows that no trace made: each layer is a unit of one KV head. Each query sees tokens in two runs, and some tokens are
- * seen by none. */
+/* An oracle of rows that no trace made: each layer is a unit of one KV head. Each query sees tokens in two runs, and
+ * some tokens are seen by none. */
 typedef struct made {
     kvb_model model;
     kvb_oracle_state state;

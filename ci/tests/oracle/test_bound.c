@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the bound holds for an honest f32 kernel, also with a softcap, a sink logit, latent rows and outputs of 16 bits; is
- * not vacuous, and catches small mistakes.
+ * Shows: the bound holds for an honest f32 kernel, also with a softcap, a sink logit, latent rows and outputs of 16
+ * bits; is not vacuous, and catches small mistakes.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -358,7 +358,8 @@ static void closed_case(void **state)
     expected = first * (1 + 3 * u) + 2 * tiny;
     assert_true(fabs(kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &spread, -0.5, 0, KVB_F32) - expected) < 1e-18);
 
-    /* a softcap of 30 besides: the slope of tanh is at most 1, so that it adds its own roundings, 4 u 30, and no more */
+    /* a softcap of 30 besides: the slope of tanh is at most 1, so that it adds its own roundings, 4 u 30, and no more
+     */
     double capped = d + 4 * u * 30;
     expected = expm1(capped) * exp(capped) * (1 + 3 * u) + 2 * tiny;
     assert_true(fabs(kvb_bound_output(&a, KVB_BOUND_STATISTICAL, &row, &spread, -0.5, 30, KVB_F32) - expected) < 1e-18);
@@ -486,7 +487,8 @@ static void every_part_of_the_declaration_counts(void **state)
     assert_true(kvb_bound_output(&base, KVB_BOUND_STATISTICAL, &row, &term, 1, 0, KVB_BF16) > 1.5 * narrow);
 }
 
-/* All keys are one row, beside a sink: a sum of equal weights, which is off to one side. Independent roundings would not be. */
+/* All keys are one row, beside a sink: a sum of equal weights, which is off to one side. Independent roundings would
+ * not be. */
 static void equal_terms_take_the_worst(void **state)
 {
     (void)state;

@@ -66,8 +66,8 @@ static double step_round(double x, double step)
 }
 
 /*
- * A kernel that rounds nothing else: q to q_step of its largest, the weights to p_step of theirs. Zeros meet q itself or
- * what it was rounded to. rho of what it makes when it declares the steps declared[2].
+ * A kernel that rounds nothing else: q to q_step of its largest, the weights to p_step of theirs. Zeros meet q itself
+ * or what it was rounded to. rho of what it makes when it declares the steps declared[2].
  */
 static kvb_diff attend(const problem *p, double q_step, double p_step, bool zero_meets_q, const double *declared)
 {
@@ -207,8 +207,8 @@ static void rounding_weights(void **state)
     free(p);
 }
 
-/* 40 weights of a fifth of a step all become 0: the bound is what they come to, at worst to a hair. Without the terms' sums
- * each might be off by half a step; sums for a step half as wide are taken twice. */
+/* 40 weights of a fifth of a step all become 0: the bound is what they come to, at worst to a hair. Without the terms'
+ * sums each might be off by half a step; sums for a step half as wide are taken twice. */
 static void no_weight_errs_by_more_than_itself(void **state)
 {
     (void)state;

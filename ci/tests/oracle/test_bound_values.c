@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the bound is the formula at the head of oracle/bound.h, to 9 digits: told once more here, in long double, over random
- * values of each field of a declaration and of a row; and as numbers worked out by hand, also where a field is at its limit.
+ * Shows that the bound is the formula at the head of oracle/bound.h, to 9 digits: told once more here, in long double,
+ * over random values of each field of a declaration and of a row; and as numbers worked out by hand, also where a field
+ * is at its limit.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@
 #include "ci/tests/oracle/hand.h"
 #include "oracle/bound.h"
 
-/* ---- the formula, told anew ----------------------------------------------------------------------------------------- */
+/* ---- the formula, told anew -------------------------------------------------------------------------------------- */
 
 static long double roundoff(kvb_elem elem)
 {
@@ -86,7 +87,7 @@ static told bound_told(const kvb_arithmetic *a, bool worst, const kvb_bound_row 
                       0x1p-149L};
 }
 
-/* ---- random values --------------------------------------------------------------------------------------------------- */
+/* ---- random values ----------------------------------------------------------------------------------------------- */
 
 static uint64_t seed = 11;
 
@@ -176,7 +177,7 @@ static void the_formula_is_told_twice(void **state)
     }
 }
 
-/* ---- by hand --------------------------------------------------------------------------------------------------------- */
+/* ---- by hand ----------------------------------------------------------------------------------------------------- */
 
 static void is_about(double got, double want)
 {
@@ -192,10 +193,10 @@ static double out_of(const kvb_arithmetic *a, kvb_bound_strength strength, const
 
 static void chains_by_hand(void **state)
 {
-    /* An accumulator of f16, u = 1/2048. 192 roundings and 64 rescales: m u = 1/8. At worst gamma = (1/8) / (7/8) = 1/7,
-     * gamma / (1 - gamma) = 1/6; else gamma = 7 * 16 / 2048 = 7/128, gamma / (1 - gamma) = 7/121.
-     * eta = 64 / 2048 = 1/32, so that D_max = D_mean = log(32/31), and the mass of 3 is raised by (32/31)^2.
-     * F32 out: 2^-24 + 2 / 2048 of it. */
+    /* An accumulator of f16, u = 1/2048. 192 roundings and 64 rescales: m u = 1/8. At worst gamma = (1/8) / (7/8) =
+     * 1/7, gamma / (1 - gamma) = 1/6; else gamma = 7 * 16 / 2048 = 7/128, gamma / (1 - gamma) = 7/121. eta = 64 / 2048
+     * = 1/32, so that D_max = D_mean = log(32/31), and the mass of 3 is raised by (32/31)^2. F32 out: 2^-24 + 2 / 2048
+     * of it. */
     const kvb_arithmetic a = {.accumulator = KVB_F16, .cell_chain = 192, .rescales = 64};
     const kvb_bound_row none = {.v_mix = 1};
     const kvb_bound_term mass = {.mass = 3, .v_max = 100};
@@ -208,7 +209,8 @@ static void chains_by_hand(void **state)
     is_about(kvb_bound_lse(&a, KVB_BOUND_WORST, &none, 5, 1, 0), 1.0 / 31 + 1.0 / 6 + 5.0 / 1024);
     is_about(kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, &two, -5, 1, 0),
              1.0 / 31 + 7.0 / 121 + 5.0 / 1024 + log(2) / 512);
-    /* 1024 roundings: m u = 1/2, gamma = 1 at worst, and whatever is divided by 1 - gamma has no bound. At 2048 gamma has none. */
+    /* 1024 roundings: m u = 1/2, gamma = 1 at worst, and whatever is divided by 1 - gamma has no bound. At 2048 gamma
+     * has none. */
     const kvb_bound_term zero = {0};
     for (uint32_t chain = 1024; chain <= 2048; chain *= 2) {
         const kvb_arithmetic wide = {.accumulator = KVB_F16, .cell_chain = chain};
@@ -216,8 +218,9 @@ static void chains_by_hand(void **state)
         assert_true(kvb_bound_lse(&wide, KVB_BOUND_WORST, &none, 0, 1, 0) == INFINITY);
         assert_true(out_of(&wide, KVB_BOUND_STATISTICAL, &none, &zero) < 1e-40);
     }
-    /* Dot products of 256 roundings, scores of bf16 through 16, q of e4m3: at worst 1/7 and (1/16) / (15/16) = 1/15 and 1/16, so
-     * that a = 8/7 * 16/15 * 17/16 - 1 = 31/105. A = 1 at scale 1/2: D = 31/210. A spread of 1/8 at that A; exp at most. */
+    /* Dot products of 256 roundings, scores of bf16 through 16, q of e4m3: at worst 1/7 and (1/16) / (15/16) = 1/15 and
+     * 1/16, so that a = 8/7 * 16/15 * 17/16 - 1 = 31/105. A = 1 at scale 1/2: D = 31/210. A spread of 1/8 at that A;
+     * exp at most. */
     const kvb_arithmetic narrow = {.accumulator = KVB_F16,
                                    .dot_chain = 256,
                                    .query.rounding = KVB_E4M3,
@@ -231,9 +234,9 @@ static void chains_by_hand(void **state)
 
 static void steps_by_hand(void **state)
 {
-    /* Steps of 1/64, terms made for 1/128: h = 1/128, and the worst, 5, counts twice: R = 10. 16 cells, the largest weight 1/4, the
-     * largest V 512: never above 16 * 1/128 * 128 = 16. Terms made for 1/64: R = 5 at worst, else 1 + 7 sqrt(1/16) = 11/4;
-     * made for 1/32, the same. Without such terms 16 cells count as 16, 100 as 70. */
+    /* Steps of 1/64, terms made for 1/128: h = 1/128, and the worst, 5, counts twice: R = 10. 16 cells, the largest
+     * weight 1/4, the largest V 512: never above 16 * 1/128 * 128 = 16. Terms made for 1/64: R = 5 at worst, else 1 + 7
+     * sqrt(1/16) = 11/4; made for 1/32, the same. Without such terms 16 cells count as 16, 100 as 70. */
     const kvb_arithmetic a = {.accumulator = KVB_F32, .sums.step = 1.0 / 64};
     const double out = 1 + 3 * 0x1p-24;
     kvb_bound_term term = {.steps = 5, .steps2 = 1.0 / 16, .lost = 1};
@@ -263,9 +266,9 @@ static void steps_by_hand(void **state)
 
 static void floors_by_hand(void **state)
 {
-    /* 64 cells over Z = 16, so 4 for each: weights below 1/256 are lost from both sums, at V = 8: 2 * 4 / 256 * 8 = 1/4; those that
-     * e4m3 holds as multiples of 2^-9 are off by half of that: 4 / 1024 * 8 = 1/32; of a floor of 1/32 the log-sum-exp
-     * nothing, a sum of 64 cells at random 7 * 8 / 16 / 32 = 7/64, at worst 64 / 16 / 32 = 1/8. */
+    /* 64 cells over Z = 16, so 4 for each: weights below 1/256 are lost from both sums, at V = 8: 2 * 4 / 256 * 8 =
+     * 1/4; those that e4m3 holds as multiples of 2^-9 are off by half of that: 4 / 1024 * 8 = 1/32; of a floor of 1/32
+     * the log-sum-exp nothing, a sum of 64 cells at random 7 * 8 / 16 / 32 = 7/64, at worst 64 / 16 / 32 = 1/8. */
     const kvb_bound_row row = {.visible = 64, .weight_sum = 16, .v_mix = 1, .q_largest = INFINITY};
     const kvb_bound_term term = {.v_max = 8};
     const kvb_arithmetic drops = {.accumulator = KVB_F32, .exp_floor = 1.0 / 256},
@@ -285,8 +288,8 @@ static void floors_by_hand(void **state)
     const kvb_bound_row nothing = {.v_mix = 1};
     assert_true(out_of(&drops, KVB_BOUND_WORST, &nothing, &term) == 0x1p-149);
     assert_true(kvb_bound_lse(&drops, KVB_BOUND_WORST, &nothing, -INFINITY, 1, 0) == 0);
-    /* q in floors of 1/64 where Q = 8, at scale 1/2, beside steps of 1/32: 1/2 (1/64 + 1/64) 8 = 1/8 of a logit. A dot product that
-     * is off by 1/64 of max|q| = 4, at the same scale: 1/32. */
+    /* q in floors of 1/64 where Q = 8, at scale 1/2, beside steps of 1/32: 1/2 (1/64 + 1/64) 8 = 1/8 of a logit. A dot
+     * product that is off by 1/64 of max|q| = 4, at the same scale: 1/32. */
     const kvb_arithmetic query = {.accumulator = KVB_F32, .query = {.step = 1.0 / 32, .floor = 1.0 / 64}},
                          scores = {.accumulator = KVB_F32, .scores.floor = 1.0 / 64};
     const kvb_bound_row by_q = {.v_mix = 1, .q_max = 8, .q_mean = 8, .q_largest = 4};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the oracle's attention has the properties that follow from its definition, whatever the numbers: equal scores give
- * the mean of V; a score far above the others its row; the order of cells does not count; what it is of a sum of values is the
- * sum of what it is of each; a factor may be in q or in the scale; a high cap is none, a low one makes scores equal; a sink
- * takes its share, and no more.
+ * Shows that the oracle's attention has the properties that follow from its definition, whatever the numbers: equal
+ * scores give the mean of V; a score far above the others its row; the order of cells does not count; what it is of a
+ * sum of values is the sum of what it is of each; a factor may be in q or in the scale; a high cap is none, a low one
+ * makes scores equal; a sink takes its share, and no more.
  */
 #include <stdarg.h>
 #include <stddef.h>

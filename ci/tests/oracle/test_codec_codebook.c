@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the levels of tq4 and tq3 are the fixed point of Lloyd's iteration for N(0, 1), found here by integrals in closed
- * form; rows stored with them, transform included, lose no more than TurboQuant's bound (arXiv 2504.19874, theorem 1):
- * |x - stored|^2 <= sqrt(3) pi / 2 4^-b |x|^2, in the mean.
+ * Shows: the levels of tq4 and tq3 are the fixed point of Lloyd's iteration for N(0, 1), found here by integrals in
+ * closed form; rows stored with them, transform included, lose no more than TurboQuant's bound (arXiv 2504.19874,
+ * theorem 1): |x - stored|^2 <= sqrt(3) pi / 2 4^-b |x|^2, in the mean.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,9 +123,10 @@ static double loss(uint32_t bits, rows_of kind, uint32_t dim)
 }
 
 /*
- * The theorem speaks of the mean over random rotations. Gaussian rows are a mean over rotations by themselves, rows of one
- * magnitude and random signs the mean of a constant row over all signs that the transform could have had. A block of 64
- * or less makes few different numbers of those, and with 4 bits the loss is up to 0.0121, above 0.0106: not asserted.
+ * The theorem speaks of the mean over random rotations. Gaussian rows are a mean over rotations by themselves, rows of
+ * one magnitude and random signs the mean of a constant row over all signs that the transform could have had. A block
+ * of 64 or less makes few different numbers of those, and with 4 bits the loss is up to 0.0121, above 0.0106: not
+ * asserted.
  */
 static void loss_is_below_the_papers_bound(void **state)
 {
@@ -141,8 +142,9 @@ static void loss_is_below_the_papers_bound(void **state)
 }
 
 /*
- * Where one element is nearly all of a row, a Hadamard transform makes it +-1 everywhere, whatever its signs are: this is
- * not what the theorem's rotations do, and with 3 bits the loss is above its bound. It is the nearest level's distance.
+ * Where one element is nearly all of a row, a Hadamard transform makes it +-1 everywhere, whatever its signs are: this
+ * is not what the theorem's rotations do, and with 3 bits the loss is above its bound. It is the nearest level's
+ * distance.
  */
 static void an_outlier_is_two_levels(void **state)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: decode(encode(x)) is within half a step of x, element by element, the step derived for each format from the row
- * alone; beyond the range it is the end of the range; whatever comes in, what comes out is finite where codes have no NaN.
+ * Shows: decode(encode(x)) is within half a step of x, element by element, the step derived for each format from the
+ * row alone; beyond the range it is the end of the range; whatever comes in, what comes out is finite where codes have
+ * no NaN.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,7 +105,8 @@ static double ggml_allowance(const kvb_codec *codec, const float *x, uint32_t di
     }
 }
 
-/* The scale is such that a whole number of steps lies between the far edge and 0: between 2/3 and 2 of the plain one. */
+/* The scale is such that a whole number of steps lies between the far edge and 0: between 2/3 and 2 of the plain one.
+ */
 static double mlx_allowance(const kvb_codec *codec, const float *x, uint32_t dim, uint32_t c)
 {
     (void)dim;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows, over rows of a width that is no power of two: of honest roundings the filter says nothing; a token of which one KV head
- * holds another's V row is named, with layer and KV head; V rows are scaled as the filter wants them. What it says of kernels: whole/test_filter.
+ * Shows, over rows of a width that is no power of two: of honest roundings the filter says nothing; a token of which
+ * one KV head holds another's V row is named, with layer and KV head; V rows are scaled as the filter wants them. What
+ * it says of kernels: whole/test_filter.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -163,7 +164,8 @@ static void rows_of_a_unit_are_scaled(void **state)
         assert_true(fabs((double)magnitude[i] - largest) < 1e-5 * largest);
     }
     assert_true(inverse[2 * V] == 7);
-    /* A channel that drowns the others: what a step may lose is measured by the sixth smallest, 5 / 20 of what the largest was. */
+    /* A channel that drowns the others: what a step may lose is measured by the sixth smallest, 5 / 20 of what the
+     * largest was. */
     const double largest = rows[7 * ROW + V - 1];
     for (uint32_t i = 0; i < TOKENS; i++)
         rows[i * ROW + V - 1] *= 1000;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows by numbers worked out by hand how large an honest |a| of the filter may be, for each field of a declaration, and which
- * rows count. */
+/* Shows by numbers worked out by hand how large an honest |a| of the filter may be, for each field of a declaration,
+ * and which rows count. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -35,7 +35,8 @@ static void plain_make(made *m)
     }
 }
 
-/* z of a kind where residuals are `share` of (1, 1, 1, 1) / 2. out: that, in all cases; what it is compared with lies beside it. */
+/* z of a kind where residuals are `share` of (1, 1, 1, 1) / 2. out: that, in all cases; what it is compared with lies
+ * beside it. */
 static double z_of(made *m, const kvb_arithmetic *a, kvb_filter_kind kind, kvb_elem out_elem, double share)
 {
     static const float wide[] = {0.5f, 0.5f, 0.5f, 0.5f};
@@ -80,7 +81,8 @@ static void honest_sizes_by_hand(void **state)
         cells = {.accumulator = KVB_F16, .cell_chain = 64},       /* 1/512 */
         rescales = {.accumulator = KVB_F16, .rescales = 16},      /* 1/512 */
         exponents = {.accumulator = KVB_F32, .exp_error = 0.125}, /* 1/4 */
-        /* weights of bf16: (1/4 + 0.425 / 2) / 256 = 0.4625 / 256 and three more of 1/256; of e4m3, all are alike: 1.2125 / 16 */
+        /* weights of bf16: (1/4 + 0.425 / 2) / 256 = 0.4625 / 256 and three more of 1/256; of e4m3, all are
+           alike: 1.2125 / 16 */
         weights = {.accumulator = KVB_F32, .sums = {.rounding = KVB_BF16, .chain = 3}},
         coarse = {.accumulator = KVB_F32, .sums.rounding = KVB_E4M3},
         /* in f32: shares of 2^-24; a chain counts where something is narrow */
@@ -124,8 +126,8 @@ static void honest_sizes_by_hand(void **state)
     stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.4625 / 256 + 3.0 / 256, ROWS);
 }
 
-/* A residual of `share` (1, 1, 1, 1) / 2 in the other directions: cells' are 3/4 (1/2) and -1/4 (3/2) in each channel, so that a is
- * 4/3 and -4/3 of the share; of the slope, 2 in each, 1/4. */
+/* A residual of `share` (1, 1, 1, 1) / 2 in the other directions: cells' are 3/4 (1/2) and -1/4 (3/2) in each channel,
+ * so that a is 4/3 and -4/3 of the share; of the slope, 2 in each, 1/4. */
 static void least_sizes_by_hand(void **state)
 {
     static made m;
@@ -138,7 +140,8 @@ static void least_sizes_by_hand(void **state)
     stands_out_from(&m, &bf16, KVB_FILTER_FROM_LAST, KVB_F32, 0.75 * 0.25, ROWS);
     /* half a step is 1/32 of 3/4: beside products of 3/4 and 1/4 that is 1/32 and 3/32 */
     stands_out_from(&m, &steps, KVB_FILTER_FROM_FIRST, KVB_F32, 0.75 * (0.25 + 1.0 / 32), ROWS);
-    /* logits must spread over 8 roundings of a weight, each of 2^-7 or a step; of a quarter of which the slope may be off */
+    /* logits must spread over 8 roundings of a weight, each of 2^-7 or a step; of a quarter of which the slope may be
+     * off */
     assert_true(z_of(&m, &bf16, KVB_FILTER_SCALE, KVB_F32, 0.5) == 0);
     for (uint32_t r = 0; r < ROWS; r++)
         m.row[r].spread = r % 2 ? 1.0 / 16 : 0.0624;
@@ -155,8 +158,9 @@ static void least_sizes_by_hand(void **state)
     stands_out_from(&m, &steps, KVB_FILTER_SCALE, KVB_F32, 4 * (0.0005 + 1.0 / 64), ROWS / 2);
 }
 
-/* z of the first place, of rows with that much weight on cell 0, of which 0.28 is missing. The two cells' directions are one. Beside a
- * step of 3/1000 of 10 times that weight, cell 0 may lose 0.0015 of itself, cell 1 more than 0.07: there 0.28 is not above 1/4. */
+/* z of the first place, of rows with that much weight on cell 0, of which 0.28 is missing. The two cells' directions
+ * are one. Beside a step of 3/1000 of 10 times that weight, cell 0 may lose 0.0015 of itself, cell 1 more than 0.07:
+ * there 0.28 is not above 1/4. */
 static double first_of(made *m, double weight)
 {
     const kvb_arithmetic steps = {.accumulator = KVB_F32, .sums.step = 0.003};
@@ -182,8 +186,8 @@ static double first_of(made *m, double weight)
     return peaks[KVB_FILTER_FROM_FIRST].z;
 }
 
-/* A cell that is nearly all of the row has no direction: v - o is what rounding left of v. Of the weights w and 1 - w of v and -v, its
- * square is (2 - 2w)^2 of v's: 0.0016 at w = 0.98, 0.0009 at 0.985. It must be above 0.001. */
+/* A cell that is nearly all of the row has no direction: v - o is what rounding left of v. Of the weights w and 1 - w
+ * of v and -v, its square is (2 - 2w)^2 of v's: 0.0016 at w = 0.98, 0.0009 at 0.985. It must be above 0.001. */
 static void cells_that_are_the_row_by_hand(void **state)
 {
     static made m;
@@ -200,7 +204,8 @@ static void cells_that_are_the_row_by_hand(void **state)
     assert_true(first_of(&m, 0.985) == 0);
 }
 
-/* Rows that count: with at least 1 % of the weight beside the largest cell, and at most a quarter of that below half a step. */
+/* Rows that count: with at least 1 % of the weight beside the largest cell, and at most a quarter of that below half a
+ * step. */
 static uint64_t rows_of(made *m, const kvb_arithmetic *a, double beside, uint32_t lost_in_8)
 {
     kvb_filter *filter;
@@ -246,7 +251,8 @@ static void rows_that_count_by_hand(void **state)
     assert_int_equal(rows_of(&m, &steps, 0.5, 2), ROWS / 2);
 }
 
-/* What the exact side keeps of a row: three tokens in two runs, weights 1/2, 1/8, 1/4 beside a sink, one channel that counts twice. */
+/* What the exact side keeps of a row: three tokens in two runs, weights 1/2, 1/8, 1/4 beside a sink, one channel that
+ * counts twice. */
 static void a_row_of_the_truth_by_hand(void **state)
 {
     static float v[4 * 2] = {1, 2, -1, 4, 9, 9, 3, -2}, p[3], o[2], slope[2];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that the filter is the formulas at the head of oracle/filter.h: told once more here, in double, over rows, weights and
- * residuals that are made up. */
+/* Shows that the filter is the formulas at the head of oracle/filter.h: told once more here, in double, over rows,
+ * weights and residuals that are made up. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -90,7 +90,7 @@ static void made_err(made *m, const wrong *w)
     }
 }
 
-/* ---- the formulas, told anew ---------------------------------------------------------------------------------------- */
+/* ---- the formulas, told anew ------------------------------------------------------------------------------------- */
 
 typedef struct told {
     double x, x2, su, s2, honest, d;
@@ -158,7 +158,8 @@ static void is_near(double got, double want, const char *what, int kind)
         fail_msg("kind %d, %s: %.7g in place of %.7g", kind, what, got, want);
 }
 
-/* The peak is one of the n directions from `all` on, as large as the largest that counts. A |a| near the least may count or not. */
+/* The peak is one of the n directions from `all` on, as large as the largest that counts. A |a| near the least may
+ * count or not. */
 static void peak_is(const kvb_filter_peak *peak, int kind, const told *all, size_t n, size_t lists)
 {
     double surely = 0, perhaps = 0, own = NAN;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows by numbers worked out by hand what a row of the second opinion on scans keeps of a token. Its bound: test_recurrence_values. */
+/* Shows by numbers worked out by hand what a row of the second opinion on scans keeps of a token. Its bound:
+ * test_recurrence_values. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -92,7 +93,8 @@ static void decayed(void **state)
 
 static void read_first(void **state)
 {
-    /* DELTA with k = (0, 2, 0), beta 1/2, alpha e^-1: reads e^-1 of 8 and 4; beta (v - read); 1 - beta k.k = -1, beta ||k|| = 1 */
+    /* DELTA with k = (0, 2, 0), beta 1/2, alpha e^-1: reads e^-1 of 8 and 4; beta (v - read); 1 - beta k.k = -1, beta
+     * ||k|| = 1 */
     const kvb_scan_problem p = problem_of(KVB_SCAN_DELTA);
     const float q[] = {0, 1, 0}, k[] = {0, 2, 0}, v[] = {-4, 6}, gate = -1, beta = 0.5f, large = 2;
     double lane[ROWS * KVB_LANE_COLUMNS];
@@ -114,8 +116,8 @@ static void read_first(void **state)
     is_above(row.grow, 7); /* 1 - 2 * 4 */
 }
 
-/* Of zeros nothing is off but the smallest number of the accumulator for each of 22,500 roundings, of q = (3, 4) by its norm and the
- * root of 2 elements, and that of out. */
+/* Of zeros nothing is off but the smallest number of the accumulator for each of 22,500 roundings, of q = (3, 4) by its
+ * norm and the root of 2 elements, and that of out. */
 static void zeros(void **state)
 {
     const kvb_scan_problem p = {.kind = KVB_SCAN_LIGHTNING, .heads = 1, .groups = 1, .d_k = 2, .d_v = 1};
@@ -131,8 +133,8 @@ static void zeros(void **state)
     assert_true(fabs(want.bound / (((5 * sqrt(2) + 1) * 22500 + 1) * 0x1p-149) - 1) < 1e-5);
 }
 
-/* DELTA besides: k = 3 and beta 1 write threefold what 10,000 roundings of zeros leave, and q = 2 reads it twice. Of the recurrence as
- * of the glance. */
+/* DELTA besides: k = 3 and beta 1 write threefold what 10,000 roundings of zeros leave, and q = 2 reads it twice. Of
+ * the recurrence as of the glance. */
 static void zeros_that_are_solved_for(void **state)
 {
     const kvb_scan_problem p = {.kind = KVB_SCAN_DELTA, .heads = 1, .groups = 1, .d_k = 1, .d_v = 1};
@@ -153,8 +155,9 @@ static void zeros_that_are_solved_for(void **state)
     kvb_recurrence_close(r);
 }
 
-/* An element of 4 moves up by so much with one token, and down with the next. Where it is the same again at the end of each chunk, or
- * moves by less than its type shows, every rounding may be alike: of the recurrence as of the glance, which must not be below it. */
+/* An element of 4 moves up by so much with one token, and down with the next. Where it is the same again at the end of
+ * each chunk, or moves by less than its type shows, every rounding may be alike: of the recurrence as of the glance,
+ * which must not be below it. */
 static void stays_about_where_it_is(const kvb_scan_arithmetic *a, float by)
 {
     kvb_scan_problem p = {

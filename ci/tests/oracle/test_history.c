@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the oracle's history names the tokens that each query sees, in layers with and without limits: forks, holes, copies onto
- * living sequences, trees, rewinds. Every list is written by hand.
+ * Shows: the oracle's history names the tokens that each query sees, in layers with and without limits: forks, holes,
+ * copies onto living sequences, trees, rewinds. Every list is written by hand.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -353,7 +353,8 @@ static void trees(void **state)
     check(&h, sights, sizeof sights / sizeof *sights);
 }
 
-/* Trees of several sequences, whose nodes come between each other's; each is committed by itself, while others go on. */
+/* Trees of several sequences, whose nodes come between each other's; each is committed by itself, while others go on.
+ */
 static void trees_beside_sequences(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: whichever single request for memory the C library or the kernel refuses, the oracle says so by -ENOMEM and can be freed;
- * what it holds then, the address sanitizer's look for leaks shows. Linked with --wrap.
+ * Shows: whichever single request for memory the C library or the kernel refuses, the oracle says so by -ENOMEM and can
+ * be freed; what it holds then, the address sanitizer's look for leaks shows. Linked with --wrap.
  */
 #include <stdarg.h>
 #include <stddef.h>

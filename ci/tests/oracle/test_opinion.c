@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the second opinion's output, log-sum-exp and row sums are those of the full solution, or lie above; whatever the full
- * bound allows, it allows; a row of another query, a NaN and a log-sum-exp that is off fail; where the budget is too small it is
- * of some calls only, by the seed.
+ * Shows: the second opinion's output, log-sum-exp and row sums are those of the full solution, or lie above; whatever
+ * the full bound allows, it allows; a row of another query, a NaN and a log-sum-exp that is off fail; where the budget
+ * is too small it is of some calls only, by the seed.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -236,7 +236,8 @@ static void a_head_by_hand(void **state)
     free(head.v_top);
 }
 
-/* The bound of an element: every V may be as far from o as the largest of the channel, and has the row's mean errors. */
+/* The bound of an element: every V may be as far from o as the largest of the channel, and has the row's mean errors.
+ */
 static void bounds_by_hand(void **state)
 {
     double top[2] = {4, 8}, o[2] = {1, -2};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the oracle's rows are attention over what a query sees in that layer, by the layer's own rows, dims, limits and logits;
- * whatever the team; and are found by place.
+ * Shows: the oracle's rows are attention over what a query sees in that layer, by the layer's own rows, dims, limits
+ * and logits; whatever the team; and are found by place.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -304,8 +304,8 @@ static void row_move(const kvb_format *format, const kvb_rope *rope, int32_t del
     }
 }
 
-/* Tokens 2 .. 5 move by 3 positions; 2 and 3 of them go back before the next step: their rows are what they were. The last query
- * sees what it would of rows that were so from the beginning. */
+/* Tokens 2 .. 5 move by 3 positions; 2 and 3 of them go back before the next step: their rows are what they were. The
+ * last query sees what it would of rows that were so from the beginning. */
 static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const kvb_format *v)
 {
     hand moves = {0}, stays = {0};
@@ -379,7 +379,8 @@ static void shifts(void **state)
     hand_free(&h);
 }
 
-/* Layers that scan lie before and behind: rows are of the one that attends, whatever the sample; the others have lanes. */
+/* Layers that scan lie before and behind: rows are of the one that attends, whatever the sample; the others have lanes.
+ */
 static void layers_that_scan_have_lanes(void **state)
 {
     hand h = {0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The oracle's own judge. Shows that its solve in double agrees with the definition of attention in floats of 113 bits (MPFR),
- * which shares no code with it: each element within 16 roundings of a double, relative to what is added up for it, for
- * logits from -700 to 4000, rows of one to 3000 cells, softcap, sinks, cancelling and equal values.
+ * The oracle's own judge. Shows that its solve in double agrees with the definition of attention in floats of 113 bits
+ * (MPFR), which shares no code with it: each element within 16 roundings of a double, relative to what is added up for
+ * it, for logits from -700 to 4000, rows of one to 3000 cells, softcap, sinks, cancelling and equal values.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: which tokens have one and the same prefix, as the values of a trace and the oracle's history each work it out, over random
- * histories of few vocabulary ids: both say what whole lists of ids say. What claims a wrong prefix is told where it differs.
+ * Shows: which tokens have one and the same prefix, as the values of a trace and the oracle's history each work it out,
+ * over random histories of few vocabulary ids: both say what whole lists of ids say. What claims a wrong prefix is told
+ * where it differs.
  */
 #include <stdarg.h>
 #include <stddef.h>

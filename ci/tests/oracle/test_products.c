@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the oracle's loops give the same bits at every level that this CPU has, NaN or not, and sums of a plain loop but for rounding. */
+/* Shows: the oracle's loops give the same bits at every level that this CPU has, NaN or not, and sums of a plain loop
+ * but for rounding. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

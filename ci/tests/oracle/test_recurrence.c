@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The judge of the oracle's recurrences. Shows that they agree with the definitions told in another way, which shares no code
- * with them: sums over all earlier tokens in floats of 64 bits (MAMBA1, MAMBA2, LIGHTNING), products of matrices (DELTA), a sum
- * over inputs (CONV), and closed forms. And that the bound is the sum that its header says, where that can be told by hand.
+ * The judge of the oracle's recurrences. Shows that they agree with the definitions told in another way, which shares
+ * no code with them: sums over all earlier tokens in floats of 64 bits (MAMBA1, MAMBA2, LIGHTNING), products of
+ * matrices (DELTA), a sum over inputs (CONV), and closed forms. And that the bound is the sum that its header says,
+ * where that can be told by hand.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +29,7 @@ static float uniform(float low, float high)
     return low + (high - low) * (float)(random_state >> 40) * 0x1p-24f;
 }
 
-/* ---- definitions, told anew ----------------------------------------------------------------------------------------- */
+/* ---- definitions, told anew -------------------------------------------------------------------------------------- */
 
 typedef struct stream {
     kvb_scan_kind kind;
@@ -115,7 +116,7 @@ static long double convolved(const stream *s, int t, int c)
     return s->silu ? z / (1 + expl(-z)) : z;
 }
 
-/* ---- the oracle over a stream --------------------------------------------------------------------------------------- */
+/* ---- the oracle over a stream ------------------------------------------------------------------------------------ */
 
 static kvb_scan_problem problem_of(kvb_scan_kind kind, kvb_elem state)
 {
@@ -187,7 +188,7 @@ static void one_key_holds_its_last_value(void **state)
     kvb_recurrence_close(r);
 }
 
-/* ---- the bound ------------------------------------------------------------------------------------------------------- */
+/* ---- the bound --------------------------------------------------------------------------------------------------- */
 
 /* Lightning Attention with k = v = 1 and decay d: S_t = (1 - d^t) / (1 - d), and errors are a geometric sum as well. */
 static kvb_recurrence *steady(const kvb_scan_arithmetic *a, kvb_elem elem, float log_decay, int tokens, bool store)
@@ -218,7 +219,8 @@ static void errors_decay_as_the_state_does(void **state)
     kvb_recurrence *r;
     (void)state;
 
-    /* One rounding of f32 a token, of S itself: u S / (1 - d) in the end; by chance 7 u S / sqrt(1 - d^2), if it changes. */
+    /* One rounding of f32 a token, of S itself: u S / (1 - d) in the end; by chance 7 u S / sqrt(1 - d^2), if it
+     * changes. */
     const kvb_scan_arithmetic once = {.chunk = 1, .state_chain = 1};
     r = steady(&once, KVB_F32, -0.01f, 4000, false);
     kvb_recurrence_state(r, all);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the bound of recurrences is the formula at the head of oracle/recurrence.h: told once more here, in long double, over
- * random tokens, chunks and values of each field of a declaration; and as numbers worked out by hand. And that the bound of
- * oracle/glance.h is the same one where all rows of the state are alike, so that norms say no more and no less than elements.
+ * Shows that the bound of recurrences is the formula at the head of oracle/recurrence.h: told once more here, in long
+ * double, over random tokens, chunks and values of each field of a declaration; and as numbers worked out by hand. And
+ * that the bound of oracle/glance.h is the same one where all rows of the state are alike, so that norms say no more
+ * and no less than elements.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +33,7 @@ static uint32_t below(uint32_t n)
     return (uint32_t)(hand_uniform(&seed) * n);
 }
 
-/* ---- the formula, told anew ----------------------------------------------------------------------------------------- */
+/* ---- the formula, told anew -------------------------------------------------------------------------------------- */
 
 typedef struct told {
     kvb_scan_problem p;
@@ -186,7 +187,7 @@ static void told_token(told *t, const kvb_recurrence_token *k, kvb_recurrence_wa
     t->taken++;
 }
 
-/* ---- both over random tokens ---------------------------------------------------------------------------------------- */
+/* ---- both over random tokens ------------------------------------------------------------------------------------- */
 
 static kvb_scan_arithmetic arithmetic_draw(void)
 {
@@ -259,10 +260,10 @@ static void the_formula_is_told_twice(void **state)
     }
 }
 
-/* ---- the glance: the same bound over norms -------------------------------------------------------------------------- */
+/* ---- the glance: the same bound over norms ----------------------------------------------------------------------- */
 
-/* MOVING: each element changes much with each token. CALM: hardly, after the first few. ANY: chunks of several tokens, of which the
- * glance cannot say what changed, so that its bound is the wider. */
+/* MOVING: each element changes much with each token. CALM: hardly, after the first few. ANY: chunks of several tokens,
+ * of which the glance cannot say what changed, so that its bound is the wider. */
 enum { MOVING, CALM, ANY, MODES, TOKENS = 160 };
 
 static void glance_is_alike(kvb_scan_kind kind, int mode, uint32_t rows, int draw)
@@ -333,7 +334,7 @@ static void norms_of_equal_rows_say_the_same(void **state)
         glance_is_alike(kinds[draw % 4], draw / 4 % MODES, draw / 12 % 2 ? ROWS : 1, draw);
 }
 
-/* ---- by hand --------------------------------------------------------------------------------------------------------- */
+/* ---- by hand ----------------------------------------------------------------------------------------------------- */
 
 static void is_about(double got, double want)
 {
@@ -352,7 +353,8 @@ static kvb_recurrence_want stepped(kvb_recurrence *r, float q, float v)
 
 static void one_element_by_hand(void **state)
 {
-    /* 10,000 roundings on the way into the state, 22,500 on the way out: roots 100 and 150. No decay; 1 is written, then 0. */
+    /* 10,000 roundings on the way into the state, 22,500 on the way out: roots 100 and 150. No decay; 1 is written,
+     * then 0. */
     const kvb_scan_problem p = {.kind = KVB_SCAN_LIGHTNING, .heads = 1, .groups = 1, .d_k = 1, .d_v = 1};
     const kvb_scan_arithmetic a = {.chunk = 2, .state_chain = 10000, .read_chain = 22500};
     const double u = 0x1p-24, into = 10000 * u / (1 - 10000 * u), from = 22500 * u / (1 - 22500 * u);
@@ -414,7 +416,8 @@ static void one_column_by_hand(void **state)
     is_about(out.value, 12);
     is_about(out.bound, 2 * 7 * 6 * 100 * u);
     is_about(out.worst, 2 * 6 * solve);
-    /* k^T S = 18, S = 6 - 3 * 18 = -48; m = 3 (6 + W), W = 6 solve; a variance of (8 * 600)^2 and of (9 (6 + W) 100)^2 */
+    /* k^T S = 18, S = 6 - 3 * 18 = -48; m = 3 (6 + W), W = 6 solve; a variance of (8 * 600)^2 and of (9 (6 + W) 100)^2
+     */
     const double w = 6 * solve;
     kvb_recurrence_step(r, &token[1], &out);
     is_about(out.value, -96);
@@ -439,7 +442,8 @@ static void inputs_by_hand(void **state)
     const float tap[3] = {1, -2, 4}, bias = 8, v[6] = {1, 3, 2, 5, -1, 0};
     static const double z[6] = {12, 8 - 2 + 12, 8 + 1 - 6 + 8, 8 + 3 - 4 + 20, 8 + 2 - 10 - 4, 8 + 5 + 2},
                         mass[6] = {12, 8 + 2 + 12, 8 + 1 + 6 + 8, 8 + 3 + 4 + 20, 8 + 2 + 10 + 4, 8 + 5 + 2};
-    /* the inputs of token 1 and before lie in a slot: x = 1, 3 of token 2, which reads them by 1 and -2, and x = 3 of token 3 */
+    /* the inputs of token 1 and before lie in a slot: x = 1, 3 of token 2, which reads them by 1 and -2, and x = 3 of
+     * token 3 */
     const double stored[6] = {0, 0, 7 * half + 3 * least, 3 * half + least, 0, 0};
     kvb_recurrence *r = kvb_recurrence_open(&p, &plain), *s = kvb_recurrence_open(&silu, &a);
     kvb_glance g = {.last = NULL};
@@ -472,7 +476,8 @@ static void inputs_by_hand(void **state)
             kvb_recurrence_rest(r, false);
             kvb_glance_rest(&g, &p, &plain, false);
         }
-        /* behind silu: 1.0998 (1 + own) times that, own = 2^-10 + 2u; floor |z|; own of the value. exp_error also counts in the sum */
+        /* behind silu: 1.0998 (1 + own) times that, own = 2^-10 + 2u; floor |z|; own of the value. exp_error also
+         * counts in the sum */
         kvb_recurrence_step(s, &token, &out);
         const double own = 0x1p-10 + 2 * u, value = z[t] / (1 + exp(-z[t])),
                      sum = 0x1p-10 * mass[t] + 700 * u * mass[t];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: rows of formats with residual cells are stored as the sequence that each query sees, by itself; and the account of what
- * pools hold (oracle/window.h) gives the same for tokens that are written in that order, whatever mask says where
- * they lie, also where V is the beginning of K's. Blocks that are written again, and rows that are moved, go by way of f16.
+ * Shows: rows of formats with residual cells are stored as the sequence that each query sees, by itself; and the
+ * account of what pools hold (oracle/window.h) gives the same for tokens that are written in that order, whatever mask
+ * says where they lie, also where V is the beginning of K's. Blocks that are written again, and rows that are moved, go
+ * by way of f16.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -352,7 +353,8 @@ static void block_code(const float *rows, double *decoded, float *halves)
         halves[i] = (float)kvb_codec_f16_value(kvb_codec_f16((float)decoded[i]));
 }
 
-/* Blocks 0 and 1 are written; then cell 5 again, by token 70; then cell 40 is moved to cell 64. One block is f16 at a time. */
+/* Blocks 0 and 1 are written; then cell 5 again, by token 70; then cell 40 is moved to cell 64. One block is f16 at a
+ * time. */
 static void blocks_written_again(void **state)
 {
     (void)state;

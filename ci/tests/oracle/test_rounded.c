@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the rows of a kernel that rounds q are those of an oracle over that q, in every layer, with sums for its step of
- * weights, and its declaration loses the rounding of q; other kernels get the oracle's own rows. A round_query that goes further
- * than is declared, in norm where K is transformed, or that gives another q for another call, is refused by name.
+ * Shows: the rows of a kernel that rounds q are those of an oracle over that q, in every layer, with sums for its step
+ * of weights, and its declaration loses the rounding of q; other kernels get the oracle's own rows. A round_query that
+ * goes further than is declared, in norm where K is transformed, or that gives another q for another call, is refused
+ * by name.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +26,7 @@ static const kvb_model model = {.n_layers = LAYERS,
                                 .groups = {{.heads = HEADS, .kv_heads = 2, .k_dim = K, .v_dim = V, .scale = 0.25},
                                            {.heads = 2, .kv_heads = 1, .k_dim = K, .v_dim = V, .scale = 0.3}}};
 
-/* ---- kernels: of each only how it rounds q ---------------------------------------------------------------------------- */
+/* ---- kernels: of each only how it rounds q ----------------------------------------------------------------------- */
 
 #define STEP (1.0 / 64) /* of the row's largest */
 
@@ -67,7 +68,7 @@ static int not_a_number(const kvb_problem *p, const kvb_view *k, uint32_t head, 
     return 0;
 }
 
-/* ---- the rig -------------------------------------------------------------------------------------------------------------- */
+/* ---- the rig ----------------------------------------------------------------------------------------------------- */
 
 typedef struct rig {
     hand h;
@@ -160,7 +161,7 @@ static int zero_refused(float size, float head_scale)
     return error;
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void attention_of_the_rounded_q(void **state)
 {
@@ -329,8 +330,8 @@ static int moves(const kvb_format *k_format, kvb_rounding query, bool ones)
     return error;
 }
 
-/* step / 2 + floor of the largest |q|, the roundoff of the type of an element itself, and 8 roundings of f32. A turned q may move by as
- * much in all of its 16 channels: 4 times as far in norm, and by the roundoff. */
+/* step / 2 + floor of the largest |q|, the roundoff of the type of an element itself, and 8 roundings of f32. A turned
+ * q may move by as much in all of its 16 channels: 4 times as far in norm, and by the roundoff. */
 static void how_far_q_may_move_by_hand(void **state)
 {
     const double wide = 8 * 0x1p-24;

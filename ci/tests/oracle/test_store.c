@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the transform against its definition (a sum over all channels), rows through formats with transforms and windows,
- * which formats refuse which rows, and formats that bring their own reference.
+ * Shows: the transform against its definition (a sum over all channels), rows through formats with transforms and
+ * windows, which formats refuse which rows, and formats that bring their own reference.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,8 +91,8 @@ static void transform_rounds_in_order(void **state)
     assert_true(none[1] == 2);
 }
 
-/* V, a block of 4: one channel of 3 among zeros meets its pair as +-3 / sqrt(2), and all four as +-3/2; the mean of the squares
- * is (9/2 + 9/4) / 2. Equal channels have one size in both stages. */
+/* V, a block of 4: one channel of 3 among zeros meets its pair as +-3 / sqrt(2), and all four as +-3/2; the mean of the
+ * squares is (9/2 + 9/4) / 2. Equal channels have one size in both stages. */
 static void sizes_of_v(const kvb_format *turned)
 {
     const float giant[4] = {0, 3, 0, 0}, equal[4] = {2, -2, 2, 2};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows the account of pools with residual cells: rows that are written one after the other are those of a sequence stored by
- * itself, wherever its blocks lie; a moved row, and the rows beside one that is written into an encoded block, are f16 from then on;
- * the second opinion is of the same rows; and a query that sees an empty cell is told.
+ * Shows the account of pools with residual cells: rows that are written one after the other are those of a sequence
+ * stored by itself, wherever its blocks lie; a moved row, and the rows beside one that is written into an encoded
+ * block, are f16 from then on; the second opinion is of the same rows; and a query that sees an empty cell is told.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -156,7 +156,7 @@ static void written_one_after_the_other(void **state)
     stored_as_a_sequence_by_itself(&kivi_k, &f16, true);
 }
 
-/* ---- rows that are f16 again ---------------------------------------------------------------------------------------- */
+/* ---- rows that are f16 again ------------------------------------------------------------------------------------- */
 
 /* K rows of KV head 0 when tokens 0 .. n-1 are stored: [n][K]. */
 static void keys_store(const rig *r, uint32_t n, double *rows)
@@ -244,7 +244,8 @@ static void moved_rows(void **state)
     rig_close(&r);
 }
 
-/* Token 99 comes to cell 3 of the first block; the others there are f16 of what was decoded. It stays so when it comes again. */
+/* Token 99 comes to cell 3 of the first block; the others there are f16 of what was decoded. It stays so when it comes
+ * again. */
 static void written_into_an_encoded_block(void **state)
 {
     (void)state;

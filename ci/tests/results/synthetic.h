@@ -47,7 +47,8 @@ static inline double synthetic_student3(uint64_t *state)
     return synthetic_normal(state) / sqrt(squares / 3);
 }
 
-/* Fills in the series of one process: the true time with noise. Returns roughly its median: the mean of the logarithms. */
+/* Fills in the series of one process: the true time with noise. Returns roughly its median: the mean of the logarithms.
+ */
 static inline double synthetic_series(const synthetic_noise *noise, double ns, double *series, uint64_t *state)
 {
     double level = noise->process * synthetic_normal(state), slope = noise->drift * synthetic_normal(state);
@@ -94,8 +95,8 @@ static inline void synthetic_fill(kvb_result *r, const char *workload, const cha
     kvb_time_stats_of(again, noise->passes, &r->time.all);
 }
 
-/* n combinations: n / kernels pairs of workload and pool, with so many kernels each. The last kernel's time is multiplied by
- * `last`. */
+/* n combinations: n / kernels pairs of workload and pool, with so many kernels each. The last kernel's time is
+ * multiplied by `last`. */
 static inline kvb_result *synthetic_run(size_t n, size_t kernels, double last, const synthetic_noise *noise,
                                         uint64_t seed)
 {

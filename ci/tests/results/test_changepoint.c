@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: changes of level in series with known answers are found where they are, and none in series without one; over files, in the
- * order of their dates, each combination by itself. */
+/* Shows: changes of level in series with known answers are found where they are, and none in series without one; over
+ * files, in the order of their dates, each combination by itself. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -180,7 +180,8 @@ typedef struct tally {
     size_t count[KVB_VERDICTS], axes[KVB_VERDICTS];
 } tally;
 
-/* 1000 combinations of one kernel, so that all share one noise, in so many runs of each build. The new one is slower by a factor. */
+/* 1000 combinations of one kernel, so that all share one noise, in so many runs of each build. The new one is slower by
+ * a factor. */
 static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed, size_t runs)
 {
     kvb_compare_run all[2][KVB_RUNS];
@@ -206,7 +207,8 @@ static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed
     return t;
 }
 
-/* In how many of 300 comparisons something is named: three kernels, 18 places, on a busy machine. slower: combination 20. */
+/* In how many of 300 comparisons something is named: three kernels, 18 places, on a busy machine. slower:
+ * combination 20. */
 static size_t named(size_t runs, double slower, size_t *found)
 {
     enum { PAIRS = 300, N = 54, AT = 20 };
@@ -471,8 +473,8 @@ static void slow_down(kvb_result *results, size_t n, double factor)
     }
 }
 
-/* All that is compared shifts by as much as single combinations differ from themselves: a run's kernel is not named for it, if
- * no other kernel shows what the run itself did. */
+/* All that is compared shifts by as much as single combinations differ from themselves: a run's kernel is not named for
+ * it, if no other kernel shows what the run itself did. */
 static void test_run_shifts(void **state)
 {
     static const double factors[] = {1.08, 1.4};

@@ -97,7 +97,8 @@ static void test_json(void **state)
     assert_change("\"rho\": 1e308", "\"rho\": NaN", 3, "not valid JSON");
 }
 
-/* A file that is cut anywhere in its last line is refused as cut short. Cut after a line, it is a valid shorter file. */
+/* A file that is cut anywhere in its last line is refused as cut short. Cut after a line, it is a valid shorter file.
+ */
 static void test_cut(void **state)
 {
     size_t bytes = strlen(good), last = bytes - 1;

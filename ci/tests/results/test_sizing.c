@@ -127,7 +127,8 @@ static void test_facts(void **state)
          24576 * 512,
          2UL * 24576 * 512,
          0},
-        /* Qwen3.5-9B: a state of 1,097,728 B is held by 272 tokens of 4096 B; three groups of eight, each with two states. */
+        /* Qwen3.5-9B: a state of 1,097,728 B is held by 272 tokens of 4096 B; three groups of eight, each with two
+           states. */
         {"Qwen3.5-9B",
          "bf16",
          {STATE(24, 524288, 24576), FULL(8, 4, 256)},

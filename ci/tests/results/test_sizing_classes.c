@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: fields that a config.json does not name have the value that the configuration class in transformers gives them; fields
- * that a class does not read are inert for that class alone; and files as they are published are read like the built-in facts. */
+/* Shows: fields that a config.json does not name have the value that the configuration class in transformers gives
+ * them; fields that a class does not read are inert for that class alone; and files as they are published are read like
+ * the built-in facts. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -46,9 +47,9 @@ static json_t *bare(const char *type, uint32_t heads)
                      "num_attention_heads", (int)heads);
 }
 
-/* What transformers' classes give: src/transformers/models/MODEL/configuration_MODEL.py at 008e5743 (mistral 001f85b3, gpt_oss
- * 02b8f42b, glm4_moe 008c726d, stablelm 05cd1ec1, falcon_h1 020a37d2, jamba 008f5c8c). kv_heads 0: as many as heads. head_dim 0:
- * hidden / heads. */
+/* What transformers' classes give: src/transformers/models/MODEL/configuration_MODEL.py at 008e5743 (mistral 001f85b3,
+ * gpt_oss 02b8f42b, glm4_moe 008c726d, stablelm 05cd1ec1, falcon_h1 020a37d2, jamba 008f5c8c). kv_heads 0: as many as
+ * heads. head_dim 0: hidden / heads. */
 static const struct {
     const char *type, *class_name;
     uint32_t heads, kv_heads, head_dim;

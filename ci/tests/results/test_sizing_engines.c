@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: engines' own rules by numbers that they logged: what passes need beside the context, unified caches, ranks and drafts of
- * recurrent layers, device defaults, and what each refuses. */
+/* Shows: engines' own rules by numbers that they logged: what passes need beside the context, unified caches, ranks and
+ * drafts of recurrent layers, device defaults, and what each refuses. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -43,7 +43,8 @@ static kvb_size computed(const kvb_sized_model *model, const kvb_size_engine *en
 #define GIB 1073741824.0
 #define MIB 1048576.0
 
-/* Peaks that engines logged: ours is never below, and at most `above` times as much. Qwen2-1.5B has the shapes of Qwen2.5-1.5B. */
+/* Peaks that engines logged: ours is never below, and at most `above` times as much. Qwen2-1.5B has the shapes of
+ * Qwen2.5-1.5B. */
 static const struct {
     const char *model;
     const kvb_size_engine *engine;
@@ -107,7 +108,8 @@ static void test_devices(void **state)
     kvb_sized_model_free(model);
 }
 
-/* llama-kv-cache-iswa.cpp: pad256(min(n_ctx, n_swa * n_seq + n_ubatch)) cells of one stream. A row of a layer has 2048 bytes. */
+/* llama-kv-cache-iswa.cpp: pad256(min(n_ctx, n_swa * n_seq + n_ubatch)) cells of one stream. A row of a layer has 2048
+ * bytes. */
 static void test_unified(void **state)
 {
     kvb_sized_model *model = built_in("gpt-oss-20b");
@@ -189,7 +191,8 @@ static void test_windows(void **state)
     kvb_sized_model_free(gemma);
 }
 
-/* mlx-lm: 61 latent rows of 576 bf16 for each of 4096 + 256 cells; 24 states of f32 with columns in bf16, beside 8 layers of rows. */
+/* mlx-lm: 61 latent rows of 576 bf16 for each of 4096 + 256 cells; 24 states of f32 with columns in bf16, beside 8
+ * layers of rows. */
 static void test_mlx(void **state)
 {
     kvb_sized_model *latent = built_in("DeepSeek-V3"), *delta = built_in("Qwen3.5-9B");
@@ -209,7 +212,8 @@ static void test_mlx(void **state)
     kvb_sized_model_free(delta);
 }
 
-/* Of what rows and states get, states have 9 parts and rows 10; a request needs three states (kv_cache_configurator.py). */
+/* Of what rows and states get, states have 9 parts and rows 10; a request needs three states
+ * (kv_cache_configurator.py). */
 static void test_shares(void **state)
 {
     const uint64_t one = 24 * 2146304; /* Qwen3.5-9B: 32,768 B a token */
@@ -241,12 +245,13 @@ static void test_indexed(void **state)
 }
 
 /*
- * What engines logged, within the rounding of their logs: bytes of rows and states for so many sequences of a context. By threads
- * where there are some: vllm-project/vllm 10517, 40696, 34076, mitchross/talos-argocd-proxmox 1995 (4.99 GiB hold 2.31 requests;
- * Qwen3.8-27B has these layers); sgl-project/sglang 18039 (the windows' K and V, in all 39 layers), vllm-project/vllm 21348,
- * ovg-project/kvcached 459 (a state of a layer, three for a request and one that no request has); triton-inference-server/tutorials
- * 150, NVIDIA/TensorRT-LLM 1400; ROCm/TheRock 2595, JamePeng/llama-cpp-python 78, ggml-org/llama.cpp 21394. The rows of 262,144
- * tokens that are met to the byte: traced through vLLM v0.29, public file id 70155876630.
+ * What engines logged, within the rounding of their logs: bytes of rows and states for so many sequences of a context.
+ * By threads where there are some: vllm-project/vllm 10517, 40696, 34076, mitchross/talos-argocd-proxmox 1995 (4.99 GiB
+ * hold 2.31 requests; Qwen3.8-27B has these layers); sgl-project/sglang 18039 (the windows' K and V, in all 39 layers),
+ * vllm-project/vllm 21348, ovg-project/kvcached 459 (a state of a layer, three for a request and one that no request
+ * has); triton-inference-server/tutorials 150, NVIDIA/TensorRT-LLM 1400; ROCm/TheRock 2595, JamePeng/llama-cpp-python
+ * 78, ggml-org/llama.cpp 21394. The rows of 262,144 tokens that are met to the byte: traced through vLLM v0.29, public
+ * file id 70155876630.
  */
 static const struct {
     const char *model;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: a config.json gives the layers that the model's code has, with where each factor came from; and what is not known,
- * contradictory or broken is refused with a line that names it. */
+/* Shows: a config.json gives the layers that the model's code has, with where each factor came from; and what is not
+ * known, contradictory or broken is refused with a line that names it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -40,8 +40,8 @@ typedef struct expected {
     uint64_t state, conv;
 } expected;
 
-/* Geometry published elsewhere: DeepSeek-V3's 61 x 576, Zamba2's head_dim of 2 hidden / heads, falcon-mamba's d_inner of
- * intermediate_size, Gemma 3n's 20 layers that own rows … (the traps of sizing). */
+/* Geometry published elsewhere: DeepSeek-V3's 61 x 576, Zamba2's head_dim of 2 hidden / heads, falcon-mamba's d_inner
+ * of intermediate_size, Gemma 3n's 20 layers that own rows … (the traps of sizing). */
 static const expected groups[] = {
     {"DeepSeek-V3", KVB_SIZED_LATENT, .n = 61, .v_dim = 128, .latent_dim = 512, .rope_dim = 64},
     {"DeepSeek-V3.2", KVB_SIZED_LATENT, .n = 61, .v_dim = 128, .latent_dim = 512, .rope_dim = 64, .index_dim = 128},

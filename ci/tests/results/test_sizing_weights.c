@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: parameters of published models are counted to the last one; published bytes of quantised ones too; words of --weights,
- * ranks, and what is refused and why. */
+/* Shows: parameters of published models are counted to the last one; published bytes of quantised ones too; words of
+ * --weights, ranks, and what is refused and why. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -91,8 +91,9 @@ static void blocks_that_do_nothing_have_no_tensors(void **state)
     json_decref(model.config);
 }
 
-/* The Hub's account of deepseek-ai/DeepSeek-V3: BF16 3918786560, F8_E4M3 680571043840, F32 41555600 elements. Its layer for
- * multi-token prediction is one more layer with embedding, output, a projection and three norms of its own in bf16. */
+/* The Hub's account of deepseek-ai/DeepSeek-V3: BF16 3918786560, F8_E4M3 680571043840, F32 41555600 elements. Its layer
+ * for multi-token prediction is one more layer with embedding, output, a projection and three norms of its own in bf16.
+ */
 static void published_bytes_of_deepseek_v3_are_met(void **state)
 {
     (void)state;
@@ -126,8 +127,8 @@ static void published_bytes_of_gpt_oss_are_met(void **state)
     json_decref(model.config);
 }
 
-/* One layer: q and o of 256 x 256, k and v of 128 x 256, gate and up of 512 x 256, down of 256 x 512; 2 x 100 x 256 and three norms
- * stay as they are. Counted by hand. */
+/* One layer: q and o of 256 x 256, k and v of 128 x 256, gate and up of 512 x 256, down of 256 x 512; 2 x 100 x 256 and
+ * three norms stay as they are. Counted by hand. */
 static void quantised_bytes_follow_the_config(void **state)
 {
     enum { PLAIN = 2 * (2 * 100 * 256 + 3 * 256), ATTENTION = 196608, DENSE = 393216, ROWS = 2048 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: bootstrap intervals of the median cover as often as they say, and are those of plain resampling; warm-up, outliers,
- * null differences, quantiles, errors and autocorrelations of series with known answers; order statistics of step times;
- * Student's quantiles and the sign test's ranks are those of printed tables. */
+/* Shows: bootstrap intervals of the median cover as often as they say, and are those of plain resampling; warm-up,
+ * outliers, null differences, quantiles, errors and autocorrelations of series with known answers; order statistics of
+ * step times; Student's quantiles and the sign test's ranks are those of printed tables. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

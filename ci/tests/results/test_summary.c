@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the summary names for each workload the fastest that computes something, the smallest, and how many passed; it counts
- * failures and skips of one kind instead of repeating them; it lists few rows and leaves out many; lines keep to the page; it
- * says nothing of what was not measured. */
+/* Shows: the summary names for each workload the fastest that computes something, the smallest, and how many passed; it
+ * counts failures and skips of one kind instead of repeating them; it lists few rows and leaves out many; lines keep to
+ * the page; it says nothing of what was not measured. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -184,7 +184,8 @@ static void test_failures(void **state)
                    "decode    0 of 11\n\n" NEXT);
 }
 
-/* Skips are counted by reason, the most frequent first. Other pools, caches, lines of the trace or numbers make no other reason. */
+/* Skips are counted by reason, the most frequent first. Other pools, caches, lines of the trace or numbers make no
+ * other reason. */
 static void test_skips(void **state)
 {
     static const char *const reasons[] = {
@@ -293,7 +294,8 @@ static void choice_fill(kvb_result *r, unsigned c)
     snprintf(r->cache, KVB_NAME, "%s", caches[c / 6]);
 }
 
-/* All choices, said in another way: with any two choices in the set it has those that take a cache, a pool or a kernel of either. */
+/* All choices, said in another way: with any two choices in the set it has those that take a cache, a pool or a kernel
+ * of either. */
 static bool is_whole(unsigned set)
 {
     for (unsigned a = 0; a < 12; a++)

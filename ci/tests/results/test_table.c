@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: tables to the letter in each format: alignment by characters, folding, quoting, numbers, empty cells; units; and that
- * any text becomes valid XML 1.0, and is read back as it was where XML can hold it. */
+/* Shows: tables to the letter in each format: alignment by characters, folding, quoting, numbers, empty cells; units;
+ * and that any text becomes valid XML 1.0, and is read back as it was where XML can hold it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

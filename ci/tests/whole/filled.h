@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sequence stored in the real pools of a contiguous cache, and the oracle's rows of its last step. Include after cmocka.h and
- * parts.h.
+ * A sequence stored in the real pools of a contiguous cache, and the oracle's rows of its last step. Include after
+ * cmocka.h and parts.h.
  */
 #ifndef KVB_TEST_FILLED_H
 #define KVB_TEST_FILLED_H

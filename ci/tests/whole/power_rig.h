@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The last queries of a long sequence over rows stored in a real pool, attended by real kernels, as they are or with something
- * spoilt on the way, and judged by the oracle of what is stored. Include after cmocka.h and parts.h.
+ * The last queries of a long sequence over rows stored in a real pool, attended by real kernels, as they are or with
+ * something spoilt on the way, and judged by the oracle of what is stored. Include after cmocka.h and parts.h.
  */
 #ifndef KVB_TEST_POWER_RIG_H
 #define KVB_TEST_POWER_RIG_H
@@ -40,7 +40,7 @@ static inline void power_open(filled *r, uint32_t cells, const kvb_pool_type *po
     assert_int_equal(r->oracle->n_rows, ROWS);
 }
 
-/* ---- a call, spoilt ------------------------------------------------------------------------------------------------------- */
+/* ---- a call, spoilt ---------------------------------------------------------------------------------------------- */
 
 /* What a kernel is handed, and what becomes of it. */
 typedef struct power_call {
@@ -116,7 +116,7 @@ static inline bool power_attend(filled *r, const kvb_kernel *kernel, kvb_elem ou
     return true;
 }
 
-/* ---- judging -------------------------------------------------------------------------------------------------------------- */
+/* ---- judging ----------------------------------------------------------------------------------------------------- */
 
 /* What the outputs of one kernel are judged by. */
 typedef struct power_judge {

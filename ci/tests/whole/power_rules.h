@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * By which rules other projects' tests of attention pass an output, as their sources have them (read in November 2026). Each is
- * given what it is most at home with: the exact output over the stored rows for its reference, and the type that it is for.
- * Nothing of theirs is copied but the numbers. Include after power_rig.h.
+ * By which rules other projects' tests of attention pass an output, as their sources have them (read in November 2026).
+ * Each is given what it is most at home with: the exact output over the stored rows for its reference, and the type
+ * that it is for. Nothing of theirs is copied but the numbers. Include after power_rig.h.
  */
 #ifndef KVB_TEST_POWER_RULES_H
 #define KVB_TEST_POWER_RULES_H
@@ -12,7 +12,8 @@
 #include "ci/tests/whole/power_rig.h"
 #include "oracle/tolerance.h"
 
-/* What a rule compares: n elements of an output, the exact ones, their type, and what pytorch would compute in that type. */
+/* What a rule compares: n elements of an output, the exact ones, their type, and what pytorch would compute in that
+ * type. */
 typedef struct power_outputs {
     const float *got;
     const double *exact, *low_precision;
@@ -82,8 +83,8 @@ static inline float power_round(float x, kvb_elem type)
     return x;
 }
 
-/* benchdnn: rounds both to the type, and judges each element's relative error. If at most 1 of 1024 elements fails, it judges the
- * relative L2 error of all of them. */
+/* benchdnn: rounds both to the type, and judges each element's relative error. If at most 1 of 1024 elements fails, it
+ * judges the relative L2 error of all of them. */
 static inline bool power_benchdnn(const power_outputs *o)
 {
     const double threshold = o->type == KVB_F32 ? 1e-6 : o->type == KVB_F16 ? 0x1p-10 : 0x1p-7;

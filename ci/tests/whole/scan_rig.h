@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random calls of scan kernels, judged by the oracle. The rig keeps for each slot and head what the oracle says lies there, and never
- * looks at the slots for it. Everything that a kernel must not read or must overwrite is NaN: scratch, out, slots that nobody
- * wrote. Include after cmocka.h.
+ * Random calls of scan kernels, judged by the oracle. The rig keeps for each slot and head what the oracle says lies
+ * there, and never looks at the slots for it. Everything that a kernel must not read or must overwrite is NaN: scratch,
+ * out, slots that nobody wrote. Include after cmocka.h.
  */
 #ifndef KVB_TEST_SCAN_RIG_H
 #define KVB_TEST_SCAN_RIG_H
@@ -259,7 +259,8 @@ static inline void rig_untouched(const scan_rig *r, uint32_t n)
     }
 }
 
-/* A call over n tokens whose from and to are set. `actual`: the kernel that is called in place of the declared one, or NULL. */
+/* A call over n tokens whose from and to are set. `actual`: the kernel that is called in place of the declared one, or
+ * NULL. */
 static inline void rig_call(scan_rig *r, uint32_t n, uint32_t team, const kvb_scan_kernel *actual)
 {
     const kvb_scan_problem *p = &r->args.problem;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plain scan kernel of one thread, in f32, token by token, that makes one mistake on demand; with none it is honest. */
+/* A plain scan kernel of one thread, in f32, token by token, that makes one mistake on demand; with none it is honest.
+ */
 #ifndef KVB_TEST_SCAN_WRONG_H
 #define KVB_TEST_SCAN_WRONG_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that `kvbench bench` measures what it says: its masks are the trees, batches and forks they are named after, bytes and
- * operations are counted from them, every copy of the rows is really there, ratios are taken against the right limit, and a kernel
- * that is wrong, fails or is not there is not timed.
+ * Shows that `kvbench bench` measures what it says: its masks are the trees, batches and forks they are named after,
+ * bytes and operations are counted from them, every copy of the rows is really there, ratios are taken against the
+ * right limit, and a kernel that is wrong, fails or is not there is not timed.
  */
 #include <stdarg.h>
 #include <stddef.h>

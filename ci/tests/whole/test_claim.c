@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: each field of a declaration, made too wide, is refused or named; no built-in kernel declares too much, over any format
- * and shape; and a row counts only if the outputs it is compared with differ from the right one.
+ * Shows: each field of a declaration, made too wide, is refused or named; no built-in kernel declares too much, over
+ * any format and shape; and a row counts only if the outputs it is compared with differ from the right one.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +86,7 @@ static kvb_claim claim_of(const rows *r, const kvb_arithmetic *a)
 static const kvb_arithmetic plain = {
     .accumulator = KVB_F32, .dot_chain = DIM, .cell_chain = CELLS, .exp_error = 0x1p-23, .exp_floor = 0x1p-126};
 
-/* ---- the table of lies ---------------------------------------------------------------------------------------------- */
+/* ---- the table of lies ------------------------------------------------------------------------------------------- */
 
 #define LIE(name, ...)                                                                                                 \
     {                                                                                                                  \
@@ -221,7 +221,7 @@ static void steps_are_named(void **state)
     free(r);
 }
 
-/* ---- honest declarations -------------------------------------------------------------------------------------------- */
+/* ---- honest declarations ----------------------------------------------------------------------------------------- */
 
 static void plain_says_all(void **state)
 {

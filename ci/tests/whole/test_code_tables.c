@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that every code of every format under every kind of scale means what code_tables.py says, which knows formats by their
- * names and published definitions alone. The oracle's codecs decode to double; the pools' codecs decode to f32, at every level of
- * instruction sets that this CPU has. Stored bytes are made here, not by an encoder.
+ * Shows that every code of every format under every kind of scale means what code_tables.py says, which knows formats
+ * by their names and published definitions alone. The oracle's codecs decode to double; the pools' codecs decode to
+ * f32, at every level of instruction sets that this CPU has. Stored bytes are made here, not by an encoder.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,8 @@ typedef struct table {
 
 static table t;
 
-/* Bit patterns of scales and zeros: of 8 bits all of them; of more: signs, powers, fractions, subnormals, none that overflows. */
+/* Bit patterns of scales and zeros: of 8 bits all of them; of more: signs, powers, fractions, subnormals, none that
+ * overflows. */
 static void scale_put(unsigned char *into, kvb_elem elem, uint32_t number, bool zero)
 {
     static const uint16_t f16[] = {0x3c00, 0x0000, 0x8000, 0x0001, 0x8001, 0x03ff, 0x0400, 0x2e66,

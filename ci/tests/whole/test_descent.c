@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * States over a history: a fork, a rollback, a tree of drafts, one of them committed, and a load. Who follows whom is told by hand;
- * honest kernels are within their bounds through it, and a token that begins with another's state, or a slot that holds another's, is not.
- * Random histories are fed in every order that a cache may choose.
+ * States over a history: a fork, a rollback, a tree of drafts, one of them committed, and a load. Who follows whom is
+ * told by hand; honest kernels are within their bounds through it, and a token that begins with another's state, or a
+ * slot that holds another's, is not. Random histories are fed in every order that a cache may choose.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -250,8 +250,8 @@ static void test_wrong_parents(void **state)
     }
 }
 
-/* One element is off, in a prompt or a decoded token: the second opinion sees ten times its bound, which is some times the
- * element's own. */
+/* One element is off, in a prompt or a decoded token: the second opinion sees ten times its bound, which is some times
+ * the element's own. */
 static void test_nudged(void **state)
 {
     (void)state;
@@ -335,7 +335,8 @@ static void past_feed(const kvb_event *event, const uint32_t *parent, legal_trac
     }
 }
 
-/* A call of the event: `past`, with all that its tokens follow, from zeros; else from what earlier calls left in slots. */
+/* A call of the event: `past`, with all that its tokens follow, from zeros; else from what earlier calls left in slots.
+ */
 static void legal_feed(uint32_t number, const kvb_event *event, const uint32_t *parent, bool past, legal_trace *draws,
                        feed *fed)
 {

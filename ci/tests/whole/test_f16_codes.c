@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: products of f16 with stored codes of 8 bits are those of what format->read gives, within the chains that
- * kernels/vector/vector.h states and one rounding of each element; from scattered cells, with and without pages; and where
- * elements pass f16's range, flash-f16 falls back on what flash computes.
+ * kernels/vector/vector.h states and one rounding of each element; from scattered cells, with and without pages; and
+ * where elements pass f16's range, flash-f16 falls back on what flash computes.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,7 +152,8 @@ static void part_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
 
 enum { CANARY = 1 << 16 };
 
-/* One query token, 4 heads for a KV head, over all cells; out [HEADS * 4][v->dim]. Nothing is written behind the scratch. */
+/* One query token, 4 heads for a KV head, over all cells; out [HEADS * 4][v->dim]. Nothing is written behind the
+ * scratch. */
 static void attend(const kvb_kernel *kernel, const kvb_view *k, const kvb_view *v, const float *q, float *out)
 {
     const kvb_team team = {1, part_run};

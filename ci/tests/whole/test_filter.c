@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bound and the matched filter (oracle/filter.h) over outputs of the built-in kernels, from 64 to 8192 cells in real pools:
- * honest ones stay below both limits, and each mistake is found by one of them, and named by the filter.
+ * The bound and the matched filter (oracle/filter.h) over outputs of the built-in kernels, from 64 to 8192 cells in
+ * real pools: honest ones stay below both limits, and each mistake is found by one of them, and named by the filter.
  *
  * `test_filter --table CELLS POOL…` prints what each says, as JSON lines.
  */
@@ -345,8 +345,8 @@ static void gaussian(void **state)
         findings(*cells, pools[p], "gaussian", WAYS, "flash", finding_check);
 }
 
-/* One cell of so many weighs less than what the bound of zero points, or of rounded products, allows. `make table-power-of-check`
- * has the others. */
+/* One cell of so many weighs less than what the bound of zero points, or of rounded products, allows. `make
+ * table-power-of-check` has the others. */
 static void gaussian_of_many(void **state)
 {
     (void)state;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the integer products are what kernels/vector/vector.h says, at every level of instruction sets that this CPU
- * has: scores are those of q rounded to steps of its largest magnitude / 127, sums those of weights rounded to 127 steps
- * likewise, to a few f32 roundings; both as near the exact products as these steps allow; and NaN, infinities, zeros and
- * hidden cells come through as they should. Rows are stored by the pools, in scattered cells, with and without pages.
+ * Shows that the integer products are what kernels/vector/vector.h says, at every level of instruction sets that this
+ * CPU has: scores are those of q rounded to steps of its largest magnitude / 127, sums those of weights rounded to 127
+ * steps likewise, to a few f32 roundings; both as near the exact products as these steps allow; and NaN, infinities,
+ * zeros and hidden cells come through as they should. Rows are stored by the pools, in scattered cells, with and
+ * without pages.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -130,7 +131,7 @@ static void stored_read(const kvb_view *v, uint32_t cell, stored *to)
     }
 }
 
-/* ---- scores ------------------------------------------------------------------------------------------------------- */
+/* ---- scores ------------------------------------------------------------------------------------------------------ */
 
 static void scores_check(const kvb_vector *isa, const kvb_view *k, uint32_t n, uint32_t n_rows)
 {
@@ -161,7 +162,7 @@ static void scores_check(const kvb_vector *isa, const kvb_view *k, uint32_t n, u
     }
 }
 
-/* ---- sums --------------------------------------------------------------------------------------------------------- */
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
 
 static void sums_check(const kvb_vector *isa, const kvb_view *v, uint32_t n, uint32_t n_rows)
 {
@@ -193,7 +194,7 @@ static void sums_check(const kvb_vector *isa, const kvb_view *v, uint32_t n, uin
     }
 }
 
-/* ---- driving ------------------------------------------------------------------------------------------------------ */
+/* ---- driving ----------------------------------------------------------------------------------------------------- */
 
 typedef struct run {
     side k, v;
@@ -310,7 +311,7 @@ static bool fits(const char *name, uint32_t dim)
     return format_fits(pool_named(name)->format, dim, why, sizeof why);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void every_format_and_length(void **state)
 {

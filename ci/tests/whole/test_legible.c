@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows that the witness can read tags back from every pool, or says that it cannot: rows of profile `tags` are stored,
- * and each must be listed with its own code, whatever the format and the length of the row; also where V is the beginning of
- * the K row.
+ * and each must be listed with its own code, whatever the format and the length of the row; also where V is the
+ * beginning of the K row.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: at every level, rows of every built-in format are loaded as format->read reads them, bit for bit where there is
- * no transform and no head scale, and up to these otherwise: from scattered cells, within and past
- * the f16 windows; for every dim; reading no byte beyond a row's and clearing what pads it.
+ * Shows: at every level, rows of every built-in format are loaded as format->read reads them, bit for bit where there
+ * is no transform and no head scale, and up to these otherwise: from scattered cells, within and past the f16 windows;
+ * for every dim; reading no byte beyond a row's and clearing what pads it.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,7 +103,7 @@ static void codes_scramble(kvb_view *v)
         codes[v->head_stride + i] = (uint8_t)(random_bits() >> 8);
 }
 
-/* ---- one row against format->read --------------------------------------------------------------------------------- */
+/* ---- one row against format->read -------------------------------------------------------------------------------- */
 
 static void row_check(const kvb_view *v, kvb_cpu_level level, uint32_t h, uint32_t cell, const float *row)
 {
@@ -242,7 +242,7 @@ static void test_fences(void **state)
     each_pool(fences_check);
 }
 
-/* ---- formats of others -------------------------------------------------------------------------------------------- */
+/* ---- formats of others ------------------------------------------------------------------------------------------- */
 
 static void test_strangers(void **state)
 {
@@ -266,7 +266,7 @@ static void test_strangers(void **state)
             assert_null(kvb_vector_at((kvb_cpu_level)l)->load_of(&strangers[i]));
 }
 
-/* ---- the transform ------------------------------------------------------------------------------------------------ */
+/* ---- the transform ----------------------------------------------------------------------------------------------- */
 
 static double walsh(const float *x, uint32_t block, uint32_t i)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows without an oracle what must be the same: the outputs of one random history on two caches, and of a history with
- * detours that leave nothing behind (drafts thrown away, steps taken back, strangers that come and go) and without them.
+ * detours that leave nothing behind (drafts thrown away, steps taken back, strangers that come and go) and without
+ * them.
  */
 #include "ci/tests/caches/calls.h"
 
@@ -18,7 +19,8 @@ enum { Q_K = 8, SCAN_HEADS = 2, SCAN_V = 16, CHANNELS = 2 * Q_K + SCAN_HEADS * S
 
 /* ---- a cache that is played on ----------------------------------------------------------------------------------- */
 
-/* Tokens have a label that keys their rows: those of the history are numbered in its order, those of detours lie above. */
+/* Tokens have a label that keys their rows: those of the history are numbered in its order, those of detours lie above.
+ */
 typedef struct player {
     kvb_allocator allocator;
     kvb_cache *cache;
@@ -225,7 +227,7 @@ static void same_check(const player *a, const player *b, const char *what)
     assert_true(most <= 1e-5);
 }
 
-/* ---- histories ---------------------------------------------------------------------------------------------------- */
+/* ---- histories --------------------------------------------------------------------------------------------------- */
 
 /* How a call of the history is played on the second cache. */
 typedef void detour(player *p, const call *c);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the whole oracle (history, limits of groups, rows, solve) answers as numpy_attention.py does, which shares nothing
- * with it: every row of the recorded workloads, of one whose layers differ in everything, and with caps and sinks.
+ * Shows that the whole oracle (history, limits of groups, rows, solve) answers as numpy_attention.py does, which shares
+ * nothing with it: every row of the recorded workloads, of one whose layers differ in everything, and with caps and
+ * sinks.
  */
 #include <stdarg.h>
 #include <stddef.h>

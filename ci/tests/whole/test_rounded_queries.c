@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tries each kernel that rounds q, over every format that it takes and at every level of instruction sets. Shows that attend() multiplies
- * what round_query() says, that this is as near q as the kernel declares, and that flash-int8 says the same at every level.
- * Each query sees one cell, so its log-sum-exp is the scaled product of q and K, but for the roundings of that sum.
- * Rows of q are plain, tiny, huge, 0, or have an outlier.
+ * Tries each kernel that rounds q, over every format that it takes and at every level of instruction sets. Shows that
+ * attend() multiplies what round_query() says, that this is as near q as the kernel declares, and that flash-int8 says
+ * the same at every level. Each query sees one cell, so its log-sum-exp is the scaled product of q and K, but for the
+ * roundings of that sum. Rows of q are plain, tiny, huge, 0, or have an outlier.
  */
 #include <stdarg.h>
 #include <stddef.h>

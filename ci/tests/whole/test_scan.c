@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: every scan kernel, and the example plug-in as a stranger builds it from the two headers, computes every recurrence, with states and outputs of every type, at every level of instruction sets,
- * within the oracle's bound, and writes nothing else: prompts, decoding in place, forks, snapshots and trees, mixed in one call.
- * The size of the team changes no bit.
+ * Shows: every scan kernel, and the example plug-in as a stranger builds it from the two headers, computes every
+ * recurrence, with states and outputs of every type, at every level of instruction sets, within the oracle's bound, and
+ * writes nothing else: prompts, decoding in place, forks, snapshots and trees, mixed in one call. The size of the team
+ * changes no bit.
  */
 #include <stdarg.h>
 #include <stddef.h>

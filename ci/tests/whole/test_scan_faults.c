@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: what wrong scan kernels do passes the oracle's bound, whatever the recurrence and its memory, and what honest ones do stays
- * below it, to 64 k tokens. With --table it prints both as tables (results/recurrence.md).
+ * Shows: what wrong scan kernels do passes the oracle's bound, whatever the recurrence and its memory, and what honest
+ * ones do stays below it, to 64 k tokens. With --table it prints both as tables (results/recurrence.md).
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,8 @@ static kvb_scan_problem problem_of(kvb_scan_kind kind, uint32_t n_tok, kvb_elem 
 }
 
 /*
- * A prompt, a fork of it, a few tokens in each, a tree, a rollback: what a mistake needs in order to show. Returns the largest rho.
+ * A prompt, a fork of it, a few tokens in each, a tree, a rollback: what a mistake needs in order to show. Returns the
+ * largest rho.
  */
 static double history_rho(kvb_scan_kind kind, kvb_elem state, double memory, enum wrong wrong)
 {

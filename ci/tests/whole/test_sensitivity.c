@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the bound is neither violated nor vacuous on real parts: over 4096 cells in real pools, honest kernels stay below
- * rho 1 and above 1e-3, and mistakes go above 1, small ones too: one key dropped, a window off by one, a softcap forgotten.
- * For layers with and without limits, with latent rows, and for a choice of formats that has every kind of scale, zero,
- * transform and residual cells in it.
+ * Shows that the bound is neither violated nor vacuous on real parts: over 4096 cells in real pools, honest kernels
+ * stay below rho 1 and above 1e-3, and mistakes go above 1, small ones too: one key dropped, a window off by one, a
+ * softcap forgotten. For layers with and without limits, with latent rows, and for a choice of formats that has every
+ * kind of scale, zero, transform and residual cells in it.
  */
 #include <stdarg.h>
 #include <stddef.h>

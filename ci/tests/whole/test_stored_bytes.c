@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The codec gate. Shows that what pools store is, bit for bit, what the oracle's reference codec stores: codes, scales and
- * zeros of every format, with and without its transform, by every instruction set that this machine has and through the
- * pool itself (write_run, growth, scatter, gather_into), at every length of rows that the format takes, for rows of every
- * awkward kind; and that what is read back is within the roundings that the format allows, and just what the oracle reads back (which rows that
- * are stored again depend on).
+ * The codec gate. Shows that what pools store is, bit for bit, what the oracle's reference codec stores: codes, scales
+ * and zeros of every format, with and without its transform, by every instruction set that this machine has and through
+ * the pool itself (write_run, growth, scatter, gather_into), at every length of rows that the format takes, for rows of
+ * every awkward kind; and that what is read back is within the roundings that the format allows, and just what the
+ * oracle reads back (which rows that are stored again depend on).
  *
  * The one freedom: which NaN a transform makes of several. Formats with a window: test_stored_residual.c.
  */
@@ -79,7 +79,7 @@ static void row_compare(const char *where, uint32_t t, uint32_t h, const unsigne
     }
 }
 
-/* ---- the reference ------------------------------------------------------------------------------------------------ */
+/* ---- the reference ----------------------------------------------------------------------------------------------- */
 
 /* The oracle and the pool agree on whether rows of dim fit. */
 static bool reference_init(const kvb_pool_type *type, uint32_t dim, const float *amax)
@@ -174,7 +174,8 @@ static void cell_compare(const char *where, const kvb_pool *pool, uint32_t cell,
     }
 }
 
-/* Token t lies in cell t: what format->read gives is what the oracle decodes, up to the roundings that the format allows. */
+/* Token t lies in cell t: what format->read gives is what the oracle decodes, up to the roundings that the format
+ * allows. */
 static void cell_read(const kvb_pool *pool, uint32_t cell)
 {
     kvb_view v;

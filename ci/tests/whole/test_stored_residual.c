@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The codec gate for formats with a window (KIVI). Shows that each instruction set encodes a closed block as the oracle's
- * reference codec does, bit for bit, also where some of its cells hold nothing; and that a pool into which a sequence is
- * written, token by token or in runs, is read as the rows that the oracle stores for it, closed and recent, whatever its
- * growth, up to the roundings that the format allows.
+ * The codec gate for formats with a window (KIVI). Shows that each instruction set encodes a closed block as the
+ * oracle's reference codec does, bit for bit, also where some of its cells hold nothing; and that a pool into which a
+ * sequence is written, token by token or in runs, is read as the rows that the oracle stores for it, closed and recent,
+ * whatever its growth, up to the roundings that the format allows.
  */
 #include <stdarg.h>
 #include <stddef.h>

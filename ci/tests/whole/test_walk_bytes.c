@@ -2,8 +2,8 @@
 /*
  * Shows that the traffic model's bytes are what is really read: the reference kernel walks the rows for each query and
  * query head; every row it reads is counted (kvb_row_read is wrapped by the linker), and the sum equals bytes_walk to
- * the byte, for every cache, for groups of unlike layers, for pools of each kind: with and without scales and zeros beside
- * the codes, or inside. (Rows that share scales with others have no whole number of bytes: not for those.)
+ * the byte, for every cache, for groups of unlike layers, for pools of each kind: with and without scales and zeros
+ * beside the codes, or inside. (Rows that share scales with others have no whole number of bytes: not for those.)
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that what the writer wrote reads back as equal headers and events, for random legal traces and models of any groups,
- * and byte for byte; what is shipped too. And that what a trace needs is what counting token by token gives.
+ * Shows that what the writer wrote reads back as equal headers and events, for random legal traces and models of any
+ * groups, and byte for byte; what is shipped too. And that what a trace needs is what counting token by token gives.
  */
 #include "kernels/scan.h"
 #include "scratch.h"
@@ -413,8 +413,8 @@ static void test_bytes(void **state)
     free(text);
 }
 
-/* A change of the format that old traces would not survive shows here: read and written again, they are the same bytes. One with a
- * list of sequences is, once its copies are written as such. */
+/* A change of the format that old traces would not survive shows here: read and written again, they are the same bytes.
+ * One with a list of sequences is, once its copies are written as such. */
 static void test_shipped_traces(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: a line that gives a token to several sequences reads as the event and its copies; what that would not be true for is refused. */
+/* Shows: a line that gives a token to several sequences reads as the event and its copies; what that would not be true
+ * for is refused. */
 #include "scratch.h"
 
 #include "workloads/trace.h"

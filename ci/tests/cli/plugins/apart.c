@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pool of codes of 8 bits, with the f32 scale of each row in a table apart, which no kernel knows. What it says of its memory is
- * changed by -D: GROUP, what its format says of the scales; ROW_MORE, BYTES_MORE, added to row_bytes() and bytes(); PAD, bytes between
- * rows, of which the last row has none.
+ * A pool of codes of 8 bits, with the f32 scale of each row in a table apart, which no kernel knows. What it says of
+ * its memory is changed by -D: GROUP, what its format says of the scales; ROW_MORE, BYTES_MORE, added to row_bytes()
+ * and bytes(); PAD, bytes between rows, of which the last row has none.
  */
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that read cells which the mask hides, each in another way. They are right as long as these hold finite numbers. */
+/* Kernels that read cells which the mask hides, each in another way. They are right as long as these hold finite
+ * numbers. */
 #include "attend.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in of scan kernels for mamba1 and its convolution, f32 states: one right, the others each with one thing that a kernel must
- * not do. */
+/* A plug-in of scan kernels for mamba1 and its convolution, f32 states: one right, the others each with one thing that
+ * a kernel must not do. */
 #include "scan.h"
 
 #include <math.h>

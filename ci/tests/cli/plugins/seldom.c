@@ -75,8 +75,8 @@ static int keeps(const kvb_attend *a)
     return 0;
 }
 
-/* Knows layer 1 by the first token's K row, which is the second that it meets. Hidden rows may be poisoned: it looks at those that
- * the first query sees. */
+/* Knows layer 1 by the first token's K row, which is the second that it meets. Hidden rows may be poisoned: it looks at
+ * those that the first query sees. */
 static int second_layer(const kvb_attend *a)
 {
     static float met[2];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plug-in kernels that are right, but add the cells in as many parts as the team has threads, so that the last bits depend on
- * their number. "uneven": unless the problem asks for the same bits. "breaking": even then. "counting": then in as many parts as
- * the process has threads. */
+/* Plug-in kernels that are right, but add the cells in as many parts as the team has threads, so that the last bits
+ * depend on their number. "uneven": unless the problem asks for the same bits. "breaking": even then. "counting": then
+ * in as many parts as the process has threads. */
 #include "attend.h"
 
 #include <math.h>
