@@ -13,6 +13,21 @@ ok "its page" "$KVBENCH" report "$run" -o "$TMPDIR/page"
 index=$TMPDIR/page/index.html
 ok "  well-formed, its outline as it should be" python3 $browser/outline.py <"$index"
 ok "  works in a browser" python3 $browser/report_page.py "$index" "$TMPDIR/command"
+ok "the same file on a terminal" "$KVBENCH" show "$run" --all --wide
+ok "  has the page's figures" python3 - "$out" "$index" <<'PY'
+import html, re, sys
+page = [[re.sub(r"<[^>]+>", " ", cell.partition(">")[2]).strip() for cell in re.split(r"<t[dh]", html.unescape(row))[1:]]
+        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", open(sys.argv[2]).read(), re.S)]
+times = {tuple(row[:4]): [re.match(r"[0-9.]+ \S+", cell)[0].replace("µs", "us") for cell in row[7:9]]  # median and p99, by names
+         for row in page if len(row) > 12 and row[5] == "pass"}
+seen = 0
+for line in open(sys.argv[1]):
+    cells = re.split(r" {2,}", line.strip())
+    if len(cells) > 8 and cells[4] == "pass":
+        assert [cells[6], cells[8]] == times[tuple(cells[:4])], (cells, times[tuple(cells[:4])])
+        seen += 1
+assert seen > 8, seen
+PY
 read -ra again <"$TMPDIR/command"
 ok "  tells commands that run" "$KVBENCH" "${again[@]:1}" --set sample-ms=1 --set no-null -o "$TMPDIR/again.jsonl"
 ok "    just the row" test "$(grep -c '"status": "pass"' "$TMPDIR/again.jsonl")" = 1

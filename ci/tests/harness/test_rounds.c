@@ -138,11 +138,50 @@ static void test_stopped(void **state)
     assert_int_equal(t[1].calls, 1);
 }
 
+static uint32_t woken;
+static void run_here(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    (void)team;
+    woken++;
+    part(ctx, 0, 1);
+}
+static const kvb_team alone = {1, run_here};
+
+static double fall_take(void *ctx)
+{
+    uint32_t *samples = ctx;
+    return 10 - (*samples)++;
+}
+
+static double none_take(void *ctx)
+{
+    ++*(uint32_t *)ctx;
+    return NAN;
+}
+
+/* With a team a sample is taken until one was left alone, a few times; then the least counts. The team is woken before each. */
+static void test_quiet(void **state)
+{
+    uint32_t samples = 0;
+    double sample;
+    kvb_contestant c = {.take = fall_take, .ctx = &samples, .samples = &sample, .team = &alone};
+    (void)state;
+    assert_int_equal(kvb_rounds_run(&(kvb_rounds){.least = 1, .most = 1}, &c, 1), 1);
+    assert_true(samples >= 1 && samples <= 4 && woken == samples);
+    assert_true(sample == 11 - (double)samples);
+    samples = 0;
+    c.take = none_take;
+    kvb_rounds_run(&(kvb_rounds){.least = 1, .most = 1}, &c, 1);
+    assert_int_equal(samples, 1);
+    assert_int_equal(c.n, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two),  cmocka_unit_test(test_balance), cmocka_unit_test(test_null),
-        cmocka_unit_test(test_slow), cmocka_unit_test(test_leaves),  cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_two),     cmocka_unit_test(test_balance), cmocka_unit_test(test_null),
+        cmocka_unit_test(test_quiet),   cmocka_unit_test(test_slow),    cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_stopped),
     };
     return cmocka_run_group_tests_name("rounds", tests, NULL, NULL);
 }

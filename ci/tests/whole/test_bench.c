@@ -562,31 +562,6 @@ static void test_ratios_are_against_the_right_limit(void **state)
     assert_non_null(strstr(text, "read 3.3 GB/s,0.800,0.000,0.800,>= 0.80,yes"));
 }
 
-static double sample_fall(void *ctx)
-{
-    int *samples = ctx;
-    return 10 - (*samples)++;
-}
-
-static double sample_none(void *ctx)
-{
-    (*(int *)ctx)++;
-    return NAN;
-}
-
-/* At the first sample that was left alone, or after a few; then the shortest counts. */
-static void test_samples_are_few(void **state)
-{
-    int samples = 0;
-    (void)state;
-    const double ns = kvb_bench_quietly(&two, sample_fall, &samples);
-    assert_true(samples >= 1 && samples <= 4);
-    assert_true(ns == 11 - samples);
-    samples = 0;
-    assert_true(isnan(kvb_bench_quietly(&two, sample_none, &samples)));
-    assert_int_equal(samples, 1);
-}
-
 static void test_figures(void **state)
 {
     const double values[] = {5, 1, 9, 3, 4};
@@ -609,7 +584,6 @@ int main(void)
         cmocka_unit_test(test_noisy_numbers_are_withheld),
         cmocka_unit_test(test_scans_are_judged),
         cmocka_unit_test(test_ratios_are_against_the_right_limit),
-        cmocka_unit_test(test_samples_are_few),
         cmocka_unit_test(test_figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
