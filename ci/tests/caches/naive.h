@@ -80,8 +80,12 @@ static inline bool naive_pages_step(const naive *m, uint32_t g, naive_pages *p, 
     if (naive_scans(m, g))
         return true;
     naive_pages_drop(m, g, p, true);
-    for (uint32_t i = 0; i < n; i++)
-        naive_page_write(p, ids[i], (naive_len(m, ids[i]) + naive_pending(m, ids[i]) + adds[ids[i]]++) / m->page_cells);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t pos = naive_len(m, ids[i]) + naive_pending(m, ids[i]) + adds[ids[i]]++;
+        if (pos >= NAIVE_LEN)
+            return false; /* longer than any sequence may become */
+        naive_page_write(p, ids[i], pos / m->page_cells);
+    }
     return naive_pages_live(p) <= naive_pages_most(m, g);
 }
 

@@ -63,8 +63,9 @@ static void the_maker_ends_first(void **state)
         sees(&first, 0, SHARED, SHARED);
         sees(&second, 2, SHARED, SHARED);
     }
+    kvb_frozen_hold(frozen);
     kvb_frozen_release(frozen);
-    join(&first, 1, kvb_frozen_hold(frozen));
+    join(&first, 1, frozen);
     kvb_frozen_release(frozen);
     rig_close(&first);
     sees(&second, 2, SHARED, SHARED);
