@@ -14,7 +14,8 @@ index=$TMPDIR/page/index.html
 ok "  well-formed, its outline as it should be" python3 $browser/outline.py <"$index"
 ok "  works in a browser" python3 $browser/report_page.py "$index" "$TMPDIR/command"
 ok "the same file on a terminal" "$KVBENCH" show "$run" --all --wide
-ok "  has the page's figures" python3 - "$out" "$index" <<'PY'
+cp "$out" "$TMPDIR/terminal"
+ok "  has the page's figures" python3 - "$TMPDIR/terminal" "$index" <<'PY'
 import html, re, sys
 page = [[re.sub(r"<[^>]+>", " ", cell.partition(">")[2]).strip() for cell in re.split(r"<t[dh]", html.unescape(row))[1:]]
         for row in re.findall(r"<tr[^>]*>(.*?)</tr>", open(sys.argv[2]).read(), re.S)]
