@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention calls, judged. */
+/* Attention calls, made real by a key and judged. */
 #include "harness/calls/attend_judge.h"
 
 #include <errno.h>
@@ -9,19 +9,527 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/calls/attend_scene.h"
+#include "caches/call.h"
+#include "caches/pools/codec/codec.h"
+#include "caches/pools/pool.h"
+#include "harness/calls/attend_axes.h"
+#include "harness/calls/buffers.h"
+#include "harness/calls/draw.h"
+#include "harness/calls/tall.h"
+#include "harness/replay/calibrate.h"
+#include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/poison.h"
+#include "oracle/single.h"
 #include "oracle/tolerance.h"
+#include "workloads/array.h"
 #include "workloads/rng.h"
+#include "workloads/values.h"
 
 /* Products of the oracle for one call: beyond them rows are sampled. */
 #define JUDGED_PRODUCTS 3e6
 
+#define HOLES 8u /* one page in so many belongs to no sequence */
+
+/* One attention call made real: rows in a pool, sequences in pages, a mask, queries, all by a key. */
+typedef struct attend_scene {
+    kvb_attend_shape shape;
+    kvb_attend call; /* out and lse are filled with the NaN of kernel_io.h before each run */
+    kvb_single_rows rows;
+    uint64_t *seen; /* bits of cells that some query sees */
+    uint32_t *ends; /* [n_tok] positions of its sequence up to a query's own; 0: it sees nothing */
+    /* its own */
+    kvb_model model;
+    kvb_allocator allocator;
+    kvb_pool *pools[2];
+    const float **amax[2];
+    kvb_view fronts[2];
+    kvb_tall tall[2]; /* of rows that lie apart */
+    float *rows_of[2];
+    kvb_token_run *runs;
+    size_t *first;
+    uint32_t *tables, *table_first,
+        *lengths; /* page tables, one behind the other; [batch + 1]; positions of a sequence */
+    uint64_t *bits;
+    kvb_run *mask_runs, *windows;
+    uint32_t *row_start;
+    size_t n_runs, runs_room;
+    kvb_call_buffers buffers;
+    size_t out_bytes, lse_bytes;
+} attend_scene;
+
+static void *input(attend_scene *s, const char *name, size_t bytes)
+{
+    return kvb_call_buffer(&s->buffers, name, bytes, 64, true);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------- */
+
+static void model_make(const kvb_problem *p, kvb_model *m)
+{
+    *m = (kvb_model){.n_layers = 1, .n_groups = 1};
+    m->groups[0] = (kvb_group){.heads = p->n_heads,
+                               .kv_heads = p->n_kv_heads,
+                               .k_dim = p->k_dim,
+                               .v_dim = p->v_dim,
+                               .latent = p->v_in_k,
+                               .scale = (double)p->scale};
+}
+
+/* One side: rows by the profile, stored in the pool cell after cell. */
+static int side_store(attend_scene *s, int side, uint64_t key, char *why, size_t why_bytes)
+{
+    const kvb_rows kind = side ? KVB_ROWS_V : KVB_ROWS_K;
+    const kvb_problem *p = &s->shape.problem;
+    const kvb_pool_type *type = side ? s->shape.v_pool : s->shape.k_pool;
+    const uint32_t dim = side ? p->v_dim : p->k_dim;
+    const size_t token = (size_t)p->n_kv_heads * dim;
+    const kvb_profile *profile = kvb_profile_find(s->shape.values);
+    float *rows = s->rows_of[side] = malloc(token * p->n_cells * sizeof *rows);
+    if (!rows)
+        return -ENOMEM;
+    for (uint32_t c = 0; c < p->n_cells; c++)
+        profile->rows(&s->model, key, kind, 0, c, c, rows + c * token);
+    size_t at[KVB_MODEL_LAYERS] = {0};
+    kvb_values values = {.tokens = p->n_cells, .model = &s->model};
+    values.block[kind] = rows;
+    values.layer_at[kind] = at;
+    int error = kvb_calibrate(&s->model, &values, kind, type->format, &s->amax[side]);
+    const float *amax = s->amax[side] ? s->amax[side][0] : NULL;
+    const kvb_pool_options options = {.n_kv_heads = p->n_kv_heads,
+                                      .dim = dim,
+                                      .min_chunk = p->n_cells,
+                                      .capacity = p->n_cells,
+                                      .amax = amax,
+                                      .allocator = &s->allocator};
+    if (!error)
+        error = type->open(type, &options, &s->pools[side]);
+    if (!error)
+        error = type->ensure(s->pools[side], p->n_cells);
+    if (error) {
+        snprintf(why, why_bytes, "pool %s: %s", type->name, strerror(-error));
+        return error;
+    }
+    type->write_run(s->pools[side], 0, p->n_cells, rows);
+    *(side ? &s->rows.v : &s->rows.k) = rows;
+    *(side ? &s->rows.v_amax : &s->rows.k_amax) = amax;
+    return 0;
+}
+
+/* Some cells of a view, copied to a block of their own with a gap behind each row. */
+static int cells_move(attend_scene *s, const kvb_view *from, uint32_t first, uint32_t n, size_t row, kvb_view *to)
+{
+    const size_t align = s->shape.align, unit = row % 4 ? 2 : align, stride = (row + unit - 1) / unit * unit + unit;
+    const size_t head = n * stride + unit, offset = unit % 64;
+    char *block = kvb_call_buffer(&s->buffers, "K and V rows", s->shape.problem.n_kv_heads * head + offset, 64, false);
+    if (!block)
+        return -ENOMEM;
+    memset(block, 0xff, s->shape.problem.n_kv_heads * head + offset);
+    *to = *from;
+    to->base = block + offset;
+    to->head_stride = head;
+    to->cell_stride = stride;
+    to->cells = n;
+    for (uint32_t h = 0; h < s->shape.problem.n_kv_heads; h++)
+        for (uint32_t c = 0; c < n; c++)
+            memcpy(block + offset + h * head + c * stride, kvb_view_row(from, h, first + c), row);
+    return 0;
+}
+
+/* Where a cell of the pool lies for the kernel. */
+static uint32_t place_of(const attend_scene *s, uint32_t cell)
+{
+    return s->shape.apart && cell / s->shape.page % 2 ? cell + s->shape.apart : cell;
+}
+
+/* Rows of a view, copied to where they lie apart; between them every byte is 0xff. */
+static int cells_part(attend_scene *s, int side, const kvb_view *from, size_t row, kvb_view *to)
+{
+    const kvb_problem *p = &s->shape.problem;
+    kvb_tall *tall = &s->tall[side];
+    int error = kvb_tall_open(tall, s->shape.apart_stride, p->n_cells + s->shape.apart, p->n_kv_heads, NULL);
+    if (error)
+        return error;
+    for (uint32_t h = 0; h < p->n_kv_heads; h++)
+        for (uint32_t c = 0; c < p->n_cells; c++)
+            memcpy(kvb_tall_row(tall, h, place_of(s, c)), kvb_view_row(from, h, c), row);
+    to->base = tall->base;
+    to->head_stride = tall->head_stride;
+    to->cell_stride = tall->cell_stride;
+    to->cells = p->n_cells + s->shape.apart;
+    return 0;
+}
+
+static const void *shifted(const void *at, size_t bytes)
+{
+    return at ? (const char *)at + bytes : NULL;
+}
+
+/* The view of one side as the call has it: where the pool has its rows, or moved, with a front. */
+static int view_make(attend_scene *s, int side, kvb_view *view)
+{
+    const kvb_problem *p = &s->shape.problem;
+    const kvb_pool_type *type = side ? s->shape.v_pool : s->shape.k_pool;
+    const uint32_t front = s->shape.front;
+    kvb_view stored;
+    type->view(s->pools[side], p->n_cells, &stored);
+    *view = stored;
+    const size_t row = kvb_codes_bytes(stored.format, stored.dim);
+    if (s->shape.apart)
+        return cells_part(s, side, &stored, row, view);
+    if (!front && s->shape.align == 64)
+        return 0;
+    int error = cells_move(s, &stored, front, p->n_cells - front, row, view);
+    if (!error && front)
+        error = cells_move(s, &stored, 0, front, row, &s->fronts[side]);
+    view->cells = p->n_cells;
+    view->front = front ? &s->fronts[side] : NULL;
+    view->scales = shifted(view->scales, front * view->scale_cell_stride);
+    view->zeros = shifted(view->zeros, front * view->zero_cell_stride);
+    return error;
+}
+
+/* ---- sequences ------------------------------------------------------------------------------------------------- */
+
+/* Deals pages out to sequences: to each at least one; later ones begin with some pages of the first. */
+static int tables_make(attend_scene *s, uint64_t *rng)
+{
+    const kvb_attend_shape *x = &s->shape;
+    const uint32_t pages = x->problem.n_cells / x->page, batch = x->batch;
+    uint32_t *order = malloc(((size_t)pages + 1) * sizeof *order), n = 0, taken = 0;
+    s->tables = malloc(((size_t)pages * 2 * batch + 1) * sizeof *s->tables);
+    s->table_first = calloc(batch + 1, sizeof *s->table_first);
+    s->lengths = calloc(batch + 1, sizeof *s->lengths);
+    if (!order || !s->tables || !s->table_first || !s->lengths) {
+        free(order);
+        return -ENOMEM;
+    }
+    const bool plain = x->problem.mask == KVB_MASK_NONE || x->problem.mask == KVB_MASK_CAUSAL;
+    kvb_draw_order(rng, !plain, pages, order);
+    const uint32_t used = plain || pages < 2 * HOLES || pages < batch + pages / HOLES ? pages : pages - pages / HOLES;
+    for (uint32_t b = 0; b < batch; b++) {
+        const uint32_t left = used - taken - (batch - 1 - b); /* so that the others get one each */
+        const uint32_t own = b + 1 == batch ? left : 1 + kvb_draw_below(rng, (left - 1) / 2 + 1);
+        const uint32_t shared = b % 2 && s->table_first[1] > 1 ? kvb_draw_below(rng, s->table_first[1]) : 0;
+        for (uint32_t i = 0; i < shared; i++)
+            s->tables[n++] = s->tables[i];
+        for (uint32_t i = 0; i < own; i++)
+            s->tables[n++] = order[taken++];
+        s->table_first[b + 1] = n;
+        s->lengths[b] = (shared + own) * x->page - (plain ? 0 : kvb_draw_below(rng, x->page));
+    }
+    free(order);
+    return 0;
+}
+
+static int run_add(attend_scene *s, uint32_t first, uint32_t cell)
+{
+    if (s->n_runs > first && s->runs[s->n_runs - 1].end == cell && place_of(s, cell - 1) + 1 == place_of(s, cell)) {
+        s->runs[s->n_runs - 1].end++;
+        return 0;
+    }
+    if (kvb_array_reserve(&s->runs, &s->runs_room, s->n_runs + 1, sizeof *s->runs))
+        return -ENOMEM;
+    s->runs[s->n_runs++] = (kvb_token_run){cell, cell + 1};
+    return 0;
+}
+
+static bool is_blind(const kvb_attend_shape *x, uint32_t t)
+{
+    const uint32_t n = x->problem.n_tok, quarter = n / 4 ? n / 4 : 1;
+    return x->blind == KVB_BLIND_FIRST  ? t < quarter
+           : x->blind == KVB_BLIND_LAST ? t >= n - quarter
+           : x->blind == KVB_BLIND_SOME ? t % 3 == 1 || n == 1
+                                        : false;
+}
+
+static uint32_t sequence_of(const attend_scene *s, uint32_t t)
+{
+    return (uint32_t)((uint64_t)t * s->shape.batch / s->shape.problem.n_tok);
+}
+
+/* Words of a row of bits, one for each cell. */
+static size_t scene_words(const attend_scene *s)
+{
+    return ((size_t)s->shape.problem.n_cells + 63) / 64;
+}
+
+/* Bits of the cells that query t sees. */
+static void scene_sight(const attend_scene *s, uint32_t t, uint64_t *bits)
+{
+    memset(bits, 0, scene_words(s) * sizeof *bits);
+    for (size_t r = s->first[t]; r < s->first[t + 1]; r++)
+        kvb_bits_set(bits, s->runs[r].begin, s->runs[r].end);
+}
+
+/* What each query sees, as runs of cells in the order of positions. */
+static int sight_make(attend_scene *s)
+{
+    const kvb_attend_shape *x = &s->shape;
+    const kvb_problem *p = &x->problem;
+    const uint32_t n = p->n_tok;
+    s->first = calloc((size_t)n + 1, sizeof *s->first);
+    s->windows = calloc((size_t)n + 1, sizeof *s->windows);
+    s->ends = calloc((size_t)n + 1, sizeof *s->ends);
+    s->seen = calloc(scene_words(s), sizeof *s->seen);
+    if (!s->first || !s->windows || !s->ends || !s->seen ||
+        kvb_array_reserve(&s->runs, &s->runs_room, 1, sizeof *s->runs))
+        return -ENOMEM;
+    int error = 0;
+    for (uint32_t t = 0; t < n && !error; t++) {
+        const uint32_t b = sequence_of(s, t), *table = s->tables + s->table_first[b];
+        uint32_t behind = 0; /* queries of the same sequence behind this one */
+        while (t + behind + 1 < n && sequence_of(s, t + behind + 1) == b)
+            behind++;
+        const uint32_t least = p->mask == KVB_MASK_NONE ? s->lengths[b] : 1;
+        const uint32_t end = s->lengths[b] > behind + least ? s->lengths[b] - behind : least;
+        const uint32_t begin = x->chunk                       ? (end - 1) / x->chunk * x->chunk
+                               : x->window && end > x->window ? end - x->window
+                                                              : 0;
+        s->ends[t] = is_blind(x, t) ? 0 : end;
+        s->windows[t] = is_blind(x, t) ? (kvb_run){0, 0} : (kvb_run){begin, end};
+        s->first[t] = s->n_runs;
+        for (uint32_t pos = 0; pos < s->ends[t] && !error; pos++) {
+            const uint32_t cell =
+                x->problem.mask <= KVB_MASK_CAUSAL ? pos : table[pos / x->page] * x->page + pos % x->page;
+            if (pos >= begin || pos < x->window_sinks)
+                error = run_add(s, (uint32_t)s->first[t], cell);
+        }
+        for (size_t r = s->first[t]; r < s->n_runs; r++)
+            kvb_bits_set(s->seen, s->runs[r].begin, s->runs[r].end);
+    }
+    s->first[n] = s->n_runs;
+    s->rows.runs = s->runs;
+    s->rows.first = s->first;
+    return error;
+}
+
+/* ---- masks ----------------------------------------------------------------------------------------------------- */
+
+/* A run of cells where it lies for the kernel. */
+static kvb_run run_of(const attend_scene *s, size_t r)
+{
+    const uint32_t begin = place_of(s, s->runs[r].begin);
+    return (kvb_run){begin, begin + s->runs[r].end - s->runs[r].begin};
+}
+
+static int bits_make(attend_scene *s)
+{
+    const kvb_problem *p = &s->call.problem;
+    const size_t words = ((size_t)p->n_cells + 63) / 64, row = words + s->shape.more_words;
+    s->bits = input(s, "bits of the mask", p->n_tok * row * sizeof *s->bits);
+    if (!s->bits)
+        return -ENOMEM;
+    for (uint32_t t = 0; t < p->n_tok; t++) {
+        uint64_t *bits = s->bits + t * row;
+        memset(bits, 0xff, row * sizeof *bits); /* bits behind the cells mean nothing */
+        for (uint32_t c = 0; c < p->n_cells; c += 64)
+            bits[c / 64] = p->n_cells - c < 64 ? UINT64_MAX << (p->n_cells - c) : 0;
+        for (size_t r = s->first[t]; r < s->first[t + 1]; r++)
+            kvb_bits_set(bits, run_of(s, r).begin, run_of(s, r).end);
+    }
+    s->call.mask.bits = s->bits;
+    s->call.mask.row_words = row;
+    return 0;
+}
+
+/* Runs in any order: every second call has them shuffled. */
+static int runs_make(attend_scene *s, uint64_t *rng)
+{
+    const uint32_t n = s->shape.problem.n_tok;
+    const bool shuffled = kvb_draw_below(rng, 2);
+    s->mask_runs = input(s, "runs of the mask", s->n_runs * sizeof *s->mask_runs);
+    s->row_start = input(s, "row_start of the mask", (n + 1) * sizeof *s->row_start);
+    if (!s->mask_runs || !s->row_start)
+        return -ENOMEM;
+    for (size_t r = 0; r < s->n_runs; r++)
+        s->mask_runs[r] = run_of(s, r);
+    for (uint32_t t = 0; t <= n; t++)
+        s->row_start[t] = (uint32_t)s->first[t];
+    for (uint32_t t = 0; t < n && shuffled; t++)
+        for (uint32_t i = s->row_start[t + 1] - s->row_start[t]; i > 1; i--) {
+            kvb_run *runs = s->mask_runs + s->row_start[t], last = runs[i - 1];
+            const uint32_t k = kvb_draw_below(rng, i);
+            runs[i - 1] = runs[k];
+            runs[k] = last;
+        }
+    s->call.mask.runs = s->mask_runs;
+    s->call.mask.row_start = s->row_start;
+    return 0;
+}
+
+/* Tables whose entries lead nowhere where no query sees them. */
+static int pages_make(attend_scene *s)
+{
+    const kvb_attend_shape *x = &s->shape;
+    const uint32_t n = x->problem.n_tok, entries = s->table_first[x->batch];
+    uint32_t *pages = input(s, "page tables", entries * sizeof *pages);
+    kvb_run *seen = input(s, "seen of the mask", n * sizeof *seen);
+    s->row_start = input(s, "row_start of the mask", n * sizeof *s->row_start);
+    if (!pages || !seen || !s->row_start)
+        return -ENOMEM;
+    memset(pages, 0xff, entries * sizeof *pages);
+    for (uint32_t t = 0; t < n; t++) {
+        const uint32_t first = s->table_first[sequence_of(s, t)];
+        s->row_start[t] = first;
+        seen[t] = s->windows[t];
+        for (uint32_t pos = 0; pos < s->ends[t]; pos++)
+            if (pos >= seen[t].begin || pos < x->window_sinks)
+                pages[first + pos / x->page] = place_of(s, s->tables[first + pos / x->page] * x->page) / x->page;
+    }
+    s->call.mask.pages = pages;
+    s->call.mask.seen = seen;
+    s->call.mask.row_start = s->row_start;
+    s->call.mask.page_cells = x->page;
+    s->call.mask.sinks = x->window_sinks;
+    return 0;
+}
+
+static int mask_make(attend_scene *s, uint64_t *rng)
+{
+    s->call.mask = (kvb_mask){.kind = s->shape.problem.mask};
+    switch (s->shape.problem.mask) {
+    case KVB_MASK_EXPLICIT:
+        return bits_make(s);
+    case KVB_MASK_RUNS:
+        return runs_make(s, rng);
+    case KVB_MASK_PAGES:
+        return pages_make(s);
+    default:
+        return 0;
+    }
+}
+
+/* ---- buffers --------------------------------------------------------------------------------------------------- */
+
+static size_t out_size(kvb_elem elem)
+{
+    return elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* The call is made with this team from now on. 0 or -ENOMEM. */
+static int scene_team(attend_scene *s, const kvb_kernel *kernel, const kvb_team *team)
+{
+    const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&s->call.problem, team->n) : 0;
+    const int error = kvb_call_scratch(&s->buffers, bytes);
+    s->call.scratch = s->buffers.scratch;
+    s->call.team = team;
+    return error;
+}
+
+static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_team *team, uint64_t key)
+{
+    const kvb_problem *p = &s->shape.problem;
+    const size_t rows = (size_t)p->n_tok * p->n_heads, align = s->shape.align;
+    const kvb_profile *profile = kvb_profile_find(s->shape.values);
+    float *q = kvb_call_buffer(&s->buffers, "q", rows * p->k_dim * sizeof *q, align, true), *sinks = NULL;
+    s->out_bytes = rows * p->v_dim * out_size(p->out_elem);
+    s->lse_bytes = rows * sizeof(float);
+    s->call.out = kvb_call_buffer(&s->buffers, "out", s->out_bytes, align, false);
+    s->call.lse = kvb_call_buffer(&s->buffers, "lse", s->lse_bytes, align, false);
+    if (p->has_sinks)
+        sinks = input(s, "sinks", p->n_heads * sizeof *sinks);
+    if (!q || !s->call.out || !s->call.lse || (p->has_sinks && !sinks))
+        return -ENOMEM;
+    for (uint32_t t = 0; t < p->n_tok; t++)
+        profile->rows(&s->model, key, KVB_ROWS_Q, 0, (uint64_t)p->n_cells + t, s->ends[t] ? s->ends[t] - 1 : 0,
+                      q + (size_t)t * p->n_heads * p->k_dim);
+    if (sinks)
+        kvb_rng_normals(kvb_rng_key(key, KVB_ROWS_KINDS), (double)s->shape.sink, p->n_heads, sinks);
+    s->call.q = q;
+    s->call.sinks = sinks;
+    if (kernel->flags & KVB_KERNEL_NO_LSE)
+        s->call.lse = NULL;
+    const int error = kvb_call_buffers_keep(&s->buffers);
+    return error ? error : scene_team(s, kernel, team);
+}
+
+/* ---- the scene ------------------------------------------------------------------------------------------------- */
+
+/* 0; -ENOMEM; -ENOTSUP with why. team: the call's; scratch is as large as its size needs. To be closed in any case. */
+static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
+                      attend_scene *s, char *why, size_t why_bytes)
+{
+    uint64_t rng = kvb_rng_key(key, 1);
+    *s = (attend_scene){.shape = *shape, .allocator = {.source = &kvb_guarded_source}};
+    model_make(&shape->problem, &s->model);
+    s->call.problem = kvb_attend_problem(shape);
+    s->rows.cells = shape->problem.n_cells;
+    int error = side_store(s, 0, key, why, why_bytes);
+    if (!error && !shape->problem.v_in_k)
+        error = side_store(s, 1, key, why, why_bytes);
+    if (!error)
+        error = view_make(s, 0, &s->call.k);
+    if (!error && !shape->problem.v_in_k)
+        error = view_make(s, 1, &s->call.v);
+    if (!error && shape->problem.v_in_k) {
+        s->call.v = s->call.k;
+        s->call.v.dim = shape->problem.v_dim;
+        if (s->call.k.front) {
+            s->fronts[1] = s->fronts[0];
+            s->fronts[1].dim = shape->problem.v_dim;
+            s->call.v.front = &s->fronts[1];
+        }
+    }
+    if (!error)
+        error = tables_make(s, &rng);
+    if (!error)
+        error = sight_make(s);
+    if (!error)
+        error = mask_make(s, &rng);
+    return error ? error : buffers_make(s, kernel, team, key);
+}
+
+static void scene_close(attend_scene *s)
+{
+    for (int side = 0; side < 2; side++) {
+        if (s->pools[side])
+            s->pools[side]->type->close(s->pools[side]);
+        kvb_tall_close(&s->tall[side]);
+        free(s->amax[side]);
+        free(s->rows_of[side]);
+    }
+    kvb_call_buffers_free(&s->buffers);
+    void *const plain[] = {s->runs, s->first, s->tables, s->table_first, s->lengths, s->windows, s->seen, s->ends};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        free(plain[i]);
+    *s = (attend_scene){.n_runs = 0};
+}
+
+/* Bytes of a row of one side, as its pool counts them. */
+static size_t scene_row_bytes(const attend_scene *s, bool v)
+{
+    const kvb_pool_type *pool = v ? s->shape.v_pool : s->shape.k_pool;
+    return (size_t)pool->row_bytes(pool, v ? s->call.v.dim : s->call.k.dim);
+}
+
+/* Makes outputs as they are before a call. */
+static void scene_reset(attend_scene *s)
+{
+    const kvb_elem elem = s->shape.problem.out_elem;
+    kvb_outputs_fill(s->call.out, s->out_bytes / out_size(elem), out_size(elem));
+    if (s->call.lse)
+        kvb_outputs_fill(s->call.lse, s->lse_bytes / sizeof(float), sizeof(float));
+}
+
+/* May K and V rows be written? */
+static void scene_protect(const attend_scene *s, bool read_only)
+{
+    const kvb_view *const views[] = {&s->call.k, &s->call.v, s->call.k.front, s->call.v.front};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        for (size_t lane = 0; views[i] && lane < 4; lane++) {
+            const void *const lanes[] = {views[i]->base, views[i]->scales, views[i]->zeros, views[i]->recent};
+            if (lanes[lane])
+                kvb_guard_protect(lanes[lane], read_only);
+        }
+}
+
+/* ---- the trial ------------------------------------------------------------------------------------------------- */
+
 /* The call under judgement. */
 typedef struct trial {
     const kvb_kernel *kernel;
-    kvb_attend_scene scene;
+    attend_scene scene;
     kvb_single *truth;
     kvb_poison poison;
     uint64_t *sight; /* bits of cells */
@@ -64,22 +572,22 @@ static int call_make(void *ctx)
 /* Makes the call on the scene as it is, and checks what needs no oracle. */
 static void kernel_run(trial *x)
 {
-    kvb_attend_scene *s = &x->scene;
-    kvb_attend_scene_reset(s);
-    kvb_attend_scene_protect(s, true);
+    attend_scene *s = &x->scene;
+    scene_reset(s);
+    scene_protect(s, true);
     kvb_call_watch(&s->buffers, "attend()", call_make, x, x->kernel->flags & KVB_KERNEL_FOREIGN, x->verdict);
-    kvb_attend_scene_protect(s, false);
+    scene_protect(s, false);
     written_check(x);
 }
 
 /* Fills what the bits do not show, of both sides. */
 static int hidden_poison(trial *x, const uint64_t *visible)
 {
-    kvb_attend_scene *s = &x->scene;
+    attend_scene *s = &x->scene;
     const uint32_t heads = s->shape.problem.n_kv_heads;
-    int error = kvb_poison_fill(&x->poison, &s->call.k, heads, kvb_attend_scene_row_bytes(s, false), visible);
+    int error = kvb_poison_fill(&x->poison, &s->call.k, heads, scene_row_bytes(s, false), visible);
     if (!error && !s->shape.problem.v_in_k)
-        error = kvb_poison_fill(&x->poison, &s->call.v, heads, kvb_attend_scene_row_bytes(s, true), visible);
+        error = kvb_poison_fill(&x->poison, &s->call.v, heads, scene_row_bytes(s, true), visible);
     return error;
 }
 
@@ -186,7 +694,7 @@ static int outputs_judge(trial *x, const char *when)
 
 static size_t outputs_keep(const trial *x, char *to)
 {
-    const kvb_attend_scene *s = &x->scene;
+    const attend_scene *s = &x->scene;
     const size_t lse = s->call.lse ? s->lse_bytes : 0;
     if (to) {
         memcpy(to, s->call.out, s->out_bytes);
@@ -197,7 +705,7 @@ static size_t outputs_keep(const trial *x, char *to)
 
 static bool outputs_differ(const trial *x)
 {
-    const kvb_attend_scene *s = &x->scene;
+    const attend_scene *s = &x->scene;
     return memcmp(x->before, s->call.out, s->out_bytes) ||
            (s->call.lse && memcmp(x->before + s->out_bytes, s->call.lse, s->lse_bytes));
 }
@@ -212,16 +720,16 @@ static int again_check(trial *x)
 /* With another team the bits must be the same. */
 static int team_check(trial *x, kvb_call_teams *teams)
 {
-    kvb_attend_scene *s = &x->scene;
+    attend_scene *s = &x->scene;
     const kvb_team *own = s->call.team, *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
-    int error = other ? kvb_attend_scene_team(s, x->kernel, other) : -ENOMEM;
+    int error = other ? scene_team(s, x->kernel, other) : -ENOMEM;
     if (error)
         return error;
     kernel_run(x);
     if (outputs_differ(x))
         kvb_call_wrong(x->verdict, KVB_CHECK_DETERMINISTIC, "deterministic, but %u and %u threads give other bits",
                        own->n, other->n);
-    return kvb_attend_scene_team(s, x->kernel, own);
+    return scene_team(s, x->kernel, own);
 }
 
 /* Poisons what one query does not see, though others may. Its rows are then as they were. */
@@ -231,8 +739,8 @@ static int query_check(trial *x)
     const uint32_t t = (uint32_t)(kvb_rng_key(x->key, 5) >> 16) % p->n_tok;
     kvb_diff diff = {0};
     kvb_closeness close = {0};
-    kvb_attend_scene_sight(&x->scene, t, x->sight);
-    if (!memcmp(x->sight, x->scene.seen, kvb_attend_scene_words(&x->scene) * sizeof *x->sight))
+    scene_sight(&x->scene, t, x->sight);
+    if (!memcmp(x->sight, x->scene.seen, scene_words(&x->scene) * sizeof *x->sight))
         return 0;
     int error = hidden_poison(x, x->sight);
     if (!error)
@@ -249,7 +757,7 @@ static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *
 {
     kvb_attend_shape shape = x->scene.shape;
     kvb_problem *p = &shape.problem;
-    kvb_attend_scene *s = calloc(1, sizeof *s);
+    attend_scene *s = calloc(1, sizeof *s);
     const uint32_t n_tok = p->n_tok, n_cells = p->n_cells;
     p->n_tok = larger ? n_tok * 2 : (n_tok + 1) / 2;
     p->n_cells = larger ? n_cells * 2 : n_cells / 2;
@@ -260,13 +768,13 @@ static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *
         return -ENOMEM;
     int error = 0;
     if (!x->kernel->supports || x->kernel->supports(p, why, why_bytes)) {
-        error = kvb_attend_scene_open(&shape, x->kernel, kvb_call_team(teams, shape.threads), kvb_rng_key(x->key, 7), s,
-                                      why, why_bytes);
-        kvb_attend_scene_reset(s);
+        error = scene_open(&shape, x->kernel, kvb_call_team(teams, shape.threads), kvb_rng_key(x->key, 7), s, why,
+                           why_bytes);
+        scene_reset(s);
         if (!error)
             x->kernel->attend(&s->call);
     }
-    kvb_attend_scene_close(s);
+    scene_close(s);
     free(s);
     return error;
 }
@@ -274,12 +782,12 @@ static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *
 static int trial_open(trial *x, const kvb_attend_shape *shape, const kvb_team *team, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &shape->problem;
-    int error = kvb_attend_scene_open(shape, x->kernel, team, x->key, &x->scene, why, why_bytes);
+    int error = scene_open(shape, x->kernel, team, x->key, &x->scene, why, why_bytes);
     if (!error)
         error = kvb_single_open(&x->scene.call, x->kernel, &x->scene.rows, &x->truth, why, why_bytes);
     if (error)
         return error;
-    x->sight = calloc(kvb_attend_scene_words(&x->scene) + 1, sizeof *x->sight);
+    x->sight = calloc(scene_words(&x->scene) + 1, sizeof *x->sight);
     x->before = malloc(outputs_keep(x, NULL) + 1);
     x->exact = malloc((size_t)(p->n_heads / p->n_kv_heads) * p->v_dim * sizeof *x->exact);
     if (!x->sight || !x->before || !x->exact)
@@ -291,7 +799,7 @@ static void trial_close(trial *x)
 {
     kvb_single_free(x->truth);
     kvb_poison_free(&x->poison);
-    kvb_attend_scene_close(&x->scene);
+    scene_close(&x->scene);
     free(x->sight);
     free(x->before);
     free(x->exact);
