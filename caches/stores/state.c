@@ -5,14 +5,63 @@
  * it can be cut back. So slots are shared, counted, copied, saved and loaded as cells of cache seq (seq.h), and only
  * steps differ: which slot a token begins with, and in which it leaves its state.
  *
- * A slot is written again in the step that lets go of it, as soon as nobody reads it any more. So a cache never has
+ * A slot is written again in the step that gives it up, as soon as its last reader has read it. So a cache never has
  * more than max_seqs (1 + state_depth) slots and one for each pending node. Caches that forget begin with zeros in each
  * step, and take slots only where histories part.
  */
 #include "caches/cache.h"
-#include "caches/stores/state.h"
+#include "caches/stores/seq.h"
 
 #include <errno.h>
+#include <string.h>
+
+#define NOWHERE UINT32_MAX
+
+/* A fed token of the current step. */
+typedef struct state_token {
+    uint32_t parent; /* place in the feed of the token before it; NOWHERE: it is not in this feed */
+    uint32_t begins; /* without a parent in the feed: the slot that it begins with, or KVB_SCAN_ZERO */
+    uint32_t child;  /* place of the last token that has it as its parent */
+    bool kept;       /* its state is there after the step */
+    bool read;       /* by a token that does not follow it in the feed */
+} state_token;
+
+/* A slot in the current step; zero outside of it. */
+typedef struct slot_use {
+    uint32_t reader; /* place of the last token that begins with it, + 1 */
+    uint32_t leaves; /* sequences that give it up */
+    uint32_t next;   /* of the slots that can be written again */
+} slot_use;
+
+typedef struct state_store {
+    /* `cells`: position of a token -> slot with the state behind it. `next`: counts of the current step, else 0 */
+    seq_store slots;
+    state_token *tokens; /* [tokens_room] */
+    slot_use *uses;      /* [uses_room] */
+    uint32_t again;      /* the first slot that can be written again */
+    uint32_t lowest;     /* no slot below it that is free has not been taken */
+    uint32_t *links[2];  /* [2][links_room / 2] from, to: of the step in force, and of the one being prepared */
+    size_t tokens_room, uses_room, links_room[2];
+} state_store;
+
+static bool forgets(const kvb_store *s)
+{
+    return s->cache->flags & KVB_CACHE_FORGETS;
+}
+
+/* States that a sequence holds at most. */
+static uint64_t depth_of(const kvb_store *s)
+{
+    return 1 + (uint64_t)s->options->state_depth;
+}
+
+/* How many of its oldest states a sequence gives up for n more. */
+static uint32_t outgrown(const state_store *c, uint32_t seq, uint32_t n)
+{
+    const uint64_t most = depth_of(&c->slots.store), more = n < most ? n : most;
+    const uint64_t all = c->slots.cells[seq].tokens + more;
+    return all > most ? (uint32_t)(all - most) : 0;
+}
 
 static state_store *state_of(kvb_store *s)
 {
@@ -32,7 +81,7 @@ static void store_close(kvb_store *s)
 static uint64_t pool_cells(const kvb_store *s)
 {
     const uint64_t nodes = s->cache->flags & KVB_CACHE_TREE ? s->options->capacity : 0;
-    return s->options->max_seqs * kvb_state_depth(s) + nodes;
+    return s->options->max_seqs * depth_of(s) + nodes;
 }
 
 /* Slots never lack for a step; of nodes there may be `capacity`. */
@@ -40,6 +89,211 @@ static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
     const uint32_t n = s->account->n_nodes, capacity = s->options->capacity;
     return change->kind == KVB_CHANGE_STEP ? UINT32_MAX : n < capacity ? capacity - n : 0;
+}
+
+/* ---- a step: which token comes behind which ---------------------------------------------------------------- */
+/* First each token is linked to the one before it, which may be in the feed or in a slot; then slots are given out in
+ * the order of the feed, so that a slot that no sequence holds after the step is written as soon as its last reader has
+ * read it. Nothing that a store holds changes. */
+
+/* The slot with a sequence's last state. */
+static uint32_t last_slot(const state_store *c, uint32_t seq)
+{
+    const kvb_spans *held = &c->slots.cells[seq];
+    const kvb_span *last = held->n ? &held->span[held->n - 1] : NULL;
+    return last ? (uint32_t)last->at + last->n - 1 : KVB_SCAN_ZERO;
+}
+
+/* Each token comes behind the one before it of its sequence. The last ones of each are kept; `next` counts them all. */
+static void step_link(state_store *c, const kvb_feed *feed)
+{
+    uint32_t *last = c->slots.next;
+    for (uint32_t i = 0; i < feed->n; i++) {
+        const uint32_t seq = feed->seqs[i];
+        c->tokens[i].begins = last_slot(c, seq);
+        c->tokens[i].parent = last[seq] ? last[seq] - 1 : NOWHERE;
+        last[seq] = i + 1;
+    }
+    for (uint32_t i = 0; i < feed->n; i++)
+        last[feed->seqs[i]] = 0;
+    for (uint32_t i = feed->n; i-- > 0;)
+        c->tokens[i].kept = last[feed->seqs[i]]++ < depth_of(&c->slots.store);
+}
+
+static void nodes_link(state_store *c, const kvb_feed *feed)
+{
+    const kvb_account *a = c->slots.store.account;
+    const uint32_t before = a->n_nodes - feed->n;
+    for (uint32_t i = 0; i < feed->n; i++) {
+        const kvb_node *node = &a->node[before + i];
+        const uint32_t at = node->parent < 0 ? NOWHERE : kvb_account_node(a, node->seq, (uint32_t)node->parent);
+        c->tokens[i].parent = at != NOWHERE && at >= before ? at - before : NOWHERE;
+        c->tokens[i].begins = at == NOWHERE ? last_slot(c, node->seq) : at < before ? c->slots.nodes[at] : 0;
+        c->tokens[i].kept = true;
+    }
+}
+
+/* Whole histories, as they are fed; nothing is kept. */
+static void history_link(state_store *c, const kvb_change *change, const kvb_feed *feed)
+{
+    const kvb_account *a = c->slots.store.account;
+    const uint32_t n_nodes = change->kind == KVB_CHANGE_PROPOSE ? a->n_nodes : 0;
+    for (uint32_t s = 0; s < a->n_changed; s++) {
+        const kvb_spans *seen = &feed->seen[a->changed[s]];
+        uint32_t before = NOWHERE;
+        for (size_t i = 0; i < seen->n; i++)
+            for (uint32_t j = 0; j < seen->span[i].n; j++) {
+                const uint32_t at = (uint32_t)seen->span[i].at + j;
+                c->tokens[at].parent = before;
+                before = at;
+            }
+    }
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        const kvb_node *node = &a->node[i];
+        if (feed->node[i] == NOWHERE)
+            continue;
+        const kvb_spans *seen = &feed->seen[node->seq];
+        const kvb_span *last = seen->n ? &seen->span[seen->n - 1] : NULL;
+        c->tokens[feed->node[i]].parent = node->parent >= 0
+                                              ? feed->node[kvb_account_node(a, node->seq, (uint32_t)node->parent)]
+                                          : last ? (uint32_t)last->at + last->n - 1
+                                                 : NOWHERE;
+    }
+}
+
+/* ---- a step: which slots they take -------------------------------------------------------------------------- */
+
+static bool is_left(const state_store *c, uint32_t slot)
+{
+    return c->uses[slot].leaves && c->uses[slot].leaves == c->slots.refs[slot];
+}
+
+static void slot_give(state_store *c, uint32_t slot)
+{
+    c->uses[slot].next = c->again;
+    c->again = slot;
+}
+
+/* A slot for a token: one that was given, or the lowest that is free. NOWHERE: no memory. */
+static uint32_t slot_take(state_store *c)
+{
+    kvb_store *s = &c->slots.store;
+    uint32_t slot = c->again;
+    if (slot != NOWHERE) {
+        c->again = c->uses[slot].next;
+        return slot;
+    }
+    while (!kvb_seq_is_free(&c->slots, c->lowest))
+        c->lowest++;
+    slot = c->lowest++;
+    const size_t had = c->uses_room;
+    if (kvb_seq_reserve(&c->slots, slot + 1) || kvb_grow(s->allocator, &c->uses, &c->uses_room, slot + 1))
+        return NOWHERE;
+    memset(c->uses + had, 0, (c->uses_room - had) * sizeof *c->uses);
+    return slot;
+}
+
+/* Notes who reads which slot last, and which slots nobody holds after the step; those that nobody reads are given at
+ * once. Or (back) forgets it. */
+static void uses_note(state_store *c, const kvb_feed *feed, bool back)
+{
+    const kvb_account *a = c->slots.store.account;
+    for (uint32_t i = 0; i < feed->n; i++) {
+        state_token *t = &c->tokens[i];
+        if (t->parent == NOWHERE && t->begins != KVB_SCAN_ZERO)
+            c->uses[t->begins].reader = back ? 0 : i + 1;
+        else if (t->parent != NOWHERE) {
+            c->tokens[t->parent].child = i;
+            c->tokens[t->parent].read |= t->parent + 1 != i;
+        }
+    }
+    for (uint32_t s = 0; s < a->n_changed; s++) {
+        const kvb_spans *held = &c->slots.cells[a->changed[s]];
+        uint32_t left = outgrown(c, a->changed[s], c->slots.next[a->changed[s]]);
+        for (size_t i = 0; left; i++)
+            for (uint32_t j = 0; j < held->span[i].n && left; j++, left--) {
+                const uint32_t slot = (uint32_t)held->span[i].at + j;
+                c->uses[slot].leaves = back ? 0 : c->uses[slot].leaves + 1;
+                if (!back && is_left(c, slot) && !c->uses[slot].reader)
+                    slot_give(c, slot);
+            }
+        if (back)
+            c->slots.next[a->changed[s]] = 0;
+    }
+}
+
+/* Gives each token its slots, in the order of the feed: what is read for the last time may be written by who reads it.
+ */
+static int slots_assign(state_store *c, uint32_t n, uint32_t *from, uint32_t *to)
+{
+    uint32_t *taken = &c->slots.store.slots_taken;
+    *taken = 1; /* so that there are states to speak of */
+    for (uint32_t i = 0; i < n; i++) {
+        const state_token *t = &c->tokens[i], *parent = t->parent == NOWHERE ? NULL : &c->tokens[t->parent];
+        from[i] = !parent ? t->begins : t->parent + 1 == i ? KVB_SCAN_PREVIOUS : to[t->parent];
+        to[i] = KVB_SCAN_NONE;
+        if (parent && parent->read && !parent->kept && parent->child == i)
+            slot_give(c, to[t->parent]);
+        else if (!parent && t->begins != KVB_SCAN_ZERO && c->uses[t->begins].reader == i + 1 && is_left(c, t->begins))
+            slot_give(c, t->begins);
+        if (!t->kept && !t->read)
+            continue;
+        to[i] = slot_take(c);
+        if (to[i] == NOWHERE)
+            return -ENOMEM;
+        *taken = *taken > to[i] ? *taken : to[i] + 1;
+    }
+    return 0;
+}
+
+/* Room for what the step's tokens and nodes want: 0 or -ENOMEM. */
+static int step_reserve(state_store *c, const kvb_feed *feed, bool proposes)
+{
+    kvb_store *s = &c->slots.store;
+    const kvb_account *a = s->account;
+    const size_t had = c->uses_room;
+    int error = kvb_grow(s->allocator, &c->tokens, &c->tokens_room, feed->n);
+    if (!error)
+        error = kvb_grow(s->allocator, &c->links[1], &c->links_room[1], 2 * (size_t)feed->n);
+    if (!error)
+        error = kvb_grow(s->allocator, &c->uses, &c->uses_room, c->slots.high_water);
+    if (c->uses_room > had)
+        memset(c->uses + had, 0, (c->uses_room - had) * sizeof *c->uses);
+    if (!error && proposes && !forgets(s))
+        error = kvb_grow(s->allocator, &c->slots.nodes, &c->slots.nodes_room, a->n_nodes);
+    if (!error && proposes && !forgets(s)) /* a commit of all cannot fail then */
+        error = kvb_grow(s->allocator, &c->slots.resolved, &c->slots.resolved_room, a->n_nodes);
+    return error;
+}
+
+/* STEP and PROPOSE: each fed token's slots are in links[1]: 0 or -ENOMEM, with nothing to be undone. */
+static int step_prepare(state_store *c, const kvb_change *change, const kvb_feed *feed)
+{
+    kvb_store *s = &c->slots.store;
+    const kvb_account *a = s->account;
+    const bool proposes = change->kind == KVB_CHANGE_PROPOSE;
+    int error = step_reserve(c, feed, proposes);
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < feed->n; i++)
+        c->tokens[i] = (state_token){.parent = NOWHERE, .begins = KVB_SCAN_ZERO};
+    if (forgets(s))
+        history_link(c, change, feed);
+    else if (proposes)
+        nodes_link(c, feed);
+    else
+        step_link(c, feed);
+    for (uint32_t i = 0; i < a->n_changed && !error && !forgets(s); i++) {
+        const uint32_t seq = a->changed[i], n = proposes ? a->pending[seq] : c->slots.next[seq];
+        error = kvb_spans_reserve(&c->slots.cells[seq], s->allocator, n < depth_of(s) || proposes ? n : depth_of(s));
+    }
+    c->again = NOWHERE;
+    c->lowest = c->slots.first_free;
+    uses_note(c, feed, false);
+    if (!error)
+        error = slots_assign(c, feed->n, c->links[1], c->links[1] + feed->n);
+    uses_note(c, feed, true);
+    return error;
 }
 
 /* ---- what can be changed ------------------------------------------------------------------------------------- */
@@ -56,7 +310,7 @@ static uint32_t position_below(const kvb_spans *tokens, uint32_t p)
 /* Is the state behind the token at that position there? */
 static bool holds(const state_store *c, uint32_t seq, uint32_t pos)
 {
-    return kvb_state_forgets(&c->slots.store) || kvb_spans_within(&c->slots.cells[seq], pos, pos + 1);
+    return forgets(&c->slots.store) || kvb_spans_within(&c->slots.cells[seq], pos, pos + 1);
 }
 
 static int remove_check(state_store *c, const kvb_change *change)
@@ -123,12 +377,12 @@ static int load_prepare(state_store *c, const kvb_change *change)
             rows->tokens < kvb_spans_within(tokens, rows->span[0].pos + 1, KVB_POS_END))
             return kvb_store_fail(s, -EINVAL, "the file has no states of sequence %u's last tokens", loaded->alive[i]);
     }
-    if (change->src != KVB_SEQ_ALL && loaded->n_alive && load->rows[0].tokens > kvb_state_depth(s)) {
+    if (change->src != KVB_SEQ_ALL && loaded->n_alive && load->rows[0].tokens > depth_of(s)) {
         error = kvb_spans_reserve(&last, s->allocator, load->rows[0].n);
         if (error)
             return error;
         kvb_spans_add(&last, &load->rows[0], 0, KVB_POS_END);
-        kvb_spans_drop(&last, last.tokens - (uint32_t)kvb_state_depth(s));
+        kvb_spans_drop(&last, last.tokens - (uint32_t)depth_of(s));
         some.rows = &last;
         s->load = &some;
     }
@@ -147,7 +401,7 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
     switch (change->kind) {
     case KVB_CHANGE_STEP:
     case KVB_CHANGE_PROPOSE:
-        return kvb_state_step(c, change, feed);
+        return step_prepare(c, change, feed);
     case KVB_CHANGE_COPY:
         error = copy_check(c, change);
         break;
@@ -155,7 +409,7 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
         error = remove_check(c, change);
         break;
     case KVB_CHANGE_LOAD:
-        return kvb_state_forgets(s) ? 0 : load_prepare(c, change);
+        return forgets(s) ? 0 : load_prepare(c, change);
     case KVB_CHANGE_FREEZE:
         return kvb_store_fail(s, -ENOTSUP, "a recurrent state cannot be frozen");
     case KVB_CHANGE_MATCH:
@@ -165,14 +419,14 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
     default:
         break;
     }
-    if (!error && !kvb_state_forgets(s))
+    if (!error && !forgets(s))
         error = kvb_cache_seq.prepare(s, change, feed, plan);
     return error;
 }
 
 static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
-    if (change->kind == KVB_CHANGE_LOAD && !kvb_state_forgets(s))
+    if (change->kind == KVB_CHANGE_LOAD && !forgets(s))
         kvb_cache_seq.undo(s, change, feed, plan);
 }
 
@@ -182,7 +436,7 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
 static void trim(state_store *c, uint32_t seq)
 {
     kvb_spans *held = &c->slots.cells[seq];
-    const uint32_t n = kvb_state_outgrown(c, seq, 0);
+    const uint32_t n = outgrown(c, seq, 0);
     for (uint32_t i = 0, left = n; left; i++)
         for (uint32_t j = 0; j < held->span[i].n && left; j++, left--)
             kvb_seq_hold_cell(&c->slots, (uint32_t)held->span[i].at + j, false);
@@ -194,7 +448,7 @@ static void step_adopt(state_store *c, const kvb_change *change, const kvb_feed 
 {
     kvb_store *s = &c->slots.store;
     uint32_t *links = c->links[1], *to = links + feed->n;
-    for (uint32_t i = 0; i < feed->n && !kvb_state_forgets(s); i++) {
+    for (uint32_t i = 0; i < feed->n && !forgets(s); i++) {
         if (!c->tokens[i].kept)
             continue;
         if (change->kind == KVB_CHANGE_PROPOSE)
@@ -228,13 +482,13 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
     const kvb_account *a = s->account;
     if (feed)
         step_adopt(c, change, feed);
-    else if (!kvb_state_forgets(s) && change->kind == KVB_CHANGE_COPY)
+    else if (!forgets(s) && change->kind == KVB_CHANGE_COPY)
         copy_adopt(c, change);
-    else if (!kvb_state_forgets(s) && change->kind != KVB_CHANGE_DEFRAG)
+    else if (!forgets(s) && change->kind != KVB_CHANGE_DEFRAG)
         kvb_cache_seq.adopt(s, change, feed, plan);
-    for (uint32_t i = 0; i < a->n_changed && !kvb_state_forgets(s); i++)
+    for (uint32_t i = 0; i < a->n_changed && !forgets(s); i++)
         trim(c, a->changed[i]);
-    if (kvb_state_forgets(s)) /* while its step is in force */
+    if (forgets(s)) /* while its step is in force */
         c->slots.live = feed ? s->slots_taken : 0;
     else
         kvb_seq_settle(&c->slots);
@@ -244,7 +498,7 @@ static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
 {
     const seq_store *slots = &((const state_store *)(const void *)s)->slots;
     *cells = slots->live;
-    *high_water = kvb_state_forgets(s) ? slots->live : slots->high_water;
+    *high_water = forgets(s) ? slots->live : slots->high_water;
 }
 
 const kvb_cache_type kvb_state_policy = {
