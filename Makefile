@@ -347,7 +347,7 @@ $(BUILD)/harness/installation.o: INCLUDE += -I$(BUILD)
 FORCE:
 
 $(BUILD)/results/sizing/model.o: results/sizing/models.jsonl # taken in by the assembler
-$(BUILD)/results/sizing/explorer.o: results/sizing/explorer.js
+$(BUILD)/results/sizing/sizing_page.o: results/sizing/explorer.js
 
 define archive
 $(BUILD)/lib$1.a: $(call objects,$1)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The explorer of a page of sizes. Models, formats and the engines' constants come as data from the program (explorer.c); the
-// rules are engines.c and engine_*.c once more, in whole numbers, and a test compares the two to the byte.
+// The explorer of a page of sizes. Models, formats and the engines' constants come as data from the program
+// (sizing_page.c); the rules are engines.c and engine_*.c once more, in whole numbers, and a test compares the two to the byte.
 "use strict";
 (() => {
     const data = JSON.parse(document.getElementById("sizes").textContent, (key, value) => typeof value === "number" ? BigInt(value) : value);
