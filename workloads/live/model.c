@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The live model's forward pass, token by token, plain f32. */
+/* The live model's forward pass, token by token, plain f32: layers that attend, and the mixers of layers that scan. */
 #include "workloads/live/model.h"
-
-#include "workloads/live/mixer.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- products and norms ------------------------------------------------------------------------------------------ */
 
 /* Four chains hide the latency of the adds; the order of the sum is a function of n alone. */
 static float dot(const float *restrict a, const float *restrict b, size_t n)
@@ -27,7 +27,7 @@ static float dot(const float *restrict a, const float *restrict b, size_t n)
 }
 
 /* y [rows] = w [rows][columns] x [columns] */
-void kvb_live_project(const float *w, const float *x, size_t rows, size_t columns, float *y)
+static void project(const float *w, const float *x, size_t rows, size_t columns, float *y)
 {
     for (size_t r = 0; r < rows; r++)
         y[r] = dot(w + r * columns, x, columns);
@@ -42,13 +42,15 @@ static void project_back(const float *w, const float *x, size_t rows, size_t col
             y[i] += x[r] * w[r * columns + i];
 }
 
-/* out may be x */
-void kvb_live_normalise(const float *x, const float *gain, size_t n, float eps, float *out)
+/* out [n] = x [n] over its root mean square, times gain; out may be x. */
+static void normalise(const float *x, const float *gain, size_t n, float eps, float *out)
 {
     float factor = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
     for (size_t i = 0; i < n; i++)
         out[i] = x[i] * factor * gain[i];
 }
+
+/* ---- layers that attend ------------------------------------------------------------------------------------------ */
 
 void kvb_model_rope(float *x, uint32_t dim, uint32_t position, double theta)
 {
@@ -68,7 +70,7 @@ static void position_heads(float *x, const float *gain, const kvb_model_config *
 {
     for (uint32_t h = 0; h < heads; h++, x += c->head_dim) {
         if (gain)
-            kvb_live_normalise(x, gain, c->head_dim, c->norm_eps, x);
+            normalise(x, gain, c->head_dim, c->norm_eps, x);
         if (rope)
             kvb_model_rope(x, c->head_dim, position, c->rope_theta);
     }
@@ -86,18 +88,18 @@ static void latent_rows(const kvb_model_config *c, const kvb_layer_weights *w, c
 {
     uint32_t rank = c->kv_lora_rank, rest = c->head_dim - c->rope_dim;
     float *head = work, *row = work + (size_t)c->heads * c->head_dim;
-    kvb_live_project(w->q, x, (size_t)c->heads * c->head_dim, c->hidden, head);
-    kvb_live_project(w->kv_a, x, rank + c->rope_dim, c->hidden, row);
-    kvb_live_normalise(row, w->kv_a_norm, rank, c->norm_eps, row);
+    project(w->q, x, (size_t)c->heads * c->head_dim, c->hidden, head);
+    project(w->kv_a, x, rank + c->rope_dim, c->hidden, row);
+    normalise(row, w->kv_a_norm, rank, c->norm_eps, row);
     kvb_model_rope(row + rank, c->rope_dim, position, c->rope_theta);
     for (uint32_t h = 0; h < c->heads; h++, head += c->head_dim) {
         const float *up = up_of(c, w, h);
         kvb_model_rope(head + rest, c->rope_dim, position, c->rope_theta);
         if (c->expanded) {
             memcpy(q + h * c->head_dim, head, c->head_dim * sizeof *q);
-            kvb_live_project(up, row, rest, rank, k + h * c->head_dim);
+            project(up, row, rest, rank, k + h * c->head_dim);
             memcpy(k + h * c->head_dim + rest, row + rank, c->rope_dim * sizeof *k);
-            kvb_live_project(up + rest * rank, row, c->v_dim, rank, v + h * c->v_dim);
+            project(up + rest * rank, row, c->v_dim, rank, v + h * c->v_dim);
         } else {
             project_back(up, head, rest, rank, q);
             memcpy(q + rank, head + rest, c->rope_dim * sizeof *q);
@@ -113,21 +115,169 @@ static void latent_outputs(const kvb_model_config *c, const kvb_layer_weights *w
 {
     size_t rest = c->head_dim - c->rope_dim, rank = c->kv_lora_rank;
     for (uint32_t h = 0; h < c->heads; h++)
-        kvb_live_project(up_of(c, w, h) + rest * rank, attended + h * rank, c->v_dim, rank, out + h * c->v_dim);
+        project(up_of(c, w, h) + rest * rank, attended + h * rank, c->v_dim, rank, out + h * c->v_dim);
 }
 
 /* x += SwiGLU(norm(x)); row [hidden], gate and up [ffn] are working memory. */
 static void mlp(const kvb_model_config *c, const kvb_layer_weights *w, float *x, float *row, float *gate, float *up)
 {
-    kvb_live_normalise(x, w->mlp_norm, c->hidden, c->norm_eps, row);
-    kvb_live_project(w->gate, row, c->ffn, c->hidden, gate);
-    kvb_live_project(w->up, row, c->ffn, c->hidden, up);
+    normalise(x, w->mlp_norm, c->hidden, c->norm_eps, row);
+    project(w->gate, row, c->ffn, c->hidden, gate);
+    project(w->up, row, c->ffn, c->hidden, up);
     for (uint32_t i = 0; i < c->ffn; i++)
         gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
-    kvb_live_project(w->down, gate, c->hidden, c->ffn, row);
+    project(w->down, gate, c->hidden, c->ffn, row);
     for (uint32_t i = 0; i < c->hidden; i++)
         x[i] += row[i];
 }
+
+/* ---- layers that scan -------------------------------------------------------------------------------------------- */
+
+/*
+ * The mixer: RMSNorm, a projection, the convolution and the recurrence through the op, the skip term, the gate z, a
+ * norm, and a projection back. As Mamba (arXiv 2312.00752), Mamba-2 (2405.21060) and Gated DeltaNet (2412.06464) have
+ * it, but that all of them have the norm. Token by token but for the two calls, so that a token's numbers do not depend
+ * on its batch mates.
+ */
+
+static float softplus(float x)
+{
+    return x > 20.0f ? x : log1pf(expf(x));
+}
+
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+/* What n tokens have, all of the layer's heads. */
+typedef struct token_rows {
+    float *projected, *mixed, *q, *k, *v, *gate, *beta, *out, *row;
+    size_t channels, width, inner, keys, gates; /* floats of a token */
+} token_rows;
+
+static token_rows sizes_of(const kvb_group_scan *s)
+{
+    return (token_rows){.channels = s->conv_channels,
+                        .width = kvb_scan_projected(s),
+                        .inner = (size_t)s->heads * s->d_v,
+                        .keys = (size_t)s->groups * s->d_k,
+                        .gates = s->kind == KVB_SCAN_MAMBA1 ? s->d_v : s->heads};
+}
+
+static token_rows rows_of(const kvb_model_config *c, uint32_t n, float *work)
+{
+    const kvb_group_scan *s = &c->scan;
+    token_rows r = sizes_of(s);
+    r.projected = work;
+    r.mixed = r.projected + n * r.width;
+    r.q = r.mixed + n * r.channels;
+    r.k = r.q + n * r.keys;
+    r.v = r.k + n * r.keys;
+    r.gate = r.v + n * r.inner;
+    r.beta = r.gate + n * r.gates;
+    r.out = r.beta + n * s->heads;
+    r.row = r.out + n * r.inner;
+    return r;
+}
+
+/* Working memory of a mixer for n tokens. */
+static size_t mixer_floats(const kvb_model_config *c, uint32_t n)
+{
+    const kvb_group_scan *s = &c->scan;
+    const token_rows r = sizes_of(s);
+    return n * (r.width + 2 * r.channels + 2 * r.keys + 2 * r.inner + r.gates + s->heads) + c->hidden + r.inner +
+           c->dt_rank + 2 * (size_t)s->d_k;
+}
+
+static void unit(float *x, uint32_t n, float scale)
+{
+    float sum = 1e-6f;
+    for (uint32_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    for (uint32_t i = 0; i < n; i++)
+        x[i] *= scale / sqrtf(sum);
+}
+
+/* What the recurrence is given of token t. Of the convolved row mamba1 takes v alone, mamba2 v, k, q, the delta rule q,
+ * k, v. */
+static void token_take(const kvb_model_config *c, const kvb_layer_weights *w, const token_rows *r, size_t t)
+{
+    const kvb_group_scan *s = &c->scan;
+    const float *mixed = r->mixed + t * r->channels, *rest = r->projected + t * r->width + r->channels + r->inner;
+    float *q = r->q + t * r->keys, *k = r->k + t * r->keys, *v = r->v + t * r->inner, *gate = r->gate + t * r->gates;
+    const bool delta = s->kind == KVB_SCAN_DELTA;
+    memcpy(v, mixed + (delta ? 2 * r->keys : 0), r->inner * sizeof *v);
+    if (s->kind == KVB_SCAN_MAMBA1) {
+        project(w->select, v, c->dt_rank + 2u * s->d_k, s->d_v, r->row);
+        project(w->dt, r->row, s->d_v, c->dt_rank, gate);
+        for (uint32_t i = 0; i < s->d_v; i++)
+            gate[i] = softplus(gate[i] + w->dt_bias[i]);
+        memcpy(k, r->row + c->dt_rank, r->keys * sizeof *k);
+        memcpy(q, r->row + c->dt_rank + r->keys, r->keys * sizeof *q);
+        return;
+    }
+    memcpy(k, mixed + (delta ? r->keys : r->inner), r->keys * sizeof *k);
+    memcpy(q, mixed + (delta ? 0 : r->inner + r->keys), r->keys * sizeof *q);
+    for (uint32_t h = 0; h < s->heads; h++)
+        gate[h] = softplus(rest[h] + w->dt_bias[h]) * (delta ? w->a[h] : 1.0f);
+    for (uint32_t h = 0; delta && h < s->heads; h++)
+        r->beta[t * s->heads + h] = sigmoid(rest[s->heads + h]);
+    for (uint32_t g = 0; delta && g < s->groups; g++) {
+        unit(q + (size_t)g * s->d_k, s->d_k, 1.0f / sqrtf((float)s->d_k));
+        unit(k + (size_t)g * s->d_k, s->d_k, 1.0f);
+    }
+}
+
+/* The skip term, the gate z, the norm, the way back. */
+static void token_add(const kvb_model_config *c, const kvb_layer_weights *w, const token_rows *r, size_t t, float *x)
+{
+    const kvb_group_scan *s = &c->scan;
+    const float *z = r->projected + t * r->width + r->channels, *v = r->v + t * r->inner;
+    float *out = r->out + t * r->inner;
+    for (size_t i = 0; i < r->inner; i++) {
+        const float skip = s->kind == KVB_SCAN_DELTA    ? 0.0f
+                           : s->kind == KVB_SCAN_MAMBA1 ? w->skip[i]
+                                                        : w->skip[i / s->d_v];
+        out[i] = (out[i] + skip * v[i]) * (z[i] * sigmoid(z[i]));
+    }
+    normalise(out, w->scan_norm, r->inner, c->norm_eps, out);
+    project(w->out, out, c->hidden, r->inner, r->row);
+    for (uint32_t i = 0; i < c->hidden; i++)
+        x[i] += r->row[i];
+}
+
+/* Adds the layer's outputs to x [n][hidden]. 0 or what the op returned. */
+static int mixer_forward(const kvb_model_config *c, const kvb_layer_weights *w, float *work, kvb_live_op *op,
+                         const uint32_t *positions, uint32_t n, uint32_t layer, float *x)
+{
+    const bool delta = c->scan.kind == KVB_SCAN_DELTA;
+    const token_rows r = rows_of(c, n, work);
+    const float *const constants[KVB_CONSTANTS] = {delta ? NULL : w->a, w->taps, w->bias};
+    float *inputs =
+        r.row + c->hidden + r.inner + c->dt_rank + 2 * (size_t)c->scan.d_k; /* of the convolution, side by side */
+    int err = kvb_fetch_states(op, positions, n, layer, constants);
+    for (size_t t = 0; t < n && !err; t++) {
+        normalise(x + t * c->hidden, w->attn_norm, c->hidden, c->norm_eps, r.row);
+        project(w->in, r.row, r.width, c->hidden, r.projected + t * r.width);
+        memcpy(inputs + t * r.channels, r.projected + t * r.width, r.channels * sizeof *inputs);
+    }
+    if (!err)
+        err = kvb_scan_layer(op, layer, true, &(kvb_scan){.v = inputs, .a = w->taps, .bias = w->bias}, r.mixed);
+    for (size_t t = 0; t < n && !err; t++)
+        token_take(c, w, &r, t);
+    if (!err)
+        err = kvb_scan_layer(
+            op, layer, false,
+            &(kvb_scan){
+                .q = r.q, .k = r.k, .v = r.v, .gate = r.gate, .beta = delta ? r.beta : NULL, .a = delta ? NULL : w->a},
+            r.out);
+    for (size_t t = 0; t < n && !err; t++)
+        token_add(c, w, &r, t, x + t * c->hidden);
+    return err;
+}
+
+/* ---- the forward pass -------------------------------------------------------------------------------------------- */
 
 static int block_grow(float **at, size_t *held, size_t floats)
 {
@@ -160,7 +310,7 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
     int err = block_grow(&work->block, &work->block_floats,
                          n * (hidden + q_row + k_row + v_row + out_row) + hidden + 2 * (size_t)c->ffn + latent);
     if (!err && c->scan.heads)
-        err = block_grow(&work->scan_block, &work->scan_floats, kvb_mixer_floats(c, n));
+        err = block_grow(&work->scan_block, &work->scan_floats, mixer_floats(c, n));
     if (err) {
         snprintf(op->why, sizeof op->why, "no memory for a step of %u tokens", n);
         return err;
@@ -173,7 +323,7 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
     for (uint32_t layer = 0; layer < c->layers; layer++) {
         const kvb_layer_weights *w = &weights->layers[layer];
         if (kvb_model_config_scans(c, layer)) {
-            err = kvb_mixer_forward(c, w, work->scan_block, op, positions, n, layer, x);
+            err = mixer_forward(c, w, work->scan_block, op, positions, n, layer, x);
             if (err)
                 return err;
             for (size_t t = 0; t < n; t++)
@@ -182,14 +332,14 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
         }
         bool rope = !c->no_rope_every || (layer + 1) % c->no_rope_every;
         for (size_t t = 0; t < n; t++) {
-            kvb_live_normalise(x + t * hidden, w->attn_norm, hidden, c->norm_eps, row);
+            normalise(x + t * hidden, w->attn_norm, hidden, c->norm_eps, row);
             if (c->kv_lora_rank) {
                 latent_rows(c, w, row, positions[t], heads, q + t * q_row, k + t * k_row, v + t * v_row);
                 continue;
             }
-            kvb_live_project(w->q, row, q_row, hidden, q + t * q_row);
-            kvb_live_project(w->k, row, k_row, hidden, k + t * k_row);
-            kvb_live_project(w->v, row, v_row, hidden, v + t * v_row);
+            project(w->q, row, q_row, hidden, q + t * q_row);
+            project(w->k, row, k_row, hidden, k + t * k_row);
+            project(w->v, row, v_row, hidden, v + t * v_row);
             position_heads(q + t * q_row, w->q_norm, c, c->heads, positions[t], rope);
             position_heads(k + t * k_row, w->k_norm, c, c->kv_heads, positions[t], rope);
         }
@@ -200,15 +350,15 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
         for (size_t t = layer + 1 < c->layers ? 0 : n - n_new; t < n; t++) {
             if (g.latent)
                 latent_outputs(c, w, attended + t * out_row, heads);
-            kvb_live_project(w->o, g.latent ? heads : attended + t * out_row, hidden, o_row, row);
+            project(w->o, g.latent ? heads : attended + t * out_row, hidden, o_row, row);
             for (size_t i = 0; i < hidden; i++)
                 x[t * hidden + i] += row[i];
             mlp(c, w, x + t * hidden, row, gate, up);
         }
     }
     for (size_t t = n - n_new; t < n; t++, logits += c->vocab) {
-        kvb_live_normalise(x + t * hidden, weights->norm, hidden, c->norm_eps, row);
-        kvb_live_project(weights->lm_head, row, c->vocab, hidden, logits);
+        normalise(x + t * hidden, weights->norm, hidden, c->norm_eps, row);
+        project(weights->lm_head, row, c->vocab, hidden, logits);
     }
     return 0;
 }
