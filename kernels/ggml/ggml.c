@@ -7,18 +7,503 @@
  *
  * ggml gives no log-sum-exp and declares no arithmetic. What arithmetic() says is what a format implies: q is rounded
  * as a row of K's format is met (to f16, to bf16, to 8 bits a block of 32), `ggml` sums rows of f16 in f16.
+ *
+ * The library is loaded at run time, and nothing of it is compiled in. Its functions are declared here and found by
+ * name when a kernel first needs them; what is assumed of its structs is tried out before a call depends on it.
  */
-#include "kernels/ggml/engine.h"
+#include "kernels/attend.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* ---- what is assumed of ggml ------------------------------------------------------------------------------------- */
+
+/* ggml's struct of a tensor. `ne`: elements along each axis, the fastest first; `nb`: bytes from one to the next. */
+typedef struct ggml_tensor {
+    int32_t type;
+    void *buffer;
+    int64_t ne[4];
+    size_t nb[4];
+    int32_t op, op_params[16], flags;
+    struct ggml_tensor *src[10], *view_src;
+    size_t view_offs;
+    void *data;
+    char name[64];
+    void *extra;
+    char padding[8];
+} ggml_tensor;
+
+typedef struct ggml_context ggml_context; /* an arena of tensors and graphs */
+typedef struct ggml_cgraph ggml_cgraph;
+typedef void *ggml_handle; /* a backend, a device, a registry, a pool of threads */
+
+/* Where tensors are made. */
+typedef struct ggml_init_params {
+    size_t mem_size;
+    void *mem_buffer;
+    bool no_alloc; /* tensors get no data */
+} ggml_init_params;
+
+#define GGML_CPUS 512
+typedef struct ggml_threadpool_params {
+    bool cpumask[GGML_CPUS];
+    int n_threads, prio;
+    uint32_t poll; /* how long threads look for work before they sleep: 0 .. 100 */
+    bool strict_cpu, paused;
+} ggml_threadpool_params;
+
+/* The functions used: by name in the library. */
+typedef struct engine_api {
+    const char *(*version)(void), *(*commit)(void);
+    void (*log_set)(void (*log)(int level, const char *text, void *ctx), void *ctx);
+    size_t (*type_size)(int type);
+    int64_t (*blck_size)(int type);
+    const char *(*type_name)(int type);
+    size_t (*tensor_overhead)(void), (*graph_overhead_custom)(size_t size, bool grads);
+    size_t (*nbytes)(const ggml_tensor *tensor);
+    void *(*get_data)(const ggml_tensor *tensor);
+    const char *(*get_name)(const ggml_tensor *tensor);
+    ggml_context *(*init)(ggml_init_params params);
+    void (*reset)(ggml_context *context), (*free)(ggml_context *context);
+    ggml_tensor *(*new_tensor_4d)(ggml_context *context, int type, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3);
+    ggml_tensor *(*flash_attn_ext)(ggml_context *context, ggml_tensor *q, ggml_tensor *k, ggml_tensor *v,
+                                   ggml_tensor *mask, float scale, float max_bias, float softcap);
+    void (*flash_attn_ext_add_sinks)(ggml_tensor *attention, ggml_tensor *sinks);
+    void (*flash_attn_ext_set_prec)(ggml_tensor *attention, int precision);
+    ggml_tensor *(*mul_mat)(ggml_context *context, ggml_tensor *a, ggml_tensor *b);
+    void (*mul_mat_set_prec)(ggml_tensor *product, int precision);
+    ggml_tensor *(*soft_max_ext)(ggml_context *context, ggml_tensor *a, ggml_tensor *mask, float scale, float max_bias);
+    void (*soft_max_add_sinks)(ggml_tensor *weights, ggml_tensor *sinks);
+    ggml_tensor *(*scale)(ggml_context *context, ggml_tensor *a, float factor);
+    ggml_tensor *(*tanh)(ggml_context *context, ggml_tensor *a), *(*cont)(ggml_context *context, ggml_tensor *a);
+    ggml_tensor *(*transpose)(ggml_context *context, ggml_tensor *a);
+    ggml_tensor *(*permute)(ggml_context *context, ggml_tensor *a, int axis0, int axis1, int axis2, int axis3);
+    ggml_cgraph *(*new_graph_custom)(ggml_context *context, size_t size, bool grads);
+    void (*build_forward_expand)(ggml_cgraph *graph, ggml_tensor *tensor);
+    void (*threadpool_params_init)(ggml_threadpool_params *params, int n_threads);
+    ggml_handle (*backend_load)(const char *path), (*backend_dev_by_type)(int type);
+    ggml_handle (*backend_dev_backend_reg)(ggml_handle device);
+    ggml_handle (*backend_dev_init)(ggml_handle device, const char *params);
+    void *(*backend_reg_get_proc_address)(ggml_handle registry, const char *name);
+    int (*backend_graph_compute)(ggml_handle backend, ggml_cgraph *graph);
+    void (*backend_free)(ggml_handle backend);
+    /* of the CPU's backend */
+    void (*backend_set_n_threads)(ggml_handle backend, int n_threads);
+    void (*backend_cpu_set_threadpool)(ggml_handle backend, ggml_handle pool);
+    ggml_handle (*threadpool_new)(ggml_threadpool_params *params);
+    void (*threadpool_free)(ggml_handle pool);
+} engine_api;
+
+enum { GGML_F32, GGML_F16, GGML_PREC_F32 = 10 };
+
+/* ---- functions, by name ------------------------------------------------------------------------------------------ */
+
+typedef struct function {
+    const char *name;
+    size_t at; /* in engine_api */
+} function;
+#define FUNCTION(NAME)                                                                                                 \
+    {                                                                                                                  \
+        "ggml_" #NAME, offsetof(engine_api, NAME)                                                                      \
+    }
+
+static const function functions[] = {
+    FUNCTION(version),
+    FUNCTION(commit),
+    FUNCTION(log_set),
+    FUNCTION(type_size),
+    FUNCTION(blck_size),
+    FUNCTION(type_name),
+    FUNCTION(tensor_overhead),
+    FUNCTION(graph_overhead_custom),
+    FUNCTION(nbytes),
+    FUNCTION(get_data),
+    FUNCTION(get_name),
+    FUNCTION(init),
+    FUNCTION(reset),
+    FUNCTION(free),
+    FUNCTION(new_tensor_4d),
+    FUNCTION(flash_attn_ext),
+    FUNCTION(flash_attn_ext_add_sinks),
+    FUNCTION(flash_attn_ext_set_prec),
+    FUNCTION(mul_mat),
+    FUNCTION(mul_mat_set_prec),
+    FUNCTION(soft_max_ext),
+    FUNCTION(soft_max_add_sinks),
+    FUNCTION(scale),
+    FUNCTION(tanh),
+    FUNCTION(cont),
+    FUNCTION(transpose),
+    FUNCTION(permute),
+    FUNCTION(new_graph_custom),
+    FUNCTION(build_forward_expand),
+    FUNCTION(threadpool_params_init),
+    FUNCTION(backend_load),
+    FUNCTION(backend_dev_by_type),
+    FUNCTION(backend_dev_backend_reg),
+    FUNCTION(backend_dev_init),
+    FUNCTION(backend_reg_get_proc_address),
+    FUNCTION(backend_graph_compute),
+    FUNCTION(backend_free),
+    {NULL, 0},
+};
+
+/* What the CPU's backend gives by name itself. */
+static const function cpu_functions[] = {
+    FUNCTION(backend_set_n_threads),
+    FUNCTION(backend_cpu_set_threadpool),
+    FUNCTION(threadpool_new),
+    FUNCTION(threadpool_free),
+    {NULL, 0},
+};
+
+static engine_api api; /* once engine_load() has found it */
+
+static void function_set(const function *f, void *found)
+{
+    memcpy((char *)&api + f->at, &found, sizeof found);
+}
+
+/* ---- types ------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    kvb_elem elem;
+    int type, size, block; /* size: bytes of a block of so many elements */
+    const char *name;
+} types[] = {
+    {KVB_F32, GGML_F32, 4, 1, "f32"}, {KVB_F16, GGML_F16, 2, 1, "f16"}, {KVB_BF16, 30, 2, 1, "bf16"},
+    {KVB_Q8_0, 8, 34, 32, "q8_0"},    {KVB_Q5_1, 7, 24, 32, "q5_1"},    {KVB_Q5_0, 6, 22, 32, "q5_0"},
+    {KVB_Q4_1, 3, 20, 32, "q4_1"},    {KVB_Q4_0, 2, 18, 32, "q4_0"},    {KVB_IQ4_NL, 20, 18, 32, "iq4_nl"},
+};
+enum { TYPES = sizeof types / sizeof *types };
+
+/* ggml's number for an element that the kernels read in place; -1: it is none of these. */
+static int engine_type(kvb_elem elem)
+{
+    for (size_t i = 0; i < TYPES; i++)
+        if (types[i].elem == elem)
+            return types[i].type;
+    return -1;
+}
+
+/* ---- is it what we take it for? ---------------------------------------------------------------------------------- */
+
+#define OBJECT_BYTES 32u /* what ggml keeps beside each tensor of a context */
+
+static const char *types_lack(void)
+{
+    static char text[96];
+    for (size_t i = 0; i < TYPES; i++) {
+        const char *name = api.type_name(types[i].type);
+        if (api.type_size(types[i].type) == (size_t)types[i].size && api.blck_size(types[i].type) == types[i].block &&
+            name && !strcmp(name, types[i].name))
+            continue;
+        snprintf(text, sizeof text, "its type %d is not %s, in blocks of %d bytes", types[i].type, types[i].name,
+                 types[i].size);
+        return text;
+    }
+    return NULL;
+}
+
+/* A tensor of unlike sizes: each field that is used is looked at from both sides. */
+static const char *tensor_lack(ggml_tensor *t)
+{
+    static const int64_t ne[4] = {3, 5, 7, 11};
+    static const size_t nb[4] = {4, 12, 60, 420};
+    if (!t || t->type != GGML_F32 || memcmp(t->ne, ne, sizeof ne) || memcmp(t->nb, nb, sizeof nb) || t->data)
+        return "a tensor's type, ne, nb or data is not where it is looked for";
+    t->data = t->padding; /* an address of some kind */
+    t->nb[3] += 4;
+    if (api.get_data(t) != t->padding || api.get_name(t) != t->name || api.nbytes(t) != 4 * (3 * 5 * 7 * 11) + 40)
+        return "a tensor's data, name or nb is not where it is looked for";
+    return NULL;
+}
+
+static const char *layout_lack(void)
+{
+    static char arena[1 << 16];
+    ggml_threadpool_params *params = (ggml_threadpool_params *)(void *)arena; /* with room behind it */
+    memset(arena, 0xff, sizeof arena);
+    api.threadpool_params_init(params, 3);
+    if (params->n_threads != 3 || params->prio != 0 || params->poll > 100 || params->strict_cpu || params->paused ||
+        memchr(params->cpumask, 1, sizeof params->cpumask) || arena[sizeof *params] != (char)0xff)
+        return "its threadpool_params are laid out otherwise";
+    if (api.tensor_overhead() != OBJECT_BYTES + sizeof(ggml_tensor))
+        return "its tensors have another size";
+    ggml_context *context =
+        api.init((ggml_init_params){.mem_size = sizeof arena, .mem_buffer = arena, .no_alloc = true});
+    if (!context)
+        return "ggml_init fails";
+    const char *lack = tensor_lack(api.new_tensor_4d(context, GGML_F32, 3, 5, 7, 11));
+    api.free(context);
+    return lack;
+}
+
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
+
+/* The folder named by KVB_GGML; else the one in which `make engines` puts it, beside this plug-in's. */
+static void folder_find(char folder[PATH_MAX])
+{
+    const char *named = getenv("KVB_GGML");
+    Dl_info self;
+    if (named && *named) {
+        snprintf(folder, PATH_MAX, "%s", named);
+        return;
+    }
+    snprintf(folder, PATH_MAX, ".");
+    if (dladdr(&api, &self) && self.dli_fname && strrchr(self.dli_fname, '/'))
+        snprintf(folder, PATH_MAX, "%.*s", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
+    snprintf(folder + strlen(folder), PATH_MAX - strlen(folder), "/../engines/ggml");
+}
+
+/* libggml.so, libggml.v0.5.0.so, libggml.so.0: `stem`, a dot, and .so somewhere. A backend's stem goes on with a dash.
+ */
+static bool is_library(const char *name, const char *stem, bool goes_on)
+{
+    const size_t n = strlen(stem);
+    return !strncmp(name, stem, n) && (name[n] == '.' || (goes_on && name[n] == '-')) && strstr(name + n, ".so");
+}
+
+static void *library_open(const char *folder, const char *stem, char *why, size_t why_bytes)
+{
+    DIR *dir = opendir(folder);
+    void *found = NULL;
+    if (!dir) {
+        snprintf(why, why_bytes, "%s: %s; KVB_GGML names a folder with libggml*.so, `make engines` installs one",
+                 folder, strerror(errno));
+        return NULL;
+    }
+    snprintf(why, why_bytes, "%s: no %s*.so; KVB_GGML names a folder that has it", folder, stem);
+    for (struct dirent *e; !found && (e = readdir(dir));) {
+        char path[PATH_MAX + 256];
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (!is_library(e->d_name, stem, false))
+            continue;
+        found = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!found)
+            snprintf(why, why_bytes, "%s", dlerror());
+    }
+    closedir(dir);
+    return found;
+}
+
+/* The CPU backend that gives itself the highest score on this machine, as ggml chooses; one without a score has 1. */
+static int backend_choose(const char *folder, char path[PATH_MAX + 256])
+{
+    DIR *dir = opendir(folder);
+    int best = 0;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char here[PATH_MAX + 256];
+        int (*score)(void);
+        snprintf(here, sizeof here, "%s/%s", folder, e->d_name);
+        void *object = is_library(e->d_name, "libggml-cpu", true) ? dlopen(here, RTLD_LAZY | RTLD_LOCAL) : NULL;
+        if (!object)
+            continue;
+        void *symbol = dlsym(object, "ggml_backend_score");
+        memcpy(&score, &symbol, sizeof symbol);
+        const int points = symbol ? score() : 1;
+        if (points > best) {
+            best = points;
+            memcpy(path, here, sizeof here);
+        }
+        dlclose(object);
+    }
+    if (dir)
+        closedir(dir);
+    return best;
+}
+
+static void silent(int level, const char *text, void *ctx)
+{
+    (void)level, (void)text, (void)ctx;
+}
+
+static ggml_handle device; /* the CPU */
+
+static bool device_open(const char *folder, char *why, size_t why_bytes)
+{
+    char path[PATH_MAX + 256];
+    device = api.backend_dev_by_type(0); /* of a library that has its CPU backend linked in */
+    if (!device && !backend_choose(folder, path)) {
+        snprintf(why, why_bytes, "%s: no libggml-cpu*.so that runs on this CPU", folder);
+        return false;
+    }
+    if (!device && api.backend_load(path))
+        device = api.backend_dev_by_type(0);
+    if (!device)
+        snprintf(why, why_bytes, "%.200s: ggml_backend_load() takes it for no CPU backend", path);
+    return device != NULL;
+}
+
+static bool functions_find(void *library, ggml_handle registry, const function *list, char *why, size_t why_bytes)
+{
+    for (; list->name; list++) {
+        void *found = library ? dlsym(library, list->name) : api.backend_reg_get_proc_address(registry, list->name);
+        if (!found) {
+            snprintf(why, why_bytes, "%s lacks %s", library ? "libggml" : "its CPU backend", list->name);
+            return false;
+        }
+        function_set(list, found);
+    }
+    return true;
+}
+
+static bool loaded(char *why, size_t why_bytes)
+{
+    char folder[PATH_MAX];
+    Dl_info cpu;
+    void *threads;
+    folder_find(folder);
+    void *base = library_open(folder, "libggml-base", why, why_bytes);
+    void *library = base ? library_open(folder, "libggml", why, why_bytes) : NULL;
+    if (!library || !functions_find(library, NULL, functions, why, why_bytes))
+        return false;
+    setenv("GGML_NO_BACKTRACE", "1", 0); /* else a failed assertion starts a debugger */
+    api.log_set(silent, NULL);
+    const char *lack = types_lack();
+    lack = lack ? lack : layout_lack();
+    if (lack) {
+        snprintf(why, why_bytes, "ggml %.32s: %s", api.version(), lack);
+        return false;
+    }
+    if (!device_open(folder, why, why_bytes) ||
+        !functions_find(NULL, api.backend_dev_backend_reg(device), cpu_functions, why, why_bytes))
+        return false;
+    memcpy(&threads, &api.backend_set_n_threads, sizeof threads);
+    const char *file = dladdr(threads, &cpu) && cpu.dli_fname ? cpu.dli_fname : "its CPU backend";
+    snprintf(why, why_bytes, "ggml %.32s (%.16s), %.64s", api.version(), api.commit(),
+             strrchr(file, '/') ? strrchr(file, '/') + 1 : file);
+    return true;
+}
+
+/* Loads the library, once. false: why says what is missing. Else why says what was found. */
+static bool engine_load(char *why, size_t why_bytes)
+{
+    static char said[512];
+    static int state; /* 0: not tried */
+    if (!state)
+        state = loaded(said, sizeof said) ? 1 : -1;
+    snprintf(why, why_bytes, "%s", said);
+    return state > 0;
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+#define ENGINE_NODES 16u /* steps of one graph at most */
+#define TEAMS        4u  /* sizes of team at a time */
+
+static struct {
+    pid_t process; /* threads do not survive a fork */
+    ggml_context *context;
+    struct {
+        uint32_t n;
+        ggml_handle pool, backend;
+    } team[TEAMS];
+    uint32_t next;
+} mine;
+
+/* Where each of the team's threads may run. */
+typedef struct places {
+    cpu_set_t at[GGML_CPUS];
+} places;
+
+static void place_note(void *ctx, uint32_t i, uint32_t n)
+{
+    places *p = ctx;
+    (void)n;
+    CPU_ZERO(&p->at[i]);
+    sched_getaffinity(0, sizeof p->at[i], &p->at[i]);
+}
+
+/* ggml's threads sit where those of a team that is bound do. The caller is one of them and stays where it is; ggml
+ * deals the CPUs of the mask out to the others, one each. */
+static void places_take(const kvb_team *team, ggml_threadpool_params *params)
+{
+    static places p;
+    bool taken[GGML_CPUS] = {false};
+    team->run(team, place_note, &p);
+    for (uint32_t i = 0, cpu; i < team->n; i++) {
+        for (cpu = 0; cpu < GGML_CPUS && !CPU_ISSET(cpu, &p.at[i]); cpu++)
+            ;
+        if (cpu == GGML_CPUS || CPU_COUNT(&p.at[i]) != 1 || taken[cpu])
+            return;
+        taken[cpu] = i > 0;
+        if (i == team->n - 1) {
+            memcpy(params->cpumask, taken, sizeof taken);
+            params->strict_cpu = i > 0;
+        }
+    }
+}
+
+static int team_start(const kvb_team *team, uint32_t at)
+{
+    ggml_threadpool_params params;
+    cpu_set_t caller;
+    if (mine.team[at].backend)
+        api.backend_free(mine.team[at].backend);
+    if (mine.team[at].pool)
+        api.threadpool_free(mine.team[at].pool);
+    memset(&mine.team[at], 0, sizeof mine.team[at]);
+    api.threadpool_params_init(&params, (int)team->n);
+    params.poll = 1; /* some milliseconds: others use these cores, too */
+    places_take(team, &params);
+    sched_getaffinity(0, sizeof caller, &caller);
+    mine.team[at].pool = api.threadpool_new(&params);
+    sched_setaffinity(0, sizeof caller, &caller);
+    mine.team[at].backend = api.backend_dev_init(device, NULL);
+    if (!mine.team[at].pool || !mine.team[at].backend)
+        return -ENOMEM;
+    api.backend_set_n_threads(mine.team[at].backend, (int)team->n);
+    api.backend_cpu_set_threadpool(mine.team[at].backend, mine.team[at].pool);
+    mine.team[at].n = team->n;
+    return 0;
+}
+
+static int context_start(void)
+{
+    const size_t bytes =
+        2 * ENGINE_NODES * api.tensor_overhead() + api.graph_overhead_custom(ENGINE_NODES, false) + 4096;
+    mine.process = getpid();
+    mine.context = api.init((ggml_init_params){.mem_size = bytes, .no_alloc = true});
+    return mine.context ? 0 : -ENOMEM;
+}
+
+/* A context for one call's graph, empty, and a backend whose threads sit where the team's do. They stay the engine's,
+ * until the next call. 0, -ENOMEM, or -EINVAL for a team that is too large for ggml. */
+static int engine_begin(const kvb_team *team, ggml_context **context, ggml_handle *backend)
+{
+    uint32_t at = 0;
+    int error = team->n > GGML_CPUS ? -EINVAL : 0;
+    if (mine.process != getpid())
+        memset(&mine, 0, sizeof mine); /* what a parent had stays its own */
+    if (!mine.context && !error)
+        error = context_start();
+    while (at < TEAMS && mine.team[at].n != team->n)
+        at++;
+    if (at == TEAMS && !error) {
+        at = mine.next++ % TEAMS;
+        error = team_start(team, at);
+    }
+    if (error)
+        return error;
+    api.reset(mine.context);
+    *context = mine.context;
+    *backend = mine.team[at].backend;
+    return 0;
+}
 
 /* ---- what they take ---------------------------------------------------------------------------------------------- */
 
 static bool available(char *why, size_t why_bytes)
 {
-    return engine_load(why, why_bytes) != NULL;
+    return engine_load(why, why_bytes);
 }
 
 /* Rows that are nothing but ggml's elements. */
@@ -100,7 +585,6 @@ static void mul_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 
 /* One call's graph. */
 typedef struct call {
-    const engine_api *api;
     const kvb_attend *args;
     ggml_context *context;
     ggml_tensor *q, *k, *v, *mask, *sinks;
@@ -118,15 +602,14 @@ static size_t lines(size_t bytes)
 static ggml_tensor *placed(call *c, ggml_tensor *t)
 {
     t->data = c->scratch;
-    c->scratch += lines(c->api->nbytes(t));
+    c->scratch += lines(api.nbytes(t));
     return t;
 }
 
 static ggml_tensor *rows_of(const call *c, const kvb_view *view, uint32_t dim)
 {
     const kvb_problem *p = &c->args->problem;
-    ggml_tensor *t =
-        c->api->new_tensor_4d(c->context, engine_type(view->format->elem), dim, p->n_cells, p->n_kv_heads, 1);
+    ggml_tensor *t = api.new_tensor_4d(c->context, engine_type(view->format->elem), dim, p->n_cells, p->n_kv_heads, 1);
     t->data = (void *)(uintptr_t)view->base;
     t->nb[1] = view->cell_stride;
     t->nb[2] = view->head_stride;
@@ -137,7 +620,7 @@ static ggml_tensor *rows_of(const call *c, const kvb_view *view, uint32_t dim)
 static ggml_tensor *queries_of(const call *c)
 {
     const kvb_problem *p = &c->args->problem;
-    ggml_tensor *t = c->api->new_tensor_4d(c->context, GGML_F32, p->k_dim, p->n_tok, p->n_heads, 1);
+    ggml_tensor *t = api.new_tensor_4d(c->context, GGML_F32, p->k_dim, p->n_tok, p->n_heads, 1);
     t->data = (void *)(uintptr_t)c->args->q;
     t->nb[2] = p->k_dim * sizeof(float);
     t->nb[1] = t->nb[2] * p->n_heads;
@@ -179,7 +662,7 @@ static void mask_make(call *c)
     const kvb_problem *p = &c->args->problem;
     if (sees_all(p))
         return;
-    c->mask = placed(c, c->api->new_tensor_4d(c->context, GGML_F16, p->n_cells, mask_rows(p), 1, 1));
+    c->mask = placed(c, api.new_tensor_4d(c->context, GGML_F16, p->n_cells, mask_rows(p), 1, 1));
     c->args->team->run(c->args->team, mask_part, c);
 }
 
@@ -188,10 +671,10 @@ static void mask_make(call *c)
 static ggml_tensor *flash_build(call *c)
 {
     const kvb_problem *p = &c->args->problem;
-    ggml_tensor *out = c->api->flash_attn_ext(c->context, c->q, c->k, c->v, c->mask, p->scale, 0, p->softcap);
+    ggml_tensor *out = api.flash_attn_ext(c->context, c->q, c->k, c->v, c->mask, p->scale, 0, p->softcap);
     if (c->sinks)
-        c->api->flash_attn_ext_add_sinks(out, c->sinks);
-    c->api->flash_attn_ext_set_prec(out, GGML_PREC_F32); /* as llama.cpp does */
+        api.flash_attn_ext_add_sinks(out, c->sinks);
+    api.flash_attn_ext_set_prec(out, GGML_PREC_F32); /* as llama.cpp does */
     return out;
 }
 
@@ -204,23 +687,22 @@ static ggml_tensor *in_place(ggml_tensor *t, const ggml_tensor *of)
 
 static ggml_tensor *mul_build(call *c)
 {
-    const engine_api *api = c->api;
     const kvb_problem *p = &c->args->problem;
-    ggml_tensor *s = placed(c, api->mul_mat(c->context, c->k, c->q));
-    api->mul_mat_set_prec(s, GGML_PREC_F32); /* as llama.cpp does */
+    ggml_tensor *s = placed(c, api.mul_mat(c->context, c->k, c->q));
+    api.mul_mat_set_prec(s, GGML_PREC_F32); /* as llama.cpp does */
     float scale = p->scale;
     if (p->softcap > 0) {
-        s = in_place(api->scale(c->context, s, p->scale / p->softcap), s);
-        s = in_place(api->tanh(c->context, s), s);
-        s = in_place(api->scale(c->context, s, p->softcap), s);
+        s = in_place(api.scale(c->context, s, p->scale / p->softcap), s);
+        s = in_place(api.tanh(c->context, s), s);
+        s = in_place(api.scale(c->context, s, p->softcap), s);
         scale = 1;
     }
-    s = in_place(api->soft_max_ext(c->context, s, c->mask, scale, 0), s);
+    s = in_place(api.soft_max_ext(c->context, s, c->mask, scale, 0), s);
     if (c->sinks)
-        api->soft_max_add_sinks(s, c->sinks);
-    ggml_tensor *v = placed(c, api->cont(c->context, in_place(api->transpose(c->context, c->v), c->v)));
-    ggml_tensor *o = placed(c, api->mul_mat(c->context, v, s));
-    return api->cont(c->context, in_place(api->permute(c->context, o, 0, 2, 1, 3), o));
+        api.soft_max_add_sinks(s, c->sinks);
+    ggml_tensor *v = placed(c, api.cont(c->context, in_place(api.transpose(c->context, c->v), c->v)));
+    ggml_tensor *o = placed(c, api.mul_mat(c->context, v, s));
+    return api.cont(c->context, in_place(api.permute(c->context, o, 0, 2, 1, 3), o));
 }
 
 static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
@@ -242,9 +724,9 @@ static int call_run(const kvb_attend *args, ggml_tensor *build(call *c))
 {
     const kvb_problem *p = &args->problem;
     char why[512];
-    call c = {.api = engine_load(why, sizeof why), .args = args, .scratch = args->scratch};
+    call c = {.args = args, .scratch = args->scratch};
     ggml_handle backend;
-    if (!c.api)
+    if (!engine_load(why, sizeof why))
         return -ENOTSUP;
     if (p->n_cells == 0) {
         memset(args->out, 0, (size_t)p->n_tok * p->n_heads * p->v_dim * sizeof(float));
@@ -257,15 +739,15 @@ static int call_run(const kvb_attend *args, ggml_tensor *build(call *c))
     c.k = rows_of(&c, &args->k, p->k_dim);
     c.v = rows_of(&c, &args->v, p->v_dim);
     if (p->has_sinks) {
-        c.sinks = c.api->new_tensor_4d(c.context, GGML_F32, p->n_heads, 1, 1, 1);
+        c.sinks = api.new_tensor_4d(c.context, GGML_F32, p->n_heads, 1, 1, 1);
         c.sinks->data = (void *)(uintptr_t)args->sinks;
     }
     mask_make(&c);
     ggml_tensor *out = build(&c);
     out->data = args->out;
-    ggml_cgraph *graph = c.api->new_graph_custom(c.context, ENGINE_NODES, false);
-    c.api->build_forward_expand(graph, out);
-    return c.api->backend_graph_compute(backend, graph) ? -EIO : 0;
+    ggml_cgraph *graph = api.new_graph_custom(c.context, ENGINE_NODES, false);
+    api.build_forward_expand(graph, out);
+    return api.backend_graph_compute(backend, graph) ? -EIO : 0;
 }
 
 static int attend(const kvb_attend *args)
