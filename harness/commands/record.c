@@ -1,24 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `kvbench record`: play the live model and write workloads, check that no cache changes what it says, or import. */
 #include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "harness/command_line.h"
-#include "harness/commands/live_check.h"
-#include "harness/commands/record_import.h"
 #include "harness/selection/registry.h"
 #include "harness/progress.h"
 #include "harness/size/arguments.h"
 #include "harness/size/cache_model.h"
 #include "kernels/kernels.h"
+#include "results/result.h"
+#include "workloads/import/import.h"
 #include "workloads/live/checkpoint.h"
 #include "workloads/live/exact.h"
 #include "workloads/live/live.h"
+#include "workloads/trace.h"
 
 #define MAX_SCENARIOS 64u
+
+/* Options of --import as typed; 0 and NULL: not given. */
+typedef struct import_words {
+    const char *from; /* FORMAT:FILE */
+    const char *name;
+    uint64_t requests, shrink, sequences;
+} import_words;
 
 typedef struct settings {
     /* as typed */
@@ -26,7 +36,7 @@ typedef struct settings {
     const char *directory, *weights, *config, *save_weights, *cache_name, *kernel_name, *format_name, *model_name;
     uint64_t seed;
     bool check;
-    kvb_record_import import;
+    import_words import;
     /* what that means */
     const kvb_scenario *scenarios[MAX_SCENARIOS + 1]; /* ends with NULL */
     size_t n_scenarios;
@@ -186,6 +196,8 @@ static int settings_resolve(settings *s)
     return kernel_find(s, s->kernel_name ? s->kernel_name : kernel);
 }
 
+/* ---- recording --------------------------------------------------------------------------------------------------- */
+
 /* Plays one scenario, writes it, reads it back, adds its row. Returns an exit code. */
 static int record_scenario(const settings *s, const kvb_scenario *scenario, const kvb_live_options *live,
                            kvb_table *table)
@@ -252,6 +264,119 @@ static int record_all(const settings *s, kvb_live_options *live)
     return exit_code;
 }
 
+/* ---- --check ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * Truth by tokens: no cache may change what the live model says. Every scenario is played over every cache
+ * that can do it, with f32 pools; its tokens must be those of `recompute`, which keeps nothing,
+ * and those of speculative decoding must be those of plain greedy decoding.
+ */
+typedef struct live_check {
+    const kvb_weights *weights;
+    uint64_t seed;
+    const kvb_kernel *kernel;
+    const kvb_pool_type *pool;
+    const kvb_scenario *const *scenarios; /* ends with NULL */
+    const kvb_cache_type *const *caches;  /* ends with NULL */
+} live_check;
+
+static bool equal(const kvb_live_outcome *a, const kvb_live_outcome *b)
+{
+    return a->n == b->n && (a->n == 0 || !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens));
+}
+
+/* Row of one scenario and cache, with why it failed or a note: 0 all equal, 1 not, or -ENOMEM. greedy NULL: not
+ * speculative. */
+static int check_row_add(kvb_table *table, const kvb_scenario *scenario, const kvb_cache_type *cache,
+                         const kvb_live_outcome *said, const kvb_live_outcome *truth, const kvb_live_outcome *greedy,
+                         const char *failure, const char *note)
+{
+    char tokens[24], per_pass[24];
+    bool same = !failure && equal(said, truth), as_greedy = !failure && (!greedy || equal(said, greedy));
+    snprintf(tokens, sizeof tokens, "%zu", said->n);
+    snprintf(per_pass, sizeof per_pass, "%.2f", said->rounds ? (double)said->spoken / said->rounds : 0.0);
+    const char *cells[] = {scenario->name,
+                           cache->name,
+                           tokens,
+                           same ? "yes" : "NO",
+                           !greedy     ? "-"
+                           : as_greedy ? "yes"
+                                       : "NO",
+                           said->rounds ? per_pass : "-",
+                           failure ? failure
+                           : note  ? note
+                                   : ""};
+    int err = kvb_table_row(table, cells);
+    return err ? err : !(same && as_greedy);
+}
+
+static int scenario_check(const live_check *check, const kvb_scenario *scenario, kvb_table *table)
+{
+    char why[256];
+    /* What keeps nothing is the truth; where there is nothing to move then, what shares nothing. */
+    static const struct {
+        const kvb_cache_type *cache;
+        const char *note;
+    } plain[] = {{&kvb_cache_recompute, NULL},
+                 {&kvb_cache_slab, "compared with slab: recompute has no rows to move"},
+                 {&kvb_cache_seq, "compared with seq: no other can play it"}};
+    size_t p = 0;
+    while (p + 1 < sizeof plain / sizeof *plain && !kvb_scenario_fits(scenario, plain[p].cache))
+        p++;
+    const kvb_cache_type *plainest = plain[p].cache;
+    const char *note = plain[p].note;
+    kvb_live_options play = {.weights = check->weights,
+                             .seed = check->seed,
+                             .cache = plainest,
+                             .pool = check->pool,
+                             .kernel = check->kernel,
+                             .scan = &kvb_scan_kernel_reference};
+    kvb_live_outcome truth, greedy = {0};
+    int wrong = 0, err = kvb_live_play(scenario, &play, &truth, why, sizeof why);
+    if (!err && scenario->greedy) {
+        play.n_greedy = (uint32_t)truth.n;
+        err = kvb_live_play(scenario->greedy, &play, &greedy, why, sizeof why);
+    }
+    const kvb_live_outcome *also = scenario->greedy ? &greedy : NULL;
+    if (err)
+        wrong = check_row_add(table, scenario, plainest, &truth, &truth, also, why, NULL);
+    for (const kvb_cache_type *const *cache = check->caches; !err && wrong >= 0 && *cache; cache++) {
+        if (!kvb_scenario_fits(scenario, *cache))
+            continue;
+        kvb_live_outcome said;
+        play.cache = *cache;
+        int failed = kvb_live_play(scenario, &play, &said, why, sizeof why);
+        int row = check_row_add(table, scenario, *cache, &said, &truth, also, failed ? why : NULL, note);
+        wrong = row < 0 ? row : wrong + row;
+        kvb_live_outcome_free(&said);
+    }
+    kvb_live_outcome_free(&greedy);
+    kvb_live_outcome_free(&truth);
+    return wrong;
+}
+
+/* Prints a table, one row for each scenario and cache that fit. The number of rows in which something differs or
+ * failed, or a negative errno with why. */
+static int live_check_run(const live_check *check, kvb_table_format format, FILE *out, char *why, size_t why_bytes)
+{
+    static const char *const headings[] = {
+        "scenario", "cache", ">tokens", "equal to recompute", "equal to greedy", ">tokens per pass", "reason", NULL};
+    int wrong = -ENOMEM;
+    kvb_table *table = kvb_table_new(headings);
+    if (table)
+        wrong = 0;
+    for (const kvb_scenario *const *s = check->scenarios; wrong >= 0 && *s; s++) {
+        int more = scenario_check(check, *s, table);
+        wrong = more < 0 ? more : wrong + more;
+    }
+    if (wrong >= 0)
+        kvb_table_print(table, format, out); /* what standard output cannot take is said at the program's end */
+    else
+        snprintf(why, why_bytes, "cannot show the table: %s", strerror(-wrong));
+    kvb_table_free(table);
+    return wrong;
+}
+
 static int check_all(const settings *s, const kvb_live_options *live)
 {
     char why[320];
@@ -264,29 +389,104 @@ static int check_all(const settings *s, const kvb_live_options *live)
             any = any || kvb_scenario_fits(s->scenarios[i], *cache);
     if (!any)
         return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s can do none of the scenarios", s->cache_name);
-    kvb_live_check check = {.weights = live->weights,
-                            .seed = s->seed,
-                            .kernel = live->kernel,
-                            .pool = live->pool,
-                            .scenarios = s->scenarios,
-                            .caches = caches};
-    int wrong = kvb_live_check_run(&check, s->format, stdout, why, sizeof why);
+    live_check check = {.weights = live->weights,
+                        .seed = s->seed,
+                        .kernel = live->kernel,
+                        .pool = live->pool,
+                        .scenarios = s->scenarios,
+                        .caches = caches};
+    int wrong = live_check_run(&check, s->format, stdout, why, sizeof why);
     if (wrong < 0)
         return kvb_complain("record", KVB_EXIT_MACHINE, "%s", why);
     return wrong ? kvb_complain("record", KVB_EXIT_FAILED, "%d of the rows above differ", wrong) : KVB_EXIT_OK;
 }
 
-/* Makes the weights from the checkpoint or the seed. Returns an exit code. */
-static int weights_open(const settings *s, kvb_weights **weights)
+/* ---- --import ---------------------------------------------------------------------------------------------------- */
+
+enum { DEFAULT_REQUESTS = 100, DEFAULT_SHRINK = 16, DEFAULT_SEQUENCES = 8, MAX_NAME = 100 };
+
+static bool import_asked(const import_words *import)
 {
-    char why[320];
-    int err = s->weights ? kvb_weights_load(s->weights, s->config, weights, why, sizeof why)
-                         : kvb_weights_open(&kvb_model_config_default, weights, why, sizeof why);
+    return import->from || import->name || import->requests || import->shrink || import->sequences;
+}
+
+/* A name must do as a file's name and as a word of the command line. */
+static bool name_good(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    return *name != '.' && *name != '-' && strlen(name) <= MAX_NAME && name[strspn(name, letters)] == 0;
+}
+
+static int import_row_print(const char *name, const char *path, size_t requests, const kvb_import_outcome *outcome,
+                            const kvb_trace_needs *needs, kvb_table_format format)
+{
+    static const char *const headings[] = {"workload", ">requests", ">events", ">tokens", ">prompt",
+                                           ">shared",  ">cells",    "file",    NULL};
+    const uint64_t numbers[] = {
+        requests, needs->events, needs->tokens, outcome->prompt_tokens, outcome->shared_tokens, needs->cells};
+    char texts[sizeof numbers / sizeof *numbers][24];
+    const char *cells[] = {name, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], path};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        snprintf(texts[i], sizeof texts[i], "%llu", (unsigned long long)numbers[i]);
+    kvb_progress_end();
+    kvb_table *table = kvb_table_new(headings);
+    int exit_code = KVB_EXIT_OK;
+    if (!table || kvb_table_row(table, cells))
+        exit_code = kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table");
+    else
+        exit_code = kvb_printed("record", kvb_table_print(table, format, stdout));
+    kvb_table_free(table);
+    return exit_code;
+}
+
+/* Writes directory/NAME.jsonl and prints its row on stdout. directory may be NULL, which is refused. An exit code. */
+static int import_run(const import_words *import, const char *directory, uint64_t seed, kvb_table_format format)
+{
+    char why[512], path[4096];
+    kvb_import_requests requests = {0};
+    kvb_import_outcome outcome;
+    kvb_trace *trace = NULL;
+    kvb_import_options how = {
+        .requests = import->requests ? (uint32_t)import->requests : DEFAULT_REQUESTS,
+        .shrink = import->shrink ? (uint32_t)import->shrink : DEFAULT_SHRINK,
+        .sequences = import->sequences ? (uint32_t)import->sequences : DEFAULT_SEQUENCES,
+        .seed = seed,
+    };
+    const char *file;
+    if (!import->from)
+        return kvb_complain("record", KVB_EXIT_USAGE, "--name, --requests, --shrink and --sequences need --import");
+    if (!directory)
+        return kvb_complain("record", KVB_EXIT_USAGE, "--import needs -o DIR");
+    if (kvb_import_choose(import->from, &how.format, &file, why, sizeof why))
+        return kvb_complain("record", KVB_EXIT_USAGE, "--import: %s", why);
+    const char *name = import->name ? import->name : how.format->name;
+    if (!name_good(name))
+        return kvb_complain(
+            "record", KVB_EXIT_USAGE,
+            "--name: expected at most %d letters, digits, '-', '_' or '.', beginning with neither '-' nor '.'",
+            MAX_NAME);
+    if ((size_t)snprintf(path, sizeof path, "%s/%s.jsonl", directory, name) >= sizeof path)
+        return kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", directory, strerror(ENAMETOOLONG));
+
+    int exit_code = KVB_EXIT_OK;
+    kvb_progress_start("record", 0);
+    kvb_progress_now("importing %s", file);
+    int err = kvb_import_read(file, &how, &requests, why, sizeof why);
+    if (!err && mkdir(directory, 0777) && errno != EEXIST) {
+        err = -errno;
+        snprintf(why, sizeof why, "%s: %s", directory, strerror(errno));
+    }
+    if (!err)
+        err = kvb_import_write(&requests, &how, name, path, &outcome, why, sizeof why);
     if (err)
-        return kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
-    if (!s->weights)
-        kvb_weights_seed(*weights, s->seed);
-    return KVB_EXIT_OK;
+        exit_code = kvb_complain("record", err == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "%s", why);
+    else if (kvb_trace_load(path, 0, &trace, why, sizeof why))
+        exit_code = kvb_complain("record", KVB_EXIT_FAILED, "what was written does not read back: %s", why);
+    else
+        exit_code = import_row_print(name, path, requests.n, &outcome, &trace->needs, format);
+    kvb_trace_free(trace);
+    kvb_import_requests_free(&requests);
+    return exit_code;
 }
 
 /* An import plays no model: options for one are refused rather than ignored. */
@@ -302,7 +502,22 @@ static int import_all(settings *s)
     int exit_code = format_resolve(s);
     if (exit_code != KVB_EXIT_OK)
         return exit_code;
-    return kvb_record_import_run(&s->import, s->directory, s->seed, s->format);
+    return import_run(&s->import, s->directory, s->seed, s->format);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+/* Makes the weights from the checkpoint or the seed. Returns an exit code. */
+static int weights_open(const settings *s, kvb_weights **weights)
+{
+    char why[320];
+    int err = s->weights ? kvb_weights_load(s->weights, s->config, weights, why, sizeof why)
+                         : kvb_weights_open(&kvb_model_config_default, weights, why, sizeof why);
+    if (err)
+        return kvb_complain("record", KVB_EXIT_USAGE, "%s", why);
+    if (!s->weights)
+        kvb_weights_seed(*weights, s->seed);
+    return KVB_EXIT_OK;
 }
 
 static int record_run(int argc, char **argv)
@@ -314,7 +529,7 @@ static int record_run(int argc, char **argv)
     int exit_code = kvb_options_parse(&usage, &s, argc, argv);
     if (exit_code >= 0)
         goto out;
-    if (kvb_record_import_asked(&s.import)) {
+    if (import_asked(&s.import)) {
         exit_code = import_all(&s);
         goto out;
     }
