@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench size: what memory models need, by whom, and what fits. */
+/* kvbench size: what memory models need, by engine, and what fits; --verify builds kvbench's caches and compares. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,13 +7,16 @@
 #include <string.h>
 
 #include "harness/command_line.h"
-#include "harness/commands/size_verify.h"
 #include "harness/size/weights_file.h"
 #include "harness/size/arguments.h"
+#include "harness/size/engine_kvbench.h"
+#include "harness/size/verify.h"
 #include "results/sizing/sizing.h"
 #include "results/sizing/suggest.h"
 #include "results/sizing/weights.h"
 #include "results/atomic_file.h"
+#include "results/result.h"
+#include "results/table.h"
 
 typedef struct size {
     kvb_words words;
@@ -106,6 +109,8 @@ static const kvb_usage usage = {
     .words = offsetof(size, words),
     .takes_words = true,
 };
+
+/* ---- options and models ------------------------------------------------------------------------------------------ */
 
 static int bad(const char *option, const char *why)
 {
@@ -231,6 +236,8 @@ static int contexts_default(const kvb_sized_model *m, kvb_size_numbers *numbers)
     return 0;
 }
 
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
 static int row_compute(const kvb_sized_model *m, kvb_size_row *row)
 {
     row->error = kvb_size_compute(m, row->engine, &row->ask, &row->terms, &row->size, row->why, sizeof row->why);
@@ -289,6 +296,8 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
         free(contexts.at);
     return code;
 }
+
+/* ---- output ------------------------------------------------------------------------------------------------------ */
 
 /* Prints the derivations, which come before the tables. */
 static int explanations_print(const size *s, const kvb_sizes *rows, FILE *out)
@@ -378,6 +387,8 @@ static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const
                : kvb_printed("size", error);
 }
 
+/* ---- --verify ---------------------------------------------------------------------------------------------------- */
+
 /* What is said about a budget, ranks or engines, which --verify and --list do not ask. */
 static bool asks_more(const size *s)
 {
@@ -398,18 +409,183 @@ static int verify_check(const size *s)
     return KVB_EXIT_OK;
 }
 
+/* Takes the pairs of built-in pools that were asked for, or all. */
+static int pools_take(const size *s, kvb_pool_pair *pools, size_t max, size_t *n, char *why, size_t why_bytes)
+{
+    *n = 0;
+    for (size_t i = 0; i < s->pairs.n; i++) {
+        const kvb_kv_pair *pair = &s->pairs.at[i];
+        kvb_pool_pair pool = {kvb_size_pool_find(pair->k->name), kvb_size_pool_find(pair->v->name)};
+
+        if (!pool.k || !pool.v || *n == max) {
+            snprintf(why, why_bytes, "--kv: kvbench has no pool of format %s to verify",
+                     pool.k ? pair->v->name : pair->k->name);
+            return -EINVAL;
+        }
+        pools[(*n)++] = pool;
+    }
+    if (s->pairs.n)
+        return 0;
+    kvb_registry *registry = malloc(sizeof *registry);
+    int error = registry ? 0 : -ENOMEM;
+
+    if (!error) {
+        kvb_registry_init(registry);
+        error = kvb_pool_word_take("*", registry, pools, max, n, why, why_bytes);
+    }
+    for (const kvb_pool_alias *a = kvb_pool_aliases; !error && a->name && *a->name; a++)
+        error = kvb_pool_word_take(a->name, registry, pools, max, n, why, why_bytes);
+    free(registry);
+    return error;
+}
+
+static const char *cache_name(const kvb_size_verified *v)
+{
+    return v->cache ? v->cache->name : NULL;
+}
+
+static void built_text(const kvb_size_verified *v, char text[32])
+{
+    snprintf(text, 32, "%u of %u", v->model.n_layers, v->layers);
+}
+
+/* Adds the verdicts of one model: for people only those that differ, for programs all. */
+static int verdicts_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, bool people, kvb_table *table)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < verdicts->n && !error; i++) {
+        const kvb_size_verified *v = &verdicts->at[i];
+        const kvb_cache_options *o = &v->options;
+        char layers[2][24], numbers[4][24];
+        const uint64_t of[4] = {v->cells, v->counted, v->allocated, v->whole};
+        bool held = v->cache != NULL;
+
+        if (people && v->verdict != KVB_SIZE_DIFFERS)
+            continue;
+        snprintf(layers[0], sizeof layers[0], "%u", v->model.n_layers);
+        snprintf(layers[1], sizeof layers[1], "%u", v->layers);
+        for (size_t k = 0; k < 4; k++)
+            snprintf(numbers[k], sizeof numbers[k], "%" PRIu64, of[k]);
+        error = kvb_table_row(table, (const char *const[]){
+                                         model->name,
+                                         held ? cache_name(v) : NULL,
+                                         held ? o->k_pool->name : NULL,
+                                         held ? o->v_pool->name : NULL,
+                                         held ? kvb_growth_names[o->growth] : NULL,
+                                         held ? layers[0] : NULL,
+                                         held ? layers[1] : NULL,
+                                         held ? numbers[0] : NULL,
+                                         held ? numbers[1] : NULL,
+                                         held ? numbers[2] : NULL,
+                                         held ? numbers[3] : NULL,
+                                         kvb_size_verdict_names[v->verdict],
+                                         *v->why ? v->why : NULL,
+                                     });
+    }
+    return error;
+}
+
+/* Adds a row for each cache and shape of layers. Its verdicts stand together. */
+static int summary_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, kvb_table *table)
+{
+    int error = 0;
+
+    for (size_t i = 0, n; i < verdicts->n && !error; i += n) {
+        const kvb_size_verified *v = &verdicts->at[i], *shown = v;
+        size_t count[KVB_SIZE_VERDICTS] = {0};
+        char numbers[KVB_SIZE_VERDICTS][24], layers[32], cells[24];
+        const char *reason = "";
+
+        for (n = 0; i + n < verdicts->n; n++) {
+            const kvb_size_verified *w = &verdicts->at[i + n];
+
+            if (n && (!v->cache || w->cache != v->cache))
+                break;
+            count[w->verdict]++;
+            shown = w->cells > shown->cells ? w : shown;
+            reason = *reason ? reason : w->why;
+        }
+        for (size_t k = 0; k < KVB_SIZE_VERDICTS; k++)
+            snprintf(numbers[k], sizeof numbers[k], "%zu", count[k]);
+        built_text(shown, layers);
+        snprintf(cells, sizeof cells, "%" PRIu64, shown->cells);
+        bool held = v->cache != NULL;
+
+        error = kvb_table_row(table,
+                              (const char *const[]){model->name, held ? cache_name(v) : "-", held ? layers : "",
+                                                    held ? cells : "", numbers[KVB_SIZE_EQUAL],
+                                                    numbers[KVB_SIZE_DIFFERS], numbers[KVB_SIZE_UNAVAILABLE], reason});
+    }
+    return error;
+}
+
+static int tables_print(const size *s, const kvb_size_verdicts *verdicts, FILE *out)
+{
+    bool people = s->format == KVB_TABLE_TEXT || s->format == KVB_TABLE_MD;
+    kvb_table *summary = kvb_table_new((const char *const[]){"model", "cache", ">layers built", ">cells", ">equal",
+                                                             ">differs", ">unavailable", "note (the first)", NULL});
+    kvb_table *all = kvb_table_new((const char *const[]){"model", "cache", "pool_k", "pool_v", "growth",
+                                                         ">layers_built", ">layers", ">cells", ">counted", ">allocated",
+                                                         ">counted_all_layers", "verdict", "reason", NULL});
+    size_t differs = 0;
+    int error = summary && all ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < s->n_models && !error; i++) {
+        differs += verdicts[i].count[KVB_SIZE_DIFFERS];
+        error = summary_add(s->models[i], &verdicts[i], summary);
+        if (!error)
+            error = verdicts_add(s->models[i], &verdicts[i], people, all);
+    }
+    if (!error && people)
+        error = kvb_table_print(summary, s->format, out);
+    if (!error && people && differs)
+        fputs("\nNot as counted:\n\n", out);
+    if (!error && (!people || differs))
+        error = kvb_table_print(all, s->format, out);
+    kvb_table_free(summary);
+    kvb_table_free(all);
+    return error;
+}
+
+/* Prints for people a row for each cache and shape of layers, and every verdict that differs; for programs all. Counts
+ * each verdict in `count`. 0; -EINVAL or -ENOMEM with why; -EIO. */
+static int verify_print(const size *s, FILE *out, size_t count[KVB_SIZE_VERDICTS], char *why, size_t why_bytes)
+{
+    enum { POOLS = 256 };
+    kvb_pool_pair pools[POOLS];
+    const uint64_t context = s->context ? s->contexts.at[0] : 0;
+    const uint64_t sequences = s->sequences ? s->counts.at[0] : 0;
+    kvb_size_asked asked = {.pools = pools, .context = (uint32_t)context, .sequences = (uint32_t)sequences};
+    kvb_size_verdicts *verdicts = calloc(s->n_models, sizeof *verdicts);
+    int error = verdicts ? pools_take(s, pools, POOLS, &asked.n_pools, why, why_bytes) : -ENOMEM;
+
+    if (!error && (context > UINT32_MAX || sequences > UINT32_MAX)) {
+        snprintf(why, why_bytes, "--verify takes contexts and sequences below 2^32");
+        error = -EINVAL;
+    }
+    for (size_t i = 0; i < s->n_models && !error; i++) {
+        error = kvb_size_verify(s->models[i], &asked, &verdicts[i], why, why_bytes);
+        for (size_t k = 0; k < KVB_SIZE_VERDICTS; k++)
+            count[k] += verdicts[i].count[k];
+    }
+    if (!error)
+        error = tables_print(s, verdicts, out);
+    if (!error && (s->format == KVB_TABLE_TEXT || s->format == KVB_TABLE_MD))
+        fprintf(out, "\n%zu equal, %zu differ, %zu unavailable\n", count[KVB_SIZE_EQUAL], count[KVB_SIZE_DIFFERS],
+                count[KVB_SIZE_UNAVAILABLE]);
+    for (size_t i = 0; verdicts && i < s->n_models; i++)
+        free(verdicts[i].at);
+    free(verdicts);
+    return error;
+}
+
 static int verify_do(const size *s)
 {
-    const kvb_size_verify_ask ask = {.models = s->models,
-                                     .n_models = s->n_models,
-                                     .pairs = s->pairs,
-                                     .context = s->context ? s->contexts.at[0] : 0,
-                                     .sequences = s->sequences ? s->counts.at[0] : 0,
-                                     .format = s->format};
     size_t count[KVB_SIZE_VERDICTS] = {0}, bytes = 0;
     char *text = NULL, why[512] = "no memory";
     FILE *memory = open_memstream(&text, &bytes);
-    int error = memory ? kvb_size_verify_print(&ask, memory, count, why, sizeof why) : -ENOMEM;
+    int error = memory ? verify_print(s, memory, count, why, sizeof why) : -ENOMEM;
 
     if (memory && fclose(memory) && !error)
         error = -ENOMEM;
@@ -423,6 +599,8 @@ static int verify_do(const size *s)
     return count[KVB_SIZE_EQUAL] ? KVB_EXIT_OK
                                  : kvb_complain("size", KVB_EXIT_MACHINE, "--verify: nothing could be verified");
 }
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
 
 static int size_do(size *s, kvb_sizes *rows)
 {
