@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/bench/bench.h"
 #include "harness/bench/caches.h"
 #include "harness/command_line.h"
 #include "harness/commands/bench.h"
-#include "harness/commands/bench_targets.h"
 #include "harness/interrupt.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
@@ -22,12 +22,24 @@
 #include "harness/tuning/tuning.h"
 #include "workloads/array.h"
 
-enum { MOST = 16, FORMATS = 64 }; /* values of one list */
+enum { MOST = 16, FORMATS = 64, MOST_BESIDE = 6 }; /* values of one list */
 #define OVERVIEW_SECONDS 0.3
 #define ALL_FORMATS      "f32,f16,bf16,e4m3,q8_0,q4_0,a8g64,a4g64"
 
+/* Of --targets, and what it shares with the other ways. */
+typedef struct bench_targets {
+    kvb_words works, plugins, beside;
+    const char *seconds_text, *format_name;
+    uint64_t cells; /* at most; 0: as the works say */
+    /* parsed */
+    double seconds;
+    kvb_table_format format;
+    const char *kernel; /* in place of those of the table; NULL: these */
+    uint32_t threads;
+} bench_targets;
+
 typedef struct bench {
-    kvb_bench_targets targets; /* with the options that both ways share */
+    bench_targets targets;
     bool by_targets, by_caches, by_formats, by_parts, no_tuning;
     const char *scenes_text, *contexts_text, *batches_text, *heads_text, *formats_text, *threads_text, *model_name,
         *output, *tuning_path;
@@ -647,15 +659,195 @@ static int caches_run(bench *b, int argc, char **argv)
     return code;
 }
 
+/* ---- targets ----------------------------------------------------------------------------------------------------- */
+
+typedef struct targets_running {
+    const bench_targets *targets;
+    const kvb_registry *registry;
+    kvb_threads *team[2]; /* all, one */
+    kvb_bench_store store;
+    kvb_table *table;
+    kvb_bench_score score;
+} targets_running;
+
+static bool work_asked(const bench_targets *t, const char *name)
+{
+    bool yes = t->works.n == 0;
+    for (size_t i = 0; i < t->works.n; i++)
+        yes = yes || !fnmatch(t->works.at[i], name, 0);
+    return yes;
+}
+
+static int works_check(const bench_targets *t)
+{
+    char known[2048] = "";
+    size_t used = 0;
+    for (const kvb_bench_work *w = kvb_bench_works; w->name; w++) {
+        if (work_asked(t, w->name))
+            return KVB_EXIT_OK;
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", w->name);
+    }
+    for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name && !t->kernel; w++) {
+        if (work_asked(t, w->name))
+            return KVB_EXIT_OK;
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, ", %s", w->name);
+    }
+    return kvb_complain("bench", KVB_EXIT_USAGE, "no work matches '%s'; known: %s", t->works.at[0], known);
+}
+
+/* Fills in kernel and threads. An exit code, which was explained. */
+static int targets_check(bench_targets *t, const kvb_registry *registry, const kvb_words *kernels,
+                         const char *threads_text)
+{
+    char known[2048], why[256];
+    uint32_t threads[2] = {kvb_cores() < 2 ? kvb_cores() : 2};
+    size_t n = 0;
+    kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
+    if (kernels->n > 1)
+        return kvb_complain("bench", KVB_EXIT_USAGE, "--kernel: with --targets, one in place of those of the table");
+    t->kernel = kernels->n ? kernels->at[0] : NULL;
+    if (t->kernel && !kvb_registry_find(registry, KVB_KERNELS, t->kernel))
+        return kvb_unknown("bench", "--kernel: unknown kernel", t->kernel, known);
+    for (size_t i = 0; i < t->beside.n; i++)
+        if (!kvb_registry_find(registry, KVB_KERNELS, t->beside.at[i]))
+            return kvb_unknown("bench", "--beside: unknown kernel", t->beside.at[i], known);
+    if (t->beside.n > MOST_BESIDE)
+        return kvb_complain("bench", KVB_EXIT_USAGE, "--beside: at most %d kernels", MOST_BESIDE);
+    if (threads_text && kvb_thread_counts_parse(threads_text, kvb_cores(), threads, 2, &n, why, sizeof why))
+        return kvb_complain("bench", KVB_EXIT_USAGE, "--threads: %s (this machine's cores)", why);
+    if (n > 1)
+        return kvb_complain("bench", KVB_EXIT_USAGE, "--threads: one number, with --targets");
+    t->threads = threads[0];
+    return works_check(t);
+}
+
+/* As many cells as the last level of cache is probed with; 0 where it has none. */
+static uint32_t cached_cells(const kvb_bench_work *work)
+{
+    static kvb_machine_profile profile;
+    if (!profile.cores && kvb_profile_describe("", &profile))
+        return 0;
+    return (uint32_t)((double)profile.level[2].working_set / kvb_bench_cell_bytes(work)) / 64 * 64;
+}
+
+static uint32_t cells_limit(const targets_running *r, uint32_t cells)
+{
+    return r->targets->cells && cells > r->targets->cells ? (uint32_t)r->targets->cells : cells;
+}
+
+static bool way_is_taken(const kvb_bench_run *run, kvb_bench_way way)
+{
+    for (uint32_t i = 0; i < run->n; i++)
+        if (run->contestant[i].entry->way == way)
+            return true;
+    return false;
+}
+
+static void contestants_choose(const targets_running *r, const kvb_bench_work *work, kvb_bench_run *run)
+{
+    static const kvb_bench_entry beside = {.way = KVB_BENCH_WHOLE};
+    const char *kernel = r->targets->kernel;
+    for (uint32_t e = 0; e < KVB_BENCH_ENTRIES && work->entry[e].kernel; e++) {
+        const kvb_bench_entry *entry = &work->entry[e];
+        if (!kernel || !way_is_taken(run, entry->way)) /* else it differs from an earlier one by kernel only */
+            kvb_bench_contestant_add(run, r->registry, entry, kernel ? kernel : entry->kernel);
+    }
+    for (size_t i = 0; i < r->targets->beside.n; i++)
+        kvb_bench_contestant_add(run, r->registry, &beside, r->targets->beside.at[i]);
+}
+
+static int work_run(targets_running *r, const kvb_bench_work *work)
+{
+    static kvb_bench_run run; /* samples: too large for a stack */
+    uint32_t cells = cells_limit(r, work->cells ? work->cells : cached_cells(work));
+    uint32_t held = work->store ? cells_limit(r, work->store) : cells;
+    const kvb_team *all = kvb_threads_team(r->team[0]);
+    kvb_bench_scene scene = {0};
+
+    if (cells < KVB_BENCH_CELLS_MIN)
+        return 0; /* no such cache */
+    run = (kvb_bench_run){.team = {all, r->team[1] ? kvb_threads_team(r->team[1]) : NULL},
+                          .scene = &scene,
+                          .store = &r->store,
+                          .seconds = r->targets->seconds};
+    contestants_choose(r, work, &run);
+    int error = kvb_bench_store_open(&r->store, all, work, held, r->targets->cells ? 1 : kvb_bench_layers(work, cells));
+    if (!error)
+        error = kvb_bench_scene_open(&scene, all, work, cells);
+    if (!error)
+        error = kvb_bench_run_measure(&run);
+    if (!error)
+        error = kvb_bench_run_report(r->table, &run, &r->score);
+    kvb_bench_run_close(&run);
+    kvb_bench_scene_close(&scene);
+    return error;
+}
+
+static int works_run(targets_running *r)
+{
+    const bench_targets *t = r->targets;
+    int error = 0;
+    kvb_progress_start("bench", 0);
+    for (const kvb_bench_work *w = kvb_bench_works; w->name && !error; w++)
+        if (work_asked(t, w->name)) {
+            kvb_progress_now("%s", w->name);
+            error = work_run(r, w);
+        }
+    for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name && !t->kernel && !error; w++)
+        if (work_asked(t, w->name)) {
+            kvb_progress_now("%s", w->name);
+            error = kvb_stopped ? -EINTR
+                                : kvb_bench_scan_run(r->table, w, kvb_threads_team(r->team[0]), (uint32_t)t->cells,
+                                                     t->seconds, &r->score);
+        }
+    kvb_progress_end();
+    return error;
+}
+
+static int targets_print(const targets_running *r, const kvb_manifest *manifest)
+{
+    FILE *said = kvb_table_is_for_people(r->targets->format) ? stdout : stderr;
+    fprintf(said, "8 KV heads of 128 channels, out f32 unless said; %u threads, reads in %s; tuning: %s.\n\n",
+            r->targets->threads, kvb_read_isa(), *manifest->tuning ? manifest->tuning : "built-in");
+    const int error = kvb_table_print(r->table, r->targets->format, stdout);
+    fprintf(said, "\n%u of %u targets are met.\n", r->score.met, r->score.targets);
+    return error;
+}
+
+static int targets_run(const bench_targets *targets, const kvb_registry *registry, const kvb_manifest *manifest)
+{
+    targets_running r = {.targets = targets, .registry = registry, .table = kvb_table_new(kvb_bench_headings)};
+    int error = r.table ? kvb_threads_start(targets->threads, true, &r.team[0]) : -ENOMEM;
+    if (!error && targets->threads > 1)
+        error = kvb_threads_start(1, true, &r.team[1]);
+    kvb_stop_catch();
+    if (!error)
+        error = works_run(&r);
+    int code = KVB_EXIT_OK;
+    if (!error || error == -EINTR)
+        code = kvb_printed("bench", targets_print(&r, manifest));
+    else
+        code = kvb_complain("bench", KVB_EXIT_MACHINE, "%s", strerror(-error));
+    kvb_bench_store_close(&r.store);
+    kvb_table_free(r.table);
+    kvb_threads_end(r.team[1]);
+    kvb_threads_end(r.team[0]);
+    if (error == -EINTR) {
+        fflush(stdout);
+        kvb_complain("bench", 0, "stopped by a signal");
+        kvb_stop_die();
+    }
+    return code;
+}
+
 /* ---- parts --------------------------------------------------------------------------------------------------- */
 
 static bool part_wanted(void *ctx, const char *name)
 {
     const bench *b = ctx;
-    bool yes = b->targets.works.n == 0;
-    for (size_t i = 0; i < b->targets.works.n && !kvb_stopped; i++)
-        yes = yes || !fnmatch(b->targets.works.at[i], name, 0);
-    return yes && !kvb_stopped;
+    return !kvb_stopped && work_asked(&b->targets, name);
 }
 
 static int parts_run(bench *b)
@@ -683,7 +875,7 @@ static int parts_run(bench *b)
 static int values_check(bench *b)
 {
     char *end = NULL;
-    kvb_bench_targets *t = &b->targets;
+    bench_targets *t = &b->targets;
     const char *text = t->seconds_text ? t->seconds_text
                        : b->by_targets ? "1.5"
                        : b->by_caches  ? "2"
@@ -740,8 +932,8 @@ static int bench_main(int argc, char **argv)
     if (!code && kvb_registry_load_all(&registry, &b.targets.plugins, why, sizeof why))
         code = kvb_complain("bench", KVB_EXIT_USAGE, "%s", why);
     if (!code)
-        code = b.by_targets ? kvb_bench_targets_check(&b.targets, &registry, &b.kernels, b.threads_text)
-                            : lists_take(&b, &registry);
+        code =
+            b.by_targets ? targets_check(&b.targets, &registry, &b.kernels, b.threads_text) : lists_take(&b, &registry);
     if (!code && !b.by_targets && !b.by_caches && !b.by_parts)
         code = rows_make(&b);
     if (code)
@@ -750,7 +942,7 @@ static int bench_main(int argc, char **argv)
     kvb_host_describe("", &b.manifest);
     code = kvb_tuning_use("bench", &tuning, &b.manifest);
     if (!code)
-        code = b.by_targets  ? kvb_bench_targets_run(&b.targets, &registry, &b.manifest)
+        code = b.by_targets  ? targets_run(&b.targets, &registry, &b.manifest)
                : b.by_parts  ? parts_run(&b)
                : b.by_caches ? caches_run(&b, argc, argv)
                              : sweep_run(&b, argc, argv);
