@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops over caches, kernels, growths and thread counts. */
+/* Loops over caches, kernels, growths and thread counts: for the crew, or of a duel. */
 #include "harness/matrix/slice.h"
 
 #include <errno.h>
@@ -7,12 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include "harness/clock.h"
 #include "harness/interrupt.h"
 #include "harness/progress.h"
-#include "harness/duel/interleave.h"
 #include "harness/matrix/crew.h"
 #include "harness/matrix/ground_truth.h"
+#include "harness/replay/child.h"
+#include "harness/rounds.h"
 #include "harness/selection/replay_command.h"
 #include "harness/selection/scan_kernel.h"
 
@@ -286,14 +289,86 @@ static int view_find(block *b, size_t i, const view **found, char *why, size_t w
     return error ? error : truths_open(b, judged, witness, v, why, why_bytes);
 }
 
+/* ---- a duel ------------------------------------------------------------------------------------------------------ */
+
+enum {
+    PLAYERS = KVB_DUEL_SIDES + 1, /* base, new, and base once more */
+    LEAST_PASSES = 16,            /* of each, however short the samples; the first is warm-up */
+};
+
+/* A child, and what its turns have taken. */
+typedef struct player {
+    kvb_child child;
+    bool plays;     /* asks for turns still */
+    double limit;   /* seconds of its own that it may use */
+    double used;    /* seconds of its own */
+    double longest; /* of a turn */
+} player;
+
+/* Waits until the player asks for its next turn; when it has ended, or its time is up, it plays no more. */
+static void ask_wait(player *p)
+{
+    double started = kvb_now_seconds(), left = p->limit - p->used, took;
+    char token;
+    p->plays =
+        kvb_wait_readable(p->child.turns, isinf(left) ? -1 : fmax(0, left)) && recv(p->child.turns, &token, 1, 0) == 1;
+    took = kvb_now_seconds() - started;
+    p->used += took;
+    p->longest = fmax(p->longest, took);
+}
+
+/* A pass of the child. NAN: it plays no more, or its time limit would end it in the next one. */
+static double turn_take(void *ctx)
+{
+    player *p = ctx;
+    char token = 0;
+    p->plays = p->plays && send(p->child.turns, &token, 1, MSG_NOSIGNAL) == 1;
+    const double before = p->used;
+    if (p->plays)
+        ask_wait(p);
+    return p->plays && p->used + 2 * p->longest < p->limit ? p->used - before : NAN;
+}
+
+/*
+ * Replays of the same workload, each in a child process of its own, pass by pass in turns: A B C, B C A, … Whatever
+ * disturbs the machine disturbs all of them, so passes of the same number are compared. The parent is the referee: one
+ * child runs at a time. If a child crashes or hangs the others keep their results. Fills status, reason and
+ * measurements of the results; all have the same number of passes where all come to their end. Passes are made for
+ * sample_ms of each player; the time limit of a child counts its own turns. 0, or -errno when a child could not be
+ * made.
+ */
+static int players_run(const kvb_child_options options[PLAYERS], kvb_result results[PLAYERS])
+{
+    kvb_child children[PLAYERS];
+    player players[PLAYERS];
+    kvb_contestant contestants[PLAYERS];
+    int error = kvb_children_start(options, results, PLAYERS, true, children);
+    if (error)
+        return error;
+    for (size_t i = 0; i < PLAYERS; i++) {
+        players[i] = (player){.child = children[i], .limit = options[i].seconds > 0 ? options[i].seconds : INFINITY};
+        contestants[i] = (kvb_contestant){.take = turn_take, .ctx = &players[i], .limit = true};
+        ask_wait(&players[i]); /* until it is ready for its first pass */
+    }
+    const kvb_rounds rounds = {.least = LEAST_PASSES,
+                               .most = UINT32_MAX,
+                               .seconds = 1e-3 * (double)(PLAYERS * options[0].replay.knobs->sample_ms),
+                               .together = true};
+    kvb_rounds_run(&rounds, contestants, PLAYERS);
+    for (size_t i = 0; i < PLAYERS; i++) /* one after the other: the last probes of the bandwidth are for one process */
+        kvb_child_end(&players[i].child, isinf(players[i].limit) ? -1 : fmax(0, players[i].limit - players[i].used),
+                      &results[i]);
+    return 0;
+}
+
 /*
  * The i-th combination as base, as new, and as base once more, in turns. What the base differs from itself is the null
  * comparison of both. Where one side cannot be run, the other one is run alone.
  */
 static int duel_run(const block *b, size_t i, const view *seen, kvb_result *const results[KVB_DUEL_SIDES])
 {
-    kvb_child_options child[KVB_DUEL_SIDES + 1];
-    kvb_result result[KVB_DUEL_SIDES + 1];
+    kvb_child_options child[PLAYERS];
+    kvb_result result[PLAYERS];
     kvb_duel_corner corner[KVB_DUEL_SIDES];
     bool runs[KVB_DUEL_SIDES];
     int error = 0;
@@ -311,7 +386,7 @@ static int duel_run(const block *b, size_t i, const view *seen, kvb_result *cons
     }
     child[KVB_DUEL_SIDES] = child[KVB_DUEL_BASE];
     result[KVB_DUEL_SIDES] = result[KVB_DUEL_BASE];
-    error = kvb_interleave_run(child, result, KVB_DUEL_SIDES + 1);
+    error = players_run(child, result);
     for (int side = 0; side < KVB_DUEL_SIDES && !error; side++) {
         *results[side] = result[side];
         results[side]->time.null_difference = kvb_duel_null(&result[KVB_DUEL_BASE], &result[KVB_DUEL_SIDES]);
@@ -342,6 +417,8 @@ static int duels_run(block *b, char *why, size_t why_bytes)
     }
     return error;
 }
+
+/* ---- a block ----------------------------------------------------------------------------------------------------- */
 
 /* Is a pool yet to be judged by itself? From now on it is not. Built-in ones are judged by the program's own tests. */
 static bool is_unjudged(kvb_judged_pools *judged, const kvb_pool_type *type)
