@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Child processes. */
+/* Child processes, and what they find after a failure. */
 #include "harness/replay/child.h"
 
 #include <cblas.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -15,12 +16,13 @@
 #include "harness/counters/count.h"
 #include "harness/machine/team.h"
 #include "harness/replay/apart.h"
+#include "harness/replay/calibrate.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/pool_alone.h"
-#include "harness/replay/second_look.h"
 #include "harness/replay/verdict.h"
+#include "kernels/kernels.h"
 #include "workloads/slot_files.h"
 
 /* What parent and child share. */
@@ -82,6 +84,46 @@ static int pools_judge(const kvb_replay_options *replay, kvb_result *result)
     return error;
 }
 
+/* After a combination has failed: is its cache at fault, or its kernel? Replays the same cache and pools once with the
+ * witness in place of the kernel, and adds to the reason what it found: which token was seen or missed, or that all
+ * were right. Nothing where a witness cannot read what the pools store. */
+static void second_look(const kvb_replay_options *failed, kvb_result *result)
+{
+    const kvb_model *model = &failed->trace->header.model;
+    kvb_replay_options look = *failed;
+    kvb_replay_place place = {0};
+    kvb_own_counts counts = {0};
+    kvb_values *tags = NULL;
+    const float **k_amax = NULL, **v_amax = NULL;
+    kvb_result found;
+    char why[256], said[KVB_REASON + 32] = "";
+    kvb_result_init(&found);
+    if (kvb_values_open(failed->trace, "tags", 0, NULL, NULL, &tags, why, sizeof why) ||
+        kvb_calibrate(model, tags, KVB_ROWS_K, failed->k_pool->format, &k_amax) ||
+        kvb_calibrate(model, tags, KVB_ROWS_V, failed->v_pool->format, &v_amax))
+        goto out;
+    look.oracle = NULL;
+    look.kernel = &kvb_kernel_witness;
+    look.out_elem = KVB_F32;
+    look.values = tags;
+    look.k_amax = k_amax;
+    look.v_amax = v_amax;
+    look.untimed = true;
+    look.turn = NULL;
+    look.counters = NULL;
+    look.timeline = NULL;
+    look.counts = &counts;
+    if (!kvb_replay_run(&look, &place, &found) && found.status != KVB_STATUS_SKIP)
+        snprintf(said, sizeof said, "; the witness: %s",
+                 found.status == KVB_STATUS_PASS ? "each query saw the right tokens" : found.reason);
+    snprintf(result->where.witness, sizeof result->where.witness, "%s", *said ? strstr(said, ": ") + 2 : "");
+    kvb_reason_add(said, result);
+out:
+    free(k_amax);
+    free(v_amax);
+    kvb_values_free(tags);
+}
+
 /* turns: the child's end, or -1. */
 static void child_main(const kvb_child_options *options, int turns, kvb_child_shared *s)
 {
@@ -113,7 +155,7 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
         s->done = !error; /* whatever a second look may come to */
         if (!error && s->result.status == KVB_STATUS_FAIL &&
             (s->result.rho > 1 || s->result.check == KVB_CHECK_TOLERANCE))
-            kvb_second_look(&replay, &s->result);
+            second_look(&replay, &s->result);
         kvb_threads_end(threads);
     }
     if (error) {
