@@ -23,6 +23,7 @@
 #include "harness/matrix/matrix.h"
 #include "harness/matrix/slice.h"
 #include "harness/progress.h"
+#include "harness/replay/dump.h"
 #include "harness/size/arguments.h"
 #include "harness/size/cache_model.h"
 #include "harness/selection/pairs.h"
@@ -33,6 +34,7 @@
 #include "kernels/kernels.h"
 #include "results/export.h"
 #include "results/summary.h"
+#include "results/table.h"
 
 #define MACHINE_COMBINATIONS 60 /* runs of fewer do not spend seconds on the machine's rates unless asked */
 
@@ -421,6 +423,54 @@ static int options_check(run *r)
     return code ? code : kvb_counters_admit("run", &r->knobs.events);
 }
 
+/* Appends the command line that stops at kvb_only_stop() in gdb: argv [argc] of `kvbench run`. False: no room. */
+static bool gdb_words(int argc, char **argv, char *text, size_t bytes)
+{
+    static const char *const first[] = {"gdb",
+                                        "-ex",
+                                        "set follow-fork-mode child",
+                                        "-ex",
+                                        "set breakpoint pending on",
+                                        "-ex",
+                                        "break kvb_only_stop",
+                                        "-ex",
+                                        "run",
+                                        "--args"};
+    static const char *const without[] = {"--gdb", "--timeout", "--jobs", NULL};
+    static const char *const last[] = {"--jobs", "1", "--timeout", "86400"};
+    bool fits = true;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        fits &= kvb_shell_add(text, bytes, first[i]);
+    fits &= kvb_shell_add(text, bytes, program_invocation_name) && kvb_shell_add(text, bytes, "run") &&
+            kvb_command_without(&kvb_run_usage, without, argc, argv, text, bytes);
+    for (size_t i = 0; i < sizeof last / sizeof *last; i++)
+        fits &= kvb_shell_add(text, bytes, last[i]);
+    return fits;
+}
+
+/* Checks --only and --dump, makes the folder of --dump, and prints what the knob gdb asks for: then nothing is to be
+ * run. An exit code. */
+static int debug_check(run *r, int argc, char **argv)
+{
+    const bool gdb = r->knobs.gdb;
+    run_debug *d = &r->debug;
+    char why[512], text[4096] = "";
+    if ((d->only_text || d->dump) && !r->check)
+        return kvb_complain("run", KVB_EXIT_USAGE, "--only and --dump are of --check: what is timed is whole");
+    if (gdb && !d->only_text)
+        return kvb_complain("run", KVB_EXIT_USAGE, "--set gdb needs --only: the call to stop at");
+    if (kvb_only_parse(d->only_text, &d->only, why, sizeof why))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--only: %s", why);
+    if (d->dump && !gdb && kvb_dump_folder(d->dump, why, sizeof why))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--dump: %s", why);
+    if (!gdb)
+        return KVB_EXIT_OK;
+    if (!gdb_words(argc, argv, text, sizeof text))
+        return kvb_complain("run", KVB_EXIT_USAGE, "--set gdb: the command is longer than %zu bytes", sizeof text);
+    puts(text + 1);
+    return KVB_EXIT_OK;
+}
+
 /* The axes of which no option was typed: there the choice is free. */
 static uint32_t axes_open(int argc, char **argv)
 {
@@ -442,7 +492,7 @@ static int run_main(int argc, char **argv)
         goto out;
     code = options_check(&r);
     if (!code)
-        code = kvb_run_debug_check(&r.debug, r.knobs.gdb, r.check, &kvb_run_usage, argc, argv);
+        code = debug_check(&r, argc, argv);
     if (!code && r.counts)
         code = kvb_count_start(argv, r.words.threads.at);
     if (code || r.knobs.gdb)

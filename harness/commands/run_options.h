@@ -3,8 +3,9 @@
 #ifndef KVB_RUN_OPTIONS_H
 #define KVB_RUN_OPTIONS_H
 
-#include "harness/commands/run_debug.h"
+#include "harness/command_line.h"
 #include "harness/matrix/matrix.h"
+#include "harness/replay/only.h"
 #include "harness/selection/best_kernel.h"
 #include "harness/selection/partial_run.h"
 #include "harness/selection/selection.h"
@@ -12,6 +13,12 @@
 #include "results/export.h"
 #include "results/sizing/model.h"
 #include "results/result.h"
+
+/* --only and --dump, which help to find a fault. */
+typedef struct run_debug {
+    const char *only_text, *dump;
+    kvb_only only;
+} run_debug;
 
 typedef struct run {
     const char *suite_name, *output, *format_name, *cpu_mask, *best_path, *junit_path, *shard_text, *call, *model_name;
@@ -22,7 +29,7 @@ typedef struct run {
     bool overview; /* by pairs: judged, then kernels are measured beside the machine's limit */
     bool product, check, counts, resume, all, require_judged;
     kvb_sized_model *model; /* of --model; freed by the owner */
-    kvb_run_debug debug;
+    run_debug debug;
     kvb_setting setting;
     const kvb_suite *suite;
     kvb_best best;
