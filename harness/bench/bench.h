@@ -2,7 +2,7 @@
 /*
  * Times kernels beside the machine's limit. A work is one call: K and V rows in one format (store.c), the queries, and
  * a mask (scene.c). A contestant is a kernel and a way to call it. The oracle judges each contestant (judge.c). Then
- * contestants and probes of the limit take turns (rounds.c): a disturbance hits all of them. `kvbench bench` sweeps
+ * contestants and probes of the limit take turns (contestants.c): a disturbance hits all of them. `kvbench bench` sweeps
  * scenes (sweep.c) or measures works with targets (works.c, targets.c). scans.c times recurrent layers.
  *
  * Operations: two for a multiply-add, of q.k and of weight * V over visible (query, cell) pairs.
@@ -150,7 +150,7 @@ static inline const kvb_bench_sight *kvb_bench_sight_of(const kvb_bench_scene *s
 int kvb_bench_scene_open(kvb_bench_scene *scene, const kvb_team *team, const kvb_bench_work *work, uint32_t cells);
 void kvb_bench_scene_close(kvb_bench_scene *scene);
 
-/* ---- contestants: rounds.c --------------------------------------------------------------------------------------- */
+/* ---- contestants: contestants.c --------------------------------------------------------------------------------------- */
 
 typedef struct kvb_bench_contestant {
     const kvb_bench_entry *entry;

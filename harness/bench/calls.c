@@ -287,7 +287,7 @@ typedef struct sampling {
     const struct cycle *cycle;
 } sampling;
 
-static double cycle_take(void *ctx)
+static double calls_take(void *ctx)
 {
     const sampling *s = ctx;
     const double start = now_ns();
@@ -298,7 +298,7 @@ static double cycle_take(void *ctx)
 static void cycle_sample(bench *b, const struct cycle *cycle, double seconds)
 {
     sampling s = {b, cycle};
-    kvb_contestant one = {.take = cycle_take, .ctx = &s, .limit = true};
+    kvb_contestant one = {.take = calls_take, .ctx = &s, .limit = true};
     uint32_t before[VERBS];
     memcpy(before, b->n, sizeof before);
     cycle->run(b); /* tables grow: it does not count */

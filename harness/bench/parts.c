@@ -23,6 +23,9 @@
 enum { DIM = 128, CELLS = 512, MOST_ROWS = 256, LEAST = 5, MOST = 41 };
 #define SAMPLE_NS 2e4 /* of a sample, at least */
 
+/* Products of floats, or a level's own products of 16 bits. */
+typedef enum products { FLOATS, F16, BF16 } products;
+
 typedef struct part part;
 struct part {
     const char *unit;
@@ -30,7 +33,8 @@ struct part {
     void (*run)(const part *p, kvb_cpu_level level);
     bool (*has)(const part *p, kvb_cpu_level level); /* the level has code of its own for it */
     uint32_t rows;                                   /* query rows */
-    const kvb_pool_type *type;                       /* rows stored in it, of `view` */
+    products products;
+    const kvb_pool_type *type; /* rows stored in it, of `view` */
     kvb_view view;
     char name[48];
 };
@@ -144,24 +148,31 @@ static void load_run(const part *p, kvb_cpu_level level)
 
 /* ---- inner loops over f16 ---------------------------------------------------------------------------------------- */
 
-static kvb_stored_rows block_rows(uint32_t cell)
+/* The same bits serve as f16 and as bf16. */
+static kvb_stored_rows block_rows(const part *p, uint32_t cell)
 {
-    return (kvb_stored_rows){.elem = KVB_F16, .n = BLOCK, .dim = DIM, .at = half_rows + cell};
+    return (kvb_stored_rows){
+        .elem = p->products == BF16 ? KVB_BF16 : KVB_F16, .n = BLOCK, .dim = DIM, .at = half_rows + cell};
 }
 
 static void dots_run(const part *p, kvb_cpu_level level)
 {
+    const kvb_loops *l = kvb_loops_at(level);
+    kvb_dots_fn *dots = p->products == FLOATS ? l->vector->dots : p->products == F16 ? l->f16->dots : l->bf16->dots;
+    const void *const *q_of = p->products == FLOATS ? (const void *const *)q_rows : encoded_rows;
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
-        const kvb_stored_rows rows = block_rows(c);
-        kvb_vector_at(level)->dots(&rows, (const void *const *)q_rows, p->rows, scores);
+        const kvb_stored_rows rows = block_rows(p, c);
+        dots(&rows, q_of, p->rows, scores);
     }
 }
 
 static void sums_run(const part *p, kvb_cpu_level level)
 {
+    const kvb_loops *l = kvb_loops_at(level);
+    kvb_sums_fn *sum = p->products == FLOATS ? l->vector->sums : p->products == F16 ? l->f16->sums : l->bf16->sums;
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
-        const kvb_stored_rows rows = block_rows(c);
-        kvb_vector_at(level)->sums(&rows, scores, p->rows, sum_rows);
+        const kvb_stored_rows rows = block_rows(p, c);
+        sum(&rows, scores, p->rows, sum_rows);
     }
 }
 
@@ -214,41 +225,6 @@ static bool bf16_has(const part *p, kvb_cpu_level level)
     return kvb_loops_own(level, offsetof(kvb_loops, bf16));
 }
 
-static void f16_dots_run(const part *p, kvb_cpu_level level)
-{
-    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
-        const kvb_stored_rows rows = block_rows(c);
-        kvb_loops_at(level)->f16->dots(&rows, encoded_rows, p->rows, scores);
-    }
-}
-
-static void f16_sums_run(const part *p, kvb_cpu_level level)
-{
-    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
-        const kvb_stored_rows rows = block_rows(c);
-        kvb_loops_at(level)->f16->sums(&rows, scores, p->rows, sum_rows);
-    }
-}
-
-/* The same bits, taken as bf16. */
-static void bf16_dots_run(const part *p, kvb_cpu_level level)
-{
-    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
-        kvb_stored_rows rows = block_rows(c);
-        rows.elem = KVB_BF16;
-        kvb_loops_at(level)->bf16->dots(&rows, encoded_rows, p->rows, scores);
-    }
-}
-
-static void bf16_sums_run(const part *p, kvb_cpu_level level)
-{
-    for (uint32_t c = 0; c < CELLS; c += BLOCK) {
-        kvb_stored_rows rows = block_rows(c);
-        rows.elem = KVB_BF16;
-        kvb_loops_at(level)->bf16->sums(&rows, scores, p->rows, sum_rows);
-    }
-}
-
 /* ---- block products ---------------------------------------------------------------------------------------------- */
 
 static bool int8_has(const part *p, kvb_cpu_level level)
@@ -284,21 +260,29 @@ typedef struct sampling {
     uint32_t runs; /* of a sample */
 } sampling;
 
+/* The query rows as the level's own products take them. */
+static void queries_make(const part *p, kvb_cpu_level level)
+{
+    const kvb_loops *l = kvb_loops_at(level);
+    const kvb_format half = {.elem = p->products == BF16 ? KVB_BF16 : KVB_F16};
+    kvb_query_fn *query = p->products == F16    ? l->f16->query
+                          : p->products == BF16 ? l->bf16->query
+                          : p->has == int8_has  ? l->vector->int8_query
+                                                : NULL;
+    for (uint32_t r = 0; r < p->rows && query; r++)
+        query(p->products == FLOATS ? p->view.format : &half, DIM, q_rows[r], encoded[r]);
+}
+
 /* Nanoseconds a unit. */
 static double part_take(void *ctx)
 {
     const sampling *s = ctx;
+    queries_make(s->part, s->level);
     s->part->run(s->part, s->level);
     const double start = now_ns();
     for (uint32_t i = 0; i < s->runs; i++)
         s->part->run(s->part, s->level);
     return (now_ns() - start) / (s->runs * s->part->units);
-}
-
-static double cycle_take(void *ctx)
-{
-    (void)ctx;
-    return cycle_ns();
 }
 
 typedef struct parts {
@@ -361,33 +345,35 @@ static const struct loop {
     double units;
     bool by_rows; /* units are of each query row */
     uint32_t rows[4];
+    products products;
 } loops[] = {
-    {"dots/f16", "cell", dots_run, vector_has, CELLS, false, {1, 4, 8}},
-    {"sums/f16", "cell", sums_run, vector_has, CELLS, false, {1, 4, 8}},
-    {"dots/f16 in f16", "cell", f16_dots_run, f16_has, CELLS, false, {1, 4, 8}},
-    {"sums/f16 in f16", "cell", f16_sums_run, f16_has, CELLS, false, {1, 4, 8}},
-    {"dots/bf16 in bf16", "cell", bf16_dots_run, bf16_has, CELLS, false, {1, 4, 8}},
-    {"sums/bf16 in bf16", "cell", bf16_sums_run, bf16_has, CELLS, false, {1, 4, 8}},
-    {"weigh", "row of 64", weigh_run, vector_has, 1, true, {4}},
-    {"weigh softcap", "row of 64", cap_run, vector_has, 1, true, {4}},
-    {"pack/f16 keys", "cell", pack_keys_run, vector_has, CELLS, false, {1}},
-    {"pack/f16 values", "cell", pack_values_run, vector_has, CELLS, false, {1}},
-    {"product 128x64", "row", score_product_run, vector_has, 1, true, {24, 64, 256}},
-    {"product 64x128", "row", sum_product_run, vector_has, 1, true, {24, 64, 256}},
+    {"dots/f16", "cell", dots_run, vector_has, CELLS, false, {1, 4, 8}, FLOATS},
+    {"sums/f16", "cell", sums_run, vector_has, CELLS, false, {1, 4, 8}, FLOATS},
+    {"dots/f16 in f16", "cell", dots_run, f16_has, CELLS, false, {1, 4, 8}, F16},
+    {"sums/f16 in f16", "cell", sums_run, f16_has, CELLS, false, {1, 4, 8}, F16},
+    {"dots/bf16 in bf16", "cell", dots_run, bf16_has, CELLS, false, {1, 4, 8}, BF16},
+    {"sums/bf16 in bf16", "cell", sums_run, bf16_has, CELLS, false, {1, 4, 8}, BF16},
+    {"weigh", "row of 64", weigh_run, vector_has, 1, true, {4}, FLOATS},
+    {"weigh softcap", "row of 64", cap_run, vector_has, 1, true, {4}, FLOATS},
+    {"pack/f16 keys", "cell", pack_keys_run, vector_has, CELLS, false, {1}, FLOATS},
+    {"pack/f16 values", "cell", pack_values_run, vector_has, CELLS, false, {1}, FLOATS},
+    {"product 128x64", "row", score_product_run, vector_has, 1, true, {24, 64, 256}, FLOATS},
+    {"product 64x128", "row", sum_product_run, vector_has, 1, true, {24, 64, 256}, FLOATS},
 };
 
 /* Of each format that integers multiply. */
 static const struct loop blocks[] = {
-    {"int8 query", "row", int8_query_run, int8_has, 1, true, {8}},
-    {"int8 scores", "cell", int8_scores_run, int8_has, CELLS, false, {1, 4, 26}},
-    {"int8 sums", "cell", int8_sums_run, int8_has, CELLS, false, {1, 4, 26}},
+    {"int8 query", "row", int8_query_run, int8_has, 1, true, {8}, FLOATS},
+    {"int8 scores", "cell", int8_scores_run, int8_has, CELLS, false, {1, 4, 26}, FLOATS},
+    {"int8 sums", "cell", int8_sums_run, int8_has, CELLS, false, {1, 4, 26}, FLOATS},
 };
 
 static int loop_measure(parts *all, const struct loop *l, const kvb_pool_type *type, const kvb_view *view)
 {
     int error = 0;
     for (uint32_t r = 0; r < 4 && l->rows[r] && !error; r++) {
-        part p = {l->unit, l->units * (l->by_rows ? l->rows[r] : 1), l->run, l->has, l->rows[r], type, {0}, ""};
+        part p = {l->unit, l->units * (l->by_rows ? l->rows[r] : 1), l->run, l->has, l->rows[r], l->products, type, {0},
+                  ""};
         if (view)
             p.view = *view;
         char by_rows[16] = "";
@@ -423,13 +409,13 @@ static int pool_measure(parts *all, const kvb_pool_type *type)
     if (!error)
         type->view(pool, CELLS, &view);
     for (const kvb_pool_type *form = type; form && !error; form = form->rotated) {
-        const struct loop coding[] = {{"encode", "row", encode_run, codec_has, CELLS, false, {1}},
-                                      {"decode", "row", decode_run, codec_has, CELLS, false, {1}}};
+        const struct loop coding[] = {{"encode", "row", encode_run, codec_has, CELLS, false, {1}, FLOATS},
+                                      {"decode", "row", decode_run, codec_has, CELLS, false, {1}, FLOATS}};
         encode_run(&(part){.type = form}, KVB_CPU_PORTABLE); /* what is decoded */
         for (int i = 0; i < 2 && !error; i++)
             error = loop_measure(all, &coding[i], form, &view);
     }
-    const struct loop load = {"load", "row", load_run, vector_has, CELLS, false, {1}};
+    const struct loop load = {"load", "row", load_run, vector_has, CELLS, false, {1}, FLOATS};
     if (!error)
         error = loop_measure(all, &load, type, &view);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks && !error && int8_fits(type->format); i++)

@@ -198,12 +198,6 @@ static double peak_take(void *ctx)
                : 1 / rate.median;
 }
 
-static double cycle_take(void *ctx)
-{
-    (void)ctx;
-    return cycle_ns();
-}
-
 /* ---- rounds -------------------------------------------------------------------------------------------------- */
 
 enum { PROBES = 2 + 2 + 1, ALL = PROBES + KVB_BENCH_CONTESTANTS };
