@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which contestant is next, which leave, and what a base differs from itself. */
 #include <math.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,8 +109,8 @@ static void test_slow(void **state)
     assert_true(isnan(samples[1][2]));
     t[1].calls = 0;
     c[1].limit = true;
-    assert_true(kvb_rounds_run(&(kvb_rounds){.least = 2, .most = 6, .seconds = 0.09}, c, 3) >= 4);
-    assert_int_equal(c[1].n, t[1].calls);
+    const uint32_t rounds = kvb_rounds_run(&(kvb_rounds){.least = 2, .most = 6, .seconds = 0.09}, c, 3);
+    assert_true(rounds >= 4 && c[1].n == rounds && t[1].calls == rounds);
 }
 
 /* One that returns NAN leaves at once: alone, or the round is the last. */
@@ -147,33 +151,66 @@ static void run_here(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
 }
 static const kvb_team alone = {1, run_here};
 
+/* Long enough for a busy neighbour on the same core to be given it. */
+static void spin(void)
+{
+    const double end = kvb_now_seconds() + 0.012;
+    while (kvb_now_seconds() < end)
+        ;
+}
+
 static double fall_take(void *ctx)
 {
     uint32_t *samples = ctx;
+    spin();
     return 10 - (*samples)++;
 }
 
 static double none_take(void *ctx)
 {
+    spin();
     ++*(uint32_t *)ctx;
     return NAN;
 }
 
-/* With a team a sample is taken until one was left alone, a few times; then the least counts. The team is woken before each. */
+/* With a team a sample is taken until one was left alone, a few times; then the least counts. The team is woken before
+ * each. Here a neighbour wants the only core. */
 static void test_quiet(void **state)
 {
-    uint32_t samples = 0;
+    uint32_t samples, most = 0;
     double sample;
-    kvb_contestant c = {.take = fall_take, .ctx = &samples, .samples = &sample, .team = &alone};
+    kvb_contestant c = {.ctx = &samples, .samples = &sample, .team = &alone};
+    cpu_set_t before, one;
     (void)state;
-    assert_int_equal(kvb_rounds_run(&(kvb_rounds){.least = 1, .most = 1}, &c, 1), 1);
-    assert_true(samples >= 1 && samples <= 4 && woken == samples);
-    assert_true(sample == 11 - (double)samples);
-    samples = 0;
-    c.take = none_take;
-    kvb_rounds_run(&(kvb_rounds){.least = 1, .most = 1}, &c, 1);
-    assert_int_equal(samples, 1);
-    assert_int_equal(c.n, 0);
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
+        if (CPU_ISSET(cpu, &before))
+            CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    const pid_t neighbour = fork();
+    if (neighbour == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where an assertion fails */
+        for (volatile int forever = 1; forever;)
+            ;
+    }
+    assert_true(neighbour > 0);
+    for (int i = 0; i < 9; i++) {
+        samples = woken = 0;
+        c.take = fall_take;
+        kvb_rounds_run(&(kvb_rounds){.least = 1, .most = 1}, &c, 1);
+        assert_true(samples >= 1 && samples <= 4 && woken == samples);
+        assert_true(sample == 11 - (double)samples);
+        most = samples > most ? samples : most;
+        samples = 0;
+        c.take = none_take;
+        kvb_rounds_run(&(kvb_rounds){.least = 1, .most = 1}, &c, 1);
+        assert_true(samples == 1 && c.n == 0);
+    }
+    assert_true(most > 1);
+    kill(neighbour, SIGKILL);
+    waitpid(neighbour, NULL, 0);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 int main(void)
