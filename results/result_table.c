@@ -34,7 +34,7 @@ enum {
 
 static const char *const people[COLUMNS + 1] = {
     "workload",      "cache",  "pool",    "kernel",     ">threads",   "status",   ">rho",  ">checked",
-    ">median",       ">±",     ">p99",    ">steps",     ">GB/s",      ">of read", ">peak", "reason",
+    ">>median",      ">±",     ">p99",    ">steps",     ">GB/s",      ">of read", ">peak", "reason",
     ">instructions", ">reads", ">writes", ">L1 misses", ">LL misses", NULL};
 static const char *const programs[COLUMNS + 1] = {"workload",      "cache",
                                                   "pool",          "kernel",

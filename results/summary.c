@@ -407,7 +407,7 @@ static int workload_row(kvb_table *table, const char *workload, const standing *
 /* A row for each workload that ran, in the order in which they come. */
 static int workloads_print(const view *v)
 {
-    kvb_table *table = kvb_table_new((const char *const[]){"workload", ">passed", "fastest", ">median", ">±", ">limit",
+    kvb_table *table = kvb_table_new((const char *const[]){"workload", ">passed", "fastest", ">>median", ">±", ">limit",
                                                            "smallest", ">memory", NULL});
     bool one_thread = kvb_results_one_thread(v->results, v->n), limits = false;
     size_t rows = 0;

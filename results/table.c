@@ -19,6 +19,7 @@ enum { LAST_LEAST = 32, FIRST_LEAST = 8, FIRST_LEAST_UNFIT = 18 };
 typedef struct column {
     char *heading;
     bool right;   /* aligned to the right; cells that are numbers are numbers in JSON */
+    bool kept;    /* hidden after the other numbers */
     size_t width; /* of the widest cell */
     size_t shown; /* width in print: less than `width` where the table is folded */
     bool hidden;  /* left out, so that the table fits the terminal */
@@ -88,7 +89,8 @@ kvb_table *kvb_table_new(const char *const *headings)
     table->n_columns = n;
     for (size_t i = 0; i < n; i++) {
         table->columns[i].right = headings[i][0] == '>';
-        table->columns[i].heading = strdup(headings[i] + table->columns[i].right);
+        table->columns[i].kept = table->columns[i].right && headings[i][1] == '>';
+        table->columns[i].heading = strdup(headings[i] + table->columns[i].right + table->columns[i].kept);
         if (!table->columns[i].heading)
             goto fail;
         table->columns[i].width = table->columns[i].shown = kvb_utf8_width(table->columns[i].heading);
@@ -192,14 +194,23 @@ void kvb_table_fold(kvb_table *table)
     column_shrink(first, excess + FIRST_LEAST <= first->shown ? FIRST_LEAST : FIRST_LEAST_UNFIT, &excess);
 }
 
-/* Folds and hides until the table fits: columns of numbers from the right, then what is left but the first. */
+/* Folds and hides until the table fits: columns of numbers from the right, then text, then the numbers that are kept
+ * longest. The first column stays. */
 static void table_fit(kvb_table *table)
 {
     if (width_of(table) > page)
         kvb_table_fold(table);
-    for (int all = 0; all < 2; all++)
-        for (size_t i = table->n_columns; i-- > 1 && width_of(table) > page;)
-            table->columns[i].hidden = table->columns[i].hidden || all || table->columns[i].right;
+    for (int turn = 0; turn < 3; turn++)
+        for (size_t i = table->n_columns; i-- > 1 && width_of(table) > page;) {
+            column *c = &table->columns[i];
+            c->hidden = c->hidden || turn == (c->kept ? 2 : c->right ? 0 : 1);
+        }
+    for (size_t i = 1; i < table->n_columns; i++) { /* what was hidden before something wider, and fits now */
+        column *c = &table->columns[i];
+        const bool hidden = c->hidden;
+        c->hidden = false;
+        c->hidden = hidden && width_of(table) > page;
+    }
 }
 
 /* ---- one cell ------------------------------------------------------------------------------------------ */

@@ -48,7 +48,8 @@ const char *kvb_table_colour(const char *word, const FILE *out);
  */
 typedef struct kvb_table kvb_table;
 
-/* headings end with NULL. A heading that begins with '>' is right-aligned; the '>' is not printed. NULL: no memory. */
+/* headings end with NULL. A heading that begins with '>' is right-aligned; with ">>" it is also left
+ * out after other numbers where a terminal is narrow. The '>' is not printed. NULL: no memory. */
 kvb_table *kvb_table_new(const char *const *headings);
 /* Appends a row with as many strings as there are headings. NULL is an empty cell (null in JSON). 0 or -ENOMEM. */
 int kvb_table_row(kvb_table *table, const char *const *cells);

@@ -83,6 +83,12 @@ typed $plain "--all --color=always"
 holds "but --color=always is stronger" $'\033\\[31mcrash'
 typed $plain "--all --wide"
 holds "--wide shows all" '^workload .* status .* peak +reason$'
+"$KVBENCH" run --set no-witness --workload plain-decode --cache seq --pool f16 --kernel flash --set sample-ms=1 --set no-null \
+    --set no-machine -o "$TMPDIR/timed.jsonl" >"$out" 2>"$err"
+for columns in 60 80 100; do
+    script -qec "stty cols $columns; env $plain $KVBENCH show $TMPDIR/timed.jsonl --all" /dev/null | tr -d '\r' >"$out"
+    holds "$columns columns show times" '^workload +cache .* status .*median'
+done
 ok "no terminal, no colours" "$KVBENCH" show "$TMPDIR/t.jsonl" --all
 lacks "  none" $'\033'
 expect_exit 2 "a colour that is no choice" "$KVBENCH" show "$TMPDIR/t.jsonl" --color sometimes
