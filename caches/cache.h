@@ -52,9 +52,9 @@ typedef struct kvb_attend_spec {
 } kvb_attend_spec;
 
 /*
- * How a layer that scans takes its tokens (kernels/scan.h). Token t begins with the state of slot from[t] and leaves
- * one in to[t], whose numbers are of both states. Forks, rollback and trees are in these values: a kernel need not know
- * of them.
+ * How a layer that scans takes its tokens (kernels/scan.h). Token t reads its state from slot from[t] and writes the
+ * next state to slot to[t]; a slot number stands for the layer's state and its convolution's state. These values
+ * express forks, rollback and trees, so a kernel needs no code for them.
  */
 typedef struct kvb_scan_spec {
     const kvb_group *group;       /* of the layer */
@@ -121,26 +121,25 @@ int kvb_cache_seq_div(kvb_cache *cache, uint32_t seq, uint32_t p0, uint32_t p1, 
  */
 int kvb_cache_begin_step_tokens(kvb_cache *cache, const uint32_t *seq_ids, const int32_t *tokens, uint32_t n);
 /*
- * An empty sequence is told the n tokens of its prompt. It comes to hold the longest beginning whose rows are there, in
- * whole pages and at most n - 1 tokens; the others are then fed as ever. What has another extra key (an adapter, an
- * image) is another prompt. *found tokens count as admitted: the ordinals that they would have had are used up. Those
- * whose rows they take are in *ordinals
- * [*found], the cache's until the next call. The plan in force is stale, whatever is found. -EINVAL: the sequence is
- * not empty; -ENOSPC: none more may be alive.
+ * Looks for the n tokens of a prompt, for an empty sequence. The sequence then holds the longest beginning whose rows
+ * the cache has: whole pages, at most n - 1 tokens. The caller feeds the other tokens as usual. Prompts with different
+ * extra keys (an adapter, an image) never match. *found tokens count as admitted, and use up the next *found ordinals.
+ * (*ordinals)[*found] lists the tokens whose rows are reused; the cache owns the list until the next call. The plan in
+ * force becomes stale. -EINVAL: the sequence is not empty; -ENOSPC: no further sequence may be alive.
  */
 int kvb_cache_seq_match(kvb_cache *cache, uint32_t seq, const int32_t *tokens, uint32_t n, uint64_t extra_key,
                         uint32_t *found, const uint64_t **ordinals);
 
 /* ---- beginnings that caches share: KVB_CACHE_FREEZES -------------------------------------------------------- */
 
-typedef struct kvb_frozen kvb_frozen; /* frozen rows of a sequence's first positions, counted by who holds them */
+typedef struct kvb_frozen kvb_frozen; /* frozen rows of a sequence's first positions, with a count of their holders */
 /*
- * The first n positions of a sequence, all of which it holds, become a prefix, held once for the caller: rows are
- * copied, as they are stored, into pools that nobody writes again, and the sequence reads them there from now on. What
- * was frozen before, by seq_cp or freeze, is taken as it is. Each cache that reads a prefix counts its cells against
- * its capacity: -ENOSPC. allocator: of a new prefix; NULL: the cache's. It outlives the prefix, which may outlive the
- * cache. References may be given back by any thread, the last of which frees the memory: caches of several threads
- * share prefixes whose allocator nobody else uses.
+ * Makes a prefix of the first n positions of a sequence, all of which it holds, and gives the caller one reference. The
+ * stored rows are copied into pools that are never written again, and the sequence reads them there from now on. Rows
+ * that are frozen already are not copied. Each cache that reads a prefix counts its cells against its own capacity
+ * (-ENOSPC). allocator: holds the prefix and must outlive it; NULL: the cache's allocator. A prefix may outlive the
+ * cache. Any thread may release a reference, and the last release frees the memory; so a prefix that several threads
+ * share needs an allocator of its own.
  */
 int kvb_cache_freeze(kvb_cache *cache, uint32_t seq, uint32_t n, kvb_allocator *allocator, kvb_frozen **frozen);
 /* An empty sequence begins with the prefix; its tokens count as admitted, with the next ordinals. -EINVAL: the sequence
@@ -183,15 +182,15 @@ int kvb_cache_defrag(kvb_cache *cache);
 /* ---- save and load: KVB_CACHE_SAVES -------------------------------------------------------------------------- */
 
 /*
- * A file holds a sequence, or with KVB_SEQ_ALL all of them: positions, ordinals, and rows bit by bit as they are
- * stored, so that what goes on from it goes on as if it had never left. It says what it is of (version, groups and
- * their limits, pool formats and fixed scales; of all sequences also the type of cache and its layout) and has a
- * checksum. It is read by the kind of machine that wrote it.
+ * A file holds one sequence, or with KVB_SEQ_ALL all of them: positions, ordinals, and the stored bits of each row, so a
+ * loaded sequence continues with the same bits. The file describes the cache (version, groups and their limits, pool
+ * formats and fixed scales; with KVB_SEQ_ALL also the type of cache and its layout) and has a checksum. Only the kind
+ * of machine that wrote a file can read it.
  *
- * Save changes nothing. The rows of a step under way must have been stored; no nodes may be pending, and none of
- * seq_add's shifts since the last step (-EINVAL). The file is written beside its place and renamed: whatever fails,
- * what was there is whole. -ENOTSUP: a pool cannot be saved, or its rows share scales or slots with rows of other
- * sequences, so that one cannot be taken out.
+ * Save changes nothing. -EINVAL: rows of the step under way are not stored yet, nodes are pending, or seq_add has
+ * shifted positions since the last step. The file is written beside its place and renamed, so an older file stays whole
+ * if something fails. -ENOTSUP: a pool cannot be saved, or its rows share scales or slots with rows of other sequences,
+ * so that one sequence cannot be taken out.
  */
 int kvb_cache_save(kvb_cache *cache, uint32_t seq, const char *path);
 /*

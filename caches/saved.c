@@ -3,7 +3,7 @@
  * The file of a saved sequence, or of a whole cache:
  *
  *   "KVBCACHE", version, length of the text         8, 4, 4 bytes; numbers as the machine has them
- *   text                                            what it is of, in lines: a cache whose own lines differ refuses it
+ *   text                                            describes the cache, in lines: a cache with other lines refuses it
  *   sequences: their number, then of each           id, number of spans, spans (position -> ordinal)
  *   of each group: cells to which the pools had grown; then of each sequence the number of its spans, and spans (position -> row)
  *   of each group, layer of it, K and V: bytes      the rows, or the pool as it lies

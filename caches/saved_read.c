@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading the file of a saved cache. All of it is read and judged before anything is changed: its checksum first, then
- * what it is of, then whether each list can be true, since a file may be made by anybody.
+ * Reading the file of a saved cache. The whole file is read and judged before anything is changed: its checksum, then its
+ * description of the cache, then every list, since a file may come from anywhere.
  */
 #include "caches/saved.h"
 
@@ -92,7 +92,7 @@ static bool number_take(kvb_saved *f, uint32_t *number)
     return bytes;
 }
 
-/* Magic, version, checksum, and what it is of. */
+/* Magic, version, checksum, and the description. */
 static int head_read(kvb_saved *f)
 {
     kvb_saved_head head;
@@ -177,8 +177,8 @@ typedef struct owner {
     uint32_t pos, held;
 } owner;
 
-/* Notes whose rows lie where, states being those of the last tokens. Each must be a token's of the sequence, and in its
- * cell no other's. */
+/* Notes the token of each row; states belong to the last tokens. False: a row has no token of the sequence, or a
+ * cell has two tokens. */
 static bool owners_note(const kvb_spans *tokens, const kvb_spans *rows, bool states, owner *owners)
 {
     if (states && rows->tokens > tokens->tokens)

@@ -38,7 +38,7 @@ uint32_t kvb_saved_sum(uint32_t sum, const void *bytes, size_t n)
     return sum;
 }
 
-/* ---- what it is of ----------------------------------------------------------------------------------------------- */
+/* ---- the description --------------------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 2, 3))) static void text_add(kvb_saved_words *t, const char *format, ...)
 {

@@ -22,8 +22,8 @@ typedef struct kvb_scan_call {
 kvb_scan_problem kvb_scan_call_problem(const kvb_group_scan *scan, bool conv, kvb_elem out_elem, uint32_t n_tok,
                                        uint32_t run);
 /*
- * Makes ready for the tokens of spec, with inputs as kernels/scan.h names them in `inputs` (q, k, v, gate, beta, a,
- * bias; the rest is not read). 0; -ENOTSUP with the kernel's reason in why; -ENOMEM.
+ * Prepares a call for the tokens of spec. inputs: q, k, v, gate, beta, a and bias as in kernels/scan.h; its other fields
+ * are not read. 0; -ENOTSUP with the kernel's reason in why; -ENOMEM.
  */
 int kvb_scan_call_prepare(kvb_scan_call *call, const kvb_scan_spec *spec, bool conv, const kvb_scan *inputs, char *why,
                           size_t why_bytes);

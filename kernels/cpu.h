@@ -38,8 +38,8 @@ kvb_cpu_level kvb_cpu(void);
 /* From now on use no level above `most`. At first there is no limit. Not while a kernel runs. */
 void kvb_cpu_limit(kvb_cpu_level most);
 
-/* The features of this CPU that kernels ask for, as the system tells programs: words of /proc/cpuinfo. Empty where only
- * that file knows (x86-64). */
+/* Lists this CPU's features that kernels ask for, in the words of /proc/cpuinfo. The list is empty on x86-64, where the
+ * system offers no other source than that file. */
 void kvb_cpu_features(char *words, size_t bytes);
 
 /* Can this CPU run that level, whatever the limit? If not, why names the instruction set that it lacks. */

@@ -237,8 +237,8 @@ static bool shows_scale(const judged *r, double step)
     return row->spread >= SCALE_STEPS * step && capped(row, SCALE_STEPS * step) == 0;
 }
 
-/* Sets unclear. Has the row enough weight beside its largest cell, and most of that in cells that cannot have become 0?
- */
+/* Does the row say something about single cells? It must have enough weight beside its largest cell, and most of that
+ * weight in cells that rounding cannot have made 0. Sets r->unclear. */
 static bool is_telling(judged *r, double p_max)
 {
     const kvb_filter_row *row = r->row;

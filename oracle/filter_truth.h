@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the matched filter (oracle/filter.h) needs of the exact side, for rows that the oracle solved: weights, V rows,
- * outputs. It is made while the oracle solves, and shared by all kernels. Inside the oracle only.
+ * Exact weights, V rows and outputs of the rows that the oracle solved, for the matched filter (oracle/filter.h). The
+ * oracle makes them while it solves, and all kernels share them. Inside the oracle only.
  *
  * V, outputs and residuals are divided channel by channel by the standard deviation of V over the tokens, so that a
  * channel with large values does not drown the others.

@@ -47,9 +47,9 @@ double kvb_null_difference(const double *values, size_t n);
 /* The t for which P(|T| > t) = tail. T has Student's distribution with `freedom` degrees; above 200, the normal one. */
 double kvb_student_quantile(double tail, uint32_t freedom);
 
-/* Interval of a median by the sign test (Conover, Practical Nonparametric Statistics, 1999, 3.2): of n sorted values,
- * from the k-th smallest to the k-th largest (k from 1). It is wrong with probability `tail` at most. Returns k; 0: n
- * is too small. */
+/* The rank k of the interval of a median by the sign test (Conover, Practical Nonparametric Statistics, 1999, 3.2): the
+ * interval reaches from the k-th smallest to the k-th largest of n values, and misses the median with probability
+ * `tail` at most. k counts from 1; 0: n is too small. */
 size_t kvb_sign_rank(size_t n, double tail);
 
 /* ---- changes of level ---------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The feed of a step: the tokens whose rows its plan wants. As a rule those that are new; of a cache that keeps no rows
- * the whole history of the step's sequences before them.
+ * A step's feed: the tokens whose rows the plan wants. Most caches want the new tokens. A cache that keeps no rows
+ * also wants the whole history of the step's sequences, before the new tokens.
  */
 #ifndef KVB_FEED_H
 #define KVB_FEED_H
