@@ -25,7 +25,7 @@ kvb_scan_problem kvb_scan_call_problem(const kvb_group_scan *s, bool conv, kvb_e
 int kvb_scan_call_prepare(kvb_scan_call *call, const kvb_scan_spec *spec, bool conv, const kvb_scan *inputs, char *why,
                           size_t why_bytes)
 {
-    const kvb_scan_kernel *kernel = call->kernel;
+    const kvb_scan_face *face = call->kernel->scan;
     call->args = *inputs;
     call->args.from = spec->from;
     call->args.to = spec->to;
@@ -37,9 +37,9 @@ int kvb_scan_call_prepare(kvb_scan_call *call, const kvb_scan_spec *spec, bool c
         end = kvb_scan_run_end(&call->args, t);
         problem->run = problem->run > end - t ? problem->run : end - t;
     }
-    if (!kernel->supports(problem, why, why_bytes))
+    if (!face->supports(problem, why, why_bytes))
         return -ENOTSUP;
-    const size_t scratch = kernel->scratch_bytes ? kernel->scratch_bytes(problem, call->team->n) : 0;
+    const size_t scratch = face->scratch_bytes ? face->scratch_bytes(problem, call->team->n) : 0;
     void **block = &call->scratch[conv];
     size_t *held = &call->scratch_bytes[conv];
     if (scratch > *held) {
@@ -47,7 +47,7 @@ int kvb_scan_call_prepare(kvb_scan_call *call, const kvb_scan_spec *spec, bool c
         *block = kvb_memory_take(call->source, "scratch", scratch);
         *held = *block ? scratch : 0;
         if (!*block) {
-            snprintf(why, why_bytes, "out of memory for the scratch of kernel %s", kernel->name);
+            snprintf(why, why_bytes, "out of memory for the scratch of kernel %s", call->kernel->name);
             return -ENOMEM;
         }
     }
@@ -58,7 +58,7 @@ int kvb_scan_call_prepare(kvb_scan_call *call, const kvb_scan_spec *spec, bool c
 int kvb_scan_call_run(kvb_scan_call *call, void *out)
 {
     call->args.out = out;
-    return call->kernel->scan(&call->args);
+    return call->kernel->scan->scan(&call->args);
 }
 
 void kvb_scan_call_free(kvb_scan_call *call)

@@ -8,7 +8,7 @@
 
 typedef struct kvb_scan_call {
     /* set by the caller, constant over a replay */
-    const kvb_scan_kernel *kernel;
+    const kvb_kernel *kernel; /* its face `scan` */
     const kvb_team *team;
     kvb_elem out_elem;               /* of recurrences; what follows a convolution is f32 */
     const kvb_memory_source *source; /* of scratch; NULL: the C library */

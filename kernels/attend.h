@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 11u
+#define KVB_ABI_VERSION 12u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 
@@ -304,7 +304,7 @@ typedef struct kvb_attend {
 /*
  * Declared arithmetic: what a kernel rounds. The error bound that it is judged by is computed from this (oracle/bound.h
  * has the formula). A declaration by which outputs of 0 would pass fails (oracle/claim.h). A kernel that works in f32
- * throughout sets the first six fields and leaves the three records 0.
+ * throughout sets the first six fields and leaves the three records 0; kvb_arithmetic_plain() does so for plain loops.
  *
  * A chain counts the roundings that one term passes through on its way into a sum, at most: a plain loop over n terms
  * has chain n; 16 lanes followed by a tree of 4 additions have n / 16 + 4.
@@ -350,6 +350,9 @@ typedef struct kvb_arithmetic {
 #define KVB_KERNEL_NO_LSE 16u
 /* Its project promises nothing where hidden cells are not finite: it is judged over finite ones alone. */
 #define KVB_KERNEL_FINITE_CELLS 32u
+/* It reads rows of f32, writes f32, and takes neither softcap nor sinks: it needs no supports(). All else is declined,
+ * or comes staged as f32. */
+#define KVB_KERNEL_PLAIN 64u
 
 /*
  * The rule by which a foreign kernel's own project passes an output, where it declares no arithmetic: the verdict is
@@ -373,24 +376,31 @@ typedef struct kvb_tolerance {
 typedef int kvb_query_round(const kvb_problem *problem, const kvb_view *k, uint32_t head, const float *q,
                             double *rounded);
 
+/*
+ * A kernel has two faces, of which it may leave one out: attend(), for layers that attend, and `scan`, for layers that
+ * scan. A model with layers of both kinds runs those without a face here by kernel flash, or scan.
+ */
 typedef struct kvb_kernel {
     const char *name;    /* what --kernel takes: lower case, digits, dashes; the first no dash; at most 63 */
     const char *summary; /* one line for `kvbench list` */
     uint32_t flags;      /* KVB_KERNEL_… */
-    uint32_t masks;      /* KVB_MASK_BIT()s it takes. The caller turns any other mask into EXPLICIT. */
     /* Can it run on this machine (ISA by CPUID)? NULL: always. Where it can, why may name what it found there, such as
      * a library. */
     bool (*available)(char *why, size_t why_bytes);
-    /* Can it do this problem? Asked before any attend() of the same problem. NULL: always. */
+
+    int (*attend)(const kvb_attend *args); /* NULL: no such face, and nothing up to `scan` is read */
+    uint32_t masks; /* KVB_MASK_BIT()s it takes; 0: all. The caller turns any other mask into EXPLICIT. */
+    /* Can it do this problem? Asked before any attend() of the same problem. NULL: always; as KVB_KERNEL_PLAIN says. */
     bool (*supports)(const kvb_problem *problem, char *why, size_t why_bytes);
     /* Scratch that attend() needs with n_threads threads; NULL: none. */
     size_t (*scratch_bytes)(const kvb_problem *problem, uint32_t n_threads);
-    void (*arithmetic)(const kvb_problem *problem, kvb_arithmetic *arithmetic);
-    int (*attend)(const kvb_attend *args);
+    void (*arithmetic)(const kvb_problem *problem, kvb_arithmetic *arithmetic); /* NULL: kvb_arithmetic_plain() */
     /* For a kernel that rounds q. The result is then judged as attention of that q, so `query` of the arithmetic widens
      * no bound: it only says how far rounded may be from q. NULL: the bound allows any q that `query` does. */
     kvb_query_round *round_query;
     kvb_tolerance tolerance; /* of a foreign kernel */
+
+    const struct kvb_scan_face *scan; /* kernels/scan.h; NULL: no such face */
 } kvb_kernel;
 
 /* ---- plug-ins ---------------------------------------------------------------------------------- */
@@ -405,11 +415,17 @@ typedef struct kvb_plugin_v1 {
     const kvb_kernel *const *kernels;
     const struct kvb_cache_type *const *caches; /* caches/cache.h */
     const struct kvb_pool_type *const *pools;   /* caches/pools/pool.h */
-    const struct kvb_scan_kernel *const *scans; /* kernels/scan.h */
 } kvb_plugin_v1;
 
 #define KVB_PLUGIN_SYMBOL "kvb_plugin"
 #define KVB_PLUGIN_EXPORT __attribute__((visibility("default")))
+
+/* A plug-in of one kernel: KVB_PLUGIN_KERNEL("mine", "my kernel", .flags = KVB_KERNEL_PLAIN, .attend = attend); */
+#define KVB_PLUGIN_KERNEL(NAME, SUMMARY, ...)                                                                          \
+    static const kvb_kernel kvb_plugin_kernel = {.name = NAME, .summary = SUMMARY, __VA_ARGS__};                       \
+    static const kvb_kernel *const kvb_plugin_kernels[] = {&kvb_plugin_kernel, NULL};                                  \
+    KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;                                                           \
+    const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = NAME, .kernels = kvb_plugin_kernels}
 
 /* ---- small helpers every kernel needs ---------------------------------------------------------- */
 
@@ -498,6 +514,36 @@ static inline bool kvb_mask_next(const kvb_mask *mask, uint32_t n_tok, uint32_t 
         c++;
     run->end = *cursor = c;
     return run->begin < run->end;
+}
+
+/* A walk over the cells that a row of q sees (row t * n_heads + h): begins with {0}, and has each cell once. */
+typedef struct kvb_walk {
+    uint32_t cell;
+    const void *k, *v; /* the cell's rows, as they are stored */
+    uint32_t cursor;   /* of kvb_mask_next() */
+    kvb_run ahead;
+} kvb_walk;
+
+static inline bool kvb_walk_next(const kvb_attend *args, uint32_t row, kvb_walk *walk)
+{
+    const kvb_problem *p = &args->problem;
+    const uint32_t t = row / p->n_heads, kv_head = row % p->n_heads / (p->n_heads / p->n_kv_heads);
+    if (walk->ahead.begin == walk->ahead.end &&
+        !kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &walk->cursor, &walk->ahead))
+        return false;
+    walk->cell = walk->ahead.begin++;
+    walk->k = kvb_view_row(&args->k, kv_head, walk->cell);
+    walk->v = kvb_view_row(&args->v, kv_head, walk->cell);
+    return true;
+}
+
+/* What loops over f32 declare that sum one term after the other, with an exp() that is off by at most 1 ulp. */
+static inline void kvb_arithmetic_plain(const kvb_problem *problem, kvb_arithmetic *arithmetic)
+{
+    static const kvb_arithmetic plain = {.exp_error = 0x1p-23, .exp_floor = 0x1p-126};
+    *arithmetic = plain;
+    arithmetic->dot_chain = problem->k_dim;
+    arithmetic->cell_chain = arithmetic->rescales = problem->n_cells;
 }
 
 #ifdef __cplusplus

@@ -120,19 +120,16 @@ typedef struct kvb_scan_arithmetic {
     double exp_floor;        /* decays below this may be taken as 0 */
 } kvb_scan_arithmetic;
 
-typedef struct kvb_scan_kernel {
-    const char *name;    /* as a kvb_kernel's */
-    const char *summary; /* one line for `kvbench list` */
-    uint32_t flags;      /* KVB_KERNEL_VECTOR or 0 */
-    /* Can it run on this machine? NULL: always. */
-    bool (*available)(char *why, size_t why_bytes);
-    /* Can it do this problem? Asked before any scan() of it. */
+/* The face of a kernel for layers that scan: `scan` of a kvb_kernel (attend.h). */
+typedef struct kvb_scan_face {
+    /* Can it do this problem? Asked before any scan() of it. NULL: always. */
     bool (*supports)(const kvb_scan_problem *problem, char *why, size_t why_bytes);
     /* Scratch that scan() needs with n_threads threads; NULL: none. */
     size_t (*scratch_bytes)(const kvb_scan_problem *problem, uint32_t n_threads);
+    /* NULL: plain f32 loops, token by token. */
     void (*arithmetic)(const kvb_scan_problem *problem, kvb_scan_arithmetic *arithmetic);
     int (*scan)(const kvb_scan *args);
-} kvb_scan_kernel;
+} kvb_scan_face;
 
 /* ---- small helpers ----------------------------------------------------------------------------- */
 

@@ -224,7 +224,7 @@ extern const kvb_bench_scan_work kvb_bench_scan_works[]; /* ends with name NULL 
 
 /* One scan kernel. */
 typedef struct kvb_bench_scanner {
-    const kvb_scan_kernel *kernel;
+    const kvb_kernel *kernel;
     char why[256]; /* not timed: the reason; else empty */
     uint32_t turns;
     double ns[KVB_BENCH_TURNS];
@@ -243,7 +243,7 @@ typedef struct kvb_bench_scan {
     double bytes, ops, held;       /* of a call: read and written; bytes of all slots */
 } kvb_bench_scan;
 
-void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_scan_kernel *kernel);
+void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_kernel *kernel);
 /* Judges all, and has them and the limit take turns for so long. cells: a prompt has at most so many tokens, and a
  * batch one set of slots, whatever caches hold; 0: as the work says. 0, -ENOMEM or -EINTR. */
 int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t cells, double seconds);
@@ -288,7 +288,7 @@ typedef struct kvb_bench_sweep {
     const char *kernels[KVB_BENCH_CONTESTANTS]; /* names, in the order of columns */
     bool foreign[KVB_BENCH_CONTESTANTS];        /* of a plug-in, or named to be beside: ratios to `flash` are said */
     uint32_t n_kernels;
-    const kvb_scan_kernel *scans[KVB_BENCH_SCANNERS];
+    const kvb_kernel *scans[KVB_BENCH_SCANNERS];
     bool foreign_scan[KVB_BENCH_SCANNERS];
     uint32_t n_scans;
     double seconds;  /* for each contestant */

@@ -422,7 +422,7 @@ static int replay(const history *h, const kvb_caches_options *o, const kvb_cache
                    .v_pool = h->pool,
                    .growth = growth,
                    .kernel = counts ? &zeros : &kvb_kernel_flash,
-                   .scan = &kvb_scan_kernel_vector,
+                   .scan = &kvb_kernel_scan,
                    .min_chunk = MIN_CHUNK,
                    .page_cells = PAGE_CELLS,
                    .knobs = &knobs,

@@ -133,8 +133,8 @@ static int stage_open(stage *s, const kvb_bench_scan *run, const kvb_team *team,
     s->args.states = (kvb_scan_states){kvb_memory_take(NULL, "", slots * s->state_bytes), s->state_bytes, slots};
     size_t scratch = 64;
     for (uint32_t k = 0; k < run->n; k++) {
-        const kvb_scan_kernel *kernel = run->of[k].kernel;
-        const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&p, team->n) : 0;
+        const kvb_kernel *kernel = run->of[k].kernel;
+        const size_t bytes = kernel->scan->scratch_bytes ? kernel->scan->scratch_bytes(&p, team->n) : 0;
         scratch = bytes > scratch ? bytes : scratch;
     }
     s->args.scratch = kvb_memory_take(NULL, "", scratch);
@@ -169,20 +169,20 @@ static void slots_turn(stage *s)
 }
 
 /* The call as this kernel makes it. */
-static kvb_scan args_of(const stage *s, const kvb_scan_kernel *kernel)
+static kvb_scan args_of(const stage *s, const kvb_kernel *kernel)
 {
     kvb_scan args = s->args;
-    if (kernel == &kvb_scan_kernel_reference && s->work->run > 1 && args.problem.n_tok > PLAIN_TOKENS)
+    if (kernel == &kvb_kernel_scan_reference && s->work->run > 1 && args.problem.n_tok > PLAIN_TOKENS)
         args.problem.n_tok = PLAIN_TOKENS;
     return args;
 }
 
-static double call_ns(stage *s, const kvb_scan_kernel *kernel)
+static double call_ns(stage *s, const kvb_kernel *kernel)
 {
     const kvb_scan args = args_of(s, kernel);
     slots_turn(s);
     const double start = kvb_now_ns();
-    kernel->scan(&args);
+    kernel->scan->scan(&args);
     return (kvb_now_ns() - start) * s->args.problem.n_tok / args.problem.n_tok;
 }
 
@@ -206,7 +206,7 @@ static double touch_ns(stage *s)
 /* What is sampled: a kernel, or with none the limit; the mean of a few calls. */
 typedef struct sampling {
     stage *stage;
-    const kvb_scan_kernel *kernel;
+    const kvb_kernel *kernel;
     uint32_t repeats;
 } sampling;
 
@@ -241,13 +241,13 @@ typedef struct lane {
     uint32_t first;
 } lane;
 
-static int lane_open(lane *l, const kvb_scan *args, const kvb_scan_kernel *kernel)
+static int lane_open(lane *l, const kvb_scan *args, const kvb_kernel *kernel)
 {
     const kvb_scan_problem *p = &args->problem;
     const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV;
     const size_t rows = p->d_k + (conv ? 1u : 0u);
     kvb_scan_arithmetic arithmetic;
-    kernel->arithmetic(p, &arithmetic);
+    kernel->scan->arithmetic(p, &arithmetic);
     l->problem = *p;
     l->problem.d_v = p->d_v < COLUMNS ? p->d_v : COLUMNS;
     l->first = p->d_v - l->problem.d_v;
@@ -308,7 +308,7 @@ static int scanner_judge(stage *s, kvb_bench_scanner *c)
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
-void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_scan_kernel *kernel)
+void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_kernel *kernel)
 {
     kvb_bench_scanner *c = &run->of[run->n++];
     kvb_scan_problem p = run->work->problem;
@@ -316,7 +316,7 @@ void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_scan_kernel *kernel)
     p.run = run->work->run;
     *c = (kvb_bench_scanner){.kernel = kernel};
     if ((!kernel->available || kernel->available(c->why, sizeof c->why)) &&
-        (!kernel->supports || kernel->supports(&p, c->why, sizeof c->why)))
+        (!kernel->scan->supports || kernel->scan->supports(&p, c->why, sizeof c->why)))
         c->why[0] = '\0';
     else if (!c->why[0])
         snprintf(c->why, sizeof c->why, "declined");
@@ -338,7 +338,7 @@ static void rounds_make(kvb_bench_scan *run, stage *s, const kvb_team *team, dou
         kvb_bench_scanner *c = &run->of[k];
         if (c->why[0] || c->wrong)
             continue;
-        sampled[n] = (sampling){s, c->kernel, c->kernel == &kvb_scan_kernel_reference ? 1 : repeats}; /* it is slow */
+        sampled[n] = (sampling){s, c->kernel, c->kernel == &kvb_kernel_scan_reference ? 1 : repeats}; /* it is slow */
         all[n] = (kvb_contestant){.take = call_take, .ctx = &sampled[n], .samples = c->ns, .team = team};
         timed[n++] = c;
     }
@@ -426,8 +426,8 @@ int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const 
     if (!run)
         return -ENOMEM;
     run->work = work;
-    kvb_bench_scanner_add(run, &kvb_scan_kernel_vector);
-    kvb_bench_scanner_add(run, &kvb_scan_kernel_reference);
+    kvb_bench_scanner_add(run, &kvb_kernel_scan);
+    kvb_bench_scanner_add(run, &kvb_kernel_scan_reference);
     int error = kvb_bench_scan_measure(run, team, cells, seconds);
     if (!error)
         error = work_report(table, run, score);

@@ -263,9 +263,9 @@ static int states_fill(scan_scene *s, values *v)
 /* ---- the scene ------------------------------------------------------------------------------------------------- */
 
 /* The call is made with this team from now on. 0 or -ENOMEM. */
-static int scene_team(scan_scene *s, const kvb_scan_kernel *kernel, const kvb_team *team)
+static int scene_team(scan_scene *s, const kvb_kernel *kernel, const kvb_team *team)
 {
-    const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&s->call.problem, team->n) : 0;
+    const size_t bytes = kernel->scan->scratch_bytes ? kernel->scan->scratch_bytes(&s->call.problem, team->n) : 0;
     const int error = kvb_call_scratch(&s->buffers, bytes);
     s->call.scratch = s->buffers.scratch;
     s->call.team = team;
@@ -273,7 +273,7 @@ static int scene_team(scan_scene *s, const kvb_scan_kernel *kernel, const kvb_te
 }
 
 /* 0 or -ENOMEM. To be closed in any case. */
-static int scene_open(const kvb_scan_shape *shape, const kvb_scan_kernel *kernel, const kvb_team *team, uint64_t key,
+static int scene_open(const kvb_scan_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
                       scan_scene *s)
 {
     const kvb_scan_problem *p = &shape->problem;
@@ -335,7 +335,7 @@ static void scene_reset(scan_scene *s, int hidden)
 
 /* The call under judgement. */
 typedef struct trial {
-    const kvb_scan_kernel *kernel;
+    const kvb_kernel *kernel;
     scan_scene scene;
     char *made; /* out of the first run, and its slots behind it */
     kvb_call_verdict *verdict;
@@ -395,7 +395,7 @@ static void slots_check(trial *x, int hidden)
 static int call_make(void *ctx)
 {
     const trial *x = ctx;
-    return x->kernel->scan(&x->scene.call);
+    return x->kernel->scan->scan(&x->scene.call);
 }
 
 /* Makes the call, and checks what needs no oracle. */
@@ -575,7 +575,7 @@ static int outputs_judge(trial *x)
     double judged = 0;
     int error = 0;
     char why[256];
-    x->kernel->arithmetic(p, &arithmetic);
+    x->kernel->scan->arithmetic(p, &arithmetic);
     if (kvb_claim_check_scan(&arithmetic, p, why, sizeof why)) {
         kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
         return 0;
@@ -629,12 +629,12 @@ static int other_call(const trial *x, bool larger)
     shape.tokens = larger ? shape.tokens * 2 : (shape.tokens + 1) / 2;
     kvb_scan_shape_count(&shape);
     if (kvb_scan_cost(&shape) > KVB_SCAN_COST ||
-        (x->kernel->supports && !x->kernel->supports(&shape.problem, why, sizeof why)))
+        (x->kernel->scan->supports && !x->kernel->scan->supports(&shape.problem, why, sizeof why)))
         shape = x->scene.shape;
     const int error = scene_open(&shape, x->kernel, x->scene.call.team, kvb_rng_key(x->key, 7), &s);
     if (!error) {
         scene_reset(&s, NAN_BYTE);
-        x->kernel->scan(&s.call);
+        x->kernel->scan->scan(&s.call);
     }
     scene_close(&s);
     return error;
@@ -680,7 +680,7 @@ static int checks_run(trial *x, kvb_call_teams *teams)
     return error || has_failed(x) ? error : team_check(x, teams);
 }
 
-int kvb_scan_call_judge(const kvb_scan_kernel *kernel, const kvb_scan_shape *shape, uint64_t key, kvb_call_teams *teams,
+int kvb_scan_call_judge(const kvb_kernel *kernel, const kvb_scan_shape *shape, uint64_t key, kvb_call_teams *teams,
                         kvb_call_verdict *verdict)
 {
     const kvb_team *team = kvb_call_team(teams, shape->threads);
@@ -700,10 +700,10 @@ int kvb_scan_call_judge(const kvb_scan_kernel *kernel, const kvb_scan_shape *sha
 
 static bool subject_fits(const kvb_call_subject *s, const kvb_point *point, char *why, size_t why_bytes)
 {
-    const kvb_scan_kernel *kernel = s->definition;
+    const kvb_kernel *kernel = s->definition;
     kvb_scan_shape shape;
     return kvb_scan_shape_of(point, &shape, why, why_bytes) &&
-           (!kernel->supports || kernel->supports(&shape.problem, why, why_bytes));
+           (!kernel->scan->supports || kernel->scan->supports(&shape.problem, why, why_bytes));
 }
 
 static double subject_cost(const kvb_call_subject *s, const kvb_point *point)
@@ -724,7 +724,7 @@ static int subject_judge(const kvb_call_subject *s, const kvb_point *point, uint
     return kvb_scan_call_judge(s->definition, &shape, kvb_point_key(s->space, point, seed), teams, verdict);
 }
 
-kvb_call_subject kvb_scan_subject(const kvb_scan_kernel *kernel)
+kvb_call_subject kvb_scan_subject(const kvb_kernel *kernel)
 {
     return (kvb_call_subject){.kernel = kernel->name,
                               .space = &kvb_scan_space,

@@ -290,7 +290,7 @@ static int kernels_take(bench *b, const kvb_registry *registry)
                 wanted |= !fnmatch(b->kernels.at[w], r->name, 0);
             for (size_t w = 0; w < b->targets.beside.n; w++)
                 named |= !strcmp(b->targets.beside.at[w], r->name);
-            if (kernel->flags & KVB_KERNEL_WITNESS || !(wanted || named || brought) ||
+            if (!kernel->attend || kernel->flags & KVB_KERNEL_WITNESS || !(wanted || named || brought) ||
                 kernel_place(r->name, brought || named) != place)
                 continue;
             if (s->n_kernels == KVB_BENCH_CONTESTANTS)
@@ -299,12 +299,13 @@ static int kernels_take(bench *b, const kvb_registry *registry)
             s->kernels[s->n_kernels++] = r->name;
         }
     for (int last = 0; last < 2; last++) /* the plain one */
-        for (size_t i = 0; i < registry->n[KVB_SCANS] && s->n_scans < KVB_BENCH_SCANNERS; i++) {
-            const kvb_registered *r = &registry->at[KVB_SCANS][i];
-            if ((strcmp(r->name, "scan-reference") == 0) != (last > 0))
+        for (size_t i = 0; i < registry->n[KVB_KERNELS] && s->n_scans < KVB_BENCH_SCANNERS; i++) {
+            const kvb_registered *r = &registry->at[KVB_KERNELS][i];
+            const kvb_kernel *kernel = r->definition;
+            if (!kernel->scan || (strcmp(r->name, "scan-reference") == 0) != (last > 0))
                 continue;
             s->foreign_scan[s->n_scans] = strcmp(r->from, kvb_builtin_plugin.name) != 0;
-            s->scans[s->n_scans++] = r->definition;
+            s->scans[s->n_scans++] = kernel;
         }
     return s->n_kernels ? KVB_EXIT_OK : kvb_unknown("bench", "--kernel: no kernel matches", b->kernels.at[0], known);
 }

@@ -21,6 +21,7 @@
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
 #include "harness/replay/apart.h"
+#include "harness/selection/faces.h"
 #include "harness/selection/cover.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
@@ -127,32 +128,46 @@ static void command_say(const char *label, const char *command)
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* What judges a part of a kind. Lists end with NULL; NULL: the part itself, or all of the suite. */
-static const struct {
+/* What judges parts of a kind, of kernels one face. Lists end with NULL; NULL: the part itself, or all of the suite. */
+typedef struct plan {
+    const char *label;
+    kvb_registry_kind kind;
+    uint8_t face; /* of kernels: KVB_LAYERS_… */
     unsigned hub; /* the dimension that the part is on */
     const char *const *workloads, *const *kernels, *const *pools;
     bool settings; /* page sizes and the like, one for each combination */
     kvb_witness_rule witness;
-} plans[KVB_REGISTRY_KINDS] = {
-    [KVB_KERNELS] = {.hub = KVB_PAIRS_KERNEL, .witness = KVB_WITNESS_NONE},
-    [KVB_SCANS] = {.hub = KVB_PAIRS_KERNEL,
-                   .workloads = LIST("hybrid-batch", "hybrid-decode", "spec-hybrid", "state-fork", "short-prompts"),
-                   .pools = LIST("f32", "bf16"),
-                   .witness = KVB_WITNESS_NONE},
-    [KVB_CACHES] = {.kernels = LIST("flash", "reference", "scan"),
-                    .pools = LIST("f32", "f16", "q8_0", "kivi4"),
-                    .settings = true,
-                    .witness = KVB_WITNESS_BESIDE},
-    [KVB_POOLS] = {.workloads =
-                       LIST("agent-fork*", "batched-multi-seq*", "save-restore", "sliding-window*", "eagle-tree*"),
-                   .kernels = LIST("flash", "reference"),
-                   .witness = KVB_WITNESS_NONE},
+} plan;
+static const plan plans[] = {
+    {.label = "kernel",
+     .kind = KVB_KERNELS,
+     .face = KVB_LAYERS_ATTEND,
+     .hub = KVB_PAIRS_KERNEL,
+     .witness = KVB_WITNESS_NONE},
+    {.label = "scan",
+     .kind = KVB_KERNELS,
+     .face = KVB_LAYERS_SCAN,
+     .hub = KVB_PAIRS_KERNEL,
+     .workloads = LIST("hybrid-batch", "hybrid-decode", "spec-hybrid", "state-fork", "short-prompts"),
+     .pools = LIST("f32", "bf16"),
+     .witness = KVB_WITNESS_NONE},
+    {.label = "cache",
+     .kind = KVB_CACHES,
+     .kernels = LIST("flash", "reference", "scan"),
+     .pools = LIST("f32", "f16", "q8_0", "kivi4"),
+     .settings = true,
+     .witness = KVB_WITNESS_BESIDE},
+    {.label = "pool",
+     .kind = KVB_POOLS,
+     .workloads = LIST("agent-fork*", "batched-multi-seq*", "save-restore", "sliding-window*", "eagle-tree*"),
+     .kernels = LIST("flash", "reference"),
+     .witness = KVB_WITNESS_NONE},
 };
 
 /* One part, and what came of it. */
 typedef struct section {
     check *c;
-    kvb_registry_kind kind;
+    const plan *plan;
     const kvb_registered *part;
     const kvb_suite_part *suite_part; /* under way */
     kvb_results results;              /* of combinations */
@@ -199,7 +214,7 @@ static const char *const check_words[KVB_CHECKS] = {
 static void place_say(const section *s, const kvb_result *r)
 {
     const kvb_where *w = &r->where;
-    const bool kernel = s->kind == KVB_KERNELS || s->kind == KVB_SCANS;
+    const bool kernel = s->plan->face != 0;
     char pools[KVB_KEY_PART], place[512];
     kvb_key_pools(r, pools);
     snprintf(place, sizeof place, "history %s over cache %s in %s%s%s%s%s", r->workload, r->cache, pools,
@@ -298,13 +313,13 @@ static int words_add(kvb_words *words, const char *const *list)
 static int words_make(const section *s, kvb_selection_words *w)
 {
     const char *const name[] = {s->part->name, NULL};
-    const bool kernel = s->kind == KVB_KERNELS || s->kind == KVB_SCANS;
+    const bool kernel = s->plan->face != 0;
     const char *at = s->formats;
-    *w = (kvb_selection_words){.witness = plans[s->kind].witness, .threads = s->c->threads};
-    int error = words_add(&w->workloads, plans[s->kind].workloads);
-    error = error ? error : words_add(&w->kernels, kernel ? name : plans[s->kind].kernels);
-    error = error ? error : words_add(&w->caches, s->kind == KVB_CACHES ? name : NULL);
-    error = error ? error : words_add(&w->pools, s->kind == KVB_POOLS ? name : plans[s->kind].pools);
+    *w = (kvb_selection_words){.witness = s->plan->witness, .threads = s->c->threads};
+    int error = words_add(&w->workloads, s->plan->workloads);
+    error = error ? error : words_add(&w->kernels, kernel ? name : s->plan->kernels);
+    error = error ? error : words_add(&w->caches, s->plan->kind == KVB_CACHES ? name : NULL);
+    error = error ? error : words_add(&w->pools, s->plan->kind == KVB_POOLS ? name : s->plan->pools);
     for (size_t i = 0; i < s->n_formats && !error; i++, at += strlen(at) + 1)
         error = words_add(&w->pools, (const char *const[]){at, NULL});
     return error;
@@ -347,8 +362,8 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
     }
     const kvb_pairs_options pairs = {.max_pairs = usual.max_pairs,
                                      .setting = setting,
-                                     .axes = plans[s->kind].settings ? cache_axes() : 0,
-                                     .hub = plans[s->kind].hub,
+                                     .axes = s->plan->settings ? cache_axes() : 0,
+                                     .hub = s->plan->hub,
                                      .seconds = CALL_SECONDS};
     const kvb_selections_options select = {
         .words = words, .suite = &suite, .registry = &c->registry, .folder = c->folder, .pairs = &pairs};
@@ -357,7 +372,7 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
     int error = kvb_selections_make(&select, &selections, why, why_bytes);
     for (size_t i = 0; i < selections.n && !error; i++)
         s->total += selections.at[i].n_has;
-    s->total += s->kind == KVB_KERNELS || s->kind == KVB_SCANS;
+    s->total += s->plan->face != 0;
     kvb_progress_start("check", s->total);
     for (size_t i = 0; i < selections.n && !error; i++) {
         char command[KVB_REPLAY];
@@ -396,7 +411,8 @@ static int calls_run(section *s, char *why, size_t why_bytes)
                                  .jobs = kvb_cores(),
                                  .command = begin + (*begin == ' ')};
     kvb_progress_now("single calls of %s", s->part->name);
-    int error = kvb_kernel_calls_judge(s->part, s->kind == KVB_SCANS, &c->registry, &o, &s->calls, why, why_bytes);
+    int error =
+        kvb_kernel_calls_judge(s->part, s->plan->face == KVB_LAYERS_SCAN, &c->registry, &o, &s->calls, why, why_bytes);
     if (!error && kvb_stopped)
         error = -EINTR;
     return error ? error : result_take(s, &s->calls);
@@ -479,12 +495,12 @@ static int kernel_describe(section *s)
 static int part_describe(section *s)
 {
     char can[256] = "";
-    if (s->kind == KVB_KERNELS)
+    if (s->plan->face == KVB_LAYERS_ATTEND)
         return kernel_describe(s);
-    if (s->kind == KVB_CACHES)
+    if (s->plan->kind == KVB_CACHES)
         kvb_cache_can(s->part->definition, can, sizeof can);
-    say(kvb_registry_kind_names[s->kind], "%s: %s%s%s", s->part->name, s->part->summary,
-        s->kind == KVB_CACHES ? "; can do steps" : "", can);
+    say(s->plan->label, "%s: %s%s%s", s->part->name, s->part->summary,
+        s->plan->kind == KVB_CACHES ? "; can do steps" : "", can);
     return 0;
 }
 
@@ -574,12 +590,12 @@ static void right_say(const section *s)
     snprintf(replayed, sizeof replayed, "%zu replay%s of %zu histor%s, %zu cache%s, %zu format%s", replays,
              plural(replays), names[0], names[0] == 1 ? "y" : "ies", names[1], plural(names[1]), names[2],
              plural(names[2]));
-    say("RIGHT", "%s%s%s%s%s", s->kind == KVB_POOLS ? "by itself, at many dims, and in " : "",
+    say("RIGHT", "%s%s%s%s%s", s->plan->kind == KVB_POOLS ? "by itself, at many dims, and in " : "",
         replays ? replayed : "no history is for it", seen, made, worst);
     kvb_axes_shorten(calls->axes.declined, declined, sizeof declined);
     if (*declined)
         say("declines", "%s", declined);
-    if (calls->axes.calls && s->kind == KVB_KERNELS && !strstr(declined, "deterministic=") &&
+    if (calls->axes.calls && s->plan->face == KVB_LAYERS_ATTEND && !strstr(declined, "deterministic=") &&
         !strstr(calls->axes.uncovered, "deterministic="))
         say("same", "bits with other numbers of threads");
 }
@@ -588,7 +604,7 @@ static void right_say(const section *s)
 
 static int section_run(section *s, char *why, size_t why_bytes)
 {
-    const bool kernel = s->kind == KVB_KERNELS || s->kind == KVB_SCANS;
+    const bool kernel = s->plan->face != 0;
     kvb_selection_words words = {.witness = KVB_WITNESS_NONE};
     kvb_result_init(&s->calls);
     int error = part_describe(s);
@@ -629,11 +645,13 @@ static int section_run(section *s, char *why, size_t why_bytes)
     return 0;
 }
 
-static bool is_chosen(const check *c, kvb_registry_kind kind, const char *name)
+static bool is_chosen(const check *c, const plan *by, const kvb_registered *part)
 {
     bool chosen = c->kernels.n == 0;
+    if (by->face && !(kvb_kernel_layers(part->definition) & by->face))
+        return false;
     for (size_t i = 0; i < c->kernels.n && !chosen; i++)
-        chosen = (kind == KVB_KERNELS || kind == KVB_SCANS) && !fnmatch(c->kernels.at[i], name, 0);
+        chosen = by->face && !fnmatch(c->kernels.at[i], part->name, 0);
     return chosen;
 }
 
@@ -643,10 +661,10 @@ static int parts_run(check *c, const size_t before[KVB_REGISTRY_KINDS])
     char why[1536] = "";
     size_t n = 0;
     int error = 0;
-    for (int kind = 0; kind < KVB_REGISTRY_KINDS && !error; kind++)
-        for (size_t i = before[kind]; i < c->registry.n[kind] && !error && !c->ends; i++) {
-            section s = {.c = c, .kind = (kvb_registry_kind)kind, .part = &c->registry.at[kind][i]};
-            if (!is_chosen(c, s.kind, s.part->name))
+    for (const plan *p = plans; p < plans + sizeof plans / sizeof *plans && !error; p++)
+        for (size_t i = before[p->kind]; i < c->registry.n[p->kind] && !error && !c->ends; i++) {
+            section s = {.c = c, .plan = p, .part = &c->registry.at[p->kind][i]};
+            if (!is_chosen(c, p, s.part))
                 continue;
             if (n++)
                 printf("\n");

@@ -14,7 +14,7 @@
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
-#include "harness/selection/scan_kernel.h"
+#include "harness/selection/faces.h"
 #include "results/page.h"
 #include "results/table.h"
 
@@ -133,8 +133,9 @@ static int all_wanted(void *ctx, size_t number, const kvb_result *names)
 static int trial_enter(const void *ctx, kvb_replay_options *replay, char *why, size_t why_bytes)
 {
     const place *p = ctx;
-    const trial *t = &p->trials[replay->kernel - p->copies];
-    replay->kernel = kvb_kernel_of_attention(p->kernel);
+    const trial *t = &p->trials[(p->kernel->attend ? replay->kernel : replay->scan) - p->copies];
+    replay->kernel = kvb_kernel_attending(p->kernel);
+    replay->scan = kvb_kernel_scanning(p->kernel);
     if (t->off)
         kvb_checks_off |= UINT32_C(1) << t->off;
     replay->judges_k = t->fault && t->fault->check == KVB_CHECK_POOL;

@@ -7,6 +7,7 @@
 
 #include "caches/cache.h"
 #include "harness/calls/attend_axes.h"
+#include "harness/selection/faces.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/command_line.h"
 #include "harness/cpu_mask.h"
@@ -83,15 +84,15 @@ static int accepts_add(void *ctx, bool taken, const char *text)
     return row_add(rows->l, taken ? "takes" : "declines", rows->name, NULL, NULL, text);
 }
 
-/* "yes", with the level if a kernel with these flags depends on it, or why not. */
-static void kernel_here(bool (*available)(char *why, size_t why_bytes), uint32_t flags, char *here, size_t bytes)
+/* "yes", with the level if the kernel depends on it, or why not. */
+static void kernel_here(const kvb_kernel *kernel, char *here, size_t bytes)
 {
     char why[200] = "";
-    if (available && !available(why, sizeof why))
+    if (kernel->available && !kernel->available(why, sizeof why))
         snprintf(here, bytes, "unavailable: %s", why);
-    else if (flags & KVB_KERNEL_VECTOR)
+    else if (kernel->flags & KVB_KERNEL_VECTOR)
         snprintf(here, bytes, "yes: %s", kvb_cpu_level_names[kvb_cpu()]);
-    else if (flags & KVB_KERNEL_FOREIGN && *why)
+    else if (kernel->flags & KVB_KERNEL_FOREIGN && *why)
         snprintf(here, bytes, "yes: %s", why);
 }
 
@@ -125,23 +126,24 @@ static int pools_list(list *l)
     return error;
 }
 
-static int parts_list(list *l, kvb_registry_kind sort)
+/* face: of kernels, those that have it. */
+static int parts_list(list *l, kvb_registry_kind sort, uint8_t face)
 {
+    const bool scans = face == KVB_LAYERS_SCAN;
     int error = 0;
     for (size_t i = 0; i < l->registry.n[sort] && !error; i++) {
         const kvb_registered *part = &l->registry.at[sort][i];
         const kvb_kernel *kernel = part->definition;
-        const kvb_scan_kernel *scan = part->definition;
         char here[256] = "yes", what[320];
         snprintf(what, sizeof what, "%s", part->summary);
+        if (sort == KVB_KERNELS && !(kvb_kernel_layers(kernel) & face))
+            continue;
         if (sort == KVB_KERNELS)
-            kernel_here(kernel->available, kernel->flags, here, sizeof here);
-        if (sort == KVB_SCANS)
-            kernel_here(scan->available, scan->flags, here, sizeof here);
+            kernel_here(kernel, here, sizeof here);
         if (sort == KVB_CACHES)
             cache_describe(part->definition, what, sizeof what);
-        error = row_add(l, kvb_registry_kind_names[sort], part->name, part->from, here, what);
-        if (sort == KVB_KERNELS && l->sorts.n && !error) /* asked for by name: in detail */
+        error = row_add(l, scans ? "scan" : kvb_registry_kind_names[sort], part->name, part->from, here, what);
+        if (sort == KVB_KERNELS && !scans && l->sorts.n && !error) /* asked for by name: in detail */
             error = kvb_accepts_describe(kernel, &l->registry, accepts_add, &(accepts_rows){l, part->name});
     }
     return error;
@@ -150,7 +152,7 @@ static int parts_list(list *l, kvb_registry_kind sort)
 static int kernels_list(list *l)
 {
     const bool tuned = *l->machine.tuning;
-    const int error = parts_list(l, KVB_KERNELS);
+    const int error = parts_list(l, KVB_KERNELS, KVB_LAYERS_ATTEND);
     return error ? error
                  : row_add(l, "tuning", tuned ? "file" : "built-in", tuned ? l->machine.tuning : "(memory)", "yes",
                            "how kernels read rows where they lie: kvbench tune");
@@ -158,12 +160,12 @@ static int kernels_list(list *l)
 
 static int caches_list(list *l)
 {
-    return parts_list(l, KVB_CACHES);
+    return parts_list(l, KVB_CACHES, 0);
 }
 
 static int scans_list(list *l)
 {
-    return parts_list(l, KVB_SCANS);
+    return parts_list(l, KVB_KERNELS, KVB_LAYERS_SCAN);
 }
 
 static int workloads_list(list *l)

@@ -330,7 +330,7 @@ static int scenario_check(const live_check *check, const kvb_scenario *scenario,
                              .cache = plainest,
                              .pool = check->pool,
                              .kernel = check->kernel,
-                             .scan = &kvb_scan_kernel_reference};
+                             .scan = &kvb_kernel_scan_reference};
     kvb_live_outcome truth, greedy = {0};
     int wrong = 0, err = kvb_live_play(scenario, &play, &truth, why, sizeof why);
     if (!err && scenario->greedy) {
@@ -546,7 +546,7 @@ static int record_run(int argc, char **argv)
                              .kernel = s.kernel,
                              .twin = s.model ? &s.shape : NULL,
                              .twin_name = kvb_size_label(s.model),
-                             .scan = &kvb_scan_kernel_reference};
+                             .scan = &kvb_kernel_scan_reference};
     if (!s.save_weights)
         exit_code = s.check ? check_all(&s, &live) : record_all(&s, &live);
     else if (kvb_weights_save(weights, s.save_weights, why, sizeof why))

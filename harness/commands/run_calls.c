@@ -12,6 +12,7 @@
 #include "harness/calls/scan_judge.h"
 #include "harness/interrupt.h"
 #include "harness/progress.h"
+#include "harness/selection/faces.h"
 #include "harness/selection/replay_command.h"
 
 static bool is_chosen(const kvb_words *words, const char *name)
@@ -50,29 +51,29 @@ int kvb_run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_cal
     bool has[2];
     kinds_of_call(r, registry, has);
     for (int scans = 0; scans < 2; scans++) {
-        const kvb_registry_kind kind = scans ? KVB_SCANS : KVB_KERNELS;
-        for (size_t i = 0; i < registry->n[kind] && (has[scans] || w->kernels.n); i++) {
-            const kvb_registered *k = &registry->at[kind][i];
+        for (size_t i = 0; i < registry->n[KVB_KERNELS] && (has[scans] || w->kernels.n); i++) {
+            const kvb_registered *k = &registry->at[KVB_KERNELS][i];
+            const uint8_t layers = kvb_kernel_layers(k->definition);
             calls->kernels[calls->n] = k;
             calls->scans[calls->n] = scans;
-            calls->n += is_chosen(&w->kernels, k->name) && (scans || !kvb_is_witness(k->definition));
+            calls->n += layers & (scans ? KVB_LAYERS_SCAN : KVB_LAYERS_ATTEND) && is_chosen(&w->kernels, k->name) &&
+                        !kvb_is_witness(k->definition);
         }
     }
     if (alone && !calls->n) {
         char known[1024];
         kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
-        snprintf(known + strlen(known), sizeof known - strlen(known), ", ");
-        kvb_registry_names(registry, KVB_SCANS, known + strlen(known), sizeof known - strlen(known));
         return kvb_unknown("run", "--kernel: unknown kernel", w->kernels.at[0], known);
     }
     return KVB_EXIT_OK;
 }
 
 /* The names of its record. */
-static void result_begin(const kvb_registered *kernel, kvb_result *r)
+static void result_begin(const kvb_registered *kernel, bool scans, kvb_result *r)
 {
+    const bool other = scans && ((const kvb_kernel *)kernel->definition)->attend; /* it has a record for each face */
     kvb_result_init(r);
-    snprintf(r->workload, sizeof r->workload, "calls");
+    snprintf(r->workload, sizeof r->workload, other ? "calls-scan" : "calls");
     snprintf(r->cache, sizeof r->cache, "none");
     snprintf(r->pool_k, sizeof r->pool_k, "any");
     snprintf(r->pool_v, sizeof r->pool_v, "any");
@@ -85,20 +86,18 @@ static void result_begin(const kvb_registered *kernel, kvb_result *r)
 int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_registry *registry,
                            const kvb_calls_options *options, kvb_result *result, char *why, size_t why_bytes)
 {
-    const kvb_kernel *attends = scans ? NULL : kernel->definition;
-    const kvb_scan_kernel *scan = scans ? kernel->definition : NULL;
-    bool (*const available)(char *, size_t) = scans ? scan->available : attends->available;
+    const kvb_kernel *definition = kernel->definition;
     kvb_calls_options judged = *options;
     char command[KVB_REPLAY];
     kvb_attend_space space;
-    result_begin(kernel, result);
-    if (available && !available(result->reason, sizeof result->reason))
+    result_begin(kernel, scans, result);
+    if (definition->available && !definition->available(result->reason, sizeof result->reason))
         return 0; /* skipped */
     result->reason[0] = '\0';
     snprintf(command, sizeof command, "%s --suite calls --kernel %s", options->command, kernel->name);
     judged.command = *options->command ? command : "";
     kvb_attend_space_make(registry, &space);
-    const kvb_call_subject subject = scans ? kvb_scan_subject(scan) : kvb_attend_subject(&space, attends);
+    const kvb_call_subject subject = scans ? kvb_scan_subject(definition) : kvb_attend_subject(&space, definition);
     return kvb_calls_judge(&judged, &subject, result, why, why_bytes);
 }
 
@@ -119,7 +118,7 @@ int kvb_run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *r
                                        .command = begin + (*begin == ' ')};
     for (size_t i = 0; i < calls->n && !error; i++) {
         kvb_result result;
-        result_begin(calls->kernels[i], &result);
+        result_begin(calls->kernels[i], calls->scans[i], &result);
         const int wanted = wants(r, first + i, &result);
         if (wanted <= 0) {
             error = wanted;

@@ -9,12 +9,12 @@
 /* Kernels whose single calls this run judges. Zero at first. */
 typedef struct kvb_run_calls {
     const kvb_registered *kernels[2 * KVB_REGISTRY_MAX];
-    bool scans[2 * KVB_REGISTRY_MAX]; /* is it a scan kernel? */
+    bool scans[2 * KVB_REGISTRY_MAX]; /* its face for layers that scan, not the other */
     size_t n;
 } kvb_run_calls;
 
-/* Names the record of a kernel's single calls and judges them; a kernel that cannot run here is skipped. scans: it is a
- * scan kernel. options: `command` begins the command that makes one of them again, "": none. What kvb_calls_judge
+/* Names the record of a kernel's single calls and judges them; a kernel that cannot run here is skipped. scans: by
+ * its face for layers that scan. options: `command` begins the command that makes one of them again, "": none. What kvb_calls_judge
  * returns. */
 int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_registry *registry,
                            const kvb_calls_options *options, kvb_result *result, char *why, size_t why_bytes);

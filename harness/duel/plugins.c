@@ -108,8 +108,7 @@ const void *kvb_duel_part(const kvb_duel *duel, int side, kvb_registry_kind sort
 
 bool kvb_duel_concerns(const kvb_duel *duel, const kvb_result *names)
 {
-    return (!part_find(&duel->built_in, KVB_KERNELS, names->kernel) &&
-            !part_find(&duel->built_in, KVB_SCANS, names->kernel)) ||
+    return !part_find(&duel->built_in, KVB_KERNELS, names->kernel) ||
            !part_find(&duel->built_in, KVB_CACHES, names->cache) ||
            !part_find(&duel->built_in, KVB_POOLS, names->pool_k) ||
            !part_find(&duel->built_in, KVB_POOLS, names->pool_v);
@@ -126,7 +125,7 @@ int kvb_duel_enter(const void *corner, kvb_replay_options *replay, char *why, si
     if (error)
         return error;
     replay->kernel = part_find(&registry, KVB_KERNELS, replay->kernel->name);
-    replay->scan = part_find(&registry, KVB_SCANS, replay->scan->name);
+    replay->scan = part_find(&registry, KVB_KERNELS, replay->scan->name);
     replay->cache = part_find(&registry, KVB_CACHES, replay->cache->name);
     replay->k_pool = part_find(&registry, KVB_POOLS, replay->k_pool->name);
     replay->v_pool = part_find(&registry, KVB_POOLS, replay->v_pool->name);

@@ -70,7 +70,8 @@ static const kvb_pool_type *pool_plant(const kvb_pool_type *honest, void (*wrong
 int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, size_t why_bytes)
 {
     static kvb_kernel kernel;
-    static kvb_scan_kernel scan;
+    static kvb_kernel scanner;
+    static kvb_scan_face scan;
     static kvb_cache_type cache;
 
     (void)why;
@@ -86,11 +87,13 @@ int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, si
         replay->kernel = &kernel;
     }
     if (planted->scan) {
-        scan = *(kvb_fault_honest.scan = replay->scan);
+        scan = *(kvb_fault_honest.scan = replay->scan->scan);
         scan.scan = planted->scan;
         if (planted->scan_arithmetic)
             scan.arithmetic = planted->scan_arithmetic;
-        replay->scan = &scan;
+        scanner = *replay->scan;
+        scanner.scan = &scan;
+        replay->scan = &scanner;
     }
     if (planted->cache) {
         cache = *(kvb_fault_honest.cache = replay->cache);

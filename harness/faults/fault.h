@@ -44,7 +44,7 @@ extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NUL
 /* What the planted part was, in the child. */
 typedef struct kvb_honest {
     const kvb_kernel *kernel;
-    const kvb_scan_kernel *scan;
+    const kvb_scan_face *scan;
     const kvb_cache_type *cache;
     const kvb_pool_type *pool;
 } kvb_honest;

@@ -18,7 +18,7 @@
 
 typedef struct entry {
     const kvb_kernel *kernel; /* with `scan` beside it, or that beside `kernel`; NULL: it has no child */
-    const kvb_scan_kernel *scan;
+    const kvb_kernel *scan;
     kvb_result named; /* as it was added */
     kvb_result result;
     bool done; /* the result is there */
@@ -36,7 +36,7 @@ typedef struct seat {
 /* Kernels that had no end in so many combinations whose results were handed on. */
 typedef struct hanging {
     const kvb_kernel *kernel;
-    const kvb_scan_kernel *scan;
+    const kvb_kernel *scan;
     uint32_t n;
 } hanging;
 

@@ -17,7 +17,7 @@
 #include "harness/replay/child.h"
 #include "harness/rounds.h"
 #include "harness/selection/replay_command.h"
-#include "harness/selection/scan_kernel.h"
+#include "harness/selection/faces.h"
 
 bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why, size_t why_bytes)
 {
@@ -154,7 +154,8 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
     char why[KVB_REASON];
     const kvb_cache_type *cache = s->caches[at.cache];
     const kvb_kernel *found = kvb_combination_name(l->options, b->first + i, &named, why);
-    const kvb_kernel *kernel = found ? found : s->kernels[at.kernel]; /* the stand-in, of which all but that is asked */
+    const kvb_kernel *kernel = found ? found : s->kernels[at.kernel]; /* kvb_kernel_best, of which all else is asked */
+    const kvb_kernel *attends = kvb_kernel_attending(kernel), *scans = kvb_kernel_scanning(kernel);
     bool witness = kvb_is_witness(kernel);
     kvb_replay_options *r = &child->replay;
     *child = b->child;
@@ -166,13 +167,8 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
     r->out_elem = setting.out_elem;
     r->deterministic = setting.deterministic;
     r->cache = part_of(b, side, KVB_CACHES, cache->name, cache);
-    if (kvb_scan_behind(kernel)) {
-        r->kernel = kvb_kernel_of_attention(kernel);
-        r->scan = part_of(b, side, KVB_SCANS, kernel->name, kvb_scan_behind(kernel));
-    } else {
-        r->kernel = part_of(b, side, KVB_KERNELS, kernel->name, kernel);
-        r->scan = kvb_kernel_of_scans(kernel);
-    }
+    r->kernel = part_of(b, side, KVB_KERNELS, attends->name, attends);
+    r->scan = part_of(b, side, KVB_KERNELS, scans->name, scans);
     if (!r->cache || !r->kernel || !r->scan || !t)
         return false;
     snprintf(named.beside, sizeof named.beside, "%s", kvb_kernel_beside(kernel, &l->trace->header.model));

@@ -23,11 +23,11 @@ typedef struct kvb_replay_options {
     const float *const *k_amax, *const *v_amax; /* [layers] of [kv_heads] for pools with fixed scales
                                                  * (harness/matrix/ground_truth.h), or NULL */
     kvb_growth growth;
-    bool judges_k, judges_v;     /* that pool is judged by itself first (pool_alone.h) */
-    bool deterministic;          /* the kernel is to give the same bits whatever the number of threads */
-    const kvb_kernel *kernel;    /* of layers that attend */
-    const kvb_scan_kernel *scan; /* of layers that scan */
-    kvb_elem out_elem;           /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
+    bool judges_k, judges_v;  /* that pool is judged by itself first (pool_alone.h) */
+    bool deterministic;       /* the kernel is to give the same bits whatever the number of threads */
+    const kvb_kernel *kernel; /* of layers that attend */
+    const kvb_kernel *scan;   /* of layers that scan: its face `scan` */
+    kvb_elem out_elem;        /* of the outputs: KVB_F32, KVB_F16 or KVB_BF16 */
     const kvb_team *team;
     uint32_t min_chunk, page_cells, hash_bits; /* cells, cells, bits: as in kvb_cache_options */
     const kvb_knobs *knobs;

@@ -367,7 +367,7 @@ static int call_judge(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_
     if (p->number == 0) {
         const bool looks = !o->only || kvb_only_has(o->only, o->trace, p->place->event, layer);
         kvb_scan_arithmetic arithmetic;
-        s->call.kernel->arithmetic(problem, &arithmetic);
+        s->call.kernel->scan->arithmetic(problem, &arithmetic);
         if (kvb_claim_check_scan(&arithmetic, problem, why, sizeof why))
             return kvb_pass_fail(p, KVB_CHECK_DECLARATION, why);
         const kvb_scan_made made = {.event = p->place->event,

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
-#include "harness/selection/scan_kernel.h"
+#include "harness/selection/faces.h"
 #include "kernels/cpu.h"
 
 static bool supports_all(const kvb_problem *problem, char *why, size_t why_bytes)
@@ -16,10 +16,17 @@ static bool supports_all(const kvb_problem *problem, char *why, size_t why_bytes
     return true;
 }
 
+static int attend_never(const kvb_attend *args)
+{
+    (void)args;
+    return -ENOSYS;
+}
+
 const kvb_kernel kvb_kernel_best = {
     .name = "best",
     .summary = "whichever kernel was the fastest in an earlier run",
     .masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT),
+    .attend = attend_never,
     .supports = supports_all,
 };
 
@@ -77,9 +84,6 @@ const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char
     }
     if (fastest)
         found = kvb_registry_find(best->registry, KVB_KERNELS, fastest->kernel);
-    const void *scan = fastest && !found ? kvb_registry_find(best->registry, KVB_SCANS, fastest->kernel) : NULL;
-    if (scan)
-        found = kvb_scan_stand_in(scan);
     if (!fastest)
         snprintf(why, why_bytes, "no kernel passed here in %s", best->path);
     else if (!found)

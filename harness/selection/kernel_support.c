@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Axes as tables of problems, and what supports() says to each. */
+#include "harness/selection/faces.h"
 #include "harness/selection/kernel_support.h"
 
 #include <errno.h>
@@ -299,8 +300,9 @@ void kvb_accepts_summary(const kvb_kernel *kernel, const kvb_registry *registry,
 bool kvb_kernel_reads(const kvb_kernel *kernel, const kvb_format *k, const kvb_format *v)
 {
     char why[256];
-    kvb_problem problem = problem_plain(kernel, k, v);
-    return is_taken(kernel, &problem, why, sizeof why);
+    const kvb_kernel *attends = kvb_kernel_attending(kernel);
+    kvb_problem problem = problem_plain(attends, k, v);
+    return is_taken(attends, &problem, why, sizeof why);
 }
 
 int kvb_native_check(const kvb_selection *s, const kvb_registry *registry, char *why, size_t why_bytes)
@@ -313,9 +315,11 @@ int kvb_native_check(const kvb_selection *s, const kvb_registry *registry, char 
             read = (s->n_kernels == 1 || !kvb_is_witness(s->kernels[i])) && kvb_kernel_reads(s->kernels[i], k, v);
         if (read)
             continue;
-        for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++)
-            if (kvb_kernel_reads(registry->at[KVB_KERNELS][i].definition, k, v))
-                name_add(kernels, sizeof kernels, ", ", registry->at[KVB_KERNELS][i].name);
+        for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++) {
+            const kvb_kernel *kernel = registry->at[KVB_KERNELS][i].definition;
+            if (kernel->attend && kvb_kernel_reads(kernel, k, v))
+                name_add(kernels, sizeof kernels, ", ", kernel->name);
+        }
         for (size_t i = 0; i < registry->n[KVB_POOLS]; i++) {
             const kvb_pool_type *pool = registry->at[KVB_POOLS][i].definition;
             bool any = false;

@@ -15,7 +15,7 @@
 #include "harness/replay/replay.h"
 #include "harness/selection/best_kernel.h"
 #include "harness/selection/cover.h"
-#include "harness/selection/scan_kernel.h"
+#include "harness/selection/faces.h"
 #include "kernels/kernels.h"
 
 bool kvb_pairs_usual(const kvb_suite *suite, bool suite_is_named, const kvb_selection_words *words)
@@ -58,7 +58,8 @@ static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_mode
 {
     static const float no_sinks[KVB_MODEL_WIDTH]; /* sink logits, whatever their values */
     static const kvb_team alone = {.n = 1};
-    kvb_call call = {.kernel = kernel,
+    const kvb_kernel *attends = kvb_kernel_attending(kernel);
+    kvb_call call = {.kernel = attends,
                      .team = &alone,
                      .out_elem = setting->out_elem,
                      .no_staging = p->options->no_staging,
@@ -66,7 +67,7 @@ static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_mode
     kvb_mask_kind mask = KVB_MASK_NONE;
     char why[256];
     int error = 0;
-    while (mask + 1 < KVB_MASK_KINDS && !(kernel->masks & KVB_MASK_BIT(mask)))
+    while (mask + 1 < KVB_MASK_KINDS && !(attends->masks & KVB_MASK_BIT(mask)))
         mask++;
     if (!kvb_kernel_fits(kernel, m, setting->out_elem, why, sizeof why))
         return false;
@@ -319,10 +320,10 @@ static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS
     const char *profile = s->values[at.values];
     const kvb_kernel *kernel = s->kernels[at.kernel];
     const char *name = s->workloads[at.workload].name;
-    double dear = kernel == &kvb_kernel_reference || kvb_scan_behind(kernel) == &kvb_scan_kernel_reference ? PLAIN_DEAR
-                  : kernel == &kvb_kernel_openblas                                                         ? BLAS_DEAR
-                  : kernel->round_query ? ROUNDED_DEAR
-                                        : 1;
+    double dear = kernel == &kvb_kernel_reference || kernel == &kvb_kernel_scan_reference ? PLAIN_DEAR
+                  : kernel == &kvb_kernel_openblas                                        ? BLAS_DEAR
+                  : kernel->round_query                                                   ? ROUNDED_DEAR
+                                                                                          : 1;
     return (kvb_candidate){.at = {number_of(&dims[0], p->histories[at.workload], profile ? profile : ""),
                                   number_of(&dims[1], name + shape_at(name), ""),
                                   number_of(&dims[2], s->pools[at.pools].k->name, s->pools[at.pools].v->name),

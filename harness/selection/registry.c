@@ -9,6 +9,7 @@
 
 #include "caches/cache.h"
 #include "harness/selection/best_kernel.h"
+#include "harness/selection/faces.h"
 #include "kernels/kernels.h"
 #include "results/result.h"
 
@@ -18,10 +19,9 @@ const kvb_plugin_v1 kvb_builtin_plugin = {
     .kernels = kvb_builtin_kernels,
     .caches = kvb_builtin_caches,
     .pools = kvb_builtin_pools,
-    .scans = kvb_builtin_scans,
 };
 
-const char *const kvb_registry_kind_names[KVB_REGISTRY_KINDS] = {"kernel", "cache", "pool", "scan"};
+const char *const kvb_registry_kind_names[KVB_REGISTRY_KINDS] = {"kernel", "cache", "pool"};
 
 const void *kvb_registry_find(const kvb_registry *registry, kvb_registry_kind sort, const char *name)
 {
@@ -42,11 +42,11 @@ void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind sort, ch
 /* What a part lacks, or NULL. */
 static const char *kernel_lack(const kvb_kernel *k)
 {
-    if (!k->supports || !k->arithmetic || !k->attend)
-        return "supports(), arithmetic() or attend()";
+    if (k->scan ? !k->scan->scan : !k->attend)
+        return "attend() or scan()";
     if (k->tolerance.kind && (!(k->flags & KVB_KERNEL_FOREIGN) || !k->tolerance.source || !(k->tolerance.limit > 0)))
         return "flag KVB_KERNEL_FOREIGN, or limit or source, that a tolerance needs";
-    return k->masks ? NULL : "masks";
+    return NULL;
 }
 
 static const char *cache_lack(const kvb_cache_type *c)
@@ -63,11 +63,6 @@ static const char *pool_lack(const kvb_pool_type *p)
     if (!p->open || !p->close || !p->ensure || !p->view || !p->bytes || !p->reserved)
         return "open(), close(), ensure(), view(), bytes() or reserved()";
     return p->write_run && p->scatter && p->gather_into ? NULL : "write_run(), scatter() or gather_into()";
-}
-
-static const char *scan_lack(const kvb_scan_kernel *s)
-{
-    return s->supports && s->arithmetic && s->scan ? NULL : "supports(), arithmetic() or scan()";
 }
 
 /* What breaks the rule of names (attend.h) in a part's name, at most 63 bytes long, so that it can be a word of a
@@ -102,10 +97,7 @@ static int part_add(kvb_registry *registry, kvb_registry_kind sort, const kvb_re
         snprintf(why, why_bytes, "%s: %s '%.100s': %s; a name is of lower case, digits and dashes%s, at most %u", path,
                  kvb_registry_kind_names[sort], name, breach, sort == KVB_POOLS ? " (of a pool, underscores too)" : "",
                  KVB_NAME - 1);
-    else if (kvb_registry_find(registry, sort, name) ||
-             ((sort == KVB_KERNELS || sort == KVB_SCANS) && /* they share an axis */
-              kvb_registry_find(registry, sort == KVB_SCANS ? KVB_KERNELS : KVB_SCANS, name)) ||
-             (sort == KVB_KERNELS && !strcmp(name, kvb_kernel_best.name)))
+    else if (kvb_registry_find(registry, sort, name) || (sort == KVB_KERNELS && !strcmp(name, kvb_kernel_best.name)))
         snprintf(why, why_bytes, "%s: there is a %s '%s' already", path, kvb_registry_kind_names[sort], name);
     else if (registry->n[sort] == KVB_REGISTRY_MAX)
         snprintf(why, why_bytes, "%s: more than %u parts of sort %s", path, KVB_REGISTRY_MAX,
@@ -122,17 +114,16 @@ static int plugin_add(kvb_registry *registry, const kvb_plugin_v1 *plugin, const
 {
     const char *from = plugin->name;
     int result = 0;
-    for (const kvb_kernel *const *k = plugin->kernels; k && *k && !result; k++)
-        result = part_add(registry, KVB_KERNELS, &(kvb_registered){(*k)->name, (*k)->summary, from, *k},
-                          kernel_lack(*k), path, why, why_bytes);
+    for (const kvb_kernel *const *k = plugin->kernels; k && *k && !result; k++) {
+        const kvb_kernel *whole = kvb_kernel_complete(*k);
+        result = part_add(registry, KVB_KERNELS, &(kvb_registered){(*k)->name, (*k)->summary, from, whole},
+                          whole ? kernel_lack(whole) : "place left", path, why, why_bytes);
+    }
     for (const kvb_cache_type *const *c = plugin->caches; c && *c && !result; c++)
         result = part_add(registry, KVB_CACHES, &(kvb_registered){(*c)->name, (*c)->summary, from, *c}, cache_lack(*c),
                           path, why, why_bytes);
     for (const kvb_pool_type *const *p = plugin->pools; p && *p && !result; p++)
         result = part_add(registry, KVB_POOLS, &(kvb_registered){(*p)->name, (*p)->summary, from, *p}, pool_lack(*p),
-                          path, why, why_bytes);
-    for (const kvb_scan_kernel *const *s = plugin->scans; s && *s && !result; s++)
-        result = part_add(registry, KVB_SCANS, &(kvb_registered){(*s)->name, (*s)->summary, from, *s}, scan_lack(*s),
                           path, why, why_bytes);
     return result;
 }

@@ -6,12 +6,12 @@
 
 #include "harness/command_line.h"
 
-typedef enum kvb_registry_kind { KVB_KERNELS, KVB_CACHES, KVB_POOLS, KVB_SCANS, KVB_REGISTRY_KINDS } kvb_registry_kind;
+typedef enum kvb_registry_kind { KVB_KERNELS, KVB_CACHES, KVB_POOLS, KVB_REGISTRY_KINDS } kvb_registry_kind;
 
 typedef struct kvb_registered {
     const char *name, *summary;
     const char *from;       /* the plug-in's name */
-    const void *definition; /* kvb_kernel, kvb_cache_type, kvb_pool_type or kvb_scan_kernel */
+    const void *definition; /* kvb_kernel, kvb_cache_type or kvb_pool_type */
 } kvb_registered;
 
 #define KVB_REGISTRY_MAX 128u /* of each kind */
@@ -22,7 +22,7 @@ typedef struct kvb_registry {
 } kvb_registry;
 
 extern const struct kvb_plugin_v1 kvb_builtin_plugin;
-extern const char *const kvb_registry_kind_names[KVB_REGISTRY_KINDS]; /* "kernel", "cache", "pool", "scan" */
+extern const char *const kvb_registry_kind_names[KVB_REGISTRY_KINDS]; /* "kernel", "cache", "pool" */
 
 /* Makes a registry of the built-in parts. */
 void kvb_registry_init(kvb_registry *registry);

@@ -11,7 +11,7 @@
 #include "harness/selection/best_kernel.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
-#include "harness/selection/scan_kernel.h"
+#include "harness/selection/faces.h"
 #include "harness/machine/team.h"
 #include "kernels/kernels.h"
 #include "results/near_name.h"
@@ -50,22 +50,18 @@ static size_t list_length(const char *const *list)
     return n;
 }
 
-/* Parts of one sort, or of two, of which those of the second go by stand-ins. */
-static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, bool scans, const char *const *words,
-                        size_t n_words, const void **chosen, size_t *n, char *why, size_t why_bytes)
+static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, const char *const *words, size_t n_words,
+                        const void **chosen, size_t *n, char *why, size_t why_bytes)
 {
-    const char *names[2 * KVB_REGISTRY_MAX] = {NULL};
-    bool marked[2 * KVB_REGISTRY_MAX];
-    const size_t first = registry->n[sort], all = first + (scans ? registry->n[KVB_SCANS] : 0);
+    const char *names[KVB_REGISTRY_MAX] = {NULL};
+    bool marked[KVB_REGISTRY_MAX];
+    const size_t all = registry->n[sort];
     for (size_t i = 0; i < all; i++)
-        names[i] = i < first ? registry->at[sort][i].name : registry->at[KVB_SCANS][i - first].name;
+        names[i] = registry->at[sort][i].name;
     int error = names_match(kvb_registry_kind_names[sort], words, n_words, names, all, marked, why, why_bytes);
-    for (size_t i = 0; i < all && !error; i++) {
-        const void *part = i < first ? registry->at[sort][i].definition
-                                     : kvb_scan_stand_in(registry->at[KVB_SCANS][i - first].definition);
+    for (size_t i = 0; i < all && !error; i++)
         if (marked[i])
-            chosen[(*n)++] = part;
-    }
+            chosen[(*n)++] = registry->at[sort][i].definition;
     return error;
 }
 
@@ -76,7 +72,7 @@ static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, bo
 static int kernels_choose(const kvb_selection_words *words, const kvb_registry *registry, kvb_selection *s, char *why,
                           size_t why_bytes)
 {
-    const void *chosen[2 * KVB_REGISTRY_MAX];
+    const void *chosen[KVB_REGISTRY_MAX];
     const char **names = calloc(words->kernels.n + 1, sizeof *names);
     size_t n_names = 0;
     if (!names)
@@ -87,7 +83,7 @@ static int kernels_choose(const kvb_selection_words *words, const kvb_registry *
     bool best = n_names < words->kernels.n;
     int error = 0;
     if (!best || n_names)
-        error = parts_choose(registry, KVB_KERNELS, n_names > 0, names, n_names, chosen, &s->n_kernels, why, why_bytes);
+        error = parts_choose(registry, KVB_KERNELS, names, n_names, chosen, &s->n_kernels, why, why_bytes);
     free(names);
     for (size_t i = 0; i < s->n_kernels && !error; i++) {
         s->kernels[i] = chosen[i];
@@ -260,17 +256,14 @@ static int growths_choose(const kvb_selection_words *words, kvb_selection *s, ch
     return error;
 }
 
-/* Which kinds of layers a workload has. A file that is no trace is complained about later. */
+/* Kinds of layers that a workload has. A file that is no trace is complained about later. */
 static uint8_t layers_of(const kvb_workload *workload)
 {
     kvb_trace_reader *reader;
     char why[256];
     if (kvb_trace_open(workload->path, &reader, why, sizeof why))
-        return 1;
-    const kvb_model *m = &kvb_trace_reader_header(reader)->model;
-    uint8_t layers = 0;
-    for (uint32_t g = 0; g < m->n_groups; g++)
-        layers |= kvb_group_scans(&m->groups[g]) ? 2 : 1;
+        return KVB_LAYERS_ATTEND;
+    const uint8_t layers = kvb_model_layers(&kvb_trace_reader_header(reader)->model);
     kvb_trace_reader_close(reader);
     return layers;
 }
@@ -283,9 +276,9 @@ static bool is_named(const kvb_words *words, const char *name)
     return false;
 }
 
-/* Scan kernels that are not named, but all or by a glob, are there only if a workload has layers for them. 0 or
+/* Kernels that only scan and are not named, but all or by a glob, are there only if a workload has layers for them. 0 or
  * -ENOMEM. */
-static int scans_choose(const kvb_selection_words *words, const kvb_registry *registry, kvb_selection *s)
+static int scans_choose(const kvb_selection_words *words, kvb_selection *s)
 {
     uint8_t all = 0;
     size_t kept = 0;
@@ -294,10 +287,8 @@ static int scans_choose(const kvb_selection_words *words, const kvb_registry *re
         return -ENOMEM;
     for (size_t i = 0; i < s->n_workloads; i++)
         all |= s->layers[i] = layers_of(&s->workloads[i]);
-    for (size_t i = 0; i < registry->n[KVB_SCANS] && all & 2 && !words->kernels.n; i++)
-        s->kernels[s->n_kernels++] = kvb_scan_stand_in(registry->at[KVB_SCANS][i].definition);
     for (size_t i = 0; i < s->n_kernels; i++)
-        if (all & 2 || !kvb_scan_behind(s->kernels[i]) || is_named(&words->kernels, s->kernels[i]->name))
+        if (all & KVB_LAYERS_SCAN || s->kernels[i]->attend || is_named(&words->kernels, s->kernels[i]->name))
             s->kernels[kept++] = s->kernels[i];
     s->n_kernels = kept;
     if (words->kernels.n) {
@@ -314,7 +305,7 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, con
     why[0] = '\0';
     const void *caches[KVB_REGISTRY_MAX];
     bool typed = words->caches.n > 0;
-    int error = parts_choose(registry, KVB_CACHES, false, typed ? words->caches.at : part->caches,
+    int error = parts_choose(registry, KVB_CACHES, typed ? words->caches.at : part->caches,
                              typed ? words->caches.n : list_length(part->caches), caches, &s->n_caches, why, why_bytes);
     if (!error)
         error = kernels_choose(words, registry, s, why, why_bytes);
@@ -333,7 +324,7 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, con
     if (!error)
         error = workloads_choose(words, part, workloads, s, why, why_bytes);
     if (!error)
-        error = scans_choose(words, registry, s);
+        error = scans_choose(words, s);
     if (error && !why[0])
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;
@@ -436,7 +427,7 @@ int kvb_selection_deal(kvb_selection *s, const kvb_selection *earlier, size_t n_
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const kvb_spot at = kvb_spot_of(s, i);
-        const uint8_t wanted = kvb_scan_behind(s->kernels[at.kernel]) ? 2 : 1;
+        const uint8_t wanted = kvb_kernel_layers(s->kernels[at.kernel]);
         s->has[i] = (!s->layers || s->layers[at.workload] & wanted) && !is_elsewhere(s, at, earlier, n_earlier);
         s->n_has += s->has[i];
     }

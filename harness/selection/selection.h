@@ -35,15 +35,14 @@ typedef struct kvb_selection {
     kvb_workload *workloads; /* names and paths are the selection's own */
     size_t n_workloads;
     const kvb_cache_type *caches[KVB_REGISTRY_MAX];
-    const kvb_kernel
-        *kernels[2 * KVB_REGISTRY_MAX + 1]; /* &kvb_kernel_best and stand-ins of scan_kernel.h among them */
+    const kvb_kernel *kernels[KVB_REGISTRY_MAX + 1]; /* &kvb_kernel_best among them */
     kvb_pool_pair pools[KVB_MAX_POOL_PAIRS];
     const char *values[KVB_MAX_PROFILES]; /* NULL: the workload's own */
     uint32_t threads[KVB_MAX_THREAD_COUNTS];
     kvb_growth growths[KVB_GROWTHS];
     size_t n_caches, n_kernels, n_pools, n_values, n_threads, n_growths;
-    uint8_t *layers;   /* [workloads] 1: some attend, 2: some scan; what has none for a kernel is no combination. NULL:
-                        * kernels   are named, and it is one that is skipped */
+    uint8_t *layers;   /* [workloads] KVB_LAYERS_…: what has none for a kernel is no combination. NULL: kernels are
+                        * named, and it is one that is skipped */
     bool *has;         /* of each combination: is it one to be run? NULL until kvb_selection_deal */
     size_t n_has;      /* how many are */
     size_t n_left_out; /* how many could run, but pairs are enough */

@@ -90,15 +90,5 @@ static int attend(const kvb_attend *args)
     return 0;
 }
 
-static const kvb_kernel online = {
-    .name = "online",
-    .summary = "example plug-in: streaming softmax, scalar f32",
-    .masks = KVB_MASKS_ALL,
-    .supports = supports,
-    .arithmetic = arithmetic,
-    .attend = attend,
-};
-static const kvb_kernel *const kernels[] = {&online, NULL};
-
-KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
-const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "example", .kernels = kernels};
+KVB_PLUGIN_KERNEL("online", "example plug-in: streaming softmax, scalar f32", .attend = attend, .supports = supports,
+                  .arithmetic = arithmetic);

@@ -80,15 +80,7 @@ static int scan(const kvb_scan *args)
     return 0;
 }
 
-static const kvb_scan_kernel running = {
-    .name = "running",
-    .summary = "example plug-in: mamba2 and lightning, scalar f32",
-    .supports = supports,
-    .scratch_bytes = scratch_bytes,
-    .arithmetic = arithmetic,
-    .scan = scan,
-};
-static const kvb_scan_kernel *const scans[] = {&running, NULL};
+static const kvb_scan_face face = {
+    .supports = supports, .scratch_bytes = scratch_bytes, .arithmetic = arithmetic, .scan = scan};
 
-KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
-const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "example-scan", .scans = scans};
+KVB_PLUGIN_KERNEL("running", "example plug-in: mamba2 and lightning, scalar f32", .scan = &face);

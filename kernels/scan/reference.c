@@ -145,11 +145,15 @@ static int scan(const kvb_scan *args)
     return 0;
 }
 
-const kvb_scan_kernel kvb_scan_kernel_reference = {
-    .name = "scan-reference",
-    .summary = "plain scalar f32, token by token: the one to read",
+static const kvb_scan_face face = {
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = arithmetic,
     .scan = scan,
+};
+
+const kvb_kernel kvb_kernel_scan_reference = {
+    .name = "scan-reference",
+    .summary = "plain scalar f32, token by token: the one to read",
+    .scan = &face,
 };

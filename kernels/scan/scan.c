@@ -29,7 +29,7 @@ static bool by_chunks(const kvb_scan_problem *p, uint32_t run)
 
 static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
 {
-    if (!kvb_scan_kernel_reference.supports(p, why, why_bytes))
+    if (!kvb_kernel_scan_reference.scan->supports(p, why, why_bytes))
         return false;
     const char *lack = p->d_v % 16                                  ? "rows of a state have a multiple of 16 elements"
                        : p->kind == KVB_SCAN_MAMBA1 && p->heads > 1 ? "mamba1 has one head of all channels"
@@ -75,7 +75,7 @@ static size_t scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
  * what comes before and after; runs too short for it round less often than that. */
 static void arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
 {
-    kvb_scan_kernel_reference.arithmetic(p, a);
+    kvb_kernel_scan_reference.scan->arithmetic(p, a);
     a->exp_error = 0x1.4p-23; /* WEIGHT_ERROR, and that of sums of logs */
     a->exponent_chain = 3;    /* gate, log2(e) and a */
     if (by_chunks(p, p->run)) {
@@ -286,12 +286,16 @@ static int scan(const kvb_scan *args)
     return 0;
 }
 
-const kvb_scan_kernel kvb_scan_kernel_vector = {
-    .name = "scan",
-    .summary = "in vectors; prompts of mamba2, lightning and delta in chunks, by matrix products",
-    .flags = KVB_KERNEL_VECTOR,
+static const kvb_scan_face face = {
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = arithmetic,
     .scan = scan,
+};
+
+const kvb_kernel kvb_kernel_scan = {
+    .name = "scan",
+    .summary = "in vectors; prompts of mamba2, lightning and delta in chunks, by matrix products",
+    .flags = KVB_KERNEL_VECTOR,
+    .scan = &face,
 };

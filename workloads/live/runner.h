@@ -19,10 +19,10 @@ typedef struct kvb_runner_options {
     const kvb_cache_type *cache;
     const kvb_pool_type *k_pool, *v_pool;
     const kvb_kernel *kernel;
-    const kvb_scan_kernel *scan; /* of layers that scan; a model without them needs none */
-    kvb_recorder *recorder;      /* or NULL */
-    uint32_t capacity;           /* cells */
-    uint32_t seq_capacity;       /* tokens of one sequence */
+    const kvb_kernel *scan; /* of layers that scan; a model without them needs none */
+    kvb_recorder *recorder; /* or NULL */
+    uint32_t capacity;      /* cells */
+    uint32_t seq_capacity;  /* tokens of one sequence */
     uint32_t max_seqs;
     uint32_t step;     /* most tokens of one step */
     uint32_t rollback; /* positions by which a sequence may be cut back */

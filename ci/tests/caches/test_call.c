@@ -294,8 +294,8 @@ static int scan_run(const kvb_scan *args)
     return -EDOM;
 }
 
-static const kvb_scan_kernel scan_picky = {
-    .name = "picky", .supports = scan_supports, .scratch_bytes = scan_scratch, .scan = scan_run};
+static const kvb_scan_face picky_face = {.supports = scan_supports, .scratch_bytes = scan_scratch, .scan = scan_run};
+static const kvb_kernel scan_picky = {.name = "picky", .scan = &picky_face};
 
 static void *little_take(const char *name, size_t bytes)
 {

@@ -24,17 +24,28 @@ ok "list" "$KVBENCH" list --plugin "$so"
 lacks "  in short where everything is listed" '^(takes|declines) '
 ok "list scans" "$KVBENCH" list scans --plugin "$BUILD/example-plugin/running.so" --cpu-mask portable
 holds "  the built-in ones" '^scan +scan-reference +built-in +yes +plain scalar'
-holds "  and a plug-in's" '^scan +running +example-scan +yes '
+holds "  and a plug-in's" '^scan +running +running +yes '
 lacks "  and nothing else" '^(kernel|cache) '
-cat >"$TMPDIR/hollow.c" <<'EOF'
+cat >"$TMPDIR/both.c" <<'EOF'
 #include "scan.h"
-static const kvb_scan_kernel hollow = {.name = "hollow", .summary = "lacks all"};
-static const kvb_scan_kernel *const scans[] = {&hollow, NULL};
-const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "hollow", .scans = scans};
+static int attend(const kvb_attend *args) { return (void)args, 0; }
+static int scan(const kvb_scan *args) { return (void)args, 0; }
+static const kvb_scan_face face = {.scan = scan};
+KVB_PLUGIN_KERNEL("both", "a kernel of two faces", .flags = KVB_KERNEL_PLAIN, .attend = attend, .scan = &face);
 EOF
-ok "a scan that lacks what it needs builds" gcc -std=c11 -shared -fPIC -Ikernels "$TMPDIR/hollow.c" -o "$TMPDIR/hollow.so"
+ok "a kernel of two faces builds" gcc -std=c11 -Wall -Wextra -Werror -shared -fPIC -Ikernels "$TMPDIR/both.c" -o "$TMPDIR/both.so"
+ok "list kernels" "$KVBENCH" list kernels --plugin "$TMPDIR/both.so"
+holds "  has it" '^kernel +both +both +yes '
+holds "  which declines what is not plain" '^declines +both +also: softcap sinks \(no softcap\)'
+ok "list scans" "$KVBENCH" list scans --plugin "$TMPDIR/both.so"
+holds "  has it, too" '^scan +both +both +yes '
+expect_exit 1 "over a hybrid model it is judged" "$KVBENCH" run --plugin "$TMPDIR/both.so" --workload hybrid-decode \
+    --kernel both --cache contiguous --pool f32 --check --set no-witness -o "$TMPDIR/both.jsonl"
+lacks "  in all layers, no other beside it" '"beside": *"[a-z]' "$TMPDIR/both.jsonl"
+sed 's/kvb_scan_face face = {.scan = scan}/kvb_scan_face face = {0}/' "$TMPDIR/both.c" >"$TMPDIR/hollow.c"
+ok "one without scan() builds" gcc -std=c11 -w -shared -fPIC -Ikernels "$TMPDIR/hollow.c" -o "$TMPDIR/hollow.so"
 expect_exit 2 "  and is refused" "$KVBENCH" list scans --plugin "$TMPDIR/hollow.so"
-holds "  by name" "hollow.so: scan 'hollow' has no supports\\(\\), arithmetic\\(\\) or scan\\(\\)" "$err"
+holds "  by name" "hollow.so: kernel 'both' has no attend\\(\\) or scan\\(\\)" "$err"
 expect_exit 2 "an unknown level" "$KVBENCH" list --cpu-mask high
 holds "  with what is known" "unknown level 'high'; known: portable, avx2" "$err"
 done_testing

@@ -79,7 +79,7 @@ block() {
 }
 
 # What a reader has beside README: the kernel that it shows, a model's config.json.
-block README.md c kvb_plugin_v1 >"$work/mine.c"
+block README.md c KVB_PLUGIN_KERNEL >"$work/mine.c"
 cat >"$work/config.json" <<'EOF'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,

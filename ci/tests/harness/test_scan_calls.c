@@ -143,7 +143,7 @@ static int around_scan(const kvb_scan *args)
         gates_change(&x);
     if (around_now == AROUND_GAP)
         x.states.slot_bytes = ((size_t)p->heads * p->d_k * p->d_v * kvb_elem_bytes(p->state_elem) + 63) / 64 * 64;
-    kvb_scan_kernel_reference.scan(&x);
+    kvb_kernel_scan_reference.scan->scan(&x);
     if (around_now == AROUND_SHORT && p->kind == KVB_SCAN_CONV)
         rows_lose(args);
     if ((around_now == AROUND_TEAM && args->team->n > 2) || (around_now == AROUND_AGAIN && ++calls % 2))
@@ -153,23 +153,21 @@ static int around_scan(const kvb_scan *args)
     return 0;
 }
 
-static const kvb_scan_kernel *const reference = &kvb_scan_kernel_reference;
+static const kvb_kernel *const reference = &kvb_kernel_scan_reference;
 
 static size_t around_scratch(const kvb_scan_problem *p, uint32_t n_threads)
 {
-    return reference->scratch_bytes(p, n_threads);
+    return reference->scan->scratch_bytes(p, n_threads);
 }
 
-static const kvb_scan_kernel around_kernel = {.name = "around",
-                                              .summary = "one mistake around the honest kernel",
-                                              .supports = wrong_supports,
-                                              .scratch_bytes = around_scratch,
-                                              .arithmetic = wrong_arithmetic,
-                                              .scan = around_scan};
+static const kvb_scan_face around_face = {
+    .supports = wrong_supports, .scratch_bytes = around_scratch, .arithmetic = wrong_arithmetic, .scan = around_scan};
+static const kvb_kernel around_kernel = {
+    .name = "around", .summary = "one mistake around the honest kernel", .scan = &around_face};
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-static kvb_point_cover cover_of(const kvb_scan_kernel *kernel)
+static kvb_point_cover cover_of(const kvb_kernel *kernel)
 {
     const kvb_call_subject s = kvb_scan_subject(kernel);
     kvb_point_cover cover;
@@ -187,7 +185,7 @@ static kvb_scan_kind kind_of(const kvb_point *p)
 }
 
 /* The first call of these recurrences that is wrong. No thread runs afterwards. */
-static const kvb_point *first_wrong(const kvb_scan_kernel *kernel, const kvb_point_cover *cover, uint32_t kinds,
+static const kvb_point *first_wrong(const kvb_kernel *kernel, const kvb_point_cover *cover, uint32_t kinds,
                                     kvb_call_verdict *verdict)
 {
     const kvb_call_subject s = kvb_scan_subject(kernel);
@@ -205,8 +203,8 @@ static const kvb_point *first_wrong(const kvb_scan_kernel *kernel, const kvb_poi
 }
 
 /* Each recurrence finds the mistake. It shrinks to this call, or, where none is named, to few axes. */
-static void mistake_is_found(const kvb_scan_kernel *kernel, const kvb_point_cover *cover, const char *name,
-                             uint32_t kinds, const char *call)
+static void mistake_is_found(const kvb_kernel *kernel, const kvb_point_cover *cover, const char *name, uint32_t kinds,
+                             const char *call)
 {
     const kvb_call_subject s = kvb_scan_subject(kernel);
     const kvb_calls_options options = {.seed = SEED, .seconds = 60};
@@ -247,7 +245,7 @@ static void mistakes_are_found(void **state)
 
 static void honest_calls_pass(void **state)
 {
-    const kvb_scan_kernel *const kernels[] = {&wrong_kernel, &kvb_scan_kernel_vector};
+    const kvb_kernel *const kernels[] = {&wrong_kernel, &kvb_kernel_scan};
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         kvb_call_verdict verdict;

@@ -36,7 +36,7 @@ static inline kvb_live_options options_of(const kvb_weights *weights, const kvb_
                               .cache = cache,
                               .pool = kvb_builtin_pools[0], /* f32 */
                               .kernel = &kvb_kernel_reference,
-                              .scan = &kvb_scan_kernel_reference};
+                              .scan = &kvb_kernel_scan_reference};
 }
 
 /* Play, and fail the test with the reason when that does not work. */

@@ -16,9 +16,11 @@
 #include "kernels/model.h"
 #include "oracle/recurrence.h"
 
+static const kvb_kernel *const scan_kernels[] = {&kvb_kernel_scan_reference, &kvb_kernel_scan, NULL};
+
 typedef struct scan_rig {
     kvb_scan args; /* the call that is being made, or was made last */
-    const kvb_scan_kernel *kernel;
+    const kvb_kernel *kernel;
     kvb_scan_arithmetic arithmetic;
     uint32_t slots, room;  /* most tokens of a call */
     kvb_recurrence **book; /* [slots][heads] */
@@ -89,7 +91,7 @@ static inline size_t rig_state_bytes(const kvb_scan_problem *p)
 }
 
 /* The layer's own numbers, and memory for the tokens of a call. p->n_tok is the most tokens of a call. */
-static inline void rig_open(scan_rig *r, const kvb_scan_kernel *kernel, const kvb_scan_problem *p, uint32_t slots,
+static inline void rig_open(scan_rig *r, const kvb_kernel *kernel, const kvb_scan_problem *p, uint32_t slots,
                             uint64_t seed)
 {
     const bool each = p->kind == KVB_SCAN_MAMBA1, conv = p->kind == KVB_SCAN_CONV, delta = p->kind == KVB_SCAN_DELTA;
@@ -97,9 +99,9 @@ static inline void rig_open(scan_rig *r, const kvb_scan_kernel *kernel, const kv
     char why[128] = "";
 
     *r = (scan_rig){.kernel = kernel, .slots = slots, .room = p->n_tok, .random = seed, .memory = 100};
-    if (!kernel->supports(p, why, sizeof why))
+    if (!kernel->scan->supports(p, why, sizeof why))
         fail_msg("%s: %s", kernel->name, why);
-    kernel->arithmetic(p, &r->arithmetic);
+    kernel->scan->arithmetic(p, &r->arithmetic);
     const size_t floats[6] = {conv ? 0 : n * p->groups * p->d_k,
                               conv ? 0 : n * p->groups * p->d_k,
                               n * values,
@@ -130,7 +132,7 @@ static inline void rig_open(scan_rig *r, const kvb_scan_kernel *kernel, const kv
                          .from = r->from,
                          .to = r->to,
                          .out = rig_memory(n * values * kvb_elem_bytes(p->out_elem)),
-                         .scratch = rig_memory(kernel->scratch_bytes ? kernel->scratch_bytes(p, 3) : 0)};
+                         .scratch = rig_memory(kernel->scan->scratch_bytes ? kernel->scan->scratch_bytes(p, 3) : 0)};
     r->args.states.slot_bytes = (rig_state_bytes(p) + 63) / 64 * 64 + 64;
     r->args.states.slots = slots;
     r->args.states.base = rig_memory(slots * r->args.states.slot_bytes);
@@ -261,7 +263,7 @@ static inline void rig_untouched(const scan_rig *r, uint32_t n)
 
 /* A call over n tokens whose from and to are set. `actual`: the kernel that is called in place of the declared one, or
  * NULL. */
-static inline void rig_call(scan_rig *r, uint32_t n, uint32_t team, const kvb_scan_kernel *actual)
+static inline void rig_call(scan_rig *r, uint32_t n, uint32_t team, const kvb_kernel *actual)
 {
     const kvb_scan_problem *p = &r->args.problem;
     assert_true(n <= r->room);
@@ -270,7 +272,7 @@ static inline void rig_call(scan_rig *r, uint32_t n, uint32_t team, const kvb_sc
     r->args.team = &rig_teams[team];
     memset(r->args.out, 0xff, (size_t)n * p->heads * p->d_v * kvb_elem_bytes(p->out_elem));
     memcpy(r->before, r->args.states.base, r->slots * r->args.states.slot_bytes);
-    assert_int_equal((actual ? actual : r->kernel)->scan(&r->args), 0);
+    assert_int_equal((actual ? actual : r->kernel)->scan->scan(&r->args), 0);
     rig_judge(r, n);
 }
 

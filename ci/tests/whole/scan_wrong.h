@@ -172,18 +172,16 @@ static inline int wrong_scan(const kvb_scan *x)
 static inline bool wrong_supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
 {
     return p->d_k <= WRONG_ROWS && p->d_k * p->d_v <= WRONG_STATE &&
-           kvb_scan_kernel_reference.supports(p, why, why_bytes);
+           kvb_kernel_scan_reference.scan->supports(p, why, why_bytes);
 }
 
 static inline void wrong_arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
 {
-    kvb_scan_kernel_reference.arithmetic(p, a);
+    kvb_kernel_scan_reference.scan->arithmetic(p, a);
 }
 
-static const kvb_scan_kernel wrong_kernel = {.name = "wrong",
-                                             .summary = "one mistake on demand",
-                                             .supports = wrong_supports,
-                                             .arithmetic = wrong_arithmetic,
-                                             .scan = wrong_scan};
+static const kvb_scan_face wrong_face = {
+    .supports = wrong_supports, .arithmetic = wrong_arithmetic, .scan = wrong_scan};
+static const kvb_kernel wrong_kernel = {.name = "wrong", .summary = "one mistake on demand", .scan = &wrong_face};
 
 #endif

@@ -517,7 +517,7 @@ static void test_noisy_numbers_are_withheld(void **state)
 static int scan_last_token_wrong(const kvb_scan *args)
 {
     const kvb_scan_problem *p = &args->problem;
-    int error = kvb_scan_kernel_reference.scan(args);
+    int error = kvb_kernel_scan_reference.scan->scan(args);
     ((float *)args->out)[(size_t)p->n_tok * p->heads * p->d_v - 1] *= 1.001f;
     return error;
 }
@@ -526,13 +526,15 @@ static int scan_last_token_wrong(const kvb_scan *args)
 static void test_scans_are_judged(void **state)
 {
     static kvb_bench_scan run;
-    kvb_scan_kernel wrong = kvb_scan_kernel_reference;
-    wrong.scan = scan_last_token_wrong;
+    kvb_scan_face face = *kvb_kernel_scan_reference.scan;
+    kvb_kernel wrong = kvb_kernel_scan_reference;
+    face.scan = scan_last_token_wrong;
+    wrong.scan = &face;
     (void)state;
     for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name; w++) {
         run = (kvb_bench_scan){.work = w};
-        kvb_bench_scanner_add(&run, &kvb_scan_kernel_vector);
-        kvb_bench_scanner_add(&run, &kvb_scan_kernel_reference);
+        kvb_bench_scanner_add(&run, &kvb_kernel_scan);
+        kvb_bench_scanner_add(&run, &kvb_kernel_scan_reference);
         kvb_bench_scanner_add(&run, &wrong);
         assert_int_equal(kvb_bench_scan_measure(&run, &two, 40, 0.001), 0);
         for (uint32_t k = 0; k < 2; k++)

@@ -82,7 +82,7 @@ typedef struct feed {
     uint32_t from[FED_MOST], to[FED_MOST];
 } feed;
 
-static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_scan_part part, const feed *fed,
+static void call_make(const kvb_values *v, const kvb_kernel *kernel, kvb_scan_part part, const feed *fed,
                       const mistake *wrong, kvb_scan_states states, kvb_heirs *heirs, const kvb_scan_diffs *diffs)
 {
     const kvb_group *g = &v->model->groups[0];
@@ -116,12 +116,12 @@ static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_sc
         *inputs[i] = floats ? rows[i] : NULL;
     }
     char why[200];
-    if (!kernel->supports(&x.problem, why, sizeof why))
+    if (!kernel->scan->supports(&x.problem, why, sizeof why))
         fail_msg("%s", why);
-    const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&x.problem, 1) : 0;
+    const size_t bytes = kernel->scan->scratch_bytes ? kernel->scan->scratch_bytes(&x.problem, 1) : 0;
     x.scratch = aligned_alloc(64, (bytes + 127) / 64 * 64);
     x.out = malloc((size_t)n * x.problem.heads * x.problem.d_v * sizeof(float));
-    assert_int_equal(kernel->scan(&x), 0);
+    assert_int_equal(kernel->scan->scan(&x), 0);
     for (uint32_t t = 0; t < n && wrong->nudge != 0; t++)
         if (fed->tokens[t] == wrong->token) {
             const size_t row = (size_t)x.problem.heads * x.problem.d_v;
@@ -131,7 +131,7 @@ static void call_make(const kvb_values *v, const kvb_scan_kernel *kernel, kvb_sc
     if (wrong->spoiled && fed->tokens[n - 1] == states.slots - 1)
         memset((char *)states.base + (states.slots - 1) * states.slot_bytes, 0x41, 2);
     kvb_scan_arithmetic a;
-    kernel->arithmetic(&x.problem, &a);
+    kernel->scan->arithmetic(&x.problem, &a);
     const kvb_scan_made made = {.event = fed->event,
                                 .layer = layer,
                                 .part = part,
@@ -165,7 +165,7 @@ static void history_feed(uint32_t call, const mistake *wrong, feed *fed)
 static const kvb_oracle_options followed = {.max_pairs = UINT64_MAX},
                                 glanced = {.max_pairs = 1, .opinion_pairs = UINT64_MAX, .team = &alone};
 
-static void play(const kvb_oracle_options *options, const kvb_group_scan *scan, const kvb_scan_kernel *kernel,
+static void play(const kvb_oracle_options *options, const kvb_group_scan *scan, const kvb_kernel *kernel,
                  kvb_scan_part part, mistake wrong, kvb_scan_diffs *diffs)
 {
     hand h;
@@ -206,7 +206,7 @@ static const kvb_group_scan scans[] = {
     {KVB_SCAN_LIGHTNING, 4, 2, 16, 16, 3, 48, false, KVB_F16, KVB_F32},
     {KVB_SCAN_DELTA, 4, 2, 16, 32, 4, 48, true, KVB_F32, KVB_BF16},
 };
-static const kvb_scan_kernel *const kernels[] = {&kvb_scan_kernel_reference, &kvb_scan_kernel_vector};
+static const kvb_kernel *const kernels[] = {&kvb_kernel_scan_reference, &kvb_kernel_scan};
 
 #define EACH(scan, kernel, part)                                                                                       \
     for (size_t scan = 0; scan < sizeof scans / sizeof *scans; scan++)                                                 \
@@ -400,7 +400,7 @@ static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part 
         if (past)
             memset(slots.base, 0xff, made.tokens * bytes);
         legal_feed(e, &events[e], d->parent, past, &made, &fed);
-        call_make(v, &kvb_scan_kernel_reference, part, &fed, &none, slots, heirs, &diffs);
+        call_make(v, &kvb_kernel_scan_reference, part, &fed, &none, slots, heirs, &diffs);
     }
     const size_t at = KVB_SCAN_PARTS + part;
     for (uint64_t t = 0; t < made.tokens; t++)

@@ -85,11 +85,10 @@ static void player_open(player *p, const naive *like, const kvb_cache_type *type
                                  .k_pool = kvb_builtin_pools[0],
                                  .v_pool = kvb_builtin_pools[0],
                                  .allocator = &p->allocator};
-    *p = (player){
-        .call = {.kernel = kernel, .team = &team, .out_elem = KVB_F32},
-        .scan = {.kernel = kernel == &kvb_kernel_reference ? &kvb_scan_kernel_reference : &kvb_scan_kernel_vector,
-                 .team = &team,
-                 .out_elem = KVB_F32}};
+    *p = (player){.call = {.kernel = kernel, .team = &team, .out_elem = KVB_F32},
+                  .scan = {.kernel = kernel == &kvb_kernel_reference ? &kvb_kernel_scan_reference : &kvb_kernel_scan,
+                           .team = &team,
+                           .out_elem = KVB_F32}};
     assert_int_equal(kvb_cache_open(type, &model, &o, &p->cache, why, sizeof why), 0);
 }
 

@@ -47,7 +47,7 @@ static uint32_t history_draw(scan_rig *r)
     return n;
 }
 
-static void kernel_check(const kvb_scan_kernel *kernel, const kvb_scan_problem *p, uint64_t seed)
+static void kernel_check(const kvb_kernel *kernel, const kvb_scan_problem *p, uint64_t seed)
 {
     scan_rig r;
     rig_open(&r, kernel, p, SLOTS, seed);
@@ -67,7 +67,7 @@ static void kernel_check(const kvb_scan_kernel *kernel, const kvb_scan_problem *
         memcpy(slots, r.args.states.base, all);
         memcpy(r.args.states.base, r.before, all);
         r.args.team = &rig_teams[(call + 1) % 3];
-        assert_int_equal(kernel->scan(&r.args), 0);
+        assert_int_equal(kernel->scan->scan(&r.args), 0);
         assert_memory_equal(out, r.args.out, bytes);
         assert_memory_equal(slots, r.args.states.base, all);
         free(out);
@@ -77,7 +77,7 @@ static void kernel_check(const kvb_scan_kernel *kernel, const kvb_scan_problem *
 }
 
 /* Every recurrence, type and shape that it takes; how many these are. */
-static uint32_t problems_check(const kvb_scan_kernel *kernel)
+static uint32_t problems_check(const kvb_kernel *kernel)
 {
     char why[128];
     uint32_t taken = 0;
@@ -92,7 +92,7 @@ static uint32_t problems_check(const kvb_scan_kernel *kernel)
             p.heads = p.groups = 1;
         if (p.kind == KVB_SCAN_CONV)
             p.d_k = 1 + i % 4;
-        if (!kernel->supports(&p, why, sizeof why))
+        if (!kernel->scan->supports(&p, why, sizeof why))
             continue;
         kernel_check(kernel, &p, i);
         taken++;
@@ -103,7 +103,7 @@ static uint32_t problems_check(const kvb_scan_kernel *kernel)
 static void kernels_are_right(void **state)
 {
     (void)state;
-    for (const kvb_scan_kernel *const *kernel = kvb_builtin_scans; *kernel; kernel++)
+    for (const kvb_kernel *const *kernel = scan_kernels; *kernel; kernel++)
         for (int level = 0; level < ((*kernel)->flags & KVB_KERNEL_VECTOR ? KVB_CPU_LEVELS : 1); level++) {
             if (!level_tried((kvb_cpu_level)level))
                 continue;
@@ -134,8 +134,8 @@ static void the_example_is_right(void **state)
     const kvb_plugin_v1 *plugin = dlsym(object, KVB_PLUGIN_SYMBOL);
     assert_non_null(plugin);
     assert_int_equal(plugin->abi_version, KVB_ABI_VERSION);
-    assert_null(plugin->kernels);
-    assert_int_equal(problems_check(plugin->scans[0]), 2 * 5);
+    assert_null(plugin->kernels[0]->attend);
+    assert_int_equal(problems_check(plugin->kernels[0]), 2 * 5);
     dlclose(object);
     snprintf(line, sizeof line, "rm -r '%s'", folder);
     assert_int_equal(system(line), 0);
@@ -146,16 +146,16 @@ static void what_is_no_problem_is_refused(void **state)
     const kvb_scan_problem good = {KVB_SCAN_MAMBA2, 1, 1, 4, 2, 16, 16, KVB_F32, KVB_F32, false};
     char why[128];
     (void)state;
-    for (const kvb_scan_kernel *const *kernel = kvb_builtin_scans; *kernel; kernel++)
+    for (const kvb_kernel *const *kernel = scan_kernels; *kernel; kernel++)
         for (int bad = 0; bad < 6; bad++) {
             kvb_scan_problem p = good;
-            assert_true((*kernel)->supports(&p, why, sizeof why));
+            assert_true((*kernel)->scan->supports(&p, why, sizeof why));
             p.kind = bad == 0 ? KVB_SCAN_KINDS : bad == 1 ? KVB_SCAN_CONV : p.kind;
             p.state_elem = bad == 2 ? KVB_INT8 : p.state_elem;
             p.out_elem = bad == 3 ? KVB_E4M3 : p.out_elem;
             p.groups = bad == 4 ? 3 : bad == 5 ? 0 : p.groups;
             why[0] = '\0';
-            assert_false((*kernel)->supports(&p, why, sizeof why));
+            assert_false((*kernel)->scan->supports(&p, why, sizeof why));
             assert_true(strlen(why) > 0);
         }
 }

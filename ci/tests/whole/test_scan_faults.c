@@ -48,7 +48,7 @@ static double history_rho(kvb_scan_kind kind, kvb_elem state, double memory, enu
     const kvb_scan_problem p = problem_of(kind, 200, state);
     scan_rig r;
 
-    rig_open(&r, &kvb_scan_kernel_reference, &p, SLOTS, 7);
+    rig_open(&r, &kvb_kernel_scan_reference, &p, SLOTS, 7);
     r.memory = memory;
     if (kind == KVB_SCAN_CONV && !r.bias)
         r.args.bias = r.bias = calloc(p.d_v, sizeof *r.bias);
@@ -105,7 +105,7 @@ typedef struct growth {
 } growth;
 
 /* One sequence in calls of PROMPT tokens, to so many spots. */
-static growth growth_of(const kvb_scan_kernel *kernel, kvb_scan_kind kind, kvb_elem state, uint32_t n_spots)
+static growth growth_of(const kvb_kernel *kernel, kvb_scan_kind kind, kvb_elem state, uint32_t n_spots)
 {
     kvb_scan_problem p = problem_of(kind, PROMPT, state);
     growth g = {.rho = 0};
@@ -136,7 +136,7 @@ static void honest_kernels_pass_at_length(void **state)
     (void)state;
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++)
         for (int narrow = 0; narrow < 2; narrow++)
-            for (const kvb_scan_kernel *const *kernel = kvb_builtin_scans; *kernel; kernel++) {
+            for (const kvb_kernel *const *kernel = scan_kernels; *kernel; kernel++) {
                 const growth g = growth_of(*kernel, kind, narrow ? KVB_BF16 : KVB_F32, narrow ? 3 : SPOTS);
                 if (!(g.rho < 1 && g.rho > 0))
                     fail_msg("%s, %s: rho %g", (*kernel)->name, kvb_scan_kind_name(kind), g.rho);
@@ -149,7 +149,7 @@ static void growth_print(void)
            "|\n|---|---|---|---|---|---|---|---|\n");
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++)
         for (int narrow = 0; narrow < 2; narrow++)
-            for (const kvb_scan_kernel *const *kernel = kvb_builtin_scans; *kernel; kernel++) {
+            for (const kvb_kernel *const *kernel = scan_kernels; *kernel; kernel++) {
                 const growth g = growth_of(*kernel, kind, narrow ? KVB_BF16 : KVB_F32, SPOTS);
                 printf("| %s | %s | %s |", kvb_scan_kind_name(kind), narrow ? "bf16" : "f32", (*kernel)->name);
                 for (int spot = 0; spot < SPOTS; spot++)

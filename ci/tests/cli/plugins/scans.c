@@ -111,26 +111,18 @@ static size_t scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
     return (size_t)p->d_k * p->d_v * sizeof(float);
 }
 
-static void arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
-{
-    *a = (kvb_scan_arithmetic){.carried = KVB_F32,
-                               .operands = KVB_F32,
-                               .chunk = 1,
-                               .state_chain = 4,
-                               .read_chain = p->d_k + 2,
-                               .exponent_chain = 1,
-                               .exp_error = 0x1p-22,
-                               .exp_floor = 0x1p-126};
-}
-
+/* arithmetic(): that of plain loops. */
 #define KERNEL(NAME)                                                                                                   \
     {                                                                                                                  \
-        .name = "scan-" #NAME, .summary = #NAME, .supports = supports, .scratch_bytes = scratch_bytes,                 \
-        .arithmetic = arithmetic, .scan = NAME                                                                         \
+        .name = "scan-" #NAME, .summary = #NAME, .scan = &(const kvb_scan_face)                                        \
+        {                                                                                                              \
+            .supports = supports, .scratch_bytes = scratch_bytes, .scan = NAME                                         \
+        }                                                                                                              \
     }
-static const kvb_scan_kernel all[] = {KERNEL(right), KERNEL(remembers), KERNEL(unwritten),
-                                      KERNEL(input), KERNEL(overrun),   KERNEL(allocates),
-                                      KERNEL(error), KERNEL(infinite),  KERNEL(moody)};
-static const kvb_scan_kernel *const scans[] = {&all[0], &all[1], &all[2], &all[3], &all[4],
-                                               &all[5], &all[6], &all[7], &all[8], NULL};
-KVB_PLUGIN_EXPORT const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "scans", .scans = scans};
+static const kvb_kernel all[] = {KERNEL(right), KERNEL(remembers), KERNEL(unwritten),
+                                 KERNEL(input), KERNEL(overrun),   KERNEL(allocates),
+                                 KERNEL(error), KERNEL(infinite),  KERNEL(moody)};
+static const kvb_kernel *const kernels[] = {&all[0], &all[1], &all[2], &all[3], &all[4],
+                                            &all[5], &all[6], &all[7], &all[8], NULL};
+KVB_PLUGIN_EXPORT const kvb_plugin_v1 kvb_plugin = {
+    .abi_version = KVB_ABI_VERSION, .name = "scans", .kernels = kernels};
