@@ -12,26 +12,15 @@
 mapfile -t rules <<'END_OF_RULES'
 make run |-| the default suite takes minutes; run.t runs a part of it as `make run` does
 make check |-| it is what runs this
-make bench-kernels |-| bench.t runs that program
-kvbench bench # |s|$| --seconds 0.01 --context 64 --kv f16| | half a minute is for a person
 bench --model |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|1k,32k|1k|| likewise
-bench --formats |s|$| --seconds 0.01 --context 64 --kv f16,q4_0| | likewise
-bench --caches |s|$| --seconds 0.01 --cells 2048| | likewise
-run --model |s|$| --check --workload plain-decode --cache seq --pool f16| | likewise
-bench --context |s|$| --seconds 0.01 --kv f16 --kernel flash|;s|4k|64|;s|--threads 1,2|--threads $THREADS|| likewise; one thread on one core
 bench --plugin |s|$| --seconds 0.01 --context 64 --kv f32 --kernel flash| | likewise
 make install |s|^make install|make -s -o all -C "$TREE" install BUILD="$BUILD"|| from the clone, where all is built
-kvbench faults |s|$| key-first lse-off| | planted.t plants all
 tune --quick |s|--quick|--seconds 1|| ten seconds are for a person
 run --check --suite quick # |s|$| --workload plain-decode --cache seq| | the suite takes half a minute
 --junit F.xml |s|$| --suite quick --workload agent-fork --pool f16| | so would all workloads
 run --count |s|agent-fork|plain-decode|;s|$| --cache contiguous --pool f16 --kernel flash --set no-machine| | Valgrind is slow; without it there is nothing to walk
 run --workload agent-fork |s|$| --set sample-ms=5 --pool f16 --pool q8_0| | a few passes are enough here
 --base-plugin old.so |s|$| --workload plain-decode --cache seq --pool f32 --kernel mine --set sample-ms=20| | likewise
-long-decode --threads |s|$| --cache contiguous --pool bf16 --kernel flash --set sample-ms=5 --set oracle-pairs=50000 --set no-null|;s|1,2|1|| likewise
---cpu-mask avx2 |s|$| --check --workload plain-decode --cache seq --pool f16|;s|avx2|$LEVEL|| likewise; a CPU may have less
--o all.jsonl |s|$| --workload plain-decode --cache seq --pool f16 --set sample-ms=2 --set no-null --set no-machine| | the product takes an hour
---best-from |s|$| --workload plain-decode --cache seq --pool f16 --set sample-ms=2 --set no-null --set no-machine| | likewise
 END_OF_RULES
 
 python3 - README.md >"$TMPDIR/lines" <<'EOF' || exit 1
@@ -54,7 +43,7 @@ for line in open(sys.argv[1]).read().splitlines():
     elif block is not None and line:
         block[1].append(line)
 assert block is None
-for section in sorted(sections, key=lambda s: "kernel in thirty lines" not in s):
+for section in sorted(sections, key=lambda s: "kernel in seventeen lines" not in s):
     for line in sections[section]:
         print(section.split(":")[0], line, sep="\t")
 EOF
@@ -67,8 +56,6 @@ for name in ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS LSAN_OPTIONS; do # of a buil
     [ -z "${!name-}" ] || stranger+=("$name=${!name}")
 done
 export TREE BUILD
-THREADS=$([ "$(nproc)" -ge 2 ] && echo 1,2 || echo 1)
-LEVEL=$(grep -qw avx2 /proc/cpuinfo && echo avx2 || echo portable)
 
 # block FILE LANGUAGE PATTERN: the first fenced block of that language in which a line matches.
 block() {
@@ -99,7 +86,6 @@ while IFS=$'\t' read -r section line; do
             skipped=${rest#*|}
         else
             why=${rest##*| } script=${rest%"| $why"}
-            script=${script//\$THREADS/$THREADS} script=${script//\$LEVEL/$LEVEL}
             command=$(sed "s/ *$//;$script" <<<"$command")
         fi
         break
