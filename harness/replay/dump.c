@@ -85,7 +85,7 @@ static void expected_fill(const kvb_pass *p, const kvb_attend_spec *spec, uint32
     size_t rows = 0;
     const kvb_expect *expect;
     kvb_call_arithmetic(&p->call, &arithmetic);
-    if (kvb_rounded_rows(p->rounded, &p->call.args, p->place->event, layer, &arithmetic, &expect, &rows, why,
+    if (kvb_rounded_rows(p->judging.rounded, &p->call.args, p->place->event, layer, &arithmetic, &expect, &rows, why,
                          sizeof why))
         return;
     for (size_t i = 0; i < rows; i++) {
@@ -176,8 +176,10 @@ static bool dump_exists(const char *folder)
     return access(path, F_OK) == 0;
 }
 
-void kvb_dump(const kvb_pass *p, const kvb_attend_spec *spec, uint32_t layer, uint32_t n_new)
+void kvb_dump(const kvb_pass *p, const kvb_made *m)
 {
+    const kvb_attend_spec *spec = m->spec;
+    const uint32_t layer = m->layer, n_new = m->fed->judged;
     static const char *const k_names[] = {"k_stored", "k_decoded"}, *const v_names[] = {"v_stored", "v_decoded"};
     char event[384], number[16], scale[32], softcap[32];
     if (dump_exists(p->options->dump))

@@ -18,12 +18,12 @@
 #ifndef KVB_DUMP_H
 #define KVB_DUMP_H
 
-#include "harness/replay/attend.h"
+#include "harness/replay/checks.h"
 
 /* Makes the folder. -EEXIST, with why: it holds a call already; or what mkdir says. */
 int kvb_dump_folder(const char *path, char *why, size_t why_bytes);
 /* Writes the call that the pass made last; nothing if DIR has one. What fails is said on stderr. */
-void kvb_dump(const kvb_pass *pass, const kvb_attend_spec *spec, uint32_t layer, uint32_t n_new);
+void kvb_dump(const kvb_pass *pass, const kvb_made *made);
 
 /* Of a scan. */
 typedef struct kvb_scan_dump {

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "harness/replay/attend.h"
+#include "harness/replay/checks.h"
 #include "harness/replay/verdict.h"
 #include "oracle/opinion.h"
 #include "oracle/sample.h"
@@ -29,8 +29,9 @@ static uint32_t not_finite_find(const kvb_pass *p, uint32_t query, uint32_t head
 }
 
 /* Where there is no other judgement. */
-static int call_scan(kvb_pass *p, const kvb_opinion_head *heads, uint32_t n, uint32_t layer)
+static int call_scan(kvb_pass *p, const kvb_opinion_head *heads, const kvb_made *m)
 {
+    const uint32_t n = m->fed->judged, layer = m->layer;
     const kvb_problem *problem = &p->call.args.problem;
     uint32_t each = problem->n_heads / problem->n_kv_heads;
     for (uint32_t i = 0; i < n; i++)
@@ -38,7 +39,7 @@ static int call_scan(kvb_pass *p, const kvb_opinion_head *heads, uint32_t n, uin
             char why[160], where[32] = "the log-sum-exp";
             if (!kvb_pass_asks(p, n, i) || !is_finite(&heads[h / each], problem->out_elem))
                 continue;
-            p->every.scanned++;
+            p->judging.every.scanned++;
             uint32_t c = not_finite_find(p, problem->n_tok - n + i, h);
             if (c > problem->v_dim)
                 continue;
@@ -58,9 +59,9 @@ static int row_check(kvb_pass *p, const kvb_opinion_head *head, const kvb_opinio
     uint32_t query = problem->n_tok - n + row->expect.query;
     if (!kvb_pass_asks(p, n, row->expect.query))
         return 0;
-    p->every.scanned++;
+    p->judging.every.scanned++;
     kvb_pass_tolerate_row(p, query, row->expect.head, row->o, 1);
-    return kvb_opinion_diff(&p->every.diff, head, row, problem->v_dim, arithmetic, (double)problem->scale,
+    return kvb_opinion_diff(&p->judging.every.diff, head, row, problem->v_dim, arithmetic, (double)problem->scale,
                             (double)problem->softcap, problem->out_elem,
                             kvb_kernel_io_row(&p->io, query, row->expect.head),
                             kvb_kernel_io_lse(&p->io, query, row->expect.head));
@@ -93,18 +94,19 @@ static int moved_check(kvb_pass *p, const kvb_expect *place, uint32_t visible, c
     int error = kvb_window_solve(p->window, &wanted, of, &actual);
     if (error)
         return error;
-    p->every.moved++;
-    kvb_diff_row(&p->every.diff, &actual, problem->v_dim, arithmetic, (double)problem->scale, (double)problem->softcap,
-                 problem->out_elem, kvb_kernel_io_row(&p->io, of->query, place->head),
+    p->judging.every.moved++;
+    kvb_diff_row(&p->judging.every.diff, &actual, problem->v_dim, arithmetic, (double)problem->scale,
+                 (double)problem->softcap, problem->out_elem, kvb_kernel_io_row(&p->io, of->query, place->head),
                  kvb_kernel_io_lse(&p->io, of->query, place->head));
-    p->every.diff.rows--; /* its second opinion is counted */
+    p->judging.every.diff.rows--; /* its second opinion is counted */
     return 0;
 }
 
 /* All rows of a call over pools whose rows depend on the order of writes. */
-static int windowed_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, uint32_t layer,
-                          const kvb_arithmetic *arithmetic)
+static int windowed_check(kvb_pass *p, const kvb_made *m, const kvb_arithmetic *arithmetic)
 {
+    const kvb_attend_spec *spec = m->spec;
+    const uint32_t n = m->fed->judged, layer = m->layer;
     uint32_t n_tok = p->call.args.problem.n_tok;
     int error = 0;
     for (uint32_t i = 0; i < n && !error; i++) {
@@ -125,31 +127,33 @@ static int windowed_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, 
     return error;
 }
 
-int kvb_every_row_check(kvb_pass *p, const kvb_attend_spec *spec, uint32_t n, uint32_t layer,
-                        const kvb_arithmetic *arithmetic)
+int kvb_every_row_check(kvb_pass *p, kvb_made *m)
 {
+    const uint32_t layer = m->layer, n = m->fed->judged;
+    kvb_arithmetic arithmetic; /* as declared: second opinions are of the workload's own q */
     const kvb_opinions *opinions = p->options->oracle->opinions;
-    uint32_t each = spec->group->heads / spec->group->kv_heads;
+    uint32_t each = m->spec->group->heads / m->spec->group->kv_heads;
     size_t rows;
     int error = 0;
-    p->every.diff.again = p->diff.again;
+    kvb_call_arithmetic(&p->call, &arithmetic);
+    p->judging.every.diff.again = p->judging.diff.again;
     if (p->window)
-        return windowed_check(p, spec, n, layer, arithmetic);
+        return windowed_check(p, m, &arithmetic);
     if (!opinions)
         return 0;
     const kvb_opinion_row *row = kvb_opinions_of(opinions, p->place->event, layer, &rows);
     if (!rows)
-        return call_scan(p, opinions->heads[layer], n, layer);
+        return call_scan(p, opinions->heads[layer], m);
     for (size_t i = 0; i < rows && !error; i++)
-        error = row_check(p, &opinions->heads[layer][row[i].expect.head / each], &row[i], n, arithmetic);
+        error = row_check(p, &opinions->heads[layer][row[i].expect.head / each], &row[i], n, &arithmetic);
     return error;
 }
 
-void kvb_every_row_judge(const kvb_pass *p, uint64_t passes, kvb_result *result)
+void kvb_every_row_judge(kvb_pass *p, kvb_result *result)
 {
-    result->error.looked.opinion += p->every.diff.rows / passes;
-    result->error.looked.scanned += p->every.scanned / passes;
-    result->error.looked.moved = p->every.moved;
+    result->error.looked.opinion += p->judging.every.diff.rows / p->number;
+    result->error.looked.scanned += p->judging.every.scanned / p->number;
+    result->error.looked.moved = p->judging.every.moved;
     result->error.looked.seed = p->options->oracle->seed;
-    kvb_opinion_judge(&p->every.diff, p->trace, !kvb_is_tolerated(p->options), result);
+    kvb_opinion_judge(&p->judging.every.diff, p->trace, !kvb_is_tolerated(p->options), result);
 }

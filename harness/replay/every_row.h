@@ -9,6 +9,7 @@
 #include "results/result.h"
 
 struct kvb_pass;
+struct kvb_made; /* checks.h */
 
 typedef struct kvb_every_row {
     kvb_diff diff;    /* of second opinions */
@@ -16,13 +17,12 @@ typedef struct kvb_every_row {
     uint64_t moved;   /* rows that were checked in full beside the sample, drawn anew in each pass, in all passes */
 } kvb_every_row;
 
-/* Looks at the outputs of the event's n tokens, the last ones of the call that the pass made. 0; an error, where the
- * result of the pass says why. */
-int kvb_every_row_check(struct kvb_pass *pass, const kvb_attend_spec *spec, uint32_t n, uint32_t layer,
-                        const kvb_arithmetic *arithmetic);
+/* Looks at the outputs of the event's tokens, the last ones of the call. 0; an error, where the result of the pass says
+ * why. */
+int kvb_every_row_check(struct kvb_pass *pass, struct kvb_made *made);
 /* Refuses the call: a query sees a cell that holds no row, or not as many as it may. */
 int kvb_every_row_unheld(struct kvb_pass *pass, uint32_t layer, const kvb_expect *expect);
-/* Adds to the result what was judged, and the verdict. passes: how many were made. */
-void kvb_every_row_judge(const struct kvb_pass *pass, uint64_t passes, kvb_result *result);
+/* Adds to the result what was judged, and the verdict. */
+void kvb_every_row_judge(struct kvb_pass *pass, kvb_result *result);
 
 #endif

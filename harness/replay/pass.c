@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One loop over events; everything that is timed lies between kvb_pass_clock() and kvb_pass_charge(). */
-#include "harness/replay/pass.h"
+#include "harness/replay/checks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "harness/replay/guard.h"
-#include "harness/replay/fed.h"
 #include "harness/replay/pool_check.h"
 #include "harness/replay/scan.h"
+#include "workloads/live/play.h"
 
 #define FILL_CHUNK 4096u    /* tokens of one step of a fill */
 #define SESSION    "replay" /* key of the cache */
@@ -18,64 +18,9 @@
 /* The step under way ends: its time is a sample of this kind. */
 static int step_end(kvb_pass *p, kvb_step_kind kind)
 {
-    double ns = p->step_ns;
-    p->step_ns = 0;
-    return kvb_sample_add(&p->times[kind], ns);
-}
-
-/* ---- control events -------------------------------------------------------------------------------------- */
-
-/* The sequences of the event's tokens from token `from` on, as the cache takes them. */
-static const uint32_t *seqs_of(const kvb_pass *p, const kvb_event *event, uint32_t from)
-{
-    return p->options->cache->flags & KVB_CACHE_SEQ ? event->seq + from : NULL;
-}
-
-/* Does the cache say that there is room for n tokens of the event? */
-static bool admits(const kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
-{
-    return event->parents ? kvb_cache_can_propose(p->cache, seqs_of(p, event, from), n)
-                          : kvb_cache_can_extend(p->cache, seqs_of(p, event, from), n);
-}
-
-/* Plans n tokens of an event from token `from` on. */
-static int step_begin(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
-{
-    return event->parents
-               ? kvb_cache_propose(p->cache, seqs_of(p, event, from), event->parents, n)
-               : kvb_cache_begin_step_tokens(p->cache, seqs_of(p, event, from),
-                                             event->tok && p->trace->needs.reuse ? event->tok + from : NULL, n);
-}
-
-static int control_run(kvb_pass *p, const kvb_event *event, kvb_event_kind kind)
-{
-    kvb_cache *c = p->cache;
-    switch (kind) {
-    case KVB_EVENT_SAVE:
-        return kvb_cache_save(c, event->src, kvb_slot_files_path(&p->slots, event->slot));
-    case KVB_EVENT_LOAD:
-        return kvb_cache_load(c, event->src, kvb_slot_files_path(&p->slots, event->slot));
-    case KVB_EVENT_COMMIT:
-        return kvb_cache_commit(c, event->src, event->accepted, event->n);
-    case KVB_EVENT_SEQ_CP:
-        return kvb_cache_seq_cp(c, event->src, event->dst, event->p0, event->p1);
-    case KVB_EVENT_SEQ_RM:
-        return kvb_cache_seq_rm(c, event->src, event->p0, event->p1);
-    case KVB_EVENT_SEQ_KEEP:
-        return kvb_cache_seq_keep(c, event->src);
-    case KVB_EVENT_REWIND:
-        return kvb_cache_rewind(c, event->len);
-    case KVB_EVENT_REORDER:
-        return kvb_cache_seq_reorder(c, event->dsts, event->srcs, event->n);
-    case KVB_EVENT_DEFRAG:
-        return kvb_cache_defrag(c);
-    case KVB_EVENT_SEQ_DIV:
-        return kvb_cache_seq_div(c, event->src, event->p0, event->p1, event->divisor);
-    case KVB_EVENT_SEQ_ADD:
-        return kvb_cache_seq_add(c, event->src, event->p0, event->p1, event->delta);
-    default:
-        return kvb_cache_clear(c);
-    }
+    double ns = p->meter.step_ns;
+    p->meter.step_ns = 0;
+    return kvb_sample_add(&p->meter.times[kind], ns);
 }
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
@@ -86,10 +31,10 @@ static int step_plan(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_
     const char *call = event->kind == KVB_EVENT_PROPOSE ? "propose" : "begin_step";
     char why[128];
     p->place->doing = "in the cache's can_extend";
-    bool admitted = admits(p, event, from, n);
+    bool admitted = kvb_play_admits(p->cache, event, from, n);
     p->place->doing = "in the cache's begin_step";
     double started = kvb_pass_clock(p);
-    int error = step_begin(p, event, from, n);
+    int error = kvb_play_plan(p->cache, event, from, n, p->trace->needs.reuse);
     kvb_pass_charge(p, started, KVB_IN_CACHE);
     if (error && (error != -ENOSPC || !admitted))
         return kvb_pass_refuse(p, error, call, kvb_cache_why(p->cache));
@@ -100,41 +45,109 @@ static int step_plan(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_
     return kvb_pass_refuse(p, -EPROTO, call, why);
 }
 
-/* Stores the rows of one layer, and attends. n: as kvb_pass_attend() has it. */
-static int layer_attend(kvb_pass *p, uint32_t layer, const kvb_fed *fed, uint32_t n, kvb_step_traffic *traffic)
+static int buffer_grow(float **buffer, size_t floats)
+{
+    free(*buffer);
+    *buffer = malloc(floats * sizeof **buffer);
+    return *buffer ? 0 : -ENOMEM;
+}
+
+/* Makes room for n fed tokens or more, enough for every layer. */
+static int room_ensure(kvb_pass *p, uint32_t n)
+{
+    const kvb_model *m = &p->trace->header.model;
+    if (n <= p->feeding.room)
+        return 0;
+    n = n / 2 < p->feeding.room ? 2 * p->feeding.room : n; /* `recompute` feeds one token more at each step */
+    free(p->feeding.positions);
+    p->feeding.positions = malloc(n * sizeof *p->feeding.positions);
+    int error = p->feeding.positions ? 0 : -ENOMEM;
+    for (int kind = 0; kind < KVB_ROWS_KINDS && !error; kind++) {
+        size_t most = 1;
+        for (uint32_t g = 0; g < m->n_groups; g++) {
+            size_t floats = kvb_values_floats(&m->groups[g], (kvb_rows)kind);
+            most = most > floats ? most : floats;
+        }
+        error = buffer_grow(&p->feeding.rows[kind], n * most);
+    }
+    p->feeding.room = error ? 0 : n;
+    return error;
+}
+
+const float *kvb_pass_rows(kvb_pass *p, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
+{
+    size_t row = kvb_values_floats(kvb_model_group(&p->trace->header.model, layer), kind);
+    bool together = true;
+    for (uint32_t i = 1; i < n && together; i++)
+        together = tokens[i] == tokens[0] + i;
+    if (together || !row)
+        return kvb_values_rows(p->options->values, kind, layer, tokens[0]);
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(p->feeding.rows[kind] + i * row, kvb_values_rows(p->options->values, kind, layer, tokens[i]),
+               row * sizeof(float));
+    return p->feeding.rows[kind];
+}
+
+/* Takes the tokens that the plan of a step of n own ones wants, and their positions. */
+static int step_feed(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t *fed)
+{
+    *fed = kvb_cache_feed(p->cache, tokens);
+    if (*fed < n)
+        return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for fewer tokens than the step brings");
+    int error = room_ensure(p, *fed);
+    for (uint32_t i = 0; i < *fed && !error; i++) {
+        if ((*tokens)[i] >= p->trace->needs.tokens)
+            return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for a token that never was");
+        p->feeding.positions[i] = p->feeding.position[(*tokens)[i]];
+    }
+    return error;
+}
+
+/* Stores the rows of one layer, and attends. */
+static int layer_attend(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_traffic *traffic)
 {
     const float *k = kvb_pass_rows(p, KVB_ROWS_K, layer, fed->tokens, fed->n);
     const float *v = kvb_pass_rows(p, KVB_ROWS_V, layer, fed->tokens, fed->n);
+    const kvb_only *only = p->options->only;
     kvb_attend_spec spec;
     char why[128];
     p->place->doing = "in the cache's update_and_fetch";
     double started = kvb_pass_clock(p);
-    int error = kvb_cache_update_and_fetch(p->cache, layer, p->positions, k, v, fed->n, &spec);
+    int error = kvb_cache_update_and_fetch(p->cache, layer, p->feeding.positions, k, v, fed->n, &spec);
     kvb_pass_charge(p, started, KVB_IN_CACHE);
     if (error)
         return kvb_pass_refuse(p, error, "update_and_fetch", kvb_cache_why(p->cache));
     p->place->doing = "in the check";
     if (p->watch && (error = kvb_pool_watch_tell(p->watch, p->window, fed->tokens, fed->n, why, sizeof why)))
         return error == -EILSEQ ? kvb_pass_refuse(p, error, "update_and_fetch", why) : error;
-    const kvb_only *only = p->options->only;
     if (fed->event->kind == KVB_EVENT_FILL || (only && !kvb_only_has(only, p->trace, p->place->event, layer)))
         return 0;
-    /* a witness attends nothing */
-    const float *q = p->options->oracle ? kvb_pass_rows(p, KVB_ROWS_Q, layer, fed->tokens, fed->n) : NULL;
-    return kvb_pass_attend(p, layer, &spec, q, fed->n, n, traffic);
+    return kvb_pass_call(
+        p, &(kvb_made){.kind = KVB_CALL_ATTENDS, .layer = layer, .fed = fed, .traffic = traffic, .spec = &spec});
 }
 
-/* One layer's states go on. A witness looks at no states. */
+/* One layer's states go on: a call of the convolution, where there is one, and one of the recurrence. A witness looks
+ * at no states. */
 static int layer_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_traffic *traffic)
 {
     kvb_scan_spec spec;
     p->place->doing = "in the cache's fetch_states";
     double started = kvb_pass_clock(p);
-    int error = kvb_cache_fetch_states(p->cache, layer, p->positions, fed->n, &spec);
+    int error = kvb_cache_fetch_states(p->cache, layer, p->feeding.positions, fed->n, &spec);
     kvb_pass_charge(p, started, KVB_IN_CACHE);
     if (error)
         return kvb_pass_refuse(p, error, "fetch_states", kvb_cache_why(p->cache));
-    return p->options->oracle ? kvb_pass_scan(p, layer, fed, &spec, traffic) : 0;
+    if (!p->options->oracle)
+        return 0;
+    kvb_made made = {.kind = KVB_CALL_SCANS, .layer = layer, .fed = fed, .traffic = traffic, .states = &spec};
+    error = kvb_scans_slots(p, &spec);
+    for (made.part = spec.conv.base ? KVB_PART_CONV : KVB_PART_STATE; !error; made.part = KVB_PART_STATE) {
+        const kvb_scan_part part = made.part;
+        error = kvb_pass_call(p, &made);
+        if (part == KVB_PART_STATE)
+            break;
+    }
+    return error;
 }
 
 /* One step over n tokens of an event, from token `from` on. */
@@ -146,22 +159,20 @@ static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t
     uint32_t fed = 0;
     int error = step_plan(p, event, from, n);
     if (!error)
-        error = kvb_pass_feed(p, n, &tokens, &fed);
-    const uint32_t own = n;
-    n = event->kind == KVB_EVENT_FILL ? n : event->n;
-    const kvb_fed all = {event, tokens, fed, own, from};
+        error = step_feed(p, n, &tokens, &fed);
+    const kvb_fed all = {event, tokens, fed, n, from, event->kind == KVB_EVENT_FILL ? n : event->n};
     for (uint32_t layer = 0; layer < p->trace->header.model.n_layers && !error; layer++) {
         p->place->layer = layer;
         error = kvb_group_scans(kvb_model_group(&p->trace->header.model, layer))
                     ? layer_scan(p, layer, &all, &traffic)
-                    : layer_attend(p, layer, &all, n, &traffic);
+                    : layer_attend(p, layer, &all, &traffic);
     }
     if (!error && p->number == 0 && event->kind != KVB_EVENT_FILL) {
-        p->bytes[kind] += traffic.bytes;
-        p->flops[kind] += traffic.flops;
-        error = kvb_sample_add(&p->cells[kind], traffic.cells);
+        p->meter.bytes[kind] += traffic.bytes;
+        p->meter.flops[kind] += traffic.flops;
+        error = kvb_sample_add(&p->meter.cells[kind], traffic.cells);
         if (!error)
-            error = kvb_sample_add(&p->step_bytes[kind], traffic.bytes);
+            error = kvb_sample_add(&p->meter.step_bytes[kind], traffic.bytes);
     }
     return error ? error : step_end(p, kind);
 }
@@ -191,9 +202,9 @@ static int prompt_offer(kvb_pass *p, const kvb_event *event, uint32_t *found)
     for (uint32_t i = 0; i < *found; i++)
         if (!kvb_history_same_prefix(p->history, ordinals[i], event->first + i, why, sizeof why))
             return kvb_pass_refuse(p, -EPROTO, "seq_match", why);
-    p->found += p->number == 0 ? *found : 0;
+    p->holdings.found += p->number == 0 ? *found : 0;
     kvb_scans_found(p->scans, *found);
-    p->offered += p->number == 0 ? event->n : 0;
+    p->holdings.offered += p->number == 0 ? event->n : 0;
     return 0;
 }
 
@@ -217,7 +228,7 @@ static int control_step(kvb_pass *p, const kvb_event *event)
 {
     p->place->doing = "in a control call";
     double started = kvb_pass_clock(p);
-    int error = control_run(p, event, event->kind);
+    int error = kvb_play_control(p->cache, event, event->kind, &p->slots);
     kvb_pass_charge(p, started, KVB_IN_CACHE);
     if (error)
         return kvb_pass_refuse(p, error, kvb_event_kind_name(event->kind), kvb_cache_why(p->cache));
@@ -256,8 +267,9 @@ static int refusal_run(kvb_pass *p, const kvb_event *event)
     const state before = state_of(p);
     char why[320];
     p->place->doing = "in a call that it must refuse";
-    bool admitted = steps && event->error == -ENOSPC && admits(p, event, 0, event->n);
-    int got = steps ? step_begin(p, event, 0, event->n) : control_run(p, event, event->call);
+    bool admitted = steps && event->error == -ENOSPC && kvb_play_admits(p->cache, event, 0, event->n);
+    int got = steps ? kvb_play_plan(p->cache, event, 0, event->n, p->trace->needs.reuse)
+                    : kvb_play_control(p->cache, event, event->call, &p->slots);
     const state after = state_of(p);
     if (got == -ENOTSUP)
         return kvb_pass_refuse(p, got, call, kvb_cache_why(p->cache));
@@ -294,20 +306,20 @@ static int memory_watch(kvb_pass *p, const kvb_event *event)
     kvb_cache_usage all = {0};
     double live_bytes = 0;
     for (uint32_t g = 0; g < p->trace->header.model.n_groups; g++) {
-        kvb_cache_usage_of(p->cache, g, &p->usage[g]);
-        kvb_usage_add(&all, &p->usage[g]);
-        live_bytes += p->usage[g].cells_live * kvb_cell_bytes(p->options, g);
+        kvb_cache_usage_of(p->cache, g, &p->holdings.usage[g]);
+        kvb_usage_add(&all, &p->holdings.usage[g]);
+        live_bytes += p->holdings.usage[g].cells_live * kvb_cell_bytes(p->options, g);
     }
-    if (all.reserved_bytes > p->reserved_peak)
-        p->reserved_peak = all.reserved_bytes;
+    if (all.reserved_bytes > p->holdings.reserved_peak)
+        p->holdings.reserved_peak = all.reserved_bytes;
     if (p->number > 0)
         return 0;
     if (p->options->timeline)
         kvb_timeline_print(p->options->timeline, p->result, p->place->event, event,
                            kvb_step_kind_of(&p->kinship, event), &all, &p->allocator);
-    return kvb_memory_log_add(&p->memory, (kvb_memory_point){.event = p->place->event,
-                                                             .live_bytes = live_bytes,
-                                                             .held_bytes = (double)p->allocator.current_bytes});
+    return kvb_memory_log_add(&p->holdings.log, (kvb_memory_point){.event = p->place->event,
+                                                                   .live_bytes = live_bytes,
+                                                                   .held_bytes = (double)p->allocator.current_bytes});
 }
 
 static int event_run(kvb_pass *p, const kvb_event *event)
@@ -319,7 +331,7 @@ static int event_run(kvb_pass *p, const kvb_event *event)
         error = error ? error : control_step(p, event);
     } else {
         uint32_t chunk = event->kind == KVB_EVENT_FILL ? FILL_CHUNK : event->n;
-        memcpy(p->position + event->first, event->pos, event->n * sizeof *p->position);
+        memcpy(p->feeding.position + event->first, event->pos, event->n * sizeof *p->feeding.position);
         uint32_t found = 0;
         error = error ? error : prompt_offer(p, event, &found);
         for (uint32_t from = found; from < event->n && !error; from += chunk)
@@ -388,7 +400,8 @@ static int writes_watch(kvb_pass *p)
 int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *place, kvb_result *result)
 {
     uint64_t tokens = o->trace->needs.tokens;
-    *p = (kvb_pass){.options = o, .trace = o->trace, .place = place, .result = result, .digest = KVB_DIGEST_START};
+    *p = (kvb_pass){
+        .options = o, .trace = o->trace, .place = place, .result = result, .judging.digest = KVB_DIGEST_START};
     kvb_kernel_io_init(&p->io, &o->trace->header.model, o->out_elem, !o->knobs->no_guard);
     p->io.no_lse = o->kernel->flags & KVB_KERNEL_NO_LSE;
     p->call = (kvb_call){
@@ -406,20 +419,17 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
         snprintf(p->slots.folder, sizeof p->slots.folder, "%s", o->slots);
     else if (o->trace->needs.slots && kvb_slot_files_open(&p->slots, why, sizeof why))
         return kvb_pass_refuse(p, -EIO, "save", why);
-    p->position = malloc((tokens ? tokens : 1) * sizeof *p->position);
-    if (!p->position)
+    p->feeding.position = malloc((tokens ? tokens : 1) * sizeof *p->feeding.position);
+    if (!p->feeding.position)
         return -ENOMEM;
     place->doing = "in the pool's own calls";
     int error = kvb_check_is_off(KVB_CHECK_PROTOCOL) ? 0 : kvb_pools_check(o, why, sizeof why);
     if (error)
         return error == -EILSEQ ? kvb_pass_refuse(p, error, "pool", why) : error;
-    if (!o->oracle)
-        return kvb_witness_check_open(&p->witness, &o->trace->header.model, tokens);
-    p->written = calloc(o->trace->n_events * o->trace->header.model.n_layers + 1, sizeof *p->written);
-    error = p->written ? kvb_rounded_open(o->oracle, o->kernel, &p->rounded) : -ENOMEM;
-    if (!error)
-        error = kvb_scans_open(o, &p->scans);
-    return error ? error : kvb_filter_open(o->oracle, &p->filter);
+    error = o->oracle ? kvb_scans_open(o, &p->scans) : 0;
+    for (const kvb_check_row *row = kvb_check_rows; row->name && !error; row++)
+        error = row->open ? row->open(p) : 0;
+    return error;
 }
 
 int kvb_pass_run(kvb_pass *p)
@@ -442,7 +452,7 @@ int kvb_pass_run(kvb_pass *p)
     if (!error && !p->options->knobs->no_guard &&
         !kvb_guard_check(why, sizeof why)) /* once a pass is enough for later passes */
         error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
-    p->allocator_live = p->allocator.current_bytes;
+    p->holdings.allocator_live = p->allocator.current_bytes;
     p->place->doing = "in the cache's close";
     kvb_session_release(p->cache);
     kvb_session_close(SESSION);
@@ -453,7 +463,7 @@ int kvb_pass_run(kvb_pass *p)
     p->window = NULL;
     kvb_pool_watch_free(p->watch);
     p->watch = NULL;
-    p->diff.again = true;
+    p->judging.diff.again = true;
     p->number++;
     return error;
 }
@@ -462,24 +472,15 @@ void kvb_pass_close(kvb_pass *p)
 {
     if (!p->options->slots)
         kvb_slot_files_close(&p->slots);
-    kvb_call_free(&p->call);
+    for (const kvb_check_row *row = kvb_check_rows; row->name; row++)
+        if (row->close)
+            row->close(p);
     kvb_scans_close(p->scans);
+    kvb_call_free(&p->call);
     kvb_kernel_io_free(&p->io);
-    kvb_witness_check_close(&p->witness);
-    kvb_poison_check_free(&p->poison);
-    kvb_team_check_free(&p->team, p->call.source);
-    kvb_rounded_free(p->rounded);
-    kvb_filter_free(p->filter);
-    for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {
-        kvb_samples_free(&p->times[kind]);
-        kvb_samples_free(&p->cells[kind]);
-        kvb_samples_free(&p->step_bytes[kind]);
-    }
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
-        free(p->rows[kind]);
-    free(p->written);
-    free(p->position);
-    free(p->positions);
-    free(p->seen);
-    kvb_memory_log_free(&p->memory);
+        free(p->feeding.rows[kind]);
+    free(p->feeding.position);
+    free(p->feeding.positions);
+    kvb_memory_log_free(&p->holdings.log);
 }

@@ -1,16 +1,170 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass: every event of a trace through one fresh cache. State that outlives a pass is kept (attend.h). */
-#ifndef KVB_PASS_H
-#define KVB_PASS_H
+/*
+ * A pass over a trace: events are played to a cache (pass.c), each layer of a step is a call of a kernel (call.c), and
+ * what is looked at in each call is a table of checks (checks.h).
+ */
+#ifndef KVB_REPLAY_PASS_H
+#define KVB_REPLAY_PASS_H
 
-#include "harness/replay/attend.h"
+#include "caches/call.h"
+#include "caches/scan_call.h"
+#include "caches/session.h"
+#include "harness/replay/every_row.h"
+#include "harness/replay/job.h"
+#include "harness/replay/kernel_io.h"
+#include "harness/replay/memory_log.h"
+#include "harness/replay/poison_check.h"
+#include "harness/replay/pool_watch.h"
+#include "harness/replay/samples.h"
+#include "harness/replay/step_kind.h"
+#include "harness/replay/team_check.h"
+#include "harness/replay/witness_check.h"
+#include "oracle/descent.h"
+#include "oracle/filter.h"
+#include "oracle/rounded.h"
+#include "oracle/tolerance.h"
+#include "workloads/slot_files.h"
 
-/* Adds the usage of one group to that of others. */
-void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group);
+/* Where timed time goes. */
+typedef enum kvb_time_account { KVB_IN_CACHE, KVB_IN_KERNEL, KVB_IN_HARNESS, KVB_ACCOUNTS } kvb_time_account;
 
+/* What is measured. */
+typedef struct kvb_meter {
+    kvb_samples times[KVB_STEP_KINDS]; /* of the steps of all passes */
+    /* For each step of the first pass: unique cells that it read, in the group that read the most, and bytes in all. */
+    kvb_samples cells[KVB_STEP_KINDS], step_bytes[KVB_STEP_KINDS];
+    double bytes[KVB_STEP_KINDS], flops[KVB_STEP_KINDS]; /* of the first pass */
+    double account_ns[KVB_ACCOUNTS], step_ns;
+    uint64_t intervals;     /* that were timed: each costs a look at the clock */
+    kvb_own_counts pending; /* added in the next timed interval, as counts must rise while counters run */
+    uint64_t *seen;         /* bits of cells */
+    size_t seen_words;
+    bool staged_k, staged_v; /* in some layer */
+} kvb_meter;
+
+/* A call of the first pass: its outputs' bits, and how much of them was looked at. A later pass that writes the same
+ * bits there is not judged again. */
+typedef struct kvb_written {
+    uint64_t digest, rows, opinions, scanned;
+} kvb_written;
+
+/* A foreign kernel's calls: by its own project's rule, and what they did that another kernel's must not. A rule is of a
+ * whole output: where the oracle knows a part of a call's rows, these count together with all others of such calls. */
+typedef struct kvb_foreign_calls {
+    kvb_closeness call, parts; /* of the present one; of those that are known in part */
+    uint64_t rows;             /* of the present one that were compared */
+    double share;              /* largest so far, of those that are known whole */
+    uint32_t event, layer;     /* where */
+    uint64_t elements;         /* compared, in all */
+    uint64_t calls, allocations;
+} kvb_foreign_calls;
+
+/* What outputs are judged by, and what came of it. */
+typedef struct kvb_judging {
+    kvb_rounded *rounded;
+    kvb_diff diff;
+    kvb_every_row every;
+    kvb_filter *filter; /* of the first pass; NULL: the oracle keeps no rows for it */
+    kvb_foreign_calls foreign;
+    uint64_t digest;      /* of the first pass' outputs */
+    kvb_written *written; /* [events][layers] */
+    uint64_t not_asked; /* of the oracle's rows, in the first pass: the cache had what they would have been asked for */
+} kvb_judging;
+
+/* What the cache holds, and what it found. */
+typedef struct kvb_holdings {
+    kvb_cache_usage usage[KVB_MODEL_GROUPS]; /* at the end of the last pass */
+    size_t reserved_peak, allocator_live;
+    kvb_memory_log log;      /* of the first pass */
+    uint64_t offered, found; /* tokens of prompts, and those of them that the cache had, likewise */
+} kvb_holdings;
+
+/* Tokens so far, and the rows of those that a step feeds. */
+typedef struct kvb_feeding {
+    uint32_t *position;          /* [tokens] of every token so far, by identity */
+    uint32_t *positions;         /* [room] of the fed tokens */
+    float *rows[KVB_ROWS_KINDS]; /* [room][heads][dim]: fed rows, where they do not lie together */
+    uint32_t room;               /* tokens */
+} kvb_feeding;
+
+typedef struct kvb_pass {
+    const kvb_replay_options *options;
+    const kvb_trace *trace;
+    kvb_replay_place *place;
+    kvb_result *result;
+    uint64_t number; /* 0: the first, in which traffic and the timeline are taken */
+    /* of the pass under way */
+    kvb_allocator allocator;
+    kvb_model model; /* what the cache is opened with */
+    kvb_cache *cache;
+    kvb_history *history;  /* of witnesses, and of caches that take prompts from what they have */
+    kvb_pool_watch *watch; /* with pools whose rows depend on the order of writes, else NULL */
+    kvb_window *window;    /* what they hold, likewise */
+    kvb_kinship kinship;
+    kvb_slot_files slots; /* of a trace that saves */
+    kvb_feeding feeding;
+    /* calls */
+    kvb_call call;
+    kvb_kernel_io io;
+    struct kvb_scans *scans; /* of layers that scan: harness/replay/scan.h; NULL: there are none */
+    const char *who, *what;  /* the kernel of the present call, and its function: "attend()" */
+    /* what is looked at */
+    kvb_meter meter;
+    kvb_holdings holdings;
+    kvb_judging judging;
+    kvb_witness_check witness;
+    kvb_poison_check poison;
+    kvb_team_check team;
+    bool ended; /* result says why */
+    /* What the kernel did beside its work that it must not, the first time; empty: nothing. Its output is judged all
+     * the same. */
+    char misdeed[512];
+} kvb_pass;
+
+/* Prepares the passes of a replay; `options`, `place` and `result` outlive them. 0 or an error; to be closed in any
+ * case. */
 int kvb_pass_open(kvb_pass *pass, const kvb_replay_options *options, kvb_replay_place *place, kvb_result *result);
-/* Run one pass and count it. 0, or a negative errno; with pass->ended the result says why. */
+/* Replays the whole trace once. 0 or an error: where pass->ended, the result says why. */
 int kvb_pass_run(kvb_pass *pass);
 void kvb_pass_close(kvb_pass *pass);
+
+/* Number of the pass in which traffic is counted and counters run: the first one that is timed. */
+static inline uint64_t kvb_pass_counted(const kvb_pass *pass)
+{
+    return !pass->options->untimed && pass->options->oracle;
+}
+
+/* Records in the result that the call `what` failed at the present event. Returns the error. */
+int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
+/* A check of the kernel failed: likewise, with -EILSEQ; 0 and nothing if the check is off. */
+int kvb_pass_fail(kvb_pass *pass, kvb_check check, const char *why);
+
+/* kvb_pass_clock() begins a timed interval, kvb_pass_charge() ends it and adds it to that account of the step. Counters
+ * run in one pass only; starting them is a system call, which lies outside the interval. */
+double kvb_pass_clock(kvb_pass *pass);
+void kvb_pass_charge(kvb_pass *pass, double started, kvb_time_account account);
+
+/* What a step reads, added up layer by layer. */
+typedef struct kvb_step_traffic {
+    double cells, bytes, flops; /* cells: of the group that reads the most */
+    bool counted[KVB_MODEL_GROUPS];
+} kvb_step_traffic;
+
+/* The fed tokens of a step, as every layer takes them. */
+typedef struct kvb_fed {
+    const kvb_event *event;
+    const uint64_t *tokens; /* [n] identities */
+    uint32_t n;
+    uint32_t own, query; /* the last `own` of them are the event's, from its token `query` on */
+    uint32_t judged; /* so many are the event's own, the last ones; or all of the event's, whose first are not asked */
+} kvb_fed;
+
+/* Rows of the fed tokens of a layer [n][heads][dim]: in place if they lie together, else copied. NULL: it has none. */
+const float *kvb_pass_rows(kvb_pass *pass, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n);
+
+/* Adds a group's usage to that of all. */
+void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group);
+/* Bytes of a cell's K and V rows in all layers of one group. */
+double kvb_cell_bytes(const kvb_replay_options *options, uint32_t group);
 
 #endif

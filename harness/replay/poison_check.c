@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/replay/attend.h"
+#include "harness/replay/checks.h"
 #include "harness/replay/traffic.h"
 #include "workloads/array.h"
 
@@ -35,8 +35,10 @@ static kvb_traffic visible_find(kvb_pass *p, uint32_t t)
     return seen;
 }
 
-int kvb_poison_plan(kvb_pass *p, uint32_t layer, uint32_t n, bool *planned)
+/* Is the call to be made with poison? 0 or -ENOMEM. */
+static int poison_plan(kvb_pass *p, const kvb_made *m, bool *planned)
 {
+    const uint32_t layer = m->layer, n = m->fed->judged;
     const kvb_problem *problem = &p->call.args.problem;
     kvb_poison_check *x = &p->poison;
     size_t rows;
@@ -167,65 +169,63 @@ static bool row_touched(const kvb_pass *p, const kvb_expect *expect, uint32_t n,
 
 /* Judges by the oracle those rows of t, or of all, whose bits changed. 0 or an error; what is empty if all are right.
  */
-static int rows_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n, uint32_t t, char *what,
-                      size_t what_bytes)
+static int rows_judge(kvb_pass *p, kvb_made *m, uint32_t t, char *what, size_t what_bytes)
 {
-    const uint32_t first = p->call.args.problem.n_tok - n;
-    kvb_judged judged = {.n = 0};
+    const uint32_t layer = m->layer, n = m->fed->judged, first = p->call.args.problem.n_tok - n;
     size_t rows, i = 0;
     const kvb_expect *own = kvb_oracle_rows(p->options->oracle, p->place->event, layer, &rows);
     while (i < rows && !row_touched(p, &own[i], n, t))
         i++;
-    int error = i < rows ? kvb_pass_judged(p, layer, &judged) : 0; /* which may solve a layer's rows over its q */
-    p->foreign.call = (kvb_closeness){0};
-    for (; i < judged.n && !*what && !error; i++) {
-        const kvb_expect *expect = &judged.rows[i];
+    m->judged.n = 0;
+    int error = i < rows ? kvb_pass_judged(p, m) : 0; /* which may solve a layer's rows over its q */
+    p->judging.foreign.call = (kvb_closeness){0};
+    for (; i < m->judged.n && !*what && !error; i++) {
+        const kvb_expect *expect = &m->judged.rows[i];
         kvb_diff diff = {0};
         if (!row_touched(p, expect, n, t))
             continue;
-        error = kvb_pass_judge_row(p, spec, n, &judged, expect, &diff);
+        error = kvb_pass_judge_row(p, m, expect, &diff);
         if (!error && diff.any_failed && !kvb_is_tolerated(p->options))
             snprintf(what, what_bytes, "rho of layer %u, query %u, head %u is %.3g", layer, first + expect->query,
                      expect->head, diff.rho);
     }
-    const double share = kvb_closeness_share(&p->foreign.call, &p->options->kernel->tolerance);
+    const double share = kvb_closeness_share(&p->judging.foreign.call, &p->options->kernel->tolerance);
     if (!error && kvb_is_tolerated(p->options) && share > 1)
         snprintf(what, what_bytes, "layer %u is off by %.3g times what its project tolerates", layer, share);
     return error;
 }
 
 /* Makes the call and judges it. *what: empty if the poison reached nothing. */
-static int attempt(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n, uint32_t t, int sides,
-                   char *what, size_t what_bytes)
+static int attempt(kvb_pass *p, kvb_made *m, uint32_t t, int sides, char *what, size_t what_bytes)
 {
     int returned = 0, error = poisoned_run(p, t, sides, &returned);
     *what = 0;
     if (error)
         return error;
     if (returned)
-        snprintf(what, what_bytes, "attend() of layer %u returns %d", layer, returned);
+        snprintf(what, what_bytes, "attend() of layer %u returns %d", m->layer, returned);
     else if (!rows_spoilt(p, t, what, what_bytes))
-        error = rows_judge(p, layer, spec, n, t, what, what_bytes);
+        error = rows_judge(p, m, t, what, what_bytes);
     return error;
 }
 
 /* Poisons what t does not see. Of a kernel that it reaches it says which rows of which cells were read: found by trying
  * what no query sees alone, then each side. */
-static int poison_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n, uint32_t t)
+static int poison_judge(kvb_pass *p, kvb_made *m, uint32_t t)
 {
     static const char *const sides[] = {[SIDE_K] = "K rows", [SIDE_V] = "V rows", [SIDE_K | SIDE_V] = "K and V rows"};
     char what[96], other[96], whose[48] = "no query sees", why[256];
-    int side = SIDE_K | SIDE_V, error = attempt(p, layer, spec, n, t, side, what, sizeof what);
+    int side = SIDE_K | SIDE_V, error = attempt(p, m, t, side, what, sizeof what);
     if (error || !*what)
         return error;
-    if (!attempt(p, layer, spec, n, KVB_POISON_ALL, side, other, sizeof other) && *other) {
+    if (!attempt(p, m, KVB_POISON_ALL, side, other, sizeof other) && *other) {
         t = KVB_POISON_ALL;
         memcpy(what, other, sizeof what);
     }
     for (int one = SIDE_K; one <= SIDE_V; one++)
-        if (!p->call.args.problem.v_in_k && !attempt(p, layer, spec, n, t, one, other, sizeof other) && *other)
+        if (!p->call.args.problem.v_in_k && !attempt(p, m, t, one, other, sizeof other) && *other)
             side = one;
-    attempt(p, layer, spec, n, t, side, other, sizeof other); /* for a dump: its results in p->io */
+    attempt(p, m, t, side, other, sizeof other); /* for a dump: its results in p->io */
     if (t != KVB_POISON_ALL)
         snprintf(whose, sizeof whose, "query %u does not see", t);
     snprintf(why, sizeof why, "%s only with hidden cells poisoned: the kernel reads %s of cells that %s", what,
@@ -233,17 +233,21 @@ static int poison_judge(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec
     return kvb_pass_fail(p, KVB_CHECK_POISON, why);
 }
 
-int kvb_poison_run(kvb_pass *p, uint32_t layer, const kvb_attend_spec *spec, uint32_t n)
+int kvb_poison_check_run(kvb_pass *p, kvb_made *m)
 {
     const kvb_problem *problem = &p->call.args.problem;
     const size_t rows = (size_t)problem->n_tok * problem->n_heads;
     const size_t out = rows * row_difference(p, 0, 0).bytes, lse = rows * sizeof(float);
     kvb_poison_check *x = &p->poison;
+    bool planned = false;
+    const int error = poison_plan(p, m, &planned);
+    if (error || !planned)
+        return error;
     if (kvb_array_reserve(&x->out, &x->out_room, out + lse, 1))
         return -ENOMEM;
     memcpy(x->out, p->io.out, out);
     memcpy(x->out + out, p->io.lse, lse);
-    return poison_judge(p, layer, spec, n, x->query);
+    return poison_judge(p, m, x->query);
 }
 
 void kvb_poison_check_free(kvb_poison_check *x)

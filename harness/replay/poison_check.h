@@ -15,6 +15,7 @@
 #include "harness/replay/poison.h"
 
 struct kvb_pass;
+struct kvb_made; /* checks.h */
 
 typedef struct kvb_poison_check {
     kvb_poison poison;
@@ -31,12 +32,9 @@ typedef struct kvb_poison_check {
 #define KVB_POISON_FREE  (UINT64_C(1) << 18)
 #define KVB_POISON_SHARE 8u
 
-/* Is the call that was prepared last to be made with poison? n: the event's own tokens among its queries. 0 or -ENOMEM.
- */
-int kvb_poison_plan(struct kvb_pass *pass, uint32_t layer, uint32_t n, bool *planned);
-/* Makes the planned call. It was made without poison before, and its results are in pass->io. 0; or an error, with the
- * pass ended where the kernel is to blame. */
-int kvb_poison_run(struct kvb_pass *pass, uint32_t layer, const kvb_attend_spec *spec, uint32_t n);
+/* Makes the call that was judged last again, where something is hidden and it may cost so much. 0; or an error, with
+ * the pass ended where the kernel is to blame. */
+int kvb_poison_check_run(struct kvb_pass *pass, struct kvb_made *made);
 void kvb_poison_check_free(kvb_poison_check *check);
 
 #endif

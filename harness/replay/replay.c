@@ -11,7 +11,7 @@
 
 #include "harness/clock.h"
 #include "harness/replay/contexts.h"
-#include "harness/replay/pass.h"
+#include "harness/replay/checks.h"
 #include "harness/replay/roofline.h"
 #include "harness/replay/scan.h"
 #include "harness/replay/verdict.h"
@@ -58,7 +58,7 @@ static double median_of(const kvb_samples *s)
  * for each. */
 static size_t warmup_passes(const kvb_pass *p, size_t passes)
 {
-    return p->options->turn ? passes > 1 : kvb_warmup_passes(p->times, passes);
+    return p->options->turn ? passes > 1 : kvb_warmup_passes(p->meter.times, passes);
 }
 
 /* Is there to be another pass? The first one, which is not timed, took `first` seconds; the others are since `started`.
@@ -69,18 +69,18 @@ static bool goes_on(const kvb_pass *p, double first, double started)
     size_t passes = (size_t)p->number;
     if (o->turn)
         return o->turn(o->turn_ctx);
-    return passes == 1 ||
-           (first + kvb_now_seconds() - started + first < 1e-3 * (double)o->knobs->sample_ms &&
-            (passes % 4 ||
-             kvb_samples_width(&p->times[kvb_kind_main(p->flops)], passes, warmup_passes(p, passes)) * 100 >=
-                 (double)o->knobs->width));
+    return passes == 1 || (first + kvb_now_seconds() - started + first < 1e-3 * (double)o->knobs->sample_ms &&
+                           (passes % 4 || kvb_samples_width(&p->meter.times[kvb_kind_main(p->meter.flops)], passes,
+                                                            warmup_passes(p, passes)) *
+                                                  100 >=
+                                              (double)o->knobs->width));
 }
 
 /* Passes after the first one, a probe of the bandwidth after each. */
 static int passes_run(kvb_pass *p, kvb_roofline *roofline, double first)
 {
-    memset(p->account_ns, 0, sizeof p->account_ns); /* of passes that are not judged */
-    p->intervals = 0;
+    memset(p->meter.account_ns, 0, sizeof p->meter.account_ns); /* of passes that are not judged */
+    p->meter.intervals = 0;
     double started = kvb_now_seconds();
     int error = kvb_roofline_probe(roofline);
     while (!error && goes_on(p, first, started)) {
@@ -96,26 +96,26 @@ static int passes_run(kvb_pass *p, kvb_roofline *roofline, double first)
 static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size_t passes, size_t warmup)
 {
     kvb_result *result = p->result;
-    kvb_step_kind kind = kvb_kind_main(p->flops);
+    kvb_step_kind kind = kvb_kind_main(p->meter.flops);
     kvb_samples totals = {0};
     for (size_t i = warmup; i < passes; i++)
-        if (kvb_sample_add(&totals, kvb_samples_pass(&p->times[kind], passes, i)))
+        if (kvb_sample_add(&totals, kvb_samples_pass(&p->meter.times[kind], passes, i)))
             break; /* the rates come from fewer passes then */
     double ns = median_of(&totals);
     kvb_samples_free(&totals);
     result->traffic.flops = 0;
     for (int k = 0; k < KVB_STEP_KINDS; k++)
-        result->traffic.flops += p->flops[k];
+        result->traffic.flops += p->meter.flops[k];
     result->traffic.cells_read = (double)p->options->counts->cells_read;
     result->traffic.bytes_read = (double)p->options->counts->bytes_read;
     result->traffic.bytes_walk = (double)p->options->counts->bytes_walk;
-    if (p->times[kind].n == 0)
+    if (p->meter.times[kind].n == 0)
         return; /* nothing was attended */
     snprintf(result->traffic.kind, sizeof result->traffic.kind, "%s", kvb_step_kind_name(kind));
-    result->traffic.working_set = floor(median_of(&p->step_bytes[kind]));
+    result->traffic.working_set = floor(median_of(&p->meter.step_bytes[kind]));
     if (p->options->untimed)
         return;
-    kvb_roofline_report(roofline, p->bytes[kind], p->flops[kind], ns, p->options->peak_gflop_per_s, result);
+    kvb_roofline_report(roofline, p->meter.bytes[kind], p->meter.flops[kind], ns, p->options->peak_gflop_per_s, result);
 }
 
 /* Bits of an element of K, or of V, over all layers. */
@@ -146,7 +146,7 @@ static void memory_report(const kvb_pass *p)
     getrusage(RUSAGE_SELF, &self);
     result->memory.n_groups = m->n_groups;
     for (uint32_t g = 0; g < m->n_groups; g++) {
-        const kvb_cache_usage *u = &p->usage[g];
+        const kvb_cache_usage *u = &p->holdings.usage[g];
         kvb_usage_add(&all, u);
         peak_bytes += u->cells_peak * kvb_cell_bytes(o, g);
         peak += u->cells_peak;
@@ -157,9 +157,9 @@ static void memory_report(const kvb_pass *p)
     }
     double stored = (double)(all.cells_written + all.cells_moved);
     result->memory.allocator_peak = (double)p->allocator.peak_bytes;
-    result->memory.allocator_live = (double)p->allocator_live;
-    result->memory.reserved_bytes = (double)p->reserved_peak;
-    result->memory.utilisation = p->reserved_peak ? peak_bytes / (double)p->reserved_peak : NAN;
+    result->memory.allocator_live = (double)p->holdings.allocator_live;
+    result->memory.reserved_bytes = (double)p->holdings.reserved_peak;
+    result->memory.utilisation = p->holdings.reserved_peak ? peak_bytes / (double)p->holdings.reserved_peak : NAN;
     result->memory.cells = all.cells_live;
     result->memory.cells_peak = all.cells_peak;
     result->memory.high_water = all.high_water;
@@ -168,15 +168,15 @@ static void memory_report(const kvb_pass *p)
     result->memory.cells_reused = fmax(0, stored - all.high_water);
     result->memory.fragmentation = all.high_water ? fmax(0, 1 - peak / all.high_water) : NAN;
     result->memory.growths = (double)all.growths;
-    result->memory.prompts_offered = p->offered;
-    result->memory.prompts_found = p->found;
+    result->memory.prompts_offered = p->holdings.offered;
+    result->memory.prompts_found = p->holdings.found;
     result->memory.copied_bytes = (double)all.copied_bytes;
     if (!o->untimed) { /* what is measured, not counted */
         result->memory.resident_peak = (double)self.ru_maxrss * 1024;
         result->memory.copy_ns = (double)all.copy_ns;
     }
-    snprintf(result->memory.staged, sizeof result->memory.staged, "%s%s", p->staged_k ? "k" : "",
-             p->staged_v ? "v" : "");
+    snprintf(result->memory.staged, sizeof result->memory.staged, "%s%s", p->meter.staged_k ? "k" : "",
+             p->meter.staged_v ? "v" : "");
     result->memory.staged_bytes = (double)p->call.staged_bytes;
     result->error.bits_k = element_bits(o, false);
     result->error.bits_v = element_bits(o, true);
@@ -188,25 +188,17 @@ static int times_report(const kvb_pass *p)
 {
     kvb_result *result = p->result;
     size_t passes = (size_t)p->number, warmup = warmup_passes(p, passes);
-    kvb_step_kind most = kvb_kind_main(p->flops);
-    int error = kvb_samples_report(p->times, most, passes, warmup, result);
+    kvb_step_kind most = kvb_kind_main(p->meter.flops);
+    int error = kvb_samples_report(p->meter.times, most, passes, warmup, result);
     if (!error)
-        error = kvb_contexts_report(&p->times[most], &p->cells[most], passes, warmup, result);
+        error = kvb_contexts_report(&p->meter.times[most], &p->meter.cells[most], passes, warmup, result);
     if (error)
         return error;
-    double all = p->account_ns[KVB_IN_CACHE] + p->account_ns[KVB_IN_KERNEL] + p->account_ns[KVB_IN_HARNESS];
-    result->time.harness_share = (p->account_ns[KVB_IN_HARNESS] + (double)p->intervals * clock_cost()) / all;
+    double all =
+        p->meter.account_ns[KVB_IN_CACHE] + p->meter.account_ns[KVB_IN_KERNEL] + p->meter.account_ns[KVB_IN_HARNESS];
+    result->time.harness_share =
+        (p->meter.account_ns[KVB_IN_HARNESS] + (double)p->meter.intervals * clock_cost()) / all;
     return 0;
-}
-
-/* Rows of attention that are to be compared in each pass. */
-static size_t rows_due(const kvb_pass *p)
-{
-    const kvb_replay_options *o = p->options;
-    size_t due = 0;
-    for (size_t i = 0; o->only && i < o->oracle->n_rows; i++)
-        due += kvb_only_has(o->only, o->trace, o->oracle->rows[i].event, o->oracle->rows[i].layer);
-    return (o->only ? due : o->oracle->n_rows) - p->not_asked;
 }
 
 static int report(kvb_pass *p, const kvb_roofline *roofline)
@@ -220,23 +212,16 @@ static int report(kvb_pass *p, const kvb_roofline *roofline)
              kvb_cache_state_names[p->options->knobs->cache_state]);
     traffic_report(p, roofline, passes, warmup);
     memory_report(p);
-    kvb_memory_log_report(&p->memory, result);
+    kvb_memory_log_report(&p->holdings.log, result);
     if (p->options->counters)
         kvb_counters_report(p->options->counters, result);
     result->error.witness_queries = p->witness.queries;
     result->error.witness_cells = p->witness.cells;
     result->status = KVB_STATUS_PASS;
-    if (!p->options->oracle || p->options->unjudged)
-        return 0;
-    snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, p->digest);
-    kvb_diff_judge(&p->diff, p->options->oracle, rows_due(p), p->number, p->trace, !kvb_is_tolerated(p->options),
-                   result);
-    kvb_scans_judge(p->scans, &p->diff, result);
-    kvb_every_row_judge(p, p->number, result);
-    kvb_filter_judge(p->filter, !kvb_is_tolerated(p->options), result);
-    /* a kernel with a tolerance declares nothing of its own */
-    kvb_claim_judge(&p->diff.claim, p->diff.rows, p->options->kernel->tolerance.kind == KVB_TOLERANCE_NONE, result);
-    kvb_foreign_judge(&p->foreign, p->options->kernel, p->trace, result);
+    const bool judged = p->options->oracle && !p->options->unjudged;
+    for (const kvb_check_row *row = kvb_check_rows; row->name && judged; row++)
+        if (row->report)
+            row->report(p, result);
     return 0;
 }
 
@@ -252,7 +237,8 @@ int kvb_replay_run(const kvb_replay_options *options, kvb_replay_place *place, k
         error = kvb_pass_run(&p);
     if (!error && options->oracle && !options->untimed) { /* a witness is not timed: it computes nothing */
         const double first = kvb_now_seconds() - started;
-        error = kvb_roofline_open(&roofline, options->team, median_of(&p.step_bytes[kvb_kind_main(p.flops)]));
+        error =
+            kvb_roofline_open(&roofline, options->team, median_of(&p.meter.step_bytes[kvb_kind_main(p.meter.flops)]));
         if (!error)
             error = passes_run(&p, &roofline, first);
     }

@@ -159,8 +159,11 @@ static bool buffer_fill(kvb_scans *s, int i, const float *from, size_t n, const 
 }
 
 /* The part's inputs, and out. */
-static int inputs_take(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_part part, kvb_scan *inputs)
+static int inputs_take(kvb_pass *p, const kvb_made *m, kvb_scan *inputs)
 {
+    const uint32_t layer = m->layer;
+    const kvb_fed *fed = m->fed;
+    const kvb_scan_part part = m->part;
     kvb_scans *s = p->scans;
     const kvb_group *g = kvb_model_group(&p->trace->header.model, layer);
     const kvb_values *values = p->options->values;
@@ -188,7 +191,7 @@ static int inputs_take(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
 /* Are these slots that there are? Notes which are read, and which written. */
-static int slots_note(kvb_pass *p, const kvb_scan_spec *spec)
+int kvb_scans_slots(kvb_pass *p, const kvb_scan_spec *spec)
 {
     aside *a = &p->scans->aside;
     const uint32_t slots = spec->states.slots;
@@ -221,9 +224,12 @@ static int slots_note(kvb_pass *p, const kvb_scan_spec *spec)
 }
 
 /* In the first pass, as long as the budget lasts: slots that the call does not read hold NaN. */
-static int slots_poison(kvb_scans *s, const kvb_scan_states *states)
+int kvb_scans_poison(kvb_pass *p, kvb_made *m)
 {
+    kvb_scans *s = p->scans;
+    const kvb_scan_states *states = &s->call.args.states;
     aside *a = &s->aside;
+    (void)m;
     const size_t bytes = states->slots * states->slot_bytes;
     a->poisoned = s->heirs && bytes <= s->budget;
     if (!a->poisoned)
@@ -244,9 +250,11 @@ static int slots_poison(kvb_scans *s, const kvb_scan_states *states)
 }
 
 /* Puts back what the call was not to write; it must not have. */
-static int slots_restore(kvb_pass *p, const kvb_scan_states *states)
+int kvb_scans_restore(kvb_pass *p, kvb_made *m)
 {
+    const kvb_scan_states *states = &p->scans->call.args.states;
     aside *a = &p->scans->aside;
+    (void)m;
     const uint32_t none = UINT32_MAX;
     uint32_t touched = none;
     for (uint32_t slot = 0; a->poisoned && slot < states->slots; slot++) {
@@ -264,8 +272,10 @@ static int slots_restore(kvb_pass *p, const kvb_scan_states *states)
     return touched == none ? 0 : kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
 }
 
-static void caches_prepare(kvb_scans *s, const kvb_scan_states *states)
+int kvb_scans_state(kvb_pass *p, kvb_made *m)
 {
+    kvb_scans *s = p->scans;
+    const kvb_scan_states *states = &s->call.args.states;
     const kvb_cache_state wanted = s->options->knobs->cache_state;
     for (uint32_t slot = 0; slot < states->slots; slot++) {
         const char *at = (const char *)states->base + slot * states->slot_bytes;
@@ -277,6 +287,8 @@ static void caches_prepare(kvb_scans *s, const kvb_scan_states *states)
     for (int i = 0; i < OUT && wanted == KVB_STATE_COLD; i++)
         if (s->buffers[i].given)
             kvb_block_flush(s->buffers[i].block, s->buffers[i].fitted);
+    (void)m;
+    return 0;
 }
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
@@ -293,8 +305,8 @@ static void traffic_add(kvb_pass *p, const kvb_scan *call, kvb_step_traffic *ste
         moved += bytes * ((call->from[t] < KVB_SCAN_ZERO) + (call->to[t] != KVB_SCAN_NONE));
     if (p->number > kvb_pass_counted(p))
         return;
-    p->pending.bytes_read += (long long)moved;
-    p->pending.bytes_walk += (long long)moved;
+    p->meter.pending.bytes_read += (long long)moved;
+    p->meter.pending.bytes_walk += (long long)moved;
     step->bytes += moved;
     step->flops += problem->n_tok * (problem->kind == KVB_SCAN_CONV    ? 2 * (elements + problem->d_v)
                                      : problem->kind == KVB_SCAN_DELTA ? 6 * elements
@@ -321,16 +333,16 @@ static int finite_check(kvb_pass *p, uint32_t layer, const kvb_fed *fed)
     return 0;
 }
 
-/* The call's bits, against those of the first pass. */
-static int digest_check(kvb_pass *p, const kvb_fed *fed)
+int kvb_scans_digest(kvb_pass *p, kvb_made *m)
 {
+    const kvb_fed *fed = m->fed;
     kvb_scans *s = p->scans;
     const kvb_scan *call = &s->call.args;
     const size_t row = s->buffers[OUT].fitted / fed->n;
     uint64_t digest =
         kvb_digest_bytes((const char *)call->out + (fed->n - fed->own) * row, fed->own * row, KVB_DIGEST_START);
     if (p->number == 0) {
-        p->digest = kvb_digest_bytes(&digest, sizeof digest, p->digest);
+        p->judging.digest = kvb_digest_bytes(&digest, sizeof digest, p->judging.digest);
         int error = kvb_array_reserve(&s->digest, &s->room_digests, s->n_digests + 1, sizeof *s->digest);
         if (!error)
             s->digest[s->n_digests++] = digest;
@@ -341,57 +353,91 @@ static int digest_check(kvb_pass *p, const kvb_fed *fed)
     return same ? 0 : kvb_pass_fail(p, KVB_CHECK_BOUND, "scan() gave other bits than in the first pass");
 }
 
-static int call_judge(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_scan_part part, int error)
+int kvb_scans_inputs(kvb_pass *p, kvb_made *m)
 {
-    kvb_scans *s = p->scans;
-    const kvb_replay_options *o = p->options;
-    const kvb_scan *call = &s->call.args;
-    const kvb_scan_problem *problem = &call->problem;
-    const size_t elem = problem->out_elem == KVB_F32 ? 4 : 2, row = (size_t)problem->heads * problem->d_v;
-    char why[256];
+    const kvb_scans *s = p->scans;
+    char why[64];
+    int error = 0;
+    (void)m;
     for (int i = 0; i < OUT && !error; i++)
         if (s->buffers[i].given && memcmp(s->buffers[i].block, s->buffers[i].given, s->buffers[i].fitted)) {
             snprintf(why, sizeof why, "scan() wrote to %s", names[i]);
             error = kvb_pass_fail(p, KVB_CHECK_INPUTS, why);
         }
-    const size_t left = error ? 0 : kvb_outputs_left(call->out, fed->n * row, elem);
-    if (!error && left < fed->n * row) {
-        snprintf(why, sizeof why, "scan() left out unwritten at token %zu, head %zu, channel %zu", left / row,
-                 left % row / problem->d_v, left % problem->d_v);
-        error = kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
-    }
-    if (!error && !o->knobs->no_guard && p->number == 0 && !kvb_guard_check(why, sizeof why))
-        error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
-    if (error || o->unjudged)
-        return error;
-    if (p->number == 0) {
-        const bool looks = !o->only || kvb_only_has(o->only, o->trace, p->place->event, layer);
-        kvb_scan_arithmetic arithmetic;
-        s->call.kernel->scan->arithmetic(problem, &arithmetic);
-        if (kvb_claim_check_scan(&arithmetic, problem, why, sizeof why))
-            return kvb_pass_fail(p, KVB_CHECK_DECLARATION, why);
-        const kvb_scan_made made = {.event = p->place->event,
-                                    .layer = layer,
-                                    .part = part,
-                                    .call = call,
-                                    .tokens = fed->tokens,
-                                    .n_own = fed->own,
-                                    .query = fed->query,
-                                    .arithmetic = &arithmetic};
-        kvb_scan_diffs diffs = {.out = &s->out, .states = &s->states, .opinion = &s->opinion};
-        if (o->dump) {
-            diffs.exact = s->known;
-            diffs.bound = s->known + fed->n * row;
-        }
-        error = kvb_heirs_follow(s->heirs, &made, looks ? &diffs : &(kvb_scan_diffs){.out = NULL});
-        if (error == -EILSEQ)
-            return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for a token before the one that it follows");
-        error = error || s->out.any_failed || s->opinion.any_failed ? error : finite_check(p, layer, fed);
-    }
-    return error ? error : digest_check(p, fed);
+    return error;
 }
 
-/* Nothing is known of the call in hand. */
+static size_t elem_bytes(const kvb_scan_problem *problem)
+{
+    return problem->out_elem == KVB_F32 ? 4 : 2;
+}
+
+/* Elements of out. */
+static size_t row_of(const kvb_scan_problem *problem)
+{
+    return (size_t)problem->heads * problem->d_v;
+}
+
+int kvb_scans_fill(kvb_pass *p, kvb_made *m)
+{
+    const kvb_scan_problem *problem = &p->scans->call.args.problem;
+    kvb_outputs_fill(p->scans->buffers[OUT].block, m->fed->n * row_of(problem), elem_bytes(problem));
+    return 0;
+}
+
+int kvb_scans_written(kvb_pass *p, kvb_made *m)
+{
+    const kvb_scan *call = &p->scans->call.args;
+    const kvb_scan_problem *problem = &call->problem;
+    const size_t row = row_of(problem), left = kvb_outputs_left(call->out, m->fed->n * row, elem_bytes(problem));
+    char why[128];
+    if (left == m->fed->n * row)
+        return 0;
+    snprintf(why, sizeof why, "scan() left out unwritten at token %zu, head %zu, channel %zu", left / row,
+             left % row / problem->d_v, left % problem->d_v);
+    return kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
+}
+
+int kvb_scans_judged(kvb_pass *p, kvb_made *m)
+{
+    (void)m;
+    return p->options->unjudged ? KVB_ENOUGH : 0;
+}
+
+int kvb_scans_follow(kvb_pass *p, kvb_made *m)
+{
+    kvb_scans *s = p->scans;
+    const kvb_replay_options *o = p->options;
+    const kvb_fed *fed = m->fed;
+    const kvb_scan *call = &s->call.args;
+    const bool looks = !o->only || kvb_only_has(o->only, o->trace, p->place->event, m->layer);
+    kvb_scan_arithmetic arithmetic;
+    char why[256];
+    if (p->number > 0)
+        return 0;
+    s->call.kernel->scan->arithmetic(&call->problem, &arithmetic);
+    if (kvb_claim_check_scan(&arithmetic, &call->problem, why, sizeof why))
+        return kvb_pass_fail(p, KVB_CHECK_DECLARATION, why);
+    const kvb_scan_made made = {.event = p->place->event,
+                                .layer = m->layer,
+                                .part = m->part,
+                                .call = call,
+                                .tokens = fed->tokens,
+                                .n_own = fed->own,
+                                .query = fed->query,
+                                .arithmetic = &arithmetic};
+    kvb_scan_diffs diffs = {.out = &s->out, .states = &s->states, .opinion = &s->opinion};
+    if (o->dump) {
+        diffs.exact = s->known;
+        diffs.bound = s->known + fed->n * row_of(&call->problem);
+    }
+    const int error = kvb_heirs_follow(s->heirs, &made, looks ? &diffs : &(kvb_scan_diffs){.out = NULL});
+    if (error == -EILSEQ)
+        return kvb_pass_refuse(p, -EPROTO, "feed", "the cache asks for a token before the one that it follows");
+    return error || s->out.any_failed || s->opinion.any_failed ? error : finite_check(p, m->layer, fed);
+}
+
+/* Nothing is known of the present call. */
 static int known_clear(kvb_scans *s, size_t n_out)
 {
     int error = kvb_array_reserve(&s->known, &s->known_room, 2 * n_out, sizeof *s->known);
@@ -400,71 +446,46 @@ static int known_clear(kvb_scans *s, size_t n_out)
     return error;
 }
 
-static int part_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_scan_spec *spec, kvb_scan_part part,
-                     kvb_step_traffic *step)
+int kvb_scans_prepare(kvb_pass *p, kvb_made *m)
 {
     kvb_scans *s = p->scans;
-    const bool conv = part == KVB_PART_CONV;
     kvb_scan inputs;
     char why[256] = "";
-    int error = inputs_take(p, layer, fed, part, &inputs);
+    int error = inputs_take(p, m, &inputs);
     if (error)
         return error;
-    p->place->doing = "in the kernel's supports()";
-    kvb_threads_forget();
     double started = kvb_pass_clock(p);
-    error = kvb_scan_call_prepare(&s->call, spec, conv, &inputs, why, sizeof why);
+    error = kvb_scan_call_prepare(&s->call, m->states, m->part == KVB_PART_CONV, &inputs, why, sizeof why);
     kvb_pass_charge(p, started, KVB_IN_HARNESS);
     if (error)
         return kvb_pass_refuse(p, error, p->who, why);
     const kvb_scan *call = &s->call.args;
-    const size_t elem = call->problem.out_elem == KVB_F32 ? 4 : 2,
-                 n_out = (size_t)fed->n * call->problem.heads * call->problem.d_v;
-    void *out = buffer_fit(s, OUT, n_out * elem);
-    error = out ? slots_poison(s, &call->states) : -ENOMEM;
-    if (!error && p->options->dump)
-        error = known_clear(s, n_out);
-    if (error)
-        return error;
-    traffic_add(p, call, step);
-    caches_prepare(s, &call->states);
-    kvb_outputs_fill(out, n_out, elem);
-    p->place->doing = "in the kernel's scan()";
-    const kvb_only *only = p->options->only;
-    if (only && only->text && kvb_only_has(only, p->trace, p->place->event, layer))
-        kvb_only_stop();
-    kvb_heap_watch_start();
-    started = kvb_pass_clock(p);
-    error = kvb_scan_call_run(&s->call, out);
-    kvb_pass_charge(p, started, KVB_IN_KERNEL);
-    const uint64_t allocations = kvb_heap_watch_stop();
-    p->place->doing = "in the check";
-    error = kvb_pass_returned(p, error, allocations, kvb_threads_started());
-    const int wrote = slots_restore(p, &call->states);
-    error = error ? error : wrote;
-    error = call_judge(p, layer, fed, part, error);
+    const size_t n_out = m->fed->n * row_of(&call->problem);
+    if (!buffer_fit(s, OUT, n_out * elem_bytes(&call->problem)))
+        return -ENOMEM;
+    traffic_add(p, call, m->traffic);
+    return p->options->dump ? known_clear(s, n_out) : 0;
+}
+
+int kvb_scans_run(kvb_pass *p)
+{
+    return kvb_scan_call_run(&p->scans->call, p->scans->buffers[OUT].block);
+}
+
+int kvb_scans_dump(kvb_pass *p, kvb_made *m)
+{
+    const kvb_scans *s = p->scans;
+    const kvb_scan *call = &s->call.args;
     if (p->options->dump && p->number == 0 &&
         (p->ended || s->out.any_failed || s->opinion.any_failed || s->states.any_failed || *p->misdeed)) {
-        const kvb_scan_dump dump = {.layer = layer,
+        const kvb_scan_dump dump = {.layer = m->layer,
                                     .call = call,
                                     .before = s->aside.poisoned ? s->aside.bytes : NULL,
                                     .exact = s->known,
-                                    .bound = s->known + n_out};
+                                    .bound = s->known + m->fed->n * row_of(&call->problem)};
         kvb_dump_scan(p, &dump);
     }
-    return error;
-}
-
-int kvb_pass_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, const kvb_scan_spec *spec, kvb_step_traffic *step)
-{
-    p->who = p->options->scan->name;
-    p->what = "scan()";
-    int error = slots_note(p, spec);
-    if (!error && spec->conv.base)
-        error = part_scan(p, layer, fed, spec, KVB_PART_CONV, step);
-    if (!error)
-        error = part_scan(p, layer, fed, spec, KVB_PART_STATE, step);
-    return error;
+    return 0;
 }
 
 void kvb_scans_judge(const kvb_scans *s, const kvb_diff *attended, kvb_result *result)

@@ -8,7 +8,7 @@
 #ifndef KVB_REPLAY_SCAN_H
 #define KVB_REPLAY_SCAN_H
 
-#include "harness/replay/fed.h"
+#include "harness/replay/checks.h"
 
 typedef struct kvb_scans kvb_scans;
 
@@ -18,9 +18,25 @@ void kvb_scans_close(kvb_scans *scans);
 /* A pass begins. 0 or -ENOMEM. */
 int kvb_scans_begin(kvb_scans *scans);
 
-/* Scans one layer of the step and checks it. */
-int kvb_pass_scan(kvb_pass *pass, uint32_t layer, const kvb_fed *fed, const kvb_scan_spec *spec,
-                  kvb_step_traffic *step);
+/* Are the slots that the cache names ones that there are? Notes which are read, and which written. 0 or an error. */
+int kvb_scans_slots(kvb_pass *pass, const kvb_scan_spec *spec);
+
+/* A call is prepared, and made: call.c. */
+int kvb_scans_prepare(kvb_pass *pass, kvb_made *made);
+int kvb_scans_run(kvb_pass *pass);
+
+/* Its parts in the rows of the table of checks. */
+int kvb_scans_state(kvb_pass *pass, kvb_made *made);   /* the processor's caches, as asked for */
+int kvb_scans_poison(kvb_pass *pass, kvb_made *made);  /* in the first pass, as long as the budget lasts: NaN in slots
+                                                         * that the call does not read */
+int kvb_scans_restore(kvb_pass *pass, kvb_made *made); /* what it was not to write is as it was, and comes back */
+int kvb_scans_inputs(kvb_pass *pass, kvb_made *made);  /* as they were given */
+int kvb_scans_fill(kvb_pass *pass, kvb_made *made);    /* a NaN of our own in all of out */
+int kvb_scans_written(kvb_pass *pass, kvb_made *made); /* none of it is left */
+int kvb_scans_judged(kvb_pass *pass, kvb_made *made);  /* is it to be judged? */
+int kvb_scans_follow(kvb_pass *pass, kvb_made *made);  /* the oracle follows it, in the first pass */
+int kvb_scans_digest(kvb_pass *pass, kvb_made *made);  /* the first pass' bits again */
+int kvb_scans_dump(kvb_pass *pass, kvb_made *made);
 
 /* So many tokens of a prompt were found: nobody asks for their rows. */
 void kvb_scans_found(kvb_scans *scans, uint32_t n);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/replay/attend.h"
+#include "harness/replay/checks.h"
 #include "harness/replay/guard.h"
 #include "workloads/array.h"
 

@@ -3,7 +3,7 @@
 #ifndef KVB_VERDICT_H
 #define KVB_VERDICT_H
 
-#include "harness/replay/attend.h"
+#include "harness/replay/pass.h"
 #include "oracle/filter.h"
 #include "oracle/oracle.h"
 #include "results/result.h"

@@ -2,13 +2,14 @@
 /* The live runner: control calls, what to feed, and the forward pass. */
 #include "workloads/live/runner.h"
 
-#include "caches/session.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "caches/session.h"
+#include "workloads/live/play.h"
 
 #define MIN_CHUNK 64u /* cells of the cache's first growth */
 #define MAX_RANK  64u
@@ -166,11 +167,11 @@ static int step_failed(kvb_runner *r, int err, uint32_t n)
 /* A step whose sequences have the first `found` of its tokens already. */
 static int step_rest(kvb_runner *r, kvb_event *event, uint32_t found)
 {
-    const uint32_t *seq = event->seq, n = event->n - found;
+    const uint32_t n = event->n - found;
     r->not_asked = found;
-    if (!kvb_cache_can_extend(r->cache, seq + found, n))
+    if (!kvb_play_admits(r->cache, event, found, n))
         return no_room(r, n);
-    int err = kvb_cache_begin_step_tokens(r->cache, seq + found, event->tok + found, n);
+    int err = kvb_play_plan(r->cache, event, found, n, true);
     if (err)
         return step_failed(r, err, n);
     memcpy(r->tok + r->n_tokens, event->tok, event->n * sizeof *r->tok);
@@ -223,86 +224,58 @@ int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, con
     return step_rest(r, &event, 0);
 }
 
+/* An event without tokens, done and recorded. */
+static int control(kvb_runner *r, const kvb_event *event)
+{
+    const int err = kvb_play_control(r->cache, event, event->kind, &r->slots);
+    return err ? cache_failed(r, err) : record(r, event);
+}
+
 int kvb_runner_seq_cp(kvb_runner *r, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
 {
-    int err = kvb_cache_seq_cp(r->cache, src, dst, p0, p1);
-    if (err)
-        return cache_failed(r, err);
-    kvb_event event = {.kind = KVB_EVENT_SEQ_CP, .src = src, .dst = dst, .p0 = p0, .p1 = p1};
-    return record(r, &event);
+    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_CP, .src = src, .dst = dst, .p0 = p0, .p1 = p1});
 }
 
 int kvb_runner_seq_rm(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1)
 {
-    int err = kvb_cache_seq_rm(r->cache, seq, p0, p1);
-    if (err)
-        return cache_failed(r, err);
-    kvb_event event = {.kind = KVB_EVENT_SEQ_RM, .src = seq, .p0 = p0, .p1 = p1};
-    return record(r, &event);
+    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = seq, .p0 = p0, .p1 = p1});
 }
 
 int kvb_runner_seq_keep(kvb_runner *r, uint32_t seq)
 {
-    int err = kvb_cache_seq_keep(r->cache, seq);
-    if (err)
-        return cache_failed(r, err);
-    kvb_event event = {.kind = KVB_EVENT_SEQ_KEEP, .src = seq};
-    return record(r, &event);
+    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_KEEP, .src = seq});
 }
 
 int kvb_runner_seq_reorder(kvb_runner *r, const uint32_t *dst, const uint32_t *src, uint32_t n)
 {
-    int err = kvb_cache_seq_reorder(r->cache, dst, src, n);
-    if (err)
-        return cache_failed(r, err);
-    kvb_event event = {
-        .kind = KVB_EVENT_REORDER, .n = n, .dsts = (uint32_t *)(uintptr_t)dst, .srcs = (uint32_t *)(uintptr_t)src};
-    return record(r, &event);
+    uint32_t *dsts = (uint32_t *)(uintptr_t)dst, *srcs = (uint32_t *)(uintptr_t)src; /* the recorder copies events */
+    return control(r, &(kvb_event){.kind = KVB_EVENT_REORDER, .n = n, .dsts = dsts, .srcs = srcs});
 }
 
 int kvb_runner_seq_add(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta)
 {
-    int err = kvb_cache_seq_add(r->cache, seq, p0, p1, delta);
-    if (err)
-        return cache_failed(r, err);
-    kvb_event event = {.kind = KVB_EVENT_SEQ_ADD, .src = seq, .p0 = p0, .p1 = p1, .delta = delta};
-    return record(r, &event);
+    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_ADD, .src = seq, .p0 = p0, .p1 = p1, .delta = delta});
 }
 
 int kvb_runner_seq_div(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t divisor)
 {
-    int err = kvb_cache_seq_div(r->cache, seq, p0, p1, divisor);
-    if (err)
-        return cache_failed(r, err);
-    kvb_event event = {.kind = KVB_EVENT_SEQ_DIV, .src = seq, .p0 = p0, .p1 = p1, .divisor = divisor};
-    return record(r, &event);
+    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_DIV, .src = seq, .p0 = p0, .p1 = p1, .divisor = divisor});
 }
 
 int kvb_runner_defrag(kvb_runner *r)
 {
-    int err = kvb_cache_defrag(r->cache);
-    return err ? cache_failed(r, err) : record(r, &(kvb_event){.kind = KVB_EVENT_DEFRAG});
+    return control(r, &(kvb_event){.kind = KVB_EVENT_DEFRAG});
 }
 
 int kvb_runner_save(kvb_runner *r, uint32_t slot, uint32_t seq)
 {
     int err = *r->slots.folder ? 0 : kvb_slot_files_open(&r->slots, r->why, sizeof r->why);
-    if (err)
-        return err;
-    err = kvb_cache_save(r->cache, seq, kvb_slot_files_path(&r->slots, slot));
-    if (err)
-        return cache_failed(r, err);
-    kvb_event event = {.kind = KVB_EVENT_SAVE, .src = seq, .slot = slot};
-    return record(r, &event);
+    return err ? err : control(r, &(kvb_event){.kind = KVB_EVENT_SAVE, .src = seq, .slot = slot});
 }
 
 int kvb_runner_load(kvb_runner *r, uint32_t slot, uint32_t seq)
 {
-    int err = kvb_cache_load(r->cache, seq, kvb_slot_files_path(&r->slots, slot));
-    if (err)
-        return cache_failed(r, err);
-    kvb_event event = {.kind = KVB_EVENT_LOAD, .src = seq, .slot = slot};
-    return record(r, &event);
+    return control(r, &(kvb_event){.kind = KVB_EVENT_LOAD, .src = seq, .slot = slot});
 }
 
 /* Depth of a sequence's node of that number. */
@@ -321,9 +294,15 @@ int kvb_runner_propose(kvb_runner *r, const uint32_t *seq, const int32_t *parent
     if (err)
         return err;
     uint32_t *pos = r->pos + r->n_tokens;
-    if (!kvb_cache_can_propose(r->cache, seq, n))
+    kvb_event event = {.kind = KVB_EVENT_PROPOSE,
+                       .n = n,
+                       .pos = pos,
+                       .seq = (uint32_t *)(uintptr_t)seq,
+                       .tok = (int32_t *)(uintptr_t)tok,
+                       .parents = (int32_t *)(uintptr_t)parents};
+    if (!kvb_play_admits(r->cache, &event, 0, n))
         return no_room(r, n);
-    err = kvb_cache_propose(r->cache, seq, parents, n);
+    err = kvb_play_plan(r->cache, &event, 0, n, true);
     if (err)
         return step_failed(r, err, n);
     for (uint32_t i = 0; i < n; i++) {
@@ -334,27 +313,18 @@ int kvb_runner_propose(kvb_runner *r, const uint32_t *seq, const int32_t *parent
     r->not_asked = 0;
     memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
     r->n_tokens += n;
-    kvb_event event = {.kind = KVB_EVENT_PROPOSE,
-                       .n = n,
-                       .pos = pos,
-                       .seq = (uint32_t *)(uintptr_t)seq,
-                       .tok = (int32_t *)(uintptr_t)tok,
-                       .parents = (int32_t *)(uintptr_t)parents};
     return forward(r, &event);
 }
 
 int kvb_runner_commit(kvb_runner *r, uint32_t seq, const uint32_t *accepted, uint32_t n)
 {
-    uint32_t left = 0;
-    int err = kvb_cache_commit(r->cache, seq, accepted, n);
-    if (err)
-        return cache_failed(r, err);
-    for (uint32_t i = 0; i < r->n_pending; i++)
+    uint32_t left = 0, *nodes = (uint32_t *)(uintptr_t)accepted;
+    int err = control(r, &(kvb_event){.kind = KVB_EVENT_COMMIT, .src = seq, .n = n, .accepted = nodes});
+    for (uint32_t i = 0; i < r->n_pending && !err; i++)
         if (r->node[i].seq != seq)
             r->node[left++] = r->node[i];
-    r->n_pending = left;
-    kvb_event event = {.kind = KVB_EVENT_COMMIT, .src = seq, .n = n, .accepted = (uint32_t *)(uintptr_t)accepted};
-    return record(r, &event);
+    r->n_pending = err ? r->n_pending : left;
+    return err;
 }
 
 int32_t kvb_runner_best(const kvb_runner *r, uint32_t i, uint32_t rank)

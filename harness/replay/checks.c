@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of checks, and those of attention that need no file of their own. */
+#include "harness/replay/checks.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/replay/dump.h"
+#include "harness/replay/guard.h"
+#include "harness/replay/heap_watch.h"
+#include "harness/replay/scan.h"
+#include "harness/replay/traffic.h"
+#include "harness/replay/verdict.h"
+#include "oracle/claim.h"
+
+/* ---- traffic ----------------------------------------------------------------------------------------------------- */
+
+/* Counts what a mask lets its queries read. */
+static int mask_count(kvb_pass *p, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, kvb_traffic *t)
+{
+    size_t words = ((size_t)n_cells + 63) / 64;
+    if (words > p->meter.seen_words) {
+        free(p->meter.seen);
+        p->meter.seen = malloc(words * sizeof *p->meter.seen);
+        p->meter.seen_words = p->meter.seen ? words : 0;
+        if (!p->meter.seen)
+            return -ENOMEM;
+    }
+    kvb_traffic_count(mask, n_tok, n_cells, p->meter.seen, t);
+    return 0;
+}
+
+/* At the first layer of a group: adds what all layers of the group will read. Refuses a step
+ * that is too large to attend. */
+int kvb_traffic_add(kvb_pass *p, kvb_made *made)
+{
+    const kvb_attend_spec *spec = made->spec;
+    const uint32_t n_tok = made->fed->n;
+    kvb_step_traffic *step = made->traffic;
+    const kvb_replay_options *o = p->options;
+    const kvb_model *m = &p->trace->header.model;
+    uint32_t index = m->group_of[made->layer];
+    const kvb_group *g = &m->groups[index];
+    kvb_traffic t;
+    if (p->number > kvb_pass_counted(p) || step->counted[index])
+        return 0;
+    step->counted[index] = true;
+    int error = mask_count(p, &spec->mask, n_tok, spec->k.cells, &t);
+    if (error)
+        return error;
+    if (t.pairs > o->knobs->max_pairs) {
+        char why[128];
+        snprintf(why, sizeof why,
+                 "%u queries would attend %" PRIu64 " cells in a layer, above --set max-pairs=%" PRIu64, n_tok, t.pairs,
+                 o->knobs->max_pairs);
+        return kvb_pass_refuse(p, -ENOTSUP, "step", why);
+    }
+    double cell = kvb_cell_bytes(o, index);
+    uint64_t unique = (uint64_t)((double)t.unique_cells * cell);
+    p->meter.pending.cells_read += (long long)t.unique_cells;
+    p->meter.pending.bytes_read += (long long)unique;
+    p->meter.pending.bytes_walk += (long long)((double)t.pairs * cell / g->kv_heads * g->heads);
+    step->cells = step->cells > (double)t.unique_cells ? step->cells : (double)t.unique_cells;
+    step->bytes += (double)unique;
+    step->flops +=
+        2.0 * (double)t.pairs * g->heads * (g->k_dim + g->v_dim) * kvb_model_layers_of(&p->trace->header.model, index);
+    return 0;
+}
+
+/* Words of the mask as the kernel gets it, and rescales as it declares them. */
+static int call_count(kvb_pass *p, kvb_made *made)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    kvb_arithmetic arithmetic;
+    kvb_traffic t;
+    (void)made;
+    if (p->number > kvb_pass_counted(p))
+        return 0;
+    int error = mask_count(p, &p->call.args.mask, problem->n_tok, problem->n_cells, &t);
+    if (error)
+        return error;
+    kvb_call_arithmetic(&p->call, &arithmetic);
+    p->meter.pending.mask_words += (long long)t.mask_words;
+    p->meter.pending.rescales += (long long)arithmetic.rescales * problem->n_tok * problem->n_heads;
+    p->meter.staged_k |= p->call.staged_k;
+    p->meter.staged_v |= p->call.staged_v;
+    return 0;
+}
+
+static void meter_close(kvb_pass *p)
+{
+    for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {
+        kvb_samples_free(&p->meter.times[kind]);
+        kvb_samples_free(&p->meter.cells[kind]);
+        kvb_samples_free(&p->meter.step_bytes[kind]);
+    }
+    free(p->meter.seen);
+}
+
+/* Brings the processor's caches into the state asked for. */
+static int caches_prepare(kvb_pass *p, kvb_made *m)
+{
+    const kvb_attend_spec *spec = m->spec;
+    const kvb_group *g = spec->group;
+    if (p->options->knobs->cache_state == KVB_STATE_HOT)
+        kvb_call_run(&p->call, p->io.out, p->io.lse);
+    if (p->options->knobs->cache_state == KVB_STATE_COLD) {
+        kvb_view_flush(&spec->k, g->kv_heads);
+        kvb_view_flush(&spec->v, g->kv_heads);
+        kvb_view_flush(&p->call.args.k, g->kv_heads); /* staged rows, if there are any */
+        kvb_view_flush(&p->call.args.v, g->kv_heads);
+        kvb_block_flush(p->io.q, (size_t)m->fed->n * g->heads * g->k_dim * sizeof *p->io.q);
+    }
+    return 0;
+}
+
+/* ---- conduct ----------------------------------------------------------------------------------------------------- */
+
+static void misdeed_note(kvb_pass *p, uint64_t allocations, uint64_t threads)
+{
+    const uint64_t n = threads ? threads : allocations;
+    char what[320], did[64], times[48] = "";
+    (threads ? kvb_threads_words : kvb_heap_watch_words)(what, sizeof what);
+    if (threads)
+        snprintf(did, sizeof did, "a thread was started in %s or before it", p->what);
+    else
+        snprintf(did, sizeof did, "%s allocated or freed memory", p->what);
+    if (n > 1)
+        snprintf(times, sizeof times, " %" PRIu64 " times; the first", n);
+    snprintf(p->misdeed, sizeof p->misdeed, "line %" PRIu64 ": %.64s: %s%s: %s", p->trace->events[p->place->event].line,
+             p->who, did,
+             n > 1     ? times
+             : threads ? ""
+                       : " once",
+             what);
+}
+
+/* What the kernel returned, and what it did meanwhile. */
+static int conduct(kvb_pass *p, kvb_made *m)
+{
+    const bool foreign = m->kind == KVB_CALL_ATTENDS && p->options->kernel->flags & KVB_KERNEL_FOREIGN;
+    char why[256];
+    p->judging.foreign.calls += foreign && p->number == 0;
+    p->judging.foreign.allocations += foreign && p->number == 0 ? m->allocations : 0;
+    if (!foreign && (m->allocations || m->threads) && !*p->misdeed)
+        misdeed_note(p, m->allocations, m->threads);
+    if (!m->returned)
+        return 0;
+    const char *name = m->returned < 0 ? strerrorname_np(-m->returned) : NULL;
+    snprintf(why, sizeof why, "%s returned %d%s%s%s%s%s", p->what, m->returned, name ? " (-" : "", name ? name : "",
+             name ? ", " : "", name ? strerror(-m->returned) : "",
+             name ? ")" : ": it is to return 0 or a negative errno");
+    return kvb_pass_fail(p, KVB_CHECK_RETURN, why);
+}
+
+/* ---- what it may not write, and must ----------------------------------------------------------------------------- */
+
+/* In the first pass K and V may not be written while the kernel has them. */
+static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool read_only)
+{
+    if (p->options->knobs->no_guard || p->number > 0)
+        return;
+    const kvb_attend *got = &p->call.args; /* rows as the kernel gets them: staged, or the same */
+    const kvb_view *const views[] = {&spec->k, &spec->v, spec->k.front, spec->v.front, &got->k, &got->v};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        for (size_t lane = 0; views[i] && lane < 4; lane++) {
+            const void *const lanes[] = {views[i]->base, views[i]->scales, views[i]->zeros, views[i]->recent};
+            if (lanes[lane])
+                kvb_guard_protect(lanes[lane], read_only);
+        }
+}
+
+static int inputs_guard(kvb_pass *p, kvb_made *m)
+{
+    rows_protect(p, m->spec, true);
+    kvb_guard_null(p->call.args.scratch ? NULL
+                   : p->options->kernel->scratch_bytes
+                       ? "scratch is NULL, as the kernel's scratch_bytes() asked for 0 bytes"
+                       : "scratch is NULL, as the kernel has no scratch_bytes()");
+    return 0;
+}
+
+static int inputs_release(kvb_pass *p, kvb_made *m)
+{
+    kvb_guard_null(NULL);
+    rows_protect(p, m->spec, false);
+    return 0;
+}
+
+static int inputs_compare(kvb_pass *p, kvb_made *m)
+{
+    const kvb_group *g = m->spec->group;
+    const float *q = p->options->oracle ? kvb_pass_rows(p, KVB_ROWS_Q, m->layer, m->fed->tokens, m->fed->n) : NULL;
+    return q && memcmp(p->io.q, q, (size_t)m->fed->n * g->heads * g->k_dim * sizeof *q)
+               ? kvb_pass_fail(p, KVB_CHECK_INPUTS, "attend() wrote to q")
+               : 0;
+}
+
+static int outputs_fill(kvb_pass *p, kvb_made *m)
+{
+    (void)m;
+    kvb_kernel_io_poison(&p->io);
+    return 0;
+}
+
+static int outputs_written(kvb_pass *p, kvb_made *m)
+{
+    char why[256];
+    (void)m;
+    return kvb_kernel_io_written(&p->io, why, sizeof why) ? 0 : kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
+}
+
+/* In later passes once a pass is enough: kvb_pass_run(). */
+static int margins_check(kvb_pass *p, kvb_made *m)
+{
+    char why[256];
+    (void)m;
+    return !p->options->knobs->no_guard && p->number == 0 && !kvb_guard_check(why, sizeof why)
+               ? kvb_pass_fail(p, KVB_CHECK_MARGINS, why)
+               : 0;
+}
+
+/* ---- what each query saw ----------------------------------------------------------------------------------------- */
+
+static int witness_open(kvb_pass *p)
+{
+    const kvb_trace *t = p->trace;
+    return p->options->oracle ? 0 : kvb_witness_check_open(&p->witness, &t->header.model, t->needs.tokens);
+}
+
+static int witness_ask(kvb_pass *p, kvb_made *m)
+{
+    char why[256];
+    if (p->options->oracle)
+        return 0;
+    const int found = kvb_witness_check_step(&p->witness, p->history, m->spec->group, &p->call.args.problem,
+                                             p->call.scratch, m->fed->judged, m->layer, why, sizeof why);
+    const int error = found > 0 ? kvb_pass_fail(p, KVB_CHECK_WITNESS, why) : found;
+    return error ? error : KVB_ENOUGH;
+}
+
+static void witness_close(kvb_pass *p)
+{
+    kvb_witness_check_close(&p->witness);
+}
+
+/* ---- the same bits ----------------------------------------------------------------------------------------------- */
+
+static int digest_open(kvb_pass *p)
+{
+    kvb_judging *j = &p->judging;
+    if (!p->options->oracle)
+        return 0;
+    j->written = calloc(p->trace->n_events * p->trace->header.model.n_layers + 1, sizeof *j->written);
+    return j->written ? 0 : -ENOMEM;
+}
+
+static kvb_written *written_of(kvb_pass *p, const kvb_made *m)
+{
+    return &p->judging.written[(size_t)p->place->event * p->trace->header.model.n_layers + m->layer];
+}
+
+/* The last queries of a call are the event's: so many of them are judged. */
+static uint32_t asked_of(const kvb_pass *p, const kvb_made *m)
+{
+    const uint32_t n_tok = p->call.args.problem.n_tok;
+    return m->fed->judged < n_tok ? m->fed->judged : n_tok;
+}
+
+/* A call that is not to be judged, or has written what was judged in the first pass. */
+static int digest_compare(kvb_pass *p, kvb_made *m)
+{
+    const kvb_replay_options *o = p->options;
+    kvb_judging *j = &p->judging;
+    j->foreign.call = (kvb_closeness){0};
+    j->foreign.rows = 0;
+    if (o->unjudged && !p->window) /* whose passes are all judged */
+        return KVB_ENOUGH;
+    const kvb_written *written = written_of(p, m);
+    const uint32_t n = asked_of(p, m);
+    const uint64_t digest = o->untimed ? 0 : kvb_kernel_io_digest(&p->io, n, KVB_DIGEST_START); /* for passes to come */
+    if (p->number == 0)
+        j->digest = kvb_kernel_io_digest(&p->io, n, j->digest);
+    m->before = (kvb_written){digest, j->diff.rows, j->every.diff.rows, j->every.scanned};
+    /* Over windowed pools each pass looks at other rows. */
+    if (p->number == 0 || p->window || digest != written->digest)
+        return 0;
+    j->diff.rows += written->rows;
+    j->every.diff.rows += written->opinions;
+    j->every.scanned += written->scanned;
+    return KVB_ENOUGH;
+}
+
+static int digest_note(kvb_pass *p, kvb_made *m)
+{
+    const kvb_judging *j = &p->judging;
+    if (p->number == 0)
+        *written_of(p, m) =
+            (kvb_written){m->before.digest, j->diff.rows - m->before.rows, j->every.diff.rows - m->before.opinions,
+                          j->every.scanned - m->before.scanned};
+    return 0;
+}
+
+static void digest_report(kvb_pass *p, kvb_result *result)
+{
+    snprintf(result->out_digest, sizeof result->out_digest, "%016" PRIx64, p->judging.digest);
+}
+
+static void digest_close(kvb_pass *p)
+{
+    free(p->judging.written);
+}
+
+/* ---- the oracle's rows ------------------------------------------------------------------------------------------- */
+
+static int bound_open(kvb_pass *p)
+{
+    const kvb_replay_options *o = p->options;
+    return o->oracle ? kvb_rounded_open(o->oracle, o->kernel, &p->judging.rounded) : 0;
+}
+
+int kvb_pass_judged(kvb_pass *p, kvb_made *m)
+{
+    kvb_judged *judged = &m->judged;
+    char why[256];
+    judged->n = 0;
+    kvb_call_arithmetic(&p->call, &judged->arithmetic);
+    int error =
+        kvb_claim_check(&judged->arithmetic, why, sizeof why) ? kvb_pass_fail(p, KVB_CHECK_DECLARATION, why) : 0;
+    if (error)
+        return error;
+    error = kvb_rounded_rows(p->judging.rounded, &p->call.args, p->place->event, m->layer, &judged->arithmetic,
+                             &judged->rows, &judged->n, why, sizeof why);
+    if (!error || !*why)
+        return error;
+    judged->n = 0;
+    return kvb_pass_fail(p, KVB_CHECK_DECLARATION, why);
+}
+
+int kvb_pass_judge_row(kvb_pass *p, const kvb_made *m, const kvb_expect *expect, kvb_diff *diff)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    const kvb_attend_spec *spec = m->spec;
+    const uint32_t query = problem->n_tok - m->fed->judged + expect->query;
+    kvb_expect actual = *expect;
+    int error = 0;
+    if (p->window)
+        error = kvb_window_solve(p->window, expect, &(kvb_attend_of){&spec->mask, spec->k.cells, problem->n_tok, query},
+                                 &actual);
+    if (error)
+        return error == -EILSEQ ? kvb_every_row_unheld(p, expect->layer, expect) : error;
+    diff->claim.k_dim = problem->k_dim;
+    diff->claim.cells = problem->n_cells;
+    kvb_diff_row(diff, &actual, problem->v_dim, &m->judged.arithmetic, (double)problem->scale, (double)problem->softcap,
+                 problem->out_elem, kvb_kernel_io_row(&p->io, query, expect->head),
+                 kvb_kernel_io_lse(&p->io, query, expect->head));
+    kvb_pass_tolerate_row(p, query, expect->head, &actual.terms->o, sizeof *actual.terms / sizeof actual.terms->o);
+    return 0;
+}
+
+static int bound_check(kvb_pass *p, kvb_made *m)
+{
+    int error = kvb_pass_judged(p, m);
+    for (size_t i = 0; i < m->judged.n && !error; i++) {
+        const kvb_expect *row = &m->judged.rows[i];
+        const bool asked = kvb_pass_asks(p, m->fed->judged, row->query);
+        p->judging.not_asked += !asked && p->number == 0;
+        error = asked ? kvb_pass_judge_row(p, m, row, &p->judging.diff) : 0;
+    }
+    return error;
+}
+
+/* Rows of attention that are to be compared in each pass. */
+static size_t rows_due(const kvb_pass *p)
+{
+    const kvb_replay_options *o = p->options;
+    size_t due = 0;
+    for (size_t i = 0; o->only && i < o->oracle->n_rows; i++)
+        due += kvb_only_has(o->only, o->trace, o->oracle->rows[i].event, o->oracle->rows[i].layer);
+    return (o->only ? due : o->oracle->n_rows) - p->judging.not_asked;
+}
+
+static void bound_report(kvb_pass *p, kvb_result *result)
+{
+    kvb_diff_judge(&p->judging.diff, p->options->oracle, rows_due(p), p->number, p->trace,
+                   !kvb_is_tolerated(p->options), result);
+    kvb_scans_judge(p->scans, &p->judging.diff, result);
+}
+
+static void bound_close(kvb_pass *p)
+{
+    kvb_rounded_free(p->judging.rounded);
+}
+
+/* ---- what no row shows alone ------------------------------------------------------------------------------------- */
+
+static int filter_open(kvb_pass *p)
+{
+    return p->options->oracle ? kvb_filter_open(p->options->oracle, &p->judging.filter) : 0;
+}
+
+/* Residuals of the first pass. */
+static int filter_add(kvb_pass *p, kvb_made *m)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    const kvb_judged *judged = &m->judged;
+    const uint32_t n = m->fed->judged;
+    size_t rows;
+    const kvb_expect *own = kvb_oracle_rows(p->options->oracle, p->place->event, m->layer, &rows); /* the same rows */
+    for (size_t i = 0; i < judged->n && p->number == 0 && !p->window; i++)
+        if (kvb_pass_asks(p, n, own[i].query))
+            kvb_filter_add(p->judging.filter, &own[i], &judged->rows[i], &judged->arithmetic, problem->out_elem,
+                           kvb_kernel_io_row(&p->io, problem->n_tok - n + own[i].query, own[i].head));
+    return 0;
+}
+
+static void filter_report(kvb_pass *p, kvb_result *result)
+{
+    kvb_filter_judge(p->judging.filter, !kvb_is_tolerated(p->options), result);
+}
+
+static void filter_close(kvb_pass *p)
+{
+    kvb_filter_free(p->judging.filter);
+}
+
+static void declaration_report(kvb_pass *p, kvb_result *result)
+{
+    /* a kernel with a tolerance declares nothing of its own */
+    kvb_claim_judge(&p->judging.diff.claim, p->judging.diff.rows,
+                    p->options->kernel->tolerance.kind == KVB_TOLERANCE_NONE, result);
+}
+
+/* ---- the rule of a kernel's own project -------------------------------------------------------------------------- */
+
+void kvb_pass_tolerate_row(kvb_pass *p, uint32_t query, uint32_t head, const double *exact, size_t step)
+{
+    const kvb_tolerance *rule = &p->options->kernel->tolerance;
+    const kvb_problem *problem = &p->call.args.problem;
+    p->judging.foreign.rows++;
+    if (rule->kind)
+        kvb_closeness_row(&p->judging.foreign.call, rule, problem->out_elem, kvb_kernel_io_row(&p->io, query, head),
+                          problem->v_dim, exact, step);
+}
+
+/* All rows that the oracle knows of a call of n queries are judged. */
+static int tolerance_note(kvb_pass *p, kvb_made *m)
+{
+    kvb_foreign_calls *f = &p->judging.foreign;
+    const uint32_t n = asked_of(p, m);
+    if (!p->options->kernel->tolerance.kind)
+        return 0;
+    const double share = kvb_closeness_share(&f->call, &p->options->kernel->tolerance);
+    f->elements += f->call.elements;
+    if (f->rows < (uint64_t)n * p->call.args.problem.n_heads) {
+        kvb_closeness_add(&f->parts, &f->call);
+    } else if (share > f->share) {
+        f->share = share;
+        f->event = p->place->event;
+        f->layer = m->layer;
+    }
+    return 0;
+}
+
+static void foreign_report(kvb_pass *p, kvb_result *result)
+{
+    kvb_foreign_judge(&p->judging.foreign, p->options->kernel, p->trace, result);
+}
+
+/* ---- the call made again ----------------------------------------------------------------------------------------- */
+
+/* Has some output been judged wrong? */
+static bool has_failed(const kvb_pass *p)
+{
+    return kvb_is_tolerated(p->options)
+               ? kvb_closeness_share(&p->judging.foreign.call, &p->options->kernel->tolerance) > 1
+               : p->judging.diff.any_failed || p->judging.every.diff.any_failed;
+}
+
+/* Of a pass that is judged and not timed, where all is right so far. */
+static bool goes_on(const kvb_pass *p)
+{
+    return (p->options->untimed || p->number == 0) && !p->options->unjudged && !has_failed(p);
+}
+
+static int team_ask(kvb_pass *p, kvb_made *m)
+{
+    return goes_on(p) && p->options->deterministic ? kvb_team_check_run(p, m->layer) : 0;
+}
+
+static void team_close(kvb_pass *p)
+{
+    kvb_team_check_free(&p->team, p->call.source);
+}
+
+static int poison_ask(kvb_pass *p, kvb_made *m)
+{
+    const bool finite = p->options->kernel->flags & KVB_KERNEL_FINITE_CELLS && !p->options->knobs->strict;
+    return goes_on(p) && !finite && !kvb_check_is_off(KVB_CHECK_POISON) ? kvb_poison_check_run(p, m) : 0;
+}
+
+static void poison_close(kvb_pass *p)
+{
+    kvb_poison_check_free(&p->poison);
+}
+
+static int dump_call(kvb_pass *p, kvb_made *m)
+{
+    if (p->options->dump && (p->ended || has_failed(p) || *p->misdeed))
+        kvb_dump(p, m);
+    return 0;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+#define ATTENDS(F)                                                                                                     \
+    {                                                                                                                  \
+        [KVB_CALL_ATTENDS] = (F)                                                                                       \
+    }
+#define BOTH(F, G)                                                                                                     \
+    {                                                                                                                  \
+        [KVB_CALL_ATTENDS] = (F), [KVB_CALL_SCANS] = (G)                                                               \
+    }
+
+const kvb_check_row kvb_check_rows[] = {
+    {"traffic", .before = ATTENDS(call_count), .close = meter_close},
+    {"cache-state", .before = BOTH(caches_prepare, kvb_scans_state)},
+    {"conduct", .after = BOTH(conduct, conduct)},
+    {"guards", .before = BOTH(inputs_guard, kvb_scans_poison), .after = BOTH(inputs_release, kvb_scans_restore),
+     .always = true},
+    {"inputs", .after = BOTH(inputs_compare, kvb_scans_inputs)},
+    {"written", .before = BOTH(outputs_fill, kvb_scans_fill), .after = BOTH(outputs_written, kvb_scans_written)},
+    {"margins", .after = BOTH(margins_check, margins_check)},
+    {"witness", .open = witness_open, .after = ATTENDS(witness_ask), .close = witness_close},
+    {"digest", .open = digest_open, .after = BOTH(digest_compare, kvb_scans_judged), .report = digest_report,
+     .close = digest_close},
+    {"bound", .open = bound_open, .after = BOTH(bound_check, kvb_scans_follow), .report = bound_report,
+     .close = bound_close},
+    {"opinion", .after = ATTENDS(kvb_every_row_check), .report = kvb_every_row_judge},
+    {"filter", .open = filter_open, .after = ATTENDS(filter_add), .report = filter_report, .close = filter_close},
+    {"declaration", .report = declaration_report},
+    {"tolerance", .after = ATTENDS(tolerance_note), .report = foreign_report},
+    {"bits", .after = BOTH(digest_note, kvb_scans_digest)},
+    {"team", .after = ATTENDS(team_ask), .close = team_close},
+    {"poison", .after = ATTENDS(poison_ask), .close = poison_close},
+    {"dump", .after = BOTH(dump_call, kvb_scans_dump), .always = true},
+    {.name = NULL},
+};
