@@ -18,6 +18,7 @@
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
+#include "harness/selection/faces.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/selection.h"
 #include "results/compare.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/calls/attend_judge.h"
+#include "harness/selection/pairs.h"
 #include "harness/calls/calls.h"
 #include "harness/command_line.h"
 #include "harness/faults/fault.h"

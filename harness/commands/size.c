@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
+#include "harness/size/cache_model.h"
 #include "harness/size/weights_file.h"
 #include "harness/size/arguments.h"
 #include "harness/size/engine_kvbench.h"

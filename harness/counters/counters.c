@@ -91,14 +91,3 @@ int kvb_counters_describe(void (*each)(void *ctx, const char *name, const char *
     free(result);
     return error;
 }
-
-void kvb_counter_append(kvb_result *result, const char *name, double value, double share, const char *why)
-{
-    if (result->n_counters == KVB_COUNTERS)
-        return;
-    kvb_counter *c = &result->counters[result->n_counters++];
-    snprintf(c->name, sizeof c->name, "%s", name);
-    snprintf(c->unavailable, sizeof c->unavailable, "%s", why);
-    c->value = *why ? NAN : value;
-    c->share = *why ? NAN : share;
-}

@@ -6,6 +6,9 @@
 #ifndef KVB_COUNTER_SOURCE_H
 #define KVB_COUNTER_SOURCE_H
 
+#include <math.h>
+#include <stdio.h>
+
 #include "harness/counters/counters.h"
 
 #define KVB_COUNTER_NAME sizeof(((kvb_counter *)NULL)->name)
@@ -24,7 +27,16 @@ typedef struct kvb_counter_source {
 extern const kvb_counter_source kvb_counters_papi, kvb_counters_perf, kvb_counters_rusage;
 
 /* Appends one counter; with a reason its value is null. share NaN: not multiplexed. Dropped when result is full. */
-void kvb_counter_append(kvb_result *result, const char *name, double value, double share, const char *why);
+static inline void kvb_counter_append(kvb_result *result, const char *name, double value, double share, const char *why)
+{
+    if (result->n_counters == KVB_COUNTERS)
+        return;
+    kvb_counter *c = &result->counters[result->n_counters++];
+    snprintf(c->name, sizeof c->name, "%s", name);
+    snprintf(c->unavailable, sizeof c->unavailable, "%s", why);
+    c->value = *why ? NAN : value;
+    c->share = *why ? NAN : share;
+}
 
 /* ---- the harness's own counts, counters_sde.c ------------------------------------------------------ */
 

@@ -12,6 +12,27 @@
 #include "harness/machine/team.h"
 #include "harness/progress.h"
 
+void kvb_proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)
+{
+    char file[4096], *line = NULL;
+    size_t room = 0;
+    value[0] = '\0';
+    snprintf(file, sizeof file, "%s%s", root, path);
+    FILE *in = fopen(file, "r");
+    while (in && !value[0] && getline(&line, &room, in) > 0) {
+        char *colon = strchr(line, ':');
+        size_t n = strlen(key);
+        if (!colon || strncmp(line, key, n) || n + strspn(line + n, " \t") != (size_t)(colon - line))
+            continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        colon[strcspn(colon, "\n")] = '\0';
+        snprintf(value, bytes, "%s", colon);
+    }
+    free(line);
+    if (in)
+        fclose(in);
+}
+
 /* Keeps why a fact is not known: "governor: the system has no cpufreq; ". */
 static void unknown_add(kvb_host *h, const char *fact, const char *why)
 {

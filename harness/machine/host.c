@@ -18,27 +18,6 @@
 #include "harness/installation.h"
 #include "kernels/cpu.h"
 
-void kvb_proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)
-{
-    char file[4096], *line = NULL;
-    size_t room = 0;
-    value[0] = '\0';
-    snprintf(file, sizeof file, "%s%s", root, path);
-    FILE *in = fopen(file, "r");
-    while (in && !value[0] && getline(&line, &room, in) > 0) {
-        char *colon = strchr(line, ':');
-        size_t n = strlen(key);
-        if (!colon || strncmp(line, key, n) || n + strspn(line + n, " \t") != (size_t)(colon - line))
-            continue;
-        colon += 1 + strspn(colon + 1, " \t");
-        colon[strcspn(colon, "\n")] = '\0';
-        snprintf(value, bytes, "%s", colon);
-    }
-    free(line);
-    if (in)
-        fclose(in);
-}
-
 /* ISA features that matter to kernels, as /proc/cpuinfo spells them. */
 static const char *const features_known[] = {
     "sse4_2",      "avx",         "f16c",        "fma",      "avx2",     "avx512f",  "avx512bw", "avx512vl",

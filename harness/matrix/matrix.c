@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/selection/faces.h"
 #include "harness/interrupt.h"
 #include "harness/matrix/crew.h"
 #include "harness/matrix/slice.h"
@@ -17,102 +18,6 @@
 #include "harness/selection/selection.h"
 
 #define PEAK_SECONDS 0.1 /* for measuring the multiply-add peak of a thread count */
-
-/* Whatever is wrong with a file is bad input; having no memory, or no time, is not. */
-static int bad_input(int error)
-{
-    return error && error != -ENOMEM && error != -EINTR ? -EINVAL : error;
-}
-
-#define SLICES 32u /* of what each thread makes: between them it looks whether someone asked to stop */
-
-typedef struct sliced {
-    void (*part)(void *ctx, uint32_t i, uint32_t n);
-    void *ctx;
-} sliced;
-
-static void slices_run(void *ctx, uint32_t i, uint32_t n)
-{
-    const sliced *s = ctx;
-    for (uint32_t slice = 0; slice < SLICES && !kvb_stopped; slice++)
-        s->part(s->ctx, slice * n + i, SLICES * n);
-}
-
-/* Runs part() on the team of `team`, a kvb_team: the form that kvb_values_open takes. */
-static void team_parallel(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
-{
-    const kvb_team *t = team;
-    t->run(t, slices_run, &(sliced){part, ctx});
-}
-
-/* Opens values with all cores. */
-static int values_make(const kvb_lane *l, const kvb_trace *trace, const char *profile, kvb_values **values, char *why,
-                       size_t why_bytes)
-{
-    kvb_threads *threads;
-    kvb_progress_now("values of %s%s%s", l->name, profile ? ", " : "", profile ? profile : "");
-    int error = kvb_threads_start(kvb_cores(), false, &threads);
-    if (error)
-        return error;
-    error = kvb_values_open(trace, profile, l->options->knobs->seed, team_parallel,
-                            (void *)(uintptr_t)kvb_threads_team(threads), values, why, why_bytes);
-    kvb_threads_end(threads);
-    return error ? error : kvb_stopped ? -EINTR : 0;
-}
-
-static bool is_profile(const char *a, const char *b)
-{
-    return a && b ? !strcmp(a, b) : a == b;
-}
-
-int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_trace *trace, double scale,
-                         const kvb_lane_values **found, char *why, size_t why_bytes)
-{
-    size_t i = 0;
-    while (i < l->n_values && (scale != l->values[i].scale || !is_profile(profile, l->values[i].profile)))
-        i++;
-    kvb_lane_values *v = &l->values[i];
-    *found = v;
-    if (i < l->n_values)
-        return 0;
-    *v = (kvb_lane_values){.profile = profile, .scale = scale};
-    l->n_values++;
-    int error = values_make(l, trace, profile, &v->values, v->why, sizeof v->why);
-    if (!error || (profile && (error == -EINVAL || error == -ENOTSUP)))
-        return 0;
-    snprintf(why, why_bytes, "%s", v->why);
-    return bad_input(error);
-}
-
-/* The changes of logits, as far as two settings differ in them. */
-static bool logits_same(const kvb_logit_changes *a, const kvb_logit_changes *b)
-{
-    return a->softcap == b->softcap && a->scale == b->scale && a->sinks == b->sinks;
-}
-
-int kvb_lane_trace_find(kvb_lane *l, const kvb_logit_changes *logits, const kvb_trace **trace, char *why,
-                        size_t why_bytes)
-{
-    if (logits_same(logits, &l->options->setting.logits)) {
-        *trace = l->trace;
-        return 0;
-    }
-    for (kvb_changed_trace *c = *l->changed; c; c = c->next)
-        if (!strcmp(c->trace->path, l->trace->path) && logits_same(&c->logits, logits)) {
-            *trace = c->trace;
-            return 0;
-        }
-    kvb_changed_trace *c = calloc(1, sizeof *c);
-    if (!c)
-        return -ENOMEM;
-    c->logits = *logits;
-    c->next = *l->changed;
-    *l->changed = c;
-    int error =
-        bad_input(kvb_trace_load(l->trace->path, (uint32_t)l->options->knobs->capacity, &c->trace, why, why_bytes));
-    *trace = c->trace;
-    return error ? error : kvb_trace_change_logits(c->trace, logits);
-}
 
 /* All pairs of pools of one workload and values; `first` is their first combination. A profile or tags that the model
  * does not allow are a reason to skip; the workload's own values must be right. */
@@ -238,7 +143,7 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
  * measured. */
 static int workload_load(const kvb_matrix_options *o, const char *path, kvb_trace **trace, char *why, size_t why_bytes)
 {
-    int error = bad_input(kvb_trace_load(path, (uint32_t)o->knobs->capacity, trace, why, why_bytes));
+    int error = kvb_bad_file(kvb_trace_load(path, (uint32_t)o->knobs->capacity, trace, why, why_bytes));
     if (!error && (*trace)->needs.queries == 0) {
         snprintf(why, why_bytes, "%s: expected a step, prefill or propose: there is nothing to attend", path);
         return -EINVAL;

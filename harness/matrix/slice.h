@@ -4,6 +4,8 @@
 #ifndef KVB_BLOCK_H
 #define KVB_BLOCK_H
 
+#include <errno.h>
+
 #include "harness/matrix/matrix.h"
 #include "harness/selection/selection.h"
 #include "workloads/trace.h"
@@ -16,6 +18,12 @@ typedef struct kvb_lane_values {
     kvb_values *values;  /* NULL: why says why not */
     char why[KVB_REASON];
 } kvb_lane_values;
+
+/* Whatever is wrong with a file is bad input; having no memory, or no time, is not. */
+static inline int kvb_bad_file(int error)
+{
+    return error && error != -ENOMEM && error != -EINTR ? -EINVAL : error;
+}
 
 /* A workload whose logits a setting has changed. Children read it, so that it is kept until they have all ended. */
 typedef struct kvb_changed_trace {

@@ -13,69 +13,6 @@
 #include "harness/replay/traffic.h"
 #include "harness/replay/verdict.h"
 
-/* Adds the pending counts to those that counters see. */
-static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
-{
-    counts->cells_read += pending->cells_read;
-    counts->bytes_read += pending->bytes_read;
-    counts->bytes_walk += pending->bytes_walk;
-    counts->mask_words += pending->mask_words;
-    counts->rescales += pending->rescales;
-    *pending = (kvb_own_counts){0};
-}
-
-double kvb_pass_clock(kvb_pass *p)
-{
-    if (p->number == kvb_pass_counted(p) && p->options->counters)
-        kvb_counters_start(p->options->counters);
-    counts_add(p->options->counts, &p->meter.pending);
-    kvb_count_turn();
-    return kvb_now_ns();
-}
-
-void kvb_pass_charge(kvb_pass *p, double started, kvb_time_account account)
-{
-    double ns = kvb_now_ns() - started;
-    kvb_count_turn();
-    if (p->number == kvb_pass_counted(p) && p->options->counters)
-        kvb_counters_stop(p->options->counters);
-    p->meter.step_ns += ns;
-    p->meter.account_ns[account] += ns;
-    p->meter.intervals++;
-}
-
-int kvb_pass_refuse(kvb_pass *p, int error, const char *what, const char *why)
-{
-    const kvb_event *event = &p->trace->events[p->place->event];
-    p->ended = true;
-    p->result->status = error == -ENOTSUP ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
-    p->result->check = KVB_CHECK_PROTOCOL;
-    snprintf(p->result->reason, sizeof p->result->reason, "line %" PRIu64 ": %s: %s", event->line, what,
-             why && *why ? why : strerror(-error));
-    if (p->result->status == KVB_STATUS_FAIL)
-        kvb_event_add(event, p->result);
-    return error;
-}
-
-int kvb_pass_fail(kvb_pass *p, kvb_check check, const char *why)
-{
-    if (kvb_check_is_off(check))
-        return 0;
-    int error = kvb_pass_refuse(p, -EILSEQ, check == KVB_CHECK_WITNESS ? "visible set" : p->who, why);
-    p->result->check = check;
-    return error;
-}
-
-double kvb_cell_bytes(const kvb_replay_options *o, uint32_t group)
-{
-    const kvb_model *m = &o->trace->header.model;
-    const kvb_group *g = &m->groups[group];
-    double row = o->k_pool->row_bytes(o->k_pool, g->k_dim);
-    if (!g->latent)
-        row += o->v_pool->row_bytes(o->v_pool, g->v_dim);
-    return row * g->kv_heads * kvb_model_layers_of(m, group);
-}
-
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
 static int attend_prepare(kvb_pass *p, kvb_made *m)

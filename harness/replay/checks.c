@@ -15,80 +15,6 @@
 #include "harness/replay/verdict.h"
 #include "oracle/claim.h"
 
-/* ---- traffic ----------------------------------------------------------------------------------------------------- */
-
-/* Counts what a mask lets its queries read. */
-static int mask_count(kvb_pass *p, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, kvb_traffic *t)
-{
-    size_t words = ((size_t)n_cells + 63) / 64;
-    if (words > p->meter.seen_words) {
-        free(p->meter.seen);
-        p->meter.seen = malloc(words * sizeof *p->meter.seen);
-        p->meter.seen_words = p->meter.seen ? words : 0;
-        if (!p->meter.seen)
-            return -ENOMEM;
-    }
-    kvb_traffic_count(mask, n_tok, n_cells, p->meter.seen, t);
-    return 0;
-}
-
-/* At the first layer of a group: adds what all layers of the group will read. Refuses a step
- * that is too large to attend. */
-int kvb_traffic_add(kvb_pass *p, kvb_made *made)
-{
-    const kvb_attend_spec *spec = made->spec;
-    const uint32_t n_tok = made->fed->n;
-    kvb_step_traffic *step = made->traffic;
-    const kvb_replay_options *o = p->options;
-    const kvb_model *m = &p->trace->header.model;
-    uint32_t index = m->group_of[made->layer];
-    const kvb_group *g = &m->groups[index];
-    kvb_traffic t;
-    if (p->number > kvb_pass_counted(p) || step->counted[index])
-        return 0;
-    step->counted[index] = true;
-    int error = mask_count(p, &spec->mask, n_tok, spec->k.cells, &t);
-    if (error)
-        return error;
-    if (t.pairs > o->knobs->max_pairs) {
-        char why[128];
-        snprintf(why, sizeof why,
-                 "%u queries would attend %" PRIu64 " cells in a layer, above --set max-pairs=%" PRIu64, n_tok, t.pairs,
-                 o->knobs->max_pairs);
-        return kvb_pass_refuse(p, -ENOTSUP, "step", why);
-    }
-    double cell = kvb_cell_bytes(o, index);
-    uint64_t unique = (uint64_t)((double)t.unique_cells * cell);
-    p->meter.pending.cells_read += (long long)t.unique_cells;
-    p->meter.pending.bytes_read += (long long)unique;
-    p->meter.pending.bytes_walk += (long long)((double)t.pairs * cell / g->kv_heads * g->heads);
-    step->cells = step->cells > (double)t.unique_cells ? step->cells : (double)t.unique_cells;
-    step->bytes += (double)unique;
-    step->flops +=
-        2.0 * (double)t.pairs * g->heads * (g->k_dim + g->v_dim) * kvb_model_layers_of(&p->trace->header.model, index);
-    return 0;
-}
-
-/* Words of the mask as the kernel gets it, and rescales as it declares them. */
-static int call_count(kvb_pass *p, kvb_made *made)
-{
-    const kvb_problem *problem = &p->call.args.problem;
-    kvb_arithmetic arithmetic;
-    kvb_traffic t;
-    (void)made;
-    if (p->number > kvb_pass_counted(p))
-        return 0;
-    int error = mask_count(p, &p->call.args.mask, problem->n_tok, problem->n_cells, &t);
-    if (error)
-        return error;
-    kvb_call_arithmetic(&p->call, &arithmetic);
-    p->meter.pending.mask_words += (long long)t.mask_words;
-    p->meter.pending.rescales += (long long)arithmetic.rescales * problem->n_tok * problem->n_heads;
-    p->meter.staged_k |= p->call.staged_k;
-    p->meter.staged_v |= p->call.staged_v;
-    return 0;
-}
-
 static void meter_close(kvb_pass *p)
 {
     for (int kind = 0; kind < KVB_STEP_KINDS; kind++) {
@@ -321,45 +247,6 @@ static int bound_open(kvb_pass *p)
     return o->oracle ? kvb_rounded_open(o->oracle, o->kernel, &p->judging.rounded) : 0;
 }
 
-int kvb_pass_judged(kvb_pass *p, kvb_made *m)
-{
-    kvb_judged *judged = &m->judged;
-    char why[256];
-    judged->n = 0;
-    kvb_call_arithmetic(&p->call, &judged->arithmetic);
-    int error =
-        kvb_claim_check(&judged->arithmetic, why, sizeof why) ? kvb_pass_fail(p, KVB_CHECK_DECLARATION, why) : 0;
-    if (error)
-        return error;
-    error = kvb_rounded_rows(p->judging.rounded, &p->call.args, p->place->event, m->layer, &judged->arithmetic,
-                             &judged->rows, &judged->n, why, sizeof why);
-    if (!error || !*why)
-        return error;
-    judged->n = 0;
-    return kvb_pass_fail(p, KVB_CHECK_DECLARATION, why);
-}
-
-int kvb_pass_judge_row(kvb_pass *p, const kvb_made *m, const kvb_expect *expect, kvb_diff *diff)
-{
-    const kvb_problem *problem = &p->call.args.problem;
-    const kvb_attend_spec *spec = m->spec;
-    const uint32_t query = problem->n_tok - m->fed->judged + expect->query;
-    kvb_expect actual = *expect;
-    int error = 0;
-    if (p->window)
-        error = kvb_window_solve(p->window, expect, &(kvb_attend_of){&spec->mask, spec->k.cells, problem->n_tok, query},
-                                 &actual);
-    if (error)
-        return error == -EILSEQ ? kvb_every_row_unheld(p, expect->layer, expect) : error;
-    diff->claim.k_dim = problem->k_dim;
-    diff->claim.cells = problem->n_cells;
-    kvb_diff_row(diff, &actual, problem->v_dim, &m->judged.arithmetic, (double)problem->scale, (double)problem->softcap,
-                 problem->out_elem, kvb_kernel_io_row(&p->io, query, expect->head),
-                 kvb_kernel_io_lse(&p->io, query, expect->head));
-    kvb_pass_tolerate_row(p, query, expect->head, &actual.terms->o, sizeof *actual.terms / sizeof actual.terms->o);
-    return 0;
-}
-
 static int bound_check(kvb_pass *p, kvb_made *m)
 {
     int error = kvb_pass_judged(p, m);
@@ -434,16 +321,6 @@ static void declaration_report(kvb_pass *p, kvb_result *result)
 }
 
 /* ---- the rule of a kernel's own project -------------------------------------------------------------------------- */
-
-void kvb_pass_tolerate_row(kvb_pass *p, uint32_t query, uint32_t head, const double *exact, size_t step)
-{
-    const kvb_tolerance *rule = &p->options->kernel->tolerance;
-    const kvb_problem *problem = &p->call.args.problem;
-    p->judging.foreign.rows++;
-    if (rule->kind)
-        kvb_closeness_row(&p->judging.foreign.call, rule, problem->out_elem, kvb_kernel_io_row(&p->io, query, head),
-                          problem->v_dim, exact, step);
-}
 
 /* All rows that the oracle knows of a call of n queries are judged. */
 static int tolerance_note(kvb_pass *p, kvb_made *m)
@@ -525,7 +402,7 @@ static int dump_call(kvb_pass *p, kvb_made *m)
     }
 
 const kvb_check_row kvb_check_rows[] = {
-    {"traffic", .before = ATTENDS(call_count), .close = meter_close},
+    {"traffic", .before = ATTENDS(kvb_traffic_of_call), .close = meter_close},
     {"cache-state", .before = BOTH(caches_prepare, kvb_scans_state)},
     {"conduct", .after = BOTH(conduct, conduct)},
     {"guards", .before = BOTH(inputs_guard, kvb_scans_poison), .after = BOTH(inputs_release, kvb_scans_restore),

@@ -67,18 +67,6 @@ static int row_check(kvb_pass *p, const kvb_opinion_head *head, const kvb_opinio
                             kvb_kernel_io_lse(&p->io, query, row->expect.head));
 }
 
-int kvb_every_row_unheld(kvb_pass *p, uint32_t layer, const kvb_expect *e)
-{
-    char why[128];
-    snprintf(why, sizeof why,
-             "layer %u, query %u, head %u: a cell that is seen holds no row, or they are not as many "
-             "as are to be seen",
-             layer, e->query, e->head);
-    int error = kvb_pass_refuse(p, -EILSEQ, p->options->cache->name, why);
-    p->result->check = KVB_CHECK_STORED;
-    return error;
-}
-
 #define MOVED_EACH 32u /* one row of so many is drawn */
 
 /* Over pools whose rows depend on the order of writes: checks the row in full, if it is drawn in this pass. */
@@ -116,7 +104,7 @@ static int windowed_check(kvb_pass *p, const kvb_made *m, const kvb_arithmetic *
             continue;
         error = kvb_window_look(p->window, layer, &of);
         if (error == -EILSEQ)
-            return kvb_every_row_unheld(p, layer, &place);
+            return kvb_pass_unheld(p, layer, &place);
         for (; place.head < spec->group->heads && !error; place.head++) {
             kvb_opinion_row row;
             const kvb_opinion_head *head = kvb_window_opinion(p->window, &place, &row);

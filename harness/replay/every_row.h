@@ -20,8 +20,6 @@ typedef struct kvb_every_row {
 /* Looks at the outputs of the event's tokens, the last ones of the call. 0; an error, where the result of the pass says
  * why. */
 int kvb_every_row_check(struct kvb_pass *pass, struct kvb_made *made);
-/* Refuses the call: a query sees a cell that holds no row, or not as many as it may. */
-int kvb_every_row_unheld(struct kvb_pass *pass, uint32_t layer, const kvb_expect *expect);
 /* Adds to the result what was judged, and the verdict. */
 void kvb_every_row_judge(struct kvb_pass *pass, kvb_result *result);
 

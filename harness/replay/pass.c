@@ -74,20 +74,6 @@ static int room_ensure(kvb_pass *p, uint32_t n)
     return error;
 }
 
-const float *kvb_pass_rows(kvb_pass *p, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
-{
-    size_t row = kvb_values_floats(kvb_model_group(&p->trace->header.model, layer), kind);
-    bool together = true;
-    for (uint32_t i = 1; i < n && together; i++)
-        together = tokens[i] == tokens[0] + i;
-    if (together || !row)
-        return kvb_values_rows(p->options->values, kind, layer, tokens[0]);
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(p->feeding.rows[kind] + i * row, kvb_values_rows(p->options->values, kind, layer, tokens[i]),
-               row * sizeof(float));
-    return p->feeding.rows[kind];
-}
-
 /* Takes the tokens that the plan of a step of n own ones wants, and their positions. */
 static int step_feed(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t *fed)
 {

@@ -10,26 +10,6 @@
 #include "harness/selection/faces.h"
 #include "kernels/cpu.h"
 
-static bool supports_all(const kvb_problem *problem, char *why, size_t why_bytes)
-{
-    (void)problem, (void)why, (void)why_bytes;
-    return true;
-}
-
-static int attend_never(const kvb_attend *args)
-{
-    (void)args;
-    return -ENOSYS;
-}
-
-const kvb_kernel kvb_kernel_best = {
-    .name = "best",
-    .summary = "whichever kernel was the fastest in an earlier run",
-    .masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT),
-    .attend = attend_never,
-    .supports = supports_all,
-};
-
 int kvb_best_open(kvb_best *best, const char *path, const kvb_registry *registry, char *why, size_t why_bytes)
 {
     *best = (kvb_best){.path = path, .registry = registry};

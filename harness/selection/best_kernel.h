@@ -10,9 +10,6 @@
 #include "harness/selection/registry.h"
 #include "results/result.h"
 
-/* The stand-in: accepts any problem, and is never called. */
-extern const struct kvb_kernel kvb_kernel_best;
-
 typedef struct kvb_best {
     const char *path; /* of the result file of the earlier run */
     kvb_result_file *file;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness/selection/faces.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "caches/scan_call.h"
@@ -70,6 +71,20 @@ static bool supports_all(const kvb_problem *problem, char *why, size_t why_bytes
     (void)problem, (void)why, (void)why_bytes;
     return true;
 }
+
+static int attend_never(const kvb_attend *args)
+{
+    (void)args;
+    return -ENOSYS;
+}
+
+const kvb_kernel kvb_kernel_best = {
+    .name = "best",
+    .summary = "whichever kernel was the fastest in an earlier run",
+    .attend = attend_never,
+    .masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT),
+    .supports = supports_all,
+};
 
 static bool supports_plain(const kvb_problem *p, char *why, size_t why_bytes)
 {

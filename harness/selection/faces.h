@@ -7,6 +7,15 @@
 #include "kernels/model.h"
 #include "kernels/scan.h"
 
+/* In a selection, of the kernel that was the fastest in an earlier run (best_kernel.h), until the combination is known:
+ * it accepts any problem, and is never called. */
+extern const kvb_kernel kvb_kernel_best;
+
+static inline bool kvb_is_witness(const kvb_kernel *kernel)
+{
+    return kernel->flags & KVB_KERNEL_WITNESS;
+}
+
 /* Kinds of layers: bits. */
 #define KVB_LAYERS_ATTEND 1u
 #define KVB_LAYERS_SCAN   2u

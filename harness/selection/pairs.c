@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "harness/selection/kernel_support.h"
 #include "caches/call.h"
 #include "harness/matrix/slice.h"
 #include "harness/replay/apart.h"
@@ -505,4 +506,41 @@ int kvb_pairs_choose(const kvb_pairs_options *options, kvb_selections *s, char *
     if (error && !why[0])
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;
+}
+
+/* ---- all parts of a suite ---- */
+
+int kvb_selections_make(const kvb_selections_options *o, kvb_selections *s, char *why, size_t why_bytes)
+{
+    kvb_workloads workloads = {0};
+    int error = 0;
+
+    *s = (kvb_selections){calloc(o->suite->n_parts + 1, sizeof *s->at), o->suite->n_parts};
+    if (!s->at) {
+        snprintf(why, why_bytes, "no memory");
+        return -ENOMEM;
+    }
+    if (kvb_workloads_find(o->folder, &workloads, why, why_bytes) && !kvb_select_only_files(&o->words->workloads))
+        error = -EINVAL;
+    for (size_t i = 0; i < s->n && !error; i++) {
+        error = kvb_select(o->words, &o->suite->parts[i], o->registry, &workloads, o->oversubscribe, &s->at[i], why,
+                           why_bytes);
+        if (!error && o->no_staging)
+            error = kvb_native_check(&s->at[i], o->registry, why, why_bytes);
+        if (!error)
+            error = kvb_selection_deal(&s->at[i], s->at, i);
+        if (error == -ENOMEM)
+            snprintf(why, why_bytes, "no memory");
+    }
+    if (!error && o->pairs)
+        error = kvb_pairs_choose(o->pairs, s, why, why_bytes);
+    kvb_workloads_free(&workloads);
+    return error;
+}
+
+void kvb_selections_free(kvb_selections *s)
+{
+    for (size_t i = 0; s->at && i < s->n; i++)
+        kvb_selection_free(&s->at[i]);
+    free(s->at);
 }

@@ -38,4 +38,10 @@ typedef struct kvb_pairs_options {
  */
 int kvb_pairs_choose(const kvb_pairs_options *options, kvb_selections *selections, char *why, size_t why_bytes);
 
+/* Finds the workloads, turns words and suite into selections, and deals them their combinations. -EINVAL with why: see
+ * kvb_select, kvb_workloads_find, kvb_pairs_choose and, with no_staging, kvb_native_check; or another negative errno.
+ * To be freed in any case. */
+int kvb_selections_make(const kvb_selections_options *options, kvb_selections *selections, char *why, size_t why_bytes);
+void kvb_selections_free(kvb_selections *selections);
+
 #endif

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "caches/cache.h"
-#include "harness/selection/best_kernel.h"
 #include "harness/selection/faces.h"
 #include "kernels/kernels.h"
 #include "results/result.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Joins words, quoted for a shell. */
 #include "harness/selection/replay_command.h"
+#include "harness/selection/faces.h"
 
 #include <errno.h>
 #include <inttypes.h>

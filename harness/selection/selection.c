@@ -369,11 +369,6 @@ void kvb_selection_free(kvb_selection *s)
 
 /* ---- combinations ---- */
 
-bool kvb_is_witness(const kvb_kernel *kernel)
-{
-    return kernel->flags & KVB_KERNEL_WITNESS;
-}
-
 size_t kvb_block_size(const kvb_selection *s)
 {
     return s->n_caches * s->n_kernels * s->n_growths * s->n_threads;
@@ -432,41 +427,4 @@ int kvb_selection_deal(kvb_selection *s, const kvb_selection *earlier, size_t n_
         s->n_has += s->has[i];
     }
     return 0;
-}
-
-/* ---- all parts of a suite ---- */
-
-int kvb_selections_make(const kvb_selections_options *o, kvb_selections *s, char *why, size_t why_bytes)
-{
-    kvb_workloads workloads = {0};
-    int error = 0;
-
-    *s = (kvb_selections){calloc(o->suite->n_parts + 1, sizeof *s->at), o->suite->n_parts};
-    if (!s->at) {
-        snprintf(why, why_bytes, "no memory");
-        return -ENOMEM;
-    }
-    if (kvb_workloads_find(o->folder, &workloads, why, why_bytes) && !kvb_select_only_files(&o->words->workloads))
-        error = -EINVAL;
-    for (size_t i = 0; i < s->n && !error; i++) {
-        error = kvb_select(o->words, &o->suite->parts[i], o->registry, &workloads, o->oversubscribe, &s->at[i], why,
-                           why_bytes);
-        if (!error && o->no_staging)
-            error = kvb_native_check(&s->at[i], o->registry, why, why_bytes);
-        if (!error)
-            error = kvb_selection_deal(&s->at[i], s->at, i);
-        if (error == -ENOMEM)
-            snprintf(why, why_bytes, "no memory");
-    }
-    if (!error && o->pairs)
-        error = kvb_pairs_choose(o->pairs, s, why, why_bytes);
-    kvb_workloads_free(&workloads);
-    return error;
-}
-
-void kvb_selections_free(kvb_selections *s)
-{
-    for (size_t i = 0; s->at && i < s->n; i++)
-        kvb_selection_free(&s->at[i]);
-    free(s->at);
 }

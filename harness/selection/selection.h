@@ -85,8 +85,6 @@ const uint8_t *kvb_choice_of(const kvb_selection *selection, size_t i);
  * they are, and alone), or to an earlier selection. 0 or -ENOMEM. */
 int kvb_selection_deal(kvb_selection *selection, const kvb_selection *earlier, size_t n_earlier);
 
-bool kvb_is_witness(const kvb_kernel *kernel);
-
 /* ---- all parts of a suite ---- */
 
 typedef struct kvb_selections {
@@ -102,11 +100,5 @@ typedef struct kvb_selections_options {
     bool oversubscribe, no_staging;
     const struct kvb_pairs_options *pairs; /* only as many combinations as cover every pair; NULL: the product */
 } kvb_selections_options;
-
-/* Finds the workloads, turns words and suite into selections, and deals them their combinations. -EINVAL with why: see
- * kvb_select, kvb_workloads_find, kvb_pairs_choose and, with no_staging, kvb_native_check; or another negative errno.
- * To be freed in any case. */
-int kvb_selections_make(const kvb_selections_options *options, kvb_selections *selections, char *why, size_t why_bytes);
-void kvb_selections_free(kvb_selections *selections);
 
 #endif

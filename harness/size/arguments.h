@@ -39,8 +39,4 @@ int kvb_percent_parse(const char *text, uint32_t *thousandths, char *why, size_t
 /* "0.9": thousandths, of more than 0 and up to 1. 0 or -EINVAL. */
 int kvb_fraction_parse(const char *text, uint32_t *thousandths);
 
-/* A model by a config.json, a folder that holds one, "-" (standard input), or a built-in name. 0 with *model (free it);
- * else a negative errno and one line in why that names file and field. */
-int kvb_size_open(const char *word, kvb_sized_model **model, char *why, size_t why_bytes);
-
 #endif

@@ -6,6 +6,10 @@
 #include "kernels/model.h"
 #include "results/sizing/model.h"
 
+/* A model by a config.json, a folder that holds one, "-" (standard input), or a built-in name. 0 with *model (free it);
+ * else a negative errno and one line in why that names file and field. */
+int kvb_size_open(const char *word, kvb_sized_model **model, char *why, size_t why_bytes);
+
 /* For sequences of `context` tokens: a window that limits none of them is left out. State: dtype of recurrent states,
  * NULL: f32. 0; -ENOTSUP with why: no layer keeps rows or states, or the layers are more, or of more kinds, than a
  * kvb_model holds. */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/selection/faces.h"
 #include "harness/selection/best_kernel.h"
 #include "harness/selection/selection.h"
 #include "kernels/kernels.h"

@@ -305,9 +305,16 @@ static void settings_are_what_their_words_say(void **state)
     assert_memory_equal(&same, &usual, sizeof same);
 }
 
+static int none(const kvb_attend *args)
+{
+    (void)args;
+    return 0;
+}
+
 static void pools_that_nobody_reads(void **state)
 {
-    static const kvb_kernel plain = {.name = "plain", .masks = KVB_MASK_BIT(KVB_MASK_NONE), .supports = f32_only};
+    static const kvb_kernel plain = {
+        .name = "plain", .attend = none, .masks = KVB_MASK_BIT(KVB_MASK_NONE), .supports = f32_only};
     kvb_suite_part part = {.workloads = only_b, .caches = only_seq, .pools = two_pools};
     kvb_selection_words words = {0};
     kvb_selection s;
