@@ -10,26 +10,38 @@
 
 /* ---- products and norms ------------------------------------------------------------------------------------------ */
 
-/* Four chains hide the latency of the adds; the order of the sum is a function of n alone. */
-static float dot(const float *restrict a, const float *restrict b, size_t n)
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* y [rows] = w [rows][columns] x [columns], of at most 4 rows. A row's sum is four chains; its order is a function of
+ * columns alone. The chains of all rows together hide the latency of the adds. */
+static inline void dots(const float *w, const float *x, size_t rows, size_t columns, float *y)
 {
-    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    four s[4] = {{0}};
     size_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        s0 += a[i] * b[i];
-        s1 += a[i + 1] * b[i + 1];
-        s2 += a[i + 2] * b[i + 2];
-        s3 += a[i + 3] * b[i + 3];
-    }
-    for (; i < n; i++)
-        s0 += a[i] * b[i];
-    return (s0 + s1) + (s2 + s3);
+    for (; i + 4 <= columns; i += 4)
+        for (size_t r = 0; r < rows; r++)
+            s[r] += *(const four *)(w + r * columns + i) * *(const four *)(x + i);
+    for (; i < columns; i++)
+        for (size_t r = 0; r < rows; r++)
+            s[r][0] += w[r * columns + i] * x[i];
+    for (size_t r = 0; r < rows; r++)
+        y[r] = (s[r][0] + s[r][1]) + (s[r][2] + s[r][3]);
+}
+
+static float dot(const float *a, const float *b, size_t n)
+{
+    float sum;
+    dots(a, b, 1, n, &sum);
+    return sum;
 }
 
 /* y [rows] = w [rows][columns] x [columns] */
 static void project(const float *w, const float *x, size_t rows, size_t columns, float *y)
 {
-    for (size_t r = 0; r < rows; r++)
+    size_t r = 0;
+    for (; r + 4 <= rows; r += 4)
+        dots(w + r * columns, x, 4, columns, y + r);
+    for (; r < rows; r++)
         y[r] = dot(w + r * columns, x, columns);
 }
 
