@@ -90,14 +90,16 @@ static inline void answer_row_solve(const kvb_attend *args, const bool *visible,
         if (sees[c])
             sum += s[c] = exp(s[c] - max);
     double p_largest = 0, v_largest = 0;
-    for (uint32_t c = 0; c < p->n_cells; c++)
+    for (uint32_t c = 0; c < p->n_cells; c++) {
+        const double weight = sees[c] ? s[c] / sum : 0;
+        p_largest = fmax(p_largest, weight);
         for (uint32_t d = 0; d < p->v_dim && sees[c]; d++) {
-            double weight = s[c] / sum, x = v[c * v_stride + d];
+            const double x = v[c * v_stride + d], size = fabs(x);
             out[d] += weight * x;
-            mass[d] += weight * fabs(x);
-            p_largest = fmax(p_largest, weight);
-            v_largest = fmax(v_largest, fabs(x));
+            mass[d] += weight * size;
+            v_largest = size > v_largest ? size : v_largest;
         }
+    }
     row.product = p_largest * v_largest;
     row.lse = sum == 0 ? -INFINITY : max + log(sum);
     a->rows[at] = row;
