@@ -4,8 +4,9 @@
 # the codecs of every level give the same rows, bit for bit.
 . "$(dirname "$0")/lib.sh"
 
-kernels='flash*' # a glob: those whose code depends on the level
 levels=(portable avx2 avx512 avx512vnni avx512bf16 avx512fp16)
+# A glob at each level: the kernels whose loops it changes.
+declare -A kernels=([avx512bf16]=flash-bf16 [avx512fp16]=flash-f16)
 
 # Levels that this CPU has; what it says of the others.
 here=()
@@ -38,10 +39,10 @@ done
 for level in "${here[@]}"; do
     # At the highest level run.t runs the whole suite. Formats are below.
     [ "$level" = "${here[-1]}" ] || expect_exit 0 "the recorded workloads of the quick suite at $level" "$KVBENCH" run \
-        --suite quick "${recorded[@]}" --kernel "$kernels" --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
+        --suite quick "${recorded[@]}" --kernel "${kernels[$level]-flash*}" --cpu-mask "$level" "${quick[@]}" -o "$TMPDIR/$level.jsonl"
     # The reference kernel is plain C: its bits depend on the stored rows alone.
     expect_exit 0 "every format and transform at $level" "$KVBENCH" run --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' \
-        --pool '*+had' --pool kivi4 --kernel "$kernels" --kernel reference --cpu-mask "$level" "${quick[@]}" \
+        --pool '*+had' --pool kivi4 --kernel "${kernels[$level]-flash*}" --kernel reference --cpu-mask "$level" "${quick[@]}" \
         -o "$TMPDIR/rows-$level.jsonl"
 done
 echo "# $((SECONDS - began)) s for ${#here[@]} levels"
