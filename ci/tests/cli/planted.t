@@ -10,8 +10,8 @@ ok "every planted fault is caught, and every check catches some" "$KVBENCH" faul
 report $? "  each by the check that is to"
 grep -c '^caught' "$out" | awk '{ exit $1 < 240 }'
 report $? "  two hundred and forty, and more"
-expect_exit 1 "without the bound a dropped key is missed" "$KVBENCH" faults key-first --without bound
-holds "  which is said" '^MISSED +key-first +plain-decode seq f32 flash +bound +- '
+expect_exit 1 "without the bound a dropped key is missed" "$KVBENCH" faults key-now-and-then --without bound
+holds "  which is said" '^MISSED +key-now-and-then +plain-decode seq f32 flash +bound +- '
 ok "what else would have caught it" "$KVBENCH" faults out-left --alone
 holds "  is said" '^caught +out-left .* written +written +bound '
 ok "a page" "$KVBENCH" faults --format html 'lse-*'
