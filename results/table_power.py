@@ -59,7 +59,6 @@ POWER = [word for name in ("agent-fork", "batched-multi-seq", "parallel-sample",
 SHORT_MS, LONG_MS = 50, 200
 RUNS = (1, 3, 5)  # of each build
 PLANTED = (2, 5, 10, 20, 50)  # percent
-PLANTS = 20  # comparisons for each
 
 
 def power(args):
@@ -163,7 +162,7 @@ def power(args):
                 found.setdefault(("null", runs), {}).setdefault(strict, []).append(bool(named))
         for percent in PLANTED:
             for whole in (False, True):
-                for _ in range(PLANTS):
+                for _ in range(args.plants):
                     drawn = rng.sample(nulls, 2 * runs)
                     slow = [planted(path, i, percent, whole) for i, path in enumerate(drawn[runs:])]
                     count(("planted", runs, whole), percent, compared(drawn[:runs], slow, True))
@@ -212,6 +211,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=16, help="of duels, at most; default: %(default)s")
     parser.add_argument("--nulls", type=int, default=40, help="runs of one build; default: %(default)s")
     parser.add_argument("--draws", type=int, default=300, help="comparisons of several of these; default: %(default)s")
+    parser.add_argument("--plants", type=int, default=20, help="comparisons for each planted slowdown; default: %(default)s")
     parser.add_argument("--minutes", type=float, default=15, help="about as long, and fewer rounds then; default: %(default)s")
     parser.add_argument("-o", "--output", required=True)
     args = parser.parse_args()
