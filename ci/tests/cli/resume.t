@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 
 run=("$KVBENCH" run --set no-witness --workload plain-decode --pool f16 --kernel reference --kernel openblas --kernel flash
-    --set sample-ms=150 --set no-null)
+    --set sample-ms=60 --set no-null)
 for cache in recompute slab contiguous seq window paged paged-prefix tree; do run+=(--cache "$cache"); done
 f=$TMPDIR/f.jsonl
 keys() { python3 -c 'import json, sys
