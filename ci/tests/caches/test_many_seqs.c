@@ -71,11 +71,11 @@ static void cache_check(const kvb_cache_type *type)
     random_state = 1; /* every cache is asked the same */
     random_seqs = KVB_MAX_SEQS;
     step_check(&r);
-    for (uint32_t i = 0; i < 240; i++) {
+    for (uint32_t i = 0; i < 120; i++) {
         call c = call_draw(&m);
         while (c.kind == PROPOSE || c.kind == COMMIT)
             c = call_draw(&m);
-        if ((c.kind == KEEP || c.kind == CLEAR) && i != 100)
+        if ((c.kind == KEEP || c.kind == CLEAR) && i != 50)
             continue;
         if (i % 8 == 0) { /* where most are alive a copy goes to one that was made to leave */
             call gone = {.kind = REMOVE, .src = c.dst, .p1 = KVB_POS_END};

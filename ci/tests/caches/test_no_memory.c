@@ -8,7 +8,7 @@
  */
 #include "calls.h"
 
-enum { CAPACITY = 232, SEQ_CAPACITY = 216, MAX_SEQS = 3, MAX_CALLS = 16, ROLLBACK = 4, PAGE = 3, DEPTH = 2 };
+enum { CAPACITY = 232, SEQ_CAPACITY = 216, MAX_SEQS = 3, MAX_CALLS = 12, ROLLBACK = 4, PAGE = 3, DEPTH = 2 };
 
 /* What is seen of a cache: counts, and what the queries of the plan in force read. */
 typedef struct picture {
