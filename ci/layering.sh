@@ -18,7 +18,7 @@ rules=(
     '^workloads/live/                ^workloads/|^caches/[^/]*\.h$|^kernels/(attend|scan|model)\.h$'
     '^workloads/import/              ^workloads/(import/)?[^/]*$'
     '^workloads/                     ^workloads/[^/]*$|^kernels/(model|scan)\.h$'
-    '^oracle/                        ^oracle/|^workloads/(trace|values|array)\.h$|^kernels/(attend|scan|model)\.h$'
+    '^oracle/                        ^oracle/|^workloads/(history|trace|values|array)\.h$|^kernels/(attend|scan|model)\.h$'
     '^results/                       ^results/|^workloads/array\.h$'
     '^harness/                       ^(kernels|caches|workloads|oracle|results|harness)/'
     '^ci/tests/kernels/              ^kernels/|^(ci/tests/kernels/)?[^/]*\.h$'

@@ -9,7 +9,7 @@
 #include "workloads/array.h"
 
 /* What is done with each place of a walk. */
-typedef int place_take(kvb_census *census, size_t place, const uint64_t *tokens, int64_t n);
+typedef int place_take(kvb_census *census, size_t place, const kvb_row_run *runs, int64_t n);
 
 static uint32_t queries_of(const kvb_event *e)
 {
@@ -30,7 +30,7 @@ static int moved_take(kvb_census *census, const kvb_history *history)
     return 0;
 }
 
-/* Takes every place, or of the others than `wanted` only the number (tokens NULL, n 0). */
+/* Takes every place, or of the others than `wanted` only the number (runs NULL, n 0). */
 static int places_walk(const kvb_trace *trace, const bool *wanted, place_take *take, kvb_census *census)
 {
     uint32_t n_groups = census->model->n_groups;
@@ -41,12 +41,12 @@ static int places_walk(const kvb_trace *trace, const bool *wanted, place_take *t
     for (size_t e = 0; !err && e < census->n_events; e++) {
         err = kvb_history_apply(history, &trace->events[e]);
         for (size_t place = census->first[e] * n_groups; !err && place < census->first[e + 1] * n_groups; place++) {
-            const uint64_t *tokens = NULL;
+            const kvb_row_run *runs = NULL;
             int64_t n = 0;
             if (!wanted || wanted[place])
                 n = kvb_history_visible(history, &census->model->groups[place % n_groups],
-                                        (uint32_t)(place / n_groups - census->first[e]), &tokens);
-            err = n < 0 ? (int)n : take(census, place, tokens, n);
+                                        (uint32_t)(place / n_groups - census->first[e]), &runs);
+            err = n < 0 ? (int)n : take(census, place, runs, n);
         }
     }
     if (!err && !census->moved)
@@ -55,10 +55,10 @@ static int places_walk(const kvb_trace *trace, const bool *wanted, place_take *t
     return err;
 }
 
-static int visible_take(kvb_census *census, size_t place, const uint64_t *tokens, int64_t n)
+static int visible_take(kvb_census *census, size_t place, const kvb_row_run *runs, int64_t n)
 {
-    (void)tokens;
-    census->visible[place] = (uint32_t)n;
+    for (int64_t r = 0; r < n; r++)
+        census->visible[place] += runs[r].n;
     return 0;
 }
 
@@ -80,22 +80,11 @@ out:
     return err;
 }
 
-static int run_push(kvb_census *census, uint32_t begin, uint32_t end)
+static int runs_take(kvb_census *census, size_t place, const kvb_row_run *runs, int64_t n)
 {
-    int error = kvb_array_reserve(&census->runs, &census->room_runs, census->n_runs + 1, sizeof *census->runs);
-    if (!error)
-        census->runs[census->n_runs++] = (kvb_token_run){begin, end};
-    return error;
-}
-
-static int runs_take(kvb_census *census, size_t place, const uint64_t *tokens, int64_t n)
-{
-    int err = 0;
-    for (int64_t i = 0, next; !err && i < n; i = next) {
-        for (next = i + 1; next < n && tokens[next] == tokens[next - 1] + 1;)
-            next++;
-        err = run_push(census, (uint32_t)tokens[i], (uint32_t)tokens[next - 1] + 1);
-    }
+    int err = kvb_array_reserve(&census->runs, &census->room_runs, census->n_runs + (size_t)n, sizeof *census->runs);
+    for (int64_t r = 0; !err && r < n; r++)
+        census->runs[census->n_runs++] = (kvb_token_run){runs[r].row, runs[r].row + runs[r].n};
     census->run_first[place + 1] = census->n_runs;
     return err;
 }

@@ -7,7 +7,7 @@
 #define KVB_CENSUS_H
 
 #include "oracle/attention.h"
-#include "oracle/history.h"
+#include "workloads/history.h"
 
 /*
  * Queries are numbered 0, 1, 2, ... through the trace. A query sees the same in all layers of a group, so each pair of

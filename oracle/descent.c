@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oracle/history.h"
+#include "workloads/history.h"
 #include "oracle/lane.h"
 #include "oracle/sample.h"
 #include "workloads/array.h"
@@ -30,14 +30,17 @@ static int parents_find(kvb_descent *d)
         const kvb_event *event = &trace->events[e];
         err = kvb_history_apply(history, event);
         for (uint32_t i = 0; i < event->n && event->kind <= KVB_EVENT_PROPOSE && !err; i++) {
-            const uint64_t *rows, token = event->first + i;
-            int64_t n = kvb_history_visible(history, &all, i, &rows);
+            const uint64_t token = event->first + i;
+            const kvb_row_run *runs;
+            const int64_t n = kvb_history_visible(history, &all, i, &runs);
             err = n < 0 ? (int)n : 0;
-            if (!err && n > 1) {
-                d->parent[token] = kvb_alike(trace, kvb_history_token(history, rows[n - 2]));
+            kvb_row_run past = {0, 0}; /* the last run before the token's own row */
+            for (int64_t r = n - 1; !err && r >= 0 && past.n == 0; r--)
+                past = (kvb_row_run){runs[r].row, runs[r].n - (r == n - 1)};
+            d->parent[token] = KVB_DESCENT_ROOT;
+            if (past.n) {
+                d->parent[token] = kvb_alike(trace, kvb_history_token(history, past.row + past.n - 1));
                 d->youngest[d->parent[token]] = (uint32_t)token;
-            } else {
-                d->parent[token] = KVB_DESCENT_ROOT;
             }
         }
     }

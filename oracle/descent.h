@@ -2,8 +2,8 @@
 /*
  * The truth of layers that scan, over a whole trace. A token's state follows from that of the token before it in its
  * sequence, or of its parent in a tree: so states form a tree over identities, which is all that forks, rollback,
- * drafts and loads are here. The oracle's own history says who is whose parent; what a cache says of slots is not
- * believed, but how long its runs are and what it stores is counted by the bound (oracle/recurrence.h).
+ * drafts and loads are here. The history gives each token's parent; slots that a cache names are not believed, but how
+ * long its runs are and what it stores is counted by the bound (oracle/recurrence.h).
  *
  * A lane is a stretch of columns of one head, which needs nothing of the others: of each layer's recurrence, and of its
  * convolution, the first and the last are followed, and as many more as the budget allows. A row is a token of a lane.

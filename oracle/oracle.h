@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The oracle: plain double precision, no cache or kernel code, its own list of tokens for each
- * sequence. It answers three questions about a combination and never mixes them:
- *   1. did each query see the right tokens?              kvb_history_* with the witness kernel
+ * The oracle: plain double precision, no cache or kernel code; what a query sees is workloads/history.h's
+ * account. It answers three questions about a combination and never mixes them:
+ *   1. did each query see the right tokens?              kvb_history_visible with the witness kernel
  *   2. did the kernel compute attention of what is stored?   kvb_oracle_* and kvb_diff_*
  *   3. what did the storage format cost?                     kvb_format_error
  * Its work is done once for each (workload, K format, V format) and shared by all kernels; again for those that round q or
@@ -15,7 +15,7 @@
 
 #include "kernels/attend.h"
 #include "oracle/bound.h"
-#include "oracle/history.h"
+#include "workloads/history.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
 

@@ -52,7 +52,7 @@
  *
  * Every token that a step, prefill, fill or propose brings has an identity: its ordinal in the trace.
  * Identity keys its values (workloads/values.h) and is the row number in recorded tensors. In a trace with "reuse" tokens behind
- * the same prefix have the values of the first of them (workloads/alike.h).
+ * the same prefix have the values of the first of them (workloads/history.h).
  *
  * Validated while streaming: JSON, keys, types and ranges; a position must be the next one of its
  * sequence (largest live + 1), and of all others that share it, of which no later token of the same event may be; p0 must not be
@@ -139,6 +139,8 @@ typedef struct kvb_event {
     uint32_t *accepted;  /* commit: [n], of src's nodes */
     bool reuse;          /* prefill: of a prompt whose beginning may be taken from what the cache has */
     uint64_t extra_key;  /* under which, at most 2^63 - 1; else 0 */
+    bool several;        /* step: a sequence has more than one of the tokens */
+    bool branches;       /* step: two of its sequences begin with the same row, the trunk of both */
     uint32_t *dsts;      /* reorder: [n] sequences, */
     uint32_t *srcs;      /* and whose content each of them gets */
     uint32_t src, dst;   /* seq_cp; src also for seq_rm, seq_keep, seq_add, seq_div, commit, save and load */

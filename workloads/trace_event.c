@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One line of a trace, already JSON, as an event: keys, types and ranges. A table says what each kind of
- * line holds; what is alive is not known here (trace_state.c).
+ * line holds; what is alive is not known here (history.h).
  */
 #include "workloads/trace_internal.h"
 #include "workloads/array.h"

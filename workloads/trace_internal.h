@@ -4,7 +4,7 @@
 #ifndef KVB_TRACE_INTERNAL_H
 #define KVB_TRACE_INTERNAL_H
 
-#include "workloads/trace.h"
+#include "workloads/history.h"
 
 #include <jansson.h>
 
@@ -62,24 +62,11 @@ int kvb_json_keys_check(const json_t *object, const char *where, const char *con
 /* "an integer", "a string" … of a JSON value, for messages. */
 const char *kvb_json_type_name(const json_t *value);
 
-/* ---- what is alive: trace_state.c ---------------------------------------------------------------------- */
-
-typedef struct kvb_trace_state kvb_trace_state;
-
-kvb_trace_state *kvb_trace_state_new(void); /* NULL: no memory */
-/* The header has been read. */
-void kvb_trace_state_begin(kvb_trace_state *state, const kvb_trace_header *header);
-void kvb_trace_state_free(kvb_trace_state *state);
-/* Validate the event against what is alive, complete it (first, positions) and apply it; one that must be refused is
- * not applied, and becomes KVB_EVENT_REFUSED. After a failure the state is of no further use. capacity 0: no limit. */
-int kvb_trace_state_apply(kvb_trace_state *state, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
-const kvb_trace_needs *kvb_trace_state_needs(const kvb_trace_state *state);
-
 /* ---- one token in several sequences: trace_shared.c ----------------------------------------------------- */
 
 /* Before the event is applied: may its tokens be shared as the line says? What goes on where another ends becomes one
  * share. */
-int kvb_shares_check(kvb_trace_state *state, kvb_event_store *store, char *why, size_t why_bytes);
+int kvb_shares_check(const kvb_history *history, kvb_event_store *store, char *why, size_t why_bytes);
 /* After it: the event becomes the next seq_cp that the line stands for, to be applied like any other. False: none is
  * left. */
 bool kvb_shares_next(kvb_event_store *store);

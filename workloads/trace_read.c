@@ -5,7 +5,6 @@
  */
 #include "workloads/trace_internal.h"
 #include "workloads/why.h"
-#include "workloads/alike.h"
 #include "workloads/array.h"
 
 #include <errno.h>
@@ -25,7 +24,7 @@ struct kvb_trace_reader {
     bool ends_in_newline; /* the line last read does */
     kvb_trace_header header;
     kvb_event_store store;
-    kvb_trace_state *state;
+    kvb_history *history;
     uint32_t capacity; /* of the cache: the header's, or what overrides it */
     uint32_t stated;   /* the header's: what is to be refused is refused by it */
     int failed;        /* the error after which nothing more is read */
@@ -121,7 +120,7 @@ static int header_read(kvb_trace_reader *r, char *why, size_t why_bytes)
     if (err)
         return reader_fail(r, err, text, why, why_bytes);
     r->capacity = r->stated = r->header.capacity;
-    kvb_trace_state_begin(r->state, &r->header);
+    kvb_history_rope_unknown(r->history, kvb_model_unknown_rope(&r->header.model));
     return 0;
 }
 
@@ -130,7 +129,7 @@ int kvb_trace_open(const char *path, kvb_trace_reader **reader, char *why, size_
     *reader = NULL;
     kvb_trace_reader *r = calloc(1, sizeof *r);
     int err;
-    if (!r || !(r->path = strdup(path)) || !(r->state = kvb_trace_state_new())) {
+    if (!r || !(r->path = strdup(path)) || kvb_history_open(KVB_TRACE_MAX_CELLS, &r->history)) {
         err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
         goto fail;
     }
@@ -166,7 +165,7 @@ static int event_read(kvb_trace_reader *r, char *why, size_t why_bytes)
     int err = json ? kvb_event_parse(json, &r->store, why, why_bytes) : -EINVAL;
     json_decref(json);
     if (!err)
-        err = kvb_shares_check(r->state, &r->store, why, why_bytes);
+        err = kvb_shares_check(r->history, &r->store, why, why_bytes);
     return err ? err : 1;
 }
 
@@ -182,7 +181,7 @@ int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why,
         return 0;
     if (err == 1) {
         const uint32_t capacity = reader->store.event.error ? reader->stated : reader->capacity;
-        err = kvb_trace_state_apply(reader->state, &reader->store.event, capacity, text, sizeof text);
+        err = kvb_history_take(reader->history, &reader->store.event, capacity, text, sizeof text);
     }
     if (err)
         return reader_fail(reader, err, text, why, why_bytes);
@@ -193,7 +192,7 @@ int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why,
 
 const kvb_trace_needs *kvb_trace_reader_needs(const kvb_trace_reader *reader)
 {
-    return kvb_trace_state_needs(reader->state);
+    return kvb_history_needs(reader->history);
 }
 
 void kvb_trace_reader_close(kvb_trace_reader *reader)
@@ -206,7 +205,7 @@ void kvb_trace_reader_close(kvb_trace_reader *reader)
     free(reader->line);
     kvb_trace_header_clear(&reader->header);
     kvb_event_store_free(&reader->store);
-    kvb_trace_state_free(reader->state);
+    kvb_history_free(reader->history);
     free(reader);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Control calls of a cache, one after the other. Calls may be illegal, and memory may be refused. The naive model
- * (ci/tests/caches) says what each is answered; the oracle's history says what every query must see, and the witness
+ * (ci/tests/caches) says what each is answered; the history says what every query must see, and the witness
  * kernel reads what it does see, through mask and pool.
  */
 #include "ci/fuzz/verbs.h"
@@ -212,7 +212,7 @@ static int call_expect(naive *m, const call *c)
     return model_call(m, c);
 }
 
-/* The call as the oracle's history takes it; of a prompt what was found. */
+/* The call as the history takes it; of a prompt what was found. */
 static const kvb_event *history_tell(scene *s, const call *c, uint64_t first)
 {
     if (c->kind == SAVE) { /* the step before it may still be asked about */

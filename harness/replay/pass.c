@@ -139,7 +139,7 @@ static int layer_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_
 /* One step over n tokens of an event, from token `from` on. */
 static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
-    kvb_step_kind kind = kvb_step_kind_of(&p->kinship, event);
+    kvb_step_kind kind = kvb_step_kind_of(event);
     kvb_step_traffic traffic = {0};
     const uint64_t *tokens = NULL;
     uint32_t fed = 0;
@@ -301,8 +301,8 @@ static int memory_watch(kvb_pass *p, const kvb_event *event)
     if (p->number > 0)
         return 0;
     if (p->options->timeline)
-        kvb_timeline_print(p->options->timeline, p->result, p->place->event, event,
-                           kvb_step_kind_of(&p->kinship, event), &all, &p->allocator);
+        kvb_timeline_print(p->options->timeline, p->result, p->place->event, event, kvb_step_kind_of(event), &all,
+                           &p->allocator);
     return kvb_memory_log_add(&p->holdings.log, (kvb_memory_point){.event = p->place->event,
                                                                    .live_bytes = live_bytes,
                                                                    .held_bytes = (double)p->allocator.current_bytes});
@@ -325,7 +325,6 @@ static int event_run(kvb_pass *p, const kvb_event *event)
     }
     if (!error)
         error = memory_watch(p, event);
-    kvb_kinship_apply(&p->kinship, event);
     return error;
 }
 
@@ -425,7 +424,6 @@ int kvb_pass_run(kvb_pass *p)
     error = error ? error : cache_open(p);
     if (p->number == kvb_pass_counted(p))
         *p->options->counts = (kvb_own_counts){0};
-    p->kinship = (kvb_kinship){0};
     if (!error && (!p->options->oracle || takes_prompts(p)))
         error = kvb_history_open(p->trace->needs.tokens, &p->history);
     if (!error && p->history && p->trace->needs.reuse)

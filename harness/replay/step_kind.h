@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What kind of step an event is, for timing it apart: prefill (several tokens of one sequence), decode (one token a
- * sequence), fork (a decode in which sequences of one trunk take part together), verify (a draft tree), fill, control.
+ * sequence), fork (a decode in which two branches of a trunk take part), verify (a draft tree), fill, control.
  */
 #ifndef KVB_STEP_KIND_H
 #define KVB_STEP_KIND_H
@@ -9,16 +9,16 @@
 #include "results/result.h"
 #include "workloads/trace.h"
 
-/* Which sequences stem from one trunk. Zero at first: none do. */
-typedef struct kvb_kinship {
-    uint16_t family[KVB_TRACE_MAX_SEQS];      /* of each sequence: that of the trunk it was copied from last; 0: none */
-    uint16_t members[KVB_TRACE_MAX_SEQS + 1]; /* of each family */
-    uint16_t saved[KVB_TRACE_SLOTS];          /* family of the sequence that a slot holds; of all none is known */
-} kvb_kinship;
-
-/* Learn from a control event. */
-void kvb_kinship_apply(kvb_kinship *kinship, const kvb_event *event);
-
-kvb_step_kind kvb_step_kind_of(const kvb_kinship *kinship, const kvb_event *event);
+static inline kvb_step_kind kvb_step_kind_of(const kvb_event *event)
+{
+    static const kvb_step_kind kinds[] = {[KVB_EVENT_STEP] = KVB_KIND_DECODE,
+                                          [KVB_EVENT_PREFILL] = KVB_KIND_PREFILL,
+                                          [KVB_EVENT_FILL] = KVB_KIND_FILL,
+                                          [KVB_EVENT_PROPOSE] = KVB_KIND_VERIFY};
+    return event->kind > KVB_EVENT_PROPOSE ? KVB_KIND_CONTROL
+           : event->several                ? KVB_KIND_PREFILL
+           : event->branches               ? KVB_KIND_FORK
+                                           : kinds[event->kind];
+}
 
 #endif

@@ -22,15 +22,17 @@ void kvb_witness_check_close(kvb_witness_check *check)
 }
 
 /* What one query saw at one KV head; 0, or 1 with why. */
-static int row_check(kvb_witness_check *check, const kvb_history *history, const uint64_t *want, uint64_t n_want,
+static int row_check(kvb_witness_check *check, const kvb_history *history, const kvb_row_run *want, int64_t n_want,
                      const uint32_t *seen, uint32_t n_seen, bool latent, uint32_t layer, uint32_t head, char *why,
                      size_t why_bytes)
 {
     const uint64_t met = ++check->epoch; /* and more: rows of the token that are still expected */
-    check->epoch += n_want;
-    for (uint64_t i = 0; i < n_want; i++) {
-        uint64_t *stamp = &check->stamp[kvb_history_token(history, want[i])];
-        *stamp = (*stamp < met ? met : *stamp) + 1;
+    for (int64_t r = 0; r < n_want; r++) {
+        check->epoch += want[r].n;
+        for (uint32_t i = 0; i < want[r].n; i++) {
+            uint64_t *stamp = &check->stamp[kvb_history_token(history, want[r].row + i)];
+            *stamp = (*stamp < met ? met : *stamp) + 1;
+        }
     }
     for (uint32_t i = 0; i < n_seen; i++) {
         uint64_t token = kvb_tag_token(check->tag, seen[2 * i]);
@@ -51,13 +53,14 @@ static int row_check(kvb_witness_check *check, const kvb_history *history, const
         }
         return 1;
     }
-    for (uint64_t i = 0; i < n_want; i++) {
-        uint64_t token = kvb_history_token(history, want[i]);
-        if (check->stamp[token] != met) {
+    for (int64_t r = 0; r < n_want; r++)
+        for (uint32_t i = 0; i < want[r].n; i++) {
+            const uint64_t token = kvb_history_token(history, want[r].row + i);
+            if (check->stamp[token] == met)
+                continue;
             snprintf(why, why_bytes, "did not see token %llu", (unsigned long long)token);
             return 1;
         }
-    }
     return 0;
 }
 
@@ -67,7 +70,7 @@ int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const
 {
     char what[160];
     for (uint32_t i = 0; i < n_new; i++) {
-        const uint64_t *want;
+        const kvb_row_run *want;
         if ((uint64_t)problem->n_tok + i < n_new) /* not asked */
             continue;
         int64_t n_want = kvb_history_visible(history, group, i, &want);
@@ -77,8 +80,7 @@ int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const
         for (uint32_t h = 0; h < problem->n_kv_heads; h++) {
             uint32_t n_seen = *kvb_witness_count(scratch, problem, t, h);
             const uint32_t *seen = kvb_witness_seen(scratch, problem, t, h);
-            if (row_check(check, history, want, (uint64_t)n_want, seen, n_seen, group->latent, layer, h, what,
-                          sizeof what)) {
+            if (row_check(check, history, want, n_want, seen, n_seen, group->latent, layer, h, what, sizeof what)) {
                 snprintf(why, why_bytes, "query %u, layer %u, KV head %u %s", i, layer, h, what);
                 return 1;
             }

@@ -4,7 +4,7 @@
 #define KVB_WITNESS_CHECK_H
 
 #include "kernels/attend.h"
-#include "oracle/history.h"
+#include "workloads/history.h"
 #include "workloads/values.h"
 
 typedef struct kvb_witness_check {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the oracle's history names the tokens that each query sees, in layers with and without limits: forks, holes,
+ * Shows: the history names the tokens that each query sees, in layers with and without limits: forks, holes,
  * copies onto living sequences, trees, rewinds. Every list is written by hand.
  */
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "ci/tests/oracle/hand.h"
-#include "oracle/history.h"
+#include "workloads/history.h"
 
 #define END KVB_TRACE_POS_END
 
@@ -38,10 +38,11 @@ static void check(hand *h, const sight *sights, size_t n)
         for (; at < n && sights[at].event == e; at++)
             for (int g = 0; g < GROUPS; g++) {
                 char text[256] = "";
-                const uint64_t *rows;
-                int64_t count = kvb_history_visible(history, &groups[g], sights[at].i, &rows);
+                const kvb_row_run *runs;
+                int64_t count = kvb_history_visible(history, &groups[g], sights[at].i, &runs);
                 for (int64_t r = 0; r < count; r++)
-                    sprintf(text + strlen(text), "%s%d", r ? " " : "", (int)rows[r]);
+                    for (uint32_t i = 0; i < runs[r].n; i++)
+                        sprintf(text + strlen(text), "%s%u", *text ? " " : "", runs[r].row + i);
                 if (strcmp(text, sights[at].seen[g]))
                     fail_msg("event %u, query %u, %s: sees %s, expected %s", e, sights[at].i, group_names[g], text,
                              sights[at].seen[g]);
@@ -407,7 +408,7 @@ static void long_sequences(void **state)
 {
     (void)state;
     const kvb_group wide = {.window = 100000, .sinks = 10};
-    const uint64_t *rows;
+    const kvb_row_run *runs;
     hand h = {0};
     kvb_history *history;
     hand_extend(&h, KVB_EVENT_FILL, 0, 0, 200000);
@@ -415,12 +416,10 @@ static void long_sequences(void **state)
     assert_int_equal(kvb_history_open(1000000, &history), 0);
     for (int e = 0; e < 2; e++)
         assert_int_equal(kvb_history_apply(history, &h.events[e]), 0);
-    assert_int_equal(kvb_history_visible(history, &groups[0], 0, &rows), 200001);
-    for (uint64_t t = 0; t <= 200000; t++)
-        assert_int_equal(rows[t], t);
-    assert_int_equal(kvb_history_visible(history, &wide, 0, &rows), 100010);
-    for (uint64_t t = 0; t < 100010; t++)
-        assert_int_equal(rows[t], t < 10 ? t : t + 200001 - 100010);
+    assert_int_equal(kvb_history_visible(history, &groups[0], 0, &runs), 1);
+    assert_true(runs[0].row == 0 && runs[0].n == 200001);
+    assert_int_equal(kvb_history_visible(history, &wide, 0, &runs), 2);
+    assert_true(runs[0].row == 0 && runs[0].n == 10 && runs[1].row == 100001 && runs[1].n == 100000);
     kvb_history_free(history);
     hand_free(&h);
 }
@@ -441,5 +440,5 @@ int main(void)
         cmocka_unit_test(trees_behind_holes),
         cmocka_unit_test(long_sequences),
     };
-    return cmocka_run_group_tests_name("oracle/history", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("history", tests, NULL, NULL);
 }

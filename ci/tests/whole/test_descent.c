@@ -14,7 +14,7 @@
 #include "oracle/descent.h"
 #include "ci/tests/oracle/hand.h"
 #include "ci/tests/workloads/legal_trace.h"
-#include "workloads/alike.h"
+#include "workloads/history.h"
 
 #define PROMPT 70u /* more than a chunk of `scan` */
 #define NONE   UINT32_MAX
