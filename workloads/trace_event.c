@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One line of a trace, already JSON, as an event: keys, types and ranges. A table says what each kind of
- * line holds; what is alive is not known here (history.h).
+ * An event and its line: keys, types and ranges. One table has what each kind of line holds; reader and writer go by it.
+ * What is alive is not known here (history.h).
  */
 #include "workloads/trace_internal.h"
 #include "workloads/array.h"
 #include "workloads/why.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +40,31 @@ typedef enum slot {
 } slot;
 #define N_ARRAYS (SRCS + 1)
 
+/* The member of an event that a slot fills, of 32 bits or a pointer to such; 0: what a prefill or fill has in place of
+ * pos, seq and n, and the extra key. */
+static const size_t members[SLOTS + 1] = {
+    [POS] = offsetof(kvb_event, pos),
+    [SEQ] = offsetof(kvb_event, seq),
+    [ACCEPTED] = offsetof(kvb_event, accepted),
+    [TOK] = offsetof(kvb_event, tok),
+    [PARENTS] = offsetof(kvb_event, parents),
+    [DSTS] = offsetof(kvb_event, dsts),
+    [SRCS] = offsetof(kvb_event, srcs),
+    [SRC] = offsetof(kvb_event, src),
+    [DST] = offsetof(kvb_event, dst),
+    [P0] = offsetof(kvb_event, p0),
+    [P1] = offsetof(kvb_event, p1),
+    [LEN] = offsetof(kvb_event, len),
+    [DELTA] = offsetof(kvb_event, delta),
+    [DIVISOR] = offsetof(kvb_event, divisor),
+    [SLOT] = offsetof(kvb_event, slot),
+};
+
+static inline bool is_signed(slot s)
+{
+    return s == TOK || s == PARENTS || s == DELTA;
+}
+
 /* Of an array: it may have no elements; an element, or what stands in place of the array, may be a list of sequences.
  */
 #define MAY_BE_EMPTY 1u
@@ -49,6 +76,7 @@ typedef struct field {
     bool optional;
     unsigned may;     /* arrays: MAY_ flags */
     int64_t min, max; /* of the number, or of each element */
+    int64_t absent;   /* the number that an absent field stands for */
 } field;
 
 #define MAX_FIELDS 5
@@ -73,7 +101,7 @@ static const line_form line_forms[] = {
                             {"from", FROM, false, 0, 0, POS_MAX},
                             {"n", COUNT, false, 0, 1, KVB_TRACE_MAX_STEP},
                             TOKENS,
-                            {"reuse", REUSE, true, 0, 0, INT64_MAX}}},
+                            {"reuse", REUSE, true, 0, 0, INT64_MAX, -1}}},
     [KVB_EVENT_FILL] = {"fill",
                         {{"seq", SEQ_ID, false, MAY_BE_LIST, 0, SEQ_MAX},
                          {"n", COUNT, false, 0, 1, KVB_TRACE_MAX_FILL}}},
@@ -85,11 +113,11 @@ static const line_form line_forms[] = {
                           {{"src", SRC, false, 0, 0, SEQ_MAX},
                            {"dst", DST, false, 0, 0, SEQ_MAX},
                            {"p0", P0, true, 0, 0, POS_MAX},
-                           {"p1", P1, true, 0, 0, KVB_TRACE_POS_END}}},
+                           {"p1", P1, true, 0, 0, KVB_TRACE_POS_END, KVB_TRACE_POS_END}}},
     [KVB_EVENT_SEQ_RM] = {"seq_rm",
                           {{"seq", SRC, false, 0, 0, SEQ_MAX},
                            {"p0", P0, true, 0, 0, POS_MAX},
-                           {"p1", P1, true, 0, 0, KVB_TRACE_POS_END}}},
+                           {"p1", P1, true, 0, 0, KVB_TRACE_POS_END, KVB_TRACE_POS_END}}},
     [KVB_EVENT_SEQ_KEEP] = {"seq_keep", {{"seq", SRC, false, 0, 0, SEQ_MAX}}},
     [KVB_EVENT_REWIND] = {"rewind", {{"len", LEN, false, 0, 0, KVB_TRACE_MAX_CELLS}}},
     [KVB_EVENT_CLEAR] = {"clear", {{0}}},
@@ -97,16 +125,20 @@ static const line_form line_forms[] = {
     [KVB_EVENT_SEQ_ADD] = {"seq_add",
                            {{"seq", SRC, false, 0, 0, SEQ_MAX},
                             {"p0", P0, true, 0, 0, POS_MAX},
-                            {"p1", P1, true, 0, 0, KVB_TRACE_POS_END},
+                            {"p1", P1, true, 0, 0, KVB_TRACE_POS_END, KVB_TRACE_POS_END},
                             {"delta", DELTA, false, 0, -(int64_t)POS_MAX, POS_MAX}}},
     [KVB_EVENT_SEQ_DIV] = {"seq_div",
                            {{"seq", SRC, false, 0, 0, SEQ_MAX},
                             {"p0", P0, true, 0, 0, POS_MAX},
-                            {"p1", P1, true, 0, 0, KVB_TRACE_POS_END},
+                            {"p1", P1, true, 0, 0, KVB_TRACE_POS_END, KVB_TRACE_POS_END},
                             {"d", DIVISOR, false, 0, 1, POS_MAX}}},
     [KVB_EVENT_DEFRAG] = {"defrag", {{0}}},
-    [KVB_EVENT_SAVE] = {"save", {{"slot", SLOT, false, 0, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, 0, 0, SEQ_MAX}}},
-    [KVB_EVENT_LOAD] = {"load", {{"slot", SLOT, false, 0, 0, KVB_TRACE_SLOTS - 1}, {"seq", SRC, true, 0, 0, SEQ_MAX}}},
+    [KVB_EVENT_SAVE] = {"save",
+                        {{"slot", SLOT, false, 0, 0, KVB_TRACE_SLOTS - 1},
+                         {"seq", SRC, true, 0, 0, SEQ_MAX, KVB_TRACE_ALL}}},
+    [KVB_EVENT_LOAD] = {"load",
+                        {{"slot", SLOT, false, 0, 0, KVB_TRACE_SLOTS - 1},
+                         {"seq", SRC, true, 0, 0, SEQ_MAX, KVB_TRACE_ALL}}},
     [KVB_EVENT_REFUSED] = {REFUSED, {{0}}}, /* a key beside that of the call */
 };
 
@@ -228,9 +260,9 @@ static int fields_parse(const json_t *body, const line_form *form, parsed *p, ch
         const json_t *value = json_object_get(body, f->key);
         char what[48];
         snprintf(what, sizeof what, "%s: \"%s\"", form->name, f->key);
-        if (!value && f->optional)
-            continue;
-        if (!value) {
+        if (!value && f->optional) {
+            p->numbers[f->slot] = f->absent;
+        } else if (!value) {
             err = kvb_why_set(-EINVAL, why, why_bytes, "%s is missing", what);
         } else if (f->slot < N_ARRAYS) {
             p->arrays[f->slot] = value;
@@ -297,42 +329,40 @@ static int shares_find(kvb_event_store *store, const parsed *p)
     return err;
 }
 
+static uint32_t *array_get(const kvb_event *e, slot s)
+{
+    uint32_t *array;
+    memcpy(&array, (const char *)e + members[s], sizeof array);
+    return array;
+}
+
+static void array_set(kvb_event *e, slot s, uint32_t *array)
+{
+    memcpy((char *)e + members[s], &array, sizeof array);
+}
+
 static void event_fill(kvb_event_store *store, const parsed *p)
 {
     kvb_event *e = &store->event;
-    uint32_t *array[N_ARRAYS];
-    for (size_t a = 0; a < N_ARRAYS; a++) {
-        array[a] = store->block + a * store->room;
-        size_t n = json_array_size(p->arrays[a]);
+    for (slot s = 0; s < N_ARRAYS; s++) {
+        uint32_t *array = store->block + s * store->room;
+        const size_t n = json_array_size(p->arrays[s]);
         for (size_t i = 0; i < n; i++) /* -1, a root, is its two's complement */
-            array[a][i] = (uint32_t)number_of(json_array_get(p->arrays[a], i));
+            array[i] = (uint32_t)number_of(json_array_get(p->arrays[s], i));
+        if (p->arrays[s] || (s <= SEQ && e->kind <= KVB_EVENT_PROPOSE))
+            array_set(e, s, array);
     }
-    bool brings_tokens = e->kind <= KVB_EVENT_PROPOSE;
-    e->pos = brings_tokens ? array[POS] : NULL;
-    e->seq = brings_tokens ? array[SEQ] : NULL;
-    e->tok = p->arrays[TOK] ? (int32_t *)array[TOK] : NULL;
-    e->parents = p->arrays[PARENTS] ? (int32_t *)array[PARENTS] : NULL;
-    e->accepted = p->arrays[ACCEPTED] ? array[ACCEPTED] : NULL;
-    e->dsts = p->arrays[DSTS] ? array[DSTS] : NULL;
-    e->srcs = p->arrays[SRCS] ? array[SRCS] : NULL;
-    for (uint32_t i = 0; i < e->n && e->parents && !p->arrays[SEQ]; i++)
-        e->seq[i] = 0;
-    if (e->kind == KVB_EVENT_PREFILL || e->kind == KVB_EVENT_FILL) {
-        for (uint32_t i = 0; i < e->n; i++) {
-            e->pos[i] = (uint32_t)p->numbers[FROM] + i;
-            e->seq[i] = (uint32_t)p->numbers[SEQ_ID];
-        }
+    for (uint32_t i = 0; i < e->n && e->seq && !p->arrays[SEQ]; i++) {
+        e->pos[i] = (uint32_t)p->numbers[FROM] + i;
+        e->seq[i] = (uint32_t)p->numbers[SEQ_ID];
     }
-    e->src = (uint32_t)p->numbers[SRC];
-    e->dst = (uint32_t)p->numbers[DST];
-    e->p0 = (uint32_t)p->numbers[P0];
-    e->p1 = (uint32_t)p->numbers[P1];
-    e->len = (uint32_t)p->numbers[LEN];
+    for (slot s = N_ARRAYS; s < SLOTS; s++) {
+        const uint32_t number = (uint32_t)p->numbers[s];
+        if (members[s])
+            memcpy((char *)e + members[s], &number, sizeof number);
+    }
     e->reuse = p->numbers[REUSE] >= 0;
     e->extra_key = e->reuse ? (uint64_t)p->numbers[REUSE] : 0;
-    e->delta = (int32_t)p->numbers[DELTA];
-    e->divisor = (uint32_t)p->numbers[DIVISOR];
-    e->slot = (uint32_t)p->numbers[SLOT];
 }
 
 static int kind_find(const char *name, kvb_event_kind *kind, char *why, size_t why_bytes)
@@ -384,8 +414,6 @@ int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an object, found %s", form->name,
                            kvb_json_type_name(body));
     parsed p = {.numbers[P1] = KVB_TRACE_POS_END, .numbers[REUSE] = -1};
-    if (kind == KVB_EVENT_SAVE || kind == KVB_EVENT_LOAD)
-        p.numbers[SRC] = KVB_TRACE_ALL;
     store->event = (kvb_event){.kind = kind, .error = error};
     store->n_shares = 0;
     err = fields_parse(body, form, &p, why, why_bytes);
@@ -407,4 +435,82 @@ void kvb_event_store_free(kvb_event_store *store)
     free(store->block);
     free(store->shares);
     *store = (kvb_event_store){0};
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------ */
+
+void kvb_event_clear(kvb_event *event)
+{
+    for (slot s = 0; s < N_ARRAYS; s++)
+        free(array_get(event, s));
+}
+
+int kvb_event_copy(kvb_event *copy, const kvb_event *event)
+{
+    const size_t bytes = event->n * sizeof(uint32_t);
+    int err = 0;
+    *copy = *event;
+    for (slot s = 0; s < N_ARRAYS; s++) {
+        const uint32_t *from = array_get(event, s);
+        uint32_t *to = from && !err ? malloc(bytes + 1) : NULL;
+        err = from && !to ? -ENOMEM : err;
+        if (to)
+            memcpy(to, from, bytes);
+        array_set(copy, s, to);
+    }
+    if (err)
+        kvb_event_clear(copy);
+    return err;
+}
+
+/* ---- printing ---------------------------------------------------------------------------------------- */
+
+static int64_t number_get(const kvb_event *e, slot s)
+{
+    uint32_t number;
+    if (s == SEQ_ID || s == FROM)
+        return s == FROM ? e->pos[0] : e->seq[0];
+    if (s == COUNT || s == REUSE)
+        return s == COUNT ? e->n : e->reuse ? (int64_t)e->extra_key : -1;
+    memcpy(&number, (const char *)e + members[s], sizeof number);
+    return is_signed(s) ? (int32_t)number : (int64_t)number;
+}
+
+/* May it be left out of its line? An optional list of sequences may where all are 0. */
+static bool is_absent(const kvb_event *e, const field *f)
+{
+    const uint32_t *array = f->slot < N_ARRAYS ? array_get(e, f->slot) : NULL;
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < e->n && array && f->slot == SEQ; i++)
+        others |= array[i];
+    return f->optional && (f->slot >= N_ARRAYS ? number_get(e, f->slot) == f->absent
+                           : f->slot == SEQ    ? !others
+                                               : !array);
+}
+
+void kvb_event_print(FILE *out, const kvb_event *e)
+{
+    const bool refused = e->kind == KVB_EVENT_REFUSED;
+    const line_form *form = &line_forms[refused ? e->call : e->kind];
+    const char *comma = "";
+    fprintf(out, "{\"%s\":{", form->name);
+    for (size_t i = 0; i < MAX_FIELDS && form->fields[i].key; i++) {
+        const field *f = &form->fields[i];
+        if (is_absent(e, f))
+            continue;
+        fprintf(out, "%s\"%s\":", comma, f->key);
+        comma = ",";
+        if (f->slot >= N_ARRAYS) {
+            fprintf(out, "%" PRId64, number_get(e, f->slot));
+            continue;
+        }
+        const uint32_t *array = array_get(e, f->slot);
+        for (uint32_t k = 0; k < e->n; k++)
+            fprintf(out, "%s%" PRId64, k ? "," : "[", is_signed(f->slot) ? (int32_t)array[k] : (int64_t)array[k]);
+        fputs(e->n ? "]" : "[]", out);
+    }
+    fputc('}', out);
+    if (refused)
+        fprintf(out, ",\"" REFUSED "\":\"%s\"", kvb_refusal_name(e->error));
+    fputs("}\n", out);
 }

@@ -211,58 +211,11 @@ void kvb_trace_reader_close(kvb_trace_reader *reader)
 
 /* ---- a whole trace ------------------------------------------------------------------------------------- */
 
-static void event_clear(kvb_event *event)
-{
-    free(event->pos);
-    free(event->seq);
-    free(event->tok);
-    free(event->parents);
-    free(event->accepted);
-    free(event->dsts);
-    free(event->srcs);
-}
-
-/* *array becomes a copy of its n elements of 4 bytes; NULL stays. */
-static int array_copy(void **array, uint32_t n)
-{
-    const void *source = *array;
-    if (!source)
-        return 0;
-    *array = malloc(n ? (size_t)n * sizeof(uint32_t) : 1);
-    if (!*array)
-        return -ENOMEM;
-    memcpy(*array, source, (size_t)n * sizeof(uint32_t));
-    return 0;
-}
-
-static int event_copy(kvb_event *copy, const kvb_event *event)
-{
-    void *arrays[] = {event->pos, event->seq, event->tok, event->parents, event->accepted, event->dsts, event->srcs};
-    int err = 0;
-    for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) {
-        if (err)
-            arrays[a] = NULL; /* not a copy: must not be freed */
-        else
-            err = array_copy(&arrays[a], event->n);
-    }
-    *copy = *event;
-    copy->pos = arrays[0];
-    copy->seq = arrays[1];
-    copy->tok = arrays[2];
-    copy->parents = arrays[3];
-    copy->accepted = arrays[4];
-    copy->dsts = arrays[5];
-    copy->srcs = arrays[6];
-    if (err)
-        event_clear(copy);
-    return err;
-}
-
 static int events_append(kvb_trace *trace, size_t *room, const kvb_event *event)
 {
     int err = kvb_array_reserve(&trace->events, room, trace->n_events + 1, sizeof *trace->events);
     if (!err)
-        err = event_copy(&trace->events[trace->n_events], event);
+        err = kvb_event_copy(&trace->events[trace->n_events], event);
     if (!err)
         trace->n_events++;
     return err;
@@ -312,7 +265,7 @@ void kvb_trace_free(kvb_trace *trace)
     if (!trace)
         return;
     for (size_t i = 0; i < trace->n_events; i++)
-        event_clear(&trace->events[i]);
+        kvb_event_clear(&trace->events[i]);
     free(trace->events);
     free(trace->like);
     free(trace->path);
