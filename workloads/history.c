@@ -73,6 +73,7 @@ struct kvb_history {
     bool shifted;                        /* tokens have moved since the last step */
     uint32_t live;                       /* rows that are held, pending ones too */
     uint32_t alive, n_pending;           /* sequences; nodes */
+    uint32_t touched;                    /* largest id of a sequence that ever had memory + 1 */
     kvb_trace_needs needs;
     int unknown_rope;
     const kvb_event *last; /* the event whose queries may be asked about, or NULL */
@@ -131,11 +132,15 @@ static inline uint16_t *holders_of(const kvb_history *h, uint32_t row)
 /* One sequence more (1) or less (-1) holds the rows of a run. */
 static void hold(kvb_history *h, run r, int by)
 {
-    for (uint32_t i = 0; i < r.n; i++) {
-        uint16_t *holders = holders_of(h, r.row + i);
-        h->live -= *holders > 0;
-        *holders = (uint16_t)(*holders + by);
-        h->live += *holders > 0;
+    for (uint32_t done = 0, n; done < r.n; done += n) { /* rows of tokens, and moved ones behind them */
+        const uint32_t row = r.row + done, left = r.n - done;
+        uint16_t *holders = holders_of(h, row);
+        n = row < h->tokens && h->tokens - row < left ? (uint32_t)h->tokens - row : left;
+        for (uint32_t i = 0; i < n; i++) {
+            const uint16_t was = holders[i];
+            holders[i] = (uint16_t)(was + by);
+            h->live += (uint32_t)(holders[i] > 0) - (was > 0);
+        }
     }
 }
 
@@ -180,6 +185,13 @@ static void settle(kvb_history *h, uint32_t id)
     most(&h->needs.seq_len, next_of(s));
 }
 
+/* A sequence that is about to change. */
+static inline sequence *sequence_of(kvb_history *h, uint32_t id)
+{
+    most(&h->touched, id + 1);
+    return &h->seqs[id];
+}
+
 static int sequence_copy(const sequence *from, sequence *copy)
 {
     int err = 0;
@@ -192,7 +204,7 @@ static int sequence_copy(const sequence *from, sequence *copy)
 /* A sequence comes to hold what another list has, which is used up. */
 static void sequence_set(kvb_history *h, uint32_t id, const sequence *to)
 {
-    sequence *s = &h->seqs[id];
+    sequence *s = sequence_of(h, id);
     for (size_t r = 0; r < s->n_runs; r++)
         hold(h, s->runs[r], -1);
     runs_set(s, to);
@@ -204,7 +216,7 @@ static void sequence_set(kvb_history *h, uint32_t id, const sequence *to)
 
 static int sequence_cut(kvb_history *h, uint32_t id, uint32_t p0, uint32_t p1)
 {
-    sequence *s = &h->seqs[id], left = {0};
+    sequence *s = sequence_of(h, id), left = {0};
     int err = 0;
     for (size_t r = 0; r < s->n_runs && !err; r++) {
         err = push(&left, clip(s->runs[r], 0, p0));
@@ -246,7 +258,7 @@ void kvb_history_free(kvb_history *h)
 {
     if (!h)
         return;
-    for (uint32_t id = 0; id < KVB_TRACE_MAX_SEQS; id++) {
+    for (uint32_t id = 0; id < h->touched; id++) {
         free(h->seqs[id].runs);
         free(h->seqs[id].nodes);
     }
@@ -418,13 +430,14 @@ static int admission_check(kvb_history *h, kvb_event *e)
 /* step, prefill, fill */
 static int step_check(kvb_history *h, kvb_event *e)
 {
+    const bool steps = e->kind == KVB_EVENT_STEP;
     int err = admission_check(h, e);
     for (uint32_t i = 0; i < e->n; i++) {
         sequence *s = &h->seqs[e->seq[i]];
         const uint32_t next = next_of(s) + s->entering;
-        uint16_t *trunk = s->n_runs && !s->entering ? holders_of(h, s->runs[0].row) : NULL;
-        e->several |= e->kind == KVB_EVENT_STEP && s->entering > 0;
-        e->branches |= e->kind == KVB_EVENT_STEP && trunk && *trunk & MET;
+        uint16_t *trunk = steps && s->n_runs && !s->entering ? holders_of(h, s->runs[0].row) : NULL;
+        e->several |= steps && s->entering > 0;
+        e->branches |= trunk && *trunk & MET;
         s->entering++;
         if (trunk)
             *trunk |= MET;
@@ -437,7 +450,7 @@ static int step_check(kvb_history *h, kvb_event *e)
     for (uint32_t i = 0; i < e->n; i++) {
         sequence *s = &h->seqs[e->seq[i]];
         s->entering = 0;
-        if (s->n_runs)
+        if (steps && s->n_runs)
             *holders_of(h, s->runs[0].row) &= (uint16_t)~MET;
     }
     if (!err && e->reuse && (!e->tok || e->pos[0]))
@@ -604,14 +617,17 @@ static int tokens_admit(kvb_history *h, const kvb_event *e)
 static int step_apply(kvb_history *h, const kvb_event *e)
 {
     int err = tokens_admit(h, e);
-    for (uint32_t i = 0; i < e->n && !err; i++) {
-        sequence *s = &h->seqs[e->seq[i]];
+    for (uint32_t i = 0, n; i < e->n && !err; i += n) {
+        sequence *s = sequence_of(h, e->seq[i]);
         const uint32_t row = (uint32_t)e->first + i;
-        const uint64_t before = h->knows && e->tok ? before_next(h, s, e->extra_key) : UNKNOWN;
+        const uint64_t before = h->knows && e->tok ? before_next(h, s, e->extra_key) : UNKNOWN, past = s->tokens;
+        for (n = 1; !h->knows && i + n < e->n && e->seq[i + n] == e->seq[i] && e->pos[i + n] == e->pos[i] + n;)
+            n++;
         err = h->knows ? prefix_know(h, row, e->pos[i], before, e->tok ? e->tok[i] : 0) : 0;
-        err = err ? err : push(s, (run){e->pos[i], row, 1});
+        err = err ? err : push(s, (run){e->pos[i], row, n});
         s->chained = before == UNKNOWN ? s->chained : s->tokens;
-        h->needs.pairs += e->kind == KVB_EVENT_FILL ? 0 : s->tokens; /* the tail sees every token of its sequence */
+        if (e->kind != KVB_EVENT_FILL) /* each sees its past and itself */
+            h->needs.pairs += n * past + (uint64_t)n * (n + 1) / 2;
         settle(h, e->seq[i]);
     }
     return err;
@@ -626,7 +642,7 @@ static int propose_apply(kvb_history *h, const kvb_event *e)
 {
     int err = tokens_admit(h, e);
     for (uint32_t i = 0; i < e->n && !err; i++) {
-        sequence *s = &h->seqs[node_seq(e, i)];
+        sequence *s = sequence_of(h, node_seq(e, i));
         const int32_t parent = e->parents[i];
         const uint32_t pos = parent < 0 ? next_of(s) : s->nodes[parent].pos + 1, row = (uint32_t)e->first + i;
         err = h->knows ? prefix_know(h, row, pos, UNKNOWN, 0) : 0;
@@ -653,7 +669,7 @@ static void nodes_drop(kvb_history *h, sequence *s)
 
 static int commit_apply(kvb_history *h, const kvb_event *e)
 {
-    sequence *s = &h->seqs[e->src];
+    sequence *s = sequence_of(h, e->src);
     int err = 0;
     nodes_drop(h, s);
     for (uint32_t i = 0; i < e->n && !err; i++) {
@@ -668,7 +684,7 @@ static int commit_apply(kvb_history *h, const kvb_event *e)
 static int copy_apply(kvb_history *h, const kvb_event *e)
 {
     const sequence *src = &h->seqs[e->src];
-    sequence *dst = &h->seqs[e->dst], all = {0};
+    sequence *dst = sequence_of(h, e->dst), all = {0};
     size_t d = 0;
     int err = 0;
     bool some = false;
@@ -750,7 +766,7 @@ static int row_move(kvb_history *h, const kvb_event *e, run old, sequence *to)
 
 static int shift_apply(kvb_history *h, const kvb_event *e)
 {
-    sequence *s = &h->seqs[e->src], to = {0};
+    sequence *s = sequence_of(h, e->src), to = {0};
     const uint32_t was = next_of(s);
     const size_t n_moved = h->n_moved;
     int err = 0;
