@@ -164,6 +164,9 @@ static inline bool kvb_event_moves(const kvb_event *event)
     return event->divisor ? event->divisor > 1 : event->delta != 0;
 }
 
+int kvb_event_copy(kvb_event *copy, const kvb_event *event); /* with arrays of its own. 0 or -ENOMEM */
+void kvb_event_clear(kvb_event *event);                      /* frees its arrays */
+
 /* "line 12: step of 8 tokens in sequences 0 to 7" */
 void kvb_event_words(const kvb_event *event, char *text, size_t bytes);
 /* "heads 0 to 3, 7" of the bits of a set [(n + 63) / 64] of numbers below n; what: "head". */

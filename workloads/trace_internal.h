@@ -55,8 +55,6 @@ typedef struct kvb_event_store {
 /* Fills store->event but for line, first and the positions that the line does not hold. */
 int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes);
 void kvb_event_store_free(kvb_event_store *store);
-int kvb_event_copy(kvb_event *copy, const kvb_event *event); /* with arrays of its own. 0 or -ENOMEM */
-void kvb_event_clear(kvb_event *event);                      /* frees its arrays */
 /* The line of an event that is complete. */
 void kvb_event_print(FILE *out, const kvb_event *event);
 

@@ -100,7 +100,7 @@ typedef struct kvb_pass {
     kvb_history *history;  /* of witnesses, and of caches that take prompts from what they have */
     kvb_pool_watch *watch; /* with pools whose rows depend on the order of writes, else NULL */
     kvb_window *window;    /* what they hold, likewise */
-    kvb_slot_files slots; /* of a trace that saves */
+    kvb_slot_files slots;  /* of a trace that saves */
     kvb_feeding feeding;
     /* calls */
     kvb_call call;

@@ -61,11 +61,11 @@ static int play(kvb_scene *scene)
         err = kvb_scene_decode(scene, batch, BRANCHES + 1, AFTER);
     const uint32_t losers[] = {1, 3, 5, 6};
     for (uint32_t i = 0; !err && i < sizeof losers / sizeof *losers; i++)
-        err = kvb_scene_check(scene, kvb_runner_seq_rm(runner, losers[i], 0, KVB_POS_END));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(runner, SEQ_RM, .src = losers[i], .p1 = KVB_POS_END));
     if (!err)
         err = kvb_scene_decode(scene, finalists, 3, AFTER);
     if (!err)
-        err = kvb_scene_check(scene, kvb_runner_seq_keep(runner, WINNER));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(runner, SEQ_KEEP, .src = WINNER));
     return err ? err : kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[WINNER]}, 1, ALONE);
 }
 

@@ -36,7 +36,8 @@ static int admit(kvb_scene *scene, progress *at, uint32_t step)
     for (uint32_t r = 0; !err && r < REQUESTS; r++)
         if (at[r].phase == RUNNING && at[r].generated >= requests[r].generate) {
             at[r].phase = GONE;
-            err = kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, requests[r].seq, 0, KVB_POS_END));
+            err = kvb_scene_check(scene,
+                                  KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = requests[r].seq, .p1 = KVB_POS_END));
         }
     for (uint32_t r = 0; !err && r < REQUESTS; r++) {
         if (at[r].phase != WAITING || requests[r].arrives > step)

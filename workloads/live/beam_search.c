@@ -88,7 +88,7 @@ static int play(kvb_scene *scene)
             ids[b] = b;
             parents[b] = b < n ? beams[b].parent : NOBODY;
         }
-        err = kvb_scene_check(scene, kvb_runner_seq_reorder(&scene->runner, ids, parents, WIDTH));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, REORDER, .dsts = ids, .srcs = parents, .n = WIDTH));
         for (uint32_t b = 0; !err && b < n; b++) {
             tok[b] = beams[b].next;
             err = kvb_scene_say(scene, tok[b]);

@@ -84,14 +84,13 @@ int kvb_eagle_propose(kvb_runner *target, kvb_runner *draft, const kvb_eagle_sha
 int kvb_eagle_commit(kvb_runner *target, kvb_runner *draft, const kvb_eagle_round *rounds, uint32_t n,
                      kvb_runner **failed)
 {
+    kvb_runner *const both[] = {target, draft};
     int err = 0;
-    for (uint32_t q = 0; q < n && !err; q++) {
-        *failed = target;
-        err = kvb_runner_commit(target, rounds[q].seq, rounds[q].path, rounds[q].n);
-        if (err)
-            break;
-        *failed = draft;
-        err = kvb_runner_commit(draft, rounds[q].seq, rounds[q].path, rounds[q].n);
-    }
+    for (uint32_t q = 0; q < n && !err; q++)
+        for (int i = 0; i < 2 && !err; i++) {
+            *failed = both[i];
+            err = KVB_RUNNER_DO(both[i], COMMIT, .src = rounds[q].seq, .n = rounds[q].n,
+                                .accepted = (uint32_t *)(uintptr_t)rounds[q].path);
+        }
     return err;
 }

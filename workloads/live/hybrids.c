@@ -173,11 +173,11 @@ static int play_forks(kvb_scene *scene)
     err = err ? err : kvb_scene_backtrack(scene, &seqs[1], LAST_BACK);
     err = err ? err : kvb_scene_decode(scene, back, 1, ALONE);
     err = err ? err : kvb_scene_decode(scene, all, 3, TOGETHER);
-    err = err ? err : kvb_scene_check(scene, kvb_runner_save(&scene->runner, 0, 2));
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SAVE, .src = 2));
     saved = seqs[2];
     const size_t first = scene->outcome->n;
     err = err ? err : kvb_scene_decode(scene, all + 2, 1, TOGETHER);
-    err = err ? err : kvb_scene_check(scene, kvb_runner_load(&scene->runner, 0, 3));
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, LOAD, .src = 3));
     seqs[3] = saved;
     seqs[3].id = 3;
     err = err ? err : kvb_scene_decode(scene, last, 1, TOGETHER);

@@ -17,7 +17,7 @@ static int play(kvb_scene *scene)
         seqs[i].next = kvb_runner_best(&scene->runner, PROMPT - 1, i);
         err = kvb_scene_say(scene, seqs[i].next);
         if (!err)
-            err = kvb_scene_check(scene, kvb_runner_seq_cp(&scene->runner, 0, seqs[i].id, 0, KVB_POS_END));
+            err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_CP, .dst = seqs[i].id, .p1 = KVB_POS_END));
     }
     return err ? err : kvb_scene_decode(scene, rows, SAMPLES, STEPS);
 }

@@ -54,7 +54,7 @@ static int texts_decode(kvb_scene *scene, text *const *texts, uint32_t n, uint32
 
 static int leave(kvb_scene *scene, const text *t)
 {
-    return kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, t->seq.id, 0, KVB_POS_END));
+    return kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = t->seq.id, .p1 = KVB_POS_END));
 }
 
 /* ---- prefix-reuse ------------------------------------------------------------------------------------------------ */

@@ -32,21 +32,10 @@ int kvb_recorder_open(kvb_recorder *r, const kvb_model *model)
     return 0;
 }
 
-static void event_free(kvb_event *e)
-{
-    free(e->pos);
-    free(e->seq);
-    free(e->tok);
-    free(e->parents);
-    free(e->accepted);
-    free(e->dsts);
-    free(e->srcs);
-}
-
 void kvb_recorder_close(kvb_recorder *r)
 {
     for (size_t i = 0; i < r->n_events; i++)
-        event_free(&r->events[i]);
+        kvb_event_clear(&r->events[i]);
     free(r->events);
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
         for (uint32_t layer = 0; r->rows[kind] && layer < r->model.n_layers; layer++)
@@ -81,43 +70,14 @@ static int reserve_tokens(kvb_recorder *r, uint64_t n)
     return 0;
 }
 
-/* Copy of n elements, or NULL for none; clears *ok when memory is out. */
-static void *copy(const void *from, size_t n, size_t bytes, bool *ok)
-{
-    if (!from || !n)
-        return NULL;
-    void *to = malloc(n * bytes);
-    if (to)
-        memcpy(to, from, n * bytes);
-    else
-        *ok = false;
-    return to;
-}
-
 int kvb_recorder_event(kvb_recorder *r, const kvb_event *event)
 {
-    if (kvb_array_reserve(&r->events, &r->max_events, r->n_events + 1, sizeof *r->events))
+    const uint32_t tokens = event->kind <= KVB_EVENT_PROPOSE ? event->n : 0;
+    if (kvb_array_reserve(&r->events, &r->max_events, r->n_events + 1, sizeof *r->events) ||
+        reserve_tokens(r, r->n_tokens + tokens) || kvb_event_copy(&r->events[r->n_events], event))
         return -ENOMEM;
-    bool brings_tokens = event->kind <= KVB_EVENT_PROPOSE, ok = true;
-    if (brings_tokens && reserve_tokens(r, r->n_tokens + event->n))
-        return -ENOMEM;
-    kvb_event *e = &r->events[r->n_events];
-    *e = *event;
-    e->pos = copy(event->pos, e->n, sizeof *e->pos, &ok);
-    e->seq = copy(event->seq, e->n, sizeof *e->seq, &ok);
-    e->tok = copy(event->tok, e->n, sizeof *e->tok, &ok);
-    e->parents = copy(event->parents, e->n, sizeof *e->parents, &ok);
-    e->accepted = copy(event->accepted, e->n, sizeof *e->accepted, &ok);
-    e->dsts = copy(event->dsts, e->n, sizeof *e->dsts, &ok);
-    e->srcs = copy(event->srcs, e->n, sizeof *e->srcs, &ok);
-    if (!ok) {
-        event_free(e);
-        return -ENOMEM;
-    }
-    e->first = r->n_tokens;
-    if (brings_tokens)
-        r->n_tokens += e->n;
-    r->n_events++;
+    r->events[r->n_events++].first = r->n_tokens;
+    r->n_tokens += tokens;
     return 0;
 }
 

@@ -2,14 +2,14 @@
 /* The live runner: control calls, what to feed, and the forward pass. */
 #include "workloads/live/runner.h"
 
+#include "caches/session.h"
+#include "workloads/live/play.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "caches/session.h"
-#include "workloads/live/play.h"
 
 #define MIN_CHUNK 64u /* cells of the cache's first growth */
 #define MAX_RANK  64u
@@ -224,58 +224,21 @@ int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, con
     return step_rest(r, &event, 0);
 }
 
-/* An event without tokens, done and recorded. */
-static int control(kvb_runner *r, const kvb_event *event)
+int kvb_runner_control(kvb_runner *r, const kvb_event *event)
 {
-    const int err = kvb_play_control(r->cache, event, event->kind, &r->slots);
-    return err ? cache_failed(r, err) : record(r, event);
-}
-
-int kvb_runner_seq_cp(kvb_runner *r, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1)
-{
-    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_CP, .src = src, .dst = dst, .p0 = p0, .p1 = p1});
-}
-
-int kvb_runner_seq_rm(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1)
-{
-    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = seq, .p0 = p0, .p1 = p1});
-}
-
-int kvb_runner_seq_keep(kvb_runner *r, uint32_t seq)
-{
-    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_KEEP, .src = seq});
-}
-
-int kvb_runner_seq_reorder(kvb_runner *r, const uint32_t *dst, const uint32_t *src, uint32_t n)
-{
-    uint32_t *dsts = (uint32_t *)(uintptr_t)dst, *srcs = (uint32_t *)(uintptr_t)src; /* the recorder copies events */
-    return control(r, &(kvb_event){.kind = KVB_EVENT_REORDER, .n = n, .dsts = dsts, .srcs = srcs});
-}
-
-int kvb_runner_seq_add(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta)
-{
-    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_ADD, .src = seq, .p0 = p0, .p1 = p1, .delta = delta});
-}
-
-int kvb_runner_seq_div(kvb_runner *r, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t divisor)
-{
-    return control(r, &(kvb_event){.kind = KVB_EVENT_SEQ_DIV, .src = seq, .p0 = p0, .p1 = p1, .divisor = divisor});
-}
-
-int kvb_runner_defrag(kvb_runner *r)
-{
-    return control(r, &(kvb_event){.kind = KVB_EVENT_DEFRAG});
-}
-
-int kvb_runner_save(kvb_runner *r, uint32_t slot, uint32_t seq)
-{
-    int err = *r->slots.folder ? 0 : kvb_slot_files_open(&r->slots, r->why, sizeof r->why);
-    return err ? err : control(r, &(kvb_event){.kind = KVB_EVENT_SAVE, .src = seq, .slot = slot});
-}
-
-int kvb_runner_load(kvb_runner *r, uint32_t slot, uint32_t seq)
-{
-    return control(r, &(kvb_event){.kind = KVB_EVENT_LOAD, .src = seq, .slot = slot});
+    uint32_t left = 0;
+    int err =
+        event->kind != KVB_EVENT_SAVE || *r->slots.folder ? 0 : kvb_slot_files_open(&r->slots, r->why, sizeof r->why);
+    if (err)
+        return err;
+    err = kvb_play_control(r->cache, event, event->kind, &r->slots);
+    if (err)
+        return cache_failed(r, err);
+    for (uint32_t i = 0; i < r->n_pending && event->kind == KVB_EVENT_COMMIT; i++)
+        if (r->node[i].seq != event->src)
+            r->node[left++] = r->node[i];
+    r->n_pending = event->kind == KVB_EVENT_COMMIT ? left : r->n_pending;
+    return record(r, event);
 }
 
 /* Depth of a sequence's node of that number. */
@@ -314,17 +277,6 @@ int kvb_runner_propose(kvb_runner *r, const uint32_t *seq, const int32_t *parent
     memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
     r->n_tokens += n;
     return forward(r, &event);
-}
-
-int kvb_runner_commit(kvb_runner *r, uint32_t seq, const uint32_t *accepted, uint32_t n)
-{
-    uint32_t left = 0, *nodes = (uint32_t *)(uintptr_t)accepted;
-    int err = control(r, &(kvb_event){.kind = KVB_EVENT_COMMIT, .src = seq, .n = n, .accepted = nodes});
-    for (uint32_t i = 0; i < r->n_pending && !err; i++)
-        if (r->node[i].seq != seq)
-            r->node[left++] = r->node[i];
-    r->n_pending = err ? r->n_pending : left;
-    return err;
 }
 
 int32_t kvb_runner_best(const kvb_runner *r, uint32_t i, uint32_t rank)

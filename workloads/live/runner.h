@@ -67,24 +67,15 @@ int kvb_runner_step(kvb_runner *runner, kvb_event_kind kind, const uint32_t *seq
  * is always asked. */
 int kvb_runner_prompt(kvb_runner *runner, uint32_t seq, const int32_t *tok, uint32_t n, uint64_t extra_key);
 
-/* Sequence control; needs the seq face. */
-int kvb_runner_seq_cp(kvb_runner *runner, uint32_t src, uint32_t dst, uint32_t p0, uint32_t p1);
-int kvb_runner_seq_rm(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1);
-int kvb_runner_seq_keep(kvb_runner *runner, uint32_t seq);
-int kvb_runner_seq_reorder(kvb_runner *runner, const uint32_t *dst, const uint32_t *src, uint32_t n);
-int kvb_runner_seq_add(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta);
-int kvb_runner_seq_div(kvb_runner *runner, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t divisor);
-int kvb_runner_defrag(kvb_runner *runner);
-
-/* A sequence, or KVB_SEQ_ALL, is kept in a slot; what is in the slot comes back, as that sequence or in place of all.
- */
-int kvb_runner_save(kvb_runner *runner, uint32_t slot, uint32_t seq);
-int kvb_runner_load(kvb_runner *runner, uint32_t slot, uint32_t seq);
+/* Makes a control event's call, and records it. What is saved lies in files of the runner's own. */
+int kvb_runner_control(kvb_runner *runner, const kvb_event *event);
+/* KVB_RUNNER_DO(runner, SEQ_RM, .src = 3, .p1 = KVB_POS_END): the same, with the event's members. */
+#define KVB_RUNNER_DO(runner, KIND, ...)                                                                               \
+    kvb_runner_control(runner, &(const kvb_event){.kind = KVB_EVENT_##KIND, __VA_ARGS__})
 
 /* One forward pass over n further tree nodes, node i of sequence seq[i]; needs the tree face, and for others than 0 the
  * seq face. */
 int kvb_runner_propose(kvb_runner *runner, const uint32_t *seq, const int32_t *parents, const int32_t *tok, uint32_t n);
-int kvb_runner_commit(kvb_runner *runner, uint32_t seq, const uint32_t *accepted, uint32_t n);
 
 /* The rank-th best next token after new token i of the last step (rank 0: greedy). */
 int32_t kvb_runner_best(const kvb_runner *runner, uint32_t i, uint32_t rank);

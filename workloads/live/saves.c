@@ -47,7 +47,7 @@ static int restore(kvb_scene *scene, uint32_t slot, const kvb_scene_seq *as, kvb
 {
     *seq = *as;
     seq->id = id;
-    return kvb_scene_check(scene, kvb_runner_load(&scene->runner, slot, id));
+    return kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, LOAD, .slot = slot, .src = id));
 }
 
 enum {
@@ -71,7 +71,7 @@ static int restore_play(kvb_scene *scene)
     seqs[0] = (kvb_scene_seq){.id = 0, .length = TRUNK};
     err = kvb_scene_choose(scene, &seqs[0], TRUNK - 1);
     err = err ? err : kvb_scene_decode(scene, all, 1, TRUNK_DECODE);
-    err = err ? err : kvb_scene_check(scene, kvb_runner_save(runner, 0, 0));
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(runner, SAVE, .src = 0));
     trunk = seqs[0];
     err = err ? err : kvb_scene_fork(scene, &seqs[0], &seqs[1], 1, trunk.length);
     err = err ? err : kvb_scene_choose_second(scene, &seqs[1]);
@@ -79,18 +79,19 @@ static int restore_play(kvb_scene *scene)
     err = err ? err : restore(scene, 0, &trunk, &seqs[2], 2);
     err = err ? err : decode(scene, all + 2, 1, BRANCHES_STEP, &third);
     err = err ? err : same_check(scene, &forks, &third, "the restored trunk");
-    err = err ? err : kvb_scene_check(scene, kvb_runner_seq_rm(runner, 0, 0, KVB_POS_END)); /* its rows go on in 2 */
+    err =
+        err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(runner, SEQ_RM, .p1 = KVB_POS_END)); /* its rows go on in 2 */
     err = err ? err : restore(scene, 0, &trunk, &seqs[3], 3);
     err = err ? err : kvb_scene_choose_second(scene, &seqs[3]);
     err = err ? err : decode(scene, all + 3, 1, BRANCHES_STEP, &fourth);
     forks.i = 1;
     err = err ? err : same_check(scene, &forks, &fourth, "the trunk that was restored as another fork");
     err = err ? err : kvb_scene_backtrack(scene, &seqs[1], BACK);
-    err = err ? err : kvb_scene_check(scene, kvb_runner_save(runner, 1, KVB_SEQ_ALL));
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(runner, SAVE, .slot = 1, .src = KVB_SEQ_ALL));
     for (int i = 1; i < 4; i++)
         then[i] = seqs[i];
     err = err ? err : decode(scene, all + 1, 3, TOGETHER, &first);
-    err = err ? err : kvb_scene_check(scene, kvb_runner_load(runner, 1, KVB_SEQ_ALL));
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(runner, LOAD, .slot = 1, .src = KVB_SEQ_ALL));
     for (int i = 1; i < 4; i++)
         seqs[i] = then[i];
     err = err ? err : decode(scene, all + 1, 3, TOGETHER, &again);
@@ -173,14 +174,14 @@ static int preempt_play(kvb_scene *scene)
     int err = request_begin(scene, &seqs[0], 0);
     err = err ? err : request_begin(scene, &seqs[1], 1);
     err = err ? err : decode(scene, (kvb_scene_seq *[]){&seqs[0], &seqs[1]}, 2, BEFORE, &parts[0]);
-    err = err ? err : kvb_scene_check(scene, kvb_runner_save(runner, 0, 1)); /* swapped out */
-    err = err ? err : kvb_scene_check(scene, kvb_runner_seq_rm(runner, 1, 0, KVB_POS_END));
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(runner, SAVE, .src = 1)); /* swapped out */
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(runner, SEQ_RM, .src = 1, .p1 = KVB_POS_END));
     err = err ? err : request_begin(scene, &seqs[2], 2);
     err = err ? err : decode(scene, (kvb_scene_seq *[]){&seqs[0], &seqs[2]}, 2, AWAY, &parts[1]);
-    err = err ? err : kvb_scene_check(scene, kvb_runner_seq_rm(runner, 2, 0, KVB_POS_END)); /* dropped */
-    err = err ? err : kvb_scene_check(scene, kvb_runner_load(runner, 0, 1));                /* and in again */
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(runner, SEQ_RM, .src = 2, .p1 = KVB_POS_END)); /* dropped */
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(runner, LOAD, .src = 1)); /* and in again */
     err = err ? err : decode(scene, (kvb_scene_seq *[]){&seqs[0], &seqs[1]}, 2, BETWEEN, &parts[2]);
-    err = err ? err : kvb_scene_check(scene, kvb_runner_seq_rm(runner, 0, 0, KVB_POS_END)); /* it has ended */
+    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(runner, SEQ_RM, .p1 = KVB_POS_END)); /* it has ended */
     if (err)
         return err;
     int32_t words[REQUESTS][1 + BEFORE + AWAY + BETWEEN + LAST] = {

@@ -239,13 +239,14 @@ int kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *ds
     dst->id = id;
     dst->length = keep;
     uint32_t p1 = keep == src->length ? KVB_POS_END : keep;
-    return kvb_scene_check(scene, kvb_runner_seq_cp(&scene->runner, src->id, id, 0, p1));
+    return kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_CP, .src = src->id, .dst = id, .p1 = p1));
 }
 
 int kvb_scene_shift(kvb_scene *scene, kvb_scene_seq *seq, uint32_t p0, int32_t delta)
 {
     seq->length += (uint32_t)delta;
-    return kvb_scene_check(scene, kvb_runner_seq_add(&scene->runner, seq->id, p0, KVB_POS_END, delta));
+    return kvb_scene_check(
+        scene, KVB_RUNNER_DO(&scene->runner, SEQ_ADD, .src = seq->id, .p0 = p0, .p1 = KVB_POS_END, .delta = delta));
 }
 
 int kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq)
@@ -257,6 +258,7 @@ int kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq)
 int kvb_scene_backtrack(kvb_scene *scene, kvb_scene_seq *seq, uint32_t n)
 {
     seq->length -= n;
-    int err = kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, seq->id, seq->length, KVB_POS_END));
+    int err = kvb_scene_check(
+        scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = seq->id, .p0 = seq->length, .p1 = KVB_POS_END));
     return err ? err : kvb_scene_choose_second(scene, seq);
 }

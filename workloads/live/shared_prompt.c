@@ -35,7 +35,7 @@ static int join(kvb_scene *scene, const kvb_scene_seq *from, uint32_t keep, kvb_
 
 static int leave(kvb_scene *scene, uint32_t id)
 {
-    return kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, id, 0, KVB_POS_END));
+    return kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = id, .p1 = KVB_POS_END));
 }
 
 static int prompt(kvb_scene *scene, kvb_scene_seq *seq, uint32_t id, uint32_t n)
@@ -49,7 +49,8 @@ static int prompt(kvb_scene *scene, kvb_scene_seq *seq, uint32_t id, uint32_t n)
 static int turn_back(kvb_scene *scene, kvb_scene_seq *seq)
 {
     const uint32_t keep = SYSTEM - INTO;
-    int err = kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, seq->id, keep, KVB_POS_END));
+    int err =
+        kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = seq->id, .p0 = keep, .p1 = KVB_POS_END));
     if (!err)
         err = kvb_scene_prefill(scene, seq->id, 20, keep, OWN);
     seq->length = keep + OWN;

@@ -28,7 +28,8 @@ enum {
 /* The sequence is full: its older half goes, and the newer one moves to its place. */
 static int context_shift(kvb_scene *scene, kvb_scene_seq *seq)
 {
-    int err = kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, seq->id, KEPT, KEPT + DROPPED));
+    int err =
+        kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = seq->id, .p0 = KEPT, .p1 = KEPT + DROPPED));
     return err ? err : kvb_scene_shift(scene, seq, KEPT + DROPPED, -DROPPED);
 }
 
@@ -49,9 +50,9 @@ static int play_context_shift(kvb_scene *scene)
     if (!err)
         err = kvb_scene_decode(scene, both, 2, TOGETHER);
     if (!err)
-        err = kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, 1, 0, KVB_POS_END));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = 1, .p1 = KVB_POS_END));
     if (!err) /* what the fork had is free, between cells of the other */
-        err = kvb_scene_check(scene, kvb_runner_defrag(&scene->runner));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, DEFRAG, .src = 0));
     if (!err)
         err = kvb_scene_decode(scene, both, 1, FULL - seqs[0].length);
     if (!err)
@@ -61,7 +62,7 @@ static int play_context_shift(kvb_scene *scene)
     if (!err)
         err = kvb_scene_shift(scene, &seqs[0], GAP_AT, -GAP_BACK);
     if (!err) /* with rows that are yet to be turned */
-        err = kvb_scene_check(scene, kvb_runner_defrag(&scene->runner));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, DEFRAG, .src = 0));
     return err ? err : kvb_scene_decode(scene, both, 1, AFTER_GAP);
 }
 
@@ -82,7 +83,8 @@ static int positions_group(kvb_scene *scene, kvb_scene_seq *seq, uint32_t *from)
         const uint32_t up = (TO_ONE - 1) * *from, begin = *from + up, end = begin + WIDTH;
         err = kvb_scene_shift(scene, seq, *from, (int32_t)up);
         if (!err)
-            err = kvb_scene_check(scene, kvb_runner_seq_div(&scene->runner, seq->id, begin, end, TO_ONE));
+            err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_DIV, .src = seq->id, .p0 = begin, .p1 = end,
+                                                       .divisor = TO_ONE));
         *from += WIDTH / TO_ONE;
         if (!err)
             err = kvb_scene_shift(scene, seq, end, (int32_t)(*from) - (int32_t)end);
@@ -116,13 +118,13 @@ static int play_self_extend(kvb_scene *scene)
     if (!err)
         err = grouped_decode(scene, both, 2, FORKED, &from);
     if (!err)
-        err = kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, 1, 0, KVB_POS_END));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = 1, .p1 = KVB_POS_END));
     if (!err)
         err = grouped_decode(scene, both, 1, LONGER, &from);
     if (!err)
         err = positions_group(scene, &seqs[0], &from);
     if (!err)
-        err = kvb_scene_check(scene, kvb_runner_defrag(&scene->runner));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, DEFRAG, .src = 0));
     if (!err) /* into what is grouped, and on from there */
         err = kvb_scene_backtrack(scene, &seqs[0], seqs[0].length - from + 1);
     from--;

@@ -72,12 +72,12 @@ static int back(stage *s, uint32_t seq)
     text *t = &s->texts[seq];
     const uint32_t length = PROMPT + t->n - 1 - BACK;
     s->failed = &s->scene->runner;
-    int err = kvb_runner_seq_rm(&s->scene->runner, seq, length, KVB_POS_END);
+    int err = KVB_RUNNER_DO(&s->scene->runner, SEQ_RM, .src = seq, .p0 = length, .p1 = KVB_POS_END);
     if (err)
         return err;
     s->failed = &s->draft;
     t->n -= BACK;
-    return kvb_runner_seq_rm(&s->draft, seq, length, KVB_POS_END);
+    return KVB_RUNNER_DO(&s->draft, SEQ_RM, .src = seq, .p0 = length, .p1 = KVB_POS_END);
 }
 
 /* Rounds until each sequence has said enough; who has leaves the batch. */

@@ -37,7 +37,7 @@ int kvb_play_branches(kvb_scene *scene)
             err = kvb_scene_say(scene, seqs[b].next);
     }
     if (!err)
-        err = kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, 0, 0, KVB_POS_END));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .p1 = KVB_POS_END));
     if (!err)
         err = kvb_scene_decode(scene, batch, BRANCHES, TOGETHER);
     if (!err)
@@ -49,7 +49,7 @@ int kvb_play_branches(kvb_scene *scene)
     if (!err)
         err = kvb_scene_decode(scene, batch, BRANCHES + 1, AFTER);
     if (!err)
-        err = kvb_scene_check(scene, kvb_runner_seq_keep(&scene->runner, FORK));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_KEEP, .src = FORK));
     return err ? err : kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[FORK]}, 1, ALONE);
 }
 
@@ -82,7 +82,7 @@ int kvb_play_batch(kvb_scene *scene)
     if (!err)
         err = kvb_scene_fork(scene, &seqs[0], &seqs[BATCH], BATCH, seqs[0].length);
     if (!err)
-        err = kvb_scene_check(scene, kvb_runner_seq_rm(&scene->runner, 0, 0, KVB_POS_END));
+        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .p1 = KVB_POS_END));
     if (!err)
         err = kvb_scene_backtrack(scene, &seqs[1], BACK);
     return err ? err : kvb_scene_decode(scene, rest, 3, STEPS_AFTER);
