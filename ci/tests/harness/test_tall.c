@@ -341,7 +341,7 @@ static void every_kernel_reads_far_rows(void **state)
             side_make(&v_side, pool_named(*pool), place, &sight, 1u << 30);
             for (const kvb_kernel *const *kernel = kvb_builtin_kernels; *kernel; kernel++) {
                 char why[256];
-                if ((*kernel)->flags & KVB_KERNEL_WITNESS ||
+                if (!(*kernel)->attend || (*kernel)->flags & KVB_KERNEL_WITNESS ||
                     ((*kernel)->available && !(*kernel)->available(why, sizeof why)))
                     continue;
                 for (kvb_mask_kind mask = KVB_MASK_EXPLICIT; mask <= KVB_MASK_PAGES; mask++) {

@@ -248,7 +248,7 @@ static void unfit_problems_are_declined(void **state)
     fixture_build(&f, &plain);
     for (const kvb_kernel *const *k = kvb_builtin_kernels; *k; k++) {
         kvb_problem p = f.args.problem;
-        if (*k == &kvb_kernel_flash_int8 || *k == &kvb_kernel_flash_bf16 ||
+        if (!(*k)->attend || *k == &kvb_kernel_flash_int8 || *k == &kvb_kernel_flash_bf16 ||
             *k == &kvb_kernel_flash_f16) /* take no f32 */
             continue;
         assert_true((*k)->supports(&p, why, sizeof why));

@@ -330,7 +330,7 @@ static void built_in_kernels_are_never_too_wide(void **state)
                                                .v_format = (*pool)->format};
                         char why[256];
                         kvb_arithmetic a;
-                        if (kernel->flags & KVB_KERNEL_WITNESS ||
+                        if (!kernel->attend || kernel->flags & KVB_KERNEL_WITNESS ||
                             (kernel->supports && !kernel->supports(&p, why, sizeof why)))
                             continue;
                         kernel->arithmetic(&p, &a);

@@ -91,7 +91,8 @@ enum { MISTAKES = sizeof mistakes / sizeof *mistakes };
 static bool is_here(const kvb_kernel *kernel)
 {
     char why[256];
-    return !(kernel->flags & KVB_KERNEL_WITNESS) && (!kernel->available || kernel->available(why, sizeof why));
+    return kernel->attend && !(kernel->flags & KVB_KERNEL_WITNESS) &&
+           (!kernel->available || kernel->available(why, sizeof why));
 }
 
 static power_call call; /* large */

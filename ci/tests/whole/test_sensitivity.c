@@ -223,7 +223,8 @@ static void kernels_over_a_pair(void **state)
     for (size_t k = 0; kvb_builtin_kernels[k]; k++) {
         const kvb_kernel *kernel = kvb_builtin_kernels[k];
         char why[256];
-        if (kernel->flags & KVB_KERNEL_WITNESS || (kernel->available && !kernel->available(why, sizeof why)))
+        if (!kernel->attend || kernel->flags & KVB_KERNEL_WITNESS ||
+            (kernel->available && !kernel->available(why, sizeof why)))
             continue;
         bool rounds = kernel->round_query; /* and weights: one visible cell of many leaves much to it, many little */
         double found = 1;
