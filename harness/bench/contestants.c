@@ -94,7 +94,7 @@ void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, 
                               const char *name)
 {
     kvb_bench_contestant *c = &run->contestant[run->n++];
-    *c = (kvb_bench_contestant){.entry = entry, .name = name, .kernel = kvb_registry_find(registry, KVB_KERNELS, name)};
+    *c = (kvb_bench_contestant){.entry = entry, .name = name, .kernel = kvb_registry_attending(registry, name)};
     if (!c->kernel)
         snprintf(c->why, sizeof c->why, "there is no kernel of this name");
     else if (!c->kernel->available || c->kernel->available(c->why, sizeof c->why))

@@ -277,9 +277,9 @@ static int kernels_take(bench *b, const kvb_registry *registry)
 {
     char known[2048];
     kvb_bench_sweep *s = &b->sweep;
-    kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
+    kvb_registry_attending_names(registry, known, sizeof known);
     for (size_t i = 0; i < b->targets.beside.n; i++)
-        if (!kvb_registry_find(registry, KVB_KERNELS, b->targets.beside.at[i]))
+        if (!kvb_registry_attending(registry, b->targets.beside.at[i]))
             return kvb_unknown("bench", "--beside: unknown kernel", b->targets.beside.at[i], known);
     for (int place = 0; place <= 4; place++)
         for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++) {
@@ -705,14 +705,14 @@ static int targets_check(bench_targets *t, const kvb_registry *registry, const k
     char known[2048], why[256];
     uint32_t threads[2] = {kvb_cores() < 2 ? kvb_cores() : 2};
     size_t n = 0;
-    kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
+    kvb_registry_attending_names(registry, known, sizeof known);
     if (kernels->n > 1)
         return kvb_complain("bench", KVB_EXIT_USAGE, "--kernel: with --targets, one in place of those of the table");
     t->kernel = kernels->n ? kernels->at[0] : NULL;
-    if (t->kernel && !kvb_registry_find(registry, KVB_KERNELS, t->kernel))
+    if (t->kernel && !kvb_registry_attending(registry, t->kernel))
         return kvb_unknown("bench", "--kernel: unknown kernel", t->kernel, known);
     for (size_t i = 0; i < t->beside.n; i++)
-        if (!kvb_registry_find(registry, KVB_KERNELS, t->beside.at[i]))
+        if (!kvb_registry_attending(registry, t->beside.at[i]))
             return kvb_unknown("bench", "--beside: unknown kernel", t->beside.at[i], known);
     if (t->beside.n > MOST_BESIDE)
         return kvb_complain("bench", KVB_EXIT_USAGE, "--beside: at most %d kernels", MOST_BESIDE);

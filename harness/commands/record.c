@@ -146,7 +146,7 @@ static int kernel_find(settings *s, const char *name)
     s->kernel = kvb_registry_find(&s->registry, KVB_KERNELS, name);
     if (!s->kernel)
         return part_unknown(s, KVB_KERNELS, name);
-    if (s->kernel->flags & KVB_KERNEL_WITNESS)
+    if (!s->kernel->attend || s->kernel->flags & KVB_KERNEL_WITNESS)
         return kvb_complain("record", KVB_EXIT_USAGE, "kernel '%s' does not compute attention", name);
     if (s->kernel->available && !s->kernel->available(why, sizeof why))
         return kvb_complain("record", KVB_EXIT_MACHINE, "kernel '%s': %s", name, why);

@@ -30,12 +30,29 @@ const void *kvb_registry_find(const kvb_registry *registry, kvb_registry_kind so
     return NULL;
 }
 
-void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind sort, char *text, size_t bytes)
+const kvb_kernel *kvb_registry_attending(const kvb_registry *registry, const char *name)
+{
+    const kvb_kernel *kernel = kvb_registry_find(registry, KVB_KERNELS, name);
+    return kernel && kernel->attend ? kernel : NULL;
+}
+
+static void names_print(const kvb_registry *registry, kvb_registry_kind sort, bool attending, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
     for (size_t i = 0; i < registry->n[sort] && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "", registry->at[sort][i].name);
+        if (!attending || ((const kvb_kernel *)registry->at[sort][i].definition)->attend)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", registry->at[sort][i].name);
+}
+
+void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind sort, char *text, size_t bytes)
+{
+    names_print(registry, sort, false, text, bytes);
+}
+
+void kvb_registry_attending_names(const kvb_registry *registry, char *text, size_t bytes)
+{
+    names_print(registry, KVB_KERNELS, true, text, bytes);
 }
 
 /* What a part lacks, or NULL. */

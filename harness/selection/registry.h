@@ -37,7 +37,10 @@ int kvb_registry_load_all(kvb_registry *registry, const kvb_words *paths, char *
 
 /* The definition of that name, or NULL. */
 const void *kvb_registry_find(const kvb_registry *registry, kvb_registry_kind kind, const char *name);
-/* "a, b, c": the names of one kind, for messages. */
+/* The kernel of that name, if it attends; or NULL. */
+const struct kvb_kernel *kvb_registry_attending(const kvb_registry *registry, const char *name);
+/* "a, b, c": the names of one kind, for messages; of kernels those that attend, too. */
 void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind kind, char *text, size_t bytes);
+void kvb_registry_attending_names(const kvb_registry *registry, char *text, size_t bytes);
 
 #endif
