@@ -66,8 +66,9 @@ static const kvb_usage usage = {
 
 /* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows
  * judged in full), "alone" (and no second opinion of the others), "deterministic". */
+#define WHERE_BYTES 96u
 typedef struct spot {
-    char words[160];
+    char words[WHERE_BYTES];
     char *at[4];
     char *threads, *values;
     bool softcap, sinks, sampled, alone, deterministic;
@@ -274,7 +275,7 @@ static bool is_chosen(const faults *f, const kvb_fault *fault)
 /* A chosen fault in one of its places. */
 typedef struct planting {
     const kvb_fault *fault;
-    const char *where;
+    char where[WHERE_BYTES];
 } planting;
 
 #define MOST_PLANTINGS 1024u
@@ -284,9 +285,12 @@ static size_t plantings_take(const faults *f, planting *list)
     size_t n = 0;
     for (const kvb_fault *const *table = kvb_fault_tables; *table; table++)
         for (const kvb_fault *fault = *table; fault->name; fault++)
-            for (size_t i = 0; i < KVB_FAULT_PLACES && fault->where[i] && n < MOST_PLANTINGS; i++)
-                if (is_chosen(f, fault))
-                    list[n++] = (planting){fault, fault->where[i]};
+            for (const char *at = fault->where; *at && is_chosen(f, fault) && n < MOST_PLANTINGS; n++) {
+                const size_t bytes = strcspn(at, ",");
+                list[n].fault = fault;
+                snprintf(list[n].where, sizeof list[n].where, "%.*s", (int)bytes, at);
+                at += bytes + strspn(at + bytes, ", ");
+            }
     return n;
 }
 
@@ -389,15 +393,16 @@ static int rows_print(const faults *f, kvb_table *rows)
 static int faults_list(const faults *f)
 {
     kvb_table *table = kvb_table_new((const char *const[]){"fault", "caught by", "in", "what is wrong", NULL});
-    int error = table ? 0 : -ENOMEM;
-    for (const kvb_fault *const *t = kvb_fault_tables; *t; t++)
-        for (const kvb_fault *fault = *t; fault->name && !error; fault++)
-            for (size_t i = 0; i < KVB_FAULT_PLACES && fault->where[i] && is_chosen(f, fault) && !error; i++)
-                error = kvb_table_row(table, (const char *const[]){fault->name, kvb_check_names[fault->check],
-                                                                   fault->where[i], fault->breaks});
+    planting *list = malloc(MOST_PLANTINGS * sizeof *list);
+    int error = table && list ? 0 : -ENOMEM;
+    const size_t n = error ? 0 : plantings_take(f, list);
+    for (size_t i = 0; i < n && !error; i++)
+        error = kvb_table_row(table, (const char *const[]){list[i].fault->name, kvb_check_names[list[i].fault->check],
+                                                           list[i].where, list[i].fault->breaks});
     error = error ? error : rows_print(f, table);
     if (f->format == KVB_TABLE_HTML)
         kvb_page_end(stdout);
+    free(list);
     kvb_table_free(table);
     return kvb_printed("faults", error);
 }

@@ -12,15 +12,13 @@
 #include "results/check.h"
 #include "harness/replay/pool_wrap.h"
 
-#define KVB_FAULT_PLACES 8u
-
 typedef struct kvb_fault {
     const char *name;
     const char *breaks; /* what is wrong, in words */
     kvb_check check;    /* the first one that is to catch it */
-    /* Honest combinations: "workload cache pool kernel", with " threads" where not 1; "calls none any kernel": its
-     * single calls. */
-    const char *where[KVB_FAULT_PLACES];
+    /* Honest combinations, with ", " between them: "workload cache pool kernel", and words of
+     * harness/commands/faults.c; "calls none any kernel": its single calls. */
+    const char *where;
     /* Of kernels. A fault of `sight` is handed bit rows. */
     void (*sight)(const kvb_attend *call, uint32_t query, uint64_t *row); /* changes the cells that a query sees */
     void (*before)(kvb_attend *call);                                     /* changes what the kernel is handed */

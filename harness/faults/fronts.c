@@ -135,14 +135,8 @@ static void v_front_is_k(kvb_attend *x)
     x->v.front = x->k.front;
 }
 
-#define WITNESSED                                                                                                      \
-    {                                                                                                                  \
-        "shared-prompt shared-prefix f32 witness", "shared-prompt-8x128 shared-prefix q8_0 witness"                    \
-    }
-#define ATTENDED                                                                                                       \
-    {                                                                                                                  \
-        "shared-prompt shared-prefix f32 reference", "shared-prompt-8x128 shared-prefix q8_0 flash"                    \
-    }
+#define WITNESSED "shared-prompt shared-prefix f32 witness, shared-prompt-8x128 shared-prefix q8_0 witness"
+#define ATTENDED  "shared-prompt shared-prefix f32 reference, shared-prompt-8x128 shared-prefix q8_0 flash"
 
 const kvb_fault kvb_front_faults[] = {
     {"tail-written-behind-front", "rows of a tail are written as far behind their cells as the front is long",

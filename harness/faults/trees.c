@@ -80,20 +80,13 @@ static void commit_elsewhere(kvb_cache_type *wrong)
 }
 
 const kvb_fault kvb_tree_faults[] = {
-    {"commit-first-nodes",
-     "of a tree the first nodes are kept, as many as are accepted: right for chains",
-     KVB_CHECK_WITNESS,
-     {"spec-batch seq f32 witness", "eagle-tree paged f32 witness", "eagle-tree tree f32 witness"},
+    {"commit-first-nodes", "of a tree the first nodes are kept, as many as are accepted: right for chains",
+     KVB_CHECK_WITNESS, "spec-batch seq f32 witness, eagle-tree paged f32 witness, eagle-tree tree f32 witness",
      .cache = commit_first},
-    {"commit-sibling",
-     "a rejected sibling is kept in place of the last node that is accepted",
-     KVB_CHECK_WITNESS,
-     {"spec-batch seq f32 witness", "spec-batch paged f32 witness", "eagle-tree tree f32 witness"},
-     .cache = commit_sibling},
-    {"commit-elsewhere",
-     "a commit takes the nodes of another sequence",
-     KVB_CHECK_CRASH, /* their positions are not its own, which an assertion sees */
-     {"spec-batch seq f32 witness"},
-     .cache = commit_elsewhere},
+    {"commit-sibling", "a rejected sibling is kept in place of the last node that is accepted", KVB_CHECK_WITNESS,
+     "spec-batch seq f32 witness, spec-batch paged f32 witness, eagle-tree tree f32 witness", .cache = commit_sibling},
+    {"commit-elsewhere", "a commit takes the nodes of another sequence", KVB_CHECK_CRASH,
+     /* their positions are not its own, which an assertion sees */
+     "spec-batch seq f32 witness", .cache = commit_elsewhere},
     {.name = NULL},
 };
