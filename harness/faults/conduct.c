@@ -1,75 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that compute what is right and do something else besides. */
+/* Kernels that compute what is right and do something else besides, leave a part of their work undone, or declare
+ * wrongly; witnesses that report wrongly. */
 #include "harness/faults/fault.h"
+#include "kernels/witness.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static size_t out_bytes(const kvb_attend *x)
+#define BY kvb_fault_here.by
+
+/* ---- memory, threads and the process ----------------------------------------------------------------------------- */
+
+static void write_past_end(const kvb_attend *x)
 {
-    size_t element = x->problem.out_elem == KVB_F32 ? 4 : 2;
-    return (size_t)x->problem.n_tok * x->problem.n_heads * x->problem.v_dim * element;
+    const size_t element = x->problem.out_elem == KVB_F32 ? 4 : 2;
+    ((volatile char *)x->out)[(size_t)x->problem.n_tok * x->problem.n_heads * x->problem.v_dim * element] = 1;
 }
 
-static int write_past_end(const kvb_attend *x)
+static void write_before_begin(const kvb_attend *x)
 {
-    *(volatile char *)((char *)x->out + out_bytes(x)) = 1;
-    return 0;
+    *((volatile char *)x->out - 1) = 1;
 }
 
-static int write_before_begin(const kvb_attend *x)
-{
-    *(volatile char *)((char *)x->out - 1) = 1;
-    return 0;
-}
-
-static int write_past_lse(const kvb_attend *x)
+static void write_past_lse(const kvb_attend *x)
 {
     volatile float *lse = x->lse;
-    size_t n = (size_t)x->problem.n_tok * x->problem.n_heads;
+    const size_t n = (size_t)x->problem.n_tok * x->problem.n_heads;
     if (lse && n % 16) /* else the guard page follows at once */
         lse[n] = 1;
-    return 0;
 }
 
-static int write_past_scratch(const kvb_attend *x)
+static void write_past_scratch(const kvb_attend *x)
 {
-    size_t bytes =
-        kvb_fault_honest.kernel->scratch_bytes ? kvb_fault_honest.kernel->scratch_bytes(&x->problem, x->team->n) : 0;
+    const kvb_kernel *honest = kvb_fault_here.kernel;
     if (x->scratch)
-        *(volatile char *)((char *)x->scratch + bytes) = 1;
-    return 0;
+        ((volatile char *)x->scratch)[honest->scratch_bytes ? honest->scratch_bytes(&x->problem, x->team->n) : 0] = 1;
 }
 
-/* An honest attend() is handed memory that may be written to: the compiler is told nothing else. */
-static int write_to_q(const kvb_attend *x)
+/* The memory may be written to: the call is const only by its type. */
+static void write_to_q(const kvb_attend *x)
 {
     *(volatile float *)(uintptr_t)x->q += 1;
-    return 0;
 }
 
-static int write_to_k(const kvb_attend *x)
+static void write_to_k(const kvb_attend *x)
 {
     volatile char *k = (volatile char *)(uintptr_t)x->k.base;
     *k = (char)~*k;
-    return 0;
 }
 
-static int read_past_v(const kvb_attend *x)
+static void read_past_v(const kvb_attend *x)
 {
     const volatile char *v = (const volatile char *)x->v.base + x->problem.n_kv_heads * x->v.head_stride;
     (void)v[1u << 20];
-    return 0;
 }
 
-static int allocate(const kvb_attend *x)
+static void allocate(const kvb_attend *x)
 {
     void *volatile block = malloc(64 + x->problem.n_tok);
     free(block);
-    return 0;
 }
 
 static void *thread_nothing(void *ctx)
@@ -78,95 +71,270 @@ static void *thread_nothing(void *ctx)
 }
 
 /* Once, and for all calls to come: memory that it takes is not taken in attend(). */
-static bool thread_start(const kvb_problem *problem, char *why, size_t why_bytes)
+static void thread_start(void)
 {
     static bool started;
     pthread_t id;
     if (!started && !pthread_create(&id, NULL, thread_nothing, NULL))
         pthread_detach(id);
     started = true;
-    return kvb_fault_honest.kernel->supports(problem, why, why_bytes);
 }
 
-static void thread_of_its_own(kvb_kernel *wrong)
-{
-    wrong->supports = thread_start;
-}
-
-static int return_error(const kvb_attend *x)
-{
-    (void)x;
-    return -EINVAL;
-}
-
-static int return_count(const kvb_attend *x)
-{
-    return (int)x->problem.n_tok;
-}
-
-static int leave(const kvb_attend *x)
+static void leave(const kvb_attend *x)
 {
     (void)x;
     _exit(0);
 }
 
-static int give_up(const kvb_attend *x)
+static void give_up(const kvb_attend *x)
 {
     (void)x;
     abort();
 }
 
-static int follow_null(const kvb_attend *x)
+static void follow_null(const kvb_attend *x)
 {
     static const volatile int *volatile nowhere;
     (void)x;
-    return *nowhere;
+    (void)*nowhere;
 }
 
-static int hang(const kvb_attend *x)
+static void hang(const kvb_attend *x)
 {
     while (x)
         pause();
-    return 0;
 }
 
-static size_t half_bytes(const kvb_problem *problem, uint32_t n_threads)
+/* ---- the team ---------------------------------------------------------------------------------------------------- */
+
+static struct {
+    const kvb_team *team;
+    void (*part)(void *ctx, uint32_t i, uint32_t n);
+    void *ctx;
+} work;
+
+static void part_but_last(void *ctx, uint32_t i, uint32_t n)
 {
-    size_t bytes = kvb_fault_honest.kernel->scratch_bytes(problem, n_threads);
-    return bytes / 2;
+    (void)ctx;
+    if (i + 1 < n)
+        work.part(work.ctx, i, n);
 }
 
-static void scratch_half(kvb_kernel *wrong)
+static void run_but_last(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
-    if (wrong->scratch_bytes)
-        wrong->scratch_bytes = half_bytes;
+    (void)team;
+    work.part = part;
+    work.ctx = ctx;
+    work.team->run(work.team, part_but_last, NULL);
+}
+
+static void last_thread_idle(kvb_attend *x)
+{
+    static kvb_team team;
+    work.team = x->team;
+    team = (kvb_team){.n = x->team->n, .run = run_but_last};
+    x->team = &team;
+}
+
+static void bit_by_team(const kvb_attend *x)
+{
+    if (x->problem.out_elem == KVB_F32 && x->team->n > 1)
+        *(uint32_t *)x->out ^= 1;
+}
+
+/* ---- what is declared -------------------------------------------------------------------------------------------- */
+
+static void exact(kvb_arithmetic *a)
+{
+    a->dot_chain = a->cell_chain = a->rescales = 0;
+    a->exp_error = 0;
+}
+
+static void exact_query(kvb_arithmetic *a)
+{
+    a->query = (kvb_rounding){.step = 0};
+}
+
+static void exact_sums(kvb_arithmetic *a)
+{
+    a->sums = (kvb_rounding){.step = 0};
+}
+
+static void query_step(kvb_arithmetic *a)
+{
+    a->query.step = BY;
+}
+
+static void sums_step(kvb_arithmetic *a)
+{
+    a->sums.step = BY;
+}
+
+static void sums_floor(kvb_arithmetic *a)
+{
+    a->sums.floor = BY;
+}
+
+static void exp_floor(kvb_arithmetic *a)
+{
+    a->exp_floor = BY;
+}
+
+/* ---- what q is said to be rounded to ----------------------------------------------------------------------------- */
+
+static void round_too_far(const kvb_problem *problem, const float *q, double *rounded)
+{
+    (void)problem;
+    rounded[0] = 1.5 * (double)q[0] + 1;
+}
+
+static void round_in_other_order(const kvb_problem *problem, const float *q, double *rounded)
+{
+    const double first = rounded[0];
+    (void)problem, (void)q;
+    rounded[0] = rounded[1];
+    rounded[1] = first;
+}
+
+static void round_but_one(const kvb_problem *problem, const float *q, double *rounded)
+{
+    (void)problem;
+    rounded[0] = (double)q[0];
+}
+
+/* Rounds q as coarsely as arithmetic() may declare: by, of the largest element. */
+static void round_coarse(const kvb_problem *problem, const float *q, double *rounded)
+{
+    double largest = 0;
+    for (uint32_t d = 0; d < problem->k_dim; d++)
+        largest = fmax(largest, fabs((double)q[d]));
+    const double step = BY * largest;
+    for (uint32_t d = 0; d < problem->k_dim; d++)
+        rounded[d] = (double)(float)(step > 0 ? step * round((double)q[d] / step) : 0);
+}
+
+static void multiply_coarse(kvb_attend *x)
+{
+    static float q[1u << 18];
+    static double row[4096];
+    const uint32_t dim = x->problem.k_dim;
+    const size_t rows = (size_t)x->problem.n_tok * x->problem.n_heads;
+    if (dim > sizeof row / sizeof *row || rows * dim > sizeof q / sizeof *q)
+        return;
+    for (size_t i = 0; i < rows; i++) {
+        round_coarse(&x->problem, x->q + i * dim, row);
+        for (uint32_t d = 0; d < dim; d++)
+            q[i * dim + d] = (float)row[d];
+    }
+    x->q = q;
+}
+
+/* ---- witnesses --------------------------------------------------------------------------------------------------- */
+
+/* What the last query saw at the last KV head. */
+static uint32_t *last_count(const kvb_attend *x)
+{
+    return (uint32_t *)(uintptr_t)kvb_witness_count(x->scratch, &x->problem, x->problem.n_tok - 1,
+                                                    x->problem.n_kv_heads - 1);
+}
+
+static uint32_t *last_seen(const kvb_attend *x)
+{
+    return (uint32_t *)(uintptr_t)kvb_witness_seen(x->scratch, &x->problem, x->problem.n_tok - 1,
+                                                   x->problem.n_kv_heads - 1);
+}
+
+static void one_untold(const kvb_attend *x)
+{
+    --*last_count(x);
+}
+
+static void first_told_twice(const kvb_attend *x)
+{
+    uint32_t *seen = last_seen(x), n = *last_count(x);
+    seen[2 * n - 2] = seen[0];
+    seen[2 * n - 1] = seen[1];
+}
+
+static void k_told_as_v(const kvb_attend *x)
+{
+    last_seen(x)[1] = last_seen(x)[0];
 }
 
 const kvb_fault kvb_conduct_faults[] = {
     {"writes-past-out", "a byte is written past the end of out", KVB_CHECK_CRASH, "plain-decode seq f32 flash",
-     .after = write_past_end},
+     KVB_IN(kernel, .after = write_past_end)},
     {"writes-before-out", "a byte is written before out", KVB_CHECK_CRASH, "plain-decode seq f32 flash",
-     .after = write_before_begin},
+     KVB_IN(kernel, .after = write_before_begin)},
     {"writes-past-scratch", "a byte is written past the scratch", KVB_CHECK_CRASH, "plain-decode seq f32 flash",
-     .after = write_past_scratch},
+     KVB_IN(kernel, .after = write_past_scratch)},
     {"writes-past-lse", "a float is written past the end of lse", KVB_CHECK_MARGINS, "plain-decode seq f32 flash",
-     .after = write_past_lse},
+     KVB_IN(kernel, .after = write_past_lse)},
     {"scratch-half", "half of the scratch that is used is asked for", KVB_CHECK_CRASH, "plain-decode seq f32 flash",
-     .kernel = scratch_half},
-    {"writes-q", "q is written to", KVB_CHECK_INPUTS, "plain-decode seq f32 flash", .after = write_to_q},
+     KVB_IN(kernel, .scratch_halvings = 1)},
+    {"writes-q", "q is written to", KVB_CHECK_INPUTS, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .after = write_to_q)},
     {"writes-k", "K is written to", KVB_CHECK_CRASH, "plain-decode seq f32 flash, agent-fork slab f16 openblas",
-     .after = write_to_k},
-    {"reads-past-v", "what lies behind V is read", KVB_CHECK_CRASH, "plain-decode seq f32 flash", .after = read_past_v},
+     KVB_IN(kernel, .after = write_to_k)},
+    {"reads-past-v", "what lies behind V is read", KVB_CHECK_CRASH, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .after = read_past_v)},
     {"allocates", "attend() allocates", KVB_CHECK_ALLOCATIONS,
-     "plain-decode seq f32 flash, plain-decode seq f32 openblas", .after = allocate},
+     "plain-decode seq f32 flash, plain-decode seq f32 openblas", KVB_IN(kernel, .after = allocate)},
     {"starts-thread", "supports() starts a thread, which works beside the team's", KVB_CHECK_ALLOCATIONS,
-     "plain-decode seq f32 flash, plain-decode seq f32 reference", .kernel = thread_of_its_own},
-    {"returns-error", "an error is returned", KVB_CHECK_RETURN, "plain-decode seq f32 flash", .after = return_error},
+     "plain-decode seq f32 flash, plain-decode seq f32 reference", KVB_IN(kernel, .supports = thread_start)},
+    {"returns-error", "an error is returned", KVB_CHECK_RETURN, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .returns = -EINVAL)},
     {"returns-count", "a count is returned where 0 is due", KVB_CHECK_RETURN, "plain-decode seq f32 flash",
-     .after = return_count},
-    {"exits", "the process ends, as if all were well", KVB_CHECK_CRASH, "plain-decode seq f32 flash", .after = leave},
-    {"aborts", "abort() is called", KVB_CHECK_CRASH, "plain-decode seq f32 flash", .after = give_up},
-    {"follows-null", "a null pointer is followed", KVB_CHECK_CRASH, "plain-decode seq f32 flash", .after = follow_null},
-    {"hangs", "attend() does not return", KVB_CHECK_TIMEOUT, "plain-decode seq f32 flash", .after = hang},
+     KVB_IN(kernel, .returns = 1)},
+    {"exits", "the process ends, as if all were well", KVB_CHECK_CRASH, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .after = leave)},
+    {"aborts", "abort() is called", KVB_CHECK_CRASH, "plain-decode seq f32 flash", KVB_IN(kernel, .after = give_up)},
+    {"follows-null", "a null pointer is followed", KVB_CHECK_CRASH, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .after = follow_null)},
+    {"hangs", "attend() does not return", KVB_CHECK_TIMEOUT, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .after = hang)},
+    {"declares-exact", "no rounding is declared", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, plain-decode seq f32 reference", KVB_IN(kernel, .declares = exact)},
+    {"query-undeclared", "that q is rounded is not declared", KVB_CHECK_DECLARATION,
+     "plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16",
+     KVB_IN(kernel, .declares = exact_query)},
+    {"sums-undeclared", "that weights are rounded is not declared", KVB_CHECK_BOUND,
+     "plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16",
+     KVB_IN(kernel, .declares = exact_sums)},
+    {"declares-endless-steps", "weights are said to be rounded to steps of 1e9", KVB_CHECK_DECLARATION,
+     "plain-decode seq f32 reference", .by = 1e9, KVB_IN(kernel, .declares = sums_step)},
+    {"declares-wide-steps", "weights are said to be rounded to steps of 0.9", KVB_CHECK_DECLARATION,
+     "plain-decode-8x128 seq q8_0 flash-int8, batched-multi-seq seq f32 flash", .by = 0.9,
+     KVB_IN(kernel, .declares = sums_step)},
+    {"declares-wide-floor", "sums are said to be off by 10 times the largest weight", KVB_CHECK_DECLARATION,
+     "plain-decode seq bf16 flash-bf16", .by = 10, KVB_IN(kernel, .declares = sums_floor)},
+    {"declares-wide-exp-floor", "all weights are said to be 0, perhaps", KVB_CHECK_DECLARATION,
+     "plain-decode seq f32 flash", .by = 1, KVB_IN(kernel, .declares = exp_floor)},
+    {"declares-wide-query-steps", "q is said to be rounded to steps of half of its largest element",
+     KVB_CHECK_DECLARATION, "plain-decode seq f32 reference, eagle-tree tree f16 openblas", .by = 0.5,
+     KVB_IN(kernel, .declares = query_step)},
+    {"rounds-otherwise", "q is said to be rounded further than is declared", KVB_CHECK_DECLARATION,
+     "plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq f32 flash", KVB_IN(kernel, .rounds = round_too_far)},
+    {"rounds-in-other-order", "the rounded q is said with two channels swapped", KVB_CHECK_DECLARATION,
+     "plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16",
+     KVB_IN(kernel, .rounds = round_in_other_order)},
+    {"rounds-one-more", "one channel of q is rounded and said not to be", KVB_CHECK_BOUND,
+     "plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16",
+     KVB_IN(kernel, .rounds = round_but_one)},
+    {"rounds-to-nothing", "q is rounded to steps of 0.9 of its largest element, as is declared and told",
+     KVB_CHECK_DECLARATION, "plain-decode seq f32 reference, batched-multi-seq seq f32 flash, calls none any reference",
+     .by = 0.9, KVB_IN(kernel, .declares = query_step, .rounds = round_coarse, .before = multiply_coarse)},
+    {"thread-idle", "the last thread does no work", KVB_CHECK_WRITTEN,
+     "batched-multi-seq seq f32 flash 2, eagle-tree tree f16 openblas 2, plain-decode seq f32 reference 2",
+     KVB_IN(kernel, .before = last_thread_idle)},
+    {"bit-by-team", "the last bit of an output depends on the number of threads", KVB_CHECK_DETERMINISTIC,
+     "plain-decode seq f32 flash deterministic, eagle-tree tree f16 openblas 2 deterministic",
+     KVB_IN(kernel, .after = bit_by_team)},
+    {"witness-untold", "a witness does not tell one of the cells that a query saw", KVB_CHECK_WITNESS,
+     "plain-decode seq f32 witness", KVB_IN(kernel, .after = one_untold)},
+    {"witness-twice", "a witness tells one cell twice and another not at all", KVB_CHECK_WITNESS,
+     "agent-fork seq f16 witness", KVB_IN(kernel, .after = first_told_twice)},
+    {"witness-k-as-v", "a witness tells K's row for V's", KVB_CHECK_WITNESS, "plain-decode seq f32 witness",
+     KVB_IN(kernel, .after = k_told_as_v)},
     {.name = NULL},
 };

@@ -1,16 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Planted faults: what the checks are there for. A fault takes one part of an honest combination and does one thing
- * wrong in it, by the part's own contract (attend.h, store.h, pool.h): it calls the honest part and changes what goes
- * in or what comes out. So each fault may lie in any kernel, cache or pool, and no rename breaks it. It is planted in
- * the child, before the replay.
+ * wrong in it, by the part's own contract (attend.h, scan.h, store.h, pool.h). It is a row: fault.c calls the honest
+ * part, and beside it the row's hooks, which change what goes in or what comes out. So each fault may lie in any
+ * kernel, cache or pool, and no rename breaks it. It is planted in the child, before the replay.
  */
 #ifndef KVB_FAULT_H
 #define KVB_FAULT_H
 
 #include "harness/replay/job.h"
-#include "results/check.h"
 #include "harness/replay/pool_wrap.h"
+#include "results/check.h"
+
+/* ---- hooks: NULL and 0 leave the part honest --------------------------------------------------------------------- */
+
+/* Bits of the cells that a query sees, in a call's mask. */
+typedef struct kvb_fault_row {
+    const kvb_attend *call;
+    uint32_t query;
+    uint64_t *bits; /* [call->mask.row_words] to be changed */
+} kvb_fault_row;
+
+typedef struct kvb_wrong_kernel {
+    uint32_t every, at; /* sight, before and after: in call n, from 1 on, if n % every == at; 0: in all */
+    bool bits;          /* masks come as bit rows; with `sight` too */
+    void (*sight)(const kvb_fault_row *r); /* changes what a query sees */
+    void (*before)(kvb_attend *call);      /* changes what attend() is given */
+    void (*after)(const kvb_attend *call); /* changes what it left; the call is the caller's */
+    int returns;                           /* in place of 0 */
+    void (*supports)(void);                /* is called before supports() */
+    uint32_t scratch_halvings;
+    void (*declares)(kvb_arithmetic *a);
+    /* Changes the q [k_dim] that round_query() gives; that is q itself where the honest kernel has none. */
+    void (*rounds)(const kvb_problem *problem, const float *q, double *rounded);
+    uint32_t flags;          /* besides the kernel's own */
+    kvb_tolerance tolerance; /* unless it is KVB_TOLERANCE_NONE, in place of its own */
+} kvb_wrong_kernel;
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 typedef struct kvb_fault {
     const char *name;
@@ -19,29 +46,41 @@ typedef struct kvb_fault {
     /* Honest combinations, with ", " between them: "workload cache pool kernel", and words of
      * harness/commands/faults.c; "calls none any kernel": its single calls. */
     const char *where;
-    /* Of kernels. A fault of `sight` is handed bit rows. */
-    void (*sight)(const kvb_attend *call, uint32_t query, uint64_t *row); /* changes the cells that a query sees */
-    void (*before)(kvb_attend *call);                                     /* changes what the kernel is handed */
-    int (*after)(const kvb_attend *call);                                 /* changes what it left; returned */
-    void (*kernel)(kvb_kernel *wrong);                                    /* changes the kernel itself */
+    double by; /* a number for its hooks */
+    const kvb_wrong_kernel *kernel;
     int (*scan)(const kvb_scan *call); /* of scan kernels: in place of scan(), which it finds in kvb_fault_honest */
     void (*scan_arithmetic)(const kvb_scan_problem *problem,
                             kvb_scan_arithmetic *arithmetic); /* with scan: in its place */
-    /* Of caches and pools: replaces functions of a copy of the honest type, which they find in kvb_fault_honest. */
+    /* Replaces functions of a copy of the honest type, which they find in kvb_fault_honest. */
     void (*cache)(kvb_cache_type *wrong);
+    /* Likewise. */
     void (*k_pool)(kvb_pool_type *wrong), (*v_pool)(kvb_pool_type *wrong);
 } kvb_fault;
 
-/* Ends with a name of NULL. */
-extern const kvb_fault kvb_kernel_faults[], kvb_input_faults[], kvb_output_faults[], kvb_conduct_faults[],
-    kvb_claim_faults[], kvb_cache_faults[], kvb_shift_faults[], kvb_plan_faults[], kvb_pool_faults[], kvb_byte_faults[],
-    kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[], kvb_scan_faults[], kvb_call_faults[],
-    kvb_alone_faults[], kvb_holder_faults[];
+/* A member of a row: KVB_IN(kernel, .after = all_clear). */
+#define KVB_IN(part, ...)                                                                                              \
+    .part = &(const kvb_wrong_##part)                                                                                  \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+
+/* Each ends with a name of NULL. */
+extern const kvb_fault kvb_kernel_faults[], kvb_conduct_faults[], kvb_cache_faults[], kvb_shift_faults[],
+    kvb_plan_faults[], kvb_pool_faults[], kvb_byte_faults[], kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[],
+    kvb_front_faults[], kvb_scan_faults[], kvb_alone_faults[], kvb_holder_faults[];
 extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NULL */
+
+/* ---- for hooks, in the child ------------------------------------------------------------------------------------- */
+
+typedef struct kvb_fault_site {
+    double by; /* of the fault */
+    /* the honest part that it lies in */
+    const kvb_kernel *kernel;
+} kvb_fault_site;
+extern kvb_fault_site kvb_fault_here;
 
 /* What the planted part was, in the child. */
 typedef struct kvb_honest {
-    const kvb_kernel *kernel;
     const kvb_scan_face *scan;
     const kvb_cache_type *cache;
     const kvb_pool_type *pool;

@@ -122,21 +122,7 @@ static void front_of_another(kvb_cache_type *wrong)
     wrong->adopt = adopt_mistaking;
 }
 
-/* ---- kernels ----------------------------------------------------------------------------------------------------- */
-
-/* Cells are counted from the front's first one when the tail's rows are read. */
-static void tail_behind_front(kvb_attend *x)
-{
-    x->v.base = (const char *)x->v.base + kvb_view_front_cells(&x->v) * x->v.cell_stride;
-}
-
-static void v_front_is_k(kvb_attend *x)
-{
-    x->v.front = x->k.front;
-}
-
 #define WITNESSED "shared-prompt shared-prefix f32 witness, shared-prompt-8x128 shared-prefix q8_0 witness"
-#define ATTENDED  "shared-prompt shared-prefix f32 reference, shared-prompt-8x128 shared-prefix q8_0 flash"
 
 const kvb_fault kvb_front_faults[] = {
     {"tail-written-behind-front", "rows of a tail are written as far behind their cells as the front is long",
@@ -150,8 +136,5 @@ const kvb_fault kvb_front_faults[] = {
      .cache = front_written},
     {"front-of-another", "a second front holds the rows of the first", KVB_CHECK_WITNESS, WITNESSED,
      .cache = front_of_another},
-    {"tail-read-behind-front", "V rows of a tail are read as far behind their cells as the front is long",
-     KVB_CHECK_CRASH, ATTENDED, .before = tail_behind_front},
-    {"v-front-is-k", "V's front is read where K's lies", KVB_CHECK_BOUND, ATTENDED, .before = v_front_is_k},
     {.name = NULL},
 };

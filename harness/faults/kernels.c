@@ -1,11 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that see, scale, read or combine wrongly. */
+/* Kernels that see, take in, read, combine or leave something else than what is right: in histories, where outputs are
+ * f32, and in single calls (ALL_CALLS), at values that histories leave alone. */
 #include "harness/faults/fault.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- what a query sees -------------------------------------------------------------------------------------- */
+#define ALL_CALLS "calls none any flash"
+#define BY        ((float)kvb_fault_here.by)
+#define FLOATS    (1u << 20) /* of a changed q or a partial result; a call that needs more is not changed */
+#define WIDEST    4096u      /* channels of a row at most */
+
+static size_t rows_of(const kvb_attend *x)
+{
+    return (size_t)x->problem.n_tok * x->problem.n_heads;
+}
+
+static size_t words_of(const kvb_attend *x)
+{
+    return ((size_t)x->problem.n_cells + 63) / 64;
+}
+
+/* ---- what a query sees ------------------------------------------------------------------------------------------- */
 
 static bool bit_get(const uint64_t *row, uint32_t cell)
 {
@@ -34,105 +50,261 @@ static uint32_t seen_count(const kvb_attend *x, const uint64_t *row)
     return n;
 }
 
-/* A query that sees fewer than three cells is left alone: something must be seen. */
-static void seen_drop(const kvb_attend *x, uint64_t *row, uint32_t eighths)
+/* by: 0 the first key, 8 the last. A query that sees fewer than three cells is left alone: something must be seen. */
+static void see_one_less(const kvb_fault_row *r)
 {
-    uint32_t n = seen_count(x, row);
+    const uint32_t n = seen_count(r->call, r->bits);
     if (n > 2)
-        bit_turn(row, seen_after(x, row, (n - 1) * eighths / 8));
+        bit_turn(r->bits, seen_after(r->call, r->bits, (n - 1) * (uint32_t)BY / 8));
 }
 
-static void drop_first(const kvb_attend *x, uint32_t t, uint64_t *row)
+static void see_all(const kvb_fault_row *r)
 {
-    (void)t;
-    seen_drop(x, row, 0);
-}
-
-static void drop_middle(const kvb_attend *x, uint32_t t, uint64_t *row)
-{
-    (void)t;
-    seen_drop(x, row, 4);
-}
-
-static void drop_last(const kvb_attend *x, uint32_t t, uint64_t *row)
-{
-    (void)t;
-    seen_drop(x, row, 8);
-}
-
-static void drop_rarely(const kvb_attend *x, uint32_t t, uint64_t *row)
-{
-    static uint32_t calls;
-    if (t == 0 && ++calls % 97 == 0)
-        seen_drop(x, row, 4);
-}
-
-static void see_all(const kvb_attend *x, uint32_t t, uint64_t *row)
-{
-    (void)t;
-    for (uint32_t cell = 0; cell < x->problem.n_cells; cell++)
-        row[cell / 64] |= UINT64_C(1) << cell % 64;
+    for (uint32_t cell = 0; cell < r->call->problem.n_cells; cell++)
+        r->bits[cell / 64] |= UINT64_C(1) << cell % 64;
 }
 
 /* The first hidden cell behind what is seen: that of a batch mate, a sibling, or the next token. */
-static void see_one_more(const kvb_attend *x, uint32_t t, uint64_t *row)
+static void see_one_more(const kvb_fault_row *r)
 {
-    (void)t;
-    uint32_t n = seen_count(x, row), last = n ? seen_after(x, row, n - 1) : 0;
-    if (last + 1 < x->problem.n_cells)
-        bit_turn(row, last + 1);
+    const uint32_t n = seen_count(r->call, r->bits), last = n ? seen_after(r->call, r->bits, n - 1) : 0;
+    if (last + 1 < r->call->problem.n_cells)
+        bit_turn(r->bits, last + 1);
 }
 
-static void see_as_last(const kvb_attend *x, uint32_t t, uint64_t *row)
+static void see_as(const kvb_fault_row *r, uint32_t query)
 {
-    const uint64_t *last = x->mask.bits + (x->problem.n_tok - 1) * x->mask.row_words;
-    if (x->problem.n_tok > 16) /* in long prefills alone */
-        memcpy(row, last, (x->problem.n_cells + 63) / 64 * sizeof *row);
-    (void)t;
+    memcpy(r->bits, r->call->mask.bits + query * r->call->mask.row_words, words_of(r->call) * sizeof *r->bits);
 }
 
-static void see_as_neighbour(const kvb_attend *x, uint32_t t, uint64_t *row)
+static void see_as_last(const kvb_fault_row *r)
 {
-    if (t > 0)
-        memcpy(row, x->mask.bits + (t - 1) * x->mask.row_words, (x->problem.n_cells + 63) / 64 * sizeof *row);
+    if (r->call->problem.n_tok > 16) /* in long prefills alone */
+        see_as(r, r->call->problem.n_tok - 1);
+}
+
+static void see_as_neighbour(const kvb_fault_row *r)
+{
+    if (r->query > 0)
+        see_as(r, r->query - 1);
 }
 
 /* One cell too few on the far side, as a window one position short. */
-static void window_short(const kvb_attend *x, uint32_t t, uint64_t *row)
+static void window_short(const kvb_fault_row *r)
 {
-    uint32_t first = seen_after(x, row, 0);
-    if (first > 0 && first + 1 < x->problem.n_cells)
-        seen_drop(x, row, 0);
-    (void)t;
+    const uint32_t first = seen_after(r->call, r->bits, 0);
+    if (first > 0 && first + 1 < r->call->problem.n_cells)
+        see_one_less(r);
 }
 
 /* A word of the mask's bits is read once for two. */
-static void see_by_words(const kvb_attend *x, uint32_t t, uint64_t *row)
+static void see_by_words(const kvb_fault_row *r)
 {
-    (void)t;
-    if (x->problem.n_cells > 128)
-        row[1] = row[0];
+    if (r->call->problem.n_cells > 128)
+        r->bits[1] = r->bits[0];
 }
 
-/* Of drafts: the mask is as wide as rows were before the last one came. */
-static void see_narrower(const kvb_attend *x, uint32_t t, uint64_t *row)
+/* Where drafts come, the mask is as wide as rows were before the last one came. */
+static void see_narrower(const kvb_fault_row *r)
 {
-    const uint32_t last = x->problem.n_cells - 1;
-    (void)t;
-    if (x->problem.n_tok > 1)
-        row[last / 64] &= ~(UINT64_C(1) << last % 64);
+    const uint32_t last = r->call->problem.n_cells - 1;
+    if (r->call->problem.n_tok > 1)
+        r->bits[last / 64] &= ~(UINT64_C(1) << last % 64);
 }
 
-/* ---- what goes in ------------------------------------------------------------------------------------------- */
-
-static void scale_1001(kvb_attend *x)
+static void see_past_end(const kvb_fault_row *r)
 {
-    x->problem.scale *= 1.001f;
+    if (r->call->problem.n_cells % 64)
+        r->bits[r->call->problem.n_cells / 64] |= UINT64_C(1) << r->call->problem.n_cells % 64;
 }
 
-static void scale_101(kvb_attend *x)
+static void read_past_end(kvb_attend *x)
 {
-    x->problem.scale *= 1.01f;
+    if (x->problem.n_cells % 64)
+        x->problem.n_cells = ++x->k.cells, x->v.cells = x->k.cells;
+}
+
+/* mlx 3360: the number of a column in 16 bits. */
+static void column_16(const kvb_fault_row *r)
+{
+    for (uint32_t word = 1024; word < words_of(r->call); word++) {
+        r->bits[word - 1024] |= r->bits[word];
+        r->bits[word] = 0;
+    }
+}
+
+/* mlx 4022: beyond 1024 cells another path, which leaves rows out. */
+static void chunks_1024(const kvb_fault_row *r)
+{
+    if (r->call->problem.n_cells > 1024)
+        r->bits[16] = 0;
+}
+
+/* A mask that is kept for the next call, if that has as many words. */
+static void mask_kept(kvb_attend *x)
+{
+    static uint64_t kept[2][1u << 16];
+    static size_t n[2];
+    static int now;
+    const size_t words = x->problem.n_tok * x->mask.row_words;
+    if (words > 1u << 16)
+        return;
+    memcpy(kept[now], x->mask.bits, words * sizeof **kept);
+    n[now] = words;
+    now = !now;
+    if (n[now] == words)
+        x->mask.bits = kept[now];
+}
+
+static void stride_least(kvb_attend *x)
+{
+    x->mask.row_words = words_of(x);
+}
+
+/* Entries of all tables; 0: the queries have none. */
+static uint32_t table_entries(const kvb_attend *x)
+{
+    uint32_t entries = 0;
+    for (uint32_t t = 0; t < x->problem.n_tok && x->mask.kind == KVB_MASK_PAGES; t++) {
+        const uint32_t last =
+            x->mask.row_start[t] + (x->mask.seen[t].end + x->mask.page_cells - 1) / x->mask.page_cells;
+        entries = last > entries ? last : entries;
+    }
+    return entries;
+}
+
+/* flashinfer 4347: of a page of more than 128 cells the first half is read twice. */
+static void pages_halved(kvb_attend *x)
+{
+    static uint32_t pages[1u << 16], starts[1u << 12];
+    const uint32_t entries = table_entries(x);
+    if (!entries || x->mask.page_cells != 256 || entries > 1u << 15)
+        return;
+    for (uint32_t i = 0; i < entries; i++)
+        pages[2 * i] = pages[2 * i + 1] = x->mask.pages[i] == UINT32_MAX ? UINT32_MAX : 2 * x->mask.pages[i];
+    for (uint32_t t = 0; t < x->problem.n_tok; t++)
+        starts[t] = 2 * x->mask.row_start[t];
+    x->mask.pages = pages;
+    x->mask.row_start = starts;
+    x->mask.page_cells = 128;
+}
+
+/* mlx 3360: the number of a page in 16 bits. */
+static void page_16(kvb_attend *x)
+{
+    static uint32_t pages[1u << 16];
+    const uint32_t entries = table_entries(x);
+    for (uint32_t i = 0; i < entries && entries < 1u << 16; i++)
+        pages[i] = x->mask.pages[i] == UINT32_MAX ? UINT32_MAX : x->mask.pages[i] & 0xffff;
+    if (entries && entries < 1u << 16)
+        x->mask.pages = pages;
+}
+
+/* ---- q ----------------------------------------------------------------------------------------------------------- */
+
+/* q with each row taken from another one, or each element changed; largest: of its row. */
+static void q_change(kvb_attend *x, size_t (*from)(const kvb_problem *p, size_t row),
+                     float (*element)(float value, float largest))
+{
+    static float q[FLOATS];
+    const kvb_problem *p = &x->problem;
+    if (rows_of(x) * p->k_dim > FLOATS)
+        return;
+    for (size_t row = 0; row < rows_of(x); row++) {
+        const float *is = x->q + (from ? from(p, row) : row) * p->k_dim;
+        float largest = 0;
+        for (uint32_t c = 0; c < p->k_dim; c++)
+            largest = fmaxf(largest, fabsf(is[c]));
+        for (uint32_t c = 0; c < p->k_dim; c++)
+            q[row * p->k_dim + c] = element ? element(is[c], largest) : is[c];
+    }
+    x->q = q;
+}
+
+static float to_12_bits(float value, float largest)
+{
+    uint32_t bits;
+    (void)largest;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= 0xfffff000u;
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
+static void q_rounded(kvb_attend *x)
+{
+    q_change(x, NULL, to_12_bits);
+}
+
+static float small_to_0(float value, float largest)
+{
+    return fabsf(value) < largest / 64 ? 0 : value;
+}
+
+static void q_flushed(kvb_attend *x)
+{
+    q_change(x, NULL, small_to_0);
+}
+
+/* Its codes of 8 bits, without the scale that they are of. */
+static float code_of_8_bits(float value, float largest)
+{
+    return largest > 0 ? roundf(value / largest * 127) : 0;
+}
+
+static void q_without_scale(kvb_attend *x)
+{
+    q_change(x, NULL, code_of_8_bits);
+}
+
+static size_t next_head(const kvb_problem *p, size_t row)
+{
+    return row / p->n_heads * p->n_heads + (row + 1) % p->n_heads;
+}
+
+static void q_of_next_head(kvb_attend *x)
+{
+    q_change(x, next_head, NULL);
+}
+
+static size_t first_of_kv_head(const kvb_problem *p, size_t row)
+{
+    return row - row % (p->n_heads / p->n_kv_heads);
+}
+
+static void q_of_first_head(kvb_attend *x)
+{
+    q_change(x, first_of_kv_head, NULL);
+}
+
+static size_t four_before(const kvb_problem *p, size_t row)
+{
+    return row < 4 * p->n_heads ? row : row - 4 * p->n_heads;
+}
+
+static void q_of_four_before(kvb_attend *x)
+{
+    q_change(x, four_before, NULL);
+}
+
+/* As if 8 heads shared each KV head. */
+static size_t by_eights(const kvb_problem *p, size_t row)
+{
+    const size_t group = p->n_heads / p->n_kv_heads, head = row % p->n_heads;
+    return row - head + (head / group * 8 + head % group) % p->n_heads;
+}
+
+static void q_by_eights(kvb_attend *x)
+{
+    if (x->problem.k_format->elem == KVB_BF16)
+        q_change(x, by_eights, NULL);
+}
+
+/* ---- logits ------------------------------------------------------------------------------------------------------ */
+
+static void scale_times(kvb_attend *x)
+{
+    x->problem.scale *= BY;
 }
 
 static void scale_of_v(kvb_attend *x)
@@ -140,19 +312,60 @@ static void scale_of_v(kvb_attend *x)
     x->problem.scale = 1 / sqrtf(2.0f * (float)x->problem.v_dim);
 }
 
+static void scale_usual(kvb_attend *x)
+{
+    x->problem.scale = 1 / sqrtf((float)x->problem.k_dim);
+}
+
+static void softcap_off(kvb_attend *x)
+{
+    x->problem.softcap = 0;
+}
+
+static void softcap_off_in_decode(kvb_attend *x)
+{
+    x->problem.softcap = x->problem.n_tok == 1 ? 0 : x->problem.softcap;
+}
+
+static void softcap_unscaled(kvb_attend *x)
+{
+    x->problem.softcap /= x->problem.scale;
+}
+
+static void sinks_off(kvb_attend *x)
+{
+    x->problem.has_sinks = false;
+    x->sinks = NULL;
+}
+
+static void sink_of_first_head(kvb_attend *x)
+{
+    static float sinks[KVB_MODEL_WIDTH];
+    for (uint32_t h = 0; h < x->problem.n_heads; h++)
+        sinks[h] = x->sinks[0];
+    x->sinks = sinks;
+}
+
+/* ---- rows of K and V --------------------------------------------------------------------------------------------- */
+
 static void k_of_neighbour(kvb_attend *x)
 {
     x->k.base = (const char *)x->k.base + x->k.cell_stride;
 }
 
+static void view_of_first_head(kvb_view *view)
+{
+    view->head_stride = view->scale_head_stride = view->zero_head_stride = view->recent_head_stride = 0;
+}
+
 static void v_of_first_head(kvb_attend *x)
 {
-    x->v.head_stride = x->v.scale_head_stride = x->v.zero_head_stride = x->v.recent_head_stride = 0;
+    view_of_first_head(&x->v);
 }
 
 static void k_of_first_head(kvb_attend *x)
 {
-    x->k.head_stride = x->k.scale_head_stride = x->k.zero_head_stride = x->k.recent_head_stride = 0;
+    view_of_first_head(&x->k);
 }
 
 static void scales_of_first_cell(kvb_attend *x)
@@ -170,39 +383,98 @@ static void scales_of_first_head(kvb_attend *x)
     x->k.scale_head_stride = 0;
 }
 
+static void factors_of_first_group(kvb_attend *x)
+{
+    x->k.scale_cell_stride = x->k.zero_cell_stride = 0;
+}
+
 static void k_for_v(kvb_attend *x)
 {
     if (x->problem.k_dim == x->problem.v_dim)
         x->v = x->k;
 }
 
-static void softcap_off(kvb_attend *x)
+/* In formats that keep all of a row in one place. */
+static void v_of_neighbour(kvb_attend *x)
 {
-    x->problem.softcap = 0;
+    static char rows[1u << 22];
+    const size_t row = x->v.cell_stride, head = x->v.cells * row;
+    if (x->v.scales || x->problem.n_kv_heads * head > sizeof rows)
+        return;
+    for (uint32_t h = 0; h < x->problem.n_kv_heads; h++)
+        for (uint32_t cell = 0; cell < x->v.cells; cell++)
+            memcpy(rows + h * head + cell * row, kvb_view_row(&x->v, h, (cell ^ 1) < x->v.cells ? cell ^ 1 : cell),
+                   row);
+    x->v.base = rows;
+    x->v.head_stride = head;
 }
 
-static void sinks_off(kvb_attend *x)
+static const kvb_format *not_turned(const kvb_format *format)
 {
-    x->problem.has_sinks = false;
-    x->sinks = NULL;
+    static kvb_format plain;
+    plain = *format;
+    plain.transform = KVB_TRANSFORM_NONE;
+    return &plain;
 }
 
-/* ---- two partial results --------------------------------------------------------------------------------------- */
+static void k_as_not_turned(kvb_attend *x)
+{
+    x->k.format = x->problem.k_format = not_turned(x->k.format);
+}
 
-/* Attends some of the cells apart, and puts the whole and these together: with weights of lse, or evenly. */
-#define MOST (1u << 20) /* floats of a partial result */
-static float other_out[MOST], other_lse[MOST / 64];
+static void v_as_not_turned(kvb_attend *x)
+{
+    x->v.format = x->problem.v_format = not_turned(x->v.format);
+}
+
+static void codes_of_residual_cells(kvb_attend *x)
+{
+    static uint32_t none[1u << 12];
+    memset(none, 0xff, sizeof none); /* KVB_SLOT_NONE */
+    x->k.recent_slot = x->v.recent_slot = none;
+}
+
+static void residual_cells_of_next_slot(kvb_attend *x)
+{
+    static uint32_t slots[1u << 12];
+    const uint32_t w = x->v.format->residual_cells, most = x->v.format->residual_blocks;
+    for (uint32_t i = 0; i * w < x->v.cells; i++)
+        slots[i] = x->v.recent_slot[i] == KVB_SLOT_NONE ? KVB_SLOT_NONE : (x->v.recent_slot[i] + 1) % most;
+    x->v.recent_slot = slots;
+}
+
+/* Cells are counted from the front's first one when the tail's rows are read. */
+static void tail_behind_front(kvb_attend *x)
+{
+    x->v.base = (const char *)x->v.base + kvb_view_front_cells(&x->v) * x->v.cell_stride;
+}
+
+static void v_front_is_k(kvb_attend *x)
+{
+    x->v.front = x->k.front;
+}
+
+/* Rows that are not aligned to 16 bytes are read from where they would be. */
+static void align_16(kvb_attend *x)
+{
+    x->k.base = (const void *)((uintptr_t)x->k.base & ~(uintptr_t)15);
+}
+
+/* ---- two partial results ----------------------------------------------------------------------------------------- */
 
 typedef enum halves { EVENLY, BY_LARGER, TWICE, LAST_TWICE } halves;
 
-static int halves_merge(const kvb_attend *x, halves how)
+/* Attends some of the cells apart, and puts the whole and these together: with weights of lse, or evenly. */
+static void halves_merge(const kvb_attend *x)
 {
     static uint64_t bits[1u << 16];
+    static float other_out[FLOATS], other_lse[FLOATS / 64];
+    const halves how = (halves)kvb_fault_here.by;
     const kvb_problem *p = &x->problem;
-    size_t rows = (size_t)p->n_tok * p->n_heads, words = p->n_tok * x->mask.row_words;
+    const size_t rows = rows_of(x), words = p->n_tok * x->mask.row_words;
     kvb_attend half = *x;
-    if (rows * p->v_dim > MOST || rows > MOST / 64 || words > 1u << 16 || p->out_elem != KVB_F32 || !x->lse)
-        return 0;
+    if (rows * p->v_dim > FLOATS || rows > FLOATS / 64 || words > 1u << 16 || p->out_elem != KVB_F32 || !x->lse)
+        return;
     half.out = other_out;
     half.lse = other_lse;
     for (size_t i = 0; i < words; i++) /* the even cells, or the last one */
@@ -212,43 +484,23 @@ static int halves_merge(const kvb_attend *x, halves how)
         bit_turn(bits + t * x->mask.row_words, seen_after(x, row, seen_count(x, row) - 1));
     }
     half.mask.bits = bits;
-    int error = kvb_fault_honest.kernel->attend(&half);
-    for (size_t row = 0; row < rows && !error; row++) {
+    if (kvb_fault_here.kernel->attend(&half))
+        return;
+    for (size_t row = 0; row < rows; row++) {
         float *out = (float *)x->out + row * p->v_dim, a = x->lse[row], b = other_lse[row];
         if (!(b > -INFINITY))
             continue;
-        float whole = how >= TWICE ? expf(a - fmaxf(a, b)) : how == EVENLY ? 1 : a > b + 1;
-        float part = how >= TWICE ? expf(b - fmaxf(a, b)) : how == EVENLY ? 1 : a <= b + 1;
+        const float whole = how >= TWICE ? expf(a - fmaxf(a, b)) : how == EVENLY ? 1 : a > b + 1;
+        const float part = how >= TWICE ? expf(b - fmaxf(a, b)) : how == EVENLY ? 1 : a <= b + 1;
         for (uint32_t c = 0; c < p->v_dim; c++)
             out[c] = (whole * out[c] + part * other_out[row * p->v_dim + c]) / (whole + part);
     }
-    return error;
 }
 
-static int merge_evenly(const kvb_attend *x)
-{
-    return halves_merge(x, EVENLY);
-}
+/* ---- hidden cells ------------------------------------------------------------------------------------------------ */
 
-static int merge_larger(const kvb_attend *x)
-{
-    return halves_merge(x, BY_LARGER);
-}
-
-static int merge_twice(const kvb_attend *x)
-{
-    return halves_merge(x, TWICE);
-}
-
-static int merge_last_twice(const kvb_attend *x)
-{
-    return halves_merge(x, LAST_TWICE);
-}
-
-/* ---- hidden cells -------------------------------------------------------------------------------------------- */
-
-/* Adds 0 times each hidden row of K or of V: nothing, as long as these are finite. */
-static int hidden_added(const kvb_attend *x, const kvb_view *view)
+/* Adds 0 times each hidden row: nothing, as long as these are finite. */
+static void hidden_add(const kvb_attend *x, const kvb_view *view)
 {
     static float row[KVB_MODEL_WIDTH];
     const kvb_problem *p = &x->problem;
@@ -263,96 +515,539 @@ static int hidden_added(const kvb_attend *x, const kvb_view *view)
                     out[c] += 0 * row[c];
             }
         }
-    return 0;
 }
 
-static int hidden_k_added(const kvb_attend *x)
+static void hidden_k_added(const kvb_attend *x)
 {
-    return hidden_added(x, &x->k);
+    hidden_add(x, &x->k);
 }
 
-static int hidden_v_added(const kvb_attend *x)
+static void hidden_v_added(const kvb_attend *x)
 {
-    return hidden_added(x, &x->v);
+    hidden_add(x, &x->v);
 }
 
-static void bits_only(kvb_kernel *wrong)
+/* ---- outputs: rows ----------------------------------------------------------------------------------------------- */
+
+static size_t out_bytes(const kvb_attend *x)
 {
-    wrong->masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT);
+    return x->problem.v_dim * (x->problem.out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
 }
+
+static float *row_of(const kvb_attend *x, uint32_t query, uint32_t head)
+{
+    return (float *)x->out + ((size_t)query * x->problem.n_heads + head) * x->problem.v_dim;
+}
+
+static float *last_row(const kvb_attend *x)
+{
+    return row_of(x, x->problem.n_tok - 1, x->problem.n_heads - 1);
+}
+
+static void row_fill(const kvb_attend *x, size_t row, int byte)
+{
+    memset((char *)x->out + row * out_bytes(x), byte, out_bytes(x));
+}
+
+static void row_nan(const kvb_attend *x, size_t row)
+{
+    row_fill(x, row, 0xff);
+}
+
+static void all_clear(const kvb_attend *x)
+{
+    memset(x->out, 0, rows_of(x) * out_bytes(x));
+}
+
+static void last_clear(const kvb_attend *x)
+{
+    row_fill(x, rows_of(x) - 1, 0);
+}
+
+static void heads_swapped(const kvb_attend *x)
+{
+    for (uint32_t t = 0; t < x->problem.n_tok && x->problem.n_heads > 1; t++)
+        for (uint32_t c = 0; c < x->problem.v_dim; c++) {
+            float *a = row_of(x, t, 0) + c, *b = row_of(x, t, 1) + c, kept = *a;
+            *a = *b;
+            *b = kept;
+        }
+}
+
+static void query_before(const kvb_attend *x)
+{
+    for (uint32_t t = x->problem.n_tok - 1; t > 0; t--)
+        memcpy(row_of(x, t, 0), row_of(x, t - 1, 0), out_bytes(x));
+}
+
+/* What lay there before the call. */
+static float found[KVB_MODEL_WIDTH], found_lse;
+
+static void last_found(kvb_attend *x)
+{
+    memcpy(found, last_row(x), out_bytes(x));
+}
+
+static void last_left(const kvb_attend *x)
+{
+    memcpy(last_row(x), found, out_bytes(x));
+}
+
+static void lse_found(kvb_attend *x)
+{
+    found_lse = x->lse ? *x->lse : 0;
+}
+
+static void lse_left(const kvb_attend *x)
+{
+    if (x->lse)
+        *x->lse = found_lse;
+}
+
+/* A row that samples need not hold: they always have the first and the last. */
+static float *row_elsewhere(const kvb_attend *x)
+{
+    return row_of(x, x->problem.n_tok / 2, x->problem.n_heads / 3);
+}
+
+/* In one call of `by` a row is that of the call before. */
+static void row_stale(const kvb_attend *x, float *row)
+{
+    static float kept[KVB_MODEL_WIDTH];
+    static uint32_t calls;
+    if (++calls % (uint32_t)BY == 0)
+        memcpy(row, kept, out_bytes(x));
+    memcpy(kept, row, out_bytes(x));
+}
+
+static void last_stale(const kvb_attend *x)
+{
+    row_stale(x, last_row(x));
+}
+
+static void stale_elsewhere(const kvb_attend *x)
+{
+    row_stale(x, row_elsewhere(x));
+}
+
+static void nan_elsewhere(const kvb_attend *x)
+{
+    row_nan(x, (size_t)(row_elsewhere(x) - (float *)x->out) / x->problem.v_dim);
+}
+
+static void half_by_second_thread(const kvb_attend *x)
+{
+    for (uint32_t t = x->problem.n_tok / 2; t < x->problem.n_tok && x->team && x->team->n > 1; t++)
+        for (uint32_t c = 0; c < x->problem.v_dim; c++)
+            row_of(x, t, 0)[c] *= 1.01f;
+}
+
+/* llama.cpp 28358: threads share scratch; what the second one makes lies where the first one's is. */
+static void threads_share(const kvb_attend *x)
+{
+    if (x->team->n > 1 && x->problem.n_heads > 1)
+        memcpy((char *)x->out + out_bytes(x), x->out, out_bytes(x));
+}
+
+/* State of a larger call before: kept where none may be. */
+static void state_kept(const kvb_attend *x)
+{
+    static uint32_t most;
+    if (x->problem.n_cells < most)
+        all_clear(x);
+    most = x->problem.n_cells > most ? x->problem.n_cells : most;
+}
+
+/* ---- outputs: elements, and the log-sum-exp ---------------------------------------------------------------------- */
+
+static void last_nan(const kvb_attend *x)
+{
+    last_row(x)[x->problem.v_dim - 1] = NAN;
+}
+
+static void one_times(const kvb_attend *x)
+{
+    *last_row(x) *= BY;
+}
+
+static void all_times(const kvb_attend *x)
+{
+    for (size_t i = 0; i < rows_of(x) * x->problem.v_dim; i++)
+        ((float *)x->out)[i] *= BY;
+}
+
+static void last_channel_zero(const kvb_attend *x)
+{
+    for (size_t row = 0; row < rows_of(x); row++)
+        row_of(x, 0, 0)[(row + 1) * x->problem.v_dim - 1] = 0;
+}
+
+static void channels_turned(const kvb_attend *x)
+{
+    float *row = last_row(x), first = *row;
+    memmove(row, row + 1, out_bytes(x) - sizeof *row);
+    row[x->problem.v_dim - 1] = first;
+}
+
+static void to_bf16(const kvb_attend *x)
+{
+    float *out = x->out;
+    for (size_t i = 0; i < rows_of(x) * x->problem.v_dim; i++) {
+        uint32_t bits;
+        memcpy(&bits, &out[i], sizeof bits);
+        bits = (bits + 0x8000u) & 0xffff0000u;
+        memcpy(&out[i], &bits, sizeof bits);
+    }
+}
+
+/* bf16 by dropping bits, and not to nearest. */
+static void out_truncated(const kvb_attend *x)
+{
+    uint16_t *out = x->out;
+    for (size_t i = 0; i < rows_of(x) * x->problem.v_dim && x->problem.out_elem != KVB_F32; i++)
+        out[i] &= 0xfffc;
+}
+
+/* A sum that is split by the number of threads. */
+static void threads_split(const kvb_attend *x)
+{
+    float *out = x->out;
+    if (x->team->n > 1 && x->problem.out_elem == KVB_F32 && fabsf(out[0]) > 0x1p-100f) /* else it is no rounding */
+        out[0] = nextafterf(out[0], INFINITY);
+}
+
+static void lse_times(const kvb_attend *x)
+{
+    for (size_t row = 0; x->lse && row < rows_of(x); row++)
+        x->lse[row] *= BY;
+}
+
+static void lse_plus(const kvb_attend *x)
+{
+    for (size_t row = 0; x->lse && row < rows_of(x); row++)
+        x->lse[row] += BY;
+}
+
+/* flashinfer 4450 */
+static void finite_infinity(const kvb_attend *x)
+{
+    for (size_t row = 0; row < rows_of(x); row++)
+        if (x->lse[row] < -5e4f)
+            row_fill(x, row, 0);
+}
+
+static bool is_blind(const kvb_attend *x, size_t row)
+{
+    uint32_t cursor = 0;
+    kvb_run run;
+    return !x->problem.has_sinks && !kvb_mask_next(&x->mask, x->problem.n_tok, x->problem.n_cells,
+                                                   (uint32_t)(row / x->problem.n_heads), &cursor, &run);
+}
+
+/* flashinfer 4452 */
+static void blind_nan(const kvb_attend *x)
+{
+    for (size_t row = 0; row < rows_of(x); row++)
+        if (is_blind(x, row))
+            row_nan(x, row);
+}
+
+/* rten 1321 */
+static void blind_finite(const kvb_attend *x)
+{
+    for (size_t row = 0; row < rows_of(x); row++)
+        if (is_blind(x, row))
+            x->lse[row] = -1e30f;
+}
+
+static void sinks_huge(const kvb_attend *x)
+{
+    for (size_t row = 0; row < rows_of(x) && x->problem.has_sinks; row++)
+        if (x->sinks[row % x->problem.n_heads] > 88)
+            row_fill(x, row, 0);
+}
+
+/* Largest |q.k| of a row over the cells that it sees. */
+static float product_most(const kvb_attend *x, uint32_t t, uint32_t head)
+{
+    static float k[WIDEST];
+    const kvb_problem *p = &x->problem;
+    const float *q = x->q + ((size_t)t * p->n_heads + head) * p->k_dim;
+    uint32_t cursor = 0;
+    float most = 0;
+    for (kvb_run run; kvb_mask_next(&x->mask, p->n_tok, p->n_cells, t, &cursor, &run);)
+        for (uint32_t c = run.begin; c < run.end; c++) {
+            float sum = 0;
+            kvb_view_read(&x->k, head / (p->n_heads / p->n_kv_heads), c, 1, k);
+            for (uint32_t d = 0; d < p->k_dim; d++)
+                sum += q[d] * k[d];
+            most = fmaxf(most, fabsf(sum));
+        }
+    return most;
+}
+
+/* onnxruntime 24953: q.k of f16 before it is scaled. */
+static void product_overflow(const kvb_attend *x)
+{
+    for (size_t row = 0; row < rows_of(x) && row < 64; row++)
+        if (product_most(x, (uint32_t)(row / x->problem.n_heads), (uint32_t)(row % x->problem.n_heads)) > 65504)
+            row_nan(x, row);
+}
+
+/* vllm 50427: the byte offset of a cell in 32 bits. What lies there instead is NaN here. */
+static void offset_32(const kvb_attend *x)
+{
+    for (size_t row = 0; row < rows_of(x); row++) {
+        uint32_t cursor = 0;
+        for (kvb_run run; kvb_mask_next(&x->mask, x->problem.n_tok, x->problem.n_cells,
+                                        (uint32_t)(row / x->problem.n_heads), &cursor, &run);)
+            if ((uint64_t)(run.end - 1) * x->k.cell_stride > UINT32_MAX)
+                row_nan(x, row);
+    }
+}
+
+/* Zeros at one value of an axis alone, as at a shape that was never tried. */
+#define ZERO_AT(name, condition)                                                                                       \
+    static void name(const kvb_attend *x)                                                                              \
+    {                                                                                                                  \
+        const kvb_problem *p = &x->problem;                                                                            \
+        if (condition)                                                                                                 \
+            all_clear(x);                                                                                              \
+    }
+ZERO_AT(zero_coded_1024, p->n_cells > 1024 && p->k_format->elem > KVB_BF16) /* ik_llama 1205 */
+ZERO_AT(zero_dim_256_512, p->n_cells > 512 && p->k_dim == 256)
+ZERO_AT(zero_dim_80, p->k_dim == 80)
+ZERO_AT(zero_dim_512, p->k_dim == 512)
+ZERO_AT(zero_dims_unlike, p->k_dim == 192 && p->v_dim == 128)
+ZERO_AT(zero_group_7, p->n_heads == 7 * p->n_kv_heads)
+ZERO_AT(zero_group_71, p->n_heads == 71)
+ZERO_AT(zero_latent_128, p->v_in_k && p->n_heads == 128 * p->n_kv_heads)
+ZERO_AT(zero_heads_32, p->n_kv_heads == 32)
+ZERO_AT(zero_tokens_129, p->n_tok > 128)
 
 const kvb_fault kvb_kernel_faults[] = {
     {"key-first", "one key is dropped: the first that a query sees", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, batched-multi-seq seq f16 openblas, agent-fork-8x128 seq q8_0 flash, "
      "long-decode contiguous f16 flash sampled alone, plain-decode-8x128 seq q8_0 flash-int8, "
      "plain-decode seq bf16 flash-bf16",
-     .sight = drop_first},
+     .by = 0, KVB_IN(kernel, .sight = see_one_less)},
     {"key-middle", "one key is dropped: the middle one", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, eagle-tree tree bf16 flash, agent-fork-8x128 slab a4g64 flash, "
      "plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16",
-     .sight = drop_middle},
+     .by = 4, KVB_IN(kernel, .sight = see_one_less)},
     {"key-last", "one key is dropped: the query's own", KVB_CHECK_BOUND,
      "plain-decode seq f32 reference, parallel-sample seq e4m3 flash, plain-decode-8x128 seq q8_0 flash-int8, "
      "plain-decode seq bf16 flash-bf16",
-     .sight = drop_last},
+     .by = 8, KVB_IN(kernel, .sight = see_one_less)},
     {"key-now-and-then", "a key is dropped in one call of 97", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, agent-fork seq f16 flash", .sight = drop_rarely},
+     "plain-decode seq f32 flash, agent-fork seq f16 flash", .by = 4,
+     KVB_IN(kernel, .every = 97, .sight = see_one_less)},
     {"mask-ignored", "every query sees every cell", KVB_CHECK_BOUND,
-     "batched-multi-seq seq f32 flash, eagle-tree tree f16 flash", .sight = see_all},
+     "batched-multi-seq seq f32 flash, eagle-tree tree f16 flash", KVB_IN(kernel, .sight = see_all)},
     {"mask-one-more", "a query sees the cell behind its last", KVB_CHECK_BOUND,
-     "batched-multi-seq seq f32 flash, plain-decode seq f16 flash", .sight = see_one_more},
+     "batched-multi-seq seq f32 flash, plain-decode seq f16 flash", KVB_IN(kernel, .sight = see_one_more)},
     {"mask-not-causal", "long prefills are not causal", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, sliding-window seq f16 flash", .sight = see_as_last},
+     "plain-decode seq f32 flash, sliding-window seq f16 flash", KVB_IN(kernel, .sight = see_as_last)},
     {"mask-of-neighbour", "a query of a batch sees what the one before it sees", KVB_CHECK_BOUND,
-     "batched-multi-seq seq f32 flash, eagle-tree tree f32 flash", .sight = see_as_neighbour},
+     "batched-multi-seq seq f32 flash, eagle-tree tree f32 flash", KVB_IN(kernel, .sight = see_as_neighbour)},
     {"mask-window-short", "a window is one position short", KVB_CHECK_BOUND,
-     "sliding-window seq f32 flash, sink-window window f16 flash", .sight = window_short},
+     "sliding-window seq f32 flash, sink-window window f16 flash", KVB_IN(kernel, .sight = window_short)},
     {"mask-word-twice", "the second word of a mask is taken to be the first", KVB_CHECK_BOUND,
-     "batched-multi-seq seq f32 flash", .sight = see_by_words},
+     "batched-multi-seq seq f32 flash", KVB_IN(kernel, .sight = see_by_words)},
     {"mask-narrower", "where several tokens come, the mask is narrower by a cell than the rows are", KVB_CHECK_BOUND,
-     "eagle-tree tree f32 flash, eagle-tree seq f16 flash", .sight = see_narrower},
+     "eagle-tree tree f32 flash, eagle-tree seq f16 flash", KVB_IN(kernel, .sight = see_narrower)},
     {"scale-1.001", "the scale is 0.1 % too large", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, agent-fork seq f16 reference, plain-decode-8x128 seq q8_0 flash-int8, "
      "agent-fork-8x128 seq int8 flash-int8, plain-decode seq bf16 flash-bf16",
-     .before = scale_1001},
+     .by = 1.001, KVB_IN(kernel, .before = scale_times)},
     {"scale-1.01", "the scale is 1 % too large", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, agent-fork seq f16 openblas, plain-decode-8x128 seq q8_0 flash-int8, "
      "agent-fork-8x128 seq int8 flash-int8, plain-decode seq bf16 flash-bf16",
-     .before = scale_101},
+     .by = 1.01, KVB_IN(kernel, .before = scale_times)},
     {"scale-of-other-dim", "the scale is that of other dims", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
-     .before = scale_of_v},
+     KVB_IN(kernel, .before = scale_of_v)},
     {"k-of-neighbour", "K rows are those of the next cell, and so what lies behind them", KVB_CHECK_CRASH,
-     "plain-decode seq f32 flash", .before = k_of_neighbour},
+     "plain-decode seq f32 flash", KVB_IN(kernel, .before = k_of_neighbour)},
     {"v-of-first-head", "V is that of the first KV head for all", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, agent-fork-8x128 seq q8_0 flash, plain-decode seq bf16 flash-bf16",
-     .before = v_of_first_head},
+     KVB_IN(kernel, .before = v_of_first_head)},
     {"k-of-first-head", "K is that of the first KV head for all", KVB_CHECK_BOUND,
-     "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash-int8", .before = k_of_first_head},
+     "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash-int8", KVB_IN(kernel, .before = k_of_first_head)},
     {"v-scales-of-first-cell", "the scales of V's first cell are those of all", KVB_CHECK_BOUND,
-     "plain-decode-8x128 seq a8g64 flash, agent-fork-8x128 seq a4g64 flash", .before = scales_of_first_cell},
+     "plain-decode-8x128 seq a8g64 flash, agent-fork-8x128 seq a4g64 flash",
+     KVB_IN(kernel, .before = scales_of_first_cell)},
     {"k-zeros-of-first-cell", "the zero points of K's first cell are those of all", KVB_CHECK_BOUND,
-     "plain-decode-8x128 seq a8g64 flash", .before = zeros_of_first_cell},
+     "plain-decode-8x128 seq a8g64 flash", KVB_IN(kernel, .before = zeros_of_first_cell)},
     {"k-scales-of-first-head", "the scales of K's first head are those of all", KVB_CHECK_BOUND,
-     "plain-decode-8x128 seq a8g64 flash", .before = scales_of_first_head},
-    {"v-is-k", "V is read where K lies", KVB_CHECK_BOUND, "plain-decode seq f32 flash", .before = k_for_v},
+     "plain-decode-8x128 seq a8g64 flash", KVB_IN(kernel, .before = scales_of_first_head)},
+    {"v-is-k", "V is read where K lies", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .before = k_for_v)},
     {"softcap-ignored", "the softcap is ignored", KVB_CHECK_BOUND, "plain-decode seq f32 flash softcap",
-     .before = softcap_off},
+     KVB_IN(kernel, .before = softcap_off)},
     {"sinks-ignored", "the sink logits are ignored", KVB_CHECK_BOUND, "plain-decode seq f32 flash sinks",
-     .before = sinks_off},
+     KVB_IN(kernel, .before = sinks_off)},
     {"halves-evenly", "two partial results are averaged, whatever their weights", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash", .after = merge_evenly, .kernel = bits_only},
+     "plain-decode seq f32 flash", .by = EVENLY, KVB_IN(kernel, .bits = true, .after = halves_merge)},
     {"halves-larger", "of two partial results the larger one is kept", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
-     .after = merge_larger, .kernel = bits_only},
+     .by = BY_LARGER, KVB_IN(kernel, .bits = true, .after = halves_merge)},
     {"halves-twice", "every other key counts twice", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, agent-fork seq f16 flash", .after = merge_twice, .kernel = bits_only},
+     "plain-decode seq f32 flash, agent-fork seq f16 flash", .by = TWICE,
+     KVB_IN(kernel, .bits = true, .after = halves_merge)},
     {"key-twice", "a query's own key counts twice", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, agent-fork seq f16 openblas, plain-decode-8x128 seq q8_0 flash-int8, "
      "plain-decode seq bf16 flash-bf16",
-     .after = merge_last_twice, .kernel = bits_only},
+     .by = LAST_TWICE, KVB_IN(kernel, .bits = true, .after = halves_merge)},
     {"hidden-k", "0 times K of hidden cells is added", KVB_CHECK_POISON,
-     "agent-fork slab f32 flash, eagle-tree tree f16 flash", .after = hidden_k_added, .kernel = bits_only},
+     "agent-fork slab f32 flash, eagle-tree tree f16 flash", KVB_IN(kernel, .bits = true, .after = hidden_k_added)},
     {"hidden-v", "0 times V of hidden cells is added", KVB_CHECK_POISON,
      "agent-fork slab f32 flash, batched-multi-seq seq f16 flash, agent-fork-8x128 slab q8_0 flash",
-     .after = hidden_v_added, .kernel = bits_only},
+     KVB_IN(kernel, .bits = true, .after = hidden_v_added)},
+    {"q-rounded", "q is rounded to 12 bits, which is not declared", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .before = q_rounded)},
+    {"q-flushed", "small elements of q are taken as 0", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, plain-decode seq bf16 flash-bf16", KVB_IN(kernel, .before = q_flushed)},
+    {"q-of-next-head", "each head takes the next one's q", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash-int8", KVB_IN(kernel, .before = q_of_next_head)},
+    {"q-of-first-head", "all heads of a KV head take the first one's q", KVB_CHECK_BOUND,
+     "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16",
+     KVB_IN(kernel, .before = q_of_first_head)},
+    {"q-by-eights", "over bf16 rows heads are counted as if 8 shared each KV head", KVB_CHECK_BOUND,
+     "plain-decode seq bf16 flash, plain-decode seq bf16 flash-bf16", KVB_IN(kernel, .before = q_by_eights)},
+    {"q-scale-dropped", "q's codes of 8 bits take part without their scale", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash-int8", KVB_IN(kernel, .before = q_without_scale)},
+    {"q-of-four-before", "from the fifth on queries take the q of the fourth before them", KVB_CHECK_BOUND,
+     "batched-multi-seq seq f32 flash, eagle-tree tree f16 flash, eagle-tree tree bf16 flash-bf16",
+     KVB_IN(kernel, .before = q_of_four_before)},
+    {"softcap-unscaled", "the softcap is put on q.k before it is scaled", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash softcap, plain-decode seq f32 openblas softcap",
+     KVB_IN(kernel, .before = softcap_unscaled)},
+    {"sink-of-first-head", "all heads take the first one's sink logit", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash sinks, plain-decode seq f32 reference sinks",
+     KVB_IN(kernel, .before = sink_of_first_head)},
+    {"mask-kept", "the mask of the call before is taken for that of a call of the same size", KVB_CHECK_BOUND,
+     "batched-multi-seq seq f32 flash, agent-fork slab f16 flash", KVB_IN(kernel, .bits = true, .before = mask_kept)},
+    {"sees-past-end", "a cell behind the last readable one is read", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .sight = see_past_end, .before = read_past_end)},
+    {"v-of-neighbour", "weights of two neighbouring cells are swapped", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, agent-fork-8x128 seq q8_0 flash, plain-decode-8x128 seq q8_0 flash-int8",
+     KVB_IN(kernel, .before = v_of_neighbour)},
+    {"k-transform-ignored", "transformed K is taken for plain", KVB_CHECK_BOUND,
+     "plain-decode-8x128 seq q8_0+had flash, plain-decode-8x128 seq q4_0+had openblas",
+     KVB_IN(kernel, .before = k_as_not_turned)},
+    {"v-transform-ignored", "transformed V is taken for plain", KVB_CHECK_BOUND,
+     "plain-decode-8x128 seq q8_0+had flash, plain-decode-8x128 seq a4g64+had flash",
+     KVB_IN(kernel, .before = v_as_not_turned)},
+    {"k-factors-of-first-group", "scales and zero points of K's first block of cells are those of all", KVB_CHECK_BOUND,
+     "plain-decode-8x128 seq kivi4 flash", KVB_IN(kernel, .before = factors_of_first_group)},
+    {"residual-cells-as-codes", "cells that are not encoded yet are read as codes", KVB_CHECK_BOUND,
+     "plain-decode-8x128 seq kivi4 flash, agent-fork-8x128 slab kivi2 flash",
+     KVB_IN(kernel, .before = codes_of_residual_cells)},
+    {"residual-cells-of-next-slot", "cells that are not encoded yet are read from another block's slot",
+     KVB_CHECK_BOUND, "plain-decode-8x128 seq kivi4 flash", KVB_IN(kernel, .before = residual_cells_of_next_slot)},
+    {"out-zero", "all outputs are 0, the log-sum-exp is right", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, agent-fork-8x128 seq q8_0 flash, plain-decode-8x128 seq q8_0 flash-int8, "
+     "plain-decode seq bf16 flash-bf16",
+     KVB_IN(kernel, .after = all_clear)},
+    {"out-row-zero", "the last row is 0", KVB_CHECK_BOUND, "batched-multi-seq seq f32 flash",
+     KVB_IN(kernel, .after = last_clear)},
+    {"out-heads-swapped", "two heads are swapped", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, eagle-tree tree f16 flash, plain-decode-8x128 seq q8_0 flash-int8, "
+     "plain-decode seq bf16 flash-bf16",
+     KVB_IN(kernel, .after = heads_swapped)},
+    {"out-of-query-before", "a query gets the outputs of the one before it", KVB_CHECK_BOUND,
+     "batched-multi-seq seq f32 flash", KVB_IN(kernel, .after = query_before)},
+    {"out-left", "the last row is left unwritten", KVB_CHECK_WRITTEN,
+     "plain-decode seq f32 flash, eagle-tree tree f16 openblas",
+     KVB_IN(kernel, .before = last_found, .after = last_left)},
+    {"out-of-other-call", "in one call of a hundred a row is that of the call before", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash", .by = 100, KVB_IN(kernel, .after = last_stale)},
+    {"out-second-thread", "what a second thread computes is off by 1 %", KVB_CHECK_BOUND,
+     "batched-multi-seq seq f32 flash 2", KVB_IN(kernel, .after = half_by_second_thread)},
+    {"out-second-layer", "an element of every other layer is off by 1 %", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
+     .by = 1.01, KVB_IN(kernel, .every = 2, .after = one_times)},
+    {"out-beyond-tolerance", "what a foreign kernel writes is off by more than its own project tolerates",
+     KVB_CHECK_TOLERANCE, "plain-decode seq f32 flash, agent-fork seq f16 openblas", .by = 31.0 / 30,
+     KVB_IN(kernel, .after = all_times, .flags = KVB_KERNEL_FOREIGN,
+            .tolerance = {KVB_TOLERANCE_NMSE, 5e-4, 0, "a planted fault"})},
+    {"out-nan", "one element is NaN", KVB_CHECK_BOUND, "plain-decode seq f32 flash, agent-fork seq f16 openblas",
+     KVB_IN(kernel, .after = last_nan)},
+    {"out-nan-once", "one element of the hundredth call is NaN", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .every = UINT32_MAX, .at = 100, .after = last_nan)},
+    {"out-infinite", "one element is infinite", KVB_CHECK_BOUND, "plain-decode seq f32 flash", .by = INFINITY,
+     KVB_IN(kernel, .after = one_times)},
+    {"out-one-off", "one element is off by 0.1 %", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq f16 flash", .by = 1.001, KVB_IN(kernel, .after = one_times)},
+    {"out-channel-zero", "the last channel is 0", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .after = last_channel_zero)},
+    {"out-channels-turned", "channels of a row lie one place off", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .after = channels_turned)},
+    {"out-rounded", "outputs are rounded to bf16, which is not declared", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, plain-decode seq f16 openblas", KVB_IN(kernel, .after = to_bf16)},
+    {"out-off-0.000006", "outputs are too large by 0.0006 %", KVB_CHECK_FILTER,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 openblas", .by = 1 + 6e-6,
+     KVB_IN(kernel, .after = all_times)},
+    {"lse-base-2", "the log-sum-exp is that of base 2", KVB_CHECK_BOUND, "plain-decode seq f32 flash", .by = 1.442695,
+     KVB_IN(kernel, .after = lse_times)},
+    {"lse-zero", "the log-sum-exp is 0", KVB_CHECK_BOUND, "plain-decode seq f32 flash", .by = 0,
+     KVB_IN(kernel, .after = lse_times)},
+    {"lse-off", "the log-sum-exp is off by 0.001", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16", .by = 1e-3,
+     KVB_IN(kernel, .after = lse_plus)},
+    {"lse-left", "a log-sum-exp is left unwritten", KVB_CHECK_WRITTEN, "plain-decode seq f32 flash",
+     KVB_IN(kernel, .before = lse_found, .after = lse_left)},
+    {"out-nan-elsewhere", "a row is NaN in one call of thirty, which no sample may hold", KVB_CHECK_OPINION,
+     "plain-decode-8x128 seq f16 flash sampled, agent-fork-8x128 slab q8_0 flash sampled",
+     KVB_IN(kernel, .every = 30, .at = 20, .after = nan_elsewhere)},
+    {"out-stale-elsewhere", "in one call of thirty a row is that of the call before, which no sample may hold",
+     KVB_CHECK_OPINION, "plain-decode-8x128 seq f16 flash sampled", .by = 30, KVB_IN(kernel, .after = stale_elsewhere)},
+    {"out-nan-unjudged", "a row is NaN in one call of three, of a workload too large for a second opinion",
+     KVB_CHECK_FINITE, "long-decode contiguous f16 flash sampled alone",
+     KVB_IN(kernel, .every = 3, .at = 2, .after = last_nan)},
+    {"tail-read-behind-front", "V rows of a tail are read as far behind their cells as the front is long",
+     KVB_CHECK_CRASH, "shared-prompt shared-prefix f32 reference, shared-prompt-8x128 shared-prefix q8_0 flash",
+     KVB_IN(kernel, .before = tail_behind_front)},
+    {"v-front-is-k", "V's front is read where K's lies", KVB_CHECK_BOUND,
+     "shared-prompt shared-prefix f32 reference, shared-prompt-8x128 shared-prefix q8_0 flash",
+     KVB_IN(kernel, .before = v_front_is_k)},
+    {"infinity-5e4", "minus infinity is -5e4", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = finite_infinity)},
+    {"blind-nan", "a row that sees nothing is NaN", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = blind_nan)},
+    {"blind-lse", "its log-sum-exp is finite", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = blind_finite)},
+    {"softcap-never", "softcap is ignored", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .before = softcap_off)},
+    {"softcap-decode", "in decode alone", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .before = softcap_off_in_decode)},
+    {"scale-usual", "scale is always 1/sqrt(dim)", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .before = scale_usual)},
+    {"product-f16", "q.k overflows f16 before it is scaled", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .after = product_overflow)},
+    {"out-truncated", "outputs of 16 bits lose two bits", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .after = out_truncated)},
+    {"sinks-huge", "a sink logit above 88 overflows", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = sinks_huge)},
+    {"pages-halved", "pages of 256 cells: the first half twice", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .before = pages_halved)},
+    {"stride-least", "the stride of bit rows is ignored", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .before = stride_least)},
+    {"column-16", "columns of the mask in 16 bits", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .sight = column_16)},
+    {"offset-32", "byte offsets in 32 bits", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = offset_32)},
+    {"page-16", "numbers of pages in 16 bits", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .before = page_16)},
+    {"align-16", "K is taken to be aligned to 16 bytes", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .before = align_16)},
+    {"chunks-1024", "beyond 1024 cells rows are left out", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .sight = chunks_1024)},
+    {"quantised-1024", "codes beyond 1024 cells", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_coded_1024)},
+    {"dim-256-512", "head dim 256 beyond 512 cells", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .after = zero_dim_256_512)},
+    {"threads-share", "threads share scratch", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = threads_share)},
+    {"threads-split", "a deterministic sum is split by threads", KVB_CHECK_DETERMINISTIC, ALL_CALLS,
+     KVB_IN(kernel, .after = threads_split)},
+    {"state-kept", "a larger call before changes a smaller one", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .after = state_kept)},
+    {"zero-dim-80", "zeros at head dim 80", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_dim_80)},
+    {"zero-dim-512", "at head dim 512", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_dim_512)},
+    {"zero-192x128", "at dims 192 and 128", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_dims_unlike)},
+    {"zero-group-7", "at 7 query heads for each KV head", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .after = zero_group_7)},
+    {"zero-group-71", "at 71 heads over one", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_group_71)},
+    {"zero-latent-128", "at latent rows with 128 heads", KVB_CHECK_BOUND, ALL_CALLS,
+     KVB_IN(kernel, .after = zero_latent_128)},
+    {"zero-kv-heads-32", "at 32 KV heads", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_heads_32)},
+    {"zero-tokens-129", "beyond 128 tokens", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_tokens_129)},
     {.name = NULL},
 };

@@ -310,12 +310,6 @@ static int nothing_read(const kvb_scan *call)
     return error;
 }
 
-/* The kernel beside it brings its own project's rule. */
-static void tolerate(kvb_kernel *wrong)
-{
-    wrong->tolerance = (kvb_tolerance){KVB_TOLERANCE_NMSE, 5e-4, 0, "a planted fault"};
-}
-
 #define ROLLBACKS "state-fork seq f32 scan, state-fork slab f32 scan-reference"
 
 const kvb_fault kvb_scan_faults[] = {
@@ -347,7 +341,8 @@ const kvb_fault kvb_scan_faults[] = {
      "spec-hybrid tree f32 scan sampled", .scan = state_lost},
     {"slot-beside", "the state is written to the next slot, too", KVB_CHECK_MARGINS, ROLLBACKS, .scan = slot_beside},
     {"scan-beside-tolerance", "padding moves the state, beside attention that is judged by a tolerance",
-     KVB_CHECK_BOUND, "hybrid-decode contiguous f32 scan", .kernel = tolerate, .scan = padded},
+     KVB_CHECK_BOUND, "hybrid-decode contiguous f32 scan",
+     KVB_IN(kernel, .tolerance = {KVB_TOLERANCE_NMSE, 5e-4, 0, "a planted fault"}), .scan = padded},
     {"scan-declares-wide-chain", "outputs are 0, and so many roundings are declared that they pass",
      KVB_CHECK_DECLARATION, "state-fork seq f32 scan", .scan = nothing_read, .scan_arithmetic = endless_chain},
     {"channel-off", "one output of one call is off by a ten-thousandth, in a channel that is not followed",
