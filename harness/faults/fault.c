@@ -4,10 +4,19 @@
 
 #include <string.h>
 
-const kvb_fault *const kvb_fault_tables[] = {
-    kvb_kernel_faults, kvb_conduct_faults, kvb_cache_faults,  kvb_shift_faults,  kvb_plan_faults,
-    kvb_pool_faults,   kvb_byte_faults,    kvb_prompt_faults, kvb_save_faults,   kvb_tree_faults,
-    kvb_front_faults,  kvb_scan_faults,    kvb_alone_faults,  kvb_holder_faults, NULL};
+const kvb_fault *const kvb_fault_tables[] = {kvb_kernel_faults,
+                                             kvb_conduct_faults,
+                                             kvb_cache_faults,
+                                             kvb_shift_faults,
+                                             kvb_plan_faults,
+                                             kvb_pool_faults,
+                                             kvb_prompt_faults,
+                                             kvb_save_faults,
+                                             kvb_tree_faults,
+                                             kvb_front_faults,
+                                             kvb_scan_faults,
+                                             kvb_holder_faults,
+                                             NULL};
 
 kvb_fault_site kvb_fault_here;
 kvb_honest kvb_fault_honest;
@@ -84,23 +93,120 @@ static const kvb_kernel *kernel_plant(const kvb_kernel *honest, const kvb_wrong_
     return &planted;
 }
 
-uint32_t kvb_fault_dim, kvb_fault_heads;
+/* ---- pools ------------------------------------------------------------------------------------------------------- */
 
-int kvb_fault_pool_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool)
+#define FLOATS (1u << 20) /* of changed rows; a write of more is not changed */
+
+static const kvb_wrong_pool *wrong_pool;
+
+static int pool_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool)
 {
-    kvb_fault_dim = options->dim;
-    kvb_fault_heads = options->n_kv_heads;
-    return kvb_pool_passing.open(type, options, pool);
+    kvb_pool_options o = *options;
+    kvb_fault_here.dim = o.dim;
+    kvb_fault_here.heads = o.n_kv_heads;
+    if (wrong_pool->open)
+        wrong_pool->open(&o);
+    return kvb_pool_passing.open(type, &o, pool);
 }
 
-/* The type with a fault in it. */
-static const kvb_pool_type *pool_plant(const kvb_pool_type *honest, void (*wrong)(kvb_pool_type *type))
+static int pool_ensure(kvb_pool *pool, uint32_t cells)
 {
-    static kvb_pool_wrap pool;
-    pool = kvb_pool_wrap_of(kvb_fault_honest.pool = honest);
-    pool.type.open = kvb_fault_pool_open;
-    wrong(&pool.type);
-    return &pool.type;
+    const uint64_t growths = pool->growths;
+    const int error = kvb_pool_passing.ensure(pool, cells);
+    if (!error && growths && pool->growths > growths && wrong_pool->grown)
+        wrong_pool->grown(pool);
+    return error;
+}
+
+static void rows_change(kvb_fault_write *w)
+{
+    static float changed[FLOATS];
+    const size_t dim = kvb_fault_here.dim, rows = (size_t)w->n * kvb_fault_here.heads;
+    if (rows * dim > FLOATS)
+        return;
+    memcpy(changed, w->rows, rows * dim * sizeof *changed);
+    for (size_t i = 0; i < rows; i++)
+        wrong_pool->row(changed + i * dim);
+    w->rows = changed;
+}
+
+static void rows_spoil(const kvb_fault_write *w)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        const uint32_t cell = w->cells ? w->cells[i] : w->start + i;
+        kvb_view view;
+        kvb_pool_passing.view(w->pool, cell + 1, &view);
+        for (uint32_t h = 0; h < kvb_fault_here.heads; h++)
+            wrong_pool->stored(&(kvb_fault_stored){
+                &view, h, cell, w->rows + ((size_t)i * kvb_fault_here.heads + h) * kvb_fault_here.dim});
+    }
+}
+
+static void rows_write(kvb_fault_write w)
+{
+    if (wrong_pool->write)
+        wrong_pool->write(&w);
+    if (wrong_pool->row)
+        rows_change(&w);
+    if (w.cells)
+        kvb_pool_passing.scatter(w.pool, w.cells, w.n, w.rows);
+    else if (w.n)
+        kvb_pool_passing.write_run(w.pool, w.start, w.n, w.rows);
+    if (wrong_pool->stored)
+        rows_spoil(&w);
+}
+
+static void pool_write_run(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
+{
+    rows_write((kvb_fault_write){pool, NULL, start, n, rows});
+}
+
+static void pool_scatter(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows)
+{
+    rows_write((kvb_fault_write){pool, cells, 0, n, rows});
+}
+
+static void pool_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
+{
+    if (!wrong_pool->copy)
+        kvb_pool_passing.gather_into(pool, base, cells, n);
+    for (uint32_t i = 0; i < n && wrong_pool->copy; i++)
+        wrong_pool->copy(&(kvb_fault_copy){pool, base + i, cells[i], cells[0]});
+}
+
+static void pool_view(const kvb_pool *pool, uint32_t cells, kvb_view *view)
+{
+    kvb_pool_passing.view(pool, cells, view);
+    kvb_fault_here.pool = pool;
+    if (wrong_pool->view)
+        wrong_pool->view(view);
+}
+
+static size_t pool_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells)
+{
+    return kvb_pool_passing.bytes(type, options, cells) + wrong_pool->bytes;
+}
+
+static double pool_row_bytes(const kvb_pool_type *type, uint32_t dim)
+{
+    return kvb_pool_passing.row_bytes(type, dim) + wrong_pool->row_bytes;
+}
+
+static const kvb_pool_type *pool_plant(const kvb_pool_type *honest, const kvb_wrong_pool *fault)
+{
+    static kvb_pool_wrap planted;
+    wrong_pool = fault;
+    planted = kvb_pool_wrap_of(honest);
+    planted.type.open = pool_open;
+    planted.type.ensure = pool_ensure;
+    planted.type.write_run = pool_write_run;
+    planted.type.scatter = pool_scatter;
+    planted.type.gather_into = pool_gather_into;
+    planted.type.view = pool_view;
+    planted.type.bytes = pool_bytes;
+    planted.type.row_bytes = pool_row_bytes;
+    planted.type.write_raw = fault->load && honest->write_raw ? fault->load : planted.type.write_raw;
+    return &planted.type;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ */

@@ -37,6 +37,38 @@ typedef struct kvb_wrong_kernel {
     kvb_tolerance tolerance; /* unless it is KVB_TOLERANCE_NONE, in place of its own */
 } kvb_wrong_kernel;
 
+typedef struct kvb_fault_write {
+    kvb_pool *pool;
+    const uint32_t *cells; /* [n]; NULL: start .. start + n - 1 */
+    uint32_t start, n;
+    const float *rows; /* [n][heads][dim] */
+} kvb_fault_write;
+
+/* A head's row in a cell, as the honest pool has stored it. */
+typedef struct kvb_fault_stored {
+    const kvb_view *view;
+    uint32_t head, cell;
+    const float *row; /* [dim] as it was before */
+} kvb_fault_stored;
+
+/* A row that gather_into() copies. */
+typedef struct kvb_fault_copy {
+    kvb_pool *pool;
+    uint32_t to, from, first; /* cells; first: `from` of the call's first row */
+} kvb_fault_copy;
+
+typedef struct kvb_wrong_pool {
+    void (*open)(kvb_pool_options *options);
+    void (*write)(kvb_fault_write *w);           /* changes what is written, and where */
+    void (*row)(float *row);                     /* changes each row [dim] before it is stored */
+    void (*stored)(const kvb_fault_stored *row); /* changes its bytes afterwards */
+    void (*copy)(const kvb_fault_copy *c);       /* in place of each copy */
+    void (*grown)(kvb_pool *pool);               /* after each growth but the first */
+    void (*view)(kvb_view *view);
+    void (*load)(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw); /* in place of write_raw() */
+    int bytes, row_bytes;                                                             /* so many more than there are */
+} kvb_wrong_pool, kvb_wrong_k_pool, kvb_wrong_v_pool;
+
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 typedef struct kvb_fault {
@@ -53,11 +85,10 @@ typedef struct kvb_fault {
                             kvb_scan_arithmetic *arithmetic); /* with scan: in its place */
     /* Replaces functions of a copy of the honest type, which they find in kvb_fault_honest. */
     void (*cache)(kvb_cache_type *wrong);
-    /* Likewise. */
-    void (*k_pool)(kvb_pool_type *wrong), (*v_pool)(kvb_pool_type *wrong);
+    const kvb_wrong_pool *k_pool, *v_pool;
 } kvb_fault;
 
-/* A member of a row: KVB_IN(kernel, .after = all_clear). */
+/* A member of a row: KVB_IN(v_pool, .copy = copy_nothing). */
 #define KVB_IN(part, ...)                                                                                              \
     .part = &(const kvb_wrong_##part)                                                                                  \
     {                                                                                                                  \
@@ -66,8 +97,8 @@ typedef struct kvb_fault {
 
 /* Each ends with a name of NULL. */
 extern const kvb_fault kvb_kernel_faults[], kvb_conduct_faults[], kvb_cache_faults[], kvb_shift_faults[],
-    kvb_plan_faults[], kvb_pool_faults[], kvb_byte_faults[], kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[],
-    kvb_front_faults[], kvb_scan_faults[], kvb_alone_faults[], kvb_holder_faults[];
+    kvb_plan_faults[], kvb_pool_faults[], kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[],
+    kvb_scan_faults[], kvb_holder_faults[];
 extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NULL */
 
 /* ---- for hooks, in the child ------------------------------------------------------------------------------------- */
@@ -76,6 +107,8 @@ typedef struct kvb_fault_site {
     double by; /* of the fault */
     /* the honest part that it lies in */
     const kvb_kernel *kernel;
+    uint32_t heads, dim;  /* of the pool last opened */
+    const kvb_pool *pool; /* last viewed */
 } kvb_fault_site;
 extern kvb_fault_site kvb_fault_here;
 
@@ -83,16 +116,8 @@ extern kvb_fault_site kvb_fault_here;
 typedef struct kvb_honest {
     const kvb_scan_face *scan;
     const kvb_cache_type *cache;
-    const kvb_pool_type *pool;
 } kvb_honest;
 extern kvb_honest kvb_fault_honest;
-
-extern uint32_t kvb_fault_dim, kvb_fault_heads; /* of the pool last opened */
-/* Opens the honest pool. Other functions of a wrong pool call those of kvb_pool_passing. */
-int kvb_fault_pool_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool);
-
-/* Rows [dim] of a wrong pool are changed before they are stored. */
-void kvb_fault_rows(kvb_pool_type *wrong, void (*how)(float *row));
 
 /* A function for kvb_child_options.enter; fault: a kvb_fault. */
 int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, size_t why_bytes);

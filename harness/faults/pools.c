@@ -1,356 +1,432 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools that encode, write, copy or show wrongly. */
+/* Pools that encode, write, copy, grow, show, load or count wrongly. Those with KVB_CHECK_POOL are wrong in what few
+ * workloads meet, and caught where a pool is judged by itself. */
 #include "harness/faults/fault.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define MOST (1u << 20) /* floats of changed rows */
+#define ALL    kvb_pool_passing /* verbs of the honest pool */
+#define DIM    kvb_fault_here.dim
+#define HEADS  kvb_fault_here.heads
+#define BY     ((float)kvb_fault_here.by)
+#define FLOATS (1u << 20) /* of all heads' rows of a cell, at most */
 
-/* ---- rows: changed before the honest pool stores them --------------------------------------------------------- */
+/* ---- rows: changed before the honest pool stores them ------------------------------------------------------------ */
 
-static void (*row_change)(float *row);
-
-static const float *rows_changed(uint32_t n, const float *rows)
+/* by: of all channels; of the first 32; of the last; of the middle one. */
+static void row_times(float *row)
 {
-    static float changed[MOST];
-    size_t row = (size_t)kvb_fault_heads * kvb_fault_dim;
-    if (n * row > MOST)
-        return rows;
-    memcpy(changed, rows, n * row * sizeof *rows);
-    for (uint32_t i = 0; i < n * kvb_fault_heads; i++)
-        row_change(changed + (size_t)i * kvb_fault_dim);
-    return changed;
+    for (uint32_t c = 0; c < DIM; c++)
+        row[c] *= BY;
 }
 
-static void run_changed(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
+static void group_times(float *row)
 {
-    kvb_pool_passing.write_run(pool, start, n, rows_changed(n, rows));
+    for (uint32_t c = 0; c < DIM && c < 32; c++)
+        row[c] *= BY;
 }
 
-static void cells_changed(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows)
+static void last_times(float *row)
 {
-    kvb_pool_passing.scatter(pool, cells, n, rows_changed(n, rows));
+    row[DIM - 1] *= BY;
 }
 
-void kvb_fault_rows(kvb_pool_type *wrong, void (*how)(float *row))
+static void middle_times(float *row)
 {
-    row_change = how;
-    wrong->write_run = run_changed;
-    wrong->scatter = cells_changed;
-}
-
-static void row_smaller(float *row)
-{
-    for (uint32_t c = 0; c < kvb_fault_dim; c++)
-        row[c] *= 0.6f;
+    row[DIM / 2] *= BY;
 }
 
 static void row_turned(float *row)
 {
-    float first = *row;
-    memmove(row, row + 1, (kvb_fault_dim - 1) * sizeof *row);
-    row[kvb_fault_dim - 1] = first;
+    const float first = *row;
+    memmove(row, row + 1, (DIM - 1) * sizeof *row);
+    row[DIM - 1] = first;
 }
 
-static void row_sign(float *row)
+static void row_bits(float *row, uint32_t (*change)(uint32_t bits))
 {
-    row[kvb_fault_dim - 1] = -row[kvb_fault_dim - 1];
-}
-
-static void row_toward_zero(float *row)
-{
-    for (uint32_t c = 0; c < kvb_fault_dim; c++)
-        row[c] *= 1 - 0x1p-11f;
-}
-
-static void row_one_channel(float *row)
-{
-    row[kvb_fault_dim / 2] = 0;
-}
-
-static void row_to_bf16(float *row)
-{
-    for (uint32_t c = 0; c < kvb_fault_dim; c++) {
+    for (uint32_t c = 0; c < DIM; c++) {
         uint32_t bits;
         memcpy(&bits, &row[c], sizeof bits);
-        bits &= 0xffff0000u;
+        bits = change(bits);
         memcpy(&row[c], &bits, sizeof bits);
     }
 }
 
-static void row_one_group(float *row)
+static uint32_t cut_to_bf16(uint32_t bits)
 {
-    for (uint32_t c = 0; c < kvb_fault_dim && c < 32; c++)
-        row[c] *= 0.95f;
+    return bits & 0xffff0000u;
 }
 
-static void rows_smaller(kvb_pool_type *wrong)
+static void row_to_bf16(float *row)
 {
-    kvb_fault_rows(wrong, row_smaller);
+    row_bits(row, cut_to_bf16);
 }
 
-static void rows_turned(kvb_pool_type *wrong)
+/* Floats that lie half-way between two bf16. */
+static uint32_t tie_up(uint32_t bits)
 {
-    kvb_fault_rows(wrong, row_turned);
+    return bits + ((bits & 0xffff) == 0x8000);
 }
 
-static void sign_lost(kvb_pool_type *wrong)
+static void row_ties_up(float *row)
 {
-    kvb_fault_rows(wrong, row_sign);
+    row_bits(row, tie_up);
 }
 
-static void rounded_to_zero(kvb_pool_type *wrong)
+static void row_plus_zero(float *row)
 {
-    kvb_fault_rows(wrong, row_toward_zero);
+    for (uint32_t c = 0; c < DIM; c++)
+        row[c] = row[c] == 0 ? 0 : row[c];
 }
 
-static void cut_to_bf16(kvb_pool_type *wrong)
+static void row_no_subnormals(float *row)
 {
-    kvb_fault_rows(wrong, row_to_bf16);
+    for (uint32_t c = 0; c < DIM; c++)
+        row[c] = fabsf(row[c]) < 0x1p-14f ? copysignf(0, row[c]) : row[c];
 }
 
-static void group_smaller(kvb_pool_type *wrong)
+static void row_no_nans(float *row)
 {
-    kvb_fault_rows(wrong, row_one_group);
+    for (uint32_t c = 0; c < DIM; c++)
+        row[c] = isnan(row[c]) ? 0 : row[c];
 }
 
-static void channel_lost(kvb_pool_type *wrong)
+/* ---- bytes: changed once the honest pool has stored a row -------------------------------------------------------- */
+
+static char *codes_of(const kvb_view *v, uint32_t h, uint32_t cell)
 {
-    kvb_fault_rows(wrong, row_one_channel);
+    return (char *)(uintptr_t)v->base + h * v->head_stride + cell * v->cell_stride;
 }
 
-/* ---- cells ----------------------------------------------------------------------------------------------------- */
-
-static void run_but_last(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
+static char *scales_of(const kvb_view *v, uint32_t h, uint32_t cell)
 {
-    kvb_pool_passing.write_run(pool, start, n > 1 ? n - 1 : n, rows);
+    return (char *)(uintptr_t)v->scales + h * v->scale_head_stride + cell * v->scale_cell_stride;
 }
 
-static void cells_but_last(kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *rows)
+static char *zeros_of(const kvb_view *v, uint32_t h, uint32_t cell)
 {
-    kvb_pool_passing.scatter(pool, cells, n > 1 ? n - 1 : n, rows);
+    return (char *)(uintptr_t)v->zeros + h * v->zero_head_stride + cell * v->zero_cell_stride;
 }
 
-static void last_lost(kvb_pool_type *wrong)
+static void last_byte(const kvb_fault_stored *r)
 {
-    wrong->write_run = run_but_last;
-    wrong->scatter = cells_but_last;
+    codes_of(r->view, r->head, r->cell)[r->view->cell_stride - 1] ^= 0x10;
 }
 
-static void run_now_and_then(kvb_pool *pool, uint32_t start, uint32_t n, const float *rows)
+static void first_byte(const kvb_fault_stored *r)
+{
+    *codes_of(r->view, r->head, r->cell) ^= 1;
+}
+
+static void scales_halved(const kvb_fault_stored *r)
+{
+    const size_t half = r->view->scale_cell_stride / 2;
+    memcpy(scales_of(r->view, r->head, r->cell) + half, scales_of(r->view, r->head, r->cell), half);
+}
+
+static void zeros_halved(const kvb_fault_stored *r)
+{
+    const size_t half = r->view->zero_cell_stride / 2;
+    memcpy(zeros_of(r->view, r->head, r->cell) + half, zeros_of(r->view, r->head, r->cell), half);
+}
+
+/* Codes of e5m2 for what is too large. */
+static void too_large_infinite(const kvb_fault_stored *r)
+{
+    for (uint32_t c = 0; c < DIM; c++)
+        if (fabsf(r->row[c]) > 57344)
+            codes_of(r->view, r->head, r->cell)[c] = (char)(signbit(r->row[c]) ? 0xfc : 0x7c);
+}
+
+/* ---- cells that are written -------------------------------------------------------------------------------------- */
+
+static void last_lost(kvb_fault_write *w)
+{
+    w->n -= w->n > 1;
+}
+
+static void fiftieth_lost(kvb_fault_write *w)
 {
     static uint32_t writes;
-    if (++writes % 50)
-        kvb_pool_passing.write_run(pool, start, n, rows);
+    if (!w->cells && ++writes % 50 == 0)
+        w->n = 0;
 }
 
-static void write_lost(kvb_pool_type *wrong)
+static void row_before_lost(kvb_fault_write *w)
 {
-    wrong->write_run = run_now_and_then;
+    static const float nothing[FLOATS];
+    if (!w->cells && w->start > 0)
+        ALL.write_run(w->pool, w->start - 1, 1, nothing);
 }
 
-static void gather_nothing(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
+static void order_turned(kvb_fault_write *w)
 {
-    (void)pool;
-    (void)base;
-    (void)cells;
-    (void)n;
+    static uint32_t cells[1u << 12];
+    if (w->cells || w->n > sizeof cells / sizeof *cells)
+        return;
+    for (uint32_t i = 0; i < w->n; i++)
+        cells[i] = w->start + w->n - 1 - i;
+    w->cells = cells;
 }
 
-static void copies_lost(kvb_pool_type *wrong)
+static void scatter_to_first(kvb_fault_write *w)
 {
-    wrong->gather_into = gather_nothing;
+    static uint32_t cells[1u << 12];
+    for (uint32_t i = 0; w->cells && i < w->n && i < sizeof cells / sizeof *cells; i++)
+        cells[i] = w->cells[0];
+    w->cells = w->cells ? cells : NULL;
 }
 
-static void gather_first(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
+/* ---- cells that are copied --------------------------------------------------------------------------------------- */
+
+static void copy_nothing(const kvb_fault_copy *c)
 {
-    for (uint32_t i = 0; i < n; i++) /* each from the first one's cell */
-        kvb_pool_passing.gather_into(pool, base + i, cells, 1);
+    (void)c;
 }
 
-static void copies_of_first(kvb_pool_type *wrong)
+static void copy_first(const kvb_fault_copy *c)
 {
-    wrong->gather_into = gather_first;
+    ALL.gather_into(c->pool, c->to, &c->first, 1);
 }
 
-static int ensure_anew(kvb_pool *pool, uint32_t cells)
+/* A row that is copied leaves a part of it behind. */
+static void copy_without(const kvb_fault_copy *c, char *(*of)(const kvb_view *v, uint32_t h, uint32_t cell))
 {
-    static float nothing[MOST];
-    uint64_t growths = pool->growths;
-    int error = kvb_pool_passing.ensure(pool, cells);
-    if (!error && pool->growths > growths && growths && (size_t)kvb_fault_heads * kvb_fault_dim <= MOST)
-        kvb_pool_passing.write_run(pool, 0, 1, nothing);
-    return error;
+    static char left[KVB_MODEL_WIDTH][64];
+    kvb_view view;
+    ALL.view(c->pool, c->to + 1, &view);
+    const size_t bytes = of == scales_of ? view.scale_cell_stride : view.zero_cell_stride;
+    for (uint32_t h = 0; h < HEADS; h++)
+        memcpy(left[h], of(&view, h, c->to), bytes);
+    ALL.gather_into(c->pool, c->to, &c->from, 1);
+    for (uint32_t h = 0; h < HEADS; h++)
+        memcpy(of(&view, h, c->to), left[h], bytes);
 }
 
-static void growth_forgets(kvb_pool_type *wrong)
+static void copy_without_scales(const kvb_fault_copy *c)
 {
-    wrong->ensure = ensure_anew;
+    copy_without(c, scales_of);
 }
 
-/* Rows that the growth carries over lie one cell further. */
-static int ensure_shifted(kvb_pool *pool, uint32_t cells)
+static void copy_without_zeros(const kvb_fault_copy *c)
 {
-    static const uint32_t first[] = {0};
-    uint64_t growths = pool->growths;
-    int error = kvb_pool_passing.ensure(pool, cells);
-    if (!error && pool->growths > growths && growths)
-        kvb_pool_passing.gather_into(pool, 1, first, 1);
-    return error;
+    copy_without(c, zeros_of);
 }
 
-static void growth_misplaces(kvb_pool_type *wrong)
+/* The codes go and the scales stay: the row that they belonged to gives its own. */
+static void copy_codes(const kvb_fault_copy *c)
 {
-    wrong->ensure = ensure_shifted;
+    kvb_view view;
+    ALL.view(c->pool, (c->to > c->from ? c->to : c->from) + 1, &view);
+    for (uint32_t h = 0; h < HEADS; h++) /* codes of 4 bits and more */
+        memmove(codes_of(&view, h, c->to), codes_of(&view, h, c->from), DIM / 2);
 }
 
-/* ---- views ----------------------------------------------------------------------------------------------------- */
+/* ---- growth ------------------------------------------------------------------------------------------------------ */
 
-static void view_one_late(const kvb_pool *pool, uint32_t cells, kvb_view *view)
+static void first_row_lost(kvb_pool *pool)
 {
-    kvb_pool_passing.view(pool, cells, view);
-    view->base = (const char *)view->base + view->cell_stride;
+    static const float nothing[FLOATS];
+    ALL.write_run(pool, 0, 1, nothing);
 }
 
-static void view_late(kvb_pool_type *wrong)
+/* by: cell 0 or 1, which gets what the other one holds. */
+static void row_misplaced(kvb_pool *pool)
 {
-    wrong->view = view_one_late;
+    const uint32_t to = (uint32_t)BY, from = !to;
+    ALL.gather_into(pool, to, &from, 1);
 }
 
-static void view_one_head(const kvb_pool *pool, uint32_t cells, kvb_view *view)
+/* ---- views ------------------------------------------------------------------------------------------------------- */
+
+static void rows_late(kvb_view *v)
 {
-    kvb_pool_passing.view(pool, cells, view);
-    view->head_stride = 0;
+    v->base = (const char *)v->base + v->cell_stride;
 }
 
-static void view_of_first_head(kvb_pool_type *wrong)
+static void scales_late(kvb_view *v)
 {
-    wrong->view = view_one_head;
+    if (v->scales)
+        v->scales = (const char *)v->scales + v->scale_cell_stride;
 }
 
-static void view_scales_late(const kvb_pool *pool, uint32_t cells, kvb_view *view)
+static void first_head(kvb_view *v)
 {
-    kvb_pool_passing.view(pool, cells, view);
-    if (view->scales)
-        view->scales = (const char *)view->scales + view->scale_cell_stride;
+    v->head_stride = 0;
 }
 
-static void scales_late(kvb_pool_type *wrong)
+static void rows_aligned(kvb_view *v)
 {
-    wrong->view = view_scales_late;
+    v->cell_stride = (v->cell_stride + 15) / 16 * 16;
 }
 
-static void view_no_zeros(const kvb_pool *pool, uint32_t cells, kvb_view *view)
+static void zeros_from_scales(kvb_view *v)
 {
-    kvb_pool_passing.view(pool, cells, view);
-    if (view->zeros)
-        view->zeros = view->scales;
+    if (v->zeros)
+        v->zeros = v->scales;
 }
 
-static void zeros_lost(kvb_pool_type *wrong)
+/* by: the head scale of all heads; 0: the first one's. */
+static void head_scales_alike(kvb_view *v)
 {
-    wrong->view = view_no_zeros;
+    static float scales[KVB_MODEL_WIDTH];
+    for (uint32_t h = 0; h < HEADS && v->head_scales; h++)
+        scales[h] = BY > 0 ? BY : v->head_scales[0];
+    if (v->head_scales)
+        v->head_scales = scales;
 }
 
-static void view_no_head_scales(const kvb_pool *pool, uint32_t cells, kvb_view *view)
+/* Where rows lay before the pool grew: shown once more. */
+static void before_growth(kvb_view *v)
 {
-    static float ones[64];
-    for (int i = 0; i < 64; i++)
-        ones[i] = 1;
-    kvb_pool_passing.view(pool, cells, view);
-    if (view->head_scales)
-        view->head_scales = ones;
+    static struct {
+        const kvb_pool *pool;
+        const void *base;
+    } was[64];
+    const kvb_pool *pool = kvb_fault_here.pool;
+    size_t i = 0;
+    while (i < 63 && was[i].pool && was[i].pool != pool)
+        i++;
+    const void *now = v->base;
+    if (was[i].pool == pool)
+        v->base = was[i].base;
+    was[i].pool = pool;
+    was[i].base = now;
 }
 
-static void head_scales_lost(kvb_pool_type *wrong)
+/* ---- opening and loading ----------------------------------------------------------------------------------------- */
+
+static void open_as_first(kvb_pool_options *options)
 {
-    wrong->view = view_no_head_scales;
+    static const float *first;
+    first = first ? first : options->amax;
+    options->amax = first;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------------- */
-
-static size_t bytes_without_struct(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells)
+static void load_but_last(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw)
 {
-    return kvb_pool_passing.bytes(type, options, cells) - kvb_pool_passing.bytes(type, options, 0);
+    ALL.write_raw(pool, cells, n - 1, raw);
 }
 
-static void bytes_short(kvb_pool_type *wrong)
+/* The second half of each cell's bytes stays what it was. */
+static void load_half(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw)
 {
-    wrong->bytes = bytes_without_struct;
-}
-
-static double row_and_more(const kvb_pool_type *type, uint32_t dim)
-{
-    return kvb_pool_passing.row_bytes(type, dim) + 64;
-}
-
-static double row_and_less(const kvb_pool_type *type, uint32_t dim)
-{
-    return kvb_pool_passing.row_bytes(type, dim) - 4;
-}
-
-static void row_bytes_short(kvb_pool_type *wrong)
-{
-    wrong->row_bytes = row_and_less;
-}
-
-static void row_bytes_long(kvb_pool_type *wrong)
-{
-    wrong->row_bytes = row_and_more;
+    const size_t bytes = ALL.raw_bytes(pool, cells, n);
+    char *half = malloc(bytes + 1);
+    if (!half)
+        return;
+    ALL.read_raw(pool, cells, n, half);
+    memcpy(half, raw, bytes / 2);
+    ALL.write_raw(pool, cells, n, half);
+    free(half);
 }
 
 const kvb_fault kvb_pool_faults[] = {
     {"bytes-short", "bytes() leaves out the pool's own struct", KVB_CHECK_PROTOCOL,
      "plain-decode seq f16 flash, plain-decode seq f32 witness, plain-decode-8x128 seq kivi4 flash",
-     .v_pool = bytes_short},
+     KVB_IN(v_pool, .bytes = -(int)sizeof(kvb_pool))},
     {"row-bytes-long", "row_bytes() counts 64 bytes that no row has", KVB_CHECK_PROTOCOL,
-     "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash", .k_pool = row_bytes_long},
+     "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash", KVB_IN(k_pool, .row_bytes = 64)},
     {"row-bytes-short", "row_bytes() leaves out 4 bytes of each row", KVB_CHECK_PROTOCOL,
      "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash, plain-decode-8x128 seq a4g64+had flash, "
      "plain-decode-8x128 seq nvfp4 flash",
-     .k_pool = row_bytes_short},
+     KVB_IN(k_pool, .row_bytes = -4)},
     {"rows-smaller", "every row is stored times 0.6", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash, plain-decode seq e4m3 reference, "
      "agent-fork-8x128 slab a4g64 openblas, plain-decode-8x128 seq kivi4 flash, agent-fork-8x128 slab kivi2 flash",
-     .v_pool = rows_smaller},
+     .by = 0.6, KVB_IN(v_pool, .row = row_times)},
     {"rows-turned", "channels are stored one place off", KVB_CHECK_BOUND,
-     "plain-decode seq f16 flash, plain-decode-8x128 seq q4_0 flash", .k_pool = rows_turned},
+     "plain-decode seq f16 flash, plain-decode-8x128 seq q4_0 flash", KVB_IN(k_pool, .row = row_turned)},
     {"sign-lost", "the sign of one channel is lost", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, plain-decode-8x128 seq a8g64 flash", .v_pool = sign_lost},
+     "plain-decode seq f32 flash, plain-decode-8x128 seq a8g64 flash", .by = -1, KVB_IN(v_pool, .row = last_times)},
     {"rounded-to-zero", "rows are cut, not rounded", KVB_CHECK_BOUND,
-     "plain-decode seq f16 flash, plain-decode seq f32 flash", .v_pool = rounded_to_zero},
+     "plain-decode seq f16 flash, plain-decode seq f32 flash", .by = 1 - 0x1p-11, KVB_IN(v_pool, .row = row_times)},
     {"cut-to-bf16", "rows are cut to bf16, not rounded", KVB_CHECK_BOUND, "plain-decode seq bf16 flash",
-     .k_pool = cut_to_bf16},
+     KVB_IN(k_pool, .row = row_to_bf16)},
     {"group-smaller", "the first 32 channels are stored times 0.95", KVB_CHECK_BOUND,
      "plain-decode-8x128 seq iq4_nl flash, plain-decode-8x128 seq nvfp4 flash, "
      "plain-decode-8x128 seq a4g64+had flash, plain-decode-8x128 seq q8_0 flash-int8",
-     .v_pool = group_smaller},
+     .by = 0.95, KVB_IN(v_pool, .row = group_times)},
     {"channel-lost", "one channel is stored as 0", KVB_CHECK_BOUND,
-     "plain-decode seq bf16 flash, plain-decode-8x128 seq mxfp4 flash", .k_pool = channel_lost},
+     "plain-decode seq bf16 flash, plain-decode-8x128 seq mxfp4 flash", .by = 0, KVB_IN(k_pool, .row = middle_times)},
     {"last-lost", "the last row of a write is lost", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, eagle-tree tree f16 flash", .v_pool = last_lost},
+     "plain-decode seq f32 flash, eagle-tree tree f16 flash", KVB_IN(v_pool, .write = last_lost)},
     {"write-lost", "one write of fifty is lost", KVB_CHECK_BOUND,
-     "plain-decode seq f32 flash, agent-fork seq f16 flash", .k_pool = write_lost},
+     "plain-decode seq f32 flash, agent-fork seq f16 flash", KVB_IN(k_pool, .write = fiftieth_lost)},
     {"copies-lost", "rows that are to be copied are not", KVB_CHECK_BOUND,
-     "agent-fork slab f32 flash, eagle-tree-8x128 tree q8_0 flash", .v_pool = copies_lost},
+     "agent-fork slab f32 flash, eagle-tree-8x128 tree q8_0 flash", KVB_IN(v_pool, .copy = copy_nothing)},
     {"copies-leave-v", "rows that are copied leave V behind", KVB_CHECK_WITNESS,
-     "agent-fork slab f32 witness, eagle-tree tree f16 witness", .v_pool = copies_lost},
+     "agent-fork slab f32 witness, eagle-tree tree f16 witness", KVB_IN(v_pool, .copy = copy_nothing)},
     {"copies-of-first", "rows are copied from the first one's cell", KVB_CHECK_BOUND,
-     "agent-fork slab f32 flash, eagle-tree tree f16 flash", .k_pool = copies_of_first},
+     "agent-fork slab f32 flash, eagle-tree tree f16 flash", KVB_IN(k_pool, .copy = copy_first)},
     {"growth-forgets", "growing loses the first row", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
-     .v_pool = growth_forgets},
+     KVB_IN(v_pool, .grown = first_row_lost)},
     {"growth-misplaces", "growing puts the first row into the second cell, too", KVB_CHECK_BOUND,
-     "two-in-turns seq f16 flash, window-edge paged q8_0 flash", .k_pool = growth_misplaces},
+     "two-in-turns seq f16 flash, window-edge paged q8_0 flash", .by = 1, KVB_IN(k_pool, .grown = row_misplaced)},
     {"view-late", "rows are shown one cell late, and so what lies behind them", KVB_CHECK_CRASH,
-     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash", .v_pool = view_late},
+     "plain-decode seq f32 flash, plain-decode-8x128 seq q8_0 flash", KVB_IN(v_pool, .view = rows_late)},
     {"view-of-first-head", "the first head's rows are shown for all", KVB_CHECK_BOUND, "plain-decode seq f32 flash",
-     .k_pool = view_of_first_head},
+     KVB_IN(k_pool, .view = first_head)},
     {"scales-late", "scales are shown one cell late, and so what lies behind them", KVB_CHECK_CRASH,
-     "plain-decode-8x128 seq a8g64 flash, plain-decode seq int8 flash", .v_pool = scales_late},
+     "plain-decode-8x128 seq a8g64 flash, plain-decode seq int8 flash", KVB_IN(v_pool, .view = scales_late)},
     {"zeros-lost", "zero points are taken from the scales", KVB_CHECK_BOUND,
-     "plain-decode-8x128 seq a8g64 flash, plain-decode seq int8-asym flash", .v_pool = zeros_lost},
-    {"head-scales-lost", "head scales are taken to be 1", KVB_CHECK_BOUND, "plain-decode seq e4m3-head flash",
-     .k_pool = head_scales_lost},
+     "plain-decode-8x128 seq a8g64 flash, plain-decode seq int8-asym flash", KVB_IN(v_pool, .view = zeros_from_scales)},
+    {"head-scales-lost", "head scales are taken to be 1", KVB_CHECK_BOUND, "plain-decode seq e4m3-head flash", .by = 1,
+     KVB_IN(k_pool, .view = head_scales_alike)},
+    {"bit-turned", "a bit of the last stored byte is turned", KVB_CHECK_BOUND,
+     "plain-decode seq f16 flash, plain-decode-8x128 seq q8_0 flash, plain-decode-8x128 seq a4g64 flash, "
+     "plain-decode seq e4m3 reference, plain-decode-8x128 seq mxfp4 flash, plain-decode-8x128 seq q8_0 flash-int8",
+     KVB_IN(v_pool, .stored = last_byte)},
+    {"block-scale-off", "the scale of a row's first block is off by its last bit", KVB_CHECK_BOUND,
+     "plain-decode-8x128 seq q8_0 flash, plain-decode-8x128 seq q4_0 flash, plain-decode-8x128 seq iq4_nl flash",
+     KVB_IN(v_pool, .stored = first_byte)},
+    {"scales-of-first-half", "the second half of a row has the scales of the first", KVB_CHECK_BOUND,
+     "plain-decode-8x128 seq a8g64 flash, plain-decode-8x128 seq mxfp4 flash, plain-decode-8x128 seq nvfp4 flash",
+     KVB_IN(k_pool, .stored = scales_halved)},
+    {"zeros-of-first-half", "the second half of a row has the zero points of the first", KVB_CHECK_BOUND,
+     "plain-decode-8x128 seq a8g64 flash", KVB_IN(v_pool, .stored = zeros_halved)},
+    {"copies-without-scales", "rows that are copied leave their scales behind", KVB_CHECK_BOUND,
+     "agent-fork-8x128 slab a8g64 flash, eagle-tree-8x128 tree int8 flash",
+     KVB_IN(v_pool, .copy = copy_without_scales)},
+    {"copies-without-zeros", "rows that are copied leave their zero points behind", KVB_CHECK_BOUND,
+     "agent-fork-8x128 slab a8g64 flash", KVB_IN(k_pool, .copy = copy_without_zeros)},
+    {"row-before-lost", "a write clears the row before it", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq kivi4 flash", KVB_IN(v_pool, .write = row_before_lost)},
+    {"order-turned", "rows that are written together are stored last to first", KVB_CHECK_BOUND,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq kivi4 flash", KVB_IN(k_pool, .write = order_turned)},
+    {"scales-of-first-layer", "head scales are those of the first layer", KVB_CHECK_BOUND,
+     "plain-decode seq e4m3-head flash, plain-decode seq e4m3-tensor flash", KVB_IN(k_pool, .open = open_as_first)},
+    {"head-scales-alike", "the head scale of the first KV head is shown for all", KVB_CHECK_BOUND,
+     "plain-decode seq e4m3-head flash", .by = 0, KVB_IN(v_pool, .view = head_scales_alike)},
+    {"view-before-growth", "rows are shown where they lay before the pool grew", KVB_CHECK_CRASH,
+     "plain-decode seq f32 flash", KVB_IN(v_pool, .view = before_growth)},
+    {"ties-up", "what lies half-way between two numbers is rounded away from zero", KVB_CHECK_POOL,
+     "plain-decode seq bf16 flash", KVB_IN(k_pool, .row = row_ties_up)},
+    {"minus-zero-lost", "-0 is stored as 0", KVB_CHECK_POOL,
+     "plain-decode seq f16 flash, plain-decode seq e4m3 flash, plain-decode-8x128 seq mxfp4 flash",
+     KVB_IN(k_pool, .row = row_plus_zero)},
+    {"subnormals-lost", "subnormals are stored as 0", KVB_CHECK_POOL,
+     "plain-decode seq f16 flash, plain-decode seq e5m2 flash", KVB_IN(k_pool, .row = row_no_subnormals)},
+    {"nans-lost", "NaN is stored as 0 by a format that has NaN", KVB_CHECK_POOL, "plain-decode seq e4m3 flash",
+     KVB_IN(k_pool, .row = row_no_nans)},
+    {"saturates-to-infinity", "what is too large becomes infinity where the format's largest is due", KVB_CHECK_POOL,
+     "plain-decode seq e5m2 flash", KVB_IN(k_pool, .stored = too_large_infinite)},
+    {"growth-misplaces", "growing moves the second row to the first one's place", KVB_CHECK_POOL,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq a4g32 flash", .by = 0, KVB_IN(k_pool, .grown = row_misplaced)},
+    {"rows-rounded-up", "rows are taken to lie at multiples of 16 bytes", KVB_CHECK_POOL, "plain-decode seq e4m3 flash",
+     KVB_IN(k_pool, .view = rows_aligned)},
+    {"bytes-too-few", "bytes() leaves out a pointer", KVB_CHECK_POOL,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq kivi4 flash", KVB_IN(k_pool, .bytes = -8)},
+    {"loads-but-last", "loading loses the last cell", KVB_CHECK_POOL,
+     "plain-decode seq f32 flash, plain-decode-8x128 seq kivi4 flash", KVB_IN(k_pool, .load = load_but_last)},
+    {"scatter-to-first", "scatter stores all rows in the first one's cell", KVB_CHECK_POOL,
+     "plain-decode seq int8 flash, plain-decode-8x128 seq tq4 flash", KVB_IN(k_pool, .write = scatter_to_first)},
+    {"defrag-leaves-scales", "of a quantised row that is copied the scales are another's", KVB_CHECK_BOUND,
+     "context-shift-8x128 seq a8g64 flash, context-shift-8x128 seq int8 flash", KVB_IN(k_pool, .copy = copy_codes)},
+    {"load-first-half", "of each row only the first half is loaded", KVB_CHECK_BOUND,
+     "save-restore paged f32 flash, preempt-resume slab f16 flash", KVB_IN(v_pool, .load = load_half)},
     {.name = NULL},
 };

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Caches and pools that save or load wrongly. */
+/* Caches that save or load wrongly. */
 #include "harness/faults/fault.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define HONEST kvb_fault_honest.cache
@@ -76,24 +74,6 @@ static void load_of_first_group(kvb_cache_type *wrong)
     wrong->prepare = prepare_first_group;
 }
 
-/* The second half of each cell's bytes stays what it was. */
-static void write_half(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw)
-{
-    const size_t bytes = kvb_pool_passing.raw_bytes(pool, cells, n);
-    char *half = malloc(bytes + 1);
-    if (!half)
-        return;
-    kvb_pool_passing.read_raw(pool, cells, n, half);
-    memcpy(half, raw, bytes / 2);
-    kvb_pool_passing.write_raw(pool, cells, n, half);
-    free(half);
-}
-
-static void load_of_first_half(kvb_pool_type *wrong)
-{
-    wrong->write_raw = write_half;
-}
-
 const kvb_fault kvb_save_faults[] = {
     {"save-short", "the last row of a sequence is not saved", KVB_CHECK_WITNESS,
      "save-restore seq f32 witness, save-restore window f32 witness, save-restore paged f32 witness",
@@ -106,7 +86,5 @@ const kvb_fault kvb_save_faults[] = {
      .cache = load_is_empty},
     {"load-first-group", "rows of the second group of layers are not loaded", KVB_CHECK_WITNESS,
      "save-restore paged f32 witness, save-restore slab f32 witness", .cache = load_of_first_group},
-    {"load-first-half", "of each row only the first half is loaded", KVB_CHECK_BOUND,
-     "save-restore paged f32 flash, preempt-resume slab f16 flash", .v_pool = load_of_first_half},
     {.name = NULL},
 };

@@ -222,27 +222,6 @@ static void defrag_leaves_pending(kvb_cache_type *wrong)
     wrong->adopt = adopt_pending_left;
 }
 
-/* Of a row that is moved the codes go and the scales stay: the row that they belonged to gives its own. */
-static void gather_codes(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        kvb_view view;
-        uint32_t most = base + i > cells[i] ? base + i : cells[i];
-        kvb_pool_passing.view(pool, most + 1, &view);
-        for (uint32_t h = 0; h < kvb_fault_heads; h++) {
-            char *to = (char *)(uintptr_t)view.base + h * view.head_stride + (base + i) * view.cell_stride;
-            const char *from = (const char *)view.base + h * view.head_stride + cells[i] * view.cell_stride;
-            for (size_t b = 0; b < kvb_fault_dim / 2; b++) /* of codes of 4 bits and more */
-                to[b] = from[b];
-        }
-    }
-}
-
-static void codes_without_scales(kvb_pool_type *wrong)
-{
-    wrong->gather_into = gather_codes;
-}
-
 const kvb_fault kvb_shift_faults[] = {
     {"shift-forgotten", "positions move, K rows are not turned", KVB_CHECK_BOUND,
      "context-shift seq f32 flash, context-shift-8x128 slab q8_0 flash", .cache = forgotten},
@@ -272,7 +251,5 @@ const kvb_fault kvb_shift_faults[] = {
      "context-shift seq f32 witness, context-shift-8x128 window q8_0 witness", .cache = defrag_loses_last},
     {"defrag-leaves-pending", "rows that are yet to be turned trade places and are not", KVB_CHECK_BOUND,
      "context-shift seq f32 flash, context-shift-8x128 window q8_0 flash", .cache = defrag_leaves_pending},
-    {"defrag-leaves-scales", "of a quantised row that is copied the scales are another's", KVB_CHECK_BOUND,
-     "context-shift-8x128 seq a8g64 flash, context-shift-8x128 seq int8 flash", .k_pool = codes_without_scales},
     {.name = NULL},
 };
