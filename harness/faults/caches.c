@@ -1,440 +1,700 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Caches that plan, move, free or count wrongly. */
+/* Caches that plan, move, free, count, turn, save or refuse wrongly, whichever the policy is. */
 #include "harness/faults/fault.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define HONEST kvb_fault_honest.cache
+#define HONEST   kvb_fault_here.cache
+#define OF(kind) (UINT32_C(1) << KVB_CHANGE_##kind)
+#define BRINGS   (OF(STEP) | OF(PROPOSE)) /* tokens */
 
-static bool brings_tokens(const kvb_change *change)
+/* ---- the plan of a step ------------------------------------------------------------------------------------------ */
+
+/* The runs of a query, and how many: none where it sees pages. */
+static uint32_t runs_of(const kvb_plan *plan, uint32_t query, kvb_run **runs)
 {
-    return change->kind == KVB_CHANGE_STEP || change->kind == KVB_CHANGE_PROPOSE;
+    *runs = &plan->runs[plan->row_start[query]];
+    return plan->row_start[query + 1] - plan->row_start[query];
 }
 
-/* ---- the plan of a step: changed once the honest policy has made it ---------------------------------------------- */
-
-static void (*plan_change)(const kvb_store *store, kvb_plan *plan);
-
-static int prepare(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+/* The last run of a query; NULL: it has none. */
+static kvb_run *last_of(const kvb_plan *plan, uint32_t query)
 {
-    int error = HONEST->prepare(store, change, feed, plan);
-    if (!error && brings_tokens(change))
-        plan_change(store, plan);
-    return error;
+    kvb_run *runs;
+    const uint32_t n = runs_of(plan, query, &runs);
+    return n ? &runs[n - 1] : NULL;
 }
 
-static void plan_changed(kvb_cache_type *wrong, void (*how)(const kvb_store *store, kvb_plan *plan))
+static void own_unseen(kvb_fault_call *c)
 {
-    plan_change = how;
-    wrong->prepare = prepare;
+    for (uint32_t i = 0; i < c->plan->n; i++) {
+        kvb_run *last = last_of(c->plan, i);
+        if (last && last->end - last->begin > 1)
+            last->end--;
+    }
 }
 
-static kvb_run *first_run(kvb_plan *plan, uint32_t query)
+static void first_unseen(kvb_fault_call *c)
 {
-    return &plan->runs[plan->row_start[query]];
+    kvb_run *first;
+    for (uint32_t i = 0; i < c->plan->n; i++)
+        if (runs_of(c->plan, i, &first) && first->end - first->begin > 1)
+            first->begin++;
 }
 
-static kvb_run *last_run(kvb_plan *plan, uint32_t query)
-{
-    return &plan->runs[plan->row_start[query + 1] - 1];
-}
-
-static bool sees(const kvb_plan *plan, uint32_t query)
-{
-    return plan->row_start[query + 1] > plan->row_start[query];
-}
-
-static void own_unseen(const kvb_store *store, kvb_plan *plan)
-{
-    (void)store;
-    for (uint32_t i = 0; i < plan->n; i++)
-        if (sees(plan, i) && last_run(plan, i)->end - last_run(plan, i)->begin > 1)
-            last_run(plan, i)->end--;
-}
-
-static void first_unseen(const kvb_store *store, kvb_plan *plan)
-{
-    (void)store;
-    for (uint32_t i = 0; i < plan->n; i++)
-        if (sees(plan, i) && first_run(plan, i)->end - first_run(plan, i)->begin > 1)
-            first_run(plan, i)->begin++;
-}
-
-static void one_more_seen(const kvb_store *store, kvb_plan *plan)
+static void one_more_seen(kvb_fault_call *c)
 {
     uint32_t cells, high;
-    HONEST->occupied(store, &cells, &high);
-    for (uint32_t i = 0; i < plan->n; i++)
-        if (sees(plan, i) && last_run(plan, i)->end < high)
-            last_run(plan, i)->end++;
+    HONEST->occupied(c->store, &cells, &high);
+    for (uint32_t i = 0; i < c->plan->n; i++) {
+        kvb_run *last = last_of(c->plan, i);
+        if (last && last->end < high)
+            last->end++;
+    }
 }
 
-static void seen_twice(const kvb_store *store, kvb_plan *plan)
+static void seen_twice(kvb_fault_call *c)
 {
-    (void)store;
-    for (uint32_t i = 0; i < plan->n; i++)
-        if (sees(plan, i) && first_run(plan, i) != last_run(plan, i))
-            *last_run(plan, i) = *first_run(plan, i);
+    kvb_run *runs;
+    for (uint32_t i = 0; i < c->plan->n; i++)
+        if (runs_of(c->plan, i, &runs) > 1)
+            *last_of(c->plan, i) = *runs;
 }
 
-static void neighbours_swapped(const kvb_store *store, kvb_plan *plan)
+static void one_before_seen(kvb_fault_call *c)
 {
-    (void)store;
-    for (uint32_t i = 0; i + 1 < plan->n; i += 2)
-        if (plan->cells[i] != plan->cells[i + 1]) {
-            uint32_t kept = plan->cells[i];
-            plan->cells[i] = plan->cells[i + 1];
-            plan->cells[i + 1] = kept;
-        }
+    kvb_run *runs;
+    for (uint32_t i = 0; i < c->plan->n; i++) {
+        const uint32_t n = runs_of(c->plan, i, &runs);
+        if (n && runs[n - 1].begin > (n > 1 ? runs[n - 2].end : 0))
+            runs[n - 1].begin--;
+    }
 }
 
-static void over_first_cell(const kvb_store *store, kvb_plan *plan)
+static void window_short(kvb_fault_call *c)
 {
-    (void)store;
-    if (plan->n && plan->cells[plan->n - 1] > 8) /* once there is something to lose */
-        plan->cells[0] = 0;
+    for (uint32_t i = 0; i < c->plan->n && kvb_group_limits(c->store->group); i++) {
+        kvb_run *last = last_of(c->plan, i);
+        if (last && last->end - last->begin > 1)
+            last->begin++;
+    }
 }
 
-static void query_sees_less(kvb_cache_type *wrong)
+static void from_first_cell(kvb_fault_call *c)
 {
-    plan_changed(wrong, own_unseen);
+    kvb_run *runs;
+    for (uint32_t i = 0; i < c->plan->n; i++)
+        if (runs_of(c->plan, i, &runs))
+            runs->begin = 0;
 }
 
-static void query_misses_first(kvb_cache_type *wrong)
+static void followers_seen(kvb_fault_call *c)
 {
-    plan_changed(wrong, first_unseen);
+    const kvb_run *end = last_of(c->plan, c->plan->n - 1);
+    for (uint32_t i = 0; i < c->plan->n && end; i++) {
+        kvb_run *last = last_of(c->plan, i);
+        if (last && last->begin == end->begin) /* of the same sequence */
+            last->end = end->end;
+    }
 }
 
-static void query_sees_more(kvb_cache_type *wrong)
+static void as_query_before(kvb_fault_call *c)
 {
-    plan_changed(wrong, one_more_seen);
+    kvb_run *runs, *before;
+    for (uint32_t i = c->plan->n; i-- > 1;)
+        if (runs_of(c->plan, i, &runs) == 1 && runs_of(c->plan, i - 1, &before) == 1)
+            *runs = *before;
 }
 
-static void query_sees_twice(kvb_cache_type *wrong)
+static void neighbours_swapped(kvb_fault_call *c)
 {
-    plan_changed(wrong, seen_twice);
+    uint32_t *cells = c->plan->cells;
+    for (uint32_t i = 0; i + 1 < c->plan->n; i += 2) {
+        const uint32_t kept = cells[i];
+        cells[i] = cells[i + 1];
+        cells[i + 1] = kept;
+    }
 }
 
-static void rows_swapped(kvb_cache_type *wrong)
+static void over_first_cell(kvb_fault_call *c)
 {
-    plan_changed(wrong, neighbours_swapped);
+    if (c->plan->n && c->plan->cells[c->plan->n - 1] > 8) /* once there is something to lose */
+        c->plan->cells[0] = 0;
 }
 
-static void shared_cell_written(kvb_cache_type *wrong)
+/* In slab a cut lowers where a sequence goes on, but not where its single queries end. */
+static void cut_unheard(kvb_fault_call *c)
 {
-    plan_changed(wrong, over_first_cell);
+    static uint32_t longest[KVB_MAX_SEQS]; /* [row] tokens that have ever been there */
+    const kvb_feed *feed = c->feed;
+    const uint32_t cells = c->store->options->seq_capacity;
+    for (uint32_t i = 0; i < feed->n; i++) {
+        const uint32_t row = c->plan->cells[i] / cells, len = c->plan->cells[i] % cells + 1;
+        const bool alone =
+            (i == 0 || feed->seqs[i - 1] != feed->seqs[i]) && (i + 1 == feed->n || feed->seqs[i + 1] != feed->seqs[i]);
+        kvb_run *last = &c->plan->runs[c->plan->row_start[i + 1] - 1];
+        longest[row] = longest[row] > len ? longest[row] : len;
+        if (alone && last->end < row * cells + longest[row])
+            last->end = row * cells + longest[row];
+    }
 }
 
 /* ---- pages behind a window --------------------------------------------------------------------------------------- */
 
-static void whole_pages(const kvb_store *store, kvb_plan *plan)
+static void whole_pages(kvb_fault_call *c)
 {
-    (void)store;
-    for (uint32_t i = 0; i < plan->n_rows && plan->page_cells; i++)
-        plan->runs[i].begin -= plan->runs[i].begin % plan->page_cells;
+    for (uint32_t i = 0; i < c->plan->n_rows && c->plan->page_cells; i++)
+        c->plan->runs[i].begin -= c->plan->runs[i].begin % c->plan->page_cells;
 }
 
-static void (*limits_change)(kvb_group *group, kvb_cache_options *options);
+/* The policy frees pages by other limits than its queries see by. */
+static kvb_group limits;
+static kvb_cache_options rollback;
 
-/* The policy lets go of pages by other limits than its queries see by; an entry that is gone leads to the first page.
- */
-static int prepare_by_limits(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+static void limits_take(kvb_fault_call *c)
 {
-    const kvb_group *group = store->group;
-    const kvb_cache_options *options = store->options;
-    kvb_group wrong = *group;
-    kvb_cache_options too = *options;
-    limits_change(&wrong, &too);
-    store->group = &wrong;
-    store->options = &too;
-    int error = HONEST->prepare(store, change, feed, plan);
-    store->group = group;
-    store->options = options;
-    for (uint32_t i = 0; !error && plan && plan->page_cells && i < plan->n_rows; i++)
-        plan->runs[i].begin = kvb_first_seen(group, plan->runs[i].end - 1);
-    for (size_t i = 0; !error && plan && plan->page_cells && i < plan->n_pages; i++)
-        plan->pages[i] = plan->pages[i] == UINT32_MAX ? 0 : plan->pages[i];
-    if (!error && plan)
-        plan->sinks = group->sinks;
-    return error;
+    limits = *c->store->group;
+    rollback = *c->store->options;
+    c->store->group = &limits;
+    c->store->options = &rollback;
 }
 
-static void early(kvb_group *group, kvb_cache_options *options)
+static void one_early(kvb_fault_call *c)
 {
-    group->window -= group->window > 1;
-    options->rollback = 0;
+    limits_take(c);
+    limits.window -= limits.window > 1;
 }
 
-static void one_early(kvb_group *group, kvb_cache_options *options)
+static void early(kvb_fault_call *c)
 {
-    (void)options;
-    group->window -= group->window > 1;
+    one_early(c);
+    rollback.rollback = 0;
 }
 
-static void sinkless(kvb_group *group, kvb_cache_options *options)
+static void sinkless(kvb_fault_call *c)
 {
-    (void)options;
-    group->sinks = 0;
+    limits_take(c);
+    limits.sinks = 0;
 }
 
-static void window_of_pages(kvb_cache_type *wrong)
+/* Queries see by the group's limits again; an entry that is gone leads to the first page. */
+static void pages_seen(kvb_fault_call *c)
 {
-    plan_changed(wrong, whole_pages);
+    for (uint32_t i = 0; c->plan && c->plan->page_cells && i < c->plan->n_rows; i++)
+        c->plan->runs[i].begin = kvb_first_seen(c->store->group, c->plan->runs[i].end - 1);
+    for (size_t i = 0; c->plan && c->plan->page_cells && i < c->plan->n_pages; i++)
+        c->plan->pages[i] = c->plan->pages[i] == UINT32_MAX ? 0 : c->plan->pages[i];
+    if (c->plan)
+        c->plan->sinks = c->store->group->sinks;
 }
 
-static void page_dropped_early(kvb_cache_type *wrong)
+/* ---- changes that do not happen, or are refused ------------------------------------------------------------------ */
+
+static void skip(kvb_fault_call *c)
 {
-    limits_change = early;
-    wrong->prepare = prepare_by_limits;
+    c->skips = true;
 }
 
-static void page_dropped_one_early(kvb_cache_type *wrong)
+static void refuse(kvb_fault_call *c)
 {
-    limits_change = one_early;
-    wrong->prepare = prepare_by_limits;
+    c->error = kvb_store_fail(c->store, -ENOSPC, "no room for a change of kind %d", (int)c->change->kind);
 }
 
-static void sinks_page_dropped(kvb_cache_type *wrong)
+static void refuse_twentieth(kvb_fault_call *c)
 {
-    limits_change = sinkless;
-    wrong->prepare = prepare_by_limits;
+    static uint32_t steps;
+    if (++steps == 20)
+        refuse(c);
 }
 
-/* ---- other changes: one kind of them does not happen, or only by half ------------------------------------------- */
-
-static kvb_change_kind idle;
-
-static void adopt_but_one(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+static void refuse_as_memory(kvb_fault_call *c)
 {
-    if (change->kind != idle && HONEST->adopt)
-        HONEST->adopt(store, change, feed, plan);
+    uint32_t cells, high;
+    HONEST->occupied(c->store, &cells, &high);
+    if (c->change->n > c->store->options->capacity - cells)
+        c->error = kvb_store_fail(c->store, -ENOMEM, "no memory");
 }
 
-static void copy_forgotten(kvb_cache_type *wrong)
+/* Groups but that of layer 0 stay as they were, from the second reordering on: the first makes the sequences. */
+static void skip_second_group(kvb_fault_call *c)
 {
-    idle = KVB_CHANGE_COPY;
-    wrong->adopt = adopt_but_one;
+    static uint32_t reorders;
+    const bool first = c->store->pools[0];
+    reorders += first;
+    c->skips = !first && reorders > 1;
 }
 
-static void removal_forgotten(kvb_cache_type *wrong)
-{
-    idle = KVB_CHANGE_REMOVE;
-    wrong->adopt = adopt_but_one;
-}
+/* ---- changes that are taken for others --------------------------------------------------------------------------- */
 
-static void step_forgotten(kvb_cache_type *wrong)
+static void copy_elsewhere(kvb_fault_call *c)
 {
-    idle = KVB_CHANGE_STEP;
-    wrong->adopt = adopt_but_one;
+    c->given.dst = (c->given.dst + 1) % KVB_MAX_SEQS;
 }
 
 /* A range that is removed or copied is one position short, or begins one too early. */
-static int range_short(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+static void range_short(kvb_fault_call *c)
 {
-    kvb_change less = *change;
-    if (!brings_tokens(change) && change->kind != KVB_CHANGE_COMMIT && less.p1 != KVB_POS_END && less.p1 > less.p0 + 1)
-        less.p1--;
-    return HONEST->prepare(store, &less, feed, plan);
+    c->given.p1 -= c->given.p1 != KVB_POS_END && c->given.p1 > c->given.p0 + 1;
 }
 
-static void adopt_short(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+static void range_late(kvb_fault_call *c)
 {
-    kvb_change less = *change;
-    if (!brings_tokens(change) && change->kind != KVB_CHANGE_COMMIT) {
-        if (less.p1 == KVB_POS_END)
-            less.p0++;
-        else if (less.p1 > less.p0 + 1)
-            less.p1--;
+    c->given.p0 += c->given.p1 == KVB_POS_END;
+}
+
+/* The range is compared with the cells of a sequence's last span, not with positions. */
+static void removal_by_cell(kvb_fault_call *c)
+{
+    kvb_spans cells = {0};
+    if (!c->given.others && !HONEST->lies(c->store, c->given.src, &cells) && cells.n) {
+        const uint64_t off = cells.span[cells.n - 1].at - cells.span[cells.n - 1].pos;
+        c->given.p0 = c->given.p0 > off ? c->given.p0 - (uint32_t)off : 0;
+        c->given.p1 = c->given.p1 == KVB_POS_END ? c->given.p1 : c->given.p1 > off ? c->given.p1 - (uint32_t)off : 0;
     }
-    HONEST->adopt(store, &less, feed, plan);
+    kvb_spans_free(&cells, c->store->allocator);
 }
 
-static void ranges_short(kvb_cache_type *wrong)
+/* A removal takes what lay at its positions before the last shift of its sequence. */
+static int32_t moved_by;
+static uint32_t moved_seq;
+
+static void removal_by_old_positions(kvb_fault_call *c)
 {
-    wrong->prepare = range_short;
-    if (wrong->adopt)
-        wrong->adopt = adopt_short;
+    if (c->given.kind == KVB_CHANGE_REMOVE && !c->given.others && c->given.src == moved_seq &&
+        c->given.p1 != KVB_POS_END) {
+        c->given.p0 -= (uint32_t)moved_by;
+        c->given.p1 -= (uint32_t)moved_by;
+    }
+}
+
+static void shift_note(kvb_fault_call *c)
+{
+    moved_seq = c->change->kind == KVB_CHANGE_SHIFT ? c->change->src : moved_seq;
+    moved_by = c->change->kind == KVB_CHANGE_SHIFT ? c->change->delta : moved_by;
+}
+
+/* The last of several sequences that are to go stays. */
+static uint32_t n_going;
+
+static void removal_misses_last(kvb_fault_call *c)
+{
+    kvb_account *account = (kvb_account *)(uintptr_t)c->store->account;
+    n_going = account->n_changed;
+    account->n_changed -= c->change->others && n_going;
+}
+
+static void going_put_back(kvb_fault_call *c)
+{
+    ((kvb_account *)(uintptr_t)c->store->account)->n_changed = n_going;
+}
+
+static uint32_t given_dsts[KVB_MAX_SEQS], given_srcs[KVB_MAX_SEQS];
+
+/* What a loop does that puts one sequence after the other in its place: a source may have been overwritten. */
+static void reorder_one_by_one(kvb_fault_call *c)
+{
+    for (uint32_t i = 0; i < c->given.n; i++) {
+        given_srcs[i] = c->change->srcs[i];
+        for (uint32_t j = 0; j < i; j++)
+            if (c->change->dsts[j] == c->change->srcs[i])
+                given_srcs[i] = given_srcs[j];
+    }
+    c->given.srcs = given_srcs;
+}
+
+/* A source that several destinations want goes to the first; the others keep what they had. */
+static void reorder_once_each(kvb_fault_call *c)
+{
+    for (uint32_t i = c->given.n = 0; i < c->change->n; i++) {
+        bool first = true;
+        for (uint32_t j = 0; j < c->given.n; j++)
+            first = first && given_srcs[j] != c->change->srcs[i];
+        given_dsts[c->given.n] = c->change->dsts[i];
+        given_srcs[c->given.n] = c->change->srcs[i];
+        c->given.n += first;
+    }
+    c->given.dsts = given_dsts;
+    c->given.srcs = given_srcs;
+}
+
+/* As many nodes as are accepted, from the first on: right for a chain. */
+static void commit_first_nodes(kvb_fault_call *c)
+{
+    for (uint32_t i = 0; i < c->given.n; i++)
+        given_srcs[i] = i;
+    c->given.accepted = given_srcs;
+}
+
+/* The node beside the last one accepted, where there is one. */
+static void commit_sibling(kvb_fault_call *c)
+{
+    const uint32_t n = c->given.n;
+    memcpy(given_srcs, c->given.accepted, n * sizeof *given_srcs);
+    if (n)
+        given_srcs[n - 1] += given_srcs[n - 1] + 1 < c->store->account->pending[c->given.src];
+    c->given.accepted = given_srcs;
+}
+
+/* Nodes of those numbers, but of another sequence that has as many. */
+static void commit_elsewhere(kvb_fault_call *c)
+{
+    const kvb_account *a = c->store->account;
+    for (uint32_t i = 0; i < a->n_nodes && c->given.src == c->change->src; i++)
+        if (a->pending[a->node[i].seq] == a->pending[c->change->src])
+            c->given.src = a->node[i].seq;
 }
 
 /* ---- rows that are moved ----------------------------------------------------------------------------------------- */
 
-static void (*moves_change)(kvb_store *store);
-
-static int prepare_moves(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+static void no_moves(kvb_fault_call *c)
 {
-    int error = HONEST->prepare(store, change, feed, plan);
-    if (!error && store->n_moves)
-        moves_change(store);
-    return error;
+    c->store->n_moves = 0;
 }
 
-static void no_moves(kvb_store *store)
+static void last_move_lost(kvb_fault_call *c)
 {
-    store->n_moves = 0;
+    c->store->n_moves -= c->store->n_moves > 0;
 }
 
-static void one_move_less(kvb_store *store)
+static void moves_from_beside(kvb_fault_call *c)
 {
-    store->n_moves--;
+    for (size_t i = 0; i < c->store->n_moves; i++)
+        c->store->moves[i].from -= c->store->moves[i].from > 0;
 }
 
-static void moves_one_off(kvb_store *store)
+static void moves_backwards(kvb_fault_call *c)
 {
-    for (size_t i = 0; i < store->n_moves; i++)
-        store->moves[i].from += store->moves[i].from > 0 ? -1u : 0;
+    kvb_move *moves = c->store->moves;
+    for (size_t i = 0, j = c->store->n_moves; i + 1 < j; i++) {
+        const kvb_move kept = moves[i];
+        moves[i] = moves[--j];
+        moves[j] = kept;
+    }
 }
 
-static void moves_forgotten(kvb_cache_type *wrong)
+static void move_over_seen(kvb_fault_call *c)
 {
-    moves_change = no_moves;
-    wrong->prepare = prepare_moves;
+    const kvb_run *last = last_of(c->plan, c->plan->n - 1);
+    if (last && last->end - last->begin > c->plan->n + 1)
+        c->error = kvb_store_move(c->store, last->begin + 1, last->begin);
 }
 
-static void last_move_forgotten(kvb_cache_type *wrong)
+static void load_first_group(kvb_fault_call *c)
 {
-    moves_change = one_move_less;
-    wrong->prepare = prepare_moves;
+    if (!c->store->pools[0]) /* layer 0 belongs to another group */
+        no_moves(c);
 }
 
-static void moves_from_beside(kvb_cache_type *wrong)
+/* ---- rows that are turned ---------------------------------------------------------------------------------------- */
+
+/* by: the factor of each row's distance. */
+static void turns_times(kvb_fault_call *c)
 {
-    moves_change = moves_one_off;
-    wrong->prepare = prepare_moves;
+    for (size_t i = 0; i < c->store->n_turns; i++)
+        c->store->turns[i].delta *= (int32_t)kvb_fault_here.by;
+}
+
+static void turns_further(kvb_fault_call *c)
+{
+    for (size_t i = 0; i < c->store->n_turns; i++)
+        c->store->turns[i].delta++;
+}
+
+static void last_unturned(kvb_fault_call *c)
+{
+    if (c->store->n_turns)
+        c->store->turns[c->store->n_turns - 1].delta = 0;
+}
+
+static void group_unturned(kvb_fault_call *c)
+{
+    if (!c->store->group->window)
+        turns_times(c);
+}
+
+/* Rows that were copied for the sequence that moves are turned where they lay, too. */
+static void shared_turned(kvb_fault_call *c)
+{
+    for (size_t i = 0; i < c->store->n_moves && !c->error; i++)
+        c->error = kvb_store_turn(c->store, c->store->moves[i].from, c->store->turns[0].delta);
+}
+
+/* A division turns all rows by the first one's distance, as a shift does. */
+static void divided_alike(kvb_fault_call *c)
+{
+    for (size_t i = 1; i < c->store->n_turns; i++)
+        c->store->turns[i].delta = c->store->turns[0].delta;
+}
+
+static void pending_overwritten(kvb_fault_call *c)
+{
+    for (size_t i = 0; i < c->store->n_turns; i++)
+        c->store->pending[c->store->turns[i].cell] = c->store->turns[i].delta;
+}
+
+static void pending_left(kvb_fault_call *c)
+{
+    for (size_t i = 0; c->store->turns_pending && i < c->store->n_moves; i++)
+        c->store->pending[c->store->moves[i].to] = 0;
+}
+
+/* From the first shift on, rows turn by a base that is `by` times as large; 0: in the other pairs. */
+static void rope_changed(kvb_fault_call *c)
+{
+    static kvb_group groups[KVB_MODEL_GROUPS];
+    static uint32_t n;
+    for (uint32_t i = 0; i < n; i++)
+        if (c->store->group == &groups[i])
+            return;
+    groups[n] = *c->store->group;
+    if (kvb_fault_here.by > 0)
+        groups[n].rope.base *= kvb_fault_here.by;
+    else
+        groups[n].rope.neighbours = !groups[n].rope.neighbours;
+    c->store->group = &groups[n++];
 }
 
 /* ---- room -------------------------------------------------------------------------------------------------------- */
 
-static uint32_t room_none(const kvb_store *store, const kvb_change *change)
+static uint32_t room_fixed(const kvb_fault_call *c, uint32_t left)
 {
-    (void)store;
-    (void)change;
-    return 0;
-}
-
-static void room_denied(kvb_cache_type *wrong)
-{
-    wrong->room = room_none;
-}
-
-/* Any step fits, which then is refused after all, or taken. */
-static uint32_t room_all(const kvb_store *store, const kvb_change *change)
-{
-    (void)store;
-    (void)change;
-    return UINT32_MAX;
-}
-
-static int prepare_when_full(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
-{
-    uint32_t cells, high;
-    HONEST->occupied(store, &cells, &high);
-    if (brings_tokens(change) && change->n > store->options->capacity - cells)
-        return kvb_store_fail(store, -ENOMEM, "no memory");
-    return HONEST->prepare(store, change, feed, plan);
-}
-
-static void room_refused_as_memory(kvb_cache_type *wrong)
-{
-    wrong->room = room_all;
-    wrong->prepare = prepare_when_full;
+    (void)c, (void)left;
+    return (uint32_t)kvb_fault_here.by;
 }
 
 /* The last cell counts as two. */
-static uint32_t room_one_more(const kvb_store *store, const kvb_change *change)
+static uint32_t room_one_more(const kvb_fault_call *c, uint32_t left)
 {
-    uint32_t cells, high;
-    (void)change;
-    HONEST->occupied(store, &cells, &high);
-    return store->options->capacity - cells + 1;
+    (void)c;
+    return left + 1;
 }
 
-static uint64_t one_cell_more(const kvb_store *store)
+static uint32_t room_counted(const kvb_fault_call *c, uint32_t left)
 {
-    return store->options->capacity + 1;
+    c->store->cells_moved += c->change->n > left;
+    return left;
 }
 
-static void capacity_exceeded(kvb_cache_type *wrong)
+static uint32_t room_never_written(const kvb_fault_call *c, uint32_t left)
 {
-    wrong->room = room_one_more;
-    wrong->pool_cells = one_cell_more;
+    (void)left;
+    return c->store->cells_written < c->store->pool_cells ? c->store->pool_cells - (uint32_t)c->store->cells_written
+                                                          : 0;
 }
 
-static uint32_t room_that_counts(const kvb_store *store, const kvb_change *change)
+static uint64_t one_cell_more(uint32_t capacity)
 {
-    uint32_t cells, high;
-    HONEST->occupied(store, &cells, &high);
-    ((kvb_store *)(uintptr_t)store)->cells_moved += change->n > store->options->capacity - cells;
-    return store->options->capacity - cells;
+    return capacity + 1;
 }
 
-static void refusal_counted(kvb_cache_type *wrong)
+static uint64_t half_the_cells(uint32_t capacity)
 {
-    wrong->room = room_that_counts;
+    return capacity / 2;
 }
 
-static uint64_t few_cells(const kvb_store *store)
+/* ---- what is saved ----------------------------------------------------------------------------------------------- */
+
+static int lies_short(kvb_store *store, kvb_spans *cells)
 {
-    return store->options->capacity / 2;
+    const kvb_span *last = &cells->span[cells->n - 1];
+    (void)store;
+    kvb_spans_cut(cells, last->pos + last->n - 1, KVB_POS_END);
+    return 0;
 }
 
-static void pools_too_small(kvb_cache_type *wrong)
+/* The first span as a ring that begins one cell further on. */
+static int lies_turned(kvb_store *store, kvb_spans *cells)
 {
-    wrong->pool_cells = few_cells;
+    const int error = kvb_spans_reserve(cells, store->allocator, 1);
+    kvb_span *first = cells->span;
+    if (!error && first->n > 1) {
+        memmove(first + 2, first + 1, (cells->n++ - 1) * sizeof *first);
+        first[1] = (kvb_span){first->at, first->pos + first->n - 1, 1};
+        first->at++;
+        first->n--;
+    }
+    return error;
 }
 
 const kvb_fault kvb_cache_faults[] = {
     {"sees-not-itself", "a query does not see its own token", KVB_CHECK_WITNESS,
      "plain-decode contiguous f32 witness, agent-fork seq f32 witness, eagle-tree tree f32 witness, "
      "sink-window window f32 witness",
-     .cache = query_sees_less},
+     KVB_IN(cache, .of = BRINGS, .prepared = own_unseen)},
     {"sees-not-first", "a query does not see the first token of its sequence", KVB_CHECK_WITNESS,
      "plain-decode contiguous f32 witness, agent-fork seq f32 witness, agent-fork slab f32 witness, "
      "eagle-tree tree f32 witness",
-     .cache = query_misses_first},
+     KVB_IN(cache, .of = BRINGS, .prepared = first_unseen)},
     {"sees-one-more", "a query sees the cell behind its last", KVB_CHECK_WITNESS,
      "agent-fork seq f32 witness, batched-multi-seq slab f32 witness, eagle-tree tree f32 witness",
-     .cache = query_sees_more},
+     KVB_IN(cache, .of = BRINGS, .prepared = one_more_seen)},
     {"sees-twice", "a query sees a stretch of cells twice", KVB_CHECK_WITNESS,
-     "agent-fork seq f32 witness, batched-multi-seq seq f32 witness", .cache = query_sees_twice},
+     "agent-fork seq f32 witness, batched-multi-seq seq f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = seen_twice)},
     {"rows-swapped", "rows of two new tokens lie in each other's cell", KVB_CHECK_WITNESS,
-     "batched-multi-seq seq f32 witness, batched-multi-seq slab f32 witness", .cache = rows_swapped},
+     "batched-multi-seq seq f32 witness, batched-multi-seq slab f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = neighbours_swapped)},
     {"shared-written", "a new row is written over the first one", KVB_CHECK_WITNESS,
-     "plain-decode contiguous f32 witness, batched-multi-seq slab f32 witness", .cache = shared_cell_written},
+     "plain-decode contiguous f32 witness, batched-multi-seq slab f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = over_first_cell)},
     {"fork-forgotten", "a fork holds nothing", KVB_CHECK_WITNESS,
-     "agent-fork seq f32 witness, parallel-sample seq f32 witness", .cache = copy_forgotten},
+     "agent-fork seq f32 witness, parallel-sample seq f32 witness", KVB_IN(cache, .of = OF(COPY), .adopting = skip)},
     {"removal-forgotten", "what is removed stays", KVB_CHECK_CRASH, "agent-fork seq f32 witness",
-     .cache = removal_forgotten},
+     KVB_IN(cache, .of = OF(REMOVE), .adopting = skip)},
     {"step-forgotten", "a step's cells are not held", KVB_CHECK_WITNESS, "agent-fork seq f32 witness",
-     .cache = step_forgotten},
+     KVB_IN(cache, .of = OF(STEP), .adopting = skip)},
     {"ranges-short", "a range that is copied or removed is one position short", KVB_CHECK_WITNESS,
-     "agent-fork seq f32 witness, agent-fork slab f32 witness", .cache = ranges_short},
+     "agent-fork seq f32 witness, agent-fork slab f32 witness",
+     KVB_IN(cache, .of = ~(BRINGS | OF(COMMIT)), .preparing = range_short, .adopting = range_late)},
     {"moves-forgotten", "rows that are to be copied are not", KVB_CHECK_WITNESS,
-     "agent-fork slab f32 witness, eagle-tree tree f32 witness", .cache = moves_forgotten},
+     "agent-fork slab f32 witness, eagle-tree tree f32 witness", KVB_IN(cache, .prepared = no_moves)},
     {"last-move-forgotten", "the last row that is to be copied is not", KVB_CHECK_WITNESS,
-     "agent-fork slab f32 witness, eagle-tree tree f32 witness", .cache = last_move_forgotten},
+     "agent-fork slab f32 witness, eagle-tree tree f32 witness", KVB_IN(cache, .prepared = last_move_lost)},
     {"moves-from-beside", "rows are copied from the cell beside", KVB_CHECK_WITNESS,
-     "agent-fork slab f32 witness, eagle-tree tree f32 witness", .cache = moves_from_beside},
+     "agent-fork slab f32 witness, eagle-tree tree f32 witness", KVB_IN(cache, .prepared = moves_from_beside)},
     {"room-denied", "no step fits", KVB_CHECK_PROTOCOL, "plain-decode seq f32 witness, eagle-tree tree f32 witness",
-     .cache = room_denied},
+     .by = 0, KVB_IN(cache, .room = room_fixed)},
     {"capacity-exceeded", "one cell more than the capacity is taken", KVB_CHECK_PROTOCOL,
      "full-cache contiguous f32 witness, full-cache seq f32 witness, full-cache tree f32 witness",
-     .cache = capacity_exceeded},
+     KVB_IN(cache, .room = room_one_more, .pool_cells = one_cell_more)},
     {"refused-as-memory", "a step that passes the capacity is refused as if memory were short", KVB_CHECK_PROTOCOL,
-     "full-cache contiguous f32 witness, full-cache seq f32 witness", .cache = room_refused_as_memory},
+     "full-cache contiguous f32 witness, full-cache seq f32 witness", .by = UINT32_MAX,
+     KVB_IN(cache, .of = BRINGS, .preparing = refuse_as_memory, .room = room_fixed)},
     {"refusal-changes", "a step that is refused is counted", KVB_CHECK_PROTOCOL,
-     "full-cache contiguous f32 witness, full-cache seq f32 witness", .cache = refusal_counted},
+     "full-cache contiguous f32 witness, full-cache seq f32 witness", KVB_IN(cache, .room = room_counted)},
     {"pools-too-small", "pools hold half of the cells", KVB_CHECK_PROTOCOL, "plain-decode seq f32 witness",
-     .cache = pools_too_small},
+     KVB_IN(cache, .pool_cells = half_the_cells)},
     {"sees-not-first-kivi", "a query over pools with residual cells does not see the first token", KVB_CHECK_STORED,
-     "agent-fork-8x128 seq kivi4 flash", .cache = query_misses_first},
+     "agent-fork-8x128 seq kivi4 flash", KVB_IN(cache, .of = BRINGS, .prepared = first_unseen)},
     {"window-of-pages", "a query sees the whole page that its window begins in", KVB_CHECK_WITNESS,
-     "sliding-window paged f32 witness, sink-window paged f32 witness", .cache = window_of_pages},
+     "sliding-window paged f32 witness, sink-window paged f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = whole_pages)},
     {"page-dropped-early", "a page is dropped one position before its last one leaves the window", KVB_CHECK_WITNESS,
-     "sliding-window paged f32 witness, sink-window paged f32 witness", .cache = page_dropped_early},
+     "sliding-window paged f32 witness, sink-window paged f32 witness",
+     KVB_IN(cache, .preparing = early, .prepared = pages_seen)},
     {"page-dropped-one-early", "a page is dropped one position before its last one leaves the window and the rollback",
-     KVB_CHECK_WITNESS, "window-edge paged f32 witness", .cache = page_dropped_one_early},
+     KVB_CHECK_WITNESS, "window-edge paged f32 witness", KVB_IN(cache, .preparing = one_early, .prepared = pages_seen)},
     {"sinks-page-dropped", "the page of the first tokens is dropped with those behind it", KVB_CHECK_WITNESS,
-     "sink-window paged f32 witness, sink-window-8x128 paged f32 witness", .cache = sinks_page_dropped},
+     "sink-window paged f32 witness, sink-window-8x128 paged f32 witness",
+     KVB_IN(cache, .preparing = sinkless, .prepared = pages_seen)},
+    {"sees-one-before",
+     "a query sees the cell before its last stretch: a window is one too long, a node sees one that is no ancestor",
+     KVB_CHECK_WITNESS,
+     "sliding-window seq f32 witness, sink-window window f32 witness, eagle-tree tree f32 witness, "
+     "batched-multi-seq slab f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = one_before_seen)},
+    {"window-short", "a window is one position short", KVB_CHECK_WITNESS,
+     "sliding-window seq f32 witness, sliding-window window f32 witness, sink-window window f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = window_short)},
+    {"sees-from-first-cell", "a query sees what lies before its sequence", KVB_CHECK_WITNESS,
+     "batched-multi-seq seq f32 witness, agent-fork slab f32 witness, sliding-window window f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = from_first_cell)},
+    {"sees-followers", "queries of one prompt see those behind them", KVB_CHECK_WITNESS,
+     "plain-decode contiguous f32 witness, agent-fork seq f32 witness, batched-multi-seq recompute f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = followers_seen)},
+    {"sees-as-query-before", "a query sees what the one before it in the step sees", KVB_CHECK_WITNESS,
+     "batched-multi-seq slab f32 witness, plain-decode contiguous f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = as_query_before)},
+    {"change-refused", "a copy, removal or commit is refused", KVB_CHECK_PROTOCOL,
+     "agent-fork seq f32 witness, batched-multi-seq slab f32 witness, eagle-tree tree f32 witness",
+     KVB_IN(cache, .of = ~BRINGS, .preparing = refuse)},
+    {"step-refused", "a step is refused that was said to fit", KVB_CHECK_PROTOCOL,
+     "plain-decode seq f32 witness, agent-fork slab f32 witness, eagle-tree tree f32 witness",
+     KVB_IN(cache, .of = BRINGS, .preparing = refuse_twentieth)},
+    {"cells-leak", "cells that were freed never count as free", KVB_CHECK_PROTOCOL,
+     "sink-window window f32 witness, eagle-tree tree f32 witness, spec-batch seq f32 witness",
+     KVB_IN(cache, .room = room_never_written)},
+    {"copy-elsewhere", "a copy goes to the next sequence", KVB_CHECK_WITNESS,
+     "agent-fork seq f32 witness, agent-fork seq f16 witness",
+     KVB_IN(cache, .of = OF(COPY), .preparing = copy_elsewhere)},
+    {"seen-moved-over", "with a step a row is copied over another that is seen", KVB_CHECK_WITNESS,
+     "sliding-window window f32 witness, plain-decode contiguous f32 witness, agent-fork seq f32 witness",
+     KVB_IN(cache, .of = BRINGS, .prepared = move_over_seen)},
+    {"moves-backwards", "rows are copied last to first, some over others that are still to be copied",
+     KVB_CHECK_WITNESS, "eagle-tree tree f32 witness", KVB_IN(cache, .prepared = moves_backwards)},
+    {"reorder-overwritten", "a reordering reads sources that it has overwritten", KVB_CHECK_WITNESS,
+     "beam-search seq f32 witness, beam-search paged f32 witness, beam-search slab f32 witness",
+     KVB_IN(cache, .of = OF(REORDER), .preparing = reorder_one_by_one)},
+    {"reorder-once", "a beam that goes on in two ways goes on in one", KVB_CHECK_WITNESS,
+     "beam-search seq f32 witness, beam-search window f32 witness",
+     KVB_IN(cache, .of = OF(REORDER), .preparing = reorder_once_each)},
+    {"reorder-first-group", "sequences are reordered in the first group of layers only", KVB_CHECK_WITNESS,
+     "beam-search seq f32 witness, beam-search paged f32 witness",
+     KVB_IN(cache, .of = OF(REORDER), .adopting = skip_second_group)},
+    {"removal-by-cell", "the range of a removal is taken for numbers of cells, not positions", KVB_CHECK_WITNESS,
+     "engine-calls seq f32 witness, shared-prompt seq f32 witness",
+     KVB_IN(cache, .of = OF(REMOVE), .preparing = removal_by_cell)},
+    {"cut-unheard", "queries see what lay behind a sequence before it was cut back", KVB_CHECK_WITNESS,
+     "agent-fork slab f32 witness", KVB_IN(cache, .of = OF(STEP), .prepared = cut_unheard)},
+    {"removal-by-old-positions", "a removal takes what lay at its positions before the last shift", KVB_CHECK_WITNESS,
+     "context-shift seq f32 witness", KVB_IN(cache, .preparing = removal_by_old_positions, .adopted = shift_note)},
+    {"removal-misses-last", "where all sequences are to go, or all but one, the last one stays", KVB_CHECK_CRASH,
+     /* where the sequence begins anew, which an assertion sees */
+     "engine-calls seq f32 witness",
+     KVB_IN(cache, .of = OF(REMOVE), .adopting = removal_misses_last, .adopted = going_put_back)},
+    {"shift-forgotten", "positions move, K rows are not turned", KVB_CHECK_BOUND,
+     "context-shift seq f32 flash, context-shift-8x128 slab q8_0 flash", .by = 0,
+     KVB_IN(cache, .of = OF(SHIFT), .prepared = turns_times)},
+    {"shift-backwards", "K rows are turned the other way", KVB_CHECK_BOUND,
+     "context-shift seq f32 flash, context-shift window bf16 flash", .by = -1,
+     KVB_IN(cache, .of = OF(SHIFT), .prepared = turns_times)},
+    {"shift-one-further", "K rows are turned one position too far", KVB_CHECK_BOUND,
+     "context-shift slab f16 flash, context-shift-8x128 seq q8_0 flash",
+     KVB_IN(cache, .of = OF(SHIFT), .prepared = turns_further)},
+    {"shift-last-forgotten", "the last token that moves is not turned", KVB_CHECK_BOUND,
+     "context-shift seq f32 flash, context-shift window f32 flash",
+     KVB_IN(cache, .of = OF(SHIFT), .prepared = last_unturned)},
+    {"shift-group-forgotten", "K rows are turned in the first group of layers only", KVB_CHECK_BOUND,
+     "context-shift seq f32 flash, context-shift-8x128 seq a4g64+had flash", .by = 0,
+     KVB_IN(cache, .of = OF(SHIFT), .prepared = group_unturned)},
+    {"shift-pending-overwritten", "a second shift before a step takes the place of the first one's delta",
+     KVB_CHECK_BOUND, "context-shift seq f32 flash, context-shift-8x128 slab f16 flash",
+     KVB_IN(cache, .of = OF(SHIFT), .adopted = pending_overwritten)},
+    {"shift-divided-alike", "of positions that are divided all rows are turned by the first one's distance",
+     KVB_CHECK_BOUND, "self-extend seq f32 flash, self-extend-8x128 seq q8_0 flash",
+     KVB_IN(cache, .of = OF(SHIFT), .prepared = divided_alike)},
+    {"shift-shared-turned", "rows that another sequence holds are turned where they lie", KVB_CHECK_BOUND,
+     "context-shift seq f32 flash, context-shift window f32 flash",
+     KVB_IN(cache, .of = OF(SHIFT), .prepared = shared_turned)},
+    {"shift-pairing", "elements are turned in the other pairs", KVB_CHECK_BOUND,
+     "context-shift seq f32 flash, context-shift-8x128 slab bf16 flash", .by = 0,
+     KVB_IN(cache, .of = OF(SHIFT), .prepared = rope_changed)},
+    {"shift-base-off", "K rows are turned by a base that is a hundredth too large", KVB_CHECK_BOUND,
+     "context-shift seq f32 flash, context-shift-8x128 seq f16 flash", .by = 1.01,
+     KVB_IN(cache, .of = OF(SHIFT), .prepared = rope_changed)},
+    {"defrag-forgets-rows", "cells trade places, rows do not", KVB_CHECK_WITNESS,
+     "context-shift seq f32 witness, context-shift window f32 witness",
+     KVB_IN(cache, .of = OF(DEFRAG), .prepared = no_moves)},
+    {"defrag-turned-round", "rows are copied in the wrong order, over rows that are not copied yet", KVB_CHECK_WITNESS,
+     "context-shift window f32 witness, context-shift-8x128 window q8_0 witness",
+     KVB_IN(cache, .of = OF(DEFRAG), .prepared = moves_backwards)},
+    {"defrag-loses-last", "the last row that trades places is not copied", KVB_CHECK_WITNESS,
+     "context-shift seq f32 witness, context-shift-8x128 window q8_0 witness",
+     KVB_IN(cache, .of = OF(DEFRAG), .prepared = last_move_lost)},
+    {"defrag-leaves-pending", "rows that are yet to be turned trade places and are not", KVB_CHECK_BOUND,
+     "context-shift seq f32 flash, context-shift-8x128 window q8_0 flash",
+     KVB_IN(cache, .of = OF(DEFRAG), .adopted = pending_left)},
+    {"save-short", "the last row of a sequence is not saved", KVB_CHECK_WITNESS,
+     "save-restore seq f32 witness, save-restore window f32 witness, save-restore paged f32 witness",
+     KVB_IN(cache, .lies = lies_short)},
+    {"save-ring-turned", "rows are saved as if they lay in a ring that begins one cell further on", KVB_CHECK_WITNESS,
+     "save-restore seq f32 witness, save-restore slab f32 witness, save-restore paged f32 witness",
+     KVB_IN(cache, .lies = lies_turned)},
+    {"load-empty", "what is loaded is read, and the sequence stays empty", KVB_CHECK_WITNESS,
+     "save-restore seq f32 witness, save-restore window f32 witness, preempt-resume seq f32 witness",
+     KVB_IN(cache, .of = OF(LOAD), .preparing = skip, .adopting = skip)},
+    {"load-first-group", "rows of the second group of layers are not loaded", KVB_CHECK_WITNESS,
+     "save-restore paged f32 witness, save-restore slab f32 witness",
+     KVB_IN(cache, .of = OF(LOAD), .prepared = load_first_group)},
+    {"commit-first-nodes", "of a tree the first nodes are kept, as many as are accepted: right for chains",
+     KVB_CHECK_WITNESS, "spec-batch seq f32 witness, eagle-tree paged f32 witness, eagle-tree tree f32 witness",
+     KVB_IN(cache, .of = OF(COMMIT), .preparing = commit_first_nodes)},
+    {"commit-sibling", "a rejected sibling is kept in place of the last node that is accepted", KVB_CHECK_WITNESS,
+     "spec-batch seq f32 witness, spec-batch paged f32 witness, eagle-tree tree f32 witness",
+     KVB_IN(cache, .of = OF(COMMIT), .preparing = commit_sibling)},
+    {"commit-elsewhere", "a commit takes the nodes of another sequence", KVB_CHECK_CRASH,
+     /* their positions are not its own, which an assertion sees */
+     "spec-batch seq f32 witness", KVB_IN(cache, .of = OF(COMMIT), .preparing = commit_elsewhere)},
     {.name = NULL},
 };

@@ -4,19 +4,8 @@
 
 #include <string.h>
 
-const kvb_fault *const kvb_fault_tables[] = {kvb_kernel_faults,
-                                             kvb_conduct_faults,
-                                             kvb_cache_faults,
-                                             kvb_shift_faults,
-                                             kvb_plan_faults,
-                                             kvb_pool_faults,
-                                             kvb_prompt_faults,
-                                             kvb_save_faults,
-                                             kvb_tree_faults,
-                                             kvb_front_faults,
-                                             kvb_scan_faults,
-                                             kvb_holder_faults,
-                                             NULL};
+const kvb_fault *const kvb_fault_tables[] = {
+    kvb_kernel_faults, kvb_conduct_faults, kvb_cache_faults, kvb_store_faults, kvb_pool_faults, kvb_scan_faults, NULL};
 
 kvb_fault_site kvb_fault_here;
 kvb_honest kvb_fault_honest;
@@ -90,6 +79,86 @@ static const kvb_kernel *kernel_plant(const kvb_kernel *honest, const kvb_wrong_
     planted.masks = fault->bits || fault->sight ? KVB_MASK_BIT(KVB_MASK_EXPLICIT) : honest->masks;
     planted.flags |= fault->flags;
     planted.tolerance = fault->tolerance.kind != KVB_TOLERANCE_NONE ? fault->tolerance : honest->tolerance;
+    return &planted;
+}
+
+/* ---- caches ------------------------------------------------------------------------------------------------------ */
+
+static const kvb_wrong_cache *wrong_cache;
+static kvb_change given; /* of the prepare() before; a change's groups are prepared first, all of them */
+
+static void hook(void (*function)(kvb_fault_call *c), kvb_fault_call *c)
+{
+    if (function && (!wrong_cache->of || wrong_cache->of >> c->change->kind & 1))
+        function(c);
+}
+
+static int prepare(kvb_store *store, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
+{
+    kvb_fault_call c = {.store = store, .change = change, .feed = feed, .plan = plan, .given = *change};
+    const kvb_group *group = store->group;
+    const kvb_cache_options *options = store->options;
+    hook(wrong_cache->preparing, &c);
+    given = c.given;
+    if (!c.error && !c.skips)
+        c.error = kvb_fault_here.cache->prepare(store, &c.given, feed, plan);
+    store->group = group;
+    store->options = options;
+    if (!c.error)
+        hook(wrong_cache->prepared, &c);
+    return c.error;
+}
+
+static void adopt(kvb_store *store, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
+{
+    kvb_fault_call c = {.store = store, .change = change, .feed = feed, .given = given};
+    hook(wrong_cache->adopting, &c);
+    if (!c.skips && kvb_fault_here.cache->adopt)
+        kvb_fault_here.cache->adopt(store, &c.given, feed, plan);
+    hook(wrong_cache->adopted, &c);
+}
+
+static uint32_t room(const kvb_store *store, const kvb_change *change)
+{
+    const kvb_fault_call c = {.store = (kvb_store *)(uintptr_t)store, .change = change};
+    uint32_t cells, high;
+    kvb_fault_here.cache->occupied(store, &cells, &high);
+    return wrong_cache->room(&c, store->options->capacity - cells);
+}
+
+static uint64_t pool_cells(const kvb_store *store)
+{
+    return wrong_cache->pool_cells(store->options->capacity);
+}
+
+static int lies(kvb_store *store, uint32_t seq, kvb_spans *cells)
+{
+    const int error = kvb_fault_here.cache->lies(store, seq, cells);
+    return error || !cells->n ? error : wrong_cache->lies(store, cells);
+}
+
+static uint32_t match(const kvb_store *store, const int32_t *tokens, uint32_t n, uint64_t extra_key, uint64_t *ordinals)
+{
+    const uint32_t found = kvb_fault_here.cache->match(store, tokens, n, extra_key, ordinals);
+    return wrong_cache->match(store, found, n, ordinals);
+}
+
+static const kvb_cache_type *cache_plant(const kvb_cache_type *honest, const kvb_wrong_cache *fault)
+{
+    static kvb_cache_type planted;
+    const kvb_prefix_rules *by = &fault->prefix;
+    wrong_cache = fault;
+    planted = *(kvb_fault_here.cache = honest);
+    planted.prepare = prepare;
+    planted.adopt = adopt;
+    planted.room = fault->room ? room : honest->room;
+    planted.pool_cells = fault->pool_cells ? pool_cells : honest->pool_cells;
+    planted.lies = fault->lies && honest->lies ? lies : honest->lies;
+    planted.match = fault->match && honest->match ? match : honest->match;
+    kvb_prefix_by = (kvb_prefix_rules){.root = by->root ? by->root : kvb_prefix_by.root,
+                                       .before = by->before ? by->before : kvb_prefix_by.before,
+                                       .hash = by->hash ? by->hash : kvb_prefix_by.hash,
+                                       .same = by->same ? by->same : kvb_prefix_by.same};
     return &planted;
 }
 
@@ -215,7 +284,6 @@ int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, si
 {
     static kvb_kernel scanner;
     static kvb_scan_face scan;
-    static kvb_cache_type cache;
     const kvb_fault *planted = fault;
     (void)why;
     (void)why_bytes;
@@ -231,11 +299,8 @@ int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, si
         scanner.scan = &scan;
         replay->scan = &scanner;
     }
-    if (planted->cache) {
-        cache = *(kvb_fault_honest.cache = replay->cache);
-        planted->cache(&cache);
-        replay->cache = &cache;
-    }
+    if (planted->cache)
+        replay->cache = cache_plant(replay->cache, planted->cache);
     if (planted->k_pool)
         replay->k_pool = pool_plant(replay->k_pool, planted->k_pool);
     if (planted->v_pool)

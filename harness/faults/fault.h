@@ -8,6 +8,7 @@
 #ifndef KVB_FAULT_H
 #define KVB_FAULT_H
 
+#include "caches/stores/prefix.h"
 #include "harness/replay/job.h"
 #include "harness/replay/pool_wrap.h"
 #include "results/check.h"
@@ -36,6 +37,30 @@ typedef struct kvb_wrong_kernel {
     uint32_t flags;          /* besides the kernel's own */
     kvb_tolerance tolerance; /* unless it is KVB_TOLERANCE_NONE, in place of its own */
 } kvb_wrong_kernel;
+
+/* A prepare() or adopt(); for room() only store and change are set. */
+typedef struct kvb_fault_call {
+    kvb_store *store;
+    const kvb_change *change;
+    const kvb_feed *feed;
+    kvb_plan *plan;   /* of prepare */
+    kvb_change given; /* to the policy, in place of the change: adopt() begins with that of the last prepare() */
+    bool skips;       /* the policy is not called */
+    int error;        /* of prepare(), which returns it; if preparing() sets it, the policy is not called */
+} kvb_fault_call;
+
+typedef struct kvb_wrong_cache {
+    uint32_t of;                          /* kinds of changes that the next four hooks see: 1 << kind; 0: all */
+    void (*preparing)(kvb_fault_call *c); /* store->group and ->options are put back after prepare() */
+    void (*prepared)(kvb_fault_call *c);  /* after a prepare() without error */
+    void (*adopting)(kvb_fault_call *c), (*adopted)(kvb_fault_call *c); /* before and after */
+    uint32_t (*room)(const kvb_fault_call *c, uint32_t left); /* in its place; left: capacity less the cells in use */
+    uint64_t (*pool_cells)(uint32_t capacity);                /* in its place */
+    int (*lies)(kvb_store *store, kvb_spans *cells);          /* changes a list that is not empty */
+    /* How many tokens are found, in place of `found` of n. */
+    uint32_t (*match)(const kvb_store *store, uint32_t found, uint32_t n, uint64_t *ordinals);
+    kvb_prefix_rules prefix; /* members that are not NULL take the place of those of kvb_prefix_by */
+} kvb_wrong_cache;
 
 typedef struct kvb_fault_write {
     kvb_pool *pool;
@@ -83,8 +108,7 @@ typedef struct kvb_fault {
     int (*scan)(const kvb_scan *call); /* of scan kernels: in place of scan(), which it finds in kvb_fault_honest */
     void (*scan_arithmetic)(const kvb_scan_problem *problem,
                             kvb_scan_arithmetic *arithmetic); /* with scan: in its place */
-    /* Replaces functions of a copy of the honest type, which they find in kvb_fault_honest. */
-    void (*cache)(kvb_cache_type *wrong);
+    const kvb_wrong_cache *cache;
     const kvb_wrong_pool *k_pool, *v_pool;
 } kvb_fault;
 
@@ -96,9 +120,8 @@ typedef struct kvb_fault {
     }
 
 /* Each ends with a name of NULL. */
-extern const kvb_fault kvb_kernel_faults[], kvb_conduct_faults[], kvb_cache_faults[], kvb_shift_faults[],
-    kvb_plan_faults[], kvb_pool_faults[], kvb_prompt_faults[], kvb_save_faults[], kvb_tree_faults[], kvb_front_faults[],
-    kvb_scan_faults[], kvb_holder_faults[];
+extern const kvb_fault kvb_kernel_faults[], kvb_conduct_faults[], kvb_cache_faults[], kvb_store_faults[],
+    kvb_pool_faults[], kvb_scan_faults[];
 extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NULL */
 
 /* ---- for hooks, in the child ------------------------------------------------------------------------------------- */
@@ -107,6 +130,7 @@ typedef struct kvb_fault_site {
     double by; /* of the fault */
     /* the honest part that it lies in */
     const kvb_kernel *kernel;
+    const kvb_cache_type *cache;
     uint32_t heads, dim;  /* of the pool last opened */
     const kvb_pool *pool; /* last viewed */
 } kvb_fault_site;
@@ -115,7 +139,6 @@ extern kvb_fault_site kvb_fault_here;
 /* What the planted part was, in the child. */
 typedef struct kvb_honest {
     const kvb_scan_face *scan;
-    const kvb_cache_type *cache;
 } kvb_honest;
 extern kvb_honest kvb_fault_honest;
 

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Caches that are wrong in what one policy keeps: pages and their holders, prompts that begin alike, frozen fronts. */
+#include "caches/stores/paged.h"
+#include "caches/stores/shared.h"
+#include "harness/faults/fault.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HONEST   kvb_fault_here.cache
+#define OF(kind) (UINT32_C(1) << KVB_CHANGE_##kind)
+
+/* ---- holders of pages, and of a place to append at --------------------------------------------------------------- */
+
+/* by: the most that a counter of holders can be. */
+static void holders_wrap(kvb_fault_call *c)
+{
+    const paged_store *p = (const paged_store *)c->store;
+    const uint32_t most = (uint32_t)kvb_fault_here.by;
+    for (uint32_t page = 0; page < p->n_pages; page++)
+        if (p->refs[page] > most)
+            p->refs[page] &= most;
+}
+
+static bool leaves(const kvb_change *change)
+{
+    return change->kind == KVB_CHANGE_REMOVE && change->p0 == 0 && change->p1 == KVB_POS_END;
+}
+
+/* The first sequence that leaves takes its pages with it, whichever others hold them. */
+static void first_frees(kvb_fault_call *c)
+{
+    const paged_store *p = (const paged_store *)c->store;
+    for (uint32_t entry = 0; leaves(c->change) && entry < p->tables[c->change->src].room; entry++)
+        if (page_at(p, c->change->src, entry) != PAGE_NONE)
+            p->refs[page_at(p, c->change->src, entry)] = 1;
+}
+
+/* omlx 2172: rows of a slab have one place to append at, which becomes the end of the longest sequence that is left. */
+static bool has_left;
+
+static void leaving_noted(kvb_fault_call *c)
+{
+    has_left |= leaves(c->change);
+}
+
+static void append_at_longest(kvb_fault_call *c)
+{
+    const kvb_account *a = c->store->account;
+    uint32_t longest = 0;
+    for (uint32_t seq = 0; seq < a->n_ids; seq++) {
+        const uint32_t next = kvb_spans_next(&a->seq[seq]);
+        longest = longest > next ? longest : next;
+    }
+    for (uint32_t i = 0; c->feed && has_left && i < c->feed->n; i++)
+        if (c->feed->positions[i] + 1 == kvb_spans_next(&a->seq[c->feed->seqs[i]])) /* decoded */
+            c->plan->cells[i] += longest - 1 - c->feed->positions[i];
+}
+
+/* ---- keys of prompts --------------------------------------------------------------------------------------------- */
+
+static uint64_t no_root(uint64_t extra_key)
+{
+    (void)extra_key;
+    return 0;
+}
+
+static uint64_t one_hash(uint64_t before, const int32_t *tokens, uint32_t n)
+{
+    (void)before, (void)tokens, (void)n;
+    return 0;
+}
+
+static bool any_tokens(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    (void)a, (void)b, (void)n;
+    return true;
+}
+
+/* A page's own tokens are its key, whatever comes before. */
+static uint64_t nothing_before(uint64_t before, uint32_t entry)
+{
+    return entry ? 0 : before;
+}
+
+static uint64_t sum_of(const int32_t *tokens, uint32_t n)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (uint64_t)tokens[i] * (uint64_t)tokens[i];
+    return sum;
+}
+
+static uint64_t hash_blind(uint64_t before, const int32_t *tokens, uint32_t n)
+{
+    return before + sum_of(tokens, n);
+}
+
+static bool same_words(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    return sum_of(a, n) == sum_of(b, n);
+}
+
+/* ---- pages that prompts find ------------------------------------------------------------------------------------- */
+
+/* The page that is to be written next is one that several tables name. */
+static void held_page_evicted(kvb_fault_call *c)
+{
+    paged_store *p = (paged_store *)c->store;
+    for (uint32_t page = 0; page < p->n_pages; page++)
+        if (p->refs[page] > 1)
+            p->first_free = page;
+}
+
+/* One token more is found than pages are whole: a row that was never written. */
+static uint32_t match_more(const kvb_store *store, uint32_t found, uint32_t n, uint64_t *ordinals)
+{
+    if (!found || found == n || found % page_cells(store))
+        return found;
+    ordinals[found] = store->account->next_ordinal + found;
+    return found + 1;
+}
+
+static void match_whole_pages(kvb_fault_call *c)
+{
+    c->given.n -= c->given.n % page_cells(c->store);
+}
+
+static void match_part(kvb_fault_call *c)
+{
+    paged_store *p = (paged_store *)c->store;
+    if (c->given.n < c->change->n)
+        c->error = kvb_paged_change(p, c->change->src, c->given.n / page_cells(c->store),
+                                    p->tables[c->store->account->alive[0]].page[0]);
+}
+
+static void match_all(kvb_fault_call *c)
+{
+    c->given = *c->change;
+}
+
+/* What is found is read as if its pages lay one after the other. */
+static void table_not_found(kvb_fault_call *c)
+{
+    paged_store *p = (paged_store *)c->store;
+    for (uint32_t e = 1; e < c->change->n / page_cells(c->store) && !c->error; e++)
+        c->error = kvb_paged_change(p, c->change->src, e, (page_at(p, c->change->src, 0) + e) % p->n_pages);
+}
+
+/* What is written after the prompt overwrites the last row that was found. */
+static void found_page_written(kvb_fault_call *c)
+{
+    const paged_store *p = (const paged_store *)c->store;
+    const uint32_t n = page_cells(c->store), seq = c->feed->seqs[0], entry = c->feed->positions[0] / n;
+    if (c->feed->n > 1 && entry && c->feed->positions[0] % n == 0 && p->prefix.pages[page_at(p, seq, entry - 1)].found)
+        c->plan->cells[0] = page_at(p, seq, entry - 1) * n + n - 1;
+}
+
+/* A load is adopted, and pages have the keys that it has taken from them: by 0 of a sequence, by 1 of all. */
+static kvb_prefix_page *pages_before;
+
+static void keys_note(kvb_fault_call *c)
+{
+    const paged_store *p = (const paged_store *)c->store;
+    const size_t bytes = p->n_pages * sizeof *pages_before;
+    if ((c->change->src == KVB_SEQ_ALL) == (kvb_fault_here.by > 0) && (pages_before = malloc(bytes)))
+        memcpy(pages_before, p->prefix.pages, bytes);
+}
+
+static void keys_keep(kvb_fault_call *c)
+{
+    paged_store *p = (paged_store *)c->store;
+    for (uint32_t page = 0; pages_before && page < p->n_pages; page++) {
+        const kvb_prefix_page *was = &pages_before[page];
+        kvb_prefix_page *is = &p->prefix.pages[page];
+        if (!was->id || is->id)
+            continue;
+        is->known = page_cells(c->store);
+        kvb_prefix_key(&p->prefix, page, was->before, was->entry);
+        is->id = was->id;
+    }
+    free(pages_before);
+    pages_before = NULL;
+}
+
+/* ---- fronts ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t front_of(const kvb_fault_call *c)
+{
+    return c->feed && c->store->front_next ? c->store->front_next->cells : 0;
+}
+
+static void cells_move(kvb_plan *plan, uint32_t by)
+{
+    for (uint32_t i = 0; i < plan->n; i++)
+        plan->cells[i] += by;
+}
+
+static void written_behind(kvb_fault_call *c)
+{
+    cells_move(c->plan, front_of(c));
+}
+
+/* Only where the pools write is wrong: the policy does not learn of it. */
+static uint32_t hidden;
+
+static void behind_hidden(kvb_fault_call *c)
+{
+    hidden = front_of(c);
+    cells_move(&c->store->next, 0u - hidden);
+}
+
+static void behind_again(kvb_fault_call *c)
+{
+    cells_move(&c->store->next, hidden);
+}
+
+static void border_cut(kvb_fault_call *c)
+{
+    for (uint32_t i = 0; i < c->plan->n_runs && front_of(c); i++)
+        c->plan->runs[i].end -= c->plan->runs[i].end == front_of(c);
+}
+
+static void border_doubled(kvb_fault_call *c)
+{
+    const uint32_t front = front_of(c);
+    kvb_run *runs = c->plan->runs;
+    for (uint32_t i = 1; i < c->plan->n_runs && front; i++)
+        runs[i].begin -= runs[i].begin > front && runs[i - 1].end == front ? runs[i].begin - front + 1 : 0;
+}
+
+/* Rows of these pools take the place of the front's n first ones. */
+static void front_overwrite(kvb_front *front, kvb_pool *const *pools, uint32_t n)
+{
+    static char raw[1 << 16];
+    kvb_front_fill(front, 0, pools, 0, n < front->cells ? n : front->cells, raw);
+}
+
+/* Its memory gets other rows as soon as a sequence ends. */
+static void front_freed(kvb_fault_call *c)
+{
+    const shared_store *s = (const shared_store *)(void *)c->store;
+    for (size_t i = 0; i < s->n_holding; i++)
+        if (!c->store->account->seq[c->change->src].tokens)
+            front_overwrite(s->holding[i].front, c->store->pools, c->store->ensured);
+}
+
+/* A tail that begins inside the front is written there, where others read. */
+static void front_written(kvb_fault_call *c)
+{
+    static char raw[1 << 16];
+    const shared_store *s = (const shared_store *)(void *)c->store;
+    for (uint32_t i = 0; c->feed && i < c->feed->n; i++) {
+        const shared_sequence *of = &s->of[c->feed->seqs[i]];
+        const kvb_spans *tail = &s->tails.cells[c->feed->seqs[i]];
+        if (of->front && tail->n && tail->span[0].pos < of->front->cells && c->feed->positions[i] != tail->span[0].pos)
+            kvb_front_fill(of->front, tail->span[0].pos, c->store->pools, (uint32_t)tail->span[0].at, 1, raw);
+    }
+}
+
+/* The second prompt's rows are the first one's. */
+static void front_of_another(kvb_fault_call *c)
+{
+    const shared_store *s = (const shared_store *)(void *)c->store;
+    if (s->n_holding > 1)
+        front_overwrite(s->holding[1].front, s->holding[0].front->pools, s->holding[0].front->cells);
+}
+
+#define FRONTS "shared-prompt shared-prefix f32 witness, shared-prompt-8x128 shared-prefix q8_0 witness"
+
+const kvb_fault kvb_store_faults[] = {
+    {"holders-in-8-bits", "256 sequences that hold a page are counted as none", KVB_CHECK_WITNESS,
+     "many-holders paged f32 witness", .by = UINT8_MAX, KVB_IN(cache, .adopted = holders_wrap)},
+    {"holders-in-4-bits", "16 sequences that hold a page are counted as none", KVB_CHECK_WITNESS,
+     "many-holders paged f32 witness", .by = 15, KVB_IN(cache, .adopted = holders_wrap)},
+    {"first-frees", "a page is free when the first of its sequences leaves", KVB_CHECK_WITNESS,
+     "agent-fork paged f32 witness, many-holders paged f32 witness", KVB_IN(cache, .adopting = first_frees)},
+    {"appends-at-longest", "once a sequence has left, the others append where the longest that is left ends",
+     KVB_CHECK_WITNESS, "batched-multi-seq slab f32 witness, many-holders slab f32 witness",
+     KVB_IN(cache, .prepared = append_at_longest, .adopting = leaving_noted)},
+    {"key-omits-extra", "prompts under different extra keys share rows", KVB_CHECK_PROTOCOL,
+     "prefix-reuse paged-prefix f32 witness, prefix-reuse-8x128 paged-prefix f32 flash",
+     KVB_IN(cache, .prefix = {.root = no_root})},
+    {"collision-shared", "tokens are not compared where hashes are the same", KVB_CHECK_PROTOCOL,
+     "prefix-reuse paged-prefix f32 witness, prefix-reuse-8x128 paged-prefix f32 flash",
+     KVB_IN(cache, .prefix = {.hash = one_hash, .same = any_tokens})},
+    {"keys-unchained", "a page is found by its own tokens, whatever comes before it", KVB_CHECK_PROTOCOL,
+     "mixed-pages paged-prefix f32 witness, mixed-pages paged-prefix f16 flash",
+     KVB_IN(cache, .prefix = {.before = nothing_before})},
+    {"order-ignored", "prompts are found by a hash alone, which does not see the order of tokens", KVB_CHECK_PROTOCOL,
+     "mixed-pages paged-prefix f32 witness", KVB_IN(cache, .prefix = {.hash = hash_blind, .same = same_words})},
+    {"held-page-evicted", "a page that sequences hold gives way to what is written", KVB_CHECK_WITNESS,
+     "continuous-admission paged-prefix f32 witness, paged-sharing paged-prefix f32 witness",
+     KVB_IN(cache, .of = OF(STEP), .preparing = held_page_evicted)},
+    {"part-of-a-page-found", "a prompt finds one row more than pages are whole, which was never written",
+     KVB_CHECK_PROTOCOL, "prefix-reuse paged-prefix f32 witness, paged-sharing paged-prefix f32 flash",
+     KVB_IN(cache, .of = OF(MATCH), .match = match_more, .preparing = match_whole_pages, .prepared = match_part,
+            .adopting = match_all)},
+    {"table-not-found", "pages that a prompt finds are read as if they lay one after the other", KVB_CHECK_WITNESS,
+     "prefix-reuse paged-prefix f32 witness", KVB_IN(cache, .of = OF(MATCH), .prepared = table_not_found)},
+    {"found-page-written", "the first row behind what a prompt has found overwrites its last one", KVB_CHECK_WITNESS,
+     "prefix-reuse paged-prefix f32 witness", KVB_IN(cache, .of = OF(STEP), .prepared = found_page_written)},
+    {"found-page-loaded-over", "a prompt finds pages that a sequence was loaded into", KVB_CHECK_WITNESS,
+     "prompt-swap paged-prefix f32 witness", .by = 0,
+     KVB_IN(cache, .of = OF(LOAD), .adopting = keys_note, .adopted = keys_keep)},
+    {"found-page-restored-over", "a prompt finds pages where a load of the whole cache has put other rows",
+     KVB_CHECK_WITNESS, "prompt-swap paged-prefix f32 witness", .by = 1,
+     KVB_IN(cache, .of = OF(LOAD), .adopting = keys_note, .adopted = keys_keep)},
+    {"tail-written-behind-front", "rows of a tail are written as far behind their cells as the front is long",
+     KVB_CHECK_WITNESS, FRONTS,
+     KVB_IN(cache, .of = OF(STEP), .prepared = written_behind, .adopting = behind_hidden, .adopted = behind_again)},
+    {"border-left-out", "the last cell of a front is not seen", KVB_CHECK_WITNESS, FRONTS,
+     KVB_IN(cache, .of = OF(STEP), .prepared = border_cut)},
+    {"border-read-twice", "the last cell of a front is seen as a tail's first one, too", KVB_CHECK_WITNESS, FRONTS,
+     KVB_IN(cache, .of = OF(STEP), .prepared = border_doubled)},
+    {"front-freed-with-its-maker", "a front's memory is used again when a sequence ends, which others read on",
+     KVB_CHECK_WITNESS, FRONTS, KVB_IN(cache, .of = OF(REMOVE), .adopted = front_freed)},
+    {"front-written", "a sequence that is cut back into a front goes on writing there", KVB_CHECK_WITNESS, FRONTS,
+     KVB_IN(cache, .adopting = front_written)},
+    {"front-of-another", "a second front holds the rows of the first", KVB_CHECK_WITNESS, FRONTS,
+     KVB_IN(cache, .of = OF(COPY), .adopted = front_of_another)},
+    {.name = NULL},
+};
