@@ -8,7 +8,6 @@ const kvb_fault *const kvb_fault_tables[] = {
     kvb_kernel_faults, kvb_conduct_faults, kvb_cache_faults, kvb_store_faults, kvb_pool_faults, kvb_scan_faults, NULL};
 
 kvb_fault_site kvb_fault_here;
-kvb_honest kvb_fault_honest;
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
@@ -79,6 +78,48 @@ static const kvb_kernel *kernel_plant(const kvb_kernel *honest, const kvb_wrong_
     planted.masks = fault->bits || fault->sight ? KVB_MASK_BIT(KVB_MASK_EXPLICIT) : honest->masks;
     planted.flags |= fault->flags;
     planted.tolerance = fault->tolerance.kind != KVB_TOLERANCE_NONE ? fault->tolerance : honest->tolerance;
+    return &planted;
+}
+
+/* ---- scan kernels ------------------------------------------------------------------------------------------------ */
+
+#define TOKENS 4096u /* of a call whose slots are changed; one that has more is not changed */
+
+static const kvb_wrong_scan *wrong_scan;
+
+static int scan(const kvb_scan *call)
+{
+    static uint32_t from[TOKENS]; /* scan() may not allocate */
+    kvb_scan x = *call;
+    if (wrong_scan->slots && x.problem.n_tok <= TOKENS) {
+        memcpy(from, x.from, x.problem.n_tok * sizeof *from);
+        wrong_scan->slots(call, from);
+        x.from = from;
+    }
+    if (wrong_scan->before)
+        wrong_scan->before(&x);
+    const int error = kvb_fault_here.scan->scan(&x);
+    if (!error && wrong_scan->after)
+        wrong_scan->after(call);
+    return error;
+}
+
+static void scan_arithmetic(const kvb_scan_problem *problem, kvb_scan_arithmetic *a)
+{
+    kvb_fault_here.scan->arithmetic(problem, a);
+    wrong_scan->declares(a);
+}
+
+static const kvb_kernel *scan_plant(const kvb_kernel *honest, const kvb_wrong_scan *fault)
+{
+    static kvb_kernel planted;
+    static kvb_scan_face face;
+    wrong_scan = fault;
+    planted = *honest;
+    planted.scan = &face;
+    face = *(kvb_fault_here.scan = honest->scan);
+    face.scan = scan;
+    face.arithmetic = fault->declares ? scan_arithmetic : face.arithmetic;
     return &planted;
 }
 
@@ -282,23 +323,14 @@ static const kvb_pool_type *pool_plant(const kvb_pool_type *honest, const kvb_wr
 
 int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, size_t why_bytes)
 {
-    static kvb_kernel scanner;
-    static kvb_scan_face scan;
     const kvb_fault *planted = fault;
     (void)why;
     (void)why_bytes;
     kvb_fault_here.by = planted->by;
     if (planted->kernel)
         replay->kernel = kernel_plant(replay->kernel, planted->kernel);
-    if (planted->scan) {
-        scan = *(kvb_fault_honest.scan = replay->scan->scan);
-        scan.scan = planted->scan;
-        if (planted->scan_arithmetic)
-            scan.arithmetic = planted->scan_arithmetic;
-        scanner = *replay->scan;
-        scanner.scan = &scan;
-        replay->scan = &scanner;
-    }
+    if (planted->scan)
+        replay->scan = scan_plant(replay->scan, planted->scan);
     if (planted->cache)
         replay->cache = cache_plant(replay->cache, planted->cache);
     if (planted->k_pool)

@@ -38,6 +38,13 @@ typedef struct kvb_wrong_kernel {
     kvb_tolerance tolerance; /* unless it is KVB_TOLERANCE_NONE, in place of its own */
 } kvb_wrong_kernel;
 
+typedef struct kvb_wrong_scan {
+    void (*slots)(const kvb_scan *call, uint32_t *from); /* changes the slots [n_tok] that tokens begin with */
+    void (*before)(kvb_scan *call);
+    void (*after)(const kvb_scan *call); /* as attend's */
+    void (*declares)(kvb_scan_arithmetic *a);
+} kvb_wrong_scan;
+
 /* A prepare() or adopt(); for room() only store and change are set. */
 typedef struct kvb_fault_call {
     kvb_store *store;
@@ -105,9 +112,7 @@ typedef struct kvb_fault {
     const char *where;
     double by; /* a number for its hooks */
     const kvb_wrong_kernel *kernel;
-    int (*scan)(const kvb_scan *call); /* of scan kernels: in place of scan(), which it finds in kvb_fault_honest */
-    void (*scan_arithmetic)(const kvb_scan_problem *problem,
-                            kvb_scan_arithmetic *arithmetic); /* with scan: in its place */
+    const kvb_wrong_scan *scan;
     const kvb_wrong_cache *cache;
     const kvb_wrong_pool *k_pool, *v_pool;
 } kvb_fault;
@@ -120,8 +125,8 @@ typedef struct kvb_fault {
     }
 
 /* Each ends with a name of NULL. */
-extern const kvb_fault kvb_kernel_faults[], kvb_conduct_faults[], kvb_cache_faults[], kvb_store_faults[],
-    kvb_pool_faults[], kvb_scan_faults[];
+extern const kvb_fault kvb_kernel_faults[], kvb_conduct_faults[], kvb_scan_faults[], kvb_cache_faults[],
+    kvb_store_faults[], kvb_pool_faults[];
 extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NULL */
 
 /* ---- for hooks, in the child ------------------------------------------------------------------------------------- */
@@ -130,17 +135,12 @@ typedef struct kvb_fault_site {
     double by; /* of the fault */
     /* the honest part that it lies in */
     const kvb_kernel *kernel;
+    const kvb_scan_face *scan;
     const kvb_cache_type *cache;
     uint32_t heads, dim;  /* of the pool last opened */
     const kvb_pool *pool; /* last viewed */
 } kvb_fault_site;
 extern kvb_fault_site kvb_fault_here;
-
-/* What the planted part was, in the child. */
-typedef struct kvb_honest {
-    const kvb_scan_face *scan;
-} kvb_honest;
-extern kvb_honest kvb_fault_honest;
 
 /* A function for kvb_child_options.enter; fault: a kvb_fault. */
 int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, size_t why_bytes);
