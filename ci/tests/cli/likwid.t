@@ -5,9 +5,7 @@
 
 command -v likwid-bench >/dev/null || skip_all "likwid-bench is not installed (Debian package likwid)"
 grep -qw avx512f /proc/cpuinfo || skip_all "the CPU has no AVX-512: another load kernel of likwid-bench would be meant"
-case $(nm "$KVBENCH" 2>/dev/null) in
-*__asan_init* | *__tsan_init*) skip_all "a sanitizer slows down one side" ;;
-esac
+[ "$sanitized" ] && skip_all "a sanitizer slows down one side"
 
 # GB/s of one thread: 0 where it cannot be had. Huge pages for likwid-bench's heap as well.
 ours() {

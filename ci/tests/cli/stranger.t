@@ -23,6 +23,8 @@ run --workload agent-fork |s|$| --set sample-ms=5 --pool f16 --pool q8_0| | a fe
 --base-plugin old.so |s|$| --workload plain-decode --cache seq --pool f32 --kernel mine --set sample-ms=20| | likewise
 END_OF_RULES
 
+[ "$sanitized" ] && rules=("${rules[@]/#run --count |*/run --count |-| Valgrind runs no program that has a sanitizer in it}")
+
 python3 - README.md >"$TMPDIR/lines" <<'EOF' || exit 1
 # Prints "SECTION<tab>LINE" for each command line of README.md, the kernel author's section first. A block is of commands where a
 # line begins with one; then all of them must.

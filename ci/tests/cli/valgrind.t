@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 command -v valgrind >/dev/null || skip_all "not installed: valgrind"
-grep -qE '__(asan|tsan)_init' "$KVBENCH" && skip_all "a sanitizer is in the program"
+[ "$sanitized" ] && skip_all "a sanitizer is in the program"
 # As `run --count` starts it (harness/counters/count.c). The heap is the program's own: heap_watch.c.
 export KVB_OPENBLAS_NOTE='' HWLOC_COMPONENTS=-x86
 watched() {
