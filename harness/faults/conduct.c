@@ -322,7 +322,7 @@ const kvb_fault kvb_conduct_faults[] = {
      "plain-decode-8x128 seq q8_0 flash-int8, plain-decode seq bf16 flash-bf16",
      KVB_IN(kernel, .rounds = round_but_one)},
     {"rounds-to-nothing", "q is rounded to steps of 0.9 of its largest element, as is declared and told",
-     KVB_CHECK_DECLARATION, "plain-decode seq f32 reference, batched-multi-seq seq f32 flash, calls none any reference",
+     KVB_CHECK_DECLARATION, "plain-decode seq f32 reference, batched-multi-seq seq f32 flash, calls none any flash",
      .by = 0.9, KVB_IN(kernel, .declares = query_step, .rounds = round_coarse, .before = multiply_coarse)},
     {"thread-idle", "the last thread does no work", KVB_CHECK_WRITTEN,
      "batched-multi-seq seq f32 flash 2, eagle-tree tree f16 openblas 2, plain-decode seq f32 reference 2",
