@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 
 run=("$KVBENCH" run --set=pairs --workload agent-fork --workload sliding-window --workload beam-search --workload eagle-tree
-    --cache seq --cache paged --cache recompute --pool f32 --pool f16 --pool bf16 --set no-witness --set no-machine)
+    --cache seq --cache paged --cache recompute --pool f32 --pool f16 --pool bf16 --set no-witness --set no-machine --set oracle-pairs="$ORACLE_PAIRS")
 a=$TMPDIR/a.jsonl
 records() { python3 -c 'import json, sys
 for line in list(open(sys.argv[1]))[1:]:
