@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # `ci/symbols.sh BUILD`: every global symbol of the archives carries kvb_, a plug-in exports only kvb_plugin, and kernels, caches and
-# the oracle read nothing from the environment: a record would not say it.
+# the oracle read nothing from the environment: a record would not say it; files of a folder of harness call each other in one direction.
 # Names that begin with two underscores belong to the compiler and its sanitizers.
 set -uo pipefail
 build=${1:?usage: ci/symbols.sh BUILD}
@@ -32,6 +32,25 @@ for plugin in "$build"/*.so "$build"/*/*.so; do
     exports=$(nm -D --defined-only "$plugin" | awk '$NF !~ /^__/ { print $NF }')
     if [ "$exports" != kvb_plugin ]; then
         echo "$plugin: exports more than kvb_plugin, or less:" "$exports"
+        failed=1
+    fi
+done
+# By what its files call of each other: no circle inside a folder of harness.
+for folder in "$build"/harness/*/; do
+    objects=()
+    for object in "$folder"*.o; do
+        source=${object#"$build"/}
+        [ ! -e "${source%.o}.c" ] || objects+=("$object")
+    done
+    [ ${#objects[@]} -gt 1 ] || continue
+    circle=$(nm -A -g "${objects[@]}" 2>/dev/null | awk '
+        { file = $1; sub(/:.*/, "", file); sub(/.*\//, "", file) }
+        $(NF - 1) == "U" { uses[file, $NF]; next }
+        { of[$NF] = file }
+        END { for (key in uses) { split(key, at, SUBSEP); if (at[2] in of && of[at[2]] != at[1]) print at[1], of[at[2]] } }' |
+        sort -u | tsort 2>&1 >/dev/null | sed 's/^tsort: //' | tr '\n' ' ')
+    if [ -n "$circle" ]; then
+        echo "${folder#"$build"/}: files that call each other in a circle: $circle"
         failed=1
     fi
 done

@@ -4,9 +4,6 @@
 
 #include <string.h>
 
-const kvb_fault *const kvb_fault_tables[] = {
-    kvb_kernel_faults, kvb_conduct_faults, kvb_cache_faults, kvb_store_faults, kvb_pool_faults, kvb_scan_faults, NULL};
-
 kvb_fault_site kvb_fault_here;
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
