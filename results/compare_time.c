@@ -317,6 +317,7 @@ void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_
     if (!noise->paired)
         half = fmax(half, between_runs(noise->between, squares, noise->tail, runs->n));
     f->ratio = exp(difference.at);
+    f->after = f->before * f->ratio; /* of passes or runs that were compared pair by pair, medians would say another */
 
     if (isnan(sampling) || !noise->known) {
         snprintf(f->reason, sizeof f->reason,
