@@ -139,6 +139,8 @@ done
 ok "a history" "$KVBENCH" compare --history day[5-8].jsonl day[1-4].jsonl
 holds "  finds the step of a kernel" '^SLOWER +.* flash .* \+30\.0 % .*2025-02-05T00:00:00Z \(c5\) +2025-02-06T00:00:00Z \(c6\)$'
 holds "  in each of its combinations, in no other" '^8 runs, 30 series: 15 changes of level;'
+ok "of one run" "$KVBENCH" compare --history day1.jsonl
+holds "  says that there is none yet" "^1 run: no combination was measured twice"
 expect_exit 2 "over machines" "$KVBENCH" compare --history base.jsonl moved.jsonl
 holds "  only if asked" '--across-machines takes both' "$err"
 expect_exit 2 "of no baselines" "$KVBENCH" compare --history --baselines nowhere
