@@ -13,10 +13,10 @@
  *  1. The plan is made once per step. Every control call that succeeds makes the one before stale: update_and_fetch without a
  *     plan in force is -EINVAL.
  *  2. A query sees a token iff it is alive, belongs to the query's sequence, its position is not above the query's, and the
- *     layer's group lets it be seen (kernels/model.h). A node: its sequence's committed tokens, its ancestors and itself, likewise.
+ *     layer's group lets it be seen (kernels/model.h). A node sees, by the same rule, its sequence's committed tokens, its ancestors, itself.
  *  3. A fork copies no bytes; a cell is freed when its last sequence leaves; shared rows are never
  *     written. (slab is the exception by definition: its rows are private, so a fork is a copy. shared-prefix copies rows once,
- *     when they are frozen; they are free when nobody reads any of the front that they are in.)
+ *     when they are frozen; they are free when no sequence reads any of the front that they are in.)
  *  4. Reads are bounded by occupancy, never by capacity.
  *  5. can_extend is the admission test: yes exactly when the step would not be refused for want of room. A step that does
  *     not fit fails whole with -ENOSPC, for want of memory with -ENOMEM, and changes nothing, in no layer.

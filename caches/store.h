@@ -15,7 +15,7 @@
  *                   kvb_plan_attend(), of a node kvb_plan_attend_node(), with the spans (position -> cell) of its sequence, the
  *                   new tokens included
  *   COMMIT, COPY    prepare: kvb_store_move() for each row that is to be copied, in order
- *   REMOVE          nothing, as a rule; adopt lets go of cells
+ *   REMOVE          nothing, as a rule; adopt frees cells
  *   MATCH           prepare: the sequence's first change->n positions lie where match() found them; with change->frozen in its
  *                   front of the group
  *   FREEZE          prepare: the rows of src's first p1 positions, into a front; adopt gives it to change->frozen. KVB_CACHE_FREEZES
@@ -56,7 +56,7 @@ typedef struct kvb_cache_options {
     uint32_t min_chunk;    /* cells of the first growth */
     uint32_t page_cells;   /* of a page, in a store that has pages: 1 .. 256; 0: 16 */
     uint64_t
-        prefix_bytes;  /* most that a cache keeps of prompts that nobody holds, in whole pages; 0: what room there is */
+        prefix_bytes; /* most that a cache keeps of prompts that no sequence holds, in whole pages; 0: what room there is */
     kvb_growth growth; /* of the pools */
     const kvb_pool_type *k_pool, *v_pool;
     /* [layers] of [kv_heads]: largest magnitudes to expect, as kvb_pool_options.amax; NULL: unknown. They outlive the
@@ -126,7 +126,7 @@ typedef struct kvb_store {
     uint32_t slots_taken;
     kvb_move *moves;
     size_t n_moves, moves_room;
-    kvb_turn *turns; /* of the SHIFT in hand */
+    kvb_turn *turns; /* of the SHIFT being prepared */
     size_t n_turns, turns_room;
     /* Positions by which cells' tokens have moved since their K rows were stored: the rows are turned by the sum when
      * the next step begins. [pending_room]; beyond that, 0. */

@@ -57,8 +57,8 @@ typedef enum kvb_elem {
     KVB_E8M0,     /* OCP power-of-two scale: 2^(code - 127), 255 is NaN */
     KVB_INT8,     /* two's complement, times a scale */
     KVB_UINT8,    /* code * scale + zero */
-    KVB_UINT4,    /* likewise, two codes a byte */
-    KVB_UINT2,    /* likewise, four codes a byte */
+    KVB_UINT4,    /* the same, two codes a byte */
+    KVB_UINT2,    /* the same, four codes a byte */
     KVB_CODEBOOK, /* level[code] * scale; codes of level_bits bits, a bit stream, low bits first */
     KVB_Q8_0,     /* 34 bytes: f16 d, int8 q[32];                          x = d q */
     KVB_Q5_1,     /* 24 bytes: f16 d, f16 m, fifth bits [4], nibbles [16]; x = d q + m */
@@ -191,7 +191,7 @@ static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
  *
  * Side tables (NULL where the format has none). Axis CHANNELS: the scales of head h, cell c are the
  * dim / group (KVB_GROUP_ROW: 1) elements at scales + h * scale_head_stride + c * scale_cell_stride; axis TOKENS:
- * the dim elements at scales + h * scale_head_stride + c / group * scale_cell_stride. Zeros likewise.
+ * the dim elements at scales + h * scale_head_stride + c / group * scale_cell_stride; zeros by the same rule.
  *
  * Formats with residual_cells = w: if recent_slot[c / w] = s is not KVB_SLOT_NONE, the row is not encoded yet. It is
  * then dim f16 at recent + s * recent_slot_stride + h * recent_head_stride + c % w * dim * 2.

@@ -43,7 +43,7 @@ extern "C" {
  * + 2i, first + 2i + 1). At position p pair i has been turned by the angle p * base^(-2i/dims).
  */
 typedef struct kvb_rope {
-    bool known;      /* false: nobody says, and positions cannot be shifted */
+    bool known;      /* false: positions cannot be shifted */
     bool neighbours; /* pairing */
     uint32_t first;  /* element */
     uint32_t dims;   /* even; 0: K rows have no positional part, so that nothing is to be turned */
@@ -121,7 +121,7 @@ static inline bool kvb_model_scans(const kvb_model *model)
     return g < model->n_groups;
 }
 
-/* Can positions be shifted? -1, or the first group of which nobody says how. States have no positions. */
+/* Can positions be shifted? -1, or the first group that lacks a known rope. States have no positions. */
 static inline int kvb_model_unknown_rope(const kvb_model *model)
 {
     for (uint32_t g = 0; g < model->n_groups; g++)

@@ -30,7 +30,7 @@ typedef struct kvb_reading {
     bool near;          /* into the first-level cache */
     bool again;         /* each more than once, if `near`, not `beside`: this CPU drops fast requests */
     bool by_cells;      /* for one or two query rows a cell's row of K is read to its end before the next cell's */
-    bool sums_by_cells; /* likewise of V, for any number of query rows; else strips of channels, over all cells */
+    bool sums_by_cells; /* the same of V, for any number of query rows; else strips of channels, over all cells */
     /* Where rows lie side by side: the first lines of the page behind the one that is prefetched, too, to wake the
      * CPU's own prefetcher, which stops at the end of each page. */
     bool pages;

@@ -72,7 +72,7 @@ typedef struct kvb_scan_problem {
     uint32_t groups;     /* heads of q and k; divides heads */
     uint32_t d_k, d_v;   /* rows of a head's state; elements of a row */
     kvb_elem state_elem; /* KVB_F32, KVB_F16 or KVB_BF16 */
-    kvb_elem out_elem;   /* likewise */
+    kvb_elem out_elem;   /* one of the same */
     bool silu;           /* CONV */
 } kvb_scan_problem;
 

@@ -28,12 +28,12 @@ typedef enum kvb_change_kind {
     KVB_CHANGE_PROPOSE, /* n pending nodes enter */
     KVB_CHANGE_COMMIT,  /* n accepted nodes of src join it, its other pending ones go */
     KVB_CHANGE_COPY,    /* dst also holds src's tokens at positions p0 .. p1-1 */
-    KVB_CHANGE_REMOVE,  /* src lets go of positions p0 .. p1-1, or with `others` every sequence but src of all it has */
+    KVB_CHANGE_REMOVE,  /* src loses positions p0 .. p1-1, or with `others` every sequence but src all that it has */
     KVB_CHANGE_REORDER, /* dsts[i] holds what srcs[i] held before, for all i < n at once */
     KVB_CHANGE_SHIFT,   /* what src has at positions p0 .. p1-1 moves by delta, or to its position / divisor */
     KVB_CHANGE_MATCH,   /* src, which is empty, comes to hold n tokens that the cache has */
     KVB_CHANGE_DEFRAG,  /* cells trade places; tokens stay where they are */
-    KVB_CHANGE_FREEZE,  /* rows of src's positions 0 .. p1-1, which it holds, go where nobody writes; tokens stay */
+    KVB_CHANGE_FREEZE,  /* rows of src's positions 0 .. p1-1, which it holds, go where no call writes; tokens stay */
     KVB_CHANGE_LOAD /* src, which is empty, takes what was saved of a sequence; KVB_SEQ_ALL: all of them become what was
                        saved */
 } kvb_change_kind;
@@ -112,7 +112,7 @@ int kvb_account_reserve(kvb_account *account, const kvb_change *change);
 /* STEP and PROPOSE, checked and reserved: the tokens enter. positions [n]: theirs. */
 void kvb_account_admit(kvb_account *account, const kvb_change *change, uint32_t *positions);
 void kvb_account_withdraw(kvb_account *account, const kvb_change *change, const uint32_t *positions);
-/* The other kinds, likewise. */
+/* The other kinds; what they return is the same. */
 void kvb_account_apply(kvb_account *account, const kvb_change *change);
 
 /* An account that stands for what was saved: a sequence without tokens gets these. 0 or -ENOMEM. */

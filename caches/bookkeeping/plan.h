@@ -23,8 +23,8 @@ typedef struct kvb_plan {
     uint32_t *cells;     /* [n] where each fed token is written */
     uint32_t *row_start; /* [n + 1] as of kvb_mask */
     kvb_run *runs;       /* [n_runs] */
-    uint32_t *path;      /* of the tree node in hand */
-    kvb_spans seen;      /* likewise */
+    uint32_t *path;      /* of the present tree node */
+    kvb_spans seen;      /* by that node */
     uint32_t page_cells; /* 0: queries see runs. Else pages, and of them what follows */
     uint32_t sinks;
     uint32_t *pages; /* [n_pages] tables, one after the other */
