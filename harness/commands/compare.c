@@ -649,7 +649,8 @@ static int history_print(kvb_result_file *const *files, size_t n, const kvb_run_
     if (h->n)
         fputc('\n', told);
     if (!h->series) {
-        fprintf(told, "%zu run%s: no combination was measured twice, so there is no history yet\n", n, n == 1 ? "" : "s");
+        fprintf(told, "%zu run%s: no combination was measured twice, so there is no history yet\n", n,
+                n == 1 ? "" : "s");
         return KVB_EXIT_OK;
     }
     fprintf(told, "%zu runs, %zu series: %zu changes of level", n, h->series, h->n);
