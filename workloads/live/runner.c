@@ -47,9 +47,14 @@ int kvb_runner_open(kvb_runner *r, const kvb_runner_options *o)
                                  .v_pool = o->v_pool,
                                  .allocator = &r->allocator};
     *r = (kvb_runner){.weights = o->weights, .key = o->key};
-    int err = kvb_session_open(o->key, o->cache, o->model, &options, &r->cache, r->why, sizeof r->why);
-    if (err)
+    int err = kvb_history_open(KVB_TRACE_MAX_CELLS, &r->history)
+                  ? no_memory(r)
+                  : kvb_session_open(o->key, o->cache, o->model, &options, &r->cache, r->why, sizeof r->why);
+    if (err) {
+        kvb_history_free(r->history);
+        r->history = NULL;
         return err;
+    }
     r->op.cache = r->cache;
     r->op.recorder = o->recorder;
     r->op.call = (kvb_call){.kernel = o->kernel, .team = &alone};
@@ -64,6 +69,7 @@ void kvb_runner_close(kvb_runner *r)
         kvb_session_close(r->key);
     }
     kvb_slot_files_close(&r->slots);
+    kvb_history_free(r->history);
     kvb_call_free(&r->op.call);
     kvb_scan_call_free(&r->op.scan);
     kvb_forward_free(&r->work);
@@ -117,15 +123,17 @@ static int reserve_fed(kvb_runner *r, uint32_t n)
     return 0;
 }
 
-static int record(kvb_runner *r, const kvb_event *event)
+/* The cache has taken the event. A proposal gets the positions of its nodes. */
+static int record(kvb_runner *r, kvb_event *event)
 {
-    if (r->op.recorder && kvb_recorder_event(r->op.recorder, event))
-        return no_memory(r);
-    return 0;
+    int err = kvb_history_take(r->history, event, 0, r->why, sizeof r->why);
+    if (!err && r->op.recorder && kvb_recorder_event(r->op.recorder, event))
+        err = no_memory(r);
+    return err;
 }
 
 /* The forward pass of a planned step whose event's n tokens were appended to tok and pos. */
-static int forward(kvb_runner *r, const kvb_event *event)
+static int forward(kvb_runner *r, kvb_event *event)
 {
     int err = record(r, event);
     if (err)
@@ -226,40 +234,23 @@ int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, con
 
 int kvb_runner_control(kvb_runner *r, const kvb_event *event)
 {
-    uint32_t left = 0;
+    kvb_event taken = *event;
     int err =
         event->kind != KVB_EVENT_SAVE || *r->slots.folder ? 0 : kvb_slot_files_open(&r->slots, r->why, sizeof r->why);
     if (err)
         return err;
     err = kvb_play_control(r->cache, event, event->kind, &r->slots);
-    if (err)
-        return cache_failed(r, err);
-    for (uint32_t i = 0; i < r->n_pending && event->kind == KVB_EVENT_COMMIT; i++)
-        if (r->node[i].seq != event->src)
-            r->node[left++] = r->node[i];
-    r->n_pending = event->kind == KVB_EVENT_COMMIT ? left : r->n_pending;
-    return record(r, event);
-}
-
-/* Depth of a sequence's node of that number. */
-static uint32_t depth_of(const kvb_runner *r, uint32_t seq, uint32_t number)
-{
-    uint32_t i = 0;
-    while (r->node[i].seq != seq || number-- > 0)
-        i++;
-    return r->node[i].depth;
+    return err ? cache_failed(r, err) : record(r, &taken);
 }
 
 int kvb_runner_propose(kvb_runner *r, const uint32_t *seq, const int32_t *parents, const int32_t *tok, uint32_t n)
 {
-    assert(r->n_pending + n <= KVB_RUNNER_NODES);
     int err = reserve_tokens(r, n);
     if (err)
         return err;
-    uint32_t *pos = r->pos + r->n_tokens;
     kvb_event event = {.kind = KVB_EVENT_PROPOSE,
                        .n = n,
-                       .pos = pos,
+                       .pos = r->pos + r->n_tokens,
                        .seq = (uint32_t *)(uintptr_t)seq,
                        .tok = (int32_t *)(uintptr_t)tok,
                        .parents = (int32_t *)(uintptr_t)parents};
@@ -268,11 +259,6 @@ int kvb_runner_propose(kvb_runner *r, const uint32_t *seq, const int32_t *parent
     err = kvb_play_plan(r->cache, &event, 0, n, true);
     if (err)
         return step_failed(r, err, n);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t depth = parents[i] < 0 ? 0 : depth_of(r, seq[i], (uint32_t)parents[i]) + 1;
-        r->node[r->n_pending++] = (struct kvb_runner_node){seq[i], depth};
-        pos[i] = kvb_cache_length(r->cache, seq[i]) + depth;
-    }
     r->not_asked = 0;
     memcpy(r->tok + r->n_tokens, tok, n * sizeof *tok);
     r->n_tokens += n;

@@ -8,9 +8,8 @@
 #define KVB_LIVE_RUNNER_H
 
 #include "workloads/live/model.h"
+#include "workloads/history.h"
 #include "workloads/slot_files.h"
-
-#define KVB_RUNNER_NODES 256u /* most pending tree nodes */
 
 typedef struct kvb_runner_options {
     const char *key; /* of the cache's session: of this process no other's while the runner is open */
@@ -45,11 +44,8 @@ typedef struct kvb_runner {
     uint32_t max_fed;
     float *logits; /* [new tokens of the last step][vocab] */
     size_t logits_floats;
-    uint32_t not_asked; /* first tokens of the last step that have no logits: the cache had their rows */
-    struct kvb_runner_node {
-        uint32_t seq, depth;  /* of a root 0 */
-    } node[KVB_RUNNER_NODES]; /* [n_pending] */
-    uint32_t n_pending;
+    uint32_t not_asked;   /* first tokens of the last step that have no logits: the cache had their rows */
+    kvb_history *history; /* of the events so far: each is checked as a trace's is */
     kvb_slot_files slots; /* made when something is saved first */
     char why[256];        /* one line about the call that failed */
 } kvb_runner;
