@@ -835,9 +835,9 @@ typedef struct rule {
 } rule;
 
 static const rule rules[KVB_EVENT_KINDS] = {
-    [KVB_EVENT_STEP] = {step_check, step_apply, -EINVAL},
-    [KVB_EVENT_PREFILL] = {step_check, step_apply, -EINVAL},
-    [KVB_EVENT_FILL] = {step_check, step_apply, -EINVAL},
+    [KVB_EVENT_STEP] = {step_check, step_apply, .while_pending = -EINVAL},
+    [KVB_EVENT_PREFILL] = {step_check, step_apply, .while_pending = -EINVAL},
+    [KVB_EVENT_FILL] = {step_check, step_apply, .while_pending = -EINVAL},
     [KVB_EVENT_PROPOSE] = {propose_check, propose_apply, .tree = true},
     [KVB_EVENT_COMMIT] = {commit_check, commit_apply, .names = 1, .tree = true},
     [KVB_EVENT_SEQ_CP] = {copy_check, copy_apply, -EINVAL, .names = 2, .seq = true},
