@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The counting allocator: all memory of a cache comes through one, so that peak, limit and planned
- * failure are facts and not estimates. One function does everything and is told old sizes (Lua's way).
+ * failure are facts and not estimates. One function does everything and takes old sizes (Lua's way).
  * Not thread-safe: one cache, one allocator, one thread at a time.
  */
 #ifndef KVB_ALLOCATOR_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The session registry. One mutex guards the list of sessions. Caches are opened and freed outside of it, so that a
- * slow one holds nobody up; a key is reserved meanwhile.
+ * slow one holds no other up; a key is reserved meanwhile.
  *
  * A session's references: one of the registry, given up by kvb_session_close(), one for each hold. It
  * stays listed, without its key, until the last one is gone: that is how release() finds it.

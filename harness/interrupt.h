@@ -12,7 +12,7 @@ extern volatile sig_atomic_t kvb_stopped;
 void kvb_stop_catch(void); /* from now on SIGINT, SIGTERM and SIGHUP ask */
 void kvb_stop_die(void);   /* ends the program as the signal that asked would have */
 
-/* Signals that come within so many seconds are one: who stops a program may tell it and its group, as timeout(1) does.
+/* Signals that come within so many seconds are one: a stop may reach the program and its group, as timeout(1) does.
  */
 #define KVB_ASKED_ONCE 0.2
 

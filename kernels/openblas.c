@@ -160,7 +160,7 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
     return layout_of(p).end * sizeof(float) * n_threads;
 }
 
-/* Always true. It is asked before the first call, so a threaded OpenBLAS is told here to use one thread. */
+/* Always true. It is asked before the first call, so a threaded OpenBLAS is set here to one thread. */
 static bool available(char *why, size_t why_bytes)
 {
     (void)why;

@@ -83,7 +83,7 @@ static bool signs_read(const float *x, uint32_t *bits)
     return !none;
 }
 
-/* Symbols of 2 bits: x [n], at most 16, likewise. */
+/* Symbols of 2 bits: x [n], at most 16, by the same rule. */
 static bool pairs_read(const float *x, uint32_t n, uint32_t *bits)
 {
     *bits = 0;

@@ -4,7 +4,7 @@
  *
  *   large-logits   a head's keys share a part of the norm of a row of N(0,1), and their own N(0,1) is at right angles to it. A query
  *                  lies along the shared part as far as makes its logits 100 to 500, plus N(0,1): logits differ by about 1.
- *   far-below      likewise, with logits of -80,000 to -160,000
+ *   far-below      the same, with logits of -80,000 to -160,000
  *   equal-keys     all keys of a head are one row, N(0,1): every cell that a query sees has the same logit
  *   giant-channel  N(0,1), but for one channel of K and one of V, the same in all rows of a head, 300 to 1,000 times as large.
  *                  q is so many times smaller in K's channel: logits stay as they are.

@@ -44,7 +44,7 @@
  *   {"reorder":{"dst":[0,1,2],"src":[1,1,0]}}          dst[i] holds what src[i] held before, for all i at once; no dst twice
  *   {"seq_add":{"seq":0,"p0":64,"p1":128,"delta":-32}} its tokens there move by delta positions; p0, p1 optional
  *   {"seq_div":{"seq":0,"p0":64,"p1":128,"d":4}}       its tokens there come to lie at position / d, rounded down, several at one
- *   {"defrag":{}}                                      the cache may order its cells anew: nobody sees anything else
+ *   {"defrag":{}}                                      the cache may order its cells anew: no query sees a difference
  *   {"save":{"slot":2,"seq":1}}                        keeps what a sequence holds in slot 0 .. 63; without seq: all of them
  *   {"load":{"slot":2,"seq":4}}                        what was saved of a sequence becomes sequence 4, or without seq: all
  *                                                      sequences become what was saved of all
@@ -179,7 +179,7 @@ void kvb_set_pattern(const char *what, const uint64_t *set, uint32_t n, char *te
 typedef struct kvb_trace_needs {
     bool seq, tree, rewind, fill, reorder, shift, divide, defrag; /* faces and events that occur */
     bool slots;                                                   /* something is saved */
-    bool reuse;                                                   /* likewise, of use to a cache that has the face */
+    bool reuse;        /* a prompt may be found, in a cache that has the face */
     uint32_t full;     /* capacity that a cache must have to refuse what it must; 0: nothing for want of cells */
     uint32_t cells;    /* most tokens alive at once (shared ones once, pending ones too) */
     uint32_t seqs;     /* largest sequence id + 1 */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the trace format share; nobody else includes this. Functions here write why without
+/* What the files of the trace format share, and no other includes. Functions here write why without
  * the "file:line: " that the reader puts before it. */
 #ifndef KVB_TRACE_INTERNAL_H
 #define KVB_TRACE_INTERNAL_H

@@ -99,7 +99,7 @@ uint32_t kvb_rows_heads(const kvb_group *group, kvb_rows kind);
 uint32_t kvb_rows_dim(const kvb_group *group, kvb_rows kind);
 size_t kvb_values_floats(const kvb_group *group, kvb_rows kind);
 
-/* Likewise of a layer's own: the shape, and how many dims it has; 0: the layer has none. */
+/* The same of a layer's own: the shape, and how many dims it has; 0: the layer has none. */
 const char *kvb_constant_name(kvb_constant constant);
 uint32_t kvb_constant_shape(const kvb_group *group, kvb_constant constant, uint64_t shape[3]);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The account of a cache's tokens, read: who holds what, and who else does. */
+/* The account of a cache's tokens, read: which sequences hold which tokens. */
 #include "caches/bookkeeping/account.h"
 
-/* A sequence's tokens, told apart by who of others [n_others] holds them too. */
+/* A sequence's tokens, told apart by which of others [n_others] hold them too. */
 typedef struct walk {
     const kvb_account *account;
     const uint32_t *others;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cells that lie in order again: who goes where, and in which order, so that no row is written over before it is
+/* Cells that lie in order again: which row goes where, and in which order, so that no row is written over before it is
  * copied. */
 #include "caches/stores/compact.h"
 
@@ -50,7 +50,7 @@ static int sequence_place(const kvb_store *s, kvb_compaction *k, uint32_t seq, c
     return error;
 }
 
-/* Along a row of cells, each of which takes the row of the one that it names, up to one that names itself or nobody. */
+/* Along a row of cells, each of which takes the row of the one that it names, up to one that names itself or none. */
 static int chain_move(kvb_store *s, uint32_t live, uint32_t at, uint32_t *from)
 {
     int error = 0;

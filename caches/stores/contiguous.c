@@ -23,7 +23,7 @@ static int lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
     return error;
 }
 
-/* One sequence, from position 0 on. A row has its position for a number, and a cell likewise. */
+/* One sequence, from position 0 on. The number of a row and of its cell is its position. */
 static int load_prepare(kvb_store *s, const kvb_change *change)
 {
     const uint32_t n = s->load->n_rows;

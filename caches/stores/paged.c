@@ -34,7 +34,7 @@ static bool drops(const kvb_store *s)
     return kvb_group_limits(s->group) && !finds(s);
 }
 
-/* Positions p0 .. p1-1 that a sequence lets go of with its next query at pos: whole pages between the sinks and what is
+/* Positions p0 .. p1-1 that a sequence frees with its next query at pos: whole pages between the sinks and what is
  * needed. */
 kvb_run kvb_paged_unneeded(const kvb_store *s, uint32_t pos)
 {
@@ -236,7 +236,7 @@ static bool entry_find(const kvb_spans *held, uint32_t n, kvb_run positions, uin
     return false;
 }
 
-/* Every sequence alive lets go of what its next query needs no more: pages are counted (by -1), or taken again (by 1);
+/* Every sequence alive frees what its next query needs no more: pages are counted (by -1), or taken again (by 1);
  * tables stay as they are. */
 static void pages_release(paged_store *p, int by)
 {

@@ -29,7 +29,7 @@ typedef struct paged_store {
     page_table *reordered;                 /* [n_reordered] tables that are to take others' places */
     uint32_t n_reordered;
     kvb_spans_aside kept_reordered;
-    uint64_t *keys_reordered; /* [keys_room] extra keys, likewise */
+    uint64_t *keys_reordered; /* [keys_room] their extra keys */
     size_t keys_room;
     entry_change *changes;
     size_t n_changes, changes_room;
@@ -37,7 +37,7 @@ typedef struct paged_store {
     /* A group with limits; else NULL: */
     kvb_spans *kept;      /* [n_ids] position -> position: whose rows a sequence has */
     uint32_t *next;       /* [n_ids] where the next query of each sequence alive is */
-    uint32_t *node_cells; /* [account's n_nodes] of the sequence in hand */
+    uint32_t *node_cells; /* [account's n_nodes] of the present sequence */
     size_t node_cells_room;
     bool nodes; /* some are pending */
     kvb_prefix prefix;
@@ -90,7 +90,7 @@ uint32_t kvb_paged_match(const kvb_store *store, const int32_t *tokens, uint32_t
 int kvb_paged_match_prepare(paged_store *store, const kvb_change *change);
 /* The change takes effect, but for REMOVE: what pages hold now. feed: of a STEP. */
 void kvb_paged_note(paged_store *store, const kvb_change *change, const kvb_feed *feed);
-/* Positions that a sequence lets go of with its next query at pos. */
+/* Positions that a sequence frees with its next query at pos. */
 kvb_run kvb_paged_unneeded(const kvb_store *store, uint32_t pos);
 /* An entry names a page; before, what it named is let go of. There is room for it. */
 void kvb_paged_put(paged_store *store, uint32_t seq, uint32_t entry, uint32_t page);

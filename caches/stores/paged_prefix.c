@@ -73,7 +73,7 @@ static void step_note(paged_store *p, const kvb_change *change, const kvb_feed *
 
 /*
  * What is loaded is known by ordinals and not by tokens: pages that it takes, or lies in again, have no key, and so
- * none has one that is filled behind them. A load of the whole cache leaves the pages that nobody holds as they are, if
+ * none has one that is filled behind them. A load of the whole cache leaves the pages that no sequence holds as they are, if
  * pools store rows one by one.
  */
 static void load_note(paged_store *p, const kvb_change *change)

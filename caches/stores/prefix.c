@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of pages: a table by hash, and a list of those that nobody holds. */
+/* Keys of pages: a table by hash, and a list of those that no sequence holds. */
 #include "caches/stores/prefix.h"
 
 #include <assert.h>

@@ -2,7 +2,7 @@
 /*
  * Which pages hold which beginning of a prompt. A page whose tokens are all known, and follow known ones from the first
  * on, is keyed: by the page before it (the first: by the sequence's extra key) and its own tokens, so that its key
- * stands for the whole prefix. Keys are looked up by hash; who is found is compared, token by token. A page that is
+ * stands for the whole prefix. Keys are looked up by hash; what is found is compared, token by token. A page that is
  * keyed and that no table names is cached: it stays until room is needed or the budget is passed, and the one let go of
  * longest ago goes first.
  *
@@ -40,7 +40,7 @@ typedef struct kvb_prefix {
     uint64_t hash_mask;                                               /* bits of hashes that count */
     kvb_prefix_page *pages; /* [n_pages + 1], the last: both ends of the list */
     int32_t *tokens;        /* [n_pages][page_cells] */
-    uint64_t *ordinals;     /* likewise */
+    uint64_t *ordinals;     /* of its tokens */
     uint32_t *buckets;      /* [n_buckets] */
     uint64_t *extra_keys;   /* [n_ids] */
     uint64_t last_id;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * seq: cells shared by sequences; a fork moves no bytes, and a cell is free when its last sequence has left it.
- * window: the same, but a group with limits lets go of rows that no query can see again, so that its cells are those of
+ * window: the same, but a group with limits frees rows that no query can see again, so that its cells are those of
  * its window and not of the whole history (kept.h).
  */
 #include "caches/cache.h"
@@ -222,7 +222,7 @@ static void queries_find(seq_store *c, const kvb_feed *feed)
         c->next[feed->seqs[i]] = feed->positions[i];
 }
 
-/* Every sequence lets go of what its next query needs no more, or (back) takes it again; their spans stay as they are.
+/* Every sequence frees what its next query needs no more, or (back) takes it again; their spans stay as they are.
  */
 static void rows_drop(seq_store *c, const kvb_feed *feed, bool back)
 {

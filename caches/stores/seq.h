@@ -48,7 +48,7 @@ void kvb_seq_hold_cell(seq_store *store, uint32_t cell, bool more);
 void kvb_seq_settle(seq_store *store); /* cells have been let go of: high_water and first_free again */
 /* One sequence more, or less, holds the cells of that part of a sequence. */
 void kvb_seq_hold(seq_store *store, uint32_t seq, uint32_t p0, uint32_t p1, bool more);
-/* It lets go of them. */
+/* It frees them. */
 void kvb_seq_drop(seq_store *store, uint32_t seq, uint32_t p0, uint32_t p1);
 /* STEP: the new tokens' cells, which their sequences come to hold: 0 or -ENOMEM, to be undone as well. */
 int kvb_seq_place(seq_store *store, const kvb_feed *feed, kvb_plan *plan);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shared-prefix: a sequence is a frozen front, which others read, too, and a tail of its own. When a part of a sequence
- * is copied and neither of the two has a front, that part is frozen: its rows are copied once into pools that nobody
- * writes again (front.h), the source lets go of its own, and both read the front. Else what lies in the front is read
+ * is copied and neither of the two has a front, that part is frozen: its rows are copied once into pools that are not
+ * written again (front.h), the source frees its own, and both read the front. Else what lies in the front is read
  * there by both, and of the tail's rows the destination takes copies. The front goes with the last one that reads it,
  * whoever made it; a sequence that is cut back into it reads less of it.
  *
@@ -19,7 +19,7 @@ static shared_store *shared_of(kvb_store *s)
     return (shared_store *)(void *)s;
 }
 
-/* ---- who reads which front --------------------------------------------------------------------------------------- */
+/* ---- readers of fronts ------------------------------------------------------------------------------------------- */
 
 static holding *holding_of(const shared_store *c, const kvb_front *front)
 {

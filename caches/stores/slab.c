@@ -171,7 +171,7 @@ static int rows_copy(slab_store *slab, uint32_t src, uint32_t to)
     return error;
 }
 
-/* A row that loses its sequence goes to the first destination that wants it, or is free to be copied to: nobody wants
+/* A row that loses its sequence goes to the first destination that wants it, or is free to be copied to: no sequence wants
  * what is in it, so that the order of copies does not matter. */
 static int reorder_prepare(slab_store *slab, const kvb_change *change)
 {

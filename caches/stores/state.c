@@ -193,7 +193,7 @@ static uint32_t slot_take(state_store *c)
     return slot;
 }
 
-/* Notes who reads which slot last, and which slots nobody holds after the step; those that nobody reads are given at
+/* Notes which token reads which slot last, and which slots no sequence holds after the step; those that no token reads are given at
  * once. Or (back) forgets it. */
 static void uses_note(state_store *c, const kvb_feed *feed, bool back)
 {
@@ -222,7 +222,7 @@ static void uses_note(state_store *c, const kvb_feed *feed, bool back)
     }
 }
 
-/* Gives each token its slots, in the order of the feed: what is read for the last time may be written by who reads it.
+/* Gives each token its slots, in the order of the feed: what is read for the last time may be written by the token that reads it.
  */
 static int slots_assign(state_store *c, uint32_t n, uint32_t *from, uint32_t *to)
 {
@@ -432,7 +432,7 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
 
 /* ---- adopting ------------------------------------------------------------------------------------------------- */
 
-/* A sequence lets go of states that are older than it may hold. */
+/* A sequence frees states that are older than it may hold. */
 static void trim(state_store *c, uint32_t seq)
 {
     kvb_spans *held = &c->slots.cells[seq];

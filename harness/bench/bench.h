@@ -190,7 +190,7 @@ typedef struct kvb_bench_run {
 void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, const kvb_bench_entry *entry,
                               const char *name);
 /* Opens those that can run, has them judged, and has them and the probes take turns. 0, -ENOMEM, or -EINTR after a
- * signal (the rounds up to it count); what keeps a contestant from its turns is told in its `why`. A wrong kernel has
+ * signal (the rounds up to it count); what keeps a contestant from its turns is in its `why`. A wrong kernel has
  * no turns, but for one that misses only the tolerance of its own project. */
 int kvb_bench_run_measure(kvb_bench_run *run);
 void kvb_bench_run_close(kvb_bench_run *run);

@@ -24,7 +24,7 @@ enum {
     STEPS = 16,              /* decode steps of each stretch of the session; the other tokens enter at once */
     SECONDS = 300,           /* time limit of a replay */
     PAGE_CELLS = 16,         /* as `kvbench run` has it */
-    MIN_CHUNK = 256,         /* likewise */
+    MIN_CHUNK = 256,         /* the same */
     ORACLE_PAIRS = 4000000,  /* of the sample that judges a replay */
     OPINION_PAIRS = 4000000, /* of second opinions */
     TIMES = 3,               /* columns of a history's own at most */

@@ -76,7 +76,7 @@ static const kvb_option options[] = {
     {"--plugin", "F.so",
      "load kernels, which take part, compared with flash; of --caches: caches, which take part (repeatable)",
      KVB_WORDS(bench, targets.plugins)},
-    {"--beside", "NAME", "this kernel too, whatever --kernel says, compared with flash likewise (repeatable)",
+    {"--beside", "NAME", "this kernel too, whatever --kernel says, compared with flash, too (repeatable)",
      KVB_WORDS(bench, targets.beside)},
     {"--seconds", "S", "measure each kernel over each row for so long (usual: 0.5; --targets: 1.5)",
      KVB_TEXT(bench, targets.seconds_text)},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `kvbench run` is told, and what it keeps while it runs. Inside harness/commands/run*.c only. */
+/* The options of `kvbench run`, and what it keeps while it runs. Inside harness/commands/run*.c only. */
 #ifndef KVB_RUN_OPTIONS_H
 #define KVB_RUN_OPTIONS_H
 

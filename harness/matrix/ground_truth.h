@@ -13,7 +13,7 @@ typedef struct kvb_truth_options {
     kvb_pool_pair pools;
     bool oracle;            /* one is wanted */
     uint64_t max_pairs;     /* of the oracle, in (query, head, cell) visits */
-    uint64_t opinion_pairs; /* of its second opinions, likewise */
+    uint64_t opinion_pairs; /* of its second opinions */
     uint64_t seed;          /* of its sample */
 } kvb_truth_options;
 

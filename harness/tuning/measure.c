@@ -25,10 +25,10 @@
 #define SIDE_BYTES   ((size_t)24 << 20)
 #define WINDOW_BYTES (2 * SIDE_BYTES)
 #define WINDOWS      4u
-#define NEAR_BYTES   ((size_t)2 << 20) /* likewise: as much as lies in the last cache of them */
+#define NEAR_BYTES   ((size_t)2 << 20) /* the same: as much as lies in the last cache of them */
 #define BETTER       1.03              /* what beats the other by so much is better; what does not is alike */
-#define BEHIND       1.08              /* who is so far behind the best in the first turn takes no part in the others */
-#define NOTICED      1.01              /* from a cache, where times vary little */
+#define BEHIND       1.08 /* what is so far behind the best in the first turn takes no part in the others */
+#define NOTICED      1.01 /* from a cache, where times vary little */
 enum { TURNS = 41, LEAST_TURNS = 3, NEAR_CALLS = 4, THREADS = 256, SEQUENCES = 16 };
 
 /* The rows that a class of readings is measured with. */
@@ -40,7 +40,7 @@ enum { USUAL_SIZE = 1 };
 static const uint32_t rows_of[KVB_READING_ROWS] = {1, 2, 4, 8}; /* query heads of a KV head */
 static const uint32_t run_of[KVB_SPREADS] = {0, 16, 1};         /* cells of a run; 0: one run has all */
 
-/* Who reads rows of floats where they lie, and who packs rows first. */
+/* Kernels that read rows of floats where they lie, and kernels that pack rows first. */
 enum { READERS = 3 };
 static const kvb_kernel *const readers[READERS] = {&kvb_kernel_flash, &kvb_kernel_flash_bf16, &kvb_kernel_flash_f16},
                                *const packers[READERS] = {&kvb_kernel_flash_int8};
@@ -186,7 +186,7 @@ static double calls_ns(bench *b, uint32_t calls)
     return ns;
 }
 
-/* The fastest of n kernels, with the built-in setting: who minds the time uses that one. */
+/* The fastest of n kernels, with the built-in setting: the one that runs use. */
 static void kernel_choose(bench *b, const kvb_kernel *const *kernels, uint32_t n)
 {
     const kvb_kernel *best = kernels[0];
@@ -402,7 +402,7 @@ static void steadily_set(bench *b, uint32_t c, const void *of)
     b->tried.steadily = c ? !*own : *own;
 }
 
-/* Only flash heeds orders; who does not leaves those that are built in. */
+/* Only flash heeds orders; other kernels leave those that are built in. */
 static void candidates_list(work *w, const kvb_kernel *kernel, bool few)
 {
     const bool next = w->class.spread != KVB_SPREAD_LONG;
@@ -440,7 +440,7 @@ static double class_share(uint32_t at, bool few)
 
 /*
  * The best of each class is found first. When all are known, each meets the built-in setting once more, alone. For the
- * best of many had luck, too; and a neighbour who disturbs a class for some seconds is gone by then.
+ * best of many had luck, too; and a neighbour that disturbs a class for some seconds is gone by then.
  */
 static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
 {

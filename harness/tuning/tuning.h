@@ -50,7 +50,7 @@ int kvb_tuning_measure(const kvb_tuning_options *options, kvb_tuning *tuning);
 
 /* ---- files: file.c ----------------------------------------------------------------------------------------------- */
 
-/* Where this machine's file lies; -ENOENT: nobody says where (neither XDG_CACHE_HOME nor HOME). */
+/* Where this machine's file lies; -ENOENT: neither XDG_CACHE_HOME nor HOME is set. */
 int kvb_tuning_path(const kvb_manifest *machine, char path[KVB_TUNING_PATH]);
 /* Can a file be written there? Folders on the way are made. 0, or a negative errno with why. */
 int kvb_tuning_writable(const char *path, char *why, size_t why_bytes);

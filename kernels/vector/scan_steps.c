@@ -22,7 +22,7 @@ VEC_INLINE void state_store(kvb_elem elem, void *row, uint32_t c, vf x)
         vf_store_bf16((uint16_t *)row + c, x);
 }
 
-/* Stands for what is not to be read or written: one row of a strip. Nobody reads what is written to the other. */
+/* Stands for what is not to be read or written: one row of a strip. What is written to the other is never read. */
 static const _Alignas(64) float zeros[STRIP * VL];
 VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem elem, uint32_t vecs, uint32_t c)
 {

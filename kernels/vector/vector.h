@@ -155,7 +155,7 @@ void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint3
                              kvb_row_state *const *state, float *earlier);
 #define WEIGHT_ERROR 0x1p-23  /* found by trying every float: ci/tests/kernels/test_weights.c */
 #define WEIGHT_FLOOR 0x1p-125 /* a weight below this, relative to the row's largest, may have become 0 */
-#define TANH_ERROR   0x1p-22  /* absolute, of tanh(scale s); found likewise */
+#define TANH_ERROR   0x1p-22  /* absolute, of tanh(scale s); found the same way */
 
 /* to[c] = from[c] * factor for c < dim, a multiple of 16. They may be the same. */
 void KVB_ISA_NAME(kvb_rescale)(float *to, const float *from, uint32_t dim, float factor);

@@ -2,7 +2,7 @@
 /*
  * From requests to events. Requests are admitted in order of arrival while fewer than `sequences` are alive, each
  * under the lowest free id; the longest prefix that a live sequence has in its prompt comes by seq_cp, the rest
- * by prefill; then all live sequences decode in one step, one token each; who has said all its output leaves by
+ * by prefill; then all live sequences decode in one step, one token each; a sequence that has all its output leaves by
  * seq_rm. Every token of an output enters the cache.
  */
 #include "workloads/import/import.h"

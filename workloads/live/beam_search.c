@@ -12,7 +12,7 @@
 
 enum {
     WIDTH = 4,
-    NOBODY = WIDTH, /* a sequence that is never alive: who takes its place is gone */
+    NOBODY = WIDTH, /* a sequence that is never alive: what takes its place is gone */
     PROMPT = 36,
     PROMPT_NUMBER = 3, /* with which beams swap, die and end */
     STEPS = 24,

@@ -14,7 +14,7 @@
 typedef struct kvb_live_op {
     kvb_cache *cache;
     kvb_call call;          /* kernel, team, type of the output */
-    kvb_scan_call scan;     /* likewise */
+    kvb_scan_call scan;     /* of layers that scan */
     kvb_recorder *recorder; /* NULL: nothing is recorded */
     /* of the current step */
     const uint64_t *ordinals; /* of the fed tokens */

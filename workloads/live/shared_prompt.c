@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shared-prompt: conversations behind a system prompt that is kept apart. Who has fed the prompt ends before anybody
+ * shared-prompt: conversations behind a system prompt that is kept apart. The sequence that fed the prompt ends before any
  * goes on from it; a conversation ends and another begins behind the same prompt; one begins late, from another's
  * longer beginning; one is cut back into the prompt and goes on differently. Conversations behind a second prompt are
  * decoded in passes of their own.
@@ -14,7 +14,7 @@ enum {
     LONGER,
     LATE,        /* begins as LONGER does, some tokens on */
     OTHER_MAKER, /* another prompt, which goes on beside … */
-    OTHER,       /* … who copies it */
+    OTHER,       /* … which copies it */
     SYSTEM = 70, /* tokens; no whole block of 64 */
     SECOND = 21, /* of the second prompt */
     OWN = 4,     /* of a conversation's own prompt, at least */

@@ -66,7 +66,7 @@ static int plain_step(kvb_scene *scene, uint32_t seq, text *t)
     return err;
 }
 
-/* A sequence lets go of its last tokens, in both caches, and has the first of them to say again. */
+/* A sequence drops its last tokens, in both caches, and has the first of them to say again. */
 static int back(stage *s, uint32_t seq)
 {
     text *t = &s->texts[seq];
@@ -80,7 +80,7 @@ static int back(stage *s, uint32_t seq)
     return KVB_RUNNER_DO(&s->draft, SEQ_RM, .src = seq, .p0 = length, .p1 = KVB_POS_END);
 }
 
-/* Rounds until each sequence has said enough; who has leaves the batch. */
+/* Rounds until each sequence has said enough; one that has leaves the batch. */
 static int rounds_play(stage *s)
 {
     kvb_live_outcome *outcome = s->scene->outcome;
