@@ -182,7 +182,7 @@ const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "hollo
 refuse "a format that no kernel reads, and no staging" \
     "--set no-staging: no selected kernel reads pool k=q4_0,v=q4_0; kernels that do: reference, openblas, .*; pools that .* read: f32$" \
     "$KVBENCH" run --plugin "$BUILD/example-plugin/online.so" --kernel online --pool q4_0 --set no-staging
-refuse "a kernel without functions" "kernel 'hollow' has no supports" "$KVBENCH" list --plugin "$TMPDIR/hollow.so"
+refuse "a kernel without functions" "kernel 'hollow' has no attend\\(\\) or scan\\(\\)" "$KVBENCH" list --plugin "$TMPDIR/hollow.so"
 
 # ---- outputs
 "${run[@]}" -o "$TMPDIR/kept.jsonl" >/dev/null 2>&1
