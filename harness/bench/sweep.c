@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "harness/bench/bench.h"
-#include "harness/replay/roofline.h"
+#include "harness/replay/meter.h"
 #include "oracle/tolerance.h"
 #include "results/statistics.h"
 #include "workloads/live/eagle.h"

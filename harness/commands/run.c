@@ -30,7 +30,7 @@
 #include "harness/selection/partial_run.h"
 #include "harness/selection/replay_command.h"
 #include "harness/selection/selection.h"
-#include "harness/replay/memory_log.h"
+#include "harness/replay/meter.h"
 #include "kernels/kernels.h"
 #include "results/export.h"
 #include "results/summary.h"

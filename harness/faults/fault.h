@@ -10,7 +10,7 @@
 
 #include "caches/stores/prefix.h"
 #include "harness/replay/job.h"
-#include "harness/replay/pool_wrap.h"
+#include "harness/replay/pool_watch.h"
 #include "results/check.h"
 
 /* ---- hooks: NULL and 0 leave the part honest --------------------------------------------------------------------- */

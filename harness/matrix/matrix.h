@@ -7,7 +7,6 @@
 #include "harness/selection/best_kernel.h"
 #include "harness/duel/plugins.h"
 #include "harness/replay/job.h"
-#include "harness/replay/only.h"
 #include "harness/selection/selection.h"
 #include "results/result.h"
 

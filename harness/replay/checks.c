@@ -4,16 +4,124 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/clock.h"
+#include "harness/counters/count.h"
 #include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
+#include "harness/replay/meter.h"
+#include "harness/replay/pass.h"
 #include "harness/replay/scan.h"
-#include "harness/replay/traffic.h"
 #include "harness/replay/verdict.h"
 #include "oracle/claim.h"
+#include "workloads/array.h"
+
+/* ---- a call made again by other teams ------------------------------------------------------------------------------ */
+
+static void parts_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    for (uint32_t i = 0; i < team->n; i++)
+        part(ctx, i, team->n);
+}
+
+/* The first of n bytes that differs, or n. */
+static size_t first_unlike(const unsigned char *a, const unsigned char *b, size_t n)
+{
+    size_t i = memcmp(a, b, n) ? 0 : n;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* Scratch of so many bytes, in the block of the calls before where it is large enough. NULL: no memory. */
+static void *scratch_fit(kvb_pass *p, size_t bytes)
+{
+    kvb_team_check *check = &p->team;
+    if (bytes > check->scratch_room) {
+        const size_t room = bytes / 2 < check->scratch_room ? 2 * check->scratch_room : bytes;
+        kvb_memory_give(p->call.source, check->scratch, check->scratch_room);
+        check->scratch = kvb_memory_take(p->call.source, "scratch", room);
+        check->scratch_room = check->scratch ? room : 0;
+    }
+    if (check->scratch && !p->options->knobs->no_guard)
+        check->scratch = kvb_guard_fit(check->scratch, bytes);
+    return check->scratch;
+}
+
+/* Makes the call by a team of n and compares its bits with those of the judged one: out [out bytes] and lse [lse
+ * bytes]. */
+static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_t lse)
+{
+    const kvb_team team = {.n = n, .run = parts_run};
+    const kvb_problem *problem = &p->call.args.problem;
+    const kvb_kernel *kernel = p->options->kernel;
+    const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(problem, n) : 0;
+    const uint32_t threads = p->call.args.team->n;
+    kvb_attend args = p->call.args;
+    char why[256];
+    args.team = &team;
+    args.scratch = bytes ? scratch_fit(p, bytes) : NULL;
+    if (bytes && !args.scratch)
+        return -ENOMEM;
+    p->place->doing = "in the kernel's attend(), for a team of another size";
+    int error = kernel->attend(&args);
+    p->place->doing = "in the check";
+    if (error) {
+        snprintf(why, sizeof why, "--deterministic: attend() returns %d for %u threads, and 0 for %u", error, n,
+                 threads);
+        return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
+    }
+    const size_t row = out / ((size_t)problem->n_tok * problem->n_heads), elem = row / problem->v_dim;
+    size_t at = first_unlike(p->io.out, p->team.out, out);
+    if (at < out) {
+        snprintf(why, sizeof why,
+                 "--deterministic: other bits with %u threads than with %u: layer %u, query %zu, head %zu, channel %zu",
+                 n, threads, layer, at / row / problem->n_heads, at / row % problem->n_heads, at % row / elem);
+        return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
+    }
+    at = args.lse ? first_unlike((const unsigned char *)args.lse, p->team.out + out, lse) : lse;
+    if (at == lse)
+        return 0;
+    snprintf(why, sizeof why,
+             "--deterministic: other bits with %u threads than with %u: layer %u, query %zu, head %zu, log-sum-exp", n,
+             threads, layer, at / sizeof(float) / problem->n_heads, at / sizeof(float) % problem->n_heads);
+    return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
+}
+
+static int team_check_run(kvb_pass *p, uint32_t layer)
+{
+    static const uint32_t sizes[] = {1, 3};
+    const kvb_problem *problem = &p->call.args.problem;
+    const size_t rows = (size_t)problem->n_tok * problem->n_heads;
+    const size_t out = rows * problem->v_dim * (problem->out_elem == KVB_F32 ? 4 : 2), lse = rows * sizeof(float);
+    int error = 0;
+    if (kvb_array_reserve(&p->team.out, &p->team.out_room, out + lse, 1))
+        return -ENOMEM;
+    memcpy(p->team.out, p->io.out, out);
+    memcpy(p->team.out + out, p->io.lse, lse);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !error; i++)
+        if (sizes[i] != p->call.args.team->n)
+            error = team_judge(p, layer, sizes[i], out, lse);
+    if (error)
+        return error; /* a dump shows what was wrong */
+    memcpy(p->io.out, p->team.out, out);
+    memcpy(p->io.lse, p->team.out + out, lse);
+    return 0;
+}
+
+/* Of the call that was made last, of this layer: outputs are left as they were. 0, -ENOMEM or what kvb_pass_fail()
+ * returns. */
+/* source: of the call's scratch. */
+static void team_check_free(kvb_team_check *check, const kvb_memory_source *source)
+{
+    free(check->out);
+    kvb_memory_give(source, check->scratch, check->scratch_room);
+    *check = (kvb_team_check){0};
+}
 
 static void meter_close(kvb_pass *p)
 {
@@ -364,12 +472,12 @@ static bool goes_on(const kvb_pass *p)
 
 static int team_ask(kvb_pass *p, kvb_made *m)
 {
-    return goes_on(p) && p->options->deterministic ? kvb_team_check_run(p, m->layer) : 0;
+    return goes_on(p) && p->options->deterministic ? team_check_run(p, m->layer) : 0;
 }
 
 static void team_close(kvb_pass *p)
 {
-    kvb_team_check_free(&p->team, p->call.source);
+    team_check_free(&p->team, p->call.source);
 }
 
 static int poison_ask(kvb_pass *p, kvb_made *m)
@@ -425,3 +533,72 @@ const kvb_check_row kvb_check_rows[] = {
     {"dump", .after = BOTH(dump_call, kvb_scans_dump), .always = true},
     {.name = NULL},
 };
+
+/* One call of a kernel: prepared, looked at before, made, timed, looked at after. */
+
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+static int attend_prepare(kvb_pass *p, kvb_made *m)
+{
+    const kvb_attend_spec *spec = m->spec;
+    char why[256] = "";
+    /* a witness attends nothing */
+    const float *q = p->options->oracle ? kvb_pass_rows(p, KVB_ROWS_Q, m->layer, m->fed->tokens, m->fed->n) : NULL;
+    int error = kvb_traffic_add(p, m);
+    if (!error)
+        error = kvb_kernel_io_fill(&p->io, spec->group, m->fed->n, q);
+    if (error)
+        return error;
+    double started = kvb_pass_clock(p);
+    error = kvb_call_prepare(&p->call, spec, p->io.q, m->fed->n, why, sizeof why);
+    /* timed as the kernel's: it needs the mask expanded, or rows staged */
+    bool turned = p->call.args.mask.kind != spec->mask.kind || p->call.staged_k || p->call.staged_v;
+    kvb_pass_charge(p, started, turned ? KVB_IN_KERNEL : KVB_IN_HARNESS);
+    return error ? kvb_pass_refuse(p, error, p->who, why) : 0;
+}
+
+static int attend_run(kvb_pass *p)
+{
+    return kvb_call_run(&p->call, p->io.out, p->io.lse);
+}
+
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *what, *doing;
+    int (*prepare)(kvb_pass *pass, kvb_made *made);
+    int (*run)(kvb_pass *pass);
+} kinds[KVB_CALL_KINDS] = {
+    [KVB_CALL_ATTENDS] = {"attend()", "in the kernel's attend()", attend_prepare, attend_run},
+    [KVB_CALL_SCANS] = {"scan()", "in the kernel's scan()", kvb_scans_prepare, kvb_scans_run},
+};
+
+int kvb_pass_call(kvb_pass *p, kvb_made *m)
+{
+    p->who = m->kind == KVB_CALL_SCANS ? p->options->scan->name : p->options->kernel->name;
+    p->what = kinds[m->kind].what;
+    p->place->doing = "in the kernel's supports()";
+    kvb_threads_forget();
+    int error = kinds[m->kind].prepare(p, m);
+    for (const kvb_check_row *row = kvb_check_rows; row->name && !error; row++)
+        error = row->before[m->kind] ? row->before[m->kind](p, m) : 0;
+    if (error)
+        return error;
+    p->place->doing = kinds[m->kind].doing;
+    if (p->options->only && p->options->only->text &&
+        kvb_only_has(p->options->only, p->trace, p->place->event, m->layer))
+        kvb_only_stop();
+    kvb_heap_watch_start();
+    const double started = kvb_pass_clock(p);
+    m->returned = kinds[m->kind].run(p);
+    kvb_pass_charge(p, started, KVB_IN_KERNEL);
+    m->allocations = kvb_heap_watch_stop();
+    m->threads = kvb_threads_started();
+    p->place->doing = "in the check";
+    for (const kvb_check_row *row = kvb_check_rows; row->name; row++)
+        if (row->after[m->kind] && (!error || row->always)) {
+            const int found = row->after[m->kind](p, m);
+            error = error < 0 ? error : found ? found : error;
+        }
+    return error < 0 ? error : 0;
+}

@@ -55,7 +55,7 @@ int kvb_traffic_add(kvb_pass *pass, kvb_made *made);
 /* Words of the mask as the kernel gets it, and rescales as it declares them. */
 int kvb_traffic_of_call(kvb_pass *pass, kvb_made *made);
 
-/* Makes one call, with all checks: call.c. 0 or an error; the pass may be refused. */
+/* Makes one call, with all checks. 0 or an error; the pass may be refused. */
 int kvb_pass_call(kvb_pass *pass, kvb_made *made);
 
 /* Is that query of the event's n tokens in the call? */
@@ -69,9 +69,5 @@ static inline bool kvb_pass_asks(const kvb_pass *pass, uint32_t n, uint32_t quer
 int kvb_pass_judged(kvb_pass *pass, kvb_made *made);
 /* Compares one row of the call's outputs with the oracle. 0 or an error. */
 int kvb_pass_judge_row(kvb_pass *pass, const kvb_made *made, const kvb_expect *expect, kvb_diff *diff);
-/* Refuses the call: a query sees a cell that holds no row, or not as many as it may. */
-int kvb_pass_unheld(kvb_pass *pass, uint32_t layer, const kvb_expect *expect);
-/* The row that was judged last, by the kernel's own project's rule too; its exact outputs are at exact + c * step. */
-void kvb_pass_tolerate_row(kvb_pass *pass, uint32_t query, uint32_t head, const double *exact, size_t step);
 
 #endif

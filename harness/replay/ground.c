@@ -8,7 +8,7 @@
 #include "harness/clock.h"
 #include "harness/counters/count.h"
 #include "harness/replay/checks.h"
-#include "harness/replay/traffic.h"
+#include "harness/replay/meter.h"
 #include "harness/replay/verdict.h"
 
 /* Adds the pending counts to those that counters see. */

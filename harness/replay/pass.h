@@ -1,29 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pass over a trace: events are played to a cache (pass.c), each layer of a step is a call of a kernel (call.c), and
+ * A pass over a trace: events are played to a cache (pass.c), each layer of a step is a call of a kernel, and
  * what is looked at in each call is a table of checks (checks.h).
  */
 #ifndef KVB_REPLAY_PASS_H
 #define KVB_REPLAY_PASS_H
 
+#include <stddef.h>
+#include <stdint.h>
+
+#include "caches/allocator.h"
+#include "caches/cache.h"
 #include "caches/call.h"
 #include "caches/scan_call.h"
 #include "caches/session.h"
-#include "harness/replay/every_row.h"
 #include "harness/replay/job.h"
 #include "harness/replay/kernel_io.h"
-#include "harness/replay/memory_log.h"
-#include "harness/replay/poison_check.h"
+#include "harness/replay/meter.h"
+#include "harness/replay/poison.h"
 #include "harness/replay/pool_watch.h"
-#include "harness/replay/samples.h"
-#include "harness/replay/step_kind.h"
-#include "harness/replay/team_check.h"
 #include "harness/replay/witness_check.h"
 #include "oracle/descent.h"
 #include "oracle/filter.h"
+#include "oracle/oracle.h"
 #include "oracle/rounded.h"
 #include "oracle/tolerance.h"
+#include "results/result.h"
 #include "workloads/slot_files.h"
+
+/* Every row of every call is looked at: those that the oracle's sample leaves out get a second opinion
+ * (oracle/opinion.h), and where there is none, no element may be NaN or infinite. */
+
+struct kvb_pass;
+struct kvb_made; /* checks.h */
+
+typedef struct kvb_every_row {
+    kvb_diff diff;    /* of second opinions */
+    uint64_t scanned; /* rows that were looked at, in all passes */
+    uint64_t moved;   /* rows that were checked in full beside the sample, drawn anew in each pass, in all passes */
+} kvb_every_row;
+
+/* Looks at the outputs of the event's tokens, the last ones of the call. 0; an error, where the result of the pass says
+ * why. */
+int kvb_every_row_check(struct kvb_pass *pass, struct kvb_made *made);
+/* Adds to the result what was judged, and the verdict. */
+void kvb_every_row_judge(struct kvb_pass *pass, kvb_result *result);
+
+/*
+ * Under --deterministic a kernel must give the same bits whatever the size of its team. A call that was judged is made
+ * again for teams of other sizes. These run their parts one after the other, as kvb_team allows, so that no thread is
+ * needed.
+ */
+
+struct kvb_pass;
+
+/* What it works in; all zero at first. */
+typedef struct kvb_team_check {
+    unsigned char *out; /* the judged call's outputs and log-sum-exps */
+    size_t out_room;
+    void *scratch;
+    size_t scratch_room;
+} kvb_team_check;
 
 /* Where timed time goes. */
 typedef enum kvb_time_account { KVB_IN_CACHE, KVB_IN_KERNEL, KVB_IN_HARNESS, KVB_ACCOUNTS } kvb_time_account;

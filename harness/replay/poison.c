@@ -3,11 +3,15 @@
 #include "harness/replay/poison.h"
 
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "caches/call.h"
 #include "caches/pools/codec/codec.h"
+#include "harness/replay/checks.h"
+#include "harness/replay/meter.h"
 #include "workloads/array.h"
 
 #define FILL 0xff
@@ -149,4 +153,252 @@ void kvb_poison_free(kvb_poison *p)
     free(p->spans);
     free(p->saved);
     *p = (kvb_poison){0};
+}
+
+/* The calls with poison, and what is said of a kernel that read it. */
+
+enum { SIDE_K = 1, SIDE_V = 2 };
+
+/* ---- what is hidden ---------------------------------------------------------------------------------------------- */
+
+/* Sets the bits of what query t sees, or any query, and counts them. */
+static kvb_traffic visible_find(kvb_pass *p, uint32_t t)
+{
+    const kvb_attend *args = &p->call.args;
+    const uint32_t n_tok = args->problem.n_tok, n_cells = args->problem.n_cells;
+    uint64_t *bits = p->poison.visible;
+    kvb_traffic seen = {0};
+    uint32_t cursor = 0;
+    kvb_run run;
+    if (t == KVB_POISON_ALL) {
+        kvb_traffic_count(&args->mask, n_tok, n_cells, bits, &seen);
+        return seen;
+    }
+    memset(bits, 0, ((size_t)n_cells + 63) / 64 * sizeof *bits);
+    for (; kvb_mask_next(&args->mask, n_tok, n_cells, t, &cursor, &run); seen.unique_cells += run.end - run.begin)
+        kvb_bits_set(bits, run.begin, run.end);
+    return seen;
+}
+
+/* Is the call to be made with poison? 0 or -ENOMEM. */
+static int poison_plan(kvb_pass *p, const kvb_made *m, bool *planned)
+{
+    const uint32_t layer = m->layer, n = m->fed->judged;
+    const kvb_problem *problem = &p->call.args.problem;
+    kvb_poison_check *x = &p->poison;
+    size_t rows;
+    const kvb_expect *expect = kvb_oracle_rows(p->options->oracle, p->place->event, layer, &rows);
+    *planned = false;
+    for (; rows && !kvb_pass_asks(p, n, expect->query); rows--)
+        expect++;
+    if (kvb_array_reserve(&x->visible, &x->visible_room, (size_t)problem->n_cells / 64 + 1, sizeof *x->visible))
+        return -ENOMEM;
+    const kvb_traffic all = visible_find(p, KVB_POISON_ALL);
+    const uint64_t cost = all.pairs * problem->n_heads;
+    x->visits += cost;
+    if (x->spent + cost > KVB_POISON_FREE + x->visits / KVB_POISON_SHARE)
+        return 0;
+    const uint32_t t = rows ? problem->n_tok - n + expect[(p->place->event + layer) % rows].query : 0;
+    const bool of_all = all.unique_cells < problem->n_cells;
+    const bool of_query = rows && visible_find(p, t).unique_cells < all.unique_cells;
+    x->query = of_query && (!of_all || x->calls % 2) ? t : KVB_POISON_ALL;
+    *planned = of_all || of_query;
+    x->spent += *planned ? cost : 0;
+    x->calls += *planned;
+    return 0;
+}
+
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
+
+static size_t row_bytes(const kvb_view *view, const kvb_pool_type *pool)
+{
+    return (size_t)pool->row_bytes(pool, view->dim);
+}
+
+/* Makes the call with poison on these sides in what t does not see. The kernel's answer in *returned. */
+static int poisoned_run(kvb_pass *p, uint32_t t, int sides, int *returned)
+{
+    const kvb_replay_options *o = p->options;
+    const kvb_attend *args = &p->call.args;
+    const uint32_t heads = args->problem.n_kv_heads;
+    kvb_poison *poison = &p->poison.poison;
+    int error = 0;
+    visible_find(p, t);
+    if (sides & SIDE_K)
+        error = kvb_poison_fill(poison, &args->k, heads, row_bytes(&args->k, o->k_pool), p->poison.visible);
+    if (sides & SIDE_V && !args->problem.v_in_k && !error)
+        error = kvb_poison_fill(poison, &args->v, heads, row_bytes(&args->v, o->v_pool), p->poison.visible);
+    if (!error) {
+        p->place->doing = "in the kernel's attend(), with hidden cells poisoned";
+        kvb_kernel_io_poison(&p->io);
+        *returned = kvb_call_run(&p->call, p->io.out, p->io.lse);
+        p->place->doing = "in the check";
+    }
+    kvb_poison_restore(poison);
+    return error;
+}
+
+/* ---- what came of it --------------------------------------------------------------------------------------------- */
+
+/* Where the results of the judged call and of the poisoned one differ. */
+typedef struct difference {
+    const kvb_pass *pass;
+    const char *before, *after; /* the out row of a query and head */
+    const char *before_lse, *after_lse;
+    size_t bytes;
+} difference;
+
+static difference row_difference(const kvb_pass *p, uint32_t query, uint32_t head)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    const size_t row = (size_t)query * problem->n_heads + head, rows = (size_t)problem->n_tok * problem->n_heads;
+    const size_t bytes = problem->v_dim * (problem->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
+    return (difference){.pass = p,
+                        .before = p->poison.out + row * bytes,
+                        .after = kvb_kernel_io_row(&p->io, query, head),
+                        .before_lse = p->poison.out + rows * bytes + row * sizeof(float),
+                        .after_lse = (const char *)&p->io.lse[row],
+                        .bytes = bytes};
+}
+
+static bool row_changed(const difference *d)
+{
+    return memcmp(d->before, d->after, d->bytes) || memcmp(d->before_lse, d->after_lse, sizeof(float));
+}
+
+static bool was_spoilt(kvb_elem elem, const char *before, const char *after, uint32_t i)
+{
+    return isfinite(kvb_output_value(elem, before, i)) && !isfinite(kvb_output_value(elem, after, i));
+}
+
+/* The first element that is not finite any more. */
+static bool row_spoilt(const difference *d, const char **what, uint32_t *channel)
+{
+    const kvb_problem *problem = &d->pass->call.args.problem;
+    *what = "out";
+    for (*channel = 0; *channel < problem->v_dim; ++*channel)
+        if (was_spoilt(problem->out_elem, d->before, d->after, *channel))
+            return true;
+    *what = "lse";
+    return was_spoilt(KVB_F32, d->before_lse, d->after_lse, 0);
+}
+
+/* Results of query t, or of all, that are not as right as without poison: what says which. */
+static bool rows_spoilt(const kvb_pass *p, uint32_t t, char *what, size_t what_bytes)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    const uint32_t begin = t == KVB_POISON_ALL ? 0 : t, end = t == KVB_POISON_ALL ? problem->n_tok : t + 1;
+    for (uint32_t query = begin; query < end; query++)
+        for (uint32_t head = 0; head < problem->n_heads; head++) {
+            const difference d = row_difference(p, query, head);
+            const char *of;
+            uint32_t channel;
+            if (row_changed(&d) && row_spoilt(&d, &of, &channel)) {
+                snprintf(what, what_bytes, "%s of layer %u, query %u, head %u is not finite", of, p->place->layer,
+                         query, head);
+                return true;
+            }
+        }
+    return false;
+}
+
+/* Did bits of the row change, one of t's or of any query's? */
+static bool row_touched(const kvb_pass *p, const kvb_expect *expect, uint32_t n, uint32_t t)
+{
+    const uint32_t query = p->call.args.problem.n_tok - n + expect->query;
+    if (!kvb_pass_asks(p, n, expect->query))
+        return false;
+    const difference d = row_difference(p, query, expect->head);
+    return (t == KVB_POISON_ALL || query == t) && row_changed(&d);
+}
+
+/* Judges by the oracle those rows of t, or of all, whose bits changed. 0 or an error; what is empty if all are right.
+ */
+static int rows_judge(kvb_pass *p, kvb_made *m, uint32_t t, char *what, size_t what_bytes)
+{
+    const uint32_t layer = m->layer, n = m->fed->judged, first = p->call.args.problem.n_tok - n;
+    size_t rows, i = 0;
+    const kvb_expect *own = kvb_oracle_rows(p->options->oracle, p->place->event, layer, &rows);
+    while (i < rows && !row_touched(p, &own[i], n, t))
+        i++;
+    m->judged.n = 0;
+    int error = i < rows ? kvb_pass_judged(p, m) : 0; /* which may solve a layer's rows over its q */
+    p->judging.foreign.call = (kvb_closeness){0};
+    for (; i < m->judged.n && !*what && !error; i++) {
+        const kvb_expect *expect = &m->judged.rows[i];
+        kvb_diff diff = {0};
+        if (!row_touched(p, expect, n, t))
+            continue;
+        error = kvb_pass_judge_row(p, m, expect, &diff);
+        if (!error && diff.any_failed && !kvb_is_tolerated(p->options))
+            snprintf(what, what_bytes, "rho of layer %u, query %u, head %u is %.3g", layer, first + expect->query,
+                     expect->head, diff.rho);
+    }
+    const double share = kvb_closeness_share(&p->judging.foreign.call, &p->options->kernel->tolerance);
+    if (!error && kvb_is_tolerated(p->options) && share > 1)
+        snprintf(what, what_bytes, "layer %u is off by %.3g times what its project tolerates", layer, share);
+    return error;
+}
+
+/* Makes the call and judges it. *what: empty if the poison reached nothing. */
+static int attempt(kvb_pass *p, kvb_made *m, uint32_t t, int sides, char *what, size_t what_bytes)
+{
+    int returned = 0, error = poisoned_run(p, t, sides, &returned);
+    *what = 0;
+    if (error)
+        return error;
+    if (returned)
+        snprintf(what, what_bytes, "attend() of layer %u returns %d", m->layer, returned);
+    else if (!rows_spoilt(p, t, what, what_bytes))
+        error = rows_judge(p, m, t, what, what_bytes);
+    return error;
+}
+
+/* Poisons what t does not see. Of a kernel that it reaches it says which rows of which cells were read: found by trying
+ * what no query sees alone, then each side. */
+static int poison_judge(kvb_pass *p, kvb_made *m, uint32_t t)
+{
+    static const char *const sides[] = {[SIDE_K] = "K rows", [SIDE_V] = "V rows", [SIDE_K | SIDE_V] = "K and V rows"};
+    char what[96], other[96], whose[48] = "no query sees", why[256];
+    int side = SIDE_K | SIDE_V, error = attempt(p, m, t, side, what, sizeof what);
+    if (error || !*what)
+        return error;
+    if (!attempt(p, m, KVB_POISON_ALL, side, other, sizeof other) && *other) {
+        t = KVB_POISON_ALL;
+        memcpy(what, other, sizeof what);
+    }
+    for (int one = SIDE_K; one <= SIDE_V; one++)
+        if (!p->call.args.problem.v_in_k && !attempt(p, m, t, one, other, sizeof other) && *other)
+            side = one;
+    attempt(p, m, t, side, other, sizeof other); /* for a dump: its results in p->io */
+    if (t != KVB_POISON_ALL)
+        snprintf(whose, sizeof whose, "query %u does not see", t);
+    snprintf(why, sizeof why, "%s only with hidden cells poisoned: the kernel reads %s of cells that %s", what,
+             sides[side], whose);
+    return kvb_pass_fail(p, KVB_CHECK_POISON, why);
+}
+
+int kvb_poison_check_run(kvb_pass *p, kvb_made *m)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    const size_t rows = (size_t)problem->n_tok * problem->n_heads;
+    const size_t out = rows * row_difference(p, 0, 0).bytes, lse = rows * sizeof(float);
+    kvb_poison_check *x = &p->poison;
+    bool planned = false;
+    const int error = poison_plan(p, m, &planned);
+    if (error || !planned)
+        return error;
+    if (kvb_array_reserve(&x->out, &x->out_room, out + lse, 1))
+        return -ENOMEM;
+    memcpy(x->out, p->io.out, out);
+    memcpy(x->out + out, p->io.lse, lse);
+    return poison_judge(p, m, x->query);
+}
+
+void kvb_poison_check_free(kvb_poison_check *x)
+{
+    kvb_poison_free(&x->poison);
+    free(x->visible);
+    free(x->out);
+    *x = (kvb_poison_check){0};
 }

@@ -9,6 +9,22 @@
 #include "caches/pools/pool.h"
 #include "oracle/window.h"
 
+/*
+ * A pool type that stands for another in what a cache is opened with. Honest pools take their type to be what they were
+ * opened with, and more may lie behind it than pool.h says: so each verb goes on with the pool's own type in the pool.
+ */
+
+typedef struct kvb_pool_wrap {
+    kvb_pool_type type; /* what the cache sees */
+    const kvb_pool_type *own;
+} kvb_pool_wrap;
+
+/* Verbs for pools of a wrapped type: each goes on to the pool's own. What replaces one of them calls it. */
+extern const kvb_pool_type kvb_pool_passing;
+
+/* own, with the verbs of kvb_pool_passing. */
+kvb_pool_wrap kvb_pool_wrap_of(const kvb_pool_type *own);
+
 typedef struct kvb_pool_watch kvb_pool_watch;
 
 /* *layer: whose rows a cache is writing, when it writes any: so a pool is known by its first write. 0 or -ENOMEM. */

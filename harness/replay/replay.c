@@ -10,9 +10,8 @@
 #include <sys/resource.h>
 
 #include "harness/clock.h"
-#include "harness/replay/contexts.h"
+#include "harness/replay/meter.h"
 #include "harness/replay/checks.h"
-#include "harness/replay/roofline.h"
 #include "harness/replay/scan.h"
 #include "harness/replay/verdict.h"
 #include "results/statistics.h"

@@ -21,7 +21,7 @@ int kvb_scans_begin(kvb_scans *scans);
 /* Are the slots that the cache names ones that there are? Notes which are read, and which written. 0 or an error. */
 int kvb_scans_slots(kvb_pass *pass, const kvb_scan_spec *spec);
 
-/* A call is prepared, and made: call.c. */
+/* A call is prepared, and made: checks.c. */
 int kvb_scans_prepare(kvb_pass *pass, kvb_made *made);
 int kvb_scans_run(kvb_pass *pass);
 

@@ -6,8 +6,6 @@
 #include "caches/pools/rows.h"
 #include "saved.h"
 
-#include "caches/pools/rows.h"
-
 /* ---- it goes on as if it had never left -------------------------------------------------------------------------- */
 
 static uint32_t cells_live(const rig *r)

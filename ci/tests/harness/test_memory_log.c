@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "harness/replay/memory_log.h"
+#include "harness/replay/meter.h"
 
 /* A log of n events that hold 1000 bytes, of which 10 live; but for one event each that lives and holds more. */
 static void log_report(uint32_t n, uint32_t most_live, uint32_t most_held, kvb_result *r)

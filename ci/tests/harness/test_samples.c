@@ -8,8 +8,7 @@
 
 #include <math.h>
 
-#include "harness/replay/contexts.h"
-#include "harness/replay/samples.h"
+#include "harness/replay/meter.h"
 
 /* A pass: one prefill and ten decode steps of about 100 ns, all times `factor`. */
 static void pass_add(kvb_samples times[KVB_STEP_KINDS], double factor, double decode)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "harness/replay/step_kind.h"
+#include "harness/replay/meter.h"
 #include "workloads/history.h"
 
 static kvb_history *history;

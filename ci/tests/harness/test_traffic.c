@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "harness/replay/traffic.h"
+#include "harness/replay/meter.h"
 
 static uint64_t seen[8];
 

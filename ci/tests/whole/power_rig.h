@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "ci/tests/whole/filled.h"
-#include "harness/replay/pool_wrap.h"
+#include "harness/replay/pool_watch.h"
 #include "kernels/convert.h"
 #include "oracle/rounded.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "harness/replay/only.h"
+/* The calls of a replay that are made: --only. */
+#include "harness/replay/job.h"
 
 #include <errno.h>
 #include <stdio.h>
