@@ -4,11 +4,38 @@
 #include "oracle/attention.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "kernels/model.h"
 #include "oracle/products.h"
-#include "oracle/wide.h"
+
+/* Which of the compiled loops this CPU runs. */
+
+extern const kvb_products kvb_products_portable, kvb_products_avx2, kvb_products_avx512;
+
+const kvb_products *kvb_products_at(unsigned level)
+{
+#ifdef __x86_64__
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"),
+               avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const kvb_products *const here[] = {&kvb_products_portable, avx2 ? &kvb_products_avx2 : NULL,
+                                        avx512 ? &kvb_products_avx512 : NULL};
+#else
+    const kvb_products *const here[] = {&kvb_products_portable, NULL, NULL};
+#endif
+    return level < sizeof here / sizeof *here ? here[level] : NULL;
+}
+
+/* the highest */
+static const kvb_products *products_here(void)
+{
+    unsigned level = 0;
+    while (kvb_products_at(level + 1))
+        level++;
+    return kvb_products_at(level);
+}
 
 size_t kvb_attention_scratch(uint32_t visible, uint32_t v_dim)
 {
@@ -54,7 +81,7 @@ static void row_begin(kvb_attention_row *r)
         r->cells[i] = r->scratch + i * a->visible;
     for (size_t i = 0; i < BY_CHANNEL; i++)
         r->channels[i] = r->scratch + BY_CELL * (size_t)a->visible + i * a->v_dim;
-    r->products = kvb_products_here();
+    r->products = products_here();
     r->logit_max = a->sink ? (double)*a->sink : -INFINITY;
     r->q_norm = norm_of(a->q, a->k_dim);
     r->q_largest = largest_of(a->q, a->k_dim);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reference codecs of the float formats, and the table of all. An encoded value is rounded in double, as "the nearest
+ * Reference codecs: floats, each family of narrower formats, and the table of all. An encoded float value is rounded in double, as "the nearest
  * multiple of the spacing there", and not by shifting and masking bits as a pool would.
  */
-#include "oracle/codec_parts.h"
+#include "oracle/codec.h"
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -161,26 +162,812 @@ static const kvb_codec floats[] = {
     {"bf16", 1, false, KVB_BF16, 16, 0, bytes_2, encode_bf16, decode_bf16},
 };
 
+/* ---- helpers --------------------------------------------------------------------------------------------- */
+
+/* x where codes have no NaN: NaN is 0, and a magnitude beyond the limit, infinities too, is the limit. */
+static float codec_limited(float x, float limit)
+{
+    if (isnan(x))
+        return 0;
+    return fabsf(x) > limit ? copysignf(limit, x) : x;
+}
+
+/* The largest |x| of n elements, each as codec_limited() has it. */
+static float codec_amax(const float *x, uint32_t n, float limit)
+{
+    float amax = 0;
+    for (uint32_t i = 0; i < n; i++)
+        amax = fmaxf(amax, fabsf(codec_limited(x[i], limit)));
+    return amax;
+}
+
+/* Which of n ascending values is nearest to x; of two equally near ones that of even index. */
+static int codec_nearest(const double *values, int n, double x)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++) {
+        double distance = fabs(x - values[i]), least = fabs(x - values[best]);
+        if (distance < least || (distance == least && i % 2 == 0))
+            best = i;
+    }
+    return best;
+}
+
+static void codec_put(unsigned char *codes, uint32_t bits, uint32_t i, unsigned code)
+{
+    size_t at = (size_t)i * bits;
+    unsigned shift = at % 8, mask = ((1u << bits) - 1) << shift, placed = code << shift;
+    codes += at / 8;
+    codes[0] = (unsigned char)((codes[0] & ~mask) | (placed & mask));
+    if (shift + bits > 8)
+        codes[1] = (unsigned char)((codes[1] & ~(mask >> 8)) | (placed & mask) >> 8);
+}
+
+/* Code i of a row of codes of `bits` bits, at most 8, which all formats lay as one stream, low bits first. */
+static unsigned codec_get(const unsigned char *codes, uint32_t bits, uint32_t i)
+{
+    size_t at = (size_t)i * bits;
+    unsigned shift = at % 8, both = codes[at / 8] | (shift + bits > 8 ? (unsigned)codes[at / 8 + 1] << 8 : 0);
+    return both >> shift & ((1u << bits) - 1);
+}
+
+static void codec_f16_put(unsigned char *table, uint32_t i, float x)
+{
+    uint16_t bits = kvb_codec_f16(x);
+    memcpy(table + 2 * (size_t)i, &bits, 2);
+}
+static double codec_f16_get(const unsigned char *table, uint32_t i)
+{
+    uint16_t bits;
+    memcpy(&bits, table + 2 * (size_t)i, 2);
+    return kvb_codec_f16_value(bits);
+}
+static void codec_f32_put(unsigned char *table, uint32_t i, float x)
+{
+    memcpy(table + 4 * (size_t)i, &x, 4);
+}
+/* Element i of a table of f16 or f32. */
+static double codec_f32_get(const unsigned char *table, uint32_t i)
+{
+    float x;
+    memcpy(&x, table + 4 * (size_t)i, 4);
+    return (double)x;
+}
+
+/*
+ * Reference codecs of the 8-bit floats: OCP 8-bit Floating Point Specification (OFP8), revision 1.0, 2023. E4M3: bias 7,
+ * largest 448, one NaN, no infinity; E5M2: bias 15, largest 57344. Conversion saturates (section 5.2.1, SAT mode).
+ *
+ *   e4m3         as it is
+ *   -tensor,     over a scale fixed beforehand
+ *   -head
+ *   -token       over its row's largest magnitude / the largest code, f32
+ */
+
+static int largest_code(kvb_elem elem)
+{
+    return elem == KVB_E4M3 ? 0x7e : 0x7b;
+}
+
+double kvb_codec_fp8_value(kvb_elem elem, unsigned char code)
+{
+    int man_bits = elem == KVB_E4M3 ? 3 : 2, bias = elem == KVB_E4M3 ? 7 : 15;
+    int magnitude = code & 0x7f, field = magnitude >> man_bits, man = magnitude - (field << man_bits);
+    double value;
+
+    if (elem == KVB_E4M3 ? magnitude == 0x7f : magnitude > 0x7c)
+        return NAN;
+    if (elem == KVB_E5M2 && magnitude == 0x7c)
+        value = INFINITY;
+    else if (field == 0)
+        value = man * kvb_power_of_two(1 - bias - man_bits);
+    else
+        value = ((1 << man_bits) + man) * kvb_power_of_two(field - bias - man_bits);
+    return code & 0x80 ? -value : value;
+}
+
+static unsigned char codec_fp8(kvb_elem elem, float x)
+{
+    const int man_bits = elem == KVB_E4M3 ? 3 : 2, bias = elem == KVB_E4M3 ? 7 : 15;
+    int sign = signbit(x) ? 0x80 : 0, low = 0, high = largest_code(elem), exponent = 0;
+    if (isnan(x))
+        return (unsigned char)(sign | 0x7f);
+
+    /* Magnitudes ascend with their codes: the last one not above |x|, and the next. |x|'s exponent leaves few to look
+     * among. */
+    double size = fabs((double)x);
+    if (size >= kvb_codec_fp8_value(elem, (unsigned char)high))
+        return (unsigned char)(sign | high);
+    frexp(size, &exponent); /* 2^(exponent - 1) <= size */
+    if (size > 0 && exponent - 1 + bias > 0)
+        low = (exponent - 1 + bias) << man_bits;
+    high = high < low + (1 << man_bits) ? high : low + (1 << man_bits);
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (kvb_codec_fp8_value(elem, (unsigned char)middle) <= size)
+            low = middle;
+        else
+            high = middle;
+    }
+    double below = size - kvb_codec_fp8_value(elem, (unsigned char)low);
+    double above = kvb_codec_fp8_value(elem, (unsigned char)high) - size;
+    if (below > above || (below == above && low % 2))
+        low = high;
+    return (unsigned char)(sign | low);
+}
+
+static size_t fp8_bytes(const kvb_codec *codec, uint32_t dim, int part)
+{
+    return part == KVB_CODES ? dim : part == KVB_SCALES && codec->group ? 4 : 0;
+}
+
+static void fp8_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                       unsigned char *const part[KVB_PARTS])
+{
+    float largest = (float)kvb_codec_fp8_value(codec->elem, (unsigned char)largest_code(codec->elem));
+    for (uint32_t r = 0; r < n; r++) {
+        const float *x = rows + (size_t)r * dim;
+        float scale = head_scale;
+        if (codec->group) {
+            scale = codec_amax(x, dim, FLT_MAX) / largest;
+            codec_f32_put(part[KVB_SCALES], r, scale);
+        }
+        for (uint32_t c = 0; c < dim; c++) {
+            float y = isnan(x[c]) ? x[c] : scale > 0 ? x[c] / scale : copysignf(0, x[c]);
+            part[KVB_CODES][(size_t)r * dim + c] = codec_fp8(codec->elem, y);
+        }
+    }
+}
+
+static void fp8_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                       float head_scale, double *row, double *size)
+{
+    double scale = codec->group ? codec_f32_get(part[KVB_SCALES], 0) : (double)head_scale;
+    for (uint32_t c = 0; c < dim; c++) {
+        row[c] = kvb_codec_fp8_value(codec->elem, part[KVB_CODES][c]) * scale;
+        size[c] = fabs(row[c]);
+    }
+}
+
+#define FP8(NAME, ELEM, GROUP)                                                                                         \
+    {                                                                                                                  \
+        NAME, 1, false, ELEM, 8, GROUP, fp8_bytes, fp8_encode, fp8_decode                                              \
+    }
+
+static const kvb_codec fp8s[] = {
+    FP8("e4m3", KVB_E4M3, 0),      FP8("e4m3-tensor", KVB_E4M3, 0),
+    FP8("e4m3-head", KVB_E4M3, 0), FP8("e4m3-token", KVB_E4M3, KVB_GROUP_ROW),
+    FP8("e5m2", KVB_E5M2, 0),      FP8("e5m2-tensor", KVB_E5M2, 0),
+    FP8("e5m2-head", KVB_E5M2, 0), FP8("e5m2-token", KVB_E5M2, KVB_GROUP_ROW),
+};
+
+/*
+ * Reference codecs of 8-bit integers with one f32 scale a row, uniform quantisation (Jacob et al., CVPR 2018, section 2.1):
+ *
+ *   int8        code in -127 .. 127, scale = largest magnitude / 127
+ *   int8-asym   code in 0 .. 255, scale = (largest - least) / 255, zero = least, with its sign where it is 0
+ */
+
+static const float limit = 0x1p126f; /* so that largest - least is finite */
+
+static size_t int8_bytes(const kvb_codec *codec, uint32_t dim, int part)
+{
+    if (part == KVB_ZEROS && codec->elem == KVB_INT8)
+        return 0;
+    return part == KVB_CODES ? dim : 4;
+}
+
+static void int8_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                        unsigned char *const part[KVB_PARTS])
+{
+    (void)codec, (void)head_scale;
+    for (uint32_t r = 0; r < n; r++) {
+        const float *x = rows + (size_t)r * dim;
+        float scale = codec_amax(x, dim, limit) / 127.0f;
+        codec_f32_put(part[KVB_SCALES], r, scale);
+        for (uint32_t c = 0; c < dim; c++) {
+            float steps = scale > 0 ? rintf(codec_limited(x[c], limit) / scale) : 0;
+            int code = (int)fmaxf(-127.0f, fminf(127.0f, steps));
+            part[KVB_CODES][(size_t)r * dim + c] = (unsigned char)(code < 0 ? code + 256 : code);
+        }
+    }
+}
+
+static void int8_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                        float head_scale, double *row, double *size)
+{
+    (void)codec, (void)head_scale;
+    double scale = codec_f32_get(part[KVB_SCALES], 0);
+    for (uint32_t c = 0; c < dim; c++) {
+        int code = part[KVB_CODES][c];
+        row[c] = (code > 127 ? code - 256 : code) * scale;
+        size[c] = fabs(row[c]);
+    }
+}
+
+static bool below(float a, float b)
+{
+    return a < b || (a == 0 && b == 0 && signbit(a) && !signbit(b));
+}
+
+static void uint8_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                         unsigned char *const part[KVB_PARTS])
+{
+    (void)codec, (void)head_scale;
+    for (uint32_t r = 0; r < n; r++) {
+        const float *x = rows + (size_t)r * dim;
+        float lo = codec_limited(x[0], limit), hi = lo;
+        for (uint32_t c = 1; c < dim; c++) {
+            float v = codec_limited(x[c], limit);
+            lo = below(v, lo) ? v : lo;
+            hi = below(hi, v) ? v : hi;
+        }
+        float scale = (hi - lo) / 255.0f;
+        codec_f32_put(part[KVB_SCALES], r, scale);
+        codec_f32_put(part[KVB_ZEROS], r, lo);
+        for (uint32_t c = 0; c < dim; c++) {
+            float steps = scale > 0 ? rintf((codec_limited(x[c], limit) - lo) / scale) : 0;
+            part[KVB_CODES][(size_t)r * dim + c] = (unsigned char)fminf(255.0f, steps);
+        }
+    }
+}
+
+static void uint8_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                         float head_scale, double *row, double *size)
+{
+    (void)codec, (void)head_scale;
+    double scale = codec_f32_get(part[KVB_SCALES], 0), zero = codec_f32_get(part[KVB_ZEROS], 0);
+    for (uint32_t c = 0; c < dim; c++) {
+        row[c] = part[KVB_CODES][c] * scale + zero;
+        size[c] = part[KVB_CODES][c] * scale + fabs(zero);
+    }
+}
+
+static const kvb_codec int8s[] = {
+    {"int8", 1, false, KVB_INT8, 8, KVB_GROUP_ROW, int8_bytes, int8_encode, int8_decode},
+    {"int8-asym", 1, false, KVB_UINT8, 8, KVB_GROUP_ROW, int8_bytes, uint8_encode, uint8_decode},
+};
+
+/*
+ * Reference codecs of ggml's blocks of 32 channels: ggml-org/ggml, src/ggml-quants.c, quantize_row_q8_0_ref and so on
+ * (for iq4_nl: quantize_row_iq4_nl_impl with ntry = -1), layouts of ggml-common.h. Beyond what is defined there:
+ * elements are limited to +-65504, and a factor 1/d that overflows is 0.
+ */
+
+enum { BLOCK = 32, HALF = 16 };
+
+static const float ggml_limit = 65504.0f;
+static const double levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+/* What a block of one kind is made of: f16 d, f16 m, fifth bits, then codes. */
+typedef struct shape {
+    int codes_bits; /* in the last part: 8, or 4 with code j and code j + 16 in byte j */
+    bool has_min, has_fifth;
+    int middle; /* code that stands for 0, where there is no m */
+} shape;
+
+static shape shape_of(kvb_elem elem)
+{
+    switch (elem) {
+    case KVB_Q8_0:
+        return (shape){8, false, false, 0};
+    case KVB_Q5_1:
+        return (shape){4, true, true, 0};
+    case KVB_Q5_0:
+        return (shape){4, false, true, 16};
+    case KVB_Q4_1:
+        return (shape){4, true, false, 0};
+    case KVB_Q4_0:
+        return (shape){4, false, false, 8};
+    default:
+        return (shape){4, false, false, 0};
+    }
+}
+
+static size_t block_bytes(shape s)
+{
+    return 2 + (s.has_min ? 2 : 0) + (s.has_fifth ? 4 : 0) + BLOCK * (size_t)s.codes_bits / 8;
+}
+
+static size_t ggml_bytes(const kvb_codec *codec, uint32_t dim, int part)
+{
+    return part == KVB_CODES ? dim / BLOCK * block_bytes(shape_of(codec->elem)) : 0;
+}
+
+/* ---- layout ---------------------------------------------------------------------------------------------- */
+
+static void block_put(shape s, float d, float min, const int q[BLOCK], unsigned char *block)
+{
+    codec_f16_put(block, 0, d);
+    block += 2;
+    if (s.has_min) {
+        codec_f16_put(block, 0, min);
+        block += 2;
+    }
+    if (s.has_fifth) {
+        for (uint32_t j = 0; j < BLOCK; j++)
+            codec_put(block, 1, j, (unsigned)q[j] / 16);
+        block += 4;
+    }
+    for (int j = 0; j < (s.codes_bits == 8 ? BLOCK : HALF); j++)
+        block[j] = (unsigned char)(s.codes_bits == 8 ? q[j] & 0xff : q[j] % 16 + q[j + HALF] % 16 * 16);
+}
+
+static void block_get(shape s, const unsigned char *block, double *d, double *min, int q[BLOCK])
+{
+    *d = codec_f16_get(block, 0);
+    *min = s.has_min ? codec_f16_get(block, 1) : 0;
+    block += s.has_min ? 4 : 2;
+    const unsigned char *fifth = block, *codes = block + (s.has_fifth ? 4 : 0);
+    for (int j = 0; j < BLOCK; j++) {
+        if (s.codes_bits == 8)
+            q[j] = codes[j] < 128 ? codes[j] : codes[j] - 256;
+        else
+            q[j] = j < HALF ? codes[j] % 16 : codes[j - HALF] / 16;
+        if (s.has_fifth)
+            q[j] += 16 * (int)codec_get(fifth, 1, (uint32_t)j);
+    }
+}
+
+/* ---- rules: d, m and codes of one block ------------------------------------------------------------------- */
+
+/* The element of largest magnitude with its sign, the first of several; 0 if all are. */
+static float peak(const float x[BLOCK])
+{
+    float most = 0;
+    for (int j = 0; j < BLOCK; j++)
+        if (fabsf(x[j]) > fabsf(most))
+            most = x[j];
+    return most;
+}
+
+static float inverse(float d)
+{
+    float id = 1.0f / d;
+    return d != 0 && isfinite(id) ? id : 0.0f;
+}
+
+static int at_most(int code, int most)
+{
+    return code < most ? code : most;
+}
+
+static void q8_0(const float x[BLOCK], float *d, int q[BLOCK])
+{
+    *d = fabsf(peak(x)) / 127.0f;
+    float id = inverse(*d);
+    for (int j = 0; j < BLOCK; j++)
+        q[j] = (int)roundf(x[j] * id);
+}
+
+/* Codes 0 .. 2 middle - 1 about a middle: the peak gets code 0. */
+static void symmetric(const float x[BLOCK], int middle, float *d, int q[BLOCK])
+{
+    *d = peak(x) / (float)-middle;
+    float id = inverse(*d);
+    for (int j = 0; j < BLOCK; j++) {
+        float steps = x[j] * id;
+        q[j] = at_most((int)(steps + ((float)middle + 0.5f)), 2 * middle - 1);
+    }
+}
+
+/* Codes 0 .. top from the least element up. */
+static void from_least(const float x[BLOCK], int top, float *d, float *min, int q[BLOCK])
+{
+    float max = -FLT_MAX;
+    *min = FLT_MAX;
+    for (int j = 0; j < BLOCK; j++) {
+        if (x[j] < *min)
+            *min = x[j];
+        if (x[j] > max)
+            max = x[j];
+    }
+    *d = (max - *min) / (float)top;
+    float id = inverse(*d);
+    for (int j = 0; j < BLOCK; j++) {
+        float steps = (x[j] - *min) * id;
+        q[j] = at_most((int)(steps + 0.5f), top);
+    }
+}
+
+/* Codes by the scale that maps the peak to the first level; then d of least squares, weighted by x^2. */
+static void iq4_nl(const float x[BLOCK], float *d, int q[BLOCK])
+{
+    float most = peak(x), sum_qx = 0, sum_q2 = 0;
+    *d = 0;
+    memset(q, 0, BLOCK * sizeof *q);
+    if (fabsf(most) < 1e-15f)
+        return;
+    float first = most / (float)levels[0], id = 1.0f / first;
+    for (int j = 0; j < BLOCK; j++) {
+        float y = id * x[j];
+        /* Of two levels at the same distance the upper one: not codec_nearest's rule. */
+        while (q[j] < 15 && (double)y - levels[q[j]] >= levels[q[j] + 1] - (double)y)
+            q[j]++;
+        float level = (float)levels[q[j]], weight = x[j] * x[j], wq = weight * level;
+        float qx = wq * x[j], q2 = wq * level;
+        sum_qx += qx;
+        sum_q2 += q2;
+    }
+    float best = sum_qx / sum_q2;
+    *d = isfinite(best) ? best : 0;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------ */
+
+static void ggml_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                        unsigned char *const part[KVB_PARTS])
+{
+    (void)head_scale;
+    shape s = shape_of(codec->elem);
+    for (size_t b = 0; b < (size_t)n * dim / BLOCK; b++) {
+        float x[BLOCK], d, min = 0;
+        int q[BLOCK];
+        for (int j = 0; j < BLOCK; j++)
+            x[j] = codec_limited(rows[b * BLOCK + (size_t)j], ggml_limit);
+        if (codec->elem == KVB_Q8_0)
+            q8_0(x, &d, q);
+        else if (codec->elem == KVB_IQ4_NL)
+            iq4_nl(x, &d, q);
+        else if (s.has_min)
+            from_least(x, s.has_fifth ? 31 : 15, &d, &min, q);
+        else
+            symmetric(x, s.middle, &d, q);
+        block_put(s, d, min, q, part[KVB_CODES] + b * block_bytes(s));
+    }
+}
+
+static void ggml_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                        float head_scale, double *row, double *size)
+{
+    (void)head_scale;
+    shape s = shape_of(codec->elem);
+    for (uint32_t b = 0; b < dim / BLOCK; b++) {
+        double d, min;
+        int q[BLOCK];
+        block_get(s, part[KVB_CODES] + b * block_bytes(s), &d, &min, q);
+        for (int j = 0; j < BLOCK; j++) {
+            double product = d * (codec->elem == KVB_IQ4_NL ? levels[q[j]] : q[j] - s.middle);
+            row[b * BLOCK + (uint32_t)j] = product + min;
+            size[b * BLOCK + (uint32_t)j] = fabs(product) + fabs(min);
+        }
+    }
+}
+
+#define GGML(NAME, ELEM)                                                                                               \
+    {                                                                                                                  \
+        NAME, 1, false, ELEM, 0, BLOCK, ggml_bytes, ggml_encode, ggml_decode                                           \
+    }
+
+static const kvb_codec ggmls[] = {
+    GGML("q8_0", KVB_Q8_0), GGML("q5_1", KVB_Q5_1), GGML("q5_0", KVB_Q5_0),
+    GGML("q4_1", KVB_Q4_1), GGML("q4_0", KVB_Q4_0), GGML("iq4_nl", KVB_IQ4_NL),
+};
+
+/*
+ * Reference codecs whose codes count steps from a zero point, with f16 scales and zeros:
+ *
+ *   aBgN     MLX affine quantisation, N channels a group: ml-explore/mlx, mlx/backend/cpu/quantized.cpp, quantize() with a
+ *            16-bit type. The zero point is that edge of the range which lies farther from 0, the scale such that 0 is a
+ *            whole number of steps away; codes are found with the f32 scale and bias before those are rounded to f16.
+ *   kiviB-v  KIVI (Liu et al., arXiv 2402.02750, section 3.2 and algorithm 1): 32 channels of one token a group
+ *   kiviB-k  the same for one channel of 32 tokens
+ *
+ * KIVI's rows come in as residual cells held them: rounded to f16.
+ */
+
+static const float affine_limit = 65504.0f;
+
+static float code_of(float x, float zero, float scale, float top)
+{
+    float difference = x - zero, steps = rintf(difference / scale);
+    return steps < 0 ? 0 : steps > top ? top : steps;
+}
+
+static bool affine_below(float a, float b)
+{
+    return a < b || (a == 0 && b == 0 && signbit(a) && !signbit(b));
+}
+
+/* n elements, `stride` apart; least and largest, -0 being affine_below +0. */
+static void range_of(const float *x, size_t stride, uint32_t n, float *lo, float *hi)
+{
+    *lo = *hi = codec_limited(x[0], affine_limit);
+    for (uint32_t i = 1; i < n; i++) {
+        float v = codec_limited(x[i * stride], affine_limit);
+        if (affine_below(v, *lo))
+            *lo = v;
+        if (affine_below(*hi, v))
+            *hi = v;
+    }
+}
+
+static float top_of(const kvb_codec *codec)
+{
+    return (float)((1 << codec->bits) - 1);
+}
+
+/* Groups of channels of one row, or of all of a block's rows together. */
+static uint32_t groups(const kvb_codec *codec, uint32_t dim)
+{
+    return codec->shared ? dim : dim / codec->group;
+}
+
+static size_t affine_bytes(const kvb_codec *codec, uint32_t dim, int part)
+{
+    return part == KVB_CODES ? ((size_t)dim * codec->bits + 7) / 8 : 2 * (size_t)groups(codec, dim);
+}
+
+/* ---- MLX -------------------------------------------------------------------------------------------------- */
+
+static void mlx_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                       unsigned char *const part[KVB_PARTS])
+{
+    (void)head_scale;
+    float top = top_of(codec);
+    uint32_t per_row = groups(codec, dim);
+    for (uint32_t g = 0; g < n * per_row; g++) {
+        const float *x = rows + (size_t)g * codec->group;
+        unsigned char *codes = part[KVB_CODES] + g / per_row * affine_bytes(codec, dim, KVB_CODES);
+        float lo, hi, bias = 0;
+        range_of(x, 1, codec->group, &lo, &hi);
+        bool low_edge = fabsf(lo) > fabsf(hi);
+        float step = (hi - lo) / top, scale = fmaxf(step, 1e-7f), edge = low_edge ? lo : hi;
+        if (!low_edge)
+            scale = -scale;
+        float steps = rintf(edge / scale);
+        if (steps != 0) {
+            scale = edge / steps;
+            bias = edge;
+        }
+        codec_f16_put(part[KVB_SCALES], g, scale);
+        codec_f16_put(part[KVB_ZEROS], g, bias);
+        for (uint32_t c = 0; c < codec->group; c++)
+            codec_put(codes, codec->bits, g % per_row * codec->group + c,
+                      (unsigned)code_of(codec_limited(x[c], affine_limit), bias, scale, top));
+    }
+}
+
+/* ---- KIVI ------------------------------------------------------------------------------------------------- */
+
+/* One group: elements x[i * stride] get the codes `first`, `first` + 1, … of row i (or all of row 0). */
+static void range_encode(const kvb_codec *codec, const float *x, size_t stride, uint32_t n, unsigned char *codes,
+                         uint32_t first, size_t row_codes, unsigned char *const part[KVB_PARTS], uint32_t group)
+{
+    float top = top_of(codec), lo, hi;
+    range_of(x, stride, n, &lo, &hi);
+    float range = hi - lo;
+    codec_f16_put(part[KVB_SCALES], group, range / top);
+    codec_f16_put(part[KVB_ZEROS], group, lo);
+    float scale = (float)codec_f16_get(part[KVB_SCALES], group);
+    for (uint32_t i = 0; i < n; i++) {
+        float v = codec_limited(x[i * stride], affine_limit);
+        unsigned code = scale > 0 ? (unsigned)code_of(v, lo, scale, top) : 0;
+        codec_put(codes + i * row_codes, codec->bits, row_codes ? first : first + i, code);
+    }
+}
+
+static void kivi_v_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                          unsigned char *const part[KVB_PARTS])
+{
+    (void)head_scale;
+    uint32_t per_row = groups(codec, dim);
+    for (uint32_t g = 0; g < n * per_row; g++)
+        range_encode(codec, rows + (size_t)g * codec->group, 1, codec->group,
+                     part[KVB_CODES] + g / per_row * affine_bytes(codec, dim, KVB_CODES), g % per_row * codec->group, 0,
+                     part, g);
+}
+
+static void kivi_k_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                          unsigned char *const part[KVB_PARTS])
+{
+    (void)head_scale;
+    memset(part[KVB_CODES], 0, n * affine_bytes(codec, dim, KVB_CODES)); /* the last byte may have room */
+    for (uint32_t c = 0; c < dim; c++)
+        range_encode(codec, rows + c, dim, n, part[KVB_CODES], c, affine_bytes(codec, dim, KVB_CODES), part, c);
+}
+
+/* ---- decoding, the same for all ----------------------------------------------------------------------------- */
+
+static void affine_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                          float head_scale, double *row, double *size)
+{
+    (void)head_scale;
+    for (uint32_t c = 0; c < dim; c++) {
+        uint32_t g = codec->shared ? c : c / codec->group;
+        double product = codec_get(part[KVB_CODES], codec->bits, c) * codec_f16_get(part[KVB_SCALES], g);
+        double zero = codec_f16_get(part[KVB_ZEROS], g);
+        row[c] = product + zero;
+        size[c] = fabs(product) + fabs(zero);
+    }
+}
+
+#define MLX(NAME, ELEM, BITS, GROUP)                                                                                   \
+    {                                                                                                                  \
+        NAME, 1, false, ELEM, BITS, GROUP, affine_bytes, mlx_encode, affine_decode                                     \
+    }
+#define MLX3(B)                                                                                                        \
+    MLX("a" #B "g32", KVB_UINT##B, B, 32), MLX("a" #B "g64", KVB_UINT##B, B, 64),                                      \
+        MLX("a" #B "g128", KVB_UINT##B, B, 128)
+
+static const kvb_codec affines[] = {
+    MLX3(8),
+    MLX3(4),
+    MLX3(2),
+    {"kivi4-v", 32, false, KVB_UINT4, 4, 32, affine_bytes, kivi_v_encode, affine_decode},
+    {"kivi2-v", 32, false, KVB_UINT2, 2, 32, affine_bytes, kivi_v_encode, affine_decode},
+    {"kivi4-k", 32, true, KVB_UINT4, 4, 0, affine_bytes, kivi_k_encode, affine_decode},
+    {"kivi2-k", 32, true, KVB_UINT2, 2, 0, affine_bytes, kivi_k_encode, affine_decode},
+};
+
+/*
+ * Reference codecs of 4-bit floats E2M1 (0 0.5 1 1.5 2 3 4 6 and their negatives) in small groups:
+ *
+ *   mxfp4   OCP Microscaling Formats (MX) Specification v1.0, sections 5.3.3 (E2M1), 5.4 (E8M0) and 6.3 (conversion): 32
+ *           channels over 2^e, e = floor(log2(largest magnitude)) - 2, stored as e + 127
+ *   nvfp4   NVIDIA's NVFP4: 16 channels over an E4M3 scale, times one f32 for all, chosen so that both ranges are used
+ */
+
+static const double mx_levels[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
+/* Beyond 6 the nearest value is 6. */
+static unsigned e2m1(double y)
+{
+    return (unsigned)codec_nearest(mx_levels, 8, fmin(fabs(y), 6)) + (signbit(y) ? 8 : 0);
+}
+
+static double e2m1_value(unsigned code)
+{
+    return code & 8 ? -mx_levels[code & 7] : mx_levels[code];
+}
+
+static size_t mx_bytes(const kvb_codec *codec, uint32_t dim, int part)
+{
+    return part == KVB_CODES ? dim / 2 : part == KVB_SCALES ? dim / codec->group : 0;
+}
+
+static void mxfp4_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                         unsigned char *const part[KVB_PARTS])
+{
+    (void)head_scale;
+    for (uint32_t g = 0; g < n * dim / codec->group; g++) {
+        const float *x = rows + (size_t)g * codec->group;
+        float amax = codec_amax(x, codec->group, FLT_MAX);
+        int e = amax > 0 ? ilogbf(amax) - 2 : -127;
+        if (e < -127)
+            e = -127;
+        part[KVB_SCALES][g] = (unsigned char)(e + 127);
+        for (uint32_t c = 0; c < codec->group; c++)
+            codec_put(part[KVB_CODES], 4, g * codec->group + c,
+                      e2m1((double)codec_limited(x[c], FLT_MAX) * kvb_power_of_two(-e)));
+    }
+}
+
+static void mxfp4_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                         float head_scale, double *row, double *size)
+{
+    (void)head_scale;
+    for (uint32_t c = 0; c < dim; c++) {
+        int code = part[KVB_SCALES][c / codec->group];
+        row[c] = code == 255 ? NAN : e2m1_value(codec_get(part[KVB_CODES], 4, c)) * kvb_power_of_two(code - 127);
+        size[c] = fabs(row[c]);
+    }
+}
+
+static void nvfp4_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                         unsigned char *const part[KVB_PARTS])
+{
+    for (uint32_t g = 0; g < n * dim / codec->group; g++) {
+        const float *x = rows + (size_t)g * codec->group;
+        float sixth = codec_amax(x, codec->group, FLT_MAX) / 6.0f;
+        unsigned char scale = codec_fp8(KVB_E4M3, sixth / head_scale);
+        float step = (float)kvb_codec_fp8_value(KVB_E4M3, scale) * head_scale;
+        part[KVB_SCALES][g] = scale;
+        for (uint32_t c = 0; c < codec->group; c++) {
+            float v = codec_limited(x[c], FLT_MAX), y = step > 0 ? v / step : copysignf(0, v);
+            codec_put(part[KVB_CODES], 4, g * codec->group + c, e2m1((double)y));
+        }
+    }
+}
+
+static void nvfp4_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                         float head_scale, double *row, double *size)
+{
+    for (uint32_t c = 0; c < dim; c++) {
+        double scale = kvb_codec_fp8_value(KVB_E4M3, part[KVB_SCALES][c / codec->group]);
+        row[c] = e2m1_value(codec_get(part[KVB_CODES], 4, c)) * scale * (double)head_scale;
+        size[c] = fabs(row[c]);
+    }
+}
+
+static const kvb_codec mxs[] = {
+    {"mxfp4", 1, false, KVB_E2M1, 4, 32, mx_bytes, mxfp4_encode, mxfp4_decode},
+    {"nvfp4", 1, false, KVB_E2M1, 4, 16, mx_bytes, nvfp4_encode, nvfp4_decode},
+};
+
+/*
+ * Reference codecs tq4 and tq3: TurboQuant (Zandieh et al., arXiv 2504.19874, algorithm 1, the variant for least mean
+ * squared error). A row has been rotated, so that its elements over their root mean square are nearly N(0, 1); each is
+ * replaced by the nearest level of the quantiser that is best for N(0, 1), found by J. Max, Quantizing for Minimum
+ * Distortion, IRE Trans. Inf. Theory 6, 1960, table I (N = 16 and 8).
+ */
+
+static const float codebook_limit = 65504.0f;
+static const float max_16[8] = {0.1284f, 0.3881f, 0.6568f, 0.9424f, 1.256f, 1.618f, 2.069f, 2.733f};
+static const float max_8[4] = {0.2451f, 0.7560f, 1.344f, 2.152f};
+
+/* The table has the positive half. */
+static float level(uint32_t bits, unsigned code)
+{
+    const float *half = bits == 4 ? max_16 : max_8;
+    unsigned n = 1u << (bits - 1);
+    return code < n ? -half[n - 1 - code] : half[code - n];
+}
+
+static size_t codebook_bytes(const kvb_codec *codec, uint32_t dim, int part)
+{
+    return part == KVB_CODES ? (size_t)dim * codec->bits / 8 : part == KVB_SCALES ? 2 : 0;
+}
+
+/* The order of additions is the format's: 16 sums, folded in halves. */
+static double sum_of_squares(const float *x, uint32_t dim)
+{
+    double sum[16] = {0};
+    for (uint32_t c = 0; c < dim; c++) {
+        double v = (double)codec_limited(x[c], codebook_limit);
+        sum[c % 16] += v * v;
+    }
+    for (int half = 8; half >= 1; half /= 2)
+        for (int i = 0; i < half; i++)
+            sum[i] += sum[i + half];
+    return sum[0];
+}
+
+static void codebook_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                            unsigned char *const part[KVB_PARTS])
+{
+    (void)head_scale;
+    for (uint32_t r = 0; r < n; r++) {
+        const float *x = rows + (size_t)r * dim;
+        float rms = (float)sqrt(sum_of_squares(x, dim) / dim);
+        codec_f16_put(part[KVB_SCALES], r, fminf(rms, codebook_limit));
+        float scale = (float)codec_f16_get(part[KVB_SCALES], r);
+        for (uint32_t c = 0; c < dim; c++) {
+            float y = scale > 0 ? codec_limited(x[c], codebook_limit) / scale : 0;
+            unsigned code = 0;
+            for (unsigned k = 0; k + 1 < 1u << codec->bits; k++) {
+                float sum = level(codec->bits, k) + level(codec->bits, k + 1), border = sum * 0.5f;
+                code += y > border;
+            }
+            codec_put(part[KVB_CODES] + r * codebook_bytes(codec, dim, KVB_CODES), codec->bits, c, code);
+        }
+    }
+}
+
+static void codebook_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                            float head_scale, double *row, double *size)
+{
+    (void)head_scale;
+    for (uint32_t c = 0; c < dim; c++) {
+        row[c] =
+            (double)level(codec->bits, codec_get(part[KVB_CODES], codec->bits, c)) * codec_f16_get(part[KVB_SCALES], 0);
+        size[c] = fabs(row[c]);
+    }
+}
+
+static const kvb_codec codebooks[] = {
+    {"tq4", 1, false, KVB_CODEBOOK, 4, KVB_GROUP_ROW, codebook_bytes, codebook_encode, codebook_decode},
+    {"tq3", 1, false, KVB_CODEBOOK, 3, KVB_GROUP_ROW, codebook_bytes, codebook_encode, codebook_decode},
+};
+
 /* ---- the table ------------------------------------------------------------------------------------------- */
 
 #define TWO(F)  F, F + 1
 #define FOUR(F) TWO(F), TWO(F + 2)
 
 const kvb_codec *const kvb_codecs[] = {
-    TWO(floats),
-    floats + 2,
-    FOUR(kvb_codec_fp8s),
-    FOUR(kvb_codec_fp8s + 4),
-    TWO(kvb_codec_int8s),
-    FOUR(kvb_codec_ggmls),
-    TWO(kvb_codec_ggmls + 4),
-    FOUR(kvb_codec_affines),
-    FOUR(kvb_codec_affines + 4),
-    FOUR(kvb_codec_affines + 8),
-    kvb_codec_affines + 12,
-    TWO(kvb_codec_mxs),
-    TWO(kvb_codec_codebooks),
-    NULL,
+    TWO(floats),   floats + 2,        FOUR(fp8s),        FOUR(fp8s + 4), TWO(int8s), FOUR(ggmls),    TWO(ggmls + 4),
+    FOUR(affines), FOUR(affines + 4), FOUR(affines + 8), affines + 12,   TWO(mxs),   TWO(codebooks), NULL,
 };
 
 const kvb_codec *kvb_codec_find(const char *format_name)
@@ -226,69 +1013,68 @@ float kvb_codec_head_scale(const kvb_format *format, const float *amax, uint32_t
     return scale > 0 && isfinite(scale) ? scale : 1.0f;
 }
 
-/* ---- helpers --------------------------------------------------------------------------------------------- */
+/*
+ * The transform of attend.h: Walsh-Hadamard in natural order on blocks of a row, the factor 1/sqrt(block); Fino and
+ * Algazi, Unified Matrix Treatment of the Fast Walsh-Hadamard Transform, IEEE Trans. Computers 25, 1976.
+ */
 
-float kvb_codec_limited(float x, float limit)
+static float factor(uint32_t block)
 {
-    if (isnan(x))
-        return 0;
-    return fabsf(x) > limit ? copysignf(limit, x) : x;
+    return (float)(1 / sqrt(block));
 }
 
-float kvb_codec_amax(const float *x, uint32_t n, float limit)
+static void signs_flip(kvb_transform transform, uint32_t dim, float *row)
 {
-    float amax = 0;
-    for (uint32_t i = 0; i < n; i++)
-        amax = fmaxf(amax, fabsf(kvb_codec_limited(x[i], limit)));
-    return amax;
+    for (uint32_t c = 0; c < dim; c++)
+        if (transform == KVB_TRANSFORM_SIGNED_HADAMARD && kvb_sign_flip(c))
+            row[c] = -row[c];
 }
 
-int kvb_codec_nearest(const double *values, int n, double x)
+static void stages(uint32_t dim, float *row)
 {
-    int best = 0;
-    for (int i = 1; i < n; i++) {
-        double distance = fabs(x - values[i]), least = fabs(x - values[best]);
-        if (distance < least || (distance == least && i % 2 == 0))
-            best = i;
+    uint32_t block = kvb_transform_block(dim);
+    float f = factor(block);
+    for (uint32_t distance = 1; distance < block; distance *= 2)
+        for (uint32_t c = 0; c < dim; c++)
+            if (c / distance % 2 == 0) {
+                float a = row[c], b = row[c + distance];
+                row[c] = a + b;
+                row[c + distance] = a - b;
+            }
+    for (uint32_t c = 0; c < dim; c++)
+        row[c] *= f;
+}
+
+void kvb_codec_rotate(kvb_transform transform, uint32_t dim, float *row)
+{
+    signs_flip(transform, dim, row);
+    if (transform != KVB_TRANSFORM_NONE)
+        stages(dim, row);
+}
+
+void kvb_codec_unrotate_f32(kvb_transform transform, uint32_t dim, float *row)
+{
+    if (transform != KVB_TRANSFORM_NONE)
+        stages(dim, row);
+    signs_flip(transform, dim, row);
+}
+
+void kvb_codec_unrotate(kvb_transform transform, uint32_t dim, double *row)
+{
+    if (transform == KVB_TRANSFORM_NONE)
+        return;
+    uint32_t block = kvb_transform_block(dim);
+    float f = factor(block);
+    for (uint32_t distance = 1; distance < block; distance *= 2)
+        for (uint32_t c = 0; c < dim; c++)
+            if (c / distance % 2 == 0) {
+                double a = row[c], b = row[c + distance];
+                row[c] = a + b;
+                row[c + distance] = a - b;
+            }
+    for (uint32_t c = 0; c < dim; c++) {
+        row[c] *= (double)f;
+        if (transform == KVB_TRANSFORM_SIGNED_HADAMARD && kvb_sign_flip(c))
+            row[c] = -row[c];
     }
-    return best;
-}
-
-void kvb_codec_put(unsigned char *codes, uint32_t bits, uint32_t i, unsigned code)
-{
-    size_t at = (size_t)i * bits;
-    unsigned shift = at % 8, mask = ((1u << bits) - 1) << shift, placed = code << shift;
-    codes += at / 8;
-    codes[0] = (unsigned char)((codes[0] & ~mask) | (placed & mask));
-    if (shift + bits > 8)
-        codes[1] = (unsigned char)((codes[1] & ~(mask >> 8)) | (placed & mask) >> 8);
-}
-
-unsigned kvb_codec_get(const unsigned char *codes, uint32_t bits, uint32_t i)
-{
-    size_t at = (size_t)i * bits;
-    unsigned shift = at % 8, both = codes[at / 8] | (shift + bits > 8 ? (unsigned)codes[at / 8 + 1] << 8 : 0);
-    return both >> shift & ((1u << bits) - 1);
-}
-
-void kvb_codec_f16_put(unsigned char *table, uint32_t i, float x)
-{
-    uint16_t bits = kvb_codec_f16(x);
-    memcpy(table + 2 * (size_t)i, &bits, 2);
-}
-double kvb_codec_f16_get(const unsigned char *table, uint32_t i)
-{
-    uint16_t bits;
-    memcpy(&bits, table + 2 * (size_t)i, 2);
-    return kvb_codec_f16_value(bits);
-}
-void kvb_codec_f32_put(unsigned char *table, uint32_t i, float x)
-{
-    memcpy(table + 4 * (size_t)i, &x, 4);
-}
-double kvb_codec_f32_get(const unsigned char *table, uint32_t i)
-{
-    float x;
-    memcpy(&x, table + 4 * (size_t)i, 4);
-    return (double)x;
 }

@@ -4,12 +4,11 @@
  * not for speed. The pools' stored bytes are compared with these; the oracle's "stored rows" are
  * decode(encode(row)) of these. Decoding is exact: a decoded element is a double without rounding (with a zero point,
  * rounded once). Where a definition prescribes f32 arithmetic, each operation here is one on float variables.
- *
- * One file a family: codec.c floats, codec_fp8.c, codec_int8.c, codec_ggml.c, codec_affine.c (MLX and KIVI),
- * codec_mx.c, codec_codebook.c; rotate.c has the transform.
  */
 #ifndef KVB_ORACLE_CODEC_H
 #define KVB_ORACLE_CODEC_H
+
+#include <string.h>
 
 #include "kernels/attend.h"
 
@@ -55,5 +54,19 @@ void kvb_codec_rotate(kvb_transform transform, uint32_t dim, float *row);
 void kvb_codec_unrotate_f32(kvb_transform transform, uint32_t dim, float *row);
 /* Its inverse, in double, with the same f32 factor: exact up to double rounding. */
 void kvb_codec_unrotate(kvb_transform transform, uint32_t dim, double *row);
+
+/* Helpers, for tests as well. */
+
+/* 2^e for a normal double. */
+static inline double kvb_power_of_two(int e)
+{
+    uint64_t bits = (uint64_t)(1023 + e) << 52;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* An OCP FP8 number: KVB_E4M3 or KVB_E5M2. Encoding saturates; a NaN keeps its sign. */
+double kvb_codec_fp8_value(kvb_elem elem, unsigned char code);
 
 #endif

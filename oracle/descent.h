@@ -7,13 +7,13 @@
  *
  * A lane is a stretch of columns of one head, which needs nothing of the others: of each layer's recurrence, and of its
  * convolution, the first and the last are followed, and as many more as the budget allows. A row is a token of a lane.
- * Of the other lanes there is a second opinion (oracle/glance.h), as far as its own budget goes.
+ * Of the other lanes there is a second opinion (oracle/recurrence.h), as far as its own budget goes.
  */
 #ifndef KVB_DESCENT_H
 #define KVB_DESCENT_H
 
 #include "kernels/scan.h"
-#include "oracle/glance.h"
+#include "oracle/recurrence.h"
 #include "oracle/oracle.h"
 
 /* Of a layer, the recurrence or the convolution before it. */

@@ -11,9 +11,9 @@
 #define KVB_OPINION_H
 
 #include "oracle/attention.h"
-#include "oracle/census.h"
+#include "oracle/sample.h"
 #include "oracle/oracle.h"
-#include "oracle/stored_rows.h"
+#include "oracle/storage.h"
 
 /* What is known of all rows at one KV head of one layer. */
 typedef struct kvb_opinion_head {

@@ -7,12 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "oracle/census.h"
-#include "oracle/descent.h"
-#include "oracle/filter_truth.h"
-#include "oracle/opinion.h"
-#include "oracle/state.h"
 #include "oracle/sample.h"
+#include "oracle/descent.h"
+#include "oracle/filter.h"
+#include "oracle/opinion.h"
 #include "oracle/solve.h"
 #include "oracle/storage.h"
 #include "workloads/array.h"

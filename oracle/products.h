@@ -32,6 +32,15 @@ typedef struct kvb_products {
 
 /* Levels 0 to 2: portable, AVX2, AVX-512. All give the same bits. NULL: this CPU, or this build, does not have it. */
 const kvb_products *kvb_products_at(unsigned level);
-const kvb_products *kvb_products_here(void); /* the highest */
+
+/* For loops that the compiler turns into vectors itself: compiles them for wider ones as well. (Loops that need help
+ * are in products.c.) Products and sums are never contracted, so the bits are the same. Which one runs is chosen before
+ * main(), which sanitizers cannot follow. */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
+#define WIDE
+#else
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 
 #endif

@@ -1,13 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the queries of a trace see, and which of its rows are checked. Inside the oracle only. */
+#ifndef KVB_SAMPLE_H
+#define KVB_SAMPLE_H
+
+#include "oracle/attention.h"
+#include "workloads/history.h"
+
+/*
+ * What the queries of a trace see: first only how much (to choose what is checked), then for the chosen ones
+ * which rows. Two walks over the history. Inside the oracle only.
+ */
+
+/*
+ * Queries are numbered 0, 1, 2, ... through the trace. A query sees the same in all layers of a group, so each pair of
+ * query and group has one place, from kvb_census_place().
+ */
+typedef struct kvb_census {
+    const kvb_model *model;
+    size_t n_events;
+    size_t *first;     /* [n_events + 1] number of the first query of each event */
+    uint32_t *visible; /* [queries x groups] tokens seen */
+    /* of gathered places: the tokens of place p are the runs run_first[p] .. run_first[p + 1] - 1 */
+    size_t *run_first; /* [queries x groups + 1] */
+    kvb_token_run *runs;
+    size_t n_runs, room_runs;
+    uint64_t tokens;      /* of the trace */
+    kvb_moved_row *moved; /* [n_moved] rows that shifts make: kvb_history_moved() */
+    size_t n_moved;
+} kvb_census;
+
+/* Where the census keeps what query `number` sees in a layer. */
+static inline size_t kvb_census_place(const kvb_census *census, size_t number, uint32_t layer)
+{
+    return number * census->model->n_groups + census->model->group_of[layer];
+}
+
+int kvb_census_take(const kvb_trace *trace, kvb_census *census); /* 0 or -ENOMEM */
+/* Adds the runs of those places for which wanted[place] is set; the others have none. */
+int kvb_census_gather(const kvb_trace *trace, const bool *wanted, kvb_census *census); /* 0 or -ENOMEM */
+void kvb_census_free(kvb_census *census);
+
 /*
  * Which rows of a trace are checked: all of them where the budget allows, a seeded sample otherwise. The
  * first and the last event with queries are always sampled, and of every sampled event the first and the
  * last query, head and layer and the queries at tile borders. Inside the oracle only.
  */
-#ifndef KVB_SAMPLE_H
-#define KVB_SAMPLE_H
-
-#include "oracle/census.h"
 
 typedef struct kvb_sample_options {
     uint64_t max_pairs; /* of (row, cell) visited in all */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "oracle/rounded.h"
-#include "oracle/stored_rows.h"
+#include "oracle/storage.h"
 
 /* One KV head. */
 typedef struct head_rows {

@@ -16,7 +16,7 @@ static double ratio(double found, double allowed)
     return found == 0 ? 0 : allowed > 0 ? found / allowed : INFINITY;
 }
 
-void kvb_closeness_take(kvb_closeness *c, const kvb_tolerance *rule, double got, double exact)
+static void closeness_take(kvb_closeness *c, const kvb_tolerance *rule, double got, double exact)
 {
     if (!isfinite(exact))
         return;
@@ -32,7 +32,7 @@ void kvb_closeness_row(kvb_closeness *c, const kvb_tolerance *rule, kvb_elem out
                        const double *exact, size_t step)
 {
     for (uint32_t i = 0; i < v_dim; i++)
-        kvb_closeness_take(c, rule, kvb_output_value(out_elem, out, i), exact[i * step]);
+        closeness_take(c, rule, kvb_output_value(out_elem, out, i), exact[i * step]);
 }
 
 void kvb_closeness_add(kvb_closeness *c, const kvb_closeness *other)

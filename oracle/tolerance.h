@@ -15,7 +15,6 @@ typedef struct kvb_closeness {
     uint64_t elements;
 } kvb_closeness;
 
-void kvb_closeness_take(kvb_closeness *c, const kvb_tolerance *rule, double got, double exact);
 /* One row of out_elem; exact output c is at exact + c * step doubles. */
 void kvb_closeness_row(kvb_closeness *c, const kvb_tolerance *rule, kvb_elem out_elem, const void *out, uint32_t v_dim,
                        const double *exact, size_t step);

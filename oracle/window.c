@@ -1,15 +1,156 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pools' state, cell by cell and block by block. */
-#include "oracle/window_state.h"
+#include "oracle/window.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "oracle/solve.h"
 #include "workloads/array.h"
+#include "workloads/trace.h"
 
-#define NOBODY KVB_WINDOW_NOBODY
+#define NOBODY UINT64_MAX
+
+typedef struct block {
+    uint64_t held;    /* bits of its cells that were ever written */
+    uint64_t written; /* when last: of open blocks the least gives way */
+    uint64_t stale;   /* bits of cells that changed since it was solved */
+    bool open;        /* its rows are f16 */
+    bool solved_open; /* they were, when it was solved */
+} block;
+
+/* K or V of a layer. */
+typedef struct side {
+    const kvb_storages *storages; /* [heads] */
+    bool is_v;
+    uint32_t layer, heads, dim;
+    uint32_t width;     /* cells of a block; 1: each row is stored by itself */
+    uint32_t cells;     /* there is room for: whole blocks */
+    uint64_t *token;    /* [cells] whose row it is; NOBODY */
+    bool *own;          /* [cells] `half` is that row, not what was decoded of it */
+    float *half;        /* [cells][heads][dim] as the codec encodes it; NULL where width is 1 */
+    block *blocks;      /* [cells / width] */
+    kvb_stored *stored; /* [heads] of [cells] */
+    uint64_t clock;
+} side;
+
+struct kvb_window {
+    struct kvb_window_slot *slots[KVB_TRACE_SLOTS]; /* NULL: nothing was saved */
+    const kvb_oracle_state *state;
+    side *sides;             /* [layers][2] K, V; V of latent rows has no heads */
+    kvb_opinion_head *heads; /* [layers][most heads] */
+    double **k_norm;         /* [layers][most heads] of [cells of K] */
+    uint32_t most_heads;
+    kvb_token_run *runs; /* seen by the query in hand, in cells of the pools */
+    uint32_t visible;    /* so many */
+    size_t n_runs, room_runs, room_scratch;
+    double q[KVB_MODEL_WIDTH];
+    double *scratch;       /* of an attention */
+    kvb_bound_term *terms; /* [KVB_MODEL_WIDTH] */
+    double *o;             /* likewise */
+    double *coding;        /* a codec's scratch, then a block's rows and sizes */
+    size_t coding_scratch, coding_block;
+};
+
+/* What the pools hold, kept and brought back with the whole cache. */
+
+/* Of a side: what no other list follows from. */
+typedef struct kept_side {
+    uint32_t cells;
+    uint64_t *token;
+    bool *own;
+    float *half;
+    block *blocks;
+    uint64_t clock;
+} kept_side;
+
+struct kvb_window_slot {
+    size_t n;
+    kept_side sides[];
+};
+
+static void *copy(const void *array, size_t bytes)
+{
+    void *made = malloc(bytes + 1);
+    if (made && bytes)
+        memcpy(made, array, bytes);
+    return made;
+}
+
+static size_t half_floats(const side *s, uint32_t cells)
+{
+    return s->width > 1 ? (size_t)cells * s->heads * s->dim : 0;
+}
+
+static size_t blocks_of(const side *s, uint32_t cells)
+{
+    return s->width ? cells / s->width : 0;
+}
+
+static void slot_free(struct kvb_window_slot *slot)
+{
+    for (size_t i = 0; slot && i < slot->n; i++) {
+        free(slot->sides[i].token);
+        free(slot->sides[i].own);
+        free(slot->sides[i].half);
+        free(slot->sides[i].blocks);
+    }
+    free(slot);
+}
+
+static void window_slots_free(kvb_window *w)
+{
+    for (uint32_t i = 0; i < KVB_TRACE_SLOTS; i++)
+        slot_free(w->slots[i]);
+}
+
+int kvb_window_save(kvb_window *w, uint32_t number)
+{
+    const size_t n = 2 * (size_t)w->state->model->n_layers;
+    struct kvb_window_slot *slot = calloc(1, sizeof *slot + n * sizeof *slot->sides);
+    if (!slot)
+        return -ENOMEM;
+    slot_free(w->slots[number]);
+    w->slots[number] = slot;
+    for (size_t i = 0; i < n; i++) {
+        const side *s = &w->sides[i];
+        kept_side *kept = &slot->sides[slot->n++];
+        *kept = (kept_side){.cells = s->cells,
+                            .token = copy(s->token, s->cells * sizeof *s->token),
+                            .own = copy(s->own, s->cells * sizeof *s->own),
+                            .half = copy(s->half, half_floats(s, s->cells) * sizeof *s->half),
+                            .blocks = copy(s->blocks, blocks_of(s, s->cells) * sizeof *s->blocks),
+                            .clock = s->clock};
+        if (!kept->token || !kept->own || !kept->half || !kept->blocks)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+void kvb_window_load(kvb_window *w, uint32_t number)
+{
+    const struct kvb_window_slot *slot = w->slots[number];
+    for (size_t i = 0; i < slot->n; i++) {
+        side *s = &w->sides[i];
+        const kept_side *kept = &slot->sides[i];
+        if (!s->cells)
+            continue;
+        memcpy(s->token, kept->token, kept->cells * sizeof *s->token);
+        memcpy(s->own, kept->own, kept->cells * sizeof *s->own);
+        if (s->width > 1)
+            memcpy(s->half, kept->half, half_floats(s, kept->cells) * sizeof *s->half);
+        for (uint32_t c = kept->cells; c < s->cells; c++) /* there is room for more than there was */
+            s->token[c] = NOBODY, s->own[c] = false;
+        memset(s->blocks, 0, blocks_of(s, s->cells) * sizeof *s->blocks);
+        memcpy(s->blocks, kept->blocks, blocks_of(s, kept->cells) * sizeof *s->blocks);
+        for (size_t b = 0; b < blocks_of(s, s->cells); b++)
+            s->blocks[b].stale = UINT64_MAX;
+        s->clock = kept->clock;
+    }
+}
+
 #define ALL    UINT64_MAX
 
 static const kvb_storage *storage_of(const side *s, uint32_t head)
@@ -416,7 +557,7 @@ void kvb_window_free(kvb_window *w)
         if (w->k_norm)
             free(w->k_norm[i]);
     }
-    kvb_window_slots_free(w);
+    window_slots_free(w);
     free(w->sides);
     free(w->heads);
     free(w->k_norm);

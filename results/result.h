@@ -55,7 +55,7 @@
  * error.checked_rows: in each pass compared by the bound of each row's own sums, of total_rows. A row of a layer
  * that scans is a token of 16 columns of a head. error.looked, in each pass too:
  * scanned: rows that were read whole, and were finite. opinion: those of them that were compared by a bound from above
- * (oracle/opinion.h, oracle/glance.h). moved: rows compared by their own bound that differ from pass to pass, in all passes together. seed: of the
+ * (oracle/opinion.h, oracle/recurrence.h). moved: rows compared by their own bound that differ from pass to pass, in all passes together. seed: of the
  * sample of checked rows.
  * foreign: calls of the first pass, in which the kernel allocated or freed memory so often, as such a kernel may; engine: what it
  * found, in its own words. rule, limit, relative: by which its own project passes an output (kernels/attend.h), source: where that

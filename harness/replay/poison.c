@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes are saved span by span, neighbours as one, and restored last first: places that overlap come back right. */
+/*
+ * Poison in what a mask hides, and the calls that are made with it.
+ * Bytes are saved span by span, neighbours as one, and restored last first: places that overlap come back right.
+ */
 #include "harness/replay/poison.h"
 
 #include <errno.h>

@@ -7,8 +7,7 @@
 
 #include "ci/tests/oracle/hand.h"
 #include "oracle/filter.h"
-#include "oracle/filter_truth.h"
-#include "oracle/state.h"
+#include "oracle/solve.h"
 
 enum { UNITS = 2, HEADS = 3, QUERIES = 40, CELLS = 24, SEEN = 20, MOST = 37, ROWS = UNITS * QUERIES * HEADS };
 

@@ -13,7 +13,7 @@
 #include "ci/tests/oracle/hand.h"
 #include "oracle/attention.h"
 #include "oracle/oracle.h"
-#include "oracle/stored_rows.h"
+#include "oracle/storage.h"
 
 enum { MAX_DIM = 128, MAX_CELLS = 512 };
 

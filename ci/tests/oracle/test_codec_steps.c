@@ -16,7 +16,7 @@
 
 #include "workloads/special_rows.h"
 #include "ci/tests/oracle/stored_row.h"
-#include "oracle/codec_parts.h"
+#include "oracle/codec.h"
 
 #define F32 0x1p-24 /* unit roundoffs */
 #define F16 0x1p-11

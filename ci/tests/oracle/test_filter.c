@@ -15,7 +15,6 @@
 
 #include "ci/tests/oracle/hand.h"
 #include "oracle/filter.h"
-#include "oracle/filter_truth.h"
 
 enum { TOKENS = 120, MANY = 1500, HEADS = 4, KV_HEADS = 2, K = 12, V = 20, STALE = 7, NOBODY = MANY };
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32};

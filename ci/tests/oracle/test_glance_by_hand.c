@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "oracle/glance.h"
+#include "oracle/recurrence.h"
 
 enum { ROWS = 3, COLUMNS = 2 };
 

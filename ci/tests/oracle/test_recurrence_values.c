@@ -2,7 +2,7 @@
 /*
  * Shows that the bound of recurrences is the formula at the head of oracle/recurrence.h: told once more here, in long
  * double, over random tokens, chunks and values of each field of a declaration; and as numbers worked out by hand. And
- * that the bound of oracle/glance.h is the same one where all rows of the state are alike, so that norms say no more
+ * that the bound of oracle/recurrence.h is the same one where all rows of the state are alike, so that norms say no more
  * and no less than elements.
  */
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 #include "ci/tests/oracle/hand.h"
 #include "oracle/bound.h"
-#include "oracle/glance.h"
+#include "oracle/recurrence.h"
 
 enum { DK = 3, DV = 2, ROWS = 4 };
 #define U 0x1p-24L
