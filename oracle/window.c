@@ -151,7 +151,7 @@ void kvb_window_load(kvb_window *w, uint32_t number)
     }
 }
 
-#define ALL    UINT64_MAX
+#define ALL UINT64_MAX
 
 static const kvb_storage *storage_of(const side *s, uint32_t head)
 {

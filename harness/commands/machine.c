@@ -8,9 +8,8 @@
 #include "harness/command_line.h"
 #include "harness/counters/counters.h"
 #include "harness/machine/host.h"
-#include "harness/machine/profile_print.h"
+#include "harness/machine/profile.h"
 #include "harness/machine/team.h"
-#include "harness/machine/topology.h"
 #include "harness/progress.h"
 
 typedef struct machine {

@@ -10,6 +10,48 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu.h"
+
+/* Sampling a rate: repeat something whose amount is known, within a time budget. */
+
+typedef struct kvb_rate {
+    double median, low, high; /* median, 10 % and 90 % quantile: GB/s (1e9 bytes), or 1e9 operations per second */
+    uint32_t samples;         /* 0: not measured */
+} kvb_rate;
+
+/* Does `passes` passes and returns their nanoseconds. */
+typedef double kvb_rate_work(void *ctx, uint32_t passes);
+
+/* Warms up, chooses the passes of a sample (about 1 ms), samples until `seconds` are over and there are 5 of them.
+ * amount: of one pass; the rate is amount per nanosecond, that is 1e9 a second. 0, -ENOMEM, or -EINTR after a signal.
+ */
+int kvb_rate_sample(kvb_rate_work *work, void *ctx, double amount, double seconds, kvb_rate *rate);
+
+/* Median and 10 % and 90 % quantiles (nearest rank) of n > 0 samples, which are sorted. */
+void kvb_rate_of(double *samples, uint32_t n, kvb_rate *rate);
+
+/*
+ * The loops of the bandwidth probes as tables, best ISA first. Chosen by what the CPU has, whatever kvb_cpu_limit()
+ * says: the hardware's limit does not depend on what a run may use.
+ */
+
+/* Loads every cache line of p[0 .. bytes) and returns something that depends on all of it. p is 64-byte aligned, bytes
+ * a multiple of 64. */
+typedef struct kvb_read_kernel {
+    const char *isa;
+    kvb_cpu_level level; /* that it takes */
+    uint64_t (*run)(const char *p, size_t bytes);
+} kvb_read_kernel;
+extern const kvb_read_kernel kvb_read_kernels[]; /* best first; ends with isa NULL */
+
+/* a[i] = b[i] + s * c[i] for n elements: two roundings (no contraction), plain stores. */
+typedef struct kvb_triad_kernel {
+    const char *isa;
+    kvb_cpu_level level;
+    void (*run)(double *a, const double *b, const double *c, double s, size_t n);
+} kvb_triad_kernel;
+extern const kvb_triad_kernel kvb_triad_kernels[]; /* best first; ends with isa NULL */
+
 typedef struct kvb_team kvb_team; /* kernels/attend.h */
 
 /* Memory that a team reads: part i of the block belongs to thread i, who touched it first. */
@@ -31,11 +73,6 @@ double kvb_read_pass(const kvb_team *team, const kvb_probe_memory *memory, size_
 
 /* Name of the ISA the read kernel uses: "avx512", "avx2", "portable". */
 const char *kvb_read_isa(void);
-
-typedef struct kvb_rate {
-    double median, low, high; /* median, 10 % and 90 % quantile: GB/s (1e9 bytes), or 1e9 operations per second */
-    uint32_t samples;         /* 0: not measured */
-} kvb_rate;
 
 /* Read bandwidth over the first `bytes` of the memory, GB/s, within a time budget (at least 5 samples). 0 or -ENOMEM.
  */

@@ -9,19 +9,12 @@
  * machine), so that recorded machines can serve as fixtures. */
 void kvb_host_describe(const char *root, kvb_manifest *manifest);
 
-/* The part of it that changes from run to run. A fact that cannot be had is empty or NaN, and host->unknown says why.
- */
-void kvb_conditions_describe(const char *root, kvb_host *host);
-
 /* Do others keep this machine from giving a program all of it? Then text says so. At the start of a run, the program
  * itself has made no load yet. */
 bool kvb_is_busy(const kvb_host *host, char *text, size_t bytes);
 
 /* Notes it on stderr (kvb_progress_note). */
 void kvb_busy_note(const kvb_host *host);
-
-/* Value of the first line `key : value` of a /proc-style file; empty when there is none. */
-void kvb_proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes);
 
 /*
  * OpenBLAS picks a kernel set ("core") by CPU model and falls back to an old one on models it does not

@@ -2,16 +2,121 @@
 /* Describe this machine: topology, and the system's state that speed depends on. */
 #include "harness/machine/profile.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <hwloc.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "harness/machine/team.h"
+#include "kernels/attend.h"
+#include "results/table.h"
+
+/* Which sizes are probed for each level of a topology. */
+
+#define MIB ((uint64_t)1 << 20)
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t count_of(struct hwloc_topology *topology, hwloc_obj_type_t type)
+{
+    int n = hwloc_get_nbobjs_by_type(topology, type);
+    return n > 0 ? (uint32_t)n : 0;
+}
+
+/* Number and size of the caches of a type. If sizes differ (hybrid machines) the smallest counts: it must hold the
+ * working set of any thread. */
+static void cache_describe(struct hwloc_topology *topology, hwloc_obj_type_t type, kvb_cache_level *level)
+{
+    level->instances = count_of(topology, type);
+    level->bytes = UINT64_MAX;
+    for (uint32_t i = 0; i < level->instances; i++) {
+        hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, i);
+        level->bytes = smaller(level->bytes, cache->attr->cache.size);
+    }
+    if (!level->instances)
+        level->bytes = 0;
+}
+
+/* Cores that share one cache of this type. At least 1. */
+static uint32_t sharers(const kvb_cache_level *level, uint32_t cores)
+{
+    return level->instances && cores > level->instances ? (cores + level->instances - 1) / level->instances : 1;
+}
+
+static void llc_choose(kvb_cache_level *llc, uint64_t l2_total, bool virtual_machine)
+{
+    uint64_t half = llc->bytes / 2, stranger_free = 64 * MIB;
+    llc->working_set = smaller(4 * l2_total, half);
+    if (virtual_machine && llc->bytes > 128 * MIB) {
+        llc->working_set = smaller(llc->working_set, stranger_free);
+        snprintf(llc->note, sizeof llc->note, "virtual machine: others may share this cache; probed with a small part");
+    }
+    if (llc->working_set < 2 * l2_total)
+        snprintf(llc->note, sizeof llc->note, "all L2 hold %llu MiB: with all threads, partly from L2",
+                 (unsigned long long)(l2_total / MIB));
+}
+
+static void dram_choose(kvb_cache_level *dram, uint64_t last_level, uint64_t available)
+{
+    uint64_t want = larger(4 * last_level, 64 * MIB), most = available / 2;
+    dram->working_set = available ? smaller(want, most) : want;
+    dram->working_set = larger(dram->working_set / 4096 * 4096, 4096);
+    if (dram->working_set < 4 * last_level)
+        snprintf(dram->note, sizeof dram->note, "only %.1f x the last cache level: half of the available memory",
+                 (double)dram->working_set / (double)last_level);
+}
+
+void kvb_working_sets_choose(struct hwloc_topology *topology, uint64_t available, bool virtual_machine,
+                             kvb_cache_level level[KVB_LEVELS])
+{
+    static const char *const names[KVB_LEVELS] = {"L1", "L2", "LLC", "DRAM"};
+    static const hwloc_obj_type_t beyond_l2[] = {HWLOC_OBJ_L5CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE};
+    uint32_t cores = count_of(topology, HWLOC_OBJ_CORE);
+    for (size_t i = 0; i < KVB_LEVELS; i++) {
+        level[i] = (kvb_cache_level){0};
+        snprintf(level[i].name, sizeof level[i].name, "%s", names[i]);
+    }
+    kvb_cache_level *l1 = &level[0], *l2 = &level[1], *llc = &level[2], *dram = &level[3];
+    cache_describe(topology, HWLOC_OBJ_L1CACHE, l1);
+    cache_describe(topology, HWLOC_OBJ_L2CACHE, l2);
+    for (size_t i = 0; i < sizeof beyond_l2 / sizeof *beyond_l2 && !llc->bytes; i++)
+        cache_describe(topology, beyond_l2[i], llc);
+    l1->working_set = l1->bytes / 2 / sharers(l1, cores);
+    l2->working_set = l2->bytes / 2 / sharers(l2, cores);
+    uint64_t l2_total = l2->bytes * l2->instances, last_level = larger(l2_total, llc->bytes * llc->instances);
+    if (llc->bytes)
+        llc_choose(llc, larger(l2_total, l1->bytes * l1->instances), virtual_machine);
+    for (size_t i = 0; i < 3; i++)
+        if (!level[i].bytes)
+            snprintf(level[i].note, sizeof level[i].note, "none reported");
+    dram->bytes = hwloc_get_root_obj(topology)->total_memory;
+    dram->instances = count_of(topology, HWLOC_OBJ_NUMANODE); /* hwloc always has one */
+    dram_choose(dram, larger(last_level, l1->bytes * l1->instances), available);
+}
+
+uint64_t kvb_working_set_total(const kvb_cache_level *level, uint32_t threads, size_t i)
+{
+    return i < 2 ? level[i].working_set * threads : level[i].working_set;
+}
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-
-#include "harness/machine/topology.h"
 
 int kvb_line_read(const char *root, const char *path, char *text, size_t bytes)
 {
@@ -133,7 +238,7 @@ void kvb_hypervisor_describe(const char *root, char *text, size_t bytes)
         snprintf(text, bytes, "%s", name[0] ? name : vendor[0] ? vendor : "unknown hypervisor");
 }
 
-static uint32_t count_of(hwloc_topology_t topology, hwloc_obj_type_t type)
+static uint32_t sysfs_count_of(hwloc_topology_t topology, hwloc_obj_type_t type)
 {
     int n = hwloc_get_nbobjs_by_type(topology, type);
     return n > 0 ? (uint32_t)n : 1;
@@ -155,10 +260,341 @@ int kvb_profile_describe(const char *root, kvb_machine_profile *profile)
     if (total)
         profile->level[3].bytes = total;
     snprintf(profile->read_isa, sizeof profile->read_isa, "%s", kvb_read_isa());
-    profile->numa_nodes = count_of(topology, HWLOC_OBJ_NUMANODE);
-    profile->sockets = count_of(topology, HWLOC_OBJ_PACKAGE);
-    profile->cores = count_of(topology, HWLOC_OBJ_CORE);
-    profile->threads = count_of(topology, HWLOC_OBJ_PU);
+    profile->numa_nodes = sysfs_count_of(topology, HWLOC_OBJ_NUMANODE);
+    profile->sockets = sysfs_count_of(topology, HWLOC_OBJ_PACKAGE);
+    profile->cores = sysfs_count_of(topology, HWLOC_OBJ_CORE);
+    profile->threads = sysfs_count_of(topology, HWLOC_OBJ_PU);
     hwloc_topology_destroy(topology);
     return 0;
+}
+
+/* Measure a machine: every level and peak for each number of threads. */
+
+/* All levels are probed in one block, large enough for the largest: touching a block of several last-level caches takes
+ * longer than measuring it. */
+static int levels_measure(const kvb_machine_profile *profile, const kvb_team *team, double seconds,
+                          kvb_profile_row *row)
+{
+    kvb_probe_memory memory;
+    uint64_t bytes[KVB_LEVELS], most = 0;
+    for (size_t i = 0; i < KVB_LEVELS; i++) {
+        bytes[i] = kvb_working_set_total(profile->level, team->n, i);
+        most = bytes[i] > most ? bytes[i] : most;
+    }
+    int error = most ? kvb_probe_memory_open(team, most, &memory) : 0;
+    if (error || !most)
+        return error;
+    for (size_t i = 0; i < KVB_LEVELS && !error; i++) {
+        if (!bytes[i])
+            continue;
+        error = kvb_read_bandwidth(team, &memory, bytes[i], seconds, &row->read[i]);
+        if (!error)
+            error = kvb_triad_bandwidth(team, &memory, bytes[i], seconds, &row->triad[i]);
+    }
+    kvb_probe_memory_close(&memory);
+    return error;
+}
+
+static int peaks_measure(kvb_machine_profile *profile, const kvb_team *team, double seconds, kvb_profile_row *row)
+{
+    int error = 0;
+    for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS && !error; k++) {
+        error = kvb_multiply_add_peak(team, k, seconds, &row->peak[k], profile->peak_unavailable[k],
+                                      sizeof profile->peak_unavailable[k]);
+        if (error == -ENOTSUP)
+            error = 0;
+    }
+    return error;
+}
+
+int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *threads, uint32_t n, double seconds)
+{
+    cpu_set_t before;
+    assert(n <= KVB_PROFILE_THREADS);
+    bool bound = !sched_getaffinity(0, sizeof before, &before); /* false: more CPUs than the set holds */
+    int error = 0;
+    profile->n_rows = 0;
+    for (uint32_t i = 0; i < n && !error; i++) {
+        kvb_threads *team;
+        kvb_profile_row *row = &profile->row[i];
+        *row = (kvb_profile_row){.threads = threads[i]};
+        error = kvb_threads_start(threads[i], true, &team);
+        if (error)
+            break;
+        error = levels_measure(profile, kvb_threads_team(team), seconds, row);
+        if (!error)
+            error = peaks_measure(profile, kvb_threads_team(team), seconds, row);
+        kvb_threads_end(team);
+        profile->n_rows += !error;
+    }
+    if (bound)
+        sched_setaffinity(0, sizeof before, &before);
+    return error;
+}
+
+int kvb_profile_measure(kvb_machine_profile *profile, bool quick)
+{
+    uint32_t threads[KVB_PROFILE_THREADS], n = 0, cores = kvb_cores();
+    for (uint32_t t = 1; t < cores && n + 1 < KVB_PROFILE_THREADS && (!quick || t == 1); t *= 2)
+        threads[n++] = t;
+    threads[n++] = cores;
+    return kvb_profile_measure_threads(profile, threads, n, quick ? KVB_PROFILE_QUICK_SECONDS : KVB_PROFILE_SECONDS);
+}
+
+/* Writes what the machine can do into a manifest. */
+
+#define PROBE_SECONDS 0.1 /* for each probe */
+
+static double rate_or_none(const kvb_rate *rate)
+{
+    return rate->samples ? rate->median : NAN;
+}
+
+void kvb_profile_record(const uint32_t *threads, uint32_t n_threads, kvb_manifest *manifest)
+{
+    kvb_machine_profile profile;
+    if (kvb_profile_describe("", &profile) || kvb_profile_measure_threads(&profile, threads, n_threads, PROBE_SECONDS))
+        return; /* oversubscribed: there is no such machine */
+    for (uint32_t i = 0; i < profile.n_rows && i < KVB_MACHINE_ROWS; i++) {
+        kvb_machine_rates *to = &manifest->machine[manifest->n_machine++];
+        to->threads = profile.row[i].threads;
+        for (size_t level = 0; level < KVB_LEVELS; level++) {
+            to->read[level] = rate_or_none(&profile.row[i].read[level]);
+            to->triad[level] = rate_or_none(&profile.row[i].triad[level]);
+        }
+        for (size_t kind = 0; kind < KVB_PEAK_KINDS; kind++)
+            to->peak[kind] = rate_or_none(&profile.row[i].peak[kind]);
+    }
+}
+
+/* A machine profile as one JSON object; its keys are in profile_print.h. */
+
+static json_t *rate_json(const kvb_rate *rate)
+{
+    if (!rate->samples)
+        return json_null();
+    return json_pack("{s:f, s:f, s:f, s:i}", "median", rate->median, "low", rate->low, "high", rate->high, "samples",
+                     (int)rate->samples);
+}
+
+static json_t *levels_rates_json(const kvb_machine_profile *p, const kvb_rate *rates)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; i < KVB_LEVELS; i++)
+        json_object_set_new(object, p->level[i].name, rate_json(&rates[i]));
+    return object;
+}
+
+static json_t *row_json(const kvb_machine_profile *p, const kvb_profile_row *row)
+{
+    json_t *peaks = json_object();
+    for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS; k++)
+        json_object_set_new(peaks, kvb_peak_names[k], rate_json(&row->peak[k]));
+    return json_pack("{s:i, s:o, s:o, s:o}", "threads", (int)row->threads, "read_gb_per_s",
+                     levels_rates_json(p, row->read), "triad_gb_per_s", levels_rates_json(p, row->triad),
+                     "peak_g_op_per_s", peaks);
+}
+
+static json_t *level_json(const kvb_cache_level *level)
+{
+    return json_pack("{s:s, s:I, s:i, s:I, s:s}", "name", level->name, "bytes", (json_int_t)level->bytes, "instances",
+                     (int)level->instances, "working_set_bytes", (json_int_t)level->working_set, "note", level->note);
+}
+
+static json_t *words_json(const char *words)
+{
+    json_t *array = json_array();
+    for (size_t n; *words; words += n + (words[n] == ' ')) {
+        n = strcspn(words, " ");
+        json_array_append_new(array, json_stringn_nocheck(words, n));
+    }
+    return array;
+}
+
+static int profile_json_print(const kvb_machine_profile *p, const kvb_manifest *host, FILE *out)
+{
+    json_t *levels = json_array(), *rows = json_array(), *unavailable = json_object();
+    for (size_t i = 0; i < KVB_LEVELS; i++)
+        json_array_append_new(levels, level_json(&p->level[i]));
+    for (uint32_t r = 0; r < p->n_rows; r++)
+        json_array_append_new(rows, row_json(p, &p->row[r]));
+    for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS; k++)
+        if (p->peak_unavailable[k][0])
+            json_object_set_new(unavailable, kvb_peak_names[k], json_string(p->peak_unavailable[k]));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:o, s:s, s:s, s:I, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "schema",
+        "kvbench.machine/1", "cpu_model", host->cpu_model, "cpu_features", words_json(host->cpu_features), "isa",
+        host->isa, "os", host->os, "memory_bytes", (json_int_t)host->memory_bytes, "sockets", (int)p->sockets, "cores",
+        (int)p->cores, "threads", (int)p->threads, "numa_nodes", (int)p->numa_nodes, "virtual_machine",
+        p->virtual_machine, "governor", p->governor, "huge_pages", p->huge_pages, "read_isa", p->read_isa, "counters",
+        p->counters, "levels", levels, "rows", rows, "peak_unavailable", unavailable);
+    if (!object)
+        return -ENOMEM;
+    int error = json_dumpf(object, out, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) || putc('\n', out) == EOF ||
+                        fflush(out) || ferror(out)
+                    ? -EIO
+                    : 0;
+    json_decref(object);
+    return error;
+}
+
+/* A machine profile as tables. */
+
+/* Prints and frees a table. NULL, a table that could not be made, is -ENOMEM. */
+static int table_end(kvb_table *table, int error, kvb_table_format format, FILE *out)
+{
+    if (!table)
+        return -ENOMEM;
+    if (!error)
+        error = kvb_table_print(table, format, out);
+    kvb_table_free(table);
+    return error;
+}
+
+static int fact_add(kvb_table *table, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int fact_add(kvb_table *table, const char *name, const char *format, ...)
+{
+    char value[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(value, sizeof value, format, args);
+    va_end(args);
+    return kvb_table_row(table, (const char *const[]){name, value});
+}
+
+static int level_fact_add(kvb_table *table, const kvb_cache_level *level)
+{
+    char size[KVB_UNIT_TEXT];
+    kvb_bytes_text((double)level->bytes, size);
+    const char *gap = level->note[0] ? "; " : "";
+    if (!level->bytes)
+        return fact_add(table, level->name, "%s", level->note);
+    return fact_add(table, level->name, "%s x %u%s%s", size, level->instances, gap, level->note);
+}
+
+static int facts_print(const kvb_machine_profile *p, const kvb_manifest *host, kvb_table_format format, FILE *out)
+{
+    kvb_table *t = kvb_table_new((const char *const[]){"fact", "value", NULL});
+    int error = 0;
+    if (!t)
+        return -ENOMEM;
+    error = fact_add(t, "CPU", "%s", host->cpu_model);
+    error = error ? error : fact_add(t, "features", "%s", host->cpu_features);
+    error = error ? error : fact_add(t, "level", "%s", host->isa);
+    error = error ? error : fact_add(t, "system", "%s", host->os);
+    error = error ? error
+                  : fact_add(t, "topology", "%u sockets, %u cores, %u hardware threads, %u NUMA nodes", p->sockets,
+                             p->cores, p->threads, p->numa_nodes);
+    for (size_t i = 0; i < KVB_LEVELS && !error; i++)
+        error = level_fact_add(t, &p->level[i]);
+    error = error ? error : fact_add(t, "huge pages", "%s", p->huge_pages);
+    error = error ? error : fact_add(t, "governor", "%s", p->governor);
+    error = error ? error : fact_add(t, "virtual machine", "%s", p->virtual_machine);
+    error = error ? error : fact_add(t, "read kernel", "%s", p->read_isa);
+    if (p->counters[0])
+        error = error ? error : fact_add(t, "counters", "%s", p->counters);
+    return table_end(t, error, format, out);
+}
+
+/* "36.9" and "35.9 - 37.2"; empty when not measured. */
+static void rate_text(const kvb_rate *rate, char median[32], char range[64])
+{
+    median[0] = range[0] = '\0';
+    if (!rate->samples)
+        return;
+    snprintf(median, 32, "%.1f", rate->median);
+    snprintf(range, 64, "%.1f - %.1f", rate->low, rate->high);
+}
+
+static int bandwidth_print(const kvb_machine_profile *p, kvb_table_format format, FILE *out)
+{
+    kvb_table *t = kvb_table_new((const char *const[]){"level", ">threads", ">working set", ">read GB/s", ">low - high",
+                                                       ">triad GB/s", ">low - high", NULL});
+    int error = 0;
+    for (size_t i = 0; t && i < KVB_LEVELS && !error; i++)
+        for (uint32_t r = 0; r < p->n_rows && !error; r++) {
+            const kvb_profile_row *row = &p->row[r];
+            char threads[16], set[KVB_UNIT_TEXT], read[32], read_range[64], triad[32], triad_range[64];
+            if (!row->read[i].samples)
+                continue;
+            snprintf(threads, sizeof threads, "%u", row->threads);
+            kvb_bytes_text((double)kvb_working_set_total(p->level, row->threads, i), set);
+            rate_text(&row->read[i], read, read_range);
+            rate_text(&row->triad[i], triad, triad_range);
+            error = kvb_table_row(
+                t, (const char *const[]){p->level[i].name, threads, set, read, read_range, triad, triad_range});
+        }
+    return table_end(t, error, format, out);
+}
+
+static int peaks_print(const kvb_machine_profile *p, kvb_table_format format, FILE *out)
+{
+    kvb_table *t = kvb_table_new((const char *const[]){"peak", ">threads", ">Gop/s", ">low - high", "note", NULL});
+    int error = 0;
+    for (kvb_peak_kind k = 0; t && k < KVB_PEAK_KINDS && !error; k++) {
+        char why[128];
+        snprintf(why, sizeof why, "unavailable: %s", p->peak_unavailable[k]);
+        if (p->peak_unavailable[k][0])
+            error = kvb_table_row(t, (const char *const[]){kvb_peak_names[k], NULL, NULL, NULL, why});
+        for (uint32_t r = 0; r < p->n_rows && !error; r++) {
+            char threads[16], median[32], range[64];
+            if (!p->row[r].peak[k].samples)
+                continue;
+            snprintf(threads, sizeof threads, "%u", p->row[r].threads);
+            rate_text(&p->row[r].peak[k], median, range);
+            error = kvb_table_row(t, (const char *const[]){kvb_peak_names[k], threads, median, range, NULL});
+        }
+    }
+    return table_end(t, error, format, out);
+}
+
+/* One row of the csv. */
+static int probe_add(kvb_table *t, const char *probe, const char *what, uint32_t threads, uint64_t bytes,
+                     const char *unit, const kvb_rate *rate)
+{
+    char n[16], set[24], median[32], low[32], high[32], samples[16];
+    if (!rate->samples)
+        return 0;
+    snprintf(n, sizeof n, "%u", threads);
+    snprintf(set, sizeof set, "%" PRIu64, bytes);
+    snprintf(median, sizeof median, "%.6g", rate->median);
+    snprintf(low, sizeof low, "%.6g", rate->low);
+    snprintf(high, sizeof high, "%.6g", rate->high);
+    snprintf(samples, sizeof samples, "%u", rate->samples);
+    return kvb_table_row(t,
+                         (const char *const[]){probe, what, n, bytes ? set : NULL, unit, median, low, high, samples});
+}
+
+static int csv_print(const kvb_machine_profile *p, FILE *out)
+{
+    kvb_table *t = kvb_table_new((const char *const[]){"probe", "of", "threads", "working_set_bytes", "unit", "median",
+                                                       "low", "high", "samples", NULL});
+    int error = 0;
+    for (uint32_t r = 0; t && r < p->n_rows && !error; r++) {
+        const kvb_profile_row *row = &p->row[r];
+        for (size_t i = 0; i < KVB_LEVELS && !error; i++) {
+            uint64_t bytes = kvb_working_set_total(p->level, row->threads, i);
+            error = probe_add(t, "read", p->level[i].name, row->threads, bytes, "GB/s", &row->read[i]);
+            if (!error)
+                error = probe_add(t, "triad", p->level[i].name, row->threads, bytes, "GB/s", &row->triad[i]);
+        }
+        for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS && !error; k++)
+            error = probe_add(t, "peak", kvb_peak_names[k], row->threads, 0, "Gop/s", &row->peak[k]);
+    }
+    return table_end(t, error, KVB_TABLE_CSV, out);
+}
+
+int kvb_profile_print(const kvb_machine_profile *profile, const kvb_manifest *host, kvb_table_format format, FILE *out)
+{
+    if (format == KVB_TABLE_JSON)
+        return profile_json_print(profile, host, out);
+    if (format == KVB_TABLE_CSV && profile->n_rows)
+        return csv_print(profile, out);
+    int error = facts_print(profile, host, format, out);
+    if (error || !profile->n_rows)
+        return error;
+    putc('\n', out);
+    error = bandwidth_print(profile, format, out);
+    putc('\n', out);
+    return error ? error : peaks_print(profile, format, out);
 }

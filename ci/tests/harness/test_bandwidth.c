@@ -12,9 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/machine/peak_kernel.h"
-#include "harness/machine/rate.h"
-#include "harness/machine/read_kernel.h"
+#include "harness/machine/peak.h"
+#include "harness/machine/bandwidth.h"
 #include "harness/machine/team.h"
 
 static kvb_threads *team_start(uint32_t n)

@@ -13,9 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "harness/machine/profile_print.h"
+#include "harness/machine/profile.h"
 #include "harness/machine/team.h"
-#include "harness/machine/topology.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)

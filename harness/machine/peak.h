@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Multiply-add loops in registers: one function for each instruction, named and counted in a table. */
-#ifndef KVB_PEAK_KERNEL_H
-#define KVB_PEAK_KERNEL_H
+#ifndef KVB_PEAK_H
+#define KVB_PEAK_H
 
 #include "harness/machine/bandwidth.h"
 
