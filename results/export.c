@@ -2,10 +2,400 @@
 #include "results/export.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "results/atomic_file.h"
+#include "results/schema.h"
+
+/*
+ * Google Benchmark's JSON (json_reporter.cc of its version 1.7), for its tools/compare.py and for trackers that read
+ * it. The medians of a combination's passes are its repetitions; their mean, median, stddev and cv are its aggregates.
+ * Skipped combinations are left out; failed ones have error_occurred and error_message. What is not known of the host
+ * has no key in the context, but caches and load_avg, which readers want: they are empty then. CPU time is not measured
+ * for each pass: cpu_time, which readers want, repeats real_time, and the context says so.
+ */
+
+static void text_set(json_t *object, const char *key, const char *text)
+{
+    json_object_set_new(object, key, kvb_text_encode(text));
+}
+
+static void count_set(json_t *object, const char *key, uint64_t count)
+{
+    json_object_set_new(object, key, json_integer((json_int_t)count));
+}
+
+/* Leaves the key out if the number is not finite: JSON has neither NaN nor infinity. */
+static void real_set(json_t *object, const char *key, double number)
+{
+    if (isfinite(number))
+        json_object_set_new(object, key, json_real(number));
+}
+
+/* compare.py warns of debug builds. Here these are unoptimised ones and those with a sanitizer. */
+static bool is_debug(const char *flags)
+{
+    return strstr(flags, "-fsanitize") || strstr(flags, "-O0") || !strstr(flags, "-O");
+}
+
+static void host_set(json_t *context, const kvb_host *h)
+{
+    json_t *caches = json_array(), *load = json_array();
+
+    if (*h->name)
+        text_set(context, "host_name", h->name);
+    if (h->mhz > 0)
+        json_object_set_new(context, "mhz_per_cpu", json_integer((json_int_t)(h->mhz + 0.5)));
+    if (*h->governor)
+        json_object_set_new(context, "cpu_scaling_enabled", json_boolean(strcmp(h->governor, "performance") != 0));
+    for (uint32_t i = 0; i < h->n_caches; i++) {
+        json_t *cache = json_object();
+
+        text_set(cache, "type", h->caches[i].type);
+        count_set(cache, "level", h->caches[i].level);
+        count_set(cache, "size", h->caches[i].bytes);
+        count_set(cache, "num_sharing", h->caches[i].sharing);
+        json_array_append_new(caches, cache);
+    }
+    if (h->cpus && !isnan(h->load_1m))
+        for (size_t i = 0; i < 3; i++)
+            json_array_append_new(load, json_real((const double[]){h->load_1m, h->load_5m, h->load_15m}[i]));
+    json_object_set_new(context, "caches", caches);
+    json_object_set_new(context, "load_avg", load);
+}
+
+static json_t *context_encode(const kvb_manifest *m)
+{
+    json_t *context = json_object();
+    char seed[24];
+    const char *const texts[][2] = {
+        {"library_build_type", is_debug(m->flags) ? "debug" : "release"},
+        {"library_version", m->version},
+        {"commit", m->commit},
+        {"compiler", m->compiler},
+        {"flags", m->flags},
+        {"cpu_model", m->cpu_model},
+        {"isa", m->isa},
+        {"os", m->os},
+        {"openblas_core", m->openblas_core},
+        {"suite", m->suite},
+        {"seed", seed},
+        {"command", m->command},
+        {"cpu_time", "not measured: real_time again"},
+    };
+
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)m->seed);
+    text_set(context, "date", m->date);
+    text_set(context, "executable", "kvbench");
+    count_set(context, "num_cpus", m->host.cpus ? m->host.cpus : m->cores);
+    host_set(context, &m->host);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        text_set(context, texts[i][0], texts[i][1]);
+    count_set(context, "json_schema_version", 1);
+    return context;
+}
+
+/* What every entry of a combination begins with. suffix is the name of an aggregate, or "". */
+static json_t *entry_new(const kvb_result *r, size_t family, const char *suffix, size_t repetitions)
+{
+    json_t *entry = json_object();
+    char name[KVB_KEY_TEXT], whole[KVB_KEY_TEXT + 16];
+
+    kvb_key_name(r, name);
+    snprintf(whole, sizeof whole, "%s%s%s", name, *suffix ? "_" : "", suffix);
+    text_set(entry, "name", whole);
+    count_set(entry, "family_index", family);
+    count_set(entry, "per_family_instance_index", 0);
+    text_set(entry, "run_name", name);
+    text_set(entry, "run_type", *suffix ? "aggregate" : "iteration");
+    count_set(entry, "repetitions", repetitions);
+    count_set(entry, "threads", r->threads);
+    return entry;
+}
+
+static void time_set(json_t *entry, uint64_t iterations, double ns)
+{
+    count_set(entry, "iterations", iterations);
+    real_set(entry, "real_time", ns);
+    real_set(entry, "cpu_time", ns);
+    text_set(entry, "time_unit", "ns");
+}
+
+/* User counters. */
+static void counters_set(json_t *entry, const kvb_result *r)
+{
+    real_set(entry, "bytes_per_second", 1e9 * r->traffic.gb_per_s);
+    real_set(entry, "flop_per_second", 1e9 * r->traffic.gflop_per_s);
+    real_set(entry, "of_read", r->traffic.of_read);
+    real_set(entry, "of_limit", r->traffic.of_limit);
+    real_set(entry, "rho", r->rho);
+    real_set(entry, "allocator_peak", r->memory.allocator_peak);
+}
+
+static void repetitions_append(json_t *list, const kvb_result *r, size_t family)
+{
+    const double *series =
+        r->time.n_series ? r->time.series : &r->time.all.median; /* with few passes, the median of all counts as one */
+    size_t n = r->time.n_series ? r->time.n_series : 1;
+
+    if (isnan(r->time.all.median)) /* no step attended, so nothing was timed */
+        return;
+    for (size_t i = 0; i < n; i++) {
+        json_t *entry = entry_new(r, family, "", n);
+
+        count_set(entry, "repetition_index", i);
+        time_set(entry, r->time.all.samples / n, series[i]);
+        counters_set(entry, r);
+        json_array_append_new(list, entry);
+    }
+}
+
+/* The median is the record's own, so that a reader finds the same number everywhere. */
+static void aggregates_append(json_t *list, const kvb_result *r, size_t family)
+{
+    size_t n = r->time.n_series;
+    double sum = 0, squares = 0;
+
+    if (n < 2)
+        return;
+    for (size_t i = 0; i < n; i++)
+        sum += r->time.series[i];
+    for (size_t i = 0; i < n; i++)
+        squares += pow(r->time.series[i] - sum / (double)n, 2);
+    const double deviation = sqrt(squares / (double)(n - 1));
+    const struct {
+        const char *name, *unit;
+        double value;
+    } aggregates[] = {
+        {"mean", "time", sum / (double)n},
+        {"median", "time", r->time.all.median},
+        {"stddev", "time", deviation},
+        {"cv", "percentage", deviation / (sum / (double)n)},
+    };
+    for (size_t i = 0; i < sizeof aggregates / sizeof *aggregates; i++) {
+        json_t *entry = entry_new(r, family, aggregates[i].name, n);
+
+        text_set(entry, "aggregate_name", aggregates[i].name);
+        text_set(entry, "aggregate_unit", aggregates[i].unit);
+        time_set(entry, n, aggregates[i].value);
+        json_array_append_new(list, entry);
+    }
+}
+
+static void failure_append(json_t *list, const kvb_result *r, size_t family)
+{
+    json_t *entry = entry_new(r, family, "", 1);
+
+    count_set(entry, "repetition_index", 0);
+    json_object_set_new(entry, "error_occurred", json_true());
+    text_set(entry, "error_message", r->reason);
+    time_set(entry, 0, 0);
+    json_array_append_new(list, entry);
+}
+
+static int benchmark_write(const kvb_manifest *manifest, const kvb_result *results, size_t n, FILE *out)
+{
+    json_t *list = json_array(), *whole = json_object();
+    size_t family = 0;
+    int error = -ENOMEM;
+
+    json_object_set_new(whole, "context", context_encode(manifest));
+    json_object_set(whole, "benchmarks", list);
+    for (size_t i = 0; i < n; i++) {
+        if (!kvb_status_is_verdict(results[i].status))
+            continue;
+        if (results[i].status == KVB_STATUS_PASS) {
+            repetitions_append(list, &results[i], family);
+            aggregates_append(list, &results[i], family);
+        } else {
+            failure_append(list, &results[i], family);
+        }
+        family++;
+    }
+    if (whole && list)
+        error = json_dumpf(whole, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(12)) == 0 ? 0 : -EIO;
+    json_decref(list);
+    json_decref(whole);
+    if (!error && (putc('\n', out) == EOF || fflush(out) != 0))
+        error = -EIO;
+    return error;
+}
+
+const kvb_exporter kvb_exporter_benchmark = {.name = "benchmark", .write = benchmark_write};
+
+/*
+ * JUnit XML, as Ant's junit task writes it (XMLJUnitResultFormatter) and Jenkins, GitLab and GitHub's actions read it:
+ * a testsuite for each workload, a testcase for each combination. A wrong answer is a failure; a crash or a time limit
+ * is an error. Every testsuite has exactly the elements that Ant's format requires, empty ones too.
+ */
+
+/* The element inside a testcase that says its status. */
+static const char *const elements[KVB_STATUSES] = {
+    [KVB_STATUS_PASS] = NULL,     [KVB_STATUS_FAIL] = "failure",  [KVB_STATUS_SKIP] = "skipped",
+    [KVB_STATUS_CRASH] = "error", [KVB_STATUS_TIMEOUT] = "error", [KVB_STATUS_COUNTED] = NULL,
+};
+
+static void attribute_put(const char *name, const char *value, FILE *out)
+{
+    fprintf(out, " %s=\"", name);
+    kvb_xml_put(value, out);
+    putc('"', out);
+}
+
+static void property_put(const char *name, const char *value, FILE *out)
+{
+    fputs("      <property", out);
+    attribute_put("name", name, out);
+    attribute_put("value", value, out);
+    fputs("/>\n", out);
+}
+
+static void properties_put(const kvb_manifest *m, FILE *out)
+{
+    char cores[16], memory[24], seed[24];
+    const char *const properties[][2] = {
+        {"version", m->version},
+        {"commit", m->commit},
+        {"compiler", m->compiler},
+        {"flags", m->flags},
+        {"cpu_model", m->cpu_model},
+        {"isa", m->isa},
+        {"cores", cores},
+        {"memory_bytes", memory},
+        {"os", m->os},
+        {"openblas_version", m->openblas_version},
+        {"openblas_core", m->openblas_core},
+        {"suite", m->suite},
+        {"seed", seed},
+        {"command", m->command},
+    };
+
+    snprintf(cores, sizeof cores, "%" PRIu32, m->cores);
+    snprintf(memory, sizeof memory, "%" PRIu64, m->memory_bytes);
+    snprintf(seed, sizeof seed, "%" PRIu64, m->seed);
+    fputs("    <properties>\n", out);
+    for (size_t i = 0; i < sizeof properties / sizeof *properties; i++)
+        property_put(properties[i][0], properties[i][1], out);
+    fputs("    </properties>\n", out);
+}
+
+/* How long the timed steps of all passes took, in seconds. */
+static double seconds_of(const kvb_result *result)
+{
+    double ns = 0;
+
+    for (size_t kind = 0; kind < KVB_STEP_KINDS; kind++)
+        if (result->time.kinds[kind].samples)
+            ns += result->time.kinds[kind].total;
+    return 1e-9 * ns;
+}
+
+/* The reason, which is the message too, and how to see it again. */
+static void details_put(const kvb_result *r, FILE *out)
+{
+    fputc('\n', out);
+    kvb_xml_put(r->reason, out);
+    if (*r->replay) {
+        fputs("\nalone: ", out);
+        kvb_xml_put(r->replay, out);
+    }
+    fputc('\n', out);
+}
+
+static void case_put(const kvb_result *result, FILE *out)
+{
+    const char *element = elements[result->status];
+    char name[KVB_KEY_TEXT], class[2 * KVB_NAME + 2];
+
+    kvb_key_name(result, name);
+    snprintf(class, sizeof class, "%s.%s", result->workload, result->cache);
+    fputs("    <testcase", out);
+    attribute_put("name", name, out);
+    attribute_put("classname", class, out);
+    fprintf(out, " time=\"%.6f\"", seconds_of(result));
+    if (!element) {
+        fputs("/>\n", out);
+        return;
+    }
+    fprintf(out, ">\n      <%s", element);
+    attribute_put("message", result->reason, out);
+    if (result->status == KVB_STATUS_SKIP) {
+        fputs("/>\n", out);
+    } else {
+        attribute_put("type", kvb_status_name(result->status), out);
+        putc('>', out);
+        details_put(result, out);
+        fprintf(out, "      </%s>\n", element);
+    }
+    fputs("    </testcase>\n", out);
+}
+
+typedef struct tally {
+    size_t tests, count[KVB_STATUSES];
+    double seconds;
+} tally;
+
+/* Counts the results of one workload, or of all if it is NULL. */
+static tally tally_of(const kvb_result *results, size_t n, const char *workload)
+{
+    tally t = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        if (workload && strcmp(results[i].workload, workload) != 0)
+            continue;
+        t.tests++;
+        t.count[results[i].status]++;
+        t.seconds += seconds_of(&results[i]);
+    }
+    return t;
+}
+
+static void tally_put(const tally *t, FILE *out)
+{
+    fprintf(out, " tests=\"%zu\" failures=\"%zu\" errors=\"%zu\"", t->tests, t->count[KVB_STATUS_FAIL],
+            t->count[KVB_STATUS_CRASH] + t->count[KVB_STATUS_TIMEOUT]);
+}
+
+/* Ant writes times without a zone (19 characters), and "localhost" for an unknown machine. */
+static void suite_put(const kvb_manifest *manifest, const kvb_result *results, size_t n, const char *workload,
+                      size_t id, FILE *out)
+{
+    tally t = tally_of(results, n, workload);
+
+    fputs("  <testsuite", out);
+    attribute_put("name", workload, out);
+    attribute_put("package", "kvbench", out);
+    fprintf(out, " id=\"%zu\" timestamp=\"%.19s\"", id, manifest->date);
+    attribute_put("hostname", *manifest->host.name ? manifest->host.name : "localhost", out);
+    tally_put(&t, out);
+    fprintf(out, " skipped=\"%zu\" time=\"%.6f\">\n", t.count[KVB_STATUS_SKIP], t.seconds);
+    properties_put(manifest, out);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(results[i].workload, workload) == 0)
+            case_put(&results[i], out);
+    fputs("    <system-out/>\n    <system-err/>\n  </testsuite>\n", out);
+}
+
+static int junit_write(const kvb_manifest *manifest, const kvb_result *results, size_t n, FILE *out)
+{
+    tally all = tally_of(results, n, NULL);
+    size_t id = 0;
+
+    fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"kvbench\"", out);
+    tally_put(&all, out);
+    fprintf(out, " time=\"%.6f\">\n", all.seconds);
+    for (size_t i = 0; i < n; i++)
+        if (kvb_result_begins_workload(results, i))
+            suite_put(manifest, results, n, results[i].workload, id++, out);
+    fputs("</testsuites>\n", out);
+    return fflush(out) == 0 && !ferror(out) ? 0 : -EIO;
+}
+
+const kvb_exporter kvb_exporter_junit = {.name = "junit", .write = junit_write};
 
 static const kvb_exporter *const exporters[] = {&kvb_exporter_junit, &kvb_exporter_benchmark, NULL};
 

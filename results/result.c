@@ -7,10 +7,38 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "workloads/array.h"
+#include "results/atomic_file.h"
 #include "results/schema.h"
 #include "results/statistics.h"
+#include "workloads/array.h"
+
+const char *const kvb_check_names[KVB_CHECKS] = {
+    [KVB_CHECK_NONE] = "-",
+    [KVB_CHECK_BOUND] = "bound",
+    [KVB_CHECK_TOLERANCE] = "tolerance",
+    [KVB_CHECK_FILTER] = "filter",
+    [KVB_CHECK_OPINION] = "opinion",
+    [KVB_CHECK_STATE] = "state",
+    [KVB_CHECK_FINITE] = "finite",
+    [KVB_CHECK_STORED] = "stored",
+    [KVB_CHECK_DECLARATION] = "declaration",
+    [KVB_CHECK_POISON] = "poison",
+    [KVB_CHECK_WITNESS] = "witness",
+    [KVB_CHECK_WRITTEN] = "written",
+    [KVB_CHECK_MARGINS] = "margins",
+    [KVB_CHECK_INPUTS] = "inputs",
+    [KVB_CHECK_ALLOCATIONS] = "allocations",
+    [KVB_CHECK_RETURN] = "return",
+    [KVB_CHECK_PROTOCOL] = "protocol",
+    [KVB_CHECK_POOL] = "pool",
+    [KVB_CHECK_DETERMINISTIC] = "deterministic",
+    [KVB_CHECK_CRASH] = "crash",
+    [KVB_CHECK_TIMEOUT] = "timeout",
+};
+
+uint32_t kvb_checks_off;
 
 const char *kvb_status_name(kvb_status status)
 {
@@ -219,4 +247,548 @@ int kvb_results_null_quantile(const kvb_result *results, size_t n, double p, dou
     *quantile = kvb_quantile(values, *count, p);
     free(values);
     return 0;
+}
+
+/*
+ * Result files. The reader takes one line at a time and checks everything. The writer passes each line to the system at
+ * once, and replaces the target only when everything went well.
+ */
+
+/* ---- reading --------------------------------------------------------------------------------------- */
+
+/* Returns the line as JSON, or NULL with why. whole: the line ended with a newline. */
+static json_t *line_parse(const char *line, size_t bytes, bool whole, char *why, size_t why_bytes)
+{
+    json_error_t fault;
+    json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &fault);
+
+    if (object)
+        return object;
+    if (whole)
+        snprintf(why, why_bytes, "not valid JSON at column %d: %s", fault.column, fault.text);
+    else
+        snprintf(why, why_bytes, "the last line is cut short: the file was not written to its end");
+    return NULL;
+}
+
+static int result_append(kvb_results *results, const json_t *object, char *why, size_t why_bytes)
+{
+    kvb_result result;
+
+    kvb_result_init(&result);
+    int error = kvb_fields_decode(kvb_result_fields, object, &result, why, why_bytes);
+
+    return error ? error : kvb_results_add(results, &result);
+}
+
+/* Checks the schema's name first: otherwise a file of another schema would be refused for some missing or unknown key.
+ */
+static int manifest_decode(kvb_manifest *manifest, const json_t *object, char *why, size_t why_bytes)
+{
+    const json_t *schema = json_object_get(object, "schema");
+
+    if (!schema) {
+        snprintf(why, why_bytes, "expected the manifest with \"schema\":\"%s\"", KVB_RESULT_SCHEMA);
+        return -EINVAL;
+    }
+    return kvb_fields_decode(kvb_manifest_fields, object, manifest, why, why_bytes);
+}
+
+/*
+ * Reads a result file from its start; path is for messages. If whole is NULL, the file must be valid to its end.
+ * Otherwise a last line without its newline is left out, and *whole is the length of the others: 0, with *out NULL, if
+ * not even the manifest is complete. 0, or a negative errno with why "path:line: …".
+ */
+static int file_read(FILE *in, const char *path, size_t *whole, kvb_result_file **out, char *why, size_t why_bytes)
+{
+    kvb_result_file *file = calloc(1, sizeof *file);
+    char *line = NULL, what[512] = "";
+    size_t line_room = 0, number = 0, bytes = 0;
+    ssize_t n = 0;
+    kvb_results results = {.n = 0};
+    int error = file ? 0 : -ENOMEM;
+
+    *out = NULL;
+    while (!error && (n = getline(&line, &line_room, in)) > 0) {
+        bool ended = line[n - 1] == '\n';
+        if (!ended && whole)
+            break;
+        json_t *object = line_parse(line, (size_t)n, ended, what, sizeof what);
+
+        number++;
+        bytes += (size_t)n;
+        if (!object)
+            error = -EINVAL;
+        else if (number == 1)
+            error = manifest_decode(&file->manifest, object, what, sizeof what);
+        else
+            error = result_append(&results, object, what, sizeof what);
+        json_decref(object);
+    }
+    if (!error && ferror(in))
+        error = -errno;
+    if (!error && number == 0 && !whole) {
+        error = -EINVAL;
+        number = 1;
+        snprintf(what, sizeof what, "expected the manifest with \"schema\":\"%s\", found an empty file",
+                 KVB_RESULT_SCHEMA);
+    }
+    if (error == -EINVAL && number)
+        snprintf(why, why_bytes, "%s:%zu: %s", path, number, what);
+    else if (error)
+        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
+    free(line);
+    if (whole)
+        *whole = bytes;
+    if (file) {
+        file->results = results.at;
+        file->n = results.n;
+    }
+    if (error || number == 0)
+        kvb_result_free(file);
+    else
+        *out = file;
+    return error;
+}
+
+int kvb_result_load(const char *path, kvb_result_file **file, char *why, size_t why_bytes)
+{
+    FILE *in = fopen(path, "re");
+    int error = -errno;
+
+    *file = NULL;
+    if (!in) {
+        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
+        return error;
+    }
+    error = file_read(in, path, NULL, file, why, why_bytes);
+    fclose(in);
+    return error;
+}
+
+void kvb_result_free(kvb_result_file *file)
+{
+    if (!file)
+        return;
+    free(file->results);
+    free(file);
+}
+
+/* ---- writing --------------------------------------------------------------------------------------- */
+
+struct kvb_result_writer {
+    kvb_atomic_file atomic;
+    char *path;     /* as the caller named it, for messages */
+    off_t bytes;    /* length of the complete lines */
+    size_t results; /* complete lines after the manifest */
+    int failed;     /* the first error: after it nothing is written or committed */
+};
+
+static int say(const char *path, int error, char *why, size_t why_bytes)
+{
+    if (error == -EBUSY)
+        snprintf(why, why_bytes, "%s: another run is writing it", path);
+    else if (error == -EINVAL)
+        snprintf(why, why_bytes, "%s: expected a regular file: nothing else can be resumed", path);
+    else
+        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
+    return error;
+}
+
+static void writer_free(kvb_result_writer *writer)
+{
+    free(writer->path);
+    free(writer);
+}
+
+/* Writes one line. Twelve digits are more than any measurement has, and 0.1 stays 0.1. */
+static int line_write(kvb_result_writer *writer, const kvb_field *fields, const void *record, char *why,
+                      size_t why_bytes)
+{
+    json_t *object = NULL;
+    char *line = NULL;
+
+    if (!writer->failed) {
+        object = kvb_fields_encode(fields, record);
+        line = object ? json_dumps(object, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(12)) : NULL;
+        if (line) {
+            size_t n = strlen(line);
+
+            line[n] = '\n'; /* in place of the final 0 */
+            writer->failed = kvb_atomic_file_write(&writer->atomic, line, n + 1);
+            writer->bytes += writer->failed ? 0 : (off_t)n + 1;
+        } else {
+            writer->failed = -ENOMEM;
+        }
+    }
+    free(line);
+    json_decref(object);
+    return writer->failed ? say(writer->path, writer->failed, why, why_bytes) : 0;
+}
+
+/* Returns a writer with its target open, or NULL with *error and why. */
+static kvb_result_writer *writer_open(const char *path, bool resume, int *error, char *why, size_t why_bytes)
+{
+    kvb_result_writer *writer = calloc(1, sizeof *writer);
+
+    *error = writer && (writer->path = strdup(path)) ? kvb_atomic_file_open(path, resume, &writer->atomic) : -ENOMEM;
+    if (!*error)
+        return writer;
+    say(path, *error, why, why_bytes);
+    if (writer)
+        writer_free(writer);
+    return NULL;
+}
+
+int kvb_result_create(const char *path, const kvb_manifest *manifest, kvb_result_writer **writer, char *why,
+                      size_t why_bytes)
+{
+    int error;
+
+    *writer = writer_open(path, false, &error, why, why_bytes);
+    if (*writer)
+        error = line_write(*writer, kvb_manifest_fields, manifest, why, why_bytes);
+    if (*writer && error) {
+        kvb_result_discard(*writer);
+        *writer = NULL;
+    }
+    return error;
+}
+
+/* Reads the writer's path.tmp, cuts off an incomplete last line, and lets the next line be written at the end. */
+static int writer_read(kvb_result_writer *writer, kvb_result_file **file, char *why, size_t why_bytes)
+{
+    size_t bytes = 0;
+    FILE *in = fopen(writer->atomic.temporary, "re");
+    int error;
+
+    if (!in)
+        return say(writer->path, -errno, why, why_bytes);
+    error = file_read(in, writer->atomic.temporary, &bytes, file, why, why_bytes);
+    fclose(in);
+    if (!error && *file &&
+        (ftruncate(writer->atomic.file, (off_t)bytes) != 0 || lseek(writer->atomic.file, 0, SEEK_END) < 0))
+        error = say(writer->path, -errno, why, why_bytes);
+    writer->bytes = (off_t)bytes;
+    writer->results = *file ? (*file)->n : 0;
+    return error;
+}
+
+int kvb_result_resume(const char *path, kvb_result_writer **out, kvb_result_file **file, char *why, size_t why_bytes)
+{
+    int error;
+    kvb_result_writer *writer = writer_open(path, true, &error, why, why_bytes);
+
+    *out = NULL;
+    *file = NULL;
+    if (!writer)
+        return error;
+    error = writer_read(writer, file, why, why_bytes);
+    if (!error && *file) {
+        *out = writer;
+        return 0;
+    }
+    if (!error) { /* the run was killed before the manifest was complete */
+        kvb_result_discard(writer);
+        return -ENOENT;
+    }
+    kvb_result_free(*file);
+    *file = NULL;
+    kvb_atomic_file_leave(&writer->atomic); /* the file is damaged; only the user may remove it */
+    writer_free(writer);
+    return error;
+}
+
+int kvb_result_write(kvb_result_writer *writer, const kvb_result *result, char *why, size_t why_bytes)
+{
+    int error = line_write(writer, kvb_result_fields, result, why, why_bytes);
+
+    writer->results += !error;
+    return error;
+}
+
+/* Keeps the complete lines for a later writer. */
+static void writer_leave(kvb_result_writer *writer)
+{
+    if (writer->atomic.temporary && ftruncate(writer->atomic.file, writer->bytes) == 0)
+        (void)!fsync(writer->atomic.file);
+    kvb_atomic_file_leave(&writer->atomic);
+}
+
+int kvb_result_close(kvb_result_writer *writer, bool commit, char *why, size_t why_bytes)
+{
+    int error = commit ? writer->failed : 0;
+
+    if (commit && !error)
+        error = kvb_atomic_file_commit(&writer->atomic);
+    if ((!commit || error) && writer->results > 0) {
+        writer_leave(writer);
+    } else {
+        int closed = kvb_atomic_file_close(&writer->atomic, commit && !error);
+
+        error = error ? error : closed;
+    }
+    if (error)
+        say(writer->path, error, why, why_bytes);
+    writer_free(writer);
+    return error;
+}
+
+void kvb_result_discard(kvb_result_writer *writer)
+{
+    kvb_atomic_file_close(&writer->atomic, false);
+    writer_free(writer);
+}
+
+/* Results as rows of a table: with units for people, raw numbers and units in the headings for programs. */
+
+enum {
+    WORKLOAD,
+    CACHE,
+    POOL,
+    KERNEL,
+    THREADS,
+    STATUS,
+    RHO,
+    CHECKED,
+    MEDIAN,
+    ERROR,
+    P99,
+    STEPS,
+    GB_S,
+    OF_READ,
+    PEAK,
+    REASON,
+    INSTRUCTIONS,
+    READS,
+    WRITES,
+    L1_MISSES,
+    LL_MISSES,
+    COLUMNS
+};
+
+static const char *const people[COLUMNS + 1] = {
+    "workload",      "cache",  "pool",    "kernel",     ">threads",   "status",   ">rho",  ">checked",
+    ">>median",      ">±",     ">p99",    ">steps",     ">GB/s",      ">of read", ">peak", "reason",
+    ">instructions", ">reads", ">writes", ">L1 misses", ">LL misses", NULL};
+static const char *const programs[COLUMNS + 1] = {"workload",      "cache",
+                                                  "pool",          "kernel",
+                                                  ">threads",      "status",
+                                                  ">rho",          ">checked_rows",
+                                                  ">median_ns",    ">median_error_ns",
+                                                  ">p99_ns",       ">steps",
+                                                  ">gb_per_s",     ">of_read",
+                                                  ">peak_bytes",   "reason",
+                                                  ">instructions", ">data_reads",
+                                                  ">data_writes",  ">l1_misses",
+                                                  ">ll_misses",    NULL};
+
+#define COUNTS 5
+
+typedef char number_text[KVB_UNIT_TEXT];
+typedef char key_text[KVB_KEY_PART];
+
+static void number_print(const char *format, double number, number_text text)
+{
+    text[0] = 0;
+    if (!isnan(number))
+        snprintf(text, sizeof(number_text), format, number);
+}
+
+/* Infinity is written as in result files. */
+static void raw_print(double number, number_text text)
+{
+    number_print("%.9g", isinf(number) ? copysign(KVB_FIELD_INFINITY, number) : number, text);
+}
+
+static const char *or_null(const char *text)
+{
+    return text[0] ? text : NULL;
+}
+
+void kvb_error_text(const kvb_time_stats *time, char text[KVB_UNIT_TEXT])
+{
+    number_print("%.2g %%", 50 * (time->high - time->low) / time->median, text);
+}
+
+/* Names of counters that some result has, in their order. */
+typedef struct counted {
+    const char *names[KVB_COUNTERS];
+    size_t n, from; /* their first column */
+} counted;
+
+static void counted_add(counted *list, const kvb_result *r)
+{
+    for (uint32_t k = 0; k < r->n_counters; k++) {
+        size_t at = 0;
+        while (at < list->n && strcmp(list->names[at], r->counters[k].name) != 0)
+            at++;
+        if (at == list->n && at < KVB_COUNTERS)
+            list->names[list->n++] = r->counters[k].name;
+    }
+}
+
+/* NaN: it was not counted. */
+static double count_of(const kvb_result *r, const char *name)
+{
+    for (uint32_t k = 0; k < r->n_counters; k++)
+        if (strcmp(r->counters[k].name, name) == 0)
+            return r->counters[k].value;
+    return NAN;
+}
+
+int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format format, FILE *out)
+{
+    kvb_table *table = kvb_table_new((const char *const[]){"combination", "counted in its timed steps", NULL});
+    int error = table ? 0 : -ENOMEM;
+    const kvb_result *first = NULL;
+
+    for (size_t i = 0; i < n && !error; i++) {
+        const kvb_result *r = &results[i];
+        char name[KVB_KEY_TEXT], text[KVB_COUNTERS * (KVB_NAME + 128)] = "";
+        size_t used = 0;
+
+        for (uint32_t k = 0; k < r->n_counters && used < sizeof text; k++) {
+            const kvb_counter *c = &r->counters[k];
+            if (!isnan(c->value))
+                used +=
+                    (size_t)snprintf(text + used, sizeof text - used, "%s%s %.0f", used ? ", " : "", c->name, c->value);
+        }
+        if (!r->n_counters)
+            continue;
+        first = first ? first : r;
+        kvb_key_name(r, name);
+        error = kvb_table_row(table, (const char *const[]){name, text});
+    }
+    if (!error && first) {
+        fputc('\n', out);
+        kvb_table_fold(table);
+        error = kvb_table_print(table, format, out);
+    }
+    for (uint32_t k = 0; first && k < first->n_counters; k++)
+        if (isnan(first->counters[k].value))
+            fprintf(out, "%snot counted: %s: %s\n", format == KVB_TABLE_MD ? "- " : "", first->counters[k].name,
+                    first->counters[k].unavailable);
+    kvb_table_free(table);
+    return error;
+}
+
+/* What people can do without is left empty: the threads where all have one, the number of steps; and unless wide, the
+ * rate and the reason. */
+static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide,
+                      const counted *extra)
+{
+    key_text pool, cache;
+    number_text threads, rho, checked = "", median, error, p99, steps, rate, of_read, peak, exact[COUNTS];
+    const double of_steps[COUNTS] = {r->counts.instructions, r->counts.data_reads, r->counts.data_writes,
+                                     r->counts.l1_misses, r->counts.ll_misses};
+
+    kvb_key_pools(r, pool);
+    kvb_key_cache(r, cache);
+    snprintf(threads, sizeof threads, "%u", r->threads);
+    snprintf(steps, sizeof steps, "%llu", (unsigned long long)r->time.all.samples);
+    for (size_t i = 0; i < COUNTS; i++)
+        number_print(for_people ? "%.4f M" : "%.0f", for_people ? 1e-6 * of_steps[i] : of_steps[i], exact[i]);
+    double share = 100 * (double)r->error.checked_rows / (double)r->error.total_rows; /* NaN: there are none */
+    if (for_people) {
+        number_print("%.3g %%", share, checked);
+        number_print("%.3g", r->rho, rho);
+        kvb_time_text(r->time.all.median, median);
+        kvb_error_text(&r->time.all, error);
+        kvb_time_text(r->time.all.p99, p99);
+        number_print("%.2f", r->traffic.gb_per_s, rate);
+        number_print("%.1f %%", 100 * r->traffic.of_read, of_read);
+        kvb_bytes_text(r->memory.allocator_peak, peak);
+    } else {
+        raw_print(r->rho, rho);
+        number_print("%.0f", r->error.total_rows ? (double)r->error.checked_rows : NAN, checked);
+        raw_print(r->time.all.median, median);
+        raw_print((r->time.all.high - r->time.all.low) / 2, error);
+        raw_print(r->time.all.p99, p99);
+        raw_print(r->traffic.gb_per_s, rate);
+        raw_print(r->traffic.of_read, of_read);
+        number_print("%.0f", r->memory.allocator_peak, peak);
+    }
+    number_text counts[KVB_COUNTERS];
+    const char *cells[COLUMNS + KVB_COUNTERS] = {
+        [WORKLOAD] = r->workload,
+        [CACHE] = cache,
+        [POOL] = pool,
+        [KERNEL] = r->kernel,
+        [THREADS] = for_people && one_thread ? NULL : threads,
+        [STATUS] = kvb_status_name(r->status),
+        [RHO] = or_null(rho),
+        [CHECKED] =
+            wide || !for_people ? or_null(checked) : NULL, /* share of the rows, by the bound of their own sums */
+        [MEDIAN] = or_null(median),
+        [ERROR] = or_null(error),
+        [P99] = or_null(p99),
+        [STEPS] = r->time.all.samples && !for_people ? steps : NULL,
+        [GB_S] = wide || !for_people ? or_null(rate) : NULL,
+        [OF_READ] = or_null(of_read),
+        [PEAK] = or_null(peak),
+        [REASON] = wide || !for_people ? or_null(r->reason) : NULL,
+        [INSTRUCTIONS] = or_null(exact[0]),
+        [READS] = or_null(exact[1]),
+        [WRITES] = or_null(exact[2]),
+        [L1_MISSES] = or_null(exact[3]),
+        [LL_MISSES] = or_null(exact[4]),
+    };
+    for (size_t i = 0; i < extra->n; i++) {
+        raw_print(count_of(r, extra->names[i]), counts[i]);
+        cells[extra->from + i] = or_null(counts[i]);
+    }
+    return kvb_table_row(table, cells);
+}
+
+bool kvb_results_one_thread(const kvb_result *results, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (results[i].threads != 1)
+            return false;
+    return true;
+}
+
+int kvb_result_stream(const kvb_result *result, bool first, FILE *out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    int error = memory ? kvb_result_table(result, 1, true, false, KVB_TABLE_CSV, memory) : -ENOMEM;
+
+    if (memory && fclose(memory) && !error)
+        error = -ENOMEM;
+    if (!error)
+        error = fputs(first ? text : strchr(text, '\n') + 1, out) < 0 || fflush(out) ? -EIO : 0;
+    free(text);
+    return error;
+}
+
+int kvb_result_table(const kvb_result *results, size_t n, bool skips, bool counters, kvb_table_format format, FILE *out)
+{
+    bool for_people = kvb_table_is_for_people(format), one_thread = kvb_results_one_thread(results, n);
+    const char *headings[COLUMNS + KVB_COUNTERS + 1] = {NULL};
+    counted extra = {.from = for_people || counters ? COLUMNS : INSTRUCTIONS}; /* what was counted comes last */
+    char right[KVB_COUNTERS][KVB_NAME + 1];
+    memcpy(headings, for_people ? people : programs, extra.from * sizeof *headings);
+    for (size_t i = 0; i < n && counters && !for_people; i++)
+        counted_add(&extra, &results[i]);
+    for (size_t i = 0; i < extra.n; i++) {
+        snprintf(right[i], sizeof right[i], ">%s", extra.names[i]);
+        headings[extra.from + i] = right[i];
+    }
+    kvb_table *table = kvb_table_new(headings);
+    int error = table ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < n && !error; i++)
+        if (skips || results[i].status != KVB_STATUS_SKIP)
+            error = result_row(table, &results[i], for_people, one_thread, skips, &extra);
+    if (!error && for_people)
+        kvb_table_drop_empty(table);
+    if (!error && for_people && !skips)
+        kvb_table_fold(table);
+    if (!error)
+        error = kvb_table_print(table, format, out);
+    kvb_table_free(table);
+    return error;
 }

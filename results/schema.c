@@ -2,6 +2,12 @@
 /* The schema "kvbench.result/5": which keys a line has, in which order, and where each lies in memory. */
 #include "results/schema.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
 /* clang-format off */
 #define FIELD(record, kind, key, member) \
     {key, KVB_FIELD_##kind, offsetof(record, member), sizeof(((record *)0)->member), NULL, NULL, 0}
@@ -366,3 +372,494 @@ const kvb_field kvb_result_fields[] = {
     {"counts", KVB_FIELD_OPTIONAL, offsetof(kvb_result, counts), 0, counts_fields, NULL, 0}, /* passes come first */
     END,
 };
+
+/* Fields of a schema to JSON and back: two functions for each kind of field. */
+
+/* What is wrong in a file, and the keys that lead to it. */
+typedef struct fault {
+    char path[128];
+    char what[256];
+} fault;
+
+static json_t *value_encode(const kvb_field *field, const void *at);
+static bool value_decode(const kvb_field *field, const json_t *value, void *at, fault *f);
+static bool object_read(const kvb_field *fields, const json_t *object, char *record, fault *f);
+
+/* Sets f->what. Returns false, as do the two below, so that a decoder can end with it. */
+static bool fault_set(fault *f, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(f->what, sizeof f->what, format, list);
+    va_end(list);
+    return false;
+}
+
+static bool fault_expected(fault *f, const char *what, const json_t *found)
+{
+    static const char *const types[] = {"an object", "an array", "a string", "a whole number",
+                                        "a number",  "true",     "false",    "null"};
+
+    return fault_set(f, "expected %s, found %s", what, types[json_typeof(found)]);
+}
+
+/* Passes `good` on. If it is false, puts the key in front of the path. */
+static bool fault_below(const char *key, bool good, fault *f)
+{
+    if (!good) {
+        char rest[sizeof f->path];
+
+        memcpy(rest, f->path, sizeof rest);
+        snprintf(f->path, sizeof f->path, rest[0] ? "%.60s.%.60s" : "%.60s%.60s", key, rest);
+    }
+    return good;
+}
+
+/* ---- texts --------------------------------------------------------------------------------------------- */
+
+json_t *kvb_text_encode(const char *text)
+{
+    char *copy = strdup(text);
+
+    if (copy)
+        kvb_utf8_clean(copy);
+    json_t *value = copy ? json_string(copy) : NULL;
+    free(copy);
+    return value;
+}
+
+static bool text_read(const json_t *value, char *text, size_t bytes, fault *f)
+{
+    if (!json_is_string(value))
+        return fault_expected(f, "a string", value);
+    if (json_string_length(value) >= bytes)
+        return fault_set(f, "expected a string of at most %zu bytes, found one of %zu", bytes - 1,
+                         json_string_length(value));
+    memcpy(text, json_string_value(value), json_string_length(value) + 1);
+    return true;
+}
+
+static json_t *fixed_encode(const kvb_field *field, const void *at)
+{
+    (void)at;
+    return json_string(field->text);
+}
+
+static bool fixed_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    (void)at;
+    if (!json_is_string(value))
+        return fault_expected(f, "a string", value);
+    if (strcmp(json_string_value(value), field->text) != 0)
+        return fault_set(f, "\"%.60s\" is not known, this program reads \"%s\"", json_string_value(value), field->text);
+    return true;
+}
+
+/* A note may be null. */
+static json_t *text_encode(const kvb_field *field, const void *at)
+{
+    return field->kind == KVB_FIELD_NOTE && !*(const char *)at ? json_null() : kvb_text_encode(at);
+}
+
+static bool text_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    *(char *)at = 0;
+    return (field->kind == KVB_FIELD_NOTE && json_is_null(value)) || text_read(value, at, field->bytes, f);
+}
+
+static json_t *words_encode(const kvb_field *field, const void *at)
+{
+    char *copy = strdup(at), *rest = NULL;
+    json_t *array = json_array();
+
+    (void)field;
+    if (copy) {
+        kvb_utf8_clean(copy);
+        for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+            json_array_append_new(array, json_string(word));
+    }
+    free(copy);
+    return array;
+}
+
+static bool words_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    char *text = at;
+    size_t used = 0;
+
+    if (!json_is_array(value))
+        return fault_expected(f, "an array of strings", value);
+    text[0] = 0;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        size_t space = i > 0;
+
+        if (used + space >= field->bytes)
+            return fault_set(f, "expected at most %zu bytes of words", field->bytes - 1);
+        if (!text_read(json_array_get(value, i), text + used + space, field->bytes - used - space, f))
+            return false;
+        if (space)
+            text[used] = ' ';
+        used += strlen(text + used);
+    }
+    return true;
+}
+
+static json_t *status_encode(const kvb_field *field, const void *at)
+{
+    (void)field;
+    return json_string(kvb_status_name(*(const kvb_status *)at));
+}
+
+static bool status_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    kvb_status *status = at;
+    char word[16];
+
+    (void)field;
+    if (!text_read(value, word, sizeof word, f))
+        return false;
+    for (*status = 0; *status < KVB_STATUSES; ++*status)
+        if (strcmp(word, kvb_status_name(*status)) == 0)
+            return true;
+    return fault_set(f, "expected pass, fail, skip, crash or timeout, found \"%s\"", word);
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------------- */
+
+static json_t *u32_encode(const kvb_field *field, const void *at)
+{
+    (void)field;
+    return json_integer(*(const uint32_t *)at);
+}
+
+static bool u32_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    json_int_t number = json_integer_value(value);
+
+    (void)field;
+    if (!json_is_integer(value))
+        return fault_expected(f, "a whole number", value);
+    if (number < 0 || number > UINT32_MAX)
+        return fault_set(f, "expected a number from 0 to 4294967295, found %lld", (long long)number);
+    *(uint32_t *)at = (uint32_t)number;
+    return true;
+}
+
+static json_t *u64_encode(const kvb_field *field, const void *at)
+{
+    uint64_t number = *(const uint64_t *)at;
+    char digits[24];
+
+    (void)field;
+    if (number <= INT64_MAX)
+        return json_integer((json_int_t)number);
+    snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
+    return json_string(digits);
+}
+
+static bool u64_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    const char *digits = json_string_value(value);
+
+    (void)field;
+    if (!digits && !json_is_integer(value))
+        return fault_expected(f, "a whole number", value);
+    if (!digits && json_integer_value(value) < 0)
+        return fault_set(f, "expected a number not below 0, found %lld", (long long)json_integer_value(value));
+    errno = 0;
+    *(uint64_t *)at = digits ? strtoull(digits, NULL, 10) : (uint64_t)json_integer_value(value);
+    if (digits && (errno || !digits[0] || digits[strspn(digits, "0123456789")]))
+        return fault_set(f, "expected digits of a number below 2^64, found \"%.30s\"", digits);
+    return true;
+}
+
+static json_t *number_write(double number, bool whole)
+{
+    if (isnan(number))
+        return json_null();
+    if (isinf(number))
+        return json_real(number > 0 ? KVB_FIELD_INFINITY : -KVB_FIELD_INFINITY);
+    if (whole && fabs(number) < 0x1p53 && number == floor(number))
+        return json_integer((json_int_t)number);
+    return json_real(number);
+}
+
+static bool number_read(const json_t *value, double *number, fault *f)
+{
+    if (!json_is_number(value) && !json_is_null(value))
+        return fault_expected(f, "a number or null", value);
+    *number = json_is_null(value) ? NAN : json_number_value(value);
+    if (fabs(*number) >= KVB_FIELD_INFINITY)
+        *number = *number > 0 ? INFINITY : -INFINITY;
+    return true;
+}
+
+static json_t *real_encode(const kvb_field *field, const void *at)
+{
+    return number_write(*(const double *)at, field->kind == KVB_FIELD_COUNT);
+}
+
+static bool real_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    (void)field;
+    return number_read(value, at, f);
+}
+
+static void real_clear(const kvb_field *field, void *at)
+{
+    (void)field;
+    *(double *)at = NAN;
+}
+
+/* ---- objects ------------------------------------------------------------------------------------------- */
+
+static json_t *nested_encode(const kvb_field *field, const void *at)
+{
+    return kvb_fields_encode(field->fields, at);
+}
+
+static bool nested_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    return object_read(field->fields, value, at, f);
+}
+
+static void nested_clear(const kvb_field *field, void *at)
+{
+    kvb_fields_clear(field->fields, at);
+}
+
+/* The fields of a place belong to the record, not to the flag at `at`. */
+static json_t *place_encode(const kvb_field *field, const void *at)
+{
+    return *(const bool *)at ? kvb_fields_encode(field->fields, (const char *)at - field->offset) : json_null();
+}
+
+static bool place_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    *(bool *)at = !json_is_null(value);
+    return json_is_null(value) || object_read(field->fields, value, (char *)at - field->offset, f);
+}
+
+static void place_clear(const kvb_field *field, void *at)
+{
+    kvb_fields_clear(field->fields, (char *)at - field->offset);
+}
+
+static json_t *counters_encode(const kvb_field *field, const void *at)
+{
+    const kvb_result *result = at;
+    json_t *object = json_object(), *reasons = json_object(), *shares = json_object();
+
+    (void)field;
+    for (uint32_t i = 0; i < result->n_counters; i++) {
+        const kvb_counter *counter = &result->counters[i];
+
+        json_object_set_new(object, counter->name, number_write(counter->value, true));
+        if (isnan(counter->value))
+            json_object_set_new(reasons, counter->name, kvb_text_encode(counter->unavailable));
+        if (!isnan(counter->share))
+            json_object_set_new(shares, counter->name, number_write(counter->share, false));
+    }
+    json_object_set_new(object, "unavailable", reasons);
+    json_object_set_new(object, "multiplexed", shares);
+    return object;
+}
+
+static void counters_clear(const kvb_field *field, void *at)
+{
+    kvb_counter *counters = ((kvb_result *)at)->counters;
+
+    (void)field;
+    for (size_t i = 0; i < KVB_COUNTERS; i++)
+        counters[i].value = counters[i].share = NAN;
+}
+
+static bool counter_decode(const char *name, const json_t *value, const json_t *reason, const json_t *share,
+                           kvb_counter *counter, fault *f)
+{
+    if (strlen(name) >= sizeof counter->name)
+        return fault_set(f, "expected a name of at most %zu bytes", sizeof counter->name - 1);
+    memcpy(counter->name, name, strlen(name) + 1);
+    if (!number_read(value, &counter->value, f))
+        return false;
+    if (isnan(counter->value) != (reason != NULL))
+        return fault_set(f, "expected a reason in \"unavailable\" when it is null, and only then");
+    counter->unavailable[0] = 0;
+    counter->share = NAN;
+    if (reason && !text_read(reason, counter->unavailable, sizeof counter->unavailable, f))
+        return false;
+    return !share || number_read(share, &counter->share, f);
+}
+
+static bool counters_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    kvb_result *result = at;
+    const json_t *reasons = json_object_get(value, "unavailable"), *shares = json_object_get(value, "multiplexed");
+    const json_t *counter;
+    const char *name;
+    size_t notes = 0; /* reasons and shares whose counter is there */
+
+    (void)field;
+    result->n_counters = 0;
+    if (!json_is_object(value))
+        return fault_expected(f, "an object", value);
+    if (!json_is_object(reasons) || !json_is_object(shares))
+        return fault_set(f, "expected objects \"unavailable\" of reasons and \"multiplexed\" of shares");
+    if (json_object_size(value) > KVB_COUNTERS + 2)
+        return fault_set(f, "expected at most %u counters", KVB_COUNTERS);
+    json_object_foreach((json_t *)(uintptr_t)value, name, counter)
+    {
+        const json_t *reason = json_object_get(reasons, name), *share = json_object_get(shares, name);
+
+        if (counter == reasons || counter == shares)
+            continue;
+        kvb_counter *into = &result->counters[result->n_counters++];
+        if (!fault_below(name, counter_decode(name, counter, reason, share, into, f), f))
+            return false;
+        notes += (reason != NULL) + (share != NULL);
+    }
+    if (notes != json_object_size(reasons) + json_object_size(shares))
+        return fault_set(f, "expected \"unavailable\" and \"multiplexed\" to name only counters that are there");
+    return true;
+}
+
+/* ---- arrays -------------------------------------------------------------------------------------------- */
+
+/* Where the number of elements in use is. */
+static uint32_t *count_of(const kvb_field *field, void *at)
+{
+    return (uint32_t *)(void *)((char *)at - field->offset + field->count);
+}
+
+static json_t *array_encode(const kvb_field *field, const void *at)
+{
+    const kvb_field *element = field->fields;
+    uint32_t n = *count_of(field, (void *)(uintptr_t)at);
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < n && array; i++)
+        if (json_array_append_new(array, value_encode(element, (const char *)at + i * element->bytes)) != 0) {
+            json_decref(array);
+            array = NULL;
+        }
+    return array;
+}
+
+static bool array_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    const kvb_field *element = field->fields;
+    size_t n = json_array_size(value), most = field->bytes / element->bytes;
+    char index[24];
+
+    if (!json_is_array(value))
+        return fault_expected(f, "an array", value);
+    if (n > most)
+        return fault_set(f, "expected at most %zu elements, found %zu", most, n);
+    *count_of(field, at) = (uint32_t)n;
+    for (size_t i = 0; i < n; i++) {
+        snprintf(index, sizeof index, "%zu", i);
+        if (!fault_below(index, value_decode(element, json_array_get(value, i), (char *)at + i * element->bytes, f), f))
+            return false;
+    }
+    return true;
+}
+
+/* ---- tables of fields ---------------------------------------------------------------------------------- */
+
+/* What a kind does with the value at `at`: encode makes its JSON (NULL: no memory), decode checks JSON and stores it,
+ * clear sets a zero to "not measured" (NULL: zero says that). */
+static const struct {
+    json_t *(*encode)(const kvb_field *field, const void *at);
+    bool (*decode)(const kvb_field *field, const json_t *value, void *at, fault *f);
+    void (*clear)(const kvb_field *field, void *at);
+} kinds[KVB_FIELD_KINDS] = {
+    [KVB_FIELD_FIXED] = {fixed_encode, fixed_decode, NULL},
+    [KVB_FIELD_TEXT] = {text_encode, text_decode, NULL},
+    [KVB_FIELD_NOTE] = {text_encode, text_decode, NULL},
+    [KVB_FIELD_EXTRA] = {text_encode, text_decode, NULL},
+    [KVB_FIELD_WORDS] = {words_encode, words_decode, NULL},
+    [KVB_FIELD_U32] = {u32_encode, u32_decode, NULL},
+    [KVB_FIELD_U64] = {u64_encode, u64_decode, NULL},
+    [KVB_FIELD_REAL] = {real_encode, real_decode, real_clear},
+    [KVB_FIELD_COUNT] = {real_encode, real_decode, real_clear},
+    [KVB_FIELD_STATUS] = {status_encode, status_decode, NULL},
+    [KVB_FIELD_OBJECT] = {nested_encode, nested_decode, nested_clear},
+    [KVB_FIELD_OPTIONAL] = {nested_encode, nested_decode, nested_clear},
+    [KVB_FIELD_PLACE] = {place_encode, place_decode, place_clear},
+    [KVB_FIELD_COUNTERS] = {counters_encode, counters_decode, counters_clear},
+    [KVB_FIELD_ARRAY] = {array_encode, array_decode, NULL},
+};
+
+static json_t *value_encode(const kvb_field *field, const void *at)
+{
+    return kinds[field->kind].encode(field, at);
+}
+
+static bool value_decode(const kvb_field *field, const json_t *value, void *at, fault *f)
+{
+    return kinds[field->kind].decode(field, value, at, f);
+}
+
+void kvb_fields_clear(const kvb_field *fields, void *record)
+{
+    for (; fields->key; fields++)
+        if (kinds[fields->kind].clear)
+            kinds[fields->kind].clear(fields, (char *)record + fields->offset);
+}
+
+json_t *kvb_fields_encode(const kvb_field *fields, const void *record)
+{
+    json_t *object = json_object();
+    for (; object && fields->key; fields++) {
+        const char *at = (const char *)record + fields->offset;
+        bool there = fields->kind == KVB_FIELD_OPTIONAL ? *(const uint64_t *)(const void *)(at + fields->count)
+                                                        : fields->kind != KVB_FIELD_EXTRA || *at;
+        /* set_new fails when the value is NULL, which means that memory ran out */
+        if (there && json_object_set_new(object, fields->key, value_encode(fields, at)) != 0) {
+            json_decref(object);
+            object = NULL;
+        }
+    }
+    return object;
+}
+
+static bool is_known(const kvb_field *fields, const char *key)
+{
+    while (fields->key && strcmp(fields->key, key) != 0)
+        fields++;
+    return fields->key != NULL;
+}
+
+static bool object_read(const kvb_field *fields, const json_t *object, char *record, fault *f)
+{
+    const char *key;
+    json_t *value;
+
+    if (!json_is_object(object))
+        return fault_expected(f, "an object", object);
+    for (const kvb_field *field = fields; field->key; field++) {
+        value = json_object_get(object, field->key);
+        if (!value && (field->kind == KVB_FIELD_OPTIONAL || field->kind == KVB_FIELD_EXTRA))
+            continue;
+        if (!value)
+            return fault_set(f, "expected the key \"%s\"", field->key);
+        if (!fault_below(field->key, value_decode(field, value, record + field->offset, f), f))
+            return false;
+    }
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        if (!is_known(fields, key))
+            return fault_set(f, "the key \"%.60s\" is not known", key);
+    }
+    return true;
+}
+
+int kvb_fields_decode(const kvb_field *fields, const json_t *object, void *record, char *why, size_t why_bytes)
+{
+    fault f = {"", ""};
+
+    if (object_read(fields, object, record, &f))
+        return 0;
+    snprintf(why, why_bytes, "%s%s%s", f.path, f.path[0] ? ": " : "", f.what);
+    return -EINVAL;
+}

@@ -1,15 +1,171 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "results/summary.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "results/compare_time.h"
-#include "results/reasons.h"
-#include "results/summary_axes.h"
+
+void kvb_reason_reduce(const kvb_result *r, char text[KVB_REASON])
+{
+    const char *at = r->reason, *end = at + strcspn(at, "\r\n");
+    size_t used = 0, cache = strlen(r->cache);
+
+    if (strncmp(at, "line ", 5) == 0 && isdigit((unsigned char)at[5]) && strstr(at, ": "))
+        at = strstr(at, ": ") + 2;
+    if (strncmp(at, "cache ", 6) == 0 && strncmp(at + 6, r->cache, cache) == 0 && at[6 + cache] == ' ') {
+        used = (size_t)snprintf(text, KVB_REASON, "the cache");
+        at += 6 + cache;
+    }
+    while (at < end) {
+        const char *colon = strstr(at, ": ");
+        size_t n = (size_t)((colon && colon < end ? colon : end) - at), step = colon && colon < end ? n + 2 : n;
+        bool is_pool = n > 0 && step > n &&
+                       ((strlen(r->pool_k) == n && strncmp(at, r->pool_k, n) == 0) ||
+                        (strlen(r->pool_v) == n && strncmp(at, r->pool_v, n) == 0));
+
+        if (!is_pool) {
+            size_t room = KVB_REASON - 1 - used, taken = step < room ? step : room;
+
+            memcpy(text + used, at, taken);
+            used += taken;
+        }
+        at += step;
+    }
+    text[used] = 0;
+}
+
+/* Passes over a number that stands alone: 12, -3.5e-7, 8x128. */
+static const char *number_skip(const char *start, const char *at)
+{
+    bool stands_alone = at == start || at[-1] == ' ' || at[-1] == '(';
+    const char *digit = at + (*at == '-' || *at == '+');
+
+    if (!stands_alone || !isdigit((unsigned char)*digit))
+        return at;
+    while (isalnum((unsigned char)*digit) || (*digit && strchr(".+-", *digit)))
+        digit++;
+    return digit;
+}
+
+/* Is it the same text but for its numbers? */
+static bool is_alike(const char *a, const char *b)
+{
+    const char *x = a, *y = b;
+
+    for (;;) {
+        const char *after_x = number_skip(a, x), *after_y = number_skip(b, y);
+
+        if ((after_x == x) != (after_y == y))
+            return false;
+        if (after_x > x) {
+            x = after_x;
+            y = after_y;
+            continue;
+        }
+        if (*x != *y)
+            return false;
+        if (!*x)
+            return true;
+        x++;
+        y++;
+    }
+}
+
+kvb_reason_group *kvb_reason_groups(const kvb_result *results, size_t n, bool skips, size_t *n_groups)
+{
+    kvb_reason_group *groups = malloc((n + 1) * sizeof *groups);
+    char text[KVB_REASON], other[KVB_REASON];
+
+    *n_groups = 0;
+    for (size_t i = 0; i < n && groups; i++) {
+        const kvb_result *r = &results[i];
+        size_t g = 0;
+
+        if (skips ? r->status != KVB_STATUS_SKIP : !kvb_status_is_bad(r->status))
+            continue;
+        kvb_reason_reduce(r, text);
+        text[skips ? strlen(text) : strcspn(text, ";")] = 0; /* of a failure what follows are details */
+        for (; g < *n_groups; g++) {
+            kvb_reason_reduce(groups[g].first, other);
+            other[skips ? strlen(other) : strcspn(other, ";")] = 0;
+            if (groups[g].first->status == r->status && is_alike(text, other))
+                break;
+        }
+        if (g == *n_groups)
+            groups[(*n_groups)++] = (kvb_reason_group){.first = r};
+        else
+            groups[g].varies |= strcmp(text, other) != 0;
+        groups[g].n++;
+    }
+    return groups;
+}
+
+#define FEW_VALUES 3u /* of an axis, that are named one by one */
+
+void kvb_axes_shorten(const char *list, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const char *word = list; *word && used < bytes; word += strcspn(word, " "), word += *word == ' ') {
+        const int length = (int)strcspn(word, " "), axis = (int)strcspn(word, "=");
+        size_t values = 1;
+        for (int i = 0; i < length; i++)
+            values += word[i] == ',';
+        used +=
+            (size_t)(values <= FEW_VALUES
+                         ? snprintf(text + used, bytes - used, "%s%.*s", used ? " " : "", length, word)
+                         : snprintf(text + used, bytes - used, "%s%.*s=(%zu)", used ? " " : "", axis, word, values));
+    }
+}
+
+static int kernel_row(kvb_table *table, const kvb_result *r)
+{
+    char calls[32], values[48], pairs[32], declined[KVB_REASON];
+    snprintf(calls, sizeof calls, "%" PRIu64, r->axes.calls);
+    snprintf(values, sizeof values, "%" PRIu64 " of %" PRIu64, r->axes.values, r->axes.values_of);
+    snprintf(pairs, sizeof pairs, "%.0f %%",
+             r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0);
+    kvb_axes_shorten(r->axes.declined, declined, sizeof declined);
+    return kvb_table_row(table, (const char *const[]){r->kernel, calls, values, pairs, declined});
+}
+
+/* A row for each kernel with single calls: how many, the values and pairs of values that they cover, what the kernel
+ * declines. What no call had is named below, with the option that adds calls. Nothing without such a kernel. 0, -ENOMEM
+ * or -EIO. */
+static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FILE *out)
+{
+    kvb_table *table = kvb_table_new((const char *const[]){"kernel", ">calls", ">values", ">pairs", "declines", NULL});
+    int error = table ? 0 : -ENOMEM;
+    bool any = false, more = false;
+    for (size_t i = 0; i < n && !error; i++) {
+        if (!results[i].axes.calls || !results[i].axes.values_of)
+            continue;
+        error = kernel_row(table, &results[i]);
+        any = true;
+        more |= results[i].axes.pairs < results[i].axes.pairs_of;
+    }
+    if (!error && any) {
+        kvb_table_drop_empty(table);
+        kvb_table_fold(table);
+        fputc('\n', out);
+        error = kvb_table_print(table, is_markdown ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
+        fprintf(out, "%ssingle calls: values, and pairs of values, of their axes (kvbench list axes)%s\n",
+                is_markdown ? "\n" : "", more ? "; --set calls=N makes more" : "");
+    }
+    for (size_t i = 0; i < n && !error; i++)
+        if (*results[i].axes.uncovered)
+            fprintf(out, "%s had no call with %s: --set calls=N makes more\n", results[i].kernel,
+                    results[i].axes.uncovered);
+    kvb_table_free(table);
+    return error;
+}
 
 #define FEW_ROWS      20u /* what a person reads row by row */
 #define MOST_FAILURES 5u
@@ -519,7 +675,7 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
     if (!error)
         error = workloads_print(&v);
     if (!error)
-        error = kvb_axes_print(results, n, md, out);
+        error = axes_print(results, n, md, out);
     if (!error && summary->counters)
         error = kvb_counters_print(results, n, md ? KVB_TABLE_MD : KVB_TABLE_TEXT, out);
     if (!error)

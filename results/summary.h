@@ -3,7 +3,31 @@
 #ifndef KVB_SUMMARY_H
 #define KVB_SUMMARY_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "results/result.h"
+
+/* Why results did not pass: one reason for all that differ only in names and numbers. */
+
+/* Results of one status with the same kind of reason. */
+typedef struct kvb_reason_group {
+    const kvb_result *first;
+    size_t n;
+    bool varies; /* reasons have different numbers in them */
+} kvb_reason_group;
+
+/* Copies the first line of the reason without what belongs to this record alone: the line of the trace, and the names
+ * of its pools and its cache. */
+void kvb_reason_reduce(const kvb_result *r, char text[KVB_REASON]);
+
+/* Groups of the skipped results, or of the failed ones, from malloc; NULL: no memory. */
+kvb_reason_group *kvb_reason_groups(const kvb_result *results, size_t n, bool skips, size_t *n_groups);
+
+/* Which values of the axes the single calls of a run covered. */
+
+/* "softcap=30,5 k=(18)" of "softcap=30,5 k=f32,f16,...": many values are counted. */
+void kvb_axes_shorten(const char *list, char *text, size_t bytes);
 
 typedef enum kvb_summary_rows {
     KVB_ROWS_NONE,

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "results/check.h"
+#include "results/result.h"
 
 typedef struct kvb_call_verdict {
     kvb_check check; /* that failed; KVB_CHECK_NONE: the call is right */

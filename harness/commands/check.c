@@ -29,8 +29,7 @@
 #include "harness/size/arguments.h"
 #include "harness/size/cache_model.h"
 #include "kernels/kernels.h"
-#include "results/reasons.h"
-#include "results/summary_axes.h"
+#include "results/summary.h"
 
 #define SECONDS      20.0 /* for one combination */
 #define CALL_SECONDS 20.0 /* for one single call, and for asking a kernel what it takes */

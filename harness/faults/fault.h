@@ -11,7 +11,7 @@
 #include "caches/stores/prefix.h"
 #include "harness/replay/job.h"
 #include "harness/replay/pool_watch.h"
-#include "results/check.h"
+#include "results/result.h"
 
 /* ---- hooks: NULL and 0 leave the part honest --------------------------------------------------------------------- */
 
