@@ -35,7 +35,7 @@
 #define KVB_BETWEEN_RUNS 2.0
 #define KVB_RUNS         32u /* most runs of one build */
 
-/* ---- thresholds (thresholds.c) --------------------------------------------------------------------------- */
+/* ---- thresholds --------------------------------------------------------------------------- */
 
 /*
  * What a comparison allows, from a small JSON file:

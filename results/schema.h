@@ -6,7 +6,7 @@
  * To add a field: a member of the struct and a line about its key in result.h, and a row of the table in schema.c. An
  * empty record gets its value from the kind: NaN for REAL and COUNT, else 0 or "". An array is an ELEMENT (one field,
  * or the table of a struct) and an ARRAY row, which names the member that counts the elements. A new kind of value is a
- * row of `kinds` in schema_json.c.
+ * row of `kinds` in schema.c.
  */
 #ifndef KVB_SCHEMA_H
 #define KVB_SCHEMA_H

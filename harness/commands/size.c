@@ -13,7 +13,6 @@
 #include "harness/size/engine_kvbench.h"
 #include "harness/size/verify.h"
 #include "results/sizing/sizing.h"
-#include "results/sizing/suggest.h"
 #include "results/sizing/weights.h"
 #include "results/atomic_file.h"
 #include "results/result.h"

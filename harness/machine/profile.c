@@ -367,7 +367,7 @@ void kvb_profile_record(const uint32_t *threads, uint32_t n_threads, kvb_manifes
     }
 }
 
-/* A machine profile as one JSON object; its keys are in profile_print.h. */
+/* A machine profile as one JSON object; its keys are in profile.h. */
 
 static json_t *rate_json(const kvb_rate *rate)
 {

@@ -30,12 +30,6 @@ uint64_t kvb_index_row_bytes(const kvb_sized_group *group);
 int kvb_layer_state_bytes(const kvb_sized_group *group, const kvb_size_ask *ask, uint32_t state_element,
                           uint32_t conv_element, uint64_t *bytes);
 
-/* The same as vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py) have it: where
- * the ranks do not divide Mamba-2's groups, each rank has one of its own; drafts widen the convolutions of Mamba-2 and
- * of gated DeltaNet. */
-int kvb_state_share(const kvb_sized_group *group, uint32_t tp, uint32_t drafts, uint32_t state_element,
-                    uint32_t conv_element, uint64_t *bytes);
-
 /* Bytes of an element of a dtype ("f32", "bf16", "f16"): 4 or 2. */
 uint32_t kvb_dtype_bytes(const char *dtype);
 /* The same for a value that is kept as it was computed: of K's format if that is a plain float, else of the model's

@@ -7,6 +7,475 @@
 
 #include "results/sizing/model_reading.h"
 
+/* What one layer keeps of the past: rows of attention, a recurrent state, and what differs from layer to layer. */
+
+/* ---- attention ----------------------------------------------------------------------------------------------- */
+
+/* ChatGLM calls KV heads groups; MPT and DBRX nest them. */
+static const kvb_head_fields usual = {
+    .heads = "num_attention_heads n_head n_heads",
+    .kv_heads = "num_key_value_heads n_head_kv num_kv_heads multi_query_group_num attn_config.kv_n_heads",
+    .k_dim = "head_dim attention_head_dim kv_channels",
+};
+static const char hidden_names[] = "hidden_size n_embd d_model n_embed";
+
+/* model_shapes.c: adds a factor to what --explain says of a layer. Returns its value. */
+static uint32_t shape_fact(kvb_layer_shape *shape, const char *what, kvb_config_fact fact)
+{
+    if (shape->n_facts < KVB_SHAPE_FACTS) {
+        shape->facts[shape->n_facts].what = what;
+        shape->facts[shape->n_facts++].fact = fact;
+    }
+    return (uint32_t)fact.value;
+}
+
+/* The same for a factor that is in no field. */
+static void shape_rule(kvb_layer_shape *shape, const char *what, uint64_t value, const char *source)
+{
+    kvb_config_fact fact = {.value = value};
+
+    snprintf(fact.source, sizeof fact.source, "%s", source);
+    shape_fact(shape, what, fact);
+}
+
+/* The count in the letter's own field if the file has it, else in the usual one. */
+static kvb_config_fact own_or_usual(kvb_config_json *c, const char *own, const char *names)
+{
+    return own && kvb_config_has(c, own) ? kvb_config_count(c, own) : kvb_config_count(c, names);
+}
+
+static kvb_config_fact kv_heads_read(kvb_model_reading *reading, const kvb_head_fields *own,
+                                     const kvb_head_fields *fields, kvb_config_fact heads)
+{
+    kvb_config_json *c = &reading->config;
+    const kvb_layer_family *family = reading->family;
+    kvb_config_fact fact = {.value = heads.value};
+
+    if (own && own->kv_heads && kvb_config_has(c, own->kv_heads) &&
+        (!family->full_kv_flag || kvb_config_flag(c, family->full_kv_flag, false)))
+        return kvb_config_count(c, own->kv_heads);
+    if (family->multi_query) { /* Falcon, GPTBigCode: transformers' modeling_falcon.py, FalconAttention */
+        bool grouped = kvb_config_flag(c, "new_decoder_architecture", false);
+        if (!grouped && kvb_config_flag(c, family->multi_query, family->multi_query_else)) {
+            snprintf(fact.source, sizeof fact.source, "%s is%s true", family->multi_query,
+                     kvb_config_has(c, family->multi_query) ? "" : " absent, by default");
+            fact.value = 1;
+            return fact;
+        }
+        if (!grouped) {
+            snprintf(fact.source, sizeof fact.source, "%.64s (%s is false)", heads.source, family->multi_query);
+            return fact;
+        }
+    }
+    if (family->kv_flag && !kvb_config_flag(c, family->kv_flag, false)) {
+        snprintf(fact.source, sizeof fact.source, "%.64s (%s is not true)", heads.source, family->kv_flag);
+        return fact;
+    }
+    snprintf(fact.source, sizeof fact.source, "%.64s (num_key_value_heads is absent)", heads.source);
+    return kvb_config_count_or(c, fields->kv_heads, heads.value, fact.source);
+}
+
+static kvb_config_fact head_dim_read(kvb_model_reading *reading, const kvb_head_fields *own,
+                                     const kvb_head_fields *fields, kvb_config_fact heads)
+{
+    kvb_config_json *c = &reading->config;
+    uint32_t times = reading->family->head_dim_times ? reading->family->head_dim_times : 1;
+    kvb_config_fact fact = {0};
+
+    if (own && own->k_dim && kvb_config_has(c, own->k_dim))
+        return kvb_config_count(c, own->k_dim);
+    if (kvb_config_has(c, fields->k_dim))
+        return kvb_config_count(c, fields->k_dim);
+    kvb_config_fact hidden = kvb_config_count(c, hidden_names);
+    if (heads.value && hidden.value * times % heads.value != 0)
+        kvb_config_fail(c, -EINVAL, "%s: %ju is not a multiple of the %ju heads, and head_dim is absent", hidden.source,
+                        (uintmax_t)hidden.value, (uintmax_t)heads.value);
+    fact.value = heads.value ? hidden.value * times / heads.value : 0;
+    snprintf(fact.source, sizeof fact.source, "%s%.40s / %.40s (head_dim is absent)", times == 2 ? "2 x " : "",
+             hidden.source, heads.source);
+    return fact;
+}
+
+static void heads_read(kvb_model_reading *reading, char letter, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    const kvb_layer_family *family = reading->family;
+    const kvb_head_fields *fields = family->heads ? family->heads : &usual;
+    const kvb_head_fields *own = letter == 'W' ? family->window_heads : letter == 'F' ? family->full_heads : NULL;
+    kvb_sized_group *group = &shape->group;
+    kvb_config_fact heads = own_or_usual(c, own ? own->heads : NULL, fields->heads);
+
+    group->heads = shape_fact(shape, "heads", heads);
+    group->kv_heads = shape_fact(shape, "kv_heads", kv_heads_read(reading, own, fields, heads));
+    kvb_config_fact k_dim = head_dim_read(reading, own, fields, heads), v_dim = k_dim;
+    if (own && own->v_dim && kvb_config_has(c, own->v_dim))
+        v_dim = kvb_config_count(c, own->v_dim);
+    else if (fields->v_dim)
+        v_dim = kvb_config_count(c, fields->v_dim);
+    group->k_dim = shape_fact(shape, "k_dim", k_dim);
+    group->v_dim = shape_fact(shape, "v_dim", v_dim);
+    if (group->kv_heads && group->heads % group->kv_heads != 0)
+        kvb_config_fail(c, -EINVAL, "%s%s: %u KV heads do not divide the %u heads", c->place, "num_key_value_heads",
+                        group->kv_heads, group->heads);
+}
+
+/* MLA: modeling_deepseek.py of DeepSeek-V2 caches kv_a_proj_with_mqa's output, kv_lora_rank + qk_rope_head_dim. */
+static void latent_read(kvb_model_reading *reading, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    kvb_sized_group *group = &shape->group;
+
+    group->kind = KVB_SIZED_LATENT;
+    group->name = "MLA";
+    group->heads = shape_fact(shape, "heads", kvb_config_count(c, usual.heads));
+    group->latent_dim = shape_fact(shape, "latent_dim", kvb_config_count(c, "kv_lora_rank"));
+    group->rope_dim = shape_fact(shape, "rope_dim", kvb_config_count(c, "qk_rope_head_dim"));
+    group->nope_dim = shape_fact(shape, "nope_dim", kvb_config_count(c, "qk_nope_head_dim"));
+    group->v_dim = shape_fact(shape, "v_dim", kvb_config_count(c, "v_head_dim"));
+}
+
+static void local_read(kvb_model_reading *reading, char letter, kvb_sized_group *group, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    const char *window = reading->family->window_in;
+
+    if (letter == 'C') {
+        group->kind = KVB_SIZED_CHUNK;
+        group->name = "chunked attention";
+        group->window = shape_fact(shape, "window", kvb_config_count(c, "attention_chunk_size"));
+        return;
+    }
+    group->kind = KVB_SIZED_WINDOW;
+    group->name = "sliding window";
+    group->window =
+        shape_fact(shape, "window", kvb_config_count(c, window ? window : "sliding_window sliding_window_size"));
+    if (kvb_config_number(c, "attention_sink_size")) /* StreamingLLM; written by MLC */
+        group->sinks = shape_fact(shape, "sinks", kvb_config_count(c, "attention_sink_size"));
+}
+
+/* What an attention layer with this letter keeps. */
+static void attention_read(kvb_model_reading *reading, char letter, kvb_layer_shape *shape)
+{
+    if (letter == 'F' && reading->family->latent)
+        return latent_read(reading, shape);
+    shape->group.kind = KVB_SIZED_FULL;
+    shape->group.name = "full attention";
+    heads_read(reading, letter, shape);
+    if (letter == 'W' || letter == 'C')
+        local_read(reading, letter, &shape->group, shape);
+}
+
+/* ---- recurrent layers ---------------------------------------------------------------------------------------- */
+
+/* They keep a state, and the columns of their convolution that the next token needs: one less than its kernel has. */
+
+static void state_begin(kvb_layer_shape *shape, const char *name)
+{
+    shape->group.kind = KVB_SIZED_STATE;
+    shape->group.name = name;
+}
+
+/* Sets the state to rows x columns elements. how: the factors by name, for --explain. */
+static void state_tell(kvb_model_reading *reading, kvb_layer_shape *shape, uint64_t rows, uint64_t columns,
+                       const char *how)
+{
+    shape->group.state_elements = kvb_config_times(&reading->config, rows, columns, "the state");
+    shape_rule(shape, "state elements", shape->group.state_elements, how);
+}
+
+/* The state's heads, where one recurrence has equal ones. What is too large for 32 bits has been refused, or will be.
+ */
+static void heads_tell(kvb_layer_shape *shape, uint64_t heads, uint64_t groups, uint64_t k, uint64_t v)
+{
+    kvb_sized_group *g = &shape->group;
+    g->state_heads = (uint32_t)heads, g->state_groups = (uint32_t)groups;
+    g->state_k = (uint32_t)k, g->state_v = (uint32_t)v;
+}
+
+/* Sets the convolution's stored inputs to (conv - 1) columns of `channels`. */
+static void convolution_read(kvb_model_reading *reading, kvb_layer_shape *shape, const char *names, uint64_t channels,
+                             const char *how)
+{
+    kvb_sized_group *group = &shape->group;
+
+    group->conv_width = shape_fact(shape, "conv", kvb_config_count(&reading->config, names));
+    if (group->conv_width > 0)
+        group->conv_elements =
+            kvb_config_times(&reading->config, group->conv_width - 1, channels, "the convolution's columns");
+    shape_rule(shape, "convolution elements", group->conv_elements, how);
+}
+
+/* The width inside the mixer: its own field, else expand x hidden. 0: neither is there. falcon-mamba's expand is 16,
+ * which is wrong; transformers' configuration_falcon_mamba.py reads its intermediate_size too. */
+static kvb_config_fact inner_read(kvb_model_reading *reading)
+{
+    kvb_config_json *c = &reading->config;
+    const kvb_mamba_fields *fields = reading->family->mamba;
+    bool expands = fields->expand && kvb_config_has(c, fields->expand);
+    kvb_config_fact inner = {0};
+
+    if (fields->inner && kvb_config_has(c, fields->inner))
+        return kvb_config_count(c, fields->inner);
+    if (!expands)
+        return inner;
+    kvb_config_fact expand = kvb_config_count(c, fields->expand), hidden = kvb_config_count(c, hidden_names);
+    inner.value = kvb_config_product(c, expand.value, hidden.value, "expand x hidden_size");
+    snprintf(inner.source, sizeof inner.source, "%.60s x %.60s", expand.source, hidden.source);
+    return inner;
+}
+
+/* state-spaces/mamba, mamba_simple.py: d_inner x d_state, and d_conv columns of d_inner. */
+void kvb_mamba1_read(kvb_model_reading *reading, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    const kvb_mamba_fields *fields = reading->family->mamba;
+    kvb_config_fact inner = inner_read(reading);
+
+    state_begin(shape, "Mamba-1");
+    if (inner.value == 0)
+        kvb_config_fail(c, -EINVAL, "%s%s: missing, which %s needs", c->place, fields->expand, c->model_class);
+    shape_fact(shape, "d_inner", inner);
+    uint64_t state = shape_fact(shape, "d_state", kvb_config_count(c, fields->state));
+    heads_tell(shape, 1, 1, state, inner.value);
+    state_tell(reading, shape, inner.value, state, "d_inner x d_state");
+    convolution_read(reading, shape, fields->conv, inner.value, "(conv - 1) x d_inner");
+}
+
+/* state-spaces/mamba, mamba2.py: heads x head_dim x d_state, and columns of d_inner + 2 groups x d_state. */
+void kvb_mamba2_read(kvb_model_reading *reading, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    const kvb_mamba_fields *fields = reading->family->mamba;
+    kvb_config_fact inner = inner_read(reading), heads = {0}, head_dim = {0};
+    const json_t *dim = kvb_config_find(c, fields->head_dim, NULL);
+    const char *word = json_string_value(dim);
+    bool dim_told = dim && (!word || strcmp(word, "auto") != 0), heads_told = kvb_config_has(c, fields->heads);
+
+    state_begin(shape, "Mamba-2");
+    if (heads_told || !inner.value)
+        heads = kvb_config_count(c, fields->heads);
+    if (dim_told || !inner.value || !heads_told)
+        head_dim = kvb_config_count(c, fields->head_dim);
+    if (!heads_told && head_dim.value) {
+        heads.value = inner.value / head_dim.value;
+        snprintf(heads.source, sizeof heads.source, "d_inner / head_dim (%.40s is absent)", fields->heads);
+    }
+    if (!head_dim.value && heads.value) {
+        head_dim.value = inner.value / heads.value;
+        snprintf(head_dim.source, sizeof head_dim.source, "d_inner / heads (%.40s is absent or \"auto\")",
+                 fields->head_dim);
+    }
+    uint64_t width = kvb_config_product(c, heads.value, head_dim.value, "heads x head_dim of the mixer");
+    if (inner.value && width != inner.value)
+        kvb_config_fail(c, -EINVAL, "%s%s: %ju heads of %ju are not the %ju of %s", c->place, fields->heads,
+                        (uintmax_t)heads.value, (uintmax_t)head_dim.value, (uintmax_t)inner.value, inner.source);
+    shape_fact(shape, "mixer heads", heads);
+    shape_fact(shape, "mixer head_dim", head_dim);
+    uint64_t state = shape_fact(shape, "d_state", kvb_config_count(c, fields->state));
+    uint64_t groups = shape_fact(shape, "groups", kvb_config_count(c, fields->groups));
+    uint64_t sides = kvb_config_product(c, 2 * groups, state, "2 x groups x d_state");
+    shape->group.conv_groups = (uint32_t)groups;
+    shape->group.conv_group_width = kvb_config_product(c, 2, state, "2 x d_state");
+    shape->group.conv_drafts = true;
+    heads_tell(shape, heads.value, groups, state, head_dim.value);
+    state_tell(reading, shape, width, state, "mixer heads x mixer head_dim x d_state");
+    convolution_read(reading, shape, fields->conv, width + sides,
+                     "(conv - 1) x (mixer heads x mixer head_dim + 2 groups x d_state)");
+}
+
+/* transformers' modeling_qwen3_next.py, Qwen3NextGatedDeltaNet: conv_dim = 2 key_dim + value_dim. */
+void kvb_delta_net_read(kvb_model_reading *reading, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+
+    state_begin(shape, "gated DeltaNet");
+    shape->group.conv_drafts = true;
+    uint64_t k_heads = shape_fact(shape, "key heads", kvb_config_count(c, "linear_num_key_heads"));
+    uint64_t v_heads = shape_fact(shape, "value heads", kvb_config_count(c, "linear_num_value_heads"));
+    uint64_t k_dim = shape_fact(shape, "key dim", kvb_config_count(c, "linear_key_head_dim"));
+    uint64_t v_dim = shape_fact(shape, "value dim", kvb_config_count(c, "linear_value_head_dim"));
+    uint64_t keys = kvb_config_product(c, k_heads, k_dim, "key heads x dim");
+    uint64_t values = kvb_config_product(c, v_heads, v_dim, "value heads x dim");
+    heads_tell(shape, v_heads, k_heads, k_dim, v_dim);
+    state_tell(reading, shape, values, k_dim, "value heads x value dim x key dim");
+    convolution_read(reading, shape, "linear_conv_kernel_dim", 2 * keys + values,
+                     "(conv - 1) x (2 key heads x key dim + value heads x value dim)");
+}
+
+/* Kimi Linear: as gated DeltaNet with equal heads for q, k and v; the state is f32 (vLLM's MambaStateDtypeCalculator).
+ */
+void kvb_kda_read(kvb_model_reading *reading, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+
+    state_begin(shape, "Kimi delta attention");
+    uint64_t heads = shape_fact(shape, "heads", kvb_config_count(c, "linear_attn_config.num_heads"));
+    uint64_t dim = shape_fact(shape, "head_dim", kvb_config_count(c, "linear_attn_config.head_dim"));
+    uint64_t width = kvb_config_product(c, heads, dim, "heads x head_dim of linear_attn_config");
+    shape->group.state_f32 = true;
+    state_tell(reading, shape, width, dim, "heads x head_dim x head_dim, always f32");
+    convolution_read(reading, shape, "linear_attn_config.short_conv_kernel_size", 3 * width,
+                     "(conv - 1) x 3 heads x head_dim");
+}
+
+/* transformers' modeling_minimax.py, MiniMaxLightningAttention: heads x head_dim x head_dim, no convolution. */
+void kvb_lightning_read(kvb_model_reading *reading, kvb_layer_shape *shape)
+{
+    kvb_layer_shape attention = {0};
+
+    state_begin(shape, "lightning attention");
+    attention_read(reading, 'S', &attention); /* for the same heads */
+    uint64_t heads = shape_fact(shape, "heads", attention.facts[0].fact);
+    uint64_t dim = shape_fact(shape, "head_dim", attention.facts[2].fact);
+    heads_tell(shape, heads, heads, dim, dim);
+    state_tell(reading, shape, heads * dim, dim, "heads x head_dim x head_dim");
+}
+
+/* RWKV-4, transformers' modeling_rwkv.py: five vectors of hidden_size; the two shifted tokens in the model's dtype. */
+static void rwkv4_read(kvb_model_reading *reading, kvb_layer_shape *shape, uint64_t hidden)
+{
+    state_begin(shape, "RWKV-4");
+    state_tell(reading, shape, hidden, 3, "3 x hidden (model_type is rwkv, without a head_size)");
+}
+
+/* llama.cpp, llama_hparams::n_embd_r and n_embd_s: token_shift_count (2) x n_embd, and n_embd x wkv_head_size. */
+void kvb_rwkv_read(kvb_model_reading *reading, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+
+    const char *type = kvb_config_text(c, "model_type");
+    uint64_t hidden = shape_fact(shape, "hidden", kvb_config_count(c, hidden_names));
+
+    shape_rule(shape, "shifted tokens", 2, "one before time mixing, one before channel mixing");
+    if (type && strcmp(type, "rwkv") == 0 && !kvb_config_has(c, "head_size")) {
+        rwkv4_read(reading, shape, hidden);
+    } else {
+        state_begin(shape, "RWKV");
+        uint64_t size = shape_fact(shape, "head_size", kvb_config_count(c, "head_size head_dim"));
+        state_tell(reading, shape, hidden, size, "hidden x head_size");
+    }
+    shape->group.state_f32 = true;
+    shape->group.conv_elements = 2 * hidden;
+}
+
+/* transformers' modeling_lfm2.py, Lfm2ShortConv: a convolution without a recurrent state. */
+void kvb_short_conv_read(kvb_model_reading *reading, kvb_layer_shape *shape)
+{
+    state_begin(shape, "short convolution");
+    uint64_t hidden = shape_fact(shape, "hidden", kvb_config_count(&reading->config, hidden_names));
+    convolution_read(reading, shape, "conv_L_cache", hidden, "(conv - 1) x hidden");
+}
+
+/* transformers' modeling_recurrent_gemma.py: lru_width in f32, and conv1d_width - 1 columns of it. */
+void kvb_rg_lru_read(kvb_model_reading *reading, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+
+    state_begin(shape, "RG-LRU");
+    uint64_t width = shape_fact(shape, "width", kvb_config_count(c, "lru_width"));
+    shape->group.state_f32 = true;
+    state_tell(reading, shape, width, 1, "width");
+    convolution_read(reading, shape, "conv1d_width", width, "(conv - 1) x width");
+}
+
+/* ---- layers that differ one by one --------------------------------------------------------------------------- */
+
+/* The count in a field of an entry. 0: null or absent. */
+static uint32_t entry_count(kvb_config_json *c, const json_t *object, const char *field, uint32_t layer)
+{
+    const json_t *value = json_object_get(object, field);
+
+    if (!value || json_is_null(value))
+        return 0;
+    if (!json_is_integer(value) || json_integer_value(value) < 1 || json_integer_value(value) > INT32_MAX) {
+        kvb_config_fail(c, -EINVAL, "%sblock_configs[%u].attention.%s: a count was expected", c->place, layer, field);
+        return 0;
+    }
+    return (uint32_t)json_integer_value(value);
+}
+
+/* Nemotron-NAS: KV heads are heads / n_heads_in_group, or there is no attention at all (modeling_decilm.py). */
+void kvb_block_config_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    const json_t *blocks = kvb_config_find(c, "block_configs", NULL);
+    const json_t *attention = json_object_get(json_array_get(blocks, layer), "attention");
+    kvb_sized_group *group = &shape->group;
+    char source[KVB_CONFIG_SOURCE];
+
+    if (!json_is_object(attention))
+        return kvb_config_fail(c, -EINVAL, "%sblock_configs[%u].attention: an object was expected", c->place, layer);
+    if (json_is_true(json_object_get(attention, "no_op")) ||
+        json_is_true(json_object_get(attention, "replace_with_linear"))) {
+        memset(shape, 0, sizeof *shape);
+        group->kind = KVB_SIZED_NONE;
+        group->name = "no attention";
+        return shape_rule(shape, "rows", 0, "block_configs: attention.no_op or replace_with_linear");
+    }
+    uint32_t share = entry_count(c, attention, "n_heads_in_group", layer);
+    if (share == 0 || group->heads % share != 0)
+        return kvb_config_fail(c, -EINVAL,
+                               "%sblock_configs[%u].attention.n_heads_in_group: %u does not divide %u heads", c->place,
+                               layer, share, group->heads);
+    shape->n_facts = 1; /* keeps the heads, drops the other facts */
+    group->kv_heads = group->heads / share;
+    shape_rule(shape, "kv_heads", group->kv_heads, "num_attention_heads / block_configs: n_heads_in_group");
+    shape_rule(shape, "k_dim, v_dim", group->k_dim, "head_dim, or hidden_size / num_attention_heads");
+    group->window = entry_count(c, attention, "window_length", layer);
+    if (group->window == 0)
+        return;
+    group->kind = KVB_SIZED_WINDOW;
+    group->name = "sliding window";
+    group->sinks = entry_count(c, attention, "num_sink_tokens", layer);
+    shape_rule(shape, "window", group->window, "block_configs: window_length");
+    snprintf(source, sizeof source, "block_configs: num_sink_tokens");
+    shape_rule(shape, "sinks", group->sinks, source);
+}
+
+/* DeepSeek-V3.2's indexer has a key for each token. A "shared" layer takes the choice of an earlier layer and has no
+ * keys (transformers' configuration_glm_moe_dsa.py). */
+void kvb_indexer_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    const json_t *types = kvb_config_list(c, "indexer_types", reading->n_layers);
+    const char *type = json_string_value(json_array_get(types, layer));
+
+    if (!types && kvb_config_number(c, "index_topk_freq") > 1)
+        return kvb_config_fail(c, -EINVAL, "%sindexer_types: missing, which index_topk_freq above 1 needs", c->place);
+    if (types && (!type || (strcmp(type, "full") != 0 && strcmp(type, "shared") != 0)))
+        return kvb_config_fail(c, -EINVAL, "%sindexer_types[%u]: \"full\" or \"shared\" was expected", c->place, layer);
+    if (type && strcmp(type, "shared") == 0) {
+        shape->group.name = "MLA, indexer shared";
+        return shape_rule(shape, "index_dim", 0, "indexer_types: \"shared\"");
+    }
+    shape->group.name = "MLA with indexer";
+    shape->group.index_dim = shape_fact(shape, "index_dim", kvb_config_count(c, "index_head_dim"));
+}
+
+/* MiniMax-M3: a key for each token and sparse layer (TensorRT-LLM's MiniMaxM3SparseIndexCache: [slots, 1,
+ * sparse_index_dim]). A layer outside sparse_disable_index_value has an index value too; no public config shows its
+ * width. */
+void kvb_sparse_index_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    static const char frequency[] = "sparse_attention_config.sparse_attention_freq";
+    const json_t *sparse = kvb_config_list(c, frequency, reading->n_layers);
+    const json_t *keys = kvb_config_list(c, "sparse_attention_config.sparse_disable_index_value", reading->n_layers);
+
+    if (!sparse || !keys)
+        return kvb_config_fail(c, -EINVAL, "%s%s, sparse_disable_index_value: missing", c->place, frequency);
+    if (json_integer_value(json_array_get(sparse, layer)) == 0)
+        return;
+    if (json_integer_value(json_array_get(keys, layer)) == 0)
+        return kvb_config_fail(c, -ENOTSUP,
+                               "%ssparse_attention_config.sparse_disable_index_value[%u]: 0: the width of "
+                               "an index value is not known",
+                               c->place, layer);
+    shape->group.name = "full attention with index";
+    shape->group.index_dim =
+        shape_fact(shape, "index_dim", kvb_config_count(c, "sparse_attention_config.sparse_index_dim"));
+}
+
 /* ---- which layer is what: a list in the config, else the rule of the family ------------------------------- */
 
 /* Words in layer_types and similar lists. */
@@ -443,7 +912,7 @@ static void shape_read(kvb_model_reading *reading, char letter, int member, kvb_
     else if (letter == 'S' || member == 1)
         reading->family->mixer(reading, shape);
     else
-        kvb_attention_read(reading, letter, shape);
+        attention_read(reading, letter, shape);
 }
 
 void kvb_layers_group(kvb_model_reading *reading)

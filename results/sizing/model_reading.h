@@ -13,7 +13,7 @@
 
 #include "results/sizing/model.h"
 
-/* ---- fields of the config (model_config.c) ---------------------------------------------------------------- */
+/* ---- fields of the config ---------------------------------------------------------------- */
 
 /*
  * A field is found under any of its names, checked, and comes with its source. The first failure is kept; later reads
@@ -37,7 +37,7 @@ typedef struct kvb_config_default {
     uint32_t value;
 } kvb_config_default;
 
-/* A configuration class (model_classes.c). */
+/* A configuration class. */
 typedef struct kvb_config_class {
     const char *names;                  /* architectures and model types, separated by spaces */
     const char *class_name;             /* "Gemma3TextConfig" */
@@ -65,10 +65,6 @@ typedef struct kvb_config_json {
 /* Keeps the first failure: "FILE: message". */
 __attribute__((format(printf, 3, 4))) void kvb_config_fail(kvb_config_json *config, int error, const char *format, ...);
 
-/* Fills in the fields that the file does not have. A field that is null in the file stays null. {NULL, 0} ends the
- * defaults. */
-void kvb_config_default_fill(kvb_config_json *config, const kvb_config_default *defaults);
-
 /* The first of the names that the object has and that is not null; NULL: none. Does not know about failures. */
 const json_t *kvb_config_get(const json_t *object, const char *names);
 
@@ -93,9 +89,6 @@ const json_t *kvb_config_list(kvb_config_json *config, const char *names, size_t
 uint64_t kvb_config_times(kvb_config_json *config, uint64_t a, uint64_t b, const char *what);
 /* The same for a count: more than 2^31 - 1 is a failure. */
 uint32_t kvb_config_product(kvb_config_json *config, uint64_t a, uint64_t b, const char *what);
-
-/* Fails if a field that changes memory is set but nobody has asked for it: the architecture does not know it. */
-void kvb_config_unasked(kvb_config_json *config);
 
 /* ---- architectures (model_families.c) --------------------------------------------------------------------- */
 
@@ -194,14 +187,6 @@ void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char 
 void kvb_layers_lay(kvb_model_reading *reading);
 void kvb_layers_settle(kvb_model_reading *reading);
 void kvb_layers_group(kvb_model_reading *reading);
-
-/* model_shapes.c: adds a factor to what --explain says of a layer. Returns its value. */
-uint32_t kvb_shape_fact(kvb_layer_shape *shape, const char *what, kvb_config_fact fact);
-/* The same for a factor that is in no field. */
-void kvb_shape_rule(kvb_layer_shape *shape, const char *what, uint64_t value, const char *source);
-
-/* What an attention layer with this letter keeps. */
-void kvb_attention_read(kvb_model_reading *reading, char letter, kvb_layer_shape *shape);
 
 /* What a mixer keeps: the `mixer` of a family. */
 void kvb_mamba1_read(kvb_model_reading *reading, kvb_layer_shape *shape);

@@ -25,7 +25,7 @@ const kvb_kv_format *kvb_kv_format_at(size_t i);           /* the i-th; NULL aft
 /* Bytes of a row. 0: the row is not a multiple of the group. */
 uint64_t kvb_kv_row_bytes(const kvb_kv_format *format, uint64_t elements);
 
-/* A device that models are served on (devices.c). */
+/* A device that models are served on. */
 typedef struct kvb_device {
     const char *name; /* what --gpu takes: "H100-80GB" */
     uint64_t memory;  /* bytes, as its driver's tool says; a process sees up to 2 % less */
@@ -118,7 +118,7 @@ typedef struct kvb_size {
 int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                      const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes);
 
-/* ---- printing (sizing_tables.c, sizing_text.c, sizing_page.c) ---------------------------------------------------- */
+/* ---- printing (sizing_text.c, sizing_page.c) ---------------------------------------------------- */
 
 /* One engine's answer for one model, format, context and number of sequences. */
 typedef struct kvb_size_row {
@@ -145,15 +145,22 @@ void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT]);
 /* "70,272 B". */
 void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8]);
 
-/* Text, Markdown and HTML are for people (kvb_size_text): the engines side by side, then everything that each needs.
+/* Text, Markdown and HTML are for people (size_text): the engines side by side, then everything that each needs.
  * CSV and JSON are for programs: one list of numbers. 0, -EIO or -ENOMEM. */
 int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out);
-int kvb_size_text(const kvb_sizes *rows, kvb_table_format format, FILE *out);
 
 /* Prints which field gave which factor, and what the factors make in the ask's format. 0 or -EIO. */
 int kvb_size_explain(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
 
 /* A page that loads nothing else: a plot of memory against context for each model, then the tables. */
 int kvb_size_page(const kvb_sizes *rows, FILE *out);
+
+/* What to change where a model does not fit: another format of KV rows, more ranks, fewer sequences, a shorter context.
+ */
+
+/* For each row with a budget: whether it fits as asked; if not, the changes of options that make it fit, the cheapest
+ * first. Cost is what is given up, in parts of a thousand: of the bytes of KV rows, of the sequences, of the context;
+ * or the ranks that come on top, in parts of those asked for. 0, -EIO or -ENOMEM. */
+int kvb_size_suggest(const kvb_sizes *rows, kvb_table_format format, FILE *out);
 
 #endif

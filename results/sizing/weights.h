@@ -31,13 +31,11 @@ int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model
 int kvb_weights_published(const json_t *config, const kvb_sized_model *model, uint64_t *bytes, char *why,
                           size_t why_bytes);
 
-/* word: a dtype ("bf16", "q8_0", "a4g64"; kvb_weights_words lists them) or a size: a number, perhaps with KiB … PiB or
+/* word: a dtype ("bf16", "q8_0", "a4g64"; weights_words lists them) or a size: a number, perhaps with KiB … PiB or
  * KB … PB. A dtype is taken for every parameter, although a real quantised file leaves some in a wider type. -EINVAL:
  * neither; -ENOTSUP: a dtype, but the parameters are not known; -EOVERFLOW. */
 int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, uint64_t *bytes, char *why,
                       size_t why_bytes);
-/* The dtypes in one line, for messages and help. */
-const char *kvb_weights_words(void);
 
 /* The parameters of the fullest rank of tp x pp, by part: an upper limit (weights.c gives rule and sources). -EINVAL:
  * tp or pp is 0, or pp is more than the layers; -ENOTSUP: the parameters are not known. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sum over a model's tensors: shapes by part, from fields of the config. A family of models is a row of data
- * (weights_families.c); what kinds of modules it has are functions (weights_tensors.c). Private to results/sizing.
+ * The sum over a model's tensors: shapes by part, from fields of the config. A family of models is a row of data;
+ * what kinds of modules it has are functions. Private to results/sizing.
  */
 #ifndef KVB_SIZING_WEIGHTS_TENSORS_H
 #define KVB_SIZING_WEIGHTS_TENSORS_H
@@ -31,7 +31,7 @@ struct kvb_weights_sum;
 typedef uint64_t (*kvb_tensor_bytes)(const struct kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows,
                                      uint64_t cols);
 
-/* How a quantisation stores matrices (weights_quantized.c). */
+/* How a quantisation stores matrices. */
 typedef struct kvb_weights_codes {
     unsigned parts;             /* a bit for each part that it covers */
     uint32_t bits;              /* of an element */
@@ -56,9 +56,6 @@ typedef struct kvb_weights_sum {
 
 __attribute__((format(printf, 3, 4))) void kvb_sum_stop(kvb_weights_sum *sum, int err, const char *format, ...);
 
-/* Takes tensor_bytes and codes from a quantization_config; -ENOTSUP if it is not known what it says. */
-void kvb_quantization_read(kvb_weights_sum *sum, const json_t *quantization);
-
 /* Adds n tensors of a shape. */
 void kvb_matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t rows, uint64_t cols);
 void kvb_vector_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t elements);
@@ -79,7 +76,7 @@ bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule);
 bool kvb_group_attends(const kvb_sized_group *group);
 uint64_t kvb_state_layers(const kvb_weights_sum *sum);
 
-/* ---- families (weights_families.c) ------------------------------------------------------------------------ */
+/* ---- families ------------------------------------------------------------------------ */
 
 /* Feed-forward blocks. Strings name fields of the config, or are rules. */
 typedef struct kvb_weights_feed {
@@ -121,22 +118,5 @@ const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
 
 void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family);
 void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed);
-
-void kvb_mamba1_add(kvb_weights_sum *sum);
-void kvb_jamba_add(kvb_weights_sum *sum);
-void kvb_mamba2_add(kvb_weights_sum *sum);
-void kvb_delta_net_add(kvb_weights_sum *sum);
-void kvb_kimi_delta_add(kvb_weights_sum *sum);
-void kvb_lightning_add(kvb_weights_sum *sum);
-void kvb_rwkv4_add(kvb_weights_sum *sum);
-void kvb_rwkv5_add(kvb_weights_sum *sum);
-
-void kvb_falcon_extras(kvb_weights_sum *sum);
-void kvb_bloom_extras(kvb_weights_sum *sum);
-void kvb_gpt_oss_extras(kvb_weights_sum *sum);
-void kvb_gemma4_extras(kvb_weights_sum *sum);
-void kvb_gemma3n_extras(kvb_weights_sum *sum);
-void kvb_zamba2_extras(kvb_weights_sum *sum);
-void kvb_deci_extras(kvb_weights_sum *sum);
 
 #endif
