@@ -6,10 +6,302 @@
 #include <errno.h>
 #include <math.h>
 #include <papi.h>
+#include <sde_lib.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "harness/clock.h"
 #include "harness/counters/source.h"
+
+/*
+ * Sets of PAPI events. A set is started once and then read at both ends of a region: a read takes 30 ns (software-
+ * defined events) to 1 us (hardware, through the kernel), PAPI_start and PAPI_stop several times that. Only sets that
+ * take turns are stopped and started, between regions.
+ */
+
+#define SET_EVENTS 32
+#define SETS       16
+
+typedef struct set {
+    int id, component;
+    int error; /* of the last PAPI call on the running set */
+    uint32_t n;
+    long long base[SET_EVENTS], sum[SET_EVENTS];
+    double ns; /* counted for so long */
+} set;
+
+/* The sets of one component, of which one is running. */
+typedef struct lane {
+    int component;
+    uint32_t n, sets[SETS], running;
+    double ns; /* of all regions */
+} lane;
+
+struct kvb_papi_sets {
+    uint32_t most;
+    set sets[SETS];
+    lane lanes[SETS];
+    uint32_t n_sets, n_lanes;
+    double started; /* ns */
+};
+
+int kvb_papi_init(void)
+{
+    static pid_t used_by;
+    int version = PAPI_library_init(PAPI_VER_CURRENT);
+    if (version != PAPI_VER_CURRENT)
+        return version < 0 ? version : PAPI_EINVAL;
+    /* Some components are initialised by the first look-up and answer that one with an error of their own. */
+    if (used_by != getpid()) {
+        int code;
+        PAPI_event_name_to_code("kvbench", &code);
+        used_by = getpid();
+    }
+    return 0;
+}
+
+kvb_papi_sets *kvb_papi_sets_new(uint32_t most)
+{
+    kvb_papi_sets *sets = calloc(1, sizeof *sets);
+    if (sets)
+        sets->most = most && most < SET_EVENTS ? most : SET_EVENTS;
+    return sets;
+}
+
+static int set_add_event(kvb_papi_sets *sets, uint32_t at, int code, uint32_t *event)
+{
+    set *s = &sets->sets[at];
+    if (s->n == sets->most)
+        return PAPI_ECNFLCT;
+    int error = PAPI_add_event(s->id, code);
+    if (error == PAPI_OK)
+        *event = at * SET_EVENTS + s->n++;
+    return error;
+}
+
+static int set_open(kvb_papi_sets *sets, lane *l)
+{
+    if (sets->n_sets == SETS)
+        return PAPI_ENOMEM;
+    set *s = &sets->sets[sets->n_sets];
+    *s = (set){.id = PAPI_NULL, .component = l->component};
+    int error = PAPI_create_eventset(&s->id);
+    if (error != PAPI_OK)
+        return error;
+    error = PAPI_assign_eventset_component(s->id, l->component);
+    if (error != PAPI_OK) {
+        PAPI_destroy_eventset(&s->id);
+        return error;
+    }
+    /* Count threads that this one starts, too. Components that know no threads refuse, which does not matter. */
+    PAPI_option_t inherit = {.inherit = {.eventset = s->id, .inherit = PAPI_INHERIT_ALL}};
+    PAPI_set_opt(PAPI_INHERIT, &inherit);
+    l->sets[l->n++] = sets->n_sets++;
+    return PAPI_OK;
+}
+
+/* Removes the newest set, which is empty. */
+static void set_drop(kvb_papi_sets *sets, lane *l)
+{
+    PAPI_destroy_eventset(&sets->sets[--sets->n_sets].id);
+    l->n--;
+}
+
+static lane *lane_of(kvb_papi_sets *sets, int component)
+{
+    for (uint32_t i = 0; i < sets->n_lanes; i++)
+        if (sets->lanes[i].component == component)
+            return &sets->lanes[i];
+    if (sets->n_lanes == SETS)
+        return NULL;
+    lane *l = &sets->lanes[sets->n_lanes++];
+    l->component = component;
+    return l;
+}
+
+int kvb_papi_sets_add(kvb_papi_sets *sets, const char *name, uint32_t *event)
+{
+    int code, error = PAPI_event_name_to_code(name, &code);
+    if (error != PAPI_OK)
+        return error;
+    int component = PAPI_get_event_component(code);
+    if (component < 0)
+        return component;
+    lane *l = lane_of(sets, component);
+    if (!l)
+        return PAPI_ENOMEM;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (set_add_event(sets, l->sets[i], code, event) == PAPI_OK)
+            return PAPI_OK;
+    error = set_open(sets, l);
+    if (error != PAPI_OK)
+        return error;
+    error = set_add_event(sets, l->sets[l->n - 1], code, event);
+    if (error != PAPI_OK)
+        set_drop(sets, l);
+    return error;
+}
+
+void kvb_papi_sets_begin(kvb_papi_sets *sets)
+{
+    for (uint32_t i = 0; i < sets->n_lanes; i++)
+        if (sets->lanes[i].n) {
+            set *s = &sets->sets[sets->lanes[i].sets[0]];
+            s->error = PAPI_start(s->id);
+        }
+}
+
+/* Goes on to the next set of a lane, if the running one has had its turn. */
+static void lane_turn(kvb_papi_sets *sets, lane *l)
+{
+    set *s = &sets->sets[l->sets[l->running]];
+    long long ignored[SET_EVENTS];
+    if (l->n < 2 || s->ns == 0)
+        return;
+    if (s->error == PAPI_OK)
+        PAPI_stop(s->id, ignored);
+    l->running = (l->running + 1) % l->n;
+    s = &sets->sets[l->sets[l->running]];
+    s->error = PAPI_start(s->id);
+}
+
+void kvb_papi_sets_start(kvb_papi_sets *sets)
+{
+    for (uint32_t i = 0; i < sets->n_lanes; i++)
+        if (sets->lanes[i].n)
+            lane_turn(sets, &sets->lanes[i]);
+    sets->started = kvb_now_ns();
+    for (uint32_t i = 0; i < sets->n_lanes; i++) {
+        const lane *l = &sets->lanes[i];
+        set *s = &sets->sets[l->sets[l->running]];
+        if (l->n && s->error == PAPI_OK)
+            s->error = PAPI_read(s->id, s->base);
+    }
+}
+
+void kvb_papi_sets_stop(kvb_papi_sets *sets)
+{
+    long long now[SET_EVENTS];
+    for (uint32_t i = 0; i < sets->n_lanes; i++) {
+        lane *l = &sets->lanes[i];
+        set *s = &sets->sets[l->sets[l->running]];
+        if (l->n && s->error == PAPI_OK)
+            s->error = PAPI_read(s->id, now);
+        for (uint32_t k = 0, n = l->n && s->error == PAPI_OK ? s->n : 0; k < n; k++)
+            s->sum[k] += now[k] - s->base[k];
+    }
+    double ns = kvb_now_ns() - sets->started;
+    for (uint32_t i = 0; i < sets->n_lanes; i++) {
+        lane *l = &sets->lanes[i];
+        l->ns += ns;
+        if (l->n)
+            sets->sets[l->sets[l->running]].ns += ns;
+    }
+}
+
+int kvb_papi_sets_value(const kvb_papi_sets *sets, uint32_t event, double *value, double *share)
+{
+    const set *s = &sets->sets[event / SET_EVENTS];
+    const lane *l = sets->lanes;
+    while (l->component != s->component)
+        l++;
+    *share = l->ns > 0 ? s->ns / l->ns : 1;
+    *value = s->ns > 0 ? (double)s->sum[event % SET_EVENTS] / *share : 0;
+    return s->error;
+}
+
+void kvb_papi_sets_free(kvb_papi_sets *sets)
+{
+    long long ignored[SET_EVENTS];
+    for (uint32_t i = 0; sets && i < sets->n_sets; i++) {
+        set *s = &sets->sets[i];
+        int state = 0;
+        if (PAPI_state(s->id, &state) == PAPI_OK && state & PAPI_RUNNING)
+            PAPI_stop(s->id, ignored);
+        PAPI_cleanup_eventset(s->id);
+        PAPI_destroy_eventset(&s->id);
+    }
+    free(sets);
+}
+
+/*
+ * The harness's own counts as software-defined events of library "kvbench". PAPI finds libsde in the process by the
+ * dynamic symbols sde_ti_*; linking with -lsde is enough.
+ */
+
+/* In the order of the fields of kvb_own_counts. */
+const char *const kvb_sde_events[] = {KVB_SDE_PREFIX "cells_read", KVB_SDE_PREFIX "bytes_read",
+                                      KVB_SDE_PREFIX "bytes_walk", KVB_SDE_PREFIX "mask_words",
+                                      KVB_SDE_PREFIX "rescales",   NULL};
+
+static const struct {
+    size_t at;
+    const char *description;
+} counts[] = {
+    {offsetof(kvb_own_counts, cells_read), "unique visible cells read by steps, one layer"},
+    {offsetof(kvb_own_counts, bytes_read), "unique bytes of K and V read by steps"},
+    {offsetof(kvb_own_counts, bytes_walk), "bytes of K and V that a walk per query reads"},
+    {offsetof(kvb_own_counts, mask_words), "64-bit words of explicit masks handed to kernels"},
+    {offsetof(kvb_own_counts, rescales), "rescales of running softmax sums"},
+};
+_Static_assert(sizeof kvb_sde_events / sizeof *kvb_sde_events == sizeof counts / sizeof *counts + 1,
+               "one name a count");
+
+/* libsde's registry is one for the process, and what is in it stays: libsde 1.0 uses freed memory after
+ * papi_sde_unregister_counter and crashes in papi_sde_init after papi_sde_shutdown. So each event is a callback,
+ * registered once, that reads what is published now. A forked child inherits all of it and publishes anew. */
+static const kvb_own_counts *published;
+static pid_t publisher;
+
+static long long count_read(void *at)
+{
+    return published ? *(const long long *)((const char *)published + *(const size_t *)at) : 0;
+}
+
+static int library_register(char *why, size_t why_bytes)
+{
+    static bool done;
+    papi_handle_t library = done ? NULL : papi_sde_init("kvbench");
+    if (done)
+        return 0;
+    if (!library) {
+        snprintf(why, why_bytes, "libsde: papi_sde_init failed");
+        return -ENOTSUP;
+    }
+    for (size_t i = 0; kvb_sde_events[i]; i++) {
+        const char *name = kvb_sde_events[i] + strlen(KVB_SDE_PREFIX);
+        int error = papi_sde_register_counter_cb(library, name, PAPI_SDE_RO | PAPI_SDE_DELTA, PAPI_SDE_long_long,
+                                                 count_read, (void *)(uintptr_t)&counts[i].at);
+        if (error != SDE_OK) {
+            snprintf(why, why_bytes, "libsde: %s was not registered, error %d", name, error);
+            return -ENOTSUP;
+        }
+        papi_sde_describe_counter(library, name, counts[i].description);
+    }
+    done = true;
+    return 0;
+}
+
+int kvb_sde_publish(const kvb_own_counts *own, char *why, size_t why_bytes)
+{
+    if (published && publisher == getpid()) {
+        snprintf(why, why_bytes, "libsde: other counts are published in this process");
+        return -EBUSY;
+    }
+    int error = library_register(why, why_bytes);
+    if (error)
+        return error;
+    published = own;
+    publisher = getpid();
+    return 0;
+}
+
+void kvb_sde_retract(const kvb_own_counts *own)
+{
+    if (published == own)
+        published = NULL;
+}
 
 #define OWN_EVENTS 5u
 #define WANTED_MAX (KVB_COUNTERS - OWN_EVENTS - 11u) /* 4 of perf and 7 of getrusage come after */
@@ -95,12 +387,12 @@ static bool in_list(const char *const *list, const char *name)
 static bool sde_known(const char *name)
 {
     int code = (int)PAPI_NATIVE_MASK, component = PAPI_get_component_index("sde");
-    char published[PAPI_MAX_STR_LEN];
+    char met[PAPI_MAX_STR_LEN];
     if (in_list(kvb_sde_events, name))
         return true;
     for (int error = component < 0 ? component : PAPI_enum_cmp_event(&code, PAPI_ENUM_FIRST, component);
          error == PAPI_OK; error = PAPI_enum_cmp_event(&code, PAPI_ENUM_EVENTS, component))
-        if (PAPI_event_code_to_name(code, published) == PAPI_OK && !strcmp(published, name))
+        if (PAPI_event_code_to_name(code, met) == PAPI_OK && !strcmp(met, name))
             return true;
     return false;
 }
