@@ -1,13 +1,624 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of value profiles; those without structure along the sequence, gaussian, flat and grid; and tags (see
  * values.h). */
-#include "workloads/profile_internal.h"
-#include "workloads/why.h"
+#include "workloads/profiles.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "kernels/scan.h"
+#include "workloads/why.h"
+
+/*
+ * Value profiles at the ends of what numbers can be.
+ *
+ *   large-logits   a head's keys share a part of the norm of a row of N(0,1), and their own N(0,1) is at right angles to it. A query
+ *                  lies along the shared part as far as makes its logits 100 to 500, plus N(0,1): logits differ by about 1.
+ *   far-below      likewise, with logits of -80,000 to -160,000
+ *   equal-keys     all keys of a head are one row, N(0,1): every cell that a query sees has the same logit
+ *   giant-channel  N(0,1), but for one channel of K and one of V, the same in all rows of a head, 300 to 1,000 times as large.
+ *                  q is so many times smaller in K's channel: logits stay as they are.
+ *   subnormal      N(0,1) times 2^-130, subnormal in f32, or times 2^-20, subnormal in f16: heads take turns
+ */
+
+/* One token's rows of N(0, factor^2) of one head. */
+static void normals(uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token, uint32_t h, double factor,
+                    uint32_t dim, float *row)
+{
+    kvb_rng_normals(kvb_rng_key(kvb_token_key(seed, kind, layer, token), h), factor, dim, row);
+}
+
+/* The KV head of row h of a kind. */
+static uint32_t kv_head_of(const kvb_group *group, kvb_rows kind, uint32_t h)
+{
+    return kind == KVB_ROWS_Q ? h / (group->heads / group->kv_heads) : h;
+}
+
+/* Channel c of n of what all keys of a head share: of norm sqrt(n), as a row of N(0,1) has. */
+static double shared_part(uint64_t head_key, uint32_t c)
+{
+    return kvb_rng_bits(head_key, c / 64) >> c % 64 & 1 ? 1 : -1;
+}
+
+/* The product of a row and the shared part. */
+static double along_shared(uint64_t head_key, uint32_t dim, const float *row)
+{
+    double along = 0;
+    for (uint32_t c = 0; c < dim; c++)
+        along += shared_part(head_key, c) * (double)row[c];
+    return along;
+}
+
+/* Logits of `least` to `most`. */
+static void offset_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                        double least, double most, float *out)
+{
+    const kvb_group *g = kvb_model_group(model, layer);
+    const uint32_t heads = kvb_rows_heads(g, kind), dim = kvb_rows_dim(g, kind);
+    for (uint32_t h = 0; h < heads; h++, out += dim) {
+        normals(seed, kind, layer, token, h, 1, dim, out);
+        if (kind == KVB_ROWS_V)
+            continue;
+        const uint64_t head = kvb_head_key(seed, layer, kv_head_of(g, kind, h));
+        const uint64_t own = kvb_rng_key(kvb_token_key(seed, kind, layer, token), h);
+        const double unit = kvb_rng_unit((uint32_t)kvb_rng_bits(kvb_rng_key(own, 1), 0));
+        /* in units of the shared part: what the row is to have of it */
+        const double want = kind == KVB_ROWS_K ? 1 : (least + (most - least) * unit) / (g->scale * dim);
+        const double add = want - along_shared(head, dim, out) / dim;
+        for (uint32_t c = 0; c < dim; c++)
+            out[c] = (float)((double)out[c] + add * shared_part(head, c));
+    }
+}
+
+static void large_logits_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                              uint32_t pos, float *out)
+{
+    (void)pos;
+    offset_rows(model, seed, kind, layer, token, 100, 500, out);
+}
+
+static void far_below_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                           uint32_t pos, float *out)
+{
+    (void)pos;
+    offset_rows(model, seed, kind, layer, token, -160000, -80000, out);
+}
+
+static void equal_keys_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                            uint32_t pos, float *out)
+{
+    (void)pos;
+    const kvb_group *g = kvb_model_group(model, layer);
+    const uint32_t heads = kvb_rows_heads(g, kind), dim = kvb_rows_dim(g, kind);
+    for (uint32_t h = 0; h < heads; h++, out += dim)
+        normals(seed, kind, layer, kind == KVB_ROWS_K ? 0 : token, h, 1, dim, out);
+}
+
+static void giant_channel_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                               uint32_t pos, float *out)
+{
+    (void)pos;
+    const kvb_group *g = kvb_model_group(model, layer);
+    const uint32_t heads = kvb_rows_heads(g, kind), dim = kvb_rows_dim(g, kind);
+    for (uint32_t h = 0; h < heads; h++, out += dim) {
+        const uint64_t bits = kvb_rng_bits(kvb_head_key(seed, layer, kv_head_of(g, kind, h)), 0);
+        const float factor = (float)(300 + 700 * kvb_rng_unit((uint32_t)bits));
+        normals(seed, kind, layer, token, h, 1, dim, out);
+        out[(bits >> 32) % dim] *= kind == KVB_ROWS_Q ? 1 / factor : factor;
+    }
+}
+
+static void subnormal_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                           uint32_t pos, float *out)
+{
+    (void)pos;
+    const kvb_group *g = kvb_model_group(model, layer);
+    const uint32_t heads = kvb_rows_heads(g, kind), dim = kvb_rows_dim(g, kind);
+    for (uint32_t h = 0; h < heads; h++, out += dim)
+        normals(seed, kind, layer, token, h, (layer + kv_head_of(g, kind, h)) % 2 ? 0x1p-20 : 0x1p-130, dim, out);
+}
+
+const kvb_profile kvb_profile_large_logits = {
+    .name = "large-logits",
+    .summary = "logits are some hundred and differ by about 1: exp() of one overflows, their softmax is ordinary",
+    .rows = large_logits_rows,
+};
+
+const kvb_profile kvb_profile_far_below = {
+    .name = "far-below",
+    .summary = "all logits are below -80,000 and differ by about 1: finite stand-ins for minus infinity win",
+    .rows = far_below_rows,
+};
+
+const kvb_profile kvb_profile_equal_keys = {
+    .name = "equal-keys",
+    .summary = "all keys of a head are the same row: every visible cell ties",
+    .rows = equal_keys_rows,
+};
+
+const kvb_profile kvb_profile_giant_channel = {
+    .name = "giant-channel",
+    .summary =
+        "N(0,1) with one channel of K and of V 300 to 1,000 times as large: a step for a whole row loses the rest",
+    .rows = giant_channel_rows,
+};
+
+const kvb_profile kvb_profile_subnormal = {
+    .name = "subnormal",
+    .summary = "q, K and V are subnormal, in f32 or in f16 by turns of the heads",
+    .rows = subnormal_rows,
+};
+
+/*
+ * Value profiles `llama` and `qwen`: rows with the shape that real models have.
+ *
+ *   K before RoPE   mu[h][c] + s[h][c] N(0,1): few fixed channels with a large mu in every token (KVQuant,
+ *                   arXiv 2401.18079, fig. 2; KIVI, arXiv 2402.02750: "a few fixed channels whose magnitudes
+ *                   are very large"); then rotated in pairs (i, i + dim/2), theta 10000. 2-5 % of the channels
+ *                   have |mu| of 5-15 times the median s.
+ *   qwen            as llama, but |mu| is 100-300 in the first and the last layer: the key projection of
+ *                   Qwen2.5-7B has a bias of norm 605 in layer 0 and 921 in layer 27, about 22 elsewhere
+ *                   (ggml-org/llama.cpp, issue 21385).
+ *   V               g[t] N(0, 0.5), g log-normal(0.3): no outlier pattern (KIVI).
+ *   sink            the token at position 0: small V (g 0.1-0.2), K along the mean query, so that it takes
+ *                   30-90 % of the mass at any length (StreamingLLM, arXiv 2309.17453).
+ *
+ * How the sink is made: some pairs of channels are quiet in the keys of all other tokens. The mean query
+ * after RoPE, and the sink's key, lie in these; a query's share of that direction grows with the
+ * logarithm of its position, as the sum of all other weights does.
+ * Queries are small in channels where keys have an offset, so that an offset moves a logit by about 0.3.
+ */
+
+#define MAX_DIM      4096u
+#define MIN_DIM      4u
+#define ROPE_THETA   10000.0
+#define QUIET_SPREAD 0.25 /* s of the sink's channels */
+#define OFFSET_LOGIT 0.3  /* by how much one offset channel moves a logit */
+#define SINK_LOGIT   0.6  /* log of the sink's weight over all others': 65 % of the mass */
+#define SINK_NORM    0.8  /* of the norm of other keys; GPT-2 has 0.28-1.02 */
+
+/* s is log-normal(0.5), in eight equally likely values: exp(0.5 x normal quantile of (2i + 1) / 16). */
+static const float spreads[8] = {0.4644f, 0.6417f, 0.7832f, 0.9244f, 1.0818f, 1.2768f, 1.5583f, 2.1533f};
+
+/* What all tokens of one (layer, KV head) share. */
+typedef struct head_shape {
+    float spread[MAX_DIM]; /* s */
+    float offset[MAX_DIM]; /* mu */
+    float sink[MAX_DIM];   /* unit vector: direction of the mean query */
+    double sink_norm;      /* of the sink's key */
+} head_shape;
+
+static bool is_quiet(uint32_t dim, uint32_t c)
+{
+    uint32_t half = dim / 2, pair = c % half;
+    return half < 8 ? pair == half - 1 : pair % 8 == 7;
+}
+
+/* Puts the offsets into channels that are not quiet. */
+static void offsets_place(uint64_t key, uint32_t dim, double smallest, head_shape *shape)
+{
+    uint32_t least = (uint32_t)ceil(0.02 * dim), most = (uint32_t)(0.05 * dim);
+    uint64_t bits = kvb_rng_bits(key, 0);
+    uint32_t n = most > least ? least + (uint32_t)(bits % (most - least + 1)) : least;
+    for (uint64_t i = 1; n > 0; i++) {
+        bits = kvb_rng_bits(key, i);
+        uint32_t c = (uint32_t)(bits >> 32) % dim;
+        if (is_quiet(dim, c) || shape->offset[c] != 0)
+            continue;
+        double mu = smallest * (1 + 2 * kvb_rng_unit((uint32_t)bits));
+        shape->offset[c] = (float)(bits >> 63 ? -mu : mu);
+        n--;
+    }
+}
+
+static void shape_make(uint64_t key, uint32_t dim, double smallest_offset, head_shape *shape)
+{
+    memset(shape->offset, 0, dim * sizeof *shape->offset);
+    offsets_place(kvb_rng_key(key, 0), dim, smallest_offset, shape);
+    uint64_t key_spread = kvb_rng_key(key, 1), bits = 0;
+    uint32_t quiet = 0;
+    double norm2 = 0;
+    for (uint32_t c = 0; c < dim; c++) {
+        if (c % 16 == 0) /* 4 bits a channel */
+            bits = kvb_rng_bits(key_spread, c / 16);
+        bool is_sink = is_quiet(dim, c);
+        shape->spread[c] = is_sink ? (float)QUIET_SPREAD : spreads[bits & 7];
+        shape->sink[c] = is_sink ? (bits & 8 ? -1.f : 1.f) : 0.f;
+        quiet += is_sink;
+        norm2 += (double)shape->spread[c] * shape->spread[c] + (double)shape->offset[c] * shape->offset[c];
+        bits >>= 4;
+    }
+    for (uint32_t c = 0; c < dim; c++)
+        shape->sink[c] /= sqrtf((float)quiet);
+    shape->sink_norm = SINK_NORM * sqrt(norm2);
+}
+
+/* Rotation by position: cosine and sine of each pair. */
+typedef struct rotation {
+    double cosine[MAX_DIM / 2], sine[MAX_DIM / 2];
+} rotation;
+
+static void rotation_make(uint32_t dim, uint32_t pos, rotation *r)
+{
+    double frequency = 1, ratio = pow(ROPE_THETA, -2.0 / dim);
+    for (uint32_t i = 0; i < dim / 2; i++) {
+        sincos(pos * frequency, &r->sine[i], &r->cosine[i]);
+        frequency *= ratio;
+    }
+}
+
+static void rotate(const rotation *r, uint32_t dim, float *row)
+{
+    for (uint32_t i = 0, half = dim / 2; i < half; i++) {
+        double a = row[i], b = row[i + half];
+        row[i] = (float)(a * r->cosine[i] - b * r->sine[i]);
+        row[i + half] = (float)(b * r->cosine[i] + a * r->sine[i]);
+    }
+}
+
+static void key_row(const head_shape *shape, const rotation *r, uint64_t key, uint32_t dim, uint32_t pos, float *row)
+{
+    kvb_rng_normals(key, 1, dim, row);
+    if (pos == 0) { /* the sink: not rotated; a little noise tells the sinks of different sequences apart */
+        for (uint32_t c = 0; c < dim; c++)
+            row[c] = (float)(shape->sink_norm * shape->sink[c]) + 0.1f * shape->spread[c] * row[c];
+        return;
+    }
+    for (uint32_t c = 0; c < dim; c++)
+        row[c] = shape->offset[c] + shape->spread[c] * row[c];
+    rotate(r, dim, row);
+}
+
+static void query_row(const head_shape *shape, const rotation *r, uint64_t key, uint32_t dim, uint32_t pos,
+                      double scale, float *row)
+{
+    uint32_t half = dim / 2;
+    kvb_rng_normals(key, 1, dim, row);
+    double variance = 0; /* of the logits of other keys */
+    for (uint32_t i = 0; i < half; i++) {
+        double mu = fmax(fabs(shape->offset[i]), fabs(shape->offset[i + half]));
+        float factor = (float)(mu * scale > OFFSET_LOGIT ? OFFSET_LOGIT / (mu * scale) : 1);
+        row[i] *= factor;
+        row[i + half] *= factor;
+        double s2 = 0.5 * ((double)shape->spread[i] * shape->spread[i] +
+                           (double)shape->spread[i + half] * shape->spread[i + half]);
+        variance += s2 * ((double)row[i] * row[i] + (double)row[i + half] * row[i + half]);
+    }
+    variance *= scale * scale;
+    rotate(r, dim, row);
+    double along = 0;
+    for (uint32_t c = 0; c < dim; c++)
+        along += (double)shape->sink[c] * row[c];
+    /* pos other keys with log-normal weights: log of their sum is about log(pos) + variance / 2. */
+    double want = (log(fmax(pos, 1)) + variance / 2 + SINK_LOGIT) / (shape->sink_norm * scale);
+    for (uint32_t c = 0; c < dim; c++)
+        row[c] += (float)(want - along) * shape->sink[c];
+}
+
+static void value_row(uint64_t key, uint32_t dim, uint32_t pos, float *row)
+{
+    uint32_t bits = (uint32_t)kvb_rng_bits(kvb_rng_key(key, 1), 0);
+    double g = pos == 0 ? 0.1 + 0.1 * kvb_rng_unit(bits) : exp(0.3 * kvb_rng_normal(bits));
+    kvb_rng_normals(key, 0.5 * g, dim, row);
+}
+
+static void shaped_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                        uint32_t pos, double smallest_offset, float *out)
+{
+    const kvb_group *group = kvb_model_group(model, layer);
+    uint64_t key = kvb_token_key(seed, kind, layer, token);
+    uint32_t heads = kvb_rows_heads(group, kind), dim = kvb_rows_dim(group, kind);
+    if (kind == KVB_ROWS_V) {
+        for (uint32_t h = 0; h < heads; h++)
+            value_row(kvb_rng_key(key, h), dim, pos, out + (size_t)h * dim);
+        return;
+    }
+    rotation r;
+    head_shape shape;
+    rotation_make(dim, pos, &r);
+    uint32_t each = heads / group->kv_heads; /* rows that share a KV head */
+    for (uint32_t h = 0; h < heads; h++) {
+        float *row = out + (size_t)h * dim;
+        if (h % each == 0)
+            shape_make(kvb_head_key(seed, layer, h / each), dim, smallest_offset, &shape);
+        if (kind == KVB_ROWS_K)
+            key_row(&shape, &r, kvb_rng_key(key, h), dim, pos, row);
+        else
+            query_row(&shape, &r, kvb_rng_key(key, h), dim, pos, group->scale, row);
+    }
+}
+
+static void llama_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                       uint32_t pos, float *out)
+{
+    shaped_rows(model, seed, kind, layer, token, pos, 5, out);
+}
+
+static void qwen_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                      uint32_t pos, float *out)
+{
+    bool outermost = layer == 0 || layer == model->n_layers - 1;
+    shaped_rows(model, seed, kind, layer, token, pos, outermost ? 100 : 5, out);
+}
+
+static bool rope_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
+{
+    (void)model;
+    if (group->k_dim >= MIN_DIM && group->k_dim <= MAX_DIM && group->k_dim % 2 == 0)
+        return true;
+    kvb_why_set(-ENOTSUP, why, why_bytes, "profiles with RoPE need an even k_dim of %u .. %u, a layer has %u", MIN_DIM,
+                MAX_DIM, group->k_dim);
+    return false;
+}
+
+const kvb_profile kvb_profile_llama = {
+    .name = "llama",
+    .summary = "K with 2-5 % fixed channels at 5-15x before RoPE, sink at position 0 (KVQuant, KIVI, StreamingLLM)",
+    .rows = llama_rows,
+    .supports = rope_supports,
+};
+
+const kvb_profile kvb_profile_qwen = {
+    .name = "qwen",
+    .summary = "as llama, with K offsets of 100-300 in the first and last layer (Qwen2.5's key bias)",
+    .rows = qwen_rows,
+    .supports = rope_supports,
+};
+
+/*
+ * Value profiles `peaked` and `needle`: one key takes more than 99 % of the mass, whatever else a query sees, up to
+ * 131072 cells. A key is a direction of norm sqrt(k_dim), a query the direction of one key, so that logits are L
+ * cos(angle between the keys) and that key's is L.
+ *
+ * peaked: the token's own key. needle: each cell in turn, so that a mistake in any one cell decides some query. Of the
+ * query heads of a KV head one, in turn, looks at its own token; the others look at positions spread evenly over all
+ * that the query may see. What a query can look at is a position, since it does not know what tokens its sequence has:
+ * keys of one position have nearly one direction.
+ */
+
+/* Below this, 131072 directions lie too close together. */
+#define PEAKED_MIN_DIM 16u
+
+/*
+ * The own logit L. Of N = 131072 random directions in d dimensions the closest pair has a cosine above c
+ * with a probability of at most N^2 (1 - c^2)^((d-1)/2) / 4; c here makes that 5e-4. All other keys
+ * together then weigh e^-17 N at the very worst of angles and in practice far less: (1 - c) L = 17.
+ */
+static double own_logit(uint32_t dim)
+{
+    double c2 = 1 - pow(1.16e-13, 2.0 / (dim - 1));
+    return 17 / (1 - sqrt(c2));
+}
+
+/* A direction of norm sqrt(dim); for a query times what makes its logit L, heads differing in their sharpness. */
+static void row_scale(const kvb_group *group, kvb_rows kind, uint64_t head_key, uint32_t dim, float *row)
+{
+    double norm2 = 0;
+    for (uint32_t c = 0; c < dim; c++)
+        norm2 += (double)row[c] * row[c];
+    double factor = sqrt(dim / norm2);
+    if (kind == KVB_ROWS_Q)
+        factor *= own_logit(dim) / (group->scale * dim) * (1 + 0.5 * kvb_rng_unit((uint32_t)kvb_rng_bits(head_key, 0)));
+    for (uint32_t c = 0; c < dim; c++)
+        row[c] = (float)(row[c] * factor);
+}
+
+static void peaked_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                        uint32_t pos, float *out)
+{
+    (void)pos;
+    const kvb_group *group = kvb_model_group(model, layer);
+    uint32_t heads = kvb_rows_heads(group, kind), dim = kvb_rows_dim(group, kind);
+    uint32_t each = group->heads / group->kv_heads; /* query heads of a KV head */
+    uint64_t own = kvb_token_key(seed, kind, layer, token), keys = kvb_token_key(seed, KVB_ROWS_K, layer, token);
+    for (uint32_t h = 0; h < heads; h++) {
+        float *row = out + (size_t)h * dim;
+        if (kind == KVB_ROWS_V) {
+            kvb_rng_normals(kvb_rng_key(own, h), 1, dim, row);
+            continue;
+        }
+        kvb_rng_normals(kvb_rng_key(keys, kind == KVB_ROWS_Q ? h / each : h), 1, dim, row);
+        row_scale(group, kind, kvb_rng_key(own, h), dim, row);
+    }
+}
+
+#define NEEDLE_OWN                                                                                                     \
+    0.0625f /* how much of a key's direction is its token's own: the same position in another branch differs */
+
+/* The position that a query head looks at: its own, or the next of a sequence that is spread evenly (Weyl: multiples of
+ * the golden ratio, modulo 1) over those that the group lets it see. */
+static uint32_t needle_target(const kvb_group *g, uint64_t seed, uint32_t layer, uint32_t pos, uint32_t h)
+{
+    uint32_t each = g->heads / g->kv_heads;
+    if (each > 1 ? h % each == pos % each : pos % 4 == 0)
+        return pos;
+    uint32_t first = g->chunk ? pos / g->chunk * g->chunk : g->window && pos >= g->window ? pos + 1 - g->window : 0;
+    uint32_t sinks = g->window ? g->sinks < first ? g->sinks : first : 0;
+    double start = kvb_rng_unit((uint32_t)kvb_rng_bits(kvb_head_key(seed, layer, h), 1)), whole;
+    double part = modf((start + 1) + ((double)pos * g->heads + h) * 0.6180339887498949, &whole);
+    uint32_t place = (uint32_t)(part * (pos - first + 1 + sinks));
+    return place < sinks ? place : first + place - sinks;
+}
+
+static void needle_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                        uint32_t pos, float *out)
+{
+    const kvb_group *group = kvb_model_group(model, layer);
+    uint32_t heads = kvb_rows_heads(group, kind), dim = kvb_rows_dim(group, kind);
+    uint32_t each = group->heads / group->kv_heads;
+    uint64_t own = kvb_token_key(seed, kind, layer, token);
+    for (uint32_t h = 0; h < heads; h++) {
+        float *row = out + (size_t)h * dim, mine[KVB_MODEL_WIDTH];
+        kvb_rng_normals(kvb_rng_key(own, h), 1, dim, mine);
+        if (kind == KVB_ROWS_V) {
+            memcpy(row, mine, dim * sizeof *row);
+            continue;
+        }
+        uint32_t at = kind == KVB_ROWS_Q ? needle_target(group, seed, layer, pos, h) : pos;
+        kvb_rng_normals(kvb_rng_key(kvb_head_key(seed, layer, kind == KVB_ROWS_Q ? h / each : h), (uint64_t)at + 1), 1,
+                        dim, row);
+        for (uint32_t c = 0; c < dim && kind == KVB_ROWS_K; c++)
+            row[c] += NEEDLE_OWN * mine[c];
+        row_scale(group, kind, kvb_rng_key(own, h), dim, row);
+    }
+}
+
+static bool dim_suffices(const char *profile, const kvb_group *group, char *why, size_t why_bytes)
+{
+    if (group->k_dim >= PEAKED_MIN_DIM)
+        return true;
+    kvb_why_set(-ENOTSUP, why, why_bytes, "profile %s needs a k_dim of at least %u, a layer has %u", profile,
+                PEAKED_MIN_DIM, group->k_dim);
+    return false;
+}
+
+static bool peaked_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
+{
+    (void)model;
+    return dim_suffices("peaked", group, why, why_bytes);
+}
+
+static bool needle_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
+{
+    (void)model;
+    return dim_suffices("needle", group, why, why_bytes);
+}
+
+const kvb_profile kvb_profile_peaked = {
+    .name = "peaked",
+    .summary = "each query's own key takes more than 99 % of the mass, up to 131072 visible cells",
+    .rows = peaked_rows,
+    .supports = peaked_supports,
+};
+
+const kvb_profile kvb_profile_needle = {
+    .name = "needle",
+    .summary =
+        "each cell in turn takes more than 99 % of the mass of some query: a mistake in any one decides that query",
+    .rows = needle_rows,
+    .supports = needle_supports,
+};
+
+/*
+ * Seeded values of layers that scan, and the ranges that recorded ones must keep. They are drawn as the papers
+ * initialise them: Delta between 0.001 and 0.1, A = -1 .. -d_state (mamba1) or between -1 and -16 (mamba2, and the
+ * gates of the delta rule); lightning's decays are the slopes of ALiBi (arXiv 2108.12409). So some heads forget within
+ * ten tokens and some remember thousands.
+ */
+
+#define DELTA_LEAST 0.001
+#define DELTA_MOST  0.1
+#define A_MOST      16.0
+#define CONSTANT    8u /* among kinds of rows: what a layer has of its own */
+
+/* Log-uniform between the two. */
+static double delta_of(uint32_t bits)
+{
+    return DELTA_LEAST * pow(DELTA_MOST / DELTA_LEAST, kvb_rng_unit(bits));
+}
+
+static double uniform(uint32_t bits, double least, double most)
+{
+    return least + (most - least) * kvb_rng_unit(bits);
+}
+
+static void unit_make(float *row, uint32_t n)
+{
+    double norm2 = 0;
+    for (uint32_t i = 0; i < n; i++)
+        norm2 += (double)row[i] * (double)row[i];
+    for (uint32_t i = 0; i < n; i++)
+        row[i] = (float)((double)row[i] / sqrt(norm2));
+}
+
+void kvb_scan_rows_make(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                        float *out)
+{
+    const kvb_group *g = kvb_model_group(model, layer);
+    const uint64_t key = kvb_token_key(seed, kind, layer, token);
+    const uint32_t heads = kvb_rows_heads(g, kind), dim = kvb_rows_dim(g, kind);
+    const bool delta = g->scan.kind == KVB_SCAN_DELTA, keys = kind == KVB_ROWS_Q || kind == KVB_ROWS_K;
+    for (uint32_t h = 0; h < heads; h++, out += dim) {
+        const uint64_t own = kvb_rng_key(key, h);
+        if (kind != KVB_ROWS_GATE && kind != KVB_ROWS_BETA) {
+            kvb_rng_normals(own, 1, dim, out);
+            if (keys && delta)
+                unit_make(out, dim);
+            continue;
+        }
+        const double a = delta ? uniform((uint32_t)kvb_rng_bits(kvb_head_key(seed, layer, h), 0), 1, A_MOST) : 0;
+        for (uint32_t c = 0; c < dim; c++) {
+            const uint32_t bits = (uint32_t)kvb_rng_bits(own, c);
+            out[c] = (float)(kind == KVB_ROWS_BETA ? 1 / (1 + exp(-kvb_rng_normal(bits)))
+                             : delta               ? -a * delta_of(bits)
+                                                   : delta_of(bits));
+        }
+    }
+}
+
+void kvb_scan_constant_make(const kvb_model *model, uint64_t seed, kvb_constant constant, uint32_t layer, float *out)
+{
+    const kvb_group_scan *s = &kvb_model_group(model, layer)->scan;
+    const uint64_t key = kvb_rng_key(seed, (uint64_t)(CONSTANT + constant) << 32 | layer);
+    uint64_t shape[3];
+    kvb_constant_shape(kvb_model_group(model, layer), constant, shape);
+    const uint32_t n = (uint32_t)(shape[0] * shape[1] * shape[2]);
+    if (constant != KVB_CONSTANT_A) {
+        kvb_rng_normals(key, constant == KVB_CONSTANT_TAPS ? 1 / sqrt(s->conv_width) : 0.1, n, out);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (float)(s->kind == KVB_SCAN_MAMBA1   ? -1.0 - i / s->d_v % s->d_k
+                         : s->kind == KVB_SCAN_MAMBA2 ? -uniform((uint32_t)kvb_rng_bits(key, i), 1, A_MOST)
+                                                      : -exp2(-8.0 * (i + 1) / s->heads));
+}
+
+/* ---- recorded values ------------------------------------------------------------------------------------- */
+
+/* A range of a recorded tensor; n: how many numbers. */
+typedef struct range {
+    const char *name;
+    const float *at;
+    size_t n, token_floats; /* 0: the layer's own */
+    float least, most;
+    const char *wanted;
+} range;
+
+static int range_check(const range *r, uint32_t layer, const char *path, char *why, size_t why_bytes)
+{
+    for (size_t i = 0; r->at && i < r->n; i++) {
+        char token[40] = "";
+        if (r->at[i] >= r->least && r->at[i] <= r->most)
+            continue;
+        if (r->token_floats)
+            snprintf(token, sizeof token, "token %zu, ", i / r->token_floats);
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: %s.%u: %snumber %zu: %g: expected %s", path, r->name, layer,
+                           token, r->token_floats ? i % r->token_floats : i, (double)r->at[i], r->wanted);
+    }
+    return 0;
+}
+
+int kvb_scan_values_check(const kvb_values *v, uint32_t layer, const char *path, char *why, size_t why_bytes)
+{
+    const kvb_group *g = kvb_model_group(v->model, layer);
+    const bool delta = g->scan.kind == KVB_SCAN_DELTA;
+    const size_t gates = kvb_values_floats(g, KVB_ROWS_GATE), betas = kvb_values_floats(g, KVB_ROWS_BETA);
+    uint64_t shape[3];
+    const bool has_a = kvb_constant_shape(g, KVB_CONSTANT_A, shape) > 0;
+    const range ranges[] = {
+        {"gate", kvb_values_rows(v, KVB_ROWS_GATE, layer, 0), v->tokens * gates, gates, delta ? -INFINITY : 0,
+         delta ? 0 : INFINITY, delta ? "0 at most, as no decay is above 1" : "0 at least, as no decay is above 1"},
+        {"beta", kvb_values_rows(v, KVB_ROWS_BETA, layer, 0), v->tokens * betas, betas, 0, 2, "0 .. 2"},
+        {"a", has_a ? v->constant[KVB_CONSTANT_A][layer] : NULL, has_a ? shape[0] * shape[1] * shape[2] : 0, 0,
+         -INFINITY, 0, "0 at most, as no decay is above 1"},
+    };
+    int err = 0;
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges && !err; i++)
+        err = range_check(&ranges[i], layer, path, why, why_bytes);
+    return err;
+}
 
 /* ---- gaussian, flat ------------------------------------------------------------------------------------ */
 

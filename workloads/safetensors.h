@@ -62,6 +62,5 @@ int kvb_safetensors_write(const char *path, const kvb_tensor *tensors, size_t n,
                           size_t why_bytes);
 
 size_t kvb_tensor_dtype_bytes(kvb_tensor_dtype dtype);
-const char *kvb_tensor_dtype_name(kvb_tensor_dtype dtype);
 
 #endif

@@ -16,24 +16,15 @@ void kvb_trace_header_clear(kvb_trace_header *header);
 /* The line of a header that was checked. */
 void kvb_trace_header_print(FILE *out, const kvb_trace_header *header);
 
-/* ---- the model block: trace_model.c --------------------------------------------------------------------- */
+/* ---- the model block --------------------------------------------------------------------- */
 
-/* trace_version: of the header that holds the block. On failure what the model owns is freed. */
-int kvb_model_block_parse(const json_t *block, int64_t trace_version, kvb_model *model, char *why, size_t why_bytes);
-/* Does version 1 say all of it: one group without limits, caps and sinks? */
-bool kvb_model_is_plain(const kvb_model *model);
-void kvb_model_block_print(FILE *out, const kvb_model *model);
-void kvb_model_clear(kvb_model *model); /* frees sink logits */
-
-/* A group's members that say what its layers scan: trace_scan.c. */
+/* A group's members that say what its layers scan. */
 int kvb_scan_block_parse(const json_t *group, kvb_group *g, char *why, size_t why_bytes);
 void kvb_scan_block_print(FILE *out, const kvb_group_scan *scan);
 
 /* An integer of min .. max, a member of a header's object. */
 int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
                          size_t why_bytes);
-/* The shortest decimal that reads back as the same double. */
-void kvb_json_double_print(FILE *out, double x);
 
 /* n tokens that a line gives to one more sequence. */
 typedef struct kvb_trace_share {
@@ -64,13 +55,6 @@ int kvb_json_keys_check(const json_t *object, const char *where, const char *con
 /* "an integer", "a string" … of a JSON value, for messages. */
 const char *kvb_json_type_name(const json_t *value);
 
-/* ---- one token in several sequences: trace_shared.c ----------------------------------------------------- */
-
-/* Before the event is applied: may its tokens be shared as the line says? What goes on where another ends becomes one
- * share. */
-int kvb_shares_check(const kvb_history *history, kvb_event_store *store, char *why, size_t why_bytes);
-/* After it: the event becomes the next seq_cp that the line stands for, to be applied like any other. False: none is
- * left. */
-bool kvb_shares_next(kvb_event_store *store);
+/* ---- one token in several sequences ----------------------------------------------------- */
 
 #endif

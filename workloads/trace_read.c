@@ -3,14 +3,218 @@
  * Reading a trace: one line at a time, with the file and line in front of whatever is wrong; and a whole trace in
  * memory, read the same way.
  */
-#include "workloads/trace_internal.h"
-#include "workloads/why.h"
-#include "workloads/array.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "kernels/scan.h"
+#include "workloads/array.h"
+#include "workloads/trace_internal.h"
+#include "workloads/why.h"
+
+/* The block of a group of a trace's header whose layers scan, read and written. */
+
+static const struct {
+    const char *name;
+    kvb_elem elem;
+} ELEMS[] = {{"f32", KVB_F32}, {"f16", KVB_F16}, {"bf16", KVB_BF16}};
+enum { N_ELEMS = sizeof ELEMS / sizeof *ELEMS };
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+static int object_check(const json_t *value, const char *key, const char *const *known, char *why, size_t why_bytes)
+{
+    char where[40];
+    snprintf(where, sizeof where, "header: \"%s\"", key);
+    return json_is_object(value) ? kvb_json_keys_check(value, where, known, why, why_bytes)
+                                 : kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an object, found %s", where,
+                                               kvb_json_type_name(value));
+}
+
+static int recurrence_get(const json_t *block, uint32_t *kind, char *why, size_t why_bytes)
+{
+    const char *name = json_string_value(json_object_get(block, "recurrence"));
+    char known[100] = "";
+    for (unsigned k = 0; k < KVB_SCAN_KINDS; k++) {
+        if (k == KVB_SCAN_CONV)
+            continue;
+        const char *each = kvb_scan_kind_name(k);
+        *kind = k;
+        if (name && !strcmp(name, each))
+            return 0;
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", k ? ", " : "", each);
+    }
+    return kvb_why_set(-EINVAL, why, why_bytes, "header: \"recurrence\": %s%s%s, known: %s", name ? "unknown \"" : "",
+                       name ? name : "expected a name", name ? "\"" : "", known);
+}
+
+static int elem_get(const json_t *block, uint32_t absent, uint32_t *elem, char *why, size_t why_bytes)
+{
+    const json_t *value = json_object_get(block, "state");
+    const char *name = json_string_value(value);
+    *elem = absent;
+    for (size_t i = 0; i < N_ELEMS; i++)
+        if (name && !strcmp(name, ELEMS[i].name)) {
+            *elem = ELEMS[i].elem;
+            return 0;
+        }
+    return value ? kvb_why_set(-EINVAL, why, why_bytes, "header: \"state\": expected \"f32\", \"f16\" or \"bf16\"") : 0;
+}
+
+static int sizes_get(const json_t *block, const char *const *names, uint32_t *const *sizes, size_t n, char *why,
+                     size_t why_bytes)
+{
+    int err = 0;
+    for (size_t i = 0; i < n && !err; i++) {
+        int64_t number = 0;
+        err = kvb_json_integer_get(block, names[i], 1, KVB_MODEL_ROW, &number, why, why_bytes);
+        *sizes[i] = (uint32_t)number;
+    }
+    return err;
+}
+
+static int conv_parse(const json_t *block, kvb_group_scan *s, char *why, size_t why_bytes)
+{
+    static const char *const known[] = {"width", "channels", "silu", "state", NULL};
+    int err = object_check(block, "conv", known, why, why_bytes);
+    if (!err)
+        err = sizes_get(block, known, (uint32_t *const[]){&s->conv_width, &s->conv_channels}, 2, why, why_bytes);
+    const json_t *silu = json_object_get(block, "silu");
+    if (!err && silu && !json_is_boolean(silu))
+        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"silu\": expected true or false, found %s",
+                          kvb_json_type_name(silu));
+    s->silu = json_is_true(silu);
+    return err ? err : elem_get(block, s->state_elem, &s->conv_elem, why, why_bytes);
+}
+
+int kvb_scan_block_parse(const json_t *group, kvb_group *g, char *why, size_t why_bytes)
+{
+    static const char *const of_group[] = {"layers", "kind", "scan", NULL};
+    static const char *const known[] = {"heads", "groups", "k_dim", "v_dim", "recurrence", "conv", "state", NULL};
+    kvb_group_scan *s = &g->scan;
+    const json_t *block = json_object_get(group, "scan"), *conv = json_object_get(block, "conv");
+    int err = kvb_json_keys_check(group, "header", of_group, why, why_bytes);
+    g->kind = KVB_GROUP_SCAN;
+    if (!err)
+        err = object_check(block, "scan", known, why, why_bytes);
+    if (!err)
+        err = recurrence_get(block, &s->kind, why, why_bytes);
+    if (!err)
+        err = sizes_get(block, known, (uint32_t *const[]){&s->heads, &s->groups, &s->d_k, &s->d_v}, 4, why, why_bytes);
+    if (!err)
+        err = elem_get(block, KVB_F32, &s->state_elem, why, why_bytes);
+    s->conv_elem = s->state_elem;
+    return err || !conv ? err : conv_parse(conv, s, why, why_bytes);
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------- */
+
+static const char *elem_name(uint32_t elem)
+{
+    size_t i = 0;
+    while (i + 1 < N_ELEMS && ELEMS[i].elem != elem)
+        i++;
+    return ELEMS[i].name;
+}
+
+void kvb_scan_block_print(FILE *out, const kvb_group_scan *s)
+{
+    fprintf(out, "{\"recurrence\":\"%s\",\"heads\":%u,\"groups\":%u,\"k_dim\":%u,\"v_dim\":%u",
+            kvb_scan_kind_name(s->kind), s->heads, s->groups, s->d_k, s->d_v);
+    if (s->conv_width)
+        fprintf(out, ",\"conv\":{\"width\":%u,\"channels\":%u,\"silu\":%s,\"state\":\"%s\"}", s->conv_width,
+                s->conv_channels, s->silu ? "true" : "false", elem_name(s->conv_elem));
+    fprintf(out, ",\"state\":\"%s\"}", elem_name(s->state_elem));
+}
+
+/*
+ * Lines that give one token to several sequences: the token is of the first one, and copies (seq_cp) behind the event
+ * give it to the others. That says the same as long as no token of the event sees what its sequence is yet to get.
+ */
+
+typedef struct sharing {
+    const kvb_history *history;
+    kvb_event_store *store;
+    size_t n_shares, n;                /* of the line; of them, checked and joined: the first of store->shares */
+    uint32_t last[KVB_TRACE_MAX_SEQS]; /* a sequence's last one, numbered from 1 on; 0: it has none */
+    uint32_t own[KVB_TRACE_MAX_SEQS];  /* of the line's tokens so far, those of each sequence */
+} sharing;
+
+/* Checks a share, and joins it to those before it. */
+static int share_join(sharing *all, kvb_trace_share share, char *why, size_t why_bytes)
+{
+    kvb_trace_share *last = all->last[share.dst] ? &all->store->shares[all->last[share.dst] - 1] : NULL;
+    const uint32_t next = last ? last->p0 + last->n : kvb_history_next(all->history, share.dst) + all->own[share.dst];
+    if (share.dst == share.src || (last && last->at == share.at))
+        return kvb_why_set(-EINVAL, why, why_bytes, "names sequence %u twice for position %u", share.dst, share.p0);
+    if (share.p0 != next)
+        return kvb_why_set(-EINVAL, why, why_bytes, "shares position %u with sequence %u, whose next one is %u",
+                           share.p0, share.dst, next);
+    if (last && last->src == share.src) {
+        last->at = share.at;
+        last->n += share.n;
+        return 0;
+    }
+    all->store->shares[all->n] = share;
+    all->last[share.dst] = (uint32_t)++all->n;
+    return 0;
+}
+
+/* Looks at the tokens one by one, and at what their sequences have by then. */
+static int tokens_share(sharing *all, char *why, size_t why_bytes)
+{
+    const kvb_event *event = &all->store->event;
+    int err = 0;
+    for (size_t i = 0, at = 0; i < event->n && !err; i++) {
+        const uint32_t s = event->seq[i];
+        const uint32_t next = kvb_history_next(all->history, s) + all->own[s]++,
+                       pos = event->kind == KVB_EVENT_FILL ? next : event->pos[i];
+        if (all->last[s])
+            err = kvb_why_set(-EINVAL, why, why_bytes,
+                              "position %u of sequence %u would not see what others share with it in the same line",
+                              pos, s);
+        for (; at < all->n_shares && all->store->shares[at].at == i && !err; at++) {
+            kvb_trace_share share = all->store->shares[at];
+            share.src = s;
+            share.p0 = pos;
+            err = share_join(all, share, why, why_bytes);
+        }
+    }
+    return err;
+}
+
+/* Before the event is applied: may its tokens be shared as the line says? What goes on where another ends becomes one
+ * share. */
+static int shares_check(const kvb_history *history, kvb_event_store *store, char *why, size_t why_bytes)
+{
+    char text[200];
+    store->next_copy = 0;
+    if (!store->n_shares)
+        return 0;
+    sharing *all = calloc(1, sizeof *all);
+    if (!all)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+    all->history = history;
+    all->store = store;
+    all->n_shares = store->n_shares;
+    int err = tokens_share(all, text, sizeof text);
+    store->n_shares = store->event.error ? 0 : all->n; /* what is refused is not copied */
+    free(all);
+    return err ? kvb_why_set(err, why, why_bytes, "%s: %s", kvb_event_kind_name(store->event.kind), text) : 0;
+}
+
+/* After it: the event becomes the next seq_cp that the line stands for, to be applied like any other. False: none is
+ * left. */
+static bool shares_next(kvb_event_store *store)
+{
+    if (store->next_copy == store->n_shares)
+        return false;
+    const kvb_trace_share *share = &store->shares[store->next_copy++];
+    store->event = (kvb_event){
+        .kind = KVB_EVENT_SEQ_CP, .src = share->src, .dst = share->dst, .p0 = share->p0, .p1 = share->p0 + share->n};
+    return true;
+}
 
 /* Longest line: three arrays of KVB_TRACE_MAX_STEP numbers take about 2 MB. */
 #define MAX_LINE_BYTES ((size_t)16 << 20)
@@ -156,7 +360,7 @@ const kvb_trace_header *kvb_trace_reader_header(const kvb_trace_reader *reader)
 /* 1: the event of the next line, or what else the last line stands for; 0: end. */
 static int event_read(kvb_trace_reader *r, char *why, size_t why_bytes)
 {
-    if (kvb_shares_next(&r->store))
+    if (shares_next(&r->store))
         return 1;
     int got = line_read(r, why, why_bytes);
     if (got != 1)
@@ -165,7 +369,7 @@ static int event_read(kvb_trace_reader *r, char *why, size_t why_bytes)
     int err = json ? kvb_event_parse(json, &r->store, why, why_bytes) : -EINVAL;
     json_decref(json);
     if (!err)
-        err = kvb_shares_check(r->history, &r->store, why, why_bytes);
+        err = shares_check(r->history, &r->store, why, why_bytes);
     return err ? err : 1;
 }
 

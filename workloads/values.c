@@ -2,7 +2,7 @@
 /* All rows of a trace in memory: recorded tensors, or a profile's rows made once. */
 #include "workloads/values.h"
 #include "kernels/scan.h"
-#include "workloads/profile_internal.h"
+#include "workloads/profiles.h"
 #include "workloads/safetensors.h"
 #include "workloads/why.h"
 

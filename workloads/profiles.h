@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the value profiles share. */
-#ifndef KVB_PROFILE_INTERNAL_H
-#define KVB_PROFILE_INTERNAL_H
+#ifndef KVB_PROFILES_H
+#define KVB_PROFILES_H
 
 #include "workloads/rng.h"
 #include "workloads/values.h"
