@@ -17,12 +17,257 @@
  * paged-prefix: pages of known tokens are found again by what they hold (prefix.h). It keeps what is behind a window,
  * which may be the beginning of another prompt: so its groups all have pages alike.
  */
-#include "caches/cache.h"
-#include "caches/stores/kept.h"
 #include "caches/stores/paged.h"
 
 #include <errno.h>
 #include <string.h>
+
+#include "caches/cache.h"
+#include "caches/stores/kept.h"
+
+static int paged_cells(paged_store *p, uint32_t seq);
+
+static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until);
+
+static int paged_reserve(paged_store *p, uint32_t seq, size_t entries);
+
+static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page);
+
+static kvb_run paged_unneeded(const kvb_store *s, uint32_t pos);
+
+static void paged_count(paged_store *p, uint32_t page, int by);
+
+/* Tables that take each other's places. */
+
+/* REORDER: tables are copied aside, 0 or -ENOMEM; they take their places. */
+static void paged_reordered_free(paged_store *p)
+{
+    for (uint32_t i = 0; i < p->n_reordered; i++)
+        table_free(p, &p->reordered[i]);
+    kvb_free(p->store.allocator, p->reordered, p->n_reordered * sizeof *p->reordered);
+    p->reordered = NULL;
+    p->n_reordered = 0;
+}
+
+/* Copies of the sources' tables. */
+static int paged_reorder_prepare(paged_store *p, const kvb_change *change)
+{
+    const uint32_t n = change->n;
+    paged_reordered_free(p);
+    p->reordered = n ? kvb_alloc_zeroed(p->store.allocator, n * sizeof *p->reordered) : NULL;
+    p->n_reordered = p->reordered ? n : 0;
+    int error = n && !p->reordered ? -ENOMEM : 0;
+    for (uint32_t i = 0; i < n && !error; i++) {
+        const page_table *src = &p->tables[change->srcs[i]];
+        page_table *t = &p->reordered[i];
+        error = src->room ? kvb_grow(p->store.allocator, &t->page, &t->room, src->room) : 0;
+        if (!error && src->room)
+            memcpy(t->page, src->page, src->room * sizeof *t->page);
+    }
+    if (!error && p->finds)
+        error = kvb_grow(p->store.allocator, &p->keys_reordered, &p->keys_room, n);
+    for (uint32_t i = 0; i < n && !error && p->finds; i++)
+        p->keys_reordered[i] = p->prefix.extra_keys[change->srcs[i]];
+    if (!error && p->kept)
+        error = kvb_spans_gather(&p->kept_reordered, p->store.allocator, p->kept, change->srcs, n);
+    if (error)
+        paged_reordered_free(p);
+    return error;
+}
+
+/* Pages are counted for their destinations before any is let go of. */
+static void paged_reorder(paged_store *p, const kvb_change *change)
+{
+    for (uint32_t i = 0; i < change->n; i++)
+        for (size_t entry = 0; entry < p->reordered[i].room; entry++)
+            paged_count(p, p->reordered[i].page[entry], 1);
+    for (uint32_t i = 0; i < change->n; i++) {
+        page_table *t = &p->tables[change->dsts[i]], old = *t;
+        for (size_t entry = old.room; entry-- > 0;) /* the last one first */
+            paged_count(p, old.page[entry], -1);
+        if (p->finds)
+            p->prefix.extra_keys[change->dsts[i]] = p->keys_reordered[i];
+        *t = p->reordered[i];
+        p->reordered[i] = old;
+    }
+    paged_reordered_free(p);
+    if (p->kept)
+        kvb_spans_scatter(&p->kept_reordered, p->store.allocator, p->kept, change->dsts);
+}
+
+/* Pages that are saved and loaded. */
+
+static int paged_lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
+{
+    paged_store *p = (paged_store *)s;
+    int error = paged_cells(p, seq);
+    if (!error)
+        error = kvb_spans_reserve(cells, s->allocator, p->cells.n);
+    for (size_t i = 0; i < p->cells.n && !error; i++) {
+        cells->span[cells->n++] = p->cells.span[i];
+        cells->tokens += p->cells.span[i].n;
+    }
+    return error;
+}
+
+/* Of the whole cache: do the cells of a sequence lie in pages, each entry in one? */
+static bool lies_in_pages(const kvb_store *s, const kvb_spans *rows)
+{
+    const uint32_t n = page_cells(s);
+    uint64_t last = UINT64_MAX, page = 0;
+    bool right = true;
+    for (size_t i = 0; i < rows->n; i++)
+        for (uint32_t j = 0; j < rows->span[i].n && right; j++) {
+            const uint64_t cell = rows->span[i].at + j, pos = rows->span[i].pos + j;
+            right = cell % n == pos % n && (pos / n != last || cell / n == page);
+            last = pos / n;
+            page = cell / n;
+        }
+    return right;
+}
+
+/* A sequence gets pages of its own; of the whole cache tables are as they were. */
+static int paged_load_prepare(paged_store *p, const kvb_change *change)
+{
+    kvb_store *s = &p->store;
+    const uint32_t n = page_cells(s);
+    int error = 0;
+    for (uint32_t i = 0; i < change->loaded->n_alive && !error; i++) {
+        const kvb_spans *rows = &s->load->rows[i];
+        const uint32_t seq = change->loaded->alive[i];
+        if (change->src == KVB_SEQ_ALL && !lies_in_pages(s, rows))
+            return kvb_store_fail(s, -EINVAL, "sequence %u does not lie in pages of %u cells", seq, n);
+        if (p->kept)
+            error = kvb_spans_reserve(&p->kept[seq], s->allocator, rows->n + 1);
+        if (change->src == KVB_SEQ_ALL) {
+            error = error ? error : paged_reserve(p, seq, kvb_spans_next(rows) / n + 1);
+            continue;
+        }
+        const kvb_run gone = p->kept ? paged_unneeded(s, kvb_spans_next(&change->loaded->seq[seq])) : (kvb_run){0, 0};
+        for (size_t j = 0; j < rows->n; j++)
+            for (uint32_t k = 0, pos = rows->span[j].pos; k < rows->span[j].n && !error; k++, pos++) {
+                if (pos >= gone.begin && pos < gone.end)
+                    continue;
+                if (p->kept)
+                    kvb_spans_append(&p->kept[seq], pos, pos);
+                error = paged_own(p, seq, pos / n, pos);
+                if (!error)
+                    error = kvb_store_move(s, (uint32_t)rows->span[j].at + k, page_at(p, seq, pos / n) * n + pos % n);
+            }
+    }
+    return error;
+}
+
+/* kvb_cache_type.lies; LOAD: what prepare does, and of the whole cache adopt. */
+static void paged_load(paged_store *p, const kvb_account *loaded)
+{
+    const kvb_store *s = &p->store;
+    const uint32_t n = page_cells(s);
+    for (uint32_t i = 0; i < s->account->n_changed; i++) {
+        const uint32_t seq = s->account->changed[i];
+        for (size_t entry = p->tables[seq].room; entry-- > 0;) /* the last one first */
+            paged_put(p, seq, (uint32_t)entry, PAGE_NONE);
+        if (p->kept)
+            kvb_spans_cut(&p->kept[seq], 0, KVB_POS_END);
+    }
+    for (uint32_t i = 0; i < loaded->n_alive; i++)
+        for (size_t j = 0; j < s->load->rows[i].n; j++) {
+            const kvb_span *span = &s->load->rows[i].span[j];
+            for (uint32_t k = 0, pos = span->pos; k < span->n; k++, pos++) {
+                if (page_at(p, loaded->alive[i], pos / n) == PAGE_NONE)
+                    paged_put(p, loaded->alive[i], pos / n, (uint32_t)((span->at + k) / n));
+                if (p->kept)
+                    kvb_spans_append(&p->kept[loaded->alive[i]], pos, pos);
+            }
+        }
+}
+
+/*
+ * Nodes of draft trees in pages. Node i of a sequence takes the place of position length + i: behind the sequence, in
+ * its own pages. A commit copies the rows of the accepted path down to the committed end, and pages in which nothing is
+ * left are free at once.
+ */
+
+static uint32_t node_cell(const paged_store *p, uint32_t seq, uint32_t length, uint32_t number)
+{
+    const uint32_t n = page_cells(&p->store), slot = length + number;
+    return page_at(p, seq, slot / n) * n + slot % n;
+}
+
+/* Where a sequence's nodes lie, by their places in the account. */
+static void node_cells_find(paged_store *p, uint32_t seq)
+{
+    const kvb_account *a = p->store.account;
+    for (uint32_t i = 0; i < a->n_nodes; i++)
+        if (a->node[i].seq == seq)
+            p->node_cells[i] = node_cell(p, seq, kvb_spans_next(&a->seq[seq]), a->node[i].number);
+}
+
+static int paged_propose_prepare(paged_store *p, const kvb_feed *feed, kvb_plan *plan)
+{
+    kvb_store *s = &p->store;
+    const kvb_account *a = s->account;
+    const uint32_t before = a->n_nodes - feed->n;
+    /* A commit moves no more rows than are pending, and keeps no more: with room for them now, it cannot fail. */
+    int error = kvb_grow(s->allocator, &s->moves, &s->moves_room, s->n_moves + (size_t)a->n_nodes);
+    if (!error)
+        error = kvb_grow(s->allocator, &p->node_cells, &p->node_cells_room, a->n_nodes);
+    for (uint32_t i = 0; i < a->n_changed && p->kept && !error; i++)
+        error = kvb_spans_reserve(&p->kept[a->changed[i]], s->allocator, a->pending[a->changed[i]] + (size_t)1);
+    for (uint32_t i = 0; i < feed->n && !error; i++) {
+        const uint32_t seq = feed->seqs[i], length = kvb_spans_next(&a->seq[seq]), number = a->node[before + i].number;
+        error = paged_own(p, seq, (length + number) / page_cells(s), length);
+        if (!error)
+            plan->cells[i] = node_cell(p, seq, length, number);
+    }
+    for (uint32_t i = 0; i < feed->n && !error; i++) {
+        const uint32_t seq = feed->seqs[i];
+        if (i == 0 || seq != feed->seqs[i - 1]) {
+            node_cells_find(p, seq);
+            error = paged_cells(p, seq);
+        }
+        if (!error)
+            error =
+                kvb_plan_attend_node(plan, s->group, a, &p->cells, 0, p->node_cells, before + i, feed->positions[i]);
+    }
+    return error;
+}
+
+static int paged_commit_prepare(paged_store *p, const kvb_change *change)
+{
+    const uint32_t seq = change->src, length = kvb_spans_next(&p->store.account->seq[seq]);
+    int error = 0;
+    for (uint32_t i = 0; i < change->n && !error; i++) /* numbers ascend: none is copied over before it is copied */
+        if (change->accepted[i] != i)
+            error =
+                kvb_store_move(&p->store, node_cell(p, seq, length, change->accepted[i]), node_cell(p, seq, length, i));
+    return error;
+}
+
+/* Entries of positions p0 .. p1-1 name no page any more in which the sequence holds nothing. */
+static void paged_entries_drop(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1)
+{
+    const kvb_spans *held = kvb_paged_held(p, seq);
+    const uint32_t n = page_cells(&p->store);
+    uint64_t entry = ((uint64_t)p1 + n - 1) / n;
+    for (entry = entry < p->tables[seq].room ? entry : p->tables[seq].room;
+         entry-- > p0 / n;) { /* the last one first */
+        uint32_t left = 0;
+        for (size_t i = 0; i < held->n && !left; i++)
+            left = kvb_span_clip(held->span[i], (uint32_t)entry * n, (uint32_t)(entry + 1) * n).n;
+        if (!left)
+            paged_put(p, seq, (uint32_t)entry, PAGE_NONE);
+    }
+}
+
+/* The sequence has the accepted nodes already. */
+static void paged_commit(paged_store *p, const kvb_change *change)
+{
+    const uint32_t end = kvb_spans_next(&p->store.account->seq[change->src]);
+    for (uint32_t pos = end - change->n; p->kept && pos < end; pos++)
+        kvb_spans_append(&p->kept[change->src], pos, pos);
+    paged_entries_drop(p, change->src, end, KVB_POS_END);
+}
 
 static bool finds(const kvb_store *s)
 {
@@ -36,7 +281,7 @@ static bool drops(const kvb_store *s)
 
 /* Positions p0 .. p1-1 that a sequence frees with its next query at pos: whole pages between the sinks and what is
  * needed. */
-kvb_run kvb_paged_unneeded(const kvb_store *s, uint32_t pos)
+static kvb_run paged_unneeded(const kvb_store *s, uint32_t pos)
 {
     const uint32_t n = page_cells(s), sinks = s->group->sinks, from = kvb_needed_from(s, pos) / n * n;
     const uint64_t begin = ((uint64_t)sinks + n - 1) / n * n;
@@ -68,7 +313,7 @@ static void store_close(kvb_store *s)
     const uint32_t n_ids = s->account->n_ids;
     for (uint32_t q = 0; q < n_ids && p->tables; q++)
         table_free(p, &p->tables[q]);
-    kvb_paged_reordered_free(p);
+    paged_reordered_free(p);
     kvb_spans_aside_free(&p->kept_reordered, s->allocator);
     kvb_free(s->allocator, p->tables, n_ids * sizeof *p->tables);
     kvb_free(s->allocator, p->adds, n_ids * sizeof *p->adds);
@@ -135,7 +380,8 @@ static void page_release(paged_store *p, uint32_t page)
         p->first_free = gone < p->first_free ? gone : p->first_free;
 }
 
-void kvb_paged_count(paged_store *p, uint32_t page, int by)
+/* A table names the page (by 1), or names it no more (by -1). PAGE_NONE is nothing. */
+static void paged_count(paged_store *p, uint32_t page, int by)
 {
     if (page == PAGE_NONE)
         return;
@@ -160,14 +406,15 @@ static uint32_t page_pick(const paged_store *p)
     return p->first_free < p->n_pages ? p->first_free : p->finds ? kvb_prefix_oldest(&p->prefix) : PAGE_NONE;
 }
 
-void kvb_paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
+static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
 {
-    kvb_paged_count(p, page, 1);
-    kvb_paged_count(p, p->tables[seq].page[entry], -1);
+    paged_count(p, page, 1);
+    paged_count(p, p->tables[seq].page[entry], -1);
     p->tables[seq].page[entry] = page;
 }
 
-int kvb_paged_reserve(paged_store *p, uint32_t seq, size_t entries)
+/* An entry names a page; before, what it named is let go of. There is room for it. */
+static int paged_reserve(paged_store *p, uint32_t seq, size_t entries)
 {
     page_table *t = &p->tables[seq];
     const size_t had = t->room;
@@ -181,13 +428,13 @@ int kvb_paged_reserve(paged_store *p, uint32_t seq, size_t entries)
 int kvb_paged_change(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
 {
     page_table *t = &p->tables[seq];
-    int error = kvb_paged_reserve(p, seq, (size_t)entry + 1);
+    int error = paged_reserve(p, seq, (size_t)entry + 1);
     if (!error)
         error = kvb_grow(p->store.allocator, &p->changes, &p->changes_room, p->n_changes + 1);
     if (error)
         return error;
     p->changes[p->n_changes++] = (entry_change){seq, entry, t->page[entry]};
-    kvb_paged_put(p, seq, entry, page);
+    paged_put(p, seq, entry, page);
     return 0;
 }
 
@@ -207,7 +454,7 @@ static int rows_move(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1, uin
 
 /* Makes an entry's page the sequence's own, to be written: a free one where there is none; a copy of what the sequence
  * holds there below position `until`, where other tables name it, too. 0, -ENOSPC or -ENOMEM. */
-int kvb_paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until)
+static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until)
 {
     const uint32_t page = page_at(p, seq, entry), to = page_pick(p);
     if (page != PAGE_NONE && p->refs[page] == 1)
@@ -242,9 +489,9 @@ static void pages_release(paged_store *p, int by)
 {
     const kvb_account *a = p->store.account;
     for (uint32_t i = 0; i < a->n_alive && p->kept; i++) {
-        const kvb_run gone = kvb_paged_unneeded(&p->store, kvb_spans_next(&a->seq[a->alive[i]]));
+        const kvb_run gone = paged_unneeded(&p->store, kvb_spans_next(&a->seq[a->alive[i]]));
         for (uint32_t entry = 0; entry_find(&p->kept[a->alive[i]], page_cells(&p->store), gone, &entry); entry++)
-            kvb_paged_count(p, page_at(p, a->alive[i], entry), by);
+            paged_count(p, page_at(p, a->alive[i], entry), by);
     }
 }
 
@@ -298,13 +545,13 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     p->undoes = true;
     for (; p->n_changes; p->n_changes--) {
         const entry_change *c = &p->changes[p->n_changes - 1];
-        kvb_paged_put(p, c->seq, c->entry, c->was);
+        paged_put(p, c->seq, c->entry, c->was);
     }
     p->undoes = false;
 }
 
 /* Where a sequence's positions lie, piece by piece. */
-int kvb_paged_cells(paged_store *p, uint32_t seq)
+static int paged_cells(paged_store *p, uint32_t seq)
 {
     const kvb_spans *held = kvb_paged_held(p, seq);
     const uint32_t n = page_cells(&p->store);
@@ -329,7 +576,7 @@ static int kept_prepare(paged_store *p, const kvb_feed *feed, bool nodes)
         return 0;
     kvb_queries_find(&p->store, nodes ? NULL : feed, p->next);
     for (uint32_t i = 0; i < a->n_alive && !error; i++) {
-        const kvb_run gone = kvb_paged_unneeded(&p->store, p->next[a->alive[i]]);
+        const kvb_run gone = paged_unneeded(&p->store, p->next[a->alive[i]]);
         kvb_spans *kept = &p->kept[a->alive[i]];
         for (uint32_t entry = 0; !error && entry_find(kept, page_cells(&p->store), gone, &entry); entry++)
             error = kvb_paged_change(p, a->alive[i], entry, PAGE_NONE);
@@ -354,7 +601,7 @@ static int step_prepare(paged_store *p, const kvb_feed *feed, kvb_plan *plan)
     int error = 0;
     for (uint32_t i = 0; i < feed->n && !error; i++) {
         const uint32_t seq = feed->seqs[i], pos = feed->positions[i];
-        error = kvb_paged_own(p, seq, pos / n, pos);
+        error = paged_own(p, seq, pos / n, pos);
         if (!error)
             plan->cells[i] = page_at(p, seq, pos / n) * n + pos % n;
         whole = whole && s->account->seq[seq].tokens == kvb_spans_next(&s->account->seq[seq]);
@@ -364,7 +611,7 @@ static int step_prepare(paged_store *p, const kvb_feed *feed, kvb_plan *plan)
         if (whole)
             error = kvb_plan_attend_pages(plan, s->group, p->tables[seq].page, n, pos);
         if (!whole && (i == 0 || seq != feed->seqs[i - 1]))
-            error = kvb_paged_cells(p, seq);
+            error = paged_cells(p, seq);
         if (!whole && !error)
             error = kvb_plan_attend(plan, s->group, &p->cells, pos);
     }
@@ -388,7 +635,7 @@ static int copy_prepare(paged_store *p, const kvb_change *change)
                 error = kvb_paged_change(p, change->dst, entry, page);
                 continue;
             }
-            error = kvb_paged_own(p, change->dst, entry, (entry + 1) * n);
+            error = paged_own(p, change->dst, entry, (entry + 1) * n);
             if (!error)
                 error = rows_move(p, change->src, pos, pos + some, page, page_at(p, change->dst, entry));
         }
@@ -412,17 +659,17 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
     if (change->kind == KVB_CHANGE_STEP && !error)
         error = step_prepare(p, feed, plan);
     if (change->kind == KVB_CHANGE_PROPOSE && !error)
-        error = kvb_paged_propose_prepare(p, feed, plan);
+        error = paged_propose_prepare(p, feed, plan);
     if (change->kind == KVB_CHANGE_COMMIT && !error)
-        error = kvb_paged_commit_prepare(p, change);
+        error = paged_commit_prepare(p, change);
     if (change->kind == KVB_CHANGE_COPY && !error)
         error = copy_prepare(p, change);
     if (change->kind == KVB_CHANGE_MATCH && !error)
         error = kvb_paged_match_prepare(p, change);
     if (change->kind == KVB_CHANGE_REORDER && !error)
-        error = kvb_paged_reorder_prepare(p, change);
+        error = paged_reorder_prepare(p, change);
     if (change->kind == KVB_CHANGE_LOAD && !error)
-        error = kvb_paged_load_prepare(p, change);
+        error = paged_load_prepare(p, change);
     if (error)
         undo(s, change, feed, plan);
     return error;
@@ -437,7 +684,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
         kvb_paged_note(p, change, feed);
     if (p->kept && feed)
         for (uint32_t i = 0; i < a->n_alive; i++) {
-            const kvb_run gone = kvb_paged_unneeded(s, p->next[a->alive[i]]);
+            const kvb_run gone = paged_unneeded(s, p->next[a->alive[i]]);
             kvb_spans_cut(&p->kept[a->alive[i]], gone.begin, gone.end);
         }
     if (p->kept && change->kind == KVB_CHANGE_COPY)
@@ -445,19 +692,19 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
     for (uint32_t i = 0; i < a->n_changed && change->kind == KVB_CHANGE_REMOVE; i++) {
         if (p->kept)
             kvb_spans_cut(&p->kept[a->changed[i]], change->p0, change->p1);
-        kvb_paged_entries_drop(p, a->changed[i], change->p0, change->p1);
+        paged_entries_drop(p, a->changed[i], change->p0, change->p1);
         if (p->finds && !a->seq[a->changed[i]].tokens)
             p->prefix.extra_keys[a->changed[i]] = 0;
     }
     if (change->kind == KVB_CHANGE_COMMIT)
-        kvb_paged_commit(p, change);
+        paged_commit(p, change);
     for (uint32_t q = 0; change->drops_nodes && p->nodes && q < a->n_ids; q++) /* also where nothing else is */
-        kvb_paged_entries_drop(p, q, 0, KVB_POS_END);
+        paged_entries_drop(p, q, 0, KVB_POS_END);
     p->nodes = a->n_nodes > 0;
     if (change->kind == KVB_CHANGE_REORDER)
-        kvb_paged_reorder(p, change);
+        paged_reorder(p, change);
     if (change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL)
-        kvb_paged_load(p, change->loaded);
+        paged_load(p, change->loaded);
 }
 
 const kvb_cache_type kvb_cache_paged = {
@@ -471,7 +718,7 @@ const kvb_cache_type kvb_cache_paged = {
     .pool_cells = pool_cells,
     .occupied = occupied,
     .room = room,
-    .lies = kvb_paged_lies,
+    .lies = paged_lies,
     .prepare = prepare,
     .undo = undo,
     .adopt = adopt,
@@ -488,7 +735,7 @@ const kvb_cache_type kvb_cache_paged_prefix = {
     .occupied = occupied,
     .room = room,
     .match = kvb_paged_match,
-    .lies = kvb_paged_lies,
+    .lies = paged_lies,
     .prepare = prepare,
     .undo = undo,
     .adopt = adopt,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of caches paged and paged-prefix: tables of pages (paged.c), how they are saved and loaded (paged_saved.c),
- * nodes behind them (paged_tree.c), and pages that are found again (paged_prefix.c). */
+/* The store of caches paged and paged-prefix: tables of pages, how they are saved and loaded,
+ * nodes behind them, and pages that are found again (paged_prefix.c). */
 #ifndef KVB_PAGED_H
 #define KVB_PAGED_H
 
@@ -29,7 +29,7 @@ typedef struct paged_store {
     page_table *reordered;                 /* [n_reordered] tables that are to take others' places */
     uint32_t n_reordered;
     kvb_spans_aside kept_reordered;
-    uint64_t *keys_reordered; /* [keys_room] their extra keys */
+    uint64_t *keys_reordered; /* [keys_room] extra keys, likewise */
     size_t keys_room;
     entry_change *changes;
     size_t n_changes, changes_room;
@@ -37,7 +37,7 @@ typedef struct paged_store {
     /* A group with limits; else NULL: */
     kvb_spans *kept;      /* [n_ids] position -> position: whose rows a sequence has */
     uint32_t *next;       /* [n_ids] where the next query of each sequence alive is */
-    uint32_t *node_cells; /* [account's n_nodes] of the present sequence */
+    uint32_t *node_cells; /* [account's n_nodes] of the sequence in hand */
     size_t node_cells_room;
     bool nodes; /* some are pending */
     kvb_prefix prefix;
@@ -69,39 +69,11 @@ static inline void table_free(paged_store *p, page_table *t)
 /* An entry comes to name another page, in a call that may yet fail: 0 or -ENOMEM. */
 int kvb_paged_change(paged_store *store, uint32_t seq, uint32_t entry, uint32_t page);
 
-/* A table names the page (by 1), or names it no more (by -1). PAGE_NONE is nothing. */
-void kvb_paged_count(paged_store *store, uint32_t page, int by);
-
-/* REORDER: tables are copied aside, 0 or -ENOMEM; they take their places. */
-int kvb_paged_reorder_prepare(paged_store *store, const kvb_change *change);
-void kvb_paged_reorder(paged_store *store, const kvb_change *change);
-void kvb_paged_reordered_free(paged_store *store);
-
-/* PROPOSE and COMMIT, as prepare and adopt do them (paged_tree.c). */
-int kvb_paged_propose_prepare(paged_store *store, const kvb_feed *feed, kvb_plan *plan);
-int kvb_paged_commit_prepare(paged_store *store, const kvb_change *change);
-void kvb_paged_commit(paged_store *store, const kvb_change *change);
-/* Entries of positions p0 .. p1-1 name no page any more in which the sequence holds nothing. */
-void kvb_paged_entries_drop(paged_store *store, uint32_t seq, uint32_t p0, uint32_t p1);
-
 /* kvb_cache_type.match, and what MATCH asks of prepare. */
 uint32_t kvb_paged_match(const kvb_store *store, const int32_t *tokens, uint32_t n, uint64_t extra_key,
                          uint64_t *ordinals);
 int kvb_paged_match_prepare(paged_store *store, const kvb_change *change);
 /* The change takes effect, but for REMOVE: what pages hold now. feed: of a STEP. */
 void kvb_paged_note(paged_store *store, const kvb_change *change, const kvb_feed *feed);
-/* Positions that a sequence frees with its next query at pos. */
-kvb_run kvb_paged_unneeded(const kvb_store *store, uint32_t pos);
-/* An entry names a page; before, what it named is let go of. There is room for it. */
-void kvb_paged_put(paged_store *store, uint32_t seq, uint32_t entry, uint32_t page);
-int kvb_paged_reserve(paged_store *store, uint32_t seq, size_t entries); /* room in a table: 0 or -ENOMEM */
-/* Makes an entry's page the sequence's own, to be written below position `until`: 0, -ENOSPC or -ENOMEM. */
-int kvb_paged_own(paged_store *store, uint32_t seq, uint32_t entry, uint32_t until);
-int kvb_paged_cells(paged_store *store, uint32_t seq); /* where its positions lie, into store->cells: 0 or -ENOMEM */
-
-/* kvb_cache_type.lies; LOAD: what prepare does, and of the whole cache adopt. */
-int kvb_paged_lies(kvb_store *store, uint32_t seq, kvb_spans *cells);
-int kvb_paged_load_prepare(paged_store *store, const kvb_change *change);
-void kvb_paged_load(paged_store *store, const kvb_account *loaded);
 
 #endif

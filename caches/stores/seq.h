@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of caches seq and window: cells that sequences share (seq.c); how they are saved and loaded (seq_saved.c).
+/* The store of caches seq and window: cells that sequences share, and how they are saved and loaded.
  * Slots of recurrent states are shared alike (state.c). */
 #ifndef KVB_SEQ_H
 #define KVB_SEQ_H
 
 #include "caches/store.h"
-#include "caches/stores/compact.h"
+#include "caches/stores/kept.h"
 
 /* No n free cells that lie together begin below `from`. */
 typedef struct kvb_seq_run {
@@ -61,6 +61,5 @@ uint64_t kvb_seq_holders_bytes(uint32_t first, uint32_t cells);
 /* kvb_cache_type.lies; LOAD: what prepare and adopt do. */
 int kvb_seq_lies(kvb_store *store, uint32_t seq, kvb_spans *cells);
 int kvb_seq_load_prepare(seq_store *store, const kvb_change *change);
-void kvb_seq_load(seq_store *store, const kvb_change *change, bool whole);
 
 #endif
