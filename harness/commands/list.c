@@ -16,7 +16,6 @@
 #include "harness/tuning/tuning.h"
 #include "harness/counters/counters.h"
 #include "harness/selection/registry.h"
-#include "harness/selection/pool_option.h"
 #include "harness/selection/suite.h"
 #include "kernels/cpu.h"
 #include "results/result.h"

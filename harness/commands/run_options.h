@@ -6,7 +6,7 @@
 #include "harness/command_line.h"
 #include "harness/matrix/matrix.h"
 #include "harness/replay/job.h"
-#include "harness/selection/best_kernel.h"
+#include "harness/selection/kernel_support.h"
 #include "harness/selection/partial_run.h"
 #include "harness/selection/selection.h"
 #include "harness/tuning/tuning.h"

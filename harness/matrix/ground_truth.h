@@ -3,7 +3,7 @@
 #ifndef KVB_GROUND_TRUTH_H
 #define KVB_GROUND_TRUTH_H
 
-#include "harness/selection/pool_option.h"
+#include "harness/selection/registry.h"
 #include "oracle/oracle.h"
 #include "results/result.h"
 

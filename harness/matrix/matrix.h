@@ -4,7 +4,7 @@
 #ifndef KVB_MATRIX_H
 #define KVB_MATRIX_H
 
-#include "harness/selection/best_kernel.h"
+#include "harness/selection/kernel_support.h"
 #include "harness/duel/plugins.h"
 #include "harness/replay/job.h"
 #include "harness/selection/selection.h"

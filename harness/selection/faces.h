@@ -7,7 +7,7 @@
 #include "kernels/model.h"
 #include "kernels/scan.h"
 
-/* In a selection, of the kernel that was the fastest in an earlier run (best_kernel.h), until the combination is known:
+/* In a selection, of the kernel that was the fastest in an earlier run (kernel_support.h), until the combination is known:
  * it accepts any problem, and is never called. */
 extern const kvb_kernel kvb_kernel_best;
 

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/selection/best_kernel.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/faces.h"
@@ -338,8 +337,8 @@ static bool holds(const void *const *list, size_t n, const void *what)
     return false;
 }
 
-bool kvb_selection_covers(const kvb_selection *s, const char *workload_path, const char *values,
-                          const kvb_pool_pair *pools, const kvb_cache_type *cache, const kvb_kernel *kernel)
+static bool selection_covers(const kvb_selection *s, const char *workload_path, const char *values,
+                             const kvb_pool_pair *pools, const kvb_cache_type *cache, const kvb_kernel *kernel)
 {
     bool found = false;
     for (size_t i = 0; i < s->n_workloads && !found; i++)
@@ -409,8 +408,8 @@ static bool is_elsewhere(const kvb_selection *s, kvb_spot at, const kvb_selectio
 {
     bool elsewhere = kvb_is_witness(s->kernels[at.kernel]) && (at.values > 0 || at.threads > 0);
     for (size_t e = 0; e < n_earlier && !elsewhere; e++)
-        elsewhere = kvb_selection_covers(&earlier[e], s->workloads[at.workload].path, s->values[at.values],
-                                         &s->pools[at.pools], s->caches[at.cache], s->kernels[at.kernel]);
+        elsewhere = selection_covers(&earlier[e], s->workloads[at.workload].path, s->values[at.values],
+                                     &s->pools[at.pools], s->caches[at.cache], s->kernels[at.kernel]);
     return elsewhere;
 }
 

@@ -9,7 +9,6 @@
 
 #include "harness/command_line.h"
 #include "harness/selection/registry.h"
-#include "harness/selection/pool_option.h"
 #include "harness/selection/setting.h"
 #include "harness/selection/suite.h"
 #include "results/result.h"
@@ -61,8 +60,6 @@ int kvb_select(const kvb_selection_words *words, const kvb_suite_part *part, con
                const kvb_workloads *workloads, bool oversubscribe, kvb_selection *selection, char *why,
                size_t why_bytes);
 /* Does the selection hold this combination, whatever the threads and growth? values NULL: own. */
-bool kvb_selection_covers(const kvb_selection *selection, const char *workload_path, const char *values,
-                          const kvb_pool_pair *pools, const kvb_cache_type *cache, const kvb_kernel *kernel);
 void kvb_selection_free(kvb_selection *selection);
 
 /* ---- combinations of a selection: threads change fastest, then growths, kernels, caches, pools, values, workloads  */

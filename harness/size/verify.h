@@ -9,7 +9,7 @@
 #define KVB_SIZE_VERIFY_H
 
 #include "caches/cache.h"
-#include "harness/selection/pool_option.h"
+#include "harness/selection/registry.h"
 #include "results/sizing/model.h"
 
 /* What is to be verified. Zero fields mean their default. */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "harness/selection/faces.h"
-#include "harness/selection/best_kernel.h"
+#include "harness/selection/kernel_support.h"
 #include "harness/selection/selection.h"
 #include "kernels/kernels.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "caches/pools/pool.h"
-#include "harness/selection/pool_option.h"
+#include "harness/selection/registry.h"
 
 static kvb_registry registry;
 static kvb_pool_pair pairs[64];

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "harness/selection/kernel_support.h"
-#include "harness/selection/cover.h"
 #include "harness/selection/pairs.h"
 
 static kvb_registry registry;
