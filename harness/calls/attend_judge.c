@@ -843,8 +843,10 @@ static int checks_run(trial *x, kvb_call_teams *teams, char *why, size_t why_byt
     return error || has_failed(x) || finite ? error : query_check(x);
 }
 
-int kvb_attend_judge(const kvb_kernel *kernel, const kvb_attend_shape *shape, uint64_t key, kvb_call_teams *teams,
-                     kvb_call_verdict *verdict, char *why, size_t why_bytes)
+/* Makes the call of a shape that the kernel takes; key: of its values and layout. 0 with the verdict; or -ENOMEM,
+ * -ENOTSUP with why: nothing can judge it. A kernel that crashes takes the process with it. */
+static int kvb_attend_judge(const kvb_kernel *kernel, const kvb_attend_shape *shape, uint64_t key,
+                            kvb_call_teams *teams, kvb_call_verdict *verdict, char *why, size_t why_bytes)
 {
     const kvb_team *team = kvb_call_team(teams, shape->threads);
     trial *x = calloc(1, sizeof *x);

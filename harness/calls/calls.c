@@ -2,20 +2,157 @@
 /* All calls of one kernel: chosen and made in children, a part of them in each. */
 #include "harness/calls/calls.h"
 
+#include <cblas.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "harness/interrupt.h"
 #include "harness/replay/apart.h"
+#include "harness/replay/guard.h"
+#include "harness/replay/heap_watch.h"
 #include "workloads/rng.h"
 
-#define DEATHS 3u /* crashes and time-outs of a part, after which its other calls are left out */
+/* Children that make calls. A timer in the child ends one whose call hangs. */
+
+static kvb_call_place *of_child;
+
+/* In a signal handler. */
+static void fault_report(const char *what)
+{
+    const size_t n = strnlen(what, sizeof of_child->fault - 1);
+    memcpy(of_child->fault, what, n);
+    of_child->fault[n] = '\0';
+}
+
+/* Begins a child that makes calls: from now on what the guard says of a fault goes to the place. */
+static void call_child_begin(kvb_call_place *place)
+{
+    of_child = place;
+    place->fault[0] = '\0';
+    signal(SIGALRM, SIG_DFL);
+    kvb_guard_install(fault_report);
+    kvb_heap_watch_excuse((const void *)(uintptr_t)openblas_get_corename);
+}
+
+/* The call of this number begins; it has so many seconds. 0: none are made any more. */
+static void call_child_next(kvb_call_place *place, uint64_t number, double seconds)
+{
+    const struct itimerval timer = {
+        .it_value = {.tv_sec = (time_t)seconds, .tv_usec = (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
+    place->at = number;
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+/* Waits for the child. Has it ended before its work was done? Then the verdict of the call under way. */
+static bool call_child_wait(int pid, double seconds, const kvb_call_place *place, kvb_call_verdict *verdict)
+{
+    int status = 0;
+    kvb_process_wait(pid, -1, &status);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return false;
+    const bool hangs = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+    *verdict = (kvb_call_verdict){.check = hangs ? KVB_CHECK_TIMEOUT : KVB_CHECK_CRASH};
+    if (hangs)
+        snprintf(verdict->words, sizeof verdict->words, "no end within %g s", seconds);
+    else if (WIFSIGNALED(status))
+        snprintf(verdict->words, sizeof verdict->words, "%s%sSIG%s in the kernel", place->fault,
+                 *place->fault ? ": " : "", sigabbrev_np(WTERMSIG(status)));
+    else
+        snprintf(verdict->words, sizeof verdict->words, "exit %d in the kernel", WEXITSTATUS(status));
+    return true;
+}
+
+/* Towards the simplest call that still fails. */
+
+#define DEATHS  60u /* children that may crash meanwhile */
+#define HANGS   8u  /* that may hang: each is waited for */
+#define SECONDS 5.0 /* for a call, at most */
+
+/* In memory that the child shares with its parent. */
+typedef struct shrinking {
+    const kvb_calls_options *options;
+    const kvb_call_subject *subject;
+    kvb_call_place place;
+    kvb_point best, now;      /* now: the call under way */
+    kvb_call_verdict verdict; /* of best */
+} shrinking;
+
+static bool still_fails(shrinking *s, const kvb_point *p, kvb_call_teams *teams)
+{
+    kvb_call_verdict verdict;
+    char why[256];
+    if (!s->subject->fits(s->subject, p, why, sizeof why))
+        return false;
+    s->now = *p;
+    call_child_next(&s->place, 1, fmin(SECONDS, s->options->seconds));
+    const int error = s->subject->judge(s->subject, p, s->options->seed, teams, &verdict, why, sizeof why);
+    call_child_next(&s->place, 0, 0);
+    if (error || verdict.check == KVB_CHECK_NONE)
+        return false;
+    s->best = *p;
+    s->verdict = verdict;
+    return true;
+}
+
+/* Each axis: the simplest value with which the call still fails. Returns whether anything became simpler. */
+static bool round_make(shrinking *s, kvb_call_teams *teams)
+{
+    bool simpler = false;
+    for (uint32_t a = 0; a < s->subject->space->n_axes; a++)
+        for (uint8_t v = 0; v < s->best.at[a]; v++) {
+            kvb_point p = s->best;
+            p.at[a] = v;
+            if (still_fails(s, &p, teams)) {
+                simpler = true;
+                break;
+            }
+        }
+    return simpler;
+}
+
+static void child_main(void *ctx)
+{
+    shrinking *s = ctx;
+    kvb_call_teams teams = {{NULL}};
+    call_child_begin(&s->place);
+    while (round_make(s, &teams))
+        ;
+    kvb_call_teams_end(&teams);
+}
+
+void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_point *point,
+                     kvb_call_verdict *verdict)
+{
+    shrinking *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (s == MAP_FAILED)
+        return;
+    *s = (shrinking){.options = options, .subject = subject, .best = *point, .verdict = *verdict};
+    for (uint32_t deaths = 0, hangs = 0; deaths < DEATHS && hangs < HANGS && !kvb_stopped; deaths++) {
+        kvb_call_verdict died;
+        const pid_t pid = kvb_process_start(child_main, s);
+        if (pid < 0 || !call_child_wait(pid, SECONDS, &s->place, &died))
+            break;
+        if (died.check == KVB_CHECK_TIMEOUT && verdict->check != KVB_CHECK_TIMEOUT)
+            break; /* waiting for it again and again would take minutes */
+        hangs += died.check == KVB_CHECK_TIMEOUT;
+        s->best = s->now;
+        s->verdict = died;
+    }
+    *point = s->best;
+    *verdict = s->verdict;
+    munmap(s, sizeof *s);
+}
+
+#define calls_DEATHS 3u /* crashes and time-outs of a part, after which its other calls are left out */
 
 /* One child's share of the calls, in memory that it shares with its parent. */
 typedef struct part {
@@ -100,7 +237,7 @@ static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_tea
     char why[256];
     t->now = *p;
     t->next = number + 1;
-    kvb_call_child_next(&t->place, number, t->options->seconds);
+    call_child_next(&t->place, number, t->options->seconds);
     const int error = t->subject->judge(t->subject, p, t->options->seed, teams, &verdict, why, sizeof why);
     if (error == -ENOTSUP) /* nothing can judge this format */
         return;
@@ -154,12 +291,12 @@ static void random_make(part *t, uint64_t first, kvb_call_teams *teams)
     }
 }
 
-static void child_main(void *ctx)
+static void calls_child_main(void *ctx)
 {
     part *t = ctx;
     kvb_call_teams teams = {{NULL}};
     kvb_point_cover cover = {.points = NULL};
-    kvb_call_child_begin(&t->place);
+    call_child_begin(&t->place);
     if (t->options->call) {
         kvb_point p;
         t->error = kvb_point_parse(t->subject->space, t->options->call, &p, t->why, sizeof t->why);
@@ -177,7 +314,7 @@ static void child_main(void *ctx)
         chosen_make(t, &cover, &teams);
         random_make(t, cover.n, &teams);
     }
-    kvb_call_child_next(&t->place, 0, 0);
+    call_child_next(&t->place, 0, 0);
     free(cover.points);
     kvb_call_teams_end(&teams);
     t->done = true;
@@ -187,7 +324,7 @@ static void child_main(void *ctx)
 
 static int part_start(part *t)
 {
-    t->pid = kvb_process_start(child_main, t);
+    t->pid = kvb_process_start(calls_child_main, t);
     return t->pid < 0 ? (int)t->pid : 0;
 }
 
@@ -196,15 +333,15 @@ static int part_finish(part *t)
 {
     int error = 0;
     kvb_call_verdict died;
-    while (!error && !kvb_stopped && kvb_call_child_wait(t->pid, t->options->seconds, &t->place, &died)) {
+    while (!error && !kvb_stopped && call_child_wait(t->pid, t->options->seconds, &t->place, &died)) {
         if (t->next == 0) { /* in supports(), before the first call */
             snprintf(died.words + strlen(died.words), sizeof died.words - strlen(died.words),
                      ", while it was asked which calls it takes");
-            t->deaths = DEATHS;
+            t->deaths = calls_DEATHS;
         }
         t->made++;
         wrong_note(t, t->place.at, &t->now, &died);
-        if (++t->deaths >= DEATHS || t->options->only_first)
+        if (++t->deaths >= calls_DEATHS || t->options->only_first)
             return 0;
         error = part_start(t);
     }
@@ -249,7 +386,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
         r->error.looked.opinion += t->judged;
         r->rho = fmax(r->rho, t->rho);
         wrong += t->wrong;
-        deaths += t->deaths >= DEATHS;
+        deaths += t->deaths >= calls_DEATHS;
         if (t->wrong && (!first || t->first < first->first))
             first = t;
         if (t->all > r->axes.chosen) {
@@ -272,7 +409,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     }
     if (!wrong)
         return;
-    if (!o->as_found && (first->deaths < DEATHS || first->next))
+    if (!o->as_found && (first->deaths < calls_DEATHS || first->next))
         kvb_call_shrink(o, s, &first->first_point, &first->verdict);
     kvb_point_text(s->space, &first->first_point, text);
     r->status = first->verdict.check == KVB_CHECK_CRASH     ? KVB_STATUS_CRASH

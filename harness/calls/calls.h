@@ -50,11 +50,4 @@ typedef struct kvb_call_place {
     char fault[160];      /* what the guard says of a fault; "": nothing */
 } kvb_call_place;
 
-/* Begins a child that makes calls: from now on what the guard says of a fault goes to the place. */
-void kvb_call_child_begin(kvb_call_place *place);
-/* The call of this number begins; it has so many seconds. 0: none are made any more. */
-void kvb_call_child_next(kvb_call_place *place, uint64_t number, double seconds);
-/* Waits for the child. Has it ended before its work was done? Then the verdict of the call under way. */
-bool kvb_call_child_wait(int pid, double seconds, const kvb_call_place *place, kvb_call_verdict *verdict);
-
 #endif

@@ -680,8 +680,10 @@ static int checks_run(trial *x, kvb_call_teams *teams)
     return error || has_failed(x) ? error : team_check(x, teams);
 }
 
-int kvb_scan_call_judge(const kvb_kernel *kernel, const kvb_scan_shape *shape, uint64_t key, kvb_call_teams *teams,
-                        kvb_call_verdict *verdict)
+/* Makes the call of a shape that the kernel takes; key: of its values and layout. 0 with the verdict; or -ENOMEM. A
+ * kernel that crashes takes the process with it. */
+static int scan_call_judge(const kvb_kernel *kernel, const kvb_scan_shape *shape, uint64_t key, kvb_call_teams *teams,
+                           kvb_call_verdict *verdict)
 {
     const kvb_team *team = kvb_call_team(teams, shape->threads);
     trial x = {.kernel = kernel, .verdict = verdict, .key = key};
@@ -721,7 +723,7 @@ static int subject_judge(const kvb_call_subject *s, const kvb_point *point, uint
     kvb_scan_shape shape;
     if (!kvb_scan_shape_of(point, &shape, why, why_bytes))
         return -EINVAL;
-    return kvb_scan_call_judge(s->definition, &shape, kvb_point_key(s->space, point, seed), teams, verdict);
+    return scan_call_judge(s->definition, &shape, kvb_point_key(s->space, point, seed), teams, verdict);
 }
 
 kvb_call_subject kvb_scan_subject(const kvb_kernel *kernel)
