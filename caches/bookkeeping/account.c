@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The account of a cache's tokens, read: who holds what, and who else does. */
+/* The account of a cache's tokens, read: which sequences hold which tokens. */
 
-/* A sequence's tokens, told apart by who of others [n_others] holds them too. */
+/* A sequence's tokens, told apart by which of others [n_others] hold them too. */
 typedef struct walk {
     const kvb_account *account;
     const uint32_t *others;

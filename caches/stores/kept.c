@@ -97,7 +97,7 @@ int kvb_kept_shift_check(kvb_store *s, const kvb_change *change, const kvb_spans
                           pos, change->src);
 }
 
-/* Cells that lie in order again: who goes where, and in which order, so that no row is written over before it is
+/* Cells that lie in order again: which row goes where, and in which order, so that no row is written over before it is
  * copied. */
 
 #define NOWHERE UINT32_MAX
@@ -141,7 +141,7 @@ static int sequence_place(const kvb_store *s, kvb_compaction *k, uint32_t seq, c
     return error;
 }
 
-/* Along a row of cells, each of which takes the row of the one that it names, up to one that names itself or nobody. */
+/* Along a row of cells, each of which takes the row of the one that it names, up to one that names itself or none. */
 static int chain_move(kvb_store *s, uint32_t live, uint32_t at, uint32_t *from)
 {
     int error = 0;

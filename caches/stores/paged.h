@@ -29,7 +29,7 @@ typedef struct paged_store {
     page_table *reordered;                 /* [n_reordered] tables that are to take others' places */
     uint32_t n_reordered;
     kvb_spans_aside kept_reordered;
-    uint64_t *keys_reordered; /* [keys_room] extra keys, likewise */
+    uint64_t *keys_reordered; /* [keys_room] their extra keys */
     size_t keys_room;
     entry_change *changes;
     size_t n_changes, changes_room;
