@@ -414,6 +414,7 @@ static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t pag
 }
 
 /* An entry names a page; before, what it named is let go of. There is room for it. */
+/* Room for so many entries in a table: 0 or -ENOMEM. */
 static int paged_reserve(paged_store *p, uint32_t seq, size_t entries)
 {
     page_table *t = &p->tables[seq];
@@ -551,6 +552,7 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
 }
 
 /* Where a sequence's positions lie, piece by piece. */
+/* Where the sequence's positions lie, into store->cells: 0 or -ENOMEM. */
 static int paged_cells(paged_store *p, uint32_t seq)
 {
     const kvb_spans *held = kvb_paged_held(p, seq);

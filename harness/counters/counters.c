@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters: the table of sources. */
+/* Counters: the table of sources, and the sources that need no library: perf software events and getrusage. */
 #include "harness/counters/counters.h"
 
 #include <errno.h>
