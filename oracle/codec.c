@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reference codecs: floats, each family of narrower formats, and the table of all. An encoded float value is rounded in double, as "the nearest
- * multiple of the spacing there", and not by shifting and masking bits as a pool would.
+ * Reference codecs: floats, each family of narrower formats, and the table of all. An encoded float value is rounded in
+ * double, as "the nearest multiple of the spacing there", and not by shifting and masking bits as a pool would.
  */
 #include "oracle/codec.h"
 

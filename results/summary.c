@@ -709,18 +709,22 @@ static size_t before_twin(const char *word)
     return had ? (size_t)(had - word) : strlen(word);
 }
 
+/* A replay of which outputs were judged. */
+static bool is_judged_replay(const kvb_result *r)
+{
+    return kvb_status_is_verdict(r->status) && !r->axes.calls && !is_witnessed(r);
+}
+
 static size_t distinct_count(const view *v, const part *p)
 {
     size_t count = 0;
     for (size_t i = 0; i < v->n; i++) {
         const char *word = (const char *)&v->results[i] + p->offset;
         const size_t length = p->length(word);
-        bool known =
-            !kvb_status_is_verdict(v->results[i].status) || v->results[i].axes.calls || is_witnessed(&v->results[i]);
+        bool known = !is_judged_replay(&v->results[i]);
         for (size_t k = 0; k < i && !known; k++) {
             const char *other = (const char *)&v->results[k] + p->offset;
-            known = kvb_status_is_verdict(v->results[k].status) && !v->results[k].axes.calls &&
-                    p->length(other) == length && !memcmp(word, other, length);
+            known = is_judged_replay(&v->results[k]) && p->length(other) == length && !memcmp(word, other, length);
         }
         count += !known;
     }

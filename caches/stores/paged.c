@@ -31,6 +31,7 @@ static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t unti
 
 static int paged_reserve(paged_store *p, uint32_t seq, size_t entries);
 
+/* An entry names a page; the one that it named loses a reference. There is room for it. */
 static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page);
 
 static kvb_run paged_unneeded(const kvb_store *s, uint32_t pos);
@@ -413,7 +414,6 @@ static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t pag
     p->tables[seq].page[entry] = page;
 }
 
-/* An entry names a page; before, what it named is let go of. There is room for it. */
 /* Room for so many entries in a table: 0 or -ENOMEM. */
 static int paged_reserve(paged_store *p, uint32_t seq, size_t entries)
 {
@@ -551,8 +551,7 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     p->undoes = false;
 }
 
-/* Where a sequence's positions lie, piece by piece. */
-/* Where the sequence's positions lie, into store->cells: 0 or -ENOMEM. */
+/* Where the sequence's positions lie, piece by piece, into store->cells: 0 or -ENOMEM. */
 static int paged_cells(paged_store *p, uint32_t seq)
 {
     const kvb_spans *held = kvb_paged_held(p, seq);

@@ -38,7 +38,7 @@ static inline void kvb_counter_append(kvb_result *result, const char *name, doub
     c->share = *why ? NAN : share;
 }
 
-/* ---- the harness's own counts, counters_sde.c ------------------------------------------------------ */
+/* ---- the harness's own counts, papi.c ------------------------------------------------------ */
 
 #define KVB_SDE_PREFIX "sde:::kvbench::"
 /* The events as PAPI names them; ends with NULL. */
@@ -47,7 +47,7 @@ extern const char *const kvb_sde_events[];
 int kvb_sde_publish(const kvb_own_counts *own, char *why, size_t why_bytes);
 void kvb_sde_retract(const kvb_own_counts *own); /* does nothing if others are published */
 
-/* ---- sets of PAPI events, counters_papi_sets.c ----------------------------------------------------- */
+/* ---- sets of PAPI events, papi.c ----------------------------------------------------- */
 
 /*
  * Events are counted in sets of one PAPI component each. A component counts one set at a time; events that do not fit

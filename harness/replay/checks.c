@@ -92,6 +92,8 @@ static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_
     return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
 }
 
+/* Of the call that was made last, of this layer: outputs are left as they were. 0, -ENOMEM or what kvb_pass_fail()
+ * returns. */
 static int team_check_run(kvb_pass *p, uint32_t layer)
 {
     static const uint32_t sizes[] = {1, 3};
@@ -113,9 +115,6 @@ static int team_check_run(kvb_pass *p, uint32_t layer)
     return 0;
 }
 
-/* Of the call that was made last, of this layer: outputs are left as they were. 0, -ENOMEM or what kvb_pass_fail()
- * returns. */
-/* source: of the call's scratch. */
 static void team_check_free(kvb_team_check *check, const kvb_memory_source *source)
 {
     free(check->out);

@@ -19,7 +19,7 @@ static const kvb_head_fields usual = {
 };
 static const char hidden_names[] = "hidden_size n_embd d_model n_embed";
 
-/* model_shapes.c: adds a factor to what --explain says of a layer. Returns its value. */
+/* Adds a factor to what --explain says of a layer. Returns its value. */
 static uint32_t shape_fact(kvb_layer_shape *shape, const char *what, kvb_config_fact fact)
 {
     if (shape->n_facts < KVB_SHAPE_FACTS) {

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "ci/tests/results/sample.h"
 #include "results/summary.h"
 
@@ -101,6 +103,27 @@ static void test_workloads(void **state)
         "note: an old core\n"
         "the first failure alone: ./kvbench run --kernel wrong\n"
         "every row: the same command with --all; -o F.jsonl keeps the records for show, report and compare\n");
+}
+
+/* What a witness alone saw counts nowhere, and takes no word from what was judged after it. */
+static void test_judged(void **state)
+{
+    kvb_result r[3];
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(out);
+    result_fill(&r[0], KVB_STATUS_PASS, "f32", "witness", NAN);
+    result_fill(&r[1], KVB_STATUS_PASS, "f32", "flash", NAN);
+    result_fill(&r[2], KVB_STATUS_PASS, "f16", "flash", NAN);
+    r[0].error.witness_queries = 1;
+    r[1].rho = r[2].rho = 0.5;
+    assert_int_equal(kvb_summary_right(&plain, r, 3, out), 0);
+    fclose(out);
+    assert_non_null(strstr(text, "1 history, 1 cache, 1 kernel, 2 formats:\n"));
+    free(text);
 }
 
 static void assert_unjudged(const kvb_result *r, size_t n, bool skipped_too, size_t count, const char *names)
@@ -354,9 +377,10 @@ static void test_pairs_unranked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_workloads), cmocka_unit_test(test_comparable), cmocka_unit_test(test_pairs_unranked),
-        cmocka_unit_test(test_unjudged),  cmocka_unit_test(test_untimed),    cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_skips),     cmocka_unit_test(test_rows),       cmocka_unit_test(test_width),
+        cmocka_unit_test(test_workloads),      cmocka_unit_test(test_judged),   cmocka_unit_test(test_comparable),
+        cmocka_unit_test(test_pairs_unranked), cmocka_unit_test(test_unjudged), cmocka_unit_test(test_untimed),
+        cmocka_unit_test(test_failures),       cmocka_unit_test(test_skips),    cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_width),
     };
 
     return cmocka_run_group_tests_name("summary", tests, NULL, NULL);
