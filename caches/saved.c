@@ -24,7 +24,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* What the file of a saved cache is of: lines that say it, and are compared. Its checksum; what goes wrong with it. */
+/* ---- the text, the checksum and the errors of a file ------------------------------------------------------------- */
 
 #define AT_ONCE ((size_t)1 << 30) /* bytes that zlib is given */
 
@@ -328,14 +328,14 @@ static int sequences_read(kvb_saved *f)
     return error;
 }
 
-/* Whose row a cell holds. */
+/* The token of a row. */
 typedef struct owner {
     uint64_t token;
     uint32_t pos, held;
 } owner;
 
-/* Notes the token of each row; states belong to the last tokens. False: a row has no token of the sequence, or a
- * cell has two tokens. */
+/* Notes the token of each row. A sequence has states for its last tokens alone. False: a row has no token, or a cell has
+ * two. */
 static bool owners_note(const kvb_spans *tokens, const kvb_spans *rows, bool states, owner *owners)
 {
     if (states && rows->tokens > tokens->tokens)

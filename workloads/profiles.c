@@ -120,32 +120,32 @@ static void subnormal_rows(const kvb_model *model, uint64_t seed, kvb_rows kind,
         normals(seed, kind, layer, token, h, (layer + kv_head_of(g, kind, h)) % 2 ? 0x1p-20 : 0x1p-130, dim, out);
 }
 
-const kvb_profile kvb_profile_large_logits = {
+static const kvb_profile large_logits_profile = {
     .name = "large-logits",
     .summary = "logits are some hundred and differ by about 1: exp() of one overflows, their softmax is ordinary",
     .rows = large_logits_rows,
 };
 
-const kvb_profile kvb_profile_far_below = {
+static const kvb_profile far_below_profile = {
     .name = "far-below",
     .summary = "all logits are below -80,000 and differ by about 1: finite stand-ins for minus infinity win",
     .rows = far_below_rows,
 };
 
-const kvb_profile kvb_profile_equal_keys = {
+static const kvb_profile equal_keys_profile = {
     .name = "equal-keys",
     .summary = "all keys of a head are the same row: every visible cell ties",
     .rows = equal_keys_rows,
 };
 
-const kvb_profile kvb_profile_giant_channel = {
+static const kvb_profile giant_channel_profile = {
     .name = "giant-channel",
     .summary =
         "N(0,1) with one channel of K and of V 300 to 1,000 times as large: a step for a whole row loses the rest",
     .rows = giant_channel_rows,
 };
 
-const kvb_profile kvb_profile_subnormal = {
+static const kvb_profile subnormal_profile = {
     .name = "subnormal",
     .summary = "q, K and V are subnormal, in f32 or in f16 by turns of the heads",
     .rows = subnormal_rows,
@@ -353,14 +353,14 @@ static bool rope_supports(const kvb_model *model, const kvb_group *group, char *
     return false;
 }
 
-const kvb_profile kvb_profile_llama = {
+static const kvb_profile llama_profile = {
     .name = "llama",
     .summary = "K with 2-5 % fixed channels at 5-15x before RoPE, sink at position 0 (KVQuant, KIVI, StreamingLLM)",
     .rows = llama_rows,
     .supports = rope_supports,
 };
 
-const kvb_profile kvb_profile_qwen = {
+static const kvb_profile qwen_profile = {
     .name = "qwen",
     .summary = "as llama, with K offsets of 100-300 in the first and last layer (Qwen2.5's key bias)",
     .rows = qwen_rows,
@@ -486,14 +486,14 @@ static bool needle_supports(const kvb_model *model, const kvb_group *group, char
     return dim_suffices("needle", group, why, why_bytes);
 }
 
-const kvb_profile kvb_profile_peaked = {
+static const kvb_profile peaked_profile = {
     .name = "peaked",
     .summary = "each query's own key takes more than 99 % of the mass, up to 131072 visible cells",
     .rows = peaked_rows,
     .supports = peaked_supports,
 };
 
-const kvb_profile kvb_profile_needle = {
+static const kvb_profile needle_profile = {
     .name = "needle",
     .summary =
         "each cell in turn takes more than 99 % of the mass of some query: a mistake in any one decides that query",
@@ -639,7 +639,7 @@ static void gaussian_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, 
     normal_rows(model, seed, kind, layer, token, 1, out);
 }
 
-const kvb_profile kvb_profile_gaussian = {
+static const kvb_profile gaussian_profile = {
     .name = "gaussian",
     .summary = "q, K and V are N(0,1): logits are N(0,1) with the default scale",
     .rows = gaussian_rows,
@@ -655,7 +655,7 @@ static void flat_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint
     normal_rows(model, seed, kind, layer, token, kind == KVB_ROWS_K ? FLAT_K : 1, out);
 }
 
-const kvb_profile kvb_profile_flat = {
+static const kvb_profile flat_profile = {
     .name = "flat",
     .summary = "K is tiny: every visible cell has the same weight; sums over cells are as long as they get",
     .rows = flat_rows,
@@ -718,7 +718,7 @@ static void grid_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint
         grid_row(kvb_rng_key(key, h), dim, out + (size_t)h * dim);
 }
 
-const kvb_profile kvb_profile_grid = {
+static const kvb_profile grid_profile = {
     .name = "grid",
     .summary = "K and V are multiples of 1/64 up to 1000, which tie and saturate as codes, and zeros of both signs",
     .rows = grid_rows,
@@ -795,13 +795,13 @@ const kvb_profile kvb_profile_tags = {
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
 const kvb_profile *const kvb_profiles[] = {
-    &kvb_profile_gaussian,     &kvb_profile_llama,
-    &kvb_profile_qwen,         &kvb_profile_peaked,
-    &kvb_profile_needle,       &kvb_profile_flat,
-    &kvb_profile_grid,         &kvb_profile_tags,
-    &kvb_profile_large_logits, &kvb_profile_far_below,
-    &kvb_profile_equal_keys,   &kvb_profile_giant_channel,
-    &kvb_profile_subnormal,    NULL,
+    &gaussian_profile,     &llama_profile,
+    &qwen_profile,         &peaked_profile,
+    &needle_profile,       &flat_profile,
+    &grid_profile,         &kvb_profile_tags,
+    &large_logits_profile, &far_below_profile,
+    &equal_keys_profile,   &giant_channel_profile,
+    &subnormal_profile,    NULL,
 };
 
 const kvb_profile *kvb_profile_find(const char *name)

@@ -6,9 +6,7 @@
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
-extern const kvb_profile kvb_profile_gaussian, kvb_profile_llama, kvb_profile_qwen, kvb_profile_peaked,
-    kvb_profile_needle, kvb_profile_flat, kvb_profile_grid, kvb_profile_tags, kvb_profile_large_logits,
-    kvb_profile_far_below, kvb_profile_equal_keys, kvb_profile_giant_channel, kvb_profile_subnormal;
+extern const kvb_profile kvb_profile_tags;
 
 /* The profile of that name, or -EINVAL with the known ones in why. */
 int kvb_profile_choose(const char *name, const kvb_profile **profile, char *why, size_t why_bytes);

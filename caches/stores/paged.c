@@ -76,7 +76,7 @@ static int paged_reorder_prepare(paged_store *p, const kvb_change *change)
     return error;
 }
 
-/* Pages are counted for their destinations before any is let go of. */
+/* Destinations hold their pages before sources lose theirs, so that no page is free meanwhile. */
 static void paged_reorder(paged_store *p, const kvb_change *change)
 {
     for (uint32_t i = 0; i < change->n; i++)

@@ -604,7 +604,7 @@ static void step_adopt(seq_store *c, const kvb_change *change, const kvb_feed *f
     c->live += feed->n;
 }
 
-/* All cells are held for their destinations before any is let go of. */
+/* Destinations hold their cells before sources lose theirs, so that no cell is free meanwhile. */
 static void reorder_adopt(seq_store *c, const kvb_change *change)
 {
     for (uint32_t i = 0; i < change->n; i++)

@@ -21,7 +21,7 @@
 #include "harness/replay/heap_watch.h"
 #include "workloads/rng.h"
 
-/* Children that make calls. A timer in the child ends one whose call hangs. */
+/* ---- children that make calls: a timer ends a child in a call without end -------------------------------------- */
 
 static kvb_call_place *of_child;
 

@@ -33,8 +33,8 @@ typedef struct kvb_space {
     const char *name; /* "attention" */
     const kvb_call_axis *axes;
     uint32_t n_axes;
-    /* Texts of points, as "tokens=33,cells=129": calls that are made first, and from which others that fit are looked
-     * for; ends with NULL. */
+    /* Points as text, "tokens=33,cells=129": these calls are made first, and the choice of others begins with them. Ends
+     * with NULL. */
     const char *const *bases;
 } kvb_space;
 

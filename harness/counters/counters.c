@@ -19,7 +19,7 @@
  * while another thread runs; switching groups on and off with ioctl would interrupt that thread's core (8 us).
  */
 
-/* How much of an event is counted for a user who may not look into the kernel. */
+/* What of an event is counted where the kernel may not be looked into. */
 typedef enum left { LEFT_ALL, LEFT_USER, LEFT_NOTHING } left;
 
 /* The clock has a group of its own, because it belongs to another PMU: in a group of both PMUs some members count only
@@ -175,7 +175,7 @@ static void perf_close(void *opaque)
     free(s);
 }
 
-const kvb_counter_source kvb_counters_perf = {"perf", perf_open, perf_start, perf_stop, perf_report, perf_close};
+static const kvb_counter_source perf_source = {"perf", perf_open, perf_start, perf_stop, perf_report, perf_close};
 
 /*
  * What getrusage counts, for the whole process. The kernel splits a process' time between user and system by what its
@@ -233,12 +233,12 @@ static void rusage_report(const void *opaque, kvb_result *result)
     kvb_counter_append(result, "max_resident_bytes", 1024.0 * (double)s->max_resident_kib, NAN, "");
 }
 
-const kvb_counter_source kvb_counters_rusage = {"getrusage", rusage_open,   rusage_start,
-                                                rusage_stop, rusage_report, free};
+static const kvb_counter_source rusage_source = {"getrusage", rusage_open,   rusage_start,
+                                                 rusage_stop, rusage_report, free};
 
 /* In the order of the report. They start in the opposite order and stop in this one, so that hardware counters see as
  * little as possible of the others. */
-static const kvb_counter_source *const sources[] = {&kvb_counters_papi, &kvb_counters_perf, &kvb_counters_rusage};
+static const kvb_counter_source *const sources[] = {&kvb_counters_papi, &perf_source, &rusage_source};
 #define SOURCES (sizeof sources / sizeof *sources)
 
 struct kvb_counters {

@@ -24,7 +24,7 @@ typedef struct kvb_counter_source {
     void (*close)(void *state);
 } kvb_counter_source;
 
-extern const kvb_counter_source kvb_counters_papi, kvb_counters_perf, kvb_counters_rusage;
+extern const kvb_counter_source kvb_counters_papi; /* the others are in counters.c */
 
 /* Appends one counter; with a reason its value is null. share NaN: not multiplexed. Dropped when result is full. */
 static inline void kvb_counter_append(kvb_result *result, const char *name, double value, double share, const char *why)

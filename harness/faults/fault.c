@@ -80,7 +80,7 @@ static const kvb_kernel *kernel_plant(const kvb_kernel *honest, const kvb_wrong_
 
 /* ---- scan kernels ------------------------------------------------------------------------------------------------ */
 
-#define TOKENS 4096u /* of a call whose slots are changed; one that has more is not changed */
+#define TOKENS 4096u /* a call with more tokens keeps its slots */
 
 static const kvb_wrong_scan *wrong_scan;
 

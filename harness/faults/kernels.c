@@ -246,7 +246,7 @@ static void q_flushed(kvb_attend *x)
     q_change(x, NULL, small_to_0);
 }
 
-/* Its codes of 8 bits, without the scale that they are of. */
+/* A value as a code of 8 bits, not multiplied by its scale. */
 static float code_of_8_bits(float value, float largest)
 {
     return largest > 0 ? roundf(value / largest * 127) : 0;
@@ -642,7 +642,7 @@ static void half_by_second_thread(const kvb_attend *x)
             row_of(x, t, 0)[c] *= 1.01f;
 }
 
-/* llama.cpp 28358: threads share scratch; what the second one makes lies where the first one's is. */
+/* llama.cpp 28358: threads share scratch, and the second one writes over what the first one made. */
 static void threads_share(const kvb_attend *x)
 {
     if (x->team->n > 1 && x->problem.n_heads > 1)

@@ -14,7 +14,7 @@
 #include "kernels/prefetch.h"
 
 /*
- * Loads whose reduction is free: one three-way OR takes two cache lines, the second of them as its memory operand.
+ * The loads cost nothing besides: one three-way OR takes two cache lines, the second of them as its memory operand.
  * Each thread reads two streams, the halves of its part: on 4 KiB pages the hardware prefetcher stops at each page
  * border, and then the other stream runs on (3 to 5 % from DRAM). Four streams gain no more and lose 3 % in L2.
  * Prefetching each line gains nothing at any distance, and costs issue slots in L1; the first lines of each next page

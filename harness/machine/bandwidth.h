@@ -12,7 +12,7 @@
 
 #include "kernels/cpu.h"
 
-/* Sampling a rate: repeat something whose amount is known, within a time budget. */
+/* A rate is sampled: work of a known amount is repeated within a time budget. */
 
 typedef struct kvb_rate {
     double median, low, high; /* median, 10 % and 90 % quantile: GB/s (1e9 bytes), or 1e9 operations per second */

@@ -86,8 +86,9 @@ static bool logits_same(const kvb_logit_changes *a, const kvb_logit_changes *b)
     return a->softcap == b->softcap && a->scale == b->scale && a->sinks == b->sinks;
 }
 
-int kvb_lane_trace_find(kvb_lane *l, const kvb_logit_changes *logits, const kvb_trace **trace, char *why,
-                        size_t why_bytes)
+/* The workload with these logits. 0, or a negative errno with why. */
+static int lane_trace_find(kvb_lane *l, const kvb_logit_changes *logits, const kvb_trace **trace, char *why,
+                           size_t why_bytes)
 {
     if (logits_same(logits, &l->options->setting.logits)) {
         *trace = l->trace;
@@ -367,7 +368,7 @@ static int view_find(block *b, size_t i, const view **found, char *why, size_t w
         const kvb_setting others = setting_of(b, other);
         judged = is_wanted(b, other) && is_judged(b, other) && is_seen_alike(&others, &setting);
     }
-    int error = kvb_lane_trace_find(b->lane, &setting.logits, &v->trace, why, why_bytes);
+    int error = lane_trace_find(b->lane, &setting.logits, &v->trace, why, why_bytes);
     if (!error)
         error =
             kvb_lane_values_find(b->lane, setting.values, v->trace, setting.logits.scale, &v->values, why, why_bytes);

@@ -50,9 +50,6 @@ typedef struct kvb_lane {
  * also where the profile does not fit the model; else a negative errno with why. */
 int kvb_lane_values_find(kvb_lane *lane, const char *profile, const kvb_trace *trace, double scale,
                          const kvb_lane_values **found, char *why, size_t why_bytes);
-/* The workload with these logits. 0, or a negative errno with why. */
-int kvb_lane_trace_find(kvb_lane *lane, const kvb_logit_changes *logits, const kvb_trace **trace, char *why,
-                        size_t why_bytes);
 
 /* An empty result with the names of the i-th combination; a stand-in for a kernel is replaced where an earlier run
  * knows by what. Else why says why not. The kernel, or NULL. */

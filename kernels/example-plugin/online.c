@@ -35,27 +35,26 @@ static void row_attend(const kvb_attend *x, uint32_t t, uint32_t h)
     size_t row = (size_t)t * p->n_heads + h;
     const float *q = x->q + row * p->k_dim;
     float *out = (float *)x->out + row * p->v_dim, s[TILE]; /* out holds the sums until the end */
+    const float *v[TILE];
     bool sink = p->has_sinks && x->sinks[h] > -INFINITY, more = true;
     float max = sink ? x->sinks[h] : -INFINITY;
     double sum = sink; /* beside a large sink many weights are each too small for a float */
-    uint32_t kv = h / (p->n_heads / p->n_kv_heads), cells[TILE], cursor = 0;
-    kvb_run run = {0, 0};
+    kvb_walk at = {0};
 
     for (uint32_t d = 0; d < p->v_dim; d++)
         out[d] = 0.0f;
     while (more) {
         uint32_t n = 0;
         float old = max, rescale;
-        for (; n < TILE; n++, run.begin++) { /* the next visible cells, whatever runs they lie in */
-            if (run.begin == run.end && !(more = kvb_mask_next(&x->mask, p->n_tok, p->n_cells, t, &cursor, &run)))
-                break;
-            const float *k = kvb_view_row(&x->k, kv, cells[n] = run.begin);
+        for (; n < TILE && (more = kvb_walk_next(x, (uint32_t)row, &at)); n++) { /* the next visible cells */
+            const float *k = at.k;
             float dot = 0.0f;
             for (uint32_t d = 0; d < p->k_dim; d++)
                 dot += q[d] * k[d];
             s[n] = p->scale * dot;
             if (p->softcap > 0.0f)
                 s[n] = p->softcap * tanhf(s[n] / p->softcap);
+            v[n] = at.v;
             max = s[n] > max ? s[n] : max;
         }
         rescale = max > old ? expf(old - max) : 1.0f;
@@ -63,11 +62,10 @@ static void row_attend(const kvb_attend *x, uint32_t t, uint32_t h)
         for (uint32_t d = 0; d < p->v_dim && rescale != 1.0f; d++)
             out[d] *= rescale;
         for (uint32_t i = 0; i < n; i++) {
-            const float *v = kvb_view_row(&x->v, kv, cells[i]);
             float w = expf(s[i] - max);
             sum += w;
             for (uint32_t d = 0; d < p->v_dim; d++)
-                out[d] += w * v[d];
+                out[d] += w * v[i][d];
         }
     }
     for (uint32_t d = 0; d < p->v_dim && sum != 0; d++)

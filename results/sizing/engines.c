@@ -352,9 +352,9 @@ const kvb_size_engine kvb_size_engine_sglang = {
 /*
  * TensorRT-LLM (PyTorch backend). Rows lie in blocks of 32 tokens (llmapi/llm_args.py: KvCacheConfig.tokens_per_block),
  * for MLA one row for all heads (_torch/pyexecutor/resource_manager.py, get_cache_size_per_token). Windows hold every
- * token unless the user names max_attention_window (_resolve_max_attention_window_vec). Of the memory that weights and
- * passes leave free, rows get 0.9 (free_gpu_memory_fraction), so a ninth of them stays free. Its pools for states and
- * for indexers are not sized here.
+ * token unless the user names max_attention_window (_resolve_max_attention_window_vec). Weights and passes leave
+ * memory free. Rows get 0.9 of it (free_gpu_memory_fraction), and a tenth stays free. Pools for states and for indexers
+ * are not sized here.
  */
 
 enum { TRTLLM_BLOCK = 32, TOKENS = 8192 /* llm_args.py: max_num_tokens */, KEPT_FREE = 9 };

@@ -216,7 +216,7 @@ static const struct {
     bool (*read)(const json_t *quantization, kvb_weights_codes *codes);
 } readers[] = {{"fp8", fp8_read}, {"compressed-tensors", compressed_read}, {"modelopt", modelopt_read}};
 
-/* Takes tensor_bytes and codes from a quantization_config; -ENOTSUP if it is not known what it says. */
+/* Reads the bytes and codes of tensors from a quantization_config. A method that is not in the tables ends the sum. */
 static void quantization_read(kvb_weights_sum *sum, const json_t *quantization)
 {
     const char *name = json_string_value(json_object_get(quantization, "quant_method"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that steps of sequences that begin with the same row are told from those of strangers. */
+/* Shows: a step of two sequences that begin with the same row is a fork; a step of others is not. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -109,7 +109,7 @@ static void reordered(void **state)
     assert_int_equal(step(2, 0, 1), KVB_KIND_DECODE);
 }
 
-/* Trunks are told apart whatever their branches' ids, and again once one has no branch left. */
+/* Branches of different trunks make no fork, whatever their ids; nor does a trunk that has lost its branches. */
 static void many_sequences(void **state)
 {
     (void)state;
