@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "harness/command_line.h"
-#include "workloads/live/checkpoint.h"
 #include "workloads/live/weights.h"
 #include "workloads/safetensors.h"
 

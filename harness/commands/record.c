@@ -16,8 +16,8 @@
 #include "kernels/kernels.h"
 #include "results/result.h"
 #include "workloads/import/import.h"
-#include "workloads/live/checkpoint.h"
-#include "workloads/live/exact.h"
+#include "workloads/live/weights.h"
+#include "workloads/live/model.h"
 #include "workloads/live/live.h"
 #include "workloads/trace.h"
 

@@ -1,12 +1,154 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The live model's forward pass, token by token, plain f32: layers that attend, and the mixers of layers that scan. */
 #include "workloads/live/model.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static bool exact_supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    bool plain = p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && p->out_elem == KVB_F32;
+    plain = plain && p->k_format->transform == KVB_TRANSFORM_NONE && p->v_format->transform == KVB_TRANSFORM_NONE;
+    plain = plain && !(p->softcap > 0);
+    if (!plain)
+        snprintf(why, why_bytes, "exact: f32 rows and output, no softcap");
+    return plain;
+}
+
+/* Scores of one row [n_cells] and one output row [v_dim], in double. */
+static size_t exact_scratch_bytes(const kvb_problem *p, uint32_t n_threads)
+{
+    (void)n_threads;
+    return ((size_t)p->n_cells + p->v_dim) * sizeof(double);
+}
+
+/* Far better than f32 declares; chains of one rounding are the least a declaration can say. */
+static void exact_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    (void)p;
+    *a = (kvb_arithmetic){.accumulator = KVB_F32, .dot_chain = 1, .cell_chain = 1, .exp_error = DBL_EPSILON};
+}
+
+static void attend_row(const kvb_attend *args, uint32_t t, uint32_t head)
+{
+    const kvb_problem *p = &args->problem;
+    uint32_t kv_head = head / (p->n_heads / p->n_kv_heads), cursor = 0;
+    size_t row = (size_t)t * p->n_heads + head;
+    const float *q = args->q + row * p->k_dim;
+    double *score = args->scratch, *sum = score + p->n_cells,
+           max = p->has_sinks ? (double)args->sinks[head] : -INFINITY;
+    kvb_run run;
+
+    while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run))
+        for (uint32_t c = run.begin; c < run.end; c++) {
+            const float *k = kvb_view_row(&args->k, kv_head, c);
+            double s = 0;
+            for (uint32_t i = 0; i < p->k_dim; i++)
+                s += (double)q[i] * k[i];
+            score[c] = s * p->scale;
+            max = fmax(max, score[c]);
+        }
+    double total = p->has_sinks ? exp((double)args->sinks[head] - max) : 0;
+    for (uint32_t i = 0; i < p->v_dim; i++)
+        sum[i] = 0;
+    cursor = 0;
+    while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run))
+        for (uint32_t c = run.begin; c < run.end; c++) {
+            const float *v = kvb_view_row(&args->v, kv_head, c);
+            double weight = exp(score[c] - max);
+            total += weight;
+            for (uint32_t i = 0; i < p->v_dim; i++)
+                sum[i] += weight * v[i];
+        }
+    float *out = (float *)args->out + row * p->v_dim;
+    for (uint32_t i = 0; i < p->v_dim; i++)
+        out[i] = total > 0 ? (float)(sum[i] / total) : 0.0f;
+    if (args->lse)
+        args->lse[row] = total > 0 ? (float)(max + log(total)) : -INFINITY;
+}
+
+static int exact_attend(const kvb_attend *args)
+{
+    for (uint32_t t = 0; t < args->problem.n_tok; t++)
+        for (uint32_t h = 0; h < args->problem.n_heads; h++)
+            attend_row(args, t, h);
+    return 0;
+}
+
+const kvb_kernel kvb_live_kernel_exact = {
+    .name = "exact",
+    .summary = "sums in double, rounded to f32 once: for recording",
+    .masks = KVB_MASKS_ALL,
+    .supports = exact_supports,
+    .scratch_bytes = exact_scratch_bytes,
+    .arithmetic = exact_arithmetic,
+    .attend = exact_attend,
+};
+
+/* ---- the op: one layer of one step over any cache and kernel ------------------------------------------------------ */
+
+void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new)
+{
+    op->n_fed = kvb_cache_feed(op->cache, &op->ordinals);
+    op->n_new = n_new;
+}
+
+/*
+ * Store k [n_tok][kv_heads][dim] and v (latent: NULL), fetch the cache's spec, attend q [n_tok][heads][dim] into
+ * out [n_tok][heads][dim] of the call's out_elem. positions [n_tok]: of the fed tokens. 0 or a negative errno (why).
+ */
+static int update_and_attend(kvb_live_op *op, const float *q, const float *k, const float *v, const uint32_t *positions,
+                             uint32_t n_tok, uint32_t layer, void *out)
+{
+    const float *const rows[KVB_ROWS_KINDS] = {q, k, v};
+    if (op->recorder)
+        kvb_recorder_rows(op->recorder, layer, op->ordinals, n_tok, op->n_new, rows);
+    kvb_attend_spec spec;
+    int err = kvb_cache_update_and_fetch(op->cache, layer, positions, k, v, n_tok, &spec);
+    if (err) {
+        snprintf(op->why, sizeof op->why, "%s: %s", kvb_cache_type_of(op->cache)->name, kvb_cache_why(op->cache));
+        return err;
+    }
+    err = kvb_call_prepare(&op->call, &spec, q, n_tok, op->why, sizeof op->why);
+    if (err)
+        return err;
+    err = kvb_call_run(&op->call, out, NULL);
+    if (err)
+        snprintf(op->why, sizeof op->why, "kernel %s failed", op->call.kernel->name);
+    return err;
+}
+
+/* A layer that scans: the states that its calls go by. constants [KVB_CONSTANTS]: what is recorded as the layer's own.
+ */
+static int fetch_states(kvb_live_op *op, const uint32_t *positions, uint32_t n_tok, uint32_t layer,
+                        const float *const constants[])
+{
+    for (int c = 0; op->recorder && c < KVB_CONSTANTS; c++)
+        op->recorder->constant[c][layer] = constants[c];
+    int err = kvb_cache_fetch_states(op->cache, layer, positions, n_tok, &op->states);
+    if (err)
+        snprintf(op->why, sizeof op->why, "%s: %s", kvb_cache_type_of(op->cache)->name, kvb_cache_why(op->cache));
+    return err;
+}
+
+/* Its convolution, and then its recurrence, over all fed tokens: inputs as kernels/scan.h names them; out f32. */
+static int scan_layer(kvb_live_op *op, uint32_t layer, bool conv, const kvb_scan *x, float *out)
+{
+    const float *const of_conv[KVB_ROWS_KINDS] = {[KVB_ROWS_X] = x->v}, *const of_state[KVB_ROWS_KINDS] = {
+                                                                            x->q, x->k, x->v, x->gate, x->beta};
+    if (op->recorder)
+        kvb_recorder_rows(op->recorder, layer, op->ordinals, op->states.n_tok, op->n_new, conv ? of_conv : of_state);
+    int err = kvb_scan_call_prepare(&op->scan, &op->states, conv, x, op->why, sizeof op->why);
+    if (err)
+        return err;
+    err = kvb_scan_call_run(&op->scan, out);
+    if (err)
+        snprintf(op->why, sizeof op->why, "kernel %s failed", op->scan.kernel->name);
+    return err;
+}
 
 /* ---- products and norms ------------------------------------------------------------------------------------------ */
 
@@ -268,18 +410,18 @@ static int mixer_forward(const kvb_model_config *c, const kvb_layer_weights *w, 
     const float *const constants[KVB_CONSTANTS] = {delta ? NULL : w->a, w->taps, w->bias};
     float *inputs =
         r.row + c->hidden + r.inner + c->dt_rank + 2 * (size_t)c->scan.d_k; /* of the convolution, side by side */
-    int err = kvb_fetch_states(op, positions, n, layer, constants);
+    int err = fetch_states(op, positions, n, layer, constants);
     for (size_t t = 0; t < n && !err; t++) {
         normalise(x + t * c->hidden, w->attn_norm, c->hidden, c->norm_eps, r.row);
         project(w->in, r.row, r.width, c->hidden, r.projected + t * r.width);
         memcpy(inputs + t * r.channels, r.projected + t * r.width, r.channels * sizeof *inputs);
     }
     if (!err)
-        err = kvb_scan_layer(op, layer, true, &(kvb_scan){.v = inputs, .a = w->taps, .bias = w->bias}, r.mixed);
+        err = scan_layer(op, layer, true, &(kvb_scan){.v = inputs, .a = w->taps, .bias = w->bias}, r.mixed);
     for (size_t t = 0; t < n && !err; t++)
         token_take(c, w, &r, t);
     if (!err)
-        err = kvb_scan_layer(
+        err = scan_layer(
             op, layer, false,
             &(kvb_scan){
                 .q = r.q, .k = r.k, .v = r.v, .gate = r.gate, .beta = delta ? r.beta : NULL, .a = delta ? NULL : w->a},
@@ -355,7 +497,7 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
             position_heads(q + t * q_row, w->q_norm, c, c->heads, positions[t], rope);
             position_heads(k + t * k_row, w->k_norm, c, c->kv_heads, positions[t], rope);
         }
-        err = kvb_update_and_attend(op, q, k, g.latent ? NULL : v, positions, n, layer, attended);
+        err = update_and_attend(op, q, k, g.latent ? NULL : v, positions, n, layer, attended);
         if (err)
             return err;
         /* of the last layer's output only the new tokens' is asked for */

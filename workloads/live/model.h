@@ -14,8 +14,37 @@
 #ifndef KVB_LIVE_MODEL_H
 #define KVB_LIVE_MODEL_H
 
-#include "workloads/live/op.h"
+#include "caches/cache.h"
+#include "caches/call.h"
+#include "caches/scan_call.h"
+#include "kernels/attend.h"
+#include "workloads/live/recorder.h"
 #include "workloads/live/weights.h"
+
+/*
+ * The kernel that traces are recorded with: sums in double, rounded to f32 once. The order in which a
+ * cache happens to hold its cells then leaves no mark on the recorded numbers.
+ */
+extern const kvb_kernel kvb_live_kernel_exact; /* f32 rows and output only */
+
+/*
+ * The ops through which the live model meets a cache: store this step's K and V of a layer, attend; or fetch its
+ * states, scan. It is the same code over every cache and every kernel; the model knows neither.
+ */
+typedef struct kvb_live_op {
+    kvb_cache *cache;
+    kvb_call call;          /* kernel, team, type of the output */
+    kvb_scan_call scan;     /* of layers that scan */
+    kvb_recorder *recorder; /* NULL: nothing is recorded */
+    /* of the current step */
+    const uint64_t *ordinals; /* of the fed tokens */
+    uint32_t n_fed, n_new;    /* fed tokens; the last n_new of them are the step's own */
+    kvb_scan_spec states;     /* of the layer that scans last begun */
+    char why[192];
+} kvb_live_op;
+
+/* Tell the op that the cache has a plan whose last n_new fed tokens are new. */
+void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new);
 
 /* Working memory of a forward pass, grown as needed; zero at first. */
 typedef struct kvb_forward {

@@ -32,19 +32,4 @@ int kvb_recorder_event(kvb_recorder *recorder, const kvb_event *event);
 void kvb_recorder_rows(kvb_recorder *recorder, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
                        const float *const rows[KVB_ROWS_KINDS]);
 
-/*
- * Write directory/NAME.jsonl and directory/NAME.safetensors (the tensors first: a trace that is there
- * finds its tensors). 0 or a negative errno with "path: …".
- */
-int kvb_recorder_save(const kvb_recorder *recorder, const char *directory, const char *name, const char *source,
-                      const char *note, char *why, size_t why_bytes);
-
-/*
- * Write directory/NAME.jsonl with the same event stream but another model and seeded values, without
- * vocabulary ids.
- */
-int kvb_recorder_save_seeded(const kvb_recorder *recorder, const char *directory, const char *name, const char *source,
-                             const char *note, const kvb_model *model, const char *profile, uint64_t seed, char *why,
-                             size_t why_bytes);
-
 #endif

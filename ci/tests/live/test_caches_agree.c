@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "workloads/live/exact.h"
+#include "workloads/live/model.h"
 
 /* Each with weights of the scenario's own geometry. */
 /* Over recompute, which sees no row of a cache; over seq what needs rows that are kept. */

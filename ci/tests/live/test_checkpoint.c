@@ -3,7 +3,7 @@
  * wrongly is refused, naming the key or tensor. */
 #include "fixture.h"
 
-#include "workloads/live/checkpoint.h"
+#include "workloads/live/weights.h"
 #include "workloads/safetensors.h"
 
 static void round_trip(const kvb_model_config *config)

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "workloads/live/exact.h"
+#include "workloads/live/model.h"
 
 enum { TOKENS = 192, HEADS = 8, HEAD = 16, RANK = 32, ROPE = 8, REST = HEAD - ROPE };
 

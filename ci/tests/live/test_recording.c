@@ -3,7 +3,7 @@
  * for byte, whatever cache it was made over; the files that ship are what the recorder writes today. */
 #include "fixture.h"
 
-#include "workloads/live/exact.h"
+#include "workloads/live/model.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
 
