@@ -25,7 +25,8 @@ enum {
     ALONE = 130        /* steps of the fork alone */
 };
 
-int kvb_play_branches(kvb_scene *scene)
+/* of one trunk, windows of 24 or less */
+static int play_branches(kvb_scene *scene)
 {
     kvb_scene_seq seqs[FORK + 1], *batch[] = {&seqs[1], &seqs[2], &seqs[3], &seqs[FORK]};
     int err = kvb_scene_prefill(scene, 0, 0, 0, TRUNK);
@@ -69,7 +70,8 @@ enum {
     STEPS_AFTER = 40 /* of those that are left */
 };
 
-int kvb_play_batch(kvb_scene *scene)
+/* three prompts, windows of 16 or less */
+static int play_batch(kvb_scene *scene)
 {
     kvb_scene_seq seqs[BATCH + 1], *batch[] = {&seqs[0], &seqs[1], &seqs[2]},
                                    *rest[] = {&seqs[1], &seqs[2], &seqs[BATCH]};
@@ -107,7 +109,7 @@ const kvb_scenario kvb_scenario_sliding_window = {
     .capacity = 1024,
     .seq_capacity = 320,
     .max_seqs = 5,
-    .play = kvb_play_branches,
+    .play = play_branches,
 };
 
 const kvb_scenario kvb_scenario_sink_window = {
@@ -122,7 +124,7 @@ const kvb_scenario kvb_scenario_sink_window = {
     .capacity = 1024,
     .seq_capacity = 256,
     .max_seqs = 4,
-    .play = kvb_play_batch,
+    .play = play_batch,
 };
 
 /*
@@ -194,7 +196,7 @@ const kvb_scenario kvb_scenario_gpt_oss_like = {
     .capacity = 1024,
     .seq_capacity = 256,
     .max_seqs = 4,
-    .play = kvb_play_batch,
+    .play = play_batch,
 };
 
 const kvb_scenario kvb_scenario_gemma_like = {
@@ -228,7 +230,7 @@ const kvb_scenario kvb_scenario_chunked_local = {
     .capacity = 1024,
     .seq_capacity = 320,
     .max_seqs = 5,
-    .play = kvb_play_branches,
+    .play = play_branches,
 };
 
 /*
@@ -314,7 +316,7 @@ const kvb_scenario kvb_scenario_hybrid_batch = {
     .capacity = 1024,
     .seq_capacity = 256,
     .max_seqs = 4,
-    .play = kvb_play_batch,
+    .play = play_batch,
 };
 
 /* ---- speculation ------------------------------------------------------------------------------------------------- */
@@ -328,7 +330,8 @@ static int play_spec(kvb_scene *scene)
     return kvb_play_eagle(scene, ROUNDS, blur);
 }
 
-const kvb_scenario kvb_scenario_hybrid_greedy = {
+/* The same of spec-hybrid. */
+static const kvb_scenario scenario_hybrid_greedy = {
     .name = "hybrid-greedy",
     .summary = "the prompt of spec-hybrid, decoded greedily token by token",
     .cache = "contiguous",
@@ -353,7 +356,7 @@ const kvb_scenario kvb_scenario_spec_hybrid = {
     .capacity = HYBRID_CAPACITY,
     .seq_capacity = HYBRID_CAPACITY,
     .max_seqs = 1,
-    .greedy = &kvb_scenario_hybrid_greedy,
+    .greedy = &scenario_hybrid_greedy,
     .play = play_spec,
 };
 

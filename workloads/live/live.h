@@ -87,8 +87,6 @@ extern const kvb_scenario kvb_scenario_state_fork;
 extern const kvb_scenario kvb_scenario_eagle_greedy;
 /* The same of spec-batch. */
 extern const kvb_scenario kvb_scenario_spec_greedy;
-/* The same of spec-hybrid. */
-extern const kvb_scenario kvb_scenario_hybrid_greedy;
 
 extern const kvb_scenario *const kvb_scenarios[];        /* ends with NULL */
 const kvb_scenario *kvb_scenario_find(const char *name); /* or NULL */

@@ -56,8 +56,6 @@ int kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq);
 
 /* Histories that scenarios share. */
 int kvb_play_plain_decode(kvb_scene *scene); /* one sequence */
-int kvb_play_branches(kvb_scene *scene);     /* of one trunk, windows of 24 or less */
-int kvb_play_batch(kvb_scene *scene);        /* three prompts, windows of 16 or less */
 #define KVB_EAGLE_PROMPT 48u
 /* One sequence, that prompt, trees of 26 nodes; blur: noise of the draft's weights relative to the target's. */
 int kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur);
