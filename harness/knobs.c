@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness/knobs.h"
 
+#include <string.h>
+
 #include "caches/store.h"
 #include "workloads/trace.h"
 
@@ -141,4 +143,16 @@ void kvb_knobs_free(kvb_knobs *knobs)
     for (const kvb_knob *k = kvb_knobs_table; k->option.name; k++)
         if (k->option.kind == KVB_OPTION_WORDS)
             kvb_words_free((kvb_words *)(void *)((char *)knobs + k->option.field));
+}
+
+const char *const kvb_cache_state_names[KVB_CACHE_STATES] = {"natural", "hot", "cold"};
+
+bool kvb_cache_state_parse(const char *word, kvb_cache_state *state)
+{
+    for (int i = 0; i < KVB_CACHE_STATES; i++)
+        if (!strcmp(word, kvb_cache_state_names[i])) {
+            *state = (kvb_cache_state)i;
+            return true;
+        }
+    return false;
 }

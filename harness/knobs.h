@@ -8,7 +8,16 @@
 #define KVB_KNOBS_H
 
 #include "harness/command_line.h"
-#include "harness/replay/cache_state.h"
+
+/*
+ * The state of the processor's caches when a kernel is timed:
+ *   natural  layer after layer, as in a real model: the caches hold what is left of the step before
+ *   hot      the same call was made once just before
+ *   cold     K, V and q were flushed to memory just before
+ */
+typedef enum kvb_cache_state { KVB_STATE_NATURAL, KVB_STATE_HOT, KVB_STATE_COLD, KVB_CACHE_STATES } kvb_cache_state;
+extern const char *const kvb_cache_state_names[KVB_CACHE_STATES];
+bool kvb_cache_state_parse(const char *word, kvb_cache_state *state);
 
 typedef struct kvb_knobs {
     /* caches and pools; capacity 0: what the trace needs; hash_bits 0: all */

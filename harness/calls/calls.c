@@ -13,10 +13,9 @@
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "harness/interrupt.h"
-#include "harness/replay/apart.h"
+#include "harness/replay/child.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "workloads/rng.h"

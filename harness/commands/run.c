@@ -31,6 +31,7 @@
 #include "harness/selection/replay_command.h"
 #include "harness/selection/selection.h"
 #include "harness/replay/meter.h"
+#include "harness/tuning/tuning.h"
 #include "kernels/kernels.h"
 #include "results/export.h"
 #include "results/summary.h"

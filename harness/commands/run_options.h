@@ -5,11 +5,10 @@
 
 #include "harness/command_line.h"
 #include "harness/matrix/matrix.h"
-#include "harness/replay/job.h"
+#include "harness/replay/replay.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/partial_run.h"
 #include "harness/selection/selection.h"
-#include "harness/tuning/tuning.h"
 #include "results/export.h"
 #include "results/sizing/model.h"
 #include "results/result.h"

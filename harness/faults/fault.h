@@ -9,8 +9,8 @@
 #define KVB_FAULT_H
 
 #include "caches/stores/prefix.h"
-#include "harness/replay/job.h"
 #include "harness/replay/pool_watch.h"
+#include "harness/replay/replay.h"
 #include "results/result.h"
 
 /* ---- hooks: NULL and 0 leave the part honest --------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 
 #include "harness/clock.h"
 #include "harness/interrupt.h"
-#include "harness/replay/apart.h"
+#include "harness/replay/child.h"
 #include "workloads/array.h"
 
 #define NULL_SECONDS 0.8 /* no null comparison of what took longer for its first pass */

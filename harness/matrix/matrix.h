@@ -6,7 +6,7 @@
 
 #include "harness/selection/kernel_support.h"
 #include "harness/duel/plugins.h"
-#include "harness/replay/job.h"
+#include "harness/replay/replay.h"
 #include "harness/selection/selection.h"
 #include "results/result.h"
 

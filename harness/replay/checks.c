@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of checks, and those of attention that need no file of their own. */
-#include "harness/replay/checks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/clock.h"
-#include "harness/counters/count.h"
 #include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
@@ -17,7 +14,6 @@
 #include "harness/replay/pass.h"
 #include "harness/replay/scan.h"
 #include "harness/replay/verdict.h"
-#include "oracle/claim.h"
 #include "workloads/array.h"
 
 /* ---- a call made again by other teams ------------------------------------------------------------------------------ */

@@ -1,15 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One combination in one child process: whatever the parts do, the run goes on. The child leaves its result
- * in memory shared with the parent; a crash, an exit or a time-out becomes the status, with the place.
- */
+/* Work in a process of its own, so that what a plug-in's function does ends that process alone. */
 #ifndef KVB_CHILD_H
 #define KVB_CHILD_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "harness/replay/replay.h"
 
+/*
+ * Does the work in a child process, which leaves what it finds in memory that the caller shares. 0; -ECHILD: it
+ * crashed, ended itself, or took longer than `seconds` (0: no limit); or what fork() says. The caller has no threads
+ * running.
+ */
+int kvb_apart(void (*work)(void *ctx), void *ctx, double seconds);
+
+/* Forks. The child calls main(ctx) and ends. It leaves no core, and dies when its parent dies, even while it is
+ * stopped. Returns the child, or -errno. */
+pid_t kvb_process_start(void (*main)(void *ctx), void *ctx);
+
+/* Has the child ended? Where a system has no descriptors of processes (Valgrind 3.19), it is asked so often. */
+#define KVB_LOOK_MS 5
+bool kvb_process_ended(pid_t pid);
+
+/* Waits until the process has ended or its time is up (below 0: for ever); then it is killed. Returns whether it was in
+ * time. */
+bool kvb_process_wait(pid_t pid, double seconds, int *status);
+
+/*
+ * One combination in one child process: whatever the parts do, the run goes on. The child leaves its result
+ * in memory shared with the parent; a crash, an exit or a time-out becomes the status, with the place.
+ */
 typedef struct kvb_child_options {
     kvb_replay_options replay; /* team is made in the child */
     uint32_t threads;

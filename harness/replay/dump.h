@@ -18,7 +18,7 @@
 #ifndef KVB_DUMP_H
 #define KVB_DUMP_H
 
-#include "harness/replay/checks.h"
+#include "harness/replay/pass.h"
 
 /* Makes the folder. -EEXIST, with why: it holds a call already; or what mkdir says. */
 int kvb_dump_folder(const char *path, char *why, size_t why_bytes);

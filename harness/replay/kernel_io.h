@@ -55,4 +55,10 @@ void kvb_outputs_fill(void *block, size_t n, size_t element_bytes);
 size_t kvb_outputs_left(const void *block, size_t n, size_t element_bytes);
 void kvb_kernel_io_free(kvb_kernel_io *io);
 
+/* Can this processor flush a line from a program? false with the reason. */
+bool kvb_flush_available(char *why, size_t why_bytes);
+/* Flush all that a kernel may read of a view, side tables included; or a block of memory. */
+void kvb_view_flush(const kvb_view *view, uint32_t n_kv_heads);
+void kvb_block_flush(const void *block, size_t bytes);
+
 #endif

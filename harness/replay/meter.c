@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "caches/call.h"
-#include "kernels/attend.h"
+#include "harness/clock.h"
+#include "harness/counters/count.h"
+#include "harness/replay/pass.h"
 #include "results/statistics.h"
 #include "workloads/array.h"
 
@@ -359,4 +361,116 @@ void kvb_memory_log_free(kvb_memory_log *log)
 {
     free(log->at);
     *log = (kvb_memory_log){0};
+}
+
+/* ---- a pass: its clock, and what its steps read ----------------------------------------------------------------- */
+
+/* Adds the pending counts to those that counters see. */
+static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
+{
+    counts->cells_read += pending->cells_read;
+    counts->bytes_read += pending->bytes_read;
+    counts->bytes_walk += pending->bytes_walk;
+    counts->mask_words += pending->mask_words;
+    counts->rescales += pending->rescales;
+    *pending = (kvb_own_counts){0};
+}
+
+double kvb_pass_clock(kvb_pass *p)
+{
+    if (p->number == kvb_pass_counted(p) && p->options->counters)
+        kvb_counters_start(p->options->counters);
+    counts_add(p->options->counts, &p->meter.pending);
+    kvb_count_turn();
+    return kvb_now_ns();
+}
+
+void kvb_pass_charge(kvb_pass *p, double started, kvb_time_account account)
+{
+    double ns = kvb_now_ns() - started;
+    kvb_count_turn();
+    if (p->number == kvb_pass_counted(p) && p->options->counters)
+        kvb_counters_stop(p->options->counters);
+    p->meter.step_ns += ns;
+    p->meter.account_ns[account] += ns;
+    p->meter.intervals++;
+}
+
+double kvb_cell_bytes(const kvb_replay_options *o, uint32_t group)
+{
+    const kvb_model *m = &o->trace->header.model;
+    const kvb_group *g = &m->groups[group];
+    double row = o->k_pool->row_bytes(o->k_pool, g->k_dim);
+    if (!g->latent)
+        row += o->v_pool->row_bytes(o->v_pool, g->v_dim);
+    return row * g->kv_heads * kvb_model_layers_of(m, group);
+}
+
+/* Counts what a mask lets its queries read. */
+static int mask_count(kvb_pass *p, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, kvb_traffic *t)
+{
+    size_t words = ((size_t)n_cells + 63) / 64;
+    if (words > p->meter.seen_words) {
+        free(p->meter.seen);
+        p->meter.seen = malloc(words * sizeof *p->meter.seen);
+        p->meter.seen_words = p->meter.seen ? words : 0;
+        if (!p->meter.seen)
+            return -ENOMEM;
+    }
+    kvb_traffic_count(mask, n_tok, n_cells, p->meter.seen, t);
+    return 0;
+}
+
+int kvb_traffic_add(kvb_pass *p, kvb_made *made)
+{
+    const kvb_attend_spec *spec = made->spec;
+    const uint32_t n_tok = made->fed->n;
+    kvb_step_traffic *adds = made->traffic;
+    const kvb_replay_options *o = p->options;
+    const kvb_model *m = &p->trace->header.model;
+    uint32_t index = m->group_of[made->layer];
+    const kvb_group *g = &m->groups[index];
+    kvb_traffic t;
+    if (p->number > kvb_pass_counted(p) || adds->counted[index])
+        return 0;
+    adds->counted[index] = true;
+    int error = mask_count(p, &spec->mask, n_tok, spec->k.cells, &t);
+    if (error)
+        return error;
+    if (t.pairs > o->knobs->max_pairs) {
+        char why[128];
+        snprintf(why, sizeof why,
+                 "%u queries would attend %" PRIu64 " cells in a layer, above --set max-pairs=%" PRIu64, n_tok, t.pairs,
+                 o->knobs->max_pairs);
+        return kvb_pass_refuse(p, -ENOTSUP, "step", why);
+    }
+    double cell = kvb_cell_bytes(o, index);
+    uint64_t unique = (uint64_t)((double)t.unique_cells * cell);
+    p->meter.pending.cells_read += (long long)t.unique_cells;
+    p->meter.pending.bytes_read += (long long)unique;
+    p->meter.pending.bytes_walk += (long long)((double)t.pairs * cell / g->kv_heads * g->heads);
+    adds->cells = adds->cells > (double)t.unique_cells ? adds->cells : (double)t.unique_cells;
+    adds->bytes += (double)unique;
+    adds->flops +=
+        2.0 * (double)t.pairs * g->heads * (g->k_dim + g->v_dim) * kvb_model_layers_of(&p->trace->header.model, index);
+    return 0;
+}
+
+int kvb_traffic_of_call(kvb_pass *p, kvb_made *made)
+{
+    const kvb_problem *problem = &p->call.args.problem;
+    kvb_arithmetic arithmetic;
+    kvb_traffic t;
+    (void)made;
+    if (p->number > kvb_pass_counted(p))
+        return 0;
+    int error = mask_count(p, &p->call.args.mask, problem->n_tok, problem->n_cells, &t);
+    if (error)
+        return error;
+    kvb_call_arithmetic(&p->call, &arithmetic);
+    p->meter.pending.mask_words += (long long)t.mask_words;
+    p->meter.pending.rescales += (long long)arithmetic.rescales * problem->n_tok * problem->n_heads;
+    p->meter.staged_k |= p->call.staged_k;
+    p->meter.staged_v |= p->call.staged_v;
+    return 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One loop over events; everything that is timed lies between kvb_pass_clock() and kvb_pass_charge(). */
-#include "harness/replay/checks.h"
+#include "harness/replay/pass.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "caches/session.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/pool_alone.h"
 #include "harness/replay/scan.h"

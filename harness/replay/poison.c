@@ -13,7 +13,7 @@
 
 #include "caches/call.h"
 #include "caches/pools/codec/codec.h"
-#include "harness/replay/checks.h"
+#include "harness/replay/pass.h"
 #include "harness/replay/meter.h"
 #include "workloads/array.h"
 

@@ -10,7 +10,6 @@
 
 #include <stddef.h>
 
-#include "caches/cache.h"
 #include "kernels/attend.h"
 
 /* What was there before. Zero at first. */
@@ -48,7 +47,7 @@ void kvb_poison_free(kvb_poison *poison);
  */
 
 struct kvb_pass;
-struct kvb_made; /* checks.h */
+struct kvb_made; /* pass.h */
 
 typedef struct kvb_poison_check {
     kvb_poison poison;

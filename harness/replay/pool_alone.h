@@ -4,7 +4,7 @@
 #define KVB_POOL_ALONE_H
 
 #include "caches/pools/pool.h"
-#include "harness/replay/job.h"
+#include "harness/replay/replay.h"
 
 /*
  * Does a pool take the memory that it says? A pool of few cells is opened, grown and closed, over an allocator of its

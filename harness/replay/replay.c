@@ -3,15 +3,14 @@
 #include "harness/replay/replay.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "harness/clock.h"
+#include "harness/replay/pass.h"
 #include "harness/replay/meter.h"
-#include "harness/replay/checks.h"
 #include "harness/replay/scan.h"
 #include "harness/replay/verdict.h"
 #include "results/statistics.h"

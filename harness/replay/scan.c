@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "caches/scan_call.h"
 #include "harness/clock.h"
 #include "harness/replay/dump.h"
 #include "harness/replay/guard.h"

@@ -8,7 +8,7 @@
 #ifndef KVB_REPLAY_SCAN_H
 #define KVB_REPLAY_SCAN_H
 
-#include "harness/replay/checks.h"
+#include "harness/replay/pass.h"
 
 typedef struct kvb_scans kvb_scans;
 

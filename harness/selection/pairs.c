@@ -11,7 +11,7 @@
 
 #include "caches/call.h"
 #include "harness/matrix/slice.h"
-#include "harness/replay/apart.h"
+#include "harness/replay/child.h"
 #include "harness/replay/replay.h"
 #include "harness/selection/faces.h"
 #include "harness/selection/kernel_support.h"

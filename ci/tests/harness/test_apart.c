@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "harness/replay/apart.h"
+#include "harness/replay/child.h"
 
 static void waits(void *ctx)
 {
