@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The axes of an attention call. */
+/* The axes of an attention call, and the subject that makes and judges one. */
 #ifndef KVB_CALLS_ATTEND_AXES_H
 #define KVB_CALLS_ATTEND_AXES_H
 
 #include "caches/pools/pool.h"
 #include "harness/calls/pairwise.h"
+#include "harness/calls/subject.h"
 #include "harness/selection/registry.h"
 
 typedef enum kvb_attend_axis {
@@ -84,5 +85,9 @@ uint32_t kvb_attend_mutes(const kvb_attend_space *space, const kvb_point *point)
 /* Nanoseconds that making and judging the call take, about. */
 double kvb_attend_cost(const kvb_attend_shape *shape);
 #define KVB_ATTEND_COST 400e6 /* a call that costs more is not made */
+
+/* The kernel as a subject of calls in this space: results, guards, canaries, poison, calls before it, other teams. Both
+ * must outlive it. */
+kvb_call_subject kvb_attend_subject(const kvb_attend_space *space, const kvb_kernel *kernel);
 
 #endif

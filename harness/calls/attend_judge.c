@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention calls, made real by a key and judged. */
-#include "harness/calls/attend_judge.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,9 +12,8 @@
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
 #include "harness/calls/attend_axes.h"
-#include "harness/calls/buffers.h"
-#include "harness/calls/draw.h"
-#include "harness/calls/tall.h"
+#include "harness/calls/subject.h"
+#include "harness/calls/pairwise.h"
 #include "harness/replay/calibrate.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"

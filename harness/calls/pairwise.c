@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/calls/draw.h"
 #include "results/near_name.h"
 #include "workloads/array.h"
-#include "workloads/rng.h"
 
 /* Points and their words. */
 

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "workloads/rng.h"
+
 /*
  * A single call of a kernel is a point in a space: one value on each axis (head dim, tokens, softcap, format of K, …).
  * The tables of axes are in attend_axes.c and scan_axes.c. Choice, shrinking, `kvbench list axes` and the report of
@@ -84,5 +86,26 @@ int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint
 
 /* A point of random values that fits; false: none was found. state: of a generator of numbers. */
 bool kvb_point_draw(const kvb_space *space, const kvb_point_rules *rules, uint64_t *state, kvb_point *point);
+
+/* Draws of whole numbers, each from the state that the draw before it left. */
+
+/* Below n; 0 for n = 0. */
+static inline uint32_t kvb_draw_below(uint64_t *state, uint32_t n)
+{
+    *state = kvb_rng_key(*state, n);
+    return n ? (uint32_t)(*state >> 33) % n : 0;
+}
+
+/* The numbers below n, in any order. */
+static inline void kvb_draw_order(uint64_t *state, bool shuffled, uint32_t n, uint32_t *order)
+{
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = i;
+    for (uint32_t i = n; i > 1 && shuffled; i--) {
+        const uint32_t k = kvb_draw_below(state, i), last = order[i - 1];
+        order[i - 1] = order[k];
+        order[k] = last;
+    }
+}
 
 #endif

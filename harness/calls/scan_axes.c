@@ -3,7 +3,6 @@
 #include "harness/calls/scan_axes.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define WORDS(...)  ((const char *const[]){__VA_ARGS__, NULL})
 #define MOST_STATES 8e6 /* bytes */

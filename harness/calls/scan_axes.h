@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The axes of a call of a scan kernel (kernels/scan.h). */
+/* The axes of a call of a scan kernel (kernels/scan.h), and the subject that makes and judges one. */
 #ifndef KVB_CALLS_SCAN_AXES_H
 #define KVB_CALLS_SCAN_AXES_H
 
 #include "harness/calls/pairwise.h"
+#include "harness/calls/subject.h"
 #include "kernels/scan.h"
 
 /* The space of scan calls. */
@@ -51,5 +52,9 @@ size_t kvb_scan_shape_bytes(const kvb_scan_shape *shape);
 double kvb_scan_cost(const kvb_scan_shape *shape);
 #define KVB_SCAN_COST   6e6   /* a call that costs more is not made */
 #define KVB_SCAN_JUDGED 200e3 /* element steps of the oracle for one call: beyond them columns are sampled */
+
+/* The kernel as a subject of calls: outputs, states, slots that are none of its own, calls before it, other teams. It
+ * must outlive the subject. */
+kvb_call_subject kvb_scan_subject(const kvb_kernel *kernel);
 
 #endif

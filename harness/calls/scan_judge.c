@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scan calls, made real by a key and judged. */
-#include "harness/calls/scan_judge.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -10,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/calls/buffers.h"
-#include "harness/calls/draw.h"
+#include "harness/calls/subject.h"
+#include "harness/calls/pairwise.h"
 #include "harness/calls/scan_axes.h"
 #include "harness/replay/kernel_io.h"
 #include "kernels/convert.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/calls/attend_judge.h"
+#include "harness/calls/attend_axes.h"
 #include "harness/selection/pairs.h"
 #include "harness/calls/calls.h"
 #include "harness/command_line.h"

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness/calls/attend_judge.h"
+#include "harness/calls/attend_axes.h"
 #include "harness/calls/calls.h"
-#include "harness/calls/scan_judge.h"
+#include "harness/calls/scan_axes.h"
 #include "harness/interrupt.h"
 #include "harness/progress.h"
 #include "harness/selection/faces.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness/calls/attend_judge.h"
+#include "harness/calls/attend_axes.h"
 #include "harness/calls/calls.h"
 #include "kernels/kernels.h"
 

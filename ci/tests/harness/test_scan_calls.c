@@ -11,7 +11,7 @@
 
 #include "ci/tests/whole/scan_wrong.h"
 #include "harness/calls/calls.h"
-#include "harness/calls/scan_judge.h"
+#include "harness/calls/scan_axes.h"
 
 #define SEED 5
 #define MOST 200u /* calls: half of the quick suite */

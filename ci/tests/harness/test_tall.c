@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "caches/pools/pool.h"
-#include "harness/calls/tall.h"
+#include "harness/calls/subject.h"
 #include "kernels/kernels.h"
 
 enum { TOKENS = 2, GROUP = 2, DIM = 64, MOST_SEEN = 256, MOST_HEADS = 5, MOST_CELLS = (1 << 20) + 40 };

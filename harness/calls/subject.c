@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "harness/calls/subject.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "harness/machine/team.h"
+#include "harness/replay/guard.h"
+#include "harness/replay/heap_watch.h"
+
+void kvb_call_wrong(kvb_call_verdict *v, kvb_check check, const char *format, ...)
+{
+    va_list list;
+    if (v->check != KVB_CHECK_NONE || kvb_check_is_off(check))
+        return;
+    v->check = check;
+    va_start(list, format);
+    vsnprintf(v->words, sizeof v->words, format, list);
+    va_end(list);
+}
+
+const kvb_team *kvb_call_team(kvb_call_teams *teams, uint32_t threads)
+{
+    if (threads > KVB_CALL_TEAM || (!teams->of[threads] && kvb_threads_start(threads, false, &teams->of[threads])))
+        return NULL;
+    return kvb_threads_team(teams->of[threads]);
+}
+
+void kvb_call_teams_end(kvb_call_teams *teams)
+{
+    for (uint32_t n = 0; n <= KVB_CALL_TEAM; n++) {
+        if (teams->of[n])
+            kvb_threads_end(teams->of[n]);
+        teams->of[n] = NULL;
+    }
+}
+
+/* Buffers of single calls. */
+
+#define CANARY 0xc5
+
+void *kvb_call_buffer(kvb_call_buffers *b, const char *name, size_t bytes, size_t align, bool constant)
+{
+    const size_t offset = align % 64;
+    char *block = b->n < KVB_CALL_BUFFERS ? kvb_guard_alloc(name, bytes + offset) : NULL;
+    if (!block)
+        return NULL;
+    memset(block, CANARY, offset);
+    b->of[b->n++] = (struct kvb_call_buffer){
+        .name = name, .block = block, .at = block + offset, .bytes = bytes, .constant = constant};
+    return block + offset;
+}
+
+int kvb_call_buffers_keep(kvb_call_buffers *b)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        struct kvb_call_buffer *one = &b->of[i];
+        if (!one->constant)
+            continue;
+        one->was = malloc(one->bytes + 1);
+        if (!one->was)
+            return -ENOMEM;
+        memcpy(one->was, one->at, one->bytes);
+    }
+    return 0;
+}
+
+int kvb_call_scratch(kvb_call_buffers *b, size_t bytes)
+{
+    kvb_guard_free(b->scratch);
+    b->scratch = bytes ? kvb_guard_alloc("scratch", bytes) : NULL;
+    b->scratch_bytes = b->scratch ? bytes : 0;
+    return bytes && !b->scratch ? -ENOMEM : 0;
+}
+
+void kvb_call_buffers_free(kvb_call_buffers *b)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        kvb_guard_free(b->of[i].block);
+        free(b->of[i].was);
+    }
+    kvb_guard_free(b->scratch);
+    *b = (kvb_call_buffers){.n = 0};
+}
+
+static bool is_whole(const char *from, const char *end)
+{
+    while (from < end && *from == (char)CANARY)
+        from++;
+    return from == end;
+}
+
+void kvb_call_watch(const kvb_call_buffers *b, const char *function, int (*make)(void *ctx), void *ctx,
+                    bool may_allocate, kvb_call_verdict *verdict)
+{
+    char where[192];
+    if (b->scratch)
+        memset(b->scratch, 0xff, b->scratch_bytes);
+    kvb_guard_null(b->scratch ? NULL : "scratch is NULL, as scratch_bytes() asked for none");
+    kvb_threads_forget();
+    kvb_heap_watch_start();
+    const int returned = make(ctx);
+    const uint64_t allocations = kvb_heap_watch_stop();
+    kvb_guard_null(NULL);
+    if (returned)
+        kvb_call_wrong(verdict, KVB_CHECK_RETURN, "%s returned %d", function, returned);
+    if (!kvb_guard_check(where, sizeof where))
+        kvb_call_wrong(verdict, KVB_CHECK_MARGINS, "%s", where);
+    for (uint32_t i = 0; i < b->n; i++) {
+        const struct kvb_call_buffer *one = &b->of[i];
+        if (!is_whole(one->block, one->at))
+            kvb_call_wrong(verdict, KVB_CHECK_MARGINS, "write before the start of %s", one->name);
+        if (one->was && memcmp(one->at, one->was, one->bytes))
+            kvb_call_wrong(verdict, KVB_CHECK_INPUTS, "%s wrote to %s", function, one->name);
+    }
+    if (kvb_threads_started() && !may_allocate) {
+        kvb_threads_words(where, sizeof where);
+        kvb_call_wrong(verdict, KVB_CHECK_ALLOCATIONS, "%s started a thread: %s", function, where);
+    }
+    if (allocations && !may_allocate) {
+        kvb_heap_watch_words(where, sizeof where);
+        kvb_call_wrong(verdict, KVB_CHECK_ALLOCATIONS, "%s allocated or freed memory: %s", function, where);
+    }
+}
+
+/* One memory file, mapped again and again over a large reservation; private mappings, so that what is written stays
+ * apart. */
+
+#define FENCE       ((size_t)256 << 10) /* bytes on either side that must not be touched */
+#define LEAST_BLOCK ((size_t)2 << 20)   /* a process may have some 65,000 mappings: 128 GiB take as many */
+
+static size_t common_divisor(size_t a, size_t b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+/* A file of whole rows and whole pages, all rows alike, in *bytes; or a negative errno. */
+static int block_make(size_t stride, const void *row, size_t page, size_t *bytes)
+{
+    const size_t least = stride / common_divisor(stride, page) * page;
+    *bytes = (LEAST_BLOCK + least - 1) / least * least;
+    const int file = memfd_create("kvbench rows", MFD_CLOEXEC);
+    if (file < 0)
+        return -errno;
+    unsigned char *block = MAP_FAILED;
+    if (!ftruncate(file, (off_t)*bytes))
+        block = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (block == MAP_FAILED) {
+        const int rc = -errno;
+        close(file);
+        return rc;
+    }
+    for (size_t at = 0; at < *bytes; at += stride)
+        if (row)
+            memcpy(block + at, row, stride);
+        else
+            memset(block + at, 0xff, stride);
+    munmap(block, *bytes);
+    return file;
+}
+
+int kvb_tall_open(kvb_tall *tall, size_t cell_stride, uint32_t cells, uint32_t n_kv_heads, const void *row)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t bytes, block;
+    *tall = (kvb_tall){0};
+    if (__builtin_mul_overflow((size_t)cells * n_kv_heads, cell_stride, &bytes) || bytes > SIZE_MAX / 2 || !bytes)
+        return bytes ? -EOVERFLOW : -EINVAL;
+    bytes = (bytes + page - 1) / page * page;
+    const int file = block_make(cell_stride, row, page, &block);
+    if (file < 0)
+        return file;
+    const size_t all = bytes + 2 * FENCE;
+    int rc = 0;
+    unsigned char *mapping = mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED)
+        rc = -errno;
+    for (size_t at = 0; at < bytes && !rc; at += block)
+        if (mmap(mapping + FENCE + at, at + block < bytes ? block : bytes - at, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED)
+            rc = -errno;
+    close(file);
+    if (rc) {
+        if (mapping != MAP_FAILED)
+            munmap(mapping, all);
+        return rc;
+    }
+    *tall = (kvb_tall){.base = mapping + FENCE,
+                       .head_stride = cells * cell_stride,
+                       .cell_stride = cell_stride,
+                       .mapping = mapping,
+                       .mapping_bytes = all};
+    return 0;
+}
+
+void kvb_tall_close(kvb_tall *tall)
+{
+    if (tall->mapping)
+        munmap(tall->mapping, tall->mapping_bytes);
+    *tall = (kvb_tall){0};
+}
