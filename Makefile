@@ -346,8 +346,8 @@ $(BUILD)/harness/installation.o: $(BUILD)/version-facts.h
 $(BUILD)/harness/installation.o: INCLUDE += -I$(BUILD)
 FORCE:
 
-$(BUILD)/results/sizing/model.o: results/sizing/models.jsonl # taken in by the assembler
-$(BUILD)/results/sizing/sizing_page.o: results/sizing/explorer.js
+$(BUILD)/harness/size/model.o: harness/size/models.jsonl # taken in by the assembler
+$(BUILD)/harness/size/sizing_page.o: harness/size/explorer.js
 
 define archive
 $(BUILD)/lib$1.a: $(call objects,$1)

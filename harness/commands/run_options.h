@@ -10,7 +10,7 @@
 #include "harness/selection/partial_run.h"
 #include "harness/selection/selection.h"
 #include "results/export.h"
-#include "results/sizing/model.h"
+#include "harness/size/model.h"
 #include "results/result.h"
 
 /* --only and --dump, which help to find a fault. */

@@ -3,14 +3,13 @@
 #include "harness/size/arguments.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "harness/command_line.h"
-#include "harness/size/engine_kvbench.h"
+#include "harness/size/cache_model.h"
 #include "results/near_name.h"
 
 static const kvb_size_engine *const engines_all[] = {

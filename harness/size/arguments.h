@@ -3,7 +3,7 @@
 #ifndef KVB_SIZE_ARGUMENTS_H
 #define KVB_SIZE_ARGUMENTS_H
 
-#include "results/sizing/sizing.h"
+#include "harness/size/sizing.h"
 
 typedef struct kvb_size_numbers {
     uint64_t *at; /* owned */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of layers, from what a model's configuration says to what caches are opened with. */
 #include "harness/size/cache_model.h"
-#include "kernels/scan.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "harness/size/arguments.h"
+#include "kernels/scan.h"
 
 static bool has_rows(const kvb_sized_group *g)
 {
@@ -236,3 +235,290 @@ const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *tex
     }
     return NULL;
 }
+
+/*
+ * What kvbench's own cache allocates for a model: the cache itself is opened with counted pools, and takes the steps of
+ * a history. Every sequence is prefilled in chunks, one sequence after the other; then all of them take their last
+ * token in one step.
+ */
+enum { FIRST_CHUNK = 256 };   /* cells: as `kvbench run` */
+enum { MOST_STEP = 1 << 20 }; /* tokens: the tables of a step are real */
+enum { WHOLE = 1 << 20 };     /* tokens of a history that is played whole, where shortening is not exact */
+enum { WIDE_CHUNKS = 8 };     /* of a window that is played as wide as it is, in a longer history */
+enum { MANY_CHUNKS = 14 };    /* that the first two sequences go on for, once windows are full */
+enum { WINDOW_CHUNK = 256 };  /* tokens: a windowed layer holds its window and the step under way */
+
+const kvb_pool_type *kvb_size_pool_find(const char *name)
+{
+    for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
+        if (!strcmp(name, (*p)->name))
+            return *p;
+    return NULL;
+}
+
+static int ask_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
+{
+    char text[160];
+    const char *lack = kvb_size_not_held(model, 0, text, sizeof text);
+    if (lack)
+        snprintf(why, why_bytes, "%s", lack);
+    else if (ask->tp > 1 || ask->pp > 1)
+        snprintf(why, why_bytes, "kvbench runs on one rank");
+    else if (ask->mtp && model->mtp_layers)
+        snprintf(why, why_bytes, "kvbench serves no multi-token prediction layers");
+    else if (ask->sequences > KVB_MAX_SEQS)
+        snprintf(why, why_bytes, "a cache of kvbench holds up to %u sequences", KVB_MAX_SEQS);
+    else if (!kvb_size_pool_find(ask->k->name) || !kvb_size_pool_find(ask->v->name))
+        snprintf(why, why_bytes, "kvbench has no pool of format %s",
+                 kvb_size_pool_find(ask->k->name) ? ask->v->name : ask->k->name);
+    else if (!ask->context || !ask->sequences || ask->context > UINT32_MAX / ask->sequences)
+        snprintf(why, why_bytes, "a cache of kvbench numbers 1 .. %u cells", UINT32_MAX);
+    else if (ask->batch > MOST_STEP && ask->context > MOST_STEP)
+        snprintf(why, why_bytes, "the history of kvbench has steps of up to %d tokens", MOST_STEP);
+    else
+        return 0;
+    return -ENOTSUP;
+}
+
+/* ---- the history ----------------------------------------------------------------------------------------------- */
+
+/* A cache to be opened, and the steps that it takes. */
+typedef struct question {
+    const kvb_cache_type *cache;
+    kvb_model model;
+    kvb_cache_options options;
+    uint32_t sequences, context;
+    uint32_t chunk;                 /* most tokens of a prefill step */
+    uint32_t followed, others;      /* tokens that are played: of each of the first two sequences, of each other one */
+    uint32_t others_chunk;          /* the same of others */
+    uint32_t cut[KVB_MODEL_GROUPS]; /* tokens by which a group's window is played narrower than it is */
+} question;
+
+static uint32_t least(uint64_t a, uint64_t b)
+{
+    return (uint32_t)(a < b ? a : b);
+}
+
+/* Of a context so many tokens at least; whole periods of the rest are left out. */
+static uint32_t tokens_followed(uint64_t context, uint64_t enough, uint64_t period)
+{
+    return (uint32_t)(context < enough + period ? context : enough + (context - enough) % period);
+}
+
+/* Makes windows narrower by whole chunks, down to WIDE_CHUNKS. The most tokens that one has lost. */
+static uint32_t windows_cut(question *q)
+{
+    uint32_t most = 0;
+    for (uint32_t g = 0; g < q->model.n_groups; g++) {
+        kvb_group *group = &q->model.groups[g];
+        if (group->window > WIDE_CHUNKS * q->chunk)
+            q->cut[g] = (group->window - WIDE_CHUNKS * q->chunk) / q->chunk * q->chunk;
+        group->window -= q->cut[g];
+        most = q->cut[g] > most ? q->cut[g] : most;
+    }
+    return most;
+}
+
+/*
+ * A long history is not played token by token. In a group that keeps every token a further chunk takes cells and
+ * nothing else, and cells are counted without being played. Windows and states repeat themselves once they are full.
+ * Only the first two sequences make tables by step grow, since the plan in force and the one being made take turns:
+ * without windows, steps of the others bring no more tokens than leave a state. This is exact but for windows, and for
+ * more states of a sequence than a chunk has tokens: they come to lie in more pieces the longer they move on. Such
+ * histories are played whole up to WHOLE tokens; of longer ones the tables are near, and whole chunks of wide windows
+ * are counted without being played.
+ */
+static void history_shorten(question *q)
+{
+    uint64_t full = 0, period = q->chunk; /* full: tokens after which each window and state is full */
+    bool drifts = false;                  /* does what a sequence keeps come to lie in ever more pieces? */
+    q->followed = q->others = q->context;
+    q->others_chunk = q->chunk;
+    for (uint32_t g = 0; g < q->model.n_groups; g++)
+        drifts = drifts || (kvb_group_scans(&q->model.groups[g]) ? q->options.state_depth >= q->chunk
+                                                                 : kvb_group_limits(&q->model.groups[g]));
+    if (drifts && (uint64_t)q->sequences * q->context <= WHOLE)
+        return;
+    const uint32_t context = q->context - windows_cut(q);
+    for (uint32_t g = 0; g < q->model.n_groups; g++) {
+        const kvb_group *group = &q->model.groups[g];
+        const uint64_t limit = kvb_group_scans(group) ? 1 + (uint64_t)q->options.state_depth
+                                                      : (uint64_t)group->window + group->chunk + group->sinks;
+        full = limit > full ? limit : full;
+        period =
+            group->chunk > period ? group->chunk : period; /* where in its chunk a sequence ends is what it keeps */
+    }
+    q->followed = tokens_followed(context, full + MANY_CHUNKS * (uint64_t)q->chunk, period);
+    q->others = tokens_followed(context, full + 2 * (uint64_t)q->chunk, period);
+    if (!drifts) {
+        const uint32_t steps = (q->others - 1) / q->chunk, rest = (q->others - 1) % q->chunk;
+        q->others_chunk = least(q->chunk, q->options.state_depth + (uint64_t)2);
+        q->others = 1 + steps * q->others_chunk + least(rest, q->others_chunk);
+    }
+}
+
+/* One sequence's prefill of so many tokens, in steps of `chunk`. ids [chunk]. */
+static int prefill(kvb_cache *cache, uint32_t seq, uint32_t tokens, uint32_t chunk, uint32_t *ids)
+{
+    int error = 0;
+    for (uint32_t i = 0; i < chunk; i++)
+        ids[i] = seq;
+    for (uint32_t done = 0, n; done < tokens && !error; done += n) {
+        n = least(tokens - done, chunk);
+        error = kvb_cache_begin_step(cache, ids, n);
+    }
+    return error;
+}
+
+/* ids [the larger of chunk and sequences]. */
+static int steps_take(const question *q, kvb_cache *cache, uint32_t *ids)
+{
+    int error = 0;
+    for (uint32_t s = 0; s < q->sequences && !error; s++)
+        error = prefill(cache, s, (s > 1 ? q->others : q->followed) - 1, s > 1 ? q->others_chunk : q->chunk, ids);
+    for (uint32_t s = 0; s < q->sequences; s++)
+        ids[s] = s;
+    return error ? error : kvb_cache_begin_step(cache, ids, q->sequences);
+}
+
+/* Bytes of a group's cells in cache window, whose window is wider by `more` tokens than it was played. */
+static uint64_t window_bytes(const question *q, uint32_t group, uint32_t more, uint32_t first, uint64_t cells)
+{
+    const kvb_group *g = &q->model.groups[group];
+    kvb_cache_options o = q->options;
+    o.capacity = least(o.capacity, q->sequences * ((uint64_t)g->window + more + g->sinks - 1) + o.step);
+    return kvb_cache_cells_bytes(q->cache, &q->model, &o, group, first, least(cells, o.capacity));
+}
+
+/* Bytes of the tokens that were not played. */
+static uint64_t rest_bytes(const question *q, const kvb_cache *cache)
+{
+    const uint64_t all = (uint64_t)q->sequences * q->context,
+                   whole = q->sequences < 2 ? q->sequences : 2, /* sequences */
+        played = whole * q->followed + (q->sequences - whole) * q->others;
+    const uint32_t first = least(q->chunk, q->context - (uint64_t)1);
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < q->model.n_groups && played < all; g++)
+        if (!kvb_group_scans(&q->model.groups[g]) &&
+            (q->cache != &kvb_cache_window || !kvb_group_limits(&q->model.groups[g])))
+            bytes += kvb_cache_cells_bytes(q->cache, &q->model, &q->options, g, first, (uint32_t)all) -
+                     kvb_cache_cells_bytes(q->cache, &q->model, &q->options, g, first, (uint32_t)played);
+    for (uint32_t g = 0; g < q->model.n_groups; g++) {
+        kvb_cache_usage usage;
+        kvb_cache_usage_of(cache, g, &usage);
+        if (q->cut[g])
+            bytes += window_bytes(q, g, q->cut[g], first, usage.high_water + (uint64_t)q->sequences * q->cut[g]) -
+                     window_bytes(q, g, 0, first, usage.high_water);
+    }
+    return bytes;
+}
+
+/* What the cache's allocator holds at the history's end. */
+static int history_play(question *q, uint64_t *bytes, char *why, size_t why_bytes)
+{
+    kvb_allocator allocator = {0};
+    kvb_cache *cache = NULL;
+    uint32_t *ids = calloc(q->chunk > q->sequences ? q->chunk : q->sequences, sizeof *ids);
+    q->options.allocator = &allocator;
+    q->options.counted = true;
+    history_shorten(q);
+    int error = ids ? kvb_cache_open(q->cache, &q->model, &q->options, &cache, why, why_bytes) : -ENOMEM;
+    if (!error) {
+        error = steps_take(q, cache, ids);
+        if (error)
+            snprintf(why, why_bytes, "%s", kvb_cache_why(cache));
+        *bytes = allocator.current_bytes + rest_bytes(q, cache);
+    } else if (error == -ENOMEM)
+        snprintf(why, why_bytes, "no memory for a cache's tables");
+    kvb_cache_close(cache);
+    for (uint32_t g = 0; g < q->model.n_groups; g++)
+        q->model.groups[g].window += q->cut[g];
+    free(ids);
+    return error;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------------ */
+
+/* Of a sequence's last states in the layers of a group. */
+static uint64_t states_bytes(const question *q, uint32_t group)
+{
+    const kvb_group *g = &q->model.groups[group];
+    return kvb_model_layers_of(&q->model, group) *
+           (uint64_t)(kvb_group_slot_bytes(g, false) + kvb_group_slot_bytes(g, true));
+}
+
+/* What a further token of each sequence takes, once windows are full; and what a sequence's full windows keep. */
+static void shares_find(const question *q, kvb_size_allocation *out)
+{
+    const kvb_cache_options *o = &q->options;
+    for (uint32_t i = 0; i < q->model.n_groups; i++) {
+        const kvb_group *g = &q->model.groups[i];
+        if (kvb_group_scans(g)) {
+            out->fixed_bytes_per_sequence += (1 + (uint64_t)o->state_depth) * states_bytes(q, i);
+            out->state_bytes += (uint64_t)o->max_seqs * (1 + (uint64_t)o->state_depth) * states_bytes(q, i);
+            continue;
+        }
+        double row = o->k_pool->row_bytes(o->k_pool, g->k_dim);
+        if (!g->latent)
+            row += o->v_pool->row_bytes(o->v_pool, g->v_dim);
+        row *= (double)g->kv_heads * kvb_model_layers_of(&q->model, i);
+        if (kvb_group_limits(g)) /* but for the cell of the next token, which is the step's */
+            out->fixed_bytes_per_sequence += (uint64_t)(row * ((double)g->window + g->chunk + g->sinks - 1));
+        else
+            out->bytes_per_token += row;
+        if (!kvb_group_limits(g) && q->cache != &kvb_cache_contiguous)
+            out->bytes_per_token += sizeof(uint16_t); /* the number of sequences that hold the cell */
+    }
+}
+
+static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
+                    size_t why_bytes)
+{
+    char ignored[160];
+    *out = (kvb_size_allocation){0};
+    int error = ask_check(sized, ask, why, why_bytes);
+    question *q = error ? NULL : calloc(1, sizeof *q);
+    if (!error && !q) {
+        snprintf(why, why_bytes, "no memory");
+        error = -ENOMEM;
+    }
+    if (!error)
+        error = kvb_size_cache_model(sized, ask->context, ask->state, &q->model, why, why_bytes);
+    if (!error) {
+        const bool windows = kvb_cache_window.serves(&q->model, ignored, sizeof ignored);
+        const uint32_t batch = ask->batch ? ask->batch : kvb_size_engine_kvbench.batch;
+        q->sequences = (uint32_t)ask->sequences;
+        q->context = (uint32_t)ask->context;
+        q->chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : windows ? batch : least(batch, ask->context);
+        q->cache = windows ? &kvb_cache_window : q->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
+        q->options = (kvb_cache_options){.capacity = q->sequences * q->context,
+                                         .seq_capacity = q->context,
+                                         .seq_ids = q->sequences,
+                                         .max_seqs = q->sequences,
+                                         .step = q->chunk > q->sequences ? q->chunk : q->sequences,
+                                         .state_depth = ask->spec_depth,
+                                         .min_chunk = FIRST_CHUNK,
+                                         .growth = KVB_GROWTH_DOUBLE,
+                                         .k_pool = kvb_size_pool_find(ask->k->name),
+                                         .v_pool = kvb_size_pool_find(ask->v->name)};
+        error = history_play(q, &out->kv_bytes, why, why_bytes);
+    }
+    if (!error) {
+        shares_find(q, out);
+        out->kv_bytes -= out->state_bytes;
+    }
+    free(q);
+    return error;
+}
+
+const kvb_size_engine kvb_size_engine_kvbench = {
+    .name = "kvbench",
+    .summary =
+        "this program's caches: window where layers have windows, else contiguous for one sequence, seq for more",
+    .source = "the caches themselves, with counted pools (harness/size/cache_model.c)",
+    .batch = 512,
+    .most_sequences = KVB_MAX_SEQS,
+    .most_tokens = UINT32_MAX,
+    .costly = true,
+    .allocate = allocate,
+};

@@ -3,8 +3,10 @@
 #ifndef KVB_SIZE_CACHE_MODEL_H
 #define KVB_SIZE_CACHE_MODEL_H
 
+#include "caches/cache.h"
+#include "harness/size/model.h"
+#include "harness/size/sizing.h"
 #include "kernels/model.h"
-#include "results/sizing/model.h"
 
 /* A model by a config.json, a folder that holds one, "-" (standard input), or a built-in name. 0 with *model (free it);
  * else a negative errno and one line in why that names file and field. */
@@ -28,5 +30,17 @@ const char *kvb_size_label(const kvb_sized_model *sized);
 /* What kvbench has no cache for: the reason ("24 layers of RWKV: no cache for that recurrence"), or NULL: nothing. `at`
  * counts from 0 over all such parts. */
 const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *text, size_t bytes);
+
+/* kvbench's own caches as an engine of `kvbench size`. */
+
+/*
+ * Where layers have windows: `window`, prefill in chunks of at most 256; else `contiguous` for one sequence and `seq`
+ * for more, in chunks of ask->batch. Growth `double` with the capacity that was asked for, the last token alone. The
+ * figure is all that the cache's allocator holds: rows, pools and tables.
+ */
+extern const kvb_size_engine kvb_size_engine_kvbench;
+
+/* The built-in pool of that name: that of the format of the same name. NULL: none. */
+const kvb_pool_type *kvb_size_pool_find(const char *name);
 
 #endif

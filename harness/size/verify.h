@@ -10,7 +10,7 @@
 
 #include "caches/cache.h"
 #include "harness/selection/registry.h"
-#include "results/sizing/model.h"
+#include "harness/size/model.h"
 
 /* What is to be verified. Zero fields mean their default. */
 typedef struct kvb_size_asked {

@@ -17,7 +17,6 @@
 
 #include "caches/pools/rows.h"
 #include "harness/size/cache_model.h"
-#include "harness/size/engine_kvbench.h"
 #include "harness/size/verify.h"
 
 static const kvb_pool_type *f16(void)

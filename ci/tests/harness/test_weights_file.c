@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness/size/weights_file.h"
+#include "harness/size/weights.h"
 
 static char folder[256], why[600];
 

@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/sizing/engines.h"
+#include "harness/size/engines.h"
 
 static int size_text(const kvb_sizes *all, kvb_table_format format, FILE *out);
-
-/* Sizes for programs, and how they come about. */
 
 /* ---- one list of numbers ----------------------------------------------------------------------------------------- */
 
@@ -20,19 +18,6 @@ enum { CELL = 1024 };
 void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT])
 {
     snprintf(text, KVB_KV_TEXT, ask->k == ask->v ? "%s" : "%s:%s", ask->k->name, ask->v->name);
-}
-
-void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8])
-{
-    char digits[KVB_UNIT_TEXT];
-    int n = snprintf(digits, sizeof digits, "%" PRIu64, bytes);
-
-    for (int i = 0; i < n; i++) {
-        *text++ = digits[i];
-        if (i + 1 < n && (n - i - 1) % 3 == 0)
-            *text++ = ',';
-    }
-    memcpy(text, " B", 3);
 }
 
 typedef char cell_text[CELL];

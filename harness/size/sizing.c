@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one rank needs memory for, and what fits a budget. */
-#include "results/sizing/sizing.h"
+#include "harness/size/sizing.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "results/sizing/engines.h"
-#include "results/sizing/weights.h"
+#include "harness/size/engines.h"
+#include "harness/size/weights.h"
 
 /*
  * Devices. Memory is what nvidia-smi says in public logs ("0MiB / 81559MiB" beside the device's name). What a process
@@ -122,6 +122,19 @@ int kvb_round_up(uint64_t *x, uint64_t to)
     return __builtin_mul_overflow(kvb_ceil_div(*x, to), to, x) ? -EOVERFLOW : 0;
 }
 
+void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8])
+{
+    char digits[KVB_UNIT_TEXT];
+    int n = snprintf(digits, sizeof digits, "%" PRIu64, bytes);
+
+    for (int i = 0; i < n; i++) {
+        *text++ = digits[i];
+        if (i + 1 < n && (n - i - 1) % 3 == 0)
+            *text++ = ',';
+    }
+    memcpy(text, " B", 3);
+}
+
 int kvb_too_large(char *why, size_t why_bytes)
 {
     snprintf(why, why_bytes, "a size is above 64 bits");
@@ -199,6 +212,50 @@ uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
 
     return plain ? plain : kvb_dtype_bytes(model->dtype);
 }
+
+/* ---- ideal: every row that a later token may read, and nothing else ------------------------------------------ */
+
+/* Rows that may still be read after n tokens. A window keeps its sinks too. */
+static uint64_t rows_kept(const kvb_sized_group *g, bool grows, uint64_t n)
+{
+    const uint64_t most = (uint64_t)g->window + g->sinks;
+    return grows || n < most ? n : most;
+}
+
+static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
+                          size_t why_bytes)
+{
+    uint32_t plain = kvb_plain_bytes(model, ask);
+    uint64_t per_token = 0;
+
+    *out = (kvb_size_allocation){0};
+    for (size_t i = 0; i < model->n_groups; i++) {
+        const kvb_sized_group *g = &model->groups[i];
+        uint64_t layers = kvb_layers_held(model, i, ask), row, state;
+        bool grows = kvb_sized_grows(model, g, ask->context);
+        int error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
+
+        if (error)
+            return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
+        row += kvb_index_row_bytes(g);
+        if (kvb_layer_state_bytes(g, ask, ask->state ? kvb_dtype_bytes(ask->state) : plain, plain, &state) ||
+            kvb_add(&out->kv_bytes, ask->sequences, layers, rows_kept(g, grows, ask->context), row) ||
+            kvb_add(&out->state_bytes, ask->sequences, layers, 1 + (uint64_t)ask->spec_depth, state) ||
+            kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
+                    grows ? 1 : rows_kept(g, false, UINT64_MAX), row) ||
+            kvb_add(&out->fixed_bytes_per_sequence, layers, 1 + (uint64_t)ask->spec_depth, state))
+            return kvb_too_large(why, why_bytes);
+    }
+    out->bytes_per_token = (double)per_token;
+    return 0;
+}
+
+const kvb_size_engine kvb_size_engine_ideal = {
+    .name = "ideal",
+    .summary = "every row and state that a later token may read, and nothing else",
+    .source = "the definition of each kind of layer",
+    .allocate = ideal_allocate,
+};
 
 /* ---- the whole, and what fits ------------------------------------------------------------------------------------ */
 

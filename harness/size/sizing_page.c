@@ -6,12 +6,11 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "results/page.h"
-#include "results/sizing/engines.h"
-#include "results/sizing/sizing.h"
-#include "results/sizing/weights.h"
+#include "harness/size/engines.h"
+#include "harness/size/sizing.h"
+#include "harness/size/weights.h"
 
 /* ---- the explorer ------------------------------------------------------------------------------------------- */
 
@@ -21,7 +20,7 @@
 __asm__(".pushsection .rodata\n"
         ".global kvb_explorer_text\n"
         ".hidden kvb_explorer_text\n"
-        "kvb_explorer_text: .incbin \"results/sizing/explorer.js\"\n"
+        "kvb_explorer_text: .incbin \"harness/size/explorer.js\"\n"
         ".byte 0\n"
         ".popsection\n");
 extern const char kvb_explorer_text[] __attribute__((visibility("hidden")));

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sum over a model's tensors: shapes by part, from fields of the config. A family of models is a row of data;
- * what kinds of modules it has are functions. Private to results/sizing.
+ * what kinds of modules it has are functions. Private to harness/size.
  */
 #ifndef KVB_SIZING_WEIGHTS_TENSORS_H
 #define KVB_SIZING_WEIGHTS_TENSORS_H
 
 #include <jansson.h>
 
-#include "results/sizing/weights.h"
+#include "harness/size/weights.h"
 
-/* ---- the sum (weights.c) ---------------------------------------------------------------------------------- */
+/* ---- the sum ------------------------------------------------------------------------------------------ */
 
 typedef enum kvb_weights_part {
     KVB_WEIGHTS_EMBEDDING,
@@ -114,7 +114,7 @@ typedef struct kvb_weights_family {
 
 const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
 
-/* ---- modules (weights_tensors.c) -------------------------------------------------------------------------- */
+/* ---- modules ----------------------------------------------------------------------------- */
 
 void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family);
 void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "results/sizing/sizing.h"
+#include "harness/size/sizing.h"
 
 static char why[512];
 

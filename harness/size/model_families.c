@@ -3,7 +3,7 @@
  * The architectures. Unless a row names another source, its rules are those of transformers' configuration_*.py and
  * modeling_*.py. Only architectures whose code is known have a row.
  */
-#include "results/sizing/model_reading.h"
+#include "harness/size/model_reading.h"
 
 #define HEADS_USUAL                                                                                                    \
     .heads = "num_attention_heads n_head n_heads", .kv_heads = "num_key_value_heads", .k_dim = "head_dim"

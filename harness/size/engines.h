@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What engines share: one rank's part of a layer, and sums that do not wrap. Private to results/sizing. */
+/* What engines share: one rank's part of a layer, and sums that do not wrap. Private to harness/size. */
 #ifndef KVB_SIZING_ENGINES_H
 #define KVB_SIZING_ENGINES_H
 
-#include "results/sizing/sizing.h"
+#include "harness/size/sizing.h"
 
 #define KVB_COUNT(...) (sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
 /* Adds the product of the factors to *sum. 0 or -EOVERFLOW. */

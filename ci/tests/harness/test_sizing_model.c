@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/sizing/model.h"
+#include "harness/size/model.h"
 
 static char why[512];
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How engines allocate: the least that is possible, llama.cpp, vLLM. */
-#include "results/sizing/engines.h"
+#include "harness/size/engines.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -419,54 +419,6 @@ const kvb_size_engine kvb_size_engine_trtllm = {
     .beside = trtllm_beside,
     .least = true,
     .allocate = trtllm_allocate,
-};
-
-/* ---- ideal: every row that a later token may read, and nothing else ------------------------------------------ */
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Rows that may still be read after n tokens. A window keeps its sinks too. */
-static uint64_t rows_kept(const kvb_sized_group *g, bool grows, uint64_t n)
-{
-    return grows ? n : least(n, (uint64_t)g->window + g->sinks);
-}
-
-static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
-                          size_t why_bytes)
-{
-    uint32_t plain = kvb_plain_bytes(model, ask);
-    uint64_t per_token = 0;
-
-    *out = (kvb_size_allocation){0};
-    for (size_t i = 0; i < model->n_groups; i++) {
-        const kvb_sized_group *g = &model->groups[i];
-        uint64_t layers = kvb_layers_held(model, i, ask), row, state;
-        bool grows = kvb_sized_grows(model, g, ask->context);
-        int error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
-
-        if (error)
-            return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
-        row += kvb_index_row_bytes(g);
-        if (kvb_layer_state_bytes(g, ask, ask->state ? kvb_dtype_bytes(ask->state) : plain, plain, &state) ||
-            kvb_add(&out->kv_bytes, ask->sequences, layers, rows_kept(g, grows, ask->context), row) ||
-            kvb_add(&out->state_bytes, ask->sequences, layers, 1 + (uint64_t)ask->spec_depth, state) ||
-            kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
-                    grows ? 1 : rows_kept(g, false, UINT64_MAX), row) ||
-            kvb_add(&out->fixed_bytes_per_sequence, layers, 1 + (uint64_t)ask->spec_depth, state))
-            return kvb_too_large(why, why_bytes);
-    }
-    out->bytes_per_token = (double)per_token;
-    return 0;
-}
-
-const kvb_size_engine kvb_size_engine_ideal = {
-    .name = "ideal",
-    .summary = "every row and state that a later token may read, and nothing else",
-    .source = "the definition of each kind of layer",
-    .allocate = ideal_allocate,
 };
 
 /* ---- llama.cpp --------------------------------------------------------------------------------------------------- */

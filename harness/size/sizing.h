@@ -7,7 +7,7 @@
 #ifndef KVB_SIZING_SIZING_H
 #define KVB_SIZING_SIZING_H
 
-#include "results/sizing/model.h"
+#include "harness/size/model.h"
 #include "results/table.h"
 
 /* A way of storing rows. A row is one head's K or V of one token, or the one row of MLA. */

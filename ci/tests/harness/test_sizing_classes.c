@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/sizing/model.h"
+#include "harness/size/model.h"
 
 static char why[512];
 
@@ -178,7 +178,7 @@ static void test_last_full(void **state)
 /* Files as they are published (published.jsonl, with sources) give the layers of the built-in facts. */
 static void test_published(void **state)
 {
-    FILE *file = fopen("ci/tests/results/published.jsonl", "r");
+    FILE *file = fopen("ci/tests/harness/published.jsonl", "r");
     size_t n = 0;
     json_t *line;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How a config.json becomes groups of layers: its fields, the architectures as data, and the layers. Private to
- * results/sizing.
+ * harness/size.
  */
 #ifndef KVB_SIZING_MODEL_READING_H
 #define KVB_SIZING_MODEL_READING_H
@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "results/sizing/model.h"
+#include "harness/size/model.h"
 
-/* ---- fields of the config ---------------------------------------------------------------- */
+/* ---- fields of the config (model_fields.c) ---------------------------------------------------------------- */
 
 /*
  * A field is found under any of its names, checked, and comes with its source. The first failure is kept; later reads
@@ -89,6 +89,12 @@ const json_t *kvb_config_list(kvb_config_json *config, const char *names, size_t
 uint64_t kvb_config_times(kvb_config_json *config, uint64_t a, uint64_t b, const char *what);
 /* The same for a count: more than 2^31 - 1 is a failure. */
 uint32_t kvb_config_product(kvb_config_json *config, uint64_t a, uint64_t b, const char *what);
+
+/* Fills in the fields that the file does not have. A field that is null in the file stays null. {NULL, 0} ends the
+ * defaults. */
+void kvb_config_default_fill(kvb_config_json *config, const kvb_config_default *defaults);
+/* Fails if a field that changes memory is set but nobody has asked for it: the architecture does not know it. */
+void kvb_config_unasked(kvb_config_json *config);
 
 /* ---- architectures (model_families.c) --------------------------------------------------------------------- */
 

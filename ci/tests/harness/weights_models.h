@@ -6,7 +6,7 @@
 #ifndef KVB_TEST_WEIGHTS_MODELS_H
 #define KVB_TEST_WEIGHTS_MODELS_H
 
-#include "results/sizing/weights.h"
+#include "harness/size/weights.h"
 
 #define ROWS(layers, what, q, kv, dim)                                                                                 \
     {                                                                                                                  \

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/sizing/model_reading.h"
+#include "harness/size/model_reading.h"
 
 /* What one layer keeps of the past: rows of attention, a recurrent state, and what differs from layer to layer. */
 

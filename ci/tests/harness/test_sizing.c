@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "results/sizing/sizing.h"
+#include "harness/size/sizing.h"
 
 #define FULL(layers, kv, dim)                                                                                          \
     {                                                                                                                  \

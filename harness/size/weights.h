@@ -17,8 +17,11 @@
 #define KVB_SIZING_WEIGHTS_H
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#include "results/sizing/model.h"
+#include "harness/size/model.h"
 
 /* config: the text config. model: its layers must have been read. 0 also if the parameters cannot be known: then
  * out->known is false, and out->why names the missing field or rule. -EINVAL: a field has a wrong value; -EOVERFLOW:
@@ -44,5 +47,16 @@ int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_
 /* The same share of `bytes`, the size of all weights that the user gave or that was read from files. */
 int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint32_t tp, uint32_t pp, uint64_t *rank_bytes,
                      char *why, size_t why_bytes);
+
+/* Bytes of weights as files hold them: from the headers of safetensors and GGUF files, whose data is not read. */
+
+/* Is this word of --weights the name of such a file: does it end in .safetensors, .safetensors.index.json or .gguf? */
+bool kvb_weights_is_file(const char *word);
+
+/* path: FILE.safetensors, FILE.gguf, an index (its shards lie beside it; if none is there, its total_size counts), or
+ * several of these with commas between. Sum of the bytes of all tensors. Negative errno with "file: what was expected"
+ * in why: a shard is missing, a header is cut, not JSON, contradicts the file's length or lacks a tensor that the index
+ * names; -EOVERFLOW. */
+int kvb_weights_file(const char *path, uint64_t *bytes, char *why, size_t why_bytes);
 
 #endif
