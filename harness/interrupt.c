@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <stddef.h>
 
-#include "harness/clock.h"
+#include "harness/rounds.h"
 
 volatile sig_atomic_t kvb_stopped;
 

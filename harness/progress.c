@@ -6,12 +6,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "harness/clock.h"
+#include "harness/rounds.h"
 
 #define USUAL_SECONDS 10 /* between lines where stderr is no terminal */
 

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <sys/resource.h>
 
-#include "harness/clock.h"
 #include "harness/interrupt.h"
 
 #define TRIES        4u   /* of a sample, while others disturb it */

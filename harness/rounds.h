@@ -1,18 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One clock. Contestants, and the limits that they are compared with, each take one sample a round: a disturbance of
- * the machine hits all of them, so samples of one round are compared. Kernels and limits (bench), settings (tune),
- * children (duels) and the machine's probes are measured by this loop.
- */
+/* The monotonic clock. */
 #ifndef KVB_ROUNDS_H
 #define KVB_ROUNDS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "kernels/attend.h"
 
+static inline double kvb_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static inline double kvb_now_seconds(void)
+{
+    return 1e-9 * kvb_now_ns();
+}
+
+/*
+ * One clock. Contestants, and the limits that they are compared with, each take one sample a round: a disturbance of
+ * the machine hits all of them, so samples of one round are compared. Kernels and limits (bench), settings (tune),
+ * children (duels) and the machine's probes are measured by this loop.
+ */
 typedef struct kvb_contestant {
     double (*take)(void *ctx); /* one sample, in a unit of its own; NAN: it leaves */
     void *ctx;

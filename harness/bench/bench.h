@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Times kernels beside the machine's limit. A work is one call: K and V rows in one format (store.c), the queries, and
- * a mask (scene.c). A contestant is a kernel and a way to call it. The oracle judges each contestant (judge.c). Then
+ * Times kernels beside the machine's limit. A work is one call: K and V rows in one format, the queries, and a mask
+ * (scene.c). A contestant is a kernel and a way to call it. The oracle judges each contestant (judge.c). Then
  * contestants and probes of the limit take turns (contestants.c): a disturbance hits all of them. `kvbench bench` sweeps
- * scenes (sweep.c) or measures works with targets (works.c, targets.c). scans.c times recurrent layers.
+ * scenes (sweep.c) or measures works with targets (targets.c). scans.c times recurrent layers.
  *
  * Operations: two for a multiply-add, of q.k and of weight * V over visible (query, cell) pairs.
  * Bytes: K and V rows that some query sees, once for each KV head; or, called apart, once for each call.
  */
 #ifndef KVB_BENCH_H
 #define KVB_BENCH_H
+
+#include <stdint.h>
+#include <time.h>
 
 #include "caches/call.h"
 #include "caches/pools/pool.h"
@@ -19,7 +22,7 @@
 #include "results/result.h"
 
 enum {
-    KVB_BENCH_ENTRIES = 4,      /* contestants of a work of works.c at most */
+    KVB_BENCH_ENTRIES = 4,      /* contestants of a work of targets.c at most */
     KVB_BENCH_CONTESTANTS = 24, /* of any work */
     KVB_BENCH_SCANNERS = 8,     /* scan kernels */
     KVB_BENCH_TURNS = 256,      /* rounds at most */
@@ -90,7 +93,7 @@ extern const kvb_bench_work kvb_bench_works[]; /* with targets; ends with name N
 /* Layers as the work reads them, without sinks and softcap. */
 kvb_group kvb_bench_group(const kvb_bench_work *work);
 
-/* ---- rows: store.c ----------------------------------------------------------------------------------------------- */
+/* ---- rows: scene.c ----------------------------------------------------------------------------------------------- */
 
 /* `layers` copies of K and V rows. */
 typedef struct kvb_bench_store {
@@ -115,8 +118,6 @@ uint32_t kvb_bench_layers(const kvb_bench_work *work, uint32_t cells);
 int kvb_bench_store_open(kvb_bench_store *store, const kvb_team *team, const kvb_bench_work *work, uint32_t cells,
                          uint32_t layers);
 void kvb_bench_store_close(kvb_bench_store *store);
-/* q rows [n_tok][heads][k_dim]. */
-void kvb_bench_queries_make(const kvb_team *team, const kvb_bench_work *work, float *q, uint32_t n_tok);
 
 /* ---- which cells each query sees: scene.c ------------------------------------------------------------------------ */
 
@@ -248,7 +249,7 @@ void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_kernel *kernel);
  * batch one set of slots, whatever caches hold; 0: as the work says. 0, -ENOMEM or -EINTR. */
 int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t cells, double seconds);
 
-/* ---- scenes that are swept: sweep.c, sweep_print.c --------------------------------------------------------------- */
+/* ---- scenes that are swept: sweep.c ------------------------------------------------------------- */
 
 /* A scene: a step as engines make it. */
 typedef struct kvb_bench_kind {
@@ -304,9 +305,6 @@ int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_benc
 /* "4k", "1000". */
 void kvb_bench_count_text(uint32_t n, char text[16]);
 
-/* A number whose interval is wider than half of it is not shown. */
-bool kvb_bench_is_noisy(const kvb_result *result);
-
 /* The fastest right kernel of a row. row->n: there is none, or it cannot be told, as one that is too noisy to show may
  * be faster. */
 uint32_t kvb_bench_best(const kvb_bench_sweep *sweep, const kvb_bench_row *row);
@@ -339,7 +337,7 @@ int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_s
 int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
                        double seconds, kvb_bench_score *score);
 
-/* ---- parts: parts.c, calls.c ------------------------------------------------------------------------------------- */
+/* ---- parts: parts.c ----------------------------------------------------------------------------------- */
 
 /* Which parts are measured, and how. */
 typedef struct kvb_bench_choice {
@@ -353,5 +351,38 @@ typedef struct kvb_bench_choice {
 int kvb_bench_parts(const kvb_bench_choice *choice, uint32_t *n, FILE *out);
 /* What a cache's calls cost, by cells in use. */
 int kvb_bench_calls(const kvb_bench_choice *choice, uint32_t *n, FILE *out);
+
+/* Time of one core, for the benches of single functions. */
+
+/* Of this thread's running: others may have the core for a while. */
+static inline double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* Nanoseconds of a cycle: additions that wait for each other take one each (not those of constants, which some CPUs
+ * do in renaming). */
+static inline double cycle_ns(void)
+{
+    uint64_t x = 1, y = 3;
+    __asm__ volatile("" : "+r"(y));
+    double start = now_ns();
+    for (int i = 0; i < 20000; i++)
+#pragma GCC unroll 16
+        for (int j = 0; j < 16; j++) {
+            x += y;
+            __asm__ volatile("" : "+r"(x));
+        }
+    return (now_ns() - start) / (20000 * 16);
+}
+
+/* cycle_ns() as a contestant's take (harness/rounds.h). */
+static inline double cycle_take(void *ctx)
+{
+    (void)ctx;
+    return cycle_ns();
+}
 
 #endif

@@ -36,7 +36,6 @@ typedef struct kvb_caches {
 } kvb_caches; /* zero at first; the owner frees `at` */
 
 #define KVB_CACHES_SESSION "agent-session"
-#define KVB_CACHES_CHAT    "chat-requests"
 
 /*
  * Each cache over each history, in f16 with the kernel flash, and its work without a cache and with one; the work of
@@ -45,10 +44,6 @@ typedef struct kvb_caches {
  * such a name.
  */
 int kvb_caches_measure(const kvb_caches_options *options, kvb_caches *rows, char *why, size_t why_bytes);
-
-/* Chat requests with recorded lengths, by cache: how many one memory holds at once, each from its first token to its
- * last, in order of arrival until one does not fit. As above. */
-int kvb_caches_requests(kvb_caches *rows, char *why, size_t why_bytes);
 
 /* "small?" of `kvbench run`: four lines of at most 80 columns, of the session alone. */
 void kvb_caches_small_print(const kvb_caches *rows, FILE *out);

@@ -7,14 +7,10 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "harness/bench/cycles.h"
-#include "harness/clock.h"
 #include "harness/interrupt.h"
 #include "harness/machine/peak.h"
-#include "harness/machine/bandwidth.h"
 #include "harness/rounds.h"
 #include "kernels/convert.h"
 #include "results/statistics.h"

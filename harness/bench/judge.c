@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A few rows of what a contestant wrote, by the oracle: of sampled queries all query heads of one KV head, the last
- * query and head among them. As rows repeat (store.c), the oracle stores the distinct ones, and runs of cells become
+ * query and head among them. As rows repeat (scene.c), the oracle stores the distinct ones, and runs of cells become
  * runs of these.
  */
 #include <errno.h>

@@ -14,10 +14,8 @@
 #include <string.h>
 
 #include "harness/bench/bench.h"
-#include "harness/clock.h"
 #include "harness/interrupt.h"
 #include "harness/rounds.h"
-#include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "kernels/vector/vector.h"
 #include "oracle/recurrence.h"

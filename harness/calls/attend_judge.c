@@ -14,7 +14,7 @@
 #include "harness/calls/attend_axes.h"
 #include "harness/calls/subject.h"
 #include "harness/calls/pairwise.h"
-#include "harness/replay/calibrate.h"
+#include "harness/matrix/ground_truth.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/poison.h"

@@ -9,16 +9,14 @@
 #include <unistd.h>
 
 #include "harness/command_line.h"
-#include "harness/cpu_mask.h"
-#include "harness/duel/plugins.h"
-#include "harness/duel/programs.h"
+#include "harness/duel/duel.h"
 #include "harness/interrupt.h"
 #include "harness/knobs.h"
 #include "harness/machine/host.h"
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
-#include "harness/selection/faces.h"
+#include "harness/selection/registry.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/selection.h"
 #include "results/compare.h"

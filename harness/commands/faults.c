@@ -15,7 +15,7 @@
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
-#include "harness/selection/faces.h"
+#include "harness/selection/registry.h"
 #include "results/page.h"
 #include "results/table.h"
 

@@ -7,10 +7,8 @@
 
 #include "caches/cache.h"
 #include "harness/calls/attend_axes.h"
-#include "harness/selection/faces.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/command_line.h"
-#include "harness/cpu_mask.h"
 #include "harness/knobs.h"
 #include "harness/machine/host.h"
 #include "harness/tuning/tuning.h"

@@ -12,8 +12,8 @@
 #include "harness/calls/scan_axes.h"
 #include "harness/interrupt.h"
 #include "harness/progress.h"
-#include "harness/selection/faces.h"
-#include "harness/selection/replay_command.h"
+#include "harness/selection/registry.h"
+#include "harness/selection/selection.h"
 
 static bool is_chosen(const kvb_words *words, const char *name)
 {

@@ -2,7 +2,7 @@
 /* The options of `kvbench run`. */
 #include "harness/commands/run_options.h"
 
-#include "harness/cpu_mask.h"
+#include "harness/machine/host.h"
 
 static const kvb_option options[] = {
     KVB_OPTIONS_OF("what to run"),

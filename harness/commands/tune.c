@@ -3,11 +3,9 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/command_line.h"
-#include "harness/cpu_mask.h"
 #include "harness/interrupt.h"
 #include "harness/machine/host.h"
 #include "harness/machine/team.h"

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness/clock.h"
+#include "harness/rounds.h"
 #include "harness/counters/source.h"
 
 /*

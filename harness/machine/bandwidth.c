@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "harness/clock.h"
 #include "harness/rounds.h"
 #include "kernels/attend.h"
 #include "kernels/prefetch.h"

@@ -12,12 +12,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "caches/pools/codec/codec.h"
 #include "harness/counters/count.h"
 #include "harness/installation.h"
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
 #include "harness/progress.h"
 #include "kernels/cpu.h"
+#include "kernels/vector/vector.h"
+#include "results/near_name.h"
 
 /* What this machine was like when a run began: its name, who else was at work, what sets its clocks, its caches. */
 
@@ -314,4 +317,36 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
     time_t now = time(NULL);
     struct tm utc;
     strftime(m->date, sizeof m->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+}
+
+/* Turns a word into a level, and sets the limits. */
+
+/* Codecs are compiled for fewer levels than kernels. For a level without codecs, those of the next one below are used.
+ */
+static void codecs_limit(int level)
+{
+    while (kvb_codec_limit(kvb_cpu_level_names[level]) && level > KVB_CPU_PORTABLE)
+        level--;
+}
+
+int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
+{
+    char lack[128];
+    char known[128] = "";
+    size_t used = 0;
+    for (int level = 0; level < KVB_CPU_LEVELS; level++) {
+        const char *name = kvb_cpu_level_names[level];
+        if (word ? !strcmp(word, name) : level == KVB_CPU_LEVELS - 1) {
+            if (word && !kvb_cpu_has((kvb_cpu_level)level, lack, sizeof lack)) {
+                snprintf(why, why_bytes, "%s: %s", name, lack);
+                return -ENOTSUP;
+            }
+            kvb_cpu_limit((kvb_cpu_level)level);
+            codecs_limit(level);
+            return 0;
+        }
+        if (used < sizeof known && kvb_loops_at((kvb_cpu_level)level)) /* of this architecture */
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", level ? ", " : "", name);
+    }
+    return kvb_name_unknown("unknown level", word, known, why, why_bytes);
 }

@@ -3,6 +3,8 @@
 #ifndef KVB_HOST_H
 #define KVB_HOST_H
 
+#include <stddef.h>
+
 #include "results/result.h"
 
 /* Fill everything but suite, seed and command. Reads /proc/cpuinfo-like files below `root` ("" for this
@@ -30,5 +32,23 @@ const char *kvb_openblas_masked(const char *level);
  * OPENBLAS_CORETYPE set to the core that fits (with --cpu-mask in argv, to the core of that level). The user's own
  * choice stays: that variable, or --set openblas-core=NAME ("keep": as OpenBLAS chooses). */
 void kvb_openblas_ensure(char **argv);
+
+/* --cpu-mask: the highest level of instruction sets (kernels/cpu.h) that kernels and codecs may use. */
+
+#if defined(__aarch64__)
+#define KVB_CPU_MASK_HELP                                                                                              \
+    "use no instruction set above this: portable, neon, neondot, neonbf16, or SVE of the CPU's own length, as "        \
+    "sve128, sve128bf16"
+#else
+#define KVB_CPU_MASK_HELP                                                                                              \
+    "use no instruction set above this: portable, avx2, avx512, avx512vnni, avx512bf16, avx512fp16"
+#endif
+
+/*
+ * Limits kernels and codecs of this process and of the children that it makes from now on. word NULL: no limit.
+ * 0; -EINVAL for an unknown word, with the known ones in why; -ENOTSUP with the instruction set that this CPU lacks.
+ * The probes of harness/machine are not limited: what the hardware can do does not depend on what is forbidden.
+ */
+int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "harness/clock.h"
+#include "harness/rounds.h"
 #include "harness/machine/bandwidth.h"
 #include "kernels/attend.h"
 #include "kernels/cpu.h"

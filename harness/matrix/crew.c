@@ -9,7 +9,7 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-#include "harness/clock.h"
+#include "harness/rounds.h"
 #include "harness/interrupt.h"
 #include "harness/replay/child.h"
 #include "workloads/array.h"

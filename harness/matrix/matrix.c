@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/selection/faces.h"
-#include "harness/interrupt.h"
+#include "harness/selection/registry.h"
 #include "harness/matrix/crew.h"
 #include "harness/matrix/slice.h"
 #include "harness/machine/bandwidth.h"

@@ -5,7 +5,7 @@
 #define KVB_MATRIX_H
 
 #include "harness/selection/kernel_support.h"
-#include "harness/duel/plugins.h"
+#include "harness/duel/duel.h"
 #include "harness/replay/replay.h"
 #include "harness/selection/selection.h"
 #include "results/result.h"
@@ -35,7 +35,7 @@ typedef struct kvb_matrix_options {
     kvb_judged_pools *judged; /* are added to; NULL: no pool is judged by itself */
     const kvb_only *only;     /* the calls that are made; NULL: all */
     const char *dump;         /* NULL, or a folder for the first call that fails */
-    const char *command;      /* that runs one of these combinations alone: its begin (replay_command.h); NULL: none */
+    const char *command;      /* that runs one of these combinations alone: its begin (kvb_replay_begin); NULL: none */
     /* Is the combination of this number and these names to be run? 1 or 0; a negative return ends the run. All are
      * asked about before the first is run. */
     int (*wants)(void *ctx, size_t number, const kvb_result *names);

@@ -10,15 +10,14 @@
 #include <sys/socket.h>
 
 #include "harness/machine/team.h"
-#include "harness/clock.h"
 #include "harness/interrupt.h"
 #include "harness/progress.h"
 #include "harness/matrix/crew.h"
 #include "harness/matrix/ground_truth.h"
 #include "harness/replay/child.h"
 #include "harness/rounds.h"
-#include "harness/selection/replay_command.h"
-#include "harness/selection/faces.h"
+#include "harness/selection/selection.h"
+#include "harness/selection/registry.h"
 
 #define SLICES 32u /* of what each thread makes: between them it looks whether someone asked to stop */
 

@@ -17,11 +17,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "harness/clock.h"
+#include "harness/rounds.h"
 #include "harness/counters/count.h"
 #include "harness/interrupt.h"
 #include "harness/machine/team.h"
-#include "harness/replay/calibrate.h"
+#include "harness/matrix/ground_truth.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/kernel_io.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "caches/call.h"
-#include "harness/clock.h"
+#include "harness/rounds.h"
 #include "harness/counters/count.h"
 #include "harness/replay/pass.h"
 #include "results/statistics.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "harness/clock.h"
+#include "harness/rounds.h"
 #include "harness/replay/pass.h"
 #include "harness/replay/meter.h"
 #include "harness/replay/scan.h"

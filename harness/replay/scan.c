@@ -8,10 +8,8 @@
 #include <string.h>
 
 #include "caches/scan_call.h"
-#include "harness/clock.h"
 #include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
-#include "harness/replay/heap_watch.h"
 #include "harness/replay/verdict.h"
 #include "oracle/claim.h"
 #include "workloads/array.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
-#include "harness/selection/faces.h"
+#include "harness/selection/registry.h"
 #include "kernels/cpu.h"
 #include "results/result.h"
 

@@ -13,7 +13,7 @@
 #include "harness/matrix/slice.h"
 #include "harness/replay/child.h"
 #include "harness/replay/replay.h"
-#include "harness/selection/faces.h"
+#include "harness/selection/registry.h"
 #include "harness/selection/kernel_support.h"
 #include "kernels/kernels.h"
 

@@ -5,7 +5,7 @@
  * eagle-tree-8x128 has the events of eagle-tree, at 8 KV heads of 128 channels. Names without such an ending share one
  * shape, "as recorded". Some combinations are chosen, so that any two parts that can run together do so in at least one
  * of them. Each chosen one runs with every thread count and growth. In a run that is not timed each gets a setting of
- * its own besides (setting.h). The witness goes beside some of them: with each history over each cache, as these alone
+ * its own besides (setting.c). The witness goes beside some of them: with each history over each cache, as these alone
  * decide what a query sees, and with each shape and each pair of pools once. Where a row lies, which pools and shapes
  * decide too, outputs show.
  */

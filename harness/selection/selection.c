@@ -4,14 +4,13 @@
 
 #include <errno.h>
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/selection/kernel_support.h"
-#include "harness/selection/pairs.h"
-#include "harness/selection/faces.h"
 #include "harness/machine/team.h"
+#include "harness/selection/registry.h"
 #include "kernels/kernels.h"
 #include "results/near_name.h"
 #include "workloads/values.h"
@@ -123,17 +122,6 @@ static int pools_choose(const kvb_selection_words *words, const kvb_suite_part *
     return error;
 }
 
-static int workload_add(kvb_selection *s, const char *name, size_t name_bytes, const char *path, bool is_file)
-{
-    kvb_workload *at = realloc(s->workloads, (s->n_workloads + 1) * sizeof *at);
-    if (!at)
-        return -ENOMEM;
-    s->workloads = at;
-    at[s->n_workloads] = (kvb_workload){strndup(name, name_bytes), strdup(path), is_file};
-    s->n_workloads++;
-    return at[s->n_workloads - 1].name && at[s->n_workloads - 1].path ? 0 : -ENOMEM;
-}
-
 /* A file's name, or a word, up to its ending ".jsonl". */
 static size_t before_ending(const char *word)
 {
@@ -144,6 +132,17 @@ static size_t before_ending(const char *word)
 static bool is_file(const char *word)
 {
     return strchr(word, '/') || word[before_ending(word)];
+}
+
+static int workload_add(kvb_selection *s, const char *name, size_t name_bytes, const char *path, bool is_file)
+{
+    kvb_workload *at = realloc(s->workloads, (s->n_workloads + 1) * sizeof *at);
+    if (!at)
+        return -ENOMEM;
+    s->workloads = at;
+    at[s->n_workloads] = (kvb_workload){strndup(name, name_bytes), strdup(path), is_file};
+    s->n_workloads++;
+    return at[s->n_workloads - 1].name && at[s->n_workloads - 1].path ? 0 : -ENOMEM;
 }
 
 bool kvb_select_only_files(const kvb_words *workloads)
@@ -426,4 +425,69 @@ int kvb_selection_deal(kvb_selection *s, const kvb_selection *earlier, size_t n_
         s->n_has += s->has[i];
     }
     return 0;
+}
+
+/* Joins words, quoted for a shell. */
+
+/* Options of `kvbench run` that choose combinations, or say where results go. */
+static const char *const left_out[] = {
+    "--suite",   "--pairs",     "--product",    "--jobs",         "--workload", "--cache",    "--pool",
+    "--kernel",  "--best-from", "--values",     "--threads",      "--growth",   "-o",         "--junit",
+    "--resume",  "--shard",     "--format",     "--all",          "--only",     "--dump",     "--gdb",
+    "--machine", "--timeline",  "--no-machine", "--wide",         "--color",    "--counters", "--no-witness",
+    "--call",    "--calls",     "--random",     "--require-axes", NULL,
+};
+
+void kvb_replay_begin(const kvb_usage *usage, int argc, char **argv, const kvb_suite_part *part, bool untimed,
+                      char *text, size_t bytes)
+{
+    const kvb_suite_part *usual = &kvb_suite_find("default")->parts[0]; /* what counts where no suite is named */
+    char number[64];
+    text[0] = '\0';
+    bool fits = kvb_shell_add(text, bytes, program_invocation_name) && kvb_shell_add(text, bytes, "run") &&
+                kvb_command_without(usage, left_out, argc, argv, text, bytes);
+    const struct {
+        const char *knob;
+        uint64_t here, usual;
+    } numbers[] = {{"oracle-pairs", part->oracle_pairs, usual->oracle_pairs},
+                   {"sample-ms", part->sample_ms, untimed ? part->sample_ms : usual->sample_ms}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && fits; i++) {
+        snprintf(number, sizeof number, "%s=%" PRIu64, numbers[i].knob, numbers[i].here);
+        if (numbers[i].here != numbers[i].usual && !strstr(text, numbers[i].knob))
+            fits = kvb_shell_add(text, bytes, "--set") && kvb_shell_add(text, bytes, number);
+    }
+    if (!fits)
+        text[0] = '\0';
+}
+
+void kvb_replay_command(const char *begin, const kvb_selection *s, size_t i, kvb_result *r)
+{
+    const kvb_spot at = kvb_spot_of(s, i);
+    const kvb_workload *w = &s->workloads[at.workload];
+    const char *values = s->values[at.values];
+    bool is_glob = strpbrk(w->name, "*?[\\") != NULL; /* as a name it would be no longer itself */
+    char pools[KVB_KEY_PART], threads[16], growth[64];
+    kvb_key_pools(r, pools);
+    snprintf(threads, sizeof threads, "%u", r->threads);
+    snprintf(growth, sizeof growth, "growth=%s", r->growth);
+    const char *const words[][2] = {
+        {"--workload", w->is_file || is_glob ? w->path : w->name},
+        {"--values", values},
+        {"--cache", r->cache},
+        {"--pool", pools},
+        {"--kernel", r->kernel},
+        {"--threads", threads},
+        {"--set", s->growths[at.growth] ? growth : NULL},
+        {"--set", kvb_is_witness(s->kernels[at.kernel]) ? NULL : "no-witness"}, /* is not beside it */
+    };
+    bool fits = *begin != '\0';
+    snprintf(r->replay, sizeof r->replay, "%s", begin + (*begin == ' '));
+    for (size_t n = 0; n < sizeof words / sizeof *words && fits; n++)
+        if (words[n][1])
+            fits = kvb_shell_add(r->replay, sizeof r->replay, words[n][0]) &&
+                   (!*words[n][1] || kvb_shell_add(r->replay, sizeof r->replay, words[n][1]));
+    if (fits)
+        kvb_setting_words(kvb_choice_of(s, i), true, r->replay, sizeof r->replay);
+    if (!fits)
+        r->replay[0] = '\0';
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The axes, and a greedy choice over a table of what has met. */
-#include "harness/selection/setting.h"
+#include "harness/selection/selection.h"
 
 #include "harness/knobs.h"
 

@@ -101,12 +101,13 @@ bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule)
 
 /* ---- layers --------------------------------------------------------------------------------------------------- */
 
-bool kvb_group_attends(const kvb_sized_group *group)
+/* Does a layer hold rows of attention? How many layers have a recurrent state? */
+static bool group_attends(const kvb_sized_group *group)
 {
     return group->kind != KVB_SIZED_STATE && group->kind != KVB_SIZED_NONE;
 }
 
-uint64_t kvb_state_layers(const kvb_weights_sum *sum)
+static uint64_t state_layers(const kvb_weights_sum *sum)
 {
     uint64_t n = 0;
     for (size_t g = 0; g < sum->model->n_groups; g++)
@@ -163,7 +164,7 @@ void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family)
 {
     for (size_t i = 0; i < sum->model->n_groups; i++) {
         const kvb_sized_group *g = &sum->model->groups[i];
-        if (kvb_group_attends(g))
+        if (group_attends(g))
             (g->kind == KVB_SIZED_LATENT ? latent_add : heads_add)(sum, family, g);
     }
 }
@@ -282,7 +283,7 @@ void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
  * fields. The defaults are those of MambaConfig. */
 static void mamba1_add(kvb_weights_sum *sum, uint64_t inner, const char *bias, bool normed)
 {
-    const uint64_t n = kvb_state_layers(sum), h = sum->hidden;
+    const uint64_t n = state_layers(sum), h = sum->hidden;
     const json_t *rank_field = kvb_sum_find(sum, "time_step_rank mamba_dt_rank dt_rank");
     const uint64_t state = kvb_sum_count_or(sum, "state_size mamba_d_state d_state", 16);
     const uint64_t conv = kvb_sum_count_or(sum, "conv_kernel mamba_d_conv d_conv", 4);
@@ -319,7 +320,7 @@ static void mamba2_add(kvb_weights_sum *sum)
     static const char heads_names[] = "mamba_n_heads mamba_num_heads n_mamba_heads num_heads";
     static const char dim_names[] = "mamba_d_head mamba_head_dim mamba_headdim head_dim";
     static const char expand_names[] = "mamba_expand expand expansion_factor";
-    const uint64_t n = kvb_state_layers(sum), h = sum->hidden;
+    const uint64_t n = state_layers(sum), h = sum->hidden;
     const json_t *dim = kvb_sum_find(sum, dim_names);
     uint64_t heads = kvb_sum_count_or(sum, heads_names, 0), inner;
     if (heads && json_is_integer(dim))
@@ -347,7 +348,7 @@ static void mamba2_add(kvb_weights_sum *sum)
 /* Qwen3NextGatedDeltaNet; Qwen3_5GatedDeltaNet has the same in four projections. */
 static void delta_net_add(kvb_weights_sum *sum)
 {
-    const uint64_t n = kvb_state_layers(sum), h = sum->hidden, heads = kvb_sum_count(sum, "linear_num_value_heads");
+    const uint64_t n = state_layers(sum), h = sum->hidden, heads = kvb_sum_count(sum, "linear_num_value_heads");
     const uint64_t v_dim = kvb_sum_count(sum, "linear_value_head_dim"), v = heads * v_dim;
     const uint64_t k = kvb_sum_count(sum, "linear_num_key_heads") * kvb_sum_count(sum, "linear_key_head_dim");
     kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 2 * k + 2 * v, false); /* q, k, v, z */
@@ -361,7 +362,7 @@ static void delta_net_add(kvb_weights_sum *sum)
 /* KimiDeltaAttention of vLLM's and SGLang's kimi_linear.py. Every rank holds all of f_a and g_a. */
 static void kimi_delta_add(kvb_weights_sum *sum)
 {
-    const uint64_t n = kvb_state_layers(sum), h = sum->hidden;
+    const uint64_t n = state_layers(sum), h = sum->hidden;
     const uint64_t heads = kvb_sum_count(sum, "linear_attn_config.num_heads");
     const uint64_t dim = kvb_sum_count(sum, "linear_attn_config.head_dim"), all = heads * dim;
     const uint64_t conv = kvb_sum_count(sum, "linear_attn_config.short_conv_kernel_size");
@@ -378,7 +379,7 @@ static void kimi_delta_add(kvb_weights_sum *sum)
 /* MiniMaxLightningAttention. */
 static void lightning_add(kvb_weights_sum *sum)
 {
-    const uint64_t n = kvb_state_layers(sum), h = sum->hidden;
+    const uint64_t n = state_layers(sum), h = sum->hidden;
     const uint64_t all = kvb_sum_count(sum, "num_attention_heads") * kvb_sum_count(sum, "head_dim");
     kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 3 * all, false);
     kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, all, false); /* output_gate */
@@ -480,7 +481,7 @@ static void gemma3n_extras(kvb_weights_sum *sum)
     const uint64_t own = kvb_sum_count(sum, "hidden_size_per_layer_input");
     uint64_t attending = 0;
     for (size_t g = 0; g < sum->model->n_groups; g++)
-        attending += kvb_group_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
+        attending += group_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
     const uint64_t readers = n - attending;
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, heads * dim, false); /* q, o */
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, kv * dim, false);
@@ -505,7 +506,7 @@ static void zamba2_extras(kvb_weights_sum *sum)
     const bool bias = kvb_sum_flag(sum, "add_bias_linear");
     uint64_t hybrid = 0;
     for (size_t g = 0; g < sum->model->n_groups; g++)
-        hybrid += kvb_group_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
+        hybrid += group_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
     const uint64_t inner =
         kvb_sum_count(sum, "num_attention_heads") * (wide / kvb_sum_count(sum, "num_attention_heads"));
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * blocks, wide, inner, false);

@@ -72,10 +72,6 @@ uint64_t kvb_sum_count_or(kvb_weights_sum *sum, const char *names, uint64_t othe
  * "!name" or a failure if it is absent, because models of the family differ. */
 bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule);
 
-/* Does a layer hold rows of attention? How many layers have a recurrent state? */
-bool kvb_group_attends(const kvb_sized_group *group);
-uint64_t kvb_state_layers(const kvb_weights_sum *sum);
-
 /* ---- families ------------------------------------------------------------------------ */
 
 /* Feed-forward blocks. Strings name fields of the config, or are rules. */

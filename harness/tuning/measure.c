@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include "caches/pools/pool.h"
-#include "harness/clock.h"
 #include "harness/interrupt.h"
 #include "harness/machine/team.h"
 #include "harness/rounds.h"

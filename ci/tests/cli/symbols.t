@@ -34,12 +34,12 @@ ar rc "$TMPDIR/plugin/libone.a" "$TMPDIR/one.o"
 ok "an archive that is clean" ci/symbols.sh "$TMPDIR/plugin"
 gcc -shared "$TMPDIR/one.o" -o "$TMPDIR/plugin/one.so"
 expect_exit 1 "a plug-in that exports something else" ci/symbols.sh "$TMPDIR/plugin"
-mkdir -p "$TMPDIR/circle/harness/duel"
+mkdir -p "$TMPDIR/circle/harness/tuning"
 echo 'int kvb_a(void), kvb_b(void); int kvb_a(void) { return kvb_b(); }' >"$TMPDIR/a.c"
 echo 'int kvb_a(void), kvb_b(void); int kvb_b(void) { return kvb_a(); }' >"$TMPDIR/b.c"
-gcc -c "$TMPDIR/a.c" -o "$TMPDIR/circle/harness/duel/plugins.o" && gcc -c "$TMPDIR/b.c" -o "$TMPDIR/circle/harness/duel/programs.o"
+gcc -c "$TMPDIR/a.c" -o "$TMPDIR/circle/harness/tuning/measure.o" && gcc -c "$TMPDIR/b.c" -o "$TMPDIR/circle/harness/tuning/use.o"
 ar rc "$TMPDIR/circle/libone.a" "$TMPDIR/one.o"
 expect_exit 1 "two files that call each other" ci/symbols.sh "$TMPDIR/circle"
-holds "  are named" '^harness/duel/: files that call each other in a circle: .*plugins\.o'
+holds "  are named" '^harness/tuning/: files that call each other in a circle: .*measure\.o'
 expect_exit 1 "a folder without archives" ci/symbols.sh "$TMPDIR/none"
 done_testing

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/selection/faces.h"
+#include "harness/selection/registry.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/selection.h"
 #include "kernels/kernels.h"

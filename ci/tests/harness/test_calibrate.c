@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "harness/replay/calibrate.h"
+#include "harness/matrix/ground_truth.h"
 
 enum { TOKENS = 5 };
 

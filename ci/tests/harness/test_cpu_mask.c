@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "caches/pools/codec/codec.h"
-#include "harness/cpu_mask.h"
+#include "harness/machine/host.h"
 #include "kernels/vector/vector.h"
 
 static char why[256];

@@ -12,8 +12,7 @@
 
 #include <cmocka.h>
 
-#include "harness/duel/plugins.h"
-#include "harness/clock.h"
+#include "harness/duel/duel.h"
 #include "harness/interrupt.h"
 #include "harness/rounds.h"
 

@@ -3,11 +3,11 @@
  * An old build against a new one, base and new. Of two plug-ins that bring parts of the same names: each side's parts,
  * and all of them.
  */
-#ifndef KVB_DUEL_H
-#define KVB_DUEL_H
+#ifndef KVB_DUEL_DUEL_H
+#define KVB_DUEL_DUEL_H
 
-#include "harness/selection/registry.h"
 #include "harness/replay/replay.h"
+#include "harness/selection/registry.h"
 #include "results/result.h"
 
 enum { KVB_DUEL_BASE, KVB_DUEL_NEW, KVB_DUEL_SIDES };
@@ -48,5 +48,21 @@ int kvb_duel_enter(const void *corner, kvb_replay_options *replay, char *why, si
 /* How much the medians of two series made in turns differ: neighbours are compared, so that drift cancels. NaN: a
  * series is missing. */
 double kvb_duel_null(const kvb_result *a, const kvb_result *b);
+
+/* Two builds of the whole program against each other: short runs of each in turns, joined to one set of results a side.
+ */
+typedef struct kvb_programs_options {
+    const char *program[KVB_DUEL_SIDES];
+    const char *const *words; /* after "PROGRAM run", ends with NULL; without a file to write */
+    size_t rounds;            /* runs of the new one; of the base twice as many, for the null comparison */
+} kvb_programs_options;
+
+/*
+ * Results of each side: those of its first run, with status and reason of the first run that did not pass, and as
+ * time.series the medians of the rounds. -EINVAL with why: a program cannot be run, refuses the words, or writes
+ * results that cannot be read here; -EIO: its machine could not do it; -EINTR: stopped; -ENOMEM.
+ */
+int kvb_programs_run(const kvb_programs_options *options, kvb_results *base, kvb_results *new, char *why,
+                     size_t why_bytes);
 
 #endif
