@@ -40,12 +40,15 @@ SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for levels with 
 SRC_f16       := $(wildcard kernels/vector/f16_*.c)
 SRC_floats    := $(patsubst %,kernels/vector/%.c,plain_dots plain_sums plain_beside packed weights hadamard scan_chunk scan_steps)
 SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16) $(SRC_floats),$(wildcard kernels/vector/*.c))
+SRC_codec     := caches/pools/codec/isa.c
 SRC_products  := oracle/products.c
-LEVELLED      := vector floats bf16 f16 products # SRC_x is compiled for each of ISAS_x: see below
+LEVELLED      := vector floats bf16 f16 codec products # SRC_x is compiled for each of ISAS_x: see below
 ISAS_vector   := portable
 ISAS_floats   := portable
+ISAS_codec    := portable
 ISAS_products := portable
 ifeq ($(ARCH),x86_64)
+ISAS_codec    += avx2 avx512
 ISAS_products += avx2 avx512
 ISAS_floats   += avx2 avx512
 ISAS_vector   += avx2 avx512 avx512vnni
@@ -282,12 +285,6 @@ $(BUILD)/%.o: %.c Makefile
 ifeq ($(origin OPT),file)
 COLD := results workloads/import harness/commands harness/selection harness/size harness/duel harness/faults harness/matrix
 $(addsuffix /%.o,$(addprefix $(BUILD)/,$(COLD))): PLAIN := -O1 $(GUESSING)
-endif
-
-# One source of codecs, compiled for each instruction set; which one runs is asked of the CPU.
-ifeq ($(ARCH),x86_64)
-$(BUILD)/caches/pools/codec/isa_avx2.o: ISA := -mavx2
-$(BUILD)/caches/pools/codec/isa_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 endif
 
 # The sources of kernels/vector are compiled once for each level of kernels/cpu.h that has loops of its own: packed.avx2.o and so on.

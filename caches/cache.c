@@ -1,17 +1,107 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The host of every cache: one account of sequences, a store for each group of layers. All control calls
- * go through change_make(): it checks, lets every store prepare, and only then lets all of them adopt. That is also the
- * one place where a plan comes into force or goes out of it.
- */
-#include "caches/front.h"
-#include "caches/store_host.h"
-
+/* The host of every cache; what caches differ in, the words for it, and what they can be opened with. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "caches/front.h"
+#include "caches/store_host.h"
+
+static const struct {
+    uint32_t flag, does; /* any flag of `does` will do */
+    const char *call;    /* NULL: no call */
+    const char *lack;
+} faces[] = {
+    {KVB_CACHE_SEQ, KVB_CACHE_SEQ, "sequences", "several sequences"},
+    {KVB_CACHE_REORDER, KVB_CACHE_REORDER, "reordering", "reordering of sequences"},
+    {KVB_CACHE_TREE, KVB_CACHE_TREE, "draft trees", "propose and commit"},
+    {KVB_CACHE_REWIND, KVB_CACHE_REWIND | KVB_CACHE_SEQ, "rewind", "rewind"},
+    {KVB_CACHE_SHIFT, KVB_CACHE_SHIFT, "position shifts", "seq_add"},
+    {KVB_CACHE_DIVIDE, KVB_CACHE_DIVIDE, "position division", "seq_div"},
+    {KVB_CACHE_SAVES, KVB_CACHE_SAVES, "save and load", "save and load"},
+    {KVB_CACHE_PREFIX, KVB_CACHE_PREFIX, "prefix matches", "seq_match"},
+    {KVB_CACHE_FREEZES, KVB_CACHE_FREEZES, "frozen prefixes", "freeze and seq_over"},
+    {KVB_CACHE_EXACT, KVB_CACHE_EXACT, NULL, "an exact capacity, by which steps are to be refused"},
+};
+#define N_FACES (sizeof faces / sizeof *faces)
+
+const char *kvb_cache_lacks(const kvb_cache_type *type, uint32_t flags)
+{
+    for (size_t i = 0; i < N_FACES; i++)
+        if (flags & faces[i].flag && !(type->flags & faces[i].does))
+            return faces[i].lack;
+    return NULL;
+}
+
+void kvb_cache_can(const kvb_cache_type *type, char *text, size_t bytes)
+{
+    size_t at = 0;
+    *text = '\0';
+    for (size_t i = 0; i < N_FACES && at < bytes; i++)
+        if (faces[i].call && type->flags & faces[i].does)
+            at += (size_t)snprintf(text + at, bytes - at, ", %s", faces[i].call);
+}
+
+bool kvb_cache_takes(const kvb_cache_type *type, const kvb_pool_type *k_pool, const kvb_pool_type *v_pool, char *why,
+                     size_t why_bytes)
+{
+    const kvb_pool_type *pools[] = {k_pool, v_pool};
+    for (int v = 0; v < 2 && type->flags & KVB_CACHE_FREEZES; v++)
+        if (pools[v]->format->residual_cells || !pools[v]->raw_bytes) {
+            snprintf(why, why_bytes, "cache %s copies rows as they are stored, which pool %s cannot", type->name,
+                     pools[v]->name);
+            return false;
+        }
+    return true;
+}
+
+/* Can a cache be so? 0, -EINVAL or -ENOTSUP with why. */
+static int options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o, char *why,
+                         size_t why_bytes)
+{
+    const uint32_t n_ids = kvb_options_ids(o), most = UINT32_MAX;
+    const struct {
+        const char *what;
+        uint32_t got, most;
+        const char *of;
+    } limits[] = {{"capacity", o->capacity, most, ""},
+                  {"seq_capacity", o->seq_capacity, most, ""},
+                  {"min_chunk", o->min_chunk, most, ""},
+                  {"seq_ids", n_ids, KVB_MAX_SEQS, ""},
+                  {"max_seqs", o->max_seqs, n_ids, ", the number of sequence ids"}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (!limits[i].got || limits[i].got > limits[i].most) {
+            snprintf(why, why_bytes, "%s must be 1 .. %u%s", limits[i].what, limits[i].most, limits[i].of);
+            return -EINVAL;
+        }
+    const int error = kvb_model_check(model, why, why_bytes);
+    if (error)
+        return error;
+    if (!kvb_cache_takes(type, o->k_pool, o->v_pool, why, why_bytes) ||
+        (type->serves && !type->serves(model, why, why_bytes)))
+        return -ENOTSUP;
+    for (uint32_t g = 0; g < model->n_groups; g++) {
+        const kvb_group *group = &model->groups[g];
+        if (kvb_group_scans(group))
+            continue;
+        if ((o->k_pool->supports && !o->k_pool->supports(o->k_pool, group->k_dim, why, why_bytes)) ||
+            (!group->latent && o->v_pool->supports && !o->v_pool->supports(o->v_pool, group->v_dim, why, why_bytes)))
+            return -ENOTSUP;
+    }
+    return 0;
+}
+
+const kvb_cache_type *const kvb_builtin_caches[] = {
+    &kvb_cache_recompute, &kvb_cache_slab,         &kvb_cache_contiguous,    &kvb_cache_seq,  &kvb_cache_window,
+    &kvb_cache_paged,     &kvb_cache_paged_prefix, &kvb_cache_shared_prefix, &kvb_cache_tree, NULL,
+};
+
+/*
+ * The host of every cache: one account of sequences, a store for each group of layers. All control calls
+ * go through change_make(): it checks, lets every store prepare, and only then lets all of them adopt. That is also the
+ * one place where a plan comes into force or goes out of it.
+ */
 struct kvb_cache {
     const kvb_cache_type *type;
     const kvb_model *model;
@@ -52,10 +142,25 @@ static kvb_store_site site_of(kvb_cache *c)
     return (kvb_store_site){c->type, c->model, &c->options, &c->account, c->why, sizeof c->why};
 }
 
+void kvb_cache_close(kvb_cache *c)
+{
+    if (!c)
+        return;
+    kvb_allocator *a = c->options.allocator;
+    for (uint32_t g = 0; g < c->model->n_groups; g++)
+        if (c->stores[g])
+            kvb_store_close(c->stores[g]);
+    kvb_feed_close(&c->feed, a);
+    kvb_feed_close(&c->next_feed, a);
+    kvb_account_close(&c->account);
+    kvb_free(a, c->matched, c->matched_room * sizeof *c->matched);
+    kvb_free(a, c, sizeof *c);
+}
+
 int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options,
                    kvb_cache **cache, char *why, size_t why_bytes)
 {
-    int error = kvb_options_check(type, model, options, why, why_bytes);
+    int error = options_check(type, model, options, why, why_bytes);
     if (error)
         return error;
     kvb_cache *c = kvb_alloc(options->allocator, sizeof *c);
@@ -85,21 +190,6 @@ int kvb_cache_open(const kvb_cache_type *type, const kvb_model *model, const kvb
     }
     *cache = c;
     return 0;
-}
-
-void kvb_cache_close(kvb_cache *c)
-{
-    if (!c)
-        return;
-    kvb_allocator *a = c->options.allocator;
-    for (uint32_t g = 0; g < c->model->n_groups; g++)
-        if (c->stores[g])
-            kvb_store_close(c->stores[g]);
-    kvb_feed_close(&c->feed, a);
-    kvb_feed_close(&c->next_feed, a);
-    kvb_account_close(&c->account);
-    kvb_free(a, c->matched, c->matched_room * sizeof *c->matched);
-    kvb_free(a, c, sizeof *c);
 }
 
 size_t kvb_cache_struct_bytes(const kvb_cache_type *type, const kvb_model *model)
@@ -325,6 +415,11 @@ int kvb_cache_clear(kvb_cache *c)
                .kind = KVB_CHANGE_REMOVE, .src = UINT32_MAX, .others = true, .drops_nodes = true, .p1 = KVB_POS_END});
 }
 
+uint32_t kvb_cache_length(const kvb_cache *c, uint32_t seq)
+{
+    return seq < c->account.n_ids ? kvb_spans_next(&c->account.seq[seq]) : 0;
+}
+
 int kvb_cache_rewind(kvb_cache *c, uint32_t len)
 {
     uint32_t length = kvb_cache_length(c, 0);
@@ -415,11 +510,6 @@ int kvb_cache_load(kvb_cache *c, uint32_t seq, const char *path)
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------- */
-
-uint32_t kvb_cache_length(const kvb_cache *c, uint32_t seq)
-{
-    return seq < c->account.n_ids ? kvb_spans_next(&c->account.seq[seq]) : 0;
-}
 
 uint32_t kvb_cache_pending(const kvb_cache *c, uint32_t seq)
 {

@@ -1,4 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "caches/store_host.h"
+
+#define KVB_SAVED_MAGIC   "KVBCACHE"
+#define KVB_SAVED_VERSION 1u
+
+typedef struct kvb_saved_head {
+    char magic[8];
+    uint32_t version, text_bytes;
+} kvb_saved_head;
+
+typedef struct kvb_saved_words {
+    char *at;
+    size_t n, room;
+} kvb_saved_words;
+
 /*
  * The file of a saved sequence, or of a whole cache:
  *
@@ -12,17 +37,6 @@
  * Rows of one sequence are numbered in the order of positions. Those of a whole cache go by their cells, ascending; a shared cell
  * is there once.
  */
-#include "caches/saved.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <zlib.h>
 
 /* ---- the text, the checksum and the errors of a file ------------------------------------------------------------- */
 
@@ -473,6 +487,26 @@ static int body_read(kvb_saved *f)
     return error;
 }
 
+void kvb_saved_free(kvb_saved *f, kvb_store *const *stores)
+{
+    if (!f)
+        return;
+    for (uint32_t g = 0; g < f->n_groups; g++) {
+        group_load *group = &f->groups[g];
+        stores[g]->load = NULL;
+        for (uint32_t i = 0; i < f->account.n_alive && group->rows; i++)
+            kvb_spans_free(&group->rows[i], f->allocator);
+        kvb_free(f->allocator, group->rows, (f->account.n_alive + (size_t)1) * sizeof *group->rows);
+        kvb_free(f->allocator, group->cell, group->cell_room * sizeof *group->cell);
+        kvb_free(f->allocator, group->raw, group->n_raw * sizeof *group->raw);
+    }
+    if (f->account.allocator)
+        kvb_account_close(&f->account);
+    kvb_free(f->allocator, f->scratch, f->scratch_bytes);
+    kvb_free(f->allocator, f->bytes, f->n_bytes);
+    kvb_free(f->allocator, f, sizeof *f);
+}
+
 int kvb_saved_read(const kvb_store_site *site, kvb_store *const *stores, uint32_t seq, const char *path,
                    kvb_saved **saved)
 {
@@ -507,26 +541,6 @@ int kvb_saved_read(const kvb_store_site *site, kvb_store *const *stores, uint32_
 const kvb_account *kvb_saved_account(const kvb_saved *saved)
 {
     return &saved->account;
-}
-
-void kvb_saved_free(kvb_saved *f, kvb_store *const *stores)
-{
-    if (!f)
-        return;
-    for (uint32_t g = 0; g < f->n_groups; g++) {
-        group_load *group = &f->groups[g];
-        stores[g]->load = NULL;
-        for (uint32_t i = 0; i < f->account.n_alive && group->rows; i++)
-            kvb_spans_free(&group->rows[i], f->allocator);
-        kvb_free(f->allocator, group->rows, (f->account.n_alive + (size_t)1) * sizeof *group->rows);
-        kvb_free(f->allocator, group->cell, group->cell_room * sizeof *group->cell);
-        kvb_free(f->allocator, group->raw, group->n_raw * sizeof *group->raw);
-    }
-    if (f->account.allocator)
-        kvb_account_close(&f->account);
-    kvb_free(f->allocator, f->scratch, f->scratch_bytes);
-    kvb_free(f->allocator, f->bytes, f->n_bytes);
-    kvb_free(f->allocator, f, sizeof *f);
 }
 
 #define BUFFER 65536u

@@ -1,14 +1,144 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's side of a store: opening, preparing and adopting, pools. */
-#include "caches/front.h"
-#include "caches/store_host.h"
-#include "caches/stores/seq.h"
-
+/*
+ * Position shifts in a store: cells are noted with how far their tokens have moved, and their K rows are turned when
+ * the next step begins. So shifts that follow each other are one turn by their sum, and rows are encoded once for all
+ * of them.
+ */
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "caches/front.h"
+#include "caches/store_host.h"
+#include "caches/stores/seq.h"
+
+#define CELLS_AT_ONCE 32u
+
+bool kvb_turns_support(const kvb_model *model, const kvb_format *f, char *why, size_t why_bytes)
+{
+    const int unknown = kvb_model_unknown_rope(model);
+    const char *lack = f->residual_cells       ? "rows are encoded together with others"
+                       : f->elem == KVB_OPAQUE ? "the encoding is its own affair"
+                                               : NULL;
+    if (unknown >= 0)
+        snprintf(why, why_bytes, "positions cannot be shifted: the rope of group %d is unknown", unknown);
+    bool turns = false;
+    for (uint32_t g = 0; g < model->n_groups; g++)
+        turns = turns || model->groups[g].rope.dims;
+    if (unknown < 0 && lack && turns)
+        snprintf(why, why_bytes, "K rows of format '%s' cannot be turned to another position: %s", f->name, lack);
+    return unknown < 0 && (!lack || !turns);
+}
+
+/* Floats of one cell's K rows. */
+static size_t cell_floats(const kvb_store *s)
+{
+    return (size_t)s->group->kv_heads * s->group->k_dim;
+}
+
+/* Floats of a table of angles: cosines, then sines. */
+static size_t table_floats(const kvb_store *s)
+{
+    return s->group->rope.dims;
+}
+
+/* All memory that turning the cells of the SHIFT will want: 0 or -ENOMEM. */
+static int turns_reserve(kvb_store *s)
+{
+    /* Cells that a move reaches may get what is pending elsewhere. */
+    size_t cells = 0, had = s->pending_room;
+    for (size_t i = 0; i < s->n_turns; i++)
+        cells = cells > s->turns[i].cell ? cells : (size_t)s->turns[i].cell + 1;
+    for (size_t i = 0; i < s->n_moves && (s->n_turns || s->turns_pending); i++)
+        for (int to = 0; to < 2; to++) {
+            uint32_t cell = to ? s->moves[i].to : s->moves[i].from;
+            cells = cells > cell ? cells : (size_t)cell + 1;
+        }
+    int error = cells ? kvb_grow(s->allocator, &s->pending, &s->pending_room, cells) : 0;
+    if (s->pending_room > had)
+        memset(s->pending + had, 0, (s->pending_room - had) * sizeof *s->pending);
+    if (!error && s->n_turns && s->group->rope.dims)
+        error = kvb_grow(s->allocator, &s->turned, &s->turned_room, CELLS_AT_ONCE * cell_floats(s) + table_floats(s));
+    return error;
+}
+
+static void turns_close(kvb_store *s)
+{
+    kvb_free(s->allocator, s->turns, s->turns_room * sizeof *s->turns);
+    kvb_free(s->allocator, s->pending, s->pending_room * sizeof *s->pending);
+    kvb_free(s->allocator, s->turned, s->turned_room * sizeof *s->turned);
+}
+
+/* The turns of the SHIFT are pending. */
+static void turns_adopt(kvb_store *s)
+{
+    for (size_t i = 0; i < s->n_turns && s->group->rope.dims; i++)
+        s->pending[s->turns[i].cell] += s->turns[i].delta;
+    s->turns_pending |= s->n_turns && s->group->rope.dims;
+}
+
+static void table_make(const kvb_rope *rope, int32_t delta, float *table)
+{
+    for (uint32_t i = 0; i < rope->dims / 2; i++) {
+        double angle = delta * pow(rope->base, -2.0 * i / rope->dims);
+        table[i] = (float)cos(angle);
+        table[rope->dims / 2 + i] = (float)sin(angle);
+    }
+}
+
+/* One KV head's row, in the steps that cache.h states. */
+static void row_turn(const kvb_rope *rope, const float *table, float *row)
+{
+    const uint32_t half = rope->dims / 2, apart = rope->neighbours ? 1 : half, step = rope->neighbours ? 2 : 1;
+    for (uint32_t i = 0; i < half; i++) {
+        float *a = row + rope->first + (size_t)step * i, *b = a + apart;
+        float c = table[i], s = table[half + i], x = *a, y = *b;
+        *a = x * c - y * s;
+        *b = x * s + y * c;
+    }
+}
+
+/* n cells of a pool, all by the same angles. */
+static void cells_turn(const kvb_store *s, kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *table,
+                       float *rows)
+{
+    const uint32_t heads = s->group->kv_heads, dim = s->group->k_dim;
+    kvb_view view;
+    pool->type->view(pool, cells[n - 1] + 1, &view); /* they ascend */
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t h = 0; h < heads; h++) {
+            float *row = rows + ((size_t)i * heads + h) * dim;
+            view.format->read(&view, h, cells[i], 1, row);
+            row_turn(&s->group->rope, table, row);
+        }
+    pool->type->scatter(pool, cells, n, rows);
+}
+
+/* Turns what is pending: K rows of the group's layers are decoded, turned and encoded again. */
+static void turns_make(kvb_store *s)
+{
+    uint32_t cells[CELLS_AT_ONCE];
+    for (uint32_t begin = 0, end; begin < s->pending_room && s->turns_pending; begin = end) {
+        const int32_t delta = s->pending[begin];
+        uint32_t n = 0;
+        for (end = begin; end < s->pending_room && n < CELLS_AT_ONCE && s->pending[end] == delta; end++)
+            cells[n++] = end;
+        if (delta == 0)
+            continue;
+        float *table = s->turned + CELLS_AT_ONCE * cell_floats(s);
+        table_make(&s->group->rope, delta, table);
+        for (size_t i = 0; i < s->n_pools; i += 2)
+            if (s->pools[i])
+                cells_turn(s, s->pools[i], cells, n, table, s->turned);
+        memset(s->pending + begin, 0, (end - begin) * sizeof *s->pending);
+    }
+    s->turns_pending = false;
+}
+
+/* The host's side of a store: opening, preparing and adopting, pools. */
 
 #define MOVES_AT_ONCE 256u
 
@@ -134,6 +264,22 @@ const kvb_cache_type *kvb_store_policy(const kvb_cache_type *type, const kvb_gro
     return kvb_group_scans(group) ? &kvb_state_policy : type;
 }
 
+void kvb_store_close(kvb_store *s)
+{
+    kvb_allocator *a = s->allocator;
+    if (s->type->close)
+        s->type->close(s);
+    for (size_t i = 0; i < s->n_pools; i++)
+        if (s->pools[i])
+            s->pools[i]->type->close(s->pools[i]);
+    kvb_free(a, s->pools, s->n_pools * sizeof *s->pools);
+    kvb_plan_close(&s->plan);
+    kvb_plan_close(&s->next);
+    kvb_free(a, s->moves, s->moves_room * sizeof *s->moves);
+    turns_close(s);
+    kvb_free(a, s, s->type->store_bytes);
+}
+
 int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store)
 {
     const kvb_cache_type *type = kvb_store_policy(site->type, &site->model->groups[g]);
@@ -173,22 +319,6 @@ int kvb_store_open(const kvb_store_site *site, uint32_t g, kvb_store **store)
     else
         *store = s;
     return error;
-}
-
-void kvb_store_close(kvb_store *s)
-{
-    kvb_allocator *a = s->allocator;
-    if (s->type->close)
-        s->type->close(s);
-    for (size_t i = 0; i < s->n_pools; i++)
-        if (s->pools[i])
-            s->pools[i]->type->close(s->pools[i]);
-    kvb_free(a, s->pools, s->n_pools * sizeof *s->pools);
-    kvb_plan_close(&s->plan);
-    kvb_plan_close(&s->next);
-    kvb_free(a, s->moves, s->moves_room * sizeof *s->moves);
-    kvb_turns_close(s);
-    kvb_free(a, s, s->type->store_bytes);
 }
 
 /* ---- control calls -------------------------------------------------------------------------------------- */
@@ -236,6 +366,12 @@ static uint32_t cells_wanted(const kvb_store *s, const kvb_change *change, const
     return cells;
 }
 
+void kvb_store_undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
+{
+    if (s->type->undo)
+        s->type->undo(s, change, feed, feed ? &s->next : NULL);
+}
+
 int kvb_store_prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
 {
     kvb_plan *plan = feed && !kvb_group_scans(s->group) ? &s->next : NULL;
@@ -254,18 +390,12 @@ int kvb_store_prepare(kvb_store *s, const kvb_change *change, const kvb_feed *fe
     for (size_t i = 0; i < s->n_pools && cells && !error; i++)
         error = s->pools[i] ? s->pools[i]->type->ensure(s->pools[i], cells) : 0;
     if (!error)
-        error = kvb_turns_reserve(s);
+        error = turns_reserve(s);
     if (error)
         kvb_store_undo(s, change, feed);
     else if (cells > s->ensured)
         s->ensured = cells;
     return error ? kvb_store_fail(s, error, "the pools cannot grow to %u cells: %s", cells, strerror(-error)) : 0;
-}
-
-void kvb_store_undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
-{
-    if (s->type->undo)
-        s->type->undo(s, change, feed, feed ? &s->next : NULL);
 }
 
 /* Copies rows as the policy wants: stretches of neighbouring targets at once. */
@@ -326,7 +456,7 @@ void kvb_store_adopt(kvb_store *s, const kvb_change *change, const kvb_feed *fee
         rows_load(s);
     else
         moves_make(s);
-    kvb_turns_adopt(s);
+    turns_adopt(s);
     if (s->type->adopt)
         s->type->adopt(s, change, feed, feed ? &s->next : NULL);
     if (feed) {
@@ -336,7 +466,7 @@ void kvb_store_adopt(kvb_store *s, const kvb_change *change, const kvb_feed *fee
         s->plan.generation = atomic_fetch_add(&generations, 1) + 1;
         s->front = s->front_next;
         s->stored = false;
-        kvb_turns_make(s);
+        turns_make(s);
     }
     s->type->occupied(s, &cells, &high_water);
     s->cells_peak = s->cells_peak > cells ? s->cells_peak : cells;

@@ -38,7 +38,6 @@
 #ifndef KVB_STORE_H
 #define KVB_STORE_H
 
-#include "caches/bookkeeping/feed.h"
 #include "caches/bookkeeping/plan.h"
 #include "caches/pools/pool.h"
 
@@ -133,7 +132,7 @@ typedef struct kvb_store {
     int32_t *pending;
     size_t pending_room;
     bool turns_pending; /* one of them is not 0 */
-    float *turned;      /* where rows are turned: caches/turn.c */
+    float *turned;      /* where rows are turned */
     size_t turned_room;
     bool stored;      /* a layer's rows have been written under the plan in force */
     uint32_t ensured; /* cells that the pools have grown to */

@@ -5,9 +5,6 @@
 
 #include "caches/cache.h"
 
-/* Can a cache be so? 0, -EINVAL or -ENOTSUP with why. faces.c */
-int kvb_options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *options, char *why,
-                      size_t why_bytes);
 /* Sequence ids. */
 static inline uint32_t kvb_options_ids(const kvb_cache_options *options)
 {
@@ -49,13 +46,6 @@ void kvb_store_adopt(kvb_store *store, const kvb_change *change, const kvb_feed 
 
 /* Can K rows of every group be turned, as far as is known, and as this format stores them? why: since when not. */
 bool kvb_turns_support(const kvb_model *model, const kvb_format *format, char *why, size_t why_bytes);
-/* All memory that turning the cells of the SHIFT will want: 0 or -ENOMEM. */
-int kvb_turns_reserve(kvb_store *store);
-void kvb_turns_close(kvb_store *store);
-/* The turns of the SHIFT are pending. */
-void kvb_turns_adopt(kvb_store *store);
-/* Turns what is pending: K rows of the group's layers are decoded, turned and encoded again. */
-void kvb_turns_make(kvb_store *store);
 /* ---- saved.c ----------------------------------------------------------------------------------------------------- */
 
 /* What a file of a saved sequence, or of all, holds: read, and found to fit this cache. */

@@ -25,8 +25,7 @@ ROOMS = ("caches", "kernels", "oracle")
 TARGET = 95.0
 LEVELS = {"avx2": "avx2", "avx512": "avx512f", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
           "avx512fp16": "avx512_fp16"}  # object's ending, flag of /proc/cpuinfo
-ALONE = {"product_bf16": "avx512_bf16",
-         "product_f16": "avx512_fp16", "isa_avx2": "avx2", "isa_avx512": "avx512f"}  # beginning of its name
+ALONE = {"product_bf16": "avx512_bf16", "product_f16": "avx512_fp16"}  # beginning of its name
 
 
 def flag_needed(path):

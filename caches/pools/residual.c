@@ -11,8 +11,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "caches/pools/lanes.h"
-
 enum { SLOTS = 4, CELLS = 32, TILE = 64 }; /* at most: slots, cells of a block; channels encoded at a time */
 enum { PART_SLOTS, PART_RECENT, PART_HELD, PART_TURNED, PARTS };
 

@@ -1,10 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools whose rows are encoded one by one, when they are stored; and what every built-in pool is made of. */
+/*
+ * Where a pool's bytes lie: up to three lanes (codes, scales, zeros), each head-major [n_kv_heads][units][unit
+ * bytes], a unit being what one cell, or one group of cells, has in that lane. Lanes grow together, by the
+ * policy in the options; nothing else in a pool knows how.
+ */
 #ifndef KVB_ROWS_H
 #define KVB_ROWS_H
 
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
+
+enum { KVB_LANE_CODES, KVB_LANE_SCALES, KVB_LANE_ZEROS, KVB_LANES };
+
+/* Shape of one lane; unit_bytes 0: there is none. */
+typedef struct kvb_lane_shape {
+    size_t unit_bytes;
+    uint32_t unit_cells; /* 1, or cells that share a unit */
+} kvb_lane_shape;
+
+typedef struct kvb_pool_lane {
+    kvb_lane_shape shape;
+    char *base;
+    size_t head_stride; /* bytes */
+} kvb_pool_lane;
+
+typedef struct kvb_lanes {
+    kvb_pool_options options;
+    uint32_t held;   /* cells there is room for */
+    uint32_t usable; /* cells last ensured, never lowered */
+    kvb_pool_lane lane[KVB_LANES];
+} kvb_lanes;
+
+/* The shapes that a format's rows of dim elements have. */
+void kvb_lane_shapes(const kvb_format *format, uint32_t dim, kvb_lane_shape shape[KVB_LANES]);
+
+/* Allocator bytes after kvb_lanes_ensure(cells), the largest so far. Exact. */
+size_t kvb_lanes_bytes(const kvb_lane_shape shape[KVB_LANES], const kvb_pool_options *options, uint32_t cells);
+
+/* 0 or -ENOMEM, nothing left behind. */
+int kvb_lanes_open(kvb_lanes *lanes, const kvb_lane_shape shape[KVB_LANES], const kvb_pool_options *options);
+void kvb_lanes_close(kvb_lanes *lanes);
+/* As kvb_pool_type.ensure; what was copied and how long that took is added to pool's counts. */
+int kvb_lanes_ensure(kvb_lanes *lanes, uint32_t cells, kvb_pool *pool);
+
+/* The unit of head h that cell c lies in; NULL of a lane that the format does not have, where a pointer must not be
+ * moved. */
+static inline void *kvb_lane_at(const kvb_pool_lane *lane, uint32_t h, uint32_t c)
+{
+    size_t at = h * lane->head_stride + (size_t)(c / lane->shape.unit_cells) * lane->shape.unit_bytes;
+    return (void *)((uintptr_t)lane->base + at); /* all of it 0 then */
+}
+
+/* Fill what a view says about lanes and format. */
+void kvb_lanes_view(const kvb_lanes *lanes, const kvb_format *format, uint32_t cells, kvb_view *view);
+
+/* Pools whose rows are encoded one by one, when they are stored; and what every built-in pool is made of. */
 
 /* A built-in pool: its type, then what its functions need. `type` is first, so a kvb_pool_type of one leads to it. */
 typedef struct kvb_pool_kind {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store of caches paged and paged-prefix: tables of pages, how they are saved and loaded,
- * nodes behind them, and pages that are found again (paged_prefix.c). */
+ * nodes behind them, and pages that are found again (prefix.c). */
 #ifndef KVB_PAGED_H
 #define KVB_PAGED_H
 

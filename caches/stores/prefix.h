@@ -51,9 +51,6 @@ int kvb_prefix_open(kvb_prefix *prefix, kvb_allocator *allocator, uint32_t n_pag
                     uint32_t budget, uint32_t hash_bits);
 void kvb_prefix_close(kvb_prefix *prefix, kvb_allocator *allocator);
 
-/* The page under a key, or KVB_NO_PAGE. before: id of the page before, or a root. */
-uint32_t kvb_prefix_find(const kvb_prefix *prefix, uint64_t before, uint32_t entry, const int32_t *tokens);
-
 /* A cached page is named by a table, and (undo, the last such call first) is cached again as if it had never been
  * named. */
 void kvb_prefix_take(kvb_prefix *prefix, uint32_t page);
@@ -64,15 +61,6 @@ void kvb_prefix_release(kvb_prefix *prefix, uint32_t page);
 uint32_t kvb_prefix_trim(kvb_prefix *prefix);
 /* The cached page that goes first, or KVB_NO_PAGE. */
 uint32_t kvb_prefix_oldest(const kvb_prefix *prefix);
-
-/* The page is to hold something else from its cell `from` on: it has no key any more. */
-void kvb_prefix_forget(kvb_prefix *prefix, uint32_t page, uint32_t from);
-/* Its rows are to be others, whether tables name it or it is cached. */
-void kvb_prefix_drop(kvb_prefix *prefix, uint32_t page);
-/* A page that has no key begins with what another one holds. */
-void kvb_prefix_copy(kvb_prefix *prefix, uint32_t from, uint32_t to);
-/* A token is written to a cell of a page that holds nothing behind it. Is the page whole now? */
-bool kvb_prefix_write(kvb_prefix *prefix, uint32_t page, uint32_t cell, int32_t token, uint64_t ordinal);
 /* A whole page gets its key. */
 void kvb_prefix_key(kvb_prefix *prefix, uint32_t page, uint64_t before, uint32_t entry);
 

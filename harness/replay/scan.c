@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "caches/scan_call.h"
+#include "caches/call.h"
 #include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/verdict.h"

@@ -9,7 +9,7 @@
 
 #include "caches/cache.h"
 #include "caches/pools/pool.h"
-#include "caches/scan_call.h"
+#include "caches/call.h"
 #include "kernels/kernels.h"
 #include "results/near_name.h"
 #include "results/result.h"

@@ -16,7 +16,6 @@
 
 #include "caches/cache.h"
 #include "caches/call.h"
-#include "caches/scan_call.h"
 #include "kernels/attend.h"
 #include "workloads/live/recorder.h"
 #include "workloads/live/weights.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Codecs: how rows of f32 become codes, scales and zeros, and back. The rules are written once, in the headers
- * beside this one (floats.h, fp8.h, int8.h, ggml.h, affine.h, groups.h, mx.h, codebook.h, rotate.h), as plain loops
- * that a compiler vectorises; isa_*.c compile them once for each instruction set into one table of functions. Every
- * table stores the same bytes: no rule may depend on the order of a sum, except where it says in which.
+ * beside this one (floats.h, levels.h, rotate.h), as plain loops that a compiler vectorises; isa.c is compiled once for
+ * each instruction set into one table of functions. Every table stores the same bytes: no rule may depend on the order of a sum, except where it says in which.
  *
  * What cannot be encoded. Formats with NaN among their codes (f32, f16, bf16, e4m3, e5m2) keep it; in others a NaN is
  * stored as 0. Floats f32, f16 and bf16 overflow to infinity; every other format saturates: an element beyond its

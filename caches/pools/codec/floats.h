@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Rules of floats: f32, f16, bf16; FP8; MXFP4 and NVFP4. */
+#ifndef KVB_CODEC_FLOATS_H
+#define KVB_CODEC_FLOATS_H
+
+#include <math.h>
+#include <string.h>
+
+#include "caches/pools/codec/codec.h"
+
 /*
  * Rules f32, f16, bf16. Rounded to nearest even; overflow becomes infinity; subnormals are kept; a NaN stays a
  * NaN, made quiet, with the upper bits of its payload (IEEE 754; what F16C's vcvtps2ph does).
  */
-#ifndef KVB_CODEC_FLOATS_H
-#define KVB_CODEC_FLOATS_H
-
-#include "caches/pools/codec/codec.h"
-
-#include <string.h>
 
 static inline uint32_t bits_of(float x)
 {
@@ -101,6 +104,280 @@ static inline void bf16_decode(const kvb_format *format, const void *codes, cons
     (void)format, (void)head_scale, (void)scales, (void)zeros;
     for (uint32_t i = 0; i < dim; i++)
         row[i] = float_of((uint32_t)from[i] << 16);
+}
+
+/*
+ * What the rules of integers and small floats share: elements kept within limits, the largest of a row, rounding and
+ * packing. Magnitudes are compared as integers, which order as the floats do: so a largest is the same in
+ * whatever order it is looked for, and the loops are vector ones.
+ */
+
+#define LIMIT_FLT_MAX 0x7f7fffffu /* bits of FLT_MAX, 2^126, 65504 */
+#define LIMIT_2P126   0x7e800000u
+#define LIMIT_F16_MAX 0x477fe000u
+
+/* The bits of x, a NaN taken as +0 and a magnitude above the limit (its bits) as the limit. */
+static inline uint32_t bits_within(float x, uint32_t limit)
+{
+    uint32_t b = bits_of(x), a = b & 0x7fffffffu;
+    return pick(a > 0x7f800000u, 0, (b & 0x80000000u) | (a < limit ? a : limit));
+}
+
+/* Largest magnitude of n elements, NaN left out, at most the limit. */
+static inline float largest_of(const float *x, uint32_t n, uint32_t limit)
+{
+    int32_t most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t a = (int32_t)(bits_of(x[i]) & 0x7fffffffu);
+        a = a > 0x7f800000 ? 0 : a;
+        most = a > most ? a : most;
+    }
+    return float_of((uint32_t)most < limit ? (uint32_t)most : limit);
+}
+
+/* What to divide by: dividing a finite x by infinity is the x * 0 that a row without a scale asks for. */
+static inline float divisor_of(float scale)
+{
+    return scale > 0 ? scale : INFINITY;
+}
+
+/* rint(x) for |x| < 2^22: ulps of 1.5 * 2^23 are ones. */
+static inline int32_t whole(float x)
+{
+    return (int32_t)(bits_of(x + 0x1.8p23f) - 0x4b400000u);
+}
+
+/* n codes, an even number, into nibbles: the first in the low one. */
+static inline void nibbles_pack(const uint8_t *code, uint32_t n, uint8_t *to)
+{
+    for (uint32_t j = 0; j < n / 2; j++)
+        to[j] = (uint8_t)(code[2 * j] | code[2 * j + 1] << 4);
+}
+
+static inline void nibbles_unpack(const uint8_t *from, uint32_t n, uint8_t *code)
+{
+    for (uint32_t j = 0; j < n / 2; j++) {
+        code[2 * j] = from[j] & 15u;
+        code[2 * j + 1] = from[j] >> 4;
+    }
+}
+
+/*
+ * Rule FP8: elements e4m3 and e5m2 of the OCP 8-bit Floating Point Specification (OFP8), revision 1.0, 2023; alone,
+ * with a fixed head scale, or with one f32 scale a row. And the conversions for any float this small, which
+ * the rules below use too. Rounded to nearest even; subnormals are kept; overflow and infinities saturate; a NaN becomes 0x7f with its
+ * sign.
+ */
+
+/* 2^k whose f32 ulp is the subnormal 2^(1 - bias - mantissa): what is added to it is rounded to subnormals. */
+static inline uint32_t carrier_bits(int mantissa, int bias)
+{
+    return (uint32_t)(127 + 24 - mantissa - bias) << 23;
+}
+
+/* Code of a magnitude, given as the bits of an f32, at most `largest`. */
+static inline uint32_t minifloat_of(uint32_t a, int mantissa, int bias, uint32_t largest)
+{
+    int shift = 23 - mantissa;
+    uint32_t carrier = carrier_bits(mantissa, bias), half = 1u << (shift - 1);
+    uint32_t small = bits_of(float_of(a) + float_of(carrier)) - carrier;
+    uint32_t normal = (a + (half - 1) + (a >> shift & 1u) - ((uint32_t)(127 - bias) << 23)) >> shift;
+    uint32_t code = pick(a < (uint32_t)(128 - bias) << 23, small, normal);
+    return code < largest ? code : largest;
+}
+
+/* The magnitude of a finite code, as the bits of an f32. */
+static inline uint32_t minifloat_bits(uint32_t code, int mantissa, int bias)
+{
+    uint32_t carrier = carrier_bits(mantissa, bias);
+    uint32_t small = bits_of(float_of(carrier + code) - float_of(carrier));
+    uint32_t normal = (code << (23 - mantissa)) + ((uint32_t)(127 - bias) << 23);
+    return pick(code < 1u << mantissa, small, normal);
+}
+
+static inline uint32_t e4m3_of(uint32_t magnitude)
+{
+    return minifloat_of(magnitude, 3, 7, 0x7e); /* 448 */
+}
+
+static inline uint32_t e5m2_of(uint32_t magnitude)
+{
+    return minifloat_of(magnitude, 2, 15, 0x7b); /* 57344 */
+}
+
+static inline float e4m3_value(uint32_t code)
+{
+    uint32_t a = code & 0x7fu;
+    return float_of((code & 0x80u) << 24 | pick(a == 0x7f, 0x7fc00000u, minifloat_bits(a, 3, 7)));
+}
+
+static inline float e5m2_value(uint32_t code)
+{
+    uint32_t a = code & 0x7fu, special = 0x7f800000u | (a & 3u) << 21; /* infinity, NaN */
+    return float_of((code & 0x80u) << 24 | pick(a >= 0x7c, special, minifloat_bits(a, 2, 15)));
+}
+
+static inline void fp8_codes(bool wide, const float *restrict row, uint32_t dim, float divisor, uint8_t *restrict to)
+{
+    for (uint32_t i = 0; i < dim; i++) {
+        uint32_t b = bits_of(row[i]), a = bits_of(row[i] / divisor) & 0x7fffffffu;
+        uint32_t code = pick((b & 0x7fffffffu) > 0x7f800000u, 0x7f, wide ? e5m2_of(a) : e4m3_of(a));
+        to[i] = (uint8_t)(b >> 24 & 0x80u) | (uint8_t)code;
+    }
+}
+
+static inline void fp8_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim, float head_scale,
+                              void *codes, void *scales, void *zeros)
+{
+    bool wide = format->elem == KVB_E5M2;
+    float divisor = head_scale;
+    (void)held, (void)zeros;
+    if (format->group) {
+        float scale = largest_of(row, dim, LIMIT_FLT_MAX) / (wide ? 57344.0f : 448.0f);
+        memcpy(scales, &scale, sizeof scale);
+        divisor = divisor_of(scale);
+    }
+    /* every case a loop of its own, without what it does not need */
+    if (divisor == 1.0f)
+        wide ? fp8_codes(true, row, dim, 1.0f, codes) : fp8_codes(false, row, dim, 1.0f, codes);
+    else
+        wide ? fp8_codes(true, row, dim, divisor, codes) : fp8_codes(false, row, dim, divisor, codes);
+}
+
+static inline void fp8_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
+                              uint32_t dim, float head_scale, float *row)
+{
+    const uint8_t *restrict from = codes;
+    float *restrict to = row;
+    float scale = head_scale; /* no format has both */
+    (void)zeros;
+    if (format->group)
+        memcpy(&scale, scales, sizeof scale);
+    if (format->elem == KVB_E5M2)
+        for (uint32_t i = 0; i < dim; i++)
+            to[i] = e5m2_value(from[i]) * scale;
+    else
+        for (uint32_t i = 0; i < dim; i++)
+            to[i] = e4m3_value(from[i]) * scale;
+}
+
+/*
+ * Rules MXFP4 and NVFP4: elements e2m1 (0 0.5 1 1.5 2 3 4 6), two a byte, in groups of channels with a small scale.
+ * MXFP4: 32 channels, a power of two: OCP Microscaling Formats (MX) Specification v1.0, section 6.3.
+ * NVFP4: 16 channels, an e4m3 scale, and one f32 for the whole tensor (here the head scale): NVIDIA, "Introducing
+ * NVFP4 for efficient and accurate low-precision inference", 2025; amax / (6 * 448) as in its Transformer Engine.
+ * To nearest even, saturating at 6; the sign of a zero is kept; a NaN counts as 0 and infinity as FLT_MAX.
+ */
+
+static inline float finite_of(float x)
+{
+    return float_of(bits_within(x, LIMIT_FLT_MAX));
+}
+
+static inline uint32_t e2m1_of(float x)
+{
+    uint32_t b = bits_of(x);
+    return (b >> 28 & 8u) | minifloat_of(b & 0x7fffffffu, 1, 1, 7);
+}
+
+static inline float e2m1_value(uint32_t code)
+{
+    return float_of((code & 8u) << 28 | minifloat_bits(code & 7u, 1, 1));
+}
+
+/* 2^(code - 127): the least is a subnormal; 255 is NaN. */
+static inline float e8m0_value(uint32_t code)
+{
+    return float_of(code << 23 | pick(code == 0 || code == 255, 0x400000u, 0));
+}
+
+/* Loops over a group go to a count that is read from the format: one that the compiler knows it unrolls, and then finds
+ * no vectors in it. */
+enum { MX_SPAN = 256 }; /* channels worked on at a time */
+
+static inline void e2m1_codes(const float *restrict y, uint32_t n, uint8_t *restrict to)
+{
+    for (uint32_t j = 0; j < n / 2; j++)
+        to[j] = (uint8_t)(e2m1_of(y[2 * j]) | e2m1_of(y[2 * j + 1]) << 4);
+}
+
+static inline void e2m1_values(const uint8_t *restrict from, uint32_t n, float *restrict y)
+{
+    for (uint32_t j = 0; j < n / 2; j++) {
+        y[2 * j] = e2m1_value(from[j]);
+        y[2 * j + 1] = e2m1_value(from[j] >> 4);
+    }
+}
+
+static inline void mxfp4_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
+                                float head_scale, void *codes, void *scales, void *zeros)
+{
+    uint8_t *to = codes, *scale = scales;
+    uint32_t group = format->group;
+    float y[MX_SPAN];
+    (void)held, (void)head_scale, (void)zeros;
+    for (uint32_t first = 0; first < dim; first += MX_SPAN) {
+        uint32_t n = dim - first < MX_SPAN ? dim - first : MX_SPAN;
+        for (uint32_t i = 0; i < n; i += group) {
+            const float *x = row + first + i;
+            uint32_t exponent = bits_of(largest_of(x, group, LIMIT_FLT_MAX)) >> 23;
+            uint32_t code = exponent > 2 ? exponent - 2 : 0; /* 6 = 1.5 * 2^2 is the largest e2m1 */
+            float factor = float_of((254 - code) << 23);
+            *scale++ = (uint8_t)code;
+            for (uint32_t j = 0; j < group; j++)
+                y[i + j] = finite_of(x[j]) * factor;
+        }
+        e2m1_codes(y, n, to + first / 2);
+    }
+}
+
+static inline void mxfp4_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
+                                uint32_t dim, float head_scale, float *row)
+{
+    const uint8_t *scale = scales;
+    uint32_t group = format->group;
+    (void)head_scale, (void)zeros;
+    e2m1_values(codes, dim, row);
+    for (float *end = row + dim; row < end; row += group) {
+        float factor = e8m0_value(*scale++);
+        for (uint32_t j = 0; j < group; j++)
+            row[j] *= factor;
+    }
+}
+
+static inline void nvfp4_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
+                                float head_scale, void *codes, void *scales, void *zeros)
+{
+    uint8_t *to = codes, *scale = scales;
+    uint32_t group = format->group;
+    float y[MX_SPAN];
+    (void)held, (void)zeros;
+    for (uint32_t first = 0; first < dim; first += MX_SPAN) {
+        uint32_t n = dim - first < MX_SPAN ? dim - first : MX_SPAN;
+        for (uint32_t i = 0; i < n; i += group) {
+            const float *x = row + first + i;
+            uint32_t code = e4m3_of(bits_of(largest_of(x, group, LIMIT_FLT_MAX) / 6.0f / head_scale));
+            float divisor = divisor_of(e4m3_value(code) * head_scale);
+            *scale++ = (uint8_t)code;
+            for (uint32_t j = 0; j < group; j++)
+                y[i + j] = finite_of(x[j]) / divisor;
+        }
+        e2m1_codes(y, n, to + first / 2);
+    }
+}
+
+static inline void nvfp4_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
+                                uint32_t dim, float head_scale, float *row)
+{
+    const uint8_t *scale = scales;
+    uint32_t group = format->group;
+    (void)zeros;
+    e2m1_values(codes, dim, row);
+    for (float *end = row + dim; row < end; row += group) {
+        float factor = e4m3_value(*scale++);
+        for (uint32_t j = 0; j < group; j++)
+            row[j] = row[j] * factor * head_scale; /* the first product is exact */
+    }
 }
 
 #endif

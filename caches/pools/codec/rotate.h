@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The transform, and the rule that is made for rotated rows. */
+#ifndef KVB_CODEC_ROTATE_H
+#define KVB_CODEC_ROTATE_H
+
+#include "caches/pools/codec/floats.h"
+
 /*
  * The transform of attend.h: Walsh-Hadamard in natural order, in place, on each block of channels that is the largest
  * power of two dividing dim. Stages of (a, b) -> (a + b, a - b) at distance 1, 2, 4, ..., then one factor.
@@ -10,12 +16,6 @@
  *
  * Which of two NaNs a sum becomes is up to the compiler: every NaN that comes out is made the same one.
  */
-#ifndef KVB_CODEC_ROTATE_H
-#define KVB_CODEC_ROTATE_H
-
-#include "caches/pools/codec/floats.h"
-
-#include <math.h>
 
 enum { HAD_TILE = 64 };
 
@@ -95,6 +95,122 @@ static inline void rotate(kvb_transform transform, uint32_t dim, bool inverse, f
     }
     if (transform == KVB_TRANSFORM_SIGNED_HADAMARD && inverse)
         signs_flip(dim, row);
+}
+
+/*
+ * Rule CODEBOOK: a rotated row over its root mean square, each element as the nearest of 8 or 16 levels. TurboQuant
+ * (Zandieh et al., arXiv 2504.19874), the variant for mean squared error: after a random rotation elements are
+ * nearly normal, so the levels are the Lloyd-Max quantiser's (J. Max, "Quantizing for minimum distortion", IRE
+ * Trans. Inf. Theory 6, 1960). The scale is f16. A NaN counts as 0, and magnitudes are kept within 65504.
+ *
+ * The sum of squares is the one sum here: in double, 16 partial sums, then halves added to halves.
+ * Rows are multiples of 32 channels (kvb_format_fits()).
+ */
+
+enum { BOOK_SPAN = 256 /* channels worked on at a time */ };
+
+static inline void squares_add(const float *restrict row, uint32_t n, double *restrict part)
+{
+    for (uint32_t j = 0; j < n; j++) {
+        double x = (double)float_of(bits_within(row[j], LIMIT_F16_MAX));
+        part[j] += x * x;
+    }
+}
+
+/* f16 bits of the root mean square. */
+static inline uint16_t book_scale(const float *row, uint32_t dim)
+{
+    double part[16] = {0};
+    uint32_t lanes = dim < 16 ? dim : 16; /* always 16, but a count that is known is unrolled and no vector loop */
+    for (uint32_t i = 0; i < dim; i += 16)
+        squares_add(row + i, lanes, part);
+    for (uint32_t n = 8; n > 0; n /= 2)
+        for (uint32_t j = 0; j < n; j++)
+            part[j] += part[j + n];
+    float scale = (float)sqrt(part[0] / dim);
+    return f16_of(scale < 65504.0f ? scale : 65504.0f);
+}
+
+/* n codes of 3 bits, a multiple of 8, one a byte: 8 into 3 bytes. */
+static inline void triples_pack(const uint8_t *code, uint32_t n, uint8_t *to)
+{
+    for (uint32_t i = 0; i < n; i += 8, to += 3) {
+        uint32_t low = code[i] | code[i + 1] << 3 | code[i + 2] << 6 | code[i + 3] << 9;
+        uint32_t high = code[i + 4] | code[i + 5] << 3 | code[i + 6] << 6 | code[i + 7] << 9, all = low | high << 12;
+        to[0] = (uint8_t)all;
+        to[1] = (uint8_t)(all >> 8);
+        to[2] = (uint8_t)(all >> 16);
+    }
+}
+
+static inline void triples_unpack(const uint8_t *from, uint32_t n, uint8_t *code)
+{
+    for (uint32_t i = 0; i < n; i += 8, from += 3) {
+        uint32_t bits = from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16;
+        for (uint32_t j = 0; j < 8; j++)
+            code[i + j] = bits >> 3 * j & 7u;
+    }
+}
+
+/* How many of 7 thresholds lie below y. */
+static inline uint32_t above(const float *t, float y)
+{
+    return (uint32_t)(y > t[0]) + (y > t[1]) + (y > t[2]) + (y > t[3]) + (y > t[4]) + (y > t[5]) + (y > t[6]);
+}
+
+/* `bits` is a constant where this is called: each is a loop of its own. */
+static inline void book_codes(uint32_t bits, const float *level, const float *row, uint32_t dim, float divisor,
+                              uint8_t *to)
+{
+    uint8_t code[BOOK_SPAN];
+    float t[15] = {0};
+    for (uint32_t k = 0; k + 1 < 1u << bits; k++)
+        t[k] = (level[k] + level[k + 1]) * 0.5f;
+    for (uint32_t first = 0; first < dim; first += BOOK_SPAN) {
+        uint32_t n = dim - first < BOOK_SPAN ? dim - first : BOOK_SPAN;
+        for (uint32_t i = 0; i < n; i++) {
+            float y = float_of(bits_within(row[first + i], LIMIT_F16_MAX)) / divisor;
+            code[i] = (uint8_t)(bits == 3 ? above(t, y) : above(t, y) + (y > t[7]) + above(t + 8, y));
+        }
+        bits == 3 ? triples_pack(code, n, to + first / 8 * 3) : nibbles_pack(code, n, to + first / 2);
+    }
+}
+
+static inline void codebook_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
+                                   float head_scale, void *codes, void *scales, void *zeros)
+{
+    uint16_t scale = book_scale(row, dim);
+    float divisor = divisor_of(f16_value(scale));
+    (void)held, (void)head_scale, (void)zeros;
+    memcpy(scales, &scale, sizeof scale);
+    if (format->level_bits == 4)
+        book_codes(4, format->levels, row, dim, divisor, codes);
+    else
+        book_codes(3, format->levels, row, dim, divisor, codes);
+}
+
+static inline void book_values(uint32_t bits, const float *restrict level, const uint8_t *from, uint32_t dim,
+                               float scale, float *restrict row)
+{
+    uint8_t code[BOOK_SPAN];
+    for (uint32_t first = 0; first < dim; first += BOOK_SPAN) {
+        uint32_t n = dim - first < BOOK_SPAN ? dim - first : BOOK_SPAN;
+        bits == 3 ? triples_unpack(from + first / 8 * 3, n, code) : nibbles_unpack(from + first / 2, n, code);
+        for (uint32_t i = 0; i < n; i++)
+            row[first + i] = level[code[i]] * scale;
+    }
+}
+
+static inline void codebook_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
+                                   uint32_t dim, float head_scale, float *row)
+{
+    uint16_t scale;
+    (void)head_scale, (void)zeros;
+    memcpy(&scale, scales, sizeof scale);
+    if (format->level_bits == 4)
+        book_values(4, format->levels, codes, dim, f16_value(scale), row);
+    else
+        book_values(3, format->levels, codes, dim, f16_value(scale), row);
 }
 
 #endif

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "caches/call.h"
-#include "caches/scan_call.h"
 
 static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 
 #include "caches/pools/codec/codec.h"
-#include "caches/pools/lanes.h"
+#include "caches/pools/rows.h"
 #include "caches/pools/pool.h"
 #include "ci/tests/kernels/levels.h"
 

@@ -9,7 +9,6 @@
 #include <math.h>
 
 #include "caches/call.h"
-#include "caches/scan_call.h"
 #include "kernels/kernels.h"
 #include "workloads/values.h"
 

@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The table of one instruction set: included once by each isa_*.c, after KVB_ISA_NAME and KVB_ISA_TABLE are defined
- * and an `available` is; what each compiles for is said in the Makefile.
- */
-#include "caches/pools/codec/affine.h"
-#include "caches/pools/codec/codebook.h"
+/* The table of one instruction set, compiled once for each (KVB_ISA; the Makefile says what each compiles for). */
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/codec/floats.h"
-#include "caches/pools/codec/fp8.h"
-#include "caches/pools/codec/ggml.h"
-#include "caches/pools/codec/groups.h"
-#include "caches/pools/codec/int8.h"
-#include "caches/pools/codec/mx.h"
+#include "caches/pools/codec/levels.h"
 #include "caches/pools/codec/rotate.h"
 
-#ifdef KVB_ISA_TABLE
-extern const kvb_codec_isa KVB_ISA_TABLE;
-const kvb_codec_isa KVB_ISA_TABLE = {
-    .name = KVB_ISA_NAME,
+static bool available(void)
+{
+#if defined(__AVX512VL__)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#elif defined(__AVX2__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return true;
+#endif
+}
+
+#define PASTE(ISA) kvb_codec_##ISA
+#define TABLE(ISA) PASTE(ISA)
+#define QUOTE(ISA) #ISA
+#define NAME(ISA)  QUOTE(ISA)
+
+extern const kvb_codec_isa TABLE(KVB_ISA);
+const kvb_codec_isa TABLE(KVB_ISA) = {
+    .name = NAME(KVB_ISA),
     .available = available,
     .encode =
         {
@@ -52,4 +59,3 @@ const kvb_codec_isa KVB_ISA_TABLE = {
         },
     .rotate = rotate,
 };
-#endif
