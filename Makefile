@@ -59,7 +59,7 @@ ISAS_bf16     := neonbf16 sve128bf16 sve256bf16 sve512bf16 # and I8MM, so that t
 ISAS_floats   += neon sve128 sve256 sve512
 ISAS_vector   += neon neondot sve128 sve256 sve512 $(ISAS_bf16)
 endif
-SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c kernels/scan/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_floats) $(SRC_vector)
+SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_floats) $(SRC_vector)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))

@@ -35,9 +35,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ROOMS = {"caches": "caches", "kernels": "kernels", "oracle": "oracle", "harness/replay": "harness", "harness/tuning": "harness", "results": "results",
          "workloads/live": "live", "workloads": "workloads"} # and the folder of its tests
-LED_TO = {"kernels/ggml/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "kernels/scan/": ["whole/test_scan"],
+LED_TO = {"kernels/ggml/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "kernels/scan": ["whole/test_scan"],
           "harness/replay/scan": ["cli/hybrids.t", "cli/every_row.t"], "caches/stores/state": ["cli/hybrids.t"],
-          "oracle/heirs": ["whole/test_descent"], "oracle/glance": ["whole/test_descent"], "oracle/lane": ["whole/test_descent"]} # by no name
+          "oracle/descent": ["whole/test_descent"], "oracle/recurrence": ["whole/test_descent"]} # by no name
 RUN, FAULTS = "a run", "kvbench faults"
 ALIKE = ROOT / "ci/mutants-alike.txt" # of each mutant its file, the line before and after, and why nothing can see it
 JUDGED = ("caches", "kernels", "oracle", "harness") # what `kvbench faults` judges

@@ -79,7 +79,7 @@ int kvb_complain(const char *command, int exit_code, const char *format, ...)
     char *text;
     int n = vasprintf(&text, format, args);
     va_end(args);
-    for (int i = 0; i < n; i++) /* what is quoted may come from a hostile file: see workloads/why.h */
+    for (int i = 0; i < n; i++) /* what is quoted may come from a hostile file: see workloads/files.h */
         text[i] = (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i];
     fprintf(stderr, "kvbench %s: %s\n", command, n < 0 ? "no memory to say why" : text);
     free(n < 0 ? NULL : text);

@@ -128,8 +128,6 @@ typedef enum kvb_metric {
     KVB_METRIC_LL_MISSES,
     KVB_METRICS
 } kvb_metric;
-const char *kvb_metric_name(kvb_metric metric); /* "time", "allocator_peak", … as in result files */
-bool kvb_metric_is_bytes(kvb_metric metric);
 
 typedef struct kvb_finding {
     const kvb_result *base, *new; /* in the caller's arrays; NULL: missing */
@@ -205,7 +203,7 @@ typedef enum kvb_outcome {
 } kvb_outcome;
 kvb_outcome kvb_comparison_outcome(const kvb_comparison *comparison);
 
-/* ---- printing (compare_print.c) -------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------- */
 
 typedef struct kvb_compare_view {
     kvb_table_format format;

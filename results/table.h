@@ -102,4 +102,10 @@ void kvb_folded_put(const char *text, size_t indent, FILE *out);
  * XML 1.0 cannot hold (most control characters, U+FFFE, U+FFFF, bytes that are not UTF-8) becomes '?'. */
 void kvb_xml_put(const char *text, FILE *out);
 
+/* A page of HTML in one file that loads nothing else: what stands around its content, and its looks. */
+
+/* Up to and with the heading; title: of the window. Both are plain words. */
+void kvb_page_begin(const char *title, const char *heading, FILE *out);
+void kvb_page_end(FILE *out);
+
 #endif

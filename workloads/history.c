@@ -11,10 +11,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "workloads/array.h"
-#include "workloads/why.h"
+#include "workloads/files.h"
 
 #define NONE    UINT32_MAX
 #define UNKNOWN UINT64_MAX

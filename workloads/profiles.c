@@ -1,15 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of value profiles; those without structure along the sequence, gaussian, flat and grid; and tags (see
- * values.h). */
-#include "workloads/profiles.h"
-
+/* Value profiles, and the rows of normal numbers that they are made of. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "kernels/scan.h"
-#include "workloads/why.h"
+#include "workloads/files.h"
+#include "workloads/rng.h"
+#include "workloads/values.h"
+
+void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row)
+{
+    for (uint32_t c = 0; c < n; c += 2) { /* one draw gives two numbers */
+        uint64_t bits = kvb_rng_bits(key, c / 2);
+        row[c] = (float)(factor * kvb_rng_normal((uint32_t)bits));
+        if (c + 1 < n)
+            row[c + 1] = (float)(factor * kvb_rng_normal((uint32_t)(bits >> 32)));
+    }
+}
+
+/* The list of value profiles; those without structure along the sequence, gaussian, flat and grid; and tags (see
+ * values.h). */
 
 /*
  * Value profiles at the ends of what numbers can be.

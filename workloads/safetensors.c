@@ -14,8 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "workloads/output_file.h"
-#include "workloads/why.h"
+#include "workloads/files.h"
 
 #define LENGTH_BYTES     8u
 #define MAX_HEADER_BYTES 100000000u /* as the format's own implementation has it */

@@ -12,7 +12,7 @@
 #include "workloads/array.h"
 #include "workloads/trace.h"
 #include "workloads/trace_internal.h"
-#include "workloads/why.h"
+#include "workloads/files.h"
 
 /* Events and sets of small numbers in words. */
 

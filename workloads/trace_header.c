@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "workloads/profiles.h"
+#include "workloads/values.h"
 #include "workloads/rng.h"
 #include "workloads/trace_internal.h"
-#include "workloads/why.h"
+#include "workloads/files.h"
 
 /* Frees sink logits. */
 static void model_clear(kvb_model *model);

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All rows of a trace in memory: recorded tensors, or a profile's rows made once. */
 #include "workloads/values.h"
-#include "kernels/scan.h"
-#include "workloads/profiles.h"
-#include "workloads/safetensors.h"
-#include "workloads/why.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,6 +8,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "kernels/scan.h"
+#include "workloads/files.h"
+#include "workloads/safetensors.h"
 
 const char *kvb_rows_name(kvb_rows kind)
 {

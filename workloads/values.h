@@ -18,6 +18,7 @@
 #ifndef KVB_VALUES_H
 #define KVB_VALUES_H
 
+#include "workloads/rng.h"
 #include "workloads/trace.h"
 
 typedef enum kvb_rows {
@@ -62,6 +63,7 @@ typedef struct kvb_tag {
 } kvb_tag;
 kvb_tag kvb_tag_of(const kvb_model *model);
 uint32_t kvb_tag_code(kvb_tag tag, uint64_t token, uint32_t layer, uint32_t kv_head, bool is_v);
+
 /* The token of a code. */
 static inline uint32_t kvb_tag_token(kvb_tag tag, uint32_t code)
 {
@@ -105,5 +107,34 @@ uint32_t kvb_constant_shape(const kvb_group *group, kvb_constant constant, uint6
 
 /* Rows of one token: [heads of that kind][dim]; the next token's follow them. NULL where the layer has none. */
 const float *kvb_values_rows(const kvb_values *values, kvb_rows kind, uint32_t layer, uint64_t token);
+
+/* What the value profiles share. */
+extern const kvb_profile kvb_profile_tags;
+
+/* The profile of that name, or -EINVAL with the known ones in why. */
+int kvb_profile_choose(const char *name, const kvb_profile **profile, char *why, size_t why_bytes);
+
+/* One token's rows of a kind in a layer that scans; and what is the layer's own. */
+void kvb_scan_rows_make(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
+                        float *out);
+void kvb_scan_constant_make(const kvb_model *model, uint64_t seed, kvb_constant constant, uint32_t layer, float *out);
+
+/* Are recorded values of a layer in their ranges? Else -EINVAL, and why names the first that is not. path: of the file.
+ */
+int kvb_scan_values_check(const kvb_values *values, uint32_t layer, const char *path, char *why, size_t why_bytes);
+
+#define KVB_SHARED_KEY 3u /* among kinds of rows: what tokens share */
+
+/* Key of one token's rows; kvb_rng_key(it, head) is that of one row. */
+static inline uint64_t kvb_token_key(uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token)
+{
+    return kvb_rng_key(kvb_rng_key(seed, (uint64_t)kind << 32 | layer), token);
+}
+
+/* Key of what all tokens of one (layer, KV head) share. */
+static inline uint64_t kvb_head_key(uint64_t seed, uint32_t layer, uint32_t kv_head)
+{
+    return kvb_rng_key(kvb_rng_key(seed, (uint64_t)KVB_SHARED_KEY << 32 | layer), kv_head);
+}
 
 #endif

@@ -13,7 +13,7 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "oracle/single.h"
-#include "oracle/tolerance.h"
+#include "oracle/oracle.h"
 #include "workloads/array.h"
 
 #define SAMPLED 3u /* queries, where cells are few */

@@ -19,7 +19,7 @@
 #include "kernels/flash/flash.h"
 #include "kernels/vector/vector.h"
 #include "results/statistics.h"
-#include "workloads/slot_files.h"
+#include "workloads/files.h"
 
 enum { DIM = 128, CELLS = 512, MOST_ROWS = 256, LEAST = 5, MOST = 41 };
 #define SAMPLE_NS 2e4 /* of a sample, at least */

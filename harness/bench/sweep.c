@@ -8,7 +8,7 @@
 
 #include "harness/bench/bench.h"
 #include "harness/replay/meter.h"
-#include "oracle/tolerance.h"
+#include "oracle/oracle.h"
 #include "results/statistics.h"
 #include "workloads/live/eagle.h"
 

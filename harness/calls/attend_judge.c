@@ -19,7 +19,7 @@
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/poison.h"
 #include "oracle/single.h"
-#include "oracle/tolerance.h"
+#include "oracle/oracle.h"
 #include "workloads/array.h"
 #include "workloads/rng.h"
 #include "workloads/values.h"

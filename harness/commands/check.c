@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 
 #include "harness/command_line.h"
-#include "harness/commands/run_calls.h"
+#include "harness/commands/run.h"
 #include "harness/interrupt.h"
 #include "harness/machine/host.h"
 #include "harness/machine/team.h"

@@ -16,7 +16,6 @@
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
 #include "harness/selection/registry.h"
-#include "results/page.h"
 #include "results/table.h"
 
 typedef struct faults {

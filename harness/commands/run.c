@@ -1,37 +1,339 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench run: replay the matrix, check it, measure it, record it. */
+#include "harness/commands/run.h"
+
 #include <errno.h>
-#include <fnmatch.h>
-#include <stdio.h>
 #include <float.h>
+#include <fnmatch.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/command_line.h"
 #include "harness/bench/caches.h"
+#include "harness/calls/attend_axes.h"
+#include "harness/calls/scan_axes.h"
+#include "harness/command_line.h"
 #include "harness/commands/bench.h"
-#include "harness/commands/run_calls.h"
-#include "harness/commands/run_options.h"
-#include "harness/interrupt.h"
 #include "harness/counters/count.h"
+#include "harness/counters/counters.h"
+#include "harness/interrupt.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
-#include "harness/counters/counters.h"
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
 #include "harness/progress.h"
 #include "harness/replay/dump.h"
-#include "harness/size/cache_model.h"
+#include "harness/replay/meter.h"
+#include "harness/replay/replay.h"
+#include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/partial_run.h"
+#include "harness/selection/registry.h"
 #include "harness/selection/selection.h"
-#include "harness/replay/meter.h"
+#include "harness/size/cache_model.h"
+#include "harness/size/model.h"
 #include "harness/tuning/tuning.h"
 #include "kernels/kernels.h"
 #include "results/export.h"
 #include "results/summary.h"
 #include "results/table.h"
+
+/* --only and --dump, which help to find a fault. */
+typedef struct run_debug {
+    const char *only_text, *dump;
+    kvb_only only;
+} run_debug;
+
+typedef struct run {
+    const char *suite_name, *output, *format_name, *cpu_mask, *best_path, *junit_path, *shard_text, *call, *model_name;
+    kvb_selection_words words;
+    kvb_words plugins;
+    kvb_knobs knobs;
+    uint64_t jobs;
+    bool overview; /* by pairs: judged, then kernels are measured beside the machine's limit */
+    bool product, check, counts, resume, all, require_judged;
+    kvb_sized_model *model; /* of --model; freed by the owner */
+    run_debug debug;
+    kvb_setting setting;
+    const kvb_suite *suite;
+    kvb_best best;
+    kvb_table_format format;
+    FILE *timeline;
+    /* while running */
+    bool by_pairs;   /* not the product */
+    size_t left_out; /* combinations that could run too */
+    kvb_shard shard;
+    kvb_result_file *kept; /* what an earlier run has finished, or NULL */
+    kvb_result_writer *writer;
+    kvb_export *junit;
+    kvb_results results;
+    kvb_judged_pools judged;
+    size_t count[KVB_STATUSES];
+    char *why; /* of the writer */
+    size_t why_bytes;
+} run;
+
+/* Kernels whose single calls this run judges. Zero at first. */
+typedef struct kvb_run_calls {
+    const kvb_registered *kernels[2 * KVB_REGISTRY_MAX];
+    bool scans[2 * KVB_REGISTRY_MAX]; /* its face for layers that scan, not the other */
+    size_t n;
+} kvb_run_calls;
+
+/* The options of `kvbench run`. */
+static const kvb_option run_options[] = {
+    KVB_OPTIONS_OF("what to run"),
+    {"--suite", "NAME", "quick, default, full or calls (see `kvbench list suites`); default: default",
+     KVB_TEXT(run, suite_name)},
+    {"--workload", "GLOB|FILE", "only these workloads, or a trace file; repeatable", KVB_WORDS(run, words.workloads)},
+    {"--cache", "GLOB", "only these caches; repeatable", KVB_WORDS(run, words.caches)},
+    {"--pool", "GLOB|k=K,v=V",
+     "only these pools for K and V, or K and V apart; NAME+had: behind a Hadamard transform; repeatable",
+     KVB_WORDS(run, words.pools)},
+    {"--kernel", "GLOB|best",
+     "only these kernels; 'best': for each combination the fastest one of an earlier run; repeatable",
+     KVB_WORDS(run, words.kernels)},
+    {"--best-from", "F.jsonl", "the result file that --kernel best goes by", KVB_TEXT(run, best_path)},
+    {"--threads", "N[-M][,N...]", "thread counts, one thread bound to each core; all: every core; default 1",
+     KVB_WORDS(run, words.threads)},
+    {"--values", "PROFILE", "replay these value profiles instead ('own': what the trace says); repeatable",
+     KVB_WORDS(run, words.values)},
+    {"--model", "MODEL",
+     "every workload over one layer of each kind of this model: a name of `kvbench size --list`, or a config.json",
+     KVB_TEXT(run, model_name)},
+    {"--call", "AXIS=VALUE,...", "with --suite calls: this call alone; axes that are not named have their first value",
+     KVB_TEXT(run, call)},
+    {"--plugin", "F.so", "load more kernels, caches and pools; repeatable", KVB_WORDS(run, plugins)},
+    {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(run, knobs.workloads)},
+    {"--product", NULL, "every combination: usual of full, and where parts are named but no --suite",
+     KVB_FLAG(run, product)},
+    KVB_OPTIONS_OF("how to judge"),
+    {"--check", NULL, "judge, do not time: one pass of each combination, several at once", KVB_FLAG(run, check)},
+    {"--deterministic", NULL,
+     "kernels must give the same bits whatever the number of threads: calls are made again by other teams",
+     KVB_FLAG(run, knobs.deterministic)},
+    {"--strict", NULL,
+     "what a foreign kernel's own project tolerates fails too where it is beyond the bound of its formats",
+     KVB_FLAG(run, knobs.strict)},
+    {"--seed", "N", "of the oracle's sample and of generated values; default: what the trace says",
+     KVB_NUMBER(run, knobs.seed, 0, UINT64_MAX)},
+    {"--only", "line=N,layer=N", "with --check: make and judge only these calls (event=N: counted from 0)",
+     KVB_TEXT(run, debug.only_text)},
+    {"--dump", "DIR", "with --check: the first failing call as safetensors, with a script that shows it",
+     KVB_TEXT(run, debug.dump)},
+    KVB_OPTIONS_OF("how to measure"),
+    {"--count", NULL, "as --check, and count the steps' instructions, reads, writes and misses, exactly (valgrind)",
+     KVB_FLAG(run, counts)},
+    {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(run, cpu_mask)},
+    {"--tuning", "F.json", "what `kvbench tune -o` wrote; default: this machine's file (kvbench tune --help)",
+     KVB_TEXT(run, knobs.tuning)},
+    {"--no-tuning", NULL, "the settings that are built in, whatever was tuned", KVB_FLAG(run, knobs.no_tuning)},
+    KVB_OPTIONS_OF("output"),
+    {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(run, output)},
+    {"--format", "FORMAT", "table or md: a summary; csv: every combination, as soon as it is final; json: every one",
+     KVB_TEXT(run, format_name)},
+    {"--all", NULL, "with table or md: every combination too, and why each skipped one was", KVB_FLAG(run, all)},
+    KVB_OPTIONS_OF("CI"),
+    {"--junit", "F.xml", "write JUnit XML too; other formats: `kvbench show F.jsonl --format NAME`",
+     KVB_TEXT(run, junit_path)},
+    {"--jobs", "N", "with --check: so many combinations at once; default: one for each core",
+     KVB_NUMBER(run, jobs, 1, 1024)},
+    {"--timeout", "SECONDS", "for one combination; default 120. A kernel that hangs in three is skipped in the others",
+     KVB_NUMBER(run, knobs.timeout, 1, 86400)},
+    {"--resume", NULL, "keep what an earlier run of this command wrote to -o before it was killed; run the rest",
+     KVB_FLAG(run, resume)},
+    {"--shard", "I/N", "only every N-th combination, from the I-th on: `kvbench merge` joins the files of all N",
+     KVB_TEXT(run, shard_text)},
+    {"--require-judged", NULL, "exit 1 where over some pool nothing but a witness passed: no output was judged there",
+     KVB_FLAG(run, require_judged)},
+    KVB_OPTIONS_OF("other"),
+    KVB_OPTIONS_END,
+};
+
+const kvb_usage kvb_run_usage = {
+    .command = "run",
+    .synopsis = "[options]",
+    .about =
+        "Replay workloads through every combination of cache, pool and kernel, each in a child process;\n"
+        "check every query against the double-precision oracle; measure; record.\n"
+        "rho is the largest error divided by the bound derived from the kernel's declared arithmetic:\n"
+        "above 1 fails. Suites quick and default run enough combinations for any two of history, shape, cache, pool\n"
+        "and kernel to meet (eagle-tree-8x128 is the history of eagle-tree at another shape); where you name some of\n"
+        "these without --suite, and in suite full, all are run, and those that cannot be are skipped, with the "
+        "reason.\n"
+        "Records go to F.jsonl.tmp, each as soon as it is final, and become F.jsonl at the end. What a killed\n"
+        "or stopped run left there the same command keeps with --resume (failures too), and begins anew without.\n\n"
+        "  kvbench run --suite quick -o quick.jsonl\n"
+        "  kvbench run --suite quick --check\n"
+        "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
+        "  kvbench run --suite quick --kernel best --best-from all.jsonl\n"
+        "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --set growth='*'\n"
+        "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
+    .options = run_options,
+    .knobs = kvb_knobs_table,
+    .knobs_at = offsetof(run, knobs),
+};
+
+/* Single calls in a run. */
+
+static bool is_chosen(const kvb_words *words, const char *name)
+{
+    bool chosen = words->n == 0;
+    for (size_t i = 0; i < words->n && !chosen; i++)
+        chosen = !fnmatch(words->at[i], name, 0);
+    return chosen;
+}
+
+/* Which kinds of kernels have the axes of --call: [0] those that attend, [1] those that scan. Where none has, both find
+ * out why. */
+static void kinds_of_call(const run *r, const kvb_registry *registry, bool has[2])
+{
+    kvb_attend_space attend;
+    kvb_point point;
+    char why[1024];
+    kvb_attend_space_make(registry, &attend);
+    has[0] = !r->call || !kvb_point_parse(&attend.space, r->call, &point, why, sizeof why);
+    has[1] = !r->call || !kvb_point_parse(&kvb_scan_space, r->call, &point, why, sizeof why);
+    if (!has[0] && !has[1])
+        has[0] = has[1] = true;
+}
+
+/* None where histories, caches, pools or values are named, or where the suite has no calls. An exit code. */
+static int run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_calls *calls)
+{
+    const kvb_selection_words *w = &r->words;
+    const bool alone = r->suite->n_parts == 0, named = w->workloads.n || w->caches.n || w->pools.n || w->values.n;
+    calls->n = 0;
+    if (!r->suite->calls || r->counts || (named && !alone))
+        return r->call ? kvb_complain("run", KVB_EXIT_USAGE, "--call is of suites with single calls: --suite calls")
+                       : 0;
+    if (named)
+        return kvb_complain("run", KVB_EXIT_USAGE,
+                            "--suite calls has no workloads, caches, pools or values to name: --call sets the axes");
+    bool has[2];
+    kinds_of_call(r, registry, has);
+    for (int scans = 0; scans < 2; scans++) {
+        for (size_t i = 0; i < registry->n[KVB_KERNELS] && (has[scans] || w->kernels.n); i++) {
+            const kvb_registered *k = &registry->at[KVB_KERNELS][i];
+            const uint8_t layers = kvb_kernel_layers(k->definition);
+            calls->kernels[calls->n] = k;
+            calls->scans[calls->n] = scans;
+            calls->n += layers & (scans ? KVB_LAYERS_SCAN : KVB_LAYERS_ATTEND) && is_chosen(&w->kernels, k->name) &&
+                        !kvb_is_witness(k->definition);
+        }
+    }
+    if (alone && !calls->n) {
+        char known[1024];
+        kvb_registry_names(registry, KVB_KERNELS, known, sizeof known);
+        return kvb_unknown("run", "--kernel: unknown kernel", w->kernels.at[0], known);
+    }
+    return KVB_EXIT_OK;
+}
+
+/* The names of its record. */
+static void result_begin(const kvb_registered *kernel, bool scans, kvb_result *r)
+{
+    const bool other = scans && ((const kvb_kernel *)kernel->definition)->attend; /* it has a record for each face */
+    kvb_result_init(r);
+    snprintf(r->workload, sizeof r->workload, other ? "calls-scan" : "calls");
+    snprintf(r->cache, sizeof r->cache, "none");
+    snprintf(r->pool_k, sizeof r->pool_k, "any");
+    snprintf(r->pool_v, sizeof r->pool_v, "any");
+    snprintf(r->kernel, sizeof r->kernel, "%s", kernel->name);
+    snprintf(r->growth, sizeof r->growth, "double");
+    snprintf(r->out, sizeof r->out, "f32");
+    r->threads = 1;
+}
+
+int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_registry *registry,
+                           const kvb_calls_options *options, kvb_result *result, char *why, size_t why_bytes)
+{
+    const kvb_kernel *definition = kernel->definition;
+    kvb_calls_options judged = *options;
+    char command[KVB_REPLAY];
+    kvb_attend_space space;
+    result_begin(kernel, scans, result);
+    if (definition->available && !definition->available(result->reason, sizeof result->reason))
+        return 0; /* skipped */
+    result->reason[0] = '\0';
+    snprintf(command, sizeof command, "%s --suite calls --kernel %s", options->command, kernel->name);
+    judged.command = *options->command ? command : "";
+    kvb_attend_space_make(registry, &space);
+    const kvb_call_subject subject = scans ? kvb_scan_subject(definition) : kvb_attend_subject(&space, definition);
+    return kvb_calls_judge(&judged, &subject, result, why, why_bytes);
+}
+
+/* Judges them. wants, take: as those of kvb_matrix_options, called with the run; first: number of the first one. 0;
+ * -EINTR; -EINVAL and other negative errnos with why. */
+static int run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *registry, size_t first, int argc,
+                          char **argv, int (*wants)(void *ctx, size_t number, const kvb_result *names),
+                          int (*take)(void *ctx, const kvb_result *result), char *why, size_t why_bytes)
+{
+    char begin[KVB_REPLAY - 2 * KVB_NAME];
+    int error = 0;
+    kvb_replay_begin(&kvb_run_usage, argc, argv, &kvb_suite_find("default")->parts[0], true, begin, sizeof begin);
+    const kvb_calls_options options = {.call = r->call,
+                                       .most = r->knobs.calls ? r->knobs.calls : r->suite->calls,
+                                       .only_cheap = !r->knobs.calls && r->suite->by_pairs,
+                                       .random = r->knobs.random,
+                                       .seed = r->knobs.seed,
+                                       .seconds = (double)r->knobs.timeout,
+                                       .jobs = (uint32_t)r->jobs,
+                                       .command = begin + (*begin == ' ')};
+    for (size_t i = 0; i < calls->n && !error; i++) {
+        kvb_result result;
+        result_begin(calls->kernels[i], calls->scans[i], &result);
+        const int wanted = wants(r, first + i, &result);
+        if (wanted <= 0) {
+            error = wanted;
+            continue;
+        }
+        kvb_progress_now("calls of %s", result.kernel);
+        error = kvb_kernel_calls_judge(calls->kernels[i], calls->scans[i], registry, &options, &result, why, why_bytes);
+        if (!error && kvb_stopped)
+            error = -EINTR;
+        if (!error)
+            error = take(r, &result);
+    }
+    return error;
+}
+
+/* Is "axis" or "axis=value" among the words of a list as "softcap=30,5 out=f16"? */
+static bool is_listed(const char *list, const char *what)
+{
+    const char *value = strchr(what, '=');
+    const size_t axis = value ? (size_t)(value - what) : strlen(what);
+    for (const char *word = list; *word; word += strcspn(word, " "), word += *word == ' ') {
+        if (strncmp(word, what, axis) || word[axis] != '=')
+            continue;
+        if (!value)
+            return true;
+        const size_t n = strlen(value + 1), end = strcspn(word, " ");
+        for (size_t at = axis + 1; at < end; at += strcspn(word + at, ", ") + 1)
+            if (!strncmp(word + at, value + 1, n) && strchr(", ", word[at + n]) != NULL)
+                return true;
+    }
+    return false;
+}
+
+/* Does each of them cover what the knob require-axes names? An exit code, said on stderr. */
+static int run_calls_require(const run *r)
+{
+    for (size_t i = 0; i < r->results.n; i++) {
+        const kvb_result *result = &r->results.at[i];
+        for (size_t k = 0; k < r->knobs.require_axes.n && result->axes.calls; k++) {
+            const char *what = r->knobs.require_axes.at[k];
+            const bool declined = is_listed(result->axes.declined, what);
+            if (declined || is_listed(result->axes.uncovered, what))
+                return kvb_complain("run", KVB_EXIT_FAILED, "--set require-axes: no call of %s had %s: %s",
+                                    result->kernel, what,
+                                    declined ? "it declines that" : "more calls would (--set calls=N)");
+        }
+    }
+    return KVB_EXIT_OK;
+}
+
+/* kvbench run: replay the matrix, check it, measure it, record it. */
 
 #define MACHINE_COMBINATIONS 60 /* runs of fewer do not spend seconds on the machine's rates unless asked */
 
@@ -200,8 +502,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
             error = kvb_matrix_run(&matrix, why, why_bytes);
     }
     if (!error)
-        error =
-            kvb_run_calls_make(r, calls, registry, first, argc, argv, combination_wanted, result_take, why, why_bytes);
+        error = run_calls_make(r, calls, registry, first, argc, argv, combination_wanted, result_take, why, why_bytes);
     kvb_progress_end();
     if (error == -EINTR)
         snprintf(why, why_bytes, "stopped by a signal after %zu of %zu combinations", r->results.n, total);
@@ -529,11 +830,11 @@ static int run_main(int argc, char **argv)
         kvb_complain("run", code, "%s: %s", r.knobs.timeline, strerror(errno));
         goto out;
     }
-    code = kvb_run_calls_choose(&r, registry, &calls);
+    code = run_calls_choose(&r, registry, &calls);
     if (!code)
         code = selections_run(&r, selections.at, selections.n, &calls, registry, argc, argv);
     if (!code)
-        code = kvb_run_calls_require(&r);
+        code = run_calls_require(&r);
     if (r.timeline && fclose(r.timeline))
         code = kvb_complain("run", KVB_EXIT_MACHINE, "%s: %s", r.knobs.timeline, strerror(errno));
 out:

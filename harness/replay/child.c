@@ -28,7 +28,7 @@
 #include "harness/replay/pool_alone.h"
 #include "harness/replay/verdict.h"
 #include "kernels/kernels.h"
-#include "workloads/slot_files.h"
+#include "workloads/files.h"
 
 /* Child processes with a time limit. */
 

@@ -14,7 +14,7 @@
 #include "harness/command_line.h"
 #include "harness/replay/replay.h"
 #include "kernels/convert.h"
-#include "workloads/output_file.h"
+#include "workloads/files.h"
 #include "workloads/safetensors.h"
 
 int kvb_only_parse(const char *text, kvb_only *only, char *why, size_t why_bytes)

@@ -22,9 +22,8 @@
 #include "oracle/filter.h"
 #include "oracle/oracle.h"
 #include "oracle/rounded.h"
-#include "oracle/tolerance.h"
 #include "results/result.h"
-#include "workloads/slot_files.h"
+#include "workloads/files.h"
 
 /* Every row of every call is looked at: those that the oracle's sample leaves out get a second opinion
  * (oracle/opinion.h), and where there is none, no element may be NaN or infinite. */

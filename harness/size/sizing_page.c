@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "results/page.h"
+#include "results/table.h"
 #include "harness/size/engines.h"
 #include "harness/size/sizing.h"
 #include "harness/size/weights.h"

@@ -12,7 +12,7 @@
 
 #include "harness/size/weights_tensors.h"
 #include "workloads/safetensors.h"
-#include "workloads/why.h"
+#include "workloads/files.h"
 
 /*
  * Bytes of a tensor in a quantised checkpoint. Where a method's exact coverage is known for a type of model, a function

@@ -37,7 +37,6 @@ typedef struct kvb_import_format {
 } kvb_import_format;
 
 extern const kvb_import_format kvb_import_mooncake, kvb_import_azure;
-extern const kvb_import_format *const kvb_import_formats[]; /* ends with NULL */
 
 typedef struct kvb_import_options {
     const kvb_import_format *format;

@@ -1,20 +1,201 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a file to requests: lines, what every format has in common, and the limits of the trace format. */
-#include "workloads/import/import.h"
-#include "workloads/trace.h"
-#include "workloads/why.h"
-#include "workloads/array.h"
-
+/*
+ * Requests of recorded traffic, by format.
+ *
+ * Azure LLM inference traces (Azure/AzurePublicDataset; Patel et al., Splitwise, ISCA 2024): CSV of
+ *
+ *   TIMESTAMP,ContextTokens,GeneratedTokens
+ *   2023-11-16 18:15:46.6805900,374,44
+ *
+ * What prompts share is not recorded. The later files add a zone to the time: +00:00.
+ */
 #include <errno.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "workloads/array.h"
+#include "workloads/files.h"
+#include "workloads/import/import.h"
+#include "workloads/trace.h"
+
+static const char header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
+
+enum { FRACTION_DIGITS = 7 }; /* of a second; further ones are not compared */
+
+/* A field of a date, as wide as its bounds. */
+typedef struct date_field {
+    uint32_t digits, min, max;
+    char after; /* 0: the last one */
+} date_field;
+
+static const date_field date_fields[] = {{4, 1970, 9999, '-'}, {2, 1, 12, '-'}, {2, 1, 31, ' '},
+                                         {2, 0, 23, ':'},      {2, 0, 59, ':'}, {2, 0, 60, 0}};
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* A number that orders times: its fields as digits, each of the base that its bounds ask for. */
+static bool time_parse(const char *text, const char *end, uint64_t *time)
+{
+    uint64_t sum = 0;
+    for (size_t f = 0; f < sizeof date_fields / sizeof *date_fields; f++) {
+        const date_field *field = &date_fields[f];
+        uint32_t number = 0;
+        for (uint32_t i = 0; i < field->digits; i++, text++) {
+            if (text == end || !is_digit(*text))
+                return false;
+            number = number * 10 + (uint32_t)(*text - '0');
+        }
+        if (number < field->min || number > field->max)
+            return false;
+        if (field->after && (text == end || *text++ != field->after))
+            return false;
+        sum = sum * (field->max + 1) + number;
+    }
+    bool fraction = text < end && *text == '.';
+    text += fraction;
+    for (int digits = 0; digits < FRACTION_DIGITS; digits++) {
+        bool has = fraction && text < end && is_digit(*text);
+        sum = sum * 10 + (has ? (uint64_t)(*text++ - '0') : 0);
+    }
+    while (fraction && text < end && is_digit(*text))
+        text++;
+    static const char zone[] = "+00:00";
+    bool has_zone = (size_t)(end - text) == sizeof zone - 1 && !memcmp(text, zone, sizeof zone - 1);
+    *time = sum;
+    return text == end || has_zone;
+}
+
+static bool count_parse(const char *text, const char *end, int64_t *count)
+{
+    bool minus = text < end && *text == '-';
+    int64_t n = 0;
+    text += minus;
+    if (text == end)
+        return false;
+    for (; text < end; text++)
+        if (!is_digit(*text) || __builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, *text - '0', &n))
+            return false;
+    *count = minus ? -n : n;
+    return true;
+}
+
+static int azure_parse(const char *line, size_t bytes, uint64_t number, kvb_import_line *request, char *why,
+                       size_t why_bytes)
+{
+    const char *end = line + bytes;
+    if (number == 1) {
+        if (bytes == sizeof header - 1 && !memcmp(line, header, bytes))
+            return 0;
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected the header %s", header);
+    }
+    const char *first = memchr(line, ',', bytes);
+    const char *second = first ? memchr(first + 1, ',', (size_t)(end - first - 1)) : NULL;
+    if (!second || memchr(second + 1, ',', (size_t)(end - second - 1)))
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected the three fields %s", header);
+    if (!time_parse(line, first, &request->time))
+        return kvb_why_set(-EINVAL, why, why_bytes, "TIMESTAMP: expected YYYY-MM-DD hh:mm:ss.fraction, found '%.*s'",
+                           (int)(first - line < 40 ? first - line : 40), line);
+    if (!count_parse(first + 1, second, &request->input))
+        return kvb_why_set(-EINVAL, why, why_bytes, "ContextTokens: expected a whole number of 64 bits");
+    if (!count_parse(second + 1, end, &request->output))
+        return kvb_why_set(-EINVAL, why, why_bytes, "GeneratedTokens: expected a whole number of 64 bits");
+    return 1;
+}
+
+const kvb_import_format kvb_import_azure = {
+    .name = "azure",
+    .summary = "Azure LLM inference trace (CSV)",
+    .parse = azure_parse,
+};
+
+/*
+ * Request traces of Mooncake (kvcache-ai/Mooncake, FAST25-release/traces): JSON Lines of
+ *
+ *   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353, 2354]}
+ *
+ * timestamp in ms; a hash id stands for a block of 512 tokens together with all blocks before it. Further keys
+ * are passed over.
+ */
+
+static int integer_get(const json_t *object, const char *key, int64_t *number, char *why, size_t why_bytes)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value))
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected an integer \"%s\", found %s", key,
+                           value ? "something else" : "none");
+    *number = json_integer_value(value);
+    return 0;
+}
+
+static int blocks_get(const json_t *object, kvb_import_line *request, char *why, size_t why_bytes)
+{
+    const json_t *ids = json_object_get(object, "hash_ids");
+    if (!json_is_array(ids))
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected an array \"hash_ids\", found %s",
+                           ids ? "something else" : "none");
+    size_t n = json_array_size(ids);
+    request->blocks = malloc((n + 1) * sizeof *request->blocks);
+    if (!request->blocks)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0)
+            return kvb_why_set(-EINVAL, why, why_bytes, "expected \"hash_ids\"[%zu] to be an integer of at least 0", i);
+        request->blocks[i] = json_integer_value(id);
+    }
+    request->n_blocks = n;
+    return 0;
+}
+
+static int mooncake_parse(const char *line, size_t bytes, uint64_t number, kvb_import_line *request, char *why,
+                          size_t why_bytes)
+{
+    (void)number;
+    json_error_t error;
+    json_t *json = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    int64_t time = 0;
+    int err = 0;
+    if (!json)
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected a JSON object, column %d: %s", error.column, error.text);
+    if (!json_is_object(json))
+        err = kvb_why_set(-EINVAL, why, why_bytes,
+                          "expected a JSON object with timestamp, input_length, output_length, hash_ids");
+    if (!err)
+        err = integer_get(json, "timestamp", &time, why, why_bytes);
+    if (!err && time < 0)
+        err = kvb_why_set(-EINVAL, why, why_bytes, "expected a \"timestamp\" of at least 0 ms, found %lld",
+                          (long long)time);
+    if (!err)
+        err = integer_get(json, "input_length", &request->input, why, why_bytes);
+    if (!err)
+        err = integer_get(json, "output_length", &request->output, why, why_bytes);
+    if (!err)
+        err = blocks_get(json, request, why, why_bytes);
+    request->time = (uint64_t)time;
+    json_decref(json);
+    return err ? err : 1;
+}
+
+const kvb_import_format kvb_import_mooncake = {
+    .name = "mooncake",
+    .summary = "Mooncake request trace (JSON Lines)",
+    .block_tokens = 512,
+    .parse = mooncake_parse,
+};
+
+/* From a file to requests: lines, what every format has in common, and the limits of the trace format. */
+
 /* Longest line. The longest of the Mooncake traces takes about 2 KB. */
 #define MAX_LINE_BYTES ((size_t)1 << 20)
 
-const kvb_import_format *const kvb_import_formats[] = {&kvb_import_mooncake, &kvb_import_azure, NULL};
+/* ends with NULL */
+static const kvb_import_format *const import_formats[] = {&kvb_import_mooncake, &kvb_import_azure, NULL};
 
 int kvb_import_choose(const char *text, const kvb_import_format **format, const char **file, char *why,
                       size_t why_bytes)
@@ -22,7 +203,7 @@ int kvb_import_choose(const char *text, const kvb_import_format **format, const 
     const char *colon = strchr(text, ':');
     char known[128] = "";
     size_t used = 0;
-    for (const kvb_import_format *const *f = kvb_import_formats; *f && used < sizeof known; f++) {
+    for (const kvb_import_format *const *f = import_formats; *f && used < sizeof known; f++) {
         if (colon && strlen((*f)->name) == (size_t)(colon - text) &&
             !strncmp((*f)->name, text, (size_t)(colon - text))) {
             *format = *f;
@@ -137,6 +318,14 @@ out:
     return err;
 }
 
+void kvb_import_requests_free(kvb_import_requests *requests)
+{
+    for (size_t i = 0; i < requests->n; i++)
+        free(requests->at[i].blocks);
+    free(requests->at);
+    *requests = (kvb_import_requests){0};
+}
+
 int kvb_import_read(const char *file, const kvb_import_options *options, kvb_import_requests *requests, char *why,
                     size_t why_bytes)
 {
@@ -170,12 +359,4 @@ int kvb_import_read(const char *file, const kvb_import_options *options, kvb_imp
     free(line);
     fclose(stream);
     return err;
-}
-
-void kvb_import_requests_free(kvb_import_requests *requests)
-{
-    for (size_t i = 0; i < requests->n; i++)
-        free(requests->at[i].blocks);
-    free(requests->at);
-    *requests = (kvb_import_requests){0};
 }

@@ -4,7 +4,7 @@
 #define KVB_PLAY_H
 
 #include "caches/cache.h"
-#include "workloads/slot_files.h"
+#include "workloads/files.h"
 #include "workloads/trace.h"
 
 /* Of an event that brings tokens: does the cache say that there is room for n of them, from token `from` on? */

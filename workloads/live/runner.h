@@ -9,7 +9,7 @@
 
 #include "workloads/live/model.h"
 #include "workloads/history.h"
-#include "workloads/slot_files.h"
+#include "workloads/files.h"
 
 typedef struct kvb_runner_options {
     const char *key; /* of the cache's session: of this process no other's while the runner is open */

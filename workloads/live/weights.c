@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "workloads/live/rng.h"
-#include "workloads/output_file.h"
+#include "workloads/files.h"
 #include "workloads/safetensors.h"
 
 const kvb_model_config kvb_model_config_default = {

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "oracle/tolerance.h"
+#include "oracle/oracle.h"
 
 static const kvb_tolerance nmse = {KVB_TOLERANCE_NMSE, 1e-2, 0, "here"};
 static const kvb_tolerance close_to = {KVB_TOLERANCE_CLOSE, 0.5, 0.25, "here"};

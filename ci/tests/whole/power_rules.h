@@ -10,7 +10,7 @@
 #include <float.h>
 
 #include "ci/tests/whole/power_rig.h"
-#include "oracle/tolerance.h"
+#include "oracle/oracle.h"
 
 /* What a rule compares: n elements of an output, the exact ones, their type, and what pytorch would compute in that
  * type. */

@@ -1,14 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that appear whole or not at all: see output_file.h. */
-#include "workloads/output_file.h"
-
-#include "workloads/why.h"
+#include "workloads/files.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "workloads/trace.h"
+
+int kvb_why_set(int error, char *why, size_t why_bytes, const char *format, ...)
+{
+    if (!why || why_bytes == 0)
+        return error;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, why_bytes, format, args);
+    va_end(args);
+    for (char *c = why; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    return error;
+}
 
 static void output_file_free(kvb_output_file *file)
 {
@@ -62,4 +76,36 @@ int kvb_output_file_close(kvb_output_file *file, bool commit, char *why, size_t 
         kvb_why_set(-err, why, why_bytes, "%s: cannot be written: %s", file->path, strerror(err));
     output_file_free(file);
     return -err;
+}
+
+int kvb_slot_files_open(kvb_slot_files *files, char *why, size_t why_bytes)
+{
+    const char *where = getenv("TMPDIR");
+    where = where && *where ? where : access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
+    const int n = snprintf(files->folder, sizeof files->folder, "%s/kvbench-XXXXXX", where);
+    if (n > 0 && (size_t)n < sizeof files->folder && mkdtemp(files->folder))
+        return 0;
+    const int error = n > 0 && (size_t)n < sizeof files->folder ? errno : ENAMETOOLONG;
+    files->folder[0] = '\0';
+    return kvb_why_set(-error, why, why_bytes, "%.200s: no folder for what is saved: %s", where, strerror(error));
+}
+
+const char *kvb_slot_files_path(kvb_slot_files *files, uint32_t slot)
+{
+    snprintf(files->path, sizeof files->path, "%s/slot-%u", files->folder, slot);
+    return files->path;
+}
+
+void kvb_slot_files_close(kvb_slot_files *files)
+{
+    if (!*files->folder)
+        return;
+    for (uint32_t slot = 0; slot < KVB_TRACE_SLOTS; slot++) {
+        char beside[PATH_MAX + 8];
+        snprintf(beside, sizeof beside, "%s.tmp", kvb_slot_files_path(files, slot)); /* of a save that was killed */
+        unlink(files->path);
+        unlink(beside);
+    }
+    rmdir(files->folder);
+    files->folder[0] = '\0';
 }

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that workloads write, and the one line that explains a failure. */
+#ifndef KVB_WORKLOADS_FILES_H
+#define KVB_WORKLOADS_FILES_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Formats into why (may be NULL when why_bytes is 0) and returns error, so that callers can return it. What the line
+ * quotes may come from a hostile file: control characters become '?', so that it stays one line on any terminal. */
+__attribute__((format(printf, 4, 5))) int kvb_why_set(int error, char *why, size_t why_bytes, const char *format, ...);
+
+/*
+ * A file that appears whole or not at all: written as path.tmp, synced, renamed to path. A target that
+ * exists and is no regular file (a pipe, /dev/stdout) is written directly: renaming would replace it.
+ */
+typedef struct kvb_output_file {
+    FILE *stream;
+    char *path;
+    char *temporary; /* NULL: written directly */
+} kvb_output_file;
+
+/* 0, or what open says, with "path: reason" in why. */
+int kvb_output_file_open(const char *path, kvb_output_file *file, char *why, size_t why_bytes);
+
+/* commit: flush, sync, rename. Otherwise, and on failure, the temporary file is removed and an old target
+ * stays as it was. A write that failed earlier (ferror) is found here. Frees all but the struct. */
+int kvb_output_file_close(kvb_output_file *file, bool commit, char *why, size_t why_bytes);
+
+/* Where what save keeps lies while a trace is made or replayed: a private folder of temporary files, one for each slot.
+ */
+typedef struct kvb_slot_files {
+    char folder[PATH_MAX - 64]; /* empty: there is none */
+    char path[PATH_MAX];
+} kvb_slot_files;
+
+/* Makes a folder in TMPDIR, else in memory (/dev/shm) where that can be, else in /tmp: 0, or a negative errno with why.
+ */
+int kvb_slot_files_open(kvb_slot_files *files, char *why, size_t why_bytes);
+/* The file of a slot, there or not; valid until the next call. */
+const char *kvb_slot_files_path(kvb_slot_files *files, uint32_t slot);
+/* Removes the files and the folder, if there is one. */
+void kvb_slot_files_close(kvb_slot_files *files);
+
+#endif
