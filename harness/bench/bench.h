@@ -302,9 +302,6 @@ typedef struct kvb_bench_sweep {
  * the reason. 0; -ENOMEM; -EINTR: nothing is added. */
 int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_bench_row *row);
 
-/* "4k", "1000". */
-void kvb_bench_count_text(uint32_t n, char text[16]);
-
 /* The fastest right kernel of a row. row->n: there is none, or it cannot be told, as one that is too noisy to show may
  * be faster. */
 uint32_t kvb_bench_best(const kvb_bench_sweep *sweep, const kvb_bench_row *row);

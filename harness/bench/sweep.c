@@ -113,7 +113,8 @@ static kvb_step_kind kind_of(kvb_bench_shape shape)
     }
 }
 
-void kvb_bench_count_text(uint32_t n, char text[16])
+/* "4k", "1000". */
+static void bench_count_text(uint32_t n, char text[16])
 {
     snprintf(text, 16, n % 1024 ? "%u" : "%uk", n % 1024 ? n : n / 1024);
 }
@@ -123,7 +124,7 @@ static void workload_text(const kvb_bench_row *r, char text[KVB_NAME])
 {
     const kvb_bench_work *w = &r->work;
     char dim[24], context[16], window[24] = "", batch[16] = "";
-    kvb_bench_count_text(r->context, context);
+    bench_count_text(r->context, context);
     snprintf(dim, sizeof dim, w->k_dim == w->v_dim ? "%u" : "%u.%u", w->k_dim, w->v_dim);
     if (w->window)
         snprintf(window, sizeof window, "-w%u", w->window);
@@ -501,7 +502,7 @@ static void columns_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
         fprintf(out, " %10.10s ", result_at(s, rows, kernels[k])->kernel);
     fputc('\n', out);
     for (size_t i = 0; i < n; i++) {
-        kvb_bench_count_text(rows[i].context, context);
+        bench_count_text(rows[i].context, context);
         if (rows[i].kind->scan)
             context[0] = '\0';
         pools_text(&rows[i], text);
