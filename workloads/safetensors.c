@@ -39,23 +39,39 @@ typedef struct data_section {
 static const struct {
     const char *name;
     size_t bytes;
-} dtypes[KVB_TENSOR_DTYPES] = {
-    [KVB_TENSOR_F64] = {"F64", 8},   [KVB_TENSOR_F32] = {"F32", 4},         [KVB_TENSOR_F16] = {"F16", 2},
-    [KVB_TENSOR_BF16] = {"BF16", 2}, [KVB_TENSOR_I64] = {"I64", 8},         [KVB_TENSOR_I32] = {"I32", 4},
-    [KVB_TENSOR_I16] = {"I16", 2},   [KVB_TENSOR_I8] = {"I8", 1},           [KVB_TENSOR_U8] = {"U8", 1},
-    [KVB_TENSOR_BOOL] = {"BOOL", 1}, [KVB_TENSOR_F8_E4M3] = {"F8_E4M3", 1}, [KVB_TENSOR_F8_E5M2] = {"F8_E5M2", 1},
+} dtypes[KVB_DTYPES] = {
+    [KVB_DTYPE_F64] = {"F64", 8},   [KVB_DTYPE_F32] = {"F32", 4},      [KVB_DTYPE_F16] = {"F16", 2},
+    [KVB_DTYPE_BF16] = {"BF16", 2}, [KVB_DTYPE_E4M3] = {"F8_E4M3", 1}, [KVB_DTYPE_E5M2] = {"F8_E5M2", 1},
+    [KVB_DTYPE_I8] = {"I8", 1},     [KVB_DTYPE_U8] = {"U8", 1},        [KVB_DTYPE_I16] = {"I16", 2},
+    [KVB_DTYPE_U16] = {"U16", 2},   [KVB_DTYPE_I32] = {"I32", 4},      [KVB_DTYPE_U32] = {"U32", 4},
+    [KVB_DTYPE_I64] = {"I64", 8},   [KVB_DTYPE_U64] = {"U64", 8},      [KVB_DTYPE_BOOL] = {"BOOL", 1},
 };
 
-size_t kvb_tensor_dtype_bytes(kvb_tensor_dtype dtype)
+size_t kvb_dtype_bytes(kvb_dtype dtype)
 {
-    assert(dtype < KVB_TENSOR_DTYPES);
+    assert(dtype < KVB_DTYPES);
     return dtypes[dtype].bytes;
 }
 
-static const char *tensor_dtype_name(kvb_tensor_dtype dtype)
+static const char *tensor_dtype_name(kvb_dtype dtype)
 {
-    assert(dtype < KVB_TENSOR_DTYPES);
+    assert(dtype < KVB_DTYPES);
     return dtypes[dtype].name;
+}
+
+int kvb_tensor_shape(kvb_tensor *t, bool column_major)
+{
+    uint64_t elements = 1, bytes = kvb_dtype_bytes(t->dtype);
+    for (uint32_t i = 0; i < t->n_dims; i++) {
+        const uint32_t d = column_major ? i : t->n_dims - 1 - i;
+        t->strides[d] = elements;
+        elements *= t->dims[d];
+        if (__builtin_mul_overflow(bytes, t->dims[d], &bytes) || bytes > INT64_MAX)
+            return -EOVERFLOW;
+    }
+    t->elements = elements;
+    t->bytes = bytes;
+    return 0;
 }
 
 /* ---- one tensor's entry -------------------------------------------------------------------------------- */
@@ -74,8 +90,8 @@ static int dtype_parse(const json_t *value, kvb_tensor *t, char *why, size_t why
     const char *name = json_string_value(value);
     char list[160];
     size_t at = 0;
-    for (unsigned d = 0; d < KVB_TENSOR_DTYPES; d++) {
-        t->dtype = (kvb_tensor_dtype)d;
+    for (unsigned d = 0; d < KVB_DTYPES; d++) {
+        t->dtype = (kvb_dtype)d;
         if (name && strcmp(name, tensor_dtype_name(t->dtype)) == 0)
             return 0;
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", d ? ", " : "", tensor_dtype_name(t->dtype));
@@ -83,21 +99,18 @@ static int dtype_parse(const json_t *value, kvb_tensor *t, char *why, size_t why
     return kvb_why_set(-EINVAL, why, why_bytes, "unknown dtype \"%.20s\", known: %s", name ? name : "", list);
 }
 
-/* Shape, and from it the bytes. */
+/* Shape, and from it strides, elements and bytes. */
 static int shape_parse(const json_t *value, kvb_tensor *t, char *why, size_t why_bytes)
 {
-    if (!json_is_array(value) || json_array_size(value) > KVB_TENSOR_MAX_DIMS)
+    if (!json_is_array(value) || json_array_size(value) > KVB_TENSOR_DIMS)
         return kvb_why_set(-EINVAL, why, why_bytes, "\"shape\": expected an array of at most %u integers",
-                           KVB_TENSOR_MAX_DIMS);
+                           KVB_TENSOR_DIMS);
     t->n_dims = (uint32_t)json_array_size(value);
-    t->bytes = kvb_tensor_dtype_bytes(t->dtype);
-    for (uint32_t d = 0; d < t->n_dims; d++) {
-        if (!unsigned_get(json_array_get(value, d), &t->shape[d]))
+    for (uint32_t d = 0; d < t->n_dims; d++)
+        if (!unsigned_get(json_array_get(value, d), &t->dims[d]))
             return kvb_why_set(-EINVAL, why, why_bytes, "\"shape\"[%u]: expected an integer of 0 or more", d);
-        if (__builtin_mul_overflow(t->bytes, t->shape[d], &t->bytes))
-            return kvb_why_set(-EINVAL, why, why_bytes, "\"shape\": its size overflows 64 bits");
-    }
-    return 0;
+    return kvb_tensor_shape(t, false) ? kvb_why_set(-EINVAL, why, why_bytes, "\"shape\": its size overflows 64 bits")
+                                      : 0;
 }
 
 static int entry_parse(const json_t *entry, const data_section *section, kvb_tensor *t, char *why, size_t why_bytes)
@@ -207,28 +220,25 @@ static int header_parse(kvb_safetensors *f, char *why, size_t why_bytes)
     return cover_check(f, &section, why, why_bytes);
 }
 
-static int file_map(kvb_safetensors *f, const char *path)
+int kvb_file_map(const char *path, const uint8_t **map, size_t *bytes, char *why, size_t why_bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    struct stat st;
-    int err = 0;
-    if (fstat(fd, &st))
-        err = -errno;
-    else if (!S_ISREG(st.st_mode))
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st = {0};
+    void *at = NULL;
+    int err = file < 0 || fstat(file, &st) ? -errno : 0;
+    if (!err && !S_ISREG(st.st_mode))
         err = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
-    else if (st.st_size > 0) { /* nothing cannot be mapped; the header check says what is wrong with it */
-        void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (map == MAP_FAILED)
-            err = -errno;
-        else {
-            f->map = map;
-            f->map_bytes = (size_t)st.st_size;
-        }
-    }
-    close(fd);
-    return err;
+    else if (!err && st.st_size > 0 && /* an empty file cannot be mapped */
+             (at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, file, 0)) == MAP_FAILED)
+        err = -errno;
+    if (file >= 0)
+        close(file);
+    if (err)
+        return kvb_why_set(err, why, why_bytes, "%s: cannot be read: %s", path,
+                           err == -EINVAL ? "no regular file" : strerror(-err));
+    *map = at;
+    *bytes = (size_t)st.st_size;
+    return 0;
 }
 
 int kvb_safetensors_open(const char *path, kvb_safetensors **file, char *why, size_t why_bytes)
@@ -240,14 +250,12 @@ int kvb_safetensors_open(const char *path, kvb_safetensors **file, char *why, si
         return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
     }
     char text[400];
-    int err = file_map(f, path);
-    if (err)
-        kvb_why_set(err, text, sizeof text, "cannot be read: %s", err == -EINVAL ? "no regular file" : strerror(-err));
-    else
-        err = header_parse(f, text, sizeof text);
+    int err = kvb_file_map(path, &f->map, &f->map_bytes, why, why_bytes);
+    if (!err && (err = header_parse(f, text, sizeof text)))
+        kvb_why_set(err, why, why_bytes, "%s: %s", path, text);
     if (err) {
         kvb_safetensors_close(f);
-        return kvb_why_set(err, why, why_bytes, "%s: %s", path, text);
+        return err;
     }
     *file = f;
     return 0;
@@ -283,6 +291,12 @@ const kvb_tensor *kvb_safetensors_find(const kvb_safetensors *file, const char *
     return NULL;
 }
 
+char *kvb_safetensors_metadata(const kvb_safetensors *file)
+{
+    const json_t *metadata = json_object_get(file->header, "__metadata__");
+    return metadata ? json_dumps(metadata, JSON_COMPACT) : NULL;
+}
+
 /* ---- tensors as floats -------------------------------------------------------------------------------------- */
 
 static float f32_get(const uint8_t *bytes)
@@ -315,10 +329,10 @@ static float bf16_get(const uint8_t *bytes)
     return x;
 }
 
-static float (*const getters[KVB_TENSOR_DTYPES])(const uint8_t *bytes) = {
-    [KVB_TENSOR_F32] = f32_get,
-    [KVB_TENSOR_F16] = f16_get,
-    [KVB_TENSOR_BF16] = bf16_get,
+static float (*const getters[KVB_DTYPES])(const uint8_t *bytes) = {
+    [KVB_DTYPE_F32] = f32_get,
+    [KVB_DTYPE_F16] = f16_get,
+    [KVB_DTYPE_BF16] = bf16_get,
 };
 
 /* "[2,3]" */
@@ -339,22 +353,22 @@ int kvb_safetensors_read_f32(const kvb_safetensors *file, const char *name, cons
     const kvb_tensor *t = kvb_safetensors_find(file, name);
     if (!t)
         return kvb_why_set(-ENOENT, why, why_bytes, "%s: tensor '%.80s' is missing", path, name);
-    if (t->n_dims != n_dims || memcmp(t->shape, shape, n_dims * sizeof *shape) != 0) {
+    if (t->n_dims != n_dims || memcmp(t->dims, shape, n_dims * sizeof *shape) != 0) {
         char has[200], want[200];
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: tensor '%.80s': has shape %s, expected %s", path, name,
-                           shape_text(t->shape, t->n_dims, has, sizeof has),
+                           shape_text(t->dims, t->n_dims, has, sizeof has),
                            shape_text(shape, n_dims, want, sizeof want));
     }
     if (!getters[t->dtype])
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: tensor '%.80s': has dtype %s, expected F32, F16 or BF16", path,
                            name, tensor_dtype_name(t->dtype));
-    size_t size = kvb_tensor_dtype_bytes(t->dtype);
+    size_t size = kvb_dtype_bytes(t->dtype);
     uint64_t n = t->bytes / size;
     for (uint64_t i = 0; i < n; i++) {
         out[i] = getters[t->dtype]((const uint8_t *)t->data + i * size);
         if (isfinite(out[i]))
             continue;
-        uint64_t place[KVB_TENSOR_MAX_DIMS], rest = i;
+        uint64_t place[KVB_TENSOR_DIMS], rest = i;
         char text[200];
         for (uint32_t d = n_dims; d-- > 0; rest /= shape[d])
             place[d] = rest % shape[d];
@@ -372,19 +386,9 @@ static json_t *entry_new(const kvb_tensor *t, uint64_t begin)
 {
     json_t *shape = json_array();
     for (uint32_t d = 0; d < t->n_dims; d++)
-        json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
+        json_array_append_new(shape, json_integer((json_int_t)t->dims[d]));
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tensor_dtype_name(t->dtype), "shape", shape, "data_offsets",
                      (json_int_t)begin, (json_int_t)(begin + t->bytes));
-}
-
-/* Bytes that dtype and shape need, or -1 when they overflow. */
-static int64_t tensor_bytes(const kvb_tensor *t)
-{
-    int64_t bytes = (int64_t)kvb_tensor_dtype_bytes(t->dtype);
-    for (uint32_t d = 0; d < t->n_dims; d++)
-        if (__builtin_mul_overflow(bytes, t->shape[d], &bytes))
-            return -1;
-    return bytes;
 }
 
 /* The header as text, padded with blanks to the alignment; NULL with why. */
@@ -403,8 +407,9 @@ static char *header_new(const char *path, const kvb_tensor *tensors, size_t n, c
     uint64_t at = 0;
     for (size_t i = 0; i < n; i++) {
         const kvb_tensor *t = &tensors[i];
+        kvb_tensor shape = *t;
         if (!t->name || json_object_get(header, t->name) || !strcmp(t->name, "__metadata__") ||
-            t->n_dims > KVB_TENSOR_MAX_DIMS || tensor_bytes(t) < 0 || (uint64_t)tensor_bytes(t) != t->bytes) {
+            t->n_dims > KVB_TENSOR_DIMS || kvb_tensor_shape(&shape, false) || shape.bytes != t->bytes) {
             kvb_why_set(-EINVAL, why, why_bytes, "%s: tensor '%.80s': name is taken, or bytes disagree with its shape",
                         path, t->name ? t->name : "");
             goto out;

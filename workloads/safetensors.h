@@ -15,34 +15,46 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVB_TENSOR_MAX_DIMS 8u
+#define KVB_TENSOR_DIMS 8u
 
-typedef enum kvb_tensor_dtype {
-    KVB_TENSOR_F64,
-    KVB_TENSOR_F32,
-    KVB_TENSOR_F16,
-    KVB_TENSOR_BF16,
-    KVB_TENSOR_I64,
-    KVB_TENSOR_I32,
-    KVB_TENSOR_I16,
-    KVB_TENSOR_I8,
-    KVB_TENSOR_U8,
-    KVB_TENSOR_BOOL,
-    KVB_TENSOR_F8_E4M3,
-    KVB_TENSOR_F8_E5M2,
-    KVB_TENSOR_DTYPES
-} kvb_tensor_dtype;
+typedef enum kvb_dtype {
+    KVB_DTYPE_F64,
+    KVB_DTYPE_F32,
+    KVB_DTYPE_F16,
+    KVB_DTYPE_BF16,
+    KVB_DTYPE_E4M3, /* OCP FP8 */
+    KVB_DTYPE_E5M2,
+    KVB_DTYPE_I8,
+    KVB_DTYPE_U8,
+    KVB_DTYPE_I16,
+    KVB_DTYPE_U16,
+    KVB_DTYPE_I32,
+    KVB_DTYPE_U32,
+    KVB_DTYPE_I64,
+    KVB_DTYPE_U64,
+    KVB_DTYPE_BOOL,
+    KVB_DTYPES
+} kvb_dtype;
 
 typedef struct kvb_tensor {
     const char *name;
-    kvb_tensor_dtype dtype;
+    kvb_dtype dtype;
     uint32_t n_dims;
-    uint64_t shape[KVB_TENSOR_MAX_DIMS];
+    uint64_t dims[KVB_TENSOR_DIMS];
+    uint64_t strides[KVB_TENSOR_DIMS]; /* in elements; those of a safetensors file are row-major */
+    uint64_t elements, bytes;
     const void *data; /* in the mapped file (read) or the caller's (write); maybe unaligned when read */
-    uint64_t bytes;
 } kvb_tensor;
 
+size_t kvb_dtype_bytes(kvb_dtype dtype); /* of one element */
+/* Fills strides (row-major, or column-major), elements and bytes from dtype and dims. -EOVERFLOW: too many bytes. */
+int kvb_tensor_shape(kvb_tensor *tensor, bool column_major);
+
 typedef struct kvb_safetensors kvb_safetensors;
+
+/* Maps a whole regular file read-only, to be unmapped; an empty file: NULL and 0. 0, or what open and mmap say, with
+ * "path: reason" in why. */
+int kvb_file_map(const char *path, const uint8_t **map, size_t *bytes, char *why, size_t why_bytes);
 
 /* Maps the file read-only. */
 int kvb_safetensors_open(const char *path, kvb_safetensors **file, char *why, size_t why_bytes);
@@ -50,17 +62,16 @@ void kvb_safetensors_close(kvb_safetensors *file);
 size_t kvb_safetensors_count(const kvb_safetensors *file);
 const kvb_tensor *kvb_safetensors_at(const kvb_safetensors *file, size_t i);
 const kvb_tensor *kvb_safetensors_find(const kvb_safetensors *file, const char *name); /* or NULL */
+char *kvb_safetensors_metadata(const kvb_safetensors *file); /* as a JSON text, to be freed; NULL: none, or no memory */
 
 /* Find `name`, require exactly this shape, and convert F32, F16 or BF16 data to out (product of shape
  * floats). -ENOENT, or -EINVAL for another shape or dtype, or for NaN or infinity in it (place named). */
 int kvb_safetensors_read_f32(const kvb_safetensors *file, const char *name, const uint64_t *shape, uint32_t n_dims,
                              float *out, char *why, size_t why_bytes);
 
-/* Writes path.tmp, syncs, renames. Data is laid out in the given order, each tensor 8-byte aligned when
- * the ones before allow. metadata: pairs key, value, ending with NULL; or NULL. */
+/* Writes path.tmp, syncs, renames. Data is row-major, laid out in the given order, each tensor 8-byte aligned when the
+ * ones before allow; strides and elements are not read. metadata: pairs key, value, ending with NULL; or NULL. */
 int kvb_safetensors_write(const char *path, const kvb_tensor *tensors, size_t n, const char *const *metadata, char *why,
                           size_t why_bytes);
-
-size_t kvb_tensor_dtype_bytes(kvb_tensor_dtype dtype);
 
 #endif

@@ -63,8 +63,8 @@ static int tensors_read(int argc, char **argv)
         if (kvb_safetensors_find(file, t->name) != t)
             kvb_fuzz_wrong("tensor '%s' is not found by its name", t->name);
         float *floats = malloc(t->bytes * 2 + 1);
-        if (kvb_tensor_dtype_bytes(t->dtype) > 1)
-            kvb_safetensors_read_f32(file, t->name, t->shape, t->n_dims, floats, why, sizeof why);
+        if (kvb_dtype_bytes(t->dtype) > 1)
+            kvb_safetensors_read_f32(file, t->name, t->dims, t->n_dims, floats, why, sizeof why);
         free(floats);
     }
     kvb_safetensors_close(file);

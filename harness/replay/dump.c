@@ -91,11 +91,11 @@ typedef struct dump {
 } dump;
 
 /* One more tensor, of zeros. Without memory a place that nobody reads. */
-static void *tensor_add(dump *d, const char *name, kvb_tensor_dtype dtype, uint64_t a, uint64_t b, uint64_t c)
+static void *tensor_add(dump *d, const char *name, kvb_dtype dtype, uint64_t a, uint64_t b, uint64_t c)
 {
     kvb_tensor *t = &d->tensors[d->n];
-    *t = (kvb_tensor){.name = name, .dtype = dtype, .n_dims = c ? 3 : 2, .shape = {a, b, c}};
-    t->bytes = a * b * (c ? c : 1) * kvb_tensor_dtype_bytes(dtype);
+    *t = (kvb_tensor){.name = name, .dtype = dtype, .n_dims = c ? 3 : 2, .dims = {a, b, c}};
+    d->no_memory |= kvb_tensor_shape(t, false) != 0;
     t->data = d->data[d->n++] = calloc(1, t->bytes + 1);
     d->no_memory |= !t->data;
     return d->data[d->n - 1];
@@ -105,9 +105,9 @@ static void rows_add(dump *d, const char *const names[2], const kvb_view *view, 
 {
     size_t codes = kvb_codes_bytes(view->format, view->dim);
     char *stored = codes && view->format->elem != KVB_OPAQUE
-                       ? tensor_add(d, names[0], KVB_TENSOR_U8, heads, view->cells, codes)
+                       ? tensor_add(d, names[0], KVB_DTYPE_U8, heads, view->cells, codes)
                        : NULL;
-    float *decoded = tensor_add(d, names[1], KVB_TENSOR_F32, heads, view->cells, view->dim);
+    float *decoded = tensor_add(d, names[1], KVB_DTYPE_F32, heads, view->cells, view->dim);
     for (uint32_t h = 0; h < heads && !d->no_memory; h++) {
         kvb_view_read(view, h, 0, view->cells, decoded + (size_t)h * view->cells * view->dim);
         for (uint32_t c = 0; c < view->cells && stored; c++)
@@ -118,7 +118,7 @@ static void rows_add(dump *d, const char *const names[2], const kvb_view *view, 
 static void mask_add(dump *d, const kvb_pass *p, const kvb_attend_spec *spec)
 {
     const kvb_problem *problem = &p->call.args.problem;
-    uint8_t *seen = tensor_add(d, "mask", KVB_TENSOR_BOOL, problem->n_tok, problem->n_cells, 0);
+    uint8_t *seen = tensor_add(d, "mask", KVB_DTYPE_BOOL, problem->n_tok, problem->n_cells, 0);
     for (uint32_t t = 0; t < problem->n_tok && !d->no_memory; t++) {
         uint32_t cursor = 0;
         for (kvb_run run; kvb_mask_next(&spec->mask, problem->n_tok, problem->n_cells, t, &cursor, &run);)
@@ -166,13 +166,13 @@ static void outputs_add(dump *d, const kvb_pass *p, const kvb_attend_spec *spec,
     const kvb_problem *problem = &p->call.args.problem;
     uint32_t n = problem->n_tok, heads = problem->n_heads, dim = problem->v_dim;
     size_t rows = (size_t)n * heads;
-    float *q = tensor_add(d, "q", KVB_TENSOR_F32, n, heads, problem->k_dim);
-    float *out = tensor_add(d, "out", KVB_TENSOR_F32, n, heads, dim),
-          *lse = tensor_add(d, "lse", KVB_TENSOR_F32, n, heads, 0);
-    double *exact = tensor_add(d, "exact", KVB_TENSOR_F64, n, heads, dim);
-    double *bound = tensor_add(d, "bound", KVB_TENSOR_F64, n, heads, dim);
-    double *exact_lse = tensor_add(d, "exact_lse", KVB_TENSOR_F64, n, heads, 0);
-    double *bound_lse = tensor_add(d, "bound_lse", KVB_TENSOR_F64, n, heads, 0);
+    float *q = tensor_add(d, "q", KVB_DTYPE_F32, n, heads, problem->k_dim);
+    float *out = tensor_add(d, "out", KVB_DTYPE_F32, n, heads, dim),
+          *lse = tensor_add(d, "lse", KVB_DTYPE_F32, n, heads, 0);
+    double *exact = tensor_add(d, "exact", KVB_DTYPE_F64, n, heads, dim);
+    double *bound = tensor_add(d, "bound", KVB_DTYPE_F64, n, heads, dim);
+    double *exact_lse = tensor_add(d, "exact_lse", KVB_DTYPE_F64, n, heads, 0);
+    double *bound_lse = tensor_add(d, "bound_lse", KVB_DTYPE_F64, n, heads, 0);
     if (d->no_memory)
         return;
     memcpy(q, p->io.q, rows * problem->k_dim * sizeof *q);
@@ -255,7 +255,7 @@ void kvb_dump(const kvb_pass *p, const kvb_made *m)
 
 static void floats_add(dump *d, const char *name, const float *from, uint64_t a, uint64_t b, uint64_t c)
 {
-    float *to = from ? tensor_add(d, name, KVB_TENSOR_F32, a, b, c) : NULL;
+    float *to = from ? tensor_add(d, name, KVB_DTYPE_F32, a, b, c) : NULL;
     if (to && !d->no_memory)
         memcpy(to, from, a * b * c * sizeof *to);
 }
@@ -277,9 +277,9 @@ static void states_add(dump *d, const kvb_scan *call, const char *before)
                 named[slot] = true;
             }
         }
-    int64_t *slots = n ? tensor_add(d, "slots", KVB_TENSOR_I64, n, 1, 0) : NULL;
+    int64_t *slots = n ? tensor_add(d, "slots", KVB_DTYPE_I64, n, 1, 0) : NULL;
     for (int side = 0; side < 2 && slots && !d->no_memory; side++) {
-        float *to = from[side] ? tensor_add(d, names[side], KVB_TENSOR_F32, n, p->heads, each) : NULL;
+        float *to = from[side] ? tensor_add(d, names[side], KVB_DTYPE_F32, n, p->heads, each) : NULL;
         i = 0;
         for (uint32_t slot = 0; to && slot < call->states.slots && !d->no_memory; slot++)
             if (named[slot]) {
@@ -307,11 +307,10 @@ void kvb_dump_scan(const kvb_pass *p, const kvb_scan_dump *x)
     floats_add(&d, "beta", call->beta, n, heads, 1);
     floats_add(&d, "a", call->a, heads, conv ? d_k + 1 : each ? d_k : 1, conv || each ? d_v : 1);
     floats_add(&d, "bias", call->bias, 1, 1, d_v);
-    int64_t *from = tensor_add(&d, "from", KVB_TENSOR_I64, n, 1, 0),
-            *to = tensor_add(&d, "to", KVB_TENSOR_I64, n, 1, 0);
-    float *out = tensor_add(&d, "out", KVB_TENSOR_F32, n, heads, d_v);
-    double *exact = tensor_add(&d, "exact", KVB_TENSOR_F64, n, heads, d_v),
-           *bound = tensor_add(&d, "bound", KVB_TENSOR_F64, n, heads, d_v);
+    int64_t *from = tensor_add(&d, "from", KVB_DTYPE_I64, n, 1, 0), *to = tensor_add(&d, "to", KVB_DTYPE_I64, n, 1, 0);
+    float *out = tensor_add(&d, "out", KVB_DTYPE_F32, n, heads, d_v);
+    double *exact = tensor_add(&d, "exact", KVB_DTYPE_F64, n, heads, d_v),
+           *bound = tensor_add(&d, "bound", KVB_DTYPE_F64, n, heads, d_v);
     for (uint32_t t = 0; t < n && !d.no_memory; t++) {
         from[t] = call->from[t] == KVB_SCAN_ZERO       ? -1
                   : call->from[t] == KVB_SCAN_PREVIOUS ? -2

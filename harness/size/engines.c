@@ -95,7 +95,7 @@ static int mlx_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, k
         if (!error &&
             (kvb_add(&out->kv_bytes, ask->sequences, rotates && most < cells ? most : cells, layers, row) ||
              kvb_add(rotates ? &out->fixed_bytes_per_sequence : &per_token, layers, row, rotates ? most : 1) ||
-             kvb_layer_state_bytes(g, ask, 4, kvb_dtype_bytes(model->dtype), &state) ||
+             kvb_layer_state_bytes(g, ask, 4, kvb_config_dtype_bytes(model->dtype), &state) ||
              kvb_add(&out->state_bytes, ask->sequences, layers, state) ||
              kvb_add(&out->fixed_bytes_per_sequence, layers, state, 1)))
             error = -EOVERFLOW;
@@ -159,7 +159,7 @@ uint32_t kvb_sglang_state_element(const kvb_sized_model *model, const kvb_size_a
 {
     const char *asked = json_string_value(json_object_get(model->config, "mamba_ssm_dtype"));
 
-    return ask->state ? kvb_dtype_bytes(ask->state) : asked && strcmp(asked, "float32") != 0 ? 2 : 4;
+    return ask->state ? kvb_config_dtype_bytes(ask->state) : asked && strcmp(asked, "float32") != 0 ? 2 : 4;
 }
 
 static int sglang_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
@@ -179,7 +179,8 @@ static int sglang_check(const kvb_sized_model *model, const kvb_size_ask *ask, c
             lack = "SGLang's states of drafts are not modelled";
         else if (g->sinks)
             lack = "SGLang has no window that keeps the first tokens";
-        else if (g->index_dim && g->kind != KVB_SIZED_LATENT && ask->k->group_bytes != kvb_dtype_bytes(model->dtype))
+        else if (g->index_dim && g->kind != KVB_SIZED_LATENT &&
+                 ask->k->group_bytes != kvb_config_dtype_bytes(model->dtype))
             lack = "SGLang's index beside rows of another dtype is not modelled";
     }
     if (!lack && !rows)
@@ -207,7 +208,7 @@ static int row_read(const kvb_sized_model *model, const kvb_sized_group *g, cons
     if (error || !indexer)
         return error;
     if (g->kind != KVB_SIZED_LATENT) { /* MiniMax-M3: keys in the model's dtype, in sparse layers alone */
-        *row += (uint64_t)g->index_dim * kvb_dtype_bytes(model->dtype);
+        *row += (uint64_t)g->index_dim * kvb_config_dtype_bytes(model->dtype);
         return 0;
     }
     if (strcmp(ask->k->name, "e4m3") == 0) /* a scale for each 128, RoPE's part in bf16 */
@@ -587,14 +588,14 @@ uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask
     static const char *const keys[] = {"mamba_ssm_dtype", "mamba_ssm_cache_dtype"}; /* Qwen3.5, Nemotron-H */
 
     if (ask->state)
-        return kvb_dtype_bytes(ask->state);
+        return kvb_config_dtype_bytes(ask->state);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *asked = json_string_value(json_object_get(model->config, keys[i]));
 
         if (asked)
             return strcmp(asked, "float32") == 0 ? 4 : 2;
     }
-    return strcmp(model->type, "nemotron_h") == 0 ? 4 : kvb_dtype_bytes(model->dtype);
+    return strcmp(model->type, "nemotron_h") == 0 ? 4 : kvb_config_dtype_bytes(model->dtype);
 }
 
 /* The same as vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py) have it: where
@@ -629,8 +630,8 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
 
         if (error)
             return error;
-        if (state_share(g, ask->tp, ask->spec_depth, kvb_vllm_state_element(model, ask), kvb_dtype_bytes(model->dtype),
-                        &s.page))
+        if (state_share(g, ask->tp, ask->spec_depth, kvb_vllm_state_element(model, ask),
+                        kvb_config_dtype_bytes(model->dtype), &s.page))
             return -EOVERFLOW;
         s.own = s.layers;
         s.state = s.page;
@@ -808,7 +809,7 @@ uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask)
  */
 static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
 {
-    uint64_t tokens = kvb_size_batch(&kvb_size_engine_vllm, ask), dtype = kvb_dtype_bytes(m->dtype), sampler = 0;
+    uint64_t tokens = kvb_size_batch(&kvb_size_engine_vllm, ask), dtype = kvb_config_dtype_bytes(m->dtype), sampler = 0;
     uint64_t width = 4 * (uint64_t)m->hidden + 3 * kvb_ceil_div(m->intermediate, ask->tp);
     uint64_t sequences = kvb_vllm_max_seqs(ask);
 

@@ -31,7 +31,7 @@ int kvb_layer_state_bytes(const kvb_sized_group *group, const kvb_size_ask *ask,
                           uint32_t conv_element, uint64_t *bytes);
 
 /* Bytes of an element of a dtype ("f32", "bf16", "f16"): 4 or 2. */
-uint32_t kvb_dtype_bytes(const char *dtype);
+uint32_t kvb_config_dtype_bytes(const char *dtype);
 /* The same for a value that is kept as it was computed: of K's format if that is a plain float, else of the model's
  * dtype. */
 uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask);

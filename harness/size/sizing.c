@@ -196,7 +196,7 @@ int kvb_layer_state_bytes(const kvb_sized_group *g, const kvb_size_ask *ask, uin
                : 0;
 }
 
-uint32_t kvb_dtype_bytes(const char *dtype)
+uint32_t kvb_config_dtype_bytes(const char *dtype)
 {
     return strcmp(dtype, "f32") == 0 ? 4 : 2;
 }
@@ -210,7 +210,7 @@ uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
 {
     uint32_t plain = kvb_plain_format_bytes(ask->k);
 
-    return plain ? plain : kvb_dtype_bytes(model->dtype);
+    return plain ? plain : kvb_config_dtype_bytes(model->dtype);
 }
 
 /* ---- ideal: every row that a later token may read, and nothing else ------------------------------------------ */
@@ -238,7 +238,7 @@ static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask,
         if (error)
             return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
         row += kvb_index_row_bytes(g);
-        if (kvb_layer_state_bytes(g, ask, ask->state ? kvb_dtype_bytes(ask->state) : plain, plain, &state) ||
+        if (kvb_layer_state_bytes(g, ask, ask->state ? kvb_config_dtype_bytes(ask->state) : plain, plain, &state) ||
             kvb_add(&out->kv_bytes, ask->sequences, layers, rows_kept(g, grows, ask->context), row) ||
             kvb_add(&out->state_bytes, ask->sequences, layers, 1 + (uint64_t)ask->spec_depth, state) ||
             kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
@@ -273,7 +273,7 @@ int kvb_layer_peak(const kvb_sized_model *m, const kvb_size_engine *engine, cons
     if (kvb_add(&longest, ask->context, ask->sequences))
         return -EOVERFLOW;
     tokens = tokens == 0 ? ask->sequences : tokens < longest ? tokens : longest;
-    return kvb_add(bytes, tokens, width, kvb_dtype_bytes(m->dtype)) ||
+    return kvb_add(bytes, tokens, width, kvb_config_dtype_bytes(m->dtype)) ||
                    kvb_add(bytes, ask->sequences, kvb_ceil_div(m->vocab, ask->tp), 4)
                ? -EOVERFLOW
                : 0;

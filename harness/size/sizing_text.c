@@ -163,7 +163,7 @@ static void layer_print(const kvb_sized_model *m, const kvb_sized_group *g, cons
                 "    = %" PRIu64 " x %u + %" PRIu64 " x %" PRIu64 " bytes a sequence and layer, whatever the context\n",
                 g->state_elements,
                 g->state_f32 ? 4
-                : ask->state ? kvb_dtype_bytes(ask->state)
+                : ask->state ? kvb_config_dtype_bytes(ask->state)
                              : (unsigned)plain,
                 g->conv_elements, plain);
         break;

@@ -102,20 +102,17 @@ static bool tensor_of(const kvb_recorder *r, uint32_t layer, int i, char name[16
 {
     const kvb_group *g = kvb_model_group(&r->model, layer);
     const int c = i - KVB_ROWS_KINDS;
-    *t = (kvb_tensor){.name = name, .dtype = KVB_TENSOR_F32, .n_dims = 3};
+    *t = (kvb_tensor){.name = name, .dtype = KVB_DTYPE_F32, .n_dims = 3};
     if (c < 0) {
         const uint64_t shape[] = {r->n_tokens, kvb_rows_heads(g, (kvb_rows)i), kvb_rows_dim(g, (kvb_rows)i)};
-        memcpy(t->shape, shape, sizeof shape);
+        memcpy(t->dims, shape, sizeof shape);
         t->data = r->rows[i][layer];
     } else {
-        t->n_dims = kvb_constant_shape(g, (kvb_constant)c, t->shape);
+        t->n_dims = kvb_constant_shape(g, (kvb_constant)c, t->dims);
         t->data = r->constant[c][layer];
     }
     snprintf(name, 16, "%s.%u", c < 0 ? kvb_rows_name((kvb_rows)i) : kvb_constant_name((kvb_constant)c), layer);
-    t->bytes = sizeof(float);
-    for (uint32_t d = 0; d < t->n_dims; d++)
-        t->bytes *= t->shape[d];
-    return t->data && t->n_dims;
+    return t->data && t->n_dims && !kvb_tensor_shape(t, false);
 }
 
 static int save_tensors(const kvb_recorder *r, const char *path, const char *source, char *why, size_t why_bytes)

@@ -685,9 +685,9 @@ int kvb_weights_save(const kvb_weights *weights, const char *path, char *why, si
     for (size_t i = 0; i < n; i++) {
         kvb_weights_at(weights, i, &list[i]);
         tensors[i] = (kvb_tensor){.name = list[i].name,
-                                  .dtype = KVB_TENSOR_F32,
+                                  .dtype = KVB_DTYPE_F32,
                                   .n_dims = list[i].n_dims,
-                                  .shape = {list[i].shape[0], list[i].shape[1]},
+                                  .dims = {list[i].shape[0], list[i].shape[1]},
                                   .data = list[i].data,
                                   .bytes = list[i].n * sizeof(float)};
     }

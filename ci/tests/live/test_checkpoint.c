@@ -118,9 +118,9 @@ static void save_changed(const char *path, const char *tensor, const char *renam
         bool change = !strcmp(weight[n].name, tensor);
         uint64_t shape0 = change && rows ? rows : weight[n].shape[0];
         tensors[n] = (kvb_tensor){.name = change && renamed ? renamed : weight[n].name,
-                                  .dtype = KVB_TENSOR_F32,
+                                  .dtype = KVB_DTYPE_F32,
                                   .n_dims = weight[n].n_dims,
-                                  .shape = {shape0, weight[n].shape[1]},
+                                  .dims = {shape0, weight[n].shape[1]},
                                   .data = weight[n].data,
                                   .bytes = shape0 * weight[n].shape[1] * sizeof(float)};
     }

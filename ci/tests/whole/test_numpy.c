@@ -47,8 +47,8 @@ typedef struct answers {
     size_t n;
 } answers;
 
-static void tensor_add(answers *a, const char *name, uint32_t layer, kvb_tensor_dtype dtype, uint64_t rows,
-                       uint64_t heads, uint64_t dim, const void *data)
+static void tensor_add(answers *a, const char *name, uint32_t layer, kvb_dtype dtype, uint64_t rows, uint64_t heads,
+                       uint64_t dim, const void *data)
 {
     kvb_tensor *t = &a->tensors[a->n];
     snprintf(a->names[a->n], sizeof *a->names, layer == UINT32_MAX ? "%s" : "%s.%u", name, layer);
@@ -57,24 +57,24 @@ static void tensor_add(answers *a, const char *name, uint32_t layer, kvb_tensor_
                       .n_dims = dim     ? 3
                                 : heads ? 2
                                         : 1,
-                      .shape = {rows, heads, dim},
+                      .dims = {rows, heads, dim},
                       .data = data,
-                      .bytes = rows * (heads ? heads : 1) * (dim ? dim : 1) * kvb_tensor_dtype_bytes(dtype)};
+                      .bytes = rows * (heads ? heads : 1) * (dim ? dim : 1) * kvb_dtype_bytes(dtype)};
 }
 
 static void values_add(answers *a, const kvb_trace *trace, const kvb_values *values)
 {
     for (uint32_t layer = 0; layer < trace->header.model.n_layers; layer++) {
         const kvb_group *g = kvb_model_group(&trace->header.model, layer);
-        tensor_add(a, "q", layer, KVB_TENSOR_F32, values->tokens, g->heads, g->k_dim,
+        tensor_add(a, "q", layer, KVB_DTYPE_F32, values->tokens, g->heads, g->k_dim,
                    kvb_values_rows(values, KVB_ROWS_Q, layer, 0));
-        tensor_add(a, "k", layer, KVB_TENSOR_F32, values->tokens, g->kv_heads, g->k_dim,
+        tensor_add(a, "k", layer, KVB_DTYPE_F32, values->tokens, g->kv_heads, g->k_dim,
                    kvb_values_rows(values, KVB_ROWS_K, layer, 0));
         if (!g->latent)
-            tensor_add(a, "v", layer, KVB_TENSOR_F32, values->tokens, g->kv_heads, g->v_dim,
+            tensor_add(a, "v", layer, KVB_DTYPE_F32, values->tokens, g->kv_heads, g->v_dim,
                        kvb_values_rows(values, KVB_ROWS_V, layer, 0));
         if (g->sink_logits)
-            tensor_add(a, "sinks", layer, KVB_TENSOR_F32, g->heads, 0, 0, g->sink_logits);
+            tensor_add(a, "sinks", layer, KVB_DTYPE_F32, g->heads, 0, 0, g->sink_logits);
     }
 }
 
@@ -100,9 +100,9 @@ static void answers_write(const char *path, const kvb_trace *trace, const kvb_va
     }
     a.n = 0;
     values_add(&a, trace, values);
-    tensor_add(&a, "rows", UINT32_MAX, KVB_TENSOR_I32, oracle->n_rows, 5, 0, rows);
-    tensor_add(&a, "lse", UINT32_MAX, KVB_TENSOR_F64, oracle->n_rows, 0, 0, lse);
-    tensor_add(&a, "out", UINT32_MAX, KVB_TENSOR_F64, channels, 0, 0, out);
+    tensor_add(&a, "rows", UINT32_MAX, KVB_DTYPE_I32, oracle->n_rows, 5, 0, rows);
+    tensor_add(&a, "lse", UINT32_MAX, KVB_DTYPE_F64, oracle->n_rows, 0, 0, lse);
+    tensor_add(&a, "out", UINT32_MAX, KVB_DTYPE_F64, channels, 0, 0, out);
     const char *const facts[] = {"softcap", softcap, NULL};
     char why[300] = "";
     if (kvb_safetensors_write(path, a.tensors, a.n, facts, why, sizeof why))

@@ -115,9 +115,10 @@ static void test_safetensors(void **state)
 {
     (void)state;
     static const float data[12] = {1, 2, 3};
-    const kvb_tensor tensors[] = {{"q.0", KVB_TENSOR_F32, 2, {3, 2}, data, 24},
-                                  {"k.0", KVB_TENSOR_BF16, 3, {3, 2, 1}, data, 12},
-                                  {"empty", KVB_TENSOR_U8, 1, {0}, data, 0}};
+    const kvb_tensor tensors[] = {
+        {.name = "q.0", .dtype = KVB_DTYPE_F32, .n_dims = 2, .dims = {3, 2}, .data = data, .bytes = 24},
+        {.name = "k.0", .dtype = KVB_DTYPE_BF16, .n_dims = 3, .dims = {3, 2, 1}, .data = data, .bytes = 12},
+        {.name = "empty", .dtype = KVB_DTYPE_U8, .n_dims = 1, .dims = {0}, .data = data, .bytes = 0}};
     static const char *const metadata[] = {"a", "b", NULL};
     char why[400] = "";
     assert_int_equal(kvb_safetensors_write(scratch_path("s"), tensors, 3, metadata, why, sizeof why), 0);

@@ -13,11 +13,16 @@ static const uint16_t data_c[2] = {0x3f80, 0xc049};         /* bfloat16: 1, -3.1
 static const int64_t data_d[1] = {-7};
 
 static const kvb_tensor tensors[] = {
-    {"a", KVB_TENSOR_F32, 2, {2, 3}, data_a, sizeof data_a},
-    {"b.\xc3\xa4", KVB_TENSOR_F16, 3, {3, 1, 1}, data_b, sizeof data_b},
-    {"c", KVB_TENSOR_BF16, 1, {2}, data_c, sizeof data_c},
-    {"empty", KVB_TENSOR_U8, 2, {0, 5}, data_c, 0},
-    {"d", KVB_TENSOR_I64, 0, {0}, data_d, sizeof data_d},
+    {.name = "a", .dtype = KVB_DTYPE_F32, .n_dims = 2, .dims = {2, 3}, .data = data_a, .bytes = sizeof data_a},
+    {.name = "b.\xc3\xa4",
+     .dtype = KVB_DTYPE_F16,
+     .n_dims = 3,
+     .dims = {3, 1, 1},
+     .data = data_b,
+     .bytes = sizeof data_b},
+    {.name = "c", .dtype = KVB_DTYPE_BF16, .n_dims = 1, .dims = {2}, .data = data_c, .bytes = sizeof data_c},
+    {.name = "empty", .dtype = KVB_DTYPE_U8, .n_dims = 2, .dims = {0, 5}, .data = data_c, .bytes = 0},
+    {.name = "d", .dtype = KVB_DTYPE_I64, .n_dims = 0, .dims = {0}, .data = data_d, .bytes = sizeof data_d},
 };
 #define N_TENSORS (sizeof tensors / sizeof *tensors)
 
@@ -38,8 +43,11 @@ static void test_round_trip(void **state)
         assert_ptr_equal(kvb_safetensors_find(f, want->name), t);
         assert_int_equal(t->dtype, want->dtype);
         assert_int_equal(t->n_dims, want->n_dims);
-        assert_memory_equal(t->shape, want->shape, want->n_dims * sizeof(uint64_t));
+        assert_memory_equal(t->dims, want->dims, want->n_dims * sizeof(uint64_t));
         assert_int_equal(t->bytes, want->bytes);
+        assert_int_equal(t->elements * kvb_dtype_bytes(t->dtype), want->bytes);
+        if (t->n_dims)
+            assert_int_equal(t->strides[t->n_dims - 1], 1);
         if (t->bytes)
             assert_memory_equal(t->data, want->data, want->bytes);
     }
@@ -87,12 +95,12 @@ static void test_every_f16(void **state)
         if ((b >> 10 & 31) != 31)
             bits[n++] = (uint16_t)b;
     char why[400] = "";
-    kvb_tensor t = {"h", KVB_TENSOR_F16, 1, {n}, bits, 2 * n};
+    kvb_tensor t = {.name = "h", .dtype = KVB_DTYPE_F16, .n_dims = 1, .dims = {n}, .data = bits, .bytes = 2 * n};
     const char *path = scratch_path("h");
     assert_int_equal(kvb_safetensors_write(path, &t, 1, NULL, why, sizeof why), 0);
     kvb_safetensors *f;
     assert_int_equal(kvb_safetensors_open(path, &f, why, sizeof why), 0);
-    assert_int_equal(kvb_safetensors_read_f32(f, "h", t.shape, 1, out, why, sizeof why), 0);
+    assert_int_equal(kvb_safetensors_read_f32(f, "h", t.dims, 1, out, why, sizeof why), 0);
     for (uint32_t i = 0; i < n; i++) {
         int e = bits[i] >> 10 & 31, fraction = bits[i] & 1023;
         double want = (e ? 1 + fraction / 1024.0 : fraction / 1024.0) * pow(2, (e ? e : 1) - 15);
@@ -112,11 +120,16 @@ static void test_not_finite(void **state)
         float values[2 * 2 * 3] = {0}, out[12];
         values[8] = bad[i].value;
         char why[400] = "";
-        kvb_tensor t = {"q.0", KVB_TENSOR_F32, 3, {2, 2, 3}, values, sizeof values};
+        kvb_tensor t = {.name = "q.0",
+                        .dtype = KVB_DTYPE_F32,
+                        .n_dims = 3,
+                        .dims = {2, 2, 3},
+                        .data = values,
+                        .bytes = sizeof values};
         assert_int_equal(kvb_safetensors_write(scratch_path("n"), &t, 1, NULL, why, sizeof why), 0);
         kvb_safetensors *f;
         assert_int_equal(kvb_safetensors_open(scratch_path("n"), &f, why, sizeof why), 0);
-        assert_int_equal(kvb_safetensors_read_f32(f, "q.0", t.shape, 3, out, why, sizeof why), -EINVAL);
+        assert_int_equal(kvb_safetensors_read_f32(f, "q.0", t.dims, 3, out, why, sizeof why), -EINVAL);
         assert_contains(why, bad[i].part);
         kvb_safetensors_close(f);
     }

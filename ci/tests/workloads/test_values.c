@@ -201,8 +201,12 @@ static void recorded_write(const kvb_trace *t, void (*change)(kvb_tensor *t))
                 continue;
             for (size_t c = 0; c < 7 * heads * dim; c++)
                 data[3 * layer + kind][c] = (float)(10000 * (3 * layer + kind) + c);
-            tensors[n++] = (kvb_tensor){names[layer][kind], KVB_TENSOR_F32,         3,
-                                        {7, heads, dim},    data[3 * layer + kind], 7 * heads * dim * sizeof(float)};
+            tensors[n++] = (kvb_tensor){.name = names[layer][kind],
+                                        .dtype = KVB_DTYPE_F32,
+                                        .n_dims = 3,
+                                        .dims = {7, heads, dim},
+                                        .data = data[3 * layer + kind],
+                                        .bytes = 7 * heads * dim * sizeof(float)};
             if (change && layer == 1 && kind == KVB_ROWS_K)
                 change(&tensors[n - 1]);
         }
@@ -258,12 +262,12 @@ static void spoil_nan(kvb_tensor *t)
 }
 static void spoil_heads(kvb_tensor *t)
 {
-    t->shape[1] = 1;
-    t->shape[2] = 32;
+    t->dims[1] = 1;
+    t->dims[2] = 32;
 }
 static void spoil_tokens(kvb_tensor *t)
 {
-    t->shape[0] = 6;
+    t->dims[0] = 6;
     t->bytes = 6 * 32 * sizeof(float);
 }
 static void spoil_name(kvb_tensor *t)
@@ -272,7 +276,7 @@ static void spoil_name(kvb_tensor *t)
 }
 static void spoil_dtype(kvb_tensor *t)
 {
-    t->dtype = KVB_TENSOR_I32;
+    t->dtype = KVB_DTYPE_I32;
 }
 
 static void test_bad_recorded(void **state)

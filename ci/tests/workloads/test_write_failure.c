@@ -42,7 +42,7 @@ static int tensors_save(const char *path, bool commit, char *why, size_t why_byt
     static float data[BIG];
     (void)commit;
     kvb_tensor t = {
-        .name = "a", .dtype = KVB_TENSOR_F32, .n_dims = 1, .shape = {BIG}, .data = data, .bytes = sizeof data};
+        .name = "a", .dtype = KVB_DTYPE_F32, .n_dims = 1, .dims = {BIG}, .data = data, .bytes = sizeof data};
     return kvb_safetensors_write(path, &t, 1, NULL, why, why_bytes);
 }
 
