@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "harness/judge/tensors.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include "oracle/codec.h"
+#include "workloads/array.h"
+#include "workloads/why.h"
+
+typedef struct span {
+    const uint8_t *at;
+    uint64_t bytes;
+} span;
+
+typedef struct opened {
+    kvb_tensors tensors; /* first: callers hold its address */
+    size_t room, n_maps, map_room;
+    span *maps;                   /* [n_maps], to be unmapped */
+    kvb_safetensors *safetensors; /* or NULL */
+} opened;
+
+/* A little-endian number of n bytes. */
+static uint64_t number(const uint8_t *at, uint32_t n)
+{
+    uint64_t value = 0;
+    memcpy(&value, at, n);
+    return value;
+}
+
+static bool ends_with(const char *name, uint64_t bytes, const char *end)
+{
+    const size_t n = strlen(end);
+    return bytes > n && memcmp(name + bytes - n, end, n) == 0;
+}
+
+/* ---- element types ------------------------------------------------------------------------------------------------ */
+
+/* Our names, and those of numpy and ml_dtypes behind the byte order. */
+static const struct {
+    const char *name, *numpy;
+} dtypes[KVB_DTYPES] = {
+    [KVB_DTYPE_F64] = {"f64", "f8"},
+    [KVB_DTYPE_F32] = {"f32", "f4"},
+    [KVB_DTYPE_F16] = {"f16", "f2"},
+    [KVB_DTYPE_BF16] = {"bf16", "bfloat16"},
+    [KVB_DTYPE_E4M3] = {"e4m3", "float8_e4m3fn"},
+    [KVB_DTYPE_E5M2] = {"e5m2", "float8_e5m2"},
+    [KVB_DTYPE_I8] = {"i8", "i1"},
+    [KVB_DTYPE_U8] = {"u8", "u1"},
+    [KVB_DTYPE_I16] = {"i16", "i2"},
+    [KVB_DTYPE_U16] = {"u16", "u2"},
+    [KVB_DTYPE_I32] = {"i32", "i4"},
+    [KVB_DTYPE_U32] = {"u32", "u4"},
+    [KVB_DTYPE_I64] = {"i64", "i8"},
+    [KVB_DTYPE_U64] = {"u64", "u8"},
+    [KVB_DTYPE_BOOL] = {"bool", "b1"},
+};
+
+/* What is refused: a name behind the byte order, or the letter that it begins with. */
+static const struct {
+    const char *name, *advice;
+} refused[] = {
+    {"O", "Python objects (a pickle): expected numbers, as .astype('float32') makes them"},
+    {"V1", "bytes without a type (numpy has no FP8): save .view('uint8') and name the format in the description"},
+    {"V2",
+     "2 bytes without a type (numpy has no bfloat16): save .view('uint16') and name the format in the description"},
+    {"V", "bytes without a type: expected one number an element"},
+    {"c", "complex numbers: expected real ones"},
+};
+
+const char *kvb_dtype_name(kvb_dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+
+double kvb_tensor_value(const kvb_tensor *t, uint64_t i)
+{
+    const size_t bytes = kvb_dtype_bytes(t->dtype);
+    union {
+        double f64;
+        float f32;
+        int8_t i8;
+        uint8_t u8;
+        int16_t i16;
+        uint16_t u16;
+        int32_t i32;
+        uint32_t u32;
+        int64_t i64;
+        uint64_t u64;
+    } x;
+    memcpy(&x, (const uint8_t *)t->data + i * bytes, bytes);
+    switch (t->dtype) {
+    case KVB_DTYPE_F64:
+        return x.f64;
+    case KVB_DTYPE_F32:
+        return (double)x.f32;
+    case KVB_DTYPE_F16:
+        return kvb_codec_f16_value(x.u16);
+    case KVB_DTYPE_BF16:
+        return kvb_codec_bf16_value(x.u16);
+    case KVB_DTYPE_E4M3:
+        return kvb_codec_fp8_value(KVB_E4M3, x.u8);
+    case KVB_DTYPE_E5M2:
+        return kvb_codec_fp8_value(KVB_E5M2, x.u8);
+    case KVB_DTYPE_I8:
+        return x.i8;
+    case KVB_DTYPE_U8:
+        return x.u8;
+    case KVB_DTYPE_I16:
+        return x.i16;
+    case KVB_DTYPE_U16:
+        return x.u16;
+    case KVB_DTYPE_I32:
+        return x.i32;
+    case KVB_DTYPE_U32:
+        return x.u32;
+    case KVB_DTYPE_I64:
+        return (double)x.i64;
+    case KVB_DTYPE_U64:
+        return (double)x.u64;
+    case KVB_DTYPE_BOOL:
+        return x.u8 != 0;
+    default:
+        return NAN;
+    }
+}
+
+/* ---- .npy: magic, version, length, a Python dict, data -------------------------------------------------------------- */
+
+/* What is left of the dict. */
+typedef struct rest {
+    const char *at, *end;
+} rest;
+
+/* Passes blanks, and this word if it is the next. */
+static bool passes(rest *t, const char *word)
+{
+    const size_t n = strlen(word);
+    while (t->at < t->end && (*t->at == ' ' || *t->at == '\n'))
+        t->at++;
+    if ((size_t)(t->end - t->at) < n || memcmp(t->at, word, n) != 0)
+        return false;
+    t->at += n;
+    return true;
+}
+
+/* 'word' or "word" of less than `room` bytes. */
+static bool word_read(rest *t, char *word, size_t room)
+{
+    const char quote = passes(t, "'") ? '\'' : passes(t, "\"") ? '"' : 0;
+    const char *end = quote ? memchr(t->at, quote, (size_t)(t->end - t->at)) : NULL;
+    if (!end || (size_t)(end - t->at) >= room)
+        return false;
+    snprintf(word, room, "%.*s", (int)(end - t->at), t->at);
+    t->at = end + 1;
+    return true;
+}
+
+static int dtype_parse(const char *descr, kvb_tensor *t, char *why, size_t why_bytes)
+{
+    const char *name = descr + (*descr && strchr("<>|=", *descr));
+    char known[200];
+    size_t at = 0;
+    for (uint32_t d = 0; d < KVB_DTYPES; d++) {
+        t->dtype = (kvb_dtype)d;
+        if (strcmp(name, dtypes[d].numpy) == 0)
+            return *descr == '>' && kvb_dtype_bytes(t->dtype) > 1
+                       ? kvb_why_set(-EINVAL, why, why_bytes, "dtype '%s' is big-endian: expected '<%s'", descr, name)
+                       : 0;
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", d ? ", " : "", dtypes[d].numpy);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (strcmp(name, refused[i].name) == 0 || (*name == *refused[i].name && !refused[i].name[1]))
+            return kvb_why_set(-EINVAL, why, why_bytes, "dtype '%s' is %s", descr, refused[i].advice);
+    return kvb_why_set(-EINVAL, why, why_bytes, "dtype '%s': expected one of %s", descr, known);
+}
+
+/* (), (3,), (3, 4), or Python 2's (3L, 4L). False: of another form, or a number of more than 64 bits. */
+static bool shape_parse(rest *t, kvb_tensor *tensor)
+{
+    if (!passes(t, "("))
+        return false;
+    while (!passes(t, ")")) {
+        uint64_t dim = 0;
+        const char *from = t->at;
+        for (; t->at < t->end && *t->at >= '0' && *t->at <= '9'; t->at++)
+            if (__builtin_mul_overflow(dim, 10u, &dim) || __builtin_add_overflow(dim, *t->at - '0', &dim))
+                return false;
+        if (t->at == from || tensor->n_dims == KVB_TENSOR_DIMS)
+            return false;
+        tensor->dims[tensor->n_dims++] = dim;
+        passes(t, "L");
+        passes(t, ",");
+    }
+    return true;
+}
+
+/* A header's dict: dtype, dims, strides, elements, bytes. */
+static int dict_parse(rest dict, kvb_tensor *t, char *why, size_t why_bytes)
+{
+    enum { DESCR = 1, ORDER = 2, SHAPE = 4 };
+    const rest whole = dict;
+    char key[16], descr[32] = "";
+    bool good = passes(&dict, "{"), column_major = false;
+    int seen = 0;
+    while (good && !passes(&dict, "}")) {
+        good = word_read(&dict, key, sizeof key) && passes(&dict, ":");
+        if (good && strcmp(key, "descr") == 0) {
+            if (passes(&dict, "["))
+                return kvb_why_set(-EINVAL, why, why_bytes, "a structured dtype: expected one number an element");
+            good = word_read(&dict, descr, sizeof descr);
+            seen |= DESCR;
+        } else if (good && strcmp(key, "fortran_order") == 0) {
+            column_major = passes(&dict, "True");
+            good = column_major || passes(&dict, "False");
+            seen |= ORDER;
+        } else if (good && strcmp(key, "shape") == 0) {
+            good = !(seen & SHAPE) && shape_parse(&dict, t);
+            seen |= SHAPE;
+        } else
+            good = false;
+        passes(&dict, ",");
+    }
+    if (!good || seen != (DESCR | ORDER | SHAPE))
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "header: expected {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} with at most "
+                           "%u dims, found %.*s",
+                           KVB_TENSOR_DIMS, (int)(whole.end - whole.at < 120 ? whole.end - whole.at : 120), whole.at);
+    int err = dtype_parse(descr, t, why, why_bytes);
+    if (!err && kvb_tensor_shape(t, column_major))
+        err = kvb_why_set(-EOVERFLOW, why, why_bytes, "shape: its size overflows 64 bits");
+    return err;
+}
+
+static int npy_parse(span file, kvb_tensor *t, char *why, size_t why_bytes)
+{
+    static const uint8_t magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+    enum { LENGTH = sizeof magic + 2 }; /* where the header's length lies, behind major and minor version */
+    if (file.bytes < LENGTH + 4 || memcmp(file.at, magic, sizeof magic) != 0)
+        return kvb_why_set(-EINVAL, why, why_bytes, "not in numpy's format: expected it to begin with \\x93NUMPY");
+    const uint32_t version = file.at[sizeof magic], begin = LENGTH + (version == 1 ? 2 : 4);
+    if (version < 1 || version > 3)
+        return kvb_why_set(-EINVAL, why, why_bytes, "version %u of numpy's format: expected 1, 2 or 3", version);
+    const uint64_t length = number(file.at + LENGTH, begin - LENGTH), left = file.bytes - begin;
+    if (length > left)
+        return kvb_why_set(-EINVAL, why, why_bytes, "cut: a header of %llu bytes, but %llu are left",
+                           (unsigned long long)length, (unsigned long long)left);
+    t->data = file.at + begin + length;
+    const rest dict = {(const char *)file.at + begin, (const char *)t->data};
+    int err = dict_parse(dict, t, why, why_bytes);
+    if (!err && t->bytes != left - length)
+        err = kvb_why_set(-EINVAL, why, why_bytes, "holds %llu bytes of data, but dtype and shape need %llu",
+                          (unsigned long long)(left - length), (unsigned long long)t->bytes);
+    return err;
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------------------- */
+
+static int no_memory(const char *path, char *why, size_t why_bytes)
+{
+    return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+}
+
+/* One more tensor, whose name is copied. */
+static int tensor_add(opened *o, const char *path, const kvb_tensor *tensor, const char *name, size_t name_bytes,
+                      char *why, size_t why_bytes)
+{
+    kvb_tensors *t = &o->tensors;
+    char *copy = t->n < UINT32_MAX ? strndup(name, name_bytes) : NULL;
+    if (!copy || kvb_array_reserve(&t->list, &o->room, t->n + 1u, sizeof *t->list)) {
+        free(copy);
+        return no_memory(path, why, why_bytes);
+    }
+    t->list[t->n] = *tensor;
+    t->list[t->n++].name = copy;
+    return 0;
+}
+
+/* name: ends in .npy. */
+static int npy_add(opened *o, const char *path, span file, const char *name, uint64_t name_bytes, char *why,
+                   size_t why_bytes)
+{
+    char reason[400];
+    kvb_tensor tensor = {.name = NULL};
+    int err = npy_parse(file, &tensor, reason, sizeof reason);
+    const size_t bare = (size_t)name_bytes - strlen(".npy");
+    if (err)
+        return kvb_why_set(err, why, why_bytes, "%s: array '%.*s': %s", path, (int)(bare < 80 ? bare : 80), name,
+                           reason);
+    return tensor_add(o, path, &tensor, name, bare, why, why_bytes);
+}
+
+/* Notes what is to be unmapped. */
+static int map_keep(opened *o, span map)
+{
+    if (!map.bytes)
+        return 0;
+    if (kvb_array_reserve(&o->maps, &o->map_room, o->n_maps + 1, sizeof *o->maps)) {
+        munmap((void *)map.at, map.bytes);
+        return -ENOMEM;
+    }
+    o->maps[o->n_maps++] = map;
+    return 0;
+}
+
+static int map_file(opened *o, const char *path, span *file, char *why, size_t why_bytes)
+{
+    size_t bytes = 0;
+    int err = kvb_file_map(path, &file->at, &bytes, why, why_bytes);
+    file->bytes = bytes;
+    return err ? err : map_keep(o, *file) ? no_memory(path, why, why_bytes) : 0;
+}
+
+static int npy_open(opened *o, const char *path, char *why, size_t why_bytes)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    span file;
+    int err = map_file(o, path, &file, why, why_bytes);
+    return err ? err : npy_add(o, path, file, name, strlen(name), why, why_bytes);
+}
+
+static int folder_open(opened *o, const char *path, char *why, size_t why_bytes)
+{
+    DIR *folder = opendir(path);
+    int err = folder ? 0 : kvb_why_set(-errno, why, why_bytes, "%s: cannot be read: %s", path, strerror(errno));
+    for (struct dirent *entry; !err && (entry = readdir(folder));) {
+        char *file = NULL;
+        if (entry->d_name[0] == '.' || !ends_with(entry->d_name, strlen(entry->d_name), ".npy"))
+            continue;
+        err = asprintf(&file, "%s/%s", path, entry->d_name) < 0 ? no_memory(path, why, why_bytes)
+                                                                : npy_open(o, file, why, why_bytes);
+        free(file);
+    }
+    if (folder)
+        closedir(folder);
+    if (!err && o->tensors.n == 0)
+        err = kvb_why_set(-EINVAL, why, why_bytes, "%s: holds no array: expected .npy files in it", path);
+    return err;
+}
+
+/* ---- .npz: a zip of .npy (APPNOTE.TXT, 4.3) ---------------------------------------------------------------------- */
+
+/* An entry of the directory. */
+typedef struct member {
+    const char *name;
+    uint32_t name_bytes, flags, method, crc;
+    uint64_t packed, bytes, offset;
+} member;
+
+/* The directory: n entries that begin at `at`, in a file of which the bytes from `end` on are no part of it. */
+typedef struct directory {
+    uint64_t at, end, n;
+} directory;
+
+#define ZIP_END     "PK\5\6"
+#define ZIP_END_64  "PK\6\6"
+#define ZIP_LOCATOR "PK\6\7"
+#define ZIP_ENTRY   "PK\1\2"
+#define ZIP_LOCAL   "PK\3\4"
+enum { END = 22, END_64 = 56, LOCATOR = 20, ENTRY = 46, LOCAL = 30 }; /* bytes without names and comments */
+
+/* Does a record of n bytes with this signature lie there? */
+static bool is_record(span file, uint64_t at, const char *signature, uint64_t n)
+{
+    return at <= file.bytes && n <= file.bytes - at && memcmp(file.at + at, signature, 4) == 0;
+}
+
+static bool directory_find(span file, directory *d)
+{
+    uint64_t end = file.bytes < END ? file.bytes : file.bytes - END, lowest = end < 0xffff ? 0 : end - 0xffff;
+    while (end > lowest && !is_record(file, end, ZIP_END, END))
+        end--; /* a comment may follow it */
+    if (!is_record(file, end, ZIP_END, END))
+        return false;
+    *d = (directory){number(file.at + end + 16, 4), end, number(file.at + end + 10, 2)};
+    if (end < LOCATOR || !is_record(file, end - LOCATOR, ZIP_LOCATOR, LOCATOR))
+        return d->at <= end;
+    const uint64_t at = number(file.at + end - LOCATOR + 8, 8);
+    if (!is_record(file, at, ZIP_END_64, END_64))
+        return false;
+    *d = (directory){number(file.at + at + 48, 8), at, number(file.at + at + 32, 8)};
+    return d->at <= at;
+}
+
+/* The entry at d->at, which is passed. False: cut. */
+static bool entry_read(span file, directory *d, member *m)
+{
+    if (!is_record((span){file.at, d->end}, d->at, ZIP_ENTRY, ENTRY))
+        return false;
+    const uint8_t *e = file.at + d->at;
+    const uint64_t name = number(e + 28, 2), extra = number(e + 30, 2), all = ENTRY + name + extra + number(e + 32, 2);
+    if (all > d->end - d->at)
+        return false;
+    *m = (member){.name = (const char *)e + ENTRY,
+                  .name_bytes = (uint32_t)name,
+                  .flags = (uint32_t)number(e + 8, 2),
+                  .method = (uint32_t)number(e + 10, 2),
+                  .crc = (uint32_t)number(e + 16, 4),
+                  .packed = number(e + 20, 4),
+                  .bytes = number(e + 24, 4),
+                  .offset = number(e + 42, 4)};
+    const uint8_t *field = e + ENTRY + name, *end = field + extra;
+    for (uint64_t n; end - field >= 4; field += n) {
+        n = 4 + number(field + 2, 2);
+        if (n > (uint64_t)(end - field))
+            return false;
+        uint64_t *const wide[] = {&m->bytes, &m->packed, &m->offset};
+        const uint8_t *from = field + 4;
+        for (int i = 0; number(field, 2) == 1 && i < 3; i++)
+            if (*wide[i] == UINT32_MAX) { /* too large for 32 bits: it is the next of the field for zip64 */
+                if (field + n - from < 8)
+                    return false;
+                *wide[i] = number(from, 8);
+                from += 8;
+            }
+    }
+    d->at += all;
+    return true;
+}
+
+/* Inflates all of it to exactly this many bytes. */
+static bool inflates(span packed, uint8_t *out, uint64_t bytes)
+{
+    z_stream z = {.next_in = (uint8_t *)packed.at, .next_out = out};
+    int said = inflateInit2(&z, -MAX_WBITS); /* raw deflate */
+    if (said != Z_OK)
+        return false;
+    while (said == Z_OK) { /* its counters have 32 bits */
+        const uint64_t in = (uint64_t)(packed.at + packed.bytes - z.next_in),
+                       room = (uint64_t)(out + bytes - z.next_out);
+        z.avail_in = in > UINT32_MAX ? UINT32_MAX : (uInt)in;
+        z.avail_out = room > UINT32_MAX ? UINT32_MAX : (uInt)room;
+        said = inflate(&z, Z_NO_FLUSH);
+    }
+    inflateEnd(&z);
+    return said == Z_STREAM_END && z.next_out == out + bytes;
+}
+
+/* The bytes of a member: where they lie in the file, or inflated. */
+static int member_read(opened *o, span file, const member *m, span *data, char *why, size_t why_bytes)
+{
+    enum { STORED = 0, DEFLATED = 8, MOST = 1032 }; /* no byte of deflate stands for more than 1032 */
+    if (m->flags & 1)
+        return kvb_why_set(-EINVAL, why, why_bytes, "encrypted: expected a plain member");
+    if (m->method != STORED && m->method != DEFLATED)
+        return kvb_why_set(-EINVAL, why, why_bytes, "compression method %u: expected 0 (stored) or 8 (deflated)",
+                           m->method);
+    if (!is_record(file, m->offset, ZIP_LOCAL, LOCAL))
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected a local header at byte %llu",
+                           (unsigned long long)m->offset);
+    const uint8_t *local = file.at + m->offset;
+    const uint64_t begin = m->offset + LOCAL + number(local + 26, 2) + number(local + 28, 2);
+    if (begin > file.bytes || m->packed > file.bytes - begin)
+        return kvb_why_set(-EINVAL, why, why_bytes, "cut: expected %llu bytes from byte %llu on",
+                           (unsigned long long)m->packed, (unsigned long long)begin);
+    *data = (span){file.at + begin, m->packed};
+    if (m->method == STORED)
+        return m->bytes == m->packed ? 0 : kvb_why_set(-EINVAL, why, why_bytes, "stored, but of two sizes");
+    if (m->bytes / MOST > m->packed || !m->bytes)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%llu bytes cannot be deflated to %llu",
+                           (unsigned long long)m->bytes, (unsigned long long)m->packed);
+    uint8_t *out = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (out == MAP_FAILED || map_keep(o, (span){out, m->bytes}))
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory for its %llu bytes", (unsigned long long)m->bytes);
+    if (!inflates(*data, out, m->bytes) || crc32_z(0, out, m->bytes) != m->crc)
+        return kvb_why_set(-EINVAL, why, why_bytes, "does not inflate to its size and CRC");
+    *data = (span){out, m->bytes};
+    return 0;
+}
+
+static int npz_open(opened *o, const char *path, char *why, size_t why_bytes)
+{
+    span file, data;
+    directory d = {0};
+    member m;
+    uint64_t packed = 0;
+    char reason[200];
+    int err = map_file(o, path, &file, why, why_bytes);
+    if (!err && !directory_find(file, &d))
+        err = kvb_why_set(-EINVAL, why, why_bytes, "%s: expected a zip file, whose directory lies at its end", path);
+    for (uint64_t i = 0; !err && i < d.n; i++) {
+        if (!entry_read(file, &d, &m))
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: its directory is cut: expected %llu members, found %llu",
+                               path, (unsigned long long)d.n, (unsigned long long)i);
+        if (!ends_with(m.name, m.name_bytes, ".npy"))
+            continue;
+        /* Members that share bytes could inflate to any size. */
+        if (__builtin_add_overflow(packed, m.packed, &packed) || packed > file.bytes)
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: its members are larger than the file", path);
+        if ((err = member_read(o, file, &m, &data, reason, sizeof reason)))
+            kvb_why_set(err, why, why_bytes, "%s: array '%.*s': %s", path,
+                        (int)(m.name_bytes < 84 ? m.name_bytes : 84) - 4, m.name, reason);
+        else
+            err = npy_add(o, path, data, m.name, m.name_bytes, why, why_bytes);
+    }
+    return err;
+}
+
+/* ---- .safetensors --------------------------------------------------------------------------------------------------- */
+
+static int safetensors_open(opened *o, const char *path, char *why, size_t why_bytes)
+{
+    kvb_safetensors *file;
+    int err = kvb_safetensors_open(path, &file, why, why_bytes);
+    if (err)
+        return err;
+    o->safetensors = file;
+    o->tensors.metadata = kvb_safetensors_metadata(file);
+    for (size_t i = 0; i < kvb_safetensors_count(file) && !err; i++) {
+        const kvb_tensor *t = kvb_safetensors_at(file, i);
+        err = tensor_add(o, path, t, t->name, strlen(t->name), why, why_bytes);
+    }
+    return err;
+}
+
+/* ---- one for all ---------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *end;
+    int (*open)(opened *o, const char *path, char *why, size_t why_bytes);
+} forms[] = {{".npy", npy_open}, {".npz", npz_open}, {".safetensors", safetensors_open}};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const kvb_tensor *)a)->name, ((const kvb_tensor *)b)->name);
+}
+
+static int open_by_form(opened *o, const char *path, char *why, size_t why_bytes)
+{
+    struct stat st;
+    if (stat(path, &st))
+        return kvb_why_set(-errno, why, why_bytes, "%s: cannot be read: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return folder_open(o, path, why, why_bytes);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (ends_with(path, strlen(path), forms[i].end))
+            return forms[i].open(o, path, why, why_bytes);
+    return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected a file .npy, .npz or .safetensors, or a folder of .npy",
+                       path);
+}
+
+int kvb_tensors_open(const char *path, kvb_tensors **tensors, char *why, size_t why_bytes)
+{
+    opened *o = calloc(1, sizeof *o);
+    kvb_tensors *t = (kvb_tensors *)o;
+    *tensors = NULL;
+    if (!o || !(t->path = strdup(path))) {
+        free(o);
+        return no_memory(path, why, why_bytes);
+    }
+    int err = open_by_form(o, path, why, why_bytes);
+    if (t->n)
+        qsort(t->list, t->n, sizeof *t->list, by_name);
+    for (uint32_t i = 1; i < t->n && !err; i++)
+        if (strcmp(t->list[i - 1].name, t->list[i].name) == 0)
+            err = kvb_why_set(-EINVAL, why, why_bytes, "%s: array '%.80s': two have this name", path, t->list[i].name);
+    if (err)
+        kvb_tensors_close(t);
+    else
+        *tensors = t;
+    return err;
+}
+
+void kvb_tensors_close(kvb_tensors *tensors)
+{
+    opened *o = (opened *)tensors;
+    if (!o)
+        return;
+    for (uint32_t i = 0; i < tensors->n; i++)
+        free((char *)tensors->list[i].name);
+    for (size_t i = 0; i < o->n_maps; i++)
+        munmap((void *)o->maps[i].at, o->maps[i].bytes);
+    kvb_safetensors_close(o->safetensors);
+    free(tensors->list);
+    free(o->maps);
+    free((char *)tensors->metadata);
+    free((char *)tensors->path);
+    free(o);
+}
+
+const kvb_tensor *kvb_tensors_find(const kvb_tensors *tensors, const char *name)
+{
+    const kvb_tensor key = {.name = name};
+    return tensors->n ? bsearch(&key, tensors->list, tensors->n, sizeof key, by_name) : NULL;
+}
+
+/* ---- writing -------------------------------------------------------------------------------------------------------- */
+
+/* Makes a tensor with other strides row-major: its data is then a copy, to be freed. 0 or a negative errno. */
+static int row_major(kvb_tensor *t, void **copy)
+{
+    kvb_tensor to = *t;
+    bool same = true, none = true;
+    int err = kvb_tensor_shape(&to, false);
+    for (uint32_t d = 0; d < t->n_dims; d++) {
+        same = same && t->strides[d] == to.strides[d];
+        none = none && t->strides[d] == 0;
+    }
+    if (!err && !same && !none && to.elements) {
+        const size_t bytes = kvb_dtype_bytes(t->dtype);
+        char *at = *copy = malloc(to.bytes);
+        for (uint64_t i = 0; at && i < to.elements; i++) {
+            uint64_t from = 0;
+            for (uint32_t d = 0; d < t->n_dims; d++)
+                from += i / to.strides[d] % t->dims[d] * t->strides[d];
+            memcpy(at + i * bytes, (const char *)t->data + from * bytes, bytes);
+        }
+        to.data = at;
+        err = at ? 0 : -ENOMEM;
+    }
+    *t = to;
+    return err;
+}
+
+/* Pairs key, value, ending with NULL, whose strings the object holds; to be freed. NULL: no memory, or not an object of
+ * strings. */
+static const char **pairs_new(json_t *object)
+{
+    const char **pairs = json_is_object(object) ? calloc(2 * json_object_size(object) + 1, sizeof *pairs) : NULL;
+    const char *key;
+    json_t *value;
+    size_t n = 0;
+    json_object_foreach(object, key, value)
+    {
+        if (pairs && !json_is_string(value)) {
+            free(pairs);
+            return NULL;
+        }
+        if (pairs) {
+            pairs[n++] = key;
+            pairs[n++] = json_string_value(value);
+        }
+    }
+    return pairs;
+}
+
+int kvb_tensors_write(const char *path, const kvb_tensor *list, uint32_t n, const char *metadata, char *why,
+                      size_t why_bytes)
+{
+    json_t *object = metadata ? json_loads(metadata, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    const char **pairs = pairs_new(object);
+    kvb_tensor *tensors = calloc(n + 1u, sizeof *tensors);
+    void **copies = calloc(n + 1u, sizeof *copies);
+    int err = tensors && copies ? 0 : no_memory(path, why, why_bytes);
+    if (!err && metadata && !pairs)
+        err = kvb_why_set(-EINVAL, why, why_bytes, "%s: metadata: expected a JSON object of strings", path);
+    for (uint32_t i = 0; i < n && !err; i++) {
+        tensors[i] = list[i];
+        err = list[i].n_dims > KVB_TENSOR_DIMS ? -EINVAL : row_major(&tensors[i], &copies[i]);
+        if (err)
+            kvb_why_set(err, why, why_bytes, "%s: array '%.80s': %s", path, list[i].name,
+                        err == -ENOMEM ? "no memory" : "its shape is too large");
+    }
+    if (!err)
+        err = kvb_safetensors_write(path, tensors, n, pairs, why, why_bytes);
+    for (uint32_t i = 0; i < n && copies; i++)
+        free(copies[i]);
+    free(copies);
+    free(tensors);
+    free(pairs);
+    json_decref(object);
+    return err;
+}
