@@ -44,6 +44,21 @@ static int side_put(const kvb_problem *p, uint32_t cells, const float *rows, uin
     return error;
 }
 
+/* Rows that are decoded already: they stay where they are. */
+static int side_take(uint32_t dim, const kvb_single_rows *r, uint32_t h, const double *rows, const double *sizes,
+                     kvb_stored *side)
+{
+    const size_t first = (size_t)h * r->cells * dim;
+    *side = (kvb_stored){.rows = (double *)rows + first,
+                         .sizes = (double *)sizes + first,
+                         .sums = calloc((size_t)r->cells + 1, sizeof(double)),
+                         .dim = dim};
+    for (uint32_t c = 0; side->sums && c < r->cells; c++)
+        for (uint32_t i = 0; i < dim; i++)
+            side->sums[c] += side->sizes[(size_t)c * dim + i];
+    return side->sums ? 0 : -ENOMEM;
+}
+
 static int head_open(kvb_single *s, uint32_t h, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &s->call->problem;
@@ -69,12 +84,16 @@ static int head_store(kvb_single *s, uint32_t h)
     if (head->stored)
         return 0;
     head->stored = true;
+    if (r->k_decoded) {
+        const int error = side_take(p->k_dim, r, h, r->k_decoded, r->k_sizes, &head->k);
+        return error || p->v_in_k ? error : side_take(p->v_dim, r, h, r->v_decoded, r->v_sizes, &head->v);
+    }
     const int error = side_put(p, r->cells, r->k, h, &head->stores.k, &head->k);
     return error || p->v_in_k ? error : side_put(p, r->cells, r->v, h, &head->stores.v, &head->v);
 }
 
-int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_single_rows *rows, kvb_single **single,
-                    char *why, size_t why_bytes)
+int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_arithmetic *arithmetic,
+                    const kvb_single_rows *rows, kvb_single **single, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &call->problem;
     kvb_single *s = calloc(1, sizeof *s);
@@ -83,9 +102,12 @@ int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_
     if (error)
         return error;
     *s = (kvb_single){.call = call, .kernel = kernel, .rows = rows};
-    kernel->arithmetic(p, &s->declared);
+    if (arithmetic)
+        s->declared = *arithmetic;
+    else
+        kernel->arithmetic(p, &s->declared);
     s->arithmetic = s->declared;
-    if (kernel->round_query)
+    if (kernel && kernel->round_query)
         s->arithmetic.query = (kvb_rounding){.step = 0};
     s->row_scratch = kvb_attention_scratch(rows->most ? rows->most : rows->cells, p->v_dim);
     s->heads = calloc(p->n_kv_heads, sizeof *s->heads);
@@ -107,6 +129,10 @@ void kvb_single_free(kvb_single *s)
     if (!s)
         return;
     for (uint32_t h = 0; s->heads && h < s->call->problem.n_kv_heads; h++) {
+        if (s->rows->k_decoded) { /* all but the sums are the caller's */
+            s->heads[h].k = (kvb_stored){.sums = s->heads[h].k.sums};
+            s->heads[h].v = (kvb_stored){.sums = s->heads[h].v.sums};
+        }
         kvb_stored_close(&s->heads[h].k);
         kvb_stored_close(&s->heads[h].v);
     }
@@ -122,7 +148,7 @@ static int q_take(const kvb_single *s, uint32_t t, uint32_t head, double *q, cha
 {
     const kvb_problem *p = &s->call->problem;
     const float *exact = s->call->q + ((size_t)t * p->n_heads + head) * p->k_dim;
-    if (s->kernel->round_query)
+    if (s->kernel && s->kernel->round_query)
         return kvb_rounded_q(s->kernel, s->call, &s->declared, t, head, exact, q, why, why_bytes);
     for (uint32_t c = 0; c < p->k_dim; c++)
         q[c] = (double)exact[c];

@@ -15,16 +15,20 @@ typedef struct kvb_single_rows {
     uint32_t cells;     /* rows of each head; as many as the call has cells, or less: runs count these */
     const float *k, *v; /* [cells][kv_heads][dim] as they were stored, cell after cell; v NULL where V is in K */
     const float *k_amax, *v_amax; /* [kv_heads] of formats with a head scale; NULL: scales are 1 */
-    const kvb_token_run *runs;    /* cells that query t sees: runs[first[t]] .. runs[first[t + 1] - 1] */
+    /* In place of k and v: rows as they were read back where somebody else stored them, and their sizes (oracle/storage.h):
+     * [kv_heads][cells][dim]. Formats are f32 then. NULL: k and v */
+    const double *k_decoded, *k_sizes, *v_decoded, *v_sizes;
+    const kvb_token_run *runs; /* cells that query t sees: runs[first[t]] .. runs[first[t + 1] - 1] */
     uint32_t most;       /* cells that a query sees at most, where its runs name a cell more than once; 0: `cells` */
     const size_t *first; /* [n_tok + 1] */
 } kvb_single_rows;
 
 /* What the call is judged by. Problem, q and sinks are the call's; views are read by round_query alone. Rows of a KV
- * head are stored when one of its queries is first judged. Call, kernel and rows must outlive it. 0; -ENOMEM; -ENOTSUP
- * with why: no reference for a format. */
-int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_single_rows *rows, kvb_single **single,
-                    char *why, size_t why_bytes);
+ * head are stored when one of its queries is first judged. Call, kernel and rows must outlive it. arithmetic: what is
+ * declared; NULL: the kernel's. kernel: NULL where it runs elsewhere. 0; -ENOMEM; -ENOTSUP with why: no reference for a
+ * format. */
+int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_arithmetic *arithmetic,
+                    const kvb_single_rows *rows, kvb_single **single, char *why, size_t why_bytes);
 void kvb_single_free(kvb_single *single);
 
 /*

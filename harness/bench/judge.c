@@ -159,7 +159,7 @@ int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *c)
     if (!error)
         error = seen_make(run, c, &r, &rows);
     if (!error)
-        error = kvb_single_open(&c->call.args, c->kernel, &rows, &truth, why, sizeof why);
+        error = kvb_single_open(&c->call.args, c->kernel, NULL, &rows, &truth, why, sizeof why);
     if (!error)
         error = rows_judge(c, truth, cells, exact);
     if (error && error != -ENOMEM) {
@@ -185,7 +185,7 @@ static int exact_solve(const kvb_attend *call, const kvb_single_rows *rows, doub
     kvb_single *truth = NULL;
     kvb_diff diff = {0};
     *n = all < HEADS ? all : HEADS;
-    int error = kvb_single_open(call, &kvb_kernel_reference, rows, &truth, why, sizeof why);
+    int error = kvb_single_open(call, &kvb_kernel_reference, NULL, rows, &truth, why, sizeof why);
     if (!error)
         error = kvb_single_judge(truth, p->n_tok - 1, p->n_heads - *n, *n, &diff, exact, why, sizeof why);
     kvb_single_free(truth);

@@ -782,7 +782,7 @@ static int trial_open(trial *x, const kvb_attend_shape *shape, const kvb_team *t
     const kvb_problem *p = &shape->problem;
     int error = scene_open(shape, x->kernel, team, x->key, &x->scene, why, why_bytes);
     if (!error)
-        error = kvb_single_open(&x->scene.call, x->kernel, &x->scene.rows, &x->truth, why, why_bytes);
+        error = kvb_single_open(&x->scene.call, x->kernel, NULL, &x->scene.rows, &x->truth, why, why_bytes);
     if (error)
         return error;
     x->sight = calloc(scene_words(&x->scene) + 1, sizeof *x->sight);

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: judge passes attention that NumPy computed and fails each of its mistakes with words that lead to it; our kernels have the same
+# rho through a file as in process; what is not said is asked for by name; bad input is one line and exit 2.
+. "$(dirname "$0")/lib.sh"
+python=/usr/bin/python3 # Debian's, which has its numpy
+calls=$TMPDIR/calls
+mkdir "$calls"
+
+if $python -c 'import numpy' 2>"$err"; then
+    ok "calls in NumPy" $python ci/tests/cli/judge_calls.py "$calls"
+    cp "$out" "$TMPDIR/expected"
+    while IFS=$'\t' read -r name words; do
+        if [ "$words" = right ]; then
+            ok "right: $name" "$KVBENCH" judge "$calls/$name.npz"
+        else
+            expect_exit 1 "wrong: $name" "$KVBENCH" judge "$calls/$name.npz"
+            grep -qF -- "$words" "$out"
+            report $? "  leads to: $words"
+        fi
+    done <"$TMPDIR/expected"
+    "$KVBENCH" judge "$calls/scale-0.1-percent.npz" >"$out" 2>"$err"
+    golden "what is said of a wrong call" judge-wrong.txt sed -E 's/worst +[0-9.e+]+ /worst N /; s/(: )[-0-9.]+, exact [-0-9.]+, bound [-0-9.e]+/\1X, exact Y, bound Z/; s/cosine.*/cosine C/'
+    expect_exit 1 "records" "$KVBENCH" judge "$calls/right.npz" "$calls/no-sinks.npz" -o "$TMPDIR/r.jsonl" --junit "$TMPDIR/r.xml"
+    holds "  a tally" '^2 calls: 1 right, 1 wrong$'
+    ok "  which show reads" "$KVBENCH" show "$TMPDIR/r.jsonl"
+    holds "  the wrong one in JUnit" '<failure' "$TMPDIR/r.xml"
+    expect_exit 1 "  which compare tells apart" "$KVBENCH" compare "$TMPDIR/r.jsonl" <(sed '/right.npz/s/"status": "pass"/"status": "fail"/' "$TMPDIR/r.jsonl")
+    say() { "$KVBENCH" judge "$calls/right.npz" "$@"; }
+    expect_exit 2 "a key that is none" say --say colour=red
+    holds "  says what there is" "unknown key 'colour'; known: layout causal scale" "$err"
+    expect_exit 2 "a value that is none" say --say causal=maybe
+    holds "  says what is expected" "causal: 'maybe' is none; expected no; lower-right" "$err"
+    expect_exit 2 "axes that the arrays have not" say --say layout=thd
+    holds "  names the array" "array 'q' is f32 \[1, 8, 6, 64\]: expected 3 axes, shd" "$err"
+    expect_exit 2 "a declaration with a field that is none" say --say 'arithmetic={"dots": 3}'
+    holds "  names it" 'dots' "$err"
+    one_line "  in one line"
+    ok "a declaration of one's own" say --say 'arithmetic={"sums": {"rounding": "bf16"}}'
+    expect_exit 1 "  is checked: what would pass anything is refused" say --say 'arithmetic={"sums": {"floor": 0.9}}'
+    holds "  so" 'the declared arithmetic is too wide'
+    rm "$calls/right.json"
+    expect_exit 2 "nothing said" "$KVBENCH" judge "$calls/right.npz"
+    holds "  asks for the first by name" 'layout is not said: --say layout=VALUE, or "layout" in .*right.json: axes' "$err"
+    expect_exit 2 "all but the scale" say --say layout=bhsd --say causal=no --say arithmetic=f32
+    holds "  asks for it" 'scale is not said' "$err"
+    $python - "$calls" <<'PY'
+import sys, numpy as np
+folder = sys.argv[1]
+q, k = np.ones((1, 4, 2, 8), np.float32), np.ones((1, 2, 5, 8), np.float32)
+def save(name, **more):
+    np.savez(f"{folder}/bad-{name}.npz", **{"q": q, "k": k, "v": k, "out": q} | more)
+save("heads", q=np.ones((1, 3, 2, 8), np.float32), out=np.ones((1, 3, 2, 8), np.float32))
+save("out", out=np.ones((1, 4, 3, 8), np.float32))
+save("nan", k=np.full((1, 2, 5, 8), np.nan, np.float32))
+save("double", q=np.full((1, 4, 2, 8), 1 / 3))
+save("object", v=np.array([None]), allow=1)
+save("hidden", mask=np.zeros((2, 5), bool))
+save("bias", mask=np.full((2, 5), 0.5, np.float32))
+np.savez(f"{folder}/bad-part.npz", q=q)
+paged = {"q": np.ones((1, 4, 8), np.float32), "out": np.ones((1, 4, 8), np.float32), "k": np.ones((3, 4, 2, 8), np.float32), "v": np.ones((3, 4, 2, 8), np.float32), "lengths": np.array([6])}
+np.savez(f"{folder}/bad-page.npz", block_table=np.array([[1, 3]]), **paged)
+np.savez(f"{folder}/bad-length.npz", block_table=np.array([[1]]), **paged)
+PY
+    bad() { # bad NAME PATTERN [LAYOUT]
+        expect_exit 2 "bad input: $1" "$KVBENCH" judge "$calls/bad-$1.npz" --say layout="${3-bhsd}" --say causal=no --say scale=1 --say arithmetic=f32
+        holds "  says where" "bad-$1.npz: $2" "$err"
+        one_line "  in one line"
+    }
+    bad heads "array 'k' is f32 \[1, 2, 5, 8\]: expected a number of heads that divides q's"
+    bad out "array 'out' .* expected as many sequences, tokens and heads as q has"
+    bad nan "array 'k': sequence 0, head 0, cell 0, channel 0 is nan: expected inputs that are finite"
+    bad double "array 'q' is f64 and has more than f32 can hold"
+    bad object ".*v"
+    bad hidden "no query sees a cell"
+    bad bias "array 'mask' .*: expected 0 or -inf"
+    bad part "no array 'k'"
+    bad page "array 'block_table': sequence 0, entry 1 is page 3: expected one of the 3 of K" pages
+    bad length "array 'lengths' .* expected 1 whole numbers from 0 to 4" pages
+    ok "what capture.py wrote" $python - "$TMPDIR/captured" <<'PY'
+import sys, numpy as np
+sys.path[:0] = ["workloads/capture", "ci/tests/cli"]
+from capture import capture
+rng = np.random.default_rng(2)
+q, k, v = (rng.standard_normal((1, h, n, 32)).astype(np.float32) for h, n in ((8, 3), (4, 50), (4, 50)))
+s = np.einsum("bhsd,bhtd->bhst", q, np.repeat(k, 2, 1)) / np.sqrt(32)
+w = np.exp(s - s.max(-1, keepdims=True))
+out = (np.einsum("bhst,bhtd->bhsd", w, np.repeat(v, 2, 1)) / w.sum(-1, keepdims=True)).astype(np.float32)
+said = {"layout": "bhsd", "causal": "no", "scale": "1/sqrt(d)", "arithmetic": "f32", "q": q, "k": k, "v": v, "out": out}
+paths = [capture(sys.argv[1], name="layer0", every=2, calls=2, heads=2, **said) for _ in range(6)]
+assert [p is None for p in paths] == [False, True, False, True, True, True], paths
+assert capture(sys.argv[1], name="large", megabytes=0.001, **said) is None
+assert capture(**said) is None
+PY
+    ok "  is right" "$KVBENCH" judge "$TMPDIR"/captured/*.safetensors
+    holds "  of the heads that were asked for" '4 query heads over 2 KV heads x 32'
+else
+    report 0 "calls in NumPy # SKIP not installed: python3-numpy"
+fi
+
+rho() { sed -n 's/.*"rho": \([0-9.e-]*\).*/\1/p' "$1" | sort -g | tail -n 1; }
+for kernel in flash reference openblas; do
+    ok "calls of $kernel in a file" "$KVBENCH" judge --make "$TMPDIR/hard.safetensors" --by $kernel
+    in_process=$(grep -oE '[0-9.e-]+ of its bound' "$out")
+    ok "  are right" "$KVBENCH" judge "$TMPDIR/hard.safetensors" -o "$TMPDIR/hard.jsonl"
+    [ "$(printf '%.6g of its bound' "$(rho "$TMPDIR/hard.jsonl")")" = "$in_process" ]
+    report $? "  with the rho that they have in process: $in_process"
+done
+ok "inputs without outputs" "$KVBENCH" judge --make "$TMPDIR/inputs.safetensors"
+expect_exit 2 "  are no calls" "$KVBENCH" judge "$TMPDIR/inputs.safetensors" --say arithmetic=f32
+holds "  as is said" "no array 'out'" "$err"
+ok "  outputs in a file of their own are judged with them" "$KVBENCH" judge "$TMPDIR/hard.safetensors" --inputs "$TMPDIR/inputs.safetensors" --say arithmetic=f32
+expect_exit 2 "a kernel that is none" "$KVBENCH" judge --make "$TMPDIR/x.safetensors" --by nothing
+one_line "  in one line"
+expect_exit 2 "no file" "$KVBENCH" judge
+expect_exit 2 "a file that is none" "$KVBENCH" judge "$TMPDIR/nothing.npz"
+one_line "  in one line"
+ok "keys" "$KVBENCH" judge --keys
+holds "  with the presets" 'flash-bf16 +weights rounded to bf16'
+done_testing

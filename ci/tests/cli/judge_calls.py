@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Attention in NumPy, right and with one mistake each, as files for `kvbench judge`: judge_calls.py FOLDER"""
+import json
+import os
+import sys
+
+import numpy as np
+
+
+def bf16(x):
+    bits = np.asarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def attend(q, k, v, scale, mask=None, softcap=0, sinks=None, weights=lambda w: w, sums=np.float32):
+    """q [h, s, d], k and v [hkv, t, d], mask [s, t] -> out [h, s, d], lse [h, s]; in f32"""
+    each = q.shape[0] // k.shape[0]
+    k, v = np.repeat(k, each, 0), np.repeat(v, each, 0)
+    s = (np.float32(scale) * np.einsum("hsd,htd->hst", q, k)).astype(np.float32)
+    if softcap:
+        s = (softcap * np.tanh(s / softcap)).astype(np.float32)
+    if mask is not None:
+        s = np.where(mask, s, -np.inf)
+    most = s.max(-1, keepdims=True)
+    if sinks is not None:
+        most = np.maximum(most, sinks[:, None, None])
+    w = np.exp(s - most)
+    total = w.sum(-1, keepdims=True)
+    if sinks is not None:
+        total = total + np.exp(sinks[:, None, None] - most)
+    if sums is np.float16:
+        out = np.zeros(q.shape[:2] + v.shape[2:], np.float16)
+        for t in range(v.shape[1]):
+            out = (out + (w[:, :, t, None] * v[:, t, None, :]).astype(np.float16)).astype(np.float16)
+        out = out.astype(np.float32)
+    else:
+        out = np.einsum("hst,htd->hsd", weights(w), v)
+    return (out / total).astype(np.float32), (most + np.log(total))[..., 0].astype(np.float32)
+
+
+def causal(s, t, window=0, corner="lower-right"):
+    i, j = np.arange(s)[:, None] + (t - s if corner == "lower-right" else 0), np.arange(t)[None]
+    return (j <= i) & ((j > i - window) if window else True)
+
+
+folder = sys.argv[1]
+rng = np.random.default_rng(1)
+HEADS, KV, S, T, D = 8, 2, 6, 150, 64
+root = 1 / np.sqrt(D)
+expected = {}
+
+
+def draw(*shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def save(name, arrays, passes, **said):
+    """passes: None of a right one; else what must be in the words about a wrong one"""
+    np.savez(os.path.join(folder, name + ".npz"), **arrays)
+    said = {"layout": "bhsd", "causal": "lower-right", "scale": "1/sqrt(d)", "arithmetic": "f32"} | said
+    with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
+        json.dump(said, f)
+    expected[name] = passes
+
+
+def call(q, k, v, out, lse=None, **more):
+    return {"q": q[None], "k": k[None], "v": v[None], "out": out[None]} | ({} if lse is None else {"lse": lse[None]}) | more
+
+
+def rounded(x):
+    return x.astype(np.float16)
+
+
+q, k, v = draw(HEADS, S, D), draw(KV, T, D), draw(KV, T, D)
+k[:, -1] *= 3  # so that the last key counts
+see = causal(S, T)
+sinks = draw(HEADS)
+good = attend(q, k, v, root, see)
+save("right", call(q, k, v, *good), None)
+save("right-16", call(rounded(q), rounded(k), rounded(v), rounded(attend(*(rounded(x).astype(np.float32) for x in (q, k, v)), root, see)[0])), None)
+save("right-bshd", {n: x.swapaxes(1, 2) if n != "lse" else x for n, x in call(q, k, v, *good).items()}, None, layout="bshd")
+save("right-sinks", call(q, k, v, *attend(q, k, v, root, see, sinks=sinks), sinks=sinks), None)
+save("right-window", call(q, k, v, *attend(q, k, v, root, causal(S, T, 40))), None, window=40)
+save("right-softcap", call(q, k, v, *attend(4 * q, k, v, root, see, softcap=5)) | {"q": 4 * q[None]}, None, softcap=5)
+save("right-bf16-weights", call(q, k, v, attend(q, k, v, root, see, weights=bf16)[0]), None, arithmetic="flash-bf16")
+save("right-mask", call(q, k, v, *attend(q, k, v, root, see), mask=see), None, causal="no")
+save("right-base-2", call(q, k, v, good[0], (good[1] / np.log(2)).astype(np.float32)), None, lse_base=2)
+save("right-fortran", {n: np.asfortranarray(x) for n, x in call(q, k, v, *good).items()}, None)
+
+save("last-key", call(q[:, -1:], k, v, attend(q[:, -1:], k[:, :-1], v[:, :-1], root)[0]), "the last cell left out")
+save("first-key", call(q, k, v, attend(q, k[:, 1:], v[:, 1:], root, causal(S, T - 1))[0]), "the first cell left out")
+save("scale-0.1-percent", call(q, k, v, attend(q, k, v, root * 1.001, see)[0]), "0.1 % larger")
+save("scale-1", call(q, k, v, attend(q, k, v, 1, see)[0]), "with scale 1")
+save("exp2", call(q, k, v, attend(q, k, v, root * np.log(2), see)[0]), "ln(2)")
+save("window-by-one", call(q, k, v, attend(q, k, v, root, causal(S, T, 41))[0]), "a window of one cell more", window=40)
+save("no-window", call(q, k, v, good[0]), "no window", window=40)
+save("no-softcap", call(4 * q, k, v, attend(4 * q, k, v, root, see)[0]), "no softcap", softcap=5)
+save("no-sinks", call(q, k, v, good[0], sinks=sinks), "no sinks")
+save("lse-without-sink", call(q, k, v, attend(q, k, v, root, see, sinks=sinks)[0], good[1], sinks=sinks), "without the sink")
+save("lse-base-2", call(q, k, v, good[0], (good[1] / np.log(2)).astype(np.float32)), "in base 2")
+save("wrong-corner", call(q, k, v, attend(q, k, v, root, causal(S, T, 0, "upper-left"))[0]), "upper-left")
+save("not-causal", call(q, k, v, attend(q, k, v, root)[0]), "no causal mask")
+turned = q.reshape(HEADS // KV, KV, S, D).swapaxes(0, 1).reshape(HEADS, S, D)
+out = attend(turned, k, v, root, see)[0].reshape(KV, HEADS // KV, S, D).swapaxes(0, 1).reshape(HEADS, S, D)
+save("gqa-heads", call(q, k, v, out), "in turn")
+save("f16-sums", call(q, k, v, attend(q, k, v, root, see, sums=np.float16)[0]), "it rounds more")
+save("bf16-weights", call(q, k, v, attend(q, k, v, root, see, weights=bf16)[0]), "flash-bf16")
+square = draw(1, 8, 8, D), draw(1, 8, 8, D), draw(1, 8, 8, D)
+out = np.stack([attend(a, b, c, root, causal(8, 8))[0] for a, b, c in zip(*(x.swapaxes(1, 2) for x in square))]).swapaxes(1, 2)
+save("layout", dict(zip(("q", "k", "v", "out"), square + (out,))), "layout bshd")
+save("zeros", call(q, k, v, 0 * good[0]), "first   out of sequence 0, query 0, head 0")
+one = good[0].copy()
+one[3, 2] = one[2, 2]
+save("one-head", call(q, k, v, one), "sequence 0; head 3; query 2")
+nan = good[0].copy()
+nan[1, 1, 1] = np.nan
+save("nan", call(q, k, v, nan), "nan")
+
+# Pages: three sequences of other lengths.
+PAGE, lengths = 16, np.array([40, 90, 33], np.int32)
+pages_k, pages_v = draw(24, PAGE, KV, D), draw(24, PAGE, KV, D)
+table = rng.permutation(24)[: 3 * 6].reshape(3, 6).astype(np.int32)
+decode = draw(3, HEADS, D)
+
+
+def paged(tables, cells):
+    rows = [[x[t].reshape(-1, KV, D)[:n].swapaxes(0, 1) for x in (pages_k, pages_v)] for t, n in zip(tables, cells)]
+    return np.stack([attend(a[:, None], *kv, root)[0][:, 0] for a, kv in zip(decode, rows)])
+
+
+pages = {"q": decode, "k": pages_k, "v": pages_v, "block_table": table, "lengths": lengths}
+save("right-pages", pages | {"out": paged(table, lengths)}, None, layout="pages")
+save("swapped-table", pages | {"out": paged(np.roll(table, -1, 0), lengths)}, "the next sequence's pages", layout="pages")
+save("other-length", pages | {"out": np.stack([paged(table, lengths)[0], paged(table, lengths - 1)[1], paged(table, lengths)[2]])}, "sequence 1;", layout="pages")
+save("long-length", pages | {"out": paged(table, np.roll(lengths, -1))}, "the next sequence's length", layout="pages")
+
+# Sequences one behind the other.
+cu_q, cu_k = np.array([0, 2, 7], np.int32), np.array([0, 20, 61], np.int32)
+tq, tk, tv = draw(7, HEADS, D), draw(61, KV, D), draw(61, KV, D)
+out = np.concatenate([attend(*(x.swapaxes(0, 1) for x in (tq[a:b], tk[c:d], tv[c:d])), root, causal(b - a, d - c))[0].swapaxes(0, 1) for a, b, c, d in zip(cu_q, cu_q[1:], cu_k, cu_k[1:])])
+joined = {"q": tq, "k": tk, "v": tv, "out": out, "cu_seqlens_q": cu_q, "cu_seqlens_k": cu_k}
+save("right-thd", joined, None, layout="thd")
+
+# e4m3 codes with a scale of each head: raw bytes, values of which 0x38 is 1.
+codes = rng.integers(0x20, 0x48, (KV, T, D)).astype(np.uint8) | (rng.integers(0, 2, (KV, T, D)) << 7).astype(np.uint8)
+value = np.where(codes >> 7, -1, 1) * (1 + (codes & 7) / 8) * 2.0 ** ((codes >> 3 & 15).astype(int) - 7)
+factor = np.array([0.37, 1.9], np.float32)
+fp8 = (value * factor[:, None, None]).astype(np.float32)
+save("right-e4m3", call(q, codes, codes, *attend(q, fp8, fp8, root, see), k_scale=factor, v_scale=factor), None, k_format="e4m3", v_format="e4m3")
+save("no-k-scale", call(q, codes, codes, attend(q, value.astype(np.float32), value.astype(np.float32), root, see)[0], k_scale=factor, v_scale=factor), "no k_scale", k_format="e4m3", v_format="e4m3")
+
+for name, passes in expected.items():
+    print(name, "right" if passes is None else passes, sep="\t")

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench judge: outputs of attention that some other kernel recorded. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/command_line.h"
+#include "harness/interrupt.h"
+#include "harness/judge/judge.h"
+#include "harness/machine/host.h"
+#include "harness/judge/make.h"
+#include "harness/selection/registry.h"
+#include "results/export.h"
+#include "results/manifest.h"
+
+typedef struct judge {
+    bool all, keys;
+    kvb_words files, said;
+    const char *kernel, *make, *by, *inputs, *output, *junit_path, *format_name;
+    uint64_t seed;
+    kvb_table_format format;
+    kvb_manifest manifest;
+    kvb_result_writer *writer;
+    kvb_export *junit;
+    kvb_results results;
+} judge;
+
+static const kvb_option options[] = {
+    {"--say", "KEY=VALUE", "how the arrays are to be read; `--keys` lists what can be said (repeatable)",
+     KVB_WORDS(judge, said)},
+    {"--keys", NULL, "list the keys of --say, layouts and presets of arithmetic", KVB_FLAG(judge, keys)},
+    {"--make", "F.safetensors", "write hard inputs, and F.json beside them, for a kernel that runs elsewhere",
+     KVB_TEXT(judge, make)},
+    {"--by", "KERNEL", "with --make: outputs of a kernel of this program, too", KVB_TEXT(judge, by)},
+    {"--inputs", "FILE", "what FILEs lack of a call, such as q, k and v of --make", KVB_TEXT(judge, inputs)},
+    {"--kernel", "NAME", "the name that records give the kernel (usual: recorded-ARITHMETIC)", KVB_TEXT(judge, kernel)},
+    {"--all", NULL, "judge every row (usual: a sample, where a call is large)", KVB_FLAG(judge, all)},
+    {"--seed", "N", "of the sample", KVB_NUMBER(judge, seed, 0, UINT64_MAX)},
+    {"--format", "FORMAT", "table (in words), md, csv, json", KVB_TEXT(judge, format_name)},
+    {"-o", "F.jsonl", "write records, which compare, show and report take", KVB_TEXT(judge, output)},
+    {"--junit", "F.xml", "write a JUnit report", KVB_TEXT(judge, junit_path)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "judge",
+    .synopsis = "FILE|FOLDER… [options]",
+    .about =
+        "Judge attention that another kernel computed, on a GPU or in an engine, from its recorded arrays: q, k, v, "
+        "out\n"
+        "and, if there are such, lse, sinks, mask, lengths, cu_seqlens_q, cu_seqlens_k, block_table, k_scale, "
+        "v_scale.\n"
+        "Each element must be as near to exact attention as the arithmetic allows that the kernel is said to do. Where "
+        "it\n"
+        "is not, other readings of the arrays are tried, and those that are right are named.\n\n"
+        "  kvbench judge call.safetensors --say layout=bhsd --say causal=lower-right --say scale='1/sqrt(d)' --say "
+        "arithmetic=flash-bf16\n"
+        "  kvbench judge recorded/*.npz          with what is to be said in FILE.json beside each\n"
+        "  kvbench judge --make hard.safetensors && kvbench judge mine.npz --inputs hard.safetensors\n"
+        "  kvbench judge --keys                  what can be said\n\n"
+        "FILE is .safetensors, .npz or .npy; FOLDER holds .npy. Keys stand in FILE.json beside it (describe.json in a\n"
+        "folder) as {\"layout\": \"bhsd\", …}, in a safetensors file's metadata, or follow --say. A file with several "
+        "calls\n"
+        "names arrays CALL.q, CALL.k, …; \"calls\": {\"CALL\": {…}} says what is special to one.\n"
+        "What arrays cannot show: reading of hidden cells, writing beside outputs, allocation, state between calls.",
+    .options = options,
+    .words = offsetof(judge, files),
+    .takes_words = true,
+};
+
+static void keys_print(void)
+{
+    puts("keys of --say, of FILE.json and of a safetensors file's metadata\n");
+    for (const kvb_reading_key *k = kvb_reading_keys; k->name; k++)
+        printf("  %-14s %s\n", k->name, k->help);
+    puts("\nlayouts\n");
+    for (const kvb_layout *l = kvb_layouts; l->name; l++)
+        printf("  %-14s %s\n", l->name, l->summary);
+    puts("\narithmetic\n");
+    for (const kvb_preset *p = kvb_presets; p->name; p++)
+        printf("  %-14s %s\n", strcmp(p->name, "own") ? p->name : "{…}", p->summary);
+}
+
+static const char *passes(uint64_t beyond)
+{
+    return beyond ? "fails" : "passes";
+}
+
+static void usual_print(const kvb_usual *u)
+{
+    printf("  others  torch's assert_close %s, allclose at 1e-2 %s, cosine %.6f, NMSE %.2g\n",
+           passes(u->beyond_default), passes(u->beyond_loose), kvb_usual_cosine(u), kvb_usual_nmse(u));
+}
+
+/* For people: a line of a right call, and all that is known of a wrong one. */
+static void words_print(const kvb_judged *j)
+{
+    const kvb_result *r = &j->result;
+    if (r->status == KVB_STATUS_PASS) {
+        printf("RIGHT   %s: worst error %.2g of its bound; %" PRIu64 " of %" PRIu64 " rows; k=%s v=%s, %s\n",
+               r->workload, r->rho, j->judged, j->rows, r->pool_k, r->pool_v, j->shape);
+    } else {
+        printf("WRONG   %s: k=%s v=%s, %s\n", r->workload, r->pool_k, r->pool_v, j->shape);
+        if (*j->first)
+            printf("  worst   %.3g times its bound; %" PRIu64 " of %" PRIu64
+                   " rows judged\n  first   %s\n  where   %s\n",
+                   r->rho, j->judged, j->rows, j->first, j->pattern);
+        if (!*j->first || r->check != KVB_CHECK_BOUND)
+            printf("  why     %s\n", r->reason);
+        for (uint32_t i = 0; i < KVB_JUDGED_READINGS && *j->reads[i]; i++)
+            printf("  %s %s\n", i ? "        or with" : "passes  with", j->reads[i]);
+        usual_print(&j->usual);
+    }
+    if (j->unsaid)
+        printf("  beside  of %" PRIu64
+               " rows the declared arithmetic says nothing: other outputs, such as 0, would pass, too\n",
+               j->unsaid);
+    if (j->blind)
+        printf("  beside  %" PRIu64 " rows see no cell and were not judged\n", j->blind);
+}
+
+static int call_judge(judge *j, const kvb_recorded *call, char *why, size_t why_bytes)
+{
+    kvb_judged judged;
+    const kvb_judge_options o = {.products = j->all ? HUGE_VAL : 1e9, .seed = j->seed};
+    int error = kvb_recorded_judge(call, &o, &judged, why, why_bytes);
+    if (error)
+        return error;
+    if (j->kernel)
+        snprintf(judged.result.kernel, sizeof judged.result.kernel, "%s", j->kernel);
+    if (j->format == KVB_TABLE_TEXT)
+        words_print(&judged);
+    fflush(stdout);
+    if (j->writer)
+        error = kvb_result_write(j->writer, &judged.result, why, why_bytes);
+    if (!error && kvb_results_add(&j->results, &judged.result)) {
+        snprintf(why, why_bytes, "%s", strerror(ENOMEM));
+        error = -ENOMEM;
+    }
+    return error;
+}
+
+static int file_judge(judge *j, const char *path, char *why, size_t why_bytes)
+{
+    kvb_recordings r;
+    int error = kvb_recordings_open(path, j->inputs, j->said.at, j->said.n, &r, why, why_bytes);
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < r.n && !error; i++)
+        error = call_judge(j, &r.calls[i], why, why_bytes);
+    kvb_recordings_close(&r);
+    return error;
+}
+
+static int end(judge *j, int error, const char *why)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < j->results.n; i++)
+        wrong += j->results.at[i].status != KVB_STATUS_PASS;
+    if (j->format != KVB_TABLE_TEXT)
+        error = error ? error : kvb_result_table(j->results.at, j->results.n, true, false, j->format, stdout);
+    else if (j->results.n > 1)
+        printf("\n%zu calls: %zu right, %zu wrong\n", j->results.n, j->results.n - wrong, wrong);
+    if (error == -EINTR) {
+        kvb_complain("judge", 0, "stopped by a signal");
+        kvb_stop_die();
+    }
+    if (error)
+        return kvb_complain("judge", error == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "%s",
+                            *why ? why : strerror(-error));
+    return wrong ? KVB_EXIT_FAILED : KVB_EXIT_OK;
+}
+
+static int make(const judge *j)
+{
+    kvb_registry registry;
+    char why[1024] = "", known[1024];
+    double rho;
+    kvb_registry_init(&registry);
+    const kvb_kernel *kernel = j->by ? kvb_registry_attending(&registry, j->by) : NULL;
+    if (j->by && !kernel) {
+        kvb_registry_attending_names(&registry, known, sizeof known);
+        return kvb_unknown("judge", "--by: unknown kernel", j->by, known);
+    }
+    if (kernel && kernel->available && !kernel->available(why, sizeof why))
+        return kvb_complain("judge", KVB_EXIT_MACHINE, "--by: %s: %s", j->by, why);
+    if (kernel && kernel->round_query)
+        return kvb_complain("judge", KVB_EXIT_USAGE,
+                            "--by: %s rounds q by a function of its own, which no file can say", j->by);
+    const int error = kvb_judge_make(j->make, kernel, j->seed, &rho, why, sizeof why);
+    if (error)
+        return kvb_complain("judge", KVB_EXIT_MACHINE, "%s", *why ? why : strerror(-error));
+    if (kernel)
+        printf("%s: worst error %.6g of its bound, in this process\n", kernel->name, rho);
+    return KVB_EXIT_OK;
+}
+
+static int judge_main(int argc, char **argv)
+{
+    judge j = {.format_name = "table"};
+    char why[1024] = "";
+    int code = kvb_options_parse(&usage, &j, argc, argv);
+    if (code >= 0)
+        return code;
+    if (j.keys) {
+        keys_print();
+        return KVB_EXIT_OK;
+    }
+    if (!kvb_table_format_parse(j.format_name, &j.format))
+        return kvb_unknown("judge", "--format: unknown format", j.format_name, KVB_TABLE_FORMAT_WORDS);
+    if (j.make)
+        return make(&j);
+    if (!j.files.n)
+        return kvb_complain("judge", KVB_EXIT_USAGE,
+                            "no FILE given: arrays q, k, v and out as .safetensors, .npz or a folder of .npy");
+    kvb_host_describe("", &j.manifest);
+    snprintf(j.manifest.suite, sizeof j.manifest.suite, "judge");
+    j.manifest.seed = j.seed;
+    kvb_command_text(argc, argv, j.manifest.command, sizeof j.manifest.command);
+    if ((j.output && kvb_result_create(j.output, &j.manifest, &j.writer, why, sizeof why)) ||
+        (j.junit_path && kvb_export_open(&kvb_exporter_junit, j.junit_path, &j.junit, why, sizeof why)))
+        return kvb_complain("judge", KVB_EXIT_USAGE, "%s", why);
+    kvb_stop_catch();
+    int error = 0;
+    for (size_t i = 0; i < j.files.n && !error; i++)
+        error = file_judge(&j, j.files.at[i], why, sizeof why);
+    char more[1024];
+    if (j.writer && kvb_result_close(j.writer, !error, more, sizeof more) && !error)
+        code = kvb_complain("judge", KVB_EXIT_MACHINE, "%s", more);
+    if (kvb_export_close(j.junit, error ? NULL : &j.manifest, j.results.at, j.results.n, more, sizeof more) && !error)
+        code = kvb_complain("judge", KVB_EXIT_MACHINE, "%s", more);
+    code = code > 0 ? code : end(&j, error, why);
+    free(j.results.at);
+    kvb_words_free(&j.files);
+    kvb_words_free(&j.said);
+    return code;
+}
+
+const kvb_command kvb_command_judge = {
+    .name = "judge",
+    .summary = "is this recorded output right? arrays of a kernel that runs elsewhere, by the same bound",
+    .run = judge_main,
+};

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Judges a recorded attention call by the oracle's bound, and says which other reading of it is right where this one is not. */
+#ifndef KVB_JUDGE_H
+#define KVB_JUDGE_H
+
+#include "harness/judge/recorded.h"
+#include "results/result.h"
+
+typedef struct kvb_judge_options {
+    double products; /* multiply-adds that the oracle may spend on a call: beyond them rows are sampled */
+    uint64_t seed;   /* of the sample */
+} kvb_judge_options;
+
+/* What other rules say of the same rows. */
+typedef struct kvb_usual {
+    uint64_t elements, beyond_default, beyond_loose; /* elements that fail torch's default for the type; 1e-2 */
+    double error2, exact2, got2, cross;              /* sums of squares and products */
+} kvb_usual;
+double kvb_usual_cosine(const kvb_usual *usual);
+double kvb_usual_nmse(const kvb_usual *usual); /* sum of squared errors over that of exact outputs */
+
+#define KVB_JUDGED_READINGS 3u
+typedef struct kvb_judged {
+    kvb_result result; /* workload: FILE:CALL; cache: recorded; kernel: the arithmetic */
+    kvb_usual usual;
+    char shape[192];              /* "2 sequences, 32 query heads over 8 KV heads x 128, 2 tokens, up to 4,096 cells" */
+    uint64_t rows, judged, blind; /* query rows of the call; judged; of those chosen, that see nothing */
+    uint64_t unsaid;              /* of the judged: other outputs, such as 0, would pass, too (oracle/claim.h) */
+    char first[256];              /* the first element that fails, in words */
+    char pattern[256];            /* sequences, heads and queries that fail */
+    char reads[KVB_JUDGED_READINGS][96]; /* other readings by which the failing rows pass; empty: none */
+} kvb_judged;
+
+/* 0; -EINVAL with why: bad input; -ENOMEM; -EINTR: asked to stop. */
+int kvb_recorded_judge(const kvb_recorded *call, const kvb_judge_options *options, kvb_judged *judged, char *why,
+                       size_t why_bytes);
+
+#endif
