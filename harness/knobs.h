@@ -28,7 +28,7 @@ typedef struct kvb_knobs {
     bool sinks, deterministic, no_staging;
     /* single calls; calls 0: as the suite says */
     uint64_t calls, random;
-    kvb_words require_axes;
+    kvb_words require_axes, require_invariant;
     /* judging; oracle_pairs 0: as the suite says */
     uint64_t max_pairs, oracle_pairs, opinion_pairs, seed;
     bool pairs, exhaustive, strict, no_witness, no_guard, gdb;

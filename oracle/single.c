@@ -192,8 +192,18 @@ static void row_compare(const kvb_single *s, const kvb_expect *expect, kvb_diff 
                  (const char *)call->out + row * bytes, call->lse ? &call->lse[row] : NULL);
 }
 
-int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact, char *why,
-                     size_t why_bytes)
+static void row_bounds(const kvb_single *s, const kvb_expect *expect, double *bounds)
+{
+    const kvb_problem *p = &s->call->problem;
+    kvb_bound_factors factors;
+    kvb_bound_prepare(&s->arithmetic, KVB_BOUND_STATISTICAL, &expect->row, (double)p->scale, (double)p->softcap,
+                      p->out_elem, &factors);
+    for (uint32_t c = 0; c < p->v_dim; c++)
+        bounds[c] = kvb_bound_channel(&factors, &expect->terms[c]);
+}
+
+int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
+                     double *bounds, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &s->call->problem;
     kvb_attention_row rows[KVB_ATTENTION_ROWS];
@@ -210,6 +220,8 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
         kvb_attention_solve_rows(rows, some);
         for (uint32_t i = 0; i < some; i++) {
             row_compare(s, &expect[i], diff);
+            if (bounds)
+                row_bounds(s, &expect[i], bounds + (size_t)(begin + i) * p->v_dim);
             for (uint32_t c = 0; exact && c < p->v_dim; c++)
                 exact[(size_t)(begin + i) * p->v_dim + c] = rows[i].terms[c].o;
         }

@@ -33,10 +33,10 @@ void kvb_single_free(kvb_single *single);
 
 /*
  * Compares `n` query heads from `head` on, of one KV head, of query t with the call's out and lse (NULL: none). The
- * place's event is 0. exact: NULL, or [n][v_dim] exact outputs. 0; -ENOMEM; what round_query returned; or -EILSEQ with
+ * place's event is 0. exact: NULL, or [n][v_dim] exact outputs; bounds: NULL, or what each may be off by. 0; -ENOMEM; what round_query returned; or -EILSEQ with
  * why: it moves q further than the kernel declares.
  */
 int kvb_single_judge(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
-                     char *why, size_t why_bytes);
+                     double *bounds, char *why, size_t why_bytes);
 
 #endif

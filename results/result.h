@@ -43,6 +43,8 @@
  *           prompts {offered, found} (only where prompts were offered to a cache that finds their beginnings; tokens),
  *           staged, staged_bytes, timeline [{event, live_bytes, held_bytes}, …],
  *           groups [{layers, cells, cells_peak, high_water}, …]},
+ *   same {calls, batch, threads, pages, alignment, again} (only of single calls that were made again, the query alone, with another
+ *   team, …: the largest difference in units of the bound, 0: the same bits),
  *   placement,
  *   foreign {calls, allocations, engine, rule, limit, relative, share, outputs, source} (only of kernels that call another engine),
  *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}},
@@ -228,6 +230,17 @@ typedef struct kvb_where {
     char witness[256]; /* "each query saw the right tokens", or what a query saw; empty: no witness looked */
 } kvb_where;
 
+/* Ways to make a row again by which a kernel may give other bits, though either is right. */
+typedef enum kvb_same_kind {
+    KVB_SAME_BATCH,     /* the query alone, with no others beside it: a decode where it was part of a prefill */
+    KVB_SAME_THREADS,   /* a team of another size */
+    KVB_SAME_PAGES,     /* the same tokens in other pages */
+    KVB_SAME_ALIGNMENT, /* rows and outputs that begin elsewhere */
+    KVB_SAME_AGAIN,     /* after another call */
+    KVB_SAME_KINDS
+} kvb_same_kind;
+extern const char *const kvb_same_names[KVB_SAME_KINDS]; /* "batch", … */
+
 typedef struct kvb_result {
     char workload[KVB_NAME], cache[KVB_NAME], pool_k[KVB_NAME], pool_v[KVB_NAME], kernel[KVB_NAME];
     char beside[KVB_NAME]; /* the kernel of the other layers, where some attend and some scan; empty: no such key */
@@ -301,6 +314,10 @@ typedef struct kvb_result {
             pairs_of; /* of the axes' values, and pairs of them, that calls of this kernel can have */
         char declined[KVB_REASON], uncovered[KVB_REASON]; /* "softcap=30,5 out=f16" */
     } axes;
+    struct {
+        uint64_t calls;            /* that were made again in these ways; 0: no such key */
+        double by[KVB_SAME_KINDS]; /* largest difference, in units of the bound; 0: the same bits; NaN: not made */
+    } same;
     char placement[128]; /* how threads and memory were placed */
     struct {
         uint64_t calls, allocations; /* calls 0: the kernel is none of these */

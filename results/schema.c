@@ -345,6 +345,17 @@ static const kvb_field axes_fields[] = {
     END,
 };
 
+#define SAME(key, kind) {key, KVB_FIELD_REAL, offsetof(kvb_result, same.by[kind]) - offsetof(kvb_result, same), 0, NULL, NULL, 0}
+static const kvb_field same_fields[] = {
+    {"calls", KVB_FIELD_U64, 0, 0, NULL, NULL, 0},
+    SAME("batch", KVB_SAME_BATCH),
+    SAME("threads", KVB_SAME_THREADS),
+    SAME("pages", KVB_SAME_PAGES),
+    SAME("alignment", KVB_SAME_ALIGNMENT),
+    SAME("again", KVB_SAME_AGAIN),
+    END,
+};
+
 const kvb_field kvb_result_fields[] = {
     FIELD(kvb_result, TEXT,   "workload", workload),
     FIELD(kvb_result, TEXT,   "cache", cache),
@@ -366,6 +377,7 @@ const kvb_field kvb_result_fields[] = {
     OBJECT("traffic", traffic_fields),
     OBJECT("memory", memory_fields),
     {"axes", KVB_FIELD_OPTIONAL, offsetof(kvb_result, axes), 0, axes_fields, NULL, 0}, /* calls come first */
+    {"same", KVB_FIELD_OPTIONAL, offsetof(kvb_result, same), 0, same_fields, NULL, 0}, /* calls come first */
     FIELD(kvb_result, TEXT,   "placement", placement),
     {"foreign", KVB_FIELD_OPTIONAL, offsetof(kvb_result, foreign), 0, foreign_fields, NULL, 0}, /* calls come first */
     {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL, 0},

@@ -27,6 +27,8 @@
 /* Products of the oracle for one call: beyond them rows are sampled. */
 #define JUDGED_PRODUCTS 3e6
 
+#define SAME_EACH 4u /* one call in so many is made in other ways, too */
+
 #define HOLES 8u /* one page in so many belongs to no sequence */
 
 /* One attention call made real: rows in a pool, sequences in pages, a mask, queries, all by a key. */
@@ -46,6 +48,7 @@ typedef struct attend_scene {
     float *rows_of[2];
     kvb_token_run *runs;
     size_t *first;
+    uint32_t *moved; /* page of the pool -> page for the kernel; NULL: where the pool has it */
     uint32_t *tables, *table_first,
         *lengths; /* page tables, one behind the other; [batch + 1]; positions of a sequence */
     uint64_t *bits;
@@ -114,6 +117,15 @@ static int side_store(attend_scene *s, int side, uint64_t key, char *why, size_t
     return 0;
 }
 
+/* Where a cell of the pool lies for the kernel. */
+static uint32_t place_of(const attend_scene *s, uint32_t cell)
+{
+    const uint32_t page = cell / s->shape.page;
+    if (s->moved && page < s->call.problem.n_cells / s->shape.page)
+        return s->moved[page] * s->shape.page + cell % s->shape.page;
+    return s->shape.apart && page % 2 ? cell + s->shape.apart : cell;
+}
+
 /* Some cells of a view, copied to a block of their own with a gap behind each row. */
 static int cells_move(attend_scene *s, const kvb_view *from, uint32_t first, uint32_t n, size_t row, kvb_view *to)
 {
@@ -130,14 +142,8 @@ static int cells_move(attend_scene *s, const kvb_view *from, uint32_t first, uin
     to->cells = n;
     for (uint32_t h = 0; h < s->shape.problem.n_kv_heads; h++)
         for (uint32_t c = 0; c < n; c++)
-            memcpy(block + offset + h * head + c * stride, kvb_view_row(from, h, first + c), row);
+            memcpy(block + offset + h * head + place_of(s, c) * stride, kvb_view_row(from, h, first + c), row);
     return 0;
-}
-
-/* Where a cell of the pool lies for the kernel. */
-static uint32_t place_of(const attend_scene *s, uint32_t cell)
-{
-    return s->shape.apart && cell / s->shape.page % 2 ? cell + s->shape.apart : cell;
 }
 
 /* Rows of a view, copied to where they lie apart; between them every byte is 0xff. */
@@ -175,7 +181,7 @@ static int view_make(attend_scene *s, int side, kvb_view *view)
     const size_t row = kvb_codes_bytes(stored.format, stored.dim);
     if (s->shape.apart)
         return cells_part(s, side, &stored, row, view);
-    if (!front && s->shape.align == 64)
+    if (!front && s->shape.align == 64 && !s->moved)
         return 0;
     int error = cells_move(s, &stored, front, p->n_cells - front, row, view);
     if (!error && front)
@@ -444,16 +450,29 @@ static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_tea
 
 /* ---- the scene ------------------------------------------------------------------------------------------------- */
 
-/* 0; -ENOMEM; -ENOTSUP with why. team: the call's; scratch is as large as its size needs. To be closed in any case. */
+/* Other pages for the same tokens. */
+static int pages_move(attend_scene *s, uint64_t key)
+{
+    const uint32_t pages = s->shape.problem.n_cells / s->shape.page;
+    uint64_t rng = kvb_rng_key(key, 2);
+    s->moved = malloc(((size_t)pages + 1) * sizeof *s->moved);
+    if (s->moved)
+        kvb_draw_order(&rng, true, pages, s->moved);
+    return s->moved ? 0 : -ENOMEM;
+}
+
+/* 0; -ENOMEM; -ENOTSUP with why. team: the call's; scratch is as large as its size needs. elsewhere: with tokens in other pages. To
+ * be closed in any case. */
 static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
-                      attend_scene *s, char *why, size_t why_bytes)
+                      bool elsewhere, attend_scene *s, char *why, size_t why_bytes)
 {
     uint64_t rng = kvb_rng_key(key, 1);
     *s = (attend_scene){.shape = *shape, .allocator = {.source = &kvb_guarded_source}};
     model_make(&shape->problem, &s->model);
     s->call.problem = kvb_attend_problem(shape);
     s->rows.cells = shape->problem.n_cells;
-    int error = side_store(s, 0, key, why, why_bytes);
+    int error = elsewhere ? pages_move(s, key) : 0;
+    error = error ? error : side_store(s, 0, key, why, why_bytes);
     if (!error && !shape->problem.v_in_k)
         error = side_store(s, 1, key, why, why_bytes);
     if (!error)
@@ -488,7 +507,8 @@ static void scene_close(attend_scene *s)
         free(s->rows_of[side]);
     }
     kvb_call_buffers_free(&s->buffers);
-    void *const plain[] = {s->runs, s->first, s->tables, s->table_first, s->lengths, s->windows, s->seen, s->ends};
+    void *const plain[] = {s->moved,   s->runs,    s->first, s->tables, s->table_first,
+                           s->lengths, s->windows, s->seen,  s->ends};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         free(plain[i]);
     *s = (attend_scene){.n_runs = 0};
@@ -610,7 +630,7 @@ static int rows_judge(trial *x, uint32_t t, uint32_t kv_head, kvb_diff *diff, kv
     const uint32_t each = p->n_heads / p->n_kv_heads;
     const size_t bytes = p->v_dim * (p->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
     char why[256];
-    int error = kvb_single_judge(x->truth, t, kv_head * each, each, diff, x->exact, why, sizeof why);
+    int error = kvb_single_judge(x->truth, t, kv_head * each, each, diff, x->exact, NULL, why, sizeof why);
     if (error && error != -ENOMEM) {
         kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
         return 0;
@@ -766,8 +786,8 @@ static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *
         return -ENOMEM;
     int error = 0;
     if (!x->kernel->supports || x->kernel->supports(p, why, why_bytes)) {
-        error = scene_open(&shape, x->kernel, kvb_call_team(teams, shape.threads), kvb_rng_key(x->key, 7), s, why,
-                           why_bytes);
+        error = scene_open(&shape, x->kernel, kvb_call_team(teams, shape.threads), kvb_rng_key(x->key, 7), false, s,
+                           why, why_bytes);
         scene_reset(s);
         if (!error)
             x->kernel->attend(&s->call);
@@ -777,10 +797,129 @@ static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *
     return error;
 }
 
+/* ---- the same bits in other ways? -------------------------------------------------------------------------------- */
+
+/* Query t's outputs, made another way, beside those that were judged: bits, or the difference in units of the bound. */
+static int same_note(trial *x, kvb_same_kind kind, uint32_t t, const void *out)
+{
+    const kvb_problem *p = &x->scene.shape.problem;
+    const size_t row = (size_t)p->n_heads * p->v_dim, bytes = row * out_size(p->out_elem);
+    const char *was = x->before + t * bytes;
+    double *same = &x->verdict->same[kind];
+    *same = fmax(*same, 0); /* also of NaN: not made so far */
+    if (!memcmp(was, out, bytes))
+        return 0;
+    double *bounds = malloc(2 * row * sizeof *bounds);
+    const uint32_t each = p->n_heads / p->n_kv_heads;
+    char why[256];
+    int error = bounds ? 0 : -ENOMEM;
+    for (uint32_t h = 0; h < p->n_kv_heads && !error; h++) {
+        kvb_diff diff = {0};
+        const size_t at = (size_t)h * each * p->v_dim;
+        error = kvb_single_judge(x->truth, t, h * each, each, &diff, bounds + row + at, bounds + at, why, sizeof why);
+    }
+    for (size_t i = 0; i < row && !error; i++) {
+        const double off = fabs(kvb_output_value(p->out_elem, out, i) - kvb_output_value(p->out_elem, was, i));
+        *same = off > 0 ? fmax(*same, off / bounds[i]) : *same;
+    }
+    free(bounds);
+    return error == -ENOMEM ? error : 0;
+}
+
+/* Of a call that was made another way: its first query and its last. */
+static int same_ends(trial *x, kvb_same_kind kind, const kvb_attend *call)
+{
+    const kvb_problem *p = &call->problem;
+    const size_t bytes = (size_t)p->n_heads * p->v_dim * out_size(p->out_elem);
+    const int error = same_note(x, kind, 0, call->out);
+    return error ? error : same_note(x, kind, p->n_tok - 1, (const char *)call->out + (p->n_tok - 1) * bytes);
+}
+
+/* Query t alone: a call of one token. */
+static int alone_make(trial *x, uint32_t t)
+{
+    attend_scene *s = &x->scene;
+    const kvb_attend whole = s->call;
+    kvb_problem *p = &s->call.problem;
+    char why[256];
+    p->n_tok = 1;
+    s->call.q += (size_t)t * p->n_heads * p->k_dim;
+    if (whole.mask.bits)
+        s->call.mask.bits += t * whole.mask.row_words;
+    if (whole.mask.row_start)
+        s->call.mask.row_start += t;
+    if (whole.mask.seen)
+        s->call.mask.seen += t;
+    if (whole.mask.kind == KVB_MASK_CAUSAL)
+        s->call.k.cells = s->call.v.cells = p->n_cells -= whole.problem.n_tok - 1 - t;
+    int error = 0;
+    bool made = false;
+    if (p->n_cells > s->shape.front && (!x->kernel->supports || x->kernel->supports(p, why, sizeof why))) {
+        error = scene_team(s, x->kernel, whole.team);
+        scene_reset(s);
+        made = !error && !x->kernel->attend(&s->call);
+    }
+    s->call = whole;
+    error = error ? error : scene_team(s, x->kernel, whole.team);
+    return error || !made ? error : same_note(x, KVB_SAME_BATCH, t, s->call.out);
+}
+
+/* The call as another scene has it: rows in other pages, or that begin elsewhere. */
+static int scene_again(trial *x, kvb_same_kind kind, kvb_call_teams *teams, char *why, size_t why_bytes)
+{
+    kvb_attend_shape shape = x->scene.shape;
+    attend_scene *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    if (kind == KVB_SAME_ALIGNMENT)
+        shape.align = shape.align == 64 ? 16 : 64;
+    int error = scene_open(&shape, x->kernel, kvb_call_team(teams, shape.threads), x->key, kind == KVB_SAME_PAGES, s,
+                           why, why_bytes);
+    if (!error) {
+        scene_reset(s);
+        error = x->kernel->attend(&s->call) ? 0 : same_ends(x, kind, &s->call);
+    }
+    scene_close(s);
+    free(s);
+    return error;
+}
+
+/* Outputs that are right are made again in the ways that the call has. */
+static int same_check(trial *x, kvb_call_teams *teams, char *why, size_t why_bytes)
+{
+    attend_scene *s = &x->scene;
+    const kvb_attend_shape *shape = &s->shape;
+    const kvb_mask_kind mask = shape->problem.mask;
+    const kvb_team *own = s->call.team, *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
+    const bool plain = !shape->front && !shape->apart, beside = s->call.k.scales || s->call.v.scales ||
+                                                                s->call.k.zeros || s->call.v.zeros ||
+                                                                s->call.k.recent || s->call.v.recent;
+    int error = other ? scene_team(s, x->kernel, other) : -ENOMEM;
+    x->verdict->made_again = true;
+    if (!error) {
+        scene_reset(s);
+        error = x->kernel->attend(&s->call) ? 0 : same_ends(x, KVB_SAME_THREADS, &s->call);
+    }
+    error = error ? error : scene_team(s, x->kernel, own);
+    error = error ? error : other_call(x, false, teams, why, why_bytes);
+    if (!error) {
+        scene_reset(s);
+        error = x->kernel->attend(&s->call) ? 0 : same_ends(x, KVB_SAME_AGAIN, &s->call);
+    }
+    error = error ? error : alone_make(x, 0);
+    error = error ? error : alone_make(x, shape->problem.n_tok - 1);
+    if (!error && plain)
+        error = scene_again(x, KVB_SAME_ALIGNMENT, teams, why, why_bytes);
+    if (!error && plain && !beside &&
+        (mask == KVB_MASK_RUNS || mask == KVB_MASK_PAGES)) /* their order is the tokens' */
+        error = scene_again(x, KVB_SAME_PAGES, teams, why, why_bytes);
+    return error;
+}
+
 static int trial_open(trial *x, const kvb_attend_shape *shape, const kvb_team *team, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &shape->problem;
-    int error = scene_open(shape, x->kernel, team, x->key, &x->scene, why, why_bytes);
+    int error = scene_open(shape, x->kernel, team, x->key, false, &x->scene, why, why_bytes);
     if (!error)
         error = kvb_single_open(&x->scene.call, x->kernel, NULL, &x->scene.rows, &x->truth, why, why_bytes);
     if (error)
@@ -838,6 +977,8 @@ static int checks_run(trial *x, kvb_call_teams *teams, char *why, size_t why_byt
                      wrong.words);
         }
     }
+    if (!error && !has_failed(x) && kvb_rng_key(x->key, 9) % SAME_EACH == 0)
+        error = same_check(x, teams, why, why_bytes);
     return error || has_failed(x) || finite ? error : query_check(x);
 }
 
@@ -849,6 +990,8 @@ static int kvb_attend_judge(const kvb_kernel *kernel, const kvb_attend_shape *sh
     const kvb_team *team = kvb_call_team(teams, shape->threads);
     trial *x = calloc(1, sizeof *x);
     *verdict = (kvb_call_verdict){.check = KVB_CHECK_NONE};
+    for (uint32_t i = 0; i < KVB_SAME_KINDS; i++)
+        verdict->same[i] = NAN;
     why[0] = '\0';
     if (!x || !team) {
         free(x);

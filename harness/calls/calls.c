@@ -151,7 +151,7 @@ void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *s
     munmap(s, sizeof *s);
 }
 
-#define calls_DEATHS 3u /* crashes and time-outs of a part, after which its other calls are left out */
+#define PART_DEATHS 3u /* crashes and time-outs of a part, after which its other calls are left out */
 
 /* One child's share of the calls, in memory that it shares with its parent. */
 typedef struct part {
@@ -160,7 +160,8 @@ typedef struct part {
     uint32_t index, of;
     kvb_call_place place;
     uint64_t next; /* call to go on with */
-    uint64_t made, silent;
+    uint64_t made, silent, again;
+    double same[KVB_SAME_KINDS];
     volatile uint64_t wrong;    /* other parts look at it */
     uint64_t rows, judged, all; /* all: calls that were chosen, of all parts */
     double rho;
@@ -247,6 +248,9 @@ static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_tea
     }
     t->made++;
     t->silent += verdict.judged > 0 && verdict.silent == verdict.judged;
+    t->again += verdict.made_again;
+    for (uint32_t i = 0; i < KVB_SAME_KINDS && verdict.made_again; i++)
+        t->same[i] = fmax(t->same[i], verdict.same[i]);
     t->rows += verdict.rows;
     t->judged += verdict.judged;
     t->rho = fmax(t->rho, verdict.rho);
@@ -336,11 +340,11 @@ static int part_finish(part *t)
         if (t->next == 0) { /* in supports(), before the first call */
             snprintf(died.words + strlen(died.words), sizeof died.words - strlen(died.words),
                      ", while it was asked which calls it takes");
-            t->deaths = calls_DEATHS;
+            t->deaths = PART_DEATHS;
         }
         t->made++;
         wrong_note(t, t->place.at, &t->now, &died);
-        if (++t->deaths >= calls_DEATHS || t->options->only_first)
+        if (++t->deaths >= PART_DEATHS || t->options->only_first)
             return 0;
         error = part_start(t);
     }
@@ -379,13 +383,16 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
         part *t = &parts[i];
         r->axes.calls += t->made;
         r->axes.silent += t->silent;
+        r->same.calls += t->again;
+        for (uint32_t k = 0; k < KVB_SAME_KINDS; k++)
+            r->same.by[k] = fmax(r->same.by[k], t->same[k]);
         r->error.checked_rows += t->judged;
         r->error.total_rows += t->rows;
         r->error.looked.scanned += t->rows;
         r->error.looked.opinion += t->judged;
         r->rho = fmax(r->rho, t->rho);
         wrong += t->wrong;
-        deaths += t->deaths >= calls_DEATHS;
+        deaths += t->deaths >= PART_DEATHS;
         if (t->wrong && (!first || t->first < first->first))
             first = t;
         if (t->all > r->axes.chosen) {
@@ -408,7 +415,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     }
     if (!wrong)
         return;
-    if (!o->as_found && (first->deaths < calls_DEATHS || first->next))
+    if (!o->as_found && (first->deaths < PART_DEATHS || first->next))
         kvb_call_shrink(o, s, &first->first_point, &first->verdict);
     kvb_point_text(s->space, &first->first_point, text);
     r->status = first->verdict.check == KVB_CHECK_CRASH     ? KVB_STATUS_CRASH
@@ -437,6 +444,8 @@ int kvb_calls_judge(const kvb_calls_options *o, const kvb_call_subject *s, kvb_r
         return -ENOMEM;
     for (; begun < n && !error; begun += !error) {
         parts[begun] = (part){.options = o, .subject = s, .index = begun, .of = n};
+        for (uint32_t k = 0; k < KVB_SAME_KINDS; k++)
+            parts[begun].same[k] = NAN;
         error = part_start(&parts[begun]);
     }
     for (uint32_t i = 0; i < begun; i++) {

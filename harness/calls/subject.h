@@ -17,6 +17,8 @@ typedef struct kvb_call_verdict {
     double rho;      /* largest error over its bound, of the rows that were judged */
     uint64_t rows, judged; /* of the call; of those, that the oracle judged (the others are looked at for NaN) */
     uint64_t silent;       /* of the judged: rows for which outputs of 0 pass */
+    bool made_again;       /* in the ways of kvb_same_kind, as far as the call has them */
+    double same[KVB_SAME_KINDS]; /* kvb_result.same.by */
 } kvb_call_verdict;
 
 /* Notes what is wrong; what was noted first stays. */

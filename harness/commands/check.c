@@ -578,7 +578,7 @@ static void right_say(const section *s)
     const size_t names[] = {names_count(s, offsetof(kvb_result, workload)), names_count(s, offsetof(kvb_result, cache)),
                             names_count(s, offsetof(kvb_result, pool_k))};
     const size_t replays = s->passed - (calls->status == KVB_STATUS_PASS);
-    char replayed[160], worst[64] = "", seen[96] = "", declined[KVB_REASON], made[64] = "";
+    char replayed[160], worst[64] = "", seen[96] = "", declined[KVB_REASON], made[64] = "", same[256];
     if (calls->axes.calls)
         snprintf(made, sizeof made, "; %" PRIu64 " single calls over its axes", calls->axes.calls);
     if (s->witnessed)
@@ -593,9 +593,9 @@ static void right_say(const section *s)
     kvb_axes_shorten(calls->axes.declined, declined, sizeof declined);
     if (*declined)
         say("declines", "%s", declined);
-    if (calls->axes.calls && s->plan->face == KVB_LAYERS_ATTEND && !strstr(declined, "deterministic=") &&
-        !strstr(calls->axes.uncovered, "deterministic="))
-        say("same", "bits with other numbers of threads");
+    kvb_same_words(calls, same, sizeof same);
+    if (*same)
+        say("same?", "made in other ways: %s", same);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */

@@ -316,6 +316,32 @@ static bool is_listed(const char *list, const char *what)
     return false;
 }
 
+/* Does each kernel give the same bits in the ways that the knob require-invariant names? */
+static int invariant_require(const run *r)
+{
+    for (size_t k = 0; k < r->knobs.require_invariant.n; k++) {
+        const char *way = r->knobs.require_invariant.at[k];
+        uint32_t kind = 0;
+        while (kind < KVB_SAME_KINDS && strcmp(way, kvb_same_names[kind]))
+            kind++;
+        if (kind == KVB_SAME_KINDS)
+            return kvb_unknown("run", "--set require-invariant: unknown way", way,
+                               "batch, threads, pages, alignment, again");
+        for (size_t i = 0; i < r->results.n; i++) {
+            const kvb_result *result = &r->results.at[i];
+            if (!result->axes.calls || result->same.by[kind] == 0)
+                continue;
+            if (result->same.by[kind] > 0)
+                return kvb_complain("run", KVB_EXIT_FAILED,
+                                    "--set require-invariant: %s gives other bits: %s, by %.2g of the bound",
+                                    result->kernel, way, result->same.by[kind]);
+            return kvb_complain("run", KVB_EXIT_FAILED, "--set require-invariant: no call of %s was made so: %s",
+                                result->kernel, way);
+        }
+    }
+    return KVB_EXIT_OK;
+}
+
 /* Does each of them cover what the knob require-axes names? An exit code, said on stderr. */
 static int run_calls_require(const run *r)
 {
@@ -330,7 +356,7 @@ static int run_calls_require(const run *r)
                                     declined ? "it declines that" : "more calls would (--set calls=N)");
         }
     }
-    return KVB_EXIT_OK;
+    return invariant_require(r);
 }
 
 /* kvbench run: replay the matrix, check it, measure it, record it. */

@@ -276,7 +276,7 @@ static int unit_judge(const kvb_recorded *call, const kvb_reading *reading, cons
             *blind += group;
             continue;
         }
-        error = kvb_single_judge(single, i, 0, group, &diff, x.exact, why, why_bytes);
+        error = kvb_single_judge(single, i, 0, group, &diff, x.exact, NULL, why, why_bytes);
         const taken row = {.of = u,
                            .query = u->queries[i],
                            .heads = group,

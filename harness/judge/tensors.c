@@ -14,7 +14,7 @@
 
 #include "oracle/codec.h"
 #include "workloads/array.h"
-#include "workloads/why.h"
+#include "workloads/files.h"
 
 typedef struct span {
     const uint8_t *at;

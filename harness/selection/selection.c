@@ -431,11 +431,18 @@ int kvb_selection_deal(kvb_selection *s, const kvb_selection *earlier, size_t n_
 
 /* Options of `kvbench run` that choose combinations, or say where results go. */
 static const char *const left_out[] = {
-    "--suite",   "--pairs",     "--product",    "--jobs",         "--workload", "--cache",    "--pool",
-    "--kernel",  "--best-from", "--values",     "--threads",      "--growth",   "-o",         "--junit",
-    "--resume",  "--shard",     "--format",     "--all",          "--only",     "--dump",     "--gdb",
-    "--machine", "--timeline",  "--no-machine", "--wide",         "--color",    "--counters", "--no-witness",
-    "--call",    "--calls",     "--random",     "--require-axes", NULL,
+    "--suite",      "--pairs",        "--product",
+    "--jobs",       "--workload",     "--cache",
+    "--pool",       "--kernel",       "--best-from",
+    "--values",     "--threads",      "--growth",
+    "-o",           "--junit",        "--resume",
+    "--shard",      "--format",       "--all",
+    "--only",       "--dump",         "--gdb",
+    "--machine",    "--timeline",     "--no-machine",
+    "--wide",       "--color",        "--counters",
+    "--no-witness", "--call",         "--calls",
+    "--random",     "--require-axes", "--require-invariant",
+    NULL,
 };
 
 void kvb_replay_begin(const kvb_usage *usage, int argc, char **argv, const kvb_suite_part *part, bool untimed,
