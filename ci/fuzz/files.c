@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "harness/command_line.h"
+#include "harness/judge/tensors.h"
 #include "workloads/live/weights.h"
 #include "workloads/safetensors.h"
 
@@ -71,6 +72,31 @@ static int tensors_read(int argc, char **argv)
     return 0;
 }
 
+/* Every element of every array can be read, wherever its strides lead. */
+static int arrays_read(int argc, char **argv)
+{
+    char why[512] = "";
+    kvb_tensors *file;
+    (void)argc;
+    if (kvb_tensors_open(argv[1], &file, why, sizeof why))
+        return kvb_complain("arrays", KVB_EXIT_USAGE, "%s", why);
+    volatile double sum = 0;
+    for (uint32_t i = 0; i < file->n; i++) {
+        const kvb_tensor *t = &file->list[i];
+        uint64_t last = 0;
+        for (uint64_t e = 0; e < t->elements; e++)
+            sum = sum + kvb_tensor_value(t, e);
+        for (uint32_t d = 0; d < t->n_dims && t->elements; d++)
+            last += (t->dims[d] - 1) * t->strides[d];
+        if (t->elements && last != t->elements - 1)
+            kvb_fuzz_wrong("array '%s': its last element lies at %llu", t->name, (unsigned long long)last);
+        if (kvb_tensors_find(file, t->name) != t)
+            kvb_fuzz_wrong("array '%s' is not found by its name", t->name);
+    }
+    kvb_tensors_close(file);
+    return 0;
+}
+
 static int live_config_read(int argc, char **argv)
 {
     char why[512] = "";
@@ -93,13 +119,20 @@ static int weights_read(int argc, char **argv)
 }
 
 static const kvb_command tensors = {.name = "tensors", .run = tensors_read},
+                         arrays = {.name = "arrays", .run = arrays_read},
                          live = {.name = "live", .run = live_config_read},
                          weights = {.name = "weights", .run = weights_read};
-static const kvb_command *const commands[] = {&kvb_command_show,  &kvb_command_size,
-                                              &kvb_command_list,  &kvb_command_compare,
-                                              &kvb_command_merge, &kvb_command_record,
-                                              &tensors,           &live,
-                                              &weights,           NULL};
+static const kvb_command *const commands[] = {&kvb_command_show,
+                                              &kvb_command_size,
+                                              &kvb_command_list,
+                                              &kvb_command_compare,
+                                              &kvb_command_merge,
+                                              &kvb_command_record,
+                                              &tensors,
+                                              &live,
+                                              &weights,
+                                              &arrays,
+                                              NULL};
 
 /* ---- running a command ---------------------------------------------------------------------------------------- */
 

@@ -16,7 +16,11 @@
 const kvb_fuzz_target kvb_fuzz_targets[] = {
     {"trace", kvb_fuzz_files, "in.jsonl", LINES("show %", "show % --format json"), 1},
     {"safetensors", kvb_fuzz_files, "in.safetensors",
-     LINES("tensors %", "weights % @/live.json", "size Llama-3.1-8B --context 1k --engine ideal --weights %"), 0},
+     LINES("tensors %", "arrays %", "weights % @/live.json",
+           "size Llama-3.1-8B --context 1k --engine ideal --weights %"),
+     0},
+    {"npy", kvb_fuzz_files, "in.npy", LINES("arrays %"), 0},
+    {"npz", kvb_fuzz_files, "in.npz", LINES("arrays %"), 0},
     {"safetensors-index", kvb_fuzz_files, "in.safetensors.index.json",
      LINES("size Llama-3.1-8B --context 1k --engine ideal --weights %"), 1},
     {"gguf", kvb_fuzz_files, "in.gguf", LINES("size Llama-3.1-8B --context 1k --engine ideal --weights %"), 0},

@@ -48,6 +48,7 @@ static bytes npy(uint32_t version, const char *dict, const void *data, size_t n)
 typedef struct zip {
     bytes members, directory;
     uint64_t base; /* place of the first member in the file */
+    bool wide;     /* zip64 */
     uint16_t n;
 } zip;
 
@@ -65,7 +66,7 @@ static void zip_add(zip *z, const char *name, const bytes *b, bool deflated)
     const uint64_t method = deflated ? 8 : 0, crc = crc32_z(0, b->at, b->n);
     bytes *const sides[] = {&z->members, &z->directory};
     for (int side = 0; side < 2; side++) {
-        const bool wide = side && z->base;
+        const bool wide = side && z->wide;
         put(sides[side], side ? "PK\1\2" : "PK\3\4", 4);
         put_number(sides[side], 45, side ? 4 : 2); /* versions */
         put_number(sides[side], 0, 2);             /* flags: at 8 of an entry */
@@ -95,7 +96,7 @@ static bytes zip_end(const zip *z)
     bytes b = z->members;
     const uint64_t directory = z->base + b.n, end = directory + z->directory.n;
     put(&b, z->directory.at, z->directory.n);
-    if (z->base) { /* zip64: its end, and where that lies */
+    if (z->wide) { /* its own end, and where that lies */
         put(&b, "PK\6\6", 4);
         put_number(&b, 44, 8);
         put_number(&b, 45, 8); /* versions, disk */
@@ -109,10 +110,10 @@ static bytes zip_end(const zip *z)
     }
     put(&b, "PK\5\6", 4);
     put_number(&b, 0, 4);
-    put_number(&b, z->base ? UINT16_MAX : z->n, 2);
-    put_number(&b, z->base ? UINT16_MAX : z->n, 2);
+    put_number(&b, z->wide ? UINT16_MAX : z->n, 2);
+    put_number(&b, z->wide ? UINT16_MAX : z->n, 2);
     put_number(&b, z->directory.n, 4);
-    put_number(&b, z->base ? UINT32_MAX : directory, 4);
+    put_number(&b, z->wide ? UINT32_MAX : directory, 4);
     put_number(&b, 3, 2);
     put(&b, "end", 3); /* a comment */
     return b;
@@ -246,9 +247,9 @@ static void test_zip(void **state)
 {
     (void)state;
     const bytes a = npy(1, DICT("<f4"), (const float[]){1, 2}, 8), b = npy(2, DICT("|i1"), "\1\2", 2);
-    const uint64_t bases[] = {0, 5ull << 30}; /* beyond 32 bits: zip64, behind a hole */
+    const uint64_t bases[] = {0, 5ull << 30}; /* beyond 32 bits, behind a hole */
     for (size_t i = 0; i < N(bases); i++) {
-        zip z = {.base = bases[i]};
+        zip z = {.base = bases[i], .wide = bases[i] > 0};
         zip_add(&z, "layer/b.npy", &b, true);
         zip_add(&z, "a.npy", &a, false);
         zip_add(&z, "notes.txt", &a, false);
@@ -386,6 +387,9 @@ static void test_bad_npy(void **state)
         const bytes b = npy(bad[i].version, bad[i].dict, "0123456789abcdef0123456789abcdef", bad[i].n);
         open_bad(scratch_write("x.npy", b.at, b.n), bad[i].part);
     }
+    bytes cut = npy(1, DICT("<f4"), "01234567", 8);
+    cut.at[8] = 255; /* its header's length */
+    open_bad(scratch_write("x.npy", cut.at, cut.n), "array 'x': cut: a header of 255 bytes, but ");
     open_bad(scratch_text("x.npy", "a text that is none"), "array 'x': not in numpy's format");
     open_bad(scratch_text("x.npy", ""), "array 'x': not in numpy's format");
     open_bad(scratch_text("x.npz", "PK"), "x.npz: expected a zip file, whose directory lies at its end");
@@ -401,31 +405,34 @@ static void test_bad_zip(void **state)
 {
     (void)state;
     static const struct {
-        bool deflated;
-        size_t place, n; /* in the member's entry of the directory */
+        enum { STORED, DEFLATED, WIDE, LOCAL } kind;
+        size_t place, n; /* in the first member's entry of the directory, or in its local header */
         uint64_t value;
         const char *part;
     } bad[] = {
-        {false, 8, 2, 1, "x.npz: array 'a': encrypted: expected a plain member"},
-        {false, 10, 2, 12, "array 'a': compression method 12: expected 0 (stored) or 8 (deflated)"},
-        {false, 20, 4, 8, "array 'a': stored, but of two sizes"},
-        {false, 20, 4, 1 << 20, "x.npz: its members are larger than the file"},
-        {false, 24, 4, 8, "array 'a': stored, but of two sizes"},
-        {false, 42, 4, 1, "array 'a': expected a local header at byte 1"},
-        {false, 42, 4, UINT32_MAX, "array 'a': expected a local header at byte 4294967295"},
-        {false, 28, 2, 9999, "x.npz: its directory is cut: expected 2 members, found 0"},
-        {false, 0, 1, 'Q', "x.npz: its directory is cut: expected 2 members, found 0"},
-        {true, 16, 4, 1, "array 'a': does not inflate to its size and CRC"},
-        {true, 24, 4, 9, "array 'a': does not inflate to its size and CRC"},
-        {true, 24, 4, 999, "array 'a': does not inflate to its size and CRC"},
-        {true, 24, 4, UINT32_MAX - 1, "array 'a': 4294967294 bytes cannot be deflated to"},
+        {STORED, 8, 2, 1, "x.npz: array 'a': encrypted: expected a plain member"},
+        {STORED, 10, 2, 12, "array 'a': compression method 12: expected 0 (stored) or 8 (deflated)"},
+        {STORED, 20, 4, 8, "array 'a': stored, but of two sizes"},
+        {STORED, 20, 4, 1 << 20, "x.npz: its members are larger than the file"},
+        {STORED, 24, 4, 8, "array 'a': stored, but of two sizes"},
+        {STORED, 42, 4, 1, "array 'a': expected a local header at byte 1"},
+        {STORED, 42, 4, UINT32_MAX, "array 'a': expected a local header at byte 4294967295"},
+        {STORED, 28, 2, 9999, "x.npz: its directory is cut: expected 2 members, found 0"},
+        {STORED, 0, 1, 'Q', "x.npz: its directory is cut: expected 2 members, found 0"},
+        {DEFLATED, 16, 4, 1, "array 'a': does not inflate to its size and CRC"},
+        {DEFLATED, 24, 4, 9, "array 'a': does not inflate to its size and CRC"},
+        {DEFLATED, 24, 4, 999, "array 'a': does not inflate to its size and CRC"},
+        {DEFLATED, 24, 4, UINT32_MAX - 1, "array 'a': 4294967294 bytes cannot be deflated to"},
+        {WIDE, 46 + 5 + 2, 2, 16, "x.npz: its directory is cut: expected 2 members, found 0"},
+        {WIDE, 46 + 5 + 2, 2, 9999, "x.npz: its directory is cut: expected 2 members, found 0"},
+        {LOCAL, 26, 2, 9999, "array 'a': cut: expected "},
     };
     const bytes a = npy(1, DICT("<f4"), "01234567", 8);
     for (size_t i = 0; i < N(bad); i++) {
-        zip z = {.n = 0};
-        zip_add(&z, "a.npy", &a, bad[i].deflated);
-        zip_add(&z, "b.npy", &a, bad[i].deflated);
-        memcpy(z.directory.at + bad[i].place, &bad[i].value, bad[i].n);
+        zip z = {.wide = bad[i].kind == WIDE};
+        zip_add(&z, "a.npy", &a, bad[i].kind == DEFLATED);
+        zip_add(&z, "b.npy", &a, bad[i].kind == DEFLATED);
+        memcpy((bad[i].kind == LOCAL ? z.members.at : z.directory.at) + bad[i].place, &bad[i].value, bad[i].n);
         const bytes b = zip_end(&z);
         open_bad(scratch_write("x.npz", b.at, b.n), bad[i].part);
     }
