@@ -125,23 +125,16 @@ void kvb_axes_shorten(const char *list, char *text, size_t bytes)
     }
 }
 
-void kvb_same_words(const kvb_result *r, char *text, size_t bytes)
+void kvb_same_words(const kvb_result *r, bool same, char *text, size_t bytes)
 {
-    static const char *const ways[KVB_SAME_KINDS] = {"alone", "other threads", "other pages", "other alignment",
-                                                     "again"};
-    size_t same = 0, used = 0;
+    size_t used = 0;
     text[0] = '\0';
-    for (uint32_t k = 0; k < KVB_SAME_KINDS && r->same.calls; k++) {
-        same += r->same.by[k] == 0;
-        if (r->same.by[k] > 0 && used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s: %.2g of the bound", used ? ", " : "other bits ",
-                                     ways[k], r->same.by[k]);
+    for (uint32_t k = 0; k < KVB_SAME_KINDS && used < bytes; k++) {
+        const double by = r->same.by[k];
+        if (same ? by == 0 : by > 0)
+            used += (size_t)snprintf(text + used, bytes - used, by > 0 ? "%s%s %.2g" : "%s%s", used ? ", " : "",
+                                     kvb_same_names[k], by);
     }
-    if (same && !used)
-        for (uint32_t k = 0; k < KVB_SAME_KINDS && used < bytes; k++)
-            used += r->same.by[k] == 0
-                        ? (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "same bits ", ways[k])
-                        : 0;
 }
 
 static int kernel_row(kvb_table *table, const kvb_result *r)
@@ -152,7 +145,9 @@ static int kernel_row(kvb_table *table, const kvb_result *r)
     snprintf(pairs, sizeof pairs, "%.0f %%",
              r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0);
     kvb_axes_shorten(r->axes.declined, declined, sizeof declined);
-    kvb_same_words(r, same, sizeof same);
+    kvb_same_words(r, false, same, sizeof same);
+    if (r->same.calls && !*same)
+        snprintf(same, sizeof same, "none");
     return kvb_table_row(table, (const char *const[]){r->kernel, calls, values, pairs, declined, same});
 }
 
@@ -162,7 +157,7 @@ static int kernel_row(kvb_table *table, const kvb_result *r)
 static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FILE *out)
 {
     kvb_table *table = kvb_table_new(
-        (const char *const[]){"kernel", ">calls", ">values", ">pairs", "declines", "made in other ways", NULL});
+        (const char *const[]){"kernel", ">calls", ">values", ">pairs", "declines", "other bits, of the bound", NULL});
     int error = table ? 0 : -ENOMEM;
     bool any = false, more = false;
     for (size_t i = 0; i < n && !error; i++) {

@@ -26,9 +26,9 @@ kvb_reason_group *kvb_reason_groups(const kvb_result *results, size_t n, bool sk
 
 /* Which values of the axes the single calls of a run covered. */
 
-/* What single calls gave that were made in other ways (kvb_same_kind): "same bits alone, again", or "other bits alone: 0.01 of the
- * bound". Empty: none were. */
-void kvb_same_words(const kvb_result *result, char *text, size_t bytes);
+/* The ways (kvb_same_kind) in which single calls gave the same bits: "alignment, again"; or other bits: "batch 0.071, threads 0.0019",
+ * in units of the bound. */
+void kvb_same_words(const kvb_result *result, bool same, char *text, size_t bytes);
 
 /* "softcap=30,5 k=(18)" of "softcap=30,5 k=f32,f16,...": many values are counted. */
 void kvb_axes_shorten(const char *list, char *text, size_t bytes);

@@ -889,7 +889,6 @@ static int same_check(trial *x, kvb_call_teams *teams, char *why, size_t why_byt
 {
     attend_scene *s = &x->scene;
     const kvb_attend_shape *shape = &s->shape;
-    const kvb_mask_kind mask = shape->problem.mask;
     const kvb_team *own = s->call.team, *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
     const bool plain = !shape->front && !shape->apart, beside = s->call.k.scales || s->call.v.scales ||
                                                                 s->call.k.zeros || s->call.v.zeros ||
@@ -911,7 +910,7 @@ static int same_check(trial *x, kvb_call_teams *teams, char *why, size_t why_byt
     if (!error && plain)
         error = scene_again(x, KVB_SAME_ALIGNMENT, teams, why, why_bytes);
     if (!error && plain && !beside &&
-        (mask == KVB_MASK_RUNS || mask == KVB_MASK_PAGES)) /* their order is the tokens' */
+        shape->problem.mask == KVB_MASK_PAGES) /* its order is the tokens', wherever they lie */
         error = scene_again(x, KVB_SAME_PAGES, teams, why, why_bytes);
     return error;
 }

@@ -578,7 +578,7 @@ static void right_say(const section *s)
     const size_t names[] = {names_count(s, offsetof(kvb_result, workload)), names_count(s, offsetof(kvb_result, cache)),
                             names_count(s, offsetof(kvb_result, pool_k))};
     const size_t replays = s->passed - (calls->status == KVB_STATUS_PASS);
-    char replayed[160], worst[64] = "", seen[96] = "", declined[KVB_REASON], made[64] = "", same[256];
+    char replayed[160], worst[64] = "", seen[96] = "", declined[KVB_REASON], made[64] = "", same[128], other[128];
     if (calls->axes.calls)
         snprintf(made, sizeof made, "; %" PRIu64 " single calls over its axes", calls->axes.calls);
     if (s->witnessed)
@@ -593,9 +593,11 @@ static void right_say(const section *s)
     kvb_axes_shorten(calls->axes.declined, declined, sizeof declined);
     if (*declined)
         say("declines", "%s", declined);
-    kvb_same_words(calls, same, sizeof same);
-    if (*same)
-        say("same?", "made in other ways: %s", same);
+    kvb_same_words(calls, true, same, sizeof same);
+    kvb_same_words(calls, false, other, sizeof other);
+    if (calls->same.calls)
+        say("same?", "%s%s%s%s%s", *same ? "the same bits: " : "", same, *same && *other ? "; " : "",
+            *other ? "other bits, in units of the bound: " : "", other);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */

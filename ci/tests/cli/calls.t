@@ -25,6 +25,18 @@ expect_exit 1 "a value that it declines can be required" calls right --set requi
 holds "  and is named" 'no call of mine had softcap=30: it declines that' "$err"
 ok "what it takes can be required, too" calls right --set require-axes=head_dim=80 --set require-axes=mask --set require-axes=threads=8
 
+holds "  and that its bits are the same in other ways" '"same": \{"calls": [1-9][0-9]*, "batch": 0.0, "threads": 0.0, "pages": 0.0, "alignment": 0.0, "again": 0.0\}' "$TMPDIR/right.jsonl"
+ok "  which can be required" calls right --set require-invariant=batch --set require-invariant=threads
+expect_exit 2 "a way that is none" calls right --set require-invariant=moon
+holds "  is named, with those that there are" "unknown way 'moon'.*known: batch, threads, pages, alignment, again" "$err"
+for way in 'batch:args->problem.n_tok == 1' 'threads:args->team->n > 1' 'again:calls++ % 2' 'alignment:(uintptr_t)args->q % 64'; do
+    ok "one whose rounding depends on ${way%%:*} builds" kernel "${way%%:*}" "s|float s = |static unsigned calls; const float nudge = (${way#*:}) ? 1 + 0x1p-22f : 1; (void)calls; float s = nudge * |; s|^#include \"attend.h\"|#include <stdint.h>\n&|"
+    ok "  and is right" calls "${way%%:*}"
+    holds "  but with other bits" "^mine .* ${way%%:*} [0-9.e-]+"
+    expect_exit 1 "  which can be refused" calls "${way%%:*}" --set require-invariant="${way%%:*}"
+    holds "  by name" "mine gives other bits: ${way%%:*}, by" "$err"
+done
+
 silent() { # CALL NUMBER: does the record of that call alone say that outputs of 0 pass in so many calls?
     calls right --call "$1" && grep -q "\"axes\": {\"calls\": 1, .*\"silent\": $2," "$TMPDIR/right.jsonl"
 }

@@ -28,7 +28,7 @@ holds "  which begins with what it reads" '^kernel   mine: reads f32; any mask; 
 holds "  formats that are staged are one line" '^staged   [0-9]+ other formats, which are judged only through f32$'
 holds "  then the verdict" '^RIGHT    [0-9]+ replays of [0-9]+ histories, [0-9]+ caches, 1 format; [0-9]+ single calls'
 holds "  what it declines" '^declines softcap=30,5 '
-holds "  what else was looked at" '^same     bits with other numbers of threads$'
+holds "  what its bits depend on" '^same\?    the same bits: batch, threads, (pages, )?alignment, again$'
 holds "  and what comes next" '^next     how fast\?   .*kvbench bench --plugin .*/right\.so$'
 lacks "  no other format was judged" '"pool_k": "(f16|q8_0)"' "$TMPDIR/right.jsonl"
 lacks "  no witness is counted" '"kernel": "witness"' "$TMPDIR/right.jsonl"
