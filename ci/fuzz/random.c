@@ -36,42 +36,13 @@ typedef struct history {
     const char *path;
 } history;
 
-/* A planted fault of caches (kvbench faults), by which the check is checked; NULL: no such one. */
-static const kvb_fault *fault_find(const char *name)
-{
-    for (size_t t = 0; name && kvb_fault_tables[t]; t++)
-        for (const kvb_fault *fault = kvb_fault_tables[t]; fault->name; fault++)
-            if (fault->cache && !strcmp(fault->name, name))
-                return fault;
-    return NULL;
-}
-
-static verbs_setting setting_draw(uint32_t cache, uint64_t seed)
-{
-    random_state = seed;
-    const uint32_t pool = random_below(64), other = random_below(64);
-    return (verbs_setting){.cache = cache,
-                           .fault = fault_find(getenv("KVB_RANDOM_FAULT")),
-                           .shape = random_below(64),
-                           .k_pool = pool,
-                           .v_pool = random_below(2) ? pool : other,
-                           .growth = random_below(4),
-                           .capacity = 24 + random_below(64),
-                           .seq_capacity = random_below(2) ? 40 : 60 + random_below(140),
-                           .max_seqs = 1 + random_below(6),
-                           .min_chunk = 1 + random_below(16),
-                           .rollback = random_below(8),
-                           .step = random_below(2) ? 0 : 6 + random_below(9)};
-}
-
 static bool call_next(void *ctx, const naive *model, call *next, uint32_t *memory)
 {
     history *h = ctx;
     if (h->at == (h->kept ? h->n : CALLS_EACH))
         return false;
     if (!h->kept) {
-        h->calls[h->at] = call_draw(model);
-        h->memory[h->at] = random_below(4) ? 0 : 1 + random_below(12);
+        h->calls[h->at] = kvb_verbs_call_draw(model, &h->memory[h->at]);
         h->n = h->at + 1;
     }
     *next = h->calls[h->at];
@@ -102,11 +73,10 @@ static void event_hear(void *ctx, const kvb_model *model, const kvb_event *event
 
 static void history_play(history *h)
 {
+    verbs_tally tally = {0};
     h->at = 0;
     h->stepped = false;
-    random_seqs = h->set.max_seqs;
-    random_prompts = true;
-    kvb_verbs_play(&h->set, call_next, event_hear, h);
+    kvb_verbs_play(&h->set, call_next, event_hear, h, &tally);
 }
 
 /* Plays a history in a child, which may die of it: true if all went well. Without `kept` histories are drawn, from this
@@ -122,7 +92,7 @@ static bool child_plays(history *h, uint32_t cache, uint64_t seed, uint64_t n, b
         if (h->kept)
             history_play(h);
         for (uint64_t i = 0; i < n && !h->kept; i++) {
-            *h = (history){.set = setting_draw(cache, seed + i), .seed = seed + i};
+            *h = (history){.set = kvb_verbs_draw(cache, seed + i), .seed = seed + i};
             history_play(h);
         }
         _exit(0);

@@ -37,9 +37,12 @@ typedef struct scene {
     uint32_t pos[NAIVE_TOKENS];
     call last; /* the history looks at an event until the next one */
     kvb_event event, saving;
-    uint64_t scanned; /* the last token of the plan whose states were made last, + 1 */
-    bool roomless;    /* how many cells a plug-in's cache needs is its own affair: when it is full is not judged */
-    bool readable;    /* the witness reads the pools' rows back */
+    kvb_cache_usage usage[NAIVE_GROUPS]; /* before the call */
+    uint64_t scanned;                    /* the last token of the plan whose states were made last, + 1 */
+    verbs_tally *tally;
+    bool resaves;  /* all is saved and loaded behind each call */
+    bool roomless; /* how many cells a plug-in's cache needs is its own affair: when it is full is not judged */
+    bool readable; /* the witness reads the pools' rows back */
 } scene;
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
@@ -81,6 +84,7 @@ static bool scene_open(scene *s, const verbs_setting *set)
                            .capacity = set->capacity,
                            .seq_capacity = set->seq_capacity,
                            .max_seqs = set->max_seqs,
+                           .seq_ids = set->min_chunk % 3 ? 0 : set->max_seqs + 4,
                            .min_chunk = set->min_chunk,
                            .rollback = set->rollback,
                            .step = set->step,
@@ -101,7 +105,7 @@ static bool scene_open(scene *s, const verbs_setting *set)
                        .model = &s->model,
                        .capacity = s->roomless ? NAIVE_ROWS : o.capacity,
                        .seq_capacity = o.seq_capacity,
-                       .n_ids = KVB_SEQ_IDS,
+                       .n_ids = o.seq_ids ? o.seq_ids : KVB_SEQ_IDS,
                        .max_seqs = o.max_seqs,
                        .rollback = o.rollback,
                        .step = o.step,
@@ -109,6 +113,7 @@ static bool scene_open(scene *s, const verbs_setting *set)
                        .page_cells = o.page_cells,
                        .residual = o.k_pool->format->residual_cells || o.v_pool->format->residual_cells,
                        .pos = s->pos};
+    s->resaves = set->min_chunk % 8 == 5;
     slots_open();
     if (error || kvb_history_open(NAIVE_TOKENS, &s->history) ||
         kvb_witness_check_open(&s->check, &s->model, NAIVE_TOKENS))
@@ -175,7 +180,7 @@ static bool call_take(void *ctx, const naive *m, call *taken, uint32_t *memory)
     for (uint32_t i = 0; i < c.n && c.kind == COMMIT; i++)
         c.ids[i] = take(t, naive_pending(m, c.src) + 1);
     if (c.kind == SAVE || c.kind == LOAD) {
-        c.slot = take(t, NAIVE_SLOTS);
+        c.slot = take(t, NAIVE_SLOTS - 1);
         c.src = take(t, 3) ? seq_take(t, m) : KVB_SEQ_ALL;
     }
     if (c.kind == COPY || c.kind == REMOVE || c.kind == KEEP || c.kind == SHIFT || c.kind == MATCH)
@@ -262,6 +267,34 @@ static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
     part(ctx, 0, 1);
 }
 
+static uint64_t plans; /* that came into force, of every cache */
+
+/* Masks have numbers: one for the layers of a group under a plan, and for no other. */
+static void mask_look(const scene *s, const kvb_attend_spec *spec, uint32_t group, uint32_t n)
+{
+    static struct {
+        uint64_t generation, plan;
+        uint32_t group;
+    } last[64]; /* of every cache */
+    static uint32_t at;
+    kvb_cache_usage usage;
+    kvb_cache_usage_of(s->cache, group, &usage);
+    if (spec->k.cells > usage.high_water || spec->k.cells != spec->v.cells)
+        kvb_fuzz_wrong("%s: views have %u and %u cells, the high-water mark is %u", s->naive.type->name, spec->k.cells,
+                       spec->v.cells, usage.high_water);
+    if (spec->mask.kind == KVB_MASK_NONE && n > 1)
+        kvb_fuzz_wrong("%s: %u queries have no mask", s->naive.type->name, n);
+    for (uint32_t i = 0; i < 64; i++)
+        if (last[i].generation &&
+            (last[i].generation == spec->generation) != (last[i].plan == plans && last[i].group == group))
+            kvb_fuzz_wrong("%s: a mask's number is not its own", s->naive.type->name);
+    if (!spec->generation)
+        kvb_fuzz_wrong("%s: a mask has no number", s->naive.type->name);
+    last[at].generation = spec->generation, last[at].plan = plans, last[at].group = group;
+    at = (at + 1) % 64;
+    s->tally->masks[spec->mask.kind]++;
+}
+
 /* False: rows of these pools cannot be read back. */
 static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t n)
 {
@@ -289,6 +322,7 @@ static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
         kvb_fuzz_wrong("update_and_fetch: %s", kvb_cache_why(s->cache));
     if (spec.group != group || spec.k.dim != group->k_dim || spec.v.dim != group->v_dim)
         kvb_fuzz_wrong("layer %u has views of another layer's rows", layer);
+    mask_look(s, &spec, s->model.group_of[layer], n);
     if (!s->readable)
         return false;
     s->call.kernel = &kvb_kernel_witness;
@@ -308,28 +342,72 @@ static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
 /* States are made once under a plan: some are changed in place. */
 static bool layer_scan(scene *s, uint32_t layer, const uint64_t *feed, uint32_t n)
 {
-    const char *wrong = s->scanned == feed[n - 1] + 1 ? NULL : naive_scan(&s->naive, s->cache, layer, feed, n);
+    const bool done = s->scanned == feed[n - 1] + 1;
+    const char *wrong = done ? NULL : naive_scan(&s->naive, s->cache, layer, feed, n);
+    s->tally->scanned += !done;
     if (wrong)
         kvb_fuzz_wrong("%s: layer %u: %s", s->naive.type->name, layer, wrong);
     return s->readable;
 }
 
+/* Without a plan nothing is stored, and nothing read. */
+static void planless_look(scene *s)
+{
+    static const float rows[KVB_VERBS_ROW];
+    const uint64_t *feed;
+    const uint32_t position = 0;
+    kvb_attend_spec spec;
+    kvb_scan_spec states;
+    if (kvb_cache_feed(s->cache, &feed) ||
+        kvb_cache_update_and_fetch(s->cache, 0, &position, rows, rows, 1, &spec) != -EINVAL ||
+        kvb_cache_fetch_states(s->cache, 0, &position, 1, &states) != -EINVAL)
+        kvb_fuzz_wrong("%s: a plan is in force that should not be", s->naive.type->name);
+}
+
 /* The plan in force: the tokens that it wants, and what its queries see in each layer. */
 static void plan_look(scene *s)
 {
+    const naive *m = &s->naive;
     const uint64_t *feed;
-    uint32_t n = kvb_cache_feed(s->cache, &feed);
-    if (!s->naive.valid && n)
-        kvb_fuzz_wrong("%s: a plan is in force that should not be", s->naive.type->name);
-    if (!s->naive.valid)
+    const uint32_t n = kvb_cache_feed(s->cache, &feed);
+    uint32_t want = m->type->flags & KVB_CACHE_FORGETS ? 0 : m->n_new;
+    if (!m->valid) {
+        planless_look(s);
         return;
-    if (n < s->naive.n_new || n > FED_MOST || feed[n - s->naive.n_new] != s->naive.first)
-        kvb_fuzz_wrong("%s: %u tokens are fed for a step of %u", s->naive.type->name, n, s->naive.n_new);
+    }
+    for (uint64_t o = 0; o < m->next && m->type->flags & KVB_CACHE_FORGETS; o++)
+        want += naive_role(m, o) != -2;
+    if (n != want || n > FED_MOST)
+        kvb_fuzz_wrong("%s: %u tokens are fed instead of %u", m->type->name, n, want);
+    for (uint32_t i = 0; i < m->n_new; i++)
+        if (feed[n - m->n_new + i] != m->first + i)
+            kvb_fuzz_wrong("%s: token %u of the step is not the one that is fed", m->type->name, i);
     for (uint32_t layer = 0; layer < KVB_VERBS_LAYERS;
          layer++) /* rows are stored even where they cannot be read back */
         s->readable = kvb_group_scans(kvb_model_group(&s->model, layer)) ? layer_scan(s, layer, feed, n)
                                                                          : layer_look(s, layer, feed, n);
     s->scanned = feed[n - 1] + 1;
+    s->tally->steps++;
+}
+
+static void usage_read(const scene *s, kvb_cache_usage *usage)
+{
+    for (uint32_t g = 0; g < s->model.n_groups; g++)
+        kvb_cache_usage_of(s->cache, g, &usage[g]);
+}
+
+/* What is refused changes no count of any group, and says why. */
+static void refused_look(const scene *s)
+{
+    kvb_cache_usage now[NAIVE_GROUPS];
+    usage_read(s, now);
+    for (uint32_t g = 0; g < s->model.n_groups; g++)
+        if (now[g].cells_live != s->usage[g].cells_live || now[g].cells_peak != s->usage[g].cells_peak ||
+            now[g].high_water != s->usage[g].high_water || now[g].cells_written != s->usage[g].cells_written ||
+            now[g].cells_moved != s->usage[g].cells_moved)
+            kvb_fuzz_wrong("%s: a call that was refused has changed counts of group %u", s->naive.type->name, g);
+    if (!*kvb_cache_why(s->cache))
+        kvb_fuzz_wrong("%s: a call was refused without a word", s->naive.type->name);
 }
 
 static void state_look(scene *s)
@@ -352,10 +430,11 @@ static void state_look(scene *s)
                            naive_pending(m, i));
 }
 
-/* What the cache says of a step before it is made. */
+/* What the cache says of a step before it is made; to say so takes no memory. */
 static void forecast_look(const scene *s, const call *c)
 {
     static const uint32_t zeros[16];
+    const uint64_t requests = s->allocator.requests;
     const naive *m = &s->naive;
     const uint32_t *ids = c->kind == STEP ? c->ids : zeros;
     bool others = false;
@@ -370,6 +449,28 @@ static void forecast_look(const scene *s, const call *c)
     if (kvb_cache_can_propose(s->cache, ids, c->n) !=
         (m->type->flags & KVB_CACHE_TREE && naive_proposable(m, ids, c->n)))
         kvb_fuzz_wrong("%s: can_propose is wrong of %u nodes", m->type->name, c->n);
+    if (s->allocator.requests != requests)
+        kvb_fuzz_wrong("%s: a forecast asks for memory", m->type->name);
+}
+
+/* What has happened, for those who ask whether enough has. had: tokens that the destination of a copy held. */
+static void call_count(const scene *s, const call *c, int answer, uint32_t had)
+{
+    const naive *m = &s->naive;
+    verbs_tally *t = s->tally;
+    t->refused += answer != 0;
+    t->no_space += answer == -ENOSPC;
+    t->no_reach += answer == -ENOTSUP && c->kind != SAVE && c->kind != LOAD;
+    if (answer)
+        return;
+    t->beside += c->kind == STEP && m->n_nodes;
+    t->trees += c->kind == COMMIT && m->n_nodes;
+    t->reordered += c->kind == REORDER && c->n > 1;
+    t->joined += c->kind == COPY && had && m->seqs[c->dst].n > had;
+    t->loaded += c->kind == LOAD && !s->resaves;
+    t->found += c->kind == MATCH && call_found;
+    for (uint32_t i = 0; i < m->n_ids; i++)
+        t->longer += m->seqs[i].n > m->capacity && naive_attends(m);
 }
 
 /* A cache that is full when its capacity is, or in its own way, has room for one token when it holds none. */
@@ -383,25 +484,36 @@ static void full_look(const scene *s, const call *c)
         kvb_fuzz_wrong("%s: a token is refused by a cache that holds none: %s", m->type->name, kvb_cache_why(s->cache));
 }
 
+static int cache_do(scene *s, const call *c)
+{
+    usage_read(s, s->usage);
+    const int got = cache_call(s->cache, c);
+    if (got)
+        refused_look(s);
+    return got;
+}
+
 /* Makes the call; memory: the request for memory that is refused, 0: none. The model takes it first, so that whoever
  * listens has the call that is answered wrongly, too. */
 static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
 {
     naive *m = &s->naive;
     const uint64_t first = m->next;
+    const uint32_t had = c->kind == COPY && c->dst < m->n_ids ? m->seqs[c->dst].n : 0;
     int got = -ENOMEM;
     forecast_look(s, c);
     if (memory) {
         s->allocator.fail_request = s->allocator.requests + memory;
-        got = cache_call(s->cache, c);
+        got = cache_do(s, c);
         s->allocator.fail_request = 0;
     }
     if (memory && got == -ENOMEM) { /* as if it had not been made */
+        s->tally->no_memory++;
         state_look(s);
         plan_look(s);
     }
     if ((c->kind == MATCH || s->roomless) && got == -ENOMEM)
-        got = cache_call(s->cache, c);
+        got = cache_do(s, c);
     if (s->roomless && got == -ENOSPC) { /* likewise */
         full_look(s, c);
         state_look(s);
@@ -416,13 +528,25 @@ static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard,
     if (event && heard)
         heard(ctx, &s->model, event);
     if (got == -ENOMEM)
-        got = cache_call(s->cache, c);
+        got = cache_do(s, c);
     if (got != want)
         kvb_fuzz_wrong("%s: call %d of %u tokens returned %d instead of %d: %s", m->type->name, (int)c->kind, c->n, got,
                        want, kvb_cache_why(s->cache));
+    plans += !want && (c->kind == EXTEND || c->kind == STEP || c->kind == PROPOSE);
+    call_count(s, c, want, had);
     state_look(s);
     plan_look(s);
     return want;
+}
+
+/* The whole cache goes to a file and comes back. */
+static void resave_do(scene *s, verbs_heard *heard, void *ctx)
+{
+    const call save = {.kind = SAVE, .src = KVB_SEQ_ALL, .slot = NAIVE_SLOTS - 1},
+               load = {.kind = LOAD, .src = KVB_SEQ_ALL, .slot = NAIVE_SLOTS - 1};
+    if (!naive_saves(&s->naive, KVB_SEQ_ALL, true) &&
+        (call_do(s, &save, 0, heard, ctx) || call_do(s, &load, 0, heard, ctx)))
+        kvb_fuzz_wrong("%s: what was saved is not loaded", s->naive.type->name);
 }
 
 /* Offers a prompt, and makes the step with the rest of it; one that does not fit goes again. In a trace that is one
@@ -452,7 +576,7 @@ static void prompt_do(scene *s, const call *c, uint32_t memory, verbs_heard *hea
         call_do(s, &gone, 0, NULL, ctx);
 }
 
-void kvb_verbs_play(const verbs_setting *set, verbs_next *next, verbs_heard *heard, void *ctx)
+void kvb_verbs_play(const verbs_setting *set, verbs_next *next, verbs_heard *heard, void *ctx, verbs_tally *tally)
 {
     scene *s = calloc(1, sizeof *s);
     call c = {.kind = CALLS};
@@ -460,8 +584,12 @@ void kvb_verbs_play(const verbs_setting *set, verbs_next *next, verbs_heard *hea
     if (!s)
         kvb_fuzz_wrong("no memory");
     s->readable = true;
-    for (bool open = scene_open(s, set); open && next(ctx, &s->naive, &c, &memory);)
-        (c.kind == MATCH ? (void)prompt_do(s, &c, memory, heard, ctx) : (void)call_do(s, &c, memory, heard, ctx));
+    s->tally = tally;
+    for (bool open = scene_open(s, set); open && next(ctx, &s->naive, &c, &memory);) {
+        c.kind == MATCH ? prompt_do(s, &c, memory, heard, ctx) : (void)call_do(s, &c, memory, heard, ctx);
+        if (s->resaves)
+            resave_do(s, heard, ctx);
+    }
     scene_close(s);
 }
 
@@ -473,7 +601,8 @@ void kvb_verbs_begin(void)
 void kvb_fuzz_verbs(const kvb_fuzz_target *target, const uint8_t *bytes, size_t n)
 {
     tape t = {bytes, bytes + n, 0};
+    verbs_tally tally = {0};
     (void)target;
     verbs_setting set = setting_take(&t);
-    kvb_verbs_play(&set, call_take, NULL, &t);
+    kvb_verbs_play(&set, call_take, NULL, &t, &tally);
 }

@@ -36,6 +36,19 @@ typedef bool verbs_next(void *ctx, const naive *model, call *next, uint32_t *mem
 /* A call is made that the model takes: as an event of a trace, before it is known what the cache makes of it. */
 typedef void verbs_heard(void *ctx, const kvb_model *model, const kvb_event *event);
 
-void kvb_verbs_play(const verbs_setting *setting, verbs_next *next, verbs_heard *heard, void *ctx); /* heard: or NULL */
+/* What has happened: how often. */
+typedef struct verbs_tally {
+    uint32_t steps, masks[KVB_MASK_KINDS], scanned; /* looked at: plans; layers, by mask, or that scan */
+    uint32_t refused, no_space, no_reach, no_memory;
+    uint32_t joined, longer; /* copies into living sequences; sequences longer than the capacity, after a call */
+    uint32_t reordered, beside, trees, loaded, found; /* beside: steps while others have nodes; found: prompts */
+} verbs_tally;
+
+/* heard: or NULL. Adds to the tally. */
+void kvb_verbs_play(const verbs_setting *setting, verbs_next *next, verbs_heard *heard, void *ctx, verbs_tally *tally);
+
+/* The setting of a seed; the calls that are drawn next are that seed's, too. */
+verbs_setting kvb_verbs_draw(uint32_t cache, uint64_t seed);
+call kvb_verbs_call_draw(const naive *model, uint32_t *memory);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The models and pools that histories of calls are played on. */
+/* The models and pools that histories of calls are played on, and what is drawn from a seed. */
 #include "ci/fuzz/verbs.h"
 
 /* What the groups of a model limit. */
@@ -60,4 +60,42 @@ void kvb_verbs_model(kvb_model *m, uint32_t shape, const kvb_pool_type *k, const
         group->scale = 1;
         group->rope.known = true; /* tags are not to be turned */
     }
+}
+
+/* A planted fault of caches (kvbench faults), by which the check is checked; NULL: no such one. */
+static const kvb_fault *fault_find(const char *name)
+{
+    for (size_t t = 0; name && kvb_fault_tables[t]; t++)
+        for (const kvb_fault *fault = kvb_fault_tables[t]; fault->name; fault++)
+            if (fault->cache && !strcmp(fault->name, name))
+                return fault;
+    return NULL;
+}
+
+verbs_setting kvb_verbs_draw(uint32_t cache, uint64_t seed)
+{
+    random_state = seed;
+    const uint32_t pool = random_below(64), other = random_below(64);
+    const verbs_setting set = {.cache = cache,
+                               .fault = fault_find(getenv("KVB_RANDOM_FAULT")),
+                               .shape = random_below(64),
+                               .k_pool = pool,
+                               .v_pool = random_below(2) ? pool : other,
+                               .growth = random_below(4),
+                               .capacity = 24 + random_below(64),
+                               .seq_capacity = random_below(2) ? 40 : 60 + random_below(140),
+                               .max_seqs = 1 + random_below(6),
+                               .min_chunk = 1 + random_below(16),
+                               .rollback = random_below(8),
+                               .step = random_below(2) ? 0 : 6 + random_below(9)};
+    random_seqs = set.max_seqs;
+    random_prompts = true;
+    return set;
+}
+
+call kvb_verbs_call_draw(const naive *model, uint32_t *memory)
+{
+    const call c = call_draw(model);
+    *memory = random_below(4) ? 0 : 1 + random_below(12);
+    return c;
 }

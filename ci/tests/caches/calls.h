@@ -278,7 +278,7 @@ static inline void shift_draw(const naive *m, call *c)
 /* What is saved, or loaded as an empty sequence; now and then the wrong one. */
 static inline void saved_draw(const naive *m, call *c)
 {
-    c->slot = random_below(NAIVE_SLOTS);
+    c->slot = random_below(NAIVE_SLOTS - 1); /* the last one is the player's */
     if (!(m->type->flags & KVB_CACHE_SEQ) && random_below(10))
         c->src = 0;
     if (c->kind == LOAD && m->type->flags & KVB_CACHE_SEQ && random_below(10))

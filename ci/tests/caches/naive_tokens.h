@@ -16,7 +16,7 @@
 #define NAIVE_LEN  320         /* longest sequence, with its nodes */
 #define NAIVE_STEP 256         /* most tokens of a step */
 #endif
-enum { NAIVE_TOKENS = 8192, NAIVE_GROUPS = 3, NAIVE_ROWS = 16 * NAIVE_TOKENS, NAIVE_SLOTS = 3 };
+enum { NAIVE_TOKENS = 8192, NAIVE_GROUPS = 3, NAIVE_ROWS = 16 * NAIVE_TOKENS, NAIVE_SLOTS = 4 };
 
 typedef struct naive_token {
     uint64_t ordinal;
