@@ -159,8 +159,8 @@ coverage: ## which lines of caches, kernels and oracle the tests run: 95 % at le
 # By test programs alone: scripts run the same code in children that end without leaving their counts. The slowest begin first;
 # left out is what takes long and runs no line that the others do not.
 COVERING := $(patsubst %,$(BUILD)/tests/%,whole/test_load oracle/test_bound kernels/test_loops kernels/test_hidden \
-	whole/test_scan kernels/test_problems whole/test_int8 whole/test_rounded_queries whole/test_descent whole/test_random $(filter-out \
-	kernels/test_problems kernels/test_flash caches/test_stored_rows caches/test_codec_isas \
+	whole/test_scan kernels/test_problems whole/test_int8 whole/test_rounded_queries whole/test_descent whole/test_random whole/test_no_memory $(filter-out \
+	kernels/test_problems kernels/test_flash caches/test_codec_isas \
 	oracle/test_bound oracle/test_bound_stored oracle/test_codec_steps kernels/test_loops kernels/test_hidden,\
 	$(patsubst ci/tests/%.c,%,$(wildcard $(foreach f,kernels caches oracle,ci/tests/$f/test_*.c)))))
 $(BUILD)/tests-ran: $(COVERING) FORCE
@@ -390,9 +390,10 @@ endef
 $(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(call test,$f)))
 
 # What fuzzing does with an input. libFuzzer is linked in a build of its own, by clang.
-PARTS_fuzz     := $(patsubst %,$(BUILD)/ci/fuzz/%.o,targets files verbs verbs_models saved)
-$(BUILD)/tests/whole/test_fuzz $(BUILD)/tests/whole/test_random: $(PARTS_fuzz)
-$(BUILD)/tests/whole/test_fuzz $(BUILD)/tests/whole/test_random: LINK += $(PARTS_fuzz)
+PARTS_fuzz     := $(patsubst %,$(BUILD)/ci/fuzz/%.o,targets files verbs calls rules saved)
+PLAYING        := $(patsubst %,$(BUILD)/tests/whole/test_%,fuzz random metamorphic no_memory stored_rows)
+$(PLAYING): $(PARTS_fuzz)
+$(PLAYING): LINK += $(PARTS_fuzz)
 $(BUILD)/check-random: $(BUILD)/ci/fuzz/random.o $(PARTS_fuzz) $(ARCHIVES)
 	$(call say,LINK $@)
 	$(Q)$(CC) $(LINK) $^ $(LIBS) -lcmocka -o $@

@@ -930,7 +930,7 @@ static const node *node_of(const sequence *s, uint64_t row)
     return n;
 }
 
-int kvb_history_take(kvb_history *h, kvb_event *e, uint32_t capacity, char *why, size_t why_bytes)
+int kvb_history_check(kvb_history *h, kvb_event *e, uint32_t capacity, char *why, size_t why_bytes)
 {
     assert(e->kind < KVB_EVENT_REFUSED);
     const rule *of = &rules[e->kind];
@@ -938,11 +938,16 @@ int kvb_history_take(kvb_history *h, kvb_event *e, uint32_t capacity, char *why,
     h->why = why;
     h->why_bytes = why_bytes;
     const uint32_t met = of->while_pending ? pending_met(h, e) : NONE;
-    const int answer =
-        met != NONE ? refuse(h, e, of->while_pending, ": %zu proposed nodes of sequence %u are pending: commit first",
-                             h->seqs[met].n_nodes, met)
-        : of->check ? of->check(h, e)
-                    : 0;
+    if (met != NONE)
+        return refuse(h, e, of->while_pending, ": %zu proposed nodes of sequence %u are pending: commit first",
+                      h->seqs[met].n_nodes, met);
+    return of->check ? of->check(h, e) : 0;
+}
+
+int kvb_history_take(kvb_history *h, kvb_event *e, uint32_t capacity, char *why, size_t why_bytes)
+{
+    const rule *of = &rules[e->kind];
+    const int answer = kvb_history_check(h, e, capacity, why, why_bytes);
     uint32_t id;
     for (uint32_t i = 0; (id = named(e, i)) != NONE; i++) /* the cache must know its id */
         most(&h->needs.seqs, id + 1);

@@ -26,6 +26,12 @@ void kvb_history_free(kvb_history *history); /* NULL: nothing */
 void kvb_history_rope_unknown(kvb_history *history, int group);
 
 /*
+ * What every cache answers to an event whose numbers lie in their ranges, were it the next one: 0, -EINVAL or, with
+ * capacity, -ENOSPC; -EPROTO: no trace may hold it, and a cache may take it or not. Changes nothing; why: of what is not
+ * 0. The event has its positions.
+ */
+int kvb_history_check(kvb_history *history, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
+/*
  * Checks the next event of a trace against what is alive, completes it (first, n, positions, what its sequences share),
  * applies it and adds up what a cache needs. An event that must be refused becomes KVB_EVENT_REFUSED and changes
  * nothing. capacity: of the cache, in cells; 0: no limit. 0, -EINVAL with why, or -ENOMEM with why; after a failure the

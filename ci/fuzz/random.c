@@ -27,6 +27,7 @@ enum { CALLS_EACH = 200, AT_ONCE = 250 };
 typedef struct history {
     verbs_setting set;
     uint64_t seed; /* that it was drawn from */
+    drawer drawer;
     bool kept;
     uint32_t n, at;
     call calls[CALLS_EACH];
@@ -36,13 +37,14 @@ typedef struct history {
     const char *path;
 } history;
 
-static bool call_next(void *ctx, const naive *model, call *next, uint32_t *memory)
+static bool call_next(void *ctx, const rules *model, call *next, uint32_t *memory)
 {
     history *h = ctx;
     if (h->at == (h->kept ? h->n : CALLS_EACH))
         return false;
     if (!h->kept) {
-        h->calls[h->at] = kvb_verbs_call_draw(model, &h->memory[h->at]);
+        h->calls[h->at] = kvb_draw_call(&h->drawer, model);
+        h->memory[h->at] = kvb_draw_memory(&h->drawer);
         h->n = h->at + 1;
     }
     *next = h->calls[h->at];
@@ -92,7 +94,8 @@ static bool child_plays(history *h, uint32_t cache, uint64_t seed, uint64_t n, b
         if (h->kept)
             history_play(h);
         for (uint64_t i = 0; i < n && !h->kept; i++) {
-            *h = (history){.set = kvb_verbs_draw(cache, seed + i), .seed = seed + i};
+            *h = (history){.seed = seed + i};
+            h->set = kvb_draw_setting(&h->drawer, cache, h->seed);
             history_play(h);
         }
         _exit(0);
@@ -195,7 +198,7 @@ int main(int argc, char **argv)
             "check-random: expected N [SEED [CACHE [TRACE.jsonl [PLUGIN.so]]]], N above 0 and a cache that there is\n");
         return 2;
     }
-    kvb_verbs_begin();
+    kvb_slots_open();
     for (uint32_t cache = 0; cache < kvb_verbs_caches() && well; cache++) {
         const double began = seconds();
         if (name && strcmp(kvb_verbs_types[cache]->name, name) != 0)

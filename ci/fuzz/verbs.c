@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control calls of a cache, one after the other. Calls may be illegal, and memory may be refused. The naive model
- * (ci/tests/caches) says what each is answered; the history says what every query must see, and the witness
- * kernel reads what it does see, through mask and pool.
+ * Control calls of a cache, one after the other. Calls may be illegal, and memory may be refused. The rules (rules.h)
+ * say what each is answered; the history says what every query must see, and the witness kernel reads what it does see,
+ * through mask and pool.
  */
 #include "ci/fuzz/verbs.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "caches/call.h"
 #include "ci/fuzz/fuzz.h"
@@ -30,14 +32,10 @@ typedef struct scene {
     kvb_model model;
     kvb_allocator allocator;
     kvb_cache *cache;
-    kvb_history *history;
     kvb_witness_check check;
     kvb_call call;
-    naive naive;
-    uint32_t pos[NAIVE_TOKENS];
-    call last; /* the history looks at an event until the next one */
-    kvb_event event, saving;
-    kvb_cache_usage usage[NAIVE_GROUPS]; /* before the call */
+    rules rules;
+    kvb_cache_usage usage[RULES_GROUPS]; /* before the call */
     uint64_t scanned;                    /* the last token of the plan whose states were made last, + 1 */
     verbs_tally *tally;
     bool resaves;  /* all is saved and loaded behind each call */
@@ -101,26 +99,23 @@ static bool scene_open(scene *s, const verbs_setting *set)
     if (error)
         s->cache = NULL;
     s->roomless = kvb_verbs_types != kvb_builtin_caches && !(type->flags & KVB_CACHE_EXACT);
-    s->naive = (naive){.type = type,
-                       .model = &s->model,
-                       .capacity = s->roomless ? NAIVE_ROWS : o.capacity,
-                       .seq_capacity = o.seq_capacity,
-                       .n_ids = o.seq_ids ? o.seq_ids : KVB_SEQ_IDS,
-                       .max_seqs = o.max_seqs,
-                       .rollback = o.rollback,
-                       .step = o.step,
-                       .state_depth = o.state_depth,
-                       .page_cells = o.page_cells,
-                       .residual = o.k_pool->format->residual_cells || o.v_pool->format->residual_cells,
-                       .pos = s->pos};
     s->resaves = set->min_chunk % 8 == 5;
-    slots_open();
-    if (error || kvb_history_open(NAIVE_TOKENS, &s->history) ||
-        kvb_witness_check_open(&s->check, &s->model, NAIVE_TOKENS))
+    kvb_slots_open();
+    if (error)
         return false;
-    if (type->flags & KVB_CACHE_PREFIX)
-        kvb_history_know_prefixes(s->history);
-    return true;
+    rules *m = &s->rules;
+    m->type = type;
+    m->model = &s->model;
+    m->capacity = s->roomless ? 1 << 20 : o.capacity;
+    m->seq_capacity = o.seq_capacity;
+    m->n_ids = o.seq_ids ? o.seq_ids : KVB_SEQ_IDS;
+    m->max_seqs = o.max_seqs;
+    m->rollback = o.rollback;
+    m->step = o.step;
+    m->state_depth = o.state_depth;
+    m->page_cells = o.page_cells;
+    m->residual = o.k_pool->format->residual_cells || o.v_pool->format->residual_cells;
+    return !kvb_rules_open(m) && !kvb_witness_check_open(&s->check, &s->model, RULES_TOKENS);
 }
 
 static void scene_close(scene *s)
@@ -128,7 +123,7 @@ static void scene_close(scene *s)
     kvb_cache_close(s->cache);
     if (s->allocator.current_bytes)
         kvb_fuzz_wrong("%zu bytes are held after close", s->allocator.current_bytes);
-    kvb_history_free(s->history);
+    kvb_rules_close(&s->rules);
     kvb_witness_check_close(&s->check);
     kvb_call_free(&s->call);
     free(s);
@@ -136,14 +131,14 @@ static void scene_close(scene *s)
 
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
 
-static uint32_t seq_take(tape *t, const naive *m)
+static uint32_t seq_take(tape *t, const rules *m)
 {
     uint32_t s = take(t, m->max_seqs + 3);
     return s < m->max_seqs ? s : s == m->max_seqs ? m->n_ids - 1 : s == m->max_seqs + 1 ? m->n_ids : m->max_seqs;
 }
 
 /* By a distance, or divided. */
-static void shift_take(tape *t, const naive *m, call *c)
+static void shift_take(tape *t, const rules *m, call *c)
 {
     const uint32_t by = take(t, 256);
     c->divides = m->type->flags & KVB_CACHE_DIVIDE && by >= 250;
@@ -151,7 +146,7 @@ static void shift_take(tape *t, const naive *m, call *c)
     c->delta = c->divides ? 0 : (int32_t)by - 128;
 }
 
-static bool call_take(void *ctx, const naive *m, call *taken, uint32_t *memory)
+static bool call_take(void *ctx, const rules *m, call *taken, uint32_t *memory)
 {
     tape *t = ctx;
     if (t->at == t->end || t->calls++ == TAPE_CALLS)
@@ -175,12 +170,12 @@ static bool call_take(void *ctx, const naive *m, call *taken, uint32_t *memory)
     for (uint32_t i = 0; i < c.n && c.kind == PROPOSE; i++) {
         c.ids[i] = trees ? seq_take(t, m) : 0;
         c.parents[i] =
-            (int32_t)take(t, naive_pending(m, c.ids[i]) + i + 2) - 1; /* the last of them does not exist yet */
+            (int32_t)take(t, kvb_rules_pending(m, c.ids[i]) + i + 2) - 1; /* the last of them does not exist yet */
     }
     for (uint32_t i = 0; i < c.n && c.kind == COMMIT; i++)
-        c.ids[i] = take(t, naive_pending(m, c.src) + 1);
+        c.ids[i] = take(t, kvb_rules_pending(m, c.src) + 1);
     if (c.kind == SAVE || c.kind == LOAD) {
-        c.slot = take(t, NAIVE_SLOTS - 1);
+        c.slot = take(t, RULES_SLOTS - 1);
         c.src = take(t, 3) ? seq_take(t, m) : KVB_SEQ_ALL;
     }
     if (c.kind == COPY || c.kind == REMOVE || c.kind == KEEP || c.kind == SHIFT || c.kind == MATCH)
@@ -196,67 +191,6 @@ static bool call_take(void *ctx, const naive *m, call *taken, uint32_t *memory)
         shift_take(t, m, &c);
     *taken = c;
     return true;
-}
-
-static bool has_call(const kvb_cache_type *type, call_kind kind)
-{
-    static const uint32_t needs[CALLS] = {
-        [COPY] = KVB_CACHE_SEQ,        [REMOVE] = KVB_CACHE_SEQ,  [KEEP] = KVB_CACHE_SEQ,
-        [PROPOSE] = KVB_CACHE_TREE,    [COMMIT] = KVB_CACHE_TREE, [REWIND] = KVB_CACHE_SEQ | KVB_CACHE_REWIND,
-        [REORDER] = KVB_CACHE_REORDER, [SHIFT] = KVB_CACHE_SHIFT, [MATCH] = KVB_CACHE_PREFIX};
-    return !needs[kind] || type->flags & needs[kind];
-}
-
-static int call_expect(naive *m, const call *c)
-{
-    bool others = false;
-    for (uint32_t i = 0; i < c->n && c->kind == STEP; i++)
-        others = others || c->ids[i] != 0;
-    if (!has_call(m->type, c->kind) || (others && !(m->type->flags & KVB_CACHE_SEQ)))
-        return -ENOTSUP;
-    return model_call(m, c);
-}
-
-/* The call as the history takes it; of a prompt what was found. */
-static const kvb_event *history_tell(scene *s, const call *c, uint64_t first)
-{
-    if (c->kind == SAVE) { /* the step before it may still be asked about */
-        s->saving = (kvb_event){.kind = KVB_EVENT_SAVE, .src = c->src, .slot = c->slot, .p1 = KVB_TRACE_POS_END};
-        if (kvb_history_apply(s->history, &s->saving))
-            kvb_fuzz_wrong("the history has no memory");
-        return &s->saving;
-    }
-    static const kvb_event_kind kinds[CALLS] = {
-        [EXTEND] = KVB_EVENT_STEP,     [STEP] = KVB_EVENT_STEP,       [COPY] = KVB_EVENT_SEQ_CP,
-        [REMOVE] = KVB_EVENT_SEQ_RM,   [KEEP] = KVB_EVENT_SEQ_KEEP,   [CLEAR] = KVB_EVENT_CLEAR,
-        [COMMIT] = KVB_EVENT_COMMIT,   [PROPOSE] = KVB_EVENT_PROPOSE, [REWIND] = KVB_EVENT_REWIND,
-        [REORDER] = KVB_EVENT_REORDER, [SHIFT] = KVB_EVENT_SEQ_ADD,   [DEFRAG] = KVB_EVENT_DEFRAG,
-        [SAVE] = KVB_EVENT_SAVE,       [LOAD] = KVB_EVENT_LOAD,       [MATCH] = KVB_EVENT_PREFILL};
-    s->last = *c;
-    for (uint32_t i = 0; i < c->n && (c->kind == EXTEND || c->kind == MATCH); i++)
-        s->last.ids[i] = c->kind == MATCH ? c->src : 0;
-    s->event = (kvb_event){.kind = c->kind == SHIFT && c->divides ? KVB_EVENT_SEQ_DIV : kinds[c->kind],
-                           .n = c->kind == MATCH ? call_found : c->n,
-                           .first = first,
-                           .pos = s->pos + first,
-                           .seq = s->last.ids,
-                           .tok = c->known ? s->last.toks : NULL,
-                           .extra_key = c->key,
-                           .accepted = s->last.ids,
-                           .dsts = s->last.ids,
-                           .srcs = s->last.srcs,
-                           .parents = s->last.parents,
-                           .src = c->src,
-                           .dst = c->dst,
-                           .p0 = c->p0,
-                           .p1 = c->p1,
-                           .delta = c->delta,
-                           .divisor = c->divides ? c->divisor : 0,
-                           .len = c->p0,
-                           .slot = c->slot};
-    if (kvb_history_apply(s->history, &s->event))
-        kvb_fuzz_wrong("the history has no memory");
-    return &s->event;
 }
 
 /* ---- what is seen ------------------------------------------------------------------------------------------------ */
@@ -280,16 +214,16 @@ static void mask_look(const scene *s, const kvb_attend_spec *spec, uint32_t grou
     kvb_cache_usage usage;
     kvb_cache_usage_of(s->cache, group, &usage);
     if (spec->k.cells > usage.high_water || spec->k.cells != spec->v.cells)
-        kvb_fuzz_wrong("%s: views have %u and %u cells, the high-water mark is %u", s->naive.type->name, spec->k.cells,
+        kvb_fuzz_wrong("%s: views have %u and %u cells, the high-water mark is %u", s->rules.type->name, spec->k.cells,
                        spec->v.cells, usage.high_water);
     if (spec->mask.kind == KVB_MASK_NONE && n > 1)
-        kvb_fuzz_wrong("%s: %u queries have no mask", s->naive.type->name, n);
+        kvb_fuzz_wrong("%s: %u queries have no mask", s->rules.type->name, n);
     for (uint32_t i = 0; i < 64; i++)
         if (last[i].generation &&
             (last[i].generation == spec->generation) != (last[i].plan == plans && last[i].group == group))
-            kvb_fuzz_wrong("%s: a mask's number is not its own", s->naive.type->name);
+            kvb_fuzz_wrong("%s: a mask's number is not its own", s->rules.type->name);
     if (!spec->generation)
-        kvb_fuzz_wrong("%s: a mask has no number", s->naive.type->name);
+        kvb_fuzz_wrong("%s: a mask has no number", s->rules.type->name);
     last[at].generation = spec->generation, last[at].plan = plans, last[at].group = group;
     at = (at + 1) % 64;
     s->tally->masks[spec->mask.kind]++;
@@ -307,8 +241,8 @@ static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
     kvb_attend_spec spec;
     char why[300];
     for (uint32_t i = 0; i < n; i++) {
-        const uint64_t token = s->naive.type->flags & KVB_CACHE_PREFIX ? naive_prefixes[feed[i]].like : feed[i];
-        positions[i] = s->pos[feed[i]];
+        const uint64_t token = kvb_history_token(s->rules.history, feed[i]);
+        positions[i] = s->rules.pos[feed[i]];
         tags->rows(&s->model, 1, KVB_ROWS_K, layer, token, positions[i], k + i * kvb_values_floats(group, KVB_ROWS_K));
         if (!group->latent)
             tags->rows(&s->model, 1, KVB_ROWS_V, layer, token, positions[i],
@@ -333,9 +267,9 @@ static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
         return false;
     if (error || kvb_call_run(&s->call, out, lse))
         kvb_fuzz_wrong("the witness: %s", why);
-    if (kvb_witness_check_step(&s->check, s->history, group, &s->call.args.problem, s->call.scratch, s->naive.n_new,
-                               layer, why, sizeof why))
-        kvb_fuzz_wrong("%s: %s", s->naive.type->name, why);
+    if (kvb_witness_check_step(&s->check, s->rules.history, group, &s->call.args.problem, s->call.scratch,
+                               s->rules.n_new, layer, why, sizeof why))
+        kvb_fuzz_wrong("%s: %s", s->rules.type->name, why);
     return true;
 }
 
@@ -343,10 +277,10 @@ static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
 static bool layer_scan(scene *s, uint32_t layer, const uint64_t *feed, uint32_t n)
 {
     const bool done = s->scanned == feed[n - 1] + 1;
-    const char *wrong = done ? NULL : naive_scan(&s->naive, s->cache, layer, feed, n);
+    const char *wrong = done ? NULL : kvb_call_scan(&s->rules, s->cache, layer, feed, n);
     s->tally->scanned += !done;
     if (wrong)
-        kvb_fuzz_wrong("%s: layer %u: %s", s->naive.type->name, layer, wrong);
+        kvb_fuzz_wrong("%s: layer %u: %s", s->rules.type->name, layer, wrong);
     return s->readable;
 }
 
@@ -361,14 +295,15 @@ static void planless_look(scene *s)
     if (kvb_cache_feed(s->cache, &feed) ||
         kvb_cache_update_and_fetch(s->cache, 0, &position, rows, rows, 1, &spec) != -EINVAL ||
         kvb_cache_fetch_states(s->cache, 0, &position, 1, &states) != -EINVAL)
-        kvb_fuzz_wrong("%s: a plan is in force that should not be", s->naive.type->name);
+        kvb_fuzz_wrong("%s: a plan is in force that should not be", s->rules.type->name);
 }
 
 /* The plan in force: the tokens that it wants, and what its queries see in each layer. */
 static void plan_look(scene *s)
 {
-    const naive *m = &s->naive;
+    const rules *m = &s->rules;
     const uint64_t *feed;
+    rules_token path[RULES_LEN];
     const uint32_t n = kvb_cache_feed(s->cache, &feed);
     uint32_t want = m->type->flags & KVB_CACHE_FORGETS ? 0 : m->n_new;
     if (!m->valid) {
@@ -376,7 +311,7 @@ static void plan_look(scene *s)
         return;
     }
     for (uint64_t o = 0; o < m->next && m->type->flags & KVB_CACHE_FORGETS; o++)
-        want += naive_role(m, o) != -2;
+        want += kvb_rules_path(m, o, path) > 0;
     if (n != want || n > FED_MOST)
         kvb_fuzz_wrong("%s: %u tokens are fed instead of %u", m->type->name, n, want);
     for (uint32_t i = 0; i < m->n_new; i++)
@@ -399,55 +334,57 @@ static void usage_read(const scene *s, kvb_cache_usage *usage)
 /* What is refused changes no count of any group, and says why. */
 static void refused_look(const scene *s)
 {
-    kvb_cache_usage now[NAIVE_GROUPS];
+    kvb_cache_usage now[RULES_GROUPS];
     usage_read(s, now);
     for (uint32_t g = 0; g < s->model.n_groups; g++)
         if (now[g].cells_live != s->usage[g].cells_live || now[g].cells_peak != s->usage[g].cells_peak ||
             now[g].high_water != s->usage[g].high_water || now[g].cells_written != s->usage[g].cells_written ||
             now[g].cells_moved != s->usage[g].cells_moved)
-            kvb_fuzz_wrong("%s: a call that was refused has changed counts of group %u", s->naive.type->name, g);
+            kvb_fuzz_wrong("%s: a call that was refused has changed counts of group %u", s->rules.type->name, g);
     if (!*kvb_cache_why(s->cache))
-        kvb_fuzz_wrong("%s: a call was refused without a word", s->naive.type->name);
+        kvb_fuzz_wrong("%s: a call was refused without a word", s->rules.type->name);
 }
 
 static void state_look(scene *s)
 {
-    const naive *m = &s->naive;
-    for (uint32_t g = 0; g < s->model.n_groups; g++) {
+    const rules *m = &s->rules;
+    for (uint32_t g = 0; g < s->model.n_groups && !s->roomless; g++) {
+        const bool anew =
+            kvb_group_scans(&s->model.groups[g]) && m->type->flags & KVB_CACHE_FORGETS; /* slots of a step */
+        const uint32_t live = kvb_rules_live(m, g), most = kvb_rules_cells(m, g);
         kvb_cache_usage usage;
         kvb_cache_usage_of(s->cache, g, &usage);
-        if (s->roomless)
-            break;
-        const bool anew = naive_scans(m, g) && m->type->flags & KVB_CACHE_FORGETS; /* slots of a step */
-        if ((!anew && usage.cells_live != naive_live(m, g, false)) || usage.cells_peak > naive_cells(m, g))
-            kvb_fuzz_wrong("%s: group %u has %u cells, %u at most, instead of %u", m->type->name, g, usage.cells_live,
-                           usage.cells_peak, naive_live(m, g, false));
+        if ((!anew && usage.cells_live != live) || usage.cells_peak > most)
+            kvb_fuzz_wrong("%s: group %u has %u cells, %u at most, instead of %u and %u", m->type->name, g,
+                           usage.cells_live, usage.cells_peak, live, most);
     }
-    for (uint32_t i = 0; i < m->n_ids; i++)
-        if (kvb_cache_length(s->cache, i) != naive_len(m, i) || kvb_cache_pending(s->cache, i) != naive_pending(m, i))
-            kvb_fuzz_wrong("%s: sequence %u has length %u and %u nodes instead of %u and %u", m->type->name, i,
-                           kvb_cache_length(s->cache, i), kvb_cache_pending(s->cache, i), naive_len(m, i),
-                           naive_pending(m, i));
+    for (uint32_t i = 0; i < m->n_ids; i++) {
+        const uint32_t length = kvb_cache_length(s->cache, i), pending = kvb_cache_pending(s->cache, i);
+        if (length != kvb_rules_length(m, i) || length != kvb_history_next(m->history, i) ||
+            pending != kvb_rules_pending(m, i))
+            kvb_fuzz_wrong("%s: sequence %u has length %u and %u nodes instead of %u and %u", m->type->name, i, length,
+                           pending, kvb_rules_length(m, i), kvb_rules_pending(m, i));
+    }
 }
 
 /* What the cache says of a step before it is made; to say so takes no memory. */
-static void forecast_look(const scene *s, const call *c)
+static void forecast_look(scene *s, const call *c)
 {
-    static const uint32_t zeros[16];
+    call nodes = {.kind = PROPOSE, .n = c->n};
     const uint64_t requests = s->allocator.requests;
-    const naive *m = &s->naive;
-    const uint32_t *ids = c->kind == STEP ? c->ids : zeros;
-    bool others = false;
-    for (uint32_t i = 0; i < c->n; i++)
-        others = others || (ids[i] != 0 && !(m->type->flags & KVB_CACHE_SEQ));
+    rules *m = &s->rules;
     if (s->roomless)
         return;
-    if ((c->kind == STEP || c->kind == EXTEND) &&
-        kvb_cache_can_extend(s->cache, ids, c->n) != (!others && naive_extends(m, ids, c->n)))
-        kvb_fuzz_wrong("%s: can_extend is wrong of %u tokens", m->type->name, c->n);
-    ids = c->kind == PROPOSE ? c->ids : zeros;
-    if (kvb_cache_can_propose(s->cache, ids, c->n) !=
-        (m->type->flags & KVB_CACHE_TREE && naive_proposable(m, ids, c->n)))
+    if (c->kind == STEP || c->kind == EXTEND) {
+        const uint32_t *ids = c->kind == STEP ? c->ids : NULL;
+        if (kvb_cache_can_extend(s->cache, ids, c->n) != kvb_rules_room(m, c))
+            kvb_fuzz_wrong("%s: can_extend is wrong of %u tokens", m->type->name, c->n);
+    }
+    for (uint32_t i = 0; i < c->n; i++) {
+        nodes.ids[i] = c->kind == PROPOSE ? c->ids[i] : 0;
+        nodes.parents[i] = -1;
+    }
+    if (kvb_cache_can_propose(s->cache, nodes.ids, c->n) != kvb_rules_room(m, &nodes))
         kvb_fuzz_wrong("%s: can_propose is wrong of %u nodes", m->type->name, c->n);
     if (s->allocator.requests != requests)
         kvb_fuzz_wrong("%s: a forecast asks for memory", m->type->name);
@@ -456,30 +393,30 @@ static void forecast_look(const scene *s, const call *c)
 /* What has happened, for those who ask whether enough has. had: tokens that the destination of a copy held. */
 static void call_count(const scene *s, const call *c, int answer, uint32_t had)
 {
-    const naive *m = &s->naive;
+    const rules *m = &s->rules;
     verbs_tally *t = s->tally;
     t->refused += answer != 0;
     t->no_space += answer == -ENOSPC;
     t->no_reach += answer == -ENOTSUP && c->kind != SAVE && c->kind != LOAD;
     if (answer)
         return;
-    t->beside += c->kind == STEP && m->n_nodes;
-    t->trees += c->kind == COMMIT && m->n_nodes;
+    t->beside += c->kind == STEP && m->now->n_nodes;
+    t->trees += c->kind == COMMIT && m->now->n_nodes;
     t->reordered += c->kind == REORDER && c->n > 1;
-    t->joined += c->kind == COPY && had && m->seqs[c->dst].n > had;
+    t->joined += c->kind == COPY && had && m->now->seq[c->dst].n > had;
     t->loaded += c->kind == LOAD && !s->resaves;
-    t->found += c->kind == MATCH && call_found;
+    t->found += c->kind == MATCH && kvb_call_found;
     for (uint32_t i = 0; i < m->n_ids; i++)
-        t->longer += m->seqs[i].n > m->capacity && naive_attends(m);
+        t->longer += m->now->seq[i].n > m->capacity && kvb_rules_attend(m);
 }
 
 /* A cache that is full when its capacity is, or in its own way, has room for one token when it holds none. */
 static void full_look(const scene *s, const call *c)
 {
-    const naive *m = &s->naive;
+    const rules *m = &s->rules;
     uint32_t held = 0;
     for (uint32_t i = 0; i < m->n_ids; i++)
-        held += naive_len(m, i) + naive_pending(m, i);
+        held += kvb_rules_length(m, i) + kvb_rules_pending(m, i);
     if (!held && c->n == 1 && (c->kind == STEP || c->kind == EXTEND))
         kvb_fuzz_wrong("%s: a token is refused by a cache that holds none: %s", m->type->name, kvb_cache_why(s->cache));
 }
@@ -487,19 +424,18 @@ static void full_look(const scene *s, const call *c)
 static int cache_do(scene *s, const call *c)
 {
     usage_read(s, s->usage);
-    const int got = cache_call(s->cache, c);
+    const int got = kvb_call_make(s->cache, c);
     if (got)
         refused_look(s);
     return got;
 }
 
-/* Makes the call; memory: the request for memory that is refused, 0: none. The model takes it first, so that whoever
+/* Makes the call; memory: the request for memory that is refused, 0: none. The rules take it first, so that whoever
  * listens has the call that is answered wrongly, too. */
 static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
 {
-    naive *m = &s->naive;
-    const uint64_t first = m->next;
-    const uint32_t had = c->kind == COPY && c->dst < m->n_ids ? m->seqs[c->dst].n : 0;
+    rules *m = &s->rules;
+    const uint32_t had = c->kind == COPY && c->dst < m->n_ids ? m->now->seq[c->dst].n : 0;
     int got = -ENOMEM;
     forecast_look(s, c);
     if (memory) {
@@ -520,15 +456,19 @@ static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard,
         plan_look(s);
         return got;
     }
-    const int want = c->kind == MATCH ? model_match(m, c, got) : call_expect(m, c);
-    if (want == -EBADMSG)
+    bool wrong = false;
+    int want = c->kind == MATCH ? kvb_rules_match(m, c, got, kvb_call_found, kvb_call_ordinals, &wrong)
+                                : kvb_rules_answer(m, c, 0);
+    if (wrong)
         kvb_fuzz_wrong("%s: a prompt of %u tokens finds %u, which are not its beginning, or not all that must be found",
-                       m->type->name, c->n, call_found);
-    const kvb_event *event = want ? NULL : history_tell(s, c, first);
+                       m->type->name, c->n, kvb_call_found);
+    const kvb_event *event = want ? NULL : c->kind == MATCH ? &m->event : kvb_rules_take(m, c);
     if (event && heard)
         heard(ctx, &s->model, event);
     if (got == -ENOMEM)
         got = cache_do(s, c);
+    if (want && c->kind != MATCH) /* it may break several rules */
+        want = kvb_rules_answer(m, c, got);
     if (got != want)
         kvb_fuzz_wrong("%s: call %d of %u tokens returned %d instead of %d: %s", m->type->name, (int)c->kind, c->n, got,
                        want, kvb_cache_why(s->cache));
@@ -542,11 +482,11 @@ static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard,
 /* The whole cache goes to a file and comes back. */
 static void resave_do(scene *s, verbs_heard *heard, void *ctx)
 {
-    const call save = {.kind = SAVE, .src = KVB_SEQ_ALL, .slot = NAIVE_SLOTS - 1},
-               load = {.kind = LOAD, .src = KVB_SEQ_ALL, .slot = NAIVE_SLOTS - 1};
-    if (!naive_saves(&s->naive, KVB_SEQ_ALL, true) &&
+    const call save = {.kind = SAVE, .src = KVB_SEQ_ALL, .slot = RULES_SLOTS - 1},
+               load = {.kind = LOAD, .src = KVB_SEQ_ALL, .slot = RULES_SLOTS - 1};
+    if (!kvb_rules_answer(&s->rules, &save, 0) &&
         (call_do(s, &save, 0, heard, ctx) || call_do(s, &load, 0, heard, ctx)))
-        kvb_fuzz_wrong("%s: what was saved is not loaded", s->naive.type->name);
+        kvb_fuzz_wrong("%s: what was saved is not loaded", s->rules.type->name);
 }
 
 /* Offers a prompt, and makes the step with the rest of it; one that does not fit goes again. In a trace that is one
@@ -565,13 +505,14 @@ static void prompt_do(scene *s, const call *c, uint32_t memory, verbs_heard *hea
                               .tok = (int32_t *)c->toks,
                               .reuse = true,
                               .extra_key = c->key};
-    const bool whole = naive_admit(&s->naive, rest.ids, c->n) == 0;
+    rest.n = c->n;
+    const bool whole = kvb_rules_answer(&s->rules, &rest, 0) == 0;
     if (whole && heard)
         heard(ctx, &s->model, &prompt);
     if (call_do(s, c, memory, NULL, ctx))
         return;
-    rest.n = c->n - call_found;
-    memcpy(rest.toks, c->toks + call_found, rest.n * sizeof *rest.toks);
+    rest.n = c->n - kvb_call_found;
+    memcpy(rest.toks, c->toks + kvb_call_found, rest.n * sizeof *rest.toks);
     if (call_do(s, &rest, memory, whole ? NULL : heard, ctx))
         call_do(s, &gone, 0, NULL, ctx);
 }
@@ -585,17 +526,12 @@ void kvb_verbs_play(const verbs_setting *set, verbs_next *next, verbs_heard *hea
         kvb_fuzz_wrong("no memory");
     s->readable = true;
     s->tally = tally;
-    for (bool open = scene_open(s, set); open && next(ctx, &s->naive, &c, &memory);) {
+    for (bool open = scene_open(s, set); open && next(ctx, &s->rules, &c, &memory);) {
         c.kind == MATCH ? prompt_do(s, &c, memory, heard, ctx) : (void)call_do(s, &c, memory, heard, ctx);
         if (s->resaves)
             resave_do(s, heard, ctx);
     }
     scene_close(s);
-}
-
-void kvb_verbs_begin(void)
-{
-    slots_open();
 }
 
 void kvb_fuzz_verbs(const kvb_fuzz_target *target, const uint8_t *bytes, size_t n)

@@ -4,7 +4,8 @@
  * is refused and changes nothing, how many slots there are at most, which files go into which caches. That each state
  * is the right one after any history: test_random.
  */
-#include "calls.h"
+#include "saved.h"
+#include "states.h"
 
 #define SCAN(ELEM, WIDTH)                                                                                              \
     {                                                                                                                  \
@@ -204,36 +205,35 @@ static void test_slots(void **state)
  * not go. */
 static void test_files(void **state)
 {
-    rig r, other;
+    rig r, taker;
     (void)state;
     states_open(&r, &kvb_cache_seq, 5, KVB_F32);
     feed(&r, 3, 10);
-    assert_int_equal(kvb_cache_save(r.cache, 3, slot_path(0)), 0);
+    assert_int_equal(kvb_cache_save(r.cache, 3, path), 0);
     static const struct {
         const kvb_cache_type *type;
         uint32_t depth, back; /* tokens */
     } takes[] = {
         {&kvb_cache_seq, 5, 5}, {&kvb_cache_paged, 2, 2}, {&kvb_cache_contiguous, 0, 0}, {&kvb_cache_tree, 9, 5}};
     for (size_t i = 0; i < sizeof takes / sizeof *takes; i++) {
-        states_open(&other, takes[i].type, takes[i].depth, KVB_F32);
-        assert_int_equal(kvb_cache_load(other.cache, 0, slot_path(0)), 0);
-        other.next = 10;
+        states_open(&taker, takes[i].type, takes[i].depth, KVB_F32);
+        assert_int_equal(kvb_cache_load(taker.cache, 0, path), 0);
+        taker.next = 10;
         if (takes[i].back < 9)
-            assert_int_equal(kvb_cache_rewind(other.cache, 9 - takes[i].back), -ENOTSUP);
-        assert_int_equal(kvb_cache_rewind(other.cache, 10 - takes[i].back), 0);
-        assert_true(feed(&other, 0, 1) == behind(behind(0, 0, 10 - takes[i].back), 10, 1));
-        rig_close(&other);
+            assert_int_equal(kvb_cache_rewind(taker.cache, 9 - takes[i].back), -ENOTSUP);
+        assert_int_equal(kvb_cache_rewind(taker.cache, 10 - takes[i].back), 0);
+        assert_true(feed(&taker, 0, 1) == behind(behind(0, 0, 10 - takes[i].back), 10, 1));
+        rig_close(&taker);
     }
     const kvb_group groups[] = {SCAN(KVB_BF16, 4), SCAN(KVB_F32, 3), {.window = 0}};
     for (size_t i = 0; i < 3; i++) {
-        other = (rig){.n_groups = 2, .groups = {{.window = 10000}, groups[i]}};
-        assert_int_equal(rig_try_open(&other, &kvb_cache_seq, 40, 40, 2, 4), 0);
-        assert_int_equal(kvb_cache_load(other.cache, 0, slot_path(0)), -EINVAL);
-        assert_why(&other, "was saved with \"group mamba2 heads 2 groups 1 k_dim 4 v_dim 8");
-        assert_int_equal(kvb_cache_length(other.cache, 0), 0);
-        rig_close(&other);
+        taker = (rig){.n_groups = 2, .groups = {{.window = 10000}, groups[i]}};
+        assert_int_equal(rig_try_open(&taker, &kvb_cache_seq, 40, 40, 2, 4), 0);
+        assert_int_equal(kvb_cache_load(taker.cache, 0, path), -EINVAL);
+        assert_why(&taker, "was saved with \"group mamba2 heads 2 groups 1 k_dim 4 v_dim 8");
+        assert_int_equal(kvb_cache_length(taker.cache, 0), 0);
+        rig_close(&taker);
     }
-    slots_clear();
     rig_close(&r);
 }
 
@@ -259,5 +259,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rollback), cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_fetch),    cmocka_unit_test(test_slots),
                                        cmocka_unit_test(test_files),    cmocka_unit_test(test_prompts)};
-    return cmocka_run_group_tests_name("recurrent states", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("recurrent states", tests, folder_make, folder_remove);
 }

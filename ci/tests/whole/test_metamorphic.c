@@ -4,7 +4,8 @@
  * detours that leave nothing behind (drafts thrown away, steps taken back, strangers that come and go) and without
  * them.
  */
-#include "ci/tests/caches/calls.h"
+#include "ci/fuzz/verbs.h"
+#include "ci/tests/caches/rig.h"
 
 #include <math.h>
 
@@ -25,13 +26,14 @@ typedef struct player {
     kvb_cache *cache;
     kvb_call call;
     kvb_scan_call scan;
-    uint32_t pos[NAIVE_TOKENS], label[NAIVE_TOKENS]; /* by ordinal */
+    uint32_t pos[RULES_TOKENS], label[RULES_TOKENS]; /* by ordinal */
     uint64_t next;                                   /* ordinal */
     uint32_t based, strange;                         /* labels given out */
     float out[BASE][LAYERS][HEADS * (DIM + 1)];      /* of labels below `based`, with log-sum-exps */
 } player;
 
 static kvb_model model;
+static drawer draws;
 
 typedef enum layers_kind { PLAIN, LIMITED, SCANNING } layers_kind; /* with windows and chunks; one of three scans */
 
@@ -69,7 +71,7 @@ static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
     part(ctx, 0, 1);
 }
 
-static void player_open(player *p, const naive *like, const kvb_cache_type *type, uint32_t page_cells,
+static void player_open(player *p, const rules *like, const kvb_cache_type *type, uint32_t page_cells,
                         const kvb_kernel *kernel)
 {
     static const kvb_team team = {1, team_run};
@@ -192,8 +194,8 @@ static void call_play(player *p, const call *c, uint32_t n_new, bool detour)
         p->pos[p->next + i] = pos;
     }
     p->next += n_new;
-    assert_true(p->next < NAIVE_TOKENS && p->based < BASE);
-    const int error = cache_call(p->cache, c);
+    assert_true(p->next < RULES_TOKENS && p->based < BASE);
+    const int error = kvb_call_make(p->cache, c);
     if (error)
         print_message("# call %d of sequence %u, positions %u to %u: %s\n", (int)c->kind, c->src, c->p0, c->p1,
                       kvb_cache_why(p->cache));
@@ -239,8 +241,8 @@ static void plainly(player *p, const call *c)
 static void with_steps_back(player *p, const call *c)
 {
     const bool seqs = kvb_cache_type_of(p->cache)->flags & KVB_CACHE_SEQ;
-    const uint32_t s = seqs ? random_below(5) : 0, length = kvb_cache_length(p->cache, s);
-    call step = {.kind = seqs ? STEP : EXTEND, .n = 1 + random_below(4)};
+    const uint32_t s = seqs ? kvb_draw_below(&draws, 5) : 0, length = kvb_cache_length(p->cache, s);
+    call step = {.kind = seqs ? STEP : EXTEND, .n = 1 + kvb_draw_below(&draws, 4)};
     for (uint32_t i = 0; i < step.n; i++)
         step.ids[i] = s;
     call_play(p, &step, step.n, true);
@@ -251,14 +253,16 @@ static void with_steps_back(player *p, const call *c)
 /* A sequence that nobody else knows lives between the calls, so that cells lie elsewhere. */
 static void with_strangers(player *p, const call *c)
 {
-    call step = {.kind = STEP, .n = 1 + random_below(3)};
+    call step = {.kind = STEP, .n = 1 + kvb_draw_below(&draws, 3)};
     for (uint32_t i = 0; i < step.n; i++)
         step.ids[i] = STRANGER;
     const uint32_t length = kvb_cache_length(p->cache, STRANGER);
-    if (random_below(2) || length > 12)
-        call_play(p,
-                  &(call){.kind = REMOVE, .src = STRANGER, .p0 = random_below(2) ? length / 2 : 0, .p1 = KVB_POS_END},
-                  0, true);
+    if (kvb_draw_below(&draws, 2) || length > 12)
+        call_play(
+            p,
+            &(call){
+                .kind = REMOVE, .src = STRANGER, .p0 = kvb_draw_below(&draws, 2) ? length / 2 : 0, .p1 = KVB_POS_END},
+            0, true);
     else
         call_play(p, &step, step.n, true);
     plainly(p, c);
@@ -274,8 +278,9 @@ static void with_order(player *p, const call *c)
 /* A sequence's tail moves up, and after somebody's step down again. */
 static void with_shifts_back(player *p, const call *c)
 {
-    const uint32_t s = random_below(5), length = kvb_cache_length(p->cache, s), p0 = random_below(length + 1);
-    const int32_t up = 1 + (int32_t)random_below(8);
+    const uint32_t s = kvb_draw_below(&draws, 5), length = kvb_cache_length(p->cache, s),
+                   p0 = kvb_draw_below(&draws, length + 1);
+    const int32_t up = 1 + (int32_t)kvb_draw_below(&draws, 8);
     call shift = {.kind = SHIFT, .src = s, .p0 = p0, .p1 = KVB_POS_END, .delta = up};
     call_play(p, &shift, 0, true);
     call_play(p, &(call){.kind = STEP, .n = 1, .ids = {STRANGER}}, 1, true);
@@ -289,14 +294,14 @@ static void with_shifts_back(player *p, const call *c)
 /* Each step is a chain of draft nodes that are all accepted, after a tree of which none is. */
 static void as_trees(player *p, const call *c)
 {
-    call tree = {.kind = PROPOSE, .n = 1 + random_below(6)}, chain = {.kind = PROPOSE, .n = c->n},
+    call tree = {.kind = PROPOSE, .n = 1 + kvb_draw_below(&draws, 6)}, chain = {.kind = PROPOSE, .n = c->n},
          all = {.kind = COMMIT, .n = c->n};
     if (c->kind != EXTEND) {
         plainly(p, c);
         return;
     }
     for (uint32_t i = 0; i < 16; i++) {
-        tree.parents[i] = (int32_t)random_below(i + 1) - 1;
+        tree.parents[i] = (int32_t)kvb_draw_below(&draws, i + 1) - 1;
         chain.parents[i] = (int32_t)i - 1;
         all.ids[i] = i;
     }
@@ -316,35 +321,32 @@ typedef struct relation {
 static void histories_compare(const relation *r, const kvb_kernel *kernel)
 {
     static player first, second;
-    static naive m;
-    static uint32_t pos[NAIVE_TOKENS];
+    static rules m;
     uint32_t tokens = 0;
     model_make(r->layers);
     for (uint64_t seed = 1; seed <= HISTORIES; seed++) {
         const uint32_t page_cells = (uint32_t[]){1, 4, 7}[seed % 3];
-        m = (naive){.type = r->first,
-                    .model = &model,
-                    .capacity = 400,
-                    .seq_capacity = 60,
-                    .n_ids = KVB_SEQ_IDS,
-                    .max_seqs = 5,
-                    .rollback = 4,
-                    .state_depth = 4,
-                    .page_cells = page_cells,
-                    .pos = pos};
-        random_state = seed;
-        random_seqs = 5;
-        random_saves = false; /* both players would write the same files */
+        m.type = r->first;
+        m.model = &model;
+        m.capacity = 400;
+        m.seq_capacity = 60;
+        m.n_ids = KVB_SEQ_IDS;
+        m.max_seqs = 5;
+        m.rollback = m.state_depth = 4;
+        m.page_cells = page_cells;
+        assert_int_equal(kvb_rules_open(&m), 0);
+        draws = (drawer){.state = seed, .seqs = 5, .no_saves = true}; /* both players would write the same files */
         player_open(&first, &m, r->first, page_cells, kernel);
         player_open(&second, &m, r->second, page_cells, kernel);
         for (uint32_t i = 0; i < CALLS_EACH; i++) {
-            const call c = call_draw(&m);
+            const call c = kvb_draw_call(&draws, &m);
             const bool can = c.kind != SHIFT || r->first->flags & r->second->flags & KVB_CACHE_SHIFT;
-            if (!can || c.kind == PROPOSE || c.kind == COMMIT || model_call(&m, &c))
+            if (!can || c.kind == PROPOSE || c.kind == COMMIT || kvb_rules_call(&m, &c))
                 continue;
             call_play(&first, &c, brings(&c), false);
             r->how(&second, &c);
         }
+        kvb_rules_close(&m);
         same_check(&first, &second, r->name);
         tokens += first.based;
         player_close(&first);

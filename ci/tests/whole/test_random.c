@@ -3,15 +3,27 @@
  * Shows that every cache, over models of one to three groups, answers hundreds of random histories of control calls as
  * the player (ci/fuzz/verbs.c) says, and that enough of each thing happened in them.
  */
-#include "ci/fuzz/fuzz.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
 #include "ci/fuzz/verbs.h"
 
 enum { HISTORIES = 120, CALLS_EACH = 200 };
 
-static bool next(void *ctx, const naive *model, call *c, uint32_t *memory)
+typedef struct history {
+    drawer drawer;
+    uint32_t left;
+} history;
+
+static bool next(void *ctx, const rules *m, call *c, uint32_t *memory)
 {
-    *c = kvb_verbs_call_draw(model, memory);
-    return (*(uint32_t *)ctx)-- > 0;
+    history *h = ctx;
+    *c = kvb_draw_call(&h->drawer, m);
+    *memory = kvb_draw_memory(&h->drawer);
+    return h->left-- > 0;
 }
 
 static void test_cache(void **state)
@@ -21,9 +33,9 @@ static void test_cache(void **state)
                limits = kvb_verbs_types[cache] == &kvb_cache_window || pages, seqs = flags & KVB_CACHE_SEQ;
     verbs_tally t = {0};
     for (uint64_t seed = 1; seed <= HISTORIES; seed++) {
-        const verbs_setting set = kvb_verbs_draw(cache, seed);
-        uint32_t left = CALLS_EACH;
-        kvb_verbs_play(&set, next, NULL, &left, &t);
+        history h = {.left = CALLS_EACH};
+        const verbs_setting set = kvb_draw_setting(&h.drawer, cache, seed);
+        kvb_verbs_play(&set, next, NULL, &h, &t);
     }
     const struct {
         const char *what;
@@ -48,7 +60,7 @@ static void test_cache(void **state)
         {"loads", t.loaded, 20, !(flags & KVB_CACHE_SAVES)},
         {"prompts found", t.found, 40, !(flags & KVB_CACHE_PREFIX)},
     };
-    for (size_t i = 0; i < N(counts); i++) {
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         print_message("# %s: %u %s\n", kvb_verbs_types[cache]->name, counts[i].n, counts[i].what);
         assert_true(counts[i].never ? !counts[i].n : counts[i].n > counts[i].least);
     }

@@ -6,7 +6,9 @@
  * is read bit for bit, and that no byte is lost. For every cache, over formats of every shape of storage, growing by
  * copies and by reserved pages.
  */
-#include "calls.h"
+#include "ci/fuzz/verbs.h"
+#include "ci/tests/caches/rig.h"
+#include "ci/tests/caches/states.h"
 
 enum { CAPACITY = 232, SEQ_CAPACITY = 216, MAX_SEQS = 3, MAX_CALLS = 12, ROLLBACK = 4, PAGE = 3, DEPTH = 2 };
 
@@ -26,8 +28,7 @@ typedef struct scenario {
     size_t bytes;                  /* held at the end */
 } scenario;
 
-static uint32_t pos[NAIVE_TOKENS];
-static naive model;
+static rules model;
 
 static rig scenario_begin(const scenario *s, uint64_t fail)
 {
@@ -40,25 +41,26 @@ static rig scenario_begin(const scenario *s, uint64_t fail)
              .state_depth = DEPTH,
              .page_cells = PAGE};
     if (s->scans)
-        r.groups[2] = (kvb_group)NAIVE_SCAN(KVB_F32);
+        r.groups[2] = (kvb_group)STATES_GROUP(KVB_F32);
     rig_model_make(&r);
     return r;
 }
 
 static void model_begin(const scenario *s, const kvb_model *m)
 {
-    model = (naive){.type = s->type,
-                    .model = m,
-                    .capacity = CAPACITY,
-                    .seq_capacity = SEQ_CAPACITY,
-                    .n_ids = KVB_SEQ_IDS,
-                    .max_seqs = MAX_SEQS,
-                    .rollback = ROLLBACK,
-                    .state_depth = DEPTH,
-                    .page_cells = PAGE,
-                    .residual = s->pool && s->pool->format->residual_cells,
-                    .pos = pos};
-    slots_open();
+    kvb_rules_close(&model);
+    model.type = s->type;
+    model.model = m;
+    model.capacity = CAPACITY;
+    model.seq_capacity = SEQ_CAPACITY;
+    model.n_ids = KVB_SEQ_IDS;
+    model.max_seqs = MAX_SEQS;
+    model.rollback = ROLLBACK;
+    model.state_depth = DEPTH;
+    model.page_cells = PAGE;
+    model.residual = s->pool && s->pool->format->residual_cells;
+    kvb_slots_open();
+    assert_int_equal(kvb_rules_open(&model), 0);
 }
 
 /* Legal calls. For a format with a window the first steps fill more cells than it keeps apart, so that what follows
@@ -69,15 +71,14 @@ static void scenario_draw(scenario *s, uint64_t seed)
     const uint32_t *sizes = s->pool && s->pool->format->residual_cells ? many : some;
     const rig r = scenario_begin(s, 0);
     model_begin(s, &r.model);
-    random_state = seed;
-    random_seqs = 3;
+    drawer draws = {.state = seed, .seqs = 3};
     for (uint32_t i = 0; i < 4; i++) {
         s->calls[s->n] = (call){.kind = EXTEND, .n = sizes[i]};
-        assert_int_equal(model_call(&model, &s->calls[s->n++]), 0);
+        assert_int_equal(kvb_rules_call(&model, &s->calls[s->n++]), 0);
     }
     while (s->n < MAX_CALLS) {
-        call c = call_draw(&model);
-        if (c.kind != CLEAR && (c.kind != REWIND || c.p0 > 12) && model_call(&model, &c) == 0)
+        call c = kvb_draw_call(&draws, &model);
+        if (c.kind != CLEAR && (c.kind != REWIND || c.p0 > 12) && kvb_rules_call(&model, &c) == 0)
             s->calls[s->n++] = c;
     }
 }
@@ -142,21 +143,21 @@ static void layer_digest(const kvb_attend_spec *spec, uint32_t n, uint64_t *d)
 /* Which slots a layer's tokens take; states are made once, since some are changed in place. */
 static void slots_digest(rig *r, uint32_t layer, const uint64_t *feed, uint32_t n, bool made, uint64_t *d)
 {
-    static uint32_t positions[NAIVE_TOKENS];
+    static uint32_t positions[RULES_TOKENS];
     kvb_scan_spec spec;
     for (uint32_t i = 0; i < n; i++)
-        positions[i] = pos[feed[i]];
+        positions[i] = model.pos[feed[i]];
     assert_int_equal(kvb_cache_fetch_states(r->cache, layer, positions, n, &spec), 0);
     DIGEST(d, spec.from, n);
     DIGEST(d, spec.to, n);
-    assert_true(made || !naive_scan(&model, r->cache, layer, feed, n));
+    assert_true(made || !kvb_call_scan(&model, r->cache, layer, feed, n));
 }
 
 /* Stores the step in force, whose states may have been made; the digest of what it reads, 0 without one. Where nothing
  * fails, what queries see is what the model says. */
 static uint64_t step_store(rig *r, bool check, bool made)
 {
-    static uint64_t want[2 * NAIVE_LEN], seen[2 * NAIVE_LEN];
+    static uint64_t want[RULES_LEN], seen[RULES_LEN];
     const uint64_t *feed;
     uint32_t n = kvb_cache_feed(r->cache, &feed);
     uint64_t d = 2;
@@ -166,11 +167,11 @@ static uint64_t step_store(rig *r, bool check, bool made)
             slots_digest(r, layer, feed, n, made, &d);
             continue;
         }
-        assert_int_equal(rig_fetch(r, layer, pos, &spec), 0);
+        assert_int_equal(rig_fetch(r, layer, model.pos, &spec), 0);
         layer_digest(&spec, n, &d);
         for (uint32_t q = 0; q < n && check; q += n > 3 ? n / 3 : 1) {
-            uint32_t n_want = naive_visible(&model, layer, feed[q], want);
-            assert_int_equal(rig_seen(r, &spec, layer, naive_moved(&model, feed[q]) ? NULL : pos, n, q, seen), n_want);
+            const uint32_t n_want = kvb_rules_visible(&model, spec.group, feed[q], want);
+            assert_int_equal(rig_seen(r, &spec, layer, model.now->moved ? NULL : model.pos, n, q, seen), n_want);
             assert_memory_equal(seen, want, n_want * sizeof *want);
         }
     }
@@ -211,15 +212,15 @@ static bool scenario_run(scenario *s, uint64_t fail)
     if (!fail)
         s->before[0] = (picture){counts_digest(&r), 0};
     for (uint32_t i = 0; i < s->n; i++) {
-        int error = cache_call(r.cache, &s->calls[i]);
+        int error = kvb_call_make(r.cache, &s->calls[i]);
         if (error == -ENOMEM) {
             assert_false(noticed);
             noticed = true;
             failure_check(&r, s, i);
-            error = cache_call(r.cache, &s->calls[i]);
+            error = kvb_call_make(r.cache, &s->calls[i]);
         }
         assert_int_equal(error, 0);
-        assert_int_equal(model_call(&model, &s->calls[i]), 0);
+        assert_int_equal(kvb_rules_call(&model, &s->calls[i]), 0);
         uint64_t read = step_store(&r, !fail, s->calls[i].kind == SAVE); /* which leaves the plan in force */
         if (!fail)
             s->before[i + 1] = (picture){counts_digest(&r), read};

@@ -5,7 +5,8 @@
  * what was handed in than the format allows. Rows encoded one by one are bit for bit what a cache reads that has stored
  * nothing else; rows encoded with their neighbours lie within a step of the quantiser.
  */
-#include "calls.h"
+#include "ci/fuzz/verbs.h"
+#include "ci/tests/caches/rig.h"
 
 #include <math.h>
 
@@ -96,9 +97,9 @@ static void cell_check(witness *w, const rig *r, const kvb_attend_spec *spec, ui
 
 /* Store the step; the last query sees what the model says, in rows as good as they can be. Rows that depend on nothing
  * around them are looked at in one layer a step, in turns by its count of tokens. */
-static void step_check(witness *w, rig *r, const naive *m)
+static void step_check(witness *w, rig *r, const rules *m)
 {
-    static uint64_t want[2 * NAIVE_LEN], seen[2 * NAIVE_LEN];
+    static uint64_t want[RULES_LEN], seen[RULES_LEN];
     const uint64_t *feed;
     uint32_t n = kvb_cache_feed(r->cache, &feed);
     for (uint32_t layer = 0; layer < RIG_LAYERS; layer++) {
@@ -107,9 +108,8 @@ static void step_check(witness *w, rig *r, const naive *m)
         assert_int_equal(rig_fetch(r, layer, m->pos, &spec), 0);
         if (!w->format->residual_cells && layer != n % RIG_LAYERS)
             continue;
-        uint32_t cursor = 0, n_want = naive_visible(m, layer, feed[n - 1], want);
-        assert_int_equal(rig_seen(r, &spec, layer, naive_moved(m, feed[n - 1]) ? NULL : m->pos, n, n - 1, seen),
-                         n_want);
+        uint32_t cursor = 0, n_want = kvb_rules_visible(m, spec.group, feed[n - 1], want);
+        assert_int_equal(rig_seen(r, &spec, layer, m->pos, n, n - 1, seen), n_want);
         assert_memory_equal(seen, want, n_want * sizeof *want);
         while (kvb_mask_next(&spec.mask, n, spec.k.cells, n - 1, &cursor, &run))
             for (uint32_t c = run.begin; c < run.end; c++)
@@ -182,29 +182,29 @@ static void scenario_run(const kvb_cache_type *type, const kvb_pool_type *pool, 
 {
     static witness w;
     rig r = groups;
-    static naive m;
-    m = (naive){.type = type,
-                .model = &r.model,
-                .capacity = CAPACITY,
-                .seq_capacity = SEQ_CAPACITY,
-                .n_ids = KVB_SEQ_IDS,
-                .max_seqs = MAX_SEQS,
-                .page_cells = 8};
-    uint32_t pos[RIG_CODED_TOKENS];
-    m.pos = pos;
+    static rules m;
+    m.type = type;
+    m.model = &r.model;
+    m.capacity = CAPACITY;
+    m.seq_capacity = SEQ_CAPACITY;
+    m.n_ids = KVB_SEQ_IDS;
+    m.max_seqs = MAX_SEQS;
+    m.page_cells = 8;
+    assert_int_equal(kvb_rules_open(&m), 0);
     r.pool = pool;
     r.growth = growth;
     r.page_cells = m.page_cells;
     witness_open(&w, pool);
     assert_int_equal(rig_try_open(&r, type, m.capacity, m.seq_capacity, m.max_seqs, 4), 0);
     for (size_t i = 0; i < n; i++) {
-        assert_int_equal(cache_call(r.cache, &calls[i]), 0);
-        assert_int_equal(model_call(&m, &calls[i]), 0);
+        assert_int_equal(kvb_call_make(r.cache, &calls[i]), 0);
+        assert_int_equal(kvb_rules_call(&m, &calls[i]), 0);
         if (m.valid)
             step_check(&w, &r, &m);
     }
     rig_close(&w.alone);
     rig_close(&r);
+    kvb_rules_close(&m);
 }
 
 static void pools_run(const kvb_cache_type *type, const call *calls, size_t n)
