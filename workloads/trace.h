@@ -49,6 +49,10 @@
  *   {"load":{"slot":2,"seq":4}}                        what was saved of a sequence becomes sequence 4, or without seq: all
  *                                                      sequences become what was saved of all
  *   {"step":{"pos":[8],"seq":[0]},"refused":"ENOSPC"}  any event: must be refused, with ENOSPC or EINVAL, and change nothing
+ *   {"step":{"pos":[8,0],"seq":[0,1]},"sees":[[0,5,6],null]}
+ *                                                      step, prefill and propose: the tokens that each query sees, by identity, its
+ *                                                      own included; null: not stated. Where groups differ a list of lists, one for
+ *                                                      each group. It is checked while the trace is read, and not written again
  *
  * Every token that a step, prefill, fill or propose brings has an identity: its ordinal in the trace.
  * Identity keys its values (workloads/values.h) and is the row number in recorded tensors. In a trace with "reuse" tokens behind

@@ -522,14 +522,15 @@ static int refusal_parse(const json_t *value, int *error, char *why, size_t why_
 
 int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes)
 {
-    const json_t *refused = json_object_get(line, REFUSED);
-    if (!json_is_object(line) || json_object_size(line) != 1 + (refused != NULL))
+    const json_t *refused = json_object_get(line, REFUSED), *sees = json_object_get(line, KVB_TRACE_SEES);
+    if (!json_is_object(line) || json_object_size(line) != (size_t)1 + (refused != NULL) + (sees != NULL))
         return kvb_why_set(-EINVAL, why, why_bytes,
-                           "expected an object with one key, the event's name, and perhaps \"" REFUSED "\"");
+                           "expected an object with one key, the event's name, and perhaps \"" REFUSED
+                           "\" or \"" KVB_TRACE_SEES "\"");
     void *member = json_object_iter((json_t *)line);
     kvb_event_kind kind;
     int error;
-    if (!strcmp(json_object_iter_key(member), REFUSED))
+    while (!strcmp(json_object_iter_key(member), REFUSED) || !strcmp(json_object_iter_key(member), KVB_TRACE_SEES))
         member = json_object_iter_next((json_t *)line, member);
     int err = kind_find(json_object_iter_key(member), &kind, why, why_bytes);
     if (!err)

@@ -306,6 +306,7 @@ struct kvb_trace_reader {
     kvb_trace_header header;
     kvb_event_store store;
     kvb_history *history;
+    json_t *sees;      /* of the event that was read last, or NULL */
     uint32_t capacity; /* of the cache: the header's, or what overrides it */
     uint32_t stated;   /* the header's: what is to be refused is refused by it */
     int failed;        /* the error after which nothing more is read */
@@ -413,6 +414,7 @@ void kvb_trace_reader_close(kvb_trace_reader *reader)
         fclose(reader->file);
     free(reader->path);
     free(reader->line);
+    json_decref(reader->sees);
     kvb_trace_header_clear(&reader->header);
     kvb_event_store_free(&reader->store);
     kvb_history_free(reader->history);
@@ -448,9 +450,70 @@ const kvb_trace_header *kvb_trace_reader_header(const kvb_trace_reader *reader)
     return &reader->header;
 }
 
+/* ---- "sees" ---------------------------------------------------------------------------------------------- */
+
+/* Does query i of the last event see the listed tokens in the group, and no others? */
+static int list_check(kvb_trace_reader *r, const kvb_group *group, uint32_t i, const json_t *list, char *why,
+                      size_t why_bytes)
+{
+    const kvb_row_run *runs;
+    const int64_t n_runs = kvb_history_visible(r->history, group, i, &runs);
+    size_t seen = 0, k;
+    if (n_runs < 0)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+    for (k = 0; k < json_array_size(list); k++)
+        if (!json_is_integer(json_array_get(list, k)))
+            return kvb_why_set(-EINVAL, why, why_bytes,
+                               "\"" KVB_TRACE_SEES "\"[%u][%zu]: expected an integer, found %s", i, k,
+                               kvb_json_type_name(json_array_get(list, k)));
+    for (int64_t run = 0; run < n_runs; run++)
+        for (uint32_t row = runs[run].row; row < runs[run].row + runs[run].n; row++, seen++) {
+            const json_int_t token = (json_int_t)kvb_history_token(r->history, row);
+            for (k = 0; k < json_array_size(list) && json_integer_value(json_array_get(list, k)) != token;)
+                k++;
+            if (k == json_array_size(list))
+                return kvb_why_set(-EINVAL, why, why_bytes,
+                                   "\"" KVB_TRACE_SEES "\"[%u]: the query sees token %lld, too", i, (long long)token);
+        }
+    return seen == json_array_size(list)
+               ? 0
+               : kvb_why_set(-EINVAL, why, why_bytes, "\"" KVB_TRACE_SEES "\"[%u]: the query sees %zu tokens, not %zu",
+                             i, seen, json_array_size(list));
+}
+
+/* The queries of the last event see what its line says. Another model in place of the header's limits other tokens. */
+static int sees_check(kvb_trace_reader *r, char *why, size_t why_bytes)
+{
+    const kvb_event *e = &r->store.event;
+    const kvb_model *model = &r->header.model;
+    int err = 0;
+    if (!r->sees || instead.n_groups)
+        return 0;
+    if (e->kind > KVB_EVENT_PROPOSE || e->kind == KVB_EVENT_FILL || json_array_size(r->sees) != e->n)
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "%s: \"" KVB_TRACE_SEES "\": expected a list or null for each of %u queries",
+                           kvb_event_kind_name(e->kind), e->kind > KVB_EVENT_PROPOSE ? 0 : e->n);
+    for (uint32_t i = 0; i < e->n && !err; i++) {
+        const json_t *lists = json_array_get(r->sees, i);
+        const bool each = json_is_array(json_array_get(lists, 0));
+        if (json_is_null(lists))
+            continue;
+        if (!json_is_array(lists) || (each && json_array_size(lists) != model->n_groups))
+            return kvb_why_set(-EINVAL, why, why_bytes,
+                               "\"" KVB_TRACE_SEES "\"[%u]: expected a list of tokens, or one for each of %u groups", i,
+                               model->n_groups);
+        for (uint32_t g = 0; g < model->n_groups && !err; g++)
+            if (!kvb_group_scans(&model->groups[g]))
+                err = list_check(r, &model->groups[g], i, each ? json_array_get(lists, g) : lists, why, why_bytes);
+    }
+    return err;
+}
+
 /* 1: the event of the next line, or what else the last line stands for; 0: end. */
 static int event_read(kvb_trace_reader *r, char *why, size_t why_bytes)
 {
+    json_decref(r->sees);
+    r->sees = NULL;
     if (shares_next(&r->store))
         return 1;
     int got = line_read(r, why, why_bytes);
@@ -458,6 +521,7 @@ static int event_read(kvb_trace_reader *r, char *why, size_t why_bytes)
         return got;
     json_t *json = line_parse(r, why, why_bytes);
     int err = json ? kvb_event_parse(json, &r->store, why, why_bytes) : -EINVAL;
+    r->sees = err ? NULL : json_incref(json_object_get(json, KVB_TRACE_SEES));
     json_decref(json);
     if (!err)
         err = shares_check(r->history, &r->store, why, why_bytes);
@@ -477,6 +541,7 @@ int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why,
     if (err == 1) {
         const uint32_t capacity = reader->store.event.error ? reader->stated : reader->capacity;
         err = kvb_history_take(reader->history, &reader->store.event, capacity, text, sizeof text);
+        err = err ? err : sees_check(reader, text, sizeof text);
     }
     if (err)
         return reader_fail(reader, err, text, why, why_bytes);
@@ -530,10 +595,6 @@ int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char 
         err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
         goto out;
     }
-    t->header = reader->header; /* moves */
-    reader->header = (kvb_trace_header){0};
-    if (capacity)
-        t->header.capacity = capacity;
     size_t room = 0;
     const kvb_event *event;
     while ((err = kvb_trace_next(reader, &event, why, why_bytes)) == 1) {
@@ -542,6 +603,10 @@ int kvb_trace_load(const char *path, uint32_t capacity, kvb_trace **trace, char 
             goto out;
         }
     }
+    t->header = reader->header; /* moves */
+    reader->header = (kvb_trace_header){0};
+    if (capacity)
+        t->header.capacity = capacity;
     t->needs = *kvb_trace_reader_needs(reader);
     if (t->needs.reuse && kvb_alike_find(t, &t->like))
         err = kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);

@@ -43,6 +43,8 @@ typedef struct kvb_event_store {
     size_t next_copy; /* of the shares, behind the event */
 } kvb_event_store;
 
+#define KVB_TRACE_SEES "sees" /* a key beside that of the event, which the reader checks */
+
 /* Fills store->event but for line, first and the positions that the line does not hold. */
 int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes);
 void kvb_event_store_free(kvb_event_store *store);
