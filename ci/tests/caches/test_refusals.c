@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows what calls without their arrays, rows that no pool takes, and an open that memory fails half-way are answered:
- * an error in words, and nothing held; what is not refused, since it asks for nothing; and what an empty cache holds.
+ * an error in words, and nothing held; and what an empty cache holds.
  */
 #include "rig.h"
 #include "caches/call.h"
@@ -21,6 +21,10 @@ static void arrays_must_be_given(void **state)
     refused(r.cache, kvb_cache_propose(r.cache, NULL, NULL, 2), -EINVAL, "parents must be given");
     assert_int_equal(rig_propose(&r, (const int32_t[]){-1, 0}, 2), 0);
     refused(r.cache, kvb_cache_commit(r.cache, 0, NULL, 1), -EINVAL, "accepted nodes must be given");
+    refused(r.cache, kvb_cache_begin_step(r.cache, NULL, 1), -EINVAL,
+            "2 nodes of sequence 0 are pending: commit first");
+    refused(r.cache, kvb_cache_propose(r.cache, NULL, (const int32_t[]){2}, 1), -EINVAL,
+            "parent 2 of node 2 is not an earlier node of sequence 0");
     assert_int_equal(kvb_cache_commit(r.cache, 0, NULL, 0), 0);
     rig_close(&r);
     rig_open(&r, &kvb_cache_seq, 16, 16, 1, 4);
@@ -30,42 +34,6 @@ static void arrays_must_be_given(void **state)
             "sequence 0 is named twice as a destination");
     assert_int_equal(kvb_cache_seq_reorder(r.cache, NULL, NULL, 0), 0);
     rig_close(&r);
-}
-
-/* To copy, to remove, to cut back nothing succeeds, and changes nothing. */
-static void nothing_is_not_refused(void **state)
-{
-    (void)state;
-    EACH_CACHE(type, 0)
-    {
-        rig r;
-        rig_open(&r, type, 16, 16, 3, 4);
-        const int rewind = type->flags & (KVB_CACHE_SEQ | KVB_CACHE_REWIND) ? 0 : -ENOTSUP;
-        const int seq = type->flags & KVB_CACHE_SEQ ? 0 : -ENOTSUP;
-        for (uint32_t len = 0; len <= 5; len += 5) { /* of no sequence at all; of one */
-            assert_int_equal(len ? rig_step(&r, NULL, len) : 0, 0);
-            if (len)
-                rig_store(&r);
-            kvb_cache_usage before = rig_usage(&r);
-            assert_int_equal(kvb_cache_rewind(r.cache, len), rewind);
-            assert_int_equal(kvb_cache_seq_cp(r.cache, 1, 2, 0, KVB_POS_END), seq); /* of an empty sequence */
-            assert_int_equal(kvb_cache_seq_cp(r.cache, 1, 0, 0, KVB_POS_END), seq);
-            assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 2, 2), seq); /* of an empty range */
-            assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 5, 9), seq); /* of positions past the end */
-            assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 0, KVB_POS_END), seq);
-            assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 2, 2), seq);
-            assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 5, 9), seq);
-            kvb_cache_usage after = rig_usage(&r);
-            rig_assert_same(&before, &after);
-            assert_int_equal(kvb_cache_length(r.cache, 0), len);
-            assert_int_equal(kvb_cache_length(r.cache, 1), 0);
-        }
-        assert_int_equal(rig_step(&r, NULL, 1), 0);
-        rig_sees(&r, 0, TOKENS(0, 1, 2, 3, 4, 5));
-        assert_int_equal(kvb_cache_seq_keep(r.cache, 2), seq);
-        assert_int_equal(kvb_cache_length(r.cache, 0), seq ? 6 : 0);
-        rig_close(&r);
-    }
 }
 
 static int open_with(kvb_allocator *a, const kvb_cache_type *type, const char *pool, kvb_cache **cache, char *why,
@@ -192,7 +160,6 @@ int main(void)
         cmocka_unit_test(an_open_may_decline),
         cmocka_unit_test(structs_are_counted),
         cmocka_unit_test(staged_rows_are_read_as_they_lie),
-        cmocka_unit_test(nothing_is_not_refused),
     };
     return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
 }

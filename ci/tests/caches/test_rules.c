@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows rules 2 to 10 of caches/cache.h one by one, by hand-made cases, for every cache that they hold for. test_plans
- * has rule 1, test_groups what groups are limited to, test_random all of them at large. */
+/* Shows rules 2 to 10 of caches/cache.h one by one, as far as they are about cells, masks and memory, for every cache that
+ * they hold for. test_plans has rule 1; what queries see and what is refused: traces/, test_random all of them at large. */
 #include "rig.h"
 
 static bool forgets(const kvb_cache_type *type)
@@ -8,7 +8,7 @@ static bool forgets(const kvb_cache_type *type)
     return type->flags & KVB_CACHE_FORGETS;
 }
 
-/* ---- rules 2 and 3: who sees what, and whose a cell is ------------------------------------------------------ */
+/* ---- rules 2 and 3: which cells sequences hold ------------------------------------------------------ */
 
 /* A fork sees the trunk and its own, not the other's. It moves no bytes and takes no cells, in a slab as many as it
  * copies. */
@@ -33,64 +33,33 @@ static void test_2_3_fork(void **state)
     }
 }
 
-/* A copy onto a living sequence adds its range, behind, before or between what is there; where both hold a position it
- * is refused, and neither is changed. */
-static void test_2_copy_joins(void **state)
+/* A reordering moves no rows where cells or pages are shared, and in a slab only those of which one more is wanted. */
+static void test_3_reorder(void **state)
 {
     (void)state;
     static const struct {
-        uint32_t p0, p1;
-        int want;
-    } copies[] = {
-        {4, 6, 0}, {0, 1, 0}, {0, 1, -EINVAL}, {0, 3, -EINVAL}, {3, 5, -EINVAL}, {2, 3, 0}, {1, 9, -EINVAL}, {7, 8, 0},
+        uint32_t n, dst[4], src[4], copied;
+    } calls[] = {
+        {2, {0, 1}, {1, 0}, 0},             /* they change places */
+        {4, {0, 1, 2, 3}, {1, 2, 3, 0}, 0}, /* a ring */
+        {4, {0, 1, 2, 3}, {3, 1, 0, 2}, 0},
+        {4, {0, 1, 2, 3}, {1, 1, 0, 0}, 2}, /* two die, two are wanted twice */
+        {1, {0}, {3}, 1},                   /* a source that stays */
+        {1, {2}, {9}, 0},                   /* emptied */
+        {3, {2, 3, 0}, {2, 3, 0}, 0},       /* nothing */
     };
-    EACH_CACHE(type, KVB_CACHE_SEQ)
-    {
+    EACH_CACHE(type, KVB_CACHE_REORDER)
+    for (size_t i = 0; i < N(calls); i++) {
         rig r;
-        rig_open(&r, type, 32, 32, 4, 4);
-        assert_int_equal(rig_step(&r, NULL, 9), 0);
-        rig_store(&r);
-        for (size_t i = 0; i < N(copies); i++) {
-            kvb_cache_usage before = rig_usage(&r);
-            uint32_t length = kvb_cache_length(r.cache, 1);
-            assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, copies[i].p0, copies[i].p1), copies[i].want);
-            if (copies[i].want == 0)
-                continue;
-            kvb_cache_usage after = rig_usage(&r);
-            rig_assert_same(&before, &after);
-            assert_int_equal(kvb_cache_length(r.cache, 1), length);
-            assert_non_null(strstr(kvb_cache_why(r.cache), "sequence 1 has position"));
+        const uint32_t rows = type == &kvb_cache_slab ? 5 * calls[i].copied : 0;
+        rig_open(&r, type, 256, 64, 8, 8);
+        for (uint32_t s = 0; s < 4; s++) {
+            assert_int_equal(rig_step(&r, (const uint32_t[]){s, s, s, s, s}, 5), 0);
+            rig_store(&r);
         }
-        assert_int_equal(rig_step(&r, IDS(1, 0)), 0);
-        rig_sees(&r, 0, TOKENS(0, 2, 4, 5, 7, 9));
-        rig_sees(&r, 1, TOKENS(0, 1, 2, 3, 4, 5, 6, 7, 8, 10));
-        rig_close(&r);
-    }
-}
-
-/* A cell is freed by the last to leave, and only then written again. */
-static void test_3_last_leaves(void **state)
-{
-    (void)state;
-    EACH_CACHE(type, KVB_CACHE_SEQ)
-    {
-        rig r;
-        rig_open(&r, type, 32, 32, 4, 4);
-        assert_int_equal(rig_step(&r, NULL, 4), 0);
-        rig_store(&r);
-        assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, KVB_POS_END), 0);
-        assert_int_equal(rig_usage(&r).cells_live, type == &kvb_cache_slab ? 8 : 4);
-        assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 0, KVB_POS_END), 0);
-        assert_int_equal(rig_usage(&r).cells_live, 4);
-        assert_int_equal(rig_step(&r, IDS(2, 2, 2)), 0); /* must not take the trunk's cells */
-        rig_store(&r);
-        assert_int_equal(rig_step(&r, IDS(1)), 0);
-        rig_sees(&r, 0, TOKENS(0, 1, 2, 3, 7));
-        assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 0, KVB_POS_END), 0);
-        assert_int_equal(rig_usage(&r).cells_live, 3);
-        assert_int_equal(rig_step(&r, IDS(0, 0)), 0); /* the trunk's cells, or its row, serve again */
-        rig_sees(&r, 1, TOKENS(8, 9));
-        assert_int_equal(rig_usage(&r).high_water, type == &kvb_cache_slab ? 37 : forgets(type) ? 5 : 8);
+        const kvb_cache_usage before = rig_usage(&r);
+        assert_int_equal(kvb_cache_seq_reorder(r.cache, calls[i].dst, calls[i].src, calls[i].n), 0);
+        assert_int_equal(rig_usage(&r).cells_moved - before.cells_moved, rows);
         rig_close(&r);
     }
 }
@@ -171,32 +140,7 @@ static void extend_check(rig *r, const uint32_t *ids, size_t n, int want)
     }
 }
 
-static void test_5_capacity(void **state)
-{
-    (void)state;
-    EACH_CACHE(type, 0)
-    {
-        rig r;
-        const uint64_t *feed;
-        rig_open(&r, type, 8, 16, 2, 4);
-        extend_check(&r, NULL, 9, -ENOSPC);
-        extend_check(&r, NULL, 6, 0);
-        rig_store(&r);
-        extend_check(&r, NULL, 3, -ENOSPC);
-        extend_check(&r, NULL, UINT32_MAX, -ENOSPC);
-        extend_check(&r, NULL, 0, -EINVAL);
-        assert_int_equal(kvb_cache_feed(r.cache, &feed), 6); /* the plan before stands */
-        rig_sees(&r, 5, TOKENS(0, 1, 2, 3, 4, 5));
-        extend_check(&r, NULL, 2, 0);
-        extend_check(&r, NULL, 1, -ENOSPC);
-        assert_int_equal(kvb_cache_clear(r.cache), 0);
-        assert_int_equal(kvb_cache_length(r.cache, 0), 0);
-        extend_check(&r, NULL, 8, 0);
-        rig_close(&r);
-    }
-}
-
-/* Sequences are bounded, too, in number and in length; a cache of one sequence knows no other. */
+/* Tokens are bounded, and sequences in number and in length; a cache of one sequence knows no other. */
 static void test_5_sequences(void **state)
 {
     (void)state;
@@ -205,6 +149,8 @@ static void test_5_sequences(void **state)
         bool seqs = type->flags & KVB_CACHE_SEQ;
         rig r;
         rig_open(&r, type, 32, 4, 2, 4);
+        extend_check(&r, NULL, UINT32_MAX, -ENOSPC);
+        extend_check(&r, NULL, 0, -EINVAL);
         extend_check(&r, IDS(0, 9, 63), seqs ? -ENOSPC : -ENOTSUP);
         extend_check(&r, IDS(64), seqs ? -EINVAL : -ENOTSUP);
         extend_check(&r, IDS(0), 0);
@@ -305,6 +251,38 @@ static void test_7_lazy_growth(void **state)
     }
 }
 
+/* Caches that drop rows hold a window, its sinks and a step, in memory that does not grow; a step beyond one group's room
+ * is made in none, and what would need dropped rows is refused: both say why. */
+static void test_7_dropped_rows(void **state)
+{
+    enum { LENGTH = 120, STEP = 3, MOST = 5 - 1 + 2 + 2 + STEP };
+    (void)state;
+    EACH_CACHE(type, KVB_CACHE_SEQ)
+    {
+        if (type != &kvb_cache_window && type != &kvb_cache_paged)
+            continue;
+        rig r = {.n_groups = 2,
+                 .groups = {{.window = 5, .sinks = 2}, {.chunk = 8}},
+                 .step = STEP,
+                 .rollback = 2,
+                 .page_cells = 1};
+        size_t reserved = 0;
+        assert_int_equal(rig_try_open(&r, type, 16, LENGTH, 1, 4), 0);
+        while (r.next < LENGTH / 2) {
+            assert_int_equal(rig_step(&r, NULL, r.next % 2 ? 1 : STEP), 0);
+            rig_store(&r);
+            const kvb_cache_usage usage = rig_usage_of(&r, 0);
+            assert_true(usage.high_water <= MOST && (r.next < 40 || usage.reserved_bytes == reserved));
+            reserved = usage.reserved_bytes;
+        }
+        assert_int_equal(rig_step(&r, NULL, 7), -ENOSPC);
+        assert_non_null(strstr(kvb_cache_why(r.cache), "no room for 7 tokens: there is room for"));
+        assert_int_equal(kvb_cache_rewind(r.cache, LENGTH / 2 - 20), -ENOTSUP);
+        assert_non_null(strstr(kvb_cache_why(r.cache), "sequence 0 has let go of"));
+        rig_close(&r);
+    }
+}
+
 /* ---- rules 9 and 10: formats are the pools', facts the model's --------------------------------------------------- */
 
 /* Any pair of pools stores; the spec says which. */
@@ -338,6 +316,31 @@ static void test_9_formats(void **state)
         assert_ptr_equal(spec.v.format, kvb_builtin_pools[0]->format);
         kvb_cache_close(cache);
         assert_int_equal(a.current_bytes, 0);
+    }
+}
+
+/* Latent rows are stored once: V lies where K does, and no bytes are held for it. Windows and latent rows come
+ * together. */
+static void test_9_latent(void **state)
+{
+    (void)state;
+    EACH_CACHE(type, 0)
+    {
+        rig r = {.n_groups = 2, .groups = {{.latent = true, .window = 5}, {.latent = true}}};
+        assert_int_equal(rig_try_open(&r, type, 32, 32, 2, 32), 0);
+        assert_int_equal(rig_step(&r, NULL, 9), 0);
+        rig_layer_sees(&r, 0, 8, TOKENS(4, 5, 6, 7, 8));
+        rig_layer_sees(&r, 1, 8, TOKENS(0, 1, 2, 3, 4, 5, 6, 7, 8));
+        rig_layer_sees(&r, 2, 8, TOKENS(4, 5, 6, 7, 8));
+        kvb_attend_spec spec = rig_store(&r);
+        spec.k.dim = spec.v.dim; /* all that differs */
+        assert_memory_equal(&spec.k, &spec.v, sizeof spec.k);
+        if (!(type->flags & KVB_CACHE_PREALLOCATES)) { /* 32 cells of layers 0 and 2; the rest is slack */
+            size_t k_bytes = 32 * 2 * RIG_KV_HEADS * RIG_K_DIM * sizeof(float);
+            size_t held = rig_usage_of(&r, 0).reserved_bytes;
+            assert_true(held >= k_bytes && held < k_bytes * 5 / 4);
+        }
+        rig_close(&r);
     }
 }
 
@@ -408,38 +411,23 @@ static void test_recompute_feed(void **state)
     rig_close(&r);
 }
 
-/* Nodes see the prefix and their ancestors; a commit closes up the accepted path, and nothing else is left. */
-static void test_tree_commit(void **state)
+/* A commit moves the accepted path down, or leaves it in its cells; longer than a sequence may be it is refused. */
+static void test_tree_moves(void **state)
 {
     (void)state;
     EACH_CACHE(type, KVB_CACHE_TREE)
     {
         rig r;
-        rig_open(&r, type, 32, 8, 1, 4);
+        rig_open(&r, type, 32, 4, 1, 4);
         assert_int_equal(rig_step(&r, NULL, 2), 0);
         rig_store(&r);
-        assert_int_equal(rig_propose(&r, PARENTS(-1, -1, 0, 1)), 0);
+        assert_int_equal(rig_propose(&r, PARENTS(-1, -1, 0, 1, 3)), 0);
         rig_store(&r);
-        assert_int_equal(rig_propose(&r, PARENTS(2, 3)), 0);
-        assert_int_equal(kvb_cache_pending(r.cache, 0), 6);
-        rig_sees(&r, 0, TOKENS(0, 1, 2, 4, 6));
-        rig_sees(&r, 1, TOKENS(0, 1, 3, 5, 7));
-        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(1, 2)), -EINVAL);
-        assert_int_equal(kvb_cache_pending(r.cache, 0), 6);
-        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(1, 3, 5)), 0);
-        assert_int_equal(kvb_cache_pending(r.cache, 0), 0);
-        assert_int_equal(kvb_cache_length(r.cache, 0), 5);
-        const bool moves = type == &kvb_cache_tree || type == &kvb_cache_paged; /* others stay in their cells */
-        assert_int_equal(rig_usage(&r).cells_moved, moves ? 3 : 0);
-        assert_int_equal(rig_usage(&r).cells_live, 5);
-        assert_int_equal(rig_step(&r, NULL, 1), 0);
-        rig_sees(&r, 0, TOKENS(0, 1, 3, 5, 7, 8));
-        /* Longer than a sequence may be: the commit is refused, and a shorter one taken. */
-        assert_int_equal(rig_propose(&r, PARENTS(-1, 0, 1)), 0);
-        rig_store(&r);
-        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(0, 1, 2)), -ENOSPC);
-        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(0, 1)), 0);
-        assert_int_equal(kvb_cache_length(r.cache, 0), 8);
+        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(1, 3, 4)), -ENOSPC);
+        assert_int_equal(kvb_cache_pending(r.cache, 0), 5);
+        assert_int_equal(kvb_cache_commit(r.cache, 0, IDS(1, 3)), 0);
+        assert_int_equal(rig_usage(&r).cells_moved, type == &kvb_cache_tree || type == &kvb_cache_paged ? 2 : 0);
+        assert_int_equal(rig_usage(&r).cells_live, 4);
         rig_close(&r);
     }
 }
@@ -468,13 +456,13 @@ static void test_tree_chain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_2_3_fork),       cmocka_unit_test(test_2_copy_joins),
-        cmocka_unit_test(test_3_last_leaves),  cmocka_unit_test(test_3_first_fit),
-        cmocka_unit_test(test_4_occupancy),    cmocka_unit_test(test_5_capacity),
+        cmocka_unit_test(test_2_3_fork),       cmocka_unit_test(test_3_first_fit),
+        cmocka_unit_test(test_3_reorder),      cmocka_unit_test(test_4_occupancy),
         cmocka_unit_test(test_5_sequences),    cmocka_unit_test(test_6_not_the_tail),
         cmocka_unit_test(test_7_lazy_growth),  cmocka_unit_test(test_8_fast_path),
-        cmocka_unit_test(test_9_formats),      cmocka_unit_test(test_10_open_refuses),
-        cmocka_unit_test(test_recompute_feed), cmocka_unit_test(test_tree_commit),
+        cmocka_unit_test(test_9_formats),      cmocka_unit_test(test_9_latent),
+        cmocka_unit_test(test_7_dropped_rows), cmocka_unit_test(test_10_open_refuses),
+        cmocka_unit_test(test_recompute_feed), cmocka_unit_test(test_tree_moves),
         cmocka_unit_test(test_tree_chain),
     };
     return cmocka_run_group_tests_name("rules of caches/cache.h", tests, NULL, NULL);

@@ -231,65 +231,11 @@ static void parts_that_cannot_say_so(void **state)
     rig_close(&r);
 }
 
-/* Three tokens that come twice fill 6 cells; of 5 a slab refuses the others, by a copy and by a load, and then holds
- * what it held. */
-static void what_fits_exactly_is_loaded(void **state)
-{
-    (void)state;
-    for (uint32_t capacity = 5; capacity <= 6; capacity++)
-        EACH_CACHE(type, KVB_CACHE_SEQ | KVB_CACHE_SAVES)
-        {
-            static rig r;
-            const bool slab = !strcmp(type->name, "slab");
-            const int want = slab && capacity < 6 ? -ENOSPC : 0;
-            begin_as(&r, type, NULL, capacity, 5, 2);
-            grow(&r, 0, 3);
-            assert_int_equal(kvb_cache_save(r.cache, 0, path), 0);
-            if (slab || capacity == 6)
-                for (int load = 0; load < 4; load++) {
-                    assert_int_equal(load % 2 ? kvb_cache_load(r.cache, 1, path)
-                                              : kvb_cache_seq_cp(r.cache, 0, 1, 0, KVB_POS_END),
-                                     want);
-                    assert_int_equal(kvb_cache_length(r.cache, 1), want ? 0 : 3);
-                    assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 0, KVB_POS_END), 0);
-                }
-            grow(&r, 1, 2);
-            rig_close(&r);
-        }
-}
-
-/* As long as a sequence may be: it is loaded where its rows end, and not into what lies behind them. */
-static void what_is_as_long_as_can_be_is_loaded(void **state)
-{
-    (void)state;
-    EACH_CACHE(type, KVB_CACHE_SEQ | KVB_CACHE_SAVES)
-    {
-        static rig r;
-        begin_as(&r, type, NULL, 24, 3, 3);
-        grow(&r, 0, 3);
-        grow(&r, 1, 3);
-        assert_int_equal(kvb_cache_save(r.cache, 0, path), 0);
-        assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 0, KVB_POS_END), 0);
-        assert_int_equal(kvb_cache_load(r.cache, 2, path), 0);
-        for (uint32_t s = 1; s < 3; s++) {
-            assert_int_equal(kvb_cache_seq_rm(r.cache, s, 2, KVB_POS_END), 0);
-            assert_int_equal(rig_step(&r, &s, 1), 0);
-            if (s == 1)
-                rig_sees(&r, 0, TOKENS(3, 4, 6));
-            else
-                rig_sees(&r, 0, TOKENS(0, 1, 7));
-        }
-        rig_close(&r);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_goes_on),
         cmocka_unit_test(rows_are_shared_again),
-        cmocka_unit_test(what_fits_exactly_is_loaded),
-        cmocka_unit_test(what_is_as_long_as_can_be_is_loaded),
         cmocka_unit_test(what_was_dropped_stays_dropped),
         cmocka_unit_test(rows_must_be_there),
         cmocka_unit_test(memory_that_is_refused_takes_no_room),

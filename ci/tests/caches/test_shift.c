@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Position shifts, by values: K rows that a cache has turned are those that the model would have made at the new
- * positions, in every layer and either pairing; shifts between two steps are one; others who hold the rows keep them; V
- * and groups without positions stay to the bit. And what is refused, with nothing changed.
+ * positions, in every layer and either pairing; shifts between two steps are one; V and groups without positions stay to
+ * the bit. And which caches, models and formats have none.
  */
 #include "rig.h"
 
@@ -253,113 +253,6 @@ static void shifts_between_two_steps_are_one(void **state)
         }
 }
 
-/* A load brings rows as they were saved, whatever was to be turned where they come to lie; others are turned as ever.
- */
-static void what_is_loaded_is_not_turned(void **state)
-{
-    (void)state;
-    char path[] = "/tmp/kvbench-shift-XXXXXX";
-    const int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    EACH_CACHE(type, KVB_CACHE_SHIFT | KVB_CACHE_SAVES)
-    for (int whole = 0; whole < 2; whole++) {
-        scene s;
-        kvb_attend_spec specs[LAYERS];
-        float k[HEADS][DIM], v[HEADS][V_DIM];
-        scene_open(&s, type, kvb_builtin_pools[0]);
-        step(&s, 0, 12, specs);
-        step(&s, 1, 12, specs);
-        assert_int_equal(kvb_cache_save(s.cache, whole ? KVB_SEQ_ALL : 0, path), 0);
-        for (uint32_t seq = 0; seq < 2; seq++)
-            assert_int_equal(kvb_cache_seq_add(s.cache, seq, 0, KVB_POS_END, 5), 0);
-        assert_int_equal(kvb_cache_seq_rm(s.cache, 0, 0, KVB_POS_END), 0);
-        assert_int_equal(kvb_cache_load(s.cache, whole ? KVB_SEQ_ALL : 0, path), 0);
-        for (uint32_t seq = 0; seq < 2; seq++) {
-            const bool moved = seq && !whole;
-            step(&s, seq, 1, specs);
-            rows_find(&specs[0], 0, 12 * seq + 10, k, v);
-            row_check(0, 1, 12 * seq + 10, moved ? 15 : 10, moved ? 5 : 1, k[1]);
-        }
-        scene_close(&s);
-    }
-    close(fd);
-    unlink(path);
-}
-
-static void others_keep_their_rows(void **state)
-{
-    (void)state;
-    EACH_SHIFTING(type)
-    {
-        scene s;
-        kvb_attend_spec specs[LAYERS];
-        float k[HEADS][DIM], v[HEADS][V_DIM];
-        kvb_cache_usage usage;
-        scene_open(&s, type, kvb_builtin_pools[0]);
-        step(&s, 0, 12, specs);
-        assert_int_equal(kvb_cache_seq_cp(s.cache, 0, 1, 0, KVB_POS_END), 0);
-        assert_int_equal(kvb_cache_seq_add(s.cache, 1, 8, KVB_POS_END, 5), 0); /* 4 tokens part */
-        kvb_cache_usage_of(s.cache, 0, &usage);
-        assert_int_equal(usage.cells_live, type == &kvb_cache_slab ? 24 : 16);
-        assert_int_equal(kvb_cache_seq_cp(s.cache, 1, 2, 0, KVB_POS_END), 0); /* of what is yet to be turned */
-        assert_int_equal(kvb_cache_seq_add(s.cache, 2, 13, KVB_POS_END, -4), 0);
-        const uint32_t at[] = {8, 13, 9};
-        for (uint32_t seq = 0; seq < 3; seq++) {
-            step(&s, seq, 1, specs);
-            for (uint32_t layer = 0; layer < 3; layer++)
-                for (uint64_t t = 0; t < 12; t++) {
-                    uint32_t pos = (uint32_t)t < 8 ? (uint32_t)t : at[seq] + (uint32_t)t - 8;
-                    rows_find(&specs[layer], layer, t, k, v);
-                    for (uint32_t h = 0; h < HEADS; h++)
-                        row_check(layer, h, t, pos, pos == t ? 1 : 5, k[h]);
-                }
-        }
-        scene_close(&s);
-    }
-}
-
-static void what_is_refused_changes_nothing(void **state)
-{
-    (void)state;
-    static const struct {
-        uint32_t seq, p0, p1;
-        int32_t delta;
-        int error;
-    } calls[] = {
-        {0, 0, KVB_POS_END, -1, -EINVAL}, /* below 0 */
-        {0, 4, 8, 2, -EINVAL},            /* onto what stays behind */
-        {0, 4, 8, -3, -EINVAL},           /* onto what stays before */
-        {0, 4, 8, 40, -EINVAL},           /* across it */
-        {0, 9, 5, 1, -EINVAL},            /* no range */
-        {9, 0, 5, 1, -EINVAL},            /* no sequence */
-        {0, 12, 16, 3 * TOKENS - 15, -ENOSPC},
-        {0, 12, 16, INT32_MAX, -ENOSPC},
-        {0, 4, 8, 0, 0}, /* by nothing */
-        {0, 40, 50, 7, 0},
-        {3, 0, KVB_POS_END, 7, 0}, /* of nothing */
-    };
-    EACH_SHIFTING(type)
-    {
-        scene s;
-        kvb_attend_spec specs[LAYERS];
-        kvb_cache_usage before, after;
-        const uint64_t *feed;
-        scene_open(&s, type, kvb_builtin_pools[0]);
-        step(&s, 0, 16, specs);
-        for (size_t i = 0; i < N(calls); i++) {
-            kvb_cache_usage_of(s.cache, 0, &before);
-            assert_int_equal(kvb_cache_seq_add(s.cache, calls[i].seq, calls[i].p0, calls[i].p1, calls[i].delta),
-                             calls[i].error);
-            assert_int_equal(strlen(kvb_cache_why(s.cache)) > 0, calls[i].error != 0);
-            kvb_cache_usage_of(s.cache, 0, &after);
-            assert_memory_equal(&before, &after, sizeof before);
-            assert_int_equal(kvb_cache_length(s.cache, 0), 16);
-            assert_int_equal(kvb_cache_feed(s.cache, &feed), calls[i].error && i < 8 ? 16 : 0);
-        }
-        scene_close(&s);
-    }
-}
-
 static int small_open(const kvb_cache_type *type, const kvb_model *m, const kvb_pool_type *k_pool,
                       kvb_allocator *allocator, kvb_cache **cache)
 {
@@ -452,53 +345,13 @@ static void divided_positions_hold_several_tokens(void **state)
     unlink(path);
 }
 
-/* Each request for memory of a shift, and of the step behind it, refused once: nothing has happened, and then it
- * happens. */
-static void memory_that_is_refused_changes_nothing(void **state)
-{
-    (void)state;
-    EACH_SHIFTING(type)
-    {
-        uint64_t refused = 0;
-        for (uint64_t nth = 1, last = 0; nth > last; nth++) {
-            scene s;
-            kvb_attend_spec specs[LAYERS];
-            float k[HEADS][DIM], v[HEADS][V_DIM];
-            scene_open(&s, type, kvb_builtin_pools[0]), step(&s, 0, 12, specs);
-            assert_int_equal(kvb_cache_seq_cp(s.cache, 0, 1, 0, KVB_POS_END), 0);
-            s.allocator.fail_request = s.allocator.requests + nth;
-            int error = kvb_cache_seq_add(s.cache, 1, 8, KVB_POS_END, 5);
-            s.allocator.fail_request = 0;
-            assert_true(error == 0 || error == -ENOMEM);
-            if (error) {
-                refused++;
-                assert_int_equal(kvb_cache_length(s.cache, 1), 12);
-                assert_int_equal(kvb_cache_seq_add(s.cache, 1, 8, KVB_POS_END, 5), 0);
-            } else {
-                last = nth + 1; /* more than it asks for */
-            }
-            for (uint32_t seq = 0; seq < 2; seq++) {
-                step(&s, seq, 1, specs);
-                rows_find(&specs[0], 0, 10, k, v);
-                row_check(0, 1, 10, seq ? 15 : 10, seq ? 5 : 1, k[1]);
-            }
-            scene_close(&s);
-        }
-        assert_true(refused >= 3);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_those_of_their_new_positions),
         cmocka_unit_test(shifts_between_two_steps_are_one),
-        cmocka_unit_test(what_is_loaded_is_not_turned),
-        cmocka_unit_test(others_keep_their_rows),
-        cmocka_unit_test(what_is_refused_changes_nothing),
         cmocka_unit_test(caches_and_models_without_shifts_say_so),
         cmocka_unit_test(divided_positions_hold_several_tokens),
-        cmocka_unit_test(memory_that_is_refused_changes_nothing),
     };
     return cmocka_run_group_tests_name("position shifts", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows what recurrent states can and cannot do, in words and in every cache: how far a sequence can be cut back, what
- * is refused and changes nothing, how many slots there are at most, which files go into which caches. That each state
+ * Shows what recurrent states cannot do, in words and in every cache: what is refused and changes nothing; what layers
+ * are asked for; and which files go into which caches. That each state
  * is the right one after any history: test_random.
  */
 #include "saved.h"
@@ -63,39 +63,6 @@ static void assert_why(const rig *r, const char *words)
         fail_msg("\"%s\" does not say \"%s\"", kvb_cache_why(r->cache), words);
 }
 
-/* To any of the last `depth` tokens, again after a rollback, and no further; all the way always. */
-static void test_rollback(void **state)
-{
-    enum { DEPTH = 3 };
-    (void)state;
-    EACH_CACHE(type, 0)
-    {
-        rig r;
-        const bool forgets = type->flags & KVB_CACHE_FORGETS;
-        if (!(type->flags & (KVB_CACHE_SEQ | KVB_CACHE_REWIND)))
-            continue;
-        states_open(&r, type, DEPTH, KVB_F32);
-        feed(&r, 0, 10);
-        if (!forgets) {
-            const kvb_cache_usage before = rig_usage_of(&r, SCANS);
-            assert_int_equal(kvb_cache_rewind(r.cache, 6), -ENOTSUP);
-            assert_why(&r, "sequence 0 cannot be cut back by 4 tokens: its states go back by 3");
-            const kvb_cache_usage after = rig_usage_of(&r, SCANS);
-            rig_assert_same(&before, &after);
-            assert_int_equal(kvb_cache_length(r.cache, 0), 10);
-        }
-        assert_int_equal(kvb_cache_rewind(r.cache, 8), 0);
-        assert_int_equal(kvb_cache_rewind(r.cache, 7), 0); /* what is left of the three */
-        assert_int_equal(kvb_cache_rewind(r.cache, 6), forgets ? 0 : -ENOTSUP);
-        assert_true(feed(&r, 0, 1) == behind(behind(0, 0, forgets ? 6 : 7), 10, 1));
-        assert_int_equal(kvb_cache_rewind(r.cache, 7), 0); /* as if it had never been */
-        assert_true(feed(&r, 0, 2) == behind(behind(behind(0, 0, forgets ? 6 : 7), forgets ? 10 : 11, forgets), 11, 2));
-        assert_int_equal(kvb_cache_rewind(r.cache, 0), 0);
-        assert_true(feed(&r, 0, 1) == behind(0, 13, 1));
-        rig_close(&r);
-    }
-}
-
 /* What would need a state that is not there is refused in all layers. */
 static void test_refusals(void **state)
 {
@@ -114,6 +81,8 @@ static void test_refusals(void **state)
         if (!forgets) {
             assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, 8), -ENOTSUP);
             assert_why(&r, "sequence 0 has no state behind position 7: its states go back by 1 tokens");
+            assert_int_equal(kvb_cache_rewind(r.cache, 6), -ENOTSUP);
+            assert_why(&r, "sequence 0 cannot be cut back by 4 tokens: its states go back by 1");
         }
         if (type->flags & KVB_CACHE_FREEZES) {
             kvb_frozen *frozen;
@@ -167,36 +136,6 @@ static void test_fetch(void **state)
     assert_int_equal(kvb_cache_fetch_states(r.cache, SCANS, (const uint32_t[]){2}, 1, &spec), 0);
     assert_true(spec.from[0] == 0 && spec.to[0] == 0); /* in place */
     rig_close(&r);
-}
-
-/* However sequences fork, end and go back: one slot for each, and for each older state. */
-static void test_slots(void **state)
-{
-    enum { DEPTH = 2, STEPS = 40 };
-    (void)state;
-    EACH_CACHE(type, KVB_CACHE_SEQ)
-    {
-        rig r;
-        if (type == &kvb_cache_slab) /* has no room for forks of so many */
-            continue;
-        states_open(&r, type, DEPTH, KVB_F32);
-        for (uint32_t step = 0; step < STEPS && r.next < RIG_CODED_TOKENS - 40; step++) {
-            uint32_t ids[IDS], n = 0;
-            for (uint32_t s = 0; s < IDS; s++)
-                if (step == 0 ? s == 0 : kvb_cache_length(r.cache, s) > 0)
-                    ids[n++] = s;
-            assert_int_equal(rig_step(&r, ids, n), 0);
-            states_store(&r);
-            const uint32_t src = ids[step % n], dst = (src + 1 + step % 3) % IDS;
-            if (kvb_cache_length(r.cache, dst) > 0)
-                assert_int_equal(kvb_cache_seq_rm(r.cache, dst, 0, KVB_POS_END), 0);
-            const uint32_t length = kvb_cache_length(r.cache, src);
-            assert_int_equal(kvb_cache_seq_cp(r.cache, src, dst, 0, step % 2 && length > 1 ? length - 1 : KVB_POS_END),
-                             0);
-            assert_true(rig_usage_of(&r, SCANS).high_water <= IDS * (1 + DEPTH));
-        }
-        rig_close(&r);
-    }
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
@@ -256,8 +195,7 @@ static void test_prompts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rollback), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_fetch),    cmocka_unit_test(test_slots),
-                                       cmocka_unit_test(test_files),    cmocka_unit_test(test_prompts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_fetch),
+                                       cmocka_unit_test(test_files), cmocka_unit_test(test_prompts)};
     return cmocka_run_group_tests_name("recurrent states", tests, folder_make, folder_remove);
 }

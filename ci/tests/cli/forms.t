@@ -72,6 +72,13 @@ compaction|$seqs||several|$P $F {"step":{"pos":[8],"seq":[1]}} {"seq_rm":{"seq":
 END
 }
 
+# The run before has judged these caches, and no others.
+judged_over() {
+    judged=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next } $at["status"] == "pass" && $at["kernel"] == "flash" { print $at["cache"] }' "$out" | sort | tr '\n' ' ')
+    [ "$(echo "$1" | tr ' ' '\n' | sort | tr '\n' ' ')" = "$judged" ]
+    report $? "  judged over $1" || echo "# judged: $judged"
+}
+
 while IFS='|' read -r form caches limits needs lines; do
     capacity=
     [ "$limits" = FULL ] && limits='' && capacity=',"capacity":10'
@@ -80,9 +87,7 @@ while IFS='|' read -r form caches limits needs lines; do
         echo "${lines//'} {'/$'}\n{'}"
     } >"$TMPDIR/form.jsonl"
     ok "$form" "$KVBENCH" run --check --workload "$TMPDIR/form.jsonl" --product --pool f32 --kernel flash --format csv
-    judged=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next } $at["status"] == "pass" && $at["kernel"] == "flash" { print $at["cache"] }' "$out" | sort | tr '\n' ' ')
-    [ "$(echo "$caches" | tr ' ' '\n' | sort | tr '\n' ' ')" = "$judged" ]
-    report $? "  judged over $caches" || echo "# judged: $judged"
+    judged_over "$caches"
     skips_expected "$needs" "$limits" | sort >"$TMPDIR/expected"
     sed -n '/,skip,/p' "$out" | awk -F, -v header="$(head -1 "$out")" '
         BEGIN { n = split(header, name, ","); for (i = 1; i <= n; i++) at[name[i]] = i }
@@ -91,4 +96,8 @@ while IFS='|' read -r form caches limits needs lines; do
     diff "$TMPDIR/expected" "$TMPDIR/skips" >"$err"
     report $? "  the others say what they lack"
 done < <(forms)
+for trace in ci/tests/caches/traces/*.jsonl; do
+    ok "$(basename "$trace" .jsonl)" "$KVBENCH" run --check --workload "$trace" --product --pool f32 --kernel flash --format csv
+    judged_over "$(sed -n '1s/.*"note":"\([^"]*\)".*/\1/p' "$trace")"
+done
 done_testing
