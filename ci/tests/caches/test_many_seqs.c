@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows that caches hold up to 4096 sequences: ids up to the last one and none beyond it, all alive at once in one
- * step, thousands forked; what a query sees is its own sequence's.
+ * step, thousands forked. And that caches of 63, 64, 65, 128 and 129 sequences, all alive, hold each by itself: sets of
+ * rows and sequences are words of 64 bits. Sequences at the borders of words leave and come back, are forked into the
+ * row that was given back, reordered, saved and loaded. Each sees its own tokens, and a slab's rows end where its last
+ * sequence does.
  */
-#include "rig.h"
+#include "saved.h"
 
 enum { SEQS = KVB_MAX_SEQS };
 
@@ -91,8 +94,180 @@ static void test_refused_steps(void **state)
     }
 }
 
+/* ---- borders of words -------------------------------------------------------------------------------------------- */
+
+enum { MOST = 129, LEN = 8 };
+
+static rig r;
+static uint32_t n; /* sequences alive; id n is one more */
+static uint64_t own[MOST + 1][LEN];
+static uint32_t len[MOST + 1];
+
+/* Takes a token for each; each sees what its sequence holds. */
+static void step(const uint32_t *ids, uint32_t count)
+{
+    static uint64_t seen[4 * RIG_MAX_STEP];
+    const uint64_t *feed;
+    assert_int_equal(rig_step(&r, ids, count), 0);
+    for (uint32_t i = 0; i < count; i++)
+        own[ids[i]][len[ids[i]]++] = r.next - count + i;
+    const uint32_t fed = kvb_cache_feed(r.cache, &feed);
+    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++) {
+        kvb_attend_spec spec;
+        assert_int_equal(rig_fetch(&r, layer, r.pos, &spec), 0);
+        for (uint32_t i = 0; i < count; i++) {
+            assert_int_equal(rig_seen(&r, &spec, layer, r.pos, fed, fed - count + i, seen), len[ids[i]]);
+            qsort(own[ids[i]], len[ids[i]], sizeof **own, rig_compare);
+            assert_memory_equal(seen, own[ids[i]], len[ids[i]] * sizeof *seen);
+        }
+    }
+}
+
+static void step_all(void)
+{
+    uint32_t ids[MOST];
+    for (uint32_t s = 0; s < n; s++)
+        ids[s] = s;
+    step(ids, n);
+}
+
+/* A slab's cells in use are the account's tokens. */
+static void lengths_check(void)
+{
+    uint32_t held = 0;
+    for (uint32_t s = 0; s <= n; s++) {
+        assert_int_equal(kvb_cache_length(r.cache, s), len[s]);
+        held += len[s];
+    }
+    if (!strcmp(kvb_cache_type_of(r.cache)->name, "slab"))
+        assert_int_equal(rig_usage(&r).cells_live, held);
+}
+
+static void leave(uint32_t s)
+{
+    assert_int_equal(kvb_cache_seq_rm(r.cache, s, 0, KVB_POS_END), 0);
+    len[s] = 0;
+}
+
+/* One after the other: rows are taken from the first on, and the last one in use ends where its sequence does. */
+static void open_full(const kvb_cache_type *type)
+{
+    const bool slab = !strcmp(type->name, "slab");
+    r = (rig){.n_groups = 2, .groups = {{.window = 0}, {.window = 10000}}, .seq_ids = n + 1};
+    assert_int_equal(rig_try_open(&r, type, n * LEN, LEN, n, 4), 0);
+    memset(len, 0, sizeof len);
+    for (uint32_t s = 0; s < n; s++) {
+        step(&s, 1);
+        if (slab)
+            assert_int_equal(rig_usage(&r).high_water, s * LEN + 1);
+    }
+    assert_int_equal(kvb_cache_begin_step(r.cache, &n, 1), -ENOSPC); /* one too many */
+    lengths_check();
+}
+
+/* Each at a border leaves, another is forked into its place; that one leaves, and the first comes back. */
+static void leave_and_return(void)
+{
+    for (uint32_t s = 0; s < n; s++) {
+        const uint32_t neighbour = (s + 1) % n, two[] = {s, neighbour}, forked[] = {n, neighbour};
+        if (s % 64 > 1 && s % 64 < 62)
+            continue;
+        leave(s);
+        lengths_check();
+        assert_int_equal(kvb_cache_seq_cp(r.cache, neighbour, n, 0, KVB_POS_END), 0);
+        memcpy(own[n], own[neighbour], sizeof *own);
+        len[n] = len[neighbour];
+        assert_int_equal(kvb_cache_begin_step(r.cache, &s, 1), -ENOSPC);
+        step(forked, 2);
+        leave(n);
+        leave(neighbour); /* back by steps: sequences stay short */
+        step(two, 2);
+        lengths_check();
+    }
+    step_all();
+}
+
+static void reorder(const uint32_t *dst, const uint32_t *src, uint32_t count)
+{
+    static uint64_t was[MOST + 1][LEN];
+    uint32_t had[MOST + 1];
+    memcpy(was, own, sizeof own);
+    memcpy(had, len, sizeof len);
+    assert_int_equal(kvb_cache_seq_reorder(r.cache, dst, src, count), 0);
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(own[dst[i]], was[src[i]], sizeof *own);
+        len[dst[i]] = had[src[i]];
+    }
+    lengths_check();
+}
+
+/* The next one becomes what one at a border is, which stays; then each takes the next one's place. */
+static void take_places(void)
+{
+    static uint32_t dst[MOST], src[MOST];
+    for (uint32_t s = 0; s < n; s++) {
+        const uint32_t next[] = {(s + 1) % n}, both[] = {s, (s + 1) % n};
+        dst[s] = s;
+        src[s] = (s + 1) % n;
+        if (s % 64 > 61) {
+            reorder(next, &s, 1);
+            step(both, 2);
+            leave(s);
+            leave(*next);
+            step(both, 2);
+        }
+    }
+    reorder(dst, src, n);
+    step_all();
+}
+
+/* Two that came after it was saved, and took another's row, go again; each of the others has the row that it had. */
+static void save_and_load(void)
+{
+    const uint32_t two[] = {61, n - 1}, had = len[60];
+    static uint64_t was[LEN];
+    memcpy(was, own[60], sizeof was);
+    leave(two[0]);
+    leave(two[1]);
+    assert_int_equal(kvb_cache_save(r.cache, KVB_SEQ_ALL, path), 0);
+    leave(60);
+    step(two, 2);
+    assert_int_equal(kvb_cache_load(r.cache, KVB_SEQ_ALL, path), 0);
+    len[two[0]] = len[two[1]] = 0;
+    memcpy(own[60], was, sizeof was);
+    len[60] = had;
+    lengths_check();
+    step(two, 2);
+    step_all();
+    leave_and_return();
+}
+
+static void borders_are_held(void **state)
+{
+    static const uint32_t counts[] = {63, 64, 65, 128, 129};
+    (void)state;
+    for (uint32_t i = 0; i < N(counts); i++)
+        EACH_CACHE(type, KVB_CACHE_SEQ)
+        {
+            n = counts[i];
+            open_full(type);
+            leave_and_return();
+            if (type->flags & KVB_CACHE_REORDER)
+                take_places();
+            if (type->flags & KVB_CACHE_SAVES)
+                save_and_load();
+            for (uint32_t s = 0; s + 1 < n; s++)
+                len[s] = 0;
+            assert_int_equal(kvb_cache_seq_keep(r.cache, n - 1), 0); /* all other rows are free again */
+            lengths_check();
+            step_all();
+            rig_close(&r);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_alive), cmocka_unit_test(test_refused_steps)};
-    return cmocka_run_group_tests_name("thousands of sequences", tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_alive), cmocka_unit_test(test_refused_steps),
+                                       cmocka_unit_test(borders_are_held)};
+    return cmocka_run_group_tests_name("many sequences", tests, folder_make, folder_remove);
 }
