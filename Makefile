@@ -159,7 +159,7 @@ coverage: ## which lines of caches, kernels and oracle the tests run: 95 % at le
 # By test programs alone: scripts run the same code in children that end without leaving their counts. The slowest begin first;
 # left out is what takes long and runs no line that the others do not.
 COVERING := $(patsubst %,$(BUILD)/tests/%,whole/test_load oracle/test_bound kernels/test_loops kernels/test_hidden \
-	whole/test_scan kernels/test_problems whole/test_int8 whole/test_rounded_queries whole/test_descent whole/test_random whole/test_no_memory $(filter-out \
+	whole/test_scan kernels/test_problems whole/test_int8 whole/test_rounded_queries whole/test_descent whole/test_random $(filter-out \
 	kernels/test_problems kernels/test_flash caches/test_codec_isas \
 	oracle/test_bound oracle/test_bound_stored oracle/test_codec_steps kernels/test_loops kernels/test_hidden,\
 	$(patsubst ci/tests/%.c,%,$(wildcard $(foreach f,kernels caches oracle,ci/tests/$f/test_*.c)))))

@@ -384,7 +384,7 @@ static void forecast_look(scene *s, const call *c)
         nodes.ids[i] = c->kind == PROPOSE ? c->ids[i] : 0;
         nodes.parents[i] = -1;
     }
-    if (kvb_cache_can_propose(s->cache, nodes.ids, c->n) != kvb_rules_room(m, &nodes))
+    if (kvb_cache_can_propose(s->cache, c->kind == PROPOSE ? nodes.ids : NULL, c->n) != kvb_rules_room(m, &nodes))
         kvb_fuzz_wrong("%s: can_propose is wrong of %u nodes", m->type->name, c->n);
     if (s->allocator.requests != requests)
         kvb_fuzz_wrong("%s: a forecast asks for memory", m->type->name);
