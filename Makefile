@@ -161,7 +161,7 @@ coverage: ## which lines of caches, kernels and oracle the tests run: 95 % at le
 COVERING := $(patsubst %,$(BUILD)/tests/%,whole/test_load oracle/test_bound kernels/test_loops kernels/test_hidden \
 	whole/test_scan kernels/test_problems whole/test_int8 whole/test_rounded_queries whole/test_descent whole/test_random $(filter-out \
 	kernels/test_problems kernels/test_flash caches/test_codec_isas \
-	oracle/test_bound oracle/test_bound_stored oracle/test_codec_steps kernels/test_loops kernels/test_hidden,\
+	oracle/test_bound kernels/test_loops kernels/test_hidden,\
 	$(patsubst ci/tests/%.c,%,$(wildcard $(foreach f,kernels caches oracle,ci/tests/$f/test_*.c)))))
 $(BUILD)/tests-ran: $(COVERING) FORCE
 	@find $(BUILD) -name '*.gcda' -delete
@@ -405,7 +405,7 @@ $(BUILD)/fuzzer: $(BUILD)/ci/fuzz/fuzzer.o $(PARTS_fuzz) $(ARCHIVES)
 $(BUILD)/tests/oracle/test_no_memory: LINK += $(foreach f,malloc calloc realloc mmap,-Wl,--wrap=$f)
 $(BUILD)/tests/caches/test_session: LINK += -Wl,--wrap=calloc
 
-$(BUILD)/tests/oracle/test_precise: LINK += -Wl,--push-state,--no-as-needed -lmpfr -lgmp -Wl,--pop-state
+$(BUILD)/tests/oracle/test_attention: LINK += -Wl,--push-state,--no-as-needed -lmpfr -lgmp -Wl,--pop-state
 
 # Counts the rows that the reference kernel reads.
 $(BUILD)/tests/whole/test_walk_bytes: LINK += -Wl,--wrap=kvb_row_read

@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: exact attention of a row and all its sums agree with hand-computed cases and with long double. */
+/* Shows: exact attention is what its definition says, by hand, by its properties, in floats of 113 bits; and the loops of
+ * every level give the same bits. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
+#include <mpfr.h>
+#include <stdbool.h>
+#include <string.h>
+
 #include "ci/tests/oracle/hand.h"
 #include "oracle/attention.h"
+#include "oracle/products.h"
+
+/* Shows: exact attention of a row and all its sums agree with hand-computed cases and with long double. */
 
 #define NEAR(a, b) assert_true(fabs((double)(a) - (double)(b)) <= 1e-12 * (1 + fabs((double)(b))))
 
@@ -283,12 +292,503 @@ static void against_long_double(void **state)
     }
 }
 
+/*
+ * Shows that the oracle's attention has the properties that follow from its definition, whatever the numbers: equal
+ * scores give the mean of V; a score far above the others its row; the order of cells does not count; what it is of a
+ * sum of values is the sum of what it is of each; a factor may be in q or in the scale; a high cap is none, a low one
+ * makes scores equal; a sink takes its share, and no more.
+ */
+
+enum { PRIME = 257, FEW = 8 };
+
+typedef struct small {
+    double q[FEW];
+    double k[PRIME * FEW], v[PRIME * FEW], k_sum[PRIME];
+    double softcap, scale;
+    const float *sink;
+    double out[FEW], lse;
+} small;
+
+static uint64_t small_seed = 1;
+
+static small small_make(void)
+{
+    small s = {.scale = 0.4};
+    for (int d = 0; d < FEW; d++)
+        s.q[d] = (float)hand_gauss(&small_seed);
+    for (int i = 0; i < PRIME * FEW; i++) {
+        s.k[i] = hand_gauss(&small_seed);
+        s.v[i] = hand_gauss(&small_seed);
+    }
+    return s;
+}
+
+static void small_solve(small *s)
+{
+    static double scratch[1 << 14];
+    const kvb_token_run run = {0, PRIME};
+    const kvb_attention a = {.q = s->q,
+                             .k = s->k,
+                             .k_sum = s->k_sum,
+                             .v = s->v,
+                             .k_dim = FEW,
+                             .v_dim = FEW,
+                             .v_row = FEW,
+                             .scale = s->scale,
+                             .softcap = s->softcap,
+                             .sink = s->sink,
+                             .runs = &run,
+                             .n_runs = 1,
+                             .visible = PRIME};
+    kvb_bound_row row;
+    kvb_bound_term terms[FEW];
+    assert_true(kvb_attention_scratch(PRIME, FEW) <= sizeof scratch / sizeof *scratch);
+    kvb_attention_solve(&a, scratch, &row, &s->lse, terms);
+    for (int c = 0; c < FEW; c++)
+        s->out[c] = terms[c].o;
+}
+
+static void near(double a, double b)
+{
+    assert_true(fabs(a - b) <= 1e-13 * (1 + fabs(b)));
+}
+
+static void same(const small *a, const small *b)
+{
+    for (int c = 0; c < FEW; c++)
+        near(a->out[c], b->out[c]);
+    near(a->lse, b->lse);
+}
+
+static double mean_of(const small *s, int c)
+{
+    double sum = 0;
+    for (int i = 0; i < PRIME; i++)
+        sum += s->v[i * FEW + c];
+    return sum / PRIME;
+}
+
+static void equal_scores_give_the_mean(void **state)
+{
+    (void)state;
+    small s = small_make();
+    for (int i = FEW; i < PRIME * FEW; i++)
+        s.k[i] = s.k[i % FEW];
+    double score = 0;
+    for (int d = 0; d < FEW; d++)
+        score += s.scale * s.q[d] * s.k[d];
+    small_solve(&s);
+    for (int c = 0; c < FEW; c++)
+        near(s.out[c], mean_of(&s, c));
+    near(s.lse, score + log(PRIME));
+}
+
+static void one_high_score_gives_its_row(void **state)
+{
+    (void)state;
+    for (int hot = 0; hot < PRIME; hot += 64) {
+        small s = small_make();
+        for (int d = 0; d < FEW; d++)
+            s.k[hot * FEW + d] = 1e4 * s.q[d];
+        small_solve(&s);
+        for (int c = 0; c < FEW; c++)
+            assert_true(s.out[c] == s.v[hot * FEW + c]); /* the others' weights are 0 in double */
+    }
+}
+
+static void order_does_not_count(void **state)
+{
+    (void)state;
+    small s = small_make(), t = s;
+    for (int i = 0; i < PRIME; i++) {
+        int from = (int)((unsigned)i * 100 % PRIME); /* 257 is prime */
+        memcpy(t.k + i * FEW, s.k + from * FEW, FEW * sizeof *s.k);
+        memcpy(t.v + i * FEW, s.v + from * FEW, FEW * sizeof *s.v);
+    }
+    small_solve(&s);
+    small_solve(&t);
+    same(&s, &t);
+}
+
+static void values_are_mixed_linearly(void **state)
+{
+    (void)state;
+    small a = small_make(), b = a, sum = a;
+    for (int i = 0; i < PRIME * FEW; i++) {
+        b.v[i] = hand_gauss(&small_seed);
+        sum.v[i] = 3 * a.v[i] - 0.5 * b.v[i];
+    }
+    small_solve(&a);
+    small_solve(&b);
+    small_solve(&sum);
+    for (int c = 0; c < FEW; c++)
+        near(sum.out[c], 3 * a.out[c] - 0.5 * b.out[c]);
+    assert_true(sum.lse == a.lse && a.lse == b.lse);
+}
+
+static void factors_of_scores(void **state)
+{
+    (void)state;
+    small a = small_make(), b = a;
+    for (int d = 0; d < FEW; d++)
+        b.q[d] *= 4;
+    b.scale /= 4;
+    small_solve(&a);
+    small_solve(&b);
+    same(&a, &b);
+    for (int i = 0; i < PRIME * FEW; i++) /* one more score for all of them moves the log-sum-exp alone */
+        b.k[i] += i % FEW == 0 ? 2 / (b.q[0] * b.scale) : 0;
+    small_solve(&b);
+    b.lse -= 2;
+    same(&a, &b);
+}
+
+static void caps(void **state)
+{
+    (void)state;
+    small a = small_make(), high = a, low = a;
+    high.softcap = 1e9;
+    low.softcap = 1e-9;
+    small_solve(&a);
+    small_solve(&high);
+    small_solve(&low);
+    same(&a, &high);
+    for (int c = 0; c < FEW; c++)
+        assert_true(fabs(low.out[c] - mean_of(&low, c)) < 1e-8);
+    assert_true(fabs(low.lse - log(PRIME)) < 1e-8);
+}
+
+static void sinks(void **state)
+{
+    (void)state;
+    small a = small_make(), b = a;
+    const float logits[] = {-1000, -3, 0, 4.5f, 30};
+    small_solve(&a);
+    for (size_t i = 0; i < sizeof logits / sizeof *logits; i++) {
+        b.sink = &logits[i];
+        small_solve(&b);
+        double share = 1 / (1 + exp((double)logits[i] - a.lse));
+        for (int c = 0; c < FEW; c++)
+            near(b.out[c], share * a.out[c]);
+        near(b.lse, a.lse - log(share));
+    }
+}
+
+/*
+ * The oracle's own judge. Shows that its solve in double agrees with the definition of attention in floats of 113 bits
+ * (MPFR), which shares no code with it: each element within 16 roundings of a double, relative to what is added up for
+ * it, for logits from -700 to 4000, rows of one to 3000 cells, softcap, sinks, cancelling and equal values.
+ */
+
+enum { BITS = 113, DIM = 6 };
+
+static const struct scene {
+    const char *name;
+    uint32_t n;       /* cells */
+    double logit;     /* standard deviation of the logits, about */
+    double offset;    /* added to all of them */
+    double v, v_step; /* values: v + v_step * gauss */
+    double softcap;
+    float sink; /* NAN: none */
+} scenes[] = {
+    {"one cell", 1, 1, 0, 0, 1, 0, NAN},
+    {"few cells", 7, 2, 0, 0, 1, 0, NAN},
+    {"many cells", 3000, 3, 0, 0, 1, 0, NAN},
+    {"equal weights", 1000, 0, 0, 0, 1, 0, NAN},
+    {"one cell takes all", 300, 300, 0, 0, 1, 0, NAN},
+    {"large logits", 300, 4, 4000, 0, 1, 0, NAN},
+    {"small logits", 300, 4, -700, 0, 1, 0, NAN},
+    {"values that cancel", 300, 1, 0, 1e8, 1, 0, NAN},
+    {"tiny values", 300, 1, 0, 0, 1e-300, 0, NAN},
+    {"softcap", 300, 20, 0, 0, 1, 5, NAN},
+    {"softcap far above", 300, 2, 0, 0, 1, 1e6, NAN},
+    {"sink", 300, 2, 0, 0, 1, 0, 3.5f},
+    {"sink takes all", 300, 2, 0, 0, 1, 0, 800},
+    {"sink is nothing", 300, 2, 0, 0, 1, 0, -800},
+    {"softcap and sink", 300, 40, 10, 0, 1, 30, 29},
+};
+
+typedef struct precise {
+    mpfr_t out[DIM], mass[DIM], lse;
+} precise;
+
+static void precise_init(precise *p)
+{
+    for (int c = 0; c < DIM; c++)
+        mpfr_inits2(BITS, p->out[c], p->mass[c], NULL);
+    mpfr_init2(p->lse, BITS);
+}
+
+static void precise_clear(precise *p)
+{
+    for (int c = 0; c < DIM; c++)
+        mpfr_clears(p->out[c], p->mass[c], NULL);
+    mpfr_clear(p->lse);
+}
+
+/* s = softcap tanh(scale q.k / softcap) */
+static void logit_of(const kvb_attention *a, const double *k, mpfr_t s)
+{
+    mpfr_t x;
+    mpfr_init2(x, BITS);
+    mpfr_set_zero(s, 1);
+    for (uint32_t d = 0; d < a->k_dim; d++) {
+        mpfr_set_d(x, a->q[d], MPFR_RNDN);
+        mpfr_mul_d(x, x, k[d], MPFR_RNDN);
+        mpfr_add(s, s, x, MPFR_RNDN);
+    }
+    mpfr_mul_d(s, s, a->scale, MPFR_RNDN);
+    if (a->softcap > 0) {
+        mpfr_div_d(s, s, a->softcap, MPFR_RNDN);
+        mpfr_tanh(s, s, MPFR_RNDN);
+        mpfr_mul_d(s, s, a->softcap, MPFR_RNDN);
+    }
+    mpfr_clear(x);
+}
+
+/* The definition: exp of each logit as it is, for which the exponents of MPFR have room. */
+static void solve(const kvb_attention *a, precise *p)
+{
+    mpfr_t s, weight, term;
+    mpfr_inits2(BITS, s, weight, term, NULL);
+    for (uint32_t c = 0; c < a->v_dim; c++) {
+        mpfr_set_zero(p->out[c], 1);
+        mpfr_set_zero(p->mass[c], 1);
+    }
+    mpfr_set_zero(p->lse, 1); /* holds the sum of weights first */
+    if (a->sink) {
+        mpfr_set_d(p->lse, (double)*a->sink, MPFR_RNDN);
+        mpfr_exp(p->lse, p->lse, MPFR_RNDN);
+    }
+    for (uint32_t i = 0; i < a->visible; i++) {
+        logit_of(a, a->k + (size_t)i * a->k_dim, s);
+        mpfr_exp(weight, s, MPFR_RNDN);
+        mpfr_add(p->lse, p->lse, weight, MPFR_RNDN);
+        for (uint32_t c = 0; c < a->v_dim; c++) {
+            mpfr_mul_d(term, weight, a->v[(size_t)i * a->v_row + c], MPFR_RNDN);
+            mpfr_add(p->out[c], p->out[c], term, MPFR_RNDN);
+            mpfr_abs(term, term, MPFR_RNDN);
+            mpfr_add(p->mass[c], p->mass[c], term, MPFR_RNDN);
+        }
+    }
+    for (uint32_t c = 0; c < a->v_dim; c++) {
+        mpfr_div(p->out[c], p->out[c], p->lse, MPFR_RNDN);
+        mpfr_div(p->mass[c], p->mass[c], p->lse, MPFR_RNDN);
+    }
+    mpfr_log(p->lse, p->lse, MPFR_RNDN);
+    mpfr_clears(s, weight, term, NULL);
+}
+
+/* |got - want| in roundings of a double relative to `of`. */
+static double roundings(double got, mpfr_t want, double of)
+{
+    mpfr_t x;
+    mpfr_init2(x, BITS);
+    mpfr_d_sub(x, got, want, MPFR_RNDN);
+    double error = fabs(mpfr_get_d(x, MPFR_RNDN));
+    mpfr_clear(x);
+    return error == 0 ? 0 : error / (of * 0x1p-53);
+}
+
+/* Cells of one row: gaussian logits around an offset, which the first channel of q and k makes. */
+static void rows_make(const struct scene *s, uint64_t *seed, double *q, double *k, double *v)
+{
+    for (uint32_t d = 0; d < DIM; d++)
+        q[d] = d ? (float)hand_gauss(seed) : 1;
+    for (uint32_t i = 0; i < s->n; i++)
+        for (uint32_t d = 0; d < DIM; d++) {
+            k[i * DIM + d] = d ? s->logit * hand_gauss(seed) / 2 : s->offset * 2;
+            v[i * DIM + d] = s->v + s->v_step * hand_gauss(seed);
+        }
+}
+
+static void scene_check(const struct scene *s, uint64_t seed, double *worst, double *worst_lse)
+{
+    double q[DIM];
+    double *k = malloc(s->n * DIM * sizeof *k), *v = malloc(s->n * DIM * sizeof *v), *k_sum = calloc(s->n, sizeof *k);
+    rows_make(s, &seed, q, k, v);
+    const kvb_token_run run = {0, s->n};
+    const kvb_attention a = {.q = q,
+                             .k = k,
+                             .k_sum = k_sum,
+                             .v = v,
+                             .k_dim = DIM,
+                             .v_dim = DIM,
+                             .v_row = DIM,
+                             .scale = 0.5,
+                             .softcap = s->softcap,
+                             .sink = isnan(s->sink) ? NULL : &s->sink,
+                             .runs = &run,
+                             .n_runs = 1,
+                             .visible = s->n};
+    double *scratch = malloc(kvb_attention_scratch(s->n, DIM) * sizeof *scratch), lse;
+    kvb_bound_row row;
+    kvb_bound_term terms[DIM];
+    precise p;
+    precise_init(&p);
+    kvb_attention_solve(&a, scratch, &row, &lse, terms);
+    solve(&a, &p);
+    /* A logit's own rounding moves its weight: that many are part of any sum in double. */
+    double largest = row.a_max + fabs(row.logit_max) + 1;
+    for (uint32_t c = 0; c < DIM; c++) {
+        double mass = mpfr_get_d(p.mass[c], MPFR_RNDN);
+        *worst = fmax(*worst, roundings(terms[c].o, p.out[c], mass) / largest);
+        assert_true(roundings(terms[c].mass, p.mass[c], mass) <=
+                    8 * largest + s->n); /* a plain sum: bounds need no more */
+    }
+    *worst_lse = fmax(*worst_lse, roundings(lse, p.lse, largest));
+    precise_clear(&p);
+    free(scratch);
+    free(k_sum);
+    free(k);
+    free(v);
+}
+
+static void test_scenes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
+        double worst = 0, worst_lse = 0;
+        for (uint64_t seed = 1; seed <= 20; seed++)
+            scene_check(&scenes[i], seed, &worst, &worst_lse);
+        print_message("# %s: %.2f roundings of an output, %.2f of a log-sum-exp\n", scenes[i].name, worst, worst_lse);
+        assert_true(worst <= 16);
+        assert_true(worst_lse <= 8);
+    }
+    mpfr_free_cache();
+}
+
+/* Shows: the oracle's loops give the same bits at every level that this CPU has, NaN or not, and sums of a plain loop
+ * but for rounding. */
+
+enum { ROWS = 40, MOST = 192, CELLS = 13 };
+#define THERE 0.5
+
+static double k[ROWS * MOST], sizes[ROWS * MOST], q[MOST];
+static uint32_t at[CELLS];
+
+static void inputs_make(void)
+{
+    uint32_t state = 1;
+    for (size_t i = 0; i < (size_t)ROWS * MOST; i++) {
+        state = state * 1664525u + 1013904223u;
+        k[i] = (double)(int32_t)state * 0x1p-31;
+        sizes[i] = fabs(k[i]) * (i % 3 ? 1.25 : 0.5);
+        q[i % MOST] = k[i] - 0.25;
+    }
+    for (uint32_t i = 0; i < CELLS; i++)
+        at[i] = (i * 17 + 5) % ROWS;
+}
+
+typedef struct outcome {
+    double dots[2][CELLS], masses[2][CELLS], squares[CELLS], outputs[MOST], mass[2][MOST], v_max[2][MOST],
+        spread[4][MOST];
+} outcome;
+
+static void all_run(const kvb_products *p, uint32_t dim, outcome *to)
+{
+    kvb_tile_rows rows = {k, k, at, dim, CELLS, q, q + 20, q + 40, q + 60};
+    memset(to, 0, sizeof *to);
+    for (uint32_t c = 0; c < dim; c++) { /* sums are added to what is there */
+        to->outputs[c] = to->mass[0][c] = to->mass[1][c] = to->v_max[0][c] = to->v_max[1][c] = THERE;
+        for (int s = 0; s < 4; s++)
+            to->spread[s][c] = THERE;
+    }
+    p->dots(q, k, at, CELLS, dim, to->dots[0]);
+    p->masses(q, k, at, CELLS, dim, to->masses[0]);
+    p->dots_and_masses(q, k, at, CELLS, dim, to->dots[1], to->masses[1]);
+    p->squares(q, k, at, CELLS, dim, to->squares);
+    p->output_sums(&rows, dim, to->outputs);
+    p->mass_sums(&rows, dim, to->mass[0], to->v_max[0]);
+    p->spread_sums(&rows, dim, q, (double *[4]){to->spread[0], to->spread[1], to->spread[2], to->spread[3]});
+    rows.sizes = sizes;
+    p->mass_sums(&rows, dim, to->mass[1], to->v_max[1]);
+}
+
+static void close_to(double a, double b)
+{
+    assert_true(fabs(a - b) < 1e-12);
+}
+
+static void plain_agrees(const outcome *o, uint32_t dim)
+{
+    for (uint32_t i = 0; i < CELLS; i++) {
+        double dot = 0, mass = 0, square = 0;
+        for (uint32_t d = 0; d < dim; d++) {
+            const double x = k[at[i] * dim + d];
+            dot += q[d] * x;
+            mass += fabs(q[d] * x);
+            square += x * x;
+        }
+        for (int s = 0; s < 2; s++) {
+            close_to(o->dots[s][i], dot);
+            close_to(o->masses[s][i], mass);
+        }
+        close_to(o->squares[i], square);
+    }
+    for (uint32_t c = 0; c < dim; c++) {
+        double out = THERE, mass[2] = {THERE, THERE}, most[2] = {THERE, THERE},
+               spread[4] = {THERE, THERE, THERE, THERE};
+        for (uint32_t i = 0; i < CELLS; i++) {
+            const double v = k[at[i] * dim + c], off = q[i] * fabs(v - q[c]);
+            const double size[2] = {fabs(v), fmax(fabs(v), sizes[at[i] * dim + c])};
+            out += q[i] * v;
+            for (int s = 0; s < 2; s++) {
+                mass[s] += q[i] * size[s];
+                most[s] = fmax(most[s], size[s]);
+            }
+            for (int s = 0; s < 4; s++)
+                spread[s] += s ? off * q[20 * s + (int)i] : off;
+        }
+        close_to(o->outputs[c], out);
+        for (int s = 0; s < 2; s++) {
+            close_to(o->mass[s][c], mass[s]);
+            close_to(o->v_max[s][c], most[s]);
+        }
+        for (int s = 0; s < 4; s++)
+            close_to(o->spread[s][c], spread[s]);
+    }
+}
+
+static void levels_agree_on(uint32_t dim, bool finite)
+{
+    static outcome portable, other;
+    all_run(kvb_products_at(0), dim, &portable);
+    if (finite)
+        plain_agrees(&portable, dim);
+    for (unsigned level = 1; kvb_products_at(level); level++) {
+        all_run(kvb_products_at(level), dim, &other);
+        assert_memory_equal(&portable, &other, sizeof other);
+    }
+}
+
+static void levels_agree(void **state)
+{
+    static const uint32_t dims[] = {1, 3, 8, 16, 20, 31, 64, 80, 127, 128, 129, 192};
+    (void)state;
+    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
+        inputs_make();
+        levels_agree_on(dims[d], true);
+        sizes[at[1] * dims[d]] = k[at[2] * dims[d] + dims[d] / 2] = NAN; /* which of two numbers is the larger now? */
+        levels_agree_on(dims[d], false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_cells_by_hand),
         cmocka_unit_test(nothing_visible),
         cmocka_unit_test(against_long_double),
+        cmocka_unit_test(equal_scores_give_the_mean),
+        cmocka_unit_test(one_high_score_gives_its_row),
+        cmocka_unit_test(order_does_not_count),
+        cmocka_unit_test(values_are_mixed_linearly),
+        cmocka_unit_test(factors_of_scores),
+        cmocka_unit_test(caps),
+        cmocka_unit_test(sinks),
+        cmocka_unit_test(test_scenes),
+        cmocka_unit_test(levels_agree),
     };
-    return cmocka_run_group_tests_name("oracle/attention", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

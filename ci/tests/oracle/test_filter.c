@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Shows, over rows of a width that is no power of two: of honest roundings the filter says nothing; a token of which
- * one KV head holds another's V row is named, with layer and KV head; V rows are scaled as the filter wants them. What
- * it says of kernels: whole/test_filter.
- */
+/* Shows: the filter of errors that rows share: its formulas, numbers by hand, and what it says. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,10 +11,696 @@
 
 #include "ci/tests/oracle/hand.h"
 #include "oracle/filter.h"
+#include "oracle/solve.h"
 
-enum { TOKENS = 120, MANY = 1500, HEADS = 4, KV_HEADS = 2, K = 12, V = 20, STALE = 7, NOBODY = MANY };
+/* An oracle of rows that no trace made, for tests of the filter. Include after cmocka.h. */
+
+enum { UNITS = 2, HEADS = 3, QUERIES = 40, CELLS = 24, SEEN = 20, MOST = 37, ROWS = UNITS * QUERIES * HEADS };
+
+/* An oracle of rows that no trace made: each layer is a unit of one KV head. Each query sees tokens in two runs, and
+ * some tokens are seen by none. */
+typedef struct made {
+    kvb_model model;
+    kvb_oracle_state state;
+    kvb_oracle oracle;
+    kvb_filter_truth truth;
+    kvb_filter_unit unit[UNITS];
+    kvb_filter_row row[ROWS];
+    uint32_t number[ROWS], dim;
+    kvb_expect expect[ROWS + 1]; /* the last is not the oracle's */
+    kvb_bound_term terms[ROWS][MOST];
+    kvb_token_run runs[ROWS][2];
+    double inverse[UNITS][MOST];
+    float v[UNITS][CELLS * MOST], norm2[UNITS][CELLS], magnitude[UNITS][CELLS];
+    float p[ROWS][CELLS], o[ROWS][MOST], slope[ROWS][MOST], out[ROWS][MOST];
+} made;
+
+static inline void made_connect(made *m, uint32_t dim)
+{
+    m->dim = dim;
+    m->model = hand_model(UNITS, (kvb_group){.heads = HEADS, .kv_heads = 1, .k_dim = 4, .v_dim = dim});
+    m->state.model = &m->model;
+    m->oracle = (kvb_oracle){.rows = m->expect, .n_rows = ROWS, .state = &m->state, .filter = &m->truth};
+    m->truth = (kvb_filter_truth){.tokens = CELLS,
+                                  .n_units = UNITS,
+                                  .most_visible = CELLS,
+                                  .units = m->unit,
+                                  .number = m->number,
+                                  .rows = m->row,
+                                  .n_rows = ROWS};
+    for (uint32_t u = 0; u < UNITS; u++)
+        m->unit[u] = (kvb_filter_unit){.layer = u,
+                                       .dim = dim,
+                                       .usable = true,
+                                       .inverse = m->inverse[u],
+                                       .v = m->v[u],
+                                       .norm2 = m->norm2[u],
+                                       .magnitude = m->magnitude[u]};
+    for (uint32_t r = 0; r < ROWS; r++) {
+        m->expect[r] = (kvb_expect){.layer = r / (QUERIES * HEADS),
+                                    .query = r / HEADS % QUERIES,
+                                    .head = r % HEADS,
+                                    .visible = SEEN,
+                                    .terms = m->terms[r]};
+        m->row[r] = (kvb_filter_row){.unit = m->expect[r].layer,
+                                     .visible = SEEN,
+                                     .runs = m->runs[r],
+                                     .n_runs = 2,
+                                     .p = m->p[r],
+                                     .o = m->o[r],
+                                     .slope = m->slope[r],
+                                     .weight = 1,
+                                     .cap = INFINITY};
+        m->runs[r][0] = (kvb_token_run){10, CELLS}; /* in the order of positions, which is not that of tokens */
+        m->runs[r][1] = (kvb_token_run){0, 6};
+        m->number[r] = r;
+    }
+    m->expect[ROWS] = m->expect[ROWS - HEADS];
+}
+
+/* Shows by numbers worked out by hand how large an honest |a| of the filter may be, for each field of a declaration,
+ * and which rows count. */
+
+/* Rows of two cells: V (1, 1, 1, 1) and (-1, -1, -1, -1), o = (1, 1, 1, 1) / 2 by weights of 3/4 and 1/4. */
+static void plain_make(made *m)
+{
+    made_connect(m, 4);
+    m->truth.most_visible = 2;
+    for (uint32_t u = 0; u < UNITS; u++)
+        for (uint32_t i = 0; i < 2 * 4; i++) {
+            m->inverse[u][i / 2] = 1;
+            m->v[u][i] = i < 4 ? 1 : -1;
+            m->norm2[u][i / 4] = 4;
+            m->magnitude[u][i / 4] = 1;
+        }
+    for (uint32_t r = 0; r < ROWS; r++) {
+        m->row[r].visible = 2;
+        m->row[r].n_runs = 1;
+        m->runs[r][0] = (kvb_token_run){0, 2};
+        m->p[r][0] = 0.75f;
+        m->p[r][1] = 0.25f;
+        m->expect[r].row = (kvb_bound_row){.p_max = 0.75, .v_largest = 1};
+        for (uint32_t c = 0; c < 4; c++) {
+            m->o[r][c] = 0.5f;
+            m->slope[r][c] = 2;
+        }
+    }
+}
+
+/* z of a kind where residuals are `share` of (1, 1, 1, 1) / 2. out: that, in all cases; what it is compared with lies
+ * beside it. */
+static double z_of(made *m, const kvb_arithmetic *a, kvb_filter_kind kind, kvb_elem out_elem, double share)
+{
+    static const float wide[] = {0.5f, 0.5f, 0.5f, 0.5f};
+    static const uint16_t f16[] = {0x3800, 0x3800, 0x3800, 0x3800}, bf16[] = {0x3f00, 0x3f00, 0x3f00, 0x3f00};
+    kvb_filter *filter;
+    kvb_filter_peak peaks[KVB_FILTER_KINDS];
+    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        for (uint32_t c = 0; c < 4; c++)
+            m->terms[r][c].o = 0.5 * (1 - share);
+        kvb_filter_add(filter, &m->expect[r], &m->expect[r], a, out_elem,
+                       out_elem == KVB_F32   ? (const void *)wide
+                       : out_elem == KVB_F16 ? f16
+                                             : bf16);
+    }
+    kvb_filter_peaks(filter, peaks);
+    kvb_filter_free(filter);
+    return peaks[kind].z;
+}
+
+/* From `want` on a share stands out: by the square root of the number of rows that count. */
+static void stands_out_from(made *m, const kvb_arithmetic *a, kvb_filter_kind kind, kvb_elem out_elem, double want,
+                            double rows)
+{
+    for (int sign = -1; sign < 2; sign += 2) {
+        const double below = z_of(m, a, kind, out_elem, sign * want * (1 - 1e-4)),
+                     above = z_of(m, a, kind, out_elem, sign * want * (1 + 1e-4));
+        if (below != 0 || !(fabs(above - sqrt(rows)) < 1e-4))
+            fail_msg("kind %d: z %g below a share of %.9g, %g above; %g rows", (int)kind, below, sign * want, above,
+                     rows);
+    }
+}
+
+static void honest_sizes_by_hand(void **state)
+{
+    static made m;
+    const double base = 2e-6, f32 = 0x1p-24 / 2; /* of an output in f32: u sqrt(4) / 4 */
+    const kvb_arithmetic
+        plain = {.accumulator = KVB_F32},
+        /* an accumulator of f16: (sqrt(64) / 2 + sqrt(16)) / 2048 = 1/256 */
+        chains = {.accumulator = KVB_F16, .cell_chain = 64, .rescales = 16},
+        cells = {.accumulator = KVB_F16, .cell_chain = 64},       /* 1/512 */
+        rescales = {.accumulator = KVB_F16, .rescales = 16},      /* 1/512 */
+        exponents = {.accumulator = KVB_F32, .exp_error = 0.125}, /* 1/4 */
+        /* weights of bf16: (1/4 + 0.425 / 2) / 256 = 0.4625 / 256 and three more of 1/256; of e4m3, all are
+           alike: 1.2125 / 16 */
+        weights = {.accumulator = KVB_F32, .sums = {.rounding = KVB_BF16, .chain = 3}},
+        coarse = {.accumulator = KVB_F32, .sums.rounding = KVB_E4M3},
+        /* in f32: shares of 2^-24; a chain counts where something is narrow */
+        wide = {.accumulator = KVB_F32, .sums.chain = 3},
+        /* steps of 1/8: 1/16, no product below 1/8 * 3/4, and 3 of 2^-24 */
+        steps = {.accumulator = KVB_F32, .sums = {.step = 0.125, .chain = 3}},
+        /* products below 1/2 * 3/4 are unclear: the cell of 1/4; below half of that they are lost: none */
+        floor = {.accumulator = KVB_F32, .sums.floor = 0.5}, drops = {.accumulator = KVB_F32, .exp_floor = 0.5},
+        quarter = {.accumulator = KVB_F32, .sums.floor = 0.25};
+    (void)state;
+    plain_make(&m);
+    stands_out_from(&m, &plain, KVB_FILTER_SIZE, KVB_F32, base + f32, ROWS);
+    stands_out_from(&m, &plain, KVB_FILTER_SIZE, KVB_F16, base + 0x1p-12, ROWS);
+    stands_out_from(&m, &plain, KVB_FILTER_SIZE, KVB_BF16, base + 0x1p-9, ROWS);
+    stands_out_from(&m, &chains, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.0 / 256, ROWS);
+    stands_out_from(&m, &cells, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.0 / 512, ROWS);
+    stands_out_from(&m, &rescales, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.0 / 512, ROWS);
+    stands_out_from(&m, &exponents, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
+    stands_out_from(&m, &steps, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.0 / 16 + 3 * 0x1p-24, ROWS);
+    stands_out_from(&m, &floor, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
+    stands_out_from(&m, &drops, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
+    /* half a step is 1/8, and 1/4: what is as large as a step is clear, what is as large as half of one is not lost */
+    for (uint32_t r = 0; r < ROWS; r++)
+        m.expect[r].row.v_largest = 4.0 / 3;
+    assert_true(0.75 * (4.0 / 3) == 1);
+    stands_out_from(&m, &quarter, KVB_FILTER_SIZE, KVB_F32, base + f32, ROWS);
+    stands_out_from(&m, &floor, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        m.row[r].alike[KVB_BF16] = 0.25;
+        m.row[r].apart = 0.5;
+    }
+    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.4625 / 256 + 3.0 / 256, ROWS);
+    stands_out_from(&m, &coarse, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.2125 / 16, ROWS);
+    stands_out_from(&m, &wide, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.2125 * 0x1p-24, ROWS);
+    /* beside a softcap the cell of 3/4 is alike in all rows, if it is less than 1/256 below the cap */
+    for (uint32_t r = 0; r < ROWS; r++)
+        m.row[r].cap = 0.75 * exp(1.0 / 257);
+    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.2125 / 256 + 3.0 / 256, ROWS);
+    for (uint32_t r = 0; r < ROWS; r++)
+        m.row[r].cap = 0.75 * exp(1.0 / 255);
+    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.4625 / 256 + 3.0 / 256, ROWS);
+}
+
+/* A residual of `share` (1, 1, 1, 1) / 2 in the other directions: cells' are 3/4 (1/2) and -1/4 (3/2) in each channel,
+ * so that a is 4/3 and -4/3 of the share; of the slope, 2 in each, 1/4. */
+static void least_sizes_by_hand(void **state)
+{
+    static made m;
+    const kvb_arithmetic bf16 = {.accumulator = KVB_F32, .sums.rounding = KVB_BF16},
+                         steps = {.accumulator = KVB_F32, .sums.step = 1.0 / 16};
+    (void)state;
+    plain_make(&m);
+    stands_out_from(&m, &bf16, KVB_FILTER_TOKEN, KVB_F32, 0.75 * 0.25, ROWS / 2); /* of one of the two units */
+    stands_out_from(&m, &bf16, KVB_FILTER_FROM_FIRST, KVB_F32, 0.75 * 0.25, ROWS);
+    stands_out_from(&m, &bf16, KVB_FILTER_FROM_LAST, KVB_F32, 0.75 * 0.25, ROWS);
+    /* half a step is 1/32 of 3/4: beside products of 3/4 and 1/4 that is 1/32 and 3/32 */
+    stands_out_from(&m, &steps, KVB_FILTER_FROM_FIRST, KVB_F32, 0.75 * (0.25 + 1.0 / 32), ROWS);
+    /* logits must spread over 8 roundings of a weight, each of 2^-7 or a step; of a quarter of which the slope may be
+     * off */
+    assert_true(z_of(&m, &bf16, KVB_FILTER_SCALE, KVB_F32, 0.5) == 0);
+    for (uint32_t r = 0; r < ROWS; r++)
+        m.row[r].spread = r % 2 ? 1.0 / 16 : 0.0624;
+    stands_out_from(&m, &bf16, KVB_FILTER_SCALE, KVB_F32, 4 * 0.0005, ROWS / 2);
+    assert_true(z_of(&m, &steps, KVB_FILTER_SCALE, KVB_F32, 0.5) == 0);
+    /* and no logit may lie within as many below the softcap: the cell of 3/4 does in a quarter of the rows */
+    for (uint32_t r = 0; r < ROWS; r++)
+        m.row[r].cap = 0.75 * exp(r % 4 == 1 ? 0.0624 : 0.0626);
+    stands_out_from(&m, &bf16, KVB_FILTER_SCALE, KVB_F32, 4 * 0.0005, ROWS / 4);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        m.row[r].cap = INFINITY;
+        m.row[r].spread = r % 2 ? 0.5 : 0.4999;
+    }
+    stands_out_from(&m, &steps, KVB_FILTER_SCALE, KVB_F32, 4 * (0.0005 + 1.0 / 64), ROWS / 2);
+}
+
+/* z of the first place, of rows with that much weight on cell 0, of which 0.28 is missing. The two cells' directions
+ * are one. Beside a step of 3/1000 of 10 times that weight, cell 0 may lose 0.0015 of itself, cell 1 more than 0.07:
+ * there 0.28 is not above 1/4. */
+static double first_of(made *m, double weight)
+{
+    const kvb_arithmetic steps = {.accumulator = KVB_F32, .sums.step = 0.003};
+    kvb_filter *filter;
+    kvb_filter_peak peaks[KVB_FILTER_KINDS];
+    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        const double o = 10 * (2 * weight - 1);
+        float out[4];
+        m->p[r][0] = (float)weight;
+        m->p[r][1] = (float)(1 - weight);
+        m->expect[r].row = (kvb_bound_row){.p_max = weight, .v_largest = 10};
+        for (uint32_t c = 0; c < 4; c++) {
+            m->o[r][c] = (float)o;
+            m->terms[r][c].o = o;
+            out[c] = (float)(o - 0.28 * weight * (10 - o));
+        }
+        kvb_filter_add(filter, &m->expect[r], &m->expect[r], &steps, KVB_F32, out);
+    }
+    kvb_filter_peaks(filter, peaks);
+    assert_int_equal(kvb_filter_rows(filter), ROWS);
+    kvb_filter_free(filter);
+    return peaks[KVB_FILTER_FROM_FIRST].z;
+}
+
+/* A cell that is nearly all of the row has no direction: v - o is what rounding left of v. Of the weights w and 1 - w
+ * of v and -v, its square is (2 - 2w)^2 of v's: 0.0016 at w = 0.98, 0.0009 at 0.985. It must be above 0.001. */
+static void cells_that_are_the_row_by_hand(void **state)
+{
+    static made m;
+    (void)state;
+    plain_make(&m);
+    for (uint32_t u = 0; u < UNITS; u++)
+        for (uint32_t i = 0; i < 2; i++) {
+            m.norm2[u][i] = 400;
+            m.magnitude[u][i] = 10;
+            for (uint32_t c = 0; c < 4; c++)
+                m.v[u][4 * i + c] = i ? -10 : 10;
+        }
+    assert_true(first_of(&m, 0.98) > 15);
+    assert_true(first_of(&m, 0.985) == 0);
+}
+
+/* Rows that count: with at least 1 % of the weight beside the largest cell, and at most a quarter of that below half a
+ * step. */
+static uint64_t rows_of(made *m, const kvb_arithmetic *a, double beside, uint32_t lost_in_8)
+{
+    kvb_filter *filter;
+    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        m->row[r].visible = 9;
+        m->row[r].n_runs = 1;
+        m->runs[r][0] = (kvb_token_run){0, 9};
+        m->expect[r].row = (kvb_bound_row){.p_max = 1 - beside, .v_largest = 1};
+        for (uint32_t i = 0; i < 9; i++)
+            m->p[r][i] = (float)(i ? beside / 8 : 1 - beside);
+        for (uint32_t c = 0; c < 4; c++)
+            m->terms[r][c].o = c;
+    }
+    for (uint32_t i = 0; i < 9; i++)
+        for (uint32_t u = 0; u < UNITS; u++)
+            m->magnitude[u][i] = i == 0 || i > lost_in_8 ? 1 : 0.001f;
+    static const float out[4] = {9, 9, 9, 9};
+    for (uint32_t r = 0; r < ROWS; r++)
+        kvb_filter_add(filter, &m->expect[r], &m->expect[r], a, KVB_F32, out);
+    uint64_t rows = kvb_filter_rows(filter);
+    kvb_filter_free(filter);
+    return rows;
+}
+
+static void rows_that_count_by_hand(void **state)
+{
+    static made m;
+    const kvb_arithmetic bf16 = {.accumulator = KVB_F32, .sums.rounding = KVB_BF16},
+                         steps = {.accumulator = KVB_F32, .sums.step = 0.01};
+    (void)state;
+    made_connect(&m, 4);
+    m.truth.most_visible = 9;
+    for (uint32_t c = 0; c < 4; c++)
+        m.inverse[0][c] = m.inverse[1][c] = 1;
+    assert_int_equal(rows_of(&m, &bf16, 0.0099, 0), 0);
+    assert_int_equal(rows_of(&m, &bf16, 0.0101, 0), ROWS);
+    assert_int_equal(rows_of(&m, &steps, 0.5, 0), ROWS);
+    assert_int_equal(rows_of(&m, &steps, 0.5, 2), ROWS);
+    assert_int_equal(rows_of(&m, &steps, 0.5, 3), 0);
+    assert_int_equal(rows_of(&m, &bf16, 0.5, 8), ROWS); /* without steps nothing is lost */
+    m.unit[1].usable = false;
+    assert_int_equal(rows_of(&m, &steps, 0.5, 2), ROWS / 2);
+}
+
+/* What the exact side keeps of a row: three tokens in two runs, weights 1/2, 1/8, 1/4 beside a sink, one channel that
+ * counts twice. */
+static void a_row_of_the_truth_by_hand(void **state)
+{
+    static float v[4 * 2] = {1, 2, -1, 4, 9, 9, 3, -2}, p[3], o[2], slope[2];
+    static double inverse[4] = {1, 2};
+    static kvb_token_run runs[] = {{3, 4}, {0, 2}}; /* tokens 3, 0, 1 */
+    kvb_filter_unit unit = {.dim = 2, .usable = true, .inverse = inverse, .v = v};
+    kvb_filter_row row = {.visible = 3, .runs = runs, .n_runs = 2, .p = p, .o = o, .slope = slope};
+    uint32_t number[] = {UINT32_MAX, 0};
+    kvb_filter_truth truth = {.tokens = 4, .n_units = 1, .units = &unit, .number = number, .rows = &row, .n_rows = 1};
+    const double weights[] = {0.5, 0.125, 0.25};
+    const kvb_bound_term terms[] = {{.o = 0.75}, {.o = -0.25}};
+    (void)state;
+    for (int capped = 0; capped < 2; capped++) {
+        /* Logits 3, 3, 1: the first two are alike, though no two weights are. slope: those, and with a cap of 6 what
+         * d tanh(x) is: 6 atanh(1/2) (3/4), 6 atanh(1/6) (35/36). */
+        const double logits[] = {3, 3, 1};
+        const kvb_attention a = {.softcap = capped ? 6 : 0};
+        const double high = capped ? 4.5 * atanh(0.5) : 3, low = capped ? 35.0 / 6 * atanh(1.0 / 6) : 1;
+        const double mean = 0.625 * high + 0.25 * low, square = 0.625 * high * high + 0.25 * low * low;
+        slope[0] = slope[1] = 0;
+        kvb_filter_truth_row(&truth, 0, &a, logits, weights, 1, terms); /* is not kept */
+        assert_true(slope[0] == 0 && slope[1] == 0);
+        kvb_filter_truth_row(&truth, 1, &a, logits, weights, 1, terms);
+        assert_true(p[0] == 0.5f && p[1] == 0.125f && p[2] == 0.25f && o[0] == 0.75f && o[1] == -0.5f);
+        assert_true(row.weight == 0.875);
+        assert_true(fabs(row.apart - sqrt(0.25 + 1.0 / 64 + 1.0 / 16)) < 1e-15);
+        assert_true(fabs(row.alike[KVB_F16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
+        assert_true(fabs(row.alike[KVB_BF16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
+        assert_true(capped ? fabs(row.cap - exp(5)) < 1e-12 : isinf(row.cap));
+        assert_true(fabs(row.spread - sqrt(square - mean * mean)) < 1e-12);
+        /* 1/2 (high - mean) (3, -2) + 1/8 (high - mean) (1, 2) + 1/4 (low - mean) (-1, 4) */
+        assert_true(fabs((double)slope[0] - (1.625 * (high - mean) - 0.25 * (low - mean))) < 1e-6);
+        assert_true(fabs((double)slope[1] - (-0.75 * (high - mean) + (low - mean))) < 1e-6);
+    }
+    /* logits at the cap do not move, whatever the scale; far apart ones are not alike */
+    const double ends[] = {6, -6, 1.0 / 4096};
+    const kvb_attention a = {.softcap = 6};
+    slope[0] = slope[1] = 0;
+    kvb_filter_truth_row(&truth, 1, &a, ends, weights, 0, terms);
+    const double low = 6 * atanh(1.0 / 24576) * (1 - 1.0 / 24576 / 24576), mean = low / 4;
+    assert_true(fabs(row.spread - sqrt(low * low / 4 - mean * mean)) < 1e-12);
+    assert_true(row.alike[KVB_F16] == 0 && row.alike[KVB_BF16] == 0);
+    /* 2^-9 apart: less than a rounding of bf16, which is 2^-8, more than two of f16; 2^-12: less than one of f16 */
+    const double beside[] = {3 + 0x1p-9, 3, 1}, closer[] = {3 - 0x1p-12, 3, 1};
+    kvb_filter_truth_row(&truth, 1, &a, beside, weights, 0, terms);
+    assert_true(row.alike[KVB_F16] == 0 && fabs(row.alike[KVB_BF16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
+    kvb_filter_truth_row(&truth, 1, &a, closer, weights, 0, terms);
+    assert_true(fabs(row.alike[KVB_F16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
+}
+
+/* Shows that the filter is the formulas at the head of oracle/filter.h: told once more here, in double, over rows,
+ * weights and residuals that are made up. */
+
+static uint64_t draw_seed = 9;
+
+static double between(double low, double high)
+{
+    return low + (high - low) * hand_uniform(&draw_seed);
+}
+
+static uint32_t token_at(uint32_t place)
+{
+    return (place + 10) % CELLS;
+}
+
+static void made_draw(made *m, uint32_t dim)
+{
+    made_connect(m, dim);
+    for (uint32_t u = 0; u < UNITS; u++) {
+        for (uint32_t c = 0; c < dim; c++)
+            m->inverse[u][c] = c == 2 ? 0 : between(0.5, 2); /* channel 2 is always the same, and does not count */
+        for (uint32_t i = 0; i < CELLS; i++) {
+            m->norm2[u][i] = 0;
+            m->magnitude[u][i] = (float)between(0.5, 2);
+            for (uint32_t c = 0; c < dim; c++) {
+                float x = (float)(hand_gauss(&draw_seed) * (m->inverse[u][c] > 0));
+                m->v[u][i * dim + c] = x;
+                m->norm2[u][i] += x * x;
+            }
+        }
+    }
+    for (uint32_t r = 0; r < ROWS; r++) {
+        const uint32_t u = m->row[r].unit;
+        double sum = r % 5 ? 0 : 0.3, most = 0; /* a sink's */
+        for (uint32_t i = 0; i < SEEN; i++)
+            sum += m->p[r][i] = (float)exp(2 * hand_gauss(&draw_seed));
+        m->row[r].weight = 0;
+        for (uint32_t i = 0; i < SEEN; i++) {
+            m->p[r][i] /= (float)sum;
+            m->row[r].weight += (double)m->p[r][i];
+            most = fmax(most, (double)m->p[r][i]);
+        }
+        m->row[r].apart = between(0, 1);
+        m->row[r].cap = r % 3 ? INFINITY : most * between(1, 1.01); /* some rows' largest weight is just below it */
+        for (kvb_elem e = KVB_F16; e <= KVB_BF16; e++)
+            m->row[r].alike[e] = between(0, 1);
+        m->row[r].spread = between(0, 0.2);
+        m->expect[r].row = (kvb_bound_row){.p_max = most, .v_largest = r % 11 == 10 ? 0x1p-15 : between(1, 2)};
+        for (uint32_t c = 0; c < dim; c++) {
+            double o = 0;
+            for (uint32_t i = 0; i < SEEN; i++)
+                o += (double)m->p[r][i] * (double)m->v[u][token_at(i) * dim + c];
+            m->o[r][c] = (float)o;
+            m->terms[r][c].o = m->inverse[u][c] > 0 ? o / m->inverse[u][c] : 1;
+            m->slope[r][c] = (float)hand_gauss(&draw_seed);
+        }
+    }
+}
+
+/* What went wrong, by so much; beside noise. */
+typedef struct wrong {
+    double size, scale, token, first, last, heads, noise;
+} wrong;
+
+static void made_err(made *m, const wrong *w)
+{
+    for (uint32_t r = 0; r < ROWS; r++) {
+        const uint32_t u = m->row[r].unit, dim = m->dim;
+        for (uint32_t c = 0; c < dim; c++) {
+            const double o = (double)m->o[r][c], other = (double)m->o[r % HEADS == 0   ? r + 2
+                                                                      : r % HEADS == 2 ? r - 2
+                                                                                       : r][c];
+            double e = w->size * o + w->scale * (double)m->slope[r][c] + w->heads * (other - o) +
+                       w->noise * hand_gauss(&draw_seed);
+            for (uint32_t i = 0; i < SEEN; i++) {
+                const double t = (double)m->p[r][i] * ((double)m->v[u][token_at(i) * dim + c] - o);
+                e +=
+                    t * ((token_at(i) == 3 && u == 1) * w->token + (i == 3) * w->first + (i == SEEN - 1 - 5) * w->last);
+            }
+            m->out[r][c] = (float)(m->terms[r][c].o + (m->inverse[u][c] > 0 ? e / m->inverse[u][c] : 3));
+        }
+    }
+}
+
+/* ---- the formulas, told anew ------------------------------------------------------------------------------------- */
+
+typedef struct told {
+    double x, x2, su, s2, honest, d;
+} told;
+
+static const double matters[] = {[KVB_FILTER_HEADS] = 1,      [KVB_FILTER_SIZE] = 2e-6,   [KVB_FILTER_TOKEN] = 1,
+                                 [KVB_FILTER_FROM_FIRST] = 1, [KVB_FILTER_FROM_LAST] = 1, [KVB_FILTER_SCALE] = 0.001},
+                    least[] = {
+                        [KVB_FILTER_HEADS] = 0.75,      [KVB_FILTER_SIZE] = 2e-6,      [KVB_FILTER_TOKEN] = 0.25,
+                        [KVB_FILTER_FROM_FIRST] = 0.25, [KVB_FILTER_FROM_LAST] = 0.25, [KVB_FILTER_SCALE] = 0.0005};
+
+/* A row with residual e in the direction t. */
+static void told_add(told *to, double a0, uint32_t dim, const double *e, const double *t, double honest,
+                     double channels)
+{
+    double et = 0, e2 = 0, t2 = 0;
+    for (uint32_t c = 0; c < dim; c++) {
+        et += e[c] * t[c];
+        e2 += e[c] * e[c];
+        t2 += t[c] * t[c];
+    }
+    const double u = sqrt(channels) * et / sqrt(e2 * t2), s = sqrt(channels * t2 / e2);
+    const double x = fmin(a0 * s, 1) * fmax(-2, fmin(2, u));
+    to->x += x;
+    to->x2 += x * x;
+    to->su += s * u;
+    to->s2 += s * s;
+    to->honest += s * s * honest;
+    to->d += channels;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b;
+}
+
+static double middle(double *x, size_t n)
+{
+    qsort(x, n, sizeof *x, by_size);
+    return x[n / 2];
+}
+
+/* z of direction `at` of n, whatever a is. */
+static double told_z(const told *all, size_t n, size_t at)
+{
+    double score[CELLS] = {0}, away[CELLS], median = 0, sigma = 1;
+    size_t used = 0;
+    for (size_t i = 0; i < n && n >= 16; i++)
+        if (all[i].x2 > 0)
+            score[used++] = all[i].su / sqrt(all[i].s2);
+    if (used >= 16) {
+        median = middle(score, used);
+        for (size_t i = 0; i < used; i++)
+            away[i] = fabs(score[i] - median);
+        sigma = fmax(1, 1.4826 * middle(away, used));
+    }
+    const told *x = &all[at];
+    const double t = x->su / sqrt(x->s2) - median;
+    return fmin(fabs(x->x) / sqrt(x->x2), sqrt(-x->d * log(1 - fmin(t * t / x->d, 1 - 1e-9))) / sigma);
+}
+
+static void is_near(double got, double want, const char *what, int kind)
+{
+    if (!(fabs(got - want) <= 2e-3 * fabs(want)))
+        fail_msg("kind %d, %s: %.7g in place of %.7g", kind, what, got, want);
+}
+
+/* The peak is one of the n directions from `all` on, as large as the largest that counts. A |a| near the least may
+ * count or not. */
+static void peak_is(const kvb_filter_peak *peak, int kind, const told *all, size_t n, size_t lists)
+{
+    double surely = 0, perhaps = 0, own = NAN;
+    for (size_t i = 0; i < n * lists; i++) {
+        const told *x = &all[i], *list = all + i / n * n;
+        const double a = x->su / x->s2, room = fabs(a) - least[kind] - x->honest / x->s2;
+        const double z = x->x2 > 0 ? told_z(list, n, i % n) : 0;
+        if (z > 0 && room > -1e-3 * fabs(a))
+            perhaps = fmax(perhaps, z);
+        if (z > 0 && room > 1e-3 * fabs(a))
+            surely = fmax(surely, z);
+        if (peak->z > 0 && i == (lists > 1 ? peak->layer * n + peak->at : peak->at)) {
+            own = z;
+            is_near(peak->a, a, "a", kind);
+        }
+    }
+    if (!(peak->z <= perhaps * (1 + 2e-3) && peak->z >= surely * (1 - 2e-3)))
+        fail_msg("kind %d: z %.7g is not between %.7g and %.7g", kind, peak->z, surely, perhaps);
+    if (peak->z > 0)
+        is_near(peak->z, own, "z", kind);
+}
+
+static bool is_narrow(const kvb_rounding *r)
+{
+    return r->rounding != KVB_F32 || r->step > 0;
+}
+
+/* The filter over what was made, and what its header says of it. Returns the rows that counted. */
+static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
+{
+    static told token[UNITS * CELLS], first[CELLS], last[CELLS], size[1], scale[1], pair[HEADS * HEADS];
+    kvb_filter *filter;
+    kvb_filter_peak peaks[KVB_FILTER_KINDS + 1] = {[KVB_FILTER_KINDS] = {.z = 1e9}}; /* the last is no kind */
+    uint64_t rows = 0;
+    memset(token, 0, sizeof token), memset(first, 0, sizeof first), memset(last, 0, sizeof last);
+    memset(size, 0, sizeof size), memset(scale, 0, sizeof scale), memset(pair, 0, sizeof pair);
+    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        const kvb_filter_row *row = &m->row[r];
+        const uint32_t u = row->unit, dim = m->dim;
+        const double half = fmax(fmax(a->sums.step, a->sums.floor), a->exp_floor) / 2 * m->expect[r].row.p_max *
+                            m->expect[r].row.v_largest;
+        double e[MOST], t[MOST], o2 = 0, lost = 0, unclear = 0, e2 = 0;
+        m->expect[r].visible = seen;
+        kvb_filter_add(filter, &m->expect[r], &m->expect[r], a, KVB_F32, m->out[r]);
+        for (uint32_t c = 0; c < dim; c++) {
+            e[c] = ((double)m->out[r][c] - m->terms[r][c].o) * m->inverse[u][c];
+            e2 += e[c] * e[c];
+            o2 += (double)m->o[r][c] * (double)m->o[r][c];
+        }
+        const double step = fmax(2 * kvb_unit_roundoff(a->sums.rounding), a->sums.step),
+                     u_p = kvb_unit_roundoff(a->sums.rounding), u_a = kvb_unit_roundoff(a->accumulator);
+        double capped = 0, near = 0; /* weight within a rounding of the cap, and within 8 steps */
+        for (uint32_t i = 0; i < SEEN; i++) {
+            capped += (double)m->p[r][i] >= row->cap * exp(-u_p) ? (double)m->p[r][i] : 0;
+            near += (double)m->p[r][i] >= row->cap * exp(-8 * step) ? (double)m->p[r][i] : 0;
+        }
+        for (uint32_t i = 0; i < SEEN && half > 0; i++) {
+            const double p = (double)m->p[r][i], product = p * (double)m->magnitude[u][token_at(i)];
+            lost += product < half ? p : 0;
+            unclear += product < 2 * half ? p : 0;
+        }
+        const double beside = row->weight - m->expect[r].row.p_max;
+        if (m->number[r] == UINT32_MAX || beside < 0.01 * row->weight || lost > 0.25 * beside || e2 == 0 ||
+            m->expect[r].row.v_largest < 0x1p-14)
+            continue;
+        rows++;
+        const double channels = dim - 1;
+        const double may = u_a * (sqrt(a->cell_chain) / 2 + sqrt(a->rescales)) + 2 * a->exp_error +
+                           u_p * ((u_p > 0x1p-20 ? row->alike[a->sums.rounding] : 0) + capped + 0.425 * row->apart) +
+                           (is_narrow(&a->sums) ? u_p * a->sums.chain : 0) + a->sums.step / 2 + unclear / row->weight;
+        double fourth = 0;
+        for (uint32_t c = 0; c < dim; c++) {
+            t[c] = (double)m->o[r][c];
+            fourth += t[c] * t[c] * t[c] * t[c];
+        }
+        const double rounded = may + 0x1p-24 * sqrt(fourth) / o2;
+        told_add(size, matters[KVB_FILTER_SIZE] + rounded, dim, e, t, rounded, channels);
+        if (!is_narrow(&a->query) && !is_narrow(&a->scores) && !is_narrow(&a->sums) && seen <= 4096)
+            continue;
+        for (uint32_t c = 0; c < dim; c++)
+            t[c] = (double)m->slope[r][c];
+        if (row->spread >= 8 * step && near == 0)
+            told_add(scale, matters[KVB_FILTER_SCALE] + a->sums.step / 4, dim, e, t, a->sums.step / 4, channels);
+        for (uint32_t i = 0; i < SEEN; i++) {
+            const double p = (double)m->p[r][i], product = p * (double)m->magnitude[u][token_at(i)];
+            if (!(product > half))
+                continue;
+            double apart2 = 0;
+            for (uint32_t c = 0; c < dim; c++) {
+                t[c] = p * ((double)m->v[u][token_at(i) * dim + c] - (double)m->o[r][c]);
+                apart2 += t[c] * t[c] / (p * p);
+            }
+            if (apart2 <= 1e-3 * (double)m->norm2[u][token_at(i)]) /* the cell is nearly all of the row */
+                continue;
+            told_add(&token[u * CELLS + token_at(i)], 1, dim, e, t, half / product, channels);
+            told_add(&first[i], 1, dim, e, t, half / product, channels);
+            told_add(&last[SEEN - 1 - i], 1, dim, e, t, half / product, channels);
+        }
+        for (uint32_t h = 0; h < HEADS; h++) {
+            const uint32_t head = r % HEADS, other = r - head + h;
+            for (uint32_t c = 0; c < dim; c++)
+                t[c] = (m->terms[other][c].o - m->terms[r][c].o) * m->inverse[u][c];
+            if (h != head)
+                told_add(&pair[(h < head ? h : head) * HEADS + (h < head ? head : h)], 1, dim, e, t, 0, channels);
+        }
+    }
+    const double z = kvb_filter_peaks(filter, peaks);
+    double most = 0;
+    peak_is(&peaks[KVB_FILTER_TOKEN], KVB_FILTER_TOKEN, token, CELLS, UNITS);
+    peak_is(&peaks[KVB_FILTER_FROM_FIRST], KVB_FILTER_FROM_FIRST, first, CELLS, 1);
+    peak_is(&peaks[KVB_FILTER_FROM_LAST], KVB_FILTER_FROM_LAST, last, CELLS, 1);
+    peak_is(&peaks[KVB_FILTER_SIZE], KVB_FILTER_SIZE, size, 1, 1);
+    peak_is(&peaks[KVB_FILTER_SCALE], KVB_FILTER_SCALE, scale, 1, 1);
+    kvb_filter_peak heads = peaks[KVB_FILTER_HEADS];
+    assert_true(heads.z == 0 || heads.at < heads.other);
+    heads.at = heads.at * HEADS + heads.other;
+    peak_is(&heads, KVB_FILTER_HEADS, pair, HEADS * HEADS, 1);
+    for (int kind = 0; kind < KVB_FILTER_KINDS; kind++)
+        most = fmax(most, peaks[kind].z);
+    assert_true(rows ? z == most : isnan(z));
+    assert_int_equal(kvb_filter_rows(filter), rows);
+    kvb_filter_free(filter);
+    return rows;
+}
+
+static void the_formulas_are_told_twice(void **state)
+{
+    static const kvb_arithmetic bf16 = {.cell_chain = CELLS, .sums = {.rounding = KVB_BF16, .chain = 2}},
+                                steps = {.cell_chain = CELLS, .rescales = 3, .sums.step = 0.004},
+                                floors = {.exp_error = 1e-4, .sums.floor = 0.05, .query.step = 0.1},
+                                drops = {.exp_floor = 0.02, .scores.rounding = KVB_F16},
+                                wide = {.cell_chain = CELLS, .sums.chain = 5};
+    static const struct {
+        const kvb_arithmetic *a;
+        uint32_t seen;
+        wrong w;
+    } cases[] = {
+        {&bf16, CELLS, {.noise = 0.1}},
+        {&bf16, CELLS, {.size = 0.3, .noise = 0.1}},
+        {&wide, 4096, {.size = 1e-4, .noise = 1e-5}},
+        {&wide, 4097, {.size = 1e-4, .noise = 1e-5}},
+        {&steps, CELLS, {.scale = -0.05, .noise = 0.1}},
+        {&bf16, CELLS, {.scale = 0.05, .noise = 0.1}},
+        {&bf16, CELLS, {.token = -1, .noise = 0.01}},
+        {&steps, CELLS, {.token = 1, .noise = 0.05}},
+        {&floors, CELLS, {.first = -1, .noise = 0.02}},
+        {&drops, CELLS, {.last = 0.6, .noise = 0.02}},
+        {&drops, CELLS, {.heads = 1, .noise = 0.1}},
+        {&steps, CELLS, {.size = 0.1, .heads = 0.3, .token = 1, .first = 1, .last = -1, .noise = 1}},
+    };
+    static made m;
+    (void)state;
+    for (uint32_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        made_draw(&m, i % 2 ? 7 : MOST);
+        made_err(&m, &cases[i / 2].w);
+        assert_in_range(filter_is_told(&m, cases[i / 2].a, cases[i / 2].seen), 20, ROWS);
+        for (uint32_t r = 0; r < ROWS; r++) /* rows of queries 0, 1, 4, 5, … alone */
+            m.number[r] = r / HEADS % 4 < 2 ? r : UINT32_MAX;
+        assert_in_range(filter_is_told(&m, cases[i / 2].a, cases[i / 2].seen), 10, ROWS / 2);
+    }
+}
+
+/*
+ * Shows, over rows of a width that is no power of two: of honest roundings the filter says nothing; a token of which
+ * one KV head holds another's V row is named, with layer and KV head; V rows are scaled as the filter wants them. What
+ * it says of kernels: whole/test_filter.
+ */
+
+enum { TOKENS = 120, MANY = 1500, Q_HEADS = 4, KV_HEADS = 2, K = 12, V = 20, STALE = 7, NOBODY = MANY };
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32};
-static const kvb_group group = {.heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K, .v_dim = V, .scale = 0.3};
+static const kvb_group group = {.heads = Q_HEADS, .kv_heads = KV_HEADS, .k_dim = K, .v_dim = V, .scale = 0.3};
 static const kvb_arithmetic bf16_sums = {.dot_chain = K, .cell_chain = TOKENS, .sums.rounding = KVB_BF16},
                             in_steps = {.dot_chain = K, .cell_chain = TOKENS, .sums.step = 0.02};
 
@@ -26,7 +708,7 @@ static const kvb_arithmetic bf16_sums = {.dot_chain = K, .cell_chain = TOKENS, .
 static void output_make(const kvb_values *values, const kvb_expect *e, uint32_t stale, uint64_t *seed, float *out)
 {
     const float *v = kvb_values_rows(values, KVB_ROWS_V, e->layer, STALE) + e->head / 2 * V,
-                *wrong = kvb_values_rows(values, KVB_ROWS_V, e->layer, STALE + 50) + e->head / 2 * V,
+                *strange = kvb_values_rows(values, KVB_ROWS_V, e->layer, STALE + 50) + e->head / 2 * V,
                 *k = kvb_values_rows(values, KVB_ROWS_K, e->layer, STALE) + e->head / 2 * K,
                 *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, e->query) + e->head * K;
     double score = 0;
@@ -35,11 +717,11 @@ static void output_make(const kvb_values *values, const kvb_expect *e, uint32_t 
     double weight = stale <= e->query && e->layer == 1 && e->head / 2 == 1 ? exp(0.3 * score - e->lse) : 0;
     for (uint32_t c = 0; c < V; c++)
         out[c] = (float)(e->terms[c].o * (1 + 0x1p-9 * (2 * hand_uniform(seed) - 1)) +
-                         weight * ((double)wrong[c] - (double)v[c]));
+                         weight * ((double)strange[c] - (double)v[c]));
 }
 
-static double z_of(const kvb_oracle *oracle, const kvb_values *values, const kvb_arithmetic *arithmetic, uint32_t stale,
-                   uint64_t *rows, char *why, size_t why_bytes)
+static double z_with(const kvb_oracle *oracle, const kvb_values *values, const kvb_arithmetic *arithmetic,
+                     uint32_t stale, uint64_t *rows, char *why, size_t why_bytes)
 {
     kvb_filter *filter;
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
@@ -68,14 +750,14 @@ static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, tokens);
     hand_values(&h, hand_model(2, group), 4, &values);
     assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), 0);
-    assert_true(z_of(oracle, &values, &bf16_sums, NOBODY, rows, why, sizeof why) < KVB_FILTER_LIMIT);
+    assert_true(z_with(oracle, &values, &bf16_sums, NOBODY, rows, why, sizeof why) < KVB_FILTER_LIMIT);
     assert_string_equal(why, "");
-    assert_true(z_of(oracle, &values, &bf16_sums, STALE, rows, why, sizeof why) > KVB_FILTER_LIMIT);
+    assert_true(z_with(oracle, &values, &bf16_sums, STALE, rows, why, sizeof why) > KVB_FILTER_LIMIT);
     print_message("# %s\n", why);
     assert_non_null(strstr(why, "token 7 is missing from, or has a wrong V row in, the outputs of KV head 1, layer 1"));
     /* weights in steps: rows of which most may have become 0 do not count */
     uint64_t telling;
-    assert_true(z_of(oracle, &values, &in_steps, STALE, &telling, why, sizeof why) > KVB_FILTER_LIMIT);
+    assert_true(z_with(oracle, &values, &in_steps, STALE, &telling, why, sizeof why) > KVB_FILTER_LIMIT);
     assert_true(telling > 0 && telling < *rows);
     kvb_oracle_free(oracle);
     hand_free(&h);
@@ -87,9 +769,9 @@ static void a_token_is_named(void **state)
     (void)state;
     uint64_t rows;
     a_token_is_named_among(TOKENS, &rows);
-    assert_int_equal(rows, 2 * HEADS * (TOKENS - 1));
+    assert_int_equal(rows, 2 * Q_HEADS * (TOKENS - 1));
     a_token_is_named_among(MANY, &rows);
-    assert_int_equal(rows, 2 * HEADS * MANY / 2);
+    assert_int_equal(rows, 2 * Q_HEADS * MANY / 2);
 }
 
 /* By the first kind that stands out, but of outputs and cells by the highest. */
@@ -177,7 +859,16 @@ static void rows_of_a_unit_are_scaled(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_token_is_named), cmocka_unit_test(what_stands_out_is_said),
-                                       cmocka_unit_test(rows_of_a_unit_are_scaled)};
-    return cmocka_run_group_tests_name("oracle/filter", tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(honest_sizes_by_hand),
+        cmocka_unit_test(least_sizes_by_hand),
+        cmocka_unit_test(cells_that_are_the_row_by_hand),
+        cmocka_unit_test(rows_that_count_by_hand),
+        cmocka_unit_test(a_row_of_the_truth_by_hand),
+        cmocka_unit_test(the_formulas_are_told_twice),
+        cmocka_unit_test(a_token_is_named),
+        cmocka_unit_test(what_stands_out_is_said),
+        cmocka_unit_test(rows_of_a_unit_are_scaled),
+    };
+    return cmocka_run_group_tests_name("filter", tests, NULL, NULL);
 }

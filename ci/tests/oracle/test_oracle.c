@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Shows: the oracle's rows are attention over what a query sees in that layer, by the layer's own rows, dims, limits
- * and logits; whatever the team; and are found by place.
- */
+/* Shows: what the oracle expects of a trace, of a kernel that rounds q, and as second opinion. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,9 +12,18 @@
 #include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
 #include "ci/tests/oracle/limited.h"
+#include "oracle/codec.h"
 #include "oracle/descent.h"
+#include "oracle/opinion.h"
 #include "oracle/oracle.h"
+#include "oracle/rounded.h"
 #include "oracle/storage.h"
+#include "oracle/window.h"
+
+/*
+ * Shows: the oracle's rows are attention over what a query sees in that layer, by the layer's own rows, dims, limits
+ * and logits; whatever the team; and are found by place.
+ */
 
 static const kvb_format odd = {.name = "odd", .elem = KVB_INT8},
                         e4m3_head = {.name = "e4m3-head", .elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
@@ -436,6 +442,652 @@ static void unknown_format_is_refused(void **state)
     hand_free(&h);
 }
 
+/*
+ * Shows: the rows of a kernel that rounds q are those of an oracle over that q, in every layer, with sums for its step
+ * of weights, and its declaration loses the rounding of q; other kernels get the oracle's own rows. A round_query that
+ * goes further than is declared, in norm where K is transformed, or that gives another q for another call, is refused
+ * by name.
+ */
+
+enum { SAME_LAYERS = 3, HEADS = 4, K = 16, V = 8, LAST = 5 };
+static const kvb_format f16_had = {.name = "f16+had", .elem = KVB_F16, .transform = KVB_TRANSFORM_HADAMARD};
+static const kvb_model model = {.n_layers = SAME_LAYERS,
+                                .n_groups = 2,
+                                .group_of = {0, 1, 0},
+                                .groups = {{.heads = HEADS, .kv_heads = 2, .k_dim = K, .v_dim = V, .scale = 0.25},
+                                           {.heads = 2, .kv_heads = 1, .k_dim = K, .v_dim = V, .scale = 0.3}}};
+
+/* ---- kernels: of each only how it rounds q ----------------------------------------------------------------------- */
+
+#define STEP (1.0 / 64) /* of the row's largest */
+
+static int to_nearest(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    double largest = 0;
+    (void)k, (void)head;
+    for (uint32_t c = 0; c < p->k_dim; c++)
+        largest = fmax(largest, fabs((double)q[c]));
+    for (uint32_t c = 0; c < p->k_dim; c++)
+        rounded[c] = (double)(float)(rint((double)q[c] / (largest * STEP)) * (largest * STEP));
+    return 0;
+}
+
+static int down(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    to_nearest(p, k, head, q, rounded);
+    rounded[3] *= 0.97;
+    return 0;
+}
+
+static int by_tokens(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    to_nearest(p, k, head, q, rounded);
+    rounded[0] = p->n_tok > 1 ? (double)q[0] : rounded[0];
+    return 0;
+}
+
+static int unable(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    (void)p, (void)k, (void)head, (void)q, (void)rounded;
+    return -ENOMEM;
+}
+
+static int not_a_number(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    to_nearest(p, k, head, q, rounded);
+    rounded[p->k_dim - 1] = NAN;
+    return 0;
+}
+
+/* ---- the rig ----------------------------------------------------------------------------------------------------- */
+
+typedef struct rig {
+    hand h;
+    kvb_values values;
+    kvb_oracle *oracle;
+} rig;
+
+static void rig_open(rig *r, const kvb_format *k_format)
+{
+    char why[128];
+    kvb_oracle_options options = {.k_format = k_format, .v_format = &f16, .max_pairs = 1u << 20};
+    memset(&r->h, 0, sizeof r->h);
+    hand_extend(&r->h, KVB_EVENT_PREFILL, 0, 0, LAST);
+    hand_extend(&r->h, KVB_EVENT_STEP, 0, LAST, 1);
+    hand_values(&r->h, model, 3, &r->values);
+    assert_int_equal(kvb_oracle_open(&r->h.trace, &r->values, &options, &r->oracle, why, sizeof why), 0);
+}
+
+static void rig_close(rig *r)
+{
+    kvb_oracle_free(r->oracle);
+    hand_free(&r->h);
+}
+
+static kvb_attend call_of(const kvb_format *k_format, uint32_t layer, uint32_t n_tok)
+{
+    const kvb_group *g = kvb_model_group(&model, layer);
+    return (kvb_attend){.problem = {.n_tok = n_tok,
+                                    .n_heads = g->heads,
+                                    .n_kv_heads = g->kv_heads,
+                                    .k_dim = K,
+                                    .v_dim = V,
+                                    .k_format = k_format,
+                                    .v_format = &f16}};
+}
+
+static const kvb_arithmetic coarse = {.dot_chain = 16, .query.step = STEP, .sums.step = 0.01};
+
+/* Returns what kvb_rounded_rows() returns for a kernel at the last event, layer 0, after a call of one token. */
+static int refused(const kvb_format *k_format, kvb_query_round *round, uint32_t n_tok, char *why, size_t why_bytes)
+{
+    rig r;
+    rig_open(&r, k_format);
+    const kvb_kernel kernel = {.name = "k", .round_query = round};
+    kvb_rounded *rounded;
+    const kvb_expect *rows;
+    size_t n;
+    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
+    kvb_attend first = call_of(k_format, 0, 1), second = call_of(k_format, 0, n_tok);
+    kvb_arithmetic a = coarse;
+    int error = kvb_rounded_rows(rounded, &first, 1, 0, &a, &rows, &n, why, why_bytes);
+    a = coarse;
+    if (!error)
+        error = kvb_rounded_rows(rounded, &second, 1, 0, &a, &rows, &n, why, why_bytes);
+    kvb_rounded_free(rounded);
+    rig_close(&r);
+    return error;
+}
+
+static int to_zero(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    (void)k, (void)head, (void)q;
+    for (uint32_t c = 0; c < p->k_dim; c++)
+        rounded[c] = 0;
+    return 0;
+}
+
+/* The same for a kernel that rounds all of q to 0. q has that size, and is multiplied by that head scale first. */
+static int zero_refused(float size, float head_scale)
+{
+    const kvb_kernel kernel = {.name = "k", .round_query = to_zero};
+    const kvb_expect *rows;
+    kvb_rounded *rounded;
+    kvb_arithmetic a = coarse;
+    char why[256];
+    size_t n;
+    rig r;
+    rig_open(&r, &f16);
+    const size_t floats = kvb_values_floats(kvb_model_group(&model, 0), KVB_ROWS_Q) * r.h.tokens;
+    for (size_t i = 0; i < floats; i++)
+        r.values.block[KVB_ROWS_Q][i] *= size;
+    const float scales[4] = {head_scale, head_scale, head_scale, head_scale};
+    assert_true(kvb_model_group(&model, 0)->kv_heads <= 4);
+    kvb_attend call = call_of(&f16, 0, 1);
+    call.k.head_scales = head_scale > 0 ? scales : NULL;
+    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
+    int error = kvb_rounded_rows(rounded, &call, 1, 0, &a, &rows, &n, why, sizeof why);
+    kvb_rounded_free(rounded);
+    rig_close(&r);
+    return error;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+static void attention_of_the_rounded_q(void **state)
+{
+    (void)state;
+    rig r, other; /* other: q is what the kernel makes of it */
+    rig_open(&r, &f16);
+    rig_open(&other, &f16);
+    const kvb_kernel kernel = {.name = "k", .round_query = to_nearest};
+    kvb_oracle_options options = {.k_format = &f16, .v_format = &f16, .max_pairs = 1u << 20};
+    kvb_rounded *rounded;
+    char why[128];
+    for (uint32_t layer = 0; layer < SAME_LAYERS; layer++)
+        for (uint64_t token = 0; token <= LAST; token++)
+            for (uint32_t head = 0; head < kvb_model_group(&model, layer)->heads; head++) {
+                double q[K];
+                float *at = (float *)(uintptr_t)kvb_values_rows(&other.values, KVB_ROWS_Q, layer, token) + head * K;
+                kvb_attend call = call_of(&f16, layer, 1);
+                to_nearest(&call.problem, NULL, head, at, q);
+                for (uint32_t c = 0; c < K; c++)
+                    at[c] = (float)q[c];
+            }
+    kvb_oracle_free(other.oracle);
+    assert_int_equal(kvb_oracle_open(&other.h.trace, &other.values, &options, &other.oracle, why, sizeof why), 0);
+
+    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
+    for (uint32_t event = 0; event < 2; event++)
+        for (uint32_t layer = 0; layer < SAME_LAYERS; layer++) {
+            kvb_attend call = call_of(&f16, layer, event ? 1 : LAST);
+            kvb_arithmetic a = coarse;
+            const kvb_expect *rows, *exact;
+            size_t n, n_exact;
+            assert_int_equal(kvb_rounded_rows(rounded, &call, event, layer, &a, &rows, &n, why, sizeof why), 0);
+            exact = kvb_oracle_rows(other.oracle, event, layer, &n_exact);
+            assert_true(n == n_exact && n > 0);
+            assert_true(a.query.step == 0 && a.sums.step > 0 && a.dot_chain == coarse.dot_chain);
+            for (size_t i = 0; i < n; i++) {
+                assert_int_equal(rows[i].query, exact[i].query);
+                assert_int_equal(rows[i].head, exact[i].head);
+                assert_true(rows[i].lse == exact[i].lse && rows[i].row.a_max == exact[i].row.a_max);
+                assert_true(rows[i].row.step == coarse.sums.step && exact[i].row.step == 0);
+                for (uint32_t c = 0; c < V; c++) {
+                    assert_true(rows[i].terms[c].o == exact[i].terms[c].o && rows[i].terms[c].o != 0);
+                    assert_true(rows[i].terms[c].steps > 0 && rows[i].terms[c].steps2 > 0);
+                }
+            }
+        }
+    kvb_rounded_free(rounded);
+    rig_close(&other);
+    rig_close(&r);
+}
+
+static void others_get_the_oracles_own(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, &f16);
+    const kvb_kernel kernel = {.name = "k"};
+    kvb_rounded *rounded;
+    const kvb_expect *rows, *own;
+    size_t n, n_own;
+    char why[128];
+    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
+    kvb_attend call = call_of(&f16, 1, 1);
+    kvb_arithmetic a = {.query.step = STEP};
+    own = kvb_oracle_rows(r.oracle, 1, 1, &n_own);
+    assert_int_equal(kvb_rounded_rows(rounded, &call, 1, 1, &a, &rows, &n, why, sizeof why), 0);
+    assert_true(rows == own && n == n_own && a.query.step == STEP);
+    /* steps of weights alone: the same q, with the sums */
+    a.sums.step = 0.01;
+    assert_int_equal(kvb_rounded_rows(rounded, &call, 1, 1, &a, &rows, &n, why, sizeof why), 0);
+    assert_true(rows != own && n == n_own && a.query.step == STEP);
+    assert_true(rows[0].lse == own[0].lse && rows[0].row.step == 0.01 && rows[0].terms[0].steps > 0);
+    kvb_rounded_free(rounded);
+    rig_close(&r);
+}
+
+/* Formats with residual cells are solved over the account of writes: the rows bring q and step along. */
+static void the_account_takes_q_and_step(void **state)
+{
+    (void)state;
+    static const uint32_t cells[LAST + 1] = {0, 1, 2, 3, 4, 5};
+    static const uint64_t tokens[LAST + 1] = {0, 1, 2, 3, 4, 5};
+    const kvb_format *const formats[] = {&f16, &kivi_k}; /* so few rows are f16 in both */
+    const kvb_kernel kernel = {.name = "k", .round_query = to_nearest};
+    const kvb_mask mask = {.kind = KVB_MASK_NONE};
+    rig r[2];
+    kvb_rounded *rounded[2];
+    const kvb_expect *rows[2];
+    kvb_expect actual;
+    kvb_window *window;
+    size_t n;
+    char why[128];
+    for (int i = 0; i < 2; i++) {
+        rig_open(&r[i], formats[i]);
+        assert_int_equal(kvb_rounded_open(r[i].oracle, &kernel, &rounded[i]), 0);
+        kvb_attend call = call_of(&f16, 0, 1); /* staged, say */
+        kvb_arithmetic a = coarse;
+        assert_int_equal(kvb_rounded_rows(rounded[i], &call, 1, 0, &a, &rows[i], &n, why, sizeof why), 0);
+        assert_int_equal(n, HEADS);
+    }
+    assert_int_equal(kvb_window_open(r[1].oracle, &window), 0);
+    for (int is_v = 0; is_v < 2; is_v++)
+        assert_int_equal(kvb_window_write(window, 0, is_v, cells, LAST + 1, tokens), 0);
+    assert_int_equal(kvb_window_solve(window, &rows[1][2], &(kvb_attend_of){&mask, LAST + 1, 1, 0}, &actual), 0);
+    assert_true(fabs(actual.lse - rows[0][2].lse) < 1e-12 && fabs(actual.lse - r[0].oracle->rows[2].lse) > 1e-6);
+    assert_true(actual.row.step == coarse.sums.step);
+    kvb_window_free(window);
+    for (int i = 0; i < 2; i++) {
+        kvb_rounded_free(rounded[i]);
+        rig_close(&r[i]);
+    }
+}
+
+static void what_breaks_the_declaration_is_refused(void **state)
+{
+    (void)state;
+    char why[256];
+    assert_int_equal(refused(&f16, to_nearest, 4, why, sizeof why), 0);
+    assert_int_equal(refused(&f16, down, 1, why, sizeof why), -EILSEQ);
+    assert_non_null(strstr(why, "as far as the kernel declares"));
+    assert_int_equal(refused(&f16, not_a_number, 1, why, sizeof why), -EILSEQ);
+    assert_int_equal(refused(&f16, by_tokens, 1, why, sizeof why), 0);
+    assert_int_equal(refused(&f16, by_tokens, 4, why, sizeof why), -EILSEQ);
+    assert_non_null(strstr(why, "another q for another call"));
+    assert_int_equal(refused(&f16, unable, 1, why, sizeof why), -ENOMEM);
+    /* in norm a single channel may go further */
+    assert_int_equal(refused(&f16_had, down, 1, why, sizeof why), 0);
+    assert_int_equal(refused(&f16_had, not_a_number, 1, why, sizeof why), -EILSEQ);
+}
+
+/* Moves one channel by a share of itself and of the largest |q|, or of q's norm. */
+static double of_itself, of_largest, of_norm;
+
+static int moved(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
+{
+    double largest = 0, norm2 = 0;
+    (void)k, (void)head;
+    for (uint32_t c = 0; c < p->k_dim; c++) {
+        rounded[c] = (double)q[c];
+        largest = fmax(largest, fabs(rounded[c]));
+        norm2 += rounded[c] * rounded[c];
+    }
+    rounded[3] -= of_itself * fabs(rounded[3]) + of_largest * largest + of_norm * sqrt(norm2);
+    return 0;
+}
+
+/* ones: of a q of ones, in the last token. */
+static int moves(const kvb_format *k_format, kvb_rounding query, bool ones)
+{
+    rig r;
+    const kvb_kernel kernel = {.name = "k", .round_query = moved};
+    kvb_rounded *rounded;
+    const kvb_expect *rows;
+    size_t n;
+    char why[256];
+    rig_open(&r, k_format);
+    for (uint32_t i = 0; ones && i < HEADS * K; i++)
+        ((float *)(uintptr_t)kvb_values_rows(&r.values, KVB_ROWS_Q, 0, LAST))[i] = 1;
+    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
+    kvb_attend call = call_of(k_format, 0, 1);
+    kvb_arithmetic a = {.dot_chain = 16, .query = query};
+    int error = kvb_rounded_rows(rounded, &call, 1, 0, &a, &rows, &n, why, sizeof why);
+    assert_true(error || (a.query.step == 0 && a.query.floor == 0 && a.query.rounding == KVB_F32));
+    kvb_rounded_free(rounded);
+    rig_close(&r);
+    return error;
+}
+
+/* step / 2 + floor of the largest |q|, the roundoff of the type of an element itself, and 8 roundings of f32. A turned
+ * q may move by as much in all of its 16 channels: 4 times as far in norm, and by the roundoff. */
+static void how_far_q_may_move_by_hand(void **state)
+{
+    const double wide = 8 * 0x1p-24;
+    const struct {
+        kvb_rounding query;
+        double of_largest, of_itself;
+    } cases[] = {
+        {{.step = 1.0 / 64}, 1.0 / 128 + wide, 0},
+        {{.floor = 1.0 / 256}, 1.0 / 256 + wide, 0},
+        {{.step = 1.0 / 64, .floor = 1.0 / 256}, 3.0 / 256 + wide, 0},
+        {{.rounding = KVB_BF16}, wide, 1.0 / 256},
+        {{.rounding = KVB_F16, .step = 1.0 / 128}, 1.0 / 256 + wide, 1.0 / 2048},
+        {{.rounding = KVB_F32}, wide, 0},
+        {{.rounding = KVB_E5M2}, wide, 1.0 / 8},
+        /* more is declared than codes of 8 bits need */
+        {{.step = 0.9}, 1.0 / 128 + wide, 0},
+        {{.floor = 0.9}, 1.0 / 256 + wide, 0},
+        {{.step = 0.9, .floor = 0.9}, 3.0 / 256 + wide, 0},
+        {{.rounding = KVB_E2M1}, wide, 1.0 / 8},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int far = 0; far < 2; far++) {
+            const double by = far ? 1 + 1e-6 : 1 - 1e-6;
+            of_largest = cases[i].of_largest * by, of_itself = cases[i].of_itself * by, of_norm = 0;
+            assert_int_equal(moves(&f16, cases[i].query, false), far ? -EILSEQ : 0);
+            of_norm = (4 * cases[i].of_largest + cases[i].of_itself) * by, of_largest = of_itself = 0;
+            assert_int_equal(moves(&f16_had, cases[i].query, false), far ? -EILSEQ : 0);
+        }
+    of_itself = of_norm = 0; /* just as far as is declared */
+    of_largest = 1.0 / 128 + wide;
+    assert_int_equal(moves(&f16, (kvb_rounding){.step = 1.0 / 64}, true), 0);
+}
+
+/* An instruction may take what is below the normal numbers for 0. */
+static void tiny_queries_may_be_zero(void **state)
+{
+    (void)state;
+    assert_int_equal(zero_refused(0x1p-132f, 0), 0);
+    assert_int_equal(zero_refused(0x1p-120f, 0), -EILSEQ);
+    assert_int_equal(zero_refused(0x1p-120f, 0x1p-20f), 0);
+    assert_int_equal(zero_refused(0x1p-100f, 0x1p-20f), -EILSEQ);
+    assert_int_equal(zero_refused(0x1p-120f, 0x1p20f), -EILSEQ);
+}
+
+/*
+ * Shows: the second opinion's output, log-sum-exp and row sums are those of the full solution, or lie above; whatever
+ * the full bound allows, it allows; a row of another query, a NaN and a log-sum-exp that is off fail; where the budget
+ * is too small it is of some calls only, by the seed.
+ */
+
+static const kvb_arithmetic declarations[] = {
+    {.dot_chain = 16, .cell_chain = 64, .rescales = 3, .exp_error = 0x1p-23, .exp_floor = 0x1p-126},
+    {.dot_chain = 16, .cell_chain = 64, .sums = {.rounding = KVB_BF16}},
+    {.dot_chain = 16, .cell_chain = 64, .query = {.step = 1.0 / 127}, .sums = {.step = 1.0 / 255}},
+};
+
+/* Both opinions: of all rows in full, and a sample in full with second opinions. */
+typedef struct both {
+    hand h;
+    kvb_values values;
+    kvb_oracle *full, *part;
+} both;
+
+static kvb_oracle *oracle_open(const both *b, const kvb_format *k, const kvb_format *v, uint64_t pairs,
+                               uint64_t opinions, uint64_t seed)
+{
+    const kvb_oracle_options options = {
+        .k_format = k, .v_format = v, .max_pairs = pairs, .opinion_pairs = opinions, .seed = seed};
+    kvb_oracle *oracle;
+    char why[128];
+    assert_int_equal(kvb_oracle_open(&b->h.trace, &b->values, &options, &oracle, why, sizeof why), 0);
+    return oracle;
+}
+
+static void both_open(both *b, const kvb_format *k, const kvb_format *v)
+{
+    *b = (both){.full = NULL};
+    hand_extend(&b->h, KVB_EVENT_PREFILL, 0, 0, 20);
+    hand_cp(&b->h, 0, 1, 0, 6);
+    hand_step(&b->h, 3, (const uint32_t[]){20, 6, 21}, (const uint32_t[]){0, 1, 0});
+    hand_extend(&b->h, KVB_EVENT_STEP, 0, 22, 1);
+    hand_values(&b->h, limited_model, 4, &b->values);
+    b->full = oracle_open(b, k, v, UINT64_MAX, UINT64_MAX, 1);
+    b->part = oracle_open(b, k, v, 1, UINT64_MAX, 1);
+}
+
+static void both_close(both *b)
+{
+    kvb_oracle_free(b->full);
+    kvb_oracle_free(b->part);
+    hand_free(&b->h);
+}
+
+static int opinion_of(const both *b, size_t i, const kvb_arithmetic *a, kvb_elem elem, const void *out, float lse,
+                      kvb_diff *diff)
+{
+    const kvb_opinion_row *row = &b->part->opinions->rows[i];
+    const kvb_group *g = kvb_model_group(&limited_model, row->expect.layer);
+    const kvb_opinion_head *head =
+        &b->part->opinions->heads[row->expect.layer][row->expect.head / (g->heads / g->kv_heads)];
+    return kvb_opinion_diff(diff, head, row, g->v_dim, a, (double)(float)g->scale, (double)g->softcap, elem, out, &lse);
+}
+
+static int opinion(const both *b, size_t i, const kvb_arithmetic *a, const float *out, float lse, kvb_diff *diff)
+{
+    return opinion_of(b, i, a, KVB_F32, out, lse, diff);
+}
+
+static void sums_are_above(const both *b)
+{
+    assert_null(b->full->opinions);
+    assert_int_equal(b->part->opinions->n_rows, b->full->n_rows);
+    for (size_t i = 0; i < b->full->n_rows; i++) {
+        const kvb_expect *own = &b->full->rows[i], *other = &b->part->opinions->rows[i].expect;
+        const kvb_bound_row *x = &own->row, *y = &other->row;
+        assert_true(own->event == other->event && own->layer == other->layer && own->query == other->query &&
+                    own->head == other->head && own->visible == other->visible);
+        assert_true(fabs(own->lse - other->lse) < 1e-12);
+        for (uint32_t c = 0; c < kvb_model_group(&limited_model, own->layer)->v_dim; c++)
+            assert_true(fabs(own->terms[c].o - b->part->opinions->rows[i].o[c]) < 1e-12);
+        const double pairs[][2] = {{x->a_max, y->a_max},   {x->q_max, y->q_max},        {x->s_max, y->s_max},
+                                   {x->a_mean, y->a_mean}, {x->q_mean, y->q_mean},      {x->s_mean, y->s_mean},
+                                   {x->p_max, y->p_max},   {x->v_largest, y->v_largest}};
+        for (size_t j = 0; j < sizeof pairs / sizeof *pairs; j++)
+            assert_true(pairs[j][0] <= pairs[j][1] * (1 + 1e-12));
+        assert_true(fabs(x->weight_sum / y->weight_sum - 1) < 1e-12 && x->q_largest == y->q_largest);
+    }
+}
+
+/* Moves each element, up or down, by 0.9 of what the full bound allows. The rest is for rounding `out` to f32. */
+static void allows_what_is_allowed(const both *b, const kvb_arithmetic *a)
+{
+    kvb_diff diff = {.rho = 0};
+    for (size_t i = 0; i < b->full->n_rows; i++) {
+        const kvb_expect *e = &b->full->rows[i];
+        const kvb_group *g = kvb_model_group(&limited_model, e->layer);
+        kvb_bound_factors f;
+        float out[DIM];
+        kvb_bound_prepare(a, KVB_BOUND_STATISTICAL, &e->row, (double)(float)g->scale, (double)g->softcap, KVB_F32, &f);
+        for (uint32_t c = 0; c < g->v_dim; c++)
+            out[c] = (float)(e->terms[c].o + (c % 2 ? 0.9 : -0.9) * kvb_bound_channel(&f, &e->terms[c]));
+        assert_int_equal(opinion(b, i, a, out, (float)(e->lse + 0.9 * kvb_bound_log(&f, e->lse)), &diff), 0);
+    }
+    assert_true(diff.rows == b->full->n_rows && diff.rho <= 1 && !diff.any_failed);
+}
+
+static void opinion_is_above_the_bound(void **state)
+{
+    static const kvb_format *const formats[][2] = {
+        {&f32, &f32}, {&f16, &int8_asym}, {&int8_had, &f16}, {&int8_had, &int8_had}};
+    (void)state;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        both b;
+        both_open(&b, formats[i][0], formats[i][1]);
+        sums_are_above(&b);
+        for (size_t a = 0; a < sizeof declarations / sizeof *declarations; a++)
+            allows_what_is_allowed(&b, &declarations[a]);
+        both_close(&b);
+    }
+}
+
+static void wrong_rows_fail(void **state)
+{
+    both b;
+    (void)state;
+    both_open(&b, &f32, &f32);
+    for (size_t i = 0; i < b.full->n_rows; i++) {
+        const kvb_expect *e = &b.full->rows[i], *other = &b.full->rows[i ? i - 1 : 1];
+        uint32_t v_dim = kvb_model_group(&limited_model, e->layer)->v_dim;
+        float right[DIM], wrong[DIM] = {0};
+        if (e->layer != other->layer)
+            continue;
+        for (uint32_t c = 0; c < v_dim; c++) {
+            right[c] = (float)e->terms[c].o;
+            wrong[c] = (float)other->terms[c].o;
+        }
+        kvb_diff honest = {.rho = 0}, stale = honest, nan = honest, lse = honest;
+        assert_int_equal(opinion(&b, i, declarations, right, (float)e->lse, &honest), 0);
+        assert_true(!honest.any_failed);
+        assert_int_equal(opinion(&b, i, declarations, wrong, (float)e->lse, &stale), 0);
+        /* heads of one KV head put the same out where one token alone is seen */
+        assert_true(stale.any_failed || !memcmp(right, wrong, v_dim * sizeof *right));
+        right[v_dim - 1] = NAN;
+        assert_int_equal(opinion(&b, i, declarations, right, (float)e->lse, &nan), 0);
+        assert_true(nan.any_failed && nan.first.channel == v_dim - 1 && nan.first.query == e->query);
+        right[v_dim - 1] = (float)e->terms[v_dim - 1].o;
+        assert_int_equal(opinion(&b, i, declarations, right, (float)e->lse + 0.01f, &lse), 0);
+        assert_true(lse.any_failed && lse.first.channel == v_dim);
+    }
+    both_close(&b);
+}
+
+/* Exact outputs, to the nearest; then one channel of another. */
+static void narrow_outputs(void **state)
+{
+    both b;
+    kvb_diff right = {.rho = 0}, wrong = right;
+    (void)state;
+    both_open(&b, &f32, &f32);
+    for (int wide = 0; wide < 2; wide++)
+        for (size_t i = 0; i < b.full->n_rows; i++) {
+            const kvb_expect *e = &b.full->rows[i];
+            uint32_t v_dim = kvb_model_group(&limited_model, e->layer)->v_dim;
+            uint16_t out[DIM];
+            for (uint32_t c = 0; c < v_dim; c++)
+                out[c] = (wide ? kvb_codec_bf16 : kvb_codec_f16)((float)e->terms[c].o);
+            assert_int_equal(opinion_of(&b, i, declarations, wide ? KVB_BF16 : KVB_F16, out, (float)e->lse, &right), 0);
+            out[v_dim - 1] ^= 0x8000;
+            assert_int_equal(opinion_of(&b, i, declarations, wide ? KVB_BF16 : KVB_F16, out, (float)e->lse, &wrong), 0);
+        }
+    assert_true(right.rows == 2 * b.full->n_rows && !right.any_failed);
+    assert_true(wrong.failed == 2 * b.full->n_rows);
+    both_close(&b);
+}
+
+static void budget_chooses_calls(void **state)
+{
+    both b;
+    size_t rows[2];
+    (void)state;
+    both_open(&b, &f32, &f32);
+    uint64_t all = 0, chosen = 0;
+    for (size_t i = 0; i < b.full->n_rows; i++)
+        all += b.full->rows[i].visible;
+    for (int less = 0; less < 2; less++) { /* all that the budget has room for */
+        kvb_oracle *whole = oracle_open(&b, &f32, &f32, 1, all - (uint64_t)less, 1);
+        assert_true((whole->opinions->n_rows == b.full->n_rows) == !less);
+        kvb_oracle_free(whole);
+    }
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        kvb_oracle *some = oracle_open(&b, &f32, &f32, 1, 1000, seed);
+        assert_true(some->opinions->n_rows < b.full->n_rows);
+        chosen += some->opinions->n_rows;
+        uint64_t pairs = 0;
+        for (size_t i = 0; i < some->opinions->n_rows; i++)
+            pairs += some->opinions->rows[i].expect.visible;
+        assert_true(pairs <= 1000);
+        kvb_opinions_of(some->opinions, 0, 1, &rows[0]);
+        kvb_opinions_of(some->opinions, 2, 1, &rows[1]);
+        assert_true((rows[0] == 0 || rows[0] == 80) && (rows[1] == 0 || rows[1] == 12));
+        assert_true(some->opinions->heads[0][0].finite && some->opinions->heads[0][0].v_most > 0);
+        kvb_oracle_free(some);
+    }
+    assert_true(chosen > 0);
+    both_close(&b);
+}
+
+/* The largest of each channel and of them all, of rows of 3 channels that count with 2. */
+static void a_head_by_hand(void **state)
+{
+    static double rows[] = {1, -3, 9, -4, 0.5, 9, INFINITY, 1, 9}, sizes[] = {2, 1, 9, 1, 1, 9, 1, 1, 9},
+                  keys[] = {3, -4, 0, 6, 8, NAN};
+    const kvb_stored v = {.rows = rows, .sizes = sizes, .dim = 3}, k = {.rows = keys, .dim = 2},
+                     sized = {.rows = rows, .sizes = keys, .dim = 2};
+    kvb_opinion_head head;
+    (void)state;
+    assert_int_equal(kvb_opinion_head_open(&head, 2), 0);
+    kvb_opinion_take_v(&head, &v, 0, 2);
+    assert_true(head.v_top[0] == 2 && head.v_top[1] == 3 && head.v_least == 2 && head.v_most == 3 && head.finite);
+    kvb_opinion_take_v(&head, &v, 1, 2);
+    assert_true(head.v_top[0] == 4 && head.v_top[1] == 3 && head.v_least == 3 && head.v_most == 4 && head.finite);
+    assert_true(kvb_opinion_take_k(&head, &k, 0) == 5 && kvb_opinion_take_k(&head, &sized, 0) == 5 && head.finite);
+    kvb_opinion_take_v(&head, &v, 2, 2); /* infinite sizes say nothing of the finite ones */
+    assert_true(head.v_top[0] == 4 && head.v_top[1] == 3 && head.v_least == 3 && head.v_most == 4 && !head.finite);
+    head.finite = true;
+    assert_true(kvb_opinion_take_k(&head, &k, 1) == 6 && head.finite);
+    assert_true(isnan(kvb_opinion_take_k(&head, &k, 2)) && !head.finite);
+    free(head.v_top);
+}
+
+/* The bound of an element: every V may be as far from o as the largest of the channel, and has the row's mean errors.
+ */
+static void bounds_by_hand(void **state)
+{
+    double top[2] = {4, 8}, o[2] = {1, -2};
+    const kvb_opinion_head head = {.v_top = top, .v_least = 4, .v_most = 8, .finite = true};
+    const kvb_opinion_row row = {.expect = {.visible = 9,
+                                            .lse = 1,
+                                            .row = {.visible = 9,
+                                                    .weight_sum = 2,
+                                                    .v_mix = 1,
+                                                    .a_max = 3,
+                                                    .a_mean = 2,
+                                                    .q_max = 5,
+                                                    .q_mean = 4,
+                                                    .s_max = 7,
+                                                    .s_mean = 6}},
+                                 .o = o};
+    const kvb_arithmetic a = {.dot_chain = 100, .cell_chain = 64, .exp_error = 1e-5, .query.step = 1e-4};
+    const kvb_bound_row *r = &row.expect.row;
+    const kvb_bound_term terms[3] = {
+        {.o = 1, .spread = 5, .spread_a = 10, .spread_q = 20, .spread_s = 30, .mass = 4, .v_max = 4},
+        {.o = -2, .spread = 10, .spread_a = 20, .spread_q = 40, .spread_s = 60, .mass = 8, .v_max = 8},
+        {.o = 0, .spread = 4, .spread_a = 8, .spread_q = 16, .spread_s = 24, .mass = 4, .v_max = 4}};
+    double bound[3];
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        bound[i] = kvb_bound_output(&a, KVB_BOUND_STATISTICAL, r, &terms[i], 0.5, 0, KVB_F32);
+    assert_true(bound[2] < bound[0] && bound[0] < bound[1]);
+    const struct {
+        double off[2], rho;
+        uint32_t elements; /* 0: near enough to be passed without a look at each */
+    } cases[] = {
+        {{0.999 * bound[2], -0.999 * bound[2]}, 0, 0},
+        {{1.001 * bound[2], 0}, 1.001 * bound[2] / bound[0], 2},
+        {{0, -1.001 * bound[2]}, 1.001 * bound[2] / bound[1], 2},
+        {{-0.9 * bound[0], 0.5 * bound[1]}, 0.9, 2},
+        {{0.5 * bound[0], 1.5 * bound[1]}, 1.5, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const float out[2] = {(float)(o[0] + cases[i].off[0]), (float)(o[1] + cases[i].off[1])};
+        kvb_diff d = {.rho = 0};
+        assert_int_equal(kvb_opinion_diff(&d, &head, &row, 2, &a, 0.5, 0, KVB_F32, out, NULL), 0);
+        assert_true(d.rows == 1 && d.elements == cases[i].elements);
+        assert_true(fabs(d.rho - cases[i].rho) < 1e-3);
+    }
+    const float out[2] = {1, -2}, lse = (float)(1 + 0.9 * kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, r, 1, 0.5, 0)),
+                far = (float)(1 + 1.1 * kvb_bound_lse(&a, KVB_BOUND_STATISTICAL, r, 1, 0.5, 0));
+    kvb_diff near = {.rho = 0}, off = {.rho = 0};
+    assert_int_equal(kvb_opinion_diff(&near, &head, &row, 2, &a, 0.5, 0, KVB_F32, out, &lse), 0);
+    assert_int_equal(kvb_opinion_diff(&off, &head, &row, 2, &a, 0.5, 0, KVB_F32, out, &far), 0);
+    assert_true(near.rows == 1 && near.elements == 0 && off.elements == 3 && fabs(off.rho - 1.1) < 1e-2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +1098,18 @@ int main(void)
         cmocka_unit_test(shifts),
         cmocka_unit_test(layers_that_scan_have_lanes),
         cmocka_unit_test(unknown_format_is_refused),
+        cmocka_unit_test(attention_of_the_rounded_q),
+        cmocka_unit_test(others_get_the_oracles_own),
+        cmocka_unit_test(the_account_takes_q_and_step),
+        cmocka_unit_test(what_breaks_the_declaration_is_refused),
+        cmocka_unit_test(how_far_q_may_move_by_hand),
+        cmocka_unit_test(tiny_queries_may_be_zero),
+        cmocka_unit_test(opinion_is_above_the_bound),
+        cmocka_unit_test(wrong_rows_fail),
+        cmocka_unit_test(narrow_outputs),
+        cmocka_unit_test(budget_chooses_calls),
+        cmocka_unit_test(a_head_by_hand),
+        cmocka_unit_test(bounds_by_hand),
     };
-    return cmocka_run_group_tests_name("oracle/oracle", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("oracle", tests, NULL, NULL);
 }
