@@ -158,10 +158,10 @@ coverage: ## which lines of caches, kernels and oracle the tests run: 95 % at le
 
 # By test programs alone: scripts run the same code in children that end without leaving their counts. The slowest begin first;
 # left out is what takes long and runs no line that the others do not.
-COVERING := $(patsubst %,$(BUILD)/tests/%,whole/test_load oracle/test_bound kernels/test_loops kernels/test_hidden \
-	whole/test_scan kernels/test_problems whole/test_int8 whole/test_rounded_queries whole/test_descent whole/test_random $(filter-out \
-	kernels/test_problems kernels/test_flash caches/test_codec_isas \
-	oracle/test_bound kernels/test_loops kernels/test_hidden,\
+COVERING := $(patsubst %,$(BUILD)/tests/%,whole/test_load oracle/test_bound kernels/test_loops kernels/test_attend \
+	whole/test_scan whole/test_int8 whole/test_rounded_queries whole/test_descent whole/test_random $(filter-out \
+	kernels/test_attend caches/test_codec_isas \
+	oracle/test_bound kernels/test_loops,\
 	$(patsubst ci/tests/%.c,%,$(wildcard $(foreach f,kernels caches oracle,ci/tests/$f/test_*.c)))))
 $(BUILD)/tests-ran: $(COVERING) FORCE
 	@find $(BUILD) -name '*.gcda' -delete
@@ -211,7 +211,7 @@ check-arm: $(BUILD)/arm/sysroot/complete all ## test that build under qemu, at e
 	@ci/check_arm.sh $(BUILD) "$(CPU)" $(ARM_TESTS)
 
 # Tests of what depends on the architecture, the longest first.
-ARM_TESTS := whole/test_scan kernels/test_hidden kernels/test_flash whole/test_load kernels/test_loops whole/test_int8 \
+ARM_TESTS := whole/test_scan kernels/test_attend whole/test_load kernels/test_loops whole/test_int8 \
 	kernels/test_weights kernels/test_bf16 harness/test_cpu_mask harness/test_bandwidth caches/test_codec_known
 
 layering: ## who includes whom, against DESIGN.md

@@ -38,6 +38,10 @@ for way in 'batch:p->n_tok == 1' 'threads:p->deterministic ? 0 : x->team->n > 1'
     holds "  by name" "mine gives other bits: ${way%%:*}, by" "$err"
 done
 
+ok "so are those of the example plug-in" "$KVBENCH" run --check --suite calls --set calls=150 --plugin "$BUILD/example-plugin/online.so" \
+    --kernel online --set require-axes=softcap=30 --set require-axes=sinks=60 -o "$TMPDIR/online.jsonl"
+holds "  which declines all rows but f32" '^online +150 .* k=\([0-9]+\) v=\(7\) '
+
 silent() { # CALL NUMBER: does the record of that call alone say that outputs of 0 pass in so many calls?
     calls right --call "$1" && grep -q "\"axes\": {\"calls\": 1, .*\"silent\": $2," "$TMPDIR/right.jsonl"
 }

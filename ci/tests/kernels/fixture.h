@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random attention problems for kernel tests. The mask is made from a table of booleans; the answer (answer.h) takes
- * what is visible from that. Everything that a kernel must not touch or must overwrite is NaN: hidden cells, gaps,
- * scratch, out, lse. Buffers have their exact size.
+ * Attention problems for kernel tests, and their answers in double precision. Nothing of kernels/ is used but attend.h:
+ * what a query sees is a table of booleans, elements are decoded anew. Everything that a kernel must not touch or
+ * must overwrite is NaN: hidden cells, gaps, scratch, out, lse. Buffers have their exact size.
  */
 #ifndef KVB_TEST_FIXTURE_H
 #define KVB_TEST_FIXTURE_H
-
-#include "answer.h"
-#include "kernels/attend.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -20,6 +17,370 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "kernels/attend.h"
+
+/* ---- elements, independent of kernels/convert.c ---- */
+
+static inline size_t elem_bytes(kvb_elem elem)
+{
+    return elem == KVB_F32 ? 4 : elem == KVB_F16 || elem == KVB_BF16 ? 2 : 1;
+}
+
+/* Of a row: q8_0 is made of blocks. */
+static inline size_t row_bytes(kvb_elem elem, uint32_t dim)
+{
+    return elem == KVB_Q8_0 ? dim / 32 * 34 : dim * elem_bytes(elem);
+}
+
+static inline double elem_value(kvb_elem elem, const void *src)
+{
+    uint16_t h;
+    uint32_t b;
+    float x;
+
+    if (elem == KVB_F32) {
+        memcpy(&x, src, sizeof x);
+        return (double)x;
+    }
+    if (elem == KVB_E4M3) {
+        int code = *(const unsigned char *)src, magnitude = code & 127;
+        double value = magnitude == 127 ? (double)NAN
+                       : magnitude < 8  ? magnitude * 0x1p-9
+                                        : (8 + magnitude % 8) * (1 << magnitude / 8) * 0x1p-10;
+        return code & 128 ? -value : value;
+    }
+    if (elem == KVB_E5M2)
+        h = (uint16_t)(*(const unsigned char *)src << 8);
+    else
+        memcpy(&h, src, sizeof h);
+    if (elem == KVB_BF16) {
+        b = (uint32_t)h << 16;
+        memcpy(&x, &b, sizeof x);
+        return (double)x;
+    }
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    double value = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+                   : exponent     ? (1024.0 + fraction) * (1 << exponent) * 0x1p-25
+                                  : fraction * 0x1p-24;
+    return h & 0x8000 ? -value : value;
+}
+
+/* Any element near x: rounding does not matter here, as the answer is computed from what was stored. */
+static inline void elem_store(kvb_elem elem, void *dst, float x)
+{
+    uint32_t b;
+    uint16_t h;
+
+    memcpy(&b, &x, sizeof b);
+    if (elem == KVB_F32) {
+        memcpy(dst, &x, sizeof x);
+        return;
+    }
+    if (elem == KVB_BF16)
+        h = (uint16_t)(b >> 16);
+    else if (isnan(x))
+        h = 0x7e00;
+    else if (fabsf(x) < 0x1p-14f)
+        h = (uint16_t)(b >> 16 & 0x8000);
+    else
+        h = (uint16_t)((b >> 16 & 0x8000) | ((b & 0x7fffffff) - 0x38000000) >> 13);
+    if (elem == KVB_E5M2)
+        h >>= 8;
+    if (elem == KVB_E4M3) /* an exponent has a bit less, and a bias that is less by 8 */
+        h = (uint16_t)((h >> 8 & 0x80) | ((h & 0x7fff) < 0x2400   ? h >> 9 & 7
+                                          : (h & 0x7fff) > 0x5f00 ? 126
+                                                                  : ((h & 0x7fff) - 0x2000) >> 7));
+    memcpy(dst, &h, elem_bytes(elem));
+}
+
+/* ---- formats ---- */
+
+#define TEST_WINDOW   4u           /* cells of a window */
+#define TEST_HADAMARD KVB_CODEBOOK /* stands for f32 behind a transform in test_formats[] */
+
+/* The f16 row of a cell whose window is not encoded yet, or NULL. */
+static inline const uint16_t *recent_row(const kvb_view *v, uint32_t h, uint32_t at)
+{
+    uint32_t slot = v->recent_slot[at / TEST_WINDOW];
+    return slot == KVB_SLOT_NONE ? NULL
+                                 : (const uint16_t *)v->recent + slot * v->recent_slot_stride / 2 +
+                                       h * v->recent_head_stride / 2 + at % TEST_WINDOW * v->dim;
+}
+
+/* Element d of the row of head h in cell c, as it is stored where the format has a transform. */
+static inline double row_elem(const kvb_view *v, uint32_t h, uint32_t c, uint32_t d)
+{
+    const char *row = (const char *)v->base + h * v->head_stride + c * v->cell_stride;
+
+    if (v->format->elem == KVB_Q8_0)
+        return elem_value(KVB_F16, row + d / 32 * 34) * (signed char)row[d / 32 * 34 + 2 + d % 32];
+    if (v->format->elem != KVB_UINT8)
+        return elem_value(v->format->elem, row + d * elem_bytes(v->format->elem));
+    const uint16_t *recent = recent_row(v, h, c);
+    float scale, zero;
+    memcpy(&scale, (const char *)v->scales + h * v->scale_head_stride + c * v->scale_cell_stride, sizeof scale);
+    memcpy(&zero, (const char *)v->zeros + h * v->zero_head_stride + c * v->zero_cell_stride, sizeof zero);
+    return recent ? elem_value(KVB_F16, &recent[d]) : (unsigned char)row[d] * (double)scale + (double)zero;
+}
+
+static inline void rows_read(const kvb_view *v, uint32_t h, uint32_t c, uint32_t n, float *rows)
+{
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t d = 0; d < v->dim; d++)
+            *rows++ = (float)row_elem(v, h, c + i, d);
+}
+
+/* A row, a transform undone; sizes: for each element the sum of the magnitudes of its terms, which roundings are
+ * relative to. Scale and zero of a windowed row have one sign. */
+static inline void row_values(const kvb_view *v, uint32_t h, uint32_t c, bool sizes, double *row)
+{
+    const uint32_t block = v->format->transform ? kvb_transform_block(v->dim) : 1;
+    for (uint32_t d = 0; d < v->dim; d++) {
+        const double x = row_elem(v, h, c, d) / sqrt(block);
+        row[d] = sizes ? fabs(x) : x;
+    }
+    for (uint32_t apart = 1; apart < block; apart *= 2)
+        for (uint32_t d = 0; d < v->dim; d++)
+            if (!(d & apart)) {
+                const double a = row[d], b = row[d + apart];
+                row[d] = a + b;
+                row[d + apart] = sizes ? a + b : a - b;
+            }
+    for (uint32_t d = 0; d < v->dim && v->format->transform && !sizes; d++)
+        row[d] = kvb_sign_flip(d) ? -row[d] : row[d];
+}
+
+static inline void hadamard_read(const kvb_view *v, uint32_t h, uint32_t c, uint32_t n, float *rows)
+{
+    double *row = malloc(v->dim * sizeof *row);
+    assert_non_null(row);
+    for (uint32_t i = 0; i < n; i++) {
+        row_values(v, h, c + i, false, row);
+        for (uint32_t d = 0; d < v->dim; d++)
+            *rows++ = (float)row[d];
+    }
+    free(row);
+}
+
+static const kvb_format test_formats[] = {
+    [KVB_F32] = {.name = "f32", .elem = KVB_F32, .read = rows_read},
+    [KVB_F16] = {.name = "f16", .elem = KVB_F16, .read = rows_read},
+    [KVB_BF16] = {.name = "bf16", .elem = KVB_BF16, .read = rows_read},
+    [KVB_E4M3] = {.name = "e4m3", .elem = KVB_E4M3, .read = rows_read},
+    [KVB_E5M2] = {.name = "e5m2", .elem = KVB_E5M2, .axis = KVB_AXIS_CHANNELS, .read = rows_read}, /* nobody's load */
+    [KVB_UINT8] = {.name = "windowed",
+                   .elem = KVB_UINT8,
+                   .axis = KVB_AXIS_CHANNELS,
+                   .group = KVB_GROUP_ROW,
+                   .residual_cells = TEST_WINDOW,
+                   .residual_blocks = UINT32_MAX,
+                   .read = rows_read},
+    [KVB_Q8_0] = {.name = "q8_0", .elem = KVB_Q8_0, .axis = KVB_AXIS_CHANNELS, .group = 32, .read = rows_read},
+    [TEST_HADAMARD] = {.name = "f32+had",
+                       .elem = KVB_F32,
+                       .transform = KVB_TRANSFORM_SIGNED_HADAMARD,
+                       .read = hadamard_read},
+};
+static const kvb_elem test_elems[] = {KVB_F32, KVB_F16, KVB_BF16, KVB_UINT8, KVB_E4M3, KVB_E5M2};
+enum { TEST_ELEMS = sizeof test_elems / sizeof *test_elems };
+
+/* ---- the answer ---- */
+
+/* Of one query row, what bounds are made of: largest of all visible cells each. */
+struct answer_row {
+    double lse;
+    double reach;   /* sum |q||k| */
+    double shift;   /* largest |q| times sum |k| */
+    double q;       /* largest |q| */
+    double logit;   /* |s| */
+    double product; /* weight / sum of the weights, times the largest |v| of all channels */
+    uint32_t seen;
+};
+
+struct answer {
+    struct answer_row *rows; /* [n_tok][n_heads] */
+    double *out, *mass;      /* [n_tok][n_heads][v_dim]: sum p v, sum p |v| */
+};
+
+/* Rows of a view that any query sees, as doubles [n_kv_heads][cells][2][dim], values and sizes; the others stay 0. */
+static inline double *answer_rows(const kvb_view *view, const kvb_problem *p, const bool *visible)
+{
+    double *rows = calloc((size_t)p->n_kv_heads * view->cells * 2 * view->dim + 1, sizeof *rows);
+    assert_non_null(rows);
+    for (uint32_t c = 0; c < view->cells; c++) {
+        bool seen = false;
+        for (uint32_t t = 0; t < p->n_tok; t++)
+            seen |= visible[(size_t)t * p->n_cells + c];
+        for (uint32_t h = 0; h < p->n_kv_heads && seen; h++)
+            for (int sizes = 0; sizes < 2; sizes++)
+                row_values(view, h, c, sizes, rows + (((size_t)h * view->cells + c) * 2 + sizes) * view->dim);
+    }
+    return rows;
+}
+
+/* k [n_cells][2][k_dim], v [n_cells][2][v_stride]: of the row's KV head; s [n_cells]: scratch. */
+static inline void answer_row_solve(const kvb_attend *args, const bool *visible, uint32_t t, uint32_t h,
+                                    const double *k, const double *v, size_t v_stride, double *s, struct answer *a)
+{
+    const kvb_problem *p = &args->problem;
+    size_t at = (size_t)t * p->n_heads + h;
+    const float *q = args->q + at * p->k_dim;
+    const bool *sees = visible + (size_t)t * p->n_cells;
+    double sink = p->has_sinks ? (double)args->sinks[h] : -INFINITY, max = sink, sum = 0, q_largest = 0;
+    double *out = a->out + at * p->v_dim, *mass = a->mass + at * p->v_dim;
+    struct answer_row row = {0};
+
+    for (uint32_t d = 0; d < p->k_dim; d++)
+        q_largest = fmax(q_largest, fabs((double)q[d]));
+    for (uint32_t c = 0; c < p->n_cells; c++) {
+        const double *key = k + (size_t)c * 2 * p->k_dim;
+        double dot = 0, reach = 0, size = 0;
+        if (!sees[c])
+            continue;
+        for (uint32_t d = 0; d < p->k_dim; d++) {
+            dot += (double)q[d] * key[d];
+            reach += fabs((double)q[d]) * key[p->k_dim + d];
+            size += key[p->k_dim + d];
+        }
+        s[c] = dot * (double)p->scale;
+        if (p->softcap > 0)
+            s[c] = (double)p->softcap * tanh(s[c] / (double)p->softcap);
+        max = fmax(max, s[c]);
+        row.seen++;
+        row.reach = fmax(row.reach, reach);
+        row.shift = fmax(row.shift, q_largest * size);
+        row.q = q_largest;
+        row.logit = fmax(row.logit, fabs(s[c]));
+    }
+    if (sink > -INFINITY)
+        sum = exp(sink - max);
+    for (uint32_t c = 0; c < p->n_cells; c++)
+        if (sees[c])
+            sum += s[c] = exp(s[c] - max);
+    double p_largest = 0, v_largest = 0;
+    for (uint32_t c = 0; c < p->n_cells; c++) {
+        const double *value = v + (size_t)c * 2 * v_stride, weight = sees[c] ? s[c] / sum : 0;
+        p_largest = fmax(p_largest, weight);
+        for (uint32_t d = 0; d < p->v_dim && sees[c]; d++) {
+            const double size = value[v_stride + d];
+            out[d] += weight * value[d];
+            mass[d] += weight * size;
+            v_largest = size > v_largest ? size : v_largest;
+        }
+    }
+    row.product = p_largest * v_largest;
+    row.lse = sum == 0 ? -INFINITY : max + log(sum);
+    a->rows[at] = row;
+}
+
+/* visible: [n_tok][n_cells]. */
+static inline void answer_solve(struct answer *a, const kvb_attend *args, const bool *visible)
+{
+    const kvb_problem *p = &args->problem;
+    size_t rows = (size_t)p->n_tok * p->n_heads;
+    double *k = answer_rows(&args->k, p, visible), *v = p->v_in_k ? k : answer_rows(&args->v, p, visible);
+    size_t v_stride = p->v_in_k ? p->k_dim : p->v_dim;
+    double *s = calloc((size_t)p->n_cells + 1, sizeof *s);
+
+    a->rows = calloc(rows, sizeof *a->rows);
+    a->out = calloc(rows * p->v_dim, sizeof *a->out);
+    a->mass = calloc(rows * p->v_dim, sizeof *a->mass);
+    assert_true(s && a->rows && a->out && a->mass);
+    for (uint32_t t = 0; t < p->n_tok; t++)
+        for (uint32_t h = 0; h < p->n_heads; h++) {
+            size_t first = (size_t)(h / (p->n_heads / p->n_kv_heads)) * p->n_cells * 2;
+            answer_row_solve(args, visible, t, h, k + first * p->k_dim, v + first * v_stride, v_stride, s, a);
+        }
+    free(s);
+    if (v != k)
+        free(v);
+    free(k);
+}
+
+static inline void answer_free(struct answer *a)
+{
+    free(a->rows);
+    free(a->out);
+    free(a->mass);
+    *a = (struct answer){0};
+}
+
+/*
+ * How far a kernel of this arithmetic may be from the answer, worst case (Higham, Accuracy and Stability, section 3.1):
+ * a dot product of chain m errs by g(m) sum|q||k|, g(m) = mu / (1 - mu), by g of its roundings to f16 (q's, too), by
+ * q's steps and by its floor; the logit by 6u of itself more (scale, cap, subtraction); weights relatively by expm1(2
+ * of that) and by exp and rescales; sums over cells by g(chain), by g of their roundings to f16 and by the weights'
+ * steps and floor; division, and rounding to the output type.
+ */
+#define WIDE 0x1p60 /* a bound that says nothing */
+
+static inline double answer_half_error(uint32_t chain)
+{
+    return chain * 0x1p-11 / (1 - chain * 0x1p-11);
+}
+
+static inline double answer_bf16_error(kvb_elem rounded)
+{
+    return rounded == KVB_BF16 ? 0x1p-8 : 0;
+}
+
+static inline double answer_weight_error(const kvb_problem *p, const kvb_arithmetic *a, const struct answer_row *row)
+{
+    double u = 0x1p-24, g_dot = a->dot_chain * u / (1 - a->dot_chain * u),
+           g_cell = (a->cell_chain + 1) * u / (1 - a->cell_chain * u);
+    g_dot += 1.01 * answer_half_error(a->scores.chain + (a->query.rounding == KVB_F16)) +
+             1.01 * answer_bf16_error(a->query.rounding);
+    double slack =
+        fabs((double)p->scale) * (g_dot * row->reach + (a->query.step / 2 + a->query.floor) * (1 + g_dot) * row->shift +
+                                  a->scores.floor * row->q) +
+        6 * u * (row->logit + (double)p->softcap);
+    return fmin(expm1(2 * slack), WIDE) + 2 * (a->exp_error + a->rescales * (a->exp_error + u)) + 2 * g_cell + 4 * u;
+}
+
+/*
+ * Every element of out, and of lse when it was asked for, within its bound of the answer, for query rows begin .. end-1;
+ * finite however wide the bound is, and +0 where a query sees nothing. `note` is for the message.
+ */
+static inline void answer_judge_rows(const struct answer *answer, const kvb_attend *args, const kvb_kernel *kernel,
+                                     const char *note, size_t begin, size_t end)
+{
+    const kvb_problem *p = &args->problem;
+    double u = 0x1p-24, u_out = p->out_elem == KVB_F16 ? 0x1p-11 : p->out_elem == KVB_BF16 ? 0x1p-8 : u;
+    double tiny = p->out_elem == KVB_F16 ? 0x1p-25 : 0x1p-120; /* half an ulp of a subnormal f16 */
+    kvb_arithmetic a;
+
+    kernel->arithmetic(p, &a);
+    for (size_t r = begin; r < end; r++) {
+        const struct answer_row *row = &answer->rows[r];
+        double rel = answer_weight_error(p, &a, row);
+        double steps = a.sums.step / 2 * row->seen * row->product * (1 + rel) + a.sums.floor * row->seen * (1 + rel);
+        double halves =
+            (answer_half_error(a.sums.chain + (a.sums.rounding == KVB_F16)) + answer_bf16_error(a.sums.rounding)) *
+            (1 + rel);
+        for (uint32_t d = 0; d < p->v_dim; d++) {
+            size_t i = r * p->v_dim + d;
+            double got = elem_value(p->out_elem, (const char *)args->out + i * elem_bytes(p->out_elem));
+            double bound = (rel + halves) * answer->mass[i] + steps + u_out * fabs(answer->out[i]) + tiny;
+            bool right = row->seen ? isfinite(got) && fabs(got - answer->out[i]) <= bound
+                                   : got == 0 && (!signbit(got) || p->v_format->transform);
+            if (!right)
+                fail_msg("%s %s: out[%zu][%zu][%u] = %.9g, exact %.9g, bound %.3g", kernel->name, note, r / p->n_heads,
+                         r % p->n_heads, d, got, answer->out[i], bound);
+        }
+        double lse = args->lse ? (double)args->lse[r] : row->lse;
+        double slack = (rel < WIDE ? rel : 0.01 * fabs(row->lse)) + 4 * u * (1 + fabs(row->lse));
+        if (!(row->seen ? fabs(lse - row->lse) <= slack : lse == row->lse))
+            fail_msg("%s %s: lse[%zu][%zu] = %.9g, exact %.9g", kernel->name, note, r / p->n_heads, r % p->n_heads, lse,
+                     row->lse);
+    }
+}
+
+static inline void answer_judge(const struct answer *answer, const kvb_attend *args, const kvb_kernel *kernel,
+                                const char *note)
+{
+    answer_judge_rows(answer, args, kernel, note, 0, (size_t)args->problem.n_tok * args->problem.n_heads);
+}
 
 /* ---- random numbers: splitmix64 ---- */
 
@@ -412,53 +773,6 @@ static inline void fixture_attend(struct fixture *f, const kvb_kernel *kernel)
     assert_int_equal(kernel->attend(&f->args), 0);
     free(f->args.scratch);
     f->args.scratch = NULL;
-}
-
-/* Every element of out and lse within its bound of the answer. */
-static inline void fixture_judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s)
-{
-    char note[64];
-    snprintf(note, sizeof note, "seed %llu mask %d team %u", (unsigned long long)s->seed, (int)s->mask, f->team.n);
-    if (!f->answer.rows)
-        answer_solve(&f->answer, &f->args, f->visible);
-    answer_judge(&f->answer, &f->args, kernel, note);
-}
-
-/* Teams of 1 to TEAM_MAX threads, each within the bound; where the problem is to be deterministic, with the same bits.
- */
-static inline void teams_judge(struct fixture *f, const kvb_kernel *kernel, const struct shape *s)
-{
-    const kvb_problem *p = &f->args.problem;
-    size_t rows = (size_t)p->n_tok * p->n_heads, bytes = rows * p->v_dim * elem_bytes(p->out_elem);
-    void *out = exact_alloc(bytes, 0);
-    float *lse = exact_alloc(rows * sizeof *lse, 0);
-
-    for (f->team.n = 1; f->team.n <= TEAM_MAX; f->team.n++) {
-        fixture_attend(f, kernel);
-        fixture_judge(f, kernel, s);
-        if (f->team.n == 1) {
-            memcpy(out, f->out, bytes);
-            memcpy(lse, f->lse, rows * sizeof *lse);
-        } else if (p->deterministic && (memcmp(out, f->out, bytes) || memcmp(lse, f->lse, rows * sizeof *lse))) {
-            fail_msg("%s seed %llu: a team of %u has other bits than one thread", kernel->name,
-                     (unsigned long long)s->seed, f->team.n);
-        }
-    }
-    f->team.n = s->threads;
-    free(out);
-    free(lse);
-}
-
-static inline void shape_check(const kvb_kernel *kernel, const struct shape *s)
-{
-    struct fixture f;
-
-    if (!(kernel->masks & KVB_MASK_BIT(s->mask)))
-        return;
-    fixture_build(&f, s);
-    fixture_attend(&f, kernel);
-    fixture_judge(&f, kernel, s);
-    fixture_free(&f);
 }
 
 #endif

@@ -312,36 +312,6 @@ static void what_is_lost_is_declared(void **state)
     rig_free(&g);
 }
 
-static bool format_fits(const kvb_format *format, uint32_t dim, char *why, size_t why_bytes)
-{
-    const kvb_problem p = {.k_format = format, .v_format = format, .k_dim = dim, .v_dim = dim};
-    return kvb_product_bf16.fits(&p, why, why_bytes);
-}
-
-static void other_rows_are_declined(void **state)
-{
-    char why[120];
-    (void)state;
-    for (uint32_t e = 0; e < 3; e++) {
-        kvb_format f = {.name = "rows", .elem = stored[e]};
-        assert_true(format_fits(&f, 576, why, sizeof why));
-        assert_false(format_fits(&f, 72, why, sizeof why));
-        assert_non_null(strstr(why, "multiple of 16"));
-        assert_false(format_fits(&f, MAX_DIM + 16, why, sizeof why));
-        f.head_scale = KVB_STATIC_HEAD;
-        assert_int_equal(format_fits(&f, 64, why, sizeof why), e > 0);
-        f.head_scale = KVB_STATIC_NONE;
-        f.group = KVB_GROUP_ROW;
-        assert_false(format_fits(&f, 64, why, sizeof why));
-        f.group = 0;
-        f.transform = KVB_TRANSFORM_HADAMARD;
-        assert_false(format_fits(&f, 64, why, sizeof why));
-        f = (kvb_format){.name = "half", .elem = KVB_F16};
-        assert_false(format_fits(&f, 64, why, sizeof why));
-        assert_non_null(strstr(why, "half"));
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,7 +321,6 @@ int main(void)
         cmocka_unit_test(what_is_not_finite_stays_there),
         cmocka_unit_test(queries_of_any_size_are_taken),
         cmocka_unit_test(what_is_lost_is_declared),
-        cmocka_unit_test(other_rows_are_declined),
     };
     char why[128];
     if (!kvb_flash_available(&kvb_product_bf16, why, sizeof why)) {

@@ -4,7 +4,7 @@
  * rows and sizes; what passes their range is told, and then nothing was added.
  */
 #include "fixture.h"
-#include "f16_here.h"
+#include "levels.h"
 
 #define U 0x1p-11 /* of f16; what f32 and double add is far below */
 

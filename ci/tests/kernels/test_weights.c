@@ -6,6 +6,7 @@
  */
 #include "fixture.h"
 #include "levels.h"
+#include "kernels/softmax.h"
 
 #define U    0x1p-24
 #define STEP 211u
@@ -203,6 +204,23 @@ static void specials_keep_their_meaning(void **ignored)
     }
 }
 
+/* The reference's: the sum of thousands of equal weights does not drift, which coarse K formats make. */
+static void equal_weights_add_up(void **state)
+{
+    enum { CELLS = 16384 };
+    static float s[CELLS];
+    (void)state;
+    for (int i = 1; i < 40; i++) {
+        float score = -0.173f * (float)i;
+        for (int c = 0; c < CELLS; c++)
+            s[c] = score;
+        float sum = kvb_weights(s, CELLS, 0.0f, 1.0f);
+        double want = 1 + CELLS * (double)expf(score);
+        if (fabs((double)sum / want - 1) > 0x1p-23)
+            fail_msg("score %g: sum %.9g, want %.9g", (double)score, (double)sum, want);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +229,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rows_of_blocks_are_right),
         cmocka_unit_test(nothing_visible_changes_nothing),
         cmocka_unit_test(specials_keep_their_meaning),
+        cmocka_unit_test(equal_weights_add_up),
     };
     step = argc > 1 && atoi(argv[1]) > 0 ? (uint32_t)atoi(argv[1]) : STEP;
     return cmocka_run_group_tests_name("vector weights", tests, NULL, NULL);

@@ -166,26 +166,12 @@ static void other_formats_are_read(void **state)
     fixture_free(&f);
 }
 
-static void short_rows_are_declined(void **state)
-{
-    struct shape s = shape_of(0);
-    struct fixture f;
-    char why[80];
-    (void)state;
-    s.v_dim = 15;
-    fixture_build(&f, &s);
-    assert_false(kvb_kernel_witness.supports(&f.args.problem, why, sizeof why));
-    assert_non_null(strstr(why, "16"));
-    fixture_free(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_what_is_visible),
         cmocka_unit_test(damage_is_torn),
         cmocka_unit_test(other_formats_are_read),
-        cmocka_unit_test(short_rows_are_declined),
     };
     return cmocka_run_group_tests_name("witness", tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "caches/pools/pool.h"
-#include "ci/tests/kernels/f16_here.h"
+#include "ci/tests/kernels/levels.h"
 #include "ci/tests/whole/parts.h"
 #include "kernels/kernels.h"
 
