@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "ci/tests/whole/scan_wrong.h"
+#include "ci/tests/whole/scan_rig.h"
 #include "harness/calls/calls.h"
 #include "harness/calls/scan_axes.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A sequence stored in the real pools of a contiguous cache, and the oracle's rows of its last step. Include after
- * cmocka.h and parts.h.
+ * cmocka.h.
  */
 #ifndef KVB_TEST_FILLED_H
 #define KVB_TEST_FILLED_H
@@ -10,6 +10,7 @@
 
 #include "caches/cache.h"
 #include "caches/call.h"
+#include "ci/tests/whole/parts.h"
 #include "oracle/window.h"
 
 enum { FILLED_LAYERS = 3 }; /* at most */

@@ -17,7 +17,7 @@
 #include "ci/tests/whole/scan_rig.h"
 #include "ci/tests/kernels/levels.h"
 
-enum { SLOTS = 12, MOST = 200, CALLS = 4 };
+enum { SLOTS = 12, MOST = 200, CALLS = 3 };
 
 static const kvb_elem plain[] = {KVB_F32, KVB_F16, KVB_BF16};
 
@@ -76,13 +76,15 @@ static void kernel_check(const kvb_kernel *kernel, const kvb_scan_problem *p, ui
     rig_close(&r);
 }
 
-/* Every recurrence, type and shape that it takes; how many these are. */
-static uint32_t problems_check(const kvb_kernel *kernel)
+/* Every recurrence, type and shape that it takes; how many these are. half: every two of them meet, not all three. */
+static uint32_t problems_check(const kvb_kernel *kernel, bool half)
 {
     char why[128];
     uint32_t taken = 0;
     for (uint32_t i = 0; i < KVB_SCAN_KINDS * 9 * 5; i++) {
         kvb_scan_problem p = shapes[i / KVB_SCAN_KINDS / 9];
+        if (half && (i / KVB_SCAN_KINDS / 9 + i / KVB_SCAN_KINDS % 9 + i % KVB_SCAN_KINDS) % 2)
+            continue;
         p.n_tok = p.run = MOST;
         p.kind = (kvb_scan_kind)(i % KVB_SCAN_KINDS);
         p.state_elem = plain[i / KVB_SCAN_KINDS % 3];
@@ -108,7 +110,7 @@ static void kernels_are_right(void **state)
             if (!level_tried((kvb_cpu_level)level))
                 continue;
             kvb_cpu_limit((kvb_cpu_level)level);
-            assert_true(problems_check(*kernel) >= KVB_SCAN_KINDS * 9 * 4);
+            assert_true(problems_check(*kernel, level > 0) >= KVB_SCAN_KINDS * 9 * (level ? 2 : 4));
         }
     kvb_cpu_limit(KVB_CPU_LEVELS - 1);
 }
@@ -135,7 +137,7 @@ static void the_example_is_right(void **state)
     assert_non_null(plugin);
     assert_int_equal(plugin->abi_version, KVB_ABI_VERSION);
     assert_null(plugin->kernels[0]->attend);
-    assert_int_equal(problems_check(plugin->kernels[0]), 2 * 5);
+    assert_int_equal(problems_check(plugin->kernels[0], false), 2 * 5);
     dlclose(object);
     snprintf(line, sizeof line, "rm -r '%s'", folder);
     assert_int_equal(system(line), 0);

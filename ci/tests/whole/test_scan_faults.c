@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-#include "ci/tests/whole/scan_wrong.h"
+#include "ci/tests/whole/scan_rig.h"
 
 enum { SLOTS = 8 };
 
