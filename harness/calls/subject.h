@@ -15,9 +15,9 @@ typedef struct kvb_call_verdict {
     kvb_check check; /* that failed; KVB_CHECK_NONE: the call is right */
     char words[320]; /* what is wrong: "out of query 3, head 1, channel 12 is -0.0789, exact 0.1107, bound 2e-7" */
     double rho;      /* largest error over its bound, of the rows that were judged */
-    uint64_t rows, judged; /* of the call; of those, that the oracle judged (the others are looked at for NaN) */
-    uint64_t silent;       /* of the judged: rows for which outputs of 0 pass */
-    bool made_again;       /* in the ways of kvb_same_kind, as far as the call has them */
+    uint64_t rows, judged;       /* of the call; of those, that the oracle judged (the others are looked at for NaN) */
+    uint64_t silent;             /* of the judged: rows for which outputs of 0 pass */
+    bool made_again;             /* in the ways of kvb_same_kind, as far as the call has them */
     double same[KVB_SAME_KINDS]; /* kvb_result.same.by */
 } kvb_call_verdict;
 

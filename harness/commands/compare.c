@@ -318,7 +318,8 @@ static int programs_run(const duel_words *w, kvb_results *base, kvb_results *new
     size_t listed = 0;
     for (const kvb_option *o = run_options(); o->name; o++)
         listed += o->kind == KVB_OPTION_WORDS ? ((const kvb_words *)run_option_field(w, o))->n : 0;
-    if (2 * (listed + w->knobs.growths.n + w->knobs.events.n + w->knobs.require_axes.n + w->knobs.require_invariant.n) > MOST_WORDS - 256) {
+    if (2 * (listed + w->knobs.growths.n + w->knobs.events.n + w->knobs.require_axes.n + w->knobs.require_invariant.n) >
+        MOST_WORDS - 256) {
         snprintf(why, why_bytes, "more than %d words for programs", MOST_WORDS / 2);
         return -EINVAL;
     }

@@ -12,7 +12,6 @@
 #include "oracle/codec.h"
 #include "oracle/oracle.h"
 #include "oracle/recurrence.h"
-#include "oracle/tolerance.h"
 
 /* Shows: a diff measures error against bound, turns NaN and unwritten output into infinity and keeps its place. */
 

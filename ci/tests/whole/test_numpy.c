@@ -277,14 +277,14 @@ static kvb_view view_make(const kvb_format *f)
                       .recent_slot = slots};
 }
 
-static kvb_tensor tensor(const char *name, kvb_tensor_dtype dtype, uint64_t columns, const void *data)
+static kvb_tensor tensor(const char *name, kvb_dtype dtype, uint64_t columns, const void *data)
 {
     return (kvb_tensor){.name = name,
                         .dtype = dtype,
                         .n_dims = 2,
-                        .shape = {ROWS, columns},
+                        .dims = {ROWS, columns},
                         .data = data,
-                        .bytes = ROWS * columns * kvb_tensor_dtype_bytes(dtype)};
+                        .bytes = ROWS * columns * kvb_dtype_bytes(dtype)};
 }
 
 static void format_write(const char *folder, const kvb_format *f, const char *isa)
@@ -301,11 +301,11 @@ static void format_write(const char *folder, const kvb_format *f, const char *is
         kvb_storage_finish(&store, t.oracle + r * DIM, t.size);
     }
     f->read(&view, 0, 0, ROWS, t.pool);
-    const kvb_tensor tensors[] = {tensor("codes", KVB_TENSOR_U8, view.cell_stride, t.codes),
-                                  tensor("scales", KVB_TENSOR_U8, view.scale_cell_stride, t.scales),
-                                  tensor("zeros", KVB_TENSOR_U8, view.zeros ? view.zero_cell_stride : 0, t.zeros),
-                                  tensor("oracle", KVB_TENSOR_F64, DIM, t.oracle),
-                                  tensor("pool", KVB_TENSOR_F32, DIM, t.pool)};
+    const kvb_tensor tensors[] = {tensor("codes", KVB_DTYPE_U8, view.cell_stride, t.codes),
+                                  tensor("scales", KVB_DTYPE_U8, view.scale_cell_stride, t.scales),
+                                  tensor("zeros", KVB_DTYPE_U8, view.zeros ? view.zero_cell_stride : 0, t.zeros),
+                                  tensor("oracle", KVB_DTYPE_F64, DIM, t.oracle),
+                                  tensor("pool", KVB_DTYPE_F32, DIM, t.pool)};
     snprintf(path, sizeof path, "%s/%s.%s", folder, f->name, isa);
     if (kvb_safetensors_write(path, tensors, sizeof tensors / sizeof *tensors, NULL, why, sizeof why))
         fail_msg("%s", why);

@@ -16,7 +16,7 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "oracle/rounded.h"
-#include "oracle/tolerance.h"
+#include "oracle/oracle.h"
 
 /*
  * The last queries of a long sequence over rows stored in a real pool, attended by real kernels, as they are or with
