@@ -21,6 +21,8 @@ const kvb_fuzz_target kvb_fuzz_targets[] = {
      0},
     {"npy", kvb_fuzz_files, "in.npy", LINES("arrays %"), 0},
     {"npz", kvb_fuzz_files, "in.npz", LINES("arrays %"), 0},
+    {"judge", kvb_fuzz_files, "in.safetensors",
+     LINES("judge % --say arithmetic=f32", "judge % --say layout=pages -o #/judged.jsonl"), 0},
     {"safetensors-index", kvb_fuzz_files, "in.safetensors.index.json",
      LINES("size Llama-3.1-8B --context 1k --engine ideal --weights %"), 1},
     {"gguf", kvb_fuzz_files, "in.gguf", LINES("size Llama-3.1-8B --context 1k --engine ideal --weights %"), 0},

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "caches/call.h"
 #include "harness/interrupt.h"
@@ -206,6 +207,14 @@ static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
     if (error)
         return error;
     const size_t cells = (size_t)x->sequence.cells + 1;
+    const double needed = 16.0 * (double)cells * ((double)s->k_dim + s->v_dim),
+                 has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (needed > has / 2) {
+        snprintf(why, why_bytes,
+                 "%s: sequence %u: %u cells take %.0f GiB to judge: expected less than half of this machine's memory",
+                 x->call->path, u->b, x->sequence.cells, needed / 0x1p30);
+        return -EINVAL;
+    }
     x->k = calloc(2 * cells * s->k_dim, sizeof *x->k);
     x->v = s->latent ? NULL : calloc(2 * cells * s->v_dim, sizeof *x->v);
     x->q = malloc(rows * s->k_dim * sizeof *x->q);
@@ -612,6 +621,8 @@ static void result_begin(const trial *t, kvb_result *r)
     kvb_result_init(r);
     snprintf(r->workload, sizeof r->workload, "%.40s%s%.20s", slash && slash[1] ? slash + 1 : c->path,
              *c->name ? ":" : "", c->name);
+    for (char *at = r->workload; *at; at++) /* a name comes from a file, and goes to a terminal */
+        *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
     snprintf(r->cache, sizeof r->cache, "recorded");
     for (int side = 0; side < 2; side++) {
         const kvb_axed *a = side && !t->shape.latent ? &t->shape.v : &t->shape.k;

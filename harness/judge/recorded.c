@@ -573,7 +573,7 @@ static int lengths_check(const kvb_recorded *c, const kvb_recorded_shape *s, uin
     char words[128];
     bool good = t && t->n_dims == 1 && t->dims[0] == s->batch && is_index(t->dtype);
     for (uint64_t i = 0; good && i < s->batch; i++)
-        good = whole(t, i) >= 0 && (uint64_t)whole(t, i) <= most;
+        good = whole(t, i) >= 0 && (uint64_t)whole(t, i) <= most && whole(t, i) <= INT32_MAX;
     snprintf(words, sizeof words, "%u whole numbers from 0 to %llu, the cells of each sequence", s->batch,
              (unsigned long long)most);
     return good ? 0 : wrong(c, KVB_RECORDED_LENGTHS, words, why, why_bytes);

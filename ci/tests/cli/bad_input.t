@@ -15,7 +15,7 @@ refuse() {
 }
 
 # ---- unknown names say which are known
-refuse "unknown command" "unknown command 'fly'; known: run check bench list show record" "$KVBENCH" fly
+refuse "unknown command" "unknown command 'fly'; known: run check judge bench list show record" "$KVBENCH" fly
 refuse "unknown option" "unknown option '--fly'; kvbench run --help lists them" "$KVBENCH" run --fly
 refuse "unknown suite" "unknown suite 'x'; known: quick, default, full" "$KVBENCH" run --suite x
 refuse "unknown workload" "unknown workload 'nope'; known: agent-fork, " "$KVBENCH" run --workload nope
