@@ -90,7 +90,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines FORCE
+.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines table-judge FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -253,6 +253,9 @@ table-sharing: all ## what sharing saves and pages of each size waste: results/s
 
 table-power: all ## how often a slowdown is found, by number of runs and by method: results/power.md (a quarter of an hour)
 	results/table_power.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/power.md
+
+table-judge: all ## what judge says of mistakes in files, and which kernels keep their bits: results/judge.md (minutes)
+	/usr/bin/python3 results/table_judge.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/judge.md
 
 table-power-of-check: all $(BUILD)/tests/whole/test_power $(BUILD)/tests/whole/test_filter ## which mistakes and errors the oracle finds, beside other projects' rules: results/power-of-check.md (an hour)
 	results/table_power_of_check.py --program $(BUILD)/tests/whole/test_power --filter-program $(BUILD)/tests/whole/test_filter --kvbench $(BUILD)/kvbench -o results/power-of-check.md
