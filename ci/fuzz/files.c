@@ -171,7 +171,8 @@ static void command_run(int argc, char **argv)
     stderr = own_err;
     if (code == KVB_EXIT_USAGE)
         complaint_check(argv[0], said, n);
-    else if (code != KVB_EXIT_OK && (code != KVB_EXIT_FAILED || (strcmp(argv[0], "compare") && strcmp(argv[0], "judge"))))
+    else if (code != KVB_EXIT_OK &&
+             (code != KVB_EXIT_FAILED || (strcmp(argv[0], "compare") && strcmp(argv[0], "judge"))))
         kvb_fuzz_wrong("%s: exit %d: %s", argv[0], code, said);
     free(said);
 }
@@ -218,9 +219,12 @@ static bool is_harmless(const char *word)
 
 void kvb_fuzz_words(const kvb_fuzz_target *target, const uint8_t *bytes, size_t n)
 {
-    char *argv[WORDS + 2] = {(char *)target->lines[0]}, *copy = strndup((const char *)bytes, n), *rest = copy;
+    char *argv[WORDS + 2] = {(char *)target->lines[0]}, *copy = calloc(n + 1, 1), *rest = copy;
     int argc = 1;
     bool harmless = true;
+    if (!copy)
+        kvb_fuzz_wrong("no memory");
+    memcpy(copy, bytes, n);
     folder_make();
     for (char *word; (word = strsep(&rest, "\n")) && argc <= WORDS;) {
         harmless = harmless && is_harmless(word);
