@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers as people read them: three digits and a unit."""
-import math
 
 STEPS = {
     "ns": [(1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")],
@@ -22,7 +21,7 @@ def digits(x):
         return "0"
     if abs(x) >= INFINITY:
         return "∞" if x > 0 else "−∞"
-    size = math.floor(math.log10(abs(x)))
+    size = int(f"{x:.2e}".partition("e")[2])  # of what it is rounded to: 99.96 is 100
     if size < -4 or size > 8:
         return f"{x:.2e}"
     return f"{x:.{max(0, 2 - size)}f}"

@@ -32,6 +32,8 @@ for line in open(sys.argv[1]):
         seen += 1
 assert seen > 8, seen
 PY
+ok "  which lose a digit where rounding adds one" python3 -c 'import sys; sys.path[:0] = ["plots"]; from units import number
+assert [number(x, "ns") for x in (99960, 999.6, 9.996, 12.34, 0)] == ["100 µs", "1.00 µs", "10.0 ns", "12.3 ns", "0 ns"]'
 read -ra again <"$TMPDIR/command"
 ok "  tells commands that run" "$KVBENCH" "${again[@]:1}" --set sample-ms=1 --set no-null -o "$TMPDIR/again.jsonl"
 ok "    just the row" test "$(grep -c '"status": "pass"' "$TMPDIR/again.jsonl")" = 1
