@@ -37,8 +37,8 @@ static inline const uint32_t *kvb_feed_new(const kvb_feed *feed)
 
 /*
  * A plan: where one group's rows of a step are written, and which cells each query may read; shared by the layers of
- * the group. It is filled on the side and takes the place of the one before only when it is whole. Its arrays do not
- * move while it is in force.
+ * the group. The next plan is filled beside the one in force and replaces it when it is complete. Arrays of a plan in
+ * force do not move.
  */
 typedef struct kvb_plan {
     kvb_allocator *allocator;

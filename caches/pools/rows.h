@@ -54,7 +54,7 @@ static inline void *kvb_lane_at(const kvb_pool_lane *lane, uint32_t h, uint32_t 
 /* Fill what a view says about lanes and format. */
 void kvb_lanes_view(const kvb_lanes *lanes, const kvb_format *format, uint32_t cells, kvb_view *view);
 
-/* Pools whose rows are encoded one by one, when they are stored; and what every built-in pool is made of. */
+/* What every built-in pool is made of. Below it, pools that encode each row when it is stored. */
 
 /* A built-in pool: its type, then what its functions need. `type` is first, so a kvb_pool_type of one leads to it. */
 typedef struct kvb_pool_kind {

@@ -245,7 +245,7 @@ int kvb_paged_match_prepare(paged_store *p, const kvb_change *change)
 /* The extra key of a sequence that was put together: its tokens need not stand behind each other. */
 #define MIXED UINT64_MAX
 
-/* A page whose tokens are all known gets a key if it follows pages that have theirs, and its sequence has no holes. */
+/* A page gets a key if all its tokens are known, all pages before it have keys, and its sequence has no holes. */
 static void page_key(paged_store *p, uint32_t seq, uint32_t entry)
 {
     const kvb_spans *held = &p->store.account->seq[seq];
@@ -295,7 +295,7 @@ static void load_note(paged_store *p, const kvb_change *change)
         prefix_drop(&p->prefix, s->load->cell[i] / page_cells(s));
     for (uint32_t page = 0; page < p->n_pages && all; page++)
         prefix_drop(&p->prefix, page);
-    p->first_free = all ? 0 : p->first_free; /* counted on from there by those that let go of their pages */
+    p->first_free = all ? 0 : p->first_free; /* freeing a page lowers it further */
     for (uint32_t i = 0; i < s->account->n_changed; i++)
         p->prefix.extra_keys[s->account->changed[i]] = 0;
 }

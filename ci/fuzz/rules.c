@@ -205,7 +205,7 @@ static uint32_t pages_most(const rules *r, uint32_t g)
 
 /* ---- states ------------------------------------------------------------------------------------------------------ */
 
-/* The sequence has n more tokens, whose states are kept as far as may be: a cache that forgets makes all anew. */
+/* The sequence gets n more tokens. Their states are kept up to the depth; a cache that forgets makes all of them again. */
 static void states_add(const rules *r, sequence *s, uint32_t n)
 {
     const bool all = !kvb_model_scans(r->model) || r->type->flags & KVB_CACHE_FORGETS;
@@ -487,7 +487,7 @@ static unsigned shift_do(rules *r, account *a, const kvb_event *e)
     return 0;
 }
 
-/* Rows trade places by way of a free cell, in caches whose cells are not those of positions; what could be dropped is. */
+/* Exchanging rows takes one free cell, in caches whose cells are not positions. Tokens that no query can see are dropped first. */
 static unsigned defrag_do(rules *r, account *a, const kvb_event *e)
 {
     (void)e;

@@ -36,7 +36,7 @@ typedef struct scene {
     kvb_call call;
     rules rules;
     kvb_cache_usage usage[RULES_GROUPS]; /* before the call */
-    uint64_t scanned;                    /* the last token of the plan whose states were made last, + 1 */
+    uint64_t scanned;                    /* 1 + the last token whose states were made */
     verbs_tally *tally;
     bool resaves;  /* all is saved and loaded behind each call */
     bool roomless; /* how many cells a plug-in's cache needs is its own affair: when it is full is not judged */
@@ -390,7 +390,7 @@ static void forecast_look(scene *s, const call *c)
         kvb_fuzz_wrong("%s: a forecast asks for memory", m->type->name);
 }
 
-/* What has happened, for those who ask whether enough has. had: tokens that the destination of a copy held. */
+/* Counts what has happened, so that a test can ask for enough of each. had: tokens that the destination of a copy held. */
 static void call_count(const scene *s, const call *c, int answer, uint32_t had)
 {
     const rules *m = &s->rules;

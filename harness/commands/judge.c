@@ -96,7 +96,7 @@ static void usual_print(const kvb_usual *u)
 }
 
 /* For people: a line of a right call, and all that is known of a wrong one. */
-static void words_print(const kvb_judged *j)
+static void words_print(const kvb_recorded_verdict *j)
 {
     const kvb_result *r = &j->result;
     if (r->status == KVB_STATUS_PASS) {
@@ -124,7 +124,7 @@ static void words_print(const kvb_judged *j)
 
 static int call_judge(judge *j, const kvb_recorded *call, char *why, size_t why_bytes)
 {
-    kvb_judged judged;
+    kvb_recorded_verdict judged;
     const kvb_judge_options o = {.products = j->all ? HUGE_VAL : 1e9, .seed = j->seed};
     int error = kvb_recorded_judge(call, &o, &judged, why, why_bytes);
     if (error)

@@ -39,7 +39,7 @@ typedef void row_take(void *ctx, const taken *row);
 /* What a unit's rows are judged over. */
 typedef struct bench {
     const kvb_recorded *call;
-    const kvb_reading *reading;
+    const kvb_recorded_reading *reading;
     const kvb_recorded_shape *shape;
     kvb_recorded_sequence sequence;
     kvb_attend attend;
@@ -70,7 +70,7 @@ static uint32_t head_of(const bench *x, uint32_t kv_head, uint32_t i)
 
 /* ---- inputs of a unit -------------------------------------------------------------------------------------------- */
 
-static double factor_of(const kvb_reading *r, uint32_t k_dim)
+static double factor_of(const kvb_recorded_reading *r, uint32_t k_dim)
 {
     const double scale = r->scale == KVB_SCALE_ROOT ? 1 / sqrt((double)k_dim) : r->scale;
     return scale * r->q_scale * (r->scale_factor != 0 ? r->scale_factor : 1);
@@ -267,7 +267,7 @@ static void bench_close(bench *x)
 }
 
 /* Judges the rows of a unit under a reading; each is given to `take`. *blind: those that see nothing, which are not. */
-static int unit_judge(const kvb_recorded *call, const kvb_reading *reading, const kvb_recorded_shape *shape,
+static int unit_judge(const kvb_recorded *call, const kvb_recorded_reading *reading, const kvb_recorded_shape *shape,
                       const unit *u, row_take *take, void *ctx, uint64_t *blind, char *why, size_t why_bytes)
 {
     bench x = {.call = call, .reading = reading, .shape = shape};
@@ -306,7 +306,7 @@ static int unit_judge(const kvb_recorded *call, const kvb_reading *reading, cons
 typedef struct trial {
     const kvb_recorded *call;
     kvb_recorded_shape shape;
-    kvb_judged *judged;
+    kvb_recorded_verdict *judged;
     kvb_diff diff; /* of all rows; its places have the sequence as event */
     uint64_t sequences[KVB_DIFF_QUERIES / 64];
     struct {
@@ -410,7 +410,7 @@ static void any_take(void *ctx, const taken *row)
 }
 
 /* Do the failing rows pass under this reading? */
-static bool reads_right(const trial *t, const kvb_reading *reading)
+static bool reads_right(const trial *t, const kvb_recorded_reading *reading)
 {
     char why[512];
     kvb_recorded_shape shape;
@@ -441,7 +441,7 @@ static const struct other {
 } others[] = {
 #define OTHER(words, member, kind, value)                                                                              \
     {                                                                                                                  \
-        words, offsetof(kvb_reading, member), OTHER_##kind, value                                                      \
+        words, offsetof(kvb_recorded_reading, member), OTHER_##kind, value                                             \
     }
     OTHER("the last cell left out", more_cells, WHOLE, -1),
     OTHER("one cell more at the end", more_cells, WHOLE, 1),
@@ -479,7 +479,8 @@ static const struct other {
 enum { OTHERS = sizeof others / sizeof *others };
 
 /* The i-th other reading, in words: of the table, then other layouts and arithmetics. False: there are no more. */
-static bool other_reading(const kvb_reading *said, uint32_t i, kvb_reading *r, char *words, size_t bytes)
+static bool other_reading(const kvb_recorded_reading *said, uint32_t i, kvb_recorded_reading *r, char *words,
+                          size_t bytes)
 {
     *r = *said;
     if (i < OTHERS) {
@@ -514,7 +515,7 @@ static bool other_reading(const kvb_reading *said, uint32_t i, kvb_reading *r, c
 /* Of arithmetics the first that passes, where nothing else does: the rest of them is wider. */
 static void others_try(trial *t)
 {
-    kvb_reading r;
+    kvb_recorded_reading r;
     char words[96];
     uint32_t n = 0;
     for (uint32_t i = 0;
@@ -638,7 +639,7 @@ static void result_begin(const trial *t, kvb_result *r)
     r->threads = 1;
 }
 
-static void fail(kvb_judged *j, kvb_check check, const char *reason)
+static void fail(kvb_recorded_verdict *j, kvb_check check, const char *reason)
 {
     kvb_result *r = &j->result;
     if (r->status == KVB_STATUS_FAIL)
@@ -651,7 +652,7 @@ static void fail(kvb_judged *j, kvb_check check, const char *reason)
 static void result_end(trial *t, uint64_t not_finite)
 {
     const kvb_diff *d = &t->diff;
-    kvb_judged *j = t->judged;
+    kvb_recorded_verdict *j = t->judged;
     kvb_result *r = &j->result;
     j->unsaid = d->claim.unsaid;
     char words[700], channel[32] = "";
@@ -703,13 +704,13 @@ static void result_end(trial *t, uint64_t not_finite)
     }
 }
 
-int kvb_recorded_judge(const kvb_recorded *call, const kvb_judge_options *options, kvb_judged *judged, char *why,
-                       size_t why_bytes)
+int kvb_recorded_judge(const kvb_recorded *call, const kvb_judge_options *options, kvb_recorded_verdict *judged,
+                       char *why, size_t why_bytes)
 {
     trial *t = calloc(1, sizeof *t);
     if (!t)
         return -ENOMEM;
-    *judged = (kvb_judged){.rows = 0};
+    *judged = (kvb_recorded_verdict){.rows = 0};
     t->call = call;
     t->judged = judged;
     int error = kvb_recorded_shape_of(call, &call->reading, &t->shape, why, why_bytes);

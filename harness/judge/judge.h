@@ -20,7 +20,7 @@ double kvb_usual_cosine(const kvb_usual *usual);
 double kvb_usual_nmse(const kvb_usual *usual); /* sum of squared errors over that of exact outputs */
 
 #define KVB_JUDGED_READINGS 3u
-typedef struct kvb_judged {
+typedef struct kvb_recorded_verdict {
     kvb_result result; /* workload: FILE:CALL; cache: recorded; kernel: the arithmetic */
     kvb_usual usual;
     char shape[192];              /* "2 sequences, 32 query heads over 8 KV heads x 128, 2 tokens, up to 4,096 cells" */
@@ -29,10 +29,10 @@ typedef struct kvb_judged {
     char first[256];              /* the first element that fails, in words */
     char pattern[256];            /* sequences, heads and queries that fail */
     char reads[KVB_JUDGED_READINGS][96]; /* other readings by which the failing rows pass; empty: none */
-} kvb_judged;
+} kvb_recorded_verdict;
 
 /* 0; -EINVAL with why: bad input; -ENOMEM; -EINTR: asked to stop. */
-int kvb_recorded_judge(const kvb_recorded *call, const kvb_judge_options *options, kvb_judged *judged, char *why,
-                       size_t why_bytes);
+int kvb_recorded_judge(const kvb_recorded *call, const kvb_judge_options *options, kvb_recorded_verdict *judged,
+                       char *why, size_t why_bytes);
 
 #endif

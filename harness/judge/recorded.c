@@ -78,7 +78,7 @@ static uint32_t said_or(uint32_t said, uint32_t usual)
     return said == UNSAID ? usual : said;
 }
 
-void kvb_reading_arithmetic(const kvb_reading *reading, const kvb_problem *problem, kvb_arithmetic *arithmetic)
+void kvb_reading_arithmetic(const kvb_recorded_reading *reading, const kvb_problem *problem, kvb_arithmetic *arithmetic)
 {
     const kvb_preset *preset = &kvb_presets[reading->arithmetic - 1];
     *arithmetic = strcmp(preset->name, "own") ? preset->arithmetic : reading->own;
@@ -213,7 +213,7 @@ static int format_set(uint32_t *field, const char *value)
     return -EINVAL;
 }
 
-static int arithmetic_set(kvb_reading *r, const char *value, char *why, size_t why_bytes)
+static int arithmetic_set(kvb_recorded_reading *r, const char *value, char *why, size_t why_bytes)
 {
     uint32_t i = 0;
     while (kvb_presets[i].name && strcmp(kvb_presets[i].name, *value == '{' ? "own" : value))
@@ -224,7 +224,7 @@ static int arithmetic_set(kvb_reading *r, const char *value, char *why, size_t w
     return kvb_presets[i].name && kvb_presets[i + 1].name ? 0 : -EINVAL;
 }
 
-static int layout_set(kvb_reading *r, const char *value)
+static int layout_set(kvb_recorded_reading *r, const char *value)
 {
     for (uint32_t i = 0; kvb_layouts[i].name; i++)
         if (!strcmp(kvb_layouts[i].name, value)) {
@@ -234,7 +234,7 @@ static int layout_set(kvb_reading *r, const char *value)
     return -EINVAL;
 }
 
-int kvb_reading_set(kvb_reading *r, const char *key, const char *value, char *why, size_t why_bytes)
+int kvb_reading_set(kvb_recorded_reading *r, const char *key, const char *value, char *why, size_t why_bytes)
 {
     uint32_t i = 0, word = 0;
     int error = -EINVAL;
@@ -274,7 +274,7 @@ int kvb_reading_set(kvb_reading *r, const char *key, const char *value, char *wh
 }
 
 /* A value as text. */
-static int json_set(kvb_reading *r, const char *key, json_t *value, char *why, size_t why_bytes)
+static int json_set(kvb_recorded_reading *r, const char *key, json_t *value, char *why, size_t why_bytes)
 {
     char *dumped = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     const char *text = json_is_string(value) ? json_string_value(value) : dumped;
@@ -284,7 +284,7 @@ static int json_set(kvb_reading *r, const char *key, json_t *value, char *why, s
 }
 
 /* Keys of an object, but "calls" and what is not ours of a safetensors file's metadata. */
-static int object_set(kvb_reading *r, json_t *object, bool lenient, char *why, size_t why_bytes)
+static int object_set(kvb_recorded_reading *r, json_t *object, bool lenient, char *why, size_t why_bytes)
 {
     const char *key;
     json_t *value;
@@ -394,7 +394,7 @@ static int beside_read(const char *file, json_t **beside, char *why, size_t why_
     return -EINVAL;
 }
 
-static int said_set(kvb_reading *r, const char *said, char *why, size_t why_bytes)
+static int said_set(kvb_recorded_reading *r, const char *said, char *why, size_t why_bytes)
 {
     char key[32];
     const char *is = strchr(said, '=');
@@ -410,7 +410,7 @@ static int call_describe(kvb_recorded *c, json_t *metadata, json_t *beside, cons
                          size_t n, char *why, size_t why_bytes)
 {
     char line[512];
-    kvb_reading *r = &c->reading;
+    kvb_recorded_reading *r = &c->reading;
     int error = metadata ? object_set(r, metadata, true, line, sizeof line) : 0;
     if (error) {
         snprintf(why, why_bytes, "%s: metadata: %s", c->path, line);
@@ -679,7 +679,8 @@ static int scale_shape(const kvb_recorded *c, kvb_recorded_shape *s, int side, c
     return same ? 0 : wrong(c, part, "one factor, one for each KV head, or one for each row", why, why_bytes);
 }
 
-static int lse_shape(const kvb_recorded *c, const kvb_reading *r, kvb_recorded_shape *s, char *why, size_t why_bytes)
+static int lse_shape(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
+                     size_t why_bytes)
 {
     const kvb_tensor *t = c->part[KVB_RECORDED_LSE];
     int found = 0;
@@ -739,7 +740,7 @@ static int mask_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why, s
     return 0;
 }
 
-int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_reading *r, kvb_recorded_shape *s, char *why,
+int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
                           size_t why_bytes)
 {
     const kvb_layout *l = &kvb_layouts[r->layout - 1];
@@ -801,8 +802,8 @@ int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_reading *r, kvb_recor
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-void kvb_recorded_sequence_of(const kvb_recorded *c, const kvb_reading *r, const kvb_recorded_shape *s, uint32_t b,
-                              kvb_recorded_sequence *q)
+void kvb_recorded_sequence_of(const kvb_recorded *c, const kvb_recorded_reading *r, const kvb_recorded_shape *s,
+                              uint32_t b, kvb_recorded_sequence *q)
 {
     const kvb_tensor *cu_q = c->part[KVB_RECORDED_CU_Q], *cu_k = c->part[KVB_RECORDED_CU_K],
                      *lengths = c->part[KVB_RECORDED_LENGTHS];
@@ -833,8 +834,9 @@ static double axed_at(const kvb_axed *a, uint64_t b, uint64_t h, uint64_t t, uin
                                            t * a->stride[KVB_AXIS_S] + p * a->stride[KVB_AXIS_P]);
 }
 
-void kvb_recorded_row(const kvb_recorded *c, const kvb_reading *r, const kvb_recorded_shape *s, int side, uint32_t b,
-                      uint32_t kv_head, const kvb_recorded_sequence *q, uint32_t cell, double *row, double *size)
+void kvb_recorded_row(const kvb_recorded *c, const kvb_recorded_reading *r, const kvb_recorded_shape *s, int side,
+                      uint32_t b, uint32_t kv_head, const kvb_recorded_sequence *q, uint32_t cell, double *row,
+                      double *size)
 {
     const kvb_axed *a = side && !s->latent ? &s->v : &s->k;
     const kvb_codec *codec = s->codec[side && !s->latent];
@@ -880,7 +882,7 @@ bool kvb_recorded_unmasked(const kvb_recorded_shape *s, uint32_t b, uint32_t t, 
     return is_float(a->tensor->dtype) ? x == 0 : x != 0;
 }
 
-void kvb_recorded_sees(const kvb_reading *r, const kvb_recorded_sequence *q, uint32_t t, uint32_t *sinks,
+void kvb_recorded_sees(const kvb_recorded_reading *r, const kvb_recorded_sequence *q, uint32_t t, uint32_t *sinks,
                        uint32_t *begin, uint32_t *end)
 {
     const int64_t last = r->causal == KVB_CAUSAL_NO            ? q->cells

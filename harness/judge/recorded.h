@@ -33,7 +33,7 @@ extern const char *const kvb_recorded_parts[KVB_RECORDED_PARTS]; /* "q", … */
 typedef enum kvb_causal { KVB_CAUSAL_UNSAID, KVB_CAUSAL_NO, KVB_CAUSAL_LOWER_RIGHT, KVB_CAUSAL_UPPER_LEFT } kvb_causal;
 
 /* What arrays do not say of themselves. The last fields are what other readings differ in: 0 of what was said. */
-typedef struct kvb_reading {
+typedef struct kvb_recorded_reading {
     uint32_t layout; /* 1 + place in kvb_layouts; 0: unsaid */
     kvb_causal causal;
     double scale;        /* on q.k; KVB_SCALE_ROOT: 1/sqrt(k_dim); NaN: unsaid */
@@ -50,7 +50,7 @@ typedef struct kvb_reading {
     int32_t more_cells;   /* at the end */
     uint32_t fewer_cells; /* at the beginning */
     double scale_factor;  /* 0: 1 */
-} kvb_reading;
+} kvb_recorded_reading;
 #define KVB_SCALE_ROOT (-1.0)
 
 /* Axes of arrays: b batch, h head, s token or cell, d channel, p page. Of cu_seqlens: sequences lie one behind the other along s. */
@@ -67,7 +67,8 @@ typedef struct kvb_preset {
     kvb_arithmetic arithmetic; /* less the chains, which are plain loops' */
 } kvb_preset;
 extern const kvb_preset kvb_presets[]; /* ends with name NULL; the one before it is "own": a declaration of its own */
-void kvb_reading_arithmetic(const kvb_reading *reading, const kvb_problem *problem, kvb_arithmetic *arithmetic);
+void kvb_reading_arithmetic(const kvb_recorded_reading *reading, const kvb_problem *problem,
+                            kvb_arithmetic *arithmetic);
 
 /* One key of a description: "layout", "scale", …. */
 typedef struct kvb_reading_key {
@@ -75,7 +76,7 @@ typedef struct kvb_reading_key {
 } kvb_reading_key;
 extern const kvb_reading_key kvb_reading_keys[]; /* ends with name NULL */
 /* 0, or -EINVAL with why: no such key; no such value of it. */
-int kvb_reading_set(kvb_reading *reading, const char *key, const char *value, char *why, size_t why_bytes);
+int kvb_reading_set(kvb_recorded_reading *reading, const char *key, const char *value, char *why, size_t why_bytes);
 
 /* An array by its axes; those that it lacks have 1 and stride 0. */
 enum { KVB_AXIS_B, KVB_AXIS_H, KVB_AXIS_S, KVB_AXIS_D, KVB_AXIS_P, KVB_AXES_OF_ARRAYS };
@@ -88,7 +89,7 @@ typedef struct kvb_recorded {
     char name[64];
     const char *path;                           /* of its file */
     const kvb_tensor *part[KVB_RECORDED_PARTS]; /* NULL: there is none */
-    kvb_reading reading;
+    kvb_recorded_reading reading;
 } kvb_recorded;
 
 typedef struct kvb_recordings {
@@ -120,27 +121,27 @@ typedef struct kvb_recorded_shape {
     bool latent; /* V is the first v_dim channels of K */
 } kvb_recorded_shape;
 /* 0; -EINVAL with why: the arrays are none of such a call. */
-int kvb_recorded_shape_of(const kvb_recorded *call, const kvb_reading *reading, kvb_recorded_shape *shape, char *why,
-                          size_t why_bytes);
+int kvb_recorded_shape_of(const kvb_recorded *call, const kvb_recorded_reading *reading, kvb_recorded_shape *shape,
+                          char *why, size_t why_bytes);
 
 /* Of sequence b: its queries and cells, and where they begin in arrays of sequences one behind the other. */
 typedef struct kvb_recorded_sequence {
     uint32_t queries, cells;
     uint64_t q_at, k_at;
 } kvb_recorded_sequence;
-void kvb_recorded_sequence_of(const kvb_recorded *call, const kvb_reading *reading, const kvb_recorded_shape *shape,
-                              uint32_t b, kvb_recorded_sequence *sequence);
+void kvb_recorded_sequence_of(const kvb_recorded *call, const kvb_recorded_reading *reading,
+                              const kvb_recorded_shape *shape, uint32_t b, kvb_recorded_sequence *sequence);
 
 /* Row of K (side 0) or V of one cell and KV head, decoded: row, size [dim]; size as in kvb_codec.decode, with scales. */
-void kvb_recorded_row(const kvb_recorded *call, const kvb_reading *reading, const kvb_recorded_shape *shape, int side,
-                      uint32_t b, uint32_t kv_head, const kvb_recorded_sequence *sequence, uint32_t cell, double *row,
-                      double *size);
+void kvb_recorded_row(const kvb_recorded *call, const kvb_recorded_reading *reading, const kvb_recorded_shape *shape,
+                      int side, uint32_t b, uint32_t kv_head, const kvb_recorded_sequence *sequence, uint32_t cell,
+                      double *row, double *size);
 
 /* May query t of sequence b see the cell, by the array `mask`? True without one. */
 bool kvb_recorded_unmasked(const kvb_recorded_shape *shape, uint32_t b, uint32_t t, uint32_t cell);
 
 /* The cells that query t of the sequence sees but for the array `mask`: [0, *sinks) and [*begin, *end). */
-void kvb_recorded_sees(const kvb_reading *reading, const kvb_recorded_sequence *sequence, uint32_t t, uint32_t *sinks,
-                       uint32_t *begin, uint32_t *end);
+void kvb_recorded_sees(const kvb_recorded_reading *reading, const kvb_recorded_sequence *sequence, uint32_t t,
+                       uint32_t *sinks, uint32_t *begin, uint32_t *end);
 
 #endif

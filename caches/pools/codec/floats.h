@@ -169,7 +169,7 @@ static inline void nibbles_unpack(const uint8_t *from, uint32_t n, uint8_t *code
  * sign.
  */
 
-/* 2^k whose f32 ulp is the subnormal 2^(1 - bias - mantissa): what is added to it is rounded to subnormals. */
+/* A power of two whose f32 ulp is the type's least subnormal: adding it rounds a small number to subnormals. */
 static inline uint32_t carrier_bits(int mantissa, int bias)
 {
     return (uint32_t)(127 + 24 - mantissa - bias) << 23;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A scan whose states are numbers made of all tokens so far, in the slots that a cache names. */
+/* A scan for tests. A state is one number, computed from all tokens of its sequence. */
 #ifndef KVB_TEST_STATES_H
 #define KVB_TEST_STATES_H
 
 #include "caches/cache.h"
 
-/* A group that scans, whose states with those of its convolution are more than a line. */
+/* A group that scans. A state with its convolution takes more than one cache line. */
 #define STATES_GROUP(ELEM)                                                                                             \
     {                                                                                                                  \
         .kind = KVB_GROUP_SCAN, .scan = { KVB_SCAN_DELTA, 2, 1, 4, 16, 4, 24, true, ELEM, KVB_F32 }                    \
@@ -35,7 +35,7 @@ static inline void slot_fill(const kvb_scan_states *states, uint32_t slot, uint6
         words[i] = value;
 }
 
-/* What a kernel does: false where it is told what cannot be. out [n_tok] */
+/* What a kernel does. False: the spec is impossible. out [n_tok] */
 static inline bool states_scan(const kvb_scan_spec *spec, uint32_t layer, const uint64_t *ordinals, uint64_t *out)
 {
     for (uint32_t t = 0; t < spec->n_tok; t++) {

@@ -29,7 +29,8 @@ holds "  and that its bits are the same in other ways" '"same": \{"calls": [1-9]
 ok "  which can be required" calls right --set require-invariant=batch --set require-invariant=threads
 expect_exit 2 "a way that is none" calls right --set require-invariant=moon
 holds "  is named, with those that there are" "unknown way 'moon'.*known: batch, threads, pages, alignment, again" "$err"
-for way in 'batch:p->n_tok == 1' 'threads:p->deterministic ? 0 : x->team->n > 1' 'again:p->deterministic ? 0 : calls++ % 2' 'alignment:(size_t)x->q % 64'; do
+for way in 'batch:p->n_tok == 1' 'threads:p->deterministic ? 0 : x->team->n > 1' 'again:p->deterministic ? 0 : calls++ % 2' 'alignment:(size_t)x->q % 64' \
+    'pages:x->mask.kind == KVB_MASK_PAGES ? x->mask.pages[x->mask.row_start[0]] % 2 : 0'; do
     ok "one whose rounding depends on ${way%%:*} builds" kernel "${way%%:*}" \
         "s|&x->problem;|& static unsigned calls; const float nudge = (${way#*:}) ? 1 + 0x1p-22f : 1; (void)calls;|; s|s \\*= p->scale|s *= p->scale * nudge|"
     ok "  and is right" calls "${way%%:*}"
