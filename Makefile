@@ -95,7 +95,7 @@ SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(s
 .SECONDARY:
 
 program: ## what `make` alone does: build/kvbench, on all cores
-	@$(SUBMAKE) all
+	+@$(SUBMAKE) all
 
 all: $(BUILD)/kvbench ## build the program
 
@@ -107,12 +107,12 @@ deps: ## install the Debian packages that are missing
 
 run: ## install, build, judge the quick suite and measure: what is right here, and how fast
 	@ci/deps.sh build
-	@$(SUBMAKE) all
+	+@$(SUBMAKE) all
 	$(BUILD)/kvbench run --suite quick -o $(BUILD)/run.jsonl
 
 run-all: ## the same over the default suite
 	@ci/deps.sh build
-	@$(SUBMAKE) all
+	+@$(SUBMAKE) all
 	$(BUILD)/kvbench run --suite default -o $(BUILD)/run.jsonl
 
 report: $(BUILD)/run.jsonl all ## the page of the last `make run`: build/report/index.html
@@ -135,8 +135,8 @@ plugins: $(OWN) ## build the plug-ins that call them: build/plugins
 
 check: deps ## install, build, and run every test
 	@ci/engines.sh $(BUILD)/engines || true
-	@$(SUBMAKE) -Otarget lint clang
-	@$(SUBMAKE) test
+	+@$(SUBMAKE) -Otarget lint clang
+	+@$(SUBMAKE) test
 
 # What scripts among the tests run.
 programs: all $(PLUGINS) $(OWN) $(BUILD)/check-random
@@ -146,14 +146,14 @@ test: programs $(TESTS) ## build and run every test; TESTS="build/tests/oracle/t
 	@ci/test.sh $(BUILD) $(LONG_TESTS) $(TESTS) $(CLI_TESTS)
 
 asan: ## run every test under AddressSanitizer and UndefinedBehaviorSanitizer
-	@$(SUBMAKE) test BUILD=$(BUILD)/asan OPT="-O1 -g1 -fno-omit-frame-pointer" \
+	+@$(SUBMAKE) test BUILD=$(BUILD)/asan OPT="-O1 -g1 -fno-omit-frame-pointer" \
 		SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
 
 tsan: ## run every test under ThreadSanitizer
-	@$(SUBMAKE) test BUILD=$(BUILD)/tsan OPT="-O1 -g1 -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread"
+	+@$(SUBMAKE) test BUILD=$(BUILD)/tsan OPT="-O1 -g1 -fno-omit-frame-pointer" SANITIZE="-fsanitize=thread"
 
 coverage: ## which lines of caches, kernels and oracle the tests run: 95 % at least, each of the others explained
-	@$(SUBMAKE) $(BUILD)/coverage/tests-ran BUILD=$(BUILD)/coverage OPT=-O1 SANITIZE="--coverage -fprofile-update=atomic"
+	+@$(SUBMAKE) $(BUILD)/coverage/tests-ran BUILD=$(BUILD)/coverage OPT=-O1 SANITIZE="--coverage -fprofile-update=atomic"
 	@ci/coverage.py $(BUILD)/coverage
 
 # By test programs alone: scripts run the same code in children that end without leaving their counts. The slowest begin first;
@@ -169,7 +169,7 @@ $(BUILD)/tests-ran: $(COVERING) FORCE
 
 fuzz: ## look for inputs that are answered wrongly, T=60 seconds for each target; TARGET=verbs alone
 	@ci/deps.sh check
-	@$(SUBMAKE) $(BUILD)/fuzz/fuzzer BUILD=$(BUILD)/fuzz FUZZING=1 CC=clang OPT="-O1 -g1 -fno-omit-frame-pointer" \
+	+@$(SUBMAKE) $(BUILD)/fuzz/fuzzer BUILD=$(BUILD)/fuzz FUZZING=1 CC=clang OPT="-O1 -g1 -fno-omit-frame-pointer" \
 		SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
 	@ci/fuzz/fuzz.sh $(BUILD)/fuzz $(or $(T),60) $(TARGET)
 
@@ -204,10 +204,10 @@ $(BUILD)/arm/sysroot/complete: ci/sysroot.sh
 	@ci/sysroot.sh $(@D)
 
 arm: $(BUILD)/arm/sysroot/complete ## cross-build for AArch64, with Debian's compiler and arm64 libraries: build/arm/kvbench
-	@$(SUBMAKE) all $(ARM)
+	+@$(SUBMAKE) all $(ARM)
 
 check-arm: $(BUILD)/arm/sysroot/complete all ## test that build under qemu, at each level and vector length; CPU=a64fx alone (an hour and more)
-	@$(SUBMAKE) all $(ARM_TESTS:%=$(BUILD)/arm/tests/%) $(ARM)
+	+@$(SUBMAKE) all $(ARM_TESTS:%=$(BUILD)/arm/tests/%) $(ARM)
 	@ci/check_arm.sh $(BUILD) "$(CPU)" $(ARM_TESTS)
 
 # Tests of what depends on the architecture, the longest first.
