@@ -101,9 +101,7 @@ int kvb_cache_seq_reorder(kvb_cache *cache, const uint32_t *dst, const uint32_t 
  * unknown (kernels/model.h) or a pool's format cannot turn rows: one with residual cells, or a plug-in's own.
  *
  * K rows are turned when the next step begins, by the sum of the deltas since the step before (not at all where that is
- * 0): decoded as format->read does; for each pair (x, y) and its angle delta * base^(-2i/dims), with c and s its cosine
- * and sine, computed in double and rounded to f32, (x c - y s, x s + y c), each product, the sum and the difference
- * rounded to f32; and encoded again.
+ * 0): decoded as format->read does, turned as kvb_rope_turn() does (kernels/model.h), and encoded again.
  */
 int kvb_cache_seq_add(kvb_cache *cache, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta);
 

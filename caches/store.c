@@ -5,7 +5,6 @@
  * of them.
  */
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -80,27 +79,6 @@ static void turns_adopt(kvb_store *s)
     s->turns_pending |= s->n_turns && s->group->rope.dims;
 }
 
-static void table_make(const kvb_rope *rope, int32_t delta, float *table)
-{
-    for (uint32_t i = 0; i < rope->dims / 2; i++) {
-        double angle = delta * pow(rope->base, -2.0 * i / rope->dims);
-        table[i] = (float)cos(angle);
-        table[rope->dims / 2 + i] = (float)sin(angle);
-    }
-}
-
-/* One KV head's row, in the steps that cache.h states. */
-static void row_turn(const kvb_rope *rope, const float *table, float *row)
-{
-    const uint32_t half = rope->dims / 2, apart = rope->neighbours ? 1 : half, step = rope->neighbours ? 2 : 1;
-    for (uint32_t i = 0; i < half; i++) {
-        float *a = row + rope->first + (size_t)step * i, *b = a + apart;
-        float c = table[i], s = table[half + i], x = *a, y = *b;
-        *a = x * c - y * s;
-        *b = x * s + y * c;
-    }
-}
-
 /* n cells of a pool, all by the same angles. */
 static void cells_turn(const kvb_store *s, kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *table,
                        float *rows)
@@ -112,7 +90,7 @@ static void cells_turn(const kvb_store *s, kvb_pool *pool, const uint32_t *cells
         for (uint32_t h = 0; h < heads; h++) {
             float *row = rows + ((size_t)i * heads + h) * dim;
             view.format->read(&view, h, cells[i], 1, row);
-            row_turn(&s->group->rope, table, row);
+            kvb_rope_turn(&s->group->rope, table, row);
         }
     pool->type->scatter(pool, cells, n, rows);
 }
@@ -129,7 +107,7 @@ static void turns_make(kvb_store *s)
         if (delta == 0)
             continue;
         float *table = s->turned + CELLS_AT_ONCE * cell_floats(s);
-        table_make(&s->group->rope, delta, table);
+        kvb_rope_angles(&s->group->rope, delta, table);
         for (size_t i = 0; i < s->n_pools; i += 2)
             if (s->pools[i])
                 cells_turn(s, s->pools[i], cells, n, table, s->turned);

@@ -25,7 +25,7 @@ typedef struct kvb_knobs {
     kvb_words growths;
     /* what calls have */
     const char *out, *softcap, *scale;
-    bool sinks, deterministic, no_staging;
+    bool sinks, before_rope, deterministic, no_staging;
     /* single calls; calls 0: as the suite says */
     uint64_t calls, random;
     kvb_words require_axes, require_invariant;

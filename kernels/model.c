@@ -39,6 +39,27 @@ size_t kvb_group_slot_bytes(const kvb_group *group, bool conv)
     return (elems * ((conv ? s->conv_elem : s->state_elem) == KVB_F32 ? 4 : 2) + 63) / 64 * 64;
 }
 
+void kvb_rope_angles(const kvb_rope *rope, int64_t by, float *angles)
+{
+    for (uint32_t i = 0; i < rope->dims / 2; i++) {
+        /* in double: a float angle is off by whole turns' fractions at long positions */
+        const double angle = (double)by * pow(rope->base, -2.0 * i / rope->dims);
+        angles[i] = (float)cos(angle);
+        angles[rope->dims / 2 + i] = (float)sin(angle);
+    }
+}
+
+void kvb_rope_turn(const kvb_rope *rope, const float *angles, float *row)
+{
+    const uint32_t half = rope->dims / 2, apart = rope->neighbours ? 1 : half, step = rope->neighbours ? 2 : 1;
+    for (uint32_t i = 0; i < half; i++) {
+        float *a = row + rope->first + (size_t)step * i, *b = a + apart;
+        const float c = angles[i], s = angles[half + i], x = *a, y = *b;
+        *a = x * c - y * s;
+        *b = x * s + y * c;
+    }
+}
+
 static bool is_plain(uint32_t elem)
 {
     return elem == KVB_F32 || elem == KVB_F16 || elem == KVB_BF16;

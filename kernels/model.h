@@ -133,6 +133,20 @@ static inline int kvb_model_unknown_rope(const kvb_model *model)
 /* Bytes of a slot of a layer's recurrent states, or of its convolution's (0: it has none): whole lines of 64. */
 size_t kvb_group_slot_bytes(const kvb_group *group, bool conv);
 
+/* Of a group that states none: base 10000, halves, over all of a K row, of a latent one over what is no V. */
+static inline kvb_rope kvb_rope_usual(const kvb_group *group)
+{
+    const uint32_t first = group->latent ? group->v_dim : 0;
+    return (kvb_rope){.known = true, .base = 10000, .first = first, .dims = (group->k_dim - first) / 2 * 2};
+}
+/*
+ * Turns a row from its position to one that is `by` further, in place. angles [rope->dims]: of all rows that turn as far.
+ * For each pair (x, y), with c and s the cosine and sine of by * base^(-2i/dims), computed in double and rounded to f32:
+ * (x c - y s, x s + y c), each product, the sum and the difference rounded to f32.
+ */
+void kvb_rope_angles(const kvb_rope *rope, int64_t by, float *angles);
+void kvb_rope_turn(const kvb_rope *rope, const float *angles, float *row);
+
 /* Of a kvb_scan_kind: "mamba1", "mamba2", "lightning", "delta", "conv". */
 const char *kvb_scan_kind_name(uint32_t kind);
 

@@ -207,6 +207,60 @@ double kvb_closeness_share(const kvb_closeness *c, const kvb_tolerance *rule)
     return rule->kind == KVB_TOLERANCE_CLOSE ? c->farthest : ratio(c->error2, rule->limit * c->exact2);
 }
 
+/* ---- rows before rope -------------------------------------------------------------------------------------------- */
+
+/* Copies a layer's rows of a kind. Those that are not turned are copied as one block. */
+static void layer_turn(const kvb_trace *trace, const kvb_values *from, kvb_rows kind, uint32_t layer, kvb_values *to)
+{
+    const kvb_group *g = kvb_model_group(&trace->header.model, layer);
+    const uint32_t dim = kvb_rows_dim(g, kind);
+    const size_t token = kvb_values_floats(g, kind), at = from->layer_at[kind][layer];
+    if (!g->rope.dims)
+        memcpy(to->block[kind] + at, from->block[kind] + at, from->tokens * token * sizeof(float));
+    for (size_t i = 0; i < trace->n_events && g->rope.dims; i++) {
+        const kvb_event *e = &trace->events[i];
+        if (e->kind > KVB_EVENT_PROPOSE || (kind == KVB_ROWS_Q && e->kind == KVB_EVENT_FILL))
+            continue;
+        for (uint32_t t = 0; t < e->n; t++) {
+            float *rows = to->block[kind] + at + (e->first + t) * token;
+            memcpy(rows, kvb_values_rows(from, kind, layer, e->first + t), token * sizeof *rows);
+            for (size_t head = 0; head < token; head += dim)
+                kvb_storage_shift(&g->rope, (int32_t)e->pos[t], rows + head);
+        }
+    }
+}
+
+int kvb_turned_open(const kvb_trace *trace, const kvb_values *values, kvb_values **turned)
+{
+    static const kvb_rows kinds[] = {KVB_ROWS_Q, KVB_ROWS_K};
+    kvb_values *v = malloc(sizeof *v);
+    *turned = v;
+    if (!v)
+        return -ENOMEM;
+    *v = *values;
+    v->block[KVB_ROWS_Q] = v->block[KVB_ROWS_K] = NULL;
+    for (size_t i = 0; i < 2; i++) {
+        v->block[kinds[i]] = kvb_pages_alloc(values->block_bytes[kinds[i]] + 1);
+        if (!v->block[kinds[i]]) {
+            kvb_turned_free(v);
+            *turned = NULL;
+            return -ENOMEM;
+        }
+        for (uint32_t layer = 0; layer < trace->header.model.n_layers; layer++)
+            layer_turn(trace, values, kinds[i], layer, v);
+    }
+    return 0;
+}
+
+void kvb_turned_free(kvb_values *turned)
+{
+    if (!turned)
+        return;
+    kvb_pages_free(turned->block[KVB_ROWS_Q]);
+    kvb_pages_free(turned->block[KVB_ROWS_K]);
+    free(turned);
+}
+
 /* Opens an oracle: what is seen is gathered first, as runs of token identities; then every checked row is solved. */
 
 /* Results are kept below this by sampling, whatever the budget of pairs. */

@@ -68,6 +68,13 @@ typedef struct kvb_oracle {
  * Trace and values must outlive the oracle; options, and what they point to, need not. */
 int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                     kvb_oracle **oracle, char *why, size_t why_bytes);
+/*
+ * The values of a trace whose rows are before rope (kvb_trace_header) as an oracle takes them: q and K turned to the
+ * positions that the trace's events give their tokens. *turned shares what is not turned with `values`, which must
+ * outlive it. 0 or -ENOMEM.
+ */
+int kvb_turned_open(const kvb_trace *trace, const kvb_values *values, kvb_values **turned);
+void kvb_turned_free(kvb_values *turned); /* NULL: nothing */
 /* Does it know what these formats store of rows that seq_add moves? Else why. kvb_oracle_open() asks for itself. */
 bool kvb_oracle_follows_shifts(const kvb_format *k, const kvb_format *v, char *why, size_t why_bytes);
 void kvb_oracle_free(kvb_oracle *oracle);

@@ -19,7 +19,8 @@
  *   every layer is in one group; optional in a group: "scale" (1/sqrt(k_dim)), "latent", "window" with "sinks", "chunk",
  *   "softcap", "sink_logits" (one for each query head), "rope":{"base":10000,"dims":16,"first":0,"pairing":"halves"}: which
  *   elements of a K row are turned with the position, in pairs (i, i + dims/2), or "neighbours" (2i, 2i+1); "dims":0: none are.
- *   first is 0, or v_dim of latent rows, unless it is told. What moves positions needs every attending group's rope
+ *   first is 0, or v_dim of latent rows, unless it is told. What moves positions needs every attending group's rope, and so
+ *   do values that are "before_rope":true: whoever replays them turns q and K to their positions as they enter
  *   "kind":"attend" may be said. A group of kind "scan" has layers with a recurrence (kernels/scan.h) and nothing of the above:
  *      {"layers":[0,1], "kind":"scan", "scan":{"recurrence":"mamba2", "heads":8, "groups":1, "k_dim":16, "v_dim":16,
  *                                              "conv":{"width":4, "channels":160, "silu":true, "state":"bf16"}, "state":"f32"}}
@@ -99,6 +100,7 @@ typedef struct kvb_trace_header {
     char *tensors;   /* path of recorded values, as resolved beside the trace; NULL when seeded */
     char *profile;   /* name of the value profile; NULL when recorded */
     uint64_t seed;
+    bool before_rope;  /* q and K rows are those of position 0: whoever replays them turns them (kvb_rope_turn) */
     uint32_t capacity; /* 0: not stated */
 } kvb_trace_header;
 
@@ -236,6 +238,8 @@ typedef struct kvb_logit_changes {
     double scale;  /* of q.k in every group; 0: as the header has it */
     bool sinks;    /* every group gets sink logits, N(0,1) by seed, group and head */
     uint64_t seed;
+    bool before_rope; /* values are taken as before rope; a group without a known one gets base 10000 over all of K's
+                       * positional elements */
 } kvb_logit_changes;
 int kvb_trace_change_logits(kvb_trace *trace, const kvb_logit_changes *changes); /* 0 or -ENOMEM */
 

@@ -368,11 +368,10 @@ void kvb_trace_model_set(const kvb_model *model)
     instead = model ? *model : (kvb_model){0};
     for (uint32_t i = 0; i < instead.n_groups; i++) {
         kvb_group *g = &instead.groups[i];
-        const uint32_t first = g->latent ? g->v_dim : 0;
         if (kvb_group_scans(g))
             continue;
         g->scale = 1 / sqrt(g->k_dim);
-        g->rope = (kvb_rope){.known = true, .base = 10000, .first = first, .dims = (g->k_dim - first) / 2 * 2};
+        g->rope = kvb_rope_usual(g);
     }
 }
 

@@ -299,6 +299,7 @@ static void model_clear(kvb_model *model)
 int kvb_trace_change_logits(kvb_trace *trace, const kvb_logit_changes *changes)
 {
     kvb_model *m = &trace->header.model;
+    trace->header.before_rope |= changes->before_rope;
     for (uint32_t g = 0; g < m->n_groups; g++) {
         kvb_group *group = &m->groups[g];
         if (kvb_group_scans(group))
@@ -307,6 +308,8 @@ int kvb_trace_change_logits(kvb_trace *trace, const kvb_logit_changes *changes)
             group->softcap = changes->softcap;
         if (changes->scale > 0)
             group->scale = changes->scale;
+        if (changes->before_rope && !group->rope.known)
+            group->rope = kvb_rope_usual(group);
         if (!changes->sinks)
             continue;
         float *logits = malloc(group->heads * sizeof *logits);
@@ -444,13 +447,29 @@ static int tensors_resolve(const char *path, const char *name, char **resolved, 
     return 0;
 }
 
+static int before_rope_parse(const json_t *block, kvb_trace_header *header, char *why, size_t why_bytes)
+{
+    const json_t *stated = json_object_get(block, "before_rope");
+    const int unknown = kvb_model_unknown_rope(&header->model);
+    if (stated && !json_is_boolean(stated))
+        return kvb_why_set(-EINVAL, why, why_bytes, "header: values: \"before_rope\": expected true or false, found %s",
+                           kvb_json_type_name(stated));
+    header->before_rope = json_is_true(stated);
+    if (header->before_rope && unknown >= 0)
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "header: values: \"before_rope\": expected the \"rope\" of group %d", unknown);
+    return 0;
+}
+
 static int values_parse(const json_t *block, const char *path, kvb_trace_header *header, char *why, size_t why_bytes)
 {
-    static const char *const recorded_keys[] = {"tensors", NULL};
-    static const char *const seeded_keys[] = {"profile", "seed", NULL};
+    static const char *const recorded_keys[] = {"tensors", "before_rope", NULL};
+    static const char *const seeded_keys[] = {"profile", "seed", "before_rope", NULL};
     const kvb_profile *profile;
     char *name = NULL;
-    int err;
+    int err = before_rope_parse(block, header, why, why_bytes);
+    if (err)
+        return err;
     if (json_object_get(block, "tensors")) {
         err = kvb_json_keys_check(block, "header: values", recorded_keys, why, why_bytes);
         if (!err)
@@ -548,7 +567,7 @@ void kvb_trace_header_print(FILE *out, const kvb_trace_header *h)
     } else {
         fprintf(out, "\"profile\":\"%s\",\"seed\":%llu", h->profile, (unsigned long long)h->seed);
     }
-    fputc('}', out);
+    fputs(h->before_rope ? ",\"before_rope\":true}" : "}", out);
     if (h->capacity)
         fprintf(out, ",\"capacity\":%u", h->capacity);
     fputs("}\n", out);

@@ -63,14 +63,14 @@ static const kvb_usage usage = {
 
 /* ---- one place --------------------------------------------------------------------------------------------------- */
 
-/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "sampled" (few rows
+/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "before-rope", "sampled" (few rows
  * judged in full), "alone" (and no second opinion of the others), "deterministic". */
 #define WHERE_BYTES 96u
 typedef struct spot {
     char words[WHERE_BYTES];
     char *at[4];
     char *threads, *values;
-    bool softcap, sinks, sampled, alone, deterministic;
+    bool softcap, sinks, before_rope, sampled, alone, deterministic;
 } spot;
 
 static void spot_parse(const char *where, spot *s)
@@ -85,6 +85,8 @@ static void spot_parse(const char *where, spot *s)
             s->softcap = true;
         else if (!strcmp(word, "sinks"))
             s->sinks = true;
+        else if (!strcmp(word, "before-rope"))
+            s->before_rope = true;
         else if (!strcmp(word, "sampled"))
             s->sampled = true;
         else if (!strcmp(word, "alone"))
@@ -184,7 +186,7 @@ static int place_judge(const faults *f, place *p, double seconds)
     const kvb_matrix_options matrix = {.selection = one,
                                        .setting = {.min_chunk = 16, /* so that pools grow often */
                                                    .deterministic = s.deterministic,
-                                                   .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks}},
+                                                   .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks, .before_rope = s.before_rope}},
                                        .knobs = &knobs,
                                        .seconds = seconds,
                                        .untimed = true,

@@ -717,7 +717,9 @@ static int options_check(run *r)
                                .min_chunk = (uint32_t)r->knobs.min_chunk,
                                .hash_bits = (uint32_t)r->knobs.hash_bits,
                                .deterministic = r->knobs.deterministic,
-                               .logits = {.sinks = r->knobs.sinks, .seed = r->knobs.seed}};
+                               .logits = {.sinks = r->knobs.sinks,
+                                          .before_rope = r->knobs.before_rope,
+                                          .seed = r->knobs.seed}};
     if (!kvb_out_parse(r->knobs.out, &r->setting.out_elem))
         return kvb_unknown("run", "--set out: unknown element", r->knobs.out, "f32, f16, bf16");
     double softcap = 0;

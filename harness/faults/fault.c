@@ -334,5 +334,6 @@ int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, si
         replay->k_pool = pool_plant(replay->k_pool, planted->k_pool);
     if (planted->v_pool)
         replay->v_pool = pool_plant(replay->v_pool, planted->v_pool);
+    replay->length = planted->length;
     return 0;
 }

@@ -115,6 +115,8 @@ typedef struct kvb_fault {
     const kvb_wrong_scan *scan;
     const kvb_wrong_cache *cache;
     const kvb_wrong_pool *k_pool, *v_pool;
+    /* As in kvb_replay_options: no part is wrong, but what an engine takes a sequence's length to be. */
+    uint32_t (*length)(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length);
 } kvb_fault;
 
 /* A member of a row: KVB_IN(v_pool, .copy = copy_nothing). */
@@ -126,7 +128,7 @@ typedef struct kvb_fault {
 
 /* Each ends with a name of NULL. */
 extern const kvb_fault kvb_kernel_faults[], kvb_conduct_faults[], kvb_scan_faults[], kvb_cache_faults[],
-    kvb_store_faults[], kvb_pool_faults[];
+    kvb_store_faults[], kvb_pool_faults[], kvb_position_faults[];
 extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NULL */
 
 /* ---- for hooks, in the child ------------------------------------------------------------------------------------- */

@@ -39,8 +39,10 @@ static int lane_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
         error = kvb_lane_values_find(l, "tags", l->trace, scale, &own, why, why_bytes);
     for (size_t i = first; i < first + n && !error; i += kvb_block_size(s))
         error = kvb_block_run(l, i, why, why_bytes);
-    for (size_t i = 0; i < l->n_values; i++)
+    for (size_t i = 0; i < l->n_values; i++) {
+        kvb_turned_free(l->values[i].turned);
         kvb_values_free(l->values[i].values);
+    }
     return error;
 }
 

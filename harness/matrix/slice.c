@@ -68,21 +68,26 @@ int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_trace *trac
         i++;
     kvb_lane_values *v = &l->values[i];
     *found = v;
-    if (i < l->n_values)
-        return 0;
-    *v = (kvb_lane_values){.profile = profile, .scale = scale};
-    l->n_values++;
-    int error = values_make(l, trace, profile, &v->values, v->why, sizeof v->why);
-    if (!error || (profile && (error == -EINVAL || error == -ENOTSUP)))
-        return 0;
-    snprintf(why, why_bytes, "%s", v->why);
+    int error = 0;
+    if (i == l->n_values) {
+        *v = (kvb_lane_values){.profile = profile, .scale = scale};
+        l->n_values++;
+        error = values_make(l, trace, profile, &v->values, v->why, sizeof v->why);
+        error = profile && (error == -EINVAL || error == -ENOTSUP) ? 0 : error;
+    }
+    if (!error && v->values && !v->turned && trace->header.before_rope && !is_profile(profile, "tags")) {
+        error = kvb_turned_open(trace, v->values, &v->turned);
+        snprintf(v->why, sizeof v->why, "no memory for turned rows");
+    }
+    if (error)
+        snprintf(why, why_bytes, "%s", v->why);
     return kvb_bad_file(error);
 }
 
 /* The changes of logits, as far as two settings differ in them. */
 static bool logits_same(const kvb_logit_changes *a, const kvb_logit_changes *b)
 {
-    return a->softcap == b->softcap && a->scale == b->scale && a->sinks == b->sinks;
+    return a->softcap == b->softcap && a->scale == b->scale && a->sinks == b->sinks && a->before_rope == b->before_rope;
 }
 
 /* The workload with these logits. 0, or a negative errno with why. */
@@ -167,9 +172,9 @@ const kvb_kernel *kvb_combination_name(const kvb_matrix_options *o, size_t i, kv
         snprintf(softcap, sizeof softcap, "+softcap=%g", (double)o->setting.logits.softcap);
     if (o->setting.logits.scale > 0)
         snprintf(scale, sizeof scale, "+scale=%g", o->setting.logits.scale);
-    snprintf(r->workload, sizeof r->workload, "%s%s%s%s%.40s%s%s%s", s->workloads[at.workload].name, profile ? "@" : "",
-             profile ? profile : "", o->model ? "+" : "", o->model ? o->model : "", softcap, scale,
-             o->setting.logits.sinks ? "+sinks" : "");
+    snprintf(r->workload, sizeof r->workload, "%s%s%s%s%.40s%s%s%s%s", s->workloads[at.workload].name,
+             profile ? "@" : "", profile ? profile : "", o->model ? "+" : "", o->model ? o->model : "", softcap, scale,
+             o->setting.logits.sinks ? "+sinks" : "", o->setting.logits.before_rope ? "+before-rope" : "");
     kvb_setting_words(choice, false, r->setting, sizeof r->setting);
     snprintf(r->out, sizeof r->out, "%s", kvb_out_name(setting.out_elem));
     snprintf(r->cache, sizeof r->cache, "%s", s->caches[at.cache]->name);
@@ -306,7 +311,9 @@ static int truths_open(block *b, bool judged, bool witness, view *v, char *why, 
         const kvb_pool_pair *own = &b->pools[side], *base = &b->pools[KVB_DUEL_BASE];
         bool shared = side && own->k == base->k && own->v == base->v;
         kvb_truth_options options = {.trace = v->trace,
-                                     .values = witness ? NULL : v->values->values,
+                                     .values = witness                        ? NULL
+                                               : v->trace->header.before_rope ? v->values->turned
+                                                                              : v->values->values,
                                      .tags = witness ? v->values->values : NULL,
                                      .pools = *own,
                                      .oracle = judged,
@@ -342,8 +349,7 @@ static bool is_judged(const block *b, size_t i)
 static bool is_seen_alike(const kvb_setting *a, const kvb_setting *b)
 {
     bool same = a->values && b->values ? !strcmp(a->values, b->values) : a->values == b->values;
-    return same && a->logits.softcap == b->logits.softcap && a->logits.scale == b->logits.scale &&
-           a->logits.sinks == b->logits.sinks;
+    return same && logits_same(&a->logits, &b->logits);
 }
 
 /* What the i-th combination is judged by, made when the first that needs it comes. */

@@ -16,6 +16,7 @@ typedef struct kvb_lane_values {
     const char *profile; /* NULL: the workload's own */
     double scale;        /* as in kvb_logit_changes */
     kvb_values *values;  /* NULL: why says why not */
+    kvb_values *turned;  /* the same for the oracle of rows before rope, once asked for */
     char why[KVB_REASON];
 } kvb_lane_values;
 

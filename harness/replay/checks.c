@@ -493,6 +493,33 @@ static int dump_call(kvb_pass *p, kvb_made *m)
     return 0;
 }
 
+/* Positions as rope had them, beside those of the trace: numbers do not show where all of a sequence is off by as much. */
+static void positions_report(kvb_pass *p, kvb_result *result)
+{
+    const kvb_feeding *f = &p->feeding;
+    char words[192];
+    const kvb_event *e = p->trace->events, *end = e + p->trace->n_events;
+    uint32_t t = 0;
+    for (; f->offset && e < end; e++) {
+        const uint32_t n = e->kind <= KVB_EVENT_PROPOSE ? e->n : 0;
+        for (t = 0; t < n && f->offset[e->first + t] == f->position[e->first + t];)
+            t++;
+        if (t < n)
+            break;
+    }
+    if (!f->offset || e == end || kvb_check_is_off(KVB_CHECK_PROTOCOL))
+        return;
+    snprintf(words, sizeof words,
+             "%srope took token %u of line %" PRIu64 " to position %u, and the trace has it at %u (sequence %u)",
+             result->status == KVB_STATUS_FAIL ? "; " : "", t, e->line, f->offset[e->first + t], e->pos[t], e->seq[t]);
+    kvb_reason_add(words, result);
+    if (result->status == KVB_STATUS_FAIL)
+        return;
+    result->status = KVB_STATUS_FAIL;
+    result->check = KVB_CHECK_PROTOCOL;
+    kvb_event_add(e, result);
+}
+
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 #define ATTENDS(F)                                                                                                     \
@@ -520,6 +547,7 @@ const kvb_check_row kvb_check_rows[] = {
      .close = bound_close},
     {"opinion", .after = ATTENDS(kvb_every_row_check), .report = kvb_every_row_judge},
     {"filter", .open = filter_open, .after = ATTENDS(filter_add), .report = filter_report, .close = filter_close},
+    {"positions", .report = positions_report},
     {"declaration", .report = declaration_report},
     {"tolerance", .after = ATTENDS(tolerance_note), .report = foreign_report},
     {"bits", .after = BOTH(digest_note, kvb_scans_digest)},

@@ -74,6 +74,30 @@ static int room_ensure(kvb_pass *p, uint32_t n)
     return error;
 }
 
+/* What an engine takes positions from. */
+static uint32_t length_of(const kvb_pass *p, const kvb_event *event, uint32_t seq)
+{
+    const uint32_t length = kvb_cache_length(p->cache, seq);
+    return p->options->length ? p->options->length(p->trace, (size_t)(event - p->trace->events), seq, length) : length;
+}
+
+/*
+ * Where rope begins for a step's n tokens: each sequence goes on at the length that the cache says it has. A tree's
+ * nodes lie above it by their depth, which the trace knows.
+ */
+static void offsets_take(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
+{
+    int64_t *ahead = p->feeding.ahead;
+    for (uint32_t i = from; i < from + n && !event->parents; i++)
+        ahead[event->seq[i]] = INT64_MAX;
+    for (uint32_t i = from; i < from + n; i++) {
+        const uint32_t seq = event->seq[i];
+        if (event->parents ? event->parents[i] < 0 : ahead[seq] == INT64_MAX)
+            ahead[seq] = (int64_t)length_of(p, event, seq) - event->pos[i];
+        p->feeding.offset[event->first + i] = (uint32_t)(event->pos[i] + ahead[seq]);
+    }
+}
+
 /* Takes the tokens that the plan of a step of n own ones wants, and their positions. */
 static int step_feed(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t *fed)
 {
@@ -143,6 +167,8 @@ static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t
     kvb_step_traffic traffic = {0};
     const uint64_t *tokens = NULL;
     uint32_t fed = 0;
+    if (p->feeding.offset)
+        offsets_take(p, event, from, n);
     int error = step_plan(p, event, from, n);
     if (!error)
         error = step_feed(p, n, &tokens, &fed);
@@ -318,6 +344,8 @@ static int event_run(kvb_pass *p, const kvb_event *event)
     } else {
         uint32_t chunk = event->kind == KVB_EVENT_FILL ? FILL_CHUNK : event->n;
         memcpy(p->feeding.position + event->first, event->pos, event->n * sizeof *p->feeding.position);
+        if (p->feeding.offset) /* of tokens that are found */
+            memcpy(p->feeding.offset + event->first, event->pos, event->n * sizeof *p->feeding.offset);
         uint32_t found = 0;
         error = error ? error : prompt_offer(p, event, &found);
         for (uint32_t from = found; from < event->n && !error; from += chunk)
@@ -405,7 +433,10 @@ int kvb_pass_open(kvb_pass *p, const kvb_replay_options *o, kvb_replay_place *pl
     else if (o->trace->needs.slots && kvb_slot_files_open(&p->slots, why, sizeof why))
         return kvb_pass_refuse(p, -EIO, "save", why);
     p->feeding.position = malloc((tokens ? tokens : 1) * sizeof *p->feeding.position);
-    if (!p->feeding.position)
+    const bool turns = o->trace->header.before_rope;
+    p->feeding.offset = turns ? malloc((tokens ? tokens : 1) * sizeof *p->feeding.offset) : NULL;
+    p->feeding.ahead = turns ? malloc((o->trace->needs.seqs + 1) * sizeof *p->feeding.ahead) : NULL;
+    if (!p->feeding.position || (turns && !(p->feeding.offset && p->feeding.ahead)))
         return -ENOMEM;
     place->doing = "in the pool's own calls";
     int error = kvb_check_is_off(KVB_CHECK_PROTOCOL) ? 0 : kvb_pools_check(o, why, sizeof why);
@@ -466,5 +497,7 @@ void kvb_pass_close(kvb_pass *p)
         free(p->feeding.rows[kind]);
     free(p->feeding.position);
     free(p->feeding.positions);
+    free(p->feeding.offset);
+    free(p->feeding.ahead);
     kvb_memory_log_free(&p->holdings.log);
 }

@@ -114,6 +114,8 @@ typedef struct kvb_holdings {
 /* Tokens so far, and the rows of those that a step feeds. */
 typedef struct kvb_feeding {
     uint32_t *position;          /* [tokens] of every token so far, by identity */
+    uint32_t *offset;            /* [tokens] to which q and K are turned; NULL: rows are not before rope */
+    int64_t *ahead;              /* [sequences] of the trace's positions, in the present step */
     uint32_t *positions;         /* [room] of the fed tokens */
     float *rows[KVB_ROWS_KINDS]; /* [room][heads][dim]: fed rows, where they do not lie together */
     uint32_t room;               /* tokens */
@@ -190,7 +192,8 @@ typedef struct kvb_fed {
     uint32_t judged; /* so many are the event's own, the last ones; or all of the event's, whose first are not asked */
 } kvb_fed;
 
-/* Rows of the fed tokens of a layer [n][heads][dim]: in place if they lie together, else copied. NULL: it has none. */
+/* Rows of the fed tokens of a layer [n][heads][dim]: in place if they lie together, else copied, and turned where they
+ * are before rope. NULL: it has none. */
 const float *kvb_pass_rows(kvb_pass *pass, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n);
 
 /* Adds a group's usage to that of all. */

@@ -59,9 +59,12 @@ typedef struct kvb_replay_options {
     kvb_own_counts *counts;  /* of the pass in which counters run */
     double peak_gflop_per_s; /* f32 multiply-add peak at this number of threads; NaN: unknown */
     const kvb_only *only;    /* the calls that are made; NULL: all */
-    const char *slots;       /* folder for what the trace saves; NULL: one of its own */
-    const char *dump;        /* folder for the first failing call; NULL: none */
-    FILE *timeline;          /* one CSV line an event of the first pass; NULL: none */
+    /* The length that an engine takes a sequence to have before tokens of that event, where rope begins, in place of the
+     * cache's. NULL: the cache's. */
+    uint32_t (*length)(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length);
+    const char *slots; /* folder for what the trace saves; NULL: one of its own */
+    const char *dump;  /* folder for the first failing call; NULL: none */
+    FILE *timeline;    /* one CSV line an event of the first pass; NULL: none */
 } kvb_replay_options;
 
 /* Is the verdict that of the kernel's own project? What bounds say is reported then. */

@@ -308,15 +308,23 @@ int kvb_pass_fail(kvb_pass *p, kvb_check check, const char *why)
 
 const float *kvb_pass_rows(kvb_pass *p, kvb_rows kind, uint32_t layer, const uint64_t *tokens, uint32_t n)
 {
-    size_t row = kvb_values_floats(kvb_model_group(&p->trace->header.model, layer), kind);
-    bool together = true;
+    const kvb_group *g = kvb_model_group(&p->model, layer);
+    const size_t row = kvb_values_floats(g, kind);
+    const bool turned = p->feeding.offset && kind <= KVB_ROWS_K && g->rope.dims;
+    bool together = !turned;
+    float angles[KVB_MODEL_WIDTH];
     for (uint32_t i = 1; i < n && together; i++)
         together = tokens[i] == tokens[0] + i;
     if (together || !row)
         return kvb_values_rows(p->options->values, kind, layer, tokens[0]);
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(p->feeding.rows[kind] + i * row, kvb_values_rows(p->options->values, kind, layer, tokens[i]),
-               row * sizeof(float));
+    for (uint32_t i = 0; i < n; i++) {
+        float *at = p->feeding.rows[kind] + i * row;
+        memcpy(at, kvb_values_rows(p->options->values, kind, layer, tokens[i]), row * sizeof *at);
+        if (turned)
+            kvb_rope_angles(&g->rope, p->feeding.offset[tokens[i]], angles);
+        for (size_t head = 0; turned && head < row; head += kvb_rows_dim(g, kind))
+            kvb_rope_turn(&g->rope, angles, at + head);
+    }
     return p->feeding.rows[kind];
 }
 

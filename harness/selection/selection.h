@@ -46,7 +46,7 @@ typedef struct kvb_setting_axis {
     void (*set)(kvb_setting *setting, const char *word);
 } kvb_setting_axis;
 
-#define KVB_SETTING_AXES 10u
+#define KVB_SETTING_AXES 11u
 extern const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES];
 typedef uint8_t kvb_setting_choice[KVB_SETTING_AXES];
 

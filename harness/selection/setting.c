@@ -118,6 +118,12 @@ static void sinks_set(kvb_setting *s, const char *word)
     s->logits.sinks = true;
 }
 
+static void before_rope_set(kvb_setting *s, const char *word)
+{
+    (void)word;
+    s->logits.before_rope = true;
+}
+
 static void scale_set(kvb_setting *s, const char *word)
 {
     s->logits.scale = strtod(word, NULL);
@@ -161,6 +167,7 @@ const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
      .matters = attends,
      .set = scale_set},
     {"--out", {"f16", "bf16"}, .has_field = true, .of_kernel = true, .of_outputs = true, .set = out_set},
+    {"--before-rope", {""}, .of_truth = true, .of_outputs = true, .matters = attends, .set = before_rope_set},
     {"--deterministic", {""}, .dear = true, .of_kernel = true, .of_outputs = true, .set = deterministic_set},
     {"--values",
      {"gaussian", "qwen", "peaked"},

@@ -32,7 +32,7 @@
         "sink-window", "mla-decode", "gpt-oss-like", "gemma-like", "chunked-local"
 #define WRITTEN                                                                                                        \
     "engine-calls", "full-cache", "prompt-swap", "draft-calls", "draft-shifts", "draft-divisions", "prompt-drafts",    \
-        "prompt-shifts", "mixed-pages", "many-holders", "two-in-turns", "window-edge", "narrow-rows"
+        "prompt-shifts", "mixed-pages", "many-holders", "two-in-turns", "window-edge", "narrow-rows", "padded-batch"
 #define LONG_QUANTISED                                                                                                 \
     {                                                                                                                  \
         .workloads = LIST("long-fill"), .pools = LIST("q8_0", "q4_0", "a4g64", "e4m3", "int8"), .sample_ms = 20,       \

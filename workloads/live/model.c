@@ -206,16 +206,13 @@ static void normalise(const float *x, const float *gain, size_t n, float eps, fl
 
 /* ---- layers that attend ------------------------------------------------------------------------------------------ */
 
-void kvb_model_rope(float *x, uint32_t dim, uint32_t position, double theta)
+/* Turns x [dim] to a position: pairs i, i + dim/2. */
+static void turn(float *x, uint32_t dim, uint32_t position, double theta)
 {
-    uint32_t half = dim / 2;
-    for (uint32_t i = 0; i < half; i++) {
-        /* in double: a float angle is off by whole turns' fractions at long positions */
-        double angle = position * pow(theta, -2.0 * i / dim);
-        float c = (float)cos(angle), s = (float)sin(angle), a = x[i], b = x[i + half];
-        x[i] = a * c - b * s;
-        x[i + half] = b * c + a * s;
-    }
+    const kvb_rope rope = {.dims = dim, .base = theta};
+    float angles[KVB_MODEL_WIDTH];
+    kvb_rope_angles(&rope, position, angles);
+    kvb_rope_turn(&rope, angles, x);
 }
 
 /* Heads of one token's q or K: QK-norm, then RoPE. */
@@ -226,7 +223,7 @@ static void position_heads(float *x, const float *gain, const kvb_model_config *
         if (gain)
             normalise(x, gain, c->head_dim, c->norm_eps, x);
         if (rope)
-            kvb_model_rope(x, c->head_dim, position, c->rope_theta);
+            turn(x, c->head_dim, position, c->rope_theta);
     }
 }
 
@@ -245,10 +242,10 @@ static void latent_rows(const kvb_model_config *c, const kvb_layer_weights *w, c
     project(w->q, x, (size_t)c->heads * c->head_dim, c->hidden, head);
     project(w->kv_a, x, rank + c->rope_dim, c->hidden, row);
     normalise(row, w->kv_a_norm, rank, c->norm_eps, row);
-    kvb_model_rope(row + rank, c->rope_dim, position, c->rope_theta);
+    turn(row + rank, c->rope_dim, position, c->rope_theta);
     for (uint32_t h = 0; h < c->heads; h++, head += c->head_dim) {
         const float *up = up_of(c, w, h);
-        kvb_model_rope(head + rest, c->rope_dim, position, c->rope_theta);
+        turn(head + rest, c->rope_dim, position, c->rope_theta);
         if (c->expanded) {
             memcpy(q + h * c->head_dim, head, c->head_dim * sizeof *q);
             project(up, row, rest, rank, k + h * c->head_dim);

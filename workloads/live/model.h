@@ -61,9 +61,6 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
                       const uint32_t *positions, uint32_t n, uint32_t n_new, float *logits);
 void kvb_forward_free(kvb_forward *work);
 
-/* Rotate x [dim] to a position: pairs i, i + dim/2, angle position * theta^(-2i/dim). */
-void kvb_model_rope(float *x, uint32_t dim, uint32_t position, double theta);
-
 /* Greedy sampling: ids of the n largest logits, best first, the lower id first where two are equal.
  * n <= vocab. */
 void kvb_model_best(const float *logits, uint32_t vocab, uint32_t n, int32_t *best);

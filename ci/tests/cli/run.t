@@ -30,7 +30,7 @@ small = {"plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "paral
          "mla-decode", "gpt-oss-like", "prefix-reuse", "paged-sharing", "continuous-admission", "context-shift", "shared-prompt",
          "long-fill"}
 written = {"engine-calls", "full-cache", "prompt-swap", "draft-calls", "draft-shifts", "draft-divisions", "prompt-drafts",
-           "prompt-shifts", "mixed-pages", "many-holders", "two-in-turns", "window-edge", "narrow-rows"}
+           "prompt-shifts", "mixed-pages", "many-holders", "two-in-turns", "window-edge", "narrow-rows", "padded-batch"}
 small |= written
 hybrids = {"hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork", "short-prompts"}
 caches = {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "shared-prefix", "tree"}

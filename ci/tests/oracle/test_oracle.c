@@ -289,7 +289,20 @@ static void add(hand *h, uint32_t p0, uint32_t p1, int32_t delta)
     h->trace.needs.shift = true;
 }
 
-/* In f32, what is read back of the row as it was stored, turned: of a pair the one, then the other. */
+/* Of a pair the one, then the other. */
+static void row_turn(const kvb_rope *rope, int32_t delta, float *row)
+{
+    for (uint32_t i = 0; i < rope->dims / 2; i++) {
+        const uint32_t a = rope->first + (rope->neighbours ? 2 * i : i),
+                       b = rope->neighbours ? a + 1 : a + rope->dims / 2;
+        const double angle = delta / pow(rope->base, 2.0 * i / rope->dims);
+        const float c = (float)cos(angle), s = (float)sin(angle), x = row[a], y = row[b];
+        row[a] = x * c - y * s;
+        row[b] = x * s + y * c;
+    }
+}
+
+/* In f32, what is read back of the row as it was stored, turned. */
 static void row_move(const kvb_format *format, const kvb_rope *rope, int32_t delta, float *row)
 {
     double scratch[512], *decoded = scratch, *sizes = scratch + MOVED_DIM, *coding = scratch + 2 * MOVED_DIM;
@@ -300,14 +313,7 @@ static void row_move(const kvb_format *format, const kvb_rope *rope, int32_t del
     kvb_storage_turn(&store, row, (float *)(void *)coding);
     kvb_storage_code(&store, 1, coding, decoded, sizes);
     kvb_storage_read(&store, decoded, row);
-    for (uint32_t i = 0; i < rope->dims / 2; i++) {
-        const uint32_t a = rope->first + (rope->neighbours ? 2 * i : i),
-                       b = rope->neighbours ? a + 1 : a + rope->dims / 2;
-        const double angle = delta / pow(rope->base, 2.0 * i / rope->dims);
-        const float c = (float)cos(angle), s = (float)sin(angle), x = row[a], y = row[b];
-        row[a] = x * c - y * s;
-        row[b] = x * s + y * c;
-    }
+    row_turn(rope, delta, row);
 }
 
 /* Tokens 2 .. 5 move by 3 positions; 2 and 3 of them go back before the next step: their rows are what they were. The
@@ -359,6 +365,44 @@ static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const 
     kvb_oracle_free(two);
     hand_free(&moves);
     hand_free(&stays);
+}
+
+/* q and K of each token lie at the token's position, whichever sequence it is of; V, and what is asked of no token, stay. */
+static void rows_before_rope(void **state)
+{
+    (void)state;
+    hand h = {0};
+    kvb_values values, *turned;
+    hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 5);
+    hand_extend(&h, KVB_EVENT_FILL, 1, 0, 3);
+    hand_extend(&h, KVB_EVENT_STEP, 0, 5, 1);
+    hand_extend(&h, KVB_EVENT_STEP, 1, 3, 1);
+    static const uint32_t position[] = {0, 1, 2, 3, 4, 0, 1, 2, 5, 3};
+    hand_values(&h, roped, 9, &values);
+    for (int kind = 0; kind < KVB_ROWS_ATTENDED; kind++)
+        for (uint32_t layer = 0; layer < roped.n_layers; layer++)
+            values.block_bytes[kind] +=
+                h.tokens * kvb_values_floats(kvb_model_group(&roped, layer), (kvb_rows)kind) * sizeof(float);
+    assert_int_equal(kvb_turned_open(&h.trace, &values, &turned), 0);
+    for (uint32_t layer = 0; layer < roped.n_layers; layer++) {
+        const kvb_group *g = kvb_model_group(&roped, layer);
+        assert_true(g->rope.dims > 0);
+        for (uint32_t t = 0; t < h.tokens; t++)
+            for (int kind = 0; kind < KVB_ROWS_V; kind++)
+                for (uint32_t head = 0; head < kvb_rows_heads(g, (kvb_rows)kind); head++) {
+                    const size_t at = (size_t)head * g->k_dim;
+                    float row[MOVED_DIM];
+                    if (kind == KVB_ROWS_Q && t >= 5 && t < 8) /* of the fill */
+                        continue;
+                    memcpy(row, kvb_values_rows(&values, (kvb_rows)kind, layer, t) + at, g->k_dim * sizeof *row);
+                    row_turn(&g->rope, (int32_t)position[t], row);
+                    assert_memory_equal(row, kvb_values_rows(turned, (kvb_rows)kind, layer, t) + at,
+                                        g->k_dim * sizeof *row);
+                }
+        assert_ptr_equal(kvb_values_rows(turned, KVB_ROWS_V, layer, 0), kvb_values_rows(&values, KVB_ROWS_V, layer, 0));
+    }
+    kvb_turned_free(turned);
+    hand_free(&h);
 }
 
 static void shifts(void **state)
@@ -1096,6 +1140,7 @@ int main(void)
         cmocka_unit_test(the_team_changes_nothing),
         cmocka_unit_test(sampled_rows_equal_those_of_the_full_check),
         cmocka_unit_test(shifts),
+        cmocka_unit_test(rows_before_rope),
         cmocka_unit_test(layers_that_scan_have_lanes),
         cmocka_unit_test(unknown_format_is_refused),
         cmocka_unit_test(attention_of_the_rounded_q),

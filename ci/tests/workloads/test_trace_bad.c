@@ -289,6 +289,10 @@ static const bad bad_headers[] = {
     WHOLE(V("{\"profile\":\"flat\"}"), "header: \"seed\": expected an integer, found nothing"),
     WHOLE(V("{\"profile\":\"flat\",\"seed\":-1}"), "header: \"seed\": -1 is out of range"),
     WHOLE(V("{\"tensors\":\"a\",\"seed\":1}"), "header: values: unknown key \"seed\", known: tensors"),
+    WHOLE(V("{\"profile\":\"flat\",\"seed\":1,\"before_rope\":1}"),
+          "header: values: \"before_rope\": expected true or false, found an integer"),
+    WHOLE(V("{\"profile\":\"flat\",\"seed\":1,\"before_rope\":true}"),
+          "header: values: \"before_rope\": expected the \"rope\" of group 0"),
     WHOLE(V("{\"tensors\":\"../a\"}"), "expected the name of a file beside the trace, found \"../a\""),
     WHOLE(V("{\"tensors\":7}"), "header: \"tensors\": expected a string"),
 };

@@ -124,6 +124,13 @@ static void test_logit_changes(void **state)
     assert_true(g[1].softcap == 7 && h[1].softcap == 30);
     assert_int_equal(kvb_trace_change_logits(u, &(kvb_logit_changes){.sinks = true, .seed = 2}), 0);
     assert_memory_not_equal(g[0].sink_logits, h[0].sink_logits, 4 * sizeof(float));
+    assert_false(t->header.before_rope);
+    const kvb_rope stated = g[0].rope;
+    assert_int_equal(kvb_trace_change_logits(t, &(kvb_logit_changes){.before_rope = true}), 0);
+    assert_true(t->header.before_rope && !u->header.before_rope);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(g[i].rope.known && (h[i].rope.known || g[i].rope.base == 10000));
+    assert_true(!stated.known || g[0].rope.base == stated.base);
     kvb_trace_free(t);
     kvb_trace_free(u);
 }
