@@ -18,6 +18,7 @@
 #include "harness/replay/child.h"
 #include "kernels/kernels.h"
 #include "workloads/array.h"
+#include "workloads/live/play.h"
 
 #define KVB_CACHES_CHAT "chat-requests"
 
@@ -504,7 +505,6 @@ static int savings_measure(const kvb_caches_options *o, kvb_caches *rows, char *
 enum {
     CELLS = 262144, /* of the memory */
     SHARED = 512,   /* tokens with which every request begins: one block of the recording */
-    CHUNK = 4096,   /* tokens of a step */
     DIM = 16        /* of rows, in one head: what is counted are cells */
 };
 
@@ -514,8 +514,6 @@ typedef struct filling {
     kvb_frozen *beginning; /* of caches that freeze; NULL: not yet, or another cache */
     uint32_t flags;
     int32_t *tokens; /* of the request; ids of the beginning are the same for all, the others are a request's own */
-    uint32_t seqs[CHUNK], positions[CHUNK];
-    float rows[CHUNK * DIM]; /* zeros: no row is read */
 } filling;
 
 /* Tokens of prompt and answer of the first 40 requests of FAST25-release/traces/conversation_trace.jsonl of
@@ -549,27 +547,6 @@ static int beginning_find(filling *f, uint32_t request, uint32_t *found)
     return kvb_cache_seq_over(f->cache, request, f->beginning);
 }
 
-/* Stores the tokens of a request from `from` to `to`. 0; -ENOSPC: no room; else what the cache said. */
-static int tokens_store(filling *f, uint32_t request, uint32_t from, uint32_t to)
-{
-    int error = 0;
-    for (uint32_t n; from < to && !error; from += n) {
-        kvb_attend_spec spec;
-        n = to - from < CHUNK ? to - from : CHUNK;
-        for (uint32_t i = 0; i < n; i++) {
-            f->seqs[i] = request;
-            f->positions[i] = from + i;
-        }
-        error = kvb_cache_can_extend(f->cache, f->seqs, n) ? 0 : -ENOSPC;
-        if (!error)
-            error = kvb_cache_begin_step_tokens(f->cache, f->seqs,
-                                                f->flags & KVB_CACHE_PREFIX ? f->tokens + from : NULL, n);
-        if (!error)
-            error = kvb_cache_update_and_fetch(f->cache, 0, f->positions, f->rows, f->rows, n, &spec);
-    }
-    return error;
-}
-
 /* One request from its first token to its last. */
 static int request_store(filling *f, uint32_t request)
 {
@@ -579,7 +556,8 @@ static int request_store(filling *f, uint32_t request)
         f->tokens[i] = (int32_t)(i < SHARED ? i : (request + 1) << 20 | i);
     int error = beginning_find(f, request, &found);
     if (!error)
-        error = tokens_store(f, request, found, length);
+        error =
+            kvb_play_tokens(f->cache, request, f->flags & KVB_CACHE_PREFIX ? f->tokens + found : NULL, length - found);
     if (!error && f->flags & KVB_CACHE_FREEZES && !f->beginning)
         error = kvb_cache_freeze(f->cache, request, SHARED, NULL, &f->beginning);
     return error;
@@ -602,7 +580,7 @@ static int cache_fill(filling *f, const kvb_cache_type *type, kvb_caches_row *ro
                                  .seq_capacity = longest,
                                  .seq_ids = ARRIVALS,
                                  .max_seqs = type == slab ? CELLS / longest : ARRIVALS,
-                                 .step = CHUNK,
+                                 .step = KVB_PLAY_STEP,
                                  .min_chunk = 256,
                                  .page_cells = 16,
                                  .growth = KVB_GROWTH_RESERVE,

@@ -20,6 +20,7 @@
 #include "kernels/vector/vector.h"
 #include "results/statistics.h"
 #include "workloads/files.h"
+#include "workloads/live/play.h"
 
 enum { DIM = 128, CELLS = 512, MOST_ROWS = 256, LEAST = 5, MOST = 41 };
 #define SAMPLE_NS 2e4 /* of a sample, at least */
@@ -469,17 +470,7 @@ int kvb_bench_parts(const kvb_bench_choice *choice, uint32_t *n, FILE *out)
  * decode together. A call is of the last sequence; reorder hands all on by one, and tree is a propose of 26 nodes and a
  * commit of 4. Medians of this thread's time.
  */
-enum {
-    CALL_DIM = 4,
-    SAMPLES = 21,
-    FEWEST = 3,
-    CALLS = 64,
-    PREFILL = 4096,
-    NODES = 26,
-    ACCEPTED = 4,
-    DIVIDED = 16,
-    SIZES = 3
-};
+enum { CALL_DIM = 4, SAMPLES = 21, FEWEST = 3, CALLS = 64, NODES = 26, ACCEPTED = 4, DIVIDED = 16, SIZES = 3 };
 
 static const kvb_model model = {.n_layers = 1,
                                 .n_groups = 1,
@@ -557,17 +548,11 @@ static void note(bench *b, verb v, double ns)
 /* So many more tokens of a sequence, with their rows. No two sequences begin alike. */
 static void prefill(bench *b, uint32_t seq, uint32_t n)
 {
-    static const float rows[PREFILL * CALL_DIM];
-    static uint32_t ids[PREFILL], pos[PREFILL];
-    static int32_t tokens[PREFILL];
-    kvb_attend_spec spec;
-    for (uint32_t i = 0; i < n; i++) {
-        ids[i] = seq;
-        pos[i] = kvb_cache_length(b->cache, seq) + i;
-        tokens[i] = prompt_token(b, seq, pos[i]);
-    }
-    must(b, kvb_cache_begin_step_tokens(b->cache, ids, tokens, n));
-    must(b, kvb_cache_update_and_fetch(b->cache, 0, pos, rows, rows, n, &spec));
+    static int32_t tokens[KVB_PLAY_STEP];
+    const uint32_t length = kvb_cache_length(b->cache, seq);
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = prompt_token(b, seq, length + i);
+    must(b, kvb_play_tokens(b->cache, seq, tokens, n));
 }
 
 /* Each sequence is given its part of the cells. */
@@ -575,7 +560,7 @@ static void fill(bench *b)
 {
     for (uint32_t s = 0; s < b->sequences; s++)
         for (uint32_t left = b->cells / b->sequences, n; left && !b->error; left -= n) {
-            n = left < PREFILL ? left : PREFILL;
+            n = left < KVB_PLAY_STEP ? left : KVB_PLAY_STEP;
             prefill(b, s, n);
         }
 }

@@ -113,51 +113,57 @@ static int step_feed(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t 
     return error;
 }
 
-/* Stores the rows of one layer, and attends. */
-static int layer_attend(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_traffic *traffic)
+/* The call of a layer that attends. */
+static int layer_attend(kvb_pass *p, kvb_made *made)
 {
-    const float *k = kvb_pass_rows(p, KVB_ROWS_K, layer, fed->tokens, fed->n);
-    const float *v = kvb_pass_rows(p, KVB_ROWS_V, layer, fed->tokens, fed->n);
+    const kvb_fed *fed = made->fed;
     const kvb_only *only = p->options->only;
-    kvb_attend_spec spec;
     char why[128];
-    p->place->doing = "in the cache's update_and_fetch";
-    double started = kvb_pass_clock(p);
-    int error = kvb_cache_update_and_fetch(p->cache, layer, p->feeding.positions, k, v, fed->n, &spec);
-    kvb_pass_charge(p, started, KVB_IN_CACHE);
-    if (error)
-        return kvb_pass_refuse(p, error, "update_and_fetch", kvb_cache_why(p->cache));
     p->place->doing = "in the check";
-    if (p->watch && (error = kvb_pool_watch_tell(p->watch, p->window, fed->tokens, fed->n, why, sizeof why)))
+    int error = p->watch ? kvb_pool_watch_tell(p->watch, p->window, fed->tokens, fed->n, why, sizeof why) : 0;
+    if (error)
         return error == -EILSEQ ? kvb_pass_refuse(p, error, "update_and_fetch", why) : error;
-    if (fed->event->kind == KVB_EVENT_FILL || (only && !kvb_only_has(only, p->trace, p->place->event, layer)))
+    if (fed->event->kind == KVB_EVENT_FILL || (only && !kvb_only_has(only, p->trace, p->place->event, made->layer)))
         return 0;
-    return kvb_pass_call(
-        p, &(kvb_made){.kind = KVB_CALL_ATTENDS, .layer = layer, .fed = fed, .traffic = traffic, .spec = &spec});
+    return kvb_pass_call(p, made);
 }
 
-/* One layer's states go on: a call of the convolution, where there is one, and one of the recurrence. A witness looks
+/* Those of a layer that scans: one of the convolution, where there is one, and one of the recurrence. A witness looks
  * at no states. */
-static int layer_scan(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_traffic *traffic)
+static int layer_scan(kvb_pass *p, kvb_made *made)
 {
-    kvb_scan_spec spec;
-    p->place->doing = "in the cache's fetch_states";
-    double started = kvb_pass_clock(p);
-    int error = kvb_cache_fetch_states(p->cache, layer, p->feeding.positions, fed->n, &spec);
-    kvb_pass_charge(p, started, KVB_IN_CACHE);
-    if (error)
-        return kvb_pass_refuse(p, error, "fetch_states", kvb_cache_why(p->cache));
-    if (!p->options->oracle)
-        return 0;
-    kvb_made made = {.kind = KVB_CALL_SCANS, .layer = layer, .fed = fed, .traffic = traffic, .states = &spec};
-    error = kvb_scans_slots(p, &spec);
-    for (made.part = spec.conv.base ? KVB_PART_CONV : KVB_PART_STATE; !error; made.part = KVB_PART_STATE) {
-        const kvb_scan_part part = made.part;
-        error = kvb_pass_call(p, &made);
-        if (part == KVB_PART_STATE)
-            break;
+    int error = p->options->oracle ? kvb_scans_slots(p, made->states) : 0;
+    for (int part = made->states->conv.base ? KVB_PART_CONV : KVB_PART_STATE;
+         part >= KVB_PART_STATE && !error && p->options->oracle; part--) {
+        kvb_made call = *made;
+        call.part = (kvb_scan_part)part;
+        error = kvb_pass_call(p, &call);
     }
     return error;
+}
+
+/* Brings the fed tokens to one layer, and makes its calls. */
+static int layer_run(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_traffic *traffic)
+{
+    const bool scans = kvb_group_scans(kvb_model_group(&p->trace->header.model, layer));
+    const float *k = scans ? NULL : kvb_pass_rows(p, KVB_ROWS_K, layer, fed->tokens, fed->n);
+    const float *v = scans ? NULL : kvb_pass_rows(p, KVB_ROWS_V, layer, fed->tokens, fed->n);
+    kvb_play_spec spec;
+    p->place->doing = scans ? "in the cache's fetch_states" : "in the cache's update_and_fetch";
+    const double started = kvb_pass_clock(p);
+    const int error = kvb_play_layer(p->cache, scans, layer, p->feeding.positions, k, v, fed->n, &spec);
+    kvb_pass_charge(p, started, KVB_IN_CACHE);
+    if (error)
+        return kvb_pass_refuse(p, error, scans ? "fetch_states" : "update_and_fetch", kvb_cache_why(p->cache));
+    kvb_made made = {.layer = layer, .fed = fed, .traffic = traffic};
+    if (scans) {
+        made.kind = KVB_CALL_SCANS;
+        made.states = &spec.scan;
+        return layer_scan(p, &made);
+    }
+    made.kind = KVB_CALL_ATTENDS;
+    made.spec = &spec.attend;
+    return layer_attend(p, &made);
 }
 
 /* One step over n tokens of an event, from token `from` on. */
@@ -175,9 +181,7 @@ static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t
     const kvb_fed all = {event, tokens, fed, n, from, event->kind == KVB_EVENT_FILL ? n : event->n};
     for (uint32_t layer = 0; layer < p->trace->header.model.n_layers && !error; layer++) {
         p->place->layer = layer;
-        error = kvb_group_scans(kvb_model_group(&p->trace->header.model, layer))
-                    ? layer_scan(p, layer, &all, &traffic)
-                    : layer_attend(p, layer, &all, &traffic);
+        error = layer_run(p, layer, &all, &traffic);
     }
     if (!error && p->number == 0 && event->kind != KVB_EVENT_FILL) {
         p->meter.bytes[kind] += traffic.bytes;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "workloads/live/play.h"
+
 static bool exact_supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
     bool plain = p->k_format->elem == KVB_F32 && p->v_format->elem == KVB_F32 && p->out_elem == KVB_F32;
@@ -96,6 +98,17 @@ void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new)
     op->n_new = n_new;
 }
 
+/* kvb_play_layer(), with why. */
+static int layer_take(kvb_live_op *op, bool scans, uint32_t layer, const uint32_t *positions, const float *k,
+                      const float *v, uint32_t n_tok, kvb_play_spec *spec)
+{
+    *spec = (kvb_play_spec){.scan = {.n_tok = 0}};
+    const int err = kvb_play_layer(op->cache, scans, layer, positions, k, v, n_tok, spec);
+    if (err)
+        snprintf(op->why, sizeof op->why, "%s: %s", kvb_cache_type_of(op->cache)->name, kvb_cache_why(op->cache));
+    return err;
+}
+
 /*
  * Store k [n_tok][kv_heads][dim] and v (latent: NULL), fetch the cache's spec, attend q [n_tok][heads][dim] into
  * out [n_tok][heads][dim] of the call's out_elem. positions [n_tok]: of the fed tokens. 0 or a negative errno (why).
@@ -106,13 +119,10 @@ static int update_and_attend(kvb_live_op *op, const float *q, const float *k, co
     const float *const rows[KVB_ROWS_KINDS] = {q, k, v};
     if (op->recorder)
         kvb_recorder_rows(op->recorder, layer, op->ordinals, n_tok, op->n_new, rows);
-    kvb_attend_spec spec;
-    int err = kvb_cache_update_and_fetch(op->cache, layer, positions, k, v, n_tok, &spec);
-    if (err) {
-        snprintf(op->why, sizeof op->why, "%s: %s", kvb_cache_type_of(op->cache)->name, kvb_cache_why(op->cache));
-        return err;
-    }
-    err = kvb_call_prepare(&op->call, &spec, q, n_tok, op->why, sizeof op->why);
+    kvb_play_spec spec;
+    int err = layer_take(op, false, layer, positions, k, v, n_tok, &spec);
+    if (!err)
+        err = kvb_call_prepare(&op->call, &spec.attend, q, n_tok, op->why, sizeof op->why);
     if (err)
         return err;
     err = kvb_call_run(&op->call, out, NULL);
@@ -123,14 +133,14 @@ static int update_and_attend(kvb_live_op *op, const float *q, const float *k, co
 
 /* A layer that scans: the states that its calls go by. constants [KVB_CONSTANTS]: what is recorded as the layer's own.
  */
-static int fetch_states(kvb_live_op *op, const uint32_t *positions, uint32_t n_tok, uint32_t layer,
+static int states_take(kvb_live_op *op, const uint32_t *positions, uint32_t n_tok, uint32_t layer,
                         const float *const constants[])
 {
     for (int c = 0; op->recorder && c < KVB_CONSTANTS; c++)
         op->recorder->constant[c][layer] = constants[c];
-    int err = kvb_cache_fetch_states(op->cache, layer, positions, n_tok, &op->states);
-    if (err)
-        snprintf(op->why, sizeof op->why, "%s: %s", kvb_cache_type_of(op->cache)->name, kvb_cache_why(op->cache));
+    kvb_play_spec spec;
+    int err = layer_take(op, true, layer, positions, NULL, NULL, n_tok, &spec);
+    op->states = spec.scan;
     return err;
 }
 
@@ -407,7 +417,7 @@ static int mixer_forward(const kvb_model_config *c, const kvb_layer_weights *w, 
     const float *const constants[KVB_CONSTANTS] = {delta ? NULL : w->a, w->taps, w->bias};
     float *inputs =
         r.row + c->hidden + r.inner + c->dt_rank + 2 * (size_t)c->scan.d_k; /* of the convolution, side by side */
-    int err = fetch_states(op, positions, n, layer, constants);
+    int err = states_take(op, positions, n, layer, constants);
     for (size_t t = 0; t < n && !err; t++) {
         normalise(x + t * c->hidden, w->attn_norm, c->hidden, c->norm_eps, r.row);
         project(w->in, r.row, r.width, c->hidden, r.projected + t * r.width);
