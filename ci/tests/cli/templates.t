@@ -5,6 +5,7 @@
 # What `make install` puts in place is what they run.
 . "$(dirname "$0")/lib.sh"
 
+[ "$sanitized" ] && skip_all "Valgrind runs no program that has a sanitizer in it"
 python=/usr/bin/python3 # Debian's, whose packages these are
 $python -c 'import yaml' 2>"$err" || skip_all "not installed: python3-yaml"
 command -v valgrind >/dev/null || skip_all "not installed: valgrind"
