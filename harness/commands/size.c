@@ -128,6 +128,8 @@ static int device_unknown(const char *name)
     return kvb_unknown("size", "--gpu: unknown device", name, known);
 }
 
+#define LEAST_BUDGET (1u << 20) /* bytes, of a number without a unit */
+
 /* Parses the options that are more than a word or a number. */
 static int options_read(size *s)
 {
@@ -156,6 +158,9 @@ static int options_read(size *s)
         return bad("--budget", why);
     if (s->budget && !s->terms.budget)
         return bad("--budget", "is 0: nothing fits");
+    if (s->budget && s->terms.budget < LEAST_BUDGET && strspn(s->budget, "0123456789.") == strlen(s->budget))
+        return kvb_complain("size", KVB_EXIT_USAGE, "--budget: %s is so many bytes: %sGiB (binary) or %sGB (decimal)?",
+                            s->budget, s->budget, s->budget);
     if (s->suggest && (!(s->gpu || s->budget) || s->page || s->explain))
         return bad("--suggest", "is a table for a --gpu or --budget, without --explain");
     if (s->gpu && !(s->device = kvb_device_find(s->gpu)))

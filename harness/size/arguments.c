@@ -10,6 +10,7 @@
 
 #include "harness/command_line.h"
 #include "harness/size/cache_model.h"
+#include "harness/size/weights.h"
 #include "results/near_name.h"
 
 static const kvb_size_engine *const engines_all[] = {
@@ -68,6 +69,11 @@ static int format_find(const char *name, const kvb_kv_format **format, char *why
 
     if ((*format = kvb_kv_format_find(name)))
         return 0;
+    if (kvb_is_bits_alone(name)) {
+        snprintf(why, why_bytes, "format '%s': with which scales? q4_0 and iq4_nl (ggml), a4g64 (MLX), nvfp4, mxfp4",
+                 name);
+        return -EINVAL;
+    }
     char known[512] = "";
     size_t used = 0;
 

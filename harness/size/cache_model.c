@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "kernels/scan.h"
@@ -180,10 +181,32 @@ static bool is_path(const char *word)
     return word[0] == '/' || word[0] == '.' || (n > 5 && strcmp(word + n - 5, ".json") == 0);
 }
 
+/* "meta-llama/Llama-3.1-8B" of "https://huggingface.co/meta-llama/Llama-3.1-8B/tree/main", into name. NULL: the word is
+ * no such address. */
+static const char *hub_name(const char *word, char *name, size_t bytes)
+{
+    static const char *const hubs[] = {"https://huggingface.co/", "huggingface.co/", "https://hf.co/", "hf.co/",
+                                       "hf://"};
+    for (size_t i = 0; i < sizeof hubs / sizeof *hubs; i++) {
+        const char *rest = word + strlen(hubs[i]);
+        if (strncasecmp(word, hubs[i], strlen(hubs[i])) != 0)
+            continue;
+        size_t n = strcspn(rest, "/");
+        n += rest[n] ? 1 + strcspn(rest + n + 1, "/?#") : 0;
+        snprintf(name, bytes, "%.*s", (int)(n < bytes ? n : bytes - 1), rest);
+        return name;
+    }
+    return NULL;
+}
+
 int kvb_size_open(const char *word, kvb_sized_model **model, char *why, size_t why_bytes)
 {
     struct stat info;
     char path[4096];
+    const char *hub = hub_name(word, path, sizeof path);
+
+    if (hub)
+        return kvb_sized_model_built_in(hub, model, why, why_bytes);
 
     if (strcmp(word, "-") == 0)
         return file_open(stdin, "stdin", model, why, why_bytes);

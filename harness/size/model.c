@@ -5,11 +5,13 @@
  */
 #include "harness/size/model.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "results/near_name.h"
 #include "harness/size/model_reading.h"
@@ -374,14 +376,28 @@ static const char *part_of(const char *name)
     return slash ? slash + 1 : name;
 }
 
+/* Letters and digits alone: "llama3" is a part of what "Llama-3.1-8B" becomes. */
+static void letters_of(const char *name, char *letters, size_t bytes)
+{
+    size_t n = 0;
+
+    for (; *name && n + 1 < bytes; name++)
+        if (isalnum((unsigned char)*name))
+            letters[n++] = *name;
+    letters[n] = '\0';
+}
+
 static void near_tell(const char *name, char *why, size_t why_bytes)
 {
     const char *near[NEAR_MOST] = {NULL};
     uint32_t far[NEAR_MOST], n = 0;
-    char safe[NAME_SHOWN];
+    char safe[NAME_SHOWN], letters[NAME_SHOWN], other[NAME_SHOWN];
 
+    letters_of(part_of(name), letters, sizeof letters);
     for (size_t i = 0; kvb_sized_model_name(i); i++) { /* keeps the nearest ones, sorted */
-        uint32_t d = kvb_name_distance(part_of(name), part_of(kvb_sized_model_name(i)));
+        const uint32_t apart = kvb_name_distance(part_of(name), part_of(kvb_sized_model_name(i)));
+        letters_of(part_of(kvb_sized_model_name(i)), other, sizeof other);
+        const uint32_t close = kvb_name_distance(letters, other), d = close < apart ? close : apart;
         uint32_t at = n;
         while (at > 0 && d < far[at - 1])
             at--;
@@ -401,12 +417,38 @@ static void near_tell(const char *name, char *why, size_t why_bytes)
         used += (size_t)snprintf(why + used, why_bytes - used, "%s %s", i == 0 ? "; similar:" : ",", near[i]);
 }
 
-/* The line of a model. -1: none. */
+/* A name's last part without what says how a model of one shape was trained on: "llama-3.1-8b" of
+ * "Meta-Llama-3.1-8B-Instruct". */
+static void stem_of(const char *name, char *stem, size_t bytes)
+{
+    static const char *const ends[] = {"-instruct", "-chat", "-it", "-hf", "-base"};
+    const char *part = part_of(name);
+
+    snprintf(stem, bytes, "%s", strncasecmp(part, "meta-", 5) == 0 ? part + 5 : part);
+    for (char *c = stem; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    for (size_t i = 0, n = strlen(stem); i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && strcmp(stem + n - strlen(ends[i]), ends[i]) == 0) {
+            stem[n - strlen(ends[i])] = '\0';
+            return;
+        }
+}
+
+/* The line of a model: of that name, else of its stem. -1: none. */
 static int line_find(const char *name)
 {
+    char stem[NAME_SHOWN], other[NAME_SHOWN];
+
     for (size_t i = 0; kvb_sized_model_name(i); i++)
-        if (strcasecmp(name, kvb_sized_model_name(i)) == 0 || strcasecmp(name, part_of(kvb_sized_model_name(i))) == 0)
+        if (strcasecmp(name, kvb_sized_model_name(i)) == 0 ||
+            strcasecmp(part_of(name), part_of(kvb_sized_model_name(i))) == 0)
             return (int)i;
+    stem_of(name, stem, sizeof stem);
+    for (size_t i = 0; kvb_sized_model_name(i); i++) {
+        stem_of(kvb_sized_model_name(i), other, sizeof other);
+        if (strcmp(stem, other) == 0)
+            return (int)i;
+    }
     return -1;
 }
 

@@ -13,19 +13,21 @@
 #include "harness/size/weights.h"
 
 /*
- * Devices. Memory is what nvidia-smi says in public logs ("0MiB / 81559MiB" beside the device's name). What a process
+ * Devices. Memory is what nvidia-smi says in public logs ("0MiB / 81559MiB" beside the device's name), of MI300X rocm-smi
+ * (206141652992 bytes), of GB10, which shares its memory with the CPU, CUDA (121.69 GiB in a log of vLLM). What a process
  * sees is less by what the driver keeps: vLLM logs total_gpu_memory (79.11GiB) where nvidia-smi says 79.65.
  */
 
 #define MIB(n) ((uint64_t)(n) << 20)
 
 static const kvb_device known_devices[] = {
-    {"T4", MIB(15360), false},       {"A10", MIB(23028), false},       {"A10G", MIB(23028), false},
-    {"L4", MIB(23034), false},       {"RTX-4090", MIB(24564), false},  {"RTX-3090", MIB(24576), false},
-    {"A30", MIB(24576), false},      {"RTX-5090", MIB(32607), false},  {"A100-40GB", MIB(40960), false},
-    {"A40", MIB(46068), false},      {"L40S", MIB(46068), false},      {"RTX-A6000", MIB(49140), false},
-    {"H100-80GB", MIB(81559), true}, {"A100-80GB", MIB(81920), false}, {"H200-141GB", MIB(143771), true},
-    {"B200", MIB(183359), true},
+    {"T4", MIB(15360), false},       {"A10", MIB(23028), false},         {"A10G", MIB(23028), false},
+    {"L4", MIB(23034), false},       {"RTX-4090", MIB(24564), false},    {"RTX-3090", MIB(24576), false},
+    {"A30", MIB(24576), false},      {"RTX-5090", MIB(32607), false},    {"A100-40GB", MIB(40960), false},
+    {"A40", MIB(46068), false},      {"L40S", MIB(46068), false},        {"RTX-A6000", MIB(49140), false},
+    {"H100-80GB", MIB(81559), true}, {"A100-80GB", MIB(81920), false},   {"H200-141GB", MIB(143771), true},
+    {"B200", MIB(183359), true},     {"RTX-PRO-6000", MIB(97887), true}, {"MI300X", MIB(196592), true},
+    {"GB10", MIB(124610), true},
 };
 
 const kvb_device *kvb_device_at(size_t i)
@@ -33,10 +35,31 @@ const kvb_device *kvb_device_at(size_t i)
     return i < sizeof known_devices / sizeof *known_devices ? &known_devices[i] : NULL;
 }
 
+#define BETWEEN " -_/"
+
+/* Does every part of the device's name stand among the words of what a driver's tool calls it? "NVIDIA H100 80GB HBM3",
+ * "NVIDIA GeForce RTX 4090" are H100-80GB and RTX-4090; "NVIDIA L40" is not L4. */
+static bool words_are_of(const char *said, const char *name)
+{
+    for (const char *part = name; *part; part += strspn(part, BETWEEN)) {
+        const size_t n = strcspn(part, BETWEEN);
+        bool found = false;
+        for (const char *word = said; *word && !found; word += strspn(word, BETWEEN)) {
+            const size_t length = strcspn(word, BETWEEN);
+            found = length == n && strncasecmp(word, part, n) == 0;
+            word += length;
+        }
+        if (!found)
+            return false;
+        part += n;
+    }
+    return true;
+}
+
 const kvb_device *kvb_device_find(const char *name)
 {
     for (size_t i = 0; i < sizeof known_devices / sizeof *known_devices; i++)
-        if (strcasecmp(known_devices[i].name, name) == 0)
+        if (strcasecmp(known_devices[i].name, name) == 0 || words_are_of(name, known_devices[i].name))
             return &known_devices[i];
     return NULL;
 }

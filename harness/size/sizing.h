@@ -32,7 +32,7 @@ typedef struct kvb_device {
     bool large;       /* vLLM serves larger batches on it: from 70 GiB on, but for A100 (engine/arg_utils.py) */
 } kvb_device;
 
-const kvb_device *kvb_device_find(const char *name); /* in upper or lower case; NULL: unknown */
+const kvb_device *kvb_device_find(const char *name); /* or as its driver's tool calls it; NULL: unknown */
 const kvb_device *kvb_device_at(size_t i);           /* the i-th; NULL after the last */
 
 /* What is asked. Where a comment names a default, 0 means that. */

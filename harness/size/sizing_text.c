@@ -442,21 +442,28 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
             for (size_t c = 0; c < counts; c++) {
                 const kvb_size_row *cell = &rows[i + c * engines];
                 char text[KVB_UNIT_TEXT];
-                bool over = cell->size.budget_bytes && cell->size.total_bytes > cell->size.budget_bytes;
+                const uint64_t budget = cell->size.budget_bytes;
+                const char *mark = budget && cell->size.total_bytes > budget ? "! "
+                                   : budget && !cell->terms.weights_known    ? "? "
+                                                                             : "";
 
                 kvb_bytes_text((double)cell->size.total_bytes, text);
                 if (cell->error)
                     cell_put(&g, "-");
                 else
-                    cell_put(&g, "%s%s", over ? "! " : "", text);
+                    cell_put(&g, "%s%s", mark, text);
             }
             limit_put(&g, r, r->size.max_sequences, r->size.at_engine_limit ? " (all)" : "");
             row_end(&g);
         }
-    paragraph_print(rows->terms.weights_known
-                        ? "All of it, with weights and what passes need, by context and sequences. !: does not fit:"
-                        : "All but the weights, by context and sequences:",
-                    format, out);
+    paragraph_print(
+        rows->terms.weights_known
+            ? "All of it, with weights and what passes need, by context and sequences. !: does not fit:"
+        : rows->size.budget_bytes
+            ? "All but the weights, which are not known, by context and sequences. ?: fits only if they leave so "
+              "much; !: does not fit:"
+            : "All but the weights, by context and sequences:",
+        format, out);
     return grid_end(&g, format, out);
 }
 

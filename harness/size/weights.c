@@ -378,10 +378,34 @@ static const struct dtype {
     const char *word;
     uint64_t elements, bytes;
 } dtypes[] = {
-    {"f32", 1, 4},     {"f16", 1, 2},    {"bf16", 1, 2},   {"e4m3", 1, 1},
-    {"e5m2", 1, 1},    {"fp8", 1, 1},    {"int8", 1, 1},   {"q8_0", 32, 34},
-    {"q5_1", 32, 24},  {"q5_0", 32, 22}, {"q4_1", 32, 20}, {"q4_0", 32, 18}, /* ggml's blocks */
-    {"mxfp4", 32, 17}, {"nvfp4", 16, 9},
+    {"f32", 1, 4},
+    {"f16", 1, 2},
+    {"bf16", 1, 2},
+    {"e4m3", 1, 1},
+    {"e5m2", 1, 1},
+    {"fp8", 1, 1},
+    {"int8", 1, 1},
+    {"q8_0", 32, 34},
+    {"q5_1", 32, 24},
+    {"q5_0", 32, 22},
+    {"q4_1", 32, 20},
+    {"q4_0", 32, 18}, /* ggml's blocks */
+    {"mxfp4", 32, 17},
+    {"nvfp4", 16, 9},
+    /* llama.cpp's mixes of types, by the bits of a weight that its tools/quantize/README.md measures of Llama-3.1-8B */
+    {"q2_K", 80000, 31593},
+    {"q2_K_S", 80000, 29697},
+    {"q3_K_S", 80000, 36429},
+    {"q3_K_L", 80000, 42979},
+    {"q4_K_S", 80000, 46672},
+    {"q4_K_M", 80000, 48944},
+    {"q5_K_S", 80000, 55704},
+    {"q5_K_M", 80000, 57036},
+    {"q6_K", 80000, 65633},
+    {"iq2_M", 80000, 29294},
+    {"iq3_M", 80000, 37628},
+    {"iq4_XS", 80000, 44597},
+    {"iq4_NL", 80000, 46818},
 };
 
 int kvb_weights_published(const json_t *config, const kvb_sized_model *model, uint64_t *bytes, char *why,
@@ -417,8 +441,17 @@ static const struct unit {
 /* The dtypes in one line, for messages and help. */
 static const char *weights_words(void)
 {
-    return "f32 f16 bf16 e4m3 e5m2 fp8 int8 q8_0 q5_1 q5_0 q4_1 q4_0 mxfp4 nvfp4 aBgN (B bits, groups of N, 16-bit "
-           "scale and bias)";
+    return "f32 f16 bf16 e4m3 e5m2 fp8 int8 q8_0 q5_1 q5_0 q4_1 q4_0 mxfp4 nvfp4 q4_K_M (and llama.cpp's other mixes) "
+           "aBgN (B bits, groups of N, 16-bit scale and bias: a4g128 of AWQ and GPTQ, a4g64 of MLX)";
+}
+
+bool kvb_is_bits_alone(const char *word)
+{
+    static const char *const words[] = {"int4", "4bit", "4-bit", "fp4", "q4", "w4a16", "uint4"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(word, words[i]) == 0)
+            return true;
+    return false;
 }
 
 /* "a4g64", as MLX and kvbench's pools store it. */
@@ -465,6 +498,13 @@ int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, 
                       size_t why_bytes)
 {
     struct dtype dtype;
+    if (kvb_is_bits_alone(word)) {
+        snprintf(why, why_bytes,
+                 "weights \"%.40s\": with which scales? a4g128 (AWQ, GPTQ), a4g64 (MLX), q4_K_M (llama.cpp), "
+                 "nvfp4, mxfp4",
+                 word);
+        return -EINVAL;
+    }
     if (!dtype_parse(word, &dtype)) {
         const int err = size_parse(word, bytes);
         if (err)

@@ -40,6 +40,9 @@ int kvb_weights_published(const json_t *config, const kvb_sized_model *model, ui
 int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, uint64_t *bytes, char *why,
                       size_t why_bytes);
 
+/* "int4", "4bit": bits of a number, and not how its scales are stored. */
+bool kvb_is_bits_alone(const char *word);
+
 /* The parameters of the fullest rank of tp x pp, by part: an upper limit (weights.c gives rule and sources). -EINVAL:
  * tp or pp is 0, or pp is more than the layers; -ENOTSUP: the parameters are not known. */
 int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_t pp, kvb_sized_parameters *rank,

@@ -36,6 +36,43 @@ is "gpt-oss-20b: full layers and windows" $((3221225472 + 18874368)) kv_bytes gp
 is "Qwen3.5-9B: states" 52690944 state_bytes Qwen3.5-9B "${llama[@]}" --context 256
 is "mamba-2.8b" 24903680 state_bytes mamba-2.8b "${llama[@]}" --context 256
 
+# ---- weights as published, to 1 %
+about() { # NAME WANT MODEL OPTION…: weight bytes
+    local name=$1 want=$2 got
+    shift 2
+    got=$(value weight_bytes "$@" --engine ideal --context 1)
+    awk -v got="$got" -v want="$want" 'BEGIN { exit !(got > 0.99 * want && got < 1.01 * want) }'
+    report $? "$name"
+}
+about "gpt-oss-120b is published in mxfp4" 65248000000 gpt-oss-120b # 60.8 GiB by its model card
+about "Kimi-K2 in fp8" 1029200000000 Kimi-K2-Instruct
+about "q4_K_M as llama.cpp measures it" 4920000000 Llama-3.1-8B --weights q4_K_M
+ok "weights that are not known" "$KVBENCH" size LFM2.5-VL-1.6B --gpu H100-80GB --context 4k
+holds "  mark all that would fit" '^ideal +79\.6 GiB +4096 +\? 48\.4 MiB '
+
+# ---- what people type
+named() { # WANT WORD…
+    local want=$1
+    shift
+    ok "$*" "$KVBENCH" size "$@"
+    holds "  is $want" "^$want"
+}
+named 'meta-llama/Llama-3\.1-8B: ' Llama-3.1-8B-Instruct
+named 'meta-llama/Llama-3\.1-8B: ' https://huggingface.co/meta-llama/Llama-3.1-8B-Instruct/tree/main
+named 'meta-llama/Llama-3\.1-8B: ' unsloth/Meta-Llama-3.1-8B
+named 'meta-llama/Llama-3\.1-8B: .*; H100-80GB has' Llama-3.1-8B --gpu 'NVIDIA H100 80GB HBM3'
+named 'meta-llama/Llama-3\.1-8B: .*; RTX-4090 has' Llama-3.1-8B --gpu 'NVIDIA GeForce RTX 4090'
+named 'meta-llama/Llama-3\.1-8B: .*; MI300X has' Llama-3.1-8B --gpu MI300X
+expect_exit 2 "a device of which only a part is known" "$KVBENCH" size Llama-3.1-8B --gpu 'NVIDIA L40'
+expect_exit 2 "llama3" "$KVBENCH" size llama3
+holds "  is guessed" 'similar: .*meta-llama/Llama-3\.1-8B' "$err"
+expect_exit 2 "a budget of 80" "$KVBENCH" size Llama-3.1-8B --budget 80
+holds "  is no memory" '^kvbench size: --budget: 80 is so many bytes: 80GiB \(binary\) or 80GB \(decimal\)\?$' "$err"
+for option in --kv --weights; do
+    expect_exit 2 "$option int4" "$KVBENCH" size Llama-3.1-8B $option int4
+    holds "  lacks its scales" 'int4.: with which scales\?' "$err"
+done
+
 # ---- mistakes in circulation
 ok "MLA is kept by each layer" "$KVBENCH" size DeepSeek-V3 --explain "${ideal[@]}" --kv bf16
 holds "  512 + 64 elements in 61 layers" '^    = 512 \+ 64 elements in bf16: 1,152 B a token and layer$'
