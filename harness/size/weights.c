@@ -852,15 +852,63 @@ static int index_add(const char *path, uint64_t *bytes, char *why, size_t why_by
     return err;
 }
 
+static int file_add(const char *path, uint64_t *bytes, char *why, size_t why_bytes)
+{
+    return is_index(path)             ? index_add(path, bytes, why, why_bytes)
+           : ends_with(path, ".gguf") ? gguf_add(path, bytes, why, why_bytes)
+                                      : shard_add(path, NULL, bytes, why, why_bytes);
+}
+
+#define PART "00001-of-00002." /* as llama.cpp's gguf-split and transformers name parts, behind a dash */
+
+/* How many parts there are of the model whose part this is, and *number, where its own number stands. 0: it is whole. */
+static unsigned parts_of(char *path, char **number)
+{
+    unsigned own, parts;
+    char *dot = strrchr(path, '.');
+    int end = 0;
+    if (!dot || dot - path < (int)strlen(PART))
+        return 0;
+    *number = dot + 1 - strlen(PART);
+    return (*number)[-1] == '-' && sscanf(*number, "%5u-of-%5u.%n", &own, &parts, &end) == 2 && end == (int)strlen(PART)
+               ? parts
+               : 0;
+}
+
+/* Adds a file, and of one that is a part of many all others, too. */
+static int whole_add(char *path, uint64_t *bytes, char *why, size_t why_bytes)
+{
+    char *number, digits[16];
+    const unsigned parts = parts_of(path, &number);
+    int err = parts ? 0 : file_add(path, bytes, why, why_bytes);
+    for (unsigned i = 1; i <= parts && !err; i++) {
+        snprintf(digits, sizeof digits, "%05u", i);
+        memcpy(number, digits, 5);
+        err = file_add(path, bytes, why, why_bytes);
+    }
+    return err;
+}
+
+/* Is a part of the same model named before in the list? */
+static bool part_again(char *list, char *path)
+{
+    char *number;
+    const unsigned parts = parts_of(path, &number);
+    const size_t before = parts ? (size_t)(number - path) : 0;
+    for (char *other = list; parts && other < path; other += strlen(other) + 1)
+        if (strlen(other) == strlen(path) && strncmp(other, path, before) == 0 &&
+            strcmp(other + before + 5, number + 5) == 0)
+            return true;
+    return false;
+}
+
 int kvb_weights_file(const char *path, uint64_t *bytes, char *why, size_t why_bytes)
 {
     char *list = strdup(path), *rest = list;
     int err = list ? 0 : kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
     *bytes = 0;
     for (char *one; !err && (one = strsep(&rest, ","));)
-        err = is_index(one)             ? index_add(one, bytes, why, why_bytes)
-              : ends_with(one, ".gguf") ? gguf_add(one, bytes, why, why_bytes)
-                                        : shard_add(one, NULL, bytes, why, why_bytes);
+        err = part_again(list, one) ? 0 : whole_add(one, bytes, why, why_bytes);
     free(list);
-    return err;
+    return !err && !*bytes ? kvb_why_set(-EINVAL, why, why_bytes, "%s: holds no tensor", path) : err;
 }

@@ -57,7 +57,8 @@ int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint32_t tp, 
 bool kvb_weights_is_file(const char *word);
 
 /* path: FILE.safetensors, FILE.gguf, an index (its shards lie beside it; if none is there, its total_size counts), or
- * several of these with commas between. Sum of the bytes of all tensors. Negative errno with "file: what was expected"
+ * several of these with commas between. A part of many, NAME-00001-of-00002.gguf or .safetensors, stands for all of them.
+ * Sum of the bytes of all tensors, which is not 0. Negative errno with "file: what was expected"
  * in why: a shard is missing, a header is cut, not JSON, contradicts the file's length or lacks a tensor that the index
  * names; -EOVERFLOW. */
 int kvb_weights_file(const char *path, uint64_t *bytes, char *why, size_t why_bytes);

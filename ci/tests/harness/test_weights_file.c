@@ -90,6 +90,31 @@ static void files_are_summed_without_reading_data(void **state)
     assert_int_equal(bytes, 16 + 11);
 }
 
+/* Any part stands for all, named once or several times; one that is missing is said. */
+static void a_part_stands_for_all(void **state)
+{
+    (void)state;
+    uint64_t bytes;
+    shard_write("m-00001-of-00002.safetensors", "{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
+                16);
+    assert_int_equal(kvb_weights_file(path_of("m-00001-of-00002.safetensors"), &bytes, why, sizeof why), -ENOENT);
+    assert_non_null(strstr(why, "m-00002-of-00002.safetensors: "));
+    shard_write("m-00002-of-00002.safetensors", "{\"y\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[0,5]}}", 5);
+    assert_int_equal(kvb_weights_file(path_of("m-00002-of-00002.safetensors"), &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 16 + 5);
+    char both[1200];
+    snprintf(both, sizeof both, "%s/m-00001-of-00002.safetensors,%s/a.safetensors,%s/m-00002-of-00002.safetensors",
+             folder, folder, folder);
+    assert_int_equal(kvb_weights_file(both, &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 16 + 5 + 16);
+    unlink(path_of("m-00001-of-00002.safetensors"));
+    unlink(path_of("m-00002-of-00002.safetensors"));
+    shard_write("none.safetensors", "{}", 0);
+    assert_int_equal(kvb_weights_file(path_of("none.safetensors"), &bytes, why, sizeof why), -EINVAL);
+    assert_non_null(strstr(why, "none.safetensors: holds no tensor"));
+    unlink(path_of("none.safetensors"));
+}
+
 static void an_index_names_its_shards(void **state)
 {
     (void)state;
@@ -150,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_summed_without_reading_data),
+        cmocka_unit_test(a_part_stands_for_all),
         cmocka_unit_test(an_index_names_its_shards),
         cmocka_unit_test(wrong_files_are_refused),
         cmocka_unit_test(names_tell_files_from_words),
