@@ -90,7 +90,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines table-judge FORCE
+.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines table-judge table-gpu FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -256,6 +256,9 @@ table-power: all ## how often a slowdown is found, by number of runs and by meth
 
 table-judge: all ## what judge says of mistakes in files, and which kernels keep their bits: results/judge.md (minutes)
 	/usr/bin/python3 results/table_judge.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/judge.md
+
+table-gpu: all ## what judge says of torch's attention on a GPU, by backend: results/gpu.md (needs torch and a GPU)
+	python3 results/table_gpu.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/gpu.md
 
 table-power-of-check: all $(BUILD)/tests/whole/test_power $(BUILD)/tests/whole/test_filter ## which mistakes and errors the oracle finds, beside other projects' rules: results/power-of-check.md (an hour)
 	results/table_power_of_check.py --program $(BUILD)/tests/whole/test_power --filter-program $(BUILD)/tests/whole/test_filter --kvbench $(BUILD)/kvbench -o results/power-of-check.md
