@@ -39,6 +39,12 @@ size_t kvb_group_slot_bytes(const kvb_group *group, bool conv)
     return (elems * ((conv ? s->conv_elem : s->state_elem) == KVB_F32 ? 4 : 2) + 63) / 64 * 64;
 }
 
+kvb_rope kvb_rope_usual(const kvb_group *group)
+{
+    const uint32_t first = group->latent ? group->v_dim : 0;
+    return (kvb_rope){.known = true, .base = 10000, .first = first, .dims = (group->k_dim - first) / 2 * 2};
+}
+
 void kvb_rope_angles(const kvb_rope *rope, int64_t by, float *angles)
 {
     for (uint32_t i = 0; i < rope->dims / 2; i++) {

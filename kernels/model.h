@@ -134,11 +134,7 @@ static inline int kvb_model_unknown_rope(const kvb_model *model)
 size_t kvb_group_slot_bytes(const kvb_group *group, bool conv);
 
 /* Of a group that states none: base 10000, halves, over all of a K row, of a latent one over what is no V. */
-static inline kvb_rope kvb_rope_usual(const kvb_group *group)
-{
-    const uint32_t first = group->latent ? group->v_dim : 0;
-    return (kvb_rope){.known = true, .base = 10000, .first = first, .dims = (group->k_dim - first) / 2 * 2};
-}
+kvb_rope kvb_rope_usual(const kvb_group *group);
 /*
  * Turns a row from its position to one that is `by` further, in place. angles [rope->dims]: of all rows that turn as far.
  * For each pair (x, y), with c and s the cosine and sine of by * base^(-2i/dims), computed in double and rounded to f32:

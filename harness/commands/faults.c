@@ -183,19 +183,20 @@ static int place_judge(const faults *f, place *p, double seconds)
     kvb_knobs knobs = kvb_knobs_usual();
     knobs.opinion_pairs = s.alone ? 0 : knobs.opinion_pairs;
     knobs.oracle_pairs = s.sampled ? 50000 : suite->parts[0].oracle_pairs;
-    const kvb_matrix_options matrix = {.selection = one,
-                                       .setting = {.min_chunk = 16, /* so that pools grow often */
-                                                   .deterministic = s.deterministic,
-                                                   .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks, .before_rope = s.before_rope}},
-                                       .knobs = &knobs,
-                                       .seconds = seconds,
-                                       .untimed = true,
-                                       .jobs = kvb_cores(),
-                                       .enter = trial_enter,
-                                       .enter_ctx = p,
-                                       .wants = all_wanted,
-                                       .take = result_take,
-                                       .ctx = p};
+    const kvb_matrix_options matrix = {
+        .selection = one,
+        .setting = {.min_chunk = 16, /* so that pools grow often */
+                    .deterministic = s.deterministic,
+                    .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks, .before_rope = s.before_rope}},
+        .knobs = &knobs,
+        .seconds = seconds,
+        .untimed = true,
+        .jobs = kvb_cores(),
+        .enter = trial_enter,
+        .enter_ctx = p,
+        .wants = all_wanted,
+        .take = result_take,
+        .ctx = p};
     if (!error)
         error = kvb_matrix_run(&matrix, why, sizeof why);
     kvb_selections_free(&selections);

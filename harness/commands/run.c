@@ -713,13 +713,12 @@ static int options_check(run *r)
         return kvb_unknown("run", "--suite: unknown suite", r->suite_name, KVB_SUITE_WORDS);
     if (!kvb_table_format_parse(r->format_name, &r->format))
         return kvb_unknown("run", "--format: unknown format", r->format_name, KVB_TABLE_FORMAT_WORDS);
-    r->setting = (kvb_setting){.page_cells = (uint32_t)r->knobs.page_cells,
-                               .min_chunk = (uint32_t)r->knobs.min_chunk,
-                               .hash_bits = (uint32_t)r->knobs.hash_bits,
-                               .deterministic = r->knobs.deterministic,
-                               .logits = {.sinks = r->knobs.sinks,
-                                          .before_rope = r->knobs.before_rope,
-                                          .seed = r->knobs.seed}};
+    r->setting =
+        (kvb_setting){.page_cells = (uint32_t)r->knobs.page_cells,
+                      .min_chunk = (uint32_t)r->knobs.min_chunk,
+                      .hash_bits = (uint32_t)r->knobs.hash_bits,
+                      .deterministic = r->knobs.deterministic,
+                      .logits = {.sinks = r->knobs.sinks, .before_rope = r->knobs.before_rope, .seed = r->knobs.seed}};
     if (!kvb_out_parse(r->knobs.out, &r->setting.out_elem))
         return kvb_unknown("run", "--set out: unknown element", r->knobs.out, "f32, f16, bf16");
     double softcap = 0;

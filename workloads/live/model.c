@@ -134,7 +134,7 @@ static int update_and_attend(kvb_live_op *op, const float *q, const float *k, co
 /* A layer that scans: the states that its calls go by. constants [KVB_CONSTANTS]: what is recorded as the layer's own.
  */
 static int states_take(kvb_live_op *op, const uint32_t *positions, uint32_t n_tok, uint32_t layer,
-                        const float *const constants[])
+                       const float *const constants[])
 {
     for (int c = 0; op->recorder && c < KVB_CONSTANTS; c++)
         op->recorder->constant[c][layer] = constants[c];

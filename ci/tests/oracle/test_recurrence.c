@@ -313,7 +313,8 @@ static void given_states_are_exact(void **state)
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++) {
         const kvb_scan_problem p = problem_of(kind, KVB_BF16);
         const kvb_scan_arithmetic floors = {.chunk = 100, .exp_floor = 0.25, .exp_error = 0.5};
-        const float ones[(DK + 1) * DV] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, none[4 * DK * DV] = {0};
+        const float ones[(DK + 1) * DV] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                                    none[4 * DK * DV] = {0};
         const kvb_recurrence_token token = {.q = ones, .k = ones, .v = ones, .gate = none, .beta = none, .a = none};
         kvb_recurrence *r = kvb_recurrence_open(&p, &floors);
         kvb_recurrence_want out[DV], all[DK * DV];
