@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench judge: outputs of attention that some other kernel recorded. */
+/* kvbench judge: outputs of attention and scans that some other kernel recorded. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -49,15 +49,19 @@ static const kvb_usage usage = {
     .command = "judge",
     .synopsis = "FILE|FOLDER… [options]",
     .about =
-        "Judge attention that another kernel computed, on a GPU or in an engine, from its recorded arrays: q, k, v, "
-        "out\n"
-        "and, if there are such, lse, sinks, mask, lengths, cu_seqlens_q, cu_seqlens_k, block_table, k_scale, "
-        "v_scale.\n"
-        "Each element must be as near to exact attention as the arithmetic allows that the kernel is said to do. Where "
-        "it\n"
-        "is not, other readings of the arrays are tried, and those that are right are named.\n\n"
+        "Judge attention, or a scan, that another kernel computed, on a GPU or in an engine, from its recorded "
+        "arrays:\n"
+        "q, k, v, out and, if there are such, lse, sinks, mask, lengths, cu_seqlens_q, cu_seqlens_k, block_table, "
+        "k_scale,\n"
+        "v_scale; of a scan q, k, v, gate, beta, a, initial_state, final_state, lengths, cu_seqlens, of a convolution "
+        "x, taps,\n"
+        "bias. Each element must be as near to the exact one as the arithmetic allows that the kernel is said to do. "
+        "Where\n"
+        "it is not, other readings of the arrays are tried, and those that are right are named.\n\n"
         "  kvbench judge call.safetensors --say layout=bhsd --say causal=lower-right --say scale='1/sqrt(d)' --say "
         "arithmetic=flash-bf16\n"
+        "  kvbench judge scan.npz --say recurrence=delta --say layout=bshd --say scale='1/sqrt(d)' --say "
+        "arithmetic=chunk64-bf16\n"
         "  kvbench judge recorded/*.npz          with what is to be said in FILE.json beside each\n"
         "  kvbench judge --make hard.safetensors && kvbench judge mine.npz --inputs hard.safetensors\n"
         "  kvbench judge --keys                  what can be said\n\n"
@@ -108,7 +112,7 @@ static void words_print(const kvb_recorded_verdict *j)
             printf("  worst   %.3g times its bound; %" PRIu64 " of %" PRIu64
                    " rows judged\n  first   %s\n  where   %s\n",
                    r->rho, j->judged, j->rows, j->first, j->pattern);
-        if (!*j->first || r->check != KVB_CHECK_BOUND)
+        if (!*j->first || (r->check != KVB_CHECK_BOUND && r->check != KVB_CHECK_STATE))
             printf("  why     %s\n", r->reason);
         for (uint32_t i = 0; i < KVB_JUDGED_READINGS && *j->reads[i]; i++)
             printf("  %s %s\n", i ? "        or with" : "passes  with", j->reads[i]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One KV head of one sequence at a time: its rows are decoded, then queries of it are solved over them. */
+/* One head of one sequence at a time. Of attention: rows of the KV head are decoded, then queries of it are solved over them. Of a scan:
+ * some columns of the head's state are followed from token to token. */
 #include "harness/judge/judge.h"
 
 #include <errno.h>
@@ -14,27 +15,31 @@
 #include "harness/interrupt.h"
 #include "oracle/claim.h"
 #include "oracle/codec.h"
+#include "oracle/recurrence.h"
 #include "oracle/single.h"
 #include "workloads/rng.h"
 #include "workloads/trace.h"
 
 #define FAILING 8u /* rows that other readings are tried on */
 
-/* Rows to judge: queries of one KV head of one sequence. */
+/* Rows to judge: queries of one KV head of one sequence; of a scan columns of one head, over all tokens. */
 typedef struct unit {
-    uint32_t b, kv_head, n;
+    uint32_t b, head, n;     /* head: KV head; of a scan: head. n: queries, columns */
     const uint32_t *queries; /* [n] ascending */
+    uint32_t first;          /* column */
 } unit;
 
-/* A row that was judged: the query heads of one KV head. */
+/* A row that was judged: the query heads of one KV head; of a scan, columns of a token's output or of a row of the final state. */
 typedef struct taken {
     const unit *of;
-    uint32_t query, heads; /* heads: of the KV head */
-    const kvb_diff *diff;  /* of this row alone */
-    const void *out;       /* [heads][v_dim] of the output's type */
-    const double *exact;   /* the same */
+    uint32_t query, head, heads; /* head: the first of heads */
+    const kvb_diff *diff;        /* of this row alone, whose heads are counted from `head` on */
+    kvb_elem elem;
+    const void *out;     /* [n] of elem */
+    const double *exact; /* the same */
+    size_t n;
 } taken;
-typedef void row_take(void *ctx, const taken *row);
+typedef bool row_take(void *ctx, const taken *row); /* false: that is enough */
 
 /* What a unit's rows are judged over. */
 typedef struct bench {
@@ -120,12 +125,26 @@ static int sight_make(bench *x, const unit *u)
     return 0;
 }
 
-static int not_finite(const bench *x, kvb_recorded_part part, const unit *u, const char *of, uint32_t at,
-                      uint32_t channel, double value, char *why, size_t why_bytes)
+static int input_wrong(const kvb_recorded *call, kvb_recorded_part part, const unit *u, const char *of, uint32_t at,
+                       uint32_t channel, double value, const char *expected, char *why, size_t why_bytes)
 {
-    snprintf(why, why_bytes,
-             "%s: array '%s': sequence %u, head %u, %s %u, channel %u is %g: expected inputs that are finite",
-             x->call->path, x->call->part[part]->name, u->b, u->kv_head, of, at, channel, value);
+    snprintf(why, why_bytes, "%s: array '%s': sequence %u, head %u, %s %u, channel %u is %g: expected %s", call->path,
+             call->part[part]->name, u->b, u->head, of, at, channel, value, expected);
+    return -EINVAL;
+}
+static const char finite_words[] = "inputs that are finite";
+
+/* An input as f32, if it is one. */
+static int input_read(const kvb_recorded *call, kvb_recorded_part part, const unit *u, const char *of, uint32_t at,
+                      uint32_t channel, double value, float *to, char *why, size_t why_bytes)
+{
+    if (!isfinite(value))
+        return input_wrong(call, part, u, of, at, channel, value, finite_words, why, why_bytes);
+    *to = (float)value;
+    if ((double)*to == value)
+        return 0;
+    snprintf(why, why_bytes, "%s: array '%s' is f64 and has more than f32 can hold: expected f32, f16 or bf16",
+             call->path, call->part[part]->name);
     return -EINVAL;
 }
 
@@ -137,10 +156,11 @@ static int side_make(bench *x, const unit *u, int side, double *rows, double *si
         if (!(x->seen[c / 64] >> c % 64 & 1))
             continue; /* may hold anything */
         double *row = rows + (size_t)c * dim;
-        kvb_recorded_row(x->call, x->reading, s, side, u->b, u->kv_head, &x->sequence, c, row, sizes + (size_t)c * dim);
+        kvb_recorded_row(x->call, x->reading, s, side, u->b, u->head, &x->sequence, c, row, sizes + (size_t)c * dim);
         for (uint32_t i = 0; i < dim; i++)
             if (!isfinite(row[i]))
-                return not_finite(x, side ? KVB_RECORDED_V : KVB_RECORDED_K, u, "cell", c, i, row[i], why, why_bytes);
+                return input_wrong(x->call, side ? KVB_RECORDED_V : KVB_RECORDED_K, u, "cell", c, i, row[i],
+                                   finite_words, why, why_bytes);
     }
     return 0;
 }
@@ -171,21 +191,16 @@ static int queries_make(bench *x, const unit *u, char *why, size_t why_bytes)
     const uint32_t group = group_of(s);
     for (uint32_t n = 0; n < u->n; n++)
         for (uint32_t i = 0; i < group; i++) {
-            const uint32_t head = head_of(x, u->kv_head, i);
+            const uint32_t head = head_of(x, u->head, i);
             const uint64_t token = x->sequence.q_at + u->queries[n];
             const size_t row = (size_t)n * group + i;
             const uint64_t q = place_of(&s->q, u->b, head, token), out = place_of(&s->out, u->b, head, token);
             for (uint32_t c = 0; c < s->k_dim; c++) {
-                const double value = kvb_tensor_value(s->q.tensor, q + c * s->q.stride[KVB_AXIS_D]);
-                if (!isfinite(value))
-                    return not_finite(x, KVB_RECORDED_Q, u, "query", u->queries[n], c, value, why, why_bytes);
-                x->q[row * s->k_dim + c] = (float)value;
-                if ((double)x->q[row * s->k_dim + c] == value)
-                    continue;
-                snprintf(why, why_bytes,
-                         "%s: array '%s' is f64 and has more than f32 can hold: expected f32, f16 or bf16",
-                         x->call->path, s->q.tensor->name);
-                return -EINVAL;
+                const int error = input_read(x->call, KVB_RECORDED_Q, u, "query", u->queries[n], c,
+                                             kvb_tensor_value(s->q.tensor, q + c * s->q.stride[KVB_AXIS_D]),
+                                             &x->q[row * s->k_dim + c], why, why_bytes);
+                if (error)
+                    return error;
             }
             for (uint32_t c = 0; c < s->v_dim; c++)
                 output_put(s->out_elem, s->out.tensor, out + c * s->out.stride[KVB_AXIS_D], x->out, row * s->v_dim + c);
@@ -227,7 +242,7 @@ static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
     x->k_size = x->k + cells * s->k_dim;
     x->v_size = x->v ? x->v + cells * s->v_dim : NULL;
     for (uint32_t i = 0; i < group && sinks; i++)
-        x->sinks[i] = (float)kvb_tensor_value(sinks, head_of(x, u->kv_head, i) * sinks->strides[0]);
+        x->sinks[i] = (float)kvb_tensor_value(sinks, head_of(x, u->head, i) * sinks->strides[0]);
     error = side_make(x, u, 0, x->k, x->k_size, why, why_bytes);
     error = error || s->latent ? error : side_make(x, u, 1, x->v, x->v_size, why, why_bytes);
     error = error ? error : queries_make(x, u, why, why_bytes);
@@ -267,8 +282,9 @@ static void bench_close(bench *x)
 }
 
 /* Judges the rows of a unit under a reading; each is given to `take`. *blind: those that see nothing, which are not. */
-static int unit_judge(const kvb_recorded *call, const kvb_recorded_reading *reading, const kvb_recorded_shape *shape,
-                      const unit *u, row_take *take, void *ctx, uint64_t *blind, char *why, size_t why_bytes)
+static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading *reading,
+                           const kvb_recorded_shape *shape, const unit *u, row_take *take, void *ctx, uint64_t *blind,
+                           char *why, size_t why_bytes)
 {
     bench x = {.call = call, .reading = reading, .shape = shape};
     kvb_single *single = NULL;
@@ -279,7 +295,8 @@ static int unit_judge(const kvb_recorded *call, const kvb_recorded_reading *read
         kvb_reading_arithmetic(reading, &x.attend.problem, &arithmetic);
         error = kvb_single_open(&x.attend, NULL, &arithmetic, &x.rows, &single, why, why_bytes);
     }
-    for (uint32_t i = 0; i < u->n && !error; i++) {
+    bool more = true;
+    for (uint32_t i = 0; i < u->n && !error && more; i++) {
         kvb_diff diff = {.claim = {.k_dim = shape->k_dim, .cells = x.sequence.cells}};
         if (x.first[i] == x.first[i + 1]) {
             *blind += group;
@@ -288,17 +305,264 @@ static int unit_judge(const kvb_recorded *call, const kvb_recorded_reading *read
         error = kvb_single_judge(single, i, 0, group, &diff, x.exact, NULL, why, why_bytes);
         const taken row = {.of = u,
                            .query = u->queries[i],
+                           .head = u->head * group,
                            .heads = group,
                            .diff = &diff,
+                           .elem = shape->out_elem,
+                           .n = (size_t)group * shape->v_dim,
                            .out = (const char *)x.out + (size_t)i * group * shape->v_dim * elem_bytes(shape->out_elem),
                            .exact = x.exact};
-        if (!error)
-            take(ctx, &row);
+        more = error || take(ctx, &row);
         error = error ? error : kvb_stopped ? -EINTR : 0;
     }
     kvb_single_free(single);
     bench_close(&x);
     return error;
+}
+
+/* ---- a unit of a scan -------------------------------------------------------------------------------------------- */
+
+/* Columns of one head of one sequence, and the token that they are at. */
+typedef struct walk {
+    const kvb_recorded *call;
+    const kvb_recorded_reading *reading;
+    const kvb_recorded_shape *shape;
+    const unit *of;
+    kvb_recorded_sequence sequence;
+    kvb_scan_problem problem; /* of these columns */
+    kvb_recurrence *head;
+    kvb_recurrence_token token;
+    double sign;                         /* of states and outputs: decays that are no exponentials are below 0 */
+    float *q, *k, *v, *gate, *own, *now; /* own: a, as it is; now: as it is for this token */
+    float beta, *bias;
+    double *state, *exact;
+    kvb_recurrence_want *want;
+    void *out;
+} walk;
+
+/* What scan.h wants of inputs, so that no decay is above 1. */
+static const struct {
+    kvb_recorded_part part;
+    uint32_t kinds;
+    double least, most;
+    const char *words;
+} ranges[] = {
+    {KVB_RECORDED_GATE, 1u << KVB_SCAN_MAMBA1 | 1u << KVB_SCAN_MAMBA2, 0, HUGE_VAL,
+     "0 at least: Delta, softplus taken"},
+    {KVB_RECORDED_GATE, 1u << KVB_SCAN_DELTA, -HUGE_VAL, 0, "0 at most: the log of a decay"},
+    {KVB_RECORDED_BETA, 1u << KVB_SCAN_DELTA, 0, 2, "0 to 2"},
+    {KVB_RECORDED_A, 1u << KVB_SCAN_MAMBA1 | 1u << KVB_SCAN_MAMBA2 | 1u << KVB_SCAN_LIGHTNING, -HUGE_VAL, 0,
+     "0 at most, so that no decay is above 1"},
+};
+
+/* n floats of an array from an element on, along an axis. */
+static int inputs_read(const walk *x, kvb_recorded_part part, const kvb_axed *a, uint64_t from, uint32_t axis,
+                       uint32_t n, uint32_t token, float *to, char *why, size_t why_bytes)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const double value = kvb_tensor_value(a->tensor, from + i * a->stride[axis]);
+        const int error = input_read(x->call, part, x->of, "token", token, i, value, &to[i], why, why_bytes);
+        for (size_t r = 0; r < sizeof ranges / sizeof *ranges && !error; r++)
+            if (ranges[r].part == part && ranges[r].kinds >> (x->shape->scan.kind) & 1 &&
+                (value < ranges[r].least || value > ranges[r].most))
+                return input_wrong(x->call, part, x->of, "token", token, i, value, ranges[r].words, why, why_bytes);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+/* The exponent of a decay under the reading: for one that is no exponential, the log of what is multiplied instead. */
+static double exponent_of(const walk *x, double exponent)
+{
+    const double factor = x->reading->decay_factor;
+    return x->reading->plain_decay ? fmax(log(fabs(exponent)), -1e4) : exponent * (factor != 0 ? factor : 1);
+}
+
+/* Decays of the token under the reading: of DELTA by its gate, of the others by a, for which exponents are gate a. */
+static void decays_change(walk *x)
+{
+    const kvb_scan_kind kind = x->shape->scan.kind;
+    const bool each = kind == KVB_SCAN_MAMBA1, gated = each || kind == KVB_SCAN_MAMBA2;
+    const uint32_t n = each ? x->shape->k_dim * x->of->n : 1;
+    if (kind == KVB_SCAN_DELTA)
+        x->gate[0] = (float)exponent_of(x, (double)x->gate[0]);
+    for (uint32_t i = 0; i < n && kind != KVB_SCAN_DELTA; i++) {
+        const double gate = gated ? (double)x->gate[each ? i % x->of->n : 0] : 1,
+                     exponent = exponent_of(x, gate * (double)x->own[i]);
+        x->now[i] = gate == 0 ? x->own[i] : (float)(x->problem.kind == kind ? exponent / gate : exponent);
+    }
+}
+
+/* The token's inputs. */
+static int token_read(walk *x, uint32_t t, char *why, size_t why_bytes)
+{
+    const kvb_recorded_shape *s = x->shape;
+    const kvb_recorded_reading *r = x->reading;
+    const kvb_scan_kind kind = s->scan.kind;
+    const bool each = kind == KVB_SCAN_MAMBA1, conv = kind == KVB_SCAN_CONV;
+    const uint32_t b = x->of->b, h = x->of->head, n = x->of->n,
+                   group = r->heads_interleaved ? h % s->kv_heads : h / (s->heads / s->kv_heads);
+    const uint64_t at = x->sequence.q_at + t, last = x->sequence.queries - 1u;
+    const uint64_t gates = at + (r->next_gate && t < last);
+    int error =
+        inputs_read(x, KVB_RECORDED_V, &s->v, place_of(&s->v, b, h, at) + x->of->first * s->v.stride[KVB_AXIS_D],
+                    KVB_AXIS_D, n, t, x->v, why, why_bytes);
+    if (!error && !conv)
+        error = inputs_read(x, KVB_RECORDED_Q, &s->q, place_of(&s->q, b, group, at), KVB_AXIS_D, s->k_dim, t, x->q, why,
+                            why_bytes);
+    if (!error && !conv)
+        error = inputs_read(x, KVB_RECORDED_K, &s->k, place_of(&s->k, b, group, at), KVB_AXIS_D, s->k_dim, t, x->k, why,
+                            why_bytes);
+    if (!error && s->gate.tensor)
+        error = inputs_read(x, KVB_RECORDED_GATE, &s->gate,
+                            place_of(&s->gate, b, h, gates) + (each ? x->of->first * s->gate.stride[KVB_AXIS_D] : 0),
+                            KVB_AXIS_D, each ? n : 1, t, x->gate, why, why_bytes);
+    if (!error && s->beta.tensor)
+        error = inputs_read(x, KVB_RECORDED_BETA, &s->beta, place_of(&s->beta, b, h, at), KVB_AXIS_D, 1, t, &x->beta,
+                            why, why_bytes);
+    const double factor = conv ? 1 : factor_of(r, s->k_dim);
+    for (uint32_t i = 0; i < s->k_dim && !conv; i++)
+        x->q[i] = (float)(factor * (double)x->q[i]);
+    for (uint32_t i = 0; i < n && !conv && r->plain_decay; i++)
+        x->v[i] *= (float)-x->sign;
+    x->sign = r->plain_decay ? -x->sign : 1;
+    if (r->no_beta)
+        x->beta = 1;
+    if (!conv && (r->plain_decay || r->plain_write || r->decay_factor != 0))
+        decays_change(x);
+    return error;
+}
+
+/* What is the layer's own, these columns. */
+static int own_read(walk *x, char *why, size_t why_bytes)
+{
+    const kvb_recorded_shape *s = x->shape;
+    const bool rows = s->scan.kind == KVB_SCAN_MAMBA1 || s->scan.kind == KVB_SCAN_CONV;
+    const uint32_t n = rows ? (uint32_t)s->a.n[KVB_AXIS_P] : 1;
+    int error = 0;
+    for (uint32_t i = 0; i < n && s->a.tensor && !error; i++) {
+        const uint32_t row = x->reading->taps_reversed ? n - 1 - i : i;
+        error = inputs_read(x, KVB_RECORDED_A, &s->a,
+                            place_of(&s->a, 0, x->of->head, 0) + row * s->a.stride[KVB_AXIS_P] +
+                                (rows ? x->of->first * s->a.stride[KVB_AXIS_D] : 0),
+                            KVB_AXIS_D, rows ? x->of->n : 1, 0, x->own + (size_t)i * x->of->n, why, why_bytes);
+    }
+    if (!error && s->bias.tensor)
+        error = inputs_read(x, KVB_RECORDED_BIAS, &s->bias, x->of->first * s->bias.stride[KVB_AXIS_D], KVB_AXIS_D,
+                            x->of->n, 0, x->bias, why, why_bytes);
+    memcpy(x->now, x->own, (size_t)n * x->of->n * sizeof *x->now);
+    return error;
+}
+
+/* Where row i of a state lies, these columns. */
+static uint64_t state_place(const walk *x, const kvb_axed *a, uint32_t i)
+{
+    return place_of(a, x->of->b, x->of->head, 0) + i * a->stride[KVB_AXIS_P] + x->of->first * a->stride[KVB_AXIS_D];
+}
+
+static int walk_begin(walk *x, const kvb_scan_arithmetic *arithmetic, char *why, size_t why_bytes)
+{
+    const kvb_axed *initial = &x->shape->states[0];
+    const uint32_t d_k = x->shape->k_dim, n = x->of->n;
+    const size_t each = (size_t)(d_k + 1) * n;
+    kvb_recorded_sequence_of(x->call, x->reading, x->shape, x->of->b, &x->sequence);
+    x->problem = x->shape->scan;
+    x->problem.d_v = n;
+    if (x->reading->plain_write && x->problem.kind == KVB_SCAN_MAMBA2)
+        x->problem.kind = KVB_SCAN_LIGHTNING;
+    x->head = kvb_recurrence_open(&x->problem, arithmetic);
+    float **const floats[] = {&x->q, &x->k, &x->v, &x->gate, &x->own, &x->now, &x->bias};
+    const size_t counts[] = {d_k, d_k, n, n, each, each, n};
+    bool have = x->head != NULL;
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        have &= (*floats[i] = calloc(counts[i], sizeof **floats[i])) != NULL;
+    x->state = calloc(each, sizeof *x->state);
+    x->exact = calloc(n, sizeof *x->exact);
+    x->want = calloc(each, sizeof *x->want);
+    x->out = calloc(n, sizeof(float));
+    if (!have || !x->state || !x->exact || !x->want || !x->out)
+        return -ENOMEM;
+    int error = own_read(x, why, why_bytes);
+    for (uint32_t i = 0; i < d_k && initial->tensor && !x->reading->no_initial && !error; i++) {
+        error = inputs_read(x, KVB_RECORDED_INITIAL, initial, state_place(x, initial, i), KVB_AXIS_D, n, i, x->v, why,
+                            why_bytes);
+        for (uint32_t c = 0; c < n; c++)
+            x->state[(size_t)i * n + c] = (double)x->v[c];
+    }
+    kvb_recurrence_begin(x->head, x->state);
+    const bool bias = x->shape->bias.tensor && !x->reading->no_bias;
+    x->token = (kvb_recurrence_token){x->q, x->k, x->v, x->gate, &x->beta, x->now, bias ? x->bias : NULL};
+    x->sign = 1;
+    return error;
+}
+
+static void walk_end(walk *x)
+{
+    void *const all[] = {x->q, x->k, x->v, x->gate, x->own, x->now, x->bias, x->state, x->exact, x->want, x->out};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    kvb_recurrence_close(x->head);
+}
+
+/* Compares a row of out, or (row > 0) of the final state, with what is wanted. */
+static bool walk_compare(walk *x, uint32_t t, uint32_t row, kvb_recurrence_want *want, row_take *take, void *ctx)
+{
+    const kvb_recorded_shape *s = x->shape;
+    const kvb_axed *a = row ? &s->states[1] : &s->out;
+    const uint64_t from =
+        row ? state_place(x, a, row - 1)
+            : place_of(a, x->of->b, x->of->head, x->sequence.q_at + t) + x->of->first * a->stride[KVB_AXIS_D];
+    const kvb_diff_place place = {.query = t, .channel = x->of->first, .row = (uint16_t)row};
+    kvb_diff diff = {.rows = !row};
+    const taken judged = {x->of,  t,        x->of->head, 1, &diff, row ? s->scan.state_elem : s->out_elem,
+                          x->out, x->exact, x->of->n};
+    for (uint32_t c = 0; c < x->of->n; c++) {
+        want[c].value *= x->sign;
+        x->exact[c] = want[c].value;
+        output_put(judged.elem, a->tensor, from + c * a->stride[KVB_AXIS_D], x->out, c);
+    }
+    kvb_diff_take(&diff, &place, want, x->of->n, judged.elem, x->out);
+    return take(ctx, &judged);
+}
+
+/* Outputs of all tokens, and the state that they leave. */
+static int scan_judge(const kvb_recorded *call, const kvb_recorded_reading *reading, const kvb_recorded_shape *shape,
+                      const unit *u, row_take *take, void *ctx, char *why, size_t why_bytes)
+{
+    walk x = {.call = call, .reading = reading, .shape = shape, .of = u};
+    kvb_scan_arithmetic arithmetic;
+    int exponent;
+    kvb_reading_scan_arithmetic(reading, &shape->scan, &arithmetic);
+    if (shape->scan.kind != KVB_SCAN_CONV && fabs(frexp(factor_of(reading, shape->k_dim), &exponent)) > 0.5)
+        arithmetic.read_chain++; /* our own rounding of q times the factor */
+    int error = walk_begin(&x, &arithmetic, why, why_bytes);
+    bool more = true;
+    for (uint32_t t = 0; !error && more; t++) {
+        if (t == x.sequence.cells && shape->states[1].tensor) {
+            kvb_recurrence_rest(x.head, true);
+            kvb_recurrence_state(x.head, x.want);
+            for (uint32_t i = 0; i < shape->k_dim && more; i++)
+                more = walk_compare(&x, t ? t - 1 : 0, i + 1, x.want + (size_t)i * u->n, take, ctx);
+        }
+        if (t >= x.sequence.queries && (t >= x.sequence.cells || !shape->states[1].tensor))
+            break;
+        error = token_read(&x, t, why, why_bytes);
+        if (!error) {
+            kvb_recurrence_step(x.head, &x.token, x.want);
+            more = more && (t >= x.sequence.queries || walk_compare(&x, t, 0, x.want, take, ctx));
+        }
+        error = error ? error : kvb_stopped ? -EINTR : 0;
+    }
+    walk_end(&x);
+    return error;
+}
+
+static int unit_judge(const kvb_recorded *call, const kvb_recorded_reading *reading, const kvb_recorded_shape *shape,
+                      const unit *u, row_take *take, void *ctx, uint64_t *blind, char *why, size_t why_bytes)
+{
+    return shape->scans ? scan_judge(call, reading, shape, u, take, ctx, why, why_bytes)
+                        : attention_judge(call, reading, shape, u, take, ctx, blind, why, why_bytes);
 }
 
 /* ---- the verdict ------------------------------------------------------------------------------------------------- */
@@ -310,7 +574,8 @@ typedef struct trial {
     kvb_diff diff; /* of all rows; its places have the sequence as event */
     uint64_t sequences[KVB_DIFF_QUERIES / 64];
     struct {
-        uint32_t b, kv_head, query;
+        unit of;
+        uint32_t query;
     } failing[FAILING];
     uint32_t n_failing;
 } trial;
@@ -348,25 +613,25 @@ double kvb_usual_nmse(const kvb_usual *u)
     return u->exact2 > 0 ? u->error2 / u->exact2 : u->error2 > 0 ? INFINITY : 0;
 }
 
-static kvb_diff_place placed(const trial *t, kvb_diff_place place, const taken *row)
+static kvb_diff_place placed(kvb_diff_place place, const taken *row)
 {
     place.event = row->of->b;
     place.query = row->query;
-    place.head += row->of->kv_head * group_of(&t->shape);
+    place.head += row->head;
     return place;
 }
 
-static void verdict_take(void *ctx, const taken *row)
+static bool verdict_take(void *ctx, const taken *row)
 {
     trial *t = ctx;
     kvb_diff *d = &t->diff;
     const kvb_diff *of = row->diff;
-    if (of->rho > d->rho || !d->rows) {
+    if (of->rho > d->rho || !d->elements) {
         d->rho = of->rho;
-        d->worst = placed(t, of->worst, row);
+        d->worst = placed(of->worst, row);
     }
     if (of->any_failed && !d->any_failed)
-        d->first = placed(t, of->first, row);
+        d->first = placed(of->first, row);
     d->any_failed |= of->any_failed;
     d->rho_worst = fmax(d->rho_worst, of->rho_worst);
     d->rho_lse = fmax(d->rho_lse, of->rho_lse);
@@ -381,32 +646,33 @@ static void verdict_take(void *ctx, const taken *row)
     d->claim.wide += of->claim.wide;
     d->claim.unsaid += of->claim.unsaid;
     d->claim.fields |= of->claim.fields;
-    usual_take(&t->judged->usual, t->shape.out_elem, row->out, row->exact, (size_t)row->heads * t->shape.v_dim);
+    usual_take(&t->judged->usual, row->elem, row->out, row->exact, row->n);
     if (!of->any_failed)
-        return;
-    for (uint32_t i = 0; i < row->heads; i++) {
-        const uint32_t head = row->of->kv_head * group_of(&t->shape) + i;
-        if (of->first_heads[i / 64] >> i % 64 & 1 && head < KVB_MODEL_WIDTH)
-            kvb_bits_set(d->first_heads, head, head + 1);
-    }
+        return true;
+    for (uint32_t i = 0; i < row->heads; i++)
+        if (of->first_heads[i / 64] >> i % 64 & 1 && row->head + i < KVB_MODEL_WIDTH)
+            kvb_bits_set(d->first_heads, row->head + i, row->head + i + 1);
     if (row->query < KVB_DIFF_QUERIES)
         kvb_bits_set(d->first_queries, row->query, row->query + 1);
     if (row->of->b < KVB_DIFF_QUERIES)
         kvb_bits_set(t->sequences, row->of->b, row->of->b + 1);
-    const bool same_unit = t->n_failing && t->failing[t->n_failing - 1].b == row->of->b &&
-                           t->failing[t->n_failing - 1].kv_head == row->of->kv_head;
-    if (t->n_failing < FAILING && (!same_unit || t->n_failing < FAILING / 2)) {
-        t->failing[t->n_failing].b = row->of->b;
-        t->failing[t->n_failing].kv_head = row->of->kv_head;
+    const unit *last = t->n_failing ? &t->failing[t->n_failing - 1].of : NULL;
+    const bool same_unit =
+        last && last->b == row->of->b && last->head == row->of->head && last->first == row->of->first;
+    /* a unit of a scan is tried whole */
+    if (t->n_failing < FAILING && (!same_unit || (!t->shape.scans && t->n_failing < FAILING / 2))) {
+        t->failing[t->n_failing].of = *row->of;
         t->failing[t->n_failing++].query = row->query;
     }
+    return true;
 }
 
 /* ---- other readings ---------------------------------------------------------------------------------------------- */
 
-static void any_take(void *ctx, const taken *row)
+static bool any_take(void *ctx, const taken *row)
 {
     *(bool *)ctx |= row->diff->any_failed;
+    return !row->diff->any_failed;
 }
 
 /* Do the failing rows pass under this reading? */
@@ -417,14 +683,19 @@ static bool reads_right(const trial *t, const kvb_recorded_reading *reading)
     bool failed = kvb_recorded_shape_of(t->call, reading, &shape, why, sizeof why) != 0;
     for (uint32_t i = 0; i < t->n_failing && !failed; i++) {
         uint64_t blind = 0;
-        const uint32_t each = group_of(&t->shape), head = t->failing[i].kv_head * each;
-        const unit u = {t->failing[i].b, reading->heads_interleaved ? head % shape.kv_heads : head / group_of(&shape),
-                        1, &t->failing[i].query};
+        unit u = t->failing[i].of;
         kvb_recorded_sequence sequence;
-        if (u.b >= shape.batch || u.kv_head >= shape.kv_heads)
+        if (!shape.scans) {
+            const uint32_t head = u.head * group_of(&t->shape);
+            u.head = reading->heads_interleaved ? head % shape.kv_heads : head / group_of(&shape);
+            u.queries = &t->failing[i].query;
+            u.n = 1;
+        }
+        if (u.b >= shape.batch || u.head >= (shape.scans ? shape.heads : shape.kv_heads) ||
+            (shape.scans && u.first + u.n > shape.v_dim))
             return false;
         kvb_recorded_sequence_of(t->call, reading, &shape, u.b, &sequence);
-        failed = t->failing[i].query >= sequence.queries ||
+        failed = (!shape.scans && t->failing[i].query >= sequence.queries) ||
                  unit_judge(t->call, reading, &shape, &u, any_take, &failed, &blind, why, sizeof why) || failed ||
                  blind;
     }
@@ -434,47 +705,73 @@ static bool reads_right(const trial *t, const kvb_recorded_reading *reading)
 /* Other readings: a field of the one that was said becomes something else. */
 typedef enum other_kind { OTHER_FLAG, OTHER_WHOLE, OTHER_NUMBER, OTHER_STEP /* added where it is not 0 */ } other_kind;
 static const struct other {
+    uint32_t of; /* bits: kvb_reading_of() */
     const char *words;
     size_t field;
     other_kind kind;
     double value;
 } others[] = {
-#define OTHER(words, member, kind, value)                                                                              \
+#define A KVB_OF_ATTENTION
+#define S KVB_OF_SCANS
+#define OTHER(of, words, member, kind, value)                                                                          \
     {                                                                                                                  \
-        words, offsetof(kvb_recorded_reading, member), OTHER_##kind, value                                             \
+        of, words, offsetof(kvb_recorded_reading, member), OTHER_##kind, value                                         \
     }
-    OTHER("the last cell left out", more_cells, WHOLE, -1),
-    OTHER("one cell more at the end", more_cells, WHOLE, 1),
-    OTHER("the first cell left out", fewer_cells, WHOLE, 1),
-    OTHER("no window", window, NUMBER, 0),
-    OTHER("a window of one cell more", window, STEP, 1),
-    OTHER("a window of one cell less", window, STEP, -1),
-    OTHER("no cells kept before the window", window_sinks, NUMBER, 0),
-    OTHER("no softcap", no_softcap, FLAG, 1),
-    OTHER("no sinks", no_sinks, FLAG, 1),
-    OTHER("a log-sum-exp without the sink", lse_lacks_sink, FLAG, 1),
-    OTHER("a log-sum-exp in base 2", lse_base, WHOLE, 2),
-    OTHER("a log-sum-exp in base e", lse_base, WHOLE, 1),
-    OTHER("log-sum-exps heads first", lse_layout, WHOLE, 1),
-    OTHER("log-sum-exps tokens first", lse_layout, WHOLE, 2),
-    OTHER("query heads dealt out to KV heads in turn", heads_interleaved, FLAG, 1),
-    OTHER("the next sequence's length", next_lengths, FLAG, 1),
-    OTHER("the next sequence's pages", next_table, FLAG, 1),
-    OTHER("no k_scale and v_scale", no_scales, FLAG, 1),
-    OTHER("no causal mask", causal, WHOLE, KVB_CAUSAL_NO),
-    OTHER("causal lower-right", causal, WHOLE, KVB_CAUSAL_LOWER_RIGHT),
-    OTHER("causal upper-left", causal, WHOLE, KVB_CAUSAL_UPPER_LEFT),
-    OTHER("scale 1", scale, NUMBER, 1),
-    OTHER("scale 1/sqrt(d)", scale, NUMBER, KVB_SCALE_ROOT),
-    OTHER("a scale that is 0.1 % larger", scale_factor, NUMBER, 1.001),
-    OTHER("a scale that is 0.1 % smaller", scale_factor, NUMBER, 0.999),
-    OTHER("a scale that is 1 % larger", scale_factor, NUMBER, 1.01),
-    OTHER("a scale that is 1 % smaller", scale_factor, NUMBER, 0.99),
-    OTHER("twice the scale", scale_factor, NUMBER, 2),
-    OTHER("half the scale", scale_factor, NUMBER, 0.5),
-    OTHER("log2(e) times the scale: its factor twice", scale_factor, NUMBER, 1.4426950408889634),
-    OTHER("ln(2) times the scale: exp2 in place of exp", scale_factor, NUMBER, 0.6931471805599453),
+    OTHER(A, "the last cell left out", more_cells, WHOLE, -1),
+    OTHER(A, "one cell more at the end", more_cells, WHOLE, 1),
+    OTHER(A, "the first cell left out", fewer_cells, WHOLE, 1),
+    OTHER(A, "no window", window, NUMBER, 0),
+    OTHER(A, "a window of one cell more", window, STEP, 1),
+    OTHER(A, "a window of one cell less", window, STEP, -1),
+    OTHER(A, "no cells kept before the window", window_sinks, NUMBER, 0),
+    OTHER(A, "no softcap", no_softcap, FLAG, 1),
+    OTHER(A, "no sinks", no_sinks, FLAG, 1),
+    OTHER(A, "a log-sum-exp without the sink", lse_lacks_sink, FLAG, 1),
+    OTHER(A, "a log-sum-exp in base 2", lse_base, WHOLE, 2),
+    OTHER(A, "a log-sum-exp in base e", lse_base, WHOLE, 1),
+    OTHER(A, "log-sum-exps heads first", lse_layout, WHOLE, 1),
+    OTHER(A, "log-sum-exps tokens first", lse_layout, WHOLE, 2),
+    OTHER(A, "query heads dealt out to KV heads in turn", heads_interleaved, FLAG, 1),
+    OTHER(S, "heads dealt out to groups in turn", heads_interleaved, FLAG, 1),
+    OTHER(A | S, "the next sequence's length", next_lengths, FLAG, 1),
+    OTHER(A, "the next sequence's pages", next_table, FLAG, 1),
+    OTHER(A, "no k_scale and v_scale", no_scales, FLAG, 1),
+    OTHER(A, "no causal mask", causal, WHOLE, KVB_CAUSAL_NO),
+    OTHER(A, "causal lower-right", causal, WHOLE, KVB_CAUSAL_LOWER_RIGHT),
+    OTHER(A, "causal upper-left", causal, WHOLE, KVB_CAUSAL_UPPER_LEFT),
+    OTHER(S, "q and k in each other's place", q_for_k, FLAG, 1),
+    OTHER(S, "no initial state: zeros", no_initial, FLAG, 1),
+    OTHER(S, "a final state before the last token", more_cells, WHOLE, -1),
+    OTHER(S, "a final state after one token more", more_cells, WHOLE, 1),
+    OTHER(S, "a final state after the padding", more_cells, WHOLE, INT32_MAX),
+    OTHER(S, "states with d_k before d_v", state_layout, WHOLE, 1),
+    OTHER(S, "states with d_v before d_k: transposed", state_layout, WHOLE, 2),
+    OTHER(S, "the gate of the next token", next_gate, FLAG, 1),
+    OTHER(S, "no decay", decay_factor, NUMBER, 0x1p-1000),
+    OTHER(S, "decays that are not exponentiated: their exponents in place of them", plain_decay, FLAG, 1),
+    OTHER(S, "ln(2) times the exponents of decays: exp2 in place of exp", decay_factor, NUMBER, 0.6931471805599453),
+    OTHER(S, "log2(e) times the exponents of decays: the factor twice", decay_factor, NUMBER, 1.4426950408889634),
+    OTHER(S, "decays of half a token", decay_factor, NUMBER, 0.5),
+    OTHER(S, "decays of two tokens", decay_factor, NUMBER, 2),
+    OTHER(S, "a write without its gate", plain_write, FLAG, 1),
+    OTHER(S, "no beta: 1", no_beta, FLAG, 1),
+    OTHER(S, "taps in the other order", taps_reversed, FLAG, 1),
+    OTHER(S, "no bias", no_bias, FLAG, 1),
+    OTHER(S, "no activation", activation, WHOLE, 1),
+    OTHER(S, "silu", activation, WHOLE, 2),
+    OTHER(A | S, "scale 1", scale, NUMBER, 1),
+    OTHER(A | S, "scale 1/sqrt(d)", scale, NUMBER, KVB_SCALE_ROOT),
+    OTHER(A | S, "a scale that is 0.1 % larger", scale_factor, NUMBER, 1.001),
+    OTHER(A | S, "a scale that is 0.1 % smaller", scale_factor, NUMBER, 0.999),
+    OTHER(A | S, "a scale that is 1 % larger", scale_factor, NUMBER, 1.01),
+    OTHER(A | S, "a scale that is 1 % smaller", scale_factor, NUMBER, 0.99),
+    OTHER(A | S, "twice the scale", scale_factor, NUMBER, 2),
+    OTHER(A | S, "half the scale", scale_factor, NUMBER, 0.5),
+    OTHER(A, "log2(e) times the scale: its factor twice", scale_factor, NUMBER, 1.4426950408889634),
+    OTHER(A, "ln(2) times the scale: exp2 in place of exp", scale_factor, NUMBER, 0.6931471805599453),
 #undef OTHER
+#undef A
+#undef S
 };
 enum { OTHERS = sizeof others / sizeof *others };
 
@@ -483,7 +780,7 @@ static bool other_reading(const kvb_recorded_reading *said, uint32_t i, kvb_reco
                           size_t bytes)
 {
     *r = *said;
-    if (i < OTHERS) {
+    if (i < OTHERS && others[i].of & kvb_reading_of(said)) {
         void *field = (char *)r + others[i].field;
         const double value = others[i].value;
         snprintf(words, bytes, "%s", others[i].words);
@@ -495,8 +792,9 @@ static bool other_reading(const kvb_recorded_reading *said, uint32_t i, kvb_reco
             *(double *)field = others[i].kind == OTHER_NUMBER ? value : 0;
         else
             *(double *)field += value;
-        return true;
     }
+    if (i < OTHERS)
+        return true;
     i -= OTHERS;
     for (r->layout = 1; kvb_layouts[r->layout - 1].name; r->layout++)
         if (!i--) {
@@ -523,7 +821,7 @@ static void others_try(trial *t)
         const bool other = memcmp(&r, &t->call->reading, sizeof r) != 0;
         if (r.arithmetic != t->call->reading.arithmetic && n)
             return;
-        if (other && reads_right(t, &r))
+        if (other && kvb_presets[r.arithmetic - 1].of & kvb_reading_of(&r) && reads_right(t, &r))
             snprintf(t->judged->reads[n++], sizeof t->judged->reads[0], "%s", words);
     }
 }
@@ -548,43 +846,84 @@ static uint32_t queries_choose(uint32_t of, double share, uint64_t *rng, uint32_
     return n;
 }
 
+/* How the call divides into units, and what the oracle does for all of it. */
+typedef struct division {
+    uint32_t units, columns; /* columns of a unit of a scan */
+    double products;         /* multiply-adds */
+    double least;            /* those that stay where one row of each unit is judged */
+    uint32_t most, longest;  /* queries and cells of a sequence */
+    uint64_t tokens;
+} division;
+
+/* A step of an element of a state is some multiply-adds, which keep its bound, too. */
+#define STEP 8.0
+
+static division divide(const trial *t, const kvb_judge_options *o)
+{
+    const kvb_recorded_shape *s = &t->shape;
+    division d = {.most = 1};
+    for (uint32_t b = 0; b < s->batch; b++) {
+        kvb_recorded_sequence q;
+        kvb_recorded_sequence_of(t->call, &t->call->reading, s, b, &q);
+        const double each = s->scans ? STEP * s->heads * s->k_dim * s->v_dim : sequence_products(s, &q);
+        d.products += each * q.queries;
+        d.least += s->scans ? each * q.queries : each / group_of(s);
+        d.most = q.queries > d.most ? q.queries : d.most;
+        d.longest = q.cells > d.longest ? q.cells : d.longest;
+        d.tokens += q.queries;
+    }
+    d.units = s->batch * s->kv_heads;
+    if (s->scans) { /* whole heads where three of them may be judged */
+        const double column = STEP * s->k_dim * d.most, most = floor(o->products / 3 / column);
+        d.columns = most >= s->v_dim ? s->v_dim : most > 1 ? (uint32_t)most : 1;
+        d.units = s->batch * s->heads * ((s->v_dim + d.columns - 1) / d.columns);
+    }
+    return d;
+}
+
+static void shape_words(const trial *t, const division *d)
+{
+    const kvb_recorded_shape *s = &t->shape;
+    char heads[128];
+    if (s->scans)
+        snprintf(heads, sizeof heads, "%s, %u heads x %u x %u over %u groups", kvb_scan_kind_name(s->scan.kind),
+                 s->heads, s->k_dim, s->v_dim, s->kv_heads);
+    else
+        snprintf(heads, sizeof heads, "%u query heads over %u KV heads x %u", s->heads, s->kv_heads, s->k_dim);
+    size_t n = (size_t)snprintf(t->judged->shape, sizeof t->judged->shape, "%u sequence%s, %s, %" PRIu64 " token%s",
+                                s->batch, s->batch == 1 ? "" : "s", heads, d->tokens, d->tokens == 1 ? "" : "s");
+    if (!s->scans && n < sizeof t->judged->shape)
+        snprintf(t->judged->shape + n, sizeof t->judged->shape - n, ", up to %u cells", d->longest);
+}
+
 static int units_judge(trial *t, const kvb_judge_options *o, char *why, size_t why_bytes)
 {
     const kvb_recorded *c = t->call;
     const kvb_recorded_shape *s = &t->shape;
-    double products = 0, reading = 0;
-    uint32_t most = 1, longest = 0;
-    uint64_t rng = kvb_rng_key(o->seed, 7), tokens = 0;
-    for (uint32_t b = 0; b < s->batch; b++) {
-        kvb_recorded_sequence q;
-        kvb_recorded_sequence_of(c, &c->reading, s, b, &q);
-        products += sequence_products(s, &q) * q.queries;
-        reading += sequence_products(s, &q) / group_of(s);
-        most = q.queries > most ? q.queries : most;
-        longest = q.cells > longest ? q.cells : longest;
-        tokens += q.queries;
-    }
-    const double share = o->products / fmax(products, 1);
-    const uint32_t units = s->batch * s->kv_heads,
-                   step = reading > o->products ? (uint32_t)ceil(reading / o->products) : 1;
-    snprintf(t->judged->shape, sizeof t->judged->shape,
-             "%u sequence%s, %u query heads over %u KV heads x %u, %" PRIu64 " token%s, up to %u cells", s->batch,
-             s->batch == 1 ? "" : "s", s->heads, s->kv_heads, s->k_dim, tokens, tokens == 1 ? "" : "s", longest);
-    t->judged->rows = tokens * s->heads;
-    uint32_t *queries = malloc((size_t)most * sizeof *queries);
+    const division d = divide(t, o);
+    const double share = o->products / fmax(d.products, 1);
+    const uint32_t step = d.least > o->products ? (uint32_t)ceil(d.least / o->products) : 1,
+                   lanes = s->scans ? d.units / (s->batch * s->heads) : 1;
+    uint64_t rng = kvb_rng_key(o->seed, 7);
+    shape_words(t, &d);
+    t->judged->rows = d.tokens * s->heads * lanes;
+    uint32_t *queries = malloc((size_t)d.most * sizeof *queries);
     int error = queries ? 0 : -ENOMEM;
-    for (uint32_t i = 0; i < units && !error; i++) {
+    for (uint32_t i = 0; i < d.units && !error; i++) {
         kvb_recorded_sequence q;
-        unit u = {.b = i / s->kv_heads, .kv_head = i % s->kv_heads, .queries = queries};
-        if (i % step && i + 1 < units)
+        const uint32_t heads = s->scans ? s->heads : s->kv_heads, head = i / lanes;
+        unit u = {.b = head / heads, .head = head % heads, .queries = queries, .first = i % lanes * d.columns};
+        if (i % step && i + 1 < d.units)
             continue;
         kvb_recorded_sequence_of(c, &c->reading, s, u.b, &q);
-        u.n = queries_choose(q.queries, share * step, &rng, queries);
+        u.n = !s->scans                        ? queries_choose(q.queries, share * step, &rng, queries)
+              : s->v_dim - u.first < d.columns ? s->v_dim - u.first
+                                               : d.columns;
         error = u.n ? unit_judge(c, &c->reading, s, &u, verdict_take, t, &t->judged->blind, why, why_bytes) : 0;
     }
     free(queries);
     t->judged->judged = t->diff.rows;
-    if (!error && !t->diff.rows) {
+    if (!error && !t->diff.elements) {
         snprintf(why, why_bytes, "%s: %s%sno query sees a cell: there is nothing to judge", c->path, c->name,
                  *c->name ? ": " : "");
         error = -EINVAL;
@@ -604,7 +943,7 @@ static uint64_t outputs_scan(const trial *t)
         for (uint32_t i = 0; i < q.queries; i++) {
             uint32_t sinks, begin, end;
             kvb_recorded_sees(&t->call->reading, &q, i, &sinks, &begin, &end);
-            for (uint32_t h = 0; h < s->heads && begin < end && !s->mask.tensor; h++)
+            for (uint32_t h = 0; h < s->heads && (begin < end || s->scans) && !s->mask.tensor; h++)
                 for (uint32_t c = 0; c < s->v_dim; c++)
                     n += !isfinite(kvb_tensor_value(s->out.tensor, place_of(&s->out, b, h, q.q_at + i) +
                                                                        c * s->out.stride[KVB_AXIS_D]));
@@ -649,6 +988,16 @@ static void fail(kvb_recorded_verdict *j, kvb_check check, const char *reason)
     snprintf(r->reason, sizeof r->reason, "%s", reason);
 }
 
+/* A scan has no rows that show whether its declaration says something: it is refused as it stands. */
+static bool declaration_wrong(const trial *t, char *words, size_t bytes)
+{
+    kvb_scan_arithmetic arithmetic;
+    if (!t->shape.scans)
+        return false;
+    kvb_reading_scan_arithmetic(&t->call->reading, &t->shape.scan, &arithmetic);
+    return kvb_claim_check_scan(&arithmetic, &t->shape.scan, words, bytes) != 0;
+}
+
 static void result_end(trial *t, uint64_t not_finite)
 {
     const kvb_diff *d = &t->diff;
@@ -677,23 +1026,28 @@ static void result_end(trial *t, uint64_t not_finite)
     if (d->any_failed) {
         char sequences[80], heads[80], queries[80];
         const kvb_diff_place *at = &d->first;
-        if (at->channel < t->shape.v_dim)
+        const char *query = t->shape.scans ? "token" : "query", *what = at->channel < t->shape.v_dim ? "out" : "lse";
+        if (at->row)
+            snprintf(channel, sizeof channel, ", row %u, channel %u", at->row - 1u, at->channel);
+        else if (at->channel < t->shape.v_dim)
             snprintf(channel, sizeof channel, ", channel %u", at->channel);
-        snprintf(j->first, sizeof j->first, "%s of sequence %u, query %u, head %u%s: %.6g, exact %.6g, bound %.2g",
-                 at->channel < t->shape.v_dim ? "out" : "lse", at->event, at->query, at->head, channel, at->got,
-                 at->want, at->bound);
+        snprintf(j->first, sizeof j->first, "%s of sequence %u, %s %u, head %u%s: %.6g, exact %.6g, bound %.2g",
+                 at->row ? "final_state" : what, at->event, query, at->query, at->head, channel, at->got, at->want,
+                 at->bound);
         kvb_set_words("sequence", t->sequences, KVB_DIFF_QUERIES, sequences, sizeof sequences);
         kvb_set_words("head", d->first_heads, KVB_MODEL_WIDTH, heads, sizeof heads);
-        kvb_set_words("query", d->first_queries, KVB_DIFF_QUERIES, queries, sizeof queries);
+        kvb_set_words(query, d->first_queries, KVB_DIFF_QUERIES, queries, sizeof queries);
         snprintf(j->pattern, sizeof j->pattern, "%s; %s; %s", sequences, heads, queries);
         snprintf(words, sizeof words, "%s (%" PRIu64 " of %" PRIu64 " elements: %s)", j->first, d->failed, d->elements,
                  j->pattern);
-        fail(j, KVB_CHECK_BOUND, words);
+        fail(j, at->row ? KVB_CHECK_STATE : KVB_CHECK_BOUND, words);
     }
     if (not_finite) {
         snprintf(words, sizeof words, "%" PRIu64 " outputs are NaN or infinite", not_finite);
         fail(j, KVB_CHECK_FINITE, words);
     }
+    if (declaration_wrong(t, words, sizeof words))
+        fail(j, KVB_CHECK_DECLARATION, words);
     if ((double)d->claim.wide > KVB_CLAIM_LIMIT * (double)d->rows) {
         kvb_claim_words(d->claim.fields, channel, sizeof channel);
         snprintf(words, sizeof words,

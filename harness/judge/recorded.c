@@ -14,292 +14,44 @@
 #include "oracle/claim.h"
 #include "oracle/codec.h"
 
-const char *const kvb_recorded_parts[KVB_RECORDED_PARTS] = {
-    "q",           "k",       "v",      "out", "lse", "sinks", "mask", "lengths", "cu_seqlens_q", "cu_seqlens_k",
-    "block_table", "k_scale", "v_scale"};
+const char *const kvb_recorded_parts[KVB_RECORDED_PARTS] = {"q",
+                                                            "k",
+                                                            "v",
+                                                            "out",
+                                                            "lse",
+                                                            "sinks",
+                                                            "mask",
+                                                            "lengths",
+                                                            "cu_seqlens_q",
+                                                            "cu_seqlens_k",
+                                                            "block_table",
+                                                            "k_scale",
+                                                            "v_scale",
+                                                            "gate",
+                                                            "beta",
+                                                            "a",
+                                                            "bias",
+                                                            "initial_state",
+                                                            "final_state"};
 
-const kvb_layout kvb_layouts[] = {
-    {"bhsd", "bhsd", "bhsd", {"bhs", "bsh"}, false, false, "batch, head, token, channel: torch's SDPA"},
-    {"bshd", "bshd", "bshd", {"bhs", "bsh"}, false, false, "batch, token, head, channel: FlashAttention, JAX"},
-    {"hsd", "hsd", "hsd", {"hs", "sh"}, false, false, "head, token, channel"},
-    {"shd", "shd", "shd", {"sh", "hs"}, false, false, "token, head, channel"},
-    {"thd",
-     "shd",
-     "shd",
-     {"hs", "sh"},
-     true,
-     false,
-     "sequences one behind the other, by cu_seqlens_q and cu_seqlens_k"},
-    {"pages",
-     "shd",
-     "pshd",
-     {"sh", "hs"},
-     true,
-     true,
-     "K and V in pages: page, cell, head, channel; block_table, lengths"},
-    {"pages-hnd", "shd", "phsd", {"sh", "hs"}, true, true, "the same: page, head, cell, channel"},
-    {.name = NULL},
+/* Other names of parts. */
+static const struct {
+    const char *name;
+    kvb_recorded_part part;
+} aliases[] = {{"x", KVB_RECORDED_V}, {"taps", KVB_RECORDED_A}, {"cu_seqlens", KVB_RECORDED_CU_Q}};
+
+/* What a call has, by 1 + its recurrence; 0: attention, where V may lie in K. */
+#define BIT(part) (1u << KVB_RECORDED_##part)
+static const uint32_t needed[1 + KVB_SCAN_KINDS] = {
+    [0] = BIT(Q) | BIT(K) | BIT(OUT),
+    [1 + KVB_SCAN_MAMBA1] = BIT(Q) | BIT(K) | BIT(V) | BIT(OUT) | BIT(GATE) | BIT(A),
+    [1 + KVB_SCAN_MAMBA2] = BIT(Q) | BIT(K) | BIT(V) | BIT(OUT) | BIT(GATE) | BIT(A),
+    [1 + KVB_SCAN_LIGHTNING] = BIT(Q) | BIT(K) | BIT(V) | BIT(OUT) | BIT(A),
+    [1 + KVB_SCAN_DELTA] = BIT(Q) | BIT(K) | BIT(V) | BIT(OUT) | BIT(GATE) | BIT(BETA),
+    [1 + KVB_SCAN_CONV] = BIT(V) | BIT(OUT) | BIT(A),
 };
-
-/* ---- arithmetic -------------------------------------------------------------------------------------------------- */
-
-/* exp by a fast exp2, as ex2.approx.ftz.f32 (CUDA's PTX ISA: 2^-22.5 and flush to zero), after a rounded factor. */
-/* Chains are those of plain loops. */
-#define F32                                                                                                            \
-    .dot_chain = UINT32_MAX, .cell_chain = UINT32_MAX, .rescales = UINT32_MAX, .accumulator = KVB_F32,                 \
-    .exp_error = 0x1p-21, .exp_floor = 0x1p-126
-const kvb_preset kvb_presets[] = {
-    {"f32", "everything in f32, in any order", {F32}},
-    {"flash-f16",
-     "weights rounded to f16, sums in f32 (FlashAttention-2, mma.f32.f16)",
-     {F32, .sums = {.rounding = KVB_F16}}},
-    {"flash-bf16", "weights rounded to bf16, sums in f32 (FlashAttention-2)", {F32, .sums = {.rounding = KVB_BF16}}},
-    {"flash-fp8", "weights rounded to e4m3, sums in f32 (FlashAttention-3)", {F32, .sums = {.rounding = KVB_E4M3}}},
-    {"math-f16",
-     "q and scores rounded to f16, weights stored in f16 (torch's math backend)",
-     {F32, .query = {.rounding = KVB_F16}, .scores = {.rounding = KVB_F16, .chain = 1}, .sums = {.rounding = KVB_F16}}},
-    {"math-bf16",
-     "the same in bf16",
-     {F32, .query = {.rounding = KVB_BF16}, .scores = {.rounding = KVB_BF16, .chain = 1},
-      .sums = {.rounding = KVB_BF16}}},
-    {"int8",
-     "q and weights in steps of 1/127 of a row's largest (llama.cpp, SageAttention)",
-     {F32, .query = {.step = 1 / 127.0}, .sums = {.step = 1 / 127.0}}},
-    {"own", "a declaration in JSON: the fields of kvb_arithmetic in attend.h", {F32}},
-    {.name = NULL},
-};
-#undef F32
-
-/* What a declaration does not say. */
-#define UNSAID UINT32_MAX
-
-static uint32_t said_or(uint32_t said, uint32_t usual)
-{
-    return said == UNSAID ? usual : said;
-}
-
-void kvb_reading_arithmetic(const kvb_recorded_reading *reading, const kvb_problem *problem, kvb_arithmetic *arithmetic)
-{
-    const kvb_preset *preset = &kvb_presets[reading->arithmetic - 1];
-    *arithmetic = strcmp(preset->name, "own") ? preset->arithmetic : reading->own;
-    arithmetic->dot_chain = said_or(arithmetic->dot_chain, problem->k_dim);
-    arithmetic->cell_chain = said_or(arithmetic->cell_chain, problem->n_cells + problem->has_sinks);
-    arithmetic->rescales = said_or(arithmetic->rescales, problem->n_cells / 32 + 1); /* tiles of 32 cells and more */
-}
-
-static int rounding_read(json_t *object, kvb_rounding *rounding, const char *name, char *why, size_t why_bytes)
-{
-    static const char *const elems[] = {"f32", "f16", "bf16", "e4m3", "e5m2"};
-    const char *elem = NULL;
-    json_int_t chain = 0;
-    if (!object)
-        return 0;
-    json_error_t at;
-    if (json_unpack_ex(object, &at, JSON_STRICT, "{s?s, s?I, s?F, s?F}", "rounding", &elem, "chain", &chain, "step",
-                       &rounding->step, "floor", &rounding->floor)) {
-        snprintf(why, why_bytes, "arithmetic: %s: %s; it has rounding, chain, step, floor", name, at.text);
-        return -EINVAL;
-    }
-    size_t i = 0;
-    while (elem && i < sizeof elems / sizeof *elems && strcmp(elem, elems[i]))
-        i++;
-    if (i == sizeof elems / sizeof *elems || chain < 0 || chain > UINT32_MAX) {
-        snprintf(why, why_bytes, "arithmetic: %s: rounding is f32, f16, bf16, e4m3 or e5m2, chain a number from 0 on",
-                 name);
-        return -EINVAL;
-    }
-    rounding->rounding = (kvb_elem)i; /* in the order of kvb_elem */
-    rounding->chain = (uint32_t)chain;
-    return 0;
-}
-
-static int arithmetic_read(const char *text, kvb_arithmetic *a, char *why, size_t why_bytes)
-{
-    json_error_t at;
-    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &at), *query = NULL, *scores = NULL, *sums = NULL;
-    json_int_t dots = UNSAID, cells = UNSAID, rescales = UNSAID;
-    int error = 0;
-    *a = kvb_presets[0].arithmetic;
-    if (!root || json_unpack_ex(root, &at, JSON_STRICT, "{s?I, s?I, s?I, s?F, s?F, s?o, s?o, s?o}", "dot_chain", &dots,
-                                "cell_chain", &cells, "rescales", &rescales, "exp_error", &a->exp_error, "exp_floor",
-                                &a->exp_floor, "query", &query, "scores", &scores, "sums", &sums)) {
-        snprintf(why, why_bytes,
-                 "arithmetic: %s; a declaration has dot_chain, cell_chain, rescales, exp_error, exp_floor, query, "
-                 "scores, sums",
-                 at.text);
-        error = -EINVAL;
-    } else if (dots < 0 || cells < 0 || rescales < 0 || dots > UINT32_MAX || cells > UINT32_MAX ||
-               rescales > UINT32_MAX) {
-        snprintf(why, why_bytes, "arithmetic: chains and rescales are numbers from 0 on");
-        error = -EINVAL;
-    } else if (a->exp_error > 0.1) { /* beyond it the bound has no number */
-        snprintf(why, why_bytes, "arithmetic: exp_error is at most 0.1");
-        error = -EINVAL;
-    }
-    a->dot_chain = (uint32_t)dots;
-    a->cell_chain = (uint32_t)cells;
-    a->rescales = (uint32_t)rescales;
-    error = error ? error : rounding_read(query, &a->query, "query", why, why_bytes);
-    error = error ? error : rounding_read(scores, &a->scores, "scores", why, why_bytes);
-    error = error ? error : rounding_read(sums, &a->sums, "sums", why, why_bytes);
-    json_decref(root);
-    return error ? error : kvb_claim_check(a, why, why_bytes);
-}
-
-/* ---- the keys of a description ----------------------------------------------------------------------------------- */
-
-static const char *const causals[] = {"no", "lower-right", "upper-left", NULL};
-static const char *const bases[] = {"e", "2", NULL};
-static const char *const lse_layouts[] = {"heads-first", "tokens-first", NULL};
-
-const kvb_reading_key kvb_reading_keys[] = {
-    {"layout", "axes of the arrays: bhsd, bshd, hsd, shd, thd, pages, pages-hnd (required)"},
-    {"causal", "no; lower-right: the last query sees the last cell; upper-left: query i sees cells 0 to i (required)"},
-    {"scale", "factor on q.k: a number, or 1/sqrt(d) (required)"},
-    {"arithmetic", "what the kernel rounds: a preset, or a declaration in JSON (required)"},
-    {"window", "cells that a query sees at most, its own among them (0: all)"},
-    {"window_sinks", "cells at the beginning that a window keeps (0)"},
-    {"softcap", "logits become softcap tanh(x / softcap) (0: none)"},
-    {"lse_base", "e (usual) or 2: of the log-sum-exp"},
-    {"lse_layout", "heads-first or tokens-first, where its shape does not tell"},
-    {"q_scale", "factor on all elements of q (1)"},
-    {"k_scale", "factor on all elements of K (1); an array k_scale has one for each head, or for each row"},
-    {"v_scale", "the same of V"},
-    {"k_format", "what raw bytes of K are: e4m3, e5m2, bf16, f16, q8_0, q4_0, … (the array's type)"},
-    {"v_format", "the same of V"},
-    {NULL, NULL},
-};
-
-/* Codecs whose rows are codes alone, so that an array can hold them. */
-static const kvb_codec *codec_of(uint32_t place)
-{
-    return place ? kvb_codecs[place - 1] : NULL;
-}
-
-static int word_set(uint32_t *field, const char *const *words, const char *value)
-{
-    for (uint32_t i = 0; words[i]; i++)
-        if (!strcmp(words[i], value)) {
-            *field = i + 1;
-            return 0;
-        }
-    return -EINVAL;
-}
-
-static int number_set(double *field, const char *value, double least)
-{
-    char *end;
-    const double x = strtod(value, &end);
-    if (end == value || *end || !isfinite(x) || !(x >= least))
-        return -EINVAL;
-    *field = x;
-    return 0;
-}
-
-static int count_set(double *field, const char *value)
-{
-    return number_set(field, value, 0) || *field != floor(*field) || *field > INT32_MAX ? -EINVAL : 0;
-}
-
-static int format_set(uint32_t *field, const char *value)
-{
-    for (uint32_t i = 0; kvb_codecs[i]; i++) {
-        const kvb_codec *c = kvb_codecs[i];
-        if (!strcmp(c->name, value) && c->block == 1 && !c->bytes(c, 256, KVB_SCALES) && !c->bytes(c, 256, KVB_ZEROS)) {
-            *field = i + 1;
-            return 0;
-        }
-    }
-    return -EINVAL;
-}
-
-static int arithmetic_set(kvb_recorded_reading *r, const char *value, char *why, size_t why_bytes)
-{
-    uint32_t i = 0;
-    while (kvb_presets[i].name && strcmp(kvb_presets[i].name, *value == '{' ? "own" : value))
-        i++;
-    r->arithmetic = i + 1;
-    if (*value == '{')
-        return arithmetic_read(value, &r->own, why, why_bytes);
-    return kvb_presets[i].name && kvb_presets[i + 1].name ? 0 : -EINVAL;
-}
-
-static int layout_set(kvb_recorded_reading *r, const char *value)
-{
-    for (uint32_t i = 0; kvb_layouts[i].name; i++)
-        if (!strcmp(kvb_layouts[i].name, value)) {
-            r->layout = i + 1;
-            return 0;
-        }
-    return -EINVAL;
-}
-
-int kvb_reading_set(kvb_recorded_reading *r, const char *key, const char *value, char *why, size_t why_bytes)
-{
-    uint32_t i = 0, word = 0;
-    int error = -EINVAL;
-    why[0] = '\0';
-    while (kvb_reading_keys[i].name && strcmp(kvb_reading_keys[i].name, key))
-        i++;
-    if (!kvb_reading_keys[i].name) {
-        size_t n = (size_t)snprintf(why, why_bytes, "unknown key '%s'; known:", key);
-        for (i = 0; kvb_reading_keys[i].name && n < why_bytes; i++)
-            n += (size_t)snprintf(why + n, why_bytes - n, " %s", kvb_reading_keys[i].name);
-        return -EINVAL;
-    }
-    if (!strcmp(key, "layout"))
-        error = layout_set(r, value);
-    else if (!strcmp(key, "causal")) {
-        error = word_set(&word, causals, value);
-        r->causal = (kvb_causal)word;
-    } else if (!strcmp(key, "scale"))
-        error = strcmp(value, "1/sqrt(d)") ? number_set(&r->scale, value, 0x1p-126) : (r->scale = KVB_SCALE_ROOT, 0);
-    else if (!strcmp(key, "arithmetic"))
-        error = arithmetic_set(r, value, why, why_bytes);
-    else if (!strcmp(key, "window") || !strcmp(key, "window_sinks"))
-        error = count_set(strcmp(key, "window") ? &r->window_sinks : &r->window, value);
-    else if (!strcmp(key, "softcap"))
-        error = number_set(&r->softcap, value, 0);
-    else if (!strcmp(key, "lse_base"))
-        error = word_set(&r->lse_base, bases, value);
-    else if (!strcmp(key, "lse_layout"))
-        error = word_set(&r->lse_layout, lse_layouts, value);
-    else if (!strcmp(key, "k_format") || !strcmp(key, "v_format"))
-        error = format_set(*key == 'k' ? &r->k_format : &r->v_format, value);
-    else
-        error = number_set(*key == 'q' ? &r->q_scale : *key == 'k' ? &r->k_scale : &r->v_scale, value, 0x1p-126);
-    if (error && !why[0])
-        snprintf(why, why_bytes, "%s: '%s' is none; expected %s", key, value, kvb_reading_keys[i].help);
-    return error;
-}
-
-/* A value as text. */
-static int json_set(kvb_recorded_reading *r, const char *key, json_t *value, char *why, size_t why_bytes)
-{
-    char *dumped = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    const char *text = json_is_string(value) ? json_string_value(value) : dumped;
-    const int error = text ? kvb_reading_set(r, key, text, why, why_bytes) : -ENOMEM;
-    free(dumped);
-    return error;
-}
-
-/* Keys of an object, but "calls" and what is not ours of a safetensors file's metadata. */
-static int object_set(kvb_recorded_reading *r, json_t *object, bool lenient, char *why, size_t why_bytes)
-{
-    const char *key;
-    json_t *value;
-    int error = 0;
-    json_object_foreach(object, key, value)
-    {
-        bool known = false;
-        for (uint32_t i = 0; kvb_reading_keys[i].name; i++)
-            known = known || !strcmp(kvb_reading_keys[i].name, key);
-        if (error || (lenient && !known) || !strcmp(key, "calls"))
-            continue;
-        error = json_set(r, key, value, why, why_bytes);
-    }
-    return error;
-}
+/* What a call of some recurrence alone has. */
+static const uint32_t scans_alone = BIT(GATE) | BIT(BETA) | BIT(INITIAL) | BIT(FINAL);
 
 /* ---- calls of a file --------------------------------------------------------------------------------------------- */
 
@@ -313,6 +65,8 @@ static kvb_recorded_part part_of(const char *name, size_t *call)
     uint32_t part = 0;
     while (part < KVB_RECORDED_PARTS && strcmp(kvb_recorded_parts[part], at))
         part++;
+    for (uint32_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        part = strcmp(aliases[i].name, at) ? part : aliases[i].part;
     return (kvb_recorded_part)part;
 }
 
@@ -350,21 +104,45 @@ static int calls_collect(kvb_recordings *r, const kvb_tensors *t, bool only_know
     return 0;
 }
 
-static int calls_check(const kvb_recordings *r, const char *path, char *why, size_t why_bytes)
+/* Arrays that the call has, as bits. */
+static uint32_t parts_of(const kvb_recorded *c)
 {
+    uint32_t parts = 0;
+    for (uint32_t part = 0; part < KVB_RECORDED_PARTS; part++)
+        parts |= (uint32_t)(c->part[part] != NULL) << part;
+    return parts;
+}
+
+/* Calls that have none of q, k, v and out are somebody else's arrays. */
+static int calls_keep(kvb_recordings *r, const char *path, char *why, size_t why_bytes)
+{
+    uint32_t n = 0;
     for (uint32_t i = 0; i < r->n; i++)
-        for (uint32_t part = 0; part <= KVB_RECORDED_OUT; part++)
-            if (!r->calls[i].part[part] && part != KVB_RECORDED_V) {
-                snprintf(why, why_bytes, "%s: %s%s%sno array '%s'; a call has q, k, v and out", path,
-                         *r->calls[i].name ? "call '" : "", r->calls[i].name, *r->calls[i].name ? "': " : "",
-                         kvb_recorded_parts[part]);
-                return -EINVAL;
-            }
-    if (!r->n) {
+        if (parts_of(&r->calls[i]) & (BIT(Q) | BIT(K) | BIT(V) | BIT(OUT)))
+            r->calls[n++] = r->calls[i];
+    r->n = n;
+    if (!n)
         snprintf(why, why_bytes, "%s: no arrays q, k, v and out in it", path);
-        return -EINVAL;
-    }
-    return 0;
+    return n ? 0 : -EINVAL;
+}
+
+/* Has the call the arrays of its recurrence, and of no other one? */
+static int parts_check(const kvb_recorded *c, char *why, size_t why_bytes)
+{
+    const uint32_t need = needed[c->reading.recurrence], have = parts_of(c);
+    const uint32_t lacks = need & ~have, strays = c->reading.recurrence ? have & ~need & (BIT(BETA) | BIT(GATE)) : 0;
+    if (!lacks && !strays)
+        return 0;
+    const uint32_t part = (uint32_t)__builtin_ctz(lacks ? lacks : strays);
+    size_t n = (size_t)snprintf(why, why_bytes, "%s: %s%s%s%sarray '%s'%s; ", c->path, *c->name ? "call '" : "",
+                                c->name, *c->name ? "': " : "", lacks ? "no " : "", kvb_recorded_parts[part],
+                                lacks ? "" : " is none of this recurrence");
+    n += (size_t)snprintf(why + n, why_bytes - n, "%s has",
+                          c->reading.recurrence ? kvb_scan_kind_name(c->reading.recurrence - 1) : "a call");
+    for (uint32_t i = 0; i < KVB_RECORDED_PARTS && n < why_bytes; i++)
+        if (need >> i & 1 || (!c->reading.recurrence && i == KVB_RECORDED_V))
+            n += (size_t)snprintf(why + n, why_bytes - n, " %s", kvb_recorded_parts[i]);
+    return -EINVAL;
 }
 
 void kvb_recorded_beside(const char *path, char *file, size_t bytes)
@@ -411,15 +189,15 @@ static int call_describe(kvb_recorded *c, json_t *metadata, json_t *beside, cons
 {
     char line[512];
     kvb_recorded_reading *r = &c->reading;
-    int error = metadata ? object_set(r, metadata, true, line, sizeof line) : 0;
+    int error = metadata ? kvb_reading_set_all(r, metadata, true, line, sizeof line) : 0;
     if (error) {
         snprintf(why, why_bytes, "%s: metadata: %s", c->path, line);
         return error;
     }
     json_t *own = json_object_get(json_object_get(beside, "calls"), c->name);
-    error = beside ? object_set(r, beside, false, line, sizeof line) : 0;
+    error = beside ? kvb_reading_set_all(r, beside, false, line, sizeof line) : 0;
     if (!error && own)
-        error = json_is_object(own) ? object_set(r, own, false, line, sizeof line) : -EINVAL;
+        error = json_is_object(own) ? kvb_reading_set_all(r, own, false, line, sizeof line) : -EINVAL;
     if (error) {
         snprintf(why, why_bytes, "%s: %s", file, line);
         return error;
@@ -429,18 +207,25 @@ static int call_describe(kvb_recorded *c, json_t *metadata, json_t *beside, cons
             snprintf(why, why_bytes, "--say %s", line);
             return error;
         }
-    const char *unsaid = !r->layout        ? "layout"
-                         : !r->causal      ? "causal"
-                         : isnan(r->scale) ? "scale"
-                         : !r->arithmetic  ? "arithmetic"
-                                           : NULL;
+    const bool scans = r->recurrence != 0, conv = r->recurrence == 1 + KVB_SCAN_CONV;
+    const char *unsaid = !scans && parts_of(c) & scans_alone ? "recurrence"
+                         : !r->layout                        ? "layout"
+                         : !scans && !r->causal              ? "causal"
+                         : !conv && isnan(r->scale)          ? "scale"
+                         : conv && !r->activation            ? "activation"
+                         : !r->arithmetic                    ? "arithmetic"
+                                                             : NULL;
     for (uint32_t i = 0; unsaid && kvb_reading_keys[i].name; i++)
         if (!strcmp(kvb_reading_keys[i].name, unsaid)) {
             snprintf(why, why_bytes, "%s: %s is not said: --say %s=VALUE, or \"%s\" in %s: %s", c->path, unsaid, unsaid,
                      unsaid, file, kvb_reading_keys[i].help);
             return -EINVAL;
         }
-    return 0;
+    if (kvb_reading_arithmetic_check(r, line, sizeof line)) {
+        snprintf(why, why_bytes, "%s: %s", c->path, line);
+        return -EINVAL;
+    }
+    return parts_check(c, why, why_bytes);
 }
 
 int kvb_recordings_open(const char *path, const char *inputs, const char *const *said, size_t n, kvb_recordings *r,
@@ -458,7 +243,7 @@ int kvb_recordings_open(const char *path, const char *inputs, const char *const 
     }
     error = error ? error : calls_collect(r, r->tensors, false, path, why, why_bytes);
     error = error || !inputs ? error : calls_collect(r, r->inputs, true, inputs, why, why_bytes);
-    error = error ? error : calls_check(r, path, why, why_bytes);
+    error = error ? error : calls_keep(r, path, why, why_bytes);
     kvb_recorded_beside(inputs ? inputs : path, file, sizeof file);
     error = error ? error : beside_read(file, &beside, why, why_bytes);
     json_t *metadata = !error && r->tensors->metadata ? json_loads(r->tensors->metadata, 0, NULL) : NULL;
@@ -480,6 +265,12 @@ void kvb_recordings_close(kvb_recordings *r)
 }
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------ */
+
+/* The codec of a format that is said. */
+static const kvb_codec *codec_of(uint32_t place)
+{
+    return place ? kvb_codecs[place - 1] : NULL;
+}
 
 static uint32_t axis_of(char letter)
 {
@@ -600,7 +391,7 @@ static int table_check(const kvb_recorded *c, const kvb_recorded_shape *s, char 
     return error;
 }
 
-/* Axes, and batch, of sequences one behind the other. */
+/* Axes, and batch, of sequences one behind the other: attention. */
 static int joined_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why, size_t why_bytes)
 {
     const kvb_tensor *cu = c->part[KVB_RECORDED_CU_Q], *table = c->part[KVB_RECORDED_TABLE];
@@ -740,12 +531,202 @@ static int mask_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why, s
     return 0;
 }
 
+/* ---- shapes of scans --------------------------------------------------------------------------------------------- */
+
+/* A state of each sequence and head, or what lies as one: axes of one sequence or one head may be left out. rows 0: any number. */
+static bool state_make(const kvb_tensor *t, uint64_t batch, uint64_t heads, uint64_t rows, uint64_t columns,
+                       bool turned, kvb_axed *a)
+{
+    const uint64_t lead[] = {batch, heads};
+    uint32_t at = 0;
+    *a = (kvb_axed){.tensor = t, .n = {1, 1, 1, 1, 1}};
+    for (uint32_t axis = KVB_AXIS_B; axis <= KVB_AXIS_H && t->n_dims >= 2; axis++) {
+        a->n[axis] = lead[axis];
+        if (at + 2 < t->n_dims && t->dims[at] == lead[axis])
+            a->stride[axis] = t->strides[at++];
+        else if (lead[axis] != 1)
+            return false;
+    }
+    if (at + 2 != t->n_dims)
+        return false;
+    const uint32_t row = at + turned, column = at + !turned;
+    a->n[KVB_AXIS_P] = t->dims[row], a->stride[KVB_AXIS_P] = t->strides[row];
+    a->n[KVB_AXIS_D] = t->dims[column], a->stride[KVB_AXIS_D] = t->strides[column];
+    return (!rows || t->dims[row] == rows) && t->dims[column] == columns && is_float(t->dtype);
+}
+
+static int state_need(const kvb_recorded *c, kvb_recorded_part part, const kvb_recorded_reading *r, uint64_t batch,
+                      const kvb_recorded_shape *s, uint64_t heads, uint64_t rows, kvb_axed *a, char *why,
+                      size_t why_bytes)
+{
+    char words[160];
+    int found = 0;
+    for (uint32_t turned = 0; turned < 2; turned++) {
+        kvb_axed one;
+        if ((r->state_layout && r->state_layout - 1 != turned) ||
+            !state_make(c->part[part], batch, heads, rows, s->v_dim, turned, &one))
+            continue;
+        found++;
+        *a = one;
+    }
+    if (found == 1)
+        return 0;
+    snprintf(words, sizeof words, "floats of %llu sequences, %llu heads, %llu rows (d_k) of %u channels (d_v)",
+             (unsigned long long)batch, (unsigned long long)heads, (unsigned long long)rows, s->v_dim);
+    return wrong(c, part, found ? "state_layout to be said: as many rows (d_k) as channels (d_v)" : words, why,
+                 why_bytes);
+}
+
+/* One number for each token and head; each: for each channel. */
+static int gate_need(const kvb_recorded *c, kvb_recorded_part part, const kvb_recorded_shape *s, bool each, kvb_axed *a,
+                     char *why, size_t why_bytes)
+{
+    char axes[8] = "";
+    for (const char *at = s->layout->q; *at; at++)
+        if (each || *at != 'd')
+            strncat(axes, at, 1);
+    const int error = axed_need(c, part, axes, a, why, why_bytes);
+    bool same = !error && is_float(a->tensor->dtype);
+    for (uint32_t axis = 0; axis < KVB_AXES_OF_ARRAYS && same; axis++)
+        same = a->n[axis] == s->v.n[axis] || (axis == KVB_AXIS_D && !each);
+    return error || same ? error
+                         : wrong(c, part, "floats, as many sequences, tokens and heads as v has", why, why_bytes);
+}
+
+/* [n] floats along axis h or d. */
+static int vector_need(const kvb_recorded *c, kvb_recorded_part part, uint32_t n, uint32_t axis, kvb_axed *a, char *why,
+                       size_t why_bytes)
+{
+    const kvb_tensor *t = c->part[part];
+    char words[64];
+    snprintf(words, sizeof words, "[%u] floats", n);
+    if (t->n_dims != 1 || t->dims[0] != n || !is_float(t->dtype))
+        return wrong(c, part, words, why, why_bytes);
+    *a = (kvb_axed){.tensor = t, .n = {1, 1, 1, 1, 1}};
+    a->n[axis] = n;
+    a->stride[axis] = t->strides[0];
+    return 0;
+}
+
+static kvb_elem elem_of(const kvb_axed *a)
+{
+    const kvb_dtype dtype = a->tensor ? a->tensor->dtype : KVB_DTYPE_F32;
+    return dtype == KVB_DTYPE_F16 ? KVB_F16 : dtype == KVB_DTYPE_BF16 ? KVB_BF16 : KVB_F32;
+}
+
+/* Axes of v and out; of q and k, which a convolution has not. */
+static int scan_rows_shape(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
+                           size_t why_bytes)
+{
+    const bool conv = r->recurrence - 1 == KVB_SCAN_CONV;
+    const char *axes = s->layout->q;
+    const kvb_recorded_part q = conv         ? KVB_RECORDED_V
+                                : r->q_for_k ? KVB_RECORDED_K
+                                             : KVB_RECORDED_Q,
+                            k = conv         ? KVB_RECORDED_V
+                                : r->q_for_k ? KVB_RECORDED_Q
+                                             : KVB_RECORDED_K;
+    const struct {
+        kvb_recorded_part part;
+        kvb_axed *to;
+    } rows[] = {{KVB_RECORDED_V, &s->v}, {KVB_RECORDED_OUT, &s->out}, {q, &s->q}, {k, &s->k}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kvb_axed *a = rows[i].to;
+        const int error = axed_need(c, rows[i].part, axes, a, why, why_bytes);
+        if (error)
+            return error;
+        for (uint32_t axis = 0; axis < KVB_AXES_OF_ARRAYS; axis++) {
+            if (a->n[axis] > INT32_MAX || !a->n[axis])
+                return wrong(c, rows[i].part, "axes of 1 to 2147483647", why, why_bytes);
+            const bool free = i > 1 && (axis == KVB_AXIS_H || axis == KVB_AXIS_D);
+            if (a->n[axis] != (free ? s->q.n[axis] : s->v.n[axis]))
+                return wrong(c, rows[i].part,
+                             i > 1 ? "as many sequences and tokens as v has, q and k alike" : "the shape of v", why,
+                             why_bytes);
+        }
+        if (!is_float(a->tensor->dtype))
+            return wrong(c, rows[i].part, "f32, f16 or bf16", why, why_bytes);
+    }
+    return s->v.n[KVB_AXIS_H] % s->q.n[KVB_AXIS_H]
+               ? wrong(c, KVB_RECORDED_K, "a number of heads that divides v's", why, why_bytes)
+               : 0;
+}
+
+static int scan_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
+                         size_t why_bytes)
+{
+    const kvb_scan_kind kind = (kvb_scan_kind)(r->recurrence - 1);
+    const bool conv = kind == KVB_SCAN_CONV, each = kind == KVB_SCAN_MAMBA1;
+    int error = scan_rows_shape(c, r, s, why, why_bytes);
+    if (error)
+        return error;
+    if (r->k_format || r->v_format || r->k_scale != 1 || r->v_scale != 1 || r->window > 0 || r->softcap > 0) {
+        snprintf(why, why_bytes, "%s: formats, k_scale, v_scale, window and softcap are of attention alone", c->path);
+        return -EINVAL;
+    }
+    s->scans = true;
+    s->heads = (uint32_t)s->v.n[KVB_AXIS_H];
+    s->kv_heads = (uint32_t)s->q.n[KVB_AXIS_H];
+    s->k_dim = (uint32_t)s->q.n[KVB_AXIS_D];
+    s->v_dim = (uint32_t)s->v.n[KVB_AXIS_D];
+    s->batch = (uint32_t)s->v.n[KVB_AXIS_B];
+    if (s->layout->joined) {
+        error = joined_check(c, KVB_RECORDED_CU_Q, s->v.n[KVB_AXIS_S], why, why_bytes);
+        s->batch = error ? 1 : (uint32_t)(c->part[KVB_RECORDED_CU_Q]->dims[0] - 1);
+    } else if (c->part[KVB_RECORDED_LENGTHS])
+        error = lengths_check(c, s, s->v.n[KVB_AXIS_S], why, why_bytes);
+    if (!error && conv) { /* d_k by the taps */
+        error = state_need(c, KVB_RECORDED_A, r, 1, s, s->heads, 0, &s->a, why, why_bytes);
+        if (!error && s->a.n[KVB_AXIS_P] < 2)
+            error = wrong(c, KVB_RECORDED_A, "at least 2 taps", why, why_bytes);
+        s->k_dim = error ? 1 : (uint32_t)s->a.n[KVB_AXIS_P] - 1;
+    } else if (!error && each)
+        error = state_need(c, KVB_RECORDED_A, r, 1, s, s->heads, s->k_dim, &s->a, why, why_bytes);
+    else if (!error && c->part[KVB_RECORDED_A])
+        error = vector_need(c, KVB_RECORDED_A, s->heads, KVB_AXIS_H, &s->a, why, why_bytes);
+    if (!error && needed[r->recurrence] & BIT(GATE))
+        error = gate_need(c, KVB_RECORDED_GATE, s, each, &s->gate, why, why_bytes);
+    if (!error && needed[r->recurrence] & BIT(BETA))
+        error = gate_need(c, KVB_RECORDED_BETA, s, false, &s->beta, why, why_bytes);
+    if (!error && conv && c->part[KVB_RECORDED_BIAS])
+        error = vector_need(c, KVB_RECORDED_BIAS, s->v_dim, KVB_AXIS_D, &s->bias, why, why_bytes);
+    for (uint32_t i = 0; i < 2 && !error; i++)
+        if (c->part[KVB_RECORDED_INITIAL + i])
+            error = state_need(c, KVB_RECORDED_INITIAL + i, r, s->batch, s, s->heads, s->k_dim, &s->states[i], why,
+                               why_bytes);
+    s->out_elem = elem_of(&s->out);
+    s->scan = (kvb_scan_problem){.kind = kind,
+                                 .heads = s->heads,
+                                 .groups = s->kv_heads,
+                                 .d_k = s->k_dim,
+                                 .d_v = s->v_dim,
+                                 .state_elem = elem_of(&s->states[1]),
+                                 .out_elem = s->out_elem,
+                                 .silu = r->activation == 2};
+    for (uint32_t b = 0; b < s->batch && !error; b++) {
+        kvb_recorded_sequence q;
+        kvb_recorded_sequence_of(c, r, s, b, &q);
+        const uint32_t n = q.cells > q.queries ? q.cells : q.queries;
+        s->scan.n_tok = s->scan.run = n > s->scan.run ? n : s->scan.run;
+    }
+    return error;
+}
+
 int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
                           size_t why_bytes)
 {
     const kvb_layout *l = &kvb_layouts[r->layout - 1];
     *s = (kvb_recorded_shape){
         .layout = l, .codec = {codec_of(r->k_format), codec_of(r->v_format)}, .latent = !c->part[KVB_RECORDED_V]};
+    if (r->recurrence ? l->paged : !l->lse[0]) {
+        snprintf(why, why_bytes, "%s: layout %s is of %s alone", c->path, l->name, l->paged ? "attention" : "scans");
+        return -EINVAL;
+    }
+    if (r->recurrence) {
+        s->codec[0] = s->codec[1] = NULL;
+        s->latent = false;
+        return scan_shape_of(c, r, s, why, why_bytes);
+    }
     int error = axed_need(c, KVB_RECORDED_Q, l->q, &s->q, why, why_bytes);
     error = error ? error : axed_need(c, KVB_RECORDED_OUT, l->q, &s->out, why, why_bytes);
     error = error ? error : axed_need(c, KVB_RECORDED_K, l->kv, &s->k, why, why_bytes);
@@ -778,7 +759,7 @@ int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, 
         return wrong(c, KVB_RECORDED_OUT, "f32, f16 or bf16", why, why_bytes);
     if (!s->v_dim || (s->latent && s->v_dim > s->k_dim))
         return wrong(c, KVB_RECORDED_V, "an array, unless V is the first channels of k", why, why_bytes);
-    s->out_elem = out == KVB_DTYPE_F16 ? KVB_F16 : out == KVB_DTYPE_BF16 ? KVB_BF16 : KVB_F32;
+    s->out_elem = elem_of(&s->out);
     const kvb_tensor *sinks = c->part[KVB_RECORDED_SINKS];
     if (sinks && (sinks->n_dims != 1 || sinks->dims[0] != s->heads || !is_float(sinks->dtype)))
         return wrong(c, KVB_RECORDED_SINKS, "one logit for each query head", why, why_bytes);
@@ -805,7 +786,7 @@ int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, 
 void kvb_recorded_sequence_of(const kvb_recorded *c, const kvb_recorded_reading *r, const kvb_recorded_shape *s,
                               uint32_t b, kvb_recorded_sequence *q)
 {
-    const kvb_tensor *cu_q = c->part[KVB_RECORDED_CU_Q], *cu_k = c->part[KVB_RECORDED_CU_K],
+    const kvb_tensor *cu_q = c->part[KVB_RECORDED_CU_Q], *cu_k = s->scans ? cu_q : c->part[KVB_RECORDED_CU_K],
                      *lengths = c->part[KVB_RECORDED_LENGTHS];
     const uint32_t of = r->next_lengths ? (b + 1) % s->batch : b;
     uint64_t room = s->k.n[KVB_AXIS_S], cells = room;
@@ -821,8 +802,10 @@ void kvb_recorded_sequence_of(const kvb_recorded *c, const kvb_recorded_reading 
         cells = (uint64_t)(whole(cu_k, of + 1) - whole(cu_k, of));
         room -= q->k_at;
     }
-    if (lengths && (s->layout->paged || !s->layout->joined))
+    if (lengths && (s->layout->paged || !s->layout->joined)) {
         cells = (uint64_t)whole(lengths, of);
+        q->queries = s->scans ? (uint32_t)whole(lengths, b) : q->queries;
+    }
     const int64_t more = (int64_t)cells + r->more_cells;
     cells = more < 0 ? 0 : (uint64_t)more;
     q->cells = (uint32_t)(cells < room ? cells : room);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention calls that somebody else's kernel made, recorded as arrays in a file, and how these are to be read.
+ * Calls of attention and of scans that a kernel elsewhere made, recorded as arrays in a file, and how these are to be read.
  *
- * Arrays of a call: q, k, v, out; if there are such: lse, sinks (one logit for each query head), mask (bool or additive),
- * lengths (cells of each sequence), cu_seqlens_q, cu_seqlens_k, block_table, k_scale, v_scale. A file with several calls names
- * them CALL.q, CALL.k, … or CALL/q, ….
+ * Arrays of attention: q, k, v, out; if there are such: lse, sinks (one logit for each query head), mask (bool or additive),
+ * lengths (cells of each sequence), cu_seqlens_q, cu_seqlens_k, block_table, k_scale, v_scale. Arrays of a scan are those that
+ * kernels/scan.h names: q, k, v, out, gate, beta, a, bias, by its recurrence; if there are such: initial_state, final_state (of each
+ * sequence), lengths (tokens of each sequence), cu_seqlens. A convolution's v and a may be named x and taps. A file with several calls
+ * names them CALL.q, CALL.k, … or CALL/q, ….
  */
 #ifndef KVB_JUDGE_RECORDED_H
 #define KVB_JUDGE_RECORDED_H
 
+#include "harness/judge/reading.h"
 #include "harness/judge/tensors.h"
-#include "kernels/attend.h"
 
 typedef enum kvb_recorded_part {
     KVB_RECORDED_Q,
@@ -26,57 +28,15 @@ typedef enum kvb_recorded_part {
     KVB_RECORDED_TABLE,
     KVB_RECORDED_K_SCALE,
     KVB_RECORDED_V_SCALE,
+    KVB_RECORDED_GATE,
+    KVB_RECORDED_BETA,
+    KVB_RECORDED_A,
+    KVB_RECORDED_BIAS,
+    KVB_RECORDED_INITIAL,
+    KVB_RECORDED_FINAL,
     KVB_RECORDED_PARTS
 } kvb_recorded_part;
 extern const char *const kvb_recorded_parts[KVB_RECORDED_PARTS]; /* "q", … */
-
-typedef enum kvb_causal { KVB_CAUSAL_UNSAID, KVB_CAUSAL_NO, KVB_CAUSAL_LOWER_RIGHT, KVB_CAUSAL_UPPER_LEFT } kvb_causal;
-
-/* What arrays do not say of themselves. The last fields are what other readings differ in: 0 of what was said. */
-typedef struct kvb_recorded_reading {
-    uint32_t layout; /* 1 + place in kvb_layouts; 0: unsaid */
-    kvb_causal causal;
-    double scale;        /* on q.k; KVB_SCALE_ROOT: 1/sqrt(k_dim); NaN: unsaid */
-    double window;       /* cells that a query sees at most, its own among them; 0: no window */
-    double window_sinks; /* cells at the beginning that a window keeps */
-    double softcap;
-    double q_scale, k_scale, v_scale; /* of the whole array; 1 */
-    uint32_t lse_base, lse_layout;    /* 1 + place in the words of these keys; 0: unsaid */
-    uint32_t k_format, v_format;      /* 1 + place in kvb_recorded_formats; 0: by the array's type */
-    uint32_t arithmetic;              /* 1 + place in kvb_presets; 0: unsaid */
-    kvb_arithmetic own;               /* of the preset "own" */
-
-    bool no_softcap, no_sinks, no_scales, lse_lacks_sink, heads_interleaved, next_lengths, next_table;
-    int32_t more_cells;   /* at the end */
-    uint32_t fewer_cells; /* at the beginning */
-    double scale_factor;  /* 0: 1 */
-} kvb_recorded_reading;
-#define KVB_SCALE_ROOT (-1.0)
-
-/* Axes of arrays: b batch, h head, s token or cell, d channel, p page. Of cu_seqlens: sequences lie one behind the other along s. */
-typedef struct kvb_layout {
-    const char *name, *q, *kv, *lse[2];
-    bool joined, paged;
-    const char *summary;
-} kvb_layout;
-extern const kvb_layout kvb_layouts[]; /* ends with name NULL */
-
-/* Arithmetic by name, with its source. */
-typedef struct kvb_preset {
-    const char *name, *summary;
-    kvb_arithmetic arithmetic; /* less the chains, which are plain loops' */
-} kvb_preset;
-extern const kvb_preset kvb_presets[]; /* ends with name NULL; the one before it is "own": a declaration of its own */
-void kvb_reading_arithmetic(const kvb_recorded_reading *reading, const kvb_problem *problem,
-                            kvb_arithmetic *arithmetic);
-
-/* One key of a description: "layout", "scale", …. */
-typedef struct kvb_reading_key {
-    const char *name, *help;
-} kvb_reading_key;
-extern const kvb_reading_key kvb_reading_keys[]; /* ends with name NULL */
-/* 0, or -EINVAL with why: no such key; no such value of it. */
-int kvb_reading_set(kvb_recorded_reading *reading, const char *key, const char *value, char *why, size_t why_bytes);
 
 /* An array by its axes; those that it lacks have 1 and stride 0. */
 enum { KVB_AXIS_B, KVB_AXIS_H, KVB_AXIS_S, KVB_AXIS_D, KVB_AXIS_P, KVB_AXES_OF_ARRAYS };
@@ -119,12 +79,18 @@ typedef struct kvb_recorded_shape {
     uint64_t pages;
     kvb_elem out_elem;
     bool latent; /* V is the first v_dim channels of K */
+    /* A scan has its groups as kv_heads, and no rows: q and k of a convolution are v. states: initial, final. Rows of a state, of taps
+     * and of mamba1's a lie along axis P. */
+    bool scans;
+    kvb_scan_problem scan; /* n_tok and run: tokens of the longest sequence */
+    kvb_axed gate, beta, a, bias, states[2];
 } kvb_recorded_shape;
 /* 0; -EINVAL with why: the arrays are none of such a call. */
 int kvb_recorded_shape_of(const kvb_recorded *call, const kvb_recorded_reading *reading, kvb_recorded_shape *shape,
                           char *why, size_t why_bytes);
 
-/* Of sequence b: its queries and cells, and where they begin in arrays of sequences one behind the other. */
+/* Of sequence b: its queries and cells, and where they begin in arrays of sequences one behind the other. Of a scan: its tokens, and
+ * those after which it has its final state. */
 typedef struct kvb_recorded_sequence {
     uint32_t queries, cells;
     uint64_t q_at, k_at;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Shows: judge passes attention that NumPy computed and fails each of its mistakes with words that lead to it; our kernels have the same
-# rho through a file as in process; what is not said is asked for by name; bad input is one line and exit 2.
+# Shows: judge passes attention and scans that NumPy computed and fails each of their mistakes with words that lead to it; our kernels
+# have the same rho through a file as in process; what is not said is asked for by name; bad input is one line and exit 2.
 . "$(dirname "$0")/lib.sh"
 python=/usr/bin/python3 # Debian's, which has its numpy
 calls=$TMPDIR/calls
@@ -28,7 +28,7 @@ if $python -c 'import numpy' 2>"$err"; then
     expect_exit 1 "  which compare tells apart" "$KVBENCH" compare "$TMPDIR/r.jsonl" <(sed '/right.npz/s/"status": "pass"/"status": "fail"/' "$TMPDIR/r.jsonl")
     say() { "$KVBENCH" judge "$calls/right.npz" "$@"; }
     expect_exit 2 "a key that is none" say --say colour=red
-    holds "  says what there is" "unknown key 'colour'; known: layout causal scale" "$err"
+    holds "  says what there is" "unknown key 'colour'; known: recurrence layout causal scale" "$err"
     expect_exit 2 "a value that is none" say --say causal=maybe
     holds "  says what is expected" "causal: 'maybe' is none; expected no; lower-right" "$err"
     expect_exit 2 "axes that the arrays have not" say --say layout=thd
@@ -39,6 +39,29 @@ if $python -c 'import numpy' 2>"$err"; then
     ok "a declaration of one's own" say --say 'arithmetic={"sums": {"rounding": "bf16"}}'
     expect_exit 1 "  is checked: what would pass anything is refused" say --say 'arithmetic={"sums": {"floor": 0.9}}'
     holds "  so" 'the declared arithmetic is too wide'
+    scan() { "$KVBENCH" judge "$calls/right-delta.npz" "$@"; }
+    ok "a declaration of a scan of one's own" scan --say 'arithmetic={"chunk": 64, "operands": "bf16", "exp_error": 1e-6}'
+    expect_exit 1 "  one that says nothing is refused" scan --say 'arithmetic={"read_chain": 100000}'
+    holds "  so" 'read_chain is 100000: expected 0 to'
+    expect_exit 2 "  with a field of attention" scan --say 'arithmetic={"sums": {}}'
+    holds "  names those of scans" "right-delta.npz: arithmetic: sums: expected of a scan one of carried operands chunk" "$err"
+    expect_exit 2 "  with a type that is none" scan --say 'arithmetic={"carried": "f8"}'
+    holds "  says which there are" "arithmetic: carried: expected f32, f16, bf16" "$err"
+    expect_exit 2 "a preset of attention" scan --say arithmetic=flash-bf16
+    holds "  names those of scans" "arithmetic: flash-bf16 is of attention: expected one of f32 chunk64-f32" "$err"
+    expect_exit 2 "a recurrence that is none" scan --say recurrence=s4
+    holds "  says which there are" "recurrence: 's4' is none; expected of a scan: mamba1, mamba2" "$err"
+    expect_exit 2 "another recurrence's arrays" scan --say recurrence=mamba2
+    holds "  names what is missing" "right-delta.npz: no array 'a'; mamba2 has q k v out gate a" "$err"
+    expect_exit 2 "a key of attention" scan --say k_scale=2
+    holds "  says so" "k_scale, v_scale, window and softcap are of attention alone" "$err"
+    expect_exit 2 "a layout of attention" scan --say layout=pages
+    holds "  says so" "layout pages is of attention alone" "$err"
+    sed -i 's/, "recurrence": "delta", "state_layout": "kv"//' "$calls/right-delta.json"
+    expect_exit 2 "no recurrence" scan
+    holds "  is asked for by name" 'recurrence is not said: --say recurrence=VALUE' "$err"
+    expect_exit 2 "no order of d_k and d_v, which are equal" scan --say recurrence=delta
+    holds "  is asked for by name" "array 'initial_state' .* expected state_layout to be said" "$err"
     rm "$calls/right.json"
     expect_exit 2 "nothing said" "$KVBENCH" judge "$calls/right.npz"
     holds "  asks for the first by name" 'layout is not said: --say layout=VALUE, or "layout" in .*right.json: axes' "$err"
@@ -61,9 +84,24 @@ np.savez(f"{folder}/bad-part.npz", q=q)
 paged = {"q": np.ones((1, 4, 8), np.float32), "out": np.ones((1, 4, 8), np.float32), "k": np.ones((3, 4, 2, 8), np.float32), "v": np.ones((3, 4, 2, 8), np.float32), "lengths": np.array([6])}
 np.savez(f"{folder}/bad-page.npz", block_table=np.array([[1, 3]]), **paged)
 np.savez(f"{folder}/bad-length.npz", block_table=np.array([[1]]), **paged)
+x, rows = np.ones((2, 3, 4), np.float32), np.ones((2, 3, 2, 4), np.float32)
+def scan(name, **more):
+    np.savez(f"{folder}/bad-scan-{name}.npz", **{"q": rows, "k": rows, "v": rows, "out": rows, "gate": x[:, :, :2], "a": -x[0, 0, :2]} | more)
+scan("gate", gate=-x[:, :, :2])
+scan("a", a=x[0, 0, :2])
+scan("shape", gate=x)
+scan("q", q=x[..., None])
+scan("heads", q=np.ones((2, 3, 3, 4), np.float32), k=np.ones((2, 3, 3, 4), np.float32))
+scan("state", final_state=np.ones((2, 2, 4, 5), np.float32))
+scan("beta", beta=x[:, :, :2])
+scan("lengths", lengths=np.array([3, 4]))
+scan("nan", v=rows * np.nan)
+scan("cu", **{n: y[0] for n, y in {"q": rows, "k": rows, "v": rows, "out": rows, "gate": x[:, :, :2]}.items()}, cu_seqlens=np.array([0, 4]))
+np.savez(f"{folder}/bad-taps.npz", x=x, out=x, taps=np.ones((1, 4), np.float32))
+np.savez(f"{folder}/bad-act.npz", x=x, out=x, taps=np.ones((3, 4), np.float32))
 PY
-    bad() { # bad NAME PATTERN [LAYOUT]
-        expect_exit 2 "bad input: $1" "$KVBENCH" judge "$calls/bad-$1.npz" --say layout="${3-bhsd}" --say causal=no --say scale=1 --say arithmetic=f32
+    bad() { # bad NAME PATTERN [LAYOUT [RECURRENCE]]
+        expect_exit 2 "bad input: $1" "$KVBENCH" judge "$calls/bad-$1.npz" --say layout="${3-bhsd}" --say causal=no --say scale=1 --say arithmetic=f32 ${4:+--say recurrence=$4}
         holds "  says where" "bad-$1.npz: $2" "$err"
         one_line "  in one line"
     }
@@ -77,6 +115,19 @@ PY
     bad part "no array 'k'"
     bad page "array 'block_table': sequence 0, entry 1 is page 3: expected one of the 3 of K" pages
     bad length "array 'lengths' .* expected 1 whole numbers from 0 to 4" pages
+    bad scan-gate "array 'gate': sequence 0, head 0, token 0, channel 0 is -1: expected 0 at least: Delta, softplus taken" bshd mamba2
+    bad scan-a "array 'a': .* is 1: expected 0 at most, so that no decay is above 1" bshd mamba2
+    bad scan-shape "array 'gate' is f32 \[2, 3, 4\]: expected floats, as many sequences, tokens and heads as v has" bshd mamba2
+    bad scan-q "array 'k' .*: expected as many sequences and tokens as v has, q and k alike" bshd mamba2
+    bad scan-heads "array 'k' .* expected a number of heads that divides v's" bshd mamba2
+    bad scan-state "array 'final_state' .* expected floats of 2 sequences, 2 heads, 4 rows .d_k. of 4 channels .d_v." bshd mamba2
+    bad scan-beta "array 'beta' is none of this recurrence; mamba2 has" bshd mamba2
+    bad scan-lengths "array 'lengths' .* expected 2 whole numbers from 0 to 3" bshd mamba2
+    bad scan-nan "array 'v': sequence 0, head 0, token 0, channel 0 is nan" bshd mamba2
+    bad scan-cu "array 'cu_seqlens' .* ascending to at most 3" thd mamba2
+    bad act "activation is not said" bsd conv
+    expect_exit 2 "one tap" "$KVBENCH" judge "$calls/bad-taps.npz" --say layout=bsd --say recurrence=conv --say activation=none --say arithmetic=f32
+    holds "  is too few" "array 'taps' .* expected at least 2 taps" "$err"
     ok "what capture.py wrote" $python - "$TMPDIR/captured" <<'PY'
 import sys, numpy as np
 sys.path[:0] = ["workloads/capture", "ci/tests/cli"]

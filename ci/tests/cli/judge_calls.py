@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Attention in NumPy, right and with one mistake each, as files for `kvbench judge`: judge_calls.py FOLDER"""
+"""Attention and scans in NumPy, right and with one mistake each, as files for `kvbench judge`: judge_calls.py FOLDER"""
 import json
 import os
 import sys
@@ -149,6 +149,133 @@ factor = np.array([0.37, 1.9], np.float32)
 fp8 = (value * factor[:, None, None]).astype(np.float32)
 save("right-e4m3", call(q, codes, codes, *attend(q, fp8, fp8, root, see), k_scale=factor, v_scale=factor), None, k_format="e4m3", v_format="e4m3")
 save("no-k-scale", call(q, codes, codes, attend(q, value.astype(np.float32), value.astype(np.float32), root, see)[0], k_scale=factor, v_scale=factor), "no k_scale", k_format="e4m3", v_format="e4m3")
+
+# Scans. Arrays are [batch, token, head, channel]; states [batch, head, d_k, d_v].
+def scan(kind, q, k, v, gate=None, beta=None, a=None, state=None, wrong=()):
+    """kernels/scan.h's mamba2, lightning and delta, token by token in f32; wrong: words of mistakes -> out, final state"""
+    each = v.shape[2] // k.shape[2]
+    q, k = np.repeat(q, each, 2), np.repeat(k, each, 2)
+    s = np.zeros(v.shape[:1] + v.shape[2:3] + (k.shape[3], v.shape[3]), np.float32) if state is None else state.copy()
+    out = np.zeros_like(v)
+    exp = {"exp2": np.exp2, "no-exp": lambda x: x, "no-decay": lambda x: np.ones_like(x)}.get(wrong[0] if wrong else "", np.exp)
+    for t in range(v.shape[1]):
+        at = min(t + 1, v.shape[1] - 1) if "next-gate" in wrong else t
+        exponent = {"mamba2": lambda: gate[:, at] * a, "lightning": lambda: np.broadcast_to(a, v.shape[:1] + a.shape), "delta": lambda: gate[:, at]}[kind]()
+        s = (exp(exponent).astype(np.float32)[..., None, None] * s).astype(np.float32)
+        write = v[:, t]
+        if kind == "mamba2" and "plain-write" not in wrong:
+            write = gate[:, at, :, None] * write
+        if kind == "delta":
+            write = write - np.einsum("bhk,bhkv->bhv", k[:, t], s)
+            write = write if "no-beta" in wrong else beta[:, t, :, None] * write
+        s = (s + k[:, t, :, :, None] * write[:, :, None]).astype(np.float32)
+        out[:, t] = np.einsum("bhk,bhkv->bhv", q[:, t], s)
+    return out, s
+
+
+def turned(x):
+    return np.ascontiguousarray(x.swapaxes(-1, -2))
+
+
+B, N, G, H, K, V = 2, 37, 2, 4, 16, 16
+sq, sk, sv = draw(B, N, G, K) / 4, draw(B, N, G, K), draw(B, N, H, V)
+delta, decay, gates = np.exp(draw(B, N, H)) / 20, -np.exp(draw(H)), -np.exp(draw(B, N, H)) / 10
+begun, sk1, beta = draw(B, H, K, V), sk / np.linalg.norm(sk, axis=-1, keepdims=True), (1 / (1 + np.exp(-draw(B, N, H)))).astype(np.float32)
+said = {"layout": "bshd", "scale": 1}
+mamba2 = {"q": sq, "k": sk, "v": sv, "gate": delta, "a": decay}
+rule = {"q": sq, "k": sk1, "v": sv, "gate": gates, "beta": beta}
+light = {"q": sq, "k": sk, "v": sv, "a": decay / 8}
+
+
+def save_scan(name, kind, arrays, passes, state=None, final=True, more=(), states="kv", given=(), **also):
+    """made by `more`'s mistakes, or from other inputs (`given`) than the file's"""
+    out, after = scan(kind, **arrays | dict(given), state=state, wrong=more)
+    file = arrays | {"out": out} | ({} if state is None else {"initial_state": state}) | ({"final_state": after} if final else {})
+    save(name, file | {n: x for n, x in also.pop("arrays", {}).items()}, passes, recurrence=kind, state_layout=states, **said | also)
+
+
+save_scan("right-mamba2", "mamba2", mamba2, None, begun)
+save_scan("right-mamba2-from-zeros", "mamba2", mamba2, None, final=False)
+save_scan("right-lightning", "lightning", light, None, begun)
+save_scan("right-delta", "delta", rule, None, begun)
+save_scan("right-delta-scale", "delta", rule, None, begun, given={"q": (sq / 4).astype(np.float32)}, scale="1/sqrt(d)")
+out, after = scan("mamba2", **mamba2, state=begun)
+turn = {"initial_state": turned(begun), "final_state": turned(after)}
+save("right-states-vk", mamba2 | {"out": out} | turn, None, recurrence="mamba2", state_layout="vk", **said)
+save("right-state-16", mamba2 | {"out": out, "initial_state": begun, "final_state": rounded(after)}, None, recurrence="mamba2", state_layout="kv", **said)
+save("right-scan-bhsd", {n: x.swapaxes(1, 2) if n != "a" else x for n, x in (mamba2 | {"out": out}).items()} | {"initial_state": begun, "final_state": after}, None,
+     recurrence="mamba2", state_layout="kv", layout="bhsd", scale=1)
+one = {n: x[:, 0] if n != "a" else x for n, x in (mamba2 | {"out": scan("mamba2", **{n: x[:, :1] if n != "a" else x for n, x in mamba2.items()}, state=begun)[0]}).items()}
+save("right-one-token", one | {"initial_state": begun}, None, recurrence="mamba2", state_layout="kv", layout="bhd", scale=1)
+
+save_scan("scan-exp2", "mamba2", mamba2, "ln(2) times the exponents", begun, more=("exp2",))
+save_scan("scan-no-exp", "delta", rule, "not exponentiated", begun, more=("no-exp",))
+save_scan("mamba2-no-exp", "mamba2", mamba2, "not exponentiated", begun, more=("no-exp",))
+save_scan("lightning-no-exp", "lightning", light, "not exponentiated", begun, more=("no-exp",))
+save_scan("scan-no-decay", "lightning", light, "no decay", begun, more=("no-decay",))
+save_scan("scan-next-gate", "delta", rule, "the gate of the next token", begun, more=("next-gate",))
+save_scan("scan-no-beta", "delta", rule, "no beta", begun, more=("no-beta",))
+save_scan("scan-plain-write", "mamba2", mamba2, "a write without its gate", begun, more=("plain-write",))
+save_scan("scan-q-for-k", "mamba2", mamba2, "q and k in each other's place", begun, given={"q": sk, "k": sq})
+save_scan("scan-no-scale", "delta", rule, "with scale 1", begun, scale="1/sqrt(d)")
+save_scan("scan-groups", "mamba2", mamba2, "dealt out to groups in turn", begun, given={"q": np.tile(sq, (1, 1, 2, 1)), "k": np.tile(sk, (1, 1, 2, 1))})
+save("scan-states-turned", mamba2 | {"out": out} | turn, "d_v before d_k: transposed", recurrence="mamba2", state_layout="kv", **said)
+save("scan-no-initial", mamba2 | dict(zip(("out", "final_state"), scan("mamba2", **mamba2))) | {"initial_state": begun}, "no initial state", recurrence="mamba2",
+     state_layout="kv", **said)
+stale = scan("mamba2", **{n: x[:, :-1] if n != "a" else x for n, x in mamba2.items()}, state=begun)[1]
+save("scan-stale-state", mamba2 | {"out": out, "initial_state": begun, "final_state": stale}, "before the last token", recurrence="mamba2", state_layout="kv", **said)
+save("scan-bf16-state", mamba2 | {"out": out, "initial_state": begun, "final_state": bf16(after)}, "final_state of sequence 0", recurrence="mamba2", state_layout="kv",
+     **said)
+nan = out.copy()
+nan[1, 5, 2, 3] = np.nan
+save("scan-nan", mamba2 | {"out": nan, "initial_state": begun}, "out of sequence 1, token 5, head 2, channel 3", recurrence="mamba2", state_layout="kv", **said)
+halves = {n: bf16(x) for n, x in mamba2.items()}
+save_scan("scan-bf16-factors", "mamba2", mamba2, "it rounds more", begun, given={"q": bf16(sq), "k": bf16(sk)})
+
+# Padded, and one behind the other: each sequence has a length of its own.
+cells = np.array([30, 21])
+parts = [scan("delta", **{n: x[b : b + 1, : cells[b]] for n, x in rule.items()}, state=begun[b : b + 1]) for b in range(B)]
+padded = np.zeros_like(sv)
+for b in range(B):
+    padded[b, : cells[b]] = parts[b][0]
+lasts = np.concatenate([p[1] for p in parts])
+pads = rule | {"out": padded, "initial_state": begun, "final_state": lasts, "lengths": cells}
+save("right-padded", pads, None, recurrence="delta", state_layout="kv", **said)
+save("scan-padding", pads | {"final_state": scan("delta", **rule, state=begun)[1]}, "after the padding", recurrence="delta", state_layout="kv", **said)
+swapped = np.concatenate([scan("delta", **{n: x[b : b + 1, : cells[1 - b]] for n, x in rule.items()}, state=begun[b : b + 1])[1] for b in range(B)])
+save("scan-length", pads | {"final_state": swapped}, "the next sequence's length", recurrence="delta", state_layout="kv", **said)
+joined = {n: np.concatenate([x[b, : cells[b]] for b in range(B)]) for n, x in (rule | {"out": padded}).items()}
+save("right-scan-thd", joined | {"initial_state": begun, "final_state": lasts, "cu_seqlens": np.array([0, 30, 51])}, None, recurrence="delta", state_layout="kv",
+     layout="thd", scale=1)
+
+# One head of channels: Mamba-1, and the convolution before it; states are [batch, channel, d_k] there, as mamba_ssm has them.
+C = 24
+mx, mdelta, mb, mc, ma = draw(B, C, N), (np.exp(draw(B, C, N)) / 20).astype(np.float32), draw(B, K, N), draw(B, K, N), -np.exp(draw(C, K))
+s, y = np.zeros((B, C, K), np.float32), np.zeros((B, C, N), np.float32)
+raw, z = np.zeros((B, C, K), np.float32), np.zeros((B, C, N), np.float32)
+for t in range(N):
+    write = (mdelta[:, :, t] * mx[:, :, t])[..., None] * mb[:, None, :, t]
+    s = np.exp(mdelta[:, :, t, None] * ma) * s + write
+    raw = mdelta[:, :, t, None] * ma * raw + write
+    y[:, :, t], z[:, :, t] = np.einsum("bck,bk->bc", s, mc[:, :, t]), np.einsum("bck,bk->bc", raw, mc[:, :, t])
+mamba1 = {"q": mc, "k": mb, "v": mx, "gate": mdelta, "a": ma}
+save("right-mamba1", mamba1 | {"out": y, "final_state": s}, None, recurrence="mamba1", layout="bds", scale=1)
+save("mamba1-no-exp", mamba1 | {"out": z, "final_state": raw}, "not exponentiated", recurrence="mamba1", layout="bds", scale=1)
+taps, offset, before = draw(C, 4), draw(C), draw(B, C, 3)
+rows = np.concatenate([before, mx], 2)
+
+
+def convolve(weights, bias=offset, silu=True):
+    y = sum(weights[:, i, None] * rows[:, :, i : i + N] for i in range(4)) + bias[:, None]
+    return (y / (1 + np.exp(-y)) if silu else y).astype(np.float32)
+
+
+conv = {"x": mx, "taps": taps, "bias": offset, "initial_state": before, "final_state": rows[:, :, -3:]}
+how = {"recurrence": "conv", "layout": "bds", "activation": "silu"}
+save("right-conv", conv | {"out": convolve(taps)}, None, **how)
+save("conv-reversed", conv | {"out": convolve(taps[:, ::-1])}, "taps in the other order", **how)
+save("conv-no-bias", conv | {"out": convolve(taps, 0 * offset)}, "no bias", **how)
+save("conv-no-silu", conv | {"out": convolve(taps, silu=False)}, "no activation", **how)
 
 for name, passes in expected.items():
     print(name, "right" if passes is None else passes, sep="\t")
