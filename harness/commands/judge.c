@@ -184,9 +184,9 @@ static int make(const judge *j)
     char why[1024] = "", known[1024];
     double rho;
     kvb_registry_init(&registry);
-    const kvb_kernel *kernel = j->by ? kvb_registry_attending(&registry, j->by) : NULL;
+    const kvb_kernel *kernel = j->by ? kvb_registry_find(&registry, KVB_KERNELS, j->by) : NULL;
     if (j->by && !kernel) {
-        kvb_registry_attending_names(&registry, known, sizeof known);
+        kvb_registry_names(&registry, KVB_KERNELS, known, sizeof known);
         return kvb_unknown("judge", "--by: unknown kernel", j->by, known);
     }
     if (kernel && kernel->available && !kernel->available(why, sizeof why))

@@ -12,7 +12,9 @@
 #include "caches/pools/pool.h"
 #include "harness/judge/recorded.h"
 #include "harness/machine/team.h"
+#include "kernels/convert.h"
 #include "oracle/codec.h"
+#include "oracle/recurrence.h"
 #include "oracle/single.h"
 #include "workloads/rng.h"
 #include "workloads/values.h"
@@ -46,17 +48,48 @@ static const struct scene {
     {"head-dim-256", "gaussian", 1, 4, 1, 256, 3, 97, KVB_DTYPE_BF16, .window = 0},
     {"other-scale", "gaussian", 1, 4, 2, 128, 3, 97, KVB_DTYPE_F16, .scale = 0.25},
 };
-enum { SCENES = sizeof scenes / sizeof *scenes, ARRAYS = 6 };
+/* Scans likewise: lengths at and beside chunks, one token of each sequence, states of 16 bits, from zeros or from a state. */
+static const struct scan_scene {
+    const char *name;
+    kvb_scan_kind kind;
+    uint32_t batch, tokens, heads, groups, d_k, d_v;
+    kvb_dtype dtype, states; /* of q, k, v and out; of states */
+    bool begun;              /* from a state */
+} scan_scenes[] = {
+    {"mamba2-decode", KVB_SCAN_MAMBA2, 3, 1, 8, 2, 64, 64, KVB_DTYPE_BF16, KVB_DTYPE_F32, true},
+    {"mamba2-prefill", KVB_SCAN_MAMBA2, 1, 129, 4, 1, 128, 64, KVB_DTYPE_BF16, KVB_DTYPE_F32, false},
+    {"mamba2-chunk", KVB_SCAN_MAMBA2, 2, 63, 4, 2, 64, 32, KVB_DTYPE_F16, KVB_DTYPE_F16, true},
+    {"mamba2-f32", KVB_SCAN_MAMBA2, 1, 65, 2, 2, 64, 64, KVB_DTYPE_F32, KVB_DTYPE_F32, true},
+    {"delta-decode", KVB_SCAN_DELTA, 3, 1, 8, 4, 128, 128, KVB_DTYPE_BF16, KVB_DTYPE_F32, true},
+    {"delta-prefill", KVB_SCAN_DELTA, 1, 129, 4, 2, 128, 128, KVB_DTYPE_BF16, KVB_DTYPE_F32, false},
+    {"delta-chunk", KVB_SCAN_DELTA, 2, 63, 2, 2, 64, 64, KVB_DTYPE_F16, KVB_DTYPE_BF16, true},
+    {"delta-f32", KVB_SCAN_DELTA, 1, 65, 2, 1, 64, 64, KVB_DTYPE_F32, KVB_DTYPE_F32, true},
+    {"lightning", KVB_SCAN_LIGHTNING, 2, 130, 4, 4, 64, 64, KVB_DTYPE_BF16, KVB_DTYPE_F32, true},
+    {"mamba1-decode", KVB_SCAN_MAMBA1, 3, 1, 1, 1, 16, 256, KVB_DTYPE_BF16, KVB_DTYPE_F32, true},
+    {"mamba1-prefill", KVB_SCAN_MAMBA1, 1, 65, 1, 1, 16, 128, KVB_DTYPE_F32, KVB_DTYPE_F32, false},
+    {"conv-decode", KVB_SCAN_CONV, 3, 1, 1, 1, 3, 256, KVB_DTYPE_BF16, KVB_DTYPE_BF16, true},
+    {"conv-prefill", KVB_SCAN_CONV, 1, 65, 1, 1, 3, 128, KVB_DTYPE_BF16, KVB_DTYPE_BF16, false},
+};
+enum {
+    SCENES = sizeof scenes / sizeof *scenes,
+    ALL = SCENES + sizeof scan_scenes / sizeof *scan_scenes,
+    ARRAYS = KVB_RECORDED_PARTS
+};
 
-/* One scene's arrays, in the order of kvb_recorded_parts q, k, v, out, lse, sinks. */
+/* One scene's arrays, in the order of kvb_recorded_parts. */
 typedef struct made {
-    const struct scene *scene;
+    const char *name;
+    const struct scene *scene;     /* of attention; or NULL */
+    const struct scan_scene *scan; /* of a scan; or NULL */
     char names[ARRAYS][64];
     kvb_tensor tensors[ARRAYS];
     void *data[ARRAYS];
-    float *rows[3]; /* q [batch][tokens][heads][dim], K and V [batch][cells][kv_heads][dim], as they are in the file */
+    /* Inputs as they are in the file. Of attention: q [batch][tokens][heads][dim], K and V [batch][cells][kv_heads][dim]; of a scan in
+     * the order of the file. */
+    float *rows[ARRAYS];
     bool declined;
     kvb_arithmetic arithmetic;
+    kvb_scan_arithmetic scan_arithmetic;
     double rho;
 } made;
 
@@ -76,7 +109,7 @@ static const kvb_format *format_of(kvb_dtype dtype)
 static void *array_add(made *m, uint32_t i, kvb_dtype dtype, uint32_t n_dims, const uint64_t *dims)
 {
     kvb_tensor *t = &m->tensors[i];
-    snprintf(m->names[i], sizeof m->names[i], "%s.%s", m->scene->name, kvb_recorded_parts[i]);
+    snprintf(m->names[i], sizeof m->names[i], "%s.%s", m->name, kvb_recorded_parts[i]);
     *t = (kvb_tensor){.name = m->names[i], .dtype = dtype, .n_dims = n_dims};
     memcpy(t->dims, dims, n_dims * sizeof *dims);
     if (kvb_tensor_shape(t, false))
@@ -247,32 +280,204 @@ static int scene_make(made *m, const kvb_kernel *kernel, const kvb_team *team, u
     return m->declined ? 0 : error;
 }
 
+/* ---- scans ------------------------------------------------------------------------------------------------------- */
+
+/* One layer that makes such rows. A convolution lies before some other recurrence. */
+static kvb_model scan_model_of(const struct scan_scene *s)
+{
+    const bool conv = s->kind == KVB_SCAN_CONV;
+    kvb_model m = {.n_layers = 1, .n_groups = 1};
+    m.groups[0] = (kvb_group){.kind = KVB_GROUP_SCAN,
+                              .scan = {.kind = conv ? KVB_SCAN_MAMBA2 : s->kind,
+                                       .heads = s->heads,
+                                       .groups = s->groups,
+                                       .d_k = s->d_k,
+                                       .d_v = s->d_v,
+                                       .conv_width = conv ? s->d_k + 1 : 0,
+                                       .conv_channels = conv ? s->d_v : 0}};
+    return m;
+}
+
+/* An input of these dims; its floats are to be filled, then scan_input_round() takes them. NULL: no memory. */
+static float *scan_input_add(made *m, kvb_recorded_part part, kvb_dtype dtype, uint32_t n_dims, const uint64_t *dims)
+{
+    if (!array_add(m, part, dtype, n_dims, dims))
+        return NULL;
+    return m->rows[part] = calloc(m->tensors[part].elements + 1, sizeof(float));
+}
+
+static void scan_input_round(made *m, kvb_recorded_part part)
+{
+    for (size_t i = 0; i < m->tensors[part].elements; i++)
+        m->rows[part][i] = put(m->tensors[part].dtype, m->data[part], i, m->rows[part][i]);
+}
+
+/* Rows of all tokens: [batch][tokens][heads][dim], or [batch][tokens][heads] of one number a head. */
+static int scan_rows_add(made *m, kvb_recorded_part part, kvb_rows kind, const kvb_model *model, uint64_t seed)
+{
+    const struct scan_scene *s = m->scan;
+    const kvb_group *group = &model->groups[0];
+    const uint32_t heads = kvb_rows_heads(group, kind), dim = kvb_rows_dim(group, kind);
+    const kvb_dtype dtype = part > KVB_RECORDED_V ? KVB_DTYPE_F32 : s->dtype;
+    if (!heads || !dim)
+        return 0;
+    float *rows = scan_input_add(m, part, dtype, dim > 1 ? 4 : 3, (const uint64_t[]){s->batch, s->tokens, heads, dim});
+    if (!rows)
+        return -ENOMEM;
+    for (uint64_t t = 0; t < (uint64_t)s->batch * s->tokens; t++)
+        kvb_scan_rows_make(model, seed, kind, 0, t, rows + t * heads * dim);
+    scan_input_round(m, part);
+    return 0;
+}
+
+static int scan_constant_add(made *m, kvb_recorded_part part, kvb_constant constant, const kvb_model *model,
+                             uint64_t seed)
+{
+    uint64_t dims[3];
+    const uint32_t n = kvb_constant_shape(&model->groups[0], constant, dims);
+    float *floats = n ? scan_input_add(m, part, KVB_DTYPE_F32, n, dims) : NULL;
+    if (floats) {
+        kvb_scan_constant_make(model, seed, constant, 0, floats);
+        scan_input_round(m, part);
+    }
+    return n && !floats ? -ENOMEM : 0;
+}
+
+static int scan_inputs_make(made *m, uint64_t seed)
+{
+    const struct scan_scene *s = m->scan;
+    const kvb_model model = scan_model_of(s);
+    const bool conv = s->kind == KVB_SCAN_CONV;
+    static const struct {
+        kvb_recorded_part part;
+        kvb_rows kind;
+    } rows[] = {{KVB_RECORDED_Q, KVB_ROWS_Q},
+                {KVB_RECORDED_K, KVB_ROWS_K},
+                {KVB_RECORDED_V, KVB_ROWS_V},
+                {KVB_RECORDED_GATE, KVB_ROWS_GATE},
+                {KVB_RECORDED_BETA, KVB_ROWS_BETA}};
+    int error = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && !conv && !error; i++)
+        error = scan_rows_add(m, rows[i].part, rows[i].kind, &model, seed);
+    if (conv)
+        error = scan_rows_add(m, KVB_RECORDED_V, KVB_ROWS_X, &model, seed);
+    error =
+        error ? error : scan_constant_add(m, KVB_RECORDED_A, conv ? KVB_CONSTANT_TAPS : KVB_CONSTANT_A, &model, seed);
+    error = error || !conv ? error : scan_constant_add(m, KVB_RECORDED_BIAS, KVB_CONSTANT_BIAS, &model, seed);
+    const uint64_t dims[] = {s->batch, s->heads, s->d_k, s->d_v};
+    float *state = s->begun && !error ? scan_input_add(m, KVB_RECORDED_INITIAL, s->states, 4, dims) : NULL;
+    if (state) {
+        kvb_rng_normals(kvb_rng_key(seed, 9), 4, (uint32_t)m->tensors[KVB_RECORDED_INITIAL].elements, state);
+        scan_input_round(m, KVB_RECORDED_INITIAL);
+    }
+    return !error && s->begun && !state ? -ENOMEM : error;
+}
+
+/* Compares outputs and states of all heads, each followed from its first token on. */
+static int scan_compare(made *m, const kvb_scan *call)
+{
+    const kvb_scan_problem *p = &call->problem;
+    const uint32_t tokens = m->scan->tokens;
+    const size_t each = (size_t)p->d_k * p->d_v, out = kvb_elem_bytes(p->out_elem);
+    double *begun = calloc(each, sizeof *begun);
+    kvb_recurrence_want *want = calloc(each + p->d_v, sizeof *want);
+    kvb_diff diff = {0};
+    int error = begun && want ? 0 : -ENOMEM;
+    for (uint32_t i = 0; i < m->scan->batch * p->heads && !error; i++) {
+        const uint32_t b = i / p->heads, h = i % p->heads;
+        const kvb_diff_place place = {.event = b, .head = h};
+        kvb_recurrence *head = kvb_recurrence_open(p, &m->scan_arithmetic);
+        if (!head) {
+            error = -ENOMEM;
+            break;
+        }
+        for (size_t e = 0; e < each && m->rows[KVB_RECORDED_INITIAL]; e++)
+            begun[e] = (double)m->rows[KVB_RECORDED_INITIAL][i * each + e];
+        kvb_recurrence_begin(head, begun);
+        for (uint32_t t = b * tokens; t < (b + 1) * tokens; t++) {
+            const kvb_recurrence_token token = kvb_recurrence_token_of(call, t, h);
+            kvb_recurrence_step(head, &token, want);
+            kvb_diff_take(&diff, &place, want, p->d_v, p->out_elem,
+                          (const char *)call->out + ((size_t)t * p->heads + h) * p->d_v * out);
+        }
+        kvb_recurrence_rest(head, true);
+        kvb_recurrence_state(head, want);
+        kvb_diff_take(&diff, &place, want, each, p->state_elem, kvb_scan_state(call, b, h));
+        kvb_recurrence_close(head);
+    }
+    m->rho = diff.rho;
+    free(begun);
+    free(want);
+    return error;
+}
+
+/* Makes the call of all sequences with the kernel; outputs and states go to the arrays, and are judged. */
+static int scan_call_make(made *m, const kvb_kernel *kernel, const kvb_team *team)
+{
+    const struct scan_scene *s = m->scan;
+    const uint32_t n = s->batch * s->tokens;
+    kvb_scan call = {.problem = {.kind = s->kind,
+                                 .n_tok = n,
+                                 .run = s->tokens,
+                                 .heads = s->heads,
+                                 .groups = s->groups,
+                                 .d_k = s->d_k,
+                                 .d_v = s->d_v,
+                                 .state_elem = elem_of(s->states),
+                                 .out_elem = elem_of(s->dtype),
+                                 .silu = s->kind == KVB_SCAN_CONV},
+                     .q = m->rows[KVB_RECORDED_Q],
+                     .k = m->rows[KVB_RECORDED_K],
+                     .v = m->rows[KVB_RECORDED_V],
+                     .gate = m->rows[KVB_RECORDED_GATE],
+                     .beta = m->rows[KVB_RECORDED_BETA],
+                     .a = m->rows[KVB_RECORDED_A],
+                     .bias = m->rows[KVB_RECORDED_BIAS],
+                     .team = team};
+    char why[256];
+    m->declined = kernel->scan->supports && !kernel->scan->supports(&call.problem, why, sizeof why);
+    if (m->declined)
+        return 0;
+    call.out = array_add(m, KVB_RECORDED_OUT, s->dtype, 4, (const uint64_t[]){s->batch, s->tokens, s->heads, s->d_v});
+    char *final =
+        array_add(m, KVB_RECORDED_FINAL, s->states, 4, (const uint64_t[]){s->batch, s->heads, s->d_k, s->d_v});
+    const char *initial = m->data[KVB_RECORDED_INITIAL];
+    const size_t bytes = final ? m->tensors[KVB_RECORDED_FINAL].bytes / s->batch : 0, slot = (bytes + 63) / 64 * 64,
+                 scratch = kernel->scan->scratch_bytes ? kernel->scan->scratch_bytes(&call.problem, team->n) : 0;
+    uint32_t *places = calloc(2 * (size_t)n, sizeof *places);
+    call.states = (kvb_scan_states){aligned_alloc(64, s->batch * slot + 64), slot, s->batch};
+    call.scratch = aligned_alloc(64, (scratch + 127) / 64 * 64);
+    int error = call.out && final && places && call.states.base && call.scratch ? 0 : -ENOMEM;
+    for (uint32_t t = 0; t < n && !error; t++) {
+        const uint32_t b = t / s->tokens, at = t % s->tokens;
+        places[t] = at ? KVB_SCAN_PREVIOUS : initial ? b : KVB_SCAN_ZERO;
+        places[n + t] = at + 1 < s->tokens ? KVB_SCAN_NONE : b;
+    }
+    for (uint32_t b = 0; b < s->batch && initial && !error; b++)
+        memcpy((char *)call.states.base + b * slot, initial + b * bytes, bytes);
+    call.from = places;
+    call.to = places + n;
+    if (!error)
+        error = kernel->scan->scan(&call);
+    for (uint32_t b = 0; b < s->batch && !error; b++)
+        memcpy(final + b * bytes, (const char *)call.states.base + b * slot, bytes);
+    if (!error) {
+        kernel->scan->arithmetic(&call.problem, &m->scan_arithmetic);
+        error = scan_compare(m, &call);
+    }
+    free(places);
+    free(call.states.base);
+    free(call.scratch);
+    return error;
+}
+
 /* ---- the description --------------------------------------------------------------------------------------------- */
 
-static json_t *rounding_json(const kvb_rounding *r)
+static json_t *call_json(const made *m, const kvb_kernel *kernel)
 {
-    static const char *const names[] = {"f32", "f16", "bf16", "e4m3", "e5m2"}; /* in the order of kvb_elem */
-    return json_pack("{s:s, s:I, s:f, s:f}", "rounding", names[r->rounding], "chain", (json_int_t)r->chain, "step",
-                     r->step, "floor", r->floor);
-}
-
-static json_t *arithmetic_json(const kvb_arithmetic *a)
-{
-    return json_pack("{s:I, s:I, s:I, s:f, s:f, s:o, s:o, s:o}", "dot_chain", (json_int_t)a->dot_chain, "cell_chain",
-                     (json_int_t)a->cell_chain, "rescales", (json_int_t)a->rescales, "exp_error", a->exp_error,
-                     "exp_floor", a->exp_floor, "query", rounding_json(&a->query), "scores", rounding_json(&a->scores),
-                     "sums", rounding_json(&a->sums));
-}
-
-static int description_write(const char *path, const made *all, const kvb_kernel *kernel, char *why, size_t why_bytes)
-{
-    char file[4096];
-    json_t *calls = json_object();
-    for (uint32_t i = 0; i < SCENES; i++) {
-        const struct scene *s = all[i].scene;
-        if (all[i].declined)
-            continue;
-        json_t *one = json_object();
+    const struct scene *s = m->scene;
+    json_t *one = json_object();
+    if (s) {
         json_object_set_new(one, "causal", json_string(s->all ? "no" : "lower-right"));
         if (s->scale > 0)
             json_object_set_new(one, "scale", json_real(s->scale));
@@ -282,10 +487,29 @@ static int description_write(const char *path, const made *all, const kvb_kernel
             json_object_set_new(one, "window_sinks", json_integer(s->window_sinks));
         if (s->softcap > 0)
             json_object_set_new(one, "softcap", json_real(s->softcap));
-        if (kernel)
-            json_object_set_new(one, "arithmetic", arithmetic_json(&all[i].arithmetic));
-        json_object_set_new(calls, s->name, one);
+    } else {
+        json_object_set_new(one, "recurrence", json_string(kvb_scan_kind_name(m->scan->kind)));
+        json_object_set_new(one, "layout", json_string("bshd"));
+        json_object_set_new(one, "state_layout", json_string("kv"));
+        if (m->scan->kind == KVB_SCAN_CONV)
+            json_object_set_new(one, "activation", json_string("silu"));
+        else
+            json_object_set_new(one, "scale", json_integer(1));
     }
+    if (kernel)
+        json_object_set_new(one, "arithmetic",
+                            s ? kvb_declaration_json(&m->arithmetic, NULL)
+                              : kvb_declaration_json(NULL, &m->scan_arithmetic));
+    return one;
+}
+
+static int description_write(const char *path, const made *all, const kvb_kernel *kernel, char *why, size_t why_bytes)
+{
+    char file[4096];
+    json_t *calls = json_object();
+    for (uint32_t i = 0; i < ALL; i++)
+        if (!all[i].declined)
+            json_object_set_new(calls, all[i].name, call_json(&all[i], kernel));
     json_t *root = json_pack("{s:s, s:s, s:s, s:o}", "layout", "bhsd", "lse_layout", "heads-first", "scale",
                              "1/sqrt(d)", "calls", calls);
     kvb_recorded_beside(path, file, sizeof file);
@@ -298,15 +522,25 @@ static int description_write(const char *path, const made *all, const kvb_kernel
 
 int kvb_judge_make(const char *path, const kvb_kernel *kernel, uint64_t seed, double *rho, char *why, size_t why_bytes)
 {
-    made *all = calloc(SCENES, sizeof *all);
-    kvb_tensor *list = calloc((size_t)SCENES * ARRAYS, sizeof *list);
+    made *all = calloc(ALL, sizeof *all);
+    kvb_tensor *list = calloc((size_t)ALL * ARRAYS, sizeof *list);
     kvb_threads *threads = NULL;
     uint32_t n = 0;
     int error = all && list ? kvb_threads_start(1, false, &threads) : -ENOMEM;
     *rho = 0;
-    for (uint32_t i = 0; i < SCENES && !error; i++) {
-        all[i].scene = &scenes[i];
-        error = scene_make(&all[i], kernel, kvb_threads_team(threads), kvb_rng_key(seed, i), why, why_bytes);
+    for (uint32_t i = 0; i < ALL && !error; i++) {
+        made *m = &all[i];
+        const uint64_t own = kvb_rng_key(seed, i);
+        m->scene = i < SCENES ? &scenes[i] : NULL;
+        m->scan = i < SCENES ? NULL : &scan_scenes[i - SCENES];
+        m->name = m->scene ? m->scene->name : m->scan->name;
+        m->declined = kernel && !(m->scene ? kernel->attend != NULL : kernel->scan != NULL);
+        if (m->declined)
+            continue;
+        error =
+            m->scene ? scene_make(m, kernel, kvb_threads_team(threads), own, why, why_bytes) : scan_inputs_make(m, own);
+        if (!error && m->scan && kernel)
+            error = scan_call_make(m, kernel, kvb_threads_team(threads));
         for (uint32_t part = 0; part < ARRAYS && !error && !all[i].declined; part++)
             if (all[i].data[part])
                 list[n++] = all[i].tensors[part];
@@ -316,11 +550,11 @@ int kvb_judge_make(const char *path, const kvb_kernel *kernel, uint64_t seed, do
     error = error ? error : description_write(path, all, kernel, why, why_bytes);
     if (threads)
         kvb_threads_end(threads);
-    for (uint32_t i = 0; all && i < SCENES; i++) {
-        for (uint32_t part = 0; part < ARRAYS; part++)
+    for (uint32_t i = 0; all && i < ALL; i++) {
+        for (uint32_t part = 0; part < ARRAYS; part++) {
             free(all[i].data[part]);
-        for (uint32_t part = 0; part < 3; part++)
             free(all[i].rows[part]);
+        }
     }
     free(all);
     free(list);

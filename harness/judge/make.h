@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hard inputs of attention as a file, for kernels that run elsewhere. */
+/* Hard inputs of attention and of scans as a file, for kernels that run elsewhere. */
 #ifndef KVB_JUDGE_MAKE_H
 #define KVB_JUDGE_MAKE_H
 
 #include "kernels/attend.h"
 
 /*
- * Writes q, k, v and sinks of each call to path, a safetensors file, and beside it, in FILE.json, how they are to be read. kernel:
- * one that runs here, whose outputs, log-sum-exps and declared arithmetic are written, too; calls that it declines are left out.
- * NULL: none, and arithmetic is left to be said. *rho: of its outputs, by the oracle in this process. 0, or a negative errno with why.
+ * Writes the inputs of each call to path, a safetensors file, and beside it, in FILE.json, how they are to be read. kernel: one that
+ * runs here, whose outputs, log-sum-exps, final states and declared arithmetic are written, too; calls that it declines, or has no
+ * face for, are left out. NULL: none, and arithmetic is left to be said. *rho: of its outputs, by the oracle in this process. 0, or a
+ * negative errno with why.
  */
 int kvb_judge_make(const char *path, const kvb_kernel *kernel, uint64_t seed, double *rho, char *why, size_t why_bytes);
 

@@ -150,7 +150,7 @@ else
 fi
 
 rho() { sed -n 's/.*"rho": \([0-9.e-]*\).*/\1/p' "$1" | sort -g | tail -n 1; }
-for kernel in flash reference openblas; do
+for kernel in flash reference openblas scan scan-reference; do
     ok "calls of $kernel in a file" "$KVBENCH" judge --make "$TMPDIR/hard.safetensors" --by $kernel
     in_process=$(grep -oE '[0-9.e-]+ of its bound' "$out")
     ok "  are right" "$KVBENCH" judge "$TMPDIR/hard.safetensors" -o "$TMPDIR/hard.jsonl"
@@ -160,7 +160,10 @@ done
 ok "inputs without outputs" "$KVBENCH" judge --make "$TMPDIR/inputs.safetensors"
 expect_exit 2 "  are no calls" "$KVBENCH" judge "$TMPDIR/inputs.safetensors" --say arithmetic=f32
 holds "  as is said" "no array 'out'" "$err"
-ok "  outputs in a file of their own are judged with them" "$KVBENCH" judge "$TMPDIR/hard.safetensors" --inputs "$TMPDIR/inputs.safetensors" --say arithmetic=f32
+for kernel in openblas scan-reference; do
+    "$KVBENCH" judge --make "$TMPDIR/hard.safetensors" --by $kernel >"$out"
+    ok "  outputs of $kernel in a file of their own are judged with them" "$KVBENCH" judge "$TMPDIR/hard.safetensors" --inputs "$TMPDIR/inputs.safetensors" --say arithmetic=f32
+done
 expect_exit 2 "a kernel that is none" "$KVBENCH" judge --make "$TMPDIR/x.safetensors" --by nothing
 one_line "  in one line"
 expect_exit 2 "no file" "$KVBENCH" judge
