@@ -63,8 +63,8 @@ def main():
     manifest, same = kernels(args, folder)
     with open(args.output, "w", encoding="utf-8") as out:
         print("# Recorded calls, and bits that stay the same\n\nMade by `make table-judge`. " + machine_line(manifest) + "\n\n"
-              "## Mistakes in files\n\nAttention in NumPy with one mistake each (ci/tests/cli/judge_calls.py), judged by `kvbench judge`: the largest "
-              "error over its bound,\nthe reading by which the call would be right, and what other rules say of the same outputs: "
+              "## Mistakes in files\n\nAttention and scans in NumPy with one mistake each (ci/tests/cli/judge_calls.py), judged by `kvbench judge`: the "
+              "largest error over its\nbound, the reading by which the call would be right, and what other rules say of the same outputs: "
               "torch.testing.assert_close with its\ndefaults, allclose with 1e-2, cosine, and the sum of squared errors over that of the exact "
               "outputs.\n", file=out)
         table(out, ["mistake", "judge", "rho", "right with", "assert_close", "allclose 1e-2", "cosine", "NMSE"], wrong)

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an attention call to a file that `kvbench judge` takes. One function, beside the call:
+"""Writes a call of attention or of a scan to a file that `kvbench judge` takes. One function, beside the call:
 
-    from capture import capture
+    from capture import capture, capture_scan
     out = scaled_dot_product_attention(q, k, v, is_causal=True)
     capture("calls", q=q, k=k, v=v, out=out, layout="bhsd", causal="upper-left", scale="1/sqrt(d)", arithmetic="flash-bf16")
+
+    out, state = chunk_gated_delta_rule(q, k, v, g, beta, output_final_state=True)
+    capture_scan("calls", "delta", q=q, k=k, v=v, gate=g, beta=beta, out=out, final_state=state, layout="bshd", state_layout="kv",
+                 scale="1/sqrt(d)", arithmetic="chunk64-bf16")
 
 Needs NumPy; tensors of torch and arrays of JAX and MLX are taken, too. Environment, for whole runs:
 KVBENCH_CAPTURE=FOLDER (unset: nothing is written), KVBENCH_CAPTURE_EVERY=N (every N-th call, usual 1), KVBENCH_CAPTURE_CALLS=N (at
@@ -53,6 +57,29 @@ def _write(path, arrays, said):
     os.replace(path + ".tmp", path)
 
 
+def _folder(folder, name, every, calls):
+    """Where this call of the place goes, and its number; None where it is not taken."""
+    folder = folder or os.environ.get("KVBENCH_CAPTURE")
+    if not folder:
+        return None, 0
+    number = _calls[name] = _calls.get(name, -1) + 1
+    every = every or int(os.environ.get("KVBENCH_CAPTURE_EVERY", "1"))
+    most = calls or int(os.environ.get("KVBENCH_CAPTURE_CALLS", "16"))
+    return (None if number % every or number // every >= most else folder), number
+
+
+def _keep(folder, name, number, arrays, said, megabytes):
+    arrays = {n: x for n, x in arrays.items() if x is not None}
+    bytes_of = {"float64": 8, "int64": 8, "float32": 4, "int32": 4}
+    size = sum(int(np.prod(x.shape)) * bytes_of.get(str(x.dtype).rsplit(".", maxsplit=1)[-1], 2) for x in arrays.values())
+    if size > (megabytes or float(os.environ.get("KVBENCH_CAPTURE_MB", "64"))) * 2**20:
+        return None
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f"{name}-{number}.safetensors")
+    _write(path, {n: _bytes(x) for n, x in arrays.items()}, said)
+    return path
+
+
 def capture(folder=None, *, q, k, v, out, name="call", heads=None, every=None, calls=None, megabytes=None, lse=None, sinks=None, mask=None,
             lengths=None, cu_seqlens_q=None, cu_seqlens_k=None, block_table=None, k_scale=None, v_scale=None, **said):
     """Writes FOLDER/NAME-N.safetensors, and returns its path; None where this call is not taken.
@@ -61,13 +88,8 @@ def capture(folder=None, *, q, k, v, out, name="call", heads=None, every=None, c
     `kvbench judge --keys` lists. heads: of bhsd and bshd, so many KV heads at most, with their query heads. A call that is still larger
     than megabytes is not taken.
     """
-    folder = folder or os.environ.get("KVBENCH_CAPTURE")
+    folder, number = _folder(folder, name, every, calls)
     if not folder:
-        return None
-    number = _calls[name] = _calls.get(name, -1) + 1
-    every = every or int(os.environ.get("KVBENCH_CAPTURE_EVERY", "1"))
-    most = calls or int(os.environ.get("KVBENCH_CAPTURE_CALLS", "16"))
-    if number % every or number // every >= most:
         return None
     axis = {"bhsd": 1, "bshd": 2}.get(said.get("layout"))
     if heads and axis and heads < k.shape[axis]:
@@ -82,12 +104,18 @@ def capture(folder=None, *, q, k, v, out, name="call", heads=None, every=None, c
         k_scale, v_scale = (x[:heads] if x is not None and getattr(x, "ndim", 0) == 1 and x.shape[0] > 1 else x for x in (k_scale, v_scale))
     arrays = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "sinks": sinks, "mask": mask, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q,
               "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "k_scale": k_scale, "v_scale": v_scale}
-    arrays = {n: x for n, x in arrays.items() if x is not None}
-    bytes_of = {"float64": 8, "int64": 8, "float32": 4, "int32": 4}
-    size = sum(int(np.prod(x.shape)) * bytes_of.get(str(x.dtype).rsplit(".", maxsplit=1)[-1], 2) for x in arrays.values())
-    if size > (megabytes or float(os.environ.get("KVBENCH_CAPTURE_MB", "64"))) * 2**20:
+    return _keep(folder, name, number, arrays, said, megabytes)
+
+
+def capture_scan(folder, recurrence, *, v, out, q=None, k=None, gate=None, beta=None, a=None, bias=None, initial_state=None, final_state=None,
+                 lengths=None, cu_seqlens=None, name="scan", every=None, calls=None, megabytes=None, **said):
+    """The same of a scan: recurrence is mamba1, mamba2, lightning, delta or conv (v: x, a: taps).
+
+    initial_state: a copy from before the call, where the call changes it in place.
+    """
+    folder, number = _folder(folder, name, every, calls)
+    if not folder:
         return None
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, f"{name}-{number}.safetensors")
-    _write(path, {n: _bytes(x) for n, x in arrays.items()}, said)
-    return path
+    arrays = {"q": q, "k": k, "v": v, "out": out, "gate": gate, "beta": beta, "a": a, "bias": bias, "initial_state": initial_state,
+              "final_state": final_state, "lengths": lengths, "cu_seqlens": cu_seqlens}
+    return _keep(folder, name, number, arrays, {"recurrence": recurrence} | said, megabytes)

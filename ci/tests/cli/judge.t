@@ -145,6 +145,25 @@ assert capture(**said) is None
 PY
     ok "  is right" "$KVBENCH" judge "$TMPDIR"/captured/*.safetensors
     holds "  of the heads that were asked for" '4 query heads over 2 KV heads x 32'
+    ok "what capture.py wrote of a scan" $python - "$TMPDIR/scans" <<'PY'
+import sys, numpy as np
+sys.path[:0] = ["workloads/capture"]
+from capture import capture_scan
+rng = np.random.default_rng(3)
+q, k, v = rng.standard_normal((3, 2, 9, 2, 8)).astype(np.float32) / 2
+gate, beta = -rng.random((2, 9, 2), np.float32), rng.random((2, 9, 2), np.float32)
+s = begun = rng.standard_normal((2, 2, 8, 8)).astype(np.float32)
+out = np.empty_like(v)
+for t in range(9):
+    s = np.exp(gate[:, t])[..., None, None] * s
+    s = s + k[:, t, :, :, None] * (beta[:, t, :, None] * (v[:, t] - np.einsum("bhk,bhkv->bhv", k[:, t], s)))[:, :, None]
+    out[:, t] = np.einsum("bhk,bhkv->bhv", q[:, t], s)
+said = {"q": q, "k": k, "v": v, "gate": gate, "beta": beta, "out": out, "initial_state": begun, "final_state": s, "layout": "bshd",
+        "state_layout": "kv", "scale": 1, "arithmetic": "f32"}
+assert [capture_scan(sys.argv[1], "delta", calls=1, **said) is None for _ in range(2)] == [False, True]
+PY
+    ok "  is right" "$KVBENCH" judge "$TMPDIR"/scans/*.safetensors
+    holds "  with its shape" '2 sequences, delta, 2 heads x 8 x 8 over 2 groups, 18 tokens'
 else
     report 0 "calls in NumPy # SKIP not installed: python3-numpy"
 fi
