@@ -285,7 +285,7 @@ void kvb_filter_truth_v(kvb_filter_truth *t, uint32_t layer, uint32_t kv_head, c
 {
     for (uint32_t u = 0; t && u < t->n_units; u++)
         if (t->units[u].layer == layer && t->units[u].kv_head == kv_head)
-            unit_fill(&t->units[u], v, t->tokens, v_row);
+            unit_fill(&t->units[u], v, t->units[u].tokens ? t->units[u].tokens : t->tokens, v_row);
 }
 
 /* d s / d log scale, of a logit that is capped. */
@@ -761,6 +761,7 @@ double kvb_filter_peaks(const kvb_filter *f, kvb_filter_peak peaks[KVB_FILTER_KI
         if (peaks_take(&peaks[KVB_FILTER_TOKEN], KVB_FILTER_TOKEN, f->by_token + u * t->tokens, t->tokens)) {
             peaks[KVB_FILTER_TOKEN].layer = t->units[u].layer;
             peaks[KVB_FILTER_TOKEN].kv_head = t->units[u].kv_head;
+            peaks[KVB_FILTER_TOKEN].sequence = t->units[u].sequence;
         }
     peaks_take(&peaks[KVB_FILTER_FROM_FIRST], KVB_FILTER_FROM_FIRST, f->from_first, t->most_visible);
     peaks_take(&peaks[KVB_FILTER_FROM_LAST], KVB_FILTER_FROM_LAST, f->from_last, t->most_visible);
@@ -801,8 +802,8 @@ void kvb_filter_words(const kvb_filter_peak peaks[KVB_FILTER_KINDS], char *why, 
         snprintf(why, why_bytes, "the outputs are off by about %+.3g %% of themselves", 100 * best->a);
         break;
     case KVB_FILTER_TOKEN:
-        snprintf(why, why_bytes, "token %u %s the outputs of KV head %u, layer %u", best->at, cell, best->kv_head,
-                 best->layer);
+        snprintf(why, why_bytes, "token %u %s the outputs of KV head %u, %s %u", best->at, cell, best->kv_head,
+                 best->sequence ? "sequence" : "layer", best->layer);
         break;
     case KVB_FILTER_FROM_FIRST:
         snprintf(why, why_bytes, "cell %u of those that each query sees %s the outputs", best->at, cell);

@@ -94,6 +94,8 @@
 /* Rows of one KV head of one layer. */
 typedef struct kvb_filter_unit {
     uint32_t layer, kv_head, dim;
+    bool sequence;   /* of calls by themselves (oracle/single.h): layer is the number of the sequence */
+    size_t tokens;   /* rows of V; 0: as many as the truth has */
     bool usable;     /* every V element is finite */
     double *inverse; /* [dim] 1 / standard deviation of V, 0 where that is 0 */
     double *mean;    /* [dim] of V; part of inverse's block */
@@ -158,6 +160,7 @@ typedef enum kvb_filter_kind {
 typedef struct kvb_filter_peak {
     double z, a;             /* |z|; 0: none */
     uint32_t layer, kv_head; /* TOKEN */
+    bool sequence;           /* TOKEN: as in the unit */
     uint32_t at;             /* token; place, from 0 on; HEADS: the lower head */
     uint32_t other;          /* HEADS: the higher one */
 } kvb_filter_peak;

@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "oracle/rounded.h"
+#include "oracle/solve.h"
 #include "oracle/storage.h"
 
 /* One KV head. */
@@ -22,8 +24,9 @@ struct kvb_single {
     const kvb_single_rows *rows;
     kvb_arithmetic arithmetic; /* less what the rows take into account: a q that the kernel rounds itself */
     kvb_arithmetic declared;
-    head_rows *heads;    /* [n_kv_heads] */
-    double *q, *scratch; /* [KVB_ATTENTION_ROWS] of each */
+    head_rows *heads;          /* [n_kv_heads] */
+    double *q, *scratch;       /* [KVB_ATTENTION_ROWS] of each */
+    kvb_single_filter *filter; /* the caller's; NULL: none */
     kvb_bound_term *terms;
     size_t row_scratch;
 };
@@ -202,6 +205,149 @@ static void row_bounds(const kvb_single *s, const kvb_expect *expect, double *bo
         bounds[c] = kvb_bound_channel(&factors, &expect->terms[c]);
 }
 
+/* ---- the matched filter ------------------------------------------------------------------------------------------ */
+
+/* An oracle of the rows that are solved together, anew for each set of them; sums go on. */
+struct kvb_single_filter {
+    kvb_model model; /* one layer: scale and softcap */
+    kvb_oracle_state state;
+    kvb_oracle oracle;
+    kvb_filter_truth truth;
+    kvb_filter_row rows[KVB_ATTENTION_ROWS];
+    kvb_expect expect[KVB_ATTENTION_ROWS];
+    uint32_t number[KVB_ATTENTION_ROWS];
+    kvb_filter *filter;
+    kvb_filter_unit *now; /* NULL: none is left */
+    uint32_t begun;       /* units */
+};
+
+int kvb_single_filter_open(const kvb_problem *problem, uint32_t units, uint32_t cells, uint32_t heads,
+                           kvb_single_filter **filter)
+{
+    kvb_single_filter *f = *filter = calloc(1, sizeof *f);
+    const uint32_t dim = problem->v_dim;
+    if (!f)
+        return -ENOMEM;
+    f->model = (kvb_model){.n_layers = 1, .n_groups = 1};
+    f->model.groups[0] = (kvb_group){.heads = heads,
+                                     .kv_heads = 1,
+                                     .k_dim = problem->k_dim,
+                                     .v_dim = dim,
+                                     .scale = (double)problem->scale,
+                                     .softcap = problem->softcap};
+    f->state.model = &f->model;
+    f->truth = (kvb_filter_truth){.tokens = cells,
+                                  .n_units = units,
+                                  .most_visible = cells,
+                                  .units = calloc(units + 1u, sizeof *f->truth.units),
+                                  .number = f->number,
+                                  .rows = f->rows,
+                                  .n_rows = KVB_ATTENTION_ROWS,
+                                  .weights = malloc(KVB_ATTENTION_ROWS * ((size_t)cells + 1) * sizeof(float)),
+                                  .outputs = malloc(2 * KVB_ATTENTION_ROWS * (size_t)dim * sizeof(float))};
+    f->oracle = (kvb_oracle){.rows = f->expect, .state = &f->state, .filter = &f->truth};
+    const bool have =
+        f->truth.units && f->truth.weights && f->truth.outputs && !kvb_filter_open(&f->oracle, &f->filter);
+    for (uint32_t u = 0; u < units && have; u++)
+        f->truth.units[u].layer = UINT32_MAX; /* of no sequence yet */
+    for (uint32_t i = 0; i < KVB_ATTENTION_ROWS && have; i++) {
+        f->number[i] = i;
+        f->rows[i].p = f->truth.weights + (size_t)i * cells;
+        f->rows[i].o = f->truth.outputs + 2 * (size_t)i * dim;
+        f->rows[i].slope = f->rows[i].o + dim;
+    }
+    if (have)
+        return 0;
+    kvb_single_filter_free(f);
+    *filter = NULL;
+    return -ENOMEM;
+}
+
+/* The V rows of a unit are not needed behind it. */
+static void unit_close(kvb_filter_unit *unit)
+{
+    void *const all[] = {unit->inverse, unit->v, unit->norm2, unit->magnitude};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    unit->inverse = NULL;
+    unit->v = unit->norm2 = unit->magnitude = NULL;
+}
+
+void kvb_single_filter_free(kvb_single_filter *f)
+{
+    if (!f)
+        return;
+    if (f->now)
+        unit_close(f->now);
+    kvb_filter_free(f->filter);
+    free(f->truth.units);
+    free(f->truth.weights);
+    free(f->truth.outputs);
+    free(f);
+}
+
+const kvb_filter *kvb_single_filter_sums(const kvb_single_filter *f)
+{
+    return f ? f->filter : NULL;
+}
+
+int kvb_single_filter_begin(kvb_single_filter *f, kvb_single *s, uint32_t sequence, uint32_t kv_head)
+{
+    const kvb_problem *p = &s->call->problem;
+    const size_t cells = s->rows->cells, dim = p->v_dim;
+    if (f->now)
+        unit_close(f->now);
+    f->now = NULL;
+    s->filter = NULL;
+    if (f->begun == f->truth.n_units)
+        return 0;
+    int error = head_store(s, 0);
+    kvb_filter_unit *unit = f->now = &f->truth.units[f->begun];
+    *unit = (kvb_filter_unit){.layer = sequence,
+                              .kv_head = kv_head,
+                              .dim = p->v_dim,
+                              .sequence = true,
+                              .tokens = cells,
+                              .inverse = calloc(2 * dim, sizeof *unit->inverse),
+                              .v = malloc((cells * dim + 1) * sizeof *unit->v),
+                              .norm2 = malloc((cells + 1) * sizeof *unit->norm2),
+                              .magnitude = malloc((cells + 1) * sizeof *unit->magnitude)};
+    if (error || !unit->inverse || !unit->v || !unit->norm2 || !unit->magnitude)
+        return -ENOMEM;
+    unit->mean = unit->inverse + dim;
+    const kvb_stored *v = p->v_in_k ? &s->heads[0].k : &s->heads[0].v;
+    kvb_filter_truth_v(&f->truth, sequence, kv_head, v->rows, v->dim);
+    for (uint32_t i = 0; i < KVB_ATTENTION_ROWS; i++)
+        f->rows[i].unit = f->begun;
+    f->begun++;
+    s->filter = f;
+    return 0;
+}
+
+/* Rows of one query that were solved together. */
+static void rows_filter(const kvb_single *s, const kvb_attention_row *rows, const kvb_expect *expect, uint32_t n)
+{
+    kvb_single_filter *f = s->filter;
+    const kvb_problem *p = &s->call->problem;
+    f->oracle.n_rows = n;
+    for (uint32_t i = 0; i < n; i++) {
+        kvb_filter_row *row = &f->rows[i];
+        row->visible = rows[i].a.visible;
+        row->runs = (kvb_token_run *)rows[i].a.runs;
+        row->n_runs = rows[i].a.n_runs;
+        memset(row->slope, 0, p->v_dim * sizeof *row->slope);
+        f->expect[i] = expect[i];
+        f->expect[i].head += f->now->kv_head * p->n_heads;
+        kvb_filter_truth_row(&f->truth, i, &rows[i].a, rows[i].scratch, rows[i].scratch + rows[i].a.visible,
+                             expect[i].lse, expect[i].terms);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t at = ((size_t)expect[i].query * p->n_heads + expect[i].head) * p->v_dim;
+        kvb_filter_add(f->filter, &f->expect[i], &f->expect[i], &s->arithmetic, p->out_elem,
+                       (const char *)s->call->out + at * (p->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t)));
+    }
+}
+
 int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
                      double *bounds, char *why, size_t why_bytes)
 {
@@ -218,6 +364,8 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
         if (error)
             break;
         kvb_attention_solve_rows(rows, some);
+        if (s->filter)
+            rows_filter(s, rows, expect, some);
         for (uint32_t i = 0; i < some; i++) {
             row_compare(s, &expect[i], diff);
             if (bounds)

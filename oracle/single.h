@@ -7,6 +7,7 @@
 #define KVB_SINGLE_H
 
 #include "oracle/attention.h"
+#include "oracle/filter.h"
 #include "oracle/oracle.h"
 
 typedef struct kvb_single kvb_single;
@@ -38,5 +39,22 @@ void kvb_single_free(kvb_single *single);
  */
 int kvb_single_judge(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
                      double *bounds, char *why, size_t why_bytes);
+
+/*
+ * The matched filter (oracle/filter.h) over the rows of several calls of one KV head each: the KV heads and sequences of a larger call.
+ * Its heads are compared with those of their own KV head.
+ */
+typedef struct kvb_single_filter kvb_single_filter;
+
+/* For up to `units` calls of problem's dims, scale and softcap, of at most `cells` cells, and of `heads` query heads in all. 0 or
+ * -ENOMEM. */
+int kvb_single_filter_open(const kvb_problem *problem, uint32_t units, uint32_t cells, uint32_t heads,
+                           kvb_single_filter **filter);
+void kvb_single_filter_free(kvb_single_filter *filter);                    /* NULL: nothing */
+const kvb_filter *kvb_single_filter_sums(const kvb_single_filter *filter); /* NULL: none */
+
+/* Rows of `single` that are judged from here on go through the filter, as the next unit: KV head of a sequence. Units beyond those
+ * that it was opened for do not. 0 or -ENOMEM. */
+int kvb_single_filter_begin(kvb_single_filter *filter, kvb_single *single, uint32_t sequence, uint32_t kv_head);
 
 #endif

@@ -112,7 +112,9 @@ static void words_print(const kvb_recorded_verdict *j)
             printf("  worst   %.3g times its bound; %" PRIu64 " of %" PRIu64
                    " rows judged\n  first   %s\n  where   %s\n",
                    r->rho, j->judged, j->rows, j->first, j->pattern);
-        if (!*j->first || (r->check != KVB_CHECK_BOUND && r->check != KVB_CHECK_STATE))
+        if (*j->many)
+            printf("  many    %s\n", j->many);
+        if (r->check != KVB_CHECK_BOUND && r->check != KVB_CHECK_STATE && r->check != KVB_CHECK_FILTER)
             printf("  why     %s\n", r->reason);
         for (uint32_t i = 0; i < KVB_JUDGED_READINGS && *j->reads[i]; i++)
             printf("  %s %s\n", i ? "        or with" : "passes  with", j->reads[i]);

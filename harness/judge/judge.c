@@ -13,6 +13,7 @@
 
 #include "caches/call.h"
 #include "harness/interrupt.h"
+#include "harness/replay/verdict.h"
 #include "oracle/claim.h"
 #include "oracle/codec.h"
 #include "oracle/recurrence.h"
@@ -20,13 +21,15 @@
 #include "workloads/rng.h"
 #include "workloads/trace.h"
 
-#define FAILING 8u /* rows that other readings are tried on */
+#define FAILING      8u         /* rows that other readings are tried on */
+#define FILTER_CELLS (1u << 23) /* of all KV heads, that the matched filter has sums for */
 
 /* Rows to judge: queries of one KV head of one sequence; of a scan columns of one head, over all tokens. */
 typedef struct unit {
-    uint32_t b, head, n;     /* head: KV head; of a scan: head. n: queries, columns */
-    const uint32_t *queries; /* [n] ascending */
-    uint32_t first;          /* column */
+    uint32_t b, head, n;       /* head: KV head; of a scan: head. n: queries, columns */
+    const uint32_t *queries;   /* [n] ascending */
+    uint32_t first;            /* column */
+    kvb_single_filter *filter; /* that rows of attention go through; NULL: none */
 } unit;
 
 /* A row that was judged: the query heads of one KV head; of a scan, columns of a token's output or of a row of the final state. */
@@ -294,6 +297,7 @@ static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading 
     if (!error) {
         kvb_reading_arithmetic(reading, &x.attend.problem, &arithmetic);
         error = kvb_single_open(&x.attend, NULL, &arithmetic, &x.rows, &single, why, why_bytes);
+        error = error || !u->filter ? error : kvb_single_filter_begin(u->filter, single, u->b, u->head);
     }
     bool more = true;
     for (uint32_t i = 0; i < u->n && !error && more; i++) {
@@ -571,7 +575,8 @@ typedef struct trial {
     const kvb_recorded *call;
     kvb_recorded_shape shape;
     kvb_recorded_verdict *judged;
-    kvb_diff diff; /* of all rows; its places have the sequence as event */
+    kvb_diff diff;             /* of all rows; its places have the sequence as event */
+    kvb_single_filter *filter; /* of attention */
     uint64_t sequences[KVB_DIFF_QUERIES / 64];
     struct {
         unit of;
@@ -684,6 +689,7 @@ static bool reads_right(const trial *t, const kvb_recorded_reading *reading)
     for (uint32_t i = 0; i < t->n_failing && !failed; i++) {
         uint64_t blind = 0;
         unit u = t->failing[i].of;
+        u.filter = NULL;
         kvb_recorded_sequence sequence;
         if (!shape.scans) {
             const uint32_t head = u.head * group_of(&t->shape);
@@ -896,6 +902,19 @@ static void shape_words(const trial *t, const division *d)
         snprintf(t->judged->shape + n, sizeof t->judged->shape - n, ", up to %u cells", d->longest);
 }
 
+/* Of as many units as its sums have room for; of heads whose number it can say. */
+static int filter_open(trial *t, uint32_t units, uint32_t cells)
+{
+    const kvb_recorded_shape *s = &t->shape;
+    const kvb_recorded_reading *r = &t->call->reading;
+    const kvb_problem problem = {
+        .k_dim = s->k_dim, .v_dim = s->v_dim, .scale = (float)factor_of(r, s->k_dim), .softcap = (float)r->softcap};
+    const uint32_t room = FILTER_CELLS / (cells + 1u) + 1;
+    if (s->heads > KVB_MODEL_WIDTH || s->v_dim > KVB_MODEL_WIDTH)
+        return 0;
+    return kvb_single_filter_open(&problem, units < room ? units : room, cells + 1, s->heads, &t->filter);
+}
+
 static int units_judge(trial *t, const kvb_judge_options *o, char *why, size_t why_bytes)
 {
     const kvb_recorded *c = t->call;
@@ -909,10 +928,15 @@ static int units_judge(trial *t, const kvb_judge_options *o, char *why, size_t w
     t->judged->rows = d.tokens * s->heads * lanes;
     uint32_t *queries = malloc((size_t)d.most * sizeof *queries);
     int error = queries ? 0 : -ENOMEM;
+    error = error || s->scans ? error : filter_open(t, d.units, d.longest);
     for (uint32_t i = 0; i < d.units && !error; i++) {
         kvb_recorded_sequence q;
         const uint32_t heads = s->scans ? s->heads : s->kv_heads, head = i / lanes;
-        unit u = {.b = head / heads, .head = head % heads, .queries = queries, .first = i % lanes * d.columns};
+        unit u = {.b = head / heads,
+                  .head = head % heads,
+                  .queries = queries,
+                  .first = i % lanes * d.columns,
+                  .filter = t->filter};
         if (i % step && i + 1 < d.units)
             continue;
         kvb_recorded_sequence_of(c, &c->reading, s, u.b, &q);
@@ -1004,6 +1028,7 @@ static void result_end(trial *t, uint64_t not_finite)
     kvb_recorded_verdict *j = t->judged;
     kvb_result *r = &j->result;
     j->unsaid = d->claim.unsaid;
+    kvb_filter_peak peaks[KVB_FILTER_KINDS];
     char words[700], channel[32] = "";
     r->status = KVB_STATUS_PASS;
     r->rho = d->rho;
@@ -1046,6 +1071,9 @@ static void result_end(trial *t, uint64_t not_finite)
         snprintf(words, sizeof words, "%" PRIu64 " outputs are NaN or infinite", not_finite);
         fail(j, KVB_CHECK_FINITE, words);
     }
+    kvb_filter_judge(kvb_single_filter_sums(t->filter), true, r);
+    kvb_filter_peaks(kvb_single_filter_sums(t->filter), peaks);
+    kvb_filter_words(peaks, j->many, sizeof j->many);
     if (declaration_wrong(t, words, sizeof words))
         fail(j, KVB_CHECK_DECLARATION, words);
     if ((double)d->claim.wide > KVB_CLAIM_LIMIT * (double)d->rows) {
@@ -1076,6 +1104,7 @@ int kvb_recorded_judge(const kvb_recorded *call, const kvb_judge_options *option
         result_end(t, outputs_scan(t));
     if (!error && t->n_failing)
         others_try(t);
+    kvb_single_filter_free(t->filter);
     free(t);
     return error;
 }

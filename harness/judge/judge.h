@@ -28,6 +28,7 @@ typedef struct kvb_recorded_verdict {
     uint64_t unsaid;              /* of the judged: other outputs, such as 0, would pass, too (oracle/claim.h) */
     char first[256];              /* the first element that fails, in words */
     char pattern[256];            /* sequences, heads and queries that fail */
+    char many[192];               /* what the matched filter finds in all rows together */
     char reads[KVB_JUDGED_READINGS][96]; /* other readings by which the failing rows pass; empty: none */
 } kvb_recorded_verdict;
 

@@ -117,6 +117,20 @@ nan = good[0].copy()
 nan[1, 1, 1] = np.nan
 save("nan", call(q, k, v, nan), "nan")
 
+# Mistakes that are smaller than what weights in bf16 may round in any one element: the matched filter adds them up over rows.
+fq, fk, fv = draw(4, 64, 32), draw(2, 8000, 32) / 2, draw(2, 8000, 32)
+stale = fv.copy()
+stale[:, 1000] *= -1
+
+
+def long_context(name, k, v, passes):
+    save(name, call(fq, fk, fv, attend(fq, k, v, 1 / np.sqrt(32), weights=bf16)[0]), passes, causal="no", arithmetic="flash-bf16")
+
+
+long_context("right-long", fk, fv, None)
+long_context("stale-row", fk, stale, "cell 1000 of those that each query sees is missing from, or has a wrong V row in")
+long_context("lost-first-key", fk[:, 1:], fv[:, 1:], "cell 0 of those that each query sees is missing from")
+
 # Pages: three sequences of other lengths.
 PAGE, lengths = 16, np.array([40, 90, 33], np.int32)
 pages_k, pages_v = draw(24, PAGE, KV, D), draw(24, PAGE, KV, D)
