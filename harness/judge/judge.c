@@ -862,7 +862,8 @@ typedef struct division {
 } division;
 
 /* A step of an element of a state is some multiply-adds, which keep its bound, too. */
-#define STEP 8.0
+#define STEP        8.0
+#define COLUMN_ROOM 0x1p24 /* elements of a state that are followed at once */
 
 static division divide(const trial *t, const kvb_judge_options *o)
 {
@@ -880,7 +881,8 @@ static division divide(const trial *t, const kvb_judge_options *o)
     }
     d.units = s->batch * s->kv_heads;
     if (s->scans) { /* whole heads where three of them may be judged */
-        const double column = STEP * s->k_dim * d.most, most = floor(o->products / 3 / column);
+        const double column = STEP * s->k_dim * d.most,
+                     most = fmin(floor(o->products / 3 / column), COLUMN_ROOM / s->k_dim);
         d.columns = most >= s->v_dim ? s->v_dim : most > 1 ? (uint32_t)most : 1;
         d.units = s->batch * s->heads * ((s->v_dim + d.columns - 1) / d.columns);
     }

@@ -11,6 +11,7 @@
 
 #include "ci/tests/oracle/hand.h"
 #include "oracle/filter.h"
+#include "oracle/single.h"
 #include "oracle/solve.h"
 
 /* An oracle of rows that no trace made, for tests of the filter. Include after cmocka.h. */
@@ -857,6 +858,113 @@ static void rows_of_a_unit_are_scaled(void **state)
     assert_false(unit.usable);
 }
 
+/* ---- calls by themselves ----------------------------------------------------------------------------------------- */
+
+/* Rows of a call of one KV head, and what its queries see: all cells, or all but cell 7. */
+enum { ALONE_QUERIES = 120, ALONE_CELLS = 64, ALONE_DIM = 16 };
+typedef struct alone {
+    float q[ALONE_QUERIES * ALONE_DIM], out[ALONE_QUERIES * ALONE_DIM];
+    double k[ALONE_CELLS * ALONE_DIM], v[ALONE_CELLS * ALONE_DIM], k_sizes[ALONE_CELLS * ALONE_DIM],
+        v_sizes[ALONE_CELLS * ALONE_DIM];
+    kvb_token_run runs[2 * ALONE_QUERIES];
+    size_t first[ALONE_QUERIES + 1];
+} alone;
+
+static void alone_make(alone *x, uint64_t key)
+{
+    float rows[2 * ALONE_CELLS * ALONE_DIM];
+    kvb_rng_normals(kvb_rng_key(key, 1), 1, ALONE_QUERIES * ALONE_DIM, x->q);
+    kvb_rng_normals(kvb_rng_key(key, 2), 1, 2 * ALONE_CELLS * ALONE_DIM, rows);
+    for (uint32_t i = 0; i < ALONE_CELLS * ALONE_DIM; i++) {
+        x->k[i] = (double)rows[i];
+        x->v[i] = (double)rows[ALONE_CELLS * ALONE_DIM + i];
+        x->k_sizes[i] = fabs(x->k[i]);
+        x->v_sizes[i] = fabs(x->v[i]);
+    }
+}
+
+static void alone_see(alone *x, bool lacking)
+{
+    size_t n = 0;
+    for (uint32_t t = 0; t < ALONE_QUERIES; t++) {
+        x->first[t] = n;
+        if (lacking)
+            x->runs[n++] = (kvb_token_run){0, 7};
+        x->runs[n++] = (kvb_token_run){lacking ? 8 : 0, ALONE_CELLS};
+    }
+    x->first[ALONE_QUERIES] = n;
+}
+
+/* Judges the call; outputs become the exact ones, and with a filter are compared as they are. */
+static void alone_judge(alone *x, bool lacking, kvb_single_filter *filter, uint32_t sequence, uint32_t kv_head)
+{
+    static const kvb_format plain = {.name = "f32", .elem = KVB_F32};
+    const kvb_attend call = {.problem = {.n_tok = ALONE_QUERIES,
+                                         .n_heads = 1,
+                                         .n_kv_heads = 1,
+                                         .k_dim = ALONE_DIM,
+                                         .v_dim = ALONE_DIM,
+                                         .n_cells = ALONE_CELLS,
+                                         .scale = 0.25f,
+                                         .mask = KVB_MASK_EXPLICIT,
+                                         .k_format = &plain,
+                                         .v_format = &plain},
+                             .q = x->q,
+                             .out = x->out};
+    const kvb_single_rows rows = {.cells = ALONE_CELLS,
+                                  .k_decoded = x->k,
+                                  .k_sizes = x->k_sizes,
+                                  .v_decoded = x->v,
+                                  .v_sizes = x->v_sizes,
+                                  .runs = x->runs,
+                                  .first = x->first};
+    const kvb_arithmetic bf16 = {.dot_chain = 16, .cell_chain = 64, .sums = {.rounding = KVB_BF16}};
+    kvb_single *single;
+    char why[200];
+    alone_see(x, lacking);
+    assert_int_equal(kvb_single_open(&call, NULL, &bf16, &rows, &single, why, sizeof why), 0);
+    if (filter)
+        assert_int_equal(kvb_single_filter_begin(filter, single, sequence, kv_head), 0);
+    for (uint32_t t = 0; t < ALONE_QUERIES; t++) {
+        double exact[ALONE_DIM];
+        kvb_diff diff = {.claim = {.k_dim = ALONE_DIM, .cells = ALONE_CELLS}};
+        assert_int_equal(kvb_single_judge(single, t, 0, 1, &diff, exact, NULL, why, sizeof why), 0);
+        for (uint32_t c = 0; c < ALONE_DIM && !filter; c++)
+            x->out[t * ALONE_DIM + c] = (float)exact[c];
+    }
+    kvb_single_free(single);
+}
+
+/* The sums go on from one call to the next, V rows are those of each; a call more than there are units is left out. */
+static void calls_by_themselves_are_filtered(void **state)
+{
+    static alone calls[3];
+    const kvb_problem problem = {.k_dim = ALONE_DIM, .v_dim = ALONE_DIM, .scale = 0.25f};
+    (void)state;
+    for (int stale = 0; stale < 2; stale++) {
+        kvb_single_filter *filter;
+        kvb_filter_peak peaks[KVB_FILTER_KINDS];
+        char words[200];
+        assert_int_equal(kvb_single_filter_open(&problem, 2, ALONE_CELLS, 2, &filter), 0);
+        for (uint32_t i = 0; i < 3; i++) {
+            alone_make(&calls[i], 40 + i);
+            alone_judge(&calls[i], stale && i == 1, NULL, 0, 0);
+            alone_judge(&calls[i], false, filter, 5, i);
+        }
+        const kvb_filter *sums = kvb_single_filter_sums(filter);
+        const double z = kvb_filter_peaks(sums, peaks);
+        kvb_filter_words(peaks, words, sizeof words);
+        assert_true(kvb_filter_rows(sums) > 150 && kvb_filter_rows(sums) <= 2 * ALONE_QUERIES);
+        assert_int_equal(z > KVB_FILTER_LIMIT, stale);
+        if (stale)
+            assert_non_null(strstr(words, "token 7 is missing from, or has a wrong V row in, the outputs of KV head 1, "
+                                          "sequence 5"));
+        kvb_single_filter_free(filter);
+    }
+    assert_null(kvb_single_filter_sums(NULL));
+    kvb_single_filter_free(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -869,6 +977,7 @@ int main(void)
         cmocka_unit_test(a_token_is_named),
         cmocka_unit_test(what_stands_out_is_said),
         cmocka_unit_test(rows_of_a_unit_are_scaled),
+        cmocka_unit_test(calls_by_themselves_are_filtered),
     };
     return cmocka_run_group_tests_name("filter", tests, NULL, NULL);
 }
