@@ -66,7 +66,7 @@ def main():
               "## Mistakes in files\n\nAttention and scans in NumPy with one mistake each (ci/tests/cli/judge_calls.py), judged by `kvbench judge`: the "
               "largest error over its\nbound, the reading by which the call would be right, and what other rules say of the same outputs: "
               "torch.testing.assert_close with its\ndefaults, allclose with 1e-2, cosine, and the sum of squared errors over that of the exact "
-              "outputs. Where rho is below 1, the matched filter over all rows decides.\n", file=out)
+              "outputs.\nWhere rho is below 1, the matched filter over all rows decides.\n", file=out)
         table(out, ["mistake", "judge", "rho", "right with", "assert_close", "allclose 1e-2", "cosine", "NMSE"], wrong)
         print("\n## The same bits?\n\nSingle calls of each kernel, made again with the query alone (batch), by a team of another size (threads), with the "
               "tokens in\nother pages, at another alignment, and after another call: the same bits, or the largest difference in units of the "

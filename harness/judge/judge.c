@@ -344,7 +344,7 @@ typedef struct walk {
     void *out;
 } walk;
 
-/* What scan.h wants of inputs, so that no decay is above 1. */
+/* Ranges that scan.h gives for inputs, so that no decay is above 1. */
 static const struct {
     kvb_recorded_part part;
     uint32_t kinds;
@@ -438,7 +438,7 @@ static int token_read(walk *x, uint32_t t, char *why, size_t why_bytes)
     return error;
 }
 
-/* What is the layer's own, these columns. */
+/* Reads a and bias, these columns. */
 static int own_read(walk *x, char *why, size_t why_bytes)
 {
     const kvb_recorded_shape *s = x->shape;
@@ -904,7 +904,7 @@ static void shape_words(const trial *t, const division *d)
         snprintf(t->judged->shape + n, sizeof t->judged->shape - n, ", up to %u cells", d->longest);
 }
 
-/* Of as many units as its sums have room for; of heads whose number it can say. */
+/* The filter takes as many units as FILTER_CELLS has room for. Calls with more heads or channels than a model may have go without. */
 static int filter_open(trial *t, uint32_t units, uint32_t cells)
 {
     const kvb_recorded_shape *s = &t->shape;
@@ -1014,7 +1014,7 @@ static void fail(kvb_recorded_verdict *j, kvb_check check, const char *reason)
     snprintf(r->reason, sizeof r->reason, "%s", reason);
 }
 
-/* A scan has no rows that show whether its declaration says something: it is refused as it stands. */
+/* A scan's declaration is checked by its numbers (kvb_claim_check_scan): no row shows whether it says something. */
 static bool declaration_wrong(const trial *t, char *words, size_t bytes)
 {
     kvb_scan_arithmetic arithmetic;

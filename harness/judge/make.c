@@ -48,7 +48,7 @@ static const struct scene {
     {"head-dim-256", "gaussian", 1, 4, 1, 256, 3, 97, KVB_DTYPE_BF16, .window = 0},
     {"other-scale", "gaussian", 1, 4, 2, 128, 3, 97, KVB_DTYPE_F16, .scale = 0.25},
 };
-/* Scans likewise: lengths at and beside chunks, one token of each sequence, states of 16 bits, from zeros or from a state. */
+/* Scans that kernels get wrong: lengths at and beside chunks, one token a sequence, states of 16 bits, from zeros or from a state. */
 static const struct scan_scene {
     const char *name;
     kvb_scan_kind kind;

@@ -276,7 +276,7 @@ json_t *kvb_declaration_json(const kvb_arithmetic *attends, const kvb_scan_arith
     return attends ? fields_json(attends_fields, attends) : fields_json(scans_fields, scans);
 }
 
-/* The recurrence may be said later: fields of both are read, and what one of them lacks is remembered. */
+/* The recurrence may be said later. Fields of both kinds are read; a field that one kind lacks is kept for the complaint. */
 static int declaration_read(const char *text, kvb_declared *own, char *why, size_t why_bytes)
 {
     json_error_t at;
@@ -313,8 +313,8 @@ int kvb_reading_arithmetic_check(const kvb_recorded_reading *r, char *why, size_
                                  scans ? scans_fields : attends_fields, why, why_bytes);
     if (preset->of & kvb_reading_of(r))
         return 0;
-    size_t n = (size_t)snprintf(why, why_bytes, "arithmetic: %s is %s: expected one of", preset->name,
-                                scans ? "of attention" : "of scans");
+    size_t n = (size_t)snprintf(why, why_bytes, "arithmetic: %s is for %s only: expected one of", preset->name,
+                                scans ? "attention" : "scans");
     for (preset = kvb_presets; preset->name && n < why_bytes; preset++)
         if (preset->of & kvb_reading_of(r))
             n += (size_t)snprintf(why + n, why_bytes - n, " %s", strcmp(preset->name, "own") ? preset->name : "{…}");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What arrays of a recorded call do not say of themselves: a reading, whose keys are set by name. */
+/* A reading: what the arrays of a recorded call do not show. Its keys are set by name. */
 #ifndef KVB_JUDGE_READING_H
 #define KVB_JUDGE_READING_H
 
@@ -48,7 +48,7 @@ static inline uint32_t kvb_reading_of(const kvb_recorded_reading *reading)
 }
 
 /* Axes of arrays: b batch, h head, s token or cell, d channel, p page. Of cu_seqlens: sequences lie one behind the other along s. A
- * layout without axes of lse is of scans alone, a paged one of attention alone. */
+ * layout without axes of lse is for scans only, a paged one for attention only. */
 typedef struct kvb_layout {
     const char *name, *q, *kv, *lse[2];
     bool joined, paged;

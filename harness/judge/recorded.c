@@ -40,7 +40,7 @@ static const struct {
     kvb_recorded_part part;
 } aliases[] = {{"x", KVB_RECORDED_V}, {"taps", KVB_RECORDED_A}, {"cu_seqlens", KVB_RECORDED_CU_Q}};
 
-/* What a call has, by 1 + its recurrence; 0: attention, where V may lie in K. */
+/* Arrays that a call must have, by 1 + its recurrence; 0: attention, whose V may lie in K. */
 #define BIT(part) (1u << KVB_RECORDED_##part)
 static const uint32_t needed[1 + KVB_SCAN_KINDS] = {
     [0] = BIT(Q) | BIT(K) | BIT(OUT),
@@ -50,7 +50,7 @@ static const uint32_t needed[1 + KVB_SCAN_KINDS] = {
     [1 + KVB_SCAN_DELTA] = BIT(Q) | BIT(K) | BIT(V) | BIT(OUT) | BIT(GATE) | BIT(BETA),
     [1 + KVB_SCAN_CONV] = BIT(V) | BIT(OUT) | BIT(A),
 };
-/* What a call of some recurrence alone has. */
+/* Arrays that only scans have. */
 static const uint32_t scans_alone = BIT(GATE) | BIT(BETA) | BIT(INITIAL) | BIT(FINAL);
 
 /* ---- calls of a file --------------------------------------------------------------------------------------------- */
@@ -113,7 +113,7 @@ static uint32_t parts_of(const kvb_recorded *c)
     return parts;
 }
 
-/* Calls that have none of q, k, v and out are somebody else's arrays. */
+/* Drops calls without any of q, k, v and out: other arrays of the file have such names. */
 static int calls_keep(kvb_recordings *r, const char *path, char *why, size_t why_bytes)
 {
     uint32_t n = 0;
@@ -661,7 +661,7 @@ static int scan_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, k
     if (error)
         return error;
     if (r->k_format || r->v_format || r->k_scale != 1 || r->v_scale != 1 || r->window > 0 || r->softcap > 0) {
-        snprintf(why, why_bytes, "%s: formats, k_scale, v_scale, window and softcap are of attention alone", c->path);
+        snprintf(why, why_bytes, "%s: formats, k_scale, v_scale, window and softcap are for attention only", c->path);
         return -EINVAL;
     }
     s->scans = true;
@@ -719,7 +719,7 @@ int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, 
     *s = (kvb_recorded_shape){
         .layout = l, .codec = {codec_of(r->k_format), codec_of(r->v_format)}, .latent = !c->part[KVB_RECORDED_V]};
     if (r->recurrence ? l->paged : !l->lse[0]) {
-        snprintf(why, why_bytes, "%s: layout %s is of %s alone", c->path, l->name, l->paged ? "attention" : "scans");
+        snprintf(why, why_bytes, "%s: layout %s is for %s only", c->path, l->name, l->paged ? "attention" : "scans");
         return -EINVAL;
     }
     if (r->recurrence) {

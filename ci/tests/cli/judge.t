@@ -48,15 +48,15 @@ if $python -c 'import numpy' 2>"$err"; then
     expect_exit 2 "  with a type that is none" scan --say 'arithmetic={"carried": "f8"}'
     holds "  says which there are" "arithmetic: carried: expected f32, f16, bf16" "$err"
     expect_exit 2 "a preset of attention" scan --say arithmetic=flash-bf16
-    holds "  names those of scans" "arithmetic: flash-bf16 is of attention: expected one of f32 chunk64-f32" "$err"
+    holds "  names those of scans" "arithmetic: flash-bf16 is for attention only: expected one of f32 chunk64-f32" "$err"
     expect_exit 2 "a recurrence that is none" scan --say recurrence=s4
     holds "  says which there are" "recurrence: 's4' is none; expected of a scan: mamba1, mamba2" "$err"
     expect_exit 2 "another recurrence's arrays" scan --say recurrence=mamba2
     holds "  names what is missing" "right-delta.npz: no array 'a'; mamba2 has q k v out gate a" "$err"
     expect_exit 2 "a key of attention" scan --say k_scale=2
-    holds "  says so" "k_scale, v_scale, window and softcap are of attention alone" "$err"
+    holds "  says so" "k_scale, v_scale, window and softcap are for attention only" "$err"
     expect_exit 2 "a layout of attention" scan --say layout=pages
-    holds "  says so" "layout pages is of attention alone" "$err"
+    holds "  says so" "layout pages is for attention only" "$err"
     sed -i 's/, "recurrence": "delta", "state_layout": "kv"//' "$calls/right-delta.json"
     expect_exit 2 "no recurrence" scan
     holds "  is asked for by name" 'recurrence is not said: --say recurrence=VALUE' "$err"
