@@ -21,8 +21,8 @@ if $python -c 'import numpy' 2>"$err"; then
     done <"$TMPDIR/expected"
     "$KVBENCH" judge "$calls/scale-0.1-percent.npz" >"$out" 2>"$err"
     golden "what is said of a wrong call" judge-wrong.txt sed -E 's/worst +[0-9.e+]+ /worst N /; s/(: )[-0-9.]+, exact [-0-9.]+, bound [-0-9.e]+/\1X, exact Y, bound Z/; s/cosine.*/cosine C/'
-    expect_exit 1 "records" "$KVBENCH" judge "$calls/right.npz" "$calls/no-sinks.npz" -o "$TMPDIR/r.jsonl" --junit "$TMPDIR/r.xml"
-    holds "  a tally" '^2 calls: 1 right, 1 wrong$'
+    expect_exit 1 "records" "$KVBENCH" judge "$calls/right.npz" "$calls/no-sinks.npz" "$calls/right-delta.npz" "$calls/scan-stale-state.npz" -o "$TMPDIR/r.jsonl" --junit "$TMPDIR/r.xml"
+    holds "  a tally" '^4 calls: 2 right, 2 wrong$'
     ok "  which show reads" "$KVBENCH" show "$TMPDIR/r.jsonl"
     holds "  the wrong one in JUnit" '<failure' "$TMPDIR/r.xml"
     expect_exit 1 "  which compare tells apart" "$KVBENCH" compare "$TMPDIR/r.jsonl" <(sed '/right.npz/s/"status": "pass"/"status": "fail"/' "$TMPDIR/r.jsonl")
