@@ -63,7 +63,7 @@ const kvb_knob kvb_knobs_table[] = {
      NULL,
      "single calls"},
     {{"--require-invariant", "WAY",
-      "exit 1 where a kernel gives other bits: batch, threads, pages, alignment, again; repeatable",
+      "exit 1 where a kernel gives other bits: batch, steps, threads, pages, alignment, again; repeatable",
       KVB_WORDS(kvb_knobs, require_invariant)},
      NULL,
      "single calls"},

@@ -14,7 +14,7 @@
 #include "results/statistics.h"
 #include "workloads/array.h"
 
-const char *const kvb_same_names[KVB_SAME_KINDS] = {"batch", "threads", "pages", "alignment", "again"};
+const char *const kvb_same_names[KVB_SAME_KINDS] = {"batch", "steps", "threads", "pages", "alignment", "again"};
 
 const char *const kvb_check_names[KVB_CHECKS] = {
     [KVB_CHECK_NONE] = "-",

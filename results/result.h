@@ -232,10 +232,11 @@ typedef struct kvb_where {
 
 /* Ways to make a row again by which a kernel may give other bits, though either is right. */
 typedef enum kvb_same_kind {
-    KVB_SAME_BATCH,     /* the query alone, with no others beside it: a decode where it was part of a prefill */
+    KVB_SAME_BATCH,     /* the query, or the sequence of a scan, alone, with no others beside it */
+    KVB_SAME_STEPS,     /* scans: a token in each call, where a call had many */
     KVB_SAME_THREADS,   /* a team of another size */
-    KVB_SAME_PAGES,     /* the same tokens in other pages */
-    KVB_SAME_ALIGNMENT, /* rows and outputs that begin elsewhere */
+    KVB_SAME_PAGES,     /* the same tokens in other pages, the same states in other slots */
+    KVB_SAME_ALIGNMENT, /* inputs and outputs that begin elsewhere */
     KVB_SAME_AGAIN,     /* after another call */
     KVB_SAME_KINDS
 } kvb_same_kind;

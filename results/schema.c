@@ -349,6 +349,7 @@ static const kvb_field axes_fields[] = {
 static const kvb_field same_fields[] = {
     {"calls", KVB_FIELD_U64, 0, 0, NULL, NULL, 0},
     SAME("batch", KVB_SAME_BATCH),
+    SAME("steps", KVB_SAME_STEPS),
     SAME("threads", KVB_SAME_THREADS),
     SAME("pages", KVB_SAME_PAGES),
     SAME("alignment", KVB_SAME_ALIGNMENT),

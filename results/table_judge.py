@@ -14,7 +14,7 @@ import sys
 from tables import machine_line
 
 CALLS = os.path.join(os.path.dirname(__file__), "..", "ci", "tests", "cli", "judge_calls.py")
-WAYS = ["batch", "threads", "pages", "alignment", "again"]
+WAYS = ["batch", "steps", "threads", "pages", "alignment", "again"]
 
 
 def mistakes(args, folder):
@@ -68,9 +68,10 @@ def main():
               "torch.testing.assert_close with its\ndefaults, allclose with 1e-2, cosine, and the sum of squared errors over that of the exact "
               "outputs.\nWhere rho is below 1, the matched filter over all rows decides.\n", file=out)
         table(out, ["mistake", "judge", "rho", "right with", "assert_close", "allclose 1e-2", "cosine", "NMSE"], wrong)
-        print("\n## The same bits?\n\nSingle calls of each kernel, made again with the query alone (batch), by a team of another size (threads), with the "
-              "tokens in\nother pages, at another alignment, and after another call: the same bits, or the largest difference in units of the "
-              "bound.\n", file=out)
+        print("\n## The same bits?\n\nSingle calls of each kernel, made again with the query or sequence alone (batch), a scan token by token (steps), by a "
+              "team of\nanother size (threads), with tokens in other pages or states in other slots, at another alignment, and after another "
+              "call: the same\nbits, or the largest difference in units of the bound. Outputs of 16 bits that are rounded the other way differ by "
+              "about 2.\n", file=out)
         table(out, ["kernel", "calls"] + WAYS, same)
 
 

@@ -27,8 +27,6 @@
 /* Products of the oracle for one call: beyond them rows are sampled. */
 #define JUDGED_PRODUCTS 3e6
 
-#define SAME_EACH 4u /* one call in so many is made in other ways, too */
-
 #define HOLES 8u /* one page in so many belongs to no sequence */
 
 /* One attention call made real: rows in a pool, sequences in pages, a mask, queries, all by a key. */
@@ -554,7 +552,10 @@ typedef struct trial {
     char *before;    /* outputs of the first run */
     double *exact;   /* [heads of a KV head][v_dim] */
     kvb_call_verdict *verdict;
+    kvb_call_teams *teams;
     uint64_t key;
+    char *why; /* of an error */
+    size_t why_bytes;
 } trial;
 
 static bool has_failed(const trial *x)
@@ -736,10 +737,10 @@ static int again_check(trial *x)
 }
 
 /* With another team the bits must be the same. */
-static int team_check(trial *x, kvb_call_teams *teams)
+static int team_check(trial *x)
 {
     attend_scene *s = &x->scene;
-    const kvb_team *own = s->call.team, *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
+    const kvb_team *own = s->call.team, *other = kvb_call_team(x->teams, own->n == 1 ? 3 : 1);
     int error = other ? scene_team(s, x->kernel, other) : -ENOMEM;
     if (error)
         return error;
@@ -771,7 +772,7 @@ static int query_check(trial *x)
 }
 
 /* Some call of the same kernel before the one that is judged, of a larger or smaller shape. */
-static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *why, size_t why_bytes)
+static int other_call(const trial *x, bool larger)
 {
     kvb_attend_shape shape = x->scene.shape;
     kvb_problem *p = &shape.problem;
@@ -785,9 +786,9 @@ static int other_call(const trial *x, bool larger, kvb_call_teams *teams, char *
     if (!s)
         return -ENOMEM;
     int error = 0;
-    if (!x->kernel->supports || x->kernel->supports(p, why, why_bytes)) {
-        error = scene_open(&shape, x->kernel, kvb_call_team(teams, shape.threads), kvb_rng_key(x->key, 7), false, s,
-                           why, why_bytes);
+    if (!x->kernel->supports || x->kernel->supports(p, x->why, x->why_bytes)) {
+        error = scene_open(&shape, x->kernel, kvb_call_team(x->teams, shape.threads), kvb_rng_key(x->key, 7), false, s,
+                           x->why, x->why_bytes);
         scene_reset(s);
         if (!error)
             x->kernel->attend(&s->call);
@@ -805,9 +806,7 @@ static int same_note(trial *x, kvb_same_kind kind, uint32_t t, const void *out)
     const kvb_problem *p = &x->scene.shape.problem;
     const size_t row = (size_t)p->n_heads * p->v_dim, bytes = row * out_size(p->out_elem);
     const char *was = x->before + t * bytes;
-    double *same = &x->verdict->same[kind];
-    *same = fmax(*same, 0); /* also of NaN: not made so far */
-    if (!memcmp(was, out, bytes))
+    if (kvb_call_same_bits(x->verdict, kind, was, out, bytes))
         return 0;
     double *bounds = malloc(2 * row * sizeof *bounds);
     const uint32_t each = p->n_heads / p->n_kv_heads;
@@ -818,21 +817,23 @@ static int same_note(trial *x, kvb_same_kind kind, uint32_t t, const void *out)
         const size_t at = (size_t)h * each * p->v_dim;
         error = kvb_single_judge(x->truth, t, h * each, each, &diff, bounds + row + at, bounds + at, why, sizeof why);
     }
-    for (size_t i = 0; i < row && !error; i++) {
-        const double off = fabs(kvb_output_value(p->out_elem, out, i) - kvb_output_value(p->out_elem, was, i));
-        *same = off > 0 ? fmax(*same, off / bounds[i]) : *same;
-    }
+    for (size_t i = 0; i < row && !error; i++)
+        kvb_call_same_off(x->verdict, kind, kvb_output_value(p->out_elem, was, i),
+                          kvb_output_value(p->out_elem, out, i), bounds[i]);
     free(bounds);
     return error == -ENOMEM ? error : 0;
 }
 
-/* Of a call that was made another way: its first query and its last. */
-static int same_ends(trial *x, kvb_same_kind kind, const kvb_attend *call)
+/* Makes the scene's call, and notes its first query and its last. */
+static int same_make(trial *x, kvb_same_kind kind, attend_scene *s)
 {
-    const kvb_problem *p = &call->problem;
+    const kvb_problem *p = &s->call.problem;
     const size_t bytes = (size_t)p->n_heads * p->v_dim * out_size(p->out_elem);
-    const int error = same_note(x, kind, 0, call->out);
-    return error ? error : same_note(x, kind, p->n_tok - 1, (const char *)call->out + (p->n_tok - 1) * bytes);
+    scene_reset(s);
+    if (x->kernel->attend(&s->call))
+        return 0;
+    const int error = same_note(x, kind, 0, s->call.out);
+    return error ? error : same_note(x, kind, p->n_tok - 1, (const char *)s->call.out + (p->n_tok - 1) * bytes);
 }
 
 /* Query t alone: a call of one token. */
@@ -865,7 +866,7 @@ static int alone_make(trial *x, uint32_t t)
 }
 
 /* The call as another scene has it: rows in other pages, or that begin elsewhere. */
-static int scene_again(trial *x, kvb_same_kind kind, kvb_call_teams *teams, char *why, size_t why_bytes)
+static int scene_again(trial *x, kvb_same_kind kind)
 {
     kvb_attend_shape shape = x->scene.shape;
     attend_scene *s = calloc(1, sizeof *s);
@@ -873,47 +874,49 @@ static int scene_again(trial *x, kvb_same_kind kind, kvb_call_teams *teams, char
         return -ENOMEM;
     if (kind == KVB_SAME_ALIGNMENT)
         shape.align = shape.align == 64 ? 16 : 64;
-    int error = scene_open(&shape, x->kernel, kvb_call_team(teams, shape.threads), x->key, kind == KVB_SAME_PAGES, s,
-                           why, why_bytes);
-    if (!error) {
-        scene_reset(s);
-        error = x->kernel->attend(&s->call) ? 0 : same_ends(x, kind, &s->call);
-    }
+    int error =
+        scene_open(&shape, x->kernel, x->scene.call.team, x->key, kind == KVB_SAME_PAGES, s, x->why, x->why_bytes);
+    error = error ? error : same_make(x, kind, s);
     scene_close(s);
     free(s);
     return error;
 }
 
-/* Outputs that are right are made again in the ways that the call has. */
-static int same_check(trial *x, kvb_call_teams *teams, char *why, size_t why_bytes)
+static int same_team(void *ctx, const kvb_team *team)
 {
-    attend_scene *s = &x->scene;
-    const kvb_attend_shape *shape = &s->shape;
-    const kvb_team *own = s->call.team, *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
-    const bool plain = !shape->front && !shape->apart, beside = s->call.k.scales || s->call.v.scales ||
-                                                                s->call.k.zeros || s->call.v.zeros ||
-                                                                s->call.k.recent || s->call.v.recent;
-    int error = other ? scene_team(s, x->kernel, other) : -ENOMEM;
-    x->verdict->made_again = true;
-    if (!error) {
-        scene_reset(s);
-        error = x->kernel->attend(&s->call) ? 0 : same_ends(x, KVB_SAME_THREADS, &s->call);
-    }
-    error = error ? error : scene_team(s, x->kernel, own);
-    error = error ? error : other_call(x, false, teams, why, why_bytes);
-    if (!error) {
-        scene_reset(s);
-        error = x->kernel->attend(&s->call) ? 0 : same_ends(x, KVB_SAME_AGAIN, &s->call);
-    }
-    error = error ? error : alone_make(x, 0);
-    error = error ? error : alone_make(x, shape->problem.n_tok - 1);
-    if (!error && plain)
-        error = scene_again(x, KVB_SAME_ALIGNMENT, teams, why, why_bytes);
-    if (!error && plain && !beside &&
-        shape->problem.mask == KVB_MASK_PAGES) /* its order is the tokens', wherever they lie */
-        error = scene_again(x, KVB_SAME_PAGES, teams, why, why_bytes);
-    return error;
+    trial *x = ctx;
+    return scene_team(&x->scene, x->kernel, team);
 }
+
+static int same_before(void *ctx)
+{
+    return other_call(ctx, false);
+}
+
+static int same_whole(void *ctx, kvb_same_kind kind)
+{
+    trial *x = ctx;
+    return same_make(x, kind, &x->scene);
+}
+
+static int same_otherwise(void *ctx, kvb_same_kind kind)
+{
+    trial *x = ctx;
+    const kvb_attend *call = &x->scene.call;
+    const bool plain = !x->scene.shape.front && !x->scene.shape.apart;
+    const bool beside =
+        call->k.scales || call->v.scales || call->k.zeros || call->v.zeros || call->k.recent || call->v.recent;
+    int error = 0;
+    if (kind == KVB_SAME_BATCH) {
+        error = alone_make(x, 0);
+        return error ? error : alone_make(x, call->problem.n_tok - 1);
+    }
+    /* in order of pages, which is the tokens', wherever they lie */
+    const bool moves = kind == KVB_SAME_PAGES && !beside && x->scene.shape.problem.mask == KVB_MASK_PAGES;
+    return plain && (moves || kind == KVB_SAME_ALIGNMENT) ? scene_again(x, kind) : 0;
+}
+
+static const kvb_call_ways same_ways = {same_team, same_before, same_whole, same_otherwise};
 
 static int trial_open(trial *x, const kvb_attend_shape *shape, const kvb_team *team, char *why, size_t why_bytes)
 {
@@ -943,13 +946,13 @@ static void trial_close(trial *x)
 }
 
 /* Cells that no query sees hold NaN from the start, unless the kernel's project promises nothing then. */
-static int checks_run(trial *x, kvb_call_teams *teams, char *why, size_t why_bytes)
+static int checks_run(trial *x)
 {
     const kvb_attend_shape *shape = &x->scene.shape;
     /* cells between rows that lie apart hold 0xff as it is */
     const bool finite = x->kernel->flags & KVB_KERNEL_FINITE_CELLS || shape->apart;
     const bool others = shape->order == KVB_ORDER_AFTER_LARGER || shape->order == KVB_ORDER_AFTER_SMALLER;
-    int error = others ? other_call(x, shape->order == KVB_ORDER_AFTER_LARGER, teams, why, why_bytes) : 0;
+    int error = others ? other_call(x, shape->order == KVB_ORDER_AFTER_LARGER) : 0;
     if (!error && !finite)
         error = hidden_poison(x, x->scene.seen);
     if (error)
@@ -960,7 +963,7 @@ static int checks_run(trial *x, kvb_call_teams *teams, char *why, size_t why_byt
     if (!error && !has_failed(x) && shape->order == KVB_ORDER_REPEATED)
         error = again_check(x);
     if (!error && !has_failed(x) && shape->problem.deterministic)
-        error = team_check(x, teams);
+        error = team_check(x);
     const bool reads_hidden = !error && !finite && x->verdict->check == KVB_CHECK_BOUND;
     kvb_poison_restore(&x->poison);
     if (reads_hidden) { /* is it right where hidden cells are finite? */
@@ -976,8 +979,8 @@ static int checks_run(trial *x, kvb_call_teams *teams, char *why, size_t why_byt
                      wrong.words);
         }
     }
-    if (!error && !has_failed(x) && kvb_rng_key(x->key, 9) % SAME_EACH == 0)
-        error = same_check(x, teams, why, why_bytes);
+    if (!error && !has_failed(x))
+        error = kvb_call_same(&same_ways, x, x->key, x->scene.call.team, x->teams, x->verdict);
     return error || has_failed(x) || finite ? error : query_check(x);
 }
 
@@ -989,17 +992,15 @@ static int kvb_attend_judge(const kvb_kernel *kernel, const kvb_attend_shape *sh
     const kvb_team *team = kvb_call_team(teams, shape->threads);
     trial *x = calloc(1, sizeof *x);
     *verdict = (kvb_call_verdict){.check = KVB_CHECK_NONE};
-    for (uint32_t i = 0; i < KVB_SAME_KINDS; i++)
-        verdict->same[i] = NAN;
     why[0] = '\0';
     if (!x || !team) {
         free(x);
         return -ENOMEM;
     }
-    *x = (trial){.kernel = kernel, .verdict = verdict, .key = key};
+    *x = (trial){.kernel = kernel, .verdict = verdict, .teams = teams, .key = key, .why = why, .why_bytes = why_bytes};
     int error = trial_open(x, shape, team, why, why_bytes);
     if (!error)
-        error = checks_run(x, teams, why, why_bytes);
+        error = checks_run(x);
     trial_close(x);
     return error;
 }

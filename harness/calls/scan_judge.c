@@ -32,6 +32,7 @@ typedef struct scan_scene {
     /* [slots] */
     bool *read, *written; /* read: before a token of the call writes it */
     uint32_t *writer;     /* last token that writes it */
+    uint32_t *place;      /* slot -> slot for the kernel */
     /* its own */
     kvb_call_buffers buffers;
     uint32_t *from, *to;
@@ -76,6 +77,10 @@ static int sequences_make(scan_scene *s, uint64_t *rng)
             s->from[t] = i && (before == KVB_SCAN_NONE || kvb_draw_below(rng, 2)) ? KVB_SCAN_PREVIOUS : before;
             s->to[t] = !kvb_scan_shape_stores(x, n, i) ? KVB_SCAN_NONE : i + 1 < n ? own[2 + stored++ % RING] : left[q];
         }
+    }
+    for (t = 0; t < s->call.problem.n_tok && !error; t++) {
+        s->from[t] = s->from[t] < KVB_SCAN_ZERO ? s->place[s->from[t]] : s->from[t];
+        s->to[t] = s->to[t] == KVB_SCAN_NONE ? KVB_SCAN_NONE : s->place[s->to[t]];
     }
     free(left);
     free(slot);
@@ -251,9 +256,9 @@ static int states_fill(scan_scene *s, values *v)
     }
     memset(s->before, 0xff, s->states_bytes);
     for (uint32_t slot = 0; slot < s->call.states.slots; slot++)
-        if (s->read[slot]) {
+        if (s->read[s->place[slot]]) {
             normals_fill(v, state, n, size_of(&s->shape));
-            kvb_elems_encode(p->state_elem, s->before + slot * s->call.states.slot_bytes, state, n);
+            kvb_elems_encode(p->state_elem, s->before + s->place[slot] * s->call.states.slot_bytes, state, n);
         }
     free(state);
     return 0;
@@ -271,13 +276,13 @@ static int scene_team(scan_scene *s, const kvb_kernel *kernel, const kvb_team *t
     return error;
 }
 
-/* 0 or -ENOMEM. To be closed in any case. */
+/* 0 or -ENOMEM. elsewhere: with states in other slots. To be closed in any case. */
 static int scene_open(const kvb_scan_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
-                      scan_scene *s)
+                      bool elsewhere, scan_scene *s)
 {
     const kvb_scan_problem *p = &shape->problem;
     const uint32_t slots = kvb_scan_shape_slots(shape);
-    uint64_t rng = kvb_rng_key(key, 1);
+    uint64_t rng = kvb_rng_key(key, 1), places = kvb_rng_key(key, 3);
     values v = {.key = kvb_rng_key(key, 2), .shape = &s->shape};
     *s = (scan_scene){.shape = *shape};
     s->call.problem = *p;
@@ -291,8 +296,11 @@ static int scene_open(const kvb_scan_shape *shape, const kvb_kernel *kernel, con
     s->read = calloc(slots, sizeof *s->read);
     s->written = calloc(slots, sizeof *s->written);
     s->writer = calloc(slots, sizeof *s->writer);
-    if (!s->call.states.base || !s->call.out || !s->from || !s->to || !s->read || !s->written || !s->writer)
+    s->place = calloc(slots, sizeof *s->place);
+    if (!s->call.states.base || !s->call.out || !s->from || !s->to || !s->read || !s->written || !s->writer ||
+        !s->place)
         return -ENOMEM;
+    kvb_draw_order(&places, elsewhere, slots, s->place);
     int error = sequences_make(s, &rng);
     if (error)
         return error;
@@ -312,6 +320,7 @@ static void scene_close(scan_scene *s)
     free(s->read);
     free(s->written);
     free(s->writer);
+    free(s->place);
     *s = (scan_scene){.before = NULL};
 }
 
@@ -338,6 +347,7 @@ typedef struct trial {
     scan_scene scene;
     char *made; /* out of the first run, and its slots behind it */
     kvb_call_verdict *verdict;
+    kvb_call_teams *teams;
     uint64_t key;
 } trial;
 
@@ -494,6 +504,19 @@ static kvb_recurrence_token lane_token(const trial *x, const lane *l, uint32_t t
     return token;
 }
 
+/* Where the lane's columns lie: of token t in out; of row i of a slot's state, from the states' base on. */
+static size_t out_at(const kvb_scan_problem *p, const lane *l, uint32_t t)
+{
+    return (((size_t)t * p->heads + l->head) * p->d_v + l->first) * kvb_elem_bytes(p->out_elem);
+}
+
+static size_t state_at(const kvb_scan *call, const lane *l, uint32_t slot, uint32_t i)
+{
+    const kvb_scan_problem *p = &call->problem;
+    return slot * call->states.slot_bytes +
+           (((size_t)l->head * p->d_k + i) * p->d_v + l->first) * kvb_elem_bytes(p->state_elem);
+}
+
 static int lane_leave(lane *l, uint32_t slot)
 {
     if (!l->left[slot])
@@ -504,12 +527,15 @@ static int lane_leave(lane *l, uint32_t slot)
     return 0;
 }
 
-/* Outputs of all tokens; then what slots hold. */
-static int lane_judge(const trial *x, lane *l, kvb_diff *out, kvb_diff *states)
+/* Elements that lie side by side, from that place on: in out, or (place->row) in a state. at: bytes from out, or from the
+ * states' base, on. */
+typedef void lane_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at);
+
+/* Outputs of all tokens; then what slots hold. l->want has what each must be. */
+static int lane_follow(const trial *x, lane *l, lane_take *take, void *ctx)
 {
     const kvb_scan *call = &x->scene.call;
     const kvb_scan_problem *p = &call->problem;
-    const size_t bytes = p->out_elem == KVB_F32 ? 4 : 2, state_bytes = p->state_elem == KVB_F32 ? 4 : 2;
     kvb_diff_place place = {.head = l->head, .channel = l->first};
     int error = lane_open(x, l);
     for (uint32_t t = 0, end; t < p->n_tok && !error; t = end) {
@@ -517,10 +543,9 @@ static int lane_judge(const trial *x, lane *l, kvb_diff *out, kvb_diff *states)
         lane_begin(x, l, kvb_scan_source(call, t));
         for (uint32_t u = t; u < end; u++) {
             const kvb_recurrence_token token = lane_token(x, l, u);
-            const size_t at = ((size_t)u * p->heads + l->head) * p->d_v + l->first;
             kvb_recurrence_step(l->now, &token, l->want);
             place.query = u;
-            kvb_diff_take(out, &place, l->want, l->n, p->out_elem, (const char *)call->out + at * bytes);
+            take(ctx, l, &place, out_at(p, l, u));
         }
         const uint32_t to = call->to[end - 1];
         kvb_recurrence_rest(l->now, to != KVB_SCAN_NONE);
@@ -534,9 +559,7 @@ static int lane_judge(const trial *x, lane *l, kvb_diff *out, kvb_diff *states)
         place.query = x->scene.writer[slot];
         for (uint32_t i = 0; i < p->d_k; i++) {
             place.row = (uint16_t)(i + 1);
-            kvb_diff_take(states, &place, l->want + (size_t)i * l->n, l->n, p->state_elem,
-                          (const char *)kvb_scan_state(call, slot, l->head) +
-                              ((size_t)i * p->d_v + l->first) * state_bytes);
+            take(ctx, l, &place, state_at(call, l, slot, i));
         }
     }
     lane_close(x, l);
@@ -558,41 +581,80 @@ static void diff_tell(trial *x, const kvb_diff *diff, kvb_check check)
                        diff->failed, diff->elements);
 }
 
+/* The columns of a call, in lanes as wide as one that is followed may be. */
+typedef struct lanes {
+    uint32_t width, each; /* columns of a lane, lanes of a head */
+    uint64_t n;
+    double cost; /* of a column: element steps */
+    kvb_scan_arithmetic arithmetic;
+} lanes;
+
+static lanes lanes_of(const trial *x)
+{
+    const kvb_scan_problem *p = &x->scene.call.problem;
+    lanes all = {.width = COLUMNS, .cost = (double)p->n_tok * p->d_k};
+    while (all.width > 1 && all.cost * all.width > KVB_SCAN_JUDGED / 3)
+        all.width /= 2;
+    all.each = (p->d_v + all.width - 1) / all.width;
+    all.n = (uint64_t)all.each * p->heads;
+    x->kernel->scan->arithmetic(p, &all.arithmetic);
+    return all;
+}
+
+static lane lane_of(const trial *x, const lanes *all, uint64_t i)
+{
+    lane l = {.head = (uint32_t)(i / all->each),
+              .first = (uint32_t)(i % all->each) * all->width,
+              .arithmetic = &all->arithmetic};
+    const uint32_t left = x->scene.call.problem.d_v - l.first;
+    l.n = left < all->width ? left : all->width;
+    return l;
+}
+
+/* Outputs and states beside what they must be. */
+typedef struct judging {
+    const kvb_scan *call;
+    kvb_diff out, states;
+} judging;
+
+static void diff_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at)
+{
+    judging *j = ctx;
+    const kvb_scan_problem *p = &j->call->problem;
+    if (place->row)
+        kvb_diff_take(&j->states, place, l->want + (size_t)(place->row - 1) * l->n, l->n, p->state_elem,
+                      (const char *)j->call->states.base + at);
+    else
+        kvb_diff_take(&j->out, place, l->want, l->n, p->out_elem, (const char *)j->call->out + at);
+}
+
 /* Judges what the last run made. Of a large call a sample of columns: the first, the last, then any. */
 static int outputs_judge(trial *x)
 {
     const kvb_scan_problem *p = &x->scene.call.problem;
-    const double column = (double)p->n_tok * p->d_k;
-    kvb_scan_arithmetic arithmetic;
-    kvb_diff out = {0}, states = {0};
-    uint32_t width = COLUMNS;
-    while (width > 1 && column * width > KVB_SCAN_JUDGED / 3)
-        width /= 2;
-    const uint32_t lanes = (p->d_v + width - 1) / width;
-    const uint64_t all = (uint64_t)lanes * p->heads;
-    const bool sampled = (double)p->heads * p->d_v * column > 2 * KVB_SCAN_JUDGED;
+    const lanes all = lanes_of(x);
+    const bool sampled = (double)p->heads * p->d_v * all.cost > 2 * KVB_SCAN_JUDGED;
+    judging j = {.call = &x->scene.call};
     double judged = 0;
     int error = 0;
     char why[256];
-    x->kernel->scan->arithmetic(p, &arithmetic);
-    if (kvb_claim_check_scan(&arithmetic, p, why, sizeof why)) {
+    if (kvb_claim_check_scan(&all.arithmetic, p, why, sizeof why)) {
         kvb_call_wrong(x->verdict, KVB_CHECK_DECLARATION, "%s", why);
         return 0;
     }
-    for (uint64_t i = 0; i < all && !error && (i < 3 || judged < (sampled ? 1 : 2) * KVB_SCAN_JUDGED); i++) {
-        const uint64_t any = (kvb_rng_key(x->key, i) >> 16) % all, at = !sampled ? i
-                                                                        : i == 0 ? 0
-                                                                        : i == 1 ? all - 1
-                                                                                 : any;
-        lane l = {.head = (uint32_t)(at / lanes), .first = (uint32_t)(at % lanes) * width, .arithmetic = &arithmetic};
-        l.n = p->d_v - l.first < width ? p->d_v - l.first : width;
-        error = lane_judge(x, &l, &out, &states);
-        judged += column * l.n;
+    for (uint64_t i = 0; i < all.n && !error && (i < 3 || judged < (sampled ? 1 : 2) * KVB_SCAN_JUDGED); i++) {
+        const uint64_t any = (kvb_rng_key(x->key, i) >> 16) % all.n, at = !sampled ? i
+                                                                          : i == 0 ? 0
+                                                                          : i == 1 ? all.n - 1
+                                                                                   : any;
+        lane l = lane_of(x, &all, at);
+        error = lane_follow(x, &l, diff_take, &j);
+        judged += all.cost * l.n;
         x->verdict->judged += p->n_tok;
     }
-    x->verdict->rows += all * p->n_tok;
-    diff_tell(x, &out, KVB_CHECK_BOUND);
-    diff_tell(x, &states, KVB_CHECK_STATE);
+    x->verdict->rows += all.n * p->n_tok;
+    diff_tell(x, &j.out, KVB_CHECK_BOUND);
+    diff_tell(x, &j.states, KVB_CHECK_STATE);
     return error;
 }
 
@@ -606,10 +668,10 @@ static bool outputs_differ(const trial *x)
 }
 
 /* No result depends on the team, nor on earlier calls. */
-static int team_check(trial *x, kvb_call_teams *teams)
+static int team_check(trial *x)
 {
     scan_scene *s = &x->scene;
-    const kvb_team *own = s->call.team, *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
+    const kvb_team *own = s->call.team, *other = kvb_call_team(x->teams, own->n == 1 ? 3 : 1);
     const int error = other ? scene_team(s, x->kernel, other) : -ENOMEM;
     if (error)
         return error;
@@ -630,7 +692,7 @@ static int other_call(const trial *x, bool larger)
     if (kvb_scan_cost(&shape) > KVB_SCAN_COST ||
         (x->kernel->scan->supports && !x->kernel->scan->supports(&shape.problem, why, sizeof why)))
         shape = x->scene.shape;
-    const int error = scene_open(&shape, x->kernel, x->scene.call.team, kvb_rng_key(x->key, 7), &s);
+    const int error = scene_open(&shape, x->kernel, x->scene.call.team, kvb_rng_key(x->key, 7), false, &s);
     if (!error) {
         scene_reset(&s, NAN_BYTE);
         x->kernel->scan->scan(&s.call);
@@ -638,6 +700,202 @@ static int other_call(const trial *x, bool larger)
     scene_close(&s);
     return error;
 }
+
+/* ---- the same bits in other ways? -------------------------------------------------------------------------------- */
+
+/* Tokens first .. end-1 of the call, which a scene made again. */
+typedef struct again {
+    trial *x;
+    const scan_scene *scene;
+    kvb_same_kind kind;
+    uint32_t first, end;
+} again;
+
+/* Does the place belong to these tokens? Then its elements as they were judged and as they were made again. at: as in
+ * lane_take. */
+static bool again_at(const again *a, const kvb_diff_place *place, size_t at, const char **was, const char **now)
+{
+    const scan_scene *s = &a->x->scene;
+    const size_t bytes = s->call.states.slot_bytes;
+    *was = a->x->made + (place->row ? s->out_bytes : 0) + at;
+    *now = !place->row ? (const char *)a->scene->call.out + at
+                       : (const char *)a->scene->call.states.base + a->scene->place[at / bytes] * bytes + at % bytes;
+    return place->query >= a->first && place->query < a->end;
+}
+
+static bool lane_is_same(const again *a, const lane *l)
+{
+    const scan_scene *s = &a->x->scene;
+    const kvb_scan_problem *p = &s->call.problem;
+    const size_t bytes = l->n * kvb_elem_bytes(p->out_elem), row = l->n * kvb_elem_bytes(p->state_elem);
+    const char *was, *now;
+    bool same = true;
+    for (uint32_t t = a->first; t < a->end && same; t++)
+        same = !again_at(a, &(kvb_diff_place){.query = t}, out_at(p, l, t), &was, &now) ||
+               kvb_call_same_bits(a->x->verdict, a->kind, was, now, bytes);
+    for (uint32_t slot = 0; slot < s->call.states.slots; slot++)
+        for (uint32_t i = 0; i < p->d_k && s->written[slot] && same; i++)
+            same = !again_at(a, &(kvb_diff_place){.query = s->writer[slot], .row = 1}, state_at(&s->call, l, slot, i),
+                             &was, &now) ||
+                   kvb_call_same_bits(a->x->verdict, a->kind, was, now, row);
+    return same;
+}
+
+static void again_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at)
+{
+    const again *a = ctx;
+    const kvb_scan_problem *p = &a->x->scene.call.problem;
+    const kvb_elem elem = place->row ? p->state_elem : p->out_elem;
+    const kvb_recurrence_want *want = l->want + (size_t)(place->row ? place->row - 1 : 0) * l->n;
+    const char *was, *now;
+    if (again_at(a, place, at, &was, &now))
+        for (uint32_t i = 0; i < l->n; i++)
+            kvb_call_same_off(a->x->verdict, a->kind, kvb_output_value(elem, was, i), kvb_output_value(elem, now, i),
+                              want[i].bound);
+}
+
+/* Notes all bits, and by how much some of the columns differ that do. */
+static int same_note(trial *x, kvb_same_kind kind, const scan_scene *scene, uint32_t first, uint32_t end)
+{
+    again a = {.x = x, .scene = scene, .kind = kind, .first = first, .end = end};
+    const lanes all = lanes_of(x);
+    double judged = 0;
+    int error = 0;
+    for (uint64_t i = 0; i < all.n && judged < KVB_SCAN_JUDGED && !error; i++) {
+        lane l = lane_of(x, &all, i);
+        if (lane_is_same(&a, &l))
+            continue;
+        error = lane_follow(x, &l, again_take, &a);
+        judged += all.cost * l.n;
+    }
+    return error;
+}
+
+/* Makes the scene's call, and notes all of it. */
+static int same_make(trial *x, kvb_same_kind kind, scan_scene *s)
+{
+    scene_reset(s, NAN_BYTE);
+    return x->kernel->scan->scan(&s->call) ? 0 : same_note(x, kind, s, 0, s->call.problem.n_tok);
+}
+
+/* The call's tokens from t on, a call of their own. from, to: of these. */
+static kvb_scan tokens_of(const kvb_scan *whole, const kvb_scan_problem *part, uint32_t t, const uint32_t *from,
+                          const uint32_t *to)
+{
+    const kvb_recurrence_token token = kvb_recurrence_token_of(whole, t, 0);
+    kvb_scan call = *whole;
+    call.problem = *part;
+    call.q = token.q, call.k = token.k, call.v = token.v, call.gate = token.gate, call.beta = token.beta;
+    call.from = from, call.to = to;
+    call.out = (char *)whole->out + (size_t)t * part->heads * part->d_v * kvb_elem_bytes(part->out_elem);
+    return call;
+}
+
+/* Tokens first .. end-1, which are a sequence, without the others: in one call; or each in a call of its own, between which
+ * the state lies in a slot that is none of the call's. */
+static int sequence_make(trial *x, kvb_same_kind kind, uint32_t first, uint32_t end)
+{
+    scan_scene *s = &x->scene;
+    const kvb_scan whole = s->call;
+    const uint32_t n = end - first, each = kind == KVB_SAME_STEPS ? 1 : n;
+    kvb_scan_problem part = whole.problem;
+    uint32_t spare = 0, *from = malloc(n * sizeof *from), *to = malloc(n * sizeof *to);
+    int error = from && to ? 0 : -ENOMEM;
+    bool made = false;
+    char why[256];
+    while (s->read[spare] || s->written[spare])
+        spare++;
+    part.n_tok = each;
+    part.run = whole.problem.run < each ? whole.problem.run : each;
+    for (uint32_t i = 0; i < n && !error; i++) {
+        from[i] = whole.from[first + i];
+        to[i] = whole.to[first + i];
+        if (i && i % each == 0) {
+            to[i - 1] = to[i - 1] == KVB_SCAN_NONE ? spare : to[i - 1];
+            from[i] = from[i] == KVB_SCAN_PREVIOUS ? to[i - 1] : from[i];
+        }
+    }
+    if (!error && (!x->kernel->scan->supports || x->kernel->scan->supports(&part, why, sizeof why))) {
+        scene_reset(s, NAN_BYTE);
+        s->call.problem = part;
+        error = scene_team(s, x->kernel, whole.team);
+        made = !error;
+        for (uint32_t i = 0; i < n && made; i += each) {
+            kvb_scan call = tokens_of(&whole, &part, first + i, from + i, to + i);
+            call.scratch = s->call.scratch;
+            made = !x->kernel->scan->scan(&call);
+        }
+    }
+    s->call = whole;
+    free(from);
+    free(to);
+    error = error ? error : scene_team(s, x->kernel, whole.team);
+    return error || !made ? error : same_note(x, kind, s, first, end);
+}
+
+/* Does the sequence begin with no state that an earlier token of the call left? */
+static bool begins_alone(const kvb_scan *call, uint32_t first)
+{
+    bool alone = true;
+    for (uint32_t t = 0; t < first; t++)
+        alone &= call->to[t] == KVB_SCAN_NONE || call->to[t] != call->from[first];
+    return alone;
+}
+
+/* The first sequence, and the last that begins alone. */
+static int sequences_again(trial *x, kvb_same_kind kind)
+{
+    const kvb_scan_shape *shape = &x->scene.shape;
+    uint32_t last = 0, last_end = 0, first_end = 0;
+    for (uint32_t q = 0, t = 0, n; q < shape->sequences; q++, t += n) {
+        n = kvb_scan_shape_length(shape, q);
+        if (q == 0)
+            first_end = n;
+        if (begins_alone(&x->scene.call, t))
+            last = t, last_end = t + n;
+    }
+    const uint32_t least = kind == KVB_SAME_STEPS ? 2 : 1; /* tokens of a sequence that has the way */
+    int error = first_end >= least ? sequence_make(x, kind, 0, first_end) : 0;
+    if (!error && last && last_end - last >= least)
+        error = sequence_make(x, kind, last, last_end);
+    return error;
+}
+
+static int same_team(void *ctx, const kvb_team *team)
+{
+    trial *x = ctx;
+    return scene_team(&x->scene, x->kernel, team);
+}
+
+static int same_before(void *ctx)
+{
+    return other_call(ctx, false);
+}
+
+static int same_whole(void *ctx, kvb_same_kind kind)
+{
+    trial *x = ctx;
+    return same_make(x, kind, &x->scene);
+}
+
+static int same_otherwise(void *ctx, kvb_same_kind kind)
+{
+    trial *x = ctx;
+    kvb_scan_shape shape = x->scene.shape;
+    const bool steps =
+        shape.problem.state_elem == KVB_F32 || shape.to == KVB_TO_EVERY; /* no state is rounded more often */
+    if (kind == KVB_SAME_BATCH || kind == KVB_SAME_STEPS)
+        return (kind == KVB_SAME_BATCH ? shape.sequences > 1 : steps) ? sequences_again(x, kind) : 0;
+    scan_scene s;
+    if (kind == KVB_SAME_ALIGNMENT)
+        shape.align = shape.align == 64 ? 16 : 64;
+    int error = scene_open(&shape, x->kernel, x->scene.call.team, x->key, kind == KVB_SAME_PAGES, &s);
+    error = error ? error : same_make(x, kind, &s);
+    scene_close(&s);
+    return error;
+}
+
+static const kvb_call_ways same_ways = {same_team, same_before, same_whole, same_otherwise};
 
 /* The call is wrong. Is it right where slots that it must not read hold zeros? Then that is what is wrong. */
 static int hidden_check(trial *x)
@@ -656,7 +914,7 @@ static int hidden_check(trial *x)
     return error;
 }
 
-static int checks_run(trial *x, kvb_call_teams *teams)
+static int checks_run(trial *x)
 {
     const kvb_scan_shape *shape = &x->scene.shape;
     const scan_scene *s = &x->scene;
@@ -676,7 +934,9 @@ static int checks_run(trial *x, kvb_call_teams *teams)
         if (outputs_differ(x))
             kvb_call_wrong(x->verdict, KVB_CHECK_DETERMINISTIC, "called again, it gives other bits");
     }
-    return error || has_failed(x) ? error : team_check(x, teams);
+    if (!error && !has_failed(x))
+        error = team_check(x);
+    return error || has_failed(x) ? error : kvb_call_same(&same_ways, x, x->key, s->call.team, x->teams, x->verdict);
 }
 
 /* Makes the call of a shape that the kernel takes; key: of its values and layout. 0 with the verdict; or -ENOMEM. A
@@ -685,12 +945,12 @@ static int scan_call_judge(const kvb_kernel *kernel, const kvb_scan_shape *shape
                            kvb_call_verdict *verdict)
 {
     const kvb_team *team = kvb_call_team(teams, shape->threads);
-    trial x = {.kernel = kernel, .verdict = verdict, .key = key};
+    trial x = {.kernel = kernel, .verdict = verdict, .teams = teams, .key = key};
     *verdict = (kvb_call_verdict){.check = KVB_CHECK_NONE};
-    int error = team ? scene_open(shape, kernel, team, key, &x.scene) : -ENOMEM;
+    int error = team ? scene_open(shape, kernel, team, key, false, &x.scene) : -ENOMEM;
     if (!error) {
         x.made = malloc(x.scene.out_bytes + x.scene.states_bytes);
-        error = x.made ? checks_run(&x, teams) : -ENOMEM;
+        error = x.made ? checks_run(&x) : -ENOMEM;
     }
     free(x.made);
     scene_close(&x.scene);

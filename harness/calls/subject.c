@@ -2,6 +2,7 @@
 #include "harness/calls/subject.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 #include "harness/machine/team.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
+#include "kernels/attend.h"
+#include "workloads/rng.h"
 
 void kvb_call_wrong(kvb_call_verdict *v, kvb_check check, const char *format, ...)
 {
@@ -38,6 +41,43 @@ void kvb_call_teams_end(kvb_call_teams *teams)
             kvb_threads_end(teams->of[n]);
         teams->of[n] = NULL;
     }
+}
+
+/* The same bits in other ways? */
+
+#define SAME_EACH 4u /* one call in so many */
+
+int kvb_call_same(const kvb_call_ways *ways, void *trial, uint64_t key, const kvb_team *own, kvb_call_teams *teams,
+                  kvb_call_verdict *verdict)
+{
+    if (kvb_rng_key(key, 9) % SAME_EACH)
+        return 0;
+    const kvb_team *other = kvb_call_team(teams, own->n == 1 ? 3 : 1);
+    verdict->made_again = true;
+    for (uint32_t kind = 0; kind < KVB_SAME_KINDS; kind++)
+        verdict->same[kind] = NAN;
+    int error = other ? ways->team(trial, other) : -ENOMEM;
+    error = error ? error : ways->whole(trial, KVB_SAME_THREADS);
+    error = error ? error : ways->team(trial, own);
+    error = error ? error : ways->before(trial);
+    error = error ? error : ways->whole(trial, KVB_SAME_AGAIN);
+    for (kvb_same_kind kind = 0; kind < KVB_SAME_KINDS && !error; kind++)
+        if (kind != KVB_SAME_THREADS && kind != KVB_SAME_AGAIN)
+            error = ways->otherwise(trial, kind);
+    return error;
+}
+
+bool kvb_call_same_bits(kvb_call_verdict *verdict, kvb_same_kind kind, const void *was, const void *now, size_t bytes)
+{
+    verdict->same[kind] = fmax(verdict->same[kind], 0); /* also of NaN: not made so far */
+    return !memcmp(was, now, bytes);
+}
+
+void kvb_call_same_off(kvb_call_verdict *verdict, kvb_same_kind kind, double was, double now, double bound)
+{
+    const double off = was == now ? 0 : fabs(now - was); /* infinities may be equal */
+    if (off > 0)
+        verdict->same[kind] = fmax(verdict->same[kind], off / bound);
 }
 
 /* Buffers of single calls. */

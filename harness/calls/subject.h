@@ -17,7 +17,7 @@ typedef struct kvb_call_verdict {
     double rho;      /* largest error over its bound, of the rows that were judged */
     uint64_t rows, judged;       /* of the call; of those, that the oracle judged (the others are looked at for NaN) */
     uint64_t silent;             /* of the judged: rows for which outputs of 0 pass */
-    bool made_again;             /* in the ways of kvb_same_kind, as far as the call has them */
+    bool made_again;             /* kvb_call_same() made the call again */
     double same[KVB_SAME_KINDS]; /* kvb_result.same.by */
 } kvb_call_verdict;
 
@@ -32,6 +32,31 @@ typedef struct kvb_call_teams {
 } kvb_call_teams;
 const struct kvb_team *kvb_call_team(kvb_call_teams *teams, uint32_t threads); /* NULL: it cannot be started */
 void kvb_call_teams_end(kvb_call_teams *teams);
+
+/*
+ * The same bits? One call in four that are right is made again in other ways (kvb_same_kind), of either kind of call. What
+ * its outputs differ by is noted, and fails no call.
+ */
+
+/* How one kind of call is made again. trial: the call under judgement, with the outputs that were judged. Functions
+ * return 0 or a negative errno; what the kernel declines is left out. */
+typedef struct kvb_call_ways {
+    int (*team)(void *trial, const struct kvb_team *team); /* the call has this team from now on */
+    int (*before)(void *trial);                            /* makes another call of the same kernel */
+    int (*whole)(void *trial, kvb_same_kind kind);         /* makes the call and notes its outputs */
+    /* Makes a part of the call, or all of it in other memory: any way but THREADS and AGAIN. Nothing where the call has
+     * no such way. */
+    int (*otherwise)(void *trial, kvb_same_kind kind);
+} kvb_call_ways;
+
+/* key, own: of the call. */
+int kvb_call_same(const kvb_call_ways *ways, void *trial, uint64_t key, const struct kvb_team *own,
+                  kvb_call_teams *teams, kvb_call_verdict *verdict);
+
+/* Notes bytes that were made again, beside those that were judged. Are the bits the same? */
+bool kvb_call_same_bits(kvb_call_verdict *verdict, kvb_same_kind kind, const void *was, const void *now, size_t bytes);
+/* Notes the difference of an element, whose largest honest error is `bound`. */
+void kvb_call_same_off(kvb_call_verdict *verdict, kvb_same_kind kind, double was, double now, double bound);
 
 /*
  * The buffers that a single call is handed, of either kind of call, and the call itself, watched: what it returns, what

@@ -326,7 +326,7 @@ static int invariant_require(const run *r)
             kind++;
         if (kind == KVB_SAME_KINDS)
             return kvb_unknown("run", "--set require-invariant: unknown way", way,
-                               "batch, threads, pages, alignment, again");
+                               "batch, steps, threads, pages, alignment, again");
         for (size_t i = 0; i < r->results.n; i++) {
             const kvb_result *result = &r->results.at[i];
             if (!result->axes.calls || result->same.by[kind] == 0)

@@ -25,10 +25,10 @@ expect_exit 1 "a value that it declines can be required" calls right --set requi
 holds "  and is named" 'no call of mine had softcap=30: it declines that' "$err"
 ok "what it takes can be required, too" calls right --set require-axes=head_dim=80 --set require-axes=mask --set require-axes=threads=8
 
-holds "  and that its bits are the same in other ways" '"same": \{"calls": [1-9][0-9]*, "batch": 0.0, "threads": 0.0, "pages": 0.0, "alignment": 0.0, "again": 0.0\}' "$TMPDIR/right.jsonl"
+holds "  and that its bits are the same in other ways" '"same": \{"calls": [1-9][0-9]*, "batch": 0.0, "steps": null, "threads": 0.0, "pages": 0.0, "alignment": 0.0, "again": 0.0\}' "$TMPDIR/right.jsonl"
 ok "  which can be required" calls right --set require-invariant=batch --set require-invariant=threads
 expect_exit 2 "a way that is none" calls right --set require-invariant=moon
-holds "  is named, with those that there are" "unknown way 'moon'.*known: batch, threads, pages, alignment, again" "$err"
+holds "  is named, with those that there are" "unknown way 'moon'.*known: batch, steps, threads, pages, alignment, again" "$err"
 for way in 'batch:p->n_tok == 1' 'threads:p->deterministic ? 0 : x->team->n > 1' 'again:p->deterministic ? 0 : calls++ % 2' 'alignment:(size_t)x->q % 64' \
     'pages:x->mask.kind == KVB_MASK_PAGES ? x->mask.pages[x->mask.row_start[0]] % 2 : 0'; do
     ok "one whose rounding depends on ${way%%:*} builds" kernel "${way%%:*}" \
@@ -38,6 +38,27 @@ for way in 'batch:p->n_tok == 1' 'threads:p->deterministic ? 0 : x->team->n > 1'
     expect_exit 1 "  which can be refused" calls "${way%%:*}" --set require-invariant="${way%%:*}"
     holds "  by name" "mine gives other bits: ${way%%:*}, by" "$err"
 done
+
+# Single calls of the example scan kernel, with rounding that depends on a condition.
+scans() { # CONDITION OPTION…
+    sed "s|team, part, &copy);|&\n    const kvb_scan_problem *p = \&args->problem;\n    *(float *)args->out *= ($1) \&\& p->n_tok ? 1 + 0x1p-23f : 1;|" \
+        kernels/example-plugin/running.c >"$TMPDIR/mine/running.c"
+    gcc -std=c11 -O2 -ffp-contract=off -fPIC -shared -Ikernels "$TMPDIR/mine/running.c" -o "$TMPDIR/mine/running.so" -lm &&
+        "$KVBENCH" run --check --suite calls --set calls=150 --plugin "$TMPDIR/mine/running.so" --kernel running -o "$TMPDIR/running.jsonl" "${@:2}"
+}
+required=()
+for way in batch steps threads pages alignment again; do required+=(--set require-invariant=$way); done
+ok "a scan kernel keeps its bits in each way" scans 0 "${required[@]}"
+holds "  which its record says" '"same": \{"calls": [1-9][0-9]*, "batch": 0.0, "steps": 0.0, "threads": 0.0, "pages": 0.0, "alignment": 0.0, "again": 0.0\}' "$TMPDIR/running.jsonl"
+ok "  and check" "$KVBENCH" check "$TMPDIR/mine/running.so"
+holds "  in a line" '^same\? +the same bits: batch, steps, threads, pages, alignment, again'
+for way in 'batch:p->n_tok > p->run' 'steps:p->n_tok == 1' 'pages:args->from[0] % 2' 'alignment:(size_t)args->v % 64'; do
+    expect_exit 1 "one whose rounding depends on ${way%%:*} can be refused" scans "${way#*:}" --set require-invariant="${way%%:*}"
+    holds "  by name" "running gives other bits: ${way%%:*}, by" "$err"
+    holds "  though it is right" '^1 passed, 0 failed'
+done
+expect_exit 1 "one whose rounding depends on the team is wrong" scans 'args->team->n > 1'
+holds "  by its contract" '^fail calls/none/any/running/.*: 1 and 3 threads give other bits'
 
 ok "so are those of the example plug-in" "$KVBENCH" run --check --suite calls --set calls=150 --plugin "$BUILD/example-plugin/online.so" \
     --kernel online --set require-axes=softcap=30 --set require-axes=sinks=60 -o "$TMPDIR/online.jsonl"

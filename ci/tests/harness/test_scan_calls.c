@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows: single calls of scan kernels that make one mistake are found, in each recurrence that the mistake is one in,
- * and shrink to the simplest that shows it; those of honest kernels are right.
+ * and shrink to the simplest that shows it; those of honest kernels are right; bits that depend on how a
+ * call is made are noted, in each way.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +43,35 @@ static const struct {
     const char *call;
 } arounds[AROUND_COUNT] = {AROUND(AROUND_ROW)};
 
-static enum around around_now;
+static enum around around_now = AROUND_COUNT;
+
+/* The last bit of an output depends on one way to make a call. */
+static kvb_same_kind way_now = KVB_SAME_KINDS;
+
+static bool way_shows(const kvb_scan *x)
+{
+    static uint32_t before[2]; /* tokens of the last two calls */
+    const kvb_scan_problem p = x->problem;
+    const bool between = before[0] == p.n_tok && before[1] < p.n_tok; /* the same call, a smaller one, and this */
+    before[0] = before[1];
+    before[1] = p.n_tok;
+    switch (way_now) {
+    case KVB_SAME_BATCH:
+        return p.n_tok > p.run;
+    case KVB_SAME_STEPS:
+        return p.n_tok == 1;
+    case KVB_SAME_THREADS:
+        return x->team->n > 1;
+    case KVB_SAME_PAGES:
+        return x->from[0] % 2;
+    case KVB_SAME_ALIGNMENT:
+        return (uintptr_t)x->v % 64;
+    case KVB_SAME_AGAIN:
+        return between;
+    default:
+        return false;
+    }
+}
 
 #define ROOM (1u << 21) /* elements of an input at most */
 static float copies[3][ROOM];
@@ -148,6 +177,9 @@ static int around_scan(const kvb_scan *args)
         rows_lose(args);
     if ((around_now == AROUND_TEAM && args->team->n > 2) || (around_now == AROUND_AGAIN && ++calls % 2))
         *(uint16_t *)args->out ^= 1;
+    float *out = args->out;
+    if (p->out_elem == KVB_F32 && way_shows(args))
+        out[0] = nextafterf(out[0], 0);
     if (around_now == AROUND_INPUT)
         ((float *)(uintptr_t)args->v)[0] += 1;
     return 0;
@@ -261,11 +293,51 @@ static void honest_calls_pass(void **state)
     }
 }
 
+/* The largest difference by way of calls in which last bits depend on one, up to the first that shows; KVB_SAME_KINDS: on
+ * none. */
+static void ways_note(const kvb_point_cover *cover, kvb_same_kind planted, double *by)
+{
+    const kvb_call_subject s = kvb_scan_subject(&around_kernel);
+    kvb_call_teams teams = {{NULL}};
+    char why[256];
+    way_now = planted;
+    for (kvb_same_kind way = 0; way < KVB_SAME_KINDS; way++)
+        by[way] = NAN;
+    for (size_t i = 0; i < cover->n && (planted == KVB_SAME_KINDS || !(by[planted] > 0)); i++) {
+        kvb_call_verdict verdict;
+        assert_int_equal(s.judge(&s, &cover->points[i], SEED, &teams, &verdict, why, sizeof why), 0);
+        if (verdict.check != KVB_CHECK_NONE)
+            fail_msg("%s", verdict.words);
+        for (kvb_same_kind way = 0; way < KVB_SAME_KINDS && verdict.made_again; way++)
+            by[way] = fmax(by[way], verdict.same[way]);
+    }
+    kvb_call_teams_end(&teams);
+    way_now = KVB_SAME_KINDS;
+}
+
+static void ways_are_noted(void **state)
+{
+    kvb_point_cover cover = cover_of(&around_kernel);
+    double honest[KVB_SAME_KINDS], planted[KVB_SAME_KINDS];
+    (void)state;
+    around_now = AROUND_COUNT;
+    kvb_checks_off = UINT32_C(1) << KVB_CHECK_DETERMINISTIC; /* which fails two of them */
+    ways_note(&cover, KVB_SAME_KINDS, honest);
+    for (kvb_same_kind way = 0; way < KVB_SAME_KINDS; way++) {
+        ways_note(&cover, way, planted);
+        if (honest[way] != 0 || !(planted[way] > 0 && planted[way] < 2))
+            fail_msg("%s: %g of the bound without a plant, %g with it", kvb_same_names[way], honest[way], planted[way]);
+    }
+    kvb_checks_off = 0;
+    free(cover.points);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(honest_calls_pass),
         cmocka_unit_test(mistakes_are_found),
+        cmocka_unit_test(ways_are_noted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
