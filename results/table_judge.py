@@ -71,7 +71,7 @@ def main():
         print("\n## The same bits?\n\nSingle calls of each kernel, made again with the query or sequence alone (batch), a scan token by token (steps), by a "
               "team of\nanother size (threads), with tokens in other pages or states in other slots, at another alignment, and after another "
               "call: the same\nbits, or the largest difference in units of the bound. Outputs of 16 bits that are rounded the other way differ by "
-              "about 2.\n", file=out)
+              "up to 2.\n", file=out)
         table(out, ["kernel", "calls"] + WAYS, same)
 
 
