@@ -157,13 +157,25 @@ def rules_table(rows, rules):
 
 
 def passing_table(rows, rules, names):
-    """For each mistake: in how many of the combinations a rule lets it pass."""
+    """For each mistake: in how many of the combinations a rule lets it pass; kvbench by the call itself, and by files of it."""
     out = []
     for name in names:
         having = [row["mistakes"][name] for row in rows if name in row["mistakes"]]
-        out.append([name, len(having), sum(m["rho"] <= 1 for m in having)] +
+        filed = [m for m in having if "files" in m]
+        out.append([name, len(having), sum(m["rho"] <= 1 for m in having), missed_of(filed, "files"), missed_of(filed, "rho")] +
                    [sum(not m[rule] for m in having) for rule in rules])
-    return table(["mistake", "combinations", "kvbench"] + rules, out)
+    return table(["mistake", "combinations", "kvbench", "through files", "the same in process"] + rules, out)
+
+
+def missed_of(mistakes, by):
+    """In how many of these that judge passes them: by its files, or by rho."""
+    missed = sum(m["rho"] <= 1 if by == "rho" else not m["files"] for m in mistakes)
+    return f"{missed} of {len(mistakes)}" if mistakes else "—"
+
+
+def filed_words(rows):
+    refused = [row for row in rows if row.get("files")]
+    return f"{len(refused)} of {sum('files' in row for row in rows)} honest calls fail through files"
 
 
 def main():
@@ -236,7 +248,9 @@ The smallest error that fails. A rule that refuses honest outputs is said to.
 
 {rules_table(full, rules)}
 
-Of the planted mistakes pass:
+Of the planted mistakes pass the following. *Through files*: the same call as `kvbench judge` knows it, from arrays in files, with what
+the kernel declares: calls of up to 4096 cells in formats that are codes alone. Beside it, what passes of these where the kernel
+itself is there, so that the q that it multiplies is known. {filed_words(full)}.
 
 {passing_table(full, rules, names)}
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what the oracle finds over real pools, beside what other projects' rules let pass. */
+#include <jansson.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -9,12 +10,16 @@
 #include <float.h>
 #include <fnmatch.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "ci/tests/whole/filled.h"
 #include "ci/tests/whole/parts.h"
+#include "harness/judge/judge.h"
+#include "harness/judge/reading.h"
 #include "harness/replay/pool_watch.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
+#include "oracle/codec.h"
 #include "oracle/rounded.h"
 #include "oracle/oracle.h"
 
@@ -132,8 +137,8 @@ static inline bool power_attend(filled *r, const kvb_kernel *kernel, kvb_elem ou
 typedef struct power_judge {
     const kvb_expect *rows; /* [ROWS] by query and head */
     kvb_rounded *rounded;
-    kvb_arithmetic arithmetic;
-    double exact[ROWS * DIM]; /* attention of q itself, in double */
+    kvb_arithmetic arithmetic, declared; /* less what it rounds q to, which is known; with it */
+    double exact[ROWS * DIM];            /* attention of q itself, in double */
 } power_judge;
 
 /* After an honest call of the kernel. */
@@ -143,6 +148,7 @@ static inline void power_judge_open(filled *r, const kvb_kernel *kernel, power_j
     size_t n;
     assert_int_equal(kvb_rounded_open(r->oracle, kernel, &j->rounded), 0);
     kvb_call_arithmetic(&r->call, &j->arithmetic);
+    j->declared = j->arithmetic;
     if (kvb_rounded_rows(j->rounded, &r->call.args, 1, 0, &j->arithmetic, &j->rows, &n, why, sizeof why))
         fail_msg("%s", why);
     assert_int_equal(n, ROWS);
@@ -173,6 +179,120 @@ static inline double power_rho(const filled *r, const power_judge *j, const powe
     for (size_t row = 0; row < ROWS; row++)
         rho = fmax(rho, power_row_diff(r, j, row, c->out + row * DIM, c->out_elem, with_lse ? &c->lse[row] : NULL).rho);
     return rho;
+}
+
+/* ---- through files ----------------------------------------------------------------------------------------------- */
+
+/*
+ * The same call as `kvbench judge` knows it: arrays in files, rows as they are stored, and what the kernel declares. One file
+ * has q, K and V, another the outputs.
+ */
+enum { MOST_IN_FILES = 4096 }; /* cells: judging longer ones by each other reading takes hours */
+
+typedef struct power_files {
+    bool held; /* files hold rows of this format: codes alone */
+    char folder[256], inputs[300], outputs[300], format[80];
+} power_files;
+
+static inline kvb_tensor power_tensor(const char *name, kvb_dtype dtype, const void *data, uint32_t n_dims,
+                                      const uint64_t *dims)
+{
+    kvb_tensor t = {.name = name, .dtype = dtype, .n_dims = n_dims, .data = data};
+    memcpy(t.dims, dims, n_dims * sizeof *dims);
+    assert_int_equal(kvb_tensor_shape(&t, false), 0);
+    return t;
+}
+
+/* All rows of one side [cells][KV_HEADS][bytes], which the caller frees. */
+static inline unsigned char *power_codes(const kvb_view *view, uint32_t cells, size_t bytes)
+{
+    unsigned char *codes = malloc((size_t)cells * KV_HEADS * bytes);
+    assert_non_null(codes);
+    for (uint32_t c = 0; c < cells; c++)
+        for (uint32_t h = 0; h < KV_HEADS; h++)
+            memcpy(codes + ((size_t)c * KV_HEADS + h) * bytes, kvb_view_row(view, h, c), bytes);
+    return codes;
+}
+
+/* wanted: else nothing is written, as for a format that files do not hold. */
+static inline void power_files_open(const filled *r, bool wanted, power_files *f)
+{
+    const kvb_view *const sides[] = {&r->spec->k, &r->spec->v};
+    const kvb_format *format = sides[0]->format;
+    const kvb_codec *codec = kvb_codec_find(format->name);
+    const char *tmp = getenv("TMPDIR");
+    char why[512];
+    *f = (power_files){.held = wanted && codec && codec->block == 1 && !format->transform && !format->head_scale &&
+                               !sides[0]->scales && !sides[0]->zeros};
+    if (!f->held)
+        return;
+    snprintf(f->folder, sizeof f->folder, "%s/kvb-power-XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(f->folder));
+    snprintf(f->inputs, sizeof f->inputs, "%s/inputs.safetensors", f->folder);
+    snprintf(f->outputs, sizeof f->outputs, "%s/outputs.safetensors", f->folder);
+    snprintf(f->format, sizeof f->format, "_format=%s", codec->name);
+    const size_t bytes = codec->bytes(codec, DIM, KVB_CODES);
+    unsigned char *codes[2];
+    for (int side = 0; side < 2; side++)
+        codes[side] = power_codes(sides[side], r->cells, bytes);
+    const kvb_tensor list[] = {
+        power_tensor("q", KVB_DTYPE_F32, filled_q(r, 0), 4, (const uint64_t[]){1, QUERIES, HEADS, DIM}),
+        power_tensor("k", KVB_DTYPE_U8, codes[0], 4, (const uint64_t[]){1, r->cells, KV_HEADS, bytes}),
+        power_tensor("v", KVB_DTYPE_U8, codes[1], 4, (const uint64_t[]){1, r->cells, KV_HEADS, bytes})};
+    if (kvb_tensors_write(f->inputs, list, 3, NULL, why, sizeof why))
+        fail_msg("%s", why);
+    free(codes[0]);
+    free(codes[1]);
+}
+
+static inline void power_files_close(const power_files *f)
+{
+    if (!f->held)
+        return;
+    unlink(f->inputs);
+    unlink(f->outputs);
+    rmdir(f->folder);
+}
+
+/* Does judging the files find the call wrong? *rho: its largest. */
+static inline bool power_files_fail(const power_files *f, const kvb_arithmetic *arithmetic, const power_call *c,
+                                    double *rho)
+{
+    static const kvb_dtype dtypes[] = {
+        [KVB_F32] = KVB_DTYPE_F32, [KVB_F16] = KVB_DTYPE_F16, [KVB_BF16] = KVB_DTYPE_BF16};
+    static unsigned char raw[ROWS * DIM * sizeof(float)];
+    kvb_recorded_verdict judged;
+    kvb_recordings all;
+    char why[512], k_format[96], v_format[96], declared[1200];
+    json_t *json = kvb_declaration_json(arithmetic, NULL);
+    char *text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_decref(json);
+    assert_non_null(text);
+    snprintf(k_format, sizeof k_format, "k%s", f->format);
+    snprintf(v_format, sizeof v_format, "v%s", f->format);
+    assert_in_range(snprintf(declared, sizeof declared, "arithmetic=%s", text), 1, sizeof declared - 1);
+    free(text);
+    const char *const said[] = {
+        "layout=bshd", "lse_layout=tokens-first", "causal=lower-right", "scale=1/sqrt(d)", k_format, v_format,
+        declared};
+    if (c->out_elem == KVB_F32)
+        memcpy(raw, c->out, sizeof c->out);
+    else
+        kvb_elems_encode(c->out_elem, raw, c->out, ROWS * DIM);
+    const kvb_tensor list[] = {
+        power_tensor("out", dtypes[c->out_elem], raw, 4, (const uint64_t[]){1, QUERIES, HEADS, DIM}),
+        power_tensor("lse", KVB_DTYPE_F32, c->lse, 3, (const uint64_t[]){1, QUERIES, HEADS})};
+    int error = kvb_tensors_write(f->outputs, list, 2, NULL, why, sizeof why);
+    error = error ? error
+                  : kvb_recordings_open(f->outputs, f->inputs, said, sizeof said / sizeof *said, &all, why, sizeof why);
+    if (error)
+        fail_msg("%s", why);
+    assert_int_equal(all.n, 1);
+    if (kvb_recorded_judge(&all.calls[0], &(kvb_judge_options){.products = 1e9}, &judged, why, sizeof why))
+        fail_msg("%s", why);
+    kvb_recordings_close(&all);
+    *rho = judged.result.rho;
+    return judged.result.status != KVB_STATUS_PASS;
 }
 
 /*
@@ -326,7 +446,8 @@ static inline void power_low_precision(const filled *r, kvb_elem type, double *o
  * Shows what the oracle finds: honest kernels pass, and a key dropped at any place, a stale row, a scale off by a thousandth,
  * two heads swapped and an output of 0 fail, in every kernel. A wrong row of V alone fails where weights are not rounded.
  *
- *     test_power --table CELLS [FORMAT]     the same for every format, with what other projects' rules let pass: JSON lines
+ *     test_power --table CELLS [FORMAT]     the same for every format, in process and through files of up to 4096 cells, with what
+ *                                           other projects' rules let pass: JSON lines
  */
 
 /* ---- mistakes ---------------------------------------------------------------------------------------------------- */
@@ -428,7 +549,9 @@ static void mistakes_fail(void **state)
     const kvb_pool_type *pool = pool_named(s->pool);
     static power_judge judge;
     filled r;
+    power_files files;
     power_open(&r, s->cells, pool, s->profile);
+    power_files_open(&r, s->cells <= 512, &files);
     for (size_t k = 0; kvb_builtin_kernels[k]; k++) {
         const kvb_kernel *kernel = kvb_builtin_kernels[k];
         if (!is_here(kernel) || !power_attend(&r, kernel, KVB_F32, NULL, &call))
@@ -437,6 +560,11 @@ static void mistakes_fail(void **state)
         double rho = power_rho(&r, &judge, &call, true);
         print_message("# %s, %s, %u cells, %s: %.3g", s->pool, s->profile, s->cells, kernel->name, rho);
         assert_true(rho <= 1 && rho > 0);
+        double in_files = 0;
+        if (files.held) {
+            assert_false(power_files_fail(&files, &judge.declared, &call, &in_files));
+            print_message(" (%.3g in files)", in_files);
+        }
         const double found = sums_in_f16(kernel->name) ? fmin(1, 2 * rho) : 1;
         bool uniform = strcmp(s->profile, "gaussian") == 0; /* each cell has a weight that matters */
         for (const mistake *m = mistakes; m < mistakes + MISTAKES; m++) {
@@ -445,12 +573,16 @@ static void mistakes_fail(void **state)
             rho = power_rho(&r, &judge, &call, true);
             print_message(", %s %.3g", m->name, rho);
             /* one cell of a sink's or a needle's decides little; one V row hides among rounded weights */
-            if ((uniform || !m->of_one_cell) && (!kernel->round_query || !m->of_v))
+            if ((uniform || !m->of_one_cell) && (!kernel->round_query || !m->of_v)) {
                 assert_true(rho > found);
+                if (files.held && found == 1 && !kernel->round_query) /* files do not have its q */
+                    assert_true(power_files_fail(&files, &judge.declared, &call, &in_files));
+            }
         }
         print_message("\n");
         kvb_rounded_free(judge.rounded);
     }
+    power_files_close(&files);
     filled_close(&r);
 }
 
@@ -517,8 +649,8 @@ static void number_print(const char *key, double x)
 }
 
 /* One line: a kernel over a format and a length. */
-static void row_print(filled *r, const kvb_kernel *kernel, const kvb_pool_type *pool, kvb_elem out_elem,
-                      const double *low)
+static void row_print(filled *r, const power_files *files, const kvb_kernel *kernel, const kvb_pool_type *pool,
+                      kvb_elem out_elem, const double *low)
 {
     static const char *const outs[] = {[KVB_F32] = "f32", [KVB_F16] = "f16", [KVB_BF16] = "bf16"};
     static power_judge judge;
@@ -543,6 +675,9 @@ static void row_print(filled *r, const kvb_kernel *kernel, const kvb_pool_type *
     number_print("rho_max", rho[ROWS - 1]);
     number_print("own_error", error / largest);
     number_print("own_l2", sqrt(error2 / exact2));
+    double in_files;
+    if (files->held)
+        printf(", \"files\": %s", power_files_fail(files, &judge.declared, &honest, &in_files) ? "true" : "false");
     number_print("smallest", smallest_failing(bound_fails, &(by_bound){r, &judge}, &honest));
 
     by_rule rules[RULES];
@@ -561,6 +696,8 @@ static void row_print(filled *r, const kvb_kernel *kernel, const kvb_pool_type *
             continue;
         printf("%s\"%s\": {\"rho\": %.4g, \"out\": %.4g", n++ ? ", " : "", mistakes[m].name,
                fmin(power_rho(r, &judge, &call, true), 1e300), fmin(power_rho(r, &judge, &call, false), 1e300));
+        if (files->held)
+            printf(", \"files\": %s", power_files_fail(files, &judge.declared, &call, &in_files) ? "true" : "false");
         for (size_t i = 0; i < RULES; i++)
             printf(", \"%s\": %s", power_rules[i].name, rule_fails(&rules[i], &call) ? "true" : "false");
         printf("}");
@@ -578,10 +715,12 @@ static int table_print(uint32_t cells, const char *pattern)
     for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
         for (const kvb_pool_type *pool = *p; pool; pool = pool->rotated) {
             filled r;
+            power_files files;
             if (fnmatch(pattern, pool->name, 0) != 0 || strcmp(pool->format->name, "f32+had") == 0 ||
                 pool->format->residual_cells) /* rows depend on their neighbours */
                 continue;
             power_open(&r, cells, pool, "gaussian");
+            power_files_open(&r, cells <= MOST_IN_FILES, &files);
             power_low_precision(&r, pool->format->elem == KVB_F16 ? KVB_F16 : KVB_BF16, low);
             for (size_t k = 0; kvb_builtin_kernels[k]; k++)
                 for (size_t out = 0; out < 3; out++) {
@@ -589,8 +728,9 @@ static int table_print(uint32_t cells, const char *pattern)
                     bool wanted = out == 0 || (kvb_builtin_kernels[k] == &kvb_kernel_flash && pool == *p &&
                                                pool->format->elem == outs[out]);
                     if (wanted && is_here(kvb_builtin_kernels[k]))
-                        row_print(&r, kvb_builtin_kernels[k], pool, outs[out], low);
+                        row_print(&r, &files, kvb_builtin_kernels[k], pool, outs[out], low);
                 }
+            power_files_close(&files);
             filled_close(&r);
         }
     free(low);
