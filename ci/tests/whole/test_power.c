@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what the oracle finds over real pools, beside what other projects' rules let pass. */
-#include <jansson.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,6 +9,7 @@
 #include <float.h>
 #include <fnmatch.h>
 #include <math.h>
+#include <jansson.h>
 #include <unistd.h>
 
 #include "ci/tests/whole/filled.h"
