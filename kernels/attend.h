@@ -38,7 +38,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a meaning below changes. A plug-in of another version is refused. */
-#define KVB_ABI_VERSION 12u
+#define KVB_ABI_VERSION 13u
 
 /* ---- formats: how one row of K or V is encoded ------------------------------------------------ */
 
@@ -337,6 +337,64 @@ typedef struct kvb_arithmetic {
     kvb_rounding sums;
 } kvb_arithmetic;
 
+/*
+ * Declared order. A kernel that states in which order it adds is judged to the bit besides: the oracle repeats its f32
+ * arithmetic (oracle/exact.h), and one different bit fails. That is asked of calls over plain rows alone (f32, f16, bf16;
+ * no scales, no transform), where rows and outputs are finite. A row of q meets its visible cells in tiles, each cell
+ * once. For each tile, in f32 unless said otherwise:
+ *
+ *   1. s of each cell, from its dot product        kvb_order_tile.dot, kvb_softmax
+ *   2. max                                         kvb_softmax
+ *   3. w = exp(s - max) of each cell               kvb_order.exp
+ *   4. z, the sum of w, in double                  kvb_order.weights
+ *   5. sums[c], the sums of w * v[c]               kvb_order_tile.v_cells
+ *
+ * Products of 1 and 5 are rounded before they are added, unless `fused`.
+ */
+
+/* A sum by lanes: lanes begin with 0, and term i is added to lane i % n, in order. Then, for each fold before the first
+ * 0, every lane i becomes the sum of lanes i and i ^ fold. The result is lane 0. */
+#define KVB_SUM_LANES 64u /* at most */
+typedef struct kvb_sum_lanes {
+    uint32_t n, folds[6];
+} kvb_sum_lanes;
+
+/*
+ * TWO_PASSES  s = scale * dot, with a softcap softcap * tanhf(s / softcap). max is the largest s of all tiles and the
+ *             sink, z begins with the sink's weight. out = sums / (float)z, lse = max + logf((float)z)
+ * ONLINE      The same s. max begins as the sink and z as 1; without a sink as -infinity and 0. A tile that raises max
+ *             multiplies z and sums by exp(old max - max). out = (float)(sums / z), lse = (float)(max + log(z))
+ * POWERS      s = (float)(scale * log2(e)) * dot; no softcap. exp() is 2^x. max begins as -infinity; a tile with an s
+ *             above max + 8 raises max to its largest s rounded up, and multiplies z and sums by 2^(old max - max). The
+ *             sink comes last, in double: s = sink * log2(e); s > max raises max to s rounded up, f = 2^(old max - max),
+ *             else f = 1; z = z f + 2^(s - max). out = sums * (float)(f / z), lse = (float)(max ln(2) + log(z))
+ */
+typedef enum kvb_softmax { KVB_SOFTMAX_TWO_PASSES, KVB_SOFTMAX_ONLINE, KVB_SOFTMAX_POWERS } kvb_softmax;
+
+typedef struct kvb_order_tile {
+    uint32_t cells;    /* of the tile */
+    kvb_sum_lanes dot; /* q.k: terms are its products, by channel */
+    uint32_t v_cells;  /* the products of so many cells are added up from 0, then added to sums; 0: each to sums */
+    /* POWERS: max, z and sums begin anew. At the end the parts are added to the first one, in order: z and sums of both
+     * are multiplied by 2^(their max - the larger max). */
+    bool part;
+} kvb_order_tile;
+
+#define KVB_CELL_NONE UINT32_MAX /* a place of a tile whose cell the row does not see: adds 0 */
+
+/* Takes a tile of a row; cells [tile->cells]. */
+typedef void kvb_tile_take(void *ctx, const kvb_order_tile *tile, const uint32_t *cells);
+
+typedef struct kvb_order {
+    kvb_softmax softmax;
+    bool fused;
+    kvb_sum_lanes weights; /* z: terms are the weights of a tile, whose sum is added in double; n 0: each weight is */
+    float (*exp)(float);   /* NULL: expf() of the C library */
+    kvb_order_tile tile;   /* of all tiles, cells in the order of kvb_mask_next(); cells 0: all cells are one tile */
+    /* Gives the tiles of a row (token * n_heads + head) to take(), in place of `tile`. It may overwrite call->scratch. */
+    void (*tiles)(const kvb_attend *call, uint32_t row, kvb_tile_take *take, void *ctx);
+} kvb_order;
+
 /* A witness reports what each query saw in place of computing attention: see kernels/witness.h. */
 #define KVB_KERNEL_WITNESS 1u
 /* A built-in kernel whose code is chosen by the level of instruction sets in use: see kernels/cpu.h. Only shown. */
@@ -395,6 +453,8 @@ typedef struct kvb_kernel {
     /* Scratch that attend() needs with n_threads threads; NULL: none. */
     size_t (*scratch_bytes)(const kvb_problem *problem, uint32_t n_threads);
     void (*arithmetic)(const kvb_problem *problem, kvb_arithmetic *arithmetic); /* NULL: kvb_arithmetic_plain() */
+    /* The order in which it adds in this call, if it keeps one that can be said. NULL: in none. */
+    bool (*order)(const kvb_attend *call, kvb_order *order);
     /* For a kernel that rounds q. The result is then judged as attention of that q, so `query` of the arithmetic widens
      * no bound: it only says how far rounded may be from q. NULL: the bound allows any q that `query` does. */
     kvb_query_round *round_query;

@@ -37,6 +37,13 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     kvb_arithmetic_add_decoding(p, a);
 }
 
+static bool order(const kvb_attend *call, kvb_order *order)
+{
+    (void)call;
+    *order = (kvb_order){.softmax = KVB_SOFTMAX_TWO_PASSES, .tile.dot.n = 1};
+    return true;
+}
+
 static float dot(const float *a, const float *b, uint32_t n)
 {
     float sum = 0.0f;
@@ -103,6 +110,7 @@ const kvb_kernel kvb_kernel_reference = {
     .supports = kvb_readable_supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = arithmetic,
+    .order = order,
     .attend = attend,
 };
 

@@ -3,10 +3,12 @@
 #include "oracle/single.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "oracle/exact.h"
 #include "oracle/rounded.h"
 #include "oracle/solve.h"
 #include "oracle/storage.h"
@@ -16,6 +18,7 @@ typedef struct head_rows {
     kvb_storages stores;
     kvb_stored k, v; /* by cell; v: empty where V is in K */
     bool stored;
+    bool finite; /* all of its rows */
 } head_rows;
 
 struct kvb_single {
@@ -79,6 +82,14 @@ static int head_open(kvb_single *s, uint32_t h, char *why, size_t why_bytes)
     return error;
 }
 
+static bool are_finite(const kvb_stored *side, uint32_t cells)
+{
+    bool finite = true;
+    for (size_t i = 0; i < (size_t)cells * side->dim; i++)
+        finite &= isfinite(side->rows[i]) != 0;
+    return finite;
+}
+
 static int head_store(kvb_single *s, uint32_t h)
 {
     const kvb_problem *p = &s->call->problem;
@@ -91,8 +102,11 @@ static int head_store(kvb_single *s, uint32_t h)
         const int error = side_take(p->k_dim, r, h, r->k_decoded, r->k_sizes, &head->k);
         return error || p->v_in_k ? error : side_take(p->v_dim, r, h, r->v_decoded, r->v_sizes, &head->v);
     }
-    const int error = side_put(p, r->cells, r->k, h, &head->stores.k, &head->k);
-    return error || p->v_in_k ? error : side_put(p, r->cells, r->v, h, &head->stores.v, &head->v);
+    int error = side_put(p, r->cells, r->k, h, &head->stores.k, &head->k);
+    if (!error && !p->v_in_k)
+        error = side_put(p, r->cells, r->v, h, &head->stores.v, &head->v);
+    head->finite = !error && are_finite(&head->k, r->cells) && (p->v_in_k || are_finite(&head->v, r->cells));
+    return error;
 }
 
 int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_arithmetic *arithmetic,
@@ -375,4 +389,49 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
         }
     }
     return error;
+}
+
+/* ---- to the bit -------------------------------------------------------------------------------------------------- */
+
+int kvb_single_exact(kvb_single *s, const kvb_order *order, uint32_t apart, uint32_t t, uint32_t head, char *why,
+                     size_t why_bytes)
+{
+    const kvb_problem *p = &s->call->problem;
+    const kvb_single_rows *r = s->rows;
+    const uint32_t h = head / (p->n_heads / p->n_kv_heads), v_width = p->v_in_k ? p->k_dim : p->v_dim;
+    const size_t row = (size_t)t * p->n_heads + head;
+    float lse, *out = malloc(p->v_dim * sizeof *out);
+    int error = out ? head_store(s, h) : -ENOMEM;
+    const kvb_stored *k = &s->heads[h].k, *v = p->v_in_k ? k : &s->heads[h].v;
+    if (!error && !s->heads[h].finite)
+        error = -EDOM;
+    const kvb_exact_rows rows = {.k = k->rows,
+                                 .v = v->rows,
+                                 .k_width = p->k_dim,
+                                 .v_width = v_width,
+                                 .cells = r->cells,
+                                 .apart = apart,
+                                 .runs = r->runs + r->first[t],
+                                 .n_runs = r->first[t + 1] - r->first[t]};
+    error = error ? error : kvb_exact_row(s->call, order, &rows, t, head, out, &lse, why, why_bytes);
+    for (uint32_t c = 0; c < p->v_dim && !error; c++)
+        error = isfinite(out[c]) ? 0 : -EDOM;
+    int alike = 1;
+    for (uint32_t c = 0; c <= p->v_dim && !error && alike; c++) {
+        const bool of_lse = c == p->v_dim;
+        if (of_lse && !s->call->lse)
+            break;
+        const double got = of_lse ? (double)s->call->lse[row]
+                                  : kvb_output_value(p->out_elem, s->call->out, row * p->v_dim + c),
+                     want = of_lse ? (double)lse : kvb_exact_rounded(p->out_elem, out[c]);
+        alike = got == want;
+        char channel[32] = "";
+        if (!of_lse)
+            snprintf(channel, sizeof channel, ", channel %u", c);
+        if (!alike)
+            snprintf(why, why_bytes, "%s of query %u, head %u%s is %a, in the declared order %a",
+                     of_lse ? "lse" : "out", t, head, channel, got, want);
+    }
+    free(out);
+    return error == -EILSEQ ? 0 : error ? error : alike;
 }

@@ -57,4 +57,12 @@ const kvb_filter *kvb_single_filter_sums(const kvb_single_filter *filter); /* NU
  * that it was opened for do not. 0 or -ENOMEM. */
 int kvb_single_filter_begin(kvb_single_filter *filter, kvb_single *single, uint32_t sequence, uint32_t kv_head);
 
+/*
+ * Repeats the order that the kernel declares for this call (oracle/exact.h), and compares its out and lse with those of one
+ * query head as numbers: zeros of either sign are alike. Rows must be plain (kvb_exact_takes). apart: as in
+ * kvb_exact_rows. 1: alike; 0 with why: they are not, or the order is none; -EDOM: rows or outputs are not finite; -ENOMEM.
+ */
+int kvb_single_exact(kvb_single *single, const kvb_order *order, uint32_t apart, uint32_t t, uint32_t head, char *why,
+                     size_t why_bytes);
+
 #endif

@@ -103,6 +103,7 @@
 typedef enum kvb_check {
     KVB_CHECK_NONE,
     KVB_CHECK_BOUND,       /* an output or log-sum-exp is off by more than the declared arithmetic allows */
+    KVB_CHECK_EXACT,       /* an output has another bit than the declared order of additions gives */
     KVB_CHECK_TOLERANCE,   /* a call's outputs are off by more than the kernel's own project tolerates */
     KVB_CHECK_FILTER,      /* errors of many rows point the same way */
     KVB_CHECK_OPINION,     /* an output that no sample holds is off by more than its bound from above */
@@ -311,6 +312,7 @@ typedef struct kvb_result {
     struct { /* of a kernel's single calls: harness/calls. calls 0: no such key */
         uint64_t calls, wrong, chosen;
         uint64_t silent; /* calls for which outputs of 0 pass, in all rows that were judged */
+        uint64_t exact;  /* calls that were judged to the bit, too */
         uint64_t values, values_of, pairs,
             pairs_of; /* of the axes' values, and pairs of them, that calls of this kernel can have */
         char declined[KVB_REASON], uncovered[KVB_REASON]; /* "softcap=30,5 out=f16" */

@@ -336,6 +336,7 @@ static const kvb_field axes_fields[] = {
     AXES("wrong", U64, wrong),
     AXES("chosen", U64, chosen),
     AXES("silent", U64, silent),
+    AXES("exact", U64, exact),
     AXES("values", U64, values),
     AXES("values_of", U64, values_of),
     AXES("pairs", U64, pairs),

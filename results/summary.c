@@ -175,6 +175,16 @@ static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FIL
         fprintf(out, "%ssingle calls: values, and pairs of values, of their axes (kvbench list axes)%s\n",
                 is_markdown ? "\n" : "", more ? "; --set calls=N makes more" : "");
     }
+    bool began = false;
+    for (size_t i = 0; i < n && !error; i++)
+        if (results[i].axes.exact) {
+            fprintf(out, "%s%s %" PRIu64,
+                    began ? ", " : "calls judged to the bit, in the order that the kernel declares: ",
+                    results[i].kernel, results[i].axes.exact);
+            began = true;
+        }
+    if (began)
+        fputc('\n', out);
     for (size_t i = 0; i < n && !error; i++)
         if (*results[i].axes.uncovered)
             fprintf(out, "%s had no call with %s: --set calls=N makes more\n", results[i].kernel,

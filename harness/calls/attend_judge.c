@@ -18,6 +18,7 @@
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/poison.h"
+#include "oracle/exact.h"
 #include "oracle/single.h"
 #include "oracle/oracle.h"
 #include "workloads/array.h"
@@ -26,6 +27,7 @@
 
 /* Products of the oracle for one call: beyond them rows are sampled. */
 #define JUDGED_PRODUCTS 3e6
+#define EXACT_PRODUCTS  1e6 /* of those that are repeated to the bit */
 
 #define HOLES 8u /* one page in so many belongs to no sequence */
 
@@ -709,6 +711,35 @@ static int outputs_judge(trial *x, const char *when)
     return error;
 }
 
+/* Outputs that are right are held to the order that the kernel declares, to the bit: rows at equal distances. */
+static int exact_judge(trial *x)
+{
+    const kvb_attend *call = &x->scene.call;
+    const kvb_problem *p = &call->problem;
+    const double each = (double)(p->k_dim + p->v_dim) * x->scene.rows.cells + 1;
+    const size_t all = row_count(x), most = (size_t)(EXACT_PRODUCTS / each) + 2, n = all < most ? all : most;
+    kvb_order order;
+    char why[256];
+    if (!x->kernel->order || !kvb_exact_takes(p->k_format) || !kvb_exact_takes(p->v_format) ||
+        !x->kernel->order(call, &order))
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t row = n < 2 ? 0 : i * (all - 1) / (n - 1);
+        const int alike = kvb_single_exact(x->truth, &order, x->scene.shape.apart, (uint32_t)(row / p->n_heads),
+                                           (uint32_t)(row % p->n_heads), why, sizeof why);
+        if (alike == -EDOM)
+            return 0;
+        if (alike < 0)
+            return alike;
+        if (!alike) {
+            kvb_call_wrong(x->verdict, KVB_CHECK_EXACT, "%s", why);
+            return 0;
+        }
+    }
+    x->verdict->exact = true;
+    return 0;
+}
+
 /* ---- the checks, one after the other ---------------------------------------------------------------------------- */
 
 static size_t outputs_keep(const trial *x, char *to)
@@ -960,6 +991,8 @@ static int checks_run(trial *x)
     kernel_run(x);
     outputs_keep(x, x->before);
     error = has_failed(x) ? 0 : outputs_judge(x, "");
+    if (!error && !has_failed(x))
+        error = exact_judge(x);
     if (!error && !has_failed(x) && shape->order == KVB_ORDER_REPEATED)
         error = again_check(x);
     if (!error && !has_failed(x) && shape->problem.deterministic)

@@ -160,7 +160,7 @@ typedef struct part {
     uint32_t index, of;
     kvb_call_place place;
     uint64_t next; /* call to go on with */
-    uint64_t made, silent, again;
+    uint64_t made, silent, exact, again;
     double same[KVB_SAME_KINDS];
     volatile uint64_t wrong;    /* other parts look at it */
     uint64_t rows, judged, all; /* all: calls that were chosen, of all parts */
@@ -248,6 +248,7 @@ static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_tea
     }
     t->made++;
     t->silent += verdict.judged > 0 && verdict.silent == verdict.judged;
+    t->exact += verdict.exact;
     t->again += verdict.made_again;
     for (uint32_t i = 0; i < KVB_SAME_KINDS && verdict.made_again; i++)
         t->same[i] = fmax(t->same[i], verdict.same[i]);
@@ -383,6 +384,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
         part *t = &parts[i];
         r->axes.calls += t->made;
         r->axes.silent += t->silent;
+        r->axes.exact += t->exact;
         r->same.calls += t->again;
         for (uint32_t k = 0; k < KVB_SAME_KINDS; k++)
             r->same.by[k] = fmax(r->same.by[k], t->same[k]);

@@ -17,6 +17,7 @@ typedef struct kvb_call_verdict {
     double rho;      /* largest error over its bound, of the rows that were judged */
     uint64_t rows, judged;       /* of the call; of those, that the oracle judged (the others are looked at for NaN) */
     uint64_t silent;             /* of the judged: rows for which outputs of 0 pass */
+    bool exact;                  /* rows were judged to the bit, too */
     bool made_again;             /* kvb_call_same() made the call again */
     double same[KVB_SAME_KINDS]; /* kvb_result.same.by */
 } kvb_call_verdict;

@@ -187,6 +187,7 @@ static bool is_good(const kvb_result *r)
 /* Verdicts by the check that failed. NULL: the reason is enough. */
 static const char *const check_words[KVB_CHECKS] = {
     [KVB_CHECK_BOUND] = "outputs are wrong",
+    [KVB_CHECK_EXACT] = "it does not add in the order that it declares",
     [KVB_CHECK_TOLERANCE] = "outputs are beyond what its own project tolerates",
     [KVB_CHECK_FILTER] = "errors of many rows point the same way",
     [KVB_CHECK_OPINION] = "outputs are wrong",
@@ -578,9 +579,12 @@ static void right_say(const section *s)
     const size_t names[] = {names_count(s, offsetof(kvb_result, workload)), names_count(s, offsetof(kvb_result, cache)),
                             names_count(s, offsetof(kvb_result, pool_k))};
     const size_t replays = s->passed - (calls->status == KVB_STATUS_PASS);
-    char replayed[160], worst[64] = "", seen[96] = "", declined[KVB_REASON], made[64] = "", same[128], other[128];
+    char replayed[160], worst[64] = "", seen[96] = "", declined[KVB_REASON], made[64] = "", exact[64] = "", same[128],
+                        other[128];
     if (calls->axes.calls)
         snprintf(made, sizeof made, "; %" PRIu64 " single calls over its axes", calls->axes.calls);
+    if (calls->axes.exact)
+        snprintf(exact, sizeof exact, ", %" PRIu64 " of them to the bit", calls->axes.exact);
     if (s->witnessed)
         snprintf(seen, sizeof seen, "; each query saw the right tokens in %zu more (witness)", s->witnessed);
     if (s->rho > 0)
@@ -588,8 +592,8 @@ static void right_say(const section *s)
     snprintf(replayed, sizeof replayed, "%zu replay%s of %zu histor%s, %zu cache%s, %zu format%s", replays,
              plural(replays), names[0], names[0] == 1 ? "y" : "ies", names[1], plural(names[1]), names[2],
              plural(names[2]));
-    say("RIGHT", "%s%s%s%s%s", s->plan->kind == KVB_POOLS ? "by itself, at many dims, and in " : "",
-        replays ? replayed : "no history is for it", seen, made, worst);
+    say("RIGHT", "%s%s%s%s%s%s", s->plan->kind == KVB_POOLS ? "by itself, at many dims, and in " : "",
+        replays ? replayed : "no history is for it", seen, made, exact, worst);
     kvb_axes_shorten(calls->axes.declined, declined, sizeof declined);
     if (*declined)
         say("declines", "%s", declined);

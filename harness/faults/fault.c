@@ -52,6 +52,41 @@ static void arithmetic(const kvb_problem *problem, kvb_arithmetic *a)
     wrong_kernel->declares(a);
 }
 
+/* Tiles on their way. */
+typedef struct passing {
+    kvb_tile_take *take;
+    void *ctx;
+} passing;
+
+static void (*honest_tiles)(const kvb_attend *call, uint32_t row, kvb_tile_take *take, void *ctx);
+
+static void tile_pass(void *ctx, const kvb_order_tile *tile, const uint32_t *cells)
+{
+    const passing *to = ctx;
+    kvb_order_tile changed = *tile;
+    if (wrong_kernel->tile)
+        wrong_kernel->tile(&changed);
+    to->take(to->ctx, &changed, cells);
+}
+
+static void tiles(const kvb_attend *call, uint32_t row, kvb_tile_take *take, void *ctx)
+{
+    honest_tiles(call, row, tile_pass, &(passing){take, ctx});
+}
+
+static bool order(const kvb_attend *call, kvb_order *o)
+{
+    if (!kvb_fault_here.kernel->order(call, o))
+        return false;
+    if (wrong_kernel->orders)
+        wrong_kernel->orders(o);
+    if (wrong_kernel->tile)
+        wrong_kernel->tile(&o->tile);
+    honest_tiles = o->tiles;
+    o->tiles = o->tiles ? tiles : NULL;
+    return true;
+}
+
 static int round_query(const kvb_problem *problem, const kvb_view *k, uint32_t head, const float *q, double *rounded)
 {
     for (uint32_t c = 0; c < problem->k_dim; c++)
@@ -71,6 +106,7 @@ static const kvb_kernel *kernel_plant(const kvb_kernel *honest, const kvb_wrong_
     planted.supports = fault->supports ? supports : honest->supports;
     planted.scratch_bytes = honest->scratch_bytes ? scratch_bytes : NULL;
     planted.arithmetic = fault->declares ? arithmetic : honest->arithmetic;
+    planted.order = honest->order ? order : NULL;
     planted.round_query = fault->rounds ? round_query : honest->round_query;
     planted.masks = fault->bits || fault->sight ? KVB_MASK_BIT(KVB_MASK_EXPLICIT) : honest->masks;
     planted.flags |= fault->flags;

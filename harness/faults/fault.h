@@ -32,6 +32,8 @@ typedef struct kvb_wrong_kernel {
     void (*supports)(void);                /* is called before supports() */
     uint32_t scratch_halvings;
     void (*declares)(kvb_arithmetic *a);
+    void (*orders)(kvb_order *o);    /* changes the order that it declares, */
+    void (*tile)(kvb_order_tile *t); /* and each tile of it */
     /* Changes the q [k_dim] that round_query() gives; that is q itself where the honest kernel has none. */
     void (*rounds)(const kvb_problem *problem, const float *q, double *rounded);
     uint32_t flags;          /* besides the kernel's own */

@@ -6,10 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-#define ALL_CALLS "calls none any flash"
-#define BY        ((float)kvb_fault_here.by)
-#define FLOATS    (1u << 20) /* of a changed q or a partial result; a call that needs more is not changed */
-#define WIDEST    4096u      /* channels of a row at most */
+#define ALL_CALLS  "calls none any flash"
+#define ALL_ORDERS "calls none any reference"
+#define BY         ((float)kvb_fault_here.by)
+#define FLOATS     (1u << 20) /* of a changed q or a partial result; a call that needs more is not changed */
+#define WIDEST     4096u      /* channels of a row at most */
 
 static size_t rows_of(const kvb_attend *x)
 {
@@ -825,6 +826,71 @@ ZERO_AT(zero_latent_128, p->v_in_k && p->n_heads == 128 * p->n_kv_heads)
 ZERO_AT(zero_heads_32, p->n_kv_heads == 32)
 ZERO_AT(zero_tokens_129, p->n_tok > 128)
 
+/* ---- the order of additions: all of these pass the bound --------------------------------------------------------- */
+
+/* Twice as many lanes, the upper half added to the lower one first. */
+static void lanes_double(kvb_order_tile *t)
+{
+    kvb_sum_lanes *l = &t->dot;
+    for (uint32_t f = sizeof l->folds / sizeof *l->folds - 1; f > 0; f--)
+        l->folds[f] = l->folds[f - 1];
+    l->folds[0] = l->n;
+    l->n *= 2;
+}
+
+static void tile_by_eights(kvb_order_tile *t)
+{
+    t->v_cells = 8;
+}
+
+static void fused_otherwise(kvb_order *o)
+{
+    o->fused = !o->fused;
+}
+
+/* Rounds otherwise than expf() does, now and then. */
+static float exp_rounded(float x)
+{
+    return expf(x) * (1 + 0x1p-23f);
+}
+
+static void exp_otherwise(kvb_order *o)
+{
+    o->exp = exp_rounded;
+}
+
+static void max_later(kvb_order *o)
+{
+    o->softmax = KVB_SOFTMAX_ONLINE;
+    o->tile.cells = 4;
+}
+
+/* Runs of cells in the opposite order. */
+static void runs_reversed(kvb_attend *x)
+{
+    static kvb_run runs[1u << 16];
+    const uint32_t *first = x->mask.row_start;
+    if (x->mask.kind != KVB_MASK_RUNS || first[x->problem.n_tok] > 1u << 16)
+        return;
+    for (uint32_t t = 0; t < x->problem.n_tok; t++)
+        for (uint32_t i = first[t]; i < first[t + 1]; i++)
+            runs[i] = x->mask.runs[first[t + 1] - 1 - (i - first[t])];
+    x->mask.runs = runs;
+}
+
+static void last_bit(const kvb_attend *x)
+{
+    float *out = (float *)x->out + x->problem.v_dim / 2;
+    if (x->problem.out_elem == KVB_F32 && *out != 0)
+        *out = nextafterf(*out, INFINITY);
+}
+
+static void lse_last_bit(const kvb_attend *x)
+{
+    if (x->lse && isfinite(x->lse[0]))
+        x->lse[0] = nextafterf(x->lse[0], INFINITY);
+}
+
 const kvb_fault kvb_kernel_faults[] = {
     {"key-first", "one key is dropped: the first that a query sees", KVB_CHECK_BOUND,
      "plain-decode seq f32 flash, batched-multi-seq seq f16 openblas, agent-fork-8x128 seq q8_0 flash, "
@@ -1049,5 +1115,21 @@ const kvb_fault kvb_kernel_faults[] = {
      KVB_IN(kernel, .after = zero_latent_128)},
     {"zero-kv-heads-32", "at 32 KV heads", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_heads_32)},
     {"zero-tokens-129", "beyond 128 tokens", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_tokens_129)},
+    {"order-lanes", "twice as many lanes of q.k are declared", KVB_CHECK_EXACT, ALL_ORDERS,
+     KVB_IN(kernel, .tile = lanes_double)},
+    {"order-tile", "sums of V over 8 cells are declared", KVB_CHECK_EXACT, ALL_ORDERS,
+     KVB_IN(kernel, .tile = tile_by_eights)},
+    {"order-fused", "multiply-adds are declared to be fused where they are not, or not where they are", KVB_CHECK_EXACT,
+     ALL_ORDERS, KVB_IN(kernel, .orders = fused_otherwise)},
+    {"order-exp", "another exponential is declared", KVB_CHECK_EXACT, "calls none any reference",
+     KVB_IN(kernel, .orders = exp_otherwise)},
+    {"order-max", "a running maximum is declared where it is found first", KVB_CHECK_EXACT, "calls none any reference",
+     KVB_IN(kernel, .orders = max_later)},
+    {"runs-reversed", "runs of cells are added in the opposite order", KVB_CHECK_EXACT, "calls none any reference",
+     KVB_IN(kernel, .before = runs_reversed)},
+    {"out-last-bit", "one output is the next number above", KVB_CHECK_EXACT, ALL_ORDERS,
+     KVB_IN(kernel, .after = last_bit)},
+    {"lse-last-bit", "one log-sum-exp is the next number above", KVB_CHECK_EXACT, ALL_ORDERS,
+     KVB_IN(kernel, .after = lse_last_bit)},
     {.name = NULL},
 };

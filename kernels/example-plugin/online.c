@@ -29,6 +29,14 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     a->exp_floor = 0x1p-126;
 }
 
+/* As row_attend() adds. */
+static bool order(const kvb_attend *call, kvb_order *order)
+{
+    (void)call;
+    *order = (kvb_order){.softmax = KVB_SOFTMAX_ONLINE, .tile = {.cells = TILE, .dot.n = 1}};
+    return true;
+}
+
 static void row_attend(const kvb_attend *x, uint32_t t, uint32_t h)
 {
     const kvb_problem *p = &x->problem;
@@ -89,4 +97,4 @@ static int attend(const kvb_attend *args)
 }
 
 KVB_PLUGIN_KERNEL("online", "example plug-in: streaming softmax, scalar f32", .attend = attend, .supports = supports,
-                  .arithmetic = arithmetic);
+                  .arithmetic = arithmetic, .order = order);

@@ -62,7 +62,19 @@ holds "  by its contract" '^fail calls/none/any/running/.*: 1 and 3 threads give
 
 ok "so are those of the example plug-in" "$KVBENCH" run --check --suite calls --set calls=150 --plugin "$BUILD/example-plugin/online.so" \
     --kernel online --set require-axes=softcap=30 --set require-axes=sinks=60 -o "$TMPDIR/online.jsonl"
+holds "  each to the bit, in the order that it declares" '"exact": 150' "$TMPDIR/online.jsonl"
+holds "  which is said" '^calls judged to the bit, in the order that the kernel declares: online 150$'
 holds "  which declines all rows but f32" '^online +150 .* k=\([0-9]+\) v=\(7\) '
+
+# The example plug-in with a mistake in it at the place that SED names.
+for wrong in 'declares:{.cells = TILE, .dot.n = 1}:{.cells = 32, .dot.n = 1}' 'adds:for (uint32_t i = 0; i < n; i++) {$:for (uint32_t i = n; i-- > 0;) {'; do
+    IFS=: read -r name from to <<<"$wrong"
+    sed "s|$from|$to|" kernels/example-plugin/online.c >"$TMPDIR/mine/$name.c"
+    ok "one that $name in another order builds" gcc -std=c11 -O2 -fPIC -shared -Ikernels "$TMPDIR/mine/$name.c" -o "$TMPDIR/mine/$name.so" -lm
+    expect_exit 1 "  and is found" "$KVBENCH" run --check --suite calls --set calls=150 --plugin "$TMPDIR/mine/$name.so" --kernel online -o "$TMPDIR/$name.jsonl"
+    holds "  at one bit" 'of query 0, head 0[^"]* is -?0x1[.][0-9a-f]+p[-+0-9]+, in the declared order -?0x1[.]' "$TMPDIR/$name.jsonl"
+    holds "  which the bound lets pass" '"rho": 0[.]' "$TMPDIR/$name.jsonl"
+done
 
 silent() { # CALL NUMBER: does the record of that call alone say that outputs of 0 pass in so many calls?
     calls right --call "$1" && grep -q "\"axes\": {\"calls\": 1, .*\"silent\": $2," "$TMPDIR/right.jsonl"

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Declared orders, step by step as the contract has them. */
+#include "oracle/exact.h"
+#include "oracle/codec.h"
+#include "oracle/oracle.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LOG2_E 1.4426950408889634
+#define LN_2   0.6931471805599453
+#define RAISE  8.0f /* KVB_SOFTMAX_POWERS */
+
+static float add_product(bool fused, float sum, float a, float b)
+{
+    return fused ? fmaf(a, b, sum) : sum + a * b;
+}
+
+double kvb_exact_rounded(kvb_elem elem, float x)
+{
+    return elem == KVB_F16    ? kvb_codec_f16_value(kvb_codec_f16(x))
+           : elem == KVB_BF16 ? kvb_codec_bf16_value(kvb_codec_bf16(x))
+                              : (double)x;
+}
+
+static float lanes_join(const kvb_sum_lanes *l, float lane[KVB_SUM_LANES])
+{
+    for (size_t f = 0; f < sizeof l->folds / sizeof *l->folds && l->folds[f]; f++) {
+        float was[KVB_SUM_LANES];
+        for (uint32_t i = 0; i < KVB_SUM_LANES; i++)
+            was[i] = lane[i];
+        for (uint32_t i = 0; i < KVB_SUM_LANES; i++)
+            lane[i] = was[i] + was[(i ^ l->folds[f]) % KVB_SUM_LANES];
+    }
+    return lane[0];
+}
+
+/* ---- attention: one row of q ------------------------------------------------------------------------------------- */
+
+/* A row's softmax so far. */
+typedef struct part {
+    float max;
+    double z;
+    float *sums; /* [v_dim] */
+} part;
+
+typedef struct row {
+    const kvb_attend *call;
+    const kvb_order *order;
+    const kvb_exact_rows *rows;
+    const float *q;
+    float sink; /* -infinity: none */
+    part now, before;
+    bool parted;   /* `before` has the earlier parts */
+    bool looks;    /* TWO_PASSES: this is the first one, which finds max */
+    uint8_t *seen; /* [rows->cells] 1: yet to be met in this pass; 0: not to be met */
+    float *block;  /* [v_dim] */
+    float *s;      /* [room] of a tile: s, then weights */
+    uint32_t room;
+    int error;
+    char *why;
+    size_t why_bytes;
+} row;
+
+static float dot_of(const row *x, const kvb_sum_lanes *l, const double *k)
+{
+    float lane[KVB_SUM_LANES] = {0};
+    for (uint32_t c = 0; c < x->call->problem.k_dim; c++)
+        lane[c % l->n] = add_product(x->order->fused, lane[c % l->n], x->q[c], (float)k[c]);
+    return lanes_join(l, lane);
+}
+
+static float logit_of(const row *x, float dot)
+{
+    const kvb_problem *p = &x->call->problem;
+    if (x->order->softmax == KVB_SOFTMAX_POWERS)
+        return (float)((double)p->scale * LOG2_E) * dot;
+    const float s = p->scale * dot;
+    return p->softcap > 0 ? p->softcap * tanhf(s / p->softcap) : s;
+}
+
+static float exp_of(const row *x, float s)
+{
+    return x->order->exp ? x->order->exp(s) : expf(s);
+}
+
+static void part_begin(const row *x, part *a)
+{
+    const bool online = x->order->softmax == KVB_SOFTMAX_ONLINE && x->sink > -INFINITY;
+    a->max = online ? x->sink : -INFINITY;
+    a->z = online;
+    for (uint32_t c = 0; c < x->call->problem.v_dim; c++)
+        a->sums[c] = 0;
+}
+
+/* Adds the part at work to the earlier ones. */
+static void part_end(row *x)
+{
+    part *a = &x->before, *b = &x->now;
+    const float max = fmaxf(a->max, b->max);
+    if (b->max == -INFINITY && b->z == 0) /* nothing was seen there */
+        return;
+    const double of_a = a->max == -INFINITY ? 0 : exp2((double)(a->max - max)), of_b = exp2((double)(b->max - max));
+    for (uint32_t c = 0; c < x->call->problem.v_dim; c++)
+        a->sums[c] = (float)of_a * a->sums[c] + (float)of_b * b->sums[c];
+    a->z = of_a * a->z + of_b * b->z;
+    a->max = max;
+}
+
+/* The next tile begins a part: what there is becomes the earlier ones. */
+static void part_next(row *x)
+{
+    if (x->parted)
+        part_end(x);
+    else {
+        const part kept = x->before;
+        x->before = x->now;
+        x->now = kept;
+        x->parted = true;
+    }
+    part_begin(x, &x->now);
+}
+
+static void max_raise(row *x, float max, float factor)
+{
+    x->now.max = max;
+    x->now.z *= (double)factor;
+    for (uint32_t c = 0; c < x->call->problem.v_dim && factor != 1; c++)
+        x->now.sums[c] *= factor;
+}
+
+/* max, from the largest s of a tile. */
+static void max_follow(row *x, float top)
+{
+    const float old = x->now.max;
+    if (x->order->softmax == KVB_SOFTMAX_POWERS && top > old + RAISE)
+        max_raise(x, ceilf(top), old == -INFINITY ? 1 : exp2f(old - ceilf(top)));
+    if (x->order->softmax == KVB_SOFTMAX_ONLINE && top > old)
+        max_raise(x, top, exp_of(x, old - top));
+}
+
+static int wrong(row *x, const char *what, uint32_t cell)
+{
+    if (!x->error)
+        snprintf(x->why, x->why_bytes, "%s %u", what, cell);
+    return x->error = -EILSEQ;
+}
+
+/* The row of a cell, which must be one that is yet to be met. */
+static uint32_t row_at(row *x, uint32_t cell)
+{
+    const kvb_exact_rows *r = x->rows;
+    const uint32_t at = r->apart && cell >= r->apart ? cell - r->apart : cell;
+    if (at >= r->cells || !x->seen[at]) {
+        wrong(x, "its order meets, unseen or again, cell", cell);
+        return 0;
+    }
+    x->seen[at] = 0;
+    return at;
+}
+
+static void weights_add(row *x, uint32_t n, const uint32_t *cells)
+{
+    const kvb_sum_lanes *l = &x->order->weights;
+    float lane[KVB_SUM_LANES] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        if (cells[i] == KVB_CELL_NONE)
+            continue;
+        x->s[i] = exp_of(x, x->s[i] - (x->now.max > -INFINITY ? x->now.max : 0));
+        if (l->n)
+            lane[i % l->n] += x->s[i];
+        else
+            x->now.z += (double)x->s[i];
+    }
+    if (l->n)
+        x->now.z += (double)lanes_join(l, lane);
+}
+
+static void values_add(row *x, const kvb_order_tile *tile, const uint32_t *cells, const uint32_t *at)
+{
+    const uint32_t dim = x->call->problem.v_dim, some = tile->v_cells ? tile->v_cells : tile->cells;
+    for (uint32_t b = 0; b < tile->cells; b += some) {
+        float *sums = tile->v_cells ? x->block : x->now.sums;
+        for (uint32_t c = 0; c < dim && tile->v_cells; c++)
+            sums[c] = 0;
+        for (uint32_t i = b; i < b + some && i < tile->cells; i++)
+            for (uint32_t c = 0; c < dim && cells[i] != KVB_CELL_NONE; c++)
+                sums[c] = add_product(x->order->fused, sums[c], x->s[i],
+                                      (float)x->rows->v[(size_t)at[i] * x->rows->v_width + c]);
+        for (uint32_t c = 0; c < dim && tile->v_cells; c++)
+            x->now.sums[c] += sums[c];
+    }
+}
+
+static void tile_take(void *ctx, const kvb_order_tile *tile, const uint32_t *cells)
+{
+    row *x = ctx;
+    const uint32_t n = tile->cells;
+    float top = -INFINITY;
+    if (!tile->dot.n || tile->dot.n > KVB_SUM_LANES || x->order->weights.n > KVB_SUM_LANES)
+        wrong(x, "its order has another number of lanes than 1 to", KVB_SUM_LANES);
+    uint32_t *at = x->error ? NULL : malloc((n + 1) * sizeof *at);
+    if (!x->error && n > x->room) {
+        free(x->s);
+        x->s = malloc(n * sizeof *x->s);
+        x->room = x->s ? n : 0;
+    }
+    if (!x->error && (!at || (n && !x->s)))
+        x->error = -ENOMEM;
+    if (!x->error && tile->part)
+        part_next(x);
+    for (uint32_t i = 0; i < n && !x->error; i++) {
+        if (cells[i] == KVB_CELL_NONE)
+            continue;
+        at[i] = row_at(x, cells[i]);
+        x->s[i] = logit_of(x, dot_of(x, &tile->dot, x->rows->k + (size_t)at[i] * x->rows->k_width));
+        top = x->s[i] > top ? x->s[i] : top;
+    }
+    if (!x->error && x->looks)
+        x->now.max = top > x->now.max ? top : x->now.max;
+    else if (!x->error) {
+        max_follow(x, top);
+        weights_add(x, n, cells);
+        values_add(x, tile, cells, at);
+    }
+    free(at);
+}
+
+/* The tiles of an order that names their size alone. */
+static void plain_tiles(row *x, uint32_t t)
+{
+    const kvb_problem *p = &x->call->problem;
+    uint32_t *cells = malloc(((size_t)x->rows->cells + 1) * sizeof *cells), cursor = 0;
+    kvb_order_tile tile = x->order->tile;
+    const uint32_t most = tile.cells && tile.cells < x->rows->cells ? tile.cells : x->rows->cells;
+    kvb_run run;
+    tile.cells = 0;
+    x->error = cells ? 0 : -ENOMEM;
+    while (!x->error && kvb_mask_next(&x->call->mask, p->n_tok, p->n_cells, t, &cursor, &run))
+        for (uint32_t c = run.begin; c < run.end; c++) {
+            cells[tile.cells++] = c;
+            if (tile.cells < most)
+                continue;
+            tile_take(x, &tile, cells);
+            tile.cells = 0;
+        }
+    if (!x->error && tile.cells)
+        tile_take(x, &tile, cells);
+    free(cells);
+}
+
+/* All tiles, by which each cell that is seen is met once. */
+static void pass_make(row *x, uint32_t t, uint32_t head)
+{
+    const kvb_exact_rows *r = x->rows;
+    for (size_t n = 0; n < r->n_runs; n++)
+        for (uint32_t c = r->runs[n].begin; c < r->runs[n].end; c++)
+            x->seen[c] = 1;
+    if (x->order->tiles)
+        x->order->tiles(x->call, t * x->call->problem.n_heads + head, tile_take, x);
+    else
+        plain_tiles(x, t);
+    for (uint32_t c = 0; c < r->cells && !x->error; c++)
+        if (x->seen[c])
+            wrong(x, "its order does not meet the cell of row", c);
+}
+
+static void row_end(row *x, float *out, float *lse)
+{
+    if (x->parted)
+        part_end(x);
+    const part *a = x->parted ? &x->before : &x->now;
+    const kvb_softmax softmax = x->order->softmax;
+    double max = (double)a->max, z = a->z, factor = 1;
+    if (softmax == KVB_SOFTMAX_TWO_PASSES)
+        z = (double)(float)z;
+    if (softmax == KVB_SOFTMAX_POWERS && x->sink > -INFINITY) {
+        const double s = (double)x->sink * LOG2_E;
+        if (s > max) {
+            factor = max == -INFINITY ? 0 : exp2(max - ceil(s));
+            max = ceil(s);
+        }
+        z = z * factor + exp2(s - max);
+    }
+    for (uint32_t c = 0; c < x->call->problem.v_dim; c++)
+        out[c] = z == 0                              ? 0
+                 : softmax == KVB_SOFTMAX_TWO_PASSES ? a->sums[c] / (float)z
+                 : softmax == KVB_SOFTMAX_ONLINE     ? (float)((double)a->sums[c] / z)
+                                                     : a->sums[c] * (float)(factor / z);
+    *lse = z == 0                              ? -INFINITY
+           : softmax == KVB_SOFTMAX_TWO_PASSES ? a->max + logf((float)z)
+                                               : (float)(max * (softmax == KVB_SOFTMAX_POWERS ? LN_2 : 1) + log(z));
+}
+
+int kvb_exact_row(const kvb_attend *call, const kvb_order *order, const kvb_exact_rows *rows, uint32_t t, uint32_t head,
+                  float *out, float *lse, char *why, size_t why_bytes)
+{
+    const kvb_problem *p = &call->problem;
+    row x = {.call = call,
+             .order = order,
+             .rows = rows,
+             .q = call->q + ((size_t)t * p->n_heads + head) * p->k_dim,
+             .sink = p->has_sinks ? call->sinks[head] : -INFINITY,
+             .why = why,
+             .why_bytes = why_bytes};
+    float *sums = malloc(3 * (size_t)p->v_dim * sizeof *sums);
+    x.seen = calloc((size_t)rows->cells + 1, 1);
+    x.error = sums && x.seen ? 0 : -ENOMEM;
+    if (!x.error) {
+        x.now.sums = sums;
+        x.before.sums = sums + p->v_dim;
+        x.block = sums + 2 * (size_t)p->v_dim;
+        part_begin(&x, &x.now);
+        x.looks = order->softmax == KVB_SOFTMAX_TWO_PASSES;
+        if (x.looks) {
+            x.now.max = x.sink;
+            pass_make(&x, t, head);
+            x.looks = false;
+            x.now.z = x.sink == -INFINITY ? 0 : (double)exp_of(&x, x.sink - x.now.max);
+        }
+        if (!x.error)
+            pass_make(&x, t, head);
+        if (!x.error)
+            row_end(&x, out, lse);
+    }
+    free(sums);
+    free(x.seen);
+    free(x.s);
+    return x.error;
+}

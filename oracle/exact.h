@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a kernel must write to the bit: its declared order (kvb_order), repeated in f32 from the words of
+ * the contract, without kernel code. Compilers may not contract or reorder here (-ffp-contract=off, no fast math).
+ */
+#ifndef KVB_EXACT_H
+#define KVB_EXACT_H
+
+#include "oracle/attention.h"
+
+/* The plain rows of one KV head, as they are stored; each element is a float. */
+typedef struct kvb_exact_rows {
+    const double *k, *v;       /* [cells][k_width], [cells][v_width] */
+    uint32_t k_width, v_width; /* at least the problem's dims */
+    uint32_t cells;            /* rows */
+    uint32_t apart;            /* cell c >= apart of the call is row c - apart; 0: cell c is row c */
+    const kvb_token_run *runs; /* rows that the query sees */
+    size_t n_runs;
+} kvb_exact_rows;
+
+/* Can rows of this format be judged to the bit? */
+static inline bool kvb_exact_takes(const kvb_format *f)
+{
+    return f->elem <= KVB_BF16 && f->axis == KVB_AXIS_NONE && !f->group && !f->head_scale && !f->transform &&
+           !f->residual_cells;
+}
+
+/*
+ * Repeats query t's head `head`: out [v_dim] before it is rounded to the call's out_elem, and *lse. May overwrite
+ * call->scratch. 0; -ENOMEM; -EILSEQ with why: the order has no such lanes, or its tiles are not the cells that the
+ * query sees, each once.
+ */
+int kvb_exact_row(const kvb_attend *call, const kvb_order *order, const kvb_exact_rows *rows, uint32_t t, uint32_t head,
+                  float *out, float *lse, char *why, size_t why_bytes);
+
+/* x as a number of that type: KVB_F32, KVB_F16 or KVB_BF16. */
+double kvb_exact_rounded(kvb_elem elem, float x);
+
+#endif
