@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define ALL_CALLS  "calls none any flash"
-#define ALL_ORDERS "calls none any reference"
+#define ALL_ORDERS "calls none any reference, calls none any flash"
 #define BY         ((float)kvb_fault_here.by)
 #define FLOATS     (1u << 20) /* of a changed q or a partial result; a call that needs more is not changed */
 #define WIDEST     4096u      /* channels of a row at most */

@@ -173,19 +173,31 @@ static void share_run(const kvb_flash *f, const kvb_share *share, const kvb_work
     }
 }
 
+/* What thread i works in. */
+static kvb_workspace workspace_at(const job *j, uint32_t i, kvb_blocks *blocks)
+{
+    const layout *l = &j->at;
+    char *base = j->scratch + l->slots + i * (l->workspace + l->partial);
+    return (kvb_workspace){.queries = base,
+                           .scores = (float *)(void *)(base + l->queries),
+                           .scratch = base + l->scores,
+                           .waiting = (kvb_waiting *)(void *)(base + l->product),
+                           .blocks = blocks};
+}
+
+static kvb_partial own_partial_at(const job *j, uint32_t i)
+{
+    const layout *l = &j->at;
+    return partial_at(l, j->scratch + l->slots + i * (l->workspace + l->partial) + l->workspace);
+}
+
 static void parts_run(void *ctx, uint32_t i, uint32_t n)
 {
     const job *j = ctx;
     const kvb_flash *f = &j->flash;
-    const layout *l = &j->at;
-    char *base = j->scratch + l->slots + i * (l->workspace + l->partial);
     kvb_blocks blocks;
-    const kvb_workspace w = {.queries = base,
-                             .scores = (float *)(void *)(base + l->queries),
-                             .scratch = base + l->scores,
-                             .waiting = (kvb_waiting *)(void *)(base + l->product),
-                             .blocks = &blocks};
-    const kvb_partial own = partial_at(l, base + l->workspace);
+    const kvb_workspace w = workspace_at(j, i, &blocks);
+    const kvb_partial own = own_partial_at(j, i);
     kvb_share share;
 
     kvb_blocks_open(&blocks, &f->args->mask, f->args->problem.n_cells, f->product->cost, f->plan.group);
@@ -252,36 +264,67 @@ static uint32_t unit_ahead(const kvb_flash *f)
     return whole && n <= UINT32_MAX / 2 ? (uint32_t)n : 0;
 }
 
-int kvb_flash_attend(const kvb_product *product, const kvb_attend *args)
+static void job_open(job *j, const kvb_product *product, const kvb_attend *args)
 {
     const kvb_problem *p = &args->problem;
-    job j = {.args = *args, .at = layout_of(product, p, args->team->n), .scratch = args->scratch};
-    kvb_flash *f = &j.flash;
+    kvb_flash *f = &j->flash;
 
-    if (p->n_tok == 0)
-        return 0;
-    kvb_mask_ascend(&j.args.mask, p->n_tok, p->n_cells, args->scratch);
-    *f = (kvb_flash){.args = &j.args,
+    *j = (job){.args = *args, .at = layout_of(product, p, args->team->n), .scratch = args->scratch};
+    kvb_mask_ascend(&j->args.mask, p->n_tok, p->n_cells, args->scratch);
+    *f = (kvb_flash){.args = &j->args,
                      .product = product,
                      .loops = kvb_loops_at(kvb_cpu()),
                      .prefetch = kvb_prefetch_here(),
-                     .query_bytes = j.at.query_bytes};
+                     .query_bytes = j->at.query_bytes};
     f->logits = p->softcap > 0 ? (kvb_logits){p->scale / p->softcap, (float)((double)p->softcap * LOG2_E)}
                                : (kvb_logits){(float)((double)p->scale * LOG2_E), 0};
-    kvb_plan_make(&f->plan, &j.args, product->cost, (uint64_t *)(void *)(j.scratch + j.at.bits));
-    j.k = kvb_view_own(&args->k);
-    j.v = kvb_view_own(&args->v);
+    kvb_plan_make(&f->plan, &j->args, product->cost, (uint64_t *)(void *)(j->scratch + j->at.bits));
+    j->k = kvb_view_own(&args->k);
+    j->v = kvb_view_own(&args->v);
     if (args->k.front) {
-        j.front = *f;
-        sides_init(&j.front, args->k.front, args->v.front);
-        f->front = &j.front;
+        j->front = *f;
+        sides_init(&j->front, args->k.front, args->v.front);
+        f->front = &j->front;
     }
-    sides_init(f, &j.k, &j.v);
+    sides_init(f, &j->k, &j->v);
     f->unit_ahead = unit_ahead(f);
+}
+
+int kvb_flash_attend(const kvb_product *product, const kvb_attend *args)
+{
+    job j;
+    if (args->problem.n_tok == 0)
+        return 0;
+    job_open(&j, product, args);
     args->team->run(args->team, parts_run, &j);
-    if (splits(&f->plan))
+    if (splits(&j.flash.plan))
         args->team->run(args->team, parts_merge, &j);
     return 0;
+}
+
+void kvb_flash_tiles(kvb_noting *noting, const kvb_attend *args, uint32_t row)
+{
+    const kvb_problem *p = &args->problem;
+    const uint32_t group = p->n_heads / p->n_kv_heads, t = row / p->n_heads, head = row % p->n_heads;
+    job j;
+    job_open(&j, &noting->product, args);
+    const kvb_flash *f = &j.flash;
+    kvb_blocks blocks;
+    const kvb_workspace w = workspace_at(&j, 0, &blocks);
+    const kvb_partial partial = own_partial_at(&j, 0);
+    kvb_share share;
+
+    kvb_blocks_open(&blocks, &f->args->mask, p->n_cells, f->product->cost, group);
+    noting->part = false;
+    for (uint32_t part = 0; part < f->plan.n_parts; part++)
+        for (uint64_t cursor = 0; kvb_plan_share(&f->plan, part, &cursor, &share);) {
+            const uint32_t first = kvb_plan_tok(&f->plan, share.tile);
+            if (share.kv_head != head / group || t < first || t - first >= kvb_plan_toks(&f->plan, share.tile))
+                continue;
+            noting->row = (t - first) * group + head % group;
+            kvb_flash_pass(f, &share, &w, &partial, false);
+            noting->part = true;
+        }
 }
 
 int kvb_flash_round_query(const kvb_product *product, const kvb_problem *p, const kvb_view *k, uint32_t head,

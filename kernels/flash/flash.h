@@ -212,6 +212,21 @@ typedef struct kvb_partial {
 bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial,
                     bool apart);
 
+/* ---- the order of additions -------------------------------------------------------------------------------------- */
+
+/* A product that multiplies nothing: it passes on the cells that one row meets. */
+typedef struct kvb_noting {
+    kvb_product product; /* its scores() and beside() find the kvb_noting that they are part of */
+    uint32_t row;        /* of the tile */
+    bool part;           /* the next cells begin a part */
+    kvb_tile_take *take;
+    void *ctx;
+} kvb_noting;
+
+/* kvb_order.tiles, with a product that has the sizes, costs and fits_beside() of the one that attends: makes the passes
+ * over the shares of the row's unit. */
+void kvb_flash_tiles(kvb_noting *noting, const kvb_attend *args, uint32_t row);
+
 /* ---- the call: flash.c. What a product's kernel is made of ------------------------------------------------------- */
 
 bool kvb_flash_available(const kvb_product *product, char *why, size_t why_bytes);

@@ -318,6 +318,84 @@ const kvb_product kvb_product_float = {
     .cost = float_cost,
 };
 
+/* ---- the order of additions -------------------------------------------------------------------------------------- */
+
+/* By level: lanes of dots() and of weigh(). Levels that are not listed declare no order. */
+static const struct {
+    kvb_sum_lanes dots, weights;
+} orders[KVB_CPU_LEVELS] = {
+    [KVB_CPU_PORTABLE] = {{4, {2, 1}}, {4, {2, 1}}},
+#if defined(__x86_64__)
+    [KVB_CPU_AVX2] = {{8, {1, 2, 4}}, {8, {4, 2, 1}}},
+    [KVB_CPU_AVX512] = {{16, {2, 1, 8, 4}}, {16, {8, 4, 2, 1}}},
+    [KVB_CPU_AVX512VNNI] = {{16, {2, 1, 8, 4}}, {16, {8, 4, 2, 1}}},
+#endif
+};
+
+static void group_note(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
+{
+    const kvb_noting *noting = (const kvb_noting *)(const void *)f->product;
+    const bool few = g->n_rows <= FEW_ROWS;
+    const uint32_t first = f->front ? kvb_view_front_cells(&f->args->k) : 0;
+    kvb_order_tile tile = {.cells = g->n_cells,
+                           .dot = few ? orders[f->loops->vector->level].dots : (kvb_sum_lanes){.n = 1},
+                           .v_cells = few && !f->v.in_place ? tile_cells(f) : BLOCK,
+                           .part = noting->part};
+    memset(w->scores, 0, (size_t)g->n_rows * BLOCK * sizeof *w->scores);
+    for (uint32_t r = 0; r < g->n_rows; r++) {
+        uint32_t cells[BLOCK];
+        for (uint32_t i = 0; i < g->n_cells; i++)
+            cells[i] = g->visible[r] >> i & 1 ? first + g->cell[i] : KVB_CELL_NONE;
+        if (g->row[r] == noting->row) {
+            noting->take(noting->ctx, &tile, cells);
+            ((kvb_noting *)(uintptr_t)noting)->part = false;
+        }
+    }
+}
+
+static void nothing_sum(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
+{
+    (void)f, (void)w, (void)g;
+}
+
+static void beside_note(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, const kvb_late_sums *late)
+{
+    (void)late;
+    if (g)
+        group_note(f, w, g);
+}
+
+static void tiles(const kvb_attend *args, uint32_t row, kvb_tile_take *take, void *ctx)
+{
+    kvb_noting noting = {.product = kvb_product_float, .take = take, .ctx = ctx};
+    noting.product.scores = group_note;
+    noting.product.sums = nothing_sum;
+    noting.product.beside = beside_note;
+    kvb_flash_tiles(&noting, args, row);
+}
+
+/* 2^x for x <= 8, as weigh() has it: the weight of a score x below a maximum of 0. */
+static float power(float x)
+{
+    _Alignas(64) float scores[BLOCK] = {x};
+    kvb_row_state state = {.max = 0}, *const states = &state;
+    const uint64_t visible = 1;
+    float earlier;
+    kvb_vector_at(kvb_cpu())->weigh((kvb_logits){.scale = 1}, scores, 1, 1, &visible, &states, &earlier);
+    return scores[0];
+}
+
+static bool order(const kvb_attend *args, kvb_order *order)
+{
+    const kvb_cpu_level level = kvb_vector_at(kvb_cpu())->level;
+    *order = (kvb_order){.softmax = KVB_SOFTMAX_POWERS,
+                         .fused = level != KVB_CPU_PORTABLE,
+                         .weights = orders[level].weights,
+                         .exp = power,
+                         .tiles = tiles};
+    return orders[level].dots.n && args->problem.softcap == 0;
+}
+
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
     return kvb_flash_supports(&kvb_product_float, p, why, why_bytes);
@@ -341,5 +419,6 @@ const kvb_kernel kvb_kernel_flash = {
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = kvb_float_arithmetic,
+    .order = order,
     .attend = attend,
 };
