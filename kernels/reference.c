@@ -254,10 +254,28 @@ static int scan(const kvb_scan *args)
     return 0;
 }
 
+static float scan_decay(float gate, float a)
+{
+    return expf(gate * a);
+}
+
+static float scan_act(float z)
+{
+    return z / (1 + expf(-z));
+}
+
+static bool scan_order(const kvb_scan_problem *p, kvb_scan_order *order)
+{
+    (void)p;
+    *order = (kvb_scan_order){.decay = scan_decay, .act = scan_act};
+    return true;
+}
+
 static const kvb_scan_face face = {
     .supports = supports,
     .scratch_bytes = scan_scratch_bytes,
     .arithmetic = scan_arithmetic,
+    .order = scan_order,
     .scan = scan,
 };
 

@@ -86,6 +86,54 @@ static void arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
     }
 }
 
+/* ---- the order of additions, by tokens --------------------------------------------------------------------------- */
+
+#define ORDER_COLUMNS 16u /* what the loops take at least */
+
+static float decay_of_head(float gate, float a)
+{
+    return (float)exp((double)gate * (double)a);
+}
+
+/* What a state of 1 becomes when nothing is written to it. */
+static float decay_of_element(float gate, float a)
+{
+    float zeros[ORDER_COLUMNS] = {0}, gates[ORDER_COLUMNS] = {gate}, as[ORDER_COLUMNS] = {a}, s[ORDER_COLUMNS] = {1};
+    const kvb_scan_step step = {.kind = KVB_SCAN_MAMBA1,
+                                .elem = KVB_F32,
+                                .d_k = 1,
+                                .columns = ORDER_COLUMNS,
+                                .row = ORDER_COLUMNS,
+                                .a_row = ORDER_COLUMNS,
+                                .from = s,
+                                .to = s,
+                                .q = zeros,
+                                .k = zeros,
+                                .v = zeros,
+                                .gates = gates,
+                                .a = as,
+                                .out = (float[ORDER_COLUMNS]){0}};
+    kvb_vector_at(kvb_cpu())->scan_token(&step);
+    return s[0];
+}
+
+static float act(float z)
+{
+    float bias[ORDER_COLUMNS] = {z}, out[ORDER_COLUMNS];
+    kvb_vector_at(kvb_cpu())->scan_taps(0, ORDER_COLUMNS, ORDER_COLUMNS, NULL, bias, bias, true, out);
+    return out[0];
+}
+
+static bool order(const kvb_scan_problem *p, kvb_scan_order *order)
+{
+    *order = (kvb_scan_order){.fused = kvb_cpu() != KVB_CPU_PORTABLE,
+                              .gate_on_v = true,
+                              .decay_last = true,
+                              .decay = p->kind == KVB_SCAN_MAMBA1 ? decay_of_element : decay_of_head,
+                              .act = act};
+    return !by_chunks(p, p->run);
+}
+
 /* ---- one unit ---------------------------------------------------------------------------------------------------- */
 
 typedef struct unit {
@@ -290,6 +338,7 @@ static const kvb_scan_face face = {
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = arithmetic,
+    .order = order,
     .scan = scan,
 };
 

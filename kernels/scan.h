@@ -120,6 +120,26 @@ typedef struct kvb_scan_arithmetic {
     double exp_floor;        /* decays below this may be taken as 0 */
 } kvb_scan_arithmetic;
 
+/*
+ * Declared order, as kvb_order of attend.h: a kernel that states it is judged to the bit besides. It works in f32, token
+ * by token. Between the tokens of a run the state is f32. With D = decay(gate, a) (LIGHTNING: gate 1; DELTA: 1 and its
+ * gate), for each head and column c:
+ *
+ *   MAMBA1, MAMBA2   w[i] = (gate * k[i]) * v, with gate_on_v k[i] * (gate * v)
+ *   LIGHTNING        w[i] = k[i] * v
+ *   DELTA            r = sum of k[i] * (D * S[i]), with decay_last D * (sum of k[i] * S[i]);  w[i] = k[i] * (beta * (v - r))
+ *   then             S[i] = D * S[i] + w[i];  out = sum of q[i] * S[i]
+ *   CONV             out = act(bias + a[0] * x[0] + a[1] * x[1] + ...)
+ *
+ * Sums begin with 0 and take i in order. The products that are added in a sum, and D * S[i] in the new state, are rounded
+ * first, unless `fused`.
+ */
+typedef struct kvb_scan_order {
+    bool fused, gate_on_v, decay_last;
+    float (*decay)(float gate, float a); /* exp(gate a) */
+    float (*act)(float z);               /* CONV with silu */
+} kvb_scan_order;
+
 /* The face of a kernel for layers that scan: `scan` of a kvb_kernel (attend.h). */
 typedef struct kvb_scan_face {
     /* Can it do this problem? Asked before any scan() of it. NULL: always. */
@@ -128,6 +148,8 @@ typedef struct kvb_scan_face {
     size_t (*scratch_bytes)(const kvb_scan_problem *problem, uint32_t n_threads);
     /* NULL: plain f32 loops, token by token. */
     void (*arithmetic)(const kvb_scan_problem *problem, kvb_scan_arithmetic *arithmetic);
+    /* The order in which it adds, if it keeps one that can be said. NULL: in none. */
+    bool (*order)(const kvb_scan_problem *problem, kvb_scan_order *order);
     int (*scan)(const kvb_scan *args);
 } kvb_scan_face;
 

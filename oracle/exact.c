@@ -330,3 +330,98 @@ int kvb_exact_row(const kvb_attend *call, const kvb_order *order, const kvb_exac
     free(x.s);
     return x.error;
 }
+
+/* ---- scans: one column of a head's state ------------------------------------------------------------------------- */
+
+/* Column c of head h at token t; s [d_k] is changed. */
+static float token_take(const kvb_scan *x, const kvb_scan_order *o, uint32_t t, uint32_t h, uint32_t c, float *s)
+{
+    const kvb_scan_problem *p = &x->problem;
+    const size_t at = (size_t)t * p->heads + h;
+    const float *q = kvb_scan_row(x, x->q, t, h), *k = kvb_scan_row(x, x->k, t, h);
+    const float v = x->v[at * p->d_v + c];
+    const float gate = p->kind == KVB_SCAN_MAMBA1   ? x->gate[at * p->d_v + c]
+                       : p->kind == KVB_SCAN_MAMBA2 ? x->gate[at]
+                                                    : 1;
+    float decay = p->kind == KVB_SCAN_MAMBA1  ? 0
+                  : p->kind == KVB_SCAN_DELTA ? o->decay(1, x->gate[at])
+                                              : o->decay(gate, x->a[h]);
+    float write = v, read = 0, out = 0;
+    if (p->kind == KVB_SCAN_DELTA) {
+        for (uint32_t i = 0; i < p->d_k; i++)
+            read = add_product(o->fused, read, k[i], o->decay_last ? s[i] : decay * s[i]);
+        write = x->beta[at] * (v - (o->decay_last ? decay * read : read));
+    }
+    for (uint32_t i = 0; i < p->d_k; i++) {
+        if (p->kind == KVB_SCAN_MAMBA1)
+            decay = o->decay(gate, x->a[((size_t)h * p->d_k + i) * p->d_v + c]);
+        s[i] = add_product(o->fused, o->gate_on_v ? k[i] * (gate * write) : gate * k[i] * write, decay, s[i]);
+        out = add_product(o->fused, out, q[i], s[i]);
+    }
+    return out;
+}
+
+static float token_convolve(const kvb_scan *x, const kvb_scan_order *o, uint32_t t, uint32_t c, float *s)
+{
+    const kvb_scan_problem *p = &x->problem;
+    const float v = x->v[(size_t)t * p->d_v + c];
+    float z = x->bias ? x->bias[c] : 0;
+    for (uint32_t i = 0; i <= p->d_k; i++)
+        z = add_product(o->fused, z, x->a[(size_t)i * p->d_v + c], i < p->d_k ? s[i] : v);
+    for (uint32_t i = 0; i < p->d_k; i++)
+        s[i] = i + 1 < p->d_k ? s[i + 1] : v;
+    return p->silu ? o->act(z) : z;
+}
+
+/* Element i of a column in slots that begin at `base`. */
+static double state_at(const kvb_scan *x, const void *base, uint32_t slot, uint32_t h, uint32_t i, uint32_t c)
+{
+    const kvb_scan_problem *p = &x->problem;
+    return kvb_output_value(p->state_elem, (const char *)base + slot * x->states.slot_bytes,
+                            ((size_t)h * p->d_k + i) * p->d_v + c);
+}
+
+/* Is it what it must be? Else says so. */
+static int alike(double got, double want, const char *what, uint32_t n, uint32_t h, uint32_t c, char *why,
+                 size_t why_bytes)
+{
+    if (!isfinite(want))
+        return -EDOM;
+    if (got != want)
+        snprintf(why, why_bytes, "%s %u, head %u, channel %u is %a, in the declared order %a", what, n, h, c, got,
+                 want);
+    return got == want;
+}
+
+int kvb_exact_scan(const kvb_scan *x, const kvb_scan_order *order, const void *before, uint32_t h, uint32_t c,
+                   char *why, size_t why_bytes)
+{
+    const kvb_scan_problem *p = &x->problem;
+    const uint32_t slots = x->states.slots, d_k = p->d_k;
+    double *held = malloc(((size_t)slots * d_k + 1) * sizeof *held); /* [slots][d_k] */
+    float *s = malloc(((size_t)d_k + 1) * sizeof *s);
+    int right = held && s ? 1 : -ENOMEM;
+    for (uint32_t slot = 0; slot < slots && right > 0; slot++)
+        for (uint32_t i = 0; i < d_k; i++)
+            held[(size_t)slot * d_k + i] = state_at(x, before, slot, h, i, c);
+    for (uint32_t t = 0, end; t < p->n_tok && right > 0; t = end) {
+        const uint32_t from = kvb_scan_source(x, t), to = x->to[(end = kvb_scan_run_end(x, t)) - 1];
+        for (uint32_t i = 0; i < d_k; i++)
+            s[i] = from == KVB_SCAN_ZERO ? 0 : (float)held[(size_t)from * d_k + i];
+        for (uint32_t u = t; u < end && right > 0; u++) {
+            const float out =
+                p->kind == KVB_SCAN_CONV ? token_convolve(x, order, u, c, s) : token_take(x, order, u, h, c, s);
+            right = alike(kvb_output_value(p->out_elem, x->out, ((size_t)u * p->heads + h) * p->d_v + c),
+                          kvb_exact_rounded(p->out_elem, out), "out of token", u, h, c, why, why_bytes);
+        }
+        for (uint32_t i = 0; i < d_k && to != KVB_SCAN_NONE; i++)
+            held[(size_t)to * d_k + i] = kvb_exact_rounded(p->state_elem, s[i]);
+    }
+    for (uint32_t t = 0; t < p->n_tok && right > 0; t++)
+        for (uint32_t i = 0; i < d_k && x->to[t] != KVB_SCAN_NONE && right > 0; i++)
+            right = alike(state_at(x, x->states.base, x->to[t], h, i, c), held[(size_t)x->to[t] * d_k + i],
+                          "the state in slot", x->to[t], h, c, why, why_bytes);
+    free(held);
+    free(s);
+    return right;
+}

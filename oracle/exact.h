@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a kernel must write to the bit: its declared order (kvb_order), repeated in f32 from the words of
+ * What a kernel must write to the bit: its declared order (kvb_order, kvb_scan_order), repeated in f32 from the words of
  * the contract, without kernel code. Compilers may not contract or reorder here (-ffp-contract=off, no fast math).
  */
 #ifndef KVB_EXACT_H
 #define KVB_EXACT_H
 
+#include "kernels/scan.h"
 #include "oracle/attention.h"
 
 /* The plain rows of one KV head, as they are stored; each element is a float. */
@@ -32,6 +33,14 @@ static inline bool kvb_exact_takes(const kvb_format *f)
  */
 int kvb_exact_row(const kvb_attend *call, const kvb_order *order, const kvb_exact_rows *rows, uint32_t t, uint32_t head,
                   float *out, float *lse, char *why, size_t why_bytes);
+
+/*
+ * Repeats column c of head h through all tokens of a call that was made, and compares its outputs, and what it left in
+ * slots, as numbers. before: the slots as they were, laid out as call->states. 1: alike; 0 with why: they are not; -EDOM: something is
+ * not finite; -ENOMEM.
+ */
+int kvb_exact_scan(const kvb_scan *call, const kvb_scan_order *order, const void *before, uint32_t h, uint32_t c,
+                   char *why, size_t why_bytes);
 
 /* x as a number of that type: KVB_F32, KVB_F16 or KVB_BF16. */
 double kvb_exact_rounded(kvb_elem elem, float x);

@@ -15,13 +15,15 @@
 #include "harness/replay/kernel_io.h"
 #include "kernels/convert.h"
 #include "oracle/claim.h"
+#include "oracle/exact.h"
 #include "oracle/oracle.h"
 #include "oracle/recurrence.h"
 #include "workloads/rng.h"
 
-#define COLUMNS  16u /* of a head's state that are judged at once, at most */
-#define NAN_BYTE 0xff
-#define RING     4u /* slots of states in the middle of a sequence */
+#define COLUMNS        16u /* of a head's state that are judged at once, at most */
+#define NAN_BYTE       0xff
+#define EXACT_PRODUCTS 1e6 /* of a call that are repeated to the bit */
+#define RING           4u  /* slots of states in the middle of a sequence */
 
 /* One scan call made real: inputs, states in slots, sequences over them, all by a key. */
 typedef struct scan_scene {
@@ -658,6 +660,32 @@ static int outputs_judge(trial *x)
     return error;
 }
 
+/* Outputs that are right are held to the order that the kernel declares, to the bit: columns at equal distances. */
+static int exact_judge(trial *x)
+{
+    const kvb_scan *call = &x->scene.call;
+    const kvb_scan_problem *p = &call->problem;
+    const size_t all = (size_t)p->heads * p->d_v, most = (size_t)(EXACT_PRODUCTS / ((double)p->n_tok * p->d_k + 1)) + 2,
+                 n = all < most ? all : most;
+    kvb_scan_order order;
+    char why[256];
+    if (!x->kernel->scan->order || !x->kernel->scan->order(p, &order))
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t column = n < 2 ? 0 : i * (all - 1) / (n - 1);
+        const int alike = kvb_exact_scan(call, &order, x->scene.before, (uint32_t)(column / p->d_v),
+                                         (uint32_t)(column % p->d_v), why, sizeof why);
+        if (alike < 0)
+            return alike == -EDOM ? 0 : alike;
+        if (!alike) {
+            kvb_call_wrong(x->verdict, KVB_CHECK_EXACT, "%s", why);
+            return 0;
+        }
+    }
+    x->verdict->exact = true;
+    return 0;
+}
+
 /* ---- the checks, one after the other ----------------------------------------------------------------------------- */
 
 static bool outputs_differ(const trial *x)
@@ -929,6 +957,8 @@ static int checks_run(trial *x)
     const kvb_check check = x->verdict->check;
     if (!error && (check == KVB_CHECK_BOUND || check == KVB_CHECK_STATE || check == KVB_CHECK_FINITE))
         return hidden_check(x);
+    if (!error && !has_failed(x))
+        error = exact_judge(x);
     if (!error && !has_failed(x) && shape->order == KVB_SCAN_REPEATED) {
         kernel_run(x, NAN_BYTE);
         if (outputs_differ(x))

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/calls/attend_axes.h"
+#include "harness/calls/scan_axes.h"
 #include "harness/selection/pairs.h"
 #include "harness/calls/calls.h"
 #include "harness/command_line.h"
@@ -217,10 +218,11 @@ static int calls_trial(const kvb_call_subject *subject, const trial *t, kvb_resu
                                       .only_cheap = true,
                                       .command = ""};
     const uint32_t off = kvb_checks_off;
-    kvb_replay_options replay = {.kernel = subject->definition};
+    const kvb_kernel *kernel = subject->definition;
+    kvb_replay_options replay = {.kernel = kernel, .scan = kernel};
     int error = t->fault ? kvb_fault_plant(t->fault, &replay, why, why_bytes) : 0;
     kvb_call_subject planted = *subject;
-    planted.definition = replay.kernel;
+    planted.definition = kernel->attend ? replay.kernel : replay.scan;
     kvb_result_init(result);
     if (t->off)
         kvb_checks_off |= UINT32_C(1) << t->off;
@@ -239,7 +241,7 @@ static int calls_judge(const faults *f, place *p)
     spot_parse(p->where, &s);
     kvb_attend_space_make(f->registry, &space);
     const kvb_kernel *kernel = kvb_registry_find(f->registry, KVB_KERNELS, s.at[3]);
-    const kvb_call_subject subject = kvb_attend_subject(&space, kernel);
+    const kvb_call_subject subject = kernel->attend ? kvb_attend_subject(&space, kernel) : kvb_scan_subject(kernel);
     for (size_t i = 0; i < p->n && !error && !kvb_stopped; i++)
         error = calls_trial(&subject, &p->trials[i], &p->trials[i].result, why, sizeof why);
     return error && !kvb_stopped ? kvb_complain("faults", KVB_EXIT_MACHINE, "%s: %s", p->where, why) : 0;

@@ -143,6 +143,14 @@ static void scan_arithmetic(const kvb_scan_problem *problem, kvb_scan_arithmetic
     wrong_scan->declares(a);
 }
 
+static bool scan_order(const kvb_scan_problem *problem, kvb_scan_order *o)
+{
+    const bool keeps = kvb_fault_here.scan->order(problem, o);
+    if (wrong_scan->orders)
+        wrong_scan->orders(o);
+    return keeps;
+}
+
 static const kvb_kernel *scan_plant(const kvb_kernel *honest, const kvb_wrong_scan *fault)
 {
     static kvb_kernel planted;
@@ -152,6 +160,7 @@ static const kvb_kernel *scan_plant(const kvb_kernel *honest, const kvb_wrong_sc
     planted.scan = &face;
     face = *(kvb_fault_here.scan = honest->scan);
     face.scan = scan;
+    face.order = face.order ? scan_order : NULL;
     face.arithmetic = fault->declares ? scan_arithmetic : face.arithmetic;
     return &planted;
 }

@@ -45,6 +45,7 @@ typedef struct kvb_wrong_scan {
     void (*before)(kvb_scan *call);
     void (*after)(const kvb_scan *call); /* as attend's */
     void (*declares)(kvb_scan_arithmetic *a);
+    void (*orders)(kvb_scan_order *o);
 } kvb_wrong_scan;
 
 /* A prepare() or adopt(); for room() only store and change are set. */

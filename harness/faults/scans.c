@@ -6,6 +6,7 @@
  */
 #include "harness/faults/fault.h"
 
+#include <math.h>
 #include <string.h>
 
 #define TOKENS 4096u
@@ -267,7 +268,40 @@ static void nothing_read(const kvb_scan *x)
     memset(x->out, 0, (size_t)p->n_tok * p->heads * p->d_v * (p->out_elem == KVB_F32 ? 4 : 2));
 }
 
-#define ROLLBACKS "state-fork seq f32 scan, state-fork slab f32 scan-reference"
+/* ---- the order of additions: in single calls ---------------------------------------------------------------------- */
+
+static void fused_otherwise(kvb_scan_order *o)
+{
+    o->fused = !o->fused;
+}
+
+static void gate_otherwise(kvb_scan_order *o)
+{
+    o->gate_on_v = !o->gate_on_v;
+}
+
+static void decay_otherwise(kvb_scan_order *o)
+{
+    o->decay_last = !o->decay_last;
+}
+
+static void last_bit(const kvb_scan *x)
+{
+    float *out = x->out;
+    if (x->problem.out_elem == KVB_F32 && *out != 0)
+        *out = nextafterf(*out, INFINITY);
+}
+
+static void state_last_bit(const kvb_scan *x)
+{
+    const uint32_t slot = last_slot(x);
+    float *state = slot == KVB_SCAN_NONE ? NULL : kvb_scan_state(x, slot, 0);
+    if (state && x->problem.state_elem == KVB_F32 && x->problem.kind != KVB_SCAN_CONV && *state != 0)
+        *state = nextafterf(*state, INFINITY);
+}
+
+#define ALL_ORDERS "calls none any scan-reference, calls none any scan"
+#define ROLLBACKS  "state-fork seq f32 scan, state-fork slab f32 scan-reference"
 
 const kvb_fault kvb_scan_faults[] = {
     {"state-not-rolled-back", "a removal succeeds, and the state does not change", KVB_CHECK_BOUND, ROLLBACKS,
@@ -309,5 +343,15 @@ const kvb_fault kvb_scan_faults[] = {
     {"channel-off", "one output of one call is off by a ten-thousandth, in a channel that is not followed",
      KVB_CHECK_OPINION, "hybrid-batch paged f32 scan sampled, state-fork seq f32 scan-reference sampled",
      KVB_IN(scan, .after = channel_off)},
+    {"scan-order-fused", "multiply-adds are declared to be fused where they are not, or not where they are",
+     KVB_CHECK_EXACT, ALL_ORDERS, KVB_IN(scan, .orders = fused_otherwise)},
+    {"scan-order-gate", "the other factor is declared to be multiplied by the gate", KVB_CHECK_EXACT, ALL_ORDERS,
+     KVB_IN(scan, .orders = gate_otherwise)},
+    {"scan-order-decay", "what a state gives is declared to decay after it is summed, or the other way round",
+     KVB_CHECK_EXACT, ALL_ORDERS, KVB_IN(scan, .orders = decay_otherwise)},
+    {"scan-last-bit", "one output is the next number above", KVB_CHECK_EXACT, ALL_ORDERS,
+     KVB_IN(scan, .after = last_bit)},
+    {"state-last-bit", "one element of a state is the next number above", KVB_CHECK_EXACT, ALL_ORDERS,
+     KVB_IN(scan, .after = state_last_bit)},
     {.name = NULL},
 };
