@@ -21,7 +21,7 @@ BLAS_INC := $(SYSROOT)/usr/include/$(MULTIARCH)/openblas-pthread
 
 CFLAGS   ?=
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wmissing-prototypes -Werror
-GUESSING := -Wno-format-truncation # with -O1 gcc does not know how long strings are
+GUESSING := $(if $(findstring clang,$(CC)),,-Wno-format-truncation) # with -O1 gcc does not know how long strings are
 # No contraction: one source gives the same numbers under every compiler.
 FLAGS    := -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -pthread $(OPT) $(WARN) $(if $(filter -O1,$(OPT)),$(GUESSING)) $(SANITIZE) $(CFLAGS)
 INCLUDE  := -I. -isystem $(BLAS_INC)
