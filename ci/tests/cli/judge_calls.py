@@ -291,5 +291,24 @@ save("conv-reversed", conv | {"out": convolve(taps[:, ::-1])}, "taps in the othe
 save("conv-no-bias", conv | {"out": convolve(taps, 0 * offset)}, "no bias", **how)
 save("conv-no-silu", conv | {"out": convolve(taps, silu=False)}, "no activation", **how)
 
+def chunked(q, k, v, gate, a, chunk):
+    """mamba2 by chunks, as matrix products of factors in bf16 with sums in f32; heads as groups -> out, final state"""
+    s, out = np.zeros(v.shape[:1] + v.shape[2:3] + (k.shape[3], v.shape[3]), np.float32), np.zeros_like(v)
+    for begin in range(0, v.shape[1], chunk):
+        t = slice(begin, begin + chunk)
+        logs = np.cumsum(gate[:, t] * a, 1, dtype=np.float32)
+        decays = np.tril(np.exp(np.minimum(logs[:, :, None] - logs[:, None], 0)).transpose(0, 3, 1, 2))
+        weights = bf16(np.einsum("blhk,bmhk->bhlm", q[:, t], k[:, t]) * decays * gate[:, t].swapaxes(1, 2)[:, :, None])
+        out[:, t] = np.einsum("bhlm,bmhv->blhv", weights, v[:, t]) + np.exp(logs)[..., None] * np.einsum("blhk,bhkv->blhv", q[:, t], bf16(s))
+        keys = bf16(k[:, t] * (np.exp(logs[:, -1:] - logs) * gate[:, t])[..., None])
+        s = (np.exp(logs[:, -1])[..., None, None] * s + np.einsum("blhk,blhv->bhkv", keys, v[:, t])).astype(np.float32)
+    return out, s
+
+
+long = dict(zip("qkv", (bf16(draw(1, 150, 2, 32)) for _ in range(3)))) | {"gate": np.exp(draw(1, 150, 2)) / 20, "a": decay[:2]}
+tiles = long | dict(zip(("out", "final_state"), chunked(**long, chunk=64)))
+save("right-chunks", tiles, None, recurrence="mamba2", state_layout="kv", **said | {"arithmetic": "chunk64-bf16"})
+save("chunks-as-f32", tiles, "arithmetic chunk64-bf16: it rounds more", recurrence="mamba2", state_layout="kv", **said | {"arithmetic": "chunk64-f32"})
+
 for name, passes in expected.items():
     print(name, "right" if passes is None else passes, sep="\t")
