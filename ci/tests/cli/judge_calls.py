@@ -291,6 +291,7 @@ save("conv-reversed", conv | {"out": convolve(taps[:, ::-1])}, "taps in the othe
 save("conv-no-bias", conv | {"out": convolve(taps, 0 * offset)}, "no bias", **how)
 save("conv-no-silu", conv | {"out": convolve(taps, silu=False)}, "no activation", **how)
 
+
 def chunked(q, k, v, gate, a, chunk):
     """mamba2 by chunks, as matrix products of factors in bf16 with sums in f32; heads as groups -> out, final state"""
     s, out = np.zeros(v.shape[:1] + v.shape[2:3] + (k.shape[3], v.shape[3]), np.float32), np.zeros_like(v)
