@@ -583,7 +583,7 @@ static void diff_tell(trial *x, const kvb_diff *diff, kvb_check check)
                        diff->failed, diff->elements);
 }
 
-/* The columns of a call, in lanes as wide as one that is followed may be. */
+/* How the columns of a call are cut into lanes. */
 typedef struct lanes {
     uint32_t width, each; /* columns of a lane, lanes of a head */
     uint64_t n;
@@ -751,6 +751,7 @@ static bool again_at(const again *a, const kvb_diff_place *place, size_t at, con
     return place->query >= a->first && place->query < a->end;
 }
 
+/* Are the lane's bits the same? Notes that they were made. */
 static bool lane_is_same(const again *a, const lane *l)
 {
     const scan_scene *s = &a->x->scene;
@@ -769,6 +770,7 @@ static bool lane_is_same(const again *a, const lane *l)
     return same;
 }
 
+/* Notes how far elements are off. */
 static void again_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at)
 {
     const again *a = ctx;
@@ -782,7 +784,8 @@ static void again_take(void *ctx, const lane *l, const kvb_diff_place *place, si
                               want[i].bound);
 }
 
-/* Notes all bits, and by how much some of the columns differ that do. */
+/* Notes whether all bits are the same. Of lanes that differ some are followed, the first at least, which gives differences in
+ * units of the bound. */
 static int same_note(trial *x, kvb_same_kind kind, const scan_scene *scene, uint32_t first, uint32_t end)
 {
     again a = {.x = x, .scene = scene, .kind = kind, .first = first, .end = end};

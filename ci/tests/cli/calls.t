@@ -47,7 +47,7 @@ scans() { # CONDITION OPTION…
         "$KVBENCH" run --check --suite calls --set calls=150 --plugin "$TMPDIR/mine/running.so" --kernel running -o "$TMPDIR/running.jsonl" "${@:2}"
 }
 required=()
-for way in batch steps threads pages alignment again; do required+=(--set require-invariant=$way); done
+for way in batch steps threads pages alignment again; do required+=(--set require-invariant="$way"); done
 ok "a scan kernel keeps its bits in each way" scans 0 "${required[@]}"
 holds "  which its record says" '"same": \{"calls": [1-9][0-9]*, "batch": 0.0, "steps": 0.0, "threads": 0.0, "pages": 0.0, "alignment": 0.0, "again": 0.0\}' "$TMPDIR/running.jsonl"
 ok "  and check" "$KVBENCH" check "$TMPDIR/mine/running.so"
