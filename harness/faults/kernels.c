@@ -838,6 +838,25 @@ static void lanes_double(kvb_order_tile *t)
     l->n *= 2;
 }
 
+/* The other way round: the first fold comes last. */
+static void folds_turned(kvb_order_tile *t)
+{
+    kvb_sum_lanes *l = &t->dot;
+    uint32_t n = 0;
+    for (; n < sizeof l->folds / sizeof *l->folds && l->folds[n]; n++)
+        ;
+    for (uint32_t f = 0; f < n / 2; f++) {
+        const uint32_t fold = l->folds[f];
+        l->folds[f] = l->folds[n - 1 - f];
+        l->folds[n - 1 - f] = fold;
+    }
+}
+
+static void weights_one_by_one(kvb_order *o)
+{
+    o->weights.n = 0;
+}
+
 static void tile_by_eights(kvb_order_tile *t)
 {
     t->v_cells = 8;
@@ -1117,6 +1136,10 @@ const kvb_fault kvb_kernel_faults[] = {
     {"zero-tokens-129", "beyond 128 tokens", KVB_CHECK_BOUND, ALL_CALLS, KVB_IN(kernel, .after = zero_tokens_129)},
     {"order-lanes", "twice as many lanes of q.k are declared", KVB_CHECK_EXACT, ALL_ORDERS,
      KVB_IN(kernel, .tile = lanes_double)},
+    {"order-folds", "lanes of q.k are declared to be joined the other way round", KVB_CHECK_EXACT,
+     "calls none any flash", KVB_IN(kernel, .tile = folds_turned)},
+    {"order-weights", "weights are declared to be added one by one", KVB_CHECK_EXACT, "calls none any flash",
+     KVB_IN(kernel, .orders = weights_one_by_one)},
     {"order-tile", "sums of V over 8 cells are declared", KVB_CHECK_EXACT, ALL_ORDERS,
      KVB_IN(kernel, .tile = tile_by_eights)},
     {"order-fused", "multiply-adds are declared to be fused where they are not, or not where they are", KVB_CHECK_EXACT,
