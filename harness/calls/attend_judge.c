@@ -711,7 +711,8 @@ static int outputs_judge(trial *x, const char *when)
     return error;
 }
 
-/* Outputs that are right are held to the order that the kernel declares, to the bit: rows at equal distances. */
+/* Outputs of the first run that are right are held to the order that the kernel declares, to the bit: rows at equal
+ * distances. */
 static int exact_judge(trial *x)
 {
     const kvb_attend *call = &x->scene.call;
@@ -723,6 +724,9 @@ static int exact_judge(trial *x)
     if (!x->kernel->order || !kvb_exact_takes(p->k_format) || !kvb_exact_takes(p->v_format) ||
         !x->kernel->order(call, &order))
         return 0;
+    memcpy(call->out, x->before, x->scene.out_bytes);
+    if (call->lse)
+        memcpy(call->lse, x->before + x->scene.out_bytes, x->scene.lse_bytes);
     for (size_t i = 0; i < n; i++) {
         const size_t row = n < 2 ? 0 : i * (all - 1) / (n - 1);
         const int alike = kvb_single_exact(x->truth, &order, x->scene.shape.apart, (uint32_t)(row / p->n_heads),
@@ -991,8 +995,6 @@ static int checks_run(trial *x)
     kernel_run(x);
     outputs_keep(x, x->before);
     error = has_failed(x) ? 0 : outputs_judge(x, "");
-    if (!error && !has_failed(x))
-        error = exact_judge(x);
     if (!error && !has_failed(x) && shape->order == KVB_ORDER_REPEATED)
         error = again_check(x);
     if (!error && !has_failed(x) && shape->problem.deterministic)
@@ -1012,6 +1014,8 @@ static int checks_run(trial *x)
                      wrong.words);
         }
     }
+    if (!error && !has_failed(x))
+        error = exact_judge(x);
     if (!error && !has_failed(x))
         error = kvb_call_same(&same_ways, x, x->key, x->scene.call.team, x->teams, x->verdict);
     return error || has_failed(x) || finite ? error : query_check(x);

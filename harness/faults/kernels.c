@@ -713,7 +713,8 @@ static void out_truncated(const kvb_attend *x)
 static void threads_split(const kvb_attend *x)
 {
     float *out = x->out;
-    if (x->team->n > 1 && x->problem.out_elem == KVB_F32 && fabsf(out[0]) > 0x1p-100f) /* else it is no rounding */
+    if (x->problem.deterministic && x->team->n > 1 && x->problem.out_elem == KVB_F32 &&
+        fabsf(out[0]) > 0x1p-100f) /* else it is no rounding */
         out[0] = nextafterf(out[0], INFINITY);
 }
 
