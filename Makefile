@@ -371,7 +371,7 @@ define example
 $(BUILD)/example-plugin/$2.so: $1/$2.c $1/Makefile $(BUILD)/example-plugin/include/attend.h
 	@rm -f $$@
 	$$(call say,PLUG-IN $$@)
-	$$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory -C $$(@D) -f $(CURDIR)/$1/Makefile VPATH=$(CURDIR)/$1 CC='$(CC)' KVB_INCLUDE=include $2.so
+	+$$(Q)$(MAKE) $(if $(V),,-s) --no-print-directory -C $$(@D) -f $(CURDIR)/$1/Makefile VPATH=$(CURDIR)/$1 CC='$(CC)' KVB_INCLUDE=include $2.so
 endef
 $(eval $(call example,kernels/example-plugin,online))
 $(eval $(call example,kernels/example-plugin,running))

@@ -380,7 +380,7 @@ typedef struct kvb_order_tile {
     bool part;
 } kvb_order_tile;
 
-#define KVB_CELL_NONE UINT32_MAX /* a place of a tile whose cell the row does not see: adds 0 */
+#define KVB_CELL_NONE UINT32_MAX /* a place in a tile without a cell that the row sees: adds 0 */
 
 /* Takes a tile of a row; cells [tile->cells]. */
 typedef void kvb_tile_take(void *ctx, const kvb_order_tile *tile, const uint32_t *cells);

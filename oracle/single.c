@@ -391,7 +391,7 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
     return error;
 }
 
-/* ---- to the bit -------------------------------------------------------------------------------------------------- */
+/* ---- the declared order ------------------------------------------------------------------------------------------- */
 
 int kvb_single_exact(kvb_single *s, const kvb_order *order, uint32_t apart, uint32_t t, uint32_t head, char *why,
                      size_t why_bytes)

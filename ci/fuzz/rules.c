@@ -487,7 +487,7 @@ static unsigned shift_do(rules *r, account *a, const kvb_event *e)
     return 0;
 }
 
-/* Exchanging rows takes one free cell, in caches whose cells are not positions. Tokens that no query can see are dropped first. */
+/* A cache needs one free cell to exchange rows, unless its cells are positions. It drops tokens that no query can see first. */
 static unsigned defrag_do(rules *r, account *a, const kvb_event *e)
 {
     (void)e;

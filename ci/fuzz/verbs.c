@@ -36,7 +36,7 @@ typedef struct scene {
     kvb_call call;
     rules rules;
     kvb_cache_usage usage[RULES_GROUPS]; /* before the call */
-    uint64_t scanned;                    /* 1 + the last token whose states were made */
+    uint64_t scanned;                    /* 1 + the last token with states */
     verbs_tally *tally;
     bool resaves;  /* all is saved and loaded behind each call */
     bool roomless; /* how many cells a plug-in's cache needs is its own affair: when it is full is not judged */

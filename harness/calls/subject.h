@@ -56,7 +56,7 @@ int kvb_call_same(const kvb_call_ways *ways, void *trial, uint64_t key, const st
 
 /* Notes bytes that were made again, beside those that were judged. Are the bits the same? */
 bool kvb_call_same_bits(kvb_call_verdict *verdict, kvb_same_kind kind, const void *was, const void *now, size_t bytes);
-/* Notes the difference of an element, whose largest honest error is `bound`. */
+/* Notes how far an element differs. bound: the largest error that an honest kernel makes there. */
 void kvb_call_same_off(kvb_call_verdict *verdict, kvb_same_kind kind, double was, double now, double bound);
 
 /*

@@ -36,7 +36,7 @@ typedef struct unit {
 typedef struct taken {
     const unit *of;
     uint32_t query, head, heads; /* head: the first of heads */
-    const kvb_diff *diff;        /* of this row alone, whose heads are counted from `head` on */
+    const kvb_diff *diff;        /* of this row alone; head 0 of it is `head` */
     kvb_elem elem;
     const void *out;     /* [n] of elem */
     const double *exact; /* the same */

@@ -321,7 +321,7 @@ int kvb_reading_arithmetic_check(const kvb_recorded_reading *r, char *why, size_
     return -EINVAL;
 }
 
-/* ---- the keys of a description ----------------------------------------------------------------------------------- */
+/* ---- keys --------------------------------------------------------------------------------------------------------- */
 
 static const char *const causals[] = {"no", "lower-right", "upper-left", NULL};
 static const char *const bases[] = {"e", "2", NULL};
@@ -377,7 +377,7 @@ static int count_set(double *field, const char *value)
     return number_set(field, value, 0) || *field != floor(*field) || *field > INT32_MAX ? -EINVAL : 0;
 }
 
-/* Codecs whose rows are codes alone, so that an array can hold them. */
+/* These codecs store codes and nothing else, so an array can hold their rows. */
 static int format_set(uint32_t *field, const char *value)
 {
     for (uint32_t i = 0; kvb_codecs[i]; i++) {

@@ -40,7 +40,7 @@ static const struct {
     kvb_recorded_part part;
 } aliases[] = {{"x", KVB_RECORDED_V}, {"taps", KVB_RECORDED_A}, {"cu_seqlens", KVB_RECORDED_CU_Q}};
 
-/* Arrays that a call must have, by 1 + its recurrence; 0: attention, whose V may lie in K. */
+/* Arrays that a call must have, by 1 + its recurrence. 0: attention; it may have no V, where V lies in K. */
 #define BIT(part) (1u << KVB_RECORDED_##part)
 static const uint32_t needed[1 + KVB_SCAN_KINDS] = {
     [0] = BIT(Q) | BIT(K) | BIT(OUT),

@@ -392,7 +392,7 @@ static const struct dtype {
     {"q4_0", 32, 18}, /* ggml's blocks */
     {"mxfp4", 32, 17},
     {"nvfp4", 16, 9},
-    /* llama.cpp's mixes of types, by the bits of a weight that its tools/quantize/README.md measures of Llama-3.1-8B */
+    /* llama.cpp mixes types: bits of a weight as its tools/quantize/README.md lists them for Llama-3.1-8B */
     {"q2_K", 80000, 31593},
     {"q2_K_S", 80000, 29697},
     {"q3_K_S", 80000, 36429},
@@ -861,7 +861,8 @@ static int file_add(const char *path, uint64_t *bytes, char *why, size_t why_byt
 
 #define PART "00001-of-00002." /* as llama.cpp's gguf-split and transformers name parts, behind a dash */
 
-/* How many parts there are of the model whose part this is, and *number, where its own number stands. 0: it is whole. */
+/* The path names one part of a model: the number of parts. *number: where the path has the part's own. 0: it names a whole
+ * model. */
 static unsigned parts_of(char *path, char **number)
 {
     unsigned own, parts;

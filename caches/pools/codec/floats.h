@@ -169,7 +169,7 @@ static inline void nibbles_unpack(const uint8_t *from, uint32_t n, uint8_t *code
  * sign.
  */
 
-/* A power of two whose f32 ulp is the type's least subnormal: adding it rounds a small number to subnormals. */
+/* A power of two. Its f32 ulp is the type's least subnormal, so adding it rounds a small number to subnormals. */
 static inline uint32_t carrier_bits(int mantissa, int bias)
 {
     return (uint32_t)(127 + 24 - mantissa - bias) << 23;

@@ -20,7 +20,7 @@
 enum { CELLS = 3 };
 static const kvb_format f32 = {.name = "f32", .elem = KVB_F32};
 
-/* lse of one cell whose row is k, of a query q: their dot product. */
+/* The lse of one cell: the dot product of its row k and the query q. */
 static float dot(const kvb_order *order, const float *q, const double *k, uint32_t dim)
 {
     const kvb_attend call = {.problem = {.n_tok = 1,

@@ -858,7 +858,7 @@ static void rows_of_a_unit_are_scaled(void **state)
     assert_false(unit.usable);
 }
 
-/* ---- calls by themselves ----------------------------------------------------------------------------------------- */
+/* ---- recorded calls ---------------------------------------------------------------------------------------------- */
 
 /* Rows of a call of one KV head, and what its queries see: all cells, or all but cell 7. */
 enum { ALONE_QUERIES = 120, ALONE_CELLS = 64, ALONE_DIM = 16 };

@@ -367,7 +367,7 @@ static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const 
     hand_free(&stays);
 }
 
-/* q and K of each token lie at the token's position, whichever sequence it is of; V, and what is asked of no token, stay. */
+/* q and K of each token are turned to its position, in any sequence. V is not turned. */
 static void rows_before_rope(void **state)
 {
     (void)state;
