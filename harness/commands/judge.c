@@ -18,7 +18,7 @@
 
 typedef struct judge {
     bool all, keys;
-    kvb_words files, said;
+    kvb_words files, said, plugins;
     const char *kernel, *make, *by, *inputs, *output, *junit_path, *format_name;
     uint64_t seed;
     kvb_table_format format;
@@ -34,7 +34,8 @@ static const kvb_option options[] = {
     {"--keys", NULL, "list the keys of --say, layouts and presets of arithmetic", KVB_FLAG(judge, keys)},
     {"--make", "F.safetensors", "write hard inputs, and F.json beside them, for a kernel that runs elsewhere",
      KVB_TEXT(judge, make)},
-    {"--by", "KERNEL", "with --make: outputs of a kernel of this program, too", KVB_TEXT(judge, by)},
+    {"--by", "KERNEL", "with --make: outputs of a kernel of this program or of a plug-in, too", KVB_TEXT(judge, by)},
+    {"--plugin", "F.so", "with --by: load more kernels, repeatable", KVB_WORDS(judge, plugins)},
     {"--inputs", "FILE", "what FILEs lack of a call, such as q, k and v of --make", KVB_TEXT(judge, inputs)},
     {"--kernel", "NAME", "the name that records give the kernel (usual: recorded-ARITHMETIC)", KVB_TEXT(judge, kernel)},
     {"--all", NULL, "judge every row (usual: a sample, where a call is large)", KVB_FLAG(judge, all)},
@@ -186,6 +187,8 @@ static int make(const judge *j)
     char why[1024] = "", known[1024];
     double rho;
     kvb_registry_init(&registry);
+    if (kvb_registry_load_all(&registry, &j->plugins, why, sizeof why))
+        return kvb_complain("judge", KVB_EXIT_USAGE, "--plugin: %s", why);
     const kvb_kernel *kernel = j->by ? kvb_registry_find(&registry, KVB_KERNELS, j->by) : NULL;
     if (j->by && !kernel) {
         kvb_registry_names(&registry, KVB_KERNELS, known, sizeof known);
@@ -217,6 +220,8 @@ static int judge_main(int argc, char **argv)
     }
     if (!kvb_table_format_parse(j.format_name, &j.format))
         return kvb_unknown("judge", "--format: unknown format", j.format_name, KVB_TABLE_FORMAT_WORDS);
+    if (j.plugins.n && !j.by)
+        return kvb_complain("judge", KVB_EXIT_USAGE, "--plugin goes with --make and --by");
     if (j.make)
         return make(&j);
     if (!j.files.n)
@@ -242,6 +247,7 @@ static int judge_main(int argc, char **argv)
     free(j.results.at);
     kvb_words_free(&j.files);
     kvb_words_free(&j.said);
+    kvb_words_free(&j.plugins);
     return code;
 }
 

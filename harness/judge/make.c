@@ -188,14 +188,15 @@ static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_mo
 {
     static uint64_t generation;
     const struct scene *s = m->scene;
+    const kvb_dtype dtype = m->tensors[KVB_RECORDED_OUT].dtype;
     const size_t bytes = kvb_dtype_bytes(s->dtype), rows = (size_t)s->tokens * s->heads, each = s->dim;
-    const size_t side = (size_t)s->kv_heads * s->cells * each;
-    kvb_call call = {.kernel = kernel, .team = team, .out_elem = elem_of(s->dtype)};
+    const size_t side = (size_t)s->kv_heads * s->cells * each, row = each * kvb_dtype_bytes(dtype);
+    kvb_call call = {.kernel = kernel, .team = team, .out_elem = elem_of(dtype)};
     kvb_run *runs = malloc(2 * s->tokens * sizeof *runs);
     kvb_token_run *seen = malloc(2 * s->tokens * sizeof *seen);
     uint32_t *first = calloc(s->tokens + 1, sizeof *first), n = 0;
     size_t *begins = calloc(s->tokens + 1, sizeof *begins);
-    char *out = malloc(rows * each * bytes);
+    char *out = malloc(rows * row);
     float *lse = malloc(rows * sizeof *lse);
     kvb_single *single = NULL;
     kvb_diff diff = {.claim = {.k_dim = s->dim, .cells = s->cells}};
@@ -242,7 +243,7 @@ static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_mo
     for (uint32_t t = 0; t < s->tokens && !error; t++)
         for (uint32_t h = 0; h < s->heads; h++) {
             const size_t to = ((size_t)b * s->heads + h) * s->tokens + t, from = (size_t)t * s->heads + h;
-            memcpy((char *)m->data[KVB_RECORDED_OUT] + to * each * bytes, out + from * each * bytes, each * bytes);
+            memcpy((char *)m->data[KVB_RECORDED_OUT] + to * row, out + from * row, row);
             if (m->data[KVB_RECORDED_LSE])
                 ((float *)m->data[KVB_RECORDED_LSE])[to] = lse[from];
         }
@@ -251,6 +252,20 @@ static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_mo
     void *const all[] = {runs, seen, first, begins, out, lse};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
+    return error;
+}
+
+/* Makes the calls of all sequences, with outputs of this type. */
+static int calls_make(made *m, const kvb_kernel *kernel, kvb_dtype out, const kvb_model *model, const kvb_team *team,
+                      char *why, size_t why_bytes)
+{
+    const struct scene *s = m->scene;
+    free(m->data[KVB_RECORDED_OUT]);
+    if (!array_add(m, KVB_RECORDED_OUT, out, 4, (const uint64_t[]){s->batch, s->heads, s->tokens, s->dim}))
+        return -ENOMEM;
+    int error = 0;
+    for (uint32_t b = 0; b < s->batch && !error; b++)
+        error = call_make(m, kernel, b, model, format_of(s->dtype), team, why, why_bytes);
     return error;
 }
 
@@ -271,12 +286,12 @@ static int scene_make(made *m, const kvb_kernel *kernel, const kvb_team *team, u
         error = rows_make(m, part, &model, seed);
     if (error || !kernel)
         return error;
-    if (!array_add(m, KVB_RECORDED_OUT, s->dtype, 4, (const uint64_t[]){s->batch, s->heads, s->tokens, s->dim}) ||
-        (!(kernel->flags & KVB_KERNEL_NO_LSE) &&
-         !array_add(m, KVB_RECORDED_LSE, KVB_DTYPE_F32, 3, (const uint64_t[]){s->batch, s->heads, s->tokens})))
+    if (!(kernel->flags & KVB_KERNEL_NO_LSE) &&
+        !array_add(m, KVB_RECORDED_LSE, KVB_DTYPE_F32, 3, (const uint64_t[]){s->batch, s->heads, s->tokens}))
         return -ENOMEM;
-    for (uint32_t b = 0; b < s->batch && !error; b++)
-        error = call_make(m, kernel, b, &model, format_of(s->dtype), team, why, why_bytes);
+    error = calls_make(m, kernel, s->dtype, &model, team, why, why_bytes);
+    if (m->declined) /* a kernel may give f32 alone */
+        error = calls_make(m, kernel, KVB_DTYPE_F32, &model, team, why, why_bytes);
     return m->declined ? 0 : error;
 }
 

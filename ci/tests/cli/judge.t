@@ -169,13 +169,23 @@ else
 fi
 
 rho() { sed -n 's/.*"rho": \([0-9.e-]*\).*/\1/p' "$1" | sort -g | tail -n 1; }
-for kernel in flash reference openblas scan scan-reference; do
-    ok "calls of $kernel in a file" "$KVBENCH" judge --make "$TMPDIR/hard.safetensors" --by $kernel
+ggml=(--plugin "$BUILD/plugins/ggml.so")
+for kernel in flash reference openblas scan scan-reference ggml-mul ggml; do
+    case $kernel in ggml*) [ -d "$BUILD/engines/ggml" ] || { report 0 "calls of $kernel in a file # SKIP make engines plugins installs it" && continue; } ;; esac
+    case $kernel in ggml*) plugin=("${ggml[@]}") ;; *) plugin=() ;; esac
+    ok "calls of $kernel in a file" "$KVBENCH" judge --make "$TMPDIR/hard.safetensors" --by $kernel "${plugin[@]}"
     in_process=$(grep -oE '[0-9.e-]+ of its bound' "$out")
-    ok "  are right" "$KVBENCH" judge "$TMPDIR/hard.safetensors" -o "$TMPDIR/hard.jsonl"
+    code=0
+    [ $kernel = ggml ] && code=1
+    expect_exit $code "  are right" "$KVBENCH" judge "$TMPDIR/hard.safetensors" -o "$TMPDIR/hard.jsonl"
+    [ $kernel != ggml ] || holds "  but where sums of 513 cells in f16 leave nothing to judge" '^19 calls: 18 right, 1 wrong'
     [ "$(printf '%.6g of its bound' "$(rho "$TMPDIR/hard.jsonl")")" = "$in_process" ]
     report $? "  with the rho that they have in process: $in_process"
 done
+expect_exit 2 "a plug-in without --by" "$KVBENCH" judge --make "$TMPDIR/x.safetensors" "${ggml[@]}"
+one_line "  in one line"
+expect_exit 2 "a plug-in that is none" "$KVBENCH" judge --make "$TMPDIR/x.safetensors" --by flash --plugin "$TMPDIR/none.so"
+one_line "  in one line"
 ok "inputs without outputs" "$KVBENCH" judge --make "$TMPDIR/inputs.safetensors"
 expect_exit 2 "  are no calls" "$KVBENCH" judge "$TMPDIR/inputs.safetensors" --say arithmetic=f32
 holds "  as is said" "no array 'out'" "$err"
