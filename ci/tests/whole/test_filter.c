@@ -271,7 +271,7 @@ static void findings(uint32_t cells, const char *pool, const char *profile, int 
     for (size_t k = 0; kvb_builtin_kernels[k]; k++) {
         const kvb_kernel *kernel = kvb_builtin_kernels[k];
         kvb_rounded *rounded;
-        if (strncmp(kernel->name, name, strlen(name)) || kernel == &kvb_kernel_witness ||
+        if (!kernel->attend || strncmp(kernel->name, name, strlen(name)) || kernel->flags & KVB_KERNEL_WITNESS ||
             (kernel->available && !kernel->available(why, sizeof why)))
             continue;
         assert_int_equal(kvb_rounded_open(r.oracle, kernel, &rounded), 0);
