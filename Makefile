@@ -220,12 +220,13 @@ layering: ## who includes whom, against DESIGN.md
 format: ## format all C sources in place
 	clang-format -i $(ALL_C) $(ALL_H)
 
-# What a plug-in includes: attend.h, and scan.h, for kernels; the others, by their paths here, for caches and pools.
-CONTRACTS := kernels/attend.h kernels/scan.h kernels/model.h $(wildcard caches/bookkeeping/*.h) caches/pools/pool.h caches/pools/growth.h \
-	caches/allocator.h caches/plugin.h caches/store.h caches/cache.h caches/session.h
+# What a plug-in includes: view.h, attend.h and scan.h for kernels; the others, by their paths here, for caches and pools.
+OF_KERNELS := kernels/view.h kernels/attend.h kernels/scan.h
+CONTRACTS  := $(OF_KERNELS) kernels/model.h $(wildcard caches/bookkeeping/*.h) caches/pools/pool.h caches/pools/growth.h caches/allocator.h \
+	caches/plugin.h caches/store.h caches/cache.h caches/session.h
 
 define put_contracts
-	$(foreach h,$(CONTRACTS),install -D -m 644 $h "$1/$h" &&) install -m 644 kernels/attend.h kernels/scan.h "$1"
+	$(foreach h,$(CONTRACTS),install -D -m 644 $h "$1/$h" &&) install -m 644 $(OF_KERNELS) "$1"
 endef
 
 install: all ## install under PREFIX (default /usr/local): program, contract headers, workloads, plots
@@ -380,7 +381,7 @@ $(eval $(call example,caches/example-plugin,lin12))
 
 # Ours.
 define own
-$(BUILD)/plugins/$1.so: $(wildcard kernels/$1/*.[ch]) kernels/attend.h
+$(BUILD)/plugins/$1.so: $(wildcard kernels/$1/*.[ch]) $(OF_KERNELS)
 	@mkdir -p $$(@D)
 	$$(call say,PLUG-IN $$@)
 	$$(Q)$$(CC) $$(FLAGS) $$(INCLUDE) -shared $$(filter %.c,$$^) -ldl -o $$@

@@ -11,6 +11,7 @@
 #define KVB_CALL_H
 
 #include "caches/cache.h"
+#include "kernels/attend.h"
 
 /* A mask turned into another kind, good for all layers of one group in one step. */
 typedef struct kvb_expanded {

@@ -10,22 +10,22 @@ folders='kernels caches workloads oracle harness results plots ci'
 # The first row whose pattern a file's path matches says what it may include (extended regular expressions).
 # A test may include what its subject may, the subject itself, and what lies beside it ("fixture.h").
 rules=(
-    '^kernels/example-plugin/        ^(attend|scan)\.h$' # as a stranger would: with a copy of the contract's headers
+    '^kernels/example-plugin/        ^(view|attend|scan)\.h$' # as a stranger would: with a copy of the contract's headers
     '^caches/example-plugin/         ^caches/plugin\.h$'
-    '^kernels/ggml/                  ^kernels/(attend\.h$|ggml/)' # a plug-in: of the contract alone
-    '^kernels/                       ^kernels/|^(attend|scan)\.h$'
-    '^caches/                        ^caches/|^kernels/(attend|scan|model)\.h$'
-    '^workloads/live/                ^workloads/|^caches/[^/]*\.h$|^kernels/(attend|scan|model)\.h$'
+    '^kernels/ggml/                  ^kernels/((view|attend)\.h$|ggml/)' # a plug-in: of the contract alone
+    '^kernels/                       ^kernels/|^(view|attend|scan)\.h$'
+    '^caches/                        ^caches/|^kernels/(view|attend|scan|model)\.h$'
+    '^workloads/live/                ^workloads/|^caches/[^/]*\.h$|^kernels/(view|attend|scan|model)\.h$'
     '^workloads/import/              ^workloads/(import/)?[^/]*$'
     '^workloads/                     ^workloads/[^/]*$|^kernels/(model|scan)\.h$'
-    '^oracle/                        ^oracle/|^workloads/(history|trace|values|array)\.h$|^kernels/(attend|scan|model)\.h$'
+    '^oracle/                        ^oracle/|^workloads/(history|trace|values|array)\.h$|^kernels/(view|attend|scan|model)\.h$'
     '^results/                       ^results/|^workloads/array\.h$'
     '^harness/                       ^(kernels|caches|workloads|oracle|results|harness)/'
     '^ci/tests/kernels/              ^kernels/|^(ci/tests/kernels/)?[^/]*\.h$'
     '^ci/tests/caches/               ^(caches|kernels)/|^(ci/tests/caches/)?[^/]*\.h$'
     '^ci/tests/workloads/            ^workloads/(import/)?[^/]*$|^kernels/scan\.h$|^(ci/tests/workloads/)?[^/]*\.h$'
     '^ci/tests/live/                 ^(workloads|caches|kernels)/|^(ci/tests/live/)?[^/]*\.h$'
-    '^ci/tests/oracle/               ^(oracle|workloads)/|^kernels/(attend|scan)\.h$|^(ci/tests/oracle/)?[^/]*\.h$'
+    '^ci/tests/oracle/               ^(oracle|workloads)/|^kernels/(view|attend|scan)\.h$|^(ci/tests/oracle/)?[^/]*\.h$'
     '^ci/tests/results/              ^results/|^(ci/tests/results/)?[^/]*\.h$'
     '^ci/tests/                      ^(kernels|caches|workloads|oracle|results|harness|ci)/|^[^/]*\.h$'
     '^ci/                            ^(kernels|caches|workloads|oracle|results|harness|ci)/'

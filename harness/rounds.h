@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "kernels/attend.h"
+#include "kernels/view.h"
 
 static inline double kvb_now_ns(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scan.h: the contract of recurrent layers, version KVB_ABI_VERSION. It stands beside attend.h, whose element types, team and
- * plug-in struct it uses: copy these two files into your repository, and load with `--plugin ./yours.so`. C11.
+ * scan.h: the contract of recurrent layers, version KVB_ABI_VERSION. Element types and team are those of view.h; attend.h has the
+ * struct of a kernel and that of a plug-in. Copy the three files into your repository, and load with `--plugin ./yours.so`. C11.
  *
  * A layer keeps one state S [heads][d_k][d_v] for each sequence, of one size however long the sequence is. Each token changes
  * the state and reads it. For head h, whose q and k are those of group h / (heads / groups), with all values of token t:
@@ -47,7 +47,7 @@
 #ifndef KVB_SCAN_H
 #define KVB_SCAN_H
 
-#include "attend.h"
+#include "view.h"
 
 #ifdef __cplusplus
 extern "C" {

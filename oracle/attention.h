@@ -6,7 +6,7 @@
 #ifndef KVB_ATTENTION_H
 #define KVB_ATTENTION_H
 
-#include "kernels/attend.h"
+#include "kernels/view.h"
 #include "oracle/bound.h"
 
 /* Token identities begin .. end-1. */

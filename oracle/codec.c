@@ -1014,7 +1014,7 @@ float kvb_codec_head_scale(const kvb_format *format, const float *amax, uint32_t
 }
 
 /*
- * The transform of attend.h: Walsh-Hadamard in natural order on blocks of a row, the factor 1/sqrt(block); Fino and
+ * The transform of view.h: Walsh-Hadamard in natural order on blocks of a row, the factor 1/sqrt(block); Fino and
  * Algazi, Unified Matrix Treatment of the Fast Walsh-Hadamard Transform, IEEE Trans. Computers 25, 1976.
  */
 

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "kernels/attend.h"
+#include "kernels/view.h"
 
 /* What a stored row consists of. */
 enum { KVB_CODES, KVB_SCALES, KVB_ZEROS, KVB_PARTS };
@@ -47,7 +47,7 @@ uint16_t kvb_codec_bf16(float x); /* likewise */
 double kvb_codec_f16_value(uint16_t bits);
 double kvb_codec_bf16_value(uint16_t bits);
 
-/* The transform of attend.h, in the f32 arithmetic that rows are stored with: stages of a+b, a-b with distance 1, 2, 4
+/* The transform of view.h, in the f32 arithmetic that rows are stored with: stages of a+b, a-b with distance 1, 2, 4
  * ..., then times the f32 nearest to 1/sqrt(block). */
 void kvb_codec_rotate(kvb_transform transform, uint32_t dim, float *row);
 /* The way back in the same arithmetic: the stages, the factor, then the signs. */

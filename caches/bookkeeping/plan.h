@@ -7,7 +7,7 @@
 #define KVB_PLAN_H
 
 #include "caches/bookkeeping/account.h"
-#include "kernels/attend.h"
+#include "kernels/view.h"
 #include "kernels/model.h"
 
 typedef struct kvb_feed {

@@ -16,7 +16,7 @@
 
 #include "caches/allocator.h"
 #include "caches/pools/growth.h"
-#include "kernels/attend.h"
+#include "kernels/view.h"
 
 typedef struct kvb_pool kvb_pool;
 

@@ -6,7 +6,7 @@
  * there by both, and of the tail's rows the destination takes copies. The front goes with the last one that reads it,
  * whoever made it; a sequence that is cut back into it reads less of it.
  *
- * In a call the cells of the front come first and those of the tails' pools behind them: two regions (attend.h). All
+ * In a call the cells of the front come first and those of the tails' pools behind them: two regions (view.h). All
  * sequences of a step that have a front must therefore have the same. Tails are kept as in cache seq.
  */
 #include "caches/cache.h"

@@ -5,6 +5,7 @@
 
 #include "harness/calls/pairwise.h"
 #include "harness/calls/subject.h"
+#include "kernels/attend.h"
 #include "kernels/scan.h"
 
 /* The space of scan calls. */

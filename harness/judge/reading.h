@@ -3,6 +3,7 @@
 #ifndef KVB_JUDGE_READING_H
 #define KVB_JUDGE_READING_H
 
+#include "kernels/attend.h"
 #include "kernels/scan.h"
 
 typedef enum kvb_causal { KVB_CAUSAL_UNSAID, KVB_CAUSAL_NO, KVB_CAUSAL_LOWER_RIGHT, KVB_CAUSAL_UPPER_LEFT } kvb_causal;

@@ -52,7 +52,7 @@ typedef struct kvb_triad_kernel {
 } kvb_triad_kernel;
 extern const kvb_triad_kernel kvb_triad_kernels[]; /* best first; ends with isa NULL */
 
-typedef struct kvb_team kvb_team; /* kernels/attend.h */
+typedef struct kvb_team kvb_team; /* kernels/view.h */
 
 /* Memory that a team reads: part i of the block belongs to thread i, who touched it first. */
 typedef struct kvb_probe_memory {

@@ -26,7 +26,7 @@ void kvb_topology_tree_print(struct hwloc_topology *topology, FILE *out);
 int kvb_topology_print(FILE *out);
 int kvb_topology_xml_print(FILE *out);
 
-typedef struct kvb_team kvb_team; /* kernels/attend.h */
+typedef struct kvb_team kvb_team; /* kernels/view.h */
 
 typedef struct kvb_threads kvb_threads;
 

@@ -4,7 +4,7 @@
 #define KVB_GROUND_TRUTH_H
 
 #include "harness/selection/registry.h"
-#include "kernels/attend.h"
+#include "kernels/view.h"
 #include "oracle/oracle.h"
 #include "results/result.h"
 #include "workloads/values.h"

@@ -8,7 +8,7 @@
 #define KVB_KERNEL_IO_H
 
 #include "caches/allocator.h"
-#include "kernels/attend.h"
+#include "kernels/view.h"
 #include "kernels/model.h"
 
 typedef struct kvb_kernel_io {

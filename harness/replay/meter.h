@@ -5,7 +5,7 @@
 
 #include "caches/cache.h"
 #include "harness/machine/bandwidth.h"
-#include "kernels/attend.h"
+#include "kernels/view.h"
 #include "results/result.h"
 #include "workloads/trace.h"
 

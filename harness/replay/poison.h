@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-#include "kernels/attend.h"
+#include "kernels/view.h"
 
 /* What was there before. Zero at first. */
 typedef struct kvb_poison {

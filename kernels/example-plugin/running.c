@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An example plug-in: a scan kernel for Mamba-2 and Lightning Attention with states and out in f32, from scan.h and
- * attend.h alone. It works in the slots themselves: where a token begins with another slot than it leaves, the state is
+ * An example plug-in: a scan kernel for Mamba-2 and Lightning Attention with states and out in f32, from attend.h
+ * and scan.h alone. It works in the slots themselves: where a token begins with another slot than it leaves, the state is
  * copied first. Build with make, list with `kvbench list scans --plugin kernels/example-plugin/running.so`.
  */
+#include "attend.h"
 #include "scan.h"
 
 #include <math.h>

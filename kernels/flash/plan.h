@@ -7,6 +7,7 @@
 #ifndef KVB_FLASH_PLAN_H
 #define KVB_FLASH_PLAN_H
 
+#include "kernels/attend.h"
 #include "kernels/flash/mask_blocks.h"
 
 #define TILE_ROWS   256u /* most rows (tokens x query heads of a KV head) of a tile, unless one token has more */

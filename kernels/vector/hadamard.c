@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transform of attend.h: stages (a, b) -> (a + b, a - b) of channels 1, 2, 4, ... apart, then one factor. Pairs and
+ * The transform of view.h: stages (a, b) -> (a + b, a - b) of channels 1, 2, 4, ... apart, then one factor. Pairs and
  * order, and so the roundings, are those of the codecs. Within a vector a stage is a shuffle and a sum; within a tile
  * of up to TILE_VECS vectors it works on registers; beyond that on memory.
  */

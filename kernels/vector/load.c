@@ -15,7 +15,7 @@
 #define WINDOWED(X) X(kivi4_v) X(kivi2_v) X(kivi4_k) X(kivi2_k)
 // clang-format on
 
-/* ---- where rows lie: the rules of attend.h on views -------------------------------------------------------------- */
+/* ---- where rows lie: the rules of view.h on views -------------------------------------------------------------- */
 
 /* Cells start .. start + n - 1 and what is known of them. Differences from start wrap, so that one comparison is
  * enough. */

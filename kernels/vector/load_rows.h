@@ -6,7 +6,7 @@
 #ifndef KVB_VECTOR_LOAD_ROWS_H
 #define KVB_VECTOR_LOAD_ROWS_H
 
-#include "kernels/attend.h"
+#include "kernels/view.h"
 #include "kernels/vector/vec.h"
 
 /* Where one row lies. Scales and zeros mean nothing where the format has none. */
@@ -244,7 +244,7 @@ VEC_INLINE void tq3_row(const kvb_format *f, const row_place *r, uint32_t dim, f
     tq_row(3, f, r, dim, row);
 }
 
-/* ---- ggml's blocks: 32 channels with their scales inside (attend.h has the layouts) ------------------------------ */
+/* ---- ggml's blocks: 32 channels with their scales inside (view.h has the layouts) ------------------------------ */
 
 /* The nibbles of a byte are channels j and j + 16, so a vector of bytes is two vectors of codes in order. d and m are
  * applied to the table of levels, once a block. */

@@ -16,12 +16,12 @@ typedef struct kvb_live_options {
     uint64_t seed;              /* of weights that are not given, prompts, and the draft model */
     const kvb_cache_type *cache;
     const kvb_pool_type *pool; /* of K and V */
-    const kvb_kernel *kernel;
-    const kvb_kernel *scan; /* of layers that scan */
-    kvb_recorder *recorder; /* opened for the scenario's model, or NULL */
-    uint32_t n_greedy;      /* kvb_scenario_eagle_greedy only: tokens to generate */
-    const kvb_model *twin;  /* layers of the seeded twin; NULL: the scenario's */
-    const char *twin_name;  /* of a twin of its own layers, behind the scenario's name and a hyphen */
+    const struct kvb_kernel *kernel;
+    const struct kvb_kernel *scan; /* of layers that scan */
+    kvb_recorder *recorder;        /* opened for the scenario's model, or NULL */
+    uint32_t n_greedy;             /* kvb_scenario_eagle_greedy only: tokens to generate */
+    const kvb_model *twin;         /* layers of the seeded twin; NULL: the scenario's */
+    const char *twin_name;         /* of a twin of its own layers, behind the scenario's name and a hyphen */
 } kvb_live_options;
 
 /* What the model said. */

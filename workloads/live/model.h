@@ -16,7 +16,7 @@
 
 #include "caches/cache.h"
 #include "caches/call.h"
-#include "kernels/attend.h"
+#include "kernels/view.h"
 #include "workloads/live/recorder.h"
 #include "workloads/live/weights.h"
 
@@ -24,7 +24,7 @@
  * The kernel that traces are recorded with: sums in double, rounded to f32 once. The order in which a
  * cache happens to hold its cells then leaves no mark on the recorded numbers.
  */
-extern const kvb_kernel kvb_live_kernel_exact; /* f32 rows and output only */
+extern const struct kvb_kernel kvb_live_kernel_exact; /* f32 rows and output only */
 
 /*
  * The ops through which the live model meets a cache: store this step's K and V of a layer, attend; or fetch its

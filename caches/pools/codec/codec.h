@@ -11,7 +11,7 @@
 #ifndef KVB_CODEC_H
 #define KVB_CODEC_H
 
-#include "kernels/attend.h"
+#include "kernels/view.h"
 
 /* How rows are encoded. Several rules may share one way of decoding: that is the format's. */
 typedef enum kvb_rule {

@@ -6,7 +6,7 @@
 #include "caches/pools/codec/floats.h"
 
 /*
- * The transform of attend.h: Walsh-Hadamard in natural order, in place, on each block of channels that is the largest
+ * The transform of view.h: Walsh-Hadamard in natural order, in place, on each block of channels that is the largest
  * power of two dividing dim. Stages of (a, b) -> (a + b, a - b) at distance 1, 2, 4, ..., then one factor.
  *
  * The stages nearer than 32 are done by tiles in constant geometry (M. C. Pease, "An adaptation of the fast Fourier

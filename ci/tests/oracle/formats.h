@@ -3,7 +3,7 @@
 #ifndef KVB_TEST_ORACLE_FORMATS_H
 #define KVB_TEST_ORACLE_FORMATS_H
 
-#include "kernels/attend.h"
+#include "kernels/view.h"
 
 #define A_ROW  .axis = KVB_AXIS_CHANNELS, .group = KVB_GROUP_ROW, .scale_elem = KVB_F32
 #define HALVES .group = 32, .scale_elem = KVB_F16, .zero_elem = KVB_F16, .residual_cells = 32, .residual_blocks = 1

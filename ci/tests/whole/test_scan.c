@@ -125,7 +125,7 @@ static void the_example_is_right(void **state)
     snprintf(folder, sizeof folder, "%s/kvb_scan_XXXXXX", tmp ? tmp : "/tmp");
     assert_non_null(mkdtemp(folder));
     snprintf(line, sizeof line,
-             "cp kernels/attend.h kernels/scan.h kernels/example-plugin/running.c '%s' && "
+             "cp kernels/view.h kernels/attend.h kernels/scan.h kernels/example-plugin/running.c '%s' && "
              "env -u MAKEFLAGS -u MFLAGS make -s -C '%s' -f \"$PWD/kernels/example-plugin/Makefile\" KVB_INCLUDE=. "
              "running.so",
              folder, folder);
