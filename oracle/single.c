@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "oracle/exact.h"
+#include "oracle/opinion.h"
 #include "oracle/rounded.h"
 #include "oracle/solve.h"
 #include "oracle/storage.h"
@@ -19,6 +20,8 @@ typedef struct head_rows {
     kvb_stored k, v; /* by cell; v: empty where V is in K */
     bool stored;
     bool finite; /* all of its rows */
+    kvb_opinion_head opinion;
+    double *k_norm; /* ||K|| of each cell; NULL: no second opinion yet */
 } head_rows;
 
 struct kvb_single {
@@ -28,7 +31,7 @@ struct kvb_single {
     kvb_arithmetic arithmetic; /* less what the rows take into account: a q that the kernel rounds itself */
     kvb_arithmetic declared;
     head_rows *heads;          /* [n_kv_heads] */
-    double *q, *scratch;       /* [KVB_ATTENTION_ROWS] of each */
+    double *q, *scratch, *o;   /* [KVB_ATTENTION_ROWS] of each */
     kvb_single_filter *filter; /* the caller's; NULL: none */
     kvb_bound_term *terms;
     size_t row_scratch;
@@ -131,7 +134,8 @@ int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_
     s->q = malloc((size_t)KVB_ATTENTION_ROWS * p->k_dim * sizeof *s->q);
     s->scratch = malloc(KVB_ATTENTION_ROWS * s->row_scratch * sizeof *s->scratch);
     s->terms = malloc((size_t)KVB_ATTENTION_ROWS * p->v_dim * sizeof *s->terms);
-    error = s->heads && s->q && s->scratch && s->terms ? 0 : -ENOMEM;
+    s->o = malloc((size_t)KVB_ATTENTION_ROWS * p->v_dim * sizeof *s->o);
+    error = s->heads && s->q && s->scratch && s->terms && s->o ? 0 : -ENOMEM;
     for (uint32_t h = 0; h < p->n_kv_heads && !error; h++)
         error = head_open(s, h, why, why_bytes);
     if (error) {
@@ -152,11 +156,14 @@ void kvb_single_free(kvb_single *s)
         }
         kvb_stored_close(&s->heads[h].k);
         kvb_stored_close(&s->heads[h].v);
+        free(s->heads[h].opinion.v_top);
+        free(s->heads[h].k_norm);
     }
     free(s->heads);
     free(s->q);
     free(s->scratch);
     free(s->terms);
+    free(s->o);
     free(s);
 }
 
@@ -181,7 +188,8 @@ static kvb_attention_row row_begin(const kvb_single *s, uint32_t t, uint32_t hea
     kvb_attention_row row = {.scratch = s->scratch + i * s->row_scratch,
                              .row = &expect->row,
                              .lse = &expect->lse,
-                             .terms = s->terms + (size_t)i * p->v_dim};
+                             .terms = s->terms + (size_t)i * p->v_dim,
+                             .o = s->o + (size_t)i * p->v_dim};
     row.a = (kvb_attention){.q = s->q + (size_t)i * p->k_dim,
                             .scale = (double)p->scale,
                             .softcap = (double)p->softcap,
@@ -199,14 +207,22 @@ static kvb_attention_row row_begin(const kvb_single *s, uint32_t t, uint32_t hea
     return row;
 }
 
-static void row_compare(const kvb_single *s, const kvb_expect *expect, kvb_diff *diff)
+/* Out and log-sum-exp that the kernel wrote of a row. */
+static const void *out_of(const kvb_single *s, const kvb_expect *expect, const float **lse)
 {
     const kvb_attend *call = s->call;
     const kvb_problem *p = &call->problem;
     const size_t row = (size_t)expect->query * p->n_heads + expect->head;
-    const size_t bytes = p->v_dim * (p->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
-    kvb_diff_row(diff, expect, p->v_dim, &s->arithmetic, (double)p->scale, (double)p->softcap, p->out_elem,
-                 (const char *)call->out + row * bytes, call->lse ? &call->lse[row] : NULL);
+    *lse = call->lse ? &call->lse[row] : NULL;
+    return (const char *)call->out + row * p->v_dim * (p->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+static void row_compare(const kvb_single *s, const kvb_expect *expect, kvb_diff *diff)
+{
+    const kvb_problem *p = &s->call->problem;
+    const float *lse;
+    const void *out = out_of(s, expect, &lse);
+    kvb_diff_row(diff, expect, p->v_dim, &s->arithmetic, (double)p->scale, (double)p->softcap, p->out_elem, out, lse);
 }
 
 static void row_bounds(const kvb_single *s, const kvb_expect *expect, double *bounds)
@@ -362,6 +378,19 @@ static void rows_filter(const kvb_single *s, const kvb_attention_row *rows, cons
     }
 }
 
+/* The next of n query heads from `head` on, as many as are solved together: *some, into rows. 0 or as kvb_single_judge(). */
+static int rows_begin(const kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_attention_row *rows,
+                      kvb_expect *expect, uint32_t *some, char *why, size_t why_bytes)
+{
+    int error = 0;
+    *some = n < KVB_ATTENTION_ROWS ? n : KVB_ATTENTION_ROWS;
+    for (uint32_t i = 0; i < *some && !error; i++) {
+        error = q_take(s, t, head + i, s->q + (size_t)i * s->call->problem.k_dim, why, why_bytes);
+        rows[i] = row_begin(s, t, head + i, i, &expect[i]);
+    }
+    return error;
+}
+
 int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
                      double *bounds, char *why, size_t why_bytes)
 {
@@ -370,11 +399,7 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
     kvb_expect expect[KVB_ATTENTION_ROWS];
     int error = head_store(s, head / (p->n_heads / p->n_kv_heads));
     for (uint32_t begin = 0, some; begin < n && !error; begin += some) {
-        some = n - begin < KVB_ATTENTION_ROWS ? n - begin : KVB_ATTENTION_ROWS;
-        for (uint32_t i = 0; i < some && !error; i++) {
-            error = q_take(s, t, head + begin + i, s->q + (size_t)i * p->k_dim, why, why_bytes);
-            rows[i] = row_begin(s, t, head + begin + i, i, &expect[i]);
-        }
+        error = rows_begin(s, t, head + begin, n - begin, rows, expect, &some, why, why_bytes);
         if (error)
             break;
         kvb_attention_solve_rows(rows, some);
@@ -386,6 +411,47 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
                 row_bounds(s, &expect[i], bounds + (size_t)(begin + i) * p->v_dim);
             for (uint32_t c = 0; exact && c < p->v_dim; c++)
                 exact[(size_t)(begin + i) * p->v_dim + c] = rows[i].terms[c].o;
+        }
+    }
+    return error;
+}
+
+/* What second opinions need of all rows of a KV head. */
+static int opinion_open(const kvb_problem *p, uint32_t cells, head_rows *head)
+{
+    if (head->k_norm)
+        return 0;
+    head->k_norm = malloc(((size_t)cells + 1) * sizeof *head->k_norm);
+    if (!head->k_norm || kvb_opinion_head_open(&head->opinion, p->v_dim))
+        return -ENOMEM;
+    for (uint32_t c = 0; c < cells; c++) {
+        head->k_norm[c] = kvb_opinion_take_k(&head->opinion, &head->k, c);
+        kvb_opinion_take_v(&head->opinion, p->v_in_k ? &head->k : &head->v, c, p->v_dim);
+    }
+    return 0;
+}
+
+int kvb_single_opine(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact, char *why,
+                     size_t why_bytes)
+{
+    const kvb_problem *p = &s->call->problem;
+    const uint32_t h = head / (p->n_heads / p->n_kv_heads);
+    kvb_attention_row rows[KVB_ATTENTION_ROWS];
+    kvb_expect expect[KVB_ATTENTION_ROWS];
+    int error = head_store(s, h);
+    error = error ? error : opinion_open(p, s->rows->cells, &s->heads[h]);
+    for (uint32_t begin = 0, some; begin < n && !error; begin += some) {
+        error = rows_begin(s, t, head + begin, n - begin, rows, expect, &some, why, why_bytes);
+        if (error)
+            break;
+        kvb_opinion_solve(rows, some, &s->heads[h].opinion, s->heads[h].k_norm);
+        for (uint32_t i = 0; i < some && !error; i++) {
+            const float *lse;
+            const void *out = out_of(s, &expect[i], &lse);
+            const kvb_opinion_row row = {.expect = expect[i], .o = rows[i].o};
+            error = kvb_opinion_diff(diff, &s->heads[h].opinion, &row, p->v_dim, &s->arithmetic, (double)p->scale,
+                                     (double)p->softcap, p->out_elem, out, lse);
+            memcpy(exact + (size_t)(begin + i) * p->v_dim, rows[i].o, p->v_dim * sizeof *exact);
         }
     }
     return error;

@@ -40,6 +40,10 @@ void kvb_single_free(kvb_single *single);
 int kvb_single_judge(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
                      double *bounds, char *why, size_t why_bytes);
 
+/* The same by a second opinion (oracle/opinion.h): at a fraction of the cost, with bounds that lie above the rows' own. */
+int kvb_single_opine(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
+                     char *why, size_t why_bytes);
+
 /*
  * The matched filter (oracle/filter.h) over the rows of several calls of one KV head each: the KV heads and sequences of a larger call.
  * Its heads are compared with those of their own KV head.

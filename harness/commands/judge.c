@@ -38,7 +38,8 @@ static const kvb_option options[] = {
     {"--plugin", "F.so", "with --by: load more kernels, repeatable", KVB_WORDS(judge, plugins)},
     {"--inputs", "FILE", "what FILEs lack of a call, such as q, k and v of --make", KVB_TEXT(judge, inputs)},
     {"--kernel", "NAME", "the name that records give the kernel (usual: recorded-ARITHMETIC)", KVB_TEXT(judge, kernel)},
-    {"--all", NULL, "judge every row (usual: a sample, where a call is large)", KVB_FLAG(judge, all)},
+    {"--all", NULL, "judge every row (usual: where a call is large a sample, and a second opinion of more)",
+     KVB_FLAG(judge, all)},
     {"--seed", "N", "of the sample", KVB_NUMBER(judge, seed, 0, UINT64_MAX)},
     {"--format", "FORMAT", "table (in words), md, csv, json", KVB_TEXT(judge, format_name)},
     {"-o", "F.jsonl", "write records, which compare, show and report take", KVB_TEXT(judge, output)},
@@ -104,18 +105,22 @@ static void usual_print(const kvb_usual *u)
 static void words_print(const kvb_recorded_verdict *j)
 {
     const kvb_result *r = &j->result;
+    char more[64] = "";
+    if (j->glanced)
+        snprintf(more, sizeof more, ", a second opinion of %" PRIu64, j->glanced);
     if (r->status == KVB_STATUS_PASS) {
-        printf("RIGHT   %s: worst error %.2g of its bound; %" PRIu64 " of %" PRIu64 " rows; k=%s v=%s, %s\n",
-               r->workload, r->rho, j->judged, j->rows, r->pool_k, r->pool_v, j->shape);
+        printf("RIGHT   %s: worst error %.2g of its bound; %" PRIu64 " of %" PRIu64 " rows%s; k=%s v=%s, %s\n",
+               r->workload, r->rho, j->judged, j->rows, more, r->pool_k, r->pool_v, j->shape);
     } else {
         printf("WRONG   %s: k=%s v=%s, %s\n", r->workload, r->pool_k, r->pool_v, j->shape);
         if (*j->first)
             printf("  worst   %.3g times its bound; %" PRIu64 " of %" PRIu64
-                   " rows judged\n  first   %s\n  where   %s\n",
-                   r->rho, j->judged, j->rows, j->first, j->pattern);
+                   " rows judged%s\n  first   %s\n  where   %s\n",
+                   r->rho, j->judged, j->rows, more, j->first, j->pattern);
         if (*j->many)
             printf("  many    %s\n", j->many);
-        if (r->check != KVB_CHECK_BOUND && r->check != KVB_CHECK_STATE && r->check != KVB_CHECK_FILTER)
+        if (r->check != KVB_CHECK_BOUND && r->check != KVB_CHECK_OPINION && r->check != KVB_CHECK_STATE &&
+            r->check != KVB_CHECK_FILTER)
             printf("  why     %s\n", r->reason);
         for (uint32_t i = 0; i < KVB_JUDGED_READINGS && *j->reads[i]; i++)
             printf("  %s %s\n", i ? "        or with" : "passes  with", j->reads[i]);

@@ -28,6 +28,7 @@
 typedef struct unit {
     uint32_t b, head, n;       /* head: KV head; of a scan: head. n: queries, columns */
     const uint32_t *queries;   /* [n] ascending */
+    const bool *glanced;       /* [n] those that get a second opinion alone; NULL: none */
     uint32_t first;            /* column */
     kvb_single_filter *filter; /* that rows of attention go through; NULL: none */
 } unit;
@@ -41,6 +42,7 @@ typedef struct taken {
     const void *out;     /* [n] of elem */
     const double *exact; /* the same */
     size_t n;
+    bool glanced; /* a second opinion */
 } taken;
 typedef bool row_take(void *ctx, const taken *row); /* false: that is enough */
 
@@ -306,7 +308,9 @@ static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading 
             *blind += group;
             continue;
         }
-        error = kvb_single_judge(single, i, 0, group, &diff, x.exact, NULL, why, why_bytes);
+        const bool glanced = u->glanced && u->glanced[i];
+        error = glanced ? kvb_single_opine(single, i, 0, group, &diff, x.exact, why, why_bytes)
+                        : kvb_single_judge(single, i, 0, group, &diff, x.exact, NULL, why, why_bytes);
         const taken row = {.of = u,
                            .query = u->queries[i],
                            .head = u->head * group,
@@ -315,7 +319,8 @@ static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading 
                            .elem = shape->out_elem,
                            .n = (size_t)group * shape->v_dim,
                            .out = (const char *)x.out + (size_t)i * group * shape->v_dim * elem_bytes(shape->out_elem),
-                           .exact = x.exact};
+                           .exact = x.exact,
+                           .glanced = glanced};
         more = error || take(ctx, &row);
         error = error ? error : kvb_stopped ? -EINTR : 0;
     }
@@ -519,8 +524,8 @@ static bool walk_compare(walk *x, uint32_t t, uint32_t row, kvb_recurrence_want 
             : place_of(a, x->of->b, x->of->head, x->sequence.q_at + t) + x->of->first * a->stride[KVB_AXIS_D];
     const kvb_diff_place place = {.query = t, .channel = x->of->first, .row = (uint16_t)row};
     kvb_diff diff = {.rows = !row};
-    const taken judged = {x->of,  t,        x->of->head, 1, &diff, row ? s->scan.state_elem : s->out_elem,
-                          x->out, x->exact, x->of->n};
+    const taken judged = {x->of,  t,        x->of->head, 1,    &diff, row ? s->scan.state_elem : s->out_elem,
+                          x->out, x->exact, x->of->n,    false};
     for (uint32_t c = 0; c < x->of->n; c++) {
         want[c].value *= x->sign;
         x->exact[c] = want[c].value;
@@ -575,7 +580,7 @@ typedef struct trial {
     const kvb_recorded *call;
     kvb_recorded_shape shape;
     kvb_recorded_verdict *judged;
-    kvb_diff diff;             /* of all rows; its places have the sequence as event */
+    kvb_diff diff, opinion;    /* of rows, and of second opinions; their places have the sequence as event */
     kvb_single_filter *filter; /* of attention */
     uint64_t sequences[KVB_DIFF_QUERIES / 64];
     struct {
@@ -629,7 +634,7 @@ static kvb_diff_place placed(kvb_diff_place place, const taken *row)
 static bool verdict_take(void *ctx, const taken *row)
 {
     trial *t = ctx;
-    kvb_diff *d = &t->diff;
+    kvb_diff *d = row->glanced ? &t->opinion : &t->diff;
     const kvb_diff *of = row->diff;
     if (of->rho > d->rho || !d->elements) {
         d->rho = of->rho;
@@ -690,6 +695,7 @@ static bool reads_right(const trial *t, const kvb_recorded_reading *reading)
         uint64_t blind = 0;
         unit u = t->failing[i].of;
         u.filter = NULL;
+        u.glanced = NULL;
         kvb_recorded_sequence sequence;
         if (!shape.scans) {
             const uint32_t head = u.head * group_of(&t->shape);
@@ -839,16 +845,39 @@ static double sequence_products(const kvb_recorded_shape *s, const kvb_recorded_
     return (double)q->cells * s->heads * ((double)s->k_dim + s->v_dim);
 }
 
-/* Queries of a unit that are judged: all, or the first, the last and some between. */
-static uint32_t queries_choose(uint32_t of, double share, uint64_t *rng, uint32_t *queries)
+typedef enum choice { NOT_CHOSEN, GLANCED, JUDGED } choice;
+
+/* Marks a share of a unit's queries: all, or the first, the last and some between. */
+static void queries_mark(uint32_t of, double share, uint64_t *rng, choice as, choice *marks)
 {
-    uint32_t want = share >= 1 ? of : (uint32_t)ceil(share * of), n = 0;
+    uint32_t want = share >= 1 ? of : (uint32_t)ceil(share * of);
     want = want < 2 ? (of < 2 ? of : 2) : want;
     for (uint32_t i = 0; i < want; i++) {
         const uint32_t from = (uint32_t)((uint64_t)of * i / want), to = (uint32_t)((uint64_t)of * (i + 1) / want);
         *rng = kvb_rng_key(*rng, 1);
-        queries[n++] = want == of || !i ? from : i + 1 == want ? of - 1 : from + (uint32_t)(*rng % (to - from));
+        marks[want == of || !i ? from : i + 1 == want ? of - 1 : from + (uint32_t)(*rng % (to - from))] = as;
     }
+}
+
+/* Queries of a unit that are judged, and those beside them that get a second opinion. */
+typedef struct choices {
+    choice *marks; /* [most queries], as the others */
+    uint32_t *queries;
+    bool *glanced;
+} choices;
+
+static uint32_t queries_choose(uint32_t of, double share, double glanced, uint64_t *rng, const choices *c)
+{
+    uint32_t n = 0;
+    memset(c->marks, 0, of * sizeof *c->marks);
+    if (share < 1)
+        queries_mark(of, glanced, rng, GLANCED, c->marks);
+    queries_mark(of, share, rng, JUDGED, c->marks);
+    for (uint32_t i = 0; i < of; i++)
+        if (c->marks[i] != NOT_CHOSEN) {
+            c->glanced[n] = c->marks[i] == GLANCED;
+            c->queries[n++] = i;
+        }
     return n;
 }
 
@@ -863,6 +892,7 @@ typedef struct division {
 
 /* A step of an element of a state is some multiply-adds, which keep its bound, too. */
 #define STEP        8.0
+#define OPINIONS    4.0    /* as many multiply-adds go into second opinions as into this many shares of judged rows */
 #define COLUMN_ROOM 0x1p24 /* elements of a state that are followed at once */
 
 static division divide(const trial *t, const kvb_judge_options *o)
@@ -922,33 +952,38 @@ static int units_judge(trial *t, const kvb_judge_options *o, char *why, size_t w
     const kvb_recorded *c = t->call;
     const kvb_recorded_shape *s = &t->shape;
     const division d = divide(t, o);
-    const double share = o->products / fmax(d.products, 1);
+    const double share = o->products / fmax(d.products, 1), glanced = OPINIONS * share;
     const uint32_t step = d.least > o->products ? (uint32_t)ceil(d.least / o->products) : 1,
                    lanes = s->scans ? d.units / (s->batch * s->heads) : 1;
     uint64_t rng = kvb_rng_key(o->seed, 7);
     shape_words(t, &d);
     t->judged->rows = d.tokens * s->heads * lanes;
-    uint32_t *queries = malloc((size_t)d.most * sizeof *queries);
-    int error = queries ? 0 : -ENOMEM;
+    const choices chosen = {malloc((size_t)d.most * sizeof(choice)), malloc((size_t)d.most * sizeof(uint32_t)),
+                            malloc((size_t)d.most * sizeof(bool))};
+    int error = chosen.marks && chosen.queries && chosen.glanced ? 0 : -ENOMEM;
     error = error || s->scans ? error : filter_open(t, d.units, d.longest);
     for (uint32_t i = 0; i < d.units && !error; i++) {
         kvb_recorded_sequence q;
         const uint32_t heads = s->scans ? s->heads : s->kv_heads, head = i / lanes;
         unit u = {.b = head / heads,
                   .head = head % heads,
-                  .queries = queries,
+                  .queries = chosen.queries,
+                  .glanced = chosen.glanced,
                   .first = i % lanes * d.columns,
                   .filter = t->filter};
         if (i % step && i + 1 < d.units)
             continue;
         kvb_recorded_sequence_of(c, &c->reading, s, u.b, &q);
-        u.n = !s->scans                        ? queries_choose(q.queries, share * step, &rng, queries)
+        u.n = !s->scans                        ? queries_choose(q.queries, share * step, glanced * step, &rng, &chosen)
               : s->v_dim - u.first < d.columns ? s->v_dim - u.first
                                                : d.columns;
         error = u.n ? unit_judge(c, &c->reading, s, &u, verdict_take, t, &t->judged->blind, why, why_bytes) : 0;
     }
-    free(queries);
+    free(chosen.marks);
+    free(chosen.queries);
+    free(chosen.glanced);
     t->judged->judged = t->diff.rows;
+    t->judged->glanced = t->opinion.rows;
     if (!error && !t->diff.elements) {
         snprintf(why, why_bytes, "%s: %s%sno query sees a cell: there is nothing to judge", c->path, c->name,
                  *c->name ? ": " : "");
@@ -1026,7 +1061,8 @@ static bool declaration_wrong(const trial *t, char *words, size_t bytes)
 
 static void result_end(trial *t, uint64_t not_finite)
 {
-    const kvb_diff *d = &t->diff;
+    const bool by_opinion = !t->diff.any_failed && t->opinion.any_failed;
+    const kvb_diff *d = by_opinion ? &t->opinion : &t->diff;
     kvb_recorded_verdict *j = t->judged;
     kvb_result *r = &j->result;
     j->unsaid = d->claim.unsaid;
@@ -1039,7 +1075,8 @@ static void result_end(trial *t, uint64_t not_finite)
     r->error.max_abs = d->max_abs;
     r->error.rel_l2 = sqrt(kvb_usual_nmse(&j->usual));
     r->error.not_finite = d->not_finite > not_finite ? d->not_finite : not_finite;
-    r->error.checked_rows = d->rows;
+    r->error.checked_rows = t->diff.rows;
+    r->error.looked.opinion = t->opinion.rows;
     r->error.total_rows = j->rows;
     r->error.has_place = true;
     r->error.event = d->worst.event;
@@ -1065,9 +1102,9 @@ static void result_end(trial *t, uint64_t not_finite)
         kvb_set_words("head", d->first_heads, KVB_MODEL_WIDTH, heads, sizeof heads);
         kvb_set_words(query, d->first_queries, KVB_DIFF_QUERIES, queries, sizeof queries);
         snprintf(j->pattern, sizeof j->pattern, "%s; %s; %s", sequences, heads, queries);
-        snprintf(words, sizeof words, "%s (%" PRIu64 " of %" PRIu64 " elements: %s)", j->first, d->failed, d->elements,
-                 j->pattern);
-        fail(j, at->row ? KVB_CHECK_STATE : KVB_CHECK_BOUND, words);
+        snprintf(words, sizeof words, "%s%s (%" PRIu64 " of %" PRIu64 " elements: %s)",
+                 by_opinion ? "second opinion: " : "", j->first, d->failed, d->elements, j->pattern);
+        fail(j, by_opinion ? KVB_CHECK_OPINION : at->row ? KVB_CHECK_STATE : KVB_CHECK_BOUND, words);
     }
     if (not_finite) {
         snprintf(words, sizeof words, "%" PRIu64 " outputs are NaN or infinite", not_finite);
@@ -1078,6 +1115,7 @@ static void result_end(trial *t, uint64_t not_finite)
     kvb_filter_words(peaks, j->many, sizeof j->many);
     if (declaration_wrong(t, words, sizeof words))
         fail(j, KVB_CHECK_DECLARATION, words);
+    d = &t->diff;
     if ((double)d->claim.wide > KVB_CLAIM_LIMIT * (double)d->rows) {
         kvb_claim_words(d->claim.fields, channel, sizeof channel);
         snprintf(words, sizeof words,

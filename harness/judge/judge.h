@@ -7,7 +7,7 @@
 #include "results/result.h"
 
 typedef struct kvb_judge_options {
-    double products; /* multiply-adds that the oracle may spend on a call: beyond them rows are sampled */
+    double products; /* multiply-adds that the oracle may spend on a call: beyond them rows are sampled, and more get a second opinion */
     uint64_t seed;   /* of the sample */
 } kvb_judge_options;
 
@@ -25,6 +25,7 @@ typedef struct kvb_recorded_verdict {
     kvb_usual usual;
     char shape[192];              /* "2 sequences, 32 query heads over 8 KV heads x 128, 2 tokens, up to 4,096 cells" */
     uint64_t rows, judged, blind; /* query rows of the call; judged; of those chosen, that see nothing */
+    uint64_t glanced;             /* rows beside the judged that got a second opinion (oracle/opinion.h) */
     uint64_t unsaid;              /* of the judged: other outputs, such as 0, would pass, too (oracle/claim.h) */
     char first[256];              /* the first element that fails, in words */
     char pattern[256];            /* sequences, heads and queries that fail */
