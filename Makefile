@@ -70,7 +70,7 @@ TESTS      := $(patsubst ci/tests/%.c,$(BUILD)/tests/%,$(wildcard ci/tests/*/tes
 LONG_TESTS := $(patsubst %,ci/tests/cli/%.t,run isa likwid machine measure planted stranger ggml) # begun first: others fit in beside them
 CLI_TESTS  := $(filter-out $(LONG_TESTS),$(wildcard ci/tests/cli/*.t))
 PLUGINS    := $(patsubst %,$(BUILD)/example-plugin/%.so,online running pages lin12)
-OWN        := $(BUILD)/plugins/ggml.so # plug-ins of ours, which call the engines of others
+OWN        := $(BUILD)/plugins/ggml.so $(BUILD)/plugins/onnx.so # plug-ins of ours, which call the engines of others
 NEED_kernels   := kernels
 NEED_caches    := caches kernels
 NEED_workloads := workloads kernels
@@ -386,7 +386,7 @@ $(BUILD)/plugins/$1.so: $(wildcard kernels/$1/*.[ch]) $(OF_KERNELS)
 	$$(call say,PLUG-IN $$@)
 	$$(Q)$$(CC) $$(FLAGS) $$(INCLUDE) -shared $$(filter %.c,$$^) -ldl -o $$@
 endef
-$(eval $(call own,ggml))
+$(foreach p,ggml onnx,$(eval $(call own,$p)))
 
 define test
 $(BUILD)/tests/$1/%: $(BUILD)/ci/tests/$1/%.o $(foreach n,$(NEED_$1),$(BUILD)/lib$n.a)

@@ -3,35 +3,43 @@
 # Installs engines of others, built, for kernels that call them: `ci/engines.sh FOLDER`.
 #
 #   FOLDER/ggml   libllama, libggml and its CPU backends, of the npm package that node-llama-cpp brings for Linux
+#   FOLDER/onnx   libonnxruntime, of the npm package of ONNX Runtime
 #
-# Pinned by version and checksum; what is there already is left alone. Exit 3, with one line, where there is no npm, no network,
-# or no build for this machine.
-set -euo pipefail
+# Pinned by version and checksum; what is there already is left alone. Exit 3, with one line for each that is not installed, where
+# there is no npm, no network, or no build for this machine.
+set -uo pipefail
 
-package=@node-llama-cpp/linux-x64@3.22.1
-sha512=e6e0820cda9608d7da026f1a47f533c5ba381c1a4a80d17dd640873dea4a86032057638099ab6879f6ce94c8a1b2a0a21f639ddf913f7941d00856df44126e3a
 folder=${1:?usage: ci/engines.sh FOLDER}
+failed=0
 
 cannot() {
     echo "ci/engines.sh: $package is not installed: $1" >&2
-    exit 3
+    failed=3
 }
 
-if [ "$(cat "$folder/ggml/package" 2>/dev/null)" = "$package" ]; then
-    exit 0
-fi
-[ "$(uname -sm)" = "Linux x86_64" ] || cannot "it is for Linux on x86-64"
-command -v npm >/dev/null || cannot "there is no npm (Debian's package npm has it)"
-mkdir -p "$folder"
-new=$(mktemp -d "$folder/new.XXXXXX")
-trap 'rm -rf "$new"' EXIT
-if ! archive=$(cd "$new" && npm pack "$package" --silent --fetch-retries=1 --fetch-timeout=60000 2>npm-said); then
-    cannot "npm pack: $(grep -m1 . "$new/npm-said" || echo "the registry cannot be reached")"
-fi
-echo "$sha512  $new/$archive" | sha512sum --check --status || cannot "$archive has another checksum than is expected"
-tar -xzf "$new/$archive" -C "$new"
-mv "$new/package/bins/linux-x64" "$new/ggml"
-mv "$new/package/LICENSE" "$new/ggml/LICENSE"
-echo "$package" >"$new/ggml/package"
-rm -rf "$folder/ggml"
-mv "$new/ggml" "$folder/ggml"
+# engine NAME PACKAGE SHA512 MEMBER: what lies under MEMBER in the package's archive becomes FOLDER/NAME.
+engine() {
+    local name=$1 package=$2 sha512=$3 member=$4 archive new
+    [ "$(cat "$folder/$name/package" 2>/dev/null)" = "$package" ] && return
+    [ "$(uname -sm)" = "Linux x86_64" ] || { cannot "it is for Linux on x86-64" && return; }
+    command -v npm >/dev/null || { cannot "there is no npm (Debian's package npm has it)" && return; }
+    mkdir -p "$folder" && new=$(mktemp -d "$folder/new.XXXXXX") || return
+    if ! archive=$(cd "$new" && npm pack "$package" --silent --fetch-retries=1 --fetch-timeout=60000 2>npm-said); then
+        cannot "npm pack: $(grep -m1 . "$new/npm-said" || echo "the registry cannot be reached")"
+    elif ! echo "$sha512  $new/$archive" | sha512sum --check --status; then
+        cannot "$archive has another checksum than is expected"
+    elif ! tar -xzf "$new/$archive" -C "$new" "package/$member" || ! echo "$package" >"$new/package/$member/package"; then
+        cannot "$archive has no $member"
+    else
+        tar -xzf "$new/$archive" -C "$new" package/LICENSE 2>/dev/null && mv "$new/package/LICENSE" "$new/package/$member/"
+        rm -rf "${folder:?}/$name"
+        mv "$new/package/$member" "$folder/$name"
+    fi
+    rm -rf "$new"
+}
+
+engine ggml @node-llama-cpp/linux-x64@3.22.1 \
+    e6e0820cda9608d7da026f1a47f533c5ba381c1a4a80d17dd640873dea4a86032057638099ab6879f6ce94c8a1b2a0a21f639ddf913f7941d00856df44126e3a bins/linux-x64
+engine onnx onnxruntime-node@1.30.0 \
+    b7086cd42d82fc1164cf5c9ce4e634288536194aba0d444eee10f86f1e50d90cb79c0309c115d6f31537355733136f5503d96894b3987a9a03f1f8d318e7c8ab bin/napi-v6/linux/x64
+exit $failed

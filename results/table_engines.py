@@ -13,7 +13,8 @@ import sys
 from tables import context_name, machine_line, replay, steps, trace_write
 
 NATIVE = ["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]  # that ggml's kernels read in place
-BESIDE = ["flash", "flash-int8", "flash-bf16", "ggml", "ggml-mul"]
+BESIDE = ["flash", "flash-int8", "flash-bf16", "ggml", "ggml-mul", "ort", "ort-gqa"]
+OTHERS = {"ggml": "ggml", "ort": "ONNX Attention", "ort-gqa": "ONNX GQA", "openblas": "OpenBLAS"}  # in the table of speeds
 LONG = [16384, 32768, 65536, 131072]
 BENCH_WORKS = ["decode-f32-g1", "decode-f16-*", "decode-bf16-g4", "decode-q8_0-g4", "decode-q4_0-g4", "verify-f16-g4", "batch-in-*", "fork-g4",
                "prefill-f16-g4", "prefill-f32-g4"]
@@ -22,7 +23,7 @@ BENCH_WORKS = ["decode-f32-g1", "decode-f16-*", "decode-bf16-g4", "decode-q8_0-g
 def exact_table(args, plugin):
     """rho and relative L2 error of each kernel over each format: the largest of some workloads."""
     workloads = ["plain-decode-8x128", "batched-multi-seq-8x128", "gpt-oss-like-8x64"]
-    _, records = replay(args, ["--check", "--product", "--set", "no-witness", "--set", "no-staging", "--cache", "seq", *plugin]
+    _, records = replay(args, ["--check", "--product", "--set", "no-witness", "--set", "no-staging", "--cache", "seq", "--cache", "contiguous", *plugin]
                         + [word for name in workloads for word in ("--workload", name)]
                         + [word for name in NATIVE for word in ("--pool", name)]
                         + [word for name in BESIDE for word in ("--kernel", name)], os.path.join(args.work, "engines.jsonl"))
@@ -38,7 +39,7 @@ def exact_table(args, plugin):
                   for kernel in ("ggml", "ggml-mul")
                   if any(r["pool_k"] == pool and r["kernel"] == kernel and "foreign" in r for r in records)]
         lines.append(f"| {pool} | " + " | ".join(cells) + " | " + ", ".join(f"{share:.2g}" for share in shares) + " |")
-    engine = next(r["foreign"]["engine"] for r in records if "foreign" in r)
+    engine = "; ".join(dict.fromkeys(r["foreign"]["engine"] for r in records if "foreign" in r))
     return engine, lines
 
 
@@ -75,10 +76,10 @@ def side_line(work, rows, is_quiet):
     """One work: time of a call, over that of ours, and the share of the limit if it means anything."""
     mine = [row for row in rows if row["work"] == work and row["of both"] is not None and "," not in row["kernel"]]
     best = min((row for row in mine if row["kernel"].startswith("flash") and "WRONG" not in str(row["met"])), key=lambda r: seconds(r["time"]))
-    other = {row["kernel"]: row for row in mine if row["kernel"] in ("ggml", "openblas")}
+    other = {row["kernel"]: row for row in mine if row["kernel"] in OTHERS}
     share = lambda row: f"; {row['of both']:.2f} of the limit" if is_quiet else ""
     cells = [f"{best['time']} ({best['kernel']}{share(best)})"]
-    for name in ("ggml", "openblas"):
+    for name in OTHERS:
         row = other.get(name)
         wrong = "; beyond its tolerance" if row and "inexact" in str(row["met"]) else ""
         cells.append(f"{row['time']} ({seconds(row['time']) / seconds(best['time']):.2f}{share(row)}{wrong})" if row else "–")
@@ -86,12 +87,12 @@ def side_line(work, rows, is_quiet):
 
 
 def side_table(args, plugin):
-    command = [args.kvbench, "bench", "--targets", *plugin, "--beside", "ggml", "--beside", "openblas", "--format", "json",
-               "--seconds", args.seconds]
+    command = [args.kvbench, "bench", "--targets", *plugin, "--format", "json", "--seconds", args.seconds]
+    command += [word for name in OTHERS for word in ("--beside", name)]
     rows = json.loads(subprocess.check_output(command + [word for work in BENCH_WORKS for word in ("--work", work)], text=True))
     load = os.getloadavg()[1] / os.cpu_count()
     told = [] if load < 1.5 else [f"Load average {load:.0f} for each core, of others too: shares of the limit say nothing then and are left out.", ""]
-    return told + ["| work | kvbench | ggml | OpenBLAS |", "|---|---:|---:|---:|"] + \
+    return told + ["| work | kvbench | " + " | ".join(OTHERS.values()) + " |", "|---|---:" + "|---:" * len(OTHERS) + "|"] + \
         [side_line(work, rows, load < 1.5) for work in dict.fromkeys(row["work"] for row in rows)]
 
 
@@ -103,7 +104,7 @@ def main():
     parser.add_argument("-o", "--output", required=True)
     args = parser.parse_args()
     os.makedirs(args.work, exist_ok=True)
-    plugin = ["--plugin", os.path.join(os.path.dirname(args.kvbench), "plugins/ggml.so")]
+    plugin = [word for name in ("ggml", "onnx") for word in ("--plugin", os.path.join(os.path.dirname(args.kvbench), f"plugins/{name}.so"))]
     manifest, _ = replay(args, ["--check", "--workload", "plain-decode", "--cache", "seq", "--pool", "f32", "--kernel", "flash"],
                          os.path.join(args.work, "machine.jsonl"))
     engine, exact = exact_table(args, plugin)
@@ -111,7 +112,7 @@ def main():
     side = side_table(args, plugin)
     with open(os.path.join(os.path.dirname(__file__), "engines-notes.md")) as notes:
         text = notes.read()
-    tables = {"EXACT": exact, "LONG": long, "SIDE": side, "MACHINE": [machine_line(manifest) + f" Engine: {engine}."]}
+    tables = {"EXACT": exact, "LONG": long, "SIDE": side, "MACHINE": [machine_line(manifest) + f" Engines: {engine}."]}
     for name, lines in tables.items():
         text = text.replace(f"@{name}@", "\n".join(lines))
     with open(args.output, "w") as out:

@@ -45,6 +45,7 @@ typedef struct attend_scene {
     const float **amax[2];
     kvb_view fronts[2];
     kvb_tall tall[2]; /* of rows that lie apart */
+    bool finite;      /* so are the bytes between these: the kernel's project promises nothing else */
     float *rows_of[2];
     kvb_token_run *runs;
     size_t *first;
@@ -146,12 +147,16 @@ static int cells_move(attend_scene *s, const kvb_view *from, uint32_t first, uin
     return 0;
 }
 
-/* Rows of a view, copied to where they lie apart; between them every byte is 0xff. */
+/* Rows of a view, copied to where they lie apart; between them every byte is 0xff, or 0. */
 static int cells_part(attend_scene *s, int side, const kvb_view *from, size_t row, kvb_view *to)
 {
     const kvb_problem *p = &s->shape.problem;
     kvb_tall *tall = &s->tall[side];
-    int error = kvb_tall_open(tall, s->shape.apart_stride, p->n_cells + s->shape.apart, p->n_kv_heads, NULL);
+    void *zeros = s->finite ? calloc(s->shape.apart_stride, 1) : NULL;
+    int error = s->finite && !zeros
+                    ? -ENOMEM
+                    : kvb_tall_open(tall, s->shape.apart_stride, p->n_cells + s->shape.apart, p->n_kv_heads, zeros);
+    free(zeros);
     if (error)
         return error;
     for (uint32_t h = 0; h < p->n_kv_heads; h++)
@@ -467,7 +472,9 @@ static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, c
                       bool elsewhere, attend_scene *s, char *why, size_t why_bytes)
 {
     uint64_t rng = kvb_rng_key(key, 1);
-    *s = (attend_scene){.shape = *shape, .allocator = {.source = &kvb_guarded_source}};
+    *s = (attend_scene){.shape = *shape,
+                        .allocator = {.source = &kvb_guarded_source},
+                        .finite = kernel->flags & KVB_KERNEL_FINITE_CELLS};
     model_make(&shape->problem, &s->model);
     s->call.problem = kvb_attend_problem(shape);
     s->rows.cells = shape->problem.n_cells;
@@ -984,8 +991,8 @@ static void trial_close(trial *x)
 static int checks_run(trial *x)
 {
     const kvb_attend_shape *shape = &x->scene.shape;
-    /* cells between rows that lie apart hold 0xff as it is */
-    const bool finite = x->kernel->flags & KVB_KERNEL_FINITE_CELLS || shape->apart;
+    /* cells between rows that lie apart are as they are */
+    const bool finite = x->scene.finite || shape->apart;
     const bool others = shape->order == KVB_ORDER_AFTER_LARGER || shape->order == KVB_ORDER_AFTER_SMALLER;
     int error = others ? other_call(x, shape->order == KVB_ORDER_AFTER_LARGER) : 0;
     if (!error && !finite)

@@ -169,10 +169,12 @@ static void misdeed_note(kvb_pass *p, uint64_t allocations, uint64_t threads)
 /* What the kernel returned, and what it did meanwhile. */
 static int conduct(kvb_pass *p, kvb_made *m)
 {
-    const bool foreign = m->kind == KVB_CALL_ATTENDS && p->options->kernel->flags & KVB_KERNEL_FOREIGN;
+    const bool foreign = p->options->kernel->flags & KVB_KERNEL_FOREIGN,
+               counts = foreign && m->kind == KVB_CALL_ATTENDS && p->number == 0;
     char why[256];
-    p->judging.foreign.calls += foreign && p->number == 0;
-    p->judging.foreign.allocations += foreign && p->number == 0 ? m->allocations : 0;
+    p->judging.foreign.calls += counts;
+    p->judging.foreign.allocations += counts ? m->allocations : 0;
+    /* An engine's threads may tidy up later, when a scan runs. */
     if (!foreign && (m->allocations || m->threads) && !*p->misdeed)
         misdeed_note(p, m->allocations, m->threads);
     if (!m->returned)

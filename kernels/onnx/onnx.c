@@ -1,0 +1,873 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ONNX Runtime's attention as kernels, a plug-in: `ort` is the operator Attention (ONNX, opset 23), `ort-gqa` is
+ * GroupQueryAttention of com.microsoft, over rows of f32 or f16 with room behind them. Each is a model of one operator,
+ * written here as the bytes of its protobuf (onnx/onnx.proto has the numbers of fields), and a session for each shape
+ * of problem. A tensor of ONNX has no strides: rows are read where they lie if those of a head lie together, by
+ * Attention in a node for each KV head where there are gaps between heads. Else they are copied first, within the call.
+ *
+ * It gives no log-sum-exp and declares no arithmetic: what is said here is what f32 products of blocks imply.
+ *
+ * The library is loaded at run time, and nothing of it is compiled in. Its table of functions only grows, and so each
+ * is found by its number in it (onnxruntime_c_api.h, struct OrtApi).
+ */
+#include "kernels/attend.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- functions, by number ---------------------------------------------------------------------------------------- */
+
+typedef struct ort_status ort_status; /* NULL: well */
+typedef void *ort_handle;             /* an environment, a session, options, a tensor, a place of memory */
+
+typedef struct engine_api {
+    ort_status *(*create_env)(int log_level, const char *name, ort_handle *env);
+    ort_status *(*create_session)(ort_handle env, const void *model, size_t bytes, ort_handle options,
+                                  ort_handle *session);
+    ort_status *(*run)(ort_handle session, ort_handle options, const char *const *input_names, const ort_handle *inputs,
+                       size_t n_inputs, const char *const *output_names, size_t n_outputs, ort_handle *outputs);
+    ort_status *(*create_options)(ort_handle *options);
+    ort_status *(*set_log_level)(ort_handle options, int level);
+    ort_status *(*set_threads)(ort_handle options, int n);
+    ort_status *(*create_tensor)(ort_handle memory, void *data, size_t bytes, const int64_t *dims, size_t n_dims,
+                                 int type, ort_handle *tensor);
+    ort_status *(*create_memory)(int allocator, int type, ort_handle *memory);
+    void (*release_status)(ort_status *status);
+    void (*release_session)(ort_handle session);
+    void (*release_tensor)(ort_handle tensor);
+    void (*release_options)(ort_handle options);
+    ort_status *(*set_option)(ort_handle options, const char *key, const char *value);
+} engine_api;
+
+#define FUNCTION(NAME, NUMBER)                                                                                         \
+    {                                                                                                                  \
+        NUMBER, offsetof(engine_api, NAME)                                                                             \
+    }
+static const struct {
+    uint32_t number;
+    size_t at;
+} functions[] = {
+    FUNCTION(create_env, 3),       FUNCTION(create_session, 8),  FUNCTION(run, 9),
+    FUNCTION(create_options, 10),  FUNCTION(set_log_level, 22),  FUNCTION(set_threads, 24),
+    FUNCTION(create_tensor, 49),   FUNCTION(create_memory, 69),  FUNCTION(release_status, 93),
+    FUNCTION(release_session, 95), FUNCTION(release_tensor, 96), FUNCTION(release_options, 100),
+    FUNCTION(set_option, 130),
+};
+
+#define API_VERSION 13u /* the first whose table has all of them */
+typedef struct api_base {
+    const void *(*get_api)(uint32_t version);
+    const char *(*version)(void);
+} api_base;
+
+static engine_api api; /* once engine_load() has found it */
+static ort_handle memory;
+
+enum { ORT_FLOAT = 1, ORT_INT32 = 6, ORT_BOOL = 9, ORT_FLOAT16 = 10 };
+enum { ORT_FATAL = 4 }; /* of log levels the last: it prints nothing */
+
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
+
+/* The library named by KVB_ONNX; else the one that `make engines` puts beside this plug-in's folder. */
+static void library_find(char path[PATH_MAX])
+{
+    const char *named = getenv("KVB_ONNX");
+    Dl_info self;
+    if (named && *named) {
+        snprintf(path, PATH_MAX, "%s", named);
+        return;
+    }
+    snprintf(path, PATH_MAX, ".");
+    if (dladdr(&api, &self) && self.dli_fname && strrchr(self.dli_fname, '/'))
+        snprintf(path, PATH_MAX, "%.*s", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
+    snprintf(path + strlen(path), PATH_MAX - strlen(path), "/../engines/onnx/libonnxruntime.so.1");
+}
+
+static bool loaded(char *why, size_t why_bytes)
+{
+    char path[PATH_MAX];
+    library_find(path);
+    if (access(path, R_OK)) {
+        snprintf(why, why_bytes, "%.300s: %s; KVB_ONNX names a libonnxruntime.so, `make engines` installs one", path,
+                 strerror(errno));
+        return false;
+    }
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = library ? dlsym(library, "OrtGetApiBase") : NULL;
+    const api_base *(*base)(void);
+    if (!symbol) {
+        snprintf(why, why_bytes, "%s", dlerror());
+        return false;
+    }
+    memcpy(&base, &symbol, sizeof symbol);
+    const char *version = base()->version();
+    void *const *table = base()->get_api(API_VERSION);
+    if (!table) {
+        snprintf(why, why_bytes, "ONNX Runtime %.32s is older than its C interface %u", version, API_VERSION);
+        return false;
+    }
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        memcpy((char *)&api + functions[i].at, &table[functions[i].number], sizeof(void *));
+    if (api.create_memory(0, 0, &memory)) {
+        snprintf(why, why_bytes, "ONNX Runtime %.32s has no memory of the CPU", version);
+        return false;
+    }
+    snprintf(why, why_bytes, "ONNX Runtime %.32s", version);
+    return true;
+}
+
+/* Loads the library, once. false: why says what is missing. Else why says what was found. */
+static bool engine_load(char *why, size_t why_bytes)
+{
+    static char said[512];
+    static int state; /* 0: not tried */
+    if (!state)
+        state = loaded(said, sizeof said) ? 1 : -1;
+    snprintf(why, why_bytes, "%s", said);
+    return state > 0;
+}
+
+/* ---- models ------------------------------------------------------------------------------------------------------ */
+
+/* A message of protobuf. What does not fit is left out, and `n` beyond `room` says so. */
+typedef struct message {
+    size_t n, room;
+    unsigned char *at;
+} message;
+
+static void byte_put(message *m, uint64_t byte)
+{
+    if (m->n < m->room)
+        m->at[m->n] = (unsigned char)byte;
+    m->n++;
+}
+
+static void varint_put(message *m, uint64_t x)
+{
+    for (; x > 127; x >>= 7)
+        byte_put(m, x | 128);
+    byte_put(m, x);
+}
+
+static void number_put(message *m, uint32_t field, uint64_t x)
+{
+    varint_put(m, field << 3);
+    varint_put(m, x);
+}
+
+static void bytes_put(message *m, uint32_t field, const void *bytes, size_t n)
+{
+    varint_put(m, field << 3 | 2);
+    varint_put(m, n);
+    for (size_t i = 0; i < n; i++)
+        byte_put(m, ((const unsigned char *)bytes)[i]);
+}
+
+static void text_put(message *m, uint32_t field, const char *text)
+{
+    bytes_put(m, field, text, strlen(text));
+}
+
+#define MESSAGE(NAME, ROOM)                                                                                            \
+    unsigned char NAME##_bytes[ROOM];                                                                                  \
+    message NAME = {.room = sizeof NAME##_bytes, .at = NAME##_bytes}
+
+/* An input or output of the graph, of so many dims of any size. */
+static void value_put(message *graph, uint32_t field, const char *name, int type, uint32_t n_dims)
+{
+    MESSAGE(shape, 128);
+    MESSAGE(tensor, 160);
+    MESSAGE(kind, 192);
+    MESSAGE(value, 256);
+    for (uint32_t i = 0; i < n_dims; i++) {
+        char dim[32];
+        MESSAGE(one, 40);
+        snprintf(dim, sizeof dim, "%s_%u", name, i);
+        text_put(&one, 2, dim);
+        bytes_put(&shape, 1, one.at, one.n);
+    }
+    number_put(&tensor, 1, (uint64_t)type);
+    bytes_put(&tensor, 2, shape.at, shape.n);
+    bytes_put(&kind, 1, tensor.at, tensor.n);
+    text_put(&value, 1, name);
+    bytes_put(&value, 2, kind.at, kind.n);
+    bytes_put(graph, field, value.at, value.n);
+}
+
+static void whole_put(message *node, const char *name, uint64_t x)
+{
+    MESSAGE(attribute, 64);
+    text_put(&attribute, 1, name);
+    number_put(&attribute, 3, x);
+    number_put(&attribute, 20, 2);
+    bytes_put(node, 5, attribute.at, attribute.n);
+}
+
+static void float_put(message *node, const char *name, float x)
+{
+    MESSAGE(attribute, 64);
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    text_put(&attribute, 1, name);
+    varint_put(&attribute, 2 << 3 | 5);
+    for (uint32_t i = 0; i < 4; i++)
+        byte_put(&attribute, bits >> 8 * i & 255);
+    number_put(&attribute, 20, 1);
+    bytes_put(node, 5, attribute.at, attribute.n);
+}
+
+/* What a session is made for. */
+typedef struct plan {
+    uint32_t nodes, heads, kv_heads; /* heads: of a node */
+    uint32_t threads;
+    int type; /* of rows */
+    float scale, softcap;
+    bool grouped; /* GroupQueryAttention */
+    bool masked, sinks;
+} plan;
+
+#define NODES      64u
+#define NAME_BYTES 16u
+
+static void name_make(char name[NAME_BYTES], char of, uint32_t node)
+{
+    snprintf(name, NAME_BYTES, "%c%u", of, node);
+}
+
+static void attention_put(message *graph, const plan *p, uint32_t i)
+{
+    static const char inputs[] = "qkv";
+    char name[NAME_BYTES];
+    MESSAGE(node, 512);
+    for (uint32_t n = 0; n < 3; n++) {
+        name_make(name, inputs[n], i);
+        text_put(&node, 1, name);
+        value_put(graph, 11, name, p->type, 4);
+    }
+    if (p->masked)
+        text_put(&node, 1, "mask");
+    name_make(name, 'o', i);
+    text_put(&node, 2, name);
+    value_put(graph, 12, name, p->type, 4);
+    text_put(&node, 4, "Attention");
+    float_put(&node, "scale", p->scale);
+    if (p->softcap > 0)
+        float_put(&node, "softcap", p->softcap);
+    bytes_put(graph, 1, node.at, node.n);
+}
+
+/* Inputs that are left out have the name "". Keys and values of no new token: the past is all there is. */
+static void grouped_put(message *graph, const plan *p)
+{
+    static const struct {
+        const char *name;
+        int type; /* 0: of rows */
+        uint32_t n_dims;
+    } inputs[] = {{"q0", 0, 3}, {"newk", 0, 3},         {"newv", 0, 3},         {"k0", 0, 4},
+                  {"v0", 0, 4}, {"last", ORT_INT32, 1}, {"total", ORT_INT32, 1}};
+    MESSAGE(node, 512);
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        text_put(&node, 1, inputs[i].name);
+        value_put(graph, 11, inputs[i].name, inputs[i].type ? inputs[i].type : p->type, inputs[i].n_dims);
+    }
+    for (uint32_t i = 0; i < 3 && (p->masked || p->sinks); i++)
+        text_put(&node, 1, "");
+    if (p->masked || p->sinks)
+        text_put(&node, 1, p->masked ? "mask" : "");
+    if (p->sinks) {
+        text_put(&node, 1, "sinks");
+        value_put(graph, 11, "sinks", p->type, 1);
+    }
+    text_put(&node, 2, "o0");
+    text_put(&node, 2, "nextk");
+    text_put(&node, 2, "nextv");
+    value_put(graph, 12, "o0", p->type, 3);
+    value_put(graph, 12, "nextk", p->type, 4);
+    value_put(graph, 12, "nextv", p->type, 4);
+    text_put(&node, 4, "GroupQueryAttention");
+    text_put(&node, 7, "com.microsoft");
+    whole_put(&node, "num_heads", p->heads);
+    whole_put(&node, "kv_num_heads", p->kv_heads);
+    float_put(&node, "scale", p->scale);
+    if (p->softcap > 0)
+        float_put(&node, "softcap", p->softcap);
+    bytes_put(graph, 1, node.at, node.n);
+}
+
+#define IR_VERSION 10u /* of onnx.proto */
+
+static void opset_put(message *model, const char *domain, uint64_t version)
+{
+    MESSAGE(opset, 32);
+    text_put(&opset, 1, domain);
+    number_put(&opset, 2, version);
+    bytes_put(model, 8, opset.at, opset.n);
+}
+
+static void model_make(message *model, const plan *p)
+{
+    static unsigned char bytes[NODES * 1024];
+    message graph = {.room = sizeof bytes, .at = bytes};
+    if (p->masked)
+        value_put(&graph, 11, "mask", p->grouped ? p->type : ORT_BOOL, p->grouped ? 4 : 2);
+    for (uint32_t i = 0; i < p->nodes && !p->grouped; i++)
+        attention_put(&graph, p, i);
+    if (p->grouped)
+        grouped_put(&graph, p);
+    text_put(&graph, 2, "attention");
+    number_put(model, 1, IR_VERSION);
+    bytes_put(model, 7, graph.at, graph.n);
+    opset_put(model, "", 23);
+    opset_put(model, "com.microsoft", 1);
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------------------------- */
+
+#define SESSIONS 64u /* at a time */
+
+static struct {
+    pid_t process; /* threads do not survive a fork */
+    ort_handle env;
+    uint32_t next;
+    struct {
+        plan of;
+        ort_handle session; /* NULL: none */
+    } at[SESSIONS];
+} mine;
+
+/* 0, or -EIO for what the engine says no to. */
+static int checked(ort_status *status)
+{
+    if (!status)
+        return 0;
+    api.release_status(status);
+    return -EIO;
+}
+
+/* Where the team's threads may run: text for an option of a session, a CPU for each but the caller, counted from 1; empty where
+ * they are not bound to one each. */
+typedef struct places {
+    char text[1024];
+    cpu_set_t at[256];
+} places;
+
+static void place_note(void *ctx, uint32_t i, uint32_t n)
+{
+    places *p = ctx;
+    (void)n;
+    CPU_ZERO(&p->at[i]);
+    sched_getaffinity(0, sizeof p->at[i], &p->at[i]);
+}
+
+static void places_take(const kvb_team *team, places *p)
+{
+    size_t n = 0;
+    *p->text = 0;
+    if (team->n > sizeof p->at / sizeof *p->at)
+        return;
+    team->run(team, place_note, p);
+    for (uint32_t i = 1; i < team->n; i++) {
+        int cpu = 0;
+        while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &p->at[i]))
+            cpu++;
+        if (CPU_COUNT(&p->at[i]) != 1 || n + 8 > sizeof p->text) {
+            *p->text = 0;
+            return;
+        }
+        n += (size_t)snprintf(p->text + n, sizeof p->text - n, "%s%d", i > 1 ? ";" : "", cpu + 1);
+    }
+}
+
+static int session_start(const plan *of, const kvb_team *team, ort_handle *session)
+{
+    static unsigned char bytes[NODES * 1024 + 256];
+    message model = {.room = sizeof bytes, .at = bytes};
+    ort_handle options = NULL;
+    places p;
+    model_make(&model, of);
+    int error = model.n > model.room ? -E2BIG : checked(api.create_options(&options));
+    error = error ? error : checked(api.set_log_level(options, ORT_FATAL));
+    error = error ? error : checked(api.set_threads(options, (int)team->n));
+    /* others use these cores, too */
+    error = error ? error : checked(api.set_option(options, "session.intra_op.allow_spinning", "0"));
+    if (!error && team->n > 1)
+        places_take(team, &p);
+    if (!error && team->n > 1 && *p.text)
+        error = checked(api.set_option(options, "session.intra_op_thread_affinities", p.text));
+    error = error ? error : checked(api.create_session(mine.env, model.at, model.n, options, session));
+    if (options)
+        api.release_options(options);
+    return error;
+}
+
+/* The session of a plan. It stays the engine's. */
+static int session_find(const plan *of, const kvb_team *team, ort_handle *session)
+{
+    uint32_t at = 0;
+    if (mine.process != getpid()) {
+        memset(&mine, 0, sizeof mine); /* what a parent had stays its own */
+        mine.process = getpid();
+    }
+    if (!mine.env && checked(api.create_env(ORT_FATAL, "kvbench", &mine.env)))
+        return -EIO;
+    while (at < SESSIONS && (!mine.at[at].session || memcmp(&mine.at[at].of, of, sizeof *of)))
+        at++;
+    int error = 0;
+    if (at == SESSIONS) {
+        at = mine.next++ % SESSIONS;
+        if (mine.at[at].session)
+            api.release_session(mine.at[at].session);
+        mine.at[at].session = NULL;
+        error = session_start(of, team, &mine.at[at].session);
+        mine.at[at].of = *of;
+    }
+    *session = mine.at[at].session;
+    return error;
+}
+
+/* ---- what they take ---------------------------------------------------------------------------------------------- */
+
+static bool available(char *why, size_t why_bytes)
+{
+    return engine_load(why, why_bytes);
+}
+
+static bool is_plain(const kvb_format *f, kvb_elem elem)
+{
+    return f->elem == elem && !f->transform && !f->head_scale && !f->residual_cells;
+}
+
+static bool declined(const char *lack, char *why, size_t why_bytes)
+{
+    if (lack)
+        snprintf(why, why_bytes, "%s", lack);
+    return !lack;
+}
+
+static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    return declined(!is_plain(p->k_format, KVB_F32) || !is_plain(p->v_format, KVB_F32) ? "reads f32"
+                    : p->out_elem != KVB_F32                                           ? "gives f32"
+                    : p->v_in_k                                                        ? "V must be a tensor of its own"
+                    : p->has_sinks                                                     ? "the operator has no sinks"
+                    : p->deterministic ? "its sums may depend on the number of threads"
+                                       : NULL,
+                    why, why_bytes);
+}
+
+static bool grouped_supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    const kvb_elem elem = p->k_format->elem;
+    return declined((elem != KVB_F32 && elem != KVB_F16) || !is_plain(p->k_format, elem) || !is_plain(p->v_format, elem)
+                        ? "reads f32 and f16, K and V alike"
+                    : p->out_elem != elem && p->out_elem != KVB_F32 ? "gives f32, and f16 of f16"
+                    : p->has_sinks && elem == KVB_F16 ? "it would round sinks to f16, which no declaration says"
+                    : p->v_in_k                       ? "V must be a tensor of its own"
+                    : p->k_dim != p->v_dim            ? "K and V must have one size"
+                    : p->k_dim % 8                    ? "the size of a head must be a multiple of 8"
+                    : p->n_tok > 1 && (p->mask != KVB_MASK_CAUSAL || p->n_tok > p->n_cells)
+                        ? "queries are the last tokens, and see what came before them"
+                    : p->deterministic ? "its sums may depend on the number of threads"
+                                       : NULL,
+                    why, why_bytes);
+}
+
+/* f32: blocks of products, in an order of MLAS's own. f16: q, scores and weights are stored as f16, products are of f16. */
+static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    kvb_arithmetic_plain(p, a);
+    a->exp_error = 0x1p-21;
+    if (p->k_format->elem == KVB_F16) {
+        a->query = (kvb_rounding){.rounding = KVB_F16};
+        a->scores = (kvb_rounding){.rounding = KVB_F16};
+        a->sums = (kvb_rounding){.rounding = KVB_F16, .chain = 1}; /* out is stored as f16, too */
+    }
+}
+
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
+
+#define LINE    64u
+#define TENSORS (3 * NODES + 8)
+
+/* Tensors under their names, one after the other. */
+typedef struct named {
+    uint32_t n;
+    char text[TENSORS][NAME_BYTES];
+    const char *names[TENSORS];
+    ort_handle tensors[TENSORS];
+} named;
+
+/* One side's rows as the engine gets them. */
+typedef struct side {
+    const kvb_view *view;
+    const char *at;
+    size_t head_stride, row; /* bytes; row: of one */
+} side;
+
+typedef struct call {
+    const kvb_attend *args;
+    plan plan;
+    size_t elem; /* bytes */
+    side k, v;
+    char *q, *out, *sinks; /* heads first, of the rows' type; as they are in the call where that is the same */
+    char *mask;            /* [n_tok][n_cells]: bool, or what is added to scores */
+    char *scratch;         /* not yet used */
+    named in, to;
+} call;
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+static char *placed(call *c, size_t bytes)
+{
+    char *at = c->scratch;
+    c->scratch += lines(bytes);
+    return at;
+}
+
+static size_t elem_bytes(const kvb_problem *p)
+{
+    return p->k_format->elem == KVB_F16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
+{
+    (void)n_threads;
+    const size_t elem = elem_bytes(p), cells = (size_t)p->n_kv_heads * p->n_cells, rows = (size_t)p->n_tok * p->n_heads;
+    return lines(cells * p->k_dim * elem) + lines(cells * p->v_dim * elem) + lines(rows * p->k_dim * elem) +
+           lines(rows * p->v_dim * elem) + lines((size_t)p->n_tok * p->n_cells * elem) + lines(p->n_heads * elem);
+}
+
+/* To nearest, ties to even. */
+static uint16_t half_of(float x)
+{
+    float size = x < 0 ? -x : x, sum = size + 0.5f;
+    uint32_t bits, of_sum, of_size;
+    memcpy(&bits, &x, sizeof bits);
+    memcpy(&of_sum, &sum, sizeof bits);
+    memcpy(&of_size, &size, sizeof bits);
+    const uint32_t sign = bits >> 16 & 0x8000;
+    if (!(size < 65520.0f))
+        return (uint16_t)(sign | (x != x ? 0x7e00u : 0x7c00u));
+    if (size < 0x1p-14f) /* steps of 2^-24, as those of numbers from 0.5 on */
+        return (uint16_t)(sign | (of_sum & 0x7ff));
+    return (uint16_t)(sign | (of_size + 0xfff + (of_size >> 13 & 1) - (112u << 23)) >> 13);
+}
+
+static float float_of(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, size = half & 0x7fff;
+    const uint32_t bits = size >= 0x7c00 ? 0x7f800000u | size << 13 : (size << 13) + (112u << 23);
+    float x = (float)size * 0x1p-24f;
+    if (size >= 0x400)
+        memcpy(&x, &bits, sizeof x);
+    return sign ? -x : x;
+}
+
+static void floats_put(const call *c, const float *from, uint32_t n, char *to)
+{
+    if (c->elem == sizeof(float))
+        memcpy(to, from, n * sizeof *from);
+    for (uint32_t i = 0; i < n && c->elem < sizeof(float); i++)
+        ((uint16_t *)(void *)to)[i] = half_of(from[i]);
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+static side side_of(const kvb_view *view, uint32_t dim, size_t elem)
+{
+    return (side){view, view->base, view->head_stride, dim * elem};
+}
+
+/* Do all cells of a head lie together? */
+static bool is_head_by_head(const side *s)
+{
+    return s->view->cell_stride == s->row && s->head_stride % s->row == 0 && s->head_stride / s->row >= s->view->cells;
+}
+
+static void rows_part(void *ctx, uint32_t i, uint32_t n)
+{
+    const call *c = ctx;
+    const kvb_problem *p = &c->args->problem;
+    const side *sides[] = {&c->k, &c->v};
+    for (uint32_t job = i; job < 2 * p->n_kv_heads; job += n) {
+        const side *s = sides[job % 2];
+        char *to = (char *)(uintptr_t)s->at + job / 2 * s->head_stride;
+        for (uint32_t cell = 0; cell < p->n_cells; cell++)
+            memcpy(to + cell * s->row, kvb_view_row(s->view, job / 2, cell), s->row);
+    }
+}
+
+/* Copies K and V, head by head without a gap. */
+static void rows_pack(call *c)
+{
+    side *sides[] = {&c->k, &c->v};
+    const kvb_problem *p = &c->args->problem;
+    for (uint32_t i = 0; i < 2; i++) {
+        sides[i]->head_stride = p->n_cells * sides[i]->row;
+        sides[i]->at = placed(c, p->n_kv_heads * sides[i]->head_stride);
+    }
+    c->args->team->run(c->args->team, rows_part, c);
+}
+
+/* A node for all heads, or one for each KV head; else packs. */
+static void rows_take(call *c)
+{
+    const kvb_problem *p = &c->args->problem;
+    plan *of = &c->plan;
+    const bool by_head = is_head_by_head(&c->k) && is_head_by_head(&c->v),
+               gapless = p->n_kv_heads == 1 ||
+                         (c->k.head_stride == p->n_cells * c->k.row && c->v.head_stride == p->n_cells * c->v.row);
+    if (!of->grouped && by_head && !gapless && p->n_kv_heads <= NODES) {
+        of->nodes = p->n_kv_heads;
+        of->heads = p->n_heads / p->n_kv_heads;
+        of->kv_heads = 1;
+    } else if (!by_head || (of->grouped ? c->k.head_stride != c->v.head_stride : !gapless)) {
+        rows_pack(c);
+    }
+}
+
+/* ---- queries, outputs, the mask ---------------------------------------------------------------------------------- */
+
+static bool sees_all(const kvb_problem *p)
+{
+    return p->mask == KVB_MASK_NONE || (p->mask == KVB_MASK_CAUSAL && p->n_tok == 1);
+}
+
+/* Whether heads come first for the engine and not in the call. */
+static bool turns(const call *c)
+{
+    return !c->plan.grouped && c->args->problem.n_tok > 1;
+}
+
+static void inputs_part(void *ctx, uint32_t i, uint32_t n)
+{
+    const call *c = ctx;
+    const kvb_problem *p = &c->args->problem;
+    for (uint32_t t = i; t < p->n_tok; t += n) {
+        for (uint32_t h = 0; h < p->n_heads && c->q != (const char *)c->args->q; h++)
+            floats_put(c, c->args->q + ((size_t)t * p->n_heads + h) * p->k_dim, p->k_dim,
+                       c->q + (turns(c) ? (size_t)h * p->n_tok + t : (size_t)t * p->n_heads + h) * p->k_dim * c->elem);
+        kvb_run run;
+        if (!c->plan.masked)
+            continue;
+        const size_t step = c->plan.grouped ? c->elem : 1;
+        char *row = c->mask + (size_t)t * p->n_cells * step;
+        memset(row, 0, p->n_cells * step);
+        for (uint32_t cell = 0; cell < p->n_cells && c->plan.grouped; cell++)
+            floats_put(c, &(float){-INFINITY}, 1, row + cell * step);
+        for (uint32_t cursor = 0; kvb_mask_next(&c->args->mask, p->n_tok, p->n_cells, t, &cursor, &run);)
+            memset(row + run.begin * step, !c->plan.grouped, (run.end - run.begin) * step);
+    }
+}
+
+/* Rows of the engine's outputs become those of the call. */
+static void outputs_part(void *ctx, uint32_t i, uint32_t n)
+{
+    const call *c = ctx;
+    const kvb_problem *p = &c->args->problem;
+    for (uint32_t t = i; t < p->n_tok; t += n)
+        for (uint32_t h = 0; h < p->n_heads; h++) {
+            const size_t row = (size_t)t * p->n_heads + h;
+            const char *from = c->out + (turns(c) ? (size_t)h * p->n_tok + t : row) * c->v.row;
+            float *to = (float *)c->args->out + row * p->v_dim;
+            if (c->elem == sizeof(float))
+                memcpy(to, from, c->v.row);
+            for (uint32_t d = 0; d < p->v_dim && c->elem < sizeof(float); d++)
+                to[d] = float_of(((const uint16_t *)(const void *)from)[d]);
+        }
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+
+static int tensor_add(named *list, const char *name, int type, size_t elem, const void *data, uint32_t n_dims,
+                      const int64_t *dims)
+{
+    size_t bytes = elem;
+    for (uint32_t i = 0; i < n_dims; i++)
+        bytes *= (size_t)dims[i];
+    snprintf(list->text[list->n], NAME_BYTES, "%s", name);
+    list->names[list->n] = list->text[list->n];
+    const int error =
+        checked(api.create_tensor(memory, (void *)(uintptr_t)data, bytes, dims, n_dims, type, &list->tensors[list->n]));
+    list->n += !error;
+    return error;
+}
+
+/* Rows of one kind of a node: [1][heads][n][dim]. */
+static int rows_add(call *c, named *list, char kind, uint32_t node, const char *data, uint32_t heads, uint64_t n,
+                    uint32_t dim)
+{
+    char name[NAME_BYTES];
+    name_make(name, kind, node);
+    return tensor_add(list, name, c->plan.type, c->elem, data, 4, (const int64_t[]){1, heads, (int64_t)n, dim});
+}
+
+static int attention_bind(call *c)
+{
+    const kvb_problem *p = &c->args->problem;
+    const plan *of = &c->plan;
+    int error = 0;
+    for (uint32_t i = 0; i < of->nodes && !error; i++) {
+        const size_t rows = (size_t)i * of->heads * p->n_tok;
+        error = rows_add(c, &c->in, 'q', i, c->q + rows * c->k.row, of->heads, p->n_tok, p->k_dim);
+        error = error ? error
+                      : rows_add(c, &c->in, 'k', i, c->k.at + i * c->k.head_stride, of->kv_heads, p->n_cells, p->k_dim);
+        error = error ? error
+                      : rows_add(c, &c->in, 'v', i, c->v.at + i * c->v.head_stride, of->kv_heads, p->n_cells, p->v_dim);
+        error = error ? error : rows_add(c, &c->to, 'o', i, c->out + rows * c->v.row, of->heads, p->n_tok, p->v_dim);
+    }
+    return error || !of->masked
+               ? error
+               : tensor_add(&c->in, "mask", ORT_BOOL, 1, c->mask, 2, (const int64_t[]){p->n_tok, p->n_cells});
+}
+
+static int grouped_bind(call *c)
+{
+    static int32_t last, total;
+    const kvb_problem *p = &c->args->problem;
+    const plan *of = &c->plan;
+    const int64_t room = (int64_t)(c->k.head_stride / c->k.row), none[] = {1, 0, (int64_t)p->n_kv_heads * p->k_dim},
+                  past[] = {1, p->n_kv_heads, room, p->k_dim}, rows[] = {1, p->n_tok, (int64_t)p->n_heads * p->k_dim};
+    last = (int32_t)p->n_cells - 1;
+    total = (int32_t)p->n_cells;
+    const struct {
+        named *list;
+        const char *name;
+        int type;
+        size_t elem;
+        const void *data;
+        uint32_t n_dims;
+        const int64_t *dims;
+    } all[] = {
+        {&c->in, "q0", of->type, c->elem, c->q, 3, rows},
+        {&c->in, "newk", of->type, c->elem, c->k.at, 3, none},
+        {&c->in, "newv", of->type, c->elem, c->v.at, 3, none},
+        {&c->in, "k0", of->type, c->elem, c->k.at, 4, past},
+        {&c->in, "v0", of->type, c->elem, c->v.at, 4, past},
+        {&c->in, "last", ORT_INT32, 4, &last, 1, (const int64_t[]){1}},
+        {&c->in, "total", ORT_INT32, 4, &total, 1, (const int64_t[]){1}},
+        {&c->to, "o0", of->type, c->elem, c->out, 3, rows},
+        {&c->to, "nextk", of->type, c->elem, c->k.at, 4, past},
+        {&c->to, "nextv", of->type, c->elem, c->v.at, 4, past},
+        {of->masked ? &c->in : NULL, "mask", of->type, c->elem, c->mask, 4,
+         (const int64_t[]){1, 1, p->n_tok, p->n_cells}},
+        {of->sinks ? &c->in : NULL, "sinks", of->type, c->elem, c->sinks, 1, (const int64_t[]){p->n_heads}},
+    };
+    int error = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all && !error; i++)
+        if (all[i].list)
+            error =
+                tensor_add(all[i].list, all[i].name, all[i].type, all[i].elem, all[i].data, all[i].n_dims, all[i].dims);
+    return error;
+}
+
+static void named_free(named *list)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        api.release_tensor(list->tensors[i]);
+}
+
+/* ---- the kernels ------------------------------------------------------------------------------------------------- */
+
+static int call_run(const kvb_attend *args, bool grouped)
+{
+    const kvb_problem *p = &args->problem;
+    const size_t elem = elem_bytes(p);
+    char why[512];
+    ort_handle session;
+    static call c; /* larger than a stack likes; a call at a time */
+    if (!engine_load(why, sizeof why))
+        return -ENOTSUP;
+    if (p->n_cells == 0) {
+        memset(args->out, 0,
+               (size_t)p->n_tok * p->n_heads * p->v_dim * (p->out_elem == KVB_F32 ? sizeof(float) : elem));
+        return 0;
+    }
+    memset(&c, 0, offsetof(call, in));
+    c.args = args;
+    c.elem = elem;
+    c.scratch = args->scratch;
+    c.k = side_of(&args->k, p->k_dim, elem);
+    c.v = side_of(&args->v, p->v_dim, elem);
+    c.in.n = c.to.n = 0;
+    c.plan.nodes = 1;
+    c.plan.heads = p->n_heads;
+    c.plan.kv_heads = p->n_kv_heads;
+    c.plan.threads = args->team->n;
+    c.plan.type = elem == sizeof(float) ? ORT_FLOAT : ORT_FLOAT16;
+    c.plan.scale = p->scale;
+    c.plan.softcap = p->softcap;
+    c.plan.grouped = grouped;
+    c.plan.masked = grouped ? p->mask == KVB_MASK_EXPLICIT : !sees_all(p);
+    c.plan.sinks = p->has_sinks;
+    rows_take(&c);
+    c.q = turns(&c) || c.elem < sizeof(float) ? placed(&c, (size_t)p->n_tok * p->n_heads * c.k.row)
+                                              : (char *)(uintptr_t)args->q;
+    c.out =
+        turns(&c) || p->out_elem != p->k_format->elem ? placed(&c, (size_t)p->n_tok * p->n_heads * c.v.row) : args->out;
+    c.mask = c.plan.masked ? placed(&c, (size_t)p->n_tok * p->n_cells * elem) : NULL;
+    if (p->has_sinks) {
+        c.sinks = placed(&c, p->n_heads * elem);
+        floats_put(&c, args->sinks, p->n_heads, c.sinks);
+    }
+    args->team->run(args->team, inputs_part, &c);
+    int error = session_find(&c.plan, args->team, &session);
+    error = error ? error : grouped ? grouped_bind(&c) : attention_bind(&c);
+    error = error ? error
+                  : checked(api.run(session, NULL, c.in.names, c.in.tensors, c.in.n, c.to.names, c.to.n, c.to.tensors));
+    named_free(&c.in);
+    named_free(&c.to);
+    if (!error && c.out != args->out)
+        args->team->run(args->team, outputs_part, &c);
+    return error;
+}
+
+static int attend(const kvb_attend *args)
+{
+    return call_run(args, false);
+}
+
+static int grouped_attend(const kvb_attend *args)
+{
+    return call_run(args, true);
+}
+
+static const kvb_kernel attention = {
+    .name = "ort",
+    .summary = "Attention of an ONNX Runtime that is loaded (KVB_ONNX=library)",
+    .flags = KVB_KERNEL_FOREIGN | KVB_KERNEL_NO_LSE | KVB_KERNEL_FINITE_CELLS,
+    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
+    .available = available,
+    .supports = supports,
+    .scratch_bytes = scratch_bytes,
+    .arithmetic = arithmetic,
+    .attend = attend,
+};
+
+static const kvb_kernel grouped = {
+    .name = "ort-gqa",
+    .summary = "the same engine's GroupQueryAttention, over rows with room behind them",
+    .flags = KVB_KERNEL_FOREIGN | KVB_KERNEL_NO_LSE | KVB_KERNEL_FINITE_CELLS,
+    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
+    .available = available,
+    .supports = grouped_supports,
+    .scratch_bytes = scratch_bytes,
+    .arithmetic = arithmetic,
+    .attend = grouped_attend,
+};
+
+static const kvb_kernel *const kernels[] = {&attention, &grouped, NULL};
+
+KVB_PLUGIN_EXPORT extern const kvb_plugin_v1 kvb_plugin;
+const kvb_plugin_v1 kvb_plugin = {.abi_version = KVB_ABI_VERSION, .name = "onnx", .kernels = kernels};
