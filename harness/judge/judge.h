@@ -7,8 +7,9 @@
 #include "results/result.h"
 
 typedef struct kvb_judge_options {
-    double products; /* multiply-adds that the oracle may spend on a call: beyond them rows are sampled, and more get a second opinion */
-    uint64_t seed;   /* of the sample */
+    double
+        products; /* multiply-adds that the oracle may spend on a call: beyond them rows are sampled, and more get a second opinion */
+    uint64_t seed; /* of the sample */
 } kvb_judge_options;
 
 /* What other rules say of the same rows. */
