@@ -261,7 +261,7 @@ table-judge: all ## what judge says of mistakes in files, and which kernels keep
 table-gpu: all ## what judge says of torch's attention on a GPU, by backend: results/gpu.md (needs torch and a GPU)
 	python3 results/table_gpu.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/gpu.md
 
-table-power-of-check: all $(BUILD)/tests/whole/test_power $(BUILD)/tests/whole/test_filter ## which mistakes and errors the oracle finds, beside other projects' rules: results/power-of-check.md (an hour)
+table-power-of-check: all $(BUILD)/tests/whole/test_power $(BUILD)/tests/whole/test_filter ## which mistakes and errors the oracle finds, beside other projects' rules: results/power-of-check.md (half an hour)
 	results/table_power_of_check.py --program $(BUILD)/tests/whole/test_power --filter-program $(BUILD)/tests/whole/test_filter --kvbench $(BUILD)/kvbench -o results/power-of-check.md
 
 table-engines: all engines plugins ## kernels of others' engines, how exact and how fast beside ours: results/engines.md
