@@ -84,17 +84,10 @@ static double distance_of(const kvb_rounding *declared, bool turned, double leas
     return turned ? sqrt(off) / ((part * sqrt(dim) + u) * sqrt(norm) + least * sqrt(dim)) : most;
 }
 
-int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_arithmetic *a, uint32_t query,
-                  uint32_t head, const float *exact, double *q, char *why, size_t why_bytes)
+int kvb_rounded_check(const kvb_problem *p, const kvb_arithmetic *a, double scale, const char *what, uint32_t query,
+                      uint32_t head, const float *exact, const double *q, char *why, size_t why_bytes)
 {
-    const kvb_problem *p = &call->problem;
-    int error = kernel->round_query(p, &call->k, head, exact, q);
-    if (error) {
-        snprintf(why, why_bytes, "round_query() returned %d", error);
-        return error;
-    }
-    /* q meets a head scale first, which may be far below 1: what is lost below LEAST_NUMBER is of that product. */
-    const double scale = call->k.head_scales ? (double)call->k.head_scales[head / (p->n_heads / p->n_kv_heads)] : 1;
+    /* What is lost below LEAST_NUMBER is of the product with the scale, which may be far below 1. */
     const double least = LEAST_NUMBER * (scale > 0 && scale < 1 ? 1 / scale : 1);
     const bool turned = p->k_format->transform != KVB_TRANSFORM_NONE;
     kvb_rounding most = a->query;
@@ -106,12 +99,25 @@ int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_ar
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const double distance = distance_of(limits[i].by, turned, least, exact, q, p->k_dim);
         if (!(distance <= 1)) {
-            snprintf(why, why_bytes, "round_query() moves q %.3g times as far as %s: query %u, head %u", distance,
+            snprintf(why, why_bytes, "%s moves q %.3g times as far as %s: query %u, head %u", what, distance,
                      limits[i].words, query, head);
             return -EILSEQ;
         }
     }
     return 0;
+}
+
+int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_arithmetic *a, uint32_t query,
+                  uint32_t head, const float *exact, double *q, char *why, size_t why_bytes)
+{
+    const kvb_problem *p = &call->problem;
+    int error = kernel->round_query(p, &call->k, head, exact, q);
+    if (error) {
+        snprintf(why, why_bytes, "round_query() returned %d", error);
+        return error;
+    }
+    const double scale = call->k.head_scales ? (double)call->k.head_scales[head / (p->n_heads / p->n_kv_heads)] : 1;
+    return kvb_rounded_check(p, a, scale, "round_query()", query, head, exact, q, why, why_bytes);
 }
 
 static int row_round(const kvb_rounded *r, const kvb_attend *call, const kvb_expect *row, const kvb_arithmetic *a,

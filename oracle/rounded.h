@@ -25,6 +25,13 @@ void kvb_rounded_free(kvb_rounded *rounded);
 int kvb_rounded_rows(kvb_rounded *rounded, const kvb_attend *call, uint32_t event, uint32_t layer,
                      kvb_arithmetic *arithmetic, const kvb_expect **rows, size_t *n, char *why, size_t why_bytes);
 
+/* Is `rounded` no further from `exact`, one query head's q, than the arithmetic declares, and than codes of 8 bits need
+ * (kvb_claim_cut_told())? scale: a factor on q before it was rounded, as a format's head scale. 0, or -EILSEQ with why,
+ * which begins with `what`. */
+int kvb_rounded_check(const kvb_problem *problem, const kvb_arithmetic *arithmetic, double scale, const char *what,
+                      uint32_t query, uint32_t head, const float *exact, const double *rounded, char *why,
+                      size_t why_bytes);
+
 /* The q [k_dim] that the kernel makes of `exact`, the q of one query head. 0, what round_query returned, or -EILSEQ
  * with why: it goes further from q than the arithmetic declares, or than codes of 8 bits need (kvb_claim_cut_told()).
  */

@@ -127,7 +127,7 @@ int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_
     else
         kernel->arithmetic(p, &s->declared);
     s->arithmetic = s->declared;
-    if (kernel && kernel->round_query)
+    if (rows->q || (kernel && kernel->round_query))
         s->arithmetic.query = (kvb_rounding){.step = 0};
     s->row_scratch = kvb_attention_scratch(rows->most ? rows->most : rows->cells, p->v_dim);
     s->heads = calloc(p->n_kv_heads, sizeof *s->heads);
@@ -171,7 +171,12 @@ void kvb_single_free(kvb_single *s)
 static int q_take(const kvb_single *s, uint32_t t, uint32_t head, double *q, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &s->call->problem;
-    const float *exact = s->call->q + ((size_t)t * p->n_heads + head) * p->k_dim;
+    const size_t at = ((size_t)t * p->n_heads + head) * p->k_dim;
+    const float *exact = s->call->q + at;
+    if (s->rows->q) {
+        memcpy(q, s->rows->q + at, p->k_dim * sizeof *q);
+        return kvb_rounded_check(p, &s->declared, 1, "q_rounded", t, head, exact, q, why, why_bytes);
+    }
     if (s->kernel && s->kernel->round_query)
         return kvb_rounded_q(s->kernel, s->call, &s->declared, t, head, exact, q, why, why_bytes);
     for (uint32_t c = 0; c < p->k_dim; c++)

@@ -19,6 +19,7 @@ typedef struct kvb_single_rows {
     /* In place of k and v: rows as they were read back where somebody else stored them, and their sizes (oracle/storage.h):
      * [kv_heads][cells][dim]. Formats are f32 then. NULL: k and v */
     const double *k_decoded, *k_sizes, *v_decoded, *v_sizes;
+    const double *q; /* [n_tok][n_heads][k_dim] that a kernel elsewhere multiplied, which rounds q; NULL: the call's */
     const kvb_token_run *runs; /* cells that query t sees: runs[first[t]] .. runs[first[t + 1] - 1] */
     uint32_t most;       /* cells that a query sees at most, where its runs name a cell more than once; 0: `cells` */
     const size_t *first; /* [n_tok + 1] */

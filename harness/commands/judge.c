@@ -55,7 +55,8 @@ static const kvb_usage usage = {
         "arrays:\n"
         "q, k, v, out and, if there are such, lse, sinks, mask, lengths, cu_seqlens_q, cu_seqlens_k, block_table, "
         "k_scale,\n"
-        "v_scale; of a scan q, k, v, gate, beta, a, initial_state, final_state, lengths, cu_seqlens, of a convolution "
+        "v_scale, q_rounded (what a kernel that rounds q multiplied); of a scan q, k, v, gate, beta, a, initial_state, "
+        "final_state, lengths, cu_seqlens, of a convolution "
         "x, taps,\n"
         "bias. Each element must be as near to the exact one as the arithmetic allows that the kernel is said to do. "
         "Where\n"
@@ -201,9 +202,6 @@ static int make(const judge *j)
     }
     if (kernel && kernel->available && !kernel->available(why, sizeof why))
         return kvb_complain("judge", KVB_EXIT_MACHINE, "--by: %s: %s", j->by, why);
-    if (kernel && kernel->round_query)
-        return kvb_complain("judge", KVB_EXIT_USAGE,
-                            "--by: %s rounds q by a function of its own, which no file can say", j->by);
     const int error = kvb_judge_make(j->make, kernel, j->seed, &rho, why, sizeof why);
     if (error)
         return kvb_complain("judge", KVB_EXIT_MACHINE, "%s", *why ? why : strerror(-error));

@@ -236,6 +236,12 @@ static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_mo
         error = kvb_single_open(&call.args, kernel, &m->arithmetic, &stored, &single, why, why_bytes);
     }
     const uint32_t group = s->heads / s->kv_heads;
+    double *rounded = m->data[KVB_RECORDED_Q_ROUNDED];
+    for (uint32_t i = 0; i < rows && rounded && !error; i++) {
+        const uint32_t t = i / s->heads, h = i % s->heads;
+        error = kernel->round_query(&call.args.problem, &call.args.k, h, call.args.q + (size_t)i * each,
+                                    rounded + (((size_t)b * s->heads + h) * s->tokens + t) * each);
+    }
     for (uint32_t t = 0; t < s->tokens && !error; t++)
         for (uint32_t h = 0; h < s->kv_heads && !error; h++)
             error = kvb_single_judge(single, t, h * group, group, &diff, NULL, NULL, why, why_bytes);
@@ -288,6 +294,9 @@ static int scene_make(made *m, const kvb_kernel *kernel, const kvb_team *team, u
         return error;
     if (!(kernel->flags & KVB_KERNEL_NO_LSE) &&
         !array_add(m, KVB_RECORDED_LSE, KVB_DTYPE_F32, 3, (const uint64_t[]){s->batch, s->heads, s->tokens}))
+        return -ENOMEM;
+    if (kernel->round_query && !array_add(m, KVB_RECORDED_Q_ROUNDED, KVB_DTYPE_F64, 4,
+                                          (const uint64_t[]){s->batch, s->heads, s->tokens, s->dim}))
         return -ENOMEM;
     error = calls_make(m, kernel, s->dtype, &model, team, why, why_bytes);
     if (m->declined) /* a kernel may give f32 alone */

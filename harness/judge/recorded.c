@@ -32,7 +32,8 @@ const char *const kvb_recorded_parts[KVB_RECORDED_PARTS] = {"q",
                                                             "a",
                                                             "bias",
                                                             "initial_state",
-                                                            "final_state"};
+                                                            "final_state",
+                                                            "q_rounded"};
 
 /* Other names of parts. */
 static const struct {
@@ -742,6 +743,11 @@ int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, 
     s->kv_heads = (uint32_t)s->k.n[KVB_AXIS_H];
     s->k_dim = (uint32_t)s->q.n[KVB_AXIS_D];
     s->v_dim = (uint32_t)s->out.n[KVB_AXIS_D];
+    if (c->part[KVB_RECORDED_Q_ROUNDED] &&
+        (!axed_make(c->part[KVB_RECORDED_Q_ROUNDED], l->q, strlen(l->q), &s->q_rounded) ||
+         memcmp(s->q_rounded.n, s->q.n, sizeof s->q.n) ||
+         !(is_float(s->q_rounded.tensor->dtype) || s->q_rounded.tensor->dtype == KVB_DTYPE_F64)))
+        return wrong(c, KVB_RECORDED_Q_ROUNDED, "floats, of the shape of q", why, why_bytes);
     for (uint32_t i = 0; i < KVB_AXES_OF_ARRAYS; i++) {
         if (i != KVB_AXIS_D && s->out.n[i] != s->q.n[i])
             return wrong(c, KVB_RECORDED_OUT, "as many sequences, tokens and heads as q has", why, why_bytes);

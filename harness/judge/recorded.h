@@ -3,7 +3,8 @@
  * Calls of attention and of scans that a kernel elsewhere made, recorded as arrays in a file, and how these are to be read.
  *
  * Arrays of attention: q, k, v, out; if there are such: lse, sinks (one logit for each query head), mask (bool or additive),
- * lengths (cells of each sequence), cu_seqlens_q, cu_seqlens_k, block_table, k_scale, v_scale. Arrays of a scan are those that
+ * lengths (cells of each sequence), cu_seqlens_q, cu_seqlens_k, block_table, k_scale, v_scale, q_rounded (the q that the kernel
+ * multiplied, in q's place and units, where it rounds q itself). Arrays of a scan are those that
  * kernels/scan.h names: q, k, v, out, gate, beta, a, bias, by its recurrence; if there are such: initial_state, final_state (of each
  * sequence), lengths (tokens of each sequence), cu_seqlens. A convolution's v and a may be named x and taps. A file with several calls
  * names them CALL.q, CALL.k, … or CALL/q, ….
@@ -34,6 +35,7 @@ typedef enum kvb_recorded_part {
     KVB_RECORDED_BIAS,
     KVB_RECORDED_INITIAL,
     KVB_RECORDED_FINAL,
+    KVB_RECORDED_Q_ROUNDED,
     KVB_RECORDED_PARTS
 } kvb_recorded_part;
 extern const char *const kvb_recorded_parts[KVB_RECORDED_PARTS]; /* "q", … */
@@ -74,7 +76,7 @@ void kvb_recordings_close(kvb_recordings *recordings);
 typedef struct kvb_recorded_shape {
     const kvb_layout *layout;
     const struct kvb_codec *codec[2]; /* of K and V whose rows are blocks; NULL: elements */
-    kvb_axed q, k, v, out, lse, mask, scale[2];
+    kvb_axed q, q_rounded, k, v, out, lse, mask, scale[2];
     uint32_t batch, heads, kv_heads, k_dim, v_dim, page;
     uint64_t pages;
     kvb_elem out_elem;

@@ -128,6 +128,30 @@ PY
     bad act "activation is not said" bsd conv
     expect_exit 2 "one tap" "$KVBENCH" judge "$calls/bad-taps.npz" --say layout=bsd --say recurrence=conv --say activation=none --say arithmetic=f32
     holds "  is too few" "array 'taps' .* expected at least 2 taps" "$err"
+    # A kernel that rounds q to 8 bits: judged by the q that it multiplied.
+    $python - "$calls" <<'PY'
+import sys, numpy as np
+rng = np.random.default_rng(3)
+q, k, v = (rng.standard_normal((1, h, n, 64)).astype(np.float32) for h, n in ((4, 5), (2, 90), (2, 90)))
+step = np.abs(q).max(-1, keepdims=True) / 127
+rounded = np.rint(q / step) * step.astype(np.float64)
+w = np.exp(np.einsum("bhsd,bhtd->bhst", rounded, np.repeat(k, 2, 1)) / 8)
+out = ((w / w.sum(-1, keepdims=True)) @ np.repeat(v, 2, 1)).astype(np.float32)
+said = {"q": q, "k": k, "v": v, "out": out}
+for name, used in (("rounded", rounded), ("rounded-far", 1.1 * rounded), ("bad-rounded", rounded[..., :32])):
+    np.savez(f"{sys.argv[1]}/{name}.npz", q_rounded=used, **said)
+said["out"] = out * np.float32(1.001)
+np.savez(f"{sys.argv[1]}/rounded-wrong.npz", q_rounded=rounded, **said)
+np.savez(f"{sys.argv[1]}/rounded-unsaid.npz", **said)
+PY
+    int8=(--say layout=bhsd --say causal=no --say 'scale=1/sqrt(d)'
+        --say 'arithmetic={"dot_chain":64,"cell_chain":90,"rescales":90,"exp_error":1e-7,"exp_floor":1e-38,"query":{"step":0.00787401575}}')
+    ok "q that was rounded to 8 bits, as an array" "$KVBENCH" judge "$calls/rounded.npz" "${int8[@]}"
+    expect_exit 1 "outputs that are off by a thousandth" "$KVBENCH" judge "$calls/rounded-wrong.npz" "${int8[@]}"
+    ok "  which no bound finds that must allow for any rounding of q" "$KVBENCH" judge "$calls/rounded-unsaid.npz" "${int8[@]}"
+    expect_exit 1 "one that is further off than was declared" "$KVBENCH" judge "$calls/rounded-far.npz" "${int8[@]}"
+    holds "  is wrong" 'why +q_rounded moves q [0-9.]+ times as far as the kernel declares: query 0, head 0'
+    bad rounded "array 'q_rounded' .*: expected floats, of the shape of q"
     # More rows than the oracle solves: the others get a second opinion.
     $python - "$calls" <<'PY'
 import sys, numpy as np
@@ -188,7 +212,7 @@ fi
 
 rho() { sed -n 's/.*"rho": \([0-9.e-]*\).*/\1/p' "$1" | sort -g | tail -n 1; }
 ggml=(--plugin "$BUILD/plugins/ggml.so")
-for kernel in flash reference openblas scan scan-reference ggml-mul ggml; do
+for kernel in flash reference openblas flash-bf16 scan scan-reference ggml-mul ggml; do
     case $kernel in ggml*) [ -d "$BUILD/engines/ggml" ] || { report 0 "calls of $kernel in a file # SKIP make engines plugins installs it" && continue; } ;; esac
     case $kernel in ggml*) plugin=("${ggml[@]}") ;; *) plugin=() ;; esac
     ok "calls of $kernel in a file" "$KVBENCH" judge --make "$TMPDIR/hard.safetensors" --by $kernel "${plugin[@]}"

@@ -255,12 +255,13 @@ static inline void power_files_close(const power_files *f)
 }
 
 /* Does judging the files find the call wrong? *rho: its largest. */
-static inline bool power_files_fail(const power_files *f, const kvb_arithmetic *arithmetic, const power_call *c,
-                                    double *rho)
+static inline bool power_files_fail(const power_files *f, const kvb_kernel *kernel, const kvb_arithmetic *arithmetic,
+                                    const power_call *c, double *rho)
 {
     static const kvb_dtype dtypes[] = {
         [KVB_F32] = KVB_DTYPE_F32, [KVB_F16] = KVB_DTYPE_F16, [KVB_BF16] = KVB_DTYPE_BF16};
     static unsigned char raw[ROWS * DIM * sizeof(float)];
+    static double rounded[ROWS * DIM];
     kvb_recorded_verdict judged;
     kvb_recordings all;
     char why[512], k_format[96], v_format[96], declared[1200];
@@ -281,8 +282,14 @@ static inline bool power_files_fail(const power_files *f, const kvb_arithmetic *
         kvb_elems_encode(c->out_elem, raw, c->out, ROWS * DIM);
     const kvb_tensor list[] = {
         power_tensor("out", dtypes[c->out_elem], raw, 4, (const uint64_t[]){1, QUERIES, HEADS, DIM}),
-        power_tensor("lse", KVB_DTYPE_F32, c->lse, 3, (const uint64_t[]){1, QUERIES, HEADS})};
-    int error = kvb_tensors_write(f->outputs, list, 2, NULL, why, sizeof why);
+        power_tensor("lse", KVB_DTYPE_F32, c->lse, 3, (const uint64_t[]){1, QUERIES, HEADS}),
+        power_tensor("q_rounded", KVB_DTYPE_F64, rounded, 4, (const uint64_t[]){1, QUERIES, HEADS, DIM})};
+    const float *q = filled_q(c->at, 0);
+    for (uint32_t row = 0; row < ROWS && kernel->round_query; row++)
+        assert_int_equal(kernel->round_query(&c->at->call.args.problem, &c->at->call.args.k, row % HEADS, q + row * DIM,
+                                             rounded + row * DIM),
+                         0);
+    int error = kvb_tensors_write(f->outputs, list, kernel->round_query ? 3 : 2, NULL, why, sizeof why);
     error = error ? error
                   : kvb_recordings_open(f->outputs, f->inputs, said, sizeof said / sizeof *said, &all, why, sizeof why);
     if (error)
@@ -562,7 +569,7 @@ static void mistakes_fail(void **state)
         assert_true(rho <= 1 && rho > 0);
         double in_files = 0;
         if (files.held) {
-            assert_false(power_files_fail(&files, &judge.declared, &call, &in_files));
+            assert_false(power_files_fail(&files, kernel, &judge.declared, &call, &in_files));
             print_message(" (%.3g in files)", in_files);
         }
         const double found = sums_in_f16(kernel->name) ? fmin(1, 2 * rho) : 1;
@@ -575,8 +582,8 @@ static void mistakes_fail(void **state)
             /* one cell of a sink's or a needle's decides little; one V row hides among rounded weights */
             if ((uniform || !m->of_one_cell) && (!kernel->round_query || !m->of_v)) {
                 assert_true(rho > found);
-                if (files.held && found == 1 && !kernel->round_query) /* files do not have its q */
-                    assert_true(power_files_fail(&files, &judge.declared, &call, &in_files));
+                if (files.held && found == 1)
+                    assert_true(power_files_fail(&files, kernel, &judge.declared, &call, &in_files));
             }
         }
         print_message("\n");
@@ -677,7 +684,8 @@ static void row_print(filled *r, const power_files *files, const kvb_kernel *ker
     number_print("own_l2", sqrt(error2 / exact2));
     double in_files;
     if (files->held)
-        printf(", \"files\": %s", power_files_fail(files, &judge.declared, &honest, &in_files) ? "true" : "false");
+        printf(", \"files\": %s",
+               power_files_fail(files, kernel, &judge.declared, &honest, &in_files) ? "true" : "false");
     number_print("smallest", smallest_failing(bound_fails, &(by_bound){r, &judge}, &honest));
 
     by_rule rules[RULES];
@@ -697,7 +705,8 @@ static void row_print(filled *r, const power_files *files, const kvb_kernel *ker
         printf("%s\"%s\": {\"rho\": %.4g, \"out\": %.4g", n++ ? ", " : "", mistakes[m].name,
                fmin(power_rho(r, &judge, &call, true), 1e300), fmin(power_rho(r, &judge, &call, false), 1e300));
         if (files->held)
-            printf(", \"files\": %s", power_files_fail(files, &judge.declared, &call, &in_files) ? "true" : "false");
+            printf(", \"files\": %s",
+                   power_files_fail(files, kernel, &judge.declared, &call, &in_files) ? "true" : "false");
         for (size_t i = 0; i < RULES; i++)
             printf(", \"%s\": %s", power_rules[i].name, rule_fails(&rules[i], &call) ? "true" : "false");
         printf("}");
