@@ -80,8 +80,8 @@ def _keep(folder, name, number, arrays, said, megabytes):
     return path
 
 
-def capture(folder=None, *, q, k, v, out, name="call", heads=None, every=None, calls=None, megabytes=None, lse=None, sinks=None, mask=None,
-            lengths=None, cu_seqlens_q=None, cu_seqlens_k=None, block_table=None, k_scale=None, v_scale=None, **said):
+def capture(folder=None, *, q, k, v, out, q_rounded=None, name="call", heads=None, every=None, calls=None, megabytes=None, lse=None, sinks=None,
+            mask=None, lengths=None, cu_seqlens_q=None, cu_seqlens_k=None, block_table=None, k_scale=None, v_scale=None, **said):
     """Writes FOLDER/NAME-N.safetensors, and returns its path; None where this call is not taken.
 
     name: of the place, such as "layer3"; each has a count of its own. said: layout, causal, scale, arithmetic and what else
@@ -99,11 +99,12 @@ def capture(folder=None, *, q, k, v, out, name="call", heads=None, every=None, c
             return None if x is None else x[:, :n] if axis == 1 else x[:, :, :n]
 
         q, out, k, v = part(q, heads * each), part(out, heads * each), part(k, heads), part(v, heads)
+        q_rounded = part(q_rounded, heads * each)
         lse = None if lse is None else lse[:, : heads * each]  # both layouts have heads first there
         sinks = None if sinks is None else sinks[: heads * each]
         k_scale, v_scale = (x[:heads] if x is not None and getattr(x, "ndim", 0) == 1 and x.shape[0] > 1 else x for x in (k_scale, v_scale))
-    arrays = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "sinks": sinks, "mask": mask, "lengths": lengths, "cu_seqlens_q": cu_seqlens_q,
-              "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "k_scale": k_scale, "v_scale": v_scale}
+    arrays = {"q": q, "q_rounded": q_rounded, "k": k, "v": v, "out": out, "lse": lse, "sinks": sinks, "mask": mask, "lengths": lengths,
+              "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table, "k_scale": k_scale, "v_scale": v_scale}
     return _keep(folder, name, number, arrays, said, megabytes)
 
 
@@ -116,6 +117,6 @@ def capture_scan(folder, recurrence, *, v, out, q=None, k=None, gate=None, beta=
     folder, number = _folder(folder, name, every, calls)
     if not folder:
         return None
-    arrays = {"q": q, "k": k, "v": v, "out": out, "gate": gate, "beta": beta, "a": a, "bias": bias, "initial_state": initial_state,
+    arrays = {"q": q, "q_rounded": q_rounded, "k": k, "v": v, "out": out, "gate": gate, "beta": beta, "a": a, "bias": bias, "initial_state": initial_state,
               "final_state": final_state, "lengths": lengths, "cu_seqlens": cu_seqlens}
     return _keep(folder, name, number, arrays, {"recurrence": recurrence} | said, megabytes)
