@@ -117,6 +117,7 @@ const kvb_size_engine kvb_size_engine_mlx = {
  * SGLang. Pools of token slots hold the rows of all sequences: slots and one page more of them for K and for V, or for MLA's row,
  * in each layer (srt/mem_cache/memory_pool.py: MHATokenToKVPool, MLATokenToKVPool). How much goes where follows from ratios that
  * are set at start, and is shown here at their defaults:
+ *   srt/mem_cache/memory_pool.py              layer_num is of all layers: those that read the rows of others have slots, too
  *   srt/model_executor/pool_configurator.py   some models' windows have a pool of their own, of 0.8 times the slots
  *                                             (swa_full_tokens_ratio); the others' hold every token. Indexers, in every layer
  *   srt/mem_cache/kv_cache_configurator.py    states get 0.9 times the bytes of rows (mamba_full_memory_ratio), and a request
@@ -290,7 +291,7 @@ static int sglang_allocate(const kvb_sized_model *model, const kvb_size_ask *ask
     for (size_t i = 0; i < model->n_groups && !error; i++) {
         const kvb_sized_group *g = &model->groups[i];
         bool windowed = kvb_sglang_is_windowed(model, g);
-        uint64_t layers = kvb_layers_held(model, i, ask), row = 0;
+        uint64_t layers = kvb_layers_held(model, i, ask) + kvb_ceil_div(g->readers, ask->pp), row = 0;
 
         if (!has_rows(g))
             continue;

@@ -121,7 +121,7 @@
             whole = up(most(whole, ceil(fewest * 5n, 4n)), page);
             windows = whole * 4n / 5n / page * page;
         }
-        const rows = held.map((g) => ((g.sglang_windowed ? windows : whole) + page) * g.layers * sglangRow(m, g, q)).reduce((a, b) => a + b);
+        const rows = held.map((g) => ((g.sglang_windowed ? windows : whole) + page) * (g.layers + g.readers) * sglangRow(m, g, q)).reduce((a, b) => a + b);
         const state = m.groups.map((g) => g.layers * stateShare(g, q.tp, 0n, m.sglang_state, 2n)).reduce((a, b) => a + b);
         if (!state) return {kv: rows, states: 0n};
         const kv = most(rows, ceil(3n * q.sequences * state, 9n) * 10n);

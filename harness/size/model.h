@@ -26,6 +26,7 @@ typedef enum kvb_sized_kind {
 /* n layers of equal memory. Fields that the kind does not use are 0. */
 typedef struct kvb_sized_group {
     uint32_t n;
+    uint32_t readers; /* further layers of this shape, which read the rows of these; each is in a group of kind NONE */
     kvb_sized_kind kind;
     const char *name; /* static: "full attention", "sliding window", "MLA", "Mamba-2", "gated DeltaNet" … */
     uint32_t heads, kv_heads;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which layer is what, and layers of equal memory in groups. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -783,8 +784,12 @@ static void sharing_settle(kvb_model_reading *reading)
     if (cla && factor == 0)
         return kvb_config_fail(c, -EINVAL, "%scla_share_factor: missing, which use_cla needs", c->place);
     for (uint32_t i = 0; i < reading->n_layers; i++)
-        if (i >= reading->n_layers - last || (cla && i % factor != 0))
-            reading->letters[i] = 'R';
+        if (i >= reading->n_layers - last || (cla && i % factor != 0)) {
+            if (!memchr(reading->letters, reading->letters[i], i))
+                return kvb_config_fail(c, -EINVAL, "%snum_kv_shared_layers: no earlier layer has rows for layer %u",
+                                       c->place, i);
+            reading->letters[i] = (char)tolower((unsigned char)reading->letters[i]);
+        }
     if (last)
         snprintf(text, sizeof text, "the last %ju layers read the rows of earlier ones", (uintmax_t)last);
     else
@@ -897,19 +902,14 @@ static void members_note(kvb_model_reading *reading)
     }
 }
 
-static void nothing_read(char letter, kvb_layer_shape *shape)
-{
-    shape->group.kind = KVB_SIZED_NONE;
-    shape->group.name = letter == 'R' ? "reads another layer's rows" : "feed-forward";
-}
-
 /* What a layer with this letter keeps. A layer B keeps two things: attention (member 0) and a mixer (member 1). */
 static void shape_read(kvb_model_reading *reading, char letter, int member, kvb_layer_shape *shape)
 {
     memset(shape, 0, sizeof *shape);
-    if (letter == 'R' || letter == '-')
-        nothing_read(letter, shape);
-    else if (letter == 'S' || member == 1)
+    if (letter == 'R' || letter == '-') {
+        shape->group.kind = KVB_SIZED_NONE;
+        shape->group.name = letter == 'R' ? "reads another layer's rows" : "feed-forward";
+    } else if (letter == 'S' || member == 1)
         reading->family->mixer(reading, shape);
     else
         attention_read(reading, letter, shape);
@@ -924,7 +924,12 @@ void kvb_layers_group(kvb_model_reading *reading)
 
     memset(reading->groups, 0xff, sizeof reading->groups); /* -1 */
     for (uint32_t i = 0; i < reading->n_layers && !reading->config.error; i++) {
-        char letter = reading->letters[i];
+        bool reads = islower((unsigned char)reading->letters[i]);
+        if (reads)
+            reading->model
+                ->groups[reading->groups[0][strchr(reading->letters, toupper(reading->letters[i])) - reading->letters]]
+                .readers++;
+        char letter = reads ? 'R' : reading->letters[i];
         size_t l = (size_t)(strchr(all, letter) - all);
         if (!known[l]) {
             shape_read(reading, letter, 0, &shapes[l]);

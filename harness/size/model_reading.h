@@ -116,7 +116,7 @@ typedef struct kvb_mamba_fields {
  *   F  attention over every token (a latent row if the family has latents)
  *   W  attention over a sliding window    C  over chunks
  *   S  the family's mixer: a state        B  both F and S, side by side
- *   R  reads the rows of another layer    -  feed-forward alone
+ *   f, w, c  as the capital, but it reads the rows of an earlier such layer    -  feed-forward alone
  */
 typedef struct kvb_layer_family {
     const char *names;   /* architectures and model types, separated by spaces */

@@ -38,16 +38,18 @@ static json_t *group_make(const kvb_sized_model *m, size_t i, const kvb_size_ask
     static const char *const kinds[] = {"full", "window", "chunk", "latent", "state", "none"};
     const kvb_sized_group *g = &m->groups[i];
 
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:I}",
-        "kind", kinds[g->kind], "layers", (json_int_t)kvb_layers_held(m, i, ask), "heads", (json_int_t)g->heads,
-        "kv_heads", (json_int_t)g->kv_heads, "k_dim", (json_int_t)g->k_dim, "v_dim", (json_int_t)g->v_dim, "window",
-        (json_int_t)g->window, "sinks", (json_int_t)g->sinks, "latent", (json_int_t)g->latent_dim + g->rope_dim,
-        "index", (json_int_t)g->index_dim, "index_row", (json_int_t)kvb_index_row_bytes(g), "state",
-        (json_int_t)g->state_elements, "conv", (json_int_t)g->conv_elements, "conv_width", (json_int_t)g->conv_width,
-        "conv_groups", (json_int_t)g->conv_groups, "conv_group_width", (json_int_t)g->conv_group_width, "conv_drafts",
-        g->conv_drafts, "state_f32", g->state_f32, "sglang_windowed", kvb_sglang_is_windowed(m, g), "sglang_knows",
-        kvb_sglang_knows(g), "latent_rank", (json_int_t)g->latent_dim);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, "
+                     "s:b, s:I, s:I}",
+                     "kind", kinds[g->kind], "layers", (json_int_t)kvb_layers_held(m, i, ask), "heads",
+                     (json_int_t)g->heads, "kv_heads", (json_int_t)g->kv_heads, "k_dim", (json_int_t)g->k_dim, "v_dim",
+                     (json_int_t)g->v_dim, "window", (json_int_t)g->window, "sinks", (json_int_t)g->sinks, "latent",
+                     (json_int_t)g->latent_dim + g->rope_dim, "index", (json_int_t)g->index_dim, "index_row",
+                     (json_int_t)kvb_index_row_bytes(g), "state", (json_int_t)g->state_elements, "conv",
+                     (json_int_t)g->conv_elements, "conv_width", (json_int_t)g->conv_width, "conv_groups",
+                     (json_int_t)g->conv_groups, "conv_group_width", (json_int_t)g->conv_group_width, "conv_drafts",
+                     g->conv_drafts, "state_f32", g->state_f32, "sglang_windowed", kvb_sglang_is_windowed(m, g),
+                     "sglang_knows", kvb_sglang_knows(g), "latent_rank", (json_int_t)g->latent_dim, "readers",
+                     (json_int_t)kvb_ceil_div(g->readers, ask->pp));
 }
 
 /* What weights take on a rank, by the number of ranks; those that are not known are missing. */

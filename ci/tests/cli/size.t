@@ -128,7 +128,7 @@ explored() {
 }
 explored "the page computes what the program does, to the byte" 100 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B DeepSeek-V3.2 \
     granite-4.0-h-small gpt-oss-20b Phi-3.5-mini-instruct mamba-2.8b Llama-4-Scout-17B-16E-Instruct MiMo-V2-Flash MiniMax-M3 \
-    gemma-4-26B-A4B gemma-2-9b --
+    gemma-4-26B-A4B gemma-2-9b gemma-3n-E4B --
 explored "  on a device, with drafts" 30 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B gpt-oss-20b NVIDIA-Nemotron-3-Nano-30B-A3B -- \
     --gpu H100-80GB --unified --spec-depth 2 --margin 5% --runtime 1GiB --block 32
 explored "  in stages" 30 Llama-3.1-8B Kimi-Linear-48B-A3B-Instruct DeepSeek-V3 -- --pp 2 --mtp --batch 1024 --state f32

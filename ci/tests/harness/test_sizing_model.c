@@ -252,6 +252,10 @@ static const struct {
     {-EINVAL, LLAMA(",\"kv_lora_rank\":512"), "kv_lora_rank"},
     {-EINVAL, LLAMA(",\"sliding_window\":4096"), "sliding_window"},
     {-EINVAL, LLAMA(",\"num_kv_shared_layers\":2"), "num_kv_shared_layers"},
+    {-EINVAL,
+     "{\"model_type\":\"gemma3n_text\",\"hidden_size\":64,\"num_hidden_layers\":5,\"num_attention_heads\":4,"
+     "\"num_kv_shared_layers\":1}",
+     "num_kv_shared_layers: no earlier layer has rows for layer 4"},
     {-EINVAL, LLAMA(",\"is_encoder_decoder\":true"), "is_encoder_decoder"},
     {-EINVAL, LLAMA(",\"layer_types\":[\"full_attention\"]"), "layer_types: 1 entries"},
     {-EINVAL, LLAMA(",\"layer_types\":{\"full_attention\":4}"), "layer_types: an array"},
