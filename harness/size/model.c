@@ -171,13 +171,40 @@ static void dtype_read(kvb_model_reading *reading)
                                  "torch_dtype and dtype are absent");
 }
 
+/* The number of layers: of its own field, else of the family's list of layers. */
+static kvb_config_fact layers_count(kvb_model_reading *reading)
+{
+    static const char names[] = "num_hidden_layers n_layer n_layers num_layers";
+    kvb_config_json *c = &reading->config;
+    const char *name;
+    const json_t *list = kvb_config_has(c, names) ? NULL : kvb_config_find(c, reading->family->layers_in, &name);
+    kvb_config_fact fact = {.value = json_is_string(list) ? json_string_length(list) : json_array_size(list)};
+
+    if (!fact.value)
+        return kvb_config_count(c, names);
+    snprintf(fact.source, sizeof fact.source, "entries of %s%s", c->place, name);
+    return fact;
+}
+
+/* The widest feed-forward block of a layer: Gemma 3n has a list of them. */
+static uint32_t intermediate_read(kvb_config_json *c)
+{
+    const json_t *field = kvb_config_find(c, "intermediate_size", NULL);
+    json_int_t most = json_is_array(field) ? 0 : (json_int_t)kvb_config_number(c, "intermediate_size");
+
+    for (size_t i = 0; i < json_array_size(field); i++) {
+        json_int_t width = json_integer_value(json_array_get(field, i));
+        most = width > most && width <= INT32_MAX ? width : most;
+    }
+    return (uint32_t)most;
+}
+
 /* Reads facts of the whole model. */
 static void whole_read(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;
     kvb_sized_model *model = reading->model;
-    const char *names = "num_hidden_layers n_layer n_layers num_layers";
-    kvb_config_fact layers = kvb_config_count(c, names);
+    kvb_config_fact layers = layers_count(reading);
     char text[32];
 
     if (layers.value > KVB_LAYERS_MOST)
@@ -189,8 +216,7 @@ static void whole_read(kvb_model_reading *reading)
     snprintf(text, sizeof text, "layers = %u", model->n_layers);
     kvb_sized_model_note_add(reading, -1, text, layers.source);
     model->hidden = (uint32_t)kvb_config_count(c, "hidden_size n_embd d_model n_embed").value;
-    if (json_is_integer(kvb_config_find(c, "intermediate_size", NULL))) /* Gemma 3n has a list of them */
-        model->intermediate = (uint32_t)kvb_config_number(c, "intermediate_size");
+    model->intermediate = intermediate_read(c);
     model->vocab = (uint32_t)kvb_config_number(c, "vocab_size padded_vocab_size");
     model->max_context = kvb_config_number(c, "max_position_embeddings");
     if (!model->max_context) /* older names; some configs have two of them with different values */

@@ -262,6 +262,7 @@ static const kvb_layer_family families[] = {
     {.names = "NemotronHForCausalLM nemotron_h",
      .letters = "FS-",
      .lists = "layers_block_type hybrid_override_pattern",
+     .layers_in = "layers_block_type hybrid_override_pattern",
      .period_must = true,
      .mixer = kvb_mamba2_read,
      .mamba = &nemotron_h},

@@ -441,7 +441,7 @@ void kvb_indexer_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shap
     const json_t *types = kvb_config_list(c, "indexer_types", reading->n_layers);
     const char *type = json_string_value(json_array_get(types, layer));
 
-    if (!types && kvb_config_number(c, "index_topk_freq") > 1)
+    if (kvb_config_number(c, "index_topk_freq") > 1 && !types) /* a list comes first */
         return kvb_config_fail(c, -EINVAL, "%sindexer_types: missing, which index_topk_freq above 1 needs", c->place);
     if (types && (!type || (strcmp(type, "full") != 0 && strcmp(type, "shared") != 0)))
         return kvb_config_fail(c, -EINVAL, "%sindexer_types[%u]: \"full\" or \"shared\" was expected", c->place, layer);
@@ -690,8 +690,9 @@ void kvb_layers_lay(kvb_model_reading *reading)
 {
     const kvb_layer_family *family = reading->family;
 
-    if (family->period_in) /* the family knows this field, even if a list comes first */
-        kvb_config_has(&reading->config, family->period_in);
+    /* the family knows these fields, even if a list comes first, or gives no layer a mixer */
+    kvb_config_has(&reading->config, family->period_in);
+    kvb_config_has(&reading->config, family->mamba ? family->mamba->state : NULL);
     if (!explicit_lay(reading))
         rule_lay(reading);
     if (family->last_full && !reading->config.error)

@@ -133,6 +133,7 @@ typedef struct kvb_layer_family {
     const char *offset_in;    /* likewise for the offset */
     int offset;               /* below 0: the last layer of each period */
     bool period_must;         /* the field must be there */
+    const char *layers_in;    /* lists whose length is the number of layers where num_hidden_layers is absent */
     bool window_off;          /* there is a window only if use_sliding_window says so */
     const char *window_from;  /* layers from this number on have the window */
     bool shares;              /* num_kv_shared_layers, or cla_share_factor */

@@ -219,15 +219,19 @@ static uint64_t expert_layers(kvb_weights_sum *sum)
     return n;
 }
 
-/* Counts a letter in NemotronHConfig's hybrid_override_pattern, "MEM*-…". */
-static uint64_t letters(kvb_weights_sum *sum, const char *field, char letter)
+/* Counts the layers of a kind in NemotronHConfig's hybrid_override_pattern, "MEM*-…", or layers_block_type. */
+static uint64_t layers_of(kvb_weights_sum *sum, const char *fields, char letter, const char *word)
 {
-    const char *text = json_string_value(kvb_sum_find(sum, field));
+    const json_t *list = kvb_sum_find(sum, fields);
     uint64_t n = 0;
-    if (!text)
-        kvb_sum_stop(sum, -ENOENT, "%s is missing", field);
-    for (; text && *text; text++)
+    if (!list)
+        kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(fields, " "), fields);
+    for (const char *text = json_string_value(list); text && *text; text++)
         n += *text == letter;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *entry = json_string_value(json_array_get(list, i));
+        n += entry && strcmp(entry, word) == 0;
+    }
     return n;
 }
 
@@ -264,13 +268,20 @@ void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
     const uint64_t experts = feed->experts ? kvb_sum_count_or(sum, feed->experts, 0) : 0;
     if (experts && feed->needs && !kvb_sum_find(sum, feed->needs))
         kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(feed->needs, " "), feed->needs);
-    const uint64_t sparse = feed->pattern ? letters(sum, feed->pattern, 'E') : experts ? expert_layers(sum) : 0;
-    const uint64_t dense = feed->pattern  ? letters(sum, feed->pattern, '-')
+    const uint64_t sparse = feed->pattern ? layers_of(sum, feed->pattern, 'E', "moe")
+                            : experts     ? expert_layers(sum)
+                                          : 0;
+    const uint64_t dense = feed->pattern  ? layers_of(sum, feed->pattern, '-', "mlp")
                            : feed->beside ? sum->layers
                                           : sum->layers - sparse;
     if (sparse && !sum->err)
         experts_add(sum, feed, sparse, experts);
-    if (dense && !sum->err) {
+    const json_t *widths = kvb_sum_find(sum, feed->width);
+    if (json_is_array(widths)) /* Gemma 3n: a width for each layer */
+        for (size_t i = 0; i < dense && !sum->err; i++)
+            block_add(sum, KVB_WEIGHTS_DENSE, 1, sum->hidden, count_get(sum, feed->width, json_array_get(widths, i), 1),
+                      feed->plain, kvb_sum_flag(sum, feed->bias));
+    else if (dense && !sum->err) {
         const uint64_t width = feed->times && !kvb_sum_find(sum, feed->width) ? feed->times * sum->hidden
                                                                               : kvb_sum_count(sum, feed->width);
         block_add(sum, KVB_WEIGHTS_DENSE, dense, sum->hidden, width, feed->plain, kvb_sum_flag(sum, feed->bias));
@@ -598,7 +609,7 @@ static const kvb_weights_feed granite_hybrid = {.width = "shared_intermediate_si
                                         .expert_width = "intermediate_size", .beside = true};
 static const kvb_weights_feed gemma4 = {.width = "intermediate_size", .experts = "num_experts",
                                 .expert_width = "moe_intermediate_size", .beside = true};
-static const kvb_weights_feed nemotron_h = {.plain = true, .pattern = "hybrid_override_pattern",
+static const kvb_weights_feed nemotron_h = {.plain = true, .pattern = "layers_block_type hybrid_override_pattern",
                                     .width = "intermediate_size", .bias = "mlp_bias",
                                     .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
                                     .latent = "moe_latent_size", .correction = "+", .shared = "n_shared_experts",

@@ -89,7 +89,7 @@ typedef struct kvb_weights_feed {
     const char *shared, *shared_width; /* how many shared experts (NULL: one), and how wide (NULL: none) */
     bool shared_gate;                  /* the shared expert has a gate of 1 x hidden */
     bool beside;                       /* each layer has both a dense block and experts */
-    const char *pattern;               /* field: a letter for each layer, E: experts, -: a dense block */
+    const char *pattern; /* fields: a letter or a word for each layer; E, moe: experts; -, mlp: a dense block */
 } kvb_weights_feed;
 
 typedef struct kvb_weights_family {

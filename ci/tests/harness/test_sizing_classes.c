@@ -204,12 +204,65 @@ static void test_published(void **state)
     fclose(file);
 }
 
+/* Other ways in which published files say the same: Nemotron-3-Ultra lists its layers and has no count, GLM-5.2 has a
+ * frequency beside its list, Gemma 3n a width for each layer, granite-4.0-micro a mixer's fields but no layer that
+ * mixes. */
+static void test_spelled(void **state)
+{
+    static const struct {
+        const char *model, *drop, *field;
+        size_t entries; /* of a list of one value; 0: a plain value */
+        const char *value;
+    } cases[] = {
+        {"NVIDIA-Nemotron-3-Nano-30B-A3B", "num_hidden_layers hybrid_override_pattern", "layers_block_type", 0, NULL},
+        {"NVIDIA-Nemotron-3-Nano-30B-A3B", "num_hidden_layers", NULL, 0, NULL},
+        {"GLM-5.2", "", "index_topk_freq", 0, "4"},
+        {"gemma-3n-E4B", "", "intermediate_size", 35, "16384"},
+        {"granite-4.0-h-small", "", "layer_types", 40, "\"attention\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_sized_model *model, *own;
+        if (kvb_sized_model_built_in(cases[i].model, &model, why, sizeof why) != 0)
+            fail_msg("%s", why);
+        json_t *config = json_deep_copy(model->config), *list = json_array();
+        const char *pattern = json_string_value(json_object_get(config, "hybrid_override_pattern"));
+        for (; pattern && *pattern; pattern++)
+            json_array_append_new(list, json_string(*pattern == 'M' ? "mamba" : *pattern == '*' ? "attention" : "moe"));
+        for (size_t e = 0; e < cases[i].entries; e++)
+            json_array_append_new(list, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+        for (const char *name = cases[i].drop; *name; name += strcspn(name, " "), name += *name == ' ') {
+            char word[64];
+            snprintf(word, sizeof word, "%.*s", (int)strcspn(name, " "), name);
+            assert_int_equal(json_object_del(config, word), 0);
+        }
+        if (cases[i].field)
+            json_object_set_new(config, cases[i].field,
+                                json_array_size(list) ? json_incref(list)
+                                                      : json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+        if (!json_object_get(config, "model_type")) /* it stands outside the text's part */
+            json_object_set_new(config, "model_type", json_string(model->type));
+        own = read_json(cases[i].model, config);
+        bool attends = strcmp(cases[i].model, "granite-4.0-h-small") == 0;
+        assert_int_equal(own->n_groups, attends ? 1 : model->n_groups);
+        assert_int_equal(own->groups[0].n, attends ? 40 : model->groups[0].n);
+        assert_int_equal(own->intermediate, model->intermediate);
+        if (!attends)
+            assert_int_equal(own->parameters.total, model->parameters.total);
+        json_decref(list);
+        json_decref(config);
+        kvb_sized_model_free(own);
+        kvb_sized_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_null),  cmocka_unit_test(test_default_refused),
-        cmocka_unit_test(test_multi_query), cmocka_unit_test(test_inert), cmocka_unit_test(test_last_full),
-        cmocka_unit_test(test_published),
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_null),    cmocka_unit_test(test_default_refused),
+        cmocka_unit_test(test_multi_query), cmocka_unit_test(test_inert),   cmocka_unit_test(test_last_full),
+        cmocka_unit_test(test_published),   cmocka_unit_test(test_spelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,19 @@ static void blocks_that_do_nothing_have_no_tensors(void **state)
     json_decref(model.config);
 }
 
+static void widths_are_added_layer_by_layer(void **state)
+{
+    (void)state;
+    static const kvb_sized_group groups[3] = {FULL(3, 8, 2, 64)};
+    kvb_sized_model model;
+    kvb_sized_parameters p;
+    model_make(&model, 3, groups,
+               "'model_type':'llama','hidden_size':512,'vocab_size':100,'intermediate_size':[1024,256,512]");
+    assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), 0);
+    assert_int_equal(p.dense, 3 * 512 * (1024 + 256 + 512));
+    json_decref(model.config);
+}
+
 /* The Hub's account of deepseek-ai/DeepSeek-V3: BF16 3918786560, F8_E4M3 680571043840, F32 41555600 elements. Its layer
  * for multi-token prediction is one more layer with embedding, output, a projection and three norms of its own in bf16.
  */
@@ -407,6 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_parameters_are_met),
         cmocka_unit_test(blocks_that_do_nothing_have_no_tensors),
+        cmocka_unit_test(widths_are_added_layer_by_layer),
         cmocka_unit_test(published_bytes_of_deepseek_v3_are_met),
         cmocka_unit_test(published_bytes_of_gpt_oss_are_met),
         cmocka_unit_test(quantised_bytes_follow_the_config),
