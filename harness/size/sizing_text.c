@@ -58,23 +58,41 @@ static const struct column {
 };
 enum { MODEL, ENGINE, KV, COLUMNS = sizeof columns / sizeof *columns, REASON = COLUMNS - 1 };
 
+/* Adds a reason behind those that are there. */
+__attribute__((format(printf, 2, 3))) static void reason_add(char text[CELL], const char *format, ...)
+{
+    size_t n = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    if (n)
+        n += (size_t)snprintf(text + n, CELL - n, "; ");
+    if (n < CELL)
+        vsnprintf(text + n, CELL - n, format, args);
+    va_end(args);
+}
+
 /* Why something is missing in the row, or what is odd about it. */
 static void reason_text(const kvb_size_row *r, char text[CELL])
 {
-    uint64_t own = r->model->max_context;
-    const char *most = r->error || !r->size.at_engine_limit ? "" : "max_sequences: the engine's own";
-    int n = snprintf(text, CELL, "%s%s%s%s",
-                     r->error                                    ? r->why
-                     : !r->terms.weights_known                   ? "weights: "
-                     : !r->size.budget_bytes                     ? "no --budget: no max_context, no max_sequences"
-                     : r->size.max_context == KVB_SIZE_UNBOUNDED ? "max_context: unbounded"
-                     : r->size.at_model_limit                    ? "max_context: the model's own"
-                                                                 : "",
-                     !r->error && !r->terms.weights_known ? r->weights_why : "",
-                     *most && r->size.at_model_limit ? "; " : "", most);
+    const uint64_t own = r->model->max_context;
+    const bool sized = !r->error && r->terms.weights_known;
 
-    if (own && r->ask.context > own && n >= 0 && n < CELL)
-        snprintf(text + n, CELL - (size_t)n, "%sthe context is beyond the model's own %" PRIu64, n ? "; " : "", own);
+    text[0] = '\0';
+    if (r->error)
+        reason_add(text, "%s", r->why);
+    else if (r->weights_why && *r->weights_why)
+        reason_add(text, "weights: %s", r->weights_why);
+    if (sized && !r->size.budget_bytes)
+        reason_add(text, "no --budget: no max_context, no max_sequences");
+    else if (sized && r->size.max_context == KVB_SIZE_UNBOUNDED)
+        reason_add(text, "max_context: unbounded");
+    else if (sized && r->size.at_model_limit)
+        reason_add(text, "max_context: the model's own");
+    if (!r->error && r->size.at_engine_limit)
+        reason_add(text, "max_sequences: the engine's own");
+    if (own && r->ask.context > own)
+        reason_add(text, "the context is beyond the model's own %" PRIu64, own);
 }
 
 /* Writes a column's text for a row; "" is an empty cell. */

@@ -17,7 +17,7 @@
 /*
  * Bytes of a tensor in a quantised checkpoint. Where a method's exact coverage is known for a type of model, a function
  * says it. Else the config does: how codes and scales are stored, and which modules are left out (transformers'
- * modules_to_not_convert, compressed-tensors' and modelopt's ignore). A part of the model of which any module is left
+ * modules_to_not_convert, compressed-tensors' and modelopt's ignore). A part of a layer of which any module is left
  * out counts as left out whole, so the sum is an upper limit: it says so. Embeddings, output, routers and vectors stay
  * as they are.
  */
@@ -105,7 +105,7 @@ static const struct method {
 static uint64_t coded_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
 {
     const kvb_weights_codes *c = &sum->codes;
-    if (!(c->parts >> part & 1) || rows == 1 || cols < CONV_MOST)
+    if (!(LINEAR >> part & 1) || rows == 1 || cols < CONV_MOST)
         return rows * cols * sum->element;
     return rows * 4 * ceil_div(cols * c->bits, 32) +
            (c->group ? ceil_div(rows * ceil_div(cols, c->group) * c->group_bits, 8) : 0) +
@@ -113,7 +113,8 @@ static uint64_t coded_bytes(const kvb_weights_sum *sum, kvb_weights_part part, u
            c->tensor;
 }
 
-/* Which parts a name of modules stands for: of the first word that is in it. 0: of none that counts. */
+/* Which parts of a layer a name of modules stands for: of the first word that is in it. 0: of none that counts. */
+#define FEED (BIT(DENSE) | BIT(EXPERTS) | BIT(SHARED))
 static const struct {
     const char *word;
     unsigned parts;
@@ -129,6 +130,7 @@ static const struct {
     {"e_score", 0},
     {"conv1d", 0},
     {"router", 0},
+    {"weights_proj", 0},
     {"shared_expert_gate", 0},
     {"shared_expert", BIT(SHARED)},
     {"expert", BIT(EXPERTS)},
@@ -136,7 +138,7 @@ static const struct {
     {"in_proj", BIT(MIXER)},
     {"mamba", BIT(MIXER)},
     {"latent_proj", BIT(OTHER)},
-    {"indexer", BIT(OTHER) | BIT(ATTENTION)},
+    {"indexer", BIT(OTHER)},
     {"attn", BIT(ATTENTION) | BIT(OTHER)},
     {"q_proj", BIT(ATTENTION)},
     {"k_proj", BIT(ATTENTION)},
@@ -147,6 +149,8 @@ static const struct {
     {"gate_proj", BIT(DENSE)},
     {"up_proj", BIT(DENSE)},
     {"down_proj", BIT(DENSE)},
+    {"mlp", FEED}, /* experts that lie beside it are no part of it */
+    {"feed_forward", FEED},
 };
 
 static bool ends_with(const char *word, const char *end)
@@ -155,7 +159,7 @@ static bool ends_with(const char *word, const char *end)
     return n >= m && strcmp(word + n - m, end) == 0;
 }
 
-static unsigned parts_named(const char *name)
+static unsigned parts_named(const char *name, bool beside)
 {
     char plain[128];
     size_t n = 0;
@@ -167,22 +171,80 @@ static unsigned parts_named(const char *name)
         return 0;
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
         if (strstr(plain, modules[i].word))
-            return modules[i].parts;
+            return modules[i].parts == FEED && beside ? BIT(DENSE) : modules[i].parts;
     return LINEAR;
 }
 
-static unsigned parts_covered(const json_t *quantization)
+/* Marks parts in the layers that a name stands for: "model.layers.3.mlp*", "re:.*layers\\.3\\..*" for one, "layers.3*" for
+ * those whose number begins with 3, any other name for all. */
+static void layers_mark(const char *name, unsigned parts, unsigned *left, uint64_t layers)
+{
+    const char *at = strstr(name, "layers");
+    const size_t dot = at ? strlen("layers") + (at[strlen("layers")] == '\\') : 0;
+    uint64_t first = 0, span = layers;
+    bool more = false;
+    char *end;
+    if (at && at[dot] == '.' && at[dot + 1] >= '0' && at[dot + 1] <= '9') {
+        first = strtoull(at + dot + 1, &end, 10);
+        span = 1;
+        more = first && first < layers && *end && *end != (strncmp(name, "re:", 3) == 0 ? '\\' : '.');
+    }
+    do {
+        for (uint64_t i = first; i < layers && i - first < span; i++)
+            left[i] |= parts;
+        first *= 10;
+        span *= 10;
+    } while (more && first < layers);
+}
+
+static uint64_t layers_with(const kvb_sized_model *model, bool states)
+{
+    uint64_t n = 0;
+    for (size_t g = 0; g < model->n_groups; g++)
+        if (model->groups[g].kind != KVB_SIZED_NONE && (model->groups[g].kind == KVB_SIZED_STATE) == states)
+            n += model->groups[g].n;
+    return n;
+}
+
+/* Counts, for each part, the layers that have it and those in which one of its modules is left out. */
+static void left_count(kvb_weights_sum *sum, const json_t *quantization)
 {
     static const char *const keys[] = {"modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules"};
-    unsigned parts = LINEAR;
+    const kvb_weights_family *family = kvb_weights_family_find(sum);
+    const kvb_weights_feed *feed = family ? family->feed : NULL;
+    const uint64_t layers = sum->model->n_layers;
+    kvb_weights_codes *c = &sum->codes;
+    unsigned *left = calloc(layers + 1, sizeof *left), kinds = 0;
+    if (!left)
+        return kvb_sum_stop(sum, -ENOMEM, "no memory");
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         const json_t *list = json_object_get(quantization, keys[k]);
         for (size_t i = 0; i < json_array_size(list); i++) {
             const char *name = json_string_value(json_array_get(list, i));
-            parts &= name ? ~parts_named(name) : 0;
+            layers_mark(name ? name : "", name ? parts_named(name, feed && feed->beside) : LINEAR, left, layers);
         }
     }
-    return parts;
+    for (uint64_t i = 0; i < layers; i++) {
+        uint64_t sparse = 0, dense = 0;
+        if (feed)
+            kvb_feed_count(sum, feed, i, i + 1, &sparse, &dense);
+        const unsigned has = (LINEAR & ~FEED) | (dense ? BIT(DENSE) : 0) | (sparse ? BIT(EXPERTS) | BIT(SHARED) : 0);
+        for (int part = 0; part < KVB_WEIGHTS_PARTS; part++) {
+            c->layers[part] += has >> part & 1;
+            c->left[part] += (left[i] & has) >> part & 1;
+        }
+    }
+    free(left);
+    c->layers[KVB_WEIGHTS_ATTENTION] = c->layers[KVB_WEIGHTS_OTHER] = layers_with(sum->model, false);
+    c->layers[KVB_WEIGHTS_MIXER] = layers_with(sum->model, true);
+    for (size_t g = 0; g < sum->model->n_groups; g++)
+        kinds += sum->model->groups[g].kind != KVB_SIZED_STATE && sum->model->groups[g].kind != KVB_SIZED_NONE;
+    for (int part = 0; part < KVB_WEIGHTS_PARTS; part++) {
+        const bool mixed = kinds > 1 && (BIT(ATTENTION) | BIT(OTHER)) >> part & 1; /* which layers have which shape? */
+        c->layers[part] = c->layers[part] ? c->layers[part] : 1;
+        if (c->left[part] > c->layers[part] || (c->left[part] && mixed))
+            c->left[part] = c->layers[part];
+    }
 }
 
 static bool is(const json_t *object, const char *key, const char *value)
@@ -273,7 +335,7 @@ static void quantization_read(kvb_weights_sum *sum, const json_t *quantization)
     for (size_t i = 0; name && i < sizeof readers / sizeof *readers; i++)
         if (strcmp(readers[i].quant_method, name) == 0 && readers[i].read(quantization, &sum->codes)) {
             sum->tensor_bytes = coded_bytes;
-            sum->codes.parts = parts_covered(quantization);
+            left_count(sum, quantization);
             sum->at_most = true;
             return;
         }
@@ -424,7 +486,8 @@ int kvb_weights_published(const json_t *config, const kvb_sized_model *model, ui
     *bytes = sum.bytes;
     if (sum.err || sum.at_most)
         snprintf(why, why_bytes, "%s",
-                 sum.err ? sum.why : "at most: parts of which quantization_config leaves modules out count whole");
+                 sum.err ? sum.why
+                         : "at most: a part of a layer of which quantization_config leaves modules out counts whole");
     return sum.err == -ENOENT ? -ENOTSUP : sum.err;
 }
 

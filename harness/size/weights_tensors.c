@@ -29,13 +29,18 @@ void kvb_sum_stop(kvb_weights_sum *sum, int err, const char *format, ...)
 
 void kvb_matrix_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uint64_t rows, uint64_t cols)
 {
-    uint64_t one, all, bytes;
+    const kvb_weights_codes *codes = &sum->codes;
+    const unsigned __int128 layers = codes->layers[part];
+    const uint64_t left = layers ? (uint64_t)((n * (unsigned __int128)codes->left[part] + layers - 1) / layers) : 0;
+    uint64_t one, all, bytes, plain;
     if (sum->err)
         return;
     if (__builtin_mul_overflow(rows, cols, &one) || __builtin_mul_overflow(one, n, &all) ||
         __builtin_add_overflow(sum->parts[part], all, &sum->parts[part]) || one > UINT64_MAX / 8 ||
-        __builtin_mul_overflow(sum->tensor_bytes(sum, part, rows, cols), n, &bytes) ||
-        __builtin_add_overflow(sum->bytes, bytes, &sum->bytes))
+        __builtin_mul_overflow(sum->tensor_bytes(sum, part, rows, cols), n - left, &bytes) ||
+        __builtin_mul_overflow(one * sum->element, left, &plain) ||
+        __builtin_add_overflow(sum->bytes, bytes, &sum->bytes) ||
+        __builtin_add_overflow(sum->bytes, plain, &sum->bytes))
         kvb_sum_stop(sum, -EOVERFLOW, "weights: %llu tensors of %llu x %llu overflow 64 bits", (unsigned long long)n,
                      (unsigned long long)rows, (unsigned long long)cols);
 }
@@ -188,10 +193,10 @@ static bool has(const json_t *list, uint64_t layer)
     return false;
 }
 
-/* How many layers have experts: those that all of these fields allow, as far as the config has them. Rules are those of
+/* How many layers from `from` up to `to` have experts: those that all of these fields allow, as far as the config has them. Rules are those of
  * the families' code: Qwen2/3 MoE (decoder_sparse_step, mlp_only_layers), DeepSeek and GLM (first_k_dense_replace,
  * moe_layer_freq, mlp_layer_types), Jamba (expert_layer_*), Llama 4 (interleave_moe_layer_step, moe_layers). */
-static uint64_t expert_layers(kvb_weights_sum *sum)
+static uint64_t expert_layers(kvb_weights_sum *sum, uint64_t from, uint64_t to)
 {
     const json_t *types = kvb_sum_find(sum, "mlp_layer_types"), *freq = kvb_sum_find(sum, "moe_layer_freq");
     const json_t *listed = kvb_sum_find(sum, "moe_layers"), *dense = kvb_sum_find(sum, "mlp_only_layers");
@@ -212,7 +217,7 @@ static uint64_t expert_layers(kvb_weights_sum *sum)
         kvb_sum_stop(sum, -EINVAL, "%s: expected an entry for each of %llu layers",
                      freq_list ? "moe_layer_freq" : "mlp_layer_types", (unsigned long long)sum->layers);
     uint64_t n = 0;
-    for (uint64_t i = 0; i < sum->layers && !sum->err; i++)
+    for (uint64_t i = from; i < to && !sum->err; i++)
         n += (!types || says(types, i)) && (!freq_list || says(freq, i)) && (!listed || has(listed, i)) &&
              !(dense && has(dense, i)) && i % every == 0 && i >= first && (i + 1) % step == 0 &&
              (i + 1) % interleave == 0 && i % period == offset % period;
@@ -220,17 +225,13 @@ static uint64_t expert_layers(kvb_weights_sum *sum)
 }
 
 /* Counts the layers of a kind in NemotronHConfig's hybrid_override_pattern, "MEM*-…", or layers_block_type. */
-static uint64_t layers_of(kvb_weights_sum *sum, const char *fields, char letter, const char *word)
+static uint64_t layers_of(const json_t *list, uint64_t from, uint64_t to, char letter, const char *word)
 {
-    const json_t *list = kvb_sum_find(sum, fields);
+    const char *text = json_string_value(list);
     uint64_t n = 0;
-    if (!list)
-        kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(fields, " "), fields);
-    for (const char *text = json_string_value(list); text && *text; text++)
-        n += *text == letter;
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    for (uint64_t i = from; i < to; i++) {
         const char *entry = json_string_value(json_array_get(list, i));
-        n += entry && strcmp(entry, word) == 0;
+        n += text ? i < json_string_length(list) && text[i] == letter : entry && strcmp(entry, word) == 0;
     }
     return n;
 }
@@ -261,19 +262,26 @@ static void experts_add(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint
         kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, layers, sum->hidden, 1, false);
 }
 
+void kvb_feed_count(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t from, uint64_t to, uint64_t *sparse,
+                    uint64_t *dense)
+{
+    const json_t *list = feed->pattern ? kvb_sum_find(sum, feed->pattern) : NULL;
+    const bool experts = feed->experts && kvb_sum_count_or(sum, feed->experts, 0);
+    if (feed->pattern && !list)
+        kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(feed->pattern, " "), feed->pattern);
+    *sparse = list ? layers_of(list, from, to, 'E', "moe") : experts ? expert_layers(sum, from, to) : 0;
+    *dense = list ? layers_of(list, from, to, '-', "mlp") : feed->beside ? to - from : to - from - *sparse;
+}
+
 void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
 {
+    uint64_t sparse, dense;
     if (sum->layers > MOST_LAYERS)
         kvb_sum_stop(sum, -EINVAL, "num_hidden_layers: expected %u at most", MOST_LAYERS);
     const uint64_t experts = feed->experts ? kvb_sum_count_or(sum, feed->experts, 0) : 0;
     if (experts && feed->needs && !kvb_sum_find(sum, feed->needs))
         kvb_sum_stop(sum, -ENOENT, "%.*s is missing", (int)strcspn(feed->needs, " "), feed->needs);
-    const uint64_t sparse = feed->pattern ? layers_of(sum, feed->pattern, 'E', "moe")
-                            : experts     ? expert_layers(sum)
-                                          : 0;
-    const uint64_t dense = feed->pattern  ? layers_of(sum, feed->pattern, '-', "mlp")
-                           : feed->beside ? sum->layers
-                                          : sum->layers - sparse;
+    kvb_feed_count(sum, feed, 0, sum->layers, &sparse, &dense);
     if (sparse && !sum->err)
         experts_add(sum, feed, sparse, experts);
     const json_t *widths = kvb_sum_find(sum, feed->width);

@@ -33,8 +33,8 @@ typedef uint64_t (*kvb_tensor_bytes)(const struct kvb_weights_sum *sum, kvb_weig
 
 /* How a quantisation stores matrices. */
 typedef struct kvb_weights_codes {
-    unsigned parts;             /* a bit for each part that it covers */
-    uint32_t bits;              /* of an element */
+    uint64_t layers[KVB_WEIGHTS_PARTS], left[KVB_WEIGHTS_PARTS]; /* that have such a part, and of these: left out */
+    uint32_t bits;                                               /* of an element */
     uint32_t group, group_bits; /* scales and zeros of so many elements of a row; 0: none */
     uint32_t block[2];          /* rows and columns that share an f32 scale; 0: none */
     uint32_t row, tensor;       /* bytes more for each row, and for each tensor */
@@ -114,5 +114,8 @@ const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
 
 void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family);
 void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed);
+/* How many layers from `from` up to `to` have experts, and how many a dense block. */
+void kvb_feed_count(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t from, uint64_t to, uint64_t *sparse,
+                    uint64_t *dense);
 
 #endif

@@ -194,6 +194,90 @@ static void quantised_bytes_follow_the_config(void **state)
     }
 }
 
+/* A name leaves out what it matches. Twelve layers of the same tensors: a token's part is left out in so many of them. */
+static void names_leave_out_what_they_match(void **state)
+{
+    enum { ATTENTION = 196608, DENSE = 393216, VECTORS = 2 * (2 * 100 * 256 + 25 * 256) };
+    static const struct {
+        const char *names;
+        uint32_t attention, dense; /* layers in which the part is left out */
+    } cases[] = {
+        {"'lm_head','model.visual*','mtp.layers.0.mlp.up_proj'", 0, 0},
+        {"'model.layers.12.eh_proj','model.layers.12.mlp*'", 0, 0},
+        {"'model.layers.3.mlp*','model.layers.3.mlp.down_proj','model.layers.0.mlp.up_proj'", 0, 2},
+        {"'model.layers.1*'", 3, 3},
+        {"'model.layers.1.*','model.layers.2'", 2, 2},
+        {"'model.layers.0*'", 1, 1},
+        {"'re:.*layers\\\\.1\\\\.self_attn.*'", 1, 0},
+        {"'re:.*layers\\\\.1.*'", 3, 3},
+        {"'re:.*layers\\\\.[0-3]\\\\..*mlp.*'", 0, 12},
+        {"'model.layers.7.self_attn.indexer.weights_proj','model.layers.7.mlp.gate'", 0, 0},
+        {"'strange'", 12, 12},
+    };
+    static const kvb_sized_group groups[] = {FULL(12, 2, 1, 128), {0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024], why[160] = "";
+        kvb_sized_model model;
+        uint64_t bytes, codes = 12 * (ATTENTION + DENSE) + cases[i].attention * ATTENTION + cases[i].dense * DENSE;
+        uint64_t scales = 8 * ((12 - cases[i].attention) * 4 + (12 - cases[i].dense) * 3);
+        snprintf(text, sizeof text,
+                 "'model_type':'llama','hidden_size':256,'vocab_size':100,'intermediate_size':512,"
+                 "'quantization_config':{'quant_method':'fp8','modules_to_not_convert':[%s]}",
+                 cases[i].names);
+        model_make(&model, 12, groups, text);
+        assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+        if (bytes != codes + scales + VECTORS)
+            fail_msg("%s: %llu bytes, expected %llu", cases[i].names, (unsigned long long)bytes,
+                     (unsigned long long)(codes + scales + VECTORS));
+        json_decref(model.config);
+    }
+}
+
+/* Lists as nvidia/Kimi-K2.6-NVFP4 and zai-org/GLM-5-FP8 have them: attention and the dense layer, whose files hold some
+ * 594e9 bytes with the towers; what lies beside matrices and in the layer for multi-token prediction. */
+static void lists_by_layers_leave_experts_quantised(void **state)
+{
+    static const struct {
+        const char *model, *quantization, *names[4];
+        double least, most;
+    } cases[] = {
+        {"Kimi-K2.5",
+         "{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}",
+         {"language_model.model.layers.%u.self_attn*", "language_model.model.layers.0.mlp*", "vision_tower*"},
+         588e9,
+         594e9},
+        {"GLM-5.2",
+         "{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}",
+         {"model.layers.%u.mlp.gate", "model.layers.%u.self_attn.indexer.weights_proj", "model.layers.78.eh_proj"},
+         744e9,
+         760e9},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_sized_model *model;
+        uint64_t bytes;
+        char why[160], name[128];
+        assert_int_equal(kvb_sized_model_built_in(cases[i].model, &model, why, sizeof why), 0);
+        json_t *quantization = json_loads(cases[i].quantization, 0, NULL), *list = json_array();
+        for (size_t k = 0; k < 4 && cases[i].names[k]; k++)
+            for (uint32_t layer = 0; layer < 79; layer++) {
+                const char *at = strchr(cases[i].names[k], '%');
+                snprintf(name, sizeof name, "%.*s%u%s", at ? (int)(at - cases[i].names[k]) : 0, cases[i].names[k],
+                         layer, at ? at + 2 : "");
+                json_array_append_new(list, json_string(at ? name : cases[i].names[k]));
+            }
+        json_object_set_new(quantization, "ignore", list);
+        json_object_set_new(model->config, "quantization_config", quantization);
+        assert_int_equal(kvb_weights_published(model->config, model, &bytes, why, sizeof why), 0);
+        if ((double)bytes < cases[i].least || (double)bytes > cases[i].most)
+            fail_msg("%s: %llu bytes", cases[i].model, (unsigned long long)bytes);
+        kvb_sized_model_free(model);
+    }
+}
+
 /* The Hub counts 228,703,644,928 values, which are 228,689,764,864 parameters and the rest scales. */
 static void quantised_bytes_of_minimax_m2_5(void **state)
 {
@@ -424,6 +508,8 @@ int main(void)
         cmocka_unit_test(published_bytes_of_deepseek_v3_are_met),
         cmocka_unit_test(published_bytes_of_gpt_oss_are_met),
         cmocka_unit_test(quantised_bytes_follow_the_config),
+        cmocka_unit_test(names_leave_out_what_they_match),
+        cmocka_unit_test(lists_by_layers_leave_experts_quantised),
         cmocka_unit_test(quantised_bytes_of_minimax_m2_5),
         cmocka_unit_test(published_bytes_are_the_dtype_s_or_refused),
         cmocka_unit_test(unknown_or_wrong_fields_are_named),
