@@ -21,7 +21,7 @@ typedef struct size {
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
     const char *gpu, *utilization;
     uint64_t tp, pp, spec_depth, block, batch, max_seqs;
-    bool mtp, explain, list, verify, unified, suggest;
+    bool mtp, explain, list, verify, unified, whole, suggest;
     /* the options, parsed */
     kvb_table_format format;
     bool page; /* --format html */
@@ -43,7 +43,9 @@ static const kvb_option options[] = {
     {"--kv", "FORMAT,…", "of K and V rows: f16,e4m3,q8_0,a4g64, or q8_0:q4_0 for K:V; default: the model's dtype",
      KVB_TEXT(size, kv)},
     {"--engine", "NAME,…",
-     "ideal, kvbench, llama.cpp, vllm, sglang, trtllm, mlx; default: all, with --gpu all but kvbench",
+     "ideal, kvbench, llama.cpp, vllm, sglang, trtllm, mlx, or of a version: vllm@0.24; default: all, with --gpu all "
+     "but "
+     "kvbench",
      KVB_TEXT(size, engine)},
     {"--budget", "SIZE", "memory of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
     {"--gpu", "DEVICE", "the same, by the device's name (H100-80GB, L40S, RTX-4090 …), as each engine takes of it",
@@ -65,6 +67,11 @@ static const kvb_option options[] = {
      KVB_NUMBER(size, max_seqs, 1, 1 << 20)},
     {"--unified", NULL, "llama.cpp: one cache for all sequences, as its server without --parallel",
      KVB_FLAG(size, unified)},
+    {"--whole-windows", NULL,
+     "windows keep every token: --disable-hybrid-kv-cache-manager of vllm (KV connectors), --disable-hybrid-swa-memory "
+     "of "
+     "sglang, --swa-full of llama.cpp",
+     KVB_FLAG(size, whole)},
     {"--state", "DTYPE", "of recurrent states: f32, f16, bf16; default: the engine's", KVB_TEXT(size, state)},
     {"--explain", NULL, "say which field gave which factor, line by line; with --engine vllm also pages and groups",
      KVB_FLAG(size, explain)},
@@ -244,7 +251,7 @@ static int contexts_default(const kvb_sized_model *m, kvb_size_numbers *numbers)
 static int row_compute(const kvb_sized_model *m, kvb_size_row *row)
 {
     row->error = kvb_size_compute(m, row->engine, &row->ask, &row->terms, &row->size, row->why, sizeof row->why);
-    if (row->error == -EOVERFLOW && row->engine == &kvb_size_engine_ideal)
+    if (row->error == -EOVERFLOW && row->engine->allocate == kvb_size_engine_ideal.allocate)
         return kvb_complain("size", KVB_EXIT_USAGE, "%s: %s: context %" PRIu64 ", sequences %" PRIu64 ": %s", m->name,
                             row->engine->name, row->ask.context, row->ask.sequences, row->why);
     if (row->error == -ENOMEM)
@@ -276,7 +283,7 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
         kvb_size_row *row = &rows->at[rows->n++];
 
         *row = (kvb_size_row){
-            .model = m, .engine = s->engines.at[j % s->engines.n], .terms = terms, .weights_why = s->weights_why[i]};
+            .model = m, .engine = &s->engines.at[j % s->engines.n], .terms = terms, .weights_why = s->weights_why[i]};
         row->ask = (kvb_size_ask){.sequences = s->counts.at[rest % s->counts.n],
                                   .context = contexts.at[rest / s->counts.n % contexts.n],
                                   .state = s->state,
@@ -288,6 +295,8 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
                                   .batch = (uint32_t)s->batch,
                                   .max_seqs = (uint32_t)s->max_seqs,
                                   .unified = s->unified,
+                                  .whole = s->whole,
+                                  .version = row->engine->version,
                                   .device = s->device,
                                   .utilization = s->thousandths};
         row->terms.sized_only = rows->matrix && rest % s->counts.n; /* a line of the matrix needs its limit once */
@@ -313,8 +322,10 @@ static int explanations_print(const size *s, const kvb_sizes *rows, FILE *out)
         if (i == 0 || rows->at[i].model != rows->at[i - 1].model) {
             error = kvb_size_explain(rows->at[i].model, &rows->at[i].ask, out);
             for (size_t e = 0; s->engine && e < s->engines.n; e++)
-                if (s->engines.at[e]->explain)
-                    s->engines.at[e]->explain(rows->at[i].model, &rows->at[i].ask, out);
+                if (s->engines.at[e].explain) {
+                    fprintf(out, "  %s:", s->engines.at[e].name);
+                    s->engines.at[e].explain(rows->at[i].model, &rows->at[i + e].ask, out);
+                }
             fputc('\n', out);
         }
     fputs(fence, out);
@@ -397,7 +408,7 @@ static bool asks_more(const size *s)
 {
     return s->engine || s->state || s->budget || s->weights || s->runtime || s->margin || s->gpu || s->tp > 1 ||
            s->pp > 1 || s->spec_depth || s->block || s->batch || s->max_seqs || s->mtp || s->explain || s->unified ||
-           s->suggest;
+           s->whole || s->suggest;
 }
 
 /* --verify takes no lists and makes no page. */

@@ -11,6 +11,7 @@
 #include "harness/command_line.h"
 #include "harness/size/cache_model.h"
 #include "harness/size/weights.h"
+#include "workloads/files.h"
 #include "results/near_name.h"
 
 static const kvb_size_engine *const engines_all[] = {
@@ -102,14 +103,30 @@ int kvb_kv_parse(const char *text, kvb_kv_pairs *pairs, char *why, size_t why_by
     return error;
 }
 
+/* "vllm", or with a version "vllm@0.24", "vllm@0.24.1". */
 static int engine_parse(const char *word, void *element, char *why, size_t why_bytes)
 {
-    for (size_t i = 0; i < ENGINES; i++)
-        if (strcmp(word, engines_all[i]->name) == 0) {
-            *(const kvb_size_engine **)element = engines_all[i];
-            return 0;
-        }
-    return kvb_name_unknown("unknown engine", word, engine_words, why, why_bytes);
+    const size_t n = strcspn(word, "@");
+    kvb_size_engine *engine = element;
+    unsigned major, minor;
+    int end = 0;
+
+    for (size_t i = 0; i < ENGINES && !*engine->name; i++)
+        if (strlen(engines_all[i]->name) == n && memcmp(word, engines_all[i]->name, n) == 0)
+            *engine = *engines_all[i];
+    if (!*engine->name)
+        return kvb_name_unknown("unknown engine", word, engine_words, why, why_bytes);
+    if (!word[n])
+        return 0;
+    if (!engine->versioned)
+        return kvb_why_set(-EINVAL, why, why_bytes, "'%.40s': no rule of %s here depends on its version", word,
+                           engine->name);
+    if (sscanf(word + n, "@%3u.%3u%n", &major, &minor, &end) != 2 ||
+        word[n + end + strspn(word + n + end, ".0123456789")])
+        return kvb_why_set(-EINVAL, why, why_bytes, "'%.40s': a version like %s@0.24 was expected", word, engine->name);
+    engine->version = KVB_VERSION(major, minor);
+    snprintf(engine->name + n, sizeof engine->name - n, "@%u.%u", major, minor);
+    return 0;
 }
 
 int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, size_t why_bytes)

@@ -20,7 +20,7 @@ typedef struct kvb_kv_pairs {
 } kvb_kv_pairs;
 
 typedef struct kvb_engine_list {
-    const kvb_size_engine **at; /* owned */
+    kvb_size_engine *at; /* owned */
     size_t n;
 } kvb_engine_list;
 
@@ -29,7 +29,7 @@ typedef struct kvb_engine_list {
 int kvb_numbers_parse(const char *text, kvb_size_numbers *numbers, char *why, size_t why_bytes);
 /* "f16,q8_0:q4_0": formats, or K's and V's apart. */
 int kvb_kv_parse(const char *text, kvb_kv_pairs *pairs, char *why, size_t why_bytes);
-/* "ideal,vllm"; NULL: all. */
+/* "ideal,vllm,vllm@0.24"; NULL: all. */
 int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, size_t why_bytes);
 /* "80GiB", "80GB", "1.5TiB", "123": bytes. KiB … PiB are powers of 1024, kB … PB of 1000. */
 int kvb_bytes_parse(const char *text, uint64_t *bytes, char *why, size_t why_bytes);

@@ -133,12 +133,14 @@ enum {
     STATES_A_REQUEST = 3, /* MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO */
 };
 
-/* Models whose windows have their own pool (srt/configs/model_config.py, is_hybrid_swa_model). */
+/* Models whose windows have their own pool (srt/configs/model_config.py, is_hybrid_swa_model), unless
+ * disable_hybrid_swa_memory is set. */
 static const char own_pool[] = "llama4 llama4_text gpt_oss mimo_v2_flash gemma4 gemma4_text";
 
-bool kvb_sglang_is_windowed(const kvb_sized_model *model, const kvb_sized_group *g)
+bool kvb_sglang_is_windowed(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask)
 {
-    return (g->kind == KVB_SIZED_WINDOW || g->kind == KVB_SIZED_CHUNK) && kvb_names_have(own_pool, model->type);
+    return !ask->whole && (g->kind == KVB_SIZED_WINDOW || g->kind == KVB_SIZED_CHUNK) &&
+           kvb_names_have(own_pool, model->type);
 }
 
 static bool has_rows(const kvb_sized_group *g)
@@ -226,7 +228,7 @@ static int slots_count(const kvb_sized_model *model, const kvb_size_ask *ask, ui
     uint64_t each = ask->context, window = 0, least = 0, more = 0;
 
     for (size_t i = 0; i < model->n_groups; i++)
-        if (kvb_sglang_is_windowed(model, &model->groups[i]) && model->groups[i].window > window)
+        if (kvb_sglang_is_windowed(model, &model->groups[i], ask) && model->groups[i].window > window)
             window = model->groups[i].window;
     *whole = *windows = 0;
     if (kvb_round_up(&each, page) || kvb_add(whole, each, ask->sequences))
@@ -290,7 +292,7 @@ static int sglang_allocate(const kvb_sized_model *model, const kvb_size_ask *ask
         error = -EOVERFLOW;
     for (size_t i = 0; i < model->n_groups && !error; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        bool windowed = kvb_sglang_is_windowed(model, g);
+        bool windowed = kvb_sglang_is_windowed(model, g, ask);
         uint64_t layers = kvb_layers_held(model, i, ask) + kvb_ceil_div(g->readers, ask->pp), row = 0;
 
         if (!has_rows(g))
@@ -430,7 +432,8 @@ const kvb_size_engine kvb_size_engine_trtllm = {
  * --kv-unified), whose length is rounded up to 256 cells (llama_context: n_ctx_seq); unified, one stream has the cells of all of
  * them, as in the server unless --parallel is given (tools/server/server.cpp: 4 slots and kv_unified). Sources:
  *   llama-kv-cache.cpp        K and V of n_embd_{k,v}_gqa for each cell and stream; MLA keeps only K; so does the indexer
- *   llama-kv-cache-iswa.cpp   window layers: pad256(min(n_ctx_seq, n_swa * (unified ? n_seq : 1) + n_ubatch)) cells
+ *   llama-kv-cache-iswa.cpp   window layers: pad256(min(n_ctx_seq, n_swa * (unified ? n_seq : 1) + n_ubatch)) cells; with
+ *                             --swa-full those of the others
  *   llama-memory-recurrent, llama-hparams.cpp   n_embd_r and n_embd_s, in f32 whatever the dtype, a cell for each sequence
  */
 enum { PAD = 256, UBATCH = 512 };
@@ -493,7 +496,7 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
         error = kvb_too_large(why, why_bytes);
     for (size_t i = 0; i < model->n_groups && !error; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        bool grows = kvb_sized_grows(model, g, ask->context) || !kvb_llama_has_windows(model);
+        bool grows = kvb_sized_grows(model, g, ask->context) || ask->whole || !kvb_llama_has_windows(model);
         uint64_t layers = kvb_layers_held(model, i, ask), drafts = 1 + (uint64_t)ask->spec_depth, row, state;
 
         error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
@@ -538,6 +541,7 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
  *   v1/kv_cache_interface.py     pages of each kind of layer, and how many blocks of it a sequence needs
  *   v1/core/kv_cache_utils.py    if kinds differ: layers in groups of one size, the last one padded; longer blocks make page
  *                                sizes equal
+ *                                (unify_hybrid_kv_cache_specs: without the hybrid manager windows keep what full attention does)
  *   platforms/interface.py, _align_hybrid_block_size   with recurrent layers: attention blocks as long as a state needs,
  *                                states padded to that page
  *   config/model.py, is_prefix_caching_supported   beside attention, states are cached with prompts' beginnings (mamba_cache_mode
@@ -621,12 +625,16 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
                       size_t why_bytes)
 {
     uint64_t block = ask->block ? ask->block : BLOCK, token = 0, state = 0;
+    bool whole = false;
 
     *n = 0;
+    for (size_t i = 0; i < model->n_groups; i++)
+        whole = whole || (ask->whole && kvb_sized_grows(model, &model->groups[i], ask->context));
     for (size_t i = 0; i < model->n_groups; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        spec s = {
-            .group = g, .layers = kvb_layers_held(model, i, ask), .grows = kvb_sized_grows(model, g, ask->context)};
+        spec s = {.group = g,
+                  .layers = kvb_layers_held(model, i, ask),
+                  .grows = kvb_sized_grows(model, g, ask->context) || (whole && g->kind != KVB_SIZED_STATE)};
         int error = kvb_layer_row_bytes(g, ask, &s.token, why, why_bytes);
 
         if (error)
@@ -664,7 +672,7 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
 }
 
 /* If kinds differ, they share one pool: pages get one size, and groups one number of layers. */
-static int pool_unify(spec *specs, size_t n, char *why, size_t why_bytes)
+static int pool_unify(spec *specs, size_t n, bool whole, char *why, size_t why_bytes)
 {
     uint64_t page = 0, fewest = UINT64_MAX, most = 0;
     bool uniform = true; /* all kinds keep every token */
@@ -677,6 +685,10 @@ static int pool_unify(spec *specs, size_t n, char *why, size_t why_bytes)
     }
     if (uniform || n < 2)
         return 0;
+    if (whole) {
+        snprintf(why, why_bytes, "vLLM needs its hybrid manager for these kinds of layers (--whole-windows)");
+        return -ENOTSUP;
+    }
     uint64_t size = most < fewest + kvb_ceil_div(fewest, 4) ? most : fewest; /* most < 1.25 fewest */
 
     for (size_t i = 0; i < n; i++) {
@@ -694,11 +706,17 @@ static int pool_unify(spec *specs, size_t n, char *why, size_t why_bytes)
     return 0;
 }
 
-/* How many blocks one sequence of n tokens needs in a layer. Scheduling is asynchronous: two batches can be in flight
- * behind a window (config/vllm.py, max_in_flight_tokens; kv_cache_interface.py, max_admission_blocks_per_request). */
+/* Since 0.26 scheduling is asynchronous: two batches can be in flight behind a window (config/vllm.py,
+ * max_in_flight_tokens; kv_cache_interface.py, max_admission_blocks_per_request). */
+uint64_t kvb_vllm_batches(const kvb_size_ask *ask)
+{
+    return ask->version && ask->version < KVB_VERSION(0, 26) ? 1 : 2;
+}
+
+/* How many blocks one sequence of n tokens needs in a layer. */
 static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
 {
-    uint64_t window = s->group->window, flight = KVB_VLLM_BATCHES * kvb_size_batch(&kvb_size_engine_vllm, ask);
+    uint64_t window = s->group->window, flight = kvb_vllm_batches(ask) * kvb_size_batch(&kvb_size_engine_vllm, ask);
 
     if (s->grows)
         return kvb_ceil_div(n, s->block);
@@ -743,7 +761,7 @@ static int specs_settle(const kvb_sized_model *model, const kvb_size_ask *ask, s
     }
     if (!error)
         error = specs_make(model, ask, specs, n, why, why_bytes);
-    return error ? error : pool_unify(specs, *n, why, why_bytes);
+    return error ? error : pool_unify(specs, *n, ask->whole, why, why_bytes);
 }
 
 /* A line for each spec: "52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 577 blocks of it; held as 60
@@ -755,7 +773,7 @@ static void vllm_explain(const kvb_sized_model *model, const kvb_size_ask *ask, 
     char why[256], token[KVB_UNIT_TEXT + 8], page[KVB_UNIT_TEXT + 8];
     int error = specs_settle(model, ask, specs, &n, why, sizeof why);
 
-    fprintf(out, "  vllm:%s%s\n", error ? " " : "", error ? why : "");
+    fprintf(out, "%s%s\n", error ? " " : "", error ? why : "");
     for (size_t i = 0; i < n && !error; i++) {
         const spec *s = &specs[i];
 
@@ -823,6 +841,7 @@ static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64
 
 const kvb_size_engine kvb_size_engine_vllm = {
     .name = "vllm",
+    .versioned = true,
     .stored = "f32 f16 bf16 e4m3 e5m2 e4m3-token int8 nvfp4 fp8_ds_mla",
     .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",
     .source = "vllm-project/vllm vllm/v1/kv_cache_interface.py, vllm/v1/core/kv_cache_utils.py",

@@ -45,7 +45,7 @@ int kvb_layer_peak(const kvb_sized_model *model, const kvb_size_engine *engine, 
 
 /* SGLang: has the layer's window a pool of its own; is this a layer that it has a pool for; bytes of an element of a
  * state. */
-bool kvb_sglang_is_windowed(const kvb_sized_model *model, const kvb_sized_group *group);
+bool kvb_sglang_is_windowed(const kvb_sized_model *model, const kvb_sized_group *group, const kvb_size_ask *ask);
 bool kvb_sglang_knows(const kvb_sized_group *group);
 uint32_t kvb_sglang_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
 /* mlx-lm: the kinds of layers of this model of which it is known what they keep; of windows, all rows or a window's. */
@@ -58,7 +58,8 @@ bool kvb_llama_has_windows(const kvb_sized_model *model);
  * logit; and the batches of a sequence that can be in flight. */
 uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
 uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask);
-enum { KVB_VLLM_SAMPLER_BYTES = 43, KVB_VLLM_BATCHES = 2 };
+uint64_t kvb_vllm_batches(const kvb_size_ask *ask);
+enum { KVB_VLLM_SAMPLER_BYTES = 43 };
 
 /* Writes "a size is above 64 bits". Returns -EOVERFLOW. */
 int kvb_too_large(char *why, size_t why_bytes);

@@ -31,8 +31,7 @@
 
     // ---- engines: allocate() gives bytes of KV rows and of states
     const sum = (m, one) => m.groups.map(one).reduce((a, b) => ({kv: a.kv + b.kv, states: a.states + b.states}), {kv: 0n, states: 0n});
-    const stored = (name, ...formats) => formats.forEach((f) =>
-        check(data.engines[name].stored.includes(f.name), `${name} does not store ${f.name}`));
+    const stored = (e, ...formats) => formats.forEach((f) => check(e.stored.includes(f.name), `it does not store ${f.name}`));
     const noSinks = (m) => check(m.groups.every((g) => !g.sinks), "no window that keeps the first tokens");
 
     const ideal = (m, q) => sum(m, (g) => {
@@ -41,13 +40,13 @@
                 states: q.sequences * g.layers * drafts * stateOf(g, q, ask.state || plain, plain)};
     });
 
-    const llama = (m, q) => {
-        stored("llama.cpp", q.k, q.v);
+    const llama = (m, q, e) => {
+        stored(e, q.k, q.v);
         check(q.tp === 1n, "llama.cpp divides the cache by layers, not by heads");
         noSinks(m);
         const streams = ask.unified ? 1n : q.sequences, each = ask.unified ? q.sequences : 1n, n = up(q.context * each, 256n);
         return sum(m, (g) => {
-            const cells = grows(m, g, q) || !m.llama_windows ? n : up(least(g.window * each + data.engines["llama.cpp"].batch, n), 256n);
+            const cells = grows(m, g, q) || ask.whole || !m.llama_windows ? n : up(least(g.window * each + e.batch, n), 256n);
             return {kv: streams * g.layers * cells * (layerRow(g, q) + rowOf(q.k, g.index)),
                     states: q.sequences * g.layers * drafts * stateOf(g, q, 4n, 4n)};
         });
@@ -58,18 +57,18 @@
         const channels = g.conv / columns + (split ? (tp - g.conv_groups) * g.conv_group_width : 0n);
         return ceil(g.state, tp) * (g.state_f32 ? 4n : state) + ceil(channels, tp) * (columns + (g.conv_drafts ? widened : 0n)) * conv;
     };
-    const vllmBlocks = (s, q) => {
-        const flight = data.engines.vllm.batch * data.engines.vllm.batches;
+    const vllmBlocks = (s, q, e) => {
+        const flight = e.batch * e.batches;
         if (s.grows) return ceil(q.context, s.block);
         if (s.g.kind === "window") return ceil(least(s.g.window + flight - 1n, q.context), s.block) + 1n;
         return s.g.kind === "chunk" ? ceil(least(s.g.window + flight, q.context), s.block) : s.states + ask.spec_depth;
     };
     const vllmSpecs = (m, q) => {
-        const specs = [], first = ask.block || 16n;
+        const specs = [], first = ask.block || 16n, whole = ask.whole && m.groups.some((g) => grows(m, g, q));
         let token = 0n, state = 0n;
         for (const g of m.groups) {
             const row = layerRow(g, q), page = stateShare(g, q.tp, ask.spec_depth, m.vllm_state, m.dtype);
-            if (row || page) specs.push({g, layers: g.layers, grows: grows(m, g, q), token: row, page});
+            if (row || page) specs.push({g, layers: g.layers, grows: grows(m, g, q) || whole && g.kind !== "state", token: row, page});
             if (g.index) specs.push({g, layers: g.layers, grows: true, token: g.index_row, page: 0n});
             token = token || row;
             state = most(state, page);
@@ -78,13 +77,14 @@
         for (const s of specs) Object.assign(s, {block, states: token ? 2n : 1n, page: block * (s.token || token) || s.page});
         return specs;
     };
-    const vllm = (m, q) => {
+    const vllm = (m, q, e) => {
         check(q.k === q.v, "vLLM stores K and V in one dtype");
-        stored("vllm", q.k);
+        stored(e, q.k);
         check(m.groups.every((g) => g.heads % q.tp === 0n), "vLLM wants ranks that divide the query heads");
         noSinks(m);
         const specs = vllmSpecs(m, q);
         if (specs.length > 1 && !specs.every((s) => s.grows)) {
+            check(!ask.whole, "vLLM needs its hybrid manager for these kinds of layers");
             const page = specs.map((s) => s.page).reduce(most), layers = specs.map((s) => s.layers);
             const fewest = layers.reduce(least), many = layers.reduce(most), size = many < fewest + ceil(fewest, 4n) ? many : fewest;
             for (const s of specs) {
@@ -94,7 +94,7 @@
         }
         const bytes = {kv: 0n, states: 0n};
         for (const s of specs)
-            bytes[s.g.kind === "state" ? "states" : "kv"] += q.sequences * s.layers * vllmBlocks(s, q) * s.page;
+            bytes[s.g.kind === "state" ? "states" : "kv"] += q.sequences * s.layers * vllmBlocks(s, q, e) * s.page;
         return bytes;
     };
 
@@ -105,9 +105,9 @@
         const scaled = q.k.name === "e4m3" ? g.latent_rank + 4n * (g.latent_rank / 128n) + 2n * (g.latent - g.latent_rank) : row;
         return scaled + indexer.index_row;
     };
-    const sglang = (m, q) => {
+    const sglang = (m, q, e) => {
         check(q.k === q.v, "SGLang stores K and V in one dtype");
-        stored("sglang", q.k);
+        stored(e, q.k);
         check(m.groups.every((g) => g.sglang_knows && !(g.kind === "state" && ask.spec_depth)), "SGLang's pool for such states is not modelled");
         noSinks(m);
         check(m.groups.every((g) => !g.index || g.kind === "latent" || q.k.bytes === m.dtype), "SGLang's index beside such rows is not modelled");
@@ -127,15 +127,15 @@
         const kv = most(rows, ceil(3n * q.sequences * state, 9n) * 10n);
         return {kv, states: (kv * 9n / 10n / state + 1n) * state};
     };
-    const trtllm = (m, q) => {
+    const trtllm = (m, q, e) => {
         check(q.k === q.v, "TensorRT-LLM stores K and V alike");
-        stored("trtllm", q.k);
+        stored(e, q.k);
         check(m.groups.every((g) => g.kind !== "state" && !g.index && !g.sinks), "TensorRT-LLM's pools for such layers are not modelled");
         return sum(m, (g) => ({kv: q.sequences * up(q.context, ask.block || 32n) * g.layers * layerRow(g, q), states: 0n}));
     };
-    const mlx = (m, q) => {
+    const mlx = (m, q, e) => {
         check(q.k === q.v, "mlx-lm stores K and V alike");
-        stored("mlx", q.k);
+        stored(e, q.k);
         check(q.tp === 1n && ask.pp === 1n, "mlx-lm's ranks are not modelled");
         const caches = {window: WHOLE | ROTATING, latent: LATENT, state: STATES}, known = (g) => m.mlx & (caches[g.kind] || 0n);
         check(m.groups.every((g) => g.kind === "none" || !g.index && (g.kind === "full" || !g.sinks && known(g))),
@@ -143,33 +143,31 @@
         const cells = up(q.context, 256n), rotates = (g) => g.kind === "window" && m.mlx & ROTATING;
         check(q.k.plain || !m.groups.some((g) => rotates(g) || g.kind === "latent"), "mlx-lm cannot quantise such rows");
         check(!ask.spec_depth || m.groups.every((g) => g.kind !== "state"), "mlx-lm's states of drafts are not modelled");
-        return sum(m, (g) => ({kv: q.sequences * (rotates(g) ? least(g.window - 1n + data.engines.mlx.batch, cells) : cells) *
+        return sum(m, (g) => ({kv: q.sequences * (rotates(g) ? least(g.window - 1n + e.batch, cells) : cells) *
             g.layers * layerRow(g, q), states: q.sequences * g.layers * stateOf(g, q, 4n, m.dtype)}));
     };
 
     // ---- what passes need beside it
-    const layerPeak = (batch) => (m, q) => {
-        const tokens = batch ? least(batch, q.context * q.sequences) : q.sequences;
+    const layerPeak = (m, q, e) => {
+        const tokens = e.batch ? least(e.batch, q.context * q.sequences) : q.sequences;
         return tokens * (4n * m.hidden + 2n * ceil(m.intermediate, q.tp)) * m.dtype + q.sequences * ceil(m.vocab, q.tp) * 4n;
     };
-    const vllmPeak = (m, q) => {
-        const {batch, max_seqs, sampler_bytes} = data.engines.vllm;
-        return most(batch * (4n * m.hidden + 3n * ceil(m.intermediate, q.tp)) * m.dtype,
-                    batch * m.hidden * m.dtype + most(max_seqs, q.sequences) * m.vocab * sampler_bytes);
-    };
-    const batchOf = (name) => data.engines[name]?.batch ?? 0n;
+    const vllmPeak = (m, q, {batch, max_seqs, sampler_bytes}) =>
+        most(batch * (4n * m.hidden + 3n * ceil(m.intermediate, q.tp)) * m.dtype,
+             batch * m.hidden * m.dtype + most(max_seqs, q.sequences) * m.vocab * sampler_bytes);
     const rules = {
-        ideal: {allocate: ideal, beside: layerPeak(batchOf("ideal"))},
-        "llama.cpp": {allocate: llama, beside: (m) => batchOf("llama.cpp") * (m.vocab + m.hidden) * 4n},
+        ideal: {allocate: ideal, beside: layerPeak},
+        "llama.cpp": {allocate: llama, beside: (m, q, e) => e.batch * (m.vocab + m.hidden) * 4n},
         vllm: {allocate: vllm, beside: vllmPeak},
-        sglang: {allocate: sglang, beside: (m, q) => data.engines.sglang.beside[q.tp]},
-        trtllm: {allocate: trtllm, beside: (m, q) => layerPeak(batchOf("trtllm"))(m, q) + ceil(trtllm(m, q).kv, 9n)},
-        mlx: {allocate: mlx, beside: layerPeak(batchOf("mlx"))},
+        sglang: {allocate: sglang, beside: (m, q, e) => e.beside[q.tp]},
+        trtllm: {allocate: trtllm, beside: (m, q, e) => layerPeak(m, q, e) + ceil(trtllm(m, q, e).kv, 9n)},
+        mlx: {allocate: mlx, beside: layerPeak},
     };
 
     // ---- the whole, and what fits
     const total = (m, name, q) => {
-        const held = rules[name].allocate(m, q), beside = rules[name].beside(m, q), weights = m.weights[q.tp];
+        const e = data.engines[name], rule = rules[name.split("@")[0]]; // of a version: "vllm@0.24"
+        const held = rule.allocate(m, q, e), beside = rule.beside(m, q, e), weights = m.weights[q.tp];
         const sum = held.kv + held.states + beside + (weights ?? 0n) + ask.runtime, margin = (sum * ask.margin + 99999n) / 100000n;
         check(sum + margin < LIMIT, "a size is above 64 bits");
         return {...held, beside: beside + ask.runtime + margin, total: weights === undefined ? null : sum + margin};

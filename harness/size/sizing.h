@@ -35,6 +35,8 @@ typedef struct kvb_device {
 const kvb_device *kvb_device_find(const char *name); /* or as its driver's tool calls it; NULL: unknown */
 const kvb_device *kvb_device_at(size_t i);           /* the i-th; NULL after the last */
 
+#define KVB_VERSION(major, minor) (1000 * (major) + (minor))
+
 /* What is asked. Where a comment names a default, 0 means that. */
 typedef struct kvb_size_ask {
     uint64_t context; /* tokens of each sequence */
@@ -48,6 +50,8 @@ typedef struct kvb_size_ask {
     uint32_t batch;           /* most tokens of one forward pass (prefill chunk); 0: the engine's */
     uint32_t max_seqs;        /* that an engine makes its buffers for, if more than `sequences`; 0: the engine's */
     bool unified;             /* llama.cpp: one cache for all sequences, as its server has by default */
+    bool whole;               /* vllm, sglang, llama.cpp: windows keep every token, as an option of theirs makes them */
+    uint32_t version;         /* of the engine, a KVB_VERSION; 0: the newest whose rules are known */
     const kvb_device *device; /* NULL: not said */
     uint32_t utilization;     /* of the device's memory, in thousandths; 0: the engine's */
 } kvb_size_ask;
@@ -62,9 +66,11 @@ typedef struct kvb_size_allocation {
 
 /* How one engine allocates: a pure function. */
 typedef struct kvb_size_engine {
-    const char *name; /* what --engine takes */
+    char name[24]; /* what --engine takes, with the version if one is asked for: "vllm@0.24" */
     const char *summary;
     const char *source; /* of the formulas */
+    bool versioned;     /* its rules differ by version */
+    uint32_t version;   /* kvb_size_ask's, of a copy of the engine for a version */
     const char *stored; /* formats that it stores, separated by spaces; NULL: all */
     uint32_t batch;     /* default for the most tokens of one forward pass; 0: one for each sequence */
     uint64_t (*batch_on)(const kvb_device *device); /* the same, where it depends on the device, which may be NULL */
@@ -74,7 +80,8 @@ typedef struct kvb_size_engine {
      * layer needs at least. 0 or -EOVERFLOW. */
     int (*beside)(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes);
     bool least; /* beside() gives, of passes, what one layer needs at least */
-    /* Prints how pages, padding and groups come about; NULL: there is nothing to say beside --explain's factors. */
+    /* Prints how pages, padding and groups come about, behind "  NAME:"; NULL: there is nothing to say beside --explain's
+     * factors. */
     void (*explain)(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
     uint32_t most_sequences, most_tokens; /* that it can hold, whatever memory there is; 0: any number */
     bool costly; /* allocate() plays a history, and takes no less than ideal: limits are looked for below ideal's, in

@@ -47,7 +47,7 @@ static json_t *group_make(const kvb_sized_model *m, size_t i, const kvb_size_ask
                      (json_int_t)kvb_index_row_bytes(g), "state", (json_int_t)g->state_elements, "conv",
                      (json_int_t)g->conv_elements, "conv_width", (json_int_t)g->conv_width, "conv_groups",
                      (json_int_t)g->conv_groups, "conv_group_width", (json_int_t)g->conv_group_width, "conv_drafts",
-                     g->conv_drafts, "state_f32", g->state_f32, "sglang_windowed", kvb_sglang_is_windowed(m, g),
+                     g->conv_drafts, "state_f32", g->state_f32, "sglang_windowed", kvb_sglang_is_windowed(m, g, ask),
                      "sglang_knows", kvb_sglang_knows(g), "latent_rank", (json_int_t)g->latent_dim, "readers",
                      (json_int_t)kvb_ceil_div(g->readers, ask->pp));
 }
@@ -113,7 +113,7 @@ static json_t *engine_make(const kvb_size_row *row)
     return json_pack("{s:I, s:I, s:o, s:o, s:I, s:I, s:I}", "batch", (json_int_t)kvb_size_batch(e, &ask), "fraction",
                      (json_int_t)fraction, "beside", beside, "stored", stored, "max_seqs",
                      (json_int_t)kvb_vllm_max_seqs(&ask), "sampler_bytes", (json_int_t)KVB_VLLM_SAMPLER_BYTES,
-                     "batches", (json_int_t)KVB_VLLM_BATCHES);
+                     "batches", (json_int_t)kvb_vllm_batches(&ask));
 }
 
 static json_t *formats_make(void)
@@ -134,10 +134,11 @@ static json_t *ask_make(const kvb_size_row *row)
     const kvb_size_ask *a = &row->ask;
     uint64_t budget = row->terms.budget ? row->terms.budget : a->device ? a->device->memory : 0;
 
-    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:b}", "tp", (json_int_t)a->tp, "pp",
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:b}", "tp", (json_int_t)a->tp, "pp",
                      (json_int_t)a->pp, "spec_depth", (json_int_t)a->spec_depth, "block", (json_int_t)a->block,
-                     "unified", a->unified, "state", (json_int_t)(a->state ? kvb_config_dtype_bytes(a->state) : 0),
-                     "margin", (json_int_t)row->terms.margin, "runtime", (json_int_t)row->terms.runtime_bytes, "budget",
+                     "unified", a->unified, "whole", a->whole, "state",
+                     (json_int_t)(a->state ? kvb_config_dtype_bytes(a->state) : 0), "margin",
+                     (json_int_t)row->terms.margin, "runtime", (json_int_t)row->terms.runtime_bytes, "budget",
                      (json_int_t)(budget >> EXACT_BITS ? 0 : budget), "device", a->device && !row->terms.budget);
 }
 

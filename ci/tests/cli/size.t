@@ -131,6 +131,9 @@ explored "the page computes what the program does, to the byte" 100 Llama-3.1-8B
     gemma-4-26B-A4B gemma-2-9b gemma-3n-E4B --
 explored "  on a device, with drafts" 30 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B gpt-oss-20b NVIDIA-Nemotron-3-Nano-30B-A3B -- \
     --gpu H100-80GB --unified --spec-depth 2 --margin 5% --runtime 1GiB --block 32
+explored "  of another version, with whole windows" 30 gemma-3-27b-it gpt-oss-20b Qwen3.5-9B Llama-4-Scout-17B-16E-Instruct -- \
+    --engine ideal,vllm,vllm@0.24,llama.cpp,sglang --whole-windows
+explored "  and with those of its own" 30 gemma-3-27b-it Llama-4-Scout-17B-16E-Instruct -- --engine ideal,vllm@0.24,vllm
 explored "  in stages" 30 Llama-3.1-8B Kimi-Linear-48B-A3B-Instruct DeepSeek-V3 -- --pp 2 --mtp --batch 1024 --state f32
 
 # ---- ranks, drafts, budgets
@@ -303,6 +306,8 @@ done <<'END'
 unknown.format --kv f12
 unknown.format --kv f16,
 unknown.engine --engine llm
+no.rule.of.sglang --engine sglang@0.5
+a.version.like.vllm@0.24 --engine vllm@new
 unknown.format --format pdf
 --margin --margin 500%
 --budget --budget lots

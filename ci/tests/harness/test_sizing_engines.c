@@ -193,6 +193,27 @@ static void test_windows(void **state)
     kvb_sized_model_free(gemma);
 }
 
+/* Windows that keep every token: unless states stand beside them in vLLM. */
+static void test_whole_windows(void **state)
+{
+    static const kvb_size_engine *const engines[] = {&kvb_size_engine_vllm, &kvb_size_engine_llama_cpp,
+                                                     &kvb_size_engine_sglang};
+    static const uint64_t more[] = {0, 0, 1}; /* slots of SGLang's page */
+    kvb_sized_model *model = built_in("gpt-oss-20b");
+    kvb_size_ask ask = ask_of(8192, 1, "f16");
+    kvb_size_allocation held;
+
+    (void)state;
+    ask.whole = true;
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(computed(model, engines[i], &ask).held.kv_bytes, 24 * 2048UL * (8192 + more[i]));
+    kvb_sized_model_free(model);
+    model = built_in("Qwen3.5-9B");
+    assert_int_equal(kvb_size_engine_vllm.allocate(model, &ask, &held, why, sizeof why), -ENOTSUP);
+    assert_string_equal(why, "vLLM needs its hybrid manager for these kinds of layers (--whole-windows)");
+    kvb_sized_model_free(model);
+}
+
 /* mlx-lm: 61 latent rows of 576 bf16 for each of 4096 + 256 cells; 24 states of f32 with columns in bf16, beside 8
  * layers of rows. */
 static void test_mlx(void **state)
@@ -272,27 +293,31 @@ static const struct {
     uint32_t tp, block, batch;
     const char *what; /* kv, states, both; of a kind of layer: full or window */
     double logged, within;
+    uint32_t version;
 } logs[] = {
-    {"Llama-3.1-8B", &kvb_size_engine_vllm, "bf16", 16 * 1952, 1, 1, 0, 0, "kv", 3.81 * GIB, 0.005 * GIB},
-    {"Llama-3.1-8B", &kvb_size_engine_vllm, "bf16", 16 * 1478, 1, 1, 0, 0, "kv", 2.89 * GIB, 0.005 * GIB},
-    {"Qwen3.5-9B", &kvb_size_engine_vllm, "bf16", 528, 1, 1, 0, 0, "kv", 8 * 528 * 4096,
+    {"Llama-3.1-8B", &kvb_size_engine_vllm, "bf16", 16 * 1952, 1, 1, 0, 0, "kv", 3.81 * GIB, 0.005 * GIB, 0},
+    {"Llama-3.1-8B", &kvb_size_engine_vllm, "bf16", 16 * 1478, 1, 1, 0, 0, "kv", 2.89 * GIB, 0.005 * GIB, 0},
+    {"Qwen3.5-9B", &kvb_size_engine_vllm, "bf16", 528, 1, 1, 0, 0, "kv", 8 * 528 * 4096, 0,
      0}, /* attention block size 528 */
-    {"Qwen3.5-27B", &kvb_size_engine_vllm, "fp8", 131072, 1, 2, 0, 0, "both", 4.99 / 2.31 * GIB, 0.01 * GIB},
-    {"MiMo-V2-Flash", &kvb_size_engine_sglang, "bf16", 375360, 1, 4, 64, 0, "window", 13.97 * GIB, 0.01 * GIB},
-    {GEMMA_4_E4B, &kvb_size_engine_sglang, "bf16", 997846, 1, 1, 0, 0, "kv", 79.94 * GIB, 0.005 * GIB},
-    {"Qwen3-235B-A22B", &kvb_size_engine_sglang, "bf16", 367404, 1, 4, 0, 0, "kv", 16.46 * GIB, 0.01 * GIB},
-    {"Qwen3-30B-A3B", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 0, "kv", 24.0 * GIB, 0.05 * GIB},
-    {"Qwen3-Next-80B-A3B", &kvb_size_engine_llama_cpp, "f16", 300032, 1, 1, 0, 0, "kv", 7032.00 * MIB, 0.005 * MIB},
-    {"Qwen3.5-9B", &kvb_size_engine_llama_cpp, "f16", 1, 1, 1, 0, 0, "states", 50.25 * MIB, 0.005 * MIB},
-    {"Qwen3.5-9B", &kvb_size_engine_sglang, "bf16", 1, 1, 1, 0, 0, "states", 4.0 * 24 * 2146304, 0},
-    {"TinyLlama-1.1B-Chat-v1.0", &kvb_size_engine_trtllm, "f16", 3731744, 1, 1, 0, 0, "kv", 78.30 * GIB, 0.005 * GIB},
-    {"Llama-2-7b-hf", &kvb_size_engine_trtllm, "f16", 132608, 1, 1, 0, 0, "kv", 69524783104, 0},
-    {"Qwen3.5-27B", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 0, "both", 17520656384, 0},
-    {"Qwen3.5-35B-A3B", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 0, "both", 5514854400, 0},
-    {"NVIDIA-Nemotron-3-Nano-30B-A3B", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 0, "both", 1725628416, 0},
-    {"gemma-4-31B-it", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 8192, "kv", 13637UL * 2621440, 0},
-    {"gemma-4-31B-it", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 2048, "kv", 9797UL * 2621440, 0},
-    {"gemma-4-31B-it", &kvb_size_engine_llama_cpp, "q5_0", 120064, 1, 1, 0, 0, "full", 3224.38 * MIB, 0.005 * MIB},
+    {"Qwen3.5-27B", &kvb_size_engine_vllm, "fp8", 131072, 1, 2, 0, 0, "both", 4.99 / 2.31 * GIB, 0.01 * GIB, 0},
+    {"MiMo-V2-Flash", &kvb_size_engine_sglang, "bf16", 375360, 1, 4, 64, 0, "window", 13.97 * GIB, 0.01 * GIB, 0},
+    {GEMMA_4_E4B, &kvb_size_engine_sglang, "bf16", 997846, 1, 1, 0, 0, "kv", 79.94 * GIB, 0.005 * GIB, 0},
+    {"Qwen3-235B-A22B", &kvb_size_engine_sglang, "bf16", 367404, 1, 4, 0, 0, "kv", 16.46 * GIB, 0.01 * GIB, 0},
+    {"Qwen3-30B-A3B", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 0, "kv", 24.0 * GIB, 0.05 * GIB, 0},
+    {"Qwen3-Next-80B-A3B", &kvb_size_engine_llama_cpp, "f16", 300032, 1, 1, 0, 0, "kv", 7032.00 * MIB, 0.005 * MIB, 0},
+    {"Qwen3.5-9B", &kvb_size_engine_llama_cpp, "f16", 1, 1, 1, 0, 0, "states", 50.25 * MIB, 0.005 * MIB, 0},
+    {"Qwen3.5-9B", &kvb_size_engine_sglang, "bf16", 1, 1, 1, 0, 0, "states", 4.0 * 24 * 2146304, 0, 0},
+    {"TinyLlama-1.1B-Chat-v1.0", &kvb_size_engine_trtllm, "f16", 3731744, 1, 1, 0, 0, "kv", 78.30 * GIB, 0.005 * GIB,
+     0},
+    {"Llama-2-7b-hf", &kvb_size_engine_trtllm, "f16", 132608, 1, 1, 0, 0, "kv", 69524783104, 0, 0},
+    {"Qwen3.5-27B", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 0, "both", 17520656384, 0, 0},
+    {"Qwen3.5-35B-A3B", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 0, "both", 5514854400, 0, 0},
+    {"NVIDIA-Nemotron-3-Nano-30B-A3B", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 0, "both", 1725628416, 0, 0},
+    {"gemma-4-31B-it", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 8192, "kv", 13637UL * 2621440, 0, 0},
+    {"gemma-4-31B-it", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 8192, "kv", 27.04 * GIB, 0.005 * GIB,
+     KVB_VERSION(0, 24)},
+    {"gemma-4-31B-it", &kvb_size_engine_vllm, "bf16", 262144, 1, 1, 0, 2048, "kv", 9797UL * 2621440, 0, 0},
+    {"gemma-4-31B-it", &kvb_size_engine_llama_cpp, "q5_0", 120064, 1, 1, 0, 0, "full", 3224.38 * MIB, 0.005 * MIB, 0},
 };
 
 /* The bytes that are named: of rows of one kind alone, the other layers' are taken away by asking without them. */
@@ -322,6 +347,7 @@ static void test_logs(void **state)
         ask.tp = logs[i].tp;
         ask.block = logs[i].block;
         ask.batch = logs[i].batch;
+        ask.version = logs[i].version;
         double bytes = bytes_of(model, logs[i].engine, &ask, logs[i].what);
         if (bytes < logs[i].logged - logs[i].within || bytes > logs[i].logged + logs[i].within)
             fail_msg("%s, %s, %s: %.0f bytes, but %.0f are logged", logs[i].model, logs[i].engine->name, logs[i].what,
@@ -382,7 +408,7 @@ int main(void)
         cmocka_unit_test(test_pools),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_windows), cmocka_unit_test(test_shares),
         cmocka_unit_test(test_indexed), cmocka_unit_test(test_logs),
-        cmocka_unit_test(test_mlx),
+        cmocka_unit_test(test_mlx),     cmocka_unit_test(test_whole_windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
