@@ -90,7 +90,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines table-judge table-gpu FORCE
+.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-sizing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines table-judge table-gpu FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -251,6 +251,9 @@ table-levels: all ## the full suite at each level of instruction sets: results/l
 
 table-sharing: all ## what sharing saves and pages of each size waste: results/sharing.md (WORKLOADS=a,b: of these)
 	results/tables.py sharing --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/sharing.md $(if $(WORKLOADS),--workloads $(WORKLOADS))
+
+table-sizing: program ## what engines logged beside what `size` predicts: results/sizing.md
+	results/tables.py sizing --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/sizing.md
 
 table-power: all ## how often a slowdown is found, by number of runs and by method: results/power.md (a quarter of an hour)
 	results/table_power.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/power.md

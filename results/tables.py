@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tables of results/: what formats cost in accuracy, what growth policies cost in time and memory, what was proved of the
-kernels at each level of instruction sets, what sharing saves and pages waste.
+kernels at each level of instruction sets, what sharing saves and pages waste, how near sizes are to engines' logs.
 
     results/tables.py formats --kvbench build/kvbench --work build/tables -o results/formats.md [--gpt2 FILE]
     results/tables.py growth  --kvbench build/kvbench --work build/tables -o results/growth.md
     results/tables.py levels  --kvbench build/kvbench --work build/tables -o results/levels.md
     results/tables.py sharing --kvbench build/kvbench --work build/tables -o results/sharing.md [--workloads a,b]
+    results/tables.py sizing  --kvbench build/kvbench -o results/sizing.md
 
-All replay with `kvbench run`, the first two traces that they write into the work folder, and turn the records into Markdown.
+The others replay with `kvbench run`, the first two traces that they write into the work folder, and turn the records into Markdown.
 """
 import argparse
 import concurrent.futures
 import csv
+import glob
 import json
 import os
 import random
@@ -392,9 +394,39 @@ def sharing(args):
             ""]))
 
 
+# ---- sizing ------------------------------------------------------------------------------------------------
+
+LOGS = "ci/tests/harness/logs"
+
+
+def sizing(args):
+    """What `size --log` says of the excerpts of logs, whose first line names the model and the source."""
+    rows, engines = [], {}
+    for path in sorted(glob.glob(LOGS + "/*.log")):
+        with open(path) as log:
+            model, source = log.readline().lstrip("# ").rstrip().split("; ", 1)
+        said = subprocess.run([args.kvbench, "size", model, "--log", path, "--format", "json"], check=True, capture_output=True, text=True)
+        for part in json.loads(said.stdout):
+            rows.append((part, source))
+            engines.setdefault(part["engine"], []).append(part)
+    with open(args.output, "w") as out:
+        write = lambda *lines: out.write("\n".join(lines) + "\n")
+        write("# What engines logged, and what is predicted", "",
+              "Written by `make table-sizing`, from the excerpts in `" + LOGS + "`. As logged: within the last digit of the log.", "",
+              "| engine | figures | as logged | furthest off |", "|---|---:|---:|---:|")
+        for engine, parts in engines.items():
+            off = [(p["predicted_bytes"] - p["logged_bytes"]) / p["logged_bytes"] for p in parts if p["is"] != "as logged"]
+            furthest = f"{max(off, key=abs):+.1%}" if off else ""
+            write(f"| {engine} | {len(parts)} | {len(parts) - len(off)} | {furthest} |")
+        write("", "| engine | model | part | predicted | logged | is | source |", "|---|---|---|---:|---:|---|---|")
+        for p, source in rows:
+            write(f"| {p['engine']} | {p['model']} | {p['part']} | {p['predicted_bytes']:,} | {p['logged_bytes']:,} | {p['is']} | {source} |")
+    print(f"sizing: {args.output}", file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["formats", "growth", "levels", "sharing"])
+    parser.add_argument("table", choices=["formats", "growth", "levels", "sharing", "sizing"])
     parser.add_argument("--kvbench", default="build/kvbench")
     parser.add_argument("--work", default="build/tables")
     parser.add_argument("--contexts", default=CONTEXTS, help="cells, with commas between; default: %(default)s")
@@ -409,7 +441,7 @@ def main():
     parser.add_argument("-o", "--output", required=True)
     args = parser.parse_args()
     os.makedirs(args.work, exist_ok=True)
-    {"formats": formats, "growth": growth, "levels": levels, "sharing": sharing}[args.table](args)
+    {"formats": formats, "growth": growth, "levels": levels, "sharing": sharing, "sizing": sizing}[args.table](args)
 
 
 if __name__ == "__main__":

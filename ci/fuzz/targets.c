@@ -28,6 +28,8 @@ const kvb_fuzz_target kvb_fuzz_targets[] = {
     {"safetensors-index", kvb_fuzz_files, "in.safetensors.index.json",
      LINES("size Llama-3.1-8B --context 1k --engine ideal --weights %"), 1},
     {"gguf", kvb_fuzz_files, "in.gguf", LINES("size Llama-3.1-8B --context 1k --engine ideal --weights %"), 0},
+    {"engine-log", kvb_fuzz_files, "in.log", LINES("size Llama-3.1-8B --log %", "size Qwen3.5-9B --log % --format csv"),
+     0},
     {"config", kvb_fuzz_files, "config.json",
      LINES("size % --context 4k --explain",
            "size % --format html --context 1k --budget 80GiB --margin 5% --engine ideal,llama.cpp,vllm",

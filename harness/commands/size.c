@@ -9,6 +9,7 @@
 #include "harness/command_line.h"
 #include "harness/size/cache_model.h"
 #include "harness/size/arguments.h"
+#include "harness/size/logged.h"
 #include "harness/size/sizing.h"
 #include "harness/size/verify.h"
 #include "harness/size/weights.h"
@@ -19,7 +20,7 @@
 typedef struct size {
     kvb_words words;
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
-    const char *gpu, *utilization;
+    const char *gpu, *utilization, *log;
     uint64_t tp, pp, spec_depth, block, batch, max_seqs;
     bool mtp, explain, list, verify, unified, whole, suggest;
     /* the options, parsed */
@@ -31,6 +32,8 @@ typedef struct size {
     kvb_size_terms terms;
     const kvb_device *device;
     uint32_t thousandths; /* of the device's memory */
+    kvb_logged logged;    /* of --log */
+    kvb_logged_options ran;
     kvb_sized_model **models;
     size_t n_models;
     char (*weights_why)[400]; /* for each model */
@@ -80,6 +83,9 @@ static const kvb_option options[] = {
      KVB_FLAG(size, verify)},
     {"--suggest", NULL, "where it does not fit: which change of options does, the cheapest first",
      KVB_FLAG(size, suggest)},
+    {"--log", "FILE",
+     "what a log of vllm, llama.cpp, sglang or trtllm says, part by part, beside what is predicted for its settings",
+     KVB_TEXT(size, log)},
     {"--list", NULL, "list the built-in models", KVB_FLAG(size, list)},
     {"--format", "FORMAT", "table, md, csv, json, or html (with a plot)", KVB_TEXT(size, format_name)},
     {"-o", "FILE", "write there instead of to standard output", KVB_TEXT(size, output)},
@@ -100,6 +106,7 @@ static const kvb_usage usage = {
         "  kvbench size gemma-3-27b-it gpt-oss-20b --format html -o size.html\n"
         "  kvbench size Llama-3.1-8B DeepSeek-V3 --verify         counted against allocated: caches, formats, growth "
         "policies\n"
+        "  kvbench size Llama-3.1-8B --log vllm.log               predicted, logged, and which rule differs\n"
         "  kvbench size --list\n\n"
         "All sizes are of one rank of --tp x --pp. ideal is every row and state that a later token may read; the "
         "others\n"
@@ -334,6 +341,8 @@ static int explanations_print(const size *s, const kvb_sizes *rows, FILE *out)
 
 static int output_print(const size *s, const kvb_sizes *rows, FILE *out)
 {
+    if (s->log)
+        return kvb_logged_print(&s->logged, rows->at, s->format, out);
     int error = s->explain ? explanations_print(s, rows, out) : 0;
 
     if (s->suggest)
@@ -616,9 +625,45 @@ static int verify_do(const size *s)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
+/* Takes from the log what no option says: settings, and the model. */
+static int log_read(size *s)
+{
+    kvb_logged_options *ran = &s->ran;
+    char why[512];
+    int error = kvb_logged_read(s->log, &s->logged, why, sizeof why);
+
+    if (error)
+        return kvb_complain("size", error == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--log: %s", why);
+    if (s->words.n > 1 || s->sequences || s->budget || s->gpu || s->explain || s->verify || s->suggest || s->list)
+        return bad("--log", "is of one model, as its engine ran: without --sequences, --budget, --gpu, --explain, "
+                            "--verify, --suggest, --list");
+    kvb_logged_options_make(&s->logged, ran);
+    if (s->engine && strncmp(s->engine, s->logged.engine, strcspn(s->engine, "@")) != 0)
+        return kvb_complain("size", KVB_EXIT_USAGE, "--engine: %s, but %s is a log of %s", s->engine, s->log,
+                            s->logged.engine);
+    s->engine = s->engine ? s->engine : ran->engine;
+    s->context = s->context ? s->context : *ran->context ? ran->context : NULL;
+    s->sequences = ran->sequences;
+    s->kv = s->kv ? s->kv : *ran->kv ? ran->kv : NULL;
+    s->tp = s->tp > 1 || !ran->tp ? s->tp : ran->tp;
+    s->pp = s->pp > 1 || !ran->pp ? s->pp : ran->pp;
+    s->batch = s->batch ? s->batch : ran->batch;
+    s->block = s->block ? s->block : ran->block;
+    s->unified = s->unified || ran->unified;
+    if (!s->words.n && *s->logged.at[KVB_LOGGED_MODEL].word && (s->words.at = calloc(2, sizeof *s->words.at)))
+        s->words.at[s->words.n++] = s->logged.at[KVB_LOGGED_MODEL].word;
+    if (!s->context)
+        return bad("--log", "does not say a context or the tokens of its pool: --context N");
+    return KVB_EXIT_OK;
+}
+
 static int size_do(size *s, kvb_sizes *rows)
 {
-    int code = options_read(s);
+    int code = s->log ? log_read(s) : KVB_EXIT_OK;
+
+    code = code ? code : options_read(s);
+    if (!code && s->log && (s->contexts.n != 1 || s->pairs.n > 1 || s->engines.n != 1 || s->page))
+        return bad("--log", "takes one --context, --kv and --engine, and makes no page");
 
     if (!code && s->list && (s->words.n || s->context || s->sequences || s->kv || s->verify || asks_more(s)))
         return bad("--list", "goes with --format and -o alone");

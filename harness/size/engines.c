@@ -530,6 +530,7 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
     .source = "ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-hparams.cpp",
     .batch = UBATCH,
     .beside = llama_cpp_beside,
+    .beside_source = "ggml-org/llama.cpp src/llama-context.cpp: logits of a micro-batch",
     .allocate = llama_cpp_allocate,
 };
 
@@ -849,6 +850,7 @@ const kvb_size_engine kvb_size_engine_vllm = {
     .fraction =
         900, /* config/cache.py: gpu_memory_utilization; 0.92 since it counts CUDA graphs within, which we do not */
     .beside = vllm_beside,
+    .beside_source = "vllm-project/vllm vllm/v1/worker/gpu_worker.py, determine_available_memory",
     .explain = vllm_explain,
     .allocate = vllm_allocate,
 };

@@ -79,6 +79,7 @@ typedef struct kvb_size_engine {
     /* What it holds beside weights and context while a pass runs, as its own code makes or reserves it; NULL: what one
      * layer needs at least. 0 or -EOVERFLOW. */
     int (*beside)(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes);
+    const char *beside_source;
     bool least; /* beside() gives, of passes, what one layer needs at least */
     /* Prints how pages, padding and groups come about, behind "  NAME:"; NULL: there is nothing to say beside --explain's
      * factors. */

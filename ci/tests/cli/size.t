@@ -175,6 +175,25 @@ for row in rows[::3] + [r for r in rows if "--context" in r["change"]]:
 assert tried > 20, tried' "$KVBENCH" "$TMPDIR/suggest.csv"
 holds "  nothing helps" ',nothing here fits,' "$TMPDIR/suggest.csv"
 
+# ---- what engines logged
+logs=ci/tests/harness/logs
+ok "the table of what engines logged" results/tables.py sizing --kvbench "$KVBENCH" --work "$TMPDIR/tables" -o "$TMPDIR/sizing.md"
+ok "  is as it was (make table-sizing)" cmp "$TMPDIR/sizing.md" results/sizing.md
+cat >"$TMPDIR/vllm.log" <<'END'
+INFO Initializing a V1 LLM engine (v0.24.1) with config: model='meta-llama/Llama-3.1-8B-Instruct', max_seq_len=131072, kv_cache_dtype=auto
+INFO Model loading took 14.9575 GiB and 5.1 seconds
+INFO Available KV cache memory: 54.92 GiB
+INFO Maximum concurrency for 131,072 tokens per request: 3.43x
+INFO Graph capturing finished in 20 secs, took 0.54 GiB
+END
+ok "a log that names its model" "$KVBENCH" size --log "$TMPDIR/vllm.log"
+holds "  is of its settings" '^meta-llama/Llama-3\.1-8B by vllm@0\.24: context 131072, sequences 1, KV in bf16'
+holds "  weights" '^weights +15\.0 GiB +15\.0 GiB +as logged$'
+holds "  KV" '^KV +54\.9 GiB +54\.9 GiB +as logged$'
+holds "  graphs have no rule" '^graphs +553\.0 MiB +not predicted +no rule$'
+ok "  in another format" "$KVBENCH" size --log "$TMPDIR/vllm.log" --kv fp8
+holds "  names the rule that differs" '^KV +27\.4 GiB +54\.9 GiB +-50\.0 % +vllm-project/vllm'
+
 # ---- where models come from
 cat >"$TMPDIR/config.json" <<'END'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
@@ -329,6 +348,14 @@ H100-80GB --gpu H100
 --pp --pp 33
 --weights --weights nosuch.safetensors.index.json
 END
+refused "a log of nothing" 'no size of a log of vllm' Llama-3.1-8B --log "$TMPDIR/config.json"
+refused "no log" 'nosuch: No such file' Llama-3.1-8B --log "$TMPDIR/nosuch"
+refused "a log of another engine" 'is a log of vllm$' --engine sglang --log "$TMPDIR/vllm.log"
+refused "a log, and a budget" '^kvbench size: --log: is of one model' --log "$TMPDIR/vllm.log" --budget 80GiB
+refused "a log of two contexts" '^kvbench size: --log: takes one' --log "$TMPDIR/vllm.log" --context 1k,2k
+refused "a log without a model" 'name a model' --log $logs/vllm-llama-3.1-8b.log
+echo 'Available KV cache memory: 3.81 GiB' >"$TMPDIR/short.log"
+refused "a log without a context" 'does not say a context' Llama-3.1-8B --log "$TMPDIR/short.log"
 expect_exit 2 "nothing is named" "$KVBENCH" size
 expect_exit 3 "a file that cannot be written" "$KVBENCH" size Llama-3.1-8B -o "$TMPDIR/none/x"
 ok "help" "$KVBENCH" size --help

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Logs of engines: lines that say sizes and settings, by patterns; and the comparison. */
+#include "harness/size/logged.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workloads/files.h"
+
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
+
+typedef enum repeat { LAST, SUM, MOST } repeat; /* of what several lines say; SUM leaves out what is said again */
+
+/* A pattern holds one of: % a number (SIZE: a number and a unit), $ a word, perhaps in quotes. * is any text, ? any
+ * character, a blank any number of them. Units are binary, however an engine spells them. */
+enum { SIZE = '&' };
+
+static const struct line {
+    const char *engine;
+    kvb_logged_key key;
+    repeat repeat;
+    const char *pattern; /* & is a size */
+} lines[] = {
+    /* vllm/v1/worker/gpu_worker.py, gpu_model_runner.py, v1/core/kv_cache_utils.py, v1/engine/core.py; worker/worker.py */
+    {"vllm", KVB_LOGGED_WEIGHTS, LAST, "odel loading took &"},
+    {"vllm", KVB_LOGGED_WEIGHTS, LAST, "oading model weights took &"},
+    {"vllm", KVB_LOGGED_WEIGHTS, LAST, "model weights take &"},
+    {"vllm", KVB_LOGGED_WEIGHTS, LAST, "weights memory: &"},
+    {"vllm", KVB_LOGGED_KV, LAST, "Available KV cache memory: &"},
+    {"vllm", KVB_LOGGED_KV, LAST, "reserved for KV Cache is &"},
+    {"vllm", KVB_LOGGED_ACTIVATIONS, LAST, "activation peak memory takes &"},
+    {"vllm", KVB_LOGGED_ACTIVATIONS, LAST, "torch peak memory increase: &"},
+    {"vllm", KVB_LOGGED_ACTIVATIONS, LAST, "for weight, & for peak activation"},
+    {"vllm", KVB_LOGGED_GRAPHS, LAST, "Graph capturing finished in*took &"},
+    {"vllm", KVB_LOGGED_RUNTIME, LAST, "non_torch_memory takes &"},
+    {"vllm", KVB_LOGGED_RUNTIME, LAST, "for peak activation, & for non-torch memory"},
+    {"vllm", KVB_LOGGED_TOKENS, LAST, "GPU KV cache size: % tokens"},
+    {"vllm", KVB_LOGGED_CONTEXT, LAST, "max_seq_len=%"},
+    {"vllm", KVB_LOGGED_CONTEXT, LAST, "Maximum concurrency for % tokens per request"},
+    {"vllm", KVB_LOGGED_REQUESTS, LAST, "tokens per request: %x"},
+    {"vllm", KVB_LOGGED_TP, LAST, "tensor_parallel_size=%"},
+    {"vllm", KVB_LOGGED_PP, LAST, "pipeline_parallel_size=%"},
+    {"vllm", KVB_LOGGED_BATCH, LAST, "max_num_batched_tokens=%"},
+    {"vllm", KVB_LOGGED_K, LAST, "kv_cache_dtype=$"},
+    {"vllm", KVB_LOGGED_MODEL, LAST, "with config: model=$"},
+    {"vllm", KVB_LOGGED_VERSION, LAST, "LLM engine (v$"},
+    /* src/llama-model.cpp, llama-kv-cache.cpp, llama-memory-recurrent.cpp, llama-context.cpp */
+    {"llama.cpp", KVB_LOGGED_WEIGHTS, SUM, "load_tensors:*model buffer size = &"},
+    {"llama.cpp", KVB_LOGGED_KV, SUM, "llama_kv_cache*: size = & ("},
+    {"llama.cpp", KVB_LOGGED_KV, SUM, "KV self size = &"},
+    {"llama.cpp", KVB_LOGGED_STATES, SUM, "llama_memory_recurrent: size = &"},
+    {"llama.cpp", KVB_LOGGED_ACTIVATIONS, MOST, "compute buffer size = &"},
+    {"llama.cpp", KVB_LOGGED_TOKENS, MOST, "n_ctx = %"},
+    {"llama.cpp", KVB_LOGGED_CONTEXT, MOST, "MiB (% cells,"},
+    {"llama.cpp", KVB_LOGGED_SEQUENCES, LAST, "n_seq_max = %"},
+    {"llama.cpp", KVB_LOGGED_BATCH, LAST, "n_ubatch = %"},
+    {"llama.cpp", KVB_LOGGED_UNIFIED, LAST, "kv_unified = $"},
+    {"llama.cpp", KVB_LOGGED_K, LAST, "K ($)"},
+    {"llama.cpp", KVB_LOGGED_V, LAST, "V ($)"},
+    /* srt/model_executor/model_runner.py, mem_cache/memory_pool.py, managers/scheduler.py */
+    {"sglang", KVB_LOGGED_WEIGHTS, LAST, "Load weight end*mem usage=&"},
+    {"sglang", KVB_LOGGED_KV, SUM, "KV Cache is allocated*K size: &"},
+    {"sglang", KVB_LOGGED_KV, SUM, "KV Cache is allocated*V size: &"},
+    {"sglang", KVB_LOGGED_STATES, SUM, "Mamba Cache is allocated*conv_state size: &"},
+    {"sglang", KVB_LOGGED_STATES, SUM, "Mamba Cache is allocated*ssm_state size: &"},
+    {"sglang", KVB_LOGGED_GRAPHS, LAST, "Capture cuda graph end*mem usage=&"},
+    {"sglang", KVB_LOGGED_TOKENS, MOST, "KV Cache is allocated*?tokens: %"},
+    {"sglang", KVB_LOGGED_TP, LAST, "tp_size=%"},
+    {"sglang", KVB_LOGGED_PP, LAST, "pp_size=%"},
+    {"sglang", KVB_LOGGED_BATCH, LAST, "chunked_prefill_size=%"},
+    {"sglang", KVB_LOGGED_BLOCK, LAST, "page_size=%"},
+    {"sglang", KVB_LOGGED_K, LAST, "kv_cache_dtype=$"},
+    {"sglang", KVB_LOGGED_MODEL, LAST, "ServerArgs(model_path=$"},
+    /* cpp/tensorrt_llm: batch_manager/kvCacheManager.cpp, runtime/tllmRuntime.cpp */
+    {"trtllm", KVB_LOGGED_WEIGHTS, LAST, "Loaded engine size: &"},
+    {"trtllm", KVB_LOGGED_KV, LAST, "Allocated & for max tokens in paged KV cache"},
+    {"trtllm", KVB_LOGGED_KV, LAST, "Allocate % bytes for k/v cache"},
+    {"trtllm", KVB_LOGGED_TOKENS, LAST, "Using % tokens in paged KV cache"},
+    {"trtllm", KVB_LOGGED_ACTIVATIONS, LAST, "Allocated & for execution context memory"},
+    {"trtllm", KVB_LOGGED_TOKENS, LAST, "for max tokens in paged KV cache (%)"},
+    {"trtllm", KVB_LOGGED_BLOCK, LAST, "Number of tokens per block: %"},
+};
+enum { LINES = sizeof lines / sizeof *lines, SAID_MOST = 256 };
+
+typedef struct capture {
+    double value, step;
+    char word[sizeof((kvb_logged *)0)->at->word];
+} capture;
+
+/* "1,234.50" and for a size its unit. NULL: neither. */
+static const char *number_take(const char *at, bool size, capture *c)
+{
+    static const char units[] = "KMGTP";
+    double scale = 1;
+    bool decimals = false;
+
+    c->value = 0;
+    c->step = 1;
+    if (*at < '0' || *at > '9')
+        return NULL;
+    for (; (*at >= '0' && *at <= '9') || ((*at == ',' || (*at == '.' && !decimals)) && at[1] >= '0' && at[1] <= '9');
+         at++) {
+        decimals = decimals || *at == '.';
+        if (*at == ',' || *at == '.')
+            continue;
+        c->value = 10 * c->value + (*at - '0');
+        c->step /= decimals ? 10 : 1;
+    }
+    c->value *= c->step;
+    if (c->value > 0x1p62)
+        return NULL;
+    if (!size)
+        return at;
+    at += strspn(at, " ");
+    for (const char *unit = *at ? strchr(units, *at) : NULL; unit && unit >= units; unit--)
+        scale *= 1024;
+    at += scale > 1;
+    at += scale > 1 && *at == 'i';
+    c->value *= scale;
+    c->step *= scale;
+    return *at == 'B' && c->value <= 0x1p62 ? at + 1 : NULL;
+}
+
+/* Where a text that begins as the pattern says ends; NULL: it does not. */
+static const char *match(const char *at, const char *pattern, capture *c)
+{
+    for (; *pattern; pattern++) {
+        if (*pattern == '*') {
+            for (const char *end; *at; at++)
+                if ((end = match(at, pattern + 1, c)))
+                    return end;
+            return NULL;
+        }
+        if (*pattern == '%' || *pattern == SIZE) {
+            if (!(at = number_take(at, *pattern == SIZE, c)))
+                return NULL;
+        } else if (*pattern == '$') {
+            at += *at == '\'' || *at == '"';
+            const size_t n = strcspn(at, " ,;()'\"\r\n");
+            if (!n || n >= sizeof c->word)
+                return NULL;
+            snprintf(c->word, sizeof c->word, "%.*s", (int)n, at);
+            at += n;
+        } else if (*pattern == ' ') {
+            if (*at != ' ')
+                return NULL;
+            at += strspn(at, " ");
+        } else if (!*at || (*pattern != '?' && *at != *pattern)) {
+            return NULL;
+        } else {
+            at++;
+        }
+    }
+    return at;
+}
+
+/* ---- a log ------------------------------------------------------------------------------------------------------- */
+
+typedef struct reading {
+    kvb_logged of[4]; /* by engine */
+    uint32_t sizes[4];
+    uint64_t said[SAID_MOST]; /* hashes of what has been added */
+    size_t n_said;
+} reading;
+
+static const char *const engines[] = {"vllm", "llama.cpp", "sglang", "trtllm"};
+
+/* Has the pattern added this text before? Ranks print the same line. */
+static bool said_again(reading *r, size_t pattern, const char *from, const char *to)
+{
+    uint64_t hash = 14695981039346656037u ^ pattern; /* FNV-1a */
+
+    for (; from < to; from++)
+        hash = (hash ^ (unsigned char)*from) * 1099511628211u;
+    for (size_t i = 0; i < r->n_said; i++)
+        if (r->said[i] == hash)
+            return true;
+    if (r->n_said < SAID_MOST)
+        r->said[r->n_said++] = hash;
+    return false;
+}
+
+static void line_read(reading *r, const char *text)
+{
+    for (size_t i = 0; i < LINES; i++) {
+        const struct line *l = &lines[i];
+        const size_t literal = strcspn(l->pattern, "%&$*? ");
+        char begin[32];
+        capture c = {0};
+        size_t e = 0;
+
+        snprintf(begin, sizeof begin, "%.*s", (int)literal, l->pattern);
+        while (strcmp(engines[e], l->engine) != 0)
+            e++;
+        for (const char *at = text, *end; (at = strstr(at, begin)); at++) {
+            if (!(end = match(at, l->pattern, &c)))
+                continue;
+            kvb_logged *log = &r->of[e];
+            double *value = &log->at[l->key].value, *step = &log->at[l->key].step;
+
+            if (l->repeat == SUM && said_again(r, i, at, end))
+                break;
+            *value = l->repeat == SUM ? *value + c.value : l->repeat == MOST && *value > c.value ? *value : c.value;
+            *step = l->repeat == SUM ? *step + c.step : c.step;
+            memcpy(log->at[l->key].word, c.word, sizeof c.word);
+            log->at[l->key].there = true;
+            r->sizes[e] += l->key < KVB_LOGGED_PARTS;
+            break;
+        }
+    }
+}
+
+int kvb_logged_read(const char *path, kvb_logged *log, char *why, size_t why_bytes)
+{
+    FILE *file = fopen(path, "r");
+    reading *r = calloc(1, sizeof *r);
+    char *line = NULL;
+    size_t bytes = 0, best = 0;
+
+    if (!file || !r) {
+        int error = !r ? -ENOMEM : -EINVAL;
+        kvb_why_set(error, why, why_bytes, "%s: %s", path, !r ? "no memory" : strerror(errno));
+        if (file)
+            fclose(file);
+        free(r);
+        return error;
+    }
+    while (getline(&line, &bytes, file) >= 0)
+        line_read(r, line);
+    free(line);
+    bool broken = ferror(file);
+    fclose(file);
+    for (size_t e = 1; e < sizeof engines / sizeof *engines; e++)
+        best = r->sizes[e] > r->sizes[best] ? e : best;
+    *log = r->of[best];
+    log->engine = engines[best];
+    bool found = r->sizes[best] > 0;
+    free(r);
+    return broken  ? kvb_why_set(-EINVAL, why, why_bytes, "%s: cannot be read", path)
+           : found ? 0
+                   : kvb_why_set(-EINVAL, why, why_bytes,
+                                 "%s: no size of a log of vllm, llama.cpp, sglang or trtllm: expected a line like "
+                                 "\"Available KV cache memory: 3.81 GiB\"",
+                                 path);
+}
+
+void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
+{
+    const bool llama = strcmp(log->engine, "llama.cpp") == 0, vllm = strcmp(log->engine, "vllm") == 0;
+    const char *k = log->at[KVB_LOGGED_K].word, *v = log->at[KVB_LOGGED_V].word;
+    const double sequences = llama && log->at[KVB_LOGGED_SEQUENCES].value > 1 ? log->at[KVB_LOGGED_SEQUENCES].value : 1;
+    const double pool = log->at[KVB_LOGGED_TOKENS].value;
+    unsigned major, minor;
+
+    *o = (kvb_logged_options){.unified = strcmp(log->at[KVB_LOGGED_UNIFIED].word, "true") == 0};
+    snprintf(o->engine, sizeof o->engine, "%s", log->engine);
+    if (vllm && sscanf(log->at[KVB_LOGGED_VERSION].word, "%3u.%3u", &major, &minor) == 2)
+        snprintf(o->engine, sizeof o->engine, "vllm@%u.%u", major, minor);
+    /* A pool is that of one long sequence, unless the log says how many of another length it holds. */
+    double context = vllm && log->at[KVB_LOGGED_REQUESTS].there ? log->at[KVB_LOGGED_CONTEXT].value
+                     : pool > 0                                 ? floor(pool / sequences)
+                                                                : log->at[KVB_LOGGED_CONTEXT].value;
+    if (context >= 1)
+        snprintf(o->context, sizeof o->context, "%.0f", context);
+    snprintf(o->sequences, sizeof o->sequences, "%.0f", sequences);
+    if (*k && strcmp(k, "auto") != 0)
+        snprintf(o->kv, sizeof o->kv, *v && strcmp(k, v) != 0 ? "%.30s:%.30s" : "%.30s",
+                 strncmp(k, "torch.", 6) ? k : k + 6, v);
+    const struct {
+        uint64_t *to;
+        kvb_logged_key key;
+        double most;
+    } numbers[] = {{&o->tp, KVB_LOGGED_TP, 65536},
+                   {&o->pp, KVB_LOGGED_PP, 65536},
+                   {&o->batch, KVB_LOGGED_BATCH, 1 << 30},
+                   {&o->block, KVB_LOGGED_BLOCK, 1 << 20}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (log->at[numbers[i].key].value >= 1 && log->at[numbers[i].key].value <= numbers[i].most)
+            *numbers[i].to = (uint64_t)log->at[numbers[i].key].value;
+}
+
+/* ---- beside what is sized ---------------------------------------------------------------------------------------- */
+
+/* A part as it is predicted; below 0: no rule predicts it. *step: how much its basis is rounded by. */
+static double predicted(const kvb_logged *log, const kvb_size_row *row, kvb_logged_key part, double *step)
+{
+    const bool vllm = strcmp(log->engine, "vllm") == 0;
+    const double requests = vllm && log->at[KVB_LOGGED_REQUESTS].there ? log->at[KVB_LOGGED_REQUESTS].value : 1;
+    const double rows = (double)row->size.held.kv_bytes, states = (double)row->size.held.state_bytes;
+
+    *step = 0;
+    switch (part) {
+    case KVB_LOGGED_WEIGHTS:
+        return row->terms.weights_known ? (double)row->size.weight_bytes : -1;
+    case KVB_LOGGED_KV:
+        if (requests != 1)
+            *step = (rows + states) * log->at[KVB_LOGGED_REQUESTS].step;
+        return vllm ? (rows + states) * requests : rows;
+    case KVB_LOGGED_STATES:
+        return vllm ? -1 : states;
+    case KVB_LOGGED_ACTIVATIONS:
+        return strcmp(log->engine, "sglang") == 0 ? -1 : (double)row->size.activation_bytes; /* it reserves */
+    case KVB_LOGGED_RUNTIME:
+        return row->size.runtime_bytes ? (double)row->size.runtime_bytes : -1;
+    default:
+        return -1;
+    }
+}
+
+/* What a prediction of the part rests on. */
+static const char *rule_of(const kvb_size_row *row, kvb_logged_key part)
+{
+    switch (part) {
+    case KVB_LOGGED_WEIGHTS:
+        return row->weights_why && *row->weights_why ? row->weights_why
+                                                     : "tensors of the config as published; --weights FILE for others";
+    case KVB_LOGGED_KV:
+    case KVB_LOGGED_STATES:
+        return row->engine->source;
+    case KVB_LOGGED_ACTIVATIONS:
+        return row->engine->beside_source ? row->engine->beside_source : "at least what one layer needs";
+    case KVB_LOGGED_RUNTIME:
+        return "not counted, unless --runtime says it";
+    default:
+        return "no rule";
+    }
+}
+
+int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_format format, FILE *out)
+{
+    static const char *const names[] = {"weights", "KV", "states", "activations", "graphs", "runtime"};
+    const bool people = kvb_table_is_for_people(format);
+    kvb_table *table = kvb_table_new(people ? (const char *const[]){"part", ">predicted", ">logged", "is", "rule", NULL}
+                                            : (const char *const[]){"model", "engine", "part", ">predicted_bytes",
+                                                                    ">logged_bytes", "is", "rule", NULL});
+    char kv[KVB_KV_TEXT];
+    int error = table ? 0 : -ENOMEM;
+
+    kvb_kv_text(&row->ask, kv);
+    if (people)
+        fprintf(out, "%s by %s: context %" PRIu64 ", sequences %" PRIu64 ", KV in %s, one of %u x %u ranks\n\n",
+                row->model->name, row->engine->name, row->ask.context, row->ask.sequences, kv, row->ask.tp,
+                row->ask.pp);
+    for (int part = 0; part < KVB_LOGGED_PARTS && !error; part++) {
+        double step, ours = row->error ? -1 : predicted(log, row, (kvb_logged_key)part, &step);
+        const double theirs = log->at[part].there ? log->at[part].value : -1;
+        char texts[2][KVB_UNIT_TEXT] = {"", ""}, is[32] = "";
+        const double both[2] = {ours, theirs};
+
+        if (row->error)
+            step = 0;
+        if (theirs < 0)
+            continue;
+        for (size_t i = 0; i < 2; i++)
+            if (both[i] >= 0 && people)
+                kvb_bytes_text(both[i], texts[i]);
+            else if (both[i] >= 0)
+                snprintf(texts[i], sizeof texts[i], "%.0f", both[i]);
+        const bool same = ours >= 0 && fabs(ours - theirs) <= (log->at[part].step + step) / 2;
+        if (same)
+            snprintf(is, sizeof is, "as logged");
+        else if (ours >= 0 && theirs > 0)
+            snprintf(is, sizeof is, "%+.1f %%", 100 * (ours - theirs) / theirs);
+        else
+            snprintf(is, sizeof is, "not predicted");
+        const char *rule = same ? "" : row->error ? row->why : rule_of(row, (kvb_logged_key)part);
+        error = kvb_table_row(table, (const char *const[]){row->model->name, row->engine->name, names[part],
+                                                           *texts[0] ? texts[0] : NULL, texts[1], is, rule} +
+                                         (people ? 2 : 0));
+    }
+    if (!error && people)
+        kvb_table_fold(table);
+    if (!error)
+        error = kvb_table_print(table, format, out);
+    kvb_table_free(table);
+    return error ? error : ferror(out) ? -EIO : 0;
+}
