@@ -97,7 +97,9 @@ static const kvb_usage usage = {
     .synopsis = "MODEL... [options]",
     .about =
         "How much memory do N sequences of a model need, and what fits? MODEL is a Hugging Face config.json, a folder\n"
-        "with one, - (standard input), or the name of a built-in model.\n\n"
+        "with one, - (standard input), the name of a built-in model, or its weights: FILE.gguf, or an index of "
+        "safetensors\n"
+        "beside a config.json.\n\n"
         "  kvbench size Llama-3.1-8B --gpu H100-80GB              what fits: contexts and sequences, by engine\n"
         "  kvbench size Llama-3.1-8B --sequences 1,8              each engine's allocation beside the ideal minimum\n"
         "  kvbench size Llama-3.1-70B --gpu H100-80GB --context 32k --sequences 16 --suggest\n"
@@ -211,21 +213,25 @@ static int models_open(size *s)
     return KVB_EXIT_OK;
 }
 
-/* Finds the weights of one rank. Returns an exit code. If they cannot be known, terms->weights_known is false, with
- * why. */
-static int weights_read(const size *s, const kvb_sized_model *m, kvb_size_terms *terms, char *why, size_t why_bytes)
+/* Finds the weights of one rank of model i. Returns an exit code. If they cannot be known, terms->weights_known is
+ * false, with why. */
+static int weights_read(const size *s, size_t i, kvb_size_terms *terms, char *why, size_t why_bytes)
 {
+    const kvb_sized_model *m = s->models[i];
+    const char *weights = s->weights                            ? s->weights
+                          : kvb_weights_is_file(s->words.at[i]) ? s->words.at[i] /* the model is named by them */
+                                                                : NULL;
     uint64_t all = 0;
     int error = 0;
 
-    if (s->weights && strcmp(s->weights, "none") == 0)
+    if (weights && strcmp(weights, "none") == 0)
         terms->weight_bytes = 0; /* the user asked not to count them */
-    else if (!s->weights)
+    else if (!weights)
         error = kvb_weights_published(m->config, m, &all, why, why_bytes);
-    else if (kvb_weights_is_file(s->weights))
-        error = kvb_weights_file(s->weights, &all, why, why_bytes);
+    else if (kvb_weights_is_file(weights))
+        error = kvb_weights_file(weights, &all, why, why_bytes);
     else
-        error = kvb_weights_bytes(&m->parameters, s->weights, &all, why, why_bytes);
+        error = kvb_weights_bytes(&m->parameters, weights, &all, why, why_bytes);
     if (!error && all)
         error = kvb_weights_rank(m, all, (uint32_t)s->tp, (uint32_t)s->pp, &terms->weight_bytes, why, why_bytes);
     terms->weights_known = !error;
@@ -275,7 +281,7 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
     kvb_kv_pairs pairs = s->pairs.n ? s->pairs : (kvb_kv_pairs){&own_pair, 1};
     kvb_size_numbers contexts = s->contexts;
     kvb_size_terms terms = s->terms;
-    int code = weights_read(s, m, &terms, s->weights_why[i], sizeof s->weights_why[i]);
+    int code = weights_read(s, i, &terms, s->weights_why[i], sizeof s->weights_why[i]);
 
     if (code || (!contexts.n && contexts_default(m, &contexts)))
         return code ? code : kvb_complain("size", KVB_EXIT_MACHINE, "no memory");

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of layers, from what a model's configuration says to what caches are opened with. */
+#include "harness/size/gguf.h"
+#include "harness/size/weights.h"
 #include "harness/size/cache_model.h"
 
 #include <errno.h>
@@ -199,6 +201,17 @@ static const char *hub_name(const char *word, char *name, size_t bytes)
     return NULL;
 }
 
+static int gguf_open(const char *path, kvb_sized_model **model, char *why, size_t why_bytes)
+{
+    char *text;
+    int error = kvb_gguf_config(path, &text, why, why_bytes);
+
+    if (!error)
+        error = kvb_sized_model_read(text, strlen(text), path, model, why, why_bytes);
+    free(text);
+    return error;
+}
+
 int kvb_size_open(const char *word, kvb_sized_model **model, char *why, size_t why_bytes)
 {
     struct stat info;
@@ -208,11 +221,20 @@ int kvb_size_open(const char *word, kvb_sized_model **model, char *why, size_t w
     if (hub)
         return kvb_sized_model_built_in(hub, model, why, why_bytes);
 
+    const size_t n = strlen(word);
+    const char *slash = strrchr(word, '/');
+    const bool weights = kvb_weights_is_file(word);
+
+    if (weights && strcmp(word + n - 5, ".gguf") == 0)
+        return gguf_open(word, model, why, why_bytes);
     if (strcmp(word, "-") == 0)
         return file_open(stdin, "stdin", model, why, why_bytes);
-    if (stat(word, &info) && !is_path(word))
+    if (stat(word, &info) && !is_path(word) && !weights)
         return kvb_sized_model_built_in(word, model, why, why_bytes);
-    snprintf(path, sizeof path, stat(word, &info) == 0 && S_ISDIR(info.st_mode) ? "%s/config.json" : "%s", word);
+    if (weights) /* the config lies beside it */
+        snprintf(path, sizeof path, "%.*sconfig.json", slash ? (int)(slash + 1 - word) : 0, word);
+    else
+        snprintf(path, sizeof path, stat(word, &info) == 0 && S_ISDIR(info.st_mode) ? "%s/config.json" : "%s", word);
     FILE *file = fopen(path, "r");
 
     if (!file) {

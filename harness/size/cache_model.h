@@ -8,8 +8,8 @@
 #include "harness/size/sizing.h"
 #include "kernels/model.h"
 
-/* A model by a config.json, a folder that holds one, "-" (standard input), or a built-in name. 0 with *model (free it);
- * else a negative errno and one line in why that names file and field. */
+/* A model by a config.json, a folder that holds one, "-" (standard input), a GGUF file, an index or file of safetensors
+ * beside a config.json, or a built-in name. 0 with *model (free it); else a negative errno and one line in why that names file and field. */
 int kvb_size_open(const char *word, kvb_sized_model **model, char *why, size_t why_bytes);
 
 /* For sequences of `context` tokens: a window that limits none of them is left out. State: dtype of recurrent states,

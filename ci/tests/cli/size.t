@@ -233,6 +233,54 @@ is "weights of a GGUF file" $((4096 * 4 + 4096 * 14336 / 256 * 144 + 4096 / 32 *
 echo '{"metadata": {"total_size": 12345}, "weight_map": {"a": "x-1.safetensors", "b": "x-2.safetensors"}}' \
     >"$TMPDIR/x.safetensors.index.json"
 is "an index alone" 12345 weight_bytes Llama-3.1-8B "${ideal[@]}" --weights "$TMPDIR/x.safetensors.index.json"
+mkdir -p "$TMPDIR/hub"
+cp "$TMPDIR/config.json" "$TMPDIR/hub"
+cp "$TMPDIR/x.safetensors.index.json" "$TMPDIR/hub/model.safetensors.index.json"
+is "an index is a model, too: the config beside it" 131072 bytes_per_token "$TMPDIR/hub/model.safetensors.index.json" "${ideal[@]}"
+is "  with the index's weights" 12345 weight_bytes "$TMPDIR/hub/model.safetensors.index.json" "${ideal[@]}"
+# A GGUF file is a model: its metadata gives the layers of the built-in one, from which it is written as llama.cpp writes it.
+gguf_py=$(dirname "$0")/fixtures/gguf.py
+while read -r name architecture; do
+    ok "$name as GGUF" python3 "$gguf_py" --as-llama.cpp "$TMPDIR/a.gguf" harness/size/models.jsonl "$name" "$architecture"
+    for model in "$TMPDIR/a.gguf" "$name"; do
+        "$KVBENCH" size "$model" --engine ideal,llama.cpp --kv f16 --weights none --context 8k --format csv >"$out" 2>"$err"
+        cut -d, -f2-9 "$out" >"$TMPDIR/$(basename "$model").csv"
+    done
+    ok "  has its layers" cmp "$TMPDIR/a.gguf.csv" "$TMPDIR/$(basename "$name").csv"
+done <<'END'
+meta-llama/Llama-3.1-8B llama
+google/gemma-2-9b gemma2
+google/gemma-3-27b-it gemma3
+google/gemma-3n-E4B gemma3n
+google/gemma-4-31B-it gemma4
+openai/gpt-oss-20b gpt-oss
+Qwen/Qwen3-30B-A3B qwen3moe
+Qwen/Qwen3-Next-80B-A3B qwen3next
+Qwen/Qwen3.5-9B qwen35
+deepseek-ai/DeepSeek-V3 deepseek2
+state-spaces/mamba-2.8b mamba
+nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B nemotron_h_moe
+ibm-granite/granite-4.0-h-small granitehybrid
+END
+is "  and the file's weights" 16384 weight_bytes "$TMPDIR/a.gguf" "${ideal[@]}"
+gguf_refused() { # PATTERN KEY=VALUE…
+    local pattern=$1
+    shift
+    python3 "$gguf_py" "$TMPDIR/bad.gguf" "$@"
+    expect_exit 2 "GGUF with $*" "$KVBENCH" size "$TMPDIR/bad.gguf"
+    one_line "  says so"
+    holds "  and why" "$pattern" "$err"
+}
+small=(general.architecture=llama llama.block_count=2 llama.embedding_length=64 llama.attention.head_count=4)
+gguf_refused 'general\.architecture: "strange" is not known' general.architecture=strange
+gguf_refused 'general\.architecture: "" is not known' name=a
+gguf_refused 'llama\.block_count: a number of layers' general.architecture=llama llama.block_count=0
+gguf_refused 'llama\.attention\.indexer\.head_count: its meaning is not known' "${small[@]}" llama.attention.indexer.head_count=3
+gguf_refused 'llama\.attention\.head_count_kv: no architecture here' "${small[@]}" 'llama.attention.head_count_kv=[2,4]'
+gguf_refused 'llama\.attention\.value_length: no architecture' "${small[@]}" llama.attention.key_length=16 llama.attention.value_length=8
+gguf_refused 'num_attention_heads: missing' general.architecture=llama llama.block_count=2 llama.embedding_length=64
+expect_exit 2 "a GGUF file that is not there" "$KVBENCH" size "$TMPDIR/nosuch.gguf"
+one_line "  says so"
 echo nonsense >"$TMPDIR/x-2.safetensors"
 expect_exit 2 "but not beside one of its files" "$KVBENCH" size Llama-3.1-8B --weights "$TMPDIR/x.safetensors.index.json"
 one_line "  which says so"
