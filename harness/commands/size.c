@@ -46,9 +46,9 @@ static const kvb_option options[] = {
     {"--kv", "FORMAT,…", "of K and V rows: f16,e4m3,q8_0,a4g64, or q8_0:q4_0 for K:V; default: the model's dtype",
      KVB_TEXT(size, kv)},
     {"--engine", "NAME,…",
-     "ideal, kvbench, llama.cpp, vllm, sglang, trtllm, mlx, or of a version: vllm@0.24; default: all, with --gpu all "
-     "but "
-     "kvbench",
+     "ideal, kvbench, llama.cpp, vllm, sglang, trtllm, mlx, or of a version: vllm@0.24; default: all, with --gpu "
+     "without "
+     "kvbench and mlx",
      KVB_TEXT(size, engine)},
     {"--budget", "SIZE", "memory of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
     {"--gpu", "DEVICE", "the same, by the device's name (H100-80GB, L40S, RTX-4090 …), as each engine takes of it",
@@ -131,8 +131,8 @@ static int bad(const char *option, const char *why)
     return kvb_complain("size", KVB_EXIT_USAGE, "%s: %s", option, why);
 }
 
-/* kvbench's own caches are for CPUs. */
-static const char on_devices[] = "ideal,llama.cpp,vllm,sglang,trtllm,mlx";
+/* kvbench's own caches are for CPUs, mlx is for Apple's chips. */
+static const char on_devices[] = "ideal,llama.cpp,vllm,sglang,trtllm";
 
 static int device_unknown(const char *name)
 {

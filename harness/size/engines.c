@@ -106,6 +106,7 @@ static int mlx_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, k
 
 const kvb_size_engine kvb_size_engine_mlx = {
     .name = "mlx",
+    .weights = "a8g64 a4g64",
     .stored = "f32 f16 bf16 a8g32 a8g64 a8g128 a4g32 a4g64 a4g128 a2g32 a2g64 a2g128",
     .summary = "a cache for each sequence and layer, which grows by 256 tokens; windows + a prompt's chunk",
     .source = "ml-explore/mlx-lm mlx_lm/models/cache.py, generate.py",
@@ -345,6 +346,7 @@ static int sglang_beside(const kvb_sized_model *model, const kvb_size_ask *ask, 
 
 const kvb_size_engine kvb_size_engine_sglang = {
     .name = "sglang",
+    .weights = "fp8 nvfp4 a4g128",
     .stored = "f32 f16 bf16 e4m3 e5m2",
     .summary = "pools of token slots, shared by ratios; what passes and CUDA graphs get is reserved by rule",
     .source = "sgl-project/sglang python/sglang/srt/model_executor/pool_configurator.py, srt/server_args.py",
@@ -416,6 +418,7 @@ static int trtllm_beside(const kvb_sized_model *model, const kvb_size_ask *ask, 
 
 const kvb_size_engine kvb_size_engine_trtllm = {
     .name = "trtllm",
+    .weights = "fp8 nvfp4 a4g128",
     .stored = "f16 bf16 e4m3 nvfp4",
     .summary = "blocks of 32 tokens in 0.9 of what weights and passes leave free; windows hold every token",
     .source = "NVIDIA/TensorRT-LLM tensorrt_llm/_torch/pyexecutor/resource_manager.py, llmapi/llm_args.py",
@@ -525,6 +528,7 @@ static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, u
 
 const kvb_size_engine kvb_size_engine_llama_cpp = {
     .name = "llama.cpp",
+    .weights = "q8_0 q6_K q5_K_M q4_K_M q3_K_S q2_K",
     .stored = llama_stored,
     .summary = "all at start: contexts padded to 256 cells, windows + micro-batch, states in f32",
     .source = "ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-hparams.cpp",
@@ -843,6 +847,7 @@ static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64
 const kvb_size_engine kvb_size_engine_vllm = {
     .name = "vllm",
     .versioned = true,
+    .weights = "fp8 nvfp4 a4g128",
     .stored = "f32 f16 bf16 e4m3 e5m2 e4m3-token int8 nvfp4 fp8_ds_mla",
     .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",
     .source = "vllm-project/vllm vllm/v1/kv_cache_interface.py, vllm/v1/core/kv_cache_utils.py",

@@ -417,7 +417,7 @@ int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine
     return 0;
 }
 
-enum { CHANGES_MOST = 12, TIMES_MOST = 64, TEXT = 96 };
+enum { CHANGES_MOST = 24, TIMES_MOST = 64, TEXT = 96 };
 
 typedef struct change {
     char options[TEXT], gives_up[TEXT];
@@ -477,6 +477,37 @@ static void fewer_add(const kvb_size_row *row, const char *option, const char *w
     }
 }
 
+/* With `times` as many ranks: the largest of the smaller weights that the engine takes and that fit. */
+static void weights_add(const kvb_size_row *row, uint32_t times, changes *all)
+{
+    const char *words = row->engine->weights ? row->engine->weights : "";
+    kvb_size_row smaller = *row;
+    char word[24], why[256], ranks[TEXT / 3] = "", devices[TEXT / 3] = "";
+    uint64_t *bytes = &smaller.terms.all_weight_bytes;
+    kvb_size size;
+
+    smaller.ask.tp *= times;
+    if (times > 1) {
+        snprintf(ranks, sizeof ranks, "--tp %u ", smaller.ask.tp);
+        snprintf(devices, sizeof devices, "%u times the devices, ", times);
+    }
+    for (size_t n; *words; words += n + strspn(words + n, " ")) {
+        n = strcspn(words, " ");
+        snprintf(word, sizeof word, "%.*s", (int)n, words);
+        if (kvb_weights_bytes(&row->model->parameters, word, bytes, why, sizeof why) ||
+            *bytes >= row->terms.all_weight_bytes || !fits(&smaller, &smaller.ask, &size))
+            continue;
+        uint64_t kept = (uint64_t)((unsigned __int128)*bytes * 1000 / row->terms.all_weight_bytes);
+        change *c = change_add(all, 1000 * (uint64_t)(times - 1) + 1000 - kept, size.total_bytes);
+
+        if (c) {
+            snprintf(c->options, TEXT, "%s--weights %s", ranks, word);
+            snprintf(c->gives_up, TEXT, "%s%.1f %% of the weights' bytes", devices, (double)(1000 - kept) / 10);
+        }
+        return;
+    }
+}
+
 /* With `times` as many ranks: the asked format if it fits, and of smaller ones the largest that does. True: the asked
  * one fits. */
 static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
@@ -502,6 +533,7 @@ static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
         }
         return true;
     }
+    weights_add(row, times, all);
     for (size_t i = 0; (f = kvb_kv_format_at(i)); i++) {
         kvb_size one;
         kvb_size_ask alone = row->ask;
@@ -526,10 +558,29 @@ static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
     return false;
 }
 
+/* As many times the stages of a pipeline as it takes. */
+static void stages_add(const kvb_size_row *row, changes *all)
+{
+    kvb_size_ask ask = row->ask;
+    kvb_size size;
+
+    for (uint32_t times = 2; times <= TIMES_MOST && row->ask.pp * times <= row->model->n_layers; times *= 2) {
+        ask.pp = row->ask.pp * times;
+        change *c = fits(row, &ask, &size) ? change_add(all, 1000 * (uint64_t)(times - 1), size.total_bytes) : NULL;
+
+        if (c) {
+            snprintf(c->options, TEXT, "--pp %u", ask.pp);
+            snprintf(c->gives_up, TEXT, "%u times the devices", times);
+            return;
+        }
+    }
+}
+
 static void changes_find(const kvb_size_row *row, changes *all)
 {
     fewer_add(row, "--sequences", "sequences", row->ask.sequences, row->size.max_sequences, all);
     fewer_add(row, "--context", "context", row->ask.context, row->size.max_context, all);
+    stages_add(row, all);
     for (uint32_t times = 1; times <= TIMES_MOST && row->ask.tp * times <= 65536; times *= 2)
         if (ranks_add(row, times, all))
             return;

@@ -68,11 +68,12 @@ typedef struct kvb_size_allocation {
 typedef struct kvb_size_engine {
     char name[24]; /* what --engine takes, with the version if one is asked for: "vllm@0.24" */
     const char *summary;
-    const char *source; /* of the formulas */
-    bool versioned;     /* its rules differ by version */
-    uint32_t version;   /* kvb_size_ask's, of a copy of the engine for a version */
-    const char *stored; /* formats that it stores, separated by spaces; NULL: all */
-    uint32_t batch;     /* default for the most tokens of one forward pass; 0: one for each sequence */
+    const char *source;  /* of the formulas */
+    bool versioned;      /* its rules differ by version */
+    uint32_t version;    /* kvb_size_ask's, of a copy of the engine for a version */
+    const char *stored;  /* formats that it stores, separated by spaces; NULL: all */
+    const char *weights; /* words of --weights that it serves, the largest first; NULL: not suggested */
+    uint32_t batch;      /* default for the most tokens of one forward pass; 0: one for each sequence */
     uint64_t (*batch_on)(const kvb_device *device); /* the same, where it depends on the device, which may be NULL */
     uint32_t
         fraction; /* of a device that it takes at most, in thousandths; 0: all. --gpu-memory-utilization is for these */
@@ -163,11 +164,11 @@ int kvb_size_explain(const kvb_sized_model *model, const kvb_size_ask *ask, FILE
 /* A page that loads nothing else: a plot of memory against context for each model, then the tables. */
 int kvb_size_page(const kvb_sizes *rows, FILE *out);
 
-/* What to change where a model does not fit: another format of KV rows, more ranks, fewer sequences, a shorter context.
- */
+/* What to change where a model does not fit: another format of KV rows or of weights, more ranks, fewer sequences, a
+ * shorter context. */
 
 /* For each row with a budget: whether it fits as asked; if not, the changes of options that make it fit, the cheapest
- * first. Cost is what is given up, in parts of a thousand: of the bytes of KV rows, of the sequences, of the context;
+ * first. Cost is what is given up, in parts of a thousand: of the bytes of KV rows or weights, of the sequences, of the context;
  * or the ranks that come on top, in parts of those asked for. 0, -EIO or -ENOMEM. */
 int kvb_size_suggest(const kvb_sizes *rows, kvb_table_format format, FILE *out);
 

@@ -149,6 +149,8 @@ is "  in decimal units" 6144 max_context Llama-3.1-8B --engine llama.cpp --conte
 asked=(Llama-3.1-8B --gpu H100-80GB --context 32k --sequences 16)
 ok "--suggest" "$KVBENCH" size "${asked[@]}" --suggest
 holds "  fewer sequences" '^vllm +32768 +16  --sequences 12 +25\.0 % of the sequences '
+holds "  smaller weights" '^trtllm +32768 +16  --weights fp8 +50\.0 % of the weights'
+holds "  more stages" '^vllm +32768 +16  --pp 2 +2 times the devices '
 holds "  says what fits" '^ideal .* none: it fits '
 ok "  within 100 columns" test "$(widest "$out")" -le 100
 ok "  for programs" "$KVBENCH" size Llama-3.1-8B Llama-3.1-70B DeepSeek-V3 gemma-3-27b-it --gpu H100-80GB --context 4k,32k,128k \
