@@ -210,12 +210,26 @@
         return `${unit ? value.toFixed(1) : value} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][unit]}`;
     };
     const formatOf = (name) => data.formats.find((f) => f.name === name);
-    const whole = (id) => { const text = $(id).value; return /^[0-9]+$/.test(text) && BigInt(text) ? BigInt(text) : 1n; };
-    const asked = () => ({context: least(whole("context"), FAR), sequences: least(whole("sequences"), FAR), k: formatOf($("k").value),
-        v: formatOf($("v").value), tp: BigInt($("tp").value), budget: BigInt(Math.round(Math.max(0, Number($("budget").value) || 0) * 2 ** 30))});
+    // What is typed: "32k" is 32768, as on the command line. Anything else is said to be wrong, and nothing is computed.
+    const typed = (id, what, read) => {
+        const value = read($(id).value.trim());
+        $(id).setAttribute("aria-invalid", value === null);
+        check(value !== null, `${id === "budget" ? "memory of a rank" : id}: ${what} was expected, but it is "${$(id).value}".`);
+        return value;
+    };
+    const whole = (id) => typed(id, "a whole number from 1 to 2^40, like 4096 or 32k,", (text) => {
+        const [, digits, unit] = text.match(/^([0-9]{1,15})([kKmMgG]?)$/) ?? [], value = digits && BigInt(digits) << 10n * BigInt(" kmg".indexOf((unit || " ").toLowerCase()));
+        return value && value <= FAR ? value : null;
+    });
+    // A device's memory is shown rounded, and meant as it is.
+    const own = {bytes: ask.budget, text: String(Number((Number(ask.budget) / 2 ** 30).toFixed(2)) || "")};
+    const memory = () => typed("budget", "a number of GiB up to 2^20", (text) => text === own.text ? own.bytes : text === "" ? 0n
+        : /^[0-9]+([.][0-9]*)?$/.test(text) && Number(text) <= 2 ** 20 ? BigInt(Math.round(Number(text) * 2 ** 30)) : null);
+    const asked = () => ({context: whole("context"), sequences: whole("sequences"), budget: memory(), k: formatOf($("k").value),
+        v: formatOf($("v").value), tp: BigInt($("tp").value)});
     const PARTS = ["weights", "kv", "states", "beside"];
-    const cellsOf = (m, s, q) => [["kv", s.kv], ["states", s.states], ["beside", s.beside], ["total", s.total], ["longest", s.longest], ["most", s.most]]
-        .map(([key, value]) => {
+    const cellsOf = (m, s, ...keys) => keys.map((key) => {
+            const value = s[key];
             const cell = document.createElement("td"), isCount = key === "longest" || key === "most";
             cell.className = "n";
             cell.dataset.key = key;
@@ -227,6 +241,13 @@
             }
             return cell;
         });
+    const fitOf = (s, q, budget) => {
+        const cell = document.createElement("td");
+        cell.dataset.key = "fits";
+        cell.className = s.over ? "no" : q.budget && s.total !== null ? "yes" : "";
+        cell.textContent = !q.budget ? "" : s.over ? `does not fit: ${bytesText(s.total - budget)} over` : s.total === null ? "weights?" : "fits";
+        return cell;
+    };
     const barOf = (m, s, q, scale) => {
         const cell = document.createElement("td"), bar = document.createElement("div");
         bar.className = "bar";
@@ -241,7 +262,16 @@
         return cell;
     };
     const show = () => {
-        const m = data.models[$("model").selectedIndex], q = asked(), names = Object.keys(data.engines);
+        const m = data.models[$("model").selectedIndex], names = Object.keys(data.engines);
+        let q;
+        try {
+            q = asked();
+        } catch (error) {
+            if (!(error instanceof Lack)) throw error;
+            $("engines").replaceChildren();
+            $("said").textContent = error.message;
+            return;
+        }
         const sizes = names.map((name) => size(m, name, q));
         const scale = Math.max(Number(q.budget), ...sizes.filter((s) => !s.why).map((s) => Number(s.total ?? s.kv + s.states + s.beside))) || 1;
         $("engines").replaceChildren(...names.map((name, i) => {
@@ -252,12 +282,13 @@
             row.append(head);
             if (s.why) {
                 const why = document.createElement("td");
-                why.colSpan = 7;
+                why.colSpan = 8;
                 why.textContent = s.why;
                 row.dataset.why = s.why;
                 row.append(why);
             } else {
-                row.append(...cellsOf(m, s, q), barOf(m, s, q, scale));
+                row.append(fitOf(s, q, budgetOf(name, q)), ...cellsOf(m, s, "total"), barOf(m, s, q, scale),
+                    ...cellsOf(m, s, "most", "longest", "kv", "states", "beside"));
             }
             return row;
         }));
@@ -288,12 +319,12 @@
     $("context").value = data.models[0].context;
     $("sequences").value = data.models[0].sequences;
     $("tp").value = ask.tp;
-    $("budget").value = Number(ask.budget) / 2 ** 30 || "";
+    $("budget").value = own.text;
     const sliders = {context: (x) => Math.round(2 ** (x / 4)), sequences: (x) => Math.round(2 ** (x / 4)), budget: (x) => 2 ** (x / 4)};
-    const steps = (value) => Math.round(4 * Math.log2(Math.max(1, value)));
+    const steps = (text) => Math.round(4 * Math.log2(Math.max(1, parseFloat(text) * 1024 ** Math.max(0, " kmg".indexOf(text.trim().slice(-1).toLowerCase())) || 1)));
     for (const [id, valueOf] of Object.entries(sliders)) {
         const slider = $(`${id}-slider`);
-        const follow = () => { slider.value = steps(Number($(id).value)); };
+        const follow = () => { slider.value = steps($(id).value); };
         follow();
         slider.addEventListener("input", () => { $(id).value = Number(valueOf(Number(slider.value)).toFixed(2)); show(); });
         $(id).addEventListener("input", () => { follow(); show(); });

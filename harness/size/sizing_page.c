@@ -173,30 +173,37 @@ static int explorer_print(const kvb_sizes *rows, FILE *out)
 {
     static const char form[] =
         "<style>\n#explorer label { display: inline-flex; flex-wrap: wrap; gap: 0.4rem; align-items: center; margin: 0 "
-        "1.2rem "
-        "0.4rem 0; }\n"
-        "#explorer input[type=number] { width: 8.7em; } .bar { display: flex; width: 14rem; height: 0.9rem; outline: "
-        "1px "
-        "solid var(--line); }\n"
-        ".bar.over { outline: 2px solid var(--s1); } .bar span { display: block; }\n"
-        ".key { display: inline-block; width: 0.7rem; height: 0.7rem; margin: 0 0.3rem 0 0.6rem; }\n</style>\n"
+        "1.2rem 0.4rem 0; }\n"
+        "#explorer input[type=text] { width: 7em; font: inherit; } #explorer input[aria-invalid=true] { outline: 2px "
+        "solid var(--s1); }\n"
+        "#explorer table { width: 100%; } .bar { display: flex; min-width: 9rem; height: 0.9rem; outline: 1px solid "
+        "var(--line); }\n"
+        ".bar.over { outline: 2px solid var(--s1); } .bar span { display: block; } #parts { width: 60%; }\n"
+        ".no { color: var(--s1); font-weight: 600; } .yes { color: var(--s2); font-weight: 600; }\n"
+        ".key { display: inline-block; width: 0.7rem; height: 0.7rem; margin: 0 0.3rem 0 0.6rem; }\n"
+        "@media (max-width: 40rem) { #explorer input[type=range] { display: none; } #explorer label { margin-right: "
+        "0.8rem; } #parts { width: auto; white-space: normal; } }\n"
+        "@media (min-width: 60rem) { figure { display: grid; grid-template-columns: 34rem 1fr; gap: 1.5rem; max-width: "
+        "none; align-items: center; } .legend { flex-direction: column; } }\n</style>\n"
         "<section id=\"explorer\" hidden>\n<h2>Explore</h2>\n<p>\n<label>model <select id=\"model\"></select></label>\n"
         "<label>context <input type=\"range\" id=\"context-slider\" min=\"0\" max=\"96\" aria-label=\"context\">\n"
-        "<input type=\"number\" id=\"context\" min=\"1\"></label>\n"
+        "<input type=\"text\" id=\"context\" inputmode=\"numeric\"></label>\n"
         "<label>sequences <input type=\"range\" id=\"sequences-slider\" min=\"0\" max=\"48\" "
         "aria-label=\"sequences\">\n"
-        "<input type=\"number\" id=\"sequences\" min=\"1\"></label>\n"
+        "<input type=\"text\" id=\"sequences\" inputmode=\"numeric\"></label>\n"
         "<label>K <select id=\"k\"></select></label> <label>V <select id=\"v\"></select></label>\n"
         "<label>ranks <select id=\"tp\"></select></label>\n"
         "<label>memory of a rank <input type=\"range\" id=\"budget-slider\" min=\"0\" max=\"48\" "
-        "aria-label=\"memory of a rank\">\n<input type=\"number\" id=\"budget\" min=\"0\" step=\"any\"> "
+        "aria-label=\"memory of a rank\">\n<input type=\"text\" id=\"budget\" inputmode=\"decimal\"> "
         "GiB</label>\n</p>\n"
-        "<p id=\"said\"></p>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr><th>engine</th><th "
-        "class=\"n\">KV</th><th class=\"n\">states</th><th class=\"n\">beside</th><th class=\"n\">total</th><th "
-        "class=\"n\">longest</th><th class=\"n\">most</th><th id=\"parts\"></th></tr></thead>\n"
-        "<tbody id=\"engines\"></tbody>\n</table>\n</div>\n<p>Beside: what passes need, the runtime, the margin. "
-        "Longest, "
-        "most: the context and the number of sequences that still fit.</p>\n</section>\n"
+        "<p id=\"said\" role=\"status\"></p>\n<div class=\"scroll\" "
+        "tabindex=\"0\">\n<table>\n<thead><tr><th>engine</th>"
+        "<th></th><th class=\"n\">total</th><th id=\"parts\"></th><th class=\"n\">most</th><th "
+        "class=\"n\">longest</th><th class=\"n\">KV</th><th class=\"n\">states</th><th "
+        "class=\"n\">beside</th></tr></thead>\n"
+        "<tbody id=\"engines\"></tbody>\n</table>\n</div>\n<p>Most, longest: the number of sequences and the context "
+        "that "
+        "still fit. Beside: what passes need, the runtime, the margin.</p>\n</section>\n"
         "<script type=\"application/json\" id=\"sizes\">";
 
     fputs(form, out);
@@ -269,87 +276,132 @@ static void axes_print(double right, double top, FILE *out)
             (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4);
 }
 
-/* Colours tell engines apart, dashes formats. Lines of later engines are thinner, so that lines on top of each other
- * show. */
-static void style_print(size_t engine, size_t format, FILE *out)
-{
-    static const char *const dashes[] = {"none", "7 3", "2 2", "9 3 2 3", "4 4", "1 4"};
-    static const char *const widths[] = {"6", "4", "2.5", "1.2"};
+/* A line of the plot, and the engines and formats whose lines it covers: where none is more than a line's width away
+ * from it. */
+typedef struct line {
+    double bytes[POINTS + 1]; /* NAN: the engine cannot have this context */
+    size_t engine, format;
+    size_t drawn; /* the line that covers this one: itself, or an earlier one */
+    char name[128];
+} line;
 
-    fprintf(out, "class=\"line\" style=\"stroke: var(--s%zu); stroke-width: %s; stroke-dasharray: %s\"", engine % 6,
-            widths[engine < 3 ? engine : 3], dashes[format % 6]);
+static void line_make(const kvb_size_row *row, double right, line *l)
+{
+    char kv[KVB_KV_TEXT];
+
+    kvb_kv_text(&row->ask, kv);
+    snprintf(l->name, sizeof l->name, "%s, %s", row->engine->name, kv);
+    for (int i = 0; i <= POINTS; i++)
+        l->bytes[i] = held_at(row, right * i / POINTS);
 }
 
-/* An entry of the legend: a piece of the line and its name. */
-static void legend_print(size_t engine, size_t format, const char *name, FILE *out)
+static bool covers(const line *a, const line *b, double top)
 {
+    for (int i = 0; i <= POINTS; i++)
+        if (isnan(a->bytes[i]) != isnan(b->bytes[i]) || fabs(y_of(a->bytes[i], top) - y_of(b->bytes[i], top)) > 2)
+            return false;
+    return true;
+}
+
+/* Colours tell engines apart, dashes formats. */
+static void style_print(const line *l, FILE *out)
+{
+    static const char *const dashes[] = {"none", "7 3", "2 2", "9 3 2 3", "4 4", "1 4"};
+
+    fprintf(out, "class=\"line\" style=\"stroke: var(--s%zu); stroke-dasharray: %s\"", l->engine % 7,
+            dashes[l->format % 6]);
+}
+
+static void line_print(const line *l, double right, double top, FILE *out)
+{
+    bool begun = false;
+
+    fprintf(out, "<path ");
+    style_print(l, out);
+    fprintf(out, " d=\"");
+    for (int i = 0; i <= POINTS; i++) {
+        if (!isnan(l->bytes[i]))
+            fprintf(out, "%c%.1f %.1f", begun ? 'L' : 'M', x_of(right * i / POINTS, right), y_of(l->bytes[i], top));
+        begun = begun || !isnan(l->bytes[i]);
+    }
+    fprintf(out, "\"/>\n");
+}
+
+/* An entry of the legend: a piece of the line, what it takes at the right end, and all that it stands for. */
+static void legend_print(const line *lines, size_t n, size_t i, FILE *out)
+{
+    const double end = lines[i].bytes[POINTS];
+    char text[KVB_UNIT_TEXT];
+
+    kvb_bytes_text(end, text);
     fprintf(out, "<li><svg viewBox=\"0 0 36 8\" aria-hidden=\"true\"><path d=\"M0 4H36\" ");
-    style_print(engine, format, out);
-    fprintf(out, "/></svg>");
-    kvb_xml_put(name, out);
-    fprintf(out, "</li>\n");
+    style_print(&lines[i], out);
+    fprintf(out, "/></svg>%s%s", isnan(end) ? "" : text, isnan(end) ? "" : ": ");
+    for (size_t j = i; j < n; j++)
+        if (lines[j].drawn == i) {
+            fputs(j > i ? "; " : "", out);
+            kvb_xml_put(lines[j].name, out);
+        }
+    fprintf(out, "%s</li>\n", isnan(end) ? " (not there: see the table)" : "");
+}
+
+/* What the budget, or the device, leaves beside the weights. 0: nothing, or neither is asked for. */
+static double left_over(const kvb_size_row *row)
+{
+    const double budget = row->terms.budget ? (double)row->terms.budget
+                          : row->ask.device ? (double)row->ask.device->memory
+                                            : 0;
+    const double left = budget - (row->terms.weights_known ? (double)row->terms.weight_bytes : 0);
+
+    return left > 0 ? left : 0;
 }
 
 /* The plot of one model's n rows. Each format and engine has a line, with the first of the asked contexts and
- * sequences. */
-static void figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t n, FILE *out)
+ * sequences. 0 or -ENOMEM. */
+static int figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t n, FILE *out)
 {
-    size_t a_format = n / all->n_formats;
+    const size_t a_format = n / all->n_formats, n_lines = all->n_formats * all->n_engines;
+    const double left = left_over(rows);
+    line *lines = calloc(n_lines, sizeof *lines);
     double right = 1, top = 1;
-    char text[KVB_UNIT_TEXT], kv[KVB_KV_TEXT];
+    char text[KVB_UNIT_TEXT];
 
+    if (!lines)
+        return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         right = (double)rows[i].ask.context > right ? (double)rows[i].ask.context : right;
-    for (size_t f = 0; f < all->n_formats; f++)
-        for (size_t e = 0; e < all->n_engines; e++)
-            top = fmax(top, held_at(&rows[f * a_format + e], right));
+    for (size_t i = 0; i < n_lines; i++) {
+        lines[i] = (line){.engine = i % all->n_engines, .format = i / all->n_engines, .drawn = i};
+        line_make(&rows[lines[i].format * a_format + lines[i].engine], right, &lines[i]);
+        top = fmax(top, lines[i].bytes[POINTS]);
+    }
     top *= 1.05;
+    for (size_t i = 0; i < n_lines; i++)
+        for (size_t j = 0; j < i && lines[i].drawn == i; j++)
+            if (lines[j].drawn == j && covers(&lines[j], &lines[i], top))
+                lines[i].drawn = j;
     fprintf(out, "<figure>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"memory against context\">\n", WIDTH,
             HEIGHT);
     axes_print(right, top, out);
-    for (size_t f = 0; f < all->n_formats; f++)
-        for (size_t e = 0; e < all->n_engines; e++) {
-            const kvb_size_row *row = &rows[f * a_format + e];
-            bool begun = false;
-
-            if (isnan(held_at(row, right)))
-                continue;
-            fprintf(out, "<path ");
-            style_print(e, f, out);
-            fprintf(out, " d=\"");
-            for (int i = 0; i <= POINTS; i++) {
-                double bytes = held_at(row, right * i / POINTS);
-
-                if (!isnan(bytes))
-                    fprintf(out, "%c%.1f %.1f", begun ? 'L' : 'M', x_of(right * i / POINTS, right), y_of(bytes, top));
-                begun = begun || !isnan(bytes);
-            }
-            fprintf(out, "\"/>\n");
-        }
-    const kvb_size_terms *terms = &rows->terms;
-    double left = (double)terms->budget - (terms->weights_known ? (double)terms->weight_bytes : 0);
-
-    if (terms->budget && left > 0 && left < top)
+    for (size_t i = 0; i < n_lines; i++)
+        if (lines[i].drawn == i)
+            line_print(&lines[i], right, top, out);
+    if (left > 0 && left < top)
         fprintf(out, "<line class=\"budget\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, WIDTH - RIGHT,
                 y_of(left, top), y_of(left, top));
-    fprintf(out, "</svg>\n<figcaption>\n<ul class=\"legend\">\n");
-    for (size_t f = 0; f < all->n_formats; f++)
-        for (size_t e = 0; e < all->n_engines; e++) {
-            const kvb_size_row *row = &rows[f * a_format + e];
-            char name[128];
-
-            kvb_kv_text(&row->ask, kv);
-            snprintf(name, sizeof name, "%s, %s%s", row->engine->name, kv,
-                     isnan(held_at(row, right)) ? " (not there: see the table)" : "");
-            legend_print(e, f, name, out);
-        }
+    fprintf(out, "</svg>\n<figcaption>\nAt %.0f tokens:\n<ul class=\"legend\">\n", right);
+    for (size_t i = 0; i < n_lines; i++)
+        if (lines[i].drawn == i)
+            legend_print(lines, n_lines, i, out);
     fprintf(out, "</ul>\nKV rows and recurrent states of %" PRIu64 " sequence%s, on one rank.", rows->ask.sequences,
             rows->ask.sequences > 1 ? "s" : "");
-    if (terms->budget && left > 0) {
+    if (left > 0) {
         kvb_bytes_text(left, text);
-        fprintf(out, " The budget leaves %s beside the weights%s.", text, left < top ? " (dotted line)" : "");
+        fprintf(out, " Beside the weights there is room for %s%s.", text, left < top ? " (dotted line)" : "");
     }
     fprintf(out, "</figcaption>\n</figure>\n");
+    free(lines);
+    return 0;
 }
 
 /* ---- the page ----------------------------------------------------------------------------------------------- */
@@ -365,7 +417,7 @@ int kvb_size_page(const kvb_sizes *rows, FILE *out)
         fprintf(out, "<h2>");
         kvb_xml_put(rows->at[i].model->name, out);
         fprintf(out, "</h2>\n");
-        figure_print(rows, rows->at + i, n, out);
+        error = error ? error : figure_print(rows, rows->at + i, n, out);
     }
     fprintf(out, "<h2>Tables</h2>\n");
     error = error ? error : kvb_size_table(rows, KVB_TABLE_HTML, out);

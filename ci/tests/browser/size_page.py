@@ -6,6 +6,7 @@ to the byte. Prints what differs; exit 1 when anything does."""
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,25 @@ def main():
             if seen != said:
                 wrong += 1
                 print(f"{engine}, {s}: the page shows {row}, the program says {said}")
+    for control, text in (("context", "4x"), ("context", "0"), ("context", ""), ("sequences", "-1"), ("sequences", "1.5"), ("budget", "lots"),
+                          ("budget", "-3")):
+        before = browser.run(f"document.getElementById({json.dumps(control)}).value")
+        browser.run(f"({SET})({json.dumps({control: text})})")
+        if browser.run(READ) or "was expected" not in browser.run("document.getElementById('said').textContent"):
+            wrong += 1
+            print(f"{control} {text!r} is taken as something else")
+        browser.run(f"({SET})({json.dumps({control: before})})")
+    totals = []
+    for text in ("32768", "32k"):
+        browser.run(f"({SET})({json.dumps({'context': text})})")
+        totals.append([row.get("kv") for row in browser.run(READ)])
+    if totals[0] != totals[1] or not totals[0]:
+        wrong += 1
+        print("32k is not 32768")
+    verdicts = browser.run("[...document.querySelectorAll('#engines td[data-key=fits]')].map((cell) => cell.textContent)")
+    if not all(re.fullmatch(r"fits|does not fit: .* over|weights\?|", v) for v in verdicts):
+        wrong += 1
+        print(f"verdicts: {verdicts}")
     broken = [event["exceptionDetails"]["exception"]["description"] for event in browser.seen("Runtime.exceptionThrown")]
     browser.screenshot(picture)
     browser.close()

@@ -119,6 +119,7 @@ holds "  as the reason" 'the context is beyond the model.s own 8192'
 ok "a page" "$KVBENCH" size "${several[@]}" --budget 80GiB --format html -o "$TMPDIR/size.html"
 ok "  is well-formed" xmllint --html --nofixup-base-uris --noout "$TMPDIR/size.html"
 ok "  with a plot for each model" test "$(grep -c '<figure>' "$TMPDIR/size.html")" -eq 4
+holds "  a line that covers others is named by all of them" ': ideal, bf16; llama\.cpp, bf16; vllm, bf16</li>' "$TMPDIR/size.html"
 lacks "  needs nothing beside itself" '(src|href)=' "$TMPDIR/size.html"
 # explored NAME SETTINGS MODEL... -- OPTION...: the page's own sums, in a browser.
 explored() {
