@@ -354,15 +354,46 @@ static uint64_t plain_bytes(const kvb_weights_sum *sum, kvb_weights_part part, u
     return rows * cols * sum->element;
 }
 
-/* Says what the config has beside the language model. */
-static void left_out(const kvb_weights_sum *sum, char *text, size_t n)
+/* Parameters of the vision tower, where its tensors are known; 0: not. Gemma 3: SiglipVisionModel without a head, and
+ * Gemma3MultiModalProjector. */
+static uint64_t vision_parameters(const kvb_weights_sum *sum)
 {
-    const bool towers = sum->model->architecture && strstr(sum->model->architecture, "ForConditionalGeneration");
-    text[0] = '\0';
-    if (towers || sum->model->mtp_layers)
-        snprintf(text, n, "without %s%s%s", towers ? "vision or audio towers" : "",
-                 towers && sum->model->mtp_layers ? " and " : "",
-                 sum->model->mtp_layers ? "layers for multi-token prediction" : "");
+    const json_t *vision = kvb_sum_find(sum, "vision_config");
+    static const char *const names[] = {"hidden_size", "intermediate_size", "num_hidden_layers", "image_size",
+                                        "patch_size"};
+    uint64_t at[5];
+
+    for (size_t i = 0; i < 5; i++)
+        if (!(at[i] = count(json_object_get(vision, names[i]))))
+            return 0;
+    const uint64_t h = at[0], wide = at[1], side = at[3] / at[4];
+    if (!is(vision, "model_type", "siglip_vision_model") || strcmp(sum->model->type, "gemma3") != 0 ||
+        !json_is_false(json_object_get(vision, "vision_use_head")) || h > 1 << 15 || wide > 1 << 18 || at[2] > 1 << 10)
+        return 0;
+    return (3 * at[4] * at[4] + 1) * h + side * side * h + at[2] * (4 * (h * h + h) + 4 * h + 2 * h * wide + wide + h) +
+           2 * h + h * sum->hidden + h;
+}
+
+/* Says what is left out of the weights. towers: those that are counted are not left out. */
+static void left_out(const kvb_weights_sum *sum, bool towers, char *text, size_t n)
+{
+    static const char *const configs[] = {"vision_config", "audio_config"}, *const names[] = {"vision", "audio"};
+    const bool several = sum->model->architecture && strstr(sum->model->architecture, "ForConditionalGeneration");
+    const char *found[2] = {NULL};
+    size_t k = 0;
+    for (size_t i = 0; i < 2; i++)
+        if (kvb_sum_find(sum, configs[i]) && !(towers && i == 0 && vision_parameters(sum)))
+            found[k++] = names[i];
+    const bool counted = towers && !k && vision_parameters(sum);
+    char tower[64] = "", mtp[64] = "";
+    if (k)
+        snprintf(tower, sizeof tower, "the %s%s%s tower%s", found[0], k > 1 ? " and the " : "", k > 1 ? found[1] : "",
+                 k > 1 ? "s" : "");
+    else if (several && !counted)
+        snprintf(tower, sizeof tower, "vision or audio towers");
+    if (sum->model->mtp_layers)
+        snprintf(mtp, sizeof mtp, "%slayers for multi-token prediction", *tower ? " and " : "");
+    snprintf(text, n, "%s%s%s", *tower || *mtp ? "without " : "", tower, mtp);
 }
 
 int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model, kvb_sized_parameters *out)
@@ -391,7 +422,7 @@ int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model
                                   .norms = p[KVB_WEIGHTS_NORMS],
                                   .other = p[KVB_WEIGHTS_OTHER],
                                   .total = total};
-    left_out(&sum, out->why, sizeof out->why);
+    left_out(&sum, false, out->why, sizeof out->why);
     return 0;
 }
 
@@ -445,11 +476,16 @@ int kvb_weights_published(const json_t *config, const kvb_sized_model *model, ui
     }
     if (!sum.err)
         sum_run(&sum);
-    *bytes = sum.bytes;
-    if (sum.err || sum.at_most)
-        snprintf(why, why_bytes, "%s",
-                 sum.err ? sum.why
-                         : "at most: a part of a layer of which quantization_config leaves modules out counts whole");
+    *bytes = sum.bytes + (sum.err ? 0 : vision_parameters(&sum) * sum.element);
+    char less[160];
+    left_out(&sum, true, less, sizeof less);
+    if (sum.err)
+        snprintf(why, why_bytes, "%s", sum.why);
+    else
+        snprintf(why, why_bytes, "%s%s%s",
+                 sum.at_most ? "at most: a part of a layer of which quantization_config leaves modules out counts whole"
+                             : "",
+                 sum.at_most && *less ? "; " : "", less);
     return sum.err == -ENOENT ? -ENOTSUP : sum.err;
 }
 

@@ -28,8 +28,8 @@
  * more than 64 bits; out->why says so. */
 int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model, kvb_sized_parameters *out);
 
-/* Bytes of the weights as published: in the config's dtype (16 bits if it names none), or with a quantization_config as
- * that method stores them, with scales; why is set too if they are an upper limit. -ENOTSUP with why: the parameters or
+/* Bytes of the weights as published, with a vision tower whose tensors are known: in the config's dtype (16 bits if it names none), or with a quantization_config as
+ * that method stores them, with scales. why also says if they are an upper limit, and what is left out; else it is "". -ENOTSUP with why: the parameters or
  * the method's exact rule are not known. */
 int kvb_weights_published(const json_t *config, const kvb_sized_model *model, uint64_t *bytes, char *why,
                           size_t why_bytes);

@@ -278,6 +278,36 @@ static void lists_by_layers_leave_experts_quantised(void **state)
     }
 }
 
+/* The Hub's account of google/gemma-3-4b-it: 4,300,079,472 parameters in bf16, vision tower and projector among them. */
+static void vision_towers_are_counted_or_named(void **state)
+{
+    static const char config[] =
+        "{\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":{"
+        "\"hidden_size\":2560,\"intermediate_size\":10240,\"num_hidden_layers\":34,\"num_attention_heads\":8,"
+        "\"num_key_value_heads\":4,\"head_dim\":256,\"sliding_window\":1024,\"vocab_size\":262208},"
+        "\"torch_dtype\":\"bfloat16\",\"vision_config\":{\"hidden_size\":1152,\"image_size\":896,"
+        "\"intermediate_size\":4304,\"model_type\":\"siglip_vision_model\",\"num_hidden_layers\":27,"
+        "\"patch_size\":14,\"vision_use_head\":false}}";
+    char text[sizeof config], why[200];
+    kvb_sized_model *model;
+    uint64_t bytes;
+
+    (void)state;
+    assert_int_equal(kvb_sized_model_read(config, strlen(config), "F", &model, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model->config, model, &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 2 * UINT64_C(4300079472));
+    assert_string_equal(why, "");
+    assert_string_equal(model->parameters.why, "without the vision tower");
+    kvb_sized_model_free(model);
+    memcpy(text, config, sizeof text);
+    memcpy(strstr(text, "siglip"), "strang", 6);
+    assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model->config, model, &bytes, why, sizeof why), 0);
+    assert_int_equal(bytes, 2 * UINT64_C(3880263168));
+    assert_string_equal(why, "without the vision tower");
+    kvb_sized_model_free(model);
+}
+
 /* The Hub counts 228,703,644,928 values, which are 228,689,764,864 parameters and the rest scales. */
 static void quantised_bytes_of_minimax_m2_5(void **state)
 {
@@ -508,6 +538,7 @@ int main(void)
         cmocka_unit_test(published_bytes_of_deepseek_v3_are_met),
         cmocka_unit_test(published_bytes_of_gpt_oss_are_met),
         cmocka_unit_test(quantised_bytes_follow_the_config),
+        cmocka_unit_test(vision_towers_are_counted_or_named),
         cmocka_unit_test(names_leave_out_what_they_match),
         cmocka_unit_test(lists_by_layers_leave_experts_quantised),
         cmocka_unit_test(quantised_bytes_of_minimax_m2_5),
