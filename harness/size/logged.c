@@ -53,6 +53,7 @@ static const struct line {
     {"llama.cpp", KVB_LOGGED_KV, SUM, "KV self size = &"},
     {"llama.cpp", KVB_LOGGED_STATES, SUM, "llama_memory_recurrent: size = &"},
     {"llama.cpp", KVB_LOGGED_ACTIVATIONS, MOST, "compute buffer size = &"},
+    {"llama.cpp", KVB_LOGGED_LOGITS, LAST, "output buffer size = &"},
     {"llama.cpp", KVB_LOGGED_TOKENS, MOST, "n_ctx = %"},
     {"llama.cpp", KVB_LOGGED_CONTEXT, MOST, "MiB (% cells,"},
     {"llama.cpp", KVB_LOGGED_SEQUENCES, LAST, "n_seq_max = %"},
@@ -303,6 +304,8 @@ static double predicted(const kvb_logged *log, const kvb_size_row *row, kvb_logg
         return vllm ? -1 : states;
     case KVB_LOGGED_ACTIVATIONS:
         return strcmp(log->engine, "sglang") == 0 ? -1 : (double)row->size.activation_bytes; /* it reserves */
+    case KVB_LOGGED_LOGITS: /* llama-context.cpp, output_reserve: a token of each sequence */
+        return 4.0 * (double)row->ask.sequences * row->model->vocab;
     case KVB_LOGGED_RUNTIME:
         return row->size.runtime_bytes ? (double)row->size.runtime_bytes : -1;
     default:
@@ -322,6 +325,8 @@ static const char *rule_of(const kvb_size_row *row, kvb_logged_key part)
         return row->engine->source;
     case KVB_LOGGED_ACTIVATIONS:
         return row->engine->beside_source ? row->engine->beside_source : "at least what one layer needs";
+    case KVB_LOGGED_LOGITS:
+        return "ggml-org/llama.cpp src/llama-context.cpp, output_reserve";
     case KVB_LOGGED_RUNTIME:
         return "not counted, unless --runtime says it";
     default:
@@ -331,7 +336,7 @@ static const char *rule_of(const kvb_size_row *row, kvb_logged_key part)
 
 int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_format format, FILE *out)
 {
-    static const char *const names[] = {"weights", "KV", "states", "activations", "graphs", "runtime"};
+    static const char *const names[] = {"weights", "KV", "states", "activations", "logits", "graphs", "runtime"};
     const bool people = kvb_table_is_for_people(format);
     kvb_table *table = kvb_table_new(people ? (const char *const[]){"part", ">predicted", ">logged", "is", "rule", NULL}
                                             : (const char *const[]){"model", "engine", "part", ">predicted_bytes",

@@ -11,6 +11,7 @@ typedef enum kvb_logged_key {
     KVB_LOGGED_KV, /* what the pool has; of vllm with the states */
     KVB_LOGGED_STATES,
     KVB_LOGGED_ACTIVATIONS,
+    KVB_LOGGED_LOGITS, /* llama.cpp's outputs, in the host's memory: no part of a total */
     KVB_LOGGED_GRAPHS,
     KVB_LOGGED_RUNTIME,
     KVB_LOGGED_PARTS,
