@@ -372,9 +372,9 @@ int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_f
         else
             snprintf(is, sizeof is, "not predicted");
         const char *rule = same ? "" : row->error ? row->why : rule_of(row, (kvb_logged_key)part);
-        error = kvb_table_row(table, (const char *const[]){row->model->name, row->engine->name, names[part],
-                                                           *texts[0] ? texts[0] : NULL, texts[1], is, rule} +
-                                         (people ? 2 : 0));
+        const char *const cells[] = {
+            row->model->name, row->engine->name, names[part], *texts[0] ? texts[0] : NULL, texts[1], is, rule};
+        error = kvb_table_row(table, people ? cells + 2 : cells);
     }
     if (!error && people)
         kvb_table_fold(table);

@@ -50,6 +50,9 @@ about "q4_K_M as llama.cpp measures it" 4920000000 Llama-3.1-8B --weights q4_K_M
 ok "weights that are not known" "$KVBENCH" size LFM2.5-VL-1.6B --gpu H100-80GB --context 4k
 holds "  mark all that would fit" '^ideal +79\.6 GiB +4096 +\? 48\.4 MiB '
 
+ok "weights that are an upper limit" "$KVBENCH" size MiniMax-M2.5 --engine ideal --context 4k --format csv
+holds "  say so to programs, too" ',weights: at most: a part of a layer'
+
 # ---- what people type
 named() { # WANT WORD…
     local want=$1
