@@ -35,7 +35,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ROOMS = {"caches": "caches", "kernels": "kernels", "oracle": "oracle", "harness/replay": "harness", "harness/tuning": "harness", "results": "results",
          "workloads/live": "live", "workloads": "workloads"} # and the folder of its tests
-LED_TO = {"kernels/ggml/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "kernels/scan": ["whole/test_scan"],
+LED_TO = {"workloads/history": ["cli/forms.t"], "kernels/ggml/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "kernels/scan": ["whole/test_scan"],
           "harness/replay/scan": ["cli/hybrids.t", "cli/every_row.t"], "caches/stores/state": ["cli/hybrids.t"],
           "oracle/descent": ["whole/test_descent"], "oracle/recurrence": ["whole/test_descent"]} # by no name
 RUN, FAULTS = "a run", "kvbench faults"

@@ -106,12 +106,15 @@ static inline void hand_rm(hand *h, uint32_t seq, uint32_t p0, uint32_t p1)
     e->p1 = p1;
 }
 
-static inline void hand_reorder(hand *h, uint32_t n, const uint32_t *dsts, const uint32_t *srcs)
+/* A shift of a sequence's positions. */
+static inline void hand_add(hand *h, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta)
 {
-    kvb_event *e = hand_event(h, KVB_EVENT_REORDER);
-    e->n = n;
-    e->dsts = hand_copy(h, dsts, n * sizeof *dsts);
-    e->srcs = hand_copy(h, srcs, n * sizeof *srcs);
+    kvb_event *e = hand_event(h, KVB_EVENT_SEQ_ADD);
+    e->src = seq;
+    e->p0 = p0;
+    e->p1 = p1;
+    e->delta = delta;
+    h->trace.needs.shift = true;
 }
 
 /* The numbers of a text, as "0 4 5". Returns how many. */

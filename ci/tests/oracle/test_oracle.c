@@ -280,15 +280,6 @@ static const kvb_model roped = {
                 .scale = 0.3,
                 .rope = {.known = true, .first = 8, .dims = 8, .base = 1e4}}}};
 
-static void add(hand *h, uint32_t p0, uint32_t p1, int32_t delta)
-{
-    kvb_event *e = hand_event(h, KVB_EVENT_SEQ_ADD);
-    e->p0 = p0;
-    e->p1 = p1;
-    e->delta = delta;
-    h->trace.needs.shift = true;
-}
-
 /* Of a pair the one, then the other. */
 static void row_turn(const kvb_rope *rope, int32_t delta, float *row)
 {
@@ -327,8 +318,8 @@ static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const 
         hand *h = i ? &stays : &moves;
         hand_extend(h, KVB_EVENT_PREFILL, 0, 0, SHIFTED);
         if (!i) {
-            add(h, 2, KVB_TRACE_POS_END, 3);
-            add(h, 5, 7, -3);
+            hand_add(h, 0, 2, KVB_TRACE_POS_END, 3);
+            hand_add(h, 0, 5, 7, -3);
         }
         hand_extend(h, KVB_EVENT_STEP, 0, i ? SHIFTED : SHIFTED + 3, 1);
         hand_values(h, roped, 9, i ? &after : &before);
@@ -416,7 +407,7 @@ static void shifts(void **state)
     kvb_oracle *oracle;
     char why[128];
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 2);
-    add(&h, 1, 2, 1);
+    hand_add(&h, 0, 1, 2, 1);
     hand_extend(&h, KVB_EVENT_STEP, 0, 3, 1);
     hand_values(&h, roped, 9, &values);
     const kvb_format *const unknown[][2] = {{&int8_asym, &f32}, {&kivi_k, &f32}, {&f32, &kivi_k}};
