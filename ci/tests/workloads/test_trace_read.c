@@ -485,6 +485,64 @@ static void test_streaming(void **state)
     kvb_trace_reader_close(NULL);
 }
 
+/* A line that gives a token to several sequences reads as the event and its copies. */
+#define P3                       "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":3}}\n"
+#define COPIES(src, dst, p0, p1) "{\"seq_cp\":{\"src\":" #src ",\"dst\":" #dst ",\"p0\":" #p0 ",\"p1\":" #p1 "}}\n"
+
+static const struct {
+    const char *lists, *copies;
+} shared[] = {
+    /* one copy for each other sequence, wherever its tokens stand in the batch */
+    {"{\"prefill\":{\"seq\":[2,0,7],\"from\":0,\"n\":5,\"tok\":[1,2,3,4,5]}}\n",
+     "{\"prefill\":{\"seq\":2,\"from\":0,\"n\":5,\"tok\":[1,2,3,4,5]}}\n" COPIES(2, 0, 0, 5) COPIES(2, 7, 0, 5)},
+    {P3 "{\"fill\":{\"seq\":[0],\"n\":4}}\n" COPIES(0, 1, 0, 7) "{\"fill\":{\"seq\":[1,0],\"n\":2}}\n",
+     P3 "{\"fill\":{\"seq\":0,\"n\":4}}\n" COPIES(0, 1, 0, 7) "{\"fill\":{\"seq\":1,\"n\":2}}\n" COPIES(1, 0, 7, 9)},
+    {"{\"step\":{\"pos\":[0,0,1,1,2],\"seq\":[[0,1],3,[0,1],[3],[0,1]]}}\n",
+     "{\"step\":{\"pos\":[0,0,1,1,2],\"seq\":[0,3,0,3,0]}}\n" COPIES(0, 1, 0, 3)},
+    /* own tokens before shared ones; sharing ends; one shares with two in turn */
+    {"{\"step\":{\"pos\":[0,0,1,2],\"seq\":[1,0,[0,1],0]}}\n",
+     "{\"step\":{\"pos\":[0,0,1,2],\"seq\":[1,0,0,0]}}\n" COPIES(0, 1, 1, 2)},
+    {"{\"step\":{\"pos\":[0,0,1,1,2],\"seq\":[[0,1],2,[2,1],0,[0,1]]}}\n",
+     "{\"step\":{\"pos\":[0,0,1,1,2],\"seq\":[0,2,2,0,0]}}\n" COPIES(0, 1, 0, 1) COPIES(2, 1, 1, 2) COPIES(0, 1, 2, 3)},
+    /* what is refused brings no copies */
+    {"{\"clear\":{}}\n{\"propose\":{\"parents\":[-1]}}\n{\"step\":{\"pos\":[0],\"seq\":[[0,1]]},\"refused\":\"EINVAL\"}"
+     "\n",
+     "{\"clear\":{}}\n{\"propose\":{\"parents\":[-1]}}\n{\"step\":{\"pos\":[0],\"seq\":[0]},\"refused\":\"EINVAL\"}\n"},
+};
+
+static void test_lists_are_copies(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, HEADER "%s", shared[i].lists);
+        kvb_trace *lists = load(text, 0);
+        snprintf(text, sizeof text, HEADER "%s", shared[i].copies);
+        kvb_trace *copies = load(text, 0);
+        assert_int_equal(lists->n_events, copies->n_events);
+        assert_memory_equal(&lists->needs, &copies->needs, sizeof lists->needs);
+        for (size_t e = 0; e < lists->n_events; e++) {
+            const kvb_event *got = &lists->events[e], *want = &copies->events[e];
+            assert_true(got->kind == want->kind && got->n == want->n && got->first == want->first);
+            assert_true(got->src == want->src && got->dst == want->dst && got->p0 == want->p0 && got->p1 == want->p1);
+            for (uint32_t t = 0; want->seq && t < want->n; t++)
+                assert_true(got->seq[t] == want->seq[t] && got->pos[t] == want->pos[t]);
+        }
+        kvb_trace_free(lists);
+        kvb_trace_free(copies);
+    }
+}
+
+/* The event and its copies are of one line. */
+static void test_their_line(void **state)
+{
+    (void)state;
+    kvb_trace *t = load(HEADER "{\"prefill\":{\"seq\":[0,1],\"from\":0,\"n\":2}}\n{\"seq_rm\":{\"seq\":1}}\n", 0);
+    assert_int_equal(t->n_events, 3);
+    assert_true(t->events[0].line == 2 && t->events[1].line == 2 && t->events[2].line == 3);
+    kvb_trace_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -504,6 +562,8 @@ int main(void)
         cmocka_unit_test(test_many_sequences),
         cmocka_unit_test(test_long_fill),
         cmocka_unit_test(test_streaming),
+        cmocka_unit_test(test_lists_are_copies),
+        cmocka_unit_test(test_their_line),
     };
     return cmocka_run_group_tests_name("trace reader", tests, scratch_setup, scratch_teardown);
 }
