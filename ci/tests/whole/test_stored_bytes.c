@@ -18,7 +18,7 @@
  * The codec gate. Shows that what pools store is, bit for bit, what the oracle's reference codec stores: codes, scales
  * and zeros of every format, with and without its transform, by every instruction set that this machine has and through
  * the pool itself (write_run, growth, scatter, gather_into), at every length of rows that the format takes, for rows of
- * every awkward kind; and that what is read back is within the roundings that the format allows, and just what the
+ * every awkward kind; that any bytes are read as the oracle reads them; and that what is read back is within the roundings that the format allows, and just what the
  * oracle reads back (which rows that are stored again depend on).
  *
  * The one freedom: which NaN a transform makes of several. Formats with a window: below.
@@ -159,6 +159,30 @@ static void isas_compare(const kvb_pool_type *type, uint32_t dim)
     }
 }
 
+/* Codes, scales and zeros of any bytes, also such as nothing is stored as: each instruction set reads what the oracle
+ * reads. */
+static void bytes_read(const kvb_format *f, uint32_t dim, uint64_t *seed)
+{
+    const kvb_storage *s = &want.store[0];
+    for (uint32_t turn = 0; turn < 64 && kvb_storage_reads(f) && !f->transform; turn++) {
+        unsigned char bytes[KVB_PARTS][PART];
+        const unsigned char *part[] = {bytes[0], bytes[1], bytes[2]};
+        double stored[MAX_DIM], size[MAX_DIM];
+        float same[MAX_DIM], row[MAX_DIM];
+        for (size_t i = 0; i < sizeof bytes; i++)
+            bytes[i / PART][i % PART] = (unsigned char)row_random(seed);
+        s->codec->decode(s->codec, part, dim, s->head_scale, stored, size);
+        kvb_storage_read(s, stored, same);
+        for (size_t i = 0; kvb_codec_isas[i] && kvb_codec_isas[i]->available(); i++) {
+            kvb_codec_isas[i]->decode[kvb_decode_rule(f)](f, bytes[0], bytes[1], bytes[2], dim, s->head_scale, row);
+            for (uint32_t c = 0; c < dim; c++)
+                if (row[c] != same[c] && !(isnan(row[c]) && isnan(same[c])) && mismatches++ < SHOWN)
+                    print_message("# %s, %s, dim %u, channel %u: any bytes are read as %a, by the oracle as %a\n",
+                                  f->name, kvb_codec_isas[i]->name, dim, c, (double)row[c], (double)same[c]);
+        }
+    }
+}
+
 /* Token t lies in cell. */
 static void cell_compare(const char *where, const kvb_pool *pool, uint32_t cell, uint32_t t)
 {
@@ -262,6 +286,7 @@ static void type_compare(const kvb_pool_type *type)
             if (!reference_init(type, dim, given ? amax : NULL))
                 continue;
             taken++;
+            bytes_read(type->format, dim, &seed);
             rows_special(dim, &seed);
             reference_encode(dim);
             isas_compare(type, dim);
