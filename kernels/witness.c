@@ -36,7 +36,7 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 /*
  * Does a code survive this format? A transform spreads every element's error over its block, where errors of equal
  * elements add up. Then 3 bits are too few, and so are the steps of e2m1 in rows of four symbols
- * (ci/tests/whole/test_legible.c).
+ * (ci/tests/whole/test_claim.c).
  */
 static bool legible(const kvb_format *f, uint32_t dim)
 {

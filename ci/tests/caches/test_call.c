@@ -1,24 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: a call states the problem truly, turns masks a kernel does not take into bit rows, once for each plan of a
- * group. */
+/* Shows: calls of kernels, and rows that are staged for them. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "caches/call.h"
+#include "caches/pools/pool.h"
+#include "kernels/convert.h"
+#include "kernels/kernels.h"
 
+/* Shows: a call states the problem truly, turns masks a kernel does not take into bit rows, once for each plan of a
+ * group. */
+
+/* The last part first: none may wait for another. */
 static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
-    for (uint32_t i = 0; i < team->n; i++)
+    for (uint32_t i = team->n; i-- > 0;)
         part(ctx, i, team->n);
 }
-static const kvb_team team = {.n = 2, .run = team_run};
+static const kvb_team two = {.n = 2, .run = team_run}, three = {.n = 3, .run = team_run};
 
 /* A kernel that only takes EXPLICIT and NONE, notes what it is given, and uses its scratch to the last byte. */
 static kvb_attend given;
@@ -43,13 +51,13 @@ static int picky_attend(const kvb_attend *args)
     return -EDOM;
 }
 
-static const kvb_kernel picky = {.name = "picky",
-                                 .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
-                                 .supports = picky_supports,
-                                 .scratch_bytes = picky_scratch,
-                                 .attend = picky_attend};
+static const kvb_kernel call_picky = {.name = "picky",
+                                      .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
+                                      .supports = picky_supports,
+                                      .scratch_bytes = picky_scratch,
+                                      .attend = picky_attend};
 
-static const kvb_format f32 = {.name = "f32", .elem = KVB_F32}, f16 = {.name = "f16", .elem = KVB_F16};
+static const kvb_format call_f32 = {.name = "f32", .elem = KVB_F32}, call_f16 = {.name = "f16", .elem = KVB_F16};
 
 static bool bit(const kvb_mask *m, uint32_t t, uint32_t c)
 {
@@ -57,7 +65,7 @@ static bool bit(const kvb_mask *m, uint32_t t, uint32_t c)
 }
 
 static const float sink_logits[6];
-static const kvb_group plain = {.heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 24, .scale = 1};
+static const kvb_group call_plain = {.heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 24, .scale = 1};
 static const kvb_group other = {.heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 24, .scale = 1, .window = 2};
 static const kvb_group capped = {.heads = 1, .kv_heads = 1, .k_dim = 16, .v_dim = 24, .scale = 1, .softcap = 5};
 static const kvb_group rich = {
@@ -66,8 +74,8 @@ static const kvb_group rich = {
 static kvb_attend_spec spec_of(const kvb_group *group, uint32_t cells)
 {
     return (kvb_attend_spec){.group = group,
-                             .k = {.cells = cells, .dim = group->k_dim, .format = &f32},
-                             .v = {.cells = cells, .dim = group->v_dim, .format = &f16}};
+                             .k = {.cells = cells, .dim = group->k_dim, .format = &call_f32},
+                             .v = {.cells = cells, .dim = group->v_dim, .format = &call_f16}};
 }
 
 /* Each kind, at cell counts around a word's end, against the definition; stray bits are cleared. */
@@ -118,7 +126,7 @@ static void problem_is_stated(void **state)
 {
     float q[1] = {0}, out, lse;
     char why[80] = "";
-    kvb_call call = {.kernel = &picky, .team = &team, .out_elem = KVB_BF16};
+    kvb_call call = {.kernel = &call_picky, .team = &two, .out_elem = KVB_BF16};
     kvb_attend_spec spec = spec_of(&rich, 70);
     const kvb_problem *p = &call.args.problem;
     (void)state;
@@ -134,8 +142,8 @@ static void problem_is_stated(void **state)
     assert_true(p->has_sinks && p->v_in_k);
     assert_int_equal(p->out_elem, KVB_BF16);
     assert_int_equal(p->mask, KVB_MASK_NONE);
-    assert_ptr_equal(p->k_format, &f32);
-    assert_ptr_equal(p->v_format, &f16);
+    assert_ptr_equal(p->k_format, &call_f32);
+    assert_ptr_equal(p->v_format, &call_f16);
     assert_ptr_equal(call.args.q, q);
     assert_ptr_equal(call.args.sinks, sink_logits);
     assert_int_equal((uintptr_t)call.args.scratch % 64, 0);
@@ -146,7 +154,7 @@ static void problem_is_stated(void **state)
     assert_int_equal(kvb_call_run(&call, &out, NULL), -EDOM);
     assert_null(given.lse);
 
-    spec = spec_of(&plain, 70); /* another group of the same model: nothing is left of the first */
+    spec = spec_of(&call_plain, 70); /* another group of the same model: nothing is left of the first */
     assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, why, sizeof why), 0);
     assert_true(!p->has_sinks && !p->v_in_k && !call.args.sinks);
     assert_int_equal(p->n_heads, 1);
@@ -168,15 +176,15 @@ static void a_mask_is_expanded_once(void **state)
         uint32_t n_tok, cells;
         bool again;
     } calls[] = {
-        {&plain, 7, 2, 100, false},  {&plain, 7, 2, 100, true},  /* the next layer */
-        {&other, 8, 2, 100, false},  {&plain, 7, 2, 100, true},  /* layers of two groups in turns */
-        {&other, 8, 2, 100, true},   {&plain, 9, 2, 100, false}, /* the next step is of the same size */
-        {&other, 8, 2, 100, true},   {&plain, 7, 2, 100, false}, /* only the last mask is kept */
-        {&plain, 10, 5, 301, false}, {&plain, 11, 1, 3, false},  {&plain, 11, 1, 3, true},
-        {&plain, 0, 1, 3, false},    {&plain, 0, 1, 3, false}, /* 0 says nothing */
+        {&call_plain, 7, 2, 100, false},  {&call_plain, 7, 2, 100, true},  /* the next layer */
+        {&other, 8, 2, 100, false},       {&call_plain, 7, 2, 100, true},  /* layers of two groups in turns */
+        {&other, 8, 2, 100, true},        {&call_plain, 9, 2, 100, false}, /* the next step is of the same size */
+        {&other, 8, 2, 100, true},        {&call_plain, 7, 2, 100, false}, /* only the last mask is kept */
+        {&call_plain, 10, 5, 301, false}, {&call_plain, 11, 1, 3, false},  {&call_plain, 11, 1, 3, true},
+        {&call_plain, 0, 1, 3, false},    {&call_plain, 0, 1, 3, false}, /* 0 says nothing */
     };
     char why[80] = "";
-    kvb_call call = {.kernel = &picky, .team = &team};
+    kvb_call call = {.kernel = &call_picky, .team = &two};
     (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         uint32_t n = calls[i].n_tok, cells = calls[i].cells;
@@ -194,7 +202,7 @@ static void a_mask_is_expanded_once(void **state)
         ((uint64_t *)(uintptr_t)call.args.mask.bits)[0] &= ~UINT64_C(1);
     }
     size_t held = call.expanded_bytes;
-    kvb_attend_spec spec = spec_of(&plain, 100);
+    kvb_attend_spec spec = spec_of(&call_plain, 100);
     assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 5, why, sizeof why), 0);
     assert_int_equal(call.args.mask.kind, KVB_MASK_NONE); /* taken as it is */
     assert_true(held > 0 && call.expanded_bytes == held);
@@ -212,10 +220,10 @@ static void pages_become_what_is_taken(void **state)
     char why[80] = "";
     (void)state;
     for (uint32_t masks = KVB_MASK_BIT(KVB_MASK_RUNS); masks <= KVB_MASKS_ALL; masks = 2 * masks + 1) {
-        kvb_kernel kernel = picky;
+        kvb_kernel kernel = call_picky;
         kernel.masks = masks;
-        kvb_call call = {.kernel = &kernel, .team = &team};
-        kvb_attend_spec spec = spec_of(&plain, 32);
+        kvb_call call = {.kernel = &kernel, .team = &two};
+        kvb_attend_spec spec = spec_of(&call_plain, 32);
         spec.mask = (kvb_mask){
             .kind = KVB_MASK_PAGES, .row_start = row_start, .pages = pages, .seen = seen, .page_cells = 4, .sinks = 1};
         for (uint64_t layer = 0; layer < 3; layer++) {
@@ -239,11 +247,11 @@ static void groups_of_another_model_find_a_place(void **state)
 {
     static kvb_group groups[2 * KVB_MODEL_GROUPS];
     char why[80] = "";
-    kvb_call call = {.kernel = &picky, .team = &team};
+    kvb_call call = {.kernel = &call_picky, .team = &two};
     (void)state;
     for (uint32_t i = 0; i < 2 * KVB_MODEL_GROUPS; i++)
         for (int again = 0; again < 2; again++) {
-            groups[i] = plain;
+            groups[i] = call_plain;
             kvb_attend_spec spec = spec_of(&groups[i], 70);
             spec.mask.kind = KVB_MASK_CAUSAL;
             spec.generation = i + 1;
@@ -258,9 +266,9 @@ static void groups_of_another_model_find_a_place(void **state)
 static void two_regions_are_declined(void **state)
 {
     char why[80] = "";
-    kvb_kernel witness = picky;
-    kvb_call call = {.kernel = &witness, .team = &team};
-    kvb_attend_spec spec = spec_of(&plain, 70);
+    kvb_kernel witness = call_picky;
+    kvb_call call = {.kernel = &witness, .team = &two};
+    kvb_attend_spec spec = spec_of(&call_plain, 70);
     const kvb_view front = spec.k;
     (void)state;
     spec.k.front = &front;
@@ -327,7 +335,7 @@ static void a_scan_is_called(void **state)
     const float q = 1;
     const kvb_scan inputs = {.q = &q};
     char why[80] = "";
-    kvb_scan_call call = {.kernel = &scan_picky, .team = &team, .out_elem = KVB_BF16, .source = &little};
+    kvb_scan_call call = {.kernel = &scan_picky, .team = &two, .out_elem = KVB_BF16, .source = &little};
     (void)state;
 
     memory_left = 383; /* one byte too little for the longest run, of three tokens */
@@ -351,7 +359,7 @@ static void a_scan_is_called(void **state)
         assert_ptr_equal(scanned.q, &q);
         assert_ptr_equal(scanned.from, from);
         assert_ptr_equal(scanned.to, to);
-        assert_ptr_equal(scanned.team, &team);
+        assert_ptr_equal(scanned.team, &two);
         assert_ptr_equal(scanned.out, slots);
     }
     assert_int_equal(memory_left, 0);
@@ -366,6 +374,428 @@ static void a_scan_is_called(void **state)
     assert_int_equal(memory_left, 768);
 }
 
+/*
+ * Shows: a kernel that reads f32 rows only is handed the rows of any pool as f32, just as the pool's format reads them,
+ * and computes what a kernel that reads the format does, bit for bit; with staging off, and where staging does not
+ * help, it is refused with a reason.
+ */
+
+enum { HEADS = 4, KV_HEADS = 2, K_DIM = 128, V_DIM = 64, CELLS = 70, N_TOK = 3 };
+
+/* ---- kernels that read f32 only: on both sides, of K, of V ---- */
+
+static bool f32_k, f32_v; /* which sides it insists on */
+
+static bool is_f32(const kvb_format *f)
+{
+    return f->elem == KVB_F32 && !f->transform;
+}
+
+static bool staging_picky_supports(const kvb_problem *p, char *why, size_t why_bytes)
+{
+    if (p->softcap == 0 && (!f32_k || is_f32(p->k_format)) && (!f32_v || is_f32(p->v_format)))
+        return true;
+    snprintf(why, why_bytes, "not for me");
+    return false;
+}
+
+static size_t staging_picky_scratch(const kvb_problem *p, uint32_t n_threads)
+{
+    return kvb_kernel_reference.scratch_bytes(p, n_threads);
+}
+
+static void picky_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    kvb_kernel_reference.arithmetic(p, a);
+}
+
+static int staging_picky_attend(const kvb_attend *args)
+{
+    return kvb_kernel_reference.attend(args);
+}
+
+static kvb_kernel picky_kernel(void)
+{
+    return (kvb_kernel){.name = "picky",
+                        .masks = kvb_kernel_reference.masks,
+                        .supports = staging_picky_supports,
+                        .scratch_bytes = staging_picky_scratch,
+                        .arithmetic = picky_arithmetic,
+                        .attend = staging_picky_attend};
+}
+
+/* ---- rows in real pools ---- */
+
+static kvb_allocator allocator;
+
+static float number(uint32_t i)
+{
+    uint32_t x = (i + 1) * 0x9e3779b9u;
+    x = (x ^ x >> 15) * 0x85ebca6bu;
+    return (float)(x >> 8) * 0x1p-23f - 1.0f;
+}
+
+/* Cells 0 .. CELLS-1 of the pool; hidden: [CELLS] holds NaN there, or NULL. */
+static kvb_pool *pool_fill(const kvb_pool_type *type, uint32_t dim, const bool *hidden, kvb_view *view)
+{
+    static float row[KV_HEADS * K_DIM];
+    kvb_pool_options options = {
+        .n_kv_heads = KV_HEADS, .dim = dim, .min_chunk = 16, .capacity = 2 * CELLS, .allocator = &allocator};
+    kvb_pool *pool;
+    assert_int_equal(type->open(type, &options, &pool), 0);
+    assert_int_equal(type->ensure(pool, CELLS), 0);
+    for (uint32_t c = 0; c < CELLS; c++) {
+        for (uint32_t i = 0; i < KV_HEADS * dim; i++)
+            row[i] = hidden && hidden[c] ? NAN : number(c * 1000 + i + dim);
+        type->write_run(pool, c, 1, row);
+    }
+    type->view(pool, CELLS, view);
+    return pool;
+}
+
+static kvb_call call_of(const kvb_kernel *kernel)
+{
+    return (kvb_call){.kernel = kernel, .team = &three, .out_elem = KVB_F32};
+}
+
+static const kvb_group whole = {.heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K_DIM, .v_dim = V_DIM, .scale = 0.1};
+static const kvb_group latent = {
+    .heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K_DIM, .v_dim = V_DIM, .latent = true, .scale = 0.1};
+static const kvb_group staging_capped = {
+    .heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K_DIM, .v_dim = V_DIM, .scale = 0.1, .softcap = 5};
+
+/* The staged rows of a side are what its format reads. */
+static void rows_are_those_of(const kvb_view *staged, const kvb_view *view, uint32_t first)
+{
+    float *row = malloc(view->dim * sizeof *row);
+    assert_non_null(row);
+    assert_ptr_equal(staged->format, &kvb_format_staged);
+    assert_int_equal(staged->cells, view->cells);
+    assert_null(staged->scales);
+    for (uint32_t h = 0; h < KV_HEADS; h++)
+        for (uint32_t c = 0; c < view->cells; c++) {
+            view->format->read(view, h, c, 1, row);
+            assert_memory_equal(kvb_view_row(staged, h, c), row, (first ? first : view->dim) * sizeof *row);
+        }
+    free(row);
+}
+
+/* out and lse of both kernels over the spec, which must be the same; the picky one's call is left prepared. */
+static void both_agree(kvb_call *picky, const kvb_attend_spec *spec)
+{
+    static float q[N_TOK * HEADS * K_DIM], out[2][N_TOK * HEADS * V_DIM], lse[2][N_TOK * HEADS];
+    kvb_call reference = call_of(&kvb_kernel_reference);
+    char why[200] = "";
+    for (uint32_t i = 0; i < N_TOK * HEADS * K_DIM; i++)
+        q[i] = number(i + 77);
+    if (kvb_call_prepare(picky, spec, q, N_TOK, why, sizeof why))
+        fail_msg("%s: %s", spec->k.format->name, why);
+    assert_int_equal(kvb_call_run(picky, out[0], lse[0]), 0);
+    assert_int_equal(kvb_call_prepare(&reference, spec, q, N_TOK, why, sizeof why), 0);
+    assert_false(reference.staged_k || reference.staged_v);
+    assert_int_equal(kvb_call_run(&reference, out[1], lse[1]), 0);
+    for (uint32_t i = 0; i < N_TOK * HEADS * V_DIM; i++)
+        assert_false(isnan(out[0][i]));
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    assert_memory_equal(lse[0], lse[1], sizeof lse[0]);
+
+    kvb_arithmetic own, a, own_reads;
+    kvb_kernel_reference.arithmetic(&picky->args.problem, &own);
+    kvb_call_arithmetic(picky, &a);
+    kvb_call_arithmetic(&reference, &own_reads); /* it decodes by itself: the same roundings, all its own */
+    assert_int_equal(a.dot_chain, own_reads.dot_chain);
+    assert_int_equal(a.cell_chain, own_reads.cell_chain);
+    assert_int_equal(a.dot_chain - own.dot_chain, picky->k_roundings);
+    kvb_call_free(&reference);
+}
+
+static void pool_check(const kvb_pool_type *type, kvb_mask_kind mask)
+{
+    static const kvb_run runs[] = {{0, 3}, {5, 40}, {66, 70}, {41, 50}};
+    static const uint32_t row_start[] = {0, 3, 3, 4},
+                          pages[] = {6, 0, 2, 5};            /* of 10 cells; the third query's table: 5 */
+    static const kvb_run seen[] = {{5, 23}, {0, 0}, {0, 4}}; /* cells 65 to 69, 0 to 9, 20 to 22; 50 to 53 */
+    static const uint64_t bits[] = {0xffff0000f000fff1, 0x21, 0, 0, 0xf0, 0x3f};
+    bool hidden[CELLS];
+    kvb_attend_spec spec = {.group = &whole,
+                            .mask = {.kind = mask,
+                                     .bits = bits,
+                                     .row_words = 2,
+                                     .runs = runs,
+                                     .row_start = row_start,
+                                     .pages = pages,
+                                     .seen = seen,
+                                     .page_cells = 10}};
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    for (uint32_t c = 0; c < CELLS; c++)
+        hidden[c] = mask == KVB_MASK_RUNS       ? !((c < 3) || (c >= 5 && c < 50 && c != 40) || c >= 66)
+                    : mask == KVB_MASK_EXPLICIT ? !((bits[c / 64] | bits[c / 64 + 2] | bits[c / 64 + 4]) >> c % 64 & 1)
+                    : mask == KVB_MASK_PAGES
+                        ? !(c < 10 || (c >= 20 && c < 23) || (c >= 50 && c < 54) || (c >= 65 && c < 70))
+                        : false;
+    f32_k = f32_v = true;
+    kvb_pool *k = pool_fill(type, K_DIM, hidden, &spec.k), *v = pool_fill(type, V_DIM, hidden, &spec.v);
+    both_agree(&call, &spec);
+    bool staged = !is_f32(type->format);
+    assert_int_equal(call.staged_k, staged);
+    assert_int_equal(call.staged_v, staged);
+    if (staged) {
+        rows_are_those_of(&call.args.k, &spec.k, 0);
+        rows_are_those_of(&call.args.v, &spec.v, 0);
+        assert_ptr_equal(call.args.problem.k_format, &kvb_format_staged);
+        assert_ptr_equal(call.args.problem.v_format, &kvb_format_staged);
+    }
+    assert_int_equal(call.staged_bytes, staged ? KV_HEADS * CELLS * (K_DIM + V_DIM) * sizeof(float) : 0);
+    kvb_call_free(&call);
+    assert_int_equal(call.staged_bytes, 0);
+    type->close(k);
+    type->close(v);
+}
+
+static void every_pool_is_staged(void **state)
+{
+    char why[200];
+    (void)state;
+    for (uint32_t i = 0; kvb_builtin_pools[i]; i++)
+        for (int turned = 0; turned < 2; turned++) {
+            const kvb_pool_type *type = turned ? kvb_builtin_pools[i]->rotated : kvb_builtin_pools[i];
+            if (type && type->supports(type, K_DIM, why, sizeof why) && type->supports(type, V_DIM, why, sizeof why))
+                for (int mask = 0; mask < KVB_MASK_KINDS; mask++)
+                    pool_check(type, (kvb_mask_kind)mask);
+        }
+}
+
+static const kvb_pool_type *pool_named(const char *name)
+{
+    for (size_t i = 0; kvb_builtin_pools[i]; i++)
+        if (!strcmp(kvb_builtin_pools[i]->name, name))
+            return kvb_builtin_pools[i];
+    fail_msg("no pool %s", name);
+    return NULL;
+}
+
+/* Only the side that the kernel does not read is staged; a call later nothing may be. */
+static void one_side_is_staged(void **state)
+{
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    kvb_attend_spec spec = {.group = &whole}, plain = {.group = &whole};
+    const kvb_pool_type *int8 = pool_named("int8-asym"), *f32 = pool_named("f32");
+    kvb_pool *k = pool_fill(int8, K_DIM, NULL, &spec.k), *v = pool_fill(int8, V_DIM, NULL, &spec.v);
+    kvb_pool *pk = pool_fill(f32, K_DIM, NULL, &plain.k), *pv = pool_fill(f32, V_DIM, NULL, &plain.v);
+    (void)state;
+    f32_k = true, f32_v = false;
+    both_agree(&call, &spec);
+    assert_true(call.staged_k && !call.staged_v);
+    assert_ptr_equal(call.args.v.base, spec.v.base);
+    assert_int_equal(call.v_roundings, 0);
+    assert_int_equal(call.staged_bytes, KV_HEADS * CELLS * K_DIM * sizeof(float));
+    f32_k = false, f32_v = true;
+    both_agree(&call, &spec);
+    assert_true(!call.staged_k && call.staged_v);
+    assert_ptr_equal(call.args.k.base, spec.k.base);
+    assert_int_equal(call.k_roundings, 0);
+    f32_k = true;
+    both_agree(&call, &plain);
+    assert_true(!call.staged_k && !call.staged_v);
+    assert_int_equal(call.k_roundings + call.v_roundings, 0);
+    kvb_call_free(&call);
+    int8->close(k);
+    int8->close(v);
+    f32->close(pk);
+    f32->close(pv);
+}
+
+/* V inside K's rows: decoded once, as K's rows. */
+static void v_in_k_is_staged(void **state)
+{
+    static const char *const names[] = {"f16", "int8-asym", "q8_0"};
+    (void)state;
+    f32_k = f32_v = true;
+    for (size_t i = 0; i < 6; i++) {
+        const kvb_pool_type *type = pool_named(names[i / 2]);
+        if (i % 2)
+            type = type->rotated;
+        kvb_kernel kernel = picky_kernel();
+        kvb_call call = call_of(&kernel);
+        kvb_attend_spec spec = {.group = &latent};
+        kvb_pool *k = pool_fill(type, K_DIM, NULL, &spec.k);
+        spec.v = spec.k;
+        spec.v.dim = V_DIM;
+        both_agree(&call, &spec);
+        assert_true(call.staged_k && call.staged_v);
+        assert_ptr_equal(call.args.v.base, call.args.k.base);
+        assert_int_equal(call.args.v.dim, V_DIM);
+        assert_int_equal(call.args.v.cell_stride, K_DIM * sizeof(float));
+        rows_are_those_of(&call.args.v, &spec.k, V_DIM);
+        assert_int_equal(call.v_roundings, kvb_format_roundings(type->format, K_DIM));
+        assert_int_equal(call.staged_bytes, KV_HEADS * CELLS * K_DIM * sizeof(float));
+        kvb_call_free(&call);
+        type->close(k);
+    }
+}
+
+/* New rows are decoded at each call, and more of them find room. */
+static void rows_are_decoded_anew(void **state)
+{
+    static const float row[KV_HEADS * K_DIM] = {42};
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    kvb_attend_spec spec = {.group = &whole};
+    const kvb_pool_type *f16 = pool_named("f16");
+    kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
+    (void)state;
+    f32_k = f32_v = true;
+    const size_t held = KV_HEADS * CELLS * (K_DIM + V_DIM) * sizeof(float);
+    for (int again = 0; again < 2; again++) { /* as many rows as before find the room of before */
+        both_agree(&call, &spec);
+        assert_int_equal(call.staged_bytes, held);
+    }
+    assert_int_equal(f16->ensure(k, CELLS + 9), 0);
+    assert_int_equal(f16->ensure(v, CELLS + 9), 0);
+    f16->write_run(k, 5, 1, row);
+    for (uint32_t c = CELLS; c < CELLS + 9; c++) {
+        f16->write_run(k, c, 1, row);
+        f16->write_run(v, c, 1, row);
+        f16->view(k, c + 1, &spec.k);
+        f16->view(v, c + 1, &spec.v);
+        both_agree(&call, &spec);
+        rows_are_those_of(&call.args.k, &spec.k, 0);
+        rows_are_those_of(&call.args.v, &spec.v, 0);
+        assert_int_equal(call.staged_bytes, held + held / 4); /* one row more makes room for a quarter more */
+    }
+    assert_true(*(const float *)kvb_view_row(&call.args.k, 0, 5) == 42);
+    kvb_call_free(&call);
+    f16->close(k);
+    f16->close(v);
+}
+
+static void refused(kvb_call *call, const kvb_attend_spec *spec, const char *reason)
+{
+    static const float q[HEADS * K_DIM];
+    char why[200] = "";
+    assert_int_equal(kvb_call_prepare(call, spec, q, 1, why, sizeof why), -ENOTSUP);
+    assert_string_equal(why, reason);
+    assert_false(call->staged_k || call->staged_v);
+    assert_int_equal(call->staged_bytes, 0);
+}
+
+static void refusals_say_why(void **state)
+{
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    kvb_attend_spec spec = {.group = &whole};
+    const kvb_pool_type *f16 = pool_named("f16"), *int8 = pool_named("int8");
+    kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(int8, V_DIM, NULL, &spec.v);
+    (void)state;
+    call.no_staging = true;
+    f32_k = f32_v = true;
+    refused(&call, &spec, "kernel picky reads no f16 and int8 rows and staging is off; --pool f32 would work");
+    f32_v = false;
+    refused(&call, &spec, "kernel picky reads no f16 rows and staging is off; --pool k=f32,v=int8 would work");
+    f32_k = false, f32_v = true;
+    refused(&call, &spec, "kernel picky reads no int8 rows and staging is off; --pool k=f16,v=f32 would work");
+    call.no_staging = false;
+    spec.group = &staging_capped; /* its reason has nothing to do with a format */
+    refused(&call, &spec, "not for me");
+    call.no_staging = true;
+    refused(&call, &spec, "not for me");
+    call.no_staging = false;
+    spec.group = &whole;
+    kernel.flags = KVB_KERNEL_WITNESS; /* what a witness declines is illegible */
+    refused(&call, &spec, "not for me");
+    kvb_call_free(&call);
+    f16->close(k);
+    int8->close(v);
+}
+
+/* Rows that no reader decodes are staged by no kernel, be they those of one side alone: the other side's would not
+ * help. */
+static void one_side_is_refused(void **state)
+{
+    kvb_kernel kernel = picky_kernel();
+    kvb_call call = call_of(&kernel);
+    kvb_attend_spec spec = {.group = &whole};
+    const kvb_pool_type *f16 = pool_named("f16");
+    kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
+    kvb_format opaque = *f16->format;
+    (void)state;
+    opaque.read = NULL;
+    for (int sides = 1; sides <= 3; sides++) {
+        kvb_attend_spec closed = spec;
+        closed.k.format = sides & 1 ? &opaque : spec.k.format;
+        closed.v.format = sides & 2 ? &opaque : spec.v.format;
+        f32_k = f32_v = true;
+        refused(&call, &closed, "not for me");
+        f32_k = sides & 1, f32_v = sides & 2; /* the other side needs none */
+        refused(&call, &closed, "not for me");
+        f32_k = !(sides & 1), f32_v = !(sides & 2); /* and is staged by itself where it does */
+        if (sides < 3) {
+            char why[200] = "";
+            static const float q[HEADS * K_DIM];
+            assert_int_equal(kvb_call_prepare(&call, &closed, q, 1, why, sizeof why), 0);
+            assert_true(call.staged_k == f32_k && call.staged_v == f32_v);
+            kvb_call_free(&call);
+            call = call_of(&kernel);
+        }
+    }
+    kvb_call_free(&call);
+    f16->close(k);
+    f16->close(v);
+}
+
+/* Memory comes from the call's source, by name; without any it fails whole. */
+static int taken, left;
+static size_t held_bytes; /* of all blocks that are not given back */
+static const char *names[8];
+
+static void *some_take(const char *name, size_t bytes)
+{
+    if (taken >= left)
+        return NULL;
+    names[taken++] = name;
+    held_bytes += bytes;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void some_give(void *block, size_t bytes)
+{
+    held_bytes -= bytes;
+    free(block);
+}
+
+static void memory_is_the_sources(void **state)
+{
+    static const kvb_memory_source source = {.take = some_take, .give = some_give};
+    static const float q[HEADS * K_DIM];
+    kvb_kernel kernel = picky_kernel();
+    kvb_attend_spec spec = {.group = &whole};
+    const kvb_pool_type *f16 = pool_named("f16");
+    kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
+    char why[200] = "";
+    (void)state;
+    f32_k = f32_v = true;
+    kernel.masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT);
+    for (left = 0; left <= 4; left++) {
+        kvb_call call = call_of(&kernel);
+        call.source = &source;
+        taken = 0;
+        assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), left < 4 ? -ENOMEM : 0);
+        assert_true((held_bytes > 0) == (left > 0));
+        for (int again = 0; again < 2; again++) { /* all of it comes back, once */
+            kvb_call_free(&call);
+            assert_int_equal(held_bytes, 0);
+            assert_int_equal(call.staged_bytes + call.expanded_bytes + call.scratch_bytes, 0);
+        }
+    }
+    assert_string_equal(names[0], "mask");
+    assert_string_equal(names[2], "staged K rows");
+    assert_string_equal(names[3], "staged V rows");
+    f16->close(k);
+    f16->close(v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +806,13 @@ int main(void)
         cmocka_unit_test(groups_of_another_model_find_a_place),
         cmocka_unit_test(two_regions_are_declined),
         cmocka_unit_test(a_scan_is_called),
+        cmocka_unit_test(every_pool_is_staged),
+        cmocka_unit_test(one_side_is_staged),
+        cmocka_unit_test(v_in_k_is_staged),
+        cmocka_unit_test(rows_are_decoded_anew),
+        cmocka_unit_test(refusals_say_why),
+        cmocka_unit_test(one_side_is_refused),
+        cmocka_unit_test(memory_is_the_sources),
     };
-    return cmocka_run_group_tests_name("call", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("calls", tests, NULL, NULL);
 }

@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Shows: the rules of caches/cache.h: plans, cells, pages, masks, memory, compaction, refusals. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "ci/tests/caches/rig.h"
+#include "caches/call.h"
+#include "caches/store.h"
+
 /*
  * Shows the rules of caches/cache.h one by one, as far as they are about plans, cells, masks and memory, for every cache
  * that they hold for; what caches can do, and that they refuse what they cannot. What queries see and which calls are
  * refused: traces/, and test_random all of them at large.
  */
-#include "rig.h"
 
 /* ---- rule 1: one plan for all layers of a step, good for its own rows alone ---------------------------------- */
 
@@ -507,7 +517,8 @@ static void test_10_open_refuses(void **state)
     EACH_CACHE(type, 0)
     {
         rig r = {.n_groups = 2, .groups = {{.window = 3}, {.window = 3, .chunk = 4}}};
-        assert_int_equal(rig_try_open(&r, type, 8, 8, 1, 4), -EINVAL); /* test_model has all that a model can lack */
+        assert_int_equal(rig_try_open(&r, type, 8, 8, 1, 4),
+                         -EINVAL); /* test_bookkeeping has all that a model can lack */
         assert_non_null(strstr(r.why, "group 1: window 3 and chunk 4"));
         r.groups[1].chunk = 0;
         for (size_t i = 0; i < N(bad); i++) {
@@ -601,6 +612,422 @@ static void test_tree_chain(void **state)
     rig_close(&r);
 }
 
+/*
+ * Shows what calls without their arrays, rows that no pool takes, and an open that memory fails half-way are answered:
+ * an error in words, and nothing held; and what an empty cache holds.
+ */
+
+static void refused(const kvb_cache *cache, int got, int want, const char *words)
+{
+    assert_int_equal(got, want);
+    assert_non_null(strstr(kvb_cache_why(cache), words));
+}
+
+static void arrays_must_be_given(void **state)
+{
+    (void)state;
+    static rig r;
+    rig_open(&r, &kvb_cache_tree, 16, 16, 1, 4);
+    refused(r.cache, kvb_cache_propose(r.cache, NULL, NULL, 2), -EINVAL, "parents must be given");
+    assert_int_equal(rig_propose(&r, (const int32_t[]){-1, 0}, 2), 0);
+    refused(r.cache, kvb_cache_commit(r.cache, 0, NULL, 1), -EINVAL, "accepted nodes must be given");
+    refused(r.cache, kvb_cache_begin_step(r.cache, NULL, 1), -EINVAL,
+            "2 nodes of sequence 0 are pending: commit first");
+    refused(r.cache, kvb_cache_propose(r.cache, NULL, (const int32_t[]){2}, 1), -EINVAL,
+            "parent 2 of node 2 is not an earlier node of sequence 0");
+    assert_int_equal(kvb_cache_commit(r.cache, 0, NULL, 0), 0);
+    rig_close(&r);
+    rig_open(&r, &kvb_cache_seq, 16, 16, 1, 4);
+    refused(r.cache, kvb_cache_seq_reorder(r.cache, NULL, (const uint32_t[]){0}, 1), -EINVAL, "must be given");
+    refused(r.cache, kvb_cache_seq_reorder(r.cache, (const uint32_t[]){0}, NULL, 1), -EINVAL, "must be given");
+    refused(r.cache, kvb_cache_seq_reorder(r.cache, (const uint32_t[]){0, 0}, (const uint32_t[]){0, 0}, 2), -EINVAL,
+            "sequence 0 is named twice as a destination");
+    assert_int_equal(kvb_cache_seq_reorder(r.cache, NULL, NULL, 0), 0);
+    rig_close(&r);
+}
+
+static int open_with(kvb_allocator *a, const kvb_cache_type *type, const char *pool, kvb_cache **cache, char *why,
+                     size_t n)
+{
+    static const kvb_model model = {
+        .n_layers = 1,
+        .n_groups = 1,
+        .groups = {{.heads = 2, .kv_heads = 1, .k_dim = 48, .v_dim = 40, .scale = 1, .window = 4}}};
+    const kvb_pool_type *const *v = kvb_builtin_pools;
+    while (strcmp((*v)->name, pool) != 0)
+        v++;
+    const kvb_cache_options options = {.capacity = 8,
+                                       .seq_capacity = 8,
+                                       .max_seqs = 2,
+                                       .min_chunk = 4,
+                                       .k_pool = kvb_builtin_pools[0],
+                                       .v_pool = *v,
+                                       .allocator = a};
+    return kvb_cache_open(type, &model, &options, cache, why, n);
+}
+
+static void rows_must_fit(void **state)
+{
+    (void)state;
+    kvb_allocator a = {0};
+    kvb_cache *cache = NULL;
+    char why[200] = "";
+    assert_int_equal(open_with(&a, &kvb_cache_seq, "q8_0", &cache, why, sizeof why),
+                     -ENOTSUP); /* 40 is no multiple of 32 */
+    assert_non_null(strstr(why, "32"));
+    assert_null(cache);
+    assert_true(a.requests == 0);
+}
+
+static void an_open_may_fail_anywhere(void **state)
+{
+    (void)state;
+    EACH_CACHE(type, 0)
+    {
+        int error = -ENOMEM;
+        for (uint64_t fail = 1; error; fail++) {
+            kvb_allocator a = {.fail_request = fail};
+            kvb_cache *cache = NULL;
+            char why[200] = "";
+            error = open_with(&a, type, "f32", &cache, why, sizeof why);
+            assert_true(error == 0 || (error == -ENOMEM && *why));
+            kvb_cache_close(cache);
+            assert_true(a.current_bytes == 0);
+        }
+    }
+}
+
+static int unable(kvb_store *s)
+{
+    return kvb_store_fail(s, -ENODEV, "not today");
+}
+
+/* A cache of a plug-in has an open() of its own. */
+static void an_open_may_decline(void **state)
+{
+    (void)state;
+    kvb_cache_type type = kvb_cache_contiguous;
+    kvb_allocator a = {0};
+    kvb_cache *cache = NULL;
+    char why[200] = "";
+    type.open = unable;
+    assert_int_equal(open_with(&a, &type, "f32", &cache, why, sizeof why), -ENODEV);
+    assert_string_equal(why, "not today");
+    assert_true(!cache && a.current_bytes == 0);
+}
+
+/* An empty cache holds its own structs and those of its pools, and nothing else where no cell is preallocated. */
+static void structs_are_counted(void **state)
+{
+    (void)state;
+    const kvb_pool_type *f32 = kvb_builtin_pools[0];
+    const kvb_pool_options o = {.n_kv_heads = 1, .dim = 1, .min_chunk = 1, .capacity = 1};
+    EACH_CACHE(type, 0)
+    {
+        rig r;
+        rig_open(&r, type, 16, 16, 1, 4);
+        size_t pools = 2 * RIG_LAYERS * f32->bytes(f32, &o, 0), all = kvb_cache_struct_bytes(type, &r.model) + pools;
+        assert_true(r.allocator.current_bytes > all); /* tables by sequence id */
+        rig_close(&r);
+    }
+}
+
+static void staged_rows_are_read_as_they_lie(void **state)
+{
+    (void)state;
+    static const float rows[2][3][2] = {{{1, 2}, {3, 4}, {5, 6}}, {{7, 8}, {9, 10}, {11, 12}}};
+    const kvb_view view = {.base = rows,
+                           .head_stride = sizeof rows[0],
+                           .cell_stride = sizeof rows[0][0],
+                           .cells = 3,
+                           .dim = 2,
+                           .format = &kvb_format_staged};
+    float got[4];
+    kvb_format_staged.read(&view, 1, 1, 2, got);
+    assert_memory_equal(got, rows[1][1], sizeof got);
+}
+
+static void what_a_cache_can_do_is_said(void **state)
+{
+    (void)state;
+    char can[200], few[12];
+    assert_null(
+        kvb_cache_lacks(&kvb_cache_seq, KVB_CACHE_TREE | KVB_CACHE_SHIFT | KVB_CACHE_REWIND)); /* by sequences */
+    assert_string_equal(kvb_cache_lacks(&kvb_cache_slab, KVB_CACHE_EXACT | KVB_CACHE_TREE), "propose and commit");
+    kvb_cache_can(&kvb_cache_tree, can, sizeof can);
+    assert_string_equal(can, ", draft trees, rewind, save and load");
+    kvb_cache_can(&kvb_cache_tree, few, sizeof few);
+    assert_string_equal(few, ", draft tre");
+}
+
+/*
+ * Compaction: the simple masks come back and the high-water mark falls; stored rows stay what they are, in every
+ * format; what cells others hold and what is yet to be turned goes with them; a full cache, and a format whose rows
+ * cannot be copied, say so.
+ */
+
+enum { TOKENS = 48 };
+
+static kvb_cache_usage usage_of(const rig *r, uint32_t group)
+{
+    kvb_cache_usage usage;
+    kvb_cache_usage_of(r->cache, group, &usage);
+    return usage;
+}
+
+static void step(rig *r, const uint32_t *ids, uint32_t n, kvb_attend_spec *spec)
+{
+    assert_int_equal(rig_step(r, ids, n), 0);
+    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++)
+        assert_int_equal(rig_fetch(r, layer, r->pos, spec), 0);
+}
+
+/* Two sequences, token by token in turns; then one is gone, and the other lies in every other cell. */
+static void the_simple_masks_come_back(void **state)
+{
+    (void)state;
+    rig r;
+    kvb_attend_spec spec;
+    rig_open(&r, &kvb_cache_seq, 2 * TOKENS, TOKENS, 2, 4);
+    for (uint32_t i = 0; i < 16; i++)
+        step(&r, (const uint32_t[]){0, 1}, 2, &spec);
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 0, KVB_POS_END), 0);
+    step(&r, (const uint32_t[]){1}, 1, &spec);
+    assert_int_equal(spec.mask.kind, KVB_MASK_RUNS);
+    assert_int_equal(spec.k.cells, 32);
+    const uint64_t moved = usage_of(&r, 0).cells_moved;
+    assert_int_equal(kvb_cache_defrag(r.cache), 0);
+    assert_int_equal(usage_of(&r, 0).cells_live, 17);
+    assert_true(usage_of(&r, 0).cells_moved > moved && usage_of(&r, 0).cells_moved <= moved + 17);
+    step(&r, (const uint32_t[]){1}, 1, &spec);
+    assert_int_equal(spec.mask.kind, KVB_MASK_NONE);
+    assert_int_equal(spec.k.cells, 18);
+    step(&r, (const uint32_t[]){1, 1, 1}, 3, &spec);
+    assert_int_equal(spec.mask.kind, KVB_MASK_CAUSAL);
+    const uint64_t done = usage_of(&r, 0).cells_moved;
+    assert_int_equal(kvb_cache_defrag(r.cache), 0); /* there is nothing left to do */
+    assert_int_equal(usage_of(&r, 0).cells_moved, done);
+    assert_int_equal(kvb_cache_defrag(r.cache), 0);
+    assert_int_equal(kvb_cache_clear(r.cache), 0);
+    assert_int_equal(kvb_cache_defrag(r.cache), 0); /* of nothing */
+    rig_close(&r);
+}
+
+/* Rows of a sequence in the order of positions, as they are read back. */
+static uint32_t rows_read(const kvb_attend_spec *spec, uint32_t n_tok, float k[TOKENS][RIG_CODED_DIM],
+                          float v[TOKENS][RIG_CODED_DIM])
+{
+    uint32_t n = 0, cursor = 0;
+    for (kvb_run run; kvb_mask_next(&spec->mask, n_tok, spec->k.cells, n_tok - 1, &cursor, &run);)
+        for (uint32_t c = run.begin; c < run.end; c++, n++) {
+            spec->k.format->read(&spec->k, 0, c, 1, k[n]);
+            spec->v.format->read(&spec->v, 0, c, 1, v[n]);
+        }
+    return n;
+}
+
+static void stored_rows_stay_what_they_are(void **state)
+{
+    (void)state;
+    static float k[2][TOKENS][RIG_CODED_DIM], v[2][TOKENS][RIG_CODED_DIM];
+    uint32_t formats = 0;
+    for (size_t p = 0; kvb_builtin_pools[p]; p++)
+        for (const kvb_pool_type *pool = kvb_builtin_pools[p]; pool; pool = pool->rotated, formats++) {
+            rig r = {.pool = pool, .n_groups = 1, .groups = {{.window = 1000}}}; /* so that runs come by position */
+            kvb_attend_spec spec;
+            assert_int_equal(rig_try_open(&r, &kvb_cache_seq, 2 * TOKENS, TOKENS, 3, 4), 0);
+            for (uint32_t i = 0; i < 12; i++)
+                step(&r, (const uint32_t[]){0, 1}, 2, &spec);
+            assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 2, 9), 0);
+            assert_int_equal(kvb_cache_seq_cp(r.cache, 1, 2, 0, 6), 0);
+            step(&r, (const uint32_t[]){2, 1, 0, 1}, 4, &spec); /* into the holes */
+            step(&r, (const uint32_t[]){1}, 1, &spec);
+            const uint32_t n = rows_read(&spec, 1, k[0], v[0]);
+            const int error = kvb_cache_defrag(r.cache);
+            assert_int_equal(error, pool->format->residual_cells ? -ENOTSUP : 0);
+            assert_int_equal(kvb_cache_length(r.cache, 1), 15);
+            if (!error) {
+                assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 14, KVB_POS_END), 0);
+                step(&r, (const uint32_t[]){1}, 1, &spec); /* another one in the place of the last */
+                assert_int_equal(rows_read(&spec, 1, k[1], v[1]), n);
+                assert_memory_equal(k[0], k[1], (n - 1) * sizeof k[0][0]);
+                assert_memory_equal(v[0], v[1], (n - 1) * sizeof v[0][0]);
+            }
+            rig_close(&r);
+        }
+    assert_true(formats > 40);
+}
+
+static void a_full_cache_says_so(void **state)
+{
+    (void)state;
+    rig r;
+    kvb_attend_spec spec;
+    rig_open(&r, &kvb_cache_seq, 8, 8, 2, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        step(&r, (const uint32_t[]){1, 0}, 2, &spec);
+    const uint64_t *feed;
+    assert_int_equal(kvb_cache_defrag(r.cache), -ENOSPC);
+    assert_non_null(strstr(kvb_cache_why(r.cache), "none of 8 cells is free"));
+    assert_int_equal(kvb_cache_feed(r.cache, &feed), 2); /* its plan is still in force */
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 3, KVB_POS_END), 0);
+    assert_int_equal(kvb_cache_defrag(r.cache), 0); /* by the one that is free */
+    step(&r, (const uint32_t[]){0}, 1, &spec);
+    assert_int_equal(spec.mask.kind, KVB_MASK_RUNS);
+    assert_int_equal(spec.mask.row_start[1],
+                     2); /* all that it had in one run, and the new token behind the other sequence */
+    assert_true(spec.mask.runs[0].begin == 0 && spec.mask.runs[0].end == 4);
+    rig_close(&r);
+}
+
+/* Where cells follow from positions there is nothing to move; pending nodes are in the way of any call. */
+static void other_caches_have_nothing_to_move(void **state)
+{
+    (void)state;
+    EACH_CACHE(type, 0)
+    {
+        rig r;
+        kvb_attend_spec spec;
+        rig_open(&r, type, 64, 32, 2, 4);
+        for (uint32_t i = 0; i < 6; i++)
+            step(&r, (const uint32_t[]){0, 0}, 2, &spec);
+        const kvb_cache_usage before = usage_of(&r, 0);
+        assert_int_equal(kvb_cache_defrag(r.cache), 0);
+        const kvb_cache_usage after = usage_of(&r, 0);
+        assert_int_equal(after.cells_moved, before.cells_moved);
+        assert_int_equal(after.cells_live, before.cells_live);
+        if (type->flags & KVB_CACHE_TREE) {
+            assert_int_equal(kvb_cache_propose(r.cache, NULL, (const int32_t[]){-1, 0}, 2), 0);
+            assert_int_equal(kvb_cache_defrag(r.cache), -EINVAL);
+            assert_int_equal(kvb_cache_pending(r.cache, 0), 2);
+        }
+        rig_close(&r);
+    }
+}
+
+/* Shows: cache paged shares pages, copies a shared one before writing it, frees what nobody holds, and refuses what
+ * finds none. */
+
+/* A fork of pages takes none. Who writes a page that another one holds, too, takes a copy of what is its own there, and
+ * the last to hold it writes it as it is. */
+static void pages_are_shared_until_written(void **state)
+{
+    (void)state;
+    rig r = {.page_cells = 4};
+    assert_int_equal(rig_try_open(&r, &kvb_cache_paged, 32, 32, 3, 4), 0);
+    assert_int_equal(rig_step(&r, NULL, 6), 0); /* pages 0 and 1, the latter half empty */
+    rig_store(&r);
+    assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, KVB_POS_END), 0);
+    assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 2, 0, 5), 0);
+    assert_int_equal(rig_usage(&r).cells_live, 8);
+    assert_int_equal(rig_step(&r, IDS(0, 1, 2)), 0);
+    rig_sees(&r, 0, TOKENS(0, 1, 2, 3, 4, 5, 6));
+    rig_sees(&r, 1, TOKENS(0, 1, 2, 3, 4, 5, 7));
+    rig_sees(&r, 2, TOKENS(0, 1, 2, 3, 4, 8));
+    assert_int_equal(rig_usage(&r).cells_live, 16); /* sequence 2 writes page 1 itself */
+    assert_int_equal(rig_usage(&r).cells_moved, 2 + 2);
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 0, KVB_POS_END), 0);
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 2, 0, 4), 0);
+    assert_int_equal(rig_usage(&r).cells_live, 12); /* page 0 is sequence 1's alone */
+    assert_int_equal(rig_step(&r, IDS(2, 1)), 0);
+    rig_sees(&r, 0, TOKENS(4, 8, 9)); /* with a hole: runs */
+    rig_sees(&r, 1, TOKENS(0, 1, 2, 3, 4, 5, 7, 10));
+    assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 0, KVB_POS_END), 0);
+    assert_int_equal(rig_usage(&r).cells_live, 4);
+    rig_close(&r);
+}
+
+/* Is refused for want of a page, and has changed nothing: counts, lengths, and the plan in force, which sees what it
+ * saw. */
+static void unchanged_check(rig *r, int got, const kvb_cache_usage *before, uint32_t length, uint32_t fed)
+{
+    const kvb_cache_usage after = rig_usage(r);
+    const uint64_t *feed;
+    assert_int_equal(got, -ENOSPC);
+    rig_assert_same(before, &after);
+    assert_int_equal(kvb_cache_length(r->cache, 0), length);
+    assert_int_equal(kvb_cache_feed(r->cache, &feed), fed);
+}
+
+/* 3 pages of 4 cells and two for each of 2 sequences. What finds no page is refused whole. */
+static void no_page_is_free(void **state)
+{
+    (void)state;
+    EACH_CACHE(type, 0)
+    {
+        rig r = {.page_cells = 4};
+        if (type != &kvb_cache_paged && type != &kvb_cache_paged_prefix)
+            continue;
+        assert_int_equal(rig_try_open(&r, type, 12, 32, 2, 4), 0);
+        assert_int_equal(rig_step(&r, NULL, 26), 0); /* 7 pages: all */
+        rig_store(&r);
+        assert_true(kvb_cache_can_extend(r.cache, NULL, 2) && !kvb_cache_can_extend(r.cache, NULL, 3));
+        kvb_cache_usage before = rig_usage(&r);
+        unchanged_check(&r, kvb_cache_begin_step(r.cache, NULL, 3), &before, 26, 26);
+        assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, KVB_POS_END), 0); /* takes none */
+        assert_false(kvb_cache_can_extend(r.cache, NULL, 1));                 /* a copy of the last page */
+        before = rig_usage(&r);
+        unchanged_check(&r, kvb_cache_begin_step(r.cache, NULL, 1), &before, 26, 0);
+        assert_non_null(strstr(kvb_cache_why(r.cache), "no room"));
+        assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 24, KVB_POS_END), 0);
+        assert_int_equal(rig_usage(&r).cells_live, 28);
+        assert_int_equal(rig_step(&r, IDS(1)), 0); /* its own again */
+        assert_int_equal(rig_usage(&r).cells_moved, 0);
+        assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 3, 5), 0);
+        assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 3, 5), 0); /* into the pages that both name */
+        assert_int_equal(rig_usage(&r).cells_live, 28);
+        rig_close(&r);
+        /* a copy into a page that another one names, too */
+        assert_int_equal(rig_try_open(&r, type, 12, 32, 3, 4), 0); /* nine */
+        r.next = 0;
+        assert_int_equal(rig_step(&r, IDS(1, 1)), 0);
+        rig_store(&r);
+        assert_int_equal(kvb_cache_seq_cp(r.cache, 1, 2, 0, KVB_POS_END), 0);
+        assert_int_equal(rig_step(&r, NULL, 32), 0);
+        rig_store(&r);
+        before = rig_usage(&r);
+        unchanged_check(&r, kvb_cache_seq_cp(r.cache, 0, 1, 2, 4), &before, 32, 32);
+        assert_int_equal(kvb_cache_length(r.cache, 1), 2);
+        rig_close(&r);
+    }
+}
+
+/* Behind a window whole pages go, but not that of the first tokens; pools are bounded by what is kept. */
+static void pages_behind_a_window_go(void **state)
+{
+    (void)state;
+    rig r = {.page_cells = 4, .rollback = 1, .step = 2, .n_groups = 1, .groups = {{.window = 6, .sinks = 1}}};
+    assert_int_equal(rig_try_open(&r, &kvb_cache_paged, 400, 400, 2, 4), 0);
+    assert_int_equal(rig_step(&r, NULL, 8), 0);
+    rig_store(&r);
+    for (uint32_t pos = 8; pos < 14; pos++) {
+        assert_int_equal(rig_step(&r, NULL, 1), 0);
+        rig_store(&r);
+    }
+    assert_int_equal(rig_usage(&r).cells_live, 4 * 4); /* query 13, or 12 again, needs 0 and 7 .. 13: page 1 yet */
+    rig_sees(&r, 0, TOKENS(0, 8, 9, 10, 11, 12, 13));
+    assert_int_equal(rig_step(&r, NULL, 1), 0);
+    assert_int_equal(rig_usage(&r).cells_live, 3 * 4);
+    assert_int_equal(kvb_cache_rewind(r.cache, 13), 0);
+    assert_int_equal(kvb_cache_rewind(r.cache, 12), -ENOTSUP); /* would see 7 */
+    assert_int_equal(rig_usage(&r).cells_live, 3 * 4);
+    assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, KVB_POS_END), 0); /* what is there of it */
+    assert_int_equal(rig_step(&r, IDS(1, 0)), 0);
+    rig_sees(&r, 0, TOKENS(0, 8, 9, 10, 11, 12, 15));
+    for (uint32_t pos = 14; pos < 300; pos++) /* 2 sequences of 1 + 3 pages, and a step of 2 tokens: 10 pages */
+        assert_int_equal(rig_step(&r, IDS(1, 0)), 0);
+    assert_true(rig_usage(&r).high_water <= 10 * 4);
+    rig_close(&r);
+}
+
+static void more_cells_than_have_numbers(void **state)
+{
+    (void)state;
+    rig r = {.page_cells = 256};
+    assert_int_equal(rig_try_open(&r, &kvb_cache_paged, UINT32_MAX, 32, 64, 4), -EINVAL);
+    assert_int_equal(r.allocator.current_bytes, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -623,6 +1050,21 @@ int main(void)
         cmocka_unit_test(test_recompute_feed),
         cmocka_unit_test(test_tree_moves),
         cmocka_unit_test(test_tree_chain),
+        cmocka_unit_test(what_a_cache_can_do_is_said),
+        cmocka_unit_test(arrays_must_be_given),
+        cmocka_unit_test(rows_must_fit),
+        cmocka_unit_test(an_open_may_fail_anywhere),
+        cmocka_unit_test(an_open_may_decline),
+        cmocka_unit_test(structs_are_counted),
+        cmocka_unit_test(staged_rows_are_read_as_they_lie),
+        cmocka_unit_test(the_simple_masks_come_back),
+        cmocka_unit_test(stored_rows_stay_what_they_are),
+        cmocka_unit_test(a_full_cache_says_so),
+        cmocka_unit_test(other_caches_have_nothing_to_move),
+        cmocka_unit_test(more_cells_than_have_numbers),
+        cmocka_unit_test(pages_are_shared_until_written),
+        cmocka_unit_test(pages_behind_a_window_go),
+        cmocka_unit_test(no_page_is_free),
     };
     return cmocka_run_group_tests_name("rules of caches/cache.h", tests, NULL, NULL);
 }

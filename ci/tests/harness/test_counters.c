@@ -1,19 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that counters count what happened, that they add up over many regions, and that a pair of calls is cheap. */
+/* Shows: counters of PAPI, of perf, and what there is without them. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <unistd.h>
+#include <time.h>
+#include <sys/wait.h>
+#include <sys/mman.h>
+#include <string.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <math.h>
+#include <papi.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
-#include "counting.h"
+#include "harness/counters/counters.h"
 #include "harness/counters/source.h"
+
+/* NULL: the result has no counter of that name. */
+static const kvb_counter *find(const kvb_result *r, const char *name)
+{
+    for (uint32_t i = 0; i < r->n_counters; i++)
+        if (!strcmp(r->counters[i].name, name))
+            return &r->counters[i];
+    return NULL;
+}
+
+/* So long on the CPU. */
+static void milliseconds_spin(double ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    double end = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec + ms;
+    do
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    while (1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec < end);
+}
+
+/* A few pages of memory, the number behind n, taken and touched. */
+static void *pages_touch(void *n)
+{
+    size_t bytes = *(size_t *)n * 4096;
+    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(at != MAP_FAILED);
+    madvise(at, bytes, MADV_NOHUGEPAGE);
+    for (size_t i = 0; i < bytes; i += 4096)
+        at[i] = 1;
+    munmap(at, bytes);
+    return NULL;
+}
+
+/* What body returns in a process of its own. */
+static int forked(int (*body)(void))
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid)
+        _exit(body());
+    assert_true(waitpid(pid, &status, 0) == pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Shows that counters count what happened, that they add up over many regions, and that a pair of calls is cheap. */
 
 static double value(const kvb_result *r, const char *name)
 {
@@ -285,6 +343,253 @@ static void a_pair_is_cheap(void **state)
     assert_true(pair < 100 * call);
 }
 
+/* Shows that what cannot be counted says why: on a CPU without counters, for a user without rights, in a sandbox. */
+
+/* Does PAPI itself count the event here? That a component is enabled says nothing: behind a hypervisor it may have no
+ * event. */
+static bool papi_counts(const char *event)
+{
+    int set = PAPI_NULL;
+    long long ignored[1];
+    bool counts = PAPI_create_eventset(&set) == PAPI_OK && PAPI_add_named_event(set, event) == PAPI_OK &&
+                  PAPI_start(set) == PAPI_OK && PAPI_stop(set, ignored) == PAPI_OK;
+    PAPI_cleanup_eventset(set);
+    PAPI_destroy_eventset(&set);
+    return counts;
+}
+
+/* 0, or which of its demands does not hold. */
+static int hardware_told(void)
+{
+    static const char *const names[] = {"PAPI_TOT_CYC", "PAPI_TOT_INS", "PAPI_L3_TCM", "dram_bytes_read",
+                                        "energy_package_nj"};
+    kvb_own_counts own = {0};
+    kvb_result r = {0};
+    kvb_counters *c;
+    if (kvb_counters_open(NULL, &own, &c))
+        return 1;
+    for (int i = 0; i < 6; i++) { /* events that do not fit into the CPU together take turns */
+        kvb_counters_start(c);
+        milliseconds_spin(2);
+        kvb_counters_stop(c);
+    }
+    kvb_counters_report(c, &r);
+    kvb_counters_close(c);
+    const PAPI_component_info_t *cpu = PAPI_get_component_info(0);
+    for (uint32_t i = 0; i < 5; i++) {
+        const kvb_counter *k = &r.counters[i];
+        const char *why = k->unavailable;
+        print_message("# %s: %s\n", k->name, why);
+        if (strcmp(k->name, names[i]))
+            return 2;
+        if (!why[0] && !(i < 2 ? k->value > 0 : k->value >= 0))
+            return 3;
+        if (why[0] && (!isnan(k->value) || strncmp(why, "PAPI ", 5) || strlen(why) >= 95)) /* nothing was cut off */
+            return 4;
+        if (i < 3 && !why[0] != papi_counts(k->name))
+            return 5;
+        if (i < 3 && cpu->disabled &&
+            (strncmp(why + 5, cpu->name, strlen(cpu->name)) || !strstr(why, cpu->disabled_reason)))
+            return 6;
+    }
+    return 0;
+}
+
+/* PAPI takes the CPU for one that it knows, whose events the CPU does not have: a virtual machine's usual case. */
+static int hardware_of_another_cpu_told(void)
+{
+    return setenv("LIBPFM_FORCE_PMU", "skx", 1) ? 100 : hardware_told();
+}
+
+static void hardware_counts_or_says_why(void **state)
+{
+    (void)state;
+    assert_int_equal(forked(hardware_of_another_cpu_told), 0); /* first: PAPI asks for the CPU once in a process */
+    assert_int_equal(hardware_told(), 0);
+}
+
+/* As a user who may not look into the kernel; perf_event_paranoid 2 allows to count oneself in user mode. */
+static int stranger_counts(void)
+{
+    kvb_own_counts own = {0};
+    kvb_result r = {0};
+    kvb_counters *c;
+    size_t pages = 300;
+    if (setuid(65534))
+        return 77; /* a container without other users */
+    if (kvb_counters_open(NULL, &own, &c))
+        return 1;
+    kvb_counters_start(c);
+    pages_touch(&pages);
+    kvb_counters_stop(c);
+    kvb_counters_report(c, &r);
+    kvb_counters_close(c);
+    const char *clock = find(&r, "task_clock_ns")->unavailable;
+    if (clock[0])
+        return strncmp(clock, "perf_event_open: ", 17) ? 2 : 0;
+    if (find(&r, "page_faults"))
+        return find(&r, "context_switches")->unavailable[0] ? 3 : 0; /* paranoid 1 or less */
+    const kvb_counter *user = find(&r, "page_faults:u"), *switches = find(&r, "context_switches");
+    if (!user || user->value < 300)
+        return 4;
+    return isnan(switches->value) && strstr(switches->unavailable, "perf_event_paranoid") ? 0 : 5;
+}
+
+static void a_user_without_rights_is_told(void **state)
+{
+    (void)state;
+    int told = geteuid() == 0 ? forked(stranger_counts) : 77;
+    if (told == 77) {
+        print_message("# cannot become another user\n");
+        skip();
+    }
+    assert_int_equal(told, 0);
+}
+
+/* Where perf_event_open is forbidden as containers forbid it: no counter of PAPI's or perf's hardware and kernel
+ * events. */
+static int sandboxed_counts(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {.len = sizeof code / sizeof *code, .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+        return 77;
+    int told = hardware_told();
+    kvb_own_counts own = {0};
+    kvb_result r = {0};
+    kvb_counters *c;
+    if (told || kvb_counters_open(NULL, &own, &c))
+        return told + 1;
+    kvb_counters_report(c, &r);
+    kvb_counters_close(c);
+    static const char *const names[] = {"task_clock_ns", "page_faults", "context_switches", "cpu_migrations"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const kvb_counter *k = find(&r, names[i]);
+        if (!k || strncmp(k->unavailable, "perf_event_open: Operation not permitted", 40))
+            return 20;
+    }
+    return 0;
+}
+
+static void a_sandbox_without_perf_is_told(void **state)
+{
+    (void)state;
+    int told = forked(sandboxed_counts);
+    if (told == 77) {
+        print_message("# no seccomp filters here\n");
+        skip();
+    }
+    assert_int_equal(told, 0);
+}
+
+static void unknown_events_are_refused(void **state)
+{
+    (void)state;
+    static const char *const unknown[] = {"PAPI_NO_SUCH", "nosuch::EVENT", "", "sde:::kvbench::cell_read",
+                                          "sde:::other::count"};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        char why[256] = "";
+        assert_int_equal(kvb_counters_check(unknown[i], why, sizeof why), -EINVAL);
+        assert_non_null(strstr(why, "PAPI "));
+        if (!strncmp(unknown[i], "sde", 3))
+            assert_string_equal(why, "PAPI sde: Event does not exist");
+        print_message("# \"%s\": %s\n", unknown[i], why);
+    }
+    static const char *const known[] = {"PAPI_TOT_CYC", "dram_bytes_read", "energy_package_nj",
+                                        "sde:::kvbench::cells_read"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        char why[256] = "";
+        int code = kvb_counters_check(known[i], why, sizeof why); /* known, whether or not it can be counted here */
+        assert_true(code == 0 || code == -ENOTSUP);
+    }
+    char why[256], name[200];
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(kvb_counters_check(name, why, sizeof why), -EINVAL);
+}
+
+/* Shows that any PAPI user of the process sees the harness's own counts, and that sets of PAPI events take turns. */
+
+/* Every field by another amount, so that no two can be mistaken for one another. */
+static void sets_own_add(kvb_own_counts *own, long long n)
+{
+    own->cells_read += n;
+    own->bytes_read += 1000000007 * n;
+    own->bytes_walk += 4000000063 * n;
+    own->mask_words += 13 * n;
+    own->rescales += 101 * n;
+}
+
+/* As another PAPI tool in the process would: by name, with a set of its own. */
+static void another_tool_sees_own_counts(void **state)
+{
+    (void)state;
+    kvb_own_counts own = {0};
+    char why[96];
+    int set = PAPI_NULL;
+    long long got = -1;
+    assert_int_equal(kvb_papi_init(), 0);
+    assert_int_equal(kvb_sde_publish(&own, why, sizeof why), 0);
+    kvb_own_counts second = {0};
+    assert_int_equal(kvb_sde_publish(&second, why, sizeof why), -EBUSY);
+    assert_int_equal(PAPI_create_eventset(&set), PAPI_OK);
+    assert_int_equal(PAPI_add_named_event(set, "sde:::kvbench::mask_words"), PAPI_OK);
+    assert_int_equal(PAPI_start(set), PAPI_OK);
+    sets_own_add(&own, 3);
+    assert_int_equal(PAPI_read(set, &got), PAPI_OK);
+    assert_int_equal(got, 39);
+    sets_own_add(&own, 1); /* while it runs */
+    assert_int_equal(PAPI_stop(set, &got), PAPI_OK);
+    assert_int_equal(got, 52);
+    PAPI_cleanup_eventset(set);
+    PAPI_destroy_eventset(&set);
+    kvb_sde_retract(&own);
+}
+
+/* Three sets of software-defined events, of two, two and one, on a component that counts one set at a time. */
+static void events_that_do_not_fit_take_turns(void **state)
+{
+    (void)state;
+    kvb_own_counts own = {0};
+    char why[96];
+    uint32_t events[5];
+    double got, share, shares = 0;
+    assert_int_equal(kvb_papi_init(), 0);
+    assert_int_equal(kvb_sde_publish(&own, why, sizeof why), 0);
+    kvb_papi_sets *sets = kvb_papi_sets_new(2);
+    assert_non_null(sets);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(kvb_papi_sets_add(sets, kvb_sde_events[i], &events[i]), PAPI_OK);
+    kvb_papi_sets_begin(sets);
+    kvb_papi_sets_start(sets);
+    sets_own_add(&own, 1);
+    kvb_papi_sets_stop(sets);
+    assert_int_equal(kvb_papi_sets_value(sets, events[4], &got, &share), PAPI_OK);
+    assert_true(share == 0); /* its turn is still to come */
+    for (int i = 1; i < 300; i++) {
+        kvb_papi_sets_start(sets);
+        sets_own_add(&own, 1);
+        milliseconds_spin(0.05);
+        kvb_papi_sets_stop(sets);
+    }
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(kvb_papi_sets_value(sets, events[i], &got, &share), PAPI_OK);
+        long long truth[] = {own.cells_read, own.bytes_read, own.bytes_walk, own.mask_words, own.rescales};
+        assert_true(share > 0 && share < 1);
+        /* Every set was on in 100 of 300 regions: unscaled, the value is exact. */
+        assert_true(fabs(got * share / (double)truth[i] * 3 - 1) < 1e-9);
+        shares += i % 2 ? 0 : share;
+    }
+    assert_true(fabs(shares - 1) < 1e-9);
+    kvb_papi_sets_free(sets);
+    kvb_sde_retract(&own);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +602,12 @@ int main(void)
         cmocka_unit_test(forked_children_count_for_themselves),
         cmocka_unit_test(the_list_tells_all),
         cmocka_unit_test(a_pair_is_cheap),
+        cmocka_unit_test(hardware_counts_or_says_why),
+        cmocka_unit_test(a_user_without_rights_is_told),
+        cmocka_unit_test(a_sandbox_without_perf_is_told),
+        cmocka_unit_test(unknown_events_are_refused),
+        cmocka_unit_test(another_tool_sees_own_counts),
+        cmocka_unit_test(events_that_do_not_fit_take_turns),
     };
     return cmocka_run_group_tests_name("counters", tests, NULL, NULL);
 }

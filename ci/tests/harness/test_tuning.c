@@ -1,16 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what is written of a machine's settings is what is read, each by itself. */
+/* Shows: tuning, the best kernel of a table, and teams of threads. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "harness/machine/team.h"
+#include "harness/replay/heap_watch.h"
+#include "harness/selection/kernel_support.h"
+#include "harness/selection/registry.h"
+#include "harness/selection/selection.h"
 #include "harness/tuning/tuning.h"
+#include "kernels/attend.h"
+#include "kernels/kernels.h"
+
+/* Shows: what is written of a machine's settings is what is read, each by itself. */
 
 static const kvb_manifest machine = {.cpu_model = "some CPU", .cores = 2};
 
@@ -61,8 +77,251 @@ static void what_is_written_is_read(void **state)
     remove(path);
 }
 
+/* Shows which kernel --kernel best takes: of those that passed the very combination, no witness, the fastest one; and
+ * what may stand beside it. */
+
+static kvb_registry registry;
+static char why[KVB_REASON];
+
+static kvb_result record(const char *kernel, double median)
+{
+    kvb_result r;
+    kvb_result_init(&r);
+    snprintf(r.workload, KVB_NAME, "w@llama");
+    snprintf(r.cache, KVB_NAME, "seq");
+    snprintf(r.pool_k, KVB_NAME, "f16");
+    snprintf(r.pool_v, KVB_NAME, "q8_0");
+    snprintf(r.growth, KVB_NAME, "double");
+    snprintf(r.kernel, KVB_NAME, "%s", kernel);
+    r.threads = 2;
+    r.status = KVB_STATUS_PASS;
+    r.rho = 0.1;
+    r.time.all.median = median;
+    return r;
+}
+
+static const kvb_kernel *find(kvb_result *results, size_t n, const kvb_result *of)
+{
+    kvb_result_file file = {.results = results, .n = n};
+    kvb_best best = {.path = "F", .file = &file, .registry = &registry};
+    why[0] = '\0';
+    return kvb_best_find(&best, of, why, sizeof why);
+}
+
+static void the_fastest_that_passed(void **state)
+{
+    kvb_result r[] = {record("reference", 30), record("openblas", 20), record("reference", 25), record("openblas", 50),
+                      record("reference", 5),  record("witness", 1),   record("openblas", NAN)};
+    (void)state;
+    r[4].status = KVB_STATUS_FAIL;
+    r[5].rho = NAN;
+    assert_ptr_equal(find(r, 7, &r[0]), &kvb_kernel_openblas);
+    r[4].status = KVB_STATUS_PASS;
+    assert_ptr_equal(find(r, 7, &r[0]), &kvb_kernel_reference);
+    assert_null(find(r + 5, 2, &r[0]));
+    assert_string_equal(why, "no kernel passed here in F");
+}
+
+static void of_the_very_combination(void **state)
+{
+    kvb_result all = record("reference", 30), other[6];
+    (void)state;
+    for (size_t i = 0; i < 6; i++)
+        other[i] = record("openblas", 1);
+    strcpy(other[0].workload, "w");
+    strcpy(other[1].cache, "tree");
+    strcpy(other[2].pool_k, "q8_0");
+    strcpy(other[3].pool_v, "f16");
+    strcpy(other[4].growth, "reserve");
+    other[5].threads = 1;
+    for (size_t i = 0; i < 6; i++) {
+        kvb_result r[] = {all, other[i]};
+        assert_ptr_equal(find(r, 2, &all), &kvb_kernel_reference);
+        assert_ptr_equal(find(r, 2, &other[i]), &kvb_kernel_openblas);
+    }
+}
+
+static void a_kernel_that_is_not_loaded(void **state)
+{
+    kvb_result r[] = {record("online", 1), record("openblas", 2)};
+    (void)state;
+    assert_null(find(r, 2, &r[0]));
+    assert_string_equal(why, "kernel online, the fastest here in F, is not loaded (--plugin)");
+}
+
+static const char *const any[] = {"*", NULL};
+static kvb_workload files[1] = {{.name = "a", .path = "x/a.jsonl"}};
+static const kvb_workloads workloads = {.at = files, .n = 1, .folder = "x"};
+
+/* --kernel with those two words; the second may be NULL. */
+static int words_select(const char *first, const char *second, kvb_selection *s)
+{
+    const char *at[] = {first, second, NULL};
+    kvb_suite_part part = {.workloads = any};
+    kvb_selection_words words = {.kernels = {.at = at, .n = second ? 2 : 1}};
+    return kvb_select(&words, &part, &registry, &workloads, false, s, why, sizeof why);
+}
+
+static void what_stands_beside_it(void **state)
+{
+    kvb_selection s;
+    (void)state;
+    assert_int_equal(words_select("best", NULL, &s), 0);
+    assert_int_equal(s.n_kernels, 1);
+    assert_ptr_equal(s.kernels[0], &kvb_kernel_best);
+    kvb_selection_free(&s);
+    assert_int_equal(words_select("best", "best", &s), 0);
+    assert_int_equal(s.n_kernels, 1);
+    kvb_selection_free(&s);
+    assert_int_equal(words_select("witness", "best", &s), 0);
+    assert_int_equal(s.n_kernels, 2);
+    kvb_selection_free(&s);
+    assert_int_equal(words_select("best", "open*", &s), -EINVAL);
+    assert_string_equal(why, "--kernel best chooses among all kernels; kernel openblas cannot be named beside it");
+    kvb_selection_free(&s);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    kvb_registry_init(&registry);
+    return 0;
+}
+
+/* Shows that a team runs each part once per run, whatever the number of threads, asleep or awake, on the cores that
+ * may be used. */
+
+typedef struct tally {
+    atomic_uint calls[64];
+    uint32_t plain[64]; /* written by its part only: a race would be seen by the thread sanitizer */
+} tally;
+
+static void part(void *ctx, uint32_t i, uint32_t n)
+{
+    tally *t = ctx;
+    assert_true(i < n);
+    atomic_fetch_add(&t->calls[i], 1);
+    t->plain[i]++;
+}
+
+static void every_part_runs_once(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 5; n++) {
+        kvb_threads *threads;
+        tally t = {0};
+        assert_int_equal(kvb_threads_start(n, false, &threads), 0);
+        const kvb_team *team = kvb_threads_team(threads);
+        assert_int_equal(team->n, n);
+        for (uint32_t round = 1; round <= 300; round++) {
+            team->run(team, part, &t);
+            for (uint32_t i = 0; i < n; i++)
+                assert_int_equal(t.plain[i], round);
+            if (round % 100 == 0) /* long enough for the others to fall asleep */
+                nanosleep(&(struct timespec){0, 3000000}, NULL);
+        }
+        for (uint32_t i = n; i < 64; i++)
+            assert_int_equal(atomic_load(&t.calls[i]), 0);
+        kvb_threads_end(threads);
+    }
+}
+
+/* Exits with how many cores there are to a process that may use one processor; 100: it cannot be bound. */
+static void bound_to_one_processor(void)
+{
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    for (int i = 0; sched_getaffinity(0, sizeof all, &all) == 0 && i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    _exit(sched_setaffinity(0, sizeof one, &one) ? 100 : (int)kvb_cores());
+}
+
+static void only_cores_that_may_be_used_count(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* the sanitizer's own thread may use every processor, and a process may use what its threads may */
+#endif
+    int status;
+    pid_t pid = fork(); /* before this process asks: it would ask once */
+    assert_true(pid >= 0);
+    if (!pid)
+        bound_to_one_processor();
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+}
+
+static void binding_needs_a_core_for_each(void **state)
+{
+    (void)state;
+    kvb_threads *threads;
+    uint32_t cores = kvb_cores();
+    assert_true(cores >= 1);
+    assert_int_equal(kvb_threads_start(cores + 1, true, &threads), -EINVAL);
+    cpu_set_t before, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(kvb_threads_start(cores, true, &threads), 0);
+    kvb_threads_end(threads);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after)); /* what the caller starts next may run anywhere */
+}
+
+static void a_team_is_bound_later(void **state)
+{
+    (void)state;
+    kvb_threads *threads;
+    cpu_set_t bound;
+    assert_int_equal(kvb_threads_start(1, false, &threads), 0);
+    assert_int_equal(kvb_threads_bind(threads), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
+    assert_true(CPU_COUNT(&bound) <= 2); /* one core, of one hardware thread or two */
+    kvb_threads_end(threads);
+}
+
+static void a_team_ends_without_a_run(void **state)
+{
+    (void)state;
+    kvb_threads *threads;
+    assert_int_equal(kvb_threads_start(3, false, &threads), 0);
+    kvb_threads_end(threads);
+    kvb_threads_end(NULL);
+}
+
+static void nothing(void *ctx, uint32_t i, uint32_t n)
+{
+    (void)ctx, (void)i, (void)n;
+}
+
+/* A thread that is still getting ready would allocate, or free, while a kernel is watched. */
+static void threads_are_ready_when_started(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        kvb_threads *threads;
+        assert_int_equal(kvb_threads_start(4, false, &threads), 0);
+        kvb_heap_watch_start();
+        kvb_threads_team(threads)->run(kvb_threads_team(threads), nothing, NULL);
+        assert_int_equal(kvb_heap_watch_stop(), 0);
+        kvb_threads_end(threads);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_written_is_read)};
-    return cmocka_run_group_tests_name("tuning", tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_cores_that_may_be_used_count), /* before the machine is looked at */
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(the_fastest_that_passed),
+        cmocka_unit_test(of_the_very_combination),
+        cmocka_unit_test(a_kernel_that_is_not_loaded),
+        cmocka_unit_test(what_stands_beside_it),
+        cmocka_unit_test(every_part_runs_once),
+        cmocka_unit_test(binding_needs_a_core_for_each),
+        cmocka_unit_test(a_team_is_bound_later),
+        cmocka_unit_test(a_team_ends_without_a_run),
+        cmocka_unit_test(threads_are_ready_when_started),
+    };
+    return cmocka_run_group_tests_name("tuning and teams", tests, setup, NULL);
 }

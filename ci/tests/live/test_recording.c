@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: a recording reads back as a valid trace with the events its scenario promises, and is the same file, byte
- * for byte, whatever cache it was made over; the files that ship are what the recorder writes today. */
-#include "fixture.h"
+/* Shows: what the decoder records, over every cache, and from a checkpoint. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
 
+#include <errno.h>
+
+#include "ci/tests/live/fixture.h"
 #include "workloads/live/model.h"
+#include "workloads/live/weights.h"
+#include "workloads/safetensors.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
+
+/* Shows: a recording reads back as a valid trace with the events its scenario promises, and is the same file, byte
+ * for byte, whatever cache it was made over; the files that ship are what the recorder writes today. */
 
 /* With weights of the scenario's own geometry, as those that ship. */
 static void record(const kvb_scenario *scenario, const kvb_cache_type *cache, const char *directory)
@@ -395,6 +406,314 @@ static void test_unwritable_directory_is_named(void **state)
     kvb_live_outcome_free(&outcome);
 }
 
+/* Shows: weights saved as a Llama-style checkpoint load back and say the same; a checkpoint that would be computed
+ * wrongly is refused, naming the key or tensor. */
+
+static void round_trip(const kvb_model_config *config)
+{
+    char directory[4096], path[8192], why[320] = "";
+    directory_new(directory);
+    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    kvb_weights *saved = weights_new(config), *loaded = NULL;
+    if (kvb_weights_save(saved, path, why, sizeof why) || kvb_weights_load(path, NULL, &loaded, why, sizeof why))
+        fail_msg("%s", why);
+    assert_int_equal(saved->block_floats, loaded->block_floats);
+    assert_memory_equal(saved->block, loaded->block, saved->block_floats * sizeof(float));
+    assert_int_equal(loaded->config.qk_norm, config->qk_norm);
+    assert_int_equal(loaded->config.tied, config->tied);
+
+    kvb_live_options one = options_of(saved, &kvb_cache_contiguous), other = options_of(loaded, &kvb_cache_contiguous);
+    kvb_live_outcome a = play(&kvb_scenario_plain_decode, &one), b = play(&kvb_scenario_plain_decode, &other);
+    assert_true(says_the_same(&a, &b));
+    kvb_live_outcome_free(&a);
+    kvb_live_outcome_free(&b);
+    kvb_weights_close(saved);
+    kvb_weights_close(loaded);
+    directory_remove(directory);
+}
+
+static void test_saved_weights_say_the_same(void **state)
+{
+    (void)state;
+    round_trip(&kvb_model_config_default);
+}
+
+static void test_tied_without_qk_norm(void **state)
+{
+    (void)state;
+    kvb_model_config config = kvb_model_config_default;
+    config.tied = true;
+    config.qk_norm = false;
+    config.rope_theta = 500000.5;
+    config.norm_eps = 3e-6f;
+    round_trip(&config);
+}
+
+/* config.json with `extra` put in after the opening brace, and what the refusal must name. */
+static void test_configs_that_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *names;
+    } bad[] = {
+        {"", "column"},
+        {"[]", "object"},
+        {"{\"num_hidden_layers\":1", "column"},
+        {"{}", "num_hidden_layers"},
+        {"{\"num_hidden_layers\":\"two\"}", "num_hidden_layers"},
+        {"{\"num_hidden_layers\":1.5}", "num_hidden_layers"},
+        {"{\"num_hidden_layers\":-1}", "num_hidden_layers"},
+        {"{\"num_hidden_layers\":99999999999}", "num_hidden_layers"},
+        {"{\"num_hidden_layers\":1,\"num_hidden_layers\":1}", "num_hidden_layers"},
+#define GOOD                                                                                                           \
+    "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"hidden_size\":16,\"intermediate_size\":8,\"vocab_size\":32"
+        {"{" GOOD ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}", "rope_scaling"},
+        {"{" GOOD ",\"rope_parameters\":{\"rope_theta\":1}}", "rope_parameters"},
+        {"{" GOOD ",\"attention_bias\":true}", "attention_bias"},
+        {"{" GOOD ",\"sliding_window\":4096}", "sliding_window"},
+        {"{" GOOD ",\"num_local_experts\":8}", "num_local_experts"},
+        {"{" GOOD ",\"quantization_config\":{}}", "quantization_config"},
+        {"{" GOOD ",\"model_type\":\"gpt2\"}", "gpt2"},
+        {"{" GOOD ",\"hidden_act\":\"gelu\"}", "gelu"},
+        {"{" GOOD ",\"num_key_value_heads\":3}", "multiple"},
+        {"{" GOOD ",\"head_dim\":5}", "head_dim"},
+        {"{" GOOD ",\"rope_theta\":\"many\"}", "rope_theta"},
+        {"{" GOOD ",\"rope_theta\":0}", "rope_theta"},
+        {"{" GOOD ",\"rms_norm_eps\":-1}", "rms_norm_eps"},
+        {"{" GOOD ",\"tie_word_embeddings\":1}", "tie_word_embeddings"},
+    };
+    char directory[4096], path[8192];
+    directory_new(directory);
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    kvb_model_config config;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char why[320] = "";
+        file_write(path, bad[i].text);
+        if (!kvb_model_config_load(path, &config, why, sizeof why))
+            fail_msg("taken: %s", bad[i].text);
+        if (!strstr(why, bad[i].names) || !strstr(why, path))
+            fail_msg("%s: '%s' does not name %s", bad[i].text, why, bad[i].names);
+        assert_null(strchr(why, '\n'));
+    }
+    char why[320] = "";
+    file_write(path, "{" GOOD ",\"rope_scaling\":null,\"attention_bias\":false,\"model_type\":\"llama\","
+                     "\"torch_dtype\":\"bfloat16\"}");
+    if (kvb_model_config_load(path, &config, why, sizeof why))
+        fail_msg("%s", why);
+    assert_int_equal(config.kv_heads, 4);
+    assert_int_equal(config.head_dim, 4);
+    assert_true(!config.tied && config.rope_theta == 10000.0);
+    snprintf(path, sizeof path, "%s/missing.json", directory);
+    assert_true(kvb_model_config_load(path, &config, why, sizeof why) < 0);
+    assert_non_null(strstr(why, "missing.json"));
+    directory_remove(directory);
+}
+
+/* Write the default model's checkpoint with one tensor changed. */
+static void save_changed(const char *path, const char *tensor, const char *renamed, uint64_t rows)
+{
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    char why[320] = "";
+    kvb_weight weight[64];
+    kvb_tensor tensors[64];
+    size_t n = 0;
+    for (; kvb_weights_at(weights, n, &weight[n]); n++) {
+        bool change = !strcmp(weight[n].name, tensor);
+        uint64_t shape0 = change && rows ? rows : weight[n].shape[0];
+        tensors[n] = (kvb_tensor){.name = change && renamed ? renamed : weight[n].name,
+                                  .dtype = KVB_DTYPE_F32,
+                                  .n_dims = weight[n].n_dims,
+                                  .dims = {shape0, weight[n].shape[1]},
+                                  .data = weight[n].data,
+                                  .bytes = shape0 * weight[n].shape[1] * sizeof(float)};
+    }
+    if (kvb_safetensors_write(path, tensors, n, NULL, why, sizeof why))
+        fail_msg("%s", why);
+    kvb_weights_close(weights);
+}
+
+static void test_tensors_that_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tensor, *renamed;
+        uint64_t rows;
+        const char *names;
+    } bad[] = {
+        {"model.layers.1.mlp.up_proj.weight", NULL, 127, "model.layers.1.mlp.up_proj.weight"},
+        {"model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.bias", 0, "up_proj.bias"},
+        {"model.layers.0.self_attn.q_norm.weight", "model.layers.0.self_attn.q_proj.bias", 0, "model.layers.0"},
+        {"lm_head.weight", "model.layers.2.mlp.up_proj.weight", 0, "model.layers.2"},
+    };
+    char directory[4096], path[8192], config[8192], why[320] = "";
+    directory_new(directory);
+    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    snprintf(config, sizeof config, "%s/other.json", directory);
+    if (kvb_model_config_save(config, &kvb_model_config_default, why, sizeof why))
+        fail_msg("%s", why);
+    kvb_weights *weights = NULL;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        save_changed(path, bad[i].tensor, bad[i].renamed, bad[i].rows);
+        assert_true(kvb_weights_load(path, config, &weights, why, sizeof why) < 0);
+        assert_null(weights);
+        if (!strstr(why, bad[i].names))
+            fail_msg("'%s' does not name %s", why, bad[i].names);
+    }
+    save_changed(path, "", NULL, 0);
+    if (kvb_weights_load(path, config, &weights, why, sizeof why))
+        fail_msg("%s", why);
+    kvb_weights_close(weights);
+    assert_true(kvb_weights_load(path, NULL, &weights, why, sizeof why) < 0); /* no config.json beside it */
+    assert_non_null(strstr(why, "config.json"));
+    directory_remove(directory);
+}
+
+/* Shows: no cache changes what the model says, and speculative decoding says what plain greedy decoding says. */
+
+/* Each with weights of the scenario's own geometry. */
+/* Over recompute, which sees no row of a cache; over seq what needs rows that are kept. */
+static void test_every_cache_says_the_same(void **state)
+{
+    (void)state;
+    for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
+        const kvb_cache_type *base =
+            kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute : &kvb_cache_seq;
+        kvb_live_options options = options_of(NULL, base);
+        options.kernel = &kvb_live_kernel_exact; /* what traces are recorded with */
+        kvb_live_outcome truth = play(*s, &options);
+        options.kernel = &kvb_kernel_reference;
+        uint32_t others = 0;
+        for (const kvb_cache_type *const *cache = kvb_builtin_caches; *cache; cache++) {
+            if (*cache == base || !kvb_scenario_fits(*s, *cache))
+                continue;
+            options.cache = *cache;
+            kvb_live_outcome said = play(*s, &options);
+            if (!says_the_same(&said, &truth))
+                fail_msg("%s over %s does not say what it says over %s", (*s)->name, (*cache)->name, base->name);
+            kvb_live_outcome_free(&said);
+            others++;
+        }
+        print_message("# %s: %u caches say what %s says\n", (*s)->name, others, base->name);
+        assert_true(others > 0 || (*s)->needs & KVB_CACHE_DIVIDE); /* which seq alone can do */
+        kvb_live_outcome_free(&truth);
+    }
+}
+
+static void test_eagle_says_what_greedy_says(void **state)
+{
+    (void)state;
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        kvb_live_options options = options_of(weights, &kvb_cache_tree);
+        options.seed = seed; /* other prompts, another draft */
+        kvb_live_outcome eagle = play(&kvb_scenario_eagle_tree, &options);
+        options.cache = &kvb_cache_contiguous;
+        options.n_greedy = (uint32_t)eagle.n;
+        kvb_live_outcome greedy = play(&kvb_scenario_eagle_greedy, &options);
+        assert_true(says_the_same(&eagle, &greedy));
+
+        double per_pass = (double)eagle.spoken / eagle.rounds;
+        print_message("# seed %u: %u rounds, %.2f tokens per target pass\n", (unsigned)seed, eagle.rounds, per_pass);
+        assert_true(eagle.rounds >= 40);
+        assert_true(per_pass >= 2.5 && per_pass <= 4.5);
+        assert_int_equal(eagle.n, eagle.spoken + 1); /* the first comes from the prefill */
+        kvb_live_outcome_free(&eagle);
+        kvb_live_outcome_free(&greedy);
+    }
+    kvb_weights_close(weights);
+}
+
+/* Trees of three sequences at once, with a fourth decoded beside them: other prompts and drafts accept other paths. */
+static void test_trees_say_what_greedy_says(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        kvb_live_options options = options_of(NULL, &kvb_cache_seq);
+        options.seed = seed;
+        kvb_live_outcome trees = play(&kvb_scenario_spec_batch, &options);
+        kvb_live_outcome greedy = play(&kvb_scenario_spec_greedy, &options);
+        assert_true(says_the_same(&trees, &greedy));
+        print_message("# seed %u: %u rounds of up to three trees, %u tokens\n", (unsigned)seed, trees.rounds,
+                      trees.spoken);
+        kvb_live_outcome_free(&trees);
+        kvb_live_outcome_free(&greedy);
+    }
+}
+
+/* A kernel that takes bit rows only makes the caller expand the mask, once a step for all layers. */
+static void test_expanded_masks_are_of_this_step(void **state)
+{
+    (void)state;
+    static const struct {
+        const kvb_scenario *scenario;
+        const kvb_cache_type *cache;
+    } pairs[] = {
+        {&kvb_scenario_plain_decode, &kvb_cache_contiguous},
+        {&kvb_scenario_agent_fork, &kvb_cache_seq},
+        {&kvb_scenario_eagle_tree, &kvb_cache_tree},
+        {&kvb_scenario_sliding_window, &kvb_cache_window}, /* two groups: each has a mask of its own */
+        {&kvb_scenario_sliding_window, &kvb_cache_seq},
+    };
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    kvb_kernel explicit_only = kvb_kernel_reference;
+    explicit_only.masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        kvb_live_options options = options_of(weights, pairs[i].cache);
+        kvb_live_outcome truth = play(pairs[i].scenario, &options);
+        options.kernel = &explicit_only;
+        kvb_live_outcome said = play(pairs[i].scenario, &options);
+        assert_true(says_the_same(&said, &truth));
+        kvb_live_outcome_free(&said);
+        kvb_live_outcome_free(&truth);
+    }
+    kvb_weights_close(weights);
+}
+
+static void test_model_is_lively(void **state)
+{
+    (void)state;
+    kvb_weights *weights = weights_new(&kvb_model_config_default);
+    kvb_live_options options = options_of(weights, &kvb_cache_contiguous);
+    kvb_live_outcome said = play(&kvb_scenario_plain_decode, &options);
+    size_t distinct = 0;
+    for (size_t i = 0; i < said.n; i++) {
+        size_t before = 0;
+        while (before < i && said.tokens[before] != said.tokens[i])
+            before++;
+        distinct += before == i;
+    }
+    print_message("# %zu distinct tokens of %zu\n", distinct, said.n);
+    assert_true(2 * distinct > said.n); /* a short cycle would have few */
+    kvb_live_outcome_free(&said);
+    kvb_weights_close(weights);
+}
+
+static void test_what_a_cache_cannot_do_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const kvb_scenario *scenario;
+        const kvb_cache_type *cache;
+        const char *why;
+    } cases[] = {
+        {&kvb_scenario_eagle_tree, &kvb_cache_contiguous,
+         "eagle-tree needs propose and commit, which cache contiguous cannot do"},
+        {&kvb_scenario_agent_fork, &kvb_cache_contiguous,
+         "agent-fork needs several sequences, which cache contiguous cannot do"},
+        {&kvb_scenario_plain_decode, &kvb_cache_window,
+         "plain-decode: no layer has a window or chunks: cache window would be cache seq"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_live_options options = options_of(NULL, cases[i].cache);
+        kvb_live_outcome outcome;
+        char why[320] = "";
+        assert_false(kvb_scenario_fits(cases[i].scenario, cases[i].cache));
+        assert_int_equal(kvb_live_play(cases[i].scenario, &options, &outcome, why, sizeof why), -ENOTSUP);
+        assert_string_equal(why, cases[i].why);
+        kvb_live_outcome_free(&outcome);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +723,16 @@ int main(void)
         cmocka_unit_test(test_long_decode),
         cmocka_unit_test(test_shipped_traces_are_current),
         cmocka_unit_test(test_unwritable_directory_is_named),
+        cmocka_unit_test(test_saved_weights_say_the_same),
+        cmocka_unit_test(test_tied_without_qk_norm),
+        cmocka_unit_test(test_configs_that_are_refused),
+        cmocka_unit_test(test_tensors_that_are_refused),
+        cmocka_unit_test(test_every_cache_says_the_same),
+        cmocka_unit_test(test_eagle_says_what_greedy_says),
+        cmocka_unit_test(test_trees_say_what_greedy_says),
+        cmocka_unit_test(test_expanded_masks_are_of_this_step),
+        cmocka_unit_test(test_model_is_lively),
+        cmocka_unit_test(test_what_a_cache_cannot_do_is_named),
     };
-    return cmocka_run_group_tests_name("live recording", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("recording", tests, NULL, NULL);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: tables to the letter in each format: alignment by characters, folding, quoting, numbers, empty cells; units;
- * and that any text becomes valid XML 1.0, and is read back as it was where XML can hold it. */
+/* Shows: tables and the summary of records. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -8,12 +7,17 @@
 #include <cmocka.h>
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "ci/tests/results/sample.h"
+#include "results/summary.h"
 #include "results/table.h"
 
+/* Shows: tables to the letter in each format: alignment by characters, folding, quoting, numbers, empty cells; units;
+ * and that any text becomes valid XML 1.0, and is read back as it was where XML can hold it. */
+
 static const char *const headings[] = {"name", ">count", "note", NULL};
-static const char *const rows[][3] = {
+static const char *const table_rows[][3] = {
     {"plain", "7", NULL},
     {"K\xc3\xb6ln", "-1.5e3", "a|b, \"c\"\\d"},
     {"12", "0x10", "two\nlines\x1b"},
@@ -31,7 +35,7 @@ static char *printed(kvb_table_format format, size_t n_rows)
     assert_non_null(table);
     assert_non_null(out);
     for (size_t i = 0; i < n_rows; i++)
-        assert_int_equal(kvb_table_row(table, rows[i]), 0);
+        assert_int_equal(kvb_table_row(table, table_rows[i]), 0);
     assert_int_equal(kvb_table_print(table, format, out), 0);
     kvb_table_free(table);
     fclose(out);
@@ -303,14 +307,382 @@ static void test_xml(void **state)
     assert_xml("\xff<", "?&lt;");
 }
 
+/* Shows: the summary names for each workload the fastest that computes something, the smallest, and how many passed; it
+ * counts failures and skips of one kind instead of repeating them; it lists few rows and leaves out many; lines keep to
+ * the page; it says nothing of what was not measured. */
+
+/* What is printed; the caller frees it. */
+static char *summary_printed(const kvb_summary *summary, const kvb_result *results, size_t n)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    assert_non_null(out);
+    assert_int_equal(kvb_summary_print(summary, results, n, out), 0);
+    fclose(out);
+    return text;
+}
+
+static void assert_summary(const kvb_summary *summary, const kvb_result *results, size_t n, const char *want)
+{
+    char *got = summary_printed(summary, results, n);
+
+    assert_string_equal(got, want);
+    free(got);
+}
+
+static void result_fill(kvb_result *r, kvb_status status, const char *pool, const char *kernel, double ns)
+{
+    kvb_result_init(r);
+    snprintf(r->workload, KVB_NAME, "decode");
+    snprintf(r->cache, KVB_NAME, "seq");
+    snprintf(r->pool_k, KVB_NAME, "%s", pool);
+    snprintf(r->pool_v, KVB_NAME, "%s", pool);
+    snprintf(r->kernel, KVB_NAME, "%s", kernel);
+    snprintf(r->growth, KVB_NAME, "double");
+    r->threads = 1;
+    r->status = status;
+    r->time.all.median = ns;
+}
+
+static const kvb_summary plain = {.path = "r.jsonl", .note = "", .seconds = NAN};
+#define NEXT                                                                                                           \
+    "every row: kvbench show r.jsonl --all\na page with plots: kvbench report r.jsonl\n"                               \
+    "what changed since another run: kvbench compare BASE.jsonl r.jsonl\n"
+
+/* The witness is the fastest and the smallest, and the failed one is faster still. Neither may be named. */
+static void test_workloads(void **state)
+{
+    kvb_result r[6];
+
+    (void)state;
+    result_fill(&r[0], KVB_STATUS_PASS, "f32", "slow", 4000);
+    result_fill(&r[1], KVB_STATUS_PASS, "f32", "fast", 2000);
+    result_fill(&r[2], KVB_STATUS_PASS, "q4_0", "slow", 3000);
+    result_fill(&r[3], KVB_STATUS_PASS, "q4_0", "fast", 2500);
+    result_fill(&r[4], KVB_STATUS_PASS, "f32", "witness", 10);
+    result_fill(&r[5], KVB_STATUS_FAIL, "f32", "wrong", 1);
+    r[4].error.witness_queries = 1;
+    for (size_t i = 0; i < 6; i++)
+        r[i].memory.allocator_peak = i == 4 ? 1 : r[i].pool_k[0] == 'q' ? 2048 : 8192;
+    r[1].traffic.of_read = 0.5;
+    r[1].traffic.of_limit = 0.625;
+    for (size_t i = 0; i < 4; i++)
+        r[i].time.null_difference = 0.0001 * (double)(i + 1);
+    assert_summary(&plain, r, 5,
+                   "5 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n"
+                   "1 of the passed only witnessed: each query saw the right tokens, no output was judged\n"
+                   "smallest difference this run can resolve: 1.1 % (4 null comparisons)\n\n"
+                   "workload  passed  fastest        median  limit  smallest   memory\n"
+                   "--------  ------  ------------  -------  -----  --------  -------\n"
+                   "decode         5  seq f32 fast  2.00 us   62 %  seq q4_0  2.0 KiB\n"
+                   "limit: share of the machine's read bandwidth or arithmetic peak, whichever is nearer\n\n" NEXT);
+    r[1].traffic.of_limit = NAN;
+    for (size_t i = 0; i < 4; i++)
+        r[i].time.null_difference = i == 1 ? 0.034 : NAN;
+    for (size_t i = 1; i < 6; i++)
+        r[i].threads = 2;
+    snprintf(r[2].kernel, KVB_NAME, "wrong"); /* right in q4_0: the choice is whole */
+    r[5].rho = 2;
+    snprintf(r[5].reason, KVB_REASON, "rho 2");
+    snprintf(r[5].replay, KVB_REPLAY, "./kvbench run --kernel wrong");
+    assert_summary(
+        &(kvb_summary){.note = "an old core", .seconds = 7.4}, r + 1, 5,
+        "smallest difference this run can resolve: unknown (1 null comparison), so it cannot tell a change of\n"
+        "    10 %; several runs of each build can, or a duel of two builds (kvbench compare --help)\n\n"
+        "4 passed, 1 failed, 0 crashed, 0 timed out, 0 skipped in 7 s\n"
+        "1 of the passed only witnessed: each query saw the right tokens, no output was judged\n"
+        "largest rho: 2 of decode/seq/f32/wrong/2/double\n"
+        "fail decode/seq/f32/wrong/2/double: rho 2\n\n"
+        "workload  passed  fastest                   median  smallest   memory\n"
+        "--------  ------  -----------------------  -------  --------  -------\n"
+        "decode    4 of 5  seq f32 fast, 2 threads  2.00 us  seq q4_0  2.0 KiB\n\n"
+        "note: an old core\n"
+        "the first failure alone: ./kvbench run --kernel wrong\n"
+        "every row: the same command with --all; -o F.jsonl keeps the records for show, report and compare\n");
+}
+
+/* What a witness alone saw counts nowhere, and takes no word from what was judged after it. */
+static void test_judged(void **state)
+{
+    kvb_result r[3];
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(out);
+    result_fill(&r[0], KVB_STATUS_PASS, "f32", "witness", NAN);
+    result_fill(&r[1], KVB_STATUS_PASS, "f32", "flash", NAN);
+    result_fill(&r[2], KVB_STATUS_PASS, "f16", "flash", NAN);
+    r[0].error.witness_queries = 1;
+    r[1].rho = r[2].rho = 0.5;
+    assert_int_equal(kvb_summary_right(&plain, r, 3, out), 0);
+    fclose(out);
+    assert_non_null(strstr(text, "1 history, 1 cache, 1 kernel, 2 formats:\n"));
+    free(text);
+}
+
+static void assert_unjudged(const kvb_result *r, size_t n, bool skipped_too, size_t count, const char *names)
+{
+    char text[KVB_REASON];
+
+    assert_int_equal(kvb_results_unjudged(r, n, skipped_too, text), count);
+    assert_string_equal(text, names);
+}
+
+/* A pool is judged by any kernel in any place, named once, and not for a skip unless that is asked for. */
+static void test_unjudged(void **state)
+{
+    static const char *const pools[] = {"f32", "x1", "x2", "x3", "x4", "x5", "x6"};
+    kvb_result r[16];
+    size_t n = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
+        for (int again = 0; again < 2; again++) {
+            result_fill(&r[n], KVB_STATUS_PASS, pools[i], "witness", 10);
+            r[n++].error.witness_queries = 1;
+        }
+    result_fill(&r[n++], KVB_STATUS_FAIL, "f32", "mine", 10);
+    assert_unjudged(r, n, false, 6, "x1, x2, x3, x4, x5 and 1 more");
+    snprintf(r[3].pool_v, KVB_NAME, "f16");
+    assert_unjudged(r + 2, 2, false, 2, "x1, k=x1,v=f16");
+    assert_unjudged(r, 2, false, 1, "f32");
+    assert_unjudged(r + 14, 1, true, 0, "");
+    result_fill(&r[n], KVB_STATUS_SKIP, "x7", "mine", NAN);
+    assert_unjudged(r + 14, 2, false, 0, "");
+    assert_unjudged(r + 14, 2, true, 1, "x7");
+}
+
+/* Records of a run that only checked have no times. */
+static void test_untimed(void **state)
+{
+    kvb_result r[2];
+
+    (void)state;
+    result_fill(&r[0], KVB_STATUS_PASS, "f32", "slow", NAN);
+    result_fill(&r[1], KVB_STATUS_PASS, "f16", "slow", NAN);
+    r[0].memory.allocator_peak = 4096;
+    r[1].memory.allocator_peak = 2048;
+    r[0].rho = 0.25;
+    const kvb_summary checked = {
+        .path = "r.jsonl", .note = "", .coverage = "every pair", .untimed = true, .seconds = NAN, .is_markdown = true};
+    assert_summary(&checked, r, 2,
+                   "# kvbench: passed, 2 of 2\n\n- 2 passed, 0 failed, 0 crashed, 0 timed out, 0 skipped\n"
+                   "- every pair\n- nothing was timed (--check)\n"
+                   "- largest rho: 0.25 of decode/seq/f32/slow/1/double\n\n"
+                   "| workload | passed | smallest |  memory |\n"
+                   "|----------|-------:|----------|--------:|\n"
+                   "| decode   |      2 | seq f16  | 2.0 KiB |\n\n"
+                   "- every row: `kvbench show r.jsonl --all`\n- a page with plots: `kvbench report r.jsonl`\n"
+                   "- what changed since another run: `kvbench compare BASE.jsonl r.jsonl`\n");
+}
+
+static void test_failures(void **state)
+{
+    kvb_result r[12];
+
+    (void)state;
+    for (size_t i = 0; i < 12; i++) {
+        result_fill(&r[i], KVB_STATUS_CRASH, "f32", "mine", NAN);
+        r[i].threads = (uint32_t)i + 1;
+        snprintf(r[i].reason, KVB_REASON, "SIG%zu\x1b at event %zu\nand more", i < 4 ? 0 : i, i);
+    }
+    snprintf(r[0].workload, KVB_NAME, "it's; rm");
+    assert_summary(&plain, r, 12,
+                   "0 passed, 0 failed, 12 crashed, 0 timed out, 0 skipped\n"
+                   "crash it's; rm/seq/f32/mine/1/double: SIG0  at event 0 (and 3 more like it)\n"
+                   "crash decode/seq/f32/mine/5/double: SIG4  at event 4\n"
+                   "crash decode/seq/f32/mine/6/double: SIG5  at event 5\n"
+                   "crash decode/seq/f32/mine/7/double: SIG6  at event 6\n"
+                   "crash decode/seq/f32/mine/8/double: SIG7  at event 7\n"
+                   "and 4 more that did not pass, for other reasons\n\n"
+                   "workload   passed\n"
+                   "--------  -------\n"
+                   "it's; rm   0 of 1\n"
+                   "decode    0 of 11\n\n" NEXT);
+}
+
+/* Skips are counted by reason, the most frequent first. Other pools, caches, lines of the trace or numbers make no
+ * other reason. */
+static void test_skips(void **state)
+{
+    static const char *const reasons[] = {
+        "cache seq has no tree face",
+        "line 2: mine: f32: no codes",
+        "cache seq has no tree face",
+        "line 7: mine: f32: no codes",
+        "step: 100 cells, above --most 64",
+        "cache seq has no tree face",
+        "step: 1e6 cells, above --most 64",
+        "the seq cache has no tree face",
+        "mine: f16: no codes", /* the pool is not its own */
+    };
+    enum { N = sizeof reasons / sizeof *reasons };
+    kvb_result r[N + 9];
+
+    (void)state;
+    for (size_t i = 0; i < N + 9; i++) {
+        result_fill(&r[i], KVB_STATUS_SKIP, "f32", "mine", NAN);
+        if (i < N)
+            snprintf(r[i].reason, KVB_REASON, "%s", reasons[i]);
+        else
+            snprintf(r[i].reason, KVB_REASON, "reason %c", (char)('a' + i - N));
+    }
+    snprintf(r[2].cache, KVB_NAME, "slab");
+    snprintf(r[2].reason, KVB_REASON, "cache slab has no tree face");
+    assert_summary(&plain, r, N,
+                   "0 passed, 0 failed, 0 crashed, 0 timed out, 9 skipped\n"
+                   "nothing ran: every combination was skipped\n\n"
+                   "skipped:\n"
+                   "    3  the cache has no tree face\n"
+                   "    2  mine: no codes\n"
+                   "    2  step: 100 cells, above --most 64 (numbers vary)\n"
+                   "    1  the seq cache has no tree face\n"
+                   "    1  mine: f16: no codes\n\n" NEXT);
+    char *text = summary_printed(&plain, r, N + 9);
+    assert_non_null(strstr(text, "    1  reason c\n    6  for 6 other reasons\n\n"));
+    free(text);
+    snprintf(r[0].cache, KVB_NAME, "x"); /* "the cache" is longer than "cache x" */
+    memset(r[0].reason, '.', KVB_REASON - 1);
+    memcpy(r[0].reason, "cache x ", 8);
+    text = summary_printed(&plain, r, 1);
+    assert_non_null(strstr(text, "    1  the cache\n    ...."));
+    free(text);
+}
+
+/* Rows of those that ran, if they are few; with ALL, also rows of the skipped ones. */
+static void test_rows(void **state)
+{
+    static const char rows[] = "workload  cache  pool  kernel  status   median\n"
+                               "--------  -----  ----  ------  ------  -------\n"
+                               "decode    seq    f32   mine    pass    1.00 us\n";
+    kvb_summary summary = plain;
+    kvb_result r[22];
+
+    (void)state;
+    for (size_t i = 0; i < 22; i++)
+        result_fill(&r[i], KVB_STATUS_PASS, "f32", "mine", 1000);
+    for (size_t i = 0; i < 21; i++)
+        r[i].time.null_difference = 0.001;
+    r[21].status = KVB_STATUS_SKIP;
+    r[21].time.all.median = NAN;
+    snprintf(r[21].reason, KVB_REASON, "no room");
+    for (kvb_summary_rows which = KVB_ROWS_NONE; which <= KVB_ROWS_ALL; which++)
+        for (size_t n = 20; n <= 21; n++) {
+            summary.rows = which;
+            char *text = summary_printed(&summary, r + 22 - n - 1, n + 1); /* n ran, one is skipped */
+            assert_int_equal(strncmp(text, rows, sizeof rows - 1) == 0, which == KVB_ROWS_FEW && n == 20);
+            assert_int_equal(strstr(text, "skip             no room\n") != NULL, which == KVB_ROWS_ALL);
+            assert_int_equal(strstr(text, "--all") == NULL, which == KVB_ROWS_ALL); /* one was skipped */
+            free(text);
+        }
+    summary.rows = KVB_ROWS_FEW;
+    char *text = summary_printed(&summary, r, 20); /* few, and none is skipped */
+    assert_null(strstr(text, "--all"));
+    free(text);
+}
+
+/* With names as long as those that ship, no line is wider than the page. */
+static void test_width(void **state)
+{
+    kvb_result r;
+
+    (void)state;
+    result_fill(&r, KVB_STATUS_PASS, "a4g64+had", "flash-bf16", 123456);
+    snprintf(r.workload, KVB_NAME, "batched-multi-seq-8x128@llama");
+    snprintf(r.cache, KVB_NAME, "contiguous");
+    r.memory.allocator_peak = 123456;
+    r.traffic.of_limit = 0.5;
+    r.rho = 0.5;
+    r.time.all.p99 = 234567;
+    r.traffic.gb_per_s = 12.5;
+    r.traffic.of_read = 0.25;
+    char *text =
+        summary_printed(&(kvb_summary){.path = "r.jsonl", .note = "", .seconds = NAN, .rows = KVB_ROWS_FEW}, &r, 1);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        assert_in_range(strlen(line), 1, KVB_PAGE_COLUMNS);
+    free(text);
+}
+
+/* The c-th of 2 caches, 3 pools and 2 kernels, as bits of a number below 12. */
+static void choice_fill(kvb_result *r, unsigned c)
+{
+    static const char *const pools[] = {"f32", "f16", "q8_0"}, *const kernels[] = {"a", "b"},
+                             *const caches[] = {"seq", "slab"};
+    result_fill(r, c % 5 ? KVB_STATUS_PASS : KVB_STATUS_SKIP, pools[c / 2 % 3], kernels[c % 2], 1000 + c);
+    snprintf(r->cache, KVB_NAME, "%s", caches[c / 6]);
+}
+
+/* All choices, said in another way: with any two choices in the set it has those that take a cache, a pool or a kernel
+ * of either. */
+static bool is_whole(unsigned set)
+{
+    for (unsigned a = 0; a < 12; a++)
+        for (unsigned b = 0; b < 12; b++) {
+            const unsigned mixed[] = {a / 6 * 6 + b % 6, a / 6 * 6 + b / 2 % 3 * 2 + a % 2, a / 2 * 2 + b % 2};
+            for (int i = 0; (set >> a & 1) && (set >> b & 1) && i < 3; i++)
+                if (!(set >> mixed[i] & 1))
+                    return false;
+        }
+    return true;
+}
+
+static void test_comparable(void **state)
+{
+    kvb_result r[13];
+    const kvb_result *at[13];
+    size_t whole = 0;
+
+    (void)state;
+    for (unsigned c = 0; c < 12; c++)
+        choice_fill(&r[c], c);
+    for (unsigned set = 1; set < 1u << 12; set++) { /* among them all that pairs could draw */
+        size_t n = 0;
+        for (unsigned c = 0; c < 12; c++)
+            if (set >> c & 1)
+                at[n++] = &r[c];
+        assert_int_equal(kvb_comparable(at, n), is_whole(set));
+        whole += is_whole(set);
+    }
+    assert_int_equal(whole, 3 * 7 * 3); /* some of the caches, of the pools, of the kernels */
+
+    r[12] = r[11]; /* the same choice twice */
+    assert_false(kvb_comparable((const kvb_result *const[]){&r[11], &r[12]}, 2));
+    snprintf(r[12].kernel, KVB_NAME, "a"); /* one thing differs; then a second one, which is no choice */
+    assert_true(kvb_comparable((const kvb_result *const[]){&r[11], &r[12]}, 2));
+    snprintf(r[12].setting, sizeof r[12].setting, "--page-cells 3");
+    assert_false(kvb_comparable((const kvb_result *const[]){&r[11], &r[12]}, 2));
+}
+
+/* Each pair of pool and kernel in one cache or the other: who was fastest may only have had the better cache. */
+static void test_pairs_unranked(void **state)
+{
+    kvb_result r[6];
+    char *text;
+
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        choice_fill(&r[i], i + (i == 1 || i == 2 || i == 5 ? 6 : 0));
+        r[i].status = KVB_STATUS_PASS;
+    }
+    text = summary_printed(&plain, r, 6);
+    assert_null(strstr(text, "fastest"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),    cmocka_unit_test(test_md),    cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_json),    cmocka_unit_test(test_words), cmocka_unit_test(test_full),
-        cmocka_unit_test(test_results), cmocka_unit_test(test_fold),  cmocka_unit_test(test_units),
-        cmocka_unit_test(test_utf8),    cmocka_unit_test(test_xml),
+        cmocka_unit_test(test_text),     cmocka_unit_test(test_md),         cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_json),     cmocka_unit_test(test_words),      cmocka_unit_test(test_full),
+        cmocka_unit_test(test_results),  cmocka_unit_test(test_fold),       cmocka_unit_test(test_units),
+        cmocka_unit_test(test_utf8),     cmocka_unit_test(test_xml),        cmocka_unit_test(test_workloads),
+        cmocka_unit_test(test_judged),   cmocka_unit_test(test_comparable), cmocka_unit_test(test_pairs_unranked),
+        cmocka_unit_test(test_unjudged), cmocka_unit_test(test_untimed),    cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_skips),    cmocka_unit_test(test_rows),       cmocka_unit_test(test_width),
     };
-
-    return cmocka_run_group_tests_name("tables", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("tables and summaries", tests, NULL, NULL);
 }

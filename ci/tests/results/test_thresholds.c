@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: thresholds with and without patterns, the later one wins key by key; each mistake in a file is named. */
+/* Shows: files that are replaced whole, manifests, thresholds. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -9,10 +9,14 @@
 #include <errno.h>
 #include <string.h>
 
+#include "ci/tests/results/sample.h"
+#include "results/atomic_file.h"
 #include "results/compare.h"
-#include "sample.h"
+#include "results/manifest.h"
 
-static char folder[256], path[300];
+/* Shows: thresholds with and without patterns, the later one wins key by key; each mistake in a file is named. */
+
+static char folder[256], file_path[300];
 static kvb_thresholds thresholds;
 
 static int setup(void **state)
@@ -20,25 +24,25 @@ static int setup(void **state)
     (void)state;
     if (!sample_folder(folder, sizeof folder))
         return -1;
-    snprintf(path, sizeof path, "%s/t.json", folder);
+    snprintf(file_path, sizeof file_path, "%s/t.json", folder);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    remove(path);
+    remove(file_path);
     return remove(folder);
 }
 
 static int load(const char *text, char why[512])
 {
-    FILE *out = fopen(path, "w");
+    FILE *out = fopen(file_path, "w");
 
     assert_non_null(out);
     fputs(text, out);
     fclose(out);
-    return kvb_thresholds_load(path, &thresholds, why, 512);
+    return kvb_thresholds_load(file_path, &thresholds, why, 512);
 }
 
 static double limit(const char *workload, const char *kernel, kvb_limit which)
@@ -125,12 +129,205 @@ static void test_mistakes(void **state)
     assert_string_equal(why, "/nowhere.json: No such file or directory");
 }
 
+/* Shows: a file is what was written, whole, or what it was before; one writer at a time; what a killed one left is no
+ * obstacle. */
+
+typedef struct place {
+    char folder[512], path[600], temporary[640];
+} place;
+
+static place place_make(void)
+{
+    place p;
+
+    assert_true(sample_folder(p.folder, sizeof p.folder));
+    snprintf(p.path, sizeof p.path, "%s/out.xml", p.folder);
+    snprintf(p.temporary, sizeof p.temporary, "%s.tmp", p.path);
+    return p;
+}
+
+static void place_remove(const place *p)
+{
+    unlink(p->path);
+    assert_int_equal(access(p->temporary, F_OK), -1);
+    assert_int_equal(rmdir(p->folder), 0);
+}
+
+static void assert_holds(const char *path, const char *want)
+{
+    char *text = sample_read(path);
+
+    assert_non_null(text);
+    assert_string_equal(text, want);
+    free(text);
+}
+
+static void text_write(const char *path, const char *text)
+{
+    FILE *out = fopen(path, "w");
+
+    assert_non_null(out);
+    assert_true(fputs(text, out) >= 0);
+    fclose(out);
+}
+
+static void test_commit(void **state)
+{
+    place p = place_make();
+    kvb_atomic_file whole;
+
+    (void)state;
+    text_write(p.path, "old");
+    text_write(p.temporary, "left by a killed writer, longer than what follows");
+    assert_int_equal(kvb_atomic_file_open(p.path, false, &whole), 0);
+    assert_int_equal(kvb_atomic_file_write(&whole, "new", 3), 0);
+    assert_holds(p.path, "old");
+    assert_int_equal(kvb_atomic_file_close(&whole, true), 0);
+    assert_holds(p.path, "new");
+    place_remove(&p);
+}
+
+static void test_abandon(void **state)
+{
+    place p = place_make();
+    kvb_atomic_file whole;
+
+    (void)state;
+    text_write(p.path, "old");
+    assert_int_equal(kvb_atomic_file_open(p.path, false, &whole), 0);
+    assert_int_equal(kvb_atomic_file_write(&whole, "new", 3), 0);
+    assert_int_equal(kvb_atomic_file_close(&whole, false), 0);
+    assert_holds(p.path, "old");
+    place_remove(&p);
+}
+
+static void test_two_writers(void **state)
+{
+    place p = place_make();
+    kvb_atomic_file first, second;
+
+    (void)state;
+    assert_int_equal(kvb_atomic_file_open(p.path, false, &first), 0);
+    assert_int_equal(kvb_atomic_file_open(p.path, false, &second), -EBUSY);
+    assert_int_equal(kvb_atomic_file_write(&first, "first", 5), 0);
+    assert_int_equal(kvb_atomic_file_close(&first, true), 0);
+    assert_holds(p.path, "first");
+    place_remove(&p);
+}
+
+static void test_refused(void **state)
+{
+    place p = place_make();
+    kvb_atomic_file whole;
+
+    (void)state;
+    assert_int_equal(kvb_atomic_file_open("", false, &whole), -ENOENT);
+    snprintf(p.path, sizeof p.path, "%s/none/out.xml", p.folder);
+    assert_int_equal(kvb_atomic_file_open(p.path, false, &whole), -ENOENT);
+    assert_int_equal(kvb_atomic_file_open(p.folder, false, &whole), -EISDIR);
+    place_remove(&p);
+}
+
+/* No file is put in place of a device. */
+static void test_device(void **state)
+{
+    kvb_atomic_file whole;
+
+    (void)state;
+    assert_int_equal(kvb_atomic_file_open("/dev/full", false, &whole), 0);
+    assert_null(whole.temporary);
+    assert_int_equal(kvb_atomic_file_write(&whole, "x", 1), -ENOSPC);
+    assert_int_equal(kvb_atomic_file_close(&whole, false), 0);
+}
+
+/* Shows: two manifests are compared fact by fact, and the first difference is named. */
+
+static char text[128], other[128];
+
+static const char *difference(const kvb_manifest *a, const kvb_manifest *b, const char *const *keys)
+{
+    return kvb_manifest_difference(a, b, keys, text, other, sizeof text);
+}
+
+static void test_difference(void **state)
+{
+    kvb_manifest b = sample_manifest;
+
+    (void)state;
+    snprintf(b.date, sizeof b.date, "later");
+    snprintf(b.command, sizeof b.command, "other");
+    b.machine[0].read[0] = 1;
+    memset(b.commit + strlen(b.commit) + 1, 'x', 5); /* behind its end */
+    assert_null(difference(&sample_manifest, &b, kvb_program_keys));
+    assert_null(difference(&sample_manifest, &b, kvb_machine_keys));
+    b.cores = 3;
+    assert_null(difference(&sample_manifest, &b, kvb_program_keys));
+    assert_string_equal(difference(&sample_manifest, &b, kvb_machine_keys), "cores");
+    assert_string_equal(text, "2");
+    assert_string_equal(other, "3");
+    snprintf(b.suite, sizeof b.suite, "full");
+    assert_string_equal(difference(&sample_manifest, &b, kvb_program_keys), "suite");
+    assert_string_equal(other, "\"full\"");
+    snprintf(b.cpu_features, sizeof b.cpu_features, "avx2");
+    assert_string_equal(difference(&sample_manifest, &b, kvb_machine_keys), "cpu_features");
+    assert_string_equal(text, "[\"avx2\", \"fma\", \"f16c\"]");
+}
+
+static void test_blend(void **state)
+{
+    kvb_manifest a = sample_manifest, b = sample_manifest;
+
+    (void)state;
+    a.n_machine = 1;
+    snprintf(b.os, sizeof b.os, "Hurd"); /* says nothing about the machine, whose rates stay */
+    kvb_manifest_blend(&a, &b);
+    assert_string_equal(a.os, "several");
+    assert_string_equal(a.cpu_model, sample_manifest.cpu_model);
+    assert_int_equal(a.n_machine, 1);
+    snprintf(b.cpu_model, sizeof b.cpu_model, "B");
+    b.cores = 64;
+    kvb_manifest_blend(&a, &b);
+    assert_string_equal(a.cpu_model, "several");
+    assert_int_equal(a.cores, 0);
+    assert_int_equal(a.threads_max, sample_manifest.threads_max);
+    assert_int_equal(a.n_machine, 0);
+    assert_string_equal(a.commit, sample_manifest.commit);
+    kvb_manifest_blend(&a, &sample_manifest); /* "several" stays */
+    assert_string_equal(a.cpu_model, "several");
+}
+
+static void test_essence(void **state)
+{
+    static const struct {
+        const char *command, *essence;
+    } cases[] = {
+        {"kvbench run", "kvbench run"},
+        {"kvbench run --suite quick -o a.jsonl", "kvbench run --suite quick"},
+        {"kvbench run -o a.jsonl --suite quick --resume --seed 1", "kvbench run --suite quick --seed 1"},
+        {"kvbench run --shard=1/2 --format=md --junit x.xml --format csv --set width=3", "kvbench run --set width=3"},
+        {"kvbench run --set counters --set=timeline=t.csv --set timeline=u.csv --set out=f16",
+         "kvbench run --set out=f16"},
+        {"kvbench run --shards 1 -oo --timeline", "kvbench run --shards 1 -oo"},
+        {"kvbench run -o 'a b.jsonl' --cache 'x y' --junit 'it'\\''s.xml' --seed 1",
+         "kvbench run --cache 'x y' --seed 1"},
+        {"", ""},
+    };
+    char essence[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_command_essence(cases[i].command, essence);
+        assert_string_equal(essence, cases[i].essence);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_defaults), cmocka_unit_test(test_patterns), cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_commit),   cmocka_unit_test(test_abandon),  cmocka_unit_test(test_two_writers),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_device),   cmocka_unit_test(test_difference),
+        cmocka_unit_test(test_blend),    cmocka_unit_test(test_essence),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests_name("files of results", tests, setup, teardown);
 }

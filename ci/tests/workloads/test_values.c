@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that the values of a trace are the profile's or the recorded rows, in one aligned block each, the
- * same however many parts make them, and that recorded tensors that disagree with the trace are refused. */
-#include "scratch.h"
-
-#include "workloads/safetensors.h"
-#include "workloads/values.h"
+/* Shows: profiles, and the values of a trace. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
 
 #include <errno.h>
 #include <math.h>
+
+#include "ci/tests/workloads/scratch.h"
+#include "workloads/rng.h"
+#include "workloads/safetensors.h"
+#include "workloads/values.h"
+
+/* Shows that the values of a trace are the profile's or the recorded rows, in one aligned block each, the
+ * same however many parts make them, and that recorded tensors that disagree with the trace are refused. */
 
 #define EVENTS                                                                                                         \
     "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":5}}\n{\"fill\":{\"seq\":1,\"n\":600}}\n"                                 \
@@ -308,11 +316,586 @@ static void test_bad_recorded(void **state)
     kvb_trace_free(t);
 }
 
+/* Shows that each value profile has the property it is named for, and that rows depend on their key alone. */
+
+/* n layers alike. */
+static kvb_model model_of(uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t k_dim, uint32_t v_dim)
+{
+    return (kvb_model){
+        .n_layers = n, .n_groups = 1, .groups = {{heads, kv_heads, k_dim, v_dim, .scale = 1 / sqrt(k_dim)}}};
+}
+
+static kvb_model model;
+
+static int model_setup(void **state)
+{
+    model = model_of(4, 4, 2, 128, 64);
+    return scratch_setup(state);
+}
+
+/* ---- helpers ------------------------------------------------------------------------------------------- */
+
+static uint32_t dim_of(const kvb_model *m, kvb_rows kind)
+{
+    return kind == KVB_ROWS_V ? m->groups[0].v_dim : m->groups[0].k_dim;
+}
+static uint32_t heads_of(const kvb_model *m, kvb_rows kind)
+{
+    return kind == KVB_ROWS_Q ? m->groups[0].heads : m->groups[0].kv_heads;
+}
+
+/* Rows [n][heads][dim] of tokens 0 .. n-1 at the same positions. */
+static float *rows_make(const char *profile, const kvb_model *m, kvb_rows kind, uint32_t layer, uint32_t n)
+{
+    size_t size = (size_t)heads_of(m, kind) * dim_of(m, kind);
+    float *rows = malloc(n * size * sizeof *rows);
+    assert_non_null(rows);
+    for (uint32_t t = 0; t < n; t++)
+        kvb_profile_find(profile)->rows(m, 5, kind, layer, t, t, rows + t * size);
+    return rows;
+}
+
+/* Softmax weights of one query head over keys 0 .. n-1. */
+static void weights_make(const kvb_model *m, const float *q, const float *k, uint32_t head, uint32_t n, double *w)
+{
+    const kvb_group *g = &m->groups[0];
+    double top = -INFINITY, sum = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        const float *row = k + ((size_t)j * g->kv_heads + head / (g->heads / g->kv_heads)) * g->k_dim;
+        double s = 0;
+        for (uint32_t c = 0; c < g->k_dim; c++)
+            s += (double)q[head * g->k_dim + c] * row[c];
+        w[j] = s * g->scale;
+        top = fmax(top, w[j]);
+    }
+    for (uint32_t j = 0; j < n; j++)
+        sum += w[j] = exp(w[j] - top);
+    for (uint32_t j = 0; j < n; j++)
+        w[j] /= sum;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* ---- all profiles -------------------------------------------------------------------------------------- */
+
+static void test_rows_depend_on_key_alone(void **state)
+{
+    (void)state;
+    for (size_t i = 0; kvb_profiles[i]; i++) {
+        const kvb_profile *p = kvb_profiles[i];
+        assert_ptr_equal(kvb_profile_find(p->name), p);
+        for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
+            size_t bytes = sizeof(float) * heads_of(&model, kind) * dim_of(&model, kind);
+            float a[512], b[512];
+            memset(a, 0xff, sizeof a);
+            memset(b, 0xff, sizeof b);
+            p->rows(&model, 7, kind, 1, 40, 12, a);
+            p->rows(&model, 7, kind, 3, 2, 1, b); /* another row in between */
+            assert_memory_not_equal(a, b, bytes);
+            p->rows(&model, 7, kind, 1, 40, 12, b);
+            assert_memory_equal(a, b, sizeof a);
+            assert_true(bytes == sizeof a || isnan(a[bytes / sizeof(float)])); /* wrote its rows and no more */
+            for (size_t c = 0; c < bytes / sizeof(float); c++)
+                assert_true(isfinite(a[c]));
+            if (strcmp(p->name, "tags") == 0 && kind != KVB_ROWS_Q)
+                continue; /* a tag has no seed */
+            p->rows(&model, 8, kind, 1, 40, 12, b);
+            assert_memory_not_equal(a, b, bytes);
+        }
+    }
+    assert_null(kvb_profile_find("none"));
+}
+
+static void test_normal_numbers(void **state)
+{
+    (void)state;
+    enum { N = 1000000 };
+    double moment[5] = {0};
+    for (uint32_t i = 0; i < N; i++) {
+        double x = kvb_rng_normal((uint32_t)kvb_rng_bits(3, i)), power = 1;
+        for (unsigned m = 1; m < 5; m++)
+            moment[m] += (power *= x) / N;
+    }
+    assert_true(fabs(moment[1]) < 0.005 && fabs(moment[2] - 1) < 0.01);
+    assert_true(fabs(moment[3]) < 0.02 && fabs(moment[4] - 3) < 0.05);
+    /* Against the distribution function, tails too. */
+    for (double p = 1e-9; p < 1; p = p < 0.1 ? p * 1.3 : p + 0.01) {
+        uint32_t bits = (uint32_t)(p * 4294967296.0);
+        double x = kvb_rng_normal(bits), back = 0.5 * erfc(-x / sqrt(2));
+        assert_true(fabs(back / kvb_rng_unit(bits) - 1) < 1e-5);
+    }
+}
+
+/* ---- each profile -------------------------------------------------------------------------------------- */
+
+static void test_gaussian(void **state)
+{
+    (void)state;
+    enum { N = 2048 };
+    float *k = rows_make("gaussian", &model, KVB_ROWS_K, 0, N), *q = rows_make("gaussian", &model, KVB_ROWS_Q, 0, 1);
+    double sum2 = 0, sum4 = 0, n = (double)N * model.groups[0].kv_heads * model.groups[0].k_dim;
+    for (size_t i = 0; i < (size_t)n; i++) {
+        double x2 = (double)k[i] * k[i];
+        sum2 += x2 / n;
+        sum4 += x2 * x2 / n;
+    }
+    assert_true(fabs(sum2 - 1) < 0.02 && fabs(sum4 / (sum2 * sum2) - 3) < 0.1);
+    /* No key dominates, and the weights are not flat. */
+    double w[N];
+    weights_make(&model, q, k, 0, N, w);
+    qsort(w, N, sizeof *w, by_value);
+    assert_true(w[N - 1] < 0.1 && w[N - 1] > 5.0 / N && w[0] < 0.5 / N);
+    free(k);
+    free(q);
+}
+
+/* RMS of each K channel before RoPE, the rotation undone, over tokens 1 .. n-1. */
+static void channel_rms(const float *k, uint32_t head, uint32_t n, double *rms)
+{
+    uint32_t dim = model.groups[0].k_dim, half = dim / 2;
+    memset(rms, 0, dim * sizeof *rms);
+    for (uint32_t t = 1; t < n; t++) {
+        const float *row = k + ((size_t)t * model.groups[0].kv_heads + head) * dim;
+        for (uint32_t i = 0; i < half; i++) {
+            double angle = t * pow(10000, -2.0 * i / dim), c = cos(angle), s = sin(angle);
+            double a = row[i] * c + row[i + half] * s, b = row[i + half] * c - row[i] * s;
+            rms[i] += a * a / (n - 1);
+            rms[i + half] += b * b / (n - 1);
+        }
+    }
+    for (uint32_t c = 0; c < dim; c++)
+        rms[c] = sqrt(rms[c]);
+}
+
+/* Share of outlier channels, and how large they are, against the median channel. */
+static void outliers_check(const char *profile, uint32_t layer, double low, double high)
+{
+    enum { N = 400 };
+    float *k = rows_make(profile, &model, KVB_ROWS_K, layer, N);
+    for (uint32_t h = 0; h < model.groups[0].kv_heads; h++) {
+        double rms[128], sorted[128];
+        channel_rms(k, h, N, rms);
+        memcpy(sorted, rms, sizeof rms);
+        qsort(sorted, 128, sizeof *sorted, by_value);
+        uint32_t n = 0;
+        for (uint32_t c = 0; c < 128; c++) {
+            if (rms[c] < 0.9 * low * sorted[64])
+                continue;
+            n++;
+            assert_true(rms[c] < 1.5 * high * sorted[64]);
+        }
+        assert_in_range(n, 3, 6); /* 2-5 % of 128 */
+    }
+    free(k);
+}
+
+static void test_llama_outliers(void **state)
+{
+    (void)state;
+    outliers_check("llama", 0, 5, 15);
+    outliers_check("llama", 2, 5, 15);
+}
+
+static void test_qwen_offsets(void **state)
+{
+    (void)state;
+    outliers_check("qwen", 0, 100, 300);
+    outliers_check("qwen", 1, 5, 15);
+    outliers_check("qwen", 3, 100, 300);
+}
+
+/* Mass of the sink over contexts from 32 to 8192 cells: 30-90 % for nearly all queries. */
+static void sink_check(const char *profile, const kvb_model *m)
+{
+    enum { N = 8192 };
+    static double w[N];
+    for (uint32_t layer = 0; layer < m->n_layers; layer += 3) {
+        float *k = rows_make(profile, m, KVB_ROWS_K, layer, N);
+        for (uint32_t n = 32; n <= N; n *= 4) {
+            double mean = 0;
+            uint32_t inside = 0, all = 0;
+            for (uint32_t i = 0; i < 5; i++) {
+                float q[512];
+                kvb_profile_find(profile)->rows(m, 5, KVB_ROWS_Q, layer, n - 1 - i, n - 1 - i, q);
+                for (uint32_t h = 0; h < m->groups[0].heads; h++, all++) {
+                    weights_make(m, q, k, h, n - i, w);
+                    mean += w[0];
+                    inside += w[0] >= 0.3 && w[0] <= 0.9;
+                }
+            }
+            mean /= all;
+            assert_true(mean > 0.4 && mean < 0.8);
+            assert_true(inside >= all - 2);
+        }
+        free(k);
+    }
+}
+
+static void test_sink(void **state)
+{
+    (void)state;
+    const kvb_model small = model_of(4, 4, 2, 16, 64);
+    sink_check("llama", &model);
+    sink_check("llama", &small);
+    sink_check("qwen", &model);
+}
+
+static void test_llama_values(void **state)
+{
+    (void)state;
+    enum { N = 2000 };
+    float *v = rows_make("llama", &model, KVB_ROWS_V, 1, N);
+    double first = 0, rest = 0;
+    uint32_t size = model.groups[0].kv_heads * model.groups[0].v_dim;
+    for (uint32_t i = 0; i < N * size; i++)
+        *(i < size ? &first : &rest) += (double)v[i] * v[i];
+    first = sqrt(first / size);
+    rest = sqrt(rest / ((N - 1) * size));
+    assert_true(rest > 0.5 && rest < 0.6); /* 0.5 exp(0.3^2) */
+    assert_true(first < 0.15 * 1.0 && first > 0.03);
+    free(v);
+}
+
+static void test_peaked(void **state)
+{
+    (void)state;
+    enum { N = 131072 };
+    static double w[N];
+    static const uint32_t dims[] = {16, 64, 256};
+    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
+        const kvb_model m = model_of(1, 2, 1, dims[d], 16);
+        float *k = rows_make("peaked", &m, KVB_ROWS_K, 0, N);
+        for (uint32_t t = 0; t < N; t += 32767) { /* any visible set: here all, in the middle too */
+            float q[512];
+            kvb_profile_find("peaked")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
+            for (uint32_t h = 0; h < m.groups[0].heads; h++) {
+                weights_make(&m, q, k, h, N, w);
+                assert_true(w[t] > 0.99);
+            }
+        }
+        free(k);
+    }
+    char why[200];
+    const kvb_model tiny = model_of(4, 4, 2, 8, 64);
+    assert_false(kvb_profile_find("peaked")->supports(&tiny, tiny.groups, why, sizeof why));
+    assert_contains(why, "needs a k_dim of at least 16");
+}
+
+/* Every query finds its needle; every cell is some query's; and only what a query may see is looked for. */
+static void test_needle(void **state)
+{
+    (void)state;
+    enum { N = 1024 };
+    static double w[N];
+    static uint32_t found[2][N];
+    kvb_model m = model_of(1, 4, 2, 64, 16);
+    float *k = rows_make("needle", &m, KVB_ROWS_K, 0, N), q[256];
+    for (uint32_t t = 0; t < N; t++) {
+        kvb_profile_find("needle")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
+        for (uint32_t h = 0; h < 4; h++) {
+            uint32_t best = 0;
+            weights_make(&m, q, k, h, t + 1, w);
+            for (uint32_t c = 0; c <= t; c++)
+                best = w[c] > w[best] ? c : best;
+            assert_true(w[best] > 0.99);
+            found[h / 2][best]++;
+        }
+    }
+    uint32_t others = 0;
+    for (uint32_t c = 0; c < N; c++) {
+        assert_true(found[0][c] && found[1][c]); /* by its own query at least */
+        others += found[0][c] > 1;
+    }
+    assert_true(others > N / 3); /* the later a cell, the fewer queries see it */
+    free(k);
+
+    /* a window of 100 with 2 sinks, and chunks of 100: the same keys, fewer of them seen */
+    for (int chunks = 0; chunks < 2; chunks++) {
+        uint32_t sinks = 0, older = 0;
+        m.groups[0].chunk = chunks ? 100 : 0;
+        m.groups[0].window = chunks ? 0 : 100;
+        m.groups[0].sinks = chunks ? 0 : 2;
+        k = rows_make("needle", &m, KVB_ROWS_K, 0, N);
+        for (uint32_t t = 0; t < N; t++) {
+            kvb_profile_find("needle")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
+            for (uint32_t h = 0; h < 4; h++) {
+                uint32_t best = 0;
+                weights_make(&m, q, k, h, t + 1, w);
+                for (uint32_t c = 0; c <= t; c++)
+                    best = w[c] > w[best] ? c : best;
+                bool sink = !chunks && best < 2;
+                assert_true(sink || (chunks ? best / 100 == t / 100 : t - best < 100));
+                sinks += sink && t >= 102;
+                older += best < t;
+            }
+        }
+        assert_true(older > N && (chunks || sinks > 10));
+        free(k);
+    }
+}
+
+static void test_flat(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    static double w[N];
+    float *k = rows_make("flat", &model, KVB_ROWS_K, 0, N), *q = rows_make("flat", &model, KVB_ROWS_Q, 0, 1);
+    weights_make(&model, q, k, 1, N, w);
+    qsort(w, N, sizeof *w, by_value);
+    assert_true(w[N - 1] / w[0] < 1.01);
+    free(k);
+    free(q);
+}
+
+/* The logits of one query head over keys 0 .. n-1, of the model of all tests. */
+static void logits_make(const float *q, const float *k, uint32_t head, uint32_t n, double *logits)
+{
+    const kvb_group *g = &model.groups[0];
+    for (uint32_t j = 0; j < n; j++) {
+        logits[j] = 0;
+        for (uint32_t c = 0; c < g->k_dim; c++)
+            logits[j] +=
+                g->scale * (double)q[head * g->k_dim + c] * (double)k[(j * g->kv_heads + head / 2) * g->k_dim + c];
+    }
+}
+
+/* Logits lie where the profile puts them, and differ as ordinary ones do. */
+static void test_logits_far_from_0(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    static const struct {
+        const char *profile;
+        double least, most, spread_least, spread_most;
+    } cases[] = {{"large-logits", 95, 505, 0.6, 1.6},
+                 {"far-below", -160005, -79995, 0.6, 1.6},
+                 {"equal-keys", -5, 5, 0, 0},
+                 {"giant-channel", -6, 6, 0.4, 3},
+                 {"subnormal", -1e-10, 1e-10, 0, 1e-10}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float *k = rows_make(cases[i].profile, &model, KVB_ROWS_K, 2, N);
+        float *q = rows_make(cases[i].profile, &model, KVB_ROWS_Q, 2, 8);
+        for (uint32_t t = 0; t < 8; t++)
+            for (uint32_t h = 0; h < 4; h++) {
+                double logits[N], mean = 0, square = 0;
+                logits_make(q + t * 4 * 128, k, h, N, logits);
+                for (uint32_t j = 0; j < N; j++) {
+                    assert_true(logits[j] >= cases[i].least && logits[j] <= cases[i].most);
+                    mean += logits[j] / N;
+                }
+                for (uint32_t j = 0; j < N; j++)
+                    square += (logits[j] - mean) * (logits[j] - mean) / N;
+                assert_true(sqrt(square) >= cases[i].spread_least - 1e-12);
+                assert_true(sqrt(square) <= cases[i].spread_most + 1e-12);
+            }
+        free(k);
+        free(q);
+    }
+}
+
+static double root_mean_square(const float *rows, uint32_t n, uint32_t dim, uint32_t channel)
+{
+    double square = 0;
+    for (uint32_t t = 0; t < n; t++)
+        square += (double)rows[(size_t)t * dim + channel] * (double)rows[(size_t)t * dim + channel] / n;
+    return sqrt(square);
+}
+
+static void test_giant_channel(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
+        const uint32_t dim = heads_of(&model, kind) * dim_of(&model, kind);
+        float *rows = rows_make("giant-channel", &model, kind, 0, N);
+        uint32_t unlike = 0;
+        for (uint32_t c = 0; c < dim; c++) {
+            const double size = root_mean_square(rows, N, dim, c);
+            if (size > 0.8 && size < 1.2)
+                continue;
+            assert_true(kind == KVB_ROWS_Q ? size > 0.0008 && size < 0.004 : size > 250 && size < 1200);
+            unlike++;
+        }
+        assert_int_equal(unlike, heads_of(&model, kind)); /* one in each head */
+        free(rows);
+    }
+}
+
+static void test_subnormal(void **state)
+{
+    (void)state;
+    for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++)
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            const uint32_t dim = dim_of(&model, kind);
+            float *rows = rows_make("subnormal", &model, kind, layer, 1);
+            for (uint32_t h = 0; h < heads_of(&model, kind); h++)
+                for (uint32_t c = 0; c < dim; c++) {
+                    const double size = fabs((double)rows[h * dim + c]);
+                    const bool half = (layer + (kind == KVB_ROWS_Q ? h / 2 : h)) % 2;
+                    assert_true(half ? size < 0x1p-14 && size > 0x1p-40 : size < 0x1p-126);
+                    assert_true(size > 0);
+                }
+            free(rows);
+        }
+}
+
+/* Multiples of 1/64 up to 1000 and zeros of both signs; of each format many elements lie half-way between two codes. */
+static void test_grid(void **state)
+{
+    (void)state;
+    enum { N = 512 };
+    static const float limits[] = {1000, 127, 8, 6, 448}; /* the largest code, or what saturates */
+    uint32_t zeros[2] = {0}, ties[5] = {0}, beyond = 0;
+    for (kvb_rows kind = KVB_ROWS_K; kind <= KVB_ROWS_V; kind++) {
+        const uint32_t dim = dim_of(&model, kind), n = N * heads_of(&model, kind) * dim;
+        float *rows = rows_make("grid", &model, kind, 1, N);
+        for (uint32_t i = 0; i < n; i += dim) {
+            for (uint32_t c = 0; c < dim; c++) {
+                const float x = rows[i + c];
+                assert_true(fabsf(x) <= 1000 && fmodf(x, 0x1p-6f) == 0);
+                assert_true(c % 16 || fabsf(x) == fabsf(rows[i])); /* each group's largest is the row's */
+                assert_true(fabsf(x) <= fabsf(rows[i]));
+                zeros[signbit(x) != 0] += x == 0;
+                beyond += fabsf(x) > 448;
+                for (uint32_t f = 1; f < 5; f++)
+                    ties[f] += fabsf(fmodf(x / (fabsf(rows[i]) / limits[f]), 1)) == 0.5f;
+            }
+        }
+        free(rows);
+    }
+    const uint32_t all = N * 2 * (128 + 64);
+    assert_true(zeros[0] > all / 20 && zeros[1] > all / 20 && beyond > all / 20);
+    for (uint32_t f = 1; f < 5; f++)
+        assert_true(ties[f] > all / 20);
+    float *k = rows_make("grid", &model, KVB_ROWS_K, 0, N), *q = rows_make("grid", &model, KVB_ROWS_Q, 0, 1);
+    double w[N];
+    weights_make(&model, q, k, 1, N, w);
+    qsort(w, N, sizeof *w, by_value);
+    assert_true(w[N - 1] < 0.9 && w[0] > 1e-9); /* neither one cell alone, nor none */
+    free(k);
+    free(q);
+}
+
+/* Decodes a row of tags: the code, or all ones when its repeats disagree or an element is no symbol. */
+static uint32_t tag_decode(const float *row, uint32_t dim)
+{
+    uint32_t bits = dim < 32 ? 2 : 1, period = 32 / bits, code = 0;
+    for (uint32_t c = 0; c < dim; c++) {
+        float symbol = bits == 2 ? (row[c] + 3) / 2 : (row[c] + 1) / 2;
+        if (symbol != 0 && symbol != 1 && (bits == 1 || (symbol != 2 && symbol != 3)))
+            return UINT32_MAX;
+        if (c < period)
+            code |= (uint32_t)symbol << bits * c;
+        else if (row[c] != row[c - period])
+            return UINT32_MAX;
+    }
+    return code;
+}
+
+static void test_tags(void **state)
+{
+    (void)state;
+    kvb_model m = model_of(63, 63, 63, 40, 31);
+    static float rows[63 * 40];
+    const kvb_profile *tags = kvb_profile_find("tags");
+    const kvb_tag tag = kvb_tag_of(&m);
+    static const uint64_t tokens[] = {0, 1, 77777, (1u << 19) - 1};
+    assert_int_equal(tag.token_bits, 19);
+    assert_int_equal(tag.layer_bits, 6);
+    for (size_t t = 0; t < 4; t++) {
+        for (uint32_t layer = 0; layer < 63; layer += 31) {
+            for (unsigned kind = KVB_ROWS_K; kind <= KVB_ROWS_V; kind++) {
+                tags->rows(&m, 1, kind, layer, tokens[t], 9, rows);
+                for (uint32_t h = 0; h < 63; h++) {
+                    uint32_t code = tag_decode(rows + h * dim_of(&m, kind), dim_of(&m, kind));
+                    assert_int_equal(kvb_tag_token(tag, code), tokens[t]);
+                    assert_int_equal(code >> 19 & 63, layer);
+                    assert_int_equal(code >> 25 & 63, h);
+                    assert_int_equal(code >> 31, kind == KVB_ROWS_V);
+                    assert_int_equal(code, kvb_tag_code(tag, tokens[t], layer, h, kind == KVB_ROWS_V));
+                }
+            }
+        }
+    }
+    char why[200];
+    static const struct {
+        uint32_t layers, kv_heads, k_dim, v_dim;
+        bool latent, can;
+    } cases[] = {
+        {63, 63, 40, 31, false, true},        {63, 63, 40, 16, false, true},
+        {64, 63, 40, 31, false, true},        {1, 64, 40, 31, false, true},
+        {1u << 25, 63, 40, 31, false, false}, {1, 1, 40, 15, false, false},
+        {1, 1, 15, 40, false, false},         {1, 1, 40, 32, true, true},
+        {1, 1, 40, 31, true, false}, /* V, the first 31 channels of K's 40, has not all bits */
+        {1, 1, 31, 16, true, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        m = model_of(cases[i].layers, cases[i].kv_heads, cases[i].kv_heads, cases[i].k_dim, cases[i].v_dim);
+        m.groups[0].latent = cases[i].latent;
+        if (tags->supports(&m, m.groups, why, sizeof why) != cases[i].can)
+            fail_msg("case %zu", i);
+        if (!cases[i].can)
+            assert_contains(why, "profile tags needs k_dim and v_dim of at least 16");
+    }
+    static const struct {
+        uint32_t layers, kv_heads, token_bits;
+    } room[] = {{1, 1, 30}, {1, 2, 29}, {2, 1, 29}, {3, 1, 29}, {4, 1, 28}, {48, 8, 22}, {63, 64, 19}, {64, 65, 17}};
+    for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
+        m = model_of(room[i].layers, room[i].kv_heads, room[i].kv_heads, 40, 40);
+        const kvb_tag of = kvb_tag_of(&m);
+        assert_int_equal(of.token_bits, room[i].token_bits);
+        const uint64_t last = (UINT64_C(1) << of.token_bits) - 1;
+        assert_int_not_equal(kvb_tag_code(of, last, m.n_layers - 1, room[i].kv_heads - 1, true), UINT32_MAX);
+    }
+}
+
+static void test_odd_dims(void **state)
+{
+    (void)state;
+    char why[200];
+    kvb_model m = model_of(4, 4, 2, 15, 64);
+    assert_false(kvb_profile_find("llama")->supports(&m, m.groups, why, sizeof why));
+    assert_contains(why, "even k_dim");
+    /* All even dims from the smallest on have room for the outliers beside the sink. */
+    static float rows[2 * 4096];
+    for (uint32_t dim = 4; dim <= 4096; dim = dim < 200 ? dim + 2 : 2 * dim) {
+        m = model_of(4, 4, 2, dim, 64);
+        if (!kvb_profile_find("llama")->supports(&m, m.groups, why, sizeof why))
+            continue;
+        for (uint32_t layer = 0; layer < 4; layer++)
+            kvb_profile_find("qwen")->rows(&m, 5, KVB_ROWS_K, layer, 3, 3, rows);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seeded),         cmocka_unit_test(test_refused),  cmocka_unit_test(test_unlike_groups),
-        cmocka_unit_test(test_header_profile), cmocka_unit_test(test_recorded), cmocka_unit_test(test_bad_recorded),
+        cmocka_unit_test(test_seeded),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_unlike_groups),
+        cmocka_unit_test(test_header_profile),
+        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_bad_recorded),
+        cmocka_unit_test(test_rows_depend_on_key_alone),
+        cmocka_unit_test(test_normal_numbers),
+        cmocka_unit_test(test_gaussian),
+        cmocka_unit_test(test_llama_outliers),
+        cmocka_unit_test(test_qwen_offsets),
+        cmocka_unit_test(test_sink),
+        cmocka_unit_test(test_llama_values),
+        cmocka_unit_test(test_peaked),
+        cmocka_unit_test(test_needle),
+        cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_logits_far_from_0),
+        cmocka_unit_test(test_giant_channel),
+        cmocka_unit_test(test_subnormal),
+        cmocka_unit_test(test_grid),
+        cmocka_unit_test(test_tags),
+        cmocka_unit_test(test_odd_dims),
     };
-    return cmocka_run_group_tests_name("values", tests, scratch_setup, scratch_teardown);
+    return cmocka_run_group_tests_name("values", tests, model_setup, scratch_teardown);
 }
