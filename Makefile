@@ -212,7 +212,7 @@ check-arm: $(BUILD)/arm/sysroot/complete all ## test that build under qemu, at e
 
 # Tests of what depends on the architecture, the longest first.
 ARM_TESTS := whole/test_scan kernels/test_attend whole/test_load kernels/test_loops whole/test_int8 \
-	kernels/test_weights kernels/test_bf16 harness/test_cpu_mask harness/test_bandwidth caches/test_codec_isas
+	kernels/test_weights kernels/test_bf16 harness/test_cpu_mask caches/test_codec_isas
 
 layering: ## who includes whom, against DESIGN.md
 	@ci/layering.sh

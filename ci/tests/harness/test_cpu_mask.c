@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that --cpu-mask limits kernels and codecs, in child processes too, and says what it does not know. */
+/* Shows: levels of instruction sets, and bandwidth. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,16 +7,23 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "caches/pools/codec/codec.h"
+#include "harness/machine/bandwidth.h"
 #include "harness/machine/host.h"
+#include "harness/machine/peak.h"
+#include "harness/machine/team.h"
 #include "kernels/vector/vector.h"
 
-static char why[256];
+/* Shows that --cpu-mask limits kernels and codecs, in child processes too, and says what it does not know. */
+
+static char cpu_mask_why[256];
 
 static const char *codec_of(kvb_cpu_level level)
 {
@@ -29,8 +36,8 @@ static void every_level_of_this_cpu(void **state)
 {
     (void)state;
     for (int level = KVB_CPU_LEVELS - 1; level >= 0; level--) {
-        int error = kvb_cpu_mask_set(kvb_cpu_level_names[level], why, sizeof why);
-        if (!kvb_cpu_has((kvb_cpu_level)level, why, sizeof why)) {
+        int error = kvb_cpu_mask_set(kvb_cpu_level_names[level], cpu_mask_why, sizeof cpu_mask_why);
+        if (!kvb_cpu_has((kvb_cpu_level)level, cpu_mask_why, sizeof cpu_mask_why)) {
             assert_int_equal(error, -ENOTSUP);
             continue;
         }
@@ -45,20 +52,21 @@ static void every_level_of_this_cpu(void **state)
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(kvb_cpu_mask_set(NULL, why, sizeof why), 0);
+    assert_int_equal(kvb_cpu_mask_set(NULL, cpu_mask_why, sizeof cpu_mask_why), 0);
     assert_string_equal(kvb_codec_best()->name, codec_of(kvb_cpu()));
     for (int level = KVB_CPU_LEVELS - 1; level > (int)kvb_cpu(); level--)
-        assert_false(kvb_cpu_has((kvb_cpu_level)level, why, sizeof why)); /* the limit is gone */
+        assert_false(kvb_cpu_has((kvb_cpu_level)level, cpu_mask_why, sizeof cpu_mask_why)); /* the limit is gone */
 }
 
 static void unknown_levels_change_nothing(void **state)
 {
     kvb_cpu_level before = kvb_cpu();
     (void)state;
-    assert_int_equal(kvb_cpu_mask_set("avx", why, sizeof why), -EINVAL);
-    assert_int_equal(strncmp(why, "unknown level 'avx'; ", 21), 0);
+    assert_int_equal(kvb_cpu_mask_set("avx", cpu_mask_why, sizeof cpu_mask_why), -EINVAL);
+    assert_int_equal(strncmp(cpu_mask_why, "unknown level 'avx'; ", 21), 0);
     for (int level = 0; level < KVB_CPU_LEVELS; level++) /* those of this architecture are listed */
-        assert_int_equal(strstr(why, kvb_cpu_level_names[level]) != NULL, kvb_loops_at((kvb_cpu_level)level) != NULL);
+        assert_int_equal(strstr(cpu_mask_why, kvb_cpu_level_names[level]) != NULL,
+                         kvb_loops_at((kvb_cpu_level)level) != NULL);
     assert_int_equal(kvb_cpu(), before);
 }
 
@@ -72,7 +80,7 @@ static void another_length_is_refused_by_its_name(void **state)
     int has = 0;
     (void)state;
     for (int i = 0; i < 3; i++)
-        has = kvb_cpu_has(sve[i].level, why, sizeof why) ? sve[i].bits : has;
+        has = kvb_cpu_has(sve[i].level, cpu_mask_why, sizeof cpu_mask_why) ? sve[i].bits : has;
     if (!has)
         skip();
     for (int i = 0; i < 3; i++) {
@@ -81,9 +89,147 @@ static void another_length_is_refused_by_its_name(void **state)
             continue;
         snprintf(want, sizeof want, "sve%d: the CPU has no SVE of %d bits: its vectors have %d", sve[i].bits,
                  sve[i].bits, has);
-        assert_int_equal(kvb_cpu_mask_set(kvb_cpu_level_names[sve[i].level], why, sizeof why), -ENOTSUP);
-        assert_string_equal(why, want);
+        assert_int_equal(kvb_cpu_mask_set(kvb_cpu_level_names[sve[i].level], cpu_mask_why, sizeof cpu_mask_why),
+                         -ENOTSUP);
+        assert_string_equal(cpu_mask_why, want);
     }
+}
+
+/* Shows: probes read every line, multiply what they say and stay finite. */
+
+static kvb_threads *team_start(uint32_t n)
+{
+    kvb_threads *threads;
+    assert_int_equal(kvb_threads_start(n, true, &threads), 0);
+    return threads;
+}
+
+static bool here(kvb_cpu_level level)
+{
+    char why[64];
+    return kvb_cpu_has(level, why, sizeof why);
+}
+
+static void every_line_is_read(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {64, 128, 512, 576, 1024, 1088, 4096, 5 * 1024 + 64};
+    char *lines = aligned_alloc(64, 8192);
+    assert_non_null(lines);
+    for (const kvb_read_kernel *kernel = kvb_read_kernels; kernel->isa; kernel++) {
+        if (!here(kernel->level))
+            continue;
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            memset(lines, 0xff, 8192); /* what lies behind must not be read */
+            memset(lines, 0, sizes[s]);
+            assert_true(kernel->run(lines, sizes[s]) == 0);
+            for (size_t at = 0; at < sizes[s]; at += 8) {
+                lines[at] = 1;
+                assert_true(kernel->run(lines, sizes[s]) != 0);
+                lines[at] = 0;
+            }
+        }
+    }
+    free(lines);
+}
+
+static void triad_computes_every_element(void **state)
+{
+    (void)state;
+    double a[67], b[67], c[67];
+    for (const kvb_triad_kernel *kernel = kvb_triad_kernels; kernel->isa; kernel++) {
+        if (!here(kernel->level))
+            continue;
+        for (size_t i = 0; i < 67; i++)
+            a[i] = -1, b[i] = (double)i, c[i] = 2.0 * (double)i;
+        kernel->run(a, b, c, 0.5, 66);
+        for (size_t i = 0; i < 66; i++)
+            assert_true(a[i] == 2.0 * (double)i);
+        assert_true(a[66] == -1);
+    }
+}
+
+static void chains_stay_finite(void **state)
+{
+    (void)state;
+    for (const kvb_peak_kernel *kernel = kvb_peak_kernels; kernel->instruction; kernel++) {
+        if (!kernel->here())
+            continue;
+        double few = kernel->run(64), many = kernel->run(100000);
+        assert_true(isfinite(few) && few > 0);
+        assert_true(few == many); /* a fixed point */
+    }
+}
+
+static void missing_instructions_have_a_reason(void **state)
+{
+    (void)state;
+    kvb_threads *threads = team_start(1);
+    for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS; k++) {
+        char why[96] = "";
+        kvb_rate rate = {0};
+        int error = kvb_multiply_add_peak(kvb_threads_team(threads), k, 0.01, &rate, why, sizeof why);
+        assert_true(error == 0 || error == -ENOTSUP);
+        assert_int_equal(error != 0, why[0] != '\0');
+        assert_int_equal(error == 0, rate.samples >= 5 && rate.median > 0);
+    }
+    kvb_threads_end(threads);
+}
+
+static void memory_is_whole_pages_for_each_thread(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 4096, 12289, 5u << 20};
+    for (uint32_t n = 1; n <= 2 && n <= kvb_cores(); n++) {
+        kvb_threads *threads = team_start(n);
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            kvb_probe_memory memory;
+            assert_int_equal(kvb_probe_memory_open(kvb_threads_team(threads), sizes[s], &memory), 0);
+            assert_true(memory.bytes >= sizes[s] && memory.bytes > 0);
+            assert_int_equal(memory.bytes % (n * 4096), 0);
+            assert_int_equal((uintptr_t)memory.base % 4096, 0);
+            for (size_t at = 0; at < memory.bytes; at += 4096)
+                assert_true(memory.base[at] != 0); /* touched: no page is the system's zero page */
+            assert_true(kvb_read_pass(kvb_threads_team(threads), &memory, sizes[s], 3) > 0);
+            kvb_probe_memory_close(&memory);
+            assert_null(memory.base);
+        }
+        kvb_probe_memory none;
+        assert_int_equal(kvb_probe_memory_open(kvb_threads_team(threads), SIZE_MAX, &none), -ENOMEM);
+        kvb_threads_end(threads);
+    }
+}
+
+static void bandwidths_have_samples(void **state)
+{
+    (void)state;
+    kvb_threads *threads = team_start(1);
+    const kvb_team *team = kvb_threads_team(threads);
+    kvb_probe_memory memory;
+    kvb_rate read = {0}, triad = {0};
+    assert_int_equal(kvb_probe_memory_open(team, 65536, &memory), 0);
+    assert_int_equal(kvb_read_bandwidth(team, &memory, 16384, 0.01, &read), 0);
+    assert_int_equal(kvb_triad_bandwidth(team, &memory, 16384, 0.01, &triad), 0);
+    assert_true(read.samples >= 5 && read.low > 0 && read.low <= read.median && read.median <= read.high);
+    assert_true(triad.samples >= 5 && triad.low > 0 && triad.low <= triad.median && triad.median <= triad.high);
+    kvb_probe_memory_close(&memory);
+    kvb_threads_end(threads);
+}
+
+static void quantiles_are_nearest_rank(void **state)
+{
+    (void)state;
+    double ten[] = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, one[] = {7};
+    double twenty[20];
+    kvb_rate rate;
+    for (int i = 0; i < 20; i++)
+        twenty[i] = 20 - i;
+    kvb_rate_of(ten, 10, &rate);
+    assert_true(rate.median == 5.5 && rate.low == 1 && rate.high == 10);
+    kvb_rate_of(twenty, 20, &rate);
+    assert_true(rate.low == 2 && rate.high == 19);
+    kvb_rate_of(one, 1, &rate);
+    assert_true(rate.median == 7 && rate.low == 7 && rate.high == 7 && rate.samples == 1);
 }
 
 int main(void)
@@ -92,6 +238,13 @@ int main(void)
         cmocka_unit_test(every_level_of_this_cpu),
         cmocka_unit_test(unknown_levels_change_nothing),
         cmocka_unit_test(another_length_is_refused_by_its_name),
+        cmocka_unit_test(every_line_is_read),
+        cmocka_unit_test(triad_computes_every_element),
+        cmocka_unit_test(chains_stay_finite),
+        cmocka_unit_test(missing_instructions_have_a_reason),
+        cmocka_unit_test(memory_is_whole_pages_for_each_thread),
+        cmocka_unit_test(bandwidths_have_samples),
+        cmocka_unit_test(quantiles_are_nearest_rank),
     };
-    return cmocka_run_group_tests_name("cpu mask", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("the machine", tests, NULL, NULL);
 }
