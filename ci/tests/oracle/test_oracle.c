@@ -11,7 +11,6 @@
 
 #include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
-#include "ci/tests/oracle/limited.h"
 #include "oracle/codec.h"
 #include "oracle/descent.h"
 #include "oracle/opinion.h"
@@ -19,6 +18,25 @@
 #include "oracle/rounded.h"
 #include "oracle/storage.h"
 #include "oracle/window.h"
+
+/* Layers with and without limits. */
+static const float limited_logits[4] = {-3, 0.5f, 2, -1};
+enum { LAYERS = 4, DIM = 48 }; /* dims are no longer: beside 32 channels that are summed together, some */
+static const kvb_model limited_model = {
+    .n_layers = LAYERS,
+    .n_groups = 3,
+    .group_of = {0, 1, 0, 2},
+    .groups = {{.heads = 6, .kv_heads = 2, .k_dim = 10, .v_dim = 6, .scale = 0.3},
+               {.heads = 4,
+                .kv_heads = 4,
+                .k_dim = 6,
+                .v_dim = 10,
+                .scale = 0.5,
+                .window = 4,
+                .sinks = 1,
+                .softcap = 0.75f,
+                .sink_logits = limited_logits},
+               {.heads = 3, .kv_heads = 1, .k_dim = DIM, .v_dim = 8, .scale = 0.2, .latent = true, .chunk = 4}}};
 
 /*
  * Shows: the oracle's rows are attention over what a query sees in that layer, by the layer's own rows, dims, limits
