@@ -604,8 +604,9 @@ static const struct {
     uint32_t heads, dim, min_chunk, capacity;
 } shapes[] = {{1, 128, 1, 70}, {3, 128, 16, 301}, {2, 64, 33, 100}, {2, 96, 500, 40}, {1, 7, 3, 20}};
 
-static void growth_check(kvb_growth growth)
+static void bytes_by_growth(void **state)
 {
+    const kvb_growth growth = *(const kvb_growth *)*state;
     static const uint32_t jumps[] = {0, 5, 5, 2, 31, 33, 64, 65, 64, 290, 301};
     char why[160];
     uint32_t by_ones[301], checked = 0;
@@ -637,32 +638,6 @@ static void growth_check(kvb_growth growth)
     print_message("# %s: %u pools\n", kvb_growth_names[growth], checked);
 }
 
-static void doubling(void **state)
-{
-    (void)state;
-    growth_check(KVB_GROWTH_DOUBLE);
-}
-static void doubling_huge(void **state)
-{
-    (void)state;
-    growth_check(KVB_GROWTH_DOUBLE_THP);
-}
-static void reserving(void **state)
-{
-    (void)state;
-    growth_check(KVB_GROWTH_RESERVE);
-}
-static void reserving_huge(void **state)
-{
-    (void)state;
-    growth_check(KVB_GROWTH_RESERVE_THP);
-}
-static void concatenating(void **state)
-{
-    (void)state;
-    growth_check(KVB_GROWTH_EXACT);
-}
-
 /* A row's own bytes and its share of what a group has: the form for 32 cells, by 32. */
 static void row_bytes(void **state)
 {
@@ -680,6 +655,8 @@ static void row_bytes(void **state)
 
 int main(void)
 {
+    static kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_DOUBLE_THP, KVB_GROWTH_RESERVE, KVB_GROWTH_RESERVE_THP,
+                                   KVB_GROWTH_EXACT};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_unique),
         cmocka_unit_test(view_is_head_major),
@@ -690,11 +667,11 @@ int main(void)
         cmocka_unit_test(policies_have_names),
         cmocka_unit_test(growth_keeps_rows),
         cmocka_unit_test(failed_growth_changes_nothing),
-        cmocka_unit_test(doubling),
-        cmocka_unit_test(doubling_huge),
-        cmocka_unit_test(reserving),
-        cmocka_unit_test(reserving_huge),
-        cmocka_unit_test(concatenating),
+        {"doubling", bytes_by_growth, NULL, NULL, &growths[0]},
+        {"doubling_huge", bytes_by_growth, NULL, NULL, &growths[1]},
+        {"reserving", bytes_by_growth, NULL, NULL, &growths[2]},
+        {"reserving_huge", bytes_by_growth, NULL, NULL, &growths[3]},
+        {"concatenating", bytes_by_growth, NULL, NULL, &growths[4]},
         cmocka_unit_test(row_bytes),
     };
     return cmocka_run_group_tests_name("pools", tests, NULL, NULL);

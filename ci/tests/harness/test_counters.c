@@ -515,16 +515,6 @@ static void unknown_events_are_refused(void **state)
 
 /* Shows that any PAPI user of the process sees the harness's own counts, and that sets of PAPI events take turns. */
 
-/* Every field by another amount, so that no two can be mistaken for one another. */
-static void sets_own_add(kvb_own_counts *own, long long n)
-{
-    own->cells_read += n;
-    own->bytes_read += 1000000007 * n;
-    own->bytes_walk += 4000000063 * n;
-    own->mask_words += 13 * n;
-    own->rescales += 101 * n;
-}
-
 /* As another PAPI tool in the process would: by name, with a set of its own. */
 static void another_tool_sees_own_counts(void **state)
 {
@@ -540,10 +530,10 @@ static void another_tool_sees_own_counts(void **state)
     assert_int_equal(PAPI_create_eventset(&set), PAPI_OK);
     assert_int_equal(PAPI_add_named_event(set, "sde:::kvbench::mask_words"), PAPI_OK);
     assert_int_equal(PAPI_start(set), PAPI_OK);
-    sets_own_add(&own, 3);
+    own_add(&own, 3);
     assert_int_equal(PAPI_read(set, &got), PAPI_OK);
     assert_int_equal(got, 39);
-    sets_own_add(&own, 1); /* while it runs */
+    own_add(&own, 1); /* while it runs */
     assert_int_equal(PAPI_stop(set, &got), PAPI_OK);
     assert_int_equal(got, 52);
     PAPI_cleanup_eventset(set);
@@ -567,13 +557,13 @@ static void events_that_do_not_fit_take_turns(void **state)
         assert_int_equal(kvb_papi_sets_add(sets, kvb_sde_events[i], &events[i]), PAPI_OK);
     kvb_papi_sets_begin(sets);
     kvb_papi_sets_start(sets);
-    sets_own_add(&own, 1);
+    own_add(&own, 1);
     kvb_papi_sets_stop(sets);
     assert_int_equal(kvb_papi_sets_value(sets, events[4], &got, &share), PAPI_OK);
     assert_true(share == 0); /* its turn is still to come */
     for (int i = 1; i < 300; i++) {
         kvb_papi_sets_start(sets);
-        sets_own_add(&own, 1);
+        own_add(&own, 1);
         milliseconds_spin(0.05);
         kvb_papi_sets_stop(sets);
     }

@@ -235,13 +235,6 @@ static void equal_weights_add_up(void **state)
  * whatever format are read as it says.
  */
 
-static float convert_float_of(uint32_t b)
-{
-    float x;
-    memcpy(&x, &b, sizeof x);
-    return x;
-}
-
 static uint32_t bits_of(float x)
 {
     uint32_t b;
@@ -251,7 +244,7 @@ static uint32_t bits_of(float x)
 
 static uint16_t encoded(kvb_elem elem, uint32_t b)
 {
-    float x = convert_float_of(b);
+    float x = float_of(b);
     uint16_t h;
     kvb_elems_encode_portable(elem, &h, &x, 1);
     return h;
@@ -347,7 +340,7 @@ static void wide_encode_agrees(void **state)
 
     for (int rows = 0; rows < 300; rows++) {
         for (size_t i = 0; i < ROW; i++, b += 3499)
-            row[i] = convert_float_of(b);
+            row[i] = float_of(b);
         size_t n = rows < 40 ? (size_t)rows : ROW;
         kvb_elems_encode(KVB_F16, wide, row, n);
         kvb_elems_encode_portable(KVB_F16, portable, row, n);

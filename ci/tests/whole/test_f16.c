@@ -238,7 +238,6 @@ static void queries_of_any_size_are_taken(void **state)
  */
 
 enum { CODE_CELLS = 96, HEADS = 2, HEAD = 1, CODE_DIM = 256, CODE_ROWS = 8, PAGE = 8 };
-#define U 0x1p-11 /* of f16 */
 
 static const char *const names[] = {"q8_0", "a8g32", "a8g64", "a8g128"};
 enum { NAMES = sizeof names / sizeof *names };
@@ -274,11 +273,6 @@ static bool view_open(const char *name, uint32_t dim, float size, kvb_pool **poo
     }
     (*type)->view(*pool, CODE_CELLS, view);
     return true;
-}
-
-static double code_error(uint32_t chain, double size)
-{
-    return chain * U / (1 - chain * U) * 1.001 * size;
 }
 
 /* Most that |code * scale| + |zero| of a row's elements can be: what one rounding is relative to. */
@@ -325,7 +319,7 @@ static void products_check(const kvb_f16_loops *f16, const kvb_view *view, uint3
                 want += (double)q[r][d] * (double)x[i][d];
                 mass += fabs((double)q[r][d]) * size_of(x[i], dim);
             }
-            if (!(fabs((double)scores[r][i] - want) <= code_error(F16_DOT_CHAIN(dim) + 2, mass) + dim * 0x1p-23))
+            if (!(fabs((double)scores[r][i] - want) <= chain_error(F16_DOT_CHAIN(dim) + 2, mass) + dim * 0x1p-23))
                 fail_msg("%s, dim %u, row %u, cell %u: %g, not %g", view->format->name, dim, r, cells[i],
                          (double)scores[r][i], want);
         }
@@ -335,7 +329,7 @@ static void products_check(const kvb_f16_loops *f16, const kvb_view *view, uint3
                 want += (double)weights[r][i] * (double)x[i][d];
                 mass += (double)weights[r][i] * size_of(x[i], dim);
             }
-            if (!(fabs((double)sums[r][d] - want) <= code_error(F16_SUM_CHAIN + 2, mass) + n * 0x1p-23))
+            if (!(fabs((double)sums[r][d] - want) <= chain_error(F16_SUM_CHAIN + 2, mass) + n * 0x1p-23))
                 fail_msg("%s, dim %u, row %u, channel %u: %g, not %g", view->format->name, dim, r, d,
                          (double)sums[r][d], want);
         }
