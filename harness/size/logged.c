@@ -14,15 +14,13 @@
 
 typedef enum repeat { LAST, SUM, MOST } repeat; /* of what several lines say; SUM leaves out what is said again */
 
-/* A pattern holds one of: % a number (SIZE: a number and a unit), $ a word, perhaps in quotes. * is any text, ? any
- * character, a blank any number of them. Units are binary, however an engine spells them. */
-enum { SIZE = '&' };
-
+/* A pattern holds one of: % a number, & a size (a number and its unit), $ a word, perhaps in quotes. * is any text, ? any
+ * character, a blank one blank or more. Units are binary, however an engine spells them. */
 static const struct line {
     const char *engine;
     kvb_logged_key key;
     repeat repeat;
-    const char *pattern; /* & is a size */
+    const char *pattern;
 } lines[] = {
     /* vllm/v1/worker/gpu_worker.py, gpu_model_runner.py, v1/core/kv_cache_utils.py, v1/engine/core.py; worker/worker.py */
     {"vllm", KVB_LOGGED_WEIGHTS, LAST, "odel loading took &"},
@@ -111,7 +109,7 @@ static const char *number_take(const char *at, bool size, capture *c)
         c->step /= decimals ? 10 : 1;
     }
     c->value *= c->step;
-    if (c->value > 0x1p62)
+    if (!(c->value <= 0x1p62)) /* nor NaN, of more digits than a double has */
         return NULL;
     if (!size)
         return at;
@@ -135,8 +133,8 @@ static const char *match(const char *at, const char *pattern, capture *c)
                     return end;
             return NULL;
         }
-        if (*pattern == '%' || *pattern == SIZE) {
-            if (!(at = number_take(at, *pattern == SIZE, c)))
+        if (*pattern == '%' || *pattern == '&') {
+            if (!(at = number_take(at, *pattern == '&', c)))
                 return NULL;
         } else if (*pattern == '$') {
             at += *at == '\'' || *at == '"';

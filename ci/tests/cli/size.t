@@ -51,7 +51,7 @@ ok "weights that are not known" "$KVBENCH" size LFM2.5-VL-1.6B --gpu H100-80GB -
 holds "  mark all that would fit" '^ideal +79\.6 GiB +4096 +\? 48\.4 MiB '
 
 ok "weights that are an upper limit" "$KVBENCH" size MiniMax-M2.5 --engine ideal --context 4k --format csv
-holds "  say so to programs, too" ',weights: at most: a part of a layer'
+holds "  say so to programs, too" '"weights: at most: a part of a layer'
 
 # ---- what people type
 named() { # WANT WORD…
