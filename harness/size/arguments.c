@@ -118,7 +118,7 @@ static int engine_parse(const char *word, void *element, char *why, size_t why_b
         return kvb_name_unknown("unknown engine", word, engine_words, why, why_bytes);
     if (!word[n])
         return 0;
-    if (!engine->versioned)
+    if (!engine->since)
         return kvb_why_set(-EINVAL, why, why_bytes, "'%.40s': no rule of %s here depends on its version", word,
                            engine->name);
     if (sscanf(word + n, "@%3u.%3u%n", &major, &minor, &end) != 2 ||

@@ -846,7 +846,7 @@ static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64
 
 const kvb_size_engine kvb_size_engine_vllm = {
     .name = "vllm",
-    .versioned = true,
+    .since = "0.26",
     .weights = "fp8 nvfp4 a4g128",
     .stored = "f32 f16 bf16 e4m3 e5m2 e4m3-token int8 nvfp4 fp8_ds_mla",
     .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",

@@ -69,7 +69,7 @@ typedef struct kvb_size_engine {
     char name[24]; /* what --engine takes, with the version if one is asked for: "vllm@0.24" */
     const char *summary;
     const char *source;  /* of the formulas */
-    bool versioned;      /* its rules differ by version */
+    const char *since;   /* the version since which its newest rules hold; NULL: no rule depends on the version */
     uint32_t version;    /* kvb_size_ask's, of a copy of the engine for a version */
     const char *stored;  /* formats that it stores, separated by spaces; NULL: all */
     const char *weights; /* words of --weights that it serves, the largest first; NULL: not suggested */

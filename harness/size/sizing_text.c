@@ -508,6 +508,22 @@ __attribute__((format(printf, 2, 3))) static void note_add(notes *all, const cha
         memcpy(all->at[all->n++], text, sizeof text);
 }
 
+/* Says what older versions of the engine take, where that differs. */
+static void version_note(const kvb_size_row *r, notes *all)
+{
+    kvb_size_ask older = r->ask;
+    kvb_size_allocation held;
+    char text[KVB_UNIT_TEXT], why[256];
+
+    older.version = 1;
+    if (r->error || !r->engine->since || r->ask.version ||
+        r->engine->allocate(r->model, &older, &held, why, sizeof why) || held.kv_bytes == r->size.held.kv_bytes)
+        return;
+    kvb_bytes_text((double)(held.kv_bytes + held.state_bytes), text);
+    note_add(all, "%s: as since version %s; before, %" PRIu64 " x %" PRIu64 " tokens take %s (--engine %s@VERSION).",
+             r->engine->name, r->engine->since, r->ask.sequences, r->ask.context, text, r->engine->name);
+}
+
 static void row_note(const kvb_size_row *r, notes *all)
 {
     char text[KVB_UNIT_TEXT];
@@ -530,7 +546,7 @@ static void row_note(const kvb_size_row *r, notes *all)
                  r->model->max_context);
 }
 
-static void text_notes_print(const kvb_size_row *rows, size_t n, kvb_table_format format, FILE *out)
+static void text_notes_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
 {
     notes *all = calloc(1, sizeof *all);
     char least[128] = "";
@@ -541,6 +557,8 @@ static void text_notes_print(const kvb_size_row *rows, size_t n, kvb_table_forma
         const kvb_size_row *r = &rows[i];
 
         row_note(r, all);
+        if (i + engines >= n) /* once, at the longest context */
+            version_note(r, all);
         if (!r->error && (!r->engine->beside || r->engine->least) && !strstr(least, r->engine->name))
             snprintf(least + strlen(least), sizeof least - strlen(least), "%s%s", *least ? ", " : "", r->engine->name);
     }
@@ -570,7 +588,7 @@ static int size_text(const kvb_sizes *all, kvb_table_format format, FILE *out)
             error = error ? error : growth_print(rows, n, all->n_engines, format, out);
             error = error ? error : whole_print(rows, n, format, out);
         }
-        text_notes_print(rows, n, format, out);
+        text_notes_print(rows, n, all->n_engines, format, out);
     }
     if (all->n && !all->at->terms.runtime_bytes)
         paragraph_print("Not counted: the runtime's own memory (the device's context, libraries, graphs). Name it: "
