@@ -641,7 +641,7 @@ static int log_read(size *s)
     if (error)
         return kvb_complain("size", error == -ENOMEM ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--log: %s", why);
     if (s->words.n > 1 || s->sequences || s->budget || s->gpu || s->explain || s->verify || s->suggest || s->list)
-        return bad("--log", "is of one model, as its engine ran: without --sequences, --budget, --gpu, --explain, "
+        return bad("--log", "takes one model, as its engine ran: without --sequences, --budget, --gpu, --explain, "
                             "--verify, --suggest, --list");
     kvb_logged_options_make(&s->logged, ran);
     if (s->engine && strncmp(s->engine, s->logged.engine, strcspn(s->engine, "@")) != 0)

@@ -118,7 +118,7 @@ const kvb_size_engine kvb_size_engine_mlx = {
  * SGLang. Pools of token slots hold the rows of all sequences: slots and one page more of them for K and for V, or for MLA's row,
  * in each layer (srt/mem_cache/memory_pool.py: MHATokenToKVPool, MLATokenToKVPool). How much goes where follows from ratios that
  * are set at start, and is shown here at their defaults:
- *   srt/mem_cache/memory_pool.py              layer_num is of all layers: those that read the rows of others have slots, too
+ *   srt/mem_cache/memory_pool.py              layer_num counts all layers: those that read the rows of others have slots, too
  *   srt/model_executor/pool_configurator.py   some models' windows have a pool of their own, of 0.8 times the slots
  *                                             (swa_full_tokens_ratio); the others' hold every token. Indexers, in every layer
  *   srt/mem_cache/kv_cache_configurator.py    states get 0.9 times the bytes of rows (mamba_full_memory_ratio), and a request

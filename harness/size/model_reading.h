@@ -127,14 +127,14 @@ typedef struct kvb_layer_family {
      * `other`. */
     const char *letters;
     const char *lists;
-    char other;               /* 0: every layer is F */
-    uint32_t period;          /* 0: no layer is F */
-    const char *period_in;    /* field that holds the period; NULL: the code fixes it */
-    const char *offset_in;    /* likewise for the offset */
-    int offset;               /* below 0: the last layer of each period */
-    bool period_must;         /* the field must be there */
-    const char *layers_in;    /* lists whose length is the number of layers where num_hidden_layers is absent */
-    bool window_off;          /* there is a window only if use_sliding_window says so */
+    char other;            /* 0: every layer is F */
+    uint32_t period;       /* 0: no layer is F */
+    const char *period_in; /* field that holds the period; NULL: the code fixes it */
+    const char *offset_in; /* likewise for the offset */
+    int offset;            /* below 0: the last layer of each period */
+    bool period_must;      /* the field must be there */
+    const char *layers_in; /* lists with an entry for each layer, which count them where num_hidden_layers is absent */
+    bool window_off;       /* there is a window only if use_sliding_window says so */
     const char *window_from;  /* layers from this number on have the window */
     bool shares;              /* num_kv_shared_layers, or cla_share_factor */
     const char *window_in;    /* field that holds the window; NULL: sliding_window */

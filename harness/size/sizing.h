@@ -51,7 +51,7 @@ typedef struct kvb_size_ask {
     uint32_t max_seqs;        /* that an engine makes its buffers for, if more than `sequences`; 0: the engine's */
     bool unified;             /* llama.cpp: one cache for all sequences, as its server has by default */
     bool whole;               /* vllm, sglang, llama.cpp: windows keep every token, as an option of theirs makes them */
-    uint32_t version;         /* of the engine, a KVB_VERSION; 0: the newest whose rules are known */
+    uint32_t version;         /* of the engine, a KVB_VERSION; 0: the newest with known rules */
     const kvb_device *device; /* NULL: not said */
     uint32_t utilization;     /* of the device's memory, in thousandths; 0: the engine's */
 } kvb_size_ask;

@@ -276,8 +276,7 @@ static void axes_print(double right, double top, FILE *out)
             (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4);
 }
 
-/* A line of the plot, and the engines and formats whose lines it covers: where none is more than a line's width away
- * from it. */
+/* A line of the plot. It covers later lines that are nowhere more than a line's width away from it. */
 typedef struct line {
     double bytes[POINTS + 1]; /* NAN: the engine cannot have this context */
     size_t engine, format;

@@ -193,7 +193,7 @@ INFO Maximum concurrency for 131,072 tokens per request: 3.43x
 INFO Graph capturing finished in 20 secs, took 0.54 GiB
 END
 ok "a log that names its model" "$KVBENCH" size --log "$TMPDIR/vllm.log"
-holds "  is of its settings" '^meta-llama/Llama-3\.1-8B by vllm@0\.24: context 131072, sequences 1, KV in bf16'
+holds "  has its settings" '^meta-llama/Llama-3\.1-8B by vllm@0\.24: context 131072, sequences 1, KV in bf16'
 holds "  weights" '^weights +15\.0 GiB +15\.0 GiB +as logged$'
 holds "  KV" '^KV +54\.9 GiB +54\.9 GiB +as logged$'
 holds "  graphs have no rule" '^graphs +553\.0 MiB +not predicted +no rule$'
@@ -405,8 +405,8 @@ END
 refused "a log of nothing" 'no size of a log of vllm' Llama-3.1-8B --log "$TMPDIR/config.json"
 refused "no log" 'nosuch: No such file' Llama-3.1-8B --log "$TMPDIR/nosuch"
 refused "a log of another engine" 'is a log of vllm$' --engine sglang --log "$TMPDIR/vllm.log"
-refused "a log, and a budget" '^kvbench size: --log: is of one model' --log "$TMPDIR/vllm.log" --budget 80GiB
-refused "a log of two contexts" '^kvbench size: --log: takes one' --log "$TMPDIR/vllm.log" --context 1k,2k
+refused "a log, and a budget" '^kvbench size: --log: takes one model' --log "$TMPDIR/vllm.log" --budget 80GiB
+refused "a log of two contexts" '^kvbench size: --log: takes one --context' --log "$TMPDIR/vllm.log" --context 1k,2k
 refused "a log without a model" 'name a model' --log $logs/vllm-llama-3.1-8b.log
 echo 'Available KV cache memory: 3.81 GiB' >"$TMPDIR/short.log"
 refused "a log without a context" 'does not say a context' Llama-3.1-8B --log "$TMPDIR/short.log"

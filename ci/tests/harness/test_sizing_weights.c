@@ -235,8 +235,8 @@ static void names_leave_out_what_they_match(void **state)
     }
 }
 
-/* Lists as nvidia/Kimi-K2.6-NVFP4 and zai-org/GLM-5-FP8 have them: attention and the dense layer, whose files hold some
- * 594e9 bytes with the towers; what lies beside matrices and in the layer for multi-token prediction. */
+/* Lists as nvidia/Kimi-K2.6-NVFP4 and zai-org/GLM-5-FP8 have them: attention, the dense layer and towers (its files hold
+ * some 594e9 bytes); what lies beside matrices, and the layer for multi-token prediction. */
 static void lists_by_layers_leave_experts_quantised(void **state)
 {
     static const struct {
