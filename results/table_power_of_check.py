@@ -249,8 +249,8 @@ The smallest error that fails. A rule that refuses honest outputs is said to.
 {rules_table(full, rules)}
 
 Of the planted mistakes pass the following. *Through files*: the same call as `kvbench judge` knows it, from arrays in files, with what
-the kernel declares: calls of up to 4096 cells in formats that are codes alone. Beside it, what passes of these where the kernel
-itself is there, so that the q that it multiplies is known. {filed_words(full)}.
+the kernel declares, and the q that it multiplies where it rounds q: calls of up to 4096 cells in formats that are codes alone. Beside
+it, what passes of these in process. {filed_words(full)}.
 
 {passing_table(full, rules, names)}
 
