@@ -117,6 +117,6 @@ def capture_scan(folder, recurrence, *, v, out, q=None, k=None, gate=None, beta=
     folder, number = _folder(folder, name, every, calls)
     if not folder:
         return None
-    arrays = {"q": q, "q_rounded": q_rounded, "k": k, "v": v, "out": out, "gate": gate, "beta": beta, "a": a, "bias": bias, "initial_state": initial_state,
+    arrays = {"q": q, "k": k, "v": v, "out": out, "gate": gate, "beta": beta, "a": a, "bias": bias, "initial_state": initial_state,
               "final_state": final_state, "lengths": lengths, "cu_seqlens": cu_seqlens}
     return _keep(folder, name, number, arrays, {"recurrence": recurrence} | said, megabytes)

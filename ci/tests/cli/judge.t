@@ -210,6 +210,30 @@ else
     report 0 "calls in NumPy # SKIP not installed: python3-numpy"
 fi
 
+# torch of Debian, where it is installed: its mathematical path, and the same steps one by one.
+if $python -c 'import torch' 2>"$err"; then
+    ok "calls of torch" $python - "$TMPDIR/torch" <<'PY'
+import sys, torch
+sys.path[:0] = ["workloads/capture"]
+from capture import capture
+torch.manual_seed(1)
+sdpa = getattr(torch.nn.functional, "scaled_dot_product_attention", None) or torch.nn.functional._scaled_dot_product_attention
+for dtype, arithmetic in ((torch.float32, "f32"), (torch.bfloat16, "math-bf16")):
+    q, k, v = (torch.randn(2, 4, n, 64).to(dtype) for n in (7, 333, 333))
+    s = (q @ k.transpose(-1, -2)) * 64**-0.5
+    steps = torch.softmax(s.masked_fill(~torch.ones(7, 333, dtype=torch.bool).tril(326), float("-inf")), -1) @ v
+    whole = sdpa(q, k, v)
+    said = {"q": q, "k": k, "v": v, "layout": "bhsd", "scale": "1/sqrt(d)", "arithmetic": arithmetic}
+    assert capture(sys.argv[1], name=f"steps-{arithmetic}", out=steps, causal="lower-right", **said)
+    assert capture(sys.argv[1], name=f"sdpa-{arithmetic}", out=whole[0] if isinstance(whole, tuple) else whole, causal="no", **said)
+PY
+    ok "  are right" "$KVBENCH" judge "$TMPDIR"/torch/*.safetensors
+    holds "  all of them" '^4 calls: 4 right, 0 wrong'
+    expect_exit 1 "  and wrong by another scale" "$KVBENCH" judge "$TMPDIR"/torch/sdpa-f32-0.safetensors --say scale=0.1251
+else
+    report 0 "calls of torch # SKIP not installed: python3-torch"
+fi
+
 rho() { sed -n 's/.*"rho": \([0-9.e-]*\).*/\1/p' "$1" | sort -g | tail -n 1; }
 ggml=(--plugin "$BUILD/plugins/ggml.so")
 for kernel in flash reference openblas flash-bf16 scan scan-reference ggml-mul ggml; do
