@@ -27,6 +27,7 @@ holds "  the built-in ones" '^scan +scan-reference +built-in +yes +plain scalar'
 holds "  and a plug-in's" '^scan +running +running +yes '
 lacks "  and nothing else" '^(kernel|cache) '
 cat >"$TMPDIR/both.c" <<'EOF'
+#include "attend.h"
 #include "scan.h"
 static int attend(const kvb_attend *args) { return (void)args, 0; }
 static int scan(const kvb_scan *args) { return (void)args, 0; }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plug-in of scan kernels for mamba1 and its convolution, f32 states: one right, the others each with one thing that
  * a kernel must not do. */
+#include "attend.h"
 #include "scan.h"
 
 #include <math.h>
