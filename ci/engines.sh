@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs engines of others, built, for kernels that call them: `ci/engines.sh FOLDER`.
+# Installs engines of others, built: `ci/engines.sh FOLDER`.
 #
-#   FOLDER/ggml   libllama, libggml and its CPU backends, of the npm package that node-llama-cpp brings for Linux
-#   FOLDER/onnx   libonnxruntime, of the npm package of ONNX Runtime
+#   FOLDER/ggml          libllama, libggml and its CPU backends, of the npm package that node-llama-cpp brings for Linux
+#   FOLDER/llama-BUILD   older ones, for `kvbench engine`
+#   FOLDER/onnx          libonnxruntime, of the npm package of ONNX Runtime
 #
 # Pinned by version and checksum; what is there already is left alone. Exit 3, with one line for each that is not installed, where
 # there is no npm, no network, or no build for this machine.
@@ -11,6 +12,8 @@ set -uo pipefail
 
 folder=${1:?usage: ci/engines.sh FOLDER}
 failed=0
+new=
+trap '[ -z "$new" ] || rm -rf "$new"' EXIT
 
 cannot() {
     echo "ci/engines.sh: $package is not installed: $1" >&2
@@ -19,7 +22,8 @@ cannot() {
 
 # engine NAME PACKAGE SHA512 MEMBER: what lies under MEMBER in the package's archive becomes FOLDER/NAME.
 engine() {
-    local name=$1 package=$2 sha512=$3 member=$4 archive new
+    local name=$1 sha512=$3 member=$4 archive
+    package=$2
     [ "$(cat "$folder/$name/package" 2>/dev/null)" = "$package" ] && return
     [ "$(uname -sm)" = "Linux x86_64" ] || { cannot "it is for Linux on x86-64" && return; }
     command -v npm >/dev/null || { cannot "there is no npm (Debian's package npm has it)" && return; }
@@ -35,11 +39,15 @@ engine() {
         rm -rf "${folder:?}/$name"
         mv "$new/package/$member" "$folder/$name"
     fi
-    rm -rf "$new"
+    rm -rf "$new" && new=
 }
 
 engine ggml @node-llama-cpp/linux-x64@3.22.1 \
     e6e0820cda9608d7da026f1a47f533c5ba381c1a4a80d17dd640873dea4a86032057638099ab6879f6ce94c8a1b2a0a21f639ddf913f7941d00856df44126e3a bins/linux-x64
+engine llama-b10361 @node-llama-cpp/linux-x64@3.20.0 \
+    cc24937799b8303acb5b3814bcebee186cc79bd0e210e359b7eb2b8076215783e9bbf4f94cbde410d8fb94763572641c70a3607a90018b26fd29c8a08d96ef49 bins/linux-x64
+engine llama-b6301 @node-llama-cpp/linux-x64@3.12.4 \
+    e4ba700fa165dab00cc14b9a2b04beab71f8db69195053b4ac1c64523915a2b0add17b07714a7e302535ac9479bba5a7af203f33d4f099911d329760ab7821a8 bins/linux-x64
 engine onnx onnxruntime-node@1.30.0 \
     b7086cd42d82fc1164cf5c9ce4e634288536194aba0d444eee10f86f1e50d90cb79c0309c115d6f31537355733136f5503d96894b3987a9a03f1f8d318e7c8ab bin/napi-v6/linux/x64
 exit $failed
