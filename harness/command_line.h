@@ -28,7 +28,7 @@ typedef struct kvb_command {
 
 extern const kvb_command kvb_command_run, kvb_command_list, kvb_command_show, kvb_command_record, kvb_command_machine,
     kvb_command_check, kvb_command_compare, kvb_command_merge, kvb_command_report, kvb_command_size, kvb_command_faults,
-    kvb_command_tune, kvb_command_bench, kvb_command_judge;
+    kvb_command_tune, kvb_command_bench, kvb_command_judge, kvb_command_engine;
 
 typedef enum kvb_option_kind {
     KVB_OPTION_FLAG,   /* bool */

@@ -11,9 +11,10 @@
 #include "results/near_name.h"
 
 static const kvb_command *const commands[] = {
-    &kvb_command_run,   &kvb_command_check,  &kvb_command_judge,   &kvb_command_bench,  &kvb_command_list,
-    &kvb_command_show,  &kvb_command_record, &kvb_command_machine, &kvb_command_tune,   &kvb_command_compare,
-    &kvb_command_merge, &kvb_command_size,   &kvb_command_report,  &kvb_command_faults, NULL,
+    &kvb_command_run,    &kvb_command_check,   &kvb_command_judge,  &kvb_command_bench,
+    &kvb_command_list,   &kvb_command_show,    &kvb_command_record, &kvb_command_machine,
+    &kvb_command_tune,   &kvb_command_compare, &kvb_command_merge,  &kvb_command_size,
+    &kvb_command_report, &kvb_command_faults,  &kvb_command_engine, NULL,
 };
 
 static void help_print(FILE *out)

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvbench engine: histories of a whole engine's calls, judged call by call. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "harness/command_line.h"
+#include "harness/engine/engine.h"
+#include "harness/interrupt.h"
+
+typedef struct options {
+    const char *engine, *lib, *model, *families, *kv, *flash, *cache, *layout, *fault, *format;
+    kvb_words scripts;
+    uint64_t random, seed, cells, seconds;
+    bool known, list;
+} options;
+
+static const kvb_option option_table[] = {
+    KVB_OPTIONS_OF("what"),
+    {"--engine", "NAME", "llama (usual), live: this program's own, or a plug-in, ./mine.so", KVB_TEXT(options, engine)},
+    {"--lib", "FOLDER|FILE", "llama's library; usual: engines/ggml beside the program, which `make engines` fills",
+     KVB_TEXT(options, lib)},
+    {"--family", "NAME,…", "seeded models (--list; usual: llama)", KVB_TEXT(options, families)},
+    {"--model", "FILE.gguf", "in their place a model of yours", KVB_TEXT(options, model)},
+    {"--kv", "NAME,…", "types of the cache: f32 f16 q8_0 q4_0 (usual: f32)", KVB_TEXT(options, kv)},
+    {"--flash", "on|off|both", "flash attention (usual: off)", KVB_TEXT(options, flash)},
+    {"--cache", "unified|split|both", "one cache for all sequences, or one for each (usual: unified)",
+     KVB_TEXT(options, cache)},
+    {"--cells", "N", "tokens that a cache holds, a multiple of 256 (usual: 256; 1024 for models with windows)",
+     KVB_NUMBER(options, cells, 256, KVB_SHADOW_TOKENS)},
+    KVB_OPTIONS_OF("which histories"),
+    {"--script", "CALLS", "this one (repeatable)", KVB_WORDS(options, scripts)},
+    {"--random", "N", "so many at random; a wrong one is shrunk", KVB_NUMBER(options, random, 0, 1u << 24)},
+    {"--seed", "N", "of the first of them; the next has the next seed (usual: 1)",
+     KVB_NUMBER(options, seed, 1, UINT32_MAX)},
+    {"--known", NULL, "those of known differences: still there, or gone?", KVB_FLAG(options, known)},
+    {"--list", NULL, "list engines, families, known differences and faults", KVB_FLAG(options, list)},
+    KVB_OPTIONS_OF("how"),
+    {"--layout", "NAME=OFFSET,…", "where llama's parameters lie, if they are not found", KVB_TEXT(options, layout)},
+    {"--fault", "NAME", "plant this between the judge and the engine", KVB_TEXT(options, fault)},
+    {"--seconds", "N", "for a history; then it hangs (usual: 20)", KVB_NUMBER(options, seconds, 1, 3600)},
+    {"--format", "FORMAT", "table (in words) or json: a line for each row", KVB_TEXT(options, format)},
+    KVB_OPTIONS_END,
+};
+
+static const kvb_usage usage = {
+    .command = "engine",
+    .synopsis = "[options]",
+    .about =
+        "Play histories of calls on a whole engine (decode, copy, remove, shift, keep, save, load) and judge it after\n"
+        "each call: what it returns, which positions it says a sequence has, and its logits, which must be those of a\n"
+        "fresh decode of just the tokens that are visible. A wrong history is shrunk to a few calls.\n\n"
+        "  kvbench engine --random 100                               llama.cpp, one layer, f32\n"
+        "  kvbench engine --family llama,hybrid --cache both --kv f32,q8_0 --random 50\n"
+        "  kvbench engine --script 'd 0 3; rm 0 0 1; add 0 1 end -1; save 0; load 1; d 1 1'\n"
+        "  kvbench engine --known --lib OLDER/FOLDER                 what is known to differ, in another build\n"
+        "  kvbench engine --engine live --random 100                 this program's own runner and cache\n\n"
+        "A script: d SEQ N [SEQ N…] decodes N tokens; cp FROM TO [P0 P1]; rm SEQ [P0 P1]; keep SEQ; add SEQ P0 P1\n"
+        "DELTA moves positions; save SEQ|all and load SEQ|all. Ranges are P0 to P1 - 1; P1 may be `end`.\n"
+        "With several layers only sequences are judged of which no token was removed or moved below one that stays.\n"
+        "Exit 1: something differs that is not known, or what is known is gone.",
+    .options = option_table,
+};
+
+static const kvb_engine *const engines[] = {&kvb_engine_llama, &kvb_engine_live, NULL};
+
+static void list_print(void)
+{
+    puts("engines\n");
+    for (size_t i = 0; engines[i]; i++)
+        printf("  %-16s %s; %s\n", engines[i]->name, engines[i]->summary, engines[i]->limits);
+    puts("\nfamilies\n");
+    for (const kvb_gguf_family *f = kvb_gguf_families; f->name; f++)
+        printf("  %-16s %s\n", f->name, f->summary);
+    puts("\nfaults\n");
+    for (const kvb_engine_fault *f = kvb_engine_faults; f->name; f++)
+        printf("  %-16s %s\n", f->name, f->summary);
+    puts("\nknown differences\n");
+    for (const kvb_engine_known *k = kvb_engine_known_rows; k->name; k++)
+        printf("  %s: %s; %s\n      %s%s %s%s%s--script '%s'\n      advice: %s\n", k->name, k->class, k->reference,
+               *k->families ? "--family " : "", k->families, *k->caches ? "--cache " : "", k->caches,
+               *k->caches ? " " : "", k->script, k->advice);
+}
+
+/* ---- one row ----------------------------------------------------------------------------------------------------- */
+
+static void row_print(const kvb_engine_row *r, const char *name)
+{
+    char text[1024];
+    uint64_t calls = 0;
+    for (size_t i = 0; i < KVB_ENGINE_VERBS; i++)
+        calls += r->made[i];
+    printf("%-13s %-7s %-5s flash %-4s", name, r->config.split ? "split" : "unified", r->config.kv,
+           r->config.flash ? "on" : "off");
+    if (r->error) {
+        printf("UNAVAILABLE: %s\n", r->why);
+        return;
+    }
+    printf("%" PRIu64 " wrong of %" PRIu64 " histories, %" PRIu64 " calls; %" PRIu64 " logits judged, %" PRIu64
+           " not; worst %.2f of its limit%s%s%s\n",
+           r->wrong, r->histories, calls, r->judged, r->unjudged, r->worst, r->threads ? "; it starts threads" : "",
+           *r->printed ? "; it prints " : "", r->printed);
+    for (uint32_t i = 0; i < r->n_found; i++) {
+        const kvb_engine_finding *f = &r->found[i];
+        kvb_engine_history_print(&f->history, text, sizeof text);
+        printf("  %s: call %u, %s: %s\n", f->known ? f->known->name : "NEW", f->outcome.event + 1,
+               kvb_engine_kind_names[f->outcome.kind], f->outcome.what);
+        printf("      --script '%s'", text);
+        if (f->seed)
+            printf("   (%u times, first with --seed %" PRIu64 ")", f->times, f->seed);
+        puts("");
+    }
+    if (r->n_lost)
+        printf("  NEW: %u more wrong histories of other kinds\n", r->n_lost);
+    for (uint32_t i = 0; i < r->n_vanished; i++)
+        printf("  GONE %s: %s\n", r->vanished[i]->name, r->vanished[i]->script);
+    for (uint32_t i = 0; i < r->n_back; i++)
+        printf("  BACK %s: %s\n", r->back[i]->name, r->back[i]->script);
+}
+
+static json_t *names_json(const kvb_engine_known *const *rows, uint32_t n)
+{
+    json_t *names = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(names, json_string(rows[i]->name));
+    return names;
+}
+
+/* The same as a line of JSON. */
+static void row_json(const kvb_engine_row *r, const char *name)
+{
+    char text[1024];
+    json_t *found = json_array(), *made = json_array(), *wrong_at = json_array();
+    for (uint32_t i = 0; i < r->n_found; i++) {
+        const kvb_engine_finding *f = &r->found[i];
+        kvb_engine_history_print(&f->history, text, sizeof text);
+        json_array_append_new(found, json_pack("{s:s, s:i, s:s, s:s, s:s, s:i, s:I}", "name",
+                                               f->known ? f->known->name : "new", "call", (int)f->outcome.event + 1,
+                                               "kind", kvb_engine_kind_names[f->outcome.kind], "what", f->outcome.what,
+                                               "script", text, "times", (int)f->times, "seed", (json_int_t)f->seed));
+    }
+    for (size_t i = 0; i < KVB_ENGINE_VERBS; i++) {
+        json_array_append_new(made, json_integer((json_int_t)r->made[i]));
+        json_array_append_new(wrong_at, json_integer((json_int_t)r->wrong_at[i]));
+    }
+    json_t *row =
+        json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o}", "build",
+                  r->facts.build, "family", name, "cache", r->config.split ? "split" : "unified", "kv", r->config.kv,
+                  "flash", r->config.flash, "unavailable", r->error ? r->why : "", "histories",
+                  (json_int_t)r->histories, "wrong", (json_int_t)r->wrong, "judged", (json_int_t)r->judged, "unjudged",
+                  (json_int_t)r->unjudged, "worst", r->worst, "calls", made, "first_wrong", wrong_at, "found", found,
+                  "gone", names_json(r->vanished, r->n_vanished), "back", names_json(r->back, r->n_back));
+    if (row) {
+        json_dumpf(row, stdout, JSON_COMPACT);
+        puts("");
+    }
+    json_decref(row);
+}
+
+/* Is there news in the row? */
+static bool has_news(const kvb_engine_row *r)
+{
+    bool news = r->n_vanished || r->n_back || r->n_lost;
+    for (uint32_t i = 0; i < r->n_found; i++)
+        news = news || !r->found[i].known;
+    return news;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+#define LIST 12
+
+/* Words between commas, each one of the known. -1: unknown, told. */
+static int list_read(const char *option, const char *text, const char *known, char words[LIST][24])
+{
+    int n = 0;
+    for (const char *at = text; *at; n++) {
+        const size_t length = strcspn(at, ",");
+        char what[40];
+        if (n == LIST || length >= sizeof words[0])
+            return kvb_complain("engine", -1, "%s: too many words, or one too long", option);
+        snprintf(words[n], sizeof words[0], "%.*s", (int)length, at);
+        snprintf(what, sizeof what, "%s: unknown word", option);
+        bool found = false;
+        for (const char *k = known; *k && !found; k += strcspn(k, ", "), k += strspn(k, ", "))
+            found = strcspn(k, ", ") == length && !strncmp(k, at, length);
+        if (!found)
+            return kvb_unknown("engine", what, words[n], known), -1;
+        at += length + (at[length] == ',');
+    }
+    return n;
+}
+
+typedef struct lists {
+    char family[LIST][24], kv[LIST][24], flash[LIST][24], cache[LIST][24];
+    int families, kvs, flashes, caches;
+} lists;
+
+static bool lists_read(const options *o, lists *l)
+{
+    char names[512] = "";
+    for (const kvb_gguf_family *f = kvb_gguf_families; f->name; f++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", f->name);
+    l->families = list_read("--family", o->families, names, l->family);
+    l->kvs = list_read("--kv", o->kv, "f32, f16, q8_0, q4_0", l->kv);
+    l->flashes = list_read("--flash", strcmp(o->flash, "both") ? o->flash : "off,on", "on, off, both", l->flash);
+    l->caches =
+        list_read("--cache", strcmp(o->cache, "both") ? o->cache : "unified,split", "unified, split, both", l->cache);
+    return l->families > 0 && l->kvs > 0 && l->flashes > 0 && l->caches > 0;
+}
+
+typedef struct tally {
+    uint32_t rows, opened;
+    bool news;
+} tally;
+
+/* All rows of one family, or of the user's model. KVB_EXIT_OK, or an exit code, told. */
+static int family_run(const options *o, const lists *l, const kvb_engine_row *ask, kvb_engine_row *row,
+                      const char *family, tally *came)
+{
+    const kvb_gguf_family *f = kvb_gguf_families;
+    char path[4096];
+    int fd = -1, code = KVB_EXIT_OK;
+    while (f->name && strcmp(f->name, family))
+        f++;
+    snprintf(path, sizeof path, "%s", o->model ? o->model : "");
+    if (f->name && ask->engine == &kvb_engine_llama) {
+        fd = kvb_gguf_write(f, 1);
+        if (fd < 0)
+            return kvb_complain("engine", KVB_EXIT_MACHINE, "a model cannot be written: %s", strerror(-fd));
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    for (int i = 0; i < l->kvs * l->flashes * l->caches && !code && !kvb_stopped; i++) {
+        *row = *ask;
+        row->config.model = path;
+        row->config.family = family;
+        row->config.kv = l->kv[i / (l->flashes * l->caches)];
+        row->config.flash = !strcmp(l->flash[i / l->caches % l->flashes], "on");
+        row->config.split = !strcmp(l->cache[i % l->caches], "split");
+        row->config.cells = o->cells ? (uint32_t)o->cells : f->name && f->window ? 1024 : 256;
+        const int error = kvb_engine_row_run(row);
+        if (error)
+            code = kvb_complain("engine", KVB_EXIT_MACHINE, "no child process: %s", strerror(-error));
+        else if (row->error == -EINVAL || row->error == -ENOENT)
+            code = kvb_complain("engine", row->error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", row->why);
+        else if (!kvb_stopped)
+            (strcmp(o->format, "json") ? row_print : row_json)(row, o->model ? "model" : family);
+        came->rows++;
+        came->opened += !row->error;
+        came->news = came->news || has_news(row);
+        fflush(stdout);
+    }
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+static const kvb_engine *engine_find(const char *name)
+{
+    char known[128] = "";
+    for (size_t i = 0; engines[i]; i++) {
+        if (!strcmp(engines[i]->name, name))
+            return engines[i];
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", engines[i]->name);
+    }
+    if (!strchr(name, '/')) {
+        kvb_unknown("engine", "--engine: unknown engine", name, known);
+        return NULL;
+    }
+    void *object = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const kvb_engine *found = object ? dlsym(object, "kvb_engine_plugin") : NULL;
+    if (found && found->abi == KVB_ENGINE_ABI)
+        return found;
+    if (found)
+        kvb_complain("engine", 0, "%s: is of version %u of the contract, not %u", name, found->abi, KVB_ENGINE_ABI);
+    else
+        kvb_complain("engine", 0, "%s", dlerror());
+    return NULL;
+}
+
+static int engine_main(int argc, char **argv)
+{
+    options o = {.engine = "llama",
+                 .families = "llama",
+                 .kv = "f32",
+                 .flash = "off",
+                 .cache = "unified",
+                 .seed = 1,
+                 .seconds = 20,
+                 .format = "table"};
+    char why[512];
+    lists l;
+    int code = kvb_options_parse(&usage, &o, argc, argv);
+    if (code >= 0)
+        return code;
+    if (o.list) {
+        list_print();
+        return KVB_EXIT_OK;
+    }
+    kvb_engine_row ask = {
+        .engine = engine_find(o.engine),
+        .config = {.lib = o.lib ? o.lib : "build/engines/ggml", .layout = o.layout, .seqs = KVB_ENGINE_SEQS},
+        .seed = o.seed,
+        .n_random = o.random,
+        .known = o.known,
+        .seconds = (double)o.seconds};
+    if (!ask.engine || !lists_read(&o, &l))
+        return KVB_EXIT_USAGE;
+    if (strcmp(o.format, "table") && strcmp(o.format, "json"))
+        return kvb_unknown("engine", "--format: unknown format", o.format, "table, json");
+    if (!o.scripts.n && !o.random && !o.known)
+        return kvb_complain("engine", KVB_EXIT_USAGE, "no histories: --random N, --script CALLS or --known");
+    if (o.fault) {
+        char names[256] = "";
+        for (ask.fault = kvb_engine_faults; ask.fault->name && strcmp(ask.fault->name, o.fault); ask.fault++)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", ask.fault->name);
+        if (!ask.fault->name)
+            return kvb_unknown("engine", "--fault: unknown fault", o.fault, names);
+    }
+    kvb_engine_history *scripts = calloc(o.scripts.n + 1, sizeof *scripts);
+    kvb_engine_row *row = mmap(NULL, sizeof *row, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!scripts || row == MAP_FAILED)
+        code = kvb_complain("engine", KVB_EXIT_MACHINE, "%s", strerror(ENOMEM));
+    for (size_t i = 0; i < o.scripts.n && code < 0; i++)
+        if (kvb_engine_history_parse(o.scripts.at[i], &scripts[i], why, sizeof why))
+            code = kvb_complain("engine", KVB_EXIT_USAGE, "--script: %s", why);
+    ask.scripts = scripts;
+    ask.n_scripts = (uint32_t)o.scripts.n;
+    kvb_stop_catch();
+    tally came = {0};
+    for (int i = 0; code <= 0 && i < (o.model ? 1 : l.families) && !kvb_stopped; i++)
+        code = family_run(&o, &l, &ask, row, o.model ? "" : l.family[i], &came);
+    code = code ? code : came.news ? KVB_EXIT_FAILED : came.opened ? KVB_EXIT_OK : KVB_EXIT_MACHINE;
+    if (kvb_stopped)
+        kvb_stop_die();
+    free(scripts);
+    kvb_words_free(&o.scripts);
+    return code;
+}
+
+const kvb_command kvb_command_engine = {
+    .name = "engine",
+    .summary = "does a whole engine keep its sequences? histories of calls over llama.cpp, judged call by call",
+    .run = engine_main,
+};

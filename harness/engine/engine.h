@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whole engines before the judge. An engine holds sequences of tokens in a memory of its own; its calls decode, copy,
+ * remove, shift, save and load them. A history is a list of such calls. The shadow is an account of a history in
+ * integers. It says which tokens each sequence shows, and the engine's logits must be those of a fresh decode of just
+ * these tokens.
+ *
+ * struct kvb_engine is the plug-in contract: a shared object that exports `const kvb_engine kvb_engine_plugin` is an
+ * engine (`kvbench engine --engine ./mine.so`).
+ */
+#ifndef KVB_ENGINE_H
+#define KVB_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KVB_ENGINE_ABI     1u
+#define KVB_ENGINE_SEQS    4u         /* sequences 0 .. 3 of a history */
+#define KVB_ENGINE_RUNS    16u        /* sequences of the fresh decode: a run of positions in each */
+#define KVB_ENGINE_ALL     UINT32_MAX /* as the sequence of save and load: all of them */
+#define KVB_ENGINE_END     INT32_MAX  /* as p1: to the end */
+#define KVB_ENGINE_UNKNOWN (-2)       /* as the least position: the engine does not say */
+
+/* ---- the contract ------------------------------------------------------------------------------------------------ */
+
+typedef enum kvb_engine_verb {
+    KVB_ENGINE_DECODE,
+    KVB_ENGINE_COPY,
+    KVB_ENGINE_REMOVE,
+    KVB_ENGINE_KEEP,
+    KVB_ENGINE_SHIFT,
+    KVB_ENGINE_SAVE,
+    KVB_ENGINE_LOAD,
+    KVB_ENGINE_VERBS
+} kvb_engine_verb;
+
+/* How a session is opened. */
+typedef struct kvb_engine_config {
+    const char *lib;    /* the engine's library, or the folder that holds it; NULL: the engine needs none */
+    const char *model;  /* a file */
+    const char *family; /* of a seeded model; "": the user's own */
+    const char *kv;     /* f32, f16, q8_0 or q4_0 */
+    const char *layout; /* NAME=OFFSET,…: offsets of the engine's parameters; NULL: found */
+    bool flash, split;  /* flash attention; a cache for each sequence in place of one for all */
+    bool whole;         /* of the fresh decode: nothing is dropped that windows hide, and nothing is rolled back */
+    uint32_t cells;     /* tokens alive at once; split: of one sequence */
+    uint32_t seqs;
+} kvb_engine_config;
+
+/* What an engine's session is, and its limits. */
+typedef struct kvb_engine_facts {
+    char build[64];   /* "llama.cpp v0.5.0" */
+    uint32_t number;  /* orders builds of one engine; UINT32_MAX: newer than all that are known */
+    uint32_t vocab;   /* logits of a token */
+    uint32_t layers;  /* with one, what a row holds does not depend on what its token saw */
+    uint32_t window;  /* positions that a query sees at most; 0: all */
+    uint32_t cells;   /* as opened */
+    bool recurrent;   /* some layers keep a state of the whole sequence, */
+    uint32_t depth;   /* and as many states before it, to which a sequence can be cut back */
+    bool split;       /* a cache for each sequence: cells are those of one */
+    bool shares;      /* copies share tokens: a shift moves them in every sequence that holds them */
+    bool copies_part; /* copy takes a range */
+    bool saves_all;   /* save and load take KVB_ENGINE_ALL */
+    uint32_t refuses; /* 1 << verb: calls that may be refused, which must then change nothing; decode: for want of room
+                         that the shadow does not see */
+    uint32_t absent;  /* 1 << verb: calls that it lacks */
+} kvb_engine_facts;
+
+typedef struct kvb_engine_token {
+    uint32_t seq;
+    int32_t id, pos; /* the next position of its sequence; any, where the sequence is empty */
+} kvb_engine_token;
+
+/*
+ * Calls return 0, or a negative errno: -ENOSPC no room, -ENOTSUP refused; either way nothing has changed. Other errors
+ * are failures of the engine. One thread calls. p1 KVB_ENGINE_END: to the end.
+ */
+typedef struct kvb_engine {
+    uint32_t abi; /* KVB_ENGINE_ABI */
+    const char *name, *summary;
+    const char *limits; /* in words: what it does not promise */
+    /* -ENOENT: it cannot be had on this machine; -EINVAL: config is at fault. why gets one line. */
+    int (*open)(const kvb_engine_config *config, void **session, kvb_engine_facts *facts, char *why, size_t why_bytes);
+    void (*close)(void *session);
+    int (*clear)(void *session); /* forgets every token; what is saved stays */
+    int (*decode)(void *session, const kvb_engine_token *tokens, uint32_t n);
+    const float *(*logits)(void *session, uint32_t i); /* [vocab] of token i of the last decode */
+    int (*copy)(void *session, uint32_t from, uint32_t to, int32_t p0, int32_t p1); /* `to` gets them besides its own */
+    int (*remove)(void *session, uint32_t seq, int32_t p0, int32_t p1);
+    int (*keep)(void *session, uint32_t seq); /* empties every other sequence */
+    int (*shift)(void *session, uint32_t seq, int32_t p0, int32_t p1, int32_t delta);
+    int (*save)(void *session, uint32_t seq); /* one place for a sequence, one for all: the latest stays */
+    int (*load)(void *session, uint32_t seq); /* what was saved takes the place of what the sequence holds */
+    void (*span)(void *session, uint32_t seq, int32_t *first,
+                 int32_t *last); /* least and largest position; -1: empty */
+    /* Looks at the attention of the next decode, of which it writes a line. NULL: it has no such eyes. sees [n]: tokens
+     * that each token of the decode must see. */
+    void (*watch)(void *session, const uint32_t *sees, uint32_t n);
+    const char *(*watched)(void *session); /* "rows: …", "visibility: …", "arithmetic: …" */
+} kvb_engine;
+
+extern const kvb_engine kvb_engine_llama, kvb_engine_live;
+
+/* ---- histories --------------------------------------------------------------------------------------------------- */
+
+#define KVB_ENGINE_CALLS 48u /* of a history */
+
+typedef struct kvb_engine_call {
+    kvb_engine_verb verb;
+    uint32_t seq, to;            /* of what; of copy, where to */
+    int32_t p0, p1, delta;       /* p0 .. p1 - 1 */
+    uint32_t n[KVB_ENGINE_SEQS]; /* decode: tokens of each sequence */
+} kvb_engine_call;
+
+typedef struct kvb_engine_history {
+    kvb_engine_call at[KVB_ENGINE_CALLS];
+    uint32_t n;
+} kvb_engine_history;
+
+/* "d 0 3; cp 0 1; rm 0 4 12; add 0 12 end -8; keep 0; save 0; load 1; save all; d 0 1 1 2". 0, or -EINVAL with why. */
+int kvb_engine_history_parse(const char *text, kvb_engine_history *history, char *why, size_t why_bytes);
+void kvb_engine_history_print(const kvb_engine_history *history, char *text, size_t bytes);
+
+typedef struct kvb_shadow_token {
+    int32_t id, pos;
+    uint32_t cell;   /* numbers tokens as they are stored; copies that are shared have one number */
+    uint32_t shifts; /* how often it was moved */
+    uint64_t seen;   /* of what it saw when it was decoded: ids, and distances */
+} kvb_shadow_token;
+
+#define KVB_SHADOW_TOKENS 1024u /* of a sequence */
+
+typedef struct kvb_shadow_seq {
+    kvb_shadow_token at[KVB_SHADOW_TOKENS]; /* ascending by position */
+    uint32_t n;
+} kvb_shadow_seq;
+
+typedef struct kvb_shadow {
+    kvb_shadow_seq seq[KVB_ENGINE_SEQS], saved, saved_all[KVB_ENGINE_SEQS];
+    bool has_saved, has_saved_all;
+    uint32_t cells, tokens; /* numbers given so far */
+} kvb_shadow;
+
+/*
+ * Applies a call. 0; -EINVAL: no history may hold it, why says why; -ENOSPC: a decode for which there is no room, which
+ * changes nothing. Decoded tokens are the last ones of their sequences.
+ */
+int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *call, char *why,
+                     size_t why_bytes);
+/* Does each token of the sequence still see what it saw when it was decoded? */
+bool kvb_shadow_is_plain(const kvb_shadow_seq *seq);
+/* Tokens of the sequence that one at this position sees, itself included. */
+uint32_t kvb_shadow_sees(const kvb_shadow_seq *seq, const kvb_engine_facts *facts, int32_t pos);
+
+/* A history of this seed: legal by the shadow. */
+void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb_engine_history *history);
+/* May this engine be given the history? 0, or -EINVAL with why. */
+int kvb_engine_history_check(const kvb_engine_history *history, const kvb_engine_facts *facts, char *why,
+                             size_t why_bytes);
+
+/* ---- judging ----------------------------------------------------------------------------------------------------- */
+
+/* A planted fault: it changes a call before the engine gets it. */
+typedef struct kvb_engine_fault {
+    const char *name, *summary;
+    kvb_engine_verb verb;
+    /* Of the nth such call of a history, from 0 on. False: the engine does not get it, and the judge hears that all is
+     * well. */
+    bool (*twist)(kvb_engine_call *call, uint32_t nth);
+} kvb_engine_fault;
+extern const kvb_engine_fault kvb_engine_faults[]; /* ends with name NULL */
+
+typedef enum kvb_engine_kind {
+    KVB_ENGINE_RIGHT,
+    KVB_ENGINE_LOGITS,    /* logits are not those of a fresh decode */
+    KVB_ENGINE_POSITIONS, /* least or largest position of a sequence */
+    KVB_ENGINE_RETURNS,   /* a call is refused that must not be, or the other way round */
+    KVB_ENGINE_DIES,      /* it aborts, exits or hangs */
+    KVB_ENGINE_KINDS
+} kvb_engine_kind;
+extern const char *const kvb_engine_kind_names[KVB_ENGINE_KINDS];
+
+typedef struct kvb_engine_outcome {
+    kvb_engine_kind kind;
+    uint32_t event;      /* the first wrong call, from 0 on; else the number of calls made */
+    uint32_t judged;     /* tokens whose logits were compared */
+    uint32_t unjudged;   /* decoded tokens for which a fresh decode is not exact */
+    double error, limit; /* largest difference of logits over the largest logit, and what it may be */
+    char what[256];      /* one line */
+    bool threads;        /* the engine has started some */
+} kvb_engine_outcome;
+
+/* An engine's sessions: the one that is judged, and those of fresh decodes. */
+typedef struct kvb_engine_bench {
+    const kvb_engine *engine;
+    const kvb_engine_fault *fault; /* or NULL */
+    uint32_t twisted;              /* calls that met it */
+    kvb_engine_facts facts;        /* of the subject */
+    void *subject, *twin, *exact;  /* twin: as the subject; exact: f32 rows, no flash attention */
+    double noise;                  /* of exact decodes between batch splits */
+    double format;                 /* twin from exact */
+    float *logits;                 /* [2][vocab] */
+    kvb_shadow *shadow;
+} kvb_engine_bench;
+
+int kvb_engine_bench_open(kvb_engine_bench *bench, const kvb_engine *engine, const kvb_engine_config *config,
+                          const kvb_engine_fault *fault, char *why, size_t why_bytes);
+void kvb_engine_bench_close(kvb_engine_bench *bench);
+/* Plays a history that was checked, up to the first wrong call. The outcome's event is kept up to date for a parent
+ * that may outlive this process. */
+void kvb_engine_play(kvb_engine_bench *bench, const kvb_engine_history *history, kvb_engine_outcome *outcome);
+
+/* ---- what is known ----------------------------------------------------------------------------------------------- */
+
+typedef struct kvb_engine_known {
+    const char *name;
+    const char *families; /* words, one of which begins the name of the seeded model's family; "": any */
+    const char *caches;   /* "unified", "split", or "" for either */
+    bool rolls;           /* only where states can be rolled back */
+    const char *kv;       /* "": any */
+    kvb_engine_kind kind;
+    const char *signature; /* beginnings of calls, in this order in the smallest history */
+    uint32_t most;         /* calls of such a history */
+    const char *script;    /* that shows it */
+    uint32_t first, last;  /* builds that have it */
+    const char *class;     /* by contract, documented limit, open upstream, fixed upstream, not reported */
+    const char *reference; /* contract, or the number */
+    const char *advice;    /* what a user of the library should do */
+} kvb_engine_known;
+extern const kvb_engine_known kvb_engine_known_rows[]; /* ends with name NULL */
+
+/* The row that says this of the smallest history; NULL: it is new. */
+const kvb_engine_known *kvb_engine_known_find(const kvb_engine_facts *facts, const kvb_engine_config *config,
+                                              const kvb_engine_history *history, kvb_engine_kind kind);
+/* Are the signature's calls among the history's, in this order? */
+bool kvb_engine_known_signed(const kvb_engine_known *row, const kvb_engine_history *history);
+/* Is the row about sessions of this kind? */
+bool kvb_engine_known_fits(const kvb_engine_known *row, const kvb_engine_facts *facts, const kvb_engine_config *config);
+
+/* ---- looking for more -------------------------------------------------------------------------------------------- */
+
+#define KVB_ENGINE_FINDINGS 24u
+
+typedef struct kvb_engine_finding {
+    kvb_engine_history history; /* the smallest that shows it */
+    kvb_engine_outcome outcome;
+    const kvb_engine_known *known; /* NULL: new */
+    uint64_t seed;                 /* of the first history; 0: a script's */
+    uint32_t times;
+    bool expected; /* a known row's own history */
+} kvb_engine_finding;
+
+/* What a row of the table is asked, and what came of it. Lies in shared memory. */
+typedef struct kvb_engine_row {
+    const kvb_engine *engine;
+    kvb_engine_config config;
+    const kvb_engine_fault *fault;
+    const kvb_engine_history *scripts; /* [n_scripts] */
+    uint32_t n_scripts;
+    uint64_t seed, n_random;
+    bool known;     /* the histories of known rows too */
+    double seconds; /* of a history */
+
+    kvb_engine_facts facts;
+    int error;     /* of open */
+    char why[256]; /* of open, or of a script */
+    bool opened;
+    uint64_t histories, judged, unjudged, wrong;
+    uint64_t made[KVB_ENGINE_VERBS], wrong_at[KVB_ENGINE_VERBS]; /* calls, and those that were the first wrong one */
+    bool threads;
+    double worst; /* error over limit, of right histories */
+    kvb_engine_finding found[KVB_ENGINE_FINDINGS];
+    uint32_t n_found, n_lost; /* lost: there was no room for them */
+    const kvb_engine_known *vanished[KVB_ENGINE_FINDINGS], *back[KVB_ENGINE_FINDINGS];
+    uint32_t n_vanished, n_back;
+    char printed[128]; /* the first line that the engine wrote to stdout or stderr */
+} kvb_engine_row;
+
+/* Fills the row, which lies in memory that children share. 0, or a negative errno: no child could be made. */
+int kvb_engine_row_run(kvb_engine_row *row);
+
+/* ---- seeded models ----------------------------------------------------------------------------------------------- */
+
+typedef struct kvb_gguf_family {
+    const char *name, *arch, *summary;
+    uint32_t layers, hidden, heads, kv_heads, dim, rope, window;
+} kvb_gguf_family;
+extern const kvb_gguf_family kvb_gguf_families[]; /* ends with name NULL */
+
+/* Writes a family's model, without a vocabulary, into memory. Returns a descriptor, which /proc/self/fd/N opens again,
+ * or a negative errno. */
+int kvb_gguf_write(const kvb_gguf_family *family, uint64_t seed);
+
+#endif

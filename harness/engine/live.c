@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The live runner as an engine: the seeded decoder over cache seq, or window where layers have one, with kernel flash.
+ * Its fresh decodes have rows of f32 in cache slab and the reference kernel.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "caches/pools/pool.h"
+#include "harness/engine/engine.h"
+#include "kernels/kernels.h"
+#include "workloads/live/live.h"
+#include "workloads/live/runner.h"
+
+static const struct {
+    const char *family;
+    uint32_t layers, window;
+    const kvb_scenario *scans; /* whose layers that scan the model has; or NULL */
+    const kvb_cache_type *cache, *fresh;
+} families[] = {
+    {"llama", 1, 0, NULL, &kvb_cache_seq, &kvb_cache_slab},
+    {"llama-deep", 3, 0, NULL, &kvb_cache_seq, &kvb_cache_slab},
+    {"windows", 1, 32, NULL, &kvb_cache_window, &kvb_cache_slab},
+    {"hybrid", 2, 0, &kvb_scenario_hybrid_decode, &kvb_cache_seq, &kvb_cache_seq},
+};
+
+typedef struct session {
+    kvb_runner runner;
+    kvb_weights *weights;
+    kvb_model model;
+    char key[32];
+} session;
+
+static void engine_close(void *session_)
+{
+    session *s = session_;
+    if (!s)
+        return;
+    kvb_runner_close(&s->runner);
+    kvb_weights_close(s->weights);
+    free(s);
+}
+
+static int engine_open(const kvb_engine_config *config, void **session_, kvb_engine_facts *facts, char *why,
+                       size_t why_bytes)
+{
+    static uint32_t opened;
+    kvb_model_config shape = kvb_model_config_default;
+    uint32_t f = 0, p = 0;
+    while (f < sizeof families / sizeof *families && strcmp(families[f].family, config->family) != 0)
+        f++;
+    while (kvb_builtin_pools[p] && strcmp(kvb_builtin_pools[p]->name, config->kv) != 0)
+        p++;
+    if (f == sizeof families / sizeof *families || config->split || !kvb_builtin_pools[p]) {
+        snprintf(why, why_bytes,
+                 "the live runner has the families llama, llama-deep, windows and hybrid, and one cache "
+                 "for all sequences");
+        return -ENOTSUP;
+    }
+    session *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    if (families[f].scans)
+        kvb_scenario_config(families[f].scans, &shape);
+    shape.layers = families[f].layers;
+    shape.head_dim = 32; /* a group of q8_0 */
+    shape.attend_every = shape.scan.heads ? 2 : 0;
+    int error = kvb_weights_open(&shape, &s->weights, why, why_bytes);
+    if (error) {
+        free(s);
+        return error;
+    }
+    kvb_weights_seed(s->weights, 1);
+    kvb_live_model(NULL, s->weights, &s->model);
+    for (uint32_t g = 0; g < s->model.n_groups; g++)
+        if (s->model.groups[g].kind != KVB_GROUP_SCAN) {
+            s->model.groups[g].rope = kvb_model_config_rope(&shape, 0);
+            s->model.groups[g].window = families[f].window;
+        }
+    snprintf(s->key, sizeof s->key, "engine-%u", opened++);
+    const kvb_runner_options o = {.key = s->key,
+                                  .weights = s->weights,
+                                  .model = &s->model,
+                                  .cache = config->whole ? families[f].fresh : families[f].cache,
+                                  .k_pool = kvb_builtin_pools[p],
+                                  .v_pool = kvb_builtin_pools[p],
+                                  .kernel = config->whole ? &kvb_kernel_reference : &kvb_kernel_flash,
+                                  .scan = config->whole ? &kvb_kernel_scan_reference : &kvb_kernel_scan,
+                                  .capacity = config->cells,
+                                  .seq_capacity =
+                                      config->cells > KVB_SHADOW_TOKENS ? config->cells : 2 * KVB_SHADOW_TOKENS,
+                                  .max_seqs = config->seqs,
+                                  .step = config->cells,
+                                  .rollback = config->whole ? 0 : 1};
+    error = kvb_runner_open(&s->runner, &o);
+    if (error) {
+        snprintf(why, why_bytes, "%s", s->runner.why);
+        engine_close(s);
+        return error;
+    }
+    const bool recurrent = shape.scan.heads;
+    *facts = (kvb_engine_facts){
+        .build = "kvbench",
+        .number = UINT32_MAX,
+        .vocab = shape.vocab,
+        .layers = shape.layers,
+        .window = families[f].window,
+        .cells = config->cells,
+        .recurrent = recurrent,
+        .depth = recurrent,
+        .copies_part = !recurrent,
+        .saves_all = true,
+        /* decode: loaded rows are shared again with a sequence that holds them, so there may be more room */
+        .refuses = 1u << KVB_ENGINE_DECODE | 1u << KVB_ENGINE_SAVE | 1u << KVB_ENGINE_SHIFT |
+                   (recurrent || families[f].window ? 1u << KVB_ENGINE_REMOVE | 1u << KVB_ENGINE_COPY : 0),
+        .absent = recurrent ? 1u << KVB_ENGINE_SHIFT : 0,
+    };
+    *session_ = s;
+    return 0;
+}
+
+/* What this program calls bad is refused by this engine: it checks each call, and then changes nothing. */
+static int answer(int error)
+{
+    return error == -EINVAL ? -ENOTSUP : error;
+}
+
+static uint32_t end_of(int32_t p1)
+{
+    return p1 == KVB_ENGINE_END ? KVB_TRACE_POS_END : (uint32_t)p1;
+}
+
+static int engine_clear(void *session_)
+{
+    session *s = session_;
+    return KVB_RUNNER_DO(&s->runner, CLEAR, .n = 0);
+}
+
+static int engine_decode(void *session_, const kvb_engine_token *tokens, uint32_t n)
+{
+    session *s = session_;
+    uint32_t seq[KVB_SHADOW_TOKENS];
+    int32_t tok[KVB_SHADOW_TOKENS], distance = 0;
+    if (n > KVB_SHADOW_TOKENS)
+        return -EINVAL;
+    for (uint32_t i = 0; i < n; i++) {
+        seq[i] = tokens[i].seq;
+        tok[i] = tokens[i].id;
+    }
+    if (!kvb_cache_length(s->runner.cache, seq[0]))
+        distance = tokens[0].pos;
+    const int error = kvb_runner_step(&s->runner, KVB_EVENT_STEP, seq, tok, n);
+    return error || !distance
+               ? error
+               : KVB_RUNNER_DO(&s->runner, SEQ_ADD, .src = seq[0], .p1 = KVB_TRACE_POS_END, .delta = distance);
+}
+
+static const float *engine_logits(void *session_, uint32_t i)
+{
+    session *s = session_;
+    return s->runner.logits + (size_t)i * s->weights->config.vocab;
+}
+
+static int engine_copy(void *session_, uint32_t from, uint32_t to, int32_t p0, int32_t p1)
+{
+    session *s = session_;
+    return answer(KVB_RUNNER_DO(&s->runner, SEQ_CP, .src = from, .dst = to, .p0 = (uint32_t)p0, .p1 = end_of(p1)));
+}
+
+static int engine_remove(void *session_, uint32_t seq, int32_t p0, int32_t p1)
+{
+    session *s = session_;
+    return p0 >= p1 ? 0 : answer(KVB_RUNNER_DO(&s->runner, SEQ_RM, .src = seq, .p0 = (uint32_t)p0, .p1 = end_of(p1)));
+}
+
+static int engine_keep(void *session_, uint32_t seq)
+{
+    session *s = session_;
+    return answer(KVB_RUNNER_DO(&s->runner, SEQ_KEEP, .src = seq));
+}
+
+static int engine_shift(void *session_, uint32_t seq, int32_t p0, int32_t p1, int32_t delta)
+{
+    session *s = session_;
+    return answer(KVB_RUNNER_DO(&s->runner, SEQ_ADD, .src = seq, .p0 = (uint32_t)p0, .p1 = end_of(p1), .delta = delta));
+}
+
+static int engine_save(void *session_, uint32_t seq)
+{
+    session *s = session_;
+    return answer(KVB_RUNNER_DO(&s->runner, SAVE, .slot = seq == KVB_ENGINE_ALL, .src = seq));
+}
+
+static int engine_load(void *session_, uint32_t seq)
+{
+    session *s = session_;
+    int error = seq == KVB_ENGINE_ALL ? 0 : KVB_RUNNER_DO(&s->runner, SEQ_RM, .src = seq, .p1 = KVB_TRACE_POS_END);
+    return answer(error ? error : KVB_RUNNER_DO(&s->runner, LOAD, .slot = seq == KVB_ENGINE_ALL, .src = seq));
+}
+
+static void engine_span(void *session_, uint32_t seq, int32_t *first, int32_t *last)
+{
+    session *s = session_;
+    const uint32_t length = kvb_cache_length(s->runner.cache, seq);
+    *last = (int32_t)length - 1;
+    *first = length ? KVB_ENGINE_UNKNOWN : -1;
+}
+
+const kvb_engine kvb_engine_live = {
+    .abi = KVB_ENGINE_ABI,
+    .name = "live",
+    .summary = "this program's live runner, over its own caches",
+    .limits =
+        "nothing is saved between a shift and a decode; what layers with a state or a window cannot do is refused",
+    .open = engine_open,
+    .close = engine_close,
+    .clear = engine_clear,
+    .decode = engine_decode,
+    .logits = engine_logits,
+    .copy = engine_copy,
+    .remove = engine_remove,
+    .keep = engine_keep,
+    .shift = engine_shift,
+    .save = engine_save,
+    .load = engine_load,
+    .span = engine_span,
+};

@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * llama.cpp as an engine, from its built libraries. Nothing of it is compiled in: functions are found by name, and its
+ * parameter structs travel as blocks of 512 bytes, larger than any of them. The callee reads and writes only what it
+ * has. Fields are found from the defaults that the library returns, and confirmed by its getters, by the size of a
+ * saved state and by what it logs. A layout that is not understood is refused by the first word that is unexpected.
+ */
+#include "harness/engine/engine.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- what is assumed --------------------------------------------------------------------------------------------- */
+
+typedef struct blob {
+    _Alignas(16) unsigned char bytes[512];
+} blob;
+
+typedef struct batch {
+    int32_t n_tokens;
+    int32_t *token;
+    float *embd;
+    int32_t *pos, *n_seq_id, **seq_id;
+    int8_t *logits;
+} batch;
+
+typedef void *handle; /* a model, a context, its memory, a vocabulary */
+
+typedef struct api {
+    void (*backend_init)(void), (*log_set)(void (*log)(int, const char *, void *), void *);
+    blob (*model_default_params)(void), (*context_default_params)(void);
+    handle (*model_load_from_file)(const char *path, blob params);
+    handle (*init_from_model)(handle model, blob params);
+    void (*free)(handle context);
+    handle (*model_get_vocab)(handle model), (*get_memory)(handle context);
+    int32_t (*vocab_n_tokens)(handle vocab), (*model_n_layer)(handle model), (*model_n_swa)(handle model);
+    bool (*model_is_recurrent)(handle model), (*model_is_hybrid)(handle model);
+    uint32_t (*n_ctx)(handle), (*n_batch)(handle), (*n_ubatch)(handle), (*n_seq_max)(handle), (*n_rs_seq)(handle);
+    int32_t (*n_threads)(handle);
+    int32_t (*decode)(handle context, batch tokens);
+    float *(*get_logits_ith)(handle context, int32_t i);
+    void (*memory_clear)(handle memory, bool data);
+    bool (*memory_seq_rm)(handle memory, int32_t seq, int32_t p0, int32_t p1);
+    void (*memory_seq_cp)(handle memory, int32_t from, int32_t to, int32_t p0, int32_t p1);
+    void (*memory_seq_keep)(handle memory, int32_t seq);
+    void (*memory_seq_add)(handle memory, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
+    int32_t (*memory_seq_pos_min)(handle memory, int32_t seq), (*memory_seq_pos_max)(handle memory, int32_t seq);
+    bool (*memory_can_shift)(handle memory);
+    size_t (*state_get_size)(handle), (*state_get_data)(handle, uint8_t *to, size_t bytes),
+        (*state_set_data)(handle, const uint8_t *from, size_t bytes);
+    size_t (*state_seq_get_size)(handle, int32_t seq), (*state_seq_get_data)(handle, uint8_t *, size_t, int32_t seq),
+        (*state_seq_set_data)(handle, const uint8_t *, size_t, int32_t seq);
+    /* of ggml */
+    void (*backend_load_all_from_path)(const char *folder);
+    const char *(*version)(void);
+} api;
+
+/* The names of the members of `api`, in order. "?": may be lacking. */
+static const char functions[] =
+    "llama_backend_init llama_log_set llama_model_default_params llama_context_default_params "
+    "llama_model_load_from_file llama_init_from_model llama_free llama_model_get_vocab llama_get_memory "
+    "llama_vocab_n_tokens llama_model_n_layer ?llama_model_n_swa ?llama_model_is_recurrent ?llama_model_is_hybrid "
+    "llama_n_ctx llama_n_batch llama_n_ubatch llama_n_seq_max ?llama_n_rs_seq llama_n_threads llama_decode "
+    "llama_get_logits_ith llama_memory_clear llama_memory_seq_rm llama_memory_seq_cp llama_memory_seq_keep "
+    "llama_memory_seq_add llama_memory_seq_pos_min llama_memory_seq_pos_max llama_memory_can_shift "
+    "llama_state_get_size llama_state_get_data llama_state_set_data llama_state_seq_get_size "
+    "llama_state_seq_get_data llama_state_seq_set_data ?ggml_backend_load_all_from_path ?ggml_version ";
+
+enum { F32 = 0, F16 = 1, Q4_0 = 2, Q8_0 = 8 };
+static const struct {
+    const char *name;
+    uint32_t type;
+    bool quantised;
+} formats[] = {{"f32", F32, false}, {"f16", F16, false}, {"q8_0", Q8_0, true}, {"q4_0", Q4_0, true}};
+
+/* Where fields lie in the parameters of a context; 0: there is none. */
+typedef struct layout {
+    uint32_t rollback, threads, flash, flash_bytes, watch, type_k, full, unified, bytes;
+} layout;
+
+static const struct {
+    const char *name;
+    size_t at;
+} layout_fields[] = {
+    {"rollback", offsetof(layout, rollback)}, {"threads", offsetof(layout, threads)},
+    {"flash", offsetof(layout, flash)},       {"watch", offsetof(layout, watch)},
+    {"type_k", offsetof(layout, type_k)},     {"full", offsetof(layout, full)},
+    {"unified", offsetof(layout, unified)},
+};
+
+/* ---- the library: one in a process ------------------------------------------------------------------------------- */
+
+static struct {
+    void *object;
+    api api;
+    layout layout;
+    char path[PATH_MAX], build[64];
+    uint32_t number;
+    char log[1 << 15]; /* what it has logged since log_forget(), as far as it fits */
+    size_t log_used;
+    char error[160]; /* the last line of an error */
+} lib;
+
+static void log_keep(int level, const char *text, void *ctx)
+{
+    (void)ctx;
+    const size_t n = strlen(text);
+    if (lib.log_used + n < sizeof lib.log) {
+        memcpy(lib.log + lib.log_used, text, n + 1);
+        lib.log_used += n;
+    }
+    if (level == 4 && n > 1)
+        snprintf(lib.error, sizeof lib.error, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+static void log_forget(void)
+{
+    lib.log_used = 0;
+    lib.log[0] = lib.error[0] = '\0';
+}
+
+/* Was the last line about `name` "name = value", for one of the two values? */
+static bool log_says(const char *name, const char *value, const char *or_value)
+{
+    const char *last = NULL;
+    for (const char *at = lib.log; (at = strstr(at, name)); at += strlen(name))
+        if (strspn(at + strlen(name), " ") && at[strlen(name) + strspn(at + strlen(name), " ")] == '=')
+            last = strchr(at, '=');
+    if (!last)
+        return false;
+    last += 1 + strspn(last + 1, " ");
+    const size_t n = strcspn(last, " \n");
+    return (n == strlen(value) && !strncmp(last, value, n)) || (n == strlen(or_value) && !strncmp(last, or_value, n));
+}
+
+/* libllama.so, libllama.v0.5.0.so, libllama.b7347.so.0 in the folder; a file is what it is. */
+static int library_find(const char *where, char path[PATH_MAX], char *why, size_t why_bytes)
+{
+    struct stat s;
+    DIR *folder = NULL;
+    snprintf(path, PATH_MAX, "%s", where);
+    if (!stat(where, &s) && !S_ISDIR(s.st_mode))
+        return 0;
+    folder = opendir(where);
+    snprintf(why, why_bytes, "%s: %s", where, folder ? "holds no libllama*.so" : strerror(errno));
+    *path = '\0';
+    for (struct dirent *e; folder && !*path && (e = readdir(folder));)
+        if (!strncmp(e->d_name, "libllama.", 9) && strstr(e->d_name + 8, ".so"))
+            snprintf(path, PATH_MAX, "%s/%s", where, e->d_name);
+    if (folder)
+        closedir(folder);
+    return *path ? 0 : -ENOENT;
+}
+
+/* The build, from the file's name: b7347, v0.5.0. Versions are newer than all numbered builds. */
+static void build_find(void)
+{
+    const char *file = strrchr(lib.path, '/') ? strrchr(lib.path, '/') + 1 : lib.path;
+    unsigned major, minor, patch, build;
+    lib.number = UINT32_MAX;
+    if (sscanf(file, "libllama.v%u.%u.%u.so", &major, &minor, &patch) == 3) {
+        lib.number = 1000000 + (major * 100 + minor) * 100 + patch;
+        snprintf(lib.build, sizeof lib.build, "llama.cpp v%u.%u.%u", major, minor, patch);
+    } else if (sscanf(file, "libllama.b%u.so", &build) == 1) {
+        lib.number = build;
+        snprintf(lib.build, sizeof lib.build, "llama.cpp b%u", build);
+    } else {
+        snprintf(lib.build, sizeof lib.build, "llama.cpp with ggml %.20s", lib.api.version ? lib.api.version() : "?");
+    }
+}
+
+/* ---- layout ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t word_at(const blob *b, size_t at)
+{
+    uint32_t word;
+    memcpy(&word, b->bytes + at, sizeof word);
+    return word;
+}
+
+static void word_set(blob *b, size_t at, uint32_t word)
+{
+    memcpy(b->bytes + at, &word, sizeof word);
+}
+
+/* The bytes that context_default_params() writes: those that are alike over two fills. */
+static blob defaults_read(uint32_t *bytes)
+{
+    blob low, high;
+    memset(&low, 0x00, sizeof low);
+    memset(&high, 0xaa, sizeof high);
+    /* Results are made in place: the compiler may not put a copy between, so both are called through a pointer. */
+    blob (*volatile read)(void) = lib.api.context_default_params;
+    low = read();
+    high = read();
+    *bytes = sizeof low.bytes;
+    while (*bytes && !low.bytes[*bytes - 1])
+        --*bytes;
+    return low;
+}
+
+#define UNEXPECTED(at, what)                                                                                           \
+    return snprintf(why, why_bytes,                                                                                    \
+                    "%s: the parameters of a context are not understood: the word at %u is %#x, not %s", lib.build,    \
+                    (unsigned)(at), word_at(&d, at), what),                                                            \
+           -ENOTSUP
+
+static int layout_find(layout *l, char *why, size_t why_bytes)
+{
+    static const uint32_t first[] = {512, 2048, 512, 1};
+    static const char *const names[] = {"512 (n_ctx)", "2048 (n_batch)", "512 (n_ubatch)", "1 (n_seq_max)"};
+    static const unsigned char late[] = {0, 1, 1, 1, 1, 0}, early[] = {0, 1, 0, 1, 1, 1, 0};
+    blob d = defaults_read(&l->bytes);
+    for (uint32_t i = 0; i < 4; i++)
+        if (word_at(&d, 4 * i) != first[i])
+            UNEXPECTED(4 * i, names[i]);
+    uint32_t at = 16;
+    while (at < 32 && (word_at(&d, at) != word_at(&d, at + 4) || !word_at(&d, at) || word_at(&d, at) > 1024))
+        at += 4;
+    if (at == 32)
+        UNEXPECTED(16, "n_threads, twice, nor the four behind it");
+    l->threads = at;
+    l->rollback = at > 16 ? 16 : 0;
+    at += 8;
+    at += word_at(&d, at) ? 0 : 4; /* ctx_type */
+    uint32_t minus = 0;
+    while (word_at(&d, at + 4 * minus) == UINT32_MAX)
+        minus++;
+    if (minus < 3 || minus > 4)
+        UNEXPECTED(at, "the first of three or four words of -1 (types of rope, pooling, attention, flash attention)");
+    l->flash = minus == 4 ? at + 12 : 0;
+    l->flash_bytes = 4;
+    at += 4 * minus + 4 * 6;
+    while (at < 96 && word_at(&d, at) != 0xbf800000u)
+        at += 4;
+    if (at == 96)
+        UNEXPECTED(at, "-1.0 (defrag_thold)");
+    l->watch = (at + 4 + 7) / 8 * 8;
+    l->type_k = l->watch + 16;
+    if (word_at(&d, l->type_k) != F16 || word_at(&d, l->type_k + 4) != F16)
+        UNEXPECTED(l->type_k, "1 (type_k, f16), with type_v behind it");
+    at = l->type_k + 24;
+    const bool is_late = l->flash != 0;
+    if (memcmp(d.bytes + at, is_late ? late : early, is_late ? sizeof late : sizeof early) != 0)
+        UNEXPECTED(at, "embeddings off, offload_kqv on, and the switches behind them");
+    l->unified = at + (is_late ? 5 : 6);
+    l->full = l->unified - 1;
+    if (!is_late) {
+        l->flash = at + 2;
+        l->flash_bytes = 1;
+    }
+    return 0;
+}
+
+/* NAME=OFFSET,…: over what was found. */
+static int layout_say(layout *l, const char *text, char *why, size_t why_bytes)
+{
+    for (const char *at = text; at && *at;) {
+        char name[16];
+        unsigned offset;
+        int used = 0;
+        size_t i = 0;
+        if (sscanf(at, "%15[a-z_]=%u%n", name, &offset, &used) < 2 || offset > 500)
+            name[0] = '\0';
+        while (i < sizeof layout_fields / sizeof *layout_fields && strcmp(name, layout_fields[i].name))
+            i++;
+        if (i == sizeof layout_fields / sizeof *layout_fields || (at[used] && at[used] != ',')) {
+            snprintf(why, why_bytes,
+                     "--layout: '%s' is no NAME=OFFSET,… with NAME of rollback, threads, flash, watch, "
+                     "type_k, full, unified",
+                     at);
+            return -EINVAL;
+        }
+        *(uint32_t *)(void *)((char *)l + layout_fields[i].at) = offset;
+        at += used + (at[used] == ',');
+    }
+    return 0;
+}
+
+static int library_open(const kvb_engine_config *config, char *why, size_t why_bytes)
+{
+    if (lib.object)
+        return 0;
+    int error = library_find(config->lib, lib.path, why, why_bytes);
+    if (error)
+        return error;
+    setenv("GGML_NO_BACKTRACE", "1", 1);
+    void *object = dlopen(lib.path, RTLD_LAZY | RTLD_LOCAL);
+    if (!object) {
+        snprintf(why, why_bytes, "%s", dlerror());
+        return -ENOENT;
+    }
+    size_t member = 0;
+    for (const char *at = functions; *at; member++) {
+        char name[64];
+        const bool needed = *at != '?';
+        at += !needed;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
+        at += strlen(name) + 1;
+        void *found = dlsym(object, name);
+        memcpy((char *)&lib.api + member * sizeof found, &found, sizeof found);
+        if (!found && needed) {
+            snprintf(why, why_bytes, "%s lacks %s", lib.path, name);
+            return -ENOENT;
+        }
+    }
+    assert(member * sizeof(void *) == sizeof lib.api);
+    build_find();
+    lib.api.log_set(log_keep, NULL);
+    log_forget();
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", lib.path);
+    if (strrchr(folder, '/'))
+        *strrchr(folder, '/') = '\0';
+    if (lib.api.backend_load_all_from_path)
+        lib.api.backend_load_all_from_path(folder);
+    lib.api.backend_init();
+    error = layout_find(&lib.layout, why, why_bytes);
+    error = error && config->layout ? 0 : error; /* verified all the same, by what it does */
+    error = error ? error : layout_say(&lib.layout, config->layout, why, why_bytes);
+    lib.object = error ? NULL : object;
+    return error;
+}
+
+/* ---- contexts ---------------------------------------------------------------------------------------------------- */
+
+typedef struct saved {
+    uint8_t *at;
+    size_t bytes;
+} saved;
+
+typedef struct session {
+    handle model, context, memory;
+    uint32_t seqs, vocab;
+    saved one, all;
+    batch tokens;
+    uint32_t room;
+    bool unified;
+} session;
+
+#define UBATCH 32u
+
+/* Do some layers keep a state? Builds that do not say so are believed to run the families that they are given. */
+static bool has_state(handle model, const kvb_engine_config *config)
+{
+    if (!lib.api.model_is_hybrid || !lib.api.model_is_recurrent)
+        return config->family && (!strcmp(config->family, "hybrid") || !strcmp(config->family, "delta"));
+    return lib.api.model_is_hybrid(model) || lib.api.model_is_recurrent(model);
+}
+
+/* The words that are set, each with the getter that must say so. */
+static handle context_open(handle model, const kvb_engine_config *config, uint32_t type_k, uint32_t type_v, char *why,
+                           size_t why_bytes)
+{
+    const layout *l = &lib.layout;
+    const uint32_t cells = config->cells * (config->split ? config->seqs : 1);
+    const uint32_t rollback = has_state(model, config) && !config->whole && l->rollback && lib.api.n_rs_seq ? 1 : 0;
+    blob p = lib.api.context_default_params();
+    const struct {
+        uint32_t at, value;
+        uint32_t (*says)(handle);
+        const char *name;
+    } words[] = {
+        {0, cells, lib.api.n_ctx, "n_ctx"},
+        {4, cells, lib.api.n_batch, "n_batch"},
+        {8, UBATCH, lib.api.n_ubatch, "n_ubatch"},
+        {12, config->seqs, lib.api.n_seq_max, "n_seq_max"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        word_set(&p, words[i].at, words[i].value);
+    if (rollback)
+        word_set(&p, l->rollback, rollback);
+    word_set(&p, l->threads, 1);
+    word_set(&p, l->threads + 4, 1);
+    word_set(&p, l->type_k, type_k);
+    word_set(&p, l->type_k + 4, type_v);
+    p.bytes[l->unified] = !config->split;
+    p.bytes[l->full] = config->whole;
+    p.bytes[l->flash] = config->flash;
+    if (l->flash_bytes == 4)
+        word_set(&p, l->flash, config->flash);
+    log_forget();
+    handle context = lib.api.init_from_model(model, p);
+    if (!context) {
+        snprintf(why, why_bytes, "%s: no context: %s", lib.build, *lib.error ? lib.error : "it does not say why");
+        return NULL;
+    }
+    const char *wrong = lib.api.n_threads(context) != 1 ? "n_threads" : NULL;
+    if (lib.api.n_rs_seq && lib.api.n_rs_seq(context) > rollback) /* a build may have none for this model */
+        wrong = "n_rs_seq";
+    for (size_t i = 0; i < sizeof words / sizeof *words && !wrong; i++)
+        if (words[i].says(context) != words[i].value)
+            wrong = words[i].name;
+    if (!wrong && !log_says("kv_unified", config->split ? "false" : "true", config->split ? "0" : "1"))
+        wrong = "kv_unified";
+    if (!wrong && !log_says("flash_attn", config->flash ? "enabled" : "disabled", config->flash ? "1" : "0"))
+        wrong = "flash_attn";
+    if (!wrong)
+        return context;
+    snprintf(why, why_bytes, "%s: the parameters of a context are not understood: %s is not where it is looked for",
+             lib.build, wrong);
+    lib.api.free(context);
+    return NULL;
+}
+
+static batch batch_make(uint32_t room)
+{
+    batch b = {.token = calloc(room, sizeof *b.token),
+               .pos = calloc(room, sizeof *b.pos),
+               .n_seq_id = calloc(room, sizeof *b.n_seq_id),
+               .seq_id = calloc(room + 1, sizeof *b.seq_id),
+               .logits = calloc(room, sizeof *b.logits)};
+    for (uint32_t i = 0; b.seq_id && i < room; i++)
+        b.seq_id[i] = calloc(1, sizeof **b.seq_id);
+    return b;
+}
+
+static int engine_decode(void *session_, const kvb_engine_token *tokens, uint32_t n)
+{
+    session *s = session_;
+    if (n > s->room)
+        return -EINVAL;
+    s->tokens.n_tokens = (int32_t)n;
+    for (uint32_t i = 0; i < n; i++) {
+        s->tokens.token[i] = tokens[i].id;
+        s->tokens.pos[i] = tokens[i].pos;
+        s->tokens.n_seq_id[i] = 1;
+        s->tokens.seq_id[i][0] = (int32_t)tokens[i].seq;
+        s->tokens.logits[i] = 1;
+    }
+    lib.error[0] = '\0';
+    const int32_t error = lib.api.decode(s->context, s->tokens);
+    return error == 1 ? -ENOSPC : error ? -EIO : 0;
+}
+
+/* Bytes of a saved state that one more token takes. */
+static size_t token_bytes(handle model, const kvb_engine_config *config, uint32_t type_k, uint32_t type_v, char *why,
+                          size_t why_bytes)
+{
+    session s = {.context = context_open(model, config, type_k, type_v, why, why_bytes), .room = 2};
+    if (!s.context)
+        return 0;
+    s.tokens = batch_make(s.room);
+    size_t bytes[2] = {0};
+    for (int32_t i = 0; i < 2; i++)
+        if (!engine_decode(&s, &(kvb_engine_token){.pos = i}, 1))
+            bytes[i] = lib.api.state_seq_get_size(s.context, 0);
+    lib.api.free(s.context);
+    return bytes[1] - bytes[0];
+}
+
+/* Are type_k and type_v where they are looked for? By what each adds to a saved token of a model with K like V. */
+static int types_confirm(char *why, size_t why_bytes)
+{
+    static bool done;
+    if (done)
+        return 0;
+    char path[64];
+    const int fd = kvb_gguf_write(&kvb_gguf_families[0], 1);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    handle model = fd < 0 ? NULL : lib.api.model_load_from_file(path, lib.api.model_default_params());
+    if (!model) {
+        snprintf(why, why_bytes, "%s: a small model is not loaded: %s", lib.build, lib.error);
+        return -ENOTSUP;
+    }
+    const kvb_engine_config config = {.cells = 256, .seqs = 1};
+    const size_t kv = 2 * 2 * 64; /* elements of K, or of V, in f16's bytes */
+    const size_t none = token_bytes(model, &config, F16, F16, why, why_bytes);
+    const size_t k = none ? token_bytes(model, &config, F32, F16, why, why_bytes) : 0;
+    const size_t v = k ? token_bytes(model, &config, F16, F32, why, why_bytes) : 0;
+    close(fd);
+    if (!v)
+        return -ENOTSUP;
+    if (none < 2 * kv || none > 2 * kv + 64 || k != none + kv || v != none + kv) {
+        snprintf(why, why_bytes,
+                 "%s: the parameters of a context are not understood: type_k is not where it is looked for (a saved "
+                 "token has %zu bytes, with K in f32 %zu, with V in f32 %zu)",
+                 lib.build, none, k, v);
+        return -ENOTSUP;
+    }
+    done = true;
+    return 0;
+}
+
+static void engine_close(void *session_)
+{
+    session *s = session_;
+    if (!s)
+        return;
+    if (s->context)
+        lib.api.free(s->context);
+    for (uint32_t i = 0; s->tokens.seq_id && i < s->room; i++)
+        free(s->tokens.seq_id[i]);
+    free(s->tokens.token);
+    free(s->tokens.pos);
+    free(s->tokens.n_seq_id);
+    free(s->tokens.seq_id);
+    free(s->tokens.logits);
+    free(s->one.at);
+    free(s->all.at);
+    free(s);
+}
+
+/* The model of a path, loaded once: it stays until the process ends. */
+static handle model_open(const char *path)
+{
+    static char last[PATH_MAX];
+    static handle model;
+    if (model && !strcmp(path, last))
+        return model;
+    snprintf(last, sizeof last, "%s", path);
+    log_forget();
+    return model = lib.api.model_load_from_file(path, lib.api.model_default_params());
+}
+
+static int engine_open(const kvb_engine_config *config, void **session_, kvb_engine_facts *facts, char *why,
+                       size_t why_bytes)
+{
+    uint32_t f = 0;
+    int error = library_open(config, why, why_bytes);
+    error = error ? error : types_confirm(why, why_bytes);
+    if (error)
+        return error;
+    while (strcmp(config->kv, formats[f].name))
+        f++;
+    session *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    s->model = model_open(config->model);
+    if (!s->model) {
+        snprintf(why, why_bytes, "%s: the model is not loaded: %s", lib.build,
+                 *lib.error ? lib.error : "no reason given");
+        free(s);
+        return *config->family ? -ENOTSUP : -EINVAL; /* not every build has each architecture */
+    }
+    /* V in a quantised format needs flash attention: without it V is f16 */
+    s->context = context_open(s->model, config, formats[f].type,
+                              formats[f].quantised && !config->flash ? F16 : formats[f].type, why, why_bytes);
+    if (!s->context) {
+        free(s);
+        return -ENOTSUP;
+    }
+    s->memory = lib.api.get_memory(s->context);
+    s->seqs = config->seqs;
+    s->unified = !config->split;
+    s->room = config->cells * (config->split ? config->seqs : 1);
+    s->tokens = batch_make(s->room);
+    const bool hybrid = has_state(s->model, config);
+    const int32_t window = lib.api.model_n_swa ? lib.api.model_n_swa(s->model) : 0;
+    *facts = (kvb_engine_facts){
+        .number = lib.number,
+        .vocab = (uint32_t)lib.api.vocab_n_tokens(lib.api.model_get_vocab(s->model)),
+        .layers = (uint32_t)lib.api.model_n_layer(s->model),
+        .window = window > 0 ? (uint32_t)window : 0,
+        .cells = config->cells,
+        .recurrent = hybrid,
+        .depth = lib.api.n_rs_seq ? lib.api.n_rs_seq(s->context) : 0,
+        .split = config->split,
+        .shares = !config->split,
+        .copies_part = !config->split && !hybrid,
+        .saves_all = true,
+        .refuses = hybrid       ? 1u << KVB_ENGINE_REMOVE
+                   : window > 0 ? 1u << KVB_ENGINE_REMOVE | 1u << KVB_ENGINE_DECODE
+                                : 0,
+        .absent = lib.api.memory_can_shift(s->memory) ? 0 : 1u << KVB_ENGINE_SHIFT,
+    };
+    snprintf(facts->build, sizeof facts->build, "%s", lib.build);
+    s->vocab = facts->vocab;
+    *session_ = s;
+    return 0;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+static int32_t end_of(int32_t p1)
+{
+    return p1 == KVB_ENGINE_END ? -1 : p1;
+}
+
+static int engine_clear(void *session_)
+{
+    lib.api.memory_clear(((session *)session_)->memory, true);
+    return 0;
+}
+
+static const float *engine_logits(void *session_, uint32_t i)
+{
+    return lib.api.get_logits_ith(((session *)session_)->context, (int32_t)i);
+}
+
+static int engine_copy(void *session_, uint32_t from, uint32_t to, int32_t p0, int32_t p1)
+{
+    session *s = session_;
+    lib.api.memory_seq_cp(s->memory, (int32_t)from, (int32_t)to, p0 ? p0 : -1, end_of(p1));
+    return 0;
+}
+
+static int engine_remove(void *session_, uint32_t seq, int32_t p0, int32_t p1)
+{
+    session *s = session_;
+    return lib.api.memory_seq_rm(s->memory, (int32_t)seq, p0 ? p0 : -1, end_of(p1)) ? 0 : -ENOTSUP;
+}
+
+static int engine_keep(void *session_, uint32_t seq)
+{
+    lib.api.memory_seq_keep(((session *)session_)->memory, (int32_t)seq);
+    return 0;
+}
+
+static int engine_shift(void *session_, uint32_t seq, int32_t p0, int32_t p1, int32_t delta)
+{
+    lib.api.memory_seq_add(((session *)session_)->memory, (int32_t)seq, p0, end_of(p1), delta);
+    return 0;
+}
+
+static int engine_save(void *session_, uint32_t seq)
+{
+    session *s = session_;
+    saved *to = seq == KVB_ENGINE_ALL ? &s->all : &s->one;
+    const size_t bytes = seq == KVB_ENGINE_ALL ? lib.api.state_get_size(s->context)
+                                               : lib.api.state_seq_get_size(s->context, (int32_t)seq);
+    uint8_t *at = realloc(to->at, bytes + 1);
+    if (!at)
+        return -ENOMEM;
+    to->at = at;
+    to->bytes = seq == KVB_ENGINE_ALL ? lib.api.state_get_data(s->context, at, bytes)
+                                      : lib.api.state_seq_get_data(s->context, at, bytes, (int32_t)seq);
+    return to->bytes ? 0 : -ENOTSUP;
+}
+
+static int engine_load(void *session_, uint32_t seq)
+{
+    session *s = session_;
+    const size_t read = seq == KVB_ENGINE_ALL
+                            ? lib.api.state_set_data(s->context, s->all.at, s->all.bytes)
+                            : lib.api.state_seq_set_data(s->context, s->one.at, s->one.bytes, (int32_t)seq);
+    return read ? 0 : -ENOTSUP;
+}
+
+static void engine_span(void *session_, uint32_t seq, int32_t *first, int32_t *last)
+{
+    session *s = session_;
+    *first = lib.api.memory_seq_pos_min(s->memory, (int32_t)seq);
+    *last = lib.api.memory_seq_pos_max(s->memory, (int32_t)seq);
+}
+
+const kvb_engine kvb_engine_llama = {
+    .abi = KVB_ENGINE_ABI,
+    .name = "llama",
+    .summary = "llama.cpp: libllama as built by anyone",
+    .limits = "copies between split caches are whole; what recurrent layers cannot forget is refused; windows forget",
+    .open = engine_open,
+    .close = engine_close,
+    .clear = engine_clear,
+    .decode = engine_decode,
+    .logits = engine_logits,
+    .copy = engine_copy,
+    .remove = engine_remove,
+    .keep = engine_keep,
+    .shift = engine_shift,
+    .save = engine_save,
+    .load = engine_load,
+    .span = engine_span,
+};

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plays a history over an engine and its shadow, call by call. What a call returns and the positions of every sequence
+ * are compared exactly. Logits are compared with a fresh decode: the tokens that the shadow shows, in a session that is
+ * empty. Its runs of positions are decoded as sequences of their own and then joined by copies, since engines decode no
+ * gaps. That is exact for one layer under any history. With several, a row holds what its token saw when it was
+ * decoded, so only sequences are judged whose tokens still see just that.
+ *
+ * The limit is measured: the largest difference between batch splits of one fresh decode, and the largest between a
+ * fresh decode as the subject is configured and one in f32 without flash attention, each times a factor.
+ */
+#include "harness/engine/engine.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOISE_FACTOR  8.0
+#define FORMAT_FACTOR 4.0  /* times 1 + the root of the shifts: each rounds the row anew */
+#define FLOOR         5e-5 /* angles of a rotation in f32, for positions up to a thousand */
+#define CALIBRATED    40u  /* tokens of the decode by which noise and format are measured */
+
+const char *const kvb_engine_kind_names[KVB_ENGINE_KINDS] = {
+    [KVB_ENGINE_RIGHT] = "right",     [KVB_ENGINE_LOGITS] = "logits", [KVB_ENGINE_POSITIONS] = "positions",
+    [KVB_ENGINE_RETURNS] = "returns", [KVB_ENGINE_DIES] = "dies",
+};
+
+/* ---- planted faults ---------------------------------------------------------------------------------------------- */
+
+static bool is_swallowed(kvb_engine_call *call, uint32_t nth)
+{
+    (void)call, (void)nth;
+    return false;
+}
+
+static bool removes_one_less(kvb_engine_call *call, uint32_t nth)
+{
+    (void)nth;
+    call->p0 += call->p1 == KVB_ENGINE_END;
+    call->p1 -= call->p1 != KVB_ENGINE_END;
+    return call->p0 < call->p1;
+}
+
+static bool copies_elsewhere(kvb_engine_call *call, uint32_t nth)
+{
+    (void)nth;
+    call->to = (call->to + 1) % KVB_ENGINE_SEQS;
+    return call->to != call->seq;
+}
+
+static bool shifts_one_less(kvb_engine_call *call, uint32_t nth)
+{
+    (void)nth;
+    call->delta += call->delta < 0 ? 1 : -1;
+    return call->delta != 0;
+}
+
+static bool decodes_another(kvb_engine_call *call, uint32_t nth) /* play() changes the token */
+{
+    (void)call, (void)nth;
+    return true;
+}
+
+static bool is_first(kvb_engine_call *call, uint32_t nth)
+{
+    (void)call;
+    return !nth;
+}
+
+const kvb_engine_fault kvb_engine_faults[] = {
+    {"remove-swallowed", "a removal that is not made", KVB_ENGINE_REMOVE, is_swallowed},
+    {"remove-short", "a removal leaves one token", KVB_ENGINE_REMOVE, removes_one_less},
+    {"copy-elsewhere", "a copy goes to the next sequence", KVB_ENGINE_COPY, copies_elsewhere},
+    {"copy-swallowed", "a copy that is not made", KVB_ENGINE_COPY, is_swallowed},
+    {"shift-short", "a shift by one too few", KVB_ENGINE_SHIFT, shifts_one_less},
+    {"keep-swallowed", "the other sequences are kept, too", KVB_ENGINE_KEEP, is_swallowed},
+    {"load-swallowed", "a restore keeps what was there", KVB_ENGINE_LOAD, is_swallowed},
+    {"save-stale", "a save keeps what was saved before", KVB_ENGINE_SAVE, is_first},
+    {"decode-another", "the first token of a decode is another one", KVB_ENGINE_DECODE, decodes_another},
+    {0},
+};
+
+/* ---- sessions ---------------------------------------------------------------------------------------------------- */
+
+void kvb_engine_bench_close(kvb_engine_bench *b)
+{
+    void *const sessions[] = {b->subject, b->twin, b->exact};
+    for (size_t i = 0; i < 3; i++)
+        if (sessions[i])
+            b->engine->close(sessions[i]);
+    free(b->logits);
+    free(b->shadow);
+}
+
+static double distance(const float *a, const float *b, uint32_t n)
+{
+    double most = 0, scale = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const double d = fabs((double)a[i] - (double)b[i]);
+        most = d > most || isnan(d) ? (isnan(d) ? HUGE_VAL : d) : most;
+        scale = fmax(scale, fabs((double)b[i]));
+    }
+    return most / fmax(scale, 1e-30);
+}
+
+/* Decodes tokens first .. last - 1 of the shadow's sequence as sequence `to`, `most` at a time. */
+static int part_decode(const kvb_engine_bench *b, void *session, const kvb_shadow_seq *seq, uint32_t first,
+                       uint32_t last, uint32_t to, uint32_t most)
+{
+    kvb_engine_token tokens[KVB_SHADOW_TOKENS];
+    int error = 0;
+    for (uint32_t at = first; at < last && !error;) {
+        uint32_t n = 0;
+        for (; n < most && at < last; n++, at++)
+            tokens[n] = (kvb_engine_token){.seq = to, .id = seq->at[at].id, .pos = seq->at[at].pos};
+        error = b->engine->decode(session, tokens, n);
+    }
+    return error;
+}
+
+/* Copies the logits of the sequence's last token, as a fresh decode has them. -EDOM: it has too many runs; else what
+ * the engine says. */
+static int fresh_decode(const kvb_engine_bench *b, void *session, const kvb_shadow_seq *seq, uint32_t most,
+                        float *logits)
+{
+    uint32_t starts[KVB_ENGINE_RUNS + 1], runs = 0;
+    for (uint32_t i = 0; i < seq->n; i++) {
+        if (i && seq->at[i].pos == seq->at[i - 1].pos + 1)
+            continue;
+        if (runs == KVB_ENGINE_RUNS)
+            return -EDOM;
+        starts[runs++] = i;
+    }
+    starts[runs] = seq->n - 1; /* the last token waits until all is there */
+    if (starts[runs - 1] == starts[runs] && runs > 1)
+        return -EDOM;
+    int error = b->engine->clear(session);
+    for (uint32_t r = 0; r < runs && !error; r++)
+        error = part_decode(b, session, seq, starts[r], starts[r + 1], r, most);
+    for (uint32_t r = 0; r + 1 < runs && !error; r++)
+        error = b->engine->copy(session, r, runs - 1, 0, KVB_ENGINE_END);
+    error = error ? error : part_decode(b, session, seq, seq->n - 1, seq->n, runs - 1, 1);
+    const float *found = error ? NULL : b->engine->logits(session, 0);
+    if (!found)
+        return error ? error : -EIO;
+    memcpy(logits, found, b->facts.vocab * sizeof *logits);
+    return 0;
+}
+
+/* Logits of token i of the calibrating sequence for lengths 1 .. CALIBRATED, three ways. */
+static int calibrate(kvb_engine_bench *b)
+{
+    const uint32_t vocab = b->facts.vocab;
+    kvb_shadow_seq *seq = &b->shadow->seq[0];
+    const kvb_engine_call call = {.verb = KVB_ENGINE_DECODE, .n = {CALIBRATED}};
+    char why[64];
+    int error = kvb_shadow_apply(b->shadow, &b->facts, &call, why, sizeof why);
+    for (seq->n = 1; seq->n <= CALIBRATED && !error; seq->n += 3) {
+        error = fresh_decode(b, b->exact, seq, KVB_SHADOW_TOKENS, b->logits);
+        for (uint32_t most = 1; most <= 9 && !error; most += 4) {
+            error = fresh_decode(b, b->exact, seq, most, b->logits + vocab);
+            b->noise = fmax(b->noise, error ? 0 : distance(b->logits + vocab, b->logits, vocab));
+        }
+        error = error ? error : fresh_decode(b, b->twin, seq, KVB_SHADOW_TOKENS, b->logits + vocab);
+        if (error)
+            break;
+        b->format = fmax(b->format, distance(b->logits + vocab, b->logits, vocab));
+    }
+    return error;
+}
+
+int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const kvb_engine_config *config,
+                          const kvb_engine_fault *fault, char *why, size_t why_bytes)
+{
+    kvb_engine_facts facts;
+    kvb_engine_config fresh = *config;
+    *b = (kvb_engine_bench){.engine = engine, .fault = fault, .shadow = calloc(1, sizeof *b->shadow)};
+    if (!b->shadow)
+        return -ENOMEM;
+    int error = engine->open(config, &b->subject, &b->facts, why, why_bytes);
+    fresh.whole = true;
+    fresh.split = false;
+    fresh.seqs = KVB_ENGINE_RUNS;
+    fresh.cells = config->cells > KVB_SHADOW_TOKENS ? config->cells : KVB_SHADOW_TOKENS;
+    error = error ? error : engine->open(&fresh, &b->twin, &facts, why, why_bytes);
+    fresh.kv = "f32";
+    fresh.flash = false;
+    error = error ? error : engine->open(&fresh, &b->exact, &facts, why, why_bytes);
+    if (error)
+        return error;
+    b->logits = calloc(2, b->facts.vocab * sizeof *b->logits);
+    error = b->logits ? calibrate(b) : -ENOMEM;
+    if (error)
+        snprintf(why, why_bytes, "a fresh decode fails: %s", strerror(-error));
+    memset(b->shadow, 0, sizeof *b->shadow);
+    return error;
+}
+
+/* ---- play -------------------------------------------------------------------------------------------------------- */
+
+static void wrong(kvb_engine_outcome *o, kvb_engine_kind kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void wrong(kvb_engine_outcome *o, kvb_engine_kind kind, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(o->what, sizeof o->what, format, args);
+    va_end(args);
+    o->kind = kind;
+}
+
+/* The tokens of a decode, in turns from each sequence, as the shadow will have them. */
+static uint32_t tokens_make(const kvb_engine_bench *b, const kvb_engine_call *c, uint32_t *last,
+                            kvb_engine_token *tokens)
+{
+    uint32_t n = 0, taken[KVB_ENGINE_SEQS] = {0};
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++) {
+            const kvb_shadow_seq *seq = &b->shadow->seq[s];
+            if (taken[s] == c->n[s])
+                continue;
+            const kvb_shadow_token *t = &seq->at[seq->n - c->n[s] + taken[s]++];
+            last[s] = n;
+            tokens[n++] = (kvb_engine_token){.seq = s, .id = t->id, .pos = t->pos};
+            more = true;
+        }
+    }
+    return n;
+}
+
+/* Takes the last tokens of a decode back out of the shadow. */
+static void decode_undo(kvb_shadow *shadow, const kvb_engine_call *c)
+{
+    for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+        shadow->seq[s].n -= c->n[s];
+}
+
+static int engine_call(kvb_engine_bench *b, const kvb_engine_call *call, const kvb_engine_token *tokens, uint32_t n)
+{
+    kvb_engine_call c = *call;
+    void *s = b->subject;
+    if (b->fault && b->fault->verb == c.verb && !b->fault->twist(&c, b->twisted++))
+        return 0;
+    switch (c.verb) {
+    case KVB_ENGINE_DECODE:
+        return b->engine->decode(s, tokens, n);
+    case KVB_ENGINE_COPY:
+        return b->engine->copy(s, c.seq, c.to, c.p0, c.p1);
+    case KVB_ENGINE_REMOVE:
+        return b->engine->remove(s, c.seq, c.p0, c.p1);
+    case KVB_ENGINE_KEEP:
+        return b->engine->keep(s, c.seq);
+    case KVB_ENGINE_SHIFT:
+        return b->engine->shift(s, c.seq, c.p0, c.p1, c.delta);
+    case KVB_ENGINE_SAVE:
+        return b->engine->save(s, c.seq);
+    case KVB_ENGINE_LOAD:
+        return b->engine->load(s, c.seq);
+    case KVB_ENGINE_VERBS:
+        break;
+    }
+    return -EINVAL;
+}
+
+/* Does the call take tokens out of the middle of a sequence? */
+static bool cuts_middle(const kvb_shadow_seq *seq, const kvb_engine_call *c)
+{
+    bool cuts = false, stays = false;
+    for (uint32_t i = 0; i < seq->n; i++) {
+        cuts = cuts || (seq->at[i].pos >= c->p0 && seq->at[i].pos < c->p1);
+        stays = stays || seq->at[i].pos >= c->p1;
+    }
+    return cuts && stays;
+}
+
+static void positions_judge(const kvb_engine_bench *b, kvb_engine_outcome *o)
+{
+    for (uint32_t s = 0; s < KVB_ENGINE_SEQS && !o->kind; s++) {
+        const kvb_shadow_seq *seq = &b->shadow->seq[s];
+        const int32_t first = seq->n ? seq->at[0].pos : -1, last = seq->n ? seq->at[seq->n - 1].pos : -1;
+        int32_t from, to, most = first;
+        b->engine->span(b->subject, s, &from, &to);
+        for (uint32_t i = 0; b->facts.window && i < seq->n && most <= last + 1 - (int32_t)b->facts.window;
+             i++) /* what the next one sees */
+            most = seq->at[i].pos;
+        most = b->facts.recurrent ? last : most;
+        from = from == KVB_ENGINE_UNKNOWN ? first : from;
+        if (to != last || from < first || from > most)
+            wrong(o, KVB_ENGINE_POSITIONS, "sequence %u has positions %d to %d, and must have %d to %d", s, from, to,
+                  first, last);
+    }
+}
+
+static double limit_of(double noise, double format, uint32_t shifts)
+{
+    return FLOOR + NOISE_FACTOR * noise + FORMAT_FACTOR * format * (1 + sqrt(shifts));
+}
+
+static void logits_judge(kvb_engine_bench *b, uint32_t s, const float *found, kvb_engine_outcome *o)
+{
+    const kvb_shadow_seq *seq = &b->shadow->seq[s];
+    const uint32_t vocab = b->facts.vocab;
+    uint32_t shifts = 0;
+    if (!found) {
+        wrong(o, KVB_ENGINE_RETURNS, "there are no logits for sequence %u", s);
+        return;
+    }
+    for (uint32_t i = 0; i < seq->n; i++)
+        shifts = seq->at[i].shifts > shifts ? seq->at[i].shifts : shifts;
+    if ((b->facts.layers > 1 || b->facts.recurrent) && !kvb_shadow_is_plain(seq)) {
+        o->unjudged++;
+        return;
+    }
+    int error = fresh_decode(b, b->exact, seq, KVB_SHADOW_TOKENS, b->logits);
+    if (error) {
+        o->unjudged++;
+        return;
+    }
+    o->judged++;
+    const double off = distance(found, b->logits, vocab);
+    double noise = b->noise, format = b->format;
+    for (uint32_t most = 1; off > limit_of(noise, format, shifts) && most < seq->n && most <= 17; most += 8)
+        if (!fresh_decode(b, b->exact, seq, most, b->logits + vocab)) /* it may be noisier here */
+            noise = fmax(noise, distance(b->logits + vocab, b->logits, vocab));
+    if (off > limit_of(noise, format, shifts) && format > 0 &&
+        !fresh_decode(b, b->twin, seq, KVB_SHADOW_TOKENS, b->logits + vocab))
+        format = fmax(format, distance(b->logits + vocab, b->logits, vocab));
+    const double limit = limit_of(noise, format, shifts);
+    if (off / limit > o->error / fmax(o->limit, 1e-30)) {
+        o->error = off;
+        o->limit = limit;
+    }
+    if (off > limit)
+        wrong(
+            o, KVB_ENGINE_LOGITS,
+            "logits of sequence %u are off by %.2g of the largest; %.2g is allowed; %u tokens at %d to %d are visible",
+            s, off, limit, kvb_shadow_sees(seq, &b->facts, seq->at[seq->n - 1].pos), seq->at[0].pos,
+            seq->at[seq->n - 1].pos);
+}
+
+/* What a call returned beside what it had to. Whether the shadow goes on as if it had been made. */
+static bool return_judge(const kvb_engine_bench *b, const kvb_engine_call *c, int must, int error,
+                         kvb_engine_outcome *o)
+{
+    const bool may_refuse = b->facts.refuses >> c->verb & 1;
+    const bool whole = c->verb == KVB_ENGINE_REMOVE && !c->p0 && c->p1 == KVB_ENGINE_END;
+    if (must == -ENOSPC && !error)
+        wrong(o, KVB_ENGINE_RETURNS, "tokens are decoded for which there is no room");
+    else if (error && error != -ENOSPC && error != -ENOTSUP)
+        wrong(o, KVB_ENGINE_RETURNS, "the call fails: %s", strerror(-error));
+    else if (error && must != -ENOSPC && (!may_refuse || whole))
+        wrong(o, KVB_ENGINE_RETURNS, "the call is refused (%s), and must not be", strerror(-error));
+    return !error;
+}
+
+/* One call, of both. */
+static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_outcome *o)
+{
+    kvb_engine_token tokens[KVB_SHADOW_TOKENS];
+    uint32_t n = 0, last[KVB_ENGINE_SEQS];
+    char why[128];
+    const bool cuts = c->verb == KVB_ENGINE_REMOVE && cuts_middle(&b->shadow->seq[c->seq], c);
+    if (c->verb != KVB_ENGINE_DECODE) {
+        kvb_shadow *before = malloc(sizeof *before);
+        if (!before)
+            return;
+        *before = *b->shadow;
+        const int must = kvb_shadow_apply(b->shadow, &b->facts, c, why, sizeof why);
+        if (must != -EINVAL && !return_judge(b, c, must, engine_call(b, c, NULL, 0), o))
+            *b->shadow = *before;
+        else if (must != -EINVAL && cuts && b->facts.recurrent && !o->kind)
+            wrong(o, KVB_ENGINE_RETURNS, "a part is removed that layers with a state cannot forget");
+        free(before);
+        if (!o->kind)
+            positions_judge(b, o);
+        return;
+    }
+    kvb_engine_facts endless = b->facts; /* the tokens of a decode that must be refused, too */
+    endless.cells = UINT32_MAX;
+    int must = kvb_shadow_apply(b->shadow, &b->facts, c, why, sizeof why);
+    if (must == -EINVAL || (must && kvb_shadow_apply(b->shadow, &endless, c, why, sizeof why)))
+        return;
+    n = tokens_make(b, c, last, tokens);
+    if (b->fault && b->fault->verb == KVB_ENGINE_DECODE)
+        tokens[0].id = (tokens[0].id + 1) % (int32_t)b->facts.vocab;
+    const bool made = return_judge(b, c, must, engine_call(b, c, tokens, n), o);
+    for (uint32_t s = 0; s < KVB_ENGINE_SEQS && made && !o->kind; s++)
+        if (c->n[s])
+            logits_judge(b, s, b->engine->logits(b->subject, last[s]), o);
+    if (!made)
+        decode_undo(b->shadow, c);
+    if (!o->kind)
+        positions_judge(b, o);
+}
+
+void kvb_engine_play(kvb_engine_bench *b, const kvb_engine_history *history, kvb_engine_outcome *o)
+{
+    memset(b->shadow, 0, sizeof *b->shadow);
+    *o = (kvb_engine_outcome){0};
+    b->twisted = 0;
+    b->engine->clear(b->subject);
+    for (; o->event < history->n; o->event++) {
+        call_play(b, &history->at[o->event], o);
+        if (o->kind)
+            return;
+    }
+}
