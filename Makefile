@@ -90,7 +90,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-sizing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines table-judge table-gpu FORCE
+.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-sizing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines table-engine-histories table-judge table-gpu FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -128,7 +128,7 @@ plots: $(BUILD)/run.jsonl all ## its plots, those of formats and of caching, as 
 $(BUILD)/run.jsonl:
 	@echo "$@ is not there: \`make run\` writes it" >&2; exit 2
 
-engines: ## install the engines of others that plug-ins call: build/engines (npm; without it, tests of them are skipped)
+engines: ## install the engines of others: build/engines (npm; without it, tests of them are skipped)
 	@ci/engines.sh $(BUILD)/engines
 
 plugins: $(OWN) ## build the plug-ins that call them: build/plugins
@@ -270,6 +270,10 @@ table-power-of-check: all $(BUILD)/tests/whole/test_power $(BUILD)/tests/whole/t
 table-engines: all engines plugins ## kernels of others' engines, how exact and how fast beside ours: results/engines.md
 	results/table_engines.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/engines.md
 
+table-engine-histories: all engines ## what whole engines do with histories of calls, by build: results/engine-histories.md (minutes)
+	results/table_engine_histories.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/engine-histories.md \
+		$(patsubst %,$(BUILD)/engines/%,ggml llama-b10361 llama-b6301)
+
 table-recurrence: $(BUILD)/tests/whole/test_scan_faults ## what the oracle finds in wrong scan kernels, and how far honest ones err: results/recurrence.md
 	$< --table >results/recurrence.md
 
@@ -293,7 +297,7 @@ $(BUILD)/%.o: %.c Makefile
 
 # What runs once, or waits for a child: half of the compiler's time.
 ifeq ($(origin OPT),file)
-COLD := results workloads/import harness/commands harness/selection harness/size harness/duel harness/faults harness/matrix
+COLD := results workloads/import harness/commands harness/engine harness/selection harness/size harness/duel harness/faults harness/matrix
 $(addsuffix /%.o,$(addprefix $(BUILD)/,$(COLD))): PLAIN := -O1 $(GUESSING)
 endif
 

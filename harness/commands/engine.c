@@ -70,6 +70,19 @@ static const kvb_usage usage = {
 
 static const kvb_engine *const engines[] = {&kvb_engine_llama, &kvb_engine_live, NULL};
 
+/* Known differences as JSON: what a table of them is made of. */
+static void known_json(void)
+{
+    json_t *rows = json_array();
+    for (const kvb_engine_known *k = kvb_engine_known_rows; k->name; k++)
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "name", k->name, "script", k->script,
+                                              "class", k->class, "reference", k->reference, "advice", k->advice, "kind",
+                                              kvb_engine_kind_names[k->kind]));
+    json_dumpf(rows, stdout, JSON_COMPACT);
+    puts("");
+    json_decref(rows);
+}
+
 static void list_print(void)
 {
     puts("engines\n");
@@ -150,7 +163,7 @@ static void row_json(const kvb_engine_row *r, const char *name)
         json_array_append_new(wrong_at, json_integer((json_int_t)r->wrong_at[i]));
     }
     json_t *row =
-        json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o}", "build",
+        json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "build",
                   r->facts.build, "family", name, "cache", r->config.split ? "split" : "unified", "kv", r->config.kv,
                   "flash", r->config.flash, "unavailable", r->error ? r->why : "", "histories",
                   (json_int_t)r->histories, "wrong", (json_int_t)r->wrong, "judged", (json_int_t)r->judged, "unjudged",
@@ -300,7 +313,7 @@ static int engine_main(int argc, char **argv)
     if (code >= 0)
         return code;
     if (o.list) {
-        list_print();
+        (strcmp(o.format, "json") ? list_print : known_json)();
         return KVB_EXIT_OK;
     }
     kvb_engine_row ask = {

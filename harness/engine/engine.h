@@ -272,8 +272,9 @@ typedef struct kvb_engine_row {
     double worst; /* error over limit, of right histories */
     kvb_engine_finding found[KVB_ENGINE_FINDINGS];
     uint32_t n_found, n_lost; /* lost: there was no room for them */
-    const kvb_engine_known *vanished[KVB_ENGINE_FINDINGS], *back[KVB_ENGINE_FINDINGS];
-    uint32_t n_vanished, n_back;
+    /* Known differences that were right where they must not be, wrong where they must not be, and right. */
+    const kvb_engine_known *vanished[KVB_ENGINE_FINDINGS], *back[KVB_ENGINE_FINDINGS], *right[KVB_ENGINE_FINDINGS];
+    uint32_t n_vanished, n_back, n_right;
     char printed[128]; /* the first line that the engine wrote to stdout or stderr */
 } kvb_engine_row;
 

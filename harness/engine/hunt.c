@@ -320,6 +320,8 @@ static void known_judge(hunt *h)
                 row->found[row->n_found - 1].expected = true;
         } else if (expected && !also && !coarse && row->n_vanished < KVB_ENGINE_FINDINGS) {
             row->vanished[row->n_vanished++] = k;
+        } else if (!o.kind && row->n_right < KVB_ENGINE_FINDINGS) {
+            row->right[row->n_right++] = k;
         } else if (!expected && o.kind && !also && row->n_back < KVB_ENGINE_FINDINGS) {
             row->back[row->n_back++] = k;
         }

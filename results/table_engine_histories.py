@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What whole engines do with histories of calls, by build: runs `kvbench engine` over each and writes Markdown.
+
+    results/table_engine_histories.py --kvbench build/kvbench -o results/engine-histories.md BUILD_FOLDER…
+"""
+import argparse
+import json
+import subprocess
+import sys
+
+from tables import machine_line, replay
+
+FAMILIES = "llama,llama-96,llama-128,llama-deep,latent,hybrid,delta,windows"
+FORMATS = [("f32", "off"), ("f16,q8_0,q4_0", "on")]
+VERBS = ["decode", "copy", "remove", "keep", "shift", "save", "load"]
+TEXT = """# What whole engines do with histories of calls
+
+Written by `make table-engine-histories`: {machine}
+
+`kvbench engine` plays histories on llama.cpp's built libraries, over seeded models, and judges each call: what it returns, which
+positions a sequence has, and the logits, which must be those of a fresh decode of just the visible tokens. Each row below is {random} random
+histories and those of known differences; a wrong one is shrunk. `kvbench engine --script '…'` replays it, `kvbench engine --list` has
+the words of this page. Builds: {builds}.
+
+## What differs
+
+"wrong": in this build, in so many rows. "right": its history was played, and nothing differed. "–": not played, since the build lacks what
+it needs.
+
+{findings}
+
+## What a user of the library should do
+
+{advice}
+
+## By event
+
+Calls made, and after the stroke those that were the first wrong one of their history.
+
+{events}
+
+## By model, cache and format
+
+Histories, and logits that were compared; then what differed. Flash attention is off for f32, else on.
+
+{rows}
+"""
+
+
+def run(kvbench, lib, random, formats, flash):
+    command = [kvbench, "engine", "--lib", lib, "--family", FAMILIES, "--cache", "both", "--kv", formats, "--flash", flash, "--known",
+               "--random", str(random), "--format", "json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode not in (0, 1):
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def table(head, lines):
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head)] + lines)
+
+
+def findings_table(known, builds):
+    """The smallest history that was found of each, and the builds that have it."""
+    lines = []
+    for k in known + [{"name": "new", "class": "new", "script": "", "kind": ""}]:
+        met = [f for rows in builds.values() for row in rows for f in row["found"] if f["name"] == k["name"]]
+        if not met and k["name"] == "new":
+            continue
+        script = min((f["script"] for f in met), key=lambda s: (s.count(";"), len(s)), default=k["script"])
+        worst = max(met, key=lambda f: f["times"], default=None)
+        cells = []
+        for rows in builds.values():
+            wrong = sum(any(f["name"] == k["name"] for f in row["found"]) for row in rows)
+            played = any(k["name"] in row["gone"] or k["name"] in row["right"] for row in rows)
+            cells.append(f"wrong ({wrong})" if wrong else "right" if played else "–")
+        lines.append([k["name"], k["class"], f"`{script}`", (worst["kind"] + ": " + worst["what"]) if worst else k["kind"], *cells])
+    return table(["difference", "class", "smallest history", "what is wrong", *builds], lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kvbench", default="build/kvbench")
+    parser.add_argument("--work", default="build/tables")
+    parser.add_argument("--random", type=int, default=12)
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("lib", nargs="+")
+    args = parser.parse_args()
+    known = json.loads(subprocess.check_output([args.kvbench, "engine", "--list", "--format", "json"], text=True))
+    builds = {}
+    for lib in args.lib:
+        rows = [row for formats, flash in FORMATS for row in run(args.kvbench, lib, args.random, formats, flash)]
+        builds[next(row["build"] for row in rows if row["build"]).replace("llama.cpp ", "")] = rows
+    manifest, _ = replay(args, ["--check", "--workload", "plain-decode", "--cache", "seq", "--pool", "f32", "--kernel", "flash"],
+                         args.work + "/machine.jsonl")
+    events = [[verb, cache] + [
+        f"{sum(row['calls'][v] for row in rows if row['cache'] == cache)} / {sum(row['first_wrong'][v] for row in rows if row['cache'] == cache)}"
+        for rows in builds.values()] for v, verb in enumerate(VERBS) for cache in ("unified", "split")]
+    lines = []
+    for first in next(iter(builds.values())):
+        same = [next(row for row in rows if all(row[key] == first[key] for key in ("family", "cache", "kv", "flash")))
+                for rows in builds.values()]
+        lines.append([first["family"], first["cache"], first["kv"]] + [
+            "unavailable" if row["unavailable"] else f"{row['histories']}, {row['judged']}" +
+            "".join(f"; {name}" for name in dict.fromkeys(f["name"] for f in row["found"])) for row in same])
+    with open(args.output, "w") as out:
+        out.write(TEXT.format(
+            machine=machine_line(manifest), random=args.random, builds=", ".join(builds), findings=findings_table(known, builds),
+            advice="\n".join(f"- *{k['name']}* ({k['class']}): {k['reference']}. Advice: {k['advice']}." for k in known),
+            events=table(["event", "cache", *builds], events), rows=table(["model", "cache", "rows", *builds], lines)))
+
+
+if __name__ == "__main__":
+    main()
