@@ -13,10 +13,11 @@
 #include "harness/command_line.h"
 #include "harness/engine/engine.h"
 #include "harness/interrupt.h"
+#include "harness/selection/suite.h"
 
 typedef struct options {
     const char *engine, *lib, *model, *families, *kv, *flash, *cache, *layout, *fault, *format;
-    kvb_words scripts;
+    kvb_words scripts, workloads;
     uint64_t random, seed, cells, seconds;
     bool known, list;
 } options;
@@ -32,10 +33,12 @@ static const kvb_option option_table[] = {
     {"--flash", "on|off|both", "flash attention (usual: off)", KVB_TEXT(options, flash)},
     {"--cache", "unified|split|both", "one cache for all sequences, or one for each (usual: unified)",
      KVB_TEXT(options, cache)},
-    {"--cells", "N", "tokens that a cache holds, a multiple of 256 (usual: 256; 1024 for models with windows)",
+    {"--cells", "N", "tokens that a cache holds, a multiple of 256 (usual: 256; for windows and workloads 1024)",
      KVB_NUMBER(options, cells, 256, KVB_SHADOW_TOKENS)},
     KVB_OPTIONS_OF("which histories"),
     {"--script", "CALLS", "this one (repeatable)", KVB_WORDS(options, scripts)},
+    {"--workload", "NAME", "a recorded one, or a trace's FILE.jsonl (repeatable; `kvbench list workloads`)",
+     KVB_WORDS(options, workloads)},
     {"--random", "N", "so many at random; a wrong one is shrunk", KVB_NUMBER(options, random, 0, 1u << 24)},
     {"--seed", "N", "of the first of them; the next has the next seed (usual: 1)",
      KVB_NUMBER(options, seed, 1, UINT32_MAX)},
@@ -162,13 +165,13 @@ static void row_json(const kvb_engine_row *r, const char *name)
         json_array_append_new(made, json_integer((json_int_t)r->made[i]));
         json_array_append_new(wrong_at, json_integer((json_int_t)r->wrong_at[i]));
     }
-    json_t *row =
-        json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "build",
-                  r->facts.build, "family", name, "cache", r->config.split ? "split" : "unified", "kv", r->config.kv,
-                  "flash", r->config.flash, "unavailable", r->error ? r->why : "", "histories",
-                  (json_int_t)r->histories, "wrong", (json_int_t)r->wrong, "judged", (json_int_t)r->judged, "unjudged",
-                  (json_int_t)r->unjudged, "worst", r->worst, "calls", made, "first_wrong", wrong_at, "found", found,
-                  "gone", names_json(r->vanished, r->n_vanished), "back", names_json(r->back, r->n_back));
+    json_t *row = json_pack(
+        "{s:s, s:s, s:s, s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "build",
+        r->facts.build, "family", name, "cache", r->config.split ? "split" : "unified", "kv", r->config.kv, "flash",
+        r->config.flash, "unavailable", r->error ? r->why : "", "histories", (json_int_t)r->histories, "wrong",
+        (json_int_t)r->wrong, "judged", (json_int_t)r->judged, "unjudged", (json_int_t)r->unjudged, "worst", r->worst,
+        "calls", made, "first_wrong", wrong_at, "found", found, "gone", names_json(r->vanished, r->n_vanished), "back",
+        names_json(r->back, r->n_back), "right", names_json(r->right, r->n_right));
     if (row) {
         json_dumpf(row, stdout, JSON_COMPACT);
         puts("");
@@ -256,7 +259,7 @@ static int family_run(const options *o, const lists *l, const kvb_engine_row *as
         row->config.kv = l->kv[i / (l->flashes * l->caches)];
         row->config.flash = !strcmp(l->flash[i / l->caches % l->flashes], "on");
         row->config.split = !strcmp(l->cache[i % l->caches], "split");
-        row->config.cells = o->cells ? (uint32_t)o->cells : f->name && f->window ? 1024 : 256;
+        row->config.cells = o->cells ? (uint32_t)o->cells : (f->name && f->window) || o->workloads.n ? 1024 : 256;
         const int error = kvb_engine_row_run(row);
         if (error)
             code = kvb_complain("engine", KVB_EXIT_MACHINE, "no child process: %s", strerror(-error));
@@ -297,6 +300,27 @@ static const kvb_engine *engine_find(const char *name)
     return NULL;
 }
 
+/* The history of a workload. -1, or an exit code, told. */
+static int workload_read(const char *word, kvb_engine_history *history)
+{
+    kvb_workloads known = {0};
+    char why[512], names[4096] = "";
+    int error = strstr(word, ".jsonl") ? 0 : kvb_workloads_find(NULL, &known, why, sizeof why);
+    const char *path = strstr(word, ".jsonl") ? word : NULL;
+    for (size_t i = 0; i < known.n && !error && !path; i++) {
+        path = strcmp(known.at[i].name, word) ? NULL : known.at[i].path;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", known.at[i].name);
+    }
+    int code = -1;
+    if (!error && !path)
+        code = kvb_unknown("engine", "--workload: unknown workload", word, names);
+    error = error || !path ? error : kvb_engine_history_of(path, history, why, sizeof why);
+    if (error)
+        code = kvb_complain("engine", KVB_EXIT_USAGE, "%s", why);
+    kvb_workloads_free(&known);
+    return code;
+}
+
 static int engine_main(int argc, char **argv)
 {
     options o = {.engine = "llama",
@@ -327,8 +351,9 @@ static int engine_main(int argc, char **argv)
         return KVB_EXIT_USAGE;
     if (strcmp(o.format, "table") && strcmp(o.format, "json"))
         return kvb_unknown("engine", "--format: unknown format", o.format, "table, json");
-    if (!o.scripts.n && !o.random && !o.known)
-        return kvb_complain("engine", KVB_EXIT_USAGE, "no histories: --random N, --script CALLS or --known");
+    if (!o.scripts.n && !o.workloads.n && !o.random && !o.known)
+        return kvb_complain("engine", KVB_EXIT_USAGE,
+                            "no histories: --random N, --script CALLS, --workload NAME or --known");
     if (o.fault) {
         char names[256] = "";
         for (ask.fault = kvb_engine_faults; ask.fault->name && strcmp(ask.fault->name, o.fault); ask.fault++)
@@ -336,7 +361,7 @@ static int engine_main(int argc, char **argv)
         if (!ask.fault->name)
             return kvb_unknown("engine", "--fault: unknown fault", o.fault, names);
     }
-    kvb_engine_history *scripts = calloc(o.scripts.n + 1, sizeof *scripts);
+    kvb_engine_history *scripts = calloc(o.scripts.n + o.workloads.n + 1, sizeof *scripts);
     kvb_engine_row *row = mmap(NULL, sizeof *row, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!scripts || row == MAP_FAILED)
         code = kvb_complain("engine", KVB_EXIT_MACHINE, "%s", strerror(ENOMEM));
@@ -345,6 +370,8 @@ static int engine_main(int argc, char **argv)
             code = kvb_complain("engine", KVB_EXIT_USAGE, "--script: %s", why);
     ask.scripts = scripts;
     ask.n_scripts = (uint32_t)o.scripts.n;
+    for (size_t i = 0; i < o.workloads.n && code < 0; i++)
+        code = workload_read(o.workloads.at[i], &scripts[ask.n_scripts++]);
     kvb_stop_catch();
     tally came = {0};
     for (int i = 0; code <= 0 && i < (o.model ? 1 : l.families) && !kvb_stopped; i++)
@@ -354,6 +381,7 @@ static int engine_main(int argc, char **argv)
         kvb_stop_die();
     free(scripts);
     kvb_words_free(&o.scripts);
+    kvb_words_free(&o.workloads);
     return code;
 }
 

@@ -44,6 +44,7 @@ typedef struct kvb_engine_config {
     const char *layout; /* NAME=OFFSET,…: offsets of the engine's parameters; NULL: found */
     bool flash, split;  /* flash attention; a cache for each sequence in place of one for all */
     bool whole;         /* of the fresh decode: nothing is dropped that windows hide, and nothing is rolled back */
+    bool watched;       /* blame() will be asked */
     uint32_t cells;     /* tokens alive at once; split: of one sequence */
     uint32_t seqs;
 } kvb_engine_config;
@@ -94,17 +95,16 @@ typedef struct kvb_engine {
     int (*load)(void *session, uint32_t seq); /* what was saved takes the place of what the sequence holds */
     void (*span)(void *session, uint32_t seq, int32_t *first,
                  int32_t *last); /* least and largest position; -1: empty */
-    /* Looks at the attention of the next decode, of which it writes a line. NULL: it has no such eyes. sees [n]: tokens
-     * that each token of the decode must see. */
-    void (*watch)(void *session, const uint32_t *sees, uint32_t n);
-    const char *(*watched)(void *session); /* "rows: …", "visibility: …", "arithmetic: …" */
+    /* Where the fault of the last decode lies: "rows: …", "visibility: …" or "arithmetic: …"; "": it cannot be said.
+     * sees [n]: tokens that each token of the decode must see. Of sessions opened with `watched`. NULL: no such eyes. */
+    const char *(*blame)(void *session, const uint32_t *sees, uint32_t n);
 } kvb_engine;
 
 extern const kvb_engine kvb_engine_llama, kvb_engine_live;
 
 /* ---- histories --------------------------------------------------------------------------------------------------- */
 
-#define KVB_ENGINE_CALLS 48u /* of a history */
+#define KVB_ENGINE_CALLS 192u /* of a history */
 
 typedef struct kvb_engine_call {
     kvb_engine_verb verb;
@@ -120,6 +120,8 @@ typedef struct kvb_engine_history {
 
 /* "d 0 3; cp 0 1; rm 0 4 12; add 0 12 end -8; keep 0; save 0; load 1; save all; d 0 1 1 2". 0, or -EINVAL with why. */
 int kvb_engine_history_parse(const char *text, kvb_engine_history *history, char *why, size_t why_bytes);
+/* Of a recorded workload. 0, -ENOTSUP with why: it has what no engine has a call for; or what kvb_trace_load() says. */
+int kvb_engine_history_of(const char *path, kvb_engine_history *history, char *why, size_t why_bytes);
 void kvb_engine_history_print(const kvb_engine_history *history, char *text, size_t bytes);
 
 typedef struct kvb_shadow_token {
@@ -196,6 +198,7 @@ typedef struct kvb_engine_bench {
     const kvb_engine *engine;
     const kvb_engine_fault *fault; /* or NULL */
     uint32_t twisted;              /* calls that met it */
+    bool watched;                  /* the subject's decodes are looked at */
     kvb_engine_facts facts;        /* of the subject */
     void *subject, *twin, *exact;  /* twin: as the subject; exact: f32 rows, no flash attention */
     double noise;                  /* of exact decodes between batch splits */
@@ -280,6 +283,21 @@ typedef struct kvb_engine_row {
 
 /* Fills the row, which lies in memory that children share. 0, or a negative errno: no child could be made. */
 int kvb_engine_row_run(kvb_engine_row *row);
+
+/* ---- llama.cpp's evaluation callback ----------------------------------------------------------------------------- */
+
+/* Of one decode; zero before it, but for the functions. */
+typedef struct kvb_llama_watch {
+    const char *(*op_desc)(const void *tensor), *(*get_name)(const void *tensor);
+    void *(*get_data)(const void *tensor);
+    char first[64]; /* the node whose mask is counted */
+    uint32_t shown[KVB_SHADOW_TOKENS], n_shown, nodes;
+    double error;
+    char said[160];
+} kvb_llama_watch;
+
+bool kvb_llama_watch_node(void *tensor, bool ask, void *watch);
+void kvb_llama_watch_say(kvb_llama_watch *watch, const uint32_t *sees, uint32_t n);
 
 /* ---- seeded models ----------------------------------------------------------------------------------------------- */
 

@@ -33,7 +33,8 @@ typedef struct hunt {
     kvb_engine_bench bench;
     kvb_engine_outcome *outcome; /* shared with the child that plays */
     const kvb_engine_history *history;
-    int output; /* what the engine writes to stdout and stderr */
+    bool watched; /* attention is looked at as the history is played */
+    int output;   /* what the engine writes to stdout and stderr */
 } hunt;
 
 /* ---- one history ------------------------------------------------------------------------------------------------- */
@@ -66,6 +67,16 @@ static uint32_t threads_now(void)
 static void history_play(void *ctx)
 {
     hunt *h = ctx;
+    if (h->watched) {
+        kvb_engine_config config = h->row->config;
+        kvb_engine_facts facts;
+        char why[256];
+        config.watched = true;
+        h->row->engine->close(h->bench.subject);
+        if (h->row->engine->open(&config, &h->bench.subject, &facts, why, sizeof why))
+            _exit(0);
+        h->bench.watched = true;
+    }
     kvb_engine_play(&h->bench, h->history, h->outcome);
     h->outcome->threads = threads_now() > 1;
     _exit(PLAYED);
@@ -259,6 +270,11 @@ static void finding_add(hunt *h, const kvb_engine_history *history, const kvb_en
     }
     if (seed)
         shrink(&s);
+    h->watched = s.outcome.kind == KVB_ENGINE_LOGITS && row->engine->blame;
+    const kvb_engine_outcome seen = h->watched ? play(h, &s.best) : s.outcome;
+    h->watched = false;
+    if (seen.kind == s.outcome.kind) /* of many layers, and windows in some, the mask is that of one */
+        s.outcome = seen;
     const kvb_engine_known *known =
         row->fault ? NULL : kvb_engine_known_find(&row->facts, &row->config, &s.best, s.outcome.kind);
     kvb_engine_finding *f = finding_of(row, &s.best, s.outcome.kind, known);

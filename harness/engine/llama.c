@@ -60,7 +60,8 @@ typedef struct api {
         (*state_seq_set_data)(handle, const uint8_t *, size_t, int32_t seq);
     /* of ggml */
     void (*backend_load_all_from_path)(const char *folder);
-    const char *(*version)(void);
+    const char *(*version)(void), *(*op_desc)(const void *tensor), *(*get_name)(const void *tensor);
+    void *(*get_data)(const void *tensor);
 } api;
 
 /* The names of the members of `api`, in order. "?": may be lacking. */
@@ -72,7 +73,9 @@ static const char functions[] =
     "llama_get_logits_ith llama_memory_clear llama_memory_seq_rm llama_memory_seq_cp llama_memory_seq_keep "
     "llama_memory_seq_add llama_memory_seq_pos_min llama_memory_seq_pos_max llama_memory_can_shift "
     "llama_state_get_size llama_state_get_data llama_state_set_data llama_state_seq_get_size "
-    "llama_state_seq_get_data llama_state_seq_set_data ?ggml_backend_load_all_from_path ?ggml_version ";
+    "llama_state_seq_get_data llama_state_seq_set_data ?ggml_backend_load_all_from_path ?ggml_version ?ggml_op_desc "
+    "?ggml_get_name "
+    "?ggml_get_data ";
 
 enum { F32 = 0, F16 = 1, Q4_0 = 2, Q8_0 = 8 };
 static const struct {
@@ -107,6 +110,7 @@ static struct {
     char log[1 << 15]; /* what it has logged since log_forget(), as far as it fits */
     size_t log_used;
     char error[160]; /* the last line of an error */
+    kvb_llama_watch watch;
 } lib;
 
 static void log_keep(int level, const char *text, void *ctx)
@@ -387,6 +391,12 @@ static handle context_open(handle model, const kvb_engine_config *config, uint32
     p.bytes[l->flash] = config->flash;
     if (l->flash_bytes == 4)
         word_set(&p, l->flash, config->flash);
+    if (config->watched && lib.api.op_desc && lib.api.get_name && lib.api.get_data) {
+        bool (*const node)(void *, bool, void *) = kvb_llama_watch_node;
+        void *const to = &lib.watch;
+        memcpy(p.bytes + l->watch, &node, sizeof node);
+        memcpy(p.bytes + l->watch + sizeof node, &to, sizeof to);
+    }
     log_forget();
     handle context = lib.api.init_from_model(model, p);
     if (!context) {
@@ -437,6 +447,8 @@ static int engine_decode(void *session_, const kvb_engine_token *tokens, uint32_
         s->tokens.logits[i] = 1;
     }
     lib.error[0] = '\0';
+    lib.watch =
+        (kvb_llama_watch){.op_desc = lib.api.op_desc, .get_name = lib.api.get_name, .get_data = lib.api.get_data};
     const int32_t error = lib.api.decode(s->context, s->tokens);
     return error == 1 ? -ENOSPC : error ? -EIO : 0;
 }
@@ -652,6 +664,13 @@ static void engine_span(void *session_, uint32_t seq, int32_t *first, int32_t *l
     *last = lib.api.memory_seq_pos_max(s->memory, (int32_t)seq);
 }
 
+static const char *engine_blame(void *session_, const uint32_t *sees, uint32_t n)
+{
+    (void)session_;
+    kvb_llama_watch_say(&lib.watch, sees, n);
+    return lib.watch.said;
+}
+
 const kvb_engine kvb_engine_llama = {
     .abi = KVB_ENGINE_ABI,
     .name = "llama",
@@ -669,4 +688,5 @@ const kvb_engine kvb_engine_llama = {
     .save = engine_save,
     .load = engine_load,
     .span = engine_span,
+    .blame = engine_blame,
 };

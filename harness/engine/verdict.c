@@ -388,9 +388,17 @@ static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_
     if (b->fault && b->fault->verb == KVB_ENGINE_DECODE)
         tokens[0].id = (tokens[0].id + 1) % (int32_t)b->facts.vocab;
     const bool made = return_judge(b, c, must, engine_call(b, c, tokens, n), o);
+    uint32_t sees[KVB_SHADOW_TOKENS];
+    for (uint32_t i = 0; i < n; i++)
+        sees[i] = kvb_shadow_sees(&b->shadow->seq[tokens[i].seq], &b->facts, tokens[i].pos);
+    char blame[160] = "";
+    if (made && b->watched && b->engine->blame)
+        snprintf(blame, sizeof blame, "%s", b->engine->blame(b->subject, sees, n));
     for (uint32_t s = 0; s < KVB_ENGINE_SEQS && made && !o->kind; s++)
         if (c->n[s])
             logits_judge(b, s, b->engine->logits(b->subject, last[s]), o);
+    if (o->kind == KVB_ENGINE_LOGITS && *blame)
+        snprintf(o->what + strlen(o->what), sizeof o->what - strlen(o->what), "; %s", blame);
     if (!made)
         decode_undo(b->shadow, c);
     if (!o->kind)

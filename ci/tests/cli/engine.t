@@ -13,7 +13,7 @@ refuse() { # STATUS NAME PATTERN OPTION…
     one_line "  in one line"
     holds "  saying: $pattern" "$pattern" "$err"
 }
-refuse 2 "no histories" 'no histories: --random N, --script CALLS or --known' --engine live
+refuse 2 "no histories" 'no histories: --random N, --script CALLS, --workload NAME or --known' --engine live
 refuse 2 "an unknown engine" "unknown engine 'lama'; did you mean 'llama'\?" --engine lama --random 1
 refuse 2 "an unknown family" "unknown word 'lama'; did you mean 'llama'\?" --engine live --family lama --random 1
 refuse 2 "an unknown format of the cache" "unknown word 'q9'; known: f32, f16" --engine live --kv q9 --random 1
@@ -22,6 +22,8 @@ refuse 2 "a call that is none" "call 2, 'rn 0', is none of: d SEQ N" --engine li
 refuse 2 "a sequence that is none" "call 1, 'd 9 1', is none of" --engine live --script 'd 9 1'
 refuse 2 "a history that cannot be" "call 2: nothing was saved" --engine live --script 'd 0 1; load 0'
 refuse 2 "positions below 0" "call 2: a token is moved onto or across one that stays, or below 0" --engine live --script 'd 0 2; add 0 0 end -1'
+refuse 2 "an unknown workload" "unknown workload 'plain-decod'; did you mean 'plain-decode'" --engine live --workload plain-decod
+refuse 2 "a workload that no engine can be given" 'eagle-tree: line 3: engines are not given this: a draft tree' --engine live --workload eagle-tree
 refuse 2 "a plug-in that is none" 'cannot open shared object' --engine ./none.so --random 1
 refuse 3 "a folder that is not there" 'none: No such file or directory' --lib "$TMPDIR/none" --random 1
 mkdir "$TMPDIR/empty"
@@ -40,12 +42,14 @@ ok "the live runner passes" "${live[@]}" --family llama,llama-deep,windows,hybri
 [ "$(grep -c '^[a-z-]* *unified [fq0-9_]* *flash off *0 wrong of [12]' "$out")" = 8 ]
 report $? "  over four families and two formats"
 
+ok "  and recorded workloads" "${live[@]}" --workload evict-rollback --workload context-shift --workload save-restore
+
 # fault NAME CALL SCRIPT: the first wrong call of the script, and of what random histories are shrunk to at most six calls.
 fault() {
     expect_exit 1 "planted: $1" "${live[@]}" --fault "$1" --script "$3"
     holds "  call $2 of '$3' is the first wrong one" "^  NEW: call $2, "
     ok "  which is right without it" "${live[@]}" --script "$3"
-    expect_exit 1 "  it is found at random" "${live[@]}" --fault "$1" --random 15 --seed 5
+    expect_exit 1 "  it is found at random" "${live[@]}" --fault "$1" --random 10 --seed 5
     ! grep -oE "script '[^']*'" "$out" | grep -qE '(;.*){6}'
     report $? "  and shrunk to at most six calls"
 }
@@ -90,7 +94,7 @@ for name in shift-then-save copy-then-save keep-split restore-empty rollback-the
     quantised-shift; do
     holds "  $name" "^  $name: call "
 done
-ok "random histories find nothing else" "$KVBENCH" engine --family llama,latent,hybrid --cache both --random 12 --seed 1000
+ok "random histories find nothing else" "$KVBENCH" engine --family llama,hybrid --cache both --random 12 --seed 1000
 # found NAME SEED OPTION…: a random history shows it, and is shrunk to at most six calls.
 found() {
     local name=$1 seed=$2
@@ -109,6 +113,15 @@ found batch-then-rollback 1023 --family hybrid
 found middle-of-state 1043 --family hybrid
 found windows-forget 314 --family windows
 found quantised-shift 20000 --family llama-96 --kv q8_0
+ok "recorded workloads are right" "$KVBENCH" engine --workload evict-rollback --workload save-restore --workload preempt-resume
+holds "  in all tokens" '0 wrong of 3 histories, .*; 3[0-9][0-9] logits judged, 0 not'
+# blamed PATTERN OPTION…: what attention's nodes show of a fault.
+blamed() {
+    "$KVBENCH" engine --flash on "${@:2}" >"$out" 2>"$err"
+    holds "a fault's place: $1" "visible; $1"
+}
+blamed 'rows: as many cells are visible as must be, and attention of what they hold is right' --cache split --script 'd 0 1; cp 0 1; save 1; load 2; d 2 1'
+blamed 'visibility: the mask shows a token 5 cells, and must show 3' --fault remove-swallowed --script 'd 0 4; rm 0 1 3; d 0 1'
 ok "with flash attention, over f16" "$KVBENCH" engine --family llama-deep,llama-128 --kv f16 --flash on --random 10
 whole=(--cache split --script 'd 0 1 1 1; save all; load all; d 0 1 1 1')
 ok "whole-state restore of a split cache is right now" "$KVBENCH" engine "${whole[@]}"

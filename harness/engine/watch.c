@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * llama.cpp's evaluation callback: looks at the nodes of attention of one decode. How many cells the mask shows to each
+ * token, against the shadow, in integers; and the node's output against double arithmetic over its own inputs. Where
+ * both are right and the logits are not, rows are wrong that attention was given.
+ */
+#include "harness/engine/engine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIMIT 4e-3 /* of an output: q and sums in f16 are off by 1e-3 at most */
+
+enum { F32, F16 };
+
+/* As ggml has it, of which data and name are confirmed by its getters. */
+typedef struct tensor {
+    int32_t type;
+    void *buffer;
+    int64_t ne[4];
+    size_t nb[4];
+    int32_t op, op_params[16], flags;
+    const struct tensor *src[10], *view_src;
+    size_t view_offs;
+    void *data;
+    char name[64];
+} tensor;
+
+static double element(const tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
+{
+    const char *at = (const char *)t->data + (size_t)i0 * t->nb[0] + (size_t)i1 * t->nb[1] + (size_t)i2 * t->nb[2] +
+                     (size_t)i3 * t->nb[3];
+    uint16_t bits;
+    float value;
+    if (t->type == F32) {
+        memcpy(&value, at, sizeof value);
+        return (double)value;
+    }
+    memcpy(&bits, at, sizeof bits);
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const double size = exponent == 31 ? (fraction ? NAN : HUGE_VAL)
+                        : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                       : ldexp(fraction, -24);
+    return bits >> 15 ? -size : size;
+}
+
+static float parameter(const tensor *t, int i)
+{
+    float value;
+    memcpy(&value, &t->op_params[i], sizeof value);
+    return value;
+}
+
+static bool is_plain(const tensor *t)
+{
+    return t && (t->type == F32 || t->type == F16);
+}
+
+/* The largest difference of a flash attention's output from exact attention of its own inputs, over the largest. */
+static double output_error(const tensor *t)
+{
+    const tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
+    const int64_t cells = k->ne[1], heads = q->ne[2];
+    double worst = 0, scale = 0, *w = malloc((size_t)cells * sizeof *w);
+    for (int64_t row = 0; w && row < q->ne[1] * heads * q->ne[3]; row++) {
+        const int64_t j = row % q->ne[1], h = row / q->ne[1] % heads, s = row / q->ne[1] / heads;
+        double most = -HUGE_VAL, sum = 0;
+        for (int64_t c = 0; c < cells; c++) {
+            double x = 0;
+            for (int64_t d = 0; d < q->ne[0]; d++)
+                x += element(q, d, j, h, s) * element(k, d, c, h / (heads / k->ne[2]), s);
+            w[c] = x * (double)parameter(t, 0) + element(mask, c, j, 0, s % mask->ne[3]);
+            most = fmax(most, w[c]);
+        }
+        for (int64_t c = 0; c < cells; c++)
+            sum += w[c] = exp(w[c] - most);
+        for (int64_t d = 0; d < t->ne[0]; d++) {
+            double exact = 0;
+            for (int64_t c = 0; c < cells; c++)
+                if (w[c] > 0) /* hidden cells may hold anything */
+                    exact += w[c] / sum * element(v, d, c, h / (heads / v->ne[2]), s);
+            const double off = fabs(exact - element(t, d, h, j, s));
+            worst = isnan(off) ? HUGE_VAL : fmax(worst, off);
+            scale = fmax(scale, fabs(exact));
+        }
+    }
+    free(w);
+    return worst / fmax(scale, 1e-30);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+bool kvb_llama_watch_node(void *node, bool ask, void *ctx)
+{
+    kvb_llama_watch *watch = ctx;
+    const tensor *t = node;
+    const char *op = watch->op_desc(node);
+    const bool flash = !strcmp(op, "FLASH_ATTN_EXT");
+    if (ask)
+        return flash || !strcmp(op, "SOFT_MAX");
+    const tensor *mask = t->src[flash ? 3 : 1];
+    if (watch->get_data(node) != t->data || watch->get_name(node) != t->name || !is_plain(mask))
+        return true; /* another layout: nothing is said */
+    if (!*watch->first)
+        snprintf(watch->first, sizeof watch->first, "%s", t->name);
+    const int64_t tokens = flash ? t->src[0]->ne[1] : t->ne[1];
+    for (int64_t s = 0; s < t->ne[3] && !strcmp(watch->first, t->name); s++) /* one layer: the others have its mask */
+        for (int64_t j = 0; j < tokens && watch->n_shown < KVB_SHADOW_TOKENS; j++) {
+            uint32_t *shown = &watch->shown[watch->n_shown++];
+            *shown = 0;
+            for (int64_t c = 0; c < mask->ne[0]; c++)
+                *shown += !isinf(element(mask, c, j, 0, s % mask->ne[3]));
+        }
+    /* Without flash attention weights take the place of the scores that they are made of. */
+    if (flash && !t->src[4] && parameter(t, 1) == 0 && parameter(t, 2) == 0 && is_plain(t->src[1]) &&
+        is_plain(t->src[2])) {
+        watch->error = fmax(watch->error, output_error(t));
+        watch->nodes++;
+    }
+    return true;
+}
+
+void kvb_llama_watch_say(kvb_llama_watch *watch, const uint32_t *sees, uint32_t n)
+{
+    uint32_t must[KVB_SHADOW_TOKENS], i = 0;
+    memcpy(must, sees, n * sizeof *must);
+    qsort(must, n, sizeof *must, by_size);
+    qsort(watch->shown, watch->n_shown, sizeof *watch->shown, by_size);
+    while (i < n && i < watch->n_shown && must[i] == watch->shown[i])
+        i++;
+    if (!watch->n_shown || watch->n_shown != n)
+        *watch->said = '\0';
+    else if (i < n)
+        snprintf(watch->said, sizeof watch->said, "visibility: the mask shows a token %u cells, and must show %u",
+                 watch->shown[i], must[i]);
+    else if (watch->nodes && watch->error > LIMIT)
+        snprintf(watch->said, sizeof watch->said, "arithmetic: attention is off by %.2g from its own inputs",
+                 watch->error);
+    else
+        snprintf(watch->said, sizeof watch->said, "rows: as many cells are visible as must be%s",
+                 watch->nodes ? ", and attention of what they hold is right" : "");
+}
