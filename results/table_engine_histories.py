@@ -19,13 +19,13 @@ TEXT = """# What whole engines do with histories of calls
 Written by `make table-engine-histories`: {machine}
 
 `kvbench engine` plays histories on llama.cpp's built libraries, over seeded models, and judges each call: what it returns, which
-positions a sequence has, and the logits, which must be those of a fresh decode of just the visible tokens. Each row below is {random} random
-histories and those of known differences; a wrong one is shrunk. `kvbench engine --script '…'` replays it, `kvbench engine --list` has
+positions a sequence has, and the logits, which must be those of a fresh decode of just the visible tokens. Each model, cache and format
+had {random} random histories and those of known differences; a wrong one is shrunk. `kvbench engine --script '…'` replays it, `kvbench engine --list` has
 the words of this page. Builds: {builds}.
 
 ## What differs
 
-"wrong": in this build, in so many rows. "right": its history was played, and nothing differed. "–": not played, since the build lacks what
+"wrong": in this build, in so many models, caches and formats. "right": its history was played, and nothing differed. "–": not played, since the build lacks what
 it needs.
 
 {findings}
@@ -40,9 +40,10 @@ Calls made, and after the stroke those that were the first wrong one of their hi
 
 {events}
 
-## By model, cache and format
+## By model and cache
 
-Histories, and logits that were compared; then what differed. Flash attention is off for f32, else on.
+Histories, and logits that were compared, over the formats f32 without flash attention, and f16, q8_0 and q4_0 with it; then what
+differed in one of them.
 
 {rows}
 """
@@ -98,17 +99,19 @@ def main():
         f"{sum(row['calls'][v] for row in rows if row['cache'] == cache)} / {sum(row['first_wrong'][v] for row in rows if row['cache'] == cache)}"
         for rows in builds.values()] for v, verb in enumerate(VERBS) for cache in ("unified", "split")]
     lines = []
-    for first in next(iter(builds.values())):
-        same = [next(row for row in rows if all(row[key] == first[key] for key in ("family", "cache", "kv", "flash")))
-                for rows in builds.values()]
-        lines.append([first["family"], first["cache"], first["kv"]] + [
-            "unavailable" if row["unavailable"] else f"{row['histories']}, {row['judged']}" +
-            "".join(f"; {name}" for name in dict.fromkeys(f["name"] for f in row["found"])) for row in same])
+    for family, cache in dict.fromkeys((row["family"], row["cache"]) for row in next(iter(builds.values()))):
+        cells = []
+        for rows in builds.values():
+            same = [row for row in rows if (row["family"], row["cache"]) == (family, cache)]
+            names = dict.fromkeys(f["name"] for row in same for f in row["found"])
+            cells.append("unavailable" if all(row["unavailable"] for row in same) else "; ".join(
+                [f"{sum(row['histories'] for row in same)}, {sum(row['judged'] for row in same)}", *names]))
+        lines.append([family, cache, *cells])
     with open(args.output, "w") as out:
         out.write(TEXT.format(
             machine=machine_line(manifest), random=args.random, builds=", ".join(builds), findings=findings_table(known, builds),
             advice="\n".join(f"- *{k['name']}* ({k['class']}): {k['reference']}. Advice: {k['advice']}." for k in known),
-            events=table(["event", "cache", *builds], events), rows=table(["model", "cache", "rows", *builds], lines)))
+            events=table(["event", "cache", *builds], events), rows=table(["model", "cache", *builds], lines)))
 
 
 if __name__ == "__main__":
