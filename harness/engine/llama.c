@@ -86,7 +86,7 @@ static const struct {
 
 /* Where fields lie in the parameters of a context; 0: there is none. */
 typedef struct layout {
-    uint32_t rollback, threads, flash, flash_bytes, watch, type_k, full, unified, bytes;
+    uint32_t rollback, threads, flash, flash_bytes, watch, type_k, full, unified;
 } layout;
 
 static const struct {
@@ -195,22 +195,6 @@ static void word_set(blob *b, size_t at, uint32_t word)
     memcpy(b->bytes + at, &word, sizeof word);
 }
 
-/* The bytes that context_default_params() writes: those that are alike over two fills. */
-static blob defaults_read(uint32_t *bytes)
-{
-    blob low, high;
-    memset(&low, 0x00, sizeof low);
-    memset(&high, 0xaa, sizeof high);
-    /* Results are made in place: the compiler may not put a copy between, so both are called through a pointer. */
-    blob (*volatile read)(void) = lib.api.context_default_params;
-    low = read();
-    high = read();
-    *bytes = sizeof low.bytes;
-    while (*bytes && !low.bytes[*bytes - 1])
-        --*bytes;
-    return low;
-}
-
 #define UNEXPECTED(at, what)                                                                                           \
     return snprintf(why, why_bytes,                                                                                    \
                     "%s: the parameters of a context are not understood: the word at %u is %#x, not %s", lib.build,    \
@@ -222,7 +206,7 @@ static int layout_find(layout *l, char *why, size_t why_bytes)
     static const uint32_t first[] = {512, 2048, 512, 1};
     static const char *const names[] = {"512 (n_ctx)", "2048 (n_batch)", "512 (n_ubatch)", "1 (n_seq_max)"};
     static const unsigned char late[] = {0, 1, 1, 1, 1, 0}, early[] = {0, 1, 0, 1, 1, 1, 0};
-    blob d = defaults_read(&l->bytes);
+    const blob d = lib.api.context_default_params();
     for (uint32_t i = 0; i < 4; i++)
         if (word_at(&d, 4 * i) != first[i])
             UNEXPECTED(4 * i, names[i]);
