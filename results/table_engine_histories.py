@@ -84,7 +84,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kvbench", default="build/kvbench")
     parser.add_argument("--work", default="build/tables")
-    parser.add_argument("--random", type=int, default=12)
+    parser.add_argument("--random", type=int, default=16)
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("lib", nargs="+")
     args = parser.parse_args()

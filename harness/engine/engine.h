@@ -96,7 +96,7 @@ typedef struct kvb_engine {
     void (*span)(void *session, uint32_t seq, int32_t *first,
                  int32_t *last); /* least and largest position; -1: empty */
     /* Where the fault of the last decode lies: "rows: …", "visibility: …" or "arithmetic: …"; "": it cannot be said.
-     * sees [n]: tokens that each token of the decode must see. Of sessions opened with `watched`. NULL: no such eyes. */
+     * sees [n]: tokens that each token of the decode must see. Of sessions opened with `watched`. NULL: the engine cannot tell. */
     const char *(*blame)(void *session, const uint32_t *sees, uint32_t n);
 } kvb_engine;
 
@@ -167,8 +167,7 @@ int kvb_engine_history_check(const kvb_engine_history *history, const kvb_engine
 typedef struct kvb_engine_fault {
     const char *name, *summary;
     kvb_engine_verb verb;
-    /* Of the nth such call of a history, from 0 on. False: the engine does not get it, and the judge hears that all is
-     * well. */
+    /* Of the nth such call of a history, from 0 on. False: the engine does not get the call, and 0 is returned. */
     bool (*twist)(kvb_engine_call *call, uint32_t nth);
 } kvb_engine_fault;
 extern const kvb_engine_fault kvb_engine_faults[]; /* ends with name NULL */

@@ -50,7 +50,10 @@ static void output_last(int fd, char *line, size_t bytes)
     while (n > 0 && strchr("\n ", text[n - 1]))
         text[--n] = '\0';
     const char *last = strrchr(text, '\n') ? strrchr(text, '\n') + 1 : text;
-    snprintf(line, bytes, "%.100s", last);
+    const char *colon = *last == '/' ? strchr(last, ':') : NULL; /* of a path the file's name is enough */
+    while (colon && colon > last && colon[-1] != '/')
+        colon--;
+    snprintf(line, bytes, "%.150s", colon ? colon : last);
 }
 
 static uint32_t threads_now(void)

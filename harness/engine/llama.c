@@ -336,7 +336,7 @@ typedef struct session {
 
 #define UBATCH 32u
 
-/* Do some layers keep a state? Builds that do not say so are believed to run the families that they are given. */
+/* Do some layers keep a state? Builds without these functions: by the name of the seeded family. */
 static bool has_state(handle model, const kvb_engine_config *config)
 {
     if (!lib.api.model_is_hybrid || !lib.api.model_is_recurrent)

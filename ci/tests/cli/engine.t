@@ -135,6 +135,19 @@ for build in llama-b10361 llama-b6301; do
     ok "  and was wrong there" "$KVBENCH" engine --lib "$BUILD/engines/$build" "${whole[@]}"
     holds "  at the call that restores" "^  whole-state-split: call 3, positions"
 done
+"$KVBENCH" engine --random 1000000 >/dev/null 2>&1 & # its seeded model lies in memory
+own=$!
+for _ in $(seq 100); do
+    for fd in /proc/$own/fd/*; do
+        [[ $(readlink "$fd") != /memfd:llama* ]] || cp "$fd" "$TMPDIR/mine.gguf" 2>/dev/null
+    done
+    [ ! -s "$TMPDIR/mine.gguf" ] || break
+    sleep 0.1
+done
+kill $own
+wait $own 2>/dev/null
+ok "a model of one's own" "$KVBENCH" engine --model "$TMPDIR/mine.gguf" --cache both --random 3 --known
+holds "  is judged" '^model +split +f32 +flash off [1-9]'
 if [ -d "$BUILD/engines/llama-b6301" ]; then # an old build under the name of a newer one: news of both kinds
     mkdir "$TMPDIR/renamed"
     ln -s "$PWD/$BUILD/engines/llama-b6301"/libggml* "$TMPDIR/renamed"
