@@ -17,7 +17,7 @@
 static const struct {
     const char *family;
     uint32_t layers, window;
-    const kvb_scenario *scans; /* whose layers that scan the model has; or NULL */
+    const kvb_scenario *scans; /* the model has its layers that scan; NULL: none */
     const kvb_cache_type *cache, *fresh;
 } families[] = {
     {"llama", 1, 0, NULL, &kvb_cache_seq, &kvb_cache_slab},

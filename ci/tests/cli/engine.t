@@ -138,7 +138,7 @@ done
 "$KVBENCH" engine --random 1000000 >/dev/null 2>&1 & # its seeded model lies in memory
 own=$!
 for _ in $(seq 100); do
-    for fd in /proc/$own/fd/*; do
+    for fd in "/proc/$own/fd"/*; do
         [[ $(readlink "$fd") != /memfd:llama* ]] || cp "$fd" "$TMPDIR/mine.gguf" 2>/dev/null
     done
     [ ! -s "$TMPDIR/mine.gguf" ] || break
