@@ -150,8 +150,8 @@ ok "a model of one's own" "$KVBENCH" engine --model "$TMPDIR/mine.gguf" --cache 
 holds "  is judged" '^model +split +f32 +flash off [1-9]'
 if [ -d "$BUILD/engines/llama-b6301" ]; then # an old build under the name of a newer one: news of both kinds
     mkdir "$TMPDIR/renamed"
-    ln -s "$PWD/$BUILD/engines/llama-b6301"/libggml* "$TMPDIR/renamed"
-    ln -s "$PWD/$BUILD/engines/llama-b6301/libllama.b6301.so" "$TMPDIR/renamed/libllama.v0.9.0.so"
+    ln -s "$BUILD/engines/llama-b6301"/libggml* "$TMPDIR/renamed"
+    ln -s "$BUILD/engines/llama-b6301/libllama.b6301.so" "$TMPDIR/renamed/libllama.v0.9.0.so"
     expect_exit 1 "what is known and gone, or fixed and back, is news" "$KVBENCH" engine --lib "$TMPDIR/renamed" --family llama,hybrid \
         --cache split --known
     holds "  gone" '^  GONE middle-of-state: '
