@@ -220,10 +220,10 @@ layering: ## who includes whom, against DESIGN.md
 format: ## format all C sources in place
 	clang-format -i $(ALL_C) $(ALL_H)
 
-# What a plug-in includes: view.h, attend.h and scan.h for kernels; the others, by their paths here, for caches and pools.
+# What a plug-in includes: view.h, attend.h and scan.h for kernels; the others, by their paths here, for caches, pools and engines.
 OF_KERNELS := kernels/view.h kernels/attend.h kernels/scan.h
 CONTRACTS  := $(OF_KERNELS) kernels/model.h $(wildcard caches/bookkeeping/*.h) caches/pools/pool.h caches/pools/growth.h caches/allocator.h \
-	caches/plugin.h caches/store.h caches/cache.h caches/session.h
+	caches/plugin.h caches/store.h caches/cache.h caches/session.h harness/engine/adapter.h
 
 define put_contracts
 	$(foreach h,$(CONTRACTS),install -D -m 644 $h "$1/$h" &&) install -m 644 $(OF_KERNELS) "$1"

@@ -28,7 +28,7 @@ if grep -n '#include "' kernels/view.h kernels/model.h || grep -n '#include "' k
     echo "kernels/view.h, model.h, attend.h, scan.h: must need nothing but the C library, and the last two view.h"
     failed=1
 fi
-for contract in kernels/view.h kernels/attend.h kernels/scan.h kernels/model.h; do
+for contract in kernels/view.h kernels/attend.h kernels/scan.h kernels/model.h harness/engine/adapter.h; do
     if ! echo "#include \"$contract\"" | clang -x c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only -I. -; then
         echo "$contract: does not compile as C++"
         failed=1

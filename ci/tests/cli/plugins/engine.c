@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness/engine/engine.h"
+#include "harness/engine/adapter.h"
 
 enum { SEQS = KVB_ENGINE_RUNS, ROOM = 4096, VOCAB = 8 };
 
