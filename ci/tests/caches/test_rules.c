@@ -77,55 +77,6 @@ static void test_rows_are_the_plans(void **state)
     }
 }
 
-static int call_make(kvb_cache *c, uint32_t which)
-{
-    static const uint32_t zero[] = {0}, one[] = {1};
-    static const int32_t root[] = {-1};
-    const uint64_t *ordinals;
-    uint32_t found;
-    switch (which) {
-    case 0:
-        return kvb_cache_begin_step(c, one, 1);
-    case 1:
-        return kvb_cache_seq_cp(c, 0, 1, 0, 2);
-    case 2:
-        return kvb_cache_seq_rm(c, 0, 0, 2);
-    case 3:
-        return kvb_cache_seq_keep(c, 0);
-    case 4:
-        return kvb_cache_rewind(c, 2);
-    case 5:
-        return kvb_cache_seq_reorder(c, one, zero, 1);
-    case 6:
-        return kvb_cache_propose(c, zero, root, 1);
-    case 7:
-        return kvb_cache_commit(c, 0, NULL, 0);
-    default:
-        return kvb_cache_seq_match(c, 1, root, 1, 0, &found, &ordinals);
-    }
-}
-
-/* A call that a cache lacks is refused, and leaves the plan in force. */
-static void test_what_a_cache_lacks(void **state)
-{
-    static const uint32_t needs[] = {
-        KVB_CACHE_SEQ,     KVB_CACHE_SEQ,  KVB_CACHE_SEQ,  KVB_CACHE_SEQ,   KVB_CACHE_SEQ | KVB_CACHE_REWIND,
-        KVB_CACHE_REORDER, KVB_CACHE_TREE, KVB_CACHE_TREE, KVB_CACHE_PREFIX};
-    (void)state;
-    EACH_CACHE(type, 0)
-    for (uint32_t which = 0; which < N(needs); which++) {
-        const bool can = type->flags & needs[which];
-        const uint64_t *feed;
-        rig r;
-        rig_open(&r, type, 16, 16, 4, 4);
-        assert_int_equal(rig_step(&r, NULL, 4), 0);
-        assert_int_equal(call_make(r.cache, which), can ? 0 : -ENOTSUP);
-        assert_true(can || (kvb_cache_why(r.cache)[0] && kvb_cache_feed(r.cache, &feed) == 4));
-        assert_true(type->flags & KVB_CACHE_TREE || !kvb_cache_can_propose(r.cache, NULL, 1));
-        rig_close(&r);
-    }
-}
-
 /* What differs from cache to cache is what they can do. */
 static void test_caches(void **state)
 {
@@ -442,40 +393,6 @@ static void test_7_dropped_rows(void **state)
 }
 
 /* ---- rules 9 and 10: formats are the pools', facts the model's --------------------------------------------------- */
-
-/* Any pair of pools stores; the spec says which. */
-static void test_9_formats(void **state)
-{
-    (void)state;
-    static const kvb_group group = {
-        .heads = 2, .kv_heads = 2, .k_dim = RIG_CODED_DIM, .v_dim = RIG_CODED_DIM, .window = 9, .scale = 1};
-    const kvb_model model = {.n_layers = 1, .n_groups = 1, .groups = {group}};
-    static const float rows[2 * RIG_CODED_DIM];
-    const uint32_t position = 0;
-    EACH_CACHE(type, 0)
-    for (uint32_t i = 0; kvb_builtin_pools[i]; i++) {
-        kvb_allocator a = {0};
-        kvb_cache *cache;
-        char why[160];
-        kvb_attend_spec spec;
-        const kvb_cache_options options = {.capacity = 8,
-                                           .seq_capacity = 8,
-                                           .max_seqs = 1,
-                                           .min_chunk = 8,
-                                           .k_pool = kvb_builtin_pools[i],
-                                           .v_pool = kvb_builtin_pools[0],
-                                           .allocator = &a};
-        if (!kvb_cache_takes(type, options.k_pool, options.v_pool, why, sizeof why))
-            continue;
-        assert_int_equal(kvb_cache_open(type, &model, &options, &cache, why, sizeof why), 0);
-        assert_int_equal(kvb_cache_begin_step(cache, NULL, 1), 0);
-        assert_int_equal(kvb_cache_update_and_fetch(cache, 0, &position, rows, rows, 1, &spec), 0);
-        assert_ptr_equal(spec.k.format, kvb_builtin_pools[i]->format);
-        assert_ptr_equal(spec.v.format, kvb_builtin_pools[0]->format);
-        kvb_cache_close(cache);
-        assert_int_equal(a.current_bytes, 0);
-    }
-}
 
 /* Latent rows are stored once: V lies where K does, and no bytes are held for it. Windows and latent rows come
  * together. */
@@ -905,8 +822,8 @@ static void other_caches_have_nothing_to_move(void **state)
     }
 }
 
-/* Shows: cache paged shares pages, copies a shared one before writing it, frees what nobody holds, and refuses what
- * finds none. */
+/* Shows: cache paged shares pages, copies a shared one before writing it, and frees what nothing holds. What finds no page, and
+ * what windows drop: test_random. */
 
 /* A fork of pages takes none. Who writes a page that another one holds, too, takes a copy of what is its own there, and
  * the last to hold it writes it as it is. */
@@ -937,89 +854,6 @@ static void pages_are_shared_until_written(void **state)
     rig_close(&r);
 }
 
-/* Is refused for want of a page, and has changed nothing: counts, lengths, and the plan in force, which sees what it
- * saw. */
-static void unchanged_check(rig *r, int got, const kvb_cache_usage *before, uint32_t length, uint32_t fed)
-{
-    const kvb_cache_usage after = rig_usage(r);
-    const uint64_t *feed;
-    assert_int_equal(got, -ENOSPC);
-    rig_assert_same(before, &after);
-    assert_int_equal(kvb_cache_length(r->cache, 0), length);
-    assert_int_equal(kvb_cache_feed(r->cache, &feed), fed);
-}
-
-/* 3 pages of 4 cells and two for each of 2 sequences. What finds no page is refused whole. */
-static void no_page_is_free(void **state)
-{
-    (void)state;
-    EACH_CACHE(type, 0)
-    {
-        rig r = {.page_cells = 4};
-        if (type != &kvb_cache_paged && type != &kvb_cache_paged_prefix)
-            continue;
-        assert_int_equal(rig_try_open(&r, type, 12, 32, 2, 4), 0);
-        assert_int_equal(rig_step(&r, NULL, 26), 0); /* 7 pages: all */
-        rig_store(&r);
-        assert_true(kvb_cache_can_extend(r.cache, NULL, 2) && !kvb_cache_can_extend(r.cache, NULL, 3));
-        kvb_cache_usage before = rig_usage(&r);
-        unchanged_check(&r, kvb_cache_begin_step(r.cache, NULL, 3), &before, 26, 26);
-        assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, KVB_POS_END), 0); /* takes none */
-        assert_false(kvb_cache_can_extend(r.cache, NULL, 1));                 /* a copy of the last page */
-        before = rig_usage(&r);
-        unchanged_check(&r, kvb_cache_begin_step(r.cache, NULL, 1), &before, 26, 0);
-        assert_non_null(strstr(kvb_cache_why(r.cache), "no room"));
-        assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 24, KVB_POS_END), 0);
-        assert_int_equal(rig_usage(&r).cells_live, 28);
-        assert_int_equal(rig_step(&r, IDS(1)), 0); /* its own again */
-        assert_int_equal(rig_usage(&r).cells_moved, 0);
-        assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 3, 5), 0);
-        assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 3, 5), 0); /* into the pages that both name */
-        assert_int_equal(rig_usage(&r).cells_live, 28);
-        rig_close(&r);
-        /* a copy into a page that another one names, too */
-        assert_int_equal(rig_try_open(&r, type, 12, 32, 3, 4), 0); /* nine */
-        r.next = 0;
-        assert_int_equal(rig_step(&r, IDS(1, 1)), 0);
-        rig_store(&r);
-        assert_int_equal(kvb_cache_seq_cp(r.cache, 1, 2, 0, KVB_POS_END), 0);
-        assert_int_equal(rig_step(&r, NULL, 32), 0);
-        rig_store(&r);
-        before = rig_usage(&r);
-        unchanged_check(&r, kvb_cache_seq_cp(r.cache, 0, 1, 2, 4), &before, 32, 32);
-        assert_int_equal(kvb_cache_length(r.cache, 1), 2);
-        rig_close(&r);
-    }
-}
-
-/* Behind a window whole pages go, but not that of the first tokens; pools are bounded by what is kept. */
-static void pages_behind_a_window_go(void **state)
-{
-    (void)state;
-    rig r = {.page_cells = 4, .rollback = 1, .step = 2, .n_groups = 1, .groups = {{.window = 6, .sinks = 1}}};
-    assert_int_equal(rig_try_open(&r, &kvb_cache_paged, 400, 400, 2, 4), 0);
-    assert_int_equal(rig_step(&r, NULL, 8), 0);
-    rig_store(&r);
-    for (uint32_t pos = 8; pos < 14; pos++) {
-        assert_int_equal(rig_step(&r, NULL, 1), 0);
-        rig_store(&r);
-    }
-    assert_int_equal(rig_usage(&r).cells_live, 4 * 4); /* query 13, or 12 again, needs 0 and 7 .. 13: page 1 yet */
-    rig_sees(&r, 0, TOKENS(0, 8, 9, 10, 11, 12, 13));
-    assert_int_equal(rig_step(&r, NULL, 1), 0);
-    assert_int_equal(rig_usage(&r).cells_live, 3 * 4);
-    assert_int_equal(kvb_cache_rewind(r.cache, 13), 0);
-    assert_int_equal(kvb_cache_rewind(r.cache, 12), -ENOTSUP); /* would see 7 */
-    assert_int_equal(rig_usage(&r).cells_live, 3 * 4);
-    assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 0, KVB_POS_END), 0); /* what is there of it */
-    assert_int_equal(rig_step(&r, IDS(1, 0)), 0);
-    rig_sees(&r, 0, TOKENS(0, 8, 9, 10, 11, 12, 15));
-    for (uint32_t pos = 14; pos < 300; pos++) /* 2 sequences of 1 + 3 pages, and a step of 2 tokens: 10 pages */
-        assert_int_equal(rig_step(&r, IDS(1, 0)), 0);
-    assert_true(rig_usage(&r).high_water <= 10 * 4);
-    rig_close(&r);
-}
-
 static void more_cells_than_have_numbers(void **state)
 {
     (void)state;
@@ -1034,7 +868,6 @@ int main(void)
         cmocka_unit_test(test_caches),
         cmocka_unit_test(test_one_plan),
         cmocka_unit_test(test_rows_are_the_plans),
-        cmocka_unit_test(test_what_a_cache_lacks),
         cmocka_unit_test(test_2_3_fork),
         cmocka_unit_test(test_3_first_fit),
         cmocka_unit_test(test_3_reorder),
@@ -1043,7 +876,6 @@ int main(void)
         cmocka_unit_test(test_6_not_the_tail),
         cmocka_unit_test(test_7_lazy_growth),
         cmocka_unit_test(test_8_fast_path),
-        cmocka_unit_test(test_9_formats),
         cmocka_unit_test(test_9_latent),
         cmocka_unit_test(test_7_dropped_rows),
         cmocka_unit_test(test_10_open_refuses),
@@ -1063,8 +895,6 @@ int main(void)
         cmocka_unit_test(other_caches_have_nothing_to_move),
         cmocka_unit_test(more_cells_than_have_numbers),
         cmocka_unit_test(pages_are_shared_until_written),
-        cmocka_unit_test(pages_behind_a_window_go),
-        cmocka_unit_test(no_page_is_free),
     };
     return cmocka_run_group_tests_name("rules of caches/cache.h", tests, NULL, NULL);
 }

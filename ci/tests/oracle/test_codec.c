@@ -261,7 +261,7 @@ static void known_row(const char *line)
     char name[32], *field[7], text[1024], hex[3];
     double x[64], head_scale;
     float row[64];
-    uint32_t dim;
+    uint32_t dim = 0;
     snprintf(text, sizeof text, "%s", line);
     char *rest = text;
     for (int i = 0; i < 7; i++)
