@@ -160,7 +160,7 @@ coverage: ## which lines of caches, kernels and oracle the tests run: 95 % at le
 # left out is what takes long and runs no line that the others do not.
 COVERING := $(patsubst %,$(BUILD)/tests/%,whole/test_load oracle/test_bound kernels/test_loops kernels/test_attend \
 	whole/test_scan whole/test_int8 whole/test_f16 whole/test_descent whole/test_random $(filter-out \
-	kernels/test_attend caches/test_codec_isas \
+	kernels/test_attend \
 	oracle/test_bound kernels/test_loops,\
 	$(patsubst ci/tests/%.c,%,$(wildcard $(foreach f,kernels caches oracle,ci/tests/$f/test_*.c)))))
 $(BUILD)/tests-ran: $(COVERING) FORCE
