@@ -63,7 +63,7 @@ typedef struct kvb_prefetch {
     kvb_reading reading[KVB_READINGS]; /* kvb_reading_at() */
 } kvb_prefetch;
 
-extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd;
+extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd, kvb_prefetch_zen4;
 
 /* The settings for this CPU, or those of kvb_prefetch_set(). */
 const kvb_prefetch *kvb_prefetch_here(void);

@@ -212,7 +212,7 @@ fi
 
 # torch of Debian, where it is installed: its mathematical path, and the same steps one by one.
 if $python -c 'import torch' 2>"$err"; then
-    ok "calls of torch" $python - "$TMPDIR/torch" <<'PY'
+    ok "calls of torch" env OMP_NUM_THREADS=1 $python - "$TMPDIR/torch" <<'PY'
 import sys, torch
 sys.path[:0] = ["workloads/capture"]
 from capture import capture

@@ -13,23 +13,26 @@
 
 /* ---- settings ---- */
 
-/* What Linux says of the maker, not CPUID once more. */
-static bool amd_here(void)
+/* What Linux says of maker and family, not CPUID once more. */
+static const kvb_prefetch *of_this_cpu(void)
 {
-    char line[256];
+    char line[4096];
     bool amd = false;
+    int family = 0;
     FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && !amd && fgets(line, sizeof line, f))
-        amd = strstr(line, "AuthenticAMD");
+    while (f && !family && fgets(line, sizeof line, f)) { /* the maker comes first */
+        amd |= strstr(line, "AuthenticAMD") != NULL;
+        sscanf(line, "cpu family : %d", &family);
+    }
     if (f)
         fclose(f);
-    return amd;
+    return !amd ? &kvb_prefetch_intel : family == 0x19 ? &kvb_prefetch_zen4 : &kvb_prefetch_amd;
 }
 
 static void follows_the_maker(void **state)
 {
     (void)state;
-    assert_ptr_equal(kvb_prefetch_here(), amd_here() ? &kvb_prefetch_amd : &kvb_prefetch_intel);
+    assert_ptr_equal(kvb_prefetch_here(), of_this_cpu());
 }
 
 static void others_may_be_set(void **state)
@@ -262,7 +265,7 @@ static void each_kernel(struct fixture *f, const kvb_prefetch *maker)
 
 static void shape_read(const struct shape *s)
 {
-    static const kvb_prefetch table;
+    static const kvb_prefetch table, *const settings[] = {&kvb_prefetch_amd, &kvb_prefetch_intel, &kvb_prefetch_zen4};
     const kvb_reading *class = kvb_reading_of(&table, KVB_SPREAD_LONG, row_bytes(s->k_elem, s->k_dim), s->group);
     const size_t at = (size_t)(class - table.reading);
     struct fixture f;
@@ -271,7 +274,7 @@ static void shape_read(const struct shape *s)
     for (int level = 0; level < KVB_CPU_LEVELS; level++)
         if (level_tried((kvb_cpu_level)level)) {
             kvb_cpu_limit((kvb_cpu_level)level);
-            each_kernel(&f, at % 2 ? &kvb_prefetch_amd : &kvb_prefetch_intel);
+            each_kernel(&f, settings[at % 3]);
         }
     kvb_cpu_limit(KVB_CPU_LEVELS - 1);
     fixture_free(&f);
