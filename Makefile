@@ -258,7 +258,7 @@ table-sizing: program ## what engines logged beside what `size` predicts: result
 table-power: all ## how often a slowdown is found, by number of runs and by method: results/power.md (a quarter of an hour)
 	results/table_power.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/power.md
 
-table-judge: all ## what judge says of mistakes in files, and which kernels keep their bits: results/judge.md (minutes)
+table-judge: all engines plugins ## what judge says of mistakes in files, and which kernels keep their bits: results/judge.md (minutes)
 	/usr/bin/python3 results/table_judge.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/judge.md
 
 table-gpu: all ## what judge says of torch's attention on a GPU, by backend: results/gpu.md (needs torch and a GPU)
@@ -388,7 +388,7 @@ $(eval $(call example,caches/example-plugin,lin12))
 
 # Ours.
 define own
-$(BUILD)/plugins/$1.so: $(wildcard kernels/$1/*.[ch]) $(OF_KERNELS)
+$(BUILD)/plugins/$1.so: $(wildcard kernels/$1/*.[ch]) kernels/engines.h $(OF_KERNELS)
 	@mkdir -p $$(@D)
 	$$(call say,PLUG-IN $$@)
 	$$(Q)$$(CC) $$(FLAGS) $$(INCLUDE) -shared $$(filter %.c,$$^) -ldl -o $$@

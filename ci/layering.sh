@@ -12,7 +12,7 @@ folders='kernels caches workloads oracle harness results plots ci'
 rules=(
     '^kernels/example-plugin/        ^(view|attend|scan)\.h$' # as a stranger would: with a copy of the contract's headers
     '^caches/example-plugin/         ^caches/plugin\.h$'
-    '^kernels/(ggml|onnx)/           ^kernels/(view|attend)\.h$' # a plug-in: of the contract alone
+    '^kernels/(ggml|onnx)/           ^kernels/(view|attend|engines)\.h$' # a plug-in: of the contract alone
     '^kernels/                       ^kernels/|^(view|attend|scan)\.h$'
     '^caches/                        ^caches/|^kernels/(view|attend|scan|model)\.h$'
     '^workloads/live/                ^workloads/|^caches/[^/]*\.h$|^kernels/(view|attend|scan|model)\.h$'

@@ -37,8 +37,9 @@ def mistakes(args, folder):
 
 def kernels(args, folder):
     path = f"{folder}/calls.jsonl"
-    subprocess.run([args.kvbench, "run", "--suite", "calls", "--check", "--set", f"calls={args.calls}", "-o", path],
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    plugins = [f"{os.path.dirname(args.kvbench)}/plugins/{name}.so" for name in ("ggml", "onnx")]
+    subprocess.run([args.kvbench, "run", "--suite", "calls", "--check", "--set", f"calls={args.calls}", "-o", path]
+                   + [word for plugin in plugins for word in ("--plugin", plugin)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     with open(path, encoding="utf-8") as records:
         manifest, *results = [json.loads(line) for line in records]
     return manifest, [[r["kernel"], str(r["same"]["calls"])] + ["–" if r["same"][w] is None else "same" if r["same"][w] == 0 else f"{r['same'][w]:.2g}"

@@ -251,8 +251,8 @@ int kvb_gguf_add(const char *path, uint64_t *bytes, char *why, size_t why_bytes)
 /* ---- the metadata as a config.json ------------------------------------------------------------------------------- */
 
 /* Keys are those of llama.cpp's gguf-py/gguf/constants.py, what they mean for a config is what its conversion/MODEL.py
- * writes. A family's own rules then read the config: a period of windows that llama.cpp's src/models/MODEL.cpp has in
- * its code is that of the model's class. */
+ * writes. The family's row then reads the config. A period of windows that is in the code of llama.cpp
+ * (src/models/MODEL.cpp) comes from that row. */
 
 /* general.architecture, the model type, and what a layer without KV heads is. */
 static const struct {

@@ -12,6 +12,7 @@
  * name when a kernel first needs them; what is assumed of its structs is tried out before a call depends on it.
  */
 #include "kernels/attend.h"
+#include "kernels/engines.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -248,21 +249,6 @@ static const char *layout_lack(void)
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* The folder named by KVB_GGML; else the one in which `make engines` puts it, beside this plug-in's. */
-static void folder_find(char folder[PATH_MAX])
-{
-    const char *named = getenv("KVB_GGML");
-    Dl_info self;
-    if (named && *named) {
-        snprintf(folder, PATH_MAX, "%s", named);
-        return;
-    }
-    snprintf(folder, PATH_MAX, ".");
-    if (dladdr(&api, &self) && self.dli_fname && strrchr(self.dli_fname, '/'))
-        snprintf(folder, PATH_MAX, "%.*s", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
-    snprintf(folder + strlen(folder), PATH_MAX - strlen(folder), "/../engines/ggml");
-}
-
 /* libggml.so, libggml.v0.5.0.so, libggml.so.0: `stem`, a dot, and .so somewhere. A backend's stem goes on with a dash.
  */
 static bool is_library(const char *name, const char *stem, bool goes_on)
@@ -360,7 +346,7 @@ static bool loaded(char *why, size_t why_bytes)
     char folder[PATH_MAX];
     Dl_info cpu;
     void *threads;
-    folder_find(folder);
+    kvb_engine_path("KVB_GGML", &api, "../engines/ggml", folder);
     void *base = library_open(folder, "libggml-base", why, why_bytes);
     void *library = base ? library_open(folder, "libggml", why, why_bytes) : NULL;
     if (!library || !functions_find(library, NULL, functions, why, why_bytes))
@@ -414,21 +400,13 @@ typedef struct places {
     cpu_set_t at[GGML_CPUS];
 } places;
 
-static void place_note(void *ctx, uint32_t i, uint32_t n)
-{
-    places *p = ctx;
-    (void)n;
-    CPU_ZERO(&p->at[i]);
-    sched_getaffinity(0, sizeof p->at[i], &p->at[i]);
-}
-
 /* ggml's threads sit where those of a team that is bound do. The caller is one of them and stays where it is; ggml
  * deals the CPUs of the mask out to the others, one each. */
 static void places_take(const kvb_team *team, ggml_threadpool_params *params)
 {
     static places p;
     bool taken[GGML_CPUS] = {false};
-    team->run(team, place_note, &p);
+    team->run(team, kvb_engine_place_note, p.at);
     for (uint32_t i = 0, cpu; i < team->n; i++) {
         for (cpu = 0; cpu < GGML_CPUS && !CPU_ISSET(cpu, &p.at[i]); cpu++)
             ;

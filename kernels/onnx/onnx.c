@@ -12,6 +12,7 @@
  * is found by its number in it (onnxruntime_c_api.h, struct OrtApi).
  */
 #include "kernels/attend.h"
+#include "kernels/engines.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -76,25 +77,10 @@ enum { ORT_FATAL = 4 }; /* of log levels the last: it prints nothing */
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* The library named by KVB_ONNX; else the one that `make engines` puts beside this plug-in's folder. */
-static void library_find(char path[PATH_MAX])
-{
-    const char *named = getenv("KVB_ONNX");
-    Dl_info self;
-    if (named && *named) {
-        snprintf(path, PATH_MAX, "%s", named);
-        return;
-    }
-    snprintf(path, PATH_MAX, ".");
-    if (dladdr(&api, &self) && self.dli_fname && strrchr(self.dli_fname, '/'))
-        snprintf(path, PATH_MAX, "%.*s", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
-    snprintf(path + strlen(path), PATH_MAX - strlen(path), "/../engines/onnx/libonnxruntime.so.1");
-}
-
 static bool loaded(char *why, size_t why_bytes)
 {
     char path[PATH_MAX];
-    library_find(path);
+    kvb_engine_path("KVB_ONNX", &api, "../engines/onnx/libonnxruntime.so.1", path);
     if (access(path, R_OK)) {
         snprintf(why, why_bytes, "%.300s: %s; KVB_ONNX names a libonnxruntime.so, `make engines` installs one", path,
                  strerror(errno));
@@ -359,21 +345,13 @@ typedef struct places {
     cpu_set_t at[256];
 } places;
 
-static void place_note(void *ctx, uint32_t i, uint32_t n)
-{
-    places *p = ctx;
-    (void)n;
-    CPU_ZERO(&p->at[i]);
-    sched_getaffinity(0, sizeof p->at[i], &p->at[i]);
-}
-
 static void places_take(const kvb_team *team, places *p)
 {
     size_t n = 0;
     *p->text = 0;
     if (team->n > sizeof p->at / sizeof *p->at)
         return;
-    team->run(team, place_note, p);
+    team->run(team, kvb_engine_place_note, p->at);
     for (uint32_t i = 1; i < team->n; i++) {
         int cpu = 0;
         while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &p->at[i]))
@@ -434,11 +412,6 @@ static int session_find(const plan *of, const kvb_team *team, ort_handle *sessio
 }
 
 /* ---- what they take ---------------------------------------------------------------------------------------------- */
-
-static bool available(char *why, size_t why_bytes)
-{
-    return engine_load(why, why_bytes);
-}
 
 static bool is_plain(const kvb_format *f, kvb_elem elem)
 {
@@ -843,29 +816,22 @@ static int grouped_attend(const kvb_attend *args)
     return call_run(args, true);
 }
 
-static const kvb_kernel attention = {
-    .name = "ort",
-    .summary = "Attention of an ONNX Runtime that is loaded (KVB_ONNX=library)",
-    .flags = KVB_KERNEL_FOREIGN | KVB_KERNEL_NO_LSE | KVB_KERNEL_FINITE_CELLS,
-    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
-    .available = available,
-    .supports = supports,
-    .scratch_bytes = scratch_bytes,
-    .arithmetic = arithmetic,
-    .attend = attend,
-};
+/* Of both kernels. */
+#define ALIKE                                                                                                          \
+    .flags = KVB_KERNEL_FOREIGN | KVB_KERNEL_NO_LSE | KVB_KERNEL_FINITE_CELLS,                                         \
+    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),            \
+    .available = engine_load, .scratch_bytes = scratch_bytes, .arithmetic = arithmetic
 
-static const kvb_kernel grouped = {
-    .name = "ort-gqa",
-    .summary = "the same engine's GroupQueryAttention, over rows with room behind them",
-    .flags = KVB_KERNEL_FOREIGN | KVB_KERNEL_NO_LSE | KVB_KERNEL_FINITE_CELLS,
-    .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),
-    .available = available,
-    .supports = grouped_supports,
-    .scratch_bytes = scratch_bytes,
-    .arithmetic = arithmetic,
-    .attend = grouped_attend,
-};
+static const kvb_kernel attention = {.name = "ort",
+                                     .summary = "Attention of an ONNX Runtime that is loaded (KVB_ONNX=library)",
+                                     .supports = supports,
+                                     .attend = attend,
+                                     ALIKE};
+static const kvb_kernel grouped = {.name = "ort-gqa",
+                                   .summary = "the same engine's GroupQueryAttention, over rows with room behind them",
+                                   .supports = grouped_supports,
+                                   .attend = grouped_attend,
+                                   ALIKE};
 
 static const kvb_kernel *const kernels[] = {&attention, &grouped, NULL};
 

@@ -372,7 +372,7 @@ static void failed_growth_changes_nothing(void **state)
 }
 
 /*
- * Shows that the bytes of every pool are a closed form of its options and its length: what the allocator holds, what
+ * Shows that the options and the length of a pool give its bytes, by one formula: what the allocator holds, what
  * bytes() and row_bytes() say, the peak (while a copy is made old and new blocks together; with reserved pages never
  * more than what is held), the bytes copied, and that reserved rows never move.
  */

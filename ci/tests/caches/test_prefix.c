@@ -339,8 +339,8 @@ static void what_is_refused_leaves_every_page(void **state)
 
 /*
  * Shows: a frozen prefix outlives the cache that made it, is counted once however many caches read it, is never
- * written, is read by caches of other threads, and goes with the last who holds it; what cannot be shared is refused
- * and changes nothing; and whichever request for memory fails, nothing is lost.
+ * written, is read by caches of other threads, and is freed with the last cache that holds it; a cache that cannot share
+ * it is refused, and nothing changes; and whichever request for memory fails, nothing is lost.
  */
 
 enum { SHARED = 70, CAPACITY = 200, SEQ_CAPACITY = 150, SEQS = 4 };
@@ -361,8 +361,8 @@ static void join(rig *r, uint32_t seq, kvb_frozen *frozen)
         r->pos[r->next++] = i;
 }
 
-/* A step of one token sees `shared` tokens of the prefix, whose rows are those of ordinals 0, 1, …, and own ones from
- * ordinal own on. */
+/* A step of one token sees `shared` tokens of the prefix, which have the rows of ordinals 0, 1, …, and tokens of its own,
+ * which have those from ordinal `own` on. */
 static void sees(rig *r, uint32_t seq, uint32_t shared, uint64_t own)
 {
     uint64_t want[SEQ_CAPACITY];
@@ -407,7 +407,7 @@ static void the_maker_ends_first(void **state)
     assert_int_equal(shared.current_bytes, 0);
 }
 
-/* Who is cut back into the prefix, and goes on, writes beside it. */
+/* A sequence that is cut back into the prefix and goes on writes beside it. */
 static void what_is_frozen_stays(void **state)
 {
     rig maker, strange;
@@ -422,7 +422,7 @@ static void what_is_frozen_stays(void **state)
         sees(&maker, 0, SHARED - 9, SHARED);
     sees(&strange, 0, SHARED, SHARED);
     kvb_frozen_release(frozen);
-    assert_int_equal(kvb_cache_clear(strange.cache), 0); /* before the maker, whose allocator it is */
+    assert_int_equal(kvb_cache_clear(strange.cache), 0); /* first: it uses the allocator of the maker */
     rig_close(&strange);
     rig_close(&maker);
 }
@@ -436,7 +436,7 @@ static void front_refused(rig *r, int error, int got)
     assert_int_equal(kvb_cache_length(r->cache, 1), 0);
 }
 
-/* Who reads one prefix takes no tokens of another. */
+/* A sequence over one prefix takes no tokens of another. */
 static void prefixes_do_not_mix(void **state)
 {
     rig r, makers[2];
@@ -483,7 +483,7 @@ static void what_cannot_be_shared_is_refused(void **state)
     assert_int_equal(kvb_cache_seq_over(seq.cache, 0, frozen), -ENOTSUP);
     assert_int_equal(kvb_cache_freeze(seq.cache, 0, 1, NULL, &none), -ENOTSUP);
     rig_close(&seq);
-    for (; (strange.pool = pools_next(&at));) { /* rows of another format; and formats whose rows hang together */
+    for (; (strange.pool = pools_next(&at));) { /* rows of another format, and of formats that encode rows together */
         const bool hangs = strange.pool->format->residual_cells;
         assert_int_equal(rig_try_open(&strange, &kvb_cache_shared_prefix, CAPACITY, SEQ_CAPACITY, SEQS, 8),
                          hangs ? -ENOTSUP : 0);

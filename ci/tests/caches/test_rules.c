@@ -825,8 +825,8 @@ static void other_caches_have_nothing_to_move(void **state)
 /* Shows: cache paged shares pages, copies a shared one before writing it, and frees what nothing holds. What finds no page, and
  * what windows drop: test_random. */
 
-/* A fork of pages takes none. Who writes a page that another one holds, too, takes a copy of what is its own there, and
- * the last to hold it writes it as it is. */
+/* A fork takes no pages. A sequence that writes to a shared page copies its own rows of it first; the last sequence that
+ * holds a page writes to the page itself. */
 static void pages_are_shared_until_written(void **state)
 {
     (void)state;

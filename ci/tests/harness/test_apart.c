@@ -24,7 +24,7 @@
 #include "harness/replay/meter.h"
 #include "harness/selection/partial_run.h"
 
-/* Shows: who is started dies with who started it, also when it was stopped in the moment of its start. */
+/* Shows: a child dies with its parent, even when it was stopped while it started. */
 
 static void waits(void *ctx)
 {
@@ -67,7 +67,7 @@ static void stopped_dies_too(void **state)
 }
 
 /* Shows: the first signal asks and ends waiting, one that comes together with it is the same, a later one ends the
- * program as it would have without; who ignores signals goes on. */
+ * program as it would have without; a program that ignores signals goes on. */
 
 static void second_ends(void)
 {

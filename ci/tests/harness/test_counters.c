@@ -408,7 +408,7 @@ static void hardware_counts_or_says_why(void **state)
     assert_int_equal(hardware_told(), 0);
 }
 
-/* As a user who may not look into the kernel; perf_event_paranoid 2 allows to count oneself in user mode. */
+/* As a user without rights to count in the kernel: perf_event_paranoid 2 allows counts of own processes in user mode. */
 static int stranger_counts(void)
 {
     kvb_own_counts own = {0};

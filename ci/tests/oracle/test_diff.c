@@ -16,8 +16,6 @@
 #include "oracle/oracle.h"
 #include "oracle/recurrence.h"
 
-/* Shows: errors are measured against bounds and against other projects' rules, whatever is not finite. */
-
 /* Shows: a diff measures error against bound, turns NaN and unwritten output into infinity and keeps its place. */
 
 static const kvb_arithmetic plain = {.accumulator = KVB_F32, .dot_chain = 16, .cell_chain = 100};
