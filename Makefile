@@ -90,7 +90,7 @@ Q  := $(if $(V),,@)
 # All cores, unless the caller chose a -j.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-sizing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines table-engine-histories table-judge table-gpu FORCE
+.PHONY: table-mutation arm check-arm levelled help program all run run-all report plots engines plugins check check-random test table-formats table-growth table-levels table-sharing table-sizing table-power mutate asan tsan clang format lint layering install clean deps workloads programs bench-kernels fuzz coverage table-power-of-check table-recurrence table-engines table-engine-histories table-judge table-gpu table-machines FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -260,6 +260,9 @@ table-power: all ## how often a slowdown is found, by number of runs and by meth
 
 table-judge: all engines plugins ## what judge says of mistakes in files, and which kernels keep their bits: results/judge.md (minutes)
 	/usr/bin/python3 results/table_judge.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/judge.md
+
+table-machines: ## how near kernels come to the limits of the machines that were met, from results/machines.jsonl: results/machines.md
+	results/tables.py machines -o results/machines.md
 
 table-gpu: all ## what judge says of torch's attention on a GPU, by backend: results/gpu.md (needs torch and a GPU)
 	python3 results/table_gpu.py --kvbench $(BUILD)/kvbench --work $(BUILD)/tables -o results/gpu.md

@@ -20,6 +20,7 @@
 #include "harness/size/arguments.h"
 #include "harness/size/cache_model.h"
 #include "harness/tuning/tuning.h"
+#include "results/schema.h"
 #include "workloads/array.h"
 
 enum { MOST = 16, FORMATS = 64, MOST_BESIDE = 6 }; /* values of one list */
@@ -29,7 +30,7 @@ enum { MOST = 16, FORMATS = 64, MOST_BESIDE = 6 }; /* values of one list */
 /* Of --targets, and what it shares with the other ways. */
 typedef struct bench_targets {
     kvb_words works, plugins, beside;
-    const char *seconds_text, *format_name;
+    const char *seconds_text, *format_name, *machines;
     uint64_t cells; /* at most; 0: as the works say */
     /* parsed */
     double seconds;
@@ -81,6 +82,9 @@ static const kvb_option options[] = {
     {"--seconds", "S", "measure each kernel over each row for so long (usual: 0.5; --targets: 1.5)",
      KVB_TEXT(bench, targets.seconds_text)},
     {"--targets", NULL, "instead of scenes: works with targets, and how many are met", KVB_FLAG(bench, by_targets)},
+    {"--record-machine", "F.jsonl",
+     "of --targets: append them and what this machine is, as a line of results/machines.jsonl",
+     KVB_TEXT(bench, targets.machines)},
     {"--caches", NULL,
      "instead of scenes: memory and times of each cache over histories of real size; what a cache saves",
      KVB_FLAG(bench, by_caches)},
@@ -817,6 +821,44 @@ static int targets_print(const targets_running *r, const kvb_manifest *manifest)
     return error;
 }
 
+/* The table's rows, as --format json has them. NULL: no memory. */
+static json_t *table_json(kvb_table *table)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    const int error = out ? kvb_table_print(table, KVB_TABLE_JSON, out) : -ENOMEM;
+    json_t *rows = out && !fclose(out) && !error ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    return rows;
+}
+
+/* Appends a line: the manifest, "cpu_id", "threads", "cells_at_most" (0: real sizes), "met", "targets" and "works", the
+ * table. An exit code, explained. */
+static int machine_record(const targets_running *r, const kvb_manifest *manifest)
+{
+    const char *path = r->targets->machines;
+    char id[KVB_CPU_ID_TEXT];
+    kvb_cpu_id("", id);
+    json_t *record = kvb_fields_encode(kvb_manifest_fields, manifest);
+    const bool whole = record && !json_object_set_new(record, "schema", json_string("kvbench.machines/1")) &&
+                       !json_object_set_new(record, "cpu_id", json_string(id)) &&
+                       !json_object_set_new(record, "threads", json_integer(r->targets->threads)) &&
+                       !json_object_set_new(record, "cells_at_most", json_integer((json_int_t)r->targets->cells)) &&
+                       !json_object_set_new(record, "met", json_integer(r->score.met)) &&
+                       !json_object_set_new(record, "targets", json_integer(r->score.targets)) &&
+                       !json_object_set_new(record, "works", table_json(r->table));
+    FILE *out = whole ? fopen(path, "a") : NULL;
+    int error = whole ? out ? 0 : errno : ENOMEM;
+    if (out && (json_dumpf(record, out, JSON_COMPACT) || fputc('\n', out) == EOF))
+        error = EIO;
+    if (out && fclose(out) && !error)
+        error = errno;
+    json_decref(record);
+    return error ? kvb_complain("bench", KVB_EXIT_USAGE, "--record-machine: %s: %s", path, strerror(error))
+                 : KVB_EXIT_OK;
+}
+
 static int targets_run(const bench_targets *targets, const kvb_registry *registry, const kvb_manifest *manifest)
 {
     targets_running r = {.targets = targets, .registry = registry, .table = kvb_table_new(kvb_bench_headings)};
@@ -831,6 +873,8 @@ static int targets_run(const bench_targets *targets, const kvb_registry *registr
         code = kvb_printed("bench", targets_print(&r, manifest));
     else
         code = kvb_complain("bench", KVB_EXIT_MACHINE, "%s", strerror(-error));
+    if (!error && !code && targets->machines)
+        code = machine_record(&r, manifest);
     kvb_bench_store_close(&r.store);
     kvb_table_free(r.table);
     kvb_threads_end(r.team[1]);
@@ -892,10 +936,12 @@ static int values_check(bench *b)
     bool sweeps = false;
     for (size_t i = 0; i < sizeof of_sweeps / sizeof *of_sweeps; i++)
         sweeps |= of_sweeps[i] != NULL;
+    if (t->machines && !b->by_targets)
+        return bad("--record-machine", "is of --targets");
     if (b->by_formats && (b->by_targets || b->by_caches))
         return bad("--formats", "goes with neither --targets nor --caches");
     if ((sweeps || b->output) && b->by_targets)
-        return bad("--targets", "goes with --work, --kernel, --beside, --threads and --cells alone");
+        return bad("--targets", "goes with --work, --kernel, --beside, --threads, --cells and --record-machine alone");
     if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || t->beside.n))
         return bad("--caches", "goes with --work, --plugin, --threads, --seconds, --cells, -o and --format alone");
     if (b->by_parts && (sweeps || b->output || b->by_targets || b->by_caches || b->by_formats || b->kernels.n ||

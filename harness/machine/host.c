@@ -110,6 +110,15 @@ static void conditions_describe(const char *root, kvb_host *h)
     caches_describe(root, h);
 }
 
+void kvb_cpu_id(const char *root, char text[KVB_CPU_ID_TEXT])
+{
+    char maker[32], family[16], model[16];
+    proc_value(root, "/proc/cpuinfo", "vendor_id", maker, sizeof maker);
+    proc_value(root, "/proc/cpuinfo", "cpu family", family, sizeof family);
+    proc_value(root, "/proc/cpuinfo", "model", model, sizeof model);
+    snprintf(text, KVB_CPU_ID_TEXT, "%s%s%s%s%s", maker, *family ? " " : "", family, *model ? " " : "", model);
+}
+
 bool kvb_is_busy(const kvb_host *h, char *text, size_t bytes)
 {
     uint32_t cores = kvb_cores();

@@ -11,6 +11,10 @@
  * machine), so that recorded machines can serve as fixtures. */
 void kvb_host_describe(const char *root, kvb_manifest *manifest);
 
+/* "AuthenticAMD 25 17": maker, family and model of the CPU, as /proc/cpuinfo below `root` says them; "" where it does not. */
+#define KVB_CPU_ID_TEXT 64u
+void kvb_cpu_id(const char *root, char text[KVB_CPU_ID_TEXT]);
+
 /* Do others keep this machine from giving a program all of it? Then text says so. At the start of a run, the program
  * itself has made no load yet. */
 bool kvb_is_busy(const kvb_host *host, char *text, size_t bytes);

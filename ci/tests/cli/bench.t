@@ -153,6 +153,24 @@ rows = json.load(open(sys.argv[1]))
 assert [r["work"] for r in rows] == ["context-%dk" % 2**i for i in range(8)]
 assert all(r["of both"] >= r["ratio"] >= 0 and "ns/cell" in r["rate"] for r in rows), rows' "$TMPDIR/bench.json"
 
+ok "a machine's record" bench "${tiny[@]}" --work decode-q8_0-g4 --work paged-16 --record-machine "$TMPDIR/machines.jsonl"
+ok "  and one more" bench "${tiny[@]}" --work decode-q8_0-g4 --record-machine "$TMPDIR/machines.jsonl"
+ok "  are two lines, which say what was measured where" python3 - "$TMPDIR/machines.jsonl" <<'PY'
+import json, sys
+first, second = [json.loads(line) for line in open(sys.argv[1])]
+assert first["schema"] == "kvbench.machines/1" and first["cpu_features"] == second["cpu_features"] and first["cells_at_most"] == 512
+assert [r["work"] for r in second["works"]] == ["decode-q8_0-g4"] * 3 and second["targets"] == 1
+assert first["works"][-1]["kernel"] == "flash, gain over in runs" and first["cpu_id"] == second["cpu_id"], first
+PY
+sed -n 's/"cells_at_most":512/"cells_at_most":0/p' "$TMPDIR/machines.jsonl" | head -1 >"$TMPDIR/whole.jsonl"
+ok "  a table of it" results/tables.py machines --machines "$TMPDIR/whole.jsonl" --work "$TMPDIR" -o "$TMPDIR/machines.md"
+holds "  has shares with their kernels and targets" '^\| decode-q8_0-g4 \| of the limit \| [0-9.]+( \(flash-int8\))? \| >= 0\.75 \|$' "$TMPDIR/machines.md"
+holds "  and gains" '^\| paged-16 \| over the same in runs \| [0-9.]+x \| >= 0\.95x \|$' "$TMPDIR/machines.md"
+ok "  of the machines that were met" results/tables.py machines --work "$TMPDIR" -o "$TMPDIR/machines.md"
+ok "  is the one that ships" cmp "$TMPDIR/machines.md" results/machines.md
+expect_exit 2 "a record that cannot be written" "$KVBENCH" bench --targets "${tiny[@]}" --work decode-f16-g4 --kernel reference --record-machine "$TMPDIR/none/x"
+holds "  in one line" '^kvbench bench: --record-machine: .*: No such file or directory$' "$err"
+
 # 14 operations a byte, from memory that is near: arithmetic takes longer than reading.
 ok "rows of 4 bits, few" bench "${tiny[@]}" --work decode-q4_0-g4 --kernel flash --format json
 cp "$out" "$TMPDIR/bench.json"
@@ -217,6 +235,7 @@ refuse "an empty word" '--kv: an empty word' --kv f16,,q8_0
 refuse "a model that is not there" "--model: " --model Llama-9-9B
 refuse "heads of a model" '--model: says the heads' --model Llama-3.1-8B --heads 8/32
 refuse "latent rows in two formats" '--kv: latent rows' --scene latent --kv f16:q8_0
+refuse "a machine's record without targets" '--record-machine: is of --targets' --record-machine "$TMPDIR/x"
 refuse "works without targets" '--work, --cells: are of --targets' --work 'decode*'
 refuse "a kernel that is not there, of scenes" "--kernel: no kernel matches 'nope'" --kernel nope
 
