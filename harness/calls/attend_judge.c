@@ -1058,12 +1058,21 @@ static bool subject_fits(const kvb_call_subject *s, const kvb_point *point, char
            kvb_attend_takes(s->definition, &shape, why, why_bytes);
 }
 
+/* A kernel with scratch for every cell decodes those between rows that lie apart, too: each head's is on a page of its own. */
+#define APART_CELL_NS 1500.0
+
 static double subject_cost(const kvb_call_subject *s, const kvb_point *point)
 {
+    const kvb_kernel *kernel = s->definition;
     kvb_attend_shape shape;
     char why[256];
-    kvb_attend_shape_of(s->shapes, point, &shape, why, sizeof why);
-    return kvb_attend_cost(&shape);
+    const bool apart = kvb_attend_shape_of(s->shapes, point, &shape, why, sizeof why) && shape.apart &&
+                       kvb_attend_takes(kernel, &shape, why, sizeof why);
+    const kvb_problem all = kvb_attend_problem(&shape);
+    const bool decodes_all =
+        apart && kernel->scratch_bytes &&
+        kernel->scratch_bytes(&all, shape.threads) >= (size_t)all.n_cells * all.k_dim * sizeof(float);
+    return kvb_attend_cost(&shape) + (decodes_all ? APART_CELL_NS * all.n_cells * all.n_kv_heads * 2 : 0);
 }
 
 static uint32_t subject_mutes(const kvb_call_subject *s, const kvb_point *point)

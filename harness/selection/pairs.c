@@ -53,7 +53,7 @@ static void choose(meetings *m, kvb_candidate *c)
     }
 }
 
-#define EACH_COSTS 1e10 /* multiply-adds that each costs beside its own: a process, a cache */
+#define EACH_COSTS 2e9 /* multiply-adds that each costs beside its own: a process, a cache */
 
 /* The candidate with the most new pairs for its cost. Among equals, the one whose values were chosen least often. NULL:
  * no candidate has a new pair. */
