@@ -15,7 +15,7 @@
 
 static bool has_rows(const kvb_sized_group *g)
 {
-    return g->kind != KVB_SIZED_STATE && g->kind != KVB_SIZED_NONE && g->n > 0;
+    return kvb_sized_attends(g) && g->n > 0;
 }
 
 /* Recurrences that kernels/scan.h knows, by the names that sizing has for them. */
@@ -269,8 +269,9 @@ const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *tex
 {
     for (size_t i = 0; i < model->n_groups; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        bool parts[] = {g->kind == KVB_SIZED_STATE && !is_held(g), has_rows(g) && g->index_dim > 0};
-        const char *const lacks[] = {"that recurrence", "the keys of an indexer"};
+        bool parts[] = {g->kind != KVB_SIZED_NONE && !is_held(g), has_rows(g) && g->index_dim > 0};
+        const char *const lacks[] = {g->kind == KVB_SIZED_STATE ? "that recurrence" : "such rows",
+                                     "the keys of an indexer"};
         for (size_t p = 0; p < 2; p++) {
             if (!parts[p] || at-- > 0)
                 continue;

@@ -639,7 +639,8 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
         const kvb_sized_group *g = &model->groups[i];
         spec s = {.group = g,
                   .layers = kvb_layers_held(model, i, ask),
-                  .grows = kvb_sized_grows(model, g, ask->context) || (whole && g->kind != KVB_SIZED_STATE)};
+                  .grows = kvb_sized_grows(model, g, ask->context) ||
+                           (whole && (g->kind == KVB_SIZED_WINDOW || g->kind == KVB_SIZED_CHUNK))};
         int error = kvb_layer_row_bytes(g, ask, &s.token, why, why_bytes);
 
         if (error)
@@ -732,6 +733,8 @@ static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
     case KVB_SIZED_CHUNK:
         window += flight;
         return kvb_ceil_div(window < n ? window : n, s->block);
+    case KVB_SIZED_CROSS: /* CrossAttentionSpec: of the longest input, from the start */
+        return kvb_ceil_div(window, s->block);
     default:
         return s->states + ask->spec_depth;
     }
@@ -857,5 +860,6 @@ const kvb_size_engine kvb_size_engine_vllm = {
     .beside = vllm_beside,
     .beside_source = "vllm-project/vllm vllm/v1/worker/gpu_worker.py, determine_available_memory",
     .explain = vllm_explain,
+    .knows = 1 << KVB_SIZED_CROSS,
     .allocate = vllm_allocate,
 };

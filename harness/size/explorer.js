@@ -24,7 +24,7 @@
         return (whole ? g.kv_heads / q.tp : 1n) * (headRow(q.k, g.k_dim) + headRow(q.v, g.v_dim));
     };
     const isLocal = (g) => g.kind === "window" || g.kind === "chunk";
-    const grows = (m, g, q) => g.kind === "full" || g.kind === "latent" ||
+    const grows = (m, g, q) => g.kind === "full" || g.kind === "latent" || g.kind === "pooled" ||
         isLocal(g) && m.max_context > 0n && g.window >= m.max_context && g.window >= q.context;
     const stateOf = (g, q, state, conv) => ceil(g.state, q.tp) * (g.state_f32 ? 4n : state) + ceil(g.conv, q.tp) * conv;
     const drafts = 1n + ask.spec_depth;
@@ -35,7 +35,8 @@
     const noSinks = (m) => check(m.groups.every((g) => !g.sinks), "no window that keeps the first tokens");
 
     const ideal = (m, q) => sum(m, (g) => {
-        const plain = q.k.plain || m.dtype, rows = grows(m, g, q) ? q.context : least(q.context, g.window + g.sinks);
+        const plain = q.k.plain || m.dtype, local = g.kind === "cross" ? g.window : least(q.context, g.window + g.sinks);
+        const rows = g.kind === "pooled" ? q.context / g.every : grows(m, g, q) ? q.context : local;
         return {kv: q.sequences * g.layers * rows * (layerRow(g, q) + g.index_row),
                 states: q.sequences * g.layers * drafts * stateOf(g, q, ask.state || plain, plain)};
     });
@@ -61,6 +62,7 @@
         const flight = e.batch * e.batches;
         if (s.grows) return ceil(q.context, s.block);
         if (s.g.kind === "window") return ceil(least(s.g.window + flight - 1n, q.context), s.block) + 1n;
+        if (s.g.kind === "cross") return ceil(s.g.window, s.block);
         return s.g.kind === "chunk" ? ceil(least(s.g.window + flight, q.context), s.block) : s.states + ask.spec_depth;
     };
     const vllmSpecs = (m, q) => {
@@ -68,7 +70,7 @@
         let token = 0n, state = 0n;
         for (const g of m.groups) {
             const row = layerRow(g, q), page = stateShare(g, q.tp, ask.spec_depth, m.vllm_state, m.dtype);
-            if (row || page) specs.push({g, layers: g.layers, grows: grows(m, g, q) || whole && g.kind !== "state", token: row, page});
+            if (row || page) specs.push({g, layers: g.layers, grows: grows(m, g, q) || whole && isLocal(g), token: row, page});
             if (g.index) specs.push({g, layers: g.layers, grows: true, token: g.index_row, page: 0n});
             token = token || row;
             state = most(state, page);
@@ -167,6 +169,7 @@
     // ---- the whole, and what fits
     const total = (m, name, q) => {
         const e = data.engines[name], rule = rules[name.split("@")[0]]; // of a version: "vllm@0.24"
+        check(m.groups.every((g) => !(g.rare & ~e.knows)), "how it holds such rows is not modelled");
         const held = rule.allocate(m, q, e), beside = rule.beside(m, q, e), weights = m.weights[q.tp];
         const sum = held.kv + held.states + beside + (weights ?? 0n) + ask.runtime, margin = (sum * ask.margin + 99999n) / 100000n;
         check(sum + margin < LIMIT, "a size is above 64 bits");

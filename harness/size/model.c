@@ -63,13 +63,24 @@ static json_t *json_read(kvb_config_json *c, const char *text, size_t n)
     return root;
 }
 
+/* Qwen-Omni's talker and vocoder are models beside the thinker. */
+static const json_t *wrapper_of(const json_t *root)
+{
+    const json_t *thinker = json_object_get(root, "thinker_config");
+
+    return json_is_object(thinker) ? thinker : root;
+}
+
 /* The part of a multimodal config that describes the language model, or the whole config if it has no such part. */
 static const json_t *text_config(kvb_config_json *c, const json_t *root)
 {
-    static const char *const nests[][2] = {
-        {"text_config", "text_config."}, {"llm_config", "llm_config."}, {"language_config", "language_config."}};
+    static const char *const nests[][2] = {{"text_config", "text_config."},
+                                           {"llm_config", "llm_config."},
+                                           {"language_config", "language_config."},
+                                           {"decoder", "decoder."}};
 
     c->place = "";
+    root = wrapper_of(root);
     for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
         const json_t *inner = json_object_get(root, nests[i][0]);
         if (!inner || json_is_null(inner))
@@ -142,8 +153,8 @@ static void family_choose(kvb_model_reading *reading, const json_t *root, const 
 /* The enclosing config may hold what the weights need. */
 static void enclosing_fill(kvb_config_json *c, const json_t *root)
 {
-    static const char *const fields[] = {"tie_word_embeddings", "torch_dtype",   "dtype",
-                                         "quantization_config", "vision_config", "audio_config"};
+    static const char *const fields[] = {"tie_word_embeddings", "torch_dtype",  "dtype",  "quantization_config",
+                                         "vision_config",       "audio_config", "encoder"};
 
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         json_t *value = json_object_get(root, fields[i]);
@@ -175,14 +186,17 @@ static void dtype_read(kvb_model_reading *reading)
 /* The number of layers: of its own field, else of the family's list of layers. */
 static kvb_config_fact layers_count(kvb_model_reading *reading)
 {
-    static const char names[] = "num_hidden_layers n_layer n_layers num_layers";
+    static const char usual[] = "num_hidden_layers n_layer n_layers num_layers";
     kvb_config_json *c = &reading->config;
-    const char *name;
+    const char *name, *names = reading->family->count_in ? reading->family->count_in : usual;
     const json_t *list = kvb_config_has(c, names) ? NULL : kvb_config_find(c, reading->family->layers_in, &name);
     kvb_config_fact fact = {.value = json_is_string(list) ? json_string_length(list) : json_array_size(list)};
 
-    if (!fact.value)
-        return kvb_config_count(c, names);
+    if (!fact.value) {
+        fact = kvb_config_count(c, names);
+        fact.value *= reading->family->count_times ? reading->family->count_times : 1;
+        return fact;
+    }
     snprintf(fact.source, sizeof fact.source, "entries of %s%s", c->place, name);
     return fact;
 }
@@ -223,10 +237,11 @@ static void whole_read(kvb_model_reading *reading)
     if (!model->max_context) /* older names; some configs have two of them with different values */
         model->max_context = kvb_config_number(c, "n_positions");
     if (!model->max_context)
-        model->max_context = kvb_config_number(c, "seq_length max_seq_len context_length");
+        model->max_context = kvb_config_number(c, "seq_length max_seq_len context_length max_target_positions "
+                                                  "model_max_length");
     model->mtp_layers = (uint32_t)kvb_config_number(c, "num_nextn_predict_layers");
     if (!model->mtp_layers)
-        model->mtp_layers = (uint32_t)kvb_config_number(c, "mtp_num_hidden_layers num_mtp_modules");
+        model->mtp_layers = (uint32_t)kvb_config_number(c, "mtp_num_hidden_layers num_mtp_modules num_mtp_layers");
     dtype_read(reading);
 }
 
@@ -269,6 +284,7 @@ static void model_begin(kvb_model_reading *reading, const json_t *root, const js
     c->inert = reading->class ? reading->class->inert : NULL;
     if (!model->name || !model->architecture || !model->type || !c->fields)
         return kvb_config_fail(c, -ENOMEM, "no memory");
+    enclosing_fill(c, wrapper_of(root));
     enclosing_fill(c, root);
     kvb_config_default_fill(c, reading->class ? reading->class->defaults : NULL);
     if (text != root)
@@ -340,12 +356,17 @@ void kvb_sized_model_free(kvb_sized_model *model)
     free(model);
 }
 
+bool kvb_sized_attends(const kvb_sized_group *g)
+{
+    return g->kind < KVB_SIZED_POOLED;
+}
+
 bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *g, uint64_t context)
 {
     bool local = g->kind == KVB_SIZED_WINDOW || g->kind == KVB_SIZED_CHUNK;
     bool inert = local && model->max_context && g->window >= model->max_context && g->window >= context;
 
-    return g->kind == KVB_SIZED_FULL || g->kind == KVB_SIZED_LATENT || inert;
+    return g->kind == KVB_SIZED_FULL || g->kind == KVB_SIZED_LATENT || g->kind == KVB_SIZED_POOLED || inert;
 }
 
 /* ---- built-in models --------------------------------------------------------------------------------------- */

@@ -19,6 +19,8 @@ typedef enum kvb_sized_kind {
     KVB_SIZED_WINDOW, /* rows of the last `window` tokens, and of the first `sinks` */
     KVB_SIZED_CHUNK,  /* rows of the tokens since the last multiple of `window` (chunked local attention) */
     KVB_SIZED_LATENT, /* for every token, one row of latent_dim + rope_dim for all heads (MLA) */
+    KVB_SIZED_POOLED, /* one row for `every` tokens that are complete, and for those that are not a state */
+    KVB_SIZED_CROSS,  /* rows of an encoder's `window` tokens, from the first token on */
     KVB_SIZED_STATE,  /* a recurrent state and the inputs of a convolution; they do not grow */
     KVB_SIZED_NONE,   /* nothing: a feed-forward layer, a no-op, or a layer that reads the rows of another one */
 } kvb_sized_kind;
@@ -32,6 +34,7 @@ typedef struct kvb_sized_group {
     uint32_t heads, kv_heads;
     uint32_t k_dim, v_dim;  /* elements of one head's row */
     uint32_t window, sinks; /* tokens */
+    uint32_t every;         /* tokens that a row of POOLED stands for */
     /* MLA: kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim; v_dim is v_head_dim */
     uint32_t latent_dim, nope_dim, rope_dim;
     uint32_t index_dim;      /* of a sparse indexer's key, one row for each token beside the layer's own; 0: none */
@@ -97,6 +100,9 @@ void kvb_sized_model_free(kvb_sized_model *model);
 
 /* Is name one of names, which are separated by spaces? */
 bool kvb_names_have(const char *names, const char *name);
+
+/* Has the layer attention whose rows are of the model's own tokens, one each? */
+bool kvb_sized_attends(const kvb_sized_group *group);
 
 /* Does a layer of the group keep a row for every token of this context? So does one whose window is no shorter than
  * both the context and the longest one of the model. */

@@ -8,10 +8,8 @@
 #define HEADS_USUAL                                                                                                    \
     .heads = "num_attention_heads n_head n_heads", .kv_heads = "num_key_value_heads", .k_dim = "head_dim"
 
-static const char compressed[] =
-    "compressed attention keeps a row for each 4 or 128 tokens (compress_ratios), rows of its indexer, and rows of "
-    "unfinished blocks: none of the kinds of layers here describes that";
-static const char encoder[] = "it is an encoder, or its decoder also keeps rows of an encoder's output";
+static const char encoder[] = "it is an encoder, or its decoder keeps rows of an input whose length no config tells";
+static const char unsaid[] = "its rows are not known: no public source says how it allocates";
 
 /* attention_head_dim is 2 hidden / heads, because attention reads the hidden state and the embedding. kv_channels is
  * half of it. */
@@ -24,6 +22,15 @@ static const kvb_head_fields mimo_window = {.heads = "swa_num_attention_heads",
                                             .kv_heads = "swa_num_key_value_heads",
                                             .k_dim = "swa_head_dim",
                                             .v_dim = "swa_v_head_dim"};
+
+static const kvb_head_fields swa_heads = {
+    .heads = "swa_num_attention_heads", .kv_heads = "swa_num_key_value_heads", .k_dim = "swa_head_dim"};
+static const kvb_head_fields step_heads = {
+    .heads = "num_attention_heads", .kv_heads = "num_attention_groups num_key_value_heads", .k_dim = "head_dim"};
+static const kvb_head_fields step_window = {.heads = "attention_other_setting.num_attention_heads",
+                                            .kv_heads = "attention_other_setting.num_attention_groups",
+                                            .k_dim = "attention_other_setting.head_dim"};
+static const kvb_head_fields decoder_heads = {.heads = "decoder_attention_heads"};
 
 static const kvb_mamba_fields mamba1 = {.inner = "intermediate_size d_inner",
                                         .expand = "expand",
@@ -64,14 +71,20 @@ static const kvb_mamba_fields zamba2 = {.expand = "mamba_expand expansion_factor
 
 static const kvb_layer_family families[] = {
     /* ---- every layer over every token -------------------------------------------------------------------------- */
-    {.names = "LlamaForCausalLM llama GPTNeoXForCausalLM gpt_neox GPT2LMHeadModel gpt2 GPTJForCausalLM gptj "
-              "OPTForCausalLM opt BloomForCausalLM bloom PhiForCausalLM phi phi-msft GemmaForCausalLM gemma "
-              "StableLmForCausalLM stablelm CohereForCausalLM cohere OlmoForCausalLM olmo Olmo2ForCausalLM olmo2 "
-              "OlmoeForCausalLM olmoe GraniteForCausalLM granite GraniteMoeForCausalLM granitemoe GlmForCausalLM glm "
-              "Glm4ForCausalLM glm4 Glm4MoeForCausalLM glm4_moe BaichuanForCausalLM baichuan InternLMForCausalLM "
-              "internlm InternLM2ForCausalLM internlm2 OrionForCausalLM orion QWenLMHeadModel qwen "
-              "NemotronForCausalLM nemotron ExaoneForCausalLM exaone MPTForCausalLM mpt DbrxForCausalLM dbrx "
-              "DeepseekForCausalLM deepseek SeedOssForCausalLM seed_oss ArceeForCausalLM arcee",
+    {.names =
+         "LlamaForCausalLM llama GPTNeoXForCausalLM gpt_neox GPT2LMHeadModel gpt2 GPTJForCausalLM gptj "
+         "OPTForCausalLM opt BloomForCausalLM bloom PhiForCausalLM phi phi-msft GemmaForCausalLM gemma "
+         "StableLmForCausalLM stablelm CohereForCausalLM cohere OlmoForCausalLM olmo Olmo2ForCausalLM olmo2 "
+         "OlmoeForCausalLM olmoe GraniteForCausalLM granite GraniteMoeForCausalLM granitemoe GlmForCausalLM glm "
+         "Glm4ForCausalLM glm4 Glm4MoeForCausalLM glm4_moe BaichuanForCausalLM baichuan InternLMForCausalLM "
+         "internlm InternLM2ForCausalLM internlm2 OrionForCausalLM orion QWenLMHeadModel qwen "
+         "NemotronForCausalLM nemotron ExaoneForCausalLM exaone MPTForCausalLM mpt DbrxForCausalLM dbrx "
+         "DeepseekForCausalLM deepseek SeedOssForCausalLM seed_oss ArceeForCausalLM arcee Ernie4_5ForCausalLM "
+         "Ernie4_5_ForCausalLM ernie4_5 Ernie4_5_MoeForCausalLM ernie4_5_moe ApertusForCausalLM apertus "
+         "Ernie4_5_VLMoeForConditionalGeneration ernie4_5_vl_moe "
+         "ernie4_5_vl_moe_text ernie4_5_moe_vl BailingMoeForCausalLM bailing_moe BailingMoeV2ForCausalLM "
+         "bailing_moe_v2 Glm4vForConditionalGeneration glm4v glm4v_text Glm4vMoeForConditionalGeneration glm4v_moe "
+         "glm4v_moe_text",
      .letters = "F"},
     {.names = "MiniMaxM2ForCausalLM minimax_m2", .letters = "F", .lists = "attn_type_list"}, /* nothing but ones */
     {.names = "FalconForCausalLM falcon RefinedWebModel RefinedWeb",
@@ -102,18 +115,20 @@ static const kvb_layer_family families[] = {
     {.names = "MistralForCausalLM mistral", .letters = "FW", .other = 'W'},
     {.names =
          "MixtralForCausalLM mixtral Phi3ForCausalLM phi3 Phi3VForCausalLM phi3_v Starcoder2ForCausalLM starcoder2 "
-         "Ministral3ForCausalLM ministral3",
+         "Ministral3ForCausalLM ministral3 Phi4MMForCausalLM phi4mm Phi4MultimodalForCausalLM phi4_multimodal",
      .letters = "FW",
      .other = 'W'},
     {.names =
          "Qwen2ForCausalLM qwen2 Qwen3ForCausalLM qwen3 Qwen2MoeForCausalLM qwen2_moe Qwen2VLForConditionalGeneration "
          "qwen2_vl qwen2_vl_text Qwen2_5_VLForConditionalGeneration qwen2_5_vl qwen2_5_vl_text "
-         "Qwen3VLForConditionalGeneration qwen3_vl qwen3_vl_text SmolLM3ForCausalLM smollm3",
+         "Qwen3VLForConditionalGeneration qwen3_vl qwen3_vl_text SmolLM3ForCausalLM smollm3 MiMoForCausalLM mimo "
+         "Qwen2_5OmniModel Qwen2_5OmniForConditionalGeneration qwen2_5_omni qwen2_5_omni_text",
      .letters = "FW",
      .other = 'W',
      .window_off = true,
      .window_from = "max_window_layers"},
-    {.names = "Qwen3MoeForCausalLM qwen3_moe Qwen3VLMoeForConditionalGeneration qwen3_vl_moe qwen3_vl_moe_text",
+    {.names = "Qwen3MoeForCausalLM qwen3_moe Qwen3VLMoeForConditionalGeneration qwen3_vl_moe qwen3_vl_moe_text "
+              "Qwen3OmniMoeForConditionalGeneration qwen3_omni_moe qwen3_omni_moe_text",
      .letters = "FW",
      .other = 'W',
      .window_off = true},
@@ -182,6 +197,31 @@ static const kvb_layer_family families[] = {
      .local_needed = "its code",
      .heads = &mimo_heads,
      .window_heads = &mimo_window},
+    {.names = "Dots1ForCausalLM dots1", .letters = "FW", .other = 'W', .window_from = "max_window_layers"},
+    {.names = "LagunaForCausalLM laguna", .letters = "FW", .vary = kvb_heads_vary},
+    /* vLLM's models/step3p5.py */
+    {.names = "Step3p5ForCausalLM step3p5 Step3p7FlashForCausalLM Step3p7ForConditionalGeneration step3p7 step3p7_text",
+     .letters = "FW",
+     .period_must = true,
+     .lists = "layer_types",
+     .heads = &step_heads,
+     .window_heads = &step_window},
+    {.names = "InklingForConditionalGeneration inkling_mm_model InklingForCausalLM inkling_text inkling_model",
+     .letters = "FW",
+     .lists = "local_layer_ids",
+     .other = 'W',
+     .period = 6,
+     .offset = -1,
+     .local_needed = "InklingTextConfig",
+     .window_heads = &swa_heads,
+     .beside = kvb_short_convs_beside},
+    {.names = "DeepseekV4ForCausalLM deepseek_v4",
+     .letters = "W",
+     .other = 'W',
+     .local_needed = "DeepseekV4Config",
+     .vary_in = "compress_ratios",
+     .vary = kvb_one_row_vary,
+     .beside = kvb_pooled_beside},
     {.names = "Llama4ForConditionalGeneration llama4 Llama4ForCausalLM llama4_text",
      .letters = "FC",
      .lists = "no_rope_layers",
@@ -196,6 +236,12 @@ static const kvb_layer_family families[] = {
          "kimi_k25 Glm4MoeLiteForCausalLM glm4_moe_lite",
      .letters = "F",
      .latent = true},
+    {.names =
+         "LongcatFlashForCausalLM LongcatCausalLM longcat_flash", /* num_hidden_layers, if there, counts both of a layer */
+     .letters = "F",
+     .count_in = "num_layers",
+     .count_times = 2,
+     .latent = true},
     {.names = "DeepseekV32ForCausalLM deepseek_v32 GlmMoeDsaForCausalLM glm_moe_dsa",
      .letters = "F",
      .latent = true,
@@ -204,9 +250,17 @@ static const kvb_layer_family families[] = {
     {.names = "KimiLinearForCausalLM kimi_linear KimiK3ForConditionalGeneration kimi_k3",
      .letters = "FS",
      .lists = "linear_attn_config",
+     .lists_first = 1,
      .period_must = true,
      .latent = true,
      .mixer = kvb_kda_read},
+    {.names = "Glm5NextForCausalLM glm5_next",
+     .letters = "FS",
+     .lists = "linear_attn_config",
+     .period_must = true,
+     .latent = true,
+     .mixer = kvb_kda_read,
+     .beside = kvb_pooled_index_beside},
 
     /* ---- recurrent layers -------------------------------------------------------------------------------------- */
     {.names = "Qwen3NextForCausalLM qwen3_next",
@@ -230,6 +284,28 @@ static const kvb_layer_family families[] = {
      .lists = "attn_type_list",
      .period_must = true,
      .mixer = kvb_lightning_read},
+    /* inclusionAI's modeling_bailing_moe_linear_v2.py and modeling_bailing_moe_v2_5.py, whose F is MLA */
+    {.names = "BailingMoeLinearForCausalLM BailingMoeLinearV2ForCausalLM bailing_moe_linear",
+     .letters = "FS",
+     .other = 'S',
+     .period_in = "layer_group_size",
+     .offset = -1,
+     .rest_full = true,
+     .mixer = kvb_lightning_read},
+    {.names = "BailingMoeV2_5ForCausalLM bailing_hybrid bailing_moe_v2_5",
+     .letters = "FS",
+     .other = 'S',
+     .period_in = "layer_group_size",
+     .offset = -1,
+     .rest_full = true,
+     .latent = true,
+     .mixer = kvb_lightning_read},
+    {.names = "Phi4FlashForCausalLM phi4flash",
+     .letters = "FWS-",
+     .lay = kvb_samba_lay,
+     .local_needed = "Phi4FlashConfig",
+     .mixer = kvb_mamba1_read,
+     .mamba = &jamba},
     {.names = "JambaForCausalLM jamba",
      .letters = "FS",
      .lists = "layers_block_type",
@@ -300,11 +376,25 @@ static const kvb_layer_family families[] = {
      .other = 'S',
      .mixer = kvb_rwkv_read},
 
+    /* ---- rows of an encoder's output beside the model's own ------------------------------------------------------ */
+    {.names = "WhisperForConditionalGeneration whisper BartForConditionalGeneration bart",
+     .letters = "F",
+     .count_in = "decoder_layers",
+     .heads = &decoder_heads,
+     .beside = kvb_cross_beside},
+    {.names = "T5GemmaForConditionalGeneration t5gemma t5_gemma_module",
+     .letters = "FW",
+     .other = 'W',
+     .period = 2,
+     .offset = -1,
+     .local_needed = "T5GemmaModuleConfig",
+     .beside = kvb_cross_beside},
+
     /* ---- refused ----------------------------------------------------------------------------------------------- */
-    {.names = "DeepseekV4ForCausalLM deepseek_v4", .refusal = compressed},
+    {.names = "Qwen4ExpForCausalLM qwen4_exp qwen4exp Qwen4ExpForConditionalGeneration", .refusal = unsaid},
     {.names = "MllamaForConditionalGeneration mllama mllama_text_model",
      .refusal = "cross-attention layers keep rows of the images, whose number no config tells"},
-    {.names = "T5ForConditionalGeneration t5 BartForConditionalGeneration bart WhisperForConditionalGeneration whisper "
+    {.names = "T5ForConditionalGeneration t5 "
               "BertForMaskedLM BertModel bert RobertaForMaskedLM roberta",
      .refusal = encoder},
 };
@@ -374,6 +464,23 @@ static const kvb_config_class classes[] = {
     {"Glm4ForCausalLM glm4", "Glm4Config", DEFAULTS(KV_HEADS(2), HEAD_DIM(128))},
     {"Glm4MoeForCausalLM glm4_moe", "Glm4MoeConfig", DEFAULTS(KV_HEADS(8))},
     {"SeedOssForCausalLM seed_oss", "SeedOssConfig", DEFAULTS(KV_HEADS(8), HEAD_DIM(128))},
+    {"Ernie4_5ForCausalLM Ernie4_5_ForCausalLM ernie4_5", "Ernie4_5Config", DEFAULTS(KV_HEADS(2), HEAD_DIM(128))},
+    {"Ernie4_5_MoeForCausalLM ernie4_5_moe", "Ernie4_5_MoeConfig", DEFAULTS(KV_HEADS(4))},
+    {"Dots1ForCausalLM dots1", "Dots1Config",
+     DEFAULTS(KV_HEADS(32), {"sliding_window", 4096}, {"max_window_layers", 62})},
+    {"Glm4vForConditionalGeneration glm4v glm4v_text", "Glm4vTextConfig", DEFAULTS(KV_HEADS(2))},
+    {"Glm4vMoeForConditionalGeneration glm4v_moe glm4v_moe_text", "Glm4vMoeTextConfig", DEFAULTS(KV_HEADS(8))},
+    {"InklingForConditionalGeneration inkling_mm_model InklingForCausalLM inkling_text inkling_model",
+     "InklingTextConfig",
+     DEFAULTS(KV_HEADS(8), HEAD_DIM(128), {"swa_num_attention_heads", 64}, {"swa_num_key_value_heads", 16},
+              {"swa_head_dim", 128}, {"sliding_window_size sliding_window", 512},
+              {"conv_kernel_size sconv_kernel_size", 4})},
+    {"DeepseekV4ForCausalLM deepseek_v4", "DeepseekV4Config",
+     DEFAULTS(KV_HEADS(1), HEAD_DIM(512), {"sliding_window", 128}, {"index_head_dim", 128})},
+    {"T5GemmaForConditionalGeneration t5gemma t5_gemma_module", "T5GemmaModuleConfig",
+     DEFAULTS(KV_HEADS(4), HEAD_DIM(256), {"sliding_window", 4096})},
+    {"DeepseekV32ForCausalLM deepseek_v32 GlmMoeDsaForCausalLM glm_moe_dsa", "GlmMoeDsaConfig",
+     DEFAULTS({"index_skip_topk_offset", 2})}, /* vLLM's models/deepseek_v2.py */
     {"MiniMaxM2ForCausalLM minimax_m2", "MiniMaxM2Config", DEFAULTS(KV_HEADS(8), HEAD_DIM(128))},
     {"MiniMaxForCausalLM minimax", "MiniMaxConfig", DEFAULTS(KV_HEADS(8))},
     {"Cohere2ForCausalLM cohere2", "Cohere2Config", DEFAULTS({"sliding_window", 4096})},
@@ -407,6 +514,8 @@ static const kvb_config_class classes[] = {
      DEFAULTS({"mamba_ngroups", 1}, {"mamba_d_conv conv_dimension", 4}, {"mamba_expand expansion_factor", 2},
               {"mamba_d_state state_size", 64})},
     {"NemotronHForCausalLM nemotron_h", "NemotronHConfig", DEFAULTS({"head_dim attention_head_dim", 128})},
+    {"Phi4FlashForCausalLM phi4flash", "Phi4FlashConfig",
+     DEFAULTS({"mamba_d_state", 16}, {"mamba_d_conv", 4}, {"mamba_expand", 2})},
     {"Lfm2ForCausalLM lfm2 Lfm2VlForConditionalGeneration lfm2_vl", "Lfm2Config",
      DEFAULTS(KV_HEADS(8), {"conv_L_cache", 3})},
     {"Lfm2MoeForCausalLM lfm2_moe", "Lfm2MoeConfig", DEFAULTS({"conv_L_cache", 3})},

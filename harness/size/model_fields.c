@@ -20,6 +20,8 @@ static const char *const memory_fields[] = {
     "index_head_dim",
     "indexer_types",
     "index_topk_freq",
+    "index_topk_pattern",
+    "index_kpool",
     "sparse_attention_config",
     "compress_ratios",
     "sliding_window",
@@ -56,6 +58,9 @@ static const char *const memory_fields[] = {
     "ssm_cfg",
     "conv_L_cache",
     "lru_width",
+    "local_layer_ids",
+    "layer_group_size",
+    "attention_other_setting",
     "cross_attention_layers",
     "is_encoder_decoder",
 };

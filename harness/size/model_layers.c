@@ -130,7 +130,8 @@ static void latent_read(kvb_model_reading *reading, kvb_layer_shape *shape)
     group->name = "MLA";
     group->heads = shape_fact(shape, "heads", kvb_config_count(c, usual.heads));
     group->latent_dim = shape_fact(shape, "latent_dim", kvb_config_count(c, "kv_lora_rank"));
-    group->rope_dim = shape_fact(shape, "rope_dim", kvb_config_count(c, "qk_rope_head_dim"));
+    if (!kvb_config_has(c, "qk_rope_head_dim") || kvb_config_number(c, "qk_rope_head_dim") > 0) /* GLM-5-Next: 0 */
+        group->rope_dim = shape_fact(shape, "rope_dim", kvb_config_count(c, "qk_rope_head_dim"));
     group->nope_dim = shape_fact(shape, "nope_dim", kvb_config_count(c, "qk_nope_head_dim"));
     group->v_dim = shape_fact(shape, "v_dim", kvb_config_count(c, "v_head_dim"));
 }
@@ -439,18 +440,157 @@ void kvb_indexer_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shap
 {
     kvb_config_json *c = &reading->config;
     const json_t *types = kvb_config_list(c, "indexer_types", reading->n_layers);
-    const char *type = json_string_value(json_array_get(types, layer));
+    const json_t *pattern = types ? NULL : kvb_config_find(c, "index_topk_pattern", NULL);
+    const char *letters = json_string_value(pattern), *source = types ? "indexer_types" : "index_topk_pattern";
+    const char *type = json_string_value(json_array_get(types ? types : pattern, layer));
+    const uint64_t every = kvb_config_number(c, "index_topk_freq");
 
-    if (kvb_config_number(c, "index_topk_freq") > 1 && !types) /* a list comes first */
-        return kvb_config_fail(c, -EINVAL, "%sindexer_types: missing, which index_topk_freq above 1 needs", c->place);
+    if (letters && strlen(letters) == reading->n_layers && strchr("FS", letters[layer]))
+        type = letters[layer] == 'S' ? "shared" : "full";
+    else if (!types && !pattern &&
+             every > 1) { /* vllm-project/vllm, models/deepseek_v2.py: skip_topk; lists come first */
+        source = "index_topk_freq, index_skip_topk_offset";
+        const uint64_t from = kvb_config_count(c, "index_skip_topk_offset").value;
+        type = layer + 1 > from && (layer + 1 - from) % every ? "shared" : "full";
+    }
+    if (pattern && !type)
+        return kvb_config_fail(c, -EINVAL, "%sindex_topk_pattern: F or S for each of %u layers was expected", c->place,
+                               reading->n_layers);
     if (types && (!type || (strcmp(type, "full") != 0 && strcmp(type, "shared") != 0)))
         return kvb_config_fail(c, -EINVAL, "%sindexer_types[%u]: \"full\" or \"shared\" was expected", c->place, layer);
     if (type && strcmp(type, "shared") == 0) {
         shape->group.name = "MLA, indexer shared";
-        return shape_rule(shape, "index_dim", 0, "indexer_types: \"shared\"");
+        return shape_rule(shape, "index_dim", 0, source);
     }
     shape->group.name = "MLA with indexer";
     shape->group.index_dim = shape_fact(shape, "index_dim", kvb_config_count(c, "index_head_dim"));
+}
+
+/* Query heads of each layer: vLLM's models/laguna.py. */
+void kvb_heads_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    const json_t *list = kvb_config_list(c, "num_attention_heads_per_layer", reading->n_layers);
+    const json_int_t heads = json_integer_value(json_array_get(list, layer));
+
+    if (!list)
+        return;
+    if (heads < 1 || heads > INT32_MAX || heads % shape->group.kv_heads)
+        return kvb_config_fail(c, -EINVAL, "%snum_attention_heads_per_layer[%u]: a multiple of %u was expected",
+                               c->place, layer, shape->group.kv_heads);
+    shape->group.heads = (uint32_t)heads;
+    snprintf(shape->facts[0].fact.source, KVB_CONFIG_SOURCE, "num_attention_heads_per_layer");
+    shape->facts[0].fact.value = (uint64_t)heads;
+}
+
+/* DeepSeek-V4 has one row for K and V (transformers' modeling_deepseek_v4.py, DeepseekV4HCACache). */
+void kvb_one_row_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape)
+{
+    (void)layer;
+    kvb_config_number(&reading->config, "qk_rope_head_dim"); /* a part of the row */
+    shape->group.v_dim = 0;
+    shape->facts[3].what = "v_dim (the row of K is V's)";
+    shape->facts[3].fact.value = 0;
+}
+
+/* DeepSeek-V4 (the same file, DeepseekV4CSACache; vLLM's models/deepseek_v4/compressor.py): one row of head_dim for each
+ * 4 or 128 tokens; of 4, also an indexer's key, and windows overlap. What is not yet pooled is kept in f32: of each of the last
+ * 4 (twice, where they overlap) or 128 tokens, a row and its gate, for both halves of an overlap. */
+void kvb_pooled_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    static const struct {
+        const char *word, *rate;
+        json_int_t every;
+    } types[] = {
+        {"sliding_attention", "", 0},
+        {"compressed_sparse_attention", "compress_rates.compressed_sparse_attention compress_rate_csa", 4},
+        {"heavily_compressed_attention", "compress_rates.heavily_compressed_attention compress_rate_hca", 128}};
+    const json_t *ratios = kvb_config_list(c, "compress_ratios", 0);
+    const char *type = json_string_value(json_array_get(kvb_config_find(c, "layer_types", NULL), layer));
+    json_int_t every = json_integer_value(json_array_get(ratios, layer));
+    for (size_t i = 0; i < sizeof types / sizeof *types && !ratios && type; i++)
+        if (strcmp(types[i].word, type) == 0)
+            every = kvb_config_has(c, types[i].rate) ? (json_int_t)kvb_config_number(c, types[i].rate) : types[i].every;
+    const uint64_t index = kvb_config_count(c, "index_head_dim").value;
+    const bool overlaps = every == 4;
+    kvb_sized_group *g = &shape->group;
+
+    if (!type && json_array_size(ratios) != reading->n_layers &&
+        json_array_size(ratios) != reading->n_layers + (size_t)reading->model->mtp_layers)
+        return kvb_config_fail(c, -EINVAL, "%scompress_ratios: an entry for each of %u layers was expected", c->place,
+                               reading->n_layers);
+    if ((ratios && !json_is_integer(json_array_get(ratios, layer))) || (every != 0 && every != 4 && every != 128))
+        return kvb_config_fail(c, -EINVAL, "%scompress_ratios[%u]: 0, 4 or 128 was expected", c->place, layer);
+    if (every == 0)
+        return;
+    *g = (kvb_sized_group){.kind = KVB_SIZED_POOLED, .name = overlaps ? "pooled rows with index" : "pooled rows"};
+    g->heads = rows->heads;
+    g->kv_heads = rows->kv_heads;
+    g->every = (uint32_t)every;
+    g->k_dim = rows->k_dim;
+    g->state_f32 = true;
+    g->index_dim = overlaps ? (uint32_t)index : 0;
+    shape_rule(shape, "tokens of a row", g->every, "compress_ratios");
+    shape_rule(shape, "k_dim (the row of K is V's)", g->k_dim, "head_dim");
+    if (overlaps)
+        shape_rule(shape, "index_dim", index, "index_head_dim");
+    state_tell(reading, shape, (overlaps ? 8 : 128) * (uint64_t)(overlaps ? 4 : 2), (uint64_t)g->k_dim + g->index_dim,
+               "tokens not yet pooled x row and gate, in f32");
+}
+
+/* GLM-5-Next: an indexer's key for each index_kpool tokens (transformers' configuration_glm5_next.py). */
+void kvb_pooled_index_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
+                             kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    const uint64_t every = kvb_config_number(c, "index_kpool");
+    kvb_layer_shape own = {.group = *rows};
+
+    if (rows->kind != KVB_SIZED_LATENT || !kvb_config_has(c, "index_dsa_use_layernorm")) /* there is no indexer */
+        return;
+    kvb_indexer_vary(reading, layer, &own);
+    if (!own.group.index_dim)
+        return;
+    shape->group =
+        (kvb_sized_group){.kind = KVB_SIZED_POOLED, .name = "an indexer's keys", .every = every ? (uint32_t)every : 1};
+    shape->group.heads = shape->group.kv_heads = 1; /* as far as ranks go */
+    shape->group.index_dim = shape_fact(shape, "index_dim", kvb_config_count(c, "index_head_dim"));
+    shape_rule(shape, "tokens of a key", shape->group.every, "index_kpool");
+}
+
+/* Inkling: convolutions over K, V, and what attention and the feed-forward add (transformers' modeling_inkling.py,
+ * InklingShortConvolution, kept in f32). */
+void kvb_short_convs_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
+                            kvb_layer_shape *shape)
+{
+    const uint64_t hidden = kvb_config_count(&reading->config, hidden_names).value;
+    (void)layer;
+    state_begin(shape, "short convolutions");
+    convolution_read(reading, shape, "conv_kernel_size sconv_kernel_size",
+                     2 * (uint64_t)rows->kv_heads * rows->k_dim + 2 * hidden,
+                     "(conv - 1) x (2 KV heads x dim + 2 hidden)");
+}
+
+/* Decoders of BART and Whisper: K and V of each token of the encoder's output, made once. T5Gemma's encoder is a config of its
+ * own. */
+void kvb_cross_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape)
+{
+    static const char *const lengths[] = {"max_source_positions", "encoder.text_config.max_position_embeddings",
+                                          "encoder.max_position_embeddings", "max_position_embeddings"};
+    size_t i = 0;
+    (void)layer;
+    kvb_config_has(&reading->config, "is_encoder_decoder");
+    while (i < 3 && !kvb_config_has(&reading->config, lengths[i]))
+        i++;
+    shape->group = (kvb_sized_group){.kind = KVB_SIZED_CROSS,
+                                     .name = "cross attention",
+                                     .heads = rows->heads,
+                                     .kv_heads = rows->kv_heads,
+                                     .k_dim = rows->k_dim,
+                                     .v_dim = rows->v_dim};
+    shape->group.window =
+        shape_fact(shape, "the encoder's tokens, at most", kvb_config_count(&reading->config, lengths[i]));
 }
 
 /* MiniMax-M3: a key for each token and sparse layer (TensorRT-LLM's MiniMaxM3SparseIndexCache: [slots, 1,
@@ -494,6 +634,9 @@ static const struct {
     {"mamba2", 'S'},
     {"recurrent", 'S'},
     {"conv", 'S'},
+    {"hybrid_sliding", 'W'},
+    {"compressed_sparse_attention", 'W'},
+    {"heavily_compressed_attention", 'W'},
     {"hybrid", 'B'},
     {"moe", '-'},
     {"mlp", '-'},
@@ -506,6 +649,8 @@ static char letter_of_word(const kvb_layer_family *family, const char *word)
         if (strcmp(word, words[i].word) == 0) {
             if (strchr(family->letters, words[i].letter))
                 return words[i].letter;
+            if (strcmp(word, "hybrid") == 0 && family->beside) /* Inkling: each layer has convolutions beside */
+                return 'F';
             if (strcmp(word, "attention") == 0 && strchr(family->letters, 'W'))
                 return 'W';
         }
@@ -539,7 +684,8 @@ static void list_lay(kvb_model_reading *reading, const char *field, const json_t
     kvb_config_json *c = &reading->config;
     size_t n = json_array_size(list);
 
-    if (n != reading->n_layers && (strcmp(field, "block_types") != 0 || n == 0)) {
+    if (n != reading->n_layers && n != reading->n_layers + (size_t)reading->model->mtp_layers &&
+        (strcmp(field, "block_types") != 0 || n == 0)) {
         kvb_config_fail(c, -EINVAL, "%s%s: %zu entries, but num_hidden_layers is %u", c->place, field, n,
                         reading->n_layers);
         return;
@@ -586,14 +732,15 @@ static void string_lay(kvb_model_reading *reading, const char *field, const char
 }
 
 /* A list of numbers of the layers that have this letter, counted from `first`. The other layers keep their letters. */
-static void indices_lay(kvb_model_reading *reading, const char *field, const json_t *list, uint32_t first, char letter)
+static void indices_lay(kvb_model_reading *reading, const char *field, const json_t *list, uint32_t first, char letter,
+                        bool once)
 {
     kvb_config_json *c = &reading->config;
 
     for (size_t k = 0; k < json_array_size(list); k++) {
         const json_t *entry = json_array_get(list, k);
         json_int_t i = json_is_integer(entry) ? json_integer_value(entry) - first : -1;
-        if (i < 0 || i >= reading->n_layers || (reading->letters[i] && first == 1)) {
+        if (i < 0 || i >= reading->n_layers || (once && reading->letters[i])) {
             kvb_config_fail(c, -EINVAL, "%s%s[%zu]: the number of a layer, from %u to %u and only once, was expected",
                             c->place, field, k, first, reading->n_layers - 1 + first);
             return;
@@ -602,18 +749,18 @@ static void indices_lay(kvb_model_reading *reading, const char *field, const jso
     }
 }
 
-/* Kimi: two lists of numbers, counted from 1, that together name every layer once. */
+/* Kimi and GLM-5-Next: two lists of numbers that together name every layer once. */
 static void two_lists_lay(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;
     static const char full[] = "linear_attn_config.full_attn_layers", kda[] = "linear_attn_config.kda_layers";
 
-    indices_lay(reading, full, kvb_config_list(c, full, 0), 1, 'F');
-    indices_lay(reading, kda, kvb_config_list(c, kda, 0), 1, 'S');
+    indices_lay(reading, full, kvb_config_list(c, full, 0), reading->family->lists_first, 'F', true);
+    indices_lay(reading, kda, kvb_config_list(c, kda, 0), reading->family->lists_first, 'S', true);
     for (uint32_t i = 0; i < reading->n_layers; i++)
         if (!reading->letters[i])
             kvb_config_fail(c, -EINVAL, "%slinear_attn_config: layer %u is in neither full_attn_layers nor kda_layers",
-                            c->place, i + 1);
+                            c->place, i + reading->family->lists_first);
 }
 
 /* An object for each layer, which kvb_block_config_vary reads. All layers are F. */
@@ -650,7 +797,10 @@ static bool explicit_lay(kvb_model_reading *reading)
             objects_lay(reading, field);
         else if (strcmp(field, "full_attn_idxs") == 0 || strcmp(field, "attn_layer_indices") == 0) {
             memset(reading->letters, 'S', reading->n_layers);
-            indices_lay(reading, field, value, 0, 'F');
+            indices_lay(reading, field, value, 0, 'F', false);
+        } else if (strcmp(field, "local_layer_ids") == 0) {
+            memset(reading->letters, 'F', reading->n_layers);
+            indices_lay(reading, field, value, 0, 'W', false);
         } else
             list_lay(reading, field, value);
     }
@@ -680,10 +830,25 @@ static void rule_lay(kvb_model_reading *reading)
         kvb_config_fail(c, -EINVAL, "%s%s: %ju, but the period is %ju", c->place, family->offset_in, (uintmax_t)offset,
                         (uintmax_t)period.value);
     for (uint32_t i = 0; i < reading->n_layers; i++) {
-        bool full = !family->other || (period.value && i % period.value == offset);
+        bool full = !family->other || (period.value && i % period.value == offset) ||
+                    (family->rest_full && period.value && i >= reading->n_layers / period.value * period.value);
         reading->letters[i] = full ? 'F' : family->other;
     }
     snprintf(reading->letters_source, sizeof reading->letters_source, "%s", period.source);
+}
+
+/* microsoft/Phi-4-mini-flash-reasoning, configuration_phi4flash.py and modeling_phi4flash.py: Mamba and windows by turns up to
+ * the middle; then one Mamba and one layer of full attention, whose outputs and rows all later layers read. */
+void kvb_samba_lay(kvb_model_reading *reading)
+{
+    const uint32_t middle = reading->n_layers / 2;
+
+    if (reading->n_layers % 4)
+        return kvb_config_fail(&reading->config, -EINVAL, "%snum_hidden_layers: a multiple of 4 was expected",
+                               reading->config.place);
+    for (uint32_t i = 0; i < reading->n_layers; i++)
+        reading->letters[i] = i < middle ? "SW"[i % 2] : i < middle + 2 ? "SF"[i % 2] : "-f"[i % 2];
+    snprintf(reading->letters_source, sizeof reading->letters_source, "%s's code", reading->config.model_class);
 }
 
 void kvb_layers_lay(kvb_model_reading *reading)
@@ -694,7 +859,7 @@ void kvb_layers_lay(kvb_model_reading *reading)
     kvb_config_has(&reading->config, family->period_in);
     kvb_config_has(&reading->config, family->mamba ? family->mamba->state : NULL);
     if (!explicit_lay(reading))
-        rule_lay(reading);
+        (family->lay ? family->lay : rule_lay)(reading);
     if (family->last_full && !reading->config.error)
         reading->letters[reading->n_layers - 1] = 'F';
 }
@@ -939,10 +1104,16 @@ void kvb_layers_group(kvb_model_reading *reading)
                 shape_read(reading, letter, 1, &second);
         }
         memcpy(&varied, &shapes[l], sizeof varied);
-        if (family->vary && letter == 'F')
+        if (family->vary && strchr("FW", letter) && !reading->config.error)
             family->vary(reading, i, &varied);
         layer_add(reading, i, &varied, 0);
-        if (letter == 'B')
+        bool two = letter == 'B';
+        if (family->beside && strchr("FW", letter) && !reading->config.error) {
+            memset(&second, 0, sizeof second);
+            family->beside(reading, i, &varied.group, &second);
+            two = second.group.name != NULL;
+        }
+        if (two)
             layer_add(reading, i, &second, 1);
     }
     if (!reading->config.error)

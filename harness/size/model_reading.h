@@ -133,12 +133,17 @@ typedef struct kvb_layer_family {
     const char *offset_in; /* likewise for the offset */
     int offset;            /* below 0: the last layer of each period */
     bool period_must;      /* the field must be there */
+    uint32_t lists_first;  /* the number that lists of layers have for the first one */
+    const char *count_in;  /* field with the number of layers; NULL: the usual ones */
+    uint32_t count_times;  /* layers of attention in each of them; 0: one */
     const char *layers_in; /* lists with an entry for each layer, which count them where num_hidden_layers is absent */
     bool window_off;       /* there is a window only if use_sliding_window says so */
-    const char *window_from;  /* layers from this number on have the window */
-    bool shares;              /* num_kv_shared_layers, or cla_share_factor */
-    const char *window_in;    /* field that holds the window; NULL: sliding_window */
-    bool last_full;           /* the last layer is F, whatever a list or rule says */
+    const char *window_from;                 /* layers from this number on have the window */
+    bool shares;                             /* num_kv_shared_layers, or cla_share_factor */
+    const char *window_in;                   /* field that holds the window; NULL: sliding_window */
+    bool last_full;                          /* the last layer is F, whatever a list or rule says */
+    bool rest_full;                          /* so are those behind the last whole period */
+    void (*lay)(kvb_model_reading *reading); /* the rule, where it is neither a list nor a period */
     const char *local_needed; /* W and C need their size: if it is absent, fail instead of taking F. Who needs it */
 
     const kvb_head_fields *heads;                     /* NULL: the usual names */
@@ -154,6 +159,8 @@ typedef struct kvb_layer_family {
     /* Changes the shape of one layer (own geometry, indexers), and the field that says which layers differ. */
     const char *vary_in;
     void (*vary)(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
+    /* What each attention layer keeps beside its rows. Where it keeps nothing else, shape stays zero. rows: of this layer. */
+    void (*beside)(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
 } kvb_layer_family;
 
 /* The family with this architecture or model type; NULL: none. */
@@ -209,5 +216,17 @@ void kvb_rg_lru_read(kvb_model_reading *reading, kvb_layer_shape *shape);
 void kvb_block_config_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
 void kvb_indexer_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
 void kvb_sparse_index_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
+void kvb_heads_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
+void kvb_one_row_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
+
+/* What layers keep beside their rows: the `beside` of a family. */
+void kvb_pooled_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
+void kvb_pooled_index_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
+                             kvb_layer_shape *shape);
+void kvb_short_convs_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
+                            kvb_layer_shape *shape);
+void kvb_cross_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
+
+void kvb_samba_lay(kvb_model_reading *reading); /* the `lay` of Phi-4-flash */
 
 #endif

@@ -169,7 +169,7 @@ uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_
     size_t last = model->n_groups; /* the last group with attention */
 
     for (size_t j = 0; j < model->n_groups; j++)
-        if (model->groups[j].kind != KVB_SIZED_STATE && model->groups[j].kind != KVB_SIZED_NONE)
+        if (kvb_sized_attends(&model->groups[j]))
             last = j;
     return kvb_ceil_div(model->groups[i].n, ask->pp) + (ask->mtp && i == last ? model->mtp_layers : 0);
 }
@@ -242,7 +242,7 @@ uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
 static uint64_t rows_kept(const kvb_sized_group *g, bool grows, uint64_t n)
 {
     const uint64_t most = (uint64_t)g->window + g->sinks;
-    return grows || n < most ? n : most;
+    return g->kind == KVB_SIZED_POOLED ? n / g->every : grows || (n < most && g->kind != KVB_SIZED_CROSS) ? n : most;
 }
 
 static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
@@ -250,11 +250,13 @@ static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask,
 {
     uint32_t plain = kvb_plain_bytes(model, ask);
     uint64_t per_token = 0;
+    double pooled = 0;
 
     *out = (kvb_size_allocation){0};
     for (size_t i = 0; i < model->n_groups; i++) {
         const kvb_sized_group *g = &model->groups[i];
         uint64_t layers = kvb_layers_held(model, i, ask), row, state;
+        bool pools = g->kind == KVB_SIZED_POOLED;
         bool grows = kvb_sized_grows(model, g, ask->context);
         int error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
 
@@ -265,11 +267,15 @@ static int ideal_allocate(const kvb_sized_model *model, const kvb_size_ask *ask,
             kvb_add(&out->kv_bytes, ask->sequences, layers, rows_kept(g, grows, ask->context), row) ||
             kvb_add(&out->state_bytes, ask->sequences, layers, 1 + (uint64_t)ask->spec_depth, state) ||
             kvb_add(grows ? &per_token : &out->fixed_bytes_per_sequence, layers,
-                    grows ? 1 : rows_kept(g, false, UINT64_MAX), row) ||
+                    pools   ? 0
+                    : grows ? 1
+                            : rows_kept(g, false, UINT64_MAX),
+                    row) ||
             kvb_add(&out->fixed_bytes_per_sequence, layers, 1 + (uint64_t)ask->spec_depth, state))
             return kvb_too_large(why, why_bytes);
+        pooled += pools ? (double)layers * (double)row / g->every : 0;
     }
-    out->bytes_per_token = (double)per_token;
+    out->bytes_per_token = (double)per_token + pooled;
     return 0;
 }
 
@@ -277,6 +283,7 @@ const kvb_size_engine kvb_size_engine_ideal = {
     .name = "ideal",
     .summary = "every row and state that a later token may read, and nothing else",
     .source = "the definition of each kind of layer",
+    .knows = 1 << KVB_SIZED_POOLED | 1 << KVB_SIZED_CROSS,
     .allocate = ideal_allocate,
 };
 
@@ -315,6 +322,19 @@ static uint64_t share_of_device(const kvb_size_engine *engine, const kvb_size_as
     return !ask->device ? 0 : fraction ? ask->device->memory / 1000 * fraction : ask->device->memory;
 }
 
+static int kinds_check(const kvb_sized_model *model, const kvb_size_engine *engine, char *why, size_t why_bytes)
+{
+    for (size_t i = 0; i < model->n_groups; i++) {
+        const kvb_sized_group *g = &model->groups[i];
+
+        if ((g->kind == KVB_SIZED_POOLED || g->kind == KVB_SIZED_CROSS) && !(engine->knows >> g->kind & 1)) {
+            snprintf(why, why_bytes, "how %.20s holds %s is not modelled", engine->name, g->name);
+            return -ENOTSUP;
+        }
+    }
+    return 0;
+}
+
 /* Everything but what fits the budget. */
 static int total_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                          const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes)
@@ -322,8 +342,9 @@ static int total_compute(const kvb_sized_model *model, const kvb_size_engine *en
     *out = (kvb_size){.weight_bytes = terms->weights_known ? terms->weight_bytes : 0,
                       .runtime_bytes = terms->runtime_bytes,
                       .budget_bytes = terms->budget ? terms->budget : share_of_device(engine, ask)};
-    int error = engine->allocate(model, ask, &out->held, why, why_bytes);
+    int error = kinds_check(model, engine, why, why_bytes);
 
+    error = error ? error : engine->allocate(model, ask, &out->held, why, why_bytes);
     if (error)
         return error;
     const uint64_t parts[] = {out->held.kv_bytes, out->held.state_bytes, out->weight_bytes, out->runtime_bytes};

@@ -35,11 +35,11 @@ enum { EXACT_BITS = 53 };
 
 static json_t *group_make(const kvb_sized_model *m, size_t i, const kvb_size_ask *ask)
 {
-    static const char *const kinds[] = {"full", "window", "chunk", "latent", "state", "none"};
+    static const char *const kinds[] = {"full", "window", "chunk", "latent", "pooled", "cross", "state", "none"};
     const kvb_sized_group *g = &m->groups[i];
 
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, "
-                     "s:b, s:I, s:I}",
+                     "s:b, s:I, s:I, s:I, s:I}",
                      "kind", kinds[g->kind], "layers", (json_int_t)kvb_layers_held(m, i, ask), "heads",
                      (json_int_t)g->heads, "kv_heads", (json_int_t)g->kv_heads, "k_dim", (json_int_t)g->k_dim, "v_dim",
                      (json_int_t)g->v_dim, "window", (json_int_t)g->window, "sinks", (json_int_t)g->sinks, "latent",
@@ -49,7 +49,8 @@ static json_t *group_make(const kvb_sized_model *m, size_t i, const kvb_size_ask
                      (json_int_t)g->conv_groups, "conv_group_width", (json_int_t)g->conv_group_width, "conv_drafts",
                      g->conv_drafts, "state_f32", g->state_f32, "sglang_windowed", kvb_sglang_is_windowed(m, g, ask),
                      "sglang_knows", kvb_sglang_knows(g), "latent_rank", (json_int_t)g->latent_dim, "readers",
-                     (json_int_t)kvb_ceil_div(g->readers, ask->pp));
+                     (json_int_t)kvb_ceil_div(g->readers, ask->pp), "every", (json_int_t)g->every, "rare",
+                     (json_int_t)(g->kind == KVB_SIZED_POOLED || g->kind == KVB_SIZED_CROSS) << g->kind);
 }
 
 /* What weights take on a rank, by the number of ranks; those that are not known are missing. */
@@ -110,10 +111,10 @@ static json_t *engine_make(const kvb_size_row *row)
     uint32_t fraction = e->fraction && ask.utilization ? ask.utilization : e->fraction;
 
     ask.sequences = 0;
-    return json_pack("{s:I, s:I, s:o, s:o, s:I, s:I, s:I}", "batch", (json_int_t)kvb_size_batch(e, &ask), "fraction",
-                     (json_int_t)fraction, "beside", beside, "stored", stored, "max_seqs",
+    return json_pack("{s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "batch", (json_int_t)kvb_size_batch(e, &ask),
+                     "fraction", (json_int_t)fraction, "beside", beside, "stored", stored, "max_seqs",
                      (json_int_t)kvb_vllm_max_seqs(&ask), "sampler_bytes", (json_int_t)KVB_VLLM_SAMPLER_BYTES,
-                     "batches", (json_int_t)kvb_vllm_batches(&ask));
+                     "batches", (json_int_t)kvb_vllm_batches(&ask), "knows", (json_int_t)e->knows);
 }
 
 static json_t *formats_make(void)

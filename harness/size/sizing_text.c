@@ -195,6 +195,10 @@ static void layer_print(const kvb_sized_model *m, const kvb_sized_group *g, cons
             fprintf(out, ", of the last %u tokens", g->window);
         if (g->kind == KVB_SIZED_CHUNK)
             fprintf(out, ", of at most %u tokens", g->window);
+        if (g->kind == KVB_SIZED_CROSS)
+            fprintf(out, ", of the encoder's %u tokens", g->window);
+        if (g->kind == KVB_SIZED_POOLED)
+            fprintf(out, ", one for %u tokens; and a state of %" PRIu64 " B", g->every, 4 * g->state_elements);
         if (g->sinks)
             fprintf(out, " and the first %u", g->sinks);
         fputc('\n', out);

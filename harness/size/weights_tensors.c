@@ -106,12 +106,7 @@ bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule)
 
 /* ---- layers --------------------------------------------------------------------------------------------------- */
 
-/* Does a layer hold rows of attention? How many layers have a recurrent state? */
-static bool group_attends(const kvb_sized_group *group)
-{
-    return group->kind != KVB_SIZED_STATE && group->kind != KVB_SIZED_NONE;
-}
-
+/* How many layers have a recurrent state? */
 static uint64_t state_layers(const kvb_weights_sum *sum)
 {
     uint64_t n = 0;
@@ -169,7 +164,7 @@ void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family)
 {
     for (size_t i = 0; i < sum->model->n_groups; i++) {
         const kvb_sized_group *g = &sum->model->groups[i];
-        if (group_attends(g))
+        if (kvb_sized_attends(g))
             (g->kind == KVB_SIZED_LATENT ? latent_add : heads_add)(sum, family, g);
     }
 }
@@ -195,22 +190,25 @@ static bool has(const json_t *list, uint64_t layer)
 
 /* How many layers from `from` up to `to` have experts: those that all of these fields allow, as far as the config has them. Rules are those of
  * the families' code: Qwen2/3 MoE (decoder_sparse_step, mlp_only_layers), DeepSeek and GLM (first_k_dense_replace,
- * moe_layer_freq, mlp_layer_types), Jamba (expert_layer_*), Llama 4 (interleave_moe_layer_step, moe_layers). */
+ * moe_layer_freq, mlp_layer_types), ERNIE 4.5 (moe_layer_*), Jamba (expert_layer_*), Llama 4 (interleave_moe_layer_step,
+ * moe_layers). */
 static uint64_t expert_layers(kvb_weights_sum *sum, uint64_t from, uint64_t to)
 {
     const json_t *types = kvb_sum_find(sum, "mlp_layer_types"), *freq = kvb_sum_find(sum, "moe_layer_freq");
     const json_t *listed = kvb_sum_find(sum, "moe_layers"), *dense = kvb_sum_find(sum, "mlp_only_layers");
     const bool freq_list = json_is_array(freq);
     const uint64_t every = freq_list ? 1 : kvb_sum_count_or(sum, "moe_layer_freq", 1);
-    const uint64_t first = kvb_sum_count_or(sum, "first_k_dense_replace", 0);
-    const uint64_t step = kvb_sum_count_or(sum, "decoder_sparse_step", 1);
+    const uint64_t first = kvb_sum_count_or(sum, "first_k_dense_replace moe_layer_start_index", 0);
+    const json_t *end = kvb_sum_find(sum, "moe_layer_end_index"); /* -1: the last */
+    const uint64_t last = end && json_integer_value(end) >= 0 ? kvb_sum_count_or(sum, "moe_layer_end_index", 0) : to;
+    const uint64_t step = kvb_sum_count_or(sum, "decoder_sparse_step moe_layer_interval", 1);
     const uint64_t interleave = listed ? 1 : kvb_sum_count_or(sum, "interleave_moe_layer_step", 1);
     const uint64_t period = kvb_sum_count_or(sum, "expert_layer_period", 1);
     const uint64_t offset = kvb_sum_count_or(sum, "expert_layer_offset", 0);
     if (!every || !step || !interleave || !period)
         kvb_sum_stop(sum, -EINVAL, "%s: expected 1 or more",
                      !every        ? "moe_layer_freq"
-                     : !step       ? "decoder_sparse_step"
+                     : !step       ? "decoder_sparse_step, moe_layer_interval"
                      : !interleave ? "interleave_moe_layer_step"
                                    : "expert_layer_period");
     if ((types && json_array_size(types) < sum->layers) || (freq_list && json_array_size(freq) < sum->layers))
@@ -219,7 +217,7 @@ static uint64_t expert_layers(kvb_weights_sum *sum, uint64_t from, uint64_t to)
     uint64_t n = 0;
     for (uint64_t i = from; i < to && !sum->err; i++)
         n += (!types || says(types, i)) && (!freq_list || says(freq, i)) && (!listed || has(listed, i)) &&
-             !(dense && has(dense, i)) && i % every == 0 && i >= first && (i + 1) % step == 0 &&
+             !(dense && has(dense, i)) && i % every == 0 && i >= first && i <= last && (i + 1) % step == 0 &&
              (i + 1) % interleave == 0 && i % period == offset % period;
     return n;
 }
@@ -462,6 +460,36 @@ static void gpt_oss_extras(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_ATTENTION, sum->layers, kvb_sum_count(sum, "num_attention_heads"));
 }
 
+/* ApertusMLP's xIELU: alpha_p and alpha_n. */
+static void apertus_extras(kvb_weights_sum *sum)
+{
+    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, sum->layers, 2);
+}
+
+/* LongcatFlashMoE beside every second pair of attention and block; the router also scores experts that add nothing. */
+static void longcat_extras(kvb_weights_sum *sum)
+{
+    const uint64_t n = sum->layers / 2, experts = kvb_sum_count(sum, "n_routed_experts");
+    const uint64_t scores = experts + kvb_sum_count_or(sum, "zero_expert_num", 0);
+    block_add(sum, KVB_WEIGHTS_EXPERTS, n * experts, sum->hidden, kvb_sum_count(sum, "expert_ffn_hidden_size"), false,
+              false);
+    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, n, sum->hidden, scores, kvb_sum_flag(sum, "router_bias"));
+    kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, n, scores);
+}
+
+/* vLLM's LagunaAttention: a gate for each head, or with "per-element" for each of its elements. */
+static void laguna_extras(kvb_weights_sum *sum)
+{
+    const json_t *gating = kvb_sum_find(sum, "gating");
+    const char *word = json_string_value(gating);
+    const bool each = word && strcmp(word, "per-element") == 0;
+    for (size_t i = 0; i < sum->model->n_groups && gating && !json_is_false(gating); i++) {
+        const kvb_sized_group *g = &sum->model->groups[i];
+        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, sum->hidden, (uint64_t)g->heads * (each ? g->k_dim : 1),
+                       false);
+    }
+}
+
 /* Gemma-3n and Gemma-4 have an embedding for each layer: gate, projection and norm in each, the tables, and their
  * projection. */
 static void layer_embedding_add(kvb_weights_sum *sum, uint64_t own)
@@ -500,7 +528,7 @@ static void gemma3n_extras(kvb_weights_sum *sum)
     const uint64_t own = kvb_sum_count(sum, "hidden_size_per_layer_input");
     uint64_t attending = 0;
     for (size_t g = 0; g < sum->model->n_groups; g++)
-        attending += group_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
+        attending += kvb_sized_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
     const uint64_t readers = n - attending;
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, heads * dim, false); /* q, o */
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, kv * dim, false);
@@ -525,7 +553,7 @@ static void zamba2_extras(kvb_weights_sum *sum)
     const bool bias = kvb_sum_flag(sum, "add_bias_linear");
     uint64_t hybrid = 0;
     for (size_t g = 0; g < sum->model->n_groups; g++)
-        hybrid += group_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
+        hybrid += kvb_sized_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
     const uint64_t inner =
         kvb_sum_count(sum, "num_attention_heads") * (wide / kvb_sum_count(sum, "num_attention_heads"));
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * blocks, wide, inner, false);
@@ -604,6 +632,16 @@ static const kvb_weights_feed deepseek_v3 = {.width = "intermediate_size", .need
 static const kvb_weights_feed kimi = {.width = "intermediate_size", .needs = "first_k_dense_replace", .experts = "num_experts",
                               .expert_width = "moe_intermediate_size", .correction = "+", .shared = "num_shared_experts",
                               .shared_width = "moe_intermediate_size"};
+static const kvb_weights_feed bailing = {.width = "intermediate_size", .experts = "num_experts",
+                                 .expert_width = "moe_intermediate_size", .shared = "num_shared_experts",
+                                 .shared_width = "moe_intermediate_size", .bias = "use_bias"};
+static const kvb_weights_feed ernie_moe = {.width = "intermediate_size", .bias = "use_bias", .needs = "moe_layer_start_index",
+                                   .experts = "moe_num_experts", .expert_width = "moe_intermediate_size", .correction = "+",
+                                   .shared = "moe_num_shared_experts", .shared_width = "moe_intermediate_size"};
+static const kvb_weights_feed longcat = {.width = "ffn_hidden_size"};
+static const kvb_weights_feed laguna = {.width = "intermediate_size", .experts = "num_experts",
+                                .expert_width = "moe_intermediate_size", .correction = "+",
+                                .shared_width = "shared_expert_intermediate_size"};
 static const kvb_weights_feed minimax_m2 = {.width = "intermediate_size", .experts = "num_local_experts",
                                     .expert_width = "intermediate_size", .correction = "+use_routing_bias"};
 static const kvb_weights_feed llama4 = {.width = "intermediate_size_mlp", .needs = "interleave_moe_layer_step moe_layers",
@@ -635,6 +673,20 @@ static const kvb_weights_family families[] = {
      .o_bias = "attention_out_bias"},
     {.names = " ernie4_5 Ernie4_5ForCausalLM ", .norms = 2, .feed = &gated_use_bias, .qkv_bias = "use_bias",
      .o_bias = "use_bias", .tied = true},
+    {.names = " ernie4_5_moe Ernie4_5_MoeForCausalLM ", .norms = 2, .feed = &ernie_moe, .qkv_bias = "use_bias",
+     .o_bias = "use_bias", .tied = true, .unknown = "use_bias"},
+    {.names = " bailing_moe BailingMoeForCausalLM ", .norms = 2, .feed = &bailing, .qkv_bias = "use_qkv_bias",
+     .o_bias = "use_bias", .unknown = "use_bias"}, /* vLLM's models/bailing_moe.py */
+    {.names = " bailing_moe_v2 BailingMoeV2ForCausalLM ", .norms = 2, .feed = &kimi, .qkv_bias = "use_qkv_bias",
+     .o_bias = "use_bias", .head_norm = "!use_qk_norm", .unknown = "use_bias"}, /* the same */
+    {.names = " apertus ApertusForCausalLM ", .norms = 2, .feed = &plain_mlp_bias, .qkv_bias = "attention_bias",
+     .o_bias = "attention_bias", .head_norm = "+", .extras = apertus_extras},
+    {.names = " laguna LagunaForCausalLM ", .norms = 2, .feed = &laguna, .qkv_bias = "qkv_bias", .o_bias = "attention_bias",
+     .head_norm = "+", .extras = laguna_extras, .unknown = "swa_attention_sink_enabled"}, /* vLLM's models/laguna.py */
+    {.names = " longcat_flash LongcatFlashForCausalLM LongcatCausalLM ", .norms = 2, .feed = &longcat,
+     .qkv_bias = "attention_bias", .extras = longcat_extras},
+    {.names = " dots1 Dots1ForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias",
+     .o_bias = "attention_bias", .head_norm = "+"},
     {.names = " exaone4 exaone4_5_text Exaone4ForCausalLM ", .norms = 2, .feed = &gated, .head_norm = "+"},
     {.names = " olmo2 olmo3 Olmo2ForCausalLM Olmo3ForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
      .o_bias = "attention_bias", .row_norm = "+"},
@@ -644,11 +696,11 @@ static const kvb_weights_family families[] = {
     {.names = " mixtral MixtralForCausalLM ", .norms = 2, .feed = &mixtral},
     {.names = " granitemoe GraniteMoeForCausalLM ", .norms = 2, .feed = &granite_moe, .tied = true,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
-    {.names = " qwen2 qwen2_vl_text qwen2_5_vl_text Qwen2ForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "+"},
+    {.names = " qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text mimo Qwen2ForCausalLM MiMoForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "+"},
     {.names = " qwen3 qwen3_vl_text Qwen3ForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
      .o_bias = "attention_bias", .head_norm = "+"},
     {.names = " qwen2_moe Qwen2MoeForCausalLM ", .norms = 2, .feed = &qwen_shared, .qkv_bias = "+qkv_bias"},
-    {.names = " qwen3_moe qwen3_vl_moe_text Qwen3MoeForCausalLM ", .norms = 2, .feed = &qwen_moe,
+    {.names = " qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text Qwen3MoeForCausalLM ", .norms = 2, .feed = &qwen_moe,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias", .head_norm = "+"},
     {.names = " qwen3_next qwen3_5_moe_text qwen3_5_moe Qwen3NextForCausalLM Qwen3_5MoeForConditionalGeneration ", .norms = 2,
      .feed = &qwen_shared, .mixer = delta_net_add, .qkv_bias = "attention_bias", .o_bias = "attention_bias",
@@ -702,7 +754,8 @@ static const kvb_weights_family families[] = {
     {.names = " deepseek_v32 glm_moe_dsa DeepseekV32ForCausalLM GlmMoeDsaForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias"},
     {.names = " glm4_moe Glm4MoeForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias",
      .head_norm = "!use_qk_norm"},
-    {.names = " glm4 Glm4ForCausalLM ", .norms = 4, .feed = &gated, .qkv_bias = "attention_bias"},
+    {.names = " glm4v_moe_text ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias"},
+    {.names = " glm4 glm4v_text Glm4ForCausalLM ", .norms = 4, .feed = &gated, .qkv_bias = "attention_bias"},
     {.names = " minimax_m2 MiniMaxM2ForCausalLM ", .norms = 2, .feed = &minimax_m2, .row_norm = "!use_qk_norm"},
     {.names = " minimax minimax_text_01 MiniMaxForCausalLM MiniMaxText01ForCausalLM ", .norms = 2, .feed = &mixtral,
      .mixer = lightning_add, .unknown = "shared_intermediate_size"},

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/size/model.h"
+#include "harness/size/sizing.h"
 
 static char why[512];
 
@@ -217,6 +217,8 @@ static void test_spelled(void **state)
         {"NVIDIA-Nemotron-3-Nano-30B-A3B", "num_hidden_layers hybrid_override_pattern", "layers_block_type", 0, NULL},
         {"NVIDIA-Nemotron-3-Nano-30B-A3B", "num_hidden_layers", NULL, 0, NULL},
         {"GLM-5.2", "", "index_topk_freq", 0, "4"},
+        {"GLM-5.2", "indexer_types", "index_topk_pattern", 0,
+         "\"FFFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSSFSSS\""},
         {"gemma-3n-E4B", "", "intermediate_size", 35, "16384"},
         {"granite-4.0-h-small", "", "layer_types", 40, "\"attention\""},
     };
@@ -257,12 +259,108 @@ static void test_spelled(void **state)
     }
 }
 
+/* Architectures by what a sequence keeps: bytes of a token, and fixed ones, with 4 layers of 16 heads, 4 KV heads of 128. */
+static void test_families(void **state)
+{
+#define MLA                                                                                                            \
+    "\"kv_lora_rank\": 512, \"q_lora_rank\": 128, \"qk_rope_head_dim\": 64, \"qk_nope_head_dim\": 128, "               \
+    "\"v_head_dim\": 128"
+#define ROW    (2 * 4 * 128 * 2)
+#define LATENT ((512 + 64) * 2)
+#define KDA(k, f)                                                                                                      \
+    "\"linear_attn_config\": {\"num_heads\": 2, \"head_dim\": 8, \"short_conv_kernel_size\": 4, \"kda_layers\": " k    \
+    ", \"full_attn_layers\": " f "}"
+    static const struct {
+        const char *type, *fields;
+        double token;
+        uint64_t fixed;
+    } cases[] = {
+        {"ernie4_5", "", 4 * ROW, 0},
+        {"ernie4_5_moe", "", 4 * ROW, 0},
+        {"ernie4_5_vl_moe_text", "", 4 * ROW, 0},
+        {"bailing_moe", "", 4 * ROW, 0},
+        {"bailing_moe_v2", "", 4 * ROW, 0},
+        {"bailing_moe_linear", "\"layer_group_size\": 3", 2 * ROW, 2 * 16 * 128 * 128 * 2}, /* the rest is full */
+        {"bailing_hybrid", "\"layer_group_size\": 3, " MLA, 2 * LATENT, 2 * 16 * 128 * 128 * 2},
+        {"apertus", "", 4 * ROW, 0},
+        {"dots1", "\"sliding_window\": 8, \"max_window_layers\": 3", 3 * ROW, 8 * ROW},
+        {"longcat_flash", "\"num_layers\": 28, " MLA, 56 * LATENT, 0},
+        {"mimo", "\"use_sliding_window\": false, \"sliding_window\": 8, \"max_window_layers\": 2", 4 * ROW, 0},
+        {"phi4mm", "\"sliding_window\": 262144", 0, 4UL * 262144 * ROW},
+        {"glm4v_text", "", 4 * ROW, 0},
+        {"glm4v_moe_text", "", 4 * ROW, 0},
+        {"qwen3_omni_moe_text", "", 4 * ROW, 0},
+        {"step3p7",
+         "\"sliding_window\": 8, \"num_nextn_predict_layers\": 1, \"layer_types\": [\"full_attention\", "
+         "\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"sliding_attention\"], "
+         "\"attention_other_setting\": {\"num_attention_heads\": 24, \"num_attention_groups\": 8, \"head_dim\": 128}",
+         2 * ROW, 2 * 8 * 2 * ROW},
+        {"laguna",
+         "\"sliding_window\": 8, \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\", "
+         "\"sliding_attention\"], \"num_attention_heads_per_layer\": [16, 16, 16, 24]",
+         3 * ROW, 8 * ROW},
+        {"deepseek_v4",
+         "\"compress_ratios\": [0, 4, 128, 0], \"sliding_window\": 8, \"num_key_value_heads\": 1, \"head_dim\": 512",
+         (1024 + 132) / 4. + 1024 / 128., 4 * 8 * 1024 + 4 * (8 * 4 * 640 + 128 * 2 * 512)},
+        {"deepseek_v4",
+         "\"layer_types\": [\"sliding_attention\", \"compressed_sparse_attention\", \"heavily_compressed_attention\", "
+         "\"sliding_attention\"], \"sliding_window\": 8, \"num_key_value_heads\": 1, \"head_dim\": 512",
+         (1024 + 132) / 4. + 1024 / 128., 4 * 8 * 1024 + 4 * (8 * 4 * 640 + 128 * 2 * 512)},
+        {"glm_moe_dsa", MLA ", \"index_head_dim\": 128, \"index_topk_freq\": 2, \"index_skip_topk_offset\": 1",
+         4 * LATENT + 2 * 132, 0},
+        {"glm_moe_dsa", MLA ", \"index_head_dim\": 128, \"index_topk_freq\": 2", 4 * LATENT + 3 * 132, 0},
+        {"glm5_next",
+         MLA ", " KDA("[0, 1, 2]",
+                      "[3]") ", \"index_dsa_use_layernorm\": true, \"index_head_dim\": 128, \"index_kpool\": 4",
+         LATENT + 132 / 4., 3 * (2 * 8 * 8 * 4 + 3 * 3 * 16 * 2)},
+        {"kimi_linear", MLA ", " KDA("[1, 2, 3]", "[4]"), LATENT, 3 * (2 * 8 * 8 * 4 + 3 * 3 * 16 * 2)},
+        {"inkling_text",
+         "\"local_layer_ids\": [0, 1, 2], \"sliding_window_size\": 8, \"swa_num_attention_heads\": 16, "
+         "\"swa_num_key_value_heads\": 8, \"conv_kernel_size\": 4",
+         ROW, 3 * 8 * 2 * ROW + 3 * 2 * (3 * (2 * 1024 + 2 * 2048) + 2 * 512 + 2 * 2048)},
+        {"bart", "\"decoder_layers\": 2, \"decoder_attention_heads\": 16, \"is_encoder_decoder\": true", 2 * 4 * ROW,
+         2UL * 1048576 * 4 * ROW},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[2048];
+        kvb_sized_model *model;
+        const kvb_size_ask ask = {.context = 4096,
+                                  .sequences = 1,
+                                  .k = kvb_kv_format_find("bf16"),
+                                  .v = kvb_kv_format_find("bf16"),
+                                  .tp = 1,
+                                  .pp = 1};
+        kvb_size_allocation got;
+
+        snprintf(
+            text, sizeof text,
+            "{\"model_type\": \"%s\", \"hidden_size\": 2048, %s\"num_attention_heads\": 16, %s %s \"vocab_size\": 99, "
+            "\"torch_dtype\": \"bfloat16\", \"max_position_embeddings\": 1048576%s%s}",
+            cases[i].type,
+            strstr(cases[i].fields, "_layers\": 2,") || strstr(cases[i].fields, "num_layers")
+                ? ""
+                : "\"num_hidden_layers\": 4, ",
+            strstr(cases[i].fields, "num_key_value_heads\": 1") ? "" : "\"num_key_value_heads\": 4, ",
+            strstr(cases[i].fields, "head_dim\": 512") ? "" : "\"head_dim\": 128, ", *cases[i].fields ? ", " : "",
+            cases[i].fields);
+        if (kvb_sized_model_read(text, strlen(text), cases[i].type, &model, why, sizeof why))
+            fail_msg("%s", why);
+        assert_int_equal(kvb_size_engine_ideal.allocate(model, &ask, &got, why, sizeof why), 0);
+        if (got.bytes_per_token != cases[i].token || got.fixed_bytes_per_sequence != cases[i].fixed)
+            fail_msg("%s: %g B a token and %ju B a sequence, expected %g and %ju", cases[i].type, got.bytes_per_token,
+                     (uintmax_t)got.fixed_bytes_per_sequence, cases[i].token, (uintmax_t)cases[i].fixed);
+        kvb_sized_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),    cmocka_unit_test(test_null),    cmocka_unit_test(test_default_refused),
         cmocka_unit_test(test_multi_query), cmocka_unit_test(test_inert),   cmocka_unit_test(test_last_full),
-        cmocka_unit_test(test_published),   cmocka_unit_test(test_spelled),
+        cmocka_unit_test(test_published),   cmocka_unit_test(test_spelled), cmocka_unit_test(test_families),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

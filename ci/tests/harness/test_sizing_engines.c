@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -336,6 +337,25 @@ static void test_logs(void **state)
     }
 }
 
+/* vLLM's account of DeepSeek-V4-Pro (public file ids 63570094208, 54496589588): 9.62 GiB of a context of 1M in bf16, of 30
+ * layers that pool 4 tokens and 31 that pool 128, with the indexer's keys in bf16. */
+static void test_pooled(void **state)
+{
+    kvb_sized_model *model = built_in("DeepSeek-V4-Flash");
+    kvb_size_ask ask = ask_of(1 << 20, 1, "bf16");
+    const kvb_size size = (model->groups[0].n = 61, model->groups[1].n = 30, model->groups[2].n = 31,
+                           computed(model, &kvb_size_engine_ideal, &ask));
+    const double keys = 30.0 * (1 << 18) * (2 * 128 - 132);
+
+    (void)state;
+    assert_true(fabs(((double)size.held.kv_bytes + keys) / GIB - 9.62) < 0.005);
+    kvb_size none;
+    const kvb_size_terms terms = {0};
+    assert_int_equal(kvb_size_compute(model, &kvb_size_engine_vllm, &ask, &terms, &none, why, sizeof why), -ENOTSUP);
+    assert_string_equal(why, "how vllm holds pooled rows with index is not modelled");
+    kvb_sized_model_free(model);
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -389,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_windows), cmocka_unit_test(test_shares),
         cmocka_unit_test(test_indexed), cmocka_unit_test(test_logs),
         cmocka_unit_test(test_mlx),     cmocka_unit_test(test_whole_windows),
+        cmocka_unit_test(test_pooled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
