@@ -3,6 +3,7 @@
 #include "harness/size/gguf.h"
 #include "harness/size/weights.h"
 #include "harness/size/cache_model.h"
+#include "harness/size/engines.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -292,6 +293,7 @@ enum { MOST_STEP = 1 << 20 }; /* tokens: the tables of a step are real */
 enum { WHOLE = 1 << 20 };     /* tokens of a history that is played whole, where shortening is not exact */
 enum { WIDE_CHUNKS = 8 };     /* of a window that is played as wide as it is, in a longer history */
 enum { MANY_CHUNKS = 14 };    /* that the first two sequences go on for, once windows are full */
+enum { SEQUENCES = 256 };     /* of more with windows, these and half of them are played, and the rest goes on evenly */
 enum { WINDOW_CHUNK = 256 };  /* tokens: a windowed layer holds its window and the step under way */
 
 const kvb_pool_type *kvb_size_pool_find(const char *name)
@@ -371,8 +373,8 @@ static uint32_t windows_cut(question *q)
  * Only the first two sequences make tables by step grow, since the plan in force and the one being made take turns:
  * without windows, steps of the others bring no more tokens than leave a state. This is exact but for windows, and for
  * more states of a sequence than a chunk has tokens: they come to lie in more pieces the longer they move on. Such
- * histories are played whole up to WHOLE tokens; of longer ones the tables are near, and whole chunks of wide windows
- * are counted without being played.
+ * histories are played whole up to WHOLE tokens; of longer ones the tables are near, whole chunks of wide windows are counted
+ * without being played, and so are sequences beyond SEQUENCES.
  */
 static void history_shorten(question *q)
 {
@@ -403,6 +405,13 @@ static void history_shorten(question *q)
     }
 }
 
+static uint64_t steps;
+
+uint64_t kvb_size_steps_played(void)
+{
+    return steps;
+}
+
 /* One sequence's prefill of so many tokens, in steps of `chunk`. ids [chunk]. */
 static int prefill(kvb_cache *cache, uint32_t seq, uint32_t tokens, uint32_t chunk, uint32_t *ids)
 {
@@ -412,6 +421,7 @@ static int prefill(kvb_cache *cache, uint32_t seq, uint32_t tokens, uint32_t chu
     for (uint32_t done = 0, n; done < tokens && !error; done += n) {
         n = least(tokens - done, chunk);
         error = kvb_cache_begin_step(cache, ids, n);
+        steps++;
     }
     return error;
 }
@@ -517,6 +527,15 @@ static void shares_find(const question *q, kvb_size_allocation *out)
     }
 }
 
+/* What the cache holds for so many sequences. */
+static int sequences_play(question *q, uint32_t sequences, uint64_t *bytes, char *why, size_t why_bytes)
+{
+    q->sequences = q->options.seq_ids = q->options.max_seqs = sequences;
+    q->options.capacity = sequences * q->context;
+    q->options.step = q->chunk > sequences ? q->chunk : sequences;
+    return history_play(q, bytes, why, why_bytes);
+}
+
 static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_size_allocation *out, char *why,
                     size_t why_bytes)
 {
@@ -537,17 +556,22 @@ static int allocate(const kvb_sized_model *sized, const kvb_size_ask *ask, kvb_s
         q->context = (uint32_t)ask->context;
         q->chunk = windows && batch > WINDOW_CHUNK ? WINDOW_CHUNK : windows ? batch : least(batch, ask->context);
         q->cache = windows ? &kvb_cache_window : q->sequences == 1 ? &kvb_cache_contiguous : &kvb_cache_seq;
-        q->options = (kvb_cache_options){.capacity = q->sequences * q->context,
-                                         .seq_capacity = q->context,
-                                         .seq_ids = q->sequences,
-                                         .max_seqs = q->sequences,
-                                         .step = q->chunk > q->sequences ? q->chunk : q->sequences,
+        q->options = (kvb_cache_options){.seq_capacity = q->context,
                                          .state_depth = ask->spec_depth,
                                          .min_chunk = FIRST_CHUNK,
                                          .growth = KVB_GROWTH_DOUBLE,
                                          .k_pool = kvb_size_pool_find(ask->k->name),
                                          .v_pool = kvb_size_pool_find(ask->v->name)};
-        error = history_play(q, &out->kv_bytes, why, why_bytes);
+        const bool even = windows && ask->sequences > SEQUENCES && ask->sequences * ask->context > WHOLE;
+        const uint32_t played = even ? SEQUENCES : (uint32_t)ask->sequences;
+        uint64_t half = 0;
+        if (even)
+            error = sequences_play(q, played / 2, &half, why, why_bytes);
+        if (!error)
+            error = sequences_play(q, played, &out->kv_bytes, why, why_bytes);
+        if (even && !error)
+            out->kv_bytes += kvb_ceil_div(out->kv_bytes - half, played / 2) * (ask->sequences - played);
+        q->options.max_seqs = (uint32_t)ask->sequences;
     }
     if (!error) {
         shares_find(q, out);

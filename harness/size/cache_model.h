@@ -40,6 +40,9 @@ const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *tex
  */
 extern const kvb_size_engine kvb_size_engine_kvbench;
 
+/* Steps that caches have taken for it in this process. */
+uint64_t kvb_size_steps_played(void);
+
 /* The built-in pool of that name: that of the format of the same name. NULL: none. */
 const kvb_pool_type *kvb_size_pool_find(const char *name);
 

@@ -470,13 +470,40 @@ static void rows_as_sizing_counts_them(void **state)
     assert_true(n > 100);
 }
 
+/* What fits any budget is found in few steps of caches, for every built-in model. */
+static void what_fits_is_found_in_few_steps(void **state)
+{
+    enum { MOST = 90000 };
+    const char *name;
+
+    (void)state;
+    for (size_t i = 0; (name = kvb_sized_model_name(i)); i++) {
+        kvb_sized_model *model;
+        char why[256];
+
+        assert_int_equal(kvb_sized_model_built_in(name, &model, why, sizeof why), 0);
+        for (uint64_t budget = (uint64_t)1 << 36; budget <= (uint64_t)1 << 50; budget <<= 7) {
+            const kvb_kv_format *f16 = kvb_kv_format_find("f16");
+            const kvb_size_ask ask = {.context = 32768, .sequences = 1, .k = f16, .v = f16, .tp = 1, .pp = 1};
+            const kvb_size_terms terms = {.budget = budget};
+            const uint64_t before = kvb_size_steps_played();
+            kvb_size size;
+
+            (void)kvb_size_compute(model, &kvb_size_engine_kvbench, &ask, &terms, &size, why, sizeof why);
+            if (kvb_size_steps_played() - before > MOST)
+                fail_msg("%s: %ju steps", name, (uintmax_t)(kvb_size_steps_played() - before));
+        }
+        kvb_sized_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_of_many_kinds),      cmocka_unit_test(published_windows),
         cmocka_unit_test(a_difference_is_told),       cmocka_unit_test(known_sum),
         cmocka_unit_test(the_engine_is_its_cache),    cmocka_unit_test(what_the_engine_refuses),
-        cmocka_unit_test(rows_as_sizing_counts_them),
+        cmocka_unit_test(rows_as_sizing_counts_them), cmocka_unit_test(what_fits_is_found_in_few_steps),
     };
     return cmocka_run_group_tests_name("sizes of whole models", tests, NULL, NULL);
 }
