@@ -17,10 +17,12 @@
 #include "results/result.h"
 #include "results/table.h"
 
+enum { STAGES = 64 }; /* of an uneven pipeline */
+
 typedef struct size {
     kvb_words words;
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
-    const char *gpu, *utilization, *log;
+    const char *gpu, *utilization, *log, *split, *draft;
     uint64_t tp, pp, spec_depth, block, batch, max_seqs;
     bool mtp, explain, list, verify, unified, whole, suggest;
     /* the options, parsed */
@@ -30,13 +32,17 @@ typedef struct size {
     kvb_kv_pairs pairs;
     kvb_engine_list engines;
     kvb_size_terms terms;
-    const kvb_device *device;
+    const kvb_device *device;          /* the first */
+    const kvb_device *devices[STAGES]; /* one for each stage, or none */
+    uint32_t part[STAGES], parts, n_stages;
+    kvb_sized_model *draft_model;
     uint32_t thousandths; /* of the device's memory */
     kvb_logged logged;    /* of --log */
     kvb_logged_options ran;
     kvb_sized_model **models;
     size_t n_models;
     char (*weights_why)[400]; /* for each model */
+    kvb_size_stage (*stages)[STAGES];
 } size;
 
 static const kvb_option options[] = {
@@ -51,8 +57,14 @@ static const kvb_option options[] = {
      "kvbench and mlx",
      KVB_TEXT(size, engine)},
     {"--budget", "SIZE", "memory of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
-    {"--gpu", "DEVICE", "the same, by the device's name (H100-80GB, L40S, RTX-4090 …), as each engine takes of it",
+    {"--gpu", "DEVICE,…",
+     "the same, by the device's name (H100-80GB, L40S, RTX-4090 …), as each engine takes of it; several: stages of a "
+     "pipeline, with layers by their memory or by --split",
      KVB_TEXT(size, gpu)},
+    {"--split", "N,…", "stages of a pipeline with so many parts of the layers each: 3,1; the tightest one is shown",
+     KVB_TEXT(size, split)},
+    {"--draft", "MODEL", "a draft model beside it: all that it takes, with its weights as published",
+     KVB_TEXT(size, draft)},
     {"--gpu-memory-utilization", "F", "what vllm takes of --gpu; default: 0.9", KVB_TEXT(size, utilization)},
     {"--weights", "WHAT", "a dtype, a size, FILE.gguf, FILE.safetensors[.index.json], or none; default: as published",
      KVB_TEXT(size, weights)},
@@ -144,6 +156,45 @@ static int device_unknown(const char *name)
     return kvb_unknown("size", "--gpu: unknown device", name, known);
 }
 
+/* Reads the devices and the parts of stages. Of several devices without parts, layers are split by memory, as llama.cpp
+ * does (src/llama-model.cpp: by free memory). */
+static int stages_read(size *s)
+{
+    kvb_size_numbers parts = {0};
+    char why[256], name[64];
+    uint32_t n = 0;
+
+    for (const char *at = s->gpu ? s->gpu : ""; *at; at += strcspn(at, ","), at += *at == ',') {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        if (n == STAGES)
+            return bad("--gpu", "64 devices at most");
+        if (!(s->devices[n++] = kvb_device_find(name)))
+            return device_unknown(name);
+    }
+    if (s->gpu && !n)
+        return device_unknown(s->gpu);
+    s->device = s->devices[0];
+    if (s->split && kvb_numbers_parse(s->split, &parts, why, sizeof why))
+        return bad("--split", why);
+    bool fit = parts.n <= STAGES && (!parts.n || n < 2 || parts.n == n);
+    s->n_stages = fit ? (uint32_t)(parts.n ? parts.n : n > 1 ? n : 0) : 0;
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        s->part[i] = parts.n ? (uint32_t)parts.at[i] : (uint32_t)(s->devices[i]->memory >> 20);
+        s->parts += s->part[i];
+        fit = fit && (!parts.n || parts.at[i] <= 4096);
+    }
+    free(parts.at);
+    if (!fit)
+        return bad("--split", "a number of 1 to 4096 for each stage was expected, and as many as devices");
+    if (s->n_stages && s->pp > 1 && s->pp != s->n_stages)
+        return bad("--pp", "is not the number of stages of --split or --gpu");
+    if (s->n_stages && (s->page || s->suggest || s->explain || s->log))
+        return bad(s->split ? "--split" : "--gpu",
+                   "several stages go without --suggest, --explain, --log and --format html");
+    s->pp = s->n_stages ? s->n_stages : s->pp;
+    return KVB_EXIT_OK;
+}
+
 #define LEAST_BUDGET (1u << 20) /* bytes, of a number without a unit */
 
 /* Parses the options that are more than a word or a number. */
@@ -179,8 +230,11 @@ static int options_read(size *s)
                             s->budget, s->budget, s->budget);
     if (s->suggest && (!(s->gpu || s->budget) || s->page || s->explain))
         return bad("--suggest", "is a table for a --gpu or --budget, without --explain");
-    if (s->gpu && !(s->device = kvb_device_find(s->gpu)))
-        return device_unknown(s->gpu);
+    int code = stages_read(s);
+    if (code)
+        return code;
+    if (s->draft && (s->page || s->pp > 1 || s->suggest))
+        return bad("--draft", "goes without --pp, stages, --suggest and --format html");
     if (s->gpu && s->budget)
         return bad("--gpu", "is a budget: it does not go with --budget");
     if (s->utilization && (!s->gpu || kvb_fraction_parse(s->utilization, &s->thousandths)))
@@ -198,8 +252,11 @@ static int models_open(size *s)
 
     s->models = calloc(s->words.n, sizeof *s->models);
     s->weights_why = calloc(s->words.n, sizeof *s->weights_why);
-    if (!s->models || !s->weights_why)
+    s->stages = calloc(s->words.n, sizeof *s->stages);
+    if (!s->models || !s->weights_why || !s->stages)
         return kvb_complain("size", KVB_EXIT_MACHINE, "no memory");
+    if (s->draft && kvb_size_open(s->draft, &s->draft_model, why, sizeof why))
+        return bad("--draft", why);
     for (; s->n_models < s->words.n; s->n_models++) {
         int error = kvb_size_open(s->words.at[s->n_models], &s->models[s->n_models], why, sizeof why);
 
@@ -215,7 +272,8 @@ static int models_open(size *s)
 
 /* Finds the weights of one rank of model i. Returns an exit code. If they cannot be known, terms->weights_known is
  * false, with why. */
-static int weights_read(const size *s, size_t i, kvb_size_terms *terms, char *why, size_t why_bytes)
+static int weights_read(const size *s, size_t i, kvb_size_terms *terms, kvb_size_stage *stages, char *why,
+                        size_t why_bytes)
 {
     const kvb_sized_model *m = s->models[i];
     const char *weights = s->weights                            ? s->weights
@@ -233,7 +291,25 @@ static int weights_read(const size *s, size_t i, kvb_size_terms *terms, char *wh
     else
         error = kvb_weights_bytes(&m->parameters, weights, &all, why, why_bytes);
     if (!error && all)
-        error = kvb_weights_rank(m, all, (uint32_t)s->tp, (uint32_t)s->pp, &terms->weight_bytes, why, why_bytes);
+        error = kvb_weights_rank(m, all, (uint32_t)s->tp, 1, (uint32_t)s->pp, &terms->weight_bytes, why, why_bytes);
+    for (uint32_t k = 0; k < s->n_stages; k++) {
+        stages[k] = (kvb_size_stage){.part = s->part[k], .device = s->devices[k]};
+        if (!error && all)
+            error = kvb_weights_rank(m, all, (uint32_t)s->tp, s->part[k], s->parts, &stages[k].weight_bytes, why,
+                                     why_bytes);
+    }
+    if (!error && s->draft_model) {
+        const kvb_sized_model *d = s->draft_model;
+        uint64_t *bytes = &terms->draft_weight_bytes;
+        char note[256];
+        error = kvb_weights_published(d->config, d, bytes, note, sizeof note);
+        error = error ? error : kvb_weights_rank(d, *bytes, (uint32_t)s->tp, 1, 1, bytes, note, sizeof note);
+        if (*note)
+            snprintf(why + strlen(why), why_bytes - strlen(why), "%s%s: %s", *why ? "; " : "", d->name, note);
+    }
+    terms->draft = s->draft_model;
+    terms->stages = stages;
+    terms->n_stages = s->n_stages;
     terms->weights_known = !error;
     terms->all_weight_bytes = error ? 0 : all;
     if (error && error != -ENOTSUP)
@@ -281,7 +357,7 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
     kvb_kv_pairs pairs = s->pairs.n ? s->pairs : (kvb_kv_pairs){&own_pair, 1};
     kvb_size_numbers contexts = s->contexts;
     kvb_size_terms terms = s->terms;
-    int code = weights_read(s, i, &terms, s->weights_why[i], sizeof s->weights_why[i]);
+    int code = weights_read(s, i, &terms, s->stages[i], s->weights_why[i], sizeof s->weights_why[i]);
 
     if (code || (!contexts.n && contexts_default(m, &contexts)))
         return code ? code : kvb_complain("size", KVB_EXIT_MACHINE, "no memory");
@@ -302,6 +378,7 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
                                   .state = s->state,
                                   .tp = (uint32_t)s->tp,
                                   .pp = (uint32_t)s->pp,
+                                  .parts = s->parts,
                                   .spec_depth = (uint32_t)s->spec_depth,
                                   .mtp = s->mtp,
                                   .block = (uint32_t)s->block,
@@ -312,6 +389,7 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
                                   .version = row->engine->version,
                                   .device = s->device,
                                   .utilization = s->thousandths};
+        row->terms.most_only = rows->matrix && s->format <= KVB_TABLE_MD;
         row->terms.sized_only = rows->matrix && rest % s->counts.n; /* a line of the matrix needs its limit once */
         row->ask.k = pairs.at[rest / s->counts.n / contexts.n].k;
         row->ask.v = pairs.at[rest / s->counts.n / contexts.n].v;
@@ -423,7 +501,7 @@ static bool asks_more(const size *s)
 {
     return s->engine || s->state || s->budget || s->weights || s->runtime || s->margin || s->gpu || s->tp > 1 ||
            s->pp > 1 || s->spec_depth || s->block || s->batch || s->max_seqs || s->mtp || s->explain || s->unified ||
-           s->whole || s->suggest;
+           s->whole || s->suggest || s->split || s->draft;
 }
 
 /* --verify takes no lists and makes no page. */
@@ -704,6 +782,8 @@ static int size_main(int argc, char **argv)
     free(rows.at);
     free(s.models);
     free(s.weights_why);
+    free(s.stages);
+    kvb_sized_model_free(s.draft_model);
     free(s.contexts.at);
     free(s.counts.at);
     free(s.pairs.at);

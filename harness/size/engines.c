@@ -294,7 +294,7 @@ static int sglang_allocate(const kvb_sized_model *model, const kvb_size_ask *ask
     for (size_t i = 0; i < model->n_groups && !error; i++) {
         const kvb_sized_group *g = &model->groups[i];
         bool windowed = kvb_sglang_is_windowed(model, g, ask);
-        uint64_t layers = kvb_layers_held(model, i, ask) + kvb_ceil_div(g->readers, ask->pp), row = 0;
+        uint64_t layers = kvb_layers_held(model, i, ask) + kvb_stage_layers(g->readers, ask), row = 0;
 
         if (!has_rows(g))
             continue;
@@ -534,6 +534,7 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
     .source = "ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-hparams.cpp",
     .batch = UBATCH,
     .beside = llama_cpp_beside,
+    .apart = true,
     .beside_source = "ggml-org/llama.cpp src/llama-context.cpp: logits of a micro-batch",
     .allocate = llama_cpp_allocate,
 };

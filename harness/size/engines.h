@@ -13,6 +13,9 @@ int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n);
 uint64_t kvb_ceil_div(uint64_t x, uint64_t by);
 int kvb_round_up(uint64_t *x, uint64_t to); /* 0 or -EOVERFLOW */
 
+/* Of n layers, those of the asked stage of a pipeline. */
+uint64_t kvb_stage_layers(uint64_t n, const kvb_size_ask *ask);
+
 /* Layers of group i on the fullest rank. Each kind of layer counts as spread evenly over the stages, rounded up. Layers
  * for multi-token prediction, if served, are of the last kind of attention. */
 uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask);

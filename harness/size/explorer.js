@@ -11,7 +11,7 @@
     const check = (good, why) => { if (!good) throw new Lack(why); };
 
     // ---- one rank's part of a layer
-    const rowOf = (format, elements) => elements % format.group ? 0n : elements / format.group * format.bytes + format.extra;
+    const rowOf = (format, elements) => !elements || elements % format.group ? 0n : elements / format.group * format.bytes + format.extra;
     const headRow = (format, elements) => {
         check(elements % format.group === 0n, `${format.name} stores groups of ${format.group}`);
         return rowOf(format, elements);

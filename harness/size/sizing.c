@@ -164,6 +164,11 @@ int kvb_too_large(char *why, size_t why_bytes)
     return -EOVERFLOW;
 }
 
+uint64_t kvb_stage_layers(uint64_t n, const kvb_size_ask *ask)
+{
+    return ask->parts ? kvb_ceil_div(n * ask->part, ask->parts) : kvb_ceil_div(n, ask->pp);
+}
+
 uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_ask *ask)
 {
     size_t last = model->n_groups; /* the last group with attention */
@@ -171,7 +176,7 @@ uint64_t kvb_layers_held(const kvb_sized_model *model, size_t i, const kvb_size_
     for (size_t j = 0; j < model->n_groups; j++)
         if (kvb_sized_attends(&model->groups[j]))
             last = j;
-    return kvb_ceil_div(model->groups[i].n, ask->pp) + (ask->mtp && i == last ? model->mtp_layers : 0);
+    return kvb_stage_layers(model->groups[i].n, ask) + (ask->mtp && i == last ? model->mtp_layers : 0);
 }
 
 static int row_add(uint64_t *bytes, const kvb_kv_format *format, const char *which, uint32_t heads, uint32_t elements,
@@ -322,6 +327,9 @@ static uint64_t share_of_device(const kvb_size_engine *engine, const kvb_size_as
     return !ask->device ? 0 : fraction ? ask->device->memory / 1000 * fraction : ask->device->memory;
 }
 
+static int stage_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
+                         const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes);
+
 static int kinds_check(const kvb_sized_model *model, const kvb_size_engine *engine, char *why, size_t why_bytes)
 {
     for (size_t i = 0; i < model->n_groups; i++) {
@@ -335,8 +343,31 @@ static int kinds_check(const kvb_sized_model *model, const kvb_size_engine *engi
     return 0;
 }
 
-/* Everything but what fits the budget. */
-static int total_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
+/* Adds the draft model: what it holds, and what its passes need, where that is not shared with the model's. */
+static int draft_add(const kvb_size_engine *engine, const kvb_size_ask *ask, const kvb_size_terms *terms, kvb_size *out,
+                     char *why, size_t why_bytes)
+{
+    kvb_size_ask own = *ask;
+    kvb_size_terms alone = {.weights_known = true, .weight_bytes = terms->draft_weight_bytes};
+    kvb_size draft;
+
+    own.spec_depth = 0;
+    own.mtp = false;
+    int error = stage_compute(terms->draft, engine, &own, &alone, &draft, why, why_bytes);
+
+    if (error)
+        return error;
+    if (!engine->apart && draft.activation_bytes > out->activation_bytes)
+        out->activation_bytes = draft.activation_bytes;
+    return kvb_add(&out->draft_bytes, draft.weight_bytes) || kvb_add(&out->draft_bytes, draft.held.kv_bytes) ||
+                   kvb_add(&out->draft_bytes, draft.held.state_bytes) ||
+                   (engine->apart && kvb_add(&out->draft_bytes, draft.activation_bytes))
+               ? kvb_too_large(why, why_bytes)
+               : 0;
+}
+
+/* Everything of one stage but what fits the budget. */
+static int stage_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                          const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes)
 {
     *out = (kvb_size){.weight_bytes = terms->weights_known ? terms->weight_bytes : 0,
@@ -347,11 +378,13 @@ static int total_compute(const kvb_sized_model *model, const kvb_size_engine *en
     error = error ? error : engine->allocate(model, ask, &out->held, why, why_bytes);
     if (error)
         return error;
-    const uint64_t parts[] = {out->held.kv_bytes, out->held.state_bytes, out->weight_bytes, out->runtime_bytes};
-
     if (engine->beside ? engine->beside(model, ask, &out->activation_bytes)
                        : kvb_layer_peak(model, engine, ask, &out->activation_bytes))
         return kvb_too_large(why, why_bytes);
+    if (terms->draft && (error = draft_add(engine, ask, terms, out, why, why_bytes)))
+        return error;
+    const uint64_t parts[] = {out->held.kv_bytes, out->held.state_bytes, out->weight_bytes, out->runtime_bytes,
+                              out->draft_bytes};
     out->total_bytes = out->activation_bytes;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (kvb_add(&out->total_bytes, parts[i]))
@@ -362,6 +395,36 @@ static int total_compute(const kvb_sized_model *model, const kvb_size_engine *en
         return kvb_too_large(why, why_bytes);
     out->margin_bytes = (uint64_t)margin;
     return 0;
+}
+
+/* Has a less room than b? */
+static bool is_tighter(const kvb_size *a, const kvb_size *b)
+{
+    const __int128 room[] = {(__int128)a->budget_bytes - a->total_bytes, (__int128)b->budget_bytes - b->total_bytes};
+    return room[0] < room[1];
+}
+
+/* The same of the stage with the least room. */
+static int total_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
+                         const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes)
+{
+    int error = terms->n_stages ? 0 : stage_compute(model, engine, ask, terms, out, why, why_bytes);
+
+    for (uint32_t i = 0; i < terms->n_stages && !error; i++) {
+        const kvb_size_stage *stage = &terms->stages[i];
+        kvb_size_ask own = *ask;
+        kvb_size_terms its = *terms;
+        kvb_size size;
+
+        own.part = stage->part;
+        own.device = stage->device ? stage->device : ask->device;
+        its.weight_bytes = stage->weight_bytes;
+        error = stage_compute(model, engine, &own, &its, &size, why, why_bytes);
+        size.stage = i + 1;
+        if (i == 0 || is_tighter(&size, out))
+            *out = size;
+    }
+    return error;
 }
 
 /* Where a limit between good and bad may lie: bytes are nearly proportional. over: at bad; 0: not known. */
@@ -426,8 +489,9 @@ int kvb_size_compute(const kvb_sized_model *model, const kvb_size_engine *engine
     uint64_t most = cap_find(cap_find(far, engine->most_sequences, 1), engine->most_tokens, ask->context);
     kvb_size_ask longer = *ask, more = *ask;
 
-    out->max_context = largest_that_fits(model, engine, &longer, &longer.context,
-                                         cap_find(cap, engine->most_tokens, ask->sequences), terms);
+    if (!terms->most_only)
+        out->max_context = largest_that_fits(model, engine, &longer, &longer.context,
+                                             cap_find(cap, engine->most_tokens, ask->sequences), terms);
     out->max_sequences = largest_that_fits(model, engine, &more, &more.sequences, most, terms);
     out->at_engine_limit = most < far && out->max_sequences == most;
     out->at_model_limit = model->max_context && out->max_context == cap;
@@ -459,7 +523,7 @@ static bool fits(const kvb_size_row *row, const kvb_size_ask *ask, kvb_size *siz
 
     terms.sized_only = true;
     if (terms.all_weight_bytes &&
-        kvb_weights_rank(row->model, terms.all_weight_bytes, ask->tp, ask->pp, &terms.weight_bytes, why, sizeof why))
+        kvb_weights_rank(row->model, terms.all_weight_bytes, ask->tp, 1, ask->pp, &terms.weight_bytes, why, sizeof why))
         return false;
     return kvb_size_compute(row->model, row->engine, ask, &terms, size, why, sizeof why) == 0 &&
            size->total_bytes <= size->budget_bytes;

@@ -44,6 +44,7 @@ typedef struct kvb_size_ask {
     const kvb_kv_format *k, *v;
     const char *state;        /* dtype of recurrent states: "f32", "bf16", "f16"; NULL: the engine's */
     uint32_t tp, pp;          /* ranks, at least 1 */
+    uint32_t part, parts;     /* this stage of the pipeline has so many parts of the layers; 0: one of pp */
     uint32_t spec_depth;      /* drafted tokens in a step; recurrent states are kept 1 + spec_depth times */
     bool mtp;                 /* serve the model's own multi-token prediction layers too */
     uint32_t block;           /* tokens of a block; 0: the engine's */
@@ -81,6 +82,7 @@ typedef struct kvb_size_engine {
      * layer needs at least. 0 or -EOVERFLOW. */
     int (*beside)(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes);
     const char *beside_source;
+    bool apart; /* a draft model's passes have memory of their own; else the larger of both counts */
     bool least; /* beside() gives, of passes, what one layer needs at least */
     /* Prints how pages, padding and groups come about, behind "  NAME:"; NULL: there is nothing to say beside --explain's
      * factors. */
@@ -101,14 +103,26 @@ extern const kvb_size_engine kvb_size_engine_ideal, kvb_size_engine_llama_cpp, k
 /* The most tokens of one forward pass: what is asked, else the engine's default. */
 uint64_t kvb_size_batch(const kvb_size_engine *engine, const kvb_size_ask *ask);
 
+/* A stage of a pipeline with uneven stages. */
+typedef struct kvb_size_stage {
+    uint32_t part;            /* of kvb_size_ask.parts */
+    const kvb_device *device; /* NULL: the asked one */
+    uint64_t weight_bytes;
+} kvb_size_stage;
+
 /* What one rank needs besides the context, and the budget for everything. */
 typedef struct kvb_size_terms {
     bool weights_known;
     uint64_t weight_bytes, runtime_bytes;
-    uint64_t all_weight_bytes; /* of all ranks; 0: not counted, or not known */
-    uint32_t margin;           /* on top of all the rest, in thousandths of a per cent: 5 % is 5000 */
-    bool sized_only;           /* do not look for what fits */
-    uint64_t budget;           /* bytes; 0: what the engine takes of the asked device, if there is one */
+    uint64_t all_weight_bytes;    /* of all ranks; 0: not counted, or not known */
+    uint32_t margin;              /* on top of all the rest, in thousandths of a per cent: 5 % is 5000 */
+    bool sized_only;              /* do not look for what fits */
+    bool most_only;               /* look for the most sequences alone: max_context stays 0 */
+    const kvb_sized_model *draft; /* a draft model, served beside the model by the same engine; NULL: none */
+    uint64_t draft_weight_bytes;
+    const kvb_size_stage *stages; /* of uneven pipelines: the one with the least room is sized */
+    uint32_t n_stages;
+    uint64_t budget; /* bytes; 0: what the engine takes of the asked device, if there is one */
 } kvb_size_terms;
 
 #define KVB_SIZE_UNBOUNDED UINT64_MAX /* no limit */
@@ -116,6 +130,8 @@ typedef struct kvb_size_terms {
 typedef struct kvb_size {
     kvb_size_allocation held;
     uint64_t weight_bytes, activation_bytes, runtime_bytes, margin_bytes, total_bytes;
+    uint64_t draft_bytes;  /* all of a draft model */
+    uint64_t stage;        /* that is sized, from 1; 0: all are equal */
     uint64_t budget_bytes; /* 0: none */
     uint64_t max_context; /* the longest context of the asked sequences that fits the budget; at most the model's own */
     uint64_t max_sequences; /* the most sequences of the asked context that fit */

@@ -49,7 +49,7 @@ static json_t *group_make(const kvb_sized_model *m, size_t i, const kvb_size_ask
                      (json_int_t)g->conv_groups, "conv_group_width", (json_int_t)g->conv_group_width, "conv_drafts",
                      g->conv_drafts, "state_f32", g->state_f32, "sglang_windowed", kvb_sglang_is_windowed(m, g, ask),
                      "sglang_knows", kvb_sglang_knows(g), "latent_rank", (json_int_t)g->latent_dim, "readers",
-                     (json_int_t)kvb_ceil_div(g->readers, ask->pp), "every", (json_int_t)g->every, "rare",
+                     (json_int_t)kvb_stage_layers(g->readers, ask), "every", (json_int_t)g->every, "rare",
                      (json_int_t)(g->kind == KVB_SIZED_POOLED || g->kind == KVB_SIZED_CROSS) << g->kind);
 }
 
@@ -63,7 +63,7 @@ static json_t *weights_make(const kvb_size_row *row)
     for (size_t i = 0; i < RANKS; i++) {
         bytes = 0;
         snprintf(name, sizeof name, "%u", ranks[i]);
-        int error = row->terms.all_weight_bytes ? kvb_weights_rank(row->model, row->terms.all_weight_bytes, ranks[i],
+        int error = row->terms.all_weight_bytes ? kvb_weights_rank(row->model, row->terms.all_weight_bytes, ranks[i], 1,
                                                                    row->ask.pp, &bytes, why, sizeof why)
                                                 : 0;
         if (row->terms.weights_known && !error && !(bytes >> EXACT_BITS))

@@ -54,6 +54,8 @@ static const struct column {
     {">runtime_bytes", COUNT, offsetof(kvb_size_row, size.runtime_bytes), false},
     {">margin_bytes", COUNT, offsetof(kvb_size_row, size.margin_bytes), false},
     {">budget_bytes", COUNT, offsetof(kvb_size_row, size.budget_bytes), false},
+    {">draft_bytes", KNOWN_BYTES, offsetof(kvb_size_row, size.draft_bytes), false},
+    {">stage", COUNT, offsetof(kvb_size_row, size.stage), false},
     {"reason", TEXT, 0, true},
 };
 enum { MODEL, ENGINE, KV, COLUMNS = sizeof columns / sizeof *columns, REASON = COLUMNS - 1 };
@@ -322,14 +324,25 @@ static void heading_print(const kvb_size_row *r, kvb_table_format format, FILE *
 
     kvb_kv_text(&r->ask, kv);
     if (r->terms.weights_known)
-        kvb_bytes_text((double)r->terms.weight_bytes, weights);
-    if (r->ask.tp * r->ask.pp > 1)
+        kvb_bytes_text((double)(r->terms.n_stages ? r->terms.all_weight_bytes : r->terms.weight_bytes), weights);
+    if (r->terms.n_stages)
+        snprintf(ranks, sizeof ranks, " in all, on %u x %u ranks", r->ask.tp, r->ask.pp);
+    else if (r->ask.tp * r->ask.pp > 1)
         snprintf(ranks, sizeof ranks, " on one of %u x %u ranks", r->ask.tp, r->ask.pp);
     int n = snprintf(text, sizeof text, "%s: KV in %s, weights %s%s", r->model->name, kv, weights, ranks);
 
     if (r->terms.budget) {
         kvb_bytes_text((double)r->terms.budget, memory);
         snprintf(text + n, sizeof text - (size_t)n, "; the budget is %s.", memory);
+    } else if (r->ask.device && r->terms.n_stages && r->terms.stages[r->terms.n_stages - 1].device) {
+        n += snprintf(text + n, sizeof text - (size_t)n, "; ");
+        for (uint32_t i = 0; i < r->terms.n_stages && n < NOTE; i++) {
+            kvb_bytes_text((double)r->terms.stages[i].device->memory, memory);
+            n += snprintf(text + n, sizeof text - (size_t)n, "%s%s with %s and %.3g %% of the layers", i ? ", " : "",
+                          r->terms.stages[i].device->name, memory,
+                          100. * r->terms.stages[i].part / (double)r->ask.parts);
+        }
+        snprintf(text + n, n < NOTE ? sizeof text - (size_t)n : 0, ".");
     } else if (r->ask.device) {
         kvb_bytes_text((double)r->ask.device->memory, memory);
         snprintf(text + n, sizeof text - (size_t)n, "; %s has %s.", r->ask.device->name, memory);
@@ -405,8 +418,8 @@ static int whole_print(const kvb_size_row *rows, size_t n, kvb_table_format form
 {
     grid g;
 
-    grid_begin(&g, (const char *const[]){"engine", ">context", ">sequences", ">KV", ">states", ">beside", ">total",
-                                         ">longest", ">most", NULL});
+    grid_begin(&g, (const char *const[]){"engine", ">context", ">sequences", ">KV", ">states", ">draft", ">beside",
+                                         ">total", ">longest", ">most", ">stage", NULL});
     for (const kvb_size_row *r = rows; r < rows + n; r++) {
         if (r->error)
             continue;
@@ -418,6 +431,10 @@ static int whole_print(const kvb_size_row *rows, size_t n, kvb_table_format form
             bytes_put(&g, r->size.held.state_bytes);
         else
             cell_put(&g, "%s", "");
+        if (r->size.draft_bytes)
+            bytes_put(&g, r->size.draft_bytes);
+        else
+            cell_put(&g, "%s", "");
         bytes_put(&g, r->size.activation_bytes + r->size.runtime_bytes + r->size.margin_bytes);
         if (r->terms.weights_known)
             bytes_put(&g, r->size.total_bytes);
@@ -425,6 +442,10 @@ static int whole_print(const kvb_size_row *rows, size_t n, kvb_table_format form
             cell_put(&g, "?");
         limit_put(&g, r, r->size.max_context, r->size.at_model_limit ? " (all)" : "");
         limit_put(&g, r, r->size.max_sequences, r->size.at_engine_limit ? " (all)" : "");
+        if (r->size.stage)
+            cell_put(&g, "%" PRIu64, r->size.stage);
+        else
+            cell_put(&g, "%s", "");
         row_end(&g);
     }
     paragraph_print("All of it, with the weights. Beside: activations, runtime, margin. Longest, most: the context and "
@@ -520,7 +541,7 @@ static void version_note(const kvb_size_row *r, notes *all)
     char text[KVB_UNIT_TEXT], why[256];
 
     older.version = 1;
-    if (r->error || !r->engine->since || r->ask.version ||
+    if (r->error || !r->engine->since || r->ask.version || r->size.stage ||
         r->engine->allocate(r->model, &older, &held, why, sizeof why) || held.kv_bytes == r->size.held.kv_bytes)
         return;
     kvb_bytes_text((double)(held.kv_bytes + held.state_bytes), text);
@@ -543,6 +564,11 @@ static void row_note(const kvb_size_row *r, notes *all)
     }
     if (r->terms.weights_known && r->weights_why && *r->weights_why)
         note_add(all, "weights: %s.", r->weights_why);
+    if (!r->error && r->size.stage)
+        note_add(all, "Of %" PRIu32 " stages, the one with the least room is shown.", r->terms.n_stages);
+    if (!r->error && r->terms.draft)
+        note_add(all, "The draft model is %s: its weights, rows and states%s.", r->terms.draft->name,
+                 r->engine->apart ? ", and what its passes need" : "");
     if (!r->error && r->size.at_engine_limit)
         note_add(all, "%s: (all) sequences are the most that it can hold, whatever memory there is.", r->engine->name);
     if (r->model->max_context && r->ask.context > r->model->max_context)

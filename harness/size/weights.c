@@ -632,23 +632,24 @@ static int rank_fail(int err, char *why, size_t why_bytes, const char *text, con
     return err;
 }
 
-int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_t pp, kvb_sized_parameters *rank,
-                              char *why, size_t why_bytes)
+int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_t part, uint32_t parts,
+                              kvb_sized_parameters *rank, char *why, size_t why_bytes)
 {
     const kvb_sized_parameters *all = &model->parameters;
     const uint64_t layers = model->n_layers;
-    if (!tp || !pp || pp > layers)
+    if (!tp || !part || part > parts || layers * part < parts)
         return rank_fail(-EINVAL, why, why_bytes,
                          !tp ? "tp: expected 1 or more" : "pp: expected 1 to the number of layers", "");
+    const bool alone = part == parts;
     if (!all->known)
         return rank_fail(-ENOTSUP, why, why_bytes, "the number of parameters is not known: ", all->why);
-    const uint64_t stage = (layers + pp - 1) / pp;
+    const uint64_t stage = share(layers, part, parts);
     const uint64_t attention =
         lesser(all->attention, share(all->attention, 1, tp) + (tp > 1 ? replicated_kv(model, tp) : 0));
     const bool embedding_most = all->embedding >= all->output; /* which of the two ends is larger */
     *rank = *all;
-    rank->embedding = pp == 1 || embedding_most ? share(all->embedding, 1, tp) : 0;
-    rank->output = pp == 1 || !embedding_most ? share(all->output, 1, tp) : 0;
+    rank->embedding = alone || embedding_most ? share(all->embedding, 1, tp) : 0;
+    rank->output = alone || !embedding_most ? share(all->output, 1, tp) : 0;
     rank->attention = share(attention, stage, layers);
     rank->mixer = share(share(all->mixer, 1, tp), stage, layers);
     rank->dense = share(share(all->dense, 1, tp), stage, layers);
@@ -662,14 +663,14 @@ int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_
     return 0;
 }
 
-int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint32_t tp, uint32_t pp, uint64_t *rank_bytes,
-                     char *why, size_t why_bytes)
+int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint32_t tp, uint32_t part, uint32_t parts,
+                     uint64_t *rank_bytes, char *why, size_t why_bytes)
 {
     kvb_sized_parameters rank;
     *rank_bytes = bytes;
-    if (tp == 1 && pp == 1)
+    if (tp == 1 && part == parts)
         return 0;
-    const int err = kvb_sized_parameters_rank(model, tp, pp, &rank, why, why_bytes);
+    const int err = kvb_sized_parameters_rank(model, tp, part, parts, &rank, why, why_bytes);
     if (!err)
         *rank_bytes = share(bytes, lesser(rank.total, model->parameters.total), model->parameters.total);
     return err;

@@ -43,13 +43,14 @@ int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, 
 /* "int4", "4bit": bits of a number, and not how its scales are stored. */
 bool kvb_is_bits_alone(const char *word);
 
-/* The parameters of the fullest rank of tp x pp, by part: an upper limit (weights.c gives rule and sources). -EINVAL:
- * tp or pp is 0, or pp is more than the layers; -ENOTSUP: the parameters are not known. */
-int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_t pp, kvb_sized_parameters *rank,
-                              char *why, size_t why_bytes);
+/* The parameters of the fullest rank of tp, in a stage that has `part` of `parts` of the layers, by part: an upper limit
+ * (weights.c gives rule and sources). -EINVAL: a number is 0, part is above parts, or the stage has no layer; -ENOTSUP: the
+ * parameters are not known. */
+int kvb_sized_parameters_rank(const kvb_sized_model *model, uint32_t tp, uint32_t part, uint32_t parts,
+                              kvb_sized_parameters *rank, char *why, size_t why_bytes);
 /* The same share of `bytes`, the size of all weights that the user gave or that was read from files. */
-int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint32_t tp, uint32_t pp, uint64_t *rank_bytes,
-                     char *why, size_t why_bytes);
+int kvb_weights_rank(const kvb_sized_model *model, uint64_t bytes, uint32_t tp, uint32_t part, uint32_t parts,
+                     uint64_t *rank_bytes, char *why, size_t why_bytes);
 
 /* Bytes of weights as files hold them: from the headers of safetensors and GGUF files, whose data is not read. */
 

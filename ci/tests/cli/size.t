@@ -102,7 +102,7 @@ rows = json.load(open(sys.argv[1]))
 assert len(rows) == 4 * 2 * 3
 for r in rows:
     assert list(r)[:len(keys)] == keys, list(r)
-    parts = ("kv_bytes", "state_bytes", "weight_bytes", "activation_bytes", "runtime_bytes", "margin_bytes")
+    parts = ("kv_bytes", "state_bytes", "weight_bytes", "activation_bytes", "runtime_bytes", "margin_bytes", "draft_bytes")
     assert r["total_bytes"] is None and r["reason"] or r["total_bytes"] == sum(r[k] for k in parts), r
     assert all(r[k] is None or isinstance(r[k], int) for k in keys[3:]), r' "$GOLDEN/size.json.golden"
 ok "what fits a device, for who asks no more" "$KVBENCH" size Llama-3.1-8B DeepSeek-V3 --gpu H100-80GB --kv fp8
@@ -132,7 +132,7 @@ explored() {
 }
 explored "the page computes what the program does, to the byte" 100 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B DeepSeek-V3.2 \
     granite-4.0-h-small gpt-oss-20b Phi-3.5-mini-instruct mamba-2.8b Llama-4-Scout-17B-16E-Instruct MiMo-V2-Flash MiniMax-M3 \
-    gemma-4-26B-A4B gemma-2-9b gemma-3n-E4B --
+    gemma-4-26B-A4B gemma-2-9b gemma-3n-E4B DeepSeek-V4-Flash whisper-large-v3 GLM-5-Next --
 explored "  on a device, with drafts" 30 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B gpt-oss-20b NVIDIA-Nemotron-3-Nano-30B-A3B -- \
     --gpu H100-80GB --unified --spec-depth 2 --margin 5% --runtime 1GiB --block 32
 explored "  of another version, with whole windows" 30 gemma-3-27b-it gpt-oss-20b Qwen3.5-9B Llama-4-Scout-17B-16E-Instruct -- \
@@ -146,6 +146,12 @@ is "  but not below one on a rank" 16384 bytes_per_token Llama-3.1-8B "${ideal[@
 is "  and MLA not at all" 70272 bytes_per_token DeepSeek-V3 "${ideal[@]}" --tp 8
 is "layers are shared" 65536 bytes_per_token Llama-3.1-8B "${ideal[@]}" --pp 2
 is "drafts keep states" $((4 * 24903680)) state_bytes mamba-2.8b "${ideal[@]}" --kv f32 --spec-depth 3
+is "a stage of 3 : 1 has three of four layers" $((60 * 4096)) bytes_per_token Llama-3.1-70B "${ideal[@]}" --split 3,1
+is "  and on unlike devices the tightest stage limits the whole" 2 stage Llama-3.1-70B "${ideal[@]}" --gpu H200-141GB,L4 --split 3,1
+is "  whose layers are split by memory unless said otherwise" 49152 bytes_per_token Llama-3.1-70B "${ideal[@]}" --gpu H200-141GB,L4
+alone=$(($(value weight_bytes Llama-3.2-1B-Instruct "${ideal[@]}") + $(value kv_bytes Llama-3.2-1B-Instruct "${ideal[@]}")))
+is "a draft model" $alone draft_bytes Llama-3.1-8B "${ideal[@]}" --draft Llama-3.2-1B-Instruct
+is "  leaves less to the context" 102656 max_context Llama-3.1-8B --engine llama.cpp --context 1 --gpu L40S --draft Llama-3.2-3B-Instruct
 is "a budget" 6656 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
 is "  in decimal units" 6144 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
 
@@ -400,6 +406,13 @@ H100-80GB --gpu H100
 --verify --verify --gpu L4
 --list --list
 --pp --pp 33
+--split --split 3,0
+--split --split 1,1 --gpu L4,L4,L4
+--pp --split 1,1 --pp 3
+--split --split 1,1 --format html
+L5 --gpu L4,L5
+Llama-9 --draft Llama-9
+--draft --draft Llama-3.2-1B-Instruct --pp 2
 --weights --weights nosuch.safetensors.index.json
 END
 refused "a log of nothing" 'no size of a log of vllm' Llama-3.1-8B --log "$TMPDIR/config.json"

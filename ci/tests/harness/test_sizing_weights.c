@@ -489,25 +489,25 @@ static void ranks_hold_their_share(void **state)
     char why[200];
     uint64_t bytes;
     row_read("Llama-3.1-8B", &model);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, 1, &rank, why, sizeof why), 0);
     assert_memory_equal(&rank, &model.parameters, sizeof rank);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 8, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 8, 1, 1, &rank, why, sizeof why), 0);
     assert_int_equal(rank.total, (2 * words + qo + kv + dense) / 8 + norms);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 32, 1, &rank, why, sizeof why),
+    assert_int_equal(kvb_sized_parameters_rank(&model, 32, 1, 1, &rank, why, sizeof why),
                      0); /* 4 ranks have the same KV head */
     assert_int_equal(rank.total, (2 * words + qo + dense) / 32 + kv / 8 + norms);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 4, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, 4, &rank, why, sizeof why), 0);
     assert_int_equal(rank.total, words + (qo + kv + dense) / 4 + (norms + 3) / 4);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 5, &rank, why, sizeof why), 0); /* 7 of 32 layers */
+    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, 5, &rank, why, sizeof why), 0); /* 7 of 32 layers */
     assert_int_equal(rank.dense, dense / 32 * 7);
-    assert_int_equal(kvb_weights_rank(&model, 2 * model.parameters.total, 8, 1, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_rank(&model, 2 * model.parameters.total, 8, 1, 1, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 2 * ((2 * words + qo + kv + dense) / 8 + norms));
-    assert_int_equal(kvb_sized_parameters_rank(&model, 0, 1, &rank, why, sizeof why), -EINVAL);
-    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 33, &rank, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 0, 1, 1, &rank, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, 33, &rank, why, sizeof why), -EINVAL);
     model.parameters.known = false;
-    assert_int_equal(kvb_weights_rank(&model, 100, 1, 1, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_rank(&model, 100, 1, 1, 1, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 100);
-    assert_int_equal(kvb_weights_rank(&model, 100, 2, 1, &bytes, why, sizeof why), -ENOTSUP);
+    assert_int_equal(kvb_weights_rank(&model, 100, 2, 1, 1, &bytes, why, sizeof why), -ENOTSUP);
     json_decref(model.config);
 }
 
@@ -520,7 +520,7 @@ static void what_is_not_divided_is_whole_on_a_rank(void **state)
     char why[200];
     row_read("DeepSeek-V3", &model);
     assert_int_equal(model.parameters.other, UINT64_C(61) * 7168 * (1536 + 576));
-    assert_int_equal(kvb_sized_parameters_rank(&model, 16, 1, &rank, why, sizeof why), 0);
+    assert_int_equal(kvb_sized_parameters_rank(&model, 16, 1, 1, &rank, why, sizeof why), 0);
     assert_int_equal(rank.other, model.parameters.other);
     assert_int_equal(rank.router, model.parameters.router);
     assert_int_equal(rank.norms, model.parameters.norms);
