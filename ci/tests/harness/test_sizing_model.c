@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/size/model.h"
+#include "harness/size/sizing.h"
 
 static char why[512];
 
@@ -367,6 +367,45 @@ static void field_change(json_t *object, uint64_t *seed)
     }
 }
 
+/* Each engine refuses the model in one line, or its sizes are sums of their parts and grow with context and sequences. */
+static void sizes_check(const kvb_sized_model *model)
+{
+    static const kvb_size_engine *const engines[] = {&kvb_size_engine_ideal,     &kvb_size_engine_vllm,
+                                                     &kvb_size_engine_llama_cpp, &kvb_size_engine_sglang,
+                                                     &kvb_size_engine_trtllm,    &kvb_size_engine_mlx};
+    const kvb_kv_format *bf16 = kvb_kv_format_find("bf16");
+    const kvb_size_terms terms = {0};
+    uint32_t layers = 0;
+
+    for (size_t g = 0; g < model->n_groups; g++) {
+        assert_true(model->groups[g].n > 0 && model->groups[g].n <= model->n_layers && model->groups[g].name);
+        layers += kvb_sized_attends(&model->groups[g]) ? model->groups[g].n : 0;
+    }
+    assert_true(layers <= model->n_layers);
+    for (size_t e = 0; e < sizeof engines / sizeof *engines; e++) {
+        uint64_t last = 0;
+        for (int k = 0; k < 4; k++) { /* 1 x 100, 1 x 5000, 1 x 70000, 3 x 70000 tokens */
+            const kvb_size_ask ask = {.context = (const uint64_t[]){100, 5000, 70000, 70000}[k],
+                                      .sequences = k == 3 ? 3 : 1,
+                                      .k = bf16,
+                                      .v = bf16,
+                                      .tp = 1,
+                                      .pp = 1};
+            kvb_size size;
+            int error = kvb_size_compute(model, engines[e], &ask, &terms, &size, why, sizeof why);
+            if (error) {
+                assert_true((error == -ENOTSUP || error == -EOVERFLOW) && strlen(why) > 5 && !strchr(why, '\n'));
+                continue;
+            }
+            const kvb_size_allocation *h = &size.held;
+            assert_true(size.total_bytes == h->kv_bytes + h->state_bytes + size.activation_bytes);
+            assert_true(h->kv_bytes + h->state_bytes >= last);
+            assert_true(h->bytes_per_token >= 0 && h->bytes_per_token < 0x1p64);
+            last = h->kv_bytes + h->state_bytes;
+        }
+    }
+}
+
 static void read_mutated(char *text, size_t n)
 {
     kvb_sized_model *model = NULL;
@@ -379,6 +418,7 @@ static void read_mutated(char *text, size_t n)
         assert_null(strpbrk(why, "\n\r\033"));
     } else {
         assert_true(model->n_groups > 0);
+        sizes_check(model);
     }
     kvb_sized_model_free(model);
 }
