@@ -75,7 +75,9 @@ static const kvb_option options[] = {
      KVB_NUMBER(size, pp, 1, 65536)},
     {"--spec-depth", "N", "drafted tokens: recurrent states are kept N + 1 times",
      KVB_NUMBER(size, spec_depth, 0, 65536)},
-    {"--mtp", NULL, "serve the model's own multi-token prediction layers too", KVB_FLAG(size, mtp)},
+    {"--mtp", NULL,
+     "serve the model's own multi-token prediction layers too: their rows, and weights where their tensors are known",
+     KVB_FLAG(size, mtp)},
     {"--block", "N", "tokens of a block; default: 16", KVB_NUMBER(size, block, 1, 1 << 20)},
     {"--batch", "N", "most tokens of one forward pass; default: the engine's", KVB_NUMBER(size, batch, 1, 1 << 30)},
     {"--max-num-seqs", "N", "that vllm makes its buffers for; default: 256, on devices of 70 GiB and more 1024",
@@ -285,7 +287,7 @@ static int weights_read(const size *s, size_t i, kvb_size_terms *terms, kvb_size
     if (weights && strcmp(weights, "none") == 0)
         terms->weight_bytes = 0; /* the user asked not to count them */
     else if (!weights)
-        error = kvb_weights_published(m->config, m, &all, why, why_bytes);
+        error = kvb_weights_published(m->config, m, s->mtp, &all, why, why_bytes);
     else if (kvb_weights_is_file(weights))
         error = kvb_weights_file(weights, &all, why, why_bytes);
     else
@@ -302,7 +304,7 @@ static int weights_read(const size *s, size_t i, kvb_size_terms *terms, kvb_size
         const kvb_sized_model *d = s->draft_model;
         uint64_t *bytes = &terms->draft_weight_bytes;
         char note[256];
-        error = kvb_weights_published(d->config, d, bytes, note, sizeof note);
+        error = kvb_weights_published(d->config, d, false, bytes, note, sizeof note);
         error = error ? error : kvb_weights_rank(d, *bytes, (uint32_t)s->tp, 1, 1, bytes, note, sizeof note);
         if (*note)
             snprintf(why + strlen(why), why_bytes - strlen(why), "%s%s: %s", *why ? "; " : "", d->name, note);

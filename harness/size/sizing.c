@@ -13,8 +13,8 @@
 #include "harness/size/weights.h"
 
 /*
- * Devices. Memory is what nvidia-smi says in public logs ("0MiB / 81559MiB" beside the device's name), of MI300X rocm-smi
- * (206141652992 bytes), of GB10, which shares its memory with the CPU, CUDA (121.69 GiB in a log of vLLM). What a process
+ * Devices. Memory is what nvidia-smi says in public logs ("0MiB / 81559MiB" beside the device's name), of MI300X and
+ * MI355X rocm-smi (206141652992 and 309220868096 bytes), of MI325X amd-smi (262128 MB), of GB10, which shares its memory with the CPU, CUDA (121.69 GiB in a log of vLLM). What a process
  * sees is less by what the driver keeps: vLLM logs total_gpu_memory (79.11GiB) where nvidia-smi says 79.65.
  */
 
@@ -27,7 +27,8 @@ static const kvb_device known_devices[] = {
     {"A40", MIB(46068), false},      {"L40S", MIB(46068), false},        {"RTX-A6000", MIB(49140), false},
     {"H100-80GB", MIB(81559), true}, {"A100-80GB", MIB(81920), false},   {"H200-141GB", MIB(143771), true},
     {"B200", MIB(183359), true},     {"RTX-PRO-6000", MIB(97887), true}, {"MI300X", MIB(196592), true},
-    {"GB10", MIB(124610), true},
+    {"GB10", MIB(124610), true},     {"B300", MIB(275040), true},        {"GH200-480GB", MIB(97871), true},
+    {"MI355X", MIB(294896), true},   {"GH200-120GB", MIB(97871), true},  {"MI325X", MIB(262128), true},
 };
 
 const kvb_device *kvb_device_at(size_t i)

@@ -329,7 +329,8 @@ static void sum_run(kvb_weights_sum *sum)
      * (mamba_ssm/models/config_mamba.py) */
     const uint64_t pad =
         kvb_sum_count_or(sum, "pad_vocab_size_multiple", kvb_sum_find(sum, "hidden_size n_embd") ? 1 : 8);
-    const uint64_t vocab = kvb_sum_count(sum, "vocab_size"), rows = pad ? (vocab + pad - 1) / pad * pad : vocab;
+    const uint64_t vocab = kvb_sum_count(sum, "vocab_size padded_vocab_size"),
+                   rows = pad ? (vocab + pad - 1) / pad * pad : vocab;
     const uint64_t norm = kvb_sum_flag(sum, family->norm_bias) ? 2 * h : h;
     kvb_matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, rows, h);
     if (!kvb_sum_flag(sum, family->tied ? "+tie_word_embeddings" : "tie_word_embeddings"))
@@ -346,6 +347,8 @@ static void sum_run(kvb_weights_sum *sum)
         kvb_feed_add(sum, family->feed);
     if (family->extras)
         family->extras(sum);
+    if (sum->mtp && family->mtp)
+        kvb_mtp_add(sum, family);
 }
 
 static uint64_t plain_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
@@ -354,24 +357,120 @@ static uint64_t plain_bytes(const kvb_weights_sum *sum, kvb_weights_part part, u
     return rows * cols * sum->element;
 }
 
-/* Parameters of the vision tower, where its tensors are known; 0: not. Gemma 3: SiglipVisionModel without a head, and
- * Gemma3MultiModalProjector. */
+/* ---- vision towers ---------------------------------------------------------------------------------------------- */
+
+/* A vision transformer: patches, positions, layers of q, k, v, o and a block, and what brings its output to the model's width.
+ * vision: its config; h, wide: its hidden_size and intermediate_size. */
+static uint64_t field(const json_t *vision, const char *name)
+{
+    return count(json_object_get(vision, name));
+}
+
+static uint64_t linear(uint64_t in, uint64_t out, bool bias)
+{
+    return in * out + (bias ? out : 0);
+}
+
+/* Qwen2_5_VLPatchMerger: four patches at once. norm: vectors of h. */
+static uint64_t merger(uint64_t merged, uint64_t out, uint64_t norms)
+{
+    return norms + linear(merged, merged, true) + linear(merged, out, true);
+}
+
+static uint64_t merged_width(const json_t *vision, uint64_t h)
+{
+    const uint64_t side = field(vision, "spatial_merge_size");
+    return (side ? side * side : 4) * h;
+}
+
+static uint64_t qwen2_5_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
+{
+    (void)sum, (void)wide;
+    return merger(merged_width(vision, h), field(vision, "out_hidden_size"), h);
+}
+
+/* Qwen3VLVisionModel has further mergers for what the first layers of the model add, with a norm behind the merging. */
+static uint64_t qwen3_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
+{
+    const uint64_t merged = merged_width(vision, h), out = field(vision, "out_hidden_size");
+    const uint64_t deep = json_array_size(json_object_get(vision, "deepstack_visual_indexes"));
+    (void)sum, (void)wide;
+    return merger(merged, out, 2 * h) + deep * merger(merged, out, 2 * merged);
+}
+
+/* Mistral3MultiModalProjector. */
+static uint64_t mistral3_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
+{
+    (void)wide;
+    return h + linear(merged_width(vision, h), h, false) + linear(h, sum->hidden, false) +
+           linear(sum->hidden, sum->hidden, false);
+}
+
+/* Llama4VisionPixelShuffleMLP and Llama4MultiModalProjector. */
+static uint64_t llama4_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
+{
+    const uint64_t out = field(vision, "projector_output_dim");
+    (void)h;
+    return linear(wide, field(vision, "projector_input_dim"), false) + linear(out, out, false) +
+           linear(field(vision, "vision_output_dim"), sum->hidden, false);
+}
+
+/* Gemma3MultiModalProjector. */
+static uint64_t gemma3_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
+{
+    (void)vision, (void)wide;
+    return h * sum->hidden + h;
+}
+
+static const struct vit {
+    const char *models; /* values of the model's model_type */
+    const char *only;   /* NULL, or the tower's model_type that alone is known */
+    uint64_t (*join)(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide);
+    bool gated, bias, patch_bias; /* of the block; of all projections; of the patches' */
+    unsigned norms, outer;        /* vectors of h in a norm, and outside layers and join */
+    unsigned frames;              /* that a patch has, if temporal_patch_size is absent */
+    bool squares;                 /* positions are those of a picture's patches; else num_position_embeddings, if any */
+    bool head;                    /* it has one unless vision_use_head is false: not known */
+} vits[] = {
+    {"qwen2_5_vl", NULL, qwen2_5_join, .gated = true, .bias = true, .norms = 1, .frames = 2},
+    {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe", NULL, qwen3_join, .bias = true, .patch_bias = true, .norms = 2,
+     .frames = 2},
+    {"mistral3", "pixtral", mistral3_join, .gated = true, .norms = 1, .outer = 1, .frames = 1},
+    {"llama4", "llama4_vision_model", llama4_join, .bias = true, .norms = 2, .outer = 6, .frames = 1, .squares = true},
+    {"gemma3", "siglip_vision_model", gemma3_join, .bias = true, .patch_bias = true, .norms = 2, .outer = 2,
+     .frames = 1, .squares = true, .head = true},
+};
+
+enum { VITS = sizeof vits / sizeof *vits };
+
+/* Parameters of the vision tower, where its tensors are known; 0: not. */
 static uint64_t vision_parameters(const kvb_weights_sum *sum)
 {
     const json_t *vision = kvb_sum_find(sum, "vision_config");
-    static const char *const names[] = {"hidden_size", "intermediate_size", "num_hidden_layers", "image_size",
-                                        "patch_size"};
-    uint64_t at[5];
+    const uint64_t h = field(vision, "hidden_size"), wide = field(vision, "intermediate_size");
+    const uint64_t side = field(vision, "patch_size"), frames = field(vision, "temporal_patch_size");
+    const uint64_t layers = field(vision, "depth") ? field(vision, "depth") : field(vision, "num_hidden_layers");
+    const bool headless = json_is_false(json_object_get(vision, "vision_use_head"));
+    size_t i = 0;
 
-    for (size_t i = 0; i < 5; i++)
-        if (!(at[i] = count(json_object_get(vision, names[i]))))
-            return 0;
-    const uint64_t h = at[0], wide = at[1], side = at[3] / at[4];
-    if (!is(vision, "model_type", "siglip_vision_model") || strcmp(sum->model->type, "gemma3") != 0 ||
-        !json_is_false(json_object_get(vision, "vision_use_head")) || h > 1 << 15 || wide > 1 << 18 || at[2] > 1 << 10)
-        return 0;
-    return (3 * at[4] * at[4] + 1) * h + side * side * h + at[2] * (4 * (h * h + h) + 4 * h + 2 * h * wide + wide + h) +
-           2 * h + h * sum->hidden + h;
+    while (i < VITS && (!kvb_names_have(vits[i].models, sum->model->type) ||
+                        (vits[i].only && !is(vision, "model_type", vits[i].only))))
+        i++;
+    if (i < VITS) {
+        const struct vit *t = &vits[i];
+        const uint64_t squares = side ? field(vision, "image_size") / side : 0;
+        const uint64_t positions = t->squares ? squares * squares : field(vision, "num_position_embeddings");
+        const uint64_t join = t->join(sum, vision, h, wide);
+        const bool whole = h && wide && layers && side && join && (!t->squares || squares) && h <= 1 << 15 &&
+                           wide <= 1 << 18 && layers <= 1 << 10 && side <= 1 << 10 && frames <= 16 &&
+                           squares <= 1 << 12 && merged_width(vision, h) <= 1 << 20 && (headless || !t->head);
+        return !whole ? 0
+                      : linear((frames ? frames : t->frames) * 3 * side * side, h, t->patch_bias) +
+                            (t->outer + positions) * h + join +
+                            layers * (4 * linear(h, h, t->bias) + 2 * t->norms * h +
+                                      (t->gated ? 2 : 1) * linear(h, wide, t->bias) + linear(wide, h, t->bias));
+    }
+    return 0;
 }
 
 /* Says what is left out of the weights. towers: those that are counted are not left out. */
@@ -382,7 +481,8 @@ static void left_out(const kvb_weights_sum *sum, bool towers, char *text, size_t
     const char *found[2] = {NULL};
     size_t k = 0;
     for (size_t i = 0; i < 2; i++)
-        if (kvb_sum_find(sum, configs[i]) && !(towers && i == 0 && vision_parameters(sum)))
+        if ((kvb_sum_find(sum, configs[i]) || kvb_sum_find(sum, "embd_layer")) &&
+            !(towers && i == 0 && vision_parameters(sum)))
             found[k++] = names[i];
     const bool counted = towers && !k && vision_parameters(sum);
     char tower[64] = "", mtp[64] = "";
@@ -391,7 +491,7 @@ static void left_out(const kvb_weights_sum *sum, bool towers, char *text, size_t
                  k > 1 ? "s" : "");
     else if (several && !counted)
         snprintf(tower, sizeof tower, "vision or audio towers");
-    if (sum->model->mtp_layers)
+    if (sum->model->mtp_layers && !(sum->mtp && kvb_weights_family_find(sum) && kvb_weights_family_find(sum)->mtp))
         snprintf(mtp, sizeof mtp, "%slayers for multi-token prediction", *tower ? " and " : "");
     snprintf(text, n, "%s%s%s", *tower || *mtp ? "without " : "", tower, mtp);
 }
@@ -463,10 +563,11 @@ static const struct dtype {
     {"iq4_NL", 80000, 46818},
 };
 
-int kvb_weights_published(const json_t *config, const kvb_sized_model *model, uint64_t *bytes, char *why,
+int kvb_weights_published(const json_t *config, const kvb_sized_model *model, bool mtp, uint64_t *bytes, char *why,
                           size_t why_bytes)
 {
-    kvb_weights_sum sum = {.config = config, .model = model, .tensor_bytes = plain_bytes};
+    kvb_weights_sum sum = {
+        .config = config, .model = model, .tensor_bytes = plain_bytes, .mtp = mtp && model->mtp_layers};
     const char *dtype = model->dtype;
     sum.element = strcmp(dtype, "f32") == 0 ? 4 : 2; /* also if no dtype is named; the model's notes say so */
     const json_t *quantization = kvb_sum_find(&sum, "quantization_config");

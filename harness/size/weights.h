@@ -28,10 +28,10 @@
  * more than 64 bits; out->why says so. */
 int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model, kvb_sized_parameters *out);
 
-/* Bytes of the weights as published, with a vision tower whose tensors are known: in the config's dtype (16 bits if it names none), or with a quantization_config as
+/* Bytes of the weights as published, with a vision tower whose tensors are known, and with `mtp` layers for multi-token prediction, where theirs are: in the config's dtype (16 bits if it names none), or with a quantization_config as
  * that method stores them, with scales. why also says if they are an upper limit, and what is left out; else it is "". -ENOTSUP with why: the parameters or
  * the method's exact rule are not known. */
-int kvb_weights_published(const json_t *config, const kvb_sized_model *model, uint64_t *bytes, char *why,
+int kvb_weights_published(const json_t *config, const kvb_sized_model *model, bool mtp, uint64_t *bytes, char *why,
                           size_t why_bytes);
 
 /* word: a dtype ("bf16", "q8_0", "a4g64"; weights_words lists them) or a size: a number, perhaps with KiB … PiB or

@@ -294,6 +294,28 @@ void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
     }
 }
 
+/* DeepSeek-V3's README_WEIGHTS.md; vLLM's models/glm4_moe_mtp.py, qwen3_next_mtp.py, mimo_mtp.py. Embedding and output are the
+ * model's. */
+void kvb_mtp_add(kvb_weights_sum *sum, const kvb_weights_family *family)
+{
+    const uint64_t n = sum->model->mtp_layers, h = sum->hidden;
+    const kvb_weights_feed *feed = family->feed;
+    const uint64_t experts = feed->experts ? kvb_sum_count_or(sum, feed->experts, 0) : 0;
+    kvb_sized_group last = {0};
+    for (size_t g = 0; g < sum->model->n_groups; g++)
+        if (kvb_sized_attends(&sum->model->groups[g]))
+            last = sum->model->groups[g];
+    last.n = (uint32_t)n;
+    (last.kind == KVB_SIZED_LATENT ? latent_add : heads_add)(sum, family, &last);
+    if (experts)
+        experts_add(sum, feed, n, experts);
+    else
+        block_add(sum, KVB_WEIGHTS_DENSE, n, h, kvb_sum_count(sum, feed->width), feed->plain,
+                  kvb_sum_flag(sum, feed->bias));
+    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, n, 2 * h, h, false); /* never quantised */
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n * (family->norms + 3), h);
+}
+
 /* ---- layers with a recurrent state ----------------------------------------------------------------------------- */
 
 /* MambaMixer, FalconMambaMixer, and JambaMambaMixer, which normalises dt, B and C. mamba_ssm has other names for the
@@ -464,6 +486,31 @@ static void gpt_oss_extras(kvb_weights_sum *sum)
 static void apertus_extras(kvb_weights_sum *sum)
 {
     kvb_vector_add(sum, KVB_WEIGHTS_OTHER, sum->layers, 2);
+}
+
+/* Lfm2ShortConv; Lfm2MLP, whose width is 2/3 of the config's, in whole multiples. */
+static void lfm2_add(kvb_weights_sum *sum)
+{
+    const uint64_t n = state_layers(sum), h = sum->hidden;
+    const bool bias = kvb_sum_flag(sum, "conv_bias");
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, 3 * h, bias);
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, kvb_sum_count(sum, "conv_L_cache"), h, bias);
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, h, bias);
+}
+
+static void lfm2_extras(kvb_weights_sum *sum)
+{
+    const json_t *times = kvb_sum_find(sum, "block_ffn_dim_multiplier");
+    uint64_t width = kvb_sum_count(sum, "block_ff_dim intermediate_size");
+    const uint64_t whole = kvb_sum_count_or(sum, "block_multiple_of", 256);
+    if (kvb_sum_flag(sum, "+block_auto_adjust_ff_dim") && whole) {
+        width = 2 * width / 3;
+        width = times && json_number_value(times) > 0 && json_number_value(times) < 64
+                    ? (uint64_t)(json_number_value(times) * (double)width)
+                    : width;
+        width = (width + whole - 1) / whole * whole;
+    }
+    block_add(sum, KVB_WEIGHTS_DENSE, sum->layers, sum->hidden, width, false, false);
 }
 
 /* LongcatFlashMoE beside every second pair of attention and block; the router also scores experts that add nothing. */
@@ -638,6 +685,7 @@ static const kvb_weights_feed bailing = {.width = "intermediate_size", .experts 
 static const kvb_weights_feed ernie_moe = {.width = "intermediate_size", .bias = "use_bias", .needs = "moe_layer_start_index",
                                    .experts = "moe_num_experts", .expert_width = "moe_intermediate_size", .correction = "+",
                                    .shared = "moe_num_shared_experts", .shared_width = "moe_intermediate_size"};
+static const kvb_weights_feed chatglm = {.width = "ffn_hidden_size", .bias = "add_bias_linear"};
 static const kvb_weights_feed longcat = {.width = "ffn_hidden_size"};
 static const kvb_weights_feed laguna = {.width = "intermediate_size", .experts = "num_experts",
                                 .expert_width = "moe_intermediate_size", .correction = "+",
@@ -675,6 +723,13 @@ static const kvb_weights_family families[] = {
      .o_bias = "use_bias", .tied = true},
     {.names = " ernie4_5_moe Ernie4_5_MoeForCausalLM ", .norms = 2, .feed = &ernie_moe, .qkv_bias = "use_bias",
      .o_bias = "use_bias", .tied = true, .unknown = "use_bias"},
+    {.names = " chatglm ChatGLMModel ", .norms = 2, .feed = &chatglm, .qkv_bias = "add_qkv_bias",
+     .o_bias = "add_bias_linear"}, /* vLLM's models/chatglm.py */
+    {.names = " internlm InternLMForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "+bias", .o_bias = "+bias"},
+    {.names = " orion OrionForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &gated}, /* vLLM's models/orion.py */
+    {.names = " phi-msft ", .norms = 1, .norm_bias = "+", .feed = &plain_4, .qkv_bias = "+", .o_bias = "+",
+     .output_bias = "+"},
+    {.names = " lfm2 Lfm2ForCausalLM ", .norms = 2, .mixer = lfm2_add, .head_norm = "+", .tied = true, .extras = lfm2_extras},
     {.names = " bailing_moe BailingMoeForCausalLM ", .norms = 2, .feed = &bailing, .qkv_bias = "use_qkv_bias",
      .o_bias = "use_bias", .unknown = "use_bias"}, /* vLLM's models/bailing_moe.py */
     {.names = " bailing_moe_v2 BailingMoeV2ForCausalLM ", .norms = 2, .feed = &kimi, .qkv_bias = "use_qkv_bias",
@@ -696,18 +751,18 @@ static const kvb_weights_family families[] = {
     {.names = " mixtral MixtralForCausalLM ", .norms = 2, .feed = &mixtral},
     {.names = " granitemoe GraniteMoeForCausalLM ", .norms = 2, .feed = &granite_moe, .tied = true,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
-    {.names = " qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text mimo Qwen2ForCausalLM MiMoForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "+"},
+    {.names = " qwen2 qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text mimo Qwen2ForCausalLM MiMoForCausalLM ", .mtp = true, .norms = 2, .feed = &gated, .qkv_bias = "+"},
     {.names = " qwen3 qwen3_vl_text Qwen3ForCausalLM ", .norms = 2, .feed = &gated, .qkv_bias = "attention_bias",
      .o_bias = "attention_bias", .head_norm = "+"},
     {.names = " qwen2_moe Qwen2MoeForCausalLM ", .norms = 2, .feed = &qwen_shared, .qkv_bias = "+qkv_bias"},
     {.names = " qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text Qwen3MoeForCausalLM ", .norms = 2, .feed = &qwen_moe,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias", .head_norm = "+"},
-    {.names = " qwen3_next qwen3_5_moe_text qwen3_5_moe Qwen3NextForCausalLM Qwen3_5MoeForConditionalGeneration ", .norms = 2,
+    {.names = " qwen3_next qwen3_5_moe_text qwen3_5_moe Qwen3NextForCausalLM Qwen3_5MoeForConditionalGeneration ", .mtp = true, .norms = 2,
      .feed = &qwen_shared, .mixer = delta_net_add, .qkv_bias = "attention_bias", .o_bias = "attention_bias",
      .head_norm = "+", .gated_q = true},
-    {.names = " qwen3_5_text qwen3_5 Qwen3_5ForConditionalGeneration ", .norms = 2, .feed = &gated,
+    {.names = " qwen3_5_text qwen3_5 Qwen3_5ForConditionalGeneration ", .mtp = true, .norms = 2, .feed = &gated,
      .mixer = delta_net_add, .qkv_bias = "attention_bias", .o_bias = "attention_bias", .head_norm = "+", .gated_q = true},
-    {.names = " phi3 Phi3ForCausalLM ", .norms = 2, .feed = &gated},
+    {.names = " phi3 phi4mm Phi3ForCausalLM Phi4MMForCausalLM ", .norms = 2, .feed = &gated},
     {.names = " phi PhiForCausalLM ", .norms = 1, .norm_bias = "+", .feed = &plain, .qkv_bias = "+", .o_bias = "+",
      .output_bias = "+", .unknown = "qk_layernorm"},
     {.names = " phimoe PhimoeForCausalLM PhiMoEForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &mixtral,
@@ -749,10 +804,10 @@ static const kvb_weights_family families[] = {
     {.names = " llama4_text llama4 Llama4ForCausalLM Llama4ForConditionalGeneration ", .norms = 2, .feed = &llama4,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
     {.names = " deepseek_v2 DeepseekV2ForCausalLM ", .norms = 2, .feed = &deepseek_v2, .qkv_bias = "attention_bias"},
-    {.names = " deepseek_v3 kimi_k2 kimi_k25 glm4_moe_lite DeepseekV3ForCausalLM ", .norms = 2, .feed = &deepseek_v3,
+    {.names = " deepseek_v3 kimi_k2 kimi_k25 glm4_moe_lite DeepseekV3ForCausalLM ", .mtp = true, .norms = 2, .feed = &deepseek_v3,
      .qkv_bias = "attention_bias"},
-    {.names = " deepseek_v32 glm_moe_dsa DeepseekV32ForCausalLM GlmMoeDsaForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias"},
-    {.names = " glm4_moe Glm4MoeForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias",
+    {.names = " deepseek_v32 glm_moe_dsa DeepseekV32ForCausalLM GlmMoeDsaForCausalLM ", .mtp = true, .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias"},
+    {.names = " glm4_moe Glm4MoeForCausalLM ", .mtp = true, .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias",
      .head_norm = "!use_qk_norm"},
     {.names = " glm4v_moe_text ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias"},
     {.names = " glm4 glm4v_text Glm4ForCausalLM ", .norms = 4, .feed = &gated, .qkv_bias = "attention_bias"},

@@ -49,6 +49,7 @@ typedef struct kvb_weights_sum {
     kvb_tensor_bytes tensor_bytes;
     uint64_t element, bytes; /* element: bytes of the config's dtype */
     kvb_weights_codes codes;
+    bool mtp;     /* layers for multi-token prediction count, where their tensors are known */
     bool at_most; /* bytes is an upper limit */
     int err;      /* 0; -ENOENT: a field or rule is missing; -EINVAL: a field is wrong; -EOVERFLOW */
     char why[160];
@@ -104,8 +105,10 @@ typedef struct kvb_weights_family {
     void (*extras)(kvb_weights_sum *sum); /* tensors that nothing else covers */
     bool gated_q;                         /* q_proj yields a gate beside q */
     bool shares_attention;                /* layers have no attention of their own; extras add the shared one */
-    const char *k_is_v;                   /* rule: layers that see all tokens have no v_proj */
-    const char *unknown;                  /* fields that bring tensors of which no rule is known */
+    bool
+        mtp; /* layers for multi-token prediction are one more of the last kind, with a projection of 2 hidden and 3 norms */
+    const char *k_is_v;  /* rule: layers that see all tokens have no v_proj */
+    const char *unknown; /* fields that bring tensors of which no rule is known */
 } kvb_weights_family;
 
 const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
@@ -113,6 +116,7 @@ const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
 /* ---- modules ----------------------------------------------------------------------------- */
 
 void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family);
+void kvb_mtp_add(kvb_weights_sum *sum, const kvb_weights_family *family);
 void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed);
 /* How many layers from `from` up to `to` have experts, and how many a dense block. */
 void kvb_feed_count(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t from, uint64_t to, uint64_t *sparse,

@@ -46,9 +46,11 @@ about() { # NAME WANT MODEL OPTION…: weight bytes
 }
 about "gpt-oss-120b is published in mxfp4" 65248000000 gpt-oss-120b # 60.8 GiB by its model card
 about "Kimi-K2 in fp8" 1029200000000 Kimi-K2-Instruct
+about "DeepSeek-V3's index, but for embedding and output, which its layer for multi-token prediction repeats" \
+    $((688586727753 - 2 * 2 * 129280 * 7168)) DeepSeek-V3 --mtp
 about "q4_K_M as llama.cpp measures it" 4920000000 Llama-3.1-8B --weights q4_K_M
-ok "weights that are not known" "$KVBENCH" size LFM2.5-VL-1.6B --gpu H100-80GB --context 4k
-holds "  mark all that would fit" '^ideal +79\.6 GiB +4096 +\? 48\.4 MiB '
+ok "weights that are not known" "$KVBENCH" size MiMo-V2-Flash --gpu H100-80GB --context 4k
+holds "  mark all that would fit" '^ideal +79\.6 GiB +4096 +\? 1[0-9.]+ MiB '
 
 ok "weights that are an upper limit" "$KVBENCH" size MiniMax-M2.5 --engine ideal --context 4k --format csv
 holds "  say so to programs, too" '"weights: at most: a part of a layer'
@@ -65,7 +67,9 @@ named 'meta-llama/Llama-3\.1-8B: ' https://huggingface.co/meta-llama/Llama-3.1-8
 named 'meta-llama/Llama-3\.1-8B: ' unsloth/Meta-Llama-3.1-8B
 named 'meta-llama/Llama-3\.1-8B: .*; H100-80GB has' Llama-3.1-8B --gpu 'NVIDIA H100 80GB HBM3'
 named 'meta-llama/Llama-3\.1-8B: .*; RTX-4090 has' Llama-3.1-8B --gpu 'NVIDIA GeForce RTX 4090'
-named 'meta-llama/Llama-3\.1-8B: .*; MI300X has' Llama-3.1-8B --gpu MI300X
+for device in 'AMD Instinct MI325X' MI355X 'NVIDIA B300 SXM6 AC' 'NVIDIA GH200 480GB'; do
+    named 'meta-llama/Llama-3\.1-8B: .*; [A-Z0-9-]+ has (9|2)[0-9][0-9.]+ GiB' Llama-3.1-8B --gpu "$device"
+done
 expect_exit 2 "a device of which only a part is known" "$KVBENCH" size Llama-3.1-8B --gpu 'NVIDIA L40'
 expect_exit 2 "llama3" "$KVBENCH" size llama3
 holds "  is guessed" 'similar: .*meta-llama/Llama-3\.1-8B' "$err"

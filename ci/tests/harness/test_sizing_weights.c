@@ -119,7 +119,7 @@ static void published_bytes_of_deepseek_v3_are_met(void **state)
     snprintf(config, sizeof config,
              "%s,'quantization_config':{'quant_method':'fp8','fmt':'e4m3','weight_block_size':[128,128]}", row->config);
     model_make(&model, 62, groups, config);
-    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
     const uint64_t own = UINT64_C(2) * 129280 * 7168 + UINT64_C(2) * 7168 * 7168 + 3 * 7168;
     assert_int_equal(bytes + 2 * own, hub);
     json_decref(model.config);
@@ -135,7 +135,7 @@ static void published_bytes_of_gpt_oss_are_met(void **state)
     uint64_t bytes;
     snprintf(config, sizeof config, "%s,'quantization_config':{'quant_method':'mxfp4'}", row->config);
     model_make(&model, row->layers, row->groups, config);
-    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, UINT64_C(13761264768));
     json_decref(model.config);
 }
@@ -185,7 +185,7 @@ static void quantised_bytes_follow_the_config(void **state)
                  "'quantization_config':{%s}",
                  cases[i].quantization);
         model_make(&model, 1, groups, text);
-        int err = kvb_weights_published(model.config, &model, &bytes, why, sizeof why);
+        int err = kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why);
         if (err != (cases[i].bytes ? 0 : -ENOTSUP) || (!err && bytes != cases[i].bytes))
             fail_msg("%s: %llu bytes, expected %llu: %s", text, (unsigned long long)bytes,
                      (unsigned long long)cases[i].bytes, why);
@@ -227,7 +227,7 @@ static void names_leave_out_what_they_match(void **state)
                  "'quantization_config':{'quant_method':'fp8','modules_to_not_convert':[%s]}",
                  cases[i].names);
         model_make(&model, 12, groups, text);
-        assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+        assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
         if (bytes != codes + scales + VECTORS)
             fail_msg("%s: %llu bytes, expected %llu", cases[i].names, (unsigned long long)bytes,
                      (unsigned long long)(codes + scales + VECTORS));
@@ -271,7 +271,7 @@ static void lists_by_layers_leave_experts_quantised(void **state)
             }
         json_object_set_new(quantization, "ignore", list);
         json_object_set_new(model->config, "quantization_config", quantization);
-        assert_int_equal(kvb_weights_published(model->config, model, &bytes, why, sizeof why), 0);
+        assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
         if ((double)bytes < cases[i].least || (double)bytes > cases[i].most)
             fail_msg("%s: %llu bytes", cases[i].model, (unsigned long long)bytes);
         kvb_sized_model_free(model);
@@ -294,7 +294,7 @@ static void vision_towers_are_counted_or_named(void **state)
 
     (void)state;
     assert_int_equal(kvb_sized_model_read(config, strlen(config), "F", &model, why, sizeof why), 0);
-    assert_int_equal(kvb_weights_published(model->config, model, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 2 * UINT64_C(4300079472));
     assert_string_equal(why, "");
     assert_string_equal(model->parameters.why, "without the vision tower");
@@ -302,10 +302,62 @@ static void vision_towers_are_counted_or_named(void **state)
     memcpy(text, config, sizeof text);
     memcpy(strstr(text, "siglip"), "strang", 6);
     assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), 0);
-    assert_int_equal(kvb_weights_published(model->config, model, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 2 * UINT64_C(3880263168));
     assert_string_equal(why, "without the vision tower");
     kvb_sized_model_free(model);
+}
+
+/* The Hub's counts of parameters, towers among them. */
+static void vision_towers_of_other_models(void **state)
+{
+    static const struct {
+        const char *config;
+        uint64_t parameters;
+    } cases[] = {
+        {"{'model_type':'qwen2_5_vl','hidden_size':3584,'intermediate_size':18944,'num_hidden_layers':28,"
+         "'num_attention_heads':28,'num_key_value_heads':4,'vocab_size':152064,'vision_config':{'depth':32,"
+         "'hidden_size':1280,'intermediate_size':3420,'patch_size':14,'temporal_patch_size':2,'spatial_merge_size':2,"
+         "'out_hidden_size':3584},'torch_dtype':'bfloat16'}",
+         8292166656},
+        {"{'model_type':'qwen3_vl','text_config':{'model_type':'qwen3_vl_text','hidden_size':2048,"
+         "'intermediate_size':6144,'num_hidden_layers':28,'num_attention_heads':16,'num_key_value_heads':8,'head_dim':"
+         "128,"
+         "'vocab_size':151936,'tie_word_embeddings':true},'vision_config':{'depth':24,'hidden_size':1024,"
+         "'intermediate_size':4096,'patch_size':16,'temporal_patch_size':2,'spatial_merge_size':2,'out_hidden_size':"
+         "2048,"
+         "'num_position_embeddings':2304,'deepstack_visual_indexes':[5,11,17]},'torch_dtype':'bfloat16'}",
+         2127532032},
+        {"{'model_type':'mistral3','text_config':{'model_type':'mistral','hidden_size':5120,'intermediate_size':32768,"
+         "'num_hidden_layers':40,'num_attention_heads':32,'num_key_value_heads':8,'head_dim':128,'vocab_size':131072,"
+         "'sliding_window':null},'spatial_merge_size':2,'vision_config':{'model_type':'pixtral','hidden_size':1024,"
+         "'intermediate_size':4096,'num_hidden_layers':24,'patch_size':14,'image_size':1540},'torch_dtype':'bfloat16'}",
+         24011361280},
+        {"{'model_type':'llama4','text_config':{'model_type':'llama4_text','hidden_size':5120,'intermediate_size':8192,"
+         "'intermediate_size_mlp':16384,'num_hidden_layers':48,'num_attention_heads':40,'num_key_value_heads':8,"
+         "'head_dim':128,'vocab_size':202048,'num_local_experts':16,'interleave_moe_layer_step':1,"
+         "'attention_chunk_size':8192},'vision_config':{'model_type':'llama4_vision_model','hidden_size':1408,"
+         "'intermediate_size':5632,'num_hidden_layers':34,'patch_size':14,'image_size':336,'projector_input_dim':4096,"
+         "'projector_output_dim':4096,'vision_output_dim':4096},'torch_dtype':'bfloat16'}",
+         108641793536},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024], why[200];
+        kvb_sized_model *model;
+        uint64_t bytes;
+
+        snprintf(text, sizeof text, "%s", cases[i].config);
+        for (char *c = text; *c; c++)
+            *c = *c == '\'' ? '"' : *c;
+        if (kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why))
+            fail_msg("%s", why);
+        if (kvb_weights_published(model->config, model, false, &bytes, why, sizeof why) || *why ||
+            bytes != 2 * cases[i].parameters)
+            fail_msg("%s: %s", model->type, why);
+        kvb_sized_model_free(model);
+    }
 }
 
 /* The Hub counts 228,703,644,928 values, which are 228,689,764,864 parameters and the rest scales. */
@@ -320,7 +372,7 @@ static void quantised_bytes_of_minimax_m2_5(void **state)
     (void)state;
     assert_int_equal(kvb_sized_model_built_in("MiniMax-M2.5", &model, why, sizeof why), 0);
     assert_int_equal(model->parameters.total, parameters);
-    assert_int_equal(kvb_weights_published(model->config, model, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, parameters + plain + 4 * (228703644928 - parameters));
     kvb_sized_model_free(model);
 }
@@ -333,18 +385,18 @@ static void published_bytes_are_the_dtype_s_or_refused(void **state)
     kvb_sized_model model;
     uint64_t bytes;
     model_make(&model, row->layers, row->groups, row->config);
-    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 2 * row->parameters);
     model.dtype[0] = '\0';
-    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 2 * row->parameters);
     snprintf(model.dtype, sizeof model.dtype, "f32");
-    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), 0);
+    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 4 * row->parameters);
     json_decref(model.config);
     snprintf(config, sizeof config, "%s,'quantization_config':{'quant_method':'awq'}", row->config);
     model_make(&model, row->layers, row->groups, config);
-    assert_int_equal(kvb_weights_published(model.config, &model, &bytes, why, sizeof why), -ENOTSUP);
+    assert_int_equal(kvb_weights_published(model.config, &model, false, &bytes, why, sizeof why), -ENOTSUP);
     assert_non_null(strstr(why, "quantization_config (awq)"));
     json_decref(model.config);
 }
@@ -539,6 +591,7 @@ int main(void)
         cmocka_unit_test(published_bytes_of_gpt_oss_are_met),
         cmocka_unit_test(quantised_bytes_follow_the_config),
         cmocka_unit_test(vision_towers_are_counted_or_named),
+        cmocka_unit_test(vision_towers_of_other_models),
         cmocka_unit_test(names_leave_out_what_they_match),
         cmocka_unit_test(lists_by_layers_leave_experts_quantised),
         cmocka_unit_test(quantised_bytes_of_minimax_m2_5),
