@@ -734,8 +734,9 @@ static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
     case KVB_SIZED_CHUNK:
         window += flight;
         return kvb_ceil_div(window < n ? window : n, s->block);
-    case KVB_SIZED_CROSS: /* CrossAttentionSpec: of the longest input, from the start */
-        return kvb_ceil_div(window, s->block);
+    case KVB_SIZED_CROSS: /* CrossAttentionSpec: max_num_encoder_input_tokens, a whole batch of them */
+        flight = kvb_size_batch(&kvb_size_engine_vllm, ask);
+        return kvb_ceil_div(window > flight ? window : flight, s->block);
     default:
         return s->states + ask->spec_depth;
     }

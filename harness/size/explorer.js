@@ -62,7 +62,7 @@
         const flight = e.batch * e.batches;
         if (s.grows) return ceil(q.context, s.block);
         if (s.g.kind === "window") return ceil(least(s.g.window + flight - 1n, q.context), s.block) + 1n;
-        if (s.g.kind === "cross") return ceil(s.g.window, s.block);
+        if (s.g.kind === "cross") return ceil(most(s.g.window, e.batch), s.block);
         return s.g.kind === "chunk" ? ceil(least(s.g.window + flight, q.context), s.block) : s.states + ask.spec_depth;
     };
     const vllmSpecs = (m, q) => {
