@@ -467,11 +467,16 @@ static int llama_check(const kvb_sized_model *model, const kvb_size_ask *ask, ch
         snprintf(why, why_bytes, "llama.cpp divides the cache by layers (--pp), not by heads");
         return -ENOTSUP;
     }
-    for (size_t i = 0; i < model->n_groups; i++)
-        if (model->groups[i].sinks) {
-            snprintf(why, why_bytes, "llama.cpp has no window that keeps the first tokens");
-            return -ENOTSUP;
-        }
+    for (size_t i = 0; i < model->n_groups; i++) {
+        const kvb_sized_group *g = &model->groups[i];
+
+        if (!g->sinks && g->every < 2)
+            continue;
+        snprintf(why, why_bytes,
+                 g->sinks ? "llama.cpp has no window that keeps the first tokens"
+                          : "how llama.cpp holds rows of several tokens is not modelled");
+        return -ENOTSUP;
+    }
     return 0;
 }
 
@@ -535,6 +540,7 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
     .batch = UBATCH,
     .beside = llama_cpp_beside,
     .apart = true,
+    .knows = 1 << KVB_SIZED_POOLED, /* of one token: an indexer's keys */
     .beside_source = "ggml-org/llama.cpp src/llama-context.cpp: logits of a micro-batch",
     .allocate = llama_cpp_allocate,
 };

@@ -43,7 +43,7 @@
 
     const llama = (m, q, e) => {
         stored(e, q.k, q.v);
-        check(q.tp === 1n, "llama.cpp divides the cache by layers, not by heads");
+        check(q.tp === 1n && m.groups.every((g) => g.every < 2n), "llama.cpp divides the cache by layers, not by heads");
         noSinks(m);
         const streams = ask.unified ? 1n : q.sequences, each = ask.unified ? q.sequences : 1n, n = up(q.context * each, 256n);
         return sum(m, (g) => {

@@ -9,7 +9,6 @@
     .heads = "num_attention_heads n_head n_heads", .kv_heads = "num_key_value_heads", .k_dim = "head_dim"
 
 static const char encoder[] = "it is an encoder, or its decoder keeps rows of an input whose length no config tells";
-static const char unsaid[] = "its rows are not known: no public source says how it allocates";
 
 /* attention_head_dim is 2 hidden / heads, because attention reads the hidden state and the embedding. kv_channels is
  * half of it. */
@@ -278,6 +277,14 @@ static const kvb_layer_family families[] = {
      .period_in = "full_attention_interval",
      .offset = -1,
      .mixer = kvb_delta_net_read},
+    {.names = "Qwen4ExpForConditionalGeneration qwen4_exp Qwen4ExpForCausalLM qwen4_exp_text",
+     .letters = "FS",
+     .other = 'S',
+     .period = 4,
+     .period_in = "full_attention_interval",
+     .offset = -1,
+     .mixer = kvb_delta_net_read,
+     .beside = kvb_qsa_beside},
     {.names = "MiniMaxText01ForCausalLM minimax_text_01 MiniMaxM1ForCausalLM minimax_m1 MiniMaxForCausalLM "
               "minimax",
      .letters = "FS",
@@ -391,7 +398,6 @@ static const kvb_layer_family families[] = {
      .beside = kvb_cross_beside},
 
     /* ---- refused ----------------------------------------------------------------------------------------------- */
-    {.names = "Qwen4ExpForCausalLM qwen4_exp qwen4exp Qwen4ExpForConditionalGeneration", .refusal = unsaid},
     {.names = "MllamaForConditionalGeneration mllama mllama_text_model",
      .refusal = "cross-attention layers keep rows of the images, whose number no config tells"},
     {.names = "T5ForConditionalGeneration t5 "

@@ -59,6 +59,8 @@ static const char *const memory_fields[] = {
     "conv_L_cache",
     "lru_width",
     "local_layer_ids",
+    "indexer_head_dim",
+    "ple_layer_ids",
     "layer_group_size",
     "attention_other_setting",
     "cross_attention_layers",

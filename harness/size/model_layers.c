@@ -559,6 +559,34 @@ void kvb_pooled_index_beside(kvb_model_reading *reading, uint32_t layer, const k
     shape_rule(shape, "tokens of a key", shape->group.every, "index_kpool");
 }
 
+/* Qwen3.8-Flash-Next: an indexer's key for each token of full attention, and the columns of a convolution in the layers, counted
+ * from 1, that have embeddings of their own (SGLang's and tokenspeed's configuration of qwen4_exp: short_conv_state_shape). */
+void kvb_qsa_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape)
+{
+    kvb_config_json *c = &reading->config;
+    const json_t *own = kvb_config_list(c, "ple_layer_ids", 0), *id;
+    const bool keys = rows->kind == KVB_SIZED_FULL && kvb_config_has(c, "indexer_head_dim");
+    size_t i;
+    bool found = false;
+
+    json_array_foreach(own, i, id) found = found || json_integer_value(id) == (json_int_t)layer + 1;
+    if (keys && found)
+        return kvb_config_fail(c, -ENOTSUP, "%sple_layer_ids: layer %u has full attention too, which is not sized",
+                               c->place, layer + 1);
+    if (keys) {
+        shape->group = (kvb_sized_group){.kind = KVB_SIZED_POOLED, .name = "an indexer's keys", .every = 1};
+        shape->group.heads = shape->group.kv_heads =
+            shape_fact(shape, "kv_heads", kvb_config_count(c, "indexer_kv_heads"));
+        shape->group.k_dim = shape_fact(shape, "k_dim", kvb_config_count(c, "indexer_head_dim"));
+    } else if (found) {
+        const uint64_t width = kvb_config_product(c, kvb_config_count(c, "hc_count").value,
+                                                  kvb_config_count(c, hidden_names).value, "hc_count x hidden_size");
+        state_begin(shape, "embeddings' convolution");
+        convolution_read(reading, shape, "ple_conv_kernel_size", width * kvb_config_count(c, "ngram_size").value,
+                         "(conv - 1) x ngram_size x hc_count x hidden");
+    }
+}
+
 /* Inkling: convolutions over K, V, and what attention and the feed-forward add (transformers' modeling_inkling.py,
  * InklingShortConvolution, kept in f32). */
 void kvb_short_convs_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
@@ -627,6 +655,7 @@ static const struct {
     {"full_attention", 'F'},
     {"attention", 'F'},
     {"deepseek_sparse_attention", 'F'},
+    {"qwen_sparse_attention", 'F'},
     {"sliding_attention", 'W'},
     {"chunked_attention", 'C'},
     {"linear_attention", 'S'},
@@ -1108,7 +1137,7 @@ void kvb_layers_group(kvb_model_reading *reading)
             family->vary(reading, i, &varied);
         layer_add(reading, i, &varied, 0);
         bool two = letter == 'B';
-        if (family->beside && strchr("FW", letter) && !reading->config.error) {
+        if (family->beside && strchr("FWS", letter) && !reading->config.error) {
             memset(&second, 0, sizeof second);
             family->beside(reading, i, &varied.group, &second);
             two = second.group.name != NULL;

@@ -159,7 +159,7 @@ typedef struct kvb_layer_family {
     /* Changes the shape of one layer (own geometry, indexers), and the field that says which layers differ. */
     const char *vary_in;
     void (*vary)(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
-    /* What each attention layer keeps beside its rows. Where it keeps nothing else, shape stays zero. rows: of this layer. */
+    /* What a layer keeps beside its rows or state. Where it keeps nothing else, shape stays zero. rows: of this layer. */
     void (*beside)(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
 } kvb_layer_family;
 
@@ -225,6 +225,7 @@ void kvb_pooled_index_beside(kvb_model_reading *reading, uint32_t layer, const k
                              kvb_layer_shape *shape);
 void kvb_short_convs_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
                             kvb_layer_shape *shape);
+void kvb_qsa_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
 void kvb_cross_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
 
 void kvb_samba_lay(kvb_model_reading *reading); /* the `lay` of Phi-4-flash */

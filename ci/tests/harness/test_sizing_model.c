@@ -111,6 +111,8 @@ static const expected groups[] = {
     {"GLM-5-Next", KVB_SIZED_STATE, .n = 34, .state = 64 * 128 * 128, .conv = 3 * 3 * 64 * 128},
     {"Inkling", KVB_SIZED_WINDOW, .n = 55, .kv_heads = 16, .k_dim = 128, .v_dim = 128, .window = 512},
     {"Inkling", KVB_SIZED_STATE, .n = 11, .conv = 3 * (2 * 8 * 128 + 2 * 6144)},
+    {"Qwen3.8-Flash-Next", KVB_SIZED_POOLED, .n = 12, .kv_heads = 1, .k_dim = 128, .every = 1},
+    {"Qwen3.8-Flash-Next", KVB_SIZED_STATE, .n = 1, .conv = 3 * 3 * 4 * 2560},
     {"whisper-large-v3", KVB_SIZED_CROSS, .n = 32, .kv_heads = 20, .k_dim = 64, .v_dim = 64, .window = 1500},
 };
 
@@ -251,7 +253,6 @@ static const struct {
     {-EINVAL, "{\"hidden_size\":1}", "model_type"},
     {-ENOTSUP, "{\"model_type\":\"martian\"}", "martian"},
     {-ENOTSUP, "{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"martian\"}}", "martian"},
-    {-ENOTSUP, "{\"model_type\":\"qwen4_exp\"}", "no public source says how it allocates"},
     {-ENOTSUP, "{\"model_type\":\"t5\"}", "encoder"},
     {-EINVAL, "{\"model_type\":\"llama\",\"architectures\":[\"MambaForCausalLM\"]}", "model_type says llama"},
     {-EINVAL, "{\"model_type\":\"llama\",\"text_config\":7}", "text_config"},
