@@ -356,11 +356,6 @@ void kvb_sized_model_free(kvb_sized_model *model)
     free(model);
 }
 
-bool kvb_sized_attends(const kvb_sized_group *g)
-{
-    return g->kind < KVB_SIZED_POOLED;
-}
-
 bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *g, uint64_t context)
 {
     bool local = g->kind == KVB_SIZED_WINDOW || g->kind == KVB_SIZED_CHUNK;

@@ -102,7 +102,10 @@ void kvb_sized_model_free(kvb_sized_model *model);
 bool kvb_names_have(const char *names, const char *name);
 
 /* Has the layer attention whose rows are of the model's own tokens, one each? */
-bool kvb_sized_attends(const kvb_sized_group *group);
+static inline bool kvb_sized_attends(const kvb_sized_group *group)
+{
+    return group->kind < KVB_SIZED_POOLED;
+}
 
 /* Does a layer of the group keep a row for every token of this context? So does one whose window is no shorter than
  * both the context and the longest one of the model. */
