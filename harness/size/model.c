@@ -153,8 +153,8 @@ static void family_choose(kvb_model_reading *reading, const json_t *root, const 
 /* The enclosing config may hold what the weights need. */
 static void enclosing_fill(kvb_config_json *c, const json_t *root)
 {
-    static const char *const fields[] = {"tie_word_embeddings", "torch_dtype",  "dtype",  "quantization_config",
-                                         "vision_config",       "audio_config", "encoder"};
+    static const char *const fields[] = {"tie_word_embeddings", "torch_dtype",  "dtype",   "quantization_config",
+                                         "vision_config",       "audio_config", "encoder", "talker_config"};
 
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         json_t *value = json_object_get(root, fields[i]);

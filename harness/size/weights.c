@@ -415,6 +415,17 @@ static uint64_t llama4_join(const kvb_weights_sum *sum, const json_t *vision, ui
            linear(field(vision, "vision_output_dim"), sum->hidden, false);
 }
 
+/* OpenGVLab's modeling_internvl_chat.py, mlp1. 0: a tower without biases of q, k, v, which is normalised otherwise. */
+static uint64_t internvl_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
+{
+    const uint64_t merged = merged_width(vision, h);
+    (void)wide;
+    return json_is_true(json_object_get(vision, "qkv_bias")) &&
+                   !json_is_true(json_object_get(vision, "qk_normalization"))
+               ? 2 * merged + linear(merged, sum->hidden, true) + linear(sum->hidden, sum->hidden, true)
+               : 0;
+}
+
 /* Gemma3MultiModalProjector. */
 static uint64_t gemma3_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
 {
@@ -437,6 +448,9 @@ static const struct vit {
      .frames = 2},
     {"mistral3", "pixtral", mistral3_join, .gated = true, .norms = 1, .outer = 1, .frames = 1},
     {"llama4", "llama4_vision_model", llama4_join, .bias = true, .norms = 2, .outer = 6, .frames = 1, .squares = true},
+    {"internvl_chat", "intern_vit_6b", internvl_join, .bias = true, .patch_bias = true,
+     .norms = 3, /* the third vector scales what attention and block add */
+     .outer = 2, .frames = 1, .squares = true},
     {"gemma3", "siglip_vision_model", gemma3_join, .bias = true, .patch_bias = true, .norms = 2, .outer = 2,
      .frames = 1, .squares = true, .head = true},
 };
@@ -493,7 +507,8 @@ static void left_out(const kvb_weights_sum *sum, bool towers, char *text, size_t
         snprintf(tower, sizeof tower, "vision or audio towers");
     if (sum->model->mtp_layers && !(sum->mtp && kvb_weights_family_find(sum) && kvb_weights_family_find(sum)->mtp))
         snprintf(mtp, sizeof mtp, "%slayers for multi-token prediction", *tower ? " and " : "");
-    snprintf(text, n, "%s%s%s", *tower || *mtp ? "without " : "", tower, mtp);
+    const char *talker = kvb_sum_find(sum, "talker_config") ? " and the talker" : "";
+    snprintf(text, n, "%s%s%s%s", *tower || *mtp ? "without " : "", tower, mtp, talker);
 }
 
 int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model, kvb_sized_parameters *out)

@@ -333,6 +333,15 @@ static void vision_towers_of_other_models(void **state)
          "'sliding_window':null},'spatial_merge_size':2,'vision_config':{'model_type':'pixtral','hidden_size':1024,"
          "'intermediate_size':4096,'num_hidden_layers':24,'patch_size':14,'image_size':1540},'torch_dtype':'bfloat16'}",
          24011361280},
+        /* InternViT-300M (304.01 million by its card), a projection, and Qwen2.5-7B with another vocabulary */
+        {"{'model_type':'internvl_chat','llm_config':{'model_type':'qwen2','hidden_size':3584,'intermediate_size':"
+         "18944,"
+         "'num_hidden_layers':28,'num_attention_heads':28,'num_key_value_heads':4,'vocab_size':151674},'vision_config':"
+         "{"
+         "'model_type':'intern_vit_6b','hidden_size':1024,'intermediate_size':4096,'num_hidden_layers':24,'patch_size':"
+         "14,"
+         "'image_size':448,'qkv_bias':true,'qk_normalization':false},'torch_dtype':'bfloat16'}",
+         UINT64_C(304012288) + 27540480 + 7615616512 - 2 * 390 * 3584},
         {"{'model_type':'llama4','text_config':{'model_type':'llama4_text','hidden_size':5120,'intermediate_size':8192,"
          "'intermediate_size_mlp':16384,'num_hidden_layers':48,'num_attention_heads':40,'num_key_value_heads':8,"
          "'head_dim':128,'vocab_size':202048,'num_local_experts':16,'interleave_moe_layer_step':1,"
