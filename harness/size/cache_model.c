@@ -61,12 +61,14 @@ static kvb_group state_of(const kvb_sized_group *g, kvb_elem elem)
 
 static kvb_group group_of(const kvb_sized_group *g)
 {
-    bool latent = g->kind == KVB_SIZED_LATENT;
+    bool latent = g->kind == KVB_SIZED_LATENT, one = !g->v_dim; /* V is the row of K, whole */
     kvb_group group = {
         .kv_heads = latent ? 1 : g->kv_heads,
         .k_dim = latent ? g->latent_dim + g->rope_dim : g->k_dim,
-        .v_dim = latent ? g->latent_dim : g->v_dim,
-        .latent = latent,
+        .v_dim = latent ? g->latent_dim
+                 : one  ? g->k_dim
+                        : g->v_dim,
+        .latent = latent || one,
         .window = g->kind == KVB_SIZED_WINDOW ? g->window : 0,
         .sinks = g->kind == KVB_SIZED_WINDOW ? g->sinks : 0,
         .chunk = g->kind == KVB_SIZED_CHUNK ? g->window : 0,

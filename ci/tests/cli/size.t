@@ -318,6 +318,8 @@ holds "  all is as counted" ' 0 differ, '
 ok "--verify of published windows, past them" "$KVBENCH" size gemma-3-1b-it gpt-oss-20b --verify --kv f16
 holds "  all is as counted" ' 0 differ, '
 holds "  window keeps what it must" '^google/gemma-3-1b-it +window .* 0 '
+ok "--verify of windows whose rows are K and V at once" "$KVBENCH" size DeepSeek-V4-Flash --verify --kv f16 --context 200
+holds "  all is as counted" '^[1-9][0-9]* equal, 0 differ, '
 ok "windows by this program's own caches" "$KVBENCH" size gemma-3-27b-it gpt-oss-120b --engine ideal,kvbench --context 128k \
     --sequences 1,8 --format json -o "$TMPDIR/windows.json"
 ok "  within 5 % of ideal" python3 -c 'import json, sys
