@@ -567,8 +567,9 @@ static void row_note(const kvb_size_row *r, notes *all)
     if (!r->error && r->size.stage)
         note_add(all, "Of %" PRIu32 " stages, the one with the least room is shown.", r->terms.n_stages);
     if (!r->error && r->terms.draft)
-        note_add(all, "The draft model is %s: its weights, rows and states%s.", r->terms.draft->name,
-                 r->engine->apart ? ", and what its passes need" : "");
+        note_add(all, "Draft: weights, rows and states of %s.", r->terms.draft->name);
+    if (!r->error && r->terms.draft && r->engine->apart)
+        note_add(all, "Draft of %s: what its passes need, too.", r->engine->name);
     if (!r->error && r->size.at_engine_limit)
         note_add(all, "%s: (all) sequences are the most that it can hold, whatever memory there is.", r->engine->name);
     if (r->model->max_context && r->ask.context > r->model->max_context)
