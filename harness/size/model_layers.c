@@ -617,8 +617,10 @@ void kvb_cross_beside(kvb_model_reading *reading, uint32_t layer, const kvb_size
                                      .kv_heads = rows->kv_heads,
                                      .k_dim = rows->k_dim,
                                      .v_dim = rows->v_dim};
-    shape->group.window =
-        shape_fact(shape, "the encoder's tokens, at most", kvb_config_count(&reading->config, lengths[i]));
+    kvb_config_fact most = kvb_config_count(&reading->config, lengths[i]);
+    if (strncmp(lengths[i], "encoder.", 8) == 0) /* it stands beside the decoder's part */
+        snprintf(most.source, sizeof most.source, "%s", lengths[i]);
+    shape->group.window = shape_fact(shape, "the encoder's tokens, at most", most);
 }
 
 /* MiniMax-M3: a key for each token and sparse layer (TensorRT-LLM's MiniMaxM3SparseIndexCache: [slots, 1,

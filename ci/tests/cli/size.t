@@ -221,6 +221,11 @@ is "a folder" 131072 bytes_per_token "$TMPDIR" "${ideal[@]}"
 is "its weights" 16060522496 weight_bytes "$TMPDIR" "${ideal[@]}"
 sed 's/"model_type": "llama"/"model_type": "mistral", "sliding_window": 4096, "attention_sink_size": 4/; s/Llama/Mistral/' \
     "$TMPDIR/config.json" >"$TMPDIR/sinks.json"
+part='"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16'
+echo "{\"model_type\": \"t5gemma\", \"is_encoder_decoder\": true, \"encoder\": {\"max_position_embeddings\": 100},
+ \"decoder\": {\"model_type\": \"t5_gemma_module\", \"sliding_window\": 8, \"torch_dtype\": \"bfloat16\", $part}}" >"$TMPDIR/cross.json"
+is "rows of an encoder are there from the start" $((2 * 128 * 100 + 128 * 9 + 128 * 8)) kv_bytes "$TMPDIR/cross.json" \
+    --engine ideal --context 9
 is "four sinks beside a window of 4096 add 0.1 %" $((131072 * 4100)) fixed_bytes_per_sequence "$TMPDIR/sinks.json" "${ideal[@]}"
 sed 's/"model_type": "llama"/"model_type": "mistral", "sliding_window": 8192/; s/Llama/Mistral/' \
     "$TMPDIR/config.json" >"$TMPDIR/window.json"
