@@ -66,7 +66,11 @@ static const kvb_usage usage = {
         "  kvbench engine --engine live --random 100                 this program's own runner and cache\n\n"
         "A script: d SEQ N [SEQ N…] decodes N tokens; cp FROM TO [P0 P1]; rm SEQ [P0 P1]; keep SEQ; add SEQ P0 P1\n"
         "DELTA moves positions; save SEQ|all and load SEQ|all. Ranges are P0 to P1 - 1; P1 may be `end`.\n"
-        "With several layers only sequences are judged of which no token was removed or moved below one that stays.\n"
+        "With several layers a row holds what its token saw: logits are then those of our own decoder, in double, over "
+        "the\n"
+        "same weights. Where it does not know the model, sequences are left out in which a token was removed or moved "
+        "below one\n"
+        "that stays.\n"
         "Exit 1: something differs that is not known, or what is known is gone.",
     .options = option_table,
 };
@@ -119,9 +123,9 @@ static void row_print(const kvb_engine_row *r, const char *name)
         return;
     }
     printf("%" PRIu64 " wrong of %" PRIu64 " histories, %" PRIu64 " calls; %" PRIu64 " logits judged, %" PRIu64
-           " not; worst %.2f of its limit%s%s%s\n",
+           " not; worst %.2f of its limit%s%s%s%s%s\n",
            r->wrong, r->histories, calls, r->judged, r->unjudged, r->worst, r->threads ? "; it starts threads" : "",
-           *r->printed ? "; it prints " : "", r->printed);
+           *r->printed ? "; it prints " : "", r->printed, *r->without ? "; without our own decoder: " : "", r->without);
     for (uint32_t i = 0; i < r->n_found; i++) {
         const kvb_engine_finding *f = &r->found[i];
         kvb_engine_history_print(&f->history, text, sizeof text);
@@ -182,7 +186,7 @@ static void row_json(const kvb_engine_row *r, const char *name)
 /* Is there news in the row? */
 static bool has_news(const kvb_engine_row *r)
 {
-    bool news = r->n_vanished || r->n_back || r->n_lost;
+    bool news = r->n_vanished || r->n_back || r->n_lost || (*r->without && *r->config.family);
     for (uint32_t i = 0; i < r->n_found; i++)
         news = news || !r->found[i].known;
     return news;

@@ -36,12 +36,14 @@ void kvb_engine_history_print(const kvb_engine_history *history, char *text, siz
 
 typedef struct kvb_shadow_token {
     int32_t id, pos;
+    uint32_t row;    /* numbers tokens as they are decoded; copies have one number */
     uint32_t cell;   /* numbers tokens as they are stored; copies that are shared have one number */
     uint32_t shifts; /* how often it was moved */
     uint64_t seen;   /* of what it saw when it was decoded: ids, and distances */
 } kvb_shadow_token;
 
-#define KVB_SHADOW_TOKENS 1024u /* of a sequence */
+#define KVB_SHADOW_TOKENS    1024u /* of a sequence */
+#define KVB_SHADOW_POSITIONS 8192  /* 0 .. 8191 */
 
 typedef struct kvb_shadow_seq {
     kvb_shadow_token at[KVB_SHADOW_TOKENS]; /* ascending by position */
@@ -71,6 +73,18 @@ void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb
 int kvb_engine_history_check(const kvb_engine_history *history, const kvb_engine_facts *facts, char *why,
                              size_t why_bytes);
 
+/* ---- our own decoder --------------------------------------------------------------------------------------------- */
+
+/* A decoder in double over the weights of a GGUF file. */
+typedef struct kvb_decoder kvb_decoder;
+
+/* 0, or a negative errno with why: it does not know what the file holds. */
+int kvb_decoder_open(const char *path, kvb_decoder **decoder, char *why, size_t why_bytes);
+void kvb_decoder_close(kvb_decoder *decoder);
+/* Makes rows of the last n tokens of the sequence. The rows of the others were made as they were decoded. Returns [vocab] of the
+ * last token, valid until the next call; NULL: no memory. */
+const float *kvb_decoder_decode(kvb_decoder *decoder, const kvb_shadow_seq *seq, uint32_t n);
+
 /* ---- judging ----------------------------------------------------------------------------------------------------- */
 
 /* A planted fault: it changes a call before the engine gets it. */
@@ -79,6 +93,7 @@ typedef struct kvb_engine_fault {
     kvb_engine_verb verb;
     /* Of the nth such call of a history, from 0 on. False: the engine does not get the call, and 0 is returned. */
     bool (*twist)(kvb_engine_call *call, uint32_t nth);
+    bool renews; /* a shift is made by removing and decoding */
 } kvb_engine_fault;
 extern const kvb_engine_fault kvb_engine_faults[]; /* ends with name NULL */
 
@@ -94,9 +109,10 @@ extern const char *const kvb_engine_kind_names[KVB_ENGINE_KINDS];
 
 typedef struct kvb_engine_outcome {
     kvb_engine_kind kind;
-    uint32_t event;      /* the first wrong call, from 0 on; else the number of calls made */
-    uint32_t judged;     /* tokens whose logits were compared */
-    uint32_t unjudged;   /* decoded tokens for which a fresh decode is not exact */
+    uint32_t event;  /* the first wrong call, from 0 on; else the number of calls made */
+    uint32_t judged; /* tokens whose logits were compared */
+    uint32_t
+        unjudged; /* decoded tokens whose logits are not known: a fresh decode is not exact, and there is no decoder */
     double error, limit; /* largest difference of logits over the largest logit, and what it may be */
     char what[256];      /* one line */
     bool threads;        /* the engine has started some */
@@ -110,9 +126,12 @@ typedef struct kvb_engine_bench {
     bool watched;                  /* the subject's decodes are looked at */
     kvb_engine_facts facts;        /* of the subject */
     void *subject, *twin, *exact;  /* twin: as the subject; exact: f32 rows, no flash attention */
-    double noise;                  /* of exact decodes between batch splits */
+    kvb_decoder *decoder;          /* NULL: there is none, */
+    char without[160];             /* and why */
+    double apart;                  /* exact from the decoder */
+    double noise;                  /* of exact decodes between batch splits, and apart */
     double format;                 /* twin from exact */
-    float *logits;                 /* [2][vocab] */
+    float *logits;                 /* [3][vocab] */
     kvb_shadow *shadow;
 } kvb_engine_bench;
 
@@ -181,7 +200,8 @@ typedef struct kvb_engine_row {
     uint64_t histories, judged, unjudged, wrong;
     uint64_t made[KVB_ENGINE_VERBS], wrong_at[KVB_ENGINE_VERBS]; /* calls, and those that were the first wrong one */
     bool threads;
-    double worst; /* error over limit, of right histories */
+    char without[160]; /* why our own decoder does not judge */
+    double worst;      /* error over limit, of right histories */
     kvb_engine_finding found[KVB_ENGINE_FINDINGS];
     uint32_t n_found, n_lost; /* lost: there was no room for them */
     /* Known differences that were right where they must not be, wrong where they must not be, and right. */

@@ -25,6 +25,7 @@ const kvb_gguf_family kvb_gguf_families[] = {
     {"windows", "gemma3", "one layer with a window of 32 (Gemma 3)", 1, 64, 2, 1, 64, 64, 32},
     {"windows-deep", "gemma3", "six layers, the last without a window", 6, 64, 2, 1, 64, 64, 32},
     {"latent", "deepseek2", "one layer of latent rows (DeepSeek)", 1, 64, 2, 1, 96, 32, 0},
+    {"latent-deep", "deepseek2", "three layers of latent rows", 3, 64, 2, 1, 96, 32, 0},
     {"hybrid", "lfm2", "a convolution's layer and one that attends (LFM2)", 2, 128, 2, 1, 64, 64, 0},
     {"delta", "qwen35", "a gated delta layer and one that attends, part rotary (Qwen3.5)", 2, 64, 2, 1, 64, 32, 0},
     {0},

@@ -10,7 +10,6 @@
 
 #include "workloads/rng.h"
 
-#define MAX_POS   8192
 #define MAX_CELLS (1u << 16) /* numbers of tokens in a history */
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
@@ -65,7 +64,8 @@ static bool words_read(const char *letters, const char *at, kvb_engine_call *cal
             return memcmp(call->n, (uint32_t[KVB_ENGINE_SEQS]){0}, sizeof call->n) != 0;
         }
         const bool is_seq = strchr("sta", *letters) != NULL;
-        if (!number_read(&at, *letters == 'd' ? -MAX_POS : 0, is_seq ? KVB_ENGINE_SEQS - 1 : MAX_POS, &value))
+        if (!number_read(&at, *letters == 'd' ? -KVB_SHADOW_POSITIONS : 0,
+                         is_seq ? KVB_ENGINE_SEQS - 1 : KVB_SHADOW_POSITIONS, &value))
             return false;
         *(*letters == 't'   ? (int32_t *)&call->to
           : is_seq          ? (int32_t *)&call->seq
@@ -165,7 +165,8 @@ static uint64_t seen_by(const kvb_shadow_seq *seq, uint32_t n, int32_t pos)
 {
     uint64_t hash = 1;
     for (uint32_t i = 0; i < n; i++)
-        hash = kvb_rng_mix(hash * 31 + (uint64_t)seq->at[i].id * MAX_POS + (uint64_t)(pos - seq->at[i].pos));
+        hash =
+            kvb_rng_mix(hash * 31 + (uint64_t)seq->at[i].id * KVB_SHADOW_POSITIONS + (uint64_t)(pos - seq->at[i].pos));
     return hash;
 }
 
@@ -212,7 +213,8 @@ static int decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const
     bool fits = true;
     for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++) {
         const kvb_shadow_seq *seq = &shadow->seq[s];
-        if (seq->n + c->n[s] > KVB_SHADOW_TOKENS || (seq->n && seq->at[seq->n - 1].pos + (int32_t)c->n[s] >= MAX_POS))
+        if (seq->n + c->n[s] > KVB_SHADOW_TOKENS ||
+            (seq->n && seq->at[seq->n - 1].pos + (int32_t)c->n[s] >= KVB_SHADOW_POSITIONS))
             return refuse(why, why_bytes, "a sequence becomes too long");
         all += c->n[s];
         fits = fits && (!facts->split || !c->n[s] || cells_used(shadow, true, s) + (uint64_t)c->n[s] <= facts->cells);
@@ -228,9 +230,10 @@ static int decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const
         for (uint32_t i = 0; i < c->n[s]; i++) {
             kvb_shadow_seq *seq = &shadow->seq[s];
             const int32_t pos = seq->n ? seq->at[seq->n - 1].pos + 1 : 0;
-            const uint64_t bits = kvb_rng_bits(7, shadow->tokens++);
+            const uint64_t bits = kvb_rng_bits(7, shadow->tokens);
             seq->at[seq->n] = (kvb_shadow_token){.id = (int32_t)(bits % facts->vocab),
                                                  .pos = pos,
+                                                 .row = shadow->tokens++,
                                                  .cell = shadow->cells++,
                                                  .seen = seen_by(seq, seq->n, pos)};
             seq->n++;
@@ -291,7 +294,7 @@ static int shift_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const 
                 kvb_shadow_token *t = &seq->at[i];
                 const bool moves = (s == c->seq || facts->shares) && (moved[t->cell / 64] >> t->cell % 64 & 1);
                 const int32_t pos = t->pos + (moves ? c->delta : 0);
-                if (!pass && (pos <= before || pos >= MAX_POS))
+                if (!pass && (pos <= before || pos >= KVB_SHADOW_POSITIONS))
                     return refuse(why, why_bytes, "a token is moved onto or across one that stays, or below 0");
                 before = pos;
                 if (pass && moves) {

@@ -360,6 +360,8 @@ static void row_run(void *ctx)
     row->error = kvb_engine_bench_open(&h->bench, row->engine, &row->config, row->fault, row->why, sizeof row->why);
     alarm(0);
     row->facts = h->bench.facts;
+    if (*row->config.family || row->facts.layers > 1 || row->facts.recurrent)
+        memcpy(row->without, h->bench.without, sizeof row->without);
     row->opened = true;
     for (uint32_t i = 0; i < row->n_scripts && !row->error; i++) {
         row->error = kvb_engine_history_check(&row->scripts[i], &row->facts, row->why, sizeof row->why);

@@ -4,10 +4,12 @@
  * are compared exactly. Logits are compared with a fresh decode: the tokens that the shadow shows, in a session that is
  * empty. Its runs of positions are decoded as sequences of their own and then joined by copies, since engines decode no
  * gaps. That is exact for one layer under any history. With several, a row holds what its token saw when it was
- * decoded, so only sequences are judged whose tokens still see just that.
+ * decoded: the expected logits are those of our own decoder over the same weights. Without one (decoder.c says of which
+ * files) only sequences are judged whose tokens still see just that.
  *
- * The limit is measured: the largest difference between batch splits of one fresh decode, and the largest between a
- * fresh decode as the subject is configured and one in f32 without flash attention, each times a factor.
+ * The limit is measured: the largest difference between batch splits of one fresh decode, or between it and our own; and
+ * the largest between a fresh decode as the subject is configured and one in f32 without flash attention, each times a
+ * factor.
  */
 #include "harness/engine/engine.h"
 
@@ -21,6 +23,7 @@
 #define NOISE_FACTOR  8.0
 #define FORMAT_FACTOR 4.0  /* times 1 + the root of the shifts: each rounds the row anew */
 #define FLOOR         5e-5 /* angles of a rotation in f32, for positions up to a thousand */
+#define APART         1e-2 /* of a fresh decode from ours: more, and the weights mean something else */
 #define CALIBRATED    40u  /* tokens of the decode by which noise and format are measured */
 
 const char *const kvb_engine_kind_names[KVB_ENGINE_KINDS] = {
@@ -58,7 +61,7 @@ static bool shifts_one_less(kvb_engine_call *call, uint32_t nth)
     return call->delta != 0;
 }
 
-static bool decodes_another(kvb_engine_call *call, uint32_t nth) /* play() changes the token */
+static bool is_made(kvb_engine_call *call, uint32_t nth) /* what is wrong is not the call */
 {
     (void)call, (void)nth;
     return true;
@@ -71,15 +74,16 @@ static bool is_first(kvb_engine_call *call, uint32_t nth)
 }
 
 const kvb_engine_fault kvb_engine_faults[] = {
-    {"remove-swallowed", "a removal that is not made", KVB_ENGINE_REMOVE, is_swallowed},
-    {"remove-short", "a removal leaves one token", KVB_ENGINE_REMOVE, removes_one_less},
-    {"copy-elsewhere", "a copy goes to the next sequence", KVB_ENGINE_COPY, copies_elsewhere},
-    {"copy-swallowed", "a copy that is not made", KVB_ENGINE_COPY, is_swallowed},
-    {"shift-short", "a shift by one too few", KVB_ENGINE_SHIFT, shifts_one_less},
-    {"keep-swallowed", "the other sequences are kept, too", KVB_ENGINE_KEEP, is_swallowed},
-    {"load-swallowed", "a restore keeps what was there", KVB_ENGINE_LOAD, is_swallowed},
-    {"save-stale", "a save keeps what was saved before", KVB_ENGINE_SAVE, is_first},
-    {"decode-another", "the first token of a decode is another one", KVB_ENGINE_DECODE, decodes_another},
+    {"remove-swallowed", "a removal that is not made", KVB_ENGINE_REMOVE, is_swallowed, false},
+    {"remove-short", "a removal leaves one token", KVB_ENGINE_REMOVE, removes_one_less, false},
+    {"copy-elsewhere", "a copy goes to the next sequence", KVB_ENGINE_COPY, copies_elsewhere, false},
+    {"copy-swallowed", "a copy that is not made", KVB_ENGINE_COPY, is_swallowed, false},
+    {"shift-short", "a shift by one too few", KVB_ENGINE_SHIFT, shifts_one_less, false},
+    {"shift-renews", "what a shift moved, and what is behind it, is decoded anew", KVB_ENGINE_SHIFT, is_made, true},
+    {"keep-swallowed", "the other sequences are kept, too", KVB_ENGINE_KEEP, is_swallowed, false},
+    {"load-swallowed", "a restore keeps what was there", KVB_ENGINE_LOAD, is_swallowed, false},
+    {"save-stale", "a save keeps what was saved before", KVB_ENGINE_SAVE, is_first, false},
+    {"decode-another", "the first token of a decode is another one", KVB_ENGINE_DECODE, is_made, false},
     {0},
 };
 
@@ -91,6 +95,7 @@ void kvb_engine_bench_close(kvb_engine_bench *b)
     for (size_t i = 0; i < 3; i++)
         if (sessions[i])
             b->engine->close(sessions[i]);
+    kvb_decoder_close(b->decoder);
     free(b->logits);
     free(b->shadow);
 }
@@ -168,6 +173,9 @@ static int calibrate(kvb_engine_bench *b)
         if (error)
             break;
         b->format = fmax(b->format, distance(b->logits + vocab, b->logits, vocab));
+        const float *own = b->decoder ? kvb_decoder_decode(b->decoder, seq, seq->n > 1 ? 3 : 1) : NULL;
+        b->apart = fmax(b->apart, own ? distance(b->logits, own, vocab) : 0);
+        b->noise = fmax(b->noise, b->apart);
     }
     return error;
 }
@@ -191,10 +199,17 @@ int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const k
     error = error ? error : engine->open(&fresh, &b->exact, &facts, why, why_bytes);
     if (error)
         return error;
-    b->logits = calloc(2, b->facts.vocab * sizeof *b->logits);
+    if (*config->model) /* without a file of weights: the fresh decode alone */
+        kvb_decoder_open(config->model, &b->decoder, b->without, sizeof b->without);
+    b->logits = calloc(3, b->facts.vocab * sizeof *b->logits);
     error = b->logits ? calibrate(b) : -ENOMEM;
     if (error)
         snprintf(why, why_bytes, "a fresh decode fails: %s", strerror(-error));
+    if (b->apart > APART) {
+        snprintf(b->without, sizeof b->without, "a fresh decode is off by %.2g from ours", b->apart);
+        kvb_decoder_close(b->decoder);
+        b->decoder = NULL;
+    }
     memset(b->shadow, 0, sizeof *b->shadow);
     return error;
 }
@@ -239,6 +254,17 @@ static void decode_undo(kvb_shadow *shadow, const kvb_engine_call *c)
         shadow->seq[s].n -= c->n[s];
 }
 
+/* In place of a shift: removes what it moves, and all behind it, and decodes them where the shadow has them now. */
+static int renew(const kvb_engine_bench *b, const kvb_engine_call *c)
+{
+    const kvb_shadow_seq *seq = &b->shadow->seq[c->seq];
+    uint32_t first = 0;
+    while (first < seq->n && seq->at[first].pos < c->p0 + c->delta)
+        first++;
+    const int error = b->engine->remove(b->subject, c->seq, c->p0, KVB_ENGINE_END);
+    return error ? error : part_decode(b, b->subject, seq, first, seq->n, c->seq, KVB_SHADOW_TOKENS);
+}
+
 static int engine_call(kvb_engine_bench *b, const kvb_engine_call *call, const kvb_engine_token *tokens, uint32_t n)
 {
     kvb_engine_call c = *call;
@@ -255,7 +281,7 @@ static int engine_call(kvb_engine_bench *b, const kvb_engine_call *call, const k
     case KVB_ENGINE_KEEP:
         return b->engine->keep(s, c.seq);
     case KVB_ENGINE_SHIFT:
-        return b->engine->shift(s, c.seq, c.p0, c.p1, c.delta);
+        return b->fault && b->fault->renews ? renew(b, &c) : b->engine->shift(s, c.seq, c.p0, c.p1, c.delta);
     case KVB_ENGINE_SAVE:
         return b->engine->save(s, c.seq);
     case KVB_ENGINE_LOAD:
@@ -300,10 +326,23 @@ static double limit_of(double noise, double format, uint32_t shifts)
     return FLOOR + NOISE_FACTOR * noise + FORMAT_FACTOR * format * (1 + sqrt(shifts));
 }
 
-static void logits_judge(kvb_engine_bench *b, uint32_t s, const float *found, kvb_engine_outcome *o)
+/* The logits that the sequence's last token must have, of n that were decoded. False: they are not known. */
+static bool logits_expect(const kvb_engine_bench *b, const kvb_shadow_seq *seq, uint32_t n)
+{
+    const bool several = b->facts.layers > 1 || b->facts.recurrent;
+    if (!several || !b->decoder)
+        return (!several || kvb_shadow_is_plain(seq)) && !fresh_decode(b, b->exact, seq, KVB_SHADOW_TOKENS, b->logits);
+    const float *own = kvb_decoder_decode(b->decoder, seq, n);
+    if (own)
+        memcpy(b->logits, own, b->facts.vocab * sizeof *own);
+    return own;
+}
+
+static void logits_judge(kvb_engine_bench *b, uint32_t s, uint32_t n, const float *found, kvb_engine_outcome *o)
 {
     const kvb_shadow_seq *seq = &b->shadow->seq[s];
     const uint32_t vocab = b->facts.vocab;
+    float *fresh = b->logits + vocab, *other = fresh + vocab;
     uint32_t shifts = 0;
     if (!found) {
         wrong(o, KVB_ENGINE_RETURNS, "there are no logits for sequence %u", s);
@@ -311,24 +350,20 @@ static void logits_judge(kvb_engine_bench *b, uint32_t s, const float *found, kv
     }
     for (uint32_t i = 0; i < seq->n; i++)
         shifts = seq->at[i].shifts > shifts ? seq->at[i].shifts : shifts;
-    if ((b->facts.layers > 1 || b->facts.recurrent) && !kvb_shadow_is_plain(seq)) {
-        o->unjudged++;
-        return;
-    }
-    int error = fresh_decode(b, b->exact, seq, KVB_SHADOW_TOKENS, b->logits);
-    if (error) {
+    if (!logits_expect(b, seq, n)) {
         o->unjudged++;
         return;
     }
     o->judged++;
     const double off = distance(found, b->logits, vocab);
     double noise = b->noise, format = b->format;
-    for (uint32_t most = 1; off > limit_of(noise, format, shifts) && most < seq->n && most <= 17; most += 8)
-        if (!fresh_decode(b, b->exact, seq, most, b->logits + vocab)) /* it may be noisier here */
-            noise = fmax(noise, distance(b->logits + vocab, b->logits, vocab));
-    if (off > limit_of(noise, format, shifts) && format > 0 &&
-        !fresh_decode(b, b->twin, seq, KVB_SHADOW_TOKENS, b->logits + vocab))
-        format = fmax(format, distance(b->logits + vocab, b->logits, vocab));
+    if (off > limit_of(noise, format, shifts) && !fresh_decode(b, b->exact, seq, KVB_SHADOW_TOKENS, fresh)) {
+        for (uint32_t most = 1; most < seq->n && most <= 17; most += 8)
+            if (!fresh_decode(b, b->exact, seq, most, other)) /* it may be noisier here */
+                noise = fmax(noise, distance(other, fresh, vocab));
+        if (format > 0 && !fresh_decode(b, b->twin, seq, KVB_SHADOW_TOKENS, other))
+            format = fmax(format, distance(other, fresh, vocab));
+    }
     const double limit = limit_of(noise, format, shifts);
     if (off / limit > o->error / fmax(o->limit, 1e-30)) {
         o->error = off;
@@ -396,7 +431,7 @@ static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_
         snprintf(blame, sizeof blame, "%s", b->engine->blame(b->subject, sees, n));
     for (uint32_t s = 0; s < KVB_ENGINE_SEQS && made && !o->kind; s++)
         if (c->n[s])
-            logits_judge(b, s, b->engine->logits(b->subject, last[s]), o);
+            logits_judge(b, s, c->n[s], b->engine->logits(b->subject, last[s]), o);
     if (o->kind == KVB_ENGINE_LOGITS && *blame)
         snprintf(o->what + strlen(o->what), sizeof o->what - strlen(o->what), "; %s", blame);
     if (!made)

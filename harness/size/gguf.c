@@ -125,8 +125,8 @@ static bool is_integer(uint64_t type)
     return type < FLOAT || type == BOOL || type == UINT64 || type == INT64;
 }
 
-/* Reads what can tell a shape: numbers, words, lists of numbers; of other lists their length. *value is NULL for the
- * rest. False: as value_skip. */
+/* Reads what can tell a shape: integers, words, lists of integers; of other lists their length; and floats. *value is NULL for
+ * the rest. False: as value_skip. */
 static bool value_read(reader *r, uint64_t type, json_t **value)
 {
     char word[WORD_MOST];
@@ -134,6 +134,14 @@ static bool value_read(reader *r, uint64_t type, json_t **value)
     *value = NULL;
     if (is_integer(type)) {
         *value = integer_read(r, type);
+        return true;
+    }
+    if (type == FLOAT) {
+        const uint32_t bits = (uint32_t)number_read(r, 4);
+        float number;
+
+        memcpy(&number, &bits, sizeof number);
+        *value = json_real((double)number);
         return true;
     }
     if (type == STRING) {
@@ -167,20 +175,29 @@ static bool value_read(reader *r, uint64_t type, json_t **value)
     return true;
 }
 
-/* The bytes of one tensor's entry. */
-static int tensor_add(reader *r, const char *path, uint64_t *bytes, char *why, size_t why_bytes)
+/* The bytes of one tensor's entry, which becomes one of `tensors`, if there is such an object: its offset is that behind the header. */
+static int tensor_add(reader *r, const char *path, uint64_t *bytes, json_t *tensors, char *why, size_t why_bytes)
 {
-    uint64_t elements = 1, more;
+    uint64_t elements = 1, first = 1, more;
+    json_t *name;
 
-    string_skip(r);
+    value_read(r, STRING, &name);
     uint64_t dims = number_read(r, 4);
     bool fits = dims <= DIMS_MOST;
 
-    for (uint64_t i = 0; i < dims && fits && !r->cut; i++)
-        fits = !__builtin_mul_overflow(elements, number_read(r, 8), &elements);
-    uint64_t type = number_read(r, 4);
+    for (uint64_t i = 0; i < dims && fits && !r->cut; i++) {
+        const uint64_t n = number_read(r, 8);
 
-    number_read(r, 8); /* where it lies */
+        first = i ? first : n;
+        fits = !__builtin_mul_overflow(elements, n, &elements);
+    }
+    uint64_t type = number_read(r, 4), offset = number_read(r, 8);
+
+    if (tensors && name)
+        json_object_set_new(
+            tensors, json_string_value(name),
+            json_pack("[I, I, I, I]", (json_int_t)type, (json_int_t)offset, (json_int_t)first, (json_int_t)elements));
+    json_decref(name);
     if (r->cut)
         return 0;
     if (!fits)
@@ -198,10 +215,11 @@ static int tensor_add(reader *r, const char *path, uint64_t *bytes, char *why, s
     return 0;
 }
 
-/* Reads a header: the metadata into an object, if there is one, and the sum of the tensors. */
-static int header_read(reader *r, const char *path, json_t *metadata, uint64_t *bytes, char *why, size_t why_bytes)
+/* Reads a header: metadata and tensors into objects, if there are any, and the sum of the tensors. */
+static int header_read(reader *r, const char *path, json_t *metadata, json_t *tensors, uint64_t *bytes, char *why,
+                       size_t why_bytes)
 {
-    uint64_t magic = number_read(r, 4), version = number_read(r, 4), tensors = number_read(r, 8),
+    uint64_t magic = number_read(r, 4), version = number_read(r, 4), count = number_read(r, 8),
              pairs = number_read(r, 8);
     int error = 0;
 
@@ -221,12 +239,12 @@ static int header_read(reader *r, const char *path, json_t *metadata, uint64_t *
             return kvb_why_set(-EINVAL, why, why_bytes, "%s: metadata of type %llu, which is not known", path,
                                (unsigned long long)type);
     }
-    for (; tensors > 0 && !r->cut && !error; tensors--)
-        error = tensor_add(r, path, bytes, why, why_bytes);
+    for (; count > 0 && !r->cut && !error; count--)
+        error = tensor_add(r, path, bytes, tensors, why, why_bytes);
     return !error && r->cut ? kvb_why_set(-EINVAL, why, why_bytes, "%s: its header is cut", path) : error;
 }
 
-static int file_read(const char *path, json_t *metadata, uint64_t *bytes, char *why, size_t why_bytes)
+static int file_read(const char *path, json_t *metadata, json_t *tensors, uint64_t *bytes, char *why, size_t why_bytes)
 {
     reader r = {.file = fopen(path, "rb")};
     off_t end = -1;
@@ -237,7 +255,16 @@ static int file_read(const char *path, json_t *metadata, uint64_t *bytes, char *
 
     r.left = end < 0 ? 0 : (uint64_t)end;
     if (!error)
-        error = header_read(&r, path, metadata, bytes, why, why_bytes);
+        error = header_read(&r, path, metadata, tensors, bytes, why, why_bytes);
+    const off_t header = error ? 0 : ftello(r.file);
+    const json_int_t align = json_integer_value(json_object_get(metadata, "general.alignment"));
+    const json_int_t step = align > 0 ? align : 32, start = (header + step - 1) / step * step;
+    const char *name;
+    json_t *tensor;
+    json_object_foreach(tensors, name, tensor)
+    {
+        json_array_set_new(tensor, 1, json_integer(start + json_integer_value(json_array_get(tensor, 1))));
+    }
     if (r.file)
         fclose(r.file);
     return error;
@@ -245,7 +272,14 @@ static int file_read(const char *path, json_t *metadata, uint64_t *bytes, char *
 
 int kvb_gguf_add(const char *path, uint64_t *bytes, char *why, size_t why_bytes)
 {
-    return file_read(path, NULL, bytes, why, why_bytes);
+    return file_read(path, NULL, NULL, bytes, why, why_bytes);
+}
+
+int kvb_gguf_read(const char *path, json_t *metadata, json_t *tensors, char *why, size_t why_bytes)
+{
+    uint64_t bytes = 0;
+
+    return file_read(path, metadata, tensors, &bytes, why, why_bytes);
 }
 
 /* ---- the metadata as a config.json ------------------------------------------------------------------------------- */
@@ -461,7 +495,7 @@ static const char *unread(const naming *n)
 
     json_object_foreach((json_t *)n->metadata, key, value)
     {
-        bool known = strncmp(key, n->architecture, prefix - 1) != 0 || key[prefix - 1] != '.';
+        bool known = json_is_real(value) || strncmp(key, n->architecture, prefix - 1) != 0 || key[prefix - 1] != '.';
         const char *own = known ? "" : key + prefix;
 
         known = known || (strncmp(own, "attention.", 10) != 0 && strncmp(own, "ssm.", 4) != 0 &&
@@ -524,7 +558,7 @@ int kvb_gguf_config(const char *path, char **text, char *why, size_t why_bytes)
 {
     json_t *metadata = json_object(), *config = json_object();
     uint64_t bytes = 0;
-    int error = metadata && config ? file_read(path, metadata, &bytes, why, why_bytes) : -ENOMEM;
+    int error = metadata && config ? file_read(path, metadata, NULL, &bytes, why, why_bytes) : -ENOMEM;
 
     if (!error)
         error = config_make(metadata, path, config, why, why_bytes);

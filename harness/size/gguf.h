@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GGUF files, of which the headers alone are read. Private to harness/size. */
+/* GGUF files, of which the headers alone are read. */
 #ifndef KVB_SIZE_GGUF_H
 #define KVB_SIZE_GGUF_H
+
+#include <jansson.h>
 
 #include "harness/size/model.h"
 
@@ -13,5 +15,9 @@ int kvb_gguf_add(const char *path, uint64_t *bytes, char *why, size_t why_bytes)
 /* Writes the metadata as a config.json, which the caller frees. The errors of kvb_gguf_add; -ENOTSUP: an architecture, or
  * a key of attention and states, that is not known; -ENOMEM. */
 int kvb_gguf_config(const char *path, char **text, char *why, size_t why_bytes);
+
+/* Fills two objects: keys of the metadata with numbers, words and lists of integers; tensors with [type, offset in the file, elements of the
+ * fastest axis, all elements]. The errors of kvb_gguf_add. */
+int kvb_gguf_read(const char *path, json_t *metadata, json_t *tensors, char *why, size_t why_bytes);
 
 #endif

@@ -113,6 +113,14 @@ found batch-then-rollback 1023 --family hybrid
 found middle-of-state 1043 --family hybrid
 found windows-forget 314 --family windows
 found quantised-shift 20000 --family llama-96 --kv q8_0
+# Several layers: removed and moved below what stays, against our own decoder
+ok "several layers are judged in every history" "$KVBENCH" engine --family llama-deep,latent-deep,hybrid,delta --random 12
+[ "$(grep -c ' [1-9][0-9]* logits judged, 0 not; ' "$out")" = 4 ]
+report $? "  in all tokens"
+renews=(--fault shift-renews --script 'd 0 8; rm 0 2 4; add 0 4 end -2; d 0 1')
+expect_exit 1 "rows decoded anew are not those that were moved" "$KVBENCH" engine --family llama-deep "${renews[@]}"
+holds "  by the logits" '^  NEW: call 4, logits'
+ok "  in one layer they are" "$KVBENCH" engine "${renews[@]}"
 ok "recorded workloads are right" "$KVBENCH" engine --workload evict-rollback --workload save-restore --workload preempt-resume
 holds "  in all tokens" '0 wrong of 3 histories, .*; 3[0-9][0-9] logits judged, 0 not'
 # blamed PATTERN OPTION…: what attention's nodes show of a fault.
@@ -135,7 +143,7 @@ for build in llama-b10361 llama-b6301; do
     ok "  and was wrong there" "$KVBENCH" engine --lib "$BUILD/engines/$build" "${whole[@]}"
     holds "  at the call that restores" "^  whole-state-split: call 3, positions"
 done
-"$KVBENCH" engine --random 1000000 >/dev/null 2>&1 & # its seeded model lies in memory
+"$KVBENCH" engine --family llama-deep --random 1000000 >/dev/null 2>&1 & # its seeded model lies in memory
 own=$!
 for _ in $(seq 100); do
     for fd in "/proc/$own/fd"/*; do
@@ -147,7 +155,10 @@ done
 kill $own
 wait $own 2>/dev/null
 ok "a model of one's own" "$KVBENCH" engine --model "$TMPDIR/mine.gguf" --cache both --random 3 --known
-holds "  is judged" '^model +split +f32 +flash off [1-9]'
+holds "  is judged" '^model +split +f32 +flash off [1-9].* 0 not; worst [0-9.]* of its limit$'
+sed 's/llama\.rope\.freq_base/llama.rope.freq_bass/' "$TMPDIR/mine.gguf" >"$TMPDIR/bass.gguf"
+ok "one that our decoder does not know" "$KVBENCH" engine --model "$TMPDIR/bass.gguf" --script 'd 0 8; rm 0 2 4; d 0 1'
+holds "  is judged by fresh decodes alone" ' 1 logits judged, 1 not; .*; without our own decoder: .*llama\.rope\.freq_bass is not what the decoder knows$'
 if [ -d "$BUILD/engines/llama-b6301" ]; then # an old build under the name of a newer one: news of both kinds
     mkdir "$TMPDIR/renamed"
     ln -s "$BUILD/engines/llama-b6301"/libggml* "$TMPDIR/renamed"
