@@ -112,7 +112,7 @@ static void list_print(void)
 
 static void row_print(const kvb_engine_row *r, const char *name)
 {
-    char text[1024];
+    static char text[1 << 16];
     uint64_t calls = 0;
     for (size_t i = 0; i < KVB_ENGINE_VERBS; i++)
         calls += r->made[i];
@@ -155,7 +155,7 @@ static json_t *names_json(const kvb_engine_known *const *rows, uint32_t n)
 /* The same as a line of JSON. */
 static void row_json(const kvb_engine_row *r, const char *name)
 {
-    char text[1024];
+    static char text[1 << 16];
     json_t *found = json_array(), *made = json_array(), *wrong_at = json_array();
     for (uint32_t i = 0; i < r->n_found; i++) {
         const kvb_engine_finding *f = &r->found[i];
@@ -344,9 +344,10 @@ static int engine_main(int argc, char **argv)
         (strcmp(o.format, "json") ? list_print : known_json)();
         return KVB_EXIT_OK;
     }
-    kvb_engine_row ask = {
+    static kvb_engine_row ask; /* its histories take more than a stack has */
+    ask = (kvb_engine_row){
         .engine = engine_find(o.engine),
-        .config = {.lib = o.lib ? o.lib : "build/engines/ggml", .layout = o.layout, .seqs = KVB_ENGINE_SEQS},
+        .config = {.lib = o.lib ? o.lib : "build/engines/ggml", .layout = o.layout, .seqs = KVB_ENGINE_USUAL},
         .seed = o.seed,
         .n_random = o.random,
         .known = o.known,
@@ -376,6 +377,10 @@ static int engine_main(int argc, char **argv)
     ask.n_scripts = (uint32_t)o.scripts.n;
     for (size_t i = 0; i < o.workloads.n && code < 0; i++)
         code = workload_read(o.workloads.at[i], &scripts[ask.n_scripts++]);
+    for (uint32_t i = 0; i < ask.n_scripts && code < 0; i++) {
+        const uint32_t seqs = kvb_engine_history_seqs(&scripts[i]);
+        ask.config.seqs = seqs > ask.config.seqs ? seqs : ask.config.seqs;
+    }
     kvb_stop_catch();
     tally came = {0};
     for (int i = 0; code <= 0 && i < (o.model ? 1 : l.families) && !kvb_stopped; i++)

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define KVB_ENGINE_ABI     1u
-#define KVB_ENGINE_SEQS    4u         /* sequences 0 .. 3 of a history */
+#define KVB_ENGINE_SEQS    32u        /* sequences of a history at most; a session has the `seqs` of its config */
 #define KVB_ENGINE_RUNS    16u        /* sequences of the fresh decode: a run of positions in each */
 #define KVB_ENGINE_ALL     UINT32_MAX /* as the sequence of save and load: all of them */
 #define KVB_ENGINE_END     INT32_MAX  /* as p1: to the end */
@@ -43,7 +43,7 @@ typedef struct kvb_engine_config {
     bool whole;         /* of the fresh decode: nothing is dropped that windows hide, and nothing is rolled back */
     bool watched;       /* blame() will be asked */
     uint32_t cells;     /* tokens alive at once; split: of one sequence */
-    uint32_t seqs;
+    uint32_t seqs;      /* sequences 0 .. seqs - 1 */
 } kvb_engine_config;
 
 /* What an engine's session is, and its limits. */

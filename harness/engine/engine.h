@@ -14,7 +14,8 @@ extern const kvb_engine kvb_engine_llama, kvb_engine_live;
 
 /* ---- histories --------------------------------------------------------------------------------------------------- */
 
-#define KVB_ENGINE_CALLS 192u /* of a history */
+#define KVB_ENGINE_CALLS 2048u /* of a history */
+#define KVB_ENGINE_USUAL 4u    /* sequences of random histories, and of a session at least */
 
 typedef struct kvb_engine_call {
     kvb_engine_verb verb;
@@ -56,6 +57,9 @@ typedef struct kvb_shadow {
     uint32_t cells, tokens; /* numbers given so far */
 } kvb_shadow;
 
+/* Of a large struct only what is used. */
+void kvb_shadow_clear(kvb_shadow *shadow);
+void kvb_shadow_copy(kvb_shadow *to, const kvb_shadow *from);
 /*
  * Applies a call. 0; -EINVAL: no history may hold it, why says why; -ENOSPC: a decode for which there is no room, which
  * changes nothing. Decoded tokens are the last ones of their sequences.
@@ -69,6 +73,8 @@ uint32_t kvb_shadow_sees(const kvb_shadow_seq *seq, const kvb_engine_facts *fact
 
 /* A history of this seed: legal by the shadow. */
 void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb_engine_history *history);
+/* The sequences that a session needs for it. */
+uint32_t kvb_engine_history_seqs(const kvb_engine_history *history);
 /* May this engine be given the history? 0, or -EINVAL with why. */
 int kvb_engine_history_check(const kvb_engine_history *history, const kvb_engine_facts *facts, char *why,
                              size_t why_bytes);
@@ -123,6 +129,7 @@ typedef struct kvb_engine_bench {
     const kvb_engine *engine;
     const kvb_engine_fault *fault; /* or NULL */
     uint32_t twisted;              /* calls that met it */
+    uint32_t seqs;                 /* of the subject */
     bool watched;                  /* the subject's decodes are looked at */
     kvb_engine_facts facts;        /* of the subject */
     void *subject, *twin, *exact;  /* twin: as the subject; exact: f32 rows, no flash attention */
@@ -132,7 +139,7 @@ typedef struct kvb_engine_bench {
     double noise;                  /* of exact decodes between batch splits, and apart */
     double format;                 /* twin from exact */
     float *logits;                 /* [3][vocab] */
-    kvb_shadow *shadow;
+    kvb_shadow *shadow, *before;   /* before: a call that may be refused */
 } kvb_engine_bench;
 
 int kvb_engine_bench_open(kvb_engine_bench *bench, const kvb_engine *engine, const kvb_engine_config *config,

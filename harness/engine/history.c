@@ -186,6 +186,33 @@ uint32_t kvb_shadow_sees(const kvb_shadow_seq *seq, const kvb_engine_facts *fact
     return n;
 }
 
+static void seq_copy(kvb_shadow_seq *to, const kvb_shadow_seq *from)
+{
+    to->n = from->n;
+    memcpy(to->at, from->at, from->n * sizeof *from->at);
+}
+
+void kvb_shadow_copy(kvb_shadow *to, const kvb_shadow *from)
+{
+    for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++) {
+        seq_copy(&to->seq[s], &from->seq[s]);
+        seq_copy(&to->saved_all[s], &from->saved_all[s]);
+    }
+    seq_copy(&to->saved, &from->saved);
+    to->has_saved = from->has_saved;
+    to->has_saved_all = from->has_saved_all;
+    to->cells = from->cells;
+    to->tokens = from->tokens;
+}
+
+void kvb_shadow_clear(kvb_shadow *shadow)
+{
+    for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+        shadow->seq[s].n = shadow->saved_all[s].n = 0;
+    shadow->saved.n = shadow->cells = shadow->tokens = 0;
+    shadow->has_saved = shadow->has_saved_all = false;
+}
+
 /* Tokens that take a cell: of one sequence where each has its own cache (seq), else of all. */
 static uint32_t cells_used(const kvb_shadow *shadow, bool split, uint32_t seq)
 {
@@ -313,7 +340,8 @@ static int load_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const k
     if (c->seq == KVB_ENGINE_ALL ? !shadow->has_saved_all : !shadow->has_saved)
         return refuse(why, why_bytes, "nothing was saved that can be loaded");
     if (c->seq == KVB_ENGINE_ALL) {
-        memcpy(shadow->seq, shadow->saved_all, sizeof shadow->seq);
+        for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+            seq_copy(&shadow->seq[s], &shadow->saved_all[s]);
         return 0;
     }
     kvb_shadow_seq *seq = &shadow->seq[c->seq];
@@ -350,7 +378,8 @@ int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kv
         return 0;
     case KVB_ENGINE_SAVE:
         if (c->seq == KVB_ENGINE_ALL) {
-            memcpy(shadow->saved_all, shadow->seq, sizeof shadow->saved_all);
+            for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+                seq_copy(&shadow->saved_all[s], &shadow->seq[s]);
             shadow->has_saved_all = true;
         } else {
             shadow->saved = shadow->seq[c->seq];
@@ -366,6 +395,18 @@ int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kv
         break;
     }
     return -EINVAL;
+}
+
+uint32_t kvb_engine_history_seqs(const kvb_engine_history *history)
+{
+    uint32_t most = KVB_ENGINE_USUAL;
+    for (uint32_t i = 0; i < history->n; i++) {
+        const kvb_engine_call *c = &history->at[i];
+        for (uint32_t s = most; s < KVB_ENGINE_SEQS; s++)
+            if (c->n[s] || c->seq == s || c->to == s)
+                most = s + 1;
+    }
+    return most;
 }
 
 int kvb_engine_history_check(const kvb_engine_history *history, const kvb_engine_facts *facts, char *why,
@@ -421,18 +462,18 @@ static kvb_engine_call call_roll(dice *d, const kvb_shadow *shadow, const kvb_en
         KVB_ENGINE_REMOVE, KVB_ENGINE_REMOVE, KVB_ENGINE_SHIFT,  KVB_ENGINE_SAVE,   KVB_ENGINE_LOAD, KVB_ENGINE_KEEP,
     };
     kvb_engine_call c = {.verb = chances[roll(d, sizeof chances / sizeof *chances)], .p1 = KVB_ENGINE_END};
-    c.seq = roll(d, KVB_ENGINE_SEQS);
+    c.seq = roll(d, KVB_ENGINE_USUAL);
     for (uint32_t turn = 0; turn < 3 && !shadow->seq[c.seq].n; turn++) /* empty ones less often */
-        c.seq = roll(d, KVB_ENGINE_SEQS);
+        c.seq = roll(d, KVB_ENGINE_USUAL);
     const kvb_shadow_seq *seq = &shadow->seq[c.seq];
     switch (c.verb) {
     case KVB_ENGINE_DECODE:
         c.n[c.seq] = length_roll(d, shadow, facts, c.seq);
-        for (uint32_t s = 0; s < KVB_ENGINE_SEQS && !roll(d, 3); s++)
+        for (uint32_t s = 0; s < KVB_ENGINE_USUAL && !roll(d, 3); s++)
             c.n[s] = c.n[s] ? c.n[s] : 1 + roll(d, 3);
         break;
     case KVB_ENGINE_COPY:
-        c.to = roll(d, KVB_ENGINE_SEQS);
+        c.to = roll(d, KVB_ENGINE_USUAL);
         if (facts->copies_part && !roll(d, 3))
             c.p1 = place_roll(d, seq);
         break;
@@ -460,7 +501,7 @@ static kvb_engine_call call_roll(dice *d, const kvb_shadow *shadow, const kvb_en
         if (facts->saves_all && !roll(d, 4))
             c.seq = KVB_ENGINE_ALL;
         else if (c.verb == KVB_ENGINE_LOAD && roll(d, 2))
-            c.seq = roll(d, KVB_ENGINE_SEQS);
+            c.seq = roll(d, KVB_ENGINE_USUAL);
         break;
     case KVB_ENGINE_KEEP:
     case KVB_ENGINE_VERBS:

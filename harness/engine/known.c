@@ -92,10 +92,11 @@ bool kvb_engine_known_fits(const kvb_engine_known *row, const kvb_engine_facts *
 /* Are the signature's words among the history's calls, in this order? */
 bool kvb_engine_known_signed(const kvb_engine_known *row, const kvb_engine_history *history)
 {
+    static kvb_engine_history one = {.n = 1};
     const char *at = row->signature;
     for (uint32_t i = 0; i < history->n && *at; i++) {
-        const kvb_engine_history one = {.at = {history->at[i]}, .n = 1};
         char call[128];
+        one.at[0] = history->at[i];
         kvb_engine_history_print(&one, call, sizeof call);
         const size_t n = strcspn(at, ",");
         if (strncmp(call, at, n) != 0)

@@ -50,7 +50,7 @@ static bool removes_one_less(kvb_engine_call *call, uint32_t nth)
 static bool copies_elsewhere(kvb_engine_call *call, uint32_t nth)
 {
     (void)nth;
-    call->to = (call->to + 1) % KVB_ENGINE_SEQS;
+    call->to = (call->to + 1) % KVB_ENGINE_USUAL;
     return call->to != call->seq;
 }
 
@@ -98,6 +98,7 @@ void kvb_engine_bench_close(kvb_engine_bench *b)
     kvb_decoder_close(b->decoder);
     free(b->logits);
     free(b->shadow);
+    free(b->before);
 }
 
 static double distance(const float *a, const float *b, uint32_t n)
@@ -185,8 +186,10 @@ int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const k
 {
     kvb_engine_facts facts;
     kvb_engine_config fresh = *config;
-    *b = (kvb_engine_bench){.engine = engine, .fault = fault, .shadow = calloc(1, sizeof *b->shadow)};
-    if (!b->shadow)
+    *b = (kvb_engine_bench){
+        .engine = engine, .fault = fault, .seqs = config->seqs, .shadow = calloc(1, sizeof *b->shadow)};
+    b->before = calloc(1, sizeof *b->before);
+    if (!b->shadow || !b->before)
         return -ENOMEM;
     int error = engine->open(config, &b->subject, &b->facts, why, why_bytes);
     fresh.whole = true;
@@ -210,7 +213,7 @@ int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const k
         kvb_decoder_close(b->decoder);
         b->decoder = NULL;
     }
-    memset(b->shadow, 0, sizeof *b->shadow);
+    kvb_shadow_clear(b->shadow);
     return error;
 }
 
@@ -305,7 +308,7 @@ static bool cuts_middle(const kvb_shadow_seq *seq, const kvb_engine_call *c)
 
 static void positions_judge(const kvb_engine_bench *b, kvb_engine_outcome *o)
 {
-    for (uint32_t s = 0; s < KVB_ENGINE_SEQS && !o->kind; s++) {
+    for (uint32_t s = 0; s < b->seqs && !o->kind; s++) {
         const kvb_shadow_seq *seq = &b->shadow->seq[s];
         const int32_t first = seq->n ? seq->at[0].pos : -1, last = seq->n ? seq->at[seq->n - 1].pos : -1;
         int32_t from, to, most = first;
@@ -400,16 +403,12 @@ static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_
     char why[128];
     const bool cuts = c->verb == KVB_ENGINE_REMOVE && cuts_middle(&b->shadow->seq[c->seq], c);
     if (c->verb != KVB_ENGINE_DECODE) {
-        kvb_shadow *before = malloc(sizeof *before);
-        if (!before)
-            return;
-        *before = *b->shadow;
+        kvb_shadow_copy(b->before, b->shadow);
         const int must = kvb_shadow_apply(b->shadow, &b->facts, c, why, sizeof why);
         if (must != -EINVAL && !return_judge(b, c, must, engine_call(b, c, NULL, 0), o))
-            *b->shadow = *before;
+            kvb_shadow_copy(b->shadow, b->before);
         else if (must != -EINVAL && cuts && b->facts.recurrent && !o->kind)
             wrong(o, KVB_ENGINE_RETURNS, "a part is removed that layers with a state cannot forget");
-        free(before);
         if (!o->kind)
             positions_judge(b, o);
         return;
@@ -442,7 +441,7 @@ static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_
 
 void kvb_engine_play(kvb_engine_bench *b, const kvb_engine_history *history, kvb_engine_outcome *o)
 {
-    memset(b->shadow, 0, sizeof *b->shadow);
+    kvb_shadow_clear(b->shadow);
     *o = (kvb_engine_outcome){0};
     b->twisted = 0;
     b->engine->clear(b->subject);

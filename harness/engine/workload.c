@@ -1,117 +1,286 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A recorded workload as a history of an engine's calls. A draft is decoded, and what is not accepted is removed. */
+/*
+ * A recorded workload as a history of an engine's calls. Where engines have no call for an event it becomes several:
+ * - A draft tree is a sequence for each path. Its nodes are decoded in rounds: chains up to where they branch, then a copy for each
+ *   further branch. A commit keeps the sequence of the accepted path, cuts what is behind it, and removes the others.
+ * - Sequences are reordered by copies to spare ones and back.
+ */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness/engine/engine.h"
 #include "workloads/trace.h"
 
-typedef struct drafts {
-    uint32_t base[KVB_ENGINE_SEQS], pending[KVB_ENGINE_SEQS]; /* position of the first pending node, and how many */
-    uint32_t slot[2];                                         /* saved last: of one sequence, of all */
-} drafts;
+enum { NODES = 256 }; /* of one tree */
 
-static const char *tokens_take(const kvb_event *e, drafts *d, kvb_engine_call *c)
+/* What is pending of a sequence. */
+typedef struct tree {
+    uint32_t n, base; /* nodes; position of a root */
+    struct {
+        uint32_t lane, pos; /* lane: the sequence that holds it and all above it */
+        uint32_t round;     /* in which it was decoded; 0: not yet */
+        uint32_t children;  /* of its own event */
+    } at[NODES];
+} tree;
+
+typedef struct mapping {
+    kvb_engine_history *to;
+    uint32_t round;
+    uint32_t seqs[KVB_ENGINE_SEQS], n_seqs; /* the workload's numbers of sequences */
+    bool used[KVB_ENGINE_SEQS];             /* by the workload, or by a path */
+    int32_t tip[KVB_ENGINE_SEQS];           /* of a lane: the last node that it holds; -1: none */
+    uint32_t slot[2];                       /* saved last: of one sequence, of all */
+    const char *lack;                       /* what engines have no call for */
+    tree trees[KVB_ENGINE_SEQS];
+} mapping;
+
+/* The engine's number of the workload's sequence. */
+static uint32_t seq_of(mapping *m, uint32_t id)
 {
-    c->verb = KVB_ENGINE_DECODE;
-    for (uint32_t i = 0; i < e->n; i++) {
-        const uint32_t s = e->seq[i];
-        if (s >= KVB_ENGINE_SEQS)
-            return "more than 4 sequences";
-        if (e->kind == KVB_EVENT_PROPOSE) {
-            if (e->parents[i] != (int32_t)d->pending[s] - 1)
-                return "a draft tree with branches";
-            d->base[s] = d->pending[s]++ ? d->base[s] : e->pos[i];
-        }
-        c->n[s]++;
+    uint32_t s = 0;
+    while (s < m->n_seqs && m->seqs[s] != id)
+        s++;
+    if (s == KVB_ENGINE_SEQS) {
+        m->lack = "more than 32 sequences";
+        return 0;
     }
-    return e->n <= KVB_SHADOW_TOKENS ? NULL : "more than 1024 tokens at once";
+    m->n_seqs += s == m->n_seqs;
+    m->seqs[s] = id;
+    m->used[s] = true;
+    return s;
 }
 
-/* One event, as a call; *n: it needs so many. NULL, or what an engine has no call for. */
-static const char *event_take(const kvb_event *e, drafts *d, kvb_engine_call *c, uint32_t *n)
+static void sequences_number(mapping *m, kvb_event *e)
 {
-    *n = 1;
-    *c = (kvb_engine_call){.seq = e->src, .to = e->dst, .p0 = (int32_t)e->p0, .p1 = KVB_ENGINE_END, .delta = e->delta};
+    for (uint32_t i = 0; i < e->n; i++) {
+        if (e->seq)
+            e->seq[i] = seq_of(m, e->seq[i]);
+        if (e->dsts) {
+            e->dsts[i] = seq_of(m, e->dsts[i]);
+            e->srcs[i] = seq_of(m, e->srcs[i]);
+        }
+    }
+    e->src = e->src == KVB_TRACE_ALL ? e->src : seq_of(m, e->src);
+    e->dst = seq_of(m, e->dst);
+}
+
+static void call_add(mapping *m, kvb_engine_call call)
+{
+    if (m->to->n == KVB_ENGINE_CALLS)
+        m->lack = "more calls than a history holds";
+    else
+        m->to->at[m->to->n++] = call;
+}
+
+static void copy(mapping *m, uint32_t from, uint32_t to)
+{
+    call_add(m, (kvb_engine_call){.verb = KVB_ENGINE_COPY, .seq = from, .to = to, .p1 = KVB_ENGINE_END});
+}
+
+static void cut(mapping *m, uint32_t seq, uint32_t p0)
+{
+    call_add(m, (kvb_engine_call){.verb = KVB_ENGINE_REMOVE, .seq = seq, .p0 = (int32_t)p0, .p1 = KVB_ENGINE_END});
+}
+
+/* A sequence that nothing uses. */
+static uint32_t spare_take(mapping *m)
+{
+    for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+        if (!m->used[s]) {
+            m->used[s] = true;
+            return s;
+        }
+    m->lack = "more than 32 sequences, with one for each path of a draft tree";
+    return 0;
+}
+
+static void spare_drop(mapping *m, uint32_t seq)
+{
+    cut(m, seq, 0);
+    m->used[seq] = false;
+}
+
+/* The lane of a node that grows on one that was decoded: the parent's, if it ends there and no other node takes it, else a copy. */
+static uint32_t lane_take(mapping *m, const tree *t, uint32_t seq, int32_t parent, const kvb_engine_call *round)
+{
+    const uint32_t from = parent < 0 ? seq : t->at[parent].lane;
+    if (m->tip[from] == parent && !round->n[from])
+        return from;
+    const uint32_t lane = spare_take(m);
+    copy(m, from, lane);
+    if (m->tip[from] != parent)
+        cut(m, lane, parent < 0 ? t->base : t->at[parent].pos + 1);
+    return lane;
+}
+
+static void propose(mapping *m, const kvb_event *e)
+{
+    uint32_t number[NODES], left = e->n;
+    for (uint32_t i = 0; i < e->n; i++) {
+        tree *t = &m->trees[e->seq[i]];
+        if (i == NODES || t->n == NODES) {
+            m->lack = "a draft tree of more than 256 nodes";
+            return;
+        }
+        if (!t->n) {
+            t->base = e->pos[i];
+            m->tip[e->seq[i]] = -1;
+        }
+        number[i] = t->n++;
+        t->at[number[i]].pos = e->pos[i];
+        t->at[number[i]].round = t->at[number[i]].children = 0;
+        if (e->parents[i] >= 0)
+            t->at[e->parents[i]].children++;
+    }
+    while (left && !m->lack) {
+        kvb_engine_call c = {.verb = KVB_ENGINE_DECODE};
+        m->round++;
+        for (uint32_t i = 0; i < e->n; i++) {
+            tree *t = &m->trees[e->seq[i]];
+            const int32_t parent = e->parents[i];
+            const uint32_t made = parent < 0 ? 0 : t->at[parent].round;
+            const bool follows = made == m->round && t->at[parent].children == 1;
+            if (t->at[number[i]].round || (parent >= 0 && !follows && (!made || made == m->round)))
+                continue;
+            const uint32_t lane = follows ? t->at[parent].lane : lane_take(m, t, e->seq[i], parent, &c);
+            t->at[number[i]].lane = lane;
+            t->at[number[i]].round = m->round;
+            c.n[lane]++;
+            left--;
+        }
+        for (uint32_t i = 0; i < e->n; i++)
+            if (m->trees[e->seq[i]].at[number[i]].round == m->round)
+                m->tip[m->trees[e->seq[i]].at[number[i]].lane] = (int32_t)number[i];
+        call_add(m, c);
+    }
+    for (uint32_t i = 0; i < e->n; i++)
+        m->trees[e->seq[i]].at[number[i]].children = 0;
+}
+
+static void commit(mapping *m, const kvb_event *e)
+{
+    tree *t = &m->trees[e->src];
+    const int32_t last = e->n ? (int32_t)e->accepted[e->n - 1] : -1;
+    const uint32_t lane = e->n ? t->at[last].lane : e->src;
+    const bool longer = m->tip[lane] != last;
+    for (uint32_t i = 0; i < t->n; i++)
+        if (m->used[t->at[i].lane] && t->at[i].lane != e->src && t->at[i].lane != lane)
+            spare_drop(m, t->at[i].lane);
+    if (lane != e->src) {
+        cut(m, e->src, 0);
+        copy(m, lane, e->src);
+        spare_drop(m, lane);
+    }
+    if (longer)
+        cut(m, e->src, t->base + e->n);
+    t->n = 0;
+}
+
+static void reorder(mapping *m, const kvb_event *e)
+{
+    uint32_t spare[KVB_ENGINE_SEQS] = {0};
+    for (uint32_t i = 0; i < e->n && !m->lack; i++)
+        if (e->dsts[i] != e->srcs[i])
+            copy(m, e->srcs[i], spare[i] = spare_take(m));
+    for (uint32_t i = 0; i < e->n && !m->lack; i++)
+        if (e->dsts[i] != e->srcs[i])
+            cut(m, e->dsts[i], 0);
+    for (uint32_t i = 0; i < e->n && !m->lack; i++)
+        if (e->dsts[i] != e->srcs[i]) {
+            copy(m, spare[i], e->dsts[i]);
+            spare_drop(m, spare[i]);
+        }
+}
+
+static void event_take(mapping *m, const kvb_event *e)
+{
+    kvb_engine_call c = {.seq = e->src, .to = e->dst, .p0 = (int32_t)e->p0, .p1 = KVB_ENGINE_END, .delta = e->delta};
     if (e->p1 != KVB_TRACE_POS_END)
-        c->p1 = (int32_t)e->p1;
-    const bool all = (e->kind == KVB_EVENT_SAVE || e->kind == KVB_EVENT_LOAD) && e->src == KVB_TRACE_ALL;
-    if (!all && (e->src >= KVB_ENGINE_SEQS || e->dst >= KVB_ENGINE_SEQS))
-        return "more than 4 sequences";
+        c.p1 = (int32_t)e->p1;
+    const bool all = e->src == KVB_TRACE_ALL;
     switch (e->kind) {
     case KVB_EVENT_STEP:
     case KVB_EVENT_PREFILL:
     case KVB_EVENT_FILL:
-    case KVB_EVENT_PROPOSE:
-        return tokens_take(e, d, c);
-    case KVB_EVENT_COMMIT:
+        c = (kvb_engine_call){.verb = KVB_ENGINE_DECODE};
         for (uint32_t i = 0; i < e->n; i++)
-            if (e->accepted[i] != i)
-                return "a draft tree with branches";
-        c->verb = KVB_ENGINE_REMOVE;
-        c->p0 = (int32_t)(d->base[e->src] + e->n);
-        c->p1 = KVB_ENGINE_END;
-        *n = e->n < d->pending[e->src];
-        d->pending[e->src] = 0;
-        return NULL;
+            c.n[e->seq[i]]++;
+        m->lack = e->n <= KVB_SHADOW_TOKENS ? NULL : "more than 1024 tokens at once";
+        break;
+    case KVB_EVENT_PROPOSE:
+        propose(m, e);
+        return;
+    case KVB_EVENT_COMMIT:
+        commit(m, e);
+        return;
+    case KVB_EVENT_REORDER:
+        reorder(m, e);
+        return;
+    case KVB_EVENT_CLEAR:
+        for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+            if (m->used[s])
+                cut(m, s, 0);
+        return;
     case KVB_EVENT_SEQ_CP:
-        c->verb = KVB_ENGINE_COPY;
-        return NULL;
+        c.verb = KVB_ENGINE_COPY;
+        break;
     case KVB_EVENT_SEQ_RM:
-        c->verb = KVB_ENGINE_REMOVE;
-        return NULL;
+        c.verb = KVB_ENGINE_REMOVE;
+        break;
     case KVB_EVENT_SEQ_KEEP:
-        c->verb = KVB_ENGINE_KEEP;
-        return NULL;
+        c.verb = KVB_ENGINE_KEEP;
+        break;
     case KVB_EVENT_SEQ_ADD:
-        c->verb = KVB_ENGINE_SHIFT;
-        return NULL;
+        c.verb = KVB_ENGINE_SHIFT;
+        break;
     case KVB_EVENT_REWIND:
-        *c = (kvb_engine_call){.verb = KVB_ENGINE_REMOVE, .p0 = (int32_t)e->len, .p1 = KVB_ENGINE_END};
-        return NULL;
+        cut(m, 0, e->len);
+        return;
     case KVB_EVENT_SAVE:
     case KVB_EVENT_LOAD:
-        c->verb = e->kind == KVB_EVENT_SAVE ? KVB_ENGINE_SAVE : KVB_ENGINE_LOAD;
-        if (e->kind == KVB_EVENT_LOAD && d->slot[all] != e->slot)
-            return "several saved sequences at once";
-        d->slot[all] = e->slot;
-        return NULL;
+        c.verb = e->kind == KVB_EVENT_SAVE ? KVB_ENGINE_SAVE : KVB_ENGINE_LOAD;
+        if (e->kind == KVB_EVENT_LOAD && m->slot[all] != e->slot)
+            m->lack = "several saved sequences at once";
+        m->slot[all] = e->slot;
+        break;
     case KVB_EVENT_DEFRAG:
     case KVB_EVENT_REFUSED:
-        *n = 0;
-        return NULL; /* changes nothing */
-    case KVB_EVENT_CLEAR:
-    case KVB_EVENT_REORDER:
+        return; /* changes nothing */
     case KVB_EVENT_SEQ_DIV:
     case KVB_EVENT_KINDS:
-        break;
+        m->lack = kvb_event_kind_name(e->kind);
+        return;
     }
-    return kvb_event_kind_name(e->kind);
+    call_add(m, c);
 }
 
 int kvb_engine_history_of(const char *path, kvb_engine_history *history, char *why, size_t why_bytes)
 {
     kvb_trace *trace;
-    drafts d = {.slot = {KVB_TRACE_SLOTS, KVB_TRACE_SLOTS}};
     int error = kvb_trace_load(path, 0, &trace, why, why_bytes);
     if (error)
         return error;
+    mapping *m = calloc(1, sizeof *m);
+    size_t i = 0;
     *history = (kvb_engine_history){0};
-    for (size_t i = 0; i < trace->n_events && !error; i++) {
-        kvb_engine_call call;
-        uint32_t n;
-        const char *lack = event_take(&trace->events[i], &d, &call, &n);
-        if (!lack && n && history->n == KVB_ENGINE_CALLS)
-            lack = "more calls than a history holds";
-        if (lack) {
-            snprintf(why, why_bytes, "%s: line %llu: engines are not given this: %s", trace->header.name,
-                     (unsigned long long)trace->events[i].line, lack);
-            error = -ENOTSUP;
-        } else if (n) {
-            history->at[history->n++] = call;
-        }
+    if (m) {
+        *m = (mapping){.to = history, .slot = {KVB_TRACE_SLOTS, KVB_TRACE_SLOTS}};
+        for (uint32_t s = 0; s < trace->needs.seqs && trace->needs.seqs <= KVB_ENGINE_SEQS; s++)
+            seq_of(m, s); /* few: they keep their numbers */
+        for (; i < trace->n_events && !m->lack; i++)
+            if (trace->events[i].kind != KVB_EVENT_REFUSED)
+                sequences_number(m, &trace->events[i]);
+        i = m->lack ? i : 0;
+        for (; i < trace->n_events && !m->lack; i++)
+            event_take(m, &trace->events[i]);
+        error = m->lack ? -ENOTSUP : 0;
     }
+    if (error)
+        snprintf(why, why_bytes, "%s: line %llu: engines are not given this: %s", trace->header.name,
+                 (unsigned long long)trace->events[i ? i - 1 : 0].line, m->lack);
+    free(m);
     kvb_trace_free(trace);
-    return error;
+    return m ? error : -ENOMEM;
 }

@@ -19,11 +19,12 @@ refuse 2 "an unknown family" "unknown word 'lama'; did you mean 'llama'\?" --eng
 refuse 2 "an unknown format of the cache" "unknown word 'q9'; known: f32, f16" --engine live --kv q9 --random 1
 refuse 2 "an unknown fault" "unknown fault 'remove-swalowed'; did you mean 'remove-swallowed'" --engine live --fault remove-swalowed --random 1
 refuse 2 "a call that is none" "call 2, 'rn 0', is none of: d SEQ N" --engine live --script 'd 0 1; rn 0'
-refuse 2 "a sequence that is none" "call 1, 'd 9 1', is none of" --engine live --script 'd 9 1'
+refuse 2 "a sequence that is none" "call 1, 'd 32 1', is none of" --engine live --script 'd 32 1'
 refuse 2 "a history that cannot be" "call 2: nothing was saved" --engine live --script 'd 0 1; load 0'
 refuse 2 "positions below 0" "call 2: a token is moved onto or across one that stays, or below 0" --engine live --script 'd 0 2; add 0 0 end -1'
 refuse 2 "an unknown workload" "unknown workload 'plain-decod'; did you mean 'plain-decode'" --engine live --workload plain-decod
-refuse 2 "a workload that no engine can be given" 'eagle-tree: line 3: engines are not given this: a draft tree' --engine live --workload eagle-tree
+refuse 2 "a workload that no engine can be given" 'self-extend: line 5: engines are not given this: seq_div' --engine live --workload self-extend
+refuse 2 "one of too many sequences" 'many-holders: line [0-9]*: engines are not given this: more than 32 sequences' --engine live --workload many-holders
 refuse 2 "a plug-in that is none" 'cannot open shared object' --engine ./none.so --random 1
 refuse 3 "a folder that is not there" 'none: No such file or directory' --lib "$TMPDIR/none" --random 1
 mkdir "$TMPDIR/empty"
@@ -42,7 +43,23 @@ ok "the live runner passes" "${live[@]}" --family llama,llama-deep,windows,hybri
 [ "$(grep -c '^[a-z-]* *unified [fq0-9_]* *flash off *0 wrong of [12]' "$out")" = 8 ]
 report $? "  over four families and two formats"
 
-ok "  and recorded workloads" "${live[@]}" --workload evict-rollback --workload context-shift --workload save-restore
+ok "  and recorded workloads" "${live[@]}" --workload evict-rollback --workload context-shift --workload save-restore --workload spec-batch
+cat >"$TMPDIR/drafts.jsonl" <<'END'
+{"kvbench_trace":1,"name":"drafts","source":"here","model":{"kv_cache.schema_version":1,"kv_cache.layers":1,"kv_cache.heads":1,"kv_cache.kv_heads":1,"kv_cache.k_dim":16,"kv_cache.v_dim":16,"scale":0.25},"values":{"profile":"llama","seed":1}}
+{"step":{"pos":[0,1,0],"seq":[0,0,70]}}
+{"propose":{"parents":[-1,0,0,2,2,-1]}}
+{"propose":{"parents":[1]}}
+{"commit":{"accepted":[0,2,4]}}
+{"propose":{"parents":[-1,-1],"seq":[70,70]}}
+{"commit":{"accepted":[],"seq":70}}
+{"reorder":{"dst":[0,70],"src":[70,0]}}
+{"seq_keep":{"seq":70}}
+END
+expect_exit 1 "a draft tree is a sequence for each path, and swapped sequences are copies" "${live[@]}" --workload "$TMPDIR/drafts.jsonl" \
+    --fault keep-swallowed
+two='d 0 2 1 1; cp 0 2; d 0 1 2 1; cp 0 3; d 0 1 3 1; cp 3 4; d 3 1 4 1; d 0 1; rm 3; rm 2; rm 0; cp 4 0; rm 4'
+none='cp 1 2; d 1 1 2 1; rm 2; rm 1 1 end'
+holds "  to the call" "--script '$two; $none; cp 1 2; cp 0 3; rm 0; rm 1; cp 2 0; rm 2; cp 3 1; rm 3; keep 1'"
 
 # fault NAME CALL SCRIPT: the first wrong call of the script, and of what random histories are shrunk to at most six calls.
 fault() {
@@ -121,8 +138,10 @@ renews=(--fault shift-renews --script 'd 0 8; rm 0 2 4; add 0 4 end -2; d 0 1')
 expect_exit 1 "rows decoded anew are not those that were moved" "$KVBENCH" engine --family llama-deep "${renews[@]}"
 holds "  by the logits" '^  NEW: call 4, logits'
 ok "  in one layer they are" "$KVBENCH" engine "${renews[@]}"
-ok "recorded workloads are right" "$KVBENCH" engine --workload evict-rollback --workload save-restore --workload preempt-resume
-holds "  in all tokens" '0 wrong of 3 histories, .*; 3[0-9][0-9] logits judged, 0 not'
+ok "recorded workloads are right" "$KVBENCH" engine --family llama,llama-deep --workload evict-rollback --workload save-restore \
+    --workload preempt-resume --workload spec-batch --workload beam-search --workload engine-calls
+[ "$(grep -c '0 wrong of 6 histories, .*; [56][0-9][0-9] logits judged, 0 not' "$out")" = 2 ]
+report $? "  in all tokens"
 # blamed PATTERN OPTION…: what attention's nodes show of a fault.
 blamed() {
     "$KVBENCH" engine --flash on "${@:2}" >"$out" 2>"$err"
