@@ -11,7 +11,7 @@ import sys
 
 from tables import machine_line, replay
 
-FAMILIES = "llama,llama-96,llama-128,llama-deep,latent,latent-deep,hybrid,delta,windows"
+FAMILIES = "llama,llama-96,llama-128,llama-deep,latent,latent-deep,hybrid,delta,windows,windows-deep"
 FORMATS = [("f32", "off"), ("f16,q8_0,q4_0", "on")]
 VERBS = ["decode", "copy", "remove", "keep", "shift", "save", "load"]
 TEXT = """# What whole engines do with histories of calls

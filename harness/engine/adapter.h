@@ -93,7 +93,8 @@ typedef struct kvb_engine {
     void (*span)(void *session, uint32_t seq, int32_t *first,
                  int32_t *last); /* least and largest position; -1: empty */
     /* Where the fault of the last decode lies: "rows: …", "visibility: …" or "arithmetic: …"; "": it cannot be said.
-     * sees [n]: tokens that each token of the decode must see. Of sessions opened with `watched`. NULL: the engine cannot tell. */
+     * sees: [n] how many tokens each token of the decode must see; behind them these tokens, all of the first, then all of the second,
+     * numbered as they were decoded since clear(). Of sessions opened with `watched`. NULL: the engine cannot tell. */
     const char *(*blame)(void *session, const uint32_t *sees, uint32_t n);
 } kvb_engine;
 

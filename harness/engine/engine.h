@@ -43,8 +43,9 @@ typedef struct kvb_shadow_token {
     uint64_t seen;   /* of what it saw when it was decoded: ids, and distances */
 } kvb_shadow_token;
 
-#define KVB_SHADOW_TOKENS    1024u /* of a sequence */
-#define KVB_SHADOW_POSITIONS 8192  /* 0 .. 8191 */
+#define KVB_SHADOW_TOKENS    1024u      /* of a sequence */
+#define KVB_SHADOW_POSITIONS 8192       /* 0 .. 8191 */
+#define KVB_SHADOW_ROWS      (1u << 16) /* numbers of tokens, and of cells, in a history */
 
 typedef struct kvb_shadow_seq {
     kvb_shadow_token at[KVB_SHADOW_TOKENS]; /* ascending by position */
@@ -68,8 +69,8 @@ int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kv
                      size_t why_bytes);
 /* Does each token of the sequence still see what it saw when it was decoded? */
 bool kvb_shadow_is_plain(const kvb_shadow_seq *seq);
-/* Tokens of the sequence that one at this position sees, itself included. */
-uint32_t kvb_shadow_sees(const kvb_shadow_seq *seq, const kvb_engine_facts *facts, int32_t pos);
+/* Tokens of the sequence that one at this position sees, itself included; [n] their numbers, if it is not NULL. */
+uint32_t kvb_shadow_sees(const kvb_shadow_seq *seq, const kvb_engine_facts *facts, int32_t pos, uint32_t *rows);
 
 /* A history of this seed: legal by the shadow. */
 void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb_engine_history *history);
@@ -120,7 +121,7 @@ typedef struct kvb_engine_outcome {
     uint32_t
         unjudged; /* decoded tokens whose logits are not known: a fresh decode is not exact, and there is no decoder */
     double error, limit; /* largest difference of logits over the largest logit, and what it may be */
-    char what[256];      /* one line */
+    char what[320];      /* one line */
     bool threads;        /* the engine has started some */
 } kvb_engine_outcome;
 
@@ -139,7 +140,8 @@ typedef struct kvb_engine_bench {
     double noise;                  /* of exact decodes between batch splits, and apart */
     double format;                 /* twin from exact */
     float *logits;                 /* [3][vocab] */
-    kvb_shadow *shadow, *before;   /* before: a call that may be refused */
+    uint32_t *order, decoded; /* by a token's number in the shadow: its number in the engine; and how many those are */
+    kvb_shadow *shadow, *before; /* before: a call that may be refused */
 } kvb_engine_bench;
 
 int kvb_engine_bench_open(kvb_engine_bench *bench, const kvb_engine *engine, const kvb_engine_config *config,
@@ -222,17 +224,41 @@ int kvb_engine_row_run(kvb_engine_row *row);
 
 /* ---- llama.cpp's evaluation callback ----------------------------------------------------------------------------- */
 
-/* Of one decode; zero before it, but for the functions. */
+#define KVB_WATCH_TOKENS 8192u /* decoded since the session was cleared: behind them cells have no names */
+
+/* Of a session: which token a cell holds, by the indices with which rows of K are stored. Then of one decode. */
 typedef struct kvb_llama_watch {
     const char *(*op_desc)(const void *tensor), *(*get_name)(const void *tensor);
     void *(*get_data)(const void *tensor);
-    char first[64]; /* the node whose mask is counted */
-    uint32_t shown[KVB_SHADOW_TOKENS], n_shown, nodes;
+    bool split; /* a stream of cells for each sequence */
+    bool named; /* it is known which token a cell holds */
+    struct {
+        uint32_t seq;
+        int32_t pos;
+    } tokens[KVB_WATCH_TOKENS]; /* as they were decoded */
+    uint32_t n_tokens;
+    uint32_t
+        cells[KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS]; /* [stream][stream_cells] numbers of tokens, from 1 on; 0: none */
+    uint32_t stream_cells;
+
+    char first[64], cache[64]; /* the node whose mask is looked at, and the K that is */
+    uint32_t n, stored;        /* tokens, and how many are in cells: */
+    uint32_t
+        rows[KVB_SHADOW_TOKENS]; /* these tokens, in the order in which they were stored, which is that of the masks */
+    bool is_stored[KVB_SHADOW_TOKENS];
+    uint32_t shown[KVB_SHADOW_TOKENS], n_shown; /* by row of the masks: visible cells; */
+    uint32_t *seen, n_seen, room;               /* and what they hold, as in `cells` */
+    uint32_t nodes;
     double error;
-    char said[160];
+    char said[200];
 } kvb_llama_watch;
 
 bool kvb_llama_watch_node(void *tensor, bool ask, void *watch);
+void kvb_llama_watch_clear(kvb_llama_watch *watch, bool split, bool named);
+/* Sequence `to` has got the cells of `from`. */
+void kvb_llama_watch_copy(kvb_llama_watch *watch, uint32_t from, uint32_t to);
+void kvb_llama_watch_begin(kvb_llama_watch *watch, const kvb_engine_token *tokens, uint32_t n);
+/* sees: as kvb_engine's blame() has it. */
 void kvb_llama_watch_say(kvb_llama_watch *watch, const uint32_t *sees, uint32_t n);
 
 /* ---- seeded models ----------------------------------------------------------------------------------------------- */

@@ -10,8 +10,6 @@
 
 #include "workloads/rng.h"
 
-#define MAX_CELLS (1u << 16) /* numbers of tokens in a history */
-
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
 /* How a call is written: a letter for each word behind its name. s a sequence, a the same or "all", t another one, r an
@@ -178,11 +176,15 @@ bool kvb_shadow_is_plain(const kvb_shadow_seq *seq)
     return true;
 }
 
-uint32_t kvb_shadow_sees(const kvb_shadow_seq *seq, const kvb_engine_facts *facts, int32_t pos)
+uint32_t kvb_shadow_sees(const kvb_shadow_seq *seq, const kvb_engine_facts *facts, int32_t pos, uint32_t *rows)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < seq->n; i++)
-        n += seq->at[i].pos <= pos && (!facts->window || pos - seq->at[i].pos < (int32_t)facts->window);
+        if (seq->at[i].pos <= pos && (!facts->window || pos - seq->at[i].pos < (int32_t)facts->window)) {
+            if (rows)
+                rows[n] = seq->at[i].row;
+            n++;
+        }
     return n;
 }
 
@@ -216,7 +218,7 @@ void kvb_shadow_clear(kvb_shadow *shadow)
 /* Tokens that take a cell: of one sequence where each has its own cache (seq), else of all. */
 static uint32_t cells_used(const kvb_shadow *shadow, bool split, uint32_t seq)
 {
-    uint64_t met[MAX_CELLS / 64] = {0};
+    uint64_t met[KVB_SHADOW_ROWS / 64] = {0};
     uint32_t n = 0;
     for (uint32_t s = split ? seq : 0; s < (split ? seq + 1 : KVB_ENGINE_SEQS); s++)
         for (uint32_t i = 0; i < shadow->seq[s].n; i++) {
@@ -248,7 +250,7 @@ static int decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const
     }
     if (all > facts->cells || all > KVB_SHADOW_TOKENS)
         return refuse(why, why_bytes, "a decode takes at most as many tokens as the cache has cells");
-    if (shadow->cells + all >= MAX_CELLS)
+    if (shadow->cells + all >= KVB_SHADOW_ROWS)
         return refuse(why, why_bytes, "the history has too many tokens");
     fits = fits && (facts->split || cells_used(shadow, false, 0) + (uint64_t)all <= facts->cells);
     if (!fits && !(facts->refuses >> KVB_ENGINE_DECODE & 1))
@@ -308,7 +310,7 @@ static void remove_apply(kvb_shadow_seq *seq, const kvb_engine_call *c)
 static int shift_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, char *why,
                        size_t why_bytes)
 {
-    uint64_t moved[MAX_CELLS / 64] = {0};
+    uint64_t moved[KVB_SHADOW_ROWS / 64] = {0};
     const kvb_shadow_seq *own = &shadow->seq[c->seq];
     for (uint32_t i = 0; i < own->n; i++)
         if (is_in(&own->at[i], c))
@@ -360,7 +362,7 @@ static int load_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const k
 int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, char *why,
                      size_t why_bytes)
 {
-    if (shadow->cells >= MAX_CELLS - KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS)
+    if (shadow->cells >= KVB_SHADOW_ROWS - KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS)
         return refuse(why, why_bytes, "the history has too many tokens");
     if (facts->absent >> c->verb & 1 || (c->seq == KVB_ENGINE_ALL && !facts->saves_all))
         return refuse(why, why_bytes, "the engine has no such call for this model");

@@ -65,6 +65,11 @@ const kvb_engine_known kvb_engine_known_rows[] = {
     {"windows-forget-copies", "windows", "", false, "", KVB_ENGINE_POSITIONS, "cp", 8,
      "d 0 170; d 0 170; d 0 170; cp 0 1 0 1", 0, NOW, "open upstream", "issue 29045",
      "compare pos_min with what is copied, or set swa_full"},
+    {"window-planned-ahead", "windows-deep", "unified", false, "", KVB_ENGINE_LOGITS, "cp,d", 8,
+     "d 0 1; cp 0 1; d 1 256", 0, NOW, "not reported",
+     "a batch is planned before it is computed: its first tokens do not see shared ones that its last ones drop from "
+     "the window",
+     "decode a shared sequence's prompt in batches that fit the free cells of the window's cache, or set swa_full"},
     {"quantised-shift", "llama-96 latent", "", false, "q8_0 q4_0", KVB_ENGINE_DIES, "add,d", 6,
      "d 0 40; rm 0 4 12; add 0 12 end -8; d 0 1", 8391, NOW, "open upstream", "issue 25636",
      "shift caches of quantised K only where a head's size is a multiple of 64"},

@@ -331,7 +331,7 @@ typedef struct session {
     saved one, all;
     batch tokens;
     uint32_t room;
-    bool unified;
+    bool unified, hybrid, watched;
 } session;
 
 #define UBATCH 32u
@@ -431,9 +431,11 @@ static int engine_decode(void *session_, const kvb_engine_token *tokens, uint32_
         s->tokens.logits[i] = 1;
     }
     lib.error[0] = '\0';
-    lib.watch =
-        (kvb_llama_watch){.op_desc = lib.api.op_desc, .get_name = lib.api.get_name, .get_data = lib.api.get_data};
+    if (s->watched)
+        kvb_llama_watch_begin(&lib.watch, tokens, n);
     const int32_t error = lib.api.decode(s->context, s->tokens);
+    if (s->watched && error)
+        lib.watch.n_tokens -= lib.watch.named ? n : 0;
     return error == 1 ? -ENOSPC : error ? -EIO : 0;
 }
 
@@ -570,6 +572,11 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
     };
     snprintf(facts->build, sizeof facts->build, "%s", lib.build);
     s->vocab = facts->vocab;
+    s->hybrid = hybrid;
+    s->watched = config->watched;
+    lib.watch.op_desc = lib.api.op_desc;
+    lib.watch.get_name = lib.api.get_name;
+    lib.watch.get_data = lib.api.get_data;
     *session_ = s;
     return 0;
 }
@@ -583,7 +590,10 @@ static int32_t end_of(int32_t p1)
 
 static int engine_clear(void *session_)
 {
-    lib.api.memory_clear(((session *)session_)->memory, true);
+    session *s = session_;
+    lib.api.memory_clear(s->memory, true);
+    if (s->watched)
+        kvb_llama_watch_clear(&lib.watch, !s->unified, !s->hybrid);
     return 0;
 }
 
@@ -596,6 +606,8 @@ static int engine_copy(void *session_, uint32_t from, uint32_t to, int32_t p0, i
 {
     session *s = session_;
     lib.api.memory_seq_cp(s->memory, (int32_t)from, (int32_t)to, p0 ? p0 : -1, end_of(p1));
+    if (s->watched)
+        kvb_llama_watch_copy(&lib.watch, from, to);
     return 0;
 }
 
@@ -635,6 +647,7 @@ static int engine_save(void *session_, uint32_t seq)
 static int engine_load(void *session_, uint32_t seq)
 {
     session *s = session_;
+    lib.watch.named = lib.watch.named && !s->watched; /* cells of its choice */
     const size_t read = seq == KVB_ENGINE_ALL
                             ? lib.api.state_set_data(s->context, s->all.at, s->all.bytes)
                             : lib.api.state_seq_set_data(s->context, s->one.at, s->one.bytes, (int32_t)seq);

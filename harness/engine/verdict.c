@@ -99,6 +99,7 @@ void kvb_engine_bench_close(kvb_engine_bench *b)
     free(b->logits);
     free(b->shadow);
     free(b->before);
+    free(b->order);
 }
 
 static double distance(const float *a, const float *b, uint32_t n)
@@ -189,7 +190,8 @@ int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const k
     *b = (kvb_engine_bench){
         .engine = engine, .fault = fault, .seqs = config->seqs, .shadow = calloc(1, sizeof *b->shadow)};
     b->before = calloc(1, sizeof *b->before);
-    if (!b->shadow || !b->before)
+    b->order = calloc(KVB_SHADOW_ROWS, sizeof *b->order);
+    if (!b->shadow || !b->before || !b->order)
         return -ENOMEM;
     int error = engine->open(config, &b->subject, &b->facts, why, why_bytes);
     fresh.whole = true;
@@ -231,8 +233,7 @@ static void wrong(kvb_engine_outcome *o, kvb_engine_kind kind, const char *forma
 }
 
 /* The tokens of a decode, in turns from each sequence, as the shadow will have them. */
-static uint32_t tokens_make(const kvb_engine_bench *b, const kvb_engine_call *c, uint32_t *last,
-                            kvb_engine_token *tokens)
+static uint32_t tokens_make(kvb_engine_bench *b, const kvb_engine_call *c, uint32_t *last, kvb_engine_token *tokens)
 {
     uint32_t n = 0, taken[KVB_ENGINE_SEQS] = {0};
     for (bool more = true; more;) {
@@ -243,6 +244,7 @@ static uint32_t tokens_make(const kvb_engine_bench *b, const kvb_engine_call *c,
                 continue;
             const kvb_shadow_token *t = &seq->at[seq->n - c->n[s] + taken[s]++];
             last[s] = n;
+            b->order[t->row] = b->decoded + n;
             tokens[n++] = (kvb_engine_token){.seq = s, .id = t->id, .pos = t->pos};
             more = true;
         }
@@ -258,13 +260,15 @@ static void decode_undo(kvb_shadow *shadow, const kvb_engine_call *c)
 }
 
 /* In place of a shift: removes what it moves, and all behind it, and decodes them where the shadow has them now. */
-static int renew(const kvb_engine_bench *b, const kvb_engine_call *c)
+static int renew(kvb_engine_bench *b, const kvb_engine_call *c)
 {
     const kvb_shadow_seq *seq = &b->shadow->seq[c->seq];
     uint32_t first = 0;
     while (first < seq->n && seq->at[first].pos < c->p0 + c->delta)
         first++;
     const int error = b->engine->remove(b->subject, c->seq, c->p0, KVB_ENGINE_END);
+    for (uint32_t i = first; i < seq->n; i++)
+        b->order[seq->at[i].row] = b->decoded++;
     return error ? error : part_decode(b, b->subject, seq, first, seq->n, c->seq, KVB_SHADOW_TOKENS);
 }
 
@@ -376,7 +380,7 @@ static void logits_judge(kvb_engine_bench *b, uint32_t s, uint32_t n, const floa
         wrong(
             o, KVB_ENGINE_LOGITS,
             "logits of sequence %u are off by %.2g of the largest; %.2g is allowed; %u tokens at %d to %d are visible",
-            s, off, limit, kvb_shadow_sees(seq, &b->facts, seq->at[seq->n - 1].pos), seq->at[0].pos,
+            s, off, limit, kvb_shadow_sees(seq, &b->facts, seq->at[seq->n - 1].pos, NULL), seq->at[0].pos,
             seq->at[seq->n - 1].pos);
 }
 
@@ -393,6 +397,19 @@ static bool return_judge(const kvb_engine_bench *b, const kvb_engine_call *c, in
     else if (error && must != -ENOSPC && (!may_refuse || whole))
         wrong(o, KVB_ENGINE_RETURNS, "the call is refused (%s), and must not be", strerror(-error));
     return !error;
+}
+
+/* What the engine says of the last decode. */
+static void blame_ask(kvb_engine_bench *b, const kvb_engine_token *tokens, uint32_t n, char *said, size_t bytes)
+{
+    uint32_t *sees = malloc((n + (size_t)n * KVB_SHADOW_TOKENS) * sizeof *sees), *rows = sees + n;
+    for (uint32_t i = 0; i < n && sees; i++) {
+        sees[i] = kvb_shadow_sees(&b->shadow->seq[tokens[i].seq], &b->facts, tokens[i].pos, rows);
+        for (uint32_t k = 0; k < sees[i]; k++, rows++)
+            *rows = b->order[*rows];
+    }
+    snprintf(said, bytes, "%s", sees ? b->engine->blame(b->subject, sees, n) : "");
+    free(sees);
 }
 
 /* One call, of both. */
@@ -422,12 +439,10 @@ static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_
     if (b->fault && b->fault->verb == KVB_ENGINE_DECODE)
         tokens[0].id = (tokens[0].id + 1) % (int32_t)b->facts.vocab;
     const bool made = return_judge(b, c, must, engine_call(b, c, tokens, n), o);
-    uint32_t sees[KVB_SHADOW_TOKENS];
-    for (uint32_t i = 0; i < n; i++)
-        sees[i] = kvb_shadow_sees(&b->shadow->seq[tokens[i].seq], &b->facts, tokens[i].pos);
-    char blame[160] = "";
+    char blame[200] = "";
     if (made && b->watched && b->engine->blame)
-        snprintf(blame, sizeof blame, "%s", b->engine->blame(b->subject, sees, n));
+        blame_ask(b, tokens, n, blame, sizeof blame);
+    b->decoded += made ? n : 0;
     for (uint32_t s = 0; s < KVB_ENGINE_SEQS && made && !o->kind; s++)
         if (c->n[s])
             logits_judge(b, s, c->n[s], b->engine->logits(b->subject, last[s]), o);
@@ -443,7 +458,7 @@ void kvb_engine_play(kvb_engine_bench *b, const kvb_engine_history *history, kvb
 {
     kvb_shadow_clear(b->shadow);
     *o = (kvb_engine_outcome){0};
-    b->twisted = 0;
+    b->twisted = b->decoded = 0;
     b->engine->clear(b->subject);
     for (; o->event < history->n; o->event++) {
         call_play(b, &history->at[o->event], o);

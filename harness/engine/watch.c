@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * llama.cpp's evaluation callback: looks at the nodes of attention of one decode. How many cells the mask shows to each
+ * llama.cpp's evaluation callback: looks at the nodes of attention of one decode. Which cells the mask shows to each
  * token, against the shadow, in integers; and the node's output against double arithmetic over its own inputs. Where
- * both are right and the logits are not, rows are wrong that attention was given.
+ * both are right and the logits are not, rows are wrong that attention was given. The indices with which K is stored
+ * say which token lies in a cell. Where they do not (restored cells, models with a state), cells are counted.
  */
 #include "harness/engine/engine.h"
 
@@ -13,7 +14,7 @@
 
 #define LIMIT 4e-3 /* of an output: q and sums in f16 are off by 1e-3 at most */
 
-enum { F32, F16 };
+enum { F32 = 0, F16 = 1, I64 = 27 };
 
 /* As ggml has it, of which data and name are confirmed by its getters. */
 typedef struct tensor {
@@ -96,14 +97,69 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* What a decode stores: its tokens come in order, or in order in each stream. */
+static void store_look(kvb_llama_watch *w, const tensor *t)
+{
+    const tensor *cache = t->view_src, *index = t->src[1];
+    if (!cache || strncmp(cache->name, "cache_k_l", 9) != 0 || !index || index->type != I64)
+        return;
+    if (!*w->cache)
+        snprintf(w->cache, sizeof w->cache, "%s", cache->name);
+    if (strcmp(w->cache, cache->name) != 0)
+        return;
+    w->stream_cells = (uint32_t)cache->ne[1];
+    for (int64_t i = 0; i < index->ne[0] && w->named; i++) {
+        int64_t at;
+        memcpy(&at, (const char *)index->data + (size_t)i * index->nb[0], sizeof at);
+        const uint32_t first = w->n_tokens - w->n;
+        uint32_t k = 0;
+        while (k < w->n && (w->is_stored[k] || (w->split && w->tokens[first + k].seq != at / cache->ne[1])))
+            k++;
+        w->named = k < w->n && at >= 0 && at < (int64_t)(sizeof w->cells / sizeof *w->cells);
+        if (!w->named)
+            return;
+        w->cells[at] = first + k + 1;
+        w->is_stored[k] = true;
+        w->rows[w->stored++] = k;
+    }
+}
+
+/* What one row of a mask shows. */
+static void row_look(kvb_llama_watch *w, const tensor *mask, int64_t row, int64_t stream)
+{
+    const uint32_t at = w->n_shown < w->stored ? w->rows[w->n_shown] : 0;
+    const size_t from = w->split && w->named ? (size_t)w->tokens[w->n_tokens - w->n + at].seq * w->stream_cells : 0;
+    uint32_t *shown = &w->shown[w->n_shown++];
+    *shown = 0;
+    for (int64_t c = 0; c < mask->ne[0]; c++) {
+        if (isinf(element(mask, c, row, 0, stream % mask->ne[3])))
+            continue;
+        ++*shown;
+        if (w->n_seen == w->room) {
+            const uint32_t room = 2 * w->room + 1024;
+            uint32_t *seen = realloc(w->seen, room * sizeof *seen);
+            w->named = w->named && seen;
+            w->seen = seen ? seen : w->seen;
+            w->room = seen ? room : w->room;
+        }
+        if (w->named)
+            w->seen[w->n_seen++] = w->cells[from + (size_t)c];
+    }
+}
+
 bool kvb_llama_watch_node(void *node, bool ask, void *ctx)
 {
     kvb_llama_watch *watch = ctx;
     const tensor *t = node;
     const char *op = watch->op_desc(node);
     const bool flash = !strcmp(op, "FLASH_ATTN_EXT");
+    const bool stores = !strcmp(op, "SET_ROWS");
     if (ask)
-        return flash || !strcmp(op, "SOFT_MAX");
+        return flash || stores || !strcmp(op, "SOFT_MAX");
+    if (stores && watch->get_name(node) == t->name)
+        store_look(watch, t);
+    if (stores)
+        return true;
     const tensor *mask = t->src[flash ? 3 : 1];
     if (watch->get_data(node) != t->data || watch->get_name(node) != t->name || !is_plain(mask))
         return true; /* another layout: nothing is said */
@@ -111,12 +167,8 @@ bool kvb_llama_watch_node(void *node, bool ask, void *ctx)
         snprintf(watch->first, sizeof watch->first, "%s", t->name);
     const int64_t tokens = flash ? t->src[0]->ne[1] : t->ne[1];
     for (int64_t s = 0; s < t->ne[3] && !strcmp(watch->first, t->name); s++) /* one layer: the others have its mask */
-        for (int64_t j = 0; j < tokens && watch->n_shown < KVB_SHADOW_TOKENS; j++) {
-            uint32_t *shown = &watch->shown[watch->n_shown++];
-            *shown = 0;
-            for (int64_t c = 0; c < mask->ne[0]; c++)
-                *shown += !isinf(element(mask, c, j, 0, s % mask->ne[3]));
-        }
+        for (int64_t j = 0; j < tokens && watch->n_shown < KVB_SHADOW_TOKENS; j++)
+            row_look(watch, mask, j, s);
     /* Without flash attention weights take the place of the scores that they are made of. */
     if (flash && !t->src[4] && parameter(t, 1) == 0 && parameter(t, 2) == 0 && is_plain(t->src[1]) &&
         is_plain(t->src[2])) {
@@ -126,9 +178,87 @@ bool kvb_llama_watch_node(void *node, bool ask, void *ctx)
     return true;
 }
 
+void kvb_llama_watch_clear(kvb_llama_watch *w, bool split, bool named)
+{
+    w->split = split;
+    w->named = named;
+    w->n_tokens = 0;
+    memset(w->cells, 0, sizeof w->cells);
+}
+
+void kvb_llama_watch_copy(kvb_llama_watch *w, uint32_t from, uint32_t to)
+{
+    const size_t n = w->stream_cells;
+    if (w->split && (from + 1) * n <= sizeof w->cells / sizeof *w->cells &&
+        (to + 1) * n <= sizeof w->cells / sizeof *w->cells)
+        memcpy(w->cells + to * n, w->cells + from * n, n * sizeof *w->cells);
+}
+
+void kvb_llama_watch_begin(kvb_llama_watch *w, const kvb_engine_token *tokens, uint32_t n)
+{
+    *w->first = *w->cache = *w->said = '\0';
+    w->n = n;
+    w->stored = w->n_shown = w->n_seen = w->nodes = 0;
+    w->error = 0;
+    memset(w->is_stored, 0, sizeof w->is_stored);
+    w->named = w->named && n <= KVB_SHADOW_TOKENS && w->n_tokens + n <= KVB_WATCH_TOKENS;
+    for (uint32_t i = 0; i < n && w->named; i++) {
+        w->tokens[w->n_tokens].seq = tokens[i].seq;
+        w->tokens[w->n_tokens++].pos = tokens[i].pos;
+    }
+}
+
+/* The first cell that is seen and must not be, or is not and must be, by name. False: all are right, or it cannot be said. */
+static bool cell_say(kvb_llama_watch *w, const uint32_t *sees, uint32_t n)
+{
+    enum { HIDDEN, MUST, SEEN };
+    static unsigned char state[KVB_WATCH_TOKENS];
+    uint32_t wrong = 0, query = 0, token = 0, at = 0;
+    bool misses = false;
+    for (uint32_t row = 0; row < n; row++) {
+        const uint32_t *must = sees + n;
+        for (uint32_t k = 0; k < w->rows[row]; k++)
+            must += sees[k];
+        for (uint32_t i = 0; i < sees[w->rows[row]]; i++)
+            state[must[i]] = MUST;
+        for (uint32_t i = 0; i < w->shown[row]; i++) {
+            const uint32_t held = w->seen[at++];
+            if (held && state[held - 1] == MUST)
+                state[held - 1] = SEEN;
+            else if (!wrong++) {
+                query = w->rows[row];
+                token = held;
+            }
+        }
+        for (uint32_t i = 0; i < sees[w->rows[row]]; i++) {
+            if (state[must[i]] == MUST && !wrong++) {
+                query = w->rows[row];
+                token = must[i] + 1;
+                misses = true;
+            }
+            state[must[i]] = HIDDEN;
+        }
+    }
+    if (!wrong)
+        return false;
+    const uint32_t asks = w->n_tokens - w->n + query;
+    const int used = snprintf(w->said, sizeof w->said, "visibility: position %d of sequence %u %s ",
+                              w->tokens[asks].pos, w->tokens[asks].seq, misses ? "does not see" : "sees");
+    if (token)
+        snprintf(w->said + used, sizeof w->said - (size_t)used, "the token decoded as %d of sequence %u",
+                 w->tokens[token - 1].pos, w->tokens[token - 1].seq);
+    else
+        snprintf(w->said + used, sizeof w->said - (size_t)used, "a cell that was never written");
+    snprintf(w->said + strlen(w->said), sizeof w->said - strlen(w->said), ", first of %u wrong cells", wrong);
+    return true;
+}
+
 void kvb_llama_watch_say(kvb_llama_watch *watch, const uint32_t *sees, uint32_t n)
 {
     uint32_t must[KVB_SHADOW_TOKENS], i = 0;
+    const bool named = watch->named && watch->stored == n && watch->n_shown == n;
+    if (named && cell_say(watch, sees, n))
+        return;
     memcpy(must, sees, n * sizeof *must);
     qsort(must, n, sizeof *must, by_size);
     qsort(watch->shown, watch->n_shown, sizeof *watch->shown, by_size);
@@ -143,6 +273,7 @@ void kvb_llama_watch_say(kvb_llama_watch *watch, const uint32_t *sees, uint32_t 
         snprintf(watch->said, sizeof watch->said, "arithmetic: attention is off by %.2g from its own inputs",
                  watch->error);
     else
-        snprintf(watch->said, sizeof watch->said, "rows: as many cells are visible as must be%s",
+        snprintf(watch->said, sizeof watch->said, "rows: %s%s",
+                 named ? "the right cells are visible" : "as many cells are visible as must be",
                  watch->nodes ? ", and attention of what they hold is right" : "");
 }

@@ -148,7 +148,13 @@ blamed() {
     holds "a fault's place: $1" "visible; $1"
 }
 blamed 'rows: as many cells are visible as must be, and attention of what they hold is right' --cache split --script 'd 0 1; cp 0 1; save 1; load 2; d 2 1'
-blamed 'visibility: the mask shows a token 5 cells, and must show 3' --fault remove-swallowed --script 'd 0 4; rm 0 1 3; d 0 1'
+blamed 'rows: the right cells are visible, and attention of what they hold is right' --family llama-deep "${renews[@]}"
+blamed 'visibility: position 4 of sequence 0 sees the token decoded as 1 of sequence 0, first of 2 wrong cells' --fault remove-swallowed \
+    --script 'd 0 4; rm 0 1 3; d 0 1'
+blamed 'visibility: position 4 of sequence 2 sees the token decoded as 1 of sequence 0, first of 2 wrong cells' --fault remove-swallowed \
+    --cache split --script 'd 0 4 1 3; cp 0 2; rm 2 1 3; d 1 2 2 1'
+blamed 'visibility: position 1 of sequence 1 does not see the token decoded as 0 of sequence 0, first of 31 wrong cells' \
+    --family windows-deep --script 'd 0 1; cp 0 1; d 1 256'
 ok "with flash attention, over f16" "$KVBENCH" engine --family llama-deep,llama-128 --kv f16 --flash on --random 10
 whole=(--cache split --script 'd 0 1 1 1; save all; load all; d 0 1 1 1')
 ok "whole-state restore of a split cache is right now" "$KVBENCH" engine "${whole[@]}"
