@@ -55,10 +55,11 @@ typedef struct kvb_shadow_seq {
 typedef struct kvb_shadow {
     kvb_shadow_seq seq[KVB_ENGINE_SEQS], saved, saved_all[KVB_ENGINE_SEQS];
     bool has_saved, has_saved_all;
+    uint32_t seqs;          /* the others were never used */
     uint32_t cells, tokens; /* numbers given so far */
 } kvb_shadow;
 
-/* Of a large struct only what is used. */
+/* They touch only what is used of a large struct. */
 void kvb_shadow_clear(kvb_shadow *shadow);
 void kvb_shadow_copy(kvb_shadow *to, const kvb_shadow *from);
 /*
@@ -248,6 +249,7 @@ typedef struct kvb_llama_watch {
     bool is_stored[KVB_SHADOW_TOKENS];
     uint32_t shown[KVB_SHADOW_TOKENS], n_shown; /* by row of the masks: visible cells; */
     uint32_t *seen, n_seen, room;               /* and what they hold, as in `cells` */
+    void *query, *mask;                         /* copies, until their output is made */
     uint32_t nodes;
     double error;
     char said[200];

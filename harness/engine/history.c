@@ -153,6 +153,8 @@ void kvb_engine_history_print(const kvb_engine_history *history, char *text, siz
 
 /* ---- integers ---------------------------------------------------------------------------------------------------- */
 
+static kvb_shadow scratch; /* of histories that are checked or made: cleared in place, since all of it is large */
+
 static bool is_in(const kvb_shadow_token *t, const kvb_engine_call *c)
 {
     return t->pos >= c->p0 && t->pos < c->p1;
@@ -196,22 +198,24 @@ static void seq_copy(kvb_shadow_seq *to, const kvb_shadow_seq *from)
 
 void kvb_shadow_copy(kvb_shadow *to, const kvb_shadow *from)
 {
-    for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++) {
+    const uint32_t seqs = to->seqs > from->seqs ? to->seqs : from->seqs;
+    for (uint32_t s = 0; s < seqs; s++) {
         seq_copy(&to->seq[s], &from->seq[s]);
         seq_copy(&to->saved_all[s], &from->saved_all[s]);
     }
     seq_copy(&to->saved, &from->saved);
     to->has_saved = from->has_saved;
     to->has_saved_all = from->has_saved_all;
+    to->seqs = from->seqs;
     to->cells = from->cells;
     to->tokens = from->tokens;
 }
 
 void kvb_shadow_clear(kvb_shadow *shadow)
 {
-    for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+    for (uint32_t s = 0; s < shadow->seqs; s++)
         shadow->seq[s].n = shadow->saved_all[s].n = 0;
-    shadow->saved.n = shadow->cells = shadow->tokens = 0;
+    shadow->saved.n = shadow->seqs = shadow->cells = shadow->tokens = 0;
     shadow->has_saved = shadow->has_saved_all = false;
 }
 
@@ -220,7 +224,7 @@ static uint32_t cells_used(const kvb_shadow *shadow, bool split, uint32_t seq)
 {
     uint64_t met[KVB_SHADOW_ROWS / 64] = {0};
     uint32_t n = 0;
-    for (uint32_t s = split ? seq : 0; s < (split ? seq + 1 : KVB_ENGINE_SEQS); s++)
+    for (uint32_t s = split ? seq : 0; s < (split ? seq + 1 : shadow->seqs); s++)
         for (uint32_t i = 0; i < shadow->seq[s].n; i++) {
             const uint32_t cell = shadow->seq[s].at[i].cell;
             n += !(met[cell / 64] >> cell % 64 & 1);
@@ -240,7 +244,7 @@ static int decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const
 {
     uint32_t all = 0;
     bool fits = true;
-    for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++) {
+    for (uint32_t s = 0; s < shadow->seqs; s++) {
         const kvb_shadow_seq *seq = &shadow->seq[s];
         if (seq->n + c->n[s] > KVB_SHADOW_TOKENS ||
             (seq->n && seq->at[seq->n - 1].pos + (int32_t)c->n[s] >= KVB_SHADOW_POSITIONS))
@@ -255,7 +259,7 @@ static int decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const
     fits = fits && (facts->split || cells_used(shadow, false, 0) + (uint64_t)all <= facts->cells);
     if (!fits && !(facts->refuses >> KVB_ENGINE_DECODE & 1))
         return -ENOSPC;
-    for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+    for (uint32_t s = 0; s < shadow->seqs; s++)
         for (uint32_t i = 0; i < c->n[s]; i++) {
             kvb_shadow_seq *seq = &shadow->seq[s];
             const int32_t pos = seq->n ? seq->at[seq->n - 1].pos + 1 : 0;
@@ -316,7 +320,7 @@ static int shift_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const 
         if (is_in(&own->at[i], c))
             moved[own->at[i].cell / 64] |= 1ull << own->at[i].cell % 64;
     for (int pass = 0; pass < 2; pass++)
-        for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++) {
+        for (uint32_t s = 0; s < shadow->seqs; s++) {
             int32_t before = -1;
             kvb_shadow_seq *seq = &shadow->seq[s];
             for (uint32_t i = 0; i < seq->n; i++) {
@@ -342,7 +346,7 @@ static int load_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const k
     if (c->seq == KVB_ENGINE_ALL ? !shadow->has_saved_all : !shadow->has_saved)
         return refuse(why, why_bytes, "nothing was saved that can be loaded");
     if (c->seq == KVB_ENGINE_ALL) {
-        for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+        for (uint32_t s = 0; s < shadow->seqs; s++)
             seq_copy(&shadow->seq[s], &shadow->saved_all[s]);
         return 0;
     }
@@ -359,9 +363,19 @@ static int load_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const k
     return 0;
 }
 
+/* Sequences that the call needs, or as many as there are. */
+static uint32_t call_seqs(const kvb_engine_call *c, uint32_t least)
+{
+    for (uint32_t s = least; s < KVB_ENGINE_SEQS; s++)
+        if (c->n[s] || c->seq == s || c->to == s)
+            least = s + 1;
+    return least;
+}
+
 int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, char *why,
                      size_t why_bytes)
 {
+    shadow->seqs = call_seqs(c, shadow->seqs);
     if (shadow->cells >= KVB_SHADOW_ROWS - KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS)
         return refuse(why, why_bytes, "the history has too many tokens");
     if (facts->absent >> c->verb & 1 || (c->seq == KVB_ENGINE_ALL && !facts->saves_all))
@@ -380,7 +394,7 @@ int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kv
         return 0;
     case KVB_ENGINE_SAVE:
         if (c->seq == KVB_ENGINE_ALL) {
-            for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+            for (uint32_t s = 0; s < shadow->seqs; s++)
                 seq_copy(&shadow->saved_all[s], &shadow->seq[s]);
             shadow->has_saved_all = true;
         } else {
@@ -389,7 +403,7 @@ int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kv
         }
         return 0;
     case KVB_ENGINE_KEEP:
-        for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+        for (uint32_t s = 0; s < shadow->seqs; s++)
             if (s != c->seq)
                 shadow->seq[s].n = 0;
         return 0;
@@ -402,30 +416,24 @@ int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kv
 uint32_t kvb_engine_history_seqs(const kvb_engine_history *history)
 {
     uint32_t most = KVB_ENGINE_USUAL;
-    for (uint32_t i = 0; i < history->n; i++) {
-        const kvb_engine_call *c = &history->at[i];
-        for (uint32_t s = most; s < KVB_ENGINE_SEQS; s++)
-            if (c->n[s] || c->seq == s || c->to == s)
-                most = s + 1;
-    }
+    for (uint32_t i = 0; i < history->n; i++)
+        most = call_seqs(&history->at[i], most);
     return most;
 }
 
 int kvb_engine_history_check(const kvb_engine_history *history, const kvb_engine_facts *facts, char *why,
                              size_t why_bytes)
 {
-    kvb_shadow *shadow = calloc(1, sizeof *shadow);
-    char reason[128] = "no memory";
-    int error = shadow ? 0 : -ENOMEM;
-    uint32_t i = 0;
-    for (; i < history->n && !error; i++) {
-        error = kvb_shadow_apply(shadow, facts, &history->at[i], reason, sizeof reason);
-        error = error == -ENOSPC ? 0 : error;
+    char reason[128];
+    kvb_shadow_clear(&scratch);
+    for (uint32_t i = 0; i < history->n; i++) {
+        const int error = kvb_shadow_apply(&scratch, facts, &history->at[i], reason, sizeof reason);
+        if (!error || error == -ENOSPC)
+            continue;
+        snprintf(why, why_bytes, "call %u: %s", i + 1, reason);
+        return error;
     }
-    if (error)
-        snprintf(why, why_bytes, "call %u: %s", i, reason);
-    free(shadow);
-    return error;
+    return 0;
 }
 
 /* ---- at random --------------------------------------------------------------------------------------------------- */
@@ -515,7 +523,7 @@ static kvb_engine_call call_roll(dice *d, const kvb_shadow *shadow, const kvb_en
 void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb_engine_history *history)
 {
     dice d = {.key = kvb_rng_key(0x656e67696e65u, seed)};
-    kvb_shadow *shadow = calloc(1, sizeof *shadow);
+    kvb_shadow *const shadow = &scratch;
     char why[128];
     const uint32_t length = 5 + roll(&d, 16);
     /* Each history lacks some of the calls: else the commonest fault hides the others (Groce and others: Swarm testing,
@@ -523,7 +531,8 @@ void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb
     const uint32_t left_out =
         roll(&d, 1u << KVB_ENGINE_VERBS) & roll(&d, 1u << KVB_ENGINE_VERBS) & ~(1u << KVB_ENGINE_DECODE);
     *history = (kvb_engine_history){0};
-    for (uint32_t tries = 0; shadow && history->n < length && tries < 1000; tries++) {
+    kvb_shadow_clear(shadow);
+    for (uint32_t tries = 0; history->n < length && tries < 1000; tries++) {
         kvb_engine_call c = call_roll(&d, shadow, facts);
         if ((!history->n && c.verb != KVB_ENGINE_DECODE && c.verb != KVB_ENGINE_SAVE) || left_out >> c.verb & 1)
             continue;
@@ -531,12 +540,11 @@ void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb
             continue;
         history->at[history->n++] = c;
     }
-    if (shadow && history->n < KVB_ENGINE_CALLS) { /* what came last is looked at, too */
+    if (history->n < KVB_ENGINE_CALLS) { /* what came last is looked at, too */
         kvb_engine_call last = {.verb = KVB_ENGINE_DECODE};
-        for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
+        for (uint32_t s = 0; s < shadow->seqs; s++)
             last.n[s] = shadow->seq[s].n > 0;
         if (memcmp(last.n, (uint32_t[KVB_ENGINE_SEQS]){0}, sizeof last.n))
             history->at[history->n++] = last;
     }
-    free(shadow);
 }

@@ -59,10 +59,13 @@ static bool is_plain(const tensor *t)
     return t && (t->type == F32 || t->type == F16);
 }
 
-/* The largest difference of a flash attention's output from exact attention of its own inputs, over the largest. */
-static double output_error(const tensor *t)
+/*
+ * The largest difference of an attention's output from exact attention of its own inputs, over the largest. With flash
+ * attention V is [cell][dim] and the output [token][head][dim]; without it, [dim][cell] and [head][token][dim].
+ */
+static double output_error(const tensor *t, const tensor *q, const tensor *k, const tensor *v, const tensor *mask,
+                           double factor, bool flash)
 {
-    const tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
     const int64_t cells = k->ne[1], heads = q->ne[2];
     double worst = 0, scale = 0, *w = malloc((size_t)cells * sizeof *w);
     for (int64_t row = 0; w && row < q->ne[1] * heads * q->ne[3]; row++) {
@@ -72,17 +75,18 @@ static double output_error(const tensor *t)
             double x = 0;
             for (int64_t d = 0; d < q->ne[0]; d++)
                 x += element(q, d, j, h, s) * element(k, d, c, h / (heads / k->ne[2]), s);
-            w[c] = x * (double)parameter(t, 0) + element(mask, c, j, 0, s % mask->ne[3]);
+            w[c] = x * factor + element(mask, c, j, 0, s % mask->ne[3]);
             most = fmax(most, w[c]);
         }
         for (int64_t c = 0; c < cells; c++)
             sum += w[c] = exp(w[c] - most);
         for (int64_t d = 0; d < t->ne[0]; d++) {
+            const int64_t kv = h / (heads / v->ne[2]);
             double exact = 0;
             for (int64_t c = 0; c < cells; c++)
                 if (w[c] > 0) /* hidden cells may hold anything */
-                    exact += w[c] / sum * element(v, d, c, h / (heads / v->ne[2]), s);
-            const double off = fabs(exact - element(t, d, h, j, s));
+                    exact += w[c] / sum * element(v, flash ? d : c, flash ? c : d, kv, s);
+            const double off = fabs(exact - element(t, d, flash ? h : j, flash ? j : h, s));
             worst = isnan(off) ? HUGE_VAL : fmax(worst, off);
             scale = fmax(scale, fabs(exact));
         }
@@ -147,32 +151,69 @@ static void row_look(kvb_llama_watch *w, const tensor *mask, int64_t row, int64_
     }
 }
 
+/* Copies a tensor: without flash attention the places of q and the mask are used again before there is an output. */
+static void keep(void **copy, const tensor *t)
+{
+    size_t bytes = t->type == F32 ? sizeof(float) : sizeof(uint16_t);
+    for (int i = 0; i < 4; i++)
+        bytes += (size_t)(t->ne[i] - 1) * t->nb[i];
+    tensor *kept = is_plain(t) ? realloc(*copy, sizeof *kept + bytes) : NULL;
+    if (!kept)
+        return;
+    *kept = *t;
+    kept->data = kept + 1;
+    memcpy(kept->data, t->data, bytes);
+    *copy = kept;
+}
+
+/* V times the weights that a softmax of K times q has made. */
+static void product_look(kvb_llama_watch *w, const tensor *t)
+{
+    const tensor *softmax = t->src[1], *scores = softmax->src[0], *v = t->src[0], *q = w->query, *mask = w->mask;
+    const bool known = q && mask && !softmax->src[2] && parameter(softmax, 1) == 0 &&
+                       !strcmp(w->op_desc(scores), "MUL_MAT") && is_plain(v) && is_plain(scores->src[0]) &&
+                       w->get_data((void *)t) == t->data;
+    if (!known || q->ne[1] != t->ne[1] || q->ne[2] != t->ne[2] || q->ne[3] != t->ne[3])
+        return;
+    w->error = fmax(w->error, output_error(t, q, scores->src[0], v, mask, (double)parameter(softmax, 0), false));
+    w->nodes++;
+}
+
 bool kvb_llama_watch_node(void *node, bool ask, void *ctx)
 {
     kvb_llama_watch *watch = ctx;
     const tensor *t = node;
     const char *op = watch->op_desc(node);
     const bool flash = !strcmp(op, "FLASH_ATTN_EXT");
-    const bool stores = !strcmp(op, "SET_ROWS");
+    const bool stores = !strcmp(op, "SET_ROWS"), multiplies = !strcmp(op, "MUL_MAT");
+    const bool understood = watch->get_name(node) == t->name;
+    const bool scores = multiplies && understood && !strncmp(t->name, "kq-", 3);
+    const bool sums = multiplies && understood && t->src[1] && !strcmp(watch->op_desc(t->src[1]), "SOFT_MAX");
     if (ask)
-        return flash || stores || !strcmp(op, "SOFT_MAX");
-    if (stores && watch->get_name(node) == t->name)
+        return flash || stores || scores || sums || !strcmp(op, "SOFT_MAX");
+    if (stores && understood)
         store_look(watch, t);
-    if (stores)
+    if (scores)
+        keep(&watch->query, t->src[1]);
+    if (sums)
+        product_look(watch, t);
+    if (stores || multiplies)
         return true;
     const tensor *mask = t->src[flash ? 3 : 1];
-    if (watch->get_data(node) != t->data || watch->get_name(node) != t->name || !is_plain(mask))
+    if (watch->get_data(node) != t->data || !understood || !is_plain(mask))
         return true; /* another layout: nothing is said */
+    if (!flash)
+        keep(&watch->mask, mask);
     if (!*watch->first)
         snprintf(watch->first, sizeof watch->first, "%s", t->name);
     const int64_t tokens = flash ? t->src[0]->ne[1] : t->ne[1];
     for (int64_t s = 0; s < t->ne[3] && !strcmp(watch->first, t->name); s++) /* one layer: the others have its mask */
         for (int64_t j = 0; j < tokens && watch->n_shown < KVB_SHADOW_TOKENS; j++)
             row_look(watch, mask, j, s);
-    /* Without flash attention weights take the place of the scores that they are made of. */
     if (flash && !t->src[4] && parameter(t, 1) == 0 && parameter(t, 2) == 0 && is_plain(t->src[1]) &&
         is_plain(t->src[2])) {
-        watch->error = fmax(watch->error, output_error(t));
+        watch->error =
+            fmax(watch->error, output_error(t, t->src[0], t->src[1], t->src[2], mask, (double)parameter(t, 0), true));
         watch->nodes++;
     }
     return true;
