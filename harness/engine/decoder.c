@@ -106,18 +106,16 @@ typedef struct layer {
 
 struct kvb_decoder {
     const struct arch *arch;
-    uint32_t layers, heads, rot, hidden, vocab, window;
-    double epsilon, base;
+    uint32_t layers, heads, rot, hidden, vocab;
     uint32_t sections
-        [3]; /* of a rotation by time, height and width: pairs that no section has are not turned; all 0: there are none */
+        [3]; /* pairs of a rotation that are turned by time, height, width; the others are not. All 0: all are */
+    double epsilon, base;
     matrix w[NAMES];
     layer layer[LAYERS];
     size_t width;  /* of a row */
     double **rows; /* by a token's number */
     uint32_t n_rows;
-    double *turns
-        [2]; /* [KVB_SHADOW_POSITIONS][rot / 2][2]: cosines and sines, once they were asked for; of layers without and
-                                 with a window */
+    double *turns[2]; /* [position][rot / 2][2]: cosines and sines, as asked for; of layers without and with a window */
     double *buffers[BUFFERS]; /* [the longest vector] */
     float *logits;            /* [vocab] */
 };
@@ -137,8 +135,6 @@ static double key_number(const source *s, const char *arch, const char *name, do
     char full[96];
     snprintf(full, sizeof full, "%s.%s", arch, name);
     const json_t *value = json_object_get(s->keys, full);
-    if (json_is_array(value)) /* of layers: those that do not attend have 0 */
-        value = json_array_get(value, json_array_size(value) - 1);
     return json_is_number(value) ? json_number_value(value) : usual;
 }
 
@@ -227,51 +223,63 @@ static size_t layer_width(const layer *l)
     return (size_t)(l->w[DELTA_CONV].in - 1) * l->w[DELTA_CONV].out + (size_t)l->w[A].in * size * size;
 }
 
-/* Do the layer's matrices fit each other? */
+/* Do matrices fit each other? layer NULL: those of the model. */
 static bool is_whole(const kvb_decoder *d, const layer *l)
 {
-    const matrix *w = l->w;
-    const uint32_t hidden = d->w[EMBEDDING].in;
+    const matrix *w = l ? l->w : d->w;
+    const bool latent = w[KV_A].at, grouped = l && attends(l) && !latent, short_conv = w[CONV].at,
+               delta = l && !attends(l) && !short_conv;
+    const uint32_t hidden = d->w[EMBEDDING].in, dim = grouped ? dim_k(d, l) : 1,
+                   gated = w[Q].out > w[ATTENDED].in ? 2 : 1;
     const struct {
         bool needed;
         int name;
         uint32_t in, out; /* 0: any */
-    } rows[] = {
-        {true, NORM, hidden, 1},
-        {true, FFN_NORM, hidden, 1},
-        {true, FFN_GATE, hidden, w[FFN_DOWN].in},
-        {true, FFN_UP, hidden, w[FFN_DOWN].in},
-        {true, FFN_DOWN, 0, hidden},
-        {attends(l), ATTENDED, 0, hidden},
-        {attends(l) && !w[KV_A].at, Q, hidden, w[ATTENDED].in * (w[Q].out > w[ATTENDED].in ? 2 : 1)},
-        {attends(l) && !w[KV_A].at, K, hidden, w[V].out},
-        {attends(l) && !w[KV_A].at, V, hidden, 0},
-        {w[KV_A].at, KV_A, hidden, w[KV_A_NORM].in + d->rot},
-        {w[KV_A].at, KV_A_NORM, 0, 1},
-        {w[KV_A].at, Q_A, hidden, w[Q_A_NORM].in},
-        {w[KV_A].at, Q_A_NORM, 0, 1},
-        {w[KV_A].at, Q_B, w[Q_A].out, d->heads * (w[K_B].in + d->rot)},
-        {w[KV_A].at, K_B, 0, d->heads * w[KV_A_NORM].in},
-        {w[KV_A].at, V_B, w[KV_A_NORM].in, w[ATTENDED].in},
-        {w[CONV].at, IN, hidden, 3 * w[CONV].out},
-        {w[CONV].at, OUT, w[CONV].out, hidden},
-        {!attends(l) && !w[CONV].at, QKV, hidden, w[DELTA_CONV].out},
-        {!attends(l) && !w[CONV].at, GATE, hidden, w[DELTA_OUT].in},
-        {!attends(l) && !w[CONV].at, DELTA_CONV, 0, 3 * w[DELTA_OUT].in},
-        {!attends(l) && !w[CONV].at, DELTA_NORM, 0, 1},
-        {!attends(l) && !w[CONV].at, DELTA_OUT, w[DELTA_NORM].in * w[A].in, hidden},
-        {!attends(l) && !w[CONV].at, BETA, hidden, w[A].in},
-        {!attends(l) && !w[CONV].at, ALPHA, hidden, w[A].in},
-        {!attends(l) && !w[CONV].at, DT, w[A].in, 1},
-        {!attends(l) && !w[CONV].at, A, 0, 1},
+    } shapes[] = {
+        {!l, EMBEDDING, 0, d->vocab},
+        {!l && w[OUTPUT].at, OUTPUT, hidden, d->vocab},
+        {!l, w[OUTPUT_NORM].at ? OUTPUT_NORM : EMBEDDING_NORM, hidden, 1},
+        {l, NORM, hidden, 1},
+        {l, FFN_NORM, hidden, 1},
+        {l, FFN_GATE, hidden, w[FFN_DOWN].in},
+        {l, FFN_UP, hidden, w[FFN_DOWN].in},
+        {l, FFN_DOWN, 0, hidden},
+        {w[AFTER_NORM].at, AFTER_NORM, hidden, 1},
+        {w[FFN_AFTER].at, FFN_AFTER, hidden, 1},
+        {grouped, ATTENDED, d->heads * dim, hidden},
+        {grouped, Q, hidden, d->heads * dim * gated},
+        {grouped, K, hidden, w[V].out},
+        {grouped, V, hidden, 0},
+        {w[K_NORM].at, K_NORM, dim, 1},
+        {latent, KV_A, hidden, w[KV_A_NORM].in + d->rot},
+        {latent, KV_A_NORM, 0, 1},
+        {latent, Q_A, hidden, w[Q_A_NORM].in},
+        {latent, Q_A_NORM, 0, 1},
+        {latent, Q_B, w[Q_A].out, d->heads * (w[K_B].in + d->rot)},
+        {latent, K_B, 0, d->heads * w[KV_A_NORM].in},
+        {latent, V_B, w[KV_A_NORM].in, w[ATTENDED].in},
+        {latent, ATTENDED, 0, hidden},
+        {short_conv, IN, hidden, 3 * w[CONV].out},
+        {short_conv, OUT, w[CONV].out, hidden},
+        {delta, QKV, hidden, w[DELTA_CONV].out},
+        {delta, GATE, hidden, w[DELTA_OUT].in},
+        {delta, DELTA_CONV, 0, 3 * w[DELTA_OUT].in},
+        {delta, DELTA_NORM, 0, 1},
+        {delta, DELTA_OUT, w[DELTA_NORM].in * w[A].in, hidden},
+        {delta, BETA, hidden, w[A].in},
+        {delta, ALPHA, hidden, w[A].in},
+        {delta, DT, w[A].in, 1},
+        {delta, A, 0, 1},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].needed && (!w[rows[i].name].at || (rows[i].in && w[rows[i].name].in != rows[i].in) ||
-                               (rows[i].out && w[rows[i].name].out != rows[i].out)))
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const matrix *m = &w[shapes[i].name];
+        if (shapes[i].needed &&
+            (!m->at || (shapes[i].in && m->in != shapes[i].in) || (shapes[i].out && m->out != shapes[i].out)))
             return false;
-    return !attends(l)
-               ? w[A].in <= HEADS
-               : d->rot <= dim_k(d, l) && all_k(l) % dim_k(d, l) == 0 && d->heads % (all_k(l) / dim_k(d, l)) == 0;
+    }
+    if (grouped)
+        return dim && d->rot <= dim && w[K].out >= dim && w[K].out % dim == 0 && d->heads % (w[K].out / dim) == 0;
+    return w[A].in <= HEADS;
 }
 
 static int model_read(kvb_decoder *d, source *s, char *why, size_t why_bytes)
@@ -293,11 +301,11 @@ static int model_read(kvb_decoder *d, source *s, char *why, size_t why_bytes)
     for (size_t i = 0; i < 3; i++)
         d->sections[i] = (uint32_t)json_integer_value(json_array_get(json_object_get(s->keys, key), i));
     const uint32_t window = (uint32_t)key_number(s, name, "attention.sliding_window", 0);
-    if (!d->layers || d->layers > LAYERS || !d->heads || !d->epsilon)
+    if (!d->layers || d->layers > LAYERS || !d->heads || d->epsilon <= 0)
         return kvb_why_set(-ENOTSUP, why, why_bytes, "%s: a number of layers or heads, or epsilon, is not as expected",
                            s->path);
     int error = matrices_read(s, "", d->w);
-    bool whole = d->w[EMBEDDING].at;
+    bool whole = !error && is_whole(d, NULL);
     for (uint32_t i = 0; i < d->layers && !error && whole; i++) {
         char prefix[16];
         layer *l = &d->layer[i];
@@ -321,14 +329,15 @@ static int model_read(kvb_decoder *d, source *s, char *why, size_t why_bytes)
             "%s: not all of its %zu tensors are such as the decoder knows, in f32 or f16, with at most %u weights",
             s->path, json_object_size(s->tensors), MOST);
     d->hidden = d->w[EMBEDDING].in;
-    d->vocab = d->w[EMBEDDING].out;
     return 0;
 }
 
-int kvb_decoder_open(const char *path, kvb_decoder **decoder, char *why, size_t why_bytes)
+int kvb_decoder_open(const char *path, uint32_t vocab, kvb_decoder **decoder, char *why, size_t why_bytes)
 {
     source s = {.path = path, .keys = json_object(), .tensors = json_object()};
     kvb_decoder *d = *decoder = calloc(1, sizeof *d);
+    if (d)
+        d->vocab = vocab;
     int error = d && s.keys && s.tensors ? kvb_gguf_read(path, s.keys, s.tensors, why, why_bytes) : -ENOMEM;
     if (!error)
         error = (s.file = fopen(path, "rb")) ? model_read(d, &s, why, why_bytes) : -errno;

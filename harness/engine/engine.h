@@ -86,8 +86,8 @@ int kvb_engine_history_check(const kvb_engine_history *history, const kvb_engine
 /* A decoder in double over the weights of a GGUF file. */
 typedef struct kvb_decoder kvb_decoder;
 
-/* 0, or a negative errno with why: it does not know what the file holds. */
-int kvb_decoder_open(const char *path, kvb_decoder **decoder, char *why, size_t why_bytes);
+/* 0, or a negative errno with why: it does not know what the file holds, or that has another vocabulary. */
+int kvb_decoder_open(const char *path, uint32_t vocab, kvb_decoder **decoder, char *why, size_t why_bytes);
 void kvb_decoder_close(kvb_decoder *decoder);
 /* Makes rows of the last n tokens of the sequence. The rows of the others were made as they were decoded. Returns [vocab] of the
  * last token, valid until the next call; NULL: no memory. */

@@ -205,7 +205,7 @@ int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const k
     if (error)
         return error;
     if (*config->model) /* without a file of weights: the fresh decode alone */
-        kvb_decoder_open(config->model, &b->decoder, b->without, sizeof b->without);
+        kvb_decoder_open(config->model, b->facts.vocab, &b->decoder, b->without, sizeof b->without);
     b->logits = calloc(3, b->facts.vocab * sizeof *b->logits);
     error = b->logits ? calibrate(b) : -ENOMEM;
     if (error)
