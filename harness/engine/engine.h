@@ -225,33 +225,30 @@ int kvb_engine_row_run(kvb_engine_row *row);
 
 /* ---- llama.cpp's evaluation callback ----------------------------------------------------------------------------- */
 
-#define KVB_WATCH_TOKENS 8192u /* decoded since the session was cleared: behind them cells have no names */
+#define KVB_WATCH_TOKENS 8192u /* of a session between two clears; with more, cells are counted and not named */
 
-/* Of a session: which token a cell holds, by the indices with which rows of K are stored. Then of one decode. */
+/* The first part belongs to a session: which token each cell holds. The second belongs to its last decode. */
 typedef struct kvb_llama_watch {
     const char *(*op_desc)(const void *tensor), *(*get_name)(const void *tensor);
     void *(*get_data)(const void *tensor);
-    bool split; /* a stream of cells for each sequence */
-    bool named; /* it is known which token a cell holds */
+    bool split; /* each sequence has a stream of cells */
+    bool named; /* cells are known */
     struct {
         uint32_t seq;
         int32_t pos;
     } tokens[KVB_WATCH_TOKENS]; /* as they were decoded */
     uint32_t n_tokens;
-    uint32_t
-        cells[KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS]; /* [stream][stream_cells] numbers of tokens, from 1 on; 0: none */
-    uint32_t stream_cells;
+    /* [stream][stream_cells]: a token's index plus 1; 0: nothing was stored */
+    uint32_t cells[KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS], stream_cells;
 
-    char first[64], cache[64]; /* the node whose mask is looked at, and the K that is */
-    uint32_t n, stored;        /* tokens, and how many are in cells: */
-    uint32_t
-        rows[KVB_SHADOW_TOKENS]; /* these tokens, in the order in which they were stored, which is that of the masks */
+    char first[64], cache[64];                     /* the node whose mask is read, and the cache of K */
+    uint32_t n, rows[KVB_SHADOW_TOKENS], n_stored; /* tokens; row of a mask -> token of the decode */
     bool is_stored[KVB_SHADOW_TOKENS];
-    uint32_t shown[KVB_SHADOW_TOKENS], n_shown; /* by row of the masks: visible cells; */
-    uint32_t *seen, n_seen, room;               /* and what they hold, as in `cells` */
-    void *query, *mask;                         /* copies, until their output is made */
-    uint32_t nodes;
-    double error;
+    uint32_t shown[KVB_SHADOW_TOKENS], n_shown; /* visible cells of each row */
+    uint32_t *seen, n_seen, room;               /* what these cells hold, row after row, as in `cells` */
+    void *query, *mask;                         /* copies, until the output is there */
+    uint32_t nodes;                             /* whose output was compared, */
+    double error;                               /* and the largest error */
     char said[200];
 } kvb_llama_watch;
 

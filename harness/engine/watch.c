@@ -124,14 +124,14 @@ static void store_look(kvb_llama_watch *w, const tensor *t)
             return;
         w->cells[at] = first + k + 1;
         w->is_stored[k] = true;
-        w->rows[w->stored++] = k;
+        w->rows[w->n_stored++] = k;
     }
 }
 
 /* What one row of a mask shows. */
 static void row_look(kvb_llama_watch *w, const tensor *mask, int64_t row, int64_t stream)
 {
-    const uint32_t at = w->n_shown < w->stored ? w->rows[w->n_shown] : 0;
+    const uint32_t at = w->n_shown < w->n_stored ? w->rows[w->n_shown] : 0;
     const size_t from = w->split && w->named ? (size_t)w->tokens[w->n_tokens - w->n + at].seq * w->stream_cells : 0;
     uint32_t *shown = &w->shown[w->n_shown++];
     *shown = 0;
@@ -239,7 +239,7 @@ void kvb_llama_watch_begin(kvb_llama_watch *w, const kvb_engine_token *tokens, u
 {
     *w->first = *w->cache = *w->said = '\0';
     w->n = n;
-    w->stored = w->n_shown = w->n_seen = w->nodes = 0;
+    w->n_stored = w->n_shown = w->n_seen = w->nodes = 0;
     w->error = 0;
     memset(w->is_stored, 0, sizeof w->is_stored);
     w->named = w->named && n <= KVB_SHADOW_TOKENS && w->n_tokens + n <= KVB_WATCH_TOKENS;
@@ -297,7 +297,7 @@ static bool cell_say(kvb_llama_watch *w, const uint32_t *sees, uint32_t n)
 void kvb_llama_watch_say(kvb_llama_watch *watch, const uint32_t *sees, uint32_t n)
 {
     uint32_t must[KVB_SHADOW_TOKENS], i = 0;
-    const bool named = watch->named && watch->stored == n && watch->n_shown == n;
+    const bool named = watch->named && watch->n_stored == n && watch->n_shown == n;
     if (named && cell_say(watch, sees, n))
         return;
     memcpy(must, sees, n * sizeof *must);
