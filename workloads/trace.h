@@ -27,6 +27,12 @@
  *   recurrence: mamba1, mamba2, lightning or delta; optional: "conv", the convolution before it; "silu" (false); "state", as which
  *   states are stored: f32 (conv: as the recurrence's), f16 or bf16
  *
+ * Beside recorded values may lie what an engine made of them, for each layer L a tensor out.L [tokens][heads][v_dim] in F32. The
+ * header then has
+ *    "outputs":{"engine":"llama.cpp v0.5.0", "model":"seeded llama", "setup":"kv f16, flash attention off", "rows":"f16",
+ *               "arithmetic":"ggml-f16"}
+ *   rows: the format of the K and V rows that were multiplied; arithmetic: as for `kvbench judge`, a preset or a declaration in JSON
+ *
  *   {"step":{"pos":[0,1],"seq":[0,0],"tok":[17,4]}}   tok (vocabulary ids) optional
  *   {"prefill":{"seq":0,"from":0,"n":32}}              sugar for a step; optional tok
  *   {"prefill":{"seq":0,"from":0,"n":2,"tok":[1,2],"reuse":0}}   the beginning of an empty sequence's prompt is taken from what the
@@ -92,6 +98,12 @@
 #define KVB_TRACE_MAX_FILL  (1u << 24)
 #define KVB_TRACE_MAX_CELLS (1u << 26) /* tokens alive at once, and of a trace in all */
 
+/* What made the outputs that a recorded trace has. */
+typedef struct kvb_trace_outputs {
+    char *engine; /* with its build; NULL: there are no outputs, and all else is NULL, too */
+    char *model, *setup, *rows, *arithmetic;
+} kvb_trace_outputs;
+
 typedef struct kvb_trace_header {
     char *name;
     char *source;
@@ -102,6 +114,7 @@ typedef struct kvb_trace_header {
     uint64_t seed;
     bool before_rope;  /* q and K rows are those of position 0: whoever replays them turns them (kvb_rope_turn) */
     uint32_t capacity; /* 0: not stated */
+    kvb_trace_outputs outputs;
 } kvb_trace_header;
 
 typedef enum kvb_event_kind {

@@ -21,7 +21,9 @@ struct kvb_trace_writer {
 static int header_check(const kvb_trace_header *h, const char *path, char *why, size_t why_bytes)
 {
     const char *wrong = NULL;
-    const char *strings[] = {h->name, h->source, h->note, h->tensors, h->profile};
+    const kvb_trace_outputs *o = &h->outputs;
+    const char *strings[] = {h->name,   h->source, h->note,  h->tensors, h->profile,
+                             o->engine, o->model,  o->setup, o->rows,    o->arithmetic};
     for (size_t i = 0; i < sizeof strings / sizeof *strings && !wrong; i++) {
         json_t *value = json_string(strings[i] ? strings[i] : "");
         wrong = value ? NULL : "a text is not UTF-8";
@@ -31,6 +33,8 @@ static int header_check(const kvb_trace_header *h, const char *path, char *why, 
         wrong = "name or source is missing";
     else if (!h->tensors == !h->profile)
         wrong = "values are either tensors or a profile";
+    else if (o->engine && (!h->tensors || !o->model || !o->setup || !o->rows || !o->arithmetic))
+        wrong = "outputs need tensors, a model, a setup, rows and an arithmetic";
     else if (h->profile && !kvb_profile_find(h->profile))
         wrong = "unknown profile";
     else if (h->seed > INT64_MAX)

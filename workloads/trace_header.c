@@ -407,8 +407,17 @@ static void model_block_print(FILE *out, const kvb_model *model)
     fputc('}', out);
 }
 
-static const char *const header_keys[] = {"kvbench_trace", "name",     "source", "model",
-                                          "values",        "capacity", "note",   NULL};
+static const char *const header_keys[] = {"kvbench_trace", "name",     "source", "model", "values",
+                                          "outputs",       "capacity", "note",   NULL};
+static const char *const outputs_keys[] = {"engine", "model", "setup", "rows", "arithmetic", NULL};
+enum { OUTPUTS = sizeof outputs_keys / sizeof *outputs_keys - 1 };
+
+/* The member of that key. */
+static char **output_at(kvb_trace_outputs *o, size_t key)
+{
+    char **const members[] = {&o->engine, &o->model, &o->setup, &o->rows, &o->arithmetic};
+    return members[key];
+}
 
 /* A copy of a string member; absent and optional: NULL. */
 static int string_get(const json_t *object, const char *key, bool optional, char **string, char *why, size_t why_bytes)
@@ -491,13 +500,25 @@ static int values_parse(const json_t *block, const char *path, kvb_trace_header 
     return err;
 }
 
+static int outputs_parse(const json_t *block, kvb_trace_header *header, char *why, size_t why_bytes)
+{
+    char text[200];
+    int err = kvb_json_keys_check(block, "header: outputs", outputs_keys, why, why_bytes);
+    for (size_t i = 0; i < OUTPUTS && !err; i++)
+        if ((err = string_get(block, outputs_keys[i], false, output_at(&header->outputs, i), text, sizeof text)))
+            kvb_why_set(err, why, why_bytes, "header: outputs: %s", text + strlen("header: "));
+    if (!err && !header->tensors)
+        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"outputs\": expected \"values\" with \"tensors\"");
+    return err;
+}
+
 int kvb_trace_header_parse(const json_t *line, const char *path, kvb_trace_header *header, char *why, size_t why_bytes)
 {
     *header = (kvb_trace_header){0};
     if (!json_is_object(line) || !json_object_get(line, "kvbench_trace"))
         return kvb_why_set(-EINVAL, why, why_bytes,
                            "expected a trace header, an object with the key \"kvbench_trace\"");
-    const json_t *model = NULL, *values = NULL;
+    const json_t *model = NULL, *values = NULL, *outputs = NULL;
     int64_t version = 0, number = 0;
     int err = kvb_json_integer_get(line, "kvbench_trace", 1, KVB_TRACE_VERSION, &version, why, why_bytes);
     if (!err)
@@ -518,7 +539,10 @@ int kvb_trace_header_parse(const json_t *line, const char *path, kvb_trace_heade
         err = object_get(line, "values", &values, why, why_bytes);
     if (!err)
         err = values_parse(values, path, header, why, why_bytes);
-    number = 0;
+    if (!err && json_object_get(line, "outputs"))
+        err = object_get(line, "outputs", &outputs, why, why_bytes);
+    if (!err && outputs)
+        err = outputs_parse(outputs, header, why, why_bytes);
     if (!err && json_object_get(line, "capacity"))
         err = kvb_json_integer_get(line, "capacity", 1, KVB_TRACE_MAX_CELLS, &number, why, why_bytes);
     header->capacity = (uint32_t)number;
@@ -534,16 +558,19 @@ void kvb_trace_header_clear(kvb_trace_header *header)
     free(header->note);
     free(header->tensors);
     free(header->profile);
+    for (size_t i = 0; i < OUTPUTS; i++)
+        free(*output_at(&header->outputs, i));
     model_clear(&header->model);
     *header = (kvb_trace_header){0};
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-static void string_write(FILE *out, const char *key, const char *string)
+/* before: what stands before the key. */
+static void string_write(FILE *out, const char *before, const char *key, const char *string)
 {
     json_t *value = json_string(string);
-    fprintf(out, ",\"%s\":", key);
+    fprintf(out, "%s\"%s\":", before, key);
     json_dumpf(value, out, JSON_ENCODE_ANY);
     json_decref(value);
 }
@@ -551,23 +578,24 @@ static void string_write(FILE *out, const char *key, const char *string)
 void kvb_trace_header_print(FILE *out, const kvb_trace_header *h)
 {
     fprintf(out, "{\"kvbench_trace\":%d", model_is_plain(&h->model) ? 1 : KVB_TRACE_VERSION);
-    string_write(out, "name", h->name);
-    string_write(out, "source", h->source);
+    string_write(out, ",", "name", h->name);
+    string_write(out, ",", "source", h->source);
     if (h->note)
-        string_write(out, "note", h->note);
+        string_write(out, ",", "note", h->note);
     fputs(",\"model\":", out);
     model_block_print(out, &h->model);
     fputs(",\"values\":{", out);
     if (h->tensors) {
         const char *slash = strrchr(h->tensors, '/');
-        json_t *value = json_string(slash ? slash + 1 : h->tensors);
-        fputs("\"tensors\":", out);
-        json_dumpf(value, out, JSON_ENCODE_ANY);
-        json_decref(value);
+        string_write(out, "", "tensors", slash ? slash + 1 : h->tensors);
     } else {
         fprintf(out, "\"profile\":\"%s\",\"seed\":%llu", h->profile, (unsigned long long)h->seed);
     }
     fputs(h->before_rope ? ",\"before_rope\":true}" : "}", out);
+    kvb_trace_outputs outputs = h->outputs;
+    for (size_t i = 0; i < OUTPUTS && outputs.engine; i++)
+        string_write(out, i ? "," : ",\"outputs\":{", outputs_keys[i], *output_at(&outputs, i));
+    fputs(outputs.engine ? "}" : "", out);
     if (h->capacity)
         fprintf(out, ",\"capacity\":%u", h->capacity);
     fputs("}\n", out);

@@ -141,6 +141,9 @@ static int trace_show(const show *s, const char *path)
         fact_add(t, "values", "recorded in %s: shapes right, all finite", h->tensors);
     else
         fact_add(t, "values", "profile %s, seed %" PRIu64, h->profile, h->seed);
+    if (h->outputs.engine)
+        fact_add(t, "outputs", "of %s, %s, %s; rows as %s, arithmetic %s: `kvbench judge` judges them",
+                 h->outputs.engine, h->outputs.model, h->outputs.setup, h->outputs.rows, h->outputs.arithmetic);
     fact_add(t, "events", "%zu: %s", trace->n_events, events);
     fact_add(t, "tokens", "%" PRIu64 ", %" PRIu64 " of them queries; at most %u in a step", n->tokens, n->queries,
              n->step);
