@@ -507,8 +507,9 @@ static int outputs_parse(const json_t *block, kvb_trace_header *header, char *wh
     for (size_t i = 0; i < OUTPUTS && !err; i++)
         if ((err = string_get(block, outputs_keys[i], false, output_at(&header->outputs, i), text, sizeof text)))
             kvb_why_set(err, why, why_bytes, "header: outputs: %s", text + strlen("header: "));
-    if (!err && !header->tensors)
-        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"outputs\": expected \"values\" with \"tensors\"");
+    if (!err && (!header->tensors || header->before_rope))
+        err = kvb_why_set(-EINVAL, why, why_bytes,
+                          "header: \"outputs\": expected \"values\" with \"tensors\", after rope");
     return err;
 }
 

@@ -67,8 +67,10 @@ static const kvb_usage usage = {
         "arithmetic=chunk64-bf16\n"
         "  kvbench judge recorded/*.npz          with what is to be said in FILE.json beside each\n"
         "  kvbench judge --make hard.safetensors && kvbench judge mine.npz --inputs hard.safetensors\n"
+        "  kvbench judge engine.jsonl            what an engine made of a history (kvbench record --engine llama)\n"
         "  kvbench judge --keys                  what can be said\n\n"
-        "FILE is .safetensors, .npz or .npy; FOLDER holds .npy. Keys stand in FILE.json beside it (describe.json in a\n"
+        "FILE is .safetensors, .npz or .npy, or a trace whose header says what is to be said; FOLDER holds .npy. Keys "
+        "stand in FILE.json beside it (describe.json in a\n"
         "folder) as {\"layout\": \"bhsd\", …}, in a safetensors file's metadata, or follow --say. A file with several "
         "calls\n"
         "names arrays CALL.q, CALL.k, …; \"calls\": {\"CALL\": {…}} says what is special to one.\n"
@@ -135,11 +137,13 @@ static void words_print(const kvb_recorded_verdict *j)
         printf("  beside  %" PRIu64 " rows see no cell and were not judged\n", j->blind);
 }
 
-static int call_judge(judge *j, const kvb_recorded *call, char *why, size_t why_bytes)
+/* A call, or of a recorded trace the outputs. */
+static int call_judge(judge *j, const kvb_recorded *call, const char *trace, char *why, size_t why_bytes)
 {
     kvb_recorded_verdict judged;
     const kvb_judge_options o = {.products = j->all ? HUGE_VAL : 1e9, .seed = j->seed};
-    int error = kvb_recorded_judge(call, &o, &judged, why, why_bytes);
+    int error = trace ? kvb_outputs_judge(trace, &o, &judged, why, why_bytes)
+                      : kvb_recorded_judge(call, &o, &judged, why, why_bytes);
     if (error)
         return error;
     if (j->kernel)
@@ -159,11 +163,19 @@ static int call_judge(judge *j, const kvb_recorded *call, char *why, size_t why_
 static int file_judge(judge *j, const char *path, char *why, size_t why_bytes)
 {
     kvb_recordings r;
+    const size_t n = strlen(path);
+    const bool is_trace = n > 6 && !strcmp(path + n - 6, ".jsonl");
+    if (is_trace && (j->said.n || j->inputs)) {
+        snprintf(why, why_bytes, "%s: --say and --inputs are for arrays: the header of a trace says all", path);
+        return -EINVAL;
+    }
+    if (is_trace)
+        return call_judge(j, NULL, path, why, why_bytes);
     int error = kvb_recordings_open(path, j->inputs, j->said.at, j->said.n, &r, why, why_bytes);
     if (error)
         return error;
     for (uint32_t i = 0; i < r.n && !error; i++)
-        error = call_judge(j, &r.calls[i], why, why_bytes);
+        error = call_judge(j, &r.calls[i], NULL, why, why_bytes);
     kvb_recordings_close(&r);
     return error;
 }

@@ -607,7 +607,7 @@ static void tolerance_of(kvb_elem elem, double *relative, double *absolute)
     *absolute = 1e-5;
 }
 
-static void usual_take(kvb_usual *u, kvb_elem elem, const void *out, const double *exact, size_t n)
+void kvb_usual_take(kvb_usual *u, kvb_elem elem, const void *out, const double *exact, size_t n)
 {
     double relative, absolute;
     tolerance_of(elem, &relative, &absolute);
@@ -666,7 +666,7 @@ static bool verdict_take(void *ctx, const taken *row)
     d->claim.wide += of->claim.wide;
     d->claim.unsaid += of->claim.unsaid;
     d->claim.fields |= of->claim.fields;
-    usual_take(&t->judged->usual, row->elem, row->out, row->exact, row->n);
+    kvb_usual_take(&t->judged->usual, row->elem, row->out, row->exact, row->n);
     if (!of->any_failed)
         return true;
     for (uint32_t i = 0; i < row->heads; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Judges a recorded attention call by the oracle's bound, and says which other reading of it is right where this one is not. */
+/* Judges recorded outputs by the oracle's bound: of a call, and where it is wrong which other reading is right; of a trace. */
 #ifndef KVB_JUDGE_H
 #define KVB_JUDGE_H
 
@@ -17,6 +17,7 @@ typedef struct kvb_usual {
     uint64_t elements, beyond_default, beyond_loose; /* elements that fail torch's default for the type; 1e-2 */
     double error2, exact2, got2, cross;              /* sums of squares and products */
 } kvb_usual;
+void kvb_usual_take(kvb_usual *usual, kvb_elem elem, const void *out, const double *exact, size_t n);
 double kvb_usual_cosine(const kvb_usual *usual);
 double kvb_usual_nmse(const kvb_usual *usual); /* sum of squared errors over that of exact outputs */
 
@@ -37,5 +38,10 @@ typedef struct kvb_recorded_verdict {
 /* 0; -EINVAL with why: bad input; -ENOMEM; -EINTR: asked to stop. */
 int kvb_recorded_judge(const kvb_recorded *call, const kvb_judge_options *options, kvb_recorded_verdict *judged,
                        char *why, size_t why_bytes);
+
+/* The same of the outputs beside a recorded trace (kvb_trace_outputs): rows of its events, over decode(encode(K and V)) in the format
+ * that its header names. The verdict's readings are empty. -EINVAL with why: also a trace without outputs. */
+int kvb_outputs_judge(const char *path, const kvb_judge_options *options, kvb_recorded_verdict *judged, char *why,
+                      size_t why_bytes);
 
 #endif

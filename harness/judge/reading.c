@@ -85,6 +85,16 @@ const kvb_preset kvb_presets[] = {
      {F32, .query = {.rounding = KVB_BF16}, .scores = {.rounding = KVB_BF16, .chain = 1},
       .sums = {.rounding = KVB_BF16}},
      {0}},
+    {"ggml-f16",
+     "q and weights rounded to f16, sums in f32 (llama.cpp without flash attention, K and V in f16)",
+     ATTENTION,
+     {F32, .query = {.rounding = KVB_F16}, .sums = {.rounding = KVB_F16}},
+     {0}},
+    {"ggml-flash",
+     "q rounded to f16, sums in f16, cell by cell (llama.cpp's flash attention on CPUs, K and V in f16)",
+     ATTENTION,
+     {F32, .query = {.rounding = KVB_F16}, .sums = {.rounding = KVB_F16, .chain = UNSAID, .floor = 0x1p-24}},
+     {0}},
     {"int8",
      "q and weights in steps of 1/127 of a row's largest (llama.cpp, SageAttention)",
      ATTENTION,
@@ -144,7 +154,10 @@ void kvb_reading_arithmetic(const kvb_recorded_reading *reading, const kvb_probl
     *arithmetic = own ? reading->own.attends : preset->attends;
     arithmetic->dot_chain = said_or(arithmetic->dot_chain, problem->k_dim);
     arithmetic->cell_chain = said_or(arithmetic->cell_chain, problem->n_cells + problem->has_sinks);
-    arithmetic->rescales = said_or(arithmetic->rescales, problem->n_cells / 32 + 1); /* tiles of 32 cells and more */
+    /* tiles of 32 cells and more; sums that are cell by cell are multiplied and added to at each */
+    const bool by_cell = arithmetic->sums.chain == UNSAID;
+    arithmetic->rescales = said_or(arithmetic->rescales, by_cell ? problem->n_cells : problem->n_cells / 32 + 1);
+    arithmetic->sums.chain = said_or(arithmetic->sums.chain, 2 * problem->n_cells);
 }
 
 /* Chains of plain loops; within a chunk one more for each of its tokens, of which the exponents are sums. */
