@@ -13,7 +13,6 @@
 #include "harness/command_line.h"
 #include "harness/engine/engine.h"
 #include "harness/interrupt.h"
-#include "harness/selection/suite.h"
 
 typedef struct options {
     const char *engine, *lib, *model, *families, *kv, *flash, *cache, *layout, *fault, *format;
@@ -304,27 +303,6 @@ static const kvb_engine *engine_find(const char *name)
     return NULL;
 }
 
-/* The history of a workload. -1, or an exit code, told. */
-static int workload_read(const char *word, kvb_engine_history *history)
-{
-    kvb_workloads known = {0};
-    char why[512], names[4096] = "";
-    int error = strstr(word, ".jsonl") ? 0 : kvb_workloads_find(NULL, &known, why, sizeof why);
-    const char *path = strstr(word, ".jsonl") ? word : NULL;
-    for (size_t i = 0; i < known.n && !error && !path; i++) {
-        path = strcmp(known.at[i].name, word) ? NULL : known.at[i].path;
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", known.at[i].name);
-    }
-    int code = -1;
-    if (!error && !path)
-        code = kvb_unknown("engine", "--workload: unknown workload", word, names);
-    error = error || !path ? error : kvb_engine_history_of(path, history, why, sizeof why);
-    if (error)
-        code = kvb_complain("engine", KVB_EXIT_USAGE, "%s", why);
-    kvb_workloads_free(&known);
-    return code;
-}
-
 static int engine_main(int argc, char **argv)
 {
     options o = {.engine = "llama",
@@ -376,7 +354,7 @@ static int engine_main(int argc, char **argv)
     ask.scripts = scripts;
     ask.n_scripts = (uint32_t)o.scripts.n;
     for (size_t i = 0; i < o.workloads.n && code < 0; i++)
-        code = workload_read(o.workloads.at[i], &scripts[ask.n_scripts++]);
+        code = kvb_engine_history_find("engine", o.workloads.at[i], &scripts[ask.n_scripts++]);
     for (uint32_t i = 0; i < ask.n_scripts && code < 0; i++) {
         const uint32_t seqs = kvb_engine_history_seqs(&scripts[i]);
         ask.config.seqs = seqs > ask.config.seqs ? seqs : ask.config.seqs;

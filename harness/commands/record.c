@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "harness/command_line.h"
+#include "harness/engine/engine.h"
 #include "harness/selection/registry.h"
 #include "harness/progress.h"
 #include "harness/size/arguments.h"
@@ -30,6 +33,11 @@ typedef struct import_words {
     uint64_t requests, shrink, sequences;
 } import_words;
 
+/* Options of --engine as typed. */
+typedef struct engine_words {
+    const char *name, *lib, *family, *script, *kv, *flash, *layers, *heads;
+} engine_words;
+
 typedef struct settings {
     /* as typed */
     kvb_words scenario_names, plugins;
@@ -37,6 +45,7 @@ typedef struct settings {
     uint64_t seed;
     bool check;
     import_words import;
+    engine_words engine;
     /* what that means */
     const kvb_scenario *scenarios[MAX_SCENARIOS + 1]; /* ends with NULL */
     size_t n_scenarios;
@@ -72,13 +81,29 @@ static const kvb_option options[] = {
     {"--check", NULL, "write nothing; play over every cache and compare the tokens", KVB_FLAG(settings, check)},
     {"--import", "FORMAT:FILE", "no model: a recorded production workload, mooncake:FILE.jsonl or azure:FILE.csv",
      KVB_TEXT(settings, import.from)},
-    {"--name", "NAME", "of the imported workload (default: the format's)", KVB_TEXT(settings, import.name)},
+    {"--name", "NAME", "of the workload that is imported, or an engine's (default: the format's; engine-FAMILY)",
+     KVB_TEXT(settings, import.name)},
     {"--requests", "N", "import the first N (default: 100)",
      KVB_NUMBER(settings, import.requests, 1, KVB_IMPORT_MAX_REQUESTS)},
     {"--shrink", "D", "divide imported token counts by D (default: 16)",
      KVB_NUMBER(settings, import.shrink, 1, KVB_IMPORT_MAX_SHRINK)},
     {"--sequences", "S", "most imported sequences alive at once (default: 8)",
      KVB_NUMBER(settings, import.sequences, 1, KVB_TRACE_MAX_SEQS)},
+    {"--engine", "llama", "record a whole engine: llama.cpp, from its built library", KVB_TEXT(settings, engine.name)},
+    {"--lib", "FOLDER|FILE", "its library (default: engines/ggml beside the program, which `make engines` fills)",
+     KVB_TEXT(settings, engine.lib)},
+    {"--family", "NAME", "a seeded model, as `kvbench engine --list` names it (default: llama; else --model F.gguf)",
+     KVB_TEXT(settings, engine.family)},
+    {"--script", "CALLS",
+     "the history, as in `kvbench engine`; or --scenario: a workload's, or FILE.jsonl (default: a "
+     "prompt, a fork, a rollback, a batch)",
+     KVB_TEXT(settings, engine.script)},
+    {"--kv", "f32|f16", "type of the engine's cache (default: f16)", KVB_TEXT(settings, engine.kv)},
+    {"--flash", "on|off", "the engine's flash attention (default: off)", KVB_TEXT(settings, engine.flash)},
+    {"--layers", "N,…", "layers of the engine's model that are recorded (default: the first, a middle one, the last)",
+     KVB_TEXT(settings, engine.layers)},
+    {"--heads", "N,…", "KV heads, each with its query heads (default: the first and the last)",
+     KVB_TEXT(settings, engine.heads)},
     {"--format", "NAME", "table, md, csv or json", KVB_TEXT(settings, format_name)},
     KVB_OPTIONS_END,
 };
@@ -95,12 +120,17 @@ static const kvb_usage usage = {
         "--import writes a workload from a request trace instead (events only, seeded values, 8 KV heads of 128):\n"
         "lengths, order of arrival and shared prefixes (mooncake) are real, lengths divided by --shrink; at most\n"
         "--sequences are alive, each request enters as one leaves, and all decode in lockstep.\n\n"
+        "--engine writes what another engine's attention was given and made of it: q, K and V after rope, and outputs\n"
+        "before the output projection, of some layers and heads. Layers are renumbered from 0 on; those of one shape "
+        "are\n"
+        "a group. `kvbench run` replays such a workload; `kvbench judge NAME.jsonl` judges the engine's outputs.\n\n"
         "  kvbench record                                the suite that ships, into workloads/recorded\n"
         "  kvbench record --scenario agent-fork -o /tmp  one workload\n"
         "  kvbench record --check                        do all caches let the model say the same?\n"
         "  kvbench record --weights model.safetensors -o mine\n"
         "  kvbench record --scenario agent-fork --model Llama-3.1-8B -o mine\n"
-        "  kvbench record --import mooncake:conversation_trace.jsonl --requests 60 -o mine",
+        "  kvbench record --import mooncake:conversation_trace.jsonl --requests 60 -o mine\n"
+        "  kvbench record --engine llama --model F.gguf -o mine && kvbench judge mine/engine-model.jsonl",
     .options = options,
 };
 
@@ -417,6 +447,13 @@ static bool name_good(const char *name)
     return *name != '.' && *name != '-' && strlen(name) <= MAX_NAME && name[strspn(name, letters)] == 0;
 }
 
+static int name_complain(void)
+{
+    return kvb_complain(
+        "record", KVB_EXIT_USAGE,
+        "--name: expected at most %d letters, digits, '-', '_' or '.', beginning with neither '-' nor '.'", MAX_NAME);
+}
+
 static int import_row_print(const char *name, const char *path, size_t requests, const kvb_import_outcome *outcome,
                             const kvb_trace_needs *needs, kvb_table_format format)
 {
@@ -461,10 +498,7 @@ static int import_run(const import_words *import, const char *directory, uint64_
         return kvb_complain("record", KVB_EXIT_USAGE, "--import: %s", why);
     const char *name = import->name ? import->name : how.format->name;
     if (!name_good(name))
-        return kvb_complain(
-            "record", KVB_EXIT_USAGE,
-            "--name: expected at most %d letters, digits, '-', '_' or '.', beginning with neither '-' nor '.'",
-            MAX_NAME);
+        return name_complain();
     if ((size_t)snprintf(path, sizeof path, "%s/%s.jsonl", directory, name) >= sizeof path)
         return kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", directory, strerror(ENAMETOOLONG));
 
@@ -505,6 +539,142 @@ static int import_all(settings *s)
     return import_run(&s->import, s->directory, s->seed, s->format);
 }
 
+/* ---- --engine ---------------------------------------------------------------------------------------------------- */
+
+#define ENGINE_HISTORY "d 0 24; cp 0 1; d 0 4 1 5; rm 1 26 end; d 1 2; d 0 1 1 1; d 0 1 1 1"
+
+static bool engine_asked(const engine_words *e)
+{
+    return e->name || e->lib || e->family || e->script || e->kv || e->flash || e->layers || e->heads;
+}
+
+/* One of two words, the first where none was typed. False: told. */
+static bool word_choose(const char *option, const char **word, const char *usual, const char *other)
+{
+    char known[32], what[40];
+    snprintf(known, sizeof known, "%s, %s", usual, other);
+    snprintf(what, sizeof what, "%s: unknown word", option);
+    *word = *word ? *word : usual;
+    if (!strcmp(*word, usual) || !strcmp(*word, other))
+        return true;
+    kvb_unknown("record", what, *word, known);
+    return false;
+}
+
+static const kvb_gguf_family *family_find(const char *name)
+{
+    char known[256] = "";
+    const kvb_gguf_family *f = kvb_gguf_families;
+    for (; f->name && strcmp(f->name, name); f++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "", f->name);
+    if (!f->name)
+        kvb_unknown("record", "--family: no family", name, known);
+    return f->name ? f : NULL;
+}
+
+/* Reads what the recording is to be, but for the model. -1, or an exit code, told. */
+static int engine_read(settings *s, kvb_engine_history *history)
+{
+    engine_words *e = &s->engine;
+    char why[512];
+    if (!e->name || strcmp(e->name, "llama") != 0)
+        return e->name ? kvb_unknown("record", "--engine: no engine", e->name, "llama")
+                       : kvb_complain("record", KVB_EXIT_USAGE,
+                                      "--lib, --family, --script, --kv, --flash, --layers and "
+                                      "--heads need --engine llama");
+    if (s->import.from || s->import.requests || s->import.shrink || s->import.sequences || s->plugins.n || s->weights ||
+        s->config || s->save_weights || s->cache_name || s->kernel_name || s->check)
+        return kvb_complain("record", KVB_EXIT_USAGE,
+                            "--engine plays no model of this program: leave out --check, --cache, --kernel, --plugin, "
+                            "--weights, --config, --save-weights and --import");
+    if (!s->directory)
+        return kvb_complain("record", KVB_EXIT_USAGE, "--engine needs -o DIR");
+    if ((e->family && s->model_name) || (e->script && s->scenario_names.n) || s->scenario_names.n > 1)
+        return kvb_complain("record", KVB_EXIT_USAGE, "--engine plays one history, by one model: %s",
+                            e->family && s->model_name ? "--family or --model" : "--script or one --scenario");
+    if (!word_choose("--kv", &e->kv, "f16", "f32") || !word_choose("--flash", &e->flash, "off", "on"))
+        return KVB_EXIT_USAGE;
+    if (s->scenario_names.n)
+        return kvb_engine_history_find("record", s->scenario_names.at[0], history);
+    if (kvb_engine_history_parse(e->script ? e->script : ENGINE_HISTORY, history, why, sizeof why))
+        return kvb_complain("record", KVB_EXIT_USAGE, "--script: %s", why);
+    return -1;
+}
+
+static int engine_row_print(const kvb_engine_recording *r, kvb_table_format format)
+{
+    static const char *const headings[] = {"workload", "model", "layers", ">events", ">tokens", "file", NULL};
+    char why[512], path[4200], events[24], tokens[24];
+    kvb_trace *trace;
+    snprintf(path, sizeof path, "%s/%s.jsonl", r->directory, r->name);
+    if (kvb_trace_load(path, 0, &trace, why, sizeof why))
+        return kvb_complain("record", KVB_EXIT_FAILED, "what was written does not read back: %s", why);
+    snprintf(events, sizeof events, "%llu", (unsigned long long)trace->needs.events);
+    snprintf(tokens, sizeof tokens, "%llu", (unsigned long long)trace->needs.tokens);
+    kvb_trace_free(trace);
+    kvb_table *table = kvb_table_new(headings);
+    const char *cells[] = {r->name, r->model, r->layers_taken, events, tokens, path};
+    const int code = !table || kvb_table_row(table, cells)
+                         ? kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table")
+                         : kvb_printed("record", kvb_table_print(table, format, stdout));
+    kvb_table_free(table);
+    return code;
+}
+
+static int engine_record(settings *s)
+{
+    const engine_words *e = &s->engine;
+    char path[4096], model[100], name[MAX_NAME + 1];
+    kvb_engine_history *history = calloc(1, sizeof *history);
+    kvb_engine_recording *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int fd = -1, code = format_resolve(s);
+    if (code == KVB_EXIT_OK)
+        code = !history || r == MAP_FAILED ? kvb_complain("record", KVB_EXIT_MACHINE, "%s", strerror(ENOMEM))
+                                           : engine_read(s, history);
+    const kvb_gguf_family *f = code < 0 && !s->model_name ? family_find(e->family ? e->family : "llama") : NULL;
+    if (code < 0 && !s->model_name && !f)
+        code = KVB_EXIT_USAGE;
+    const char *file = s->model_name && strrchr(s->model_name, '/') ? strrchr(s->model_name, '/') + 1 : s->model_name;
+    snprintf(path, sizeof path, "%s", s->model_name ? s->model_name : "");
+    snprintf(model, sizeof model, f ? "seeded model %s" : "%s", f ? f->name : file ? file : "");
+    snprintf(name, sizeof name, "engine-%s", f ? f->name : "model");
+    if (s->import.name && !name_good(s->import.name) && code < 0)
+        code = name_complain();
+    if (code < 0 && mkdir(s->directory, 0777) && errno != EEXIST)
+        code = kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", s->directory, strerror(errno));
+    if (code < 0 && f) {
+        fd = kvb_gguf_write(f, s->seed);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        code = fd < 0 ? kvb_complain("record", KVB_EXIT_MACHINE, "a model cannot be written: %s", strerror(-fd)) : code;
+    }
+    if (code < 0) {
+        *r = (kvb_engine_recording){.config = {.lib = e->lib ? e->lib : "build/engines/ggml",
+                                               .model = path,
+                                               .family = f ? f->name : "",
+                                               .kv = e->kv,
+                                               .flash = !strcmp(e->flash, "on"),
+                                               .cells = KVB_SHADOW_TOKENS,
+                                               .seqs = kvb_engine_history_seqs(history)},
+                                    .history = history,
+                                    .model = model,
+                                    .layers = e->layers,
+                                    .heads = e->heads,
+                                    .directory = s->directory,
+                                    .name = s->import.name ? s->import.name : name};
+        const int error = kvb_engine_record(r);
+        code = error ? kvb_complain("record", KVB_EXIT_MACHINE, "no child process: %s", strerror(-error))
+               : !r->error
+                   ? engine_row_print(r, s->format)
+                   : kvb_complain("record", r->error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", r->why);
+    }
+    if (fd >= 0)
+        close(fd);
+    if (r != MAP_FAILED)
+        munmap(r, sizeof *r);
+    free(history);
+    return code;
+}
+
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
 /* Makes the weights from the checkpoint or the seed. Returns an exit code. */
@@ -529,6 +699,10 @@ static int record_run(int argc, char **argv)
     int exit_code = kvb_options_parse(&usage, &s, argc, argv);
     if (exit_code >= 0)
         goto out;
+    if (engine_asked(&s.engine)) {
+        exit_code = engine_record(&s);
+        goto out;
+    }
     if (import_asked(&s.import)) {
         exit_code = import_all(&s);
         goto out;

@@ -31,7 +31,9 @@ typedef struct kvb_engine_history {
 
 /* "d 0 3; cp 0 1; rm 0 4 12; add 0 12 end -8; keep 0; save 0; load 1; save all; d 0 1 1 2". 0, or -EINVAL with why. */
 int kvb_engine_history_parse(const char *text, kvb_engine_history *history, char *why, size_t why_bytes);
-/* Of a recorded workload. 0, -ENOTSUP with why: it has what no engine has a call for; or what kvb_trace_load() says. */
+/* Of a recorded workload by its name, or of FILE.jsonl. -1, or an exit code, told by the command. */
+int kvb_engine_history_find(const char *command, const char *word, kvb_engine_history *history);
+/* The same by its path. 0, -ENOTSUP with why: it has what no engine has a call for; or what kvb_trace_load() says. */
 int kvb_engine_history_of(const char *path, kvb_engine_history *history, char *why, size_t why_bytes);
 void kvb_engine_history_print(const kvb_engine_history *history, char *text, size_t bytes);
 
@@ -225,10 +227,32 @@ int kvb_engine_row_run(kvb_engine_row *row);
 
 /* ---- llama.cpp's evaluation callback ----------------------------------------------------------------------------- */
 
+/* As ggml has it, of which data and name are confirmed by its getters. */
+typedef struct kvb_llama_tensor {
+    int32_t type;
+    void *buffer;
+    int64_t ne[4];
+    size_t nb[4];
+    int32_t op, op_params[16], flags;
+    const struct kvb_llama_tensor *src[10], *view_src;
+    size_t view_offs;
+    void *data;
+    char name[64];
+} kvb_llama_tensor;
+
+enum { KVB_LLAMA_F32, KVB_LLAMA_F16 };
+bool kvb_llama_is_plain(const kvb_llama_tensor *tensor); /* one of these; NULL is not */
+double kvb_llama_element(const kvb_llama_tensor *tensor, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
+float kvb_llama_parameter(const kvb_llama_tensor *tensor, int i); /* of its operation */
+
+typedef struct kvb_llama_watch kvb_llama_watch;
+/* As ggml's: with `ask` whether the node is wanted; else the node is computed, and false ends the decode. */
+typedef bool kvb_llama_take(kvb_llama_watch *watch, const kvb_llama_tensor *node, bool ask);
+
 #define KVB_WATCH_TOKENS 8192u /* of a session between two clears; with more, cells are counted and not named */
 
 /* The first part belongs to a session: which token each cell holds. The second belongs to its last decode. */
-typedef struct kvb_llama_watch {
+struct kvb_llama_watch {
     const char *(*op_desc)(const void *tensor), *(*get_name)(const void *tensor);
     void *(*get_data)(const void *tensor);
     bool split; /* each sequence has a stream of cells */
@@ -250,15 +274,42 @@ typedef struct kvb_llama_watch {
     uint32_t nodes;                             /* whose output was compared, */
     double error;                               /* and the largest error */
     char said[200];
-} kvb_llama_watch;
+
+    kvb_llama_take *take; /* gets the nodes instead; NULL: none */
+    void *taker;
+};
 
 bool kvb_llama_watch_node(void *tensor, bool ask, void *watch);
+/* Decodes of sessions that are opened with `watched` show their nodes to `take` from here on. */
+void kvb_llama_show(kvb_llama_take *take, void *taker);
 void kvb_llama_watch_clear(kvb_llama_watch *watch, bool split, bool named);
 /* Sequence `to` has got the cells of `from`. */
 void kvb_llama_watch_copy(kvb_llama_watch *watch, uint32_t from, uint32_t to);
 void kvb_llama_watch_begin(kvb_llama_watch *watch, const kvb_engine_token *tokens, uint32_t n);
 /* sees: as kvb_engine's blame() has it. */
 void kvb_llama_watch_say(kvb_llama_watch *watch, const uint32_t *sees, uint32_t n);
+
+/* ---- recording --------------------------------------------------------------------------------------------------- */
+
+typedef struct kvb_engine_recording {
+    kvb_engine_config config; /* one cache for all sequences; K and V in f32 or f16 */
+    const kvb_engine_history *history;
+    const char *model;          /* in words */
+    const char *layers, *heads; /* numbers such as "0,3", of layers and KV heads; NULL: the first, a middle and the last
+                                    layer that attend, the first and the last head */
+    const char *directory, *name;
+
+    int error;     /* of the engine or of the recording: as kvb_engine.open says */
+    char why[512]; /* of error */
+    char layers_taken[64];
+} kvb_engine_recording;
+
+/*
+ * Plays the history over llama.cpp, in a child process, and writes directory/NAME.jsonl and NAME.safetensors: of each layer that is
+ * sampled q, new rows of K and V as they are written, and outputs of attention. The recording lies in shared memory. 0 with error and
+ * why, or what fork() says.
+ */
+int kvb_engine_record(kvb_engine_recording *recording);
 
 /* ---- seeded models ----------------------------------------------------------------------------------------------- */
 

@@ -318,6 +318,12 @@ static int library_open(const kvb_engine_config *config, char *why, size_t why_b
     return error;
 }
 
+void kvb_llama_show(kvb_llama_take *take, void *taker)
+{
+    lib.watch.take = take;
+    lib.watch.taker = taker;
+}
+
 /* ---- contexts ---------------------------------------------------------------------------------------------------- */
 
 typedef struct saved {

@@ -14,28 +14,17 @@
 
 #define LIMIT 4e-3 /* of an output: q and sums in f16 are off by 1e-3 at most */
 
-enum { F32 = 0, F16 = 1, I64 = 27 };
+enum { I64 = 27 };
 
-/* As ggml has it, of which data and name are confirmed by its getters. */
-typedef struct tensor {
-    int32_t type;
-    void *buffer;
-    int64_t ne[4];
-    size_t nb[4];
-    int32_t op, op_params[16], flags;
-    const struct tensor *src[10], *view_src;
-    size_t view_offs;
-    void *data;
-    char name[64];
-} tensor;
+typedef kvb_llama_tensor tensor;
 
-static double element(const tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
+double kvb_llama_element(const tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
     const char *at = (const char *)t->data + (size_t)i0 * t->nb[0] + (size_t)i1 * t->nb[1] + (size_t)i2 * t->nb[2] +
                      (size_t)i3 * t->nb[3];
     uint16_t bits;
     float value;
-    if (t->type == F32) {
+    if (t->type == KVB_LLAMA_F32) {
         memcpy(&value, at, sizeof value);
         return (double)value;
     }
@@ -47,16 +36,16 @@ static double element(const tensor *t, int64_t i0, int64_t i1, int64_t i2, int64
     return bits >> 15 ? -size : size;
 }
 
-static float parameter(const tensor *t, int i)
+float kvb_llama_parameter(const tensor *t, int i)
 {
     float value;
     memcpy(&value, &t->op_params[i], sizeof value);
     return value;
 }
 
-static bool is_plain(const tensor *t)
+bool kvb_llama_is_plain(const tensor *t)
 {
-    return t && (t->type == F32 || t->type == F16);
+    return t && (t->type == KVB_LLAMA_F32 || t->type == KVB_LLAMA_F16);
 }
 
 /*
@@ -74,8 +63,8 @@ static double output_error(const tensor *t, const tensor *q, const tensor *k, co
         for (int64_t c = 0; c < cells; c++) {
             double x = 0;
             for (int64_t d = 0; d < q->ne[0]; d++)
-                x += element(q, d, j, h, s) * element(k, d, c, h / (heads / k->ne[2]), s);
-            w[c] = x * factor + element(mask, c, j, 0, s % mask->ne[3]);
+                x += kvb_llama_element(q, d, j, h, s) * kvb_llama_element(k, d, c, h / (heads / k->ne[2]), s);
+            w[c] = x * factor + kvb_llama_element(mask, c, j, 0, s % mask->ne[3]);
             most = fmax(most, w[c]);
         }
         for (int64_t c = 0; c < cells; c++)
@@ -85,8 +74,8 @@ static double output_error(const tensor *t, const tensor *q, const tensor *k, co
             double exact = 0;
             for (int64_t c = 0; c < cells; c++)
                 if (w[c] > 0) /* hidden cells may hold anything */
-                    exact += w[c] / sum * element(v, flash ? d : c, flash ? c : d, kv, s);
-            const double off = fabs(exact - element(t, d, flash ? h : j, flash ? j : h, s));
+                    exact += w[c] / sum * kvb_llama_element(v, flash ? d : c, flash ? c : d, kv, s);
+            const double off = fabs(exact - kvb_llama_element(t, d, flash ? h : j, flash ? j : h, s));
             worst = isnan(off) ? HUGE_VAL : fmax(worst, off);
             scale = fmax(scale, fabs(exact));
         }
@@ -136,7 +125,7 @@ static void row_look(kvb_llama_watch *w, const tensor *mask, int64_t row, int64_
     uint32_t *shown = &w->shown[w->n_shown++];
     *shown = 0;
     for (int64_t c = 0; c < mask->ne[0]; c++) {
-        if (isinf(element(mask, c, row, 0, stream % mask->ne[3])))
+        if (isinf(kvb_llama_element(mask, c, row, 0, stream % mask->ne[3])))
             continue;
         ++*shown;
         if (w->n_seen == w->room) {
@@ -154,10 +143,10 @@ static void row_look(kvb_llama_watch *w, const tensor *mask, int64_t row, int64_
 /* Copies a tensor: without flash attention the places of q and the mask are used again before there is an output. */
 static void keep(void **copy, const tensor *t)
 {
-    size_t bytes = t->type == F32 ? sizeof(float) : sizeof(uint16_t);
+    size_t bytes = t->type == KVB_LLAMA_F32 ? sizeof(float) : sizeof(uint16_t);
     for (int i = 0; i < 4; i++)
         bytes += (size_t)(t->ne[i] - 1) * t->nb[i];
-    tensor *kept = is_plain(t) ? realloc(*copy, sizeof *kept + bytes) : NULL;
+    tensor *kept = kvb_llama_is_plain(t) ? realloc(*copy, sizeof *kept + bytes) : NULL;
     if (!kept)
         return;
     *kept = *t;
@@ -170,12 +159,13 @@ static void keep(void **copy, const tensor *t)
 static void product_look(kvb_llama_watch *w, const tensor *t)
 {
     const tensor *softmax = t->src[1], *scores = softmax->src[0], *v = t->src[0], *q = w->query, *mask = w->mask;
-    const bool known = q && mask && !softmax->src[2] && parameter(softmax, 1) == 0 &&
-                       !strcmp(w->op_desc(scores), "MUL_MAT") && is_plain(v) && is_plain(scores->src[0]) &&
-                       w->get_data((void *)t) == t->data;
+    const bool known = q && mask && !softmax->src[2] && kvb_llama_parameter(softmax, 1) == 0 &&
+                       !strcmp(w->op_desc(scores), "MUL_MAT") && kvb_llama_is_plain(v) &&
+                       kvb_llama_is_plain(scores->src[0]) && w->get_data((void *)t) == t->data;
     if (!known || q->ne[1] != t->ne[1] || q->ne[2] != t->ne[2] || q->ne[3] != t->ne[3])
         return;
-    w->error = fmax(w->error, output_error(t, q, scores->src[0], v, mask, (double)parameter(softmax, 0), false));
+    w->error =
+        fmax(w->error, output_error(t, q, scores->src[0], v, mask, (double)kvb_llama_parameter(softmax, 0), false));
     w->nodes++;
 }
 
@@ -183,6 +173,8 @@ bool kvb_llama_watch_node(void *node, bool ask, void *ctx)
 {
     kvb_llama_watch *watch = ctx;
     const tensor *t = node;
+    if (watch->take)
+        return watch->take(watch, t, ask);
     const char *op = watch->op_desc(node);
     const bool flash = !strcmp(op, "FLASH_ATTN_EXT");
     const bool stores = !strcmp(op, "SET_ROWS"), multiplies = !strcmp(op, "MUL_MAT");
@@ -200,7 +192,7 @@ bool kvb_llama_watch_node(void *node, bool ask, void *ctx)
     if (stores || multiplies)
         return true;
     const tensor *mask = t->src[flash ? 3 : 1];
-    if (watch->get_data(node) != t->data || !understood || !is_plain(mask))
+    if (watch->get_data(node) != t->data || !understood || !kvb_llama_is_plain(mask))
         return true; /* another layout: nothing is said */
     if (!flash)
         keep(&watch->mask, mask);
@@ -210,10 +202,10 @@ bool kvb_llama_watch_node(void *node, bool ask, void *ctx)
     for (int64_t s = 0; s < t->ne[3] && !strcmp(watch->first, t->name); s++) /* one layer: the others have its mask */
         for (int64_t j = 0; j < tokens && watch->n_shown < KVB_SHADOW_TOKENS; j++)
             row_look(watch, mask, j, s);
-    if (flash && !t->src[4] && parameter(t, 1) == 0 && parameter(t, 2) == 0 && is_plain(t->src[1]) &&
-        is_plain(t->src[2])) {
-        watch->error =
-            fmax(watch->error, output_error(t, t->src[0], t->src[1], t->src[2], mask, (double)parameter(t, 0), true));
+    if (flash && !t->src[4] && kvb_llama_parameter(t, 1) == 0 && kvb_llama_parameter(t, 2) == 0 &&
+        kvb_llama_is_plain(t->src[1]) && kvb_llama_is_plain(t->src[2])) {
+        watch->error = fmax(watch->error, output_error(t, t->src[0], t->src[1], t->src[2], mask,
+                                                       (double)kvb_llama_parameter(t, 0), true));
         watch->nodes++;
     }
     return true;

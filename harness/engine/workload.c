@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/command_line.h"
 #include "harness/engine/engine.h"
+#include "harness/selection/suite.h"
 #include "workloads/trace.h"
 
 enum { NODES = 256 }; /* of one tree */
@@ -283,4 +285,24 @@ int kvb_engine_history_of(const char *path, kvb_engine_history *history, char *w
     free(m);
     kvb_trace_free(trace);
     return m ? error : -ENOMEM;
+}
+
+int kvb_engine_history_find(const char *command, const char *word, kvb_engine_history *history)
+{
+    kvb_workloads known = {0};
+    char why[512], names[4096] = "";
+    int error = strstr(word, ".jsonl") ? 0 : kvb_workloads_find(NULL, &known, why, sizeof why);
+    const char *path = strstr(word, ".jsonl") ? word : NULL;
+    for (size_t i = 0; i < known.n && !error && !path; i++) {
+        path = strcmp(known.at[i].name, word) ? NULL : known.at[i].path;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", known.at[i].name);
+    }
+    int code = -1;
+    if (!error && !path)
+        code = kvb_unknown(command, "unknown workload", word, names);
+    error = error || !path ? error : kvb_engine_history_of(path, history, why, sizeof why);
+    if (error)
+        code = kvb_complain(command, KVB_EXIT_USAGE, "%s", why);
+    kvb_workloads_free(&known);
+    return code;
 }

@@ -13,15 +13,18 @@
 #include "workloads/live/rng.h"
 #include "workloads/safetensors.h"
 
-static size_t row_floats(const kvb_recorder *r, uint32_t layer, int kind)
+size_t kvb_recorder_floats(const kvb_recorder *r, uint32_t layer, int kind)
 {
-    return kvb_values_floats(kvb_model_group(&r->model, layer), (kvb_rows)kind);
+    const kvb_group *g = kvb_model_group(&r->model, layer);
+    if (kind < KVB_ROWS_KINDS)
+        return kvb_values_floats(g, (kvb_rows)kind);
+    return r->has_outputs && !kvb_group_scans(g) ? (size_t)g->heads * g->v_dim : 0;
 }
 
 int kvb_recorder_open(kvb_recorder *r, const kvb_model *model)
 {
     *r = (kvb_recorder){.model = *model};
-    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++)
+    for (int kind = 0; kind < KVB_RECORDER_ROWS; kind++)
         if (!(r->rows[kind] = calloc(model->n_layers + 1u, sizeof *r->rows[kind]))) {
             kvb_recorder_close(r);
             return -ENOMEM;
@@ -39,7 +42,7 @@ void kvb_recorder_close(kvb_recorder *r)
     for (size_t i = 0; i < r->n_events; i++)
         kvb_event_clear(&r->events[i]);
     free(r->events);
-    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+    for (int kind = 0; kind < KVB_RECORDER_ROWS; kind++) {
         for (uint32_t layer = 0; r->rows[kind] && layer < r->model.n_layers; layer++)
             free(r->rows[kind][layer]);
         free(r->rows[kind]);
@@ -57,9 +60,9 @@ static int reserve_tokens(kvb_recorder *r, uint64_t n)
     uint64_t max = r->max_tokens ? r->max_tokens : 256;
     while (max < n)
         max *= 2;
-    for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
+    for (int kind = 0; kind < KVB_RECORDER_ROWS; kind++) {
         for (uint32_t layer = 0; layer < r->model.n_layers; layer++) {
-            size_t row = row_floats(r, layer, kind);
+            size_t row = kvb_recorder_floats(r, layer, kind);
             if (!row)
                 continue;
             float *rows = realloc(r->rows[kind][layer], max * row * sizeof *rows);
@@ -87,7 +90,7 @@ void kvb_recorder_rows(kvb_recorder *r, uint32_t layer, const uint64_t *ordinals
                        const float *const from[KVB_ROWS_KINDS])
 {
     for (int kind = 0; kind < KVB_ROWS_KINDS; kind++) {
-        size_t row = row_floats(r, layer, kind);
+        size_t row = kvb_recorder_floats(r, layer, kind);
         for (uint32_t i = n - n_new; row && from[kind] && i < n; i++) {
             assert(ordinals[i] < r->n_tokens);
             memcpy(r->rows[kind][layer] + ordinals[i] * row, from[kind] + i * row, row * sizeof(float));
@@ -95,23 +98,29 @@ void kvb_recorder_rows(kvb_recorder *r, uint32_t layer, const uint64_t *ordinals
     }
 }
 
-#define LAYER_TENSORS (KVB_ROWS_KINDS + KVB_CONSTANTS)
+#define LAYER_TENSORS (KVB_RECORDER_ROWS + KVB_CONSTANTS)
 
 /* Tensor number i of a layer, if it has it. */
 static bool tensor_of(const kvb_recorder *r, uint32_t layer, int i, char name[16], kvb_tensor *t)
 {
     const kvb_group *g = kvb_model_group(&r->model, layer);
-    const int c = i - KVB_ROWS_KINDS;
+    const int c = i - KVB_RECORDER_ROWS;
     *t = (kvb_tensor){.name = name, .dtype = KVB_DTYPE_F32, .n_dims = 3};
     if (c < 0) {
-        const uint64_t shape[] = {r->n_tokens, kvb_rows_heads(g, (kvb_rows)i), kvb_rows_dim(g, (kvb_rows)i)};
+        const bool out = i == KVB_ROWS_KINDS;
+        const uint64_t shape[] = {r->n_tokens, out ? g->heads : kvb_rows_heads(g, (kvb_rows)i),
+                                  out ? g->v_dim : kvb_rows_dim(g, (kvb_rows)i)};
         memcpy(t->dims, shape, sizeof shape);
         t->data = r->rows[i][layer];
     } else {
         t->n_dims = kvb_constant_shape(g, (kvb_constant)c, t->dims);
         t->data = r->constant[c][layer];
     }
-    snprintf(name, 16, "%s.%u", c < 0 ? kvb_rows_name((kvb_rows)i) : kvb_constant_name((kvb_constant)c), layer);
+    snprintf(name, 16, "%s.%u",
+             c >= 0                ? kvb_constant_name((kvb_constant)c)
+             : i == KVB_ROWS_KINDS ? "out"
+                                   : kvb_rows_name((kvb_rows)i),
+             layer);
     return t->data && t->n_dims && !kvb_tensor_shape(t, false);
 }
 
@@ -170,20 +179,17 @@ static char *borrow(const char *s)
     return (char *)(uintptr_t)s;
 }
 
-/*
- * Write directory/NAME.jsonl and directory/NAME.safetensors (the tensors first: a trace that is there
- * finds its tensors). 0 or a negative errno with "path: …".
- */
-static int recorder_save(const kvb_recorder *r, const char *directory, const char *name, const char *source,
-                         const char *note, char *why, size_t why_bytes)
+int kvb_recorder_save(const kvb_recorder *r, const char *directory, const kvb_trace_header *said, char *why,
+                      size_t why_bytes)
 {
-    char *trace = path_of(directory, name, ".jsonl"), *tensors = path_of(directory, name, ".safetensors");
-    kvb_trace_header header = {
-        .name = borrow(name), .source = borrow(source), .note = borrow(note), .model = r->model, .tensors = tensors};
+    char *trace = path_of(directory, said->name, ".jsonl"), *tensors = path_of(directory, said->name, ".safetensors");
+    kvb_trace_header header = *said;
+    header.model = r->model;
+    header.tensors = tensors;
     int err = -ENOMEM;
     snprintf(why, why_bytes, "no memory");
     if (trace && tensors)
-        err = save_tensors(r, tensors, source, why, why_bytes);
+        err = save_tensors(r, tensors, said->source, why, why_bytes);
     if (!err)
         err = save_events(r, trace, &header, true, why, why_bytes);
     free(trace);
@@ -295,7 +301,9 @@ void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t byt
 static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, const kvb_live_options *options,
                 const char *directory, char *why, size_t why_bytes)
 {
-    int err = recorder_save(recorder, directory, scenario->name, scenario->summary, scenario->note, why, why_bytes);
+    const kvb_trace_header header = {
+        .name = borrow(scenario->name), .source = borrow(scenario->summary), .note = borrow(scenario->note)};
+    int err = kvb_recorder_save(recorder, directory, &header, why, why_bytes);
     if (err)
         return err;
     char name[192], source[256], suffix[96];

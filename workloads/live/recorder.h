@@ -10,11 +10,15 @@
 #include "workloads/trace.h"
 #include "workloads/values.h"
 
+#define KVB_RECORDER_ROWS (KVB_ROWS_KINDS + 1)
+
 typedef struct kvb_recorder {
     kvb_model model;
+    bool has_outputs;  /* of each attending layer [heads * v_dim], the last kind of rows */
     kvb_event *events; /* own copies; pos, seq, tok and parents filled in for tokens */
     size_t n_events, max_events;
-    float **rows[KVB_ROWS_KINDS]; /* [layers], each [max_tokens][heads of that kind * dim]; NULL: the layer has none */
+    float *
+        *rows[KVB_RECORDER_ROWS]; /* [layers], each [max_tokens][heads of that kind * dim]; NULL: the layer has none */
     const float **constant[KVB_CONSTANTS]; /* [layers], the caller's; NULL: the layer has none */
     uint64_t n_tokens, max_tokens;
 } kvb_recorder;
@@ -31,5 +35,15 @@ int kvb_recorder_event(kvb_recorder *recorder, const kvb_event *event);
  * NULL, and one that is not there yet); ordinals [n]. Their event must have been appended. */
 void kvb_recorder_rows(kvb_recorder *recorder, uint32_t layer, const uint64_t *ordinals, uint32_t n, uint32_t n_new,
                        const float *const rows[KVB_ROWS_KINDS]);
+
+/* Floats of one token's rows of a kind in a layer. */
+size_t kvb_recorder_floats(const kvb_recorder *recorder, uint32_t layer, int kind);
+
+/*
+ * Writes directory/NAME.jsonl and directory/NAME.safetensors (the tensors first: a trace that is there finds its tensors). header:
+ * name, source, note and outputs; the rest is the recorder's. 0 or a negative errno with "path: …".
+ */
+int kvb_recorder_save(const kvb_recorder *recorder, const char *directory, const kvb_trace_header *header, char *why,
+                      size_t why_bytes);
 
 #endif
