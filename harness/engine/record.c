@@ -110,7 +110,7 @@ static void rows_take(taker *x, source *s, int kind, const kvb_llama_tensor *t, 
 static void rule_take(taker *x, source *s, const kvb_llama_tensor *t, const kvb_llama_tensor *mask,
                       const kvb_llama_tensor *sinks)
 {
-    const uint32_t group = s->heads / s->kv_heads, from = s->taken[OUT];
+    const uint32_t from = s->taken[OUT];
     s->scale = kvb_llama_parameter(t, 0);
     if (kvb_llama_parameter(t, 1) != 0)
         fail(x, -ENOTSUP, "layer %u adds a bias that grows with distance (ALiBi), which a trace does not have",
@@ -127,6 +127,7 @@ static void rule_take(taker *x, source *s, const kvb_llama_tensor *t, const kvb_
     }
     if (!sinks || s->sinks || x->first)
         return;
+    const uint32_t group = s->heads / s->kv_heads;
     s->sinks = malloc(x->n_kv * group * sizeof *s->sinks);
     for (uint32_t i = 0; s->sinks && i < x->n_kv * group; i++)
         s->sinks[i] = (float)kvb_llama_element(sinks, x->kv[i / group] * group + i % group, 0, 0, 0);
@@ -150,6 +151,8 @@ static bool node_take(kvb_llama_watch *watch, const kvb_llama_tensor *t, bool as
 {
     taker *x = watch->taker;
     uint32_t layer, i = 0;
+    if (watch->get_name(t) != t->name || (!ask && watch->get_data(t) != t->data))
+        return !fail(x, -ENOTSUP, "%s: its tensors are not laid out as expected", x->facts.build);
     const part p = part_of(watch, t, &layer);
     if (ask || p == PART_NONE)
         return p != PART_NONE;
@@ -160,8 +163,6 @@ static bool node_take(kvb_llama_watch *watch, const kvb_llama_tensor *t, bool as
     source *s = &x->at[i];
     if (i == x->n)
         x->at[x->n++] = (source){.layer = layer};
-    if (watch->get_data(t) != t->data || watch->get_name(t) != t->name)
-        return !fail(x, -ENOTSUP, "%s: its tensors are not laid out as expected", x->facts.build);
     if (x->first)
         shape_take(s, p, t);
     if (p == PART_FLASH) {
@@ -430,12 +431,6 @@ static void record_run(void *ctx)
     ask->config.watched = true;
     kvb_llama_show(node_take, x);
     x->at = calloc(KVB_MODEL_LAYERS, sizeof *x->at);
-    for (uint32_t i = 0; i < ask->history->n; i++)
-        if (ask->history->at[i].verb == KVB_ENGINE_SHIFT)
-            fail(x, -EINVAL, "call %u moves positions, which is not recorded: the engine rounds the rows that it turns",
-                 i + 1);
-    if (ask->error)
-        return;
     ask->error = x->at ? kvb_engine_llama.open(&ask->config, &session, &x->facts, ask->why, sizeof ask->why) : -ENOMEM;
     if (!ask->error && !kvb_engine_history_check(ask->history, &x->facts, ask->why, sizeof ask->why)) {
         if (!play(x, session))
@@ -446,8 +441,7 @@ static void record_run(void *ctx)
     for (uint32_t i = 0; i < x->n; i++)
         free(x->at[i].sinks);
     free(x->at);
-    if (x->recorder.n_events)
-        kvb_recorder_close(&x->recorder);
+    kvb_recorder_close(&x->recorder);
     kvb_engine_llama.close(session);
 }
 
@@ -457,7 +451,11 @@ int kvb_engine_record(kvb_engine_recording *ask)
     if (!x)
         return -ENOMEM;
     x->ask = ask;
-    const int error = kvb_apart(record_run, x, 0);
+    for (uint32_t i = 0; i < ask->history->n; i++)
+        if (ask->history->at[i].verb == KVB_ENGINE_SHIFT)
+            fail(x, -EINVAL, "call %u moves positions, which is not recorded: the engine rounds the rows that it turns",
+                 i + 1);
+    const int error = ask->error ? 0 : kvb_apart(record_run, x, 0);
     free(x);
     if (error != -ECHILD)
         return error;

@@ -79,7 +79,7 @@ static const kvb_suite_part quick_parts[] = {
 };
 static const kvb_suite_part default_parts[] = {
     {
-        .workloads = LIST(RECORDED),
+        .workloads = LIST(RECORDED, "engine-windows"),
         .pools = EVERY_FORMAT,
         .sample_ms = 40,
         .oracle_pairs = IN_FULL,

@@ -14,11 +14,10 @@
 
 typedef struct kvb_recorder {
     kvb_model model;
-    bool has_outputs;  /* of each attending layer [heads * v_dim], the last kind of rows */
+    bool has_outputs;  /* the last kind of rows: of each attending layer [heads * v_dim] */
     kvb_event *events; /* own copies; pos, seq, tok and parents filled in for tokens */
     size_t n_events, max_events;
-    float *
-        *rows[KVB_RECORDER_ROWS]; /* [layers], each [max_tokens][heads of that kind * dim]; NULL: the layer has none */
+    float **rows[KVB_RECORDER_ROWS]; /* [layers], each [max_tokens][heads of that kind * dim]; NULL: it has none */
     const float **constant[KVB_CONSTANTS]; /* [layers], the caller's; NULL: the layer has none */
     uint64_t n_tokens, max_tokens;
 } kvb_recorder;
