@@ -14,7 +14,7 @@
     }
 
 const kvb_fuzz_target kvb_fuzz_targets[] = {
-    {"trace", kvb_fuzz_files, "in.jsonl", LINES("show %", "show % --format json"), 1},
+    {"trace", kvb_fuzz_files, "in.jsonl", LINES("show %", "show % --format json", "judge %"), 1},
     {"safetensors", kvb_fuzz_files, "in.safetensors",
      LINES("tensors %", "arrays %", "weights % @/live.json",
            "size Llama-3.1-8B --context 1k --engine ideal --weights %"),

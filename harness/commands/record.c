@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `kvbench record`: play the live model and write workloads, check that no cache changes what it says, or import. */
+/* `kvbench record`: write workloads of the live model, of imports, of llama.cpp; check that no cache changes what the model says. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,9 +59,9 @@ typedef struct settings {
 } settings;
 
 static const kvb_option options[] = {
+    KVB_OPTIONS_OF("the live model"),
     {"--scenario", "NAME", "what to play, repeatable (default: all); a wrong name lists them",
      KVB_WORDS(settings, scenario_names)},
-    {"-o", "DIR", "where workloads go (default: workloads/recorded)", KVB_TEXT(settings, directory)},
     {"--seed", "N", "of weights, prompts, draft model, seeded values (default: 1)",
      KVB_NUMBER(settings, seed, 0, (uint64_t)1 << 53)},
     {"--weights", "FILE", "a Llama-style safetensors checkpoint instead of seeded weights",
@@ -75,10 +75,11 @@ static const kvb_option options[] = {
      KVB_TEXT(settings, kernel_name)},
     {"--model", "MODEL",
      "what has seeded values gets one layer of each kind of this model, and its name: a name of `kvbench size --list`, "
-     "or a config.json; the live model stays as it is",
+     "or a config.json; the live model stays as it is. With --engine: F.gguf",
      KVB_TEXT(settings, model_name)},
     {"--plugin", "FILE.so", "load more kernels and caches, repeatable", KVB_WORDS(settings, plugins)},
     {"--check", NULL, "write nothing; play over every cache and compare the tokens", KVB_FLAG(settings, check)},
+    KVB_OPTIONS_OF("an import"),
     {"--import", "FORMAT:FILE", "no model: a recorded production workload, mooncake:FILE.jsonl or azure:FILE.csv",
      KVB_TEXT(settings, import.from)},
     {"--name", "NAME", "of the workload that is imported, or an engine's (default: the format's; engine-FAMILY)",
@@ -89,6 +90,7 @@ static const kvb_option options[] = {
      KVB_NUMBER(settings, import.shrink, 1, KVB_IMPORT_MAX_SHRINK)},
     {"--sequences", "S", "most imported sequences alive at once (default: 8)",
      KVB_NUMBER(settings, import.sequences, 1, KVB_TRACE_MAX_SEQS)},
+    KVB_OPTIONS_OF("a whole engine"),
     {"--engine", "llama", "record a whole engine: llama.cpp, from its built library", KVB_TEXT(settings, engine.name)},
     {"--lib", "FOLDER|FILE", "its library (default: engines/ggml beside the program, which `make engines` fills)",
      KVB_TEXT(settings, engine.lib)},
@@ -104,6 +106,8 @@ static const kvb_option options[] = {
      KVB_TEXT(settings, engine.layers)},
     {"--heads", "N,…", "KV heads, each with its query heads (default: the first and the last)",
      KVB_TEXT(settings, engine.heads)},
+    KVB_OPTIONS_OF("output"),
+    {"-o", "DIR", "where workloads go (default: workloads/recorded)", KVB_TEXT(settings, directory)},
     {"--format", "NAME", "table, md, csv or json", KVB_TEXT(settings, format_name)},
     KVB_OPTIONS_END,
 };
@@ -735,6 +739,6 @@ out:
 
 const kvb_command kvb_command_record = {
     .name = "record",
-    .summary = "play the live model and write workloads, or check caches by what it says",
+    .summary = "write workloads: of the live model, of imports, of llama.cpp; or check caches by what the model says",
     .run = record_run,
 };

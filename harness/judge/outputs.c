@@ -150,6 +150,13 @@ static int call_judge(trial *t, uint32_t event, uint32_t layer)
     return error;
 }
 
+/* Words come from a file, and go to a terminal. */
+static void controls_replace(char *words)
+{
+    for (; *words; words++)
+        *words = (unsigned char)*words < ' ' || *words == 0x7f ? '?' : *words;
+}
+
 /* In words, from the record. */
 static void words_make(trial *t)
 {
@@ -158,6 +165,7 @@ static void words_make(trial *t)
     const kvb_result *r = &j->result;
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
     snprintf(j->shape, sizeof j->shape, "%.60s, %.40s, %.80s", o->engine, o->model, o->setup);
+    controls_replace(j->shape);
     if (r->where.line) {
         const kvb_diff_place *first = t->diff.any_failed ? &t->diff.first : &t->opinion.first;
         const kvb_event *e = &t->trace->events[first->event];
@@ -185,6 +193,7 @@ static int all_judge(trial *t, char *why, size_t why_bytes)
         return error;
     kvb_result_init(r);
     snprintf(r->workload, sizeof r->workload, "%.63s", trace->header.name);
+    controls_replace(r->workload);
     snprintf(r->cache, sizeof r->cache, "recorded");
     snprintf(r->pool_k, sizeof r->pool_k, "%.63s", trace->header.outputs.rows);
     snprintf(r->pool_v, sizeof r->pool_v, "%.63s", trace->header.outputs.rows);

@@ -317,10 +317,14 @@ static void test_header_refused(void **state)
         assert_contains(why, bad[i].part);
         assert_int_equal(access(scratch_path("h"), F_OK), -1);
     }
-    /* a model that could not be read back */
     char why[300] = "";
     kvb_trace_header h = header;
     kvb_trace_writer *w;
+    h.outputs.engine = (char *)"e";
+    assert_int_equal(kvb_trace_create(scratch_path("h"), &h, &w, why, sizeof why), -EINVAL);
+    assert_contains(why, "header: outputs need tensors, a model, a setup, rows and an arithmetic");
+    /* a model that could not be read back */
+    h = header;
     h.model.groups[0].sinks = 1;
     assert_int_equal(kvb_trace_create(scratch_path("h"), &h, &w, why, sizeof why), -EINVAL);
     assert_contains(why, "header: group 0: 1 sinks without a window");
