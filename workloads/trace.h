@@ -27,8 +27,8 @@
  *   recurrence: mamba1, mamba2, lightning or delta; optional: "conv", the convolution before it; "silu" (false); "state", as which
  *   states are stored: f32 (conv: as the recurrence's), f16 or bf16
  *
- * Beside recorded values may lie what an engine made of them, for each layer L a tensor out.L [tokens][heads][v_dim] in F32. The
- * header then has
+ * Recorded values may have an engine's outputs of attention beside them: for each layer L a tensor out.L [tokens][heads][v_dim] in
+ * F32. The header then has
  *    "outputs":{"engine":"llama.cpp v0.5.0", "model":"seeded llama", "setup":"kv f16, flash attention off", "rows":"f16",
  *               "arithmetic":"ggml-f16"}
  *   rows: the format of the K and V rows that were multiplied; arithmetic: as for `kvbench judge`, a preset or a declaration in JSON
@@ -98,7 +98,7 @@
 #define KVB_TRACE_MAX_FILL  (1u << 24)
 #define KVB_TRACE_MAX_CELLS (1u << 26) /* tokens alive at once, and of a trace in all */
 
-/* What made the outputs that a recorded trace has. */
+/* Where the outputs of a recorded trace come from. */
 typedef struct kvb_trace_outputs {
     char *engine; /* with its build; NULL: there are no outputs, and all else is NULL, too */
     char *model, *setup, *rows, *arithmetic;

@@ -67,7 +67,7 @@ static const kvb_usage usage = {
         "arithmetic=chunk64-bf16\n"
         "  kvbench judge recorded/*.npz          with what is to be said in FILE.json beside each\n"
         "  kvbench judge --make hard.safetensors && kvbench judge mine.npz --inputs hard.safetensors\n"
-        "  kvbench judge engine.jsonl            what an engine made of a history (kvbench record --engine llama)\n"
+        "  kvbench judge engine.jsonl            outputs of an engine over a history (kvbench record --engine llama)\n"
         "  kvbench judge --keys                  what can be said\n\n"
         "FILE is .safetensors, .npz or .npy, or a trace whose header says what is to be said; FOLDER holds .npy. Keys "
         "stand in FILE.json beside it (describe.json in a\n"

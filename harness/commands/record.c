@@ -124,10 +124,10 @@ static const kvb_usage usage = {
         "--import writes a workload from a request trace instead (events only, seeded values, 8 KV heads of 128):\n"
         "lengths, order of arrival and shared prefixes (mooncake) are real, lengths divided by --shrink; at most\n"
         "--sequences are alive, each request enters as one leaves, and all decode in lockstep.\n\n"
-        "--engine writes what another engine's attention was given and made of it: q, K and V after rope, and outputs\n"
-        "before the output projection, of some layers and heads. Layers are renumbered from 0 on; those of one shape "
-        "are\n"
-        "a group. `kvbench run` replays such a workload; `kvbench judge NAME.jsonl` judges the engine's outputs.\n\n"
+        "--engine writes inputs and outputs of another engine's attention: q, K and V after rope, outputs before the\n"
+        "output projection, of some layers and heads. Layers are renumbered from 0 on; those of one shape are a "
+        "group.\n"
+        "`kvbench run` replays such a workload; `kvbench judge NAME.jsonl` judges the engine's outputs.\n\n"
         "  kvbench record                                the suite that ships, into workloads/recorded\n"
         "  kvbench record --scenario agent-fork -o /tmp  one workload\n"
         "  kvbench record --check                        do all caches let the model say the same?\n"
@@ -565,15 +565,38 @@ static bool word_choose(const char *option, const char **word, const char *usual
     return false;
 }
 
-static const kvb_gguf_family *family_find(const char *name)
+/* The model that the engine loads. */
+typedef struct engine_model {
+    char path[4096], words[100], name[40]; /* name: of the workload, where none was typed */
+    const char *family;                    /* "": the user's own */
+    int fd;                                /* of a seeded one; else -1 */
+} engine_model;
+
+/* -1, or an exit code, told. */
+static int model_open(const settings *s, engine_model *m)
 {
+    const char *family = s->engine.family ? s->engine.family : "llama", *slash;
     char known[256] = "";
+    *m = (engine_model){.family = "", .name = "engine-model", .fd = -1};
+    if (s->model_name) {
+        slash = strrchr(s->model_name, '/');
+        snprintf(m->path, sizeof m->path, "%s", s->model_name);
+        snprintf(m->words, sizeof m->words, "%s", slash ? slash + 1 : s->model_name);
+        return -1;
+    }
     const kvb_gguf_family *f = kvb_gguf_families;
-    for (; f->name && strcmp(f->name, name); f++)
+    for (; f->name && strcmp(f->name, family); f++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "", f->name);
     if (!f->name)
-        kvb_unknown("record", "--family: no family", name, known);
-    return f->name ? f : NULL;
+        return kvb_unknown("record", "--family: no family", family, known);
+    m->fd = kvb_gguf_write(f, s->seed);
+    if (m->fd < 0)
+        return kvb_complain("record", KVB_EXIT_MACHINE, "a model cannot be written: %s", strerror(-m->fd));
+    m->family = f->name;
+    snprintf(m->path, sizeof m->path, "/proc/self/fd/%d", m->fd);
+    snprintf(m->words, sizeof m->words, "seeded model %s", f->name);
+    snprintf(m->name, sizeof m->name, "engine-%s", f->name);
+    return -1;
 }
 
 /* Reads what the recording is to be, but for the model. -1, or an exit code, told. */
@@ -625,54 +648,52 @@ static int engine_row_print(const kvb_engine_recording *r, kvb_table_format form
     return code;
 }
 
-static int engine_record(settings *s)
+/* r lies in shared memory. */
+static int engine_play(settings *s, kvb_engine_recording *r, kvb_engine_history *history)
 {
     const engine_words *e = &s->engine;
-    char path[4096], model[100], name[MAX_NAME + 1];
-    kvb_engine_history *history = calloc(1, sizeof *history);
-    kvb_engine_recording *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int fd = -1, code = format_resolve(s);
-    if (code == KVB_EXIT_OK)
-        code = !history || r == MAP_FAILED ? kvb_complain("record", KVB_EXIT_MACHINE, "%s", strerror(ENOMEM))
-                                           : engine_read(s, history);
-    const kvb_gguf_family *f = code < 0 && !s->model_name ? family_find(e->family ? e->family : "llama") : NULL;
-    if (code < 0 && !s->model_name && !f)
-        code = KVB_EXIT_USAGE;
-    const char *file = s->model_name && strrchr(s->model_name, '/') ? strrchr(s->model_name, '/') + 1 : s->model_name;
-    snprintf(path, sizeof path, "%s", s->model_name ? s->model_name : "");
-    snprintf(model, sizeof model, f ? "seeded model %s" : "%s", f ? f->name : file ? file : "");
-    snprintf(name, sizeof name, "engine-%s", f ? f->name : "model");
-    if (s->import.name && !name_good(s->import.name) && code < 0)
+    engine_model m = {.fd = -1};
+    int code = engine_read(s, history);
+    if (code < 0 && s->import.name && !name_good(s->import.name))
         code = name_complain();
+    code = code < 0 ? model_open(s, &m) : code;
     if (code < 0 && mkdir(s->directory, 0777) && errno != EEXIST)
         code = kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", s->directory, strerror(errno));
-    if (code < 0 && f) {
-        fd = kvb_gguf_write(f, s->seed);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        code = fd < 0 ? kvb_complain("record", KVB_EXIT_MACHINE, "a model cannot be written: %s", strerror(-fd)) : code;
-    }
     if (code < 0) {
         *r = (kvb_engine_recording){.config = {.lib = e->lib ? e->lib : "build/engines/ggml",
-                                               .model = path,
-                                               .family = f ? f->name : "",
+                                               .model = m.path,
+                                               .family = m.family,
                                                .kv = e->kv,
                                                .flash = !strcmp(e->flash, "on"),
                                                .cells = KVB_SHADOW_TOKENS,
                                                .seqs = kvb_engine_history_seqs(history)},
                                     .history = history,
-                                    .model = model,
+                                    .model = m.words,
                                     .layers = e->layers,
                                     .heads = e->heads,
                                     .directory = s->directory,
-                                    .name = s->import.name ? s->import.name : name};
+                                    .name = s->import.name ? s->import.name : m.name};
         const int error = kvb_engine_record(r);
-        code = error ? kvb_complain("record", KVB_EXIT_MACHINE, "no child process: %s", strerror(-error))
-               : !r->error
-                   ? engine_row_print(r, s->format)
-                   : kvb_complain("record", r->error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", r->why);
+        if (error)
+            code = kvb_complain("record", KVB_EXIT_MACHINE, "no child process: %s", strerror(-error));
+        else if (r->error)
+            code = kvb_complain("record", r->error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", r->why);
+        else
+            code = engine_row_print(r, s->format);
     }
-    if (fd >= 0)
-        close(fd);
+    if (m.fd >= 0)
+        close(m.fd);
+    return code;
+}
+
+static int engine_record(settings *s)
+{
+    kvb_engine_history *history = calloc(1, sizeof *history);
+    kvb_engine_recording *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int code = format_resolve(s);
+    if (code == KVB_EXIT_OK)
+        code = history && r != MAP_FAILED ? engine_play(s, r, history)
+                                          : kvb_complain("record", KVB_EXIT_MACHINE, "%s", strerror(ENOMEM));
     if (r != MAP_FAILED)
         munmap(r, sizeof *r);
     free(history);

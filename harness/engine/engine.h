@@ -280,7 +280,7 @@ struct kvb_llama_watch {
 };
 
 bool kvb_llama_watch_node(void *tensor, bool ask, void *watch);
-/* Decodes of sessions that are opened with `watched` show their nodes to `take` from here on. */
+/* From here on `take` gets the nodes of decodes, in sessions that are opened with `watched`. */
 void kvb_llama_show(kvb_llama_take *take, void *taker);
 void kvb_llama_watch_clear(kvb_llama_watch *watch, bool split, bool named);
 /* Sequence `to` has got the cells of `from`. */

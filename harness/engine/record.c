@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records what llama.cpp's attention is given and makes of it. The evaluation callback shows the nodes of a decode, in this order for
+ * Records inputs and outputs of llama.cpp's attention. The evaluation callback shows the nodes of a decode, in this order for
  * each layer: SET_ROWS to cache_k_lN and cache_v_lN, whose sources are the new rows; then FLASH_ATTN_EXT; or MUL_MAT of K and q,
  * SOFT_MAX, MUL_MAT of V and weights. A first decode of one token shows which layers attend, and their shapes.
  */
@@ -106,7 +106,7 @@ static void rows_take(taker *x, source *s, int kind, const kvb_llama_tensor *t, 
     }
 }
 
-/* What a node of attention says beside its rows; mask and sinks: its own. */
+/* Takes scale and sink logits of a layer, and whether its mask shows a window. */
 static void rule_take(taker *x, source *s, const kvb_llama_tensor *t, const kvb_llama_tensor *mask,
                       const kvb_llama_tensor *sinks)
 {
@@ -133,7 +133,7 @@ static void rule_take(taker *x, source *s, const kvb_llama_tensor *t, const kvb_
         s->sinks[i] = (float)kvb_llama_element(sinks, x->kv[i / group] * group + i % group, 0, 0, 0);
 }
 
-/* In the first decode: a layer's shapes, as its nodes tell them. */
+/* In the first decode: the shapes of a layer. */
 static void shape_take(source *s, part p, const kvb_llama_tensor *t)
 {
     const kvb_llama_tensor *q = p == PART_FLASH ? t->src[0] : t->src[1], *k = p == PART_FLASH ? t->src[1] : t->src[0];

@@ -110,7 +110,7 @@ static const float *out_of(const trial *t, const kvb_expect *row)
     return t->out[row->layer] + (token * g->heads + row->head) * g->v_dim;
 }
 
-/* Of a row, as the declaration has it for the cells that the row sees. */
+/* The declared arithmetic, for as many cells as the row sees. */
 static kvb_arithmetic arithmetic_of(const trial *t, const kvb_group *g, const kvb_expect *row)
 {
     kvb_arithmetic a;

@@ -154,7 +154,7 @@ void kvb_reading_arithmetic(const kvb_recorded_reading *reading, const kvb_probl
     *arithmetic = own ? reading->own.attends : preset->attends;
     arithmetic->dot_chain = said_or(arithmetic->dot_chain, problem->k_dim);
     arithmetic->cell_chain = said_or(arithmetic->cell_chain, problem->n_cells + problem->has_sinks);
-    /* tiles of 32 cells and more; sums that are cell by cell are multiplied and added to at each */
+    /* Tiles of 32 cells and more. Sums cell by cell are multiplied, and added to, at each cell. */
     const bool by_cell = arithmetic->sums.chain == UNSAID;
     arithmetic->rescales = said_or(arithmetic->rescales, by_cell ? problem->n_cells : problem->n_cells / 32 + 1);
     arithmetic->sums.chain = said_or(arithmetic->sums.chain, 2 * problem->n_cells);
