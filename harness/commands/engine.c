@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/command_line.h"
@@ -15,7 +16,7 @@
 #include "harness/interrupt.h"
 
 typedef struct options {
-    const char *engine, *lib, *model, *families, *kv, *flash, *cache, *layout, *fault, *format;
+    const char *engine, *lib, *model, *families, *kv, *flash, *cache, *layout, *fault, *format, *traces;
     kvb_words scripts, workloads;
     uint64_t random, seed, cells, seconds;
     bool known, list;
@@ -42,6 +43,8 @@ static const kvb_option option_table[] = {
     {"--seed", "N", "of the first of them; the next has the next seed (usual: 1)",
      KVB_NUMBER(options, seed, 1, UINT32_MAX)},
     {"--known", NULL, "those of known differences: still there, or gone?", KVB_FLAG(options, known)},
+    {"--traces", "DIR", "write each wrong history, shrunk, as a trace, which `kvbench run` replays over our caches",
+     KVB_TEXT(options, traces)},
     {"--list", NULL, "list engines, families, known differences and faults", KVB_FLAG(options, list)},
     KVB_OPTIONS_OF("how"),
     {"--layout", "NAME=OFFSET,…", "where llama's parameters lie, if they are not found", KVB_TEXT(options, layout)},
@@ -182,6 +185,29 @@ static void row_json(const kvb_engine_row *r, const char *name)
     json_decref(row);
 }
 
+/* Writes the smallest wrong histories into the folder. An exit code, told. */
+static int row_traces(const kvb_engine_row *r, const char *name, const char *folder)
+{
+    char path[4096], source[256], why[512];
+    int code = KVB_EXIT_OK;
+    for (uint32_t i = 0; i < r->n_found && !code; i++) {
+        const kvb_engine_finding *f = &r->found[i];
+        const int n = snprintf(path, sizeof path, "%s/%s-%s-%s%s-%s-%u.jsonl", folder, name,
+                               r->config.split ? "split" : "unified", r->config.kv, r->config.flash ? "-flash" : "",
+                               f->known ? f->known->name : "new", i + 1);
+        snprintf(source, sizeof source, "%s: call %u, %s: %.100s", r->facts.build, f->outcome.event + 1,
+                 kvb_engine_kind_names[f->outcome.kind], f->outcome.what);
+        const int error = n < (int)sizeof path
+                              ? kvb_engine_history_write(&f->history, &r->facts, path, source, why, sizeof why)
+                              : (snprintf(why, sizeof why, "the path is too long"), -EINVAL);
+        if (error == -ENOTSUP)
+            kvb_complain("engine", 0, "%s: not written, as no trace says it: %s", path, why);
+        else if (error)
+            code = kvb_complain("engine", KVB_EXIT_USAGE, "--traces: %s", error == -ENOMEM ? "no memory" : why);
+    }
+    return code;
+}
+
 /* Is there news in the row? */
 static bool has_news(const kvb_engine_row *r)
 {
@@ -270,6 +296,8 @@ static int family_run(const options *o, const lists *l, const kvb_engine_row *as
             code = kvb_complain("engine", row->error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", row->why);
         else if (!kvb_stopped)
             (strcmp(o->format, "json") ? row_print : row_json)(row, o->model ? "model" : family);
+        if (!code && o->traces && !kvb_stopped)
+            code = row_traces(row, o->model ? "model" : family, o->traces);
         came->rows++;
         came->opened += !row->error;
         came->news = came->news || has_news(row);
@@ -359,6 +387,8 @@ static int engine_main(int argc, char **argv)
         const uint32_t seqs = kvb_engine_history_seqs(&scripts[i]);
         ask.config.seqs = seqs > ask.config.seqs ? seqs : ask.config.seqs;
     }
+    if (o.traces && code < 0 && mkdir(o.traces, 0777) && errno != EEXIST)
+        code = kvb_complain("engine", KVB_EXIT_USAGE, "--traces: %s: %s", o.traces, strerror(errno));
     kvb_stop_catch();
     tally came = {0};
     for (int i = 0; code <= 0 && i < (o.model ? 1 : l.families) && !kvb_stopped; i++)

@@ -9,6 +9,7 @@
 #define KVB_ENGINE_H
 
 #include "harness/engine/adapter.h"
+#include "workloads/trace.h"
 
 extern const kvb_engine kvb_engine_llama, kvb_engine_live;
 
@@ -36,6 +37,10 @@ int kvb_engine_history_find(const char *command, const char *word, kvb_engine_hi
 /* The same by its path. 0, -ENOTSUP with why: it has what no engine has a call for; or what kvb_trace_load() says. */
 int kvb_engine_history_of(const char *path, kvb_engine_history *history, char *why, size_t why_bytes);
 void kvb_engine_history_print(const kvb_engine_history *history, char *text, size_t bytes);
+/* Writes it as a trace of one layer with seeded values, for our own caches. 0; -ENOTSUP with why: no trace says such a history; or
+ * what kvb_trace_create() says. */
+int kvb_engine_history_write(const kvb_engine_history *history, const kvb_engine_facts *facts, const char *path,
+                             const char *source, char *why, size_t why_bytes);
 
 typedef struct kvb_shadow_token {
     int32_t id, pos;
@@ -70,6 +75,17 @@ void kvb_shadow_copy(kvb_shadow *to, const kvb_shadow *from);
  */
 int kvb_shadow_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *call, char *why,
                      size_t why_bytes);
+
+/* The tokens of one decode, as an event has them. */
+typedef struct kvb_engine_step {
+    uint32_t pos[KVB_SHADOW_TOKENS], seq[KVB_SHADOW_TOKENS];
+    int32_t tok[KVB_SHADOW_TOKENS];
+} kvb_engine_step;
+/* The event of a decode that the shadow has taken, of its tokens of sequences first .. last - 1; its arrays are the step's. */
+kvb_event kvb_engine_step_event(const kvb_shadow *shadow, const kvb_engine_call *call, uint32_t first, uint32_t last,
+                                kvb_engine_step *step);
+/* The event of any other call. */
+kvb_event kvb_engine_control_event(const kvb_engine_call *call);
 /* Does each token of the sequence still see what it saw when it was decoded? */
 bool kvb_shadow_is_plain(const kvb_shadow_seq *seq);
 /* Tokens of the sequence that one at this position sees, itself included; [n] their numbers, if it is not NULL. */

@@ -39,6 +39,7 @@ typedef struct taker {
     uint64_t base;                           /* identity of the decode's first token */
     uint32_t n_tok, sees[KVB_SHADOW_TOKENS]; /* its tokens, and what each sees without a window */
     kvb_engine_token tokens[KVB_SHADOW_TOKENS];
+    kvb_engine_step step; /* of the same */
 } taker;
 
 static int fail(taker *x, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -277,28 +278,16 @@ static int event_add(taker *x, const kvb_event *e)
 static int decode(taker *x, void *session, const kvb_shadow *shadow, const kvb_engine_call *c, uint32_t first,
                   uint32_t last)
 {
-    uint32_t pos[KVB_SHADOW_TOKENS], seq[KVB_SHADOW_TOKENS], seqs = 0;
-    int32_t tok[KVB_SHADOW_TOKENS];
     kvb_engine_facts whole = x->facts;
     whole.window = 0;
-    x->n_tok = 0;
-    for (uint32_t s = first; s < last; s++) {
-        seqs += c->n[s] > 0;
-        for (uint32_t i = shadow->seq[s].n - c->n[s]; i < shadow->seq[s].n; i++) {
-            const kvb_shadow_token *t = &shadow->seq[s].at[i];
-            x->sees[x->n_tok] = kvb_shadow_sees(&shadow->seq[s], &whole, t->pos, NULL);
-            x->tokens[x->n_tok] = (kvb_engine_token){.seq = s, .id = t->id, .pos = t->pos};
-            pos[x->n_tok] = (uint32_t)t->pos;
-            tok[x->n_tok] = t->id;
-            seq[x->n_tok++] = s;
-        }
+    const kvb_event e = kvb_engine_step_event(shadow, c, first, last, &x->step);
+    x->n_tok = e.n;
+    for (uint32_t i = 0; i < e.n; i++) {
+        x->sees[i] = kvb_shadow_sees(&shadow->seq[e.seq[i]], &whole, (int32_t)e.pos[i], NULL);
+        x->tokens[i] = (kvb_engine_token){.seq = e.seq[i], .id = e.tok[i], .pos = (int32_t)e.pos[i]};
     }
     x->base = x->recorder.n_tokens;
-    if (event_add(x, &(kvb_event){.kind = seqs == 1 && x->n_tok > 1 ? KVB_EVENT_PREFILL : KVB_EVENT_STEP,
-                                  .n = x->n_tok,
-                                  .pos = pos,
-                                  .seq = seq,
-                                  .tok = tok}))
+    if (event_add(x, &e))
         return x->ask->error;
     for (uint32_t i = 0; i < x->n; i++)
         memset(x->at[i].taken, 0, sizeof x->at[i].taken);
@@ -317,12 +306,7 @@ static int decode(taker *x, void *session, const kvb_shadow *shadow, const kvb_e
 static int call_play(taker *x, void *session, kvb_shadow *shadow, kvb_shadow *before, const kvb_engine_call *c)
 {
     const kvb_engine *engine = &kvb_engine_llama;
-    const uint32_t src = c->seq == KVB_ENGINE_ALL ? KVB_TRACE_ALL : c->seq;
-    kvb_event e = {.src = src,
-                   .dst = c->to,
-                   .p0 = (uint32_t)c->p0,
-                   .p1 = c->p1 == KVB_ENGINE_END ? KVB_TRACE_POS_END : (uint32_t)c->p1,
-                   .slot = c->seq == KVB_ENGINE_ALL};
+    const kvb_event e = kvb_engine_control_event(c);
     char why[128];
     const bool held = c->verb == KVB_ENGINE_LOAD && c->seq != KVB_ENGINE_ALL && shadow->seq[c->seq].n;
     *before = *shadow;
@@ -336,25 +320,20 @@ static int call_play(taker *x, void *session, kvb_shadow *shadow, kvb_shadow *be
                 decode(x, session, shadow, c, s, s + 1);
         return x->facts.recurrent ? x->ask->error : decode(x, session, shadow, c, 0, KVB_ENGINE_SEQS);
     case KVB_ENGINE_COPY:
-        e.kind = KVB_EVENT_SEQ_CP;
         error = engine->copy(session, c->seq, c->to, c->p0, c->p1);
         break;
     case KVB_ENGINE_REMOVE:
-        e.kind = KVB_EVENT_SEQ_RM;
         error = engine->remove(session, c->seq, c->p0, c->p1);
         break;
     case KVB_ENGINE_KEEP:
-        e.kind = KVB_EVENT_SEQ_KEEP;
         error = engine->keep(session, c->seq);
         break;
     case KVB_ENGINE_SAVE:
-        e.kind = KVB_EVENT_SAVE;
         error = engine->save(session, c->seq);
         break;
     case KVB_ENGINE_LOAD: /* a trace loads into what is empty */
-        if (held && event_add(x, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = src, .p1 = KVB_TRACE_POS_END}))
+        if (held && event_add(x, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = e.src, .p1 = KVB_TRACE_POS_END}))
             return x->ask->error;
-        e.kind = KVB_EVENT_LOAD;
         error = engine->load(session, c->seq);
         break;
     default:

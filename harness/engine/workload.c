@@ -13,7 +13,6 @@
 #include "harness/command_line.h"
 #include "harness/engine/engine.h"
 #include "harness/selection/suite.h"
-#include "workloads/trace.h"
 
 enum { NODES = 256 }; /* of one tree */
 
@@ -285,6 +284,90 @@ int kvb_engine_history_of(const char *path, kvb_engine_history *history, char *w
     free(m);
     kvb_trace_free(trace);
     return m ? error : -ENOMEM;
+}
+
+kvb_event kvb_engine_step_event(const kvb_shadow *shadow, const kvb_engine_call *call, uint32_t first, uint32_t last,
+                                kvb_engine_step *step)
+{
+    uint32_t n = 0, seqs = 0;
+    for (uint32_t s = first; s < last; s++) {
+        seqs += call->n[s] > 0;
+        for (uint32_t i = shadow->seq[s].n - call->n[s]; i < shadow->seq[s].n; i++, n++) {
+            step->pos[n] = (uint32_t)shadow->seq[s].at[i].pos;
+            step->tok[n] = shadow->seq[s].at[i].id;
+            step->seq[n] = s;
+        }
+    }
+    return (kvb_event){.kind = seqs == 1 && n > 1 ? KVB_EVENT_PREFILL : KVB_EVENT_STEP,
+                       .n = n,
+                       .pos = step->pos,
+                       .seq = step->seq,
+                       .tok = step->tok};
+}
+
+kvb_event kvb_engine_control_event(const kvb_engine_call *call)
+{
+    static const kvb_event_kind kinds[KVB_ENGINE_VERBS] = {
+        [KVB_ENGINE_COPY] = KVB_EVENT_SEQ_CP,   [KVB_ENGINE_REMOVE] = KVB_EVENT_SEQ_RM,
+        [KVB_ENGINE_KEEP] = KVB_EVENT_SEQ_KEEP, [KVB_ENGINE_SHIFT] = KVB_EVENT_SEQ_ADD,
+        [KVB_ENGINE_SAVE] = KVB_EVENT_SAVE,     [KVB_ENGINE_LOAD] = KVB_EVENT_LOAD};
+    return (kvb_event){.kind = kinds[call->verb],
+                       .src = call->seq == KVB_ENGINE_ALL ? KVB_TRACE_ALL : call->seq,
+                       .dst = call->to,
+                       .p0 = (uint32_t)call->p0,
+                       .p1 = call->p1 == KVB_ENGINE_END ? KVB_TRACE_POS_END : (uint32_t)call->p1,
+                       .delta = call->delta,
+                       .slot = call->seq == KVB_ENGINE_ALL};
+}
+
+/* A trace loads into what is empty. */
+static int call_write(kvb_trace_writer *writer, const kvb_shadow *before, const kvb_shadow *shadow,
+                      const kvb_engine_call *call, kvb_engine_step *step, char *why, size_t why_bytes)
+{
+    const bool decodes = call->verb == KVB_ENGINE_DECODE;
+    const kvb_event e =
+        decodes ? kvb_engine_step_event(shadow, call, 0, KVB_ENGINE_SEQS, step) : kvb_engine_control_event(call);
+    int error = 0;
+    for (uint32_t s = 0; s < KVB_ENGINE_SEQS && call->verb == KVB_ENGINE_LOAD && !error; s++)
+        if (before->seq[s].n && (call->seq == s || call->seq == KVB_ENGINE_ALL))
+            error = kvb_trace_write(writer, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = s, .p1 = KVB_TRACE_POS_END},
+                                    why, why_bytes);
+    return error || (decodes && !e.n) ? error : kvb_trace_write(writer, &e, why, why_bytes);
+}
+
+int kvb_engine_history_write(const kvb_engine_history *history, const kvb_engine_facts *facts, const char *path,
+                             const char *source, char *why, size_t why_bytes)
+{
+    kvb_group group = {.heads = 4, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .scale = 0.125, .window = facts->window};
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    char bare[128];
+    group.rope = kvb_rope_usual(&group); /* shifts need one */
+    snprintf(bare, sizeof bare, "%.*s", (int)strcspn(name, "."), name);
+    const kvb_trace_header header = {.name = bare,
+                                     .source = (char *)(uintptr_t)source,
+                                     .model = {.n_layers = 1, .n_groups = 1, .groups = {group}},
+                                     .profile = (char *)(uintptr_t) "llama",
+                                     .seed = 1};
+    kvb_trace_writer *writer = NULL;
+    kvb_trace *trace = NULL;
+    kvb_shadow *shadow = calloc(2, sizeof *shadow), *before = shadow ? shadow + 1 : NULL;
+    kvb_engine_step *step = malloc(sizeof *step);
+    int error = shadow && step ? kvb_trace_create(path, &header, &writer, why, why_bytes) : -ENOMEM;
+    for (uint32_t i = 0; i < history->n && !error; i++) {
+        kvb_shadow_copy(before, shadow);
+        error = kvb_shadow_apply(shadow, facts, &history->at[i], why, why_bytes);
+        error = error ? -ENOTSUP : call_write(writer, before, shadow, &history->at[i], step, why, why_bytes);
+    }
+    const int closed = kvb_trace_writer_close(writer, !error, why, why_bytes);
+    error = error ? error : closed;
+    if (!error && kvb_trace_load(path, 0, &trace, why, why_bytes)) {
+        remove(path);
+        error = -ENOTSUP;
+    }
+    kvb_trace_free(trace);
+    free(step);
+    free(shadow);
+    return error;
 }
 
 int kvb_engine_history_find(const char *command, const char *word, kvb_engine_history *history)

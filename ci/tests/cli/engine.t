@@ -44,6 +44,16 @@ ok "the live runner passes" "${live[@]}" --family llama,llama-deep,windows,hybri
 report $? "  over four families and two formats"
 
 ok "  and recorded workloads" "${live[@]}" --workload evict-rollback --workload context-shift --workload save-restore --workload spec-batch
+for fault in remove-swallowed shift-short copy-elsewhere; do
+    expect_exit 1 "wrong histories as traces: $fault" "${live[@]}" --random 6 --fault $fault --traces "$TMPDIR/wrong"
+    trace=$TMPDIR/wrong/llama-unified-f32-new-1.jsonl
+    ok "  engines play them" "${live[@]}" --workload "$trace"
+    expect_exit 1 "  and show the same" "${live[@]}" --workload "$trace" --fault $fault
+    ok "  our caches replay them" "$KVBENCH" run --check --workload "$trace" --cache seq --pool f32 --kernel flash
+done
+expect_exit 1 "a restore into what is not empty" "${live[@]}" --script 'd 0 2; save 0; d 0 1; load 0; rm 0' --fault remove-swallowed --traces "$TMPDIR/wrong"
+ok "  is a removal and a restore" grep -A1 '"seq_rm":{"seq":0}' "$TMPDIR/wrong/llama-unified-f32-new-1.jsonl"
+refuse 2 "a folder that cannot be made" '--traces: .*/none/none: No such file or directory' --engine live --script 'd 0 1' --traces "$TMPDIR/none/none"
 cat >"$TMPDIR/drafts.jsonl" <<'END'
 {"kvbench_trace":1,"name":"drafts","source":"here","model":{"kv_cache.schema_version":1,"kv_cache.layers":1,"kv_cache.heads":1,"kv_cache.kv_heads":1,"kv_cache.k_dim":16,"kv_cache.v_dim":16,"scale":0.25},"values":{"profile":"llama","seed":1}}
 {"step":{"pos":[0,1,0],"seq":[0,0,70]}}
