@@ -331,7 +331,8 @@ static uint64_t share_of_device(const kvb_size_engine *engine, const kvb_size_as
 static int stage_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                          const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes);
 
-static int kinds_check(const kvb_sized_model *model, const kvb_size_engine *engine, char *why, size_t why_bytes)
+int kvb_size_hold(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
+                  kvb_size_allocation *out, char *why, size_t why_bytes)
 {
     for (size_t i = 0; i < model->n_groups; i++) {
         const kvb_sized_group *g = &model->groups[i];
@@ -341,7 +342,7 @@ static int kinds_check(const kvb_sized_model *model, const kvb_size_engine *engi
             return -ENOTSUP;
         }
     }
-    return 0;
+    return engine->allocate(model, ask, out, why, why_bytes);
 }
 
 /* Adds the draft model: what it holds, and what its passes need, where that is not shared with the model's. */
@@ -374,9 +375,8 @@ static int stage_compute(const kvb_sized_model *model, const kvb_size_engine *en
     *out = (kvb_size){.weight_bytes = terms->weights_known ? terms->weight_bytes : 0,
                       .runtime_bytes = terms->runtime_bytes,
                       .budget_bytes = terms->budget ? terms->budget : share_of_device(engine, ask)};
-    int error = kinds_check(model, engine, why, why_bytes);
+    int error = kvb_size_hold(engine, model, ask, &out->held, why, why_bytes);
 
-    error = error ? error : engine->allocate(model, ask, &out->held, why, why_bytes);
     if (error)
         return error;
     if (engine->beside ? engine->beside(model, ask, &out->activation_bytes)

@@ -97,6 +97,10 @@ typedef struct kvb_size_engine {
                     size_t why_bytes);
 } kvb_size_engine;
 
+/* allocate() of an engine that is known to have every kind of the model's layers; else -ENOTSUP with why. */
+int kvb_size_hold(const kvb_size_engine *engine, const kvb_sized_model *model, const kvb_size_ask *ask,
+                  kvb_size_allocation *out, char *why, size_t why_bytes);
+
 extern const kvb_size_engine kvb_size_engine_ideal, kvb_size_engine_llama_cpp, kvb_size_engine_vllm,
     kvb_size_engine_sglang, kvb_size_engine_trtllm, kvb_size_engine_mlx;
 

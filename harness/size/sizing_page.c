@@ -227,7 +227,7 @@ static double held_at(const kvb_size_row *row, double context)
     char why[256];
 
     ask.context = context < 1 ? 1 : (uint64_t)context;
-    return row->engine->allocate(row->model, &ask, &held, why, sizeof why)
+    return kvb_size_hold(row->engine, row->model, &ask, &held, why, sizeof why)
                ? NAN
                : (double)held.kv_bytes + (double)held.state_bytes;
 }

@@ -542,7 +542,7 @@ static void version_note(const kvb_size_row *r, notes *all)
 
     older.version = 1;
     if (r->error || !r->engine->since || r->ask.version || r->size.stage ||
-        r->engine->allocate(r->model, &older, &held, why, sizeof why) || held.kv_bytes == r->size.held.kv_bytes)
+        kvb_size_hold(r->engine, r->model, &older, &held, why, sizeof why) || held.kv_bytes == r->size.held.kv_bytes)
         return;
     kvb_bytes_text((double)(held.kv_bytes + held.state_bytes), text);
     note_add(all, "%s: as since version %s; before, %" PRIu64 " x %" PRIu64 " tokens take %s (--engine %s@VERSION).",

@@ -123,6 +123,9 @@ ok "a context beyond the model's" "$KVBENCH" size Meta-Llama-3-8B --context 8K,1
 holds "  is said" '^context 16384 is beyond the 8192 of the model.s config\.$'
 ok "  for programs, too" "$KVBENCH" size Meta-Llama-3-8B --engine ideal --context 16k --format csv
 holds "  as the reason" 'the context is beyond the model.s own 8192'
+ok "a page of a model of whose rows two engines are known" "$KVBENCH" size Qwen3.8-Flash-Next --gpu H200-141GB --format html -o "$TMPDIR/known.html"
+holds "  draws these" '>[0-9.]+ GiB: llama\.cpp, bf16<' "$TMPDIR/known.html"
+lacks "  and no other" '>[0-9.]+ GiB: (vllm|sglang|trtllm), bf16<' "$TMPDIR/known.html"
 ok "a page" "$KVBENCH" size "${several[@]}" --budget 80GiB --format html -o "$TMPDIR/size.html"
 ok "  is well-formed" xmllint --html --nofixup-base-uris --noout "$TMPDIR/size.html"
 ok "  with a plot for each model" test "$(grep -c '<figure>' "$TMPDIR/size.html")" -eq 4
