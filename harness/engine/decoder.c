@@ -544,7 +544,7 @@ static void attend(kvb_decoder *d, const layer *l, const kvb_shadow_seq *seq, ui
     multiply(&l->w[ATTENDED], latent ? q : o, y);
 }
 
-/* A causal convolution of `in` [out], whose last inputs the row keeps. before: the row of the token before, or NULL. */
+/* A causal convolution of `in` [out]. The row keeps its last inputs. before: the row of the token before, or NULL. */
 static void convolve(const matrix *m, const double *in, const double *before, double *row, double *out)
 {
     const uint32_t taps = m->in, n = m->out;

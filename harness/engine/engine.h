@@ -136,9 +136,9 @@ extern const char *const kvb_engine_kind_names[KVB_ENGINE_KINDS];
 typedef struct kvb_engine_outcome {
     kvb_engine_kind kind;
     uint32_t event;  /* the first wrong call, from 0 on; else the number of calls made */
-    uint32_t judged; /* tokens whose logits were compared */
+    uint32_t judged; /* tokens with logits that were compared */
     uint32_t
-        unjudged; /* decoded tokens whose logits are not known: a fresh decode is not exact, and there is no decoder */
+        unjudged; /* decoded tokens without logits to compare with: a fresh decode is not exact, and there is no decoder */
     double error, limit; /* largest difference of logits over the largest logit, and what it may be */
     char what[320];      /* one line */
     bool threads;        /* the engine has started some */
@@ -281,13 +281,13 @@ struct kvb_llama_watch {
     /* [stream][stream_cells]: a token's index plus 1; 0: nothing was stored */
     uint32_t cells[KVB_ENGINE_SEQS * KVB_SHADOW_TOKENS], stream_cells;
 
-    char first[64], cache[64];                     /* the node whose mask is read, and the cache of K */
+    char first[64], cache[64];                     /* the node that gives the mask, and the cache of K */
     uint32_t n, rows[KVB_SHADOW_TOKENS], n_stored; /* tokens; row of a mask -> token of the decode */
     bool is_stored[KVB_SHADOW_TOKENS];
     uint32_t shown[KVB_SHADOW_TOKENS], n_shown; /* visible cells of each row */
     uint32_t *seen, n_seen, room;               /* what these cells hold, row after row, as in `cells` */
     void *query, *mask;                         /* copies, until the output is there */
-    uint32_t nodes;                             /* whose output was compared, */
+    uint32_t nodes;                             /* that were compared by their output, */
     double error;                               /* and the largest error */
     char said[200];
 

@@ -101,7 +101,7 @@ void kvb_sized_model_free(kvb_sized_model *model);
 /* Is name one of names, which are separated by spaces? */
 bool kvb_names_have(const char *names, const char *name);
 
-/* Has the layer attention whose rows are of the model's own tokens, one each? */
+/* Does the layer attend, with one row for each of the model's own tokens? */
 static inline bool kvb_sized_attends(const kvb_sized_group *group)
 {
     return group->kind < KVB_SIZED_POOLED;

@@ -8,7 +8,8 @@
 #define HEADS_USUAL                                                                                                    \
     .heads = "num_attention_heads n_head n_heads", .kv_heads = "num_key_value_heads", .k_dim = "head_dim"
 
-static const char encoder[] = "it is an encoder, or its decoder keeps rows of an input whose length no config tells";
+static const char encoder[] =
+    "it is an encoder, or its decoder keeps rows of an input, and no config tells how long that is";
 
 /* attention_head_dim is 2 hidden / heads, because attention reads the hidden state and the embedding. kv_channels is
  * half of it. */
@@ -291,7 +292,7 @@ static const kvb_layer_family families[] = {
      .lists = "attn_type_list",
      .period_must = true,
      .mixer = kvb_lightning_read},
-    /* inclusionAI's modeling_bailing_moe_linear_v2.py and modeling_bailing_moe_v2_5.py, whose F is MLA */
+    /* inclusionAI's modeling_bailing_moe_linear_v2.py and modeling_bailing_moe_v2_5.py; in the latter F is MLA */
     {.names = "BailingMoeLinearForCausalLM BailingMoeLinearV2ForCausalLM bailing_moe_linear",
      .letters = "FS",
      .other = 'S',

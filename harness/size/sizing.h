@@ -88,8 +88,8 @@ typedef struct kvb_size_engine {
      * factors. */
     void (*explain)(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
     uint32_t most_sequences, most_tokens; /* that it can hold, whatever memory there is; 0: any number */
-    uint32_t knows; /* of the kinds POOLED and CROSS, those whose allocation is known: a bit 1 << kind each */
-    bool costly;    /* allocate() plays a history, and takes no less than ideal: limits are looked for below ideal's, in
+    uint32_t knows;                       /* how it allocates POOLED and CROSS is known: a bit 1 << kind each */
+    bool costly; /* allocate() plays a history, and takes no less than ideal: limits are looked for below ideal's, in
                     few tries */
     /* 0; -ENOTSUP with why: this engine has no such layer or format; -EOVERFLOW. A longer context or more sequences
      * never take less. */
