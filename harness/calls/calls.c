@@ -276,6 +276,20 @@ static bool is_own(const part *t, uint64_t i, uint64_t n)
     return (turn % 2 ? t->of - 1 - at : at) == t->index;
 }
 
+/* Keeps the points that have the values of `least` where those are no first ones. */
+static void points_keep(kvb_point_cover *cover, const kvb_point *least)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < cover->n; i++) {
+        bool has = true;
+        for (uint32_t a = 0; a < KVB_CALL_AXES; a++)
+            has &= !least->at[a] || least->at[a] == cover->points[i].at[a];
+        if (has)
+            cover->points[n++] = cover->points[i];
+    }
+    cover->n = n;
+}
+
 /* A part's calls of the list; small ones first. */
 static void chosen_make(part *t, kvb_point_cover *cover, kvb_call_teams *teams)
 {
@@ -312,10 +326,16 @@ static void calls_child_main(void *ctx)
     } else {
         t->error = kvb_calls_choose(t->subject, kvb_rng_key(t->options->seed, 3), t->options->most,
                                     t->options->only_cheap, &cover);
+        if (!t->error && t->options->among) {
+            kvb_point least;
+            t->error = kvb_point_parse(t->subject->space, t->options->among, &least, t->why, sizeof t->why);
+            points_keep(&cover, &least);
+        }
         t->all = cover.n + t->options->random;
         t->cover = cover;
         t->cover.points = NULL;
-        chosen_make(t, &cover, &teams);
+        if (!t->error)
+            chosen_make(t, &cover, &teams);
         random_make(t, cover.n, &teams);
     }
     call_child_next(&t->place, 0, 0);
@@ -420,6 +440,8 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     if (!o->as_found && (first->deaths < PART_DEATHS || first->next))
         kvb_call_shrink(o, s, &first->first_point, &first->verdict);
     kvb_point_text(s->space, &first->first_point, text);
+    if (o->found)
+        snprintf(o->found, KVB_CALL_TEXT, "%s", text);
     r->status = first->verdict.check == KVB_CHECK_CRASH     ? KVB_STATUS_CRASH
                 : first->verdict.check == KVB_CHECK_TIMEOUT ? KVB_STATUS_TIMEOUT
                                                             : KVB_STATUS_FAIL;

@@ -12,15 +12,17 @@
 #include "results/result.h"
 
 typedef struct kvb_calls_options {
-    const char *call; /* words of one point, which alone is made; NULL: those that are chosen */
-    size_t most;      /* calls that are chosen for pairs; 0: as many as it takes */
-    uint64_t random;  /* calls beyond these */
+    const char *call;  /* words of one point, which alone is made; NULL: those that are chosen */
+    const char *among; /* words of values: of those chosen, calls that have all of them alone; NULL: all */
+    size_t most;       /* calls that are chosen for pairs; 0: as many as it takes */
+    uint64_t random;   /* calls beyond these */
     uint64_t seed;
     double seconds;      /* most that one call may take */
     uint32_t jobs;       /* children at once */
     bool only_first;     /* end at the first call that is wrong */
     bool as_found;       /* a call that is wrong is not shrunk */
     bool only_cheap;     /* pairs of values that need dear calls are left out */
+    char *found;         /* [KVB_CALL_TEXT] words of the first call that is wrong; NULL: not asked for */
     const char *command; /* that runs calls of this kernel alone; to it --call is added. "": none */
 } kvb_calls_options;
 

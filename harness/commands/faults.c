@@ -65,12 +65,13 @@ static const kvb_usage usage = {
 /* ---- one place --------------------------------------------------------------------------------------------------- */
 
 /* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "before-rope", "sampled" (few rows
- * judged in full), "alone" (and no second opinion of the others), "deterministic". */
+ * judged in full), "alone" (and no second opinion of the others), "deterministic"; of single calls "AXIS=VALUE": only
+ * those that have this value. */
 #define WHERE_BYTES 96u
 typedef struct spot {
     char words[WHERE_BYTES];
     char *at[4];
-    char *threads, *values;
+    char *threads, *values, *among;
     bool softcap, sinks, before_rope, sampled, alone, deterministic;
 } spot;
 
@@ -94,6 +95,8 @@ static void spot_parse(const char *where, spot *s)
             s->alone = true;
         else if (!strcmp(word, "deterministic"))
             s->deterministic = true;
+        else if (strchr(word, '='))
+            s->among = word;
         else
             s->threads = word;
     s->values = strchr(s->at[0], '@');
@@ -207,43 +210,44 @@ static int place_judge(const faults *f, place *p, double seconds)
                  : 0;
 }
 
-/* One trial over the single calls of suite quick. */
-static int calls_trial(const kvb_call_subject *subject, const trial *t, kvb_result *result, char *why, size_t why_bytes)
-{
-    const kvb_calls_options judged = {.most = kvb_suite_find("quick")->calls,
-                                      .seconds = 60,
-                                      .jobs = kvb_cores(),
-                                      .only_first = t->fault != NULL,
-                                      .as_found = t->fault != NULL,
-                                      .only_cheap = true,
-                                      .command = ""};
-    const uint32_t off = kvb_checks_off;
-    const kvb_kernel *kernel = subject->definition;
-    kvb_replay_options replay = {.kernel = kernel, .scan = kernel};
-    int error = t->fault ? kvb_fault_plant(t->fault, &replay, why, why_bytes) : 0;
-    kvb_call_subject planted = *subject;
-    planted.definition = kernel->attend ? replay.kernel : replay.scan;
-    kvb_result_init(result);
-    if (t->off)
-        kvb_checks_off |= UINT32_C(1) << t->off;
-    error = error ? error : kvb_calls_judge(&judged, &planted, result, why, why_bytes);
-    kvb_checks_off = off;
-    return error;
-}
-
-/* The same as place_judge() of the single calls of a kernel. */
+/* The same as place_judge() of the single calls of a kernel. The call at which a fault is seen must be right without it;
+ * trial 0 is the first that is not. */
 static int calls_judge(const faults *f, place *p)
 {
     kvb_attend_space space;
     spot s;
-    char why[1024] = "no memory";
-    int error = 0;
+    char why[1024] = "no memory", found[KVB_CALL_TEXT];
     spot_parse(p->where, &s);
     kvb_attend_space_make(f->registry, &space);
     const kvb_kernel *kernel = kvb_registry_find(f->registry, KVB_KERNELS, s.at[3]);
-    const kvb_call_subject subject = kernel->attend ? kvb_attend_subject(&space, kernel) : kvb_scan_subject(kernel);
-    for (size_t i = 0; i < p->n && !error && !kvb_stopped; i++)
-        error = calls_trial(&subject, &p->trials[i], &p->trials[i].result, why, sizeof why);
+    const kvb_call_subject honest = kernel->attend ? kvb_attend_subject(&space, kernel) : kvb_scan_subject(kernel);
+    const kvb_calls_options planted = {.most = kvb_suite_find("quick")->calls,
+                                       .seconds = 60,
+                                       .jobs = kvb_cores(),
+                                       .among = s.among,
+                                       .found = found,
+                                       .only_first = true,
+                                       .as_found = true,
+                                       .only_cheap = true,
+                                       .command = ""};
+    const kvb_calls_options same = {.call = found, .seconds = 60, .as_found = true, .command = ""};
+    int error = 0;
+    kvb_result_init(&p->trials[0].result);
+    p->trials[0].result.status = KVB_STATUS_PASS;
+    for (size_t i = 1; i < p->n && !error && !kvb_stopped; i++) {
+        trial *t = &p->trials[i];
+        kvb_replay_options replay = {.kernel = kernel, .scan = kernel};
+        kvb_call_subject wrong = honest;
+        const uint32_t off = kvb_checks_off;
+        kvb_result_init(&t->result);
+        error = kvb_fault_plant(t->fault, &replay, why, sizeof why);
+        wrong.definition = kernel->attend ? replay.kernel : replay.scan;
+        kvb_checks_off |= t->off ? UINT32_C(1) << t->off : 0;
+        error = error ? error : kvb_calls_judge(&planted, &wrong, &t->result, why, sizeof why);
+        kvb_checks_off = off;
+        if (!error && kvb_status_is_bad(t->result.status) && !kvb_status_is_bad(p->trials[0].result.status))
+            error = kvb_calls_judge(&same, &honest, &p->trials[0].result, why, sizeof why);
+    }
     return error && !kvb_stopped ? kvb_complain("faults", KVB_EXIT_MACHINE, "%s: %s", p->where, why) : 0;
 }
 
