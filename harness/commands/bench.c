@@ -43,7 +43,7 @@ typedef struct bench {
     bench_targets targets;
     bool by_targets, by_caches, by_formats, by_parts, no_tuning;
     const char *scenes_text, *contexts_text, *batches_text, *heads_text, *formats_text, *threads_text, *model_name,
-        *output, *tuning_path;
+        *output, *tuning_path, *cpu_mask;
     uint64_t head_dim;
     kvb_words kernels;
     /* parsed */
@@ -99,6 +99,7 @@ static const kvb_option options[] = {
     {"--cells", "N",
      "of --targets: at most so many cells, and one copy of them: small, whatever caches hold; of --caches: tokens",
      KVB_NUMBER(bench, targets.cells, KVB_BENCH_CELLS_MIN, 1 << 20)},
+    {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(bench, cpu_mask)},
     {"--tuning", "F.json", "a file of `kvbench tune` (usual: this machine's, else two seconds of measuring)",
      KVB_TEXT(bench, tuning_path)},
     {"--no-tuning", NULL, "the settings that are built in", KVB_FLAG(bench, no_tuning)},
@@ -814,8 +815,10 @@ static int works_run(targets_running *r)
 static int targets_print(const targets_running *r, const kvb_manifest *manifest)
 {
     FILE *said = kvb_table_is_for_people(r->targets->format) ? stdout : stderr;
-    fprintf(said, "8 KV heads of 128 channels, out f32 unless said; %u threads, reads in %s; tuning: %s.\n\n",
-            r->targets->threads, kvb_read_isa(), *manifest->tuning ? manifest->tuning : "built-in");
+    fprintf(
+        said,
+        "8 KV heads of 128 channels, out f32 unless said; %u threads, %s (the limit of reading: %s); tuning: %s.\n\n",
+        r->targets->threads, manifest->isa, kvb_read_isa(), *manifest->tuning ? manifest->tuning : "built-in");
     const int error = kvb_table_print(r->table, r->targets->format, stdout);
     fprintf(said, "\n%u of %u targets are met.\n", r->score.met, r->score.targets);
     return error;
@@ -941,11 +944,12 @@ static int values_check(bench *b)
     if (b->by_formats && (b->by_targets || b->by_caches))
         return bad("--formats", "goes with neither --targets nor --caches");
     if ((sweeps || b->output) && b->by_targets)
-        return bad("--targets", "goes with --work, --kernel, --beside, --threads, --cells and --record-machine alone");
+        return bad("--targets",
+                   "goes with --work, --kernel, --beside, --threads, --cells, --cpu-mask and --record-machine alone");
     if (b->by_caches && (sweeps || b->by_targets || b->kernels.n || t->beside.n))
         return bad("--caches", "goes with --work, --plugin, --threads, --seconds, --cells, -o and --format alone");
     if (b->by_parts && (sweeps || b->output || b->by_targets || b->by_caches || b->by_formats || b->kernels.n ||
-                        t->cells || t->plugins.n || t->beside.n || b->threads_text))
+                        t->cells || t->plugins.n || t->beside.n || b->threads_text || b->cpu_mask))
         return bad("--parts", "goes with --work, --seconds and --format alone");
     const bool stray = (t->works.n && !b->by_parts && !b->by_caches) || (t->cells && !b->by_caches);
     return !b->by_targets && stray ? bad("--work, --cells", "are of --targets and --caches") : KVB_EXIT_OK;
@@ -983,6 +987,9 @@ static int bench_main(int argc, char **argv)
             b.by_targets ? targets_check(&b.targets, &registry, &b.kernels, b.threads_text) : lists_take(&b, &registry);
     if (!code && !b.by_targets && !b.by_caches && !b.by_parts)
         code = rows_make(&b);
+    if (code)
+        goto out;
+    code = kvb_cpu_mask_take("bench", b.cpu_mask);
     if (code)
         goto out;
     const kvb_tuning_choice tuning = {.path = b.tuning_path, .none = b.no_tuning, .measures = true};

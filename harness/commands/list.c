@@ -300,12 +300,9 @@ static int list_main(int argc, char **argv)
     int code = kvb_options_parse(&usage, l, argc, argv);
     if (code >= 0)
         goto out;
-    code = KVB_EXIT_USAGE;
-    int masked = kvb_cpu_mask_set(l->cpu_mask, why, sizeof why);
-    if (masked) {
-        code = kvb_complain("list", masked == -ENOTSUP ? KVB_EXIT_MACHINE : code, "--cpu-mask: %s", why);
+    code = kvb_cpu_mask_take("list", l->cpu_mask);
+    if (code)
         goto out;
-    }
     kvb_host_describe("", &l->machine);
     code = kvb_tuning_use("list", &l->tuning, &l->machine);
     if (code)

@@ -740,10 +740,8 @@ static int options_check(run *r)
                             "--require-judged is of whole runs: a shard may hold a witness alone");
     if (r->knobs.cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
         return kvb_complain("run", KVB_EXIT_MACHINE, "--set cache-state=cold: %s", why);
-    int masked = kvb_cpu_mask_set(r->counts && !r->cpu_mask ? kvb_count_level() : r->cpu_mask, why, sizeof why);
-    if (masked)
-        return kvb_complain("run", masked == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why);
-    int code = model_choose(r);
+    int code = kvb_cpu_mask_take("run", r->counts && !r->cpu_mask ? kvb_count_level() : r->cpu_mask);
+    code = code ? code : model_choose(r);
     code = code ? code : coverage_choose(r);
     return code ? code : kvb_counters_admit("run", &r->knobs.events);
 }

@@ -90,9 +90,8 @@ static int tune_main(int argc, char **argv)
         return code;
     if (!kvb_table_format_parse(t.format_name, &t.format))
         return kvb_unknown("tune", "--format: unknown format", t.format_name, KVB_TABLE_FORMAT_WORDS);
-    const int masked = kvb_cpu_mask_set(t.cpu_mask, why, sizeof why);
-    if (masked)
-        return kvb_complain("tune", masked == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why);
+    if ((code = kvb_cpu_mask_take("tune", t.cpu_mask)))
+        return code;
     kvb_host_describe("", &machine);
     if (!t.output && kvb_tuning_path(&machine, usual))
         return kvb_complain("tune", KVB_EXIT_USAGE, "neither XDG_CACHE_HOME nor HOME is set: say where with -o F.json");

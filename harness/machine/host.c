@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "caches/pools/codec/codec.h"
+#include "harness/command_line.h"
 #include "harness/counters/count.h"
 #include "harness/installation.h"
 #include "harness/machine/profile.h"
@@ -358,4 +359,12 @@ int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
             used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", level ? ", " : "", name);
     }
     return kvb_name_unknown("unknown level", word, known, why, why_bytes);
+}
+
+int kvb_cpu_mask_take(const char *command, const char *word)
+{
+    char why[256];
+    const int error = kvb_cpu_mask_set(word, why, sizeof why);
+    return error ? kvb_complain(command, error == -ENOTSUP ? KVB_EXIT_MACHINE : KVB_EXIT_USAGE, "--cpu-mask: %s", why)
+                 : 0;
 }

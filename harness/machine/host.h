@@ -55,4 +55,7 @@ void kvb_openblas_ensure(char **argv);
  */
 int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes);
 
+/* The same of a command's option --cpu-mask. 0, or an exit code, with what is wrong said. */
+int kvb_cpu_mask_take(const char *command, const char *word);
+
 #endif

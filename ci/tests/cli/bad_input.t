@@ -56,6 +56,7 @@ unknown values 'gausian'; did you mean 'gaussian'\? known: own, |run --values ga
 unknown growth 'duoble'; did you mean 'double'\? known: |run --set growth=duoble
 unknown state 'warm'; known: natural, hot, cold$|run --set cache-state=warm
 unknown level 'avx-2'; did you mean 'avx2'\? known: portable, avx2|run --cpu-mask avx-2
+unknown level 'avx-2'; did you mean 'avx2'\? known: portable, avx2|bench --cpu-mask avx-2
 unknown format 'tabel'; did you mean 'table'\? known: table, md|list --format tabel
 cannot list 'kernel'; did you mean 'kernels'\? known: kernels|list kernel
 no scenario 'plain-decod'; did you mean 'plain-decode'\? known: |record --scenario plain-decod

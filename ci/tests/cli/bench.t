@@ -123,6 +123,9 @@ holds "  and counts" '^[0-9]+ of 12 targets are met\.$'
 [ "$(grep -c '^decode' "$out")" -eq 12 ]
 report $? "  one line a work"
 
+ok "at a lower level" bench "${tiny[@]}" --work decode-f16-g4 --kernel flash --cpu-mask portable
+holds "  which is said" ', portable \(the limit of reading: '
+
 ok "works that compare two ways" bench "${tiny[@]}" --work fork-g1 --work 'batch*' --kernel openblas --threads 1 --format md
 holds "  md" '^\| fork-g1 +\| openblas, a call a token +\|'
 holds "  the gain" '^\| fork-g1 +\| openblas, gain over a call a token .* 4\.50x the bytes .*>= 5\.00x'
@@ -236,6 +239,7 @@ refuse "a model that is not there" "--model: " --model Llama-9-9B
 refuse "heads of a model" '--model: says the heads' --model Llama-3.1-8B --heads 8/32
 refuse "latent rows in two formats" '--kv: latent rows' --scene latent --kv f16:q8_0
 refuse "a machine's record without targets" '--record-machine: is of --targets' --record-machine "$TMPDIR/x"
+refuse "parts at one level" '--parts: goes with --work' --parts --cpu-mask portable
 refuse "works without targets" '--work, --cells: are of --targets' --work 'decode*'
 refuse "a kernel that is not there, of scenes" "--kernel: no kernel matches 'nope'" --kernel nope
 
