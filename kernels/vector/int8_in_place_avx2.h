@@ -57,25 +57,33 @@ VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const
 #pragma GCC unroll 8
     for (uint32_t s = 0; s < VL; s++)
         sum[s] = vf_set(0);
+    const float *d = k->factors.d + i;
+    const size_t step = int8_elem_of(elem).block_bytes ? int8_elem_of(elem).block_bytes : 4 * int8_elem_of(elem).bits;
 #pragma GCC unroll 1
-    for (uint32_t g = 0, b = 0; g < groups; g++) {
-#pragma GCC unroll 1
-        for (uint32_t end = b + per; b < end; b++)
+    for (uint32_t b = 0, left = per; b < groups * per; b++) {
 #pragma GCC unroll 8
-            for (uint32_t c = 0; c < cells; c++) {
-                const __m256i low = _mm256_cvtepi8_epi16(codes16_of(elem, row[c], 32 * b)),
-                              high = _mm256_cvtepi8_epi16(codes16_of(elem, row[c], 32 * b + 16));
-                const vf d = vf_set(k->factors.d[g * BLOCK + i + c]);
-                __asm__ volatile("" : : : "memory"); /* q from memory for each cell: registers are for sums */
+        for (uint32_t c = 0; c < cells; c++) {
+            const __m256i low = _mm256_cvtepi8_epi16(codes16_of(elem, row[c], 0)),
+                          high = _mm256_cvtepi8_epi16(codes16_of(elem, row[c], 16));
+            const vf of_cell = vf_set(d[c]);
+            __asm__ volatile("" : : : "memory"); /* q from memory for each cell: registers are for sums */
 #pragma GCC unroll 4
-                for (uint32_t r = 0; r < rows; r++) {
-                    const __m256i *x = (const __m256i *)(const void *)(q->q[r] + (size_t)32 * b);
-                    const __m256i whole = _mm256_add_epi32(_mm256_madd_epi16(low, _mm256_load_si256(x)),
-                                                           _mm256_madd_epi16(high, _mm256_load_si256(x + 1)));
-                    sum[r * cells + c] = vf_fma(_mm256_cvtepi32_ps(whole), d, sum[r * cells + c]);
-                }
+            for (uint32_t r = 0; r < rows; r++) {
+                const __m256i *x = (const __m256i *)(const void *)(q->q[r] + (size_t)32 * b);
+                const __m256i whole = _mm256_add_epi32(_mm256_madd_epi16(low, _mm256_load_si256(x)),
+                                                       _mm256_madd_epi16(high, _mm256_load_si256(x + 1)));
+                sum[r * cells + c] = vf_fma(_mm256_cvtepi32_ps(whole), of_cell, sum[r * cells + c]);
             }
-        if (int8_elem_of(elem).has_m)
+            row[c] += step;
+        }
+        if (--left == 0) {
+            left = per;
+            d += BLOCK;
+        }
+    }
+    if (int8_elem_of(elem).has_m)
+#pragma GCC unroll 1
+        for (uint32_t g = 0; g < groups; g++)
 #pragma GCC unroll 8
             for (uint32_t c = 0; c < cells; c++)
 #pragma GCC unroll 4
@@ -83,7 +91,6 @@ VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const
                     const vf total = _mm256_zextps128_ps256(_mm_load_ss(&q->total[r][g]));
                     sum[r * cells + c] = vf_fma(total, vf_set(k->factors.m[g * BLOCK + i + c]), sum[r * cells + c]);
                 }
-    }
     vf_store(totals, vf_totals(sum) * vf_load(q->steps));
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++)
