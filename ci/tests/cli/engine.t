@@ -95,7 +95,8 @@ toy() { gcc -std=gnu11 -O1 -Wall -shared -fPIC -I. ci/tests/cli/plugins/engine.c
 ok "an engine as a plug-in builds" toy "$so"
 expect_exit 0 "  and passes" "$KVBENCH" engine --engine "$so" --model right --random 30
 row() { # MODEL STATUS PATTERN
-    expect_exit "$2" "an engine that does: $1" "$KVBENCH" engine --engine "$so" --model "$1" --seconds 1 --script 'd 0 2; d 0 3'
+    expect_exit "$2" "an engine that does: $1" "$KVBENCH" engine --engine "$so" --model "$1" --seconds "$([ "$sanitized" ] && echo 20 || echo 1)" \
+        --script 'd 0 2; d 0 3'
     holds "  $3" "$3"
 }
 row abort 1 'NEW: call 2, dies: it ends by signal ABRT$'
