@@ -4,8 +4,9 @@
 
     plots/report.py page FOLDER F.jsonl…       writes FOLDER/index.html
     plots/report.py pictures FOLDER F.jsonl…   writes FOLDER/*.png, *.svg and *.pdf
+    plots/report.py machines FOLDER M.jsonl    writes FOLDER/index.html, of records of machines
 
-Exit 0, or 3 with one line: a package is missing, or nothing can be written.
+Exit 0, or 3 with one line: a package is missing, or nothing can be written; 2: a line is no record of a machine.
 """
 import os
 import shutil
@@ -13,6 +14,7 @@ import string
 import sys
 import tempfile
 
+import machines
 import sections
 from draw import css, draw, inline
 from figures import REAL, figures
@@ -21,9 +23,9 @@ from records import comparison, load
 from units import count
 
 
-def stop(why):
+def stop(why, status=3):
     print(f"kvbench report: {why}", file=sys.stderr)
-    sys.exit(3)
+    sys.exit(status)
 
 
 def packages_check():
@@ -44,8 +46,13 @@ def leading(plots):
     return found[:3]
 
 
+def whole_page(title, parts, style=""):
+    return string.Template(source("report.html")).substitute(
+        title=escape(title), css=style + source("report.css"), js=source("report.js"), sections="".join(parts))
+
+
 def page(runs, moved, folder):
-    """The whole page. `folder` is where plots are drawn."""
+    """The page of runs. `folder` is where plots are drawn."""
     plots = {key: plot for key, plot in figures(runs, moved).items() if plot.panels}
     draw(plots.values(), folder, ["svg"])
     lead = leading(plots)
@@ -58,15 +65,11 @@ def page(runs, moved, folder):
     parts += [sections.kernels(runs), sections.everything(runs, moved)]
     parts += [tell(runs) for tell in (sections.skipped, sections.machine, sections.reproduce)]
     suites = ", ".join(dict.fromkeys(run.manifest["suite"] for run in runs))
-    machines = ", ".join(dict.fromkeys(run.manifest["cpu_model"] for run in runs))
-    return string.Template(source("report.html")).substitute(
-        title=escape(f"kvbench: {suites} on {machines}"), css=css() + source("report.css"), js=source("report.js"),
-        sections="".join(parts))
+    cpus = ", ".join(dict.fromkeys(run.manifest["cpu_model"] for run in runs))
+    return whole_page(f"kvbench: {suites} on {cpus}", parts, css())
 
 
-def page_write(runs, moved, folder):
-    with tempfile.TemporaryDirectory() as work:
-        whole = page(runs, moved, work)
+def page_write(folder, whole):
     target = os.path.join(folder, "index.html")
     try:
         with open(target + ".tmp", "w", encoding="utf-8") as file:
@@ -79,17 +82,32 @@ def page_write(runs, moved, folder):
     print(target)
 
 
-def pictures_write(runs, moved, folder):
+def runs_write(folder, *paths):
+    packages_check()
+    with tempfile.TemporaryDirectory() as work:
+        page_write(folder, page(load(paths), comparison(paths), work))
+
+
+def machines_write(folder, path):
+    try:
+        title, parts = machines.page(path)
+    except ValueError as error:
+        stop(error, 2)
+    page_write(folder, whole_page(title, parts))
+
+
+def pictures_write(folder, *paths):
+    packages_check()
+    runs, moved = load(paths), comparison(paths)
     plots = figures(runs, moved).values()
     draw(plots, folder, ["png", "svg", "pdf"])
     print(f"{folder}: {count(sum(len(plot.panels) for plot in plots), 'plot')}, each as PNG, SVG and PDF")
 
 
 def main(what, folder, *paths):
-    packages_check()
     try:
         os.makedirs(folder, exist_ok=True)
-        {"page": page_write, "pictures": pictures_write}[what](load(paths), comparison(paths), folder)
+        {"page": runs_write, "pictures": pictures_write, "machines": machines_write}[what](folder, *paths)
     except OSError as error:
         stop(f"{error.filename or folder}: {error.strerror}")
     except RuntimeError as error:

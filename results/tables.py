@@ -25,6 +25,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "plots"))
+import machines as met
+
 PROFILES = ["gaussian", "llama", "qwen", "peaked"]
 CONTEXTS = "1024,16384,131072"
 # The real rows are those of one GPT-2 124M dump: 12 layers x 12 heads x 6 tokens x 64, K then V in each layer.
@@ -426,74 +429,22 @@ def sizing(args):
     print(f"sizing: {args.output}", file=sys.stderr)
 
 
-# Maker and family of the CPU, and its models, from..to: by AMD's and Intel's own lists.
-CPUS = [("AuthenticAMD 25", [(0x00, 0x0F, "Zen 3"), (0x10, 0x1F, "Zen 4"), (0x20, 0x5F, "Zen 3"), (0x60, 0xAF, "Zen 4")]),
-        ("AuthenticAMD 26", [(0x00, 0xFF, "Zen 5")]),
-        ("GenuineIntel 6", [(106, 108, "Ice Lake"), (143, 143, "Sapphire Rapids"), (207, 207, "Emerald Rapids"), (173, 174, "Granite Rapids")])]
-
-
-def cpu_name(record):
-    cpu, _, model = record["cpu_id"].rpartition(" ")
-    for known, models in CPUS:
-        for low, high, name in models:
-            if cpu == known and low <= int(model) <= high:
-                return name
-    return record.get("cpu_model") or record["cpu_id"] or "a CPU without a name"
-
-
-def machine_figures(record):
-    """{(work, of what): (text, kernel)}: of each work the largest share, of each gain the largest, of calls the cycles."""
-    found, best = {}, {}
-    for row in record["works"]:
-        kernel, _, gain = row["kernel"].partition(", gain over ")
-        if gain:
-            key, value = (row["work"], "over the same " + gain), row.get("ratio")
-        elif str(row.get("rate", "")).endswith(" cycles"):
-            key, value = (row["work"], kernel), row["rate"].split()[0]
-        elif "," in kernel: # a way that is there to be compared with
-            continue
-        else:
-            key, value = (row["work"], "of the limit"), row.get("of both")
-        if value is not None and float(str(value).rstrip("x")) > best.get(key, -1) and row.get("met") != "WRONG":
-            best[key] = float(str(value).rstrip("x"))
-            found[key] = (f"{value:.2f}" if isinstance(value, float) else str(value), kernel, row.get("target") or "")
-    return found
-
-
 def machines(args):
     """The last record of each CPU and level, side by side: what `kvbench bench --targets --record-machine` wrote."""
-    last = {}
-    with open(args.machines) as lines:
-        for line in lines:
-            record = json.loads(line)
-            if record["schema"] != "kvbench.machines/1":
-                sys.exit(f"{args.machines}: schema {record['schema']!r}; expected kvbench.machines/1")
-            if not record.get("cells_at_most"): # else small, for a test
-                last[cpu_name(record), record["isa"]] = record
-    figures = {who: machine_figures(record) for who, record in last.items()}
-    keys = list(dict.fromkeys(key for who in reversed(figures) for key in figures[who]))
+    last = met.read(args.machines)
+    names, lines = met.facts(last)
     with open(args.output, "w") as out:
         write = lambda *lines: out.write("\n".join(lines) + "\n")
         write("# Machines: how near kernels come to the limit", "",
-              "Written by `make table-machines` from `results/machines.jsonl`, to which `kvbench bench --targets --record-machine` adds a line.",
-              "8 KV heads of 128 channels. Of each work the best kernel's share of the nearer limit (reading the same bytes, or multiplying),",
-              "with the kernel where it is not `flash`; narrower numbers have more lanes, so that a share of the f32 peak may pass 1. A gain is",
-              "speed over the same call without. Calls are in cycles. A machine is measured whole, so columns differ in the machine and the",
-              "commit: they tell what was reached, not which is faster.", "",
-              "| machine | level | cores | threads | commit | settings | date | load before | targets met |", "|---|---|---:|---:|---|---|---|---:|---:|")
-        for (name, isa), r in last.items():
-            met = f"{r['met']} of {r['targets']}" if "met" in r else "not kept"
-            write(f"| {name} | {isa} | {r['cores']} | {r['threads']} | {r['commit']} | {os.path.basename(r.get('tuning') or 'built-in')} | "
-                  f"{(r.get('date') or '–')[:10]} | {r.get('host', {}).get('load_1m', '–')} | {met} |")
+              "Written by `make table-machines` from `results/machines.jsonl`, to which `kvbench bench --targets --record-machine` adds a line;",
+              "`kvbench report results/machines.jsonl` shows it as a page.", met.ABOUT, "",
+              "| " + " | ".join(names) + " |", "|---|---|---:|---:|---|---|---|---:|---:|")
+        write(*("| " + " | ".join(line) + " |" for line in lines))
         write("", "| work | figure | " + " | ".join(f"{name}, {isa}" for name, isa in last) + " | target |",
               "|---|---|" + "---:|" * len(last) + "---|")
-        for key in keys:
-            cells, target = [], ""
-            for who in last:
-                text, kernel, wanted = figures[who].get(key, ("–", "flash", ""))
-                target = wanted or target
-                cells.append(text if kernel.startswith("flash") and "-" not in kernel or key[1] == kernel else f"{text} ({kernel})")
-            write(f"| {key[0]} | {key[1]} | " + " | ".join(cells) + f" | {target} |")
+        for work, figure, cells, target in met.works(last):
+            texts = ["–" if not cell else cell[0] + (f" ({cell[1]})" if cell[1] else "") for cell in cells]
+            write(f"| {work} | {figure} | " + " | ".join(texts) + f" | {target} |")
     print(f"machines: {args.output}", file=sys.stderr)
 
 

@@ -2,6 +2,7 @@
 /* kvbench report: a page, or pictures, from result files. Checks the files, compares two; plots/report.py does the
  * rest. */
 #include <errno.h>
+#include <jansson.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,12 +37,15 @@ static const kvb_usage usage = {
              "to run\n"
              "each result again. Of two files, the first is before and the second after: under the pictures stands "
              "what moved,\n"
-             "as `kvbench compare` judges it. Results are compared where they differ in one thing alone. One file that "
-             "needs no\n"
-             "network. Needs python3 and gnuplot.\n\n"
+             "as `kvbench compare` judges it. Results are compared where they differ in one thing alone. Of records of "
+             "machines\n"
+             "(bench --record-machine): what each reached, side by side. One file that needs no network. Needs python3 "
+             "and\n"
+             "gnuplot.\n\n"
              "  kvbench report quick.jsonl\n"
              "  kvbench report before.jsonl after.jsonl -o both\n"
-             "  kvbench report quick.jsonl --pictures -o plots",
+             "  kvbench report quick.jsonl --pictures -o plots\n"
+             "  kvbench report results/machines.jsonl",
     .options = options,
     .words = offsetof(report, files),
     .takes_words = true,
@@ -67,6 +71,19 @@ static int comparison_write(const kvb_result_file *base, const kvb_result_file *
     kvb_comparison_free(c);
     return error ? kvb_complain("report", KVB_EXIT_MACHINE, "cannot keep the comparison: %s", strerror(-error))
                  : KVB_EXIT_OK;
+}
+
+/* Is it a file of `kvbench bench --record-machine`, by its first line? */
+static bool is_of_machines(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    json_t *first = file ? json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    const char *schema = json_string_value(json_object_get(first, "schema"));
+    const bool is = schema && !strncmp(schema, "kvbench.machines/", strlen("kvbench.machines/"));
+    json_decref(first);
+    if (file)
+        fclose(file);
+    return is;
 }
 
 /* Checks the files. Two are compared, into `comparison`, which else stays empty. */
@@ -101,7 +118,7 @@ static const char *python_find(void)
 }
 
 /* The script reads the comparison as its standard input. If it lacks something or cannot write, it says so itself and
- * exits with 3. */
+ * exits with 2 or 3. */
 static int script_run(const report *r, const char *script, FILE *comparison)
 {
     posix_spawn_file_actions_t actions;
@@ -111,7 +128,8 @@ static int script_run(const report *r, const char *script, FILE *comparison)
     int status;
     if (!argv)
         return kvb_complain("report", KVB_EXIT_MACHINE, "no memory");
-    const char *const first[] = {python, "-B", script, r->pictures ? "pictures" : "page", r->output};
+    const char *what = is_of_machines(r->files.at[0]) ? "machines" : r->pictures ? "pictures" : "page";
+    const char *const first[] = {python, "-B", script, what, r->output};
     memcpy(argv, first, sizeof first);
     memcpy(argv + 5, r->files.at, r->files.n * sizeof *argv);
     rewind(comparison);
@@ -128,7 +146,8 @@ static int script_run(const report *r, const char *script, FILE *comparison)
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             return kvb_complain("report", KVB_EXIT_MACHINE, "%s: %s", python, strerror(errno));
-    if (WIFEXITED(status) && (WEXITSTATUS(status) == KVB_EXIT_OK || WEXITSTATUS(status) == KVB_EXIT_MACHINE))
+    if (WIFEXITED(status) && (WEXITSTATUS(status) == KVB_EXIT_OK || WEXITSTATUS(status) == KVB_EXIT_USAGE ||
+                              WEXITSTATUS(status) == KVB_EXIT_MACHINE))
         return WEXITSTATUS(status);
     return kvb_complain("report", KVB_EXIT_MACHINE, "%s ended with %s %d", script,
                         WIFEXITED(status) ? "status" : "signal",
@@ -157,7 +176,12 @@ static int report_do(const report *r)
     FILE *comparison = tmpfile();
     if (!comparison)
         return kvb_complain("report", KVB_EXIT_MACHINE, "no temporary file: %s", strerror(errno));
-    int code = files_check(r, comparison);
+    const bool machines = is_of_machines(r->files.at[0]);
+    int code = !machines ? files_check(r, comparison)
+               : r->files.n > 1 || r->pictures
+                   ? kvb_complain("report", KVB_EXIT_USAGE, "%s: records of machines make a page by themselves",
+                                  r->files.at[0])
+                   : KVB_EXIT_OK;
     if (!code)
         code = report_make(r, comparison);
     fclose(comparison);

@@ -201,6 +201,25 @@ one_line "  in one line"
 echo 'not JSON' >"$TMPDIR/text.jsonl"
 expect_exit 2 "a file that is no JSON" "$KVBENCH" report "$TMPDIR/text.jsonl"
 holds "  names file and line" 'text.jsonl:1: ' "$err"
+ok "records of machines" "$KVBENCH" report results/machines.jsonl -o "$TMPDIR/machines"
+ok "  a page, well-formed" xmllint --nonet --noout "$TMPDIR/machines/index.html"
+ok "  with the figures of results/machines.md" python3 - results/machines.md "$TMPDIR/machines/index.html" <<'PY'
+import html, re, sys
+cells = lambda row: [html.unescape(re.sub(r"<small>(.*?)</small>", r" (\1)", cell)) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)]
+page = [[cell.replace(" ✓", "") for cell in cells(row)] for row in re.findall(r"<tr>(.*?)</tr>", open(sys.argv[2]).read(), re.S)]
+table = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in open(sys.argv[1]) if line.startswith("| ")]
+missing = [row for row in table if row not in page]
+print(missing)
+sys.exit(bool(missing) or len(table) < 50)
+PY
+head -c 2000 results/machines.jsonl >"$TMPDIR/cut.jsonl"
+{ head -1 results/machines.jsonl; echo '{"schema":"kvbench.machines/1","works":[{}]}'; } >"$TMPDIR/bad.jsonl"
+expect_exit 2 "a record without a work's name" "$KVBENCH" report "$TMPDIR/bad.jsonl" -o "$TMPDIR/machines"
+holds "  is named by its line" "bad.jsonl:2: expected a record of schema kvbench.machines/1: 'kernel'" "$err"
+one_line "  in one line"
+expect_exit 2 "half a record" "$KVBENCH" report "$TMPDIR/cut.jsonl" -o "$TMPDIR/machines"
+expect_exit 2 "machines beside a run" "$KVBENCH" report results/machines.jsonl "$run" -o "$TMPDIR/machines"
+holds "  are refused" 'records of machines make a page by themselves' "$err"
 sed 's|kvbench.result/[0-9]*|kvbench.result/1|' "$run" >"$TMPDIR/old.jsonl"
 expect_exit 2 "another schema" "$KVBENCH" report "$run" "$TMPDIR/old.jsonl"
 one_line "  in one line"
