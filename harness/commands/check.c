@@ -30,8 +30,12 @@
 #include "kernels/kernels.h"
 #include "results/summary.h"
 
-#define SECONDS      20.0 /* for one combination */
-#define CALL_SECONDS 20.0 /* for one single call, and for asking a kernel what it takes */
+/* For one combination; one single call; asking a kernel what it takes. Under a sanitizer all take many times as long. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SECONDS 600.0
+#else
+#define SECONDS 20.0
+#endif
 #define COLUMNS      80u
 #define LABEL        9u /* columns before the text of a line */
 #define FEW          6u /* histories that are named */
@@ -363,7 +367,7 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
                                      .setting = setting,
                                      .axes = s->plan->settings ? cache_axes() : 0,
                                      .hub = s->plan->hub,
-                                     .seconds = CALL_SECONDS};
+                                     .seconds = SECONDS};
     const kvb_selections_options select = {
         .words = words, .suite = &suite, .registry = &c->registry, .folder = c->folder, .pairs = &pairs};
     kvb_selections selections = {.n = 0};
@@ -406,7 +410,7 @@ static int calls_run(section *s, char *why, size_t why_bytes)
     const kvb_calls_options o = {.most = kvb_suite_check.calls,
                                  .only_cheap = true,
                                  .only_first = true,
-                                 .seconds = CALL_SECONDS,
+                                 .seconds = SECONDS,
                                  .jobs = kvb_cores(),
                                  .command = begin + (*begin == ' ')};
     kvb_progress_now("single calls of %s", s->part->name);
@@ -473,7 +477,7 @@ static int kernel_describe(section *s)
     a->registry = &s->c->registry;
     a->kernel = kernel;
     const bool available = !kernel->available || kernel->available(why, sizeof why);
-    int error = available ? kvb_apart(kernel_ask, a, CALL_SECONDS) : 0;
+    int error = available ? kvb_apart(kernel_ask, a, SECONDS) : 0;
     for (size_t i = 0; !error && format_word(a->registry, i, word, sizeof word); i++) {
         const size_t n = strlen(word) + 1;
         if (!a->reads[i]) {
