@@ -31,7 +31,7 @@ def reached(record):
     for row in record["works"]:
         kernel, _, gain = row["kernel"].partition(", gain over ")
         if gain:
-            key, value = (row["work"], "over the same " + gain), row.get("ratio")
+            key, value = (row["work"], "over the same: " + gain), row.get("ratio")
         elif str(row.get("rate", "")).endswith(" cycles"):
             key, value = (row["work"], kernel), row["rate"].split()[0]
         elif "," in kernel:  # a way that is there to be compared with
