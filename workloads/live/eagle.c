@@ -2,7 +2,6 @@
 #include "workloads/live/eagle.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "workloads/live/scenario.h"
@@ -20,8 +19,7 @@ typedef struct kvb_eagle_round {
     uint32_t path[KVB_EAGLE_MAX_NODES];  /* accepted nodes, the root first */
 } kvb_eagle_round;
 
-/* Rounds return 0 or a negative errno, with *failed the runner whose why holds the reason. Both runners hold the same
- * committed tokens. */
+/* Both runners of a round, the target (the scene's) and the draft, hold the same committed tokens. */
 
 /* `mc_sim_7b_63` of the EAGLE repository (SafeAILab/EAGLE, Apache-2.0): widths 1, 4, 8, 8, 3, 2. */
 static const uint32_t mc_sim_7b_63[] = {0, 0, 0, 0, 0, 1, 1, 1, 2,  2,  3,  3,  4,
@@ -38,8 +36,8 @@ static uint32_t level_end(const kvb_eagle_shape *shape, uint32_t begin)
 }
 
 /* Nodes begin .. end-1 of all trees in one call; logits follow in the order of rounds, then nodes. */
-static int nodes_propose(kvb_runner *r, const kvb_eagle_shape *shape, const kvb_eagle_round *rounds, uint32_t n,
-                         int32_t (*tok)[KVB_EAGLE_MAX_NODES], uint32_t begin, uint32_t end)
+static void nodes_propose(kvb_scene *scene, kvb_runner *r, const kvb_eagle_shape *shape, const kvb_eagle_round *rounds,
+                          uint32_t n, int32_t (*tok)[KVB_EAGLE_MAX_NODES], uint32_t begin, uint32_t end)
 {
     uint32_t seqs[KVB_EAGLE_BATCH * KVB_EAGLE_MAX_NODES], at = 0;
     int32_t parents[KVB_EAGLE_BATCH * KVB_EAGLE_MAX_NODES], all[KVB_EAGLE_BATCH * KVB_EAGLE_MAX_NODES];
@@ -49,48 +47,42 @@ static int nodes_propose(kvb_runner *r, const kvb_eagle_shape *shape, const kvb_
             parents[at] = node ? (int32_t)shape->parents[node] : -1;
             all[at] = tok[q][node];
         }
-    return kvb_runner_propose(r, seqs, parents, all, at);
+    KVB_SCENE_TRY(scene, r, kvb_runner_propose(r, seqs, parents, all, at));
 }
 
 /* Lets the draft fill in tok[][1 ..], feeding it every node. */
-static int draft_propose(kvb_runner *draft, const kvb_eagle_shape *shape, const kvb_eagle_round *rounds, uint32_t n,
-                         int32_t (*tok)[KVB_EAGLE_MAX_NODES])
+static void draft_propose(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_shape *shape,
+                          const kvb_eagle_round *rounds, uint32_t n, int32_t (*tok)[KVB_EAGLE_MAX_NODES])
 {
     for (uint32_t begin = 0, end; begin < shape->n; begin = end) {
         end = level_end(shape, begin);
-        int err = nodes_propose(draft, shape, rounds, n, tok, begin, end);
-        if (err)
-            return err;
-        for (uint32_t child = end, rank = 0; child < shape->n && shape->parents[child] < end; child++) {
+        nodes_propose(scene, draft, shape, rounds, n, tok, begin, end);
+        for (uint32_t child = end, rank = 0; !scene->error && child < shape->n && shape->parents[child] < end;
+             child++) {
             rank = child > end && shape->parents[child] == shape->parents[child - 1] ? rank + 1 : 0;
             for (uint32_t q = 0; q < n; q++)
                 tok[q][child] = kvb_runner_best(draft, q * (end - begin) + shape->parents[child] - begin, rank);
         }
     }
-    return 0;
 }
 
 /* Rounds of n sequences: each level of all trees is drafted in one pass, all trees are verified in one. Their nodes are
  * pending then, in both caches; what is accepted is said in the rounds. */
-static int eagle_propose(kvb_runner *target, kvb_runner *draft, const kvb_eagle_shape *shape, kvb_eagle_round *rounds,
-                         uint32_t n, kvb_runner **failed)
+static void eagle_propose(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_shape *shape, kvb_eagle_round *rounds,
+                          uint32_t n)
 {
     int32_t tok[KVB_EAGLE_BATCH][KVB_EAGLE_MAX_NODES];
     assert(shape->n <= KVB_EAGLE_MAX_NODES && n <= KVB_EAGLE_BATCH);
     for (uint32_t q = 0; q < n; q++)
         tok[q][0] = rounds[q].root;
-    *failed = draft;
-    int err = draft_propose(draft, shape, rounds, n, tok);
-    if (err)
-        return err;
-    *failed = target;
-    err = nodes_propose(target, shape, rounds, n, tok, 0, shape->n);
-    for (uint32_t q = 0; q < n && !err; q++) {
+    draft_propose(scene, draft, shape, rounds, n, tok);
+    nodes_propose(scene, &scene->runner, shape, rounds, n, tok, 0, shape->n);
+    for (uint32_t q = 0; q < n && !scene->error; q++) {
         kvb_eagle_round *round = &rounds[q];
         round->path[0] = round->n = 0;
         for (uint32_t child = 1;; child = round->path[round->n] + 1) {
             const uint32_t last = round->path[round->n];
-            int32_t wanted = kvb_runner_best(target, q * shape->n + last, 0);
+            int32_t wanted = kvb_scene_best(scene, q * shape->n + last, 0);
             while (child < shape->n && !(shape->parents[child] == last && tok[q][child] == wanted))
                 child++;
             round->tokens[round->n++] = wanted;
@@ -99,22 +91,38 @@ static int eagle_propose(kvb_runner *target, kvb_runner *draft, const kvb_eagle_
             round->path[round->n] = child;
         }
     }
-    return err;
 }
 
 /* Commits what is accepted. */
-static int eagle_commit(kvb_runner *target, kvb_runner *draft, const kvb_eagle_round *rounds, uint32_t n,
-                        kvb_runner **failed)
+static void eagle_commit(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_round *rounds, uint32_t n)
 {
-    kvb_runner *const both[] = {target, draft};
-    int err = 0;
-    for (uint32_t q = 0; q < n && !err; q++)
-        for (int i = 0; i < 2 && !err; i++) {
-            *failed = both[i];
-            err = KVB_RUNNER_DO(both[i], COMMIT, .src = rounds[q].seq, .n = rounds[q].n,
-                                .accepted = (uint32_t *)(uintptr_t)rounds[q].path);
-        }
-    return err;
+    kvb_runner *const both[] = {&scene->runner, draft};
+    for (uint32_t q = 0; q < n; q++)
+        for (int i = 0; i < 2; i++)
+            KVB_SCENE_TRY(scene, both[i],
+                          KVB_RUNNER_DO(both[i], COMMIT, .src = rounds[q].seq, .n = rounds[q].n,
+                                        .accepted = (uint32_t *)(uintptr_t)rounds[q].path));
+}
+
+/* Opens the draft: the target's weights with noise of blur times their own size. *weights: for kvb_weights_close(). */
+static void draft_open(kvb_scene *scene, float blur, kvb_weights **weights, kvb_runner *draft)
+{
+    const int error = kvb_weights_blur(scene->weights, scene->options->seed + 1, blur, weights);
+    if (error)
+        kvb_scene_fail(scene, error, "no memory for the draft model");
+    kvb_scene_runner(scene, "draft", *weights, draft);
+}
+
+/* The draft reads n tokens of the prompt, too. */
+static void draft_prefill(kvb_scene *scene, kvb_runner *draft, uint32_t seq, uint32_t n)
+{
+    uint32_t seqs[KVB_EAGLE_PROMPT];
+    int32_t prompt[KVB_EAGLE_PROMPT];
+    for (uint32_t i = 0; i < n; i++) {
+        seqs[i] = seq;
+        prompt[i] = kvb_scene_prompt(scene, seq, i);
+    }
+    KVB_SCENE_TRY(scene, draft, kvb_runner_step(draft, KVB_EVENT_PREFILL, seqs, prompt, n));
 }
 
 /* eagle-tree: speculative decoding of one sequence; and the plain greedy decoding it must agree with. */
@@ -124,74 +132,44 @@ enum { PROMPT = KVB_EAGLE_PROMPT, ROUNDS = 48, CAPACITY = 512 };
 /* Noise of the draft's weights relative to the target's: sets how often they agree. */
 static const float tree_blur = 0.075f;
 
-int kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur)
+void kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur)
 {
-    kvb_runner draft = {0}, *failed = NULL;
+    kvb_runner draft;
     kvb_weights *weights = NULL;
-    kvb_scene_seq seq = {.id = 0, .length = PROMPT};
-    int err = kvb_weights_blur(scene->weights, scene->options->seed + 1, blur, &weights);
-    if (err) {
-        snprintf(scene->why, sizeof scene->why, "no memory for the draft model");
-        return err;
-    }
-    err = kvb_scene_runner(scene, "draft", weights, &draft);
-    if (err)
-        goto out;
-    err = kvb_scene_prefill(scene, 0, 0, 0, PROMPT);
-    if (err)
-        goto out;
-    err = kvb_scene_choose(scene, &seq, PROMPT - 1);
-    if (err)
-        goto out;
-    uint32_t seqs[PROMPT] = {0};
-    int32_t prompt[PROMPT];
-    for (uint32_t i = 0; i < PROMPT; i++)
-        prompt[i] = kvb_scene_prompt(scene, 0, i);
-    failed = &draft;
-    err = kvb_runner_step(&draft, KVB_EVENT_PREFILL, seqs, prompt, PROMPT);
-
+    kvb_scene_seq seq;
     kvb_live_outcome *outcome = scene->outcome;
-    while (!err && outcome->rounds < rounds) {
+    draft_open(scene, blur, &weights, &draft);
+    kvb_scene_begin(scene, &seq, 0, 0, PROMPT);
+    draft_prefill(scene, &draft, 0, PROMPT);
+    while (!scene->error && outcome->rounds < rounds) {
         kvb_eagle_round round = {.seq = 0, .root = seq.next};
-        err = eagle_propose(&scene->runner, &draft, &kvb_eagle_shape_25, &round, 1, &failed);
-        if (!err)
-            err = eagle_commit(&scene->runner, &draft, &round, 1, &failed);
-        if (err)
+        eagle_propose(scene, &draft, &kvb_eagle_shape_25, &round, 1);
+        eagle_commit(scene, &draft, &round, 1);
+        if (scene->error)
             break;
         outcome->rounds++;
         outcome->spoken += round.n;
         seq.next = round.tokens[round.n - 1];
-        for (uint32_t i = 0; !err && i < round.n; i++)
-            err = kvb_scene_say(scene, round.tokens[i]);
+        for (uint32_t i = 0; i < round.n; i++)
+            kvb_scene_say(scene, round.tokens[i]);
     }
-    if (err && failed && failed->why[0])
-        snprintf(scene->why, sizeof scene->why, "%s", failed->why);
-out:
     kvb_runner_close(&draft);
     kvb_weights_close(weights);
-    return err;
 }
 
-static int play_tree(kvb_scene *scene)
+static void play_tree(kvb_scene *scene)
 {
-    return kvb_play_eagle(scene, ROUNDS, tree_blur);
+    kvb_play_eagle(scene, ROUNDS, tree_blur);
 }
 
-int kvb_play_eagle_greedy(kvb_scene *scene)
+void kvb_play_eagle_greedy(kvb_scene *scene)
 {
-    kvb_scene_seq seq = {.id = 0, .length = PROMPT};
-    int err = kvb_scene_prefill(scene, 0, 0, 0, PROMPT);
-    if (!err)
-        err = kvb_scene_choose(scene, &seq, PROMPT - 1);
-    while (!err && scene->outcome->n < scene->options->n_greedy) {
-        uint32_t id = 0;
-        err = kvb_scene_check(scene, kvb_runner_step(&scene->runner, KVB_EVENT_STEP, &id, &seq.next, 1));
-        if (err)
-            break;
-        seq.next = kvb_runner_best(&scene->runner, 0, 0);
-        err = kvb_scene_say(scene, seq.next);
+    kvb_scene_seq seq;
+    kvb_scene_begin(scene, &seq, 0, 0, PROMPT);
+    while (!scene->error && scene->outcome->n < scene->options->n_greedy) {
+        kvb_scene_step(scene, KVB_EVENT_STEP, &seq.id, &seq.next, 1);
+        kvb_scene_choose_other(scene, &seq, 0, 0);
     }
-    return err;
 }
 
 const kvb_scenario kvb_scenario_eagle_greedy = {
@@ -252,122 +230,88 @@ typedef struct text {
 
 typedef struct stage {
     kvb_scene *scene;
-    kvb_runner draft, *failed;
+    kvb_runner draft;
     text texts[TREES + 1];
 } stage;
 
-static int prompt_read(stage *s, uint32_t seq)
+static void prompt_read(kvb_scene *scene, uint32_t seq, text *t)
 {
-    uint32_t seqs[BATCH_PROMPT];
-    int32_t prompt[BATCH_PROMPT];
-    int err = kvb_scene_prefill(s->scene, seq, seq, 0, BATCH_PROMPT);
-    if (err)
-        return err;
-    s->texts[seq].said[s->texts[seq].n++] = kvb_runner_best(&s->scene->runner, BATCH_PROMPT - 1, 0);
-    for (uint32_t i = 0; i < BATCH_PROMPT; i++) {
-        seqs[i] = seq;
-        prompt[i] = kvb_scene_prompt(s->scene, seq, i);
-    }
-    s->failed = &s->draft;
-    return seq == PLAIN ? 0 : kvb_runner_step(&s->draft, KVB_EVENT_PREFILL, seqs, prompt, BATCH_PROMPT);
+    kvb_scene_prefill(scene, seq, seq, 0, BATCH_PROMPT);
+    t->said[t->n++] = kvb_scene_best(scene, BATCH_PROMPT - 1, 0);
 }
 
-static int plain_step(kvb_scene *scene, uint32_t seq, text *t)
+/* Steps of a sequence alone, until it has said n tokens. */
+static void plain_steps(kvb_scene *scene, uint32_t seq, text *t, uint32_t n)
 {
-    int err = kvb_scene_check(scene, kvb_runner_step(&scene->runner, KVB_EVENT_STEP, &seq, &t->said[t->n - 1], 1));
-    if (!err)
-        t->said[t->n++] = kvb_runner_best(&scene->runner, 0, 0);
-    return err;
+    while (!scene->error && t->n < n) {
+        kvb_scene_step(scene, KVB_EVENT_STEP, &seq, &t->said[t->n - 1], 1);
+        t->said[t->n++] = kvb_scene_best(scene, 0, 0);
+    }
 }
 
 /* A sequence drops its last tokens, in both caches, and has the first of them to say again. */
-static int back(stage *s, uint32_t seq)
+static void back(stage *s, uint32_t seq)
 {
-    text *t = &s->texts[seq];
-    const uint32_t length = BATCH_PROMPT + t->n - 1 - BACK;
-    s->failed = &s->scene->runner;
-    int err = KVB_RUNNER_DO(&s->scene->runner, SEQ_RM, .src = seq, .p0 = length, .p1 = KVB_POS_END);
-    if (err)
-        return err;
-    s->failed = &s->draft;
-    t->n -= BACK;
-    return KVB_RUNNER_DO(&s->draft, SEQ_RM, .src = seq, .p0 = length, .p1 = KVB_POS_END);
+    const uint32_t length = BATCH_PROMPT + s->texts[seq].n - 1 - BACK;
+    KVB_SCENE_DO(s->scene, SEQ_RM, .src = seq, .p0 = length, .p1 = KVB_POS_END);
+    KVB_SCENE_TRY(s->scene, &s->draft, KVB_RUNNER_DO(&s->draft, SEQ_RM, .src = seq, .p0 = length, .p1 = KVB_POS_END));
+    s->texts[seq].n -= BACK;
 }
 
 /* Rounds until each sequence has said enough; one that has leaves the batch. */
-static int rounds_play(stage *s)
+static void rounds_play(stage *s)
 {
     kvb_live_outcome *outcome = s->scene->outcome;
-    int err = 0;
-    for (;; outcome->rounds++) {
+    for (; !s->scene->error; outcome->rounds++) {
         kvb_eagle_round rounds[TREES];
+        text *plain = &s->texts[PLAIN];
         uint32_t n = 0;
         for (uint32_t seq = 0; seq < TREES; seq++)
             if (s->texts[seq].n < TOKENS)
                 rounds[n++] = (kvb_eagle_round){.seq = seq, .root = s->texts[seq].said[s->texts[seq].n - 1]};
         if (n == 0)
-            return 0;
-        err = eagle_propose(&s->scene->runner, &s->draft, &batch_shape, rounds, n, &s->failed);
-        if (!err) {
-            s->failed = NULL;
-            if (s->texts[PLAIN].n < TOKENS)
-                err = plain_step(s->scene, PLAIN, &s->texts[PLAIN]);
-        }
-        if (!err)
-            err = eagle_commit(&s->scene->runner, &s->draft, rounds, n, &s->failed);
-        for (uint32_t i = 0; i < n && !err; i++) {
+            return;
+        eagle_propose(s->scene, &s->draft, &batch_shape, rounds, n);
+        plain_steps(s->scene, PLAIN, plain, plain->n < TOKENS ? plain->n + 1 : 0);
+        eagle_commit(s->scene, &s->draft, rounds, n);
+        for (uint32_t i = 0; i < n && !s->scene->error; i++) {
             text *t = &s->texts[rounds[i].seq];
             memcpy(t->said + t->n, rounds[i].tokens, rounds[i].n * sizeof *t->said);
             t->n += rounds[i].n;
             outcome->spoken += rounds[i].n;
             if (rounds[i].seq == BACK_SEQ && outcome->rounds == BACK_ROUND)
-                err = back(s, BACK_SEQ);
+                back(s, BACK_SEQ);
         }
-        if (err)
-            return err;
     }
 }
 
-static int play_trees(kvb_scene *scene)
+static void play_trees(kvb_scene *scene)
 {
     stage s = {.scene = scene};
     kvb_weights *weights = NULL;
-    int err = kvb_weights_blur(scene->weights, scene->options->seed + 1, batch_blur, &weights);
-    if (err) {
-        snprintf(scene->why, sizeof scene->why, "no memory for the draft model");
-        return err;
+    draft_open(scene, batch_blur, &weights, &s.draft);
+    for (uint32_t seq = 0; seq <= PLAIN; seq++) {
+        prompt_read(scene, seq, &s.texts[seq]);
+        if (seq != PLAIN)
+            draft_prefill(scene, &s.draft, seq, BATCH_PROMPT);
     }
-    err = kvb_scene_runner(scene, "draft", weights, &s.draft);
-    for (uint32_t seq = 0; seq <= PLAIN && !err; seq++)
-        err = prompt_read(&s, seq);
-    if (!err)
-        err = rounds_play(&s);
-    if (err && s.failed && s.failed->why[0])
-        snprintf(scene->why, sizeof scene->why, "%s", s.failed->why);
-    s.failed = NULL;
-    while (!err && s.texts[PLAIN].n < TOKENS)
-        err = plain_step(scene, PLAIN, &s.texts[PLAIN]);
-    for (uint32_t i = 0; i < (TREES + 1) * TOKENS && !err; i++)
-        err = kvb_scene_say(scene, s.texts[i / TOKENS].said[i % TOKENS]);
+    rounds_play(&s);
+    plain_steps(scene, PLAIN, &s.texts[PLAIN], TOKENS);
+    for (uint32_t i = 0; i < (TREES + 1) * TOKENS; i++)
+        kvb_scene_say(scene, s.texts[i / TOKENS].said[i % TOKENS]);
     kvb_runner_close(&s.draft);
     kvb_weights_close(weights);
-    return err;
 }
 
-static int play_greedy(kvb_scene *scene)
+static void play_greedy(kvb_scene *scene)
 {
-    int err = 0;
-    for (uint32_t seq = 0; seq <= PLAIN && !err; seq++) {
-        text t = {.n = 1};
-        err = kvb_scene_prefill(scene, seq, seq, 0, BATCH_PROMPT);
-        if (!err)
-            t.said[0] = kvb_runner_best(&scene->runner, BATCH_PROMPT - 1, 0);
-        while (!err && t.n < TOKENS)
-            err = plain_step(scene, seq, &t);
-        for (uint32_t i = 0; i < TOKENS && !err; i++)
-            err = kvb_scene_say(scene, t.said[i]);
+    for (uint32_t seq = 0; seq <= PLAIN; seq++) {
+        text t = {.n = 0};
+        prompt_read(scene, seq, &t);
+        plain_steps(scene, seq, &t, TOKENS);
+        for (uint32_t i = 0; i < TOKENS; i++)
+            kvb_scene_say(scene, t.said[i]);
     }
-    return err;
 }
 
 static void batch_geometry(kvb_model_config *config)

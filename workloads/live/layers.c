@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scenarios of layers with limits, of other attention than Llama's, and of layers that scan. */
 #include <errno.h>
-#include <stdio.h>
 
 #include "workloads/live/scenario.h"
 
@@ -26,37 +25,18 @@ enum {
 };
 
 /* of one trunk, windows of 24 or less */
-static int play_branches(kvb_scene *scene)
+static void play_branches(kvb_scene *scene)
 {
     kvb_scene_seq seqs[FORK + 1], *batch[] = {&seqs[1], &seqs[2], &seqs[3], &seqs[FORK]};
-    int err = kvb_scene_prefill(scene, 0, 0, 0, TRUNK);
-    if (err)
-        return err;
-    seqs[0] = (kvb_scene_seq){.id = 0, .length = TRUNK};
-    err = kvb_scene_choose(scene, &seqs[0], TRUNK - 1);
-    if (!err)
-        err = kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[0]}, 1, TRUNK_DECODE);
-    for (uint32_t b = 1; !err && b <= BRANCHES; b++) {
-        err = kvb_scene_fork(scene, &seqs[0], &seqs[b], b, seqs[0].length);
-        seqs[b].next = kvb_runner_best(&scene->runner, 0, b - 1);
-        if (!err)
-            err = kvb_scene_say(scene, seqs[b].next);
-    }
-    if (!err)
-        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .p1 = KVB_POS_END));
-    if (!err)
-        err = kvb_scene_decode(scene, batch, BRANCHES, TOGETHER);
-    if (!err)
-        err = kvb_scene_backtrack(scene, &seqs[2], TAKEN_BACK);
-    if (!err)
-        err = kvb_scene_fork(scene, &seqs[3], &seqs[FORK], FORK, seqs[3].length - FORK_BACK);
-    if (!err)
-        err = kvb_scene_choose_second(scene, &seqs[FORK]);
-    if (!err)
-        err = kvb_scene_decode(scene, batch, BRANCHES + 1, AFTER);
-    if (!err)
-        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_KEEP, .src = FORK));
-    return err ? err : kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[FORK]}, 1, ALONE);
+    kvb_play_branches(scene, TRUNK, TRUNK_DECODE, seqs, BRANCHES);
+    kvb_scene_leave(scene, 0);
+    kvb_scene_decode(scene, batch, BRANCHES, TOGETHER);
+    kvb_scene_backtrack(scene, &seqs[2], TAKEN_BACK);
+    kvb_scene_fork(scene, &seqs[3], &seqs[FORK], FORK, seqs[3].length - FORK_BACK);
+    kvb_scene_choose_second(scene, &seqs[FORK]);
+    kvb_scene_decode(scene, batch, BRANCHES + 1, AFTER);
+    KVB_SCENE_DO(scene, SEQ_KEEP, .src = FORK);
+    kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[FORK]}, 1, ALONE);
 }
 
 enum {
@@ -71,28 +51,22 @@ enum {
 };
 
 /* three prompts, windows of 16 or less */
-static int play_batch(kvb_scene *scene)
+static void play_batch(kvb_scene *scene)
 {
     kvb_scene_seq seqs[BATCH + 1], *batch[] = {&seqs[0], &seqs[1], &seqs[2]},
                                    *rest[] = {&seqs[1], &seqs[2], &seqs[BATCH]};
-    int err = 0;
-    for (uint32_t s = 0; !err && s < BATCH; s++) {
+    for (uint32_t s = 0; s < BATCH; s++) {
         uint32_t n_chunks = CHUNKS - s;
         seqs[s] = (kvb_scene_seq){.id = s, .length = n_chunks * CHUNK};
-        for (uint32_t i = 0; !err && i < n_chunks; i++)
-            err = kvb_scene_prefill(scene, s, s, i * CHUNK, CHUNK);
-        if (!err)
-            err = kvb_scene_choose(scene, &seqs[s], CHUNK - 1);
+        for (uint32_t i = 0; i < n_chunks; i++)
+            kvb_scene_prefill(scene, s, s, i * CHUNK, CHUNK);
+        kvb_scene_choose(scene, &seqs[s], CHUNK - 1);
     }
-    if (!err)
-        err = kvb_scene_decode(scene, batch, BATCH, STEPS);
-    if (!err)
-        err = kvb_scene_fork(scene, &seqs[0], &seqs[BATCH], BATCH, seqs[0].length);
-    if (!err)
-        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .p1 = KVB_POS_END));
-    if (!err)
-        err = kvb_scene_backtrack(scene, &seqs[1], BACK);
-    return err ? err : kvb_scene_decode(scene, rest, 3, STEPS_AFTER);
+    kvb_scene_decode(scene, batch, BATCH, STEPS);
+    kvb_scene_fork(scene, &seqs[0], &seqs[BATCH], BATCH, seqs[0].length);
+    kvb_scene_leave(scene, 0);
+    kvb_scene_backtrack(scene, &seqs[1], BACK);
+    kvb_scene_decode(scene, rest, 3, STEPS_AFTER);
 }
 
 const kvb_scenario kvb_scenario_sliding_window = {
@@ -325,9 +299,9 @@ enum { ROUNDS = 16, HYBRID_CAPACITY = 256 };
 
 static const float blur = 0.015f;
 
-static int play_spec(kvb_scene *scene)
+static void play_spec(kvb_scene *scene)
 {
-    return kvb_play_eagle(scene, ROUNDS, blur);
+    kvb_play_eagle(scene, ROUNDS, blur);
 }
 
 /* The same of spec-hybrid. */
@@ -373,46 +347,39 @@ enum {
 };
 
 /* The sequence says again, from where it was saved on, what it said then. */
-static int restored_check(kvb_scene *scene, size_t first, uint32_t n)
+static void restored_check(kvb_scene *scene, size_t first, uint32_t n)
 {
     const kvb_live_outcome *o = scene->outcome;
-    for (uint32_t i = 0; i < n; i++)
-        if (o->tokens[first + i] != o->tokens[first + n + i]) {
-            snprintf(scene->why, sizeof scene->why, "what was loaded said another token at step %u than before", i);
-            return -EPROTO;
-        }
-    return 0;
+    for (uint32_t i = 0; i < n && !scene->error; i++)
+        if (o->tokens[first + i] != o->tokens[first + n + i])
+            kvb_scene_fail(scene, -EPROTO, "what was loaded said another token at step %u than before", i);
 }
 
-static int play_forks(kvb_scene *scene)
+static void play_forks(kvb_scene *scene)
 {
     kvb_scene_seq seqs[4], saved, *all[] = {&seqs[0], &seqs[1], &seqs[2]}, *back[] = {&seqs[1]}, *last[] = {&seqs[3]};
-    int err = kvb_scene_prefill(scene, 0, 0, 0, HYBRID_TRUNK);
-    if (err)
-        return err;
-    seqs[0] = (kvb_scene_seq){.id = 0, .length = HYBRID_TRUNK};
-    err = kvb_scene_choose(scene, &seqs[0], HYBRID_TRUNK - 1);
-    for (uint32_t i = 1; i < 3 && !err; i++) { /* of a trunk whose state all share until they write */
-        err = kvb_scene_decode(scene, all, 1, 1);
-        err = err ? err : kvb_scene_fork(scene, &seqs[0], &seqs[i], i, seqs[0].length);
-        err = err ? err : kvb_scene_choose_second(scene, &seqs[i]);
+    kvb_scene_begin(scene, &seqs[0], 0, 0, HYBRID_TRUNK);
+    for (uint32_t i = 1; i < 3; i++) { /* of a trunk whose state all share until they write */
+        kvb_scene_decode(scene, all, 1, 1);
+        kvb_scene_fork(scene, &seqs[0], &seqs[i], i, seqs[0].length);
+        kvb_scene_choose_second(scene, &seqs[i]);
     }
-    err = err ? err : kvb_scene_decode(scene, all, 3, HYBRID_TOGETHER);
-    err = err ? err : kvb_scene_backtrack(scene, &seqs[1], FIRST_BACK);
-    err = err ? err : kvb_scene_backtrack(scene, &seqs[1], THEN_BACK);
-    err = err ? err : kvb_scene_decode(scene, back, 1, THEN_BACK);
-    err = err ? err : kvb_scene_backtrack(scene, &seqs[1], LAST_BACK);
-    err = err ? err : kvb_scene_decode(scene, back, 1, HYBRID_ALONE);
-    err = err ? err : kvb_scene_decode(scene, all, 3, HYBRID_TOGETHER);
-    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SAVE, .src = 2));
+    kvb_scene_decode(scene, all, 3, HYBRID_TOGETHER);
+    kvb_scene_backtrack(scene, &seqs[1], FIRST_BACK);
+    kvb_scene_backtrack(scene, &seqs[1], THEN_BACK);
+    kvb_scene_decode(scene, back, 1, THEN_BACK);
+    kvb_scene_backtrack(scene, &seqs[1], LAST_BACK);
+    kvb_scene_decode(scene, back, 1, HYBRID_ALONE);
+    kvb_scene_decode(scene, all, 3, HYBRID_TOGETHER);
+    KVB_SCENE_DO(scene, SAVE, .src = 2);
     saved = seqs[2];
     const size_t first = scene->outcome->n;
-    err = err ? err : kvb_scene_decode(scene, all + 2, 1, HYBRID_TOGETHER);
-    err = err ? err : kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, LOAD, .src = 3));
+    kvb_scene_decode(scene, all + 2, 1, HYBRID_TOGETHER);
+    KVB_SCENE_DO(scene, LOAD, .src = 3);
     seqs[3] = saved;
     seqs[3].id = 3;
-    err = err ? err : kvb_scene_decode(scene, last, 1, HYBRID_TOGETHER);
-    return err ? err : restored_check(scene, first, HYBRID_TOGETHER);
+    kvb_scene_decode(scene, last, 1, HYBRID_TOGETHER);
+    restored_check(scene, first, HYBRID_TOGETHER);
 }
 
 const kvb_scenario kvb_scenario_state_fork = {

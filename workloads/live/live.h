@@ -53,7 +53,7 @@ typedef struct kvb_scenario {
     uint32_t seq_capacity;             /* tokens of the longest sequence */
     uint32_t max_seqs;                 /* alive at once */
     const struct kvb_scenario *greedy; /* speculative: plain decoding that must say the same; else NULL */
-    int (*play)(struct kvb_scene *scene);
+    void (*play)(struct kvb_scene *scene);
 } kvb_scenario;
 
 extern const kvb_scenario kvb_scenario_plain_decode;

@@ -4,7 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,14 +105,22 @@ void kvb_live_outcome_free(kvb_live_outcome *outcome)
     *outcome = (kvb_live_outcome){0};
 }
 
-int kvb_scene_check(kvb_scene *scene, int err)
+void kvb_scene_fail(kvb_scene *scene, int error, const char *format, ...)
 {
-    if (err)
-        snprintf(scene->why, sizeof scene->why, "%s", scene->runner.why);
-    return err;
+    va_list args;
+    va_start(args, format);
+    scene->error = error;
+    vsnprintf(scene->why, sizeof scene->why, format, args);
+    va_end(args);
 }
 
-int kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner)
+void kvb_scene_take(kvb_scene *scene, const kvb_runner *runner, int error)
+{
+    if (error)
+        kvb_scene_fail(scene, error, "%s", runner->why);
+}
+
+void kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner)
 {
     const kvb_live_options *o = scene->options;
     kvb_runner_options options = {.key = key,
@@ -128,10 +136,8 @@ int kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weigh
                                   .max_seqs = scene->scenario->max_seqs,
                                   .step = MAX_PREFILL,
                                   .rollback = scene->scenario->rollback};
-    int err = kvb_runner_open(runner, &options);
-    if (err)
-        snprintf(scene->why, sizeof scene->why, "%s", runner->why);
-    return err;
+    *runner = (kvb_runner){0};
+    KVB_SCENE_TRY(scene, runner, kvb_runner_open(runner, &options));
 }
 
 int kvb_scenario_weights(const kvb_scenario *scenario, uint64_t seed, kvb_weights **weights, char *why,
@@ -164,16 +170,15 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
         return -EINVAL;
     }
     kvb_live_model(scenario, scene.weights, &scene.model);
-    err = kvb_scene_runner(&scene, "target", scene.weights, &scene.runner);
-    if (!err) {
-        scene.runner.op.recorder = options->recorder;
-        err = scenario->play(&scene);
-    }
-    if (err)
+    kvb_scene_runner(&scene, "target", scene.weights, &scene.runner);
+    scene.runner.op.recorder = options->recorder;
+    if (!scene.error)
+        scenario->play(&scene);
+    if (scene.error)
         snprintf(why, why_bytes, "%s: %s", scenario->name, scene.why);
     kvb_runner_close(&scene.runner);
     kvb_weights_close(seeded);
-    return err;
+    return scene.error;
 }
 
 int32_t kvb_scene_prompt(const kvb_scene *scene, uint32_t prompt, uint32_t i)
@@ -181,18 +186,28 @@ int32_t kvb_scene_prompt(const kvb_scene *scene, uint32_t prompt, uint32_t i)
     return (int32_t)(kvb_live_random(scene->options->seed, PROMPTS + prompt, i) % scene->weights->config.vocab);
 }
 
-int kvb_scene_say(kvb_scene *scene, int32_t token)
+void kvb_scene_step(kvb_scene *scene, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n)
 {
-    kvb_live_outcome *o = scene->outcome;
-    if (kvb_array_reserve(&o->tokens, &o->max, o->n + 1, sizeof *o->tokens)) {
-        snprintf(scene->why, sizeof scene->why, "no memory for generated tokens");
-        return -ENOMEM;
-    }
-    o->tokens[o->n++] = token;
-    return 0;
+    KVB_SCENE_TRY(scene, &scene->runner, kvb_runner_step(&scene->runner, kind, seq, tok, n));
 }
 
-int kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n)
+int32_t kvb_scene_best(const kvb_scene *scene, uint32_t i, uint32_t rank)
+{
+    return scene->error ? 0 : kvb_runner_best(&scene->runner, i, rank);
+}
+
+void kvb_scene_say(kvb_scene *scene, int32_t token)
+{
+    kvb_live_outcome *o = scene->outcome;
+    if (scene->error)
+        return;
+    if (kvb_array_reserve(&o->tokens, &o->max, o->n + 1, sizeof *o->tokens))
+        kvb_scene_fail(scene, -ENOMEM, "no memory for generated tokens");
+    else
+        o->tokens[o->n++] = token;
+}
+
+void kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n)
 {
     uint32_t seqs[MAX_PREFILL];
     int32_t tok[MAX_PREFILL];
@@ -201,64 +216,90 @@ int kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t 
         seqs[i] = seq;
         tok[i] = kvb_scene_prompt(scene, prompt, from + i);
     }
-    return kvb_scene_check(scene, kvb_runner_step(&scene->runner, KVB_EVENT_PREFILL, seqs, tok, n));
+    kvb_scene_step(scene, KVB_EVENT_PREFILL, seqs, tok, n);
 }
 
-int kvb_scene_choose(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i)
+void kvb_scene_choose(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i)
 {
-    assert(seq->length < KVB_SCENE_POSITIONS);
-    seq->next = kvb_runner_best(&scene->runner, i, 0);
-    seq->second[seq->length] = kvb_runner_best(&scene->runner, i, 1);
-    return kvb_scene_say(scene, seq->next);
+    assert(scene->error || seq->length < KVB_SCENE_POSITIONS);
+    if (scene->error)
+        return;
+    seq->second[seq->length] = kvb_scene_best(scene, i, 1);
+    kvb_scene_choose_other(scene, seq, i, 0);
 }
 
-int kvb_scene_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, uint32_t steps)
+void kvb_scene_choose_other(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i, uint32_t rank)
+{
+    seq->next = kvb_scene_best(scene, i, rank);
+    kvb_scene_say(scene, seq->next);
+}
+
+void kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq)
+{
+    if (scene->error)
+        return;
+    seq->next = seq->second[seq->length];
+    kvb_scene_say(scene, seq->next);
+}
+
+void kvb_scene_begin(kvb_scene *scene, kvb_scene_seq *seq, uint32_t id, uint32_t prompt, uint32_t n)
+{
+    *seq = (kvb_scene_seq){.id = id, .length = n};
+    kvb_scene_prefill(scene, id, prompt, 0, n);
+    kvb_scene_choose(scene, seq, n - 1);
+}
+
+void kvb_scene_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, uint32_t steps)
 {
     uint32_t ids[KVB_SCENE_SEQS];
     int32_t tok[KVB_SCENE_SEQS];
     assert(n <= KVB_SCENE_SEQS);
-    for (uint32_t step = 0; step < steps; step++) {
+    for (uint32_t step = 0; step < steps && !scene->error; step++) {
         for (uint32_t i = 0; i < n; i++) {
             ids[i] = seqs[i]->id;
             tok[i] = seqs[i]->next;
         }
-        int err = kvb_scene_check(scene, kvb_runner_step(&scene->runner, KVB_EVENT_STEP, ids, tok, n));
-        for (uint32_t i = 0; !err && i < n; i++) {
+        kvb_scene_step(scene, KVB_EVENT_STEP, ids, tok, n);
+        for (uint32_t i = 0; i < n; i++) {
             seqs[i]->length++;
-            err = kvb_scene_choose(scene, seqs[i], i);
+            kvb_scene_choose(scene, seqs[i], i);
         }
-        if (err)
-            return err;
     }
-    return 0;
 }
 
-int kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *dst, uint32_t id, uint32_t keep)
+void kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *dst, uint32_t id, uint32_t keep)
 {
+    const uint32_t p1 = keep == src->length ? KVB_POS_END : keep;
     *dst = *src;
     dst->id = id;
     dst->length = keep;
-    uint32_t p1 = keep == src->length ? KVB_POS_END : keep;
-    return kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_CP, .src = src->id, .dst = id, .p1 = p1));
+    KVB_SCENE_DO(scene, SEQ_CP, .src = src->id, .dst = id, .p1 = p1);
 }
 
-int kvb_scene_shift(kvb_scene *scene, kvb_scene_seq *seq, uint32_t p0, int32_t delta)
+void kvb_scene_leave(kvb_scene *scene, uint32_t id)
+{
+    KVB_SCENE_DO(scene, SEQ_RM, .src = id, .p1 = KVB_POS_END);
+}
+
+void kvb_scene_shift(kvb_scene *scene, kvb_scene_seq *seq, uint32_t p0, int32_t delta)
 {
     seq->length += (uint32_t)delta;
-    return kvb_scene_check(
-        scene, KVB_RUNNER_DO(&scene->runner, SEQ_ADD, .src = seq->id, .p0 = p0, .p1 = KVB_POS_END, .delta = delta));
+    KVB_SCENE_DO(scene, SEQ_ADD, .src = seq->id, .p0 = p0, .p1 = KVB_POS_END, .delta = delta);
 }
 
-int kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq)
-{
-    seq->next = seq->second[seq->length];
-    return kvb_scene_say(scene, seq->next);
-}
-
-int kvb_scene_backtrack(kvb_scene *scene, kvb_scene_seq *seq, uint32_t n)
+void kvb_scene_backtrack(kvb_scene *scene, kvb_scene_seq *seq, uint32_t n)
 {
     seq->length -= n;
-    int err = kvb_scene_check(
-        scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = seq->id, .p0 = seq->length, .p1 = KVB_POS_END));
-    return err ? err : kvb_scene_choose_second(scene, seq);
+    KVB_SCENE_DO(scene, SEQ_RM, .src = seq->id, .p0 = seq->length, .p1 = KVB_POS_END);
+    kvb_scene_choose_second(scene, seq);
+}
+
+void kvb_play_branches(kvb_scene *scene, uint32_t prompt, uint32_t steps, kvb_scene_seq *seqs, uint32_t n)
+{
+    kvb_scene_begin(scene, &seqs[0], 0, 0, prompt);
+    kvb_scene_decode(scene, &seqs, 1, steps);
+    for (uint32_t b = 1; b <= n; b++) {
+        kvb_scene_fork(scene, &seqs[0], &seqs[b], b, seqs[0].length);
+        kvb_scene_choose_other(scene, &seqs[b], 0, b - 1);
+    }
 }

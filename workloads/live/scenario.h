@@ -13,6 +13,7 @@ typedef struct kvb_scene {
     kvb_model model; /* of the weights */
     kvb_runner runner;
     kvb_live_outcome *outcome;
+    int error; /* 0, or the negative errno of the first call that failed */
     char why[256];
 } kvb_scene;
 
@@ -30,38 +31,58 @@ typedef struct kvb_scene_seq {
     int32_t second[KVB_SCENE_POSITIONS]; /* by position: the second best token there */
 } kvb_scene_seq;
 
-/* All calls: 0 or a negative errno with scene->why. */
+/* The first call that fails sets scene->error and scene->why; all later calls do nothing. */
 
-/* The runner's result, with its reason kept. */
-int kvb_scene_check(kvb_scene *scene, int err);
+/* A runner's call, evaluated unless an earlier one failed. */
+#define KVB_SCENE_TRY(scene, runner, call) ((scene)->error ? (void)0 : kvb_scene_take(scene, runner, call))
+/* KVB_SCENE_DO(scene, SEQ_RM, .src = 3, .p1 = KVB_POS_END): a control event of the scene's runner. */
+#define KVB_SCENE_DO(scene, KIND, ...)                                                                                 \
+    KVB_SCENE_TRY(scene, &(scene)->runner, KVB_RUNNER_DO(&(scene)->runner, KIND, __VA_ARGS__))
+
+/* Takes the result of a runner's call, with the runner's reason. */
+void kvb_scene_take(kvb_scene *scene, const kvb_runner *runner, int error);
+__attribute__((format(printf, 3, 4))) void kvb_scene_fail(kvb_scene *scene, int error, const char *format, ...);
 /* Token i of prompt number `prompt`, seeded. */
 int32_t kvb_scene_prompt(const kvb_scene *scene, uint32_t prompt, uint32_t i);
+/* One forward pass, as kvb_runner_step(). */
+void kvb_scene_step(kvb_scene *scene, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n);
+/* The rank-th best token after new token i of the last step; 0 after a failure. */
+int32_t kvb_scene_best(const kvb_scene *scene, uint32_t i, uint32_t rank);
 /* Note a generated token. */
-int kvb_scene_say(kvb_scene *scene, int32_t token);
+void kvb_scene_say(kvb_scene *scene, int32_t token);
 /* One prefill of n prompt tokens, from token `from` of the prompt on, which is also its position. */
-int kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n);
+void kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n);
 /* Take the greedy choice after new token i of the last step as the sequence's next, and say it. */
-int kvb_scene_choose(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i);
+void kvb_scene_choose(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i);
+/* The rank-th best token in its place. */
+void kvb_scene_choose_other(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i, uint32_t rank);
+/* Another choice at the sequence's end than the one made before: the second best. */
+void kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq);
+/* The first n tokens of a prompt become sequence id, in one prefill, and its next token is chosen. */
+void kvb_scene_begin(kvb_scene *scene, kvb_scene_seq *seq, uint32_t id, uint32_t prompt, uint32_t n);
 /* `steps` decode steps of all n sequences together. */
-int kvb_scene_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, uint32_t steps);
+void kvb_scene_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, uint32_t steps);
 
 /* Fork src's first `keep` tokens into dst. */
-int kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *dst, uint32_t id, uint32_t keep);
+void kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *dst, uint32_t id, uint32_t keep);
+/* End sequence id. */
+void kvb_scene_leave(kvb_scene *scene, uint32_t id);
 /* Take the sequence's last n tokens back, and choose the second best in place of the first of them. */
-int kvb_scene_backtrack(kvb_scene *scene, kvb_scene_seq *seq, uint32_t n);
+void kvb_scene_backtrack(kvb_scene *scene, kvb_scene_seq *seq, uint32_t n);
 /* Move what the sequence holds from position p0 on, its end, by delta positions. */
-int kvb_scene_shift(kvb_scene *scene, kvb_scene_seq *seq, uint32_t p0, int32_t delta);
-/* Another choice at the sequence's end than the one made before: the second best. */
-int kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq);
+void kvb_scene_shift(kvb_scene *scene, kvb_scene_seq *seq, uint32_t p0, int32_t delta);
 
 /* Histories that scenarios share. */
-int kvb_play_plain_decode(kvb_scene *scene); /* one sequence */
+void kvb_play_plain_decode(kvb_scene *scene); /* one sequence */
+/* Sequence 0: a prompt of so many tokens, and so many steps; sequences 1 .. n begin as it does, each with the next of its best tokens.
+ * seqs: [n + 1]. */
+void kvb_play_branches(kvb_scene *scene, uint32_t prompt, uint32_t steps, kvb_scene_seq *seqs, uint32_t n);
 #define KVB_EAGLE_PROMPT 48u
 /* One sequence, that prompt, trees of 26 nodes; blur: noise of the draft's weights relative to the target's. */
-int kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur);
-int kvb_play_eagle_greedy(kvb_scene *scene); /* what it is to say */
+void kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur);
+void kvb_play_eagle_greedy(kvb_scene *scene); /* what it is to say */
 
-/* A runner of these weights over the scene's cache type, under that key, without a recorder. */
-int kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner);
+/* Opens a runner of these weights over the scene's cache type, under that key, without a recorder. */
+void kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner);
 
 #endif

@@ -9,17 +9,15 @@
 
 enum { FIRST_PART = 48, SECOND_PART = 80, CHUNK = 16, DECODE = 64 };
 
-int kvb_play_plain_decode(kvb_scene *scene)
+void kvb_play_plain_decode(kvb_scene *scene)
 {
     kvb_scene_seq seq = {.id = 0};
-    int err = kvb_scene_prefill(scene, seq.id, 0, 0, FIRST_PART);
-    for (uint32_t done = 0; !err && done < SECOND_PART; done += CHUNK)
-        err = kvb_scene_prefill(scene, seq.id, 0, FIRST_PART + done, CHUNK);
-    if (err)
-        return err;
+    kvb_scene_prefill(scene, seq.id, 0, 0, FIRST_PART);
+    for (uint32_t done = 0; done < SECOND_PART; done += CHUNK)
+        kvb_scene_prefill(scene, seq.id, 0, FIRST_PART + done, CHUNK);
     seq.length = FIRST_PART + SECOND_PART;
-    err = kvb_scene_choose(scene, &seq, CHUNK - 1);
-    return err ? err : kvb_scene_decode(scene, (kvb_scene_seq *[]){&seq}, 1, DECODE);
+    kvb_scene_choose(scene, &seq, CHUNK - 1);
+    kvb_scene_decode(scene, (kvb_scene_seq *[]){&seq}, 1, DECODE);
 }
 
 const kvb_scenario kvb_scenario_plain_decode = {
@@ -38,13 +36,6 @@ const kvb_scenario kvb_scenario_plain_decode = {
  * OSDI 2024). Sequences leave when they are done; two of the ids come to life a second time, in cells that
  * others left.
  */
-
-static int prompt(kvb_scene *scene, kvb_scene_seq *seq, uint32_t id, uint32_t n)
-{
-    *seq = (kvb_scene_seq){.id = id, .length = n};
-    int err = kvb_scene_prefill(scene, id, id, 0, n);
-    return err ? err : kvb_scene_choose(scene, seq, n - 1);
-}
 
 typedef struct request {
     uint32_t seq;      /* id */
@@ -69,34 +60,27 @@ typedef struct progress {
 } progress;
 
 /* Requests that are done leave; those that prefill alone enter. */
-static int admit(kvb_scene *scene, progress *at, uint32_t step)
+static void admit(kvb_scene *scene, progress *at, uint32_t step)
 {
-    int err = 0;
-    for (uint32_t r = 0; !err && r < REQUESTS; r++)
+    for (uint32_t r = 0; r < REQUESTS; r++)
         if (at[r].phase == RUNNING && at[r].generated >= requests[r].generate) {
             at[r].phase = GONE;
-            err = kvb_scene_check(scene,
-                                  KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = requests[r].seq, .p1 = KVB_POS_END));
+            kvb_scene_leave(scene, requests[r].seq);
         }
-    for (uint32_t r = 0; !err && r < REQUESTS; r++) {
+    for (uint32_t r = 0; r < REQUESTS; r++) {
         if (at[r].phase != WAITING || requests[r].arrives > step)
             continue;
         at[r].phase = PREFILLING;
         if (requests[r].chunk)
             continue;
-        err = kvb_scene_prefill(scene, requests[r].seq, r, 0, requests[r].prompt);
-        if (err)
-            break;
         at[r].phase = RUNNING;
-        at[r].seq.length = requests[r].prompt;
-        err = kvb_scene_choose(scene, &at[r].seq, requests[r].prompt - 1);
+        kvb_scene_begin(scene, &at[r].seq, requests[r].seq, r, requests[r].prompt);
         at[r].generated = 1;
     }
-    return err;
 }
 
 /* One step of all that run plus one chunk. *n: tokens in it; 0 when there is nothing to do. */
-static int advance(kvb_scene *scene, progress *at, uint32_t *n)
+static void advance(kvb_scene *scene, progress *at, uint32_t *n)
 {
     uint32_t ids[MAX_STEP], chunk = 0, chunk_of = REQUESTS, decoding = 0;
     int32_t tok[MAX_STEP];
@@ -119,37 +103,32 @@ static int advance(kvb_scene *scene, progress *at, uint32_t *n)
         at[chunk_of].seq.length += chunk;
     }
     if (*n == 0)
-        return 0;
-    kvb_event_kind kind = decoding == 0 ? KVB_EVENT_PREFILL : KVB_EVENT_STEP;
-    int err = kvb_scene_check(scene, kvb_runner_step(&scene->runner, kind, ids, tok, *n));
+        return;
+    kvb_scene_step(scene, decoding ? KVB_EVENT_STEP : KVB_EVENT_PREFILL, ids, tok, *n);
     uint32_t row = 0;
-    for (uint32_t r = 0; !err && r < REQUESTS; r++)
+    for (uint32_t r = 0; r < REQUESTS; r++)
         if (at[r].phase == RUNNING) {
             at[r].seq.length++;
             at[r].generated++;
-            err = kvb_scene_choose(scene, &at[r].seq, row++);
+            kvb_scene_choose(scene, &at[r].seq, row++);
         }
-    if (!err && chunk_of < REQUESTS && at[chunk_of].seq.length == requests[chunk_of].prompt) {
+    if (chunk_of < REQUESTS && at[chunk_of].seq.length == requests[chunk_of].prompt) {
         at[chunk_of].phase = RUNNING;
         at[chunk_of].generated = 1;
-        err = kvb_scene_choose(scene, &at[chunk_of].seq, *n - 1);
+        kvb_scene_choose(scene, &at[chunk_of].seq, *n - 1);
     }
-    return err;
 }
 
-static int play(kvb_scene *scene)
+static void play(kvb_scene *scene)
 {
     progress at[REQUESTS] = {0};
     for (uint32_t r = 0; r < REQUESTS; r++)
         at[r].seq.id = requests[r].seq;
     uint32_t n = 1;
-    int err = 0;
-    for (uint32_t step = 0; !err && n > 0; step++) {
-        err = admit(scene, at, step);
-        if (!err)
-            err = advance(scene, at, &n);
+    for (uint32_t step = 0; n > 0 && !scene->error; step++) {
+        admit(scene, at, step);
+        advance(scene, at, &n);
     }
-    return err;
 }
 
 const kvb_scenario kvb_scenario_batched_multi_seq = {
@@ -184,52 +163,23 @@ enum {
     ALONE = 16 /* steps of the winner alone */
 };
 
-/* The trunk, and six branches that start with its six best next tokens. */
-static int branch_out(kvb_scene *scene, kvb_scene_seq *seqs)
-{
-    int err = kvb_scene_prefill(scene, 0, 0, 0, TRUNK);
-    if (err)
-        return err;
-    seqs[0] = (kvb_scene_seq){.id = 0, .length = TRUNK};
-    err = kvb_scene_choose(scene, &seqs[0], TRUNK - 1);
-    if (!err)
-        err = kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[0]}, 1, TRUNK_DECODE);
-    for (uint32_t b = 1; !err && b <= BRANCHES; b++) {
-        err = kvb_scene_fork(scene, &seqs[0], &seqs[b], b, seqs[0].length);
-        if (err)
-            break;
-        seqs[b].next = kvb_runner_best(&scene->runner, 0, b - 1);
-        err = kvb_scene_say(scene, seqs[b].next);
-    }
-    return err;
-}
-
-static int play_agent(kvb_scene *scene)
+static void play_agent(kvb_scene *scene)
 {
     kvb_scene_seq seqs[FORK + 1];
     kvb_scene_seq *batch[] = {&seqs[1], &seqs[2], &seqs[3], &seqs[4], &seqs[5], &seqs[6], &seqs[FORK]};
     kvb_scene_seq *finalists[] = {&seqs[2], &seqs[4], &seqs[FORK]};
-    kvb_runner *runner = &scene->runner;
-
-    int err = branch_out(scene, seqs);
-    if (!err)
-        err = kvb_scene_decode(scene, batch, BRANCHES, TOGETHER);
-    if (!err)
-        err = kvb_scene_fork(scene, &seqs[FORKED], &seqs[FORK], FORK, TRUNK + TRUNK_DECODE + FORKED_KEEPS);
-    if (!err)
-        err = kvb_scene_choose_second(scene, &seqs[FORK]);
-    if (!err)
-        err = kvb_scene_backtrack(scene, &seqs[BACKTRACKED], TAKEN_BACK);
-    if (!err)
-        err = kvb_scene_decode(scene, batch, BRANCHES + 1, AFTER);
+    kvb_play_branches(scene, TRUNK, TRUNK_DECODE, seqs, BRANCHES);
+    kvb_scene_decode(scene, batch, BRANCHES, TOGETHER);
+    kvb_scene_fork(scene, &seqs[FORKED], &seqs[FORK], FORK, TRUNK + TRUNK_DECODE + FORKED_KEEPS);
+    kvb_scene_choose_second(scene, &seqs[FORK]);
+    kvb_scene_backtrack(scene, &seqs[BACKTRACKED], TAKEN_BACK);
+    kvb_scene_decode(scene, batch, BRANCHES + 1, AFTER);
     const uint32_t losers[] = {1, 3, 5, 6};
-    for (uint32_t i = 0; !err && i < sizeof losers / sizeof *losers; i++)
-        err = kvb_scene_check(scene, KVB_RUNNER_DO(runner, SEQ_RM, .src = losers[i], .p1 = KVB_POS_END));
-    if (!err)
-        err = kvb_scene_decode(scene, finalists, 3, AFTER);
-    if (!err)
-        err = kvb_scene_check(scene, KVB_RUNNER_DO(runner, SEQ_KEEP, .src = WINNER));
-    return err ? err : kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[WINNER]}, 1, ALONE);
+    for (uint32_t i = 0; i < sizeof losers / sizeof *losers; i++)
+        kvb_scene_leave(scene, losers[i]);
+    kvb_scene_decode(scene, finalists, 3, AFTER);
+    KVB_SCENE_DO(scene, SEQ_KEEP, .src = WINNER);
+    kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[WINNER]}, 1, ALONE);
 }
 
 const kvb_scenario kvb_scenario_agent_fork = {
@@ -250,19 +200,16 @@ const kvb_scenario kvb_scenario_agent_fork = {
 
 enum { PROMPT = 40, SAMPLES = 8, STEPS = 24 };
 
-static int play_sample(kvb_scene *scene)
+static void play_sample(kvb_scene *scene)
 {
-    int err = kvb_scene_prefill(scene, 0, 0, 0, PROMPT);
-    kvb_scene_seq seqs[SAMPLES], *rows[SAMPLES];
-    for (uint32_t i = 0; !err && i < SAMPLES; i++) {
+    kvb_scene_seq prompt = {.length = PROMPT}, seqs[SAMPLES], *rows[SAMPLES];
+    kvb_scene_prefill(scene, 0, 0, 0, PROMPT);
+    for (uint32_t i = 0; i < SAMPLES; i++) {
         rows[i] = &seqs[i];
-        seqs[i] = (kvb_scene_seq){.id = i + 1, .length = PROMPT};
-        seqs[i].next = kvb_runner_best(&scene->runner, PROMPT - 1, i);
-        err = kvb_scene_say(scene, seqs[i].next);
-        if (!err)
-            err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_CP, .dst = seqs[i].id, .p1 = KVB_POS_END));
+        kvb_scene_fork(scene, &prompt, &seqs[i], i + 1, PROMPT);
+        kvb_scene_choose_other(scene, &seqs[i], PROMPT - 1, i);
     }
-    return err ? err : kvb_scene_decode(scene, rows, SAMPLES, STEPS);
+    kvb_scene_decode(scene, rows, SAMPLES, STEPS);
 }
 
 const kvb_scenario kvb_scenario_parallel_sample = {
@@ -320,7 +267,7 @@ static uint32_t beams_extend(const kvb_scene *scene, const beam *beams, uint32_t
     const kvb_runner *r = &scene->runner;
     const uint32_t vocab = r->weights->config.vocab;
     uint32_t found = 0;
-    for (uint32_t b = 0; b < n; b++) {
+    for (uint32_t b = 0; b < n && !scene->error; b++) {
         const float *logits = r->logits + (size_t)(first + b) * vocab;
         const double all = log_sum(logits, vocab);
         for (uint32_t rank = 0; rank < WIDTH; rank++) {
@@ -349,30 +296,26 @@ static uint32_t beams_choose(const beam *from, uint32_t n_from, uint32_t width, 
     return n;
 }
 
-static int play_beam(kvb_scene *scene)
+static void play_beam(kvb_scene *scene)
 {
     beam beams[WIDTH] = {{.score = 0}}, more[WIDTH * WIDTH];
     uint32_t ids[WIDTH], parents[WIDTH], n = WIDTH;
     int32_t tok[WIDTH];
-    int err = kvb_scene_prefill(scene, 0, PROMPT_NUMBER, 0, BEAM_PROMPT);
-    if (!err)
-        n = beams_choose(more, beams_extend(scene, beams, 1, BEAM_PROMPT - 1, more), WIDTH, beams);
-    for (uint32_t step = 0; !err && step < BEAM_STEPS && n; step++) {
+    kvb_scene_prefill(scene, 0, PROMPT_NUMBER, 0, BEAM_PROMPT);
+    n = beams_choose(more, beams_extend(scene, beams, 1, BEAM_PROMPT - 1, more), WIDTH, beams);
+    for (uint32_t step = 0; step < BEAM_STEPS && n; step++) {
         for (uint32_t b = 0; b < WIDTH; b++) {
             ids[b] = b;
             parents[b] = b < n ? beams[b].parent : NOBODY;
         }
-        err = kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, REORDER, .dsts = ids, .srcs = parents, .n = WIDTH));
-        for (uint32_t b = 0; !err && b < n; b++) {
+        KVB_SCENE_DO(scene, REORDER, .dsts = ids, .srcs = parents, .n = WIDTH);
+        for (uint32_t b = 0; b < n; b++) {
             tok[b] = beams[b].next;
-            err = kvb_scene_say(scene, tok[b]);
+            kvb_scene_say(scene, tok[b]);
         }
-        if (!err)
-            err = kvb_scene_check(scene, kvb_runner_step(&scene->runner, KVB_EVENT_STEP, ids, tok, n));
-        if (!err)
-            n = beams_choose(more, beams_extend(scene, beams, n, 0, more), n, beams);
+        kvb_scene_step(scene, KVB_EVENT_STEP, ids, tok, n);
+        n = beams_choose(more, beams_extend(scene, beams, n, 0, more), n, beams);
     }
-    return err;
 }
 
 static void geometry(kvb_model_config *config)
@@ -421,54 +364,46 @@ enum {
 };
 
 /* A conversation that begins with `keep` tokens of another: copied, then n tokens of its own. */
-static int join(kvb_scene *scene, const kvb_scene_seq *from, uint32_t keep, kvb_scene_seq *to, uint32_t id, uint32_t n)
+static void join(kvb_scene *scene, const kvb_scene_seq *from, uint32_t keep, kvb_scene_seq *to, uint32_t id, uint32_t n)
 {
-    int err = kvb_scene_fork(scene, from, to, id, keep);
-    if (!err)
-        err = kvb_scene_prefill(scene, id, 10 + id, keep, n);
+    kvb_scene_fork(scene, from, to, id, keep);
+    kvb_scene_prefill(scene, id, 10 + id, keep, n);
     to->length = keep + n;
-    return err ? err : kvb_scene_choose(scene, to, n - 1);
-}
-
-static int leave(kvb_scene *scene, uint32_t id)
-{
-    return kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = id, .p1 = KVB_POS_END));
+    kvb_scene_choose(scene, to, n - 1);
 }
 
 /* Back into the prompt, and on with other words. */
-static int turn_back(kvb_scene *scene, kvb_scene_seq *seq)
+static void turn_back(kvb_scene *scene, kvb_scene_seq *seq)
 {
     const uint32_t keep = SYSTEM - INTO;
-    int err =
-        kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = seq->id, .p0 = keep, .p1 = KVB_POS_END));
-    if (!err)
-        err = kvb_scene_prefill(scene, seq->id, 20, keep, OWN);
+    KVB_SCENE_DO(scene, SEQ_RM, .src = seq->id, .p0 = keep, .p1 = KVB_POS_END);
+    kvb_scene_prefill(scene, seq->id, 20, keep, OWN);
     seq->length = keep + OWN;
-    return err ? err : kvb_scene_choose(scene, seq, OWN - 1);
+    kvb_scene_choose(scene, seq, OWN - 1);
 }
 
-static int play_shared(kvb_scene *scene)
+static void play_shared(kvb_scene *scene)
 {
     kvb_scene_seq seq[OTHER + 1];
     kvb_scene_seq *first[] = {&seq[FIRST], &seq[CUT], &seq[LONGER]};
     kvb_scene_seq *then[] = {&seq[MAKER], &seq[CUT], &seq[LONGER], &seq[LATE]};
     kvb_scene_seq *others[] = {&seq[OTHER_MAKER], &seq[OTHER]};
 
-    int err = prompt(scene, &seq[MAKER], MAKER, SYSTEM);
-    for (uint32_t i = FIRST; i <= LONGER && !err; i++)
-        err = join(scene, &seq[MAKER], SYSTEM, &seq[i], i, OWN + i);
-    err = err ? err : leave(scene, MAKER);
-    err = err ? err : prompt(scene, &seq[OTHER_MAKER], OTHER_MAKER, SECOND);
-    err = err ? err : join(scene, &seq[OTHER_MAKER], SECOND, &seq[OTHER], OTHER, OWN);
-    err = err ? err : kvb_scene_decode(scene, first, 3, SHARED_STEPS);
-    err = err ? err : kvb_scene_decode(scene, others, 2, SHARED_STEPS);
-    err = err ? err : join(scene, &seq[LONGER], SYSTEM + FURTHER, &seq[LATE], LATE, OWN);
-    err = err ? err : leave(scene, FIRST);
-    err = err ? err : turn_back(scene, &seq[CUT]);
-    err = err ? err : join(scene, &seq[LATE], SYSTEM, &seq[MAKER], MAKER, OWN);
-    err = err ? err : kvb_scene_decode(scene, then, 4, SHARED_STEPS);
-    err = err ? err : leave(scene, OTHER_MAKER);
-    return err ? err : kvb_scene_decode(scene, &others[1], 1, SHARED_STEPS);
+    kvb_scene_begin(scene, &seq[MAKER], MAKER, MAKER, SYSTEM);
+    for (uint32_t i = FIRST; i <= LONGER; i++)
+        join(scene, &seq[MAKER], SYSTEM, &seq[i], i, OWN + i);
+    kvb_scene_leave(scene, MAKER);
+    kvb_scene_begin(scene, &seq[OTHER_MAKER], OTHER_MAKER, OTHER_MAKER, SECOND);
+    join(scene, &seq[OTHER_MAKER], SECOND, &seq[OTHER], OTHER, OWN);
+    kvb_scene_decode(scene, first, 3, SHARED_STEPS);
+    kvb_scene_decode(scene, others, 2, SHARED_STEPS);
+    join(scene, &seq[LONGER], SYSTEM + FURTHER, &seq[LATE], LATE, OWN);
+    kvb_scene_leave(scene, FIRST);
+    turn_back(scene, &seq[CUT]);
+    join(scene, &seq[LATE], SYSTEM, &seq[MAKER], MAKER, OWN);
+    kvb_scene_decode(scene, then, 4, SHARED_STEPS);
+    kvb_scene_leave(scene, OTHER_MAKER);
+    kvb_scene_decode(scene, &others[1], 1, SHARED_STEPS);
 }
 
 const kvb_scenario kvb_scenario_shared_prompt = {
@@ -512,44 +447,36 @@ static void text_add(const kvb_scene *scene, text *t, uint32_t prompt, uint32_t 
 }
 
 /* The whole text is a prompt, of which the cache may have the beginning. */
-static int text_admit(kvb_scene *scene, text *t, uint32_t id, uint64_t extra_key)
+static void text_admit(kvb_scene *scene, text *t, uint32_t id, uint64_t extra_key)
 {
     t->seq = (kvb_scene_seq){.id = id, .length = t->n};
-    int err = kvb_scene_check(scene, kvb_runner_prompt(&scene->runner, id, t->tok, t->n, extra_key));
-    return err ? err : kvb_scene_choose(scene, &t->seq, t->n - 1);
+    KVB_SCENE_TRY(scene, &scene->runner, kvb_runner_prompt(&scene->runner, id, t->tok, t->n, extra_key));
+    kvb_scene_choose(scene, &t->seq, t->n - 1);
 }
 
 /* Decodes; what is fed is part of the texts. */
-static int texts_decode(kvb_scene *scene, text *const *texts, uint32_t n, uint32_t steps)
+static void texts_decode(kvb_scene *scene, text *const *texts, uint32_t n, uint32_t steps)
 {
     kvb_scene_seq *seqs[KVB_SCENE_SEQS];
-    int err = 0;
     for (uint32_t i = 0; i < n; i++)
         seqs[i] = &texts[i]->seq;
-    for (uint32_t step = 0; step < steps && !err; step++) {
+    for (uint32_t step = 0; step < steps; step++) {
         for (uint32_t i = 0; i < n; i++)
             texts[i]->tok[texts[i]->n++] = texts[i]->seq.next;
-        err = kvb_scene_decode(scene, seqs, n, 1);
+        kvb_scene_decode(scene, seqs, n, 1);
     }
-    return err;
-}
-
-static int text_leave(kvb_scene *scene, const text *t)
-{
-    return kvb_scene_check(scene, KVB_RUNNER_DO(&scene->runner, SEQ_RM, .src = t->seq.id, .p1 = KVB_POS_END));
 }
 
 /* ---- prefix-reuse ------------------------------------------------------------------------------------------------ */
 
 enum { TEXT_SYSTEM = 38, OTHER_SYSTEM = 21, TEXT_OWN = 5, TEXT_REQUESTS = 9, ANSWER = 6, TURN = 3 };
 
-static int reuse_play(kvb_scene *scene)
+static void reuse_play(kvb_scene *scene)
 {
     text texts[2], last = {.n = 0};
-    int err = 0;
-    for (uint32_t r = 0; r < TEXT_REQUESTS && !err; r += 2) {
+    for (uint32_t r = 0; r < TEXT_REQUESTS; r += 2) {
         text *both[2] = {&texts[0], &texts[1]};
-        for (uint32_t i = 0; i < 2 && !err; i++) {
+        for (uint32_t i = 0; i < 2; i++) {
             text *t = both[i];
             t->n = 0;
             if ((r + i) % TURN == 2)
@@ -557,15 +484,13 @@ static int reuse_play(kvb_scene *scene)
             else
                 text_add(scene, t, i, i ? OTHER_SYSTEM : TEXT_SYSTEM);
             text_add(scene, t, 10 + r + i, TEXT_OWN + i);
-            err = text_admit(scene, t, i, r + i == TEXT_REQUESTS / 2 ? 7 : 0);
+            text_admit(scene, t, i, r + i == TEXT_REQUESTS / 2 ? 7 : 0);
         }
-        if (!err)
-            err = texts_decode(scene, both, 2, ANSWER);
+        texts_decode(scene, both, 2, ANSWER);
         last = texts[0];
-        for (uint32_t i = 0; i < 2 && !err; i++)
-            err = text_leave(scene, both[i]);
+        for (uint32_t i = 0; i < 2; i++)
+            kvb_scene_leave(scene, both[i]->seq.id);
     }
-    return err;
 }
 
 const kvb_scenario kvb_scenario_prefix_reuse = {
@@ -585,32 +510,31 @@ const kvb_scenario kvb_scenario_prefix_reuse = {
 
 enum { TEXT_TRUNK = 37, TEXT_BRANCHES = 3, TEXT_STEPS = 7, BACK = 4, LATER = 4 };
 
-static int sharing_play(kvb_scene *scene)
+static void sharing_play(kvb_scene *scene)
 {
     text trunk = {.n = 0}, branch[TEXT_BRANCHES], later = {.n = 0};
     text *all[TEXT_BRANCHES] = {&branch[0], &branch[1], &branch[2]};
     text_add(scene, &trunk, 0, TEXT_TRUNK);
-    int err = text_admit(scene, &trunk, 0, 0);
-    for (uint32_t b = 0; b < TEXT_BRANCHES && !err; b++) {
+    text_admit(scene, &trunk, 0, 0);
+    for (uint32_t b = 0; b < TEXT_BRANCHES; b++) {
         branch[b] = trunk;
-        err = kvb_scene_fork(scene, &trunk.seq, &branch[b].seq, b + 1, TEXT_TRUNK);
-        branch[b].seq.next = kvb_runner_best(&scene->runner, TEXT_TRUNK - 1, b);
-        err = err ? err : kvb_scene_say(scene, branch[b].seq.next);
+        kvb_scene_fork(scene, &trunk.seq, &branch[b].seq, b + 1, TEXT_TRUNK);
+        kvb_scene_choose_other(scene, &branch[b].seq, TEXT_TRUNK - 1, b);
     }
-    err = err ? err : texts_decode(scene, all, TEXT_BRANCHES, TEXT_STEPS);
-    err = err ? err : text_leave(scene, &trunk);
-    err = err ? err : kvb_scene_backtrack(scene, &branch[1].seq, BACK);
+    texts_decode(scene, all, TEXT_BRANCHES, TEXT_STEPS);
+    kvb_scene_leave(scene, trunk.seq.id);
+    kvb_scene_backtrack(scene, &branch[1].seq, BACK);
     branch[1].n -= BACK;
-    err = err ? err : texts_decode(scene, all, TEXT_BRANCHES, TEXT_STEPS);
+    texts_decode(scene, all, TEXT_BRANCHES, TEXT_STEPS);
     text_add(scene, &later, 0, TEXT_TRUNK);
     text_add(scene, &later, 1, LATER);
-    err = err ? err : text_admit(scene, &later, 0, 0);
-    err = err ? err : text_leave(scene, &branch[2]);
+    text_admit(scene, &later, 0, 0);
+    kvb_scene_leave(scene, branch[2].seq.id);
     trunk = branch[0]; /* a prompt that goes on where a branch ended */
     text_add(scene, &trunk, 2, LATER);
-    err = err ? err : text_admit(scene, &trunk, 3, 0);
+    text_admit(scene, &trunk, 3, 0);
     text *rest[] = {&later, &branch[0], &branch[1], &trunk};
-    return err ? err : texts_decode(scene, rest, 4, TEXT_STEPS);
+    texts_decode(scene, rest, 4, TEXT_STEPS);
 }
 
 const kvb_scenario kvb_scenario_paged_sharing = {
@@ -630,17 +554,16 @@ const kvb_scenario kvb_scenario_paged_sharing = {
 
 enum { SHARED = 33, ARRIVALS = 6, AT_ONCE = 3, TEXT_CHUNK = 5, EACH = 2, SAYS = 5 };
 
-static int admission_play(kvb_scene *scene)
+static void admission_play(kvb_scene *scene)
 {
     text texts[ARRIVALS];
     uint32_t running = 0, first = 0; /* texts first .. running-1 are decoded */
-    int err = 0;
-    for (uint32_t r = 0; r < ARRIVALS && !err; r++) {
+    for (uint32_t r = 0; r < ARRIVALS; r++) {
         text *t = &texts[r], *others[AT_ONCE];
         t->n = 0;
         text_add(scene, t, 0, SHARED);
-        err = text_admit(scene, t, r % (AT_ONCE + 1), 0);
-        for (uint32_t chunk = 0; chunk < EACH && !err; chunk++) { /* the rest of its prompt beside the others' tokens */
+        text_admit(scene, t, r % (AT_ONCE + 1), 0);
+        for (uint32_t chunk = 0; chunk < EACH; chunk++) { /* the rest of its prompt beside the others' tokens */
             uint32_t ids[AT_ONCE + TEXT_CHUNK], n = 0;
             int32_t tok[AT_ONCE + TEXT_CHUNK];
             for (uint32_t i = first; i < running; i++) {
@@ -651,22 +574,21 @@ static int admission_play(kvb_scene *scene)
                 ids[n] = t->seq.id;
                 tok[n++] = t->tok[t->n++] = kvb_scene_prompt(scene, 10 + r, chunk * TEXT_CHUNK + i);
             }
-            err = kvb_scene_check(scene, kvb_runner_step(&scene->runner, KVB_EVENT_STEP, ids, tok, n));
-            for (uint32_t i = first; i < running && !err; i++) {
+            kvb_scene_step(scene, KVB_EVENT_STEP, ids, tok, n);
+            for (uint32_t i = first; i < running; i++) {
                 texts[i].seq.length++;
-                err = kvb_scene_choose(scene, &texts[i].seq, i - first);
+                kvb_scene_choose(scene, &texts[i].seq, i - first);
             }
             t->seq.length += TEXT_CHUNK;
-            err = err ? err : kvb_scene_choose(scene, &t->seq, n - 1);
+            kvb_scene_choose(scene, &t->seq, n - 1);
         }
         running = r + 1;
         for (uint32_t i = first; i < running; i++)
             others[i - first] = &texts[i];
-        err = err ? err : texts_decode(scene, others, running - first, SAYS);
-        if (!err && running - first == AT_ONCE)
-            err = text_leave(scene, &texts[first++]);
+        texts_decode(scene, others, running - first, SAYS);
+        if (running - first == AT_ONCE)
+            kvb_scene_leave(scene, texts[first++].seq.id);
     }
-    return err;
 }
 
 const kvb_scenario kvb_scenario_continuous_admission = {
