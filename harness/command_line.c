@@ -15,6 +15,7 @@
 #include "harness/progress.h"
 #include "results/near_name.h"
 #include "results/table.h"
+#include "workloads/files.h"
 
 /* Options of every command: how tables look. */
 typedef struct table_look {
@@ -181,10 +182,8 @@ static int words_add(kvb_words *words, const char *word)
 static int value_take(const kvb_option *o, void *into, const char *value, char *why, size_t why_bytes)
 {
     void *field = (char *)into + o->field;
-    if (value && !*value) {
-        snprintf(why, why_bytes, "is empty");
-        return -EINVAL;
-    }
+    if (value && !*value)
+        return kvb_why_set(-EINVAL, why, why_bytes, "is empty");
     switch (o->kind) {
     case KVB_OPTION_FLAG:
         *(bool *)field = true;
@@ -196,10 +195,8 @@ static int value_take(const kvb_option *o, void *into, const char *value, char *
         return kvb_number_parse(value, o->min, o->max, field, why, why_bytes);
     case KVB_OPTION_WORDS:
         for (size_t i = 0; i < ((kvb_words *)field)->n; i++)
-            if (!strcmp(((kvb_words *)field)->at[i], value)) {
-                snprintf(why, why_bytes, "'%s' is given twice", value);
-                return -EINVAL;
-            }
+            if (!strcmp(((kvb_words *)field)->at[i], value))
+                return kvb_why_set(-EINVAL, why, why_bytes, "'%s' is given twice", value);
         snprintf(why, why_bytes, "no memory");
         return words_add(field, value);
     }
@@ -295,11 +292,9 @@ int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *num
         fits = fits && !__builtin_mul_overflow(n, (uint64_t)1 << (10 * (suffix - suffixes + 1)), &n);
         p++;
     }
-    if (p == text || *p || !fits || n < min || n > max) {
-        snprintf(why, why_bytes, "'%s' is not a whole number of %llu to %llu", text, (unsigned long long)min,
-                 (unsigned long long)max);
-        return -EINVAL;
-    }
+    if (p == text || *p || !fits || n < min || n > max)
+        return kvb_why_set(-EINVAL, why, why_bytes, "'%s' is not a whole number of %llu to %llu", text,
+                           (unsigned long long)min, (unsigned long long)max);
     *number = n;
     return 0;
 }

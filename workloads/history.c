@@ -350,10 +350,8 @@ static uint64_t key_of(const kvb_history *h, const prefix *p)
 
 bool kvb_history_same_prefix(const kvb_history *h, uint64_t claimed, uint64_t own, char *why, size_t why_bytes)
 {
-    if (claimed >= h->n_prefixes || own >= h->n_prefixes || claimed >= own) {
-        snprintf(why, why_bytes, "token %llu was not there before", (unsigned long long)claimed);
-        return false;
-    }
+    if (claimed >= h->n_prefixes || own >= h->n_prefixes || claimed >= own)
+        return kvb_why_set(false, why, why_bytes, "token %llu was not there before", (unsigned long long)claimed);
     const prefix *a = &h->prefixes[claimed], *b = &h->prefixes[own];
     const char *wrong = a->before == UNKNOWN || b->before == UNKNOWN ? "has no prefix that is known"
                         : a->pos != b->pos                           ? "has another position"
@@ -361,18 +359,16 @@ bool kvb_history_same_prefix(const kvb_history *h, uint64_t claimed, uint64_t ow
                                                                      : NULL;
     if (!wrong && a->like == b->like)
         return true;
-    if (wrong) {
-        snprintf(why, why_bytes, "position %u: token %llu %s", b->pos, (unsigned long long)claimed, wrong);
-        return false;
-    }
+    if (wrong)
+        return kvb_why_set(false, why, why_bytes, "position %u: token %llu %s", b->pos, (unsigned long long)claimed,
+                           wrong);
     while (a->pos && a->before != b->before) { /* to the first position at which they differ */
         a = &h->prefixes[a->before];
         b = &h->prefixes[b->before];
     }
-    snprintf(why, why_bytes,
-             "position %u: token %llu is behind another prefix: id %d where %d was asked for, at position %u",
-             h->prefixes[own].pos, (unsigned long long)claimed, (int)a->tok, (int)b->tok, a->pos);
-    return false;
+    return kvb_why_set(false, why, why_bytes,
+                       "position %u: token %llu is behind another prefix: id %d where %d was asked for, at position %u",
+                       h->prefixes[own].pos, (unsigned long long)claimed, (int)a->tok, (int)b->tok, a->pos);
 }
 
 int kvb_alike_find(const kvb_trace *trace, uint32_t **likes)

@@ -18,6 +18,7 @@
 #include "harness/replay/child.h"
 #include "kernels/kernels.h"
 #include "workloads/array.h"
+#include "workloads/files.h"
 #include "workloads/live/play.h"
 
 #define KVB_CACHES_CHAT "chat-requests"
@@ -306,10 +307,8 @@ static int values_make(history *h, char *why, size_t why_bytes)
 {
     kvb_threads *threads;
     int error = kvb_threads_start(kvb_cores(), false, &threads);
-    if (error) {
-        snprintf(why, why_bytes, "threads: %s", strerror(-error));
-        return error;
-    }
+    if (error)
+        return kvb_why_set(error, why, why_bytes, "threads: %s", strerror(-error));
     error = kvb_values_open(h->trace, NULL, 0, team_parallel, (void *)(uintptr_t)kvb_threads_team(threads), &h->values,
                             why, why_bytes);
     kvb_threads_end(threads);

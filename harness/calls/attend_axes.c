@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of axes of an attention call, and what a point of it means. */
 #include "harness/calls/attend_axes.h"
+#include "workloads/files.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -92,8 +93,7 @@ static uint32_t whole(const kvb_attend_space *s, const kvb_point *p, uint32_t ax
 
 static bool refuse(char *why, size_t why_bytes, const char *what)
 {
-    snprintf(why, why_bytes, "%s", what);
-    return false;
+    return kvb_why_set(false, why, why_bytes, "%s", what);
 }
 
 /* The pools of both sides. */

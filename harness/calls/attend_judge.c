@@ -22,6 +22,7 @@
 #include "oracle/single.h"
 #include "oracle/oracle.h"
 #include "workloads/array.h"
+#include "workloads/files.h"
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
@@ -108,10 +109,8 @@ static int side_store(attend_scene *s, int side, uint64_t key, char *why, size_t
         error = type->open(type, &options, &s->pools[side]);
     if (!error)
         error = type->ensure(s->pools[side], p->n_cells);
-    if (error) {
-        snprintf(why, why_bytes, "pool %s: %s", type->name, strerror(-error));
-        return error;
-    }
+    if (error)
+        return kvb_why_set(error, why, why_bytes, "pool %s: %s", type->name, strerror(-error));
     type->write_run(s->pools[side], 0, p->n_cells, rows);
     *(side ? &s->rows.v : &s->rows.k) = rows;
     *(side ? &s->rows.v_amax : &s->rows.k_amax) = amax;

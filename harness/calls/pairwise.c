@@ -10,6 +10,7 @@
 
 #include "results/near_name.h"
 #include "workloads/array.h"
+#include "workloads/files.h"
 
 /* Points and their words. */
 
@@ -66,10 +67,8 @@ static int value_parse(const kvb_space *space, char *word, kvb_point *point, cha
 {
     char *value = strchr(word, '=');
     uint32_t a = 0, v = 0;
-    if (!value) {
-        snprintf(why, why_bytes, "expected AXIS=VALUE, found '%s'", word);
-        return -EINVAL;
-    }
+    if (!value)
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected AXIS=VALUE, found '%s'", word);
     *value++ = '\0';
     while (a < space->n_axes && strcmp(space->axes[a].name, word))
         a++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of axes of a scan call, and what a point of it means. */
 #include "harness/calls/scan_axes.h"
+#include "workloads/files.h"
 
 #include <stdio.h>
 
@@ -81,8 +82,7 @@ const kvb_space kvb_scan_space = {"scan", axes, AXES, bases};
 
 static bool refuse(char *why, size_t why_bytes, const char *what)
 {
-    snprintf(why, why_bytes, "%s", what);
-    return false;
+    return kvb_why_set(false, why, why_bytes, "%s", what);
 }
 
 uint32_t kvb_scan_shape_length(const kvb_scan_shape *x, uint32_t sequence)

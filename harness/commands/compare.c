@@ -24,6 +24,7 @@
 #include "results/manifest.h"
 #include "results/near_name.h"
 #include "results/run_history.h"
+#include "workloads/files.h"
 
 /* Two builds of a plug-in or of kvbench that are run here, in place of two result files. */
 typedef struct duel_words {
@@ -319,10 +320,8 @@ static int programs_run(const duel_words *w, kvb_results *base, kvb_results *new
     for (const kvb_option *o = run_options(); o->name; o++)
         listed += o->kind == KVB_OPTION_WORDS ? ((const kvb_words *)run_option_field(w, o))->n : 0;
     if (2 * (listed + w->knobs.growths.n + w->knobs.events.n + w->knobs.require_axes.n + w->knobs.require_invariant.n) >
-        MOST_WORDS - 256) {
-        snprintf(why, why_bytes, "more than %d words for programs", MOST_WORDS / 2);
-        return -EINVAL;
-    }
+        MOST_WORDS - 256)
+        return kvb_why_set(-EINVAL, why, why_bytes, "more than %d words for programs", MOST_WORDS / 2);
     run_words(w, &line);
     kvb_programs_options o = {
         .program = {w->program[KVB_DUEL_BASE], w->program[KVB_DUEL_NEW]},

@@ -15,6 +15,7 @@
 #include "harness/selection/registry.h"
 #include "results/export.h"
 #include "results/manifest.h"
+#include "workloads/files.h"
 
 typedef struct judge {
     bool all, keys;
@@ -165,10 +166,9 @@ static int file_judge(judge *j, const char *path, char *why, size_t why_bytes)
     kvb_recordings r;
     const size_t n = strlen(path);
     const bool is_trace = n > 6 && !strcmp(path + n - 6, ".jsonl");
-    if (is_trace && (j->said.n || j->inputs)) {
-        snprintf(why, why_bytes, "%s: --say and --inputs are for arrays: the header of a trace says all", path);
-        return -EINVAL;
-    }
+    if (is_trace && (j->said.n || j->inputs))
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "%s: --say and --inputs are for arrays: the header of a trace says all", path);
     if (is_trace)
         return call_judge(j, NULL, path, why, why_bytes);
     int error = kvb_recordings_open(path, j->inputs, j->said.at, j->said.n, &r, why, why_bytes);

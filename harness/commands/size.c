@@ -16,6 +16,7 @@
 #include "results/atomic_file.h"
 #include "results/result.h"
 #include "results/table.h"
+#include "workloads/files.h"
 
 enum { STAGES = 64 }; /* of an uneven pipeline */
 
@@ -526,11 +527,9 @@ static int pools_take(const size *s, kvb_pool_pair *pools, size_t max, size_t *n
         const kvb_kv_pair *pair = &s->pairs.at[i];
         kvb_pool_pair pool = {kvb_size_pool_find(pair->k->name), kvb_size_pool_find(pair->v->name)};
 
-        if (!pool.k || !pool.v || *n == max) {
-            snprintf(why, why_bytes, "--kv: kvbench has no pool of format %s to verify",
-                     pool.k ? pair->v->name : pair->k->name);
-            return -EINVAL;
-        }
+        if (!pool.k || !pool.v || *n == max)
+            return kvb_why_set(-EINVAL, why, why_bytes, "--kv: kvbench has no pool of format %s to verify",
+                               pool.k ? pair->v->name : pair->k->name);
         pools[(*n)++] = pool;
     }
     if (s->pairs.n)

@@ -13,6 +13,7 @@
 
 #include "harness/rounds.h"
 #include "harness/counters/source.h"
+#include "workloads/files.h"
 
 /*
  * Sets of PAPI events. A set is started once and then read at both ends of a region: a read takes 30 ns (software-
@@ -265,18 +266,14 @@ static int library_register(char *why, size_t why_bytes)
     papi_handle_t library = done ? NULL : papi_sde_init("kvbench");
     if (done)
         return 0;
-    if (!library) {
-        snprintf(why, why_bytes, "libsde: papi_sde_init failed");
-        return -ENOTSUP;
-    }
+    if (!library)
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "libsde: papi_sde_init failed");
     for (size_t i = 0; kvb_sde_events[i]; i++) {
         const char *name = kvb_sde_events[i] + strlen(KVB_SDE_PREFIX);
         int error = papi_sde_register_counter_cb(library, name, PAPI_SDE_RO | PAPI_SDE_DELTA, PAPI_SDE_long_long,
                                                  count_read, (void *)(uintptr_t)&counts[i].at);
-        if (error != SDE_OK) {
-            snprintf(why, why_bytes, "libsde: %s was not registered, error %d", name, error);
-            return -ENOTSUP;
-        }
+        if (error != SDE_OK)
+            return kvb_why_set(-ENOTSUP, why, why_bytes, "libsde: %s was not registered, error %d", name, error);
         papi_sde_describe_counter(library, name, counts[i].description);
     }
     done = true;
@@ -285,10 +282,8 @@ static int library_register(char *why, size_t why_bytes)
 
 int kvb_sde_publish(const kvb_own_counts *own, char *why, size_t why_bytes)
 {
-    if (published && publisher == getpid()) {
-        snprintf(why, why_bytes, "libsde: other counts are published in this process");
-        return -EBUSY;
-    }
+    if (published && publisher == getpid())
+        return kvb_why_set(-EBUSY, why, why_bytes, "libsde: other counts are published in this process");
     int error = library_register(why, why_bytes);
     if (error)
         return error;
@@ -561,14 +556,10 @@ static int event_try(const char *event, char *why, size_t why_bytes)
 int kvb_counters_check(const char *event, char *why, size_t why_bytes)
 {
     int error = kvb_papi_init();
-    if (strlen(event) >= KVB_COUNTER_NAME) {
-        snprintf(why, why_bytes, "a name of less than %zu characters is expected", KVB_COUNTER_NAME);
-        return -EINVAL;
-    }
-    if (error) {
-        snprintf(why, why_bytes, "PAPI_library_init: %s", PAPI_strerror(error));
-        return -EINVAL;
-    }
+    if (strlen(event) >= KVB_COUNTER_NAME)
+        return kvb_why_set(-EINVAL, why, why_bytes, "a name of less than %zu characters is expected", KVB_COUNTER_NAME);
+    if (error)
+        return kvb_why_set(-EINVAL, why, why_bytes, "PAPI_library_init: %s", PAPI_strerror(error));
     bool of_ours = false;
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         of_ours = of_ours || !strcmp(event, ours[i].name);

@@ -21,6 +21,7 @@
 #include "harness/progress.h"
 #include "harness/rounds.h"
 #include "results/statistics.h"
+#include "workloads/files.h"
 
 /* What the new side has and the base lacks. */
 static int rest_add(kvb_duel *duel, kvb_registry_kind sort, const char *path, char *why, size_t why_bytes)
@@ -31,11 +32,9 @@ static int rest_add(kvb_duel *duel, kvb_registry_kind sort, const char *path, ch
         const kvb_registered *part = &new->at[sort][i];
         if (kvb_registry_find(all, sort, part->name))
             continue;
-        if (all->n[sort] == KVB_REGISTRY_MAX) {
-            snprintf(why, why_bytes, "%s: more than %u parts of sort %s together with the base", path, KVB_REGISTRY_MAX,
-                     kvb_registry_kind_names[sort]);
-            return -EINVAL;
-        }
+        if (all->n[sort] == KVB_REGISTRY_MAX)
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: more than %u parts of sort %s together with the base",
+                               path, KVB_REGISTRY_MAX, kvb_registry_kind_names[sort]);
         all->at[sort][all->n[sort]++] = *part;
     }
     return 0;
@@ -139,8 +138,7 @@ int kvb_duel_enter(const void *corner, kvb_replay_options *replay, char *why, si
     replay->v_pool = part_find(&registry, KVB_POOLS, replay->v_pool->name);
     if (replay->kernel && replay->scan && replay->cache && replay->k_pool && replay->v_pool)
         return 0;
-    snprintf(why, why_bytes, "the plug-in does not list the same parts when it is loaded again");
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes, "the plug-in does not list the same parts when it is loaded again");
 }
 
 double kvb_duel_null(const kvb_result *a, const kvb_result *b)
@@ -248,10 +246,8 @@ static int program_run(const kvb_programs_options *o, const char *program, const
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         if (kvb_stopped)
             kill(pid, SIGTERM); /* a signal from the terminal has reached it already, one from elsewhere has not */
-    if (WIFSIGNALED(status)) {
-        snprintf(why, why_bytes, "%s run: SIG%s", program, sigabbrev_np(WTERMSIG(status)));
-        return -EINVAL;
-    }
+    if (WIFSIGNALED(status))
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s run: SIG%s", program, sigabbrev_np(WTERMSIG(status)));
     if (WEXITSTATUS(status) > KVB_EXIT_FAILED) {
         last_line(f->errors, said, sizeof said);
         snprintf(why, why_bytes, "%s run: exit %d: %s", program, WEXITSTATUS(status), said);

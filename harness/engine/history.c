@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Histories of an engine's calls: as text, as integers (the shadow), and at random. */
 #include "harness/engine/engine.h"
+#include "workloads/files.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -96,10 +97,8 @@ int kvb_engine_history_parse(const char *text, kvb_engine_history *history, char
         while (verb < KVB_ENGINE_VERBS && strcmp(name, verbs[verb].name))
             verb++;
         kvb_engine_call *c = &history->at[history->n];
-        if (history->n == KVB_ENGINE_CALLS) {
-            snprintf(why, why_bytes, "a history has at most %u calls", KVB_ENGINE_CALLS);
-            return -EINVAL;
-        }
+        if (history->n == KVB_ENGINE_CALLS)
+            return kvb_why_set(-EINVAL, why, why_bytes, "a history has at most %u calls", KVB_ENGINE_CALLS);
         if (verb == KVB_ENGINE_VERBS || n >= sizeof call || !words_read(verbs[verb].words, call + used, c)) {
             snprintf(why, why_bytes,
                      "call %u, '%s', is none of: d SEQ N [SEQ N…]; cp SEQ SEQ [P0 P1]; rm SEQ [P0 P1]; keep SEQ; "
@@ -112,8 +111,7 @@ int kvb_engine_history_parse(const char *text, kvb_engine_history *history, char
     }
     if (history->n)
         return 0;
-    snprintf(why, why_bytes, "the history has no calls");
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes, "the history has no calls");
 }
 
 static size_t range_print(const kvb_engine_call *c, char *text, size_t bytes)
@@ -235,8 +233,7 @@ static uint32_t cells_used(const kvb_shadow *shadow, bool split, uint32_t seq)
 
 static int refuse(char *why, size_t why_bytes, const char *what)
 {
-    snprintf(why, why_bytes, "%s", what);
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes, "%s", what);
 }
 
 static int decode_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const kvb_engine_call *c, char *why,
@@ -430,8 +427,7 @@ int kvb_engine_history_check(const kvb_engine_history *history, const kvb_engine
         const int error = kvb_shadow_apply(&scratch, facts, &history->at[i], reason, sizeof reason);
         if (!error || error == -ENOSPC)
             continue;
-        snprintf(why, why_bytes, "call %u: %s", i + 1, reason);
-        return error;
+        return kvb_why_set(error, why, why_bytes, "call %u: %s", i + 1, reason);
     }
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "caches/pools/pool.h"
 #include "harness/engine/engine.h"
 #include "kernels/kernels.h"
+#include "workloads/files.h"
 #include "workloads/live/live.h"
 #include "workloads/live/runner.h"
 
@@ -53,12 +54,10 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
         f++;
     while (kvb_builtin_pools[p] && strcmp(kvb_builtin_pools[p]->name, config->kv) != 0)
         p++;
-    if (f == sizeof families / sizeof *families || config->split || !kvb_builtin_pools[p]) {
-        snprintf(why, why_bytes,
-                 "the live runner has the families llama, llama-deep, windows and hybrid, and one cache "
-                 "for all sequences");
-        return -ENOTSUP;
-    }
+    if (f == sizeof families / sizeof *families || config->split || !kvb_builtin_pools[p])
+        return kvb_why_set(-ENOTSUP, why, why_bytes,
+                           "the live runner has the families llama, llama-deep, windows and hybrid, and one cache "
+                           "for all sequences");
     session *s = calloc(1, sizeof *s);
     if (!s)
         return -ENOMEM;

@@ -6,6 +6,7 @@
  * saved state and by what it logs. A layout that is not understood is refused by the first word that is unexpected.
  */
 #include "harness/engine/engine.h"
+#include "workloads/files.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -260,13 +261,11 @@ static int layout_say(layout *l, const char *text, char *why, size_t why_bytes)
             name[0] = '\0';
         while (i < sizeof layout_fields / sizeof *layout_fields && strcmp(name, layout_fields[i].name))
             i++;
-        if (i == sizeof layout_fields / sizeof *layout_fields || (at[used] && at[used] != ',')) {
-            snprintf(why, why_bytes,
-                     "--layout: '%s' is no NAME=OFFSET,… with NAME of rollback, threads, flash, watch, "
-                     "type_k, full, unified",
-                     at);
-            return -EINVAL;
-        }
+        if (i == sizeof layout_fields / sizeof *layout_fields || (at[used] && at[used] != ','))
+            return kvb_why_set(-EINVAL, why, why_bytes,
+                               "--layout: '%s' is no NAME=OFFSET,… with NAME of rollback, threads, flash, watch, "
+                               "type_k, full, unified",
+                               at);
         *(uint32_t *)(void *)((char *)l + layout_fields[i].at) = offset;
         at += used + (at[used] == ',');
     }
@@ -282,10 +281,8 @@ static int library_open(const kvb_engine_config *config, char *why, size_t why_b
         return error;
     setenv("GGML_NO_BACKTRACE", "1", 1);
     void *object = dlopen(lib.path, RTLD_LAZY | RTLD_LOCAL);
-    if (!object) {
-        snprintf(why, why_bytes, "%s", dlerror());
-        return -ENOENT;
-    }
+    if (!object)
+        return kvb_why_set(-ENOENT, why, why_bytes, "%s", dlerror());
     size_t member = 0;
     for (const char *at = functions; *at; member++) {
         char name[64];
@@ -295,10 +292,8 @@ static int library_open(const kvb_engine_config *config, char *why, size_t why_b
         at += strlen(name) + 1;
         void *found = dlsym(object, name);
         memcpy((char *)&lib.api + member * sizeof found, &found, sizeof found);
-        if (!found && needed) {
-            snprintf(why, why_bytes, "%s lacks %s", lib.path, name);
-            return -ENOENT;
-        }
+        if (!found && needed)
+            return kvb_why_set(-ENOENT, why, why_bytes, "%s lacks %s", lib.path, name);
     }
     assert(member * sizeof(void *) == sizeof lib.api);
     build_find();
@@ -471,10 +466,8 @@ static int types_confirm(char *why, size_t why_bytes)
     const int fd = kvb_gguf_write(&kvb_gguf_families[0], 1);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     handle model = fd < 0 ? NULL : lib.api.model_load_from_file(path, lib.api.model_default_params());
-    if (!model) {
-        snprintf(why, why_bytes, "%s: a small model is not loaded: %s", lib.build, lib.error);
-        return -ENOTSUP;
-    }
+    if (!model)
+        return kvb_why_set(-ENOTSUP, why, why_bytes, "%s: a small model is not loaded: %s", lib.build, lib.error);
     const kvb_engine_config config = {.cells = 256, .seqs = 1};
     const size_t kv = 2 * 2 * 64; /* elements of K, or of V, in f16's bytes */
     const size_t none = token_bytes(model, &config, F16, F16, why, why_bytes);
@@ -483,13 +476,12 @@ static int types_confirm(char *why, size_t why_bytes)
     close(fd);
     if (!v)
         return -ENOTSUP;
-    if (none < 2 * kv || none > 2 * kv + 64 || k != none + kv || v != none + kv) {
-        snprintf(why, why_bytes,
-                 "%s: the parameters of a context are not understood: type_k is not where it is looked for (a saved "
-                 "token has %zu bytes, with K in f32 %zu, with V in f32 %zu)",
-                 lib.build, none, k, v);
-        return -ENOTSUP;
-    }
+    if (none < 2 * kv || none > 2 * kv + 64 || k != none + kv || v != none + kv)
+        return kvb_why_set(
+            -ENOTSUP, why, why_bytes,
+            "%s: the parameters of a context are not understood: type_k is not where it is looked for (a saved "
+            "token has %zu bytes, with K in f32 %zu, with V in f32 %zu)",
+            lib.build, none, k, v);
     done = true;
     return 0;
 }

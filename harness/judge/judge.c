@@ -18,6 +18,7 @@
 #include "oracle/codec.h"
 #include "oracle/recurrence.h"
 #include "oracle/single.h"
+#include "workloads/files.h"
 #include "workloads/rng.h"
 #include "workloads/trace.h"
 
@@ -134,9 +135,9 @@ static int sight_make(bench *x, const unit *u)
 static int input_wrong(const kvb_recorded *call, kvb_recorded_part part, const unit *u, const char *of, uint32_t at,
                        uint32_t channel, double value, const char *expected, char *why, size_t why_bytes)
 {
-    snprintf(why, why_bytes, "%s: array '%s': sequence %u, head %u, %s %u, channel %u is %g: expected %s", call->path,
-             call->part[part]->name, u->b, u->head, of, at, channel, value, expected);
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes,
+                       "%s: array '%s': sequence %u, head %u, %s %u, channel %u is %g: expected %s", call->path,
+                       call->part[part]->name, u->b, u->head, of, at, channel, value, expected);
 }
 static const char finite_words[] = "inputs that are finite";
 
@@ -149,9 +150,9 @@ static int input_read(const kvb_recorded *call, kvb_recorded_part part, const un
     *to = (float)value;
     if ((double)*to == value)
         return 0;
-    snprintf(why, why_bytes, "%s: array '%s' is f64 and has more than f32 can hold: expected f32, f16 or bf16",
-             call->path, call->part[part]->name);
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes,
+                       "%s: array '%s' is f64 and has more than f32 can hold: expected f32, f16 or bf16", call->path,
+                       call->part[part]->name);
 }
 
 static int side_make(bench *x, const unit *u, int side, double *rows, double *sizes, char *why, size_t why_bytes)
@@ -234,12 +235,11 @@ static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
     const size_t cells = (size_t)x->sequence.cells + 1;
     const double needed = 16.0 * (double)cells * ((double)s->k_dim + s->v_dim),
                  has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    if (needed > has / 2) {
-        snprintf(why, why_bytes,
-                 "%s: sequence %u: %u cells take %.0f GiB to judge: expected less than half of this machine's memory",
-                 x->call->path, u->b, x->sequence.cells, needed / 0x1p30);
-        return -EINVAL;
-    }
+    if (needed > has / 2)
+        return kvb_why_set(
+            -EINVAL, why, why_bytes,
+            "%s: sequence %u: %u cells take %.0f GiB to judge: expected less than half of this machine's memory",
+            x->call->path, u->b, x->sequence.cells, needed / 0x1p30);
     x->k = calloc(2 * cells * s->k_dim, sizeof *x->k);
     x->v = s->latent ? NULL : calloc(2 * cells * s->v_dim, sizeof *x->v);
     x->q = malloc(rows * s->k_dim * sizeof *x->q);

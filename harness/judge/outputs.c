@@ -14,6 +14,7 @@
 #include "harness/replay/verdict.h"
 #include "harness/selection/registry.h"
 #include "oracle/opinion.h"
+#include "workloads/files.h"
 #include "workloads/safetensors.h"
 
 typedef struct trial {
@@ -38,11 +39,9 @@ static int layer_read(const kvb_safetensors *file, const kvb_trace *trace, uint3
     char name[24];
     snprintf(name, sizeof name, "out.%u", layer);
     const kvb_tensor *t = kvb_safetensors_find(file, name);
-    if (!t || t->dtype != KVB_DTYPE_F32 || t->n_dims != 3 || memcmp(t->dims, shape, sizeof shape) != 0) {
-        snprintf(why, why_bytes, "%s: tensor '%s': expected F32 [%" PRIu64 ", %u, %u]%s", trace->header.tensors, name,
-                 shape[0], g->heads, g->v_dim, t ? "" : ", found none");
-        return -EINVAL;
-    }
+    if (!t || t->dtype != KVB_DTYPE_F32 || t->n_dims != 3 || memcmp(t->dims, shape, sizeof shape) != 0)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: tensor '%s': expected F32 [%" PRIu64 ", %u, %u]%s",
+                           trace->header.tensors, name, shape[0], g->heads, g->v_dim, t ? "" : ", found none");
     *out = malloc(t->bytes + 1);
     if (!*out)
         return -ENOMEM;
@@ -68,10 +67,8 @@ static int inputs_read(trial *t, const char *path, char *why, size_t why_bytes)
     error = t->format ? kvb_reading_set(&t->reading, "arithmetic", h->outputs.arithmetic, text, sizeof text)
                       : (snprintf(text, sizeof text, "rows: no format '%.40s'", h->outputs.rows), -EINVAL);
     error = error ? error : kvb_reading_arithmetic_check(&t->reading, text, sizeof text);
-    if (error) {
-        snprintf(why, why_bytes, "%s: header: outputs: %s", path, text);
-        return error;
-    }
+    if (error)
+        return kvb_why_set(error, why, why_bytes, "%s: header: outputs: %s", path, text);
     kvb_safetensors *file = NULL;
     t->out = calloc(h->model.n_layers, sizeof *t->out);
     error = t->out ? kvb_values_open(t->trace, NULL, 0, NULL, NULL, &t->values, why, why_bytes) : -ENOMEM;

@@ -13,6 +13,7 @@
 
 #include "oracle/claim.h"
 #include "oracle/codec.h"
+#include "workloads/files.h"
 
 const char *const kvb_recorded_parts[KVB_RECORDED_PARTS] = {"q",
                                                             "k",
@@ -93,11 +94,9 @@ static int calls_collect(kvb_recordings *r, const kvb_tensors *t, bool only_know
         const kvb_recorded_part part = part_of(t->list[i].name, &bytes);
         if (part == KVB_RECORDED_PARTS)
             continue; /* somebody else's */
-        if (bytes >= sizeof r->calls->name) {
-            snprintf(why, why_bytes, "%s: array '%s': a call's name has at most %zu letters", path, t->list[i].name,
-                     sizeof r->calls->name - 1);
-            return -EINVAL;
-        }
+        if (bytes >= sizeof r->calls->name)
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: array '%s': a call's name has at most %zu letters", path,
+                               t->list[i].name, sizeof r->calls->name - 1);
         kvb_recorded *c = call_find(r, t->list[i].name, bytes, only_known ? NULL : path);
         if (c && !c->part[part])
             c->part[part] = &t->list[i];
@@ -177,10 +176,8 @@ static int said_set(kvb_recorded_reading *r, const char *said, char *why, size_t
 {
     char key[32];
     const char *is = strchr(said, '=');
-    if (!is || (size_t)(is - said) >= sizeof key) {
-        snprintf(why, why_bytes, "'%s': expected KEY=VALUE", said);
-        return -EINVAL;
-    }
+    if (!is || (size_t)(is - said) >= sizeof key)
+        return kvb_why_set(-EINVAL, why, why_bytes, "'%s': expected KEY=VALUE", said);
     snprintf(key, sizeof key, "%.*s", (int)(is - said), said);
     return kvb_reading_set(r, key, is + 1, why, why_bytes);
 }
@@ -191,23 +188,17 @@ static int call_describe(kvb_recorded *c, json_t *metadata, json_t *beside, cons
     char line[512];
     kvb_recorded_reading *r = &c->reading;
     int error = metadata ? kvb_reading_set_all(r, metadata, true, line, sizeof line) : 0;
-    if (error) {
-        snprintf(why, why_bytes, "%s: metadata: %s", c->path, line);
-        return error;
-    }
+    if (error)
+        return kvb_why_set(error, why, why_bytes, "%s: metadata: %s", c->path, line);
     json_t *own = json_object_get(json_object_get(beside, "calls"), c->name);
     error = beside ? kvb_reading_set_all(r, beside, false, line, sizeof line) : 0;
     if (!error && own)
         error = json_is_object(own) ? kvb_reading_set_all(r, own, false, line, sizeof line) : -EINVAL;
-    if (error) {
-        snprintf(why, why_bytes, "%s: %s", file, line);
-        return error;
-    }
+    if (error)
+        return kvb_why_set(error, why, why_bytes, "%s: %s", file, line);
     for (size_t i = 0; i < n; i++)
-        if ((error = said_set(r, said[i], line, sizeof line)) != 0) {
-            snprintf(why, why_bytes, "--say %s", line);
-            return error;
-        }
+        if ((error = said_set(r, said[i], line, sizeof line)) != 0)
+            return kvb_why_set(error, why, why_bytes, "--say %s", line);
     const bool scans = r->recurrence != 0, conv = r->recurrence == 1 + KVB_SCAN_CONV;
     const char *unsaid = !scans && parts_of(c) & scans_alone ? "recurrence"
                          : !r->layout                        ? "layout"
@@ -217,15 +208,11 @@ static int call_describe(kvb_recorded *c, json_t *metadata, json_t *beside, cons
                          : !r->arithmetic                    ? "arithmetic"
                                                              : NULL;
     for (uint32_t i = 0; unsaid && kvb_reading_keys[i].name; i++)
-        if (!strcmp(kvb_reading_keys[i].name, unsaid)) {
-            snprintf(why, why_bytes, "%s: %s is not said: --say %s=VALUE, or \"%s\" in %s: %s", c->path, unsaid, unsaid,
-                     unsaid, file, kvb_reading_keys[i].help);
-            return -EINVAL;
-        }
-    if (kvb_reading_arithmetic_check(r, line, sizeof line)) {
-        snprintf(why, why_bytes, "%s: %s", c->path, line);
-        return -EINVAL;
-    }
+        if (!strcmp(kvb_reading_keys[i].name, unsaid))
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: %s is not said: --say %s=VALUE, or \"%s\" in %s: %s",
+                               c->path, unsaid, unsaid, unsaid, file, kvb_reading_keys[i].help);
+    if (kvb_reading_arithmetic_check(r, line, sizeof line))
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: %s", c->path, line);
     return parts_check(c, why, why_bytes);
 }
 
@@ -314,9 +301,9 @@ static int wrong(const kvb_recorded *c, kvb_recorded_part part, const char *expe
 {
     char words[128];
     const kvb_tensor *t = c->part[part];
-    snprintf(why, why_bytes, "%s: array '%s' is %s %s: expected %s", c->path, t ? t->name : kvb_recorded_parts[part],
-             t ? kvb_dtype_name(t->dtype) : "missing", t ? dims_words(t, words) : "", expected);
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes, "%s: array '%s' is %s %s: expected %s", c->path,
+                       t ? t->name : kvb_recorded_parts[part], t ? kvb_dtype_name(t->dtype) : "missing",
+                       t ? dims_words(t, words) : "", expected);
 }
 
 static int axed_need(const kvb_recorded *c, kvb_recorded_part part, const char *axes, kvb_axed *axed, char *why,
@@ -384,10 +371,10 @@ static int table_check(const kvb_recorded *c, const kvb_recorded_shape *s, char 
             const double page = kvb_tensor_value(t, b * t->strides[0] + i * t->strides[1]);
             if (page >= 0 && page < (double)s->pages)
                 continue;
-            snprintf(why, why_bytes,
-                     "%s: array '%s': sequence %llu, entry %llu is page %.0f: expected one of the %llu of K", c->path,
-                     t->name, (unsigned long long)b, (unsigned long long)i, page, (unsigned long long)s->pages);
-            return -EINVAL;
+            return kvb_why_set(-EINVAL, why, why_bytes,
+                               "%s: array '%s': sequence %llu, entry %llu is page %.0f: expected one of the %llu of K",
+                               c->path, t->name, (unsigned long long)b, (unsigned long long)i, page,
+                               (unsigned long long)s->pages);
         }
     return error;
 }
@@ -661,10 +648,9 @@ static int scan_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, k
     int error = scan_rows_shape(c, r, s, why, why_bytes);
     if (error)
         return error;
-    if (r->k_format || r->v_format || r->k_scale != 1 || r->v_scale != 1 || r->window > 0 || r->softcap > 0) {
-        snprintf(why, why_bytes, "%s: formats, k_scale, v_scale, window and softcap are for attention only", c->path);
-        return -EINVAL;
-    }
+    if (r->k_format || r->v_format || r->k_scale != 1 || r->v_scale != 1 || r->window > 0 || r->softcap > 0)
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "%s: formats, k_scale, v_scale, window and softcap are for attention only", c->path);
     s->scans = true;
     s->heads = (uint32_t)s->v.n[KVB_AXIS_H];
     s->kv_heads = (uint32_t)s->q.n[KVB_AXIS_H];
@@ -719,10 +705,9 @@ int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, 
     const kvb_layout *l = &kvb_layouts[r->layout - 1];
     *s = (kvb_recorded_shape){
         .layout = l, .codec = {codec_of(r->k_format), codec_of(r->v_format)}, .latent = !c->part[KVB_RECORDED_V]};
-    if (r->recurrence ? l->paged : !l->lse[0]) {
-        snprintf(why, why_bytes, "%s: layout %s is for %s only", c->path, l->name, l->paged ? "attention" : "scans");
-        return -EINVAL;
-    }
+    if (r->recurrence ? l->paged : !l->lse[0])
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: layout %s is for %s only", c->path, l->name,
+                           l->paged ? "attention" : "scans");
     if (r->recurrence) {
         s->codec[0] = s->codec[1] = NULL;
         s->latent = false;
@@ -779,11 +764,9 @@ int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, 
         error = error ? error : scale_shape(c, s, side, why, why_bytes);
     error = error ? error : lse_shape(c, r, s, why, why_bytes);
     error = error ? error : mask_shape(c, s, why, why_bytes);
-    if (!error && (r->window > 0 || r->window_sinks > 0) && r->causal == KVB_CAUSAL_NO) {
-        snprintf(why, why_bytes, "%s: a window is of a causal call: expected causal lower-right or upper-left",
-                 c->path);
-        return -EINVAL;
-    }
+    if (!error && (r->window > 0 || r->window_sinks > 0) && r->causal == KVB_CAUSAL_NO)
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "%s: a window is of a causal call: expected causal lower-right or upper-left", c->path);
     return error;
 }
 

@@ -22,6 +22,7 @@
 #include "kernels/cpu.h"
 #include "kernels/vector/vector.h"
 #include "results/near_name.h"
+#include "workloads/files.h"
 
 /* What this machine was like when a run began: its name, who else was at work, what sets its clocks, its caches. */
 
@@ -347,10 +348,8 @@ int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
     for (int level = 0; level < KVB_CPU_LEVELS; level++) {
         const char *name = kvb_cpu_level_names[level];
         if (word ? !strcmp(word, name) : level == KVB_CPU_LEVELS - 1) {
-            if (word && !kvb_cpu_has((kvb_cpu_level)level, lack, sizeof lack)) {
-                snprintf(why, why_bytes, "%s: %s", name, lack);
-                return -ENOTSUP;
-            }
+            if (word && !kvb_cpu_has((kvb_cpu_level)level, lack, sizeof lack))
+                return kvb_why_set(-ENOTSUP, why, why_bytes, "%s: %s", name, lack);
             kvb_cpu_limit((kvb_cpu_level)level);
             codecs_limit(level);
             return 0;

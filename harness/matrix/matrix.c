@@ -15,6 +15,7 @@
 #include "harness/machine/team.h"
 #include "harness/progress.h"
 #include "harness/selection/selection.h"
+#include "workloads/files.h"
 
 #define PEAK_SECONDS 0.1 /* for measuring the multiply-add peak of a thread count */
 
@@ -145,10 +146,9 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
 static int workload_load(const kvb_matrix_options *o, const char *path, kvb_trace **trace, char *why, size_t why_bytes)
 {
     int error = kvb_bad_file(kvb_trace_load(path, (uint32_t)o->knobs->capacity, trace, why, why_bytes));
-    if (!error && (*trace)->needs.queries == 0) {
-        snprintf(why, why_bytes, "%s: expected a step, prefill or propose: there is nothing to attend", path);
-        return -EINVAL;
-    }
+    if (!error && (*trace)->needs.queries == 0)
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "%s: expected a step, prefill or propose: there is nothing to attend", path);
     if (!error && o->only && !kvb_only_fits(o->only, *trace, why, why_bytes))
         return -EINVAL;
     return error ? error : kvb_trace_change_logits(*trace, &o->setting.logits);

@@ -18,6 +18,7 @@
 #include "harness/rounds.h"
 #include "harness/selection/selection.h"
 #include "harness/selection/registry.h"
+#include "workloads/files.h"
 
 #define SLICES 32u /* of what each thread makes: between them it looks whether someone asked to stop */
 
@@ -120,10 +121,9 @@ bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why,
     const kvb_model *m = &trace->header.model;
     bool fits = !trace->needs.shift || kvb_oracle_follows_shifts(pair->k->format, pair->v->format, why, why_bytes);
     const kvb_pool_type *residual = pair->k->format->residual_cells ? pair->k : pair->v;
-    if (fits && trace->needs.defrag && residual->format->residual_cells) {
-        snprintf(why, why_bytes, "rows of %s cannot be copied as they are, as defrag does", residual->name);
-        return false;
-    }
+    if (fits && trace->needs.defrag && residual->format->residual_cells)
+        return kvb_why_set(false, why, why_bytes, "rows of %s cannot be copied as they are, as defrag does",
+                           residual->name);
     for (uint32_t i = 0; i < m->n_groups && fits; i++) {
         const kvb_group *g = &m->groups[i];
         fits = kvb_group_scans(g) ||

@@ -32,10 +32,9 @@ int kvb_only_parse(const char *text, kvb_only *only, char *why, size_t why_bytes
             if (!strncmp(word, parts[i].name, strlen(parts[i].name)) && *parts[i].value == UINT64_MAX)
                 good = !kvb_number_parse(word + strlen(parts[i].name), 0, UINT32_MAX, parts[i].value, unused,
                                          sizeof unused);
-        if (!good) {
-            snprintf(why, why_bytes, "expected event=N, line=N, layer=N, each once at most, found '%s'", word);
-            return -EINVAL;
-        }
+        if (!good)
+            return kvb_why_set(-EINVAL, why, why_bytes,
+                               "expected event=N, line=N, layer=N, each once at most, found '%s'", word);
     }
     return 0;
 }
@@ -54,9 +53,9 @@ bool kvb_only_fits(const kvb_only *only, const kvb_trace *trace, char *why, size
             if (trace->events[i].kind <= KVB_EVENT_PROPOSE && trace->events[i].kind != KVB_EVENT_FILL &&
                 kvb_only_has(only, trace, i, layer))
                 return true;
-    snprintf(why, why_bytes, "%s: --only %s: there is no such call: a step, prefill or propose, and a layer below %u",
-             trace->path, only->text, trace->header.model.n_layers);
-    return false;
+    return kvb_why_set(false, why, why_bytes,
+                       "%s: --only %s: there is no such call: a step, prefill or propose, and a layer below %u",
+                       trace->path, only->text, trace->header.model.n_layers);
 }
 
 __attribute__((noinline)) void kvb_only_stop(void)

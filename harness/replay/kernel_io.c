@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "harness/replay/guard.h"
+#include "workloads/files.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -208,11 +209,9 @@ bool kvb_kernel_io_written(const kvb_kernel_io *io, char *why, size_t why_bytes)
 {
     size_t heads = io->group->heads, dim = io->group->v_dim;
     size_t n = elements_of(io, OUT), i = kvb_outputs_left(io->out, n, out_bytes(io->out_elem));
-    if (i < n) {
-        snprintf(why, why_bytes, "left out unwritten at query %zu, head %zu, channel %zu", i / (heads * dim),
-                 i / dim % heads, i % dim);
-        return false;
-    }
+    if (i < n)
+        return kvb_why_set(false, why, why_bytes, "left out unwritten at query %zu, head %zu, channel %zu",
+                           i / (heads * dim), i / dim % heads, i % dim);
     n = elements_of(io, LSE);
     i = kvb_outputs_left(io->lse, n, sizeof(float));
     if (i < n)
@@ -278,8 +277,7 @@ void kvb_block_flush(const void *block, size_t bytes)
 #else
 bool kvb_flush_available(char *why, size_t why_bytes)
 {
-    snprintf(why, why_bytes, "no instruction to flush a cache line is known for this processor");
-    return false;
+    return kvb_why_set(false, why, why_bytes, "no instruction to flush a cache line is known for this processor");
 }
 
 void kvb_block_flush(const void *block, size_t bytes)

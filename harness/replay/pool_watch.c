@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "workloads/array.h"
+#include "workloads/files.h"
 
 static const kvb_pool_type *own_of(const kvb_pool_type *type)
 {
@@ -299,7 +300,6 @@ int kvb_pool_watch_tell(kvb_pool_watch *w, kvb_window *window, const uint64_t *t
         pool->written = 0;
     }
     w->n_notes = w->n_cells = 0;
-    snprintf(why, why_bytes, "%s",
-             error == -EILSEQ ? "the rows that reached the pools are not those that were fed" : "");
-    return error;
+    return kvb_why_set(error, why, why_bytes, "%s",
+                       error == -EILSEQ ? "the rows that reached the pools are not those that were fed" : "");
 }

@@ -16,6 +16,7 @@
 #include "harness/selection/registry.h"
 #include "harness/selection/kernel_support.h"
 #include "kernels/kernels.h"
+#include "workloads/files.h"
 
 /* Greedy, over a table of the pairs that have met. */
 
@@ -604,10 +605,8 @@ int kvb_selections_make(const kvb_selections_options *o, kvb_selections *s, char
     int error = 0;
 
     *s = (kvb_selections){calloc(o->suite->n_parts + 1, sizeof *s->at), o->suite->n_parts};
-    if (!s->at) {
-        snprintf(why, why_bytes, "no memory");
-        return -ENOMEM;
-    }
+    if (!s->at)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
     if (kvb_workloads_find(o->folder, &workloads, why, why_bytes) && !kvb_select_only_files(&o->words->workloads))
         error = -EINVAL;
     for (size_t i = 0; i < s->n && !error; i++) {

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "results/manifest.h"
+#include "workloads/files.h"
 
 int kvb_shard_parse(const char *text, kvb_shard *shard, char *why, size_t why_bytes)
 {
@@ -74,9 +75,8 @@ static int manifest_check(const char *path, const kvb_manifest *before, const kv
     }
     if (!key)
         return 0;
-    snprintf(why, why_bytes, "%s: cannot be gone on with: %s: %s%s there, %s%s now", path, key, same ? "… " : "",
-             there + same, same ? "… " : "", here + same);
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes, "%s: cannot be gone on with: %s: %s%s there, %s%s now", path, key,
+                       same ? "… " : "", there + same, same ? "… " : "", here + same);
 }
 
 /* Dates compare as text. */
@@ -94,9 +94,9 @@ static int inputs_check(const char *path, const char *began, const kvb_words *in
             strftime(changed, sizeof changed, "%Y-%m-%dT%H:%M:%SZ", &utc);
             if (strcmp(changed, began) <= 0)
                 continue;
-            snprintf(why, why_bytes, "%s: cannot be gone on with: %s was changed at %s, after that run began (%s)",
-                     path, inputs[i].at[w], changed, began);
-            return -EINVAL;
+            return kvb_why_set(-EINVAL, why, why_bytes,
+                               "%s: cannot be gone on with: %s was changed at %s, after that run began (%s)", path,
+                               inputs[i].at[w], changed, began);
         }
     return 0;
 }
@@ -142,6 +142,6 @@ int kvb_resume_has(const kvb_result_file *kept, size_t n, const kvb_result *name
         return 1;
     kvb_key_name(&kept->results[n], there);
     kvb_key_name(names, here);
-    snprintf(why, why_bytes, "--resume: combination %zu is %s in the file, %s now", n + 1, there, here);
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes, "--resume: combination %zu is %s in the file, %s now", n + 1, there,
+                       here);
 }

@@ -13,6 +13,7 @@
 #include "kernels/kernels.h"
 #include "results/near_name.h"
 #include "results/result.h"
+#include "workloads/files.h"
 
 uint8_t kvb_model_layers(const kvb_model *model)
 {
@@ -40,13 +41,11 @@ const kvb_kernel *kvb_kernel_scanning(const kvb_kernel *kernel)
 bool kvb_kernel_fits(const kvb_kernel *kernel, const kvb_model *model, kvb_elem out_elem, char *why, size_t why_bytes)
 {
     const kvb_kernel *scans = kvb_kernel_scanning(kernel);
-    if (!(kvb_kernel_layers(kernel) & kvb_model_layers(model))) {
-        snprintf(why, why_bytes,
-                 kernel->scan ? "no layer scans: there is nothing for scan kernel %s to run"
-                              : "no layer attends, all scan: there is nothing for kernel %s to run",
-                 kernel->name);
-        return false;
-    }
+    if (!(kvb_kernel_layers(kernel) & kvb_model_layers(model)))
+        return kvb_why_set(false, why, why_bytes,
+                           kernel->scan ? "no layer scans: there is nothing for scan kernel %s to run"
+                                        : "no layer attends, all scan: there is nothing for kernel %s to run",
+                           kernel->name);
     if (kvb_model_scans(model) && scans->available && !scans->available(why, why_bytes))
         return false;
     for (uint32_t g = 0; g < model->n_groups; g++)
@@ -420,10 +419,8 @@ int kvb_pool_word_take(const char *word, const kvb_registry *registry, kvb_pool_
             error = side_take(both ? both : v, true, registry, &vp, why, why_bytes);
         return error ? error : pair_add(kp, vp, pairs, max, n);
     }
-    if (strchr(word, '=')) {
-        snprintf(why, why_bytes, "pool '%s': the sides apart are written k=NAME,v=NAME", word);
-        return -EINVAL;
-    }
+    if (strchr(word, '='))
+        return kvb_why_set(-EINVAL, why, why_bytes, "pool '%s': the sides apart are written k=NAME,v=NAME", word);
     snprintf(glob, sizeof glob, "%s", word);
     bool had = !kvb_registry_find(registry, KVB_POOLS, word) && hadamard_cut(glob), any = false;
     int error = 0;

@@ -16,6 +16,7 @@
 #include "kernels/cpu.h"
 #include "results/atomic_file.h"
 #include "results/manifest.h"
+#include "workloads/files.h"
 
 #define FILE_BYTES_MAX 65536
 #define VERSION        3
@@ -109,10 +110,8 @@ int kvb_tuning_write(const char *path, const kvb_manifest *machine, const kvb_tu
     char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(4)) : NULL;
     kvb_atomic_file file;
     json_decref(json);
-    if (!text) {
-        snprintf(why, why_bytes, "no memory");
-        return -ENOMEM;
-    }
+    if (!text)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
     folders_make(path);
     int error = kvb_atomic_file_open(path, false, &file);
     if (!error) {

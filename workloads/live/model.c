@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "workloads/live/play.h"
+#include "workloads/files.h"
 
 static bool exact_supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
@@ -472,10 +473,8 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
                          n * (hidden + q_row + k_row + v_row + out_row) + hidden + 2 * (size_t)c->ffn + latent);
     if (!err && c->scan.heads)
         err = block_grow(&work->scan_block, &work->scan_floats, mixer_floats(c, n));
-    if (err) {
-        snprintf(op->why, sizeof op->why, "no memory for a step of %u tokens", n);
-        return err;
-    }
+    if (err)
+        return kvb_why_set(err, op->why, sizeof op->why, "no memory for a step of %u tokens", n);
     float *x = work->block, *q = x + n * hidden, *k = q + n * q_row, *v = k + n * k_row, *attended = v + n * v_row;
     float *row = attended + n * out_row, *gate = row + hidden, *up = gate + c->ffn, *heads = up + c->ffn;
 

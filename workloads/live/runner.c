@@ -3,6 +3,7 @@
 #include "workloads/live/runner.h"
 
 #include "caches/session.h"
+#include "workloads/files.h"
 #include "workloads/live/play.h"
 
 #include <assert.h>
@@ -24,14 +25,13 @@ static const kvb_team alone = {.n = 1, .run = run_in_caller};
 
 static int no_memory(kvb_runner *r)
 {
-    snprintf(r->why, sizeof r->why, "no memory for the live runner");
-    return -ENOMEM;
+    return kvb_why_set(-ENOMEM, r->why, sizeof r->why, "no memory for the live runner");
 }
 
 static int cache_failed(kvb_runner *r, int err)
 {
-    snprintf(r->why, sizeof r->why, "%s: %s", kvb_cache_type_of(r->cache)->name, kvb_cache_why(r->cache));
-    return err;
+    return kvb_why_set(err, r->why, sizeof r->why, "%s: %s", kvb_cache_type_of(r->cache)->name,
+                       kvb_cache_why(r->cache));
 }
 
 int kvb_runner_open(kvb_runner *r, const kvb_runner_options *o)
@@ -158,8 +158,8 @@ static int forward(kvb_runner *r, kvb_event *event)
 
 static int no_room(kvb_runner *r, uint32_t n)
 {
-    snprintf(r->why, sizeof r->why, "%s has no room for a step of %u tokens", kvb_cache_type_of(r->cache)->name, n);
-    return -ENOSPC;
+    return kvb_why_set(-ENOSPC, r->why, sizeof r->why, "%s has no room for a step of %u tokens",
+                       kvb_cache_type_of(r->cache)->name, n);
 }
 
 /* A step that the cache said there is room for: refused for want of room it is the cache's fault. */
@@ -167,9 +167,9 @@ static int step_failed(kvb_runner *r, int err, uint32_t n)
 {
     if (err != -ENOSPC)
         return cache_failed(r, err);
-    snprintf(r->why, sizeof r->why, "%s said that there is room for a step of %u tokens, and refused it: %s",
-             kvb_cache_type_of(r->cache)->name, n, kvb_cache_why(r->cache));
-    return -EPROTO;
+    return kvb_why_set(-EPROTO, r->why, sizeof r->why,
+                       "%s said that there is room for a step of %u tokens, and refused it: %s",
+                       kvb_cache_type_of(r->cache)->name, n, kvb_cache_why(r->cache));
 }
 
 /* A step whose sequences have the first `found` of its tokens already. */

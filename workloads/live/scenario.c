@@ -11,6 +11,7 @@
 
 #include "workloads/live/rng.h"
 #include "workloads/array.h"
+#include "workloads/files.h"
 
 #define MAX_PREFILL 128u
 #define PROMPTS     0x70726f6d70740000u /* stream of the prompts' random numbers: "prompt" */
@@ -164,11 +165,9 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
         return err;
     if (seeded)
         scene.weights = seeded;
-    if (scene.weights->config.vocab < KVB_LIVE_MIN_VOCAB) {
-        snprintf(why, why_bytes, "%s needs a vocabulary of at least %u, the model has %u", scenario->name,
-                 KVB_LIVE_MIN_VOCAB, scene.weights->config.vocab);
-        return -EINVAL;
-    }
+    if (scene.weights->config.vocab < KVB_LIVE_MIN_VOCAB)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s needs a vocabulary of at least %u, the model has %u",
+                           scenario->name, KVB_LIVE_MIN_VOCAB, scene.weights->config.vocab);
     kvb_live_model(scenario, scene.weights, &scene.model);
     kvb_scene_runner(&scene, "target", scene.weights, &scene.runner);
     scene.runner.op.recorder = options->recorder;

@@ -221,19 +221,15 @@ int kvb_model_config_check(const kvb_model_config *c, char *why, size_t why_byte
         {"vocab_size", c->vocab, 1u << 22},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
-        if (ranges[i].value < 1 || ranges[i].value > ranges[i].max) {
-            snprintf(why, why_bytes, "%s must be 1 .. %u, is %u", ranges[i].key, ranges[i].max, ranges[i].value);
-            return -EINVAL;
-        }
-    if (c->heads % c->kv_heads) {
-        snprintf(why, why_bytes, "num_attention_heads %u must be a multiple of num_key_value_heads %u", c->heads,
-                 c->kv_heads);
-        return -EINVAL;
-    }
-    if (c->head_dim % 2) {
-        snprintf(why, why_bytes, "head_dim must be even for RoPE, is %u", c->head_dim);
-        return -EINVAL;
-    }
+        if (ranges[i].value < 1 || ranges[i].value > ranges[i].max)
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s must be 1 .. %u, is %u", ranges[i].key, ranges[i].max,
+                               ranges[i].value);
+    if (c->heads % c->kv_heads)
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "num_attention_heads %u must be a multiple of num_key_value_heads %u", c->heads,
+                           c->kv_heads);
+    if (c->head_dim % 2)
+        return kvb_why_set(-EINVAL, why, why_bytes, "head_dim must be even for RoPE, is %u", c->head_dim);
     if (c->kv_lora_rank && (c->kv_heads != c->heads || c->qk_norm || c->no_rope_every || !c->v_dim || !c->rope_dim ||
                             c->rope_dim % 2 || c->rope_dim >= c->head_dim)) {
         snprintf(why, why_bytes,
@@ -244,23 +240,16 @@ int kvb_model_config_check(const kvb_model_config *c, char *why, size_t why_byte
     const kvb_group_scan *scan = &c->scan;
     if (scan->heads &&
         (scan->kind == KVB_SCAN_LIGHTNING || !scan->conv_width || scan->conv_channels != kvb_scan_channels(scan) ||
-         (scan->kind == KVB_SCAN_MAMBA1) != (c->dt_rank > 0))) {
-        snprintf(why, why_bytes,
-                 "layers that scan have a convolution over q, k and v (mamba1: over v, with a dt_rank)");
-        return -EINVAL;
-    }
-    if (c->sink_logits && c->layers > KVB_MODEL_GROUPS) {
-        snprintf(why, why_bytes, "layers with sink logits are a group each: at most %u", KVB_MODEL_GROUPS);
-        return -EINVAL;
-    }
-    if (!(c->rope_theta > 0) || !isfinite(c->rope_theta)) {
-        snprintf(why, why_bytes, "rope_theta must be above 0");
-        return -EINVAL;
-    }
-    if (!(c->norm_eps > 0) || !isfinite(c->norm_eps)) {
-        snprintf(why, why_bytes, "rms_norm_eps must be above 0");
-        return -EINVAL;
-    }
+         (scan->kind == KVB_SCAN_MAMBA1) != (c->dt_rank > 0)))
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "layers that scan have a convolution over q, k and v (mamba1: over v, with a dt_rank)");
+    if (c->sink_logits && c->layers > KVB_MODEL_GROUPS)
+        return kvb_why_set(-EINVAL, why, why_bytes, "layers with sink logits are a group each: at most %u",
+                           KVB_MODEL_GROUPS);
+    if (!(c->rope_theta > 0) || !isfinite(c->rope_theta))
+        return kvb_why_set(-EINVAL, why, why_bytes, "rope_theta must be above 0");
+    if (!(c->norm_eps > 0) || !isfinite(c->norm_eps))
+        return kvb_why_set(-EINVAL, why, why_bytes, "rms_norm_eps must be above 0");
     return 0;
 }
 
@@ -538,16 +527,13 @@ int kvb_model_config_load(const char *path, kvb_model_config *config, char *why,
     FILE *file = fopen(path, "rb");
     if (!file) {
         int err = -errno;
-        snprintf(why, why_bytes, "%s: %s", path, strerror(-err));
-        return err;
+        return kvb_why_set(err, why, why_bytes, "%s: %s", path, strerror(-err));
     }
     json_error_t error;
     json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
-    if (!root) {
-        snprintf(why, why_bytes, "%s:%d: column %d: %s", path, error.line, error.column, error.text);
-        return -EINVAL;
-    }
+    if (!root)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s:%d: column %d: %s", path, error.line, error.column, error.text);
     int err = read_config(root, path, config, why, why_bytes);
     json_decref(root);
     return err;
@@ -618,10 +604,8 @@ static int refuse_unknown(const kvb_safetensors *file, const kvb_weights *weight
         bool found = is_redundant(name) || (weights->config.tied && !strcmp(name, "lm_head.weight"));
         for (size_t k = 0; !found && k < known && kvb_weights_at(weights, k, &weight); k++)
             found = !strcmp(name, weight.name);
-        if (!found) {
-            snprintf(why, why_bytes, "%s: tensor '%s': the live model has no such part", path, name);
-            return -EINVAL;
-        }
+        if (!found)
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: tensor '%s': the live model has no such part", path, name);
     }
     return 0;
 }
