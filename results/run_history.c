@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "results/run_history.h"
+#include "results/compare.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "harness/command_line.h"
-#include "harness/judge/tensors.h"
+#include "harness/judge/recorded.h"
 #include "workloads/live/weights.h"
 #include "workloads/safetensors.h"
 

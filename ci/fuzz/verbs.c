@@ -12,7 +12,7 @@
 
 #include "caches/call.h"
 #include "ci/fuzz/fuzz.h"
-#include "harness/replay/witness_check.h"
+#include "harness/replay/pass.h"
 #include "kernels/kernels.h"
 #include "workloads/values.h"
 

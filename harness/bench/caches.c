@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "harness/bench/caches.h"
+#include "harness/bench/bench.h"
 
 #include <errno.h>
 #include <fnmatch.h>

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "harness/interrupt.h"
-#include "harness/machine/peak.h"
+#include "harness/machine/bandwidth.h"
 #include "harness/rounds.h"
 #include "kernels/convert.h"
 #include "results/statistics.h"

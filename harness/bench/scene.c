@@ -7,7 +7,7 @@
 
 #include "harness/bench/bench.h"
 #include "harness/matrix/ground_truth.h"
-#include "workloads/live/eagle.h"
+#include "workloads/live/live.h"
 #include "workloads/values.h"
 
 /* Distinct cells; they repeat behind each other. No multiple of it lies near one of 2048, the length of a batch's

@@ -10,7 +10,7 @@
 #include "harness/replay/meter.h"
 #include "oracle/oracle.h"
 #include "results/statistics.h"
-#include "workloads/live/eagle.h"
+#include "workloads/live/live.h"
 
 enum { BRANCHES = 8, TAIL = 64, CHUNK = 512 }; /* as in scene.c */
 

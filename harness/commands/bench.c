@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "harness/bench/bench.h"
-#include "harness/bench/caches.h"
 #include "harness/command_line.h"
-#include "harness/commands/bench.h"
+#include "harness/commands/run.h"
 #include "harness/interrupt.h"
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"

@@ -11,7 +11,6 @@
 #include "harness/interrupt.h"
 #include "harness/judge/judge.h"
 #include "harness/machine/host.h"
-#include "harness/judge/make.h"
 #include "harness/selection/registry.h"
 #include "results/export.h"
 #include "results/manifest.h"

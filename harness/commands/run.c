@@ -9,11 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/bench/caches.h"
+#include "harness/bench/bench.h"
 #include "harness/calls/attend_axes.h"
 #include "harness/calls/scan_axes.h"
 #include "harness/command_line.h"
-#include "harness/commands/bench.h"
 #include "harness/counters/count.h"
 #include "harness/counters/counters.h"
 #include "harness/interrupt.h"

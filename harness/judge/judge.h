@@ -4,6 +4,7 @@
 #define KVB_JUDGE_H
 
 #include "harness/judge/recorded.h"
+#include "kernels/attend.h"
 #include "results/result.h"
 
 typedef struct kvb_judge_options {
@@ -43,5 +44,13 @@ int kvb_recorded_judge(const kvb_recorded *call, const kvb_judge_options *option
  * that its header names. The verdict's readings are empty. -EINVAL with why: also a trace without outputs. */
 int kvb_outputs_judge(const char *path, const kvb_judge_options *options, kvb_recorded_verdict *judged, char *why,
                       size_t why_bytes);
+
+/*
+ * Writes the inputs of each call to path, a safetensors file, and into FILE.json beside it how they are to be read. kernel: it runs
+ * here, and its outputs, log-sum-exps, final states and declared arithmetic are written, too. Calls that it declines, or has no face
+ * for, are left out. NULL: no kernel, and arithmetic is left unsaid. *rho: of its outputs, by the oracle in this process. 0, or a
+ * negative errno with why.
+ */
+int kvb_judge_make(const char *path, const kvb_kernel *kernel, uint64_t seed, double *rho, char *why, size_t why_bytes);
 
 #endif

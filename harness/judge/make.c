@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "harness/judge/make.h"
+#include "harness/judge/judge.h"
 
 #include <errno.h>
 #include <jansson.h>

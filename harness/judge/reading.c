@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts, presets and keys by name; declarations of arithmetic in JSON. */
-#include "harness/judge/reading.h"
+#include "harness/judge/recorded.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "harness/judge/tensors.h"
+#include "harness/judge/recorded.h"
 
 #include <dirent.h>
 #include <errno.h>

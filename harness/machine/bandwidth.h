@@ -54,7 +54,7 @@ extern const kvb_triad_kernel kvb_triad_kernels[]; /* best first; ends with isa 
 
 typedef struct kvb_team kvb_team; /* kernels/view.h */
 
-/* Memory that a team reads: part i of the block belongs to thread i, who touched it first. */
+/* Memory that a team reads: part i of the block belongs to thread i, which touched it first. */
 typedef struct kvb_probe_memory {
     char *base;   /* page-aligned */
     size_t bytes; /* a multiple of n * 4096 */
@@ -91,5 +91,22 @@ extern const char *const kvb_peak_names[KVB_PEAK_KINDS]; /* "f32", "f16", "bf16"
  * -ENOTSUP with the reason in why where the ISA has no such instruction. */
 int kvb_multiply_add_peak(const kvb_team *team, kvb_peak_kind kind, double seconds, kvb_rate *rate, char *why,
                           size_t why_bytes);
+
+/* Multiply-add loops in registers: one function for each instruction, named and counted in a table. */
+
+/* The multiply-adds of one turn are independent of each other, and enough to cover a latency of 4 on two units. */
+#define KVB_PEAK_CHAINS 12u
+
+typedef struct kvb_peak_kernel {
+    kvb_peak_kind kind;
+    const char *instruction;       /* "avx512 vfmadd ps" */
+    double operations;             /* of one turn: 2 for each multiply-add */
+    double (*run)(uint64_t turns); /* returns the sum of the chains, which is finite */
+    bool (*here)(void);            /* can this CPU run it? */
+} kvb_peak_kernel;
+extern const kvb_peak_kernel kvb_peak_kernels[]; /* widest of each kind first; ends with instruction NULL */
+
+/* The widest that this CPU has, or NULL with the reason in why. */
+const kvb_peak_kernel *kvb_peak_kernel_choose(kvb_peak_kind kind, char *why, size_t why_bytes);
 
 #endif

@@ -24,7 +24,7 @@
 #include "results/near_name.h"
 #include "workloads/files.h"
 
-/* What this machine was like when a run began: its name, who else was at work, what sets its clocks, its caches. */
+/* What this machine was like when a run began: its name, other programs at work, what sets its clocks, its caches. */
 
 /* Value of the first line `key : value` of a /proc-style file; empty when there is none. */
 static void proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)

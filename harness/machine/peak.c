@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Multiply-add peaks of a team. */
-#include "harness/machine/peak.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -25,7 +25,7 @@
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/kernel_io.h"
-#include "harness/replay/pool_alone.h"
+#include "harness/replay/replay.h"
 #include "harness/replay/verdict.h"
 #include "kernels/kernels.h"
 #include "workloads/files.h"

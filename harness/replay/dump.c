@@ -89,7 +89,7 @@ typedef struct dump {
     bool no_memory;
 } dump;
 
-/* One more tensor, of zeros. Without memory a place that nobody reads. */
+/* One more tensor, of zeros. Without memory: a place that is never read. */
 static void *tensor_add(dump *d, const char *name, kvb_dtype dtype, uint64_t a, uint64_t b, uint64_t c)
 {
     kvb_tensor *t = &d->tensors[d->n];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Guarded memory: [nobody may touch][slack, block, slack][nobody may touch], one mapping for each block. */
+/* Guarded memory: [forbidden][slack, block, slack][forbidden], one mapping for each block. */
 #include "harness/replay/guard.h"
 
 #include <assert.h>

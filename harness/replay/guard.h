@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Guarded memory: every buffer that a kernel is handed lies between two pieces of address space that nobody may
+ * Guarded memory: every buffer that a kernel is handed lies between two pieces of address space that no code may
  * touch, its end flush with the second one (up to the 64-byte alignment of its start; the slack on either side holds a
  * canary). A write or read outside ends in SIGSEGV, and the handler names the buffer and the distance; a write into the
  * slack is found when the canary is checked. A block may also be made read-only: a write into it is told the same way.

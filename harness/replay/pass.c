@@ -8,7 +8,7 @@
 
 #include "caches/session.h"
 #include "harness/replay/guard.h"
-#include "harness/replay/pool_alone.h"
+#include "harness/replay/replay.h"
 #include "harness/replay/scan.h"
 #include "workloads/live/play.h"
 

@@ -17,13 +17,37 @@
 #include "harness/replay/poison.h"
 #include "harness/replay/pool_watch.h"
 #include "harness/replay/replay.h"
-#include "harness/replay/witness_check.h"
+#include "kernels/attend.h"
 #include "oracle/descent.h"
 #include "oracle/filter.h"
 #include "oracle/oracle.h"
 #include "oracle/rounded.h"
 #include "results/result.h"
 #include "workloads/files.h"
+#include "workloads/history.h"
+#include "workloads/values.h"
+
+/* Oracle question 1: compares what a witness kernel saw with the oracle's visible sets, token by token. */
+
+typedef struct kvb_witness_check {
+    uint64_t queries, cells; /* checked so far: (query, layer, KV head), and cells they saw */
+    uint64_t *stamp;         /* [tokens] epoch in which a token was expected or met */
+    uint64_t tokens, epoch;
+    kvb_tag tag; /* how rows spell out their codes */
+} kvb_witness_check;
+
+/* model: whose values profile `tags` made. 0 or -ENOMEM */
+int kvb_witness_check_open(kvb_witness_check *check, const kvb_model *model, uint64_t tokens);
+void kvb_witness_check_close(kvb_witness_check *check);
+
+/*
+ * After a witness ran on a step of problem->n_tok queries, the last n_new of which are the event's tokens:
+ * each must have seen exactly the tokens that it may see in this layer, each once, at every KV head, in K and in V.
+ * 0; 1 with the first difference in why; -ENOMEM.
+ */
+int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const kvb_group *group,
+                           const kvb_problem *problem, const void *scratch, uint32_t n_new, uint32_t layer, char *why,
+                           size_t why_bytes);
 
 /* Every row of every call is looked at: those that the oracle's sample leaves out get a second opinion
  * (oracle/opinion.h), and where there is none, no element may be NaN or infinite. */
@@ -108,7 +132,7 @@ typedef struct kvb_holdings {
     kvb_cache_usage usage[KVB_MODEL_GROUPS]; /* at the end of the last pass */
     size_t reserved_peak, allocator_live;
     kvb_memory_log log;      /* of the first pass */
-    uint64_t offered, found; /* tokens of prompts, and those of them that the cache had, likewise */
+    uint64_t offered, found; /* of the first pass: tokens of prompts, and those of them that the cache had */
 } kvb_holdings;
 
 /* Tokens so far, and the rows of those that a step feeds. */
@@ -133,7 +157,7 @@ typedef struct kvb_pass {
     kvb_cache *cache;
     kvb_history *history;  /* of witnesses, and of caches that take prompts from what they have */
     kvb_pool_watch *watch; /* with pools whose rows depend on the order of writes, else NULL */
-    kvb_window *window;    /* what they hold, likewise */
+    kvb_window *window;    /* what they hold, else NULL */
     kvb_slot_files slots;  /* of a trace that saves */
     kvb_feeding feeding;
     /* calls */
@@ -169,7 +193,7 @@ static inline uint64_t kvb_pass_counted(const kvb_pass *pass)
 
 /* Records in the result that the call `what` failed at the present event. Returns the error. */
 int kvb_pass_refuse(kvb_pass *pass, int error, const char *what, const char *why);
-/* A check of the kernel failed: likewise, with -EILSEQ; 0 and nothing if the check is off. */
+/* A check of the kernel failed: records it, and returns -EILSEQ; 0 and nothing if the check is off. */
 int kvb_pass_fail(kvb_pass *pass, kvb_check check, const char *why);
 
 /* kvb_pass_clock() begins a timed interval, kvb_pass_charge() ends it and adds it to that account of the step. Counters

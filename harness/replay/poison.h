@@ -57,7 +57,7 @@ typedef struct kvb_poison_check {
     size_t out_room;
     uint64_t visits, spent; /* of the workload's calls so far, and of those with poison */
     uint64_t calls;         /* with poison so far */
-    uint32_t query;         /* of the planned call: from whom the poisoned cells are hidden; KVB_POISON_ALL: from all */
+    uint32_t query;         /* of the planned call: it does not see the poisoned cells; KVB_POISON_ALL: no query does */
 } kvb_poison_check;
 
 #define KVB_POISON_ALL   UINT32_MAX

@@ -3,7 +3,7 @@
  * One loop over dims and growth policies. Each turn: a pool grows cell by cell while rows are written; its rows are
  * judged; then cells are written again, copied, saved and loaded, and each must read as the token did that it holds.
  */
-#include "harness/replay/pool_alone.h"
+#include "harness/replay/replay.h"
 
 #include <errno.h>
 #include <inttypes.h>

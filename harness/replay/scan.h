@@ -38,7 +38,7 @@ int kvb_scans_follow(kvb_pass *pass, kvb_made *made);  /* the oracle follows it,
 int kvb_scans_digest(kvb_pass *pass, kvb_made *made);  /* the first pass' bits again */
 int kvb_scans_dump(kvb_pass *pass, kvb_made *made);
 
-/* So many tokens of a prompt were found: nobody asks for their rows. */
+/* So many tokens of a prompt were found: their rows are not compared. */
 void kvb_scans_found(kvb_scans *scans, uint32_t n);
 /* Adds what was judged, and the verdict: outputs by their bound, by second opinions, and what slots held. */
 void kvb_scans_judge(const kvb_scans *scans, const kvb_diff *attended, kvb_result *result);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Visible sets, as multisets: every expected row counts its token's stamp up, every seen one must count one down. */
-#include "harness/replay/witness_check.h"
+#include "harness/replay/pass.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "workloads/live/eagle.h"
+#include "workloads/live/live.h"
 
 #include <assert.h>
 #include <string.h>

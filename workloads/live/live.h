@@ -7,6 +7,8 @@
 #ifndef KVB_LIVE_H
 #define KVB_LIVE_H
 
+#include <stdint.h>
+
 #include "caches/cache.h"
 #include "workloads/live/recorder.h"
 #include "workloads/live/weights.h"
@@ -126,5 +128,22 @@ int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *option
  * one's layers and name. */
 #define KVB_LONG_DECODE "long-decode"
 int kvb_live_write_long_decode(const kvb_live_options *options, const char *directory, char *why, size_t why_bytes);
+
+/*
+ * Rounds of speculative decoding with trees: a draft model proposes breadth first, the target verifies
+ * the whole tree in one forward pass, the longest path that agrees with greedy decoding is committed on both
+ * caches, and the target's own next token is the bonus. After Li et al., EAGLE: Speculative Sampling
+ * Requires Rethinking Feature Uncertainty, ICML 2024.
+ */
+
+/* Nodes in breadth-first order; node 0 is the pending token, the others are the draft's. Child k of a node is
+ * the draft's k-th best token there. */
+typedef struct kvb_eagle_shape {
+    uint32_t n;              /* nodes, node 0 included */
+    const uint32_t *parents; /* [n]; parents[i] < i; parents[0] is not used */
+} kvb_eagle_shape;
+
+/* EAGLE's tree of 25 draft nodes. */
+extern const kvb_eagle_shape kvb_eagle_shape_25;
 
 #endif

@@ -17,7 +17,6 @@
 #include "caches/pools/codec/codec.h"
 #include "harness/machine/bandwidth.h"
 #include "harness/machine/host.h"
-#include "harness/machine/peak.h"
 #include "harness/machine/team.h"
 #include "kernels/vector/vector.h"
 

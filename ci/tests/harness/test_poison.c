@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "harness/replay/poison.h"
-#include "harness/replay/pool_alone.h"
-#include "harness/replay/witness_check.h"
+#include "harness/replay/replay.h"
+#include "harness/replay/pass.h"
 #include "kernels/witness.h"
 #include "workloads/values.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-#include "harness/judge/tensors.h"
+#include "harness/judge/recorded.h"
 
 #define N(array)    (sizeof(array) / sizeof *(array))
 #define DICT(dtype) "{'descr': '" dtype "', 'fortran_order': False, 'shape': (2,), }\n"

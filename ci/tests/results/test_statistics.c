@@ -13,7 +13,7 @@
 
 #include "ci/tests/results/synthetic.h"
 #include "results/result.h"
-#include "results/run_history.h"
+#include "results/compare.h"
 #include "results/statistics.h"
 
 /* Shows: bootstrap intervals of the median cover as often as they say, and are those of plain resampling; warm-up,

@@ -18,7 +18,7 @@
 
 #include "harness/bench/bench.h"
 #include "kernels/kernels.h"
-#include "workloads/live/eagle.h"
+#include "workloads/live/live.h"
 
 static void run_here(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {

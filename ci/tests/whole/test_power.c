@@ -15,7 +15,7 @@
 #include "ci/tests/whole/filled.h"
 #include "ci/tests/whole/parts.h"
 #include "harness/judge/judge.h"
-#include "harness/judge/reading.h"
+#include "harness/judge/recorded.h"
 #include "harness/replay/pool_watch.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
