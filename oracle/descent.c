@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who follows whom, what is followed of it, and what is exact of other lanes. */
+/* Which token follows which, which lanes are followed, and what is exact in the other lanes. */
 #include "oracle/descent.h"
 
 #include <assert.h>
@@ -101,7 +101,7 @@ static kvb_recurrence_token lane_token(const kvb_values *v, const kvb_scan_probl
     16u /* of a row of a state's column cost what a (query, head, cell) of attention's second opinion does */
 #define ROWS_MAX_BYTES ((uint64_t)256 << 20) /* of second opinions */
 
-/* ---- who follows whom ----------------------------------------------------------------------------------------- */
+/* ---- which token follows which ---------------------------------------------------------------------------------- */
 
 static int parents_find(kvb_descent *d)
 {

@@ -27,7 +27,7 @@ typedef struct kvb_oracle_options {
     uint64_t max_pairs;     /* budget of (query, head, cell) visits, summed over layers; above it, or where the results
                              * would take more than 256 MiB, a seeded sample is checked. UINT64_MAX: all rows, whatever they
                              * take */
-    uint64_t opinion_pairs; /* budget likewise of second opinions (oracle/opinion.h) */
+    uint64_t opinion_pairs; /* the same budget for second opinions (oracle/opinion.h) */
     uint64_t seed;          /* of the sample */
     const kvb_team *team;
     const volatile sig_atomic_t *stop; /* set by a signal: end soon, with -EINTR; NULL: never */

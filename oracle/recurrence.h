@@ -139,7 +139,7 @@ typedef struct kvb_glance {
     double worst[KVB_LANE_COLUMNS], linear[KVB_LANE_COLUMNS], variance[KVB_LANE_COLUMNS];
 } kvb_glance;
 
-/* As kvb_recurrence_step() and kvb_recurrence_rest(). want [p->d_v]; NULL: nobody asks. */
+/* As kvb_recurrence_step() and kvb_recurrence_rest(). want [p->d_v]; NULL: it is not wanted. */
 void kvb_glance_step(kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_arithmetic *a, const kvb_glance_row *row,
                      kvb_recurrence_want *want);
 void kvb_glance_rest(kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_arithmetic *a, bool stored);

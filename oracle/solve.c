@@ -134,12 +134,12 @@ typedef struct work {
     const kvb_oracle_state *state;
     const kvb_census *census;
     const kvb_model *model;
-    const kvb_group *group; /* whose layers are in hand */
+    const kvb_group *group; /* of the layer that is solved */
     const kvb_team *team;
     const volatile sig_atomic_t *stop; /* NULL: never */
     kvb_format_row *format_rows;
     uint32_t visible_max;
-    bool lossless; /* both formats hold every f32 exactly, or nobody asks what they cost */
+    bool lossless; /* both formats hold every f32 exactly, or their cost is not asked for */
     worker *workers;
     uint32_t n_workers;
     uint32_t row_set; /* rows that are solved together, at most: heads of one query that share a KV head */

@@ -211,7 +211,7 @@ void kvb_stored_close(kvb_stored *side)
     *side = (kvb_stored){0};
 }
 
-/* First the sizes of a row that nobody keeps, then the store's own. */
+/* First the sizes of a row that is not kept, then the store's own. */
 size_t kvb_stored_scratch(const kvb_storage *store)
 {
     return store->dim + kvb_storage_scratch(store) / sizeof(double) + 1;

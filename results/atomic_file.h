@@ -14,7 +14,7 @@
 typedef struct kvb_atomic_file {
     int file;        /* descriptor to write to */
     char *target;    /* NULL: written directly */
-    char *temporary; /* NULL: likewise, or it has been renamed */
+    char *temporary; /* NULL: the same, or it has been renamed */
 } kvb_atomic_file;
 
 /* resume: keeps what path.tmp holds; writing starts at its beginning. -ENOENT: there is no path.tmp; -EINVAL: the

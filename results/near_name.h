@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names that someone typed and nobody has: which one was meant? */
+/* The nearest known name to one that was typed and is unknown. */
 #ifndef KVB_NEAR_NAME_H
 #define KVB_NEAR_NAME_H
 

@@ -107,7 +107,7 @@ typedef enum kvb_check {
     KVB_CHECK_TOLERANCE,   /* a call's outputs are off by more than the kernel's own project tolerates */
     KVB_CHECK_FILTER,      /* errors of many rows point the same way */
     KVB_CHECK_OPINION,     /* an output that no sample holds is off by more than its bound from above */
-    KVB_CHECK_STATE,       /* a state that a token left in a slot is off likewise */
+    KVB_CHECK_STATE,       /* a state that a token left in a slot is off by more than its bound */
     KVB_CHECK_FINITE,      /* an output is not finite where it must be */
     KVB_CHECK_STORED,      /* a cell that is seen holds no row, by the account of what the cache wrote */
     KVB_CHECK_DECLARATION, /* q is rounded otherwise than the kernel declares, or it declares too much */

@@ -19,8 +19,8 @@ TEXT = """# What whole engines do with histories of calls
 Written by `make table-engine-histories`: {machine}
 
 `kvbench engine` plays histories on llama.cpp's built libraries, over seeded models, and judges each call: what it returns, which
-positions a sequence has, and the logits, which must be those of a fresh decode of just the visible tokens; with several layers, whose
-rows hold what their tokens saw, those of a decoder of ours in double over the same weights. Each model, cache and format had {random} random histories and those of known differences; a wrong one is shrunk. `kvbench engine --script '…'` replays it, `kvbench engine --list` has
+positions a sequence has, and the logits. In a model of one layer, logits must be those of a fresh decode of just the visible tokens. In a
+model of several layers a row depends on what its token saw, and logits must be those of our decoder, in double, over the same weights. Each model, cache and format had {random} random histories and those of known differences; a wrong one is shrunk. `kvbench engine --script '…'` replays it, `kvbench engine --list` has
 the words of this page. Builds: {builds}.
 
 ## What differs

@@ -161,7 +161,7 @@ typedef struct kvb_event {
     bool several;        /* step: a sequence has more than one of the tokens */
     bool branches;       /* step: two of its sequences begin with the same row, the trunk of both */
     uint32_t *dsts;      /* reorder: [n] sequences, */
-    uint32_t *srcs;      /* and whose content each of them gets */
+    uint32_t *srcs;      /* and the sequence from which each of them gets its content */
     uint32_t src, dst;   /* seq_cp; src also for seq_rm, seq_keep, seq_add, seq_div, commit, save and load */
     uint32_t p0, p1;     /* seq_cp, seq_rm, seq_add, seq_div */
     int32_t delta;       /* seq_add */

@@ -30,7 +30,7 @@ int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int
 typedef struct kvb_trace_share {
     uint32_t at; /* the first of them in the event; once they are checked: where a list named them last */
     uint32_t n, dst;
-    uint32_t src, p0; /* once they are checked: whose they are, from which position on */
+    uint32_t src, p0; /* once they are checked: a sequence that has them, and their first position there */
 } kvb_trace_share;
 
 /* An event and room for its arrays, used again for each line. Zero at first. */

@@ -24,7 +24,7 @@ typedef struct residual {
     uint32_t *recent_slot; /* [blocks]: the slot of an open block */
     uint64_t *held;        /* [blocks]: which of its cells hold a row */
     float *turned;         /* [dim]: a row transformed, where the format does that */
-    uint32_t block[SLOTS]; /* whose a slot is, or KVB_SLOT_NONE */
+    uint32_t block[SLOTS]; /* block that has the slot, or KVB_SLOT_NONE */
     uint64_t written[SLOTS];
     uint64_t clock; /* of writes, for `written` */
 } residual;

@@ -39,7 +39,7 @@ static uint32_t next_within(const kvb_spans *s, uint32_t p0, uint32_t p1)
     return next;
 }
 
-/* Would a sequence that goes on at `next` see tokens of positions p0 .. p1-1 whose rows sequence `from` has let go of?
+/* Would a sequence that goes on at `next` see tokens of positions p0 .. p1-1 that sequence `from` has no rows of any more?
  */
 static int reach_check(kvb_store *s, const kvb_spans *kept, uint32_t from, uint32_t next, uint32_t p0, uint32_t p1)
 {

@@ -35,7 +35,7 @@ typedef struct paged_store {
     size_t n_changes, changes_room;
     kvb_spans cells; /* of one sequence, for plans */
     /* A group with limits; else NULL: */
-    kvb_spans *kept;      /* [n_ids] position -> position: whose rows a sequence has */
+    kvb_spans *kept;      /* [n_ids] position -> position: those with rows in the sequence */
     uint32_t *next;       /* [n_ids] where the next query of each sequence alive is */
     uint32_t *node_cells; /* [account's n_nodes] of the sequence in hand */
     size_t node_cells_room;

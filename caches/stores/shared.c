@@ -252,14 +252,14 @@ static void match_adopt(shared_store *c, const kvb_change *change)
 static int front_find(shared_store *c, const kvb_feed *feed)
 {
     kvb_store *s = &c->tails.store;
-    uint32_t whose = 0;
+    uint32_t reader = 0;
     s->front_next = NULL;
     for (uint32_t i = 0; i < feed->n; i++) {
         const kvb_front *front = c->of[feed->seqs[i]].front;
         if (front && s->front_next && front != s->front_next)
             return kvb_store_fail(s, -ENOTSUP, "a call reads one front, and sequences %u and %u have not the same",
-                                  whose, feed->seqs[i]);
-        whose = front ? feed->seqs[i] : whose;
+                                  reader, feed->seqs[i]);
+        reader = front ? feed->seqs[i] : reader;
         s->front_next = front ? front : s->front_next;
     }
     return 0;

@@ -366,7 +366,7 @@ static int runs_make(attend_scene *s, uint64_t *rng)
     return 0;
 }
 
-/* Tables whose entries lead nowhere where no query sees them. */
+/* Page tables; entries that no query sees name a page that does not exist. */
 static int pages_make(attend_scene *s)
 {
     const kvb_attend_shape *x = &s->shape;

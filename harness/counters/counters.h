@@ -38,7 +38,7 @@ void kvb_counters_stop(kvb_counters *counters);
 void kvb_counters_report(const kvb_counters *counters, kvb_result *result);
 void kvb_counters_close(kvb_counters *counters);
 
-/* A name PAPI may or may not know here: 0; -EINVAL with PAPI's own words in why; or -ENOTSUP likewise, if it is known
+/* A name PAPI may or may not know here: 0; -EINVAL with PAPI's own words in why; or -ENOTSUP with the same, if it is known
  * and cannot be counted here. For the knob events. Not while counters are open. */
 int kvb_counters_check(const char *event, char *why, size_t why_bytes);
 

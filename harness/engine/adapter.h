@@ -2,9 +2,9 @@
 /*
  * adapter.h: the contract of a whole engine that `kvbench engine` judges, version KVB_ENGINE_ABI. A shared object that exports
  * `const kvb_engine kvb_engine_plugin` is one: `kvbench engine --engine ./mine.so`. C11, self-contained: copy this file into your
- * repository. Every call is judged against an account of the history in integers: what it returns, which positions a sequence has, and
- * logits, which must be those of a fresh decode of just the tokens that the sequence shows; with several layers, those of kvbench's
- * decoder, if it knows the model (decoder.c).
+ * repository. An account of the history in integers judges every call: what it returns, and which positions each sequence has. In a
+ * model of one layer, logits must be those of a fresh decode of the tokens that the sequence holds. In a model of several layers they
+ * must be those of kvbench's decoder, if it knows the model (decoder.c).
  */
 #ifndef KVB_ENGINE_ADAPTER_H
 #define KVB_ENGINE_ADAPTER_H

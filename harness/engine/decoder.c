@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A decoder in double over the weights of a GGUF file. A token's row holds, layer by layer, what later tokens read: K before its
- * rotation and V, or the state behind the token. It is made once, from what the token saw when it was decoded, and K is turned to the
- * position that the shadow gives the token now. Removals and shifts below kept tokens therefore have an exact result in any layer.
+ * A decoder in double over the weights of a GGUF file. For each layer a token has one row, which later tokens read: V and K before
+ * rotation, or the state after the token. The row is made once, when the token is decoded, from the tokens that it saw then. K is turned
+ * to the token's present position when it is read. So the result of removing or shifting earlier tokens is exact in every layer.
  *
  * Layers are those of llama.cpp's src/models: attention with grouped heads (llama, gemma3, lfm2, qwen35) or latent rows (deepseek2),
  * LFM2's short convolution, Qwen3.5's gated delta rule. A file with a tensor or a key that is not read is refused.

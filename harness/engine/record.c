@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records inputs and outputs of llama.cpp's attention. The evaluation callback shows the nodes of a decode, in this order for
- * each layer: SET_ROWS to cache_k_lN and cache_v_lN, whose sources are the new rows; then FLASH_ATTN_EXT; or MUL_MAT of K and q,
+ * each layer: SET_ROWS writes the new rows to cache_k_lN and cache_v_lN. FLASH_ATTN_EXT follows, or MUL_MAT of K and q,
  * SOFT_MAX, MUL_MAT of V and weights. A first decode of one token shows which layers attend, and their shapes.
  */
 #include "harness/engine/engine.h"

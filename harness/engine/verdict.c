@@ -3,9 +3,9 @@
  * Plays a history over an engine and its shadow, call by call. What a call returns and the positions of every sequence
  * are compared exactly. Logits are compared with a fresh decode: the tokens that the shadow shows, in a session that is
  * empty. Its runs of positions are decoded as sequences of their own and then joined by copies, since engines decode no
- * gaps. That is exact for one layer under any history. With several, a row holds what its token saw when it was
- * decoded: the expected logits are those of our own decoder over the same weights. Without one (decoder.c says of which
- * files) only sequences are judged whose tokens still see just that.
+ * gaps. That is exact for one layer under any history. In a model of several layers a row depends on what its token saw
+ * when it was decoded, so the expected logits are those of our own decoder over the same weights. Where that decoder
+ * does not know the model (decoder.c), a sequence is judged only while each of its tokens still sees the same tokens.
  *
  * The limit is measured: the largest difference between batch splits of one fresh decode, or between it and our own; and
  * the largest between a fresh decode as the subject is configured and one in f32 without flash attention, each times a

@@ -49,8 +49,9 @@ bool kvb_llama_is_plain(const tensor *t)
 }
 
 /*
- * The largest difference of an attention's output from exact attention of its own inputs, over the largest. With flash
- * attention V is [cell][dim] and the output [token][head][dim]; without it, [dim][cell] and [head][token][dim].
+ * The largest error of an attention's output, as a share of the largest exact output; exact: attention of the same inputs in double.
+ * With flash attention, V is [cell][dim] and the output is [token][head][dim]. Without flash attention, V is [dim][cell] and the
+ * output is [head][token][dim].
  */
 static double output_error(const tensor *t, const tensor *q, const tensor *k, const tensor *v, const tensor *mask,
                            double factor, bool flash)

@@ -169,10 +169,10 @@ static void machine_check(const char *path, const json_t *json, const kvb_manife
                           size_t why_bytes)
 {
     char name[KVB_FINGERPRINT_TEXT];
-    const char *whose = json_string_value(json_object_get(json, "machine")),
+    const char *machine_name = json_string_value(json_object_get(json, "machine")),
                *isa = json_string_value(json_object_get(json, "isa"));
     kvb_fingerprint(machine, name);
-    if (!whose || strcmp(whose, name))
+    if (!machine_name || strcmp(machine_name, name))
         snprintf(why, why_bytes, "%s: machine: expected %s, which this one is; `kvbench tune` makes a file for it",
                  path, name);
     else if (!isa || strcmp(isa, kvb_cpu_level_names[kvb_cpu()]))
