@@ -24,8 +24,8 @@ typedef struct size {
     kvb_words words;
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
     const char *gpu, *utilization, *log, *split, *draft;
-    uint64_t tp, pp, spec_depth, block, batch, max_seqs;
-    bool mtp, explain, list, verify, unified, whole, suggest;
+    uint64_t tp, pp, spec_depth, block, batch, max_seqs, outputs;
+    bool no_flash, mtp, explain, list, verify, unified, whole, suggest;
     /* the options, parsed */
     kvb_table_format format;
     bool page; /* --format html */
@@ -85,6 +85,13 @@ static const kvb_option options[] = {
      KVB_NUMBER(size, max_seqs, 1, 1 << 20)},
     {"--unified", NULL, "llama.cpp: one cache for all sequences, as its server without --parallel",
      KVB_FLAG(size, unified)},
+    {"--outputs", "N",
+     "llama.cpp: most tokens of a pass with logits; default: its server's, one of each sequence and draft; "
+     "llama-bench's: "
+     "--batch",
+     KVB_NUMBER(size, outputs, 1, 1 << 30)},
+    {"--no-flash", NULL, "llama.cpp: without flash attention, the scores of all heads are in the compute buffer",
+     KVB_FLAG(size, no_flash)},
     {"--whole-windows", NULL,
      "windows keep every token: --disable-hybrid-kv-cache-manager of vllm (KV connectors), --disable-hybrid-swa-memory "
      "of "
@@ -129,7 +136,7 @@ static const kvb_usage usage = {
         "others\n"
         "are what that engine allocates. KiB, MiB, GiB are powers of 1024, as are k, M, G of tokens. Activations: of "
         "vllm\n"
-        "its profiling run's peak, of sglang what it reserves, of llama.cpp its logits' buffer; else at least what one "
+        "its profiling run's peak, of sglang what it reserves, of llama.cpp its compute buffer; else at least what one "
         "layer\n"
         "needs for --batch tokens, and f32 logits of each sequence. trtllm leaves a ninth of its rows' memory free "
         "besides.\n"
@@ -388,6 +395,9 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
                                   .batch = (uint32_t)s->batch,
                                   .max_seqs = (uint32_t)s->max_seqs,
                                   .unified = s->unified,
+                                  .outputs = (uint32_t)s->outputs,
+                                  .copies = s->ran.copies,
+                                  .no_flash = s->no_flash,
                                   .whole = s->whole,
                                   .version = row->engine->version,
                                   .device = s->device,
@@ -504,7 +514,7 @@ static bool asks_more(const size *s)
 {
     return s->engine || s->state || s->budget || s->weights || s->runtime || s->margin || s->gpu || s->tp > 1 ||
            s->pp > 1 || s->spec_depth || s->block || s->batch || s->max_seqs || s->mtp || s->explain || s->unified ||
-           s->whole || s->suggest || s->split || s->draft;
+           s->whole || s->suggest || s->split || s->draft || s->outputs || s->no_flash;
 }
 
 /* --verify takes no lists and makes no page. */
@@ -735,6 +745,8 @@ static int log_read(size *s)
     s->batch = s->batch ? s->batch : ran->batch;
     s->block = s->block ? s->block : ran->block;
     s->unified = s->unified || ran->unified;
+    s->no_flash = s->no_flash || ran->no_flash;
+    s->outputs = s->outputs ? s->outputs : ran->outputs;
     if (!s->words.n && *s->logged.at[KVB_LOGGED_MODEL].word && (s->words.at = calloc(2, sizeof *s->words.at)))
         s->words.at[s->words.n++] = s->logged.at[KVB_LOGGED_MODEL].word;
     if (!s->context)

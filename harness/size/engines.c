@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How engines allocate: the least that is possible, llama.cpp, vLLM. */
 #include "harness/size/engines.h"
+#include "harness/size/model_reading.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -439,7 +440,7 @@ const kvb_size_engine kvb_size_engine_trtllm = {
  *                             --swa-full those of the others
  *   llama-memory-recurrent, llama-hparams.cpp   n_embd_r and n_embd_s, in f32 whatever the dtype, a cell for each sequence
  */
-enum { PAD = 256, UBATCH = 512 };
+enum { PAD = 256, UBATCH = 512, COPIES = 4 };
 
 /* Cache types of llama.cpp (common/arg.cpp). */
 static const char llama_stored[] = "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1";
@@ -493,6 +494,19 @@ static uint64_t cells_of(const kvb_sized_group *g, bool grows, const kvb_size_as
     return kvb_round_up(&cells, PAD) ? UINT64_MAX : cells;
 }
 
+/* Cells of a stream that keeps every token. */
+static int cells_whole(const kvb_size_ask *ask, uint64_t *n)
+{
+    *n = 0;
+    return kvb_add(n, ask->context, ask->unified ? ask->sequences : 1) || *n >> 62 || kvb_round_up(n, PAD) ? -EOVERFLOW
+                                                                                                           : 0;
+}
+
+static bool grows_in_llama(const kvb_sized_model *model, const kvb_sized_group *g, const kvb_size_ask *ask)
+{
+    return kvb_sized_grows(model, g, ask->context) || ask->whole || !kvb_llama_has_windows(model);
+}
+
 static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_allocation *out,
                               char *why, size_t why_bytes)
 {
@@ -500,11 +514,11 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
     int error = llama_check(model, ask, why, why_bytes);
 
     *out = (kvb_size_allocation){0};
-    if (!error && (kvb_add(&n, ask->context, ask->unified ? ask->sequences : 1) || n >> 62 || kvb_round_up(&n, PAD)))
-        error = kvb_too_large(why, why_bytes);
+    if (!error)
+        error = cells_whole(ask, &n);
     for (size_t i = 0; i < model->n_groups && !error; i++) {
         const kvb_sized_group *g = &model->groups[i];
-        bool grows = kvb_sized_grows(model, g, ask->context) || ask->whole || !kvb_llama_has_windows(model);
+        bool grows = grows_in_llama(model, g, ask);
         uint64_t layers = kvb_layers_held(model, i, ask), drafts = 1 + (uint64_t)ask->spec_depth, row, state;
 
         error = kvb_layer_row_bytes(g, ask, &row, why, why_bytes);
@@ -523,12 +537,74 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
     return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
 }
 
-/* The graph is reserved for a micro-batch of which each token has logits (llama_context: n_outputs = n_tokens), in f32:
- * the logs' "compute buffer size = 258.50 MiB" for 512 tokens of Llama-3-8B. With long contexts, or without flash
- * attention, it is more. */
+uint64_t kvb_llama_feed_width(const kvb_sized_model *m)
+{
+    const json_t *used = kvb_config_get(m->config, "num_experts_per_tok num_experts_per_token moe_topk moe_top_k");
+    const json_t *expert = kvb_config_get(m->config, "moe_intermediate_size expert_ffn_hidden_size");
+    const uint64_t experts = (uint64_t)json_integer_value(used) & UINT16_MAX;
+    const uint64_t feed = expert ? (uint64_t)json_integer_value(expert) & UINT32_MAX : m->intermediate;
+    const uint64_t routed = experts * (feed + (2 * feed > m->hidden ? 2 * feed : m->hidden));
+    const uint64_t dense = 3 * (uint64_t)m->intermediate;
+
+    return m->hidden + (routed > dense ? routed : dense);
+}
+
+uint64_t kvb_llama_heads_width(const kvb_sized_model *m)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < m->n_groups; i++) {
+        const kvb_sized_group *g = &m->groups[i];
+        const uint64_t wide = g->kind == KVB_SIZED_LATENT ? 2 * (uint64_t)g->heads * (g->latent_dim + g->rope_dim)
+                                                          : 3 * (uint64_t)g->heads * g->k_dim;
+
+        most = kvb_sized_attends(g) && wide > most ? wide : most;
+    }
+    return m->hidden + most;
+}
+
+uint64_t kvb_llama_copies(const kvb_size_ask *ask)
+{
+    return ask->copies ? ask->copies : ask->pp > 1 ? COPIES : 1;
+}
+
+/*
+ * The compute buffer that llama_context reserves on each device for a graph of one micro-batch (sched_reserve). It has
+ * room for the larger of two things. First, logits in f32 of the tokens that get some: of each sequence and its drafts
+ * in the server (server_output_limits), of every token in llama-bench and llama-perplexity. Second, the widest part of a
+ * layer: either its feed-forward block or its heads, with the scores of an indexer in f32 and a mask of what it chose.
+ * Masks of the cells are beside it, in f16: one for all layers without a window and one for all with one. Without flash
+ * attention masks are in f32, and all heads have their scores. A pipeline has four copies of masks, positions and what a device hands on (GGML_SCHED_MAX_COPIES).
+ */
 static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
 {
-    return kvb_add(bytes, kvb_size_batch(&kvb_size_engine_llama_cpp, ask), (uint64_t)m->vocab + m->hidden, 4);
+    const uint64_t copies = kvb_llama_copies(ask), mask = ask->no_flash ? 4 : 2;
+    uint64_t tokens = kvb_size_batch(&kvb_size_engine_llama_cpp, ask), outputs = ask->outputs, n, logits = 0;
+    uint64_t masks[2] = {0}, scores = 0, indexed = 0, heads = 0, feed = 0;
+
+    if (cells_whole(ask, &n) || (!outputs && kvb_add(&outputs, ask->sequences, 1 + (uint64_t)ask->spec_depth)))
+        return -EOVERFLOW;
+    tokens = tokens < n ? tokens : n;
+    outputs = outputs < tokens ? outputs : tokens;
+    for (size_t i = 0; i < m->n_groups; i++) {
+        const kvb_sized_group *g = &m->groups[i];
+        const bool grows = grows_in_llama(m, g, ask);
+        const uint64_t cells = cells_of(g, grows, ask, n);
+
+        if (!kvb_sized_attends(g))
+            continue;
+        masks[grows] = cells > masks[grows] ? cells : masks[grows];
+        indexed = g->index_dim ? cells : indexed;
+        scores = ask->no_flash && g->heads * cells > scores ? g->heads * cells : scores;
+    }
+    if (kvb_add(&logits, outputs, (uint64_t)m->vocab + m->hidden, 4) ||
+        kvb_add(&feed, tokens, kvb_llama_feed_width(m), 4) || kvb_add(&heads, tokens, kvb_llama_heads_width(m), 4) ||
+        kvb_add(&heads, tokens, scores, 4) || kvb_add(&heads, tokens, indexed, mask + 4) ||
+        kvb_add(bytes, heads > feed ? heads : feed) || kvb_add(bytes, tokens, masks[0] + masks[1], mask, copies) ||
+        kvb_add(bytes, tokens, 4, copies) || kvb_add(bytes, tokens, copies > 1 ? copies : 0, m->hidden, 4))
+        return -EOVERFLOW;
+    *bytes = *bytes > logits ? *bytes : logits;
+    return 0;
 }
 
 const kvb_size_engine kvb_size_engine_llama_cpp = {
@@ -541,7 +617,7 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
     .beside = llama_cpp_beside,
     .apart = true,
     .knows = 1 << KVB_SIZED_POOLED, /* of one token: an indexer's keys */
-    .beside_source = "ggml-org/llama.cpp src/llama-context.cpp: logits of a micro-batch",
+    .beside_source = "ggml-org/llama.cpp src/llama-context.cpp, sched_reserve; tools/server/server-context.cpp",
     .allocate = llama_cpp_allocate,
 };
 

@@ -57,6 +57,13 @@ uint32_t kvb_mlx_caches_of(const kvb_sized_model *model);
 
 /* Does llama.cpp keep less than all tokens in the model's windows? */
 bool kvb_llama_has_windows(const kvb_sized_model *model);
+/* llama.cpp's compute buffer: the most f32 elements that a token has at once. In a feed-forward block: the residual, gate,
+ * up and their product, or those of all experts that it uses, or their outputs. In attention: the residual, q and what
+ * comes of it, in MLA q twice as wide as the rows. */
+uint64_t kvb_llama_feed_width(const kvb_sized_model *model);
+uint64_t kvb_llama_heads_width(const kvb_sized_model *model);
+/* Copies of what a pipeline hands on. */
+uint64_t kvb_llama_copies(const kvb_size_ask *ask);
 /* Bytes of an element of a recurrent state in vLLM; and the sequences that its buffers are for, of so many bytes a
  * logit; and the batches of a sequence that can be in flight. */
 uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);

@@ -41,13 +41,17 @@
                 states: q.sequences * g.layers * drafts * stateOf(g, q, ask.state || plain, plain)};
     });
 
+    const llamaWhole = (q) => up(q.context * (ask.unified ? q.sequences : 1n), 256n);
+    const llamaGrows = (m, g, q) => grows(m, g, q) || ask.whole || !m.llama_windows;
+    const llamaCells = (m, g, q, e) => llamaGrows(m, g, q) ? llamaWhole(q) :
+        up(least(g.window * (ask.unified ? q.sequences : 1n) + e.batch, llamaWhole(q)), 256n);
     const llama = (m, q, e) => {
         stored(e, q.k, q.v);
         check(q.tp === 1n && m.groups.every((g) => g.every < 2n), "llama.cpp divides the cache by layers, not by heads");
         noSinks(m);
-        const streams = ask.unified ? 1n : q.sequences, each = ask.unified ? q.sequences : 1n, n = up(q.context * each, 256n);
+        const streams = ask.unified ? 1n : q.sequences;
         return sum(m, (g) => {
-            const cells = grows(m, g, q) || ask.whole || !m.llama_windows ? n : up(least(g.window * each + e.batch, n), 256n);
+            const cells = llamaCells(m, g, q, e);
             return {kv: streams * g.layers * cells * (layerRow(g, q) + rowOf(q.k, g.index)),
                     states: q.sequences * g.layers * drafts * stateOf(g, q, 4n, 4n)};
         });
@@ -157,9 +161,19 @@
     const vllmPeak = (m, q, {batch, max_seqs, sampler_bytes}) =>
         most(batch * (4n * m.hidden + 3n * ceil(m.intermediate, q.tp)) * m.dtype,
              batch * m.hidden * m.dtype + most(max_seqs, q.sequences) * m.vocab * sampler_bytes);
+    const llamaPeak = (m, q, e) => {
+        const attends = m.groups.filter((g) => g.kind === "latent" || g.kind === "full" || isLocal(g));
+        const of = (some, factor) => some.map((g) => factor(g) * llamaCells(m, g, q, e)).reduce(most, 0n), one = () => 1n;
+        const cells = [true, false].map((grow) => of(attends.filter((g) => llamaGrows(m, g, q) === grow), one)).reduce((a, b) => a + b);
+        const mask = ask.no_flash ? 4n : 2n, scores = ask.no_flash ? of(attends, (g) => g.heads) : 0n;
+        const tokens = least(e.batch, llamaWhole(q)), outputs = least(ask.outputs || q.sequences * drafts, tokens);
+        const handed = ask.copies > 1n ? ask.copies * m.hidden * 4n : 0n, indexed = of(attends.filter((g) => g.index), one);
+        const heads = 4n * (m.llama_heads + scores) + indexed * (mask + 4n);
+        return most(outputs * (m.vocab + m.hidden) * 4n, tokens * (most(4n * m.llama_feed, heads) + (cells * mask + 4n) * ask.copies + handed));
+    };
     const rules = {
         ideal: {allocate: ideal, beside: layerPeak},
-        "llama.cpp": {allocate: llama, beside: (m, q, e) => e.batch * (m.vocab + m.hidden) * 4n},
+        "llama.cpp": {allocate: llama, beside: llamaPeak},
         vllm: {allocate: vllm, beside: vllmPeak},
         sglang: {allocate: sglang, beside: (m, q, e) => e.beside[q.tp]},
         trtllm: {allocate: trtllm, beside: (m, q, e) => layerPeak(m, q, e) + ceil(trtllm(m, q, e).kv, 9n)},

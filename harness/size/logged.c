@@ -56,6 +56,11 @@ static const struct line {
     {"llama.cpp", KVB_LOGGED_CONTEXT, MOST, "MiB (% cells,"},
     {"llama.cpp", KVB_LOGGED_SEQUENCES, LAST, "n_seq_max = %"},
     {"llama.cpp", KVB_LOGGED_BATCH, LAST, "n_ubatch = %"},
+    {"llama.cpp", KVB_LOGGED_OUTPUTS, LAST, "n_outputs_max = %"},
+    {"llama.cpp", KVB_LOGGED_COPIES, LAST, "n_copies=%"},
+    {"llama.cpp", KVB_LOGGED_COPIES, LAST, "sched copies = %"},
+    {"llama.cpp", KVB_LOGGED_FLASH, LAST, "flash_attn = $"},
+    {"llama.cpp", KVB_LOGGED_FLASH, LAST, "Flash Attention was auto, set to $"},
     {"llama.cpp", KVB_LOGGED_UNIFIED, LAST, "kv_unified = $"},
     {"llama.cpp", KVB_LOGGED_K, LAST, "K ($)"},
     {"llama.cpp", KVB_LOGGED_V, LAST, "V ($)"},
@@ -268,6 +273,11 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
     if (*k && strcmp(k, "auto") != 0)
         snprintf(o->kv, sizeof o->kv, *v && strcmp(k, v) != 0 ? "%.30s:%.30s" : "%.30s",
                  strncmp(k, "torch.", 6) ? k : k + 6, v);
+    /* A log without n_outputs_max is of a version that reserved logits of every token. */
+    o->outputs = llama && !log->at[KVB_LOGGED_OUTPUTS].there ? 1 << 30 : 0;
+    o->copies = (uint32_t)(fmin(log->at[KVB_LOGGED_COPIES].value, 64));
+    o->no_flash =
+        strcmp(log->at[KVB_LOGGED_FLASH].word, "0") == 0 || strcmp(log->at[KVB_LOGGED_FLASH].word, "disabled") == 0;
     const struct {
         uint64_t *to;
         kvb_logged_key key;
@@ -275,7 +285,8 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
     } numbers[] = {{&o->tp, KVB_LOGGED_TP, 65536},
                    {&o->pp, KVB_LOGGED_PP, 65536},
                    {&o->batch, KVB_LOGGED_BATCH, 1 << 30},
-                   {&o->block, KVB_LOGGED_BLOCK, 1 << 20}};
+                   {&o->block, KVB_LOGGED_BLOCK, 1 << 20},
+                   {&o->outputs, KVB_LOGGED_OUTPUTS, 1 << 30}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (log->at[numbers[i].key].value >= 1 && log->at[numbers[i].key].value <= numbers[i].most)
             *numbers[i].to = (uint64_t)log->at[numbers[i].key].value;
@@ -302,8 +313,9 @@ static double predicted(const kvb_logged *log, const kvb_size_row *row, kvb_logg
         return vllm ? -1 : states;
     case KVB_LOGGED_ACTIVATIONS:
         return strcmp(log->engine, "sglang") == 0 ? -1 : (double)row->size.activation_bytes; /* it reserves */
-    case KVB_LOGGED_LOGITS: /* llama-context.cpp, output_reserve: a token of each sequence */
-        return 4.0 * (double)row->ask.sequences * row->model->vocab;
+    case KVB_LOGGED_LOGITS: /* llama-context.cpp, output_reserve: a token of each sequence, or n_outputs_max */
+        return 4.0 * row->model->vocab *
+               (log->at[KVB_LOGGED_OUTPUTS].there ? log->at[KVB_LOGGED_OUTPUTS].value : (double)row->ask.sequences);
     case KVB_LOGGED_RUNTIME:
         return row->size.runtime_bytes ? (double)row->size.runtime_bytes : -1;
     default:

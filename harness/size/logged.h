@@ -23,7 +23,10 @@ typedef enum kvb_logged_key {
     KVB_LOGGED_PP,
     KVB_LOGGED_BATCH,
     KVB_LOGGED_BLOCK,
+    KVB_LOGGED_OUTPUTS, /* llama.cpp: tokens of a pass with logits */
+    KVB_LOGGED_COPIES,  /* llama.cpp: of what a pipeline hands on */
     KVB_LOGGED_UNIFIED, /* words from here on */
+    KVB_LOGGED_FLASH,
     KVB_LOGGED_K,
     KVB_LOGGED_V,
     KVB_LOGGED_MODEL,
@@ -47,8 +50,9 @@ int kvb_logged_read(const char *path, kvb_logged *log, char *why, size_t why_byt
 /* What was asked of the engine, as options of the command line have it; "": the log does not say. */
 typedef struct kvb_logged_options {
     char engine[32], context[24], sequences[24], kv[64];
-    uint64_t tp, pp, batch, block;
-    bool unified;
+    uint64_t tp, pp, batch, block, outputs;
+    uint32_t copies;
+    bool unified, no_flash;
 } kvb_logged_options;
 void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *options);
 

@@ -42,17 +42,20 @@ typedef struct kvb_size_ask {
     uint64_t context; /* tokens of each sequence */
     uint64_t sequences;
     const kvb_kv_format *k, *v;
-    const char *state;        /* dtype of recurrent states: "f32", "bf16", "f16"; NULL: the engine's */
-    uint32_t tp, pp;          /* ranks, at least 1 */
-    uint32_t part, parts;     /* this stage of the pipeline has so many parts of the layers; 0: one of pp */
-    uint32_t spec_depth;      /* drafted tokens in a step; recurrent states are kept 1 + spec_depth times */
-    bool mtp;                 /* serve the model's own multi-token prediction layers too */
-    uint32_t block;           /* tokens of a block; 0: the engine's */
-    uint32_t batch;           /* most tokens of one forward pass (prefill chunk); 0: the engine's */
-    uint32_t max_seqs;        /* that an engine makes its buffers for, if more than `sequences`; 0: the engine's */
-    bool unified;             /* llama.cpp: one cache for all sequences, as its server has by default */
-    bool whole;               /* vllm, sglang, llama.cpp: windows keep every token, as an option of theirs makes them */
-    uint32_t version;         /* of the engine, a KVB_VERSION; 0: the newest with known rules */
+    const char *state;    /* dtype of recurrent states: "f32", "bf16", "f16"; NULL: the engine's */
+    uint32_t tp, pp;      /* ranks, at least 1 */
+    uint32_t part, parts; /* this stage of the pipeline has so many parts of the layers; 0: one of pp */
+    uint32_t spec_depth;  /* drafted tokens in a step; recurrent states are kept 1 + spec_depth times */
+    bool mtp;             /* serve the model's own multi-token prediction layers too */
+    uint32_t block;       /* tokens of a block; 0: the engine's */
+    uint32_t batch;       /* most tokens of one forward pass (prefill chunk); 0: the engine's */
+    uint32_t max_seqs;    /* that an engine makes its buffers for, if more than `sequences`; 0: the engine's */
+    bool unified;         /* llama.cpp: one cache for all sequences, as its server has by default */
+    uint32_t outputs; /* llama.cpp: most tokens of a pass with logits; 0: as its server, of each sequence and draft */
+    uint32_t copies;  /* llama.cpp: of what a device hands on; 0: 4 in a pipeline, else 1 */
+    bool no_flash;    /* llama.cpp: without flash attention */
+    bool whole;       /* vllm, sglang, llama.cpp: windows keep every token, as an option of theirs makes them */
+    uint32_t version; /* of the engine, a KVB_VERSION; 0: the newest with known rules */
     const kvb_device *device; /* NULL: not said */
     uint32_t utilization;     /* of the device's memory, in thousandths; 0: the engine's */
 } kvb_size_ask;

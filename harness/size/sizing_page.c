@@ -79,11 +79,12 @@ static json_t *model_make(const kvb_size_row *row)
 
     for (size_t i = 0; i < m->n_groups; i++)
         json_array_append_new(groups, group_make(m, i, &row->ask));
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:I}", "name",
-                     m->name, "dtype", (json_int_t)kvb_config_dtype_bytes(m->dtype), "hidden", (json_int_t)m->hidden,
-                     "intermediate", (json_int_t)m->intermediate, "vocab", (json_int_t)m->vocab, "max_context",
-                     (json_int_t)m->max_context, "llama_windows", kvb_llama_has_windows(m), "vllm_state",
-                     (json_int_t)kvb_vllm_state_element(m, &row->ask), "sglang_state",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s, s:s, s:I, s:I}",
+                     "name", m->name, "dtype", (json_int_t)kvb_config_dtype_bytes(m->dtype), "hidden",
+                     (json_int_t)m->hidden, "intermediate", (json_int_t)m->intermediate, "vocab", (json_int_t)m->vocab,
+                     "max_context", (json_int_t)m->max_context, "llama_windows", kvb_llama_has_windows(m), "llama_feed",
+                     (json_int_t)kvb_llama_feed_width(m), "llama_heads", (json_int_t)kvb_llama_heads_width(m),
+                     "vllm_state", (json_int_t)kvb_vllm_state_element(m, &row->ask), "sglang_state",
                      (json_int_t)kvb_sglang_state_element(m, &row->ask), "mlx", (json_int_t)kvb_mlx_caches_of(m),
                      "groups", groups, "weights", weights_make(row), "k", row->ask.k->name, "v", row->ask.v->name,
                      "context", (json_int_t)row->ask.context, "sequences", (json_int_t)row->ask.sequences);
@@ -135,9 +136,10 @@ static json_t *ask_make(const kvb_size_row *row)
     const kvb_size_ask *a = &row->ask;
     uint64_t budget = row->terms.budget ? row->terms.budget : a->device ? a->device->memory : 0;
 
-    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:b}", "tp", (json_int_t)a->tp, "pp",
-                     (json_int_t)a->pp, "spec_depth", (json_int_t)a->spec_depth, "block", (json_int_t)a->block,
-                     "unified", a->unified, "whole", a->whole, "state",
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "tp", (json_int_t)a->tp,
+                     "pp", (json_int_t)a->pp, "spec_depth", (json_int_t)a->spec_depth, "block", (json_int_t)a->block,
+                     "unified", a->unified, "whole", a->whole, "no_flash", a->no_flash, "outputs",
+                     (json_int_t)a->outputs, "copies", (json_int_t)kvb_llama_copies(a), "state",
                      (json_int_t)(a->state ? kvb_config_dtype_bytes(a->state) : 0), "margin",
                      (json_int_t)row->terms.margin, "runtime", (json_int_t)row->terms.runtime_bytes, "budget",
                      (json_int_t)(budget >> EXACT_BITS ? 0 : budget), "device", a->device && !row->terms.budget);

@@ -34,6 +34,14 @@ is "Llama-3-8B by llama.cpp" 268435456 kv_bytes Meta-Llama-3-8B "${llama[@]}" --
 is "gemma-7b" 939524096 kv_bytes gemma-7b "${llama[@]}" --context 2048
 is "gpt-oss-20b: full layers and windows" $((3221225472 + 18874368)) kv_bytes gpt-oss-20b "${llama[@]}" --context 128k
 is "Qwen3.5-9B: states" 52690944 state_bytes Qwen3.5-9B "${llama[@]}" --context 256
+buffer=(Llama-3.1-8B "${llama[@]}" --context 4096)
+is "a server's compute buffer: gate, up, their product, a mask" $((512 * (4 * (4096 + 3 * 14336) + 2 * 4096 + 4))) activation_bytes "${buffer[@]}"
+is "  llama-bench's: logits of every token" $((512 * 4 * (128256 + 4096))) activation_bytes "${buffer[@]}" --outputs 512
+is "  without flash attention: scores of all heads" $((512 * 4 * (4 * 4096 + 33 * 4096 + 1))) activation_bytes "${buffer[@]}" --no-flash
+is "  in a pipeline: four masks, and what is handed on" $((512 * 4 * (4096 + 3 * 14336 + 4 * (2048 + 1 + 4096)))) activation_bytes "${buffer[@]}" --pp 2
+is "  with drafts: as many logits more" $((512 * 4 * (128256 + 4096))) activation_bytes "${buffer[@]}" --spec-depth 511
+is "  of an indexer: scores, and a mask of what it chose" $((512 * (4 * (7168 + 2 * 128 * 576) + 32768 * (2 + 2 + 4) + 4))) \
+    activation_bytes DeepSeek-V3.2 "${llama[@]}" --context 32k
 is "mamba-2.8b" 24903680 state_bytes mamba-2.8b "${llama[@]}" --context 256
 
 # ---- weights as published, to 1 %
@@ -158,9 +166,9 @@ is "  and on unlike devices the tightest stage limits the whole" 2 stage Llama-3
 is "  whose layers are split by memory unless said otherwise" 49152 bytes_per_token Llama-3.1-70B "${ideal[@]}" --gpu H200-141GB,L4
 alone=$(($(value weight_bytes Llama-3.2-1B-Instruct "${ideal[@]}") + $(value kv_bytes Llama-3.2-1B-Instruct "${ideal[@]}")))
 is "a draft model" $alone draft_bytes Llama-3.1-8B "${ideal[@]}" --draft Llama-3.2-1B-Instruct
-is "  leaves less to the context" 102656 max_context Llama-3.1-8B --engine llama.cpp --context 1 --gpu L40S --draft Llama-3.2-3B-Instruct
-is "a budget" 6656 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
-is "  in decimal units" 6144 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
+is "  leaves less to the context" 103424 max_context Llama-3.1-8B --engine llama.cpp --context 1 --gpu L40S --draft Llama-3.2-3B-Instruct
+is "a budget" 7936 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
+is "  in decimal units" 7424 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
 
 # ---- what to change where it does not fit: typing what is suggested makes it fit, and a step further does not
 asked=(Llama-3.1-8B --gpu H100-80GB --context 32k --sequences 16)
