@@ -18,8 +18,6 @@
 #include "results/table.h"
 #include "workloads/files.h"
 
-enum { STAGES = 64 }; /* of an uneven pipeline */
-
 typedef struct size {
     kvb_words words;
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
@@ -33,9 +31,9 @@ typedef struct size {
     kvb_kv_pairs pairs;
     kvb_engine_list engines;
     kvb_size_terms terms;
-    const kvb_device *device;          /* the first */
-    const kvb_device *devices[STAGES]; /* one for each stage, or none */
-    uint32_t part[STAGES], parts, n_stages;
+    const kvb_device *device;                   /* the first */
+    const kvb_device *devices[KVB_SIZE_STAGES]; /* one for each stage, or none */
+    uint32_t part[KVB_SIZE_STAGES], parts, n_stages;
     kvb_sized_model *draft_model;
     uint32_t thousandths; /* of the device's memory */
     kvb_logged logged;    /* of --log */
@@ -43,7 +41,7 @@ typedef struct size {
     kvb_sized_model **models;
     size_t n_models;
     char (*weights_why)[400]; /* for each model */
-    kvb_size_stage (*stages)[STAGES];
+    kvb_size_stage (*stages)[KVB_SIZE_STAGES];
 } size;
 
 static const kvb_option options[] = {
@@ -176,7 +174,7 @@ static int stages_read(size *s)
 
     for (const char *at = s->gpu ? s->gpu : ""; *at; at += strcspn(at, ","), at += *at == ',') {
         snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
-        if (n == STAGES)
+        if (n == KVB_SIZE_STAGES)
             return bad("--gpu", "64 devices at most");
         if (!(s->devices[n++] = kvb_device_find(name)))
             return device_unknown(name);
@@ -186,7 +184,7 @@ static int stages_read(size *s)
     s->device = s->devices[0];
     if (s->split && kvb_numbers_parse(s->split, &parts, why, sizeof why))
         return bad("--split", why);
-    bool fit = parts.n <= STAGES && (!parts.n || n < 2 || parts.n == n);
+    bool fit = parts.n <= KVB_SIZE_STAGES && (!parts.n || n < 2 || parts.n == n);
     s->n_stages = fit ? (uint32_t)(parts.n ? parts.n : n > 1 ? n : 0) : 0;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         s->part[i] = parts.n ? (uint32_t)parts.at[i] : (uint32_t)(s->devices[i]->memory >> 20);
@@ -198,9 +196,8 @@ static int stages_read(size *s)
         return bad("--split", "a number of 1 to 4096 for each stage was expected, and as many as devices");
     if (s->n_stages && s->pp > 1 && s->pp != s->n_stages)
         return bad("--pp", "is not the number of stages of --split or --gpu");
-    if (s->n_stages && (s->page || s->suggest || s->explain || s->log))
-        return bad(s->split ? "--split" : "--gpu",
-                   "several stages go without --suggest, --explain, --log and --format html");
+    if (s->n_stages && (s->page || s->explain || s->log))
+        return bad(s->split ? "--split" : "--gpu", "several stages go without --explain, --log and --format html");
     s->pp = s->n_stages ? s->n_stages : s->pp;
     return KVB_EXIT_OK;
 }
@@ -243,8 +240,8 @@ static int options_read(size *s)
     int code = stages_read(s);
     if (code)
         return code;
-    if (s->draft && (s->page || s->pp > 1 || s->suggest))
-        return bad("--draft", "goes without --pp, stages, --suggest and --format html");
+    if (s->draft && s->page)
+        return bad("--draft", "goes without --format html");
     if (s->gpu && s->budget)
         return bad("--gpu", "is a budget: it does not go with --budget");
     if (s->utilization && (!s->gpu || kvb_fraction_parse(s->utilization, &s->thousandths)))
@@ -300,28 +297,25 @@ static int weights_read(const size *s, size_t i, kvb_size_terms *terms, kvb_size
         error = kvb_weights_file(weights, &all, why, why_bytes);
     else
         error = kvb_weights_bytes(&m->parameters, weights, &all, why, why_bytes);
-    if (!error && all)
-        error = kvb_weights_rank(m, all, (uint32_t)s->tp, 1, (uint32_t)s->pp, &terms->weight_bytes, why, why_bytes);
-    for (uint32_t k = 0; k < s->n_stages; k++) {
-        stages[k] = (kvb_size_stage){.part = s->part[k], .device = s->devices[k]};
-        if (!error && all)
-            error = kvb_weights_rank(m, all, (uint32_t)s->tp, s->part[k], s->parts, &stages[k].weight_bytes, why,
-                                     why_bytes);
-    }
-    if (!error && s->draft_model) {
-        const kvb_sized_model *d = s->draft_model;
-        uint64_t *bytes = &terms->draft_weight_bytes;
-        char note[256];
-        error = kvb_weights_published(d->config, d, false, bytes, note, sizeof note);
-        error = error ? error : kvb_weights_rank(d, *bytes, (uint32_t)s->tp, 1, 1, bytes, note, sizeof note);
-        if (*note)
-            snprintf(why + strlen(why), why_bytes - strlen(why), "%s%s: %s", *why ? "; " : "", d->name, note);
-    }
-    terms->draft = s->draft_model;
+    const kvb_size_ask ask = {.tp = (uint32_t)s->tp, .pp = (uint32_t)s->pp, .parts = s->parts};
+    terms->all_weight_bytes = error ? 0 : all;
     terms->stages = stages;
     terms->n_stages = s->n_stages;
+    for (uint32_t k = 0; k < s->n_stages; k++)
+        stages[k] = (kvb_size_stage){.part = s->part[k], .device = s->devices[k]};
+    if (!error && (terms->draft = s->draft_model)) {
+        char note[256];
+        error = kvb_weights_published(terms->draft->config, terms->draft, false, &terms->all_draft_bytes, note,
+                                      sizeof note);
+        if (*note)
+            snprintf(why + strlen(why), why_bytes - strlen(why), "%s%s: %s", *why ? "; " : "", terms->draft->name,
+                     note);
+    }
+    if (!error)
+        error = kvb_size_weights_share(m, &ask, terms, stages, why, why_bytes);
     terms->weights_known = !error;
-    terms->all_weight_bytes = error ? 0 : all;
+    if (error)
+        terms->all_weight_bytes = 0;
     if (error && error != -ENOTSUP)
         return kvb_complain("size", KVB_EXIT_USAGE, "%s: --weights: %s", m->name, why);
     return KVB_EXIT_OK;

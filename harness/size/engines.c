@@ -351,6 +351,7 @@ const kvb_size_engine kvb_size_engine_sglang = {
     .stored = "f32 f16 bf16 e4m3 e5m2",
     .summary = "pools of token slots, shared by ratios; what passes and CUDA graphs get is reserved by rule",
     .source = "sgl-project/sglang python/sglang/srt/model_executor/pool_configurator.py, srt/server_args.py",
+    .draft_why = "SGLang serves no draft model in a pipeline", /* srt/server_args.py */
     .batch_on = sglang_batch,
     .beside = sglang_beside,
     .allocate = sglang_allocate,

@@ -345,6 +345,23 @@ int kvb_size_hold(const kvb_size_engine *engine, const kvb_sized_model *model, c
     return engine->allocate(model, ask, out, why, why_bytes);
 }
 
+int kvb_size_weights_share(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_terms *terms,
+                           kvb_size_stage *stages, char *why, size_t why_bytes)
+{
+    int error = 0;
+
+    if (terms->all_weight_bytes)
+        error =
+            kvb_weights_rank(model, terms->all_weight_bytes, ask->tp, 1, ask->pp, &terms->weight_bytes, why, why_bytes);
+    for (uint32_t i = 0; i < terms->n_stages && terms->all_weight_bytes && !error; i++)
+        error = kvb_weights_rank(model, terms->all_weight_bytes, ask->tp, stages[i].part, ask->parts,
+                                 &stages[i].weight_bytes, why, why_bytes);
+    if (terms->all_draft_bytes && !error)
+        error = kvb_weights_rank(terms->draft, terms->all_draft_bytes, ask->tp, 1, 1, &terms->draft_weight_bytes, why,
+                                 why_bytes);
+    return error;
+}
+
 /* Adds the draft model: what it holds, and what its passes need, where that is not shared with the model's. */
 static int draft_add(const kvb_size_engine *engine, const kvb_size_ask *ask, const kvb_size_terms *terms, kvb_size *out,
                      char *why, size_t why_bytes)
@@ -353,7 +370,12 @@ static int draft_add(const kvb_size_engine *engine, const kvb_size_ask *ask, con
     kvb_size_terms alone = {.weights_known = true, .weight_bytes = terms->draft_weight_bytes};
     kvb_size draft;
 
-    own.spec_depth = 0;
+    if (ask->pp > 1 && engine->draft_why) {
+        snprintf(why, why_bytes, "%s", engine->draft_why);
+        return -ENOTSUP;
+    }
+    own.spec_depth = own.parts = 0;
+    own.pp = 1;
     own.mtp = false;
     int error = stage_compute(terms->draft, engine, &own, &alone, &draft, why, why_bytes);
 
@@ -420,6 +442,7 @@ static int total_compute(const kvb_sized_model *model, const kvb_size_engine *en
         own.part = stage->part;
         own.device = stage->device ? stage->device : ask->device;
         its.weight_bytes = stage->weight_bytes;
+        its.draft = i + 1 == terms->n_stages ? terms->draft : NULL;
         error = stage_compute(model, engine, &own, &its, &size, why, why_bytes);
         size.stage = i + 1;
         if (i == 0 || is_tighter(&size, out))
@@ -508,7 +531,7 @@ enum { CHANGES_MOST = 24, TIMES_MOST = 64, TEXT = 96 };
 typedef struct change {
     char options[TEXT], gives_up[TEXT];
     uint64_t cost; /* in parts of a thousand */
-    uint64_t total;
+    uint64_t total, budget;
 } change;
 
 typedef struct changes {
@@ -520,18 +543,19 @@ typedef struct changes {
 static bool fits(const kvb_size_row *row, const kvb_size_ask *ask, kvb_size *size)
 {
     kvb_size_terms terms = row->terms;
+    kvb_size_stage stages[KVB_SIZE_STAGES];
     char why[256];
 
     terms.sized_only = true;
-    if (terms.all_weight_bytes &&
-        kvb_weights_rank(row->model, terms.all_weight_bytes, ask->tp, 1, ask->pp, &terms.weight_bytes, why, sizeof why))
-        return false;
-    return kvb_size_compute(row->model, row->engine, ask, &terms, size, why, sizeof why) == 0 &&
+    if (terms.n_stages)
+        terms.stages = memcpy(stages, terms.stages, terms.n_stages * sizeof *stages);
+    return kvb_size_weights_share(row->model, ask, &terms, stages, why, sizeof why) == 0 &&
+           kvb_size_compute(row->model, row->engine, ask, &terms, size, why, sizeof why) == 0 &&
            size->total_bytes <= size->budget_bytes;
 }
 
 /* A new change with this cost, between those that cost less and those that cost more. NULL: there is no room. */
-static change *change_add(changes *all, uint64_t cost, uint64_t total)
+static change *change_add(changes *all, uint64_t cost, const kvb_size *size)
 {
     size_t at = all->n;
 
@@ -540,7 +564,7 @@ static change *change_add(changes *all, uint64_t cost, uint64_t total)
     for (; at > 0 && all->at[at - 1].cost > cost; at--)
         all->at[at] = all->at[at - 1];
     all->n++;
-    all->at[at] = (change){.cost = cost, .total = total};
+    all->at[at] = (change){.cost = cost, .total = size->total_bytes, .budget = size->budget_bytes};
     return &all->at[at];
 }
 
@@ -555,7 +579,7 @@ static void fewer_add(const kvb_size_row *row, const char *option, const char *w
         return;
     *(option[2] == 's' ? &ask.sequences : &ask.context) = most;
     uint64_t kept = (uint64_t)((unsigned __int128)most * 1000 / asked);
-    change *c = fits(row, &ask, &size) ? change_add(all, 1000 - kept, size.total_bytes) : NULL;
+    change *c = fits(row, &ask, &size) ? change_add(all, 1000 - kept, &size) : NULL;
 
     if (c) {
         snprintf(c->options, TEXT, "%s %" PRIu64, option, most);
@@ -584,7 +608,7 @@ static void weights_add(const kvb_size_row *row, uint32_t times, changes *all)
             *bytes >= row->terms.all_weight_bytes || !fits(&smaller, &smaller.ask, &size))
             continue;
         uint64_t kept = (uint64_t)((unsigned __int128)*bytes * 1000 / row->terms.all_weight_bytes);
-        change *c = change_add(all, 1000 * (uint64_t)(times - 1) + 1000 - kept, size.total_bytes);
+        change *c = change_add(all, 1000 * (uint64_t)(times - 1) + 1000 - kept, &size);
 
         if (c) {
             snprintf(c->options, TEXT, "%s--weights %s", ranks, word);
@@ -601,8 +625,8 @@ static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
     const uint64_t asked = row->size.held.kv_bytes;
     const kvb_kv_format *f, *best = NULL;
     kvb_size_ask ask = row->ask;
-    kvb_size size;
-    uint64_t kept = 0, total = 0;
+    kvb_size size, best_size;
+    uint64_t kept = 0;
     char ranks[TEXT / 2] = "", devices[TEXT / 2] = "";
 
     ask.tp *= times;
@@ -611,7 +635,7 @@ static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
         snprintf(devices, sizeof devices, "%u times the devices", times);
     }
     if (times > 1 && fits(row, &ask, &size)) {
-        change *c = change_add(all, 1000 * (uint64_t)(times - 1), size.total_bytes);
+        change *c = change_add(all, 1000 * (uint64_t)(times - 1), &size);
 
         if (c) {
             snprintf(c->options, TEXT, "%s", ranks);
@@ -630,11 +654,11 @@ static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
         if (one.held.kv_bytes > kept) {
             best = f;
             kept = one.held.kv_bytes;
-            total = size.total_bytes;
+            best_size = size;
         }
     }
     uint64_t share = best ? (uint64_t)((unsigned __int128)kept * 1000 / asked) : 0;
-    change *c = best ? change_add(all, 1000 * (uint64_t)(times - 1) + 1000 - share, total) : NULL;
+    change *c = best ? change_add(all, 1000 * (uint64_t)(times - 1) + 1000 - share, &best_size) : NULL;
 
     if (c) {
         snprintf(c->options, TEXT, "%s%s--kv %s", ranks, times > 1 ? " " : "", best->name);
@@ -652,7 +676,7 @@ static void stages_add(const kvb_size_row *row, changes *all)
 
     for (uint32_t times = 2; times <= TIMES_MOST && row->ask.pp * times <= row->model->n_layers; times *= 2) {
         ask.pp = row->ask.pp * times;
-        change *c = fits(row, &ask, &size) ? change_add(all, 1000 * (uint64_t)(times - 1), size.total_bytes) : NULL;
+        change *c = fits(row, &ask, &size) ? change_add(all, 1000 * (uint64_t)(times - 1), &size) : NULL;
 
         if (c) {
             snprintf(c->options, TEXT, "--pp %u", ask.pp);
@@ -666,7 +690,8 @@ static void changes_find(const kvb_size_row *row, changes *all)
 {
     fewer_add(row, "--sequences", "sequences", row->ask.sequences, row->size.max_sequences, all);
     fewer_add(row, "--context", "context", row->ask.context, row->size.max_context, all);
-    stages_add(row, all);
+    if (!row->terms.n_stages)
+        stages_add(row, all);
     for (uint32_t times = 1; times <= TIMES_MOST && row->ask.tp * times <= 65536; times *= 2)
         if (ranks_add(row, times, all))
             return;
@@ -681,10 +706,10 @@ static int suggest_row_add(kvb_table *table, const kvb_size_row *row, const chan
     snprintf(sequences, sizeof sequences, "%" PRIu64, row->ask.sequences);
     if (people) {
         kvb_bytes_text((double)c->total, total);
-        kvb_bytes_text((double)row->size.budget_bytes, most);
+        kvb_bytes_text((double)c->budget, most);
     } else {
         snprintf(total, sizeof total, "%" PRIu64, c->total);
-        snprintf(most, sizeof most, "%" PRIu64, row->size.budget_bytes);
+        snprintf(most, sizeof most, "%" PRIu64, c->budget);
     }
     return kvb_table_row(table, (const char *const[]){row->model->name, row->engine->name, context, sequences,
                                                       c->options, c->gives_up, total, most} +
@@ -704,7 +729,7 @@ static int table_print(const kvb_size_row *rows, size_t n, kvb_table_format form
     int error = table && all ? 0 : -ENOMEM;
 
     for (const kvb_size_row *row = rows; row < rows + n && !error; row++) {
-        change asked = {.total = row->size.total_bytes};
+        change asked = {.total = row->size.total_bytes, .budget = row->size.budget_bytes};
         bool good = row->size.total_bytes <= row->size.budget_bytes;
 
         if (row->error || !row->terms.weights_known)

@@ -85,8 +85,10 @@ typedef struct kvb_size_engine {
      * layer needs at least. 0 or -EOVERFLOW. */
     int (*beside)(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *bytes);
     const char *beside_source;
-    bool apart; /* a draft model's passes have memory of their own; else the larger of both counts */
-    bool least; /* beside() gives, of passes, what one layer needs at least */
+    const char
+        *draft_why; /* why it serves no draft model in a pipeline; NULL: whole on the last stage, as vLLM has it */
+    bool apart;     /* a draft model's passes have memory of their own; else the larger of both counts */
+    bool least;     /* beside() gives, of passes, what one layer needs at least */
     /* Prints how pages, padding and groups come about, behind "  NAME:"; NULL: there is nothing to say beside --explain's
      * factors. */
     void (*explain)(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out);
@@ -122,6 +124,7 @@ typedef struct kvb_size_terms {
     bool weights_known;
     uint64_t weight_bytes, runtime_bytes;
     uint64_t all_weight_bytes;    /* of all ranks; 0: not counted, or not known */
+    uint64_t all_draft_bytes;     /* the same of the draft model */
     uint32_t margin;              /* on top of all the rest, in thousandths of a per cent: 5 % is 5000 */
     bool sized_only;              /* do not look for what fits */
     bool most_only;               /* look for the most sequences alone: max_context stays 0 */
@@ -132,6 +135,12 @@ typedef struct kvb_size_terms {
     uint64_t budget; /* bytes; 0: what the engine takes of the asked device, if there is one */
 } kvb_size_terms;
 
+/* Sets what one rank has of the weights: in terms->weight_bytes and draft_weight_bytes, and in each of terms->n_stages
+ * stages. Errors are those of kvb_weights_rank. */
+int kvb_size_weights_share(const kvb_sized_model *model, const kvb_size_ask *ask, kvb_size_terms *terms,
+                           kvb_size_stage *stages, char *why, size_t why_bytes);
+
+#define KVB_SIZE_STAGES    64         /* most stages of an uneven pipeline */
 #define KVB_SIZE_UNBOUNDED UINT64_MAX /* no limit */
 
 typedef struct kvb_size {

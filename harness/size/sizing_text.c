@@ -567,7 +567,8 @@ static void row_note(const kvb_size_row *r, notes *all)
     if (!r->error && r->size.stage)
         note_add(all, "Of %" PRIu32 " stages, the one with the least room is shown.", r->terms.n_stages);
     if (!r->error && r->terms.draft)
-        note_add(all, "Draft: weights, rows and states of %s.", r->terms.draft->name);
+        note_add(all, "Draft: weights, rows and states of %s%s.", r->terms.draft->name,
+                 r->ask.pp > 1 ? ", on the last stage" : "");
     if (!r->error && r->terms.draft && r->engine->apart)
         note_add(all, "Draft of %s: what its passes need, too.", r->engine->name);
     if (!r->error && r->size.at_engine_limit)

@@ -167,6 +167,11 @@ is "  whose layers are split by memory unless said otherwise" 49152 bytes_per_to
 alone=$(($(value weight_bytes Llama-3.2-1B-Instruct "${ideal[@]}") + $(value kv_bytes Llama-3.2-1B-Instruct "${ideal[@]}")))
 is "a draft model" $alone draft_bytes Llama-3.1-8B "${ideal[@]}" --draft Llama-3.2-1B-Instruct
 is "  leaves less to the context" 103424 max_context Llama-3.1-8B --engine llama.cpp --context 1 --gpu L40S --draft Llama-3.2-3B-Instruct
+staged=(Llama-3.1-70B "${ideal[@]}" --gpu H200-141GB,L40S --split 3,1)
+is "  is whole on the last stage of a pipeline" $alone draft_bytes "${staged[@]}" --draft Llama-3.2-1B-Instruct
+is "  and not on the others" 0 draft_bytes Llama-3.1-70B "${ideal[@]}" --gpu L40S,H200-141GB --split 1,1 --draft Llama-3.2-1B-Instruct
+is "  of equal stages, too" $alone draft_bytes Llama-3.1-70B "${ideal[@]}" --pp 2 --draft Llama-3.2-1B-Instruct
+named 'sglang: SGLang serves no draft model in a pipeline' Llama-3.1-70B --pp 2 --draft Llama-3.2-1B-Instruct
 is "a budget" 7936 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1100MiB
 is "  in decimal units" 7424 max_context Llama-3.1-8B --engine llama.cpp --context 1 --weights none --budget 1.1GB
 
@@ -178,6 +183,19 @@ holds "  smaller weights" '^trtllm +32768 +16  --weights fp8 +50\.0 % of the wei
 holds "  more stages" '^vllm +32768 +16  --pp 2 +2 times the devices '
 holds "  says what fits" '^ideal .* none: it fits '
 ok "  within 100 columns" test "$(widest "$out")" -le 100
+# suggested WORDS MODEL OPTION…: the total beside that change is what the change makes.
+suggested() {
+    local words=$1
+    shift
+    "$KVBENCH" size "$@" --suggest --format csv | awk -F, -v words="$words" '$5 == words {print $(NF - 1), $NF}' >"$TMPDIR/said"
+    # shellcheck disable=SC2086
+    ok "  $words of ${*:2:4}" test "$(value total_bytes "$@" $words) $(value budget_bytes "$@" $words)" = "$(cat "$TMPDIR/said")"
+}
+unlike=(Llama-3.1-70B --engine vllm --gpu H100-80GB,L40S --context 32k --sequences 16 --split 3,1)
+suggested "--tp 4" "${unlike[@]}"
+suggested "--tp 2 --kv nvfp4" "${unlike[@]}"
+suggested "--weights fp8" Llama-3.1-70B --engine vllm --gpu H100-80GB,L40S --context 8k --sequences 4 --split 2,1
+suggested "--pp 8" Llama-3.1-70B --engine vllm --context 32k --sequences 16 --gpu H100-80GB --pp 2 --draft Llama-3.2-1B-Instruct
 ok "  for programs" "$KVBENCH" size Llama-3.1-8B Llama-3.1-70B DeepSeek-V3 gemma-3-27b-it --gpu H100-80GB --context 4k,32k,128k \
     --sequences 4,64 --suggest --format csv -o "$TMPDIR/suggest.csv"
 ok "  each change fits, and no step further does" python3 -c 'import csv, json, subprocess, sys
@@ -434,7 +452,7 @@ H100-80GB --gpu H100
 --split --split 1,1 --format html
 L5 --gpu L4,L5
 Llama-9 --draft Llama-9
---draft --draft Llama-3.2-1B-Instruct --pp 2
+--draft --draft Llama-3.2-1B-Instruct --format html
 --weights --weights nosuch.safetensors.index.json
 END
 refused "a log of nothing" 'no size of a log of vllm' Llama-3.1-8B --log "$TMPDIR/config.json"
