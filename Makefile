@@ -176,8 +176,8 @@ fuzz: ## look for inputs that are answered wrongly, T=60 seconds for each target
 check-random: $(BUILD)/check-random ## N=1000 random histories of calls for each cache, from SEED=1 on; what goes wrong is shrunk to a trace; CACHE=paged alone, PLUGIN=./mine.so the caches of a plug-in
 	@$< $(or $(N),1000) $(or $(SEED),1) "$(CACHE)" random.jsonl "$(PLUGIN)"
 
-mutate: all ## change one place of the sources at a time: what survives, no test looks at; N=50 SEED=1 a sample, FILE=caches/store.c one file
-	@ci/mutate.py $(BUILD) $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(FILE)
+mutate: all ## change one place of the sources at a time: what survives, no test looks at; N=40 SEED=1 a sample, FOLDER=oracle one folder, FILE=caches/store.c one file
+	@ci/mutate.py $(BUILD) $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(FOLDER) $(FILE)
 
 table-mutation: all ## which changes of caches and oracle the test programs see: results/mutation.md (an hour); N=300 SEED=1
 	ci/mutate.py $(BUILD) --tests --seconds 6 --count $(or $(N),300) --seed $(or $(SEED),1) --table results/mutation.md \

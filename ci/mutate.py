@@ -3,14 +3,14 @@
 """Changes one place of the sources at a time, and asks the tests whether they see it: what survives, no test looks at.
 
     ci/mutate.py build --count 50 --seed 1            a sample
-    ci/mutate.py build caches/store.c oracle/*.c      every place of these files: some hours
-    ci/mutate.py build --tests oracle/*.c             judged by test programs alone: some seconds for each mutant
+    ci/mutate.py build caches/store.c oracle          every place of these files and folders: some hours
+    ci/mutate.py build --tests oracle                 judged by test programs alone: some seconds for each mutant
 
 A mutant is a comparison at its border or turned round, a 1 left out or doubled, operands swapped, plus for minus, times for
-divided by, "and" for "or", the larger for the smaller, a statement dropped. It is made in a copy of the tree. What does not
+divided by, "and" for "or", the larger for the smaller, a condition negated, another value returned, a statement dropped. It is made in a copy of the tree. What does not
 compile, warnings aside, is not counted. A mutant that compiles to the same code, or is listed in ci/mutants-alike.txt with the
 reason, changes nothing and is not counted. A mutant is killed by the first that fails: a test program that links the file and is
-of its room, or is named after it, includes its header, or is listed below; a script of such a name; a run of several workloads;
+of its room, or is named after it, includes its header, or is listed below; a script of the file's or its folder's name; a run of several workloads;
 `kvbench faults` (honest combinations must pass, each fault be caught). Each of these must pass without the mutant: that is tried
 before its first verdict, and sets how long it may take. Survivors are listed with file and line.
 Exit 0 whatever the score.
@@ -33,10 +33,11 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-ROOMS = {"caches": "caches", "kernels": "kernels", "oracle": "oracle", "harness/replay": "harness", "harness/tuning": "harness", "results": "results",
+ROOMS = {"caches": "caches", "kernels": "kernels", "oracle": "oracle", "harness": "harness", "results": "results",
          "workloads/live": "live", "workloads": "workloads"} # and the folder of its tests
-LED_TO = {"workloads/history": ["cli/forms.t"], "kernels/ggml/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "kernels/scan": ["whole/test_scan"],
-          "harness/replay/scan": ["cli/hybrids.t", "cli/every_row.t"], "caches/stores/state": ["cli/hybrids.t"],
+LED_TO = {"workloads/history": ["cli/forms.t"], "kernels/ggml/": ["cli/ggml.t"], "kernels/onnx/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "kernels/scan": ["whole/test_scan"],
+          "harness/selection/": ["cli/list.t", "cli/settings.t"], "harness/counters/": ["cli/count.t"], "harness/matrix/": ["cli/isolation.t"],
+         "results/": ["cli/compare.t"], "harness/replay/scan": ["cli/hybrids.t", "cli/every_row.t"], "caches/stores/state": ["cli/hybrids.t"],
           "oracle/descent": ["whole/test_descent"], "oracle/recurrence": ["whole/test_descent"]} # by no name
 RUN, FAULTS = "a run", "kvbench faults"
 ALIKE = ROOT / "ci/mutants-alike.txt" # of each mutant its file, the line before and after, and why nothing can see it
@@ -45,7 +46,9 @@ ALONE = r"(?<![\w.>])(\w+) %s (\w+)\b(?![.\[(]|->)" # operands that are one word
 TURNS = [(r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
          (r" && ", " || "), (r" \|\| ", " && "), (r" \+ 1\b(?!\.)", ""), (r" \+ 1\b(?!\.)", " + 2"), (r" - 1\b(?!\.)", ""),
          (ALONE % "-", r"\2 - \1"), (ALONE % "/", r"\2 / \1"), (r" \+= ", " -= "), (r" \+ (?!1\b)", " - "), (r" - (?!1\b)", " + "),
-         (r" \* ", " / "), (r" / ", " * "), (r"\bfmin\(", "fmax("), (r"\bfmax\(", "fmin(")]
+         (r" \* ", " / "), (r" / ", " * "), (r"\bfmin\(", "fmax("), (r"\bfmax\(", "fmin("),
+         (r"\bif \((.*)\)( \{)?\s*$", r"if (!(\1))\2"), (r"\breturn true;", "return false;"), (r"\breturn false;", "return true;"),
+         (r"\breturn 0;", "return 1;"), (r"\breturn (?!true|false|0)(\w+);", r"return \1 + 1;")]
 # A dropped free() is not tried: `make asan` sees what leaks, a build without sanitizers does not.
 DROPPED = re.compile(r"^( +)(?!free\(|return|break|continue|goto|else|case|default|const |static |struct |uint|int |size_t |float |double |bool |char |kvb_\w+ \w+ =)"
                      r"[\w>.\[\]*()+-]+( [-+*|&]?= .*|\(.*\)|\+\+);$")
@@ -70,7 +73,7 @@ def mutants_of(name):
         if DROPPED.match(code.rstrip()):
             changed.append(re.match(" *", line)[0] + ";")
         for new in changed:
-            if new != line and not ("alloc(" in code and " + 2" in new): # more room changes nothing
+            if new not in (line, *changed[:changed.index(new)]) and not ("alloc(" in code and " + 2" in new): # more room changes nothing
                 yield name, number, new
 
 
@@ -120,7 +123,7 @@ class Judges:
         self.of, self.seconds, self.texts = {}, {}, programs
         for name, tests in wanted.items():
             own = symbols(*glob.glob(f"{build}/{name[:-2]}.o") + glob.glob(f"{build}/{name[:-2]}.*.o"))
-            scripts = {f"cli/{self.word(name)}.t"} | {t for t in self.led_to(name) if t.endswith(".t")}
+            scripts = {f"cli/{self.word(name)}.t", f"cli/{pathlib.Path(name).parent.name}.t"} | {t for t in self.led_to(name) if t.endswith(".t")}
             self.of[name] = [t for t in tests if held[t] & own]
             if not tests_alone:
                 self.of[name] += (sorted(t for t in scripts if (ROOT / "ci/tests" / t).is_file()) +
@@ -214,7 +217,8 @@ class Copy:
         """"unbuilt", "alike", "lives", or what kills it."""
         name, number, new = mutant
         archive = f"{self.objects}/lib{'live' if name.startswith('workloads/live/') else name.split('/')[0]}.a"
-        built = f"{self.objects}/plugins/ggml.so" if name.startswith("kernels/ggml/") else archive
+        plugin = re.match("kernels/(ggml|onnx)/", name)
+        built = f"{self.objects}/plugins/{plugin[1]}.so" if plugin else archive
         if name not in self.sound:
             if not self.make("-W", name, built):
                 give_up(f"{name} does not build: see {self.log}")
@@ -287,7 +291,7 @@ def table_of(options, places, said, reasons):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", help="the sound build, with its tests")
-    parser.add_argument("files", nargs="*", help="only these sources; default: all of " + ", ".join(ROOMS))
+    parser.add_argument("files", nargs="*", help="only these sources and folders; default: " + " ".join(ROOMS))
     parser.add_argument("--count", type=int, default=0, help="a sample of so many mutants; default: all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample; default: %(default)s")
     parser.add_argument("--tests", action="store_true", help="no scripts, run and faults: what no test program sees, lives")
@@ -295,8 +299,9 @@ def main():
     parser.add_argument("--table", type=pathlib.Path, help="a file for the score, as Markdown: results/mutation.md")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="copies of the tree; default: %(default)s")
     options = parser.parse_intermixed_args()
-    files = options.files or sorted({p for room in ROOMS for p in glob.glob(f"{room}/**/*.c", root_dir=ROOT, recursive=True)
-                                     if "example-plugin" not in p})
+    files = sorted({p for given in options.files or ROOMS
+                    for p in ([given] if given.endswith(".c") else glob.glob(f"{given}/**/*.c", root_dir=ROOT, recursive=True))
+                    if "example-plugin" not in p and p != "harness/main.c"})
     for name in files:
         if not (ROOT / name).is_file() or not room_of(name):
             sys.exit(f"{name}: expected a source of {', '.join(ROOMS)}")
