@@ -159,7 +159,7 @@ coverage: ## which lines of caches, kernels and oracle the tests run: 95 % at le
 # By test programs alone: scripts run the same code in children that end without leaving their counts. The slowest begin first;
 # left out is what takes long and runs no line that the others do not.
 COVERING := $(patsubst %,$(BUILD)/tests/%,whole/test_load oracle/test_bound kernels/test_loops kernels/test_attend \
-	whole/test_scan whole/test_int8 whole/test_f16 whole/test_descent whole/test_random $(filter-out \
+	whole/test_scan whole/test_codes whole/test_descent whole/test_random $(filter-out \
 	kernels/test_attend \
 	oracle/test_bound kernels/test_loops,\
 	$(patsubst ci/tests/%.c,%,$(wildcard $(foreach f,kernels caches oracle,ci/tests/$f/test_*.c)))))
@@ -211,8 +211,8 @@ check-arm: $(BUILD)/arm/sysroot/complete all ## test that build under qemu, at e
 	@ci/check_arm.sh $(BUILD) "$(CPU)" $(ARM_TESTS)
 
 # Tests of what depends on the architecture, the longest first.
-ARM_TESTS := whole/test_scan kernels/test_attend whole/test_load kernels/test_loops whole/test_int8 \
-	kernels/test_weights kernels/test_bf16 harness/test_cpu_mask caches/test_codec_isas
+ARM_TESTS := whole/test_scan kernels/test_attend whole/test_load kernels/test_loops whole/test_codes \
+	kernels/test_weights harness/test_cpu_mask caches/test_codec_isas
 
 layering: ## who includes whom, against DESIGN.md
 	@ci/layering.sh
@@ -328,7 +328,7 @@ endef
 $(foreach i,$(sort $(foreach s,$(LEVELLED),$(ISAS_$s))),$(eval $(call isa,$i)))
 
 ifeq ($(ARCH),aarch64)
-$(BUILD)/ci/tests/%.o: PLAIN := -fno-tree-loop-vectorize # gcc 12.2 ends with an internal error in kernels/test_bf16.c
+$(BUILD)/ci/tests/%.o: PLAIN := -fno-tree-loop-vectorize # gcc 12.2 ends with an internal error in kernels/test_loops.c
 endif
 
 # No fuzzing target calls the first of these loops, and clang takes minutes to sanitize one. Counting the turns of the others,

@@ -6,7 +6,6 @@
 #ifndef KVB_TEST_LEVELS_H
 #define KVB_TEST_LEVELS_H
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,16 +27,6 @@ static inline bool level_tried(kvb_cpu_level level)
         return true;
     }
     return here && !listed;
-}
-
-/* The loops of f16; NULL, and a skip in TAP, where the CPU has none. */
-static inline const kvb_f16_loops *f16_here(void)
-{
-    char why[128];
-    if (kvb_cpu_has(KVB_CPU_AVX512FP16, why, sizeof why))
-        return kvb_loops_at(KVB_CPU_AVX512FP16)->f16;
-    printf("1..0 # SKIP products of f16: %s\n", why);
-    return NULL;
 }
 
 /* The loops of these levels, one after the other, each once. */

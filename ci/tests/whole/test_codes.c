@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: integer products are what kernels/vector/vector.h says, and kernels multiply the q that they say. */
+/* Shows: products of stored codes, by integers and in f16, are what kernels/vector/vector.h says, and kernels multiply
+ * the q that they say. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -52,8 +53,8 @@ typedef struct side {
     kvb_view view;
 } side;
 
-/* Rows of very different sizes, one of zeros, one that is level. */
-static void side_open(side *s, const char *name, uint32_t dim)
+/* Rows of very different sizes, one of zeros, one that is level; or, size > 0, of sizes around this. */
+static void side_open(side *s, const char *name, uint32_t dim, float size_of_all)
 {
     kvb_pool_options options = {
         .n_kv_heads = HEADS, .dim = dim, .min_chunk = CELLS, .capacity = CELLS, .allocator = &allocator};
@@ -63,7 +64,10 @@ static void side_open(side *s, const char *name, uint32_t dim)
     for (uint32_t c = 0; c < CELLS; c++) {
         float size = ldexpf(1.0f, (int)(c % 7) - 3), lift = c % 5 == 0 ? size : 0;
         for (uint32_t i = 0; i < HEADS * dim; i++)
-            rows_in[c][i] = c % 31 == 3 ? 0 : c % 31 == 4 ? 0.75f : any() * any() * size + lift;
+            rows_in[c][i] = size_of_all > 0 ? size_of_all * (any() * size + (c % 5 ? 0 : 1))
+                            : c % 31 == 3   ? 0
+                            : c % 31 == 4   ? 0.75f
+                                            : any() * any() * size + lift;
         s->type->write_run(s->pool, c, 1, rows_in[c]);
     }
     s->type->view(s->pool, CELLS, &s->view);
@@ -200,8 +204,8 @@ typedef struct run {
 static void run_open(run *r, const char *k, const char *v, uint32_t k_dim, uint32_t v_dim)
 {
     char why[200];
-    side_open(&r->k, k, k_dim);
-    side_open(&r->v, v, v_dim);
+    side_open(&r->k, k, k_dim, 0);
+    side_open(&r->v, v, v_dim, 0);
     const kvb_problem p = {.k_format = r->k.view.format, .v_format = r->v.view.format, .k_dim = k_dim, .v_dim = v_dim};
     assert_true(kvb_product_int8.fits(&p, why, sizeof why));
     r->query_bytes = kvb_product_int8.query_bytes(&p);
@@ -463,6 +467,174 @@ static void others_declined(void **state)
 }
 
 /*
+ * Shows: products of f16 with stored codes of 8 bits are those of what format->read gives, within the chains that
+ * kernels/vector/vector.h states and one rounding of each element; from scattered cells, with and without pages; and
+ * where elements pass f16's range, flash-f16 falls back on what flash computes.
+ */
+
+enum { F16_ROWS = 8, F16_HEADS = HEADS * 4, F16_DIM = 128, CANARY = 1 << 16 };
+
+static const char *const f16_names[] = {"q8_0", "a8g32", "a8g64", "a8g128"};
+enum { F16_NAMES = sizeof f16_names / sizeof *f16_names };
+
+static const kvb_f16_loops *f16_tried(void)
+{
+    if (!level_tried(KVB_CPU_AVX512FP16))
+        skip();
+    return kvb_loops_at(KVB_CPU_AVX512FP16)->f16;
+}
+
+/* A chain of roundings to f16 of terms of `mass` in all, and n products that are subnormal. */
+static void f16_near(double got, double want, uint32_t chain, double mass, uint32_t n, const kvb_view *view, uint32_t r,
+                     uint32_t i)
+{
+    const double u = 0x1p-11, bound = chain * u / (1 - chain * u) * 1.001 * mass + n * 0x1p-23;
+    if (!(fabs(got - want) <= bound))
+        fail_msg("%s, dim %u, row %u, cell or channel %u: %g, not %g", view->format->name, view->dim, r, i, got, want);
+}
+
+static void f16_check(const kvb_f16_loops *f16, const kvb_view *view, uint32_t rows, uint32_t n)
+{
+    const uint32_t dim = view->dim;
+    static _Alignas(64) char encoded[F16_ROWS][64 + 2 * MAX_DIM];
+    double size[BLOCK] = {0};
+    const void *at[BLOCK];
+
+    for (uint32_t i = 0; i < n; i++) {
+        cells[i] = (i * 37 + 5) % CELLS;
+        at[i] = kvb_view_row(view, HEAD, cells[i]);
+        view->format->read(view, HEAD, cells[i], 1, stored_k[i].x);
+        for (uint32_t c = 0; c < dim;
+             c++) /* |code * scale| + |zero|, at most, of which an element's rounding is a part */
+            size[i] = fmax(size[i], 3 * fabs((double)stored_k[i].x[c]));
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t d = 0; d < dim; d++)
+            q[r][d] = any(), sums[r][d] = 0;
+        for (uint32_t i = 0; i < BLOCK; i++)
+            weights[r][i] = i < n ? fabsf(any()) : 0;
+        f16->query(view->format, dim, q[r], encoded[r]);
+        queries[r] = encoded[r];
+        sums_of[r] = sums[r];
+    }
+    const kvb_stored_rows block = {view->format->elem, n, dim, at, {0}, view, cells, HEAD};
+    assert_true(f16->dots(&block, queries, rows, scores[0]));
+    assert_true(f16->sums(&block, weights[0], rows, sums_of));
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t i = 0; i < n; i++) {
+            double want = 0, mass = 0;
+            for (uint32_t d = 0; d < dim; d++) {
+                want += (double)q[r][d] * (double)stored_k[i].x[d];
+                mass += fabs((double)q[r][d]) * size[i];
+            }
+            f16_near((double)scores[r][i], want, F16_DOT_CHAIN(dim) + 2, mass, dim, view, r, i);
+        }
+        for (uint32_t d = 0; d < dim; d++) {
+            double want = 0, mass = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                want += (double)weights[r][i] * (double)stored_k[i].x[d];
+                mass += (double)weights[r][i] * size[i];
+            }
+            f16_near((double)sums[r][d], want, F16_SUM_CHAIN + 2, mass, n, view, r, d);
+        }
+    }
+}
+
+static void codes_are_multiplied_in_f16(void **state)
+{
+    const kvb_f16_loops *f16 = f16_tried();
+    uint32_t tried = 0;
+    char why[200];
+    (void)state;
+    for (uint32_t name = 0; name < F16_NAMES; name++)
+        for (uint32_t dim = 32; dim <= MAX_DIM; dim += 32)
+            for (uint32_t way = 0; way < 2; way++) {
+                const kvb_pool_type *type = pool_named(f16_names[name]);
+                side s;
+                if (!type->supports(type, dim, why, sizeof why))
+                    continue;
+                tried++;
+                side_open(&s, f16_names[name], dim, way ? 0x1p-10f : 1);
+                for (uint32_t rows_tried = 1; rows_tried <= F16_ROWS; rows_tried++)
+                    f16_check(f16, &s.view, rows_tried, 1 + (rows_tried * 11 + way * 7) % BLOCK);
+                side_close(&s);
+            }
+    assert_true(tried >= 2 * (8 + 8 + 4 + 2));
+}
+
+/* One query token, 4 heads for a KV head, over all cells; out [F16_HEADS][v->dim]. Nothing is written behind the
+ * scratch. */
+static void f16_attend(const kvb_kernel *kernel, const kvb_view *k, const kvb_view *v, const float *query, float *out)
+{
+    kvb_attend args = {.problem = {.n_tok = 1,
+                                   .n_heads = F16_HEADS,
+                                   .n_kv_heads = HEADS,
+                                   .k_dim = k->dim,
+                                   .v_dim = v->dim,
+                                   .n_cells = CELLS,
+                                   .scale = 0.1f,
+                                   .out_elem = KVB_F32,
+                                   .v_in_k = v->base == k->base,
+                                   .k_format = k->format,
+                                   .v_format = v->format},
+                       .q = query,
+                       .k = *k,
+                       .v = *v,
+                       .out = out,
+                       .team = &team_of_one};
+    char why[200];
+    assert_true(kernel->supports(&args.problem, why, sizeof why));
+    size_t bytes = kernel->scratch_bytes(&args.problem, 1);
+    unsigned char *scratch = args.scratch = aligned_alloc(64, (bytes + 63) / 64 * 64 + CANARY);
+    assert_non_null(scratch);
+    memset(scratch + bytes, 0x55, CANARY);
+    assert_int_equal(kernel->attend(&args), 0);
+    for (size_t i = 0; i < CANARY; i++)
+        assert_int_equal(scratch[bytes + i], 0x55);
+    free(scratch);
+}
+
+/* How far flash-f16 is from flash at most. Query rows are as small as keys are large. */
+static double f16_off(const kvb_view *k, const kvb_view *v, float k_size)
+{
+    static float query[F16_HEADS * F16_DIM], want[F16_HEADS * F16_DIM], got[F16_HEADS * F16_DIM];
+    double off = 0;
+    for (uint32_t i = 0; i < F16_HEADS * F16_DIM; i++)
+        query[i] = any() / k_size;
+    f16_attend(&kvb_kernel_flash, k, v, query, want);
+    f16_attend(&kvb_kernel_flash_f16, k, v, query, got);
+    for (uint32_t i = 0; i < F16_HEADS * v->dim; i++)
+        off = worse(off, fabs((double)got[i] - (double)want[i]));
+    return off;
+}
+
+static void what_passes_the_range_of_f16_falls_back(void **state)
+{
+    (void)state;
+    f16_tried();
+    for (uint32_t way = 0; way < 4 * F16_NAMES; way++) {
+        const float k_size = way / F16_NAMES % 2 ? 30000.0f : 1, v_size = way / F16_NAMES / 2 ? 30000.0f : 1;
+        side k, v;
+        side_open(&k, f16_names[way % F16_NAMES], F16_DIM, k_size);
+        side_open(&v, f16_names[(way + 1) % F16_NAMES], F16_DIM, v_size);
+        const double off = f16_off(&k.view, &v.view, k_size);
+        print_message("# %s, %s, K of %g, V of %g: off by %.3g\n", f16_names[way % F16_NAMES],
+                      f16_names[(way + 1) % F16_NAMES], (double)k_size, (double)v_size, off / (double)v_size);
+        assert_true(off <= (k_size > 1 && v_size > 1 ? 1e-3 : 0.02 * 8) * (double)v_size); /* both: only q is of f16 */
+        side_close(&k);
+        side_close(&v);
+    }
+    for (uint32_t way = 0; way < 2 * F16_NAMES; way++) { /* V is the first part of K's rows, or all of them */
+        side k;
+        side_open(&k, f16_names[way % F16_NAMES], F16_DIM, 30000);
+        kvb_view v = k.view;
+        v.dim = way % F16_NAMES == F16_NAMES - 1 || way / F16_NAMES ? F16_DIM : F16_DIM / 2; /* whole groups */
+        assert_true(f16_off(&k.view, &v, 30000) <= 1e-3 * 30000);
+        side_close(&k);
+    }
+}
+
+/*
  * Tries each kernel that rounds q, over every format that it takes and at every level of instruction sets. Shows that
  * attend() multiplies what round_query() says, that this is as near q as the kernel declares, and that flash-int8 says
  * the same at every level. Each query sees one cell, so its log-sum-exp is the scaled product of q and K, but for the
@@ -635,6 +807,8 @@ int main(void)
         cmocka_unit_test(zero_weights),
         cmocka_unit_test(others_declined),
         cmocka_unit_test(what_is_said_is_multiplied),
+        cmocka_unit_test(codes_are_multiplied_in_f16),
+        cmocka_unit_test(what_passes_the_range_of_f16_falls_back),
     };
-    return cmocka_run_group_tests_name("int8", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("codes", tests, NULL, NULL);
 }
