@@ -991,16 +991,14 @@ static long axes_print(const kvb_comparison *c, const kvb_compare_view *view, FI
 
     for (size_t i = 0; i < c->n_axes && !error; i++) {
         const kvb_compared_axis *g = &c->axes[i];
-        char what[3 * KVB_NAME], n[24], change[KVB_CHANGE_TEXT], interval[2 * KVB_CHANGE_TEXT + 8];
+        char change[KVB_CHANGE_TEXT], interval[2 * KVB_CHANGE_TEXT + 8];
         bool named = g->verdict == KVB_VERDICT_SLOWER || g->verdict == KVB_VERDICT_FASTER;
         if (!view->all && !named && (view->format != KVB_TABLE_MD || strcmp(g->axis, "kernel")))
             continue;
-        snprintf(what, sizeof what, "%s %s", g->axis, g->name);
-        snprintf(n, sizeof n, "%zu", g->n);
         kvb_change_text(g->ratio, change);
         interval_text(g->low, g->high, interval);
-        error = kvb_table_row(
-            table, (const char *const[]){kvb_verdict_name(g->verdict), what, n, change, interval, g->reason});
+        error = kvb_table_put(table, "%s\t%s %s\t%zu\t%s\t%s\t%s", kvb_verdict_name(g->verdict), g->axis, g->name, g->n,
+                              change, interval, g->reason);
         rows++;
     }
     if (!error && rows)

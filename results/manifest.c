@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,50 +210,32 @@ size_t kvb_manifest_notes(const kvb_manifest *base, const kvb_manifest *new, cha
 
 /* ---- for people ------------------------------------------------------------------------------------------ */
 
-static void fact_add(kvb_table *table, int *error, const char *name, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static void fact_add(kvb_table *table, int *error, const char *name, const char *format, ...)
-{
-    char value[1024];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(value, sizeof value, format, args);
-    va_end(args);
-    if (!*error)
-        *error = kvb_table_row(table, (const char *const[]){name, value});
-}
-
 int kvb_manifest_print(const kvb_manifest *m, kvb_table_format format, FILE *out)
 {
     kvb_table *t = kvb_table_new((const char *const[]){"fact", "value", NULL});
-    int error = t ? 0 : -ENOMEM;
 
-    fact_add(t, &error, "command", "%s", m->command);
-    fact_add(t, &error, "date", "%s", m->date);
-    fact_add(t, &error, "kvbench", "%s, commit %s, %s, %s", m->version, m->commit, m->compiler, m->flags);
-    fact_add(t, &error, "machine", "%s, %u cores, %.1f GiB, %s", m->cpu_model, m->cores,
-             (double)m->memory_bytes / (1024.0 * 1024 * 1024), m->os);
+    kvb_table_put(t, "command\t%s", m->command);
+    kvb_table_put(t, "date\t%s", m->date);
+    kvb_table_put(t, "kvbench\t%s, commit %s, %s, %s", m->version, m->commit, m->compiler, m->flags);
+    kvb_table_put(t, "machine\t%s, %u cores, %.1f GiB, %s", m->cpu_model, m->cores,
+                  (double)m->memory_bytes / (1024.0 * 1024 * 1024), m->os);
     if (m->host.cpus)
-        fact_add(t, &error, "host", "%s; hypervisor: %s; governor: %s; load %.2f, %.2f, %.2f%s%s",
-                 *m->host.name ? m->host.name : "?", *m->host.hypervisor ? m->host.hypervisor : "?",
-                 *m->host.governor ? m->host.governor : "?", m->host.load_1m, m->host.load_5m, m->host.load_15m,
-                 *m->host.unknown ? "; not known: " : "", m->host.unknown);
-    fact_add(t, &error, "features", "%s", m->cpu_features);
-    fact_add(t, &error, "level", "%s", m->isa);
-    fact_add(t, &error, "OpenBLAS", "core %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);
+        kvb_table_put(t, "host\t%s; hypervisor: %s; governor: %s; load %.2f, %.2f, %.2f%s%s",
+                      *m->host.name ? m->host.name : "?", *m->host.hypervisor ? m->host.hypervisor : "?",
+                      *m->host.governor ? m->host.governor : "?", m->host.load_1m, m->host.load_5m, m->host.load_15m,
+                      *m->host.unknown ? "; not known: " : "", m->host.unknown);
+    kvb_table_put(t, "features\t%s", m->cpu_features);
+    kvb_table_put(t, "level\t%s", m->isa);
+    kvb_table_put(t, "OpenBLAS\tcore %s%s%s", m->openblas_core, m->openblas_note[0] ? "; " : "", m->openblas_note);
     if (*m->tuning)
-        fact_add(t, &error, "tuning", "%s", m->tuning);
-    fact_add(t, &error, "suite", "%s, seed %" PRIu64, m->suite, m->seed);
+        kvb_table_put(t, "tuning\t%s", m->tuning);
+    kvb_table_put(t, "suite\t%s, seed %" PRIu64, m->suite, m->seed);
     if (m->shard[0])
-        fact_add(t, &error, "shard", "%s", m->shard);
+        kvb_table_put(t, "shard\t%s", m->shard);
     for (uint32_t i = 0; i < m->n_joined; i++)
-        fact_add(t, &error, "joined", "shard %u/%u, %s, %s, %u cores, %s", i + 1, m->n_joined, m->joined[i].date,
-                 m->joined[i].cpu_model, m->joined[i].cores, m->joined[i].isa);
-    if (!error) {
+        kvb_table_put(t, "joined\tshard %u/%u, %s, %s, %u cores, %s", i + 1, m->n_joined, m->joined[i].date,
+                      m->joined[i].cpu_model, m->joined[i].cores, m->joined[i].isa);
+    if (t)
         kvb_table_fold(t);
-        error = kvb_table_print(t, format, out);
-    }
-    kvb_table_free(t);
-    return error;
+    return kvb_table_end(t, format, out);
 }

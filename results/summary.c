@@ -139,16 +139,14 @@ void kvb_same_words(const kvb_result *r, bool same, char *text, size_t bytes)
 
 static int kernel_row(kvb_table *table, const kvb_result *r)
 {
-    char calls[32], values[48], pairs[32], declined[KVB_REASON], same[256];
-    snprintf(calls, sizeof calls, "%" PRIu64, r->axes.calls);
-    snprintf(values, sizeof values, "%" PRIu64 " of %" PRIu64, r->axes.values, r->axes.values_of);
-    snprintf(pairs, sizeof pairs, "%.0f %%",
-             r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0);
+    char declined[KVB_REASON], same[256];
     kvb_axes_shorten(r->axes.declined, declined, sizeof declined);
     kvb_same_words(r, false, same, sizeof same);
     if (r->same.calls && !*same)
         snprintf(same, sizeof same, "none");
-    return kvb_table_row(table, (const char *const[]){r->kernel, calls, values, pairs, declined, same});
+    return kvb_table_put(table, "%s\t%" PRIu64 "\t%" PRIu64 " of %" PRIu64 "\t%.0f %%\t%s\t%s", r->kernel,
+                         r->axes.calls, r->axes.values, r->axes.values_of,
+                         r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0, declined, same);
 }
 
 /* A row for each kernel with single calls: how many, the values and pairs of values that they cover, what the kernel

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +226,7 @@ struct kvb_table {
     size_t n_columns;
     char **cells; /* [n_rows][n_columns]; NULL: empty */
     size_t n_rows, room;
+    int error; /* of the first row that failed */
 };
 
 static size_t page = KVB_PAGE_COLUMNS; /* columns that lines keep to */
@@ -309,7 +311,7 @@ void kvb_table_free(kvb_table *table)
     free(table);
 }
 
-int kvb_table_row(kvb_table *table, const char *const *cells)
+static int row_add(kvb_table *table, const char *const *cells)
 {
     if (kvb_array_reserve(&table->cells, &table->room, table->n_rows + 1, table->n_columns * sizeof *table->cells))
         return -ENOMEM;
@@ -330,6 +332,38 @@ int kvb_table_row(kvb_table *table, const char *const *cells)
     }
     table->n_rows++;
     return 0;
+}
+
+int kvb_table_row(kvb_table *table, const char *const *cells)
+{
+    if (!table)
+        return -ENOMEM;
+    if (!table->error)
+        table->error = row_add(table, cells);
+    return table->error;
+}
+
+#define MOST_PUT 16u /* cells of a row that is formatted */
+
+int kvb_table_put(kvb_table *table, const char *format, ...)
+{
+    const char *cells[MOST_PUT] = {NULL};
+    char *text;
+    va_list args;
+    va_start(args, format);
+    const int n = vasprintf(&text, format, args);
+    va_end(args);
+    if (!table || n < 0) {
+        free(n < 0 ? NULL : text);
+        return -ENOMEM;
+    }
+    assert(table->n_columns <= MOST_PUT);
+    char *rest = text;
+    for (size_t i = 0; rest && i < table->n_columns; i++)
+        cells[i] = i + 1 < table->n_columns ? strsep(&rest, "\t") : rest;
+    const int error = kvb_table_row(table, cells);
+    free(text);
+    return error;
 }
 
 static bool column_is_empty(const kvb_table *table, size_t i)
@@ -653,6 +687,13 @@ int kvb_table_print(kvb_table *table, kvb_table_format format, FILE *out)
     assert(format < KVB_TABLE_FORMATS);
     prints[format](table, out);
     return fflush(out) == 0 && !ferror(out) ? 0 : -EIO;
+}
+
+int kvb_table_end(kvb_table *table, kvb_table_format format, FILE *out)
+{
+    const int error = !table ? -ENOMEM : table->error ? table->error : kvb_table_print(table, format, out);
+    kvb_table_free(table);
+    return error;
 }
 
 static const char before_title[] = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"

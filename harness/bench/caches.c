@@ -979,8 +979,7 @@ static int programs_print(const kvb_caches *rows, kvb_table_format format, FILE 
         ">peak_bytes", ">reserved_bytes", ">live_bytes", ">copied_bytes", ">decode_ns", ">branches_ns", ">fork_ns",
         ">rows",       ">pairs",          ">alive",      ">used_cells",   ">rho",       "reason",       NULL};
     kvb_table *table = kvb_table_new(headings);
-    int error = table ? 0 : -ENOMEM;
-    for (size_t i = 0; i < rows->n && !error; i++) {
+    for (size_t i = 0; i < rows->n; i++) {
         const kvb_caches_row *row = &rows->at[i];
         const kvb_result *r = &row->result;
         const double numbers[] = {r->threads,
@@ -1005,11 +1004,9 @@ static int programs_print(const kvb_caches *rows, kvb_table_format format, FILE 
                                      text[1],     text[2],  text[3],   text[4],   text[5],  text[6],
                                      text[7],     text[8],  text[9],   text[10],  text[11], text[12],
                                      rho,         r->reason};
-        error = kvb_table_row(table, cells);
+        kvb_table_row(table, cells);
     }
-    error = error ? error : kvb_table_print(table, format, out);
-    kvb_table_free(table);
-    return error;
+    return kvb_table_end(table, format, out);
 }
 
 int kvb_caches_print(const kvb_caches *rows, kvb_table_format format, FILE *out)

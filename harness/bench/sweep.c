@@ -706,9 +706,8 @@ int kvb_bench_rows_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, si
         (const char *const[]){"scene",      "workload", ">context",  ">batch",  ">threads", "k",       "v",
                               "kernel",     "status",   ">ns",       ">low_ns", ">high_ns", ">rounds", ">gb_per_s",
                               ">gop_per_s", ">of_read", ">of_limit", ">rho",    "reason",   NULL});
-    int error = table ? 0 : -ENOMEM;
     for (size_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < rows[i].n && !error; k++) {
+        for (uint32_t k = 0; k < rows[i].n; k++) {
             const kvb_result *r = result_at(s, &rows[i], k);
             const bool shown = has_time(r);
             const struct {
@@ -750,9 +749,7 @@ int kvb_bench_rows_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, si
                                    r->reason[0] ? r->reason : NULL};
             for (size_t c = 0; c < sizeof cells / sizeof *cells; c++)
                 cells[c] = cells[c] && *cells[c] ? cells[c] : NULL;
-            error = kvb_table_row(table, cells);
+            kvb_table_row(table, cells);
         }
-    error = error ? error : kvb_table_print(table, format, out);
-    kvb_table_free(table);
-    return error;
+    return kvb_table_end(table, format, out);
 }

@@ -418,15 +418,13 @@ static int faults_list(const faults *f)
 static kvb_table *checks_tell(const faults *f)
 {
     kvb_table *table = kvb_table_new((const char *const[]){"check", ">caught first", ">nothing else does", NULL});
-    int error = table ? 0 : -ENOMEM;
-    for (int check = KVB_CHECK_NONE + 1; check < KVB_CHECKS && !error; check++) {
-        char first[24], alone[24] = "";
-        snprintf(first, sizeof first, "%zu", f->by[check].first);
+    for (int check = KVB_CHECK_NONE + 1; check < KVB_CHECKS; check++) {
+        char alone[24] = "";
         if (f->alone)
             snprintf(alone, sizeof alone, "%zu", f->by[check].alone);
-        error = kvb_table_row(table, (const char *const[]){kvb_check_names[check], first, alone});
+        kvb_table_put(table, "%s\t%zu\t%s", kvb_check_names[check], f->by[check].first, alone);
     }
-    if (!error)
+    if (table)
         kvb_table_drop_empty(table);
     return table;
 }

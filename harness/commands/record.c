@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `kvbench record`: write workloads of the live model, of imports, of llama.cpp; check that no cache changes what the model says. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -236,7 +237,7 @@ static int settings_resolve(settings *s)
 static int record_scenario(const settings *s, const kvb_scenario *scenario, const kvb_live_options *live,
                            kvb_table *table)
 {
-    char why[320], path[4096], counts[5][24];
+    char why[320], path[4096], per_pass[24] = "-";
     kvb_live_outcome outcome;
     kvb_trace *trace = NULL;
     int exit_code = KVB_EXIT_OK;
@@ -249,20 +250,11 @@ static int record_scenario(const settings *s, const kvb_scenario *scenario, cons
         exit_code = kvb_complain("record", KVB_EXIT_FAILED, "what was written does not read back: %s", why);
         goto out;
     }
-    snprintf(counts[0], sizeof counts[0], "%llu", (unsigned long long)trace->needs.events);
-    snprintf(counts[1], sizeof counts[1], "%llu", (unsigned long long)trace->needs.tokens);
-    snprintf(counts[2], sizeof counts[2], "%u", trace->needs.cells);
-    snprintf(counts[3], sizeof counts[3], "%zu", outcome.n);
-    snprintf(counts[4], sizeof counts[4], "%.2f", outcome.rounds ? (double)outcome.spoken / outcome.rounds : 0.0);
-    const char *cells[] = {scenario->name,
-                           live->cache->name,
-                           counts[0],
-                           counts[1],
-                           counts[2],
-                           counts[3],
-                           outcome.rounds ? counts[4] : "-",
-                           path};
-    if (kvb_table_row(table, cells))
+    if (outcome.rounds)
+        snprintf(per_pass, sizeof per_pass, "%.2f", (double)outcome.spoken / outcome.rounds);
+    if (kvb_table_put(table, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%u\t%zu\t%s\t%s", scenario->name, live->cache->name,
+                      (uint64_t)trace->needs.events, (uint64_t)trace->needs.tokens, trace->needs.cells, outcome.n,
+                      per_pass, path))
         exit_code = kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table");
 out:
     kvb_trace_free(trace);
@@ -325,22 +317,19 @@ static int check_row_add(kvb_table *table, const kvb_scenario *scenario, const k
                          const kvb_live_outcome *said, const kvb_live_outcome *truth, const kvb_live_outcome *greedy,
                          const char *failure, const char *note)
 {
-    char tokens[24], per_pass[24];
+    char per_pass[24] = "-";
     bool same = !failure && equal(said, truth), as_greedy = !failure && (!greedy || equal(said, greedy));
-    snprintf(tokens, sizeof tokens, "%zu", said->n);
-    snprintf(per_pass, sizeof per_pass, "%.2f", said->rounds ? (double)said->spoken / said->rounds : 0.0);
-    const char *cells[] = {scenario->name,
-                           cache->name,
-                           tokens,
-                           same ? "yes" : "NO",
-                           !greedy     ? "-"
-                           : as_greedy ? "yes"
-                                       : "NO",
-                           said->rounds ? per_pass : "-",
-                           failure ? failure
-                           : note  ? note
-                                   : ""};
-    int err = kvb_table_row(table, cells);
+    if (said->rounds)
+        snprintf(per_pass, sizeof per_pass, "%.2f", (double)said->spoken / said->rounds);
+    int err =
+        kvb_table_put(table, "%s\t%s\t%zu\t%s\t%s\t%s\t%s", scenario->name, cache->name, said->n, same ? "yes" : "NO",
+                      !greedy     ? "-"
+                      : as_greedy ? "yes"
+                                  : "NO",
+                      per_pass,
+                      failure ? failure
+                      : note  ? note
+                              : "");
     return err ? err : !(same && as_greedy);
 }
 
@@ -463,21 +452,12 @@ static int import_row_print(const char *name, const char *path, size_t requests,
 {
     static const char *const headings[] = {"workload", ">requests", ">events", ">tokens", ">prompt",
                                            ">shared",  ">cells",    "file",    NULL};
-    const uint64_t numbers[] = {
-        requests, needs->events, needs->tokens, outcome->prompt_tokens, outcome->shared_tokens, needs->cells};
-    char texts[sizeof numbers / sizeof *numbers][24];
-    const char *cells[] = {name, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], path};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        snprintf(texts[i], sizeof texts[i], "%llu", (unsigned long long)numbers[i]);
     kvb_progress_end();
     kvb_table *table = kvb_table_new(headings);
-    int exit_code = KVB_EXIT_OK;
-    if (!table || kvb_table_row(table, cells))
-        exit_code = kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table");
-    else
-        exit_code = kvb_printed("record", kvb_table_print(table, format, stdout));
-    kvb_table_free(table);
-    return exit_code;
+    kvb_table_put(table, "%s\t%zu\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%s", name, requests,
+                  (uint64_t)needs->events, (uint64_t)needs->tokens, (uint64_t)outcome->prompt_tokens,
+                  (uint64_t)outcome->shared_tokens, (uint64_t)needs->cells, path);
+    return kvb_printed("record", kvb_table_end(table, format, stdout));
 }
 
 /* Writes directory/NAME.jsonl and prints its row on stdout. directory may be NULL, which is refused. An exit code. */
@@ -631,21 +611,16 @@ static int engine_read(settings *s, kvb_engine_history *history)
 static int engine_row_print(const kvb_engine_recording *r, kvb_table_format format)
 {
     static const char *const headings[] = {"workload", "model", "layers", ">events", ">tokens", "file", NULL};
-    char why[512], path[4200], events[24], tokens[24];
+    char why[512], path[4200];
     kvb_trace *trace;
     snprintf(path, sizeof path, "%s/%s.jsonl", r->directory, r->name);
     if (kvb_trace_load(path, 0, &trace, why, sizeof why))
         return kvb_complain("record", KVB_EXIT_FAILED, "what was written does not read back: %s", why);
-    snprintf(events, sizeof events, "%llu", (unsigned long long)trace->needs.events);
-    snprintf(tokens, sizeof tokens, "%llu", (unsigned long long)trace->needs.tokens);
-    kvb_trace_free(trace);
     kvb_table *table = kvb_table_new(headings);
-    const char *cells[] = {r->name, r->model, r->layers_taken, events, tokens, path};
-    const int code = !table || kvb_table_row(table, cells)
-                         ? kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table")
-                         : kvb_printed("record", kvb_table_print(table, format, stdout));
-    kvb_table_free(table);
-    return code;
+    kvb_table_put(table, "%s\t%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%s", r->name, r->model, r->layers_taken,
+                  (uint64_t)trace->needs.events, (uint64_t)trace->needs.tokens, path);
+    kvb_trace_free(trace);
+    return kvb_printed("record", kvb_table_end(table, format, stdout));
 }
 
 /* r lies in shared memory. */

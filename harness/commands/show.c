@@ -47,25 +47,6 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-/* Adds a row of two columns: a fact and its value. */
-static void fact_add(kvb_table *table, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void fact_add(kvb_table *table, const char *name, const char *format, ...)
-{
-    char value[1024];
-    __builtin_va_list args;
-    __builtin_va_start(args, format);
-    vsnprintf(value, sizeof value, format, args);
-    __builtin_va_end(args);
-    kvb_table_row(table, (const char *const[]){name, value});
-}
-
-static int facts_print(const show *s, kvb_table *table)
-{
-    int error = kvb_table_print(table, s->format, stdout);
-    kvb_table_free(table);
-    return kvb_printed("show", error);
-}
-
 static kvb_table *facts_new(void)
 {
     return kvb_table_new((const char *const[]){"fact", "value", NULL});
@@ -93,7 +74,7 @@ static void group_add(kvb_table *t, const kvb_model *m, uint32_t index)
                  "%s, %s, %u heads in %u groups, k_dim %u, v_dim %u, states of %zu bytes%s", m->n_groups > 1 ? ")" : "",
                  kvb_scan_kind_name(scan->kind), scan->heads, scan->groups, scan->d_k, scan->d_v,
                  kvb_group_slot_bytes(g, false), more);
-        fact_add(t, m->n_groups > 1 ? "layers" : "model", "%s", text);
+        kvb_table_put(t, "%s\t%s", m->n_groups > 1 ? "layers" : "model", text);
         return;
     }
     const struct {
@@ -106,7 +87,7 @@ static void group_add(kvb_table *t, const kvb_model *m, uint32_t index)
     snprintf(text + n, sizeof text - (size_t)n, "%s, %u heads, %u KV heads, k_dim %u, v_dim %u, scale %g%s%s%s",
              m->n_groups > 1 ? ")" : "", g->heads, g->kv_heads, g->k_dim, g->v_dim, g->scale,
              g->latent ? ", V in K's rows" : "", more, g->sink_logits ? ", sink logits" : "");
-    fact_add(t, m->n_groups > 1 ? "layers" : "model", "%s", text);
+    kvb_table_put(t, "%s\t%s", m->n_groups > 1 ? "layers" : "model", text);
 }
 
 static int trace_show(const show *s, const char *path)
@@ -130,33 +111,33 @@ static int trace_show(const show *s, const char *path)
                                      kvb_event_kind_name((kvb_event_kind)k));
     const kvb_trace_header *h = &trace->header;
     const kvb_trace_needs *n = &trace->needs;
-    fact_add(t, "workload", "%s", h->name);
-    fact_add(t, "file", "%s", path);
-    fact_add(t, "source", "%s", h->source);
+    kvb_table_put(t, "workload\t%s", h->name);
+    kvb_table_put(t, "file\t%s", path);
+    kvb_table_put(t, "source\t%s", h->source);
     if (h->note)
-        fact_add(t, "note", "%s", h->note);
+        kvb_table_put(t, "note\t%s", h->note);
     for (uint32_t g = 0; g < h->model.n_groups; g++)
         group_add(t, &h->model, g);
     if (h->tensors)
-        fact_add(t, "values", "recorded in %s: shapes right, all finite", h->tensors);
+        kvb_table_put(t, "values\trecorded in %s: shapes right, all finite", h->tensors);
     else
-        fact_add(t, "values", "profile %s, seed %" PRIu64, h->profile, h->seed);
+        kvb_table_put(t, "values\tprofile %s, seed %" PRIu64, h->profile, h->seed);
     if (h->outputs.engine)
-        fact_add(t, "outputs", "of %s, %s, %s; rows as %s, arithmetic %s: `kvbench judge` judges them",
-                 h->outputs.engine, h->outputs.model, h->outputs.setup, h->outputs.rows, h->outputs.arithmetic);
-    fact_add(t, "events", "%zu: %s", trace->n_events, events);
-    fact_add(t, "tokens", "%" PRIu64 ", %" PRIu64 " of them queries; at most %u in a step", n->tokens, n->queries,
-             n->step);
-    fact_add(t, "cells", "at most %u in use at once", n->cells);
-    fact_add(t, "sequences", "%u, the longest of %u tokens", n->seqs, n->seq_len);
-    fact_add(t, "attention", "%" PRIu64 " (query, cell) pairs a head and layer without limits", n->pairs);
-    fact_add(t, "needs", "steps%s%s%s%s", n->seq ? ", several sequences" : "", n->tree ? ", a draft tree" : "",
-             n->rewind ? ", rewind" : "", n->fill ? ", fill" : "");
+        kvb_table_put(t, "outputs\tof %s, %s, %s; rows as %s, arithmetic %s: `kvbench judge` judges them",
+                      h->outputs.engine, h->outputs.model, h->outputs.setup, h->outputs.rows, h->outputs.arithmetic);
+    kvb_table_put(t, "events\t%zu: %s", trace->n_events, events);
+    kvb_table_put(t, "tokens\t%" PRIu64 ", %" PRIu64 " of them queries; at most %u in a step", n->tokens, n->queries,
+                  n->step);
+    kvb_table_put(t, "cells\tat most %u in use at once", n->cells);
+    kvb_table_put(t, "sequences\t%u, the longest of %u tokens", n->seqs, n->seq_len);
+    kvb_table_put(t, "attention\t%" PRIu64 " (query, cell) pairs a head and layer without limits", n->pairs);
+    kvb_table_put(t, "needs\tsteps%s%s%s%s", n->seq ? ", several sequences" : "", n->tree ? ", a draft tree" : "",
+                  n->rewind ? ", rewind" : "", n->fill ? ", fill" : "");
     if (n->rollback)
-        fact_add(t, "rollback", "at most %u positions", n->rollback);
+        kvb_table_put(t, "rollback\tat most %u positions", n->rollback);
     kvb_values_free(values);
     kvb_trace_free(trace);
-    return facts_print(s, t);
+    return kvb_printed("show", kvb_table_end(t, s->format, stdout));
 }
 
 /* Is it what a run writes before it ends? */

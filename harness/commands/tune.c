@@ -51,32 +51,28 @@ static int table_print(const tune *t, const kvb_tuning *found)
 {
     static const char *const sizes[KVB_READING_SIZES] = {"128", "256", "512", "more"};
     static const char *const rows[KVB_READING_ROWS] = {"1", "2", "4", "more"};
-    char ahead[16], gain[16];
+    char ahead[16];
     kvb_table *table = kvb_table_new((const char *const[]){"rows", "bytes", "query rows", ">ahead", "into", "again",
                                                            "pages", "K", "V", ">gain", NULL});
-    int error = table ? 0 : -ENOMEM;
-    for (uint32_t i = 0; i < KVB_READINGS && !error; i++) {
+    for (uint32_t i = 0; i < KVB_READINGS; i++) {
         const kvb_class c = kvb_class_at(i);
         const kvb_reading *x = &found->prefetch.reading[i];
         snprintf(ahead, sizeof ahead, "%u", x->ahead);
-        snprintf(gain, sizeof gain, "%.2fx", found->gain[i]);
         if (c.spread != KVB_SPREAD_LONG)
             snprintf(ahead, sizeof ahead, x->ahead ? "next" : "-");
-        error =
-            kvb_table_row(table, (const char *const[]){kvb_spread_names[c.spread], sizes[c.size], rows[c.rows], ahead,
-                                                       !x->ahead ? "-"
-                                                       : x->near ? "L1"
-                                                                 : "L2",
-                                                       x->again ? "yes" : "no", x->pages ? "yes" : "no",
-                                                       x->by_cells && c.rows < 2 ? "by cells" : "by channels",
-                                                       x->beside          ? "beside K"
-                                                       : x->sums_by_cells ? "by cells"
-                                                                          : "by strips",
-                                                       gain});
+        kvb_table_put(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2fx", kvb_spread_names[c.spread], sizes[c.size],
+                      rows[c.rows], ahead,
+                      !x->ahead ? "-"
+                      : x->near ? "L1"
+                                : "L2",
+                      x->again ? "yes" : "no", x->pages ? "yes" : "no",
+                      x->by_cells && c.rows < 2 ? "by cells" : "by channels",
+                      x->beside          ? "beside K"
+                      : x->sums_by_cells ? "by cells"
+                                         : "by strips",
+                      found->gain[i]);
     }
-    error = error ? error : kvb_table_print(table, t->format, stdout);
-    kvb_table_free(table);
-    return error;
+    return kvb_table_end(table, t->format, stdout);
 }
 
 static int tune_main(int argc, char **argv)

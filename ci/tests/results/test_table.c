@@ -2,6 +2,7 @@
 /* Shows: tables and the summary of records. */
 #include <stdarg.h>
 #include <stddef.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
@@ -673,16 +674,51 @@ static void test_pairs_unranked(void **state)
     free(text);
 }
 
+/* A tab ends a cell, the last one takes the rest; a row that fails makes every later one, and the end, fail. */
+static void test_a_row_is_put_in_one_text(void **state)
+{
+    (void)state;
+    char *text;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    kvb_table *table = kvb_table_new((const char *const[]){"a", "b", "c", NULL});
+    assert_non_null(out);
+    assert_int_equal(kvb_table_put(table, "%u\t%s\t%s", 7u, "", "x\ty"), 0);
+    assert_int_equal(kvb_table_put(table, "one"), 0);
+    assert_int_equal(kvb_table_end(table, KVB_TABLE_CSV, out), 0);
+    fclose(out);
+    assert_string_equal(text, "a,b,c\n7,,x\ty\none,,\n");
+    free(text);
+    assert_int_equal(kvb_table_put(NULL, "x"), -ENOMEM);
+    assert_int_equal(kvb_table_row(NULL, (const char *const[]){"x"}), -ENOMEM);
+    assert_int_equal(kvb_table_end(NULL, KVB_TABLE_CSV, stdout), -ENOMEM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),     cmocka_unit_test(test_md),         cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_json),     cmocka_unit_test(test_words),      cmocka_unit_test(test_full),
-        cmocka_unit_test(test_results),  cmocka_unit_test(test_fold),       cmocka_unit_test(test_units),
-        cmocka_unit_test(test_utf8),     cmocka_unit_test(test_xml),        cmocka_unit_test(test_workloads),
-        cmocka_unit_test(test_judged),   cmocka_unit_test(test_comparable), cmocka_unit_test(test_pairs_unranked),
-        cmocka_unit_test(test_unjudged), cmocka_unit_test(test_untimed),    cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_skips),    cmocka_unit_test(test_rows),       cmocka_unit_test(test_width),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_md),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_xml),
+        cmocka_unit_test(test_workloads),
+        cmocka_unit_test(test_judged),
+        cmocka_unit_test(test_comparable),
+        cmocka_unit_test(test_pairs_unranked),
+        cmocka_unit_test(test_unjudged),
+        cmocka_unit_test(test_untimed),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_skips),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_width),
+        cmocka_unit_test(test_a_row_is_put_in_one_text),
     };
     return cmocka_run_group_tests_name("tables and summaries", tests, NULL, NULL);
 }
