@@ -3,15 +3,9 @@
 #ifndef KVB_TEST_POOLS_H
 #define KVB_TEST_POOLS_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/pool.h"
 
 enum { HEADS = 3, DIM = 128 }; /* a dim that every format takes */

@@ -9,16 +9,9 @@
 #ifndef KVB_TEST_RIG_H
 #define KVB_TEST_RIG_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "caches/cache.h"
 
 enum { RIG_GROUPS = 3, RIG_LAYERS = 3, RIG_KV_HEADS = 2, RIG_K_DIM = 4, RIG_V_DIM = 3, RIG_MAX_STEP = 4096 };

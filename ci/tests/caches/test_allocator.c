@@ -2,24 +2,15 @@
 /* Shows: the allocator counts current, peak and requests exactly, keeps its limit, and fails the n-th request, for
  * blocks and for reserved pages; address space is whole, zero, aligned where huge pages are wanted, and all given back.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "caches/allocator.h"
 
 static void counts_are_exact(void **state)
 {
     kvb_allocator a = {0};
-    (void)state;
-
     char *x = kvb_alloc(&a, 100);
     assert_non_null(x);
     assert_int_equal((uintptr_t)x % KVB_ALIGNMENT, 0);
@@ -42,8 +33,6 @@ static void counts_are_exact(void **state)
 static void realloc_keeps_bytes(void **state)
 {
     kvb_allocator a = {0};
-    (void)state;
-
     char *x = kvb_alloc(&a, 64);
     for (int i = 0; i < 64; i++)
         x[i] = (char)i;
@@ -65,8 +54,6 @@ static void realloc_keeps_bytes(void **state)
 static void limit_is_kept(void **state)
 {
     kvb_allocator a = {.limit_bytes = 100};
-    (void)state;
-
     char *x = kvb_alloc(&a, 60);
     assert_non_null(x);
     memset(x, 7, 60);
@@ -85,7 +72,6 @@ static void limit_is_kept(void **state)
 
 static void planned_request_fails_once(void **state)
 {
-    (void)state;
     for (uint64_t n = 1; n <= 4; n++) {
         kvb_allocator a = {.fail_request = n};
         char *x[4];
@@ -122,8 +108,6 @@ static void reserved_counts_are_exact(void **state)
 {
     const size_t bytes = 37 * page_bytes();
     kvb_allocator a = {0};
-    (void)state;
-
     char *x = kvb_reserve(&a, bytes, false);
     assert_non_null(x);
     assert_int_equal(a.requests, 1);
@@ -147,7 +131,6 @@ static void reserved_counts_are_exact(void **state)
 /* All of it can be read and written, from the first byte to the last; nothing more is taken, and all is given back. */
 static void reserved_space_is_whole(void **state)
 {
-    (void)state;
     for (int huge = 0; huge < 2; huge++)
         for (size_t bytes = huge ? KVB_HUGE_PAGE : page_bytes(); bytes <= 3 * KVB_HUGE_PAGE; bytes *= 3) {
             kvb_allocator a = {0};
@@ -186,7 +169,6 @@ static bool mapping_has(const void *p, const char *flag)
 static void huge_pages_are_asked_for(void **state)
 {
     kvb_allocator a = {0};
-    (void)state;
     if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK)) {
         print_message("# this kernel has no huge pages\n");
         skip();
@@ -203,8 +185,6 @@ static void reserved_limit_is_kept(void **state)
 {
     const size_t page = page_bytes(), bytes = 64 * page;
     kvb_allocator a = {.limit_bytes = 2 * page};
-    (void)state;
-
     char *x = kvb_reserve(&a, bytes, false);
     assert_non_null(x);
     assert_true(kvb_commit(&a, page));
@@ -224,7 +204,6 @@ static void reserved_limit_is_kept(void **state)
 static void planned_reserve_and_commit_fail_once(void **state)
 {
     const size_t bytes = 2 * page_bytes();
-    (void)state;
     for (uint64_t n = 1; n <= 4; n++) { /* request 4: none fails */
         kvb_allocator a = {.fail_request = n};
         size_t before = space_held();
@@ -245,16 +224,7 @@ static void planned_reserve_and_commit_fail_once(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_are_exact),
-        cmocka_unit_test(realloc_keeps_bytes),
-        cmocka_unit_test(limit_is_kept),
-        cmocka_unit_test(planned_request_fails_once),
-        cmocka_unit_test(reserved_counts_are_exact),
-        cmocka_unit_test(reserved_space_is_whole),
-        cmocka_unit_test(huge_pages_are_asked_for),
-        cmocka_unit_test(reserved_limit_is_kept),
-        cmocka_unit_test(planned_reserve_and_commit_fail_once),
-    };
-    return cmocka_run_group_tests_name("allocator", tests, NULL, NULL);
+    return TESTS_RUN("allocator", T(counts_are_exact), T(realloc_keeps_bytes), T(limit_is_kept),
+                     T(planned_request_fails_once), T(reserved_counts_are_exact), T(reserved_space_is_whole),
+                     T(huge_pages_are_asked_for), T(reserved_limit_is_kept), T(planned_reserve_and_commit_fail_once));
 }

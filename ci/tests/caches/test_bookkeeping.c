@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the bookkeeping and models by themselves. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <float.h>
-#include <math.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/caches/rig.h"
 #include "caches/bookkeeping/plan.h"
 #include "kernels/model.h"
@@ -50,7 +43,6 @@ static void spans_check(const kvb_spans *s, const uint64_t *at)
 /* Two lists, one of which is added to the other now and then. What was added together is one span again. */
 static void test_spans(void **state)
 {
-    (void)state;
     kvb_allocator a = {0};
     kvb_spans s[2] = {{0}, {0}};
     uint64_t at[2][POSITIONS] = {{0}, {0}}, next = 1;
@@ -111,7 +103,6 @@ static void test_shift_of_the_middle(void **state)
                      shift = {.kind = KVB_CHANGE_SHIFT, .p0 = 4, .p1 = 6, .delta = -2};
     uint32_t positions[8];
     char why[100];
-    (void)state;
     assert_int_equal(kvb_account_open(&a), 0);
     assert_int_equal(kvb_account_reserve(&a, &step), 0);
     kvb_account_admit(&a, &step, positions);
@@ -136,7 +127,6 @@ static void test_shift_of_the_middle(void **state)
 
 static void test_first_seen(void **state)
 {
-    (void)state;
     static const struct {
         kvb_group group;
         uint32_t pos, first;
@@ -165,7 +155,6 @@ static void test_first_seen(void **state)
  * cell 5. */
 static void test_runs(void **state)
 {
-    (void)state;
     kvb_span lie[] = {{0, 0, 4}, {6, 4, 2}, {4, 6, 1}, {5, 9, 1}};
     const kvb_spans spans = {.span = lie, .n = N(lie), .tokens = 8};
     static const struct {
@@ -308,7 +297,6 @@ static void refused(const kvb_model *model, const char *what)
 
 static void test_groups(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         const kvb_model model = model_of(&groups[i].group);
         char why[160] = "";
@@ -321,7 +309,6 @@ static void test_groups(void **state)
 
 static void test_layers(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t n_layers, n_groups;
         uint8_t second; /* group of layer 1 */
@@ -356,10 +343,6 @@ static void test_layers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spans),      cmocka_unit_test(test_shift_of_the_middle),
-        cmocka_unit_test(test_first_seen), cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_groups),     cmocka_unit_test(test_layers),
-    };
-    return cmocka_run_group_tests_name("bookkeeping", tests, NULL, NULL);
+    return TESTS_RUN("bookkeeping", T(test_spans), T(test_shift_of_the_middle), T(test_first_seen), T(test_runs),
+                     T(test_groups), T(test_layers));
 }

@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: calls of kernels, and rows that are staged for them. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "caches/call.h"
 #include "caches/pools/pool.h"
 #include "kernels/convert.h"
@@ -82,7 +73,6 @@ static kvb_attend_spec spec_of(const kvb_group *group, uint32_t cells)
 static void every_kind_expands(void **state)
 {
     static const uint32_t counts[] = {3, 63, 64, 65, 127, 128, 200};
-    (void)state;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         uint32_t n = counts[i];
         kvb_run runs[] = {{0, n}, {1, 2}, {n - 1, n}};
@@ -129,8 +119,6 @@ static void problem_is_stated(void **state)
     kvb_call call = {.kernel = &call_picky, .team = &two, .out_elem = KVB_BF16};
     kvb_attend_spec spec = spec_of(&rich, 70);
     const kvb_problem *p = &call.args.problem;
-    (void)state;
-
     for (int deterministic = 0; deterministic < 2; deterministic++) {
         call.deterministic = deterministic;
         assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, why, sizeof why), 0);
@@ -185,7 +173,6 @@ static void a_mask_is_expanded_once(void **state)
     };
     char why[80] = "";
     kvb_call call = {.kernel = &call_picky, .team = &two};
-    (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         uint32_t n = calls[i].n_tok, cells = calls[i].cells;
         kvb_attend_spec spec = spec_of(calls[i].group, cells);
@@ -218,7 +205,6 @@ static void pages_become_what_is_taken(void **state)
                          want[] = {{28, 29}, {31, 32}, {8, 15}, {28, 29}, {13, 16}, {0, 4}};
     static const uint32_t starts[] = {0, 3, 5, 6};
     char why[80] = "";
-    (void)state;
     for (uint32_t masks = KVB_MASK_BIT(KVB_MASK_RUNS); masks <= KVB_MASKS_ALL; masks = 2 * masks + 1) {
         kvb_kernel kernel = call_picky;
         kernel.masks = masks;
@@ -248,7 +234,6 @@ static void groups_of_another_model_find_a_place(void **state)
     static kvb_group groups[2 * KVB_MODEL_GROUPS];
     char why[80] = "";
     kvb_call call = {.kernel = &call_picky, .team = &two};
-    (void)state;
     for (uint32_t i = 0; i < 2 * KVB_MODEL_GROUPS; i++)
         for (int again = 0; again < 2; again++) {
             groups[i] = call_plain;
@@ -270,7 +255,6 @@ static void two_regions_are_declined(void **state)
     kvb_call call = {.kernel = &witness, .team = &two};
     kvb_attend_spec spec = spec_of(&call_plain, 70);
     const kvb_view front = spec.k;
-    (void)state;
     spec.k.front = &front;
     witness.flags = KVB_KERNEL_WITNESS;
     assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 2, why, sizeof why), -ENOTSUP);
@@ -336,8 +320,6 @@ static void a_scan_is_called(void **state)
     const kvb_scan inputs = {.q = &q};
     char why[80] = "";
     kvb_scan_call call = {.kernel = &scan_picky, .team = &two, .out_elem = KVB_BF16, .source = &little};
-    (void)state;
-
     memory_left = 383; /* one byte too little for the longest run, of three tokens */
     assert_int_equal(kvb_scan_call_prepare(&call, &spec, false, &inputs, why, sizeof why), -ENOMEM);
     assert_string_equal(why, "out of memory for the scratch of kernel picky");
@@ -556,7 +538,6 @@ static void pool_check(const kvb_pool_type *type, kvb_mask_kind mask)
 static void every_pool_is_staged(void **state)
 {
     char why[200];
-    (void)state;
     for (uint32_t i = 0; kvb_builtin_pools[i]; i++)
         for (int turned = 0; turned < 2; turned++) {
             const kvb_pool_type *type = turned ? kvb_builtin_pools[i]->rotated : kvb_builtin_pools[i];
@@ -584,7 +565,6 @@ static void one_side_is_staged(void **state)
     const kvb_pool_type *int8 = pool_named("int8-asym"), *f32 = pool_named("f32");
     kvb_pool *k = pool_fill(int8, K_DIM, NULL, &spec.k), *v = pool_fill(int8, V_DIM, NULL, &spec.v);
     kvb_pool *pk = pool_fill(f32, K_DIM, NULL, &plain.k), *pv = pool_fill(f32, V_DIM, NULL, &plain.v);
-    (void)state;
     f32_k = true, f32_v = false;
     both_agree(&call, &spec);
     assert_true(call.staged_k && !call.staged_v);
@@ -611,7 +591,6 @@ static void one_side_is_staged(void **state)
 static void v_in_k_is_staged(void **state)
 {
     static const char *const names[] = {"f16", "int8-asym", "q8_0"};
-    (void)state;
     f32_k = f32_v = true;
     for (size_t i = 0; i < 6; i++) {
         const kvb_pool_type *type = pool_named(names[i / 2]);
@@ -645,7 +624,6 @@ static void rows_are_decoded_anew(void **state)
     kvb_attend_spec spec = {.group = &whole};
     const kvb_pool_type *f16 = pool_named("f16");
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
-    (void)state;
     f32_k = f32_v = true;
     const size_t held = KV_HEADS * CELLS * (K_DIM + V_DIM) * sizeof(float);
     for (int again = 0; again < 2; again++) { /* as many rows as before find the room of before */
@@ -688,7 +666,6 @@ static void refusals_say_why(void **state)
     kvb_attend_spec spec = {.group = &whole};
     const kvb_pool_type *f16 = pool_named("f16"), *int8 = pool_named("int8");
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(int8, V_DIM, NULL, &spec.v);
-    (void)state;
     call.no_staging = true;
     f32_k = f32_v = true;
     refused(&call, &spec, "kernel picky reads no f16 and int8 rows and staging is off; --pool f32 would work");
@@ -720,7 +697,6 @@ static void one_side_is_refused(void **state)
     const kvb_pool_type *f16 = pool_named("f16");
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
     kvb_format opaque = *f16->format;
-    (void)state;
     opaque.read = NULL;
     for (int sides = 1; sides <= 3; sides++) {
         kvb_attend_spec closed = spec;
@@ -774,7 +750,6 @@ static void memory_is_the_sources(void **state)
     const kvb_pool_type *f16 = pool_named("f16");
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
     char why[200] = "";
-    (void)state;
     f32_k = f32_v = true;
     kernel.masks = KVB_MASK_BIT(KVB_MASK_EXPLICIT);
     for (left = 0; left <= 4; left++) {
@@ -798,21 +773,9 @@ static void memory_is_the_sources(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_expands),
-        cmocka_unit_test(problem_is_stated),
-        cmocka_unit_test(a_mask_is_expanded_once),
-        cmocka_unit_test(pages_become_what_is_taken),
-        cmocka_unit_test(groups_of_another_model_find_a_place),
-        cmocka_unit_test(two_regions_are_declined),
-        cmocka_unit_test(a_scan_is_called),
-        cmocka_unit_test(every_pool_is_staged),
-        cmocka_unit_test(one_side_is_staged),
-        cmocka_unit_test(v_in_k_is_staged),
-        cmocka_unit_test(rows_are_decoded_anew),
-        cmocka_unit_test(refusals_say_why),
-        cmocka_unit_test(one_side_is_refused),
-        cmocka_unit_test(memory_is_the_sources),
-    };
-    return cmocka_run_group_tests_name("calls", tests, NULL, NULL);
+    return TESTS_RUN("calls", T(every_kind_expands), T(problem_is_stated), T(a_mask_is_expanded_once),
+                     T(pages_become_what_is_taken), T(groups_of_another_model_find_a_place),
+                     T(two_regions_are_declined), T(a_scan_is_called), T(every_pool_is_staged), T(one_side_is_staged),
+                     T(v_in_k_is_staged), T(rows_are_decoded_anew), T(refusals_say_why), T(one_side_is_refused),
+                     T(memory_is_the_sources));
 }

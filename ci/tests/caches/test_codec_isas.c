@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: every instruction set stores the bytes and reads the floats that portable code does; the rotation is one. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <float.h>
 #include <errno.h>
-#include <math.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/rows.h"
 
 #define DIM_MAX   1152u
@@ -140,7 +134,6 @@ static void format_agrees(const kvb_codec_isa *isa, const kvb_pool_type *type, u
 static void bytes_and_floats_agree(void **state)
 {
     char why[200];
-    (void)state;
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
         for (const kvb_pool_type *const *type = kvb_builtin_pools; *type && (*isa)->available(); type++)
             for (const kvb_pool_type *form = *type; form; form = form->rotated)
@@ -151,7 +144,6 @@ static void bytes_and_floats_agree(void **state)
 
 static void rotations_agree(void **state)
 {
-    (void)state;
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
         for (uint32_t dim = 1; dim && (*isa)->available(); dim = next_dim(dim))
             for (int kind = 0; kind < KINDS; kind++)
@@ -177,7 +169,6 @@ static double walsh(const float *x, uint32_t block, uint32_t i)
 
 static void rotation_is_walsh_hadamard(void **state)
 {
-    (void)state;
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
         for (uint32_t dim = 1; dim && (*isa)->available(); dim = next_dim(dim))
             for (int sign = 0; sign < 2; sign++) {
@@ -209,7 +200,6 @@ static void rotation_is_walsh_hadamard(void **state)
 static void best_is_the_last_available(void **state)
 {
     const kvb_codec_isa *last = NULL;
-    (void)state;
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++)
         if ((*isa)->available())
             last = *isa;
@@ -220,7 +210,6 @@ static void best_is_the_last_available(void **state)
 static void limit_holds(void **state)
 {
     const kvb_codec_isa *best = kvb_codec_best(), *last = NULL;
-    (void)state;
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++) {
         last = (*isa)->available() ? *isa : last;
         assert_int_equal(kvb_codec_limit((*isa)->name), 0);
@@ -235,12 +224,6 @@ static void limit_holds(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_and_floats_agree),
-        cmocka_unit_test(rotations_agree),
-        cmocka_unit_test(rotation_is_walsh_hadamard),
-        cmocka_unit_test(best_is_the_last_available),
-        cmocka_unit_test(limit_holds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("codec isas", T(bytes_and_floats_agree), T(rotations_agree), T(rotation_is_walsh_hadamard),
+                     T(best_is_the_last_available), T(limit_holds));
 }

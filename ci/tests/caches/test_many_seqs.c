@@ -39,7 +39,6 @@ static void test_all_alive(void **state)
     static uint32_t ids[SEQS];
     static uint64_t own[SEQS], both[SEQS][2];
     const uint32_t beyond = SEQS;
-    (void)state;
     for (uint32_t i = 0; i < SEQS; i++) {
         ids[i] = (i * 1021 + 7) % SEQS;
         own[ids[i]] = i;
@@ -75,7 +74,6 @@ static void test_all_alive(void **state)
  * alike. */
 static void test_refused_steps(void **state)
 {
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_SEQ)
     {
         rig r = {.n_groups = 1, .groups = {{.window = 100}}, .seq_ids = 9};
@@ -245,7 +243,6 @@ static void save_and_load(void)
 static void borders_are_held(void **state)
 {
     static const uint32_t counts[] = {63, 64, 65, 128, 129};
-    (void)state;
     for (uint32_t i = 0; i < N(counts); i++)
         EACH_CACHE(type, KVB_CACHE_SEQ)
         {
@@ -267,7 +264,6 @@ static void borders_are_held(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_alive), cmocka_unit_test(test_refused_steps),
-                                       cmocka_unit_test(borders_are_held)};
-    return cmocka_run_group_tests_name("many sequences", tests, folder_make, folder_remove);
+    return TESTS_RUN_IN("many sequences", folder_make, folder_remove, T(test_all_alive), T(test_refused_steps),
+                        T(borders_are_held));
 }

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: rows of pools, their growth, and the memory that it takes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/caches/pools.h"
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/growth.h"
@@ -78,7 +72,6 @@ static void cell_expect(const kvb_pool *pool, uint32_t cell, uint32_t token)
 /* Names are what formats go by, and --pool takes: each once. */
 static void names_are_unique(void **state)
 {
-    (void)state;
     uint32_t at = 0;
     for (const kvb_pool_type *type; (type = pools_next(&at));) {
         uint32_t others = 0, same = 0;
@@ -101,7 +94,6 @@ static void names_are_unique(void **state)
 static void view_is_head_major(void **state)
 {
     uint32_t at = 0;
-    (void)state;
     for (const kvb_pool_type *type; (type = rows_next(&at));) {
         const kvb_format *f = type->format;
         kvb_allocator a = {0};
@@ -125,7 +117,6 @@ static void runs_and_scatter_store_rows(void **state)
 {
     static const uint32_t cells[] = {23, 0, 11, 5, 6};
     uint32_t at = 0;
-    (void)state;
     for (const kvb_pool_type *type; (type = rows_next(&at));) {
         kvb_allocator a = {0};
         kvb_pool *pool = pool_open_full(type, &a);
@@ -154,7 +145,6 @@ static void gather_moves_rows(void **state)
 {
     static const uint32_t path[] = {10, 12, 13, 20}, back[] = {3, 0, 3};
     uint32_t at = 0;
-    (void)state;
     for (const kvb_pool_type *type; (type = rows_next(&at));) {
         kvb_allocator a = {0};
         kvb_pool *pool = pool_open_full(type, &a);
@@ -189,7 +179,6 @@ static void floats_are_ieee(void **state)
         {0x387fffff, 0x0400, 0x3880}, {0x00018000, 0x0000, 0x0002},
     };
     enum { ROW = 37 };
-    (void)state;
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++) {
         if (!(*isa)->available())
             continue;
@@ -224,7 +213,6 @@ static void doubling_follows_its_rule(void **state)
         {6, 100, 3, 100, 100},  {0, 7, 1, 7, 7},
         {0, 1, 1, 1, 1},        {1u << 31, (1u << 31) + 1, 1, UINT32_MAX, UINT32_MAX},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint32_t cells = kvb_growth_double(cases[i].held, cases[i].needed, cases[i].min_chunk, cases[i].capacity);
         assert_int_equal(cells, cases[i].cells);
@@ -243,7 +231,6 @@ static void policies_have_names(void **state)
         {"reserve", KVB_GROWTH_RESERVE, true, 0}, {"reserve+thp", KVB_GROWTH_RESERVE_THP, true, 2u << 20},
         {"exact", KVB_GROWTH_EXACT, false, 1},
     };
-    (void)state;
     char why[160] = "";
     for (size_t i = 0; i < KVB_GROWTHS; i++) {
         kvb_growth g = policies[i].growth;
@@ -283,7 +270,6 @@ static void growth_keeps_rows(void **state)
 {
     static float x[HEADS * GROWTH_CELLS * DIM], y[HEADS * GROWTH_CELLS * DIM];
     char why[160];
-    (void)state;
     for (uint32_t g = 0; g < KVB_GROWTHS; g++) {
         if (!kvb_growth_available((kvb_growth)g, why, sizeof why))
             continue;
@@ -357,7 +343,6 @@ static bool grow_with_failure(const kvb_pool_type *type, kvb_growth growth, uint
 static void failed_growth_changes_nothing(void **state)
 {
     char why[160];
-    (void)state;
     for (uint32_t g = 0; g < KVB_GROWTHS; g++) {
         if (!kvb_growth_available((kvb_growth)g, why, sizeof why))
             continue;
@@ -641,7 +626,6 @@ static void bytes_by_growth(void **state)
 /* A row's own bytes and its share of what a group has: the form for 32 cells, by 32. */
 static void row_bytes(void **state)
 {
-    (void)state;
     for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++) {
         subject s = subject_make(*p);
         uint64_t lane[LANES];
@@ -657,22 +641,12 @@ int main(void)
 {
     static kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_DOUBLE_THP, KVB_GROWTH_RESERVE, KVB_GROWTH_RESERVE_THP,
                                    KVB_GROWTH_EXACT};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_unique),
-        cmocka_unit_test(view_is_head_major),
-        cmocka_unit_test(runs_and_scatter_store_rows),
-        cmocka_unit_test(gather_moves_rows),
-        cmocka_unit_test(floats_are_ieee),
-        cmocka_unit_test(doubling_follows_its_rule),
-        cmocka_unit_test(policies_have_names),
-        cmocka_unit_test(growth_keeps_rows),
-        cmocka_unit_test(failed_growth_changes_nothing),
-        {"doubling", bytes_by_growth, NULL, NULL, &growths[0]},
-        {"doubling_huge", bytes_by_growth, NULL, NULL, &growths[1]},
-        {"reserving", bytes_by_growth, NULL, NULL, &growths[2]},
-        {"reserving_huge", bytes_by_growth, NULL, NULL, &growths[3]},
-        {"concatenating", bytes_by_growth, NULL, NULL, &growths[4]},
-        cmocka_unit_test(row_bytes),
-    };
-    return cmocka_run_group_tests_name("pools", tests, NULL, NULL);
+    return TESTS_RUN("pools", T(names_are_unique), T(view_is_head_major), T(runs_and_scatter_store_rows),
+                     T(gather_moves_rows), T(floats_are_ieee), T(doubling_follows_its_rule), T(policies_have_names),
+                     T(growth_keeps_rows), T(failed_growth_changes_nothing),
+                     {"doubling", bytes_by_growth, NULL, NULL, &growths[0]},
+                     {"doubling_huge", bytes_by_growth, NULL, NULL, &growths[1]},
+                     {"reserving", bytes_by_growth, NULL, NULL, &growths[2]},
+                     {"reserving_huge", bytes_by_growth, NULL, NULL, &growths[3]},
+                     {"concatenating", bytes_by_growth, NULL, NULL, &growths[4]}, T(row_bytes));
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: cache paged-prefix, and frozen prefixes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <pthread.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/caches/pools.h"
 #include "ci/tests/caches/rig.h"
 #include "ci/tests/caches/saved.h"
@@ -72,7 +67,6 @@ static void opened(rig *r, uint32_t capacity, uint32_t max_seqs, uint32_t pages)
  * one. */
 static void a_piece_of_another_prompt_is_not_found(void **state)
 {
-    (void)state;
     rig r;
     opened(&r, 64, 3, 0);
     prompt(&r, 0, counting(0, 4), 4, 0);
@@ -91,7 +85,6 @@ static void a_piece_of_another_prompt_is_not_found(void **state)
  * first, and of a sequence its last one. */
 static void the_oldest_give_way(void **state)
 {
-    (void)state;
     rig r;
     opened(&r, 24, 2, 0);
     prompt(&r, 0, counting(0, 12), 12, 0);
@@ -114,7 +107,6 @@ static void the_oldest_give_way(void **state)
 /* No more is kept than the budget has pages for; one smaller than a page keeps nothing. */
 static void the_budget_is_kept(void **state)
 {
-    (void)state;
     rig r;
     opened(&r, 64, 2, 2);
     prompt(&r, 0, counting(0, 13), 13, 0);
@@ -145,7 +137,6 @@ static uint64_t hash_all_alike(uint64_t before, const int32_t *tokens, uint32_t 
 /* All keys have one hash: tokens tell prompts apart. */
 static void collisions_share_nothing(void **state)
 {
-    (void)state;
     const kvb_prefix_rules rules = kvb_prefix_by;
     rig r;
     kvb_prefix_by.hash = hash_all_alike;
@@ -173,7 +164,6 @@ static bool same_counted(const int32_t *a, const int32_t *b, uint32_t n)
  * collides. */
 static void few_bits_of_hashes_collide(void **state)
 {
-    (void)state;
     const kvb_prefix_rules rules = kvb_prefix_by;
     uint32_t by_bits[2];
     kvb_prefix_by.same = same_counted;
@@ -194,7 +184,6 @@ static void few_bits_of_hashes_collide(void **state)
  * cannot. */
 static void refusals(void **state)
 {
-    (void)state;
     rig r;
     uint32_t found = 77;
     const uint64_t *ordinals;
@@ -238,7 +227,6 @@ static uint32_t live(const rig *r)
  * goes first. */
 static void other_pages_stay(void **state)
 {
-    (void)state;
     for (uint32_t pages = 2; pages < 4; pages++) {
         static rig r;
         opened(&r, 64, 2, pages);
@@ -258,7 +246,6 @@ static void other_pages_stay(void **state)
 /* Where rows hang together, be it V's in one group of two, all that the pools hold is another's. Groups go on alike. */
 static void rows_that_hang_together_are_all_forgotten(void **state)
 {
-    (void)state;
     uint32_t at = 0, n = 0;
     for (const kvb_pool_type *pool = pools_next(&at); pool; pool = pools_next(&at))
         for (int all = 0; all < 2 && pool->format->residual_cells; all++, n++) {
@@ -311,7 +298,6 @@ static void order_check(rig *r)
 /* For want of a page, when all have been taken; as another kind of file; for want of memory, at each request. */
 static void what_is_refused_leaves_every_page(void **state)
 {
-    (void)state;
     static rig r, from;
     uint64_t nth = 0;
     opened(&from, 64, 2, 0);
@@ -380,7 +366,6 @@ static void the_maker_ends_first(void **state)
     rig maker, first, second;
     kvb_allocator shared = {0};
     kvb_frozen *frozen;
-    (void)state;
     filled_open(&maker, SHARED);
     assert_int_equal(kvb_cache_freeze(maker.cache, 0, SHARED, &shared, &frozen), 0);
     assert_int_equal(rig_usage(&maker).cells_live, SHARED); /* its own rows have become the prefix's */
@@ -412,7 +397,6 @@ static void what_is_frozen_stays(void **state)
 {
     rig maker, strange;
     kvb_frozen *frozen;
-    (void)state;
     filled_open(&maker, SHARED);
     assert_int_equal(kvb_cache_freeze(maker.cache, 0, SHARED, NULL, &frozen), 0);
     rig_open(&strange, &kvb_cache_shared_prefix, CAPACITY, SEQ_CAPACITY, SEQS, 8);
@@ -441,7 +425,6 @@ static void prefixes_do_not_mix(void **state)
 {
     rig r, makers[2];
     kvb_frozen *frozen[2];
-    (void)state;
     rig_open(&r, &kvb_cache_shared_prefix, CAPACITY, SEQ_CAPACITY, SEQS, 8);
     for (uint32_t i = 0; i < 2; i++) {
         filled_open(&makers[i], i ? 10 : SHARED);
@@ -464,7 +447,6 @@ static void what_cannot_be_shared_is_refused(void **state)
     rig r, small, strange = {.n_groups = 2, .groups = {{.window = 0}, {.window = 10000}}}, seq;
     kvb_frozen *frozen, *none = NULL;
     uint32_t at = 0, residual = 0;
-    (void)state;
     filled_open(&r, SHARED);
     front_refused(&r, -EINVAL, kvb_cache_freeze(r.cache, 0, SHARED + 1, NULL, &none));
     front_refused(&r, -EINVAL, kvb_cache_freeze(r.cache, 0, 0, NULL, &none));
@@ -507,7 +489,6 @@ static void scales_must_be_the_same(void **state)
     kvb_frozen *frozen;
     char why[200];
     rig r = {.n_groups = 1};
-    (void)state;
     for (uint32_t at = 0; !e4m3 || strcmp(e4m3->name, "e4m3-head");)
         e4m3 = pools_next(&at);
     r.pool = e4m3;
@@ -569,7 +550,6 @@ static void threads_share(void **state)
     kvb_allocator shared = {0};
     kvb_frozen *frozen;
     pthread_t threads[THREADS];
-    (void)state;
     filled_open(&maker, SHARED);
     assert_int_equal(kvb_cache_freeze(maker.cache, 0, SHARED, &shared, &frozen), 0);
     for (uint32_t i = 0; i < THREADS; i++)
@@ -590,7 +570,6 @@ static void memory_may_fail(void **state)
 {
     bool noticed = true;
     uint64_t fail = 0;
-    (void)state;
     while (noticed) {
         rig r;
         kvb_frozen *frozen;
@@ -619,24 +598,11 @@ static void memory_may_fail(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_piece_of_another_prompt_is_not_found),
-        cmocka_unit_test(the_oldest_give_way),
-        cmocka_unit_test(the_budget_is_kept),
-        cmocka_unit_test(collisions_share_nothing),
-        cmocka_unit_test(few_bits_of_hashes_collide),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(other_pages_stay),
-        cmocka_unit_test(rows_that_hang_together_are_all_forgotten),
-        cmocka_unit_test(what_is_refused_leaves_every_page),
-        cmocka_unit_test(the_maker_ends_first),
-        cmocka_unit_test(what_is_frozen_stays),
-        cmocka_unit_test(prefixes_do_not_mix),
-        cmocka_unit_test(what_cannot_be_shared_is_refused),
-        cmocka_unit_test(scales_must_be_the_same),
-        cmocka_unit_test(threads_share),
-        cmocka_unit_test(memory_may_fail),
-    };
-    return cmocka_run_group_tests_name("prompts that begin alike, prefixes that caches share", tests, folder_make,
-                                       folder_remove);
+    return TESTS_RUN_IN("prompts that begin alike, prefixes that caches share", folder_make, folder_remove,
+                        T(a_piece_of_another_prompt_is_not_found), T(the_oldest_give_way), T(the_budget_is_kept),
+                        T(collisions_share_nothing), T(few_bits_of_hashes_collide), T(refusals), T(other_pages_stay),
+                        T(rows_that_hang_together_are_all_forgotten), T(what_is_refused_leaves_every_page),
+                        T(the_maker_ends_first), T(what_is_frozen_stays), T(prefixes_do_not_mix),
+                        T(what_cannot_be_shared_is_refused), T(scales_must_be_the_same), T(threads_share),
+                        T(memory_may_fail));
 }

@@ -5,16 +5,9 @@
  * across blocks; that memory is what was predicted, and survives failing requests. Against a model that keeps whole
  * rows.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
 
@@ -295,14 +288,12 @@ static void orders_check(const kvb_pool_type *type, kvb_growth growth, uint32_t 
 
 static void rows_are_readable_in_any_order(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         orders_check(type_named(names[i]), i % 2 ? KVB_GROWTH_RESERVE : KVB_GROWTH_DOUBLE, 7);
 }
 
 static void turned_rows_are_readable(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         rig r;
         rig_open(&r, type_named(names[i])->rotated, KVB_GROWTH_DOUBLE, 100);
@@ -317,7 +308,6 @@ static void turned_rows_are_readable(void **state)
 /* A long run leaves what its rows leave one by one: each block is encoded once, when it is full. */
 static void a_run_is_its_rows(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const kvb_pool_type *type = type_named(names[i]);
         rig whole, single;
@@ -347,7 +337,6 @@ static void a_run_is_its_rows(void **state)
 /* The level above the largest element may lie beyond f16: what becomes f16 again must not be an infinity. */
 static void reopened_rows_stay_finite(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         static float rows[CAPACITY * HEADS * DIM];
         float row[DIM];
@@ -370,7 +359,6 @@ static void reopened_rows_stay_finite(void **state)
 
 static void memory_is_as_predicted(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int growth = KVB_GROWTH_DOUBLE; growth < KVB_GROWTHS; growth++) {
             const kvb_pool_type *type = type_named(names[i]);
@@ -394,7 +382,6 @@ static void memory_is_as_predicted(void **state)
 /* The n-th request fails, for every n: open leaves nothing, ensure leaves rows and bytes as they were. */
 static void failed_requests_change_nothing(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof names / sizeof *names; i++)
         for (int growth = KVB_GROWTH_DOUBLE; growth <= KVB_GROWTH_RESERVE; growth += KVB_GROWTH_RESERVE) {
             const kvb_pool_type *type = i % 2 ? type_named(names[i / 2])->rotated : type_named(names[i / 2]);
@@ -432,13 +419,7 @@ static void failed_requests_change_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_readable_in_any_order),
-        cmocka_unit_test(turned_rows_are_readable),
-        cmocka_unit_test(a_run_is_its_rows),
-        cmocka_unit_test(reopened_rows_stay_finite),
-        cmocka_unit_test(memory_is_as_predicted),
-        cmocka_unit_test(failed_requests_change_nothing),
-    };
-    return cmocka_run_group_tests_name("pools with residual cells", tests, NULL, NULL);
+    return TESTS_RUN("pools with residual cells", T(rows_are_readable_in_any_order), T(turned_rows_are_readable),
+                     T(a_run_is_its_rows), T(reopened_rows_stay_finite), T(memory_is_as_predicted),
+                     T(failed_requests_change_nothing));
 }

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the rules of caches/cache.h: plans, cells, pages, masks, memory, compaction, refusals. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/caches/rig.h"
 #include "caches/call.h"
 #include "caches/store.h"
@@ -21,7 +16,6 @@
 /* For all layers, in any order and again; its arrays stay where they are. */
 static void test_one_plan(void **state)
 {
-    (void)state;
     EACH_CACHE(type, 0)
     {
         rig r;
@@ -46,7 +40,6 @@ static void test_one_plan(void **state)
 
 static void test_rows_are_the_plans(void **state)
 {
-    (void)state;
     static const float rows[64];
     static const uint32_t good[] = {0, 1}, bad[] = {0, 2};
     static const struct {
@@ -80,7 +73,6 @@ static void test_rows_are_the_plans(void **state)
 /* What differs from cache to cache is what they can do. */
 static void test_caches(void **state)
 {
-    (void)state;
     enum {
         S = KVB_CACHE_SEQ | KVB_CACHE_REORDER,
         T = KVB_CACHE_TREE,
@@ -123,7 +115,6 @@ static bool forgets(const kvb_cache_type *type)
  * copies. */
 static void test_2_3_fork(void **state)
 {
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_SEQ)
     {
         rig r;
@@ -145,7 +136,6 @@ static void test_2_3_fork(void **state)
 /* A reordering moves no rows where cells or pages are shared, and in a slab only those of which one more is wanted. */
 static void test_3_reorder(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t n, dst[4], src[4], copied;
     } calls[] = {
@@ -176,7 +166,6 @@ static void test_3_reorder(void **state)
 /* The lowest run of free cells that is long enough; where there is none, the lowest free cells. */
 static void test_3_first_fit(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t seq, p0, p1; /* removed first, unless p1 is 0 */
         uint32_t add, n, cells[4];
@@ -206,7 +195,6 @@ static void test_3_first_fit(void **state)
 
 static void test_4_occupancy(void **state)
 {
-    (void)state;
     EACH_CACHE(type, 0)
     {
         rig r;
@@ -252,7 +240,6 @@ static void extend_check(rig *r, const uint32_t *ids, size_t n, int want)
 /* Tokens are bounded, and sequences in number and in length; a cache of one sequence knows no other. */
 static void test_5_sequences(void **state)
 {
-    (void)state;
     EACH_CACHE(type, 0)
     {
         bool seqs = type->flags & KVB_CACHE_SEQ;
@@ -281,7 +268,6 @@ static void test_5_sequences(void **state)
 /* CAUSAL wants queries that are the tail of what is read: not behind another's cells, not behind a hole. */
 static void test_6_not_the_tail(void **state)
 {
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_SEQ)
     {
         rig r;
@@ -309,7 +295,6 @@ static void test_6_not_the_tail(void **state)
 /* One sequence without holes lies in order and needs no mask: NONE for one query, CAUSAL for several. */
 static void test_8_fast_path(void **state)
 {
-    (void)state;
     EACH_CACHE(type, 0)
     {
         rig r;
@@ -332,7 +317,6 @@ static void test_8_fast_path(void **state)
 
 static void test_7_lazy_growth(void **state)
 {
-    (void)state;
     /* Layers 0 and 2 have two heads and rows of 4 and 3, layer 1 one head and rows of 5 and 3. */
     const size_t cell_bytes = (2 * 2 * (4 + 3) + 1 * (5 + 3)) * sizeof(float);
     EACH_CACHE(type, 0)
@@ -365,7 +349,6 @@ static void test_7_lazy_growth(void **state)
 static void test_7_dropped_rows(void **state)
 {
     enum { LENGTH = 120, STEP = 3, MOST = 5 - 1 + 2 + 2 + STEP };
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_SEQ)
     {
         if (type != &kvb_cache_window && type != &kvb_cache_paged)
@@ -398,7 +381,6 @@ static void test_7_dropped_rows(void **state)
  * together. */
 static void test_9_latent(void **state)
 {
-    (void)state;
     EACH_CACHE(type, 0)
     {
         rig r = {.n_groups = 2, .groups = {{.latent = true, .window = 5}, {.latent = true}}};
@@ -422,7 +404,6 @@ static void test_9_latent(void **state)
 /* Opening refuses what makes no sense, naming it. */
 static void test_10_open_refuses(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t capacity, seq_capacity, max_seqs, min_chunk;
         const char *what;
@@ -463,7 +444,6 @@ static void test_10_open_refuses(void **state)
 /* recompute asks for everything again, in an order in which what a token sees comes before it. */
 static void test_recompute_feed(void **state)
 {
-    (void)state;
     rig r;
     const uint64_t *feed;
     const uint64_t branch[] = {0, 1, 3, 5, 7}, both[] = {0, 1, 2, 4, 6, 3, 5, 8, 9};
@@ -490,7 +470,6 @@ static void test_recompute_feed(void **state)
 /* A commit moves the accepted path down, or leaves it in its cells; longer than a sequence may be it is refused. */
 static void test_tree_moves(void **state)
 {
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_TREE)
     {
         rig r;
@@ -511,7 +490,6 @@ static void test_tree_moves(void **state)
 /* A path that is in place already moves nothing; a chain needs no mask. */
 static void test_tree_chain(void **state)
 {
-    (void)state;
     rig r;
     rig_open(&r, &kvb_cache_tree, 32, 32, 1, 4);
     assert_int_equal(rig_step(&r, NULL, 2), 0);
@@ -542,7 +520,6 @@ static void refused(const kvb_cache *cache, int got, int want, const char *words
 
 static void arrays_must_be_given(void **state)
 {
-    (void)state;
     static rig r;
     rig_open(&r, &kvb_cache_tree, 16, 16, 1, 4);
     refused(r.cache, kvb_cache_propose(r.cache, NULL, NULL, 2), -EINVAL, "parents must be given");
@@ -585,7 +562,6 @@ static int open_with(kvb_allocator *a, const kvb_cache_type *type, const char *p
 
 static void rows_must_fit(void **state)
 {
-    (void)state;
     kvb_allocator a = {0};
     kvb_cache *cache = NULL;
     char why[200] = "";
@@ -598,7 +574,6 @@ static void rows_must_fit(void **state)
 
 static void an_open_may_fail_anywhere(void **state)
 {
-    (void)state;
     EACH_CACHE(type, 0)
     {
         int error = -ENOMEM;
@@ -622,7 +597,6 @@ static int unable(kvb_store *s)
 /* A cache of a plug-in has an open() of its own. */
 static void an_open_may_decline(void **state)
 {
-    (void)state;
     kvb_cache_type type = kvb_cache_contiguous;
     kvb_allocator a = {0};
     kvb_cache *cache = NULL;
@@ -636,7 +610,6 @@ static void an_open_may_decline(void **state)
 /* An empty cache holds its own structs and those of its pools, and nothing else where no cell is preallocated. */
 static void structs_are_counted(void **state)
 {
-    (void)state;
     const kvb_pool_type *f32 = kvb_builtin_pools[0];
     const kvb_pool_options o = {.n_kv_heads = 1, .dim = 1, .min_chunk = 1, .capacity = 1};
     EACH_CACHE(type, 0)
@@ -651,7 +624,6 @@ static void structs_are_counted(void **state)
 
 static void staged_rows_are_read_as_they_lie(void **state)
 {
-    (void)state;
     static const float rows[2][3][2] = {{{1, 2}, {3, 4}, {5, 6}}, {{7, 8}, {9, 10}, {11, 12}}};
     const kvb_view view = {.base = rows,
                            .head_stride = sizeof rows[0],
@@ -666,7 +638,6 @@ static void staged_rows_are_read_as_they_lie(void **state)
 
 static void what_a_cache_can_do_is_said(void **state)
 {
-    (void)state;
     char can[200], few[12];
     assert_null(
         kvb_cache_lacks(&kvb_cache_seq, KVB_CACHE_TREE | KVB_CACHE_SHIFT | KVB_CACHE_REWIND)); /* by sequences */
@@ -702,7 +673,6 @@ static void step(rig *r, const uint32_t *ids, uint32_t n, kvb_attend_spec *spec)
 /* Two sequences, token by token in turns; then one is gone, and the other lies in every other cell. */
 static void the_simple_masks_come_back(void **state)
 {
-    (void)state;
     rig r;
     kvb_attend_spec spec;
     rig_open(&r, &kvb_cache_seq, 2 * TOKENS, TOKENS, 2, 4);
@@ -745,7 +715,6 @@ static uint32_t rows_read(const kvb_attend_spec *spec, uint32_t n_tok, float k[T
 
 static void stored_rows_stay_what_they_are(void **state)
 {
-    (void)state;
     static float k[2][TOKENS][RIG_CODED_DIM], v[2][TOKENS][RIG_CODED_DIM];
     uint32_t formats = 0;
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
@@ -777,7 +746,6 @@ static void stored_rows_stay_what_they_are(void **state)
 
 static void a_full_cache_says_so(void **state)
 {
-    (void)state;
     rig r;
     kvb_attend_spec spec;
     rig_open(&r, &kvb_cache_seq, 8, 8, 2, 4);
@@ -800,7 +768,6 @@ static void a_full_cache_says_so(void **state)
 /* Where cells follow from positions there is nothing to move; pending nodes are in the way of any call. */
 static void other_caches_have_nothing_to_move(void **state)
 {
-    (void)state;
     EACH_CACHE(type, 0)
     {
         rig r;
@@ -829,7 +796,6 @@ static void other_caches_have_nothing_to_move(void **state)
  * holds a page writes to the page itself. */
 static void pages_are_shared_until_written(void **state)
 {
-    (void)state;
     rig r = {.page_cells = 4};
     assert_int_equal(rig_try_open(&r, &kvb_cache_paged, 32, 32, 3, 4), 0);
     assert_int_equal(rig_step(&r, NULL, 6), 0); /* pages 0 and 1, the latter half empty */
@@ -856,7 +822,6 @@ static void pages_are_shared_until_written(void **state)
 
 static void more_cells_than_have_numbers(void **state)
 {
-    (void)state;
     rig r = {.page_cells = 256};
     assert_int_equal(rig_try_open(&r, &kvb_cache_paged, UINT32_MAX, 32, 64, 4), -EINVAL);
     assert_int_equal(r.allocator.current_bytes, 0);
@@ -864,37 +829,13 @@ static void more_cells_than_have_numbers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_caches),
-        cmocka_unit_test(test_one_plan),
-        cmocka_unit_test(test_rows_are_the_plans),
-        cmocka_unit_test(test_2_3_fork),
-        cmocka_unit_test(test_3_first_fit),
-        cmocka_unit_test(test_3_reorder),
-        cmocka_unit_test(test_4_occupancy),
-        cmocka_unit_test(test_5_sequences),
-        cmocka_unit_test(test_6_not_the_tail),
-        cmocka_unit_test(test_7_lazy_growth),
-        cmocka_unit_test(test_8_fast_path),
-        cmocka_unit_test(test_9_latent),
-        cmocka_unit_test(test_7_dropped_rows),
-        cmocka_unit_test(test_10_open_refuses),
-        cmocka_unit_test(test_recompute_feed),
-        cmocka_unit_test(test_tree_moves),
-        cmocka_unit_test(test_tree_chain),
-        cmocka_unit_test(what_a_cache_can_do_is_said),
-        cmocka_unit_test(arrays_must_be_given),
-        cmocka_unit_test(rows_must_fit),
-        cmocka_unit_test(an_open_may_fail_anywhere),
-        cmocka_unit_test(an_open_may_decline),
-        cmocka_unit_test(structs_are_counted),
-        cmocka_unit_test(staged_rows_are_read_as_they_lie),
-        cmocka_unit_test(the_simple_masks_come_back),
-        cmocka_unit_test(stored_rows_stay_what_they_are),
-        cmocka_unit_test(a_full_cache_says_so),
-        cmocka_unit_test(other_caches_have_nothing_to_move),
-        cmocka_unit_test(more_cells_than_have_numbers),
-        cmocka_unit_test(pages_are_shared_until_written),
-    };
-    return cmocka_run_group_tests_name("rules of caches/cache.h", tests, NULL, NULL);
+    return TESTS_RUN("rules of caches/cache.h", T(test_caches), T(test_one_plan), T(test_rows_are_the_plans),
+                     T(test_2_3_fork), T(test_3_first_fit), T(test_3_reorder), T(test_4_occupancy), T(test_5_sequences),
+                     T(test_6_not_the_tail), T(test_7_lazy_growth), T(test_8_fast_path), T(test_9_latent),
+                     T(test_7_dropped_rows), T(test_10_open_refuses), T(test_recompute_feed), T(test_tree_moves),
+                     T(test_tree_chain), T(what_a_cache_can_do_is_said), T(arrays_must_be_given), T(rows_must_fit),
+                     T(an_open_may_fail_anywhere), T(an_open_may_decline), T(structs_are_counted),
+                     T(staged_rows_are_read_as_they_lie), T(the_simple_masks_come_back),
+                     T(stored_rows_stay_what_they_are), T(a_full_cache_says_so), T(other_caches_have_nothing_to_move),
+                     T(more_cells_than_have_numbers), T(pages_are_shared_until_written));
 }

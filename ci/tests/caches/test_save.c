@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what is saved and loaded, recurrent states too. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/caches/saved.h"
 #include "ci/tests/caches/states.h"
 #include "caches/pools/rows.h"
@@ -78,7 +73,6 @@ static void sequence_goes_on(const kvb_cache_type *type, const kvb_pool_type *po
 
 static void every_format_goes_on(void **state)
 {
-    (void)state;
     uint32_t at = 0, n = 0;
     EACH_CACHE(type, KVB_CACHE_SAVES)
     {
@@ -97,7 +91,6 @@ static void every_format_goes_on(void **state)
  * other tokens', nothing is. */
 static void rows_are_shared_again(void **state)
 {
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_SEQ | KVB_CACHE_SAVES)
     {
         static rig r;
@@ -135,7 +128,6 @@ static void rows_are_shared_again(void **state)
 /* A row that a window has dropped stays dropped: in cells, and when it is asked for again. */
 static void what_was_dropped_stays_dropped(void **state)
 {
-    (void)state;
     static rig r;
     begin(&r, &kvb_cache_window, NULL);
     grow(&r, 0, 30);
@@ -164,7 +156,6 @@ static void what_was_dropped_stays_dropped(void **state)
 /* Each request for memory of a load, refused once: there is still room for it. */
 static void memory_that_is_refused_takes_no_room(void **state)
 {
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_SAVES)
     {
         static rig r;
@@ -190,7 +181,6 @@ static void memory_that_is_refused_takes_no_room(void **state)
 
 static void rows_must_be_there(void **state)
 {
-    (void)state;
     static rig r;
     const uint64_t *feed;
     kvb_attend_spec spec;
@@ -227,7 +217,6 @@ static void rows_must_be_there(void **state)
 
 static void parts_that_cannot_say_so(void **state)
 {
-    (void)state;
     static rig r;
     kvb_pool_kind mute = *kvb_pool_kind_of(kvb_builtin_pools[0]);
     mute.type.raw_bytes = NULL;
@@ -276,7 +265,6 @@ static void file_write(const char *name, const uint8_t *bytes, size_t n)
  * is never half taken. */
 static void damage_is_refused(void **state)
 {
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_SAVES)
     for (int whole = 0; whole < 2; whole++) {
         const uint32_t seq = whole ? KVB_SEQ_ALL : 0;
@@ -327,7 +315,6 @@ static void damage_is_refused(void **state)
 
 static void made_up_residual_slots_are_refused(void **state)
 {
-    (void)state;
     uint32_t at = 0, n = 0;
     for (const kvb_pool_type *pool = pools_next(&at); pool; pool = pools_next(&at)) {
         kvb_allocator a = {0};
@@ -417,7 +404,6 @@ static const change changes[] = {
 /* Whatever the other cache has that this one has not. */
 static void what_does_not_fit_is_refused(void **state)
 {
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_SAVES)
     for (int whole = 0; whole < 2; whole++) {
         static rig r, b;
@@ -455,7 +441,6 @@ static void what_does_not_fit_is_refused(void **state)
 
 static void what_is_no_file_is_refused(void **state)
 {
-    (void)state;
     static rig r;
     char long_name[5000];
     unlink(other);
@@ -482,7 +467,6 @@ static void what_is_no_file_is_refused(void **state)
 /* The disk is full: what was there is whole. */
 static void a_full_disk_loses_nothing(void **state)
 {
-    (void)state;
     static rig r;
     begin(&r, &kvb_cache_seq, NULL);
     grow(&r, 0, 4);
@@ -572,7 +556,6 @@ static void assert_why(const rig *r, const char *words)
 /* What would need a state that is not there is refused in all layers. */
 static void test_refusals(void **state)
 {
-    (void)state;
     EACH_CACHE(type, KVB_CACHE_SEQ)
     {
         rig r;
@@ -619,7 +602,6 @@ static void test_fetch(void **state)
     kvb_attend_spec rows_spec;
     kvb_scan_spec spec;
     rig r;
-    (void)state;
     states_open(&r, &kvb_cache_seq, 0, KVB_F32);
     assert_int_equal(kvb_cache_fetch_states(r.cache, SCANS, pos, 2, &spec), -EINVAL);
     assert_why(&r, "there is no plan");
@@ -651,7 +633,6 @@ static void test_fetch(void **state)
 static void test_files(void **state)
 {
     rig r, taker;
-    (void)state;
     states_open(&r, &kvb_cache_seq, 5, KVB_F32);
     feed(&r, 3, 10);
     assert_int_equal(kvb_cache_save(r.cache, 3, path), 0);
@@ -689,7 +670,6 @@ static void test_prompts(void **state)
     const uint64_t *ordinals;
     uint32_t found = 1;
     rig r;
-    (void)state;
     states_open(&r, &kvb_cache_paged_prefix, 0, KVB_F32);
     r.tokens = tokens;
     feed(&r, 0, 8);
@@ -701,22 +681,10 @@ static void test_prompts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_format_goes_on),
-        cmocka_unit_test(rows_are_shared_again),
-        cmocka_unit_test(what_was_dropped_stays_dropped),
-        cmocka_unit_test(rows_must_be_there),
-        cmocka_unit_test(memory_that_is_refused_takes_no_room),
-        cmocka_unit_test(parts_that_cannot_say_so),
-        cmocka_unit_test(damage_is_refused),
-        cmocka_unit_test(made_up_residual_slots_are_refused),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(what_is_no_file_is_refused),
-        cmocka_unit_test(a_full_disk_loses_nothing),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_fetch),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_prompts),
-    };
-    return cmocka_run_group_tests_name("save and load", tests, folder_make, folder_remove);
+    return TESTS_RUN_IN("save and load", folder_make, folder_remove, T(every_format_goes_on), T(rows_are_shared_again),
+                        T(what_was_dropped_stays_dropped), T(rows_must_be_there),
+                        T(memory_that_is_refused_takes_no_room), T(parts_that_cannot_say_so), T(damage_is_refused),
+                        T(made_up_residual_slots_are_refused), T(what_does_not_fit_is_refused),
+                        T(what_is_no_file_is_refused), T(a_full_disk_loses_nothing), T(test_refusals), T(test_fetch),
+                        T(test_files), T(test_prompts));
 }

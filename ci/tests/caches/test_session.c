@@ -39,7 +39,6 @@ static void test_keys(void **state)
     kvb_allocator a = {0};
     kvb_cache *c, *again;
     char why[160];
-    (void)state;
     assert_int_equal(session_open("k", &a, 0, &c, why, sizeof why), -EINVAL);
     assert_non_null(strstr(why, "capacity"));
     assert_int_equal(kvb_session_count(), 0);
@@ -72,7 +71,6 @@ static void test_close_while_held(void **state)
     kvb_allocator a = {0}, b = {0};
     kvb_cache *c, *other;
     char why[160];
-    (void)state;
     assert_int_equal(session_open("k", &a, 16, &c, why, sizeof why), 0);
     assert_ptr_equal(kvb_session_hold("k"), c);
     assert_int_equal(kvb_session_close("k"), 0);
@@ -128,7 +126,6 @@ static void *worker(void *arg)
 
 static void test_threads(void **state)
 {
-    (void)state;
     pthread_t threads[THREADS];
     unsigned seeds[THREADS];
     for (unsigned i = 0; i < THREADS; i++) {
@@ -149,7 +146,5 @@ static void test_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_close_while_held),
-                                       cmocka_unit_test(test_threads)};
-    return cmocka_run_group_tests_name("sessions", tests, NULL, NULL);
+    return TESTS_RUN("sessions", T(test_keys), T(test_close_while_held), T(test_threads));
 }

@@ -161,7 +161,6 @@ static void row_check(uint32_t layer, uint32_t h, uint64_t token, uint32_t posit
 
 static void rows_are_those_of_their_new_positions(void **state)
 {
-    (void)state;
     EACH_SHIFTING(type)
     {
         scene s;
@@ -229,7 +228,6 @@ static void shifted_rows(const kvb_cache_type *type, const kvb_pool_type *pool, 
 
 static void shifts_between_two_steps_are_one(void **state)
 {
-    (void)state;
     static float one[16][HEADS][DIM], two[16][HEADS][DIM], apart[16][HEADS][DIM], none[16][HEADS][DIM];
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *pool = kvb_builtin_pools[p]; pool; pool = pool->rotated) {
@@ -269,7 +267,6 @@ static int small_open(const kvb_cache_type *type, const kvb_model *m, const kvb_
 
 static void caches_and_models_without_shifts_say_so(void **state)
 {
-    (void)state;
     EACH_CACHE(type, 0)
     {
         kvb_allocator allocator = {0};
@@ -300,7 +297,6 @@ static void caches_and_models_without_shifts_say_so(void **state)
  * can be. */
 static void divided_positions_hold_several_tokens(void **state)
 {
-    (void)state;
     char path[] = "/tmp/kvbench-shift-XXXXXX";
     const int fd = mkstemp(path);
     scene s;
@@ -347,11 +343,6 @@ static void divided_positions_hold_several_tokens(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_those_of_their_new_positions),
-        cmocka_unit_test(shifts_between_two_steps_are_one),
-        cmocka_unit_test(caches_and_models_without_shifts_say_so),
-        cmocka_unit_test(divided_positions_hold_several_tokens),
-    };
-    return cmocka_run_group_tests_name("position shifts", tests, NULL, NULL);
+    return TESTS_RUN("position shifts", T(rows_are_those_of_their_new_positions), T(shifts_between_two_steps_are_one),
+                     T(caches_and_models_without_shifts_say_so), T(divided_positions_hold_several_tokens));
 }

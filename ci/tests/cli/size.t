@@ -191,7 +191,7 @@ suggested() {
     # shellcheck disable=SC2086
     ok "  $words of ${*:2:4}" test "$(value total_bytes "$@" $words) $(value budget_bytes "$@" $words)" = "$(cat "$TMPDIR/said")"
 }
-unlike=(Llama-3.1-70B --engine vllm --gpu H100-80GB,L40S --context 32k --sequences 16 --split 3,1)
+unlike=(Llama-3.1-70B --engine vllm --gpu "H100-80GB,L40S" --context 32k --sequences 16 --split "3,1")
 suggested "--tp 4" "${unlike[@]}"
 suggested "--tp 2 --kv nvfp4" "${unlike[@]}"
 suggested "--weights fp8" Llama-3.1-70B --engine vllm --gpu H100-80GB,L40S --context 8k --sequences 4 --split 2,1

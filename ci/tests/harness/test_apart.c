@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what children, shards, signals and the machine's names are to the program. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "harness/interrupt.h"
 #include "harness/machine/host.h"
 #include "harness/replay/child.h"
@@ -45,7 +36,6 @@ static void starts_and_dies(int told)
 
 static void stopped_dies_too(void **state)
 {
-    (void)state;
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
     for (int i = 0; i < 100; i++) {
         int told[2], status = 0;
@@ -116,7 +106,6 @@ static int status_of(void (*body)(void))
 
 static void signals_stop(void **state)
 {
-    (void)state;
     int second = status_of(second_ends), first = status_of(asked_and_dies), ignored = status_of(ignored_before);
     int both = status_of(both_are_one);
     assert_true(WIFSIGNALED(second) && WTERMSIG(second) == SIGTERM);
@@ -127,7 +116,6 @@ static void signals_stop(void **state)
 
 static void waiting_ends(void **state)
 {
-    (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     assert_false(kvb_wait_readable(ends[0], 0));
@@ -143,7 +131,6 @@ static char why[256];
 
 static void words_are_taken_or_refused(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"0/3",   "4/3",  "1/0",  "1/65",  "1",
                                       "/",     "1/",   "/2",   "a/b",   "1/2x",
                                       "1/2/3", "-1/2", " 1/2", "1.0/2", "99999999999999999999/2",
@@ -161,7 +148,6 @@ static void words_are_taken_or_refused(void **state)
 
 static void every_combination_is_in_one(void **state)
 {
-    (void)state;
     for (uint32_t of = 1; of <= 7; of++)
         for (size_t total = 0; total <= 30; total++) {
             size_t all = 0;
@@ -200,7 +186,6 @@ static bool has_event(const kvb_result *r, uint32_t event, double live, double h
 
 static void few_events_are_all_kept(void **state)
 {
-    (void)state;
     kvb_result r;
     for (uint32_t n = 0; n <= KVB_MEMORY_POINTS; n++) {
         log_report(n, n, n, &r);
@@ -212,7 +197,6 @@ static void few_events_are_all_kept(void **state)
 
 static void many_events_keep_ends_and_peaks(void **state)
 {
-    (void)state;
     kvb_result r;
     static const uint32_t lengths[] = {KVB_MEMORY_POINTS + 1, 100, 127, 1000, 12345};
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
@@ -256,7 +240,6 @@ static void machine_make(char *root, const char *cpuinfo)
 
 static void x86_is_described(void **state)
 {
-    (void)state;
     char root[256];
     kvb_manifest m = {0};
     machine_make(root, "processor\t: 0\nmodel\t\t: 207\nmodel name\t: Some CPU: 3 GHz\n"
@@ -276,7 +259,6 @@ static void x86_is_described(void **state)
 
 static void arm_is_described(void **state)
 {
-    (void)state;
     char root[256];
     kvb_manifest m = {0};
     machine_make(root, "processor\t: 0\nFeatures\t: fp asimd sve\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n");
@@ -290,7 +272,6 @@ static void arm_is_described(void **state)
 
 static void nothing_to_read_is_no_crash(void **state)
 {
-    (void)state;
     kvb_manifest m = {0};
     kvb_host_describe("/nonexistent", &m);
     assert_string_equal(m.cpu_model, "");
@@ -301,7 +282,6 @@ static void nothing_to_read_is_no_crash(void **state)
 
 static void old_openblas_cores_are_cured(void **state)
 {
-    (void)state;
     char note[KVB_REASON];
     assert_string_equal(kvb_openblas_cure("Prescott", "avx2 avx512f", note, sizeof note), "SKYLAKEX");
     assert_non_null(strstr(note, "Prescott"));
@@ -318,7 +298,6 @@ static void old_openblas_cores_are_cured(void **state)
 
 static void busy_is_a_load_that_others_make(void **state)
 {
-    (void)state;
     char text[256];
     assert_false(kvb_is_busy(&(kvb_host){.load_1m = NAN}, text, sizeof text));
     assert_false(kvb_is_busy(&(kvb_host){.load_1m = 0.1}, text, sizeof text));
@@ -328,19 +307,9 @@ static void busy_is_a_load_that_others_make(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_dies_too),
-        cmocka_unit_test(signals_stop),
-        cmocka_unit_test(waiting_ends),
-        cmocka_unit_test(words_are_taken_or_refused),
-        cmocka_unit_test(every_combination_is_in_one),
-        cmocka_unit_test(few_events_are_all_kept),
-        cmocka_unit_test(many_events_keep_ends_and_peaks),
-        cmocka_unit_test(x86_is_described),
-        cmocka_unit_test(arm_is_described),
-        cmocka_unit_test(nothing_to_read_is_no_crash),
-        cmocka_unit_test(busy_is_a_load_that_others_make),
-        cmocka_unit_test(old_openblas_cores_are_cured),
-    };
-    return cmocka_run_group_tests_name("the process and its machine", tests, NULL, NULL);
+    return TESTS_RUN("the process and its machine", T(stopped_dies_too), T(signals_stop), T(waiting_ends),
+                     T(words_are_taken_or_refused), T(every_combination_is_in_one), T(few_events_are_all_kept),
+                     T(many_events_keep_ends_and_peaks), T(x86_is_described), T(arm_is_described),
+                     T(nothing_to_read_is_no_crash), T(busy_is_a_load_that_others_make),
+                     T(old_openblas_cores_are_cured));
 }

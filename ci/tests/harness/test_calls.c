@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: single calls of attention and scans: which are made, and how they are judged. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/whole/scan_rig.h"
 #include "harness/calls/attend_axes.h"
 #include "harness/calls/calls.h"
@@ -61,7 +54,6 @@ static void pairs_meet(void **state)
 {
     kvb_point_cover cover, again, few;
     uint64_t pairs = 0;
-    (void)state;
     assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 0, false, &cover), 0);
     for (uint32_t a = 0; a < 4; a++)
         for (uint32_t i = 0; i < kvb_axis_values(&small_axes[a]); i++)
@@ -106,7 +98,6 @@ static void mute_calls_cover_nothing_else(void **state)
 {
     const kvb_point_rules rules = {small_fits, small_cost, small_mutes, NULL};
     kvb_point_cover cover;
-    (void)state;
     assert_int_equal(kvb_points_choose(&small, &rules, 1, 0, false, &cover), 0);
     size_t loud = 0;
     for (size_t p = 0; p < cover.n; p++)
@@ -123,7 +114,6 @@ static void mute_calls_cover_nothing_else(void **state)
 static void draws_fit(void **state)
 {
     uint64_t rng = 3, of[4][5] = {{0}};
-    (void)state;
     for (int i = 0; i < 2000; i++) {
         kvb_point p;
         assert_true(kvb_point_draw(&small, &small_rules, &rng, &p));
@@ -140,7 +130,6 @@ static void words_of_points(void **state)
 {
     kvb_point p, back;
     char text[KVB_CALL_TEXT], why[256];
-    (void)state;
     assert_int_equal(kvb_point_parse(&small, "c=3,a=2", &p, why, sizeof why), 0);
     assert_true(p.at[0] == 2 && p.at[1] == 0 && p.at[2] == 3 && p.at[3] == 0);
     kvb_point_text(&small, &p, text);
@@ -235,7 +224,6 @@ static bool at_three_heads(const kvb_attend *x)
 
 static void honest_passes(void **state)
 {
-    (void)state;
     const kvb_result r = judge(never, first_cleared, 60);
     assert_int_equal(r.status, KVB_STATUS_PASS);
     assert_true(r.axes.calls == 150 && r.axes.wrong == 0 && r.axes.pairs > r.axes.pairs_of / 3);
@@ -244,7 +232,6 @@ static void honest_passes(void **state)
 
 static void shrinks_to_what_it_needs(void **state)
 {
-    (void)state;
     kvb_result r = judge(at_three_heads, first_cleared, 60);
     assert_int_equal(r.status, KVB_STATUS_FAIL);
     assert_int_equal(r.check, KVB_CHECK_BOUND);
@@ -256,7 +243,6 @@ static void shrinks_to_what_it_needs(void **state)
 
 static void two_values_together(void **state)
 {
-    (void)state;
     const kvb_result r = judge(at_dim_80_with_softcap, first_cleared, 60);
     if (r.status == KVB_STATUS_PASS)
         return; /* so few calls do not hold every pair */
@@ -265,7 +251,6 @@ static void two_values_together(void **state)
 
 static void crashes_are_told(void **state)
 {
-    (void)state;
     const kvb_result r = judge(at_three_heads, crash, 60);
     assert_int_equal(r.status, KVB_STATUS_CRASH);
     assert_string_equal(r.replay, "again --call 'kv_heads=3'");
@@ -274,7 +259,6 @@ static void crashes_are_told(void **state)
 
 static void hangs_are_told(void **state)
 {
-    (void)state;
     const kvb_result r = judge(at_three_heads, hang, 1);
     assert_int_equal(r.status, KVB_STATUS_TIMEOUT);
     assert_non_null(strstr(r.reason, "no end within"));
@@ -314,7 +298,6 @@ static void zeros_are_right_where_axes_are_mute(void **state)
     };
     static kvb_attend_space space;
     static kvb_registry registry;
-    (void)state;
     kvb_registry_init(&registry);
     kvb_attend_space_make(&registry, &space);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -583,7 +566,6 @@ static void mistake_is_found(const kvb_kernel *kernel, const kvb_point_cover *co
 static void mistakes_are_found(void **state)
 {
     kvb_point_cover cover = cover_of(&wrong_kernel);
-    (void)state;
     for (enum wrong w = WRONG_NOTHING + 1; w < WRONG_COUNT; w++) {
         wrong_now = w;
         mistake_is_found(&wrong_kernel, &cover, wrongs[w].name, wrongs[w].kinds, NULL);
@@ -599,7 +581,6 @@ static void mistakes_are_found(void **state)
 static void honest_calls_pass(void **state)
 {
     const kvb_kernel *const kernels[] = {&wrong_kernel, &kvb_kernel_scan};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         kvb_call_verdict verdict;
         char text[KVB_CALL_TEXT];
@@ -640,7 +621,6 @@ static void ways_are_noted(void **state)
 {
     kvb_point_cover cover = cover_of(&around_kernel);
     double honest[KVB_SAME_KINDS], planted[KVB_SAME_KINDS];
-    (void)state;
     around_now = AROUND_COUNT;
     kvb_checks_off = UINT32_C(1) << KVB_CHECK_DETERMINISTIC; /* which fails two of them */
     ways_note(&cover, KVB_SAME_KINDS, honest);
@@ -655,14 +635,8 @@ static void ways_are_noted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_meet),          cmocka_unit_test(mute_calls_cover_nothing_else),
-        cmocka_unit_test(draws_fit),           cmocka_unit_test(words_of_points),
-        cmocka_unit_test(honest_passes),       cmocka_unit_test(shrinks_to_what_it_needs),
-        cmocka_unit_test(two_values_together), cmocka_unit_test(crashes_are_told),
-        cmocka_unit_test(hangs_are_told),      cmocka_unit_test(zeros_are_right_where_axes_are_mute),
-        cmocka_unit_test(honest_calls_pass),   cmocka_unit_test(mistakes_are_found),
-        cmocka_unit_test(ways_are_noted),
-    };
-    return cmocka_run_group_tests_name("single calls", tests, NULL, NULL);
+    return TESTS_RUN("single calls", T(pairs_meet), T(mute_calls_cover_nothing_else), T(draws_fit), T(words_of_points),
+                     T(honest_passes), T(shrinks_to_what_it_needs), T(two_values_together), T(crashes_are_told),
+                     T(hangs_are_told), T(zeros_are_right_where_axes_are_mute), T(honest_calls_pass),
+                     T(mistakes_are_found), T(ways_are_noted));
 }

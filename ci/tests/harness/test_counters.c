@@ -1,27 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: counters of PAPI, of perf, and what there is without them. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <unistd.h>
 #include <time.h>
 #include <sys/wait.h>
 #include <sys/mman.h>
-#include <string.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <math.h>
 #include <papi.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include "ci/tests/tests.h"
 #include "harness/counters/counters.h"
 #include "harness/counters/source.h"
 
@@ -99,7 +91,6 @@ static double faults(const kvb_result *r)
 
 static void work_is_counted(void **state)
 {
-    (void)state;
     kvb_own_counts own = {0};
     kvb_result r = {0};
     kvb_counters *c;
@@ -128,7 +119,6 @@ static void work_is_counted(void **state)
 
 static void regions_add_up(void **state)
 {
-    (void)state;
     kvb_own_counts own = {0};
     kvb_result r = {0};
     kvb_counters *c;
@@ -149,7 +139,6 @@ static void regions_add_up(void **state)
 
 static void sleep_is_a_switch(void **state)
 {
-    (void)state;
     kvb_own_counts own = {0};
     kvb_result r = {0};
     kvb_counters *c;
@@ -170,7 +159,6 @@ static void sleep_is_a_switch(void **state)
 
 static void later_threads_are_counted(void **state)
 {
-    (void)state;
     kvb_own_counts own = {0};
     kvb_result r = {0};
     kvb_counters *c;
@@ -199,7 +187,6 @@ static void own_add(kvb_own_counts *own, long long n)
 
 static void own_counts_come_back_exactly(void **state)
 {
-    (void)state;
     kvb_own_counts own = {5, 6, 7, 8, 9};
     kvb_result r = {0};
     kvb_counters *c;
@@ -228,7 +215,6 @@ static void own_counts_come_back_exactly(void **state)
 
 static void wanted_events_take_the_place_of_defaults(void **state)
 {
-    (void)state;
     static const char *const events[] = {"PAPI_BR_MSP", "sde:::kvbench::rescales", "nosuch::EVENT", NULL};
     kvb_own_counts own = {0};
     kvb_result r = {0};
@@ -274,7 +260,6 @@ static int child_counts(void)
 
 static void forked_children_count_for_themselves(void **state)
 {
-    (void)state;
     kvb_own_counts own = {0};
     kvb_counters *c;
     kvb_result r = {0};
@@ -301,7 +286,6 @@ static void note(void *ctx, const char *name, const char *source, const char *wh
 
 static void the_list_tells_all(void **state)
 {
-    (void)state;
     int counts[4] = {0};
     assert_int_equal(kvb_counters_describe(note, counts), 0);
     assert_int_equal(counts[0], 5 + 5 + 4 + 7);
@@ -320,7 +304,6 @@ static double now_ns(void)
 /* Against what a call of the system costs here, which differs tenfold between a bare machine and a sandbox. */
 static void a_pair_is_cheap(void **state)
 {
-    (void)state;
     kvb_own_counts own = {0};
     kvb_counters *c;
     struct rusage u;
@@ -403,7 +386,6 @@ static int hardware_of_another_cpu_told(void)
 
 static void hardware_counts_or_says_why(void **state)
 {
-    (void)state;
     assert_int_equal(forked(hardware_of_another_cpu_told), 0); /* first: PAPI asks for the CPU once in a process */
     assert_int_equal(hardware_told(), 0);
 }
@@ -437,7 +419,6 @@ static int stranger_counts(void)
 
 static void a_user_without_rights_is_told(void **state)
 {
-    (void)state;
     int told = geteuid() == 0 ? forked(stranger_counts) : 77;
     if (told == 77) {
         print_message("# cannot become another user\n");
@@ -478,7 +459,6 @@ static int sandboxed_counts(void)
 
 static void a_sandbox_without_perf_is_told(void **state)
 {
-    (void)state;
     int told = forked(sandboxed_counts);
     if (told == 77) {
         print_message("# no seccomp filters here\n");
@@ -489,7 +469,6 @@ static void a_sandbox_without_perf_is_told(void **state)
 
 static void unknown_events_are_refused(void **state)
 {
-    (void)state;
     static const char *const unknown[] = {"PAPI_NO_SUCH", "nosuch::EVENT", "", "sde:::kvbench::cell_read",
                                           "sde:::other::count"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
@@ -518,7 +497,6 @@ static void unknown_events_are_refused(void **state)
 /* As another PAPI tool in the process would: by name, with a set of its own. */
 static void another_tool_sees_own_counts(void **state)
 {
-    (void)state;
     kvb_own_counts own = {0};
     char why[96];
     int set = PAPI_NULL;
@@ -544,7 +522,6 @@ static void another_tool_sees_own_counts(void **state)
 /* Three sets of software-defined events, of two, two and one, on a component that counts one set at a time. */
 static void events_that_do_not_fit_take_turns(void **state)
 {
-    (void)state;
     kvb_own_counts own = {0};
     char why[96];
     uint32_t events[5];
@@ -582,22 +559,10 @@ static void events_that_do_not_fit_take_turns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(work_is_counted),
-        cmocka_unit_test(regions_add_up),
-        cmocka_unit_test(sleep_is_a_switch),
-        cmocka_unit_test(later_threads_are_counted),
-        cmocka_unit_test(own_counts_come_back_exactly),
-        cmocka_unit_test(wanted_events_take_the_place_of_defaults),
-        cmocka_unit_test(forked_children_count_for_themselves),
-        cmocka_unit_test(the_list_tells_all),
-        cmocka_unit_test(a_pair_is_cheap),
-        cmocka_unit_test(hardware_counts_or_says_why),
-        cmocka_unit_test(a_user_without_rights_is_told),
-        cmocka_unit_test(a_sandbox_without_perf_is_told),
-        cmocka_unit_test(unknown_events_are_refused),
-        cmocka_unit_test(another_tool_sees_own_counts),
-        cmocka_unit_test(events_that_do_not_fit_take_turns),
-    };
-    return cmocka_run_group_tests_name("counters", tests, NULL, NULL);
+    return TESTS_RUN("counters", T(work_is_counted), T(regions_add_up), T(sleep_is_a_switch),
+                     T(later_threads_are_counted), T(own_counts_come_back_exactly),
+                     T(wanted_events_take_the_place_of_defaults), T(forked_children_count_for_themselves),
+                     T(the_list_tells_all), T(a_pair_is_cheap), T(hardware_counts_or_says_why),
+                     T(a_user_without_rights_is_told), T(a_sandbox_without_perf_is_told), T(unknown_events_are_refused),
+                     T(another_tool_sees_own_counts), T(events_that_do_not_fit_take_turns));
 }

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: levels of instruction sets, and bandwidth. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
 #include "harness/machine/bandwidth.h"
 #include "harness/machine/host.h"
@@ -33,7 +24,6 @@ static const char *codec_of(kvb_cpu_level level)
 
 static void every_level_of_this_cpu(void **state)
 {
-    (void)state;
     for (int level = KVB_CPU_LEVELS - 1; level >= 0; level--) {
         int error = kvb_cpu_mask_set(kvb_cpu_level_names[level], cpu_mask_why, sizeof cpu_mask_why);
         if (!kvb_cpu_has((kvb_cpu_level)level, cpu_mask_why, sizeof cpu_mask_why)) {
@@ -60,7 +50,6 @@ static void every_level_of_this_cpu(void **state)
 static void unknown_levels_change_nothing(void **state)
 {
     kvb_cpu_level before = kvb_cpu();
-    (void)state;
     assert_int_equal(kvb_cpu_mask_set("avx", cpu_mask_why, sizeof cpu_mask_why), -EINVAL);
     assert_int_equal(strncmp(cpu_mask_why, "unknown level 'avx'; ", 21), 0);
     for (int level = 0; level < KVB_CPU_LEVELS; level++) /* those of this architecture are listed */
@@ -77,7 +66,6 @@ static void another_length_is_refused_by_its_name(void **state)
         int bits;
     } sve[] = {{KVB_CPU_SVE128, 128}, {KVB_CPU_SVE256, 256}, {KVB_CPU_SVE512, 512}};
     int has = 0;
-    (void)state;
     for (int i = 0; i < 3; i++)
         has = kvb_cpu_has(sve[i].level, cpu_mask_why, sizeof cpu_mask_why) ? sve[i].bits : has;
     if (!has)
@@ -111,7 +99,6 @@ static bool here(kvb_cpu_level level)
 
 static void every_line_is_read(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {64, 128, 512, 576, 1024, 1088, 4096, 5 * 1024 + 64};
     char *lines = aligned_alloc(64, 8192);
     assert_non_null(lines);
@@ -134,7 +121,6 @@ static void every_line_is_read(void **state)
 
 static void triad_computes_every_element(void **state)
 {
-    (void)state;
     double a[67], b[67], c[67];
     for (const kvb_triad_kernel *kernel = kvb_triad_kernels; kernel->isa; kernel++) {
         if (!here(kernel->level))
@@ -150,7 +136,6 @@ static void triad_computes_every_element(void **state)
 
 static void chains_stay_finite(void **state)
 {
-    (void)state;
     for (const kvb_peak_kernel *kernel = kvb_peak_kernels; kernel->instruction; kernel++) {
         if (!kernel->here())
             continue;
@@ -162,7 +147,6 @@ static void chains_stay_finite(void **state)
 
 static void missing_instructions_have_a_reason(void **state)
 {
-    (void)state;
     kvb_threads *threads = team_start(1);
     for (kvb_peak_kind k = 0; k < KVB_PEAK_KINDS; k++) {
         char why[96] = "";
@@ -177,7 +161,6 @@ static void missing_instructions_have_a_reason(void **state)
 
 static void memory_is_whole_pages_for_each_thread(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {0, 1, 4096, 12289, 5u << 20};
     for (uint32_t n = 1; n <= 2 && n <= kvb_cores(); n++) {
         kvb_threads *threads = team_start(n);
@@ -201,7 +184,6 @@ static void memory_is_whole_pages_for_each_thread(void **state)
 
 static void bandwidths_have_samples(void **state)
 {
-    (void)state;
     kvb_threads *threads = team_start(1);
     const kvb_team *team = kvb_threads_team(threads);
     kvb_probe_memory memory;
@@ -217,7 +199,6 @@ static void bandwidths_have_samples(void **state)
 
 static void quantiles_are_nearest_rank(void **state)
 {
-    (void)state;
     double ten[] = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, one[] = {7};
     double twenty[20];
     kvb_rate rate;
@@ -233,17 +214,9 @@ static void quantiles_are_nearest_rank(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_level_of_this_cpu),
-        cmocka_unit_test(unknown_levels_change_nothing),
-        cmocka_unit_test(another_length_is_refused_by_its_name),
-        cmocka_unit_test(every_line_is_read),
-        cmocka_unit_test(triad_computes_every_element),
-        cmocka_unit_test(chains_stay_finite),
-        cmocka_unit_test(missing_instructions_have_a_reason),
-        cmocka_unit_test(memory_is_whole_pages_for_each_thread),
-        cmocka_unit_test(bandwidths_have_samples),
-        cmocka_unit_test(quantiles_are_nearest_rank),
-    };
-    return cmocka_run_group_tests_name("the machine", tests, NULL, NULL);
+    return TESTS_RUN("the machine", T(every_level_of_this_cpu), T(unknown_levels_change_nothing),
+                     T(another_length_is_refused_by_its_name), T(every_line_is_read), T(triad_computes_every_element),
+                     T(chains_stay_finite), T(missing_instructions_have_a_reason),
+                     T(memory_is_whole_pages_for_each_thread), T(bandwidths_have_samples),
+                     T(quantiles_are_nearest_rank));
 }

@@ -1,22 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: guarded memory, and arrays of recorded calls. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
 
@@ -42,14 +34,12 @@ static void report(const char *what)
 
 static int said_map(void **state)
 {
-    (void)state;
     said = mmap(NULL, SAID_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return said == MAP_FAILED ? -1 : 0;
 }
 
 static int said_unmap(void **state)
 {
-    (void)state;
     return munmap(said, SAID_BYTES);
 }
 
@@ -119,7 +109,6 @@ static void expect_fault(void *block, void (*crime)(void *block), ptrdiff_t at, 
 static void a_block_is_aligned_zero_and_writable(void **state)
 {
     static const size_t sizes[] = {1, 4, 63, 64, 65, 4092, 4096, 4100, 1 << 20};
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         char why[128] = "";
         unsigned char *block = kvb_guard_alloc("block", sizes[i]);
@@ -138,7 +127,6 @@ static void a_block_is_aligned_zero_and_writable(void **state)
 
 static void faults_name_block_and_distance(void **state)
 {
-    (void)state;
     void *q = kvb_guard_alloc("q", 4096), *out = kvb_guard_alloc("out", 8192), *none = kvb_guard_alloc("none", 0);
     expect_fault(out, byte_write, 8192, WRITE "0 bytes past the end of out");
     expect_fault(out, byte_read, 8192 + 12345, READ "12345 bytes past the end of out");
@@ -156,7 +144,6 @@ static void faults_name_block_and_distance(void **state)
 
 static void another_thread_may_fault(void **state)
 {
-    (void)state;
     void *out = kvb_guard_alloc("out", 64);
     expect_fault(out, thread_write, 64, WRITE "0 bytes past the end of out");
     kvb_guard_free(out);
@@ -164,7 +151,6 @@ static void another_thread_may_fault(void **state)
 
 static void other_faults_are_not_ours(void **state)
 {
-    (void)state;
     void *out = kvb_guard_alloc("out", 64);
     void *elsewhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(elsewhere != MAP_FAILED);
@@ -176,7 +162,6 @@ static void other_faults_are_not_ours(void **state)
 
 static void read_only_blocks_are_told_as_such(void **state)
 {
-    (void)state;
     char *q = kvb_guard_alloc("q", 8000); /* 8000 is a multiple of 64: slack lies before it only */
     q[16] = 7;
     assert_int_equal(kvb_guard_protect(q, true), 0);
@@ -192,7 +177,6 @@ static void read_only_blocks_are_told_as_such(void **state)
 
 static void canaries_find_writes_into_the_slack(void **state)
 {
-    (void)state;
     char why[128];
     char *lse = kvb_guard_alloc("lse", 20), *out = kvb_guard_alloc("out", 100);
     char *all[] = {lse, out};
@@ -222,7 +206,6 @@ static void canaries_find_writes_into_the_slack(void **state)
 
 static void a_fitted_block_is_guarded_at_its_new_size(void **state)
 {
-    (void)state;
     char why[128];
     char *made = kvb_guard_alloc("scratch", 100000), *less = kvb_guard_fit(made, 1024);
     assert_ptr_equal(less, made + (100000 + 63) / 64 * 64 - 1024);
@@ -245,7 +228,6 @@ static void a_fitted_block_is_guarded_at_its_new_size(void **state)
 static void many_blocks_come_and_go(void **state)
 {
     enum { many = 300 };
-    (void)state;
     char *all[many], why[128];
     for (size_t i = 0; i < many; i++) {
         all[i] = kvb_guard_alloc(i == 77 ? "the one" : "another", 8 * i);
@@ -344,7 +326,6 @@ static void unwritten_elements_are_named(void **state)
 {
     static const uint32_t sizes[] = {2, 7, 1, 7, 3}; /* growing, and smaller in the same block */
     static float q[MOST];
-    (void)state;
     for (size_t i = 0; i < 2 * ELEMS; i++) {
         kvb_kernel_io io;
         kvb_kernel_io_init(&io, &model, elems[i / 2], i % 2);
@@ -360,7 +341,6 @@ static void unwritten_elements_are_named(void **state)
 static void a_write_outside_is_seen(void **state)
 {
     static float q[MOST];
-    (void)state;
     for (size_t e = 0; e < ELEMS; e++)
         for (uint32_t i = 0; i < 2 * 4; i++) {
             const kvb_group *g = &model.groups[i % 2];
@@ -388,7 +368,6 @@ static void digest_tells_every_bit(void **state)
 {
     enum { QUERIES = 4, OWN = 3 };
     static float q[MOST];
-    (void)state;
     for (size_t e = 0; e < 2 * ELEMS; e++) {
         const kvb_group *g = &model.groups[e % 2];
         const size_t row[] = {g->heads * g->v_dim * size_of(elems[e / 2]), g->heads * sizeof(float)};
@@ -418,18 +397,9 @@ static void digest_tells_every_bit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_is_aligned_zero_and_writable),
-        cmocka_unit_test(faults_name_block_and_distance),
-        cmocka_unit_test(another_thread_may_fault),
-        cmocka_unit_test(other_faults_are_not_ours),
-        cmocka_unit_test(read_only_blocks_are_told_as_such),
-        cmocka_unit_test(canaries_find_writes_into_the_slack),
-        cmocka_unit_test(a_fitted_block_is_guarded_at_its_new_size),
-        cmocka_unit_test(many_blocks_come_and_go),
-        cmocka_unit_test(unwritten_elements_are_named),
-        cmocka_unit_test(a_write_outside_is_seen),
-        cmocka_unit_test(digest_tells_every_bit),
-    };
-    return cmocka_run_group_tests_name("guarded memory", tests, said_map, said_unmap);
+    return TESTS_RUN_IN("guarded memory", said_map, said_unmap, T(a_block_is_aligned_zero_and_writable),
+                        T(faults_name_block_and_distance), T(another_thread_may_fault), T(other_faults_are_not_ours),
+                        T(read_only_blocks_are_told_as_such), T(canaries_find_writes_into_the_slack),
+                        T(a_fitted_block_is_guarded_at_its_new_size), T(many_blocks_come_and_go),
+                        T(unwritten_elements_are_named), T(a_write_outside_is_seen), T(digest_tells_every_bit));
 }

@@ -2,22 +2,14 @@
 /* Shows: the heap watch counts every call that takes or gives back memory, from the program, from the C library, from
  * a plug-in and from any thread, while it is on, but those of a library that is excused; what it hands out is sound;
  * and it counts threads that are started. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <threads.h>
 
+#include "ci/tests/tests.h"
 #include "harness/replay/heap_watch.h"
 
 /* The compiler knows malloc and free, and may leave out a pair: it must not see what a block is for. */
@@ -25,7 +17,6 @@ static void *volatile sink;
 
 static void nothing_is_counted_without_calls(void **state)
 {
-    (void)state;
     sink = malloc(10);
     free(sink);
     kvb_heap_watch_start();
@@ -108,7 +99,6 @@ static void each_function_is_counted(void **state)
         {"strdup", by_strdup, 1},
     };
     bool thread_sanitizer = dlsym(RTLD_DEFAULT, "__tsan_init") != NULL;
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kvb_heap_watch_start();
         sink = cases[i].make();
@@ -131,7 +121,6 @@ static void each_function_is_counted(void **state)
 
 static void growing_a_block_is_counted_and_keeps_it(void **state)
 {
-    (void)state;
     char *small = malloc(10);
     memcpy(small, "123456789", 10);
     sink = small;
@@ -144,7 +133,6 @@ static void growing_a_block_is_counted_and_keeps_it(void **state)
 
 static void errors_are_those_of_the_standard(void **state)
 {
-    (void)state;
     volatile size_t huge = SIZE_MAX / 2 + 1;
     void *block = &block;
     if (dlsym(RTLD_DEFAULT, "__sanitizer_install_malloc_and_free_hooks"))
@@ -178,7 +166,6 @@ static void *allocate(void *context)
 static void threads_are_counted(void **state)
 {
     pthread_t threads[3];
-    (void)state;
     kvb_heap_watch_start();
     for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, allocate, NULL), 0);
@@ -198,7 +185,6 @@ static void started_threads_are_counted(void **state)
     thrd_t other;
     char words[256];
     int result;
-    (void)state;
     kvb_threads_forget();
     assert_int_equal(kvb_threads_started(), 0);
     assert_int_equal(thrd_create(&other, nothing_more, NULL), thrd_success);
@@ -227,7 +213,6 @@ static void a_plugin_is_counted(void **state)
 {
     const char *tmp = getenv("TMPDIR"), *cc = getenv("CC");
     char folder[200], path[256], line[700];
-    (void)state;
     snprintf(folder, sizeof folder, "%s/kvb_heap_XXXXXX", tmp ? tmp : "/tmp");
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/plugin.c", folder);
@@ -281,14 +266,7 @@ static void a_plugin_is_counted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_counted_without_calls),
-        cmocka_unit_test(each_function_is_counted),
-        cmocka_unit_test(growing_a_block_is_counted_and_keeps_it),
-        cmocka_unit_test(errors_are_those_of_the_standard),
-        cmocka_unit_test(threads_are_counted),
-        cmocka_unit_test(started_threads_are_counted),
-        cmocka_unit_test(a_plugin_is_counted),
-    };
-    return cmocka_run_group_tests_name("heap watch", tests, NULL, NULL);
+    return TESTS_RUN("heap watch", T(nothing_is_counted_without_calls), T(each_function_is_counted),
+                     T(growing_a_block_is_counted_and_keeps_it), T(errors_are_those_of_the_standard),
+                     T(threads_are_counted), T(started_threads_are_counted), T(a_plugin_is_counted));
 }

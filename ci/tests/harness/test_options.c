@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: options, and those that name pools. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/pool.h"
 #include "harness/command_line.h"
 #include "harness/selection/registry.h"
@@ -55,7 +49,6 @@ static const kvb_usage no_words = {.command = "test", .synopsis = "", .about = "
 
 static void every_kind_is_taken(void **state)
 {
-    (void)state;
     holder h = {0};
     assert_int_equal(PARSE(&h, &usage, "--flag", "--text=a=b", "-n", "4k", "--many", "x", "word", "--many=y"), -1);
     assert_true(h.flag);
@@ -70,7 +63,6 @@ static void every_kind_is_taken(void **state)
 
 static void bad_usage_is_refused(void **state)
 {
-    (void)state;
     holder h = {0};
     assert_int_equal(PARSE(&h, &usage, "--unknown"), KVB_EXIT_USAGE);
     assert_int_equal(PARSE(&h, &usage, "--tex", "a"), KVB_EXIT_USAGE);
@@ -83,7 +75,6 @@ static void bad_usage_is_refused(void **state)
 
 static void numbers_keep_their_range(void **state)
 {
-    (void)state;
     uint64_t n = 7;
     char why[128];
     static const char *const bad[] = {
@@ -102,7 +93,6 @@ static void numbers_keep_their_range(void **state)
 /* Knobs: usual values, both spellings of --set and the one before it, and what a command line keeps of them. */
 static void knobs_are_set(void **state)
 {
-    (void)state;
     char text[128] = "";
     holder h = {0};
     kvb_knobs_set_usual(knobs, &h.knobs);
@@ -136,7 +126,6 @@ static char why[1536];
 
 static int setup(void **state)
 {
-    (void)state;
     kvb_registry_init(&registry);
     return 0;
 }
@@ -158,7 +147,6 @@ static void assert_one(const char *word, const char *k, const char *v)
 
 static void words_name_pools(void **state)
 {
-    (void)state;
     assert_one("f16", "f16", "f16");
     assert_one("q4_0+had", "q4_0+had", "q4_0+had");
     assert_one("kivi4", "kivi4-k", "kivi4-v");
@@ -173,7 +161,6 @@ static void words_name_pools(void **state)
 
 static void globs_take_what_there_is(void **state)
 {
-    (void)state;
     assert_int_equal(take("a4g*"), 0);
     assert_int_equal(n, 3);
     assert_int_equal(take("a4g*+had"), 0);
@@ -202,7 +189,6 @@ static void refused(const char *word, const char *says)
 
 static void bad_words_are_told(void **state)
 {
-    (void)state;
     refused("q4_2", "unknown pool 'q4_2'; did you mean 'q4_1'? known: f32, f16, bf16");
     refused("q4_2", "each also with +had");
     refused("+had", "unknown pool '+had'");
@@ -217,7 +203,6 @@ static void bad_words_are_told(void **state)
 
 static void room_is_bounded(void **state)
 {
-    (void)state;
     n = 0;
     assert_int_equal(kvb_pool_word_take("*", &registry, pairs, 3, &n, why, sizeof why), -E2BIG);
     assert_int_equal(n, 3);
@@ -225,11 +210,7 @@ static void room_is_bounded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_is_taken),      cmocka_unit_test(bad_usage_is_refused),
-        cmocka_unit_test(numbers_keep_their_range), cmocka_unit_test(knobs_are_set),
-        cmocka_unit_test(words_name_pools),         cmocka_unit_test(globs_take_what_there_is),
-        cmocka_unit_test(bad_words_are_told),       cmocka_unit_test(room_is_bounded),
-    };
-    return cmocka_run_group_tests_name("options", tests, setup, NULL);
+    return TESTS_RUN_IN("options", setup, NULL, T(every_kind_is_taken), T(bad_usage_is_refused),
+                        T(numbers_keep_their_range), T(knobs_are_set), T(words_name_pools), T(globs_take_what_there_is),
+                        T(bad_words_are_told), T(room_is_bounded));
 }

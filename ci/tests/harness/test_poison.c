@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: poison in hidden cells, and what is found of witnesses and pools by themselves. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
+#include "ci/tests/tests.h"
 #include "harness/replay/poison.h"
 #include "harness/replay/replay.h"
 #include "harness/replay/pass.h"
@@ -62,7 +54,6 @@ static void rows_with_gaps(void **state)
     const kvb_view v = {
         .base = memory + 8, .head_stride = 1000, .cell_stride = 24, .cells = CELLS, .dim = 4, .format = &f32};
     const uint64_t visible = 0x0f5 | ~UINT64_C(0) << CELLS; /* bits past the cells mean nothing */
-    (void)state;
     start();
     for (uint32_t h = 0; h < HEADS; h++)
         for (uint32_t c = 0; c < CELLS; c++)
@@ -89,7 +80,6 @@ static void scales_and_zeros(void **state)
                   .scale_cell_stride = 4,
                   .zero_head_stride = 200,
                   .zero_cell_stride = 6};
-    (void)state;
     for (int zeros = 0; zeros < 2; zeros++) {
         v.format = zeros ? &a8 : &int8;
         v.zeros = zeros ? memory + 3000 : NULL;
@@ -132,7 +122,6 @@ static void shared_scales_and_recent_rows(void **state)
                         .recent_slot_stride = 256,
                         .recent_head_stride = 128};
     const uint64_t visible = 1 << 2 | 1 << 5; /* so the scales of the third four alone are hidden */
-    (void)state;
     start();
     for (uint32_t h = 0; h < HEADS; h++) {
         for (uint32_t c = 0; c < CELLS - 1; c++) {
@@ -163,7 +152,6 @@ static void opaque_rows(void **state)
                   .scale_head_stride = 100,
                   .scale_cell_stride = 8};
     const uint64_t visible = 0x0f5;
-    (void)state;
     for (int named = 1; named >= 0; named--) {
         start();
         v.format = named ? &told : &untold;
@@ -186,7 +174,6 @@ static void overlaps_come_back(void **state)
         .base = memory, .head_stride = 400, .cell_stride = 32, .cells = CELLS, .dim = 8, .format = &f32};
     kvb_view v = k;
     const uint64_t visible = 0x11;
-    (void)state;
     v.base = memory + 12;
     start();
     assert_int_equal(kvb_poison_fill(&poison, &k, HEADS, 32, &visible), 0);
@@ -197,7 +184,6 @@ static void overlaps_come_back(void **state)
 
 static int poison_end(void **state)
 {
-    (void)state;
     kvb_poison_free(&poison);
     return 0;
 }
@@ -361,7 +347,6 @@ static void rows_from_elsewhere(void **state)
 static void built_in_pools_are_right(void **state)
 {
     char place[256], why[1024];
-    (void)state;
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *type = kvb_builtin_pools[p]; type; type = type->rotated)
             if (kvb_pool_alone(type, place, sizeof place, why, sizeof why))
@@ -370,16 +355,10 @@ static void built_in_pools_are_right(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_with_gaps),
-        cmocka_unit_test(scales_and_zeros),
-        cmocka_unit_test(shared_scales_and_recent_rows),
-        cmocka_unit_test(opaque_rows),
-        cmocka_unit_test(overlaps_come_back),
-        cmocka_unit_test_setup_teardown(visible_sets, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(every_head_is_asked, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(rows_from_elsewhere, rig_open, rig_close),
-        cmocka_unit_test(built_in_pools_are_right),
-    };
-    return cmocka_run_group_tests_name("poison and witnesses", tests, NULL, poison_end);
+    return TESTS_RUN_IN("poison and witnesses", NULL, poison_end, T(rows_with_gaps), T(scales_and_zeros),
+                        T(shared_scales_and_recent_rows), T(opaque_rows), T(overlaps_come_back),
+                        cmocka_unit_test_setup_teardown(visible_sets, rig_open, rig_close),
+                        cmocka_unit_test_setup_teardown(every_head_is_asked, rig_open, rig_close),
+                        cmocka_unit_test_setup_teardown(rows_from_elsewhere, rig_open, rig_close),
+                        T(built_in_pools_are_right));
 }

@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what is said of made-up machines (/sys and /proc trees, hwloc XML), and the working sets chosen for them. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <hwloc.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
+#include "ci/tests/tests.h"
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
 
@@ -46,7 +38,6 @@ static void file_write(const char *root, const char *path, const char *text)
 
 static void virtual_machine_is_described(void **state)
 {
-    (void)state;
     char root[256];
     kvb_machine_profile p;
     root_make(root);
@@ -72,7 +63,6 @@ static void virtual_machine_is_described(void **state)
 
 static void real_machine_is_described(void **state)
 {
-    (void)state;
     char root[256];
     kvb_machine_profile p;
     root_make(root);
@@ -87,7 +77,6 @@ static void real_machine_is_described(void **state)
 
 static void arm_knows_by_its_vendor(void **state)
 {
-    (void)state;
     char root[256];
     kvb_machine_profile p;
     root_make(root);
@@ -99,7 +88,6 @@ static void arm_knows_by_its_vendor(void **state)
 
 static void nothing_to_read_is_no_crash(void **state)
 {
-    (void)state;
     kvb_machine_profile p;
     assert_int_equal(kvb_profile_describe("/nonexistent", &p), 0);
     assert_string_equal(p.virtual_machine, "none");
@@ -193,7 +181,6 @@ static void sets_choose(made_up *m, uint64_t available, bool virtual_machine)
 
 static void two_sockets_get_both_caches(void **state)
 {
-    (void)state;
     made_up m = {.sockets = 2, .cores = 8, .l1 = 32 * KIB, .l2 = MIB, .l3 = 256 * MIB, .memory = 64 * GIB};
     sets_choose(&m, 100 * GIB, false);
     assert_true(m.level[0].working_set == 16 * KIB && m.level[0].instances == 16);
@@ -209,7 +196,6 @@ static void two_sockets_get_both_caches(void **state)
 
 static void small_last_level_is_half_used(void **state)
 {
-    (void)state;
     made_up m = {.sockets = 1, .cores = 8, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 30 * MIB, .memory = 64 * GIB};
     sets_choose(&m, 60 * GIB, false);
     assert_true(m.level[2].working_set == 15 * MIB);
@@ -219,7 +205,6 @@ static void small_last_level_is_half_used(void **state)
 
 static void huge_shared_cache_of_a_guest(void **state)
 {
-    (void)state;
     made_up m = {.sockets = 1, .cores = 16, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 300 * MIB, .memory = 24 * GIB};
     sets_choose(&m, 20 * GIB, true);
     assert_true(m.level[2].working_set == 64 * MIB);
@@ -231,7 +216,6 @@ static void huge_shared_cache_of_a_guest(void **state)
 
 static void machine_without_l3(void **state)
 {
-    (void)state;
     made_up m = {.sockets = 1, .cores = 4, .l1 = 32 * KIB, .l2 = 512 * KIB, .memory = GIB};
     sets_choose(&m, 0, false); /* 0: not known */
     assert_true(m.level[2].bytes == 0 && m.level[2].working_set == 0);
@@ -241,7 +225,6 @@ static void machine_without_l3(void **state)
 
 static void little_memory_is_said(void **state)
 {
-    (void)state;
     made_up m = {.sockets = 1, .cores = 2, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 300 * MIB, .memory = GIB};
     sets_choose(&m, GIB, false);
     assert_true(m.level[3].working_set == 512 * MIB);
@@ -250,7 +233,6 @@ static void little_memory_is_said(void **state)
 
 static void tree_is_indented(void **state)
 {
-    (void)state;
     made_up m = {.sockets = 1, .cores = 2, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 300 * MIB, .memory = GIB};
     hwloc_topology_t topology = topology_make(&m);
     char *text;
@@ -271,7 +253,6 @@ static void tree_is_indented(void **state)
 
 static void rows_are_measured_and_the_binding_is_left(void **state)
 {
-    (void)state;
     kvb_machine_profile p;
     cpu_set_t before, after;
     assert_int_equal(kvb_profile_describe("", &p), 0);
@@ -292,18 +273,8 @@ static void rows_are_measured_and_the_binding_is_left(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(virtual_machine_is_described),
-        cmocka_unit_test(real_machine_is_described),
-        cmocka_unit_test(arm_knows_by_its_vendor),
-        cmocka_unit_test(nothing_to_read_is_no_crash),
-        cmocka_unit_test(two_sockets_get_both_caches),
-        cmocka_unit_test(small_last_level_is_half_used),
-        cmocka_unit_test(huge_shared_cache_of_a_guest),
-        cmocka_unit_test(machine_without_l3),
-        cmocka_unit_test(little_memory_is_said),
-        cmocka_unit_test(tree_is_indented),
-        cmocka_unit_test(rows_are_measured_and_the_binding_is_left),
-    };
-    return cmocka_run_group_tests_name("profile", tests, NULL, NULL);
+    return TESTS_RUN("profile", T(virtual_machine_is_described), T(real_machine_is_described),
+                     T(arm_knows_by_its_vendor), T(nothing_to_read_is_no_crash), T(two_sockets_get_both_caches),
+                     T(small_last_level_is_half_used), T(huge_shared_cache_of_a_guest), T(machine_without_l3),
+                     T(little_memory_is_said), T(tree_is_indented), T(rows_are_measured_and_the_binding_is_left));
 }

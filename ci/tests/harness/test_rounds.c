@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the timing loop, its samples, what a step is, and what is computed of them. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "ci/tests/tests.h"
 #include "harness/duel/duel.h"
 #include "harness/interrupt.h"
 #include "harness/matrix/ground_truth.h"
@@ -26,7 +19,6 @@
 static void test_two(void **state)
 {
     static const size_t want[] = {0, 1, 1, 0, 0, 1, 1, 0};
-    (void)state;
     for (size_t i = 0; i < 8; i++)
         assert_int_equal(kvb_rounds_place(2, i / 2, i % 2), want[i]);
 }
@@ -35,7 +27,6 @@ static void test_two(void **state)
  */
 static void test_balance(void **state)
 {
-    (void)state;
     for (size_t n = 2; n <= 3; n++) {
         size_t rounds = 2 * n, in_place[3][3] = {{0}}, after[3][3] = {{0}};
         for (size_t i = 0; i < rounds * n; i++) {
@@ -56,7 +47,6 @@ static void test_balance(void **state)
 static void test_null(void **state)
 {
     kvb_result a, b;
-    (void)state;
     kvb_result_init(&a);
     kvb_result_init(&b);
     assert_true(isnan(kvb_duel_null(&a, &b)));
@@ -105,7 +95,6 @@ static void test_slow(void **state)
     taker t[3] = {{0, 0, UINT32_MAX, false}, {0.02, 0, UINT32_MAX, false}, {0, 0, UINT32_MAX, false}};
     kvb_contestant c[3];
     double samples[3][MOST];
-    (void)state;
     assert_int_equal(three_run(t, &(kvb_rounds){.least = 2, .most = MOST, .seconds = 0.09}, c, samples), MOST);
     assert_int_equal(c[0].n, MOST);
     assert_int_equal(c[1].n, 2);
@@ -123,7 +112,6 @@ static void test_leaves(void **state)
 {
     kvb_contestant c[3];
     double samples[3][MOST];
-    (void)state;
     for (int together = 0; together < 2; together++) {
         taker t[3] = {{0, 0, UINT32_MAX, false}, {0, 0, 4, false}, {0, 0, UINT32_MAX, false}};
         const kvb_rounds rounds = {.least = 9, .most = 9, .together = together};
@@ -140,7 +128,6 @@ static void test_stopped(void **state)
     taker t[3] = {{0, 0, UINT32_MAX, false}, {0, 0, UINT32_MAX, false}, {0, 0, UINT32_MAX, true}};
     kvb_contestant c[3];
     double samples[3][MOST];
-    (void)state;
     assert_int_equal(three_run(t, &(kvb_rounds){.least = 9, .most = 9}, c, samples), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(c[i].n, 0);
@@ -186,7 +173,6 @@ static void test_quiet(void **state)
     double sample;
     kvb_contestant c = {.ctx = &samples, .samples = &sample, .team = &alone};
     cpu_set_t before, one;
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     CPU_ZERO(&one);
     for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
@@ -238,7 +224,6 @@ static void free_all(kvb_samples times[KVB_STEP_KINDS])
 /* Whatever it takes: rates of two kernels are of the same steps. */
 static void the_main_kind_has_the_most_operations(void **state)
 {
-    (void)state;
     double flops[KVB_STEP_KINDS] = {[KVB_KIND_FILL] = 9, [KVB_KIND_PREFILL] = 3, [KVB_KIND_VERIFY] = 4};
     assert_int_equal(kvb_kind_main(flops), KVB_KIND_VERIFY); /* a fill attends to nothing */
     flops[KVB_KIND_PREFILL] = 5;
@@ -247,7 +232,6 @@ static void the_main_kind_has_the_most_operations(void **state)
 
 static void kinds_are_told_apart(void **state)
 {
-    (void)state;
     kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_result r;
     kvb_result_init(&r);
@@ -266,7 +250,6 @@ static void kinds_are_told_apart(void **state)
 
 static void slow_first_passes_are_warmup(void **state)
 {
-    (void)state;
     kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_result r;
     static const double factors[] = {9, 5, 3, 1, 1.01, 1, 0.99, 1, 1.01, 1, 1, 1};
@@ -289,7 +272,6 @@ static void slow_first_passes_are_warmup(void **state)
 
 static void a_null_comparison_sees_passes_that_differ(void **state)
 {
-    (void)state;
     kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_result r;
     kvb_result_init(&r);
@@ -303,7 +285,6 @@ static void a_null_comparison_sees_passes_that_differ(void **state)
 
 static void few_passes_and_none(void **state)
 {
-    (void)state;
     kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_result r;
     kvb_result_init(&r);
@@ -330,7 +311,6 @@ static void numbered_passes_add(kvb_samples times[KVB_STEP_KINDS], int n)
 
 static void a_series_is_the_median_of_each_pass(void **state)
 {
-    (void)state;
     static const struct {
         int passes, warmup, n;
         double first, last;
@@ -371,7 +351,6 @@ static void contexts_make(const double *cells, size_t n, size_t passes, kvb_resu
 
 static void contexts_are_told_apart_in_any_order(void **state)
 {
-    (void)state;
     static const double cells[] = {300, 100, 200, 100, 100};
     kvb_result r;
     contexts_make(cells, 5, 3, &r);
@@ -387,7 +366,6 @@ static void contexts_are_told_apart_in_any_order(void **state)
 
 static void many_contexts_are_joined_evenly(void **state)
 {
-    (void)state;
     double cells[1000];
     uint64_t samples = 0;
     kvb_result r;
@@ -441,20 +419,17 @@ static void drop(uint32_t seq, uint32_t p0)
 
 static int begin(void **state)
 {
-    (void)state;
     return kvb_history_open(KVB_TRACE_MAX_CELLS, &history);
 }
 
 static int end(void **state)
 {
-    (void)state;
     kvb_history_free(history);
     return 0;
 }
 
 static void kinds(void **state)
 {
-    (void)state;
     uint32_t seq[] = {7, 7}, pos[] = {0, 1};
     int32_t parents[] = {-1, 0};
     kvb_event event = {.kind = KVB_EVENT_PREFILL, .n = 2, .seq = seq, .pos = pos, .parents = parents};
@@ -473,7 +448,6 @@ static void kinds(void **state)
 
 static void forks(void **state)
 {
-    (void)state;
     copy(0, 5); /* of nothing */
     step(2, 0, 0);
     copy(0, 1);
@@ -499,7 +473,6 @@ static void forks(void **state)
 /* What is reordered takes its trunk with it. */
 static void reordered(void **state)
 {
-    (void)state;
     kvb_event event = {.kind = KVB_EVENT_REORDER, .n = 3, .dsts = (uint32_t[]){0, 1, 2}, .srcs = (uint32_t[]){1, 1, 0}};
     step(2, 0, 1);
     assert_int_equal(kind_of(event), KVB_KIND_CONTROL);
@@ -515,7 +488,6 @@ static void reordered(void **state)
 /* Branches of different trunks make no fork, whatever their ids; nor does a trunk that has lost its branches. */
 static void many_sequences(void **state)
 {
-    (void)state;
     for (uint32_t s = 0; s < KVB_TRACE_MAX_SEQS; s += 2) {
         step(1, s, s);
         copy(s, s + 1);
@@ -555,7 +527,6 @@ static const kvb_values values = {.tokens = TOKENS,
 
 static int rows_reset(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows[0] / sizeof *rows[0]; i++)
         rows[0][i] = rows[1][i] = (float)(i % 7) * (i % 2 ? 0.5f : -0.5f);
     return 0;
@@ -577,7 +548,6 @@ static const float **calibrated(kvb_rows kind, kvb_format format)
 
 static void largest_of_each_head(void **state)
 {
-    (void)state;
     for (kvb_rows kind = KVB_ROWS_K; kind <= KVB_ROWS_V; kind++) {
         row_at(kind, 0, 4, 1)[1] = -100; /* the last token, a negative one */
         row_at(kind, 2, 0, 2)[0] = 50;
@@ -601,7 +571,6 @@ static void largest_of_each_head(void **state)
 /* A row of tens becomes (20, 0, 0, 0) behind a Hadamard transform of 4, one of 8 its first by sqrt(8). */
 static void after_the_transform(void **state)
 {
-    (void)state;
     const kvb_format format = {
         .name = "x", .elem = KVB_E4M3, .head_scale = KVB_STATIC_TENSOR, .transform = KVB_TRANSFORM_HADAMARD};
     for (uint32_t c = 0; c < 8; c++)
@@ -614,7 +583,6 @@ static void after_the_transform(void **state)
 
 static void nothing_to_do(void **state)
 {
-    (void)state;
     assert_null(calibrated(KVB_ROWS_K, (kvb_format){.name = "x", .elem = KVB_E4M3}));
 }
 
@@ -632,7 +600,6 @@ static void count(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint64
 
 static void none_and_causal(void **state)
 {
-    (void)state;
     count(&(kvb_mask){.kind = KVB_MASK_NONE}, 3, 130, 130, 3 * 130);
     count(&(kvb_mask){.kind = KVB_MASK_NONE}, 1, 64, 64, 64);
     count(&(kvb_mask){.kind = KVB_MASK_CAUSAL}, 4, 100, 100, 97 + 98 + 99 + 100);
@@ -641,7 +608,6 @@ static void none_and_causal(void **state)
 
 static void runs_overlap(void **state)
 {
-    (void)state;
     const uint32_t start[] = {0, 2, 3, 3};
     const kvb_run runs[] = {{0, 10}, {60, 70}, {5, 66}}; /* union 0..70; the third query sees nothing */
     count(&(kvb_mask){.kind = KVB_MASK_RUNS, .row_start = start, .runs = runs}, 3, 200, 70, 20 + 61);
@@ -649,39 +615,21 @@ static void runs_overlap(void **state)
 
 static void explicit_bits(void **state)
 {
-    (void)state;
     const uint64_t bits[] = {0x5, 0x1, 0x4, ~(uint64_t)0}; /* two queries, two words each, 70 cells */
     count(&(kvb_mask){.kind = KVB_MASK_EXPLICIT, .bits = bits, .row_words = 2}, 2, 70, 2 + 6, 3 + 7);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two),
-        cmocka_unit_test(test_balance),
-        cmocka_unit_test(test_null),
-        cmocka_unit_test(test_quiet),
-        cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_leaves),
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(the_main_kind_has_the_most_operations),
-        cmocka_unit_test(kinds_are_told_apart),
-        cmocka_unit_test(slow_first_passes_are_warmup),
-        cmocka_unit_test(a_null_comparison_sees_passes_that_differ),
-        cmocka_unit_test(few_passes_and_none),
-        cmocka_unit_test(a_series_is_the_median_of_each_pass),
-        cmocka_unit_test(contexts_are_told_apart_in_any_order),
-        cmocka_unit_test(many_contexts_are_joined_evenly),
-        cmocka_unit_test_setup_teardown(kinds, begin, end),
-        cmocka_unit_test_setup_teardown(forks, begin, end),
-        cmocka_unit_test_setup_teardown(reordered, begin, end),
+    return TESTS_RUN(
+        "rounds and what they are made of", T(test_two), T(test_balance), T(test_null), T(test_quiet), T(test_slow),
+        T(test_leaves), T(test_stopped), T(the_main_kind_has_the_most_operations), T(kinds_are_told_apart),
+        T(slow_first_passes_are_warmup), T(a_null_comparison_sees_passes_that_differ), T(few_passes_and_none),
+        T(a_series_is_the_median_of_each_pass), T(contexts_are_told_apart_in_any_order),
+        T(many_contexts_are_joined_evenly), cmocka_unit_test_setup_teardown(kinds, begin, end),
+        cmocka_unit_test_setup_teardown(forks, begin, end), cmocka_unit_test_setup_teardown(reordered, begin, end),
         cmocka_unit_test_setup_teardown(many_sequences, begin, end),
         cmocka_unit_test_setup(largest_of_each_head, rows_reset),
-        cmocka_unit_test_setup(after_the_transform, rows_reset),
-        cmocka_unit_test_setup(nothing_to_do, rows_reset),
-        cmocka_unit_test(none_and_causal),
-        cmocka_unit_test(runs_overlap),
-        cmocka_unit_test(explicit_bits),
-    };
-    return cmocka_run_group_tests_name("rounds and what they are made of", tests, NULL, NULL);
+        cmocka_unit_test_setup(after_the_transform, rows_reset), cmocka_unit_test_setup(nothing_to_do, rows_reset),
+        T(none_and_causal), T(runs_overlap), T(explicit_bits));
 }

@@ -4,17 +4,9 @@
  * compares counted bytes with allocated ones, and says so where they differ; rows have the bytes that `size` counts for
  * them.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/rows.h"
 #include "harness/size/cache_model.h"
 #include "harness/size/verify.h"
@@ -127,7 +119,6 @@ static void a_model_of_many_kinds(void **state)
     kvb_size_verdicts v = {0};
     char why[200];
     size_t none = 0;
-    (void)state;
     assert_int_equal(kvb_size_cache_model(&model, 0, NULL, &m, why, sizeof why), 0);
     assert_int_equal(m.n_groups, 5);
     for (uint32_t g = 0; g < 5; g++) {
@@ -235,7 +226,6 @@ static void the_engine_is_its_cache(void **state)
                 {WINDOW | CHUNKS, 3, 4000, 0, 0},
                 {ATTENDS | WINDOW, 40, 40000, 0, 0},
                 {ATTENDS | CHUNKS, 30, 50001, 0, 0}};
-    (void)state;
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
         const uint32_t kinds = asks[i].kinds, n = asks[i].sequences, context = asks[i].context;
         const bool windows = kinds & (WINDOW | CHUNKS), far = windows && (uint64_t)n * context > 1 << 20;
@@ -293,7 +283,6 @@ static void known_sum(void **state)
     char why[200];
     const uint32_t position = 100;
     const float row[128] = {0};
-    (void)state;
     assert_int_equal(kvb_cache_open(&kvb_cache_contiguous, &model, &options, &c, why, sizeof why), 0);
     assert_int_equal(kvb_cache_begin_step(c, NULL, 100), 0);
     assert_int_equal(kvb_cache_begin_step(c, NULL, 1), 0);
@@ -326,7 +315,6 @@ static void published_windows(void **state)
     const kvb_pool_pair pools = {f16(), f16()};
     const kvb_size_asked asked = {.caches = caches, .pools = &pools, .n_pools = 1, .growths = growths, .n_growths = 2};
     static kvb_model m;
-    (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         kvb_sized_model *model;
         kvb_size_verdicts v = {0};
@@ -391,7 +379,6 @@ static void a_difference_is_told(void **state)
     const kvb_sized_model model = {.name = "small", .groups = &group, .n_groups = 1};
     const kvb_cache_type *const caches[] = {&kvb_cache_contiguous, NULL};
     const kvb_growth growth = KVB_GROWTH_EXACT;
-    (void)state;
     for (int modest = 0; modest < 2; modest++) {
         kvb_pool_kind odd = *kvb_pool_kind_of(f16());
         const kvb_pool_pair pools = {f16(), &odd.type};
@@ -436,7 +423,6 @@ static void what_the_engine_refuses(void **state)
     };
     kvb_size_allocation held;
     char why[200];
-    (void)state;
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++) {
         assert_int_equal(kvb_size_engine_kvbench.allocate(&model, &asks[i].ask, &held, why, sizeof why), -ENOTSUP);
         assert_string_equal(why, asks[i].why);
@@ -456,7 +442,6 @@ static void rows_as_sizing_counts_them(void **state)
     static const uint32_t dims[] = {64, 80, 96, 128, 192, 576};
     uint32_t n = 0;
     char why[160];
-    (void)state;
     const kvb_kv_format *f;
     for (size_t i = 0; (f = kvb_kv_format_at(i)); i++) {
         const kvb_pool_type *pool = kvb_size_pool_find(f->name);
@@ -476,7 +461,6 @@ static void what_fits_is_found_in_few_steps(void **state)
     enum { MOST = 90000 };
     const char *name;
 
-    (void)state;
     for (size_t i = 0; (name = kvb_sized_model_name(i)); i++) {
         kvb_sized_model *model;
         char why[256];
@@ -499,11 +483,7 @@ static void what_fits_is_found_in_few_steps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_of_many_kinds),      cmocka_unit_test(published_windows),
-        cmocka_unit_test(a_difference_is_told),       cmocka_unit_test(known_sum),
-        cmocka_unit_test(the_engine_is_its_cache),    cmocka_unit_test(what_the_engine_refuses),
-        cmocka_unit_test(rows_as_sizing_counts_them), cmocka_unit_test(what_fits_is_found_in_few_steps),
-    };
-    return cmocka_run_group_tests_name("sizes of whole models", tests, NULL, NULL);
+    return TESTS_RUN("sizes of whole models", T(a_model_of_many_kinds), T(published_windows), T(a_difference_is_told),
+                     T(known_sum), T(the_engine_is_its_cache), T(what_the_engine_refuses),
+                     T(rows_as_sizing_counts_them), T(what_fits_is_found_in_few_steps));
 }

@@ -2,14 +2,8 @@
 /* Shows: what a context takes, to the byte, as papers state it and as engines report it; shares of ranks; limits that
  * fit a budget; what is refused. Models are written by hand: no reader of configs is asked. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "ci/tests/tests.h"
 #include "harness/size/sizing.h"
 
 #define FULL(layers, kv, dim)                                                                                          \
@@ -63,7 +57,6 @@ static kvb_size_ask ask_of(const fact *f)
 /* Published by papers and papers' code, or printed by the engine that is named. */
 static void test_facts(void **state)
 {
-    (void)state;
     const fact facts[] = {
         {"Llama-3.1-8B", "bf16", {FULL(32, 8, 128)}, ideal, "bf16", 1, 1, 131072, 0, 131072, 0},
         {"Llama-3.1-70B", "bf16", {FULL(80, 8, 128)}, ideal, "bf16", 1, 1, 327680, 0, 327680, 0},
@@ -161,7 +154,6 @@ static void test_facts(void **state)
 
 static void test_ranks_and_drafts(void **state)
 {
-    (void)state;
     const fact llama8 = {"Llama-3.1-8B", "bf16", {FULL(32, 8, 128)}, ideal, "bf16", 1000, 1, 0, 0, 0, 0},
                deepseek = {"DeepSeek-V3", "bf16", {LATENT(61, 0)}, ideal, "bf16", 1, 1, 0, 0, 0, 0},
                mamba = {"mamba", "f32", {STATE(64, 5120 * 16, 5120 * 3)}, llama, "f32", 1, 1, 0, 0, 0, 0};
@@ -197,7 +189,6 @@ static void test_ranks_and_drafts(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     const struct {
         fact f;
         uint32_t tp;
@@ -259,7 +250,6 @@ static void test_refused(void **state)
 /* The limits are the last values that fit: one more token, or sequence, does not. */
 static void test_budget(void **state)
 {
-    (void)state;
     const fact facts[] = {
         {"plain", "bf16", {FULL(32, 8, 128)}, ideal, "bf16", 4096, 3, 0, 0, 0, 0},
         {"plain", "bf16", {FULL(32, 8, 128)}, llama, "q8_0", 4096, 3, 0, 0, 0, 0},
@@ -312,11 +302,5 @@ static void test_budget(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_ranks_and_drafts),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_budget),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("sizing", T(test_facts), T(test_ranks_and_drafts), T(test_refused), T(test_budget));
 }

@@ -2,18 +2,10 @@
 /* Shows: fields that a config.json does not name have the value that the configuration class in transformers gives
  * them; fields that a class does not read are inert for that class alone; and files as they are published are read like
  * the built-in facts. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "harness/size/sizing.h"
 
 static char why[512];
@@ -82,7 +74,6 @@ static const struct {
 
 static void test_defaults(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
         json_t *config = bare(defaults[i].type, defaults[i].heads);
         kvb_sized_model *model = read_json(defaults[i].class_name, config);
@@ -106,7 +97,6 @@ static void test_null(void **state)
 {
     json_t *config = bare("mistral", 32);
 
-    (void)state;
     json_object_set_new(config, "num_key_value_heads", json_null());
     kvb_sized_model *model = read_json("null", config);
     assert_int_equal(rows_of(model)->kv_heads, 32);
@@ -121,7 +111,6 @@ static void test_default_refused(void **state)
     kvb_sized_model *model;
     char *text = json_dumps(config, 0);
 
-    (void)state;
     assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL);
     assert_non_null(strstr(why, "8 KV heads do not divide the 4 heads"));
     free(text);
@@ -131,7 +120,6 @@ static void test_default_refused(void **state)
 /* vLLM's chatglm.py: multi_query_group_num if multi_query_attention else num_attention_heads. */
 static void test_multi_query(void **state)
 {
-    (void)state;
     for (int on = -1; on <= 1; on++) {
         json_t *config = bare("chatglm", 32);
 
@@ -151,7 +139,6 @@ static void test_inert(void **state)
     json_t *config = bare("llama", 32);
     kvb_sized_model *model;
 
-    (void)state;
     json_object_set_new(config, "attention_chunk_size", json_integer(128));
     char *text = json_dumps(config, 0);
     assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), -EINVAL);
@@ -166,7 +153,6 @@ static void test_last_full(void **state)
     json_t *config = bare("gemma4_text", 8);
     kvb_sized_model *model = read_json("gemma4_text", config);
 
-    (void)state;
     assert_int_equal(model->n_groups, 2);
     assert_int_equal(model->groups[1].kind, KVB_SIZED_FULL);
     assert_int_equal(model->groups[1].n, 2);
@@ -182,7 +168,6 @@ static void test_published(void **state)
     size_t n = 0;
     json_t *line;
 
-    (void)state;
     assert_non_null(file);
     for (; (line = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL)); n++) {
         const char *name = json_string_value(json_object_get(line, "name"));
@@ -223,7 +208,6 @@ static void test_spelled(void **state)
         {"granite-4.0-h-small", "", "layer_types", 40, "\"attention\""},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kvb_sized_model *model, *own;
         if (kvb_sized_model_built_in(cases[i].model, &model, why, sizeof why) != 0)
@@ -322,7 +306,6 @@ static void test_families(void **state)
          2UL * 1048576 * 4 * ROW},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[2048];
         kvb_sized_model *model;
@@ -357,10 +340,6 @@ static void test_families(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_null),    cmocka_unit_test(test_default_refused),
-        cmocka_unit_test(test_multi_query), cmocka_unit_test(test_inert),   cmocka_unit_test(test_last_full),
-        cmocka_unit_test(test_published),   cmocka_unit_test(test_spelled), cmocka_unit_test(test_families),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("sizing classes", T(test_defaults), T(test_null), T(test_default_refused), T(test_multi_query),
+                     T(test_inert), T(test_last_full), T(test_published), T(test_spelled), T(test_families));
 }

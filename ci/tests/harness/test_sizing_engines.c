@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: engines' own rules by numbers that they logged: what passes need beside the context, unified caches, ranks and
  * drafts of recurrent layers, device defaults, and what each refuses. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "harness/size/sizing.h"
 
 static char why[512];
@@ -63,7 +55,6 @@ static const struct {
 
 static void test_peaks(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++) {
         kvb_sized_model *model = built_in(peaks[i].model);
         kvb_size_ask ask = ask_of(1024, 1, "f16");
@@ -86,7 +77,6 @@ static void test_devices(void **state)
     kvb_size_ask ask = ask_of(1024, 1, "f16");
     uint64_t usual = computed(model, &kvb_size_engine_vllm, &ask).activation_bytes;
 
-    (void)state;
     ask.device = kvb_device_find("h100-80gb");
     assert_non_null(ask.device);
     assert_int_equal(kvb_size_batch(&kvb_size_engine_vllm, &ask), 8192);
@@ -117,7 +107,6 @@ static void test_unified(void **state)
     kvb_sized_model *model = built_in("gpt-oss-20b");
     kvb_size_ask ask = ask_of(8192, 4, "f16");
 
-    (void)state;
     assert_int_equal(computed(model, &kvb_size_engine_llama_cpp, &ask).held.kv_bytes, 12 * 2048UL * 4 * (8192 + 768));
     ask.unified = true;
     assert_int_equal(computed(model, &kvb_size_engine_llama_cpp, &ask).held.kv_bytes, 12 * 2048UL * (4 * 8192 + 1024));
@@ -136,7 +125,6 @@ static void test_states_on_ranks(void **state)
     kvb_sized_model *model;
     kvb_size_ask ask = ask_of(1024, 1, "bf16");
 
-    (void)state;
     assert_int_equal(kvb_sized_model_read(text, strlen(text), "F", &model, why, sizeof why), 0);
     for (uint32_t tp = 1; tp <= 4; tp *= 4)
         for (uint32_t drafts = 0; drafts <= 3; drafts += 3) {
@@ -155,7 +143,6 @@ static void test_pools(void **state)
     kvb_sized_model *model = built_in("Llama-3.1-8B");
     kvb_size_ask ask = ask_of(1100, 3, "bf16");
 
-    (void)state;
     assert_int_equal(computed(model, &kvb_size_engine_mlx, &ask).held.kv_bytes, 131072UL * 3 * 1280);
     assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 131072UL * (3 * 1100 + 1));
     ask.block = 64;
@@ -174,7 +161,6 @@ static void test_windows(void **state)
     kvb_size_ask ask = ask_of(10000, 2, "bf16");
     kvb_size size;
 
-    (void)state;
     size = computed(model, &kvb_size_engine_sglang, &ask); /* 0.8 of the slots, and one more of each */
     assert_int_equal(size.held.kv_bytes, 12 * 2048UL * (20001 + 16001));
     assert_true(size.held.bytes_per_token == 12 * 2048 * 1.8);
@@ -203,7 +189,6 @@ static void test_whole_windows(void **state)
     kvb_size_ask ask = ask_of(8192, 1, "f16");
     kvb_size_allocation held;
 
-    (void)state;
     ask.whole = true;
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(computed(model, engines[i], &ask).held.kv_bytes, 24 * 2048UL * (8192 + more[i]));
@@ -222,7 +207,6 @@ static void test_mlx(void **state)
     kvb_size_ask ask = ask_of(4097, 3, "bf16");
     kvb_size size = computed(latent, &kvb_size_engine_mlx, &ask);
 
-    (void)state;
     assert_int_equal(size.held.kv_bytes, 3UL * 4352 * 61 * 576 * 2);
     assert_true(size.held.bytes_per_token == 70272);
     size = computed(delta, &kvb_size_engine_mlx, &ask);
@@ -244,7 +228,6 @@ static void test_shares(void **state)
     kvb_size_ask ask = ask_of(1000, 2, "bf16");
     kvb_size_allocation held = computed(model, &kvb_size_engine_sglang, &ask).held;
 
-    (void)state;
     assert_int_equal(held.state_bytes, 7 * one); /* of these are many: rows get what comes with them */
     assert_int_equal(held.kv_bytes, (6 * one + 8) / 9 * 10);
     ask.context = 100000;
@@ -260,7 +243,6 @@ static void test_indexed(void **state)
     kvb_sized_model *model = built_in("DeepSeek-V3.2");
     kvb_size_ask ask = ask_of(100, 1, "bf16");
 
-    (void)state;
     assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (1152 + 132));
     ask.k = ask.v = kvb_kv_format_find("fp8");
     assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 61UL * 192 * (656 + 132));
@@ -321,7 +303,6 @@ static double bytes_of(kvb_sized_model *model, const kvb_size_engine *engine, co
 
 static void test_logs(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
         kvb_sized_model *model = built_in(logs[i].model);
         kvb_size_ask ask = ask_of(logs[i].context, logs[i].sequences, logs[i].kv);
@@ -348,7 +329,6 @@ static void test_pooled(void **state)
                            computed(model, &kvb_size_engine_ideal, &ask));
     const double keys = 30.0 * (1 << 18) * (2 * 128 - 132);
 
-    (void)state;
     assert_true(fabs(((double)size.held.kv_bytes + keys) / GIB - 9.62) < 0.005);
     kvb_size none;
     const kvb_size_terms terms = {0};
@@ -388,7 +368,6 @@ static void test_refused(void **state)
         {"mamba-2.8b", &kvb_size_engine_mlx, "f16", 1, "what a model's make_cache gives such layers is not modelled"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kvb_sized_model *model = built_in(cases[i].model);
         kvb_size_ask ask = ask_of(1024, 1, cases[i].kv);
@@ -403,14 +382,7 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_peaks),   cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_unified), cmocka_unit_test(test_states_on_ranks),
-        cmocka_unit_test(test_pools),   cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_windows), cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_indexed), cmocka_unit_test(test_logs),
-        cmocka_unit_test(test_mlx),     cmocka_unit_test(test_whole_windows),
-        cmocka_unit_test(test_pooled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("sizing engines", T(test_peaks), T(test_devices), T(test_unified), T(test_states_on_ranks),
+                     T(test_pools), T(test_refused), T(test_windows), T(test_shares), T(test_indexed), T(test_logs),
+                     T(test_mlx), T(test_whole_windows), T(test_pooled));
 }

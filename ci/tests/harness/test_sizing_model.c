@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: a config.json gives the layers that the model's code has, with where each factor came from; and what is not
  * known, contradictory or broken is refused with a line that names it. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "harness/size/sizing.h"
 
 static char why[512];
@@ -126,7 +118,6 @@ static bool is_expected(const kvb_sized_group *group, const expected *e)
 
 static void test_geometry(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         kvb_sized_model *model = built_in(groups[i].model);
         bool found = false;
@@ -143,7 +134,6 @@ static void test_built_in(void **state)
 {
     size_t n = 0;
 
-    (void)state;
     for (; kvb_sized_model_name(n); n++) {
         kvb_sized_model *model = built_in(kvb_sized_model_name(n));
         uint32_t layers = 0;
@@ -169,7 +159,6 @@ static void test_names(void **state)
 {
     kvb_sized_model *model = built_in("META-LLAMA/llama-3.1-8b");
 
-    (void)state;
     assert_string_equal(model->name, "meta-llama/Llama-3.1-8B");
     kvb_sized_model_free(model);
     assert_int_equal(kvb_sized_model_built_in("Llama-3.1-8", &model, why, sizeof why), -ENOENT);
@@ -192,7 +181,6 @@ static void test_notes(void **state)
 {
     kvb_sized_model *model = built_in("gpt2");
 
-    (void)state;
     assert_true(is_noted(model, "heads = 12", "n_head"));
     assert_true(is_noted(model, "kv_heads = 12", "n_head (num_key_value_heads is absent)"));
     assert_true(is_noted(model, "k_dim = 64", "n_embd / n_head (head_dim is absent)"));
@@ -232,7 +220,6 @@ static void test_tolerated(void **state)
     };
     kvb_sized_model *model;
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (read_text(texts[i], &model) != 0)
             fail_msg("%s: %s", texts[i], why);
@@ -325,7 +312,6 @@ static void test_refused(void **state)
 {
     kvb_sized_model *model;
 
-    (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         int error = read_text(refused[i].text, &model);
         if (error != refused[i].error || !strstr(why, refused[i].names) || strncmp(why, "F: ", 3) != 0 || model)
@@ -428,7 +414,6 @@ static void test_mutations(void **state)
 {
     uint64_t seed = 1;
 
-    (void)state;
     for (size_t i = 0; kvb_sized_model_name(i); i++) {
         kvb_sized_model *model = built_in(kvb_sized_model_name(i));
         for (int round = 0; round < 120; round++) {
@@ -455,7 +440,6 @@ static void test_collected(void **state)
     json_t *all = json_load_file("../shared/data/models.json", 0, NULL), *entry;
     size_t i, sized = 0;
 
-    (void)state;
     if (!all) {
         print_message("# ../shared/data/models.json is missing\n");
         skip();
@@ -482,10 +466,6 @@ static void test_collected(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_geometry),  cmocka_unit_test(test_built_in),  cmocka_unit_test(test_names),
-        cmocka_unit_test(test_notes),     cmocka_unit_test(test_tolerated), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_mutations), cmocka_unit_test(test_collected),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("sizing model", T(test_geometry), T(test_built_in), T(test_names), T(test_notes),
+                     T(test_tolerated), T(test_refused), T(test_mutations), T(test_collected));
 }

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: parameters of published models are counted to the last one; published bytes of quantised ones too; words of
  * --weights, ranks, and what is refused and why. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "weights_models.h"
 
 /* The config of a row, and its model; the caller frees model->config. */
@@ -51,7 +44,6 @@ static void row_read(const char *name, kvb_sized_model *model)
 
 static void published_parameters_are_met(void **state)
 {
-    (void)state;
     int wrong = 0;
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         const struct published *row = &published[i];
@@ -74,7 +66,6 @@ static void published_parameters_are_met(void **state)
 /* nvidia/Llama-3_3-Nemotron-Super-49B-v1 in small: layers of three kinds, counted by hand. */
 static void blocks_that_do_nothing_have_no_tensors(void **state)
 {
-    (void)state;
     static const kvb_sized_group groups[3] = {FULL(1, 8, 2, 64), NONE(2)};
     kvb_sized_model model;
     kvb_sized_parameters p;
@@ -93,7 +84,6 @@ static void blocks_that_do_nothing_have_no_tensors(void **state)
 
 static void widths_are_added_layer_by_layer(void **state)
 {
-    (void)state;
     static const kvb_sized_group groups[3] = {FULL(3, 8, 2, 64)};
     kvb_sized_model model;
     kvb_sized_parameters p;
@@ -109,7 +99,6 @@ static void widths_are_added_layer_by_layer(void **state)
  */
 static void published_bytes_of_deepseek_v3_are_met(void **state)
 {
-    (void)state;
     const uint64_t hub = UINT64_C(680571043840) + 2 * UINT64_C(3918786560) + 4 * UINT64_C(41555600);
     const struct published *row = published_find("DeepSeek-V3");
     const kvb_sized_group groups[3] = {MLA(62, 128, 0)};
@@ -128,7 +117,6 @@ static void published_bytes_of_deepseek_v3_are_met(void **state)
 /* model.safetensors.index.json of openai/gpt-oss-20b: "total_size": 13761264768. */
 static void published_bytes_of_gpt_oss_are_met(void **state)
 {
-    (void)state;
     const struct published *row = published_find("gpt-oss-20b");
     char config[1024], why[200];
     kvb_sized_model model;
@@ -175,7 +163,6 @@ static void quantised_bytes_follow_the_config(void **state)
     };
     static const kvb_sized_group groups[] = {FULL(1, 2, 1, 128), {0}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[1024], why[160] = "";
         kvb_sized_model model;
@@ -216,7 +203,6 @@ static void names_leave_out_what_they_match(void **state)
     };
     static const kvb_sized_group groups[] = {FULL(12, 2, 1, 128), {0}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[1024], why[160] = "";
         kvb_sized_model model;
@@ -255,7 +241,6 @@ static void lists_by_layers_leave_experts_quantised(void **state)
          760e9},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kvb_sized_model *model;
         uint64_t bytes;
@@ -292,7 +277,6 @@ static void vision_towers_are_counted_or_named(void **state)
     kvb_sized_model *model;
     uint64_t bytes;
 
-    (void)state;
     assert_int_equal(kvb_sized_model_read(config, strlen(config), "F", &model, why, sizeof why), 0);
     assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 2 * UINT64_C(4300079472));
@@ -351,7 +335,6 @@ static void vision_towers_of_other_models(void **state)
          108641793536},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[1024], why[200];
         kvb_sized_model *model;
@@ -378,7 +361,6 @@ static void quantised_bytes_of_minimax_m2_5(void **state)
     uint64_t bytes;
     char why[160];
 
-    (void)state;
     assert_int_equal(kvb_sized_model_built_in("MiniMax-M2.5", &model, why, sizeof why), 0);
     assert_int_equal(model->parameters.total, parameters);
     assert_int_equal(kvb_weights_published(model->config, model, false, &bytes, why, sizeof why), 0);
@@ -388,7 +370,6 @@ static void quantised_bytes_of_minimax_m2_5(void **state)
 
 static void published_bytes_are_the_dtype_s_or_refused(void **state)
 {
-    (void)state;
     const struct published *row = published_find("Qwen3-8B");
     char config[1024], why[200];
     kvb_sized_model model;
@@ -412,7 +393,6 @@ static void published_bytes_are_the_dtype_s_or_refused(void **state)
 
 static void unknown_or_wrong_fields_are_named(void **state)
 {
-    (void)state;
     static const kvb_sized_group groups[3] = {FULL(2, 4, 2, 16)};
     static const struct {
         const char *config;
@@ -462,7 +442,6 @@ static void unknown_or_wrong_fields_are_named(void **state)
 
 static void known_parameters_say_what_is_not_in_them(void **state)
 {
-    (void)state;
     const struct published *row = published_find("Gemma-4-26B-A4B");
     kvb_sized_model model;
     kvb_sized_parameters p;
@@ -480,7 +459,6 @@ static void known_parameters_say_what_is_not_in_them(void **state)
 
 static void words_give_bytes(void **state)
 {
-    (void)state;
     const kvb_sized_parameters known = {.known = true, .total = 1000}, most = {.known = true, .total = UINT64_MAX / 2};
     const kvb_sized_parameters unknown = {.why = "intermediate_size is missing"};
     static const struct {
@@ -541,7 +519,6 @@ static void words_give_bytes(void **state)
 /* Llama-3.1-8B by hand: hidden 4096, 8 KV heads of 128, 14336 wide, 32 layers, 128256 words. */
 static void ranks_hold_their_share(void **state)
 {
-    (void)state;
     const uint64_t words = UINT64_C(128256) * 4096, qo = UINT64_C(32) * 2 * 4096 * 4096,
                    kv = UINT64_C(32) * 2 * 4096 * 1024;
     const uint64_t dense = UINT64_C(32) * 3 * 4096 * 14336, norms = 65 * 4096;
@@ -575,7 +552,6 @@ static void ranks_hold_their_share(void **state)
 /* MLA's low-rank inputs, norms and routers are on every rank. */
 static void what_is_not_divided_is_whole_on_a_rank(void **state)
 {
-    (void)state;
     kvb_sized_model model;
     kvb_sized_parameters rank;
     char why[200];
@@ -592,24 +568,12 @@ static void what_is_not_divided_is_whole_on_a_rank(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_parameters_are_met),
-        cmocka_unit_test(blocks_that_do_nothing_have_no_tensors),
-        cmocka_unit_test(widths_are_added_layer_by_layer),
-        cmocka_unit_test(published_bytes_of_deepseek_v3_are_met),
-        cmocka_unit_test(published_bytes_of_gpt_oss_are_met),
-        cmocka_unit_test(quantised_bytes_follow_the_config),
-        cmocka_unit_test(vision_towers_are_counted_or_named),
-        cmocka_unit_test(vision_towers_of_other_models),
-        cmocka_unit_test(names_leave_out_what_they_match),
-        cmocka_unit_test(lists_by_layers_leave_experts_quantised),
-        cmocka_unit_test(quantised_bytes_of_minimax_m2_5),
-        cmocka_unit_test(published_bytes_are_the_dtype_s_or_refused),
-        cmocka_unit_test(unknown_or_wrong_fields_are_named),
-        cmocka_unit_test(known_parameters_say_what_is_not_in_them),
-        cmocka_unit_test(words_give_bytes),
-        cmocka_unit_test(ranks_hold_their_share),
-        cmocka_unit_test(what_is_not_divided_is_whole_on_a_rank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("sizing weights", T(published_parameters_are_met), T(blocks_that_do_nothing_have_no_tensors),
+                     T(widths_are_added_layer_by_layer), T(published_bytes_of_deepseek_v3_are_met),
+                     T(published_bytes_of_gpt_oss_are_met), T(quantised_bytes_follow_the_config),
+                     T(vision_towers_are_counted_or_named), T(vision_towers_of_other_models),
+                     T(names_leave_out_what_they_match), T(lists_by_layers_leave_experts_quantised),
+                     T(quantised_bytes_of_minimax_m2_5), T(published_bytes_are_the_dtype_s_or_refused),
+                     T(unknown_or_wrong_fields_are_named), T(known_parameters_say_what_is_not_in_them),
+                     T(words_give_bytes), T(ranks_hold_their_share), T(what_is_not_divided_is_whole_on_a_rank));
 }

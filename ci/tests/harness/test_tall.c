@@ -4,21 +4,12 @@
  * memory; and every built-in kernel reads the right rows of views whose cells, pages and byte offsets pass 2^16, 2^20,
  * 2^31 and 2^32. Kernels with narrower counters fail.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/pool.h"
 #include "harness/calls/subject.h"
 #include "kernels/kernels.h"
@@ -47,7 +38,6 @@ static void holds_rows(void **state)
         uint32_t cells, heads;
     } cases[] = {{4096, (1 << 20) + 3, 1}, {65664, 65539, 1}, {24, 1000, 3}, {3, 1, 1}, {16384, 65540, 5}};
     unsigned char row[65664], other[65664];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const size_t stride = cases[i].stride;
         const uint32_t cells = cases[i].cells, heads = cases[i].heads, step = cells > 1000 ? 997 : 1;
@@ -84,7 +74,6 @@ static void holds_rows(void **state)
 /* The pages before the first row and behind the last one must not be touched. */
 static void ends_where_it_says(void **state)
 {
-    (void)state;
     for (int behind = 0; behind < 2; behind++) {
         kvb_tall tall;
         const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -332,7 +321,6 @@ static const kvb_pool_type *pool_named(const char *name)
 
 static void every_kernel_reads_far_rows(void **state)
 {
-    (void)state;
     for (size_t p = 0; p < sizeof places / sizeof *places; p++)
         for (const char *const *pool = places[p].pools; *pool; pool++) {
             const struct place *place = &places[p];
@@ -418,7 +406,6 @@ static void narrow_kernels_are_found(void **state)
         {"pages of 16 bits", UINT64_MAX, UINT64_MAX, 0xffff, false, 0},
     };
     static const kvb_kernel kernel = {.name = "narrow", .masks = KVB_MASKS_ALL, .attend = narrow_attend};
-    (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         narrow = kinds[i];
         const struct place *place = &places[narrow.place];
@@ -437,11 +424,6 @@ static void narrow_kernels_are_found(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(holds_rows),
-        cmocka_unit_test(ends_where_it_says),
-        cmocka_unit_test(every_kernel_reads_far_rows),
-        cmocka_unit_test(narrow_kernels_are_found),
-    };
-    return cmocka_run_group_tests_name("tall", tests, NULL, NULL);
+    return TESTS_RUN("tall", T(holds_rows), T(ends_where_it_says), T(every_kernel_reads_far_rows),
+                     T(narrow_kernels_are_found));
 }

@@ -195,7 +195,6 @@ static const struct {
 
 static void test_dtypes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < N(dtypes); i++)
         for (uint32_t version = 1; version <= 3; version++) {
             const size_t each = kvb_dtype_bytes(dtypes[i].dtype);
@@ -219,7 +218,6 @@ static void test_dtypes(void **state)
 
 static void test_shapes(void **state)
 {
-    (void)state;
     static const struct {
         const char *dict;
         uint32_t n_dims;
@@ -245,7 +243,6 @@ static void test_shapes(void **state)
 
 static void test_zip(void **state)
 {
-    (void)state;
     const bytes a = npy(1, DICT("<f4"), (const float[]){1, 2}, 8), b = npy(2, DICT("|i1"), "\1\2", 2);
     const uint64_t bases[] = {0, 5ull << 30}; /* beyond 32 bits, behind a hole */
     for (size_t i = 0; i < N(bases); i++) {
@@ -275,7 +272,6 @@ static void test_zip(void **state)
 
 static void test_write(void **state)
 {
-    (void)state;
     static const uint16_t data[6] = {1, 2, 3, 4, 5, 6};
     const kvb_tensor list[] = {
         {.name = "rows", .dtype = KVB_DTYPE_U16, .n_dims = 2, .dims = {2, 3}, .data = data},
@@ -324,7 +320,6 @@ static const char writer[] =
 
 static void test_numpy(void **state)
 {
-    (void)state;
     static const char python[] = "/usr/bin/python3"; /* Debian's, which has its numpy */
     static const char *const names[] = {"plain.npz", "packed.npz", "."};
     char command[1000];
@@ -352,7 +347,6 @@ static void test_numpy(void **state)
 
 static void test_bad_npy(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t version;
         const char *dict;
@@ -403,7 +397,6 @@ static void test_bad_npy(void **state)
 
 static void test_bad_zip(void **state)
 {
-    (void)state;
     static const struct {
         enum { STORED, DEFLATED, WIDE, LOCAL } kind;
         size_t place, n; /* in the first member's entry of the directory, or in its local header */
@@ -446,7 +439,6 @@ static void test_bad_zip(void **state)
 /* Each file cut at each length is refused; with any byte changed it is refused, or can be read to its last element. */
 static void test_each_byte(void **state)
 {
-    (void)state;
     static const char *const names[] = {"x.npy", "x.npz", "x.safetensors"};
     bytes files[3] = {npy(1, DICT("<f2"), "0123", 4)};
     zip z = {.n = 0};
@@ -479,9 +471,6 @@ static void test_each_byte(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dtypes),  cmocka_unit_test(test_shapes),
-                                       cmocka_unit_test(test_zip),     cmocka_unit_test(test_write),
-                                       cmocka_unit_test(test_numpy),   cmocka_unit_test(test_bad_npy),
-                                       cmocka_unit_test(test_bad_zip), cmocka_unit_test(test_each_byte)};
-    return cmocka_run_group_tests_name("arrays in files", tests, scratch_setup, scratch_teardown);
+    return TESTS_RUN_IN("arrays in files", scratch_setup, scratch_teardown, T(test_dtypes), T(test_shapes), T(test_zip),
+                        T(test_write), T(test_numpy), T(test_bad_npy), T(test_bad_zip), T(test_each_byte));
 }

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: tuning, the best kernel of a table, and teams of threads. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "harness/machine/team.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/selection/kernel_support.h"
@@ -53,7 +44,6 @@ static void what_is_written_is_read(void **state)
 {
     const char *folder = getenv("TMPDIR");
     char path[300], why[400];
-    (void)state;
     snprintf(path, sizeof path, "%.200s/kvbench-test-tuning.json", folder ? folder : "/tmp");
     for (uint32_t seed = 0; seed < 16; seed++) {
         const kvb_tuning written = some_tuning(seed);
@@ -112,7 +102,6 @@ static void the_fastest_that_passed(void **state)
 {
     kvb_result r[] = {record("reference", 30), record("openblas", 20), record("reference", 25), record("openblas", 50),
                       record("reference", 5),  record("witness", 1),   record("openblas", NAN)};
-    (void)state;
     r[4].status = KVB_STATUS_FAIL;
     r[5].rho = NAN;
     assert_ptr_equal(find(r, 7, &r[0]), &kvb_kernel_openblas);
@@ -125,7 +114,6 @@ static void the_fastest_that_passed(void **state)
 static void of_the_very_combination(void **state)
 {
     kvb_result all = record("reference", 30), other[6];
-    (void)state;
     for (size_t i = 0; i < 6; i++)
         other[i] = record("openblas", 1);
     strcpy(other[0].workload, "w");
@@ -144,7 +132,6 @@ static void of_the_very_combination(void **state)
 static void a_kernel_that_is_not_loaded(void **state)
 {
     kvb_result r[] = {record("online", 1), record("openblas", 2)};
-    (void)state;
     assert_null(find(r, 2, &r[0]));
     assert_string_equal(why, "kernel online, the fastest here in F, is not loaded (--plugin)");
 }
@@ -165,7 +152,6 @@ static int words_select(const char *first, const char *second, kvb_selection *s)
 static void what_stands_beside_it(void **state)
 {
     kvb_selection s;
-    (void)state;
     assert_int_equal(words_select("best", NULL, &s), 0);
     assert_int_equal(s.n_kernels, 1);
     assert_ptr_equal(s.kernels[0], &kvb_kernel_best);
@@ -183,7 +169,6 @@ static void what_stands_beside_it(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
     kvb_registry_init(&registry);
     return 0;
 }
@@ -206,7 +191,6 @@ static void part(void *ctx, uint32_t i, uint32_t n)
 
 static void every_part_runs_once(void **state)
 {
-    (void)state;
     for (uint32_t n = 1; n <= 5; n++) {
         kvb_threads *threads;
         tally t = {0};
@@ -239,7 +223,6 @@ static void bound_to_one_processor(void)
 
 static void only_cores_that_may_be_used_count(void **state)
 {
-    (void)state;
 #ifdef __SANITIZE_THREAD__
     skip(); /* the sanitizer's own thread may use every processor, and a process may use what its threads may */
 #endif
@@ -255,7 +238,6 @@ static void only_cores_that_may_be_used_count(void **state)
 
 static void binding_needs_a_core_for_each(void **state)
 {
-    (void)state;
     kvb_threads *threads;
     uint32_t cores = kvb_cores();
     assert_true(cores >= 1);
@@ -270,7 +252,6 @@ static void binding_needs_a_core_for_each(void **state)
 
 static void a_team_is_bound_later(void **state)
 {
-    (void)state;
     kvb_threads *threads;
     cpu_set_t bound;
     assert_int_equal(kvb_threads_start(1, false, &threads), 0);
@@ -282,7 +263,6 @@ static void a_team_is_bound_later(void **state)
 
 static void a_team_ends_without_a_run(void **state)
 {
-    (void)state;
     kvb_threads *threads;
     assert_int_equal(kvb_threads_start(3, false, &threads), 0);
     kvb_threads_end(threads);
@@ -297,7 +277,6 @@ static void nothing(void *ctx, uint32_t i, uint32_t n)
 /* A thread that is still getting ready would allocate, or free, while a kernel is watched. */
 static void threads_are_ready_when_started(void **state)
 {
-    (void)state;
     for (int round = 0; round < 200; round++) {
         kvb_threads *threads;
         assert_int_equal(kvb_threads_start(4, false, &threads), 0);

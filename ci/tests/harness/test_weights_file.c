@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: bytes of safetensors files are summed from their headers alone, however large the data; by an index, over its
  * shards; what is missing, cut or contradictory is refused with one line that names the file. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "harness/size/weights.h"
 
 static char folder[256], why[600];
@@ -48,7 +40,6 @@ static void shard_write(const char *name, const char *header, uint64_t data)
 
 static int setup(void **state)
 {
-    (void)state;
     const char *base = getenv("TMPDIR");
     snprintf(folder, sizeof folder, "%.200s/kvbench-test-XXXXXX", base ? base : "/tmp");
     if (!mkdtemp(folder))
@@ -68,7 +59,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     static const char *const names[] = {"a.safetensors",   "b.safetensors",     "large.safetensors",
                                         "cut.safetensors", "short.safetensors", "model.safetensors.index.json"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -78,7 +68,6 @@ static int teardown(void **state)
 
 static void files_are_summed_without_reading_data(void **state)
 {
-    (void)state;
     uint64_t bytes;
     assert_int_equal(kvb_weights_file(path_of("a.safetensors"), &bytes, why, sizeof why), 0);
     assert_int_equal(bytes, 16);
@@ -93,7 +82,6 @@ static void files_are_summed_without_reading_data(void **state)
 /* Any part stands for all, named once or several times; one that is missing is said. */
 static void a_part_stands_for_all(void **state)
 {
-    (void)state;
     uint64_t bytes;
     shard_write("m-00001-of-00002.safetensors", "{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}",
                 16);
@@ -117,7 +105,6 @@ static void a_part_stands_for_all(void **state)
 
 static void an_index_names_its_shards(void **state)
 {
-    (void)state;
     uint64_t bytes;
     text_write("model.safetensors.index.json",
                "{\"metadata\":{\"total_size\":1},\"weight_map\":"
@@ -128,7 +115,6 @@ static void an_index_names_its_shards(void **state)
 
 static void wrong_files_are_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *file, *index; /* of the file, when it is one */
         int err;
@@ -161,7 +147,6 @@ static void wrong_files_are_refused(void **state)
 
 static void names_tell_files_from_words(void **state)
 {
-    (void)state;
     assert_true(kvb_weights_is_file("model.safetensors"));
     assert_true(kvb_weights_is_file("dir/model.safetensors.index.json"));
     assert_true(kvb_weights_is_file("a.safetensors,b.safetensors"));
@@ -173,12 +158,7 @@ static void names_tell_files_from_words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_summed_without_reading_data),
-        cmocka_unit_test(a_part_stands_for_all),
-        cmocka_unit_test(an_index_names_its_shards),
-        cmocka_unit_test(wrong_files_are_refused),
-        cmocka_unit_test(names_tell_files_from_words),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return TESTS_RUN_IN("weights file", setup, teardown, T(files_are_summed_without_reading_data),
+                        T(a_part_stands_for_all), T(an_index_names_its_shards), T(wrong_files_are_refused),
+                        T(names_tell_files_from_words));
 }

@@ -7,17 +7,9 @@
 #ifndef KVB_TEST_FIXTURE_H
 #define KVB_TEST_FIXTURE_H
 
-#include <math.h>
 #include <pthread.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "kernels/attend.h"
 
 /* ---- elements, independent of kernels/convert.c ---- */

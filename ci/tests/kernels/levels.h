@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The levels of instruction sets that a test tries: all that this CPU has; or of them those that KVB_TEST_LEVELS lists,
- * where other CPUs try the others (ci/check_arm.sh). One that is listed must be here. Include after cmocka.h.
+ * where other CPUs try the others (ci/check_arm.sh). One that is listed must be here.
  */
 #ifndef KVB_TEST_LEVELS_H
 #define KVB_TEST_LEVELS_H
 
-#include <stdlib.h>
-#include <string.h>
-
+#include "ci/tests/tests.h"
 #include "kernels/vector/vector.h"
 
 static inline bool level_tried(kvb_cpu_level level)

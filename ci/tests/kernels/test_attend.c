@@ -567,7 +567,6 @@ static const struct shape plain = {
 /* The bits are those of the same rows laid down in the order of the runs, all of them visible. */
 static void reference_sums_in_the_order_of_runs(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < 8; i++) {
         struct shape s = plain;
         struct fixture f;
@@ -601,8 +600,6 @@ static void busy_teams_agree(void **state)
 {
     struct shape s = plain;
     struct fixture one, three;
-    (void)state;
-
     s.n_tok = 64;
     s.n_cells = 96;
     s.n_kv_heads = 12;

@@ -95,7 +95,6 @@ static bool tile_check(const struct fixture *f, const kvb_mask *mask, uint32_t t
 static void blocks_hold_what_is_visible(void **state)
 {
     uint32_t kept = 0, walked = 0;
-    (void)state;
     for (uint32_t i = 0; i < 96; i++) {
         struct shape s = plain;
         struct fixture f;
@@ -124,7 +123,6 @@ static void blocks_hold_what_is_visible(void **state)
 static void runs_in_any_order_are_told_by_bits(void **state)
 {
     uint32_t kept = 0;
-    (void)state;
     for (uint32_t i = 0; i < 40; i++) {
         struct shape s = plain;
         struct fixture f;
@@ -162,7 +160,6 @@ static void a_wrapped_window_is_told_by_bits(void **state)
     static const uint32_t row_start[] = {0, 1, 3};
     uint64_t bits[6];
     kvb_mask mask = {.kind = KVB_MASK_RUNS, .row_start = row_start, .runs = runs};
-    (void)state;
     kvb_mask_ascend(&mask, 2, 130, bits);
     assert_int_equal(mask.kind, KVB_MASK_EXPLICIT);
     assert_int_equal(mask.row_words, 3);
@@ -220,7 +217,6 @@ static void spans_are_long(void **state)
     static const uint32_t expected[][3] = {
         {0, 1, 1}, {64, 3, 1}, {256, 1, 2}, {320, 10, 1}, {960, 1, 1}}; /* cell, span, tokens */
     uint64_t bits[2 * 16] = {0};
-    (void)state;
     for (uint32_t t = 0; t < 2; t++)
         for (uint32_t c = runs[t].begin; c < runs[t].end; c++)
             bits[t * row_words + c / 64] |= UINT64_C(1) << c % 64;
@@ -243,7 +239,6 @@ static void spans_are_long(void **state)
 
 static void parts_share_everything(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < 24; i++) {
         struct shape s = plain;
         struct fixture f;
@@ -271,7 +266,6 @@ static void groups_follow_the_cost(void **state)
 {
     kvb_seen seen[16];
     kvb_block block = {.seen = seen, .n = 16, .any = UINT64_MAX};
-    (void)state;
     for (uint32_t i = 0; i < 16; i++)
         seen[i] = (kvb_seen){.word = UINT64_C(0x0001000100010001) << i, .tok = (uint16_t)i, .cells = 4};
     kvb_block_weigh(&block, seen, cost_of, 4);
@@ -287,10 +281,7 @@ static void groups_follow_the_cost(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_hold_what_is_visible),      cmocka_unit_test(runs_in_any_order_are_told_by_bits),
-        cmocka_unit_test(a_wrapped_window_is_told_by_bits), cmocka_unit_test(spans_are_long),
-        cmocka_unit_test(parts_share_everything),           cmocka_unit_test(groups_follow_the_cost),
-    };
-    return cmocka_run_group_tests_name("flash plan", tests, NULL, NULL);
+    return TESTS_RUN("flash plan", T(blocks_hold_what_is_visible), T(runs_in_any_order_are_told_by_bits),
+                     T(a_wrapped_window_is_told_by_bits), T(spans_are_long), T(parts_share_everything),
+                     T(groups_follow_the_cost));
 }

@@ -311,7 +311,6 @@ static void rows_are_multiplied(void **state)
 {
     uint64_t rng = 1;
     products p;
-    (void)state;
     for (uint32_t at = 0; products_next(&at, &p);)
         for (uint32_t e = 0; e < sizeof stored / sizeof *stored; e++)
             for (uint32_t rows = 1; kinds[p.kind].takes >> e & 1 && rows <= (p.block_scores ? MAX_ROWS : DOTS_ROWS);
@@ -331,7 +330,6 @@ static void every_code_is_read(void **state)
 {
     uint64_t rng = 3;
     products p;
-    (void)state;
     for (uint32_t at = 0; products_next(&at, &p);)
         for (uint32_t i = 0; p.kind == OF_BF16 && i < 512; i++) {
             rig g;
@@ -372,7 +370,6 @@ static void what_is_not_finite_is_seen(void **state)
         [KVB_F16] = {0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00}}; /* the largest of both signs first */
     uint64_t rng = 4;
     products p;
-    (void)state;
     for (uint32_t at = 0; products_next(&at, &p);)
         for (uint32_t i = 0; p.kind != FLOATS && i < 300; i++) {
             rig g;
@@ -418,7 +415,6 @@ static void queries_of_any_size_are_taken(void **state)
     enum { SIZES = sizeof sizes / sizeof *sizes };
     uint64_t rng = 5;
     products p;
-    (void)state;
     for (uint32_t at = 0; products_next(&at, &p);)
         for (uint32_t i = 0; p.kind != FLOATS && i < (p.kind == OF_BF16 ? 2 * SIZES : SIZES - 1); i++) {
             rig g;
@@ -445,7 +441,6 @@ static void what_is_lost_is_declared(void **state)
 {
     uint64_t rng = 6;
     products p;
-    (void)state;
     for (uint32_t at = 0; products_next(&at, &p);)
         for (int blocks = 0; p.kind == OF_BF16 && blocks < 2; blocks++) {
             rig g;
@@ -575,7 +570,6 @@ static void beside_is_dots_and_sums(void **state)
 {
     uint64_t rng = 5;
     const kvb_vector *table;
-    (void)state;
     for (int level = 0; (table = level_next(&level));)
         for (uint32_t e = 0; e < PLAIN; e++)
             for (uint32_t rows = 1; rows <= BESIDE_ROWS; rows += rows == 4 ? 4 : 1)
@@ -588,7 +582,6 @@ static void packs_are_copies(void **state)
 {
     uint64_t rng = 2;
     const kvb_vector *table;
-    (void)state;
     for (int level = 0; (table = level_next(&level));)
         for (uint32_t e = 0; e < PLAIN; e++) {
             for (uint32_t d = 0; d < DIMS; d++)
@@ -602,7 +595,6 @@ static void products_are_right(void **state)
 {
     uint64_t rng = 3;
     const kvb_vector *table;
-    (void)state;
     for (int level = 0; (table = level_next(&level));) {
         for (uint32_t rows = 1; rows <= 130; rows++)
             product_check(table, rows, 1 + rows % 40, 16 * (1 + rows % 9), rows % 2, &rng);
@@ -617,7 +609,6 @@ static void rescaling_is_exact(void **state)
 {
     uint64_t rng = 4;
     const kvb_vector *table;
-    (void)state;
     for (int level = 0; (table = level_next(&level));)
         for (uint32_t d = 0; d < DIMS; d++) {
             float *sums, before[MAX_DIM];
@@ -639,7 +630,6 @@ static void rows_lie_where_cells_say(void **state)
     static const size_t strides[] = {256, 272, 1 << 20, (size_t)5 << 32};
     const uintptr_t first = 0x1000;
     const kvb_vector *table;
-    (void)state;
     for (int level = 0; (table = level_next(&level));)
         for (uint32_t n = 0; n <= BLOCK; n++)
             for (uint32_t i = 0; i < 8; i++) {
@@ -658,12 +648,8 @@ static void rows_lie_where_cells_say(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_multiplied),        cmocka_unit_test(every_code_is_read),
-        cmocka_unit_test(what_is_not_finite_is_seen), cmocka_unit_test(queries_of_any_size_are_taken),
-        cmocka_unit_test(what_is_lost_is_declared),   cmocka_unit_test(packs_are_copies),
-        cmocka_unit_test(products_are_right),         cmocka_unit_test(rescaling_is_exact),
-        cmocka_unit_test(beside_is_dots_and_sums),    cmocka_unit_test(rows_lie_where_cells_say),
-    };
-    return cmocka_run_group_tests_name("loops over vectors", tests, NULL, NULL);
+    return TESTS_RUN("loops over vectors", T(rows_are_multiplied), T(every_code_is_read), T(what_is_not_finite_is_seen),
+                     T(queries_of_any_size_are_taken), T(what_is_lost_is_declared), T(packs_are_copies),
+                     T(products_are_right), T(rescaling_is_exact), T(beside_is_dots_and_sums),
+                     T(rows_lie_where_cells_say));
 }

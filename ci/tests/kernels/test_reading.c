@@ -31,14 +31,12 @@ static const kvb_prefetch *of_this_cpu(void)
 
 static void follows_the_maker(void **state)
 {
-    (void)state;
     assert_ptr_equal(kvb_prefetch_here(), of_this_cpu());
 }
 
 static void others_may_be_set(void **state)
 {
     const kvb_prefetch *own = kvb_prefetch_here();
-    (void)state;
     kvb_prefetch_set(own == &kvb_prefetch_amd ? &kvb_prefetch_intel : &kvb_prefetch_amd);
     assert_ptr_not_equal(kvb_prefetch_here(), own);
     kvb_prefetch_set(NULL);
@@ -47,7 +45,6 @@ static void others_may_be_set(void **state)
 
 static void readings_are_by_spread_bytes_and_rows(void **state)
 {
-    (void)state;
     static kvb_prefetch p;
     static const uint32_t bytes[][2] = {{1, 128}, {129, 256}, {257, 512}, {513, 4096}},
                           rows[][2] = {{1, 1}, {2, 2}, {3, 4}, {5, 10}};
@@ -62,7 +59,6 @@ static void readings_are_by_spread_bytes_and_rows(void **state)
 /* A group is read by its own class, and only turns are read as far ahead as that says. */
 static void a_group_is_read_as_its_rows_are_spread(void **state)
 {
-    (void)state;
     enum { EACH = KVB_READINGS / KVB_SPREADS };
     static kvb_prefetch p;
     static const struct {
@@ -98,7 +94,6 @@ static void a_group_is_read_as_its_rows_are_spread(void **state)
 /* Rows side by side meet each page once, at the row in which it begins, and wake the page behind. */
 static void each_page_is_woken_once(void **state)
 {
-    (void)state;
     for (size_t bytes = 64; bytes <= 2 * KVB_PAGE_BYTES / 3; bytes += 48) {
         uintptr_t woken = 5 * KVB_PAGE_BYTES;
         for (uintptr_t row = woken - bytes / 2; row < 40 * KVB_PAGE_BYTES; row += bytes) {
@@ -128,7 +123,6 @@ static kvb_lookahead lookahead_of(uint32_t n, uint32_t run, bool steadily)
 static void runs_in_two_halves(void **state)
 {
     kvb_lookahead next = lookahead_of(16, 4, false);
-    (void)state;
     kvb_lookahead_step(&next);
     assert_int_equal(next.done, 0);
     kvb_lookahead_until(&next, 1, 2);
@@ -140,7 +134,6 @@ static void runs_in_two_halves(void **state)
 static void one_run_all_along(void **state)
 {
     kvb_lookahead next = lookahead_of(1, 64, true);
-    (void)state;
     for (uint32_t i = 1; i <= 4; i++) {
         kvb_lookahead_step(&next);
         assert_int_equal(next.done, 8 * i);
@@ -155,7 +148,6 @@ static void one_run_all_along(void **state)
 static void fewer_than_eight(void **state)
 {
     kvb_lookahead next = lookahead_of(1, 5, true);
-    (void)state;
     kvb_lookahead_step(&next);
     assert_int_equal(next.done, 0);
     kvb_lookahead_until(&next, 1, 2);
@@ -166,7 +158,6 @@ static void fewer_than_eight(void **state)
 
 static void nothing_is_nothing(void **state)
 {
-    (void)state;
     kvb_lookahead_step(NULL);
     kvb_lookahead_until(NULL, 1, 2);
 }
@@ -283,7 +274,6 @@ static void shape_read(const struct shape *s)
 
 static void no_reading_changes_a_bit(void **state)
 {
-    (void)state;
     for (size_t e = 0; e < sizeof rows / sizeof *rows; e++)
         for (uint32_t size = 0; size < KVB_READING_SIZES; size++)
             for (size_t r = 0; r < sizeof query_rows / sizeof *query_rows; r++)
@@ -307,17 +297,7 @@ static void no_reading_changes_a_bit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(follows_the_maker),
-        cmocka_unit_test(others_may_be_set),
-        cmocka_unit_test(readings_are_by_spread_bytes_and_rows),
-        cmocka_unit_test(a_group_is_read_as_its_rows_are_spread),
-        cmocka_unit_test(each_page_is_woken_once),
-        cmocka_unit_test(runs_in_two_halves),
-        cmocka_unit_test(one_run_all_along),
-        cmocka_unit_test(fewer_than_eight),
-        cmocka_unit_test(nothing_is_nothing),
-        cmocka_unit_test(no_reading_changes_a_bit),
-    };
-    return cmocka_run_group_tests_name("reading", tests, NULL, NULL);
+    return TESTS_RUN("reading", T(follows_the_maker), T(others_may_be_set), T(readings_are_by_spread_bytes_and_rows),
+                     T(a_group_is_read_as_its_rows_are_spread), T(each_page_is_woken_once), T(runs_in_two_halves),
+                     T(one_run_all_along), T(fewer_than_eight), T(nothing_is_nothing), T(no_reading_changes_a_bit));
 }

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the loops of softmax, and conversions of elements. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"
 #include "kernels/convert.h"
@@ -71,7 +66,6 @@ static double error_largest(const kvb_vector *level, kvb_logits logits, float le
 static void powers_are_near(void **state)
 {
     const kvb_vector *table;
-    (void)state;
     for (int level = 0; (table = level_next(&level));) {
         const kvb_logits plain = {1, 0};
         double above = error_largest(table, plain, 0x1p-30f, 8, false);
@@ -85,7 +79,6 @@ static void powers_are_near(void **state)
 static void caps_are_near(void **state)
 {
     const kvb_vector *table;
-    (void)state;
     for (int level = 0; (table = level_next(&level));)
         for (int negative = 0; negative < 2; negative++) {
             const kvb_logits capped = {1, negative ? 64.0f : 7.5f};
@@ -218,7 +211,6 @@ static void equal_weights_add_up(void **state)
 {
     enum { CELLS = 16384 };
     static float s[CELLS];
-    (void)state;
     for (int i = 1; i < 40; i++) {
         float score = -0.173f * (float)i;
         for (int c = 0; c < CELLS; c++)
@@ -255,8 +247,6 @@ static void every_pattern_decodes(void **state)
 {
     uint16_t *all = exact_alloc(65536 * sizeof *all, 0), *back = exact_alloc(65536 * sizeof *back, 0);
     float *wide = exact_alloc(65536 * sizeof *wide, 0), *portable = exact_alloc(65536 * sizeof *portable, 0);
-    (void)state;
-
     for (uint32_t i = 0; i < 65536; i++)
         all[i] = (uint16_t)i;
     for (kvb_elem elem = KVB_F16; elem <= KVB_BF16; elem++) {
@@ -286,8 +276,6 @@ static void every_pattern_decodes(void **state)
 static void rounding_is_to_nearest_even(void **state)
 {
     static const uint32_t last[] = {[KVB_F16] = 0x7bff, [KVB_BF16] = 0x7f7f}; /* largest finite */
-    (void)state;
-
     for (kvb_elem elem = KVB_F16; elem <= KVB_BF16; elem++)
         for (uint32_t i = 0; i < last[elem]; i++) {
             uint16_t lo = (uint16_t)i, hi = (uint16_t)(i + 1);
@@ -324,7 +312,6 @@ static void edges_encode(void **state)
         {KVB_BF16, 0x00008000, 0x0000}, /* subnormal tie to even */
         {KVB_BF16, 0x00018000, 0x0002},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
         assert_int_equal(encoded(edges[i].elem, edges[i].f32), edges[i].code);
 }
@@ -336,8 +323,6 @@ static void wide_encode_agrees(void **state)
     float *row = exact_alloc(ROW * sizeof *row, 0);
     uint16_t *wide = exact_alloc(ROW * sizeof *wide, 0), *portable = exact_alloc(ROW * sizeof *portable, 0);
     uint32_t b = 0;
-    (void)state;
-
     for (int rows = 0; rows < 300; rows++) {
         for (size_t i = 0; i < ROW; i++, b += 3499)
             row[i] = float_of(b);
@@ -374,7 +359,6 @@ static void rows_are_read_by_their_format(void **state)
         {.elem = KVB_CODEBOOK, .level_bits = 3},
     };
     uint32_t bits[2 * 3 * 4] = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         kvb_format f = formats[i];
         f.read = marks_read;
@@ -400,7 +384,6 @@ static void rows_are_read_by_their_format(void **state)
 /* Plain elements, and those with scales and a window, through gaps, one by one and many at once. */
 static void every_row_reads(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < 16; i++) {
         struct shape s = {.n_tok = 1,
                           .n_kv_heads = 2,
@@ -436,19 +419,8 @@ static void every_row_reads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(powers_are_near),
-        cmocka_unit_test(caps_are_near),
-        cmocka_unit_test(rows_of_blocks_are_right),
-        cmocka_unit_test(nothing_visible_changes_nothing),
-        cmocka_unit_test(specials_keep_their_meaning),
-        cmocka_unit_test(equal_weights_add_up),
-        cmocka_unit_test(every_pattern_decodes),
-        cmocka_unit_test(rounding_is_to_nearest_even),
-        cmocka_unit_test(edges_encode),
-        cmocka_unit_test(wide_encode_agrees),
-        cmocka_unit_test(rows_are_read_by_their_format),
-        cmocka_unit_test(every_row_reads),
-    };
-    return cmocka_run_group_tests_name("weights and conversions", tests, NULL, NULL);
+    return TESTS_RUN("weights and conversions", T(powers_are_near), T(caps_are_near), T(rows_of_blocks_are_right),
+                     T(nothing_visible_changes_nothing), T(specials_keep_their_meaning), T(equal_weights_add_up),
+                     T(every_pattern_decodes), T(rounding_is_to_nearest_even), T(edges_encode), T(wide_encode_agrees),
+                     T(rows_are_read_by_their_format), T(every_row_reads));
 }

@@ -3,17 +3,10 @@
 #ifndef KVB_TESTS_LIVE_FIXTURE_H
 #define KVB_TESTS_LIVE_FIXTURE_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "kernels/kernels.h"
 #include "workloads/live/live.h"
 

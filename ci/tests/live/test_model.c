@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the decoder that records traces, layer by layer. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/live/fixture.h"
 #include "workloads/live/model.h"
 #include "workloads/live/rng.h"
@@ -42,7 +36,6 @@ static void turn(float *x, uint32_t dim, uint32_t position, double theta)
 
 static void test_rope_pairs_halves(void **state)
 {
-    (void)state;
     float x[4] = {1, 0, 0, 0};
     turn(x, 4, 1, 10000.0);
     /* pair (0, 2) turns by 1 radian, pair (1, 3) by 1/100 */
@@ -56,7 +49,6 @@ static void test_rope_pairs_halves(void **state)
 
 static void test_rope_is_relative(void **state)
 {
-    (void)state;
     double at[2];
     for (uint32_t shift = 0; shift < 2; shift++) {
         float q[DIM], k[DIM];
@@ -78,7 +70,6 @@ static void test_rope_is_relative(void **state)
 
 static void test_best_prefers_low_ids_on_ties(void **state)
 {
-    (void)state;
     const float logits[] = {1, 5, -2, 5, 3, 5, 3};
     int32_t best[7];
     kvb_model_best(logits, 7, 7, best);
@@ -92,7 +83,6 @@ static void test_best_prefers_low_ids_on_ties(void **state)
 
 static void test_normals_are_normal(void **state)
 {
-    (void)state;
     enum { N = 100000 };
     double sum = 0, squares = 0, fourth = 0;
     for (uint64_t i = 0; i < N; i++) {
@@ -108,7 +98,6 @@ static void test_normals_are_normal(void **state)
 
 static void test_weights_follow_the_seed(void **state)
 {
-    (void)state;
     char why[160];
     kvb_weights *a = weights_new(&kvb_model_config_default), *b = weights_new(&kvb_model_config_default), *c;
     assert_memory_equal(a->block, b->block, a->block_floats * sizeof(float));
@@ -126,7 +115,6 @@ static void test_weights_follow_the_seed(void **state)
 /* Names and shapes as transformers' LlamaForCausalLM and Qwen3ForCausalLM have them. */
 static void test_tensors_are_named_and_shaped_like_llamas(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         uint64_t shape[2];
@@ -169,7 +157,6 @@ static void test_tensors_are_named_and_shaped_like_llamas(void **state)
 
 static void test_blur_is_relative_noise(void **state)
 {
-    (void)state;
     kvb_weights *w = weights_new(&kvb_model_config_default), *draft;
     assert_int_equal(kvb_weights_blur(w, 9, 0.1f, &draft), 0);
     kvb_weight from, to;
@@ -191,7 +178,6 @@ static void test_blur_is_relative_noise(void **state)
 
 static void test_bad_models_are_refused(void **state)
 {
-    (void)state;
     const struct {
         kvb_model_config config;
         const char *names;
@@ -261,7 +247,6 @@ static double difference(const kvb_weights *weights, const kvb_recorder *absorbe
 
 static void test_absorbed_is_expanded(void **state)
 {
-    (void)state;
     const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_live_kernel_exact, &kvb_kernel_flash};
     char why[256];
     kvb_weights *weights = NULL;
@@ -296,7 +281,6 @@ static void test_absorbed_is_expanded(void **state)
 /* Geometries that the forward pass would compute as something else. */
 static void test_what_is_refused(void **state)
 {
-    (void)state;
     kvb_model_config good, bad[9];
     char why[256];
     kvb_scenario_config(&kvb_scenario_mla_decode, &good);
@@ -521,14 +505,12 @@ static void compare_with_naive(const kvb_model_config *config, const kvb_scenari
 
 static void test_forward_is_a_llama(void **state)
 {
-    (void)state;
     kvb_model_config config = kvb_model_config_default;
     compare_with_naive(&config, NULL);
 }
 
 static void test_forward_without_qk_norm_tied(void **state)
 {
-    (void)state;
     kvb_model_config config = kvb_model_config_default;
     config.qk_norm = false;
     config.tied = true;
@@ -541,7 +523,6 @@ static void test_forward_without_qk_norm_tied(void **state)
 
 static void test_forward_with_windows(void **state)
 {
-    (void)state;
     const kvb_scenario some = {.full_every = 2, .limits = {.window = 3, .sinks = 1}}, all = {.limits = {.window = 5}};
     kvb_model_config config = kvb_model_config_default;
     config.layers = 4;
@@ -551,7 +532,6 @@ static void test_forward_with_windows(void **state)
 
 static void test_forward_with_chunks_and_without_positions(void **state)
 {
-    (void)state;
     const kvb_scenario some = {.full_every = 2, .limits = {.chunk = 6}};
     kvb_model_config config = kvb_model_config_default;
     config.layers = 4;
@@ -561,7 +541,6 @@ static void test_forward_with_chunks_and_without_positions(void **state)
 
 static void test_forward_with_sink_logits(void **state)
 {
-    (void)state;
     const kvb_scenario some = {.full_every = 2, .limits = {.window = 5}};
     kvb_model_config config = kvb_model_config_default;
     config.layers = 4; /* each a group of its own */
@@ -572,7 +551,6 @@ static void test_forward_with_sink_logits(void **state)
 
 static void test_forward_with_latent_attention(void **state)
 {
-    (void)state;
     kvb_model_config config;
     kvb_scenario_config(&kvb_scenario_mla_decode, &config);
     compare_with_naive(&config, NULL);
@@ -582,7 +560,6 @@ static void test_forward_with_latent_attention(void **state)
 
 static void test_batching_changes_no_bit(void **state)
 {
-    (void)state;
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     size_t n = (size_t)N * weights->config.vocab;
     float *whole = calloc(n, sizeof *whole), *cut = calloc(n, sizeof *cut);
@@ -618,7 +595,6 @@ static int never_prepared(kvb_store *store, const kvb_change *change, const kvb_
 /* can_extend is asked before each step, can_propose before each level of a tree: a line, and nothing has changed. */
 static void test_no_room_is_one_line(void **state)
 {
-    (void)state;
     static const int32_t roots[] = {-1, -1, -1, -1};
     kvb_cache_type liar = kvb_cache_tree;
     liar.name = "liar";
@@ -660,25 +636,12 @@ static void test_no_room_is_one_line(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rope_pairs_halves),
-        cmocka_unit_test(test_rope_is_relative),
-        cmocka_unit_test(test_best_prefers_low_ids_on_ties),
-        cmocka_unit_test(test_normals_are_normal),
-        cmocka_unit_test(test_weights_follow_the_seed),
-        cmocka_unit_test(test_tensors_are_named_and_shaped_like_llamas),
-        cmocka_unit_test(test_blur_is_relative_noise),
-        cmocka_unit_test(test_bad_models_are_refused),
-        cmocka_unit_test(test_absorbed_is_expanded),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_forward_is_a_llama),
-        cmocka_unit_test(test_forward_without_qk_norm_tied),
-        cmocka_unit_test(test_forward_with_windows),
-        cmocka_unit_test(test_forward_with_chunks_and_without_positions),
-        cmocka_unit_test(test_forward_with_sink_logits),
-        cmocka_unit_test(test_forward_with_latent_attention),
-        cmocka_unit_test(test_batching_changes_no_bit),
-        cmocka_unit_test(test_no_room_is_one_line),
-    };
-    return cmocka_run_group_tests_name("the live model", tests, NULL, NULL);
+    return TESTS_RUN("the live model", T(test_rope_pairs_halves), T(test_rope_is_relative),
+                     T(test_best_prefers_low_ids_on_ties), T(test_normals_are_normal), T(test_weights_follow_the_seed),
+                     T(test_tensors_are_named_and_shaped_like_llamas), T(test_blur_is_relative_noise),
+                     T(test_bad_models_are_refused), T(test_absorbed_is_expanded), T(test_what_is_refused),
+                     T(test_forward_is_a_llama), T(test_forward_without_qk_norm_tied), T(test_forward_with_windows),
+                     T(test_forward_with_chunks_and_without_positions), T(test_forward_with_sink_logits),
+                     T(test_forward_with_latent_attention), T(test_batching_changes_no_bit),
+                     T(test_no_room_is_one_line));
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what the decoder records, over every cache, and from a checkpoint. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/live/fixture.h"
 #include "workloads/live/model.h"
 #include "workloads/live/weights.h"
@@ -53,7 +48,6 @@ static bool same_twin(const char *one, const char *other, const kvb_scenario *sc
 
 static void test_recordings_do_not_depend_on_the_cache(void **state)
 {
-    (void)state;
     static const char *const suffixes[] = {".jsonl", ".safetensors"};
     char own[4096], other[4096];
     directory_new(own);
@@ -119,7 +113,6 @@ static void assert_limits(const kvb_model *model, const kvb_scenario *s, uint32_
 
 static void test_recordings_read_back(void **state)
 {
-    (void)state;
     /* Each trace: sequences, most tokens of a step, most tokens alive at once (0: not looked at), tokens; events of each kind. */
     static const char *const expected[] = {
         "plain-decode 1 48 192 192: step 64 prefill 6",
@@ -205,7 +198,6 @@ static void test_recordings_read_back(void **state)
 
 static void test_scenarios_have_their_hard_parts(void **state)
 {
-    (void)state;
     char directory[4096];
     directory_new(directory);
     record(&kvb_scenario_agent_fork, &kvb_cache_seq, directory);
@@ -265,7 +257,6 @@ static void test_scenarios_have_their_hard_parts(void **state)
 
 static void test_long_decode(void **state)
 {
-    (void)state;
     char directory[4096], why[320] = "";
     directory_new(directory);
     if (kvb_live_write_long_decode(&(kvb_live_options){.seed = SEED}, directory, why, sizeof why))
@@ -282,7 +273,6 @@ static void test_long_decode(void **state)
 
 static void test_shipped_traces_are_current(void **state)
 {
-    (void)state;
     if (access("workloads/recorded/plain-decode.jsonl", R_OK)) {
         print_message("# skipped: workloads/recorded is not here\n");
         skip();
@@ -304,7 +294,6 @@ static void test_shipped_traces_are_current(void **state)
 
 static void test_unwritable_directory_is_named(void **state)
 {
-    (void)state;
     kvb_live_options options = options_of(NULL, &kvb_cache_contiguous);
     kvb_live_outcome outcome;
     char why[320] = "";
@@ -342,13 +331,11 @@ static void round_trip(const kvb_model_config *config)
 
 static void test_saved_weights_say_the_same(void **state)
 {
-    (void)state;
     round_trip(&kvb_model_config_default);
 }
 
 static void test_tied_without_qk_norm(void **state)
 {
-    (void)state;
     kvb_model_config config = kvb_model_config_default;
     config.tied = true;
     config.qk_norm = false;
@@ -360,7 +347,6 @@ static void test_tied_without_qk_norm(void **state)
 /* config.json with `extra` put in after the opening brace, and what the refusal must name. */
 static void test_configs_that_are_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *names;
     } bad[] = {
@@ -442,7 +428,6 @@ static void save_changed(const char *path, const char *tensor, const char *renam
 
 static void test_tensors_that_are_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *tensor, *renamed;
         uint64_t rows;
@@ -482,7 +467,6 @@ static void test_tensors_that_are_refused(void **state)
 /* Over recompute, which sees no row of a cache; over seq what needs rows that are kept. */
 static void test_every_cache_says_the_same(void **state)
 {
-    (void)state;
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
         const kvb_cache_type *base =
             kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute : &kvb_cache_seq;
@@ -509,7 +493,6 @@ static void test_every_cache_says_the_same(void **state)
 
 static void test_eagle_says_what_greedy_says(void **state)
 {
-    (void)state;
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     for (uint64_t seed = 1; seed <= 4; seed++) {
         kvb_live_options options = options_of(weights, &kvb_cache_tree);
@@ -534,7 +517,6 @@ static void test_eagle_says_what_greedy_says(void **state)
 /* Trees of three sequences at once, with a fourth decoded beside them: other prompts and drafts accept other paths. */
 static void test_trees_say_what_greedy_says(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         kvb_live_options options = options_of(NULL, &kvb_cache_seq);
         options.seed = seed;
@@ -551,7 +533,6 @@ static void test_trees_say_what_greedy_says(void **state)
 /* A kernel that takes bit rows only makes the caller expand the mask, once a step for all layers. */
 static void test_expanded_masks_are_of_this_step(void **state)
 {
-    (void)state;
     static const struct {
         const kvb_scenario *scenario;
         const kvb_cache_type *cache;
@@ -579,7 +560,6 @@ static void test_expanded_masks_are_of_this_step(void **state)
 
 static void test_model_is_lively(void **state)
 {
-    (void)state;
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     kvb_live_options options = options_of(weights, &kvb_cache_contiguous);
     kvb_live_outcome said = play(&kvb_scenario_plain_decode, &options);
@@ -598,7 +578,6 @@ static void test_model_is_lively(void **state)
 
 static void test_what_a_cache_cannot_do_is_named(void **state)
 {
-    (void)state;
     static const struct {
         const kvb_scenario *scenario;
         const kvb_cache_type *cache;
@@ -624,23 +603,11 @@ static void test_what_a_cache_cannot_do_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recordings_do_not_depend_on_the_cache),
-        cmocka_unit_test(test_recordings_read_back),
-        cmocka_unit_test(test_scenarios_have_their_hard_parts),
-        cmocka_unit_test(test_long_decode),
-        cmocka_unit_test(test_shipped_traces_are_current),
-        cmocka_unit_test(test_unwritable_directory_is_named),
-        cmocka_unit_test(test_saved_weights_say_the_same),
-        cmocka_unit_test(test_tied_without_qk_norm),
-        cmocka_unit_test(test_configs_that_are_refused),
-        cmocka_unit_test(test_tensors_that_are_refused),
-        cmocka_unit_test(test_every_cache_says_the_same),
-        cmocka_unit_test(test_eagle_says_what_greedy_says),
-        cmocka_unit_test(test_trees_say_what_greedy_says),
-        cmocka_unit_test(test_expanded_masks_are_of_this_step),
-        cmocka_unit_test(test_model_is_lively),
-        cmocka_unit_test(test_what_a_cache_cannot_do_is_named),
-    };
-    return cmocka_run_group_tests_name("recording", tests, NULL, NULL);
+    return TESTS_RUN("recording", T(test_recordings_do_not_depend_on_the_cache), T(test_recordings_read_back),
+                     T(test_scenarios_have_their_hard_parts), T(test_long_decode), T(test_shipped_traces_are_current),
+                     T(test_unwritable_directory_is_named), T(test_saved_weights_say_the_same),
+                     T(test_tied_without_qk_norm), T(test_configs_that_are_refused), T(test_tensors_that_are_refused),
+                     T(test_every_cache_says_the_same), T(test_eagle_says_what_greedy_says),
+                     T(test_trees_say_what_greedy_says), T(test_expanded_masks_are_of_this_step),
+                     T(test_model_is_lively), T(test_what_a_cache_cannot_do_is_named));
 }

@@ -3,6 +3,7 @@
 #ifndef KVB_TEST_ORACLE_FORMATS_H
 #define KVB_TEST_ORACLE_FORMATS_H
 
+#include "ci/tests/tests.h"
 #include "kernels/view.h"
 
 #define A_ROW  .axis = KVB_AXIS_CHANNELS, .group = KVB_GROUP_ROW, .scale_elem = KVB_F32

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hand-made traces and random numbers for the oracle's tests. Include after cmocka.h. */
+/* Hand-made traces and random numbers for the oracle's tests. */
 #ifndef KVB_TEST_HAND_H
 #define KVB_TEST_HAND_H
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "ci/tests/tests.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
 

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: exact attention is what its definition says, by hand, in long double, in floats of 113 bits; and the loops of
  * every level give the same bits. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
 #include <mpfr.h>
 #include <stdbool.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/attention.h"
 #include "oracle/products.h"
@@ -23,7 +16,6 @@
 /* Logits 0 and log 3, so weights 1/4 and 3/4; values 8 and 0. */
 static void two_cells_by_hand(void **state)
 {
-    (void)state;
     const double q[1] = {2};
     const double k[2] = {0, 1.0986122886681098}, k_sum[2] = {0, 1.0986122886681098}, v[4] = {8, -4, 0, 4};
     kvb_token_run run = {0, 2};
@@ -93,7 +85,6 @@ static void two_cells_by_hand(void **state)
 /* Nothing to see: 0 and -infinity; with a sink, 0 and its logit. */
 static void nothing_visible(void **state)
 {
-    (void)state;
     const double q[1] = {1};
     const float sink = -2.5f;
     kvb_attention a = {.q = q, .k_dim = 1, .v_dim = 1, .v_row = 1, .scale = 1};
@@ -218,7 +209,6 @@ static void rows_sum(const double *rows, uint32_t n, uint32_t dim, double *sums)
 
 static void against_long_double(void **state)
 {
-    (void)state;
     enum { TOKENS = 400, K = 37, V = 19 };
     static double k[TOKENS * K], v[TOKENS * V], k_sum[TOKENS];
     static uint32_t cells[TOKENS];
@@ -464,7 +454,6 @@ static void scene_check(const struct scene *s, uint64_t seed, double *worst, dou
 
 static void test_scenes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
         double worst = 0, worst_lse = 0;
         for (uint64_t seed = 1; seed <= 20; seed++)
@@ -583,7 +572,6 @@ static void levels_agree_on(uint32_t dim, bool finite)
 static void levels_agree(void **state)
 {
     static const uint32_t dims[] = {1, 3, 8, 16, 20, 31, 64, 80, 127, 128, 129, 192};
-    (void)state;
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
         inputs_make();
         levels_agree_on(dims[d], true);
@@ -594,9 +582,6 @@ static void levels_agree(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_cells_by_hand), cmocka_unit_test(nothing_visible), cmocka_unit_test(against_long_double),
-        cmocka_unit_test(test_scenes),       cmocka_unit_test(levels_agree),
-    };
-    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
+    return TESTS_RUN("attention", T(two_cells_by_hand), T(nothing_visible), T(against_long_double), T(test_scenes),
+                     T(levels_agree));
 }

@@ -4,12 +4,7 @@
  * quantised and rotated rows, decoded first or factored out of the sums; is not vacuous; would not hold for such rows
  * with |k| and |v| in place of magnitudes; and catches small mistakes.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/attention.h"
 #include "oracle/codec.h"
@@ -366,7 +361,6 @@ static void variant_holds(const struct variant *v, size_t from, size_t to)
 
 static void holds_and_is_not_vacuous(void **state)
 {
-    (void)state;
     for (const struct variant *v = variants; v < variants + sizeof variants / sizeof *variants; v++)
         if (!v->of_codes)
             variant_holds(v, 0, v->v_factor > 1e4f ? 2 : PLAIN);
@@ -388,7 +382,6 @@ static void mistakes_are_caught(void **state)
         {"scales cut to bf16", .drop = -1, .scale = 1, .exp_off = 1, .short_scales = true},
         {"out left transformed", .drop = -1, .scale = 1, .exp_off = 1, .not_turned = true},
     };
-    (void)state;
     for (size_t f = 0; f < FORMATS; f++) {
         const struct variant v = {.factored = f >= PLAIN};
         problem *p = problem_new(&v, &formats[f], MAX_CELLS, 5);
@@ -411,7 +404,6 @@ static void mistakes_are_caught(void **state)
 /* Weights cut to bf16 are fine for a kernel that says so. */
 static void declared_rounding_is_allowed(void **state)
 {
-    (void)state;
     mistakes cut_p = honest;
     cut_p.cut_p = true;
     problem *p = problem_new(&variants[0], &formats[F32], 512, 9);
@@ -427,7 +419,6 @@ static void declared_rounding_is_allowed(void **state)
  * not be. */
 static void equal_terms_take_the_worst(void **state)
 {
-    (void)state;
     double as_equal = 0, as_apart = 0;
     for (uint32_t n = 64; n <= MAX_CELLS; n *= 2)
         for (int i = 0; i < 4; i++) {
@@ -458,11 +449,6 @@ static void equal_terms_take_the_worst(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(holds_and_is_not_vacuous),
-        cmocka_unit_test(mistakes_are_caught),
-        cmocka_unit_test(declared_rounding_is_allowed),
-        cmocka_unit_test(equal_terms_take_the_worst),
-    };
-    return cmocka_run_group_tests_name("oracle/bound", tests, NULL, NULL);
+    return TESTS_RUN("oracle/bound", T(holds_and_is_not_vacuous), T(mistakes_are_caught),
+                     T(declared_rounding_is_allowed), T(equal_terms_take_the_worst));
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the bound is the formula at the head of oracle/bound.h, and what kernels that round to steps make of it. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <float.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/attention.h"
@@ -128,7 +123,6 @@ static void is_told(double got, long double want, const char *what, int draw)
 static void the_formula_is_told_twice(void **state)
 {
     static const kvb_elem outs[] = {KVB_F32, KVB_F16, KVB_BF16};
-    (void)state;
     for (int i = 0; i < 20000; i++) {
         const kvb_arithmetic a = {.accumulator = below(2) ? KVB_F32 : KVB_F16,
                                   .dot_chain = below(300),
@@ -197,7 +191,6 @@ static void limits_by_hand(void **state)
     const kvb_bound_row nothing = {.v_mix = 1}, far = {.v_mix = 1, .q_largest = INFINITY, .v_largest = INFINITY};
     const kvb_bound_term zero = {0}, one = {.o = -1, .v_max = 2};
     const kvb_arithmetic plain = {.accumulator = KVB_F32}, lost = {.accumulator = KVB_F32, .exp_error = 1};
-    (void)state;
     for (uint32_t chain = 1024; chain <= 2048; chain *= 2) {
         const kvb_arithmetic wide = {.accumulator = KVB_F16, .cell_chain = chain};
         assert_true(kvb_bound_output(&wide, KVB_BOUND_WORST, &nothing, &zero, 1, 0, KVB_F32) == INFINITY);
@@ -215,7 +208,6 @@ static void limits_by_hand(void **state)
 
 static void types_by_hand(void **state)
 {
-    (void)state;
     for (int elem = 0; elem < KVB_ELEM_COUNT; elem++) {
         const bool rounds = elem == KVB_F32 || elem == KVB_F16 || elem == KVB_BF16 || elem == KVB_E4M3 ||
                             elem == KVB_E5M2 || elem == KVB_E2M1;
@@ -334,7 +326,6 @@ static void q_aligned(problem *p, double residue)
 
 static void rounding_q(void **state)
 {
-    (void)state;
     problem *p = malloc(sizeof *p);
     q_aligned(p, 0.499);
     kvb_diff diff = attend(p, Q_STEP, 0, false, q_only);
@@ -352,7 +343,6 @@ static void rounding_q(void **state)
 /* Zeros that meet q itself leave code's error alone, which k does not show: here k is 0 and its codes are not. */
 static void zeros_may_meet_q_itself(void **state)
 {
-    (void)state;
     problem *p = malloc(sizeof *p);
     q_aligned(p, 0.45);
     for (uint32_t i = 0; i < p->n; i++)
@@ -378,7 +368,6 @@ static void p_aligned(problem *p, uint32_t n, double residue)
 
 static void rounding_weights(void **state)
 {
-    (void)state;
     problem *p = malloc(sizeof *p);
     for (uint32_t n = 40; n <= 400; n += 360) {
         p_aligned(p, n, 0.499);
@@ -401,7 +390,6 @@ static void rounding_weights(void **state)
  * sums each might be off by half a step; sums for a step half as wide are taken twice. */
 static void no_weight_errs_by_more_than_itself(void **state)
 {
-    (void)state;
     problem *p = malloc(sizeof *p);
     *p = (problem){.n = 41, .dim = 1, .scale = 1, .q = {1}, .step = P_STEP};
     for (uint32_t i = 0; i < p->n; i++) {
@@ -425,7 +413,6 @@ static void no_weight_errs_by_more_than_itself(void **state)
 /* Beside a sink all other weights become 0 together; where V lies to one side, so does all that is lost. */
 static void what_a_sink_drowns_adds_up(void **state)
 {
-    (void)state;
     problem *p = malloc(sizeof *p);
     uint64_t seed = 13;
     for (int lean = 0; lean < 2; lean++) {
@@ -449,7 +436,6 @@ static void what_a_sink_drowns_adds_up(void **state)
 /* An output of 0 for all that is seen: under steps of 1/127 the bound leaves no room for it. */
 static void zero_is_no_answer(void **state)
 {
-    (void)state;
     problem *p = malloc(sizeof *p);
     const kvb_arithmetic steps = {.accumulator = KVB_F32, .sums.step = 1.0 / 127};
     uint64_t seed = 12;
@@ -478,7 +464,6 @@ static void zero_is_no_answer(void **state)
 /* Rows as they come: held, not vacuous, and what is not declared is seen. */
 static void gaussian_rows(void **state)
 {
-    (void)state;
     problem *p = malloc(sizeof *p);
     uint64_t seed = 11;
     double largest = 0, undeclared = INFINITY;
@@ -511,7 +496,6 @@ static void gaussian_rows(void **state)
 /* What the oracle hands to an attention: the sums of the magnitudes that rows are read through. */
 static void sums_are_of_sizes(void **state)
 {
-    (void)state;
     static const kvb_format *const formats[] = {&f32, &int8_asym};
     enum { DIM = 32, ROWS = 3 };
     float row[ROWS][DIM];
@@ -547,18 +531,8 @@ static void sums_are_of_sizes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_formula_is_told_twice),
-        cmocka_unit_test(limits_by_hand),
-        cmocka_unit_test(types_by_hand),
-        cmocka_unit_test(rounding_q),
-        cmocka_unit_test(zeros_may_meet_q_itself),
-        cmocka_unit_test(rounding_weights),
-        cmocka_unit_test(no_weight_errs_by_more_than_itself),
-        cmocka_unit_test(what_a_sink_drowns_adds_up),
-        cmocka_unit_test(zero_is_no_answer),
-        cmocka_unit_test(gaussian_rows),
-        cmocka_unit_test(sums_are_of_sizes),
-    };
-    return cmocka_run_group_tests_name("values of the bound", tests, NULL, NULL);
+    return TESTS_RUN("values of the bound", T(the_formula_is_told_twice), T(limits_by_hand), T(types_by_hand),
+                     T(rounding_q), T(zeros_may_meet_q_itself), T(rounding_weights),
+                     T(no_weight_errs_by_more_than_itself), T(what_a_sink_drowns_adds_up), T(zero_is_no_answer),
+                     T(gaussian_rows), T(sums_are_of_sizes));
 }

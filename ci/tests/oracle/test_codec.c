@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the reference codecs store rows as the published definitions say: every pattern of 16 bits, known answers to the
  * byte, levels of codebooks, and no element further off than half a step. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <float.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "oracle/codec.h"
 #include "oracle/storage.h"
 #include "workloads/special_rows.h"
@@ -91,7 +82,6 @@ static void assert_same(double a, double b, uint32_t pattern)
 
 static void every_pattern_decodes(void **state)
 {
-    (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
         assert_same(kvb_codec_f16_value((uint16_t)h), f16_widened((uint16_t)h), h);
         assert_same(kvb_codec_bf16_value((uint16_t)h), bf16_widened((uint16_t)h), h);
@@ -101,7 +91,6 @@ static void every_pattern_decodes(void **state)
 /* The compiler's own half type, where it has one, agrees too. */
 static void every_pattern_agrees_with_the_compiler(void **state)
 {
-    (void)state;
 #if defined(__FLT16_MANT_DIG__)
     for (uint32_t h = 0; h < 65536; h++) {
         uint16_t bits = (uint16_t)h;
@@ -140,7 +129,6 @@ static const narrow halves[] = {
 
 static void every_value_encodes_to_itself(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++)
         for (uint32_t h = 0; h < 65536; h++) {
             if ((h & 0x7fff) > halves[i].inf)
@@ -152,7 +140,6 @@ static void every_value_encodes_to_itself(void **state)
 /* Between every two neighbours: below the middle down, above it up, on it to the even one. */
 static void neighbours_round_to_nearest_even(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++)
         for (uint32_t h = 0; h + 1 < halves[i].inf; h++) {
             double low = halves[i].value((uint16_t)h), high = halves[i].value((uint16_t)(h + 1));
@@ -168,7 +155,6 @@ static void neighbours_round_to_nearest_even(void **state)
 
 static void extremes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         float edge = (float)halves[i].overflow;
         assert_int_equal(halves[i].encode(edge), halves[i].inf);
@@ -187,7 +173,6 @@ static void extremes(void **state)
 
 static void nan_stays_quiet_nan(void **state)
 {
-    (void)state;
     static const uint32_t patterns[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001, 0x7fffffff};
     for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++)
         for (size_t i = 0; i < 2; i++) {
@@ -200,7 +185,6 @@ static void nan_stays_quiet_nan(void **state)
 
 static void rows_are_little_endian_and_exact(void **state)
 {
-    (void)state;
     static stored_row s;
     const float row[3] = {1.0f, -2.5f, 0.333333343f};
     double back[3], size[3];
@@ -289,7 +273,6 @@ static void known_row(const char *line)
 
 static void known_rows(void **state)
 {
-    (void)state;
     FILE *file = fopen("ci/tests/oracle/known_rows.txt", "r");
     char line[1024];
     uint32_t n = 0;
@@ -305,7 +288,6 @@ static void known_rows(void **state)
 
 static void all_are_there(void **state)
 {
-    (void)state;
     static const char *const names[] = {"f32",        "f16",     "bf16",        "e4m3",      "e4m3-tensor", "e4m3-head",
                                         "e4m3-token", "e5m2",    "e5m2-tensor", "e5m2-head", "e5m2-token",  "int8",
                                         "int8-asym",  "q8_0",    "q5_1",        "q5_0",      "q4_1",        "q4_0",
@@ -320,7 +302,6 @@ static void all_are_there(void **state)
 
 static void head_scales(void **state)
 {
-    (void)state;
     const float amax[] = {448, 896, 44.8f}, none[] = {0, NAN, INFINITY};
     kvb_format f = {.elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
     assert_true(kvb_codec_head_scale(&f, amax, 3, 0) == 1 && kvb_codec_head_scale(&f, amax, 3, 1) == 2);
@@ -340,7 +321,6 @@ static void head_scales(void **state)
 /* KIVI's K: a scale and a zero for each channel, over the rows that are there. */
 static void channels(void **state)
 {
-    (void)state;
     const float rows[2][4] = {{0, -1, 5, 2}, {3, 2, 5, 8}};
     stored_encode(&kept, kvb_codec_find("kivi2-k"), rows[0], 2, 4, 1);
     assert_memory_equal(kept.bytes[KVB_CODES], "\x00\xcf", 2);
@@ -408,7 +388,6 @@ static double lloyd(double *levels, int n)
 
 static void levels_are_lloyds(void **state)
 {
-    (void)state;
     static const char *const names[] = {"tq4", "tq3"};
     for (int i = 0; i < 2; i++) {
         const kvb_codec *codec = kvb_codec_find(names[i]);
@@ -476,7 +455,6 @@ static double loss(uint32_t bits, rows_of kind, uint32_t dim)
  */
 static void loss_is_below_the_papers_bound(void **state)
 {
-    (void)state;
     static const uint32_t dims[] = {64, 96, 128, 256};
     for (uint32_t bits = 3; bits <= 4; bits++)
         for (int d = 0; d < 4; d++) {
@@ -494,7 +472,6 @@ static void loss_is_below_the_papers_bound(void **state)
  */
 static void an_outlier_is_two_levels(void **state)
 {
-    (void)state;
     static const uint32_t dims[] = {64, 128, 256};
     for (int d = 0; d < 3; d++) {
         assert_true(fabs(loss(3, OUTLIER, dims[d]) - (1 - 0.756) * (1 - 0.756)) < 2e-3);
@@ -707,7 +684,6 @@ static void row_check(const kvb_codec *codec, uint32_t r, row_kind kind)
 /* Rows of every kind, through every format. */
 static void within_half_a_step(void **state)
 {
-    (void)state;
     for (const kvb_codec *const *at = kvb_codecs + 3; *at; at++)
         for (row_kind kind = 0; kind < ROW_KINDS; kind++) {
             const kvb_codec *codec = *at;
@@ -730,7 +706,6 @@ static void within_half_a_step(void **state)
 /* What a format can say exactly stays as it is, signs of zeros included, when it is stored again. */
 static void stored_rows_stay(void **state)
 {
-    (void)state;
     static const char *const names[] = {"f16", "bf16", "e4m3", "e5m2", "mxfp4", "e4m3-head", "e5m2-tensor"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         uint64_t seed = 7;
@@ -750,23 +725,9 @@ static void stored_rows_stay(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pattern_decodes),
-        cmocka_unit_test(every_pattern_agrees_with_the_compiler),
-        cmocka_unit_test(every_value_encodes_to_itself),
-        cmocka_unit_test(neighbours_round_to_nearest_even),
-        cmocka_unit_test(extremes),
-        cmocka_unit_test(nan_stays_quiet_nan),
-        cmocka_unit_test(rows_are_little_endian_and_exact),
-        cmocka_unit_test(all_are_there),
-        cmocka_unit_test(known_rows),
-        cmocka_unit_test(channels),
-        cmocka_unit_test(head_scales),
-        cmocka_unit_test(levels_are_lloyds),
-        cmocka_unit_test(loss_is_below_the_papers_bound),
-        cmocka_unit_test(an_outlier_is_two_levels),
-        cmocka_unit_test(within_half_a_step),
-        cmocka_unit_test(stored_rows_stay),
-    };
-    return cmocka_run_group_tests_name("codecs", tests, NULL, NULL);
+    return TESTS_RUN("codecs", T(every_pattern_decodes), T(every_pattern_agrees_with_the_compiler),
+                     T(every_value_encodes_to_itself), T(neighbours_round_to_nearest_even), T(extremes),
+                     T(nan_stays_quiet_nan), T(rows_are_little_endian_and_exact), T(all_are_there), T(known_rows),
+                     T(channels), T(head_scales), T(levels_are_lloyds), T(loss_is_below_the_papers_bound),
+                     T(an_outlier_is_two_levels), T(within_half_a_step), T(stored_rows_stay));
 }

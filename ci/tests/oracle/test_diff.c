@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: how outputs are compared, within the bound and to the bit. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/codec.h"
 #include "oracle/exact.h"
@@ -64,7 +57,6 @@ static void assert_place(const kvb_diff *d, uint32_t channel)
 
 static void exact_row_has_rho_zero(void **state)
 {
-    (void)state;
     kvb_expect e = expect_row();
     const float out[3] = {1, -0.5f, 2}, lse = 3;
     kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
@@ -76,7 +68,6 @@ static void exact_row_has_rho_zero(void **state)
 
 static void error_over_bound(void **state)
 {
-    (void)state;
     kvb_expect e = expect_row();
     const float out[3] = {1, -0.5f + 0x1p-10f, 2}, lse = 3;
     kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
@@ -93,7 +84,6 @@ static void error_over_bound(void **state)
 static void rho_is_the_largest_of_the_channels(void **state)
 {
     static const double shares[][3] = {{0.1, 0.5, 0.3}, {0.6, 0.5, 0.1}, {0.1, 0.2, 0.7}};
-    (void)state;
     kvb_expect e = expect_row();
     for (size_t s = 0; s < 3; s++) {
         float out[3];
@@ -114,7 +104,6 @@ static void rho_is_the_largest_of_the_channels(void **state)
 
 static void log_sum_exp_is_judged(void **state)
 {
-    (void)state;
     kvb_expect e = expect_row();
     const float out[3] = {1, -0.5f, 2}, lse = 3.001f;
     kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
@@ -127,7 +116,6 @@ static void log_sum_exp_is_judged(void **state)
 
 static void the_worst_row_keeps_its_place(void **state)
 {
-    (void)state;
     kvb_expect e = expect_row();
     kvb_diff d = {0};
     const float bad[3] = {1, -0.5f, 2.01f}, good[3] = {1, -0.5f, 2};
@@ -141,7 +129,6 @@ static void the_worst_row_keeps_its_place(void **state)
 
 static void the_first_failure_and_its_call_are_counted(void **state)
 {
-    (void)state;
     kvb_expect e = expect_row();
     kvb_diff d = {0};
     const float good[3] = {1, -0.5f, 2}, bad[3] = {1.01f, -0.5f, 2.01f}, worse[3] = {1, -0.6f, 2};
@@ -164,7 +151,6 @@ static void the_first_failure_and_its_call_are_counted(void **state)
 
 static void not_a_number_is_infinity(void **state)
 {
-    (void)state;
     kvb_expect e = expect_row();
     const float lse = 3;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -190,7 +176,6 @@ static void not_a_number_is_infinity(void **state)
 
 static void sixteen_bit_outputs(void **state)
 {
-    (void)state;
     kvb_expect e = expect_row();
     kvb_bound_term near[3];
     memcpy(near, terms, sizeof near);
@@ -214,7 +199,6 @@ static void sixteen_bit_outputs(void **state)
 /* One exact element, o, of a type that cannot hold it: what may be written, and what may not. */
 static void ends_of_the_output_type(void **state)
 {
-    (void)state;
     static const struct {
         kvb_elem elem;
         double o;
@@ -246,7 +230,6 @@ static void ends_of_the_output_type(void **state)
 /* A query that sees nothing must get exactly 0 and -infinity. */
 static void empty_row(void **state)
 {
-    (void)state;
     static const kvb_bound_term none[3];
     kvb_expect e = {.lse = -INFINITY, .row = {.logit_max = -INFINITY}, .terms = none};
     float out[3] = {0, -0.0f, 0}, lse = -INFINITY;
@@ -269,7 +252,6 @@ static void elements_of_a_scan_by_hand(void **state)
     const float got[3] = {1.25f, 2.5f, -3}, zeros[3] = {0, 0, 0}, last[3] = {1, 2, -1};
     const kvb_diff_place first = {.event = 4, .layer = 2, .query = 9, .head = 64, .channel = 16, .part = 1, .row = 5};
     kvb_diff d = {0};
-    (void)state;
     kvb_diff_take(&d, &first, want, 3, KVB_F32, got);
     assert_true(d.rho == 2 && d.rho_worst == 1 && d.max_abs == 0.5);
     assert_true(d.sum_error2 == 0.0625 + 0.25 && d.sum_exact2 == 1 + 4 + 9 && d.rel_l2 == sqrt(0.3125 / 14));
@@ -311,7 +293,6 @@ static void a_log_sum_exp_by_hand(void **state)
     const double bound = kvb_bound_lse(&plain, KVB_BOUND_STATISTICAL, &e.row, 3, 1, 0),
                  worst = kvb_bound_lse(&plain, KVB_BOUND_WORST, &e.row, 3, 1, 0);
     const float out[3] = {1, -0.5f, 2}, lse = (float)(3 + bound / 2);
-    (void)state;
     kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
     assert_true(d.rho == ((double)lse - 3) / bound && d.rho_lse == d.rho && d.rho_worst == ((double)lse - 3) / worst);
     assert_true(d.elements == 4 && d.failed == 0 && d.worst.bound == bound && d.worst.want == 3);
@@ -322,7 +303,6 @@ static void last_query_that_is_told_apart(void **state)
 {
     kvb_expect e = expect_row();
     const float bad[3] = {1.01f, -0.5f, 2};
-    (void)state;
     for (uint32_t query = KVB_DIFF_QUERIES - 1; query <= KVB_DIFF_QUERIES; query++) {
         e.query = query;
         e.head = 63;
@@ -348,7 +328,6 @@ static double share(const kvb_tolerance *rule, const float *got, const double *e
 
 static void squares_are_of_all_outputs(void **state)
 {
-    (void)state;
     const double exact[] = {3, -4, 0, 5};
     assert_true(share(&nmse, (const float[]){3, -4, 0, 5}, exact, 4) == 0);
     assert_true(fabs(share(&nmse, (const float[]){3, -4.5f, 0.5f, 5}, exact, 4) - 0.5 / 50 / 1e-2) < 1e-12); /* just */
@@ -357,7 +336,6 @@ static void squares_are_of_all_outputs(void **state)
 
 static void an_output_counts_for_itself(void **state)
 {
-    (void)state;
     const double exact[] = {2, -2, 0};
     assert_true(share(&close_to, (const float[]){3, -2, 0}, exact, 3) == 1);
     assert_true(share(&close_to, (const float[]){3, -2, -0.51f}, exact, 3) > 1);
@@ -366,7 +344,6 @@ static void an_output_counts_for_itself(void **state)
 
 static void what_is_not_finite(void **state)
 {
-    (void)state;
     const kvb_tolerance *const rules[] = {&nmse, &close_to};
     for (int i = 0; i < 2; i++) {
         assert_true(share(rules[i], (const float[]){NAN, 1}, (const double[]){1, 1}, 2) == INFINITY);
@@ -381,7 +358,6 @@ static void what_is_not_finite(void **state)
 
 static void rows_of_16_bits_and_steps(void **state)
 {
-    (void)state;
     const uint16_t got[] = {0x3c00, 0xc000}; /* 1, -2 */
     const double exact[] = {1, 9, -2.5, 9};
     kvb_closeness c = {0};
@@ -431,7 +407,6 @@ static void lanes_add_as_declared(void **state)
     static const double ascending[] = {TINY, TINY, 1, 0}, apart[] = {TINY, 1, TINY, 0};
     const kvb_order one = {.tile.dot = {.n = 1}}, two = {.tile.dot = {2, {1}}}, far = {.tile.dot = {4, {2, 1}}},
                     near = {.tile.dot = {4, {1, 2}}};
-    (void)state;
     assert_true(dot(&one, ones, ascending, 4) == 1 + 0x1p-23f);
     assert_true(dot(&two, ones, ascending, 4) == 1);        /* TINY + 1, and TINY */
     assert_true(dot(&far, ones, apart, 4) == 1 + 0x1p-23f); /* TINY + TINY first */
@@ -443,7 +418,6 @@ static void products_round_unless_fused(void **state)
     static const float q[] = {-1, 1 + 0x1p-12f};
     static const double k[] = {1 + 0x1p-11, 1 + 0x1p-12};
     const kvb_order rounded = {.tile.dot = {.n = 1}}, fused = {.fused = true, .tile.dot = {.n = 1}};
-    (void)state;
     assert_true(dot(&rounded, q, k, 2) == 0);
     assert_true(dot(&fused, q, k, 2) == 0x1p-24f);
 }
@@ -499,7 +473,6 @@ static void cells_add_as_declared(void **state)
     static const uint32_t down[] = {0, 1, 2, NONE, NONE}, up[] = {2, 1, 0, NONE, NONE};
     const float third = (float)(1.0 / 3), most = 1 + 0x1p-23f;
     char why[128];
-    (void)state;
     for (int softmax = KVB_SOFTMAX_TWO_PASSES; softmax <= KVB_SOFTMAX_ONLINE; softmax++) {
         assert_true(sum((kvb_softmax)softmax, down, 0, why, sizeof why) == 1 / 3.0f);
         assert_true(sum((kvb_softmax)softmax, up, 0, why, sizeof why) == most / 3.0f);
@@ -519,7 +492,6 @@ static void other_cells_are_refused(void **state)
         {{0, 1, 2, 1, NONE}, "its order meets, unseen or again, cell 1"},
         {{0, 1, 2, 3, NONE}, "its order meets, unseen or again, cell 3"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char why[128] = "";
         assert_true(sum(KVB_SOFTMAX_ONLINE, wrong[i].cells, 0, why, sizeof why) == -1);
@@ -529,28 +501,11 @@ static void other_cells_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_row_has_rho_zero),
-        cmocka_unit_test(error_over_bound),
-        cmocka_unit_test(rho_is_the_largest_of_the_channels),
-        cmocka_unit_test(log_sum_exp_is_judged),
-        cmocka_unit_test(the_first_failure_and_its_call_are_counted),
-        cmocka_unit_test(the_worst_row_keeps_its_place),
-        cmocka_unit_test(not_a_number_is_infinity),
-        cmocka_unit_test(sixteen_bit_outputs),
-        cmocka_unit_test(ends_of_the_output_type),
-        cmocka_unit_test(empty_row),
-        cmocka_unit_test(elements_of_a_scan_by_hand),
-        cmocka_unit_test(a_log_sum_exp_by_hand),
-        cmocka_unit_test(last_query_that_is_told_apart),
-        cmocka_unit_test(squares_are_of_all_outputs),
-        cmocka_unit_test(an_output_counts_for_itself),
-        cmocka_unit_test(what_is_not_finite),
-        cmocka_unit_test(rows_of_16_bits_and_steps),
-        cmocka_unit_test(lanes_add_as_declared),
-        cmocka_unit_test(products_round_unless_fused),
-        cmocka_unit_test(cells_add_as_declared),
-        cmocka_unit_test(other_cells_are_refused),
-    };
-    return cmocka_run_group_tests_name("comparing", tests, NULL, NULL);
+    return TESTS_RUN("comparing", T(exact_row_has_rho_zero), T(error_over_bound), T(rho_is_the_largest_of_the_channels),
+                     T(log_sum_exp_is_judged), T(the_first_failure_and_its_call_are_counted),
+                     T(the_worst_row_keeps_its_place), T(not_a_number_is_infinity), T(sixteen_bit_outputs),
+                     T(ends_of_the_output_type), T(empty_row), T(elements_of_a_scan_by_hand), T(a_log_sum_exp_by_hand),
+                     T(last_query_that_is_told_apart), T(squares_are_of_all_outputs), T(an_output_counts_for_itself),
+                     T(what_is_not_finite), T(rows_of_16_bits_and_steps), T(lanes_add_as_declared),
+                     T(products_round_unless_fused), T(cells_add_as_declared), T(other_cells_are_refused));
 }

@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the filter of errors that rows share: its formulas, numbers by hand, and what it says. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/filter.h"
 #include "oracle/single.h"
 #include "oracle/solve.h"
 
-/* An oracle of rows that no trace made, for tests of the filter. Include after cmocka.h. */
+/* An oracle of rows that no trace made, for tests of the filter. */
 
 enum { UNITS = 2, HEADS = 3, QUERIES = 40, CELLS = 24, SEEN = 20, MOST = 37, ROWS = UNITS * QUERIES * HEADS };
 
@@ -165,7 +157,6 @@ static void honest_sizes_by_hand(void **state)
         /* products below 1/2 * 3/4 are unclear: the cell of 1/4; below half of that they are lost: none */
         floor = {.accumulator = KVB_F32, .sums.floor = 0.5}, drops = {.accumulator = KVB_F32, .exp_floor = 0.5},
         quarter = {.accumulator = KVB_F32, .sums.floor = 0.25};
-    (void)state;
     plain_make(&m);
     stands_out_from(&m, &plain, KVB_FILTER_SIZE, KVB_F32, base + f32, ROWS);
     stands_out_from(&m, &plain, KVB_FILTER_SIZE, KVB_F16, base + 0x1p-12, ROWS);
@@ -206,7 +197,6 @@ static void least_sizes_by_hand(void **state)
     static made m;
     const kvb_arithmetic bf16 = {.accumulator = KVB_F32, .sums.rounding = KVB_BF16},
                          steps = {.accumulator = KVB_F32, .sums.step = 1.0 / 16};
-    (void)state;
     plain_make(&m);
     stands_out_from(&m, &bf16, KVB_FILTER_TOKEN, KVB_F32, 0.75 * 0.25, ROWS / 2); /* of one of the two units */
     stands_out_from(&m, &bf16, KVB_FILTER_FROM_FIRST, KVB_F32, 0.75 * 0.25, ROWS);
@@ -264,7 +254,6 @@ static double first_of(made *m, double weight)
 static void cells_that_are_the_row_by_hand(void **state)
 {
     static made m;
-    (void)state;
     plain_make(&m);
     for (uint32_t u = 0; u < UNITS; u++)
         for (uint32_t i = 0; i < 2; i++) {
@@ -309,7 +298,6 @@ static void rows_that_count_by_hand(void **state)
     static made m;
     const kvb_arithmetic bf16 = {.accumulator = KVB_F32, .sums.rounding = KVB_BF16},
                          steps = {.accumulator = KVB_F32, .sums.step = 0.01};
-    (void)state;
     made_connect(&m, 4);
     m.truth.most_visible = 9;
     for (uint32_t c = 0; c < 4; c++)
@@ -337,7 +325,6 @@ static void a_row_of_the_truth_by_hand(void **state)
     kvb_filter_truth truth = {.tokens = 4, .n_units = 1, .units = &unit, .number = number, .rows = &row, .n_rows = 1};
     const double weights[] = {0.5, 0.125, 0.25};
     const kvb_bound_term terms[] = {{.o = 0.75}, {.o = -0.25}};
-    (void)state;
     for (int capped = 0; capped < 2; capped++) {
         /* Logits 3, 3, 1: the first two are alike, though no two weights are. slope: those, and with a cap of 6 what
          * d tanh(x) is: 6 atanh(1/2) (3/4), 6 atanh(1/6) (35/36). */
@@ -682,7 +669,6 @@ static void the_formulas_are_told_twice(void **state)
         {&steps, CELLS, {.size = 0.1, .heads = 0.3, .token = 1, .first = 1, .last = -1, .noise = 1}},
     };
     static made m;
-    (void)state;
     for (uint32_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         made_draw(&m, i % 2 ? 7 : MOST);
         made_err(&m, &cases[i / 2].w);
@@ -767,7 +753,6 @@ static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
 /* Of few tokens every row is kept, but for those that see one cell; of many every other query's. */
 static void a_token_is_named(void **state)
 {
-    (void)state;
     uint64_t rows;
     a_token_is_named_among(TOKENS, &rows);
     assert_int_equal(rows, 2 * Q_HEADS * (TOKENS - 1));
@@ -778,7 +763,6 @@ static void a_token_is_named(void **state)
 /* By the first kind that stands out, but of outputs and cells by the highest. */
 static void what_stands_out_is_said(void **state)
 {
-    (void)state;
     static const struct {
         kvb_filter_kind kind;
         kvb_filter_peak peak;
@@ -815,7 +799,6 @@ static void rows_of_a_unit_are_scaled(void **state)
     kvb_filter_unit unit = {.layer = 1, .kv_head = 1, .dim = V, .inverse = inverse, .mean = inverse + V};
     kvb_filter_truth truth = {.tokens = TOKENS, .n_units = 1, .units = &unit};
     uint64_t seed = 3;
-    (void)state;
     unit.v = scaled;
     unit.norm2 = norm2;
     unit.magnitude = magnitude;
@@ -940,7 +923,6 @@ static void calls_by_themselves_are_filtered(void **state)
 {
     static alone calls[3];
     const kvb_problem problem = {.k_dim = ALONE_DIM, .v_dim = ALONE_DIM, .scale = 0.25f};
-    (void)state;
     for (int stale = 0; stale < 2; stale++) {
         kvb_single_filter *filter;
         kvb_filter_peak peaks[KVB_FILTER_KINDS];
@@ -967,17 +949,8 @@ static void calls_by_themselves_are_filtered(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(honest_sizes_by_hand),
-        cmocka_unit_test(least_sizes_by_hand),
-        cmocka_unit_test(cells_that_are_the_row_by_hand),
-        cmocka_unit_test(rows_that_count_by_hand),
-        cmocka_unit_test(a_row_of_the_truth_by_hand),
-        cmocka_unit_test(the_formulas_are_told_twice),
-        cmocka_unit_test(a_token_is_named),
-        cmocka_unit_test(what_stands_out_is_said),
-        cmocka_unit_test(rows_of_a_unit_are_scaled),
-        cmocka_unit_test(calls_by_themselves_are_filtered),
-    };
-    return cmocka_run_group_tests_name("filter", tests, NULL, NULL);
+    return TESTS_RUN("filter", T(honest_sizes_by_hand), T(least_sizes_by_hand), T(cells_that_are_the_row_by_hand),
+                     T(rows_that_count_by_hand), T(a_row_of_the_truth_by_hand), T(the_formulas_are_told_twice),
+                     T(a_token_is_named), T(what_stands_out_is_said), T(rows_of_a_unit_are_scaled),
+                     T(calls_by_themselves_are_filtered));
 }

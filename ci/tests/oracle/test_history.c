@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: which tokens each query sees, which share a prefix, and which rows of a trace are checked. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/sample.h"
 #include "workloads/history.h"
@@ -39,7 +30,6 @@ static void moved_check(const hand *h, size_t n_events, const kvb_moved_row *wan
 
 static void moved_tokens_have_other_rows(void **state)
 {
-    (void)state;
     hand h = {0};
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 6); /* 0 .. 5 */
     hand_cp(&h, 0, 1, 0, END);
@@ -80,7 +70,6 @@ static void moved_tokens_have_other_rows(void **state)
 
 static void long_sequences(void **state)
 {
-    (void)state;
     const kvb_group wide = {.window = 100000, .sinks = 10};
     const kvb_row_run *runs;
     hand h = {0};
@@ -225,7 +214,6 @@ static void reorder_draw(kvb_event *e)
 static void both_say_what_lists_say(void **state)
 {
     uint32_t alike = 0;
-    (void)state;
     for (uint32_t round = 0; round < 300; round++) {
         kvb_trace trace = {.events = events, .n_events = EVENTS, .needs = {.seqs = SEQS, .seq_len = LONGEST}};
         kvb_history *history;
@@ -297,7 +285,6 @@ static void what_differs_is_said(void **state)
     kvb_event after = prompts[0];
     kvb_history *history;
     char why[200];
-    (void)state;
     assert_int_equal(kvb_history_open(TOKENS, &history), 0);
     kvb_history_know_prefixes(history);
     for (int i = 0; i < 3; i++)
@@ -386,7 +373,6 @@ static const uint64_t all_pairs =
 
 static void within_the_budget_all_rows(void **state)
 {
-    (void)state;
     hand h = {0};
     trace_make(&h);
     kvb_sample s = choose(&h, all_pairs, UINT64_MAX, 1);
@@ -402,7 +388,6 @@ static void within_the_budget_all_rows(void **state)
 
 static void budget_is_kept_and_spent(void **state)
 {
-    (void)state;
     hand h = {0};
     trace_make(&h);
     for (uint64_t part = 2; part <= 8; part *= 2) {
@@ -427,7 +412,6 @@ static void budget_is_kept_and_spent(void **state)
 
 static void sampled_events_hold_their_corners(void **state)
 {
-    (void)state;
     static const uint32_t borders[] = {0, 15, 16, 31, 32, 63, 64, 127, 128};
     hand h = {0};
     trace_make(&h);
@@ -454,7 +438,6 @@ static void sampled_events_hold_their_corners(void **state)
 
 static void a_few_rows_however_dear(void **state)
 {
-    (void)state;
     hand h = {0};
     trace_make(&h);
     kvb_sample s = choose(&h, 1, UINT64_MAX, 1);
@@ -474,7 +457,6 @@ static void a_few_rows_however_dear(void **state)
 
 static void seeded(void **state)
 {
-    (void)state;
     hand h = {0};
     trace_make(&h);
     kvb_sample a = choose(&h, all_pairs / 4, UINT64_MAX, 1), b = choose(&h, all_pairs / 4, UINT64_MAX, 1),
@@ -490,7 +472,6 @@ static void seeded(void **state)
 
 static void no_queries_no_rows(void **state)
 {
-    (void)state;
     hand h = {0};
     model_set(&h);
     hand_extend(&h, KVB_EVENT_FILL, 0, 0, 10);
@@ -503,17 +484,8 @@ static void no_queries_no_rows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moved_tokens_have_other_rows),
-        cmocka_unit_test(long_sequences),
-        cmocka_unit_test(both_say_what_lists_say),
-        cmocka_unit_test(what_differs_is_said),
-        cmocka_unit_test(within_the_budget_all_rows),
-        cmocka_unit_test(budget_is_kept_and_spent),
-        cmocka_unit_test(sampled_events_hold_their_corners),
-        cmocka_unit_test(a_few_rows_however_dear),
-        cmocka_unit_test(seeded),
-        cmocka_unit_test(no_queries_no_rows),
-    };
-    return cmocka_run_group_tests_name("history", tests, NULL, NULL);
+    return TESTS_RUN("history", T(moved_tokens_have_other_rows), T(long_sequences), T(both_say_what_lists_say),
+                     T(what_differs_is_said), T(within_the_budget_all_rows), T(budget_is_kept_and_spent),
+                     T(sampled_events_hold_their_corners), T(a_few_rows_however_dear), T(seeded),
+                     T(no_queries_no_rows));
 }

@@ -3,15 +3,10 @@
  * Shows: whichever single request for memory the C library or the kernel refuses, the oracle says so by -ENOMEM and can
  * be freed; what it holds then, the address sanitizer's look for leaks shows. Linked with --wrap.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/filter.h"
 #include "oracle/opinion.h"
@@ -164,7 +159,6 @@ static int story(const hand *h, const kvb_values *values, const kvb_oracle_optio
 
 static void every_request(void **state)
 {
-    (void)state;
     static const kvb_oracle_options all[] = {
         {.k_format = &int8_asym, .v_format = &f16, .max_pairs = 100, .opinion_pairs = UINT64_MAX, .seed = 1},
         {.k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX},
@@ -193,6 +187,5 @@ static void every_request(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_request)};
-    return cmocka_run_group_tests_name("oracle/no memory", tests, NULL, NULL);
+    return TESTS_RUN("oracle/no memory", T(every_request));
 }

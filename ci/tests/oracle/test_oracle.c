@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what the oracle expects of a trace, of a kernel that rounds q, and as second opinion. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <pthread.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/codec.h"
@@ -167,7 +162,6 @@ static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, 
 
 static void every_row_is_attention_of_what_is_seen(void **state)
 {
-    (void)state;
     attention_of_what_is_seen(&f16, &bf16, NULL);
     attention_of_what_is_seen(&int8_asym, &f32, NULL);
     attention_of_what_is_seen(&int8_had, &int8_asym, NULL);
@@ -177,7 +171,6 @@ static void every_row_is_attention_of_what_is_seen(void **state)
 /* Each layer and KV head has its own. */
 static void head_scales_go_by_layer_and_head(void **state)
 {
-    (void)state;
     attention_of_what_is_seen(&e4m3_head, &f32, magnitudes);
     attention_of_what_is_seen(&f32, &e4m3_head, magnitudes);
 }
@@ -216,7 +209,6 @@ static size_t terms_bytes(const kvb_expect *e)
 
 static void the_team_changes_nothing(void **state)
 {
-    (void)state;
     static const kvb_team team = {.n = 3, .run = threads_run};
     hand h = {0};
     kvb_values values;
@@ -243,7 +235,6 @@ static void the_team_changes_nothing(void **state)
 
 static void sampled_rows_equal_those_of_the_full_check(void **state)
 {
-    (void)state;
     hand h = {0};
     kvb_values values;
     hand_extend(&h, KVB_EVENT_FILL, 0, 0, 300);
@@ -379,7 +370,6 @@ static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const 
 /* q and K of each token are turned to its position, in any sequence. V is not turned. */
 static void rows_before_rope(void **state)
 {
-    (void)state;
     hand h = {0};
     kvb_values values, *turned;
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 5);
@@ -416,7 +406,6 @@ static void rows_before_rope(void **state)
 
 static void shifts(void **state)
 {
-    (void)state;
     moved_rows_are_turned_as_they_are_stored(&f32, &f32);
     moved_rows_are_turned_as_they_are_stored(&bf16, &f32);
     moved_rows_are_turned_as_they_are_stored(&int8_had, &bf16);
@@ -445,7 +434,6 @@ static void layers_that_scan_have_lanes(void **state)
     hand h = {0};
     kvb_values *values;
     char why[128];
-    (void)state;
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 40);
     h.trace.header.model = (kvb_model){.n_layers = 3, .n_groups = 2, .group_of = {0, 1, 0}};
     h.trace.header.model.groups[0] =
@@ -478,7 +466,6 @@ static void layers_that_scan_have_lanes(void **state)
 
 static void unknown_format_is_refused(void **state)
 {
-    (void)state;
     hand h = {0};
     kvb_values values;
     kvb_oracle *oracle;
@@ -649,7 +636,6 @@ static int zero_refused(float size, float head_scale)
 
 static void attention_of_the_rounded_q(void **state)
 {
-    (void)state;
     rig r, other; /* other: q is what the kernel makes of it */
     rig_open(&r, &f16);
     rig_open(&other, &f16);
@@ -699,7 +685,6 @@ static void attention_of_the_rounded_q(void **state)
 
 static void others_get_the_oracles_own(void **state)
 {
-    (void)state;
     rig r;
     rig_open(&r, &f16);
     const kvb_kernel kernel = {.name = "k"};
@@ -725,7 +710,6 @@ static void others_get_the_oracles_own(void **state)
 /* Formats with residual cells are solved over the account of writes: the rows bring q and step along. */
 static void the_account_takes_q_and_step(void **state)
 {
-    (void)state;
     static const uint32_t cells[LAST + 1] = {0, 1, 2, 3, 4, 5};
     static const uint64_t tokens[LAST + 1] = {0, 1, 2, 3, 4, 5};
     const kvb_format *const formats[] = {&f16, &kivi_k}; /* so few rows are f16 in both */
@@ -761,7 +745,6 @@ static void the_account_takes_q_and_step(void **state)
 
 static void what_breaks_the_declaration_is_refused(void **state)
 {
-    (void)state;
     char why[256];
     assert_int_equal(refused(&f16, to_nearest, 4, why, sizeof why), 0);
     assert_int_equal(refused(&f16, down, 1, why, sizeof why), -EILSEQ);
@@ -836,7 +819,6 @@ static void how_far_q_may_move_by_hand(void **state)
         {{.step = 0.9, .floor = 0.9}, 3.0 / 256 + wide, 0},
         {{.rounding = KVB_E2M1}, wide, 1.0 / 8},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int far = 0; far < 2; far++) {
             const double by = far ? 1 + 1e-6 : 1 - 1e-6;
@@ -853,7 +835,6 @@ static void how_far_q_may_move_by_hand(void **state)
 /* An instruction may take what is below the normal numbers for 0. */
 static void tiny_queries_may_be_zero(void **state)
 {
-    (void)state;
     assert_int_equal(zero_refused(0x1p-132f, 0), 0);
     assert_int_equal(zero_refused(0x1p-120f, 0), -EILSEQ);
     assert_int_equal(zero_refused(0x1p-120f, 0x1p-20f), 0);
@@ -967,7 +948,6 @@ static void opinion_is_above_the_bound(void **state)
 {
     static const kvb_format *const formats[][2] = {
         {&f32, &f32}, {&f16, &int8_asym}, {&int8_had, &f16}, {&int8_had, &int8_had}};
-    (void)state;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         both b;
         both_open(&b, formats[i][0], formats[i][1]);
@@ -981,7 +961,6 @@ static void opinion_is_above_the_bound(void **state)
 static void wrong_rows_fail(void **state)
 {
     both b;
-    (void)state;
     both_open(&b, &f32, &f32);
     for (size_t i = 0; i < b.full->n_rows; i++) {
         const kvb_expect *e = &b.full->rows[i], *other = &b.full->rows[i ? i - 1 : 1];
@@ -1014,7 +993,6 @@ static void narrow_outputs(void **state)
 {
     both b;
     kvb_diff right = {.rho = 0}, wrong = right;
-    (void)state;
     both_open(&b, &f32, &f32);
     for (int wide = 0; wide < 2; wide++)
         for (size_t i = 0; i < b.full->n_rows; i++) {
@@ -1036,7 +1014,6 @@ static void budget_chooses_calls(void **state)
 {
     both b;
     size_t rows[2];
-    (void)state;
     both_open(&b, &f32, &f32);
     uint64_t all = 0, chosen = 0;
     for (size_t i = 0; i < b.full->n_rows; i++)
@@ -1072,7 +1049,6 @@ static void a_head_by_hand(void **state)
     const kvb_stored v = {.rows = rows, .sizes = sizes, .dim = 3}, k = {.rows = keys, .dim = 2},
                      sized = {.rows = rows, .sizes = keys, .dim = 2};
     kvb_opinion_head head;
-    (void)state;
     assert_int_equal(kvb_opinion_head_open(&head, 2), 0);
     kvb_opinion_take_v(&head, &v, 0, 2);
     assert_true(head.v_top[0] == 2 && head.v_top[1] == 3 && head.v_least == 2 && head.v_most == 3 && head.finite);
@@ -1112,7 +1088,6 @@ static void bounds_by_hand(void **state)
         {.o = -2, .spread = 10, .spread_a = 20, .spread_q = 40, .spread_s = 60, .mass = 8, .v_max = 8},
         {.o = 0, .spread = 4, .spread_a = 8, .spread_q = 16, .spread_s = 24, .mass = 4, .v_max = 4}};
     double bound[3];
-    (void)state;
     for (int i = 0; i < 3; i++)
         bound[i] = kvb_bound_output(&a, KVB_BOUND_STATISTICAL, r, &terms[i], 0.5, 0, KVB_F32);
     assert_true(bound[2] < bound[0] && bound[0] < bound[1]);
@@ -1143,27 +1118,11 @@ static void bounds_by_hand(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row_is_attention_of_what_is_seen),
-        cmocka_unit_test(head_scales_go_by_layer_and_head),
-        cmocka_unit_test(the_team_changes_nothing),
-        cmocka_unit_test(sampled_rows_equal_those_of_the_full_check),
-        cmocka_unit_test(shifts),
-        cmocka_unit_test(rows_before_rope),
-        cmocka_unit_test(layers_that_scan_have_lanes),
-        cmocka_unit_test(unknown_format_is_refused),
-        cmocka_unit_test(attention_of_the_rounded_q),
-        cmocka_unit_test(others_get_the_oracles_own),
-        cmocka_unit_test(the_account_takes_q_and_step),
-        cmocka_unit_test(what_breaks_the_declaration_is_refused),
-        cmocka_unit_test(how_far_q_may_move_by_hand),
-        cmocka_unit_test(tiny_queries_may_be_zero),
-        cmocka_unit_test(opinion_is_above_the_bound),
-        cmocka_unit_test(wrong_rows_fail),
-        cmocka_unit_test(narrow_outputs),
-        cmocka_unit_test(budget_chooses_calls),
-        cmocka_unit_test(a_head_by_hand),
-        cmocka_unit_test(bounds_by_hand),
-    };
-    return cmocka_run_group_tests_name("oracle", tests, NULL, NULL);
+    return TESTS_RUN("oracle", T(every_row_is_attention_of_what_is_seen), T(head_scales_go_by_layer_and_head),
+                     T(the_team_changes_nothing), T(sampled_rows_equal_those_of_the_full_check), T(shifts),
+                     T(rows_before_rope), T(layers_that_scan_have_lanes), T(unknown_format_is_refused),
+                     T(attention_of_the_rounded_q), T(others_get_the_oracles_own), T(the_account_takes_q_and_step),
+                     T(what_breaks_the_declaration_is_refused), T(how_far_q_may_move_by_hand),
+                     T(tiny_queries_may_be_zero), T(opinion_is_above_the_bound), T(wrong_rows_fail), T(narrow_outputs),
+                     T(budget_chooses_calls), T(a_head_by_hand), T(bounds_by_hand));
 }

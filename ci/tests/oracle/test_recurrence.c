@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: recurrences and their bounds are what their definitions and headers say. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/bound.h"
 #include "oracle/recurrence.h"
@@ -140,7 +131,6 @@ static void close_to(double got, long double want, double size, const char *what
 static void agrees_with_definitions(void **state)
 {
     static stream s;
-    (void)state;
     for (int i = 0; i < 20 * KVB_SCAN_KINDS; i++) {
         long double matrix[DK][DV] = {{0}};
         kvb_recurrence_want out[DV], all[DK * DV];
@@ -183,7 +173,6 @@ static void is_about(double got, double want, double within)
 /* Whatever the head erred by before: a state that is given has no error, and is what sums and floors reach back to. */
 static void given_states_are_exact(void **state)
 {
-    (void)state;
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++) {
         const kvb_scan_problem p = problem_of(kind, KVB_BF16);
         const kvb_scan_arithmetic floors = {.chunk = 100, .exp_floor = 0.25, .exp_error = 0.5};
@@ -216,7 +205,6 @@ static void forks_are_apart(void **state)
 {
     static stream s;
     kvb_recurrence_want out[DV], all[2][DK * DV], again[DK * DV];
-    (void)state;
     for (int kind = 0; kind < KVB_SCAN_KINDS; kind++) {
         stream_draw(&s, (kvb_scan_kind)kind);
         const kvb_scan_problem p = problem_of(s.kind, KVB_F16);
@@ -247,7 +235,6 @@ static void rho_is_the_largest_share(void **state)
     const kvb_recurrence_want want[3] = {{1, 0.5, 1}, {2, 0.25, 1}, {3, 0, 1}};
     float got[3] = {1.25f, 2.0f, 3.0f};
     size_t at = 9;
-    (void)state;
     assert_true(kvb_recurrence_rho(want, KVB_F32, got, 3, &at) == 0.5 && at == 0);
     got[1] = 2.5f;
     assert_true(kvb_recurrence_rho(want, KVB_F32, got, 3, &at) == 2 && at == 1);
@@ -270,7 +257,6 @@ static void tokens_of_a_call(void **state)
                   .beta = beta,
                   .a = a,
                   .bias = bias};
-    (void)state;
     /* token 2, head 3: row 2 * 4 + 3 of heads, row 2 * 2 + 1 of groups */
     kvb_recurrence_token t = kvb_recurrence_token_of(&x, 2, 3);
     assert_true(t.q == q + 15 && t.k == k + 15 && t.v == v + 55 && t.gate == gate + 11 && t.beta == beta + 11);
@@ -492,7 +478,6 @@ static void the_formula_is_told_twice(void **state)
 {
     static const kvb_scan_kind kinds[] = {KVB_SCAN_MAMBA1, KVB_SCAN_MAMBA2, KVB_SCAN_LIGHTNING, KVB_SCAN_DELTA};
     static const kvb_elem types[] = {KVB_F32, KVB_F16, KVB_BF16};
-    (void)state;
     for (int draw = 0; draw < 600; draw++) {
         const bool calm = below(2); /* elements that hardly change */
         told t = {.p = {.kind = kinds[draw % 4], .heads = 1, .groups = 1, .d_k = FEW_K, .d_v = FEW_V},
@@ -607,7 +592,6 @@ static void glance_is_alike(kvb_scan_kind kind, int mode, uint32_t rows, int dra
 static void norms_of_equal_rows_say_the_same(void **state)
 {
     static const kvb_scan_kind kinds[] = {KVB_SCAN_MAMBA1, KVB_SCAN_MAMBA2, KVB_SCAN_LIGHTNING, KVB_SCAN_DELTA};
-    (void)state;
     for (int draw = 0; draw < 480; draw++)
         glance_is_alike(kinds[draw % 4], draw / 4 % MODES, draw / 12 % 2 ? EQUAL_ROWS : 1, draw);
 }
@@ -642,7 +626,6 @@ static void inputs_by_hand(void **state)
     kvb_recurrence *r = kvb_recurrence_open(&p, &plain), *s = kvb_recurrence_open(&silu, &a);
     kvb_glance g = {.last = NULL};
     double lane[2 * KVB_LANE_COLUMNS] = {0};
-    (void)state;
     for (int t = 0; t < 6; t++) {
         const kvb_recurrence_token token = {.v = &v[t], .a = tap, .bias = &bias};
         kvb_recurrence_want out, all[2];
@@ -717,7 +700,6 @@ static void written_to(void **state)
     const float q[] = {2, -1, 2}, k[] = {0, 0, -6}, v[] = {-2, 1}, none = 0;
     double lane[GLANCE_ROWS * KVB_LANE_COLUMNS];
     kvb_glance_row row = {.q_norm = 0};
-    (void)state;
     lane_fill(lane);
     kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = v, .a = &none}, lane, &row);
     assert_true(lane[2 * KVB_LANE_COLUMNS] == 12 && lane[2 * KVB_LANE_COLUMNS + 1] == -4 && lane[0] == 3);
@@ -744,7 +726,6 @@ static void decayed(void **state)
     kvb_scan_problem p = glance_problem(KVB_SCAN_MAMBA1);
     double lane[GLANCE_ROWS * KVB_LANE_COLUMNS];
     kvb_glance_row row = {.q_norm = 0};
-    (void)state;
     /* column 0 by e^-1/2, e^-3/2, e^-1; column 1 by e^-1/2, e^-1/8, e^-1/4; writes of 2 and -1 */
     lane_fill(lane);
     kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = v, .gate = gate, .a = a}, lane, &row);
@@ -775,7 +756,6 @@ static void read_first(void **state)
     const float q[] = {0, 1, 0}, k[] = {0, 2, 0}, v[] = {-4, 6}, gate = -1, beta = 0.5f, large = 2;
     double lane[GLANCE_ROWS * KVB_LANE_COLUMNS];
     kvb_glance_row row = {.q_norm = 0};
-    (void)state;
     lane_fill(lane);
     kvb_glance_take(&p, &(kvb_recurrence_token){.q = q, .k = k, .v = v, .gate = &gate, .beta = &beta}, lane, &row);
     is_above(row.write[0], 0.5 * (4 + 8 * exp(-1)));
@@ -805,7 +785,6 @@ static void zeros(void **state)
     kvb_glance g = {.last = NULL};
     kvb_glance_row row = {.q_norm = 0};
     kvb_recurrence_want want, all[2];
-    (void)state;
     kvb_glance_take(&p, &token, lane, &row);
     kvb_glance_step(&g, &p, &a, &row, &want);
     assert_true(fabs(want.bound / (((5 * sqrt(2) + 1) * 22500 + 1) * 0x1p-149) - 1) < 1e-5);
@@ -830,7 +809,6 @@ static void zeros_that_are_solved_for(void **state)
     kvb_glance g = {.last = NULL};
     kvb_glance_row row = {.q_norm = 0};
     kvb_recurrence_want want;
-    (void)state;
     kvb_recurrence_step(r, &token, &want);
     assert_true(want.bound == 60001 * 0x1p-149 && want.worst == want.bound);
     kvb_glance_take(&p, &token, lane, &row);
@@ -872,28 +850,14 @@ static void stays_about_where_it_is(const kvb_scan_arithmetic *a, float by)
 static void what_hardly_changes(void **state)
 {
     const kvb_scan_arithmetic pairs = {.chunk = 2, .state_chain = 10000}, narrow = {.chunk = 1, .carried = KVB_BF16};
-    (void)state;
     stays_about_where_it_is(&pairs, 1);
     stays_about_where_it_is(&narrow, 0.004f); /* of bf16: less than 0.0062 of itself */
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_definitions),
-        cmocka_unit_test(forks_are_apart),
-        cmocka_unit_test(rho_is_the_largest_share),
-        cmocka_unit_test(tokens_of_a_call),
-        cmocka_unit_test(given_states_are_exact),
-        cmocka_unit_test(the_formula_is_told_twice),
-        cmocka_unit_test(norms_of_equal_rows_say_the_same),
-        cmocka_unit_test(inputs_by_hand),
-        cmocka_unit_test(written_to),
-        cmocka_unit_test(decayed),
-        cmocka_unit_test(read_first),
-        cmocka_unit_test(zeros),
-        cmocka_unit_test(zeros_that_are_solved_for),
-        cmocka_unit_test(what_hardly_changes),
-    };
-    return cmocka_run_group_tests_name("recurrences", tests, NULL, NULL);
+    return TESTS_RUN("recurrences", T(agrees_with_definitions), T(forks_are_apart), T(rho_is_the_largest_share),
+                     T(tokens_of_a_call), T(given_states_are_exact), T(the_formula_is_told_twice),
+                     T(norms_of_equal_rows_say_the_same), T(inputs_by_hand), T(written_to), T(decayed), T(read_first),
+                     T(zeros), T(zeros_that_are_solved_for), T(what_hardly_changes));
 }

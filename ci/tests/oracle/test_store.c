@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the oracle's stored rows, and its account of residual cells. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/formats.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/oracle.h"
@@ -62,7 +54,6 @@ static bool odd_bits(uint32_t x)
 /* H[i][j] = (-1)^(bits that i and j share) / sqrt(block). */
 static void transform_is_walshs(void **state)
 {
-    (void)state;
     static const uint32_t dims[] = {1, 2, 6, 7, 12, 64, 80, 96, 128, 256};
     static const kvb_transform transforms[] = {KVB_TRANSFORM_HADAMARD, KVB_TRANSFORM_SIGNED_HADAMARD};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
@@ -91,7 +82,6 @@ static void transform_is_walshs(void **state)
 /* Additions of f32 in the order that is prescribed: 2^24 + 1 is 2^24. */
 static void transform_rounds_in_order(void **state)
 {
-    (void)state;
     float row[4] = {0x1p24f, 1, 1, 1}, none[4] = {1, 2, 3, 4};
     kvb_codec_rotate(KVB_TRANSFORM_HADAMARD, 4, row);
     assert_true(row[0] == 0x1.000002p23f && row[1] == 0x1.fffffep22f && row[2] == 0x1.fffffcp22f && row[3] == row[1]);
@@ -134,7 +124,6 @@ static void sizes_centred(const kvb_format *asym)
 /* size is the root mean square of the magnitudes within a block of the transform. */
 static void sizes(void **state)
 {
-    (void)state;
     const kvb_format plain = {.name = "f32", .elem = KVB_F32};
     const kvb_format turned = {.name = "f32+had", .elem = KVB_F32, .transform = KVB_TRANSFORM_HADAMARD};
     const kvb_format asym = {.name = "int8-asym", .elem = KVB_UINT8, .axis = KVB_AXIS_CHANNELS, .group = KVB_GROUP_ROW};
@@ -178,7 +167,6 @@ static const kvb_format late_v = {.name = "kivi2-v",
 /* Blocks before the last four are encoded, and a row counts with its block. */
 static void windows_close_by_blocks(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t n, encoded;
     } cases[] = {{1, 0}, {128, 0}, {129, 32}, {160, 32}, {161, 64}};
@@ -201,7 +189,6 @@ static void windows_close_by_blocks(void **state)
 /* kivi-k: channels share over the block's 32 tokens; its rows are f16 before that. */
 static void closed_blocks_are_the_codecs(void **state)
 {
-    (void)state;
     rows_make(MAX_ROWS, 64, ROW_NORMAL);
     store_rows(&late_k, 64, 192, stored, store_size);
     for (uint32_t b = 0; b < 2; b++)
@@ -230,7 +217,6 @@ static void refuses(const kvb_format *format, uint32_t dim)
 
 static void what_does_not_fit(void **state)
 {
-    (void)state;
     const kvb_format unknown = {.name = "f17"}, other = {.name = "q8_0", .elem = KVB_Q4_0};
     const kvb_format q8 = {.name = "q8_0", .elem = KVB_Q8_0}, a4 = {.name = "a4g64", .elem = KVB_UINT4};
     const kvb_format had = {.name = "f16+had", .elem = KVB_F16, .transform = KVB_TRANSFORM_HADAMARD};
@@ -256,7 +242,6 @@ static void halved(const kvb_format *format, uint32_t dim, const float *row, dou
 /* A plug-in's format brings what is stored along, and nothing is done to its rows. */
 static void formats_of_others(void **state)
 {
-    (void)state;
     enum { DIM = 7 };
     kvb_format own = {.name = "own", .elem = KVB_OPAQUE, .reference = halved};
     kvb_storage store;
@@ -287,7 +272,6 @@ static kvb_format_error cost(const hand *h, const kvb_values *values, const kvb_
 
 static void ordered_by_precision(void **state)
 {
-    (void)state;
     hand h = {0};
     kvb_values values;
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 60);
@@ -320,7 +304,6 @@ static void two_tokens(hand *h, float key, kvb_values *values)
 /* 1 + 2^-9, which bf16 stores as 1: o = sigmoid(1 + 2^-9) becomes sigmoid(1). The first query has no error. */
 static void closed_case(void **state)
 {
-    (void)state;
     hand h = {0};
     kvb_values values;
     two_tokens(&h, 1 + 0x1p-9f, &values);
@@ -339,7 +322,6 @@ static void closed_case(void **state)
 /* A key that f16 cannot hold: the cost is infinite, not a crash and not 0. */
 static void overflow_costs_infinity(void **state)
 {
-    (void)state;
     hand h = {0};
     kvb_values values;
     two_tokens(&h, 70000, &values);
@@ -452,7 +434,6 @@ static void side_store(const kvb_values *values, kvb_rows kind, const kvb_format
 
 static void a_query_stores_what_it_sees(void **state)
 {
-    (void)state;
     static const kvb_format *const pairs[][2] = {{&kivi_k, &f16}, {&f32, &kivi_v}, {&kivi_had, &kivi_v}};
     static double k[TOKENS * K], v[TOKENS * V];
     hand h;
@@ -478,7 +459,6 @@ static void a_query_stores_what_it_sees(void **state)
 /* Residual cells are f16: they cost what f16 costs. */
 static void residual_cells_cost_what_f16_costs(void **state)
 {
-    (void)state;
     kvb_format all_residual = kivi_k;
     all_residual.residual_blocks = 4;
     hand h;
@@ -500,7 +480,6 @@ static void residual_cells_cost_what_f16_costs(void **state)
 /* One token, so that its weight is 1: the sums are the magnitudes of its rows, whatever the format. */
 static void magnitudes_reach_the_bound(void **state)
 {
-    (void)state;
 #define BLOCKS .axis = KVB_AXIS_CHANNELS, .group = 32
     const kvb_format all[] = {
         f16,
@@ -549,7 +528,6 @@ static void magnitudes_reach_the_bound(void **state)
 /* A budget that another format would use up is kept to by storing less often. */
 static void the_budget_counts_storing(void **state)
 {
-    (void)state;
     hand h;
     kvb_values values;
     trace_make(&h, &values);
@@ -599,7 +577,6 @@ static void same_row(const kvb_expect *actual, const kvb_expect *e, uint32_t v_d
 /* Cell c holds token TOKENS-1-c: what the oracle expects, in another order. */
 static void any_mask(void **state)
 {
-    (void)state;
     hand h;
     kvb_values values;
     trace_make(&h, &values);
@@ -670,7 +647,6 @@ static void written_in_order(bool latent)
 
 static void writes_in_order_give_the_sequence(void **state)
 {
-    (void)state;
     written_in_order(false);
     written_in_order(true);
 }
@@ -697,7 +673,6 @@ static void block_code(const float *rows, double *decoded, float *halves)
  * time. */
 static void blocks_written_again(void **state)
 {
-    (void)state;
     enum { CELLS = 2 * W + 1 };
     static double k[CELLS * K], v[CELLS * V], decoded[W * K];
     static float first[W * K], second[W * K], halves[W * K];
@@ -878,7 +853,6 @@ static void stored_as_a_sequence_by_itself(const kvb_format *k, const kvb_format
 
 static void written_one_after_the_other(void **state)
 {
-    (void)state;
     stored_as_a_sequence_by_itself(&kivi_k, &f16, false);
     stored_as_a_sequence_by_itself(&f32, &kivi_v, false);
     stored_as_a_sequence_by_itself(&kivi_had, &kivi_v, false);
@@ -930,7 +904,6 @@ static void lse_is(rig *r, kvb_run run, const double *keys)
 /* Tokens 0 .. 63 are encoded, 64 .. 69 are f16. */
 static void moved_rows(void **state)
 {
-    (void)state;
     enum { N = 70 };
     static double keys[HELD * K], want[HELD * K];
     rig r;
@@ -977,7 +950,6 @@ static void moved_rows(void **state)
  * again. */
 static void written_into_an_encoded_block(void **state)
 {
-    (void)state;
     static double keys[HELD * K];
     rig r;
     rig_open(&r, &kivi_k, &f16, false);
@@ -998,7 +970,6 @@ static void written_into_an_encoded_block(void **state)
 
 static void what_is_not_there(void **state)
 {
-    (void)state;
     kvb_expect actual;
     rig r;
     rig_open(&r, &kivi_k, &f16, false);
@@ -1012,28 +983,11 @@ static void what_is_not_there(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(transform_is_walshs),
-        cmocka_unit_test(transform_rounds_in_order),
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(windows_close_by_blocks),
-        cmocka_unit_test(closed_blocks_are_the_codecs),
-        cmocka_unit_test(what_does_not_fit),
-        cmocka_unit_test(formats_of_others),
-        cmocka_unit_test(ordered_by_precision),
-        cmocka_unit_test(closed_case),
-        cmocka_unit_test(overflow_costs_infinity),
-        cmocka_unit_test(a_query_stores_what_it_sees),
-        cmocka_unit_test(residual_cells_cost_what_f16_costs),
-        cmocka_unit_test(magnitudes_reach_the_bound),
-        cmocka_unit_test(the_budget_counts_storing),
-        cmocka_unit_test(any_mask),
-        cmocka_unit_test(writes_in_order_give_the_sequence),
-        cmocka_unit_test(blocks_written_again),
-        cmocka_unit_test(written_one_after_the_other),
-        cmocka_unit_test(moved_rows),
-        cmocka_unit_test(written_into_an_encoded_block),
-        cmocka_unit_test(what_is_not_there),
-    };
-    return cmocka_run_group_tests_name("rows that are stored", tests, NULL, NULL);
+    return TESTS_RUN("rows that are stored", T(transform_is_walshs), T(transform_rounds_in_order), T(sizes),
+                     T(windows_close_by_blocks), T(closed_blocks_are_the_codecs), T(what_does_not_fit),
+                     T(formats_of_others), T(ordered_by_precision), T(closed_case), T(overflow_costs_infinity),
+                     T(a_query_stores_what_it_sees), T(residual_cells_cost_what_f16_costs),
+                     T(magnitudes_reach_the_bound), T(the_budget_counts_storing), T(any_mask),
+                     T(writes_in_order_give_the_sequence), T(blocks_written_again), T(written_one_after_the_other),
+                     T(moved_rows), T(written_into_an_encoded_block), T(what_is_not_there));
 }

@@ -2,15 +2,9 @@
 /* Shows: what became of each combination; exact quantities; that a thousand comparisons of a thing with itself raise no
  * alarm, a true slow-down is never called the same, and one that the noise lets through is found, alone, side by side
  * or over all combinations of a kernel. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "results/compare.h"
 #include "results/compare_time.h"
 #include "results/statistics.h"
@@ -36,7 +30,6 @@ static kvb_comparison *compare(const kvb_result *base, size_t n_base, const kvb_
 
 static int setup(void **state)
 {
-    (void)state;
     kvb_thresholds_init(&thresholds);
     return 0;
 }
@@ -87,7 +80,6 @@ static void test_status(void **state)
         {GONE_NOW, KVB_STATUS_SKIP, KVB_VERDICT_SKIPPED, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(outcome(cases[i].before, cases[i].now, false), cases[i].verdict);
         assert_int_equal(kvb_verdict_is_regression(cases[i].verdict), cases[i].regression);
@@ -103,7 +95,6 @@ static void test_twice(void **state)
     char why[1024];
     kvb_comparison *c;
 
-    (void)state;
     run[1] = run[0];
     assert_int_equal(kvb_compare(run, 1, run, 2, &options, &c, why, sizeof why), -EINVAL);
     assert_null(c);
@@ -137,7 +128,6 @@ static void test_exact(void **state)
     const size_t peak = offsetof(kvb_result, memory.allocator_peak), read = offsetof(kvb_result, traffic.bytes_read);
     const size_t rho = offsetof(kvb_result, rho), counted = offsetof(kvb_result, counts.instructions);
 
-    (void)state;
     assert_int_equal(exact(peak, 1 << 30, 1 << 30), KVB_VERDICTS);
     assert_int_equal(exact(peak, 1 << 20, (1 << 20) + 1), KVB_VERDICT_MORE); /* to the byte */
     assert_int_equal(exact(peak, 1 << 20, (1 << 20) - 1), KVB_VERDICT_LESS);
@@ -167,7 +157,6 @@ static void test_itself(void **state)
     kvb_result *run = synthetic_run(300, 3, 1, &shared, 7);
     kvb_comparison *c = compare(run, 300, run, 300, (kvb_compare_options){0});
 
-    (void)state;
     assert_int_equal(c->count[KVB_VERDICT_SAME], 300);
     for (size_t i = 0; i < c->n_axes; i++)
         assert_int_equal(c->axes[i].verdict, KVB_VERDICT_SAME);
@@ -249,7 +238,6 @@ static void test_runs_differ(void **state)
 {
     size_t found;
 
-    (void)state;
     thresholds.limit[KVB_LIMIT_TIME] = 0.01;
     assert_in_range(named(1, 1, &found), 0, 3); /* 1 in 100 */
     assert_in_range(named(4, 1, &found), 0, 3);
@@ -264,7 +252,6 @@ static void test_runs_fail(void **state)
     kvb_result *again = synthetic_run(6, 1, 1, &quiet, 3);
     const kvb_compare_run more = {again, 6};
 
-    (void)state;
     again[2].status = KVB_STATUS_CRASH;
     kvb_comparison *c = compare(base, 6, new, 6, (kvb_compare_options){.more = {NULL, &more}, .n_more = {0, 1}});
     assert_int_equal(c->count[KVB_VERDICT_BROKEN], 1);
@@ -277,7 +264,6 @@ static void test_runs_fail(void **state)
 
 static void test_no_false_alarm(void **state)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
         const synthetic_noise *const noises[] = {&shared, &quiet};
         for (int i = 0; i < 2; i++) {
@@ -292,7 +278,6 @@ static void test_no_false_alarm(void **state)
 /* 5 %, the threshold itself, is the hardest case. It may be found or left undecided, but never be SAME. */
 static void test_slower_is_never_same(void **state)
 {
-    (void)state;
     tally noisy = thousand(&shared, 1.05, 1, 1), calm = thousand(&quiet, 1.05, 1, 5);
     assert_int_equal(noisy.count[KVB_VERDICT_SAME] + noisy.count[KVB_VERDICT_FASTER], 0);
     assert_int_equal(calm.count[KVB_VERDICT_SAME] + calm.count[KVB_VERDICT_FASTER], 0);
@@ -301,7 +286,6 @@ static void test_slower_is_never_same(void **state)
 
 static void test_slower_is_found(void **state)
 {
-    (void)state;
     assert_in_range(thousand(&quiet, 1.08, 5, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
     assert_in_range(thousand(&quiet, 1 / 1.08, 5, 5).count[KVB_VERDICT_FASTER], 950, 1000);
     assert_in_range(thousand(&shared, 1.6, 5, 5).count[KVB_VERDICT_SLOWER], 950, 1000);
@@ -313,7 +297,6 @@ static void test_few_passes(void **state)
     few.passes = 4;
     tally t = thousand(&few, 1.05, 3, 1);
 
-    (void)state;
     assert_int_equal(t.count[KVB_VERDICT_SAME], 0);
     kvb_result base, new;
     uint64_t seed = 1;
@@ -331,7 +314,6 @@ static void test_own_null(void **state)
 {
     kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 3, &quiet, 2);
 
-    (void)state;
     base[3].time.null_difference = 0.9;
     kvb_comparison *c = compare(base, 300, new, 300, (kvb_compare_options){0});
     for (size_t i = 0; i < 300; i++)
@@ -348,7 +330,6 @@ static void test_no_time(void **state)
     kvb_result *base = synthetic_run(60, 1, 1, &quiet, 1), *new = synthetic_run(60, 1, 1.5, &quiet, 2);
     kvb_comparison *c = compare(base, 60, new, 60, (kvb_compare_options){.no_time = "another machine"});
 
-    (void)state;
     assert_int_equal(c->count[KVB_VERDICT_UNDECIDED], 60);
     assert_string_equal(c->findings[0].reason, "another machine");
     assert_int_equal(kvb_comparison_outcome(c), KVB_OUTCOME_NOTHING);
@@ -380,7 +361,6 @@ static void test_resolution(void **state)
     double resolution[2];
     size_t nulls;
 
-    (void)state;
     assert_int_equal(unresolved(base, new, 1, false, text[0]), KVB_OUTCOME_NOTHING);
     assert_string_equal(text[0], "unknown (2 null comparisons)");
     assert_int_equal(kvb_run_resolution(base, 1, &resolution[0], &nulls), 0);
@@ -413,7 +393,6 @@ static void test_paired(void **state)
     kvb_result *base = synthetic_run(100, 1, 1, &weather, 1), *new = synthetic_run(100, 1, 1, &weather, 1);
     uint64_t seed = 5;
 
-    (void)state;
     for (size_t i = 0; i < 100; i++) {
         double factor = i < 50 ? 1.08 : 1;
         for (uint32_t j = 0; j < 40; j++)
@@ -452,7 +431,6 @@ static void test_kernel_is_named(void **state)
     kvb_result *base = synthetic_run(240, 3, 1, &shared, 11), *new = synthetic_run(240, 3, 1.12, &shared, 12);
     kvb_comparison *c = compare(base, 240, new, 240, (kvb_compare_options){0});
 
-    (void)state;
     assert_in_range(c->count[KVB_VERDICT_UNDECIDED], 220, 240);
     for (size_t i = 0; i < c->n; i++)
         if (c->findings[i].verdict != KVB_VERDICT_UNDECIDED)
@@ -483,7 +461,6 @@ static void test_run_shifts(void **state)
     static const double factors[] = {1.08, 1.4};
     kvb_result *base = synthetic_run(60, 1, 1, &shared, 31), *new = synthetic_run(60, 1, 1, &shared, 32);
 
-    (void)state;
     assert_true(kvb_common_reach(0, 0.01, 100) == 0);
     assert_true(kvb_common_reach(0.02, 0.01, 100) ==
                 0.02 * kvb_student_quantile(0.01, 37)); /* 0.37 of the comparisons */
@@ -512,7 +489,6 @@ static void test_machine_is_slower(void **state)
 {
     kvb_result *base = synthetic_run(240, 3, 1, &shared, 21), *new = synthetic_run(240, 3, 1, &shared, 22);
 
-    (void)state;
     slow_down(new, 240, 1.12);
     kvb_comparison *c = compare(base, 240, new, 240, (kvb_compare_options){0});
     assert_int_equal(axis_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_UNDECIDED);
@@ -538,24 +514,14 @@ static void test_machine_is_slower(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_status, setup),
-        cmocka_unit_test_setup(test_twice, setup),
-        cmocka_unit_test_setup(test_exact, setup),
-        cmocka_unit_test_setup(test_itself, setup),
-        cmocka_unit_test_setup(test_no_false_alarm, setup),
-        cmocka_unit_test_setup(test_runs_differ, setup),
-        cmocka_unit_test_setup(test_runs_fail, setup),
-        cmocka_unit_test_setup(test_slower_is_never_same, setup),
-        cmocka_unit_test_setup(test_slower_is_found, setup),
-        cmocka_unit_test_setup(test_few_passes, setup),
-        cmocka_unit_test_setup(test_own_null, setup),
-        cmocka_unit_test_setup(test_no_time, setup),
-        cmocka_unit_test_setup(test_resolution, setup),
-        cmocka_unit_test_setup(test_paired, setup),
-        cmocka_unit_test_setup(test_kernel_is_named, setup),
-        cmocka_unit_test_setup(test_run_shifts, setup),
-        cmocka_unit_test_setup(test_machine_is_slower, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN(
+        "compare", cmocka_unit_test_setup(test_status, setup), cmocka_unit_test_setup(test_twice, setup),
+        cmocka_unit_test_setup(test_exact, setup), cmocka_unit_test_setup(test_itself, setup),
+        cmocka_unit_test_setup(test_no_false_alarm, setup), cmocka_unit_test_setup(test_runs_differ, setup),
+        cmocka_unit_test_setup(test_runs_fail, setup), cmocka_unit_test_setup(test_slower_is_never_same, setup),
+        cmocka_unit_test_setup(test_slower_is_found, setup), cmocka_unit_test_setup(test_few_passes, setup),
+        cmocka_unit_test_setup(test_own_null, setup), cmocka_unit_test_setup(test_no_time, setup),
+        cmocka_unit_test_setup(test_resolution, setup), cmocka_unit_test_setup(test_paired, setup),
+        cmocka_unit_test_setup(test_kernel_is_named, setup), cmocka_unit_test_setup(test_run_shifts, setup),
+        cmocka_unit_test_setup(test_machine_is_slower, setup));
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: result files there and back, and damaged ones. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 
 /* Shows: a result file that is damaged or of another schema is refused with "file:line: what was expected". */
@@ -20,7 +15,6 @@ static int set_up(void **state)
     kvb_result_writer *writer;
     kvb_result result;
 
-    (void)state;
     if (!sample_folder(folder, sizeof folder))
         return -1;
     snprintf(path, sizeof path, "%s/r.jsonl", folder);
@@ -36,7 +30,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     free(good);
     unlink(path);
     unlink(bad);
@@ -80,7 +73,6 @@ static void assert_change(const char *from, const char *to, int line, const char
 
 static void test_schema(void **state)
 {
-    (void)state;
     assert_change("kvbench.result/5", "kvbench.result/9", 1,
                   "schema: \"kvbench.result/9\" is not known, this program reads \"kvbench.result/5\"");
     assert_change("\"schema\"", "\"shema\"", 1, "expected the manifest with \"schema\":\"kvbench.result/5\"");
@@ -91,7 +83,6 @@ static void test_schema(void **state)
 
 static void test_json(void **state)
 {
-    (void)state;
     assert_refused("{\"schema\": \n", 12, 1, "not valid JSON");
     assert_refused("\n", 1, 1, "not valid JSON");
     assert_refused("{\"a\":1,\"a\":2}\n", 14, 1, "duplicate");
@@ -105,7 +96,6 @@ static void test_cut(void **state)
 {
     size_t bytes = strlen(good), last = bytes - 1;
 
-    (void)state;
     while (good[last - 1] != '\n')
         last--;
     for (size_t n = last + 1; n < bytes - 1; n += 7)
@@ -118,7 +108,6 @@ static void test_cut(void **state)
 
 static void test_fields(void **state)
 {
-    (void)state;
     assert_change("\"status\": \"fail\"", "\"status\": \"well\"", 3, "status: expected pass, fail, skip");
     assert_change("\"threads\": 2", "\"threads\": -1", 3, "threads: expected a number from 0 to 4294967295, found -1");
     assert_change("\"threads\": 2", "\"threads\": 2.5", 3, "threads: expected a whole number, found a number");
@@ -157,7 +146,6 @@ static void test_missing(void **state)
 {
     kvb_result_file *file = NULL;
 
-    (void)state;
     assert_int_equal(kvb_result_load("none.jsonl", &file, why, sizeof why), -ENOENT);
     assert_string_equal(why, "none.jsonl: No such file or directory");
     assert_int_equal(kvb_result_load(folder, &file, why, sizeof why), -EISDIR);
@@ -181,7 +169,6 @@ static void test_same(void **state)
     kvb_result results[2];
     kvb_result_file *file = NULL;
 
-    (void)state;
     kvb_result_init(&results[0]); /* nothing measured: skip */
     sample_fill(&results[1]);
     results_write(results, 2);
@@ -270,7 +257,6 @@ static void test_line(void **state)
         "\"multiplexed\": {\"page_faults\": 0.5}}}\n";
     kvb_result result;
 
-    (void)state;
     sample_fill(&result);
     results_write(&result, 1);
     char *text = sample_read(path);
@@ -290,7 +276,6 @@ static void test_full_arrays(void **state)
     kvb_result result;
     kvb_result_file *file = NULL;
 
-    (void)state;
     sample_fill(&result);
     result.time.n_series = KVB_SERIES;
     result.time.n_contexts = KVB_CONTEXTS;
@@ -319,7 +304,6 @@ static void test_cut_character(void **state)
     kvb_result result;
     kvb_result_file *file = NULL;
 
-    (void)state;
     sample_fill(&result);
     memcpy(result.reason, "K\xc3\xb6ln \xe2\x82", 9); /* the euro sign without its last byte */
     results_write(&result, 1);
@@ -330,10 +314,7 @@ static void test_cut_character(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schema), cmocka_unit_test(test_json),        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_fields), cmocka_unit_test(test_missing),     cmocka_unit_test(test_same),
-        cmocka_unit_test(test_line),   cmocka_unit_test(test_full_arrays), cmocka_unit_test(test_cut_character),
-    };
-    return cmocka_run_group_tests_name("reading result files", tests, set_up, tear_down);
+    return TESTS_RUN_IN("reading result files", set_up, tear_down, T(test_schema), T(test_json), T(test_cut),
+                        T(test_fields), T(test_missing), T(test_same), T(test_line), T(test_full_arrays),
+                        T(test_cut_character));
 }

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: statistics of samples and runs, and changes of level. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/results/synthetic.h"
 #include "results/result.h"
 #include "results/compare.h"
@@ -68,7 +60,6 @@ static void intervals_cover_about_as_often_as_they_say(void **state)
         size_t n;
         double confidence;
     } cases[] = {{25, 0.95}, {60, 0.95}, {101, 0.95}, {61, 0.8}, {100, 0.5}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int lognormal = 0; lognormal < 2; lognormal++) {
             double want = cases[i].confidence, got = coverage(cases[i].n, want, lognormal, 99 + i);
@@ -102,7 +93,6 @@ static void intervals_are_those_of_plain_resampling(void **state)
 {
     static const size_t sizes[] = {1, 2, 3, 4, 5, 8, 15, 16, 40, 41};
     static const double confidences[] = {0.42, 0.65, 0.78};
-    (void)state;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (size_t c = 0; c < 3; c++) {
             double samples[64], low, high, want_low, want_high;
@@ -123,7 +113,6 @@ static void an_interval_is_a_function_of_samples_and_seed(void **state)
 {
     double samples[50], shuffled[50], copy[50], low[4], high[4];
     uint64_t seed = 5;
-    (void)state;
     for (size_t i = 0; i < 50; i++)
         shuffled[(i * 7) % 50] = samples[i] = uniform(&seed);
     memcpy(copy, samples, sizeof copy);
@@ -139,7 +128,6 @@ static void an_interval_is_a_function_of_samples_and_seed(void **state)
 static void intervals_of_few_or_equal_samples(void **state)
 {
     double same[9], one = 42, low = 0, high = 0;
-    (void)state;
     assert_int_equal(kvb_median_interval(NULL, 0, 0.95, 100, 1, &low, &high), 0);
     assert_true(isnan(low) && isnan(high));
     assert_int_equal(kvb_median_interval(&one, 1, 0.95, 100, 1, &low, &high), 0);
@@ -159,7 +147,6 @@ static void intervals_of_few_or_equal_samples(void **state)
 static void more_samples_narrow_the_interval(void **state)
 {
     double widths[2];
-    (void)state;
     for (int many = 0; many < 2; many++) {
         size_t n = many ? 100000 : 1000;
         double *samples = malloc(n * sizeof *samples), low, high;
@@ -191,7 +178,6 @@ static void a_decaying_series_becomes_steady_when_it_is_flat(void **state)
 {
     double passes[100];
     uint64_t seed = 3;
-    (void)state;
     for (size_t i = 0; i < 100; i++)
         passes[i] = 100 + 400 * exp(-(double)i / 4);
     /* medians of windows i-6..i-4 and i-3..i-1 differ by 400 (exp(3/4) - 1) exp(-(i-2)/4): below 2 % of
@@ -210,7 +196,6 @@ static void steadiness_needs_two_windows(void **state)
 {
     double flat[] = {5, 5, 5, 5, 5, 5, 5, 5}, rising[] = {1, 2, 3, 4}, spike[] = {9, 9, 9, 9, 90, 9};
     double step[] = {8, 8, 8, 4, 4, 4};
-    (void)state;
     assert_false(kvb_series_steady(flat, 0, 3, 0.01));
     assert_false(kvb_series_steady(flat, 5, 3, 0.01));
     assert_true(kvb_series_steady(flat, 6, 3, 0.01));
@@ -229,7 +214,6 @@ static void outliers_lie_beyond_three_and_a_half_scaled_deviations(void **state)
 {
     double samples[2001];
     uint64_t seed = 8;
-    (void)state;
     assert_int_equal(kvb_outliers_count(NULL, 0), 0);
     samples[0] = 3;
     assert_int_equal(kvb_outliers_count(samples, 1), 0);
@@ -261,7 +245,6 @@ static void null_difference_is_paired(void **state)
 {
     const double drift[] = {10, 11, 20, 22, 40, 44, 80, 88, 1}; /* B is 10 % above A all along; the last has no pair */
     const double same[] = {5, 5, 7, 7}, lower[] = {10, 9};
-    (void)state;
     assert_float_equal(kvb_null_difference(drift, 9), 0.1, 1e-12);
     assert_true(kvb_null_difference(same, 4) == 0);
     assert_float_equal(kvb_null_difference(lower, 2), 0.1, 1e-12);
@@ -271,7 +254,6 @@ static void null_difference_is_paired(void **state)
 static void quantiles_are_linear_between_order_statistics(void **state)
 {
     double values[] = {40, 10, 30, 20}, one[] = {7}, signs[] = {-1, 3, -2, INFINITY, -0.0};
-    (void)state;
     assert_true(isnan(kvb_quantile(values, 0, 0.5)));
     assert_true(kvb_quantile(values, 4, 0) == 10);
     assert_true(values[0] == 10 && values[1] == 20 && values[2] == 30 && values[3] == 40);
@@ -288,7 +270,6 @@ static void test_none(void **state)
 {
     kvb_time_stats stats;
 
-    (void)state;
     kvb_time_stats_of(NULL, 0, &stats);
     assert_int_equal(stats.samples, 0);
     assert_true(isnan(stats.median) && isnan(stats.p99) && isnan(stats.mad));
@@ -300,7 +281,6 @@ static void test_few(void **state)
     double one[] = {7}, two[] = {9, 4}, five[] = {100, 1, 3, 2, 4}, same[] = {5, 5, 5, 5};
     kvb_time_stats stats;
 
-    (void)state;
     kvb_time_stats_of(one, 1, &stats);
     assert_true(stats.median == 7 && stats.p99 == 7 && stats.mad == 0 && stats.total == 7 && stats.samples == 1);
     kvb_time_stats_of(two, 2, &stats);
@@ -316,7 +296,6 @@ static void test_nearest_rank(void **state)
     double samples[201];
     kvb_time_stats stats;
 
-    (void)state;
     for (size_t n = 1; n <= 201; n++) {
         for (size_t i = 0; i < n; i++)
             samples[i] = (double)(n - i); /* 1 .. n, backwards */
@@ -334,7 +313,6 @@ static void test_mad_by_sorting(void **state)
 {
     uint32_t seed = 12345;
 
-    (void)state;
     for (size_t n = 1; n < 60; n++) {
         double samples[60], deviations[60];
         kvb_time_stats stats;
@@ -367,14 +345,12 @@ static void test_student(void **state)
                    {0.05, 10, 2.22814},  {0.001, 7, 5.40788},    {0.002, 60, 3.23171},
                    {0.01, 120, 2.61742}, {0.05, 1000, 1.959964}, {1e-6, 1000, 4.89164}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof printed / sizeof *printed; i++)
         near(kvb_student_quantile(printed[i].tail, printed[i].freedom), printed[i].t, 2e-6);
 }
 
 static void test_sign(void **state)
 {
-    (void)state;
     assert_int_equal(kvb_sign_rank(5, 0.05), 0); /* 2 / 32 is more */
     assert_int_equal(kvb_sign_rank(6, 0.05), 1);
     assert_int_equal(kvb_sign_rank(10, 0.05), 2);
@@ -389,7 +365,6 @@ static void test_error(void **state)
     double series[64], error = 0, white_follows = 0, red_follows = 0;
     uint64_t seed = 3;
 
-    (void)state;
     for (int i = 0; i < 100; i++) {
         synthetic_series(&white, 1, series, &seed);
         for (int j = 0; j < 64; j++)
@@ -443,7 +418,6 @@ static void test_no_change(void **state)
     uint64_t seed = 1;
     long alarms = 0;
 
-    (void)state;
     for (size_t i = 0; i < 1000; i++) {
         size_t n = 2 + i % 29;
         series_fill(logs, n, n, 0, &seed);
@@ -466,7 +440,6 @@ static void test_one_change(void **state)
     uint64_t seed = 2;
     int found = 0, inside = 0;
 
-    (void)state;
     for (int i = 0; i < 500; i++) {
         series_fill(logs, 24, 10, 0.15, &seed);
         if (find(logs, 24, changes) != 1 || changes[0].at < 9 || changes[0].at > 11)
@@ -484,7 +457,6 @@ static void test_two_changes(void **state)
     static const double levels[] = {1, 1, 1, 1, 1, 1, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2};
     kvb_changepoint changes[4];
 
-    (void)state;
     assert_int_equal(find(levels, 18, changes), 2);
     assert_int_equal(changes[0].at, 6);
     assert_int_equal(changes[1].at, 12);
@@ -498,7 +470,6 @@ static void test_odd_run(void **state)
     double logs[] = {1, 1, 1, 1, 1.6, 1, 1, 1, 1};
     kvb_changepoint changes[4];
 
-    (void)state;
     assert_int_equal(find(logs, 9, changes), 0);
     logs[4] = 1;
     logs[8] = 1.6;
@@ -520,7 +491,6 @@ static void test_files(void **state)
     kvb_run_history history;
     char why[512];
 
-    (void)state;
     kvb_thresholds_init(&thresholds);
     for (size_t i = 0; i < 8; i++) {
         memset(&files[i], 0, sizeof files[i]);
@@ -561,29 +531,12 @@ static void test_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(intervals_cover_about_as_often_as_they_say),
-        cmocka_unit_test(intervals_are_those_of_plain_resampling),
-        cmocka_unit_test(an_interval_is_a_function_of_samples_and_seed),
-        cmocka_unit_test(intervals_of_few_or_equal_samples),
-        cmocka_unit_test(more_samples_narrow_the_interval),
-        cmocka_unit_test(a_decaying_series_becomes_steady_when_it_is_flat),
-        cmocka_unit_test(steadiness_needs_two_windows),
-        cmocka_unit_test(outliers_lie_beyond_three_and_a_half_scaled_deviations),
-        cmocka_unit_test(null_difference_is_paired),
-        cmocka_unit_test(quantiles_are_linear_between_order_statistics),
-        cmocka_unit_test(test_none),
-        cmocka_unit_test(test_few),
-        cmocka_unit_test(test_nearest_rank),
-        cmocka_unit_test(test_mad_by_sorting),
-        cmocka_unit_test(test_student),
-        cmocka_unit_test(test_sign),
-        cmocka_unit_test(test_error),
-        cmocka_unit_test(test_no_change),
-        cmocka_unit_test(test_one_change),
-        cmocka_unit_test(test_two_changes),
-        cmocka_unit_test(test_odd_run),
-        cmocka_unit_test(test_files),
-    };
-    return cmocka_run_group_tests_name("statistics", tests, NULL, NULL);
+    return TESTS_RUN("statistics", T(intervals_cover_about_as_often_as_they_say),
+                     T(intervals_are_those_of_plain_resampling), T(an_interval_is_a_function_of_samples_and_seed),
+                     T(intervals_of_few_or_equal_samples), T(more_samples_narrow_the_interval),
+                     T(a_decaying_series_becomes_steady_when_it_is_flat), T(steadiness_needs_two_windows),
+                     T(outliers_lie_beyond_three_and_a_half_scaled_deviations), T(null_difference_is_paired),
+                     T(quantiles_are_linear_between_order_statistics), T(test_none), T(test_few), T(test_nearest_rank),
+                     T(test_mad_by_sorting), T(test_student), T(test_sign), T(test_error), T(test_no_change),
+                     T(test_one_change), T(test_two_changes), T(test_odd_run), T(test_files));
 }

@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: tables and the summary of records. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <errno.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 #include "results/summary.h"
 #include "results/table.h"
@@ -53,7 +44,6 @@ static void assert_prints(kvb_table_format format, size_t n_rows, const char *wa
 
 static void test_text(void **state)
 {
-    (void)state;
     assert_prints(KVB_TABLE_TEXT, 4,
                   "name     count  note\n"
                   "------  ------  ----------\n"
@@ -66,7 +56,6 @@ static void test_text(void **state)
 
 static void test_md(void **state)
 {
-    (void)state;
     assert_prints(KVB_TABLE_MD, 4,
                   "| name   |  count | note       |\n"
                   "|--------|-------:|------------|\n"
@@ -78,7 +67,6 @@ static void test_md(void **state)
 
 static void test_csv(void **state)
 {
-    (void)state;
     assert_prints(KVB_TABLE_CSV, 4,
                   "name,count,note\n"
                   "plain,7,\n"
@@ -90,7 +78,6 @@ static void test_csv(void **state)
 
 static void test_json(void **state)
 {
-    (void)state;
     assert_prints(KVB_TABLE_JSON, 4,
                   "[\n"
                   " {\"name\": \"plain\", \"count\": 7, \"note\": null},\n"
@@ -105,7 +92,6 @@ static void test_words(void **state)
 {
     kvb_table_format format;
 
-    (void)state;
     assert_true(kvb_table_format_parse("table", &format) && format == KVB_TABLE_TEXT);
     assert_true(kvb_table_format_parse("json", &format) && format == KVB_TABLE_JSON);
     assert_false(kvb_table_format_parse("text", &format));
@@ -118,7 +104,6 @@ static void test_full(void **state)
     kvb_table *table = kvb_table_new(headings);
     FILE *out = fopen("/dev/full", "w");
 
-    (void)state;
     if (!out) {
         kvb_table_free(table);
         skip();
@@ -157,7 +142,6 @@ static void assert_result_table(kvb_table_format format, bool skips, const char 
 
 static void test_results(void **state)
 {
-    (void)state;
     assert_result_table(
         KVB_TABLE_TEXT, false,
         "workload    cache  pool         kernel     threads  status  rho   median      p99  of read     peak\n"
@@ -184,7 +168,6 @@ static void test_fold(void **state)
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
 
-    (void)state;
     memset(name, 'x', 80);
     name[80] = 0;
     for (int i = 0; i < 8; i++)
@@ -230,7 +213,6 @@ static void assert_bytes(double bytes, const char *want)
 
 static void test_units(void **state)
 {
-    (void)state;
     assert_time(0, "0 ns");
     assert_time(850, "850 ns");
     assert_time(12.25, "12.2 ns");
@@ -274,7 +256,6 @@ static void test_utf8(void **state)
         {"\xf0\x80\x80\x80", 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(kvb_utf8_bytes(cases[i].text), cases[i].bytes);
     assert_int_equal(kvb_utf8_width("o\xcc\x88z"), 2); /* o, combining diaeresis, z */
@@ -295,7 +276,6 @@ static void assert_xml(const char *text, const char *want)
 
 static void test_xml(void **state)
 {
-    (void)state;
     assert_xml("", "");
     assert_xml("k=f16,v=q4_0 \xc3\xa9\xf0\x9f\x98\x80", "k=f16,v=q4_0 \xc3\xa9\xf0\x9f\x98\x80");
     assert_xml("<a & \"b\" 'c'>", "&lt;a &amp; &quot;b&quot; &#39;c&#39;&gt;");
@@ -357,7 +337,6 @@ static void test_workloads(void **state)
 {
     kvb_result r[6];
 
-    (void)state;
     result_fill(&r[0], KVB_STATUS_PASS, "f32", "slow", 4000);
     result_fill(&r[1], KVB_STATUS_PASS, "f32", "fast", 2000);
     result_fill(&r[2], KVB_STATUS_PASS, "q4_0", "slow", 3000);
@@ -412,7 +391,6 @@ static void test_judged(void **state)
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
 
-    (void)state;
     assert_non_null(out);
     result_fill(&r[0], KVB_STATUS_PASS, "f32", "witness", NAN);
     result_fill(&r[1], KVB_STATUS_PASS, "f32", "flash", NAN);
@@ -440,7 +418,6 @@ static void test_unjudged(void **state)
     kvb_result r[16];
     size_t n = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
         for (int again = 0; again < 2; again++) {
             result_fill(&r[n], KVB_STATUS_PASS, pools[i], "witness", 10);
@@ -462,7 +439,6 @@ static void test_untimed(void **state)
 {
     kvb_result r[2];
 
-    (void)state;
     result_fill(&r[0], KVB_STATUS_PASS, "f32", "slow", NAN);
     result_fill(&r[1], KVB_STATUS_PASS, "f16", "slow", NAN);
     r[0].memory.allocator_peak = 4096;
@@ -485,7 +461,6 @@ static void test_failures(void **state)
 {
     kvb_result r[12];
 
-    (void)state;
     for (size_t i = 0; i < 12; i++) {
         result_fill(&r[i], KVB_STATUS_CRASH, "f32", "mine", NAN);
         r[i].threads = (uint32_t)i + 1;
@@ -524,7 +499,6 @@ static void test_skips(void **state)
     enum { N = sizeof reasons / sizeof *reasons };
     kvb_result r[N + 9];
 
-    (void)state;
     for (size_t i = 0; i < N + 9; i++) {
         result_fill(&r[i], KVB_STATUS_SKIP, "f32", "mine", NAN);
         if (i < N)
@@ -563,7 +537,6 @@ static void test_rows(void **state)
     kvb_summary summary = plain;
     kvb_result r[22];
 
-    (void)state;
     for (size_t i = 0; i < 22; i++)
         result_fill(&r[i], KVB_STATUS_PASS, "f32", "mine", 1000);
     for (size_t i = 0; i < 21; i++)
@@ -591,7 +564,6 @@ static void test_width(void **state)
 {
     kvb_result r;
 
-    (void)state;
     result_fill(&r, KVB_STATUS_PASS, "a4g64+had", "flash-bf16", 123456);
     snprintf(r.workload, KVB_NAME, "batched-multi-seq-8x128@llama");
     snprintf(r.cache, KVB_NAME, "contiguous");
@@ -637,7 +609,6 @@ static void test_comparable(void **state)
     const kvb_result *at[13];
     size_t whole = 0;
 
-    (void)state;
     for (unsigned c = 0; c < 12; c++)
         choice_fill(&r[c], c);
     for (unsigned set = 1; set < 1u << 12; set++) { /* among them all that pairs could draw */
@@ -664,7 +635,6 @@ static void test_pairs_unranked(void **state)
     kvb_result r[6];
     char *text;
 
-    (void)state;
     for (unsigned i = 0; i < 6; i++) {
         choice_fill(&r[i], i + (i == 1 || i == 2 || i == 5 ? 6 : 0));
         r[i].status = KVB_STATUS_PASS;
@@ -696,29 +666,9 @@ static void test_a_row_is_put_in_one_text(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_md),
-        cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_results),
-        cmocka_unit_test(test_fold),
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_xml),
-        cmocka_unit_test(test_workloads),
-        cmocka_unit_test(test_judged),
-        cmocka_unit_test(test_comparable),
-        cmocka_unit_test(test_pairs_unranked),
-        cmocka_unit_test(test_unjudged),
-        cmocka_unit_test(test_untimed),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_skips),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_width),
-        cmocka_unit_test(test_a_row_is_put_in_one_text),
-    };
-    return cmocka_run_group_tests_name("tables and summaries", tests, NULL, NULL);
+    return TESTS_RUN("tables and summaries", T(test_text), T(test_md), T(test_csv), T(test_json), T(test_words),
+                     T(test_full), T(test_results), T(test_fold), T(test_units), T(test_utf8), T(test_xml),
+                     T(test_workloads), T(test_judged), T(test_comparable), T(test_pairs_unranked), T(test_unjudged),
+                     T(test_untimed), T(test_failures), T(test_skips), T(test_rows), T(test_width),
+                     T(test_a_row_is_put_in_one_text));
 }

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: files that are replaced whole, manifests, thresholds. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 #include "results/atomic_file.h"
 #include "results/compare.h"
@@ -21,7 +15,6 @@ static kvb_thresholds thresholds;
 
 static int setup(void **state)
 {
-    (void)state;
     if (!sample_folder(folder, sizeof folder))
         return -1;
     snprintf(file_path, sizeof file_path, "%s/t.json", folder);
@@ -30,7 +23,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     remove(file_path);
     return remove(folder);
 }
@@ -59,7 +51,6 @@ static void test_defaults(void **state)
 {
     char why[512];
 
-    (void)state;
     assert_int_equal(load("{\"kvbench_thresholds\": 1}", why), 0);
     assert_true(limit("w", "k", KVB_LIMIT_TIME) == 0.05);
     assert_true(limit("w", "k", KVB_LIMIT_MEMORY) == 0 && limit("w", "k", KVB_LIMIT_BYTES) == 0);
@@ -72,7 +63,6 @@ static void test_patterns(void **state)
 {
     char why[512];
 
-    (void)state;
     assert_int_equal(load("{\"kvbench_thresholds\": 1, \"time\": 0.02, \"confidence\": 0.9, \"patterns\": ["
                           "{\"match\": \"long-*\", \"time\": 0.1, \"memory\": 0.5},"
                           "{\"match\": \"*/flash/*\", \"time\": null}]}",
@@ -119,7 +109,6 @@ static void test_mistakes(void **state)
     };
     char why[512];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(load(cases[i].text, why), -EINVAL);
         if (!strstr(why, cases[i].why))
@@ -176,7 +165,6 @@ static void test_commit(void **state)
     place p = place_make();
     kvb_atomic_file whole;
 
-    (void)state;
     text_write(p.path, "old");
     text_write(p.temporary, "left by a killed writer, longer than what follows");
     assert_int_equal(kvb_atomic_file_open(p.path, false, &whole), 0);
@@ -192,7 +180,6 @@ static void test_abandon(void **state)
     place p = place_make();
     kvb_atomic_file whole;
 
-    (void)state;
     text_write(p.path, "old");
     assert_int_equal(kvb_atomic_file_open(p.path, false, &whole), 0);
     assert_int_equal(kvb_atomic_file_write(&whole, "new", 3), 0);
@@ -206,7 +193,6 @@ static void test_two_writers(void **state)
     place p = place_make();
     kvb_atomic_file first, second;
 
-    (void)state;
     assert_int_equal(kvb_atomic_file_open(p.path, false, &first), 0);
     assert_int_equal(kvb_atomic_file_open(p.path, false, &second), -EBUSY);
     assert_int_equal(kvb_atomic_file_write(&first, "first", 5), 0);
@@ -220,7 +206,6 @@ static void test_refused(void **state)
     place p = place_make();
     kvb_atomic_file whole;
 
-    (void)state;
     assert_int_equal(kvb_atomic_file_open("", false, &whole), -ENOENT);
     snprintf(p.path, sizeof p.path, "%s/none/out.xml", p.folder);
     assert_int_equal(kvb_atomic_file_open(p.path, false, &whole), -ENOENT);
@@ -233,7 +218,6 @@ static void test_device(void **state)
 {
     kvb_atomic_file whole;
 
-    (void)state;
     assert_int_equal(kvb_atomic_file_open("/dev/full", false, &whole), 0);
     assert_null(whole.temporary);
     assert_int_equal(kvb_atomic_file_write(&whole, "x", 1), -ENOSPC);
@@ -253,7 +237,6 @@ static void test_difference(void **state)
 {
     kvb_manifest b = sample_manifest;
 
-    (void)state;
     snprintf(b.date, sizeof b.date, "later");
     snprintf(b.command, sizeof b.command, "other");
     b.machine[0].read[0] = 1;
@@ -277,7 +260,6 @@ static void test_blend(void **state)
 {
     kvb_manifest a = sample_manifest, b = sample_manifest;
 
-    (void)state;
     a.n_machine = 1;
     snprintf(b.os, sizeof b.os, "Hurd"); /* says nothing about the machine, whose rates stay */
     kvb_manifest_blend(&a, &b);
@@ -314,7 +296,6 @@ static void test_essence(void **state)
     };
     char essence[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kvb_command_essence(cases[i].command, essence);
         assert_string_equal(essence, cases[i].essence);
@@ -323,11 +304,7 @@ static void test_essence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_patterns), cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_commit),   cmocka_unit_test(test_abandon),  cmocka_unit_test(test_two_writers),
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_device),   cmocka_unit_test(test_difference),
-        cmocka_unit_test(test_blend),    cmocka_unit_test(test_essence),
-    };
-    return cmocka_run_group_tests_name("files of results", tests, setup, teardown);
+    return TESTS_RUN_IN("files of results", setup, teardown, T(test_defaults), T(test_patterns), T(test_mistakes),
+                        T(test_commit), T(test_abandon), T(test_two_writers), T(test_refused), T(test_device),
+                        T(test_difference), T(test_blend), T(test_essence));
 }

@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: a result file changes only if a run ends well; full disks, limits and bad paths are errors of one line. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 
 static char folder[256], path[300], why[512], want[512];
@@ -20,7 +15,6 @@ static const char old[] = "old content\n";
 
 static int set_up(void **state)
 {
-    (void)state;
     signal(SIGXFSZ, SIG_IGN); /* as the program does */
     if (!sample_folder(folder, sizeof folder))
         return -1;
@@ -30,13 +24,11 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    (void)state;
     return rmdir(folder);
 }
 
 static int old_put(void **state)
 {
-    (void)state;
     FILE *out = fopen(path, "w");
 
     return !out || fputs(old, out) < 0 || fclose(out) != 0;
@@ -44,7 +36,6 @@ static int old_put(void **state)
 
 static int old_remove(void **state)
 {
-    (void)state;
     return unlink(path);
 }
 
@@ -87,7 +78,6 @@ static void test_commit(void **state)
     kvb_result_file *file = NULL;
     char temporary[320];
 
-    (void)state;
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     sample_fill(&result);
     assert_int_equal(kvb_result_write(writer, &result, why, sizeof why), 0);
@@ -105,7 +95,6 @@ static void test_commit(void **state)
 
 static void test_abandon(void **state)
 {
-    (void)state;
     assert_int_equal(kvb_result_close(writer_open(), false, why, sizeof why), 0);
     assert_untouched(); /* nothing was finished: nothing is left */
 }
@@ -139,7 +128,6 @@ static void test_resume(void **state)
     kvb_result_writer *writer = writer_open();
     kvb_result_file *file = NULL;
 
-    (void)state;
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     results_write(writer, 0, 3);
     assert_int_equal(kvb_result_close(writer, false, why, sizeof why), 0);
@@ -176,7 +164,6 @@ static void test_resume_nothing(void **state)
     kvb_result_writer *writer = NULL;
     kvb_result_file *file = NULL;
 
-    (void)state;
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -ENOENT);
     assert_untouched();
@@ -206,7 +193,6 @@ static void test_two_runs(void **state)
 {
     kvb_result_writer *first = writer_open(), *second = NULL;
 
-    (void)state;
     assert_int_equal(kvb_result_create(path, &sample_manifest, &second, why, sizeof why), -EBUSY);
     assert_null(second);
     snprintf(want, sizeof want, "%s: another run is writing it", path);
@@ -221,7 +207,6 @@ static void test_leftover(void **state)
     char temporary[320];
     kvb_result_file *file = NULL;
 
-    (void)state;
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     FILE *out = fopen(temporary, "w");
     assert_non_null(out);
@@ -244,7 +229,6 @@ static void test_size_limit(void **state)
     size_t written = 0;
     int error = 0;
 
-    (void)state;
     sample_fill(&result);
     getrlimit(RLIMIT_FSIZE, &before);
     limit = before;
@@ -269,7 +253,6 @@ static void test_size_limit_at_once(void **state)
     struct rlimit before, limit;
     kvb_result_writer *writer = NULL;
 
-    (void)state;
     getrlimit(RLIMIT_FSIZE, &before);
     limit = before;
     limit.rlim_cur = 16;
@@ -287,7 +270,6 @@ static void test_full_device(void **state)
     kvb_result_writer *writer = NULL;
     struct stat device;
 
-    (void)state;
     if (stat("/dev/full", &device) != 0 || !S_ISCHR(device.st_mode))
         skip();
     assert_int_equal(kvb_result_create("/dev/full", &sample_manifest, &writer, why, sizeof why), -ENOSPC);
@@ -302,7 +284,6 @@ static void test_pipe(void **state)
     char name[40], bytes[16384];
     kvb_result_writer *writer = NULL;
 
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     snprintf(name, sizeof name, "/dev/fd/%d", ends[1]);
     assert_int_equal(kvb_result_create(name, &sample_manifest, &writer, why, sizeof why), 0);
@@ -318,7 +299,6 @@ static void test_bad_paths(void **state)
     kvb_result_writer *writer = NULL;
     char name[320];
 
-    (void)state;
     snprintf(name, sizeof name, "%s/none/r.jsonl", folder);
     assert_int_equal(kvb_result_create(name, &sample_manifest, &writer, why, sizeof why), -ENOENT);
     assert_why(name, ENOENT);
@@ -335,7 +315,6 @@ static void test_read_only(void **state)
 {
     kvb_result_writer *writer = NULL;
 
-    (void)state;
     if (geteuid() == 0)
         skip(); /* root may write anywhere */
     assert_int_equal(chmod(path, 0444), 0);
@@ -354,7 +333,6 @@ static void test_symbolic_link(void **state)
     char name[320];
     struct stat found;
 
-    (void)state;
     snprintf(name, sizeof name, "%s/link", folder);
     assert_int_equal(symlink("r.jsonl", name), 0);
     kvb_result_writer *writer = NULL;
@@ -371,15 +349,10 @@ static void test_symbolic_link(void **state)
 int main(void)
 {
 #define WITH_OLD(test) cmocka_unit_test_setup_teardown(test, old_put, old_remove)
-    const struct CMUnitTest tests[] = {
-        WITH_OLD(test_commit),        WITH_OLD(test_abandon),
-        WITH_OLD(test_resume),        WITH_OLD(test_resume_nothing),
-        WITH_OLD(test_two_runs),      WITH_OLD(test_leftover),
-        WITH_OLD(test_size_limit),    WITH_OLD(test_size_limit_at_once),
-        WITH_OLD(test_bad_paths),     WITH_OLD(test_read_only),
-        WITH_OLD(test_symbolic_link), cmocka_unit_test(test_full_device),
-        cmocka_unit_test(test_pipe),
-    };
 
-    return cmocka_run_group_tests_name("writing result files", tests, set_up, tear_down);
+    return TESTS_RUN_IN("writing result files", set_up, tear_down, WITH_OLD(test_commit), WITH_OLD(test_abandon),
+                        WITH_OLD(test_resume), WITH_OLD(test_resume_nothing), WITH_OLD(test_two_runs),
+                        WITH_OLD(test_leftover), WITH_OLD(test_size_limit), WITH_OLD(test_size_limit_at_once),
+                        WITH_OLD(test_bad_paths), WITH_OLD(test_read_only), WITH_OLD(test_symbolic_link),
+                        T(test_full_device), T(test_pipe));
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sequence stored in the real pools of a contiguous cache, and the oracle's rows of its last step. Include after
- * cmocka.h.
+ * A sequence stored in the real pools of a contiguous cache, and the oracle's rows of its last step.
  */
 #ifndef KVB_TEST_FILLED_H
 #define KVB_TEST_FILLED_H
 
 #include <errno.h>
 
+#include "ci/tests/tests.h"
 #include "caches/cache.h"
 #include "caches/call.h"
 #include "ci/tests/whole/parts.h"

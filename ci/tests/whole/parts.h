@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts by name, a team of one, traces written in the test. Include after cmocka.h. */
+/* Parts by name, a team of one, traces written in the test. */
 #ifndef KVB_TEST_PARTS_H
 #define KVB_TEST_PARTS_H
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/pool.h"
 #include "workloads/trace.h"
 

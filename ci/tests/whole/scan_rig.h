@@ -2,15 +2,12 @@
 /*
  * Random calls of scan kernels, judged by the oracle. The rig keeps for each slot and head what the oracle says lies
  * there, and never looks at the slots for it. Everything that a kernel must not read or must overwrite is NaN: scratch,
- * out, slots that nobody wrote. Include after cmocka.h.
+ * out, slots that nobody wrote.
  */
 #ifndef KVB_TEST_SCAN_RIG_H
 #define KVB_TEST_SCAN_RIG_H
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "ci/tests/tests.h"
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "kernels/model.h"

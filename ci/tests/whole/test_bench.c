@@ -4,18 +4,9 @@
  * bytes and operations are counted from them, every copy of the rows is really there, ratios are taken against the
  * right limit, and a kernel that is wrong, fails or is not there is not timed.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "harness/bench/bench.h"
 #include "kernels/kernels.h"
 #include "workloads/live/live.h"
@@ -134,7 +125,6 @@ static void scene_check(const kvb_bench_work *work, uint32_t cells)
 
 static void test_masks_are_what_they_are_named_after(void **state)
 {
-    (void)state;
     for (const kvb_bench_work *w = kvb_bench_works; w->name; w++) {
         scene_check(w, KVB_BENCH_CELLS_MIN);
         scene_check(w, 500);
@@ -145,7 +135,6 @@ static void test_masks_are_what_they_are_named_after(void **state)
 
 static void test_works_make_sense(void **state)
 {
-    (void)state;
     for (const kvb_bench_work *w = kvb_bench_works; w->name; w++) {
         assert_true(kvb_bench_cell_bytes(w) > 0);
         assert_true(w->group && w->entry[0].kernel);
@@ -182,7 +171,6 @@ static double norm(const kvb_pool *pool, uint32_t h, uint32_t c, float row[DIM])
 static void test_every_copy_holds_rows(void **state)
 {
     static const char *const formats[] = {"f16", "q4_0", "a4g64"};
-    (void)state;
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         kvb_bench_store store = {0};
         const kvb_bench_work work = {.format = formats[f]};
@@ -293,7 +281,6 @@ static void test_right_kernels_score(void **state)
                                         "sinks-decode",   "softcap-decode", "softcap-prefill", "out-f16-prefill",
                                         "latent-bf16"};
     char text[4096];
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         bench_small(names[i], &kvb_kernel_reference, text, sizeof text);
         assert_null(strstr(text, "WRONG"));
@@ -315,8 +302,6 @@ static void test_wrong_kernels_do_not(void **state)
     kvb_kernel kernel = kvb_kernel_reference;
     char text[4096];
     kvb_bench_score score;
-    (void)state;
-
     kernel.attend = attend_last_token_wrong;
     score = bench_small("fork-g4", &kernel, text, sizeof text);
     assert_non_null(strstr(text, "WRONG: out of query 7, head 31, channel 127 is ")); /* all branches in one call */
@@ -401,7 +386,6 @@ static void test_long_contexts_are_judged(void **state)
     kvb_kernel kernel = kvb_kernel_reference;
     const kvb_group group = {.heads = 2, .kv_heads = 1, .k_dim = 32, .v_dim = 32};
     const char *const formats[] = {"f16", "q4_0", "a8g32"};
-    (void)state;
     for (size_t f = 0; f < 2 * sizeof formats / sizeof *formats; f++) {
         const bool wrong = f % 2;
         kvb_bench_sweep sweep = {.registry = &registry, .kernels = {"reference"}, .n_kernels = 1, .seconds = 0.001};
@@ -431,7 +415,6 @@ static void test_long_contexts_are_judged(void **state)
 static void test_scenes_are_right(void **state)
 {
     static kvb_registry registry;
-    (void)state;
     kvb_registry_init(&registry);
     for (const kvb_bench_kind *kind = kvb_bench_kinds; kind->name; kind++) {
         if (kind->scan)
@@ -483,7 +466,6 @@ static void test_noisy_numbers_are_withheld(void **state)
         .kernels = {"flash", "mine", "other"}, .foreign = {false, true}, .n_kernels = 3, .results.at = results};
     kvb_bench_row rows[2];
     char text[4096];
-    (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(kvb_bench_row_make(kvb_bench_kinds, &group, "f16", NULL, 1024 << i, 1, 1, &rows[i]));
         rows[i].first = i * 3;
@@ -530,7 +512,6 @@ static void test_scans_are_judged(void **state)
     kvb_kernel wrong = kvb_kernel_scan_reference;
     face.scan = scan_last_token_wrong;
     wrong.scan = &face;
-    (void)state;
     for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name; w++) {
         run = (kvb_bench_scan){.work = w};
         kvb_bench_scanner_add(&run, &kvb_kernel_scan);
@@ -548,7 +529,6 @@ static void test_scans_are_judged(void **state)
 static void test_ratios_are_against_the_right_limit(void **state)
 {
     char text[4096];
-    (void)state;
     /* drift that all share does not show; 0.95 x (10 / 6) is what a gain of threads is held to */
     assert_int_equal(ratio_report(KVB_BENCH_READ, 0.8, 125, text, sizeof text).met, 2);
     assert_non_null(strstr(text, "read 3.3 GB/s,0.800,0.000,0.800,>= 0.80,yes"));
@@ -568,25 +548,14 @@ static void test_figures(void **state)
 {
     const double values[] = {5, 1, 9, 3, 4};
     kvb_bench_figure f = kvb_bench_figure_of(values, 5);
-    (void)state;
     assert_true(f.median == 4 && f.mad == 1);
     assert_true(values[0] == 5); /* order stays */
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks_are_what_they_are_named_after),
-        cmocka_unit_test(test_works_make_sense),
-        cmocka_unit_test(test_every_copy_holds_rows),
-        cmocka_unit_test(test_right_kernels_score),
-        cmocka_unit_test(test_wrong_kernels_do_not),
-        cmocka_unit_test(test_long_contexts_are_judged),
-        cmocka_unit_test(test_scenes_are_right),
-        cmocka_unit_test(test_noisy_numbers_are_withheld),
-        cmocka_unit_test(test_scans_are_judged),
-        cmocka_unit_test(test_ratios_are_against_the_right_limit),
-        cmocka_unit_test(test_figures),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("bench", T(test_masks_are_what_they_are_named_after), T(test_works_make_sense),
+                     T(test_every_copy_holds_rows), T(test_right_kernels_score), T(test_wrong_kernels_do_not),
+                     T(test_long_contexts_are_judged), T(test_scenes_are_right), T(test_noisy_numbers_are_withheld),
+                     T(test_scans_are_judged), T(test_ratios_are_against_the_right_limit), T(test_figures));
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: claims that are too wide, and rows that the witness can read. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "ci/tests/whole/parts.h"
 #include "caches/pools/pool.h"
@@ -104,7 +99,6 @@ static const kvb_arithmetic plain = {
 /* What no kernel can mean, by the field that is named. */
 static void lies_are_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *field;
         kvb_arithmetic lie;
@@ -140,7 +134,6 @@ static void lies_are_refused(void **state)
 /* Scans: by the field that is named. The least and the most that pass do. */
 static void scan_lies_are_refused(void **state)
 {
-    (void)state;
     static const kvb_scan_problem problem = {.n_tok = 40, .run = 20, .d_k = 16, .d_v = 32};
     const uint32_t chain = 4 * (16 + 32 + 20) + 256;
     const struct {
@@ -179,7 +172,6 @@ static void scan_lies_are_refused(void **state)
 /* What is not refused, but lets other outputs pass in most of the rows. */
 static void lies_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *field;
         kvb_arithmetic lie;
@@ -218,7 +210,6 @@ static void lies_are_named(void **state)
 /* A lie is as wide for weights in steps that the rows were solved for. */
 static void steps_are_named(void **state)
 {
-    (void)state;
     rows *r = rows_new(1, 0.5);
     kvb_arithmetic a = plain;
     a.sums.step = 0.5;
@@ -230,7 +221,6 @@ static void steps_are_named(void **state)
 
 static void plain_says_all(void **state)
 {
-    (void)state;
     rows *r = rows_new(1, 0);
     assert_int_equal(claim_of(r, &plain).unsaid, 0);
     kvb_arithmetic int8 = plain;
@@ -242,7 +232,6 @@ static void plain_says_all(void **state)
 /* Where keys are 0 the mean of V is the answer. */
 static void equal_keys_are_not_counted(void **state)
 {
-    (void)state;
     rows *r = rows_new(0, 0);
     for (uint32_t i = 0; i < ROWS; i++)
         for (uint32_t c = 0; c < DIM; c++)
@@ -255,7 +244,6 @@ static void equal_keys_are_not_counted(void **state)
 /* The other outputs, against sums that are written another way. */
 static void others_are_as_defined(void **state)
 {
-    (void)state;
     rows *r = rows_new(1, 0);
     for (uint32_t i = 0; i < ROWS; i++) {
         double weight[CELLS] = {0}, all = 0, rest = 0;
@@ -285,7 +273,6 @@ static void others_are_as_defined(void **state)
 /* One cell alone: there is no row without it. */
 static void one_cell_has_no_rest(void **state)
 {
-    (void)state;
     double q[DIM] = {1}, k[DIM] = {1}, v[DIM], k_sum[1] = {1}, lse,
            *scratch = malloc(kvb_attention_scratch(1, DIM) * 8);
     kvb_bound_term terms[DIM];
@@ -313,7 +300,6 @@ static void one_cell_has_no_rest(void **state)
 
 static void built_in_kernels_are_never_too_wide(void **state)
 {
-    (void)state;
     static const uint32_t dims[] = {16, 64, 128, 256, 576, 1024}, cells[] = {1, 60, 4096, 65537};
     uint32_t asked = 0;
     for (size_t k = 0; kvb_builtin_kernels[k]; k++)
@@ -459,7 +445,6 @@ static void every_pool_is_legible(void **state)
 {
     static const uint32_t dims[] = {16, 20, 31, 32, 48, 64, 96, 128, 256};
     uint32_t lost = 0;
-    (void)state;
     for (size_t i = 0; kvb_builtin_pools[i]; i++)
         for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
             for (const kvb_pool_type *type = kvb_builtin_pools[i]; type; type = type->rotated) {
@@ -471,17 +456,7 @@ static void every_pool_is_legible(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lies_are_refused),
-        cmocka_unit_test(scan_lies_are_refused),
-        cmocka_unit_test(lies_are_named),
-        cmocka_unit_test(steps_are_named),
-        cmocka_unit_test(plain_says_all),
-        cmocka_unit_test(equal_keys_are_not_counted),
-        cmocka_unit_test(others_are_as_defined),
-        cmocka_unit_test(one_cell_has_no_rest),
-        cmocka_unit_test(built_in_kernels_are_never_too_wide),
-        cmocka_unit_test(every_pool_is_legible),
-    };
-    return cmocka_run_group_tests_name("claims, legible rows", tests, NULL, NULL);
+    return TESTS_RUN("claims, legible rows", T(lies_are_refused), T(scan_lies_are_refused), T(lies_are_named),
+                     T(steps_are_named), T(plain_says_all), T(equal_keys_are_not_counted), T(others_are_as_defined),
+                     T(one_cell_has_no_rest), T(built_in_kernels_are_never_too_wide), T(every_pool_is_legible));
 }

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: products of stored codes, by integers and in f16, are what kernels/vector/vector.h says, and kernels multiply
  * the q that they say. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
 #include "ci/tests/kernels/levels.h"
@@ -315,7 +306,6 @@ static bool fits(const char *name, uint32_t dim)
 static void every_format_and_length(void **state)
 {
     static const uint32_t dims[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
-    (void)state;
     for (uint32_t f = 0; f < NAMES; f++)
         for (uint32_t i = 0; i < sizeof dims / sizeof *dims; i++)
             if (fits(names[f], dims[i])) {
@@ -326,7 +316,6 @@ static void every_format_and_length(void **state)
 
 static void every_number_of_cells(void **state)
 {
-    (void)state;
     for (uint32_t n = 1; n <= BLOCK; n++) {
         both_check("q5_0", "a4g64", 64, 64, n, 2);
         both_check("int8", "int8", 80, 48, n, 1);
@@ -336,7 +325,6 @@ static void every_number_of_cells(void **state)
 static void every_number_of_rows(void **state)
 {
     static const uint32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 26, 104};
-    (void)state;
     for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         both_check("int8", "q4_0", 128, 96, 64, counts[i]);
         both_check("a4g32", "int8-asym", 96, 128, 61, counts[i]);
@@ -347,7 +335,6 @@ static void every_number_of_rows(void **state)
 static void neighbouring_cells(void **state)
 {
     static const uint32_t dims[] = {64, 128, 192, 256};
-    (void)state;
     apart = 1;
     for (uint32_t f = 0; f < NAMES; f++)
         for (uint32_t i = 0; i < sizeof dims / sizeof *dims; i++)
@@ -360,7 +347,6 @@ static void neighbouring_cells(void **state)
 /* NaN and infinities in q, and rows of zeros. */
 static void awkward_queries(void **state)
 {
-    (void)state;
     for (uint32_t f = 0; f < NAMES; f++) {
         run r;
         run_open(&r, names[f], "int8", 128, 128);
@@ -399,7 +385,6 @@ static void scale_spoil(const kvb_view *v, uint32_t cell, bool zeros)
 /* A cell whose weight is 0 may hold NaN; where it has a weight, the sums of its group are NaN and no others. */
 static void awkward_values(void **state)
 {
-    (void)state;
     for (uint32_t f = 0; f < NAMES; f++)
         for (int zeros = 0; zeros < 2; zeros++) {
             run r;
@@ -429,7 +414,6 @@ static void awkward_values(void **state)
 /* Nothing to add leaves every bit as it was. */
 static void zero_weights(void **state)
 {
-    (void)state;
     for (uint32_t f = 0; f < NAMES; f++) {
         run r;
         run_open(&r, "int8", names[f], 128, 128);
@@ -453,7 +437,6 @@ static void others_declined(void **state)
     static const char *const others[] = {"f32",     "f16",     "bf16",  "e4m3",  "e5m2-head",
                                          "kivi4-k", "kivi2-v", "mxfp4", "nvfp4", "tq4"};
     char why[200];
-    (void)state;
     for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
         why[0] = 0;
         assert_false(format_fits(pool_named(others[i])->format, 128, why, sizeof why));
@@ -545,7 +528,6 @@ static void codes_are_multiplied_in_f16(void **state)
     const kvb_f16_loops *f16 = f16_tried();
     uint32_t tried = 0;
     char why[200];
-    (void)state;
     for (uint32_t name = 0; name < F16_NAMES; name++)
         for (uint32_t dim = 32; dim <= MAX_DIM; dim += 32)
             for (uint32_t way = 0; way < 2; way++) {
@@ -610,7 +592,6 @@ static double f16_off(const kvb_view *k, const kvb_view *v, float k_size)
 
 static void what_passes_the_range_of_f16_falls_back(void **state)
 {
-    (void)state;
     f16_tried();
     for (uint32_t way = 0; way < 4 * F16_NAMES; way++) {
         const float k_size = way / F16_NAMES % 2 ? 30000.0f : 1, v_size = way / F16_NAMES / 2 ? 30000.0f : 1;
@@ -776,7 +757,6 @@ static void kernel_over_format(const kvb_kernel *kernel, const kvb_pool_type *ty
 
 static void what_is_said_is_multiplied(void **state)
 {
-    (void)state;
     for (const kvb_pool_type *const *t = kvb_builtin_pools; *t; t++)
         for (size_t i = 0; kvb_builtin_kernels[i]; i++) {
             const kvb_kernel *kernel = kvb_builtin_kernels[i];
@@ -797,18 +777,8 @@ static void what_is_said_is_multiplied(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_format_and_length),
-        cmocka_unit_test(every_number_of_cells),
-        cmocka_unit_test(every_number_of_rows),
-        cmocka_unit_test(neighbouring_cells),
-        cmocka_unit_test(awkward_queries),
-        cmocka_unit_test(awkward_values),
-        cmocka_unit_test(zero_weights),
-        cmocka_unit_test(others_declined),
-        cmocka_unit_test(what_is_said_is_multiplied),
-        cmocka_unit_test(codes_are_multiplied_in_f16),
-        cmocka_unit_test(what_passes_the_range_of_f16_falls_back),
-    };
-    return cmocka_run_group_tests_name("codes", tests, NULL, NULL);
+    return TESTS_RUN("codes", T(every_format_and_length), T(every_number_of_cells), T(every_number_of_rows),
+                     T(neighbouring_cells), T(awkward_queries), T(awkward_values), T(zero_weights), T(others_declined),
+                     T(what_is_said_is_multiplied), T(codes_are_multiplied_in_f16),
+                     T(what_passes_the_range_of_f16_falls_back));
 }

@@ -4,12 +4,7 @@
  * told by hand; honest kernels are within their bounds through it, and a token that begins with another's state, or a
  * slot that holds another's, is not. Random histories are fed in every order that a cache may choose.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "ci/tests/tests.h"
 #include "kernels/kernels.h"
 #include "oracle/descent.h"
 #include "ci/tests/oracle/hand.h"
@@ -218,7 +213,6 @@ static kvb_scan_diffs diffs = {.out = &out, .states = &states, .opinion = &opini
 
 static void test_honest(void **state)
 {
-    (void)state;
     EACH(s, k, part)
     {
         play(&followed, &scans[s], kernels[k], (kvb_scan_part)part, (mistake){.token = NONE}, &diffs);
@@ -234,7 +228,6 @@ static void test_honest(void **state)
 /* A token begins with the state of another: not rolled back, of a sibling, of a draft that was not accepted. */
 static void test_wrong_parents(void **state)
 {
-    (void)state;
     static const mistake wrongs[] = {{.token = 73, .from = 71}, {.token = 71, .from = 69},
                                      {.token = 76, .from = 75}, {.token = 78, .from = 77},
                                      {.token = 79, .from = 78}, {.token = 70, .from = KVB_SCAN_ZERO}};
@@ -254,7 +247,6 @@ static void test_wrong_parents(void **state)
  * the element's own. */
 static void test_nudged(void **state)
 {
-    (void)state;
     static const uint32_t tokens[] = {5, 68, 70, 77, 79};
     EACH(s, k, part)
     for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
@@ -276,7 +268,6 @@ static void test_nudged(void **state)
 /* Nobody reads the last token's slot again: only a look at it shows what is in it. */
 static void test_spoiled_slot(void **state)
 {
-    (void)state;
     EACH(s, k, part)
     {
         play(&followed, &scans[s], kernels[k], (kvb_scan_part)part, (mistake){.token = NONE, .spoiled = true}, &diffs);
@@ -289,7 +280,6 @@ static void test_spoiled_slot(void **state)
 /* A budget follows the first and the last lane at least. */
 static void test_budget(void **state)
 {
-    (void)state;
     hand h;
     kvb_values *v;
     kvb_descent *d;
@@ -416,7 +406,6 @@ static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part 
 /* Whatever the order, each token is compared, and honest calls are within their bounds. */
 static void test_every_order(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 48; seed++)
         for (int past = 0; past < 2; past++) {
             const kvb_group_scan *scan = &scans[seed % 4];
@@ -429,9 +418,6 @@ static void test_every_order(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_honest),       cmocka_unit_test(test_wrong_parents), cmocka_unit_test(test_nudged),
-        cmocka_unit_test(test_spoiled_slot), cmocka_unit_test(test_budget),        cmocka_unit_test(test_every_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("descent", T(test_honest), T(test_wrong_parents), T(test_nudged), T(test_spoiled_slot),
+                     T(test_budget), T(test_every_order));
 }

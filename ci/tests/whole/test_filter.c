@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: bound and filter are kept by honest kernels over real pools, and find mistakes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/whole/filled.h"
 #include "ci/tests/whole/parts.h"
 #include "kernels/kernels.h"
@@ -350,14 +343,12 @@ static void gaussian(void **state)
  * table-power-of-check` has the others. */
 static void gaussian_of_many(void **state)
 {
-    (void)state;
     findings(8192, "a4g64", "gaussian", WAYS, "flash", finding_check);
 }
 
 /* Where one cell has nearly all the weight, or all cells have the same, or weights beside a sink are lost together. */
 static void honest_over_profiles(void **state)
 {
-    (void)state;
     static const char *const profiles[] = {"llama", "qwen", "peaked", "flat"}, *const pools[] = {"f16", "bf16", "int8",
                                                                                                  "e4m3"};
     for (size_t i = 0; i < 16; i++)
@@ -367,7 +358,6 @@ static void honest_over_profiles(void **state)
 /* Where a step for a row loses all but one channel; where logits in f16 are off by more than their spread. */
 static void honest_at_the_ends(void **state)
 {
-    (void)state;
     static const char *const pools[] = {"q8_0", "q4_0", "a8g32"};
     for (size_t i = 0; i < 3; i++)
         findings(512, pools[i], "giant-channel", 1, "flash", finding_check);

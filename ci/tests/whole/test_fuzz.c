@@ -3,16 +3,9 @@
  * Shows that every input of the corpora (ci/fuzz/corpus) is answered rightly: seeds, and what fuzzing once found. With
  * arguments: one target over these files, without TAP.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 
+#include "ci/tests/tests.h"
 #include "ci/fuzz/fuzz.h"
 
 static void file_do(const kvb_fuzz_target *target, const char *path)

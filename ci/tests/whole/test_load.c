@@ -4,16 +4,9 @@
  * is no transform and no head scale, and up to these otherwise: from scattered cells, within and past the f16 windows;
  * for every dim; reading no byte beyond a row's and clearing what pads it.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/rows.h"
 #include "caches/pools/pool.h"
@@ -172,7 +165,6 @@ static void scattered_check(opened *o)
 
 static void test_scattered(void **state)
 {
-    (void)state;
     each_pool(scattered_check);
 }
 
@@ -238,7 +230,6 @@ static void fences_check(opened *o)
 
 static void test_fences(void **state)
 {
-    (void)state;
     each_pool(fences_check);
 }
 
@@ -260,7 +251,6 @@ static void test_strangers(void **state)
          .scale_elem = KVB_F16},
         {.elem = KVB_ELEM_COUNT},
     };
-    (void)state;
     for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++)
         for (size_t i = 0; level_tried((kvb_cpu_level)l) && i < sizeof strangers / sizeof *strangers; i++)
             assert_null(kvb_vector_at((kvb_cpu_level)l)->load_of(&strangers[i]));
@@ -303,7 +293,6 @@ static void transform_check(kvb_cpu_level level, kvb_transform t, uint32_t dim, 
 
 static void test_transform(void **state)
 {
-    (void)state;
     for (uint32_t l = 0; l < KVB_CPU_LEVELS; l++) {
         if (!level_tried((kvb_cpu_level)l))
             continue;
@@ -319,11 +308,5 @@ static void test_transform(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scattered),
-        cmocka_unit_test(test_fences),
-        cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_transform),
-    };
-    return cmocka_run_group_tests_name("rows loaded as floats", tests, NULL, NULL);
+    return TESTS_RUN("rows loaded as floats", T(test_scattered), T(test_fences), T(test_strangers), T(test_transform));
 }

@@ -279,13 +279,11 @@ static void cache_check(const kvb_cache_type *type)
 
 static void test_every_cache(void **state)
 {
-    (void)state;
     EACH_CACHE(type, 0)
     cache_check(type);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_cache)};
-    return cmocka_run_group_tests_name("every request for memory failing once", tests, NULL, NULL);
+    return TESTS_RUN("every request for memory failing once", T(test_every_cache));
 }

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the oracle answers as NumPy does, and every code means what Python says. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
 #include "oracle/oracle.h"
@@ -156,7 +148,6 @@ static void scene_check(const struct scene *scene)
 
 static void test_scenes(void **state)
 {
-    (void)state;
     char command[100];
     snprintf(command, sizeof command, "%s -c 'import numpy' 2>/dev/null", python);
     if (system(command))
@@ -313,7 +304,6 @@ static void format_write(const char *folder, const kvb_format *f, const char *is
 
 static void test_tables(void **state)
 {
-    (void)state;
     const char *base = getenv("TMPDIR");
     char folder[256], command[900];
     snprintf(command, sizeof command, "%s -c 'import numpy' 2>/dev/null", tables_python);
@@ -340,9 +330,5 @@ static void test_tables(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scenes),
-        cmocka_unit_test(test_tables),
-    };
-    return cmocka_run_group_tests_name("the oracle against Python", tests, NULL, NULL);
+    return TESTS_RUN("the oracle against Python", T(test_scenes), T(test_tables));
 }

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what the oracle finds over real pools, beside what other projects' rules let pass. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <float.h>
 #include <fnmatch.h>
-#include <math.h>
 #include <jansson.h>
 #include <unistd.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/whole/filled.h"
 #include "ci/tests/whole/parts.h"
 #include "harness/judge/judge.h"
@@ -25,7 +19,7 @@
 
 /*
  * The last queries of a long sequence over rows stored in a real pool, attended by real kernels, as they are or with
- * something spoilt on the way, and judged by the oracle of what is stored. Include after cmocka.h and parts.h.
+ * something spoilt on the way, and judged by the oracle of what is stored.
  */
 
 /* Shapes of the one layer. ROWS: of the step, a query and a query head each. */

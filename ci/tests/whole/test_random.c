@@ -3,12 +3,7 @@
  * Shows that every cache, over models of one to three groups, answers hundreds of random histories of control calls as
  * the player (ci/fuzz/verbs.c) says, and that enough of each thing happened in them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "ci/tests/tests.h"
 #include "ci/fuzz/verbs.h"
 
 enum { HISTORIES = 120, CALLS_EACH = 200 };

@@ -5,15 +5,9 @@
  * writes nothing else: prompts, decoding in place, forks, snapshots and trees, mixed in one call. The size of the team
  * changes no bit.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dlfcn.h>
-#include <stdio.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/whole/scan_rig.h"
 #include "ci/tests/kernels/levels.h"
 
@@ -104,7 +98,6 @@ static uint32_t problems_check(const kvb_kernel *kernel, bool half)
 
 static void kernels_are_right(void **state)
 {
-    (void)state;
     for (const kvb_kernel *const *kernel = scan_kernels; *kernel; kernel++)
         for (int level = 0; level < ((*kernel)->flags & KVB_KERNEL_VECTOR ? KVB_CPU_LEVELS : 1); level++) {
             if (!level_tried((kvb_cpu_level)level))
@@ -119,7 +112,6 @@ static void the_example_is_right(void **state)
 {
     const char *tmp = getenv("TMPDIR");
     char folder[256], line[1024], path[300];
-    (void)state;
     if (!level_tried(KVB_CPU_PORTABLE)) /* it is of no other */
         skip();
     snprintf(folder, sizeof folder, "%s/kvb_scan_XXXXXX", tmp ? tmp : "/tmp");
@@ -147,7 +139,6 @@ static void what_is_no_problem_is_refused(void **state)
 {
     const kvb_scan_problem good = {KVB_SCAN_MAMBA2, 1, 1, 4, 2, 16, 16, KVB_F32, KVB_F32, false};
     char why[128];
-    (void)state;
     for (const kvb_kernel *const *kernel = scan_kernels; *kernel; kernel++)
         for (int bad = 0; bad < 6; bad++) {
             kvb_scan_problem p = good;
@@ -164,10 +155,5 @@ static void what_is_no_problem_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kernels_are_right),
-        cmocka_unit_test(the_example_is_right),
-        cmocka_unit_test(what_is_no_problem_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("scan", T(kernels_are_right), T(the_example_is_right), T(what_is_no_problem_is_refused));
 }

@@ -3,14 +3,7 @@
  * Shows: what wrong scan kernels do passes the oracle's bound, whatever the recurrence and its memory, and what honest
  * ones do stays below it, to 64 k tokens. With --table it prints both as tables (results/recurrence.md).
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/whole/scan_rig.h"
 
 enum { SLOTS = 8 };
@@ -83,7 +76,6 @@ static const double memories[] = {10, 1000};
 
 static void wrong_kernels_fail(void **state)
 {
-    (void)state;
     for (enum wrong w = WRONG_NOTHING; w < WRONG_COUNT; w++)
         for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++)
             for (size_t m = 0; m < 2; m++) {
@@ -133,7 +125,6 @@ static growth growth_of(const kvb_kernel *kernel, kvb_scan_kind kind, kvb_elem s
 
 static void honest_kernels_pass_at_length(void **state)
 {
-    (void)state;
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++)
         for (int narrow = 0; narrow < 2; narrow++)
             for (const kvb_kernel *const *kernel = scan_kernels; *kernel; kernel++) {
@@ -188,13 +179,9 @@ static void tables_print(void)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_kernels_fail),
-        cmocka_unit_test(honest_kernels_pass_at_length),
-    };
     if (argc > 1 && !strcmp(argv[1], "--table")) {
         tables_print();
         return 0;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return TESTS_RUN("scan faults", T(wrong_kernels_fail), T(honest_kernels_pass_at_length));
 }

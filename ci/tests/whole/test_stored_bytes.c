@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: pools store, bit for bit, what the oracle's reference codecs store. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
-
+#include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/rows.h"
 #include "oracle/storage.h"
@@ -305,7 +297,6 @@ static void type_compare(const kvb_pool_type *type)
 
 static void pools_store_what_the_codec_stores(void **state)
 {
-    (void)state;
     unsigned all = 0;
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *type = kvb_builtin_pools[p]; type; type = type->rotated) {
@@ -474,7 +465,6 @@ static void sequence_compare(const kvb_pool_type *type, const kvb_storage *store
 
 static void windows_store_what_the_codec_stores(void **state)
 {
-    (void)state;
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *type = kvb_builtin_pools[p]; type; type = type->rotated)
             for (size_t d = 0; type->format->residual_cells && d < sizeof dims / sizeof *dims; d++) {
@@ -493,9 +483,5 @@ static void windows_store_what_the_codec_stores(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pools_store_what_the_codec_stores),
-        cmocka_unit_test(windows_store_what_the_codec_stores),
-    };
-    return cmocka_run_group_tests_name("stored bytes", tests, NULL, NULL);
+    return TESTS_RUN("stored bytes", T(pools_store_what_the_codec_stores), T(windows_store_what_the_codec_stores));
 }

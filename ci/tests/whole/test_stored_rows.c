@@ -225,32 +225,26 @@ static void pools_run(const kvb_cache_type *type, const call *calls, size_t n)
 
 static void test_contiguous(void **state)
 {
-    (void)state;
     RUN(&kvb_cache_contiguous, contiguous);
 }
 static void test_seq(void **state)
 {
-    (void)state;
     RUN(&kvb_cache_seq, sequences);
 }
 static void test_paged(void **state)
 {
-    (void)state;
     RUN(&kvb_cache_paged, sequences);
 }
 static void test_window(void **state)
 {
-    (void)state;
     RUN(&kvb_cache_window, windows);
 }
 static void test_slab(void **state)
 {
-    (void)state;
     RUN(&kvb_cache_slab, clones);
 }
 static void test_tree(void **state)
 {
-    (void)state;
     RUN(&kvb_cache_tree, trees);
 }
 
@@ -265,7 +259,6 @@ static void test_head_scales(void **state)
     static const kvb_group group = {.heads = 2, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .scale = 1};
     const kvb_model model = {.n_layers = 3, .n_groups = 2, .group_of = {1, 0, 1}, .groups = {group, group}};
     const uint32_t position = 0;
-    (void)state;
     for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++) {
         const kvb_format *f = (*p)->format;
         kvb_allocator a = {0};
@@ -299,10 +292,6 @@ static void test_head_scales(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contiguous),  cmocka_unit_test(test_seq),  cmocka_unit_test(test_paged),
-        cmocka_unit_test(test_window),      cmocka_unit_test(test_slab), cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_head_scales),
-    };
-    return cmocka_run_group_tests_name("rows read back from caches", tests, NULL, NULL);
+    return TESTS_RUN("rows read back from caches", T(test_contiguous), T(test_seq), T(test_paged), T(test_window),
+                     T(test_slab), T(test_tree), T(test_head_scales));
 }

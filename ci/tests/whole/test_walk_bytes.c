@@ -5,14 +5,7 @@
  * the byte, for every cache, for groups of unlike layers, for pools of each kind: with and without scales and zeros
  * beside the codes, or inside. (Rows that share scales with others have no whole number of bytes: not for those.)
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/whole/parts.h"
 #include "harness/replay/replay.h"
 #include "kernels/convert.h"
@@ -92,7 +85,6 @@ static void over(const char *path)
 
 static void recorded(void **state)
 {
-    (void)state;
     over("workloads/recorded/plain-decode.jsonl");
     over("workloads/recorded/agent-fork.jsonl");
     over("workloads/recorded/eagle-tree.jsonl");
@@ -102,7 +94,6 @@ static void recorded(void **state)
 static void long_rows(void **state)
 {
     static const char *const pools[] = {"q8_0", "a4g64", "tq3"};
-    (void)state;
     for (size_t p = 0; p < sizeof pools / sizeof *pools; p++)
         compare(trace_at("workloads/recorded/plain-decode-8x128.jsonl"), &kvb_cache_contiguous, pool_named(pools[p]),
                 1);
@@ -121,7 +112,6 @@ static void groups_of_unlike_layers(void **state)
         "{'layers':[1,2,5],'heads':6,'kv_heads':1,'k_dim':64,'v_dim':16,'softcap':5,'sink_logits':[0,1,2,3,4,5]},"
         "{'layers':[4],'heads':2,'kv_heads':2,'k_dim':32,'v_dim':32,'chunk':8}]}";
     static const char *const pools[] = {"f32", "bf16", "int8-asym", "nvfp4"};
-    (void)state;
     for (size_t c = 0; kvb_builtin_caches[c]; c++) {
         for (size_t p = 0; p < sizeof pools / sizeof *pools; p++)
             compare(trace_of(model, EVENTS), kvb_builtin_caches[c], pool_named(pools[p]), 1);
@@ -135,7 +125,6 @@ static void latent_rows(void **state)
     static const char model[] = "{'kv_cache.schema_version':2,'kv_cache.layers':2,'groups':["
                                 "{'layers':[0,1],'heads':4,'kv_heads':1,'k_dim':64,'v_dim':48,'latent':true}]}";
     static const char *const pools[] = {"f16", "int8"};
-    (void)state;
     for (size_t c = 0; kvb_builtin_caches[c]; c++)
         for (size_t p = 0; p < sizeof pools / sizeof *pools; p++)
             compare(trace_of(model, EVENTS), kvb_builtin_caches[c], pool_named(pools[p]), 2);
@@ -143,11 +132,5 @@ static void latent_rows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recorded),
-        cmocka_unit_test(long_rows),
-        cmocka_unit_test(groups_of_unlike_layers),
-        cmocka_unit_test(latent_rows),
-    };
-    return cmocka_run_group_tests_name("walk bytes", tests, NULL, NULL);
+    return TESTS_RUN("walk bytes", T(recorded), T(long_rows), T(groups_of_unlike_layers), T(latent_rows));
 }

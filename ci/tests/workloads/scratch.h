@@ -4,16 +4,10 @@
 #define KVB_TEST_SCRATCH_H
 
 #include <dirent.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+
+#include "ci/tests/tests.h"
 
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define HEADER_MODEL                                                                                                   \
@@ -50,7 +44,6 @@ static char scratch_folder[256];
 
 static inline int scratch_setup(void **state)
 {
-    (void)state;
     const char *base = getenv("TMPDIR");
     snprintf(scratch_folder, sizeof scratch_folder, "%.200s/kvbench-test-XXXXXX", base ? base : "/tmp");
     return mkdtemp(scratch_folder) ? 0 : -1;
@@ -59,7 +52,6 @@ static inline int scratch_setup(void **state)
 /* Removes the folder; fails when a test left a *.tmp file in it. */
 static inline int scratch_teardown(void **state)
 {
-    (void)state;
     int left = 0;
     DIR *folder = opendir(scratch_folder);
     struct dirent *entry;

@@ -118,7 +118,6 @@ static const good goods[] = {
 
 static void requests_become_events(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof goods / sizeof *goods; i++) {
         const good *g = &goods[i];
         char why[400] = "";
@@ -154,7 +153,6 @@ static void requests_become_events(void **state)
 
 static void header_says_what_is_real(void **state)
 {
-    (void)state;
     char why[400] = "";
     kvb_import_requests requests;
     kvb_import_outcome outcome;
@@ -228,7 +226,6 @@ static const bad bads[] = {
 
 static void bad_input_is_refused(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof bads / sizeof *bads; i++) {
         char why[400] = "", place[32];
         kvb_import_requests requests;
@@ -245,7 +242,6 @@ static void bad_input_is_refused(void **state)
 
 static void files_that_cannot_be(void **state)
 {
-    (void)state;
     char why[400] = "";
     kvb_import_requests requests;
     kvb_import_outcome outcome;
@@ -280,7 +276,6 @@ static void files_that_cannot_be(void **state)
 
 static void formats_are_chosen(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *part;
     } wrong[] = {{"mooncake", "expected FORMAT:FILE; known formats: mooncake, azure"},
@@ -301,12 +296,9 @@ static void formats_are_chosen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(requests_become_events, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(header_says_what_is_real, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(bad_input_is_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(files_that_cannot_be, scratch_setup, scratch_teardown),
-        cmocka_unit_test(formats_are_chosen),
-    };
-    return cmocka_run_group_tests_name("import", tests, NULL, NULL);
+    return TESTS_RUN("import", cmocka_unit_test_setup_teardown(requests_become_events, scratch_setup, scratch_teardown),
+                     cmocka_unit_test_setup_teardown(header_says_what_is_real, scratch_setup, scratch_teardown),
+                     cmocka_unit_test_setup_teardown(bad_input_is_refused, scratch_setup, scratch_teardown),
+                     cmocka_unit_test_setup_teardown(files_that_cannot_be, scratch_setup, scratch_teardown),
+                     T(formats_are_chosen));
 }

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: safetensors files, and damaged ones of each format. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
 #include <sys/mman.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/workloads/scratch.h"
 #include "workloads/rng.h"
 #include "workloads/safetensors.h"
@@ -38,7 +32,6 @@ static const kvb_tensor safetensors_tensors[] = {
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     char why[400] = "";
     static const char *const metadata[] = {"format", "kvbench", "note", "x", NULL};
     const char *path = scratch_path("a.safetensors");
@@ -69,7 +62,6 @@ static void test_round_trip(void **state)
 
 static void test_read_f32(void **state)
 {
-    (void)state;
     char why[400] = "";
     const char *path = scratch_path("a.safetensors");
     assert_int_equal(kvb_safetensors_write(path, safetensors_tensors, N_TENSORS, NULL, why, sizeof why), 0);
@@ -97,7 +89,6 @@ static void test_read_f32(void **state)
 /* Every binary16 number against the compiler's idea of it: value = (-1)^s 2^(e-15) 1.f. */
 static void test_every_f16(void **state)
 {
-    (void)state;
     static uint16_t bits[65536];
     static float out[65536];
     uint32_t n = 0;
@@ -121,7 +112,6 @@ static void test_every_f16(void **state)
 
 static void test_not_finite(void **state)
 {
-    (void)state;
     static const struct {
         float value;
         const char *part;
@@ -205,7 +195,6 @@ static const struct {
 
 static void test_bad_headers(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char bytes[1024] = {0}, why[500] = "";
         size_t n = strlen(bad[i].header);
@@ -225,7 +214,6 @@ static void test_bad_headers(void **state)
 
 static void test_bad_files(void **state)
 {
-    (void)state;
     char why[400] = "";
     kvb_safetensors *f;
     assert_int_equal(kvb_safetensors_open(scratch_path("none"), &f, why, sizeof why), -ENOENT);
@@ -241,7 +229,6 @@ static void test_bad_files(void **state)
 
 static void test_write_refuses(void **state)
 {
-    (void)state;
     char why[400] = "";
     kvb_tensor two[] = {safetensors_tensors[0], safetensors_tensors[0]};
     assert_int_equal(kvb_safetensors_write(scratch_path("w"), two, 2, NULL, why, sizeof why), -EINVAL);
@@ -334,7 +321,6 @@ static size_t mutate(uint64_t key, char *bytes, size_t n, size_t room)
 
 static void test_traces(void **state)
 {
-    (void)state;
     unsigned refused = 0;
     for (uint64_t i = 0; i < MUTANTS; i++) {
         const char *text = trace_texts[i % 2];
@@ -358,7 +344,6 @@ static void test_traces(void **state)
 
 static void test_safetensors(void **state)
 {
-    (void)state;
     static const float data[12] = {1, 2, 3};
     const kvb_tensor tensors[] = {
         {.name = "q.0", .dtype = KVB_DTYPE_F32, .n_dims = 2, .dims = {3, 2}, .data = data, .bytes = 24},
@@ -396,10 +381,7 @@ static void test_safetensors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_read_f32),    cmocka_unit_test(test_every_f16),
-        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_write_refuses), cmocka_unit_test(test_traces),      cmocka_unit_test(test_safetensors),
-    };
-    return cmocka_run_group_tests_name("safetensors", tests, scratch_setup, scratch_teardown);
+    return TESTS_RUN_IN("safetensors", scratch_setup, scratch_teardown, T(test_round_trip), T(test_read_f32),
+                        T(test_every_f16), T(test_not_finite), T(test_bad_headers), T(test_bad_files),
+                        T(test_write_refuses), T(test_traces), T(test_safetensors));
 }

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: traces that are refused, writes that fail. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/workloads/scratch.h"
 #include "workloads/safetensors.h"
 #include "workloads/trace.h"
@@ -64,7 +59,6 @@ static void case_check(char *says, const char *lines)
 
 static void test_refused(void **state)
 {
-    (void)state;
     size_t n, cases = 0;
     char *file = scratch_read("ci/tests/workloads/refused.txt", &n), says[400] = "", lines[4096] = "";
     for (char *at = file, *end; *at; at = end) {
@@ -89,7 +83,6 @@ static void test_refused(void **state)
 /* One group more than a model may have; each layer once. */
 static void test_too_many_groups(void **state)
 {
-    (void)state;
     for (unsigned n = KVB_MODEL_GROUPS; n <= KVB_MODEL_GROUPS + 1; n++) {
         char text[8192], groups[6000] = "", why[400] = "";
         kvb_trace *trace;
@@ -108,7 +101,6 @@ static void test_too_many_groups(void **state)
 /* The header's own capacity counts, and load's replaces it. */
 static void test_header_capacity(void **state)
 {
-    (void)state;
     char why[400];
     kvb_trace *trace;
     const char *path = scratch_text("c.jsonl", HEADER_OF(2) "{\"step\":{\"pos\":[0,1,2],\"seq\":[0,0,0]}}\n");
@@ -120,7 +112,6 @@ static void test_header_capacity(void **state)
 
 static void test_no_file(void **state)
 {
-    (void)state;
     char why[400];
     kvb_trace *trace;
     assert_int_equal(kvb_trace_load(scratch_path("none"), 0, &trace, why, sizeof why), -ENOENT);
@@ -131,7 +122,6 @@ static void test_no_file(void **state)
 /* A line without end must not eat the memory. */
 static void test_endless_line(void **state)
 {
-    (void)state;
     char why[400];
     kvb_trace *trace;
     assert_int_equal(kvb_trace_load("/dev/zero", 0, &trace, why, sizeof why), -EINVAL);
@@ -141,7 +131,6 @@ static void test_endless_line(void **state)
 /* Control characters of a hostile file do not reach the terminal. */
 static void test_message_is_one_line(void **state)
 {
-    (void)state;
     char why[400];
     kvb_trace *trace;
     const char *path = scratch_text("k.jsonl", HEADER "{\"a\\n\\u001b[31m\":{}}\n");
@@ -193,7 +182,6 @@ static save_function *const saves[] = {trace_save, tensors_save};
 
 static void test_full_disk(void **state)
 {
-    (void)state;
     if (access("/dev/full", W_OK)) {
         print_message("skipped: no /dev/full\n");
         skip();
@@ -223,7 +211,6 @@ static void test_full_disk(void **state)
 /* An error that the caller did not look at is found when the trace is closed. */
 static void test_ignored_error(void **state)
 {
-    (void)state;
     if (access("/dev/full", W_OK)) {
         print_message("skipped: no /dev/full\n");
         skip();
@@ -246,7 +233,6 @@ static void test_ignored_error(void **state)
 
 static void test_size_limit(void **state)
 {
-    (void)state;
     signal(SIGXFSZ, SIG_IGN);
     struct rlimit old, small;
     getrlimit(RLIMIT_FSIZE, &old);
@@ -269,7 +255,6 @@ static void test_size_limit(void **state)
 
 static void test_unwritable(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         char why[300] = "";
         assert_int_equal(saves[i](scratch_path("no/such/folder"), true, why, sizeof why), -ENOENT);
@@ -280,7 +265,6 @@ static void test_unwritable(void **state)
 
 static void test_not_committed(void **state)
 {
-    (void)state;
     char why[300] = "";
     const char *path = scratch_text("old", "precious");
     assert_int_equal(trace_save(path, false, why, sizeof why), 0);
@@ -296,7 +280,6 @@ static void test_not_committed(void **state)
 
 static void test_header_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *name, *profile, *tensors, *part;
         uint64_t seed;
@@ -332,13 +315,8 @@ static void test_header_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_too_many_groups),
-        cmocka_unit_test(test_header_capacity), cmocka_unit_test(test_no_file),
-        cmocka_unit_test(test_endless_line),    cmocka_unit_test(test_message_is_one_line),
-        cmocka_unit_test(test_full_disk),       cmocka_unit_test(test_ignored_error),
-        cmocka_unit_test(test_size_limit),      cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_not_committed),   cmocka_unit_test(test_header_refused),
-    };
-    return cmocka_run_group_tests_name("traces", tests, scratch_setup, scratch_teardown);
+    return TESTS_RUN_IN("traces", scratch_setup, scratch_teardown, T(test_refused), T(test_too_many_groups),
+                        T(test_header_capacity), T(test_no_file), T(test_endless_line), T(test_message_is_one_line),
+                        T(test_full_disk), T(test_ignored_error), T(test_size_limit), T(test_unwritable),
+                        T(test_not_committed), T(test_header_refused));
 }

@@ -18,7 +18,6 @@ static kvb_trace *load(const char *text, uint32_t capacity)
 
 static void test_header_fields(void **state)
 {
-    (void)state;
     kvb_trace *t =
         load("\n \t\r\n {\"values\": {\"tensors\":\"r.safetensors\"}, \"note\":\"a \\\"b\\\"\", \"capacity\" : 64,"
              "\"source\":\"s\", \"name\":\"n\", " HEADER_MODEL ", \"kvbench_trace\":1}",
@@ -54,7 +53,6 @@ static void assert_group(const kvb_trace *t, uint32_t g, kvb_group want)
 /* One model, in every way that says it. */
 static void test_model_alike(void **state)
 {
-    (void)state;
     static const struct {
         int version;
         const char *block;
@@ -89,7 +87,6 @@ static void test_model_alike(void **state)
 
 static void test_model_groups(void **state)
 {
-    (void)state;
     static const float logits[] = {0, 0.5f, 1, 2};
     kvb_trace *t = load(HEADER_GROUPS "{\"step\":{\"seq\":[0],\"pos\":[0]}}\n", 0);
     const kvb_model *m = &t->header.model;
@@ -107,7 +104,6 @@ static void test_model_groups(void **state)
 /* What a run may ask of a trace's logits: groups get what they did not have, and sinks of their own by seed. */
 static void test_logit_changes(void **state)
 {
-    (void)state;
     kvb_trace *t = load(HEADER_GROUPS, 0), *u = load(HEADER_GROUPS, 0);
     const kvb_group *g = t->header.model.groups, *h = u->header.model.groups;
     assert_int_equal(kvb_trace_change_logits(t, &(kvb_logit_changes){.softcap = 7}), 0);
@@ -137,7 +133,6 @@ static void test_logit_changes(void **state)
 
 static void test_every_event(void **state)
 {
-    (void)state;
     kvb_trace *t = load(HEADER "{\"prefill\":{\"n\":4,\"from\":0,\"seq\":0,\"tok\":[9,8,7,6]}}\n"
                                "\n"
                                "  { \"step\" : { \"seq\" : [0, 1, 0], \"pos\":[4,0,5] } }  \r\n"
@@ -204,7 +199,6 @@ static void test_every_event(void **state)
 
 static void test_ropes(void **state)
 {
-    (void)state;
     kvb_trace *t = load(HEADER_ROPE, 0);
     const kvb_group *g = t->header.model.groups;
     assert_true(g[0].rope.known && g[0].rope.dims == 8 && g[0].rope.first == 0 && !g[0].rope.neighbours);
@@ -216,7 +210,6 @@ static void test_ropes(void **state)
 /* Sets of queries in words. */
 static void test_words(void **state)
 {
-    (void)state;
     char words[256];
     const uint64_t set[2] = {0x5555555555555555, 1};
     kvb_set_words("query", set, 65, words, sizeof words);
@@ -290,7 +283,6 @@ static void is_read(const kvb_trace *t, const char *want)
 
 static void test_accepted(void **state)
 {
-    (void)state;
     static const char *const headers[][2] = {{"rope ", HEADER_ROPE}, {"of20 ", HEADER_OF(20)}, {"", HEADER}};
     size_t n, wants = 0;
     char *file = scratch_read("ci/tests/workloads/accepted.txt", &n), text[4096];
@@ -319,7 +311,6 @@ static void test_accepted(void **state)
 /* Sequences up to the last id; a token that hundreds of them hold is one cell until the last has let go of it. */
 static void test_many_sequences(void **state)
 {
-    (void)state;
     enum { COPIES = 600 };
     static char text[200 + 100 * COPIES];
     int at = snprintf(text, sizeof text, HEADER "{\"prefill\":{\"seq\":4095,\"from\":0,\"n\":3}}\n");
@@ -338,7 +329,6 @@ static void test_many_sequences(void **state)
 /* A long fill is cheap, and capacity given to load replaces the header's. */
 static void test_long_fill(void **state)
 {
-    (void)state;
     kvb_trace *t =
         load(HEADER "{\"fill\":{\"seq\":0,\"n\":1000000}}\n{\"step\":{\"pos\":[1000000],\"seq\":[0]}}\n", 1000001);
     assert_int_equal(t->needs.cells, 1000001);
@@ -349,7 +339,6 @@ static void test_long_fill(void **state)
 
 static void test_streaming(void **state)
 {
-    (void)state;
     char why[300];
     kvb_trace_reader *r;
     const char *path =
@@ -396,7 +385,6 @@ static const struct {
 
 static void test_lists_are_copies(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
         char text[1024];
         snprintf(text, sizeof text, HEADER "%s", shared[i].lists);
@@ -420,7 +408,6 @@ static void test_lists_are_copies(void **state)
 /* The event and its copies are of one line. */
 static void test_their_line(void **state)
 {
-    (void)state;
     kvb_trace *t = load(HEADER "{\"prefill\":{\"seq\":[0,1],\"from\":0,\"n\":2}}\n{\"seq_rm\":{\"seq\":1}}\n", 0);
     assert_int_equal(t->n_events, 3);
     assert_true(t->events[0].line == 2 && t->events[1].line == 2 && t->events[2].line == 3);
@@ -429,14 +416,8 @@ static void test_their_line(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_header_fields),  cmocka_unit_test(test_every_event),
-        cmocka_unit_test(test_accepted),       cmocka_unit_test(test_ropes),
-        cmocka_unit_test(test_words),          cmocka_unit_test(test_model_alike),
-        cmocka_unit_test(test_model_groups),   cmocka_unit_test(test_logit_changes),
-        cmocka_unit_test(test_many_sequences), cmocka_unit_test(test_long_fill),
-        cmocka_unit_test(test_streaming),      cmocka_unit_test(test_lists_are_copies),
-        cmocka_unit_test(test_their_line),
-    };
-    return cmocka_run_group_tests_name("trace reader", tests, scratch_setup, scratch_teardown);
+    return TESTS_RUN_IN("trace reader", scratch_setup, scratch_teardown, T(test_header_fields), T(test_every_event),
+                        T(test_accepted), T(test_ropes), T(test_words), T(test_model_alike), T(test_model_groups),
+                        T(test_logit_changes), T(test_many_sequences), T(test_long_fill), T(test_streaming),
+                        T(test_lists_are_copies), T(test_their_line));
 }

@@ -262,7 +262,6 @@ static void count_up(count *c)
 
 static void test_random_traces(void **state)
 {
-    (void)state;
     static legal_trace t;
     static count c;
     uint32_t rollbacks = 0, joins = 0, of_nothing = 0, refused = 0, reordered = 0, beside = 0;
@@ -314,7 +313,6 @@ static void test_random_traces(void **state)
 
 static void test_header(void **state)
 {
-    (void)state;
     kvb_trace_header header = header_of(0);
     trace_write(scratch_path("h.jsonl"), &header, NULL, 0, 0);
     kvb_trace *got = trace_load(scratch_path("h.jsonl"));
@@ -339,7 +337,6 @@ static void test_header(void **state)
 /* The form on disk is the documented one, and stable. */
 static void test_bytes(void **state)
 {
-    (void)state;
     uint32_t pos[] = {0, 1}, seq[] = {0, 0}, accepted[] = {0};
     int32_t tok[] = {17, 4}, parents[] = {-1, 0};
     kvb_trace_header h = header_of(0);
@@ -417,7 +414,6 @@ static void test_bytes(void **state)
  * One with a list of sequences is, once its copies are written as such. */
 static void test_shipped_traces(void **state)
 {
-    (void)state;
     const char *from = getenv("KVB_WORKLOADS") ? getenv("KVB_WORKLOADS") : "workloads/recorded";
     DIR *folder = opendir(from);
     uint32_t versions[3] = {0};
@@ -456,11 +452,6 @@ static void test_shipped_traces(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_traces),
-        cmocka_unit_test(test_header),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_shipped_traces),
-    };
-    return cmocka_run_group_tests_name("trace round trip", tests, scratch_setup, scratch_teardown);
+    return TESTS_RUN_IN("trace round trip", scratch_setup, scratch_teardown, T(test_random_traces), T(test_header),
+                        T(test_bytes), T(test_shipped_traces));
 }

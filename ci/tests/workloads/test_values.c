@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: profiles, and the values of a trace. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
 
+#include "ci/tests/tests.h"
 #include "ci/tests/workloads/scratch.h"
 #include "workloads/rng.h"
 #include "workloads/safetensors.h"
@@ -41,7 +35,6 @@ static void three_parts(void *team, void (*part)(void *ctx, uint32_t i, uint32_t
 
 static void test_seeded(void **state)
 {
-    (void)state;
     char why[300] = "";
     kvb_trace *t = load(HEADER EVENTS);
     kvb_values *a, *b, *other;
@@ -83,7 +76,6 @@ static void test_seeded(void **state)
 /* Tokens of a call that must be refused are none. */
 static void test_refused(void **state)
 {
-    (void)state;
     char why[300] = "";
     kvb_values *v[2];
     kvb_trace *t[2] = {load(HEADER "{\"step\":{\"pos\":[0],\"seq\":[0]}}\n"),
@@ -101,7 +93,6 @@ static void test_refused(void **state)
 
 static void test_unlike_groups(void **state)
 {
-    (void)state;
     static const char *const profiles[] = {"gaussian", "llama",        "peaked",        "needle",   "flat",
                                            "grid",     "large-logits", "giant-channel", "subnormal"};
     char why[300] = "";
@@ -154,7 +145,6 @@ static void test_unlike_groups(void **state)
 
 static void test_header_profile(void **state)
 {
-    (void)state;
     char why[300] = "";
     kvb_trace *t = load(HEADER EVENTS);
     kvb_values *v;
@@ -235,7 +225,6 @@ static kvb_trace *recorded_load(const char *seeded)
 
 static void test_recorded(void **state)
 {
-    (void)state;
     static const char *const headers[] = {HEADER, HEADER_GROUPS};
     char why[300] = "";
     for (size_t i = 0; i < 2; i++) {
@@ -289,7 +278,6 @@ static void spoil_dtype(kvb_tensor *t)
 
 static void test_bad_recorded(void **state)
 {
-    (void)state;
     static const struct {
         void (*change)(kvb_tensor *t);
         int err;
@@ -384,7 +372,6 @@ static int by_value(const void *a, const void *b)
 
 static void test_rows_depend_on_key_alone(void **state)
 {
-    (void)state;
     for (size_t i = 0; kvb_profiles[i]; i++) {
         const kvb_profile *p = kvb_profiles[i];
         assert_ptr_equal(kvb_profile_find(p->name), p);
@@ -412,7 +399,6 @@ static void test_rows_depend_on_key_alone(void **state)
 
 static void test_normal_numbers(void **state)
 {
-    (void)state;
     enum { N = 1000000 };
     double moment[5] = {0};
     for (uint32_t i = 0; i < N; i++) {
@@ -434,7 +420,6 @@ static void test_normal_numbers(void **state)
 
 static void test_gaussian(void **state)
 {
-    (void)state;
     enum { N = 2048 };
     float *k = rows_make("gaussian", &model, KVB_ROWS_K, 0, N), *q = rows_make("gaussian", &model, KVB_ROWS_Q, 0, 1);
     double sum2 = 0, sum4 = 0, n = (double)N * model.groups[0].kv_heads * model.groups[0].k_dim;
@@ -495,14 +480,12 @@ static void outliers_check(const char *profile, uint32_t layer, double low, doub
 
 static void test_llama_outliers(void **state)
 {
-    (void)state;
     outliers_check("llama", 0, 5, 15);
     outliers_check("llama", 2, 5, 15);
 }
 
 static void test_qwen_offsets(void **state)
 {
-    (void)state;
     outliers_check("qwen", 0, 100, 300);
     outliers_check("qwen", 1, 5, 15);
     outliers_check("qwen", 3, 100, 300);
@@ -537,7 +520,6 @@ static void sink_check(const char *profile, const kvb_model *m)
 
 static void test_sink(void **state)
 {
-    (void)state;
     const kvb_model small = model_of(4, 4, 2, 16, 64);
     sink_check("llama", &model);
     sink_check("llama", &small);
@@ -546,7 +528,6 @@ static void test_sink(void **state)
 
 static void test_llama_values(void **state)
 {
-    (void)state;
     enum { N = 2000 };
     float *v = rows_make("llama", &model, KVB_ROWS_V, 1, N);
     double first = 0, rest = 0;
@@ -562,7 +543,6 @@ static void test_llama_values(void **state)
 
 static void test_peaked(void **state)
 {
-    (void)state;
     enum { N = 131072 };
     static double w[N];
     static const uint32_t dims[] = {16, 64, 256};
@@ -588,7 +568,6 @@ static void test_peaked(void **state)
 /* Every query finds its needle; every cell is some query's; and only what a query may see is looked for. */
 static void test_needle(void **state)
 {
-    (void)state;
     enum { N = 1024 };
     static double w[N];
     static uint32_t found[2][N];
@@ -640,7 +619,6 @@ static void test_needle(void **state)
 
 static void test_flat(void **state)
 {
-    (void)state;
     enum { N = 4096 };
     static double w[N];
     float *k = rows_make("flat", &model, KVB_ROWS_K, 0, N), *q = rows_make("flat", &model, KVB_ROWS_Q, 0, 1);
@@ -666,7 +644,6 @@ static void logits_make(const float *q, const float *k, uint32_t head, uint32_t 
 /* Logits lie where the profile puts them, and differ as ordinary ones do. */
 static void test_logits_far_from_0(void **state)
 {
-    (void)state;
     enum { N = 200 };
     static const struct {
         const char *profile;
@@ -707,7 +684,6 @@ static double root_mean_square(const float *rows, uint32_t n, uint32_t dim, uint
 
 static void test_giant_channel(void **state)
 {
-    (void)state;
     enum { N = 400 };
     for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++) {
         const uint32_t dim = heads_of(&model, kind) * dim_of(&model, kind);
@@ -727,7 +703,6 @@ static void test_giant_channel(void **state)
 
 static void test_subnormal(void **state)
 {
-    (void)state;
     for (unsigned kind = 0; kind < KVB_ROWS_ATTENDED; kind++)
         for (uint32_t layer = 0; layer < 2; layer++) {
             const uint32_t dim = dim_of(&model, kind);
@@ -746,7 +721,6 @@ static void test_subnormal(void **state)
 /* Multiples of 1/64 up to 1000 and zeros of both signs; of each format many elements lie half-way between two codes. */
 static void test_grid(void **state)
 {
-    (void)state;
     enum { N = 512 };
     static const float limits[] = {1000, 127, 8, 6, 448}; /* the largest code, or what saturates */
     uint32_t zeros[2] = {0}, ties[5] = {0}, beyond = 0;
@@ -798,7 +772,6 @@ static uint32_t tag_decode(const float *row, uint32_t dim)
 
 static void test_tags(void **state)
 {
-    (void)state;
     kvb_model m = model_of(63, 63, 63, 40, 31);
     static float rows[63 * 40];
     const kvb_profile *tags = kvb_profile_find("tags");
@@ -855,7 +828,6 @@ static void test_tags(void **state)
 
 static void test_odd_dims(void **state)
 {
-    (void)state;
     char why[200];
     kvb_model m = model_of(4, 4, 2, 15, 64);
     assert_false(kvb_profile_find("llama")->supports(&m, m.groups, why, sizeof why));
@@ -873,29 +845,10 @@ static void test_odd_dims(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seeded),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_unlike_groups),
-        cmocka_unit_test(test_header_profile),
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_bad_recorded),
-        cmocka_unit_test(test_rows_depend_on_key_alone),
-        cmocka_unit_test(test_normal_numbers),
-        cmocka_unit_test(test_gaussian),
-        cmocka_unit_test(test_llama_outliers),
-        cmocka_unit_test(test_qwen_offsets),
-        cmocka_unit_test(test_sink),
-        cmocka_unit_test(test_llama_values),
-        cmocka_unit_test(test_peaked),
-        cmocka_unit_test(test_needle),
-        cmocka_unit_test(test_flat),
-        cmocka_unit_test(test_logits_far_from_0),
-        cmocka_unit_test(test_giant_channel),
-        cmocka_unit_test(test_subnormal),
-        cmocka_unit_test(test_grid),
-        cmocka_unit_test(test_tags),
-        cmocka_unit_test(test_odd_dims),
-    };
-    return cmocka_run_group_tests_name("values", tests, model_setup, scratch_teardown);
+    return TESTS_RUN_IN("values", model_setup, scratch_teardown, T(test_seeded), T(test_refused), T(test_unlike_groups),
+                        T(test_header_profile), T(test_recorded), T(test_bad_recorded),
+                        T(test_rows_depend_on_key_alone), T(test_normal_numbers), T(test_gaussian),
+                        T(test_llama_outliers), T(test_qwen_offsets), T(test_sink), T(test_llama_values),
+                        T(test_peaked), T(test_needle), T(test_flat), T(test_logits_far_from_0), T(test_giant_channel),
+                        T(test_subnormal), T(test_grid), T(test_tags), T(test_odd_dims));
 }
