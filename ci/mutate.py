@@ -37,7 +37,8 @@ ROOMS = {"caches": "caches", "kernels": "kernels", "oracle": "oracle", "harness"
          "workloads/live": "live", "workloads": "workloads"} # and the folder of its tests
 LED_TO = {"workloads/history": ["cli/forms.t"], "kernels/ggml/": ["cli/ggml.t"], "kernels/onnx/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "kernels/scan": ["whole/test_scan"],
           "harness/selection/": ["cli/list.t", "cli/settings.t"], "harness/counters/": ["cli/count.t"], "harness/matrix/": ["cli/isolation.t"],
-         "results/": ["cli/compare.t"], "harness/replay/scan": ["cli/hybrids.t", "cli/every_row.t"], "caches/stores/state": ["cli/hybrids.t"],
+         "harness/commands/merge": ["cli/shard.t"], "results/": ["cli/compare.t", "cli/export.t"],
+         "harness/replay/scan": ["cli/hybrids.t", "cli/every_row.t"], "caches/stores/state": ["cli/hybrids.t"],
           "oracle/descent": ["whole/test_descent"], "oracle/recurrence": ["whole/test_descent"]} # by no name
 RUN, FAULTS = "a run", "kvbench faults"
 ALIKE = ROOT / "ci/mutants-alike.txt" # of each mutant its file, the line before and after, and why nothing can see it

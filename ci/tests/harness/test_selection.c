@@ -4,17 +4,9 @@
  * typed; pairs are covered as the rule says, by few; every value of a setting meets every part that can take it; and
  * --no-staging refuses pools which none of the chosen kernels reads.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "ci/tests/tests.h"
 #include "harness/selection/kernel_support.h"
 #include "harness/selection/pairs.h"
 
@@ -27,7 +19,6 @@ static char why[1536];
 
 static int setup(void **state)
 {
-    (void)state;
     kvb_registry_init(&registry);
     return 0;
 }
@@ -51,7 +42,6 @@ static void common_combinations_are_run_once(void **state)
     kvb_suite_part second = {.workloads = only_b, .caches = only_seq, .pools = two_pools, .values = second_values};
     kvb_selection_words words = {0};
     kvb_selection s[3];
-    (void)state;
     words_of(&words.kernels, (const char *[]){"reference", "witness"}, 2);
     select_part(&words, &first, &s[0]);
     select_part(&words, &second, &s[1]);
@@ -78,12 +68,27 @@ static void growths_multiply(void **state)
     kvb_suite_part part = {.workloads = only_b, .caches = only_seq, .pools = one_pool};
     kvb_selection_words words = {0};
     kvb_selection s;
-    (void)state;
     words_of(&words.kernels, (const char *[]){"reference"}, 1);
     words_of(&words.growths, (const char *[]){"*"}, 1);
     select_part(&words, &part, &s);
     assert_int_equal(kvb_selection_deal(&s, NULL, 0), 0);
     assert_int_equal(s.n_has, KVB_GROWTHS);
+    kvb_selection_free(&s);
+}
+
+/* No workload here has layers that scan. */
+static void kernels_that_only_scan_are_there_when_named(void **state)
+{
+    const kvb_suite_part part = {.workloads = only_b, .caches = only_seq, .pools = one_pool};
+    kvb_selection_words words = {0};
+    kvb_selection s;
+    words_of(&words.kernels, (const char *[]){"reference", "scan-reference"}, 2);
+    select_part(&words, &part, &s);
+    assert_int_equal(s.n_kernels, 2);
+    kvb_selection_free(&s);
+    words_of(&words.kernels, (const char *[]){"reference", "scan*"}, 2);
+    select_part(&words, &part, &s);
+    assert_int_equal(s.n_kernels, 1);
     kvb_selection_free(&s);
 }
 
@@ -124,7 +129,6 @@ static void every_pair_that_can_be_is_chosen(void **state)
         {{1, 8, 1, 9, 1}, UINT32_MAX, 72, 0}, {{4, 12, 1, 2, 7}, 0, 168, 2}, {{3, 2, 12, 4, 2}, UINT32_MAX, 96, 5},
     };
     static kvb_candidate at[MOST], again[MOST];
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         size_t n = field_make(at, cases[c].sizes, cases[c].hole, cases[c].sick), chosen = 0;
         memcpy(again, at, sizeof at);
@@ -157,7 +161,6 @@ static void the_cheap_and_the_rare_are_preferred(void **state)
     static const uint32_t sizes[KVB_PAIRS_DIMS] = {8, 2, 8, 3, 3};
     static kvb_candidate at[MOST];
     size_t n = field_make(at, sizes, 0, UINT32_MAX), dear = 0, uses[3] = {0};
-    (void)state;
     for (size_t i = 0; i < n; i++)
         if (at[i].at[0] == 7 && at[i].at[2] == 2)
             at[i].cost = 1000;
@@ -178,7 +181,6 @@ static void some_dimensions_are_covered_and_no_others(void **state)
     static kvb_candidate at[MOST];
     size_t n = field_make(at, sizes, 0, UINT32_MAX), chosen = 0, earlier = 0;
     bool pools[30] = {false}, met[4][3] = {{false}};
-    (void)state;
     at[0].chosen = at[n - 1].chosen = true;
     assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_HISTORY | KVB_PAIRS_CACHE, KVB_PAIRS_ALL), 0);
     for (size_t i = 0; i < n; i++) {
@@ -204,7 +206,6 @@ static void what_meets_a_hub_is_few(void **state)
     static const uint32_t sizes[KVB_PAIRS_DIMS] = {12, 3, 6, 4, 2};
     static kvb_candidate at[MOST];
     size_t n = field_make(at, sizes, 0, UINT32_MAX), chosen = 0;
-    (void)state;
     assert_int_equal(kvb_pairs_cover(at, n, KVB_PAIRS_ALL, KVB_PAIRS_KERNEL), 0);
     for (size_t i = 0; i < n; i++) {
         chosen += at[i].chosen;
@@ -225,7 +226,6 @@ static void pairs_are_usual_where_nothing_is_named(void **state)
     const kvb_suite *quick = kvb_suite_find("quick"), *full = kvb_suite_find("full");
     kvb_selection_words none = {0},
                         with[] = {{.workloads = named}, {.caches = named}, {.pools = named}, {.kernels = named}};
-    (void)state;
     assert_true(kvb_pairs_usual(quick, false, &none));
     assert_true(kvb_pairs_usual(quick, true, &none));
     assert_true(kvb_pairs_usual(quick, false, &(kvb_selection_words){.threads = named}));
@@ -252,7 +252,6 @@ static void each_part_meets_each_value_of_a_setting(void **state)
     enum { SIZES = 4, N = 3 * 4 * 3 * 2 };
     static const uint32_t sizes[SIZES] = {3, 4, 3, 2};
     static kvb_setting_choice choices[2][N];
-    (void)state;
     kvb_settled list[N];
     for (int again = 0; again < 2; again++) {
         for (uint32_t i = 0; i < N; i++) {
@@ -288,7 +287,6 @@ static void each_part_meets_each_value_of_a_setting(void **state)
 static void settings_are_what_their_words_say(void **state)
 {
     const kvb_setting usual = {.page_cells = 16, .min_chunk = 256};
-    (void)state;
     for (size_t a = 0; a < KVB_SETTING_AXES; a++)
         for (uint8_t v = 1; v <= KVB_SETTING_WORDS && kvb_setting_axes[a].words[v - 1]; v++) {
             kvb_setting_choice choice = {0};
@@ -317,7 +315,6 @@ static void pools_that_nobody_reads(void **state)
     kvb_suite_part part = {.workloads = only_b, .caches = only_seq, .pools = two_pools};
     kvb_selection_words words = {0};
     kvb_selection s;
-    (void)state;
     words_of(&words.kernels, (const char *[]){"reference"}, 1);
     select_part(&words, &part, &s);
     assert_int_equal(kvb_native_check(&s, &registry, why, sizeof why), 0);
@@ -330,17 +327,10 @@ static void pools_that_nobody_reads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(common_combinations_are_run_once),
-        cmocka_unit_test(growths_multiply),
-        cmocka_unit_test(every_pair_that_can_be_is_chosen),
-        cmocka_unit_test(the_cheap_and_the_rare_are_preferred),
-        cmocka_unit_test(some_dimensions_are_covered_and_no_others),
-        cmocka_unit_test(what_meets_a_hub_is_few),
-        cmocka_unit_test(pairs_are_usual_where_nothing_is_named),
-        cmocka_unit_test(each_part_meets_each_value_of_a_setting),
-        cmocka_unit_test(settings_are_what_their_words_say),
-        cmocka_unit_test(pools_that_nobody_reads),
-    };
-    return cmocka_run_group_tests_name("selection", tests, setup, NULL);
+    return TESTS_RUN_IN("selection", setup, NULL, T(common_combinations_are_run_once), T(growths_multiply),
+                        T(kernels_that_only_scan_are_there_when_named), T(every_pair_that_can_be_is_chosen),
+                        T(the_cheap_and_the_rare_are_preferred), T(some_dimensions_are_covered_and_no_others),
+                        T(what_meets_a_hub_is_few), T(pairs_are_usual_where_nothing_is_named),
+                        T(each_part_meets_each_value_of_a_setting), T(settings_are_what_their_words_say),
+                        T(pools_that_nobody_reads));
 }

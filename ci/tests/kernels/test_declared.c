@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: what kernels declare, and what the witness sees. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "ci/tests/tests.h"
 #include "ci/tests/kernels/fixture.h"
 #include "kernels/kernels.h"
 #include "kernels/witness.h"
@@ -87,7 +82,6 @@ static void row_check(const struct row *r, const kvb_kernel *kernel)
 
 static void others_are_declined_in_words(void **state)
 {
-    (void)state;
     for (const struct row *r = declared_rows; r < declared_rows + sizeof declared_rows / sizeof *declared_rows; r++)
         for (const kvb_kernel *const *k = kvb_builtin_kernels; *k; k++) {
             const bool takes_f32 = (*k)->attend && *k != &kvb_kernel_flash_int8 && *k != &kvb_kernel_flash_bf16 &&
@@ -110,7 +104,6 @@ static void decoding_is_declared(void **state)
     } more[] = {{&test_formats[KVB_UINT8], turned, false, 2, 7}, /* scale, zero; 6 stages of 64, and the factor */
                 {turned, turned, true, 5, 5},                    /* 48 is made of blocks of 16 */
                 {opaque, F32, false, 5, 0}};                     /* what reading a row rounds */
-    (void)state;
     for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
         kvb_problem p = {.n_tok = 1, .n_heads = 1, .n_kv_heads = 1, .k_dim = 48, .v_dim = 64, .n_cells = 100};
         kvb_arithmetic bare, a;
@@ -130,6 +123,30 @@ static void decoding_is_declared(void **state)
     assert_int_equal(kvb_format_roundings(F32, 16), 0);
 }
 
+/* Of a product that becomes part of a state: itself, the addition, a gate; reading adds d_k products and their sum, of a
+ * convolution the newest row besides. */
+static void scans_by_the_reference_are_declared(void **state)
+{
+    static const struct {
+        kvb_scan_kind kind;
+        uint32_t state, exponents;
+    } kinds[] = {{KVB_SCAN_MAMBA1, 3, 1},
+                 {KVB_SCAN_MAMBA2, 3, 1},
+                 {KVB_SCAN_LIGHTNING, 2, 0},
+                 {KVB_SCAN_DELTA, 3, 0},
+                 {KVB_SCAN_CONV, 0, 0}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const kvb_scan_problem p = {.kind = kinds[i].kind, .heads = 1, .groups = 1, .d_k = 16, .d_v = 16};
+        kvb_scan_arithmetic a;
+        kvb_kernel_scan_reference.scan->arithmetic(&p, &a);
+        assert_int_equal(a.chunk, 1);
+        assert_int_equal(a.state_chain, kinds[i].state);
+        assert_int_equal(a.read_chain, kinds[i].state + 16 + (p.kind == KVB_SCAN_CONV ? 2 : 1));
+        assert_int_equal(a.solve_chain, 20);
+        assert_int_equal(a.exponent_chain, kinds[i].exponents);
+    }
+}
+
 static void flash_adds_16_lanes_and_the_witness_nothing(void **state)
 {
     const kvb_problem p = {.n_tok = 1,
@@ -142,7 +159,6 @@ static void flash_adds_16_lanes_and_the_witness_nothing(void **state)
                            .k_format = F32,
                            .v_format = F32};
     kvb_arithmetic a = {.dot_chain = 9};
-    (void)state;
     kvb_kernel_witness.arithmetic(&p, &a);
     assert_true(a.accumulator == KVB_F32 && a.dot_chain == 0 && a.cell_chain == 0);
     kvb_kernel_flash.arithmetic(&p, &a);
@@ -204,7 +220,6 @@ static void attend_keep_scratch(struct fixture *f)
 
 static void lists_what_is_visible(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < 200; i++) {
         struct shape s = shape_of(i);
         struct fixture f;
@@ -264,7 +279,6 @@ static void damage_is_torn(void **state)
     static const uint32_t dims[] = {20, 40, 96};
     static const float none[] = {0.0f, -0.0f, (float)NAN, -2.0f, 2.0f, 4.0f, -5.0f};
     uint32_t was;
-    (void)state;
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         uint32_t dim = dims[i], period = dim < 32 ? 16 : 32;
         for (uint32_t d = 0; d < dim; d++) {
@@ -284,7 +298,6 @@ static void other_formats_are_read(void **state)
 {
     struct shape s = shape_of(4);
     struct fixture f;
-    (void)state;
     s.k_dim = 48;
     s.n_cells = 23;
     s.mask = KVB_MASK_NONE;
@@ -315,13 +328,7 @@ static void other_formats_are_read(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_are_declined_in_words),
-        cmocka_unit_test(decoding_is_declared),
-        cmocka_unit_test(flash_adds_16_lanes_and_the_witness_nothing),
-        cmocka_unit_test(lists_what_is_visible),
-        cmocka_unit_test(damage_is_torn),
-        cmocka_unit_test(other_formats_are_read),
-    };
-    return cmocka_run_group_tests_name("declarations and the witness", tests, NULL, NULL);
+    return TESTS_RUN("declarations and the witness", T(others_are_declined_in_words), T(decoding_is_declared),
+                     T(scans_by_the_reference_are_declared), T(flash_adds_16_lanes_and_the_witness_nothing),
+                     T(lists_what_is_visible), T(damage_is_torn), T(other_formats_are_read));
 }
