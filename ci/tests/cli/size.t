@@ -167,7 +167,7 @@ is "  whose layers are split by memory unless said otherwise" 49152 bytes_per_to
 alone=$(($(value weight_bytes Llama-3.2-1B-Instruct "${ideal[@]}") + $(value kv_bytes Llama-3.2-1B-Instruct "${ideal[@]}")))
 is "a draft model" $alone draft_bytes Llama-3.1-8B "${ideal[@]}" --draft Llama-3.2-1B-Instruct
 is "  leaves less to the context" 103424 max_context Llama-3.1-8B --engine llama.cpp --context 1 --gpu L40S --draft Llama-3.2-3B-Instruct
-staged=(Llama-3.1-70B "${ideal[@]}" --gpu H200-141GB,L40S --split 3,1)
+staged=(Llama-3.1-70B "${ideal[@]}" --gpu "H200-141GB,L40S" --split "3,1")
 is "  is whole on the last stage of a pipeline" $alone draft_bytes "${staged[@]}" --draft Llama-3.2-1B-Instruct
 is "  and not on the others" 0 draft_bytes Llama-3.1-70B "${ideal[@]}" --gpu L40S,H200-141GB --split 1,1 --draft Llama-3.2-1B-Instruct
 is "  of equal stages, too" $alone draft_bytes Llama-3.1-70B "${ideal[@]}" --pp 2 --draft Llama-3.2-1B-Instruct
