@@ -181,8 +181,8 @@ typedef struct finding {
     char words[256];
 } finding;
 
-/* The kernel's call with a mistake in it, judged as an honest one is. Returns whether the kernel reads these rows. */
-static bool attempt_make(filled *r, const kvb_kernel *kernel, kvb_rounded *rounded, int way, attempt *a, judge *by)
+/* An honest call, and what it is judged by, with or without a mistake. Returns whether the kernel reads these rows. */
+static bool attempt_make(filled *r, const kvb_kernel *kernel, kvb_rounded *rounded, attempt *a, judge *by)
 {
     char why[256];
     a->at = r;
@@ -200,13 +200,19 @@ static bool attempt_make(filled *r, const kvb_kernel *kernel, kvb_rounded *round
     a->error = by->arithmetic.sums.step > 0              ? r->cells > 4096 ? 0.3 : 0.1
                : by->arithmetic.sums.rounding == KVB_F32 ? 1e-5
                                                          : 1e-3;
+    return true;
+}
+
+/* A mistake in an honest call. */
+static void attempt_spoil(filled *r, const kvb_kernel *kernel, int way, attempt *a)
+{
+    a->spec.group = &a->group;
     if (ways[way].before) {
         ways[way].before(a);
         assert_true(filled_attend(r, kernel, &a->spec, &a->q[0][0][0], KVB_F32, a->out, &a->lse[0][0]));
     }
     if (ways[way].after)
         ways[way].after(a);
-    return true;
 }
 
 static finding attempt_judge(const attempt *a, const judge *by)
@@ -257,7 +263,7 @@ static void findings(uint32_t cells, const char *pool, const char *profile, int 
                                   const judge *by))
 {
     static filled r;
-    static attempt a;
+    static attempt honest, a;
     judge by;
     char why[200];
     rows_open(&r, cells, pool, profile);
@@ -268,8 +274,12 @@ static void findings(uint32_t cells, const char *pool, const char *profile, int 
             (kernel->available && !kernel->available(why, sizeof why)))
             continue;
         assert_int_equal(kvb_rounded_open(r.oracle, kernel, &rounded), 0);
-        for (int way = 0; way < n_ways && attempt_make(&r, kernel, rounded, way, &a, &by); way++)
+        const bool reads = attempt_make(&r, kernel, rounded, &honest, &by);
+        for (int way = 0; way < n_ways && reads; way++) {
+            a = honest;
+            attempt_spoil(&r, kernel, way, &a);
             take(cells, pool, kernel->name, way, &a, &by);
+        }
         kvb_rounded_free(rounded);
     }
     filled_close(&r);
