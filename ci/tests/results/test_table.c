@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: tables and the summary of records. */
+#include <errno.h>
+
 #include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 #include "results/summary.h"
