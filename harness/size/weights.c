@@ -328,7 +328,7 @@ static void sum_run(kvb_weights_sum *sum)
     /* mamba_ssm's own configs have d_model; it pads the vocabulary to a multiple of 8
      * (mamba_ssm/models/config_mamba.py) */
     const uint64_t pad =
-        kvb_sum_count_or(sum, "pad_vocab_size_multiple", kvb_sum_find(sum, "hidden_size n_embd") ? 1 : 8);
+        kvb_sum_count_or(sum, "pad_vocab_size_multiple", kvb_sum_find(sum, "hidden_size n_embd encoder_layers") ? 1 : 8);
     const uint64_t vocab = kvb_sum_count(sum, "vocab_size padded_vocab_size"),
                    rows = pad ? (vocab + pad - 1) / pad * pad : vocab;
     const uint64_t norm = kvb_sum_flag(sum, family->norm_bias) ? 2 * h : h;
@@ -503,7 +503,7 @@ static void left_out(const kvb_weights_sum *sum, bool towers, char *text, size_t
     if (k)
         snprintf(tower, sizeof tower, "the %s%s%s tower%s", found[0], k > 1 ? " and the " : "", k > 1 ? found[1] : "",
                  k > 1 ? "s" : "");
-    else if (several && !counted)
+    else if (several && !counted && !kvb_sum_find(sum, "encoder_layers"))
         snprintf(tower, sizeof tower, "vision or audio towers");
     if (sum->model->mtp_layers && !(sum->mtp && kvb_weights_family_find(sum) && kvb_weights_family_find(sum)->mtp))
         snprintf(mtp, sizeof mtp, "%slayers for multi-token prediction", *tower ? " and " : "");

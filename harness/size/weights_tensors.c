@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness/size/model_reading.h"
@@ -182,6 +183,9 @@ static bool says(const json_t *value, uint64_t layer)
 
 static bool has(const json_t *list, uint64_t layer)
 {
+    for (const char *at = json_string_value(list); at && *at; at += strcspn(at, ","), at += *at == ',')
+        if (strtoull(at, NULL, 10) == layer)
+            return true;
     for (size_t i = 0; i < json_array_size(list); i++)
         if (json_integer_value(json_array_get(list, i)) == (json_int_t)layer)
             return true;
@@ -191,11 +195,11 @@ static bool has(const json_t *list, uint64_t layer)
 /* How many layers from `from` up to `to` have experts: those that all of these fields allow, as far as the config has them. Rules are those of
  * the families' code: Qwen2/3 MoE (decoder_sparse_step, mlp_only_layers), DeepSeek and GLM (first_k_dense_replace,
  * moe_layer_freq, mlp_layer_types), ERNIE 4.5 (moe_layer_*), Jamba (expert_layer_*), Llama 4 (interleave_moe_layer_step,
- * moe_layers). */
+ * moe_layers), Step 3.5 (moe_layers_enum: "3,4,5"). */
 static uint64_t expert_layers(kvb_weights_sum *sum, uint64_t from, uint64_t to)
 {
     const json_t *types = kvb_sum_find(sum, "mlp_layer_types"), *freq = kvb_sum_find(sum, "moe_layer_freq");
-    const json_t *listed = kvb_sum_find(sum, "moe_layers"), *dense = kvb_sum_find(sum, "mlp_only_layers");
+    const json_t *listed = kvb_sum_find(sum, "moe_layers moe_layers_enum"), *dense = kvb_sum_find(sum, "mlp_only_layers");
     const bool freq_list = json_is_array(freq);
     const uint64_t every = freq_list ? 1 : kvb_sum_count_or(sum, "moe_layer_freq", 1);
     const uint64_t first = kvb_sum_count_or(sum, "first_k_dense_replace moe_layer_start_index", 0);
@@ -482,6 +486,21 @@ static void gpt_oss_extras(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_ATTENTION, sum->layers, kvb_sum_count(sum, "num_attention_heads"));
 }
 
+/* WhisperEncoder, and the attention of both sides: k_proj has no bias. Positions of the encoder are stored, too. */
+static void whisper_extras(kvb_weights_sum *sum)
+{
+    const uint64_t h = sum->hidden, n = kvb_sum_count(sum, "encoder_layers"), attentions = n + 2 * sum->layers;
+    const uint64_t wide = kvb_sum_count(sum, "encoder_ffn_dim");
+
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * attentions, h, h, true);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, attentions, h, h, false);
+    block_add(sum, KVB_WEIGHTS_DENSE, n, h, wide, true, true);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 1, 2 * h);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 1, 3 * kvb_sum_count(sum, "num_mel_bins"), h, true); /* conv1 */
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 1, 3 * h, h, true);
+    kvb_matrix_add(sum, KVB_WEIGHTS_OTHER, 1, kvb_sum_count(sum, "max_source_positions"), h);
+}
+
 /* ApertusMLP's xIELU: alpha_p and alpha_n. */
 static void apertus_extras(kvb_weights_sum *sum)
 {
@@ -524,10 +543,10 @@ static void longcat_extras(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, n, scores);
 }
 
-/* vLLM's LagunaAttention: a gate for each head, or with "per-element" for each of its elements. */
-static void laguna_extras(kvb_weights_sum *sum)
+/* vLLM's LagunaAttention, Step3p5Attention: a gate for each head, or with "per-element" for each of its elements. */
+static void gate_extras(kvb_weights_sum *sum)
 {
-    const json_t *gating = kvb_sum_find(sum, "gating");
+    const json_t *gating = kvb_sum_find(sum, "gating use_head_wise_attn_gate");
     const char *word = json_string_value(gating);
     const bool each = word && strcmp(word, "per-element") == 0;
     for (size_t i = 0; i < sum->model->n_groups && gating && !json_is_false(gating); i++) {
@@ -690,6 +709,12 @@ static const kvb_weights_feed longcat = {.width = "ffn_hidden_size"};
 static const kvb_weights_feed laguna = {.width = "intermediate_size", .experts = "num_experts",
                                 .expert_width = "moe_intermediate_size", .correction = "+",
                                 .shared_width = "shared_expert_intermediate_size"};
+static const kvb_weights_feed whisper = {.plain = true, .width = "decoder_ffn_dim", .bias = "+"};
+static const kvb_weights_feed mimo_v2 = {.width = "intermediate_size", .needs = "moe_layer_freq", .experts = "n_routed_experts",
+                                 .expert_width = "moe_intermediate_size", .correction = "+"};
+static const kvb_weights_feed step3p5 = {.width = "intermediate_size", .needs = "moe_layers_enum", .experts = "moe_num_experts",
+                                 .expert_width = "moe_intermediate_size", .correction = "+",
+                                 .shared_width = "share_expert_dim"};
 static const kvb_weights_feed minimax_m2 = {.width = "intermediate_size", .experts = "num_local_experts",
                                     .expert_width = "intermediate_size", .correction = "+use_routing_bias"};
 static const kvb_weights_feed llama4 = {.width = "intermediate_size_mlp", .needs = "interleave_moe_layer_step moe_layers",
@@ -737,7 +762,7 @@ static const kvb_weights_family families[] = {
     {.names = " apertus ApertusForCausalLM ", .norms = 2, .feed = &plain_mlp_bias, .qkv_bias = "attention_bias",
      .o_bias = "attention_bias", .head_norm = "+", .extras = apertus_extras},
     {.names = " laguna LagunaForCausalLM ", .norms = 2, .feed = &laguna, .qkv_bias = "qkv_bias", .o_bias = "attention_bias",
-     .head_norm = "+", .extras = laguna_extras, .unknown = "swa_attention_sink_enabled"}, /* vLLM's models/laguna.py */
+     .head_norm = "+", .extras = gate_extras, .unknown = "swa_attention_sink_enabled"}, /* vLLM's models/laguna.py */
     {.names = " longcat_flash LongcatFlashForCausalLM LongcatCausalLM ", .norms = 2, .feed = &longcat,
      .qkv_bias = "attention_bias", .extras = longcat_extras},
     {.names = " dots1 Dots1ForCausalLM ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "attention_bias",
@@ -811,6 +836,12 @@ static const kvb_weights_family families[] = {
      .head_norm = "!use_qk_norm"},
     {.names = " glm4v_moe_text ", .norms = 2, .feed = &deepseek_v3, .qkv_bias = "!attention_bias"},
     {.names = " glm4 glm4v_text Glm4ForCausalLM ", .norms = 4, .feed = &gated, .qkv_bias = "attention_bias"},
+    {.names = " mimo_v2_flash MiMoV2FlashForCausalLM ", .norms = 2, .feed = &mimo_v2, .qkv_bias = "attention_bias",
+     .unknown = "add_full_attention_sink_bias"}, /* vLLM's models/mimo_v2_flash.py, without 39 x 64 sinks */
+    {.names = " step3p5 Step3p5ForCausalLM ", .norms = 2, .feed = &step3p5, .qkv_bias = "qkv_bias", .head_norm = "+",
+     .extras = gate_extras}, /* vLLM's models/step3p5.py */
+    {.names = " whisper WhisperForConditionalGeneration ", .norms = 3, .norm_bias = "+", .feed = &whisper,
+     .positions = "max_target_positions", .extras = whisper_extras, .shares_attention = true, .tied = true},
     {.names = " minimax_m2 MiniMaxM2ForCausalLM ", .norms = 2, .feed = &minimax_m2, .row_norm = "!use_qk_norm"},
     {.names = " minimax minimax_text_01 MiniMaxForCausalLM MiniMaxText01ForCausalLM ", .norms = 2, .feed = &mixtral,
      .mixer = lightning_add, .unknown = "shared_intermediate_size"},
