@@ -67,24 +67,28 @@ static const struct line {
     /* srt/model_executor/model_runner.py, mem_cache/memory_pool.py, managers/scheduler.py */
     {"sglang", KVB_LOGGED_WEIGHTS, LAST, "Load weight end*mem usage=&"},
     {"sglang", KVB_LOGGED_KV, SUM, "KV Cache is allocated*K size: &"},
-    {"sglang", KVB_LOGGED_KV, SUM, "KV Cache is allocated*V size: &"},
+    {"sglang", KVB_LOGGED_KV, SUM, "KV Cache is allocated*V size: &"}, /* "KV size", too, of latent rows */
     {"sglang", KVB_LOGGED_STATES, SUM, "Mamba Cache is allocated*conv_state size: &"},
     {"sglang", KVB_LOGGED_STATES, SUM, "Mamba Cache is allocated*ssm_state size: &"},
     {"sglang", KVB_LOGGED_GRAPHS, LAST, "Capture cuda graph end*mem usage=&"},
     {"sglang", KVB_LOGGED_TOKENS, MOST, "KV Cache is allocated*?tokens: %"},
+    {"sglang", KVB_LOGGED_TOKENS, MOST, "full_layer_tokens=%"},
     {"sglang", KVB_LOGGED_TP, LAST, "tp_size=%"},
     {"sglang", KVB_LOGGED_PP, LAST, "pp_size=%"},
     {"sglang", KVB_LOGGED_BATCH, LAST, "chunked_prefill_size=%"},
     {"sglang", KVB_LOGGED_BLOCK, LAST, "page_size=%"},
     {"sglang", KVB_LOGGED_K, LAST, "kv_cache_dtype=$"},
     {"sglang", KVB_LOGGED_MODEL, LAST, "ServerArgs(model_path=$"},
-    /* cpp/tensorrt_llm: batch_manager/kvCacheManager.cpp, runtime/tllmRuntime.cpp */
+    /* cpp/tensorrt_llm: batch_manager/kvCacheManager.cpp, runtime/tllmRuntime.cpp; _torch/pyexecutor/_util.py */
     {"trtllm", KVB_LOGGED_WEIGHTS, LAST, "Loaded engine size: &"},
+    {"trtllm", KVB_LOGGED_WEIGHTS, LAST, "after loading model weights (inside torch)*: &"},
+    {"trtllm", KVB_LOGGED_RUNTIME, LAST, "after loading model weights (outside torch)*: &"},
     {"trtllm", KVB_LOGGED_KV, LAST, "Allocated & for max tokens in paged KV cache"},
     {"trtllm", KVB_LOGGED_KV, LAST, "Allocate % bytes for k/v cache"},
     {"trtllm", KVB_LOGGED_TOKENS, LAST, "Using % tokens in paged KV cache"},
     {"trtllm", KVB_LOGGED_ACTIVATIONS, LAST, "Allocated & for execution context memory"},
     {"trtllm", KVB_LOGGED_TOKENS, LAST, "for max tokens in paged KV cache (%)"},
+    {"trtllm", KVB_LOGGED_BATCH, LAST, "max_num_tokens=%"},
     {"trtllm", KVB_LOGGED_BLOCK, LAST, "Number of tokens per block: %"},
 };
 enum { LINES = sizeof lines / sizeof *lines, SAID_MOST = 256 };

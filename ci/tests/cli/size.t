@@ -246,6 +246,13 @@ holds "  graphs have no rule" '^graphs +553\.0 MiB +not predicted +no rule$'
 ok "  in another format" "$KVBENCH" size --log "$TMPDIR/vllm.log" --kv fp8
 holds "  names the rule that differs" '^KV +27\.4 GiB +54\.9 GiB +-50\.0 % +vllm-project/vllm'
 
+cat >"$TMPDIR/sglang.log" <<'END'
+[2025-10-07 23:17:19 DP0 TP0] KV Cache is allocated. #tokens: 975424, KV size: 43.67 GB
+[2025-10-07 23:17:19 DP0 TP0] Memory pool end. avail mem=37.71 GB
+END
+ok "latent rows by SGLang, sgl-project/sglang 11309" "$KVBENCH" size DeepSeek-V3.2 --log "$TMPDIR/sglang.log" --kv fp8
+holds "  with the indexer's" '^KV +43\.7 GiB +43\.7 GiB +as logged$'
+
 # ---- where models come from
 cat >"$TMPDIR/config.json" <<'END'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
