@@ -439,7 +439,7 @@ static int steps_take(const question *q, kvb_cache *cache, uint32_t *ids)
     return error ? error : kvb_cache_begin_step(cache, ids, q->sequences);
 }
 
-/* Bytes of a group's cells in cache window, whose window is wider by `more` tokens than it was played. */
+/* Bytes of a group's cells in cache window, with a window that is wider by `more` tokens than the played one. */
 static uint64_t window_bytes(const question *q, uint32_t group, uint32_t more, uint32_t first, uint64_t cells)
 {
     const kvb_group *g = &q->model.groups[group];

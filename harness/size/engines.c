@@ -135,7 +135,7 @@ enum {
     STATES_A_REQUEST = 3, /* MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO */
 };
 
-/* Models whose windows have their own pool (srt/configs/model_config.py, is_hybrid_swa_model), unless
+/* Models with a pool of their own for windows (srt/configs/model_config.py, is_hybrid_swa_model), unless
  * disable_hybrid_swa_memory is set. */
 static const char own_pool[] = "llama4 llama4_text gpt_oss mimo_v2_flash gemma4 gemma4_text";
 
@@ -434,7 +434,7 @@ const kvb_size_engine kvb_size_engine_trtllm = {
 
 /*
  * Everything is allocated when the context is made. Each sequence is a stream of its own (what --parallel N gives without
- * --kv-unified), whose length is rounded up to 256 cells (llama_context: n_ctx_seq); unified, one stream has the cells of all of
+ * --kv-unified), of a length that is rounded up to 256 cells (llama_context: n_ctx_seq); unified, one stream has the cells of all of
  * them, as in the server unless --parallel is given (tools/server/server.cpp: 4 slots and kv_unified). Sources:
  *   llama-kv-cache.cpp        K and V of n_embd_{k,v}_gqa for each cell and stream; MLA keeps only K; so does the indexer
  *   llama-kv-cache-iswa.cpp   window layers: pad256(min(n_ctx_seq, n_swa * (unified ? n_seq : 1) + n_ubatch)) cells; with
@@ -446,7 +446,7 @@ enum { PAD = 256, UBATCH = 512, COPIES = 4 };
 /* Cache types of llama.cpp (common/arg.cpp). */
 static const char llama_stored[] = "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1";
 
-/* Models whose windows llama.cpp ignores: their architecture's load_arch_hparams reads none (llama, qwen2, starcoder2
+/* Models of which llama.cpp ignores the windows: their architecture's load_arch_hparams reads none (llama, qwen2, starcoder2
  * …), or switches it off (phi3, pull request 13676). */
 static const char windowless[] = "mistral mixtral starcoder2 phi3 phimoe qwen2 qwen2_moe qwen3";
 
@@ -625,7 +625,7 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
 /* ---- vLLM (v1) --------------------------------------------------------------------------------------------------- */
 
 /*
- * Blocks of tokens come from one pool whose pages all have one size. What one sequence takes at most is its
+ * Blocks of tokens come from one pool with pages of one size. What one sequence takes at most is its
  * max_memory_usage_bytes. Sources, in vllm-project/vllm:
  *   v1/kv_cache_interface.py     pages of each kind of layer, and how many blocks of it a sequence needs
  *   v1/core/kv_cache_utils.py    if kinds differ: layers in groups of one size, the last one padded; longer blocks make page

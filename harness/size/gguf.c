@@ -204,7 +204,7 @@ static int tensor_add(reader *r, const char *path, uint64_t *bytes, json_t *tens
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: a tensor of more than %d dimensions or 64 bits", path,
                            DIMS_MOST);
     if (type >= sizeof types / sizeof *types || !types[type].elements)
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: a tensor of type %llu, whose size is not known", path,
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: a tensor of type %llu, of a size that is not known", path,
                            (unsigned long long)type);
     if (elements % types[type].elements)
         return kvb_why_set(-EINVAL, why, why_bytes, "%s: a tensor of %llu elements, but its type has blocks of %u",

@@ -368,7 +368,7 @@ bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *g, uin
 
 #define NAMES_MOST 256u
 #define NEAR_MOST  4u
-#define NAME_SHOWN 64u /* bytes of a name that nobody has */
+#define NAME_SHOWN 64u /* bytes of an unknown name */
 
 /* models.jsonl has one line {"name", "source", "config"} for each model. Such a config is read like one from a file.
  * The assembler includes the file as it is, with a 0 behind it. */

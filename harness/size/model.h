@@ -107,7 +107,7 @@ static inline bool kvb_sized_attends(const kvb_sized_group *group)
     return group->kind < KVB_SIZED_POOLED;
 }
 
-/* Does a layer of the group keep a row for every token of this context? So does one whose window is no shorter than
+/* Does a layer of the group keep a row for every token of this context? So does one with a window no shorter than
  * both the context and the longest one of the model. */
 bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *group, uint64_t context);
 

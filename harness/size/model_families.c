@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The architectures. Unless a row names another source, its rules are those of transformers' configuration_*.py and
- * modeling_*.py. Only architectures whose code is known have a row.
+ * modeling_*.py. Only architectures with known code have a row.
  */
 #include "harness/size/model_reading.h"
 

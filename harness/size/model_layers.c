@@ -869,7 +869,7 @@ static void rule_lay(kvb_model_reading *reading)
 }
 
 /* microsoft/Phi-4-mini-flash-reasoning, configuration_phi4flash.py and modeling_phi4flash.py: Mamba and windows by turns up to
- * the middle; then one Mamba and one layer of full attention, whose outputs and rows all later layers read. */
+ * the middle; then one Mamba and one layer of full attention, which all later layers read. */
 void kvb_samba_lay(kvb_model_reading *reading)
 {
     const uint32_t middle = reading->n_layers / 2;
@@ -909,7 +909,7 @@ static uint32_t letters_replace(kvb_model_reading *reading, uint32_t from, char 
     return n;
 }
 
-/* Turns layers whose window is switched off into F. */
+/* Turns layers with their window switched off into F. */
 static void window_settle(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;

@@ -53,7 +53,7 @@ typedef struct kvb_config_json {
     const json_t *given;     /* the text config as it is in the file */
     const char *place;       /* stands before field names in messages: "text_config." or "" */
     const char *file;        /* for messages */
-    const char *class_name;  /* whose defaults these are: "Gemma3TextConfig" */
+    const char *class_name;  /* of these defaults: "Gemma3TextConfig" */
     const char *inert;       /* of the class; or NULL */
     const char *model_class; /* the architecture, for messages */
     uint64_t asked;          /* a bit for each field that changes memory: has somebody asked for it? */
@@ -93,7 +93,7 @@ uint32_t kvb_config_product(kvb_config_json *config, uint64_t a, uint64_t b, con
 /* Fills in the fields that the file does not have. A field that is null in the file stays null. {NULL, 0} ends the
  * defaults. */
 void kvb_config_default_fill(kvb_config_json *config, const kvb_config_default *defaults);
-/* Fails if a field that changes memory is set but nobody has asked for it: the architecture does not know it. */
+/* Fails if a field that changes memory is set but was not read: the architecture does not know it. */
 void kvb_config_unasked(kvb_config_json *config);
 
 /* ---- architectures (model_families.c) --------------------------------------------------------------------- */
@@ -130,7 +130,7 @@ typedef struct kvb_layer_family {
     char other;            /* 0: every layer is F */
     uint32_t period;       /* 0: no layer is F */
     const char *period_in; /* field that holds the period; NULL: the code fixes it */
-    const char *offset_in; /* likewise for the offset */
+    const char *offset_in; /* the same for the offset */
     int offset;            /* below 0: the last layer of each period */
     bool period_must;      /* the field must be there */
     uint32_t lists_first;  /* the number that lists of layers have for the first one */
@@ -144,7 +144,8 @@ typedef struct kvb_layer_family {
     bool last_full;                          /* the last layer is F, whatever a list or rule says */
     bool rest_full;                          /* so are those behind the last whole period */
     void (*lay)(kvb_model_reading *reading); /* the rule, where it is neither a list nor a period */
-    const char *local_needed; /* W and C need their size: if it is absent, fail instead of taking F. Who needs it */
+    const char *
+        local_needed; /* W and C need their size: if it is absent, fail instead of taking F. The text names what needs it */
 
     const kvb_head_fields *heads;                     /* NULL: the usual names */
     const kvb_head_fields *full_heads, *window_heads; /* own fields of F and of W */

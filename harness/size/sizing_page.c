@@ -98,7 +98,7 @@ static json_t *engine_make(const kvb_size_row *row)
     json_t *beside = json_object(), *stored = json_array();
     char name[16];
 
-    for (size_t i = 0; i < RANKS; i++) { /* for SGLang, whose reserve depends on ranks alone */
+    for (size_t i = 0; i < RANKS; i++) { /* for SGLang: its reserve depends on ranks alone */
         uint64_t bytes = 0;
 
         ask.tp = ranks[i];

@@ -374,7 +374,7 @@ static int by_engine_print(const kvb_size_row *rows, size_t n, size_t engines, k
                 bytes_put(&g, rows[i + e].size.held.kv_bytes + rows[i + e].size.held.state_bytes);
         row_end(&g);
     }
-    paragraph_print("What the context takes (KV rows, recurrent states), by who allocates it:", format, out);
+    paragraph_print("What the context takes (KV rows, recurrent states), by engine:", format, out);
     return grid_end(&g, format, out);
 }
 

@@ -138,7 +138,7 @@ static unsigned parts_named(const char *name, bool beside)
 }
 
 /* Marks parts in the layers that a name stands for: "model.layers.3.mlp*", "re:.*layers\\.3\\..*" for one, "layers.3*" for
- * those whose number begins with 3, any other name for all. */
+ * those with a number that begins with 3, any other name for all. */
 static void layers_mark(const char *name, unsigned parts, unsigned *left, uint64_t layers)
 {
     const char *at = strstr(name, "layers");
@@ -327,8 +327,8 @@ static void sum_run(kvb_weights_sum *sum)
     sum->layers = sum->model->n_layers;
     /* mamba_ssm's own configs have d_model; it pads the vocabulary to a multiple of 8
      * (mamba_ssm/models/config_mamba.py) */
-    const uint64_t pad =
-        kvb_sum_count_or(sum, "pad_vocab_size_multiple", kvb_sum_find(sum, "hidden_size n_embd encoder_layers") ? 1 : 8);
+    const uint64_t pad = kvb_sum_count_or(sum, "pad_vocab_size_multiple",
+                                          kvb_sum_find(sum, "hidden_size n_embd encoder_layers") ? 1 : 8);
     const uint64_t vocab = kvb_sum_count(sum, "vocab_size padded_vocab_size"),
                    rows = pad ? (vocab + pad - 1) / pad * pad : vocab;
     const uint64_t norm = kvb_sum_flag(sum, family->norm_bias) ? 2 * h : h;
@@ -713,7 +713,7 @@ int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, 
  *       low-rank inputs are on every rank. A rank has at least one KV head: beyond that, k and v are replicated.
  *   pp: layers in stages of equal number; the embedding on the first, the output on the last; if tied, on both.
  *
- * Not modelled: stages whose layers are heavier than the average (experts behind dense layers), padding of the vocabulary to
+ * Not modelled: stages with layers heavier than the average (experts behind dense layers), padding of the vocabulary to
  * a multiple of 64, Mamba groups that are replicated like KV heads.
  */
 

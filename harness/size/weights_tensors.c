@@ -199,7 +199,8 @@ static bool has(const json_t *list, uint64_t layer)
 static uint64_t expert_layers(kvb_weights_sum *sum, uint64_t from, uint64_t to)
 {
     const json_t *types = kvb_sum_find(sum, "mlp_layer_types"), *freq = kvb_sum_find(sum, "moe_layer_freq");
-    const json_t *listed = kvb_sum_find(sum, "moe_layers moe_layers_enum"), *dense = kvb_sum_find(sum, "mlp_only_layers");
+    const json_t *listed = kvb_sum_find(sum, "moe_layers moe_layers_enum"),
+                 *dense = kvb_sum_find(sum, "mlp_only_layers");
     const bool freq_list = json_is_array(freq);
     const uint64_t every = freq_list ? 1 : kvb_sum_count_or(sum, "moe_layer_freq", 1);
     const uint64_t first = kvb_sum_count_or(sum, "first_k_dense_replace moe_layer_start_index", 0);
