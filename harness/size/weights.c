@@ -10,6 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "harness/size/engines.h"
 #include "harness/size/gguf.h"
 #include "harness/size/weights_tensors.h"
 #include "workloads/safetensors.h"
@@ -27,11 +28,6 @@
 #define LINEAR    (BIT(ATTENTION) | BIT(MIXER) | BIT(DENSE) | BIT(EXPERTS) | BIT(SHARED) | BIT(OTHER))
 enum { CONV_MOST = 16 }; /* a matrix with so few columns is a convolution's kernel, which no method covers */
 
-static uint64_t ceil_div(uint64_t x, uint64_t by)
-{
-    return x / by + (x % by != 0);
-}
-
 /* ---- models and methods of which every tensor is known --------------------------------------------------------- */
 
 /* DeepSeek-V3's README_WEIGHTS.md: every matrix except embedding, output and router is e4m3 with an f32 scale for each
@@ -43,14 +39,14 @@ static uint64_t fp8_block_bytes(const kvb_weights_sum *sum, kvb_weights_part par
         return cols * 4;
     if (vector || part == KVB_WEIGHTS_EMBEDDING || part == KVB_WEIGHTS_OUTPUT || part == KVB_WEIGHTS_ROUTER)
         return rows * cols * sum->element;
-    return rows * cols + 4 * ceil_div(rows, 128) * ceil_div(cols, 128);
+    return rows * cols + 4 * kvb_ceil_div(rows, 128) * kvb_ceil_div(cols, 128);
 }
 
 /* gpt-oss's model card: the experts' matrices are MXFP4, 16 bytes of codes and one of scale for 32 elements of a row.
  */
 static uint64_t mxfp4_experts_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
 {
-    return part == KVB_WEIGHTS_EXPERTS && rows > 1 ? rows * ceil_div(cols, 32) * 17 : rows * cols * sum->element;
+    return part == KVB_WEIGHTS_EXPERTS && rows > 1 ? rows * kvb_ceil_div(cols, 32) * 17 : rows * cols * sum->element;
 }
 
 static const struct method {
@@ -69,9 +65,9 @@ static uint64_t coded_bytes(const kvb_weights_sum *sum, kvb_weights_part part, u
     const kvb_weights_codes *c = &sum->codes;
     if (!(LINEAR >> part & 1) || rows == 1 || cols < CONV_MOST)
         return rows * cols * sum->element;
-    return rows * 4 * ceil_div(cols * c->bits, 32) +
-           (c->group ? ceil_div(rows * ceil_div(cols, c->group) * c->group_bits, 8) : 0) +
-           (c->block[0] ? 4 * ceil_div(rows, c->block[0]) * ceil_div(cols, c->block[1]) : 0) + rows * c->row +
+    return rows * 4 * kvb_ceil_div(cols * c->bits, 32) +
+           (c->group ? kvb_ceil_div(rows * kvb_ceil_div(cols, c->group) * c->group_bits, 8) : 0) +
+           (c->block[0] ? 4 * kvb_ceil_div(rows, c->block[0]) * kvb_ceil_div(cols, c->block[1]) : 0) + rows * c->row +
            c->tensor;
 }
 
