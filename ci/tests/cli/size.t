@@ -56,12 +56,13 @@ about "gpt-oss-120b is published in mxfp4" 65248000000 gpt-oss-120b # 60.8 GiB b
 about "Kimi-K2 in fp8" 1029200000000 Kimi-K2-Instruct
 about "DeepSeek-V3's index, but for embedding and output, which its layer for multi-token prediction repeats" \
     $((688586727753 - 2 * 2 * 129280 * 7168)) DeepSeek-V3 --mtp
-about "Kimi-K2-Thinking's experts in int4" 594000000000 Kimi-K2-Thinking # its files, by the Hub
-about "  and MiMo's in fp8" 313000000000 MiMo-V2-Flash
+experts=$((60 * 384 * 3 * 7168 * 2048)) # of the 1026408232448 parameters of Kimi-K2: in int4, a scale of 16 bits for 32
+about "Kimi-K2-Thinking's experts in int4" $((experts * 9 / 16 + 2 * (1026408232448 - experts))) Kimi-K2-Thinking
+about "MiMo-V2-Flash: 309B parameters by its model card" 309000000000 MiMo-V2-Flash --weights e4m3
 about "Step-3.5-Flash: a gate for each head" $((2 * 196810000000)) Step-3.5-Flash # 196.81B by its model card
 about "gemma-4-26B-A4B, without its tower" $((2 * 25230000000)) gemma-4-26B-A4B
-about "Falcon-H1-7B" $((2 * 7590000000)) Falcon-H1-7B-Instruct
-about "GLM-4.7" $((2 * 352800000000)) GLM-4.7 # 358B with the layer for multi-token prediction
+about "Falcon-H1-7B: 7.59B" $((2 * 7590000000)) Falcon-H1-7B-Instruct
+about "GLM-4.7, without the layer for multi-token prediction" $((2 * (358337791296 - 3988069792 - 2 * 151552 * 5120))) GLM-4.7
 is "whisper-large-v3: encoder and decoder" $((2 * 1543490560)) weight_bytes whisper-large-v3 --engine ideal --context 1
 about "q4_K_M as llama.cpp measures it" 4920000000 Llama-3.1-8B --weights q4_K_M
 ok "weights that are not known" "$KVBENCH" size MiniMax-M3 --gpu H100-80GB --context 4k
