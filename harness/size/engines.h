@@ -10,7 +10,10 @@
 #define kvb_add(sum, ...) kvb_add_product(sum, (uint64_t[]){__VA_ARGS__}, KVB_COUNT(__VA_ARGS__))
 int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n);
 
-uint64_t kvb_ceil_div(uint64_t x, uint64_t by);
+static inline uint64_t kvb_ceil_div(uint64_t x, uint64_t by)
+{
+    return x / by + (x % by != 0);
+}
 int kvb_round_up(uint64_t *x, uint64_t to); /* 0 or -EOVERFLOW */
 
 /* Of n layers, those of the asked stage of a pipeline. */

@@ -136,11 +136,6 @@ int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n)
     return __builtin_add_overflow(*sum, product, sum) ? -EOVERFLOW : 0;
 }
 
-uint64_t kvb_ceil_div(uint64_t x, uint64_t by)
-{
-    return x / by + (x % by != 0);
-}
-
 int kvb_round_up(uint64_t *x, uint64_t to)
 {
     return __builtin_mul_overflow(kvb_ceil_div(*x, to), to, x) ? -EOVERFLOW : 0;
