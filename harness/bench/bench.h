@@ -389,7 +389,7 @@ static inline double cycle_take(void *ctx)
  */
 
 typedef struct kvb_caches_options {
-    const kvb_registry *registry; /* whose caches take part */
+    const kvb_registry *registry; /* its caches take part */
     kvb_words histories;          /* patterns of names; none: all */
     uint32_t cells;   /* tokens of a history, about; fewer than recorded: its lengths shrink. 0: as recorded */
     uint32_t threads; /* of the timed replays */

@@ -36,7 +36,7 @@ typedef struct kvb_witness_check {
     kvb_tag tag; /* how rows spell out their codes */
 } kvb_witness_check;
 
-/* model: whose values profile `tags` made. 0 or -ENOMEM */
+/* model: profile `tags` made its values. 0 or -ENOMEM */
 int kvb_witness_check_open(kvb_witness_check *check, const kvb_model *model, uint64_t tokens);
 void kvb_witness_check_close(kvb_witness_check *check);
 

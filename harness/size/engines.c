@@ -571,11 +571,12 @@ uint64_t kvb_llama_copies(const kvb_size_ask *ask)
 
 /*
  * The compute buffer that llama_context reserves on each device for a graph of one micro-batch (sched_reserve). It has
- * room for the larger of two things. First, logits in f32 of the tokens that get some: of each sequence and its drafts
- * in the server (server_output_limits), of every token in llama-bench and llama-perplexity. Second, the widest part of a
- * layer: either its feed-forward block or its heads, with the scores of an indexer in f32 and a mask of what it chose.
- * Masks of the cells are beside it, in f16: one for all layers without a window and one for all with one. Without flash
- * attention masks are in f32, and all heads have their scores. A pipeline has four copies of masks, positions and what a device hands on (GGML_SCHED_MAX_COPIES).
+ * room for the larger of two things. First, the f32 logits: the server has them for each sequence and its drafts
+ * (server_output_limits), llama-bench and llama-perplexity for every token. Second, the widest part of a layer: its
+ * feed-forward block, or its heads with an indexer's f32 scores and the mask that the indexer makes. The masks of cells
+ * come on top, in f16: one serves all layers with a window, one all others. Without flash attention masks are f32, and
+ * the scores of all heads come on top, too. A pipeline keeps four copies of masks, positions and what a device passes on
+ * (GGML_SCHED_MAX_COPIES).
  */
 static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
 {

@@ -277,7 +277,7 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
     if (*k && strcmp(k, "auto") != 0)
         snprintf(o->kv, sizeof o->kv, *v && strcmp(k, v) != 0 ? "%.30s:%.30s" : "%.30s",
                  strncmp(k, "torch.", 6) ? k : k + 6, v);
-    /* A log without n_outputs_max is of a version that reserved logits of every token. */
+    /* Versions that do not log n_outputs_max reserve logits of every token. */
     o->outputs = llama && !log->at[KVB_LOGGED_OUTPUTS].there ? 1 << 30 : 0;
     o->copies = (uint32_t)(fmin(log->at[KVB_LOGGED_COPIES].value, 64));
     o->no_flash =

@@ -359,7 +359,7 @@ static void play_forks(kvb_scene *scene)
 {
     kvb_scene_seq seqs[4], saved, *all[] = {&seqs[0], &seqs[1], &seqs[2]}, *back[] = {&seqs[1]}, *last[] = {&seqs[3]};
     kvb_scene_begin(scene, &seqs[0], 0, 0, HYBRID_TRUNK);
-    for (uint32_t i = 1; i < 3; i++) { /* of a trunk whose state all share until they write */
+    for (uint32_t i = 1; i < 3; i++) { /* all share the trunk's state until they write */
         kvb_scene_decode(scene, all, 1, 1);
         kvb_scene_fork(scene, &seqs[0], &seqs[i], i, seqs[0].length);
         kvb_scene_choose_second(scene, &seqs[i]);

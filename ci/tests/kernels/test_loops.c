@@ -358,8 +358,9 @@ static void every_code_is_read(void **state)
 }
 
 /*
- * An element that is not finite, in the last of an odd number of cells, too. bf16: it is met by its own cell's scores,
- * and by its own channel's sums. f16: it is told, as an element is whose products pass the range, and nothing is added.
+ * An element that is not finite, in the last of an odd number of cells, too. In bf16 it reaches the scores of its cell
+ * and the sums of its channel, no others. In f16 the loop reports it, as it reports a product beyond the range, and adds
+ * nothing.
  */
 static void what_is_not_finite_is_seen(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random calls of scan kernels, judged by the oracle. The rig keeps for each slot and head what the oracle says lies
- * there, and never looks at the slots for it. Everything that a kernel must not read or must overwrite is NaN: scratch,
- * out, slots that nobody wrote.
+ * there, and never looks at the slots for it. NaN fills what a kernel must not read or must overwrite: scratch, out, and
+ * slots before their first write.
  */
 #ifndef KVB_TEST_SCAN_RIG_H
 #define KVB_TEST_SCAN_RIG_H

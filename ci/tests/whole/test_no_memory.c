@@ -153,8 +153,8 @@ static void slots_digest(rig *r, uint32_t layer, const uint64_t *feed, uint32_t 
     assert_true(made || !kvb_call_scan(&model, r->cache, layer, feed, n));
 }
 
-/* Stores the step in force, whose states may have been made; the digest of what it reads, 0 without one. check: what
- * queries see is what the model says. look: else no row is read. */
+/* Stores the step in force. made: its states were made before. check: queries must see what the model says. look: rows
+ * are read. Returns the digest of the rows read, 0 without `look`. */
 static uint64_t step_store(rig *r, bool check, bool made, bool look)
 {
     static uint64_t want[RULES_LEN], seen[RULES_LEN];
