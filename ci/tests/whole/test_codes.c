@@ -601,7 +601,8 @@ static void what_passes_the_range_of_f16_falls_back(void **state)
         const double off = f16_off(&k.view, &v.view, k_size);
         print_message("# %s, %s, K of %g, V of %g: off by %.3g\n", f16_names[way % F16_NAMES],
                       f16_names[(way + 1) % F16_NAMES], (double)k_size, (double)v_size, off / (double)v_size);
-        assert_true(off <= (k_size > 1 && v_size > 1 ? 1e-3 : 0.02 * 8) * (double)v_size); /* two sides of more than 8 bits: q alone is f16 */
+        /* Two sides of more than 8 bits: q alone is f16. */
+        assert_true(off <= (k_size > 1 && v_size > 1 ? 1e-3 : 0.02 * 8) * (double)v_size);
         side_close(&k);
         side_close(&v);
     }
