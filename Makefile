@@ -301,11 +301,13 @@ $(BUILD)/%.o: %.c Makefile
 # What runs once, or waits for a child: half of the compiler's time.
 ifeq ($(origin OPT),file)
 COLD := results workloads/import harness/commands harness/engine harness/selection harness/size harness/duel harness/faults harness/matrix
+ifeq ($(ARCH),x86_64)
+ISA_portable := -O1 -ftree-vectorize $(GUESSING) # nearly no x86 runs it
+endif
 $(addsuffix /%.o,$(addprefix $(BUILD)/,$(COLD))): PLAIN := -O1 $(GUESSING)
 endif
 
 # The sources of kernels/vector are compiled once for each level of kernels/cpu.h that has loops of its own: packed.avx2.o and so on.
-ISA_portable   :=
 ISA_avx2       := -mavx2 -mfma -mf16c
 ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ISA_avx512vnni := $(ISA_avx512) -mavx512vnni -mavx512vbmi
