@@ -32,16 +32,43 @@ static const kvb_option common[] = {
     KVB_OPTIONS_END,
 };
 
+static void option_print(const char *name, const char *argument, const char *help)
+{
+    char left[64], line[1024];
+    snprintf(left, sizeof left, "%s %s", name, argument ? argument : "");
+    const size_t wide = kvb_utf8_width(left);
+    snprintf(line, sizeof line, "  %s%*s %s", left, wide < 24 ? (int)(24 - wide) : 0, "", help);
+    kvb_folded_put(line, 27, stdout);
+}
+
 static void options_print(const kvb_option *o)
 {
-    for (; o->name; o++) {
-        char left[64];
-        if (!*o->name) {
+    for (; o->name; o++)
+        if (*o->name)
+            option_print(o->name, o->argument, o->help);
+        else
             printf("\n%s\n", o->help);
-            continue;
+}
+
+/* Where a line that is folded goes on: below what an example says of itself, behind a gap. */
+static size_t indent_of(const char *line)
+{
+    const char *gap = *line == ' ' ? strstr(line + 2, "  ") : NULL;
+    return gap ? (size_t)(gap - line) + strspn(gap, " ") : *line == ' ' ? 6 : 0;
+}
+
+/* Indented lines are examples and stay lines; what is between them flows. */
+static void about_print(const char *text)
+{
+    char flow[4096];
+    for (size_t n = 0; *text; text += *text == '\n') {
+        const size_t line = strcspn(text, "\n");
+        n += (size_t)snprintf(flow + n, sizeof flow - n, "%s%.*s", n ? " " : "", (int)line, text);
+        text += line;
+        if (!*text || text[1] == '\n' || text[1] == ' ' || *flow == ' ' || !n) {
+            kvb_folded_put(flow, indent_of(flow), stdout);
+            n = 0;
         }
-        snprintf(left, sizeof left, "%s %s", o->name, o->argument ? o->argument : "");
-        printf("  %-24s %s\n", left, o->help);
     }
 }
 
@@ -62,12 +89,14 @@ static int look_choose(const char *command)
 
 static void usage_print(const kvb_usage *usage)
 {
-    printf("usage: kvbench %s %s\n\n%s\n\noptions:\n", usage->command, usage->synopsis, usage->about);
+    printf("usage: kvbench %s %s\n\n", usage->command, usage->synopsis);
+    about_print(usage->about);
+    puts("\noptions:");
     options_print(usage->options);
     if (usage->knobs)
-        printf("  %-24s %s\n", "--set KEY[=VALUE]", "what is rarely needed (kvbench list knobs); repeatable");
+        option_print("--set", "KEY[=VALUE]", "what is rarely needed (kvbench list knobs); repeatable");
     options_print(common);
-    printf("  %-24s %s\n", "--help", "this text");
+    option_print("--help", NULL, "this text");
     printf("\nexit: 0 all good; 1 a check failed; 2 bad usage or input; 3 this machine cannot do it;\n      4 "
            "undecided (compare --strict)\n");
 }

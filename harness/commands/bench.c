@@ -111,10 +111,10 @@ static const kvb_usage usage = {
     .command = "bench",
     .synopsis = "[options]",
     .about =
-        "How fast is each kernel here, and how near to what the machine can do? For each row, a format and a context,\n"
-        "kernels and the machine's limit (reading the same bytes; multiplying as often) take turns in rounds; times\n"
-        "and shares are medians over rounds. The oracle judges each kernel's output first; a wrong one is not timed.\n"
-        "Rows are read from copies that together pass any cache, as layers are.\n\n"
+        "How fast is each kernel here, and how near to what the machine can do? For each row, a format and a "
+        "context, kernels and the machine's limit (reading the same bytes; multiplying as often) take turns "
+        "in rounds; times and shares are medians over rounds. The oracle judges each kernel's output first; a "
+        "wrong one is not timed. Rows are read from copies that together pass any cache, as layers are.\n\n"
         "  kvbench bench                                              decode at 1k to 64k cells, three formats\n"
         "  kvbench bench --model Llama-3.1-8B --context 1k,32k        that model's attention on this CPU\n"
         "  kvbench bench --context 4k --batch 1,16 --heads 8/32 --threads 1,2\n"

@@ -57,23 +57,21 @@ static const kvb_option option_table[] = {
 static const kvb_usage usage = {
     .command = "engine",
     .synopsis = "[options]",
-    .about =
-        "Play histories of calls on a whole engine (decode, copy, remove, shift, keep, save, load) and judge it after\n"
-        "each call: what it returns, which positions it says a sequence has, and its logits, which must be those of a\n"
-        "fresh decode of just the tokens that are visible. A wrong history is shrunk to a few calls.\n\n"
-        "  kvbench engine --random 100                               llama.cpp, one layer, f32\n"
-        "  kvbench engine --family llama,hybrid --cache both --kv f32,q8_0 --random 50\n"
-        "  kvbench engine --script 'd 0 3; rm 0 0 1; add 0 1 end -1; save 0; load 1; d 1 1'\n"
-        "  kvbench engine --known --lib OLDER/FOLDER                 what is known to differ, in another build\n"
-        "  kvbench engine --engine live --random 100                 this program's own runner and cache\n\n"
-        "A script: d SEQ N [SEQ N…] decodes N tokens; cp FROM TO [P0 P1]; rm SEQ [P0 P1]; keep SEQ; add SEQ P0 P1\n"
-        "DELTA moves positions; save SEQ|all and load SEQ|all. Ranges are P0 to P1 - 1; P1 may be `end`.\n"
-        "With several layers a row holds what its token saw: logits are then those of our own decoder, in double, over "
-        "the\n"
-        "same weights. Where it does not know the model, sequences are left out in which a token was removed or moved "
-        "below one\n"
-        "that stays.\n"
-        "Exit 1: something differs that is not known, or what is known is gone.",
+    .about = "Play histories of calls on a whole engine (decode, copy, remove, shift, keep, save, load) and judge "
+             "it after each call: what it returns, which positions it says a sequence has, and its logits, which "
+             "must be those of a fresh decode of just the tokens that are visible. A wrong history is shrunk to a "
+             "few calls.\n\n"
+             "  kvbench engine --random 100                               llama.cpp, one layer, f32\n"
+             "  kvbench engine --family llama,hybrid --cache both --kv f32,q8_0 --random 50\n"
+             "  kvbench engine --script 'd 0 3; rm 0 0 1; add 0 1 end -1; save 0; load 1; d 1 1'\n"
+             "  kvbench engine --known --lib OLDER/FOLDER                 what is known to differ, in another build\n"
+             "  kvbench engine --engine live --random 100                 this program's own runner and cache\n\n"
+             "A script: d SEQ N [SEQ N…] decodes N tokens; cp FROM TO [P0 P1]; rm SEQ [P0 P1]; keep SEQ; add SEQ "
+             "P0 P1 DELTA moves positions; save SEQ|all and load SEQ|all. Ranges are P0 to P1 - 1; P1 may be "
+             "`end`. With several layers a row holds what its token saw: logits are then those of our own decoder, "
+             "in double, over the same weights. Where it does not know the model, sequences are left out in which "
+             "a token was removed or moved below one that stays. Exit 1: something differs that is not known, or "
+             "what is known is gone.",
     .options = option_table,
 };
 

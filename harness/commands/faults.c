@@ -46,17 +46,15 @@ static const kvb_option options[] = {
 static const kvb_usage usage = {
     .command = "faults",
     .synopsis = "[NAME...] [options]",
-    .about =
-        "Plant faults in kernels, caches and pools, one at a time, and say which check catches each: the proof that "
-        "the\n"
-        "checks of `kvbench run` can fail. Each fault is planted in honest combinations, which must pass without it.\n"
-        "Exit 1 if a fault is caught by another check than the one that is to catch it, or by none, or if a check\n"
-        "catches nothing.\n\n"
-        "  kvbench faults                     # all\n"
-        "  kvbench faults 'key-*' out-zero    # these; globs\n"
-        "  kvbench faults --without witness   # what would be missed?\n"
-        "  kvbench faults --alone --format md # for each check: what it alone catches\n"
-        "  kvbench faults --format html >faults.html",
+    .about = "Plant faults in kernels, caches and pools, one at a time, and say which check catches each: the "
+             "proof that the checks of `kvbench run` can fail. Each fault is planted in honest combinations, which "
+             "must pass without it. Exit 1 if a fault is caught by another check than the one that is to catch it, "
+             "or by none, or if a check catches nothing.\n\n"
+             "  kvbench faults                     # all\n"
+             "  kvbench faults 'key-*' out-zero    # these; globs\n"
+             "  kvbench faults --without witness   # what would be missed?\n"
+             "  kvbench faults --alone --format md # for each check: what it alone catches\n"
+             "  kvbench faults --format html >faults.html",
     .options = options,
     .words = offsetof(faults, names),
     .takes_words = true,

@@ -50,31 +50,24 @@ static const kvb_option options[] = {
 static const kvb_usage usage = {
     .command = "judge",
     .synopsis = "FILE|FOLDER… [options]",
-    .about =
-        "Judge attention, or a scan, that another kernel computed, on a GPU or in an engine, from its recorded "
-        "arrays:\n"
-        "q, k, v, out and, if there are such, lse, sinks, mask, lengths, cu_seqlens_q, cu_seqlens_k, block_table, "
-        "k_scale,\n"
-        "v_scale, q_rounded (what a kernel that rounds q multiplied); of a scan q, k, v, gate, beta, a, initial_state, "
-        "final_state, lengths, cu_seqlens, of a convolution "
-        "x, taps,\n"
-        "bias. Each element must be as near to the exact one as the arithmetic allows that the kernel is said to do. "
-        "Where\n"
-        "it is not, other readings of the arrays are tried, and those that are right are named.\n\n"
-        "  kvbench judge call.safetensors --say layout=bhsd --say causal=lower-right --say scale='1/sqrt(d)' --say "
-        "arithmetic=flash-bf16\n"
-        "  kvbench judge scan.npz --say recurrence=delta --say layout=bshd --say scale='1/sqrt(d)' --say "
-        "arithmetic=chunk64-bf16\n"
-        "  kvbench judge recorded/*.npz          with what is to be said in FILE.json beside each\n"
-        "  kvbench judge --make hard.safetensors && kvbench judge mine.npz --inputs hard.safetensors\n"
-        "  kvbench judge engine.jsonl            outputs of an engine over a history (kvbench record --engine llama)\n"
-        "  kvbench judge --keys                  what can be said\n\n"
-        "FILE is .safetensors, .npz or .npy, or a trace whose header says what is to be said; FOLDER holds .npy. Keys "
-        "stand in FILE.json beside it (describe.json in a\n"
-        "folder) as {\"layout\": \"bhsd\", …}, in a safetensors file's metadata, or follow --say. A file with several "
-        "calls\n"
-        "names arrays CALL.q, CALL.k, …; \"calls\": {\"CALL\": {…}} says what is special to one.\n"
-        "What arrays cannot show: reading of hidden cells, writing beside outputs, allocation, state between calls.",
+    .about = "Judge attention, or a scan, that another kernel computed, on a GPU or in an engine, from its "
+             "recorded arrays: q, k, v, out and, if there are such, lse, sinks, mask, lengths, cu_seqlens_q, "
+             "cu_seqlens_k, block_table, k_scale, v_scale, q_rounded (what a kernel that rounds q multiplied); of "
+             "a scan q, k, v, gate, beta, a, initial_state, final_state, lengths, cu_seqlens, of a convolution x, "
+             "taps, bias. Each element must be as near to the exact one as the arithmetic allows that the kernel "
+             "is said to do. Where it is not, other readings of the arrays are tried, and those that are right are "
+             "named.\n\n"
+             "  kvbench judge call.safetensors --say layout=bhsd --say causal=lower-right --say arithmetic=flash-bf16\n"
+             "  kvbench judge scan.npz --say recurrence=delta --say layout=bshd --say arithmetic=chunk64-bf16\n"
+             "  kvbench judge recorded/*.npz          with what is to be said in FILE.json beside each\n"
+             "  kvbench judge --make hard.safetensors && kvbench judge mine.npz --inputs hard.safetensors\n"
+             "  kvbench judge engine.jsonl            outputs of an engine over a history (record --engine llama)\n"
+             "  kvbench judge --keys                  what can be said\n\n"
+             "FILE is .safetensors, .npz or .npy, or a trace whose header says what is to be said; FOLDER holds "
+             ".npy. Keys stand in FILE.json beside it (describe.json in a folder) as {\"layout\": \"bhsd\", …}, in "
+             "a safetensors file's metadata, or follow --say. A file with several calls names arrays CALL.q, "
+             "CALL.k, …; \"calls\": {\"CALL\": {…}} says what is special to one. What arrays cannot show: reading "
+             "of hidden cells, writing beside outputs, allocation, state between calls.",
     .options = options,
     .words = offsetof(judge, files),
     .takes_words = true,

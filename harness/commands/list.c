@@ -39,16 +39,17 @@ static const kvb_option options[] = {
 
 static const kvb_usage usage = {
     .command = "list",
-    .synopsis = "[kernels|caches|pools|scans|values|suites|axes|knobs|counters|workloads]... [options]",
+    .synopsis = "[SORT…] [options]",
     .about =
         "List what a run can combine, where it comes from, and why it can or cannot run on this machine.\n\n"
-        "here: after \"yes\" the level of instruction sets, the highest that the CPU has unless --cpu-mask says a "
-        "lower one.\n"
-        "bits: of one stored value, everything counted, in a full pool of 8 KV heads x 128 channels x 32k cells.\n"
-        "kernels, named: also what each takes and declines, asked along each axis with a plain problem on the others;\n"
-        "channels tried: 64 80 96 128 192 256; formats: of the pools, K and V apart where they differ. What a kernel\n"
-        "declines because of the format is decoded to f32 for it in a run.\n"
-        "also +had: the name followed by +had stores rows behind a Walsh-Hadamard transform.\n\n"
+        "  SORT           kernels, caches, pools, scans, values, suites, axes, knobs, counters, workloads\n"
+        "  here           after \"yes\" the highest level of instruction sets that the CPU and --cpu-mask have\n"
+        "  bits           of one stored value, everything counted: a full pool of 8 KV heads x 128 channels x 32k "
+        "cells\n"
+        "  named kernel   also what it takes and declines, asked along each axis with a plain problem on the others; "
+        "channels tried: 64 80 96 128 192 256; formats: of the pools, K and V apart where they differ. What it "
+        "declines for the format is decoded to f32 for it in a run.\n"
+        "  also +had      NAME+had stores rows behind a Walsh-Hadamard transform\n\n"
         "  kvbench list\n"
         "  kvbench list kernels --cpu-mask portable\n"
         "  kvbench list kernels --plugin ./my-kernel.so",

@@ -33,8 +33,8 @@ static const kvb_option options[] = {
 static const kvb_usage usage = {
     .command = "machine",
     .synopsis = "[options]",
-    .about = "Describe this machine and measure it: read-only and triad bandwidth of each level of memory, and\n"
-             "multiply-add peaks, for 1 to all cores. A rate is the median of its samples; low and high are their\n"
+    .about = "Describe this machine and measure it: read-only and triad bandwidth of each level of memory, and "
+             "multiply-add peaks, for 1 to all cores. A rate is the median of its samples; low and high are their "
              "10 % and 90 % quantiles. Triad counts as STREAM does (24 bytes an element, plain stores).\n\n"
              "  kvbench machine --quick\n"
              "  kvbench machine --threads 1,2 --format json\n"

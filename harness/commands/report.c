@@ -33,15 +33,11 @@ static const kvb_option options[] = {
 static const kvb_usage usage = {
     .command = "report",
     .synopsis = "F.jsonl... [options]",
-    .about = "Write FOLDER/index.html: first pictures of kernels and caches, verdict and machine, then tables, and how "
-             "to run\n"
-             "each result again. Of two files, the first is before and the second after: under the pictures stands "
-             "what moved,\n"
-             "as `kvbench compare` judges it. Results are compared where they differ in one thing alone. Of records of "
-             "machines\n"
-             "(bench --record-machine): what each reached, side by side. One file that needs no network. Needs python3 "
-             "and\n"
-             "gnuplot.\n\n"
+    .about = "Write FOLDER/index.html: first pictures of kernels and caches, verdict and machine, then tables, and "
+             "how to run each result again. Of two files, the first is before and the second after: under the "
+             "pictures stands what moved, as `kvbench compare` judges it. Results are compared where they differ "
+             "in one thing alone. Of records of machines (bench --record-machine): what each reached, side by "
+             "side. One file that needs no network. Needs python3 and gnuplot.\n\n"
              "  kvbench report quick.jsonl\n"
              "  kvbench report before.jsonl after.jsonl -o both\n"
              "  kvbench report quick.jsonl --pictures -o plots\n"

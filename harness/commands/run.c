@@ -152,22 +152,21 @@ static const kvb_option run_options[] = {
 const kvb_usage kvb_run_usage = {
     .command = "run",
     .synopsis = "[options]",
-    .about =
-        "Replay workloads through every combination of cache, pool and kernel, each in a child process;\n"
-        "check every query against the double-precision oracle; measure; record.\n"
-        "rho is the largest error divided by the bound derived from the kernel's declared arithmetic:\n"
-        "above 1 fails. Suites quick and default run enough combinations for any two of history, shape, cache, pool\n"
-        "and kernel to meet (eagle-tree-8x128 is the history of eagle-tree at another shape); where you name some of\n"
-        "these without --suite, and in suite full, all are run, and those that cannot be are skipped, with the "
-        "reason.\n"
-        "Records go to F.jsonl.tmp, each as soon as it is final, and become F.jsonl at the end. What a killed\n"
-        "or stopped run left there the same command keeps with --resume (failures too), and begins anew without.\n\n"
-        "  kvbench run --suite quick -o quick.jsonl\n"
-        "  kvbench run --suite quick --check\n"
-        "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
-        "  kvbench run --suite quick --kernel best --best-from all.jsonl\n"
-        "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --set growth='*'\n"
-        "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
+    .about = "Replay workloads through every combination of cache, pool and kernel, each in a child process; check "
+             "every query against the double-precision oracle; measure; record. rho is the largest error divided "
+             "by the bound derived from the kernel's declared arithmetic: above 1 fails. Suites quick and default "
+             "run enough combinations for any two of history, shape, cache, pool and kernel to meet "
+             "(eagle-tree-8x128 is the history of eagle-tree at another shape); where you name some of these "
+             "without --suite, and in suite full, all are run, and those that cannot be are skipped, with the "
+             "reason. Records go to F.jsonl.tmp, each as soon as it is final, and become F.jsonl at the end. What "
+             "a killed or stopped run left there the same command keeps with --resume (failures too), and begins "
+             "anew without.\n\n"
+             "  kvbench run --suite quick -o quick.jsonl\n"
+             "  kvbench run --suite quick --check\n"
+             "  kvbench run --workload eagle-tree --cache tree --kernel openblas --threads 1,2\n"
+             "  kvbench run --suite quick --kernel best --best-from all.jsonl\n"
+             "  kvbench run --workload plain-decode-8x128 --pool k=a8g64,v=a4g64+had --pool 'q*_0' --set growth='*'\n"
+             "  kvbench run --workload my.jsonl --pool k=f16,v=f32 --plugin ./my-kernel.so --kernel 'my-*'",
     .options = run_options,
     .knobs = kvb_knobs_table,
     .knobs_at = offsetof(run, knobs),

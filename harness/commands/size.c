@@ -116,10 +116,9 @@ static const kvb_usage usage = {
     .command = "size",
     .synopsis = "MODEL... [options]",
     .about =
-        "How much memory do N sequences of a model need, and what fits? MODEL is a Hugging Face config.json, a folder\n"
-        "with one, - (standard input), the name of a built-in model, or its weights: FILE.gguf, or an index of "
-        "safetensors\n"
-        "beside a config.json.\n\n"
+        "How much memory do N sequences of a model need, and what fits? MODEL is a Hugging Face config.json, "
+        "a folder with one, - (standard input), the name of a built-in model, or its weights: FILE.gguf, or "
+        "an index of safetensors beside a config.json.\n\n"
         "  kvbench size Llama-3.1-8B --gpu H100-80GB              what fits: contexts and sequences, by engine\n"
         "  kvbench size Llama-3.1-8B --sequences 1,8              each engine's allocation beside the ideal minimum\n"
         "  kvbench size Llama-3.1-70B --gpu H100-80GB --context 32k --sequences 16 --suggest\n"
@@ -130,15 +129,12 @@ static const kvb_usage usage = {
         "policies\n"
         "  kvbench size Llama-3.1-8B --log vllm.log               predicted, logged, and which rule differs\n"
         "  kvbench size --list\n\n"
-        "All sizes are of one rank of --tp x --pp. ideal is every row and state that a later token may read; the "
-        "others\n"
-        "are what that engine allocates. KiB, MiB, GiB are powers of 1024, as are k, M, G of tokens. Activations: of "
-        "vllm\n"
-        "its profiling run's peak, of sglang what it reserves, of llama.cpp its compute buffer; else at least what one "
-        "layer\n"
-        "needs for --batch tokens, and f32 logits of each sequence. trtllm leaves a ninth of its rows' memory free "
-        "besides.\n"
-        "In csv and json all sizes are bytes, and what is not known is empty or null, with a reason.",
+        "All sizes are of one rank of --tp x --pp. ideal is every row and state that a later token may read; "
+        "the others are what that engine allocates. KiB, MiB, GiB are powers of 1024, as are k, M, G of "
+        "tokens. Activations: of vllm its profiling run's peak, of sglang what it reserves, of llama.cpp its "
+        "compute buffer; else at least what one layer needs for --batch tokens, and f32 logits of each "
+        "sequence. trtllm leaves a ninth of its rows' memory free besides. In csv and json all sizes are "
+        "bytes, and what is not known is empty or null, with a reason.",
     .options = options,
     .words = offsetof(size, words),
     .takes_words = true,

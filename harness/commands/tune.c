@@ -31,19 +31,16 @@ static const kvb_option options[] = {
 static const kvb_usage usage = {
     .command = "tune",
     .synopsis = "[options]",
-    .about =
-        "Measure on this machine how the flash kernels best read memory: how many cells further on cache lines are\n"
-        "prefetched, into which cache, how often, whether the first lines of each next page are, too, and in which\n"
-        "order a row is read: for rows in long runs, in short ones (pages) or apart (sequences filled in steps), of "
-        "so\n"
-        "many bytes, for so many query rows that meet one. Candidates take turns; what wins by 3 % or more is kept. "
-        "No\n"
-        "result depends on it, only times.\n\n"
-        "The file is this machine's, under $XDG_CACHE_HOME/kvbench or ~/.cache/kvbench. `run` and `bench` use\n"
-        "it and say so; --no-tuning leaves it out, --tuning F takes another. Where there is none, the first timed\n"
-        "run measures the choices that matter most, in two seconds.\n\n"
-        "  kvbench tune --quick\n"
-        "  kvbench tune -o mine.json && kvbench run --suite quick --tuning mine.json",
+    .about = "Measure on this machine how the flash kernels best read memory: how many cells further on cache "
+             "lines are prefetched, into which cache, how often, whether the first lines of each next page are, "
+             "too, and in which order a row is read: for rows in long runs, in short ones (pages) or apart "
+             "(sequences filled in steps), of so many bytes, for so many query rows that meet one. Candidates take "
+             "turns; what wins by 3 % or more is kept. No result depends on it, only times.\n\n"
+             "The file is this machine's, under $XDG_CACHE_HOME/kvbench or ~/.cache/kvbench. `run` and `bench` use "
+             "it and say so; --no-tuning leaves it out, --tuning F takes another. Where there is none, the first "
+             "timed run measures the choices that matter most, in two seconds.\n\n"
+             "  kvbench tune --quick\n"
+             "  kvbench tune -o mine.json && kvbench run --suite quick --tuning mine.json",
     .options = options,
 };
 
