@@ -484,6 +484,7 @@ static const kvb_config_class classes[] = {
               {"conv_kernel_size sconv_kernel_size", 4})},
     {"DeepseekV4ForCausalLM deepseek_v4", "DeepseekV4Config",
      DEFAULTS(KV_HEADS(1), HEAD_DIM(512), {"sliding_window", 128}, {"index_head_dim", 128})},
+    {"Glm5NextForCausalLM glm5_next", "Glm5NextTextConfig", DEFAULTS({"first_k_dense_replace mlp_layer_types", 3})},
     {"T5GemmaForConditionalGeneration t5gemma t5_gemma_module", "T5GemmaModuleConfig",
      DEFAULTS(KV_HEADS(4), HEAD_DIM(256), {"sliding_window", 4096})},
     {"DeepseekV32ForCausalLM deepseek_v32 GlmMoeDsaForCausalLM glm_moe_dsa", "GlmMoeDsaConfig",

@@ -26,7 +26,9 @@
 
 #define BIT(part) (1u << KVB_WEIGHTS_##part)
 #define LINEAR    (BIT(ATTENTION) | BIT(MIXER) | BIT(DENSE) | BIT(EXPERTS) | BIT(SHARED) | BIT(OTHER))
-enum { CONV_MOST = 16 }; /* a matrix with so few columns is a convolution's kernel, which no method covers */
+/* What no method covers: a matrix with so few columns, which is a convolution's kernel, and one with fewer rows than a
+ * block, which has a value for each head (in_proj_a, in_proj_b). */
+enum { CONV_MOST = 16, ROWS_LEAST = 128 };
 
 /* ---- models and methods of which every tensor is known --------------------------------------------------------- */
 
@@ -49,21 +51,37 @@ static uint64_t mxfp4_experts_bytes(const kvb_weights_sum *sum, kvb_weights_part
     return part == KVB_WEIGHTS_EXPERTS && rows > 1 ? rows * kvb_ceil_div(cols, 32) * 17 : rows * cols * sum->element;
 }
 
+/* DeepSeek-V4 (its inference/model.py, Linear): as in DeepSeek-V3, but scales have 8 bits, experts may be MXFP4, what mixes
+ * the streams is f32, and pooling is not covered. */
+static uint64_t deepseek_v4_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
+{
+    const char *experts = json_string_value(kvb_sum_find(sum, "expert_dtype"));
+    if (part == KVB_WEIGHTS_EXPERTS && experts && strcmp(experts, "fp4") == 0)
+        return mxfp4_experts_bytes(sum, part, rows, cols);
+    if (part == KVB_WEIGHTS_NORMS && rows > 1)
+        return rows * cols * 4;
+    if (rows == 1 || !(LINEAR >> part & 1))
+        return rows * cols * sum->element;
+    return rows * cols + kvb_ceil_div(rows, 128) * kvb_ceil_div(cols, 128);
+}
+
 static const struct method {
-    const char *quant_method, *types;
-    int64_t block;                 /* weight_block_size; 0: none */
-    kvb_tensor_bytes tensor_bytes; /* tensors that the method does not cover are bf16 */
+    const char *quant_method, *format, *types; /* format: NULL, any */
+    int64_t block;                             /* weight_block_size; 0: none */
+    kvb_tensor_bytes tensor_bytes;             /* tensors that the method does not cover are bf16 */
 } methods[] = {
-    {"fp8", " deepseek_v3 deepseek_v32 kimi_k2 ", 128, fp8_block_bytes},
-    {"mxfp4", " gpt_oss ", 0, mxfp4_experts_bytes},
+    {"fp8", NULL, " deepseek_v3 deepseek_v32 kimi_k2 ", 128, fp8_block_bytes},
+    {"fp8", NULL, " deepseek_v4 ", 128, deepseek_v4_bytes},
+    {"mxfp4", NULL, " gpt_oss ", 0, mxfp4_experts_bytes},
+    {"compressed-tensors", "mxfp4-pack-quantized", " kimi_k3 ", 0, mxfp4_experts_bytes},
 };
 
 /* ---- what a config says --------------------------------------------------------------------------------------- */
 
 static uint64_t coded_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
 {
-    const kvb_weights_codes *c = &sum->codes;
-    if (!(LINEAR >> part & 1) || rows == 1 || cols < CONV_MOST)
+    const kvb_weights_code *c = &sum->codes.of[part];
+    if (!c->bits || rows < ROWS_LEAST || cols < CONV_MOST)
         return rows * cols * sum->element;
     return rows * 4 * kvb_ceil_div(cols * c->bits, 32) +
            (c->group ? kvb_ceil_div(rows * kvb_ceil_div(cols, c->group) * c->group_bits, 8) : 0) +
@@ -164,8 +182,9 @@ static uint64_t layers_with(const kvb_sized_model *model, bool states)
     return n;
 }
 
-/* Counts, for each part, the layers that have it and those in which one of its modules is left out. */
-static void left_count(kvb_weights_sum *sum, const json_t *quantization)
+/* Counts, for each part, the layers that have it and those in which one of its modules is left out. covered: modules by
+ * name, besides which all are left out; NULL: those that the lists do not name are covered. */
+static void left_count(kvb_weights_sum *sum, const json_t *quantization, const json_t *covered)
 {
     static const char *const keys[] = {"modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules"};
     const kvb_weights_family *family = kvb_weights_family_find(sum);
@@ -175,13 +194,18 @@ static void left_count(kvb_weights_sum *sum, const json_t *quantization)
     unsigned *left = calloc(layers + 1, sizeof *left), kinds = 0;
     if (!left)
         return kvb_sum_stop(sum, -ENOMEM, "no memory");
-    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+    for (size_t k = 0; k < sizeof keys / sizeof *keys && !covered; k++) {
         const json_t *list = json_object_get(quantization, keys[k]);
         for (size_t i = 0; i < json_array_size(list); i++) {
             const char *name = json_string_value(json_array_get(list, i));
             layers_mark(name ? name : "", name ? parts_named(name, feed && feed->beside) : LINEAR, left, layers);
         }
     }
+    for (void *at = json_object_iter((json_t *)covered); at; at = json_object_iter_next((json_t *)covered, at))
+        layers_mark(json_object_iter_key(at), parts_named(json_object_iter_key(at), feed && feed->beside), left,
+                    layers);
+    for (uint64_t i = 0; i < layers && covered; i++)
+        left[i] = ~left[i];
     for (uint64_t i = 0; i < layers; i++) {
         uint64_t sparse = 0, dense = 0;
         if (feed)
@@ -219,7 +243,7 @@ static uint32_t count(const json_t *value)
 
 /* transformers' finegrained_fp8: e4m3 with f32 scales of blocks; without blocks one scale for weights, one for
  * activations. */
-static bool fp8_read(const json_t *quantization, kvb_weights_codes *c)
+static bool fp8_read(const json_t *quantization, kvb_weights_code *c)
 {
     const json_t *block = json_object_get(quantization, "weight_block_size");
     c->bits = 8;
@@ -231,7 +255,7 @@ static bool fp8_read(const json_t *quantization, kvb_weights_codes *c)
 
 /* compressed-tensors' QuantizationArgs of the one group of linear layers: scales are at most f32, or e4m3 beside 4-bit
  * floats. */
-static bool compressed_read(const json_t *quantization, kvb_weights_codes *c)
+static bool compressed_read(const json_t *quantization, kvb_weights_code *c)
 {
     const json_t *groups = json_object_get(quantization, "config_groups");
     const json_t *group = json_object_iter_value(json_object_iter((json_t *)groups));
@@ -261,9 +285,9 @@ static bool compressed_read(const json_t *quantization, kvb_weights_codes *c)
 }
 
 /* modelopt: FP8 has two f32 scales a tensor; NVFP4 an e4m3 scale for 16 elements besides. */
-static bool modelopt_read(const json_t *quantization, kvb_weights_codes *c)
+static bool modelopt_read(const json_t *quantization, kvb_weights_code *c)
 {
-    const bool four = is(quantization, "quant_algo", "NVFP4");
+    const bool four = is(quantization, "quant_algo", "NVFP4") || is(quantization, "quant_algo", "W4A16_NVFP4");
     c->bits = four ? 4 : 8;
     c->group = four ? 16 : 0;
     c->group_bits = 8;
@@ -271,29 +295,53 @@ static bool modelopt_read(const json_t *quantization, kvb_weights_codes *c)
     return four || is(quantization, "quant_algo", "FP8");
 }
 
+/* modelopt's MIXED_PRECISION: an algorithm for each module. A part with several counts by the widest. */
+static bool mixed_read(const json_t *modules_of, kvb_weights_codes *codes)
+{
+    for (void *at = json_object_iter((json_t *)modules_of); at; at = json_object_iter_next((json_t *)modules_of, at)) {
+        const char *name = json_object_iter_key(at);
+        const unsigned parts = strstr(name, "lm_head") ? BIT(OUTPUT) : parts_named(name, false);
+        kvb_weights_code code = {0};
+        if (!modelopt_read(json_object_iter_value(at), &code))
+            return false;
+        for (int part = 0; part < KVB_WEIGHTS_PARTS; part++)
+            if (parts >> part & 1 && code.bits > codes->of[part].bits)
+                codes->of[part] = code;
+    }
+    return true;
+}
+
 static const struct {
     const char *quant_method;
-    bool (*read)(const json_t *quantization, kvb_weights_codes *codes);
+    bool (*read)(const json_t *quantization, kvb_weights_code *code);
 } readers[] = {{"fp8", fp8_read}, {"compressed-tensors", compressed_read}, {"modelopt", modelopt_read}};
 
 /* Reads the bytes and codes of tensors from a quantization_config. A method that is not in the tables ends the sum. */
 static void quantization_read(kvb_weights_sum *sum, const json_t *quantization)
 {
     const char *name = json_string_value(json_object_get(quantization, "quant_method"));
+    const char *format = json_string_value(json_object_get(quantization, "format"));
     const json_t *block = json_object_get(quantization, "weight_block_size");
+    const json_t *covered = json_object_get(quantization, "quantized_layers");
+    kvb_weights_code code = {0};
     char type[64];
     snprintf(type, sizeof type, " %s ", sum->model->type ? sum->model->type : "");
     for (size_t i = 0; name && i < sizeof methods / sizeof *methods; i++)
         if (strcmp(methods[i].quant_method, name) == 0 && strstr(methods[i].types, type) &&
+            (!methods[i].format || (format && strcmp(methods[i].format, format) == 0)) &&
             json_integer_value(json_array_get(block, 0)) == methods[i].block &&
             json_integer_value(json_array_get(block, 1)) == methods[i].block) {
             sum->tensor_bytes = methods[i].tensor_bytes;
             return;
         }
     for (size_t i = 0; name && i < sizeof readers / sizeof *readers; i++)
-        if (strcmp(readers[i].quant_method, name) == 0 && readers[i].read(quantization, &sum->codes)) {
+        if (strcmp(readers[i].quant_method, name) == 0 &&
+            (covered ? mixed_read(covered, &sum->codes) : readers[i].read(quantization, &code))) {
+            for (int part = 0; part < KVB_WEIGHTS_PARTS; part++)
+                if (!covered && LINEAR >> part & 1)
+                    sum->codes.of[part] = code;
             sum->tensor_bytes = coded_bytes;
-            left_count(sum, quantization);
+            left_count(sum, quantization, covered);
             sum->at_most = true;
             return;
         }
@@ -330,7 +378,8 @@ static void sum_run(kvb_weights_sum *sum)
     const uint64_t norm = kvb_sum_flag(sum, family->norm_bias) ? 2 * h : h;
     kvb_matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, rows, h);
     if (!kvb_sum_flag(sum, family->tied ? "+tie_word_embeddings" : "tie_word_embeddings"))
-        kvb_linear_add(sum, KVB_WEIGHTS_OUTPUT, 1, h, rows, kvb_sum_flag(sum, family->output_bias));
+        kvb_linear_add(sum, KVB_WEIGHTS_OUTPUT, 1, h, kvb_sum_count_or(sum, "unpadded_vocab_size", rows),
+                       kvb_sum_flag(sum, family->output_bias));
     if (family->positions)
         kvb_matrix_add(sum, KVB_WEIGHTS_OTHER, 1, kvb_sum_count(sum, family->positions), h);
     if (family->norms)
@@ -440,8 +489,8 @@ static const struct vit {
     bool head;                    /* it has one unless vision_use_head is false: not known */
 } vits[] = {
     {"qwen2_5_vl", NULL, qwen2_5_join, .gated = true, .bias = true, .norms = 1, .frames = 2},
-    {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe", NULL, qwen3_join, .bias = true, .patch_bias = true, .norms = 2,
-     .frames = 2},
+    {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe qwen4_exp", NULL, qwen3_join, .bias = true, .patch_bias = true,
+     .norms = 2, .frames = 2},
     {"mistral3", "pixtral", mistral3_join, .gated = true, .norms = 1, .outer = 1, .frames = 1},
     {"llama4", "llama4_vision_model", llama4_join, .bias = true, .norms = 2, .outer = 6, .frames = 1, .squares = true},
     {"internvl_chat", "intern_vit_6b", internvl_join, .bias = true, .patch_bias = true,

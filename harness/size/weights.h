@@ -8,7 +8,7 @@
  *   embedding, output     by rows of the vocabulary; output is 0 if it is tied to the embedding
  *   attention, mixer      by heads: projections with their biases (mixer: Mamba, DeltaNet, KDA, lightning, RWKV)
  *   dense, experts, shared_experts   by their width
- *   router, norms, other  not at all; router: what scores experts, or an indexer's heads; other: position tables, low-rank
+ *   router, norms, other  not at all; router: what scores experts, heads or pools; other: position tables, low-rank
  *                         inputs of MLA (q_a, kv_a), a sparse indexer …
  * total is their sum, for the language model alone. It leaves out vision and audio towers and layers for multi-token prediction;
  * `why` of known parameters says which of these the config has.

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/size/engines.h"
 #include "harness/size/model_reading.h"
 
 /* ---- the sum ------------------------------------------------------------------------------------------------------- */
@@ -107,13 +108,32 @@ bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule)
 
 /* ---- layers --------------------------------------------------------------------------------------------------- */
 
-/* How many layers have a recurrent state? */
+/* How many layers have a recurrent state? Where none has one, those with a convolution alone. */
 static uint64_t state_layers(const kvb_weights_sum *sum)
+{
+    uint64_t recurrent = 0, any = 0;
+    for (size_t g = 0; g < sum->model->n_groups; g++) {
+        recurrent += sum->model->groups[g].state_elements ? sum->model->groups[g].n : 0;
+        any += sum->model->groups[g].kind == KVB_SIZED_STATE ? sum->model->groups[g].n : 0;
+    }
+    return recurrent ? recurrent : any;
+}
+
+/* Layers of a kind, with an indexer's keys or without. */
+static uint64_t layers_of_kind(const kvb_weights_sum *sum, kvb_sized_kind kind, bool index)
 {
     uint64_t n = 0;
     for (size_t g = 0; g < sum->model->n_groups; g++)
-        if (sum->model->groups[g].state_elements || sum->model->groups[g].kind == KVB_SIZED_STATE)
+        if (sum->model->groups[g].kind == kind && (sum->model->groups[g].index_dim != 0) == index)
             n += sum->model->groups[g].n;
+    return n;
+}
+
+static uint64_t attending_layers(const kvb_weights_sum *sum)
+{
+    uint64_t n = 0;
+    for (size_t g = 0; g < sum->model->n_groups; g++)
+        n += kvb_sized_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
     return n;
 }
 
@@ -203,7 +223,7 @@ static uint64_t expert_layers(kvb_weights_sum *sum, uint64_t from, uint64_t to)
                  *dense = kvb_sum_find(sum, "mlp_only_layers");
     const bool freq_list = json_is_array(freq);
     const uint64_t every = freq_list ? 1 : kvb_sum_count_or(sum, "moe_layer_freq", 1);
-    const uint64_t first = kvb_sum_count_or(sum, "first_k_dense_replace moe_layer_start_index", 0);
+    const uint64_t first = kvb_sum_count_or(sum, "first_k_dense_replace moe_layer_start_index dense_mlp_idx", 0);
     const json_t *end = kvb_sum_find(sum, "moe_layer_end_index"); /* -1: the last */
     const uint64_t last = end && json_integer_value(end) >= 0 ? kvb_sum_count_or(sum, "moe_layer_end_index", 0) : to;
     const uint64_t step = kvb_sum_count_or(sum, "decoder_sparse_step moe_layer_interval", 1);
@@ -403,7 +423,8 @@ static void delta_net_add(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, v_dim);
 }
 
-/* KimiDeltaAttention of vLLM's and SGLang's kimi_linear.py. Every rank holds all of f_a and g_a. */
+/* KimiDeltaAttention of vLLM's and SGLang's kimi_linear.py. Every rank holds all of f_a and g_a. Kimi-K3 has one full
+ * matrix in place of g_a and g_b. */
 static void kimi_delta_add(kvb_weights_sum *sum)
 {
     const uint64_t n = state_layers(sum), h = sum->hidden;
@@ -412,10 +433,12 @@ static void kimi_delta_add(kvb_weights_sum *sum)
     const uint64_t conv = kvb_sum_count(sum, "linear_attn_config.short_conv_kernel_size");
     kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, h, all, false); /* q, k, v */
     kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 3 * n, conv, all, false);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, h, dim, false);   /* f_a, g_a */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, 2 * n, dim, all, false); /* f_b, g_b */
-    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, heads, false);     /* b */
-    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, all + heads);         /* dt_bias, A_log */
+    const bool full = kvb_sum_flag(sum, "linear_attn_config.use_full_rank_gate");
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, full ? n : 2 * n, h, dim, false);   /* f_a, g_a */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, full ? n : 2 * n, dim, all, false); /* f_b, g_b */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, full ? n : 0, h, all, false);       /* g */
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, h, heads, false);                /* b */
+    kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, all + heads);                    /* dt_bias, A_log */
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, dim);
     kvb_linear_add(sum, KVB_WEIGHTS_MIXER, n, all, h, false);
 }
@@ -593,10 +616,7 @@ static void gemma3n_extras(kvb_weights_sum *sum)
     const uint64_t kv = kvb_sum_count(sum, "num_key_value_heads"), dim = kvb_sum_count(sum, "head_dim");
     const uint64_t inputs = kvb_sum_count(sum, "altup_num_inputs"), rank = kvb_sum_count(sum, "laurel_rank");
     const uint64_t own = kvb_sum_count(sum, "hidden_size_per_layer_input");
-    uint64_t attending = 0;
-    for (size_t g = 0; g < sum->model->n_groups; g++)
-        attending += kvb_sized_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
-    const uint64_t readers = n - attending;
+    const uint64_t readers = n - attending_layers(sum);
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, heads * dim, false); /* q, o */
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, kv * dim, false);
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, readers, 2 * dim);
@@ -618,9 +638,7 @@ static void zamba2_extras(kvb_weights_sum *sum)
     const uint64_t width = kvb_sum_count(sum, "intermediate_size ffn_hidden_size");
     const uint64_t rank = kvb_sum_count_or(sum, "adapter_rank", 128); /* Zamba2Config */
     const bool bias = kvb_sum_flag(sum, "add_bias_linear");
-    uint64_t hybrid = 0;
-    for (size_t g = 0; g < sum->model->n_groups; g++)
-        hybrid += kvb_sized_attends(&sum->model->groups[g]) ? sum->model->groups[g].n : 0;
+    const uint64_t hybrid = attending_layers(sum);
     const uint64_t inner =
         kvb_sum_count(sum, "num_attention_heads") * (wide / kvb_sum_count(sum, "num_attention_heads"));
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 3 * blocks, wide, inner, false);
@@ -668,10 +686,7 @@ static void deci_extras(kvb_weights_sum *sum)
     }
 }
 
-/*
- * The families of models whose tensors are known, a row for each. Unless a row names another source, it is
- * transformers' modeling_NAME.py and configuration_NAME.py of its first name.
- */
+/* ---- feed-forward blocks by family, and what else the newest have -------------------------------------------------- */
 
 /* clang-format off */
 static const kvb_weights_feed gated = {.width = "intermediate_size", .bias = "mlp_bias"};
@@ -697,8 +712,8 @@ static const kvb_weights_feed deepseek_v3 = {.width = "intermediate_size", .need
                                      .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
                                      .correction = "+", .shared = "n_shared_experts", .shared_width = "moe_intermediate_size"};
 static const kvb_weights_feed kimi = {.width = "intermediate_size", .needs = "first_k_dense_replace", .experts = "num_experts",
-                              .expert_width = "moe_intermediate_size", .correction = "+", .shared = "num_shared_experts",
-                              .shared_width = "moe_intermediate_size"};
+                              .expert_width = "moe_intermediate_size", .latent = "routed_expert_hidden_size", .correction = "+",
+                              .shared = "num_shared_experts", .shared_width = "moe_intermediate_size"};
 static const kvb_weights_feed bailing = {.width = "intermediate_size", .experts = "num_experts",
                                  .expert_width = "moe_intermediate_size", .shared = "num_shared_experts",
                                  .shared_width = "moe_intermediate_size", .bias = "use_bias"};
@@ -734,7 +749,199 @@ static const kvb_weights_feed nemotron_h = {.plain = true, .pattern = "layers_bl
                                     .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
                                     .latent = "moe_latent_size", .correction = "+", .shared = "n_shared_experts",
                                     .shared_width = "moe_shared_expert_intermediate_size"};
+static const kvb_weights_feed minimax_m3 = {.width = "dense_intermediate_size", .needs = "moe_layer_freq", .experts = "num_local_experts",
+                                    .expert_width = "intermediate_size", .correction = "use_routing_bias",
+                                    .shared = "n_shared_experts", .shared_width = "shared_intermediate_size intermediate_size"};
+static const kvb_weights_feed inkling = {.width = "dense_intermediate_size intermediate_size", .experts = "n_routed_experts",
+                                 .expert_width = "moe_intermediate_size intermediate_size", .correction = "+",
+                                 .shared = "n_shared_experts", .shared_width = "moe_intermediate_size intermediate_size"};
+static const kvb_weights_feed deepseek_v4 = {.width = "intermediate_size", .experts = "n_routed_experts", .expert_width = "moe_intermediate_size",
+                                     .shared = "n_shared_experts", .shared_width = "moe_intermediate_size"};
+/* clang-format on */
 
+/* KimiDecoderLayer of vLLM's models/kimi_linear.py: Kimi-K3 gates what attention yields, normalises what experts yield,
+ * and weighs the outputs of earlier blocks of layers. */
+static void kimi_extras(kvb_weights_sum *sum)
+{
+    const uint64_t n = sum->layers, h = sum->hidden, latent = kvb_sum_count_or(sum, "routed_expert_hidden_size", 0);
+    uint64_t sparse, dense;
+    kvb_feed_count(sum, &kimi, 0, n, &sparse, &dense);
+    for (size_t i = 0; i < sum->model->n_groups && kvb_sum_flag(sum, "mla_use_output_gate"); i++)
+        if (sum->model->groups[i].kind == KVB_SIZED_LATENT)
+            kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, sum->model->groups[i].n, h,
+                           (uint64_t)sum->model->groups[i].heads * sum->model->groups[i].v_dim, false);
+    if (latent && kvb_sum_flag(sum, "latent_moe_use_norm"))
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, sparse, latent);
+    if (kvb_sum_find(sum, "attn_res_block_size"))
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 4 * n + 2, h);
+}
+
+/* MiniMaxM3SparseAttention of vLLM's models/minimax_m3: the indexer's q and k, and their norms. */
+static void minimax_m3_extras(kvb_weights_sum *sum)
+{
+    const uint64_t n = layers_of_kind(sum, KVB_SIZED_FULL, true), h = sum->hidden;
+    const uint64_t dim = kvb_sum_count(sum, "sparse_attention_config.sparse_index_dim");
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, n, h,
+                   kvb_sum_count(sum, "sparse_attention_config.sparse_num_index_heads") * dim, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, 2 * dim);
+}
+
+/* InklingAttention, InklingMLP, InklingMoE: a projection for relative positions and their table, convolutions of K, V
+ * and of what attention and block add, a scale for each block, a router that scores shared experts too. */
+static void inkling_extras(kvb_weights_sum *sum)
+{
+    const uint64_t n = sum->layers, h = sum->hidden, relative = kvb_sum_count_or(sum, "d_rel", 16);
+    const uint64_t conv = kvb_sum_count_or(sum, "conv_kernel_size sconv_kernel_size", 4);
+    uint64_t sparse, dense;
+    kvb_feed_count(sum, &inkling, 0, n, &sparse, &dense);
+    for (size_t i = 0; i < sum->model->n_groups; i++) {
+        const kvb_sized_group *g = &sum->model->groups[i];
+        if (!kvb_sized_attends(g))
+            continue;
+        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, g->heads * relative, false);
+        kvb_matrix_add(sum, KVB_WEIGHTS_OTHER, g->n, relative,
+                       g->kind == KVB_SIZED_WINDOW ? g->window : kvb_sum_count_or(sum, "rel_extent", 1024));
+        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * g->n, conv, (uint64_t)g->kv_heads * g->k_dim, false);
+    }
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, conv, h, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, h); /* of the embedding */
+    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, n, 1);
+    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, sparse, h, kvb_sum_count_or(sum, "n_shared_experts", 0), false);
+}
+
+/* DeepseekV4HyperConnection, in f32. */
+static void hyper_connection_add(kvb_weights_sum *sum, uint64_t n)
+{
+    const uint64_t streams = kvb_sum_count_or(sum, "hc_mult", 4), mixed = (2 + streams) * streams;
+    kvb_matrix_add(sum, KVB_WEIGHTS_NORMS, n, mixed, streams * sum->hidden);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, mixed + 3);
+}
+
+/* The pooling of DeepseekV4HCACompressor, DeepseekV4CSACompressor and DeepseekV4Indexer, which is never quantised: rows of
+ * `width` and gates, their positions and a norm. */
+static void pooling_add(kvb_weights_sum *sum, uint64_t n, uint64_t width, uint64_t every, uint64_t dim)
+{
+    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, 2 * n, sum->hidden, width, false);
+    kvb_matrix_add(sum, KVB_WEIGHTS_ROUTER, n, every, width);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, dim);
+}
+
+/* DeepseekV4Attention and what mixes its streams. The first layers choose experts by a table of tokens, without a bias. */
+static void deepseek_v4_extras(kvb_weights_sum *sum)
+{
+    const uint64_t n = sum->layers, h = sum->hidden, rank = kvb_sum_count(sum, "q_lora_rank");
+    const uint64_t heads = kvb_sum_count(sum, "num_attention_heads"), dim = kvb_sum_count(sum, "head_dim");
+    const uint64_t groups = kvb_sum_count(sum, "o_groups"), out = groups * kvb_sum_count(sum, "o_lora_rank");
+    const uint64_t sparse = layers_of_kind(sum, KVB_SIZED_POOLED, true);
+    const uint64_t streams = kvb_sum_count_or(sum, "hc_mult", 4), hashed = kvb_sum_count_or(sum, "num_hash_layers", 3);
+    const uint64_t index = kvb_sum_count(sum, "index_head_dim"), index_heads = kvb_sum_count(sum, "index_n_heads");
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, rank, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, n, rank, heads * dim, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, n, heads * dim / groups, out, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, n, out, h, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_ATTENTION, n, heads); /* sinks */
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, rank + dim);
+    pooling_add(sum, sparse, 2 * dim, 4, dim);
+    pooling_add(sum, sparse, 2 * index, 4, index);
+    pooling_add(sum, layers_of_kind(sum, KVB_SIZED_POOLED, false), dim, 128, dim);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, sparse, rank, index_heads * index, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, sparse, h, index_heads, false);
+    hyper_connection_add(sum, 2 * n);
+    kvb_matrix_add(sum, KVB_WEIGHTS_NORMS, 1, streams, streams * h); /* DeepseekV4HyperHead */
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, streams + 1);
+    kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, n > hashed ? n - hashed : 0, kvb_sum_count(sum, "n_routed_experts"));
+}
+
+/* Glm5NextTextDecoderLayer; the indexer, which only some configs have, is vLLM's models/glm5_next. */
+static void glm5_next_extras(kvb_weights_sum *sum)
+{
+    const uint64_t n = layers_of_kind(sum, KVB_SIZED_POOLED, true), h = sum->hidden;
+    hyper_connection_add(sum, 2 * sum->layers);
+    if (!n)
+        return;
+    const uint64_t dim = kvb_sum_count(sum, "index_head_dim"), heads = kvb_sum_count(sum, "index_n_heads");
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, kvb_sum_count(sum, "q_lora_rank"), heads * dim, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, n, h, heads + dim, false); /* weights_proj, the pooling's gate */
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, (2 + kvb_sum_count_or(sum, "index_kpool", 1)) * dim);
+}
+
+/* The i-th prime from `least` on, counted from 1. */
+static uint64_t prime_from(uint64_t least, uint64_t i)
+{
+    for (uint64_t n = least < 2 ? 2 : least;; n++) {
+        uint64_t d = 2;
+        while (d * d <= n && n % d)
+            d++;
+        if (d * d > n && --i == 0)
+            return n;
+    }
+}
+
+/* Qwen4ExpTextGatedResidual in place of norms, Qwen4ExpTextQSAIndexer, and Qwen4ExpTextPLELayer, whose embeddings of
+ * n-grams are tables with a prime number of rows for each head. */
+static void qwen4_exp_extras(kvb_weights_sum *sum)
+{
+    const uint64_t n = sum->layers, h = sum->hidden, streams = kvb_sum_count_or(sum, "hc_count", 4), wide = streams * h;
+    const uint64_t rank = kvb_sum_count_or(sum, "hc_lowrank", 320),
+                   tables = json_array_size(kvb_sum_find(sum, "ple_layer_ids"));
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 1, wide);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n + 1, wide, rank, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n + 1, rank, wide, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, 2 * n, wide, streams, false);
+    if (kvb_sum_find(sum, "indexer_head_dim")) {
+        const uint64_t dim = kvb_sum_count(sum, "indexer_head_dim");
+        const uint64_t rows = kvb_sum_count(sum, "indexer_n_heads") + kvb_sum_count(sum, "indexer_kv_heads");
+        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, attending_layers(sum), h, rows * dim, false);
+        kvb_vector_add(sum, KVB_WEIGHTS_NORMS, attending_layers(sum), 2 * dim);
+    }
+    const uint64_t own = kvb_sum_count_or(sum, "ple_embed_dim", h),
+                   heads = kvb_sum_count_or(sum, "heads_per_ngram", 8) * (kvb_sum_count_or(sum, "ngram_size", 3) - 1);
+    const uint64_t least = kvb_sum_count_or(sum, "ngram_vocab_size_base", 20000000);
+    const uint64_t whole = kvb_sum_count_or(sum, "make_ngram_vocab_size_divisible_by", 128);
+    if (tables && (!heads || heads > 256 || tables > 16 || !whole || least > UINT64_C(1) << 32))
+        kvb_sum_stop(sum, -EINVAL,
+                     "ple_layer_ids, heads_per_ngram, ngram_size: tables of n-grams as in Qwen3.8-Flash-Next "
+                     "were expected");
+    for (uint64_t t = 0; t < tables && !sum->err; t++) {
+        uint64_t rows = 0;
+        for (uint64_t i = 1; i <= heads; i++)
+            rows += prime_from(least, t * heads + i);
+        kvb_matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, kvb_ceil_div(rows, whole) * whole, own / heads);
+    }
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, tables, kvb_sum_count_or(sum, "ple_conv_kernel_size", 4), wide, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, tables, own, wide + h, false);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 3 * tables, wide);
+}
+
+/* SambaYDecoderLayer of vLLM's models/phi4flash.py: differences of heads, attention over the rows of another layer, and in
+ * place of later mixers a gate on the output of the last. */
+static void phi4flash_mixer(kvb_weights_sum *sum)
+{
+    const uint64_t h = sum->hidden, attending = attending_layers(sum),
+                   inner = kvb_sum_count_or(sum, "mamba_expand", 2) * h;
+    uint64_t readers = 0, dim = 0;
+    for (size_t g = 0; g < sum->model->n_groups; g++)
+        if (kvb_sized_attends(&sum->model->groups[g])) {
+            readers += sum->model->groups[g].readers;
+            dim = sum->model->groups[g].k_dim;
+        }
+    mamba1_add(sum, inner, "mamba_proj_bias", false);
+    kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * readers, h, h, true);
+    kvb_vector_add(sum, KVB_WEIGHTS_OTHER, attending + readers, 6 * dim); /* four lambdas, subln */
+    const uint64_t gates = sum->layers - attending - readers - state_layers(sum);
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, gates, h, inner, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_MIXER, gates, inner, h, false);
+}
+
+/*
+ * The families of models whose tensors are known, a row for each. Unless a row names another source, it is
+ * transformers' modeling_NAME.py and configuration_NAME.py of its first name.
+ */
+
+/* clang-format off */
 static const kvb_weights_family families[] = {
     {.names = " llama mistral ministral ministral3 baichuan LlamaForCausalLM MistralForCausalLM ", .norms = 2, .feed = &gated,
      .qkv_bias = "attention_bias", .o_bias = "attention_bias"},
@@ -846,8 +1053,19 @@ static const kvb_weights_family families[] = {
     {.names = " minimax_m2 MiniMaxM2ForCausalLM ", .norms = 2, .feed = &minimax_m2, .row_norm = "!use_qk_norm"},
     {.names = " minimax minimax_text_01 MiniMaxForCausalLM MiniMaxText01ForCausalLM ", .norms = 2, .feed = &mixtral,
      .mixer = lightning_add, .unknown = "shared_intermediate_size"},
-    {.names = " kimi_linear KimiLinearForCausalLM ", .norms = 2, .feed = &kimi, .mixer = kimi_delta_add,
-     .unknown = "linear_attn_config.use_full_rank_gate linear_attn_config.gate_lower_bound"},
+    {.names = " kimi_linear KimiLinearForCausalLM ", .norms = 2, .feed = &kimi, .mixer = kimi_delta_add, .extras = kimi_extras},
+    {.names = " minimax_m3 MiniMaxM3ForCausalLM MiniMaxM3SparseForCausalLM ", .norms = 2, .feed = &minimax_m3, .head_norm = "+",
+     .extras = minimax_m3_extras},
+    {.names = " inkling_text inkling_model inkling_mm_model InklingForCausalLM ", .norms = 2, .feed = &inkling, .head_norm = "+",
+     .extras = inkling_extras},
+    {.names = " deepseek_v4 DeepseekV4ForCausalLM ", .norms = 2, .feed = &deepseek_v4, .extras = deepseek_v4_extras,
+     .shares_attention = true},
+    {.names = " glm5_next Glm5NextForCausalLM ", .norms = 2, .feed = &deepseek_v3, .mixer = kimi_delta_add,
+     .extras = glm5_next_extras},
+    {.names = " qwen4_exp_text qwen4_exp Qwen4ExpForCausalLM Qwen4ExpForConditionalGeneration ", .feed = &qwen_shared,
+     .mixer = delta_net_add, .head_norm = "+", .gated_q = true, .extras = qwen4_exp_extras},
+    {.names = " phi4flash Phi4FlashForCausalLM ", .norms = 2, .norm_bias = "+", .feed = &gated, .qkv_bias = "+", .o_bias = "+",
+     .mixer = phi4flash_mixer},
     {.names = " mamba falcon_mamba MambaForCausalLM FalconMambaForCausalLM ", .norms = 1, .mixer = kvb_mamba1_add, .tied = true},
     {.names = " mamba2 Mamba2ForCausalLM ", .norms = 1, .mixer = mamba2_add},
     {.names = " jamba JambaForCausalLM ", .norms = 2, .feed = &jamba, .mixer = jamba_add},

@@ -31,13 +31,17 @@ struct kvb_weights_sum;
 typedef uint64_t (*kvb_tensor_bytes)(const struct kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows,
                                      uint64_t cols);
 
-/* How a quantisation stores matrices. */
-typedef struct kvb_weights_codes {
-    uint64_t layers[KVB_WEIGHTS_PARTS], left[KVB_WEIGHTS_PARTS]; /* that have such a part, and of these: left out */
-    uint32_t bits;                                               /* of an element */
+/* How a quantisation stores the matrices of a part. */
+typedef struct kvb_weights_code {
+    uint32_t bits;              /* of an element; 0: the part stays as it is */
     uint32_t group, group_bits; /* scales and zeros of so many elements of a row; 0: none */
     uint32_t block[2];          /* rows and columns that share an f32 scale; 0: none */
     uint32_t row, tensor;       /* bytes more for each row, and for each tensor */
+} kvb_weights_code;
+
+typedef struct kvb_weights_codes {
+    uint64_t layers[KVB_WEIGHTS_PARTS], left[KVB_WEIGHTS_PARTS]; /* that have such a part, and of these: left out */
+    kvb_weights_code of[KVB_WEIGHTS_PARTS];
 } kvb_weights_codes;
 
 /* The first failure is kept in err and why; after it nothing is added. So no step of the sum checks for failures. */

@@ -155,6 +155,13 @@ static void quantised_bytes_follow_the_config(void **state)
         {"'quant_method':'modelopt','quant_algo':'FP8','ignore':['model.layers.0.mlp.down_proj']",
          PLAIN + ATTENTION + 2 * DENSE + 4 * 8},
         {"'quant_method':'modelopt','quant_algo':'MIXED_PRECISION'", 0},
+#define MIXED(feed)                                                                                                    \
+    "'quant_method':'modelopt','quant_algo':'MIXED_PRECISION','ignore':['model.layers.0.mlp*'],'quantized_layers':{"   \
+    "'model.layers.0.self_attn.q_proj':{'quant_algo':'FP8'}" feed "}"
+        {MIXED(",'model.layers.0.mlp.up_proj':{'quant_algo':'W4A16_NVFP4','group_size':16}"),
+         PLAIN + ATTENTION + DENSE / 16 * 9 + 7 * 8},
+        {MIXED(""), PLAIN + ATTENTION + 2 * DENSE + 4 * 8},
+        {MIXED(",'model.layers.0.mlp.up_proj':{'quant_algo':'W2A8'}"), 0},
         {"'quant_method':'fp8','weight_block_size':null", PLAIN + ATTENTION + DENSE + 7 * 8},
         {"'quant_method':'fp8','weight_block_size':[128,128]", PLAIN + ATTENTION + DENSE + (12 + 24) * 4},
         {"'quant_method':'fp8','weight_block_size':[128,-1]", 0},
