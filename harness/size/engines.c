@@ -571,8 +571,8 @@ uint64_t kvb_llama_copies(const kvb_size_ask *ask)
 
 /*
  * The compute buffer that llama_context reserves on each device for a graph of one micro-batch (sched_reserve). It has
- * room for the larger of two things. First, the f32 logits: the server has them for each sequence and its drafts
- * (server_output_limits), llama-bench and llama-perplexity for every token. Second, the widest part of a layer: its
+ * room for the larger of two things. First, on the last device, the f32 logits: the server has them for each sequence and
+ * its drafts (server_output_limits), llama-bench and llama-perplexity for every token. Second, the widest part of a layer: its
  * feed-forward block, or its heads with an indexer's f32 scores and the mask that the indexer makes. The masks of cells
  * come on top, in f16: one serves all layers with a window, one all others. Without flash attention masks are f32, and
  * the scores of all heads come on top, too. A pipeline keeps four copies of masks, positions and what a device passes on
@@ -599,7 +599,7 @@ static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, u
         indexed = g->index_dim ? cells : indexed;
         scores = ask->no_flash && g->heads * cells > scores ? g->heads * cells : scores;
     }
-    if (kvb_add(&logits, outputs, (uint64_t)m->vocab + m->hidden, 4) ||
+    if (kvb_add(&logits, ask->before_last ? 0 : outputs, (uint64_t)m->vocab + m->hidden, 4) ||
         kvb_add(&feed, tokens, kvb_llama_feed_width(m), 4) || kvb_add(&heads, tokens, kvb_llama_heads_width(m), 4) ||
         kvb_add(&heads, tokens, scores, 4) || kvb_add(&heads, tokens, indexed, mask + 4) ||
         kvb_add(bytes, heads > feed ? heads : feed) || kvb_add(bytes, tokens, masks[0] + masks[1], mask, copies) ||
@@ -914,7 +914,8 @@ uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask)
 
 /*
  * The peak of its profiling run (v1/worker/gpu_worker.py, determine_available_memory): a pass of the largest batch,
- * then the sampler for max_num_seqs sequences (gpu_model_runner.py, profile_run, _dummy_sampler_run). A layer has 4 x
+ * then, on the last rank of a pipeline, the sampler for max_num_seqs sequences (gpu_model_runner.py, profile_run,
+ * _dummy_sampler_run). A layer has 4 x
  * hidden, gate, up and their product alive: 2.02 GiB are logged for 32,768 tokens of a model of 1536 and 8960. The
  * sampler has for each logit those in the dtype and in f32, sorted values and 64-bit indices with the sort's own
  * copies, probabilities, sums, a mask and the result (v1/sample/ops/topk_topp_sampler.py): 43 bytes; logs have 38 to 41
@@ -927,7 +928,7 @@ static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64
     uint64_t sequences = kvb_vllm_max_seqs(ask);
 
     if (kvb_add(bytes, tokens, width, dtype) || kvb_add(&sampler, tokens, m->hidden, dtype) ||
-        kvb_add(&sampler, sequences, m->vocab, KVB_VLLM_SAMPLER_BYTES))
+        kvb_add(&sampler, ask->before_last ? 0 : sequences, m->vocab, KVB_VLLM_SAMPLER_BYTES))
         return -EOVERFLOW;
     *bytes = *bytes > sampler ? *bytes : sampler;
     return 0;

@@ -305,7 +305,7 @@ int kvb_layer_peak(const kvb_sized_model *m, const kvb_size_engine *engine, cons
         return -EOVERFLOW;
     tokens = tokens == 0 ? ask->sequences : tokens < longest ? tokens : longest;
     return kvb_add(bytes, tokens, width, kvb_config_dtype_bytes(m->dtype)) ||
-                   kvb_add(bytes, ask->sequences, kvb_ceil_div(m->vocab, ask->tp), 4)
+                   kvb_add(bytes, ask->before_last ? 0 : ask->sequences, kvb_ceil_div(m->vocab, ask->tp), 4)
                ? -EOVERFLOW
                : 0;
 }
@@ -371,7 +371,7 @@ static int draft_add(const kvb_size_engine *engine, const kvb_size_ask *ask, con
     }
     own.spec_depth = own.parts = 0;
     own.pp = 1;
-    own.mtp = false;
+    own.mtp = own.before_last = false;
     int error = stage_compute(terms->draft, engine, &own, &alone, &draft, why, why_bytes);
 
     if (error)
@@ -435,6 +435,7 @@ static int total_compute(const kvb_sized_model *model, const kvb_size_engine *en
         kvb_size size;
 
         own.part = stage->part;
+        own.before_last = i + 1 < terms->n_stages;
         own.device = stage->device ? stage->device : ask->device;
         its.weight_bytes = stage->weight_bytes;
         its.draft = i + 1 == terms->n_stages ? terms->draft : NULL;

@@ -45,6 +45,7 @@ typedef struct kvb_size_ask {
     const char *state;    /* dtype of recurrent states: "f32", "bf16", "f16"; NULL: the engine's */
     uint32_t tp, pp;      /* ranks, at least 1 */
     uint32_t part, parts; /* this stage of the pipeline has so many parts of the layers; 0: one of pp */
+    bool before_last;     /* a later stage of the pipeline has the output, so that this one computes no logits */
     uint32_t spec_depth;  /* drafted tokens in a step; recurrent states are kept 1 + spec_depth times */
     bool mtp;             /* serve the model's own multi-token prediction layers too */
     uint32_t block;       /* tokens of a block; 0: the engine's */

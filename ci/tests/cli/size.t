@@ -39,6 +39,10 @@ is "a server's compute buffer: gate, up, their product, a mask" $((512 * (4 * (4
 is "  llama-bench's: logits of every token" $((512 * 4 * (128256 + 4096))) activation_bytes "${buffer[@]}" --outputs 512
 is "  without flash attention: scores of all heads" $((512 * 4 * (4 * 4096 + 33 * 4096 + 1))) activation_bytes "${buffer[@]}" --no-flash
 is "  in a pipeline: four masks, and what is handed on" $((512 * 4 * (4096 + 3 * 14336 + 4 * (2048 + 1 + 4096)))) activation_bytes "${buffer[@]}" --pp 2
+logits=(--outputs 512 --budget 24GiB)
+is "  of the first of two stages: no logits" $((512 * 4 * (4096 + 3 * 14336 + 4 * (2048 + 1 + 4096)))) \
+    activation_bytes "${buffer[@]}" --split 3,1 "${logits[@]}"
+is "  of the last: these are more" $((512 * 4 * (128256 + 4096))) activation_bytes "${buffer[@]}" --split 1,3 "${logits[@]}"
 is "  with drafts: as many logits more" $((512 * 4 * (128256 + 4096))) activation_bytes "${buffer[@]}" --spec-depth 511
 is "  of an indexer: scores, and a mask of what it chose" $((512 * (4 * (7168 + 2 * 128 * 576) + 32768 * (2 + 2 + 4) + 4))) \
     activation_bytes DeepSeek-V3.2 "${llama[@]}" --context 32k
