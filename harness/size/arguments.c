@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "harness/command_line.h"
@@ -176,7 +177,6 @@ int kvb_bytes_parse(const char *text, uint64_t *bytes, char *why, size_t why_byt
         {"TiB", 1ull << 40},
         {"PiB", 1ull << 50},
         {"kB", 1000ull},
-        {"KB", 1000ull},
         {"MB", 1000000ull},
         {"GB", 1000000000ull},
         {"TB", 1000000000000ull},
@@ -187,7 +187,8 @@ int kvb_bytes_parse(const char *text, uint64_t *bytes, char *why, size_t why_byt
 
     if (thousandths_parse(text, &number, &rest))
         for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-            if (strcmp(rest, units[i].name) == 0 && number <= (unsigned __int128)UINT64_MAX * 1000 / units[i].bytes) {
+            if (strcasecmp(rest, units[i].name) == 0 &&
+                number <= (unsigned __int128)UINT64_MAX * 1000 / units[i].bytes) {
                 *bytes = (uint64_t)(number * units[i].bytes / 1000);
                 return 0;
             }

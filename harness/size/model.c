@@ -47,12 +47,14 @@ static json_t *json_read(kvb_config_json *c, const char *text, size_t n)
 {
     json_error_t error;
     char *copy = malloc(n + 1);
+    const size_t mark = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* Windows' editors mark UTF-8 */
 
     if (!copy) {
         kvb_config_fail(c, -ENOMEM, "no memory");
         return NULL;
     }
-    memcpy(copy, text, n);
+    n -= mark;
+    memcpy(copy, text + mark, n);
     numbers_mend(copy, n);
     json_t *root = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &error);
     free(copy);
@@ -98,6 +100,14 @@ static const char *architecture_of(const json_t *object)
     return json_string_value(json_array_get(json_object_get(object, "architectures"), 0));
 }
 
+/* NULL: the value is absent or null, or it is no name, and the reading has failed. */
+static const char *name_of(kvb_config_json *c, const json_t *value, const char *expected)
+{
+    if (value && !json_is_string(value) && !json_is_null(value))
+        kvb_config_fail(c, -EINVAL, "%s%s", c->place, expected);
+    return json_string_value(value);
+}
+
 /* mamba_ssm's own config.json names no architecture, but has these two fields. */
 static const char *architecture_of_mamba_ssm(const json_t *root)
 {
@@ -118,8 +128,10 @@ static void family_choose(kvb_model_reading *reading, const json_t *root, const 
     const json_t *const objects[] = {text, root};
 
     for (int i = 0; i < 2 && !reading->family; i++) {
-        const char *type = json_string_value(json_object_get(objects[i], "model_type"));
-        const char *architecture = architecture_of(objects[i]);
+        const json_t *classes = json_object_get(objects[i], "architectures");
+        const char *type = name_of(c, json_object_get(objects[i], "model_type"), "model_type: a name was expected");
+        const char *architecture = name_of(c, json_is_array(classes) ? json_array_get(classes, 0) : classes,
+                                           "architectures: a list of names was expected");
         const kvb_layer_family *by_type = type ? kvb_layer_family_find(type) : NULL;
         const kvb_layer_family *by_name = architecture ? kvb_layer_family_find(architecture) : NULL;
         if (by_type && by_name && by_type != by_name)
@@ -412,11 +424,15 @@ const char *kvb_sized_model_name(size_t i)
 }
 
 /* "Llama-3.1-8B" of "meta-llama/Llama-3.1-8B". */
+/* What stands behind the last slash that something follows. */
 static const char *part_of(const char *name)
 {
-    const char *slash = strrchr(name, '/');
+    const char *part = name;
 
-    return slash ? slash + 1 : name;
+    for (const char *c = name; *c; c++)
+        if (*c == '/' && c[1 + strspn(c + 1, "/")])
+            part = c + 1;
+    return part;
 }
 
 /* Letters and digits alone: "llama3" is a part of what "Llama-3.1-8B" becomes. */

@@ -2,6 +2,7 @@
 /* What one rank needs memory for, and what fits a budget. */
 #include "harness/size/sizing.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -57,10 +58,22 @@ static bool words_are_of(const char *said, const char *name)
     return true;
 }
 
+/* Are two names equal but for case and what stands between words? "rtx4090", "RTX-4090". */
+static bool letters_are_of(const char *said, const char *name)
+{
+    do {
+        said += strspn(said, BETWEEN);
+        name += strspn(name, BETWEEN);
+        if (tolower((unsigned char)*said) != tolower((unsigned char)*name))
+            return false;
+    } while (*said++ && *name++);
+    return true;
+}
+
 const kvb_device *kvb_device_find(const char *name)
 {
     for (size_t i = 0; i < sizeof known_devices / sizeof *known_devices; i++)
-        if (strcasecmp(known_devices[i].name, name) == 0 || words_are_of(name, known_devices[i].name))
+        if (letters_are_of(name, known_devices[i].name) || words_are_of(name, known_devices[i].name))
             return &known_devices[i];
     return NULL;
 }

@@ -322,7 +322,8 @@ static void quantization_read(kvb_weights_sum *sum, const json_t *quantization)
     const char *name = json_string_value(json_object_get(quantization, "quant_method"));
     const char *format = json_string_value(json_object_get(quantization, "format"));
     const json_t *block = json_object_get(quantization, "weight_block_size");
-    const json_t *covered = json_object_get(quantization, "quantized_layers");
+    const json_t *listed = json_object_get(quantization, "quantized_layers");
+    const json_t *covered = json_object_size(listed) ? listed : NULL;
     kvb_weights_code code = {0};
     char type[64];
     snprintf(type, sizeof type, " %s ", sum->model->type ? sum->model->type : "");

@@ -59,6 +59,16 @@ void kvb_linear_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uin
         kvb_vector_add(sum, part, n, out);
 }
 
+/* Of two fields: kvb_sum_count's limit does not keep their product within 64 bits. */
+static uint64_t product(kvb_weights_sum *sum, uint64_t a, uint64_t b)
+{
+    uint64_t all = 0;
+    if (__builtin_mul_overflow(a, b, &all) || all > UINT64_C(1) << 60)
+        kvb_sum_stop(sum, -EOVERFLOW, "weights: %llu x %llu overflow 64 bits", (unsigned long long)a,
+                     (unsigned long long)b);
+    return sum->err ? 0 : all;
+}
+
 /* ---- fields --------------------------------------------------------------------------------------------------- */
 
 const json_t *kvb_sum_find(const kvb_weights_sum *sum, const char *names)
@@ -782,7 +792,7 @@ static void minimax_m3_extras(kvb_weights_sum *sum)
     const uint64_t n = layers_of_kind(sum, KVB_SIZED_FULL, true), h = sum->hidden;
     const uint64_t dim = kvb_sum_count(sum, "sparse_attention_config.sparse_index_dim");
     kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, n, h,
-                   kvb_sum_count(sum, "sparse_attention_config.sparse_num_index_heads") * dim, false);
+                   product(sum, kvb_sum_count(sum, "sparse_attention_config.sparse_num_index_heads"), dim), false);
     kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, 2 * dim);
 }
@@ -799,7 +809,7 @@ static void inkling_extras(kvb_weights_sum *sum)
         const kvb_sized_group *g = &sum->model->groups[i];
         if (!kvb_sized_attends(g))
             continue;
-        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, g->heads * relative, false);
+        kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, g->n, h, product(sum, g->heads, relative), false);
         kvb_matrix_add(sum, KVB_WEIGHTS_OTHER, g->n, relative,
                        g->kind == KVB_SIZED_WINDOW ? g->window : kvb_sum_count_or(sum, "rel_extent", 1024));
         kvb_linear_add(sum, KVB_WEIGHTS_ATTENTION, 2 * g->n, conv, (uint64_t)g->kv_heads * g->k_dim, false);
@@ -813,8 +823,8 @@ static void inkling_extras(kvb_weights_sum *sum)
 /* DeepseekV4HyperConnection, in f32. */
 static void hyper_connection_add(kvb_weights_sum *sum, uint64_t n)
 {
-    const uint64_t streams = kvb_sum_count_or(sum, "hc_mult", 4), mixed = (2 + streams) * streams;
-    kvb_matrix_add(sum, KVB_WEIGHTS_NORMS, n, mixed, streams * sum->hidden);
+    const uint64_t streams = kvb_sum_count_or(sum, "hc_mult", 4), mixed = product(sum, 2 + streams, streams);
+    kvb_matrix_add(sum, KVB_WEIGHTS_NORMS, n, mixed, product(sum, streams, sum->hidden));
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, mixed + 3);
 }
 
@@ -832,7 +842,8 @@ static void deepseek_v4_extras(kvb_weights_sum *sum)
 {
     const uint64_t n = sum->layers, h = sum->hidden, rank = kvb_sum_count(sum, "q_lora_rank");
     const uint64_t heads = kvb_sum_count(sum, "num_attention_heads"), dim = kvb_sum_count(sum, "head_dim");
-    const uint64_t groups = kvb_sum_count(sum, "o_groups"), out = groups * kvb_sum_count(sum, "o_lora_rank");
+    const uint64_t groups = kvb_sum_count(sum, "o_groups"),
+                   out = product(sum, groups, kvb_sum_count(sum, "o_lora_rank"));
     const uint64_t sparse = layers_of_kind(sum, KVB_SIZED_POOLED, true);
     const uint64_t streams = kvb_sum_count_or(sum, "hc_mult", 4), hashed = kvb_sum_count_or(sum, "num_hash_layers", 3);
     const uint64_t index = kvb_sum_count(sum, "index_head_dim"), index_heads = kvb_sum_count(sum, "index_n_heads");
@@ -846,10 +857,10 @@ static void deepseek_v4_extras(kvb_weights_sum *sum)
     pooling_add(sum, sparse, 2 * dim, 4, dim);
     pooling_add(sum, sparse, 2 * index, 4, index);
     pooling_add(sum, layers_of_kind(sum, KVB_SIZED_POOLED, false), dim, 128, dim);
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, sparse, rank, index_heads * index, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, sparse, rank, product(sum, index_heads, index), false);
     kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, sparse, h, index_heads, false);
     hyper_connection_add(sum, 2 * n);
-    kvb_matrix_add(sum, KVB_WEIGHTS_NORMS, 1, streams, streams * h); /* DeepseekV4HyperHead */
+    kvb_matrix_add(sum, KVB_WEIGHTS_NORMS, 1, streams, product(sum, streams, h)); /* DeepseekV4HyperHead */
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 1, streams + 1);
     kvb_vector_add(sum, KVB_WEIGHTS_ROUTER, n > hashed ? n - hashed : 0, kvb_sum_count(sum, "n_routed_experts"));
 }
@@ -862,29 +873,28 @@ static void glm5_next_extras(kvb_weights_sum *sum)
     if (!n)
         return;
     const uint64_t dim = kvb_sum_count(sum, "index_head_dim"), heads = kvb_sum_count(sum, "index_n_heads");
-    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, kvb_sum_count(sum, "q_lora_rank"), heads * dim, false);
+    kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, kvb_sum_count(sum, "q_lora_rank"), product(sum, heads, dim), false);
     kvb_linear_add(sum, KVB_WEIGHTS_OTHER, n, h, dim, false);
     kvb_linear_add(sum, KVB_WEIGHTS_ROUTER, n, h, heads + dim, false); /* weights_proj, the pooling's gate */
-    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, (2 + kvb_sum_count_or(sum, "index_kpool", 1)) * dim);
+    kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, product(sum, 2 + kvb_sum_count_or(sum, "index_kpool", 1), dim));
 }
 
-/* The i-th prime from `least` on, counted from 1. */
-static uint64_t prime_from(uint64_t least, uint64_t i)
+static uint64_t prime_from(uint64_t n)
 {
-    for (uint64_t n = least < 2 ? 2 : least;; n++) {
-        uint64_t d = 2;
-        while (d * d <= n && n % d)
-            d++;
-        if (d * d > n && --i == 0)
-            return n;
-    }
+    for (uint64_t d = 2; d * d <= n; d++)
+        if (n % d == 0) {
+            n++;
+            d = 1;
+        }
+    return n;
 }
 
 /* Qwen4ExpTextGatedResidual in place of norms, Qwen4ExpTextQSAIndexer, and Qwen4ExpTextPLELayer, whose embeddings of
  * n-grams are tables with a prime number of rows for each head. */
 static void qwen4_exp_extras(kvb_weights_sum *sum)
 {
-    const uint64_t n = sum->layers, h = sum->hidden, streams = kvb_sum_count_or(sum, "hc_count", 4), wide = streams * h;
+    const uint64_t n = sum->layers, h = sum->hidden, streams = kvb_sum_count_or(sum, "hc_count", 4),
+                   wide = product(sum, streams, h);
     const uint64_t rank = kvb_sum_count_or(sum, "hc_lowrank", 320),
                    tables = json_array_size(kvb_sum_find(sum, "ple_layer_ids"));
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, 2 * n + 1, wide);
@@ -894,21 +904,18 @@ static void qwen4_exp_extras(kvb_weights_sum *sum)
     if (kvb_sum_find(sum, "indexer_head_dim")) {
         const uint64_t dim = kvb_sum_count(sum, "indexer_head_dim");
         const uint64_t rows = kvb_sum_count(sum, "indexer_n_heads") + kvb_sum_count(sum, "indexer_kv_heads");
-        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, attending_layers(sum), h, rows * dim, false);
+        kvb_linear_add(sum, KVB_WEIGHTS_OTHER, attending_layers(sum), h, product(sum, rows, dim), false);
         kvb_vector_add(sum, KVB_WEIGHTS_NORMS, attending_layers(sum), 2 * dim);
     }
     const uint64_t own = kvb_sum_count_or(sum, "ple_embed_dim", h),
                    heads = kvb_sum_count_or(sum, "heads_per_ngram", 8) * (kvb_sum_count_or(sum, "ngram_size", 3) - 1);
     const uint64_t least = kvb_sum_count_or(sum, "ngram_vocab_size_base", 20000000);
     const uint64_t whole = kvb_sum_count_or(sum, "make_ngram_vocab_size_divisible_by", 128);
-    if (tables && (!heads || heads > 256 || tables > 16 || !whole || least > UINT64_C(1) << 32))
-        kvb_sum_stop(sum, -EINVAL,
-                     "ple_layer_ids, heads_per_ngram, ngram_size: tables of n-grams as in Qwen3.8-Flash-Next "
-                     "were expected");
-    for (uint64_t t = 0; t < tables && !sum->err; t++) {
-        uint64_t rows = 0;
-        for (uint64_t i = 1; i <= heads; i++)
-            rows += prime_from(least, t * heads + i);
+    if (tables && (!heads || !whole || least < 2 || least > UINT32_MAX || tables > 256 || heads > 256 / tables))
+        kvb_sum_stop(sum, -EINVAL, "ple_layer_ids: up to 256 tables of n-grams were expected");
+    for (uint64_t t = 0, rows = 0, prime = least - 1; t < tables && !sum->err; t++, rows = 0) {
+        for (uint64_t i = 0; i < heads; i++)
+            rows += prime = prime_from(prime + 1);
         kvb_matrix_add(sum, KVB_WEIGHTS_EMBEDDING, 1, kvb_ceil_div(rows, whole) * whole, own / heads);
     }
     kvb_linear_add(sum, KVB_WEIGHTS_OTHER, tables, kvb_sum_count_or(sum, "ple_conv_kernel_size", 4), wide, false);
@@ -921,7 +928,7 @@ static void qwen4_exp_extras(kvb_weights_sum *sum)
 static void phi4flash_mixer(kvb_weights_sum *sum)
 {
     const uint64_t h = sum->hidden, attending = attending_layers(sum),
-                   inner = kvb_sum_count_or(sum, "mamba_expand", 2) * h;
+                   inner = product(sum, kvb_sum_count_or(sum, "mamba_expand", 2), h);
     uint64_t readers = 0, dim = 0;
     for (size_t g = 0; g < sum->model->n_groups; g++)
         if (kvb_sized_attends(&sum->model->groups[g])) {

@@ -105,6 +105,11 @@ named 'meta-llama/Llama-3\.1-8B: ' https://huggingface.co/meta-llama/Llama-3.1-8
 named 'meta-llama/Llama-3\.1-8B: ' unsloth/Meta-Llama-3.1-8B
 named 'meta-llama/Llama-3\.1-8B: .*; H100-80GB has' Llama-3.1-8B --gpu 'NVIDIA H100 80GB HBM3'
 named 'meta-llama/Llama-3\.1-8B: .*; RTX-4090 has' Llama-3.1-8B --gpu 'NVIDIA GeForce RTX 4090'
+named 'meta-llama/Llama-3\.1-8B: .*; RTX-4090 has' Llama-3.1-8B --gpu rtx4090
+named 'meta-llama/Llama-3\.1-8B: .*; H100-80GB has' Llama-3.1-8B --gpu h100_80gb
+named 'meta-llama/Llama-3\.1-8B: .*; the budget is 22\.4 GiB' Llama-3.1-8B --budget 24gb
+expect_exit 2 "meta-llama/Llama-3.1-8B/" "$KVBENCH" size meta-llama/Llama-3.1-8B/
+holds "  is guessed" 'similar: meta-llama/Llama-3\.1-8B,' "$err"
 for device in 'AMD Instinct MI325X' MI355X 'NVIDIA B300 SXM6 AC' 'NVIDIA GH200 480GB'; do
     named 'meta-llama/Llama-3\.1-8B: .*; [A-Z0-9-]+ has (9|2)[0-9][0-9.]+ GiB' Llama-3.1-8B --gpu "$device"
 done

@@ -155,6 +155,7 @@ static void quantised_bytes_follow_the_config(void **state)
         {"'quant_method':'modelopt','quant_algo':'FP8','ignore':['model.layers.0.mlp.down_proj']",
          PLAIN + ATTENTION + 2 * DENSE + 4 * 8},
         {"'quant_method':'modelopt','quant_algo':'MIXED_PRECISION'", 0},
+        {"'quant_method':'modelopt','quant_algo':'MIXED_PRECISION','quantized_layers':['mlp']", 0},
 #define MIXED(feed)                                                                                                    \
     "'quant_method':'modelopt','quant_algo':'MIXED_PRECISION','ignore':['model.layers.0.mlp*'],'quantized_layers':{"   \
     "'model.layers.0.self_attn.q_proj':{'quant_algo':'FP8'}" feed "}"
