@@ -413,7 +413,7 @@ def sizing(args):
         said = subprocess.run([args.kvbench, "size", model, "--log", path, "--format", "json"], check=True, capture_output=True, text=True)
         for part in json.loads(said.stdout):
             rows.append((part, source))
-            engines.setdefault(part["engine"], []).append(part)
+            engines.setdefault(part["engine"].split("@")[0], []).append(part)
     with open(args.output, "w") as out:
         write = lambda *lines: out.write("\n".join(lines) + "\n")
         write("# What engines logged, and what is predicted", "",

@@ -23,7 +23,7 @@ typedef struct size {
     const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
     const char *gpu, *utilization, *log, *split, *draft;
     uint64_t tp, pp, spec_depth, block, batch, max_seqs, outputs;
-    bool no_flash, mtp, explain, list, verify, unified, whole, suggest;
+    bool no_flash, prefix_caching, mtp, explain, list, verify, unified, whole, suggest;
     /* the options, parsed */
     kvb_table_format format;
     bool page; /* --format html */
@@ -90,6 +90,9 @@ static const kvb_option options[] = {
      KVB_NUMBER(size, outputs, 1, 1 << 30)},
     {"--no-flash", NULL, "llama.cpp: without flash attention, the scores of all heads are in the compute buffer",
      KVB_FLAG(size, no_flash)},
+    {"--prefix-caching", NULL,
+     "vllm: it caches prompts' beginnings beside recurrent states, as --enable-prefix-caching before 0.27",
+     KVB_FLAG(size, prefix_caching)},
     {"--whole-windows", NULL,
      "windows keep every token: --disable-hybrid-kv-cache-manager of vllm (KV connectors), --disable-hybrid-swa-memory "
      "of "
@@ -388,6 +391,7 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
                                   .outputs = (uint32_t)s->outputs,
                                   .copies = s->ran.copies,
                                   .no_flash = s->no_flash,
+                                  .prefix = s->prefix_caching,
                                   .whole = s->whole,
                                   .version = row->engine->version,
                                   .device = s->device,
@@ -504,7 +508,7 @@ static bool asks_more(const size *s)
 {
     return s->engine || s->state || s->budget || s->weights || s->runtime || s->margin || s->gpu || s->tp > 1 ||
            s->pp > 1 || s->spec_depth || s->block || s->batch || s->max_seqs || s->mtp || s->explain || s->unified ||
-           s->whole || s->suggest || s->split || s->draft || s->outputs || s->no_flash;
+           s->whole || s->suggest || s->split || s->draft || s->outputs || s->no_flash || s->prefix_caching;
 }
 
 /* --verify takes no lists and makes no page. */
@@ -736,6 +740,7 @@ static int log_read(size *s)
     s->block = s->block ? s->block : ran->block;
     s->unified = s->unified || ran->unified;
     s->no_flash = s->no_flash || ran->no_flash;
+    s->prefix_caching = s->prefix_caching || ran->prefix;
     s->outputs = s->outputs ? s->outputs : ran->outputs;
     if (!s->words.n && *s->logged.at[KVB_LOGGED_MODEL].word && (s->words.at = calloc(2, sizeof *s->words.at)))
         s->words.at[s->words.n++] = s->logged.at[KVB_LOGGED_MODEL].word;

@@ -754,7 +754,7 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
         spec *s = &specs[i];
 
         s->block = block;
-        s->states = token ? 2 : 1;
+        s->states = token ? kvb_vllm_states(ask) : 1;
         if (__builtin_mul_overflow(block, s->token ? s->token : token, &state))
             return -EOVERFLOW;
         s->page = state ? state : s->page; /* a state is padded, unless the model has no attention */
@@ -795,6 +795,13 @@ static int pool_unify(spec *specs, size_t n, bool whole, char *why, size_t why_b
         s->page = page;
     }
     return 0;
+}
+
+/* States of a sequence beside attention: the last one, and that of the prompt's beginning where beginnings are cached, which
+ * is the default since 0.27 (pull request 50991; before it, a model with states was served without). */
+uint64_t kvb_vllm_states(const kvb_size_ask *ask)
+{
+    return ask->prefix || !ask->version || ask->version >= KVB_VERSION(0, 27) ? 2 : 1;
 }
 
 /* Since 0.26 scheduling is asynchronous: two batches can be in flight behind a window (config/vllm.py,
@@ -937,6 +944,8 @@ static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64
 const kvb_size_engine kvb_size_engine_vllm = {
     .name = "vllm",
     .since = "0.26",
+    .states_since = "0.27",
+    "its groups of pages for them differ by version, and no public log fixes one (vllm-project/vllm 51041)",
     .weights = "fp8 nvfp4 a4g128",
     .stored = "f32 f16 bf16 e4m3 e5m2 e4m3-token int8 nvfp4 fp8_ds_mla",
     .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",

@@ -71,6 +71,7 @@ uint64_t kvb_llama_copies(const kvb_size_ask *ask);
  * logit; and the batches of a sequence that can be in flight. */
 uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask *ask);
 uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask);
+uint64_t kvb_vllm_states(const kvb_size_ask *ask);
 uint64_t kvb_vllm_batches(const kvb_size_ask *ask);
 enum { KVB_VLLM_SAMPLER_BYTES = 43 };
 

@@ -69,7 +69,7 @@
         if (s.g.kind === "cross") return ceil(most(s.g.window, e.batch), s.block);
         return s.g.kind === "chunk" ? ceil(least(s.g.window + flight, q.context), s.block) : s.states + ask.spec_depth;
     };
-    const vllmSpecs = (m, q) => {
+    const vllmSpecs = (m, q, e) => {
         const specs = [], first = ask.block || 16n, whole = ask.whole && m.groups.some((g) => grows(m, g, q));
         let token = 0n, state = 0n;
         for (const g of m.groups) {
@@ -80,7 +80,7 @@
             state = most(state, page);
         }
         const align = most(first, 16n), block = state && token ? most(first, align * ceil(state, align * token)) : first;
-        for (const s of specs) Object.assign(s, {block, states: token ? 2n : 1n, page: block * (s.token || token) || s.page});
+        for (const s of specs) Object.assign(s, {block, states: token ? e.states : 1n, page: block * (s.token || token) || s.page});
         return specs;
     };
     const vllm = (m, q, e) => {
@@ -88,7 +88,7 @@
         stored(e, q.k);
         check(m.groups.every((g) => g.heads % q.tp === 0n), "vLLM wants ranks that divide the query heads");
         noSinks(m);
-        const specs = vllmSpecs(m, q);
+        const specs = vllmSpecs(m, q, e);
         if (specs.length > 1 && !specs.every((s) => s.grows)) {
             check(!ask.whole, "vLLM needs its hybrid manager for these kinds of layers");
             const page = specs.map((s) => s.page).reduce(most), layers = specs.map((s) => s.layers);

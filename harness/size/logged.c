@@ -33,6 +33,7 @@ static const struct line {
     {"vllm", KVB_LOGGED_ACTIVATIONS, LAST, "torch peak memory increase: &"},
     {"vllm", KVB_LOGGED_ACTIVATIONS, LAST, "for weight, & for peak activation"},
     {"vllm", KVB_LOGGED_GRAPHS, LAST, "Graph capturing finished in*took &"},
+    {"vllm", KVB_LOGGED_GRAPHS, LAST, "CUDA graph pool memory: & (actual)"},
     {"vllm", KVB_LOGGED_RUNTIME, LAST, "non_torch_memory takes &"},
     {"vllm", KVB_LOGGED_RUNTIME, LAST, "for peak activation, & for non-torch memory"},
     {"vllm", KVB_LOGGED_TOKENS, LAST, "GPU KV cache size: % tokens"},
@@ -43,6 +44,14 @@ static const struct line {
     {"vllm", KVB_LOGGED_PP, LAST, "pipeline_parallel_size=%"},
     {"vllm", KVB_LOGGED_BATCH, LAST, "max_num_batched_tokens=%"},
     {"vllm", KVB_LOGGED_K, LAST, "kv_cache_dtype=$"},
+    {"vllm", KVB_LOGGED_CONTEXT, LAST, "'max_model_len': %"}, /* entrypoints/utils.py, log_non_default_args */
+    {"vllm", KVB_LOGGED_TP, LAST, "'tensor_parallel_size': %"},
+    {"vllm", KVB_LOGGED_PP, LAST, "'pipeline_parallel_size': %"},
+    {"vllm", KVB_LOGGED_BATCH, LAST, "'max_num_batched_tokens': %"},
+    {"vllm", KVB_LOGGED_K, LAST, "'kv_cache_dtype': $"},
+    {"vllm", KVB_LOGGED_PREFIX, LAST, "'enable_prefix_caching': $"},
+    {"vllm", KVB_LOGGED_PREFIX, LAST, "enable_prefix_caching=$"},
+    {"vllm", KVB_LOGGED_MODEL, LAST, "'model_tag': $"},
     {"vllm", KVB_LOGGED_MODEL, LAST, "with config: model=$"},
     {"vllm", KVB_LOGGED_VERSION, LAST, "LLM engine (v$"},
     /* src/llama-model.cpp, llama-kv-cache.cpp, llama-memory-recurrent.cpp, llama-context.cpp */
@@ -263,7 +272,8 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
     const double pool = log->at[KVB_LOGGED_TOKENS].value;
     unsigned major, minor;
 
-    *o = (kvb_logged_options){.unified = strcmp(log->at[KVB_LOGGED_UNIFIED].word, "true") == 0};
+    *o = (kvb_logged_options){.unified = strcmp(log->at[KVB_LOGGED_UNIFIED].word, "true") == 0,
+                              .prefix = strcmp(log->at[KVB_LOGGED_PREFIX].word, "True") == 0};
     snprintf(o->engine, sizeof o->engine, "%s", log->engine);
     if (vllm && sscanf(log->at[KVB_LOGGED_VERSION].word, "%3u.%3u", &major, &minor) == 2)
         snprintf(o->engine, sizeof o->engine, "vllm@%u.%u", major, minor);

@@ -27,6 +27,7 @@ typedef enum kvb_logged_key {
     KVB_LOGGED_COPIES,  /* llama.cpp: of what a pipeline hands on */
     KVB_LOGGED_UNIFIED, /* words from here on */
     KVB_LOGGED_FLASH,
+    KVB_LOGGED_PREFIX,
     KVB_LOGGED_K,
     KVB_LOGGED_V,
     KVB_LOGGED_MODEL,
@@ -52,7 +53,7 @@ typedef struct kvb_logged_options {
     char engine[32], context[24], sequences[24], kv[64];
     uint64_t tp, pp, batch, block, outputs;
     uint32_t copies;
-    bool unified, no_flash;
+    bool unified, no_flash, prefix;
 } kvb_logged_options;
 void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *options);
 

@@ -55,6 +55,7 @@ typedef struct kvb_size_ask {
     uint32_t outputs; /* llama.cpp: most tokens of a pass with logits; 0: as its server, of each sequence and draft */
     uint32_t copies;  /* llama.cpp: of what a device hands on; 0: 4 in a pipeline, else 1 */
     bool no_flash;    /* llama.cpp: without flash attention */
+    bool prefix;      /* vllm: it caches prompts' beginnings beside recurrent states, where that is not the default */
     bool whole;       /* vllm, sglang, llama.cpp: windows keep every token, as an option of theirs makes them */
     uint32_t version; /* of the engine, a KVB_VERSION; 0: the newest with known rules */
     const kvb_device *device; /* NULL: not said */
@@ -73,12 +74,13 @@ typedef struct kvb_size_allocation {
 typedef struct kvb_size_engine {
     char name[24]; /* what --engine takes, with the version if one is asked for: "vllm@0.24" */
     const char *summary;
-    const char *source;  /* of the formulas */
-    const char *since;   /* the version since which its newest rules hold; NULL: no rule depends on the version */
-    uint32_t version;    /* kvb_size_ask's, of a copy of the engine for a version */
-    const char *stored;  /* formats that it stores, separated by spaces; NULL: all */
-    const char *weights; /* words of --weights that it serves, the largest first; NULL: not suggested */
-    uint32_t batch;      /* default for the most tokens of one forward pass; 0: one for each sequence */
+    const char *source;       /* of the formulas */
+    const char *since;        /* the version since which its newest rules hold; NULL: no rule depends on the version */
+    const char *states_since; /* the same for recurrent states */
+    uint32_t version;         /* kvb_size_ask's, of a copy of the engine for a version */
+    const char *stored;       /* formats that it stores, separated by spaces; NULL: all */
+    const char *weights;      /* words of --weights that it serves, the largest first; NULL: not suggested */
+    uint32_t batch;           /* default for the most tokens of one forward pass; 0: one for each sequence */
     uint64_t (*batch_on)(const kvb_device *device); /* the same, where it depends on the device, which may be NULL */
     uint32_t
         fraction; /* of a device that it takes at most, in thousandths; 0: all. --gpu-memory-utilization is for these */

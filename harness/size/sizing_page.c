@@ -112,10 +112,11 @@ static json_t *engine_make(const kvb_size_row *row)
     uint32_t fraction = e->fraction && ask.utilization ? ask.utilization : e->fraction;
 
     ask.sequences = 0;
-    return json_pack("{s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "batch", (json_int_t)kvb_size_batch(e, &ask),
+    return json_pack("{s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "batch", (json_int_t)kvb_size_batch(e, &ask),
                      "fraction", (json_int_t)fraction, "beside", beside, "stored", stored, "max_seqs",
                      (json_int_t)kvb_vllm_max_seqs(&ask), "sampler_bytes", (json_int_t)KVB_VLLM_SAMPLER_BYTES,
-                     "batches", (json_int_t)kvb_vllm_batches(&ask), "knows", (json_int_t)e->knows);
+                     "batches", (json_int_t)kvb_vllm_batches(&ask), "states", (json_int_t)kvb_vllm_states(&ask),
+                     "knows", (json_int_t)e->knows);
 }
 
 static json_t *formats_make(void)

@@ -542,11 +542,13 @@ static void version_note(const kvb_size_row *r, notes *all)
 
     older.version = 1;
     if (r->error || !r->engine->since || r->ask.version || r->size.stage ||
-        kvb_size_hold(r->engine, r->model, &older, &held, why, sizeof why) || held.kv_bytes == r->size.held.kv_bytes)
+        kvb_size_hold(r->engine, r->model, &older, &held, why, sizeof why) ||
+        (held.kv_bytes == r->size.held.kv_bytes && held.state_bytes == r->size.held.state_bytes))
         return;
     kvb_bytes_text((double)(held.kv_bytes + held.state_bytes), text);
     note_add(all, "%s: as since version %s; before, %" PRIu64 " x %" PRIu64 " tokens take %s (--engine %s@VERSION).",
-             r->engine->name, r->engine->since, r->ask.sequences, r->ask.context, text, r->engine->name);
+             r->engine->name, held.state_bytes == r->size.held.state_bytes ? r->engine->since : r->engine->states_since,
+             r->ask.sequences, r->ask.context, text, r->engine->name);
 }
 
 static void row_note(const kvb_size_row *r, notes *all)

@@ -187,7 +187,7 @@ explored "  on a device, with drafts" 30 Llama-3.1-8B gemma-3-27b-it Qwen3.5-9B 
     --gpu H100-80GB --unified --spec-depth 2 --margin 5% --runtime 1GiB --block 32
 explored "  of another version, with whole windows" 30 gemma-3-27b-it gpt-oss-20b Qwen3.5-9B Llama-4-Scout-17B-16E-Instruct -- \
     --engine ideal,vllm,vllm@0.24,llama.cpp,sglang --whole-windows
-explored "  and with those of its own" 30 gemma-3-27b-it Llama-4-Scout-17B-16E-Instruct -- --engine ideal,vllm@0.24,vllm
+explored "  and with those of its own" 30 gemma-3-27b-it Llama-4-Scout-17B-16E-Instruct Qwen3.5-9B -- --engine ideal,vllm@0.24,vllm
 explored "  in stages" 30 Llama-3.1-8B Kimi-Linear-48B-A3B-Instruct DeepSeek-V3 -- --pp 2 --mtp --batch 1024 --state f32
 
 # ---- ranks, drafts, budgets
@@ -418,6 +418,11 @@ is "mamba-2.8b: states of this program" 24903680 state_bytes mamba-2.8b --engine
 is "Qwen3.5-9B" 52690944 state_bytes Qwen3.5-9B --engine kvbench --context 256
 is "  16 bits are half" $((52690944 / 2)) state_bytes Qwen3.5-9B --engine kvbench --context 256 --state bf16
 is "  drafts keep states" $((4 * 52690944)) state_bytes Qwen3.5-9B --engine kvbench --context 256 --spec-depth 3
+one=$(value state_bytes Qwen3.5-9B --engine vllm@0.26 --context 256 --kv bf16)
+is "  vLLM caches prompts' beginnings with them since 0.27" $((2 * one)) state_bytes Qwen3.5-9B --engine vllm@0.27 --context 256 \
+    --kv bf16
+is "  and before where it is asked to" $((2 * one)) state_bytes Qwen3.5-9B --engine vllm@0.26 --prefix-caching --context 256 \
+    --kv bf16
 for model in mamba-2.8b AI21-Jamba-1.5-Mini Qwen3-Next-80B-A3B NVIDIA-Nemotron-3-Nano-30B-A3B granite-4.0-h-small \
     Falcon-H1-7B-Instruct MiniMax-Text-01; do
     ok "$model: states to the byte" "$KVBENCH" size $model --verify --kv f16 --context 40
