@@ -350,6 +350,7 @@ const kvb_size_engine kvb_size_engine_sglang = {
     .weights = "fp8 nvfp4 a4g128",
     .stored = "f32 f16 bf16 e4m3 e5m2",
     .summary = "pools of token slots, shared by ratios; what passes and CUDA graphs get is reserved by rule",
+    .pooled_why = "public versions of its DSV4PoolConfigurator divide memory in four ways, and name no release",
     .source = "sgl-project/sglang python/sglang/srt/model_executor/pool_configurator.py, srt/server_args.py",
     .draft_why = "SGLang serves no draft model in a pipeline", /* srt/server_args.py */
     .batch_on = sglang_batch,
@@ -945,7 +946,8 @@ const kvb_size_engine kvb_size_engine_vllm = {
     .name = "vllm",
     .since = "0.26",
     .states_since = "0.27",
-    "its groups of pages for them differ by version, and no public log fixes one (vllm-project/vllm 51041)",
+    .pooled_why =
+        "its groups of pages for them differ by version, and no public log fixes one (vllm-project/vllm 51041)",
     .weights = "fp8 nvfp4 a4g128",
     .stored = "f32 f16 bf16 e4m3 e5m2 e4m3-token int8 nvfp4 fp8_ds_mla",
     .summary = "blocks of 16 tokens; kinds of layers in groups of one size, pages of one size",

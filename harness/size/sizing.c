@@ -346,7 +346,9 @@ int kvb_size_hold(const kvb_size_engine *engine, const kvb_sized_model *model, c
         const kvb_sized_group *g = &model->groups[i];
 
         if ((g->kind == KVB_SIZED_POOLED || g->kind == KVB_SIZED_CROSS) && !(engine->knows >> g->kind & 1)) {
-            snprintf(why, why_bytes, "how %.20s holds %s is not modelled", engine->name, g->name);
+            snprintf(why, why_bytes, "how %.20s holds %s is not modelled%s%s", engine->name, g->name,
+                     engine->pooled_why && g->every > 1 ? ": " : "",
+                     engine->pooled_why && g->every > 1 ? engine->pooled_why : "");
             return -ENOTSUP;
         }
     }

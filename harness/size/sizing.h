@@ -77,6 +77,7 @@ typedef struct kvb_size_engine {
     const char *source;       /* of the formulas */
     const char *since;        /* the version since which its newest rules hold; NULL: no rule depends on the version */
     const char *states_since; /* the same for recurrent states */
+    const char *pooled_why;   /* why rows of several tokens are not modelled; NULL: no source says how they are held */
     uint32_t version;         /* kvb_size_ask's, of a copy of the engine for a version */
     const char *stored;       /* formats that it stores, separated by spaces; NULL: all */
     const char *weights;      /* words of --weights that it serves, the largest first; NULL: not suggested */
