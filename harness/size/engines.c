@@ -539,16 +539,36 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
     return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
 }
 
+/*
+ * Floats of a token in the widest part of a layer without its heads. ggml-alloc puts a tensor into the smallest hole that
+ * has room for it, else behind all others, so that what fits no hole adds up (held against llama.cpp 0.5.0's buffers):
+ *   feed-forward   its input before and behind the norm, then gate, up and their product. Neither input's hole has room for
+ *                  one of the three. The experts' outputs fit only if they are no wider than gate and up, which are free by
+ *                  then.
+ *   gated DeltaNet its input before and behind the norm, then the convolution's channels three times (models/qwen35.cpp):
+ *                  projected, with the columns before them, and convolved. The recurrent state has taken a piece of the
+ *                  first by then, so that the third has no room there.
+ */
 uint64_t kvb_llama_feed_width(const kvb_sized_model *m)
 {
     const json_t *used = kvb_config_get(m->config, "num_experts_per_tok num_experts_per_token moe_topk moe_top_k");
     const json_t *expert = kvb_config_get(m->config, "moe_intermediate_size expert_ffn_hidden_size");
     const uint64_t experts = (uint64_t)json_integer_value(used) & UINT16_MAX;
     const uint64_t feed = expert ? (uint64_t)json_integer_value(expert) & UINT32_MAX : m->intermediate;
-    const uint64_t routed = experts * (feed + (2 * feed > m->hidden ? 2 * feed : m->hidden));
+    const uint64_t routed = experts * (3 * feed + (m->hidden > 2 * feed ? m->hidden : 0));
     const uint64_t dense = 3 * (uint64_t)m->intermediate;
+    uint64_t most = routed > dense ? routed : dense;
 
-    return m->hidden + (routed > dense ? routed : dense);
+    for (size_t i = 0; i < m->n_groups; i++) {
+        const kvb_sized_group *g = &m->groups[i];
+
+        if (g->conv_drafts && !g->conv_groups && g->conv_width > 1) { /* of a gated DeltaNet */
+            const uint64_t channels = g->conv_elements / (g->conv_width - 1) & UINT32_MAX;
+
+            most = 3 * channels > most ? 3 * channels : most;
+        }
+    }
+    return 2 * (uint64_t)m->hidden + most;
 }
 
 uint64_t kvb_llama_heads_width(const kvb_sized_model *m)

@@ -35,17 +35,26 @@ is "gemma-7b" 939524096 kv_bytes gemma-7b "${llama[@]}" --context 2048
 is "gpt-oss-20b: full layers and windows" $((3221225472 + 18874368)) kv_bytes gpt-oss-20b "${llama[@]}" --context 128k
 is "Qwen3.5-9B: states" 52690944 state_bytes Qwen3.5-9B "${llama[@]}" --context 256
 buffer=(Llama-3.1-8B "${llama[@]}" --context 4096)
-is "a server's compute buffer: gate, up, their product, a mask" $((512 * (4 * (4096 + 3 * 14336) + 2 * 4096 + 4))) activation_bytes "${buffer[@]}"
+is "a server's compute buffer: gate, up, their product, a mask" $((512 * (4 * (2 * 4096 + 3 * 14336) + 2 * 4096 + 4))) activation_bytes "${buffer[@]}"
 is "  llama-bench's: logits of every token" $((512 * 4 * (128256 + 4096))) activation_bytes "${buffer[@]}" --outputs 512
 is "  without flash attention: scores of all heads" $((512 * 4 * (4 * 4096 + 33 * 4096 + 1))) activation_bytes "${buffer[@]}" --no-flash
-is "  in a pipeline: four masks, and what is handed on" $((512 * 4 * (4096 + 3 * 14336 + 4 * (2048 + 1 + 4096)))) activation_bytes "${buffer[@]}" --pp 2
+is "  in a pipeline: four masks, and what is handed on" $((512 * 4 * (2 * 4096 + 3 * 14336 + 4 * (2048 + 1 + 4096)))) activation_bytes "${buffer[@]}" --pp 2
 logits=(--outputs 512 --budget 24GiB)
-is "  of the first of two stages: no logits" $((512 * 4 * (4096 + 3 * 14336 + 4 * (2048 + 1 + 4096)))) \
+is "  of the first of two stages: no logits" $((512 * 4 * (2 * 4096 + 3 * 14336 + 4 * (2048 + 1 + 4096)))) \
     activation_bytes "${buffer[@]}" --split 3,1 "${logits[@]}"
 is "  of the last: these are more" $((512 * 4 * (128256 + 4096))) activation_bytes "${buffer[@]}" --split 1,3 "${logits[@]}"
 is "  with drafts: as many logits more" $((512 * 4 * (128256 + 4096))) activation_bytes "${buffer[@]}" --spec-depth 511
 is "  of an indexer: scores, and a mask of what it chose" $((512 * (4 * (7168 + 2 * 128 * 576) + 32768 * (2 + 2 + 4) + 4))) \
     activation_bytes DeepSeek-V3.2 "${llama[@]}" --context 32k
+# llama.cpp 0.5.0 has buffers of 44.16, 126.02 and 72.02 MiB for graphs of these shapes (Vulkan, GGML_VK_DISABLE_GRAPH_OPTIMIZE).
+echo '{"model_type": "qwen3_5_text", "architectures": ["Qwen3_5ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3584,
+ "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "num_hidden_layers": 4, "linear_num_key_heads": 16,
+ "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"], "linear_num_value_heads": 16,
+ "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "vocab_size": 1024,
+ "max_position_embeddings": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}' >"$TMPDIR/delta.json"
+is "  of a gated DeltaNet: its convolution" $((44 * 1048576 + 2048)) activation_bytes "$TMPDIR/delta.json" "${llama[@]}" --context 4096
+is "  of its feed-forward block" $((126 * 1048576 + 2048)) activation_bytes Qwen3.5-27B "${llama[@]}" --context 4096
+is "  of its experts" $((68 * 1048576 + 2048)) activation_bytes Qwen3.5-35B-A3B "${llama[@]}" --context 4096
 is "mamba-2.8b" 24903680 state_bytes mamba-2.8b "${llama[@]}" --context 256
 
 # ---- weights as published, to 1 %

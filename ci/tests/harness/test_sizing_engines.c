@@ -333,7 +333,8 @@ static void test_pooled(void **state)
     kvb_size none;
     const kvb_size_terms terms = {0};
     assert_int_equal(kvb_size_compute(model, &kvb_size_engine_vllm, &ask, &terms, &none, why, sizeof why), -ENOTSUP);
-    assert_string_equal(why, "how vllm holds pooled rows with index is not modelled");
+    const char *reason = "how vllm holds pooled rows with index is not modelled: its groups of pages ";
+    assert_int_equal(strncmp(why, reason, strlen(reason)), 0);
     kvb_sized_model_free(model);
 }
 
