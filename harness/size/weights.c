@@ -490,8 +490,8 @@ static const struct vit {
     bool head;                    /* it has one unless vision_use_head is false: not known */
 } vits[] = {
     {"qwen2_5_vl", NULL, qwen2_5_join, .gated = true, .bias = true, .norms = 1, .frames = 2},
-    {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe qwen4_exp", NULL, qwen3_join, .bias = true, .patch_bias = true,
-     .norms = 2, .frames = 2},
+    {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe qwen4_exp qwen3_omni_moe qwen3_omni_moe_thinker", NULL, qwen3_join,
+     .bias = true, .patch_bias = true, .norms = 2, .frames = 2},
     {"mistral3", "pixtral", mistral3_join, .gated = true, .norms = 1, .outer = 1, .frames = 1},
     {"llama4", "llama4_vision_model", llama4_join, .bias = true, .norms = 2, .outer = 6, .frames = 1, .squares = true},
     {"internvl_chat", "intern_vit_6b", internvl_join, .bias = true, .patch_bias = true,
@@ -533,18 +533,37 @@ static uint64_t vision_parameters(const kvb_weights_sum *sum)
     return 0;
 }
 
+/* Parameters of the audio tower, where its tensors are known; 0: not. transformers' Qwen3OmniMoeAudioEncoder: three
+ * convolutions of 3 x 3 that halve the mel bins, layers of q, k, v, o and a block, and two projections. */
+static uint64_t audio_parameters(const kvb_weights_sum *sum)
+{
+    const json_t *audio = kvb_sum_find(sum, "audio_config");
+    const uint64_t h = field(audio, "d_model"), wide = field(audio, "encoder_ffn_dim");
+    const uint64_t layers = field(audio, "encoder_layers"), channels = field(audio, "downsample_hidden_size");
+    const uint64_t bins = field(audio, "num_mel_bins"), out = field(audio, "output_dim");
+
+    if (!is(audio, "model_type", "qwen3_omni_moe_audio_encoder") || !h || !wide || !layers || !channels || !bins ||
+        !out || h > 1 << 15 || wide > 1 << 18 || layers > 1 << 10 || channels > 1 << 15 || bins > 1 << 15 ||
+        out > 1 << 18)
+        return 0;
+    return linear(9, channels, true) + 2 * linear(9 * channels, channels, true) +
+           linear(channels * ((bins + 7) / 8), h, false) +
+           layers * (4 * linear(h, h, true) + 2 * 2 * h + linear(h, wide, true) + linear(wide, h, true)) + 2 * h +
+           linear(h, h, true) + linear(h, out, true);
+}
+
 /* Says what is left out of the weights. towers: those that are counted are not left out. */
 static void left_out(const kvb_weights_sum *sum, bool towers, char *text, size_t n)
 {
     static const char *const configs[] = {"vision_config", "audio_config"}, *const names[] = {"vision", "audio"};
     const bool several = sum->model->architecture && strstr(sum->model->architecture, "ForConditionalGeneration");
+    const bool known[] = {towers && vision_parameters(sum), towers && audio_parameters(sum)};
     const char *found[2] = {NULL};
     size_t k = 0;
     for (size_t i = 0; i < 2; i++)
-        if ((kvb_sum_find(sum, configs[i]) || kvb_sum_find(sum, "embd_layer")) &&
-            !(towers && i == 0 && vision_parameters(sum)))
+        if ((kvb_sum_find(sum, configs[i]) || kvb_sum_find(sum, "embd_layer")) && !known[i])
             found[k++] = names[i];
-    const bool counted = towers && !k && vision_parameters(sum);
+    const bool counted = !k && (known[0] || known[1]);
     char tower[64] = "", mtp[64] = "";
     if (k)
         snprintf(tower, sizeof tower, "the %s%s%s tower%s", found[0], k > 1 ? " and the " : "", k > 1 ? found[1] : "",
@@ -553,8 +572,9 @@ static void left_out(const kvb_weights_sum *sum, bool towers, char *text, size_t
         snprintf(tower, sizeof tower, "vision or audio towers");
     if (sum->model->mtp_layers && !(sum->mtp && kvb_weights_family_find(sum) && kvb_weights_family_find(sum)->mtp))
         snprintf(mtp, sizeof mtp, "%slayers for multi-token prediction", *tower ? " and " : "");
-    const char *talker = kvb_sum_find(sum, "talker_config") ? " and the talker" : "";
-    snprintf(text, n, "%s%s%s%s", *tower || *mtp ? "without " : "", tower, mtp, talker);
+    const bool talker = kvb_sum_find(sum, "talker_config"), more = *tower || *mtp;
+    snprintf(text, n, "%s%s%s%s%s", more || talker ? "without " : "", tower, mtp, more && talker ? " and " : "",
+             talker ? "the talker" : "");
 }
 
 int kvb_sized_parameters_read(const json_t *config, const kvb_sized_model *model, kvb_sized_parameters *out)
@@ -638,7 +658,7 @@ int kvb_weights_published(const json_t *config, const kvb_sized_model *model, bo
     }
     if (!sum.err)
         sum_run(&sum);
-    *bytes = sum.bytes + (sum.err ? 0 : vision_parameters(&sum) * sum.element);
+    *bytes = sum.bytes + (sum.err ? 0 : (vision_parameters(&sum) + audio_parameters(&sum)) * sum.element);
     char less[160];
     left_out(&sum, true, less, sizeof less);
     if (sum.err)

@@ -341,10 +341,21 @@ static void vision_towers_of_other_models(void **state)
          "'intermediate_size':5632,'num_hidden_layers':34,'patch_size':14,'image_size':336,'projector_input_dim':4096,"
          "'projector_output_dim':4096,'vision_output_dim':4096},'torch_dtype':'bfloat16'}",
          108641793536},
+        /* Qwen3-Omni's thinker: its transformer, SigLIP2 and AuT as its technical report has them, 540 M and 650 M. */
+        {"{'model_type':'qwen3_omni_moe','thinker_config':{'model_type':'qwen3_omni_moe_thinker','text_config':{"
+         "'model_type':'qwen3_omni_moe_text','hidden_size':2048,'num_hidden_layers':48,'num_attention_heads':32,"
+         "'num_key_value_heads':4,'head_dim':128,'moe_intermediate_size':768,'num_experts':128,'num_experts_per_tok':8,"
+         "'vocab_size':152064,'intermediate_size':768},'vision_config':{'depth':27,'hidden_size':1152,"
+         "'intermediate_size':4304,'patch_size':16,'temporal_patch_size':2,'spatial_merge_size':2,'out_hidden_size':"
+         "2048,"
+         "'num_position_embeddings':2304,'deepstack_visual_indexes':[8,16,24]},'audio_config':{'model_type':"
+         "'qwen3_omni_moe_audio_encoder','d_model':1280,'encoder_ffn_dim':5120,'encoder_layers':32,"
+         "'downsample_hidden_size':480,'num_mel_bins':128,'output_dim':2048}},'torch_dtype':'bfloat16'}",
+         31719205488},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[1024], why[200];
+        char text[1536], why[200];
         kvb_sized_model *model;
         uint64_t bytes;
 
