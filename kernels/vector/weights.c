@@ -8,7 +8,10 @@
 
 #include <math.h>
 
-#define GROUP     16u        /* n, the number of scores, is rounded up to a multiple of this */
+#define GROUP     16u /* n, the number of scores, is rounded up to a multiple of this */
+#define AT_ONCE   8u  /* vectors of several rows that are computed side by side: more wait in memory */
+#define MOST_ROWS 4u  /* of these rows, at most */
+#define CAP_VECS  4u
 #define MOST_OVER 8.0f       /* exponent that a weight may reach before max is raised */
 #define INFINITE  0x7f800000 /* bits of infinity; those of a NaN are above, without its sign */
 
@@ -17,6 +20,62 @@ VEC_INLINE vf vf_tanh(vf x)
 {
     vf e = vf_exp2(vf_min(vf_set(126), x * vf_set(0x1.715476p+1f))); /* 2 log2(e) */
     return (e - vf_set(1)) / (e + vf_set(1));
+}
+
+/*
+ * tanh(x) where x2, x^2, is at most TANH_NEAR, without a division or a power: x times the polynomial in x^2, of constant
+ * term 1, with the least absolute error up to 1.44 (Remez exchange: 2^-25.2; 2^-24.6 with these coefficients).
+ */
+#define TANH_NEAR 0x1.7p0f
+#define TANH_FAR  0x1.700002p0f /* the next float */
+VEC_INLINE vf vf_tanh_near(vf x, vf x2)
+{
+    vf p = vf_set(-0x1.a285fp-13f);
+    p = vf_fma(p, x2, vf_set(0x1.b55632p-10f));
+    p = vf_fma(p, x2, vf_set(-0x1.c705p-8f));
+    p = vf_fma(p, x2, vf_set(0x1.52f5e2p-6f));
+    p = vf_fma(p, x2, vf_set(-0x1.b6ae1ep-5f));
+    p = vf_fma(p, x2, vf_set(0x1.10e9a6p-3f));
+    p = vf_fma(p, x2, vf_set(-0x1.555406p-2f));
+    p = vf_fma(p, x2, vf_set(1));
+    return x * p;
+}
+
+/* A few scores become tanh(scale s). A score's own size decides which way it takes: which neighbours it has depends on
+ * the number of threads. */
+VEC_INLINE void few_cap(uint32_t vecs, vf scale, float *scores)
+{
+    vf x2[CAP_VECS], near[CAP_VECS], most = vf_set(0);
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < vecs; v++) {
+        vf x = vf_load(scores + v * VL) * scale;
+        x2[v] = x * x;
+        near[v] = vf_tanh_near(x, x2[v]);
+        most = vf_max(x2[v], most); /* in this order: a NaN in x2 is ignored, and stays one either way */
+    }
+    if (vf_any_above(most, TANH_NEAR)) {
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < vecs; v++) {
+            vf far = vf_tanh(vf_load(scores + v * VL) * scale);
+            near[v] = vf_drop_below(near[v], -x2[v], -TANH_NEAR) + vf_drop_below(far, x2[v], TANH_FAR);
+        }
+    }
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < vecs; v++)
+        vf_store(scores + v * VL, near[v]);
+}
+
+/* Logits seldom come near the cap, so that few vectors have one far from 0. */
+static void scores_cap(float scale, float *scores, uint32_t n, uint32_t n_rows)
+{
+    const vf by = vf_set(scale);
+    for (uint32_t r = 0; r < n_rows; r++, scores += BLOCK)
+        if (n > BLOCK - GROUP)
+            for (uint32_t i = 0; i < BLOCK; i += CAP_VECS * VL)
+                few_cap(CAP_VECS, by, scores + i);
+        else
+            for (uint32_t i = 0; i < n; i += VL)
+                few_cap(1, by, scores + i);
 }
 
 /* Raises the maximum to `top`, the largest exponent of a block, rounded up. Returns the factor on earlier sums. */
@@ -29,47 +88,58 @@ static inline float state_raise(kvb_row_state *state, float top)
     return factor;
 }
 
-VEC_INLINE float groups_weigh(kvb_logits logits, bool capped, bool whole, uint32_t groups, float *scores,
-                              uint64_t visible, kvb_row_state *state)
+/* A few rows, so that a CPU computes several at once: what one waits for, the next does not. */
+VEC_INLINE void few_weigh(uint32_t rows, vf factor, bool whole, uint32_t vecs, float *scores, uint64_t there,
+                          const uint64_t *visible, kvb_row_state *const *state, float *earlier)
 {
-    const uint32_t vecs = groups * GROUP / VL, lanes = (1u << VL) - 1;
-    const vf hidden = vf_set(-INFINITY), factor = vf_set(capped ? logits.softcap : logits.scale);
-    vf seen[BLOCK / VL], top = hidden, total = vf_set(0); /* exponents */
+    const uint32_t lanes = (1u << VL) - 1;
+    vf seen[MOST_ROWS * BLOCK / VL], minus_max[MOST_ROWS]; /* exponents */
 
 #pragma GCC unroll 4
-    for (uint32_t v = 0; v < vecs; v++) {
-        vf s = vf_load(scores + v * VL);
-        if (capped)
-            s = vf_tanh(s * vf_set(logits.scale));
-        seen[v] = s * factor;
-        if (!whole)
-            seen[v] = vf_select((uint32_t)(visible >> v * VL) & lanes, seen[v], hidden);
-        top = vf_max(seen[v], top); /* in this order: a NaN in seen is ignored */
-    }
-    float earlier = vf_any_above(top, state->max + MOST_OVER) ? state_raise(state, vf_largest(top)) : 1;
-    /* If max is still -infinity, all visible scores are -infinity or NaN: with any number for max, weights are 0 or
-     * NaN. */
-    vf minus_max = vf_set(state->max > -INFINITY ? -state->max : 0);
+    for (uint32_t r = 0; r < rows; r++) {
+        vf top = vf_set(-INFINITY), *s = seen + r * vecs;
 #pragma GCC unroll 4
-    for (uint32_t v = 0; v < vecs; v++) {
-        /* The product rounded, as max is made of it: of exponents above 2^24 one that is rounded and one that is not
-         * are far apart. */
-        vf weight = vf_exp2(seen[v] + minus_max);
-        if (!whole)
-            weight = vf_select((uint32_t)(visible >> v * VL) & lanes, weight, vf_set(0));
-        vf_store(scores + v * VL, weight);
-        total = total + weight;
+        for (uint32_t v = 0; v < vecs; v++) {
+            s[v] = vf_load(scores + r * BLOCK + v * VL) * factor;
+            if (!whole)
+                s[v] = vf_select((uint32_t)((visible[r] & there) >> v * VL) & lanes, s[v], vf_set(-INFINITY));
+            top = vf_max(s[v], top); /* in this order: a NaN in s is ignored */
+        }
+        earlier[r] = vf_any_above(top, state[r]->max + MOST_OVER) ? state_raise(state[r], vf_largest(top)) : 1;
+        /* If max is still -infinity, all visible scores are -infinity or NaN: with any number for max, weights are 0 or
+         * NaN. */
+        minus_max[r] = vf_set(state[r]->max > -INFINITY ? -state[r]->max : 0);
     }
-    state->sum += (double)vf_total(total);
-    return earlier;
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < rows; r++) {
+        vf total = vf_set(0);
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < vecs; v++) {
+            /* The product rounded, as max is made of it: of exponents above 2^24 one that is rounded and one that is
+             * not are far apart. */
+            vf weight = vf_exp2(seen[r * vecs + v] + minus_max[r]);
+            if (!whole)
+                weight = vf_select((uint32_t)((visible[r] & there) >> v * VL) & lanes, weight, vf_set(0));
+            vf_store(scores + r * BLOCK + v * VL, weight);
+            total = total + weight;
+        }
+        state[r]->sum += (double)vf_total(total);
+    }
 }
 
-/* One row after the other, so that a CPU computes several at once: what one waits for, the next does not. */
-VEC_INLINE void rows_weigh(kvb_logits logits, bool capped, bool whole, uint32_t groups, float *scores, uint64_t there,
-                           uint32_t n_rows, const uint64_t *visible, kvb_row_state *const *state, float *earlier)
+/* Where every cell is seen, several rows at once; what is left over one by one. */
+VEC_INLINE void rows_weigh(float factor, bool whole, uint32_t groups, float *scores, uint64_t there, uint32_t n_rows,
+                           const uint64_t *visible, kvb_row_state *const *state, float *earlier)
 {
-    for (uint32_t r = 0; r < n_rows; r++)
-        earlier[r] = groups_weigh(logits, capped, whole, groups, scores + r * BLOCK, visible[r] & there, state[r]);
+    const uint32_t vecs = groups * GROUP / VL, fit = whole ? AT_ONCE / vecs : 1;
+    const uint32_t rows = fit < 1 ? 1 : fit < MOST_ROWS ? fit : MOST_ROWS;
+    const bool last_whole = whole && groups == BLOCK / GROUP; /* elsewhere a mask costs less than more code */
+    const vf by = vf_set(factor);
+    uint32_t r = 0;
+    for (; r + rows <= n_rows; r += rows)
+        few_weigh(rows, by, whole, vecs, scores + r * BLOCK, there, visible + r, state + r, earlier + r);
+    for (; rows > 1 && r < n_rows; r++)
+        few_weigh(1, by, last_whole, vecs, scores + r * BLOCK, there, visible + r, state + r, earlier + r);
 }
 
 void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint32_t n_rows, const uint64_t *visible,
@@ -79,15 +149,18 @@ void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint3
     uint64_t all = n % GROUP ? 0 : there; /* cells that every row sees */
     for (uint32_t r = 0; r < n_rows; r++)
         all &= visible[r];
-#define ROWS(CAPPED, WHOLE, N) rows_weigh(logits, CAPPED, WHOLE, N, scores, there, n_rows, visible, state, earlier)
+    float factor = logits.scale;
+    if (logits.softcap > 0) {
+        scores_cap(logits.scale, scores, n, n_rows);
+        factor = logits.softcap;
+    }
+#define ROWS(WHOLE, N) rows_weigh(factor, WHOLE, N, scores, there, n_rows, visible, state, earlier)
 #define GROUPS(N)                                                                                                      \
     case N:                                                                                                            \
-        if (logits.softcap > 0)                                                                                        \
-            ROWS(true, false, N);                                                                                      \
-        else if (all == there)                                                                                         \
-            ROWS(false, true, N);                                                                                      \
+        if (all == there)                                                                                              \
+            ROWS(true, N);                                                                                             \
         else                                                                                                           \
-            ROWS(false, false, N);                                                                                     \
+            ROWS(false, N);                                                                                            \
         break;
     switch ((n + GROUP - 1) / GROUP) {
         GROUPS(1)
