@@ -287,17 +287,15 @@ static void run_scan(const unit *u, uint32_t t, uint32_t end)
         state_move(u, u->x->to[end - 1], u->head + h, u->state + h * state, true);
 }
 
-static void unit_scan(const unit *u)
+/* The run of tokens t .. end - 1. */
+static void unit_scan(const unit *u, uint32_t t, uint32_t end)
 {
-    for (uint32_t t = 0, end; t < u->x->problem.n_tok; t = end) {
-        unit one = *u;
-        end = kvb_scan_run_end(u->x, t);
-        if (end - t > 1 || u->x->problem.kind == KVB_SCAN_CONV)
-            run_scan(u, t, end);
-        else
-            for (; one.head < u->head + u->heads; one.head++)
-                token_scan(&one, t);
-    }
+    unit one = *u;
+    if (end - t > 1 || u->x->problem.kind == KVB_SCAN_CONV)
+        run_scan(u, t, end);
+    else
+        for (; one.head < u->head + u->heads; one.head++)
+            token_scan(&one, t);
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
@@ -314,16 +312,20 @@ static void part(void *ctx, uint32_t i, uint32_t n)
     u.state = (float *)x->scratch + i * room_floats(p);
     u.row = u.state + r.state;
     u.chunk = u.row + r.row;
-    for (uint32_t at = begin; at < end; at += u.heads) {
-        if (by_columns(p)) {
-            u.column = at * COLUMNS;
-            u.columns = p->d_v - u.column < COLUMNS ? p->d_v - u.column : COLUMNS;
-        } else { /* the heads of one group that are this thread's */
-            const uint32_t left = r.heads - at % r.heads;
-            u.head = at;
-            u.heads = left < end - at ? left : end - at;
+    /* A thread's units of one run after the other: their states lie side by side. */
+    for (uint32_t t = 0, run_end; t < p->n_tok; t = run_end) {
+        run_end = kvb_scan_run_end(x, t);
+        for (uint32_t at = begin; at < end; at += u.heads) {
+            if (by_columns(p)) {
+                u.column = at * COLUMNS;
+                u.columns = p->d_v - u.column < COLUMNS ? p->d_v - u.column : COLUMNS;
+            } else { /* the heads of one group that are this thread's */
+                const uint32_t left = r.heads - at % r.heads;
+                u.head = at;
+                u.heads = left < end - at ? left : end - at;
+            }
+            unit_scan(&u, t, run_end);
         }
-        unit_scan(&u);
     }
 }
 
