@@ -60,6 +60,8 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++) {
             vf decay = exponent[v];
+            if (kind == KVB_SCAN_MAMBA1) /* rows of all channels lie far apart: the next strip's lines */
+                __builtin_prefetch(from + (vecs + v) * VL * bytes, 0, 2);
             if (kind == KVB_SCAN_MAMBA1)
                 decay = vf_exp2(decay * vf_load(t->a + (size_t)i * t->a_row + c + v * VL));
             const vf s = vf_fma(decay, state_load(elem, from, v * VL), k * write[v]);
