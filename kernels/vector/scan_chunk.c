@@ -6,8 +6,7 @@
 #include "kernels/vector/vec.h"
 #include "kernels/vector/vector.h"
 
-#define C    SCAN_CHUNK
-#define ROWS 16u /* of a triangle: what lies beyond them is not multiplied */
+#define C SCAN_CHUNK
 
 /*
  * Log decays in units of two, summed in double from the begin of the chunk, each as the sum of two floats: multiples of
@@ -96,16 +95,15 @@ VEC_INLINE vf decay_between(const decays *log, float high, float low, uint32_t i
     return vf_exp2(vf_min(apart, vf_set(0)));
 }
 
-/* weights[t][i] = products[t][i] times the decay from i to t, for i < t, and i = t unless `strict`; else 0, as far as
- * rows of the same ROWS are read. */
+/* weights[t][i] = products[t][i] times the decay from i to t, for i < t, and i = t unless `strict`; else 0. */
 static void weights_make(work *w, const float *products, bool strict)
 {
     for (uint32_t t = 0; t < w->c->n; t++) {
         float *row = w->weights + (size_t)t * C;
-        for (uint32_t i = 0; i < t / ROWS * ROWS + ROWS; i += VL)
+        for (uint32_t i = 0; i < C; i += VL)
             vf_store(row + i,
                      vf_load(products + (size_t)t * C + i) * decay_between(&w->log, w->log.high[t], w->log.low[t], i));
-        for (uint32_t i = t + !strict; i < t / ROWS * ROWS + ROWS; i++)
+        for (uint32_t i = t + !strict; i < C; i++)
             row[i] = 0;
     }
 }
@@ -119,15 +117,6 @@ static void rows_decay(work *w, const float *const *rows)
         for (uint32_t d = 0; d < w->d_k; d += VL)
             vf_store(w->scaled + (size_t)t * w->d_k + d, vf_load(rows[t] + d) * decay);
     }
-}
-
-/* to += weights times u, of the triangle. */
-static void triangle_multiply(work *w, float *to)
-{
-    const uint32_t n = w->c->n;
-    for (uint32_t t = 0; t < n; t += ROWS)
-        multiply(n - t < ROWS ? n - t : ROWS, t + ROWS < n ? t + ROWS : n, w->d_v, w->weights + (size_t)t * C, C, w->u,
-                 to + (size_t)t * w->d_v, w->d_v, true);
 }
 
 static const float *value_of(const work *w, uint32_t t, uint32_t h)
@@ -149,8 +138,7 @@ static void write_make(work *w, uint32_t t, uint32_t h, float factor, const floa
     }
 }
 
-/* The delta rule's writes, by substitution: tokens before their ROWS by a product, those of the same ROWS one by one.
- */
+/* The delta rule's writes, by substitution. */
 static void writes_solve(work *w, uint32_t h, const float *state)
 {
     const kvb_scan *x = w->c->args;
@@ -158,17 +146,11 @@ static void writes_solve(work *w, uint32_t h, const float *state)
     rows_decay(w, w->k);
     multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->reads, w->d_v, false);
     weights_make(w, w->kk, true);
-    for (uint32_t t = 0; t < n; t += ROWS) {
-        const uint32_t rows = n - t < ROWS ? n - t : ROWS;
+    for (uint32_t t = 0; t < n; t++) {
+        float *reads = w->reads + (size_t)t * w->d_v;
         if (t)
-            multiply(rows, t, w->d_v, w->weights + (size_t)t * C, C, w->u, w->reads + (size_t)t * w->d_v, w->d_v, true);
-        for (uint32_t j = t; j < t + rows; j++) {
-            float *reads = w->reads + (size_t)j * w->d_v;
-            if (j > t)
-                multiply(1, j - t, w->d_v, w->weights + (size_t)j * C + t, C, w->u + (size_t)t * w->d_v, reads, w->d_v,
-                         true);
-            write_make(w, j, h, x->beta[(size_t)(w->c->first + j) * x->problem.heads + h], reads);
-        }
+            multiply(1, t, w->d_v, w->weights + (size_t)t * C, C, w->u, reads, w->d_v, true);
+        write_make(w, t, h, x->beta[(size_t)(w->c->first + t) * x->problem.heads + h], reads);
     }
 }
 
@@ -204,7 +186,7 @@ static void head_take(work *w, uint32_t h, float *state)
     weights_make(w, w->qk, false);
     rows_decay(w, w->q);
     multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->out, w->d_v, false);
-    triangle_multiply(w, w->out);
+    multiply(n, n, w->d_v, w->weights, C, w->u, w->out, w->d_v, true);
     state_take(w, state);
     for (uint32_t t = 0; t < n; t++)
         kvb_elems_encode(p->out_elem, (char *)x->out + ((size_t)(w->c->first + t) * p->heads + h) * w->d_v * out_bytes,

@@ -196,7 +196,7 @@ void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t d_v, uint32_t columns, 
  * which is Mamba-2's dual form (arXiv 2405.21060, section 6) and Gated DeltaNet's chunkwise form (arXiv 2412.06464, section 3.3) solved
  * by substitution.
  */
-#define SCAN_CHUNK 64u
+#define SCAN_CHUNK 16u
 typedef struct kvb_scan_chunk {
     const kvb_scan *args;
     uint32_t first, n; /* tokens of the call: n <= SCAN_CHUNK */
