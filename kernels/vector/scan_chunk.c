@@ -125,11 +125,20 @@ static const float *value_of(const work *w, uint32_t t, uint32_t h)
     return x->v + ((size_t)(w->c->first + t) * x->problem.heads + h) * w->d_v;
 }
 
+/* Rows of a head, or of a group, lie far apart: those of the next chunk are prefetched. */
+VEC_INLINE void next_prefetch(const work *w, uint32_t t, const float *row, size_t stride, uint32_t n)
+{
+    if (w->c->first + t + C < w->c->args->problem.n_tok)
+        for (uint32_t i = 0; i < n; i += 16)
+            __builtin_prefetch(row + C * stride + i, 0, 3);
+}
+
 /* u = factor (v - reads), of one token; reads NULL: zeros. */
 static void write_make(work *w, uint32_t t, uint32_t h, float factor, const float *reads)
 {
     const float *v = value_of(w, t, h);
     float *u = w->u + (size_t)t * w->d_v;
+    next_prefetch(w, t, v, (size_t)w->c->args->problem.heads * w->d_v, w->d_v);
     for (uint32_t c = 0; c < w->d_v; c += VL) {
         vf x = vf_load(v + c);
         if (reads)
@@ -206,6 +215,8 @@ void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
     for (uint32_t t = 0; t < c->n; t++) {
         w.q[t] = kvb_scan_row(x, x->q, c->first + t, c->head);
         w.k[t] = kvb_scan_row(x, x->k, c->first + t, c->head);
+        next_prefetch(&w, t, w.q[t], (size_t)x->problem.groups * d_k, d_k);
+        next_prefetch(&w, t, w.k[t], (size_t)x->problem.groups * d_k, d_k);
     }
     keys_transpose(&w);
     rows_multiply(&w, w.q, w.qk);
