@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scan: in vectors. A unit is what needs nothing of the others: some heads of one group, or some columns of the one
- * head of MAMBA1 and CONV. Each thread takes an equal share of the units, and each unit all runs of the call in turn. A
- * run of one token goes from slot to slot. A longer one goes by chunks where the recurrence has such a form, else by
- * tokens over a state in scratch.
+ * head of MAMBA1 and CONV. Each thread takes an equal share of the units, and goes through them for one run of the call
+ * after the other. A run of one token goes from slot to slot. A longer one goes by chunks where the recurrence has such
+ * a form, else by tokens over a state in scratch.
  */
 #include <math.h>
 #include <stdio.h>

@@ -57,7 +57,7 @@ VEC_INLINE void few_cap(uint32_t vecs, vf scale, float *scores)
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++) {
             vf far = vf_tanh(vf_load(scores + v * VL) * scale);
-            near[v] = vf_drop_below(near[v], -x2[v], -TANH_NEAR) + vf_drop_below(far, x2[v], TANH_FAR);
+            near[v] = vf_drop_below(near[v], vf_set(0) - x2[v], -TANH_NEAR) + vf_drop_below(far, x2[v], TANH_FAR);
         }
     }
 #pragma GCC unroll 4
