@@ -76,7 +76,7 @@ NEED_caches    := caches kernels
 NEED_workloads := workloads kernels
 NEED_live      := live workloads caches kernels
 NEED_oracle    := oracle workloads
-NEED_results   := results
+NEED_results   := results workloads
 NEED_harness   := $(FOLDERS)
 NEED_whole     := $(FOLDERS)
 

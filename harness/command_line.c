@@ -180,17 +180,14 @@ static typed typed_of(const kvb_usage *usage, char **argv)
 static int option_unknown(const kvb_usage *usage, const char *word)
 {
     char known[1024] = "", why[4096];
-    size_t used = 0, n = 0;
+    size_t n = 0;
     const kvb_option *const lists[] = {usage->options, common};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        for (const kvb_option *o = lists[i]; o->name && used < sizeof known; o++)
-            if (*o->name) {
-                used += (size_t)snprintf(known + used, sizeof known - used, " %s", o->name);
-                n++;
-            }
-    if (used < sizeof known)
-        snprintf(known + used, sizeof known - used, " --help");
-    kvb_name_unknown("unknown option", word, known + 1, why, sizeof why);
+        for (const kvb_option *o = lists[i]; o->name; o++)
+            if (*o->name)
+                n += kvb_list_add(known, sizeof known, " ", "%s", o->name);
+    kvb_list_add(known, sizeof known, " ", "--help");
+    kvb_name_unknown("unknown option", word, known, why, sizeof why);
     char *list = strstr(why, " known: ");
     if (n > MOST_NAMED && list)
         snprintf(list, sizeof why - (size_t)(list - why), " kvbench %s --help lists them", usage->command);
@@ -235,12 +232,11 @@ static int value_take(const kvb_option *o, void *into, const char *value, char *
 static int knob_unknown(const kvb_usage *usage, const char *word)
 {
     char known[1024] = "", key[64];
-    size_t used = 0;
     if (!word)
         return kvb_complain(usage->command, KVB_EXIT_USAGE,
                             "--set needs a value: --set KEY=VALUE (kvbench list knobs)");
-    for (const kvb_knob *k = usage->knobs; k->option.name && used < sizeof known; k++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? " " : "", k->option.name + 2);
+    for (const kvb_knob *k = usage->knobs; k->option.name; k++)
+        kvb_list_add(known, sizeof known, " ", "%s", k->option.name + 2);
     snprintf(key, sizeof key, "%.*s", (int)strcspn(word, "="), word);
     return kvb_unknown(usage->command, "--set: unknown knob", key, known);
 }

@@ -9,6 +9,7 @@
 #include "harness/machine/host.h"
 #include "harness/installation.h"
 #include "results/near_name.h"
+#include "workloads/files.h"
 
 static const kvb_command *const commands[] = {
     &kvb_command_run,    &kvb_command_check,   &kvb_command_judge,  &kvb_command_bench,
@@ -58,8 +59,8 @@ static int program(int argc, char **argv)
             return commands[i]->run(argc - 1, argv + 1);
         }
     char why[512], known[256] = "";
-    for (size_t i = 0, used = 0; commands[i] && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? " " : "", commands[i]->name);
+    for (size_t i = 0; commands[i]; i++)
+        kvb_list_add(known, sizeof known, " ", "%s", commands[i]->name);
     kvb_name_unknown("kvbench: unknown command", argv[1], known, why, sizeof why);
     fprintf(stderr, "%s\n", why);
     return KVB_EXIT_USAGE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a declaration does not say: oracle/claim.h. */
 #include "oracle/claim.h"
+#include "workloads/files.h"
 
 #include <errno.h>
 #include <math.h>
@@ -172,12 +173,10 @@ void kvb_claim_cut_told(kvb_rounding *query)
 
 void kvb_claim_words(uint32_t fields, char *words, size_t bytes)
 {
-    size_t used = 0;
-    if (bytes)
-        *words = '\0';
-    for (uint32_t i = 0; i < FIELDS && used < bytes; i++)
+    *words = '\0';
+    for (uint32_t i = 0; i < FIELDS; i++)
         if (fields >> i & 1)
-            used += (size_t)snprintf(words + used, bytes - used, "%s%s", used ? ", " : "", names[i]);
+            kvb_list_add(words, bytes, ", ", "%s", names[i]);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */

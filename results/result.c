@@ -13,6 +13,7 @@
 #include "results/schema.h"
 #include "results/statistics.h"
 #include "workloads/array.h"
+#include "workloads/files.h"
 
 const char *const kvb_same_names[KVB_SAME_KINDS] = {"batch", "steps", "threads", "pages", "alignment", "again"};
 
@@ -638,14 +639,10 @@ int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format for
     for (size_t i = 0; i < n && !error; i++) {
         const kvb_result *r = &results[i];
         char name[KVB_KEY_TEXT], text[KVB_COUNTERS * (KVB_NAME + 128)] = "";
-        size_t used = 0;
 
-        for (uint32_t k = 0; k < r->n_counters && used < sizeof text; k++) {
-            const kvb_counter *c = &r->counters[k];
-            if (!isnan(c->value))
-                used +=
-                    (size_t)snprintf(text + used, sizeof text - used, "%s%s %.0f", used ? ", " : "", c->name, c->value);
-        }
+        for (uint32_t k = 0; k < r->n_counters; k++)
+            if (!isnan(r->counters[k].value))
+                kvb_list_add(text, sizeof text, ", ", "%s %.0f", r->counters[k].name, r->counters[k].value);
         if (!r->n_counters)
             continue;
         first = first ? first : r;

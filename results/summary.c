@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "results/compare_time.h"
+#include "workloads/files.h"
 
 void kvb_reason_reduce(const kvb_result *r, char text[KVB_REASON])
 {
@@ -111,29 +112,28 @@ kvb_reason_group *kvb_reason_groups(const kvb_result *results, size_t n, bool sk
 
 void kvb_axes_shorten(const char *list, char *text, size_t bytes)
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (const char *word = list; *word && used < bytes; word += strcspn(word, " "), word += *word == ' ') {
+    for (const char *word = list; *word; word += strcspn(word, " "), word += *word == ' ') {
         const int length = (int)strcspn(word, " "), axis = (int)strcspn(word, "=");
         size_t values = 1;
         for (int i = 0; i < length; i++)
             values += word[i] == ',';
-        used +=
-            (size_t)(values <= FEW_VALUES
-                         ? snprintf(text + used, bytes - used, "%s%.*s", used ? " " : "", length, word)
-                         : snprintf(text + used, bytes - used, "%s%.*s=(%zu)", used ? " " : "", axis, word, values));
+        if (values <= FEW_VALUES)
+            kvb_list_add(text, bytes, " ", "%.*s", length, word);
+        else
+            kvb_list_add(text, bytes, " ", "%.*s=(%zu)", axis, word, values);
     }
 }
 
 void kvb_same_words(const kvb_result *r, bool same, char *text, size_t bytes)
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (uint32_t k = 0; k < KVB_SAME_KINDS && used < bytes; k++) {
+    for (uint32_t k = 0; k < KVB_SAME_KINDS; k++) {
         const double by = r->same.by[k];
-        if (same ? by == 0 : by > 0)
-            used += (size_t)snprintf(text + used, bytes - used, by > 0 ? "%s%s %.2g" : "%s%s", used ? ", " : "",
-                                     kvb_same_names[k], by);
+        if (same && by == 0)
+            kvb_list_add(text, bytes, ", ", "%s", kvb_same_names[k]);
+        else if (!same && by > 0)
+            kvb_list_add(text, bytes, ", ", "%s %.2g", kvb_same_names[k], by);
     }
 }
 
@@ -767,8 +767,7 @@ static void judged_print(const view *v)
     char what[256] = "";
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const size_t n = distinct_count(v, &parts[i]);
-        snprintf(what + strlen(what), sizeof what - strlen(what), "%s%zu %s", i ? ", " : "", n,
-                 n == 1 ? parts[i].one : parts[i].many);
+        kvb_list_add(what, sizeof what, ", ", "%zu %s", n, n == 1 ? parts[i].one : parts[i].many);
     }
     for (size_t i = 0; i < v->n; i++) {
         calls += v->results[i].axes.calls;

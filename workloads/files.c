@@ -24,6 +24,19 @@ int kvb_why_set(int error, char *why, size_t why_bytes, const char *format, ...)
     return error;
 }
 
+bool kvb_list_add(char *text, size_t bytes, const char *between, const char *format, ...)
+{
+    const size_t used = strlen(text), gap = used ? strlen(between) : 0;
+    va_list args;
+    va_start(args, format);
+    if (used + gap < bytes)
+        memcpy(text + used, between, gap);
+    const bool fits =
+        used + gap < bytes && vsnprintf(text + used + gap, bytes - used - gap, format, args) < (int)(bytes - used - gap);
+    va_end(args);
+    return fits;
+}
+
 static void output_file_free(kvb_output_file *file)
 {
     free(file->path);

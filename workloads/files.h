@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that workloads write, and the one line that explains a failure. */
+/* Files that workloads write, the one line that explains a failure, and lists of names in it. */
 #ifndef KVB_WORKLOADS_FILES_H
 #define KVB_WORKLOADS_FILES_H
 
@@ -12,6 +12,11 @@
 /* Formats into why (may be NULL when why_bytes is 0) and returns error, so that callers can return it. What the line
  * quotes may come from a hostile file: control characters become '?', so that it stays one line on any terminal. */
 __attribute__((format(printf, 4, 5))) int kvb_why_set(int error, char *why, size_t why_bytes, const char *format, ...);
+
+/* Appends what is formatted to a list in text [bytes], after `between` where the list is not empty: "a, b, c". False: it
+ * was cut. */
+__attribute__((format(printf, 4, 5))) bool kvb_list_add(char *text, size_t bytes, const char *between,
+                                                        const char *format, ...);
 
 /*
  * A file that appears whole or not at all: written as path.tmp, synced, renamed to path. A target that

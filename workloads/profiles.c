@@ -829,9 +829,8 @@ int kvb_profile_choose(const char *name, const kvb_profile **profile, char *why,
     *profile = kvb_profile_find(name);
     if (*profile)
         return 0;
-    char list[160];
-    size_t at = 0;
-    for (size_t i = 0; kvb_profiles[i] && at < sizeof list; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", kvb_profiles[i]->name);
+    char list[160] = "";
+    for (size_t i = 0; kvb_profiles[i]; i++)
+        kvb_list_add(list, sizeof list, ", ", "%s", kvb_profiles[i]->name);
     return kvb_why_set(-EINVAL, why, why_bytes, "unknown profile \"%.40s\", known: %s", name, list);
 }

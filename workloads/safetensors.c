@@ -88,13 +88,12 @@ static bool unsigned_get(const json_t *value, uint64_t *number)
 static int dtype_parse(const json_t *value, kvb_tensor *t, char *why, size_t why_bytes)
 {
     const char *name = json_string_value(value);
-    char list[160];
-    size_t at = 0;
+    char list[160] = "";
     for (unsigned d = 0; d < KVB_DTYPES; d++) {
         t->dtype = (kvb_dtype)d;
         if (name && strcmp(name, tensor_dtype_name(t->dtype)) == 0)
             return 0;
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", d ? ", " : "", tensor_dtype_name(t->dtype));
+        kvb_list_add(list, sizeof list, ", ", "%s", tensor_dtype_name(t->dtype));
     }
     return kvb_why_set(-EINVAL, why, why_bytes, "unknown dtype \"%.20s\", known: %s", name ? name : "", list);
 }

@@ -310,11 +310,11 @@ int kvb_json_keys_check(const json_t *object, const char *where, const char *con
             k++;
         if (known[k])
             continue;
-        char list[256] = "no keys";
-        size_t at = 0;
-        for (k = 0; known[k] && at < sizeof list; k++)
-            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", k ? ", " : "", known[k]);
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: unknown key \"%.40s\", known: %s", where, key, list);
+        char list[256] = "";
+        for (k = 0; known[k]; k++)
+            kvb_list_add(list, sizeof list, ", ", "%s", known[k]);
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: unknown key \"%.40s\", known: %s", where, key,
+                           *list ? list : "no keys");
     }
     return 0;
 }
@@ -495,13 +495,12 @@ static void event_fill(kvb_event_store *store, const parsed *p)
 
 static int kind_find(const char *name, kvb_event_kind *kind, char *why, size_t why_bytes)
 {
-    char list[256];
-    size_t at = 0;
+    char list[256] = "";
     for (unsigned k = 0; k < KVB_EVENT_REFUSED; k++) {
         *kind = (kvb_event_kind)k;
         if (strcmp(name, line_forms[k].name) == 0)
             return 0;
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", k ? ", " : "", line_forms[k].name);
+        kvb_list_add(list, sizeof list, ", ", "%s", line_forms[k].name);
     }
     return kvb_why_set(-EINVAL, why, why_bytes, "unknown event \"%.40s\", known: %s", name, list);
 }

@@ -120,11 +120,10 @@ static int recurrence_get(const json_t *block, uint32_t *kind, char *why, size_t
     for (unsigned k = 0; k < KVB_SCAN_KINDS; k++) {
         if (k == KVB_SCAN_CONV)
             continue;
-        const char *each = kvb_scan_kind_name(k);
         *kind = k;
-        if (name && !strcmp(name, each))
+        if (name && !strcmp(name, kvb_scan_kind_name(k)))
             return 0;
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", k ? ", " : "", each);
+        kvb_list_add(known, sizeof known, ", ", "%s", kvb_scan_kind_name(k));
     }
     return kvb_why_set(-EINVAL, why, why_bytes, "header: \"recurrence\": %s%s%s, known: %s", name ? "unknown \"" : "",
                        name ? name : "expected a name", name ? "\"" : "", known);

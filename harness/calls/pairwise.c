@@ -34,23 +34,19 @@ double kvb_point_number(const kvb_space *space, const kvb_point *point, uint32_t
 
 void kvb_point_text(const kvb_space *space, const kvb_point *point, char text[KVB_CALL_TEXT])
 {
-    size_t n = 0;
     text[0] = '\0';
-    for (uint32_t a = 0; a < space->n_axes && n < KVB_CALL_TEXT; a++)
+    for (uint32_t a = 0; a < space->n_axes; a++)
         if (point->at[a])
-            n += (size_t)snprintf(text + n, KVB_CALL_TEXT - n, "%s%s=%s", n ? "," : "", space->axes[a].name,
-                                  kvb_point_word(space, point, a));
+            kvb_list_add(text, KVB_CALL_TEXT, ",", "%s=%s", space->axes[a].name, kvb_point_word(space, point, a));
 }
 
 /* "a, b, c": names of axes, or the values of one. */
 static void known_list(const kvb_space *space, const kvb_call_axis *axis, char *text, size_t bytes)
 {
     const uint32_t n = axis ? kvb_axis_values(axis) : space->n_axes;
-    size_t used = 0;
     text[0] = '\0';
-    for (uint32_t i = 0; i < n && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "",
-                                 axis ? axis->values[i] : space->axes[i].name);
+    for (uint32_t i = 0; i < n; i++)
+        kvb_list_add(text, bytes, ", ", "%s", axis ? axis->values[i] : space->axes[i].name);
 }
 
 static int unknown_say(const kvb_space *space, const kvb_call_axis *axis, const char *word, char *why, size_t why_bytes)

@@ -21,6 +21,7 @@
 #include "harness/tuning/tuning.h"
 #include "results/schema.h"
 #include "workloads/array.h"
+#include "workloads/files.h"
 
 enum { MOST = 16, FORMATS = 64, MOST_BESIDE = 6 }; /* values of one list */
 #define OVERVIEW_SECONDS 0.3
@@ -207,7 +208,7 @@ static int format_find(const char *word, const char **name)
     char known[1024] = "";
     const kvb_pool_type *type = kvb_bench_pool(word);
     for (const kvb_pool_type *const *t = kvb_builtin_pools; *t; t++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "", (*t)->name);
+        kvb_list_add(known, sizeof known, ", ", "%s", (*t)->name);
     if (!type)
         return kvb_unknown("bench", "--kv: unknown format", word, known);
     *name = type->name;
@@ -465,7 +466,7 @@ static void step_print(const bench *b, size_t at, size_t stride, const char *for
         }
         ns += row->layers * s->results.at[row->first + best].time.all.median;
         if (!strstr(names, s->kernels[best]))
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", s->kernels[best]);
+            kvb_list_add(names, sizeof names, ", ", "%s", s->kernels[best]);
     }
     kvb_time_text(ns, time);
     printf("  %7u cells, %s: %s (%s)\n", b->rows[at].context, format, time, names);
@@ -686,18 +687,15 @@ static bool work_asked(const bench_targets *t, const char *name)
 static int works_check(const bench_targets *t)
 {
     char known[2048] = "";
-    size_t used = 0;
     for (const kvb_bench_work *w = kvb_bench_works; w->name; w++) {
         if (work_asked(t, w->name))
             return KVB_EXIT_OK;
-        if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", w->name);
+        kvb_list_add(known, sizeof known, ", ", "%s", w->name);
     }
     for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name && !t->kernel; w++) {
         if (work_asked(t, w->name))
             return KVB_EXIT_OK;
-        if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, ", %s", w->name);
+        kvb_list_add(known, sizeof known, ", ", "%s", w->name);
     }
     return kvb_complain("bench", KVB_EXIT_USAGE, "no work matches '%s'; known: %s", t->works.at[0], known);
 }

@@ -29,6 +29,7 @@
 #include "harness/tuning/tuning.h"
 #include "kernels/kernels.h"
 #include "results/summary.h"
+#include "workloads/files.h"
 
 /* For one combination; one single call; asking a kernel what it takes. Under a sanitizer all take many times as long. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -510,14 +511,14 @@ static int part_describe(section *s)
 /* Histories in which the part is right, or wrong: "agent-fork, beam-search". Returns how many replays. */
 static size_t histories_list(const section *s, bool good, char *text, size_t bytes)
 {
-    size_t n = 0, used = 0;
+    size_t n = 0;
     text[0] = '\0';
     for (size_t i = 0; i < s->results.n; i++) {
         const kvb_result *r = &s->results.at[i];
         if (r->status == KVB_STATUS_SKIP || r->error.witness_queries || is_good(r) != good)
             continue;
-        if (n++ < FEW && used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", r->workload);
+        if (n++ < FEW)
+            kvb_list_add(text, bytes, ", ", "%s", r->workload);
     }
     return n;
 }

@@ -411,14 +411,12 @@ static int side_add(side *s, const char *path)
 static int baseline_lacks(const compare *o, const kvb_manifest *manifest)
 {
     char why[512] = "no memory", names[1024] = "", **paths;
-    size_t n, used = 0;
+    size_t n;
     int error = kvb_baselines_list(o->folder, manifest, &paths, &n, why, sizeof why);
 
     for (size_t i = 0; i < n; i++) {
         const char *name = strrchr(paths[i], '/') + 1;
-        if (used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%.*s", i ? ", " : "",
-                                     (int)(strlen(name) - strlen(".jsonl")), name);
+        kvb_list_add(names, sizeof names, ", ", "%.*s", (int)(strlen(name) - strlen(".jsonl")), name);
         free(paths[i]);
     }
     free(paths);

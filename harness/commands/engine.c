@@ -14,6 +14,7 @@
 #include "harness/command_line.h"
 #include "harness/engine/engine.h"
 #include "harness/interrupt.h"
+#include "workloads/files.h"
 
 typedef struct options {
     const char *engine, *lib, *model, *families, *kv, *flash, *cache, *layout, *fault, *format, *traces;
@@ -249,7 +250,7 @@ static bool lists_read(const options *o, lists *l)
 {
     char names[512] = "";
     for (const kvb_gguf_family *f = kvb_gguf_families; f->name; f++)
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", f->name);
+        kvb_list_add(names, sizeof names, ", ", "%s", f->name);
     l->families = list_read("--family", o->families, names, l->family);
     l->kvs = list_read("--kv", o->kv, "f32, f16, q8_0, q4_0", l->kv);
     l->flashes = list_read("--flash", strcmp(o->flash, "both") ? o->flash : "off,on", "on, off, both", l->flash);
@@ -312,7 +313,7 @@ static const kvb_engine *engine_find(const char *name)
     for (size_t i = 0; engines[i]; i++) {
         if (!strcmp(engines[i]->name, name))
             return engines[i];
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", engines[i]->name);
+        kvb_list_add(known, sizeof known, ", ", "%s", engines[i]->name);
     }
     if (!strchr(name, '/')) {
         kvb_unknown("engine", "--engine: unknown engine", name, known);
@@ -366,7 +367,7 @@ static int engine_main(int argc, char **argv)
     if (o.fault) {
         char names[256] = "";
         for (ask.fault = kvb_engine_faults; ask.fault->name && strcmp(ask.fault->name, o.fault); ask.fault++)
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", ask.fault->name);
+            kvb_list_add(names, sizeof names, ", ", "%s", ask.fault->name);
         if (!ask.fault->name)
             return kvb_unknown("engine", "--fault: unknown fault", o.fault, names);
     }

@@ -18,6 +18,7 @@
 #include "harness/progress.h"
 #include "harness/selection/registry.h"
 #include "results/table.h"
+#include "workloads/files.h"
 
 typedef struct faults {
     kvb_words names;
@@ -257,12 +258,10 @@ static int names_check(const faults *f)
     char known[8192] = "";
     for (size_t i = 0; i < f->names.n; i++) {
         bool met = false;
-        size_t used = 0;
         for (const kvb_fault *const *table = kvb_fault_tables; *table && !met; table++)
             for (const kvb_fault *fault = *table; fault->name && !met; fault++) {
                 met = fnmatch(f->names.at[i], fault->name, 0) == 0;
-                if (used < sizeof known)
-                    used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", fault->name);
+                kvb_list_add(known, sizeof known, ", ", "%s", fault->name);
             }
         if (!met)
             return kvb_unknown("faults", "unknown fault", f->names.at[i], known);
@@ -458,13 +457,12 @@ static int faults_print(const faults *f)
 static int without_parse(const faults *f)
 {
     char known[256] = "";
-    size_t used = 0;
     for (int check = KVB_CHECK_NONE + 1; f->without && check < KVB_CHECKS; check++) {
         if (!strcmp(f->without, kvb_check_names[check])) {
             kvb_checks_off = UINT32_C(1) << check;
             return 0;
         }
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", kvb_check_names[check]);
+        kvb_list_add(known, sizeof known, ", ", "%s", kvb_check_names[check]);
     }
     return f->without ? kvb_unknown("faults", "--without: unknown check", f->without, known) : 0;
 }

@@ -18,6 +18,7 @@
 #include "kernels/cpu.h"
 #include "results/result.h"
 #include "workloads/values.h"
+#include "workloads/files.h"
 
 typedef struct list {
     kvb_words plugins, sorts;
@@ -215,9 +216,9 @@ static int axes_list(list *l)
     kvb_attend_space_make(&l->registry, &s);
     for (uint32_t a = 0; a < s.space.n_axes && !error; a++) {
         char text[1024];
-        size_t n = (size_t)snprintf(text, sizeof text, "%s: ", s.axes[a].what);
-        for (size_t v = 0; s.axes[a].values[v] && n < sizeof text; v++)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", v ? " " : "", s.axes[a].values[v]);
+        snprintf(text, sizeof text, "%s:", s.axes[a].what);
+        for (size_t v = 0; s.axes[a].values[v]; v++)
+            kvb_list_add(text, sizeof text, " ", "%s", s.axes[a].values[v]);
         error = row_add(l, "axis", s.axes[a].name, s.space.name, "yes", text);
     }
     return error;

@@ -24,6 +24,7 @@
 #include "workloads/live/model.h"
 #include "workloads/live/live.h"
 #include "workloads/trace.h"
+#include "workloads/files.h"
 
 #define MAX_SCENARIOS 64u
 
@@ -567,7 +568,7 @@ static int model_open(const settings *s, engine_model *m)
     }
     const kvb_gguf_family *f = kvb_gguf_families;
     for (; f->name && strcmp(f->name, family); f++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "", f->name);
+        kvb_list_add(known, sizeof known, ", ", "%s", f->name);
     if (!f->name)
         return kvb_unknown("record", "--family: no family", family, known);
     m->fd = kvb_gguf_write(f, s->seed);

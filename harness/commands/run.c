@@ -36,6 +36,7 @@
 #include "results/export.h"
 #include "results/summary.h"
 #include "results/table.h"
+#include "workloads/files.h"
 
 /* --only and --dump, which help to find a fault. */
 typedef struct run_debug {
@@ -447,8 +448,8 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
 {
     bool people = kvb_table_is_for_people(r->format);
     char coverage[160] = "", pools[256] = "";
-    for (size_t i = 0, used = 0; i < r->judged.n && used < sizeof pools; i++)
-        used += (size_t)snprintf(pools + used, sizeof pools - used, "%s%s", i ? ", " : "", r->judged.at[i]->name);
+    for (size_t i = 0; i < r->judged.n; i++)
+        kvb_list_add(pools, sizeof pools, ", ", "%s", r->judged.at[i]->name);
     if (kvb_stopped)
         snprintf(coverage, sizeof coverage, "stopped after %zu of %zu combinations", r->results.n, total);
     else if (r->by_pairs)

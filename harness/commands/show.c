@@ -14,6 +14,7 @@
 #include "results/summary.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
+#include "workloads/files.h"
 
 typedef struct show {
     kvb_words files;
@@ -96,7 +97,7 @@ static int trace_show(const show *s, const char *path)
     kvb_trace *trace = NULL;
     kvb_values *values = NULL;
     kvb_table *t = facts_new();
-    size_t count[KVB_EVENT_KINDS] = {0}, used = 0;
+    size_t count[KVB_EVENT_KINDS] = {0};
     if (!t || kvb_trace_load(path, 0, &trace, why, sizeof why) ||
         (trace->header.tensors && kvb_values_open(trace, NULL, 0, NULL, NULL, &values, why, sizeof why))) {
         kvb_trace_free(trace);
@@ -105,10 +106,9 @@ static int trace_show(const show *s, const char *path)
     }
     for (size_t i = 0; i < trace->n_events; i++)
         count[trace->events[i].kind]++;
-    for (int k = 0; k < KVB_EVENT_KINDS && used < sizeof events; k++)
+    for (int k = 0; k < KVB_EVENT_KINDS; k++)
         if (count[k])
-            used += (size_t)snprintf(events + used, sizeof events - used, "%s%zu %s", used ? ", " : "", count[k],
-                                     kvb_event_kind_name((kvb_event_kind)k));
+            kvb_list_add(events, sizeof events, ", ", "%zu %s", count[k], kvb_event_kind_name((kvb_event_kind)k));
     const kvb_trace_header *h = &trace->header;
     const kvb_trace_needs *n = &trace->needs;
     kvb_table_put(t, "workload\t%s", h->name);
@@ -219,8 +219,8 @@ static int word_show(const show *s, const kvb_workloads *workloads, const char *
             path = workloads->at[i].path;
     if (path == word && access(path, F_OK) && !strpbrk(word, "/.")) {
         char known[4096] = "";
-        for (size_t i = 0, used = 0; i < workloads->n && used < sizeof known; i++)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", workloads->at[i].name);
+        for (size_t i = 0; i < workloads->n; i++)
+            kvb_list_add(known, sizeof known, ", ", "%s", workloads->at[i].name);
         return kvb_unknown("show", "no workload or file", word, known);
     }
     if (is_results(path))

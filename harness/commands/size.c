@@ -159,7 +159,7 @@ static int device_unknown(const char *name)
     const kvb_device *device;
 
     for (size_t i = 0; (device = kvb_device_at(i)); i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? " " : "", device->name);
+        kvb_list_add(known, sizeof known, " ", "%s", device->name);
     return kvb_unknown("size", "--gpu: unknown device", name, known);
 }
 

@@ -13,6 +13,7 @@
 #include "harness/command_line.h"
 #include "harness/engine/engine.h"
 #include "harness/selection/suite.h"
+#include "workloads/files.h"
 
 enum { NODES = 256 }; /* of one tree */
 
@@ -378,7 +379,7 @@ int kvb_engine_history_find(const char *command, const char *word, kvb_engine_hi
     const char *path = strstr(word, ".jsonl") ? word : NULL;
     for (size_t i = 0; i < known.n && !error && !path; i++) {
         path = strcmp(known.at[i].name, word) ? NULL : known.at[i].path;
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", known.at[i].name);
+        kvb_list_add(names, sizeof names, ", ", "%s", known.at[i].name);
     }
     int code = -1;
     if (!error && !path)

@@ -168,15 +168,14 @@ static bool word_read(rest *t, char *word, size_t room)
 static int dtype_parse(const char *descr, kvb_tensor *t, char *why, size_t why_bytes)
 {
     const char *name = descr + (*descr && strchr("<>|=", *descr));
-    char known[200];
-    size_t at = 0;
+    char known[200] = "";
     for (uint32_t d = 0; d < KVB_DTYPES; d++) {
         t->dtype = (kvb_dtype)d;
         if (strcmp(name, dtypes[d].numpy) == 0)
             return *descr == '>' && kvb_dtype_bytes(t->dtype) > 1
                        ? kvb_why_set(-EINVAL, why, why_bytes, "dtype '%s' is big-endian: expected '<%s'", descr, name)
                        : 0;
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", d ? ", " : "", dtypes[d].numpy);
+        kvb_list_add(known, sizeof known, ", ", "%s", dtypes[d].numpy);
     }
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (strcmp(name, refused[i].name) == 0 || (*name == *refused[i].name && !refused[i].name[1]))

@@ -161,11 +161,10 @@ static bool word_in(const char *words, const char *word)
 
 static void features_pick(const char *all, char *out, size_t bytes)
 {
-    size_t used = 0;
     out[0] = '\0';
-    for (size_t i = 0; features_known[i] && used < bytes; i++)
+    for (size_t i = 0; features_known[i]; i++)
         if (word_in(all, features_known[i]))
-            used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? " " : "", features_known[i]);
+            kvb_list_add(out, bytes, " ", "%s", features_known[i]);
 }
 
 /* Of this machine what the system tells the program, where it does; else, and of recorded machines, what the file says.
@@ -342,9 +341,7 @@ static void codecs_limit(int level)
 
 int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
 {
-    char lack[128];
-    char known[128] = "";
-    size_t used = 0;
+    char lack[128], known[128] = "";
     for (int level = 0; level < KVB_CPU_LEVELS; level++) {
         const char *name = kvb_cpu_level_names[level];
         if (word ? !strcmp(word, name) : level == KVB_CPU_LEVELS - 1) {
@@ -354,8 +351,8 @@ int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes)
             codecs_limit(level);
             return 0;
         }
-        if (used < sizeof known && kvb_loops_at((kvb_cpu_level)level)) /* of this architecture */
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", level ? ", " : "", name);
+        if (kvb_loops_at((kvb_cpu_level)level)) /* of this architecture */
+            kvb_list_add(known, sizeof known, ", ", "%s", name);
     }
     return kvb_name_unknown("unknown level", word, known, why, why_bytes);
 }

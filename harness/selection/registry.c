@@ -168,11 +168,10 @@ const kvb_kernel *kvb_registry_attending(const kvb_registry *registry, const cha
 
 static void names_print(const kvb_registry *registry, kvb_registry_kind sort, bool attending, char *text, size_t bytes)
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (size_t i = 0; i < registry->n[sort] && used < bytes; i++)
+    for (size_t i = 0; i < registry->n[sort]; i++)
         if (!attending || ((const kvb_kernel *)registry->at[sort][i].definition)->attend)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", registry->at[sort][i].name);
+            kvb_list_add(text, bytes, ", ", "%s", registry->at[sort][i].name);
 }
 
 void kvb_registry_names(const kvb_registry *registry, kvb_registry_kind sort, char *text, size_t bytes)

@@ -14,17 +14,16 @@
 #include "kernels/kernels.h"
 #include "results/near_name.h"
 #include "workloads/values.h"
+#include "workloads/files.h"
 
 /* Marks in chosen[] the names that any of the words matches. No words: all. */
 static int names_match(const char *what, const char *const *words, size_t n_words, const char *const *names,
                        size_t n_names, bool *chosen, char *why, size_t why_bytes)
 {
     char known[1024] = "";
-    size_t used = 0;
     for (size_t i = 0; i < n_names; i++) {
         chosen[i] = n_words == 0;
-        if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", names[i]);
+        kvb_list_add(known, sizeof known, ", ", "%s", names[i]);
     }
     for (size_t w = 0; w < n_words; w++) {
         bool any = false;

@@ -202,15 +202,14 @@ int kvb_import_choose(const char *text, const kvb_import_format **format, const 
 {
     const char *colon = strchr(text, ':');
     char known[128] = "";
-    size_t used = 0;
-    for (const kvb_import_format *const *f = import_formats; *f && used < sizeof known; f++) {
+    for (const kvb_import_format *const *f = import_formats; *f; f++) {
         if (colon && strlen((*f)->name) == (size_t)(colon - text) &&
             !strncmp((*f)->name, text, (size_t)(colon - text))) {
             *format = *f;
             *file = colon + 1;
             return **file ? 0 : kvb_why_set(-EINVAL, why, why_bytes, "'%s': the file is missing", text);
         }
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*f)->name);
+        kvb_list_add(known, sizeof known, ", ", "%s", (*f)->name);
     }
     if (!colon)
         return kvb_why_set(-EINVAL, why, why_bytes, "'%s': expected FORMAT:FILE; known formats: %s", text, known);
