@@ -65,21 +65,16 @@ int kvb_claim_check(const kvb_arithmetic *a, char *why, size_t why_bytes)
         {"sums.floor", a->sums.floor, 1},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!(numbers[i].value >= 0 && numbers[i].value < numbers[i].below)) {
-            snprintf(why, why_bytes, "%s: %s is %g: expected 0 at least, and less than %g", no_meaning, numbers[i].name,
-                     numbers[i].value, numbers[i].below);
-            return -EINVAL;
-        }
-    if (!(a->exp_floor >= 0 && a->exp_floor <= EXP_FLOOR)) {
-        snprintf(why, why_bytes, "%s: exp_floor is %g: expected 0 at least, and 2^-24 at most", no_meaning,
-                 a->exp_floor);
-        return -EINVAL;
-    }
+        if (!(numbers[i].value >= 0 && numbers[i].value < numbers[i].below))
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: %s is %g: expected 0 at least, and less than %g",
+                               no_meaning, numbers[i].name, numbers[i].value, numbers[i].below);
+    if (!(a->exp_floor >= 0 && a->exp_floor <= EXP_FLOOR))
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: exp_floor is %g: expected 0 at least, and 2^-24 at most",
+                           no_meaning, a->exp_floor);
     if (a->accumulator == KVB_F32 || a->accumulator == KVB_F16 || a->accumulator == KVB_BF16)
         return 0;
-    snprintf(why, why_bytes, "%s: accumulator is element %d: expected KVB_F32, KVB_F16 or KVB_BF16", no_meaning,
-             (int)a->accumulator);
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes, "%s: accumulator is element %d: expected KVB_F32, KVB_F16 or KVB_BF16",
+                       no_meaning, (int)a->accumulator);
 }
 
 int kvb_claim_check_scan(const kvb_scan_arithmetic *a, const kvb_scan_problem *p, char *why, size_t why_bytes)
@@ -101,11 +96,9 @@ int kvb_claim_check_scan(const kvb_scan_arithmetic *a, const kvb_scan_problem *p
         {"the unit roundoff of operands", kvb_unit_roundoff(a->operands), 0x1p-24, kvb_unit_roundoff(KVB_E4M3)},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most)) {
-            snprintf(why, why_bytes, "%s: %s is %g: expected %g to %g", no_meaning, numbers[i].name, numbers[i].value,
-                     numbers[i].least, numbers[i].most);
-            return -EINVAL;
-        }
+        if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s: %s is %g: expected %g to %g", no_meaning, numbers[i].name,
+                               numbers[i].value, numbers[i].least, numbers[i].most);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 
 #include "oracle/claim.h"
 #include "oracle/solve.h"
+#include "workloads/files.h"
 
 /* Where rounded is computed in f32: what that may add to the declared distance, of the row's largest |q|. */
 #define F32_ROUNDINGS (8 * 0x1p-24)
@@ -98,11 +99,9 @@ int kvb_rounded_check(const kvb_problem *p, const kvb_arithmetic *a, double scal
     } limits[] = {{&a->query, "the kernel declares"}, {&most, "codes of 8 bits need"}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const double distance = distance_of(limits[i].by, turned, least, exact, q, p->k_dim);
-        if (!(distance <= 1)) {
-            snprintf(why, why_bytes, "%s moves q %.3g times as far as %s: query %u, head %u", what, distance,
-                     limits[i].words, query, head);
-            return -EILSEQ;
-        }
+        if (!(distance <= 1))
+            return kvb_why_set(-EILSEQ, why, why_bytes, "%s moves q %.3g times as far as %s: query %u, head %u", what,
+                               distance, limits[i].words, query, head);
     }
     return 0;
 }
@@ -112,10 +111,8 @@ int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_ar
 {
     const kvb_problem *p = &call->problem;
     int error = kernel->round_query(p, &call->k, head, exact, q);
-    if (error) {
-        snprintf(why, why_bytes, "round_query() returned %d", error);
-        return error;
-    }
+    if (error)
+        return kvb_why_set(error, why, why_bytes, "round_query() returned %d", error);
     const double scale = call->k.head_scales ? (double)call->k.head_scales[head / (p->n_heads / p->n_kv_heads)] : 1;
     return kvb_rounded_check(p, a, scale, "round_query()", query, head, exact, q, why, why_bytes);
 }

@@ -13,6 +13,7 @@
 #include "results/compare_time.h"
 #include "results/statistics.h"
 #include "workloads/array.h"
+#include "workloads/files.h"
 
 static const char *const limit_names[KVB_LIMITS] = {"time", "memory", "bytes", "rho", "counts", "misses"};
 
@@ -42,9 +43,8 @@ static int key_read(const char *key, const json_t *value, double limit[KVB_LIMIT
             continue;
         if (limit_read(i, value, &limit[i]))
             return 0;
-        snprintf(why, why_bytes, "%s: expected a number of %s .. 10 (0.05 is 5 %%), or null", key,
-                 i == KVB_LIMIT_TIME ? "0.001" : "0");
-        return -EINVAL;
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected a number of %s .. 10 (0.05 is 5 %%), or null", key,
+                           i == KVB_LIMIT_TIME ? "0.001" : "0");
     }
     return -ENOENT;
 }
@@ -54,10 +54,9 @@ static int pattern_read(json_t *object, kvb_threshold_pattern *pattern, char *wh
     const char *key, *match = json_string_value(json_object_get(object, "match"));
     json_t *value;
 
-    if (!match || !*match || strlen(match) >= sizeof pattern->match) {
-        snprintf(why, why_bytes, "match: expected a pattern of workload/cache/pool/kernel/threads/growth");
-        return -EINVAL;
-    }
+    if (!match || !*match || strlen(match) >= sizeof pattern->match)
+        return kvb_why_set(-EINVAL, why, why_bytes,
+                           "match: expected a pattern of workload/cache/pool/kernel/threads/growth");
     strcpy(pattern->match, match);
     for (kvb_limit i = 0; i < KVB_LIMITS; i++)
         pattern->limit[i] = NAN;
@@ -75,17 +74,13 @@ static int pattern_read(json_t *object, kvb_threshold_pattern *pattern, char *wh
 
 static int patterns_read(const json_t *list, kvb_thresholds *thresholds, char *why, size_t why_bytes)
 {
-    if (!json_is_array(list) || json_array_size(list) > KVB_THRESHOLD_PATTERNS) {
-        snprintf(why, why_bytes, "patterns: expected a list of at most %u", KVB_THRESHOLD_PATTERNS);
-        return -EINVAL;
-    }
+    if (!json_is_array(list) || json_array_size(list) > KVB_THRESHOLD_PATTERNS)
+        return kvb_why_set(-EINVAL, why, why_bytes, "patterns: expected a list of at most %u", KVB_THRESHOLD_PATTERNS);
     for (size_t i = 0; i < json_array_size(list); i++) {
         char what[256];
 
-        if (pattern_read(json_array_get(list, i), &thresholds->patterns[i], what, sizeof what)) {
-            snprintf(why, why_bytes, "patterns[%zu].%s", i, what);
-            return -EINVAL;
-        }
+        if (pattern_read(json_array_get(list, i), &thresholds->patterns[i], what, sizeof what))
+            return kvb_why_set(-EINVAL, why, why_bytes, "patterns[%zu].%s", i, what);
     }
     thresholds->n = json_array_size(list);
     return 0;
@@ -96,8 +91,7 @@ static int confidence_read(const json_t *value, double *confidence, char *why, s
     *confidence = json_number_value(value);
     if (*confidence >= 0.5 && *confidence <= 0.9999)
         return 0;
-    snprintf(why, why_bytes, "confidence: expected a number of 0.5 .. 0.9999");
-    return -EINVAL;
+    return kvb_why_set(-EINVAL, why, why_bytes, "confidence: expected a number of 0.5 .. 0.9999");
 }
 
 static int root_read(json_t *root, kvb_thresholds *thresholds, char *why, size_t why_bytes)
@@ -105,10 +99,8 @@ static int root_read(json_t *root, kvb_thresholds *thresholds, char *why, size_t
     const char *key;
     json_t *value;
 
-    if (json_integer_value(json_object_get(root, "kvbench_thresholds")) != 1) {
-        snprintf(why, why_bytes, "expected {\"kvbench_thresholds\": 1, …}");
-        return -EINVAL;
-    }
+    if (json_integer_value(json_object_get(root, "kvbench_thresholds")) != 1)
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected {\"kvbench_thresholds\": 1, …}");
     json_object_foreach(root, key, value)
     {
         int error;
@@ -140,16 +132,13 @@ int kvb_thresholds_load(const char *path, kvb_thresholds *thresholds, char *why,
     if (!in) {
         int error = -errno;
 
-        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
-        return error;
+        return kvb_why_set(error, why, why_bytes, "%s: %s", path, strerror(-error));
     }
     json_t *root = json_loadf(in, JSON_REJECT_DUPLICATES, &fault);
 
     fclose(in);
-    if (!root) {
-        snprintf(why, why_bytes, "%s:%d: not valid JSON: %s", path, fault.line, fault.text);
-        return -EINVAL;
-    }
+    if (!root)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s:%d: not valid JSON: %s", path, fault.line, fault.text);
     int error = root_read(root, thresholds, what, sizeof what);
     if (error)
         snprintf(why, why_bytes, "%s: %s", path, what);
@@ -369,8 +358,7 @@ static int results_sort(const kvb_result *results, size_t n, const char *side, c
     for (size_t i = 1; i < n; i++)
         if (kvb_key_order(list[i - 1], list[i]) == 0) {
             kvb_key_name(list[i], name);
-            snprintf(why, why_bytes, "%s holds a combination twice: %s", side, name);
-            return -EINVAL;
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s holds a combination twice: %s", side, name);
         }
     return 0;
 }
@@ -810,18 +798,17 @@ static const char *or_null(const char *text)
     return text[0] ? text : NULL;
 }
 
-static int raw_row(kvb_table *table, kvb_verdict verdict, const char *const key[6], const char *metric,
-                   const double numbers[5], const char *reason)
+static void raw_row(kvb_table *table, kvb_verdict verdict, const char *const key[6], const char *metric,
+                    const double numbers[5], const char *reason)
 {
     char text[5][KVB_UNIT_TEXT];
 
     for (int i = 0; i < 5; i++)
         number_text(numbers[i], text[i]);
-    return kvb_table_row(table, (const char *const[]){kvb_verdict_name(verdict),
-                                                      kvb_verdict_is_regression(verdict) ? "yes" : "no", key[0], key[1],
-                                                      key[2], key[3], key[4], key[5], metric, or_null(text[0]),
-                                                      or_null(text[1]), or_null(text[2]), or_null(text[3]),
-                                                      or_null(text[4]), or_null(reason)});
+    kvb_table_row(table, (const char *const[]){
+                             kvb_verdict_name(verdict), kvb_verdict_is_regression(verdict) ? "yes" : "no", key[0],
+                             key[1], key[2], key[3], key[4], key[5], metric, or_null(text[0]), or_null(text[1]),
+                             or_null(text[2]), or_null(text[3]), or_null(text[4]), or_null(reason)});
 }
 
 /* Every kernel, cache and finding. A kernel or cache has an asterisk in the columns that it spans. 0 or -errno. */
@@ -830,29 +817,24 @@ static int rows_print(const kvb_comparison *c, const kvb_compare_view *view, FIL
     kvb_table *table = kvb_table_new((const char *const[]){"verdict", "regression", "workload", "cache", "pool",
                                                            "kernel", ">threads", "growth", "metric", ">base", ">new",
                                                            ">ratio", ">low", ">high", "reason", NULL});
-    int error = table ? 0 : -ENOMEM;
 
-    for (size_t i = 0; i < c->n_axes && !error; i++) {
+    for (size_t i = 0; i < c->n_axes; i++) {
         const kvb_compared_axis *g = &c->axes[i];
         bool kernel = !strcmp(g->axis, "kernel");
-        error = raw_row(table, g->verdict,
-                        (const char *const[]){"*", kernel ? "*" : g->name, "*", kernel ? g->name : "*", "*", "*"},
-                        metric_name(KVB_METRIC_TIME), (const double[]){NAN, NAN, g->ratio, g->low, g->high}, g->reason);
+        raw_row(table, g->verdict,
+                (const char *const[]){"*", kernel ? "*" : g->name, "*", kernel ? g->name : "*", "*", "*"},
+                metric_name(KVB_METRIC_TIME), (const double[]){NAN, NAN, g->ratio, g->low, g->high}, g->reason);
     }
-    for (size_t i = 0; i < c->n && !error; i++) {
+    for (size_t i = 0; i < c->n; i++) {
         const kvb_finding *f = &c->findings[i];
         const kvb_result *r = f->new ? f->new : f->base;
         char pool[KVB_KEY_PART], threads[16];
         kvb_key_pools(r, pool);
         snprintf(threads, sizeof threads, "%u", r->threads);
-        error = raw_row(
-            table, f->verdict, (const char *const[]){r->workload, r->cache, pool, r->kernel, threads, r->growth},
-            metric_name(f->metric), (const double[]){f->before, f->after, f->ratio, f->low, f->high}, f->reason);
+        raw_row(table, f->verdict, (const char *const[]){r->workload, r->cache, pool, r->kernel, threads, r->growth},
+                metric_name(f->metric), (const double[]){f->before, f->after, f->ratio, f->low, f->high}, f->reason);
     }
-    if (!error)
-        error = kvb_table_print(table, view->format, out);
-    kvb_table_free(table);
-    return error;
+    return kvb_table_end(table, view->format, out);
 }
 
 /* ---- for people: tables ------------------------------------------------------------------------------------ */
@@ -903,7 +885,7 @@ static void reason_text(const char *reason, kvb_table_format format, char text[K
     snprintf(text, KVB_REASON, cut ? "%.*s…" : "%.*s", cut ? SHORT_REASON : KVB_REASON - 8, reason);
 }
 
-static int finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format format)
+static void finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format format)
 {
     const kvb_result *r = f->new ? f->new : f->base;
     char pool[KVB_KEY_PART], cache[KVB_KEY_PART], threads[16], interval[2 * KVB_CHANGE_TEXT + 8];
@@ -916,18 +898,18 @@ static int finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format 
     values_text(f, before, after);
     kvb_change_text(f->ratio, change);
     interval_text(f->low, f->high, interval);
-    return kvb_table_row(table, (const char *const[COLUMNS]){[VERDICT] = kvb_verdict_name(f->verdict),
-                                                             [WORKLOAD] = r->workload,
-                                                             [CACHE] = cache,
-                                                             [POOL] = pool,
-                                                             [KERNEL] = r->kernel,
-                                                             [THREADS] = threads,
-                                                             [METRIC] = metric_name(f->metric),
-                                                             [BASE] = before,
-                                                             [NEW] = after,
-                                                             [CHANGE] = change,
-                                                             [INTERVAL] = interval,
-                                                             [REASON] = reason});
+    kvb_table_row(table, (const char *const[COLUMNS]){[VERDICT] = kvb_verdict_name(f->verdict),
+                                                      [WORKLOAD] = r->workload,
+                                                      [CACHE] = cache,
+                                                      [POOL] = pool,
+                                                      [KERNEL] = r->kernel,
+                                                      [THREADS] = threads,
+                                                      [METRIC] = metric_name(f->metric),
+                                                      [BASE] = before,
+                                                      [NEW] = after,
+                                                      [CHANGE] = change,
+                                                      [INTERVAL] = interval,
+                                                      [REASON] = reason});
 }
 
 /* By verdict, then the largest change first, then in the order of findings. */
@@ -956,25 +938,21 @@ static long findings_print(const kvb_comparison *c, const kvb_compare_view *view
     kvb_table *table = kvb_table_new(people);
     const kvb_finding **sorted = malloc((c->n + 1) * sizeof *sorted);
     size_t shown[KVB_VERDICTS] = {0}, n = 0;
-    int error = table && sorted ? 0 : -ENOMEM;
 
-    for (size_t i = 0; i < c->n && !error; i++)
+    for (size_t i = 0; i < c->n && sorted; i++)
         if (c->findings[i].verdict >= first && c->findings[i].verdict <= last &&
             !is_only_counted(c, &c->findings[i], view))
             sorted[n++] = &c->findings[i];
-    if (!error)
+    if (n)
         qsort(sorted, n, sizeof *sorted, findings_order);
-    for (size_t i = 0; i < n && !error; i++)
-        if (view->all || shown[sorted[i]->verdict] < MOST_ROWS) {
-            error = finding_row(table, sorted[i], view->format);
-            shown[sorted[i]->verdict]++;
-        }
-    if (!error && n > 0)
-        error = kvb_table_print(table, view->format, out);
+    for (size_t i = 0; i < n; i++)
+        if (view->all || shown[sorted[i]->verdict]++ < MOST_ROWS)
+            finding_row(table, sorted[i], view->format);
+    int error = !sorted ? -ENOMEM : n ? kvb_table_print(table, view->format, out) : 0;
     for (kvb_verdict v = first; v <= last && !error; v++)
-        if (shown[v] && c->count[v] > shown[v])
+        if (!view->all && shown[v] && c->count[v] > MOST_ROWS)
             fprintf(out, "%sand %zu more %s; --all shows them\n", view->format == KVB_TABLE_MD ? "\n" : "",
-                    c->count[v] - shown[v], kvb_verdict_name(v));
+                    c->count[v] - MOST_ROWS, kvb_verdict_name(v));
     kvb_table_free(table);
     free(sorted);
     return error ? error : (long)n;
@@ -986,10 +964,8 @@ static long axes_print(const kvb_comparison *c, const kvb_compare_view *view, FI
 {
     kvb_table *table = kvb_table_new(
         (const char *const[]){"verdict", "all of", ">combinations", ">change", "interval", "reason", NULL});
-    int error = table ? 0 : -ENOMEM;
-    long rows = 0;
 
-    for (size_t i = 0; i < c->n_axes && !error; i++) {
+    for (size_t i = 0; i < c->n_axes; i++) {
         const kvb_compared_axis *g = &c->axes[i];
         char change[KVB_CHANGE_TEXT], interval[2 * KVB_CHANGE_TEXT + 8];
         bool named = g->verdict == KVB_VERDICT_SLOWER || g->verdict == KVB_VERDICT_FASTER;
@@ -997,12 +973,11 @@ static long axes_print(const kvb_comparison *c, const kvb_compare_view *view, FI
             continue;
         kvb_change_text(g->ratio, change);
         interval_text(g->low, g->high, interval);
-        error = kvb_table_put(table, "%s\t%s %s\t%zu\t%s\t%s\t%s", kvb_verdict_name(g->verdict), g->axis, g->name, g->n,
-                              change, interval, g->reason);
-        rows++;
+        kvb_table_put(table, "%s\t%s %s\t%zu\t%s\t%s\t%s", kvb_verdict_name(g->verdict), g->axis, g->name, g->n, change,
+                      interval, g->reason);
     }
-    if (!error && rows)
-        error = kvb_table_print(table, view->format, out);
+    const long rows = (long)kvb_table_rows(table);
+    const int error = rows || !table ? kvb_table_print(table, view->format, out) : 0;
     kvb_table_free(table);
     return error ? error : rows;
 }

@@ -280,10 +280,8 @@ static int manifest_decode(kvb_manifest *manifest, const json_t *object, char *w
 {
     const json_t *schema = json_object_get(object, "schema");
 
-    if (!schema) {
-        snprintf(why, why_bytes, "expected the manifest with \"schema\":\"%s\"", KVB_RESULT_SCHEMA);
-        return -EINVAL;
-    }
+    if (!schema)
+        return kvb_why_set(-EINVAL, why, why_bytes, "expected the manifest with \"schema\":\"%s\"", KVB_RESULT_SCHEMA);
     return kvb_fields_decode(kvb_manifest_fields, object, manifest, why, why_bytes);
 }
 
@@ -350,10 +348,8 @@ int kvb_result_load(const char *path, kvb_result_file **file, char *why, size_t 
     int error = -errno;
 
     *file = NULL;
-    if (!in) {
-        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
-        return error;
-    }
+    if (!in)
+        return kvb_why_set(error, why, why_bytes, "%s: %s", path, strerror(-error));
     error = file_read(in, path, NULL, file, why, why_bytes);
     fclose(in);
     return error;
@@ -633,10 +629,10 @@ static double count_of(const kvb_result *r, const char *name)
 int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format format, FILE *out)
 {
     kvb_table *table = kvb_table_new((const char *const[]){"combination", "counted in its timed steps", NULL});
-    int error = table ? 0 : -ENOMEM;
     const kvb_result *first = NULL;
+    int error = table ? 0 : -ENOMEM;
 
-    for (size_t i = 0; i < n && !error; i++) {
+    for (size_t i = 0; i < n; i++) {
         const kvb_result *r = &results[i];
         char name[KVB_KEY_TEXT], text[KVB_COUNTERS * (KVB_NAME + 128)] = "";
 
@@ -647,9 +643,9 @@ int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format for
             continue;
         first = first ? first : r;
         kvb_key_name(r, name);
-        error = kvb_table_row(table, (const char *const[]){name, text});
+        kvb_table_row(table, (const char *const[]){name, text});
     }
-    if (!error && first) {
+    if (first) {
         fputc('\n', out);
         kvb_table_fold(table);
         error = kvb_table_print(table, format, out);
@@ -664,8 +660,8 @@ int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format for
 
 /* What people can do without is left empty: the threads where all have one, the number of steps; and unless wide, the
  * rate and the reason. */
-static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide,
-                      const counted *extra)
+static void result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide,
+                       const counted *extra)
 {
     key_text pool, cache;
     number_text threads, rho, checked = "", median, error, p99, steps, rate, of_read, peak, exact[COUNTS];
@@ -727,7 +723,7 @@ static int result_row(kvb_table *table, const kvb_result *r, bool for_people, bo
         raw_print(count_of(r, extra->names[i]), counts[i]);
         cells[extra->from + i] = or_null(counts[i]);
     }
-    return kvb_table_row(table, cells);
+    kvb_table_row(table, cells);
 }
 
 bool kvb_results_one_thread(const kvb_result *results, size_t n)
@@ -767,17 +763,12 @@ int kvb_result_table(const kvb_result *results, size_t n, bool skips, bool count
         headings[extra.from + i] = right[i];
     }
     kvb_table *table = kvb_table_new(headings);
-    int error = table ? 0 : -ENOMEM;
-
-    for (size_t i = 0; i < n && !error; i++)
+    for (size_t i = 0; i < n; i++)
         if (skips || results[i].status != KVB_STATUS_SKIP)
-            error = result_row(table, &results[i], for_people, one_thread, skips, &extra);
-    if (!error && for_people)
+            result_row(table, &results[i], for_people, one_thread, skips, &extra);
+    if (for_people)
         kvb_table_drop_empty(table);
-    if (!error && for_people && !skips)
+    if (for_people && !skips)
         kvb_table_fold(table);
-    if (!error)
-        error = kvb_table_print(table, format, out);
-    kvb_table_free(table);
-    return error;
+    return kvb_table_end(table, format, out);
 }

@@ -14,6 +14,7 @@
 #include "results/compare_time.h"
 #include "results/manifest.h"
 #include "results/statistics.h"
+#include "workloads/files.h"
 
 /* ---- baselines ------------------------------------------------------------------------------------------- */
 
@@ -33,16 +34,14 @@ int kvb_baseline_path(const char *folder, const kvb_manifest *manifest, const ch
     char machine[KVB_FINGERPRINT_TEXT];
 
     *path = NULL;
-    if (!is_name(name)) {
-        snprintf(why, why_bytes, "'%s' is no name for a baseline: letters, digits, '.', '_', '-'", name);
-        return -EINVAL;
-    }
+    if (!is_name(name))
+        return kvb_why_set(-EINVAL, why, why_bytes, "'%s' is no name for a baseline: letters, digits, '.', '_', '-'",
+                           name);
     kvb_fingerprint(manifest, machine);
     if (asprintf(path, "%s/%s/%s.jsonl", folder, machine, name) >= 0)
         return 0;
     *path = NULL;
-    snprintf(why, why_bytes, "no memory");
-    return -ENOMEM;
+    return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
 }
 
 /* Makes every folder above the file. */
@@ -164,10 +163,8 @@ static int values_take(kvb_result_file *const *files, size_t n_files, value **va
         room += files[i]->n;
     *values = malloc(room * sizeof **values);
     *n = 0;
-    if (!*values) {
-        snprintf(why, why_bytes, "no memory");
-        return -ENOMEM;
-    }
+    if (!*values)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
     for (size_t i = 0; i < n_files; i++)
         for (size_t j = 0; j < files[i]->n; j++) {
             const kvb_result *r = &files[i]->results[j];
@@ -178,9 +175,8 @@ static int values_take(kvb_result_file *const *files, size_t n_files, value **va
     for (size_t i = 1; i < *n; i++)
         if (values_order(&(*values)[i - 1], &(*values)[i]) == 0) {
             kvb_key_name((*values)[i].result, name);
-            snprintf(why, why_bytes, "the run of %s holds a combination twice: %s",
-                     files[(*values)[i].file]->manifest.date, name);
-            return -EINVAL;
+            return kvb_why_set(-EINVAL, why, why_bytes, "the run of %s holds a combination twice: %s",
+                               files[(*values)[i].file]->manifest.date, name);
         }
     return 0;
 }

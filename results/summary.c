@@ -137,16 +137,16 @@ void kvb_same_words(const kvb_result *r, bool same, char *text, size_t bytes)
     }
 }
 
-static int kernel_row(kvb_table *table, const kvb_result *r)
+static void kernel_row(kvb_table *table, const kvb_result *r)
 {
     char declined[KVB_REASON], same[256];
     kvb_axes_shorten(r->axes.declined, declined, sizeof declined);
     kvb_same_words(r, false, same, sizeof same);
     if (r->same.calls && !*same)
         snprintf(same, sizeof same, "none");
-    return kvb_table_put(table, "%s\t%" PRIu64 "\t%" PRIu64 " of %" PRIu64 "\t%.0f %%\t%s\t%s", r->kernel,
-                         r->axes.calls, r->axes.values, r->axes.values_of,
-                         r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0, declined, same);
+    kvb_table_put(table, "%s\t%" PRIu64 "\t%" PRIu64 " of %" PRIu64 "\t%.0f %%\t%s\t%s", r->kernel, r->axes.calls,
+                  r->axes.values, r->axes.values_of,
+                  r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0, declined, same);
 }
 
 /* A row for each kernel with single calls: how many, the values and pairs of values that they cover, what the kernel
@@ -157,15 +157,14 @@ static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FIL
     kvb_table *table = kvb_table_new(
         (const char *const[]){"kernel", ">calls", ">values", ">pairs", "declines", "other bits, of the bound", NULL});
     int error = table ? 0 : -ENOMEM;
-    bool any = false, more = false;
-    for (size_t i = 0; i < n && !error; i++) {
+    bool more = false;
+    for (size_t i = 0; i < n; i++) {
         if (!results[i].axes.calls || !results[i].axes.values_of)
             continue;
-        error = kernel_row(table, &results[i]);
-        any = true;
+        kernel_row(table, &results[i]);
         more |= results[i].axes.pairs < results[i].axes.pairs_of;
     }
-    if (!error && any) {
+    if (kvb_table_rows(table)) {
         kvb_table_drop_empty(table);
         kvb_table_fold(table);
         fputc('\n', out);
@@ -174,7 +173,7 @@ static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FIL
                 is_markdown ? "\n" : "", more ? "; --set calls=N makes more" : "");
     }
     bool began = false;
-    for (size_t i = 0; i < n && !error; i++)
+    for (size_t i = 0; i < n; i++)
         if (results[i].axes.exact) {
             fprintf(out, "%s%s %" PRIu64,
                     began ? ", " : "calls judged to the bit, in the order that the kernel declares: ",
@@ -183,7 +182,7 @@ static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FIL
         }
     if (began)
         fputc('\n', out);
-    for (size_t i = 0; i < n && !error; i++)
+    for (size_t i = 0; i < n; i++)
         if (*results[i].axes.uncovered)
             fprintf(out, "%s had no call with %s: --set calls=N makes more\n", results[i].kernel,
                     results[i].axes.uncovered);
@@ -556,7 +555,7 @@ static standing standing_of(const view *v, const char *workload)
     return s;
 }
 
-static int workload_row(kvb_table *table, const char *workload, const standing *s, bool one_thread)
+static void workload_row(kvb_table *table, const char *workload, const standing *s, bool one_thread)
 {
     char passed[48], fastest[3 * KVB_KEY_PART] = "", smallest[2 * KVB_KEY_PART] = "", threads[32] = "";
     char median[KVB_UNIT_TEXT] = "", width[KVB_UNIT_TEXT] = "", limit[KVB_UNIT_TEXT] = "", memory[KVB_UNIT_TEXT] = "";
@@ -580,8 +579,7 @@ static int workload_row(kvb_table *table, const char *workload, const standing *
         snprintf(smallest, sizeof smallest, "%s %s", cache, pools);
         kvb_bytes_text(s->smallest->memory.allocator_peak, memory);
     }
-    return kvb_table_row(table,
-                         (const char *const[]){workload, passed, fastest, median, width, limit, smallest, memory});
+    kvb_table_row(table, (const char *const[]){workload, passed, fastest, median, width, limit, smallest, memory});
 }
 
 /* A row for each workload that ran, in the order in which they come. */
@@ -590,10 +588,9 @@ static int workloads_print(const view *v)
     kvb_table *table = kvb_table_new((const char *const[]){"workload", ">passed", "fastest", ">>median", ">±", ">limit",
                                                            "smallest", ">memory", NULL});
     bool one_thread = kvb_results_one_thread(v->results, v->n), limits = false;
-    size_t rows = 0;
     int error = table ? 0 : -ENOMEM;
 
-    for (size_t i = 0; i < v->n && !error; i++) {
+    for (size_t i = 0; i < v->n; i++) {
         const char *workload = v->results[i].workload;
 
         if (!kvb_result_begins_workload(v->results, i))
@@ -601,11 +598,10 @@ static int workloads_print(const view *v)
         standing s = standing_of(v, workload);
         if (s.ran == 0)
             continue;
-        error = workload_row(table, workload, &s, one_thread);
+        workload_row(table, workload, &s, one_thread);
         limits |= s.fastest && !isnan(s.fastest->traffic.of_limit);
-        rows++;
     }
-    if (!error && rows) {
+    if (kvb_table_rows(table)) {
         kvb_table_drop_empty(table);
         kvb_table_fold(table);
         fputc('\n', v->out);

@@ -366,6 +366,11 @@ int kvb_table_put(kvb_table *table, const char *format, ...)
     return error;
 }
 
+size_t kvb_table_rows(const kvb_table *table)
+{
+    return table ? table->n_rows : 0;
+}
+
 static bool column_is_empty(const kvb_table *table, size_t i)
 {
     for (size_t row = 0; row < table->n_rows; row++)
@@ -390,7 +395,7 @@ static void column_remove(kvb_table *table, size_t gone)
 
 void kvb_table_drop_empty(kvb_table *table)
 {
-    for (size_t i = table->n_columns; i-- > 1;)
+    for (size_t i = table ? table->n_columns : 0; i-- > 1;)
         if (column_is_empty(table, i))
             column_remove(table, i);
 }
@@ -415,6 +420,8 @@ static size_t width_of(const kvb_table *table)
 
 void kvb_table_fold(kvb_table *table)
 {
+    if (!table)
+        return;
     column *first = &table->columns[0], *last = &table->columns[table->n_columns - 1];
     size_t width = width_of(table), excess = width > page ? width - page : 0;
 
@@ -685,13 +692,15 @@ int kvb_table_print(kvb_table *table, kvb_table_format format, FILE *out)
     };
 
     assert(format < KVB_TABLE_FORMATS);
+    if (!table || table->error)
+        return -ENOMEM;
     prints[format](table, out);
     return fflush(out) == 0 && !ferror(out) ? 0 : -EIO;
 }
 
 int kvb_table_end(kvb_table *table, kvb_table_format format, FILE *out)
 {
-    const int error = !table ? -ENOMEM : table->error ? table->error : kvb_table_print(table, format, out);
+    const int error = kvb_table_print(table, format, out);
     kvb_table_free(table);
     return error;
 }

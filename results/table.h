@@ -52,18 +52,20 @@ typedef struct kvb_table kvb_table;
  * out after other numbers where a terminal is narrow. The '>' is not printed. NULL: no memory. */
 kvb_table *kvb_table_new(const char *const *headings);
 /* Appends a row with as many strings as there are headings. NULL is an empty cell (null in JSON). 0 or -ENOMEM, which the
- * table keeps: later rows do nothing. A table that is NULL: -ENOMEM. */
+ * table keeps until it is printed: later rows do nothing. A table that is NULL: -ENOMEM. */
 int kvb_table_row(kvb_table *table, const char *const *cells);
 /* The same; a tab ends a cell, so only the last text of a row may hold one: the last cell takes the rest. */
 __attribute__((format(printf, 2, 3))) int kvb_table_put(kvb_table *table, const char *format, ...);
+size_t kvb_table_rows(const kvb_table *table); /* how many it has; NULL: 0 */
 /* Removes the columns that have no text in any row. */
 void kvb_table_drop_empty(kvb_table *table);
 /* Keeps lines of text within KVB_PAGE_COLUMNS where it can: a long first cell gets a line of its own, and a long last
  * cell goes on in further lines. The other formats do not change. */
 void kvb_table_fold(kvb_table *table);
-int kvb_table_print(kvb_table *table, kvb_table_format format, FILE *out); /* 0 or -EIO */
+/* Prints the table, unless a row of it failed. 0, -ENOMEM (the table is NULL, too) or -EIO. */
+int kvb_table_print(kvb_table *table, kvb_table_format format, FILE *out);
 void kvb_table_free(kvb_table *table);
-/* Prints the table, unless a row of it failed, and frees it. 0, -ENOMEM (the table is NULL, too) or -EIO. */
+/* The same, and frees it. */
 int kvb_table_end(kvb_table *table, kvb_table_format format, FILE *out);
 
 /* ---- numbers with units -------------------------------------------------------------------------------- */

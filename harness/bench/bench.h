@@ -399,13 +399,12 @@ typedef struct kvb_caches_options {
 
 /* One cache over one history. */
 typedef struct kvb_caches_row {
-    kvb_result result;  /* of a cache that cannot replay the history: skip, with the reason */
-    uint32_t tokens;    /* of the history */
-    double live_bytes;  /* rows of the tokens alive at once, each token once, at most */
-    double moved_bytes; /* rows copied by the cache, and by growth */
-    uint32_t cells, alive,
-        used; /* of chat requests: cells of the memory, requests that it held at once, cells that these took */
-    double rows, pairs; /* token rows computed, (query, cell) pairs attended, in a layer; NaN: not counted */
+    kvb_result result;    /* of a cache that cannot replay the history: skip, with the reason */
+    uint32_t tokens;      /* of the history */
+    double live_bytes;    /* rows of the tokens alive at once, each token once, at most */
+    double moved_bytes;   /* rows copied by the cache, and by growth */
+    uint32_t alive, used; /* of chat requests: how many the memory held at once, cells that these took */
+    double rows, pairs;   /* token rows computed, (query, cell) pairs attended, in a layer; NaN: not counted */
 } kvb_caches_row;
 
 typedef struct kvb_caches {

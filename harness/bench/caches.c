@@ -323,9 +323,7 @@ static int history_open(const recipe *of, const shape *s, uint32_t tokens, bool 
     int error = trace_make(of, s, tokens, &h->trace, why, why_bytes);
     if (!error)
         error = values_make(h, why, why_bytes);
-    for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
-        if (!strcmp((*p)->name, "f16"))
-            h->pool = *p;
+    h->pool = kvb_bench_pool("f16");
     const kvb_truth_options options = {.trace = h->trace,
                                        .values = h->values,
                                        .pools = {h->pool, h->pool},
@@ -380,7 +378,7 @@ static kvb_caches_row *row_add(kvb_caches *rows)
     if (kvb_array_reserve(&rows->at, &rows->room, rows->n + 1, sizeof *rows->at))
         return NULL;
     kvb_caches_row *row = &rows->at[rows->n++];
-    *row = (kvb_caches_row){.rows = NAN, .pairs = NAN};
+    *row = (kvb_caches_row){.rows = NAN, .pairs = NAN, .live_bytes = NAN, .moved_bytes = NAN};
     kvb_result_init(&row->result);
     return row;
 }
@@ -583,10 +581,9 @@ static int cache_fill(filling *f, const kvb_cache_type *type, kvb_caches_row *ro
                                  .min_chunk = 256,
                                  .page_cells = 16,
                                  .growth = KVB_GROWTH_RESERVE,
+                                 .k_pool = kvb_bench_pool("f16"),
+                                 .v_pool = kvb_bench_pool("f16"),
                                  .allocator = &allocator};
-    for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++)
-        if (!strcmp((*p)->name, "f16"))
-            options.k_pool = options.v_pool = *p;
     f->flags = type->flags;
     int error = kvb_cache_open(type, &model, &options, &f->cache, why, why_bytes);
     for (uint32_t i = 0; i < ARRIVALS && !error && !kvb_stopped; i++) {
@@ -619,16 +616,16 @@ static int caches_requests(kvb_caches *rows, char *why, size_t why_bytes)
     filling *f = calloc(1, sizeof *f);
     int error = f && (f->tokens = calloc(CELLS, sizeof *f->tokens)) ? 0 : -ENOMEM;
     for (size_t i = 0; i < sizeof caches / sizeof *caches && !error; i++) {
-        kvb_caches_row row = {.cells = CELLS, .rows = NAN, .pairs = NAN, .live_bytes = NAN, .moved_bytes = NAN};
-        kvb_result *r = &row.result;
-        kvb_result_init(r);
+        kvb_caches_row *row = row_add(rows);
+        if (!row) {
+            error = -ENOMEM;
+            break;
+        }
         kvb_progress_now("chat requests, %s", caches[i]->name);
-        error = cache_fill(f, caches[i], &row, why, why_bytes);
-        r->status = KVB_STATUS_COUNTED;
-        snprintf(r->workload, sizeof r->workload, KVB_CACHES_CHAT);
-        snprintf(r->cache, sizeof r->cache, "%s", caches[i]->name);
-        if (!error && !kvb_array_reserve(&rows->at, &rows->room, rows->n + 1, sizeof *rows->at))
-            rows->at[rows->n++] = row;
+        error = cache_fill(f, caches[i], row, why, why_bytes);
+        row->result.status = KVB_STATUS_COUNTED;
+        snprintf(row->result.workload, KVB_NAME, KVB_CACHES_CHAT);
+        snprintf(row->result.cache, KVB_NAME, "%s", caches[i]->name);
     }
     if (f)
         free(f->tokens);
@@ -648,12 +645,10 @@ int kvb_caches_measure(const kvb_caches_options *o, kvb_caches *rows, char *why,
     if (!error && is_wanted(o, KVB_CACHES_CHAT))
         error = caches_requests(rows, why, why_bytes);
     if (!error && !rows->n) {
-        size_t used = (size_t)snprintf(why, why_bytes, "none of");
-        for (const recipe *r = histories; r->name && used < why_bytes; r++)
-            used += (size_t)snprintf(why + used, why_bytes - used, " %s,", r->name);
-        if (used < why_bytes)
-            snprintf(why + used, why_bytes - used, " decode-*, " KVB_CACHES_CHAT);
-        error = -EINVAL;
+        char names[256] = "";
+        for (const recipe *r = histories; r->name; r++)
+            kvb_list_add(names, sizeof names, ", ", "%s", r->name);
+        error = kvb_why_set(-EINVAL, why, why_bytes, "none of %s, decode-*, " KVB_CACHES_CHAT, names);
     }
     if (error && !*why)
         snprintf(why, why_bytes, "%s", strerror(-error));
@@ -697,27 +692,34 @@ static void median_text(const kvb_time_stats *time, char text[KVB_UNIT_TEXT])
         kvb_time_text(time->median, text);
 }
 
+/* A number in print. As a result it is an argument of printf: thousands(n).text. */
+typedef struct number {
+    char text[32];
+} number;
+
 /* "1,234,567" */
-static void thousands_text(double number, char text[32])
+static number thousands(double value)
 {
     char digits[32];
-    const int n = snprintf(digits, sizeof digits, "%.0f", number);
+    const int n = snprintf(digits, sizeof digits, "%.0f", value);
+    number out = {""};
     size_t used = 0;
     for (int i = 0; i < n && used < 30; i++) {
         if (i && (n - i) % 3 == 0)
-            text[used++] = ',';
-        text[used++] = digits[i];
+            out.text[used++] = ',';
+        out.text[used++] = digits[i];
     }
-    text[used] = '\0';
+    return out;
 }
 
 /* A ratio: one decimal below ten thousand. */
-static void ratio_text(double ratio, char text[32])
+static number ratio_of(double a, double b)
 {
-    if (ratio < 9999.95)
-        snprintf(text, 32, "%.1f", ratio);
-    else
-        thousands_text(ratio, text);
+    number out;
+    if (!(a / b < 9999.95))
+        return thousands(a / b);
+    snprintf(out.text, sizeof out.text, "%.1f", a / b);
+    return out;
 }
 
 /* What the history takes without a cache; at least, since tokens that enter at once are counted as one step. */
@@ -725,12 +727,9 @@ static void no_cache_print(const kvb_caches *rows, const recipe *of, FILE *out)
 {
     const kvb_caches_row *without = counted_find(rows, of->name, no_cache, NULL),
                          *with = counted_find(rows, of->name, kvb_cache_seq.name, NULL);
-    char computed[32], pairs[32];
-    if (!without || !with)
-        return;
-    ratio_text(without->rows / with->rows, computed);
-    ratio_text(without->pairs / with->pairs, pairs);
-    fprintf(out, "no cache: at least %s x seq's token rows, %s x its query-cell pairs\n", computed, pairs);
+    if (without && with)
+        fprintf(out, "no cache: at least %s x seq's token rows, %s x its query-cell pairs\n",
+                ratio_of(without->rows, with->rows).text, ratio_of(without->pairs, with->pairs).text);
 }
 
 static const kvb_caches_row *history_find(const kvb_caches *rows, const recipe *of)
@@ -743,9 +742,7 @@ static const kvb_caches_row *history_find(const kvb_caches *rows, const recipe *
 
 static void title_print(const recipe *of, const kvb_caches_row *row, FILE *out)
 {
-    char tokens[32];
-    thousands_text(row->tokens, tokens);
-    fprintf(out, "%s, %s tokens in all, f16\n", of->title, tokens);
+    fprintf(out, "%s, %s tokens in all, f16\n", of->title, thousands(row->tokens).text);
 }
 
 void kvb_caches_small_print(const kvb_caches *rows, FILE *out)
@@ -813,12 +810,11 @@ static int history_print(const kvb_caches *rows, const recipe *of, kvb_table_for
     if (!first)
         return 0;
     kvb_table *table = kvb_table_new(headings);
-    int error = table ? 0 : -ENOMEM;
     title_print(of, first, out);
     fprintf(out, "a layer, %u KV heads x %u, %u query heads each; flash, %u thread%s, growth %s\n\n", real.kv_heads,
             real.dim, real.heads / real.kv_heads, first->result.threads, first->result.threads > 1 ? "s" : "",
             first->result.growth);
-    for (size_t i = 0; i < rows->n && !error; i++) {
+    for (size_t i = 0; i < rows->n; i++) {
         const kvb_caches_row *row = &rows->at[i];
         const kvb_result *r = &row->result;
         char text[FIRST + TIMES][KVB_UNIT_TEXT];
@@ -832,10 +828,9 @@ static int history_print(const kvb_caches *rows, const recipe *of, kvb_table_for
             median_text(&r->time.kinds[of->times[t].kind], text[FIRST + t]);
         for (size_t c = 1; c < FIRST + TIMES; c++)
             cells[c] = text[c];
-        error = kvb_table_row(table, cells);
+        kvb_table_row(table, cells);
     }
-    error = error ? error : kvb_table_print(table, format, out);
-    kvb_table_free(table);
+    const int error = kvb_table_end(table, format, out);
     fprintf(out, "\n%s", of->legend);
     no_cache_print(rows, of, out);
     reasons_print(rows, of, out);
@@ -878,12 +873,10 @@ static void slopes_print(const kvb_caches_row *const ends[2][2], FILE *out)
 }
 
 /* Rows that growth copied: K and V of a token are one. */
-static void copied_text(const kvb_caches *rows, const kvb_caches_row *of, kvb_growth growth, char text[32])
+static number copied(const kvb_caches *rows, const kvb_caches_row *of, kvb_growth growth)
 {
     const kvb_caches_row *row = counted_find(rows, of->result.workload, of->result.cache, kvb_growth_names[growth]);
-    snprintf(text, 32, "-");
-    if (row)
-        thousands_text(row->moved_bytes / (row->live_bytes / row->tokens), text);
+    return row ? thousands(row->moved_bytes / (row->live_bytes / row->tokens)) : (number){"-"};
 }
 
 static int savings_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
@@ -893,83 +886,70 @@ static int savings_print(const kvb_caches *rows, kvb_table_format format, FILE *
     static const char *const copy_headings[] = {">tokens", ">exact (concatenation)", ">double", ">reserve", NULL};
     const kvb_caches_row *ends[2][2] = {{NULL}};
     kvb_table *work = kvb_table_new(headings), *copies = kvb_table_new(copy_headings);
-    int error = work && copies ? 0 : -ENOMEM;
-    for (size_t i = 0; i < rows->n && !error; i++) {
+    for (size_t i = 0; i < rows->n; i++) {
         const kvb_caches_row *without = &rows->at[i];
-        char tokens[32], text[6][32], grown[3][32];
         if (strncmp(without->result.workload, "decode-", 7) || strcmp(without->result.cache, no_cache) != 0)
             continue;
         const kvb_caches_row *with = counted_find(rows, without->result.workload, kvb_cache_contiguous.name,
                                                   kvb_growth_names[KVB_GROWTH_DOUBLE]);
         if (!with || !is_counted(without))
             continue;
-        thousands_text(without->tokens, tokens);
-        thousands_text(without->rows, text[0]);
-        thousands_text(with->rows, text[1]);
-        ratio_text(without->rows / with->rows, text[2]);
-        thousands_text(without->pairs, text[3]);
-        thousands_text(with->pairs, text[4]);
-        ratio_text(without->pairs / with->pairs, text[5]);
-        error =
-            kvb_table_row(work, (const char *const[]){tokens, text[0], text[1], text[2], text[3], text[4], text[5]});
-        copied_text(rows, with, KVB_GROWTH_EXACT, grown[0]);
-        copied_text(rows, with, KVB_GROWTH_DOUBLE, grown[1]);
-        copied_text(rows, with, KVB_GROWTH_RESERVE, grown[2]);
-        error = error ? error : kvb_table_row(copies, (const char *const[]){tokens, grown[0], grown[1], grown[2]});
+        kvb_table_put(work, "%s\t%s\t%s\t%s\t%s\t%s\t%s", thousands(without->tokens).text,
+                      thousands(without->rows).text, thousands(with->rows).text,
+                      ratio_of(without->rows, with->rows).text, thousands(without->pairs).text,
+                      thousands(with->pairs).text, ratio_of(without->pairs, with->pairs).text);
+        kvb_table_put(copies, "%s\t%s\t%s\t%s", thousands(without->tokens).text,
+                      copied(rows, with, KVB_GROWTH_EXACT).text, copied(rows, with, KVB_GROWTH_DOUBLE).text,
+                      copied(rows, with, KVB_GROWTH_RESERVE).text);
         ends[0][!!ends[0][0]] = without;
         ends[1][!!ends[1][0]] = with;
     }
-    if (!error && ends[0][0]) {
-        fputs("\nwhat a cache saves: decoding n tokens in a layer; token rows computed, and\n"
-              "query-cell pairs attended, without a cache and with one\n\n",
-              out);
-        error = kvb_table_print(work, format, out);
-        if (ends[0][1])
-            slopes_print(ends, out);
-        fputs("\nrows that a growing cache copies, by how it grows\n\n", out);
-        error = error ? error : kvb_table_print(copies, format, out);
+    if (!ends[0][0]) {
+        kvb_table_free(work);
+        kvb_table_free(copies);
+        return work && copies ? 0 : -ENOMEM;
     }
-    kvb_table_free(work);
-    kvb_table_free(copies);
-    return error;
+    fputs("\nwhat a cache saves: decoding n tokens in a layer; token rows computed, and\n"
+          "query-cell pairs attended, without a cache and with one\n\n",
+          out);
+    const int error = kvb_table_end(work, format, out);
+    if (ends[0][1])
+        slopes_print(ends, out);
+    fputs("\nrows that a growing cache copies, by how it grows\n\n", out);
+    const int later = kvb_table_end(copies, format, out);
+    return error ? error : later;
 }
 
 static int requests_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
 {
     static const char *const headings[] = {"cache", ">requests", ">tokens", ">cells", NULL};
     kvb_table *table = kvb_table_new(headings);
-    int error = table ? 0 : -ENOMEM;
-    uint32_t cells = 0;
-    for (size_t i = 0; i < rows->n && !error; i++) {
+    bool any = false;
+    for (size_t i = 0; i < rows->n; i++) {
         const kvb_caches_row *row = &rows->at[i];
-        char alive[32], tokens[32], used[32];
         if (strcmp(row->result.workload, KVB_CACHES_CHAT) != 0)
             continue;
-        cells = row->cells;
-        thousands_text(row->alive, alive);
-        thousands_text(row->tokens, tokens);
-        thousands_text(row->used, used);
-        error = kvb_table_row(table, (const char *const[]){row->result.cache, alive, tokens, used});
+        if (!any)
+            fprintf(out,
+                    "\nchat requests of recorded lengths that %s cells hold at once, in order of\n"
+                    "arrival; all begin with the same 512 tokens; slab: a row for the longest each\n\n",
+                    thousands(CELLS).text);
+        any = true;
+        kvb_table_put(table, "%s\t%s\t%s\t%s", row->result.cache, thousands(row->alive).text,
+                      thousands(row->tokens).text, thousands(row->used).text);
     }
-    if (!error && cells) {
-        char text[32];
-        thousands_text(cells, text);
-        fprintf(out,
-                "\nchat requests of recorded lengths that %s cells hold at once, in order of\n"
-                "arrival; all begin with the same 512 tokens; slab: a row for the longest each\n\n",
-                text);
-        error = kvb_table_print(table, format, out);
-    }
+    if (any)
+        return kvb_table_end(table, format, out);
     kvb_table_free(table);
-    return error;
+    return table ? 0 : -ENOMEM;
 }
 
 /* A whole number, or nothing where it is not known. */
-static void number_text(double number, char text[32])
+static void number_text(double value, char text[32])
 {
     text[0] = '\0';
-    if (isfinite(number))
-        snprintf(text, 32, "%.0f", number);
+    if (isfinite(value))
+        snprintf(text, 32, "%.0f", value);
 }
 
 static int programs_print(const kvb_caches *rows, kvb_table_format format, FILE *out)

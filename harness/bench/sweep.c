@@ -658,10 +658,9 @@ int kvb_bench_formats_print(const kvb_bench_sweep *s, const kvb_bench_row *rows,
     kvb_table *table = kvb_table_new((const char *const[]){"format", ">bits", ">error", "best for its bits",
                                                            "best kernel", ">time", ">of limit", NULL});
     bool *printed = calloc(n + 1, sizeof *printed);
-    int error = table && printed ? 0 : -ENOMEM;
     if (kvb_table_is_for_people(format))
         heading_print(rows, out);
-    for (size_t at; !error && (at = row_next(s, rows, n, printed)) < n; printed[at] = true) {
+    for (size_t at; printed && (at = row_next(s, rows, n, printed)) < n; printed[at] = true) {
         const uint32_t best = kvb_bench_best(s, &rows[at]);
         const kvb_result *r = result_at(s, &rows[at], 0),
                          *fast = best < rows[at].n ? result_at(s, &rows[at], best) : NULL;
@@ -674,11 +673,10 @@ int kvb_bench_formats_print(const kvb_bench_sweep *s, const kvb_bench_row *rows,
             short_time(fast->time.all.median, time);
         if (fast && !isnan(fast->traffic.of_limit))
             snprintf(share, sizeof share, "%.0f%%", 100 * fast->traffic.of_limit);
-        error = kvb_table_row(table, (const char *const[]){pool, bits, far, is_beaten(s, rows, n, r) ? "" : "yes",
-                                                           fast ? fast->kernel : "", time, share});
+        kvb_table_row(table, (const char *const[]){pool, bits, far, is_beaten(s, rows, n, r) ? "" : "yes",
+                                                   fast ? fast->kernel : "", time, share});
     }
-    error = error ? error : kvb_table_print(table, format, out);
-    kvb_table_free(table);
+    const int error = kvb_table_end(printed ? table : NULL, format, out);
     free(printed);
     if (kvb_table_is_for_people(format) && !error)
         fputs("\nBits of a value, with its share of scales. Error: how far exact attention over the stored rows lies "

@@ -593,7 +593,7 @@ static void run_text(const kvb_manifest *m, char text[KVB_NAME + 48])
     snprintf(text, KVB_NAME + 48, "%.39s (%.63s)", m->date, m->commit);
 }
 
-static int change_row(kvb_table *table, kvb_result_file *const *files, const kvb_run_history_change *s, bool raw)
+static void change_row(kvb_table *table, kvb_result_file *const *files, const kvb_run_history_change *s, bool raw)
 {
     const kvb_result *r = s->to;
     char pool[KVB_KEY_PART], threads[16], change[KVB_CHANGE_TEXT], low[KVB_CHANGE_TEXT], high[KVB_CHANGE_TEXT];
@@ -617,8 +617,7 @@ static int change_row(kvb_table *table, kvb_result_file *const *files, const kvb
     }
     run_text(&files[s->from_file]->manifest, from);
     run_text(&files[s->to_file]->manifest, to);
-    return kvb_table_row(table,
-                         (const char *const[]){kvb_verdict_name(s->verdict), r->workload, r->cache, pool, r->kernel,
+    kvb_table_row(table, (const char *const[]){kvb_verdict_name(s->verdict), r->workload, r->cache, pool, r->kernel,
                                                threads, r->growth, before, after, change, low, high, from, to});
 }
 
@@ -630,12 +629,9 @@ static int history_print(kvb_result_file *const *files, size_t n, const kvb_run_
         (const char *const[]){"verdict", "workload", "cache", "pool", "kernel", ">threads", "growth",
                               raw ? ">before_ns" : ">before", raw ? ">after_ns" : ">after", raw ? ">ratio" : ">change",
                               ">low", ">high", "last run before", "first run after", NULL});
-    int error = table ? 0 : -ENOMEM;
-
-    for (size_t i = 0; i < h->n && !error; i++)
-        error = change_row(table, files, &h->changes[i], raw);
-    if (!error && (h->n || raw))
-        error = kvb_table_print(table, format, stdout);
+    for (size_t i = 0; i < h->n; i++)
+        change_row(table, files, &h->changes[i], raw);
+    const int error = h->n || raw || !table ? kvb_table_print(table, format, stdout) : 0;
     kvb_table_free(table);
     if (error)
         return kvb_printed("compare", error);

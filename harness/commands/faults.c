@@ -305,7 +305,7 @@ static bool hangs(const kvb_fault *fault)
     return fault->check == KVB_CHECK_TIMEOUT;
 }
 
-static int trial_print(faults *f, const char *where, const trial *t, const trial *again)
+static void trial_print(faults *f, const char *where, const trial *t, const trial *again)
 {
     const kvb_fault *fault = t->fault;
     const kvb_result *r = &t->result;
@@ -316,15 +316,15 @@ static int trial_print(faults *f, const char *where, const trial *t, const trial
     f->caught += due;
     f->by[r->check].first++;
     f->by[r->check].alone += alone;
-    return kvb_table_row(f->table, (const char *const[]){due                            ? "caught"
-                                                         : r->status == KVB_STATUS_PASS ? "MISSED"
-                                                                                        : "OTHERWISE",
-                                                         fault->name, where, kvb_check_names[fault->check],
-                                                         kvb_check_names[r->check],
-                                                         !again  ? ""
-                                                         : alone ? "-"
-                                                                 : kvb_check_names[again->result.check],
-                                                         fault->breaks, r->status == KVB_STATUS_PASS ? "" : r->reason});
+    kvb_table_row(f->table,
+                  (const char *const[]){due                            ? "caught"
+                                        : r->status == KVB_STATUS_PASS ? "MISSED"
+                                                                       : "OTHERWISE",
+                                        fault->name, where, kvb_check_names[fault->check], kvb_check_names[r->check],
+                                        !again  ? ""
+                                        : alone ? "-"
+                                                : kvb_check_names[again->result.check],
+                                        fault->breaks, r->status == KVB_STATUS_PASS ? "" : r->reason});
 }
 
 /* All chosen faults of one place. The place must be honest without them. An exit code; after a signal 0, and nothing is
@@ -354,8 +354,7 @@ static int place_run(faults *f, place *p, const planting *list, size_t n, bool h
     code = f->alone ? place_judge(f, p, seconds) : 0;
     p->trials = first;
     for (size_t i = 1; i < n_first && !code && !kvb_stopped; i++)
-        if (trial_print(f, where, &first[i], f->alone ? &again[i] : NULL))
-            code = kvb_complain("faults", KVB_EXIT_MACHINE, "no memory");
+        trial_print(f, where, &first[i], f->alone ? &again[i] : NULL);
     return code;
 }
 
@@ -401,9 +400,9 @@ static int faults_list(const faults *f)
     planting *list = malloc(MOST_PLANTINGS * sizeof *list);
     int error = table && list ? 0 : -ENOMEM;
     const size_t n = error ? 0 : plantings_take(f, list);
-    for (size_t i = 0; i < n && !error; i++)
-        error = kvb_table_row(table, (const char *const[]){list[i].fault->name, kvb_check_names[list[i].fault->check],
-                                                           list[i].where, list[i].fault->breaks});
+    for (size_t i = 0; i < n; i++)
+        kvb_table_row(table, (const char *const[]){list[i].fault->name, kvb_check_names[list[i].fault->check],
+                                                   list[i].where, list[i].fault->breaks});
     error = error ? error : rows_print(f, table);
     if (f->format == KVB_TABLE_HTML)
         kvb_page_end(stdout);
@@ -421,8 +420,7 @@ static kvb_table *checks_tell(const faults *f)
             snprintf(alone, sizeof alone, "%zu", f->by[check].alone);
         kvb_table_put(table, "%s\t%zu\t%s", kvb_check_names[check], f->by[check].first, alone);
     }
-    if (table)
-        kvb_table_drop_empty(table);
+    kvb_table_drop_empty(table);
     return table;
 }
 
@@ -439,10 +437,10 @@ static int faults_print(const faults *f)
     size_t idle = 0;
     for (int check = KVB_CHECK_NONE + 1; check < KVB_CHECKS && all; check++)
         idle += f->by[check].first == 0;
-    int error = checks ? rows_print(f, f->table) : -ENOMEM;
+    int error = rows_print(f, f->table);
     fputs(page ? "<h2>Checks</h2>\n" : "\n", out);
-    error = error ? error : kvb_table_print(checks, out == stdout ? f->format : KVB_TABLE_TEXT, out);
-    kvb_table_free(checks);
+    const int told = kvb_table_end(checks, out == stdout ? f->format : KVB_TABLE_TEXT, out);
+    error = error ? error : told;
     fprintf(out, "%s%zu planted, %zu caught by the check that is to, %zu not\n", page ? "<p>" : "\n", f->planted,
             f->caught, f->planted - f->caught);
     if (idle)

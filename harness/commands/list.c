@@ -59,16 +59,16 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-/* One row; `here` says whether it can run on this machine, or why not; bits is for pools. */
-static int bits_row_add(list *l, const char *sort, const char *name, const char *bits, const char *from,
-                        const char *here, const char *what)
+/* One row; `here` says whether it can run on this machine, or why not; bits is for pools. The table keeps errors. */
+static void bits_row_add(list *l, const char *sort, const char *name, const char *bits, const char *from,
+                         const char *here, const char *what)
 {
-    return kvb_table_row(l->table, (const char *const[]){sort, name, bits, from, here, what});
+    kvb_table_row(l->table, (const char *const[]){sort, name, bits, from, here, what});
 }
 
-static int row_add(list *l, const char *sort, const char *name, const char *from, const char *here, const char *what)
+static void row_add(list *l, const char *sort, const char *name, const char *from, const char *here, const char *what)
 {
-    return bits_row_add(l, sort, name, NULL, from, here, what);
+    bits_row_add(l, sort, name, NULL, from, here, what);
 }
 
 /* A line of what a kernel takes or declines, below its own row. */
@@ -80,7 +80,8 @@ typedef struct accepts_rows {
 static int accepts_add(void *ctx, bool taken, const char *text)
 {
     const accepts_rows *rows = ctx;
-    return row_add(rows->l, taken ? "takes" : "declines", rows->name, NULL, NULL, text);
+    row_add(rows->l, taken ? "takes" : "declines", rows->name, NULL, NULL, text);
+    return 0;
 }
 
 /* "yes", with the level if the kernel depends on it, or why not. */
@@ -111,18 +112,17 @@ static double pool_bits(const kvb_pool_type *pool)
 
 static int pools_list(list *l)
 {
-    int error = 0;
-    for (size_t i = 0; i < l->registry.n[KVB_POOLS] && !error; i++) {
+    for (size_t i = 0; i < l->registry.n[KVB_POOLS]; i++) {
         const kvb_registered *part = &l->registry.at[KVB_POOLS][i];
         const kvb_pool_type *pool = part->definition;
         char bits[32], what[320];
         snprintf(bits, sizeof bits, "%.2f", pool_bits(pool));
         snprintf(what, sizeof what, "%s%s", part->summary, pool->rotated ? "; also +had" : "");
-        error = bits_row_add(l, "pool", part->name, bits, part->from, "yes", what);
+        bits_row_add(l, "pool", part->name, bits, part->from, "yes", what);
     }
-    for (const kvb_pool_alias *a = kvb_pool_aliases; a->name && !error; a++)
-        error = row_add(l, "pool", a->name, "built-in", "yes", a->summary);
-    return error;
+    for (const kvb_pool_alias *a = kvb_pool_aliases; a->name; a++)
+        row_add(l, "pool", a->name, "built-in", "yes", a->summary);
+    return 0;
 }
 
 /* face: of kernels, those that have it. */
@@ -141,8 +141,8 @@ static int parts_list(list *l, kvb_registry_kind sort, uint8_t face)
             kernel_here(kernel, here, sizeof here);
         if (sort == KVB_CACHES)
             cache_describe(part->definition, what, sizeof what);
-        error = row_add(l, scans ? "scan" : kvb_registry_kind_names[sort], part->name, part->from, here, what);
-        if (sort == KVB_KERNELS && !scans && l->sorts.n && !error) /* asked for by name: in detail */
+        row_add(l, scans ? "scan" : kvb_registry_kind_names[sort], part->name, part->from, here, what);
+        if (sort == KVB_KERNELS && !scans && l->sorts.n) /* asked for by name: in detail */
             error = kvb_accepts_describe(kernel, &l->registry, accepts_add, &(accepts_rows){l, part->name});
     }
     return error;
@@ -152,9 +152,9 @@ static int kernels_list(list *l)
 {
     const bool tuned = *l->machine.tuning;
     const int error = parts_list(l, KVB_KERNELS, KVB_LAYERS_ATTEND);
-    return error ? error
-                 : row_add(l, "tuning", tuned ? "file" : "built-in", tuned ? l->machine.tuning : "(memory)", "yes",
-                           "how kernels read rows where they lie: kvbench tune");
+    row_add(l, "tuning", tuned ? "file" : "built-in", tuned ? l->machine.tuning : "(memory)", "yes",
+            "how kernels read rows where they lie: kvbench tune");
+    return error;
 }
 
 static int caches_list(list *l)
@@ -173,11 +173,11 @@ static int workloads_list(list *l)
     kvb_workloads found;
     if (kvb_workloads_find(l->folder, &found, why, sizeof why)) {
         kvb_workloads_free(&found);
-        return l->folder ? kvb_complain("list", KVB_EXIT_USAGE, "%s", why)
-                         : row_add(l, "workload", "(none)", NULL, "not found", why);
+        if (l->folder)
+            return kvb_complain("list", KVB_EXIT_USAGE, "%s", why);
+        row_add(l, "workload", "(none)", NULL, "not found", why);
     }
-    int error = 0;
-    for (size_t i = 0; i < found.n && !error; i++) {
+    for (size_t i = 0; i < found.n; i++) {
         kvb_trace_reader *reader;
         char text[512];
         bool good = !kvb_trace_open(found.at[i].path, &reader, why, sizeof why);
@@ -185,79 +185,65 @@ static int workloads_list(list *l)
             snprintf(text, sizeof text, "%s", kvb_trace_reader_header(reader)->source);
             kvb_trace_reader_close(reader);
         }
-        error =
-            row_add(l, "workload", found.at[i].name, found.at[i].path, good ? "yes" : "unreadable", good ? text : why);
+        row_add(l, "workload", found.at[i].name, found.at[i].path, good ? "yes" : "unreadable", good ? text : why);
     }
     kvb_workloads_free(&found);
-    return error;
+    return 0;
 }
 
 static int values_list(list *l)
 {
-    int error = 0;
-    for (size_t i = 0; kvb_profiles[i] && !error; i++)
-        error = row_add(l, "values", kvb_profiles[i]->name, "built-in", "yes", kvb_profiles[i]->summary);
-    return error;
+    for (size_t i = 0; kvb_profiles[i]; i++)
+        row_add(l, "values", kvb_profiles[i]->name, "built-in", "yes", kvb_profiles[i]->summary);
+    return 0;
 }
 
 static int suites_list(list *l)
 {
-    int error = 0;
-    for (size_t i = 0; kvb_suites[i] && !error; i++)
-        error = row_add(l, "suite", kvb_suites[i]->name, "built-in", "yes", kvb_suites[i]->summary);
-    return error;
+    for (size_t i = 0; kvb_suites[i]; i++)
+        row_add(l, "suite", kvb_suites[i]->name, "built-in", "yes", kvb_suites[i]->summary);
+    return 0;
 }
 
 /* Axes of single calls, with their values. */
 static int axes_list(list *l)
 {
     kvb_attend_space s;
-    int error = 0;
     kvb_attend_space_make(&l->registry, &s);
-    for (uint32_t a = 0; a < s.space.n_axes && !error; a++) {
+    for (uint32_t a = 0; a < s.space.n_axes; a++) {
         char text[1024];
         snprintf(text, sizeof text, "%s:", s.axes[a].what);
         for (size_t v = 0; s.axes[a].values[v]; v++)
             kvb_list_add(text, sizeof text, " ", "%s", s.axes[a].values[v]);
-        error = row_add(l, "axis", s.axes[a].name, s.space.name, "yes", text);
+        row_add(l, "axis", s.axes[a].name, s.space.name, "yes", text);
     }
-    return error;
+    return 0;
 }
 
 /* What `--set KEY=VALUE` takes. */
 static int knobs_list(list *l)
 {
-    int error = 0;
-    for (const kvb_knob *k = kvb_knobs_table; k->option.name && !error; k++) {
+    for (const kvb_knob *k = kvb_knobs_table; k->option.name; k++) {
         char name[64], what[256];
         snprintf(name, sizeof name, "%s%s%s", k->option.name + 2, k->option.argument ? "=" : "",
                  k->option.argument ? k->option.argument : "");
         snprintf(what, sizeof what, "%s%s%s", k->option.help, k->usual ? "; usual: " : "", k->usual ? k->usual : "");
-        error = row_add(l, "knob", name, k->reader, "yes", what);
+        row_add(l, "knob", name, k->reader, "yes", what);
     }
-    return error;
+    return 0;
 }
-
-typedef struct counter_rows {
-    list *l;
-    int error;
-} counter_rows;
 
 static void counter_add(void *ctx, const char *name, const char *source, const char *why_not)
 {
-    counter_rows *rows = ctx;
     char here[256] = "yes";
     if (why_not)
         snprintf(here, sizeof here, "unavailable: %s", why_not);
-    if (!rows->error)
-        rows->error = row_add(rows->l, "counter", name, source, here, "");
+    row_add(ctx, "counter", name, source, here, "");
 }
 
 static int counters_list(list *l)
 {
-    counter_rows rows = {.l = l};
-    int error = kvb_counters_describe(counter_add, &rows);
-    return error ? error : rows.error;
+    return kvb_counters_describe(counter_add, l);
 }
 
 static const struct {
@@ -320,7 +306,7 @@ static int list_main(int argc, char **argv)
         goto out;
     }
     l->table = kvb_table_new((const char *const[]){"sort", "name", ">bits", "from", "here", "what", NULL});
-    code = l->table ? sorts_list(l) : KVB_EXIT_MACHINE;
+    code = sorts_list(l);
     if (!code)
         code = kvb_printed("list", kvb_table_print(l->table, format, stdout));
 out:

@@ -254,10 +254,9 @@ static int record_scenario(const settings *s, const kvb_scenario *scenario, cons
     }
     if (outcome.rounds)
         snprintf(per_pass, sizeof per_pass, "%.2f", (double)outcome.spoken / outcome.rounds);
-    if (kvb_table_put(table, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%u\t%zu\t%s\t%s", scenario->name, live->cache->name,
-                      (uint64_t)trace->needs.events, (uint64_t)trace->needs.tokens, trace->needs.cells, outcome.n,
-                      per_pass, path))
-        exit_code = kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table");
+    kvb_table_put(table, "%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%u\t%zu\t%s\t%s", scenario->name, live->cache->name,
+                  (uint64_t)trace->needs.events, (uint64_t)trace->needs.tokens, trace->needs.cells, outcome.n, per_pass,
+                  path);
 out:
     kvb_trace_free(trace);
     kvb_live_outcome_free(&outcome);
@@ -272,8 +271,6 @@ static int record_all(const settings *s, kvb_live_options *live)
     if (mkdir(s->directory, 0777) && errno != EEXIST)
         return kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", s->directory, strerror(errno));
     kvb_table *table = kvb_table_new(headings);
-    if (!table)
-        return kvb_complain("record", KVB_EXIT_MACHINE, "no memory for the table");
     int exit_code = KVB_EXIT_OK;
     kvb_progress_start("record", s->n_scenarios);
     for (size_t i = 0; exit_code == KVB_EXIT_OK && i < s->n_scenarios; i++) {
@@ -313,26 +310,24 @@ static bool equal(const kvb_live_outcome *a, const kvb_live_outcome *b)
     return a->n == b->n && (a->n == 0 || !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens));
 }
 
-/* Row of one scenario and cache, with why it failed or a note: 0 all equal, 1 not, or -ENOMEM. greedy NULL: not
- * speculative. */
-static int check_row_add(kvb_table *table, const kvb_scenario *scenario, const kvb_cache_type *cache,
-                         const kvb_live_outcome *said, const kvb_live_outcome *truth, const kvb_live_outcome *greedy,
-                         const char *failure, const char *note)
+/* Row of one scenario and cache, with why it failed or a note. True: all equal. greedy NULL: not speculative. */
+static bool check_row_add(kvb_table *table, const kvb_scenario *scenario, const kvb_cache_type *cache,
+                          const kvb_live_outcome *said, const kvb_live_outcome *truth, const kvb_live_outcome *greedy,
+                          const char *failure, const char *note)
 {
     char per_pass[24] = "-";
     bool same = !failure && equal(said, truth), as_greedy = !failure && (!greedy || equal(said, greedy));
     if (said->rounds)
         snprintf(per_pass, sizeof per_pass, "%.2f", (double)said->spoken / said->rounds);
-    int err =
-        kvb_table_put(table, "%s\t%s\t%zu\t%s\t%s\t%s\t%s", scenario->name, cache->name, said->n, same ? "yes" : "NO",
-                      !greedy     ? "-"
-                      : as_greedy ? "yes"
-                                  : "NO",
-                      per_pass,
-                      failure ? failure
-                      : note  ? note
-                              : "");
-    return err ? err : !(same && as_greedy);
+    kvb_table_put(table, "%s\t%s\t%zu\t%s\t%s\t%s\t%s", scenario->name, cache->name, said->n, same ? "yes" : "NO",
+                  !greedy     ? "-"
+                  : as_greedy ? "yes"
+                              : "NO",
+                  per_pass,
+                  failure ? failure
+                  : note  ? note
+                          : "");
+    return same && as_greedy;
 }
 
 static int scenario_check(const live_check *check, const kvb_scenario *scenario, kvb_table *table)
@@ -364,15 +359,14 @@ static int scenario_check(const live_check *check, const kvb_scenario *scenario,
     }
     const kvb_live_outcome *also = scenario->greedy ? &greedy : NULL;
     if (err)
-        wrong = check_row_add(table, scenario, plainest, &truth, &truth, also, why, NULL);
-    for (const kvb_cache_type *const *cache = check->caches; !err && wrong >= 0 && *cache; cache++) {
+        wrong = !check_row_add(table, scenario, plainest, &truth, &truth, also, why, NULL);
+    for (const kvb_cache_type *const *cache = check->caches; !err && *cache; cache++) {
         if (!kvb_scenario_fits(scenario, *cache))
             continue;
         kvb_live_outcome said;
         play.cache = *cache;
         int failed = kvb_live_play(scenario, &play, &said, why, sizeof why);
-        int row = check_row_add(table, scenario, *cache, &said, &truth, also, failed ? why : NULL, note);
-        wrong = row < 0 ? row : wrong + row;
+        wrong += !check_row_add(table, scenario, *cache, &said, &truth, also, failed ? why : NULL, note);
         kvb_live_outcome_free(&said);
     }
     kvb_live_outcome_free(&greedy);
@@ -380,31 +374,11 @@ static int scenario_check(const live_check *check, const kvb_scenario *scenario,
     return wrong;
 }
 
-/* Prints a table, one row for each scenario and cache that fit. The number of rows in which something differs or
- * failed, or a negative errno with why. */
-static int live_check_run(const live_check *check, kvb_table_format format, FILE *out, char *why, size_t why_bytes)
+/* Prints a row for each scenario and cache that fit. */
+static int check_all(const settings *s, const kvb_live_options *live)
 {
     static const char *const headings[] = {
         "scenario", "cache", ">tokens", "equal to recompute", "equal to greedy", ">tokens per pass", "reason", NULL};
-    int wrong = -ENOMEM;
-    kvb_table *table = kvb_table_new(headings);
-    if (table)
-        wrong = 0;
-    for (const kvb_scenario *const *s = check->scenarios; wrong >= 0 && *s; s++) {
-        int more = scenario_check(check, *s, table);
-        wrong = more < 0 ? more : wrong + more;
-    }
-    if (wrong >= 0)
-        kvb_table_print(table, format, out); /* what standard output cannot take is said at the program's end */
-    else
-        snprintf(why, why_bytes, "cannot show the table: %s", strerror(-wrong));
-    kvb_table_free(table);
-    return wrong;
-}
-
-static int check_all(const settings *s, const kvb_live_options *live)
-{
-    char why[320];
     const kvb_cache_type *caches[KVB_REGISTRY_MAX + 1] = {s->cache};
     for (size_t i = 0; !s->cache && i < s->registry.n[KVB_CACHES]; i++)
         caches[i] = s->registry.at[KVB_CACHES][i].definition;
@@ -420,10 +394,14 @@ static int check_all(const settings *s, const kvb_live_options *live)
                         .pool = live->pool,
                         .scenarios = s->scenarios,
                         .caches = caches};
-    int wrong = live_check_run(&check, s->format, stdout, why, sizeof why);
-    if (wrong < 0)
-        return kvb_complain("record", KVB_EXIT_MACHINE, "%s", why);
-    return wrong ? kvb_complain("record", KVB_EXIT_FAILED, "%d of the rows above differ", wrong) : KVB_EXIT_OK;
+    int wrong = 0;
+    kvb_table *table = kvb_table_new(headings);
+    for (const kvb_scenario *const *scenario = check.scenarios; *scenario; scenario++)
+        wrong += scenario_check(&check, *scenario, table);
+    const int code = kvb_printed("record", kvb_table_end(table, s->format, stdout));
+    return code    ? code
+           : wrong ? kvb_complain("record", KVB_EXIT_FAILED, "%d of the rows above differ", wrong)
+                   : KVB_EXIT_OK;
 }
 
 /* ---- --import ---------------------------------------------------------------------------------------------------- */

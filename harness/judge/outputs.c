@@ -58,10 +58,9 @@ static int inputs_read(trial *t, const char *path, char *why, size_t why_bytes)
     const kvb_trace_header *h = &t->trace->header;
     kvb_registry registry;
     kvb_registry_init(&registry);
-    if (!h->outputs.engine) {
-        snprintf(why, why_bytes, "%s: has no outputs; `kvbench record --engine llama` records some", path);
-        return -EINVAL;
-    }
+    if (!h->outputs.engine)
+        return kvb_why_set(-EINVAL, why, why_bytes, "%s: has no outputs; `kvbench record --engine llama` records some",
+                           path);
     const kvb_pool_type *pool = kvb_registry_find(&registry, KVB_POOLS, h->outputs.rows);
     t->format = pool ? pool->format : NULL;
     error = t->format ? kvb_reading_set(&t->reading, "arithmetic", h->outputs.arithmetic, text, sizeof text)

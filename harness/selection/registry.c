@@ -287,10 +287,9 @@ int kvb_registry_load(kvb_registry *registry, const char *path, char *why, size_
     void *object = dlopen(local, RTLD_NOW | RTLD_LOCAL);
     if (!object) {
         const char *said = dlerror();
-        snprintf(why, why_bytes, "%s%s", said,
-                 strstr(said, "undefined symbol") ? "; caches/plugin.h lists the functions that a plug-in may call"
-                                                  : "");
-        return -EINVAL;
+        return kvb_why_set(
+            -EINVAL, why, why_bytes, "%s%s", said,
+            strstr(said, "undefined symbol") ? "; caches/plugin.h lists the functions that a plug-in may call" : "");
     }
     int result = -EINVAL;
     kvb_registry more = *registry;

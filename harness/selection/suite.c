@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "harness/installation.h"
+#include "workloads/files.h"
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -212,9 +213,8 @@ int kvb_workloads_find(const char *folder, kvb_workloads *workloads, char *why, 
     DIR *dir = opendir(workloads->folder);
     if (!dir) {
         int error = -errno;
-        snprintf(why, why_bytes, "%s: %s; say where the workloads are with --workloads FOLDER", workloads->folder,
-                 strerror(errno));
-        return error;
+        return kvb_why_set(error, why, why_bytes, "%s: %s; say where the workloads are with --workloads FOLDER",
+                           workloads->folder, strerror(errno));
     }
     int result = 0;
     for (struct dirent *entry; !result && (entry = readdir(dir));) {
