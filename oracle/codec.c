@@ -80,88 +80,6 @@ double kvb_codec_bf16_value(uint16_t bits)
     return small_float_decode(&layout_bf16, bits);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------- */
-
-/* Bytes of a row of plain elements; there are no scales. */
-static size_t bytes_4(const kvb_codec *codec, uint32_t dim, int part)
-{
-    (void)codec;
-    return part == KVB_CODES ? 4 * (size_t)dim : 0;
-}
-static size_t bytes_2(const kvb_codec *codec, uint32_t dim, int part)
-{
-    (void)codec;
-    return part == KVB_CODES ? 2 * (size_t)dim : 0;
-}
-
-static void encode_f32(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
-                       unsigned char *const part[KVB_PARTS])
-{
-    (void)codec, (void)head_scale;
-    memcpy(part[KVB_CODES], rows, 4 * (size_t)n * dim);
-}
-
-static void decode_f32(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
-                       float head_scale, double *row, double *size)
-{
-    (void)codec, (void)head_scale;
-    for (uint32_t c = 0; c < dim; c++) {
-        float x;
-        memcpy(&x, part[KVB_CODES] + 4 * (size_t)c, 4);
-        row[c] = (double)x;
-        size[c] = fabs(row[c]);
-    }
-}
-
-static void encode_16(const layout *l, const float *rows, size_t n, unsigned char *codes)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint16_t code = small_float_encode(l, rows[i]);
-        memcpy(codes + 2 * i, &code, 2);
-    }
-}
-
-static void decode_16(const layout *l, const unsigned char *codes, uint32_t dim, double *row, double *size)
-{
-    for (uint32_t c = 0; c < dim; c++) {
-        uint16_t code;
-        memcpy(&code, codes + 2 * (size_t)c, 2);
-        row[c] = small_float_decode(l, code);
-        size[c] = fabs(row[c]);
-    }
-}
-
-static void encode_f16(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
-                       unsigned char *const part[KVB_PARTS])
-{
-    (void)codec, (void)head_scale;
-    encode_16(&layout_f16, rows, (size_t)n * dim, part[KVB_CODES]);
-}
-static void decode_f16(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
-                       float head_scale, double *row, double *size)
-{
-    (void)codec, (void)head_scale;
-    decode_16(&layout_f16, part[KVB_CODES], dim, row, size);
-}
-static void encode_bf16(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
-                        unsigned char *const part[KVB_PARTS])
-{
-    (void)codec, (void)head_scale;
-    encode_16(&layout_bf16, rows, (size_t)n * dim, part[KVB_CODES]);
-}
-static void decode_bf16(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
-                        float head_scale, double *row, double *size)
-{
-    (void)codec, (void)head_scale;
-    decode_16(&layout_bf16, part[KVB_CODES], dim, row, size);
-}
-
-static const kvb_codec floats[] = {
-    {"f32", 1, false, KVB_F32, 32, 0, bytes_4, encode_f32, decode_f32},
-    {"f16", 1, false, KVB_F16, 16, 0, bytes_2, encode_f16, decode_f16},
-    {"bf16", 1, false, KVB_BF16, 16, 0, bytes_2, encode_bf16, decode_bf16},
-};
-
 /* ---- helpers --------------------------------------------------------------------------------------------- */
 
 /* x where codes have no NaN: NaN is 0, and a magnitude beyond the limit, infinities too, is the limit. */
@@ -170,6 +88,24 @@ static float codec_limited(float x, float limit)
     if (isnan(x))
         return 0;
     return fabsf(x) > limit ? copysignf(limit, x) : x;
+}
+
+#define F16_LIMIT 65504.0f /* of elements over scales of f16 */
+
+static bool is_below(float a, float b)
+{
+    return a < b || (a == 0 && b == 0 && signbit(a) && !signbit(b));
+}
+
+/* n elements, `stride` apart, each limited; least and largest, -0 below +0. */
+static void range_of(const float *x, size_t stride, uint32_t n, float limit, float *lo, float *hi)
+{
+    *lo = *hi = codec_limited(x[0], limit);
+    for (uint32_t i = 1; i < n; i++) {
+        float v = codec_limited(x[i * stride], limit);
+        *lo = is_below(v, *lo) ? v : *lo;
+        *hi = is_below(*hi, v) ? v : *hi;
+    }
 }
 
 /* The largest |x| of n elements, each as codec_limited() has it. */
@@ -234,6 +170,41 @@ static double codec_f32_get(const unsigned char *table, uint32_t i)
     return (double)x;
 }
 
+/* ---- floats ---------------------------------------------------------------------------------------------- */
+
+static void float_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
+                         unsigned char *const part[KVB_PARTS])
+{
+    (void)head_scale;
+    const layout *l = codec->elem == KVB_F16 ? &layout_f16 : &layout_bf16;
+    if (codec->elem == KVB_F32)
+        memcpy(part[KVB_CODES], rows, 4 * (size_t)n * dim);
+    for (size_t i = 0; i < (size_t)n * dim && codec->elem != KVB_F32; i++) {
+        uint16_t code = small_float_encode(l, rows[i]);
+        memcpy(part[KVB_CODES] + 2 * i, &code, 2);
+    }
+}
+
+static void float_decode(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim,
+                         float head_scale, double *row, double *size)
+{
+    (void)head_scale;
+    for (uint32_t c = 0; c < dim; c++) {
+        uint16_t code;
+        memcpy(&code, part[KVB_CODES] + 2 * (size_t)c, 2);
+        row[c] = codec->elem == KVB_F32   ? codec_f32_get(part[KVB_CODES], c)
+                 : codec->elem == KVB_F16 ? kvb_codec_f16_value(code)
+                                          : kvb_codec_bf16_value(code);
+        size[c] = fabs(row[c]);
+    }
+}
+
+static const kvb_codec floats[] = {
+    {"f32", 1, false, KVB_F32, 32, 0, 0, 0, float_encode, float_decode},
+    {"f16", 1, false, KVB_F16, 16, 0, 0, 0, float_encode, float_decode},
+    {"bf16", 1, false, KVB_BF16, 16, 0, 0, 0, float_encode, float_decode},
+};
+
 /*
  * Reference codecs of the 8-bit floats: OCP 8-bit Floating Point Specification (OFP8), revision 1.0, 2023. E4M3: bias 7,
  * largest 448, one NaN, no infinity; E5M2: bias 15, largest 57344. Conversion saturates (section 5.2.1, SAT mode).
@@ -296,11 +267,6 @@ static unsigned char codec_fp8(kvb_elem elem, float x)
     return (unsigned char)(sign | low);
 }
 
-static size_t fp8_bytes(const kvb_codec *codec, uint32_t dim, int part)
-{
-    return part == KVB_CODES ? dim : part == KVB_SCALES && codec->group ? 4 : 0;
-}
-
 static void fp8_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
                        unsigned char *const part[KVB_PARTS])
 {
@@ -331,7 +297,7 @@ static void fp8_decode(const kvb_codec *codec, const unsigned char *const part[K
 
 #define FP8(NAME, ELEM, GROUP)                                                                                         \
     {                                                                                                                  \
-        NAME, 1, false, ELEM, 8, GROUP, fp8_bytes, fp8_encode, fp8_decode                                              \
+        NAME, 1, false, ELEM, 8, GROUP, GROUP ? 4 : 0, 0, fp8_encode, fp8_decode                                       \
     }
 
 static const kvb_codec fp8s[] = {
@@ -349,13 +315,6 @@ static const kvb_codec fp8s[] = {
  */
 
 static const float limit = 0x1p126f; /* so that largest - least is finite */
-
-static size_t int8_bytes(const kvb_codec *codec, uint32_t dim, int part)
-{
-    if (part == KVB_ZEROS && codec->elem == KVB_INT8)
-        return 0;
-    return part == KVB_CODES ? dim : 4;
-}
 
 static void int8_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
                         unsigned char *const part[KVB_PARTS])
@@ -385,23 +344,14 @@ static void int8_decode(const kvb_codec *codec, const unsigned char *const part[
     }
 }
 
-static bool below(float a, float b)
-{
-    return a < b || (a == 0 && b == 0 && signbit(a) && !signbit(b));
-}
-
 static void uint8_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
                          unsigned char *const part[KVB_PARTS])
 {
     (void)codec, (void)head_scale;
     for (uint32_t r = 0; r < n; r++) {
         const float *x = rows + (size_t)r * dim;
-        float lo = codec_limited(x[0], limit), hi = lo;
-        for (uint32_t c = 1; c < dim; c++) {
-            float v = codec_limited(x[c], limit);
-            lo = below(v, lo) ? v : lo;
-            hi = below(hi, v) ? v : hi;
-        }
+        float lo, hi;
+        range_of(x, 1, dim, limit, &lo, &hi);
         float scale = (hi - lo) / 255.0f;
         codec_f32_put(part[KVB_SCALES], r, scale);
         codec_f32_put(part[KVB_ZEROS], r, lo);
@@ -424,8 +374,8 @@ static void uint8_decode(const kvb_codec *codec, const unsigned char *const part
 }
 
 static const kvb_codec int8s[] = {
-    {"int8", 1, false, KVB_INT8, 8, KVB_GROUP_ROW, int8_bytes, int8_encode, int8_decode},
-    {"int8-asym", 1, false, KVB_UINT8, 8, KVB_GROUP_ROW, int8_bytes, uint8_encode, uint8_decode},
+    {"int8", 1, false, KVB_INT8, 8, KVB_GROUP_ROW, 4, 0, int8_encode, int8_decode},
+    {"int8-asym", 1, false, KVB_UINT8, 8, KVB_GROUP_ROW, 4, 4, uint8_encode, uint8_decode},
 };
 
 /*
@@ -436,7 +386,6 @@ static const kvb_codec int8s[] = {
 
 enum { BLOCK = 32, HALF = 16 };
 
-static const float ggml_limit = 65504.0f;
 static const double levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 /* What a block of one kind is made of: f16 d, f16 m, fifth bits, then codes. */
@@ -469,9 +418,17 @@ static size_t block_bytes(shape s)
     return 2 + (s.has_min ? 2 : 0) + (s.has_fifth ? 4 : 0) + BLOCK * (size_t)s.codes_bits / 8;
 }
 
-static size_t ggml_bytes(const kvb_codec *codec, uint32_t dim, int part)
+/* Channels that share a scale, in a row or, of shared ones, in all of a block's rows. */
+static uint32_t groups(const kvb_codec *codec, uint32_t dim)
 {
-    return part == KVB_CODES ? dim / BLOCK * block_bytes(shape_of(codec->elem)) : 0;
+    return codec->shared ? dim : codec->group == KVB_GROUP_ROW ? 1 : codec->group ? dim / codec->group : 0;
+}
+
+size_t kvb_codec_bytes(const kvb_codec *codec, uint32_t dim, int part)
+{
+    if (part != KVB_CODES)
+        return (size_t)groups(codec, dim) * (part == KVB_SCALES ? codec->scale_bytes : codec->zero_bytes);
+    return codec->bits ? ((size_t)dim * codec->bits + 7) / 8 : dim / BLOCK * block_bytes(shape_of(codec->elem));
 }
 
 /* ---- layout ---------------------------------------------------------------------------------------------- */
@@ -604,7 +561,7 @@ static void ggml_encode(const kvb_codec *codec, const float *rows, uint32_t n, u
         float x[BLOCK], d, min = 0;
         int q[BLOCK];
         for (int j = 0; j < BLOCK; j++)
-            x[j] = codec_limited(rows[b * BLOCK + (size_t)j], ggml_limit);
+            x[j] = codec_limited(rows[b * BLOCK + (size_t)j], F16_LIMIT);
         if (codec->elem == KVB_Q8_0)
             q8_0(x, &d, q);
         else if (codec->elem == KVB_IQ4_NL)
@@ -636,7 +593,7 @@ static void ggml_decode(const kvb_codec *codec, const unsigned char *const part[
 
 #define GGML(NAME, ELEM)                                                                                               \
     {                                                                                                                  \
-        NAME, 1, false, ELEM, 0, BLOCK, ggml_bytes, ggml_encode, ggml_decode                                           \
+        NAME, 1, false, ELEM, 0, BLOCK, 0, 0, ggml_encode, ggml_decode                                                 \
     }
 
 static const kvb_codec ggmls[] = {
@@ -656,46 +613,15 @@ static const kvb_codec ggmls[] = {
  * KIVI's rows come in as residual cells held them: rounded to f16.
  */
 
-static const float affine_limit = 65504.0f;
-
 static float code_of(float x, float zero, float scale, float top)
 {
     float difference = x - zero, steps = rintf(difference / scale);
     return steps < 0 ? 0 : steps > top ? top : steps;
 }
 
-static bool affine_below(float a, float b)
-{
-    return a < b || (a == 0 && b == 0 && signbit(a) && !signbit(b));
-}
-
-/* n elements, `stride` apart; least and largest, -0 being affine_below +0. */
-static void range_of(const float *x, size_t stride, uint32_t n, float *lo, float *hi)
-{
-    *lo = *hi = codec_limited(x[0], affine_limit);
-    for (uint32_t i = 1; i < n; i++) {
-        float v = codec_limited(x[i * stride], affine_limit);
-        if (affine_below(v, *lo))
-            *lo = v;
-        if (affine_below(*hi, v))
-            *hi = v;
-    }
-}
-
 static float top_of(const kvb_codec *codec)
 {
     return (float)((1 << codec->bits) - 1);
-}
-
-/* Groups of channels of one row, or of all of a block's rows together. */
-static uint32_t groups(const kvb_codec *codec, uint32_t dim)
-{
-    return codec->shared ? dim : dim / codec->group;
-}
-
-static size_t affine_bytes(const kvb_codec *codec, uint32_t dim, int part)
-{
-    return part == KVB_CODES ? ((size_t)dim * codec->bits + 7) / 8 : 2 * (size_t)groups(codec, dim);
 }
 
 /* ---- MLX -------------------------------------------------------------------------------------------------- */
@@ -708,9 +634,9 @@ static void mlx_encode(const kvb_codec *codec, const float *rows, uint32_t n, ui
     uint32_t per_row = groups(codec, dim);
     for (uint32_t g = 0; g < n * per_row; g++) {
         const float *x = rows + (size_t)g * codec->group;
-        unsigned char *codes = part[KVB_CODES] + g / per_row * affine_bytes(codec, dim, KVB_CODES);
+        unsigned char *codes = part[KVB_CODES] + g / per_row * kvb_codec_bytes(codec, dim, KVB_CODES);
         float lo, hi, bias = 0;
-        range_of(x, 1, codec->group, &lo, &hi);
+        range_of(x, 1, codec->group, F16_LIMIT, &lo, &hi);
         bool low_edge = fabsf(lo) > fabsf(hi);
         float step = (hi - lo) / top, scale = fmaxf(step, 1e-7f), edge = low_edge ? lo : hi;
         if (!low_edge)
@@ -724,7 +650,7 @@ static void mlx_encode(const kvb_codec *codec, const float *rows, uint32_t n, ui
         codec_f16_put(part[KVB_ZEROS], g, bias);
         for (uint32_t c = 0; c < codec->group; c++)
             codec_put(codes, codec->bits, g % per_row * codec->group + c,
-                      (unsigned)code_of(codec_limited(x[c], affine_limit), bias, scale, top));
+                      (unsigned)code_of(codec_limited(x[c], F16_LIMIT), bias, scale, top));
     }
 }
 
@@ -735,13 +661,13 @@ static void range_encode(const kvb_codec *codec, const float *x, size_t stride, 
                          uint32_t first, size_t row_codes, unsigned char *const part[KVB_PARTS], uint32_t group)
 {
     float top = top_of(codec), lo, hi;
-    range_of(x, stride, n, &lo, &hi);
+    range_of(x, stride, n, F16_LIMIT, &lo, &hi);
     float range = hi - lo;
     codec_f16_put(part[KVB_SCALES], group, range / top);
     codec_f16_put(part[KVB_ZEROS], group, lo);
     float scale = (float)codec_f16_get(part[KVB_SCALES], group);
     for (uint32_t i = 0; i < n; i++) {
-        float v = codec_limited(x[i * stride], affine_limit);
+        float v = codec_limited(x[i * stride], F16_LIMIT);
         unsigned code = scale > 0 ? (unsigned)code_of(v, lo, scale, top) : 0;
         codec_put(codes + i * row_codes, codec->bits, row_codes ? first : first + i, code);
     }
@@ -754,17 +680,17 @@ static void kivi_v_encode(const kvb_codec *codec, const float *rows, uint32_t n,
     uint32_t per_row = groups(codec, dim);
     for (uint32_t g = 0; g < n * per_row; g++)
         range_encode(codec, rows + (size_t)g * codec->group, 1, codec->group,
-                     part[KVB_CODES] + g / per_row * affine_bytes(codec, dim, KVB_CODES), g % per_row * codec->group, 0,
-                     part, g);
+                     part[KVB_CODES] + g / per_row * kvb_codec_bytes(codec, dim, KVB_CODES), g % per_row * codec->group,
+                     0, part, g);
 }
 
 static void kivi_k_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
                           unsigned char *const part[KVB_PARTS])
 {
     (void)head_scale;
-    memset(part[KVB_CODES], 0, n * affine_bytes(codec, dim, KVB_CODES)); /* the last byte may have room */
+    memset(part[KVB_CODES], 0, n * kvb_codec_bytes(codec, dim, KVB_CODES)); /* the last byte may have room */
     for (uint32_t c = 0; c < dim; c++)
-        range_encode(codec, rows + c, dim, n, part[KVB_CODES], c, affine_bytes(codec, dim, KVB_CODES), part, c);
+        range_encode(codec, rows + c, dim, n, part[KVB_CODES], c, kvb_codec_bytes(codec, dim, KVB_CODES), part, c);
 }
 
 /* ---- decoding, the same for all ----------------------------------------------------------------------------- */
@@ -784,7 +710,7 @@ static void affine_decode(const kvb_codec *codec, const unsigned char *const par
 
 #define MLX(NAME, ELEM, BITS, GROUP)                                                                                   \
     {                                                                                                                  \
-        NAME, 1, false, ELEM, BITS, GROUP, affine_bytes, mlx_encode, affine_decode                                     \
+        NAME, 1, false, ELEM, BITS, GROUP, 2, 2, mlx_encode, affine_decode                                             \
     }
 #define MLX3(B)                                                                                                        \
     MLX("a" #B "g32", KVB_UINT##B, B, 32), MLX("a" #B "g64", KVB_UINT##B, B, 64),                                      \
@@ -794,10 +720,10 @@ static const kvb_codec affines[] = {
     MLX3(8),
     MLX3(4),
     MLX3(2),
-    {"kivi4-v", 32, false, KVB_UINT4, 4, 32, affine_bytes, kivi_v_encode, affine_decode},
-    {"kivi2-v", 32, false, KVB_UINT2, 2, 32, affine_bytes, kivi_v_encode, affine_decode},
-    {"kivi4-k", 32, true, KVB_UINT4, 4, 0, affine_bytes, kivi_k_encode, affine_decode},
-    {"kivi2-k", 32, true, KVB_UINT2, 2, 0, affine_bytes, kivi_k_encode, affine_decode},
+    {"kivi4-v", 32, false, KVB_UINT4, 4, 32, 2, 2, kivi_v_encode, affine_decode},
+    {"kivi2-v", 32, false, KVB_UINT2, 2, 32, 2, 2, kivi_v_encode, affine_decode},
+    {"kivi4-k", 32, true, KVB_UINT4, 4, 0, 2, 2, kivi_k_encode, affine_decode},
+    {"kivi2-k", 32, true, KVB_UINT2, 2, 0, 2, 2, kivi_k_encode, affine_decode},
 };
 
 /*
@@ -819,11 +745,6 @@ static unsigned e2m1(double y)
 static double e2m1_value(unsigned code)
 {
     return code & 8 ? -mx_levels[code & 7] : mx_levels[code];
-}
-
-static size_t mx_bytes(const kvb_codec *codec, uint32_t dim, int part)
-{
-    return part == KVB_CODES ? dim / 2 : part == KVB_SCALES ? dim / codec->group : 0;
 }
 
 static void mxfp4_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
@@ -881,8 +802,8 @@ static void nvfp4_decode(const kvb_codec *codec, const unsigned char *const part
 }
 
 static const kvb_codec mxs[] = {
-    {"mxfp4", 1, false, KVB_E2M1, 4, 32, mx_bytes, mxfp4_encode, mxfp4_decode},
-    {"nvfp4", 1, false, KVB_E2M1, 4, 16, mx_bytes, nvfp4_encode, nvfp4_decode},
+    {"mxfp4", 1, false, KVB_E2M1, 4, 32, 1, 0, mxfp4_encode, mxfp4_decode},
+    {"nvfp4", 1, false, KVB_E2M1, 4, 16, 1, 0, nvfp4_encode, nvfp4_decode},
 };
 
 /*
@@ -892,7 +813,6 @@ static const kvb_codec mxs[] = {
  * Distortion, IRE Trans. Inf. Theory 6, 1960, table I (N = 16 and 8).
  */
 
-static const float codebook_limit = 65504.0f;
 static const float max_16[8] = {0.1284f, 0.3881f, 0.6568f, 0.9424f, 1.256f, 1.618f, 2.069f, 2.733f};
 static const float max_8[4] = {0.2451f, 0.7560f, 1.344f, 2.152f};
 
@@ -904,17 +824,12 @@ static float level(uint32_t bits, unsigned code)
     return code < n ? -half[n - 1 - code] : half[code - n];
 }
 
-static size_t codebook_bytes(const kvb_codec *codec, uint32_t dim, int part)
-{
-    return part == KVB_CODES ? (size_t)dim * codec->bits / 8 : part == KVB_SCALES ? 2 : 0;
-}
-
 /* The order of additions is the format's: 16 sums, folded in halves. */
 static double sum_of_squares(const float *x, uint32_t dim)
 {
     double sum[16] = {0};
     for (uint32_t c = 0; c < dim; c++) {
-        double v = (double)codec_limited(x[c], codebook_limit);
+        double v = (double)codec_limited(x[c], F16_LIMIT);
         sum[c % 16] += v * v;
     }
     for (int half = 8; half >= 1; half /= 2)
@@ -930,16 +845,16 @@ static void codebook_encode(const kvb_codec *codec, const float *rows, uint32_t 
     for (uint32_t r = 0; r < n; r++) {
         const float *x = rows + (size_t)r * dim;
         float rms = (float)sqrt(sum_of_squares(x, dim) / dim);
-        codec_f16_put(part[KVB_SCALES], r, fminf(rms, codebook_limit));
+        codec_f16_put(part[KVB_SCALES], r, fminf(rms, F16_LIMIT));
         float scale = (float)codec_f16_get(part[KVB_SCALES], r);
         for (uint32_t c = 0; c < dim; c++) {
-            float y = scale > 0 ? codec_limited(x[c], codebook_limit) / scale : 0;
+            float y = scale > 0 ? codec_limited(x[c], F16_LIMIT) / scale : 0;
             unsigned code = 0;
             for (unsigned k = 0; k + 1 < 1u << codec->bits; k++) {
                 float sum = level(codec->bits, k) + level(codec->bits, k + 1), border = sum * 0.5f;
                 code += y > border;
             }
-            codec_put(part[KVB_CODES] + r * codebook_bytes(codec, dim, KVB_CODES), codec->bits, c, code);
+            codec_put(part[KVB_CODES] + r * kvb_codec_bytes(codec, dim, KVB_CODES), codec->bits, c, code);
         }
     }
 }
@@ -956,8 +871,8 @@ static void codebook_decode(const kvb_codec *codec, const unsigned char *const p
 }
 
 static const kvb_codec codebooks[] = {
-    {"tq4", 1, false, KVB_CODEBOOK, 4, KVB_GROUP_ROW, codebook_bytes, codebook_encode, codebook_decode},
-    {"tq3", 1, false, KVB_CODEBOOK, 3, KVB_GROUP_ROW, codebook_bytes, codebook_encode, codebook_decode},
+    {"tq4", 1, false, KVB_CODEBOOK, 4, KVB_GROUP_ROW, 2, 0, codebook_encode, codebook_decode},
+    {"tq3", 1, false, KVB_CODEBOOK, 3, KVB_GROUP_ROW, 2, 0, codebook_encode, codebook_decode},
 };
 
 /* ---- the table ------------------------------------------------------------------------------------------- */

@@ -22,10 +22,10 @@ struct kvb_codec {
     bool shared;      /* with block > 1: scales and zeros are one set a block, else one a row */
     kvb_elem elem;    /* of the codes */
     uint32_t bits;    /* of one code; 0: blocks of 32 that are not made of codes alone */
-    uint32_t group;   /* channels that share a scale, or of a block; a row is a multiple of it. 0, KVB_GROUP_ROW: any */
-    /* Bytes of one part of one row (of scales and zeros that are shared: of one block). 0: there is none. */
-    size_t (*bytes)(const kvb_codec *codec, uint32_t dim, int part);
-    /* n rows [n][dim], n at most block, into parts [n][bytes] (shared ones: [1][bytes]). */
+    uint32_t group;   /* channels that share a scale, or of a block; a row is a multiple of it. KVB_GROUP_ROW: a row;
+                     * 0: none */
+    uint32_t scale_bytes, zero_bytes; /* of one each; 0: there are none */
+    /* n rows [n][dim], n at most block, into parts [n][kvb_codec_bytes()] (shared ones: [1][bytes]). */
     void (*encode)(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
                    unsigned char *const part[KVB_PARTS]);
     /* One row back. Its parts; shared ones are the block's. size [dim]: of each element the sum of the magnitudes of
@@ -33,6 +33,9 @@ struct kvb_codec {
     void (*decode)(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim, float head_scale,
                    double *row, double *size);
 };
+
+/* Bytes of one part of one row (of scales and zeros that are shared: of one block). 0: there is none. */
+size_t kvb_codec_bytes(const kvb_codec *codec, uint32_t dim, int part);
 
 extern const kvb_codec *const kvb_codecs[];               /* ends with NULL */
 const kvb_codec *kvb_codec_find(const char *format_name); /* "+had" is looked through; or NULL */

@@ -61,7 +61,7 @@ size_t kvb_storage_scratch(const kvb_storage *store)
     if (!codec)
         return bytes;
     for (int part = 0; part < KVB_PARTS; part++)
-        bytes += codec->bytes(codec, store->dim, part);
+        bytes += kvb_codec_bytes(codec, store->dim, part);
     return codec->block * bytes;
 }
 
@@ -124,13 +124,13 @@ void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, doubl
     unsigned char *part[KVB_PARTS];
     part[KVB_CODES] = (unsigned char *)scratch + (size_t)block * dim * sizeof *turned;
     for (int p = KVB_SCALES; p < KVB_PARTS; p++)
-        part[p] = part[p - 1] + block * codec->bytes(codec, dim, p - 1);
-    memset(part[KVB_CODES], 0, block * codec->bytes(codec, dim, KVB_CODES)); /* bits of bytes are put */
+        part[p] = part[p - 1] + block * kvb_codec_bytes(codec, dim, p - 1);
+    memset(part[KVB_CODES], 0, block * kvb_codec_bytes(codec, dim, KVB_CODES)); /* bits of bytes are put */
     codec->encode(codec, turned, n, dim, store->head_scale, part);
     for (uint32_t i = 0; i < n; i++) {
         const unsigned char *own[KVB_PARTS];
         for (int p = 0; p < KVB_PARTS; p++)
-            own[p] = part[p] + (p != KVB_CODES && codec->shared ? 0 : i * codec->bytes(codec, dim, p));
+            own[p] = part[p] + (p != KVB_CODES && codec->shared ? 0 : i * kvb_codec_bytes(codec, dim, p));
         codec->decode(codec, own, dim, store->head_scale, rows + (size_t)i * dim, sizes + (size_t)i * dim);
         if (store->centred && kvb_storage_has_zeros(store->format) && !codec->shared)
             centred_sizes(store, rows + (size_t)i * dim, sizes + (size_t)i * dim);

@@ -417,7 +417,7 @@ static int channels_check(const kvb_recorded *c, kvb_recorded_shape *s, int side
     char words[200];
     if (codec) {
         const bool fits = dim % (codec->group && codec->group != KVB_GROUP_ROW ? codec->group : 1) == 0;
-        const size_t bytes = fits ? codec->bytes(codec, dim, KVB_CODES) : 0;
+        const size_t bytes = fits ? kvb_codec_bytes(codec, dim, KVB_CODES) : 0;
         if (bytes && a->stride[KVB_AXIS_D] == 1 && bytes == a->n[KVB_AXIS_D] * kvb_dtype_bytes(a->tensor->dtype))
             return 0;
         snprintf(words, sizeof words, "rows of %zu bytes, %u channels of %s", bytes, dim, codec->name);

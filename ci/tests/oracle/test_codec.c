@@ -21,7 +21,7 @@ typedef struct stored_row {
 
 static inline size_t part_bytes(const stored_row *s, int part, uint32_t n)
 {
-    return (s->codec->shared && part != KVB_CODES ? 1 : n) * s->codec->bytes(s->codec, s->dim, part);
+    return (s->codec->shared && part != KVB_CODES ? 1 : n) * kvb_codec_bytes(s->codec, s->dim, part);
 }
 
 /* n rows at most codec->block. */

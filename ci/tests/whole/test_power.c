@@ -225,7 +225,7 @@ static inline void power_files_open(const filled *r, bool wanted, power_files *f
     snprintf(f->inputs, sizeof f->inputs, "%s/inputs.safetensors", f->folder);
     snprintf(f->outputs, sizeof f->outputs, "%s/outputs.safetensors", f->folder);
     snprintf(f->format, sizeof f->format, "_format=%s", codec->name);
-    const size_t bytes = codec->bytes(codec, DIM, KVB_CODES);
+    const size_t bytes = kvb_codec_bytes(codec, DIM, KVB_CODES);
     unsigned char *codes[2];
     for (int side = 0; side < 2; side++)
         codes[side] = power_codes(sides[side], r->cells, bytes);

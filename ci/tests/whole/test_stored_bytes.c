@@ -84,7 +84,7 @@ static bool reference_init(const kvb_pool_type *type, uint32_t dim, const float 
         if ((kvb_storage_init(&want.store[h], type->format, dim, amax, HEADS, h, whose, sizeof whose) == 0) != fits)
             fail_msg("%s, dim %u: the pool says %s, the oracle does not", type->name, dim, fits ? "yes" : why);
     for (int p = 0; fits && p < KVB_PARTS; p++)
-        want.bytes[p] = want.store[0].codec->bytes(want.store[0].codec, dim, p);
+        want.bytes[p] = kvb_codec_bytes(want.store[0].codec, dim, p);
     return fits;
 }
 
@@ -364,7 +364,7 @@ static void block_compare(const kvb_pool_type *type, const kvb_storage *store, u
     static float packed[BLOCK * WINDOW_DIM];
     static unsigned char codes[BLOCK_PART];
     unsigned char *part[KVB_PARTS] = {codes, expected[KVB_SCALES], expected[KVB_ZEROS]};
-    size_t row_codes = codec->bytes(codec, dim, KVB_CODES), side = codec->bytes(codec, dim, KVB_SCALES);
+    size_t row_codes = kvb_codec_bytes(codec, dim, KVB_CODES), side = kvb_codec_bytes(codec, dim, KVB_SCALES);
 
     for (uint32_t c = 0; c < BLOCK; c++)
         if (held >> c & 1)
