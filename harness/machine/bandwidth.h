@@ -101,11 +101,13 @@ typedef struct kvb_peak_kernel {
     kvb_peak_kind kind;
     const char *instruction;       /* "avx512 vfmadd ps" */
     double operations;             /* of one turn: 2 for each multiply-add */
-    double (*run)(uint64_t turns); /* returns the sum of the chains, which is finite */
-    bool (*here)(void);            /* can this CPU run it? */
+    double (*run)(uint64_t turns); /* returns a number of all chains, which is finite */
+    kvb_cpu_level level;           /* what it needs */
+    bool (*more)(void);            /* has this CPU what it needs besides? NULL: nothing */
 } kvb_peak_kernel;
 extern const kvb_peak_kernel kvb_peak_kernels[]; /* widest of each kind first; ends with instruction NULL */
 
+bool kvb_peak_here(const kvb_peak_kernel *kernel); /* can this CPU run it? */
 /* The widest that this CPU has, or NULL with the reason in why. */
 const kvb_peak_kernel *kvb_peak_kernel_choose(kvb_peak_kind kind, char *why, size_t why_bytes);
 

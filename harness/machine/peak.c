@@ -16,146 +16,60 @@
  * claims to change a chain's register keeps the compiler from folding turns together.
  */
 
-/* The pragmas have the loops over the chains unrolled whole: only then does gcc keep the arrays in registers. */
 #define CHAINS KVB_PEAK_CHAINS
+
+/*
+ * A loop: its name and attributes, the vector that a chain is, its first value, and what a turn does with x, a chain.
+ * The pragmas have the loops over the chains unrolled whole: only then does gcc keep the arrays in registers.
+ */
+#define EACH_CHAIN _Pragma("GCC unroll 12") for (unsigned k = 0; k < CHAINS; k++)
+#define LOOP(NAME, ATTRIBUTES, LANES, FIRST, TURN)                                                                     \
+    ATTRIBUTES static double NAME(uint64_t turns)                                                                      \
+    {                                                                                                                  \
+        LANES chains[CHAINS], sum = FIRST;                                                                             \
+        EACH_CHAIN chains[k] = FIRST;                                                                                  \
+        for (; turns; turns--)                                                                                         \
+            EACH_CHAIN                                                                                                 \
+            {                                                                                                          \
+                LANES x = chains[k];                                                                                   \
+                TURN;                                                                                                  \
+                chains[k] = x;                                                                                         \
+            }                                                                                                          \
+        EACH_CHAIN sum += chains[k];                                                                                   \
+        return (double)sum[0];                                                                                         \
+    }
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
 
-__attribute__((target("avx512f"))) static double f32_avx512(uint64_t turns)
-{
-    const __m512 half = _mm512_set1_ps(0.5f), one = _mm512_set1_ps(1);
-    __m512 x[CHAINS], sum = _mm512_setzero_ps();
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        x[k] = one;
-    for (; turns; turns--)
-#pragma GCC unroll 12
-        for (unsigned k = 0; k < CHAINS; k++) {
-            x[k] = _mm512_fmadd_ps(x[k], half, one);
-            __asm__ volatile("" : "+v"(x[k]));
-        }
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        sum = _mm512_add_ps(sum, x[k]);
-    return (double)_mm512_reduce_add_ps(sum);
-}
+#define AVX512(MORE) __attribute__((target("avx512f" MORE)))
+#define AVX2(MORE)   __attribute__((target("avx2" MORE)))
+#define HELD(R, WHAT)                                                                                                  \
+    x = WHAT;                                                                                                          \
+    __asm__ volatile("" : "+" R(x))
+#define ONES  0x01010101        /* bytes: 1, 1, 1, 1 */
+#define SIGNS ((int)0xff01ff01) /* 1, -1, 1, -1 */
 
-__attribute__((target("avx2,fma"))) static double f32_avx2(uint64_t turns)
-{
-    const __m256 half = _mm256_set1_ps(0.5f), one = _mm256_set1_ps(1);
-    __m256 x[CHAINS], sum = _mm256_setzero_ps();
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        x[k] = one;
-    for (; turns; turns--)
-#pragma GCC unroll 12
-        for (unsigned k = 0; k < CHAINS; k++) {
-            x[k] = _mm256_fmadd_ps(x[k], half, one);
-            __asm__ volatile("" : "+x"(x[k]));
-        }
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        sum = _mm256_add_ps(sum, x[k]);
-    return (double)_mm256_cvtss_f32(sum);
-}
+LOOP(f32_avx512, AVX512(), __m512, _mm512_set1_ps(1),
+     HELD("v", _mm512_fmadd_ps(x, _mm512_set1_ps(0.5f), _mm512_set1_ps(1))))
+LOOP(f32_avx2, AVX2(",fma"), __m256, _mm256_set1_ps(1),
+     HELD("x", _mm256_fmadd_ps(x, _mm256_set1_ps(0.5f), _mm256_set1_ps(1))))
+/* Pairs of f16, as asm: clang 14 knows the instruction, but the type of its operands only if the whole file is built for
+ * FP16. */
+LOOP(f16_avx512, AVX512(",avx512fp16"), __m512i, _mm512_set1_epi32(0x3c003c00),
+     __asm__ volatile("vfmadd132ph %1, %2, %0"
+                      : "+v"(x)
+                      : "v"(_mm512_set1_epi32(0x38003800)), "v"(_mm512_set1_epi32(0x3c003c00))))
+LOOP(bf16_avx512, AVX512(",avx512bw,avx512vl,avx512bf16"), __m512, _mm512_set1_ps(1),
+     HELD("v",
+          _mm512_dpbf16_ps(x, (__m512bh)_mm512_set1_epi32(0x3f803f80), (__m512bh)_mm512_set1_epi32((int)0xbf803f80))))
+LOOP(int8_avx512, AVX512(",avx512vnni"), __m512i, _mm512_set1_epi32(1),
+     HELD("v", _mm512_dpbusd_epi32(x, _mm512_set1_epi32(ONES), _mm512_set1_epi32(SIGNS))))
+LOOP(int8_avx2, AVX2(",avxvnni"), __m256i, _mm256_set1_epi32(1),
+     HELD("x", _mm256_dpbusd_avx_epi32(x, _mm256_set1_epi32(ONES), _mm256_set1_epi32(SIGNS))))
 
-/* As asm: clang 14 knows the instruction, but the type of its operands only if the whole file is built for FP16. */
-__attribute__((target("avx512f,avx512fp16,f16c"))) static double f16_avx512(uint64_t turns)
-{
-    const __m512i half = _mm512_set1_epi32(0x38003800), one = _mm512_set1_epi32(0x3c003c00); /* pairs of f16 */
-    __m512i x[CHAINS];
-    double sum = 0;
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        x[k] = one;
-    for (; turns; turns--)
-#pragma GCC unroll 12
-        for (unsigned k = 0; k < CHAINS; k++)
-            __asm__ volatile("vfmadd132ph %1, %2, %0" : "+v"(x[k]) : "v"(half), "v"(one));
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        sum += (double)_cvtsh_ss((uint16_t)_mm_cvtsi128_si32(_mm512_castsi512_si128(x[k])));
-    return sum;
-}
-
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static double bf16_avx512(uint64_t turns)
-{
-    const __m512bh ones = (__m512bh)_mm512_set1_epi32(0x3f803f80);       /* (1, 1) */
-    const __m512bh signs = (__m512bh)_mm512_set1_epi32((int)0xbf803f80); /* (1, -1) */
-    __m512 x[CHAINS], sum = _mm512_setzero_ps();
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        x[k] = _mm512_set1_ps(1);
-    for (; turns; turns--)
-#pragma GCC unroll 12
-        for (unsigned k = 0; k < CHAINS; k++) {
-            x[k] = _mm512_dpbf16_ps(x[k], ones, signs);
-            __asm__ volatile("" : "+v"(x[k]));
-        }
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        sum = _mm512_add_ps(sum, x[k]);
-    return (double)_mm512_reduce_add_ps(sum);
-}
-
-__attribute__((target("avx512f,avx512vnni"))) static double int8_avx512(uint64_t turns)
-{
-    const __m512i ones = _mm512_set1_epi32(0x01010101), signs = _mm512_set1_epi32((int)0xff01ff01); /* 1, -1 */
-    __m512i x[CHAINS], sum = _mm512_setzero_si512();
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        x[k] = _mm512_set1_epi32(1);
-    for (; turns; turns--)
-#pragma GCC unroll 12
-        for (unsigned k = 0; k < CHAINS; k++) {
-            x[k] = _mm512_dpbusd_epi32(x[k], ones, signs);
-            __asm__ volatile("" : "+v"(x[k]));
-        }
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        sum = _mm512_add_epi32(sum, x[k]);
-    return (double)_mm512_reduce_add_epi32(sum);
-}
-
-__attribute__((target("avx2,avxvnni"))) static double int8_avx2(uint64_t turns)
-{
-    const __m256i ones = _mm256_set1_epi32(0x01010101), signs = _mm256_set1_epi32((int)0xff01ff01);
-    __m256i x[CHAINS], sum = _mm256_setzero_si256();
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        x[k] = _mm256_set1_epi32(1);
-    for (; turns; turns--)
-#pragma GCC unroll 12
-        for (unsigned k = 0; k < CHAINS; k++) {
-            x[k] = _mm256_dpbusd_avx_epi32(x[k], ones, signs);
-            __asm__ volatile("" : "+x"(x[k]));
-        }
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        sum = _mm256_add_epi32(sum, x[k]);
-    return (double)_mm256_extract_epi32(sum, 0);
-}
-
-static bool level_here(kvb_cpu_level level)
-{
-    char why[64];
-    return kvb_cpu_has(level, why, sizeof why);
-}
-
-static bool avx512_here(void)
-{
-    return level_here(KVB_CPU_AVX512);
-}
-
-static bool avx2_here(void)
-{
-    return level_here(KVB_CPU_AVX2);
-}
-
-/* From leaf 7 of CPUID: clang 14 has no name for these two. The wider set is asked for too, because the system must
- * save the registers. */
+/* From leaf 7 of CPUID: clang 14 has no name for these two. */
 static unsigned leaf7(unsigned subleaf, bool edx)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -164,24 +78,24 @@ static unsigned leaf7(unsigned subleaf, bool edx)
     return edx ? d : a;
 }
 
-static bool fp16_here(void)
+static bool has_fp16(void)
 {
-    return avx512_here() && (leaf7(0, true) >> 23 & 1);
+    return leaf7(0, true) >> 23 & 1;
 }
 
-static bool bf16_here(void)
+static bool has_bf16(void)
 {
-    return avx512_here() && __builtin_cpu_supports("avx512bf16");
+    return __builtin_cpu_supports("avx512bf16");
 }
 
-static bool vnni512_here(void) /* needs no VBMI, unlike the level avx512vnni */
+static bool has_vnni(void) /* needs no VBMI, unlike the level avx512vnni */
 {
-    return avx512_here() && __builtin_cpu_supports("avx512vnni");
+    return __builtin_cpu_supports("avx512vnni");
 }
 
-static bool vnni256_here(void)
+static bool has_avxvnni(void)
 {
-    return avx2_here() && (leaf7(1, false) >> 4 & 1);
+    return leaf7(1, false) >> 4 & 1;
 }
 #endif
 
@@ -189,111 +103,56 @@ static bool vnni256_here(void)
 #include <arm_neon.h>
 
 /* By NEON: SVE of the same core multiplies at least as fast, but its lanes are not known when this is compiled. */
-static double f32_neon(uint64_t turns)
-{
-    const float32x4_t half = vdupq_n_f32(0.5f), one = vdupq_n_f32(1);
-    float32x4_t x[CHAINS], sum = vdupq_n_f32(0);
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        x[k] = one;
-    for (; turns; turns--)
-#pragma GCC unroll 12
-        for (unsigned k = 0; k < CHAINS; k++) {
-            x[k] = vfmaq_f32(one, x[k], half);
-            __asm__ volatile("" : "+w"(x[k]));
-        }
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        sum = vaddq_f32(sum, x[k]);
-    return (double)vaddvq_f32(sum);
-}
+LOOP(f32_neon, , float32x4_t, vdupq_n_f32(1), x = vfmaq_f32(vdupq_n_f32(1), x, vdupq_n_f32(0.5f));
+     __asm__ volatile(""
+                      : "+w"(x)))
 
 /* Four (eight, two) products in each of four lanes. As asm: the intrinsics want the whole file to be built for them. */
-#define DOTS(NAME, ARCH, INSTRUCTION, ONES, SIGNS)                                                                     \
-    static double NAME(uint64_t turns)                                                                                 \
-    {                                                                                                                  \
-        const uint32x4_t ones = vdupq_n_u32(ONES), signs = vdupq_n_u32(SIGNS);                                         \
-        uint32x4_t x[CHAINS], sum = vdupq_n_u32(0);                                                                    \
-        _Pragma("GCC unroll 12") for (unsigned k = 0; k < CHAINS; k++) x[k] = vdupq_n_u32(0x3f800000); /* 1 */         \
-        for (; turns; turns--)                                                                                         \
-            _Pragma("GCC unroll 12") for (unsigned k = 0; k < CHAINS; k++) __asm__ volatile(                           \
-                ".arch " ARCH "\n\t" INSTRUCTION : "+w"(x[k]) : "w"(ones), "w"(signs));                                \
-        _Pragma("GCC unroll 12") for (unsigned k = 0; k < CHAINS; k++) sum = vaddq_u32(sum, x[k]);                     \
-        return (double)vaddvq_u32(sum);                                                                                \
-    }
-DOTS(int8_mmla, "armv8.2-a+i8mm", "smmla %0.4s, %1.16b, %2.16b", 0x01010101, 0xff01ff01)
-DOTS(int8_neon, "armv8.2-a+dotprod", "sdot %0.4s, %1.16b, %2.16b", 0x01010101, 0xff01ff01)
-DOTS(bf16_neon, "armv8.2-a+bf16", "bfdot %0.4s, %1.8h, %2.8h", 0x3f803f80, 0xbf803f80)
-
-static bool level_here(kvb_cpu_level level)
-{
-    char why[128];
-    return kvb_cpu_has(level, why, sizeof why);
-}
-static bool neon_here(void)
-{
-    return level_here(KVB_CPU_NEON);
-}
-static bool dot_here(void)
-{
-    return level_here(KVB_CPU_NEONDOT);
-}
-static bool neonbf16_here(void)
-{
-    return level_here(KVB_CPU_NEONBF16);
-}
+#define DOT(ARCH, INSTRUCTION, ONES, SIGNS)                                                                            \
+    __asm__ volatile(".arch " ARCH "\n\t" INSTRUCTION : "+w"(x) : "w"(vdupq_n_u32(ONES)), "w"(vdupq_n_u32(SIGNS)))
+#define FIRST vdupq_n_u32(0x3f800000) /* 1 */
+LOOP(int8_mmla, , uint32x4_t, FIRST, DOT("armv8.2-a+i8mm", "smmla %0.4s, %1.16b, %2.16b", 0x01010101, 0xff01ff01))
+LOOP(int8_neon, , uint32x4_t, FIRST, DOT("armv8.2-a+dotprod", "sdot %0.4s, %1.16b, %2.16b", 0x01010101, 0xff01ff01))
+LOOP(bf16_neon, , uint32x4_t, FIRST, DOT("armv8.2-a+bf16", "bfdot %0.4s, %1.8h, %2.8h", 0x3f803f80, 0xbf803f80))
 #endif
 
-/* Without a fused multiply-add: a product and a sum, rounded each. Twelve chains of four lanes, which compilers keep in
- * vector registers. */
-static double f32_portable(uint64_t turns)
-{
-    typedef float lanes __attribute__((vector_size(16)));
-    lanes x[CHAINS], sum = {0};
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        x[k] = (lanes){1, 1, 1, 1};
-    for (; turns; turns--)
-#pragma GCC unroll 12
-        for (unsigned k = 0; k < CHAINS; k++) {
-            x[k] = x[k] * 0.5f + 1.0f;
 #if defined(__x86_64__)
-            __asm__ volatile("" : "+x"(x[k]));
+#define REGISTER "+x"
 #elif defined(__aarch64__)
-            __asm__ volatile("" : "+w"(x[k]));
+#define REGISTER "+w"
 #else
-            __asm__ volatile("" : "+m"(x[k]));
+#define REGISTER "+m"
 #endif
-        }
-#pragma GCC unroll 12
-    for (unsigned k = 0; k < CHAINS; k++)
-        sum += x[k];
-    return (double)sum[0];
-}
+/* Without a fused multiply-add: a product and a sum, rounded each. Chains of four lanes, which compilers keep in vector
+ * registers. */
+typedef float four __attribute__((vector_size(16)));
+LOOP(f32_portable, , four, ((four){1, 1, 1, 1}), x = x * 0.5f + 1.0f; __asm__ volatile("" : REGISTER(x)))
 
-static bool always_here(void)
-{
-    return true;
-}
-
-/* Widest first. operations: chains x 2 x lanes x products a lane. */
+/* Widest first. operations: chains x 2 x lanes x products a lane. The level is asked for besides, because the system must
+ * save its registers. */
 const kvb_peak_kernel kvb_peak_kernels[] = {
 #if defined(__x86_64__)
-    {KVB_PEAK_F32, "avx512f vfmadd ps", 2.0 * 16 * CHAINS, f32_avx512, avx512_here},
-    {KVB_PEAK_F32, "fma vfmadd ps", 2.0 * 8 * CHAINS, f32_avx2, avx2_here},
-    {KVB_PEAK_F16, "avx512fp16 vfmadd ph", 2.0 * 32 * CHAINS, f16_avx512, fp16_here},
-    {KVB_PEAK_BF16, "avx512bf16 vdpbf16ps", 2.0 * 32 * CHAINS, bf16_avx512, bf16_here},
-    {KVB_PEAK_INT8, "avx512vnni vpdpbusd", 2.0 * 64 * CHAINS, int8_avx512, vnni512_here},
-    {KVB_PEAK_INT8, "avxvnni vpdpbusd", 2.0 * 32 * CHAINS, int8_avx2, vnni256_here},
+    {KVB_PEAK_F32, "avx512f vfmadd ps", 2.0 * 16 * CHAINS, f32_avx512, KVB_CPU_AVX512, NULL},
+    {KVB_PEAK_F32, "fma vfmadd ps", 2.0 * 8 * CHAINS, f32_avx2, KVB_CPU_AVX2, NULL},
+    {KVB_PEAK_F16, "avx512fp16 vfmadd ph", 2.0 * 32 * CHAINS, f16_avx512, KVB_CPU_AVX512, has_fp16},
+    {KVB_PEAK_BF16, "avx512bf16 vdpbf16ps", 2.0 * 32 * CHAINS, bf16_avx512, KVB_CPU_AVX512, has_bf16},
+    {KVB_PEAK_INT8, "avx512vnni vpdpbusd", 2.0 * 64 * CHAINS, int8_avx512, KVB_CPU_AVX512, has_vnni},
+    {KVB_PEAK_INT8, "avxvnni vpdpbusd", 2.0 * 32 * CHAINS, int8_avx2, KVB_CPU_AVX2, has_avxvnni},
 #elif defined(__aarch64__)
-    {KVB_PEAK_F32, "neon fmla", 2.0 * 4 * CHAINS, f32_neon, neon_here},
-    {KVB_PEAK_BF16, "neon bfdot", 2.0 * 8 * CHAINS, bf16_neon, neonbf16_here},
-    {KVB_PEAK_INT8, "neon smmla", 2.0 * 32 * CHAINS, int8_mmla, neonbf16_here},
-    {KVB_PEAK_INT8, "neon sdot", 2.0 * 16 * CHAINS, int8_neon, dot_here},
+    {KVB_PEAK_F32, "neon fmla", 2.0 * 4 * CHAINS, f32_neon, KVB_CPU_NEON, NULL},
+    {KVB_PEAK_BF16, "neon bfdot", 2.0 * 8 * CHAINS, bf16_neon, KVB_CPU_NEONBF16, NULL},
+    {KVB_PEAK_INT8, "neon smmla", 2.0 * 32 * CHAINS, int8_mmla, KVB_CPU_NEONBF16, NULL},
+    {KVB_PEAK_INT8, "neon sdot", 2.0 * 16 * CHAINS, int8_neon, KVB_CPU_NEONDOT, NULL},
 #endif
-    {KVB_PEAK_F32, "portable mul, add", 2.0 * 4 * CHAINS, f32_portable, always_here},
-    {KVB_PEAK_KINDS, NULL, 0, NULL, NULL},
+    {KVB_PEAK_F32, "portable mul, add", 2.0 * 4 * CHAINS, f32_portable, KVB_CPU_PORTABLE, NULL},
+    {KVB_PEAK_KINDS, NULL, 0, NULL, KVB_CPU_PORTABLE, NULL},
 };
+
+bool kvb_peak_here(const kvb_peak_kernel *kernel)
+{
+    char why[128];
+    return kvb_cpu_has(kernel->level, why, sizeof why) && (!kernel->more || kernel->more());
+}
 
 static const char *const needs[KVB_PEAK_KINDS] = {
     [KVB_PEAK_F32] = "",
@@ -311,7 +170,7 @@ static const char *const needs[KVB_PEAK_KINDS] = {
 const kvb_peak_kernel *kvb_peak_kernel_choose(kvb_peak_kind kind, char *why, size_t why_bytes)
 {
     for (const kvb_peak_kernel *kernel = kvb_peak_kernels; kernel->instruction; kernel++)
-        if (kernel->kind == kind && kernel->here())
+        if (kernel->kind == kind && kvb_peak_here(kernel))
             return kernel;
     snprintf(why, why_bytes, "%s", needs[kind]);
     return NULL;
