@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "oracle/sample.h"
-#include "workloads/array.h"
 #include "workloads/history.h"
 
 /* ---- a lane's part of a layer's problem and values --------------------------------------------------------------- */
@@ -166,7 +165,7 @@ static int lanes_choose(kvb_descent *d, const kvb_oracle_options *options)
     uint64_t number = 0;
     size_t n = 0;
     for (int pass = 0; pass < 2; pass++) { /* the first one counts */
-        if (pass && !(d->lanes = calloc(number + 1, sizeof *d->lanes)))
+        if (pass && !(d->lanes = kvb_arena_take(&d->arena, number + 1, sizeof *d->lanes)))
             return -ENOMEM;
         number = 0;
         for (uint32_t place = 0; place < m->n_layers * KVB_SCAN_PARTS; place++) {
@@ -292,15 +291,13 @@ int kvb_descent_open(const kvb_trace *trace, const kvb_values *values, const kvb
         return -ENOMEM;
     const size_t parts = (size_t)trace->header.model.n_layers * KVB_SCAN_PARTS;
     *d = (kvb_descent){.trace = trace, .values = values};
-    d->parent = calloc(trace->needs.tokens + 1, sizeof *d->parent);
-    d->youngest = calloc(trace->needs.tokens + 1, sizeof *d->youngest);
-    d->lane_first = calloc(parts + 1, sizeof *d->lane_first);
-    d->lane_glanced = calloc(parts + 1, sizeof *d->lane_glanced);
-    int err = d->parent && d->youngest && d->lane_first && d->lane_glanced ? parents_find(d) : -ENOMEM;
-    if (!err)
-        err = lanes_choose(d, options);
-    if (!err)
-        err = rows_make(d, options->team);
+    d->parent = kvb_arena_take(&d->arena, trace->needs.tokens + 1, sizeof *d->parent);
+    d->youngest = kvb_arena_take(&d->arena, trace->needs.tokens + 1, sizeof *d->youngest);
+    d->lane_first = kvb_arena_take(&d->arena, parts + 1, sizeof *d->lane_first);
+    d->lane_glanced = kvb_arena_take(&d->arena, parts + 1, sizeof *d->lane_glanced);
+    int err = d->arena.failed ? -ENOMEM : parents_find(d);
+    err = err ? err : lanes_choose(d, options);
+    err = err ? err : rows_make(d, options->team);
     if (err)
         kvb_descent_free(d);
     else
@@ -313,11 +310,7 @@ void kvb_descent_free(kvb_descent *d)
     if (!d)
         return;
     kvb_pages_free(d->rows);
-    free(d->parent);
-    free(d->youngest);
-    free(d->lane_first);
-    free(d->lane_glanced);
-    free(d->lanes);
+    kvb_arena_free(&d->arena);
     free(d);
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/scan.h"
 #include "oracle/recurrence.h"
 #include "oracle/oracle.h"
+#include "workloads/array.h"
 
 /* Of a layer, the recurrence or the convolution before it. */
 typedef enum kvb_scan_part { KVB_PART_STATE, KVB_PART_CONV, KVB_SCAN_PARTS } kvb_scan_part;
@@ -36,6 +37,7 @@ typedef struct kvb_descent {
                              before it are followed */
     uint64_t total;       /* lanes that there are */
     kvb_glance_row *rows; /* their own mapping */
+    kvb_arena arena;      /* of all else */
 } kvb_descent;
 
 #define KVB_DESCENT_ROOT UINT32_MAX

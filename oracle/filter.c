@@ -11,7 +11,6 @@
 
 #include "oracle/solve.h"
 #include "oracle/products.h"
-#include "workloads/array.h"
 
 /* The exact side of the matched filter: choosing rows, keeping what was solved. */
 
@@ -100,16 +99,16 @@ static bool row_wanted(tally *t, const kvb_expect *row)
     return t->index != UINT32_MAX && t->stride && (t->queries - t->seen) % t->stride == 0;
 }
 
-static int unit_open(kvb_filter_unit *unit, const kvb_model *m, const tally *t, size_t tokens)
+static int unit_open(kvb_filter_truth *truth, kvb_filter_unit *unit, const kvb_model *m, const tally *t)
 {
-    uint32_t dim = kvb_model_group(m, t->layer)->v_dim;
-    *unit = (kvb_filter_unit){.layer = t->layer, .kv_head = t->kv_head, .dim = dim};
-    unit->inverse = calloc(2 * (size_t)dim, sizeof *unit->inverse);
-    unit->mean = unit->inverse + dim;
+    const size_t dim = kvb_model_group(m, t->layer)->v_dim, tokens = truth->tokens;
+    *unit = (kvb_filter_unit){.layer = t->layer, .kv_head = t->kv_head, .dim = (uint32_t)dim};
+    unit->inverse = kvb_arena_take(&truth->arena, dim, sizeof *unit->inverse);
+    unit->mean = kvb_arena_take(&truth->arena, dim, sizeof *unit->mean);
     unit->v = kvb_pages_alloc((tokens * dim + 1) * sizeof *unit->v);
-    unit->norm2 = malloc((tokens + 1) * sizeof *unit->norm2);
-    unit->magnitude = malloc((tokens + 1) * sizeof *unit->magnitude);
-    return unit->inverse && unit->v && unit->norm2 && unit->magnitude ? 0 : -ENOMEM;
+    unit->norm2 = kvb_arena_take(&truth->arena, tokens + 1, sizeof *unit->norm2);
+    unit->magnitude = kvb_arena_take(&truth->arena, tokens + 1, sizeof *unit->magnitude);
+    return truth->arena.failed || !unit->v ? -ENOMEM : 0;
 }
 
 /* Gives the wanted rows their places. */
@@ -120,7 +119,7 @@ static int rows_open(const kvb_oracle *oracle, const kvb_census *census, kvb_fil
         if (place) {
             t->weights = kvb_pages_alloc((pairs + 1) * sizeof *t->weights);
             t->outputs = kvb_pages_alloc((outputs + 1) * sizeof *t->outputs);
-            t->runs = malloc((runs + 1) * sizeof *t->runs);
+            t->runs = kvb_arena_take(&t->arena, runs + 1, sizeof *t->runs);
             if (!t->weights || !t->outputs || !t->runs)
                 return -ENOMEM;
             pairs = outputs = runs = 0;
@@ -155,17 +154,17 @@ static int truth_fill(const kvb_oracle *oracle, const kvb_model *m, const kvb_ce
                       kvb_filter_truth *t)
 {
     uint32_t units = units_choose(m, all, n, t->tokens);
-    t->units = calloc(units + 1, sizeof *t->units);
-    t->number = malloc((oracle->n_rows + 1) * sizeof *t->number);
-    t->rows = calloc(oracle->n_rows + 1, sizeof *t->rows);
-    if (!t->units || !t->number || !t->rows)
+    t->units = kvb_arena_take(&t->arena, units + 1u, sizeof *t->units);
+    t->number = kvb_arena_take(&t->arena, oracle->n_rows + 1, sizeof *t->number);
+    t->rows = kvb_arena_take(&t->arena, oracle->n_rows + 1, sizeof *t->rows);
+    if (t->arena.failed)
         return -ENOMEM;
     t->n_units = units;
     int err = 0;
     for (uint32_t u = 0; !err && u < n; u++) {
         all[u].last = NULL;
         if (all[u].index != UINT32_MAX)
-            err = unit_open(&t->units[all[u].index], m, &all[u], t->tokens);
+            err = unit_open(t, &t->units[all[u].index], m, &all[u]);
     }
     for (size_t r = 0; !err && r < oracle->n_rows; r++) {
         tally *of = tally_of(all, m, &oracle->rows[r]);
@@ -210,18 +209,11 @@ void kvb_filter_truth_free(kvb_filter_truth *t)
 {
     if (!t)
         return;
-    for (uint32_t u = 0; u < t->n_units; u++) {
-        free(t->units[u].inverse);
+    for (uint32_t u = 0; u < t->n_units; u++)
         kvb_pages_free(t->units[u].v);
-        free(t->units[u].norm2);
-        free(t->units[u].magnitude);
-    }
-    free(t->units);
-    free(t->number);
-    free(t->rows);
-    free(t->runs);
     kvb_pages_free(t->weights);
     kvb_pages_free(t->outputs);
+    kvb_arena_free(&t->arena);
     free(t);
 }
 
@@ -403,6 +395,7 @@ struct kvb_filter {
     float *along, *along_o; /* [most_visible] */
     uint32_t n_heads;
     uint64_t rows; /* that counted */
+    kvb_arena arena;
 };
 
 int kvb_filter_open(const kvb_oracle *oracle, kvb_filter **filter)
@@ -417,23 +410,24 @@ int kvb_filter_open(const kvb_oracle *oracle, kvb_filter **filter)
         return -ENOMEM;
     uint32_t dim = 0;
     *f = (kvb_filter){.oracle = oracle, .truth = t};
+    const size_t most = (size_t)t->most_visible + 1;
     for (uint32_t g = 0; g < m->n_groups; g++) {
         f->n_heads = f->n_heads > m->groups[g].heads ? f->n_heads : m->groups[g].heads;
         dim = dim > m->groups[g].v_dim ? dim : m->groups[g].v_dim;
     }
-    f->by_token = calloc(t->n_units * t->tokens + 1, sizeof *f->by_token);
-    f->from_first = calloc((size_t)t->most_visible + 1, sizeof *f->from_first);
-    f->from_last = calloc((size_t)t->most_visible + 1, sizeof *f->from_last);
-    f->heads = calloc((size_t)f->n_heads * f->n_heads, sizeof *f->heads);
-    f->e = malloc(dim * sizeof *f->e);
-    f->t = malloc(dim * sizeof *f->t);
-    f->along = malloc(((size_t)t->most_visible + 1) * sizeof *f->along);
-    f->along_o = malloc(((size_t)t->most_visible + 1) * sizeof *f->along_o);
-    *filter = f;
-    if (f->by_token && f->from_first && f->from_last && f->heads && f->e && f->t && f->along && f->along_o)
+    f->by_token = kvb_arena_take(&f->arena, t->n_units * t->tokens + 1, sizeof *f->by_token);
+    f->from_first = kvb_arena_take(&f->arena, most, sizeof *f->from_first);
+    f->from_last = kvb_arena_take(&f->arena, most, sizeof *f->from_last);
+    f->heads = kvb_arena_take(&f->arena, (size_t)f->n_heads * f->n_heads, sizeof *f->heads);
+    f->e = kvb_arena_take(&f->arena, dim, sizeof *f->e);
+    f->t = kvb_arena_take(&f->arena, dim, sizeof *f->t);
+    f->along = kvb_arena_take(&f->arena, most, sizeof *f->along);
+    f->along_o = kvb_arena_take(&f->arena, most, sizeof *f->along_o);
+    if (!f->arena.failed) {
+        *filter = f;
         return 0;
+    }
     kvb_filter_free(f);
-    *filter = NULL;
     return -ENOMEM;
 }
 
@@ -441,14 +435,7 @@ void kvb_filter_free(kvb_filter *f)
 {
     if (!f)
         return;
-    free(f->by_token);
-    free(f->from_first);
-    free(f->from_last);
-    free(f->heads);
-    free(f->e);
-    free(f->t);
-    free(f->along);
-    free(f->along_o);
+    kvb_arena_free(&f->arena);
     free(f);
 }
 

@@ -82,6 +82,7 @@
 #include "oracle/oracle.h"
 #include "oracle/sample.h"
 #include "oracle/storage.h"
+#include "workloads/array.h"
 
 /*
  * Exact weights, V rows and outputs of the rows that the oracle solved, for the matched filter (oracle/filter.h). The
@@ -98,7 +99,7 @@ typedef struct kvb_filter_unit {
     size_t tokens;   /* rows of V; 0: as many as the truth has */
     bool usable;     /* every V element is finite */
     double *inverse; /* [dim] 1 / standard deviation of V, 0 where that is 0 */
-    double *mean;    /* [dim] of V; part of inverse's block */
+    double *mean;    /* [dim] of V */
     float *v;        /* [tokens][dim] V rows times inverse */
     float *norm2;    /* [tokens] of a row of v: the sum of its squares */
     float
@@ -129,6 +130,7 @@ typedef struct kvb_filter_truth {
     size_t n_rows;
     kvb_token_run *runs;
     float *weights, *outputs;
+    kvb_arena arena; /* of all but these and v of the units */
 } kvb_filter_truth;
 
 /* Chooses which of the oracle's rows are kept: of as many units as give at least 256 rows each within the budget,

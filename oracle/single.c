@@ -13,6 +13,7 @@
 #include "oracle/rounded.h"
 #include "oracle/solve.h"
 #include "oracle/storage.h"
+#include "workloads/array.h"
 
 /* One KV head. */
 typedef struct head_rows {
@@ -35,21 +36,22 @@ struct kvb_single {
     kvb_single_filter *filter; /* the caller's; NULL: none */
     kvb_bound_term *terms;
     size_t row_scratch;
+    kvb_arena arena;
 };
 
 /* Rows of one side and KV head, all of its cells. */
 static int side_put(const kvb_problem *p, uint32_t cells, const float *rows, uint32_t h, const kvb_storage *store,
                     kvb_stored *side)
 {
-    const float **at = malloc(((size_t)cells + 1) * sizeof *at);
-    double *scratch = malloc((kvb_stored_scratch(store) + 1) * sizeof *scratch);
-    int error = at && scratch ? kvb_stored_open(side, store, cells) : -ENOMEM;
+    kvb_arena arena = {0};
+    const float **at = kvb_arena_take(&arena, (size_t)cells + 1, sizeof *at);
+    double *scratch = kvb_arena_take(&arena, kvb_stored_scratch(store) + 1, sizeof *scratch);
+    int error = arena.failed ? -ENOMEM : kvb_stored_open(side, store, cells);
     for (uint32_t c = 0; c < cells && !error; c++)
         at[c] = rows + ((size_t)c * p->n_kv_heads + h) * store->dim;
     if (!error)
         kvb_stored_put(side, store, 0, at, cells, scratch);
-    free(at);
-    free(scratch);
+    kvb_arena_free(&arena);
     return error;
 }
 
@@ -130,12 +132,12 @@ int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_
     if (rows->q || (kernel && kernel->round_query))
         s->arithmetic.query = (kvb_rounding){.step = 0};
     s->row_scratch = kvb_attention_scratch(rows->most ? rows->most : rows->cells, p->v_dim);
-    s->heads = calloc(p->n_kv_heads, sizeof *s->heads);
-    s->q = malloc((size_t)KVB_ATTENTION_ROWS * p->k_dim * sizeof *s->q);
-    s->scratch = malloc(KVB_ATTENTION_ROWS * s->row_scratch * sizeof *s->scratch);
-    s->terms = malloc((size_t)KVB_ATTENTION_ROWS * p->v_dim * sizeof *s->terms);
-    s->o = malloc((size_t)KVB_ATTENTION_ROWS * p->v_dim * sizeof *s->o);
-    error = s->heads && s->q && s->scratch && s->terms && s->o ? 0 : -ENOMEM;
+    s->heads = kvb_arena_take(&s->arena, p->n_kv_heads, sizeof *s->heads);
+    s->q = kvb_arena_take(&s->arena, (size_t)KVB_ATTENTION_ROWS * p->k_dim, sizeof *s->q);
+    s->scratch = kvb_arena_take(&s->arena, KVB_ATTENTION_ROWS * s->row_scratch, sizeof *s->scratch);
+    s->terms = kvb_arena_take(&s->arena, (size_t)KVB_ATTENTION_ROWS * p->v_dim, sizeof *s->terms);
+    s->o = kvb_arena_take(&s->arena, (size_t)KVB_ATTENTION_ROWS * p->v_dim, sizeof *s->o);
+    error = s->arena.failed ? -ENOMEM : 0;
     for (uint32_t h = 0; h < p->n_kv_heads && !error; h++)
         error = head_open(s, h, why, why_bytes);
     if (error) {
@@ -159,11 +161,7 @@ void kvb_single_free(kvb_single *s)
         free(s->heads[h].opinion.v_top);
         free(s->heads[h].k_norm);
     }
-    free(s->heads);
-    free(s->q);
-    free(s->scratch);
-    free(s->terms);
-    free(s->o);
+    kvb_arena_free(&s->arena);
     free(s);
 }
 
@@ -253,6 +251,7 @@ struct kvb_single_filter {
     uint32_t number[KVB_ATTENTION_ROWS];
     kvb_filter *filter;
     kvb_filter_unit *now; /* NULL: none is left */
+    kvb_arena of_now;     /* its V rows and norms, which are not needed behind it */
     uint32_t begun;       /* units */
 };
 
@@ -274,15 +273,14 @@ int kvb_single_filter_open(const kvb_problem *problem, uint32_t units, uint32_t 
     f->truth = (kvb_filter_truth){.tokens = cells,
                                   .n_units = units,
                                   .most_visible = cells,
-                                  .units = calloc(units + 1u, sizeof *f->truth.units),
                                   .number = f->number,
                                   .rows = f->rows,
-                                  .n_rows = KVB_ATTENTION_ROWS,
-                                  .weights = malloc(KVB_ATTENTION_ROWS * ((size_t)cells + 1) * sizeof(float)),
-                                  .outputs = malloc(2 * KVB_ATTENTION_ROWS * (size_t)dim * sizeof(float))};
+                                  .n_rows = KVB_ATTENTION_ROWS};
+    f->truth.units = kvb_arena_take(&f->truth.arena, units + 1u, sizeof *f->truth.units);
+    f->truth.weights = kvb_arena_take(&f->truth.arena, KVB_ATTENTION_ROWS * ((size_t)cells + 1), sizeof(float));
+    f->truth.outputs = kvb_arena_take(&f->truth.arena, 2 * KVB_ATTENTION_ROWS * (size_t)dim, sizeof(float));
     f->oracle = (kvb_oracle){.rows = f->expect, .state = &f->state, .filter = &f->truth};
-    const bool have =
-        f->truth.units && f->truth.weights && f->truth.outputs && !kvb_filter_open(&f->oracle, &f->filter);
+    const bool have = !f->truth.arena.failed && !kvb_filter_open(&f->oracle, &f->filter);
     for (uint32_t u = 0; u < units && have; u++)
         f->truth.units[u].layer = UINT32_MAX; /* of no sequence yet */
     for (uint32_t i = 0; i < KVB_ATTENTION_ROWS && have; i++) {
@@ -298,26 +296,13 @@ int kvb_single_filter_open(const kvb_problem *problem, uint32_t units, uint32_t 
     return -ENOMEM;
 }
 
-/* The V rows of a unit are not needed behind it. */
-static void unit_close(kvb_filter_unit *unit)
-{
-    void *const all[] = {unit->inverse, unit->v, unit->norm2, unit->magnitude};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
-    unit->inverse = NULL;
-    unit->v = unit->norm2 = unit->magnitude = NULL;
-}
-
 void kvb_single_filter_free(kvb_single_filter *f)
 {
     if (!f)
         return;
-    if (f->now)
-        unit_close(f->now);
     kvb_filter_free(f->filter);
-    free(f->truth.units);
-    free(f->truth.weights);
-    free(f->truth.outputs);
+    kvb_arena_free(&f->of_now);
+    kvb_arena_free(&f->truth.arena);
     free(f);
 }
 
@@ -330,8 +315,11 @@ int kvb_single_filter_begin(kvb_single_filter *f, kvb_single *s, uint32_t sequen
 {
     const kvb_problem *p = &s->call->problem;
     const size_t cells = s->rows->cells, dim = p->v_dim;
-    if (f->now)
-        unit_close(f->now);
+    if (f->now) {
+        f->now->inverse = f->now->mean = NULL;
+        f->now->v = f->now->norm2 = f->now->magnitude = NULL;
+    }
+    kvb_arena_free(&f->of_now);
     f->now = NULL;
     s->filter = NULL;
     if (f->begun == f->truth.n_units)
@@ -343,13 +331,13 @@ int kvb_single_filter_begin(kvb_single_filter *f, kvb_single *s, uint32_t sequen
                               .dim = p->v_dim,
                               .sequence = true,
                               .tokens = cells,
-                              .inverse = calloc(2 * dim, sizeof *unit->inverse),
-                              .v = malloc((cells * dim + 1) * sizeof *unit->v),
-                              .norm2 = malloc((cells + 1) * sizeof *unit->norm2),
-                              .magnitude = malloc((cells + 1) * sizeof *unit->magnitude)};
-    if (error || !unit->inverse || !unit->v || !unit->norm2 || !unit->magnitude)
+                              .inverse = kvb_arena_take(&f->of_now, dim, sizeof *unit->inverse),
+                              .mean = kvb_arena_take(&f->of_now, dim, sizeof *unit->mean),
+                              .v = kvb_arena_take(&f->of_now, cells * dim + 1, sizeof *unit->v),
+                              .norm2 = kvb_arena_take(&f->of_now, cells + 1, sizeof *unit->norm2),
+                              .magnitude = kvb_arena_take(&f->of_now, cells + 1, sizeof *unit->magnitude)};
+    if (error || f->of_now.failed)
         return -ENOMEM;
-    unit->mean = unit->inverse + dim;
     const kvb_stored *v = p->v_in_k ? &s->heads[0].k : &s->heads[0].v;
     kvb_filter_truth_v(&f->truth, sequence, kv_head, v->rows, v->dim);
     for (uint32_t i = 0; i < KVB_ATTENTION_ROWS; i++)

@@ -52,6 +52,7 @@ struct kvb_window {
     double *o;             /* likewise */
     double *coding;        /* a codec's scratch, then a block's rows and sizes */
     size_t coding_scratch, coding_block;
+    kvb_arena arena; /* of what its opening takes */
 };
 
 /* What the pools hold, kept and brought back with the whole cache. */
@@ -524,16 +525,15 @@ int kvb_window_open(const kvb_oracle *oracle, kvb_window **window)
     for (uint32_t g = 0; g < m->n_groups; g++)
         w->most_heads = w->most_heads > m->groups[g].kv_heads ? w->most_heads : m->groups[g].kv_heads;
     size_t heads = (size_t)m->n_layers * w->most_heads;
-    w->sides = calloc(2 * (size_t)m->n_layers, sizeof *w->sides);
-    w->heads = calloc(heads, sizeof *w->heads);
-    w->k_norm = calloc(heads, sizeof *w->k_norm);
-    w->terms = malloc(KVB_MODEL_WIDTH * sizeof *w->terms);
-    w->o = malloc(KVB_MODEL_WIDTH * sizeof *w->o);
-    if (!w->sides || !w->heads || !w->k_norm || !w->terms || !w->o)
-        error = -ENOMEM;
+    w->sides = kvb_arena_take(&w->arena, 2 * (size_t)m->n_layers, sizeof *w->sides);
+    w->heads = kvb_arena_take(&w->arena, heads, sizeof *w->heads);
+    w->k_norm = kvb_arena_take(&w->arena, heads, sizeof *w->k_norm);
+    w->terms = kvb_arena_take(&w->arena, KVB_MODEL_WIDTH, sizeof *w->terms);
+    w->o = kvb_arena_take(&w->arena, KVB_MODEL_WIDTH, sizeof *w->o);
+    error = w->arena.failed ? -ENOMEM : 0;
     for (uint32_t layer = 0; layer < m->n_layers && !error; layer++)
         error = kvb_group_scans(kvb_model_group(m, layer)) ? 0 : layer_open(w, layer);
-    w->coding = malloc((w->coding_scratch + w->coding_block + 1) * sizeof *w->coding);
+    w->coding = kvb_arena_take(&w->arena, w->coding_scratch + w->coding_block + 1, sizeof *w->coding);
     return error || !w->coding ? -ENOMEM : 0;
 }
 
@@ -558,13 +558,8 @@ void kvb_window_free(kvb_window *w)
             free(w->k_norm[i]);
     }
     window_slots_free(w);
-    free(w->sides);
-    free(w->heads);
-    free(w->k_norm);
+    kvb_arena_free(&w->arena);
     free(w->runs);
     free(w->scratch);
-    free(w->terms);
-    free(w->o);
-    free(w->coding);
     free(w);
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for arrays that grow, and for large ones. Every folder may include this header. Memory that a cache counts
+/* Memory for arrays that grow, for arrays that are freed together, and for large ones. Every folder may include this
+ * header. Memory that a cache counts
  * comes from caches/allocator.h instead. */
 #ifndef KVB_ARRAY_H
 #define KVB_ARRAY_H
 
 #include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -27,6 +31,40 @@ static inline int kvb_array_reserve(void *array, size_t *room, size_t n, size_t 
     memcpy(array, &grown, sizeof grown);
     *room = more;
     return 0;
+}
+
+/* Arrays that are freed together. Zero at first. */
+typedef struct kvb_arena {
+    struct kvb_arena_block *last;
+    bool failed; /* some array was not to be had */
+} kvb_arena;
+
+struct kvb_arena_block {
+    struct kvb_arena_block *before;
+    max_align_t array[];
+};
+
+/* n elements that are zero. NULL: no memory, which the arena notes, so that it is asked for once behind the last array. */
+static inline void *kvb_arena_take(kvb_arena *arena, size_t n, size_t bytes)
+{
+    struct kvb_arena_block *block =
+        n < (SIZE_MAX - sizeof *block) / bytes ? calloc(1, sizeof *block + n * bytes) : NULL;
+    if (!block) {
+        arena->failed = true;
+        return NULL;
+    }
+    block->before = arena->last;
+    arena->last = block;
+    return block->array;
+}
+
+static inline void kvb_arena_free(kvb_arena *arena)
+{
+    for (struct kvb_arena_block *block = arena->last, *before; block; block = before) {
+        before = block->before;
+        free(block);
+    }
+    *arena = (kvb_arena){NULL, false};
 }
 
 #define KVB_PAGES_HEAD 64u /* bytes before the memory, which keep its size */

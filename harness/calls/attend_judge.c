@@ -47,7 +47,6 @@ typedef struct attend_scene {
     kvb_view fronts[2];
     kvb_tall tall[2]; /* of rows that lie apart */
     bool finite;      /* so are the bytes between these: the kernel's project promises nothing else */
-    float *rows_of[2];
     kvb_token_run *runs;
     size_t *first;
     uint32_t *moved; /* page of the pool -> page for the kernel; NULL: where the pool has it */
@@ -58,6 +57,7 @@ typedef struct attend_scene {
     uint32_t *row_start;
     size_t n_runs, runs_room;
     kvb_call_buffers buffers;
+    kvb_arena arena;
     size_t out_bytes, lse_bytes;
 } attend_scene;
 
@@ -88,7 +88,7 @@ static int side_store(attend_scene *s, int side, uint64_t key, char *why, size_t
     const uint32_t dim = side ? p->v_dim : p->k_dim;
     const size_t token = (size_t)p->n_kv_heads * dim;
     const kvb_profile *profile = kvb_profile_find(s->shape.values);
-    float *rows = s->rows_of[side] = malloc(token * p->n_cells * sizeof *rows);
+    float *rows = kvb_arena_take(&s->arena, token * p->n_cells, sizeof *rows);
     if (!rows)
         return -ENOMEM;
     for (uint32_t c = 0; c < p->n_cells; c++)
@@ -204,14 +204,12 @@ static int tables_make(attend_scene *s, uint64_t *rng)
 {
     const kvb_attend_shape *x = &s->shape;
     const uint32_t pages = x->problem.n_cells / x->page, batch = x->batch;
-    uint32_t *order = malloc(((size_t)pages + 1) * sizeof *order), n = 0, taken = 0;
-    s->tables = malloc(((size_t)pages * 2 * batch + 1) * sizeof *s->tables);
-    s->table_first = calloc(batch + 1, sizeof *s->table_first);
-    s->lengths = calloc(batch + 1, sizeof *s->lengths);
-    if (!order || !s->tables || !s->table_first || !s->lengths) {
-        free(order);
+    uint32_t *order = kvb_arena_take(&s->arena, (size_t)pages + 1, sizeof *order), n = 0, taken = 0;
+    s->tables = kvb_arena_take(&s->arena, (size_t)pages * 2 * batch + 1, sizeof *s->tables);
+    s->table_first = kvb_arena_take(&s->arena, batch + 1u, sizeof *s->table_first);
+    s->lengths = kvb_arena_take(&s->arena, batch + 1u, sizeof *s->lengths);
+    if (s->arena.failed)
         return -ENOMEM;
-    }
     const bool plain = x->problem.mask == KVB_MASK_NONE || x->problem.mask == KVB_MASK_CAUSAL;
     kvb_draw_order(rng, !plain, pages, order);
     const uint32_t used = plain || pages < 2 * HOLES || pages < batch + pages / HOLES ? pages : pages - pages / HOLES;
@@ -226,7 +224,6 @@ static int tables_make(attend_scene *s, uint64_t *rng)
         s->table_first[b + 1] = n;
         s->lengths[b] = (shared + own) * x->page - (plain ? 0 : kvb_draw_below(rng, x->page));
     }
-    free(order);
     return 0;
 }
 
@@ -276,12 +273,11 @@ static int sight_make(attend_scene *s)
     const kvb_attend_shape *x = &s->shape;
     const kvb_problem *p = &x->problem;
     const uint32_t n = p->n_tok;
-    s->first = calloc((size_t)n + 1, sizeof *s->first);
-    s->windows = calloc((size_t)n + 1, sizeof *s->windows);
-    s->ends = calloc((size_t)n + 1, sizeof *s->ends);
-    s->seen = calloc(scene_words(s), sizeof *s->seen);
-    if (!s->first || !s->windows || !s->ends || !s->seen ||
-        kvb_array_reserve(&s->runs, &s->runs_room, 1, sizeof *s->runs))
+    s->first = kvb_arena_take(&s->arena, (size_t)n + 1, sizeof *s->first);
+    s->windows = kvb_arena_take(&s->arena, (size_t)n + 1, sizeof *s->windows);
+    s->ends = kvb_arena_take(&s->arena, (size_t)n + 1, sizeof *s->ends);
+    s->seen = kvb_arena_take(&s->arena, scene_words(s), sizeof *s->seen);
+    if (s->arena.failed || kvb_array_reserve(&s->runs, &s->runs_room, 1, sizeof *s->runs))
         return -ENOMEM;
     int error = 0;
     for (uint32_t t = 0; t < n && !error; t++) {
@@ -459,7 +455,7 @@ static int pages_move(attend_scene *s, uint64_t key)
 {
     const uint32_t pages = s->shape.problem.n_cells / s->shape.page;
     uint64_t rng = kvb_rng_key(key, 2);
-    s->moved = malloc(((size_t)pages + 1) * sizeof *s->moved);
+    s->moved = kvb_arena_take(&s->arena, (size_t)pages + 1, sizeof *s->moved);
     if (s->moved)
         kvb_draw_order(&rng, true, pages, s->moved);
     return s->moved ? 0 : -ENOMEM;
@@ -510,13 +506,10 @@ static void scene_close(attend_scene *s)
             s->pools[side]->type->close(s->pools[side]);
         kvb_tall_close(&s->tall[side]);
         free(s->amax[side]);
-        free(s->rows_of[side]);
     }
     kvb_call_buffers_free(&s->buffers);
-    void *const plain[] = {s->moved,   s->runs,    s->first, s->tables, s->table_first,
-                           s->lengths, s->windows, s->seen,  s->ends};
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        free(plain[i]);
+    kvb_arena_free(&s->arena);
+    free(s->runs);
     *s = (attend_scene){.n_runs = 0};
 }
 
@@ -564,6 +557,7 @@ typedef struct trial {
     uint64_t key;
     char *why; /* of an error */
     size_t why_bytes;
+    kvb_arena arena;
 } trial;
 
 static bool has_failed(const trial *x)
@@ -967,12 +961,10 @@ static int trial_open(trial *x, const kvb_attend_shape *shape, const kvb_team *t
         error = kvb_single_open(&x->scene.call, x->kernel, NULL, &x->scene.rows, &x->truth, why, why_bytes);
     if (error)
         return error;
-    x->sight = calloc(scene_words(&x->scene) + 1, sizeof *x->sight);
-    x->before = malloc(outputs_keep(x, NULL) + 1);
-    x->exact = malloc((size_t)(p->n_heads / p->n_kv_heads) * p->v_dim * sizeof *x->exact);
-    if (!x->sight || !x->before || !x->exact)
-        return -ENOMEM;
-    return 0;
+    x->sight = kvb_arena_take(&x->arena, scene_words(&x->scene) + 1, sizeof *x->sight);
+    x->before = kvb_arena_take(&x->arena, outputs_keep(x, NULL) + 1, 1);
+    x->exact = kvb_arena_take(&x->arena, (size_t)(p->n_heads / p->n_kv_heads) * p->v_dim, sizeof *x->exact);
+    return x->arena.failed ? -ENOMEM : 0;
 }
 
 static void trial_close(trial *x)
@@ -980,9 +972,7 @@ static void trial_close(trial *x)
     kvb_single_free(x->truth);
     kvb_poison_free(&x->poison);
     scene_close(&x->scene);
-    free(x->sight);
-    free(x->before);
-    free(x->exact);
+    kvb_arena_free(&x->arena);
     free(x);
 }
 

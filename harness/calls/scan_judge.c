@@ -18,6 +18,7 @@
 #include "oracle/exact.h"
 #include "oracle/oracle.h"
 #include "oracle/recurrence.h"
+#include "workloads/array.h"
 #include "workloads/rng.h"
 
 #define COLUMNS        16u /* of a head's state that are judged at once, at most */
@@ -37,6 +38,7 @@ typedef struct scan_scene {
     uint32_t *place;      /* slot -> slot for the kernel */
     /* its own */
     kvb_call_buffers buffers;
+    kvb_arena arena;
     uint32_t *from, *to;
 } scan_scene;
 
@@ -64,12 +66,13 @@ static int sequences_make(scan_scene *s, uint64_t *rng)
 {
     const kvb_scan_shape *x = &s->shape;
     const uint32_t each = (s->call.states.slots - KVB_SCAN_SPARE) / x->sequences;
-    uint32_t *left = calloc(x->sequences, sizeof *left), t = 0;
-    uint32_t *slot = malloc(s->call.states.slots * sizeof *slot); /* of a number: itself, or another one */
-    const int error = left && slot ? 0 : -ENOMEM;
-    if (slot)
-        kvb_draw_order(rng, x->shuffled, s->call.states.slots, slot);
-    for (uint32_t q = 0; q < x->sequences && !error; q++) {
+    uint32_t *left = kvb_arena_take(&s->arena, x->sequences, sizeof *left), t = 0;
+    /* of a number: itself, or another one */
+    uint32_t *slot = kvb_arena_take(&s->arena, s->call.states.slots, sizeof *slot);
+    if (s->arena.failed)
+        return -ENOMEM;
+    kvb_draw_order(rng, x->shuffled, s->call.states.slots, slot);
+    for (uint32_t q = 0; q < x->sequences; q++) {
         const uint32_t n = kvb_scan_shape_length(x, q), *own = slot + (size_t)q * each;
         const uint32_t source = source_of(x, q, own[0], slot[0], left, rng);
         left[q] = x->to == KVB_TO_PLACE && source != KVB_SCAN_ZERO ? source : own[1];
@@ -80,13 +83,11 @@ static int sequences_make(scan_scene *s, uint64_t *rng)
             s->to[t] = !kvb_scan_shape_stores(x, n, i) ? KVB_SCAN_NONE : i + 1 < n ? own[2 + stored++ % RING] : left[q];
         }
     }
-    for (t = 0; t < s->call.problem.n_tok && !error; t++) {
+    for (t = 0; t < s->call.problem.n_tok; t++) {
         s->from[t] = s->from[t] < KVB_SCAN_ZERO ? s->place[s->from[t]] : s->from[t];
         s->to[t] = s->to[t] == KVB_SCAN_NONE ? KVB_SCAN_NONE : s->place[s->to[t]];
     }
-    free(left);
-    free(slot);
-    return error;
+    return 0;
 }
 
 /* Which slots are read and written. */
@@ -250,19 +251,16 @@ static int states_fill(scan_scene *s, values *v)
 {
     const kvb_scan_problem *p = &s->call.problem;
     const size_t n = (size_t)p->heads * p->d_k * p->d_v;
-    float *state = malloc(n * sizeof *state);
-    s->before = malloc(s->states_bytes);
-    if (!state || !s->before) {
-        free(state);
+    float *state = kvb_arena_take(&s->arena, n, sizeof *state);
+    s->before = kvb_arena_take(&s->arena, s->states_bytes, 1);
+    if (s->arena.failed)
         return -ENOMEM;
-    }
     memset(s->before, 0xff, s->states_bytes);
     for (uint32_t slot = 0; slot < s->call.states.slots; slot++)
         if (s->read[s->place[slot]]) {
             normals_fill(v, state, n, size_of(&s->shape));
             kvb_elems_encode(p->state_elem, s->before + s->place[slot] * s->call.states.slot_bytes, state, n);
         }
-    free(state);
     return 0;
 }
 
@@ -295,12 +293,11 @@ static int scene_open(const kvb_scan_shape *shape, const kvb_kernel *kernel, con
     s->call.out = kvb_call_buffer(&s->buffers, "out", s->out_bytes, shape->align, false);
     s->call.from = s->from = input(s, "from", p->n_tok);
     s->call.to = s->to = input(s, "to", p->n_tok);
-    s->read = calloc(slots, sizeof *s->read);
-    s->written = calloc(slots, sizeof *s->written);
-    s->writer = calloc(slots, sizeof *s->writer);
-    s->place = calloc(slots, sizeof *s->place);
-    if (!s->call.states.base || !s->call.out || !s->from || !s->to || !s->read || !s->written || !s->writer ||
-        !s->place)
+    s->read = kvb_arena_take(&s->arena, slots, sizeof *s->read);
+    s->written = kvb_arena_take(&s->arena, slots, sizeof *s->written);
+    s->writer = kvb_arena_take(&s->arena, slots, sizeof *s->writer);
+    s->place = kvb_arena_take(&s->arena, slots, sizeof *s->place);
+    if (!s->call.states.base || !s->call.out || !s->from || !s->to || s->arena.failed)
         return -ENOMEM;
     kvb_draw_order(&places, elsewhere, slots, s->place);
     int error = sequences_make(s, &rng);
@@ -318,11 +315,7 @@ static int scene_open(const kvb_scan_shape *shape, const kvb_kernel *kernel, con
 static void scene_close(scan_scene *s)
 {
     kvb_call_buffers_free(&s->buffers);
-    free(s->before);
-    free(s->read);
-    free(s->written);
-    free(s->writer);
-    free(s->place);
+    kvb_arena_free(&s->arena);
     *s = (scan_scene){.before = NULL};
 }
 
@@ -429,6 +422,7 @@ typedef struct lane {
     float *own, *bias;           /* the layer's, these columns */
     double *given;               /* [d_k][n] */
     kvb_recurrence_want *want;   /* [d_k + 1][n] */
+    kvb_arena arena;
 } lane;
 
 static void columns_copy(float *to, const float *from, size_t rows, size_t width, const lane *l)
@@ -446,12 +440,12 @@ static int lane_open(const trial *x, lane *l)
     l->problem = *p;
     l->problem.d_v = l->n;
     l->now = kvb_recurrence_open(&l->problem, l->arithmetic);
-    l->left = calloc(call->states.slots, sizeof(kvb_recurrence *));
-    l->own = malloc(rows * l->n * sizeof *l->own);
-    l->bias = malloc(l->n * sizeof *l->bias);
-    l->given = malloc((size_t)p->d_k * l->n * sizeof *l->given);
-    l->want = malloc(((size_t)p->d_k + 1) * l->n * sizeof *l->want);
-    if (!l->now || !l->left || !l->own || !l->bias || !l->given || !l->want)
+    l->left = kvb_arena_take(&l->arena, call->states.slots, sizeof(kvb_recurrence *));
+    l->own = kvb_arena_take(&l->arena, rows * l->n, sizeof *l->own);
+    l->bias = kvb_arena_take(&l->arena, l->n, sizeof *l->bias);
+    l->given = kvb_arena_take(&l->arena, (size_t)p->d_k * l->n, sizeof *l->given);
+    l->want = kvb_arena_take(&l->arena, ((size_t)p->d_k + 1) * l->n, sizeof *l->want);
+    if (!l->now || l->arena.failed)
         return -ENOMEM;
     if (each || conv)
         columns_copy(l->own, call->a + (each ? (size_t)l->head * p->d_k * p->d_v : 0), rows, p->d_v, l);
@@ -465,9 +459,7 @@ static void lane_close(const trial *x, lane *l)
     for (uint32_t slot = 0; l->left && slot < x->scene.call.states.slots; slot++)
         kvb_recurrence_close(l->left[slot]);
     kvb_recurrence_close(l->now);
-    void *const plain[] = {l->left, l->own, l->bias, l->given, l->want};
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        free(plain[i]);
+    kvb_arena_free(&l->arena);
 }
 
 /* A run begins with this slot: with what the call left there, or what lay there before. */
@@ -830,8 +822,9 @@ static int sequence_make(trial *x, kvb_same_kind kind, uint32_t first, uint32_t 
     const kvb_scan whole = s->call;
     const uint32_t n = end - first, each = kind == KVB_SAME_STEPS ? 1 : n;
     kvb_scan_problem part = whole.problem;
-    uint32_t spare = 0, *from = malloc(n * sizeof *from), *to = malloc(n * sizeof *to);
-    int error = from && to ? 0 : -ENOMEM;
+    kvb_arena arena = {0};
+    uint32_t spare = 0, *from = kvb_arena_take(&arena, n, sizeof *from), *to = kvb_arena_take(&arena, n, sizeof *to);
+    int error = arena.failed ? -ENOMEM : 0;
     bool made = false;
     char why[256];
     while (s->read[spare] || s->written[spare])
@@ -858,8 +851,7 @@ static int sequence_make(trial *x, kvb_same_kind kind, uint32_t first, uint32_t 
         }
     }
     s->call = whole;
-    free(from);
-    free(to);
+    kvb_arena_free(&arena);
     error = error ? error : scene_team(s, x->kernel, whole.team);
     return error || !made ? error : same_note(x, kind, s, first, end);
 }
@@ -982,10 +974,9 @@ static int scan_call_judge(const kvb_kernel *kernel, const kvb_scan_shape *shape
     *verdict = (kvb_call_verdict){.check = KVB_CHECK_NONE};
     int error = team ? scene_open(shape, kernel, team, key, false, &x.scene) : -ENOMEM;
     if (!error) {
-        x.made = malloc(x.scene.out_bytes + x.scene.states_bytes);
+        x.made = kvb_arena_take(&x.scene.arena, x.scene.out_bytes + x.scene.states_bytes, 1);
         error = x.made ? checks_run(&x) : -ENOMEM;
     }
-    free(x.made);
     scene_close(&x.scene);
     return error;
 }

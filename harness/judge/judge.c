@@ -18,6 +18,7 @@
 #include "oracle/codec.h"
 #include "oracle/recurrence.h"
 #include "oracle/single.h"
+#include "workloads/array.h"
 #include "workloads/files.h"
 #include "workloads/rng.h"
 #include "workloads/trace.h"
@@ -62,6 +63,7 @@ typedef struct bench {
     double *q_rounded; /* NULL: there is none */
     float *q, *lse, *sinks;
     void *out;
+    kvb_arena arena;
 } bench;
 
 static size_t elem_bytes(kvb_elem elem)
@@ -109,10 +111,10 @@ static int sight_make(bench *x, const unit *u)
     const uint32_t cells = x->sequence.cells;
     const size_t most = x->shape->mask.tensor ? cells / 2 + 1 : 2;
     size_t n = 0;
-    x->runs = malloc((u->n * most + 1) * sizeof *x->runs);
-    x->first = calloc(u->n + 1, sizeof *x->first);
-    x->seen = calloc(cells / 64 + 1, sizeof *x->seen);
-    if (!x->runs || !x->first || !x->seen)
+    x->runs = kvb_arena_take(&x->arena, u->n * most + 1, sizeof *x->runs);
+    x->first = kvb_arena_take(&x->arena, (size_t)u->n + 1, sizeof *x->first);
+    x->seen = kvb_arena_take(&x->arena, cells / 64 + 1u, sizeof *x->seen);
+    if (x->arena.failed)
         return -ENOMEM;
     for (uint32_t i = 0; i < u->n; i++) {
         uint32_t sinks, begin, end;
@@ -240,16 +242,15 @@ static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
             -EINVAL, why, why_bytes,
             "%s: sequence %u: %u cells take %.0f GiB to judge: expected less than half of this machine's memory",
             x->call->path, u->b, x->sequence.cells, needed / 0x1p30);
-    x->k = calloc(2 * cells * s->k_dim, sizeof *x->k);
-    x->v = s->latent ? NULL : calloc(2 * cells * s->v_dim, sizeof *x->v);
-    x->q = malloc(rows * s->k_dim * sizeof *x->q);
-    x->q_rounded = s->q_rounded.tensor ? malloc(rows * s->k_dim * sizeof *x->q_rounded) : NULL;
-    x->lse = malloc((rows + 1) * sizeof *x->lse);
-    x->sinks = malloc(group * sizeof *x->sinks);
-    x->out = malloc(rows * s->v_dim * elem_bytes(s->out_elem));
-    x->exact = malloc((size_t)group * s->v_dim * sizeof *x->exact);
-    if (!x->k || (!x->v && !s->latent) || !x->q || (s->q_rounded.tensor && !x->q_rounded) || !x->lse || !x->sinks ||
-        !x->out || !x->exact)
+    x->k = kvb_arena_take(&x->arena, 2 * cells * s->k_dim, sizeof *x->k);
+    x->v = s->latent ? NULL : kvb_arena_take(&x->arena, 2 * cells * s->v_dim, sizeof *x->v);
+    x->q = kvb_arena_take(&x->arena, rows * s->k_dim, sizeof *x->q);
+    x->q_rounded = s->q_rounded.tensor ? kvb_arena_take(&x->arena, rows * s->k_dim, sizeof *x->q_rounded) : NULL;
+    x->lse = kvb_arena_take(&x->arena, rows + 1, sizeof *x->lse);
+    x->sinks = kvb_arena_take(&x->arena, group, sizeof *x->sinks);
+    x->out = kvb_arena_take(&x->arena, rows * s->v_dim, elem_bytes(s->out_elem));
+    x->exact = kvb_arena_take(&x->arena, (size_t)group * s->v_dim, sizeof *x->exact);
+    if (x->arena.failed)
         return -ENOMEM;
     x->k_size = x->k + cells * s->k_dim;
     x->v_size = x->v ? x->v + cells * s->v_dim : NULL;
@@ -285,14 +286,6 @@ static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
                              .out = x->out,
                              .lse = s->lse.tensor ? x->lse : NULL};
     return error;
-}
-
-static void bench_close(bench *x)
-{
-    void *const all[] = {x->runs, x->first,     x->seen, x->k,     x->v,  x->exact,
-                         x->q,    x->q_rounded, x->lse,  x->sinks, x->out};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
 }
 
 /* Judges the rows of a unit under a reading; each is given to `take`. *blind: those that see nothing, which are not. */
@@ -334,7 +327,7 @@ static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading 
         error = error ? error : kvb_stopped ? -EINTR : 0;
     }
     kvb_single_free(single);
-    bench_close(&x);
+    kvb_arena_free(&x.arena);
     return error;
 }
 
@@ -356,6 +349,7 @@ typedef struct walk {
     double *state, *exact;
     kvb_recurrence_want *want;
     void *out;
+    kvb_arena arena;
 } walk;
 
 /* Ranges that scan.h gives for inputs, so that no decay is above 1. */
@@ -492,14 +486,13 @@ static int walk_begin(walk *x, const kvb_scan_arithmetic *arithmetic, char *why,
     x->head = kvb_recurrence_open(&x->problem, arithmetic);
     float **const floats[] = {&x->q, &x->k, &x->v, &x->gate, &x->own, &x->now, &x->bias};
     const size_t counts[] = {d_k, d_k, n, n, each, each, n};
-    bool have = x->head != NULL;
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
-        have &= (*floats[i] = calloc(counts[i], sizeof **floats[i])) != NULL;
-    x->state = calloc(each, sizeof *x->state);
-    x->exact = calloc(n, sizeof *x->exact);
-    x->want = calloc(each, sizeof *x->want);
-    x->out = calloc(n, sizeof(float));
-    if (!have || !x->state || !x->exact || !x->want || !x->out)
+        *floats[i] = kvb_arena_take(&x->arena, counts[i], sizeof **floats[i]);
+    x->state = kvb_arena_take(&x->arena, each, sizeof *x->state);
+    x->exact = kvb_arena_take(&x->arena, n, sizeof *x->exact);
+    x->want = kvb_arena_take(&x->arena, each, sizeof *x->want);
+    x->out = kvb_arena_take(&x->arena, n, sizeof(float));
+    if (!x->head || x->arena.failed)
         return -ENOMEM;
     int error = own_read(x, why, why_bytes);
     for (uint32_t i = 0; i < d_k && initial->tensor && !x->reading->no_initial && !error; i++) {
@@ -517,9 +510,7 @@ static int walk_begin(walk *x, const kvb_scan_arithmetic *arithmetic, char *why,
 
 static void walk_end(walk *x)
 {
-    void *const all[] = {x->q, x->k, x->v, x->gate, x->own, x->now, x->bias, x->state, x->exact, x->want, x->out};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    kvb_arena_free(&x->arena);
     kvb_recurrence_close(x->head);
 }
 
@@ -968,9 +959,11 @@ static int units_judge(trial *t, const kvb_judge_options *o, char *why, size_t w
     uint64_t rng = kvb_rng_key(o->seed, 7);
     shape_words(t, &d);
     t->judged->rows = d.tokens * s->heads * lanes;
-    const choices chosen = {malloc((size_t)d.most * sizeof(choice)), malloc((size_t)d.most * sizeof(uint32_t)),
-                            malloc((size_t)d.most * sizeof(bool))};
-    int error = chosen.marks && chosen.queries && chosen.glanced ? 0 : -ENOMEM;
+    kvb_arena arena = {0};
+    const choices chosen = {kvb_arena_take(&arena, d.most, sizeof(choice)),
+                            kvb_arena_take(&arena, d.most, sizeof(uint32_t)),
+                            kvb_arena_take(&arena, d.most, sizeof(bool))};
+    int error = arena.failed ? -ENOMEM : 0;
     error = error || s->scans ? error : filter_open(t, d.units, d.longest);
     for (uint32_t i = 0; i < d.units && !error; i++) {
         kvb_recorded_sequence q;
@@ -993,9 +986,7 @@ static int units_judge(trial *t, const kvb_judge_options *o, char *why, size_t w
             error = 0;
         }
     }
-    free(chosen.marks);
-    free(chosen.queries);
-    free(chosen.glanced);
+    kvb_arena_free(&arena);
     t->judged->judged = t->diff.rows;
     t->judged->glanced = t->opinion.rows;
     if (!error && !t->diff.elements && !*t->unrounded) {

@@ -16,6 +16,7 @@
 #include "oracle/codec.h"
 #include "oracle/recurrence.h"
 #include "oracle/single.h"
+#include "workloads/array.h"
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
@@ -192,15 +193,16 @@ static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_mo
     const size_t bytes = kvb_dtype_bytes(s->dtype), rows = (size_t)s->tokens * s->heads, each = s->dim;
     const size_t side = (size_t)s->kv_heads * s->cells * each, row = each * kvb_dtype_bytes(dtype);
     kvb_call call = {.kernel = kernel, .team = team, .out_elem = elem_of(dtype)};
-    kvb_run *runs = malloc(2 * s->tokens * sizeof *runs);
-    kvb_token_run *seen = malloc(2 * s->tokens * sizeof *seen);
-    uint32_t *first = calloc(s->tokens + 1, sizeof *first), n = 0;
-    size_t *begins = calloc(s->tokens + 1, sizeof *begins);
-    char *out = malloc(rows * row);
-    float *lse = malloc(rows * sizeof *lse);
+    kvb_arena arena = {0};
+    kvb_run *runs = kvb_arena_take(&arena, 2 * s->tokens, sizeof *runs);
+    kvb_token_run *seen = kvb_arena_take(&arena, 2 * s->tokens, sizeof *seen);
+    uint32_t *first = kvb_arena_take(&arena, s->tokens + 1, sizeof *first), n = 0;
+    size_t *begins = kvb_arena_take(&arena, s->tokens + 1, sizeof *begins);
+    char *out = kvb_arena_take(&arena, rows, row);
+    float *lse = kvb_arena_take(&arena, rows, sizeof *lse);
     kvb_single *single = NULL;
     kvb_diff diff = {.claim = {.k_dim = s->dim, .cells = s->cells}};
-    int error = runs && seen && first && begins && out && lse ? 0 : -ENOMEM;
+    int error = arena.failed ? -ENOMEM : 0;
     for (uint32_t t = 0; t < s->tokens && !error; t++) {
         n += sight(s, t, runs + n);
         first[t + 1] = n;
@@ -255,9 +257,7 @@ static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_mo
         }
     kvb_single_free(single);
     kvb_call_free(&call);
-    void *const all[] = {runs, seen, first, begins, out, lse};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    kvb_arena_free(&arena);
     return error;
 }
 

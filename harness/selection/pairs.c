@@ -16,6 +16,7 @@
 #include "harness/selection/registry.h"
 #include "harness/selection/kernel_support.h"
 #include "kernels/kernels.h"
+#include "workloads/array.h"
 #include "workloads/files.h"
 
 /* Greedy, over a table of the pairs that have met. */
@@ -86,9 +87,10 @@ int kvb_pairs_cover(kvb_candidate *candidates, size_t n, unsigned dims, unsigned
         m.first[d] = m.values;
         m.values += most + 1;
     }
-    m.met = calloc(m.values * m.values, sizeof *m.met);
-    m.uses = calloc(m.values, sizeof *m.uses);
-    int error = m.met && m.uses ? 0 : -ENOMEM;
+    kvb_arena arena = {0};
+    m.met = kvb_arena_take(&arena, m.values * m.values, sizeof *m.met);
+    m.uses = kvb_arena_take(&arena, m.values, sizeof *m.uses);
+    int error = arena.failed ? -ENOMEM : 0;
     for (size_t i = 0; i < n && !error; i++)
         if (candidates[i].chosen)
             choose(&m, &candidates[i]);
@@ -98,8 +100,7 @@ int kvb_pairs_cover(kvb_candidate *candidates, size_t n, unsigned dims, unsigned
         for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
             if ((dims >> d & 1) && !m.uses[m.first[d] + candidates[i].at[d]])
                 choose(&m, &candidates[i]);
-    free(m.met);
-    free(m.uses);
+    kvb_arena_free(&arena);
     return error;
 }
 
@@ -127,6 +128,7 @@ typedef struct part {
     size_t refuses_bytes;
     bool *kept;    /* [workloads][pools][caches] is any kernel? */
     size_t kernel; /* the one being asked */
+    kvb_arena arena;
 } part;
 
 #define USUAL 1u /* the bit of the run's own setting: the own value of the first axis */
@@ -319,15 +321,15 @@ static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char
 {
     size_t w_p = s->n_workloads * s->n_pools;
     *p = (part){.options = o, .selection = s, .refuses_bytes = (s->n_kernels * w_p + 1) * sizeof *p->refuses};
-    p->traces = calloc(s->n_workloads + 1, sizeof *p->traces);
-    p->histories = calloc(s->n_workloads + 1, sizeof *p->histories);
-    p->stores = calloc(w_p + 1, sizeof *p->stores);
-    p->cost = calloc(s->n_workloads * s->n_caches + 1, sizeof *p->cost);
-    p->kept = calloc(w_p * s->n_caches + 1, sizeof *p->kept);
+    p->traces = kvb_arena_take(&p->arena, s->n_workloads + 1, sizeof *p->traces);
+    p->histories = kvb_arena_take(&p->arena, s->n_workloads + 1, sizeof *p->histories);
+    p->stores = kvb_arena_take(&p->arena, w_p + 1, sizeof *p->stores);
+    p->cost = kvb_arena_take(&p->arena, s->n_workloads * s->n_caches + 1, sizeof *p->cost);
+    p->kept = kvb_arena_take(&p->arena, w_p * s->n_caches + 1, sizeof *p->kept);
     p->refuses = mmap(NULL, p->refuses_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p->refuses == MAP_FAILED)
         p->refuses = NULL;
-    if (!p->traces || !p->histories || !p->stores || !p->cost || !p->kept || !p->refuses)
+    if (p->arena.failed || !p->refuses)
         return -ENOMEM;
     for (size_t w = 0; w < s->n_workloads; w++) {
         char unused[KVB_REASON];
@@ -359,11 +361,7 @@ static void part_close(part *p)
         kvb_trace_free(p->traces[w]);
     for (size_t w = 0; p->histories && w < p->selection->n_workloads; w++)
         free(p->histories[w]);
-    free(p->histories);
-    free(p->traces);
-    free(p->stores);
-    free(p->cost);
-    free(p->kept);
+    kvb_arena_free(&p->arena);
     if (p->refuses)
         munmap(p->refuses, p->refuses_bytes);
 }
@@ -545,10 +543,12 @@ static int parts_thin(const part *parts, const kvb_selections *s)
         n += kvb_matrix_size(&s->at[i]) / each_of(&s->at[i]);
         most += s->at[i].n_workloads * s->at[i].n_values + s->at[i].n_pools + s->at[i].n_caches + s->at[i].n_kernels;
     }
-    const char *(*texts)[2] = calloc(KVB_PAIRS_DIMS * most, sizeof *texts);
+    kvb_arena arena = {0};
+    const char *(*texts)[2] = kvb_arena_take(&arena, KVB_PAIRS_DIMS * most, sizeof *texts);
     const unsigned hub = parts->options->hub ? parts->options->hub : KVB_PAIRS_ALL;
-    field f = {.at = calloc(n + 1, sizeof *f.at), .blocks = calloc(n + 1, sizeof *f.blocks)};
-    int error = f.at && f.blocks && texts ? 0 : -ENOMEM;
+    field f = {.at = kvb_arena_take(&arena, n + 1, sizeof *f.at),
+               .blocks = kvb_arena_take(&arena, n + 1, sizeof *f.blocks)};
+    int error = arena.failed ? -ENOMEM : 0;
     for (size_t d = 0; d < KVB_PAIRS_DIMS; d++)
         f.dims[d].at = texts + d * most;
     if (!error) {
@@ -560,17 +560,13 @@ static int parts_thin(const part *parts, const kvb_selections *s)
         field_fill(&f, parts, s->n, true);
         error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_HISTORY | KVB_PAIRS_CACHE, KVB_PAIRS_ALL);
     }
-    if (!error)
-        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_SHAPE, KVB_PAIRS_ALL);
-    if (!error)
-        error = kvb_pairs_cover(f.at, f.n, KVB_PAIRS_POOLS, KVB_PAIRS_ALL);
+    error = error ? error : kvb_pairs_cover(f.at, f.n, KVB_PAIRS_SHAPE, KVB_PAIRS_ALL);
+    error = error ? error : kvb_pairs_cover(f.at, f.n, KVB_PAIRS_POOLS, KVB_PAIRS_ALL);
     if (!error)
         field_thin(&f);
     if (!error && parts->options->axes)
         error = settings_choose(parts, s->n, &f);
-    free(f.at);
-    free(f.blocks);
-    free(texts);
+    kvb_arena_free(&arena);
     return error;
 }
 
