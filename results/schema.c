@@ -16,31 +16,24 @@
 #define ELEMENT(type, kind, fields) {NULL, KVB_FIELD_##kind, 0, sizeof(type), fields, NULL, 0} /* of an array */
 #define ARRAY(record, key, member, n, element) \
     {key, KVB_FIELD_ARRAY, offsetof(record, member), sizeof(((record *)0)->member), &(element), NULL, offsetof(record, n)}
+/* A field of a struct `part` in a result, from its beginning on; and the part, which is there where its first field, a
+ * count, is not 0. */
+#define PART(part, kind, member) \
+    {#member, KVB_FIELD_##kind, offsetof(kvb_result, part.member) - offsetof(kvb_result, part), \
+     sizeof(((kvb_result *)0)->part.member), NULL, NULL, 0}
+#define OPTIONAL(key, member, fields) {key, KVB_FIELD_OPTIONAL, offsetof(kvb_result, member), 0, fields, NULL, 0}
+/* The second field of a pair of members: a count, which comes first, and this. */
+#define SECOND(key, kind, first, second) \
+    {key, KVB_FIELD_##kind, offsetof(kvb_result, second) - offsetof(kvb_result, first), 0, NULL, NULL, 0}
+#define FIRST(key)           {key, KVB_FIELD_U64, 0, 0, NULL, NULL, 0}
 #define END                  {NULL, KVB_FIELD_KINDS, 0, 0, NULL, NULL, 0}
 
-static const kvb_field read_fields[] = {
-    FIELD(kvb_machine_rates, REAL, "L1", read[0]),
-    FIELD(kvb_machine_rates, REAL, "L2", read[1]),
-    FIELD(kvb_machine_rates, REAL, "LLC", read[2]),
-    FIELD(kvb_machine_rates, REAL, "DRAM", read[3]),
-    END,
-};
-
-static const kvb_field triad_fields[] = {
-    FIELD(kvb_machine_rates, REAL, "L1", triad[0]),
-    FIELD(kvb_machine_rates, REAL, "L2", triad[1]),
-    FIELD(kvb_machine_rates, REAL, "LLC", triad[2]),
-    FIELD(kvb_machine_rates, REAL, "DRAM", triad[3]),
-    END,
-};
-
-static const kvb_field peak_fields[] = {
-    FIELD(kvb_machine_rates, REAL, "f32", peak[0]),
-    FIELD(kvb_machine_rates, REAL, "f16", peak[1]),
-    FIELD(kvb_machine_rates, REAL, "bf16", peak[2]),
-    FIELD(kvb_machine_rates, REAL, "int8", peak[3]),
-    END,
-};
+#define RATES(member, a, b, c, d) \
+    FIELD(kvb_machine_rates, REAL, a, member[0]), FIELD(kvb_machine_rates, REAL, b, member[1]), \
+    FIELD(kvb_machine_rates, REAL, c, member[2]), FIELD(kvb_machine_rates, REAL, d, member[3]), END
+static const kvb_field read_fields[] = {RATES(read, "L1", "L2", "LLC", "DRAM")};
+static const kvb_field triad_fields[] = {RATES(triad, "L1", "L2", "LLC", "DRAM")};
+static const kvb_field peak_fields[] = {RATES(peak, "f32", "f16", "bf16", "int8")};
 
 static const kvb_field rates_fields[] = {
     FIELD(kvb_machine_rates, U32, "threads", threads),
@@ -148,17 +141,8 @@ static const kvb_field looked_fields[] = {
     END,
 };
 
-static const kvb_field filter_fields[] = { /* relative to filter_rows */
-    {"rows", KVB_FIELD_U64, 0, 0, NULL, NULL, 0},
-    {"z", KVB_FIELD_REAL, offsetof(kvb_result, error.filter_z) - offsetof(kvb_result, error.filter_rows), 0, NULL, NULL, 0},
-    END,
-};
-
-static const kvb_field unsaid_fields[] = { /* relative to unsaid_rows */
-    {"rows", KVB_FIELD_U64, 0, 0, NULL, NULL, 0},
-    {"of", KVB_FIELD_U64, offsetof(kvb_result, error.unsaid_of) - offsetof(kvb_result, error.unsaid_rows), 0, NULL, NULL, 0},
-    END,
-};
+static const kvb_field filter_fields[] = {FIRST("rows"), SECOND("z", REAL, error.filter_rows, error.filter_z), END};
+static const kvb_field unsaid_fields[] = {FIRST("rows"), SECOND("of", U64, error.unsaid_rows, error.unsaid_of), END};
 
 static const kvb_field error_fields[] = {
     FIELD(kvb_result, REAL, "rho_worst", error.rho_worst),
@@ -170,25 +154,23 @@ static const kvb_field error_fields[] = {
     FIELD(kvb_result, U64,  "total_rows", error.total_rows),
     {"at", KVB_FIELD_PLACE, offsetof(kvb_result, error.has_place), sizeof(bool), place_fields, NULL, 0},
     OBJECT("format", format_fields),
-    {"filter", KVB_FIELD_OPTIONAL, offsetof(kvb_result, error.filter_rows), 0, filter_fields, NULL, 0}, /* rows come first */
-    {"unsaid", KVB_FIELD_OPTIONAL, offsetof(kvb_result, error.unsaid_rows), 0, unsaid_fields, NULL, 0}, /* likewise */
+    OPTIONAL("filter", error.filter_rows, filter_fields),
+    OPTIONAL("unsaid", error.unsaid_rows, unsaid_fields),
     OBJECT("witness", witness_fields),
-    {"looked", KVB_FIELD_OPTIONAL, offsetof(kvb_result, error.looked), 0, looked_fields, NULL, 0}, /* scanned is first */
+    OPTIONAL("looked", error.looked, looked_fields),
     END,
 };
 
-#define FOREIGN(key, kind, member) \
-    {key, KVB_FIELD_##kind, offsetof(kvb_result, foreign.member) - offsetof(kvb_result, foreign), sizeof(((kvb_result *)0)->foreign.member), NULL, NULL, 0}
 static const kvb_field foreign_fields[] = {
-    FOREIGN("calls", U64, calls),
-    FOREIGN("allocations", U64, allocations),
-    FOREIGN("engine", TEXT, engine),
-    FOREIGN("rule", TEXT, rule),
-    FOREIGN("limit", REAL, limit),
-    FOREIGN("relative", REAL, relative),
-    FOREIGN("share", REAL, share),
-    FOREIGN("outputs", U64, outputs),
-    FOREIGN("source", TEXT, source),
+    PART(foreign, U64, calls),
+    PART(foreign, U64, allocations),
+    PART(foreign, TEXT, engine),
+    PART(foreign, TEXT, rule),
+    PART(foreign, REAL, limit),
+    PART(foreign, REAL, relative),
+    PART(foreign, REAL, share),
+    PART(foreign, U64, outputs),
+    PART(foreign, TEXT, source),
     END,
 };
 
@@ -202,19 +184,12 @@ static const kvb_field context_fields[] = {
 };
 static const kvb_field context_point = ELEMENT(kvb_context_point, OBJECT, context_fields);
 
-static const kvb_field kind_fields[] = {
-    FIELD(kvb_time_stats, REAL, "median", median),
-    FIELD(kvb_time_stats, REAL, "p99", p99),
-    FIELD(kvb_time_stats, REAL, "mad", mad),
-    FIELD(kvb_time_stats, REAL, "min", min),
-    FIELD(kvb_time_stats, REAL, "max", max),
-    FIELD(kvb_time_stats, U64,  "samples", samples),
-    FIELD(kvb_time_stats, REAL, "total", total),
-    FIELD(kvb_time_stats, REAL, "low", low),
-    FIELD(kvb_time_stats, REAL, "high", high),
-    FIELD(kvb_time_stats, U64,  "outliers", outliers),
-    END,
-};
+#define STATISTICS(record, of) \
+    FIELD(record, REAL, "median", of median), FIELD(record, REAL, "p99", of p99), FIELD(record, REAL, "mad", of mad), \
+    FIELD(record, REAL, "min", of min), FIELD(record, REAL, "max", of max), FIELD(record, U64, "samples", of samples), \
+    FIELD(record, REAL, "total", of total), FIELD(record, REAL, "low", of low), FIELD(record, REAL, "high", of high), \
+    FIELD(record, U64, "outliers", of outliers)
+static const kvb_field kind_fields[] = {STATISTICS(kvb_time_stats, ), END};
 
 #define KIND(key, kind) \
     {key, KVB_FIELD_OPTIONAL, (kind) * sizeof(kvb_time_stats), 0, kind_fields, NULL, offsetof(kvb_time_stats, samples)}
@@ -230,16 +205,7 @@ static const kvb_field kinds_fields[] = { /* relative to time.kinds */
 
 static const kvb_field time_fields[] = {
     FIXED("unit", "ns"),
-    FIELD(kvb_result, REAL, "median", time.all.median),
-    FIELD(kvb_result, REAL, "p99", time.all.p99),
-    FIELD(kvb_result, REAL, "mad", time.all.mad),
-    FIELD(kvb_result, REAL, "min", time.all.min),
-    FIELD(kvb_result, REAL, "max", time.all.max),
-    FIELD(kvb_result, U64,  "samples", time.all.samples),
-    FIELD(kvb_result, REAL, "total", time.all.total),
-    FIELD(kvb_result, REAL, "low", time.all.low),
-    FIELD(kvb_result, REAL, "high", time.all.high),
-    FIELD(kvb_result, U64,  "outliers", time.all.outliers),
+    STATISTICS(kvb_result, time.all.),
     {"kinds", KVB_FIELD_OBJECT, offsetof(kvb_result, time.kinds), 0, kinds_fields, NULL, 0},
     ARRAY(kvb_result, "series", time.series, time.n_series, pass_median),
     ARRAY(kvb_result, "contexts", time.contexts, time.n_contexts, context_point),
@@ -284,10 +250,8 @@ static const kvb_field group_memory_fields[] = {
 };
 static const kvb_field group_memory = ELEMENT(kvb_group_memory, OBJECT, group_memory_fields);
 
-static const kvb_field prompts_fields[] = { /* relative to prompts_offered */
-    {"offered", KVB_FIELD_U64, 0, 0, NULL, NULL, 0},
-    {"found", KVB_FIELD_U64, offsetof(kvb_result, memory.prompts_found) - offsetof(kvb_result, memory.prompts_offered), 0, NULL, NULL, 0},
-    END,
+static const kvb_field prompts_fields[] = {
+    FIRST("offered"), SECOND("found", U64, memory.prompts_offered, memory.prompts_found), END,
 };
 
 static const kvb_field memory_fields[] = {
@@ -301,7 +265,7 @@ static const kvb_field memory_fields[] = {
     FIELD(kvb_result, COUNT, "cells_written", memory.cells_written),
     FIELD(kvb_result, COUNT, "cells_moved", memory.cells_moved),
     FIELD(kvb_result, COUNT, "cells_reused", memory.cells_reused),
-    {"prompts", KVB_FIELD_OPTIONAL, offsetof(kvb_result, memory.prompts_offered), 0, prompts_fields, NULL, 0}, /* offered is first */
+    OPTIONAL("prompts", memory.prompts_offered, prompts_fields),
     FIELD(kvb_result, REAL,  "fragmentation", memory.fragmentation),
     FIELD(kvb_result, COUNT, "growths", memory.growths),
     FIELD(kvb_result, COUNT, "copied_bytes", memory.copied_bytes),
@@ -315,40 +279,35 @@ static const kvb_field memory_fields[] = {
     END,
 };
 
-static const kvb_field counts_fields[] = { /* relative to counts */
-#define COUNTED(kind, key) \
-    {#key, KVB_FIELD_##kind, offsetof(kvb_result, counts.key) - offsetof(kvb_result, counts), sizeof(((kvb_result *)0)->counts.key), \
-     NULL, NULL, 0}
-    COUNTED(U64, passes),
-    COUNTED(TEXT, source),
-    COUNTED(COUNT, instructions),
-    COUNTED(COUNT, data_reads),
-    COUNTED(COUNT, data_writes),
-    COUNTED(COUNT, l1_misses),
-    COUNTED(COUNT, ll_misses),
+static const kvb_field counts_fields[] = {
+    PART(counts, U64, passes),
+    PART(counts, TEXT, source),
+    PART(counts, COUNT, instructions),
+    PART(counts, COUNT, data_reads),
+    PART(counts, COUNT, data_writes),
+    PART(counts, COUNT, l1_misses),
+    PART(counts, COUNT, ll_misses),
     END,
 };
 
-#define AXES(key, kind, member) \
-    {key, KVB_FIELD_##kind, offsetof(kvb_result, axes.member) - offsetof(kvb_result, axes), sizeof(((kvb_result *)0)->axes.member), NULL, NULL, 0}
 static const kvb_field axes_fields[] = {
-    AXES("calls", U64, calls),
-    AXES("wrong", U64, wrong),
-    AXES("chosen", U64, chosen),
-    AXES("silent", U64, silent),
-    AXES("exact", U64, exact),
-    AXES("values", U64, values),
-    AXES("values_of", U64, values_of),
-    AXES("pairs", U64, pairs),
-    AXES("pairs_of", U64, pairs_of),
-    AXES("declined", TEXT, declined),
-    AXES("uncovered", TEXT, uncovered),
+    PART(axes, U64, calls),
+    PART(axes, U64, wrong),
+    PART(axes, U64, chosen),
+    PART(axes, U64, silent),
+    PART(axes, U64, exact),
+    PART(axes, U64, values),
+    PART(axes, U64, values_of),
+    PART(axes, U64, pairs),
+    PART(axes, U64, pairs_of),
+    PART(axes, TEXT, declined),
+    PART(axes, TEXT, uncovered),
     END,
 };
 
 #define SAME(key, kind) {key, KVB_FIELD_REAL, offsetof(kvb_result, same.by[kind]) - offsetof(kvb_result, same), 0, NULL, NULL, 0}
 static const kvb_field same_fields[] = {
-    {"calls", KVB_FIELD_U64, 0, 0, NULL, NULL, 0},
+    FIRST("calls"),
     SAME("batch", KVB_SAME_BATCH),
     SAME("steps", KVB_SAME_STEPS),
     SAME("threads", KVB_SAME_THREADS),
@@ -378,12 +337,12 @@ const kvb_field kvb_result_fields[] = {
     OBJECT("time", time_fields),
     OBJECT("traffic", traffic_fields),
     OBJECT("memory", memory_fields),
-    {"axes", KVB_FIELD_OPTIONAL, offsetof(kvb_result, axes), 0, axes_fields, NULL, 0}, /* calls come first */
-    {"same", KVB_FIELD_OPTIONAL, offsetof(kvb_result, same), 0, same_fields, NULL, 0}, /* calls come first */
+    OPTIONAL("axes", axes, axes_fields),
+    OPTIONAL("same", same, same_fields),
     FIELD(kvb_result, TEXT,   "placement", placement),
-    {"foreign", KVB_FIELD_OPTIONAL, offsetof(kvb_result, foreign), 0, foreign_fields, NULL, 0}, /* calls come first */
+    OPTIONAL("foreign", foreign, foreign_fields),
     {"counters", KVB_FIELD_COUNTERS, 0, 0, NULL, NULL, 0},
-    {"counts", KVB_FIELD_OPTIONAL, offsetof(kvb_result, counts), 0, counts_fields, NULL, 0}, /* passes come first */
+    OPTIONAL("counts", counts, counts_fields),
     END,
 };
 
