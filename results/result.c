@@ -60,6 +60,20 @@ void kvb_result_init(kvb_result *result)
     kvb_fields_clear(kvb_result_fields, result);
 }
 
+void kvb_result_begin(kvb_result *r, const char *workload, const char *cache, const char *pool_k, const char *pool_v,
+                      const char *kernel)
+{
+    kvb_result_init(r);
+    const struct {
+        char *name;
+        const char *is;
+    } names[] = {{r->workload, workload}, {r->cache, cache},   {r->pool_k, pool_k},
+                 {r->pool_v, pool_v},     {r->kernel, kernel}, {r->growth, "double"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        snprintf(names[i].name, KVB_NAME, "%s", names[i].is);
+    r->threads = 1;
+}
+
 /*
  * Median absolute deviation of n sorted samples. Left of the median the deviations fall with the index, right of it
  * they rise. So a merge from the median outwards meets them in ascending order, and needs no copy.

@@ -337,8 +337,11 @@ typedef struct kvb_result {
     } counts;
 } kvb_result;
 
-/* Makes an empty result: numbers that may be missing are NaN, counts 0, names empty; the status is skip. */
+/* Makes an empty result: numbers that may be missing are NaN, counts 0, names empty, out is f32; the status is skip. */
 void kvb_result_init(kvb_result *result);
+/* The same, with names; growth is "double", threads 1. */
+void kvb_result_begin(kvb_result *result, const char *workload, const char *cache, const char *pool_k,
+                      const char *pool_v, const char *kernel);
 
 /* ---- combinations -------------------------------------------------------------------------------------- */
 

@@ -430,11 +430,7 @@ static int replay(const history *h, const kvb_caches_options *o, const kvb_cache
                    .unjudged = counts,
                    .peak_gflop_per_s = NAN},
     };
-    snprintf(r->workload, sizeof r->workload, "%s", h->trace->header.name);
-    snprintf(r->cache, sizeof r->cache, "%s", cache->name);
-    snprintf(r->pool_k, sizeof r->pool_k, "%s", h->pool->name);
-    snprintf(r->pool_v, sizeof r->pool_v, "%s", h->pool->name);
-    snprintf(r->kernel, sizeof r->kernel, "%s", child.replay.kernel->name);
+    kvb_result_begin(r, h->trace->header.name, cache->name, h->pool->name, h->pool->name, child.replay.kernel->name);
     snprintf(r->growth, sizeof r->growth, "%s", kvb_growth_names[growth]);
     r->threads = child.threads;
     kvb_progress_now("%s, %s%s", r->workload, r->cache, counts ? ", counting" : "");

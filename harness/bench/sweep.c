@@ -205,14 +205,9 @@ static int result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kv
     kvb_result *r = malloc(sizeof *r);
     if (!r)
         return -ENOMEM;
-    kvb_result_init(r);
+    kvb_result_begin(r, "", "contiguous", row->work.format, row->work.v_format ? row->work.v_format : row->work.format,
+                     c->name);
     workload_text(row, r->workload);
-    snprintf(r->cache, sizeof r->cache, "contiguous");
-    snprintf(r->pool_k, sizeof r->pool_k, "%s", row->work.format);
-    snprintf(r->pool_v, sizeof r->pool_v, "%s", row->work.v_format ? row->work.v_format : row->work.format);
-    snprintf(r->kernel, sizeof r->kernel, "%s", c->name);
-    snprintf(r->growth, sizeof r->growth, "double");
-    snprintf(r->out, sizeof r->out, "f32");
     snprintf(r->time.cache_state, sizeof r->time.cache_state, "natural");
     r->threads = row->threads;
     int error = 0;
@@ -249,15 +244,9 @@ static int scan_result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, con
     double shares[KVB_BENCH_TURNS];
     if (!r)
         return -ENOMEM;
-    kvb_result_init(r);
+    kvb_result_begin(r, "", "contiguous", "f32", "f32", c->kernel->name);
     snprintf(r->workload, sizeof r->workload, "%s-%.*s-%u", row->kind->name,
              (int)(strrchr(row->scan.name, '-') - row->scan.name), row->scan.name, row->batch);
-    snprintf(r->cache, sizeof r->cache, "contiguous");
-    snprintf(r->pool_k, sizeof r->pool_k, "f32");
-    snprintf(r->pool_v, sizeof r->pool_v, "f32");
-    snprintf(r->kernel, sizeof r->kernel, "%s", c->kernel->name);
-    snprintf(r->growth, sizeof r->growth, "double");
-    snprintf(r->out, sizeof r->out, "f32");
     snprintf(r->time.cache_state, sizeof r->time.cache_state, "natural");
     r->threads = row->threads;
     r->status = c->wrong ? KVB_STATUS_FAIL : c->why[0] ? KVB_STATUS_SKIP : KVB_STATUS_PASS;

@@ -187,16 +187,10 @@ static int all_judge(trial *t, char *why, size_t why_bytes)
             error = t->out[layer] ? call_judge(t, event, layer) : 0;
     if (error)
         return error;
-    kvb_result_init(r);
-    snprintf(r->workload, sizeof r->workload, "%.63s", trace->header.name);
+    const char *rows = trace->header.outputs.rows;
+    kvb_result_begin(r, trace->header.name, "recorded", rows, rows, "");
     controls_replace(r->workload);
-    snprintf(r->cache, sizeof r->cache, "recorded");
-    snprintf(r->pool_k, sizeof r->pool_k, "%.63s", trace->header.outputs.rows);
-    snprintf(r->pool_v, sizeof r->pool_v, "%.63s", trace->header.outputs.rows);
     snprintf(r->kernel, sizeof r->kernel, "recorded-%s", kvb_presets[t->reading.arithmetic - 1].name);
-    snprintf(r->growth, sizeof r->growth, "double");
-    snprintf(r->out, sizeof r->out, "f32");
-    r->threads = 1;
     kvb_diff_judge(&t->diff, t->oracle, t->oracle->n_rows, 1, trace, true, r);
     kvb_opinion_judge(&t->opinion, trace, true, r);
     r->error.looked.opinion = t->opinion.rows;

@@ -166,7 +166,7 @@ const kvb_kernel *kvb_combination_name(const kvb_matrix_options *o, size_t i, kv
     const kvb_setting setting = kvb_setting_apply(&o->setting, choice);
     const kvb_kernel *kernel = s->kernels[at.kernel];
     const char *profile = s->values[at.values];
-    kvb_result_init(r);
+    kvb_result_begin(r, "", s->caches[at.cache]->name, s->pools[at.pools].k->name, s->pools[at.pools].v->name, "");
     char softcap[32] = "", scale[32] = "";
     if (o->setting.logits.softcap > 0)
         snprintf(softcap, sizeof softcap, "+softcap=%g", (double)o->setting.logits.softcap);
@@ -177,9 +177,6 @@ const kvb_kernel *kvb_combination_name(const kvb_matrix_options *o, size_t i, kv
              o->setting.logits.sinks ? "+sinks" : "", o->setting.logits.before_rope ? "+before-rope" : "");
     kvb_setting_words(choice, false, r->setting, sizeof r->setting);
     snprintf(r->out, sizeof r->out, "%s", kvb_out_name(setting.out_elem));
-    snprintf(r->cache, sizeof r->cache, "%s", s->caches[at.cache]->name);
-    snprintf(r->pool_k, sizeof r->pool_k, "%s", s->pools[at.pools].k->name);
-    snprintf(r->pool_v, sizeof r->pool_v, "%s", s->pools[at.pools].v->name);
     snprintf(r->growth, sizeof r->growth, "%s", kvb_growth_names[s->growths[at.growth]]);
     r->threads = setting.threads ? setting.threads : s->threads[at.threads];
     if (kernel == &kvb_kernel_best)
