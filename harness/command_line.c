@@ -19,14 +19,14 @@
 
 /* Options of every command: how tables look. */
 typedef struct table_look {
-    const char *colour;
+    enum { AUTOMATIC, ALWAYS, NEVER } colour;
     bool wide;
 } table_look;
 
 static table_look look;
 static const kvb_option common[] = {
     {"--color", "WHEN", "what passed and failed in colour: auto (on a terminal, unless NO_COLOR is set), always, never",
-     KVB_TEXT(table_look, colour)},
+     KVB_CHOICE(table_look, colour, "choice: auto, always, never")},
     {"--wide", NULL, "tables as wide as they are: nothing is folded, or left out to fit the terminal",
      KVB_FLAG(table_look, wide)},
     KVB_OPTIONS_END,
@@ -72,19 +72,16 @@ static void about_print(const char *text)
     }
 }
 
-/* Sets how tables look. An exit code, or -1. */
-static int look_choose(const char *command)
+/* Sets how tables look. */
+static void look_choose(void)
 {
-    static const char words[] = "auto, always, never";
-    const char *when = look.colour ? look.colour : "auto", *no_color = getenv("NO_COLOR");
+    const char *no_color = getenv("NO_COLOR");
     struct winsize size = {.ws_col = 0};
-    bool terminal = isatty(STDOUT_FILENO), automatic = !strcmp(when, "auto"), always = !strcmp(when, "always");
-    if (!automatic && !always && strcmp(when, "never"))
-        return kvb_unknown(command, "--color: unknown choice", when, words);
+    const bool terminal = isatty(STDOUT_FILENO);
     if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size))
         size.ws_col = 0;
-    kvb_table_view(look.wide ? SIZE_MAX : size.ws_col, always || (automatic && terminal && !(no_color && *no_color)));
-    return -1;
+    kvb_table_view(look.wide ? SIZE_MAX : size.ws_col,
+                   look.colour == ALWAYS || (look.colour == AUTOMATIC && terminal && !(no_color && *no_color)));
 }
 
 static void usage_print(const kvb_usage *usage)
@@ -205,6 +202,22 @@ static int words_add(kvb_words *words, const char *word)
     return 0;
 }
 
+/* The place of a word in the list behind "NAME: ". */
+static int choice_take(const char *words, int *choice, const char *value, char *why, size_t why_bytes)
+{
+    const char *list = strstr(words, ": ") + 2;
+    char what[32];
+    *choice = 0;
+    for (const char *at = list; *at; at += strspn(at, ", "), ++*choice) {
+        const size_t n = strcspn(at, ", ");
+        if (strlen(value) == n && !strncmp(at, value, n))
+            return 0;
+        at += n;
+    }
+    snprintf(what, sizeof what, "unknown %.*s", (int)(list - 2 - words), words);
+    return kvb_name_unknown(what, value, list, why, why_bytes);
+}
+
 static int value_take(const kvb_option *o, void *into, const char *value, char *why, size_t why_bytes)
 {
     void *field = (char *)into + o->field;
@@ -219,6 +232,8 @@ static int value_take(const kvb_option *o, void *into, const char *value, char *
         return 0;
     case KVB_OPTION_NUMBER:
         return kvb_number_parse(value, o->min, o->max, field, why, why_bytes);
+    case KVB_OPTION_CHOICE:
+        return choice_take(o->words, field, value, why, why_bytes);
     case KVB_OPTION_WORDS:
         for (size_t i = 0; i < ((kvb_words *)field)->n; i++)
             if (!strcmp(((kvb_words *)field)->at[i], value))
@@ -295,7 +310,8 @@ int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
             return code;
         i += t.words - 1;
     }
-    return look_choose(usage->command);
+    look_choose();
+    return -1;
 }
 
 void kvb_words_free(kvb_words *words)

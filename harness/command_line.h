@@ -35,6 +35,7 @@ typedef enum kvb_option_kind {
     KVB_OPTION_TEXT,   /* const char *, not empty */
     KVB_OPTION_WORDS,  /* kvb_words: repeatable, but not with the same word */
     KVB_OPTION_NUMBER, /* uint64_t of min .. max */
+    KVB_OPTION_CHOICE, /* an int or enum: the place of the word in `words` */
 } kvb_option_kind;
 
 typedef struct kvb_option {
@@ -44,22 +45,26 @@ typedef struct kvb_option {
     kvb_option_kind kind;
     size_t field;      /* offset of the value in the caller's struct */
     uint64_t min, max; /* of a number */
+    const char *words; /* of a choice: what it is called, and the words: "format: table, md, csv" */
 } kvb_option;
 
 /* The last fields of a kvb_option: where in `type` its value goes. */
-#define KVB_FLAG(type, member)             KVB_OPTION_FLAG, offsetof(type, member), 0, 0
-#define KVB_TEXT(type, member)             KVB_OPTION_TEXT, offsetof(type, member), 0, 0
-#define KVB_WORDS(type, member)            KVB_OPTION_WORDS, offsetof(type, member), 0, 0
-#define KVB_NUMBER(type, member, min, max) KVB_OPTION_NUMBER, offsetof(type, member), min, max
+#define KVB_FLAG(type, member)             KVB_OPTION_FLAG, offsetof(type, member), 0, 0, NULL
+#define KVB_TEXT(type, member)             KVB_OPTION_TEXT, offsetof(type, member), 0, 0, NULL
+#define KVB_WORDS(type, member)            KVB_OPTION_WORDS, offsetof(type, member), 0, 0, NULL
+#define KVB_NUMBER(type, member, min, max) KVB_OPTION_NUMBER, offsetof(type, member), min, max, NULL
+#define KVB_CHOICE(type, member, words)    KVB_OPTION_CHOICE, offsetof(type, member), 0, 0, words
+#define KVB_FORMAT(type, member, more)                                                                                 \
+    KVB_CHOICE(type, member, "format: table, md, csv, json" more) /* kvb_table_format */
 #define KVB_OPTIONS_END                                                                                                \
     {                                                                                                                  \
-        NULL, NULL, NULL, KVB_OPTION_FLAG, 0, 0, 0                                                                     \
+        NULL, NULL, NULL, KVB_OPTION_FLAG, 0, 0, 0, NULL                                                               \
     }
 
 /* A row of options that is a heading of the help. */
 #define KVB_OPTIONS_OF(heading)                                                                                        \
     {                                                                                                                  \
-        "", NULL, heading, KVB_OPTION_FLAG, 0, 0, 0                                                                    \
+        "", NULL, heading, KVB_OPTION_FLAG, 0, 0, 0, NULL                                                              \
     }
 
 /* An option that is typed as `--set KEY=VALUE` (a flag: `--set KEY`): for one version `--KEY VALUE` works too, with a

@@ -397,16 +397,6 @@ static int junit_write(const kvb_manifest *manifest, const kvb_result *results, 
 
 const kvb_exporter kvb_exporter_junit = {.name = "junit", .write = junit_write};
 
-static const kvb_exporter *const exporters[] = {&kvb_exporter_junit, &kvb_exporter_benchmark, NULL};
-
-const kvb_exporter *kvb_exporter_find(const char *name)
-{
-    for (size_t i = 0; exporters[i]; i++)
-        if (strcmp(exporters[i]->name, name) == 0)
-            return exporters[i];
-    return NULL;
-}
-
 struct kvb_export {
     const kvb_exporter *exporter;
     char *path;

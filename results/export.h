@@ -13,8 +13,6 @@ typedef struct kvb_exporter {
 
 extern const kvb_exporter kvb_exporter_junit, kvb_exporter_benchmark;
 
-const kvb_exporter *kvb_exporter_find(const char *name); /* NULL: unknown */
-
 /* A file that is opened before a run, so that an unwritable target is reported at once, and written after the run. */
 typedef struct kvb_export kvb_export;
 int kvb_export_open(const kvb_exporter *exporter, const char *path, kvb_export **export, char *why, size_t why_bytes);

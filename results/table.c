@@ -255,19 +255,6 @@ const char *kvb_table_colour(const char *word, const FILE *out)
     return "";
 }
 
-bool kvb_table_format_parse(const char *word, kvb_table_format *format)
-{
-    static const char *const words[KVB_TABLE_HTML] = {"table", "md", "csv", "json"};
-
-    for (kvb_table_format i = 0; i < KVB_TABLE_HTML; i++) {
-        if (strcmp(word, words[i]) == 0) {
-            *format = i;
-            return true;
-        }
-    }
-    return false;
-}
-
 bool kvb_table_is_for_people(kvb_table_format format)
 {
     return format == KVB_TABLE_TEXT || format == KVB_TABLE_MD || format == KVB_TABLE_HTML;

@@ -17,14 +17,9 @@ typedef enum kvb_table_format {
     KVB_TABLE_MD,
     KVB_TABLE_CSV,
     KVB_TABLE_JSON,
-    KVB_TABLE_HTML, /* a <table> for a page (page.h); users cannot choose it by name */
+    KVB_TABLE_HTML, /* a <table> for a page (page.h); only some commands offer it */
     KVB_TABLE_FORMATS
 } kvb_table_format;
-
-#define KVB_TABLE_FORMAT_WORDS "table, md, csv, json"
-
-/* Parses "table", "md", "csv" or "json". Returns false for any other word. */
-bool kvb_table_format_parse(const char *word, kvb_table_format *format);
 
 /* Text and Markdown are for people, the other formats for programs. */
 bool kvb_table_is_for_people(kvb_table_format format);

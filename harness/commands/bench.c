@@ -30,7 +30,7 @@ enum { MOST = 16, FORMATS = 64, MOST_BESIDE = 6 }; /* values of one list */
 /* Of --targets, and what it shares with the other ways. */
 typedef struct bench_targets {
     kvb_words works, plugins, beside;
-    const char *seconds_text, *format_name, *machines;
+    const char *seconds_text, *machines;
     uint64_t cells; /* at most; 0: as the works say */
     /* parsed */
     double seconds;
@@ -103,7 +103,7 @@ static const kvb_option options[] = {
     {"--tuning", "F.json", "a file of `kvbench tune` (usual: this machine's, else two seconds of measuring)",
      KVB_TEXT(bench, tuning_path)},
     {"--no-tuning", NULL, "the settings that are built in", KVB_FLAG(bench, no_tuning)},
-    {"--format", "FORMAT", "table, md, csv, json", KVB_TEXT(bench, targets.format_name)},
+    {"--format", "FORMAT", "table, md, csv, json", KVB_FORMAT(bench, targets.format, "")},
     {"-o", "F.jsonl", "write records, which compare, show and report take", KVB_TEXT(bench, output)},
     KVB_OPTIONS_END,
 };
@@ -929,8 +929,6 @@ static int values_check(bench *b)
     t->seconds = strtod(text, &end);
     if (*end || !(t->seconds > 0 && t->seconds <= 600))
         return kvb_complain("bench", KVB_EXIT_USAGE, "--seconds: '%s' is not a number of seconds up to 600", text);
-    if (!kvb_table_format_parse(t->format_name, &t->format))
-        return kvb_unknown("bench", "--format: unknown format", t->format_name, KVB_TABLE_FORMAT_WORDS);
     const char *const of_sweeps[] = {b->scenes_text, b->contexts_text, b->batches_text,
                                      b->heads_text,  b->formats_text,  b->model_name};
     bool sweeps = false;
@@ -971,7 +969,7 @@ static int bench_main(int argc, char **argv)
     static bench b;
     static kvb_registry registry;
     char why[512];
-    b = (bench){.targets.format_name = "table", .sweep.registry = &registry};
+    b = (bench){.sweep.registry = &registry};
     int code = kvb_options_parse(&usage, &b, argc, argv);
     if (code >= 0)
         goto out;
@@ -1007,8 +1005,7 @@ int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, c
 {
     static bench b;
     size_t done = 0;
-    b = (bench){.targets.format_name = "table",
-                .contexts_text = "4k,64k",
+    b = (bench){.contexts_text = "4k,64k",
                 .model_name = model,
                 .formats_text = "f16,q8_0,q4_0",
                 .kernels = *kernels,

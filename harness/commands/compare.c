@@ -37,7 +37,7 @@ typedef struct duel_words {
 
 typedef struct compare {
     kvb_words files;
-    const char *thresholds_path, *format_name, *against, *folder, *save;
+    const char *thresholds_path, *against, *folder, *save;
     bool history, force, strict, all, subset, across_machines;
     duel_words duel;
     kvb_thresholds thresholds;
@@ -52,7 +52,7 @@ static const kvb_option options[] = {
      KVB_FLAG(compare, subset)},
     {"--across-machines", NULL, "compare times even if the machines differ", KVB_FLAG(compare, across_machines)},
     {"--all", NULL, "show also what is the same", KVB_FLAG(compare, all)},
-    {"--format", "FORMAT", "table, md (for a pull request), csv or json", KVB_TEXT(compare, format_name)},
+    {"--format", "FORMAT", "table, md (for a pull request), csv or json", KVB_FORMAT(compare, format, "")},
     {"--against", "NAME", "compare NEW with this machine's baseline NAME", KVB_TEXT(compare, against)},
     {"--save", "NAME", "keep a file, or several runs of one build, as the baseline NAME of their machine",
      KVB_TEXT(compare, save)},
@@ -265,6 +265,8 @@ static void option_add(run_line *line, const kvb_option *o, const void *field, c
 {
     const kvb_words *list = field;
     switch (o->kind) {
+    case KVB_OPTION_CHOICE: /* of no option of a run that is passed on */
+        break;
     case KVB_OPTION_FLAG:
         if (*(const bool *)field)
             line->words[line->n++] = o->name;
@@ -715,8 +717,6 @@ static int compare_do(compare *o, const char *command)
 {
     char why[1024];
 
-    if (!kvb_table_format_parse(o->format_name, &o->format))
-        return kvb_unknown("compare", "--format: unknown format", o->format_name, KVB_TABLE_FORMAT_WORDS);
     if (o->thresholds_path && kvb_thresholds_load(o->thresholds_path, &o->thresholds, why, sizeof why))
         return kvb_complain("compare", KVB_EXIT_USAGE, "%s", why);
     if (!!o->save + o->history + !!o->against + duel_is_asked(&o->duel) > 1)
@@ -750,7 +750,7 @@ static void command_text(int argc, char **argv, char *text, size_t bytes)
 
 static int compare_main(int argc, char **argv)
 {
-    compare o = {.format_name = "table", .folder = "results/baselines", .duel.knobs = kvb_knobs_usual()};
+    compare o = {.folder = "results/baselines", .duel.knobs = kvb_knobs_usual()};
     char command[1024];
 
     kvb_thresholds_init(&o.thresholds);

@@ -17,10 +17,11 @@
 #include "workloads/files.h"
 
 typedef struct options {
-    const char *engine, *lib, *model, *families, *kv, *flash, *cache, *layout, *fault, *format, *traces;
+    const char *engine, *lib, *model, *families, *kv, *flash, *cache, *layout, *fault, *traces;
     kvb_words scripts, workloads;
     uint64_t random, seed, cells, seconds;
     bool known, list;
+    enum { WORDS, JSON } format;
 } options;
 
 static const kvb_option option_table[] = {
@@ -51,7 +52,8 @@ static const kvb_option option_table[] = {
     {"--layout", "NAME=OFFSET,…", "where llama's parameters lie, if they are not found", KVB_TEXT(options, layout)},
     {"--fault", "NAME", "plant this between the judge and the engine", KVB_TEXT(options, fault)},
     {"--seconds", "N", "for a history; then it hangs (usual: 20)", KVB_NUMBER(options, seconds, 1, 3600)},
-    {"--format", "FORMAT", "table (in words) or json: a line for each row", KVB_TEXT(options, format)},
+    {"--format", "FORMAT", "table (in words) or json: a line for each row",
+     KVB_CHOICE(options, format, "format: table, json")},
     KVB_OPTIONS_END,
 };
 
@@ -294,7 +296,7 @@ static int family_run(const options *o, const lists *l, const kvb_engine_row *as
         else if (row->error == -EINVAL || row->error == -ENOENT)
             code = kvb_complain("engine", row->error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", row->why);
         else if (!kvb_stopped)
-            (strcmp(o->format, "json") ? row_print : row_json)(row, o->model ? "model" : family);
+            (o->format == JSON ? row_json : row_print)(row, o->model ? "model" : family);
         if (!code && o->traces && !kvb_stopped)
             code = row_traces(row, o->model ? "model" : family, o->traces);
         came->rows++;
@@ -338,29 +340,26 @@ static int engine_main(int argc, char **argv)
                  .flash = "off",
                  .cache = "unified",
                  .seed = 1,
-                 .seconds = 20,
-                 .format = "table"};
+                 .seconds = 20};
     char why[512];
     lists l;
     int code = kvb_options_parse(&usage, &o, argc, argv);
     if (code >= 0)
         return code;
     if (o.list) {
-        (strcmp(o.format, "json") ? list_print : known_json)();
+        (o.format == JSON ? known_json : list_print)();
         return KVB_EXIT_OK;
     }
     static kvb_engine_row ask; /* its histories take more than a stack has */
     ask = (kvb_engine_row){
         .engine = engine_find(o.engine),
-        .config = {.lib = o.lib ? o.lib : "build/engines/ggml", .layout = o.layout, .seqs = KVB_ENGINE_USUAL},
+        .config = {.lib = o.lib ? o.lib : KVB_ENGINE_LIB, .layout = o.layout, .seqs = KVB_ENGINE_USUAL},
         .seed = o.seed,
         .n_random = o.random,
         .known = o.known,
         .seconds = (double)o.seconds};
     if (!ask.engine || !lists_read(&o, &l))
         return KVB_EXIT_USAGE;
-    if (strcmp(o.format, "table") && strcmp(o.format, "json"))
-        return kvb_unknown("engine", "--format: unknown format", o.format, "table, json");
     if (!o.scripts.n && !o.workloads.n && !o.random && !o.known)
         return kvb_complain("engine", KVB_EXIT_USAGE,
                             "no histories: --random N, --script CALLS, --workload NAME or --known");

@@ -22,7 +22,7 @@
 
 typedef struct faults {
     kvb_words names;
-    const char *without, *format_name;
+    const char *without;
     bool list, alone;
     kvb_table_format format;
     kvb_registry *registry;
@@ -40,7 +40,7 @@ static const kvb_option options[] = {
     {"--alone", NULL, "also plant each fault without the check that caught it: what would have caught it then?",
      KVB_FLAG(faults, alone)},
     {"--list", NULL, "say what there is to plant, plant nothing", KVB_FLAG(faults, list)},
-    {"--format", "FORMAT", "table, md, csv, json, or html (a page)", KVB_TEXT(faults, format_name)},
+    {"--format", "FORMAT", "table, md, csv, json, or html (a page)", KVB_FORMAT(faults, format, ", html")},
     KVB_OPTIONS_END,
 };
 
@@ -467,14 +467,10 @@ static int without_parse(const faults *f)
 
 static int faults_main(int argc, char **argv)
 {
-    faults f = {.format_name = "table"};
+    faults f = {.format = KVB_TABLE_TEXT};
     int code = kvb_options_parse(&usage, &f, argc, argv);
     if (code >= 0)
         return code;
-    if (!strcmp(f.format_name, "html"))
-        f.format = KVB_TABLE_HTML;
-    else if (!kvb_table_format_parse(f.format_name, &f.format))
-        return kvb_unknown("faults", "--format: unknown format", f.format_name, KVB_TABLE_FORMAT_WORDS ", html");
     code = without_parse(&f);
     code = code ? code : names_check(&f);
     if (!code && f.list)

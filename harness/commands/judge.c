@@ -19,7 +19,7 @@
 typedef struct judge {
     bool all, keys;
     kvb_words files, said, plugins;
-    const char *kernel, *make, *by, *inputs, *output, *junit_path, *format_name;
+    const char *kernel, *make, *by, *inputs, *output, *junit_path;
     uint64_t seed;
     kvb_table_format format;
     kvb_manifest manifest;
@@ -41,7 +41,7 @@ static const kvb_option options[] = {
     {"--all", NULL, "judge every row (usual: where a call is large a sample, and a second opinion of more)",
      KVB_FLAG(judge, all)},
     {"--seed", "N", "of the sample", KVB_NUMBER(judge, seed, 0, UINT64_MAX)},
-    {"--format", "FORMAT", "table (in words), md, csv, json", KVB_TEXT(judge, format_name)},
+    {"--format", "FORMAT", "table (in words), md, csv, json", KVB_FORMAT(judge, format, "")},
     {"-o", "F.jsonl", "write records, which compare, show and report take", KVB_TEXT(judge, output)},
     {"--junit", "F.xml", "write a JUnit report", KVB_TEXT(judge, junit_path)},
     KVB_OPTIONS_END,
@@ -216,7 +216,7 @@ static int make(const judge *j)
 
 static int judge_main(int argc, char **argv)
 {
-    judge j = {.format_name = "table"};
+    judge j = {.format = KVB_TABLE_TEXT};
     char why[1024] = "";
     int code = kvb_options_parse(&usage, &j, argc, argv);
     if (code >= 0)
@@ -225,8 +225,6 @@ static int judge_main(int argc, char **argv)
         keys_print();
         return KVB_EXIT_OK;
     }
-    if (!kvb_table_format_parse(j.format_name, &j.format))
-        return kvb_unknown("judge", "--format: unknown format", j.format_name, KVB_TABLE_FORMAT_WORDS);
     if (j.plugins.n && !j.by)
         return kvb_complain("judge", KVB_EXIT_USAGE, "--plugin goes with --make and --by");
     if (j.make)

@@ -22,7 +22,8 @@
 
 typedef struct list {
     kvb_words plugins, sorts;
-    const char *folder, *format_name, *cpu_mask;
+    const char *folder, *cpu_mask;
+    kvb_table_format format;
     kvb_tuning_choice tuning;
     kvb_manifest machine;
     kvb_registry registry;
@@ -34,7 +35,7 @@ static const kvb_option options[] = {
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(list, folder)},
     {"--cpu-mask", "LEVEL", KVB_CPU_MASK_HELP, KVB_TEXT(list, cpu_mask)},
     {"--tuning", "F.json", "a file of `kvbench tune`; default: this machine's", KVB_TEXT(list, tuning.path)},
-    {"--format", "FORMAT", "table, md, csv or json", KVB_TEXT(list, format_name)},
+    {"--format", "FORMAT", "table, md, csv or json", KVB_FORMAT(list, format, "")},
     KVB_OPTIONS_END,
 };
 
@@ -280,11 +281,9 @@ static int sorts_list(list *l)
 static int list_main(int argc, char **argv)
 {
     char why[512];
-    kvb_table_format format;
     list *l = calloc(1, sizeof *l);
     if (!l)
         return kvb_complain("list", KVB_EXIT_MACHINE, "no memory");
-    l->format_name = "table";
     int code = kvb_options_parse(&usage, l, argc, argv);
     if (code >= 0)
         goto out;
@@ -301,14 +300,10 @@ static int list_main(int argc, char **argv)
         kvb_complain("list", code, "%s", why);
         goto out;
     }
-    if (!kvb_table_format_parse(l->format_name, &format)) {
-        kvb_unknown("list", "--format: unknown format", l->format_name, KVB_TABLE_FORMAT_WORDS);
-        goto out;
-    }
     l->table = kvb_table_new((const char *const[]){"sort", "name", ">bits", "from", "here", "what", NULL});
     code = sorts_list(l);
     if (!code)
-        code = kvb_printed("list", kvb_table_print(l->table, format, stdout));
+        code = kvb_printed("list", kvb_table_print(l->table, l->format, stdout));
 out:
     kvb_table_free(l->table);
     kvb_words_free(&l->plugins);

@@ -14,8 +14,8 @@
 
 typedef struct machine {
     bool quick, no_measure;
-    const char *threads_text, *format_name;
-    kvb_table_format format;
+    const char *threads_text;
+    kvb_table_format format; /* of a table; behind JSON: xml */
     uint32_t threads[KVB_PROFILE_THREADS];
     size_t n_threads; /* 0: as the machine has */
 } machine;
@@ -26,7 +26,7 @@ static const kvb_option options[] = {
     {"--threads", "N[-M][,N...]", "measure with these numbers of threads; all: every core",
      KVB_TEXT(machine, threads_text)},
     {"--format", "FORMAT", "table, md, csv, json, or xml (hwloc's topology, nothing measured)",
-     KVB_TEXT(machine, format_name)},
+     KVB_FORMAT(machine, format, ", xml")},
     KVB_OPTIONS_END,
 };
 
@@ -130,17 +130,14 @@ static int profile_show(const machine *m)
 
 static int machine_main(int argc, char **argv)
 {
-    machine m = {.format_name = "table"};
+    machine m = {.format = KVB_TABLE_TEXT};
     int code = kvb_options_parse(&usage, &m, argc, argv);
     if (code >= 0)
         return code;
-    bool xml = !strcmp(m.format_name, "xml");
-    if (!xml && !kvb_table_format_parse(m.format_name, &m.format))
-        return kvb_unknown("machine", "--format: unknown format", m.format_name, KVB_TABLE_FORMAT_WORDS ", xml");
     code = threads_parse(&m);
     if (code)
         return code;
-    if (!xml)
+    if (m.format <= KVB_TABLE_JSON)
         return profile_show(&m);
     return kvb_printed("machine", kvb_topology_xml_print(stdout));
 }

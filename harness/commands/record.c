@@ -37,13 +37,17 @@ typedef struct import_words {
 
 /* Options of --engine as typed. */
 typedef struct engine_words {
-    const char *name, *lib, *family, *script, *kv, *flash, *layers, *heads;
+    const char *name, *lib, *family, *script, *layers, *heads;
+    int kv, flash; /* NOT_TYPED, or the place among the option's words */
 } engine_words;
+
+enum { NOT_TYPED = -1 };
+static const char *const kv_words[] = {"f16", "f32"};
 
 typedef struct settings {
     /* as typed */
     kvb_words scenario_names, plugins;
-    const char *directory, *weights, *config, *save_weights, *cache_name, *kernel_name, *format_name, *model_name;
+    const char *directory, *weights, *config, *save_weights, *cache_name, *kernel_name, *model_name;
     uint64_t seed;
     bool check;
     import_words import;
@@ -102,15 +106,16 @@ static const kvb_option options[] = {
      "the history, as in `kvbench engine`; or --scenario: a workload's, or FILE.jsonl (default: a "
      "prompt, a fork, a rollback, a batch)",
      KVB_TEXT(settings, engine.script)},
-    {"--kv", "f32|f16", "type of the engine's cache (default: f16)", KVB_TEXT(settings, engine.kv)},
-    {"--flash", "on|off", "the engine's flash attention (default: off)", KVB_TEXT(settings, engine.flash)},
+    {"--kv", "f32|f16", "type of the engine's cache (default: f16)", KVB_CHOICE(settings, engine.kv, "word: f16, f32")},
+    {"--flash", "on|off", "the engine's flash attention (default: off)",
+     KVB_CHOICE(settings, engine.flash, "word: off, on")},
     {"--layers", "N,…", "layers of the engine's model that are recorded (default: the first, a middle one, the last)",
      KVB_TEXT(settings, engine.layers)},
     {"--heads", "N,…", "KV heads, each with its query heads (default: the first and the last)",
      KVB_TEXT(settings, engine.heads)},
     KVB_OPTIONS_OF("output"),
     {"-o", "DIR", "where workloads go (default: workloads/recorded)", KVB_TEXT(settings, directory)},
-    {"--format", "NAME", "table, md, csv or json", KVB_TEXT(settings, format_name)},
+    {"--format", "NAME", "table, md, csv or json", KVB_FORMAT(settings, format, "")},
     KVB_OPTIONS_END,
 };
 
@@ -153,11 +158,9 @@ static void scenario_add(settings *s, const kvb_scenario *scenario)
 static int scenario_unknown(const char *name)
 {
     char known[1024] = "";
-    size_t used = 0;
-    for (const kvb_scenario *const *s = kvb_scenarios; *s && used < sizeof known; s++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s, ", (*s)->name);
-    if (used < sizeof known)
-        snprintf(known + used, sizeof known - used, "%s", KVB_LONG_DECODE);
+    for (const kvb_scenario *const *s = kvb_scenarios; *s; s++)
+        kvb_list_add(known, sizeof known, ", ", "%s", (*s)->name);
+    kvb_list_add(known, sizeof known, ", ", KVB_LONG_DECODE);
     return kvb_unknown("record", "no scenario", name, known);
 }
 
@@ -166,9 +169,8 @@ static int part_unknown(const settings *s, kvb_registry_kind sort, const char *n
     char known[512], what[32];
     snprintf(what, sizeof what, "no %s", kvb_registry_kind_names[sort]);
     kvb_registry_names(&s->registry, sort, known, sizeof known);
-    size_t used = strlen(known);
     if (sort == KVB_KERNELS)
-        snprintf(known + used, sizeof known - used, ", exact");
+        kvb_list_add(known, sizeof known, ", ", "exact");
     return kvb_unknown("record", what, name, known);
 }
 
@@ -187,13 +189,6 @@ static int kernel_find(settings *s, const char *name)
         return kvb_complain("record", KVB_EXIT_USAGE, "kernel '%s' does not compute attention", name);
     if (s->kernel->available && !s->kernel->available(why, sizeof why))
         return kvb_complain("record", KVB_EXIT_MACHINE, "kernel '%s': %s", name, why);
-    return KVB_EXIT_OK;
-}
-
-static int format_resolve(settings *s)
-{
-    if (s->format_name && !kvb_table_format_parse(s->format_name, &s->format))
-        return kvb_unknown("record", "no format", s->format_name, KVB_TABLE_FORMAT_WORDS);
     return KVB_EXIT_OK;
 }
 
@@ -219,9 +214,6 @@ static int settings_resolve(settings *s)
         return kvb_complain("record", KVB_EXIT_USAGE, "--check: %s is synthetic, no model plays it", KVB_LONG_DECODE);
     if (s->cache_name && !(s->cache = kvb_registry_find(&s->registry, KVB_CACHES, s->cache_name)))
         return part_unknown(s, KVB_CACHES, s->cache_name);
-    int exit_code = format_resolve(s);
-    if (exit_code != KVB_EXIT_OK)
-        return exit_code;
     if (s->model_name && (s->check || s->save_weights))
         return kvb_complain("record", KVB_EXIT_USAGE, "--model shapes what is written: it does not go with %s",
                             s->check ? "--check" : "--save-weights");
@@ -497,9 +489,6 @@ static int import_all(settings *s)
             "record", KVB_EXIT_USAGE,
             "--import plays no model: leave out --scenario, --check, --cache, --kernel, --model, --plugin, "
             "--weights, --config and --save-weights");
-    int exit_code = format_resolve(s);
-    if (exit_code != KVB_EXIT_OK)
-        return exit_code;
     return import_run(&s->import, s->directory, s->seed, s->format);
 }
 
@@ -509,20 +498,8 @@ static int import_all(settings *s)
 
 static bool engine_asked(const engine_words *e)
 {
-    return e->name || e->lib || e->family || e->script || e->kv || e->flash || e->layers || e->heads;
-}
-
-/* One of two words, the first where none was typed. False: told. */
-static bool word_choose(const char *option, const char **word, const char *usual, const char *other)
-{
-    char known[32], what[40];
-    snprintf(known, sizeof known, "%s, %s", usual, other);
-    snprintf(what, sizeof what, "%s: unknown word", option);
-    *word = *word ? *word : usual;
-    if (!strcmp(*word, usual) || !strcmp(*word, other))
-        return true;
-    kvb_unknown("record", what, *word, known);
-    return false;
+    return e->name || e->lib || e->family || e->script || e->layers || e->heads || e->kv != NOT_TYPED ||
+           e->flash != NOT_TYPED;
 }
 
 /* The model that the engine loads. */
@@ -579,8 +556,6 @@ static int engine_read(settings *s, kvb_engine_history *history)
     if ((e->family && s->model_name) || (e->script && s->scenario_names.n) || s->scenario_names.n > 1)
         return kvb_complain("record", KVB_EXIT_USAGE, "--engine plays one history, by one model: %s",
                             e->family && s->model_name ? "--family or --model" : "--script or one --scenario");
-    if (!word_choose("--kv", &e->kv, "f16", "f32") || !word_choose("--flash", &e->flash, "off", "on"))
-        return KVB_EXIT_USAGE;
     if (s->scenario_names.n)
         return kvb_engine_history_find("record", s->scenario_names.at[0], history);
     if (kvb_engine_history_parse(e->script ? e->script : ENGINE_HISTORY, history, why, sizeof why))
@@ -615,11 +590,11 @@ static int engine_play(settings *s, kvb_engine_recording *r, kvb_engine_history 
     if (code < 0 && mkdir(s->directory, 0777) && errno != EEXIST)
         code = kvb_complain("record", KVB_EXIT_USAGE, "%s: %s", s->directory, strerror(errno));
     if (code < 0) {
-        *r = (kvb_engine_recording){.config = {.lib = e->lib ? e->lib : "build/engines/ggml",
+        *r = (kvb_engine_recording){.config = {.lib = e->lib ? e->lib : KVB_ENGINE_LIB,
                                                .model = m.path,
                                                .family = m.family,
-                                               .kv = e->kv,
-                                               .flash = !strcmp(e->flash, "on"),
+                                               .kv = kv_words[e->kv == 1],
+                                               .flash = e->flash == 1,
                                                .cells = KVB_SHADOW_TOKENS,
                                                .seqs = kvb_engine_history_seqs(history)},
                                     .history = history,
@@ -645,10 +620,8 @@ static int engine_record(settings *s)
 {
     kvb_engine_history *history = calloc(1, sizeof *history);
     kvb_engine_recording *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int code = format_resolve(s);
-    if (code == KVB_EXIT_OK)
-        code = history && r != MAP_FAILED ? engine_play(s, r, history)
-                                          : kvb_complain("record", KVB_EXIT_MACHINE, "%s", strerror(ENOMEM));
+    const int code = history && r != MAP_FAILED ? engine_play(s, r, history)
+                                                : kvb_complain("record", KVB_EXIT_MACHINE, "%s", strerror(ENOMEM));
     if (r != MAP_FAILED)
         munmap(r, sizeof *r);
     free(history);
@@ -672,7 +645,7 @@ static int weights_open(const settings *s, kvb_weights **weights)
 
 static int record_run(int argc, char **argv)
 {
-    settings s = {.seed = 1};
+    settings s = {.seed = 1, .engine = {.kv = NOT_TYPED, .flash = NOT_TYPED}};
     kvb_weights *weights = NULL;
     char why[320];
     kvb_registry_init(&s.registry);

@@ -45,7 +45,7 @@ typedef struct run_debug {
 } run_debug;
 
 typedef struct run {
-    const char *suite_name, *output, *format_name, *cpu_mask, *best_path, *junit_path, *shard_text, *call, *model_name;
+    const char *suite_name, *output, *cpu_mask, *best_path, *junit_path, *shard_text, *call, *model_name;
     kvb_selection_words words;
     kvb_words plugins;
     kvb_knobs knobs;
@@ -131,7 +131,7 @@ static const kvb_option run_options[] = {
     KVB_OPTIONS_OF("output"),
     {"-o", "F.jsonl", "write result records (" KVB_RESULT_SCHEMA ")", KVB_TEXT(run, output)},
     {"--format", "FORMAT", "table or md: a summary; csv: every combination, as soon as it is final; json: every one",
-     KVB_TEXT(run, format_name)},
+     KVB_FORMAT(run, format, "")},
     {"--all", NULL, "with table or md: every combination too, and why each skipped one was", KVB_FLAG(run, all)},
     KVB_OPTIONS_OF("CI"),
     {"--junit", "F.xml", "write JUnit XML too; other formats: `kvbench show F.jsonl --format NAME`",
@@ -233,15 +233,7 @@ static int run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_
 static void result_begin(const kvb_registered *kernel, bool scans, kvb_result *r)
 {
     const bool other = scans && ((const kvb_kernel *)kernel->definition)->attend; /* it has a record for each face */
-    kvb_result_init(r);
-    snprintf(r->workload, sizeof r->workload, other ? "calls-scan" : "calls");
-    snprintf(r->cache, sizeof r->cache, "none");
-    snprintf(r->pool_k, sizeof r->pool_k, "any");
-    snprintf(r->pool_v, sizeof r->pool_v, "any");
-    snprintf(r->kernel, sizeof r->kernel, "%s", kernel->name);
-    snprintf(r->growth, sizeof r->growth, "double");
-    snprintf(r->out, sizeof r->out, "f32");
-    r->threads = 1;
+    kvb_result_begin(r, other ? "calls-scan" : "calls", "none", "any", "any", kernel->name);
 }
 
 int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_registry *registry,
@@ -710,8 +702,6 @@ static int options_check(run *r)
     r->suite = kvb_suite_find(r->suite_name ? r->suite_name : "default");
     if (!r->suite)
         return kvb_unknown("run", "--suite: unknown suite", r->suite_name, KVB_SUITE_WORDS);
-    if (!kvb_table_format_parse(r->format_name, &r->format))
-        return kvb_unknown("run", "--format: unknown format", r->format_name, KVB_TABLE_FORMAT_WORDS);
     r->setting =
         (kvb_setting){.page_cells = (uint32_t)r->knobs.page_cells,
                       .min_chunk = (uint32_t)r->knobs.min_chunk,
@@ -804,7 +794,7 @@ static uint32_t axes_open(int argc, char **argv)
 
 static int run_main(int argc, char **argv)
 {
-    run r = {.format_name = "table", .knobs = kvb_knobs_usual()};
+    run r = {.knobs = kvb_knobs_usual()};
     kvb_registry *registry = malloc(sizeof *registry);
     kvb_selections selections = {.n = 0};
     static kvb_run_calls calls;

@@ -18,11 +18,14 @@
 
 typedef struct show {
     kvb_words files;
-    const char *folder, *format_name;
+    const char *folder;
     bool all, counters;
-    kvb_table_format format;      /* KVB_TABLE_FORMATS: the word names an exporter */
-    const kvb_exporter *exporter; /* of result files; NULL: the word names a table format */
+    kvb_table_format format;      /* or of an exporter, of result files */
+    const kvb_exporter *exporter; /* NULL: a table */
 } show;
+
+static const kvb_exporter *const exporters[] = {&kvb_exporter_junit,
+                                                &kvb_exporter_benchmark}; /* behind tables' formats */
 
 static const kvb_option options[] = {
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(show, folder)},
@@ -30,7 +33,7 @@ static const kvb_option options[] = {
     {"--counters", NULL, "of a result file: what was counted; in csv and json as columns", KVB_FLAG(show, counters)},
     {"--format", "FORMAT",
      "table, md; csv, json: every combination; of one result file also junit, benchmark (Google Benchmark's JSON)",
-     KVB_TEXT(show, format_name)},
+     KVB_FORMAT(show, format, ", junit, benchmark")},
     KVB_OPTIONS_END,
 };
 
@@ -186,7 +189,9 @@ static int results_show(const show *s, const char *path)
     bool people = !s->exporter && kvb_table_is_for_people(s->format);
     if (!people && s->files.n > 1)
         return kvb_complain("show", KVB_EXIT_USAGE, "%s: --format %s is one document, of one result file", path,
-                            s->format_name);
+                            s->exporter                  ? s->exporter->name
+                            : s->format == KVB_TABLE_CSV ? "csv"
+                                                         : "json");
     if (kvb_result_load(path, &file, why, sizeof why))
         return kvb_complain("show", KVB_EXIT_USAGE, "%s", why);
     if (!people && is_unfinished(path))
@@ -225,25 +230,23 @@ static int word_show(const show *s, const kvb_workloads *workloads, const char *
     }
     if (is_results(path))
         return results_show(s, path);
-    if (s->format == KVB_TABLE_FORMATS)
+    if (s->exporter)
         return kvb_complain("show", KVB_EXIT_USAGE, "%s: a workload has no --format %s: table, md, csv or json", word,
-                            s->format_name);
+                            s->exporter->name);
     return trace_show(s, path);
 }
 
 static int show_main(int argc, char **argv)
 {
-    show s = {.format_name = "table", .format = KVB_TABLE_FORMATS};
+    show s = {.format = KVB_TABLE_TEXT};
     kvb_workloads workloads = {0};
     char why[512];
     int code = kvb_options_parse(&usage, &s, argc, argv);
     if (code >= 0)
         goto out;
     code = KVB_EXIT_USAGE;
-    s.exporter = kvb_exporter_find(s.format_name);
-    if (!kvb_table_format_parse(s.format_name, &s.format) && !s.exporter)
-        kvb_unknown("show", "--format: unknown format", s.format_name, KVB_TABLE_FORMAT_WORDS ", junit, benchmark");
-    else if (!s.files.n)
+    s.exporter = s.format > KVB_TABLE_JSON ? exporters[s.format - KVB_TABLE_JSON - 1] : NULL;
+    if (!s.files.n)
         kvb_complain("show", code, "name a workload or a file; see --help");
     else if (kvb_workloads_find(s.folder, &workloads, why, sizeof why) && s.folder)
         kvb_complain("show", code, "%s", why);

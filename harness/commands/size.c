@@ -20,7 +20,7 @@
 
 typedef struct size {
     kvb_words words;
-    const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *format_name, *output;
+    const char *context, *sequences, *kv, *engine, *state, *budget, *weights, *runtime, *margin, *output;
     const char *gpu, *utilization, *log, *split, *draft;
     uint64_t tp, pp, spec_depth, block, batch, max_seqs, outputs;
     bool no_flash, prefix_caching, mtp, explain, list, verify, unified, whole, suggest;
@@ -110,7 +110,7 @@ static const kvb_option options[] = {
      "what a log of vllm, llama.cpp, sglang or trtllm says, part by part, beside what is predicted for its settings",
      KVB_TEXT(size, log)},
     {"--list", NULL, "list the built-in models", KVB_FLAG(size, list)},
-    {"--format", "FORMAT", "table, md, csv, json, or html (with a plot)", KVB_TEXT(size, format_name)},
+    {"--format", "FORMAT", "table, md, csv, json, or html (with a plot)", KVB_FORMAT(size, format, ", html")},
     {"-o", "FILE", "write there instead of to standard output", KVB_TEXT(size, output)},
     KVB_OPTIONS_END,
 };
@@ -208,9 +208,7 @@ static int options_read(size *s)
 {
     char why[512];
 
-    s->page = strcmp(s->format_name, "html") == 0;
-    if (!s->page && !kvb_table_format_parse(s->format_name, &s->format))
-        return kvb_unknown("size", "--format: unknown format", s->format_name, KVB_TABLE_FORMAT_WORDS ", html");
+    s->page = s->format == KVB_TABLE_HTML;
     if (s->explain && (s->page || s->format > KVB_TABLE_MD))
         return bad("--explain", "is text: it goes with --format table or md");
     if (s->state && strcmp(s->state, "f32") != 0 && strcmp(s->state, "f16") != 0 && strcmp(s->state, "bf16") != 0)
@@ -779,7 +777,7 @@ static int size_do(size *s, kvb_sizes *rows)
 
 static int size_main(int argc, char **argv)
 {
-    size s = {.format_name = "table", .tp = 1, .pp = 1};
+    size s = {.tp = 1, .pp = 1};
     kvb_sizes rows = {0};
     int code = kvb_options_parse(&usage, &s, argc, argv);
 

@@ -15,7 +15,7 @@
 typedef struct tune {
     bool quick;
     uint64_t seconds;
-    const char *output, *cpu_mask, *format_name;
+    const char *output, *cpu_mask;
     kvb_table_format format;
 } tune;
 
@@ -24,7 +24,7 @@ static const kvb_option options[] = {
     {"--seconds", "N", "as long as this (default 120)", KVB_NUMBER(tune, seconds, 1, 86400)},
     {"-o", "F.json", "the file to write (default: this machine's, which runs then use)", KVB_TEXT(tune, output)},
     {"--cpu-mask", "LEVEL", "for runs limited to this level of instructions", KVB_TEXT(tune, cpu_mask)},
-    {"--format", "FORMAT", "table, md, csv, json", KVB_TEXT(tune, format_name)},
+    {"--format", "FORMAT", "table, md, csv, json", KVB_FORMAT(tune, format, "")},
     KVB_OPTIONS_END,
 };
 
@@ -74,15 +74,13 @@ static int table_print(const tune *t, const kvb_tuning *found)
 
 static int tune_main(int argc, char **argv)
 {
-    tune t = {.seconds = 120, .format_name = "table"};
+    tune t = {.seconds = 120};
     char why[1024], usual[KVB_TUNING_PATH];
     kvb_manifest machine = {0};
     kvb_tuning found;
     int code = kvb_options_parse(&usage, &t, argc, argv);
     if (code >= 0)
         return code;
-    if (!kvb_table_format_parse(t.format_name, &t.format))
-        return kvb_unknown("tune", "--format: unknown format", t.format_name, KVB_TABLE_FORMAT_WORDS);
     if ((code = kvb_cpu_mask_take("tune", t.cpu_mask)))
         return code;
     kvb_host_describe("", &machine);

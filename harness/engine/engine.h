@@ -15,8 +15,9 @@ extern const kvb_engine kvb_engine_llama, kvb_engine_live;
 
 /* ---- histories --------------------------------------------------------------------------------------------------- */
 
-#define KVB_ENGINE_CALLS 2048u /* of a history */
-#define KVB_ENGINE_USUAL 4u    /* sequences of random histories, and of a session at least */
+#define KVB_ENGINE_LIB   "build/engines/ggml" /* where llama's library lies unless --lib says */
+#define KVB_ENGINE_CALLS 2048u                /* of a history */
+#define KVB_ENGINE_USUAL 4u                   /* sequences of random histories, and of a session at least */
 
 typedef struct kvb_engine_call {
     kvb_engine_verb verb;

@@ -14,6 +14,7 @@ typedef struct holder {
     const char *text;
     uint64_t number;
     kvb_words many, rest;
+    int colour;
     struct {
         bool still;
         uint64_t turns;
@@ -31,6 +32,7 @@ static const kvb_option options[] = {
     {"--text", "T", "a text", KVB_TEXT(holder, text)},
     {"-n", "N", "a number", KVB_NUMBER(holder, number, 2, 4096)},
     {"--many", "W", "words", KVB_WORDS(holder, many)},
+    {"--colour", "C", "a choice", KVB_CHOICE(holder, colour, "colour: red, green, blue")},
     KVB_OPTIONS_END,
 };
 static const kvb_usage usage = {.command = "test",
@@ -50,7 +52,10 @@ static const kvb_usage no_words = {.command = "test", .synopsis = "", .about = "
 static void every_kind_is_taken(void **state)
 {
     holder h = {0};
-    assert_int_equal(PARSE(&h, &usage, "--flag", "--text=a=b", "-n", "4k", "--many", "x", "word", "--many=y"), -1);
+    assert_int_equal(
+        PARSE(&h, &usage, "--flag", "--text=a=b", "-n", "4k", "--many", "x", "word", "--many=y", "--colour", "blue"),
+        -1);
+    assert_int_equal(h.colour, 2);
     assert_true(h.flag);
     assert_string_equal(h.text, "a=b");
     assert_int_equal(h.number, 4096);
@@ -69,6 +74,7 @@ static void bad_usage_is_refused(void **state)
     assert_int_equal(PARSE(&h, &usage, "--text"), KVB_EXIT_USAGE);
     assert_int_equal(PARSE(&h, &usage, "--text="), KVB_EXIT_USAGE);
     assert_int_equal(PARSE(&h, &usage, "--flag=yes"), KVB_EXIT_USAGE);
+    assert_int_equal(PARSE(&h, &usage, "--colour", "gree"), KVB_EXIT_USAGE);
     assert_int_equal(PARSE(&h, &no_words, "word"), KVB_EXIT_USAGE);
     assert_int_equal(PARSE(&h, &usage, "--help"), KVB_EXIT_OK);
 }

@@ -90,16 +90,6 @@ static void test_json(void **state)
     assert_prints(KVB_TABLE_JSON, 0, "[]\n");
 }
 
-static void test_words(void **state)
-{
-    kvb_table_format format;
-
-    assert_true(kvb_table_format_parse("table", &format) && format == KVB_TABLE_TEXT);
-    assert_true(kvb_table_format_parse("json", &format) && format == KVB_TABLE_JSON);
-    assert_false(kvb_table_format_parse("text", &format));
-    assert_false(kvb_table_format_parse("", &format));
-}
-
 /* A full disk under standard output is an error. */
 static void test_full(void **state)
 {
@@ -668,9 +658,8 @@ static void test_a_row_is_put_in_one_text(void **state)
 
 int main(void)
 {
-    return TESTS_RUN("tables and summaries", T(test_text), T(test_md), T(test_csv), T(test_json), T(test_words),
-                     T(test_full), T(test_results), T(test_fold), T(test_units), T(test_utf8), T(test_xml),
-                     T(test_workloads), T(test_judged), T(test_comparable), T(test_pairs_unranked), T(test_unjudged),
-                     T(test_untimed), T(test_failures), T(test_skips), T(test_rows), T(test_width),
-                     T(test_a_row_is_put_in_one_text));
+    return TESTS_RUN("tables and summaries", T(test_text), T(test_md), T(test_csv), T(test_json), T(test_full),
+                     T(test_results), T(test_fold), T(test_units), T(test_utf8), T(test_xml), T(test_workloads),
+                     T(test_judged), T(test_comparable), T(test_pairs_unranked), T(test_unjudged), T(test_untimed),
+                     T(test_failures), T(test_skips), T(test_rows), T(test_width), T(test_a_row_is_put_in_one_text));
 }
