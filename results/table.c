@@ -330,16 +330,20 @@ int kvb_table_row(kvb_table *table, const char *const *cells)
     return table->error;
 }
 
-#define MOST_PUT 16u /* cells of a row that is formatted */
+#define MOST_PUT  16u    /* cells of a row that is formatted */
+#define SEPARATOR "\xff" /* between them, in place of the format's tabs: no UTF-8 text has this byte */
 
 int kvb_table_put(kvb_table *table, const char *format, ...)
 {
     const char *cells[MOST_PUT] = {NULL};
-    char *text;
+    char *text, *form = strdup(format);
     va_list args;
+    for (char *tab = form; tab && (tab = strchr(tab, '\t'));)
+        *tab = *SEPARATOR;
     va_start(args, format);
-    const int n = vasprintf(&text, format, args);
+    const int n = form ? vasprintf(&text, form, args) : -1;
     va_end(args);
+    free(form);
     if (!table || n < 0) {
         free(n < 0 ? NULL : text);
         return -ENOMEM;
@@ -347,7 +351,7 @@ int kvb_table_put(kvb_table *table, const char *format, ...)
     assert(table->n_columns <= MOST_PUT);
     char *rest = text;
     for (size_t i = 0; rest && i < table->n_columns; i++)
-        cells[i] = i + 1 < table->n_columns ? strsep(&rest, "\t") : rest;
+        cells[i] = i + 1 < table->n_columns ? strsep(&rest, SEPARATOR) : rest;
     const int error = kvb_table_row(table, cells);
     free(text);
     return error;

@@ -49,7 +49,7 @@ kvb_table *kvb_table_new(const char *const *headings);
 /* Appends a row with as many strings as there are headings. NULL is an empty cell (null in JSON). 0 or -ENOMEM, which the
  * table keeps until it is printed: later rows do nothing. A table that is NULL: -ENOMEM. */
 int kvb_table_row(kvb_table *table, const char *const *cells);
-/* The same; a tab ends a cell, so only the last text of a row may hold one: the last cell takes the rest. */
+/* The same; a tab of the format ends a cell. Tabs of the texts stay in their cells. */
 __attribute__((format(printf, 2, 3))) int kvb_table_put(kvb_table *table, const char *format, ...);
 size_t kvb_table_rows(const kvb_table *table); /* how many it has; NULL: 0 */
 /* Removes the columns that have no text in any row. */

@@ -90,6 +90,21 @@ static void test_json(void **state)
     assert_prints(KVB_TABLE_JSON, 0, "[]\n");
 }
 
+/* A tab in a name, which may be a file's, shifts no cell. */
+static void test_tabs(void **state)
+{
+    kvb_table *table = kvb_table_new((const char *const[]){"name", ">n", "rest", NULL});
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    assert_int_equal(kvb_table_put(table, "%s\t%d\t%s", "a\tb", 7, "c\td"), 0);
+    assert_int_equal(kvb_table_end(table, KVB_TABLE_CSV, out), 0);
+    fclose(out);
+    assert_string_equal(text, "name,n,rest\na\tb,7,c\td\n");
+    free(text);
+}
+
 /* A full disk under standard output is an error. */
 static void test_full(void **state)
 {
@@ -658,8 +673,9 @@ static void test_a_row_is_put_in_one_text(void **state)
 
 int main(void)
 {
-    return TESTS_RUN("tables and summaries", T(test_text), T(test_md), T(test_csv), T(test_json), T(test_full),
-                     T(test_results), T(test_fold), T(test_units), T(test_utf8), T(test_xml), T(test_workloads),
-                     T(test_judged), T(test_comparable), T(test_pairs_unranked), T(test_unjudged), T(test_untimed),
-                     T(test_failures), T(test_skips), T(test_rows), T(test_width), T(test_a_row_is_put_in_one_text));
+    return TESTS_RUN("tables and summaries", T(test_text), T(test_md), T(test_csv), T(test_json), T(test_tabs),
+                     T(test_full), T(test_results), T(test_fold), T(test_units), T(test_utf8), T(test_xml),
+                     T(test_workloads), T(test_judged), T(test_comparable), T(test_pairs_unranked), T(test_unjudged),
+                     T(test_untimed), T(test_failures), T(test_skips), T(test_rows), T(test_width),
+                     T(test_a_row_is_put_in_one_text));
 }
