@@ -338,7 +338,7 @@ int kvb_table_put(kvb_table *table, const char *format, ...)
     const char *cells[MOST_PUT] = {NULL};
     char *text, *form = strdup(format);
     va_list args;
-    for (char *tab = form; tab && (tab = strchr(tab, '\t'));)
+    for (char *tab = form ? strchr(form, '\t') : NULL; tab; tab = strchr(tab, '\t'))
         *tab = *SEPARATOR;
     va_start(args, format);
     const int n = form ? vasprintf(&text, form, args) : -1;

@@ -31,8 +31,8 @@ bool kvb_list_add(char *text, size_t bytes, const char *between, const char *for
     va_start(args, format);
     if (used + gap < bytes)
         memcpy(text + used, between, gap);
-    const bool fits =
-        used + gap < bytes && vsnprintf(text + used + gap, bytes - used - gap, format, args) < (int)(bytes - used - gap);
+    const bool fits = used + gap < bytes &&
+                      vsnprintf(text + used + gap, bytes - used - gap, format, args) < (int)(bytes - used - gap);
     va_end(args);
     return fits;
 }
