@@ -417,8 +417,9 @@ static void every_row_reads(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    step = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : STEP;
     return TESTS_RUN("weights and conversions", T(powers_are_near), T(caps_are_near), T(rows_of_blocks_are_right),
                      T(nothing_visible_changes_nothing), T(specials_keep_their_meaning), T(equal_weights_add_up),
                      T(every_pattern_decodes), T(rounding_is_to_nearest_even), T(edges_encode), T(wide_encode_agrees),
