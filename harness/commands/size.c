@@ -57,7 +57,8 @@ static const kvb_option options[] = {
      KVB_TEXT(size, engine)},
     {"--budget", "SIZE", "memory of one rank: say what fits; 80GiB is binary, 80GB decimal", KVB_TEXT(size, budget)},
     {"--gpu", "DEVICE,…",
-     "the same, by the device's name (H100-80GB, L40S, RTX-4090 …), as each engine takes of it; several: stages of a "
+     "the same, by the device's name (H100-80GB, RTX-4090, M4 Max 64GB …), as each engine takes of it; several: stages "
+     "of a "
      "pipeline, with layers by their memory or by --split",
      KVB_TEXT(size, gpu)},
     {"--split", "N,…", "stages of a pipeline with so many parts of the layers each: 3,1; the tightest one is shown",
@@ -151,7 +152,7 @@ static int bad(const char *option, const char *why)
 }
 
 /* kvbench's own caches are for CPUs, mlx is for Apple's chips. */
-static const char on_devices[] = "ideal,llama.cpp,vllm,sglang,trtllm";
+static const char on_devices[] = "ideal,llama.cpp,vllm,sglang,trtllm", on_macs[] = "ideal,llama.cpp,mlx";
 
 static int device_unknown(const char *name)
 {
@@ -223,8 +224,6 @@ static int options_read(size *s)
         return bad("--sequences", why);
     if (s->kv && kvb_kv_parse(s->kv, &s->pairs, why, sizeof why))
         return bad("--kv", why);
-    if (kvb_engines_parse(s->engine ? s->engine : s->gpu ? on_devices : NULL, &s->engines, why, sizeof why))
-        return bad("--engine", why);
     if (s->budget && kvb_bytes_parse(s->budget, &s->terms.budget, why, sizeof why))
         return bad("--budget", why);
     if (s->budget && !s->terms.budget)
@@ -237,6 +236,9 @@ static int options_read(size *s)
     int code = stages_read(s);
     if (code)
         return code;
+    const char *usual = !s->device ? NULL : s->device->mac ? on_macs : on_devices;
+    if (kvb_engines_parse(s->engine ? s->engine : usual, &s->engines, why, sizeof why))
+        return bad("--engine", why);
     if (s->draft && s->page)
         return bad("--draft", "goes without --format html");
     if (s->gpu && s->budget)

@@ -15,21 +15,58 @@
 
 /*
  * Devices. Memory is what nvidia-smi says in public logs ("0MiB / 81559MiB" beside the device's name), of MI300X and
- * MI355X rocm-smi (206141652992 and 309220868096 bytes), of MI325X amd-smi (262128 MB), of GB10, which shares its memory with the CPU, CUDA (121.69 GiB in a log of vLLM). What a process
- * sees is less by what the driver keeps: vLLM logs total_gpu_memory (79.11GiB) where nvidia-smi says 79.65.
+ * MI355X rocm-smi (206141652992 and 309220868096 bytes), of MI325X amd-smi (262128 MB), of GB10, which shares its
+ * memory with the CPU, CUDA (121.69 GiB in a log of vLLM). What a process sees is less by what the driver keeps: vLLM
+ * logs total_gpu_memory (79.11GiB) where nvidia-smi says 79.65. Of a Mac it is Metal's recommendedMaxWorkingSetSize as
+ * llama.cpp logs it: of 16 and 32 GB two thirds (10922.67 and 21845.34 MiB: abetlen/llama-cpp-python 687,
+ * ollama/ollama 434), of 64 and 96 GB three quarters (49152 and 73728 MiB: ggml-org/llama.cpp 1870, 3213). macOS 26
+ * gives more of 128 GB: 107.52 GiB (antirez/ds4 893); what iogpu.wired_limit_mb sets is --budget.
  */
 
 #define MIB(n) ((uint64_t)(n) << 20)
+#define MAC(GB)                                                                                                        \
+    {                                                                                                                  \
+        "Mac-" #GB "GB", GB <= 32 ? MIB(1024 * GB) * 2 / 3 : MIB(1024 * GB) * 3 / 4, false, true                       \
+    }
 
 static const kvb_device known_devices[] = {
-    {"T4", MIB(15360), false},       {"A10", MIB(23028), false},         {"A10G", MIB(23028), false},
-    {"L4", MIB(23034), false},       {"RTX-4090", MIB(24564), false},    {"RTX-3090", MIB(24576), false},
-    {"A30", MIB(24576), false},      {"RTX-5090", MIB(32607), false},    {"A100-40GB", MIB(40960), false},
-    {"A40", MIB(46068), false},      {"L40S", MIB(46068), false},        {"RTX-A6000", MIB(49140), false},
-    {"H100-80GB", MIB(81559), true}, {"A100-80GB", MIB(81920), false},   {"H200-141GB", MIB(143771), true},
-    {"B200", MIB(183359), true},     {"RTX-PRO-6000", MIB(97887), true}, {"MI300X", MIB(196592), true},
-    {"GB10", MIB(124610), true},     {"B300", MIB(275040), true},        {"GH200-480GB", MIB(97871), true},
-    {"MI355X", MIB(294896), true},   {"GH200-120GB", MIB(97871), true},  {"MI325X", MIB(262128), true},
+    {"T4", MIB(15360), false, false},
+    {"A10", MIB(23028), false, false},
+    {"A10G", MIB(23028), false, false},
+    {"L4", MIB(23034), false, false},
+    {"RTX-4090", MIB(24564), false, false},
+    {"RTX-3090", MIB(24576), false, false},
+    {"A30", MIB(24576), false, false},
+    {"RTX-5090", MIB(32607), false, false},
+    {"A100-40GB", MIB(40960), false, false},
+    {"A40", MIB(46068), false, false},
+    {"L40S", MIB(46068), false, false},
+    {"RTX-A6000", MIB(49140), false, false},
+    {"H100-80GB", MIB(81559), true, false},
+    {"A100-80GB", MIB(81920), false, false},
+    {"H200-141GB", MIB(143771), true, false},
+    {"B200", MIB(183359), true, false},
+    {"RTX-PRO-6000", MIB(97887), true, false},
+    {"MI300X", MIB(196592), true, false},
+    {"GB10", MIB(124610), true, false},
+    {"B300", MIB(275040), true, false},
+    {"GH200-480GB", MIB(97871), true, false},
+    {"MI355X", MIB(294896), true, false},
+    {"GH200-120GB", MIB(97871), true, false},
+    {"MI325X", MIB(262128), true, false},
+    MAC(8),
+    MAC(16),
+    MAC(18),
+    MAC(24),
+    MAC(32),
+    MAC(36),
+    MAC(48),
+    MAC(64),
+    MAC(96),
+    MAC(128),
+    MAC(192),
+    MAC(256),
+    MAC(512),
 };
 
 const kvb_device *kvb_device_at(size_t i)
@@ -39,8 +76,17 @@ const kvb_device *kvb_device_at(size_t i)
 
 #define BETWEEN " -_/"
 
+/* Is a word of what people say [n] this part of a name [length]? Any Mac is called by its chip, too. */
+static bool word_is(const char *word, size_t n, const char *part, size_t length)
+{
+    return (n == length && strncasecmp(word, part, n) == 0) ||
+           (length == 3 && strncmp(part, "Mac", 3) == 0 &&
+            (strncasecmp(word, "mac", 3) == 0 ||
+             (n == 2 && tolower((unsigned char)*word) == 'm' && isdigit((unsigned char)word[1]))));
+}
+
 /* Does every part of the device's name stand among the words of what a driver's tool calls it? "NVIDIA H100 80GB HBM3",
- * "NVIDIA GeForce RTX 4090" are H100-80GB and RTX-4090; "NVIDIA L40" is not L4. */
+ * "NVIDIA GeForce RTX 4090" are H100-80GB and RTX-4090; "NVIDIA L40" is not L4. "Apple M4 Max 64GB" is Mac-64GB. */
 static bool words_are_of(const char *said, const char *name)
 {
     for (const char *part = name; *part; part += strspn(part, BETWEEN)) {
@@ -48,7 +94,7 @@ static bool words_are_of(const char *said, const char *name)
         bool found = false;
         for (const char *word = said; *word && !found; word += strspn(word, BETWEEN)) {
             const size_t length = strcspn(word, BETWEEN);
-            found = length == n && strncasecmp(word, part, n) == 0;
+            found = word_is(word, length, part, n);
             word += length;
         }
         if (!found)

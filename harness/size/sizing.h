@@ -30,6 +30,7 @@ typedef struct kvb_device {
     const char *name; /* what --gpu takes: "H100-80GB" */
     uint64_t memory;  /* bytes, as its driver's tool says; a process sees up to 2 % less */
     bool large;       /* vLLM serves larger batches on it: from 70 GiB on, but for A100 (engine/arg_utils.py) */
+    bool mac;         /* memory: what Metal lets one process have */
 } kvb_device;
 
 const kvb_device *kvb_device_find(const char *name); /* or as its driver's tool calls it; NULL: unknown */

@@ -122,7 +122,13 @@ holds "  is guessed" 'similar: meta-llama/Llama-3\.1-8B,' "$err"
 for device in 'AMD Instinct MI325X' MI355X 'NVIDIA B300 SXM6 AC' 'NVIDIA GH200 480GB'; do
     named 'meta-llama/Llama-3\.1-8B: .*; [A-Z0-9-]+ has (9|2)[0-9][0-9.]+ GiB' Llama-3.1-8B --gpu "$device"
 done
-expect_exit 2 "a device of which only a part is known" "$KVBENCH" size Llama-3.1-8B --gpu 'NVIDIA L40'
+# What Metal gives of 32 and of 64 GB; vllm and its like do not run there.
+named 'meta-llama/Llama-3\.1-8B: .*; Mac-32GB has 21\.3 GiB' Llama-3.1-8B --gpu 'MacBook Pro 32GB'
+named 'meta-llama/Llama-3\.1-8B: .*; Mac-64GB has 48\.0 GiB' Llama-3.1-8B --gpu 'Apple M2 Max 64GB'
+holds "  by mlx" '^mlx ' && lacks "  not by vllm" '^vllm ' "$out"
+for device in 'NVIDIA L40' 'Tesla M40 64GB' 'Mac'; do
+    expect_exit 2 "a device of which only a part is known: $device" "$KVBENCH" size Llama-3.1-8B --gpu "$device"
+done
 expect_exit 2 "llama3" "$KVBENCH" size llama3
 holds "  is guessed" 'similar: .*meta-llama/Llama-3\.1-8B' "$err"
 expect_exit 2 "a budget of 80" "$KVBENCH" size Llama-3.1-8B --budget 80
