@@ -17,7 +17,7 @@ said() {
     report $? "crime-$1: $2, $3"
 }
 # a sanitizer's malloc stands between
-by=$([ "$sanitized" ] && echo 'lib.san\.so' || echo '.*crimes\.so') through=$([ "$sanitized" ] || echo ' > .*printf \(libc')
+by=$([ "$sanitized" ] && echo '.*lib.san\.so' || echo '.*crimes\.so') through=$([ "$sanitized" ] || echo ' > .*printf \(libc')
 said none pass '"reason": *null'
 said segfault crash 'SIGSEGV.*in the kernel.s attend\(\), line 2, layer 0'
 said hang timeout 'no end within 2 s in the kernel.s attend\(\)'
