@@ -63,7 +63,7 @@ static const kvb_usage usage = {
              "  kvbench judge --make hard.safetensors && kvbench judge mine.npz --inputs hard.safetensors\n"
              "  kvbench judge engine.jsonl            outputs of an engine over a history (record --engine llama)\n"
              "  kvbench judge --keys                  what can be said\n\n"
-             "FILE is .safetensors, .npz or .npy, or a trace whose header says what is to be said; FOLDER holds "
+             "FILE is .safetensors, .npz or .npy, or a trace with what is to be said in its header; FOLDER holds "
              ".npy. Keys stand in FILE.json beside it (describe.json in a folder) as {\"layout\": \"bhsd\", …}, in "
              "a safetensors file's metadata, or follow --say. A file with several calls names arrays CALL.q, "
              "CALL.k, …; \"calls\": {\"CALL\": {…}} says what is special to one. What arrays cannot show: reading "

@@ -889,7 +889,7 @@ static uint64_t prime_from(uint64_t n)
     return n;
 }
 
-/* Qwen4ExpTextGatedResidual in place of norms, Qwen4ExpTextQSAIndexer, and Qwen4ExpTextPLELayer, whose embeddings of
+/* Qwen4ExpTextGatedResidual in place of norms, Qwen4ExpTextQSAIndexer, and Qwen4ExpTextPLELayer: its embeddings of
  * n-grams are tables with a prime number of rows for each head. */
 static void qwen4_exp_extras(kvb_weights_sum *sum)
 {
@@ -944,7 +944,7 @@ static void phi4flash_mixer(kvb_weights_sum *sum)
 }
 
 /*
- * The families of models whose tensors are known, a row for each. Unless a row names another source, it is
+ * The families of models with known tensors, a row for each. Unless a row names another source, it is
  * transformers' modeling_NAME.py and configuration_NAME.py of its first name.
  */
 
