@@ -4,6 +4,8 @@
 #define KVB_TEST_HAND_H
 
 #include "ci/tests/tests.h"
+#include "oracle/oracle.h"
+#include "oracle/storage.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
 
@@ -168,6 +170,90 @@ static inline void hand_values(hand *h, kvb_model model, uint64_t seed, kvb_valu
         for (size_t i = 0; i < n; i++)
             values->block[kind][i] = (float)hand_gauss(&seed);
     }
+}
+
+/* ---- what an oracle makes of them -------------------------------------------------------------------------------- */
+
+static inline kvb_oracle *hand_oracle_of(const hand *h, const kvb_values *values, kvb_oracle_options options)
+{
+    kvb_oracle *oracle;
+    char why[256];
+    if (kvb_oracle_open(&h->trace, values, &options, &oracle, why, sizeof why))
+        fail_msg("%s", why);
+    return oracle;
+}
+
+/* Of all rows. */
+static inline kvb_oracle *hand_oracle(const hand *h, const kvb_values *values, const kvb_format *k, const kvb_format *v)
+{
+    return hand_oracle_of(h, values,
+                          (kvb_oracle_options){.k_format = k, .v_format = v, .max_pairs = UINT64_MAX, .seed = 1});
+}
+
+static inline kvb_storage hand_storage(const kvb_format *format, uint32_t dim, const float *amax, uint32_t kv_heads,
+                                       uint32_t kv_head)
+{
+    kvb_storage store;
+    char why[256];
+    if (kvb_storage_init(&store, format, dim, amax, kv_heads, kv_head, why, sizeof why))
+        fail_msg("%s", why);
+    return store;
+}
+
+/* n rows from[i] -> [dim] as a sequence of its own: rows, sizes [n][dim]; sizes NULL: they do not matter. */
+static inline void hand_store(const kvb_storage *store, const float *const *from, uint32_t n, double *rows,
+                              double *sizes)
+{
+    void *scratch = malloc(kvb_storage_scratch(store)); /* its exact size: a sanitiser sees what lies beyond */
+    double *own = malloc(n * store->dim * sizeof *own + 1);
+    assert_true(scratch && own);
+    kvb_storage_rows(store, from, n, scratch, rows, sizes ? sizes : own);
+    free(own);
+    free(scratch);
+}
+
+/* The same of these tokens, in a layer and KV head. */
+static inline void hand_store_tokens(const kvb_values *values, kvb_rows kind, const kvb_format *format,
+                                     const float *amax, uint32_t layer, uint32_t kv_head, uint32_t n,
+                                     const uint32_t *tokens, double *rows)
+{
+    const kvb_group *g = kvb_model_group(values->model, layer);
+    const kvb_storage store =
+        hand_storage(format, kind == KVB_ROWS_K ? g->k_dim : g->v_dim, amax, g->kv_heads, kv_head);
+    const float **from = malloc((n + 1) * sizeof *from);
+    assert_non_null(from);
+    for (uint32_t i = 0; i < n; i++)
+        from[i] = kvb_values_rows(values, kind, layer, tokens[i]) + kv_head * store.dim;
+    hand_store(&store, from, n, rows, NULL);
+    free(from);
+}
+
+enum { HAND_DIM = 64 }; /* V rows are no longer */
+
+/* e is attention of this token's q over n rows k and v, by its definition. v NULL: of latent rows. */
+static inline void hand_is_attention(const kvb_values *values, const kvb_expect *e, uint64_t token, uint32_t n,
+                                     const double *k, const double *v)
+{
+    const kvb_group *g = kvb_model_group(values->model, e->layer);
+    const float *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, token) + e->head * g->k_dim;
+    double z = g->sink_logits ? exp((double)g->sink_logits[e->head]) : 0, out[HAND_DIM] = {0};
+    assert_in_range(g->v_dim, 1, HAND_DIM);
+    for (uint32_t i = 0; i < n; i++) {
+        const double *row = v ? v + i * g->v_dim : k + i * g->k_dim;
+        double s = 0;
+        for (uint32_t d = 0; d < g->k_dim; d++)
+            s += (double)q[d] * k[i * g->k_dim + d];
+        s *= (double)(float)g->scale;
+        if (g->softcap > 0)
+            s = (double)g->softcap * tanh(s / (double)g->softcap);
+        z += exp(s);
+        for (uint32_t c = 0; c < g->v_dim; c++)
+            out[c] += exp(s) * row[c];
+    }
+    assert_int_equal(e->visible, n);
+    assert_true(fabs(e->lse - log(z)) < 1e-12);
+    for (uint32_t c = 0; c < g->v_dim; c++)
+        assert_true(fabs(e->terms[c].o - out[c] / z) < 1e-12);
 }
 
 static inline void hand_free(hand *h)
