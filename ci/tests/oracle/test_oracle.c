@@ -55,60 +55,20 @@ static void trace_make(hand *h)
     hand_extend(h, KVB_EVENT_STEP, 0, 13, 1);
 }
 
-static kvb_oracle *open_or_fail(const hand *h, const kvb_values *values, const kvb_oracle_options *options)
-{
-    kvb_oracle *oracle;
-    char why[128];
-    assert_int_equal(kvb_oracle_open(&h->trace, values, options, &oracle, why, sizeof why), 0);
-    return oracle;
-}
-
-/* What a format makes of a list of tokens' rows of one KV head, a sequence of its own. */
-static void rows_stored(const kvb_values *values, kvb_rows kind, const kvb_format *format, const float *const *amax,
-                        uint32_t layer, uint32_t kv_head, uint32_t n, const uint32_t *seen, double *rows)
-{
-    const kvb_group *g = kvb_model_group(&limited_model, layer);
-    uint32_t dim = kind == KVB_ROWS_K ? g->k_dim : g->v_dim;
-    const float *from[SEEN];
-    double sizes[SEEN * DIM], scratch[4096];
-    char why[128];
-    kvb_storage store;
-    assert_int_equal(
-        kvb_storage_init(&store, format, dim, amax ? amax[layer] : NULL, g->kv_heads, kv_head, why, sizeof why), 0);
-    assert_true(kvb_storage_scratch(&store) <= sizeof scratch);
-    for (uint32_t i = 0; i < n; i++)
-        from[i] = kvb_values_rows(values, kind, layer, seen[i]) + kv_head * dim;
-    kvb_storage_rows(&store, from, n, scratch, rows, sizes);
-}
-
 /* One row, straight from the values: softmax over a list of tokens. */
 static void check_row(const kvb_values *values, const kvb_expect *e, uint64_t token, const char *list,
                       const kvb_oracle_options *o)
 {
     const kvb_group *g = kvb_model_group(&limited_model, e->layer);
-    uint32_t kv_head = e->head / (g->heads / g->kv_heads), seen[SEEN], n = hand_list(list, seen);
-    const float *q = kvb_values_rows(values, KVB_ROWS_Q, e->layer, token) + e->head * g->k_dim;
-    double keys[SEEN * DIM], own[SEEN * DIM], *vectors = g->latent ? keys : own, out[DIM] = {0};
-    double z = g->sink_logits ? exp((double)g->sink_logits[e->head]) : 0;
-    rows_stored(values, KVB_ROWS_K, o->k_format, o->k_amax, e->layer, kv_head, n, seen, keys);
+    const uint32_t kv_head = e->head / (g->heads / g->kv_heads);
+    uint32_t seen[SEEN], n = hand_list(list, seen);
+    double k[SEEN * DIM], v[SEEN * DIM];
+    hand_store_tokens(values, KVB_ROWS_K, o->k_format, o->k_amax ? o->k_amax[e->layer] : NULL, e->layer, kv_head, n,
+                      seen, k);
     if (!g->latent)
-        rows_stored(values, KVB_ROWS_V, o->v_format, o->v_amax, e->layer, kv_head, n, seen, own);
-    for (uint32_t i = 0; i < n; i++) {
-        const double *k = keys + i * g->k_dim, *v = vectors + i * (g->latent ? g->k_dim : g->v_dim);
-        double s = 0;
-        for (uint32_t d = 0; d < g->k_dim; d++)
-            s += (double)q[d] * k[d];
-        s *= (double)(float)g->scale;
-        if (g->softcap > 0)
-            s = (double)g->softcap * tanh(s / (double)g->softcap);
-        z += exp(s);
-        for (uint32_t c = 0; c < g->v_dim; c++)
-            out[c] += exp(s) * v[c];
-    }
-    assert_int_equal(e->visible, n);
-    assert_true(fabs(e->lse - log(z)) < 1e-12);
-    for (uint32_t c = 0; c < g->v_dim; c++)
-        assert_true(fabs(e->terms[c].o - out[c] / z) < 1e-12);
+        hand_store_tokens(values, KVB_ROWS_V, o->v_format, o->v_amax ? o->v_amax[e->layer] : NULL, e->layer, kv_head, n,
+                          seen, v);
+    hand_is_attention(values, e, token, n, k, g->latent ? NULL : v);
 }
 
 /* Largest magnitudes of each layer's KV heads. */
@@ -123,7 +83,7 @@ static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, 
     hand_values(&h, limited_model, 4, &values);
     const kvb_oracle_options options = {
         .k_format = k, .v_format = v, .k_amax = amax, .v_amax = amax, .max_pairs = UINT64_MAX, .seed = 1};
-    kvb_oracle *oracle = open_or_fail(&h, &values, &options);
+    kvb_oracle *oracle = hand_oracle_of(&h, &values, options);
     assert_int_equal(oracle->n_rows, (9 + 3 + 4 + 1) * (6 + 4 + 6 + 3));
     assert_int_equal(oracle->total_rows, oracle->n_rows);
 
@@ -217,9 +177,9 @@ static void the_team_changes_nothing(void **state)
     const kvb_format *const k_formats[] = {&bf16, &kivi_k};
     for (size_t f = 0; f < 2; f++) {
         kvb_oracle_options options = {.k_format = k_formats[f], .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
-        kvb_oracle *alone = open_or_fail(&h, &values, &options);
+        kvb_oracle *alone = hand_oracle_of(&h, &values, options);
         options.team = &team;
-        kvb_oracle *together = open_or_fail(&h, &values, &options);
+        kvb_oracle *together = hand_oracle_of(&h, &values, options);
         assert_int_equal(alone->n_rows, together->n_rows);
         for (size_t r = 0; r < alone->n_rows; r++) {
             assert_true(alone->rows[r].lse == together->rows[r].lse);
@@ -242,9 +202,9 @@ static void sampled_rows_equal_those_of_the_full_check(void **state)
     hand_extend(&h, KVB_EVENT_STEP, 0, 340, 1);
     hand_values(&h, limited_model, 4, &values);
     kvb_oracle_options options = {.k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
-    kvb_oracle *full = open_or_fail(&h, &values, &options);
+    kvb_oracle *full = hand_oracle_of(&h, &values, options);
     options.max_pairs = 40000;
-    kvb_oracle *part = open_or_fail(&h, &values, &options);
+    kvb_oracle *part = hand_oracle_of(&h, &values, options);
     assert_int_equal(part->total_rows, full->n_rows);
     assert_true(part->n_rows < full->n_rows / 2 && part->n_rows >= 64);
     for (size_t r = 0; r < part->n_rows; r++) {
@@ -306,9 +266,7 @@ static void row_turn(const kvb_rope *rope, int32_t delta, float *row)
 static void row_move(const kvb_format *format, const kvb_rope *rope, int32_t delta, float *row)
 {
     double scratch[512], *decoded = scratch, *sizes = scratch + MOVED_DIM, *coding = scratch + 2 * MOVED_DIM;
-    kvb_storage store;
-    char why[128];
-    assert_int_equal(kvb_storage_init(&store, format, MOVED_DIM, NULL, 1, 0, why, sizeof why), 0);
+    const kvb_storage store = hand_storage(format, MOVED_DIM, NULL, 1, 0);
     assert_true(2 * MOVED_DIM * sizeof(double) + kvb_storage_scratch(&store) <= sizeof scratch);
     kvb_storage_turn(&store, row, (float *)(void *)coding);
     kvb_storage_code(&store, 1, coding, decoded, sizes);
@@ -340,8 +298,7 @@ static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const 
                 row_move(k, &g->rope, 3,
                          (float *)(uintptr_t)kvb_values_rows(&after, KVB_ROWS_K, layer, t) + h * g->k_dim);
     }
-    const kvb_oracle_options options = {.k_format = k, .v_format = v, .max_pairs = UINT64_MAX, .seed = 1};
-    kvb_oracle *one = open_or_fail(&moves, &before, &options), *two = open_or_fail(&stays, &after, &options);
+    kvb_oracle *one = hand_oracle(&moves, &before, k, v), *two = hand_oracle(&stays, &after, k, v);
     for (uint32_t layer = 0; layer < roped.n_layers; layer++) {
         const kvb_group *g = kvb_model_group(&roped, layer);
         const kvb_expect *rows = kvb_oracle_rows(one, 3, layer, &n), *same = kvb_oracle_rows(two, 1, layer, &n_same);
@@ -353,8 +310,7 @@ static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const 
                 assert_true(fabs(rows[r].terms[c].o - same[r].terms[c].o) < 1e-12);
         }
     }
-    const kvb_oracle_options lossless = {.k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX, .seed = 1};
-    kvb_oracle *exact = open_or_fail(&moves, &before, &lossless);
+    kvb_oracle *exact = hand_oracle(&moves, &before, &f32, &f32);
     double cost = 0; /* of the formats: rows that were never rounded are turned, too */
     for (size_t r = 0; r < one->n_rows; r++)
         for (uint32_t c = 0; c < kvb_model_group(&roped, one->rows[r].layer)->v_dim; c++)
@@ -404,6 +360,17 @@ static void rows_before_rope(void **state)
     hand_free(&h);
 }
 
+static void formats_are_refused(const hand *h, const kvb_values *values, const kvb_format *k, const kvb_format *v,
+                                const char *words)
+{
+    const kvb_oracle_options options = {.k_format = k, .v_format = v, .max_pairs = UINT64_MAX, .seed = 1};
+    kvb_oracle *oracle;
+    char why[128];
+    assert_int_equal(kvb_oracle_open(&h->trace, values, &options, &oracle, why, sizeof why), -ENOTSUP);
+    assert_non_null(strstr(why, words));
+    assert_null(oracle);
+}
+
 static void shifts(void **state)
 {
     moved_rows_are_turned_as_they_are_stored(&f32, &f32);
@@ -411,19 +378,13 @@ static void shifts(void **state)
     moved_rows_are_turned_as_they_are_stored(&int8_had, &bf16);
     hand h = {0};
     kvb_values values;
-    kvb_oracle *oracle;
-    char why[128];
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, 2);
     hand_add(&h, 0, 1, 2, 1);
     hand_extend(&h, KVB_EVENT_STEP, 0, 3, 1);
     hand_values(&h, roped, 9, &values);
-    const kvb_format *const unknown[][2] = {{&int8_asym, &f32}, {&kivi_k, &f32}, {&f32, &kivi_k}};
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
-        const kvb_oracle_options options = {
-            .k_format = unknown[i][0], .v_format = unknown[i][1], .max_pairs = UINT64_MAX, .seed = 1};
-        assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), -ENOTSUP);
-        assert_non_null(strstr(why, unknown[i][i == 2]->name));
-    }
+    formats_are_refused(&h, &values, &int8_asym, &f32, "int8-asym");
+    formats_are_refused(&h, &values, &kivi_k, &f32, "kivi4-k");
+    formats_are_refused(&h, &values, &f32, &kivi_k, "kivi4-k");
     hand_free(&h);
 }
 
@@ -442,12 +403,12 @@ static void layers_that_scan_have_lanes(void **state)
     h.trace.needs.tokens = h.trace.needs.queries = 40;
     assert_int_equal(kvb_values_open(&h.trace, "llama", 7, NULL, NULL, &values, why, sizeof why), 0);
     for (int all = 0; all < 2; all++) {
-        kvb_oracle *o = open_or_fail(&h, values,
-                                     &(kvb_oracle_options){.k_format = &f32,
-                                                           .v_format = &f32,
-                                                           .max_pairs = all ? UINT64_MAX : 1,
-                                                           .opinion_pairs = UINT64_MAX,
-                                                           .seed = 1});
+        kvb_oracle *o = hand_oracle_of(&h, values,
+                                       (kvb_oracle_options){.k_format = &f32,
+                                                            .v_format = &f32,
+                                                            .max_pairs = all ? UINT64_MAX : 1,
+                                                            .opinion_pairs = UINT64_MAX,
+                                                            .seed = 1});
         assert_int_equal(o->total_rows, 40 * 2);
         assert_true(all ? o->n_rows == o->total_rows : o->n_rows > 0 && o->n_rows < o->total_rows);
         for (size_t i = 0; i < o->n_rows; i++)
@@ -468,17 +429,10 @@ static void unknown_format_is_refused(void **state)
 {
     hand h = {0};
     kvb_values values;
-    kvb_oracle *oracle;
-    char why[128];
     trace_make(&h);
     hand_values(&h, limited_model, 4, &values);
-    kvb_oracle_options options = {.k_format = &f32, .v_format = &odd, .max_pairs = UINT64_MAX};
-    assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), -ENOTSUP);
-    assert_non_null(strstr(why, "'odd'"));
-    assert_null(oracle);
-    options = (kvb_oracle_options){.k_format = &odd, .v_format = &f32, .max_pairs = UINT64_MAX};
-    assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), -ENOTSUP);
-    assert_non_null(strstr(why, "'odd'"));
+    formats_are_refused(&h, &values, &f32, &odd, "'odd'");
+    formats_are_refused(&h, &values, &odd, &f32, "'odd'");
     hand_free(&h);
 }
 
@@ -500,6 +454,7 @@ static const kvb_model model = {.n_layers = SAME_LAYERS,
 /* ---- kernels: of each only how it rounds q ----------------------------------------------------------------------- */
 
 #define STEP (1.0 / 64) /* of the row's largest */
+typedef int rounding(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded);
 
 static int to_nearest(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
 {
@@ -539,224 +494,11 @@ static int not_a_number(const kvb_problem *p, const kvb_view *k, uint32_t head, 
     return 0;
 }
 
-/* ---- the rig ----------------------------------------------------------------------------------------------------- */
-
-typedef struct rig {
-    hand h;
-    kvb_values values;
-    kvb_oracle *oracle;
-} rig;
-
-static void rig_open(rig *r, const kvb_format *k_format)
-{
-    char why[128];
-    kvb_oracle_options options = {.k_format = k_format, .v_format = &f16, .max_pairs = 1u << 20};
-    memset(&r->h, 0, sizeof r->h);
-    hand_extend(&r->h, KVB_EVENT_PREFILL, 0, 0, LAST);
-    hand_extend(&r->h, KVB_EVENT_STEP, 0, LAST, 1);
-    hand_values(&r->h, model, 3, &r->values);
-    assert_int_equal(kvb_oracle_open(&r->h.trace, &r->values, &options, &r->oracle, why, sizeof why), 0);
-}
-
-static void rig_close(rig *r)
-{
-    kvb_oracle_free(r->oracle);
-    hand_free(&r->h);
-}
-
-static kvb_attend call_of(const kvb_format *k_format, uint32_t layer, uint32_t n_tok)
-{
-    const kvb_group *g = kvb_model_group(&model, layer);
-    return (kvb_attend){.problem = {.n_tok = n_tok,
-                                    .n_heads = g->heads,
-                                    .n_kv_heads = g->kv_heads,
-                                    .k_dim = K,
-                                    .v_dim = V,
-                                    .k_format = k_format,
-                                    .v_format = &f16}};
-}
-
-static const kvb_arithmetic coarse = {.dot_chain = 16, .query.step = STEP, .sums.step = 0.01};
-
-/* Returns what kvb_rounded_rows() returns for a kernel at the last event, layer 0, after a call of one token. */
-static int refused(const kvb_format *k_format, kvb_query_round *round, uint32_t n_tok, char *why, size_t why_bytes)
-{
-    rig r;
-    rig_open(&r, k_format);
-    const kvb_kernel kernel = {.name = "k", .round_query = round};
-    kvb_rounded *rounded;
-    const kvb_expect *rows;
-    size_t n;
-    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
-    kvb_attend first = call_of(k_format, 0, 1), second = call_of(k_format, 0, n_tok);
-    kvb_arithmetic a = coarse;
-    int error = kvb_rounded_rows(rounded, &first, 1, 0, &a, &rows, &n, why, why_bytes);
-    a = coarse;
-    if (!error)
-        error = kvb_rounded_rows(rounded, &second, 1, 0, &a, &rows, &n, why, why_bytes);
-    kvb_rounded_free(rounded);
-    rig_close(&r);
-    return error;
-}
-
 static int to_zero(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
 {
     (void)k, (void)head, (void)q;
-    for (uint32_t c = 0; c < p->k_dim; c++)
-        rounded[c] = 0;
+    memset(rounded, 0, p->k_dim * sizeof *rounded);
     return 0;
-}
-
-/* The same for a kernel that rounds all of q to 0. q has that size, and is multiplied by that head scale first. */
-static int zero_refused(float size, float head_scale)
-{
-    const kvb_kernel kernel = {.name = "k", .round_query = to_zero};
-    const kvb_expect *rows;
-    kvb_rounded *rounded;
-    kvb_arithmetic a = coarse;
-    char why[256];
-    size_t n;
-    rig r;
-    rig_open(&r, &f16);
-    const size_t floats = kvb_values_floats(kvb_model_group(&model, 0), KVB_ROWS_Q) * r.h.tokens;
-    for (size_t i = 0; i < floats; i++)
-        r.values.block[KVB_ROWS_Q][i] *= size;
-    const float scales[4] = {head_scale, head_scale, head_scale, head_scale};
-    assert_true(kvb_model_group(&model, 0)->kv_heads <= 4);
-    kvb_attend call = call_of(&f16, 0, 1);
-    call.k.head_scales = head_scale > 0 ? scales : NULL;
-    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
-    int error = kvb_rounded_rows(rounded, &call, 1, 0, &a, &rows, &n, why, sizeof why);
-    kvb_rounded_free(rounded);
-    rig_close(&r);
-    return error;
-}
-
-/* ---- tests ------------------------------------------------------------------------------------------------------- */
-
-static void attention_of_the_rounded_q(void **state)
-{
-    rig r, other; /* other: q is what the kernel makes of it */
-    rig_open(&r, &f16);
-    rig_open(&other, &f16);
-    const kvb_kernel kernel = {.name = "k", .round_query = to_nearest};
-    kvb_oracle_options options = {.k_format = &f16, .v_format = &f16, .max_pairs = 1u << 20};
-    kvb_rounded *rounded;
-    char why[128];
-    for (uint32_t layer = 0; layer < SAME_LAYERS; layer++)
-        for (uint64_t token = 0; token <= LAST; token++)
-            for (uint32_t head = 0; head < kvb_model_group(&model, layer)->heads; head++) {
-                double q[K];
-                float *at = (float *)(uintptr_t)kvb_values_rows(&other.values, KVB_ROWS_Q, layer, token) + head * K;
-                kvb_attend call = call_of(&f16, layer, 1);
-                to_nearest(&call.problem, NULL, head, at, q);
-                for (uint32_t c = 0; c < K; c++)
-                    at[c] = (float)q[c];
-            }
-    kvb_oracle_free(other.oracle);
-    assert_int_equal(kvb_oracle_open(&other.h.trace, &other.values, &options, &other.oracle, why, sizeof why), 0);
-
-    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
-    for (uint32_t event = 0; event < 2; event++)
-        for (uint32_t layer = 0; layer < SAME_LAYERS; layer++) {
-            kvb_attend call = call_of(&f16, layer, event ? 1 : LAST);
-            kvb_arithmetic a = coarse;
-            const kvb_expect *rows, *exact;
-            size_t n, n_exact;
-            assert_int_equal(kvb_rounded_rows(rounded, &call, event, layer, &a, &rows, &n, why, sizeof why), 0);
-            exact = kvb_oracle_rows(other.oracle, event, layer, &n_exact);
-            assert_true(n == n_exact && n > 0);
-            assert_true(a.query.step == 0 && a.sums.step > 0 && a.dot_chain == coarse.dot_chain);
-            for (size_t i = 0; i < n; i++) {
-                assert_int_equal(rows[i].query, exact[i].query);
-                assert_int_equal(rows[i].head, exact[i].head);
-                assert_true(rows[i].lse == exact[i].lse && rows[i].row.a_max == exact[i].row.a_max);
-                assert_true(rows[i].row.step == coarse.sums.step && exact[i].row.step == 0);
-                for (uint32_t c = 0; c < V; c++) {
-                    assert_true(rows[i].terms[c].o == exact[i].terms[c].o && rows[i].terms[c].o != 0);
-                    assert_true(rows[i].terms[c].steps > 0 && rows[i].terms[c].steps2 > 0);
-                }
-            }
-        }
-    kvb_rounded_free(rounded);
-    rig_close(&other);
-    rig_close(&r);
-}
-
-static void others_get_the_oracles_own(void **state)
-{
-    rig r;
-    rig_open(&r, &f16);
-    const kvb_kernel kernel = {.name = "k"};
-    kvb_rounded *rounded;
-    const kvb_expect *rows, *own;
-    size_t n, n_own;
-    char why[128];
-    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
-    kvb_attend call = call_of(&f16, 1, 1);
-    kvb_arithmetic a = {.query.step = STEP};
-    own = kvb_oracle_rows(r.oracle, 1, 1, &n_own);
-    assert_int_equal(kvb_rounded_rows(rounded, &call, 1, 1, &a, &rows, &n, why, sizeof why), 0);
-    assert_true(rows == own && n == n_own && a.query.step == STEP);
-    /* steps of weights alone: the same q, with the sums */
-    a.sums.step = 0.01;
-    assert_int_equal(kvb_rounded_rows(rounded, &call, 1, 1, &a, &rows, &n, why, sizeof why), 0);
-    assert_true(rows != own && n == n_own && a.query.step == STEP);
-    assert_true(rows[0].lse == own[0].lse && rows[0].row.step == 0.01 && rows[0].terms[0].steps > 0);
-    kvb_rounded_free(rounded);
-    rig_close(&r);
-}
-
-/* Formats with residual cells are solved over the account of writes: the rows bring q and step along. */
-static void the_account_takes_q_and_step(void **state)
-{
-    static const uint32_t cells[LAST + 1] = {0, 1, 2, 3, 4, 5};
-    static const uint64_t tokens[LAST + 1] = {0, 1, 2, 3, 4, 5};
-    const kvb_format *const formats[] = {&f16, &kivi_k}; /* so few rows are f16 in both */
-    const kvb_kernel kernel = {.name = "k", .round_query = to_nearest};
-    const kvb_mask mask = {.kind = KVB_MASK_NONE};
-    rig r[2];
-    kvb_rounded *rounded[2];
-    const kvb_expect *rows[2];
-    kvb_expect actual;
-    kvb_window *window;
-    size_t n;
-    char why[128];
-    for (int i = 0; i < 2; i++) {
-        rig_open(&r[i], formats[i]);
-        assert_int_equal(kvb_rounded_open(r[i].oracle, &kernel, &rounded[i]), 0);
-        kvb_attend call = call_of(&f16, 0, 1); /* staged, say */
-        kvb_arithmetic a = coarse;
-        assert_int_equal(kvb_rounded_rows(rounded[i], &call, 1, 0, &a, &rows[i], &n, why, sizeof why), 0);
-        assert_int_equal(n, HEADS);
-    }
-    assert_int_equal(kvb_window_open(r[1].oracle, &window), 0);
-    for (int is_v = 0; is_v < 2; is_v++)
-        assert_int_equal(kvb_window_write(window, 0, is_v, cells, LAST + 1, tokens), 0);
-    assert_int_equal(kvb_window_solve(window, &rows[1][2], &(kvb_attend_of){&mask, LAST + 1, 1, 0}, &actual), 0);
-    assert_true(fabs(actual.lse - rows[0][2].lse) < 1e-12 && fabs(actual.lse - r[0].oracle->rows[2].lse) > 1e-6);
-    assert_true(actual.row.step == coarse.sums.step);
-    kvb_window_free(window);
-    for (int i = 0; i < 2; i++) {
-        kvb_rounded_free(rounded[i]);
-        rig_close(&r[i]);
-    }
-}
-
-static void what_breaks_the_declaration_is_refused(void **state)
-{
-    char why[256];
-    assert_int_equal(refused(&f16, to_nearest, 4, why, sizeof why), 0);
-    assert_int_equal(refused(&f16, down, 1, why, sizeof why), -EILSEQ);
-    assert_non_null(strstr(why, "as far as the kernel declares"));
-    assert_int_equal(refused(&f16, not_a_number, 1, why, sizeof why), -EILSEQ);
-    assert_int_equal(refused(&f16, by_tokens, 1, why, sizeof why), 0);
-    assert_int_equal(refused(&f16, by_tokens, 4, why, sizeof why), -EILSEQ);
-    assert_non_null(strstr(why, "another q for another call"));
-    assert_int_equal(refused(&f16, unable, 1, why, sizeof why), -ENOMEM);
-    /* in norm a single channel may go further */
-    assert_int_equal(refused(&f16_had, down, 1, why, sizeof why), 0);
-    assert_int_equal(refused(&f16_had, not_a_number, 1, why, sizeof why), -EILSEQ);
 }
 
 /* Moves one channel by a share of itself and of the largest |q|, or of q's norm. */
@@ -775,26 +517,181 @@ static int moved(const kvb_problem *p, const kvb_view *k, uint32_t head, const f
     return 0;
 }
 
-/* ones: of a q of ones, in the last token. */
-static int moves(const kvb_format *k_format, kvb_rounding query, bool ones)
-{
-    rig r;
-    const kvb_kernel kernel = {.name = "k", .round_query = moved};
+/* ---- the rig ----------------------------------------------------------------------------------------------------- */
+
+typedef struct rig {
+    hand h;
+    kvb_values values;
+    kvb_oracle *oracle;
+    kvb_kernel kernel;
     kvb_rounded *rounded;
     const kvb_expect *rows;
     size_t n;
     char why[256];
-    rig_open(&r, k_format);
-    for (uint32_t i = 0; ones && i < HEADS * K; i++)
-        ((float *)(uintptr_t)kvb_values_rows(&r.values, KVB_ROWS_Q, 0, LAST))[i] = 1;
-    assert_int_equal(kvb_rounded_open(r.oracle, &kernel, &rounded), 0);
-    kvb_attend call = call_of(k_format, 0, 1);
-    kvb_arithmetic a = {.dot_chain = 16, .query = query};
-    int error = kvb_rounded_rows(rounded, &call, 1, 0, &a, &rows, &n, why, sizeof why);
+} rig;
+
+static void rig_open(rig *r, const kvb_format *k_format, rounding *round)
+{
+    *r = (rig){.kernel = {.name = "k", .round_query = round}};
+    hand_extend(&r->h, KVB_EVENT_PREFILL, 0, 0, LAST);
+    hand_extend(&r->h, KVB_EVENT_STEP, 0, LAST, 1);
+    hand_values(&r->h, model, 3, &r->values);
+    r->oracle = hand_oracle(&r->h, &r->values, k_format, &f16);
+    assert_int_equal(kvb_rounded_open(r->oracle, &r->kernel, &r->rounded), 0);
+}
+
+static void rig_close(rig *r)
+{
+    kvb_rounded_free(r->rounded);
+    kvb_oracle_free(r->oracle);
+    hand_free(&r->h);
+}
+
+static const kvb_arithmetic coarse = {.dot_chain = 16, .query.step = STEP, .sums.step = 0.01};
+
+/* Rows of that kernel at an event after a call of n_tok tokens. What kvb_rounded_rows() returns. */
+static int rig_rows(rig *r, const kvb_format *k_format, uint32_t event, uint32_t layer, uint32_t n_tok,
+                    const float *head_scales, kvb_arithmetic *a)
+{
+    const kvb_group *g = kvb_model_group(&model, layer);
+    const kvb_attend call = {.problem = {.n_tok = n_tok,
+                                         .n_heads = g->heads,
+                                         .n_kv_heads = g->kv_heads,
+                                         .k_dim = K,
+                                         .v_dim = V,
+                                         .k_format = k_format,
+                                         .v_format = &f16},
+                             .k.head_scales = head_scales};
+    return kvb_rounded_rows(r->rounded, &call, event, layer, a, &r->rows, &r->n, r->why, sizeof r->why);
+}
+
+/* The same at the last event, layer 0, where elements of q are those of the values times factor; 0: they are 1. */
+static int once(const kvb_format *k_format, rounding *round, float factor, const float *head_scales, kvb_arithmetic a)
+{
+    rig r;
+    rig_open(&r, k_format, round);
+    float *q = r.values.block[KVB_ROWS_Q]; /* layer 0 is the first */
+    for (uint32_t i = 0; i < r.h.tokens * HEADS * K; i++)
+        q[i] = factor > 0 ? q[i] * factor : 1;
+    int error = rig_rows(&r, k_format, 1, 0, 1, head_scales, &a);
     assert_true(error || (a.query.step == 0 && a.query.floor == 0 && a.query.rounding == KVB_F32));
-    kvb_rounded_free(rounded);
     rig_close(&r);
     return error;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+static void attention_of_the_rounded_q(void **state)
+{
+    rig r, other; /* other: q is what the kernel makes of it */
+    rig_open(&r, &f16, to_nearest);
+    rig_open(&other, &f16, NULL);
+    for (uint32_t layer = 0; layer < SAME_LAYERS; layer++)
+        for (uint64_t token = 0; token <= LAST; token++)
+            for (uint32_t head = 0; head < kvb_model_group(&model, layer)->heads; head++) {
+                double q[K];
+                float *at = (float *)(uintptr_t)kvb_values_rows(&other.values, KVB_ROWS_Q, layer, token) + head * K;
+                to_nearest(&(kvb_problem){.k_dim = K}, NULL, head, at, q);
+                for (uint32_t c = 0; c < K; c++)
+                    at[c] = (float)q[c];
+            }
+    kvb_oracle_free(other.oracle);
+    other.oracle = hand_oracle(&other.h, &other.values, &f16, &f16);
+    for (uint32_t event = 0; event < 2; event++)
+        for (uint32_t layer = 0; layer < SAME_LAYERS; layer++) {
+            kvb_arithmetic a = coarse;
+            size_t n_exact;
+            assert_int_equal(rig_rows(&r, &f16, event, layer, event ? 1 : LAST, NULL, &a), 0);
+            const kvb_expect *rows = r.rows, *exact = kvb_oracle_rows(other.oracle, event, layer, &n_exact);
+            assert_true(r.n == n_exact && r.n > 0);
+            assert_true(a.query.step == 0 && a.sums.step > 0 && a.dot_chain == coarse.dot_chain);
+            for (size_t i = 0; i < r.n; i++) {
+                assert_true(rows[i].query == exact[i].query && rows[i].head == exact[i].head);
+                assert_true(rows[i].lse == exact[i].lse && rows[i].row.a_max == exact[i].row.a_max);
+                assert_true(rows[i].row.step == coarse.sums.step && exact[i].row.step == 0);
+                for (uint32_t c = 0; c < V; c++) {
+                    assert_true(rows[i].terms[c].o == exact[i].terms[c].o && rows[i].terms[c].o != 0);
+                    assert_true(rows[i].terms[c].steps > 0 && rows[i].terms[c].steps2 > 0);
+                }
+            }
+        }
+    rig_close(&other);
+    rig_close(&r);
+}
+
+static void others_get_the_oracles_own(void **state)
+{
+    rig r;
+    size_t n_own;
+    rig_open(&r, &f16, NULL);
+    kvb_arithmetic a = {.query.step = STEP};
+    const kvb_expect *own = kvb_oracle_rows(r.oracle, 1, 1, &n_own);
+    assert_int_equal(rig_rows(&r, &f16, 1, 1, 1, NULL, &a), 0);
+    assert_true(r.rows == own && r.n == n_own && a.query.step == STEP);
+    /* steps of weights alone: the same q, with the sums */
+    a.sums.step = 0.01;
+    assert_int_equal(rig_rows(&r, &f16, 1, 1, 1, NULL, &a), 0);
+    assert_true(r.rows != own && r.n == n_own && a.query.step == STEP);
+    assert_true(r.rows[0].lse == own[0].lse && r.rows[0].row.step == 0.01 && r.rows[0].terms[0].steps > 0);
+    rig_close(&r);
+}
+
+/* Formats with residual cells are solved over the account of writes: the rows bring q and step along. */
+static void the_account_takes_q_and_step(void **state)
+{
+    static const uint32_t cells[LAST + 1] = {0, 1, 2, 3, 4, 5};
+    static const uint64_t tokens[LAST + 1] = {0, 1, 2, 3, 4, 5};
+    const kvb_mask mask = {.kind = KVB_MASK_NONE};
+    rig r[2]; /* so few rows are f16 in both formats */
+    kvb_expect actual;
+    kvb_window *window;
+    for (int i = 0; i < 2; i++) {
+        kvb_arithmetic a = coarse;
+        rig_open(&r[i], i ? &kivi_k : &f16, to_nearest);
+        assert_int_equal(rig_rows(&r[i], &f16, 1, 0, 1, NULL, &a), 0); /* staged, say */
+        assert_int_equal(r[i].n, HEADS);
+    }
+    assert_int_equal(kvb_window_open(r[1].oracle, &window), 0);
+    for (int is_v = 0; is_v < 2; is_v++)
+        assert_int_equal(kvb_window_write(window, 0, is_v, cells, LAST + 1, tokens), 0);
+    assert_int_equal(kvb_window_solve(window, &r[1].rows[2], &(kvb_attend_of){&mask, LAST + 1, 1, 0}, &actual), 0);
+    assert_true(fabs(actual.lse - r[0].rows[2].lse) < 1e-12);
+    assert_true(fabs(actual.lse - r[0].oracle->rows[2].lse) > 1e-6);
+    assert_true(actual.row.step == coarse.sums.step);
+    kvb_window_free(window);
+    rig_close(&r[0]);
+    rig_close(&r[1]);
+}
+
+static void what_breaks_the_declaration_is_refused(void **state)
+{
+    static const struct {
+        const kvb_format *k_format;
+        rounding *round;
+        uint32_t n_tok; /* of a second call, after one of a single token */
+        int error;
+        const char *words;
+    } cases[] = {
+        {&f16, to_nearest, 4, 0, ""},
+        {&f16, down, 1, -EILSEQ, "as far as the kernel declares"},
+        {&f16, not_a_number, 1, -EILSEQ, ""},
+        {&f16, by_tokens, 1, 0, ""},
+        {&f16, by_tokens, 4, -EILSEQ, "another q for another call"},
+        {&f16, unable, 1, -ENOMEM, ""},
+        {&f16_had, down, 1, 0, ""}, /* in norm a single channel may go further */
+        {&f16_had, not_a_number, 1, -EILSEQ, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kvb_arithmetic first = coarse, second = coarse;
+        rig r;
+        rig_open(&r, cases[i].k_format, cases[i].round);
+        int error = rig_rows(&r, cases[i].k_format, 1, 0, 1, NULL, &first);
+        if (!error)
+            error = rig_rows(&r, cases[i].k_format, 1, 0, cases[i].n_tok, NULL, &second);
+        assert_int_equal(error, cases[i].error);
+        assert_non_null(strstr(r.why, cases[i].words));
+        rig_close(&r);
+    }
 }
 
 /* step / 2 + floor of the largest |q|, the roundoff of the type of an element itself, and 8 roundings of f32. A turned
@@ -822,24 +719,26 @@ static void how_far_q_may_move_by_hand(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int far = 0; far < 2; far++) {
             const double by = far ? 1 + 1e-6 : 1 - 1e-6;
+            const kvb_arithmetic a = {.dot_chain = 16, .query = cases[i].query};
             of_largest = cases[i].of_largest * by, of_itself = cases[i].of_itself * by, of_norm = 0;
-            assert_int_equal(moves(&f16, cases[i].query, false), far ? -EILSEQ : 0);
+            assert_int_equal(once(&f16, moved, 1, NULL, a), far ? -EILSEQ : 0);
             of_norm = (4 * cases[i].of_largest + cases[i].of_itself) * by, of_largest = of_itself = 0;
-            assert_int_equal(moves(&f16_had, cases[i].query, false), far ? -EILSEQ : 0);
+            assert_int_equal(once(&f16_had, moved, 1, NULL, a), far ? -EILSEQ : 0);
         }
     of_itself = of_norm = 0; /* just as far as is declared */
     of_largest = 1.0 / 128 + wide;
-    assert_int_equal(moves(&f16, (kvb_rounding){.step = 1.0 / 64}, true), 0);
+    assert_int_equal(once(&f16, moved, 0, NULL, (kvb_arithmetic){.dot_chain = 16, .query.step = 1.0 / 64}), 0);
 }
 
 /* An instruction may take what is below the normal numbers for 0. */
 static void tiny_queries_may_be_zero(void **state)
 {
-    assert_int_equal(zero_refused(0x1p-132f, 0), 0);
-    assert_int_equal(zero_refused(0x1p-120f, 0), -EILSEQ);
-    assert_int_equal(zero_refused(0x1p-120f, 0x1p-20f), 0);
-    assert_int_equal(zero_refused(0x1p-100f, 0x1p-20f), -EILSEQ);
-    assert_int_equal(zero_refused(0x1p-120f, 0x1p20f), -EILSEQ);
+    static const float down20[] = {0x1p-20f, 0x1p-20f}, up20[] = {0x1p20f, 0x1p20f};
+    assert_int_equal(once(&f16, to_zero, 0x1p-132f, NULL, coarse), 0);
+    assert_int_equal(once(&f16, to_zero, 0x1p-120f, NULL, coarse), -EILSEQ);
+    assert_int_equal(once(&f16, to_zero, 0x1p-120f, down20, coarse), 0);
+    assert_int_equal(once(&f16, to_zero, 0x1p-100f, down20, coarse), -EILSEQ);
+    assert_int_equal(once(&f16, to_zero, 0x1p-120f, up20, coarse), -EILSEQ);
 }
 
 /*
@@ -858,30 +757,31 @@ static const kvb_arithmetic declarations[] = {
 typedef struct both {
     hand h;
     kvb_values values;
+    const kvb_format *k, *v;
     kvb_oracle *full, *part;
 } both;
 
-static kvb_oracle *oracle_open(const both *b, const kvb_format *k, const kvb_format *v, uint64_t pairs,
-                               uint64_t opinions, uint64_t seed)
+static kvb_oracle *opinions_open(const both *b, uint64_t opinions, uint64_t seed)
 {
-    const kvb_oracle_options options = {
-        .k_format = k, .v_format = v, .max_pairs = pairs, .opinion_pairs = opinions, .seed = seed};
-    kvb_oracle *oracle;
-    char why[128];
-    assert_int_equal(kvb_oracle_open(&b->h.trace, &b->values, &options, &oracle, why, sizeof why), 0);
-    return oracle;
+    return hand_oracle_of(
+        &b->h, &b->values,
+        (kvb_oracle_options){
+            .k_format = b->k, .v_format = b->v, .max_pairs = 1, .opinion_pairs = opinions, .seed = seed});
 }
 
 static void both_open(both *b, const kvb_format *k, const kvb_format *v)
 {
-    *b = (both){.full = NULL};
+    *b = (both){.k = k, .v = v};
     hand_extend(&b->h, KVB_EVENT_PREFILL, 0, 0, 20);
     hand_cp(&b->h, 0, 1, 0, 6);
     hand_step(&b->h, 3, (const uint32_t[]){20, 6, 21}, (const uint32_t[]){0, 1, 0});
     hand_extend(&b->h, KVB_EVENT_STEP, 0, 22, 1);
     hand_values(&b->h, limited_model, 4, &b->values);
-    b->full = oracle_open(b, k, v, UINT64_MAX, UINT64_MAX, 1);
-    b->part = oracle_open(b, k, v, 1, UINT64_MAX, 1);
+    b->full = hand_oracle_of(
+        &b->h, &b->values,
+        (kvb_oracle_options){
+            .k_format = k, .v_format = v, .max_pairs = UINT64_MAX, .opinion_pairs = UINT64_MAX, .seed = 1});
+    b->part = opinions_open(b, UINT64_MAX, 1);
 }
 
 static void both_close(both *b)
@@ -1019,12 +919,12 @@ static void budget_chooses_calls(void **state)
     for (size_t i = 0; i < b.full->n_rows; i++)
         all += b.full->rows[i].visible;
     for (int less = 0; less < 2; less++) { /* all that the budget has room for */
-        kvb_oracle *whole = oracle_open(&b, &f32, &f32, 1, all - (uint64_t)less, 1);
+        kvb_oracle *whole = opinions_open(&b, all - (uint64_t)less, 1);
         assert_true((whole->opinions->n_rows == b.full->n_rows) == !less);
         kvb_oracle_free(whole);
     }
     for (uint64_t seed = 0; seed < 8; seed++) {
-        kvb_oracle *some = oracle_open(&b, &f32, &f32, 1, 1000, seed);
+        kvb_oracle *some = opinions_open(&b, 1000, seed);
         assert_true(some->opinions->n_rows < b.full->n_rows);
         chosen += some->opinions->n_rows;
         uint64_t pairs = 0;
