@@ -2,11 +2,10 @@
 /* Shows: the filter of errors that rows share: its formulas, numbers by hand, and what it says. */
 #include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
+#include "oracle/codec.h"
 #include "oracle/filter.h"
 #include "oracle/single.h"
 #include "oracle/solve.h"
-
-/* An oracle of rows that no trace made, for tests of the filter. */
 
 enum { UNITS = 2, HEADS = 3, QUERIES = 40, CELLS = 24, SEEN = 20, MOST = 37, ROWS = UNITS * QUERIES * HEADS };
 
@@ -28,7 +27,7 @@ typedef struct made {
     float p[ROWS][CELLS], o[ROWS][MOST], slope[ROWS][MOST], out[ROWS][MOST];
 } made;
 
-static inline void made_connect(made *m, uint32_t dim)
+static void made_connect(made *m, uint32_t dim)
 {
     m->dim = dim;
     m->model = hand_model(UNITS, (kvb_group){.heads = HEADS, .kv_heads = 1, .k_dim = 4, .v_dim = dim});
@@ -71,6 +70,24 @@ static inline void made_connect(made *m, uint32_t dim)
     m->expect[ROWS] = m->expect[ROWS - HEADS];
 }
 
+/* What the filter finds in m->out, by kind; *rows: how many rows count. Returns the largest z. */
+static double filtered(made *m, const kvb_arithmetic *a, kvb_elem out_elem, kvb_filter_peak *peaks, uint64_t *rows)
+{
+    kvb_filter *filter;
+    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        uint16_t narrow[MOST];
+        for (uint32_t c = 0; c < m->dim; c++)
+            narrow[c] = (out_elem == KVB_F16 ? kvb_codec_f16 : kvb_codec_bf16)(m->out[r][c]);
+        kvb_filter_add(filter, &m->expect[r], &m->expect[r], a, out_elem,
+                       out_elem == KVB_F32 ? (const void *)m->out[r] : narrow);
+    }
+    const double z = kvb_filter_peaks(filter, peaks);
+    *rows = kvb_filter_rows(filter);
+    kvb_filter_free(filter);
+    return z;
+}
+
 /* Shows by numbers worked out by hand how large an honest |a| of the filter may be, for each field of a declaration,
  * and which rows count. */
 
@@ -104,21 +121,14 @@ static void plain_make(made *m)
  * beside it. */
 static double z_of(made *m, const kvb_arithmetic *a, kvb_filter_kind kind, kvb_elem out_elem, double share)
 {
-    static const float wide[] = {0.5f, 0.5f, 0.5f, 0.5f};
-    static const uint16_t f16[] = {0x3800, 0x3800, 0x3800, 0x3800}, bf16[] = {0x3f00, 0x3f00, 0x3f00, 0x3f00};
-    kvb_filter *filter;
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
-    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
-    for (uint32_t r = 0; r < ROWS; r++) {
-        for (uint32_t c = 0; c < 4; c++)
+    uint64_t rows;
+    for (uint32_t r = 0; r < ROWS; r++)
+        for (uint32_t c = 0; c < 4; c++) {
             m->terms[r][c].o = 0.5 * (1 - share);
-        kvb_filter_add(filter, &m->expect[r], &m->expect[r], a, out_elem,
-                       out_elem == KVB_F32   ? (const void *)wide
-                       : out_elem == KVB_F16 ? f16
-                                             : bf16);
-    }
-    kvb_filter_peaks(filter, peaks);
-    kvb_filter_free(filter);
+            m->out[r][c] = 0.5f;
+        }
+    filtered(m, a, out_elem, peaks, &rows);
     return peaks[kind].z;
 }
 
@@ -138,56 +148,50 @@ static void stands_out_from(made *m, const kvb_arithmetic *a, kvb_filter_kind ki
 static void honest_sizes_by_hand(void **state)
 {
     static made m;
-    const double base = 2e-6, f32 = 0x1p-24 / 2; /* of an output in f32: u sqrt(4) / 4 */
-    const kvb_arithmetic
-        plain = {.accumulator = KVB_F32},
+    const double base = 2e-6 + 0x1p-24 / 2; /* of an output in f32: u sqrt(4) / 4 */
+    const struct {
+        enum { PLAIN, LARGER, ALIKE, CAPPED, BELOW_CAP } rows;
+        kvb_arithmetic a;
+        double more; /* than base */
+    } cases[] = {
+        {PLAIN, {.accumulator = KVB_F32}, 0},
         /* an accumulator of f16: (sqrt(64) / 2 + sqrt(16)) / 2048 = 1/256 */
-        chains = {.accumulator = KVB_F16, .cell_chain = 64, .rescales = 16},
-        cells = {.accumulator = KVB_F16, .cell_chain = 64},       /* 1/512 */
-        rescales = {.accumulator = KVB_F16, .rescales = 16},      /* 1/512 */
-        exponents = {.accumulator = KVB_F32, .exp_error = 0.125}, /* 1/4 */
-        /* weights of bf16: (1/4 + 0.425 / 2) / 256 = 0.4625 / 256 and three more of 1/256; of e4m3, all are
-           alike: 1.2125 / 16 */
-        weights = {.accumulator = KVB_F32, .sums = {.rounding = KVB_BF16, .chain = 3}},
-        coarse = {.accumulator = KVB_F32, .sums.rounding = KVB_E4M3},
-        /* in f32: shares of 2^-24; a chain counts where something is narrow */
-        wide = {.accumulator = KVB_F32, .sums.chain = 3},
+        {PLAIN, {.accumulator = KVB_F16, .cell_chain = 64, .rescales = 16}, 1.0 / 256},
+        {PLAIN, {.accumulator = KVB_F16, .cell_chain = 64}, 1.0 / 512},
+        {PLAIN, {.accumulator = KVB_F16, .rescales = 16}, 1.0 / 512},
+        {PLAIN, {.exp_error = 0.125}, 1.0 / 4},
         /* steps of 1/8: 1/16, no product below 1/8 * 3/4, and 3 of 2^-24 */
-        steps = {.accumulator = KVB_F32, .sums = {.step = 0.125, .chain = 3}},
+        {PLAIN, {.sums = {.step = 0.125, .chain = 3}}, 1.0 / 16 + 3 * 0x1p-24},
         /* products below 1/2 * 3/4 are unclear: the cell of 1/4; below half of that they are lost: none */
-        floor = {.accumulator = KVB_F32, .sums.floor = 0.5}, drops = {.accumulator = KVB_F32, .exp_floor = 0.5},
-        quarter = {.accumulator = KVB_F32, .sums.floor = 0.25};
+        {PLAIN, {.sums.floor = 0.5}, 0.25},
+        {PLAIN, {.exp_floor = 0.5}, 0.25},
+        /* half a step is 1/8, and 1/4: what is as large as a step is clear, what is as large as half of one is not
+         * lost */
+        {LARGER, {.sums.floor = 0.25}, 0},
+        {LARGER, {.sums.floor = 0.5}, 0.25},
+        /* weights of bf16: (1/4 + 0.425 / 2) / 256 = 0.4625 / 256 and three more of 1/256; of e4m3, all are alike:
+         * 1.2125 / 16 */
+        {ALIKE, {.sums = {.rounding = KVB_BF16, .chain = 3}}, 0.4625 / 256 + 3.0 / 256},
+        {ALIKE, {.sums.rounding = KVB_E4M3}, 1.2125 / 16},
+        /* in f32: shares of 2^-24; a chain counts where something is narrow */
+        {ALIKE, {.sums.chain = 3}, 0.2125 * 0x1p-24},
+        /* beside a softcap the cell of 3/4 is alike in all rows, if it is less than 1/256 below the cap */
+        {CAPPED, {.sums = {.rounding = KVB_BF16, .chain = 3}}, 1.2125 / 256 + 3.0 / 256},
+        {BELOW_CAP, {.sums = {.rounding = KVB_BF16, .chain = 3}}, 0.4625 / 256 + 3.0 / 256},
+    };
     plain_make(&m);
-    stands_out_from(&m, &plain, KVB_FILTER_SIZE, KVB_F32, base + f32, ROWS);
-    stands_out_from(&m, &plain, KVB_FILTER_SIZE, KVB_F16, base + 0x1p-12, ROWS);
-    stands_out_from(&m, &plain, KVB_FILTER_SIZE, KVB_BF16, base + 0x1p-9, ROWS);
-    stands_out_from(&m, &chains, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.0 / 256, ROWS);
-    stands_out_from(&m, &cells, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.0 / 512, ROWS);
-    stands_out_from(&m, &rescales, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.0 / 512, ROWS);
-    stands_out_from(&m, &exponents, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
-    stands_out_from(&m, &steps, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.0 / 16 + 3 * 0x1p-24, ROWS);
-    stands_out_from(&m, &floor, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
-    stands_out_from(&m, &drops, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
-    /* half a step is 1/8, and 1/4: what is as large as a step is clear, what is as large as half of one is not lost */
-    for (uint32_t r = 0; r < ROWS; r++)
-        m.expect[r].row.v_largest = 4.0 / 3;
-    assert_true(0.75 * (4.0 / 3) == 1);
-    stands_out_from(&m, &quarter, KVB_FILTER_SIZE, KVB_F32, base + f32, ROWS);
-    stands_out_from(&m, &floor, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.25, ROWS);
-    for (uint32_t r = 0; r < ROWS; r++) {
-        m.row[r].alike[KVB_BF16] = 0.25;
-        m.row[r].apart = 0.5;
+    stands_out_from(&m, &cases[0].a, KVB_FILTER_SIZE, KVB_F16, 2e-6 + 0x1p-12, ROWS);
+    stands_out_from(&m, &cases[0].a, KVB_FILTER_SIZE, KVB_BF16, 2e-6 + 0x1p-9, ROWS);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (uint32_t r = 0; r < ROWS; r++) {
+            m.expect[r].row.v_largest = cases[i].rows >= LARGER ? 4.0 / 3 : 1; /* 3/4 of which is 1 */
+            m.row[r].alike[KVB_BF16] = cases[i].rows >= ALIKE ? 0.25 : 0;
+            m.row[r].apart = cases[i].rows >= ALIKE ? 0.5 : 0;
+            m.row[r].cap =
+                cases[i].rows >= CAPPED ? 0.75 * exp(cases[i].rows == CAPPED ? 1.0 / 257 : 1.0 / 255) : INFINITY;
+        }
+        stands_out_from(&m, &cases[i].a, KVB_FILTER_SIZE, KVB_F32, base + cases[i].more, ROWS);
     }
-    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.4625 / 256 + 3.0 / 256, ROWS);
-    stands_out_from(&m, &coarse, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.2125 / 16, ROWS);
-    stands_out_from(&m, &wide, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.2125 * 0x1p-24, ROWS);
-    /* beside a softcap the cell of 3/4 is alike in all rows, if it is less than 1/256 below the cap */
-    for (uint32_t r = 0; r < ROWS; r++)
-        m.row[r].cap = 0.75 * exp(1.0 / 257);
-    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 1.2125 / 256 + 3.0 / 256, ROWS);
-    for (uint32_t r = 0; r < ROWS; r++)
-        m.row[r].cap = 0.75 * exp(1.0 / 255);
-    stands_out_from(&m, &weights, KVB_FILTER_SIZE, KVB_F32, base + f32 + 0.4625 / 256 + 3.0 / 256, ROWS);
 }
 
 /* A residual of `share` (1, 1, 1, 1) / 2 in the other directions: cells' are 3/4 (1/2) and -1/4 (3/2) in each channel,
@@ -195,8 +199,7 @@ static void honest_sizes_by_hand(void **state)
 static void least_sizes_by_hand(void **state)
 {
     static made m;
-    const kvb_arithmetic bf16 = {.accumulator = KVB_F32, .sums.rounding = KVB_BF16},
-                         steps = {.accumulator = KVB_F32, .sums.step = 1.0 / 16};
+    const kvb_arithmetic bf16 = {.sums.rounding = KVB_BF16}, steps = {.sums.step = 1.0 / 16};
     plain_make(&m);
     stands_out_from(&m, &bf16, KVB_FILTER_TOKEN, KVB_F32, 0.75 * 0.25, ROWS / 2); /* of one of the two units */
     stands_out_from(&m, &bf16, KVB_FILTER_FROM_FIRST, KVB_F32, 0.75 * 0.25, ROWS);
@@ -226,26 +229,22 @@ static void least_sizes_by_hand(void **state)
  * there 0.28 is not above 1/4. */
 static double first_of(made *m, double weight)
 {
-    const kvb_arithmetic steps = {.accumulator = KVB_F32, .sums.step = 0.003};
-    kvb_filter *filter;
+    const kvb_arithmetic steps = {.sums.step = 0.003};
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
-    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
+    uint64_t rows;
     for (uint32_t r = 0; r < ROWS; r++) {
         const double o = 10 * (2 * weight - 1);
-        float out[4];
         m->p[r][0] = (float)weight;
         m->p[r][1] = (float)(1 - weight);
         m->expect[r].row = (kvb_bound_row){.p_max = weight, .v_largest = 10};
         for (uint32_t c = 0; c < 4; c++) {
             m->o[r][c] = (float)o;
             m->terms[r][c].o = o;
-            out[c] = (float)(o - 0.28 * weight * (10 - o));
+            m->out[r][c] = (float)(o - 0.28 * weight * (10 - o));
         }
-        kvb_filter_add(filter, &m->expect[r], &m->expect[r], &steps, KVB_F32, out);
     }
-    kvb_filter_peaks(filter, peaks);
-    assert_int_equal(kvb_filter_rows(filter), ROWS);
-    kvb_filter_free(filter);
+    filtered(m, &steps, KVB_F32, peaks, &rows);
+    assert_int_equal(rows, ROWS);
     return peaks[KVB_FILTER_FROM_FIRST].z;
 }
 
@@ -270,8 +269,8 @@ static void cells_that_are_the_row_by_hand(void **state)
  * step. */
 static uint64_t rows_of(made *m, const kvb_arithmetic *a, double beside, uint32_t lost_in_8)
 {
-    kvb_filter *filter;
-    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
+    kvb_filter_peak peaks[KVB_FILTER_KINDS];
+    uint64_t rows;
     for (uint32_t r = 0; r < ROWS; r++) {
         m->row[r].visible = 9;
         m->row[r].n_runs = 1;
@@ -279,25 +278,22 @@ static uint64_t rows_of(made *m, const kvb_arithmetic *a, double beside, uint32_
         m->expect[r].row = (kvb_bound_row){.p_max = 1 - beside, .v_largest = 1};
         for (uint32_t i = 0; i < 9; i++)
             m->p[r][i] = (float)(i ? beside / 8 : 1 - beside);
-        for (uint32_t c = 0; c < 4; c++)
+        for (uint32_t c = 0; c < 4; c++) {
             m->terms[r][c].o = c;
+            m->out[r][c] = 9;
+        }
     }
     for (uint32_t i = 0; i < 9; i++)
         for (uint32_t u = 0; u < UNITS; u++)
             m->magnitude[u][i] = i == 0 || i > lost_in_8 ? 1 : 0.001f;
-    static const float out[4] = {9, 9, 9, 9};
-    for (uint32_t r = 0; r < ROWS; r++)
-        kvb_filter_add(filter, &m->expect[r], &m->expect[r], a, KVB_F32, out);
-    uint64_t rows = kvb_filter_rows(filter);
-    kvb_filter_free(filter);
+    filtered(m, a, KVB_F32, peaks, &rows);
     return rows;
 }
 
 static void rows_that_count_by_hand(void **state)
 {
     static made m;
-    const kvb_arithmetic bf16 = {.accumulator = KVB_F32, .sums.rounding = KVB_BF16},
-                         steps = {.accumulator = KVB_F32, .sums.step = 0.01};
+    const kvb_arithmetic bf16 = {.sums.rounding = KVB_BF16}, steps = {.sums.step = 0.01};
     made_connect(&m, 4);
     m.truth.most_visible = 9;
     for (uint32_t c = 0; c < 4; c++)
@@ -547,21 +543,22 @@ static bool is_narrow(const kvb_rounding *r)
 /* The filter over what was made, and what its header says of it. Returns the rows that counted. */
 static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
 {
-    static told token[UNITS * CELLS], first[CELLS], last[CELLS], size[1], scale[1], pair[HEADS * HEADS];
-    kvb_filter *filter;
+    static told sums[KVB_FILTER_KINDS][UNITS * CELLS];
+    told *const token = sums[KVB_FILTER_TOKEN], *const first = sums[KVB_FILTER_FROM_FIRST],
+                *const last = sums[KVB_FILTER_FROM_LAST], *const size = sums[KVB_FILTER_SIZE],
+                *const scale = sums[KVB_FILTER_SCALE], *const pair = sums[KVB_FILTER_HEADS];
     kvb_filter_peak peaks[KVB_FILTER_KINDS + 1] = {[KVB_FILTER_KINDS] = {.z = 1e9}}; /* the last is no kind */
-    uint64_t rows = 0;
-    memset(token, 0, sizeof token), memset(first, 0, sizeof first), memset(last, 0, sizeof last);
-    memset(size, 0, sizeof size), memset(scale, 0, sizeof scale), memset(pair, 0, sizeof pair);
-    assert_int_equal(kvb_filter_open(&m->oracle, &filter), 0);
+    uint64_t rows = 0, counted;
+    memset(sums, 0, sizeof sums);
+    for (uint32_t r = 0; r < ROWS; r++)
+        m->expect[r].visible = seen;
+    const double z = filtered(m, a, KVB_F32, peaks, &counted);
     for (uint32_t r = 0; r < ROWS; r++) {
         const kvb_filter_row *row = &m->row[r];
         const uint32_t u = row->unit, dim = m->dim;
         const double half = fmax(fmax(a->sums.step, a->sums.floor), a->exp_floor) / 2 * m->expect[r].row.p_max *
                             m->expect[r].row.v_largest;
         double e[MOST], t[MOST], o2 = 0, lost = 0, unclear = 0, e2 = 0;
-        m->expect[r].visible = seen;
-        kvb_filter_add(filter, &m->expect[r], &m->expect[r], a, KVB_F32, m->out[r]);
         for (uint32_t c = 0; c < dim; c++) {
             e[c] = ((double)m->out[r][c] - m->terms[r][c].o) * m->inverse[u][c];
             e2 += e[c] * e[c];
@@ -624,22 +621,21 @@ static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
                 told_add(&pair[(h < head ? h : head) * HEADS + (h < head ? head : h)], 1, dim, e, t, 0, channels);
         }
     }
-    const double z = kvb_filter_peaks(filter, peaks);
+    static const size_t directions[] = {
+        [KVB_FILTER_TOKEN] = CELLS, [KVB_FILTER_FROM_FIRST] = CELLS, [KVB_FILTER_FROM_LAST] = CELLS,
+        [KVB_FILTER_SIZE] = 1,      [KVB_FILTER_SCALE] = 1,          [KVB_FILTER_HEADS] = HEADS * HEADS};
     double most = 0;
-    peak_is(&peaks[KVB_FILTER_TOKEN], KVB_FILTER_TOKEN, token, CELLS, UNITS);
-    peak_is(&peaks[KVB_FILTER_FROM_FIRST], KVB_FILTER_FROM_FIRST, first, CELLS, 1);
-    peak_is(&peaks[KVB_FILTER_FROM_LAST], KVB_FILTER_FROM_LAST, last, CELLS, 1);
-    peak_is(&peaks[KVB_FILTER_SIZE], KVB_FILTER_SIZE, size, 1, 1);
-    peak_is(&peaks[KVB_FILTER_SCALE], KVB_FILTER_SCALE, scale, 1, 1);
-    kvb_filter_peak heads = peaks[KVB_FILTER_HEADS];
-    assert_true(heads.z == 0 || heads.at < heads.other);
-    heads.at = heads.at * HEADS + heads.other;
-    peak_is(&heads, KVB_FILTER_HEADS, pair, HEADS * HEADS, 1);
-    for (int kind = 0; kind < KVB_FILTER_KINDS; kind++)
-        most = fmax(most, peaks[kind].z);
+    for (int kind = 0; kind < KVB_FILTER_KINDS; kind++) {
+        kvb_filter_peak peak = peaks[kind];
+        most = fmax(most, peak.z);
+        if (kind == KVB_FILTER_HEADS) {
+            assert_true(peak.z == 0 || peak.at < peak.other);
+            peak.at = peak.at * HEADS + peak.other;
+        }
+        peak_is(&peak, kind, sums[kind], directions[kind], kind == KVB_FILTER_TOKEN ? UNITS : 1);
+    }
     assert_true(rows ? z == most : isnan(z));
-    assert_int_equal(kvb_filter_rows(filter), rows);
-    kvb_filter_free(filter);
+    assert_int_equal(counted, rows);
     return rows;
 }
 
@@ -731,12 +727,10 @@ static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
 {
     hand h = {0};
     kvb_values values;
-    kvb_oracle *oracle;
     char why[200];
-    const kvb_oracle_options options = {.k_format = &f32, .v_format = &f32, .max_pairs = UINT64_MAX};
     hand_extend(&h, KVB_EVENT_PREFILL, 0, 0, tokens);
     hand_values(&h, hand_model(2, group), 4, &values);
-    assert_int_equal(kvb_oracle_open(&h.trace, &values, &options, &oracle, why, sizeof why), 0);
+    kvb_oracle *oracle = hand_oracle(&h, &values, &f32, &f32);
     assert_true(z_with(oracle, &values, &bf16_sums, NOBODY, rows, why, sizeof why) < KVB_FILTER_LIMIT);
     assert_string_equal(why, "");
     assert_true(z_with(oracle, &values, &bf16_sums, STALE, rows, why, sizeof why) > KVB_FILTER_LIMIT);
@@ -881,7 +875,6 @@ static void alone_see(alone *x, bool lacking)
 /* Judges the call; outputs become the exact ones, and with a filter are compared as they are. */
 static void alone_judge(alone *x, bool lacking, kvb_single_filter *filter, uint32_t sequence, uint32_t kv_head)
 {
-    static const kvb_format plain = {.name = "f32", .elem = KVB_F32};
     const kvb_attend call = {.problem = {.n_tok = ALONE_QUERIES,
                                          .n_heads = 1,
                                          .n_kv_heads = 1,
@@ -890,8 +883,8 @@ static void alone_judge(alone *x, bool lacking, kvb_single_filter *filter, uint3
                                          .n_cells = ALONE_CELLS,
                                          .scale = 0.25f,
                                          .mask = KVB_MASK_EXPLICIT,
-                                         .k_format = &plain,
-                                         .v_format = &plain},
+                                         .k_format = &f32,
+                                         .v_format = &f32},
                              .q = x->q,
                              .out = x->out};
     const kvb_single_rows rows = {.cells = ALONE_CELLS,
