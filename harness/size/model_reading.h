@@ -56,7 +56,7 @@ typedef struct kvb_config_json {
     const char *class_name;  /* of these defaults: "Gemma3TextConfig" */
     const char *inert;       /* of the class; or NULL */
     const char *model_class; /* the architecture, for messages */
-    uint64_t asked;          /* a bit for each field that changes memory: has somebody asked for it? */
+    uint64_t asked;          /* a bit for each field that changes memory: set once it was read */
     int error;               /* 0, or the first failure, a negative errno */
     char *why;
     size_t why_bytes;

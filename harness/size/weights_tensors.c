@@ -696,7 +696,7 @@ static void deci_extras(kvb_weights_sum *sum)
     }
 }
 
-/* ---- feed-forward blocks by family, and what else the newest have -------------------------------------------------- */
+/* ---- feed-forward blocks of each family, and extra tensors of the newest ------------------------------------------- */
 
 /* clang-format off */
 static const kvb_weights_feed gated = {.width = "intermediate_size", .bias = "mlp_bias"};
@@ -769,8 +769,8 @@ static const kvb_weights_feed deepseek_v4 = {.width = "intermediate_size", .expe
                                      .shared = "n_shared_experts", .shared_width = "moe_intermediate_size"};
 /* clang-format on */
 
-/* KimiDecoderLayer of vLLM's models/kimi_linear.py: Kimi-K3 gates what attention yields, normalises what experts yield,
- * and weighs the outputs of earlier blocks of layers. */
+/* KimiDecoderLayer of vLLM's models/kimi_linear.py. Kimi-K3 has a gate on attention's output, a norm on the experts'
+ * output, and weights for the outputs of earlier blocks of layers. */
 static void kimi_extras(kvb_weights_sum *sum)
 {
     const uint64_t n = sum->layers, h = sum->hidden, latent = kvb_sum_count_or(sum, "routed_expert_hidden_size", 0);

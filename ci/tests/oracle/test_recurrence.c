@@ -677,7 +677,7 @@ static void is_above(float got, double want)
         fail_msg("%.9g in place of %.9g", (double)got, want);
 }
 
-/* What a token makes of the columns (3, 4, 0) and (1, 2, 2) of a state in a lane, and keeps. */
+/* Puts the columns (3, 4, 0) and (1, 2, 2) of a state into a lane and takes one token. Returns the token's row. */
 static kvb_glance_row taken(kvb_scan_kind kind, kvb_recurrence_token token, double *lane)
 {
     static const double columns[COLUMNS][GLANCE_ROWS] = {{3, 4, 0}, {1, 2, 2}};

@@ -302,9 +302,9 @@ static void overflow_costs_infinity(void **state)
 /*
  * Shows: rows of formats with residual cells are stored as the sequence that each query sees, by itself; and the
  * account of what pools hold (oracle/window.h) gives the same for tokens that are written in that order, wherever their
- * blocks lie and whatever mask says so, also where V is the beginning of K's. A moved row, and the rows beside one that
- * is written into an encoded block, are f16 from then on. The second opinion is of the same rows, and a query that sees
- * an empty cell is reported.
+ * blocks lie and whatever mask says so, also where V is the beginning of K's. A moved row becomes f16; so do the rows of
+ * an encoded block into which a row is written. The second opinion reads the same rows. A query that sees an empty cell
+ * is reported.
  */
 
 enum {
@@ -618,7 +618,7 @@ static void block_code(double *rows)
     hand_store(&store, at, W, rows, NULL);
 }
 
-/* Over the cells of a run, attention of a KV head is that over these keys, and V rows of these tokens in f16. */
+/* Fails unless the window's attention over a run of cells is attention over these keys and these tokens' V in f16. */
 static void rows_are(rig *r, uint32_t kv_head, kvb_run run, const double *keys, const uint32_t *tokens)
 {
     static const uint32_t start[] = {0, 1};

@@ -48,8 +48,8 @@ typedef struct spoil {
     uint32_t cell, as; /* places of two cells; numbers of two heads */
     kvb_run seen[3];   /* from place to place */
     const char *words; /* of the filter's message */
-    bool of_one_cell;  /* what changes is of the size of one weight, … */
-    bool of_v;         /* … and the log-sum-exp does not change at all */
+    bool of_one_cell;  /* the change is as large as the weight of one cell */
+    bool of_v;         /* only V is spoilt: the log-sum-exp does not change */
 } spoil;
 
 /* Each query sees the cells of s->seen that it may see, and no others. */
