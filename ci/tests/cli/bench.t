@@ -174,12 +174,13 @@ ok "  is the one that ships" cmp "$TMPDIR/machines.md" results/machines.md
 expect_exit 2 "a record that cannot be written" "$KVBENCH" bench --targets "${tiny[@]}" --work decode-f16-g4 --kernel reference --record-machine "$TMPDIR/none/x"
 holds "  in one line" '^kvbench bench: --record-machine: .*: No such file or directory$' "$err"
 
-# 14 operations a byte, from memory that is near: arithmetic takes longer than reading.
+# 14 operations a byte, from memory that is near: arithmetic takes longer than reading. Under a sanitizer the kernel is
+# so slow that both shares may round to the same number.
 ok "rows of 4 bits, few" bench "${tiny[@]}" --work decode-q4_0-g4 --kernel flash --format json
 cp "$out" "$TMPDIR/bench.json"
 ok "  are nearer to the longer of both limits than to their own" python3 -c 'import json, sys
 row = json.load(open(sys.argv[1]))[0]
-assert row["of both"] > row["ratio"] > 0, row' "$TMPDIR/bench.json"
+assert row["of both"] > row["ratio"] > 0 or row["of both"] == row["ratio"] < 0.05, row' "$TMPDIR/bench.json"
 
 ok "scan kernels" bench "${tiny[@]}" --cells 64 --work 'scan-*'
 holds "  decoding, against reading and writing" '^scan-decode-mamba2-128-b16 +scan +[0-9.]+ MB .* read\+write [0-9.]+ GB/s .*>= 0\.85 +(yes|no)$'
