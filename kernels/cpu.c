@@ -12,6 +12,7 @@ const char *const kvb_cpu_level_names[KVB_CPU_LEVELS] = {
     [KVB_CPU_AVX512VNNI] = "avx512vnni",
     [KVB_CPU_AVX512BF16] = "avx512bf16",
     [KVB_CPU_AVX512FP16] = "avx512fp16",
+    [KVB_CPU_AMX] = "amx",
     [KVB_CPU_NEON] = "neon",
     [KVB_CPU_NEONDOT] = "neondot",
     [KVB_CPU_NEONBF16] = "neonbf16",
@@ -27,6 +28,8 @@ static kvb_cpu_level limit = KVB_CPU_LEVELS - 1;
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static bool f16c_here(void) /* clang 14 has no name for it */
 {
@@ -46,6 +49,20 @@ static bool fp16_here(void) /* gcc 11 has no name for it */
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
 }
 
+static bool amx_here(unsigned bit) /* of EDX; clang 14 has no names for these */
+{
+    unsigned a, b, c, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << bit);
+}
+
+/* Linux lets a process use tiles after it has asked once; threads and children inherit the permission
+ * (Documentation/arch/x86/xstate.rst). */
+static bool tiles_permitted(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
 /* What each level needs that the one below does not have. */
 #define NEED(LEVEL, NAME, HERE)                                                                                        \
     if (level >= LEVEL && !HERE) {                                                                                     \
@@ -60,6 +77,10 @@ bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
         snprintf(why, why_bytes, "the CPU has no %s: it is no AArch64", kvb_cpu_level_names[level]);
         return false;
     }
+    NEED(KVB_CPU_AMX, "amx_bf16", amx_here(22)) /* first: it is what the level is for */
+    NEED(KVB_CPU_AMX, "amx_int8", amx_here(25))
+    NEED(KVB_CPU_AMX, "amx_tile", amx_here(24))
+    NEED(KVB_CPU_AMX, "amx_tile that the system permits", tiles_permitted())
     NEED_NAMED(KVB_CPU_AVX2, "avx2")
     NEED_NAMED(KVB_CPU_AVX2, "fma")
     NEED(KVB_CPU_AVX2, "f16c", f16c_here())

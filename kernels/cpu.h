@@ -18,6 +18,7 @@ typedef enum kvb_cpu_level {
     KVB_CPU_AVX512VNNI, /* and VNNI, VBMI: Ice Lake, Zen 4 */
     KVB_CPU_AVX512BF16, /* and BF16: Zen 4 */
     KVB_CPU_AVX512FP16, /* and FP16: Sapphire Rapids */
+    KVB_CPU_AMX,        /* and AMX of bf16 and int8, where the system lets the process use tiles: the same CPUs */
     KVB_CPU_NEON,       /* of every AArch64: Cortex-A72 */
     KVB_CPU_NEONDOT,    /* and DotProd: Neoverse N1, Apple M1 */
     KVB_CPU_NEONBF16,   /* and BF16, I8MM: Apple M2 */

@@ -38,6 +38,7 @@ const kvb_loops *kvb_loops_at(kvb_cpu_level level)
         LEVELS(LOOPS) BF16_LEVELS(LOOPS_BF16)
 #if defined(__x86_64__)
             [KVB_CPU_AVX512FP16] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16},
+        [KVB_CPU_AMX] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16},
 #endif
     };
     return loops[level].vector ? &loops[level] : NULL;
