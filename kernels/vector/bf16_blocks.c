@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any number of query rows by products of pairs of bf16. A block is packed into a tile; each dword has two bf16 of one
  * sum. */
-#include "kernels/vector/bf16.h"
+#include "kernels/vector/bf16_pack.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \
     (defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && (defined(KVB_NEON) || defined(__ARM_FEATURE_SVE)))
@@ -35,66 +35,6 @@ static void bf16_query(const kvb_format *k, uint32_t dim, const float *q, void *
     for (uint32_t c = 0; c < kvb_bf16_width(dim); c += 2 * VL)
         pairs_store((char *)encoded + 64 + 2 * c, query_load(q, c, dim, vf_set(factor)),
                     query_load(q, c + VL, dim, vf_set(factor)));
-}
-
-/* ---- tiles ------------------------------------------------------------------------------------------------------- */
-
-/*
- * Keys: [dim / 2][BLOCK] dwords, each two channels of one cell; cells from n on are anything.
- * Values: [BLOCK / 2][kvb_bf16_width(dim)] dwords, each one channel of two cells, up to n rounded up to two: a cell
- * that does not exist is 0.
- */
-#define COMMON_DIM 128u /* compiled as a constant too */
-
-/* Packs SOME rows of values from i on, as far as there are any. */
-VEC_INLINE void values_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i,
-                            int32_t *to)
-{
-    const uint32_t width = kvb_bf16_width(dim), end = i + SOME < n ? i + SOME : n;
-    for (to += i / 2 * width; i < end; i += 2, to += width)
-        for (uint32_t c = 0; c < dim; c += STEP) {
-            pairs a[ROW_VECS], b[ROW_VECS];
-            row_load(fp8, table, rows[i], c, dim, a);
-            for (uint32_t j = 0; j < ROW_VECS; j++)
-                b[j] = (pairs)vi_set(0);
-            if (i + 1 < n)
-                row_load(fp8, table, rows[i + 1], c, dim, b);
-            for (uint32_t j = 0; j < ROW_VECS; j++) {
-                float *at = (float *)(void *)(to + c + 2 * VL * j);
-                vf_store(at, (vf)pairs_low(a[j], b[j]));
-                vf_store(at + VL, (vf)pairs_high(a[j], b[j]));
-            }
-        }
-}
-
-typedef void pack(fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i, int32_t *to);
-
-#define PACK(SIDE, NAME, FP8)                                                                                          \
-    static __attribute__((noinline)) void SIDE##_of_##NAME(fp8_table table, uint32_t dim, const uint8_t *const *rows,  \
-                                                           uint32_t n, uint32_t i, int32_t *to)                        \
-    {                                                                                                                  \
-        if (dim == COMMON_DIM)                                                                                         \
-            SIDE##_pack(FP8, table, COMMON_DIM, rows, n, i, to);                                                       \
-        else                                                                                                           \
-            SIDE##_pack(FP8, table, dim, rows, n, i, to);                                                              \
-    }
-PACK(keys, bf16, false)
-PACK(keys, fp8, true)
-PACK(values, bf16, false)
-PACK(values, fp8, true)
-
-static void block_pack(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, pack *of_bf16, pack *of_fp8,
-                       kvb_lookahead *next, int32_t *to)
-{
-    const kvb_elem elem = view->format->elem;
-    const uint8_t *rows[BLOCK];
-    for (uint32_t i = 0; i < n; i++)
-        rows[i] = kvb_view_row(view, h, cells[i]);
-    for (uint32_t i = 0; i < BLOCK; i += SOME) {
-        (elem == KVB_BF16 ? of_bf16 : of_fp8)(fp8_table_of(elem), view->dim, rows, n, i, to);
-        kvb_lookahead_step(next);
-    }
-    kvb_lookahead_until(next, 1, 2);
 }
 
 /* ---- scores ----------------------------------------------------------------------------------------------------- */
