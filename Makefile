@@ -38,11 +38,12 @@ SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
 SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
 SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for levels with such products alone
 SRC_f16       := $(wildcard kernels/vector/f16_*.c)
+SRC_amx       := $(wildcard kernels/vector/amx_*.c)
 SRC_floats    := $(patsubst %,kernels/vector/%.c,plain_dots plain_sums plain_beside packed weights hadamard scan_chunk scan_steps)
-SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16) $(SRC_floats),$(wildcard kernels/vector/*.c))
+SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16) $(SRC_amx) $(SRC_floats),$(wildcard kernels/vector/*.c))
 SRC_codec     := caches/pools/codec/isa.c
 SRC_products  := oracle/products.c
-LEVELLED      := vector floats bf16 f16 codec products # SRC_x is compiled for each of ISAS_x: see below
+LEVELLED      := vector floats bf16 f16 amx codec products # SRC_x is compiled for each of ISAS_x: see below
 ISAS_vector   := portable
 ISAS_floats   := portable
 ISAS_codec    := portable
@@ -54,12 +55,13 @@ ISAS_floats   += avx2 avx512
 ISAS_vector   += avx2 avx512 avx512vnni
 ISAS_bf16     := avx512bf16
 ISAS_f16      := avx512fp16
+ISAS_amx      := amx emulated # tiles in plain C, which tests alone use
 else ifeq ($(ARCH),aarch64)
 ISAS_bf16     := neonbf16 sve128bf16 sve256bf16 sve512bf16 # and I8MM, so that the other loops are theirs, too
 ISAS_floats   += neon sve128 sve256 sve512
 ISAS_vector   += neon neondot sve128 sve256 sve512 $(ISAS_bf16)
 endif
-SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_floats) $(SRC_vector)
+SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_amx) $(SRC_floats) $(SRC_vector)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
@@ -313,6 +315,8 @@ ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefe
 ISA_avx512vnni := $(ISA_avx512) -mavx512vnni -mavx512vbmi
 ISA_avx512bf16 := $(ISA_avx512vnni) -mavx512bf16
 ISA_avx512fp16 := $(ISA_avx512bf16) -mavx512fp16
+ISA_amx        := $(ISA_avx512bf16) -mamx-tile -mamx-bf16 -mamx-int8
+ISA_emulated   := $(ISA_avx512bf16) -DKVB_TILES_EMULATED
 ISA_neon       := -DKVB_NEON
 ISA_neondot    := -DKVB_NEON -march=armv8.2-a+dotprod
 ISA_neonbf16   := -DKVB_NEON -march=armv8.2-a+dotprod+i8mm+bf16

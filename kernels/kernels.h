@@ -12,6 +12,7 @@ extern const kvb_kernel kvb_kernel_flash;          /* one pass in vectors, each 
 extern const kvb_kernel kvb_kernel_flash_int8;     /* the same by products of integers */
 extern const kvb_kernel kvb_kernel_flash_bf16;     /* the same by pairs of bf16 */
 extern const kvb_kernel kvb_kernel_flash_f16;      /* the same by products and short sums of f16 */
+extern const kvb_kernel kvb_kernel_flash_amx;      /* the same by AMX's tiles of bf16 */
 extern const kvb_kernel kvb_kernel_witness;        /* says what each query saw */
 extern const kvb_kernel kvb_kernel_scan_reference; /* scans in plain scalar f32, token by token */
 extern const kvb_kernel kvb_kernel_scan;           /* scans in vectors, prompts by matrix products */

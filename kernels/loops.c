@@ -27,18 +27,19 @@ LEVELS(DECLARE)
 BF16_LEVELS(DECLARE_BF16)
 #if defined(__x86_64__)
 extern const kvb_f16_loops kvb_f16_avx512fp16;
+extern const kvb_amx_loops kvb_tiles_amx;
 #endif
 
 const kvb_loops *kvb_loops_at(kvb_cpu_level level)
 {
     static const kvb_loops loops[KVB_CPU_LEVELS] = {
-        [KVB_CPU_PORTABLE] = {&kvb_vector_portable, NULL, NULL},
-#define LOOPS(LEVEL, NAME)              [KVB_CPU_##LEVEL] = {&kvb_vector_##NAME, NULL, NULL},
-#define LOOPS_BF16(LEVEL, VECTOR, NAME) [KVB_CPU_##LEVEL] = {&kvb_vector_##VECTOR, &kvb_bf16_##NAME, NULL},
+        [KVB_CPU_PORTABLE] = {.vector = &kvb_vector_portable},
+#define LOOPS(LEVEL, NAME)              [KVB_CPU_##LEVEL] = {.vector = &kvb_vector_##NAME},
+#define LOOPS_BF16(LEVEL, VECTOR, NAME) [KVB_CPU_##LEVEL] = {&kvb_vector_##VECTOR, &kvb_bf16_##NAME, NULL, NULL},
         LEVELS(LOOPS) BF16_LEVELS(LOOPS_BF16)
 #if defined(__x86_64__)
-            [KVB_CPU_AVX512FP16] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16},
-        [KVB_CPU_AMX] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16},
+            [KVB_CPU_AVX512FP16] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16, NULL},
+        [KVB_CPU_AMX] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16, &kvb_tiles_amx},
 #endif
     };
     return loops[level].vector ? &loops[level] : NULL;

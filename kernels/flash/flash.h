@@ -131,7 +131,7 @@ typedef struct kvb_product {
 } kvb_product;
 
 /* Public for tests and benches. */
-extern const kvb_product kvb_product_float, kvb_product_int8, kvb_product_bf16, kvb_product_f16;
+extern const kvb_product kvb_product_float, kvb_product_int8, kvb_product_bf16, kvb_product_f16, kvb_product_amx;
 
 /* One call, shared by its threads. */
 struct kvb_flash {
@@ -198,6 +198,10 @@ const float *kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q,
 /* Bytes of the tiles in which rows of K and V become floats, if they have to; and where V's tile begins. */
 size_t kvb_float_tiles_bytes(const kvb_problem *problem);
 size_t kvb_float_v_tile(const kvb_problem *problem);
+
+/* scores() and sums() over rows of bf16 and FP8, where more than DOTS_ROWS rows take these loops: product_bf16.c. */
+void kvb_bf16_scores(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, kvb_block_scores_fn *block);
+void kvb_bf16_sums(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, kvb_block_sums_fn *block);
 
 /* ---- one pass: pass.c -------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel `flash-bf16`: products of pairs of bf16 (AVX-512 BF16, AArch64's BF16), to which q and weights are
- * rounded. Few query rows meet stored rows where they lie; for more the block is packed.
+ * The kernels `flash-bf16` and `flash-amx`: products of pairs of bf16 (AVX-512 BF16, AArch64's BF16), to which q and
+ * weights are rounded. Few query rows meet stored rows where they lie; for more the block is packed, and `flash-amx`
+ * multiplies it by AMX's tiles.
  */
 #include "kernels/flash/flash.h"
 
@@ -16,6 +17,12 @@
 static uint32_t bf16_cost(uint32_t rows, uint32_t cells)
 {
     return cells * 30 + rows * kvb_padded(cells) * 6;
+}
+
+/* 16 rows of tiles take 16 cycles for 32 cells and as many channels, twice; the rest is softmax. */
+static uint32_t amx_cost(uint32_t rows, uint32_t cells)
+{
+    return cells * 30 + (rows + 15) / 16 * 16 * kvb_padded(cells) * 2;
 }
 
 /* ---- which rows -------------------------------------------------------------------------------------------------- */
@@ -73,6 +80,14 @@ static void bf16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
         a->sums.floor = of_weight;
 }
 
+/* Scores by tiles have no longer chains than k_dim. Of a block, even and odd products are added, and that to the sums:
+ * AMX_ADDITIONS times, or once where it has 32 cells or less. */
+static void amx_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    bf16_arithmetic(p, a);
+    a->cell_chain += 1 + (AMX_ADDITIONS - 1) * (p->n_cells / (BLOCK / AMX_ADDITIONS));
+}
+
 /* ---- the product ------------------------------------------------------------------------------------------------- */
 
 static size_t bf16_query_bytes(const kvb_problem *p)
@@ -83,6 +98,11 @@ static size_t bf16_query_bytes(const kvb_problem *p)
 static size_t bf16_scratch_bytes(const kvb_problem *p)
 {
     return kvb_bf16_scratch_bytes(p->k_dim > p->v_dim ? p->k_dim : p->v_dim);
+}
+
+static size_t amx_scratch_bytes(const kvb_problem *p)
+{
+    return kvb_amx_scratch_bytes(p->k_dim > p->v_dim ? p->k_dim : p->v_dim);
 }
 
 static const void *bf16_query(const kvb_flash *f, uint32_t h, const float *q, void *encoded)
@@ -102,13 +122,12 @@ static void bf16_decoded(const kvb_flash *f, const void *encoded, double *q)
         q[c] = fabs((double)scaled[c]) < BF16_LEAST ? 0 : (double)scaled[c] * (double)*back;
 }
 
-static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
+void kvb_bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, kvb_block_scores_fn *block)
 {
     const kvb_side *k = &f->k;
     if (g->n_rows > DOTS_ROWS) {
         kvb_lookahead next = kvb_group_lookahead(f, k, g);
-        f->loops->bf16->block_scores(k->view, g->kv_head, g->cell, g->n_cells, g->query, g->n_rows, w->scores, &next,
-                                     w->scratch);
+        block(k->view, g->kv_head, g->cell, g->n_cells, g->query, g->n_rows, w->scores, &next, w->scratch);
         return;
     }
     kvb_rows_in_place(f, k, g, g->key);
@@ -120,7 +139,7 @@ static void bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_grou
     f->loops->bf16->dots(&keys, g->query, g->n_rows, w->scores);
 }
 
-static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
+void kvb_bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, kvb_block_sums_fn *block)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_side *v = &f->v;
@@ -128,8 +147,7 @@ static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group 
         kvb_lookahead next = kvb_group_lookahead(f, v, g);
         kvb_view rows = *v->view;
         rows.dim = p->v_dim; /* the first channels, where V lies in K's rows */
-        f->loops->bf16->block_sums(&rows, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, g->sums, &next,
-                                   w->scratch);
+        block(&rows, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, g->sums, &next, w->scratch);
         return;
     }
     if (!p->v_in_k)
@@ -142,54 +160,61 @@ static void bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group 
     f->loops->bf16->sums(&values, w->scores, g->n_rows, g->sums);
 }
 
-/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+/* ---- the kernels ---- */
 
-const kvb_product kvb_product_bf16 = {
-    .loops = offsetof(kvb_loops, bf16),
-    .fits = bf16_fits,
-    .query_bytes = bf16_query_bytes,
-    .scratch_bytes = bf16_scratch_bytes,
-    .query = bf16_query,
-    .decoded = bf16_decoded,
-    .scores = bf16_scores,
-    .sums = bf16_sums,
-    .cost = bf16_cost,
-};
+#define KERNEL(LOOPS, NAME, SUMMARY)                                                                                   \
+    static void LOOPS##_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)                           \
+    {                                                                                                                  \
+        kvb_bf16_scores(f, w, g, f->loops->LOOPS->block_scores);                                                       \
+    }                                                                                                                  \
+    static void LOOPS##_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)                             \
+    {                                                                                                                  \
+        kvb_bf16_sums(f, w, g, f->loops->LOOPS->block_sums);                                                           \
+    }                                                                                                                  \
+    const kvb_product kvb_product_##LOOPS = {                                                                          \
+        .loops = offsetof(kvb_loops, LOOPS),                                                                           \
+        .fits = bf16_fits,                                                                                             \
+        .query_bytes = bf16_query_bytes,                                                                               \
+        .scratch_bytes = LOOPS##_scratch_bytes,                                                                        \
+        .query = bf16_query,                                                                                           \
+        .decoded = bf16_decoded,                                                                                       \
+        .scores = LOOPS##_scores,                                                                                      \
+        .sums = LOOPS##_sums,                                                                                          \
+        .cost = LOOPS##_cost,                                                                                          \
+    };                                                                                                                 \
+                                                                                                                       \
+    static bool LOOPS##_available(char *why, size_t why_bytes)                                                         \
+    {                                                                                                                  \
+        return kvb_flash_available(&kvb_product_##LOOPS, why, why_bytes);                                              \
+    }                                                                                                                  \
+    static bool LOOPS##_supports(const kvb_problem *p, char *why, size_t why_bytes)                                    \
+    {                                                                                                                  \
+        return kvb_flash_supports(&kvb_product_##LOOPS, p, why, why_bytes);                                            \
+    }                                                                                                                  \
+    static size_t LOOPS##_scratch(const kvb_problem *p, uint32_t n_threads)                                            \
+    {                                                                                                                  \
+        return kvb_flash_scratch_bytes(&kvb_product_##LOOPS, p, n_threads);                                            \
+    }                                                                                                                  \
+    static int LOOPS##_attend(const kvb_attend *args)                                                                  \
+    {                                                                                                                  \
+        return kvb_flash_attend(&kvb_product_##LOOPS, args);                                                           \
+    }                                                                                                                  \
+    static int LOOPS##_round(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)  \
+    {                                                                                                                  \
+        return kvb_flash_round_query(&kvb_product_##LOOPS, p, k, head, q, rounded);                                    \
+    }                                                                                                                  \
+    const kvb_kernel kvb_kernel_flash_##LOOPS = {                                                                      \
+        .name = NAME,                                                                                                  \
+        .summary = SUMMARY,                                                                                            \
+        .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,                                                                \
+        .masks = KVB_MASKS_ALL,                                                                                        \
+        .available = LOOPS##_available,                                                                                \
+        .supports = LOOPS##_supports,                                                                                  \
+        .scratch_bytes = LOOPS##_scratch,                                                                              \
+        .arithmetic = LOOPS##_arithmetic,                                                                              \
+        .attend = LOOPS##_attend,                                                                                      \
+        .round_query = LOOPS##_round,                                                                                  \
+    };
 
-static bool available(char *why, size_t why_bytes)
-{
-    return kvb_flash_available(&kvb_product_bf16, why, why_bytes);
-}
-
-static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
-{
-    return kvb_flash_supports(&kvb_product_bf16, p, why, why_bytes);
-}
-
-static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
-{
-    return kvb_flash_scratch_bytes(&kvb_product_bf16, p, n_threads);
-}
-
-static int attend(const kvb_attend *args)
-{
-    return kvb_flash_attend(&kvb_product_bf16, args);
-}
-
-static int round_query(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
-{
-    return kvb_flash_round_query(&kvb_product_bf16, p, k, head, q, rounded);
-}
-
-const kvb_kernel kvb_kernel_flash_bf16 = {
-    .name = "flash-bf16",
-    .summary = "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2",
-    .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,
-    .masks = KVB_MASKS_ALL,
-    .available = available,
-    .supports = supports,
-    .scratch_bytes = scratch_bytes,
-    .arithmetic = bf16_arithmetic,
-    .attend = attend,
-    .round_query = round_query,
-};
+KERNEL(bf16, "flash-bf16", "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2")
+KERNEL(amx, "flash-amx", "the same, more than 8 query rows by AMX's tiles: rows of bf16, e4m3, e5m2")

@@ -350,10 +350,15 @@ static inline size_t kvb_bf16_query_bytes(uint32_t dim)
     return 64 + (size_t)kvb_bf16_width(dim) * 2;
 }
 
-/* Scratch of the block products, for rows of at most dim channels. */
+/* Scratch of the block products, for rows of at most dim channels: the packed block, then query rows of a panel. */
+#define AMX_PANEL 32u
 static inline size_t kvb_bf16_scratch_bytes(uint32_t dim)
 {
     return (size_t)kvb_bf16_width(dim) * BLOCK / 2 * sizeof(int32_t);
+}
+static inline size_t kvb_amx_scratch_bytes(uint32_t dim)
+{
+    return kvb_bf16_scratch_bytes(dim) + (size_t)kvb_bf16_width(dim) * AMX_PANEL * 2;
 }
 
 /* Few rows in place, or a block packed for any number: both take the same encoded query rows. */
@@ -364,6 +369,18 @@ typedef struct kvb_bf16_loops {
     kvb_block_scores_fn *block_scores;
     kvb_block_sums_fn *block_sums;
 } kvb_bf16_loops;
+
+/*
+ * The same block products by AMX: amx_blocks.c. An instruction makes 16 x 16 sums of 16 pairs each: even and odd elements
+ * in a chain each, from 0 on, then those two are added, then that is added to what is there. So a score of dim channels has
+ * a chain of 17 + dim / 32, rounded up; a sum one of 17, and up to AMX_ADDITIONS to what is there. Numbers below BF16_LEAST
+ * are 0 here, too.
+ */
+#define AMX_ADDITIONS (BLOCK / 32)
+typedef struct kvb_amx_loops {
+    kvb_block_scores_fn *block_scores;
+    kvb_block_sums_fn *block_sums;
+} kvb_amx_loops;
 
 /* ---- f16: f16_in_place.c (AVX-512 FP16) -------------------------------------------------------------------------- */
 
@@ -444,6 +461,7 @@ typedef struct kvb_loops {
     const kvb_vector *vector;
     const kvb_bf16_loops *bf16; /* NULL where the level has none */
     const kvb_f16_loops *f16;
+    const kvb_amx_loops *amx; /* beside bf16 */
 } kvb_loops;
 
 /* NULL where this build has no such level. */

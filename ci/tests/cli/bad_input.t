@@ -28,7 +28,7 @@ refuse "a transform on a pool that has one" "'tq4' has no form with \\+had: it t
 refuse "groups that do not divide the rows" "a4g128: groups of 128 do not divide rows of 16 channels; groups of up to 16 would" \
     "$KVBENCH" run --workload plain-decode --pool a4g128
 refuse "unknown growth" "unknown growth 'slow'; known: double, double\\+thp, reserve" "$KVBENCH" run --set growth=slow
-refuse "unknown kernel" "unknown kernel 'nope'; known: reference, openblas, flash, flash-int8, flash-bf16, flash-f16, witness" "$KVBENCH" run --kernel nope
+refuse "unknown kernel" "unknown kernel 'nope'; known: reference, openblas, flash, flash-int8, flash-bf16, flash-f16, flash-amx, witness" "$KVBENCH" run --kernel nope
 refuse "unknown values" "unknown values 'nope'; known: own, gaussian" "$KVBENCH" run --values nope
 refuse "unknown format" "unknown format 'xml'; known: table, md, csv, json" "${run[@]}" --format xml
 refuse "unknown list" "cannot list 'planets'; known: kernels" "$KVBENCH" list planets

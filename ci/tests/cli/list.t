@@ -18,6 +18,7 @@ golden "  what each takes" list-kernels.golden these
 report $? "  in lines that can be read"
 holds "  and what this level does not have" '^kernel +flash-bf16 .*no avx512(f|bf16)'
 holds "  nor this" '^kernel +flash-f16 .*no avx512f(p16)?'
+holds "  nor tiles" '^kernel +flash-amx .*no (avx512|amx)'
 "$KVBENCH" list kernels --format json --plugin "$so" >"$TMPDIR/list.json"
 ok "json is json" python3 -m json.tool "$TMPDIR/list.json"
 ok "list" "$KVBENCH" list --plugin "$so"

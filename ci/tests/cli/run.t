@@ -34,7 +34,7 @@ written = {"engine-calls", "full-cache", "prompt-swap", "draft-calls", "draft-sh
 small |= written
 hybrids = {"hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork", "short-prompts"}
 caches = {"recompute", "slab", "contiguous", "seq", "window", "paged", "paged-prefix", "shared-prefix", "tree"}
-narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}}.get(manifest["isa"], set())
+narrow = {"avx512bf16": {"flash-bf16"}, "avx512fp16": {"flash-bf16", "flash-f16"}, "amx": {"flash-bf16", "flash-f16", "flash-amx"}}.get(manifest["isa"], set())
 kernels = {"reference", "openblas", "flash", "flash-int8", "witness"} | narrow
 for r in calls: # single calls: every value of the axes that the kernel takes
     assert r["status"] == "pass" and r["axes"]["calls"] >= 300 and r["axes"]["wrong"] == 0, r

@@ -27,6 +27,17 @@ static inline bool level_tried(kvb_cpu_level level)
     return here && !listed;
 }
 
+/* AMX's products by tiles in plain C, beside the loops of level avx512bf16. NULL: another architecture. */
+static inline const kvb_amx_loops *tiles_emulated(void)
+{
+#if defined(__x86_64__)
+    extern const kvb_amx_loops kvb_tiles_emulated;
+    return &kvb_tiles_emulated;
+#else
+    return NULL;
+#endif
+}
+
 /* The loops of these levels, one after the other, each once. */
 static inline const kvb_vector *level_next(int *level)
 {

@@ -6,24 +6,54 @@
  */
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"
+#include "kernels/flash/flash.h"
 #include "kernels/kernels.h"
 #include "kernels/prefetch.h"
 
 /* ---- kernels ---- */
+
+/* flash-amx with tiles in plain C, where the level has the rest of its loops. */
+static void emulated_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
+{
+    kvb_bf16_scores(f, w, g, tiles_emulated()->block_scores);
+}
+
+static void emulated_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
+{
+    kvb_bf16_sums(f, w, g, tiles_emulated()->block_sums);
+}
+
+static int emulated_attend(const kvb_attend *args)
+{
+    kvb_product product = kvb_product_amx;
+    product.scores = emulated_scores;
+    product.sums = emulated_sums;
+    return kvb_flash_attend(&product, args);
+}
+
+static bool emulated_available(char *why, size_t why_bytes)
+{
+    (void)why, (void)why_bytes;
+    return tiles_emulated();
+}
+
+static kvb_kernel emulated; /* main() fills it in */
 
 /* A kernel, the loops that it is made of, and the rows that it takes where it takes no f32. */
 static const struct contestant {
     const kvb_kernel *kernel;
     size_t loops;
     kvb_elem narrow[3];
-    uint32_t n_narrow;
+    uint32_t n_narrow, alike; /* so many from here on take the same rows */
 } contestants[] = {
-    {&kvb_kernel_reference, offsetof(kvb_loops, vector), {0}, 0},
-    {&kvb_kernel_openblas, offsetof(kvb_loops, vector), {0}, 0},
-    {&kvb_kernel_flash, offsetof(kvb_loops, vector), {0}, 0},
-    {&kvb_kernel_flash_int8, offsetof(kvb_loops, vector), {KVB_Q8_0}, 1},
-    {&kvb_kernel_flash_bf16, offsetof(kvb_loops, bf16), {KVB_BF16, KVB_E4M3, KVB_E5M2}, 3},
-    {&kvb_kernel_flash_f16, offsetof(kvb_loops, f16), {KVB_F16, KVB_E4M3, KVB_Q8_0}, 3},
+    {&kvb_kernel_reference, offsetof(kvb_loops, vector), {0}, 0, 0},
+    {&kvb_kernel_openblas, offsetof(kvb_loops, vector), {0}, 0, 0},
+    {&kvb_kernel_flash, offsetof(kvb_loops, vector), {0}, 0, 0},
+    {&kvb_kernel_flash_int8, offsetof(kvb_loops, vector), {KVB_Q8_0}, 1, 1},
+    {&kvb_kernel_flash_f16, offsetof(kvb_loops, f16), {KVB_F16, KVB_E4M3, KVB_Q8_0}, 3, 1},
+    {&kvb_kernel_flash_bf16, offsetof(kvb_loops, bf16), {KVB_BF16, KVB_E4M3, KVB_E5M2}, 3, 3},
+    {&kvb_kernel_flash_amx, offsetof(kvb_loops, amx), {KVB_BF16, KVB_E4M3, KVB_E5M2}, 3, 2},
+    {&emulated, offsetof(kvb_loops, bf16), {KVB_BF16, KVB_E4M3, KVB_E5M2}, 3, 1},
 };
 enum { CONTESTANTS = sizeof contestants / sizeof *contestants };
 
@@ -499,10 +529,11 @@ static bool judge_fits(const struct subject *x)
 
 /* ---- the loop ---- */
 
-/* By all kernels that take it; or by this one, which takes its rows of 64 channels. */
+/* By all kernels that take it; or by this one and those alike, which take its rows of 64 channels. */
 static void problem_try(const char *scene, const struct problem *p, const struct contestant *alone)
 {
-    const struct contestant *from = alone ? alone : contestants, *to = alone ? alone + 1 : contestants + CONTESTANTS;
+    const struct contestant *from = alone ? alone : contestants,
+                            *to = alone ? alone + alone->alike : contestants + CONTESTANTS;
     const struct shape *s = &p->shape;
     struct fixture f;
     fixture_build(&f, s);
@@ -551,9 +582,9 @@ static void scene_check(void **state)
         problem_draw(&p, decks, (uint64_t)(scene - scenes) * 10000 + i, &rng);
         kvb_prefetch_set(p.at[PREFETCH] ? &kvb_prefetch_amd : &kvb_prefetch_intel);
         problem_try(scene->name, &p, NULL);
-        const struct contestant *c = &contestants[CONTESTANTS - 1 - i % 3]; /* once more with rows of its own */
+        const struct contestant *c = &contestants[3 + i % 3]; /* once more with rows of its own */
         p.shape.k_elem = p.shape.v_elem = c->narrow[i / 3 % c->n_narrow];
-        if (p.shape.k_dim % 32 == 0 && p.shape.v_dim % 32 == 0)
+        if (p.shape.k_elem != KVB_Q8_0 || (p.shape.k_dim % 32 == 0 && p.shape.v_dim % 32 == 0))
             problem_try(scene->name, &p, c);
         kvb_prefetch_set(NULL);
     }
@@ -621,6 +652,10 @@ static void busy_teams_agree(void **state)
 int main(void)
 {
     enum { SCENES = sizeof scenes / sizeof *scenes };
+    emulated = kvb_kernel_flash_amx;
+    emulated.name = "flash-amx, emulated";
+    emulated.available = emulated_available;
+    emulated.attend = emulated_attend;
     struct CMUnitTest tests[SCENES + 2] = {cmocka_unit_test(reference_sums_in_the_order_of_runs),
                                            cmocka_unit_test(busy_teams_agree)};
     for (uint32_t i = 0; i < SCENES; i++)

@@ -85,7 +85,7 @@ static void others_are_declined_in_words(void **state)
     for (const struct row *r = declared_rows; r < declared_rows + sizeof declared_rows / sizeof *declared_rows; r++)
         for (const kvb_kernel *const *k = kvb_builtin_kernels; *k; k++) {
             const bool takes_f32 = (*k)->attend && *k != &kvb_kernel_flash_int8 && *k != &kvb_kernel_flash_bf16 &&
-                                   *k != &kvb_kernel_flash_f16;
+                                   *k != &kvb_kernel_flash_f16 && *k != &kvb_kernel_flash_amx;
             if (r->kernel ? *k == r->kernel : takes_f32)
                 row_check(r, *k);
         }

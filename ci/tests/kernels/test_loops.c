@@ -32,7 +32,8 @@ static void floats_free(float **rows, uint32_t n)
 
 /* Loops over floats, bf16 or f16 of one level. block_*: NULL, or the same products of a packed block. */
 typedef struct products {
-    enum { FLOATS, OF_BF16, OF_F16 } kind;
+    enum { FLOATS, OF_BF16, OF_F16, OF_TILES, EMULATED, KINDS } kind; /* tiles: OF_BF16 with `tiles` */
+    bool tiles;
     kvb_cpu_level level;
     kvb_query_fn *query; /* NULL: q is multiplied as it is */
     kvb_dots_fn *dots;
@@ -50,30 +51,35 @@ static const struct {
     [FLOATS] = {"floats", 0x1p-24, offsetof(kvb_loops, vector), 0x1f, FP8_DIM},
     [OF_BF16] = {"bf16", 0x1p-24, offsetof(kvb_loops, bf16), 0x1c, 16},
     [OF_F16] = {"f16", 0x1p-11, offsetof(kvb_loops, f16), 0x0a, 64},
+    [OF_TILES] = {.part = offsetof(kvb_loops, amx)},
+    [EMULATED] = {.part = offsetof(kvb_loops, bf16)},
 };
 
 /* The next loops that are tried. *at: 0 at first. */
 static bool products_next(uint32_t *at, products *p)
 {
-    while (*at < KVB_CPU_LEVELS * (OF_F16 + 1)) {
-        const kvb_cpu_level level = (kvb_cpu_level)(*at / (OF_F16 + 1));
-        *p = (products){.kind = (*at)++ % (OF_F16 + 1), .level = level};
-        if (!kvb_loops_own(level, kinds[p->kind].part) || !level_tried(level))
+    while (*at < KVB_CPU_LEVELS * KINDS) {
+        const kvb_cpu_level level = (kvb_cpu_level)(*at / KINDS);
+        *p = (products){.kind = (*at)++ % KINDS, .level = level};
+        if (!kvb_loops_own(level, kinds[p->kind].part) || !level_tried(level) ||
+            (p->kind == EMULATED && !tiles_emulated()))
             continue;
         const kvb_loops *loops = kvb_loops_at(level);
         if (p->kind == FLOATS) {
             p->dots = loops->vector->dots;
             p->sums = loops->vector->sums;
-        } else if (p->kind == OF_BF16) {
+        } else if (p->kind == OF_F16) {
+            *p = (products){OF_F16, false, level, loops->f16->query, loops->f16->dots, loops->f16->sums, NULL, NULL};
+        } else {
+            const kvb_amx_loops *amx = p->kind == OF_TILES ? loops->amx : p->kind == EMULATED ? tiles_emulated() : NULL;
             *p = (products){OF_BF16,
+                            amx != NULL,
                             level,
                             loops->bf16->query,
                             loops->bf16->dots,
                             loops->bf16->sums,
-                            loops->bf16->block_scores,
-                            loops->bf16->block_sums};
-        } else {
-            *p = (products){OF_F16, level, loops->f16->query, loops->f16->dots, loops->f16->sums, NULL, NULL};
+                            amx ? amx->block_scores : loops->bf16->block_scores,
+                            amx ? amx->block_sums : loops->bf16->block_sums};
         }
         return true;
     }
@@ -147,7 +153,7 @@ static void rig_draw(rig *g, const products *p, kvb_elem elem, uint32_t dim, uin
     const size_t q_bytes = p->kind == OF_F16 ? kvb_f16_query_bytes(dim) : kvb_bf16_query_bytes(dim);
     *g = (rig){.p = p, .rows = rows};
     rows_draw(g, elem, dim, n, (n + rows) % 3 ? 1 : (n + rows) % 2 ? 0x1p-9f : 0x1p-18f, rng);
-    g->scratch = exact_alloc(kvb_bf16_scratch_bytes(dim), 0xff);
+    g->scratch = exact_alloc(p->tiles ? kvb_amx_scratch_bytes(dim) : kvb_bf16_scratch_bytes(dim), 0xff);
     /* behind the last cell: anything; where products are not of floats, 0 */
     g->weights = exact_alloc(rows * BLOCK * sizeof *g->weights, p->kind == FLOATS ? 0xff : 0);
     g->scores = exact_alloc(rows * BLOCK * sizeof *g->scores, 0xff);
@@ -231,9 +237,10 @@ static double chain_error(double m, double u)
 static void near_check(const rig *g, float got, double want, double bound, uint32_t r, uint32_t i)
 {
     if (isfinite(want) ? !(fabs((double)got - want) <= bound) : isnan(want) ? !isnan(got) : (double)got != want)
-        fail_msg("%s, %s%s, elem %d, dim %u, %u cells, %u rows: [%u][%u] = %.9g, want %.9g within %.3g",
+        fail_msg("%s, %s%s%s, elem %d, dim %u, %u cells, %u rows: [%u][%u] = %.9g, want %.9g within %.3g",
                  kvb_cpu_level_names[g->p->level], kinds[g->p->kind].name, g->blocks ? " of blocks" : "",
-                 (int)g->format.elem, g->dim, g->n, g->rows, r, i, (double)got, want, bound);
+                 g->p->tiles ? " by tiles" : "", (int)g->format.elem, g->dim, g->n, g->rows, r, i, (double)got, want,
+                 bound);
 }
 
 static void dots_check(rig *g)

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows: AMX's tiles in plain C do what the SDM's pseudo code says, on values made for it, on any CPU; and where the CPU
+ * has AMX, both give the same bits.
+ */
+#include "ci/tests/kernels/fixture.h"
+#include "ci/tests/kernels/levels.h"
+
+#if !defined(KVB_TILES_EMULATED)
+#define KVB_TILES_EMULATED
+#endif
+#include "kernels/vector/tiles.h"
+
+enum { A = 4, B = 6 };
+
+/* Element e of row m. */
+static void pair_set(int t, uint32_t m, uint32_t e, float x)
+{
+    elem_store(KVB_BF16, &tiles[t].bf16[m][e], x);
+}
+
+/* c plus a row of A times column 3 of B; terms: n pairs of factors, in the order of elements. */
+static float dot_of(float c, const float (*terms)[2], uint32_t n)
+{
+    tiles_open();
+    tiles[0].f32[2][3] = c;
+    for (uint32_t e = 0; e < n; e++) {
+        pair_set(A, 2, e, terms[e][0]);
+        pair_set(B, e / 2, 2 * 3 + e % 2, terms[e][1]);
+    }
+    tile_dot_bf16(0, 4, 6);
+    for (uint32_t m = 0; m < TILE_ROWS_MAX; m++)
+        for (uint32_t i = 0; i < TILE_BYTES / 4; i++)
+            assert_true((m == 2 && i == 3) || tiles[0].u32[m][i] == 0 || isnan(tiles[0].f32[m][i])); /* infinity * 0 */
+    return tiles[0].f32[2][3];
+}
+
+/* Even and odd elements have sums of their own, from 0 on; those are added, then what is there. */
+static void sums_have_their_order(void **state)
+{
+    static const struct {
+        float c, terms[6][2], want;
+    } rows[] = {
+        {1, {{2, 3}, {5, 7}}, 42},
+        /* 2^30 - 2^30 of the even ones leaves the 1 of an odd one */
+        {0, {{0x1p15f, 0x1p15f}, {1, 1}, {-0x1p15f, 0x1p15f}}, 1},
+        /* of the even ones 1 is lost in 2^30, before that goes */
+        {0, {{0x1p15f, 0x1p15f}, {0, 0}, {1, 1}, {0, 0}, {-0x1p15f, 0x1p15f}}, 0},
+        /* what is there comes last: it is lost in no sum */
+        {1, {{0x1p15f, 0x1p15f}, {0, 0}, {-0x1p15f, 0x1p15f}}, 1},
+        /* so it does after both sums were added */
+        {1, {{0x1p15f, 0x1p15f}, {-0x1p15f, 0x1p15f}}, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const float got = dot_of(rows[i].c, rows[i].terms, 6);
+        if (got != rows[i].want)
+            fail_msg("row %zu: %.9g, want %.9g", i, (double)got, (double)rows[i].want);
+    }
+}
+
+/* Below 2^-126: factors, what is there and results are 0, of their sign. */
+static void subnormal_numbers_are_flushed(void **state)
+{
+    static const float least = 0x1p-126f;
+    static const struct {
+        float c, terms[4][2], want;
+    } rows[] = {
+        {0, {{0x1p-127f, 0x1p10f}}, 0},                      /* a factor of A */
+        {0, {{0x1p10f, 0x1p-127f}}, 0},                      /* of B */
+        {0x1p-127f, {{0x1p-126f, 1.5f}}, 0x1.8p-126f},       /* what is there */
+        {0, {{0x1p-63f, 0x1p-64f}}, 0},                      /* a product */
+        {0, {{0x1p-63f, 0x1p-63f}}, 0x1p-126f},              /* the smallest that stays */
+        {0, {{0x1p-126f, 1.5f}, {-0x1p-126f, 1}}, 0},        /* the sum of both sums */
+        {-0x1p-126f, {{0x1p-126f, 1.5f}}, 0},                /* the result */
+        {0, {{0x1p-126f, 1.5f}, {0, 0}, {-0x1p-126f, 1}}, 0} /* a sum on the way */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const float got = dot_of(rows[i].c, rows[i].terms, 4);
+        if (got != rows[i].want)
+            fail_msg("row %zu: %.9g, want %.9g", i, (double)got, (double)rows[i].want);
+    }
+    /* What rounds to the smallest normal number stays, as far as 24 bits go. */
+    assert_true(tile_flush(least, (double)least) == least);
+    assert_true(tile_flush(least, 0x1p-126 - 0x1p-151) == least);
+    assert_true(tile_flush(least, 0x1p-126 - 0x1p-150) == 0);
+    assert_true(signbit(tile_flush(-least, -0x1p-126 + 0x1p-150)));
+    assert_true(isnan(tile_flush(NAN, (double)NAN)));
+}
+
+/* What is not finite, and what passes the range. */
+static void what_is_not_finite_stays(void **state)
+{
+    const float one[][2] = {{INFINITY, 1}, {1, 1}}, none[][2] = {{INFINITY, 0}},
+                both[][2] = {{INFINITY, 1}, {-INFINITY, 1}},
+                beyond[][2] = {{0x1p100f, 0x1p100f}, {0, 0}, {-0x1p100f, 1}};
+    assert_true(isinf(dot_of(0, one, 2)));
+    assert_true(isnan(dot_of(0, none, 1)));
+    assert_true(isnan(dot_of(0, both, 2)));
+    assert_true(isinf(dot_of(0, beyond, 3)));
+}
+
+/* Bytes of A are unsigned, of B signed; the sum wraps around. */
+static void integers_are_exact(void **state)
+{
+    tiles_open();
+    tiles[0].u32[1][5] = 0x7fffffff;
+    tiles[A].row[1][7] = 255;                           /* of dword 1, byte 3 */
+    tiles[B].row[1][5 * 4 + 3] = (uint8_t)(int8_t)-128; /* row 1, column 5 */
+    tile_dot_u8(0, 4, 6);
+    assert_int_equal(tiles[0].u32[1][5], 0x7fffffff - 255 * 128);
+    tiles[B].row[1][5 * 4 + 3] = 127;
+    tile_dot_u8(0, 4, 6);
+    tile_dot_u8(0, 4, 6);
+    assert_int_equal(tiles[0].u32[1][5], 0x7fffffffu - 255 * 128 + 2 * 255 * 127);
+}
+
+static void rows_are_loaded_and_stored(void **state)
+{
+    uint8_t from[TILE_ROWS_MAX * 100], to[TILE_ROWS_MAX * 90];
+    uint64_t rng = 1;
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (uint8_t)random_bits(&rng);
+    memset(to, 0, sizeof to);
+    tiles_open();
+    tile_load(3, from, 100);
+    tile_store(3, to, 90);
+    for (uint32_t m = 0; m < TILE_ROWS_MAX; m++)
+        for (uint32_t i = 0; i < 90; i++)
+            assert_int_equal(to[m * 90 + i], i < TILE_BYTES ? from[m * 100 + i] : 0);
+    tile_zero(3);
+    tile_store(3, to, 90);
+    for (uint32_t m = 0; m < TILE_ROWS_MAX; m++)
+        for (uint32_t i = 0; i < TILE_BYTES; i++)
+            assert_int_equal(to[m * 90 + i], 0);
+    tiles_close();
+}
+
+/* The instructions, where the CPU has them: whole block products of random rows, subnormal and other numbers. */
+static void instructions_give_the_same_bits(void **state)
+{
+    enum { DIM = 112, ROWS = 45 };
+    if (!level_tried(KVB_CPU_AMX))
+        skip();
+    static _Alignas(64) uint16_t rows[BLOCK][DIM];
+    static _Alignas(64) float scores[2][ROWS * BLOCK], sums[2][ROWS][DIM];
+    static _Alignas(64) char encoded[ROWS][64 + 128 * 2];
+    const kvb_amx_loops *loops[2] = {kvb_loops_at(KVB_CPU_AMX)->amx, tiles_emulated()};
+    const kvb_format format = {.name = "bf16", .elem = KVB_BF16};
+    const kvb_view view = {.format = &format,
+                           .base = rows,
+                           .dim = DIM,
+                           .cells = BLOCK,
+                           .cell_stride = sizeof *rows,
+                           .head_stride = sizeof rows};
+    void *scratch = exact_alloc(kvb_amx_scratch_bytes(DIM), 0xff);
+    uint32_t cells[BLOCK];
+    uint64_t rng = 2;
+    for (uint32_t turn = 0; turn < 200; turn++) {
+        const uint32_t n = 1 + random_below(&rng, BLOCK);
+        const void *queries[ROWS];
+        for (uint32_t i = 0; i < BLOCK; i++) {
+            cells[i] = i;
+            for (uint32_t d = 0; d < DIM; d++)
+                rows[i][d] = (uint16_t)(random_bits(&rng) & (turn % 2 ? 0xbfff : 0x80ff)); /* below 2 or 2^-125 */
+        }
+        for (uint32_t r = 0; r < ROWS; r++) {
+            float q[DIM];
+            for (uint32_t d = 0; d < DIM; d++)
+                q[d] = random_value(&rng);
+            kvb_loops_at(KVB_CPU_AMX)->bf16->query(&format, DIM, q, encoded[r]);
+            queries[r] = encoded[r];
+        }
+        for (int e = 0; e < 2; e++) {
+            float *to[ROWS];
+            loops[e]->block_scores(&view, 0, cells, n, queries, ROWS, scores[e], NULL, scratch);
+            for (uint32_t r = 0; r < ROWS; r++)
+                to[r] = sums[e][r];
+            for (uint32_t i = 0; i < ROWS * BLOCK; i++) /* as weights are */
+                scores[e][i] = i % BLOCK < n ? fminf(fabsf(scores[e][i]), 256) : 0;
+            loops[e]->block_sums(&view, 0, cells, n, scores[e], ROWS, to, NULL, scratch);
+        }
+        assert_memory_equal(scores[0], scores[1], sizeof scores[0]);
+        assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
+    }
+    free(scratch);
+}
+
+int main(void)
+{
+    return TESTS_RUN("tiles", T(sums_have_their_order), T(subnormal_numbers_are_flushed), T(what_is_not_finite_stays),
+                     T(integers_are_exact), T(rows_are_loaded_and_stored), T(instructions_give_the_same_bits));
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any number of query rows by AMX's products of tiles of bf16. A block is packed as for the products of vectors: a dword
+ * has two bf16 of one sum, and 16 dwords of 16 rows are a tile. Query rows, weights and sums are tiles where 16 of them lie
+ * at equal distances; else they are copied.
+ */
+#if defined(__AMX_BF16__) || defined(__AMXBF16__) || defined(KVB_TILES_EMULATED) /* gcc, clang 14 */
+#include "kernels/vector/bf16_pack.h"
+#include "kernels/vector/tiles.h"
+
+#define ROWS  TILE_ROWS_MAX
+#define DEPTH (TILE_BYTES / 2) /* channels or cells that an instruction adds up */
+#define LANES (TILE_BYTES / 4) /* columns of a tile */
+
+/* Up to 16 rows as one tile reads them. */
+typedef struct tile_at {
+    char *at;
+    size_t stride;
+} tile_at;
+
+/* `bytes` of each of n rows, from byte `from` on: where they are, or copied to `copy` [ROWS][bytes]. Rows from n on are
+ * anything finite. */
+static inline tile_at rows_find(const void *const *rows, uint32_t n, size_t from, size_t bytes, void *copy)
+{
+    const size_t stride = n == ROWS ? (uintptr_t)rows[1] - (uintptr_t)rows[0] : 0;
+    bool even = n == ROWS && (uintptr_t)rows[1] > (uintptr_t)rows[0];
+    for (uint32_t i = 2; even && i < ROWS; i++)
+        even = (uintptr_t)rows[i] - (uintptr_t)rows[i - 1] == stride;
+    if (even)
+        return (tile_at){(char *)(uintptr_t)rows[0] + from, stride};
+    for (uint32_t i = 0; i < ROWS; i++)
+        memcpy((char *)copy + i * bytes, (const char *)rows[i < n ? i : 0] + from, bytes);
+    return (tile_at){copy, bytes};
+}
+
+/*
+ * Tiles 0 to 3, two by two, plus the products of one or two tiles of rows, and of one or two tiles of columns of a packed
+ * block [steps * ROWS][stride] dwords.
+ */
+static inline void tiles_multiply(const tile_at a[2], bool two_rows, const int32_t *b, size_t stride, bool two_columns,
+                                  uint32_t steps)
+{
+    for (uint32_t k = 0; k < steps; k++, b += ROWS * stride) {
+        tile_load(4, a[0].at + k * TILE_BYTES, a[0].stride);
+        tile_load(6, b, stride * sizeof *b);
+        tile_dot_bf16(0, 4, 6);
+        if (two_columns) {
+            tile_load(7, b + LANES, stride * sizeof *b);
+            tile_dot_bf16(1, 4, 7);
+        }
+        if (!two_rows)
+            continue;
+        tile_load(5, a[1].at + k * TILE_BYTES, a[1].stride);
+        tile_dot_bf16(2, 5, 6);
+        if (two_columns)
+            tile_dot_bf16(3, 5, 7);
+    }
+}
+
+/* How many of a panel's n rows its second tile has, and its first. */
+static inline uint32_t rows_of(uint32_t n, uint32_t i)
+{
+    const uint32_t left = n - (i ? ROWS : 0);
+    return left < ROWS ? left : ROWS;
+}
+
+/* Rows of pairs that were not packed are multiplied by 0, so they are finite. */
+static inline void tail_clear(int32_t *tile, size_t stride, uint32_t from, uint32_t end)
+{
+    if (from < end)
+        memset(tile + from * stride, 0, (end - from) * stride * sizeof *tile);
+}
+
+/* ---- scores ----------------------------------------------------------------------------------------------------- */
+
+/* Scores of n <= AMX_PANEL rows, for the first `cells` of the block, rounded up to two tiles. */
+static void scores_panel(const int32_t *tile, uint32_t dim, uint32_t cells, const void *const *q, uint32_t n,
+                         float *scores, char *copy)
+{
+    const uint32_t steps = (dim + DEPTH - 1) / DEPTH, parts = n > ROWS ? 2 : 1;
+    const size_t bytes = steps * TILE_BYTES;
+    _Alignas(64) float last[ROWS][2 * LANES];
+    tile_at a[2] = {{0}};
+
+    for (uint32_t i = 0; i < parts; i++)
+        a[i] = rows_find(q + i * ROWS, rows_of(n, i), 64, bytes, copy + i * ROWS * bytes);
+    for (uint32_t c = 0; c < cells; c += 2 * LANES) {
+        float *to[2] = {scores + c, scores + ROWS * BLOCK + c};
+        const uint32_t whole = rows_of(n, parts - 1) == ROWS, stride = whole ? BLOCK : 2 * LANES;
+        float *end = whole ? to[parts - 1] : last[0];
+        tile_zero(0);
+        tile_zero(1);
+        tile_zero(2);
+        tile_zero(3);
+        tiles_multiply(a, parts == 2, tile + c, BLOCK, true, steps);
+        if (parts == 2) {
+            tile_store(0, to[0], BLOCK * sizeof(float));
+            tile_store(1, to[0] + LANES, BLOCK * sizeof(float));
+            tile_store(2, end, stride * sizeof(float));
+            tile_store(3, end + LANES, stride * sizeof(float));
+        } else {
+            tile_store(0, end, stride * sizeof(float));
+            tile_store(1, end + LANES, stride * sizeof(float));
+        }
+        for (uint32_t r = 0; !whole && r < rows_of(n, parts - 1); r++)
+            memcpy(to[parts - 1] + r * BLOCK, last[r], sizeof last[r]);
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        const float factor = *(const float *)q[r];
+        for (uint32_t i = 0; factor != 1 && i < BLOCK; i++)
+            scores[r * BLOCK + i] *= factor;
+    }
+}
+
+static void amx_scores(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n, const void *const *queries,
+                       uint32_t n_rows, float *scores, kvb_lookahead *next, void *scratch)
+{
+    char *copy = (char *)scratch + kvb_bf16_scratch_bytes(k->dim);
+    block_pack(k, h, cells, n, keys_of_bf16, keys_of_fp8, next, scratch);
+    tail_clear(scratch, BLOCK, k->dim / 2, (k->dim + DEPTH - 1) / DEPTH * ROWS);
+    tiles_open();
+    for (uint32_t r = 0; r < n_rows; r += AMX_PANEL) {
+        scores_panel(scratch, k->dim, n, queries + r, n_rows - r < AMX_PANEL ? n_rows - r : AMX_PANEL,
+                     scores + (size_t)r * BLOCK, copy);
+        kvb_lookahead_step(next);
+    }
+    tiles_close();
+    kvb_lookahead_until(next, 2, 2);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------------------- */
+
+/* Channels c .. c + 31 of the sums of a panel, or 16 of them. */
+static inline void channels_sum(const tile_at a[2], uint32_t n, const int32_t *tile, uint32_t width, uint32_t steps,
+                                bool two, uint32_t c, float *const *sums)
+{
+    const size_t bytes = two ? 2 * TILE_BYTES : TILE_BYTES;
+    _Alignas(64) float copy[AMX_PANEL][2 * LANES];
+    const uint32_t parts = n > ROWS ? 2 : 1;
+    tile_at to[2] = {{0}};
+
+    for (uint32_t i = 0; i < parts; i++)
+        to[i] =
+            rows_find((const void *const *)(sums + i * ROWS), rows_of(n, i), c * sizeof(float), bytes, copy[i * ROWS]);
+    tile_load(0, to[0].at, to[0].stride);
+    if (two)
+        tile_load(1, to[0].at + TILE_BYTES, to[0].stride);
+    if (parts == 2)
+        tile_load(2, to[1].at, to[1].stride);
+    if (two && parts == 2)
+        tile_load(3, to[1].at + TILE_BYTES, to[1].stride);
+    tiles_multiply(a, parts == 2, tile + c, width, two, steps);
+    tile_store(0, to[0].at, to[0].stride);
+    if (two)
+        tile_store(1, to[0].at + TILE_BYTES, to[0].stride);
+    if (parts == 2)
+        tile_store(2, to[1].at, to[1].stride);
+    if (two && parts == 2)
+        tile_store(3, to[1].at + TILE_BYTES, to[1].stride);
+    for (uint32_t r = 0; r < n; r++)
+        if (to[r / ROWS].at == (char *)copy[r / ROWS * ROWS])
+            memcpy(sums[r] + c, to[r / ROWS].at + r % ROWS * bytes, bytes);
+}
+
+static void sums_panel(const int32_t *tile, uint32_t dim, uint32_t cells, const float *weights, uint32_t n,
+                       float *const *sums)
+{
+    _Alignas(64) uint16_t rounded[AMX_PANEL][BLOCK];
+    const tile_at a[2] = {{(char *)rounded[0], sizeof rounded[0]}, {(char *)rounded[ROWS], sizeof rounded[0]}};
+    const uint32_t steps = (cells + DEPTH - 1) / DEPTH, width = kvb_bf16_width(dim);
+
+    for (uint32_t r = 0; r < n; r++) {
+        _Alignas(64) float row[BLOCK];
+        const float *from = weights + r * BLOCK;
+        if (cells % DEPTH) { /* behind the cells lies what scores() wrote */
+            memset(row, 0, sizeof row);
+            from = memcpy(row, from, cells * sizeof *row);
+        }
+        for (uint32_t i = 0; i < steps * DEPTH; i += 2 * VL)
+            pairs_store(rounded[r] + i, vf_load(from + i), vf_load(from + i + VL));
+    }
+    memset(rounded[n], 0, (AMX_PANEL - n) * sizeof *rounded);
+    for (uint32_t c = 0; c < dim; c += 2 * LANES)
+        channels_sum(a, n, tile, width, steps, dim - c > LANES, c, sums);
+}
+
+static void amx_sums(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
+                     uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
+{
+    block_pack(v, h, cells, n, values_of_bf16, values_of_fp8, next, scratch);
+    tail_clear(scratch, kvb_bf16_width(v->dim), (n + 1) / 2, (n + DEPTH - 1) / DEPTH * ROWS);
+    tiles_open();
+    for (uint32_t r = 0; r < n_rows; r += AMX_PANEL) {
+        sums_panel(scratch, v->dim, n, weights + (size_t)r * BLOCK, n_rows - r < AMX_PANEL ? n_rows - r : AMX_PANEL,
+                   sums + r);
+        kvb_lookahead_step(next);
+    }
+    tiles_close();
+    kvb_lookahead_until(next, 2, 2);
+}
+
+extern const kvb_amx_loops KVB_ISA_NAME(kvb_tiles);
+const kvb_amx_loops KVB_ISA_NAME(kvb_tiles) = {.block_scores = amx_scores, .block_sums = amx_sums};
+#endif
