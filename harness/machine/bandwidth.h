@@ -84,8 +84,16 @@ int kvb_read_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, siz
 int kvb_triad_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
                         kvb_rate *rate);
 
-typedef enum kvb_peak_kind { KVB_PEAK_F32, KVB_PEAK_F16, KVB_PEAK_BF16, KVB_PEAK_INT8, KVB_PEAK_KINDS } kvb_peak_kind;
-extern const char *const kvb_peak_names[KVB_PEAK_KINDS]; /* "f32", "f16", "bf16", "int8" */
+typedef enum kvb_peak_kind {
+    KVB_PEAK_F32,
+    KVB_PEAK_F16,
+    KVB_PEAK_BF16,
+    KVB_PEAK_INT8,
+    KVB_PEAK_AMX_BF16, /* in tiles */
+    KVB_PEAK_AMX_INT8,
+    KVB_PEAK_KINDS
+} kvb_peak_kind;
+extern const char *const kvb_peak_names[KVB_PEAK_KINDS]; /* "f32", "f16", …, "amx_int8" */
 
 /* Multiply-add peak, counted as 2 operations for each multiply-add lane, in 1e9/s: independent chains in registers.
  * -ENOTSUP with the reason in why where the ISA has no such instruction. */

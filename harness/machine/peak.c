@@ -41,6 +41,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include "kernels/vector/tiles.h"
 #include <immintrin.h>
 
 #define AVX512(MORE) __attribute__((target("avx512f" MORE)))
@@ -68,6 +69,23 @@ LOOP(int8_avx512, AVX512(",avx512vnni"), __m512i, _mm512_set1_epi32(1),
      HELD("v", _mm512_dpbusd_epi32(x, _mm512_set1_epi32(ONES), _mm512_set1_epi32(SIGNS))))
 LOOP(int8_avx2, AVX2(",avxvnni"), __m256i, _mm256_set1_epi32(1),
      HELD("x", _mm256_dpbusd_avx_epi32(x, _mm256_set1_epi32(ONES), _mm256_set1_epi32(SIGNS))))
+
+/* Six chains of tiles, as kernels/vector/tiles.h has them, over products of zeros: what is multiplied does not change the
+ * time. The chain's number counts no turn. */
+#define TILE_CHAINS 6u
+#define TILES(NAME, INSTRUCTION)                                                                                       \
+    static double NAME(uint64_t turns)                                                                                 \
+    {                                                                                                                  \
+        tiles_open();                                                                                                  \
+        for (; turns; turns--)                                                                                         \
+            __asm__ volatile(INSTRUCTION " %tmm7, %tmm6, %tmm0\n\t" INSTRUCTION " %tmm7, %tmm6, %tmm1\n\t" INSTRUCTION \
+                                         " %tmm7, %tmm6, %tmm2\n\t" INSTRUCTION " %tmm7, %tmm6, %tmm3\n\t" INSTRUCTION \
+                                         " %tmm7, %tmm6, %tmm4\n\t" INSTRUCTION " %tmm7, %tmm6, %tmm5");               \
+        tiles_close();                                                                                                 \
+        return 1;                                                                                                      \
+    }
+TILES(bf16_amx, "tdpbf16ps")
+TILES(int8_amx, "tdpbusd")
 
 /* From leaf 7 of CPUID: clang 14 has no name for these two. */
 static unsigned leaf7(unsigned subleaf, bool edx)
@@ -138,6 +156,8 @@ const kvb_peak_kernel kvb_peak_kernels[] = {
     {KVB_PEAK_BF16, "avx512bf16 vdpbf16ps", 2.0 * 32 * CHAINS, bf16_avx512, KVB_CPU_AVX512, has_bf16},
     {KVB_PEAK_INT8, "avx512vnni vpdpbusd", 2.0 * 64 * CHAINS, int8_avx512, KVB_CPU_AVX512, has_vnni},
     {KVB_PEAK_INT8, "avxvnni vpdpbusd", 2.0 * 32 * CHAINS, int8_avx2, KVB_CPU_AVX2, has_avxvnni},
+    {KVB_PEAK_AMX_BF16, "amx_bf16 tdpbf16ps", 2.0 * 16 * 16 * 32 * TILE_CHAINS, bf16_amx, KVB_CPU_AMX, NULL},
+    {KVB_PEAK_AMX_INT8, "amx_int8 tdpbusd", 2.0 * 16 * 16 * 64 * TILE_CHAINS, int8_amx, KVB_CPU_AMX, NULL},
 #elif defined(__aarch64__)
     {KVB_PEAK_F32, "neon fmla", 2.0 * 4 * CHAINS, f32_neon, KVB_CPU_NEON, NULL},
     {KVB_PEAK_BF16, "neon bfdot", 2.0 * 8 * CHAINS, bf16_neon, KVB_CPU_NEONBF16, NULL},
@@ -157,10 +177,14 @@ bool kvb_peak_here(const kvb_peak_kernel *kernel)
 static const char *const needs[KVB_PEAK_KINDS] = {
     [KVB_PEAK_F32] = "",
 #if defined(__x86_64__)
+    [KVB_PEAK_AMX_BF16] = "the CPU has no amx_bf16",
+    [KVB_PEAK_AMX_INT8] = "the CPU has no amx_int8",
     [KVB_PEAK_F16] = "the CPU has no avx512_fp16",
     [KVB_PEAK_BF16] = "the CPU has no avx512_bf16",
     [KVB_PEAK_INT8] = "the CPU has neither avx512_vnni nor avx_vnni",
 #else
+    [KVB_PEAK_AMX_BF16] = "the CPU has no amx_bf16: it is no x86-64",
+    [KVB_PEAK_AMX_INT8] = "the CPU has no amx_int8: it is no x86-64",
     [KVB_PEAK_F16] = "no loop of f16 is written for this architecture",
     [KVB_PEAK_BF16] = "the CPU has no bf16",
     [KVB_PEAK_INT8] = "the CPU has no asimddp",
@@ -176,7 +200,7 @@ const kvb_peak_kernel *kvb_peak_kernel_choose(kvb_peak_kind kind, char *why, siz
     return NULL;
 }
 
-const char *const kvb_peak_names[KVB_PEAK_KINDS] = {"f32", "f16", "bf16", "int8"};
+const char *const kvb_peak_names[KVB_PEAK_KINDS] = {"f32", "f16", "bf16", "int8", "amx_bf16", "amx_int8"};
 
 #define TURNS 4096u /* of one pass: tens of microseconds */
 

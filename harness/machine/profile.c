@@ -361,7 +361,7 @@ void kvb_profile_record(const uint32_t *threads, uint32_t n_threads, kvb_manifes
             to->read[level] = rate_or_none(&profile.row[i].read[level]);
             to->triad[level] = rate_or_none(&profile.row[i].triad[level]);
         }
-        for (size_t kind = 0; kind < KVB_PEAK_KINDS; kind++)
+        for (size_t kind = 0; kind < sizeof to->peak / sizeof *to->peak; kind++)
             to->peak[kind] = rate_or_none(&profile.row[i].peak[kind]);
     }
 }

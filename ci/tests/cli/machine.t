@@ -52,6 +52,7 @@ for row in m["rows"]:
     for name, rate in row["peak_g_op_per_s"].items():
         assert (rate is None) == (name in m["peak_unavailable"]), name
     assert row["peak_g_op_per_s"]["f32"]["median"] > 0
+    assert "amx_bf16" in row["peak_g_op_per_s"] and "amx_int8" in row["peak_g_op_per_s"]
 EOF
 ok "  json holds every level, peak and number of threads" python3 "$TMPDIR/check.py" "$TMPDIR/machine.json"
 
