@@ -17,6 +17,7 @@ enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, 
 #define FLASH_INT8(TARGET) "flash-int8", KVB_BENCH_WHOLE, TARGET
 #define FLASH_BF16(TARGET) "flash-bf16", KVB_BENCH_WHOLE, TARGET
 #define FLASH_F16(TARGET)  "flash-f16", KVB_BENCH_WHOLE, TARGET
+#define FLASH_AMX(TARGET)  "flash-amx", KVB_BENCH_WHOLE, TARGET
 #define FLASH_BITS         "flash", KVB_BENCH_BITS, 0
 #define FLASH_APART        "flash", KVB_BENCH_APART, 0
 #define FLASH_ALONE        "flash", KVB_BENCH_ALONE, 0
@@ -56,8 +57,8 @@ enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, 
     .name = "paged-" #PAGE, .format = "f16", .shape = KVB_BENCH_PAGED, .page = PAGE, .group = 4, .cells = 16 * 2048,   \
     .limit = KVB_BENCH_READ, .plain = ", in runs", .entry = BESIDE_PLAIN
 /* MLA, absorbed: 128 query heads over one latent row. */
-#define LATENT(FORMAT, PEAK)                                                                                           \
-    .name = "latent-" FORMAT, .format = FORMAT, .latent = true, .group = 128, .cells = 16 << 10,                       \
+#define LATENT(NAME, FORMAT, PEAK)                                                                                     \
+    .name = "latent-" NAME, .format = FORMAT, .latent = true, .group = 128, .cells = 16 << 10,                         \
     .limit = KVB_BENCH_PEAK, .peak = PEAK
 #define WINDOW(NAME, SHAPE, CELLS, LIMIT)                                                                              \
     .name = "window-" NAME, .format = "f16", .shape = SHAPE, .group = 4, .cells = CELLS, .window = 1024,               \
@@ -104,8 +105,13 @@ const kvb_bench_work kvb_bench_works[] = {
     {WITH("softcap-decode", KVB_BENCH_DECODE, LONG, KVB_BENCH_READ), .softcap = 3, .gain = 0.97},
     {WITH("softcap-prefill", KVB_BENCH_PREFILL, 4096, KVB_BENCH_PEAK), .softcap = 3, .gain = 0.97},
     {WITH("out-f16-prefill", KVB_BENCH_PREFILL, 4096, KVB_BENCH_PEAK), .out = KVB_F16, .gain = 0.97},
-    {LATENT("f16", KVB_PEAK_F32), .entry = {{FLASH(0.80)}, {FLASH_F16(0.80)}}},
-    {LATENT("bf16", KVB_PEAK_BF16), .entry = {{FLASH_BF16(0.80)}, {FLASH(0)}}},
+    {LATENT("f16", "f16", KVB_PEAK_F32), .entry = {{FLASH(0.80)}, {FLASH_F16(0.80)}}},
+    {LATENT("bf16", "bf16", KVB_PEAK_BF16), .entry = {{FLASH_BF16(0.80)}, {FLASH(0)}}},
+    /* The same works beside the peak of AMX's tiles. */
+    {VERIFY("verify-amx-g4", "bf16"), .peak = KVB_PEAK_AMX_BF16, .entry = {{FLASH_AMX(0.50)}, {FLASH_BF16(0)}}},
+    {PREFILL("prefill-amx", "bf16", KVB_BENCH_PREFILL, 4096), .peak = KVB_PEAK_AMX_BF16,
+     .entry = {{FLASH_AMX(0.50)}, {FLASH_BF16(0)}}},
+    {LATENT("amx", "bf16", KVB_PEAK_AMX_BF16), .entry = {{FLASH_AMX(0.50)}, {FLASH_BF16(0)}}},
     {CALL("f16", "flash", "64", KVB_BENCH_DECODE, 64)},
     {CALL("f16", "flash", "256", KVB_BENCH_DECODE, 256)},
     {CALL("f16", "flash", "16x16", KVB_BENCH_BATCH, 16 * 16)},
