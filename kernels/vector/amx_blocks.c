@@ -18,15 +18,22 @@ typedef struct tile_at {
     size_t stride;
 } tile_at;
 
-/* `bytes` of each of n rows, from byte `from` on: where they are, or copied to `copy` [ROWS][bytes]. Rows from n on are
- * anything finite. */
-static inline tile_at rows_find(const void *const *rows, uint32_t n, size_t from, size_t bytes, void *copy)
+/* From a row to the next, if there are 16 at equal distances; else 0. */
+static inline size_t rows_stride(const void *const *rows, uint32_t n)
 {
-    const size_t stride = n == ROWS ? (uintptr_t)rows[1] - (uintptr_t)rows[0] : 0;
-    bool even = n == ROWS && (uintptr_t)rows[1] > (uintptr_t)rows[0];
+    const uintptr_t first = (uintptr_t)rows[0], stride = n == ROWS ? (uintptr_t)rows[1] - first : 0;
+    bool even = n == ROWS && (uintptr_t)rows[1] > first;
     for (uint32_t i = 2; even && i < ROWS; i++)
-        even = (uintptr_t)rows[i] - (uintptr_t)rows[i - 1] == stride;
-    if (even)
+        even = (uintptr_t)rows[i] == first + i * stride;
+    return even ? stride : 0;
+}
+
+/* `bytes` of each of n rows, from byte `from` on: where they are, or without a stride copied to `copy` [ROWS][bytes]. Rows
+ * from n on are anything finite. */
+static inline tile_at rows_find(const void *const *rows, uint32_t n, size_t stride, size_t from, size_t bytes,
+                                void *copy)
+{
+    if (stride)
         return (tile_at){(char *)(uintptr_t)rows[0] + from, stride};
     for (uint32_t i = 0; i < ROWS; i++)
         memcpy((char *)copy + i * bytes, (const char *)rows[i < n ? i : 0] + from, bytes);
@@ -83,7 +90,8 @@ static void scores_panel(const int32_t *tile, uint32_t dim, uint32_t cells, cons
     tile_at a[2] = {{0}};
 
     for (uint32_t i = 0; i < parts; i++)
-        a[i] = rows_find(q + i * ROWS, rows_of(n, i), 64, bytes, copy + i * ROWS * bytes);
+        a[i] = rows_find(q + i * ROWS, rows_of(n, i), rows_stride(q + i * ROWS, rows_of(n, i)), 64, bytes,
+                         copy + i * ROWS * bytes);
     for (uint32_t c = 0; c < cells; c += 2 * LANES) {
         float *to[2] = {scores + c, scores + ROWS * BLOCK + c};
         const uint32_t whole = rows_of(n, parts - 1) == ROWS, stride = whole ? BLOCK : 2 * LANES;
@@ -130,9 +138,9 @@ static void amx_scores(const kvb_view *k, uint32_t h, const uint32_t *cells, uin
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */
 
-/* Channels c .. c + 31 of the sums of a panel, or 16 of them. */
+/* Channels c .. c + 31 of the sums of a panel, or 16 of them. strides: rows_stride() of its tiles. */
 static inline void channels_sum(const tile_at a[2], uint32_t n, const int32_t *tile, uint32_t width, uint32_t steps,
-                                bool two, uint32_t c, float *const *sums)
+                                bool two, uint32_t c, float *const *sums, const size_t strides[2])
 {
     const size_t bytes = two ? 2 * TILE_BYTES : TILE_BYTES;
     _Alignas(64) float copy[AMX_PANEL][2 * LANES];
@@ -140,8 +148,8 @@ static inline void channels_sum(const tile_at a[2], uint32_t n, const int32_t *t
     tile_at to[2] = {{0}};
 
     for (uint32_t i = 0; i < parts; i++)
-        to[i] =
-            rows_find((const void *const *)(sums + i * ROWS), rows_of(n, i), c * sizeof(float), bytes, copy[i * ROWS]);
+        to[i] = rows_find((const void *const *)(sums + i * ROWS), rows_of(n, i), strides[i], c * sizeof(float), bytes,
+                          copy[i * ROWS]);
     tile_load(0, to[0].at, to[0].stride);
     if (two)
         tile_load(1, to[0].at + TILE_BYTES, to[0].stride);
@@ -157,9 +165,9 @@ static inline void channels_sum(const tile_at a[2], uint32_t n, const int32_t *t
         tile_store(2, to[1].at, to[1].stride);
     if (two && parts == 2)
         tile_store(3, to[1].at + TILE_BYTES, to[1].stride);
-    for (uint32_t r = 0; r < n; r++)
-        if (to[r / ROWS].at == (char *)copy[r / ROWS * ROWS])
-            memcpy(sums[r] + c, to[r / ROWS].at + r % ROWS * bytes, bytes);
+    for (uint32_t i = 0; i < parts; i++)
+        for (uint32_t r = 0; !strides[i] && r < rows_of(n, i); r++)
+            memcpy(sums[i * ROWS + r] + c, to[i].at + r * bytes, bytes);
 }
 
 static void sums_panel(const int32_t *tile, uint32_t dim, uint32_t cells, const float *weights, uint32_t n,
@@ -168,7 +176,10 @@ static void sums_panel(const int32_t *tile, uint32_t dim, uint32_t cells, const 
     _Alignas(64) uint16_t rounded[AMX_PANEL][BLOCK];
     const tile_at a[2] = {{(char *)rounded[0], sizeof rounded[0]}, {(char *)rounded[ROWS], sizeof rounded[0]}};
     const uint32_t steps = (cells + DEPTH - 1) / DEPTH, width = kvb_bf16_width(dim);
+    size_t strides[2] = {0};
 
+    for (uint32_t i = 0; i * ROWS < n; i++)
+        strides[i] = rows_stride((const void *const *)(sums + i * ROWS), rows_of(n, i));
     for (uint32_t r = 0; r < n; r++) {
         _Alignas(64) float row[BLOCK];
         const float *from = weights + r * BLOCK;
@@ -181,7 +192,7 @@ static void sums_panel(const int32_t *tile, uint32_t dim, uint32_t cells, const 
     }
     memset(rounded[n], 0, (AMX_PANEL - n) * sizeof *rounded);
     for (uint32_t c = 0; c < dim; c += 2 * LANES)
-        channels_sum(a, n, tile, width, steps, dim - c > LANES, c, sums);
+        channels_sum(a, n, tile, width, steps, dim - c > LANES, c, sums, strides);
 }
 
 static void amx_sums(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
