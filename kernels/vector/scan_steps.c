@@ -32,6 +32,9 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
     const char *from = t->from ? (const char *)t->from + c * bytes : (const char *)zeros;
     char *to = t->to ? (char *)t->to + c * bytes : (char *)nowhere;
     vf write[STRIP], out[STRIP], exponent[STRIP];
+    /* To the next strip, whose rows lie far apart, or to the next head. */
+    const size_t ahead =
+        c + vecs * VL < t->columns || kind == KVB_SCAN_MAMBA1 ? vecs * VL * bytes : t->d_k * row - c * bytes;
 
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < vecs; v++) {
@@ -60,8 +63,8 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++) {
             vf decay = exponent[v];
-            if (kind == KVB_SCAN_MAMBA1) /* rows of all channels lie far apart: the next strip's lines */
-                __builtin_prefetch(from + (vecs + v) * VL * bytes, 0, 2);
+            if (kind == KVB_SCAN_MAMBA1 || kind == KVB_SCAN_DELTA)
+                __builtin_prefetch(from + ahead + v * VL * bytes, 0, 2);
             if (kind == KVB_SCAN_MAMBA1)
                 decay = vf_exp2(decay * vf_load(t->a + (size_t)i * t->a_row + c + v * VL));
             const vf s = vf_fma(decay, state_load(elem, from, v * VL), k * write[v]);
