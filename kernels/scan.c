@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scan: in vectors. A unit is what needs nothing of the others: some heads of one group, or some columns of the one
- * head of MAMBA1 and CONV. Each thread takes an equal share of the units, and goes through them for one run of the call
- * after the other. A run of one token goes from slot to slot. A longer one goes by chunks where the recurrence has such
- * a form, else by tokens over a state in scratch.
+ * scan: in vectors. A unit is heads, or columns of the one head of MAMBA1 and CONV, that one thread takes together. Each
+ * thread goes through its units for one run of the call after the other. A run of one token goes from slot to slot. A
+ * longer one goes by chunks where the recurrence has such a form, all heads of a chunk before the next chunk, which is
+ * the order of memory; else by tokens over a state in scratch.
  */
 #include <math.h>
 #include <stdio.h>
@@ -51,24 +51,25 @@ static size_t whole_lines(size_t floats)
     return (floats + 15) / 16 * 16;
 }
 
-static room room_of(const kvb_scan_problem *p)
+static room room_of(const kvb_scan_problem *p, uint32_t n_threads)
 {
-    const uint32_t columns = by_columns(p) ? COLUMNS : p->d_v, heads = by_chunks(p, p->run) ? p->heads / p->groups : 1;
+    const uint32_t columns = by_columns(p) ? COLUMNS : p->d_v,
+                   heads = by_chunks(p, p->run) ? (p->heads + n_threads - 1) / n_threads : 1;
     return (room){.state = whole_lines((size_t)heads * p->d_k * columns),
                   .row = whole_lines(columns),
                   .chunk = by_chunks(p, p->run) ? kvb_scan_chunk_floats(p->d_k, p->d_v) : 0,
                   .heads = heads};
 }
 
-static size_t room_floats(const kvb_scan_problem *p)
+static size_t room_floats(const kvb_scan_problem *p, uint32_t n_threads)
 {
-    const room r = room_of(p);
+    const room r = room_of(p, n_threads);
     return r.state + r.row + r.chunk;
 }
 
 static size_t scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
 {
-    return room_floats(p) * sizeof(float) * n_threads;
+    return room_floats(p, n_threads) * sizeof(float) * n_threads;
 }
 
 /* A multiply-add may round twice. By tokens: as scan-reference. By chunks: a product of d_k or SCAN_CHUNK terms, and
@@ -240,10 +241,18 @@ static void tokens_scan(const unit *u, uint32_t t, uint32_t end)
 
 static void chunks_scan(const unit *u, uint32_t t, uint32_t end)
 {
-    kvb_scan_chunk c = {.args = u->x, .head = u->head, .heads = u->heads, .states = u->state, .scratch = u->chunk};
+    const kvb_scan_problem *p = &u->x->problem;
+    const uint32_t group = p->heads / p->groups, last = u->head + u->heads;
+    kvb_scan_chunk c = {.args = u->x, .scratch = u->chunk};
     for (c.first = t; c.first < end; c.first += c.n) {
         c.n = end - c.first < SCAN_CHUNK ? end - c.first : SCAN_CHUNK;
-        u->loops->scan_take(&c);
+        for (c.head = u->head; c.head < last; c.head += c.heads) {
+            c.heads = group - c.head % group < last - c.head ? group - c.head % group : last - c.head;
+            c.then_head = c.head + c.heads < last ? c.head + c.heads : u->head;
+            c.then_first = c.then_head == u->head ? c.first + c.n : c.first;
+            c.states = u->state + (size_t)(c.head - u->head) * p->d_k * p->d_v;
+            u->loops->scan_take(&c);
+        }
     }
 }
 
@@ -304,12 +313,12 @@ static void part(void *ctx, uint32_t i, uint32_t n)
 {
     const kvb_scan *x = ctx;
     const kvb_scan_problem *p = &x->problem;
-    const room r = room_of(p);
+    const room r = room_of(p, n);
     const uint32_t blocks = (p->d_v + COLUMNS - 1) / COLUMNS, all = by_columns(p) ? blocks : p->heads;
     const uint32_t begin = (uint32_t)((uint64_t)all * i / n), end = (uint32_t)((uint64_t)all * (i + 1) / n);
     unit u = {.x = x, .loops = kvb_vector_at(kvb_cpu()), .heads = 1, .columns = p->d_v};
 
-    u.state = (float *)x->scratch + i * room_floats(p);
+    u.state = (float *)x->scratch + i * room_floats(p, n);
     u.row = u.state + r.state;
     u.chunk = u.row + r.row;
     /* A thread's units of one run after the other: their states lie side by side. */
@@ -319,10 +328,9 @@ static void part(void *ctx, uint32_t i, uint32_t n)
             if (by_columns(p)) {
                 u.column = at * COLUMNS;
                 u.columns = p->d_v - u.column < COLUMNS ? p->d_v - u.column : COLUMNS;
-            } else { /* the heads of one group that are this thread's */
-                const uint32_t left = r.heads - at % r.heads;
+            } else {
                 u.head = at;
-                u.heads = left < end - at ? left : end - at;
+                u.heads = r.heads < end - at ? r.heads : end - at;
             }
             unit_scan(&u, t, run_end);
         }

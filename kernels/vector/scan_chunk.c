@@ -6,7 +6,9 @@
 #include "kernels/vector/vec.h"
 #include "kernels/vector/vector.h"
 
-#define C SCAN_CHUNK
+#define C        SCAN_CHUNK
+#define STRIP    4u          /* vectors of a strip of columns */
+#define STREAMED (16u << 20) /* bytes: outputs of a call are stored past the caches from here on */
 
 /*
  * Log decays in units of two, summed in double from the begin of the chunk, each as the sum of two floats: multiples of
@@ -18,6 +20,13 @@
 typedef struct decays {
     float high[C], low[C];
 } decays;
+
+/* Rows of C tokens, n floats each, that are read next. */
+typedef struct rows_ahead {
+    const float *first;
+    size_t apart;
+    uint32_t n;
+} rows_ahead;
 
 typedef struct work {
     const kvb_scan_chunk *c;
@@ -31,6 +40,10 @@ typedef struct work {
     float *reads;   /* [C][d_v] */
     float *out;     /* [C][d_v] */
     decays log;
+    float since[C]; /* decays from the chunk's begin to each token */
+    rows_ahead ahead[3];
+    uint32_t n_ahead;
+    bool streamed;
 } work;
 
 VEC_INLINE void multiply(uint32_t rows, uint32_t depth, uint32_t width, const float *a, size_t a_row, const float *b,
@@ -80,12 +93,15 @@ static void logs_sum(work *w, uint32_t h)
         if (t < w->c->n) {
             const size_t row = (size_t)(w->c->first + t) * x->problem.heads + h;
             const double own = (x->gate ? (double)x->gate[row] : 1.0) * (x->a ? (double)x->a[h] : 1.0);
-            sum += fmax(own * 0x1.71547652b82fep+0, LEAST);
+            const double bits = own * 0x1.71547652b82fep+0;
+            sum += bits > LEAST ? bits : LEAST;
         }
         const double high = nearbyint(sum * 512) / 512;
         w->log.high[t] = (float)high;
         w->log.low[t] = (float)(sum - high);
     }
+    for (uint32_t t = 0; t < C; t += VL)
+        vf_store(w->since + t, vf_exp2(vf_min(vf_load(w->log.high + t) + vf_load(w->log.low + t), vf_set(0))));
 }
 
 /* exp of the log decay between tokens i .. i + VL - 1 and one whose sums are high and low; no more than 1. */
@@ -100,20 +116,20 @@ static void weights_make(work *w, const float *products, bool strict)
 {
     for (uint32_t t = 0; t < w->c->n; t++) {
         float *row = w->weights + (size_t)t * C;
+        const uint32_t seen = ((2u << t) - 1) >> strict; /* a bit for each i */
         for (uint32_t i = 0; i < C; i += VL)
-            vf_store(row + i,
-                     vf_load(products + (size_t)t * C + i) * decay_between(&w->log, w->log.high[t], w->log.low[t], i));
-        for (uint32_t i = t + !strict; i < C; i++)
-            row[i] = 0;
+            vf_store(row + i, vf_select(seen >> i,
+                                        vf_load(products + (size_t)t * C + i) *
+                                            decay_between(&w->log, w->log.high[t], w->log.low[t], i),
+                                        vf_set(0)));
     }
 }
 
 /* scaled[t] = rows[t] times the decay from the chunk's begin to t. */
 static void rows_decay(work *w, const float *const *rows)
 {
-    static const decays begin; /* zeros */
     for (uint32_t t = 0; t < w->c->n; t++) {
-        const vf decay = decay_between(&begin, w->log.high[t], w->log.low[t], 0);
+        const vf decay = vf_set(w->since[t]);
         for (uint32_t d = 0; d < w->d_k; d += VL)
             vf_store(w->scaled + (size_t)t * w->d_k + d, vf_load(rows[t] + d) * decay);
     }
@@ -125,81 +141,126 @@ static const float *value_of(const work *w, uint32_t t, uint32_t h)
     return x->v + ((size_t)(w->c->first + t) * x->problem.heads + h) * w->d_v;
 }
 
-/* Rows of a head, or of a group, lie far apart: those of the next chunk are prefetched. */
-VEC_INLINE void next_prefetch(const work *w, uint32_t t, const float *row, size_t stride, uint32_t n)
+/* u = gate v */
+static void writes_make(work *w, uint32_t h)
 {
-    if (w->c->first + t + C < w->c->args->problem.n_tok)
-        for (uint32_t i = 0; i < n; i += 16)
-            __builtin_prefetch(row + C * stride + i, 0, 3);
+    const kvb_scan *x = w->c->args;
+    for (uint32_t t = 0; t < w->c->n; t++) {
+        const float *v = value_of(w, t, h);
+        const vf gate = vf_set(x->gate ? x->gate[(size_t)(w->c->first + t) * x->problem.heads + h] : 1);
+        for (uint32_t c = 0; c < w->d_v; c += VL)
+            vf_store(w->u + (size_t)t * w->d_v + c, gate * vf_load(v + c));
+    }
 }
 
-/* u = factor (v - reads), of one token; reads NULL: zeros. */
-static void write_make(work *w, uint32_t t, uint32_t h, float factor, const float *reads)
+/* u = beta (v - reads - weights u), token by token: columns c .. c + vecs * VL - 1. */
+VEC_INLINE void strip_solve(work *w, uint32_t h, uint32_t vecs, uint32_t c)
 {
-    const float *v = value_of(w, t, h);
-    float *u = w->u + (size_t)t * w->d_v;
-    next_prefetch(w, t, v, (size_t)w->c->args->problem.heads * w->d_v, w->d_v);
-    for (uint32_t c = 0; c < w->d_v; c += VL) {
-        vf x = vf_load(v + c);
-        if (reads)
-            x = x - vf_load(reads + c);
-        vf_store(u + c, vf_set(factor) * x);
+    const kvb_scan *x = w->c->args;
+    const uint32_t d_v = w->d_v;
+    for (uint32_t t = 0; t < w->c->n; t++) {
+        const float *v = value_of(w, t, h) + c, *reads = w->reads + (size_t)t * d_v + c, *u = w->u + c;
+        const vf beta = vf_set(x->beta[(size_t)(w->c->first + t) * x->problem.heads + h]);
+        vf sum[STRIP];
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < vecs; i++)
+            sum[i] = vf_set(0);
+        for (uint32_t before = 0; before < t; before++, u += d_v)
+#pragma GCC unroll 4
+            for (uint32_t i = 0; i < vecs; i++)
+                sum[i] = vf_fma(vf_set(w->weights[t * C + before]), vf_load(u + i * VL), sum[i]);
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < vecs; i++)
+            vf_store(w->u + (size_t)t * d_v + c + i * VL,
+                     beta * (vf_load(v + i * VL) - (vf_load(reads + i * VL) + sum[i])));
     }
 }
 
 /* The delta rule's writes, by substitution. */
 static void writes_solve(work *w, uint32_t h, const float *state)
 {
-    const kvb_scan *x = w->c->args;
     const uint32_t n = w->c->n;
+    uint32_t c = 0;
     rows_decay(w, w->k);
     multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->reads, w->d_v, false);
     weights_make(w, w->kk, true);
-    for (uint32_t t = 0; t < n; t++) {
-        float *reads = w->reads + (size_t)t * w->d_v;
-        if (t)
-            multiply(1, t, w->d_v, w->weights + (size_t)t * C, C, w->u, reads, w->d_v, true);
-        write_make(w, t, h, x->beta[(size_t)(w->c->first + t) * x->problem.heads + h], reads);
-    }
+    for (; c + STRIP * VL <= w->d_v; c += STRIP * VL)
+        strip_solve(w, h, STRIP, c);
+    for (; c < w->d_v; c += VL)
+        strip_solve(w, h, 1, c);
 }
 
 static void state_take(work *w, float *state)
 {
     const uint32_t last = w->c->n - 1;
-    static const decays begin;
-    float all[VL], since[C];
-    vf_store(all, decay_between(&begin, w->log.high[last], w->log.low[last], 0));
+    float since[C];
     for (uint32_t i = 0; i < C; i += VL)
         vf_store(since + i, decay_between(&w->log, w->log.high[last], w->log.low[last], i));
+    KVB_ISA_NAME(kvb_rescale)(state, state, w->d_k * w->d_v, w->since[last]);
     for (uint32_t d = 0; d < w->d_k; d++) {
-        KVB_ISA_NAME(kvb_rescale)(state + (size_t)d * w->d_v, state + (size_t)d * w->d_v, w->d_v, all[0]);
         for (uint32_t i = 0; i < C; i += VL)
             vf_store(w->scaled + (size_t)d * C + i, vf_load(w->keys + (size_t)d * C + i) * vf_load(since + i));
     }
     multiply(w->d_k, w->c->n, w->d_v, w->scaled, C, w->u, state, w->d_v, true);
 }
 
-static void head_take(work *w, uint32_t h, float *state)
+/* What is read after head h of this chunk: the rows of another head, and behind a group's last head q and k. */
+static void ahead_find(work *w, uint32_t h)
+{
+    const kvb_scan_chunk *c = w->c;
+    const kvb_scan *x = c->args;
+    const kvb_scan_problem *p = &x->problem;
+    const bool last = h + 1 == c->head + c->heads;
+    const uint32_t t = last ? c->then_first : c->first, head = last ? c->then_head : h + 1;
+    w->n_ahead = t >= p->n_tok ? 0 : last ? 3 : 1;
+    w->ahead[0] = (rows_ahead){x->v + ((size_t)t * p->heads + head) * w->d_v, (size_t)p->heads * w->d_v, w->d_v};
+    w->ahead[1] = (rows_ahead){kvb_scan_row(x, x->q, t, head), (size_t)p->groups * w->d_k, w->d_k};
+    w->ahead[2] = (rows_ahead){kvb_scan_row(x, x->k, t, head), (size_t)p->groups * w->d_k, w->d_k};
+}
+
+/* Prefetches every fourth line of the rows ahead. All lines at once are more than a CPU asks for side by side. */
+static void quarter_prefetch(const work *w, uint32_t quarter)
+{
+    for (const rows_ahead *rows = w->ahead; rows < w->ahead + w->n_ahead; rows++)
+        for (uint32_t i = 16 * quarter; i < rows->n; i += 64)
+            for (uint32_t t = 0; t < C; t++)
+                __builtin_prefetch(rows->first + i + t * rows->apart, 0, 3);
+}
+
+static void out_store(const work *w, uint32_t t, uint32_t h)
 {
     const kvb_scan *x = w->c->args;
-    const kvb_scan_problem *p = &x->problem;
-    const uint32_t n = w->c->n;
-    const size_t out_bytes = kvb_elem_bytes(p->out_elem);
+    const kvb_elem elem = x->problem.out_elem;
+    const size_t at = ((size_t)(w->c->first + t) * x->problem.heads + h) * w->d_v;
+    const float *from = w->out + (size_t)t * w->d_v;
+    if (w->streamed)
+        for (uint32_t c = 0; c < w->d_v; c += VL)
+            vf_stream((float *)x->out + at + c, vf_load(from + c));
+    else
+        kvb_elems_encode(elem, (char *)x->out + at * kvb_elem_bytes(elem), from, w->d_v);
+}
 
+static void head_take(work *w, uint32_t h, float *state)
+{
+    const uint32_t n = w->c->n;
+
+    ahead_find(w, h);
+    quarter_prefetch(w, 0);
     logs_sum(w, h);
-    if (p->kind == KVB_SCAN_DELTA)
+    if (w->c->args->problem.kind == KVB_SCAN_DELTA)
         writes_solve(w, h, state);
     else
-        for (uint32_t t = 0; t < n; t++)
-            write_make(w, t, h, x->gate ? x->gate[(size_t)(w->c->first + t) * p->heads + h] : 1, NULL);
+        writes_make(w, h);
+    quarter_prefetch(w, 1);
     weights_make(w, w->qk, false);
     rows_decay(w, w->q);
     multiply(n, w->d_k, w->d_v, w->scaled, w->d_k, state, w->out, w->d_v, false);
+    quarter_prefetch(w, 2);
     multiply(n, n, w->d_v, w->weights, C, w->u, w->out, w->d_v, true);
+    quarter_prefetch(w, 3);
     state_take(w, state);
     for (uint32_t t = 0; t < n; t++)
-        kvb_elems_encode(p->out_elem, (char *)x->out + ((size_t)(w->c->first + t) * p->heads + h) * w->d_v * out_bytes,
-                         w->out + (size_t)t * w->d_v, w->d_v);
+        out_store(w, t, h);
 }
 
 void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
@@ -207,6 +268,8 @@ void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
     const kvb_scan *x = c->args;
     const uint32_t d_k = x->problem.d_k, d_v = x->problem.d_v;
     work w = {.c = c, .d_k = d_k, .d_v = d_v};
+    w.streamed = x->problem.out_elem == KVB_F32 && (uintptr_t)x->out % 64 == 0 &&
+                 (size_t)x->problem.n_tok * x->problem.heads * d_v * sizeof(float) >= STREAMED;
     float **parts[] = {&w.keys, &w.scaled, &w.u, &w.reads, &w.out, &w.qk, &w.kk, &w.weights};
     const uint32_t widths[] = {d_k, d_k, d_v, d_v, d_v, C, C, C};
     float *at = c->scratch;
@@ -215,8 +278,6 @@ void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
     for (uint32_t t = 0; t < c->n; t++) {
         w.q[t] = kvb_scan_row(x, x->q, c->first + t, c->head);
         w.k[t] = kvb_scan_row(x, x->k, c->first + t, c->head);
-        next_prefetch(&w, t, w.q[t], (size_t)x->problem.groups * d_k, d_k);
-        next_prefetch(&w, t, w.k[t], (size_t)x->problem.groups * d_k, d_k);
     }
     keys_transpose(&w);
     rows_multiply(&w, w.q, w.qk);
@@ -224,4 +285,5 @@ void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *c)
         rows_multiply(&w, w.k, w.kk);
     for (uint32_t h = 0; h < c->heads; h++)
         head_take(&w, c->head + h, c->states + (size_t)h * d_k * d_v);
+    vf_stream_end();
 }

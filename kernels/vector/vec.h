@@ -4,6 +4,8 @@
  *
  * Floats: vf, VL lanes.
  *   vf_load, vf_store                 any address
+ *   vf_stream                         a store past the caches, to a multiple of 64 bytes; vf_stream_end orders such stores
+ *                                     before all that follows. Only with OWN_STREAM: else as vf_store
  *   vf_load_kept                      with KEPT_LOADS: in a register until it was used, even if gcc would rather read it again
  *   vf_set                            one float in every lane; vf_set_f16: one f16 at p
  *   vf_load_f16, _bf16, _u8, _i8      VL elements, converted exactly; vf_load_e8m0: 2^(code - 127), 255 is NaN
@@ -68,6 +70,14 @@ VEC_INLINE vf vf_load_kept(const float *p)
 {
     return vf_load(p);
 }
+#endif
+
+#ifndef OWN_STREAM
+VEC_INLINE void vf_stream(float *p, vf a)
+{
+    vf_store(p, a);
+}
+VEC_INLINE void vf_stream_end(void) {}
 #endif
 
 #ifndef OWN_FMA_ONE

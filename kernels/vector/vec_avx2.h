@@ -36,6 +36,15 @@ VEC_INLINE void vf_store(float *p, vf a)
 {
     _mm256_storeu_ps(p, a);
 }
+#define OWN_STREAM
+VEC_INLINE void vf_stream(float *p, vf a)
+{
+    _mm256_stream_ps(p, a);
+}
+VEC_INLINE void vf_stream_end(void)
+{
+    _mm_sfence();
+}
 VEC_INLINE vf vf_set(float x)
 {
     return _mm256_set1_ps(x);

@@ -27,6 +27,15 @@ VEC_INLINE void vf_store(float *p, vf a)
 {
     _mm512_storeu_ps(p, a);
 }
+#define OWN_STREAM
+VEC_INLINE void vf_stream(float *p, vf a)
+{
+    _mm512_stream_ps(p, a);
+}
+VEC_INLINE void vf_stream_end(void)
+{
+    _mm_sfence();
+}
 VEC_INLINE vf vf_set(float x)
 {
     return _mm512_set1_ps(x);

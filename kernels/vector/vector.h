@@ -202,8 +202,9 @@ typedef struct kvb_scan_chunk {
     uint32_t first, n; /* tokens of the call: n <= SCAN_CHUNK */
     uint32_t head;     /* the first one, and how many: of one group */
     uint32_t heads;
-    float *states;  /* [heads][d_k][d_v], 64-byte aligned */
-    float *scratch; /* kvb_scan_chunk_floats(), 64-byte aligned */
+    uint32_t then_first, then_head; /* token and head that are taken next; n_tok: none */
+    float *states;                  /* [heads][d_k][d_v], 64-byte aligned */
+    float *scratch;                 /* kvb_scan_chunk_floats(), 64-byte aligned */
 } kvb_scan_chunk;
 void KVB_ISA_NAME(kvb_scan_take)(const kvb_scan_chunk *chunk);
 static inline size_t kvb_scan_chunk_floats(uint32_t d_k, uint32_t d_v)

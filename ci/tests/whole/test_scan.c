@@ -3,7 +3,7 @@
  * Shows: every scan kernel, and the example plug-in as a stranger builds it from the two headers, computes every
  * recurrence, with states and outputs of every type, at every level of instruction sets, within the oracle's bound, and
  * writes nothing else: prompts, decoding in place, forks, snapshots and trees, mixed in one call. The size of the team
- * changes no bit.
+ * changes no bit, nor does the way in which outputs are stored.
  */
 #include <dlfcn.h>
 
@@ -108,6 +108,42 @@ static void kernels_are_right(void **state)
     kvb_cpu_limit(KVB_CPU_LEVELS - 1);
 }
 
+/* Large outputs that begin at a cache line are stored past the caches, others not: the same bits. */
+static void large_outputs_are_the_same(void **state)
+{
+    enum { TOKENS = 1030, HEADS = 64, D = 64 };
+    const kvb_scan_problem p = {KVB_SCAN_LIGHTNING, TOKENS, TOKENS, HEADS, 1, 16, D, KVB_F32, KVB_F32, false};
+    const size_t rows = (size_t)TOKENS * p.d_k, values = (size_t)TOKENS * HEADS * D, held = (size_t)HEADS * p.d_k * D;
+    float *q = rig_memory(rows * sizeof *q), *v = rig_memory(values * sizeof *v), a[HEADS];
+    float *slot = rig_memory(held * sizeof *slot), *out[] = {rig_memory(values * sizeof **out), NULL};
+    float *beside = rig_memory((values + 16) * sizeof *beside);
+    uint32_t from[TOKENS], to[TOKENS];
+    kvb_scan args = {.problem = p, .q = q, .k = q, .v = v, .a = a, .from = from, .to = to, .team = &rig_teams[1]};
+    out[1] = beside + 4;
+    for (size_t i = 0; i < values; i++)
+        v[i] = (float)(i * 2654435761u % 1000) - 500;
+    memcpy(q, v, rows * sizeof *q);
+    for (uint32_t h = 0; h < HEADS; h++)
+        a[h] = -0.01f * (float)h;
+    for (uint32_t t = 0; t < TOKENS; t++)
+        from[t] = t ? KVB_SCAN_PREVIOUS : KVB_SCAN_ZERO, to[t] = t + 1 < TOKENS ? KVB_SCAN_NONE : 0;
+    args.states = (kvb_scan_states){slot, held * sizeof *slot, 1};
+    args.scratch = rig_memory(kvb_kernel_scan.scan->scratch_bytes(&p, args.team->n));
+    for (int level = 0; level < KVB_CPU_LEVELS; level++) {
+        if (!level_tried((kvb_cpu_level)level))
+            continue;
+        kvb_cpu_limit((kvb_cpu_level)level);
+        for (uint32_t i = 0; i < 2; i++) {
+            memset(out[i], 0xff, values * sizeof **out);
+            args.out = out[i];
+            assert_int_equal(kvb_kernel_scan.scan->scan(&args), 0);
+        }
+        assert_memory_equal(out[0], out[1], values * sizeof **out);
+    }
+    kvb_cpu_limit(KVB_CPU_LEVELS - 1);
+    free(q), free(v), free(slot), free(out[0]), free(beside), free(args.scratch);
+}
+
 static void the_example_is_right(void **state)
 {
     const char *tmp = getenv("TMPDIR");
@@ -155,5 +191,6 @@ static void what_is_no_problem_is_refused(void **state)
 
 int main(void)
 {
-    return TESTS_RUN("scan", T(kernels_are_right), T(the_example_is_right), T(what_is_no_problem_is_refused));
+    return TESTS_RUN("scan", T(kernels_are_right), T(large_outputs_are_the_same), T(the_example_is_right),
+                     T(what_is_no_problem_is_refused));
 }
