@@ -362,8 +362,8 @@ endef
 $(BUILD)/version-facts.h: $(if $(FACTS),,FORCE)
 	$(shell mkdir -p $(@D))$(file >$@.new,$(VERSION_FACTS))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
-$(BUILD)/harness/installation.o: $(BUILD)/version-facts.h
-$(BUILD)/harness/installation.o: INCLUDE += -I$(BUILD)
+$(BUILD)/harness/program.o: $(BUILD)/version-facts.h
+$(BUILD)/harness/program.o: INCLUDE += -I$(BUILD)
 FORCE:
 
 $(BUILD)/harness/size/model.o: harness/size/models.jsonl # taken in by the assembler

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "harness/machine/team.h"
-#include "harness/progress.h"
+#include "harness/program.h"
 #include "results/near_name.h"
 #include "results/table.h"
 #include "workloads/files.h"

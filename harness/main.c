@@ -7,7 +7,7 @@
 
 #include "harness/command_line.h"
 #include "harness/machine/host.h"
-#include "harness/installation.h"
+#include "harness/program.h"
 #include "results/near_name.h"
 #include "workloads/files.h"
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <sys/resource.h>
 
-#include "harness/interrupt.h"
+#include "harness/program.h"
 
 #define TRIES        4u   /* of a sample, while others disturb it */
 #define LONG_SECONDS 0.02 /* a sample that takes longer is not tried again */

@@ -11,10 +11,9 @@
 #include <unistd.h>
 
 #include "caches/cache.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/machine/team.h"
 #include "harness/matrix/ground_truth.h"
-#include "harness/progress.h"
 #include "harness/replay/child.h"
 #include "kernels/kernels.h"
 #include "workloads/array.h"

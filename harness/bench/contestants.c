@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/machine/bandwidth.h"
 #include "harness/rounds.h"
 #include "kernels/convert.h"

@@ -14,7 +14,7 @@
 #include "caches/cache.h"
 #include "caches/pools/rows.h"
 #include "harness/bench/bench.h"
-#include "harness/progress.h"
+#include "harness/program.h"
 #include "harness/rounds.h"
 #include "kernels/flash/flash.h"
 #include "kernels/vector/vector.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "harness/bench/bench.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/rounds.h"
 #include "kernels/kernels.h"
 #include "kernels/vector/vector.h"

@@ -14,7 +14,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/replay/child.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"

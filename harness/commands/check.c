@@ -15,11 +15,10 @@
 
 #include "harness/command_line.h"
 #include "harness/commands/run.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/machine/host.h"
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
-#include "harness/progress.h"
 #include "harness/replay/child.h"
 #include "harness/selection/registry.h"
 #include "harness/selection/pairs.h"

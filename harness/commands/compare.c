@@ -10,12 +10,11 @@
 
 #include "harness/command_line.h"
 #include "harness/duel/duel.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/knobs.h"
 #include "harness/machine/host.h"
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
-#include "harness/progress.h"
 #include "harness/selection/registry.h"
 #include "harness/selection/pairs.h"
 #include "harness/selection/selection.h"

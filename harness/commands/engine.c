@@ -13,7 +13,7 @@
 
 #include "harness/command_line.h"
 #include "harness/engine/engine.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "workloads/files.h"
 
 typedef struct options {

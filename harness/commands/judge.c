@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "harness/command_line.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/judge/judge.h"
 #include "harness/machine/host.h"
 #include "harness/selection/registry.h"

@@ -10,7 +10,7 @@
 #include "harness/machine/host.h"
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
-#include "harness/progress.h"
+#include "harness/program.h"
 
 typedef struct machine {
     bool quick, no_measure;

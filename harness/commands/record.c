@@ -14,7 +14,7 @@
 #include "harness/command_line.h"
 #include "harness/engine/engine.h"
 #include "harness/selection/registry.h"
-#include "harness/progress.h"
+#include "harness/program.h"
 #include "harness/size/arguments.h"
 #include "harness/size/cache_model.h"
 #include "kernels/kernels.h"

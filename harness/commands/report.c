@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "harness/command_line.h"
-#include "harness/installation.h"
+#include "harness/program.h"
 #include "results/compare.h"
 #include "results/manifest.h"
 

@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "harness/command_line.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/machine/host.h"
 #include "harness/machine/team.h"
-#include "harness/progress.h"
 #include "harness/tuning/tuning.h"
 
 typedef struct tune {

@@ -17,8 +17,7 @@
 #include <unistd.h>
 
 #include "harness/command_line.h"
-#include "harness/interrupt.h"
-#include "harness/progress.h"
+#include "harness/program.h"
 #include "harness/rounds.h"
 #include "results/statistics.h"
 #include "workloads/files.h"

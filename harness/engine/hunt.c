@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/replay/child.h"
 
 #define OPEN_SECONDS  60

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "caches/call.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/replay/verdict.h"
 #include "oracle/claim.h"
 #include "oracle/codec.h"

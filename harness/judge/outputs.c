@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/machine/team.h"
 #include "harness/replay/verdict.h"
 #include "harness/selection/registry.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "harness/rounds.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/replay/child.h"
 #include "workloads/array.h"
 

@@ -27,7 +27,7 @@ int kvb_crew_open(const kvb_crew_options *options, kvb_crew **crew); /* 0 or -EN
 /*
  * The next combination: its names, and how to run it (copied; NULL: the result is what it is). Waits until a child can
  * be made; what it inherits may be freed by the caller from then on, but for the trace. 0; what take() returned; -EINTR
- * (harness/interrupt.h); or why no child could be made. The caller has no threads running.
+ * (harness/program.h); or why no child could be made. The caller has no threads running.
  * null: a timed child is followed by a second one that does the same, unless its passes are long. The two differ by
  * noise alone: time.null_difference.
  */

@@ -9,7 +9,7 @@
 
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/machine/team.h"
 
 /* The largest magnitudes of one layer's rows, by KV head. */

@@ -13,7 +13,7 @@
 #include "harness/matrix/slice.h"
 #include "harness/machine/bandwidth.h"
 #include "harness/machine/team.h"
-#include "harness/progress.h"
+#include "harness/program.h"
 #include "harness/selection/selection.h"
 #include "workloads/files.h"
 

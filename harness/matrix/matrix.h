@@ -46,7 +46,7 @@ typedef struct kvb_matrix_options {
 } kvb_matrix_options;
 
 /* 0; -EINVAL for bad input (a trace or its tensors, unreadable or wrong); what wants() or take() returned; -EINTR when
- * asked to stop (harness/interrupt.h); -ENOMEM and what fork() says. why names what was at fault. */
+ * asked to stop (harness/program.h); -ENOMEM and what fork() says. why names what was at fault. */
 int kvb_matrix_run(const kvb_matrix_options *options, char *why, size_t why_bytes);
 
 #endif

@@ -10,8 +10,7 @@
 #include <sys/socket.h>
 
 #include "harness/machine/team.h"
-#include "harness/interrupt.h"
-#include "harness/progress.h"
+#include "harness/program.h"
 #include "harness/matrix/crew.h"
 #include "harness/matrix/ground_truth.h"
 #include "harness/replay/child.h"

@@ -19,7 +19,7 @@
 
 #include "harness/rounds.h"
 #include "harness/counters/count.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/machine/team.h"
 #include "harness/matrix/ground_truth.h"
 #include "harness/replay/guard.h"

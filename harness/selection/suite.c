@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/installation.h"
+#include "harness/program.h"
 #include "workloads/files.h"
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "caches/pools/pool.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/machine/team.h"
 #include "harness/rounds.h"
 #include "kernels/kernels.h"

@@ -12,7 +12,7 @@
 
 #include "harness/command_line.h"
 #include "harness/machine/team.h"
-#include "harness/progress.h"
+#include "harness/program.h"
 #include "kernels/cpu.h"
 #include "results/atomic_file.h"
 #include "results/manifest.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "ci/tests/tests.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/machine/host.h"
 #include "harness/replay/child.h"
 #include "harness/replay/meter.h"

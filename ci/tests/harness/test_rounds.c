@@ -7,7 +7,7 @@
 
 #include "ci/tests/tests.h"
 #include "harness/duel/duel.h"
-#include "harness/interrupt.h"
+#include "harness/program.h"
 #include "harness/matrix/ground_truth.h"
 #include "harness/replay/meter.h"
 #include "harness/rounds.h"

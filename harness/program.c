@@ -1,16 +1,105 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress line. It is written by a signal handler: by hand, since printf may not be called there. */
-#include "harness/progress.h"
+/* Facts of the build, the search for its files, signals that stop the program, and its progress line. */
+#include "harness/program.h"
 
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include "harness/rounds.h"
+#include "version-facts.h"
+
+const char kvb_version[] = KVB_FACT_VERSION;
+const char kvb_build_commit[] = KVB_FACT_COMMIT;
+#ifdef __clang__
+const char kvb_compiler[] = __VERSION__;
+#else
+const char kvb_compiler[] = "gcc " __VERSION__;
+#endif
+const char kvb_flags[] = KVB_FACT_FLAGS;
+
+char *kvb_folder_find(const char *variable, const char *installed, const char *source)
+{
+    const char *const places[] = {installed, source}, *environment = getenv(variable);
+    char program[4096];
+    if (environment)
+        return strdup(environment);
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = '\0';
+    for (char *slash = strrchr(program, '/'); slash; slash = strrchr(program, '/')) {
+        *slash = '\0';
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            char *folder = NULL;
+            if (asprintf(&folder, "%s/%s", program, places[i]) < 0)
+                return NULL;
+            if (!access(folder, R_OK))
+                return folder;
+            free(folder);
+        }
+    }
+    return strdup(source);
+}
+
+/* ---- signal handlers, and waiting that they end ---- */
+
+volatile sig_atomic_t kvb_stopped;
+
+static double asked_at; /* when, in seconds */
+
+static void stop_ask(int number)
+{
+    if (!kvb_stopped) {
+        asked_at = kvb_now_seconds();
+        kvb_stopped = number;
+    } else if (kvb_now_seconds() - asked_at > KVB_ASKED_ONCE) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
+void kvb_stop_catch(void)
+{
+    static const int asking[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction ask = {.sa_handler = stop_ask}; /* waiting is interrupted, not restarted */
+    for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
+        struct sigaction before;
+        if (!sigaction(asking[i], NULL, &before) && before.sa_handler != SIG_IGN) /* nohup's wish stays */
+            sigaction(asking[i], &ask, NULL);
+    }
+}
+
+void kvb_stop_die(void)
+{
+    signal(kvb_stopped, SIG_DFL);
+    raise(kvb_stopped);
+}
+
+bool kvb_wait_readable(int fd, double seconds)
+{
+    double deadline = seconds < 0 ? INFINITY : kvb_now_seconds() + seconds;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int ready = 0;
+    while (!kvb_stopped && ready <= 0) {
+        double left = fmax(0, deadline - kvb_now_seconds());
+        ready = poll(&p, 1, (int)ceil(1000 * fmin(left, KVB_LONGEST_WAIT)));
+        if (ready < 0 && errno != EINTR)
+            return true; /* whoever reads will see what is wrong */
+        if (ready <= 0 && left <= 0)
+            break;
+    }
+    return ready > 0;
+}
+
+/* ---- the progress line; it is written by a signal handler: by hand, since printf may not be called there ---- */
 
 #define USUAL_SECONDS 10 /* between lines where stderr is no terminal */
 
