@@ -8,7 +8,6 @@
 #include "harness/command_line.h"
 #include "harness/machine/host.h"
 #include "harness/program.h"
-#include "results/near_name.h"
 #include "workloads/files.h"
 
 static const kvb_command *const commands[] = {

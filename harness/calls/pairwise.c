@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/near_name.h"
+#include "harness/command_line.h"
 #include "workloads/array.h"
 #include "workloads/files.h"
 

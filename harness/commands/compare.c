@@ -21,7 +21,6 @@
 #include "results/compare.h"
 #include "results/compare_time.h"
 #include "results/manifest.h"
-#include "results/near_name.h"
 #include "workloads/files.h"
 
 /* Two builds of a plug-in or of kvbench that are run here, in place of two result files. */

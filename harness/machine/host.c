@@ -20,7 +20,6 @@
 #include "harness/machine/team.h"
 #include "kernels/cpu.h"
 #include "kernels/vector/vector.h"
-#include "results/near_name.h"
 #include "workloads/files.h"
 
 /* What this machine was like when a run began: its name, other programs at work, what sets its clocks, its caches. */

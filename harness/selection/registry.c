@@ -11,7 +11,7 @@
 #include "caches/pools/pool.h"
 #include "caches/call.h"
 #include "kernels/kernels.h"
-#include "results/near_name.h"
+#include "harness/command_line.h"
 #include "results/result.h"
 #include "workloads/files.h"
 

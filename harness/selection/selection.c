@@ -12,7 +12,7 @@
 #include "harness/machine/team.h"
 #include "harness/selection/registry.h"
 #include "kernels/kernels.h"
-#include "results/near_name.h"
+#include "harness/command_line.h"
 #include "workloads/values.h"
 #include "workloads/files.h"
 

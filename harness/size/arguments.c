@@ -13,7 +13,6 @@
 #include "harness/size/cache_model.h"
 #include "harness/size/weights.h"
 #include "workloads/files.h"
-#include "results/near_name.h"
 
 static const kvb_size_engine *const engines_all[] = {
     &kvb_size_engine_ideal,  &kvb_size_engine_kvbench, &kvb_size_engine_llama_cpp, &kvb_size_engine_vllm,

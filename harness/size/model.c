@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "results/near_name.h"
+#include "harness/command_line.h"
 #include "harness/size/model_reading.h"
 #include "harness/size/weights.h"
 #include "results/table.h"
