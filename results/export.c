@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "results/export.h"
+#include "results/result.h"
 
 #include <errno.h>
 #include <inttypes.h>

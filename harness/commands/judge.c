@@ -12,7 +12,7 @@
 #include "harness/judge/judge.h"
 #include "harness/machine/host.h"
 #include "harness/selection/registry.h"
-#include "results/export.h"
+#include "results/result.h"
 #include "results/manifest.h"
 #include "workloads/files.h"
 

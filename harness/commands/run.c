@@ -32,7 +32,7 @@
 #include "harness/size/model.h"
 #include "harness/tuning/tuning.h"
 #include "kernels/kernels.h"
-#include "results/export.h"
+#include "results/result.h"
 #include "results/summary.h"
 #include "results/table.h"
 #include "workloads/files.h"
