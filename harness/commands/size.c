@@ -11,7 +11,6 @@
 #include "harness/size/arguments.h"
 #include "harness/size/logged.h"
 #include "harness/size/sizing.h"
-#include "harness/size/verify.h"
 #include "harness/size/weights.h"
 #include "results/atomic_file.h"
 #include "results/result.h"

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/size/gguf.h"
+#include "harness/size/weights.h"
 #include "oracle/codec.h"
 #include "workloads/files.h"
 

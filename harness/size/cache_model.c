@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of layers, from what a model's configuration says to what caches are opened with. */
-#include "harness/size/gguf.h"
 #include "harness/size/weights.h"
 #include "harness/size/cache_model.h"
 #include "harness/size/engines.h"

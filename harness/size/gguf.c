@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GGUF files, by their headers alone (ggml-org/ggml docs/gguf.md): bytes of tensors, and the metadata as a config. */
-#include "harness/size/gguf.h"
+#include "harness/size/weights.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every cache, format and growth policy for a model's groups of layers. */
-#include "harness/size/verify.h"
 
 #include <errno.h>
 #include <stdatomic.h>

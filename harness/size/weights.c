@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "harness/size/engines.h"
-#include "harness/size/gguf.h"
 #include "harness/size/weights_tensors.h"
 #include "workloads/safetensors.h"
 #include "workloads/files.h"

@@ -9,7 +9,6 @@
 #include "ci/tests/tests.h"
 #include "caches/pools/rows.h"
 #include "harness/size/cache_model.h"
-#include "harness/size/verify.h"
 
 static const kvb_pool_type *f16(void)
 {
