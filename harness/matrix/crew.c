@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Seats for children, and a queue of results of which the first are handed on as soon as they are there. */
-#include "harness/matrix/crew.h"
+#include "harness/matrix/slice.h"
 
 #include <errno.h>
 #include <math.h>

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "harness/selection/registry.h"
-#include "harness/matrix/crew.h"
 #include "harness/matrix/slice.h"
 #include "harness/machine/bandwidth.h"
 #include "harness/machine/team.h"

@@ -11,7 +11,6 @@
 
 #include "harness/machine/team.h"
 #include "harness/program.h"
-#include "harness/matrix/crew.h"
 #include "harness/matrix/ground_truth.h"
 #include "harness/replay/child.h"
 #include "harness/rounds.h"

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The combinations of one workload, one choice of values and one pair of pools: what they are judged by is common to
  * all. */
-#ifndef KVB_BLOCK_H
-#define KVB_BLOCK_H
+#ifndef KVB_SLICE_H
+#define KVB_SLICE_H
 
 #include <errno.h>
 
 #include "harness/matrix/matrix.h"
+#include "harness/replay/child.h"
 #include "harness/selection/selection.h"
 #include "workloads/trace.h"
 #include "workloads/values.h"
@@ -62,5 +63,38 @@ bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why,
 
 /* Runs those that are wanted among the kvb_block_size combinations from `first` on. What kvb_matrix_run returns. */
 int kvb_block_run(kvb_lane *lane, size_t first, char *why, size_t why_bytes);
+
+/*
+ * Child processes whose results come back in the order in which they were asked for. Those that are only judged run
+ * several at once. One that is timed runs alone: the others have ended before it begins.
+ *
+ * A kernel that has no end costs the time limit each time. When it had none in KVB_CREW_HANGS combinations, those that
+ * come later in the order are skipped, whatever has come of them meanwhile: which are skipped does not depend on the
+ * number of children.
+ */
+
+#define KVB_CREW_HANGS 3u
+
+typedef struct kvb_crew kvb_crew;
+
+typedef struct kvb_crew_options {
+    uint32_t jobs;                                    /* judged children at once */
+    int (*take)(void *ctx, const kvb_result *result); /* a negative return is passed on */
+    void *ctx;
+} kvb_crew_options;
+
+int kvb_crew_open(const kvb_crew_options *options, kvb_crew **crew); /* 0 or -ENOMEM */
+
+/*
+ * The next combination: its names, and how to run it (copied; NULL: the result is what it is). Waits until a child can
+ * be made; what it inherits may be freed by the caller from then on, but for the trace. 0; what take() returned; -EINTR
+ * (harness/program.h); or why no child could be made. The caller has no threads running.
+ * null: a timed child is followed by a second one that does the same, unless its passes are long. The two differ by
+ * noise alone: time.null_difference.
+ */
+int kvb_crew_add(kvb_crew *crew, const kvb_child_options *child, bool null, const kvb_result *result);
+
+int kvb_crew_finish(kvb_crew *crew); /* waits for all: as kvb_crew_add */
+void kvb_crew_close(kvb_crew *crew); /* kills what still runs; NULL is nothing */
 
 #endif
