@@ -20,7 +20,7 @@
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"
 #include "harness/matrix/matrix.h"
-#include "harness/replay/dump.h"
+#include "harness/replay/pass.h"
 #include "harness/replay/meter.h"
 #include "harness/replay/replay.h"
 #include "harness/selection/kernel_support.h"

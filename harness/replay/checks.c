@@ -7,12 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/heap_watch.h"
 #include "harness/replay/meter.h"
 #include "harness/replay/pass.h"
-#include "harness/replay/scan.h"
 #include "harness/replay/verdict.h"
 #include "workloads/array.h"
 

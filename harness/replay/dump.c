@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call of a replay, to look at: --only and --dump. */
-#include "harness/replay/dump.h"
+#include "harness/replay/pass.h"
 
 #include <errno.h>
 #include <math.h>

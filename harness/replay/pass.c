@@ -9,7 +9,6 @@
 #include "caches/session.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/replay.h"
-#include "harness/replay/scan.h"
 #include "workloads/live/play.h"
 
 #define FILL_CHUNK 4096u    /* tokens of one step of a fill */

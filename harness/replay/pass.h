@@ -163,7 +163,7 @@ typedef struct kvb_pass {
     /* calls */
     kvb_call call;
     kvb_kernel_io io;
-    struct kvb_scans *scans; /* of layers that scan: harness/replay/scan.h; NULL: there are none */
+    struct kvb_scans *scans; /* of layers that scan; NULL: there are none */
     const char *who, *what;  /* the kernel of the present call, and its function: "attend()" */
     /* what is looked at */
     kvb_meter meter;
@@ -290,5 +290,80 @@ static inline bool kvb_pass_asks(const kvb_pass *pass, uint32_t n, uint32_t quer
 int kvb_pass_judged(kvb_pass *pass, kvb_made *made);
 /* Compares one row of the call's outputs with the oracle. 0 or an error. */
 int kvb_pass_judge_row(kvb_pass *pass, const kvb_made *made, const kvb_expect *expect, kvb_diff *diff);
+
+/*
+ * ---- scan.c ----
+ * Layers that scan, in a replay: a call of the convolution, where there is one, and a call of the recurrence; each with
+ * guarded inputs, counted, timed and judged (oracle/descent.h). In the first pass slots that a call is not to read hold
+ * NaN in every float, and are looked at and put back after it. A later pass must give the first one's bits:
+ * kernels/scan.h leaves a kernel no choice.
+ */
+
+typedef struct kvb_scans kvb_scans;
+
+/* *scans NULL if no layer scans. 0 or -ENOMEM. */
+int kvb_scans_open(const kvb_replay_options *options, kvb_scans **scans);
+void kvb_scans_close(kvb_scans *scans);
+/* A pass begins. 0 or -ENOMEM. */
+int kvb_scans_begin(kvb_scans *scans);
+
+/* Are the slots that the cache names ones that there are? Notes which are read, and which written. 0 or an error. */
+int kvb_scans_slots(kvb_pass *pass, const kvb_scan_spec *spec);
+
+/* A call is prepared, and made: checks.c. */
+int kvb_scans_prepare(kvb_pass *pass, kvb_made *made);
+int kvb_scans_run(kvb_pass *pass);
+
+/* Its parts in the rows of the table of checks. */
+int kvb_scans_state(kvb_pass *pass, kvb_made *made);   /* the processor's caches, as asked for */
+int kvb_scans_poison(kvb_pass *pass, kvb_made *made);  /* in the first pass, as long as the budget lasts: NaN in slots
+                                                         * that the call does not read */
+int kvb_scans_restore(kvb_pass *pass, kvb_made *made); /* what it was not to write is as it was, and comes back */
+int kvb_scans_inputs(kvb_pass *pass, kvb_made *made);  /* as they were given */
+int kvb_scans_fill(kvb_pass *pass, kvb_made *made);    /* a NaN of our own in all of out */
+int kvb_scans_written(kvb_pass *pass, kvb_made *made); /* none of it is left */
+int kvb_scans_judged(kvb_pass *pass, kvb_made *made);  /* is it to be judged? */
+int kvb_scans_follow(kvb_pass *pass, kvb_made *made);  /* the oracle follows it, in the first pass */
+int kvb_scans_digest(kvb_pass *pass, kvb_made *made);  /* the first pass' bits again */
+int kvb_scans_dump(kvb_pass *pass, kvb_made *made);
+
+/* So many tokens of a prompt were found: their rows are not compared. */
+void kvb_scans_found(kvb_scans *scans, uint32_t n);
+/* Adds what was judged, and the verdict: outputs by their bound, by second opinions, and what slots held. */
+void kvb_scans_judge(const kvb_scans *scans, const kvb_diff *attended, kvb_result *result);
+/* Bytes of scratch. */
+size_t kvb_scans_scratch(const kvb_scans *scans);
+
+/*
+ * ---- dump.c ----
+ * --dump DIR writes the first failing call to DIR/call.safetensors: its inputs, its outputs, and the exact outputs. The tensors:
+ *   q [n_tok][heads][k_dim] f32
+ *   k_stored, v_stored [kv_heads][cells][bytes]: codes, without side tables; k_decoded, v_decoded [kv_heads][cells][dim] f32;
+ *     of latent rows K alone
+ *   mask [n_tok][cells] bool
+ *   out [n_tok][heads][v_dim] f32, lse [n_tok][heads] f32
+ *   exact, bound [n_tok][heads][v_dim] f64, exact_lse, bound_lse [n_tok][heads] f64; NaN: no such row was checked
+ * and as metadata the event, layer, scale, softcap, kernel and formats. Of a scan (kernels/scan.h):
+ *   q, k, v, gate, beta, a, bias f32, as far as it has them, each with three dims
+ *   from, to [n_tok][1] i64: slots; from -1: zeros, -2: the token before; to -1: none
+ *   slots [n][1] i64: those, each once; states_before, states [n][heads][d_k d_v] f32: what lay in them before and after the call
+ *   out [n_tok][heads][d_v] f32; exact, bound [n_tok][heads][d_v] f64; NaN: nothing is known of it
+ * and as metadata the event, layer, recurrence and kernel.
+ * Beside it lies difference.py, which writes the same as call.npz and shows the worst element.
+ */
+
+/* Makes the folder. -EEXIST, with why: it holds a call already; or what mkdir says. */
+int kvb_dump_folder(const char *path, char *why, size_t why_bytes);
+/* Writes the call that the pass made last; nothing if DIR has one. What fails is said on stderr. */
+void kvb_dump(const kvb_pass *pass, const kvb_made *made);
+
+/* Of a scan. */
+typedef struct kvb_scan_dump {
+    uint32_t layer;
+    const kvb_scan *call;        /* as it was made, with out */
+    const char *before;          /* its slots before the call; NULL: not known */
+    const double *exact, *bound; /* [n_tok][heads][d_v] */
+} kvb_scan_dump;
+void kvb_dump_scan(const kvb_pass *pass, const kvb_scan_dump *dump);
 
 #endif

@@ -11,7 +11,6 @@
 #include "harness/rounds.h"
 #include "harness/replay/pass.h"
 #include "harness/replay/meter.h"
-#include "harness/replay/scan.h"
 #include "harness/replay/verdict.h"
 #include "results/statistics.h"
 

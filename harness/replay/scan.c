@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call of a scan kernel in a replay. */
-#include "harness/replay/scan.h"
+#include "harness/replay/pass.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "caches/call.h"
-#include "harness/replay/dump.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/verdict.h"
 #include "oracle/claim.h"
