@@ -63,4 +63,30 @@ static inline double kvb_rng_normal(uint32_t bits)
 /* row[0..n-1] = factor * N(0,1). */
 void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row);
 
+/* ---- of the live model: integer arithmetic and exact scaling alone, so that every machine makes the same weights and
+ * prompts ---- */
+
+static inline uint64_t kvb_live_mix(uint64_t x)
+{
+    return kvb_rng_mix(x + 0x9e3779b97f4a7c15u);
+}
+
+static inline uint64_t kvb_live_random(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    return kvb_live_mix(kvb_live_mix(kvb_live_mix(seed) ^ stream) ^ index);
+}
+
+/* Close to N(0, 1): the sum of 16 uniform 16-bit numbers (Irwin, Hall), exact until the last scaling. */
+static inline float kvb_live_normal(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    int64_t sum = 0;
+    for (uint64_t i = 0; i < 4; i++) {
+        uint64_t bits = kvb_live_random(seed, stream, 4 * index + i);
+        for (int part = 0; part < 4; part++)
+            sum += (int64_t)(bits >> (16 * part) & 0xffff) - 32768;
+    }
+    /* variance of the sum: 16 * 65536^2 / 12; the 16 halves that truncation lost are put back */
+    return ((float)sum + 8.0f) * (0.8660254f / 65536.0f);
+}
+
 #endif

@@ -10,7 +10,7 @@
 
 #include "workloads/array.h"
 #include "workloads/live/live.h"
-#include "workloads/live/rng.h"
+#include "workloads/rng.h"
 #include "workloads/safetensors.h"
 
 size_t kvb_recorder_floats(const kvb_recorder *r, uint32_t layer, int kind)

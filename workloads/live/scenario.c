@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "workloads/live/rng.h"
+#include "workloads/rng.h"
 #include "workloads/array.h"
 #include "workloads/files.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "workloads/live/rng.h"
+#include "workloads/rng.h"
 #include "workloads/files.h"
 #include "workloads/safetensors.h"
 

@@ -5,7 +5,7 @@
 #include "ci/tests/tests.h"
 #include "ci/tests/live/fixture.h"
 #include "workloads/live/model.h"
-#include "workloads/live/rng.h"
+#include "workloads/rng.h"
 #include "workloads/live/runner.h"
 
 /* Shows: the parts of the live model (RoPE, greedy choice, seeded weights, noise) do what their headers say. */
