@@ -13,7 +13,6 @@
 #include "harness/calls/attend_axes.h"
 #include "harness/calls/scan_axes.h"
 #include "harness/command_line.h"
-#include "harness/counters/count.h"
 #include "harness/counters/counters.h"
 #include "harness/program.h"
 #include "harness/machine/host.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Callgrind writes what each process has counted into a log, an unnamed file in memory, when that process ends. */
-#include "harness/counters/count.h"
+#include "harness/counters/counters.h"
 
 #include <errno.h>
 #include <fcntl.h>

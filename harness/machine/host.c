@@ -14,7 +14,7 @@
 
 #include "caches/pools/codec/codec.h"
 #include "harness/command_line.h"
-#include "harness/counters/count.h"
+#include "harness/counters/counters.h"
 #include "harness/program.h"
 #include "harness/machine/profile.h"
 #include "harness/machine/team.h"

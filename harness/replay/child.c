@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "harness/rounds.h"
-#include "harness/counters/count.h"
+#include "harness/counters/counters.h"
 #include "harness/program.h"
 #include "harness/machine/team.h"
 #include "harness/matrix/ground_truth.h"

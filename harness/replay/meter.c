@@ -10,7 +10,7 @@
 
 #include "caches/call.h"
 #include "harness/rounds.h"
-#include "harness/counters/count.h"
+#include "harness/counters/counters.h"
 #include "harness/replay/pass.h"
 #include "results/statistics.h"
 #include "workloads/array.h"
