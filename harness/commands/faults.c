@@ -19,6 +19,10 @@
 #include "results/table.h"
 #include "workloads/files.h"
 
+const kvb_fault *const kvb_fault_tables[] = {
+    kvb_kernel_faults, kvb_conduct_faults, kvb_cache_faults,    kvb_store_faults,
+    kvb_pool_faults,   kvb_scan_faults,    kvb_position_faults, NULL};
+
 typedef struct faults {
     kvb_words names;
     const char *without;
