@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layer's rows, solved once more for a kernel that rounds. */
-#include "oracle/rounded.h"
+#include "oracle/oracle.h"
 
 #include <errno.h>
 #include <math.h>

@@ -10,7 +10,7 @@
 
 #include "oracle/exact.h"
 #include "oracle/opinion.h"
-#include "oracle/rounded.h"
+#include "oracle/oracle.h"
 #include "oracle/solve.h"
 #include "oracle/storage.h"
 #include "workloads/array.h"

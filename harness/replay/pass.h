@@ -21,7 +21,6 @@
 #include "oracle/descent.h"
 #include "oracle/filter.h"
 #include "oracle/oracle.h"
-#include "oracle/rounded.h"
 #include "results/result.h"
 #include "workloads/files.h"
 #include "workloads/history.h"

@@ -10,7 +10,7 @@
 #include "ci/tests/oracle/hand.h"
 #include "oracle/filter.h"
 #include "oracle/opinion.h"
-#include "oracle/rounded.h"
+#include "oracle/oracle.h"
 #include "oracle/window.h"
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */

@@ -10,7 +10,6 @@
 #include "oracle/descent.h"
 #include "oracle/opinion.h"
 #include "oracle/oracle.h"
-#include "oracle/rounded.h"
 #include "oracle/storage.h"
 #include "oracle/window.h"
 

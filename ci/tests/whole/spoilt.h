@@ -11,7 +11,6 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "oracle/oracle.h"
-#include "oracle/rounded.h"
 
 enum { SPOILT_QUERIES = 64, SPOILT_HEADS = 16, SPOILT_FLOATS = 1 << 15 }; /* at most */
 
