@@ -22,8 +22,6 @@
 #include "workloads/rng.h"
 #include "workloads/special_rows.h"
 
-/* A pool's memory, against what it says of it. */
-
 #define CHUNK    8u  /* cells of the first growth */
 #define CAPACITY 40u /* cells: no power of two times that */
 #define FEW      5u  /* cells of a pool whose bytes are looked at */
@@ -31,24 +29,52 @@
     16u /* of a cell, each with values of another size: no byte of theirs keeps its value in all of them               \
          */
 
-typedef struct pool_check {
+enum { HEADS = 3, CELLS = 66, MAX_DIM = 256 };
+
+/* Some have rows of no multiple of 16 bytes, whatever the format. */
+static const uint32_t dims[] = {16, 32, 40, 64, 72, 80, 96, 112, 120, 128, 160, 192, 256};
+static const uint32_t pattern_dim = 128;
+/* Cells that a pool is asked for, one after the other: powers of two, one less and one more. */
+static const uint32_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, CELLS};
+static const kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE};
+
+/* A pool at one dim. Rows are [CELLS][HEADS][dim], of tokens. */
+typedef struct alone {
     const kvb_pool_type *type;
+    const kvb_format *format;
     kvb_pool_options options;
     kvb_allocator allocator;
     kvb_pool *pool;
+    kvb_storage store[HEADS];
+    bool has_reference;
+    float *rows;           /* as they are written */
+    double *stored, *size; /* what they must become */
+    float *seen;           /* as they were read first */
+    float *before;         /* scratch: rows of cells */
+    double *block;         /* scratch: rows that are encoded together, and their sizes */
+    void *scratch;
+    uint32_t token_of[CELLS];
     char *why;
     size_t why_bytes;
-} pool_check;
+} alone;
 
-static int blame(pool_check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static int blame(pool_check *c, const char *format, ...)
+/* "What is judged: what is wrong with it" into why, behind what begin() put there. */
+__attribute__((format(printf, 2, 3))) static int wrong(const alone *a, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(c->why, c->why_bytes, format, args);
-    va_end(args);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(a->why, a->why_bytes, format, list);
+    va_end(list);
     return -EILSEQ;
+}
+
+/* What is said later stands behind "place: ". */
+static void begin(alone *a, const char *place, char *why, size_t why_bytes)
+{
+    const int used = snprintf(why, why_bytes, "%s: ", place);
+    const size_t at = (size_t)used < why_bytes ? (size_t)used : 0;
+    a->why = why + at;
+    a->why_bytes = why_bytes - at;
 }
 
 /* ---- blocks that the pool has of its allocator ----------------------------------------------------------------- */
@@ -100,58 +126,54 @@ static const block *block_of(const void *at, size_t bytes)
 
 /* ---- bytes() --------------------------------------------------------------------------------------------------- */
 
-static int held_check(pool_check *c, uint32_t cells)
+static int held_check(const alone *a, uint32_t cells)
 {
-    const size_t says = c->type->bytes(c->type, &c->options, cells), holds = c->allocator.current_bytes;
-    if (says == holds)
-        return 0;
-    return blame(c, "bytes() says %zu for %u cells of %u x %u, and the allocator holds %zu", says, cells,
-                 c->options.n_kv_heads, c->options.dim, holds);
+    const size_t says = a->type->bytes(a->type, &a->options, cells), holds = a->allocator.current_bytes;
+    return says == holds ? 0
+                         : wrong(a, "bytes() says %zu for %u cells of %u x %u, and the allocator holds %zu", says,
+                                 cells, a->options.n_kv_heads, a->options.dim, holds);
 }
 
-static int pool_ensure(pool_check *c, uint32_t cells)
+static int pool_ensure(const alone *a, uint32_t cells)
 {
-    int error = c->type->ensure(c->pool, cells);
-    return error == -ENOMEM ? error
-           : error          ? blame(c, "ensure() returns %d for %u cells of %u", error, cells, c->options.capacity)
-                            : held_check(c, cells);
+    const int error = a->type->ensure(a->pool, cells);
+    return error ? wrong(a, "ensure(%u) of at most %u cells: %s", cells, a->options.capacity, strerror(-error))
+                 : held_check(a, cells);
 }
 
-static int few_open(pool_check *c, kvb_growth growth, const kvb_memory_source *source)
+static int pool_open(alone *a, const kvb_memory_source *source)
 {
-    c->allocator = (kvb_allocator){.source = source};
-    c->options.growth = growth;
-    int error = c->type->open(c->type, &c->options, &c->pool);
-    if (error)
-        c->pool = NULL;
-    return error && error != -ENOMEM ? blame(c, "open() returns %d", error) : error;
+    a->options.allocator = &a->allocator;
+    a->allocator = (kvb_allocator){.source = source};
+    const int error = a->type->open(a->type, &a->options, &a->pool);
+    if (!error)
+        return held_check(a, 0);
+    a->pool = NULL;
+    return wrong(a, "open() fails: %s", strerror(-error));
 }
 
-static int few_close(pool_check *c)
+static int pool_close(alone *a, int error)
 {
-    if (c->pool)
-        c->type->close(c->pool);
-    c->pool = NULL;
-    return c->allocator.current_bytes
-               ? blame(c, "close() leaves %zu bytes of the allocator", c->allocator.current_bytes)
-               : 0;
+    if (a->pool)
+        a->type->close(a->pool);
+    a->pool = NULL;
+    return error || !a->allocator.current_bytes
+               ? error
+               : wrong(a, "close() leaves %zu bytes of the allocator", a->allocator.current_bytes);
 }
 
-static int growth_check(pool_check *c, kvb_growth growth)
+static int growth_check(alone *a)
 {
     static const uint32_t cells[] = {1, CHUNK, CHUNK + 1, 3 * CHUNK, CAPACITY};
-    int error = few_open(c, growth, NULL);
-    error = error ? error : held_check(c, 0);
+    int error = pool_open(a, NULL);
     for (size_t i = 0; i < sizeof cells / sizeof *cells && !error; i++)
-        error = pool_ensure(c, cells[i]);
-    const double rows = c->type->row_bytes(c->type, c->options.dim) * c->options.n_kv_heads * CAPACITY;
-    if (!error && !(rows <= (double)c->allocator.current_bytes))
-        error = blame(
-            c, "row_bytes() says %g for rows of %u, which makes %g for %u cells of %u, and the allocator holds %zu",
-            c->type->row_bytes(c->type, c->options.dim), c->options.dim, rows, CAPACITY, c->options.n_kv_heads,
-            c->allocator.current_bytes);
-    int closed = few_close(c);
-    return error ? error : closed;
+        error = pool_ensure(a, cells[i]);
+    const double row = a->type->row_bytes(a->type, a->options.dim), rows = row * a->options.n_kv_heads * CAPACITY;
+    if (!error && !(rows <= (double)a->allocator.current_bytes))
+        error = wrong(
+            a, "row_bytes() says %g for rows of %u, which makes %g for %u cells of %u, and the allocator holds %zu",
+            row, a->options.dim, rows, CAPACITY, a->options.n_kv_heads, a->allocator.current_bytes);
+    return pool_close(a, error);
 }
 
 /* ---- row_bytes() ---------------------------------------------------------------------- */
@@ -183,33 +205,33 @@ static int by_address(const void *a, const void *b)
 }
 
 /* All rows lie in memory of the allocator, and none in another. */
-static int rows_apart(pool_check *c, const kvb_view *view, size_t row)
+static int rows_apart(alone *a, const kvb_view *view, size_t row)
 {
     const uint64_t none = 0;
     spans all = {NULL, 0, 0};
-    int error = kvb_hidden_walk(view, c->options.n_kv_heads, row, &none, span_note, &all);
+    int error = kvb_hidden_walk(view, a->options.n_kv_heads, row, &none, span_note, &all);
     if (!error && all.n)
         qsort(all.span, all.n, sizeof *all.span, by_address);
     for (size_t i = 0; i < all.n && !error; i++) {
         const span *s = &all.span[i];
         if (!block_of(s->at, s->bytes))
-            error = blame(c, "rows of %zu bytes by row_bytes(), pass the memory that it has of the allocator", row);
+            error = wrong(a, "rows of %zu bytes by row_bytes(), pass the memory that it has of the allocator", row);
         else if (i + 1 < all.n && (size_t)(all.span[i + 1].at - s->at) < s->bytes)
-            error = blame(c, "rows of %zu bytes by row_bytes(), lie in each other by the strides of view()", row);
+            error = wrong(a, "rows of %zu bytes by row_bytes(), lie in each other by the strides of view()", row);
     }
     free(all.span);
     return error;
 }
 
 /* Rewrites a cell, and marks each byte of the blocks that ever differs from `before`. */
-static void cell_rewrite(pool_check *c, uint32_t cell, float *rows, const unsigned char *before, unsigned char *differs)
+static void cell_rewrite(alone *a, uint32_t cell, float *rows, const unsigned char *before, unsigned char *differs)
 {
     const unsigned char mark = cell ? 2 : 1;
-    const block *own = block_of(c->pool, sizeof *c->pool); /* its padding was never written */
+    const block *own = block_of(a->pool, sizeof *a->pool); /* its padding was never written */
     for (uint32_t i = 0; i < REWRITES; i++) {
-        kvb_rng_normals(cell * REWRITES + i + 1, ldexp(1, 2 * (int)(i % 8) - 8), c->options.n_kv_heads * c->options.dim,
+        kvb_rng_normals(cell * REWRITES + i + 1, ldexp(1, 2 * (int)(i % 8) - 8), a->options.n_kv_heads * a->options.dim,
                         rows);
-        c->type->scatter(c->pool, &cell, 1, rows);
+        a->type->scatter(a->pool, &cell, 1, rows);
         for (size_t b = 0, at = 0; b < n_blocks; at += blocks[b++].bytes)
             for (size_t j = 0; j < blocks[b].bytes && &blocks[b] != own; j++)
                 differs[at + j] |= before[at + j] != blocks[b].at[j] ? mark : 0;
@@ -218,9 +240,9 @@ static void cell_rewrite(pool_check *c, uint32_t cell, float *rows, const unsign
 
 /* Bytes that change with one cell alone, its own, are no more than row_bytes() says. What changes with another cell,
  * too, is working memory. */
-static int cells_own(pool_check *c, float *rows, size_t row)
+static int cells_own(alone *a, float *rows, size_t row)
 {
-    const size_t says = row * c->options.n_kv_heads;
+    const size_t says = row * a->options.n_kv_heads;
     size_t all = 0, own[2] = {0, 0};
     for (size_t b = 0; b < n_blocks; b++)
         all += blocks[b].bytes;
@@ -229,54 +251,47 @@ static int cells_own(pool_check *c, float *rows, size_t row)
     for (size_t b = 0, at = 0; b < n_blocks && !error; at += blocks[b++].bytes)
         memcpy(before + at, blocks[b].at, blocks[b].bytes);
     for (uint32_t cell = 0; cell < FEW && !error; cell += FEW - 1)
-        cell_rewrite(c, cell, rows, before, differs);
+        cell_rewrite(a, cell, rows, before, differs);
     for (size_t i = 0; i < all && !error; i++) {
         own[0] += differs[i] == 1;
         own[1] += differs[i] == 2;
     }
     for (int i = 0; i < 2 && !error; i++)
         if (own[i] > says)
-            error = blame(
-                c,
+            error = wrong(
+                a,
                 "row_bytes() says %zu for rows of %u, which makes %zu for a cell, and scatter() changes %zu bytes "
                 "of each cell's own",
-                row, c->options.dim, says, own[i]);
+                row, a->options.dim, says, own[i]);
     free(before);
     free(differs);
     return error;
 }
 
-static int rows_check(pool_check *c)
+static int rows_check(alone *a)
 {
-    const uint32_t floats = c->options.n_kv_heads * c->options.dim;
-    const size_t row = (size_t)ceil(c->type->row_bytes(c->type, c->options.dim));
+    const uint32_t floats = a->options.n_kv_heads * a->options.dim;
+    const size_t row = (size_t)ceil(a->type->row_bytes(a->type, a->options.dim));
     float *rows = malloc(FEW * floats * sizeof *rows);
     n_blocks = 0;
-    c->options.capacity = FEW;
-    int error = rows ? few_open(c, KVB_GROWTH_DOUBLE, &blocks_source) : -ENOMEM;
-    error = error ? error : pool_ensure(c, FEW);
+    a->options.capacity = FEW;
+    a->options.growth = KVB_GROWTH_DOUBLE;
+    int error = rows ? pool_open(a, &blocks_source) : -ENOMEM;
+    error = error ? error : pool_ensure(a, FEW);
     if (!error) {
         kvb_rng_normals(0, 1, FEW * floats, rows);
-        c->type->write_run(c->pool, 0, FEW, rows);
+        a->type->write_run(a->pool, 0, FEW, rows);
         kvb_view view;
-        c->type->view(c->pool, FEW, &view);
-        error = view.format->elem == KVB_OPAQUE ? rows_apart(c, &view, row) : 0;
+        a->type->view(a->pool, FEW, &view);
+        error = view.format->elem == KVB_OPAQUE ? rows_apart(a, &view, row) : 0;
     }
-    error = error ? error : cells_own(c, rows, row);
-    int closed = rows ? few_close(c) : 0;
+    error = error ? error : cells_own(a, rows, row);
+    error = pool_close(a, error);
     free(rows);
     free(blocks);
     blocks = NULL;
     n_blocks = blocks_room = 0;
-    return error ? error : closed;
-}
-
-static int pool_check_run(pool_check *c, kvb_growth growth)
-{
-    const kvb_format *f = c->type->format;
-    int error = growth_check(c, growth);
-    /* rows that share scales or wait for each other change together */
-    return error || f->axis == KVB_AXIS_TOKENS || f->residual_cells ? error : rows_check(c);
+    return error;
 }
 
 int kvb_pools_check(const kvb_replay_options *o, char *why, size_t why_bytes)
@@ -289,72 +304,24 @@ int kvb_pools_check(const kvb_replay_options *o, char *why, size_t why_bytes)
         const kvb_pool_type *type = is_v ? o->v_pool : o->k_pool;
         if (kvb_group_scans(g) || (is_v && g->latent))
             continue;
-        pool_check c = {.type = type, .why = why, .why_bytes = why_bytes};
-        c.options = (kvb_pool_options){.n_kv_heads = g->kv_heads,
-                                       .dim = is_v ? g->v_dim : g->k_dim,
-                                       .min_chunk = CHUNK,
-                                       .capacity = CAPACITY,
-                                       .allocator = &c.allocator};
-        const int used = snprintf(why, why_bytes, "%s: ", type->name);
-        c.why += (size_t)used < why_bytes ? (size_t)used : 0;
-        c.why_bytes -= (size_t)used < why_bytes ? (size_t)used : 0;
-        error = pool_check_run(&c, o->growth);
+        alone a = {.type = type,
+                   .options = {.n_kv_heads = g->kv_heads,
+                               .dim = is_v ? g->v_dim : g->k_dim,
+                               .min_chunk = CHUNK,
+                               .capacity = CAPACITY,
+                               .growth = o->growth}};
+        begin(&a, type->name, why, why_bytes);
+        error = growth_check(&a);
+        /* rows that share scales or wait for each other change together */
+        if (!error && type->format->axis != KVB_AXIS_TOKENS && !type->format->residual_cells)
+            error = rows_check(&a);
     }
     return error;
 }
 
-enum { HEADS = 3, CELLS = 66, MAX_DIM = 256 };
-
-/* Some have rows of no multiple of 16 bytes, whatever the format. */
-static const uint32_t dims[] = {16, 32, 40, 64, 72, 80, 96, 112, 120, 128, 160, 192, 256};
-static const uint32_t pattern_dim = 128;
-/* Cells that a pool is asked for, one after the other: powers of two, one less and one more. */
-static const uint32_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, CELLS};
-static const kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE};
-
-/* A pool at one dim. Rows are [CELLS][HEADS][dim], of tokens. */
-typedef struct alone {
-    const kvb_pool_type *type;
-    const kvb_format *format;
-    kvb_pool_options options;
-    kvb_allocator allocator;
-    kvb_pool *pool;
-    kvb_storage store[HEADS];
-    bool has_reference;
-    float *rows;           /* as they are written */
-    double *stored, *size; /* what they must become */
-    float *seen;           /* as they were read first */
-    float *before;         /* scratch: rows of cells */
-    double *block;         /* scratch: rows that are encoded together, and their sizes */
-    void *scratch;
-    uint32_t token_of[CELLS];
-    char *why;
-    size_t why_bytes;
-} alone;
-
 static size_t row_at(const alone *a, uint32_t token, uint32_t h)
 {
     return ((size_t)token * HEADS + h) * a->options.dim;
-}
-
-static void place_print(const alone *a, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "pool %s by itself, format %s, dim %u, %u KV heads, growth %s%s", a->type->name,
-             a->format->name, a->options.dim, a->options.n_kv_heads, kvb_growth_names[a->options.growth],
-             a->options.amax ? ", with head scales" : "");
-}
-
-__attribute__((format(printf, 2, 3))) static int wrong(const alone *a, const char *format, ...)
-{
-    char place[192];
-    va_list list;
-    place_print(a, place, sizeof place);
-    size_t used = (size_t)snprintf(a->why, a->why_bytes, "%s: ", place);
-    va_start(list, format);
-    if (used < a->why_bytes)
-        vsnprintf(a->why + used, a->why_bytes - used, format, list);
-    va_end(list);
-    return -EILSEQ;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
@@ -541,32 +508,6 @@ static int values_judge(const alone *a, const char *kind)
 
 /* ---- growing ---------------------------------------------------------------------------------------------------- */
 
-static int bytes_check(const alone *a, uint32_t cells)
-{
-    const size_t says = a->type->bytes(a->type, &a->options, cells);
-    return says == a->allocator.current_bytes ? 0
-                                              : wrong(a, "bytes() says %zu after ensure(%u), the allocator holds %zu",
-                                                      says, cells, a->allocator.current_bytes);
-}
-
-static int pool_open(alone *a)
-{
-    a->options.allocator = &a->allocator;
-    a->allocator = (kvb_allocator){.source = &kvb_guarded_source};
-    a->pool = NULL;
-    int error = a->type->open(a->type, &a->options, &a->pool);
-    return error ? wrong(a, "open() fails: %s", strerror(-error)) : bytes_check(a, 0);
-}
-
-static int pool_close(alone *a, int error)
-{
-    if (a->pool)
-        a->type->close(a->pool);
-    a->pool = NULL;
-    return error || !a->allocator.current_bytes ? error
-                                                : wrong(a, "close() leaves %zu bytes", a->allocator.current_bytes);
-}
-
 /* Tokens from .. to-1, in runs or one by one in either order. */
 static void tokens_write(const alone *a, uint32_t from, uint32_t to, bool run)
 {
@@ -591,10 +532,7 @@ static int grow(alone *a)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths && !error; i++) {
         const uint32_t n = lengths[i];
         error = cells_read(a, held, a->seen);
-        int ensured = error ? 0 : a->type->ensure(a->pool, n);
-        if (ensured)
-            return wrong(a, "ensure(%u) of at most %u cells: %s", n, CELLS, strerror(-ensured));
-        error = error ? error : bytes_check(a, n);
+        error = error ? error : pool_ensure(a, n);
         error = error ? error : cells_compare(a, "after growth", held);
         if (!error)
             tokens_write(a, held, n, i % 2);
@@ -669,9 +607,8 @@ static int pool_save(alone *a)
             error = wrong(a, "check_raw refuses what read_raw saved");
     }
     error = pool_close(a, error);
-    error = error ? error : pool_open(a);
-    if (!error && a->type->ensure(a->pool, CELLS))
-        error = wrong(a, "ensure(%u) of a second pool fails", CELLS);
+    error = error ? error : pool_open(a, &kvb_guarded_source);
+    error = error ? error : pool_ensure(a, CELLS);
     if (!error) {
         a->type->write_raw(a->pool, NULL, CELLS, raw);
         error = cells_compare(a, "saved and loaded,", CELLS);
@@ -698,7 +635,7 @@ static int turn(alone *a)
         a->token_of[c] = c;
     rows_special(a);
     expect(a);
-    int error = pool_open(a);
+    int error = pool_open(a, &kvb_guarded_source);
     error = error ? error : grow(a);
     error = error ? error : values_judge(a, NULL);
     if (!error && !a->format->residual_cells) {
@@ -715,11 +652,10 @@ static int turn(alone *a)
  */
 static int patterns_judge(alone *a)
 {
-    int error = pool_open(a);
+    int error = pool_open(a, &kvb_guarded_source);
     for (uint32_t c = 0; c < CELLS; c++)
         a->token_of[c] = c;
-    if (!error && a->type->ensure(a->pool, CELLS))
-        error = wrong(a, "ensure(%u) fails", CELLS);
+    error = error ? error : pool_ensure(a, CELLS);
     for (uint64_t next = 0; next < PATTERNS && !error;) {
         rows_patterns(a, &next);
         expect(a);
@@ -730,7 +666,7 @@ static int patterns_judge(alone *a)
     return pool_close(a, error);
 }
 
-static int dim_judge(alone *a, uint32_t dim, char *place, size_t place_bytes)
+static int dim_judge(alone *a, uint32_t dim, char *place, size_t place_bytes, char *why, size_t why_bytes)
 {
     static const float amax[HEADS] = {3, 700, 0.01f};
     const kvb_format *f = a->format;
@@ -747,7 +683,10 @@ static int dim_judge(alone *a, uint32_t dim, char *place, size_t place_bytes)
             a->scratch = a->has_reference ? malloc(kvb_storage_scratch(&a->store[0])) : NULL;
             if (a->has_reference && !a->scratch)
                 return -ENOMEM;
-            place_print(a, place, place_bytes);
+            snprintf(place, place_bytes, "pool %s by itself, format %s, dim %u, %u KV heads, growth %s%s",
+                     a->type->name, f->name, dim, HEADS, kvb_growth_names[growths[g]],
+                     given ? ", with head scales" : "");
+            begin(a, place, why, why_bytes);
             error = turn(a);
             if (!error && !g && dim == pattern_dim && a->has_reference && !f->group && !f->residual_cells &&
                 f->elem != KVB_OPAQUE)
@@ -759,7 +698,7 @@ static int dim_judge(alone *a, uint32_t dim, char *place, size_t place_bytes)
 int kvb_pool_alone(const kvb_pool_type *type, char *place, size_t place_bytes, char *why, size_t why_bytes)
 {
     const size_t rows = (size_t)CELLS * HEADS * MAX_DIM;
-    alone a = {.type = type, .format = type->format, .why = why, .why_bytes = why_bytes};
+    alone a = {.type = type, .format = type->format};
     char lack[256];
     float *floats = malloc(3 * rows * sizeof *floats);
     double *doubles = malloc((2 * rows + 2 * (size_t)CELLS * MAX_DIM) * sizeof *doubles);
@@ -772,7 +711,7 @@ int kvb_pool_alone(const kvb_pool_type *type, char *place, size_t place_bytes, c
     a.block = error ? NULL : doubles + 2 * rows;
     for (size_t i = 0; i < sizeof dims / sizeof *dims && !error; i++)
         if (!type->supports || type->supports(type, dims[i], lack, sizeof lack))
-            error = dim_judge(&a, dims[i], place, place_bytes);
+            error = dim_judge(&a, dims[i], place, place_bytes, why, why_bytes);
     free(a.scratch);
     free(floats);
     free(doubles);
