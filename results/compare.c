@@ -372,53 +372,44 @@ static kvb_finding *finding_add(kvb_comparison *c, size_t *room, const kvb_resul
     return f;
 }
 
-/* The runs beside the two that are joined: each one's results in kvb_key_order. */
-typedef struct more_runs {
+/* Each run's results in kvb_key_order. */
+typedef struct sorted_runs {
     const kvb_result **at[2][KVB_RUNS];
     size_t n[2][KVB_RUNS];
-} more_runs;
+} sorted_runs;
 
-static int more_sort(const kvb_compare_options *o, more_runs *more, char *why, size_t why_bytes)
+static int runs_sort(const kvb_compare_options *o, sorted_runs *runs, char *why, size_t why_bytes)
 {
-    static const char *const names[] = {"a run of the base", "a new run"};
+    static const char *const names[2][2] = {{"the base", "a run of the base"}, {"the new run", "a new run"}};
     int error = 0;
-
     for (int side = 0; side < 2; side++)
-        for (size_t i = 0; i < o->n_more[side] && !error; i++) {
-            assert(o->n_more[side] < KVB_RUNS);
-            more->n[side][i] = o->more[side][i].n;
-            error = results_sort(o->more[side][i].results, o->more[side][i].n, names[side], &more->at[side][i], why,
-                                 why_bytes);
+        for (size_t i = 0; i < o->n_runs[side] && !error; i++) {
+            const kvb_compare_run *run = &o->runs[side][i];
+            assert(i < KVB_RUNS);
+            runs->n[side][i] = run->n;
+            error = results_sort(run->results, run->n, names[side][i > 0], &runs->at[side][i], why, why_bytes);
         }
     return error;
 }
 
-static void more_free(more_runs *more)
-{
-    for (int side = 0; side < 2; side++)
-        for (size_t i = 0; i < KVB_RUNS; i++)
-            free(more->at[side][i]);
-}
-
-/* The combination in another run of that side; NULL: it is not there. */
-static const kvb_result *more_find(const more_runs *more, int side, size_t run, const kvb_result *key)
+/* The combination in a run of that side; NULL: it is not there. */
+static const kvb_result *run_find(const sorted_runs *runs, int side, size_t run, const kvb_result *key)
 {
     const kvb_result **found =
-        bsearch(&key, more->at[side][run], more->n[side][run], sizeof *more->at[side][run], pointers_order);
+        bsearch(&key, runs->at[side][run], runs->n[side][run], sizeof *runs->at[side][run], pointers_order);
 
     return found ? *found : NULL;
 }
 
-/* Takes the runs in which the finding's combination passed and was timed. */
-static void runs_take(const kvb_finding *f, const kvb_compare_options *o, const more_runs *more, kvb_time_runs *runs)
+/* Takes the runs in which the finding's combination passed and was timed, and the first in any case. */
+static void runs_take(const kvb_finding *f, const kvb_compare_options *o, const sorted_runs *sorted,
+                      kvb_time_runs *runs)
 {
     for (int side = 0; side < 2; side++) {
-        const kvb_result *first = side ? f->new : f->base;
-        runs->of[side][0] = first;
-        runs->n[side] = 1;
-        for (size_t i = 0; i < o->n_more[side]; i++) {
-            const kvb_result *r = more_find(more, side, i, first);
-            if (r && r->status == KVB_STATUS_PASS && r->time.all.median > 0) /* false for NaN */
+        runs->n[side] = 0;
+        for (size_t i = 0; i < o->n_runs[side]; i++) {
+            const kvb_result *r = run_find(sorted, side, i, f->new);
+            if (!i || (r && r->status == KVB_STATUS_PASS && r->time.all.median > 0)) /* false for NaN */
                 runs->of[side][runs->n[side]++] = r;
         }
     }
@@ -455,17 +446,17 @@ static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result
 }
 
 /* What several runs of each build say about the noise. 0 or -ENOMEM. */
-static int scatter_see(const kvb_comparison *c, const kvb_compare_options *options, const more_runs *more,
+static int scatter_see(const kvb_comparison *c, const kvb_compare_options *options, const sorted_runs *runs,
                        kvb_compare_noise *noise)
 {
     double *scatters = malloc((c->n + 1) * sizeof *scatters);
     size_t n = 0;
-    kvb_time_runs runs;
+    kvb_time_runs of;
 
     for (size_t i = 0; i < c->n && scatters; i++)
         if (c->findings[i].metric == KVB_METRIC_TIME) {
-            runs_take(&c->findings[i], options, more, &runs);
-            double scatter = kvb_time_scatter(&runs);
+            runs_take(&c->findings[i], options, runs, &of);
+            double scatter = kvb_time_scatter(&of);
             if (scatter >= 0) /* false for NaN, of what has no time */
                 scatters[n++] = scatter;
         }
@@ -651,15 +642,15 @@ static int axes_judge(kvb_comparison *c, const kvb_compare_noise *noise, const k
 
 /* ---- times, and the whole ---------------------------------------------------------------------------------- */
 
-static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
-                       const kvb_compare_options *options, const more_runs *more)
+static int times_judge(kvb_comparison *c, const kvb_compare_options *options, const sorted_runs *runs)
 {
     kvb_compare_noise noise;
-    int error = kvb_noise_of(base, n_base, new, n_new, c->compared, options->thresholds->confidence, options->paired,
-                             c->runs, &noise);
+    const kvb_compare_run *base = options->runs[0], *new = options->runs[1];
+    int error = kvb_noise_of(base->results, base->n, new->results, new->n, c->compared, options->thresholds->confidence,
+                             options->paired, c->runs, &noise);
 
     if (!error)
-        error = scatter_see(c, options, more, &noise);
+        error = scatter_see(c, options, runs, &noise);
     if (error)
         return error;
     double shift =
@@ -685,9 +676,9 @@ static int times_judge(kvb_comparison *c, const kvb_result *base, size_t n_base,
             continue;
         }
         c->times++;
-        kvb_time_runs runs;
-        runs_take(f, options, more, &runs);
-        kvb_time_judge(&noise, kvb_thresholds_of(options->thresholds, f->new, KVB_LIMIT_TIME), &runs, f);
+        kvb_time_runs of;
+        runs_take(f, options, runs, &of);
+        kvb_time_judge(&noise, kvb_thresholds_of(options->thresholds, f->new, KVB_LIMIT_TIME), &of, f);
         if (options->no_time && f->verdict != KVB_VERDICT_SAME) {
             f->verdict = KVB_VERDICT_UNDECIDED;
             f->low = f->high = NAN;
@@ -706,31 +697,25 @@ void kvb_comparison_free(kvb_comparison *c)
     free(c);
 }
 
-int kvb_compare(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
-                const kvb_compare_options *options, kvb_comparison **comparison, char *why, size_t why_bytes)
+int kvb_compare(const kvb_compare_options *options, kvb_comparison **comparison, char *why, size_t why_bytes)
 {
     kvb_comparison *c = *comparison = calloc(1, sizeof *c);
-    const kvb_result **before = NULL, **after = NULL;
-    more_runs more = {0};
+    sorted_runs runs = {0};
     size_t room = 0;
-    int error = c ? results_sort(base, n_base, "the base", &before, why, why_bytes) : -ENOMEM;
+    int error = c ? runs_sort(options, &runs, why, why_bytes) : -ENOMEM;
 
-    if (!error)
-        error = results_sort(new, n_new, "the new run", &after, why, why_bytes);
-    if (!error)
-        error = more_sort(options, &more, why, why_bytes);
     if (c) {
         c->machine = c->resolution = NAN;
         c->paired = options->paired;
-        c->runs[0] = options->n_more[0] + 1;
-        c->runs[1] = options->n_more[1] + 1;
+        memcpy(c->runs, options->n_runs, sizeof c->runs);
     }
-    for (size_t i = 0, j = 0; !error && (i < n_base || j < n_new);) {
-        int order = i == n_base ? 1 : j == n_new ? -1 : kvb_key_order(before[i], after[j]);
+    const kvb_result **before = runs.at[0][0], **after = runs.at[1][0];
+    for (size_t i = 0, j = 0; !error && (i < runs.n[0][0] || j < runs.n[1][0]);) {
+        int order = i == runs.n[0][0] ? 1 : j == runs.n[1][0] ? -1 : kvb_key_order(before[i], after[j]);
 
         const kvb_result *now = order >= 0 ? after[j] : NULL;
-        for (size_t k = 0; now && k < options->n_more[1]; k++) { /* what fails in one run is broken */
-            const kvb_result *again = more_find(&more, 1, k, now);
+        for (size_t k = 1; now && k < options->n_runs[1]; k++) { /* what fails in one run is broken */
+            const kvb_result *again = run_find(&runs, 1, k, now);
             now = again && outcome_of(again) == FAILED && outcome_of(now) == PASSED ? again : now;
         }
         error = combination_compare(c, &room, order <= 0 ? before[i] : NULL, now, options);
@@ -738,12 +723,11 @@ int kvb_compare(const kvb_result *base, size_t n_base, const kvb_result *new, si
         j += order >= 0;
     }
     if (!error)
-        error = times_judge(c, base, n_base, new, n_new, options, &more);
+        error = times_judge(c, options, &runs);
     for (size_t i = 0; i < (error ? 0 : c->n); i++)
         c->count[c->findings[i].verdict]++;
-    free(before);
-    free(after);
-    more_free(&more);
+    for (size_t i = 0; i < 2 * KVB_RUNS; i++)
+        free(runs.at[i / KVB_RUNS][i % KVB_RUNS]);
     if (error) {
         if (error == -ENOMEM)
             snprintf(why, why_bytes, "no memory");

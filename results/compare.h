@@ -180,16 +180,15 @@ typedef struct kvb_compare_options {
     bool paired; /* time.series[i] of base and new were measured side by side; null_difference was measured like that
                     too */
     bool subset; /* new may lack combinations */
-    /* More runs of the base [0], and of the new build [1], less than KVB_RUNS: their times count, and what fails in any
-     * of the new ones is broken. Exact quantities are those of the first run. */
-    const kvb_compare_run *more[2];
-    size_t n_more[2];
+    /* The runs of the base [0], and of the new build [1], 1 to KVB_RUNS each. All times count, and what fails in any of
+     * the new runs is broken. Combinations and exact quantities are those of the first run. */
+    const kvb_compare_run *runs[2];
+    size_t n_runs[2];
     const char *no_time; /* why times cannot be compared ("another machine"); NULL: they can */
 } kvb_compare_options;
 
-/* 0; -ENOMEM; -EINVAL with why if one side has a combination twice. The results must outlive the comparison. */
-int kvb_compare(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
-                const kvb_compare_options *options, kvb_comparison **comparison, char *why, size_t why_bytes);
+/* 0; -ENOMEM; -EINVAL with why if a run has a combination twice. The results must outlive the comparison. */
+int kvb_compare(const kvb_compare_options *options, kvb_comparison **comparison, char *why, size_t why_bytes);
 void kvb_comparison_free(kvb_comparison *comparison);
 
 /* How many findings, kernels and caches are regressions. */

@@ -456,16 +456,15 @@ static int thresholds_judge(const compare *o)
 }
 
 /* Compares and prints. Takes format and flags of the view from the options. Returns an exit code. */
-static int judge(compare *o, const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new,
-                 const kvb_compare_options *how, kvb_compare_view *view)
+static int judge(compare *o, const kvb_compare_options *how, kvb_compare_view *view)
 {
     kvb_comparison *c;
     char why[1024];
-    kvb_thresholds_meet(&o->thresholds, base, n_base);
-    kvb_thresholds_meet(&o->thresholds, new, n_new);
+    for (int i = 0; i < 2; i++)
+        kvb_thresholds_meet(&o->thresholds, how->runs[i]->results, how->runs[i]->n);
     if (!how->paired && thresholds_judge(o)) /* what took minutes to run is shown first */
         return KVB_EXIT_USAGE;
-    int error = kvb_compare(base, n_base, new, n_new, how, &c, why, sizeof why);
+    int error = kvb_compare(how, &c, why, sizeof why);
 
     if (error)
         return kvb_complain("compare", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
@@ -498,8 +497,8 @@ static int gate(compare *o, const side *base, const side *new, const char *comma
     bool moved = strcmp(machine[0], machine[1]) != 0;
     kvb_compare_options how = {.thresholds = &o->thresholds,
                                .subset = o->subset,
-                               .more = {base->runs + 1, new->runs + 1},
-                               .n_more = {base->n - 1, new->n - 1},
+                               .runs = {base->runs, new->runs},
+                               .n_runs = {base->n, new->n},
                                .no_time = moved && !o->across_machines ? "another machine (--across-machines)" : NULL};
     kvb_compare_view view = {
         .base = base->name,
@@ -511,28 +510,29 @@ static int gate(compare *o, const side *base, const side *new, const char *comma
                       ? "a duel of both builds (--base-plugin, --base-program), or exact counts (run --count)"
                       : "a duel of both builds (--base-plugin, --base-program), exact counts (run --count), or "
                         "three runs of each and more (compare BASE.jsonl… -- NEW.jsonl…)"};
-    return judge(o, before->results, before->n, after->results, after->n, &how, &view);
+    return judge(o, &how, &view);
 }
 
 /* Runs two builds and compares them. */
 static int builds_compare(compare *o, const char *command)
 {
     static const char *const notes[] = {NULL};
-    kvb_results base = {.n = 0}, new = {.n = 0};
+    kvb_results sides[2] = {{.n = 0}, {.n = 0}};
     const char *const *names = o->duel.plugin[0] ? o->duel.plugin : o->duel.program;
-    kvb_compare_options how = {.thresholds = &o->thresholds, .subset = o->subset, .paired = true};
     kvb_compare_view view = {.base = names[KVB_DUEL_BASE],
                              .new = names[KVB_DUEL_NEW],
                              .notes = notes,
                              .command = command,
                              .decide = o->duel.plugin[0] ? "more passes (--set sample-ms=MS)"
                                                          : "more --rounds, or more passes (--set sample-ms=MS)"};
-    int code = duel_run(&o->duel, &base, &new);
-
+    int code = duel_run(&o->duel, &sides[0], &sides[1]);
+    const kvb_compare_run base = {sides[0].at, sides[0].n}, new = {sides[1].at, sides[1].n};
+    const kvb_compare_options how = {
+        .thresholds = &o->thresholds, .subset = o->subset, .paired = true, .runs = {&base, &new}, .n_runs = {1, 1}};
     if (code < 0)
-        code = judge(o, base.at, base.n, new.at, new.n, &how, &view);
-    free(base.at);
-    free(new.at);
+        code = judge(o, &how, &view);
+    free(sides[0].at);
+    free(sides[1].at);
     return code;
 }
 

@@ -57,9 +57,12 @@ static int comparison_write(const kvb_result_file *base, const kvb_result_file *
     kvb_thresholds_init(&thresholds);
     kvb_fingerprint(&base->manifest, machine[0]);
     kvb_fingerprint(&new->manifest, machine[1]);
-    kvb_compare_options how = {.thresholds = &thresholds,
-                               .no_time = strcmp(machine[0], machine[1]) ? "another machine" : NULL};
-    int error = kvb_compare(base->results, base->n, new->results, new->n, &how, &c, why, sizeof why);
+    const kvb_compare_run runs[] = {{base->results, base->n}, {new->results, new->n}};
+    const kvb_compare_options how = {.thresholds = &thresholds,
+                                     .runs = {&runs[0], &runs[1]},
+                                     .n_runs = {1, 1},
+                                     .no_time = strcmp(machine[0], machine[1]) ? "another machine" : NULL};
+    int error = kvb_compare(&how, &c, why, sizeof why);
     if (error)
         return kvb_complain("report", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);
     kvb_compare_view view = {.format = KVB_TABLE_JSON};

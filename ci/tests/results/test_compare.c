@@ -22,8 +22,13 @@ static kvb_comparison *compare(const kvb_result *base, size_t n_base, const kvb_
     char why[1024] = "";
     kvb_comparison *c;
 
+    const kvb_compare_run runs[] = {{base, n_base}, {new, n_new}};
     options.thresholds = &thresholds;
-    if (kvb_compare(base, n_base, new, n_new, &options, &c, why, sizeof why))
+    for (int side = 0; side < 2 && !options.runs[side]; side++) {
+        options.runs[side] = &runs[side];
+        options.n_runs[side] = 1;
+    }
+    if (kvb_compare(&options, &c, why, sizeof why))
         fail_msg("%s", why);
     return c;
 }
@@ -91,12 +96,13 @@ static void test_status(void **state)
 static void test_twice(void **state)
 {
     kvb_result *run = synthetic_run(2, 1, 1, &quiet, 1);
-    kvb_compare_options options = {.thresholds = &thresholds};
+    const kvb_compare_run runs[] = {{run, 1}, {run, 2}};
+    const kvb_compare_options options = {.thresholds = &thresholds, .runs = {&runs[0], &runs[1]}, .n_runs = {1, 1}};
     char why[1024];
     kvb_comparison *c;
 
     run[1] = run[0];
-    assert_int_equal(kvb_compare(run, 1, run, 2, &options, &c, why, sizeof why), -EINVAL);
+    assert_int_equal(kvb_compare(&options, &c, why, sizeof why), -EINVAL);
     assert_null(c);
     assert_string_equal(why, "the new run holds a combination twice: work-00/seq/pool-0/alpha/1/double");
     free(run);
@@ -181,9 +187,8 @@ static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed
             results[side][i] = synthetic_run(1000, 1, side ? factor : 1, noise, seed + 2 * i + (uint64_t)side);
             all[side][i] = (kvb_compare_run){results[side][i], 1000};
         }
-    kvb_comparison *c =
-        compare(results[0][0], 1000, results[1][0], 1000,
-                (kvb_compare_options){.more = {all[0] + 1, all[1] + 1}, .n_more = {runs - 1, runs - 1}});
+    kvb_comparison *c = compare(results[0][0], 1000, results[1][0], 1000,
+                                (kvb_compare_options){.runs = {all[0], all[1]}, .n_runs = {runs, runs}});
     tally t = {0};
 
     memcpy(t.count, c->count, sizeof t.count);
@@ -215,9 +220,8 @@ static size_t named(size_t runs, double slower, size_t *found)
                 for (unsigned k = 0; side && k < busy.passes; k++)
                     results[side][i][AT].time.series[k] *= slower;
             }
-        kvb_comparison *c =
-            compare(results[0][0], N, results[1][0], N,
-                    (kvb_compare_options){.more = {all[0] + 1, all[1] + 1}, .n_more = {runs - 1, runs - 1}});
+        kvb_comparison *c = compare(results[0][0], N, results[1][0], N,
+                                    (kvb_compare_options){.runs = {all[0], all[1]}, .n_runs = {runs, runs}});
         size_t n = c->count[KVB_VERDICT_SLOWER] + c->count[KVB_VERDICT_FASTER];
         for (size_t i = 0; i < c->n_axes; i++)
             n += c->axes[i].verdict == KVB_VERDICT_SLOWER || c->axes[i].verdict == KVB_VERDICT_FASTER;
@@ -250,10 +254,10 @@ static void test_runs_fail(void **state)
 {
     kvb_result *base = synthetic_run(6, 1, 1, &quiet, 1), *new = synthetic_run(6, 1, 1, &quiet, 2);
     kvb_result *again = synthetic_run(6, 1, 1, &quiet, 3);
-    const kvb_compare_run more = {again, 6};
+    const kvb_compare_run first = {base, 6}, runs[] = {{new, 6}, {again, 6}};
 
     again[2].status = KVB_STATUS_CRASH;
-    kvb_comparison *c = compare(base, 6, new, 6, (kvb_compare_options){.more = {NULL, &more}, .n_more = {0, 1}});
+    kvb_comparison *c = compare(base, 6, new, 6, (kvb_compare_options){.runs = {&first, runs}, .n_runs = {1, 2}});
     assert_int_equal(c->count[KVB_VERDICT_BROKEN], 1);
     assert_ptr_equal(c->findings[2].new, &again[2]);
     kvb_comparison_free(c);
