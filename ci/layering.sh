@@ -26,7 +26,7 @@ rules=(
     '^ci/tests/workloads/            ^workloads/(import/)?[^/]*$|^kernels/scan\.h$|^(ci/tests/(workloads/)?)?[^/]*\.h$'
     '^ci/tests/live/                 ^(workloads|caches|kernels)/|^(ci/tests/(live/)?)?[^/]*\.h$'
     '^ci/tests/oracle/               ^(oracle|workloads)/|^kernels/(view|attend|scan)\.h$|^(ci/tests/(oracle/)?)?[^/]*\.h$'
-    '^ci/tests/results/              ^results/|^(ci/tests/(results/)?)?[^/]*\.h$'
+    '^ci/tests/results/              ^results/|^workloads/(array|files)\.h$|^(ci/tests/(results/)?)?[^/]*\.h$'
     '^ci/tests/                      ^(kernels|caches|workloads|oracle|results|harness|ci)/|^[^/]*\.h$'
     '^ci/                            ^(kernels|caches|workloads|oracle|results|harness|ci)/'
 )

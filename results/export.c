@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/atomic_file.h"
 #include "results/schema.h"
+#include "workloads/files.h"
 
 /*
  * Google Benchmark's JSON (json_reporter.cc of its version 1.7), for its tools/compare.py and for trackers that read
@@ -399,58 +399,35 @@ const kvb_exporter kvb_exporter_junit = {.name = "junit", .write = junit_write};
 
 struct kvb_export {
     const kvb_exporter *exporter;
-    char *path;
-    kvb_atomic_file file;
+    kvb_output_file file;
 };
-
-static int say(const char *path, int error, char *why, size_t why_bytes)
-{
-    if (error)
-        snprintf(why, why_bytes, "%s: %s", path, error == -EBUSY ? "another run is writing it" : strerror(-error));
-    return error;
-}
 
 int kvb_export_open(const kvb_exporter *exporter, const char *path, kvb_export **out, char *why, size_t why_bytes)
 {
     kvb_export *export = calloc(1, sizeof *export);
-    int error = -ENOMEM;
-
     *out = NULL;
-    if (export && (export->path = strdup(path))) {
-        export->exporter = exporter;
-        error = kvb_atomic_file_open(path, false, &export->file);
-    }
-    if (error) {
-        free(export ? export->path : NULL);
+    if (!export)
+        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+    export->exporter = exporter;
+    const int error = kvb_output_file_open(path, false, &export->file, why, why_bytes);
+    if (!error)
+        *out = export;
+    else
         free(export);
-        return say(path, error, why, why_bytes);
-    }
-    *out = export;
-    return 0;
+    return error;
 }
 
 int kvb_export_close(kvb_export *export, const kvb_manifest *manifest, const kvb_result *results, size_t n, char *why,
                      size_t why_bytes)
 {
-    FILE *out = NULL;
-    char *text = NULL;
-    size_t bytes = 0;
-    int error = 0;
-
     if (!export)
         return 0;
-    if (manifest) {
-        out = open_memstream(&text, &bytes);
-        error = out ? export->exporter->write(manifest, results, n, out) : -ENOMEM;
-        if (out && fclose(out) != 0 && !error)
-            error = -ENOMEM;
-        if (!error)
-            error = kvb_atomic_file_write(&export->file, text, bytes);
-        free(text);
-    }
-    int closed = kvb_atomic_file_close(&export->file, manifest && !error);
-    error = say(export->path, error ? error : closed, why, why_bytes);
-    free(export->path);
+    errno = 0;
+    int error = manifest ? export->exporter->write(manifest, results, n, export->file.stream) : 0;
+    error = error == -EIO && errno ? -errno : error;
+    if (error)
+        kvb_why_set(error, why, why_bytes, "%s: cannot be written: %s", export->file.path, strerror(-error));
+    const int closed = kvb_output_file_close(&export->file, manifest && !error, why, why_bytes);
     free(export);
-    return error;
+    return error ? error : closed;
 }

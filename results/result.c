@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "results/atomic_file.h"
 #include "results/schema.h"
 #include "results/statistics.h"
 #include "workloads/array.h"
@@ -380,28 +379,28 @@ void kvb_result_free(kvb_result_file *file)
 /* ---- writing --------------------------------------------------------------------------------------- */
 
 struct kvb_result_writer {
-    kvb_atomic_file atomic;
-    char *path;     /* as the caller named it, for messages */
+    kvb_output_file file;
     off_t bytes;    /* length of the complete lines */
     size_t results; /* complete lines after the manifest */
     int failed;     /* the first error: after it nothing is written or committed */
 };
 
-static int say(const char *path, int error, char *why, size_t why_bytes)
+static int say(const kvb_result_writer *writer, int error, char *why, size_t why_bytes)
 {
-    if (error == -EBUSY)
-        snprintf(why, why_bytes, "%s: another run is writing it", path);
-    else if (error == -EINVAL)
-        snprintf(why, why_bytes, "%s: expected a regular file: nothing else can be resumed", path);
-    else
-        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
-    return error;
+    return kvb_why_set(error, why, why_bytes, "%s: cannot be written: %s", writer->file.path, strerror(-error));
 }
 
-static void writer_free(kvb_result_writer *writer)
+/* Writes all bytes past the stream's buffer: a run that is killed keeps its lines. 0 or a negative errno. */
+static int bytes_write(int file, const char *bytes, size_t n)
 {
-    free(writer->path);
-    free(writer);
+    while (n > 0) {
+        const ssize_t written = write(file, bytes, n);
+        if (written < 0 && errno != EINTR)
+            return -errno;
+        bytes += written > 0 ? written : 0;
+        n -= written > 0 ? (size_t)written : 0;
+    }
+    return 0;
 }
 
 /* Writes one line. Twelve digits are more than any measurement has, and 0.1 stays 0.1. */
@@ -418,7 +417,7 @@ static int line_write(kvb_result_writer *writer, const kvb_field *fields, const 
             size_t n = strlen(line);
 
             line[n] = '\n'; /* in place of the final 0 */
-            writer->failed = kvb_atomic_file_write(&writer->atomic, line, n + 1);
+            writer->failed = bytes_write(fileno(writer->file.stream), line, n + 1);
             writer->bytes += writer->failed ? 0 : (off_t)n + 1;
         } else {
             writer->failed = -ENOMEM;
@@ -426,7 +425,7 @@ static int line_write(kvb_result_writer *writer, const kvb_field *fields, const 
     }
     free(line);
     json_decref(object);
-    return writer->failed ? say(writer->path, writer->failed, why, why_bytes) : 0;
+    return writer->failed ? say(writer, writer->failed, why, why_bytes) : 0;
 }
 
 /* Returns a writer with its target open, or NULL with *error and why. */
@@ -434,12 +433,11 @@ static kvb_result_writer *writer_open(const char *path, bool resume, int *error,
 {
     kvb_result_writer *writer = calloc(1, sizeof *writer);
 
-    *error = writer && (writer->path = strdup(path)) ? kvb_atomic_file_open(path, resume, &writer->atomic) : -ENOMEM;
+    *error = writer ? kvb_output_file_open(path, resume, &writer->file, why, why_bytes)
+                    : kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
     if (!*error)
         return writer;
-    say(path, *error, why, why_bytes);
-    if (writer)
-        writer_free(writer);
+    free(writer);
     return NULL;
 }
 
@@ -462,16 +460,16 @@ int kvb_result_create(const char *path, const kvb_manifest *manifest, kvb_result
 static int writer_read(kvb_result_writer *writer, kvb_result_file **file, char *why, size_t why_bytes)
 {
     size_t bytes = 0;
-    FILE *in = fopen(writer->atomic.temporary, "re");
+    FILE *in = fopen(writer->file.temporary, "re");
     int error;
 
     if (!in)
-        return say(writer->path, -errno, why, why_bytes);
-    error = file_read(in, writer->atomic.temporary, &bytes, file, why, why_bytes);
+        return say(writer, -errno, why, why_bytes);
+    error = file_read(in, writer->file.temporary, &bytes, file, why, why_bytes);
     fclose(in);
-    if (!error && *file &&
-        (ftruncate(writer->atomic.file, (off_t)bytes) != 0 || lseek(writer->atomic.file, 0, SEEK_END) < 0))
-        error = say(writer->path, -errno, why, why_bytes);
+    const int to = fileno(writer->file.stream);
+    if (!error && *file && (ftruncate(to, (off_t)bytes) != 0 || lseek(to, 0, SEEK_END) < 0))
+        error = say(writer, -errno, why, why_bytes);
     writer->bytes = (off_t)bytes;
     writer->results = *file ? (*file)->n : 0;
     return error;
@@ -497,8 +495,8 @@ int kvb_result_resume(const char *path, kvb_result_writer **out, kvb_result_file
     }
     kvb_result_free(*file);
     *file = NULL;
-    kvb_atomic_file_leave(&writer->atomic); /* the file is damaged; only the user may remove it */
-    writer_free(writer);
+    kvb_output_file_leave(&writer->file); /* the file is damaged; only the user may remove it */
+    free(writer);
     return error;
 }
 
@@ -513,34 +511,31 @@ int kvb_result_write(kvb_result_writer *writer, const kvb_result *result, char *
 /* Keeps the complete lines for a later writer. */
 static void writer_leave(kvb_result_writer *writer)
 {
-    if (writer->atomic.temporary && ftruncate(writer->atomic.file, writer->bytes) == 0)
-        (void)!fsync(writer->atomic.file);
-    kvb_atomic_file_leave(&writer->atomic);
+    const int file = fileno(writer->file.stream);
+    if (writer->file.temporary && ftruncate(file, writer->bytes) == 0)
+        (void)!fsync(file);
+    kvb_output_file_leave(&writer->file);
 }
 
 int kvb_result_close(kvb_result_writer *writer, bool commit, char *why, size_t why_bytes)
 {
-    int error = commit ? writer->failed : 0;
-
-    if (commit && !error)
-        error = kvb_atomic_file_commit(&writer->atomic);
+    int error = !commit          ? 0
+                : writer->failed ? say(writer, writer->failed, why, why_bytes)
+                                 : kvb_output_file_commit(&writer->file, why, why_bytes);
     if ((!commit || error) && writer->results > 0) {
         writer_leave(writer);
     } else {
-        int closed = kvb_atomic_file_close(&writer->atomic, commit && !error);
-
+        const int closed = kvb_output_file_close(&writer->file, commit && !error, why, why_bytes);
         error = error ? error : closed;
     }
-    if (error)
-        say(writer->path, error, why, why_bytes);
-    writer_free(writer);
+    free(writer);
     return error;
 }
 
 void kvb_result_discard(kvb_result_writer *writer)
 {
-    kvb_atomic_file_close(&writer->atomic, false);
-    writer_free(writer);
+    kvb_output_file_close(&writer->file, false, NULL, 0);
+    free(writer);
 }
 
 /* Results as rows of a table: with units for people, raw numbers and units in the headings for programs. */

@@ -2,10 +2,13 @@
 #include "workloads/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "workloads/trace.h"
@@ -37,58 +40,133 @@ bool kvb_list_add(char *text, size_t bytes, const char *between, const char *for
     return fits;
 }
 
-static void output_file_free(kvb_output_file *file)
+/* ---- output files ------------------------------------------------------------------------------------------------ */
+
+#define LOCK_TRIES 25 /* 20 ms apart: the child of a killed run holds the lock until it ends too */
+
+/* True also where the file system has no locks: that shall not stop a run. */
+static bool is_locked(int file)
 {
-    free(file->path);
-    free(file->temporary);
-    *file = (kvb_output_file){0};
+    for (int tries = 0; flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; tries++) {
+        if (tries == LOCK_TRIES)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    return true;
 }
 
-int kvb_output_file_open(const char *path, kvb_output_file *file, char *why, size_t why_bytes)
+/* Opens and locks path.tmp: its descriptor, or a negative errno. Another process may rename or remove it between open
+ * and lock. Then the locked file is no longer the one with this name, and the loop tries again. */
+static int temporary_open(const char *path, bool resume)
 {
-    *file = (kvb_output_file){.path = strdup(path)};
-    if (!file->path)
-        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
+    for (;;) {
+        struct stat opened, named;
+        const int file = open(path, O_WRONLY | (resume ? 0 : O_CREAT) | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (file < 0)
+            return -errno;
+        int error = !is_locked(file) ? -EBUSY : fstat(file, &opened) ? -errno : 0;
+        const bool same =
+            !error && !stat(path, &named) && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+        if (same && !resume && ftruncate(file, 0))
+            error = -errno;
+        if (same && !error)
+            return file;
+        close(file);
+        if (error)
+            return error;
+    }
+}
+
+/* The descriptor to write to, or a negative errno. */
+static int target_open(kvb_output_file *f, bool resume)
+{
     struct stat target;
-    bool direct = stat(path, &target) == 0 && !S_ISREG(target.st_mode);
-    int err = 0;
-    if (direct && S_ISDIR(target.st_mode))
-        err = EISDIR;
-    else if (!direct && asprintf(&file->temporary, "%s.tmp", path) < 0) {
-        file->temporary = NULL;
-        err = ENOMEM;
-    } else {
-        file->stream = fopen(direct ? path : file->temporary, "we");
-        err = file->stream ? 0 : errno;
+    const bool there = stat(f->path, &target) == 0;
+    if (!*f->path)
+        return -ENOENT;
+    if (there && !S_ISREG(target.st_mode)) {
+        const int file = resume ? -1 : open(f->path, O_WRONLY | O_CLOEXEC);
+        return file >= 0 ? file : resume ? -EINVAL : -errno;
     }
-    if (err) {
-        output_file_free(file);
-        return kvb_why_set(-err, why, why_bytes, "%s: cannot be written: %s", path, strerror(err));
+    if (there && access(f->path, W_OK) != 0)
+        return -errno;
+    f->target = there ? realpath(f->path, NULL) : strdup(f->path); /* of a link, the file behind it is replaced */
+    if (!f->target)
+        return -errno;
+    if (asprintf(&f->temporary, "%s.tmp", f->target) < 0) {
+        f->temporary = NULL;
+        return -ENOMEM;
     }
+    return temporary_open(f->temporary, resume);
+}
+
+/* Makes the new name survive a power cut. Errors are ignored: not every file system can do this. */
+static void folder_sync(char *target)
+{
+    char *slash = strrchr(target, '/');
+    if (slash)
+        slash[slash == target] = '\0';
+    const int folder = open(slash ? target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) {
+        (void)!fsync(folder);
+        close(folder);
+    }
+}
+
+void kvb_output_file_leave(kvb_output_file *f)
+{
+    if (f->stream)
+        fclose(f->stream);
+    free(f->path);
+    free(f->target);
+    free(f->temporary);
+    *f = (kvb_output_file){0};
+}
+
+static int output_why(const char *path, int error, char *why, size_t why_bytes)
+{
+    return error == -EBUSY ? kvb_why_set(error, why, why_bytes, "%s: another run is writing it", path)
+           : error == -EINVAL
+               ? kvb_why_set(error, why, why_bytes, "%s: expected a regular file: nothing else can be resumed", path)
+               : kvb_why_set(error, why, why_bytes, "%s: cannot be written: %s", path, strerror(-error));
+}
+
+int kvb_output_file_open(const char *path, bool resume, kvb_output_file *f, char *why, size_t why_bytes)
+{
+    *f = (kvb_output_file){.path = strdup(path)};
+    const int file = f->path ? target_open(f, resume) : -ENOMEM;
+    f->stream = file >= 0 ? fdopen(file, "w") : NULL;
+    if (f->stream)
+        return 0;
+    if (file >= 0)
+        close(file);
+    kvb_output_file_leave(f);
+    return output_why(path, file >= 0 ? -ENOMEM : file, why, why_bytes);
+}
+
+int kvb_output_file_commit(kvb_output_file *f, char *why, size_t why_bytes)
+{
+    errno = 0; /* a write that failed before flushing left its cause behind only in the stream's error flag */
+    if (fflush(f->stream) || ferror(f->stream) ||
+        (f->temporary && (fsync(fileno(f->stream)) || rename(f->temporary, f->target))))
+        return output_why(f->path, errno ? -errno : -EIO, why, why_bytes);
+    if (f->temporary)
+        folder_sync(f->target);
+    free(f->temporary);
+    f->temporary = NULL;
     return 0;
 }
 
-int kvb_output_file_close(kvb_output_file *file, bool commit, char *why, size_t why_bytes)
+int kvb_output_file_close(kvb_output_file *f, bool commit, char *why, size_t why_bytes)
 {
-    int err = 0;
-    if (commit) {
-        errno = 0;
-        /* A write that failed before flushing left its cause behind only in the stream's error flag. */
-        if (fflush(file->stream) || ferror(file->stream))
-            err = errno ? errno : EIO;
-        else if (file->temporary && fsync(fileno(file->stream)))
-            err = errno;
-    }
-    if (fclose(file->stream) && commit && !err)
-        err = errno;
-    if (commit && !err && file->temporary && rename(file->temporary, file->path))
-        err = errno;
-    if (file->temporary && (err || !commit))
-        unlink(file->temporary);
-    if (err)
-        kvb_why_set(-err, why, why_bytes, "%s: cannot be written: %s", file->path, strerror(err));
-    output_file_free(file);
-    return -err;
+    int error = commit ? kvb_output_file_commit(f, why, why_bytes) : 0;
+    if (f->temporary)
+        unlink(f->temporary); /* while it is still locked */
+    if (fclose(f->stream) && commit && !error)
+        error = output_why(f->path, -errno, why, why_bytes);
+    f->stream = NULL;
+    kvb_output_file_leave(f);
+    return error;
 }
 
 int kvb_slot_files_open(kvb_slot_files *files, char *why, size_t why_bytes)

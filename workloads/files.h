@@ -19,21 +19,29 @@ __attribute__((format(printf, 4, 5))) bool kvb_list_add(char *text, size_t bytes
                                                         const char *format, ...);
 
 /*
- * A file that appears whole or not at all: written as path.tmp, synced, renamed to path. A target that
- * exists and is no regular file (a pipe, /dev/stdout) is written directly: renaming would replace it.
+ * A file that appears whole or not at all: it is written beside its target as path.tmp, synced, and renamed at the end.
+ *
+ * The writer locks path.tmp (flock); a second writer gets -EBUSY. What a killed writer left there is overwritten, or
+ * continued on request. A target that is no regular file (a pipe, /dev/stdout) is written directly.
  */
 typedef struct kvb_output_file {
     FILE *stream;
-    char *path;
-    char *temporary; /* NULL: written directly */
+    char *path;      /* as the caller named it, for messages */
+    char *target;    /* behind links; NULL: written directly */
+    char *temporary; /* NULL: written directly, or it has been renamed */
 } kvb_output_file;
 
-/* 0, or what open says, with "path: reason" in why. */
-int kvb_output_file_open(const char *path, kvb_output_file *file, char *why, size_t why_bytes);
-
-/* commit: flush, sync, rename. Otherwise, and on failure, the temporary file is removed and an old target
- * stays as it was. A write that failed earlier (ferror) is found here. Frees all but the struct. */
+/* resume: keeps what path.tmp holds; writing starts at its beginning. -ENOENT: there is no path.tmp; -EINVAL: the
+ * target is not a regular file. 0, or a negative errno with "path: reason" in why and nothing open. */
+int kvb_output_file_open(const char *path, bool resume, kvb_output_file *file, char *why, size_t why_bytes);
+/* Replaces the target: flush, sync, rename. A write that failed earlier (ferror) is found here. 0, or a negative errno
+ * with the target as before and why. The file must still be closed. */
+int kvb_output_file_commit(kvb_output_file *file, char *why, size_t why_bytes);
+/* Closes in any case, and frees all but the struct. commit: replaces the target first, if that has not been done.
+ * Otherwise, and on an error, the target stays as it was and path.tmp is removed. 0, or a negative errno with why. */
 int kvb_output_file_close(kvb_output_file *file, bool commit, char *why, size_t why_bytes);
+/* The same without commit, but path.tmp stays to be resumed. */
+void kvb_output_file_leave(kvb_output_file *file);
 
 /* Where what save keeps lies while a trace is made or replayed: a private folder of temporary files, one for each slot.
  */

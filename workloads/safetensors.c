@@ -436,7 +436,7 @@ int kvb_safetensors_write(const char *path, const kvb_tensor *tensors, size_t n,
     if (!header)
         return -EINVAL;
     kvb_output_file file;
-    int err = kvb_output_file_open(path, &file, why, why_bytes);
+    int err = kvb_output_file_open(path, false, &file, why, why_bytes);
     if (err)
         goto out;
     for (unsigned i = 0; i < 8; i++) /* little-endian, whatever the machine is */

@@ -55,7 +55,7 @@ int kvb_trace_create(const char *path, const kvb_trace_header *header, kvb_trace
     kvb_trace_writer *w = calloc(1, sizeof *w);
     if (!w)
         return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
-    err = kvb_output_file_open(path, &w->file, why, why_bytes);
+    err = kvb_output_file_open(path, false, &w->file, why, why_bytes);
     if (err) {
         free(w);
         return err;

@@ -12,7 +12,6 @@
 #include "harness/size/logged.h"
 #include "harness/size/sizing.h"
 #include "harness/size/weights.h"
-#include "results/atomic_file.h"
 #include "results/result.h"
 #include "results/table.h"
 #include "workloads/files.h"
@@ -466,38 +465,28 @@ static int list_print(const size *s, const kvb_sizes *rows, FILE *out)
 }
 
 /* Writes to standard output, or to a file that appears complete or not at all. */
-static int text_write(const char *path, const char *text, size_t bytes)
+static int text_write(const char *path, const char *text, size_t bytes, char *why, size_t why_bytes)
 {
-    kvb_atomic_file file;
-
-    if (!path) {
-        fwrite(text, 1, bytes, stdout); /* what is lost is said at the program's end */
-        return 0;
-    }
-    int error = kvb_atomic_file_open(path, false, &file);
-
+    kvb_output_file file;
+    const int error = path ? kvb_output_file_open(path, false, &file, why, why_bytes) : 0;
     if (error)
         return error;
-    error = kvb_atomic_file_write(&file, text, bytes);
-    int closed = kvb_atomic_file_close(&file, !error);
-    return error ? error : closed;
+    fwrite(text, 1, bytes, path ? file.stream : stdout); /* what is lost is said by close, or at the program's end */
+    return path ? kvb_output_file_close(&file, true, why, why_bytes) : 0;
 }
 
 static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const size *, const kvb_sizes *, FILE *))
 {
-    char *text = NULL;
+    char *text = NULL, why[512] = "no memory";
     size_t bytes = 0;
     FILE *memory = open_memstream(&text, &bytes);
     int error = memory ? print(s, rows, memory) : -ENOMEM;
 
     if (memory && fclose(memory) && !error)
         error = -ENOMEM;
-    if (!error)
-        error = text_write(s->output, text, bytes);
+    error = error ? error : text_write(s->output, text, bytes, why, sizeof why);
     free(text);
-    return error && s->output
-               ? kvb_complain("size", KVB_EXIT_MACHINE, "%s: cannot write: %s", s->output, strerror(-error))
-               : kvb_printed("size", error);
+    return error && s->output ? kvb_complain("size", KVB_EXIT_MACHINE, "%s", why) : kvb_printed("size", error);
 }
 
 /* ---- --verify ---------------------------------------------------------------------------------------------------- */
@@ -700,8 +689,7 @@ static int verify_do(const size *s)
 
     if (memory && fclose(memory) && !error)
         error = -ENOMEM;
-    if (!error && (error = text_write(s->output, text, bytes)))
-        snprintf(why, sizeof why, "%s: cannot write: %s", s->output, strerror(-error));
+    error = error ? error : text_write(s->output, text, bytes, why, sizeof why);
     free(text);
     if (error)
         return kvb_complain("size", error == -EINVAL ? KVB_EXIT_USAGE : KVB_EXIT_MACHINE, "%s", why);

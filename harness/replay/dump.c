@@ -206,7 +206,7 @@ static void dump_write(const char *folder, dump *d, const char *const *facts)
     snprintf(python, sizeof python, "%.4000s/difference.py", folder);
     int error = d->no_memory;
     if (!error)
-        error = kvb_output_file_open(python, &file, why, sizeof why);
+        error = kvb_output_file_open(python, false, &file, why, sizeof why);
     if (!error) {
         fputs(script, file.stream);
         error = kvb_output_file_close(&file, true, why, sizeof why);

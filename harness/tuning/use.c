@@ -14,7 +14,6 @@
 #include "harness/machine/team.h"
 #include "harness/program.h"
 #include "kernels/cpu.h"
-#include "results/atomic_file.h"
 #include "results/manifest.h"
 #include "workloads/files.h"
 
@@ -93,14 +92,10 @@ static void folders_make(const char *path)
 
 int kvb_tuning_writable(const char *path, char *why, size_t why_bytes)
 {
-    kvb_atomic_file file;
+    kvb_output_file file;
     folders_make(path);
-    int error = kvb_atomic_file_open(path, false, &file);
-    if (!error)
-        error = kvb_atomic_file_close(&file, false);
-    if (error)
-        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
-    return error;
+    const int error = kvb_output_file_open(path, false, &file, why, why_bytes);
+    return error ? error : kvb_output_file_close(&file, false, why, why_bytes);
 }
 
 int kvb_tuning_write(const char *path, const kvb_manifest *machine, const kvb_tuning *tuning, char *why,
@@ -108,21 +103,17 @@ int kvb_tuning_write(const char *path, const kvb_manifest *machine, const kvb_tu
 {
     json_t *json = tuning_json(machine, tuning);
     char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(4)) : NULL;
-    kvb_atomic_file file;
+    kvb_output_file file;
     json_decref(json);
     if (!text)
         return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
     folders_make(path);
-    int error = kvb_atomic_file_open(path, false, &file);
+    int error = kvb_output_file_open(path, false, &file, why, why_bytes);
     if (!error) {
-        error = kvb_atomic_file_write(&file, text, strlen(text));
-        error = error ? error : kvb_atomic_file_write(&file, "\n", 1);
-        int closed = kvb_atomic_file_close(&file, !error);
-        error = error ? error : closed;
+        fprintf(file.stream, "%s\n", text); /* a failure is found by close */
+        error = kvb_output_file_close(&file, true, why, why_bytes);
     }
     free(text);
-    if (error)
-        snprintf(why, why_bytes, "%s: %s", path, strerror(-error));
     return error;
 }
 

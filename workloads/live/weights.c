@@ -558,7 +558,7 @@ int kvb_model_config_save(const char *path, const kvb_model_config *config, char
         snprintf(why, why_bytes, "%s: no memory", path);
         goto out;
     }
-    err = kvb_output_file_open(path, &file, why, why_bytes);
+    err = kvb_output_file_open(path, false, &file, why, why_bytes);
     if (err)
         goto out;
     fprintf(file.stream, "%s\n", text); /* a failure is found by close */

@@ -126,6 +126,6 @@ fi
 expect_exit 2 "a place that is not there" "${run[@]}" --pool f32 --kernel reference --junit "$TMPDIR/none/r.xml"
 one_line "  is said in one line, before anything is run"
 expect_exit 3 "a full disk" "${run[@]}" --pool f32 --kernel reference --junit /dev/full -o "$TMPDIR/full.jsonl"
-holds "  is said" '/dev/full: No space left' "$err"
+holds "  is said" '/dev/full: cannot be written: No space left' "$err"
 ok "  and the records are kept" "$KVBENCH" show "$TMPDIR/full.jsonl"
 done_testing

@@ -118,7 +118,7 @@ h=$TMPDIR/h.jsonl
 echo old >"$h"
 expect_exit 3 "no room for all" bash -c 'ulimit -f 40; exec "$@"' _ "${run[@]}" -o "$h"
 one_line "  is one line"
-holds "  with the cure" 'h.jsonl: File too large; what is finished is kept: the same command with --resume runs the rest' "$err"
+holds "  with the cure" 'h.jsonl: cannot be written: File too large; what is finished is kept: the same command with --resume runs the rest' "$err"
 ok "  the old file is whole" test "$(cat "$h")" = old
 ok "  and so is what is kept" python3 -c 'import json, sys; assert len([json.loads(l) for l in open(sys.argv[1])]) > 1' "$h.tmp"
 expect_exit 0 "with room the rest is run" "${run[@]}" --resume -o "$h"
@@ -129,10 +129,10 @@ if mount -t tmpfs -o size=64k none "$TMPDIR/small" 2>/dev/null; then
     trap 'umount "$TMPDIR/small"' EXIT
     s=$TMPDIR/small/s.jsonl
     expect_exit 3 "a full file system" "${run[@]}" -o "$s"
-    holds "  is said" "s.jsonl: No space left on device; what is finished is kept" "$err"
+    holds "  is said" "s.jsonl: cannot be written: No space left on device; what is finished is kept" "$err"
     mount -o remount,ro "$TMPDIR/small"
     expect_exit 2 "a read-only one" "${run[@]}" --resume -o "$s"
-    holds "  is said" "s.jsonl: Read-only file system" "$err"
+    holds "  is said" "s.jsonl: cannot be written: Read-only file system" "$err"
     mount -o remount,rw,size=2m "$TMPDIR/small"
     expect_exit 0 "what was kept outlives both" "${run[@]}" --resume -o "$s"
     ok "  to the end" diff <(keys "$s") "$TMPDIR/whole.keys"

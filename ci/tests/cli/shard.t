@@ -84,7 +84,7 @@ head -n -2 "$b" >"$TMPDIR/other.jsonl"
 refuse "a shard that lacks combinations" "1.jsonl has ([0-9]+) combinations, .*other.jsonl has [0-9]+: not of one matrix" \
     "${merge[@]}" "$a" "$TMPDIR/other.jsonl" "$c"
 ok "the file that was there is as it was" cmp "$m" "$TMPDIR/before"
-refuse "a full device" "/dev/full: No space left" "$KVBENCH" merge "$a" "$b" "$c" -o /dev/full
+refuse "a full device" "/dev/full: cannot be written: No space left" "$KVBENCH" merge "$a" "$b" "$c" -o /dev/full
 for bad in 0/3 4/3 3 1/65 x 1/2/3; do
     refuse "shard $bad" "--shard: '$bad' is no shard: expected I/N" "${run[@]}" --shard $bad
 done

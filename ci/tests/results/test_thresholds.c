@@ -4,9 +4,9 @@
 
 #include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
-#include "results/atomic_file.h"
 #include "results/compare.h"
 #include "results/manifest.h"
+#include "workloads/files.h"
 
 /* Shows: thresholds with and without patterns, the later one wins key by key; each mistake in a file is named. */
 
@@ -163,14 +163,14 @@ static void text_write(const char *path, const char *text)
 static void test_commit(void **state)
 {
     place p = place_make();
-    kvb_atomic_file whole;
+    kvb_output_file whole;
 
     text_write(p.path, "old");
     text_write(p.temporary, "left by a killed writer, longer than what follows");
-    assert_int_equal(kvb_atomic_file_open(p.path, false, &whole), 0);
-    assert_int_equal(kvb_atomic_file_write(&whole, "new", 3), 0);
+    assert_int_equal(kvb_output_file_open(p.path, false, &whole, NULL, 0), 0);
+    assert_true(fputs("new", whole.stream) >= 0);
     assert_holds(p.path, "old");
-    assert_int_equal(kvb_atomic_file_close(&whole, true), 0);
+    assert_int_equal(kvb_output_file_close(&whole, true, NULL, 0), 0);
     assert_holds(p.path, "new");
     place_remove(&p);
 }
@@ -178,12 +178,12 @@ static void test_commit(void **state)
 static void test_abandon(void **state)
 {
     place p = place_make();
-    kvb_atomic_file whole;
+    kvb_output_file whole;
 
     text_write(p.path, "old");
-    assert_int_equal(kvb_atomic_file_open(p.path, false, &whole), 0);
-    assert_int_equal(kvb_atomic_file_write(&whole, "new", 3), 0);
-    assert_int_equal(kvb_atomic_file_close(&whole, false), 0);
+    assert_int_equal(kvb_output_file_open(p.path, false, &whole, NULL, 0), 0);
+    assert_true(fputs("new", whole.stream) >= 0);
+    assert_int_equal(kvb_output_file_close(&whole, false, NULL, 0), 0);
     assert_holds(p.path, "old");
     place_remove(&p);
 }
@@ -191,12 +191,12 @@ static void test_abandon(void **state)
 static void test_two_writers(void **state)
 {
     place p = place_make();
-    kvb_atomic_file first, second;
+    kvb_output_file first, second;
 
-    assert_int_equal(kvb_atomic_file_open(p.path, false, &first), 0);
-    assert_int_equal(kvb_atomic_file_open(p.path, false, &second), -EBUSY);
-    assert_int_equal(kvb_atomic_file_write(&first, "first", 5), 0);
-    assert_int_equal(kvb_atomic_file_close(&first, true), 0);
+    assert_int_equal(kvb_output_file_open(p.path, false, &first, NULL, 0), 0);
+    assert_int_equal(kvb_output_file_open(p.path, false, &second, NULL, 0), -EBUSY);
+    assert_true(fputs("first", first.stream) >= 0);
+    assert_int_equal(kvb_output_file_close(&first, true, NULL, 0), 0);
     assert_holds(p.path, "first");
     place_remove(&p);
 }
@@ -204,24 +204,24 @@ static void test_two_writers(void **state)
 static void test_refused(void **state)
 {
     place p = place_make();
-    kvb_atomic_file whole;
+    kvb_output_file whole;
 
-    assert_int_equal(kvb_atomic_file_open("", false, &whole), -ENOENT);
+    assert_int_equal(kvb_output_file_open("", false, &whole, NULL, 0), -ENOENT);
     snprintf(p.path, sizeof p.path, "%s/none/out.xml", p.folder);
-    assert_int_equal(kvb_atomic_file_open(p.path, false, &whole), -ENOENT);
-    assert_int_equal(kvb_atomic_file_open(p.folder, false, &whole), -EISDIR);
+    assert_int_equal(kvb_output_file_open(p.path, false, &whole, NULL, 0), -ENOENT);
+    assert_int_equal(kvb_output_file_open(p.folder, false, &whole, NULL, 0), -EISDIR);
     place_remove(&p);
 }
 
 /* No file is put in place of a device. */
 static void test_device(void **state)
 {
-    kvb_atomic_file whole;
+    kvb_output_file whole;
 
-    assert_int_equal(kvb_atomic_file_open("/dev/full", false, &whole), 0);
+    assert_int_equal(kvb_output_file_open("/dev/full", false, &whole, NULL, 0), 0);
     assert_null(whole.temporary);
-    assert_int_equal(kvb_atomic_file_write(&whole, "x", 1), -ENOSPC);
-    assert_int_equal(kvb_atomic_file_close(&whole, false), 0);
+    assert_true(fputs("x", whole.stream) >= 0);
+    assert_int_equal(kvb_output_file_close(&whole, true, NULL, 0), -ENOSPC);
 }
 
 /* Shows: two manifests are compared fact by fact, and the first difference is named. */

@@ -195,12 +195,12 @@ static void test_full_disk(void **state)
         assert_contains(why, "/full: cannot be written: No space left on device");
         assert_int_equal(readlink(full, link_path, sizeof link_path), sizeof "/dev/full" - 1); /* still there */
         unlink(full);
-        /* The temporary file fills the disk: the old target stays. */
+        /* A link in the place of the temporary file is not followed; the old target stays. */
         const char *path = scratch_text("old", "precious");
         snprintf(link_path, sizeof link_path, "%s.tmp", path);
         assert_int_equal(symlink("/dev/full", link_path), 0);
-        assert_int_equal(saves[i](path, true, why, sizeof why), -ENOSPC);
-        assert_int_equal(access(link_path, F_OK), -1);
+        assert_int_equal(saves[i](path, true, why, sizeof why), -ELOOP);
+        assert_int_equal(unlink(link_path), 0);
         size_t n;
         char *text = scratch_read(path, &n);
         assert_string_equal(text, "precious");
@@ -208,23 +208,31 @@ static void test_full_disk(void **state)
     }
 }
 
+/* No file may become larger than 100 kB. What was allowed before. */
+static struct rlimit size_limit(void)
+{
+    struct rlimit old, small;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 100000;
+    setrlimit(RLIMIT_FSIZE, &small);
+    return old;
+}
+
 /* An error that the caller did not look at is found when the trace is closed. */
 static void test_ignored_error(void **state)
 {
-    if (access("/dev/full", W_OK)) {
-        print_message("skipped: no /dev/full\n");
-        skip();
-    }
     static uint32_t pos[BIG], seq[BIG];
     const kvb_event step = {.kind = KVB_EVENT_STEP, .n = BIG, .pos = pos, .seq = seq};
-    char why[300] = "", link_path[400];
+    char why[300] = "";
     const char *path = scratch_text("old", "precious");
-    snprintf(link_path, sizeof link_path, "%s.tmp", path);
-    assert_int_equal(symlink("/dev/full", link_path), 0);
     kvb_trace_writer *w;
     assert_int_equal(kvb_trace_create(path, &header, &w, why, sizeof why), 0);
+    const struct rlimit old = size_limit();
     kvb_trace_write(w, &step, why, sizeof why);
-    assert_int_equal(kvb_trace_writer_close(w, true, why, sizeof why), -ENOSPC);
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_true(kvb_trace_writer_close(w, true, why, sizeof why) < 0);
     size_t n;
     char *text = scratch_read(path, &n);
     assert_string_equal(text, "precious");
@@ -233,15 +241,10 @@ static void test_ignored_error(void **state)
 
 static void test_size_limit(void **state)
 {
-    signal(SIGXFSZ, SIG_IGN);
-    struct rlimit old, small;
-    getrlimit(RLIMIT_FSIZE, &old);
-    small = old;
-    small.rlim_cur = 100000;
     for (size_t i = 0; i < 2; i++) {
         char why[300] = "";
         const char *path = scratch_text("old", "precious");
-        setrlimit(RLIMIT_FSIZE, &small);
+        const struct rlimit old = size_limit();
         int err = saves[i](path, true, why, sizeof why);
         setrlimit(RLIMIT_FSIZE, &old);
         assert_int_equal(err, -EFBIG);
