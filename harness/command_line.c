@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -236,7 +237,7 @@ static int option_unknown(const kvb_usage *usage, const char *word)
     return kvb_complain(usage->command, KVB_EXIT_USAGE, "%s", why);
 }
 
-static int words_add(kvb_words *words, const char *word)
+int kvb_words_add(kvb_words *words, const char *word)
 {
     const char **at = realloc(words->at, (words->n + 2) * sizeof *at);
     if (!at)
@@ -284,7 +285,7 @@ static int value_take(const kvb_option *o, void *into, const char *value, char *
             if (!strcmp(((kvb_words *)field)->at[i], value))
                 return kvb_why_set(-EINVAL, why, why_bytes, "'%s' is given twice", value);
         snprintf(why, why_bytes, "no memory");
-        return words_add(field, value);
+        return kvb_words_add(field, value);
     }
     return -EINVAL;
 }
@@ -345,7 +346,7 @@ int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
         if (word[0] != '-' || !word[1] || (usage->takes_words && !strcmp(word, "--"))) {
             if (!usage->takes_words)
                 return kvb_complain(usage->command, KVB_EXIT_USAGE, "takes no argument like '%s'; see --help", word);
-            if (words_add((kvb_words *)((char *)into + usage->words), word))
+            if (kvb_words_add((kvb_words *)((char *)into + usage->words), word))
                 return kvb_complain(usage->command, KVB_EXIT_MACHINE, "no memory");
             continue;
         }
@@ -359,10 +360,30 @@ int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv)
     return -1;
 }
 
+void kvb_options_free(const kvb_usage *usage, void *into)
+{
+    for (const kvb_option *o = usage->options; o->name; o++)
+        if (o->kind == KVB_OPTION_WORDS)
+            kvb_words_free((kvb_words *)((char *)into + o->field));
+    for (const kvb_knob *k = usage->knobs; k && k->option.name; k++)
+        if (k->option.kind == KVB_OPTION_WORDS)
+            kvb_words_free((kvb_words *)((char *)into + usage->knobs_at + k->option.field));
+    if (usage->takes_words)
+        kvb_words_free((kvb_words *)((char *)into + usage->words));
+}
+
 void kvb_words_free(kvb_words *words)
 {
     free(words->at);
     *words = (kvb_words){0};
+}
+
+bool kvb_words_match(const kvb_words *words, const char *name)
+{
+    bool match = words->n == 0;
+    for (size_t i = 0; i < words->n && !match; i++)
+        match = !fnmatch(words->at[i], name, 0);
+    return match;
 }
 
 int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *number, char *why, size_t why_bytes)

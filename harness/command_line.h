@@ -91,7 +91,10 @@ typedef struct kvb_words {
     const char **at; /* pointers into argv */
     size_t n;
 } kvb_words;
+int kvb_words_add(kvb_words *words, const char *word); /* 0 or -ENOMEM */
 void kvb_words_free(kvb_words *words);
+/* Does one of the words, globs, match the name? Of no words: all do. */
+bool kvb_words_match(const kvb_words *words, const char *name);
 
 /* Stores the usual values in the knobs' struct `into`, which is zero. */
 void kvb_knobs_set_usual(const kvb_knob *knobs, void *into);
@@ -99,6 +102,7 @@ void kvb_knobs_set_usual(const kvb_knob *knobs, void *into);
 /* Stores values in the caller's struct `into`, whose knobs have their usual values. Returns -1 to go on, or the exit
  * code to return (help: 0, bad usage: 2, said on stderr). */
 int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv);
+void kvb_options_free(const kvb_usage *usage, void *into); /* the lists of words in it */
 
 /* A whole number of min .. max, decimal, optional suffix k, M, G (binary). 0 or -EINVAL with why. */
 int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *number, char *why, size_t why_bytes);

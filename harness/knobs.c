@@ -148,13 +148,6 @@ kvb_knobs kvb_knobs_usual(void)
     return knobs;
 }
 
-void kvb_knobs_free(kvb_knobs *knobs)
-{
-    for (const kvb_knob *k = kvb_knobs_table; k->option.name; k++)
-        if (k->option.kind == KVB_OPTION_WORDS)
-            kvb_words_free((kvb_words *)(void *)((char *)knobs + k->option.field));
-}
-
 const char *const kvb_cache_state_names[KVB_CACHE_STATES] = {"natural", "hot", "cold"};
 
 bool kvb_cache_state_parse(const char *word, kvb_cache_state *state)

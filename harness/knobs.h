@@ -44,6 +44,5 @@ extern const kvb_knob kvb_knobs_table[]; /* ends with a row without a name */
 
 /* All as usual. */
 kvb_knobs kvb_knobs_usual(void);
-void kvb_knobs_free(kvb_knobs *knobs);
 
 #endif

@@ -2,7 +2,6 @@
 #include "harness/bench/bench.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -443,14 +442,6 @@ static int replay(const history *h, const kvb_caches_options *o, const kvb_cache
     return kvb_stopped ? -EINTR : error;
 }
 
-static bool is_wanted(const kvb_caches_options *o, const char *name)
-{
-    bool wanted = !o->histories.n;
-    for (size_t i = 0; i < o->histories.n; i++)
-        wanted |= !fnmatch(o->histories.at[i], name, 0);
-    return wanted;
-}
-
 /* Each cache over the history; and its work without a cache and with one. */
 static int history_measure(const recipe *of, const kvb_caches_options *o, kvb_caches *rows, char *why, size_t why_bytes)
 {
@@ -480,7 +471,7 @@ static int savings_measure(const kvb_caches_options *o, kvb_caches *rows, char *
         history h;
         snprintf(name, sizeof name, "decode-%u", tokens[i]);
         const recipe decode = {.name = name, .source = "one sequence, a token a step", .write = decode_write};
-        if ((o->cells && tokens[i] > o->cells) || !is_wanted(o, name))
+        if ((o->cells && tokens[i] > o->cells) || !kvb_words_match(&o->histories, name))
             continue;
         error = history_open(&decode, &small, tokens[i], false, &h, why, why_bytes);
         if (!error)
@@ -633,11 +624,11 @@ int kvb_caches_measure(const kvb_caches_options *o, kvb_caches *rows, char *why,
     int error = 0;
     *why = '\0';
     for (const recipe *r = histories; r->name && !error; r++)
-        if (is_wanted(o, r->name))
+        if (kvb_words_match(&o->histories, r->name))
             error = history_measure(r, o, rows, why, why_bytes);
     if (!error)
         error = savings_measure(o, rows, why, why_bytes);
-    if (!error && is_wanted(o, KVB_CACHES_CHAT))
+    if (!error && kvb_words_match(&o->histories, KVB_CACHES_CHAT))
         error = caches_requests(rows, why, why_bytes);
     if (!error && !rows->n) {
         char names[256] = "";

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvbench bench: how fast each kernel is here, and how near to the machine's limit. */
 #include <errno.h>
-#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -289,9 +288,8 @@ static int kernels_take(bench *b, const kvb_registry *registry)
         for (size_t i = 0; i < registry->n[KVB_KERNELS]; i++) {
             const kvb_registered *r = &registry->at[KVB_KERNELS][i];
             const kvb_kernel *kernel = r->definition;
-            bool brought = strcmp(r->from, kvb_builtin_plugin.name) != 0, wanted = !b->kernels.n, named = false;
-            for (size_t w = 0; w < b->kernels.n; w++)
-                wanted |= !fnmatch(b->kernels.at[w], r->name, 0);
+            bool brought = strcmp(r->from, kvb_builtin_plugin.name) != 0,
+                 wanted = kvb_words_match(&b->kernels, r->name), named = false;
             for (size_t w = 0; w < b->targets.beside.n; w++)
                 named |= !strcmp(b->targets.beside.at[w], r->name);
             if (!kernel->attend || kernel->flags & KVB_KERNEL_WITNESS || !(wanted || named || brought) ||
@@ -675,24 +673,16 @@ typedef struct targets_running {
     kvb_bench_score score;
 } targets_running;
 
-static bool work_asked(const bench_targets *t, const char *name)
-{
-    bool yes = t->works.n == 0;
-    for (size_t i = 0; i < t->works.n; i++)
-        yes = yes || !fnmatch(t->works.at[i], name, 0);
-    return yes;
-}
-
 static int works_check(const bench_targets *t)
 {
     char known[2048] = "";
     for (const kvb_bench_work *w = kvb_bench_works; w->name; w++) {
-        if (work_asked(t, w->name))
+        if (kvb_words_match(&t->works, w->name))
             return KVB_EXIT_OK;
         kvb_list_add(known, sizeof known, ", ", "%s", w->name);
     }
     for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name && !t->kernel; w++) {
-        if (work_asked(t, w->name))
+        if (kvb_words_match(&t->works, w->name))
             return KVB_EXIT_OK;
         kvb_list_add(known, sizeof known, ", ", "%s", w->name);
     }
@@ -793,12 +783,12 @@ static int works_run(targets_running *r)
     int error = 0;
     kvb_progress_start("bench", 0);
     for (const kvb_bench_work *w = kvb_bench_works; w->name && !error; w++)
-        if (work_asked(t, w->name)) {
+        if (kvb_words_match(&t->works, w->name)) {
             kvb_progress_now("%s", w->name);
             error = work_run(r, w);
         }
     for (const kvb_bench_scan_work *w = kvb_bench_scan_works; w->name && !t->kernel && !error; w++)
-        if (work_asked(t, w->name)) {
+        if (kvb_words_match(&t->works, w->name)) {
             kvb_progress_now("%s", w->name);
             error = kvb_stopped ? -EINTR
                                 : kvb_bench_scan_run(r->table, w, kvb_threads_team(r->team[0]), (uint32_t)t->cells,
@@ -891,7 +881,7 @@ static int targets_run(const bench_targets *targets, const kvb_registry *registr
 static bool part_wanted(void *ctx, const char *name)
 {
     const bench *b = ctx;
-    return !kvb_stopped && work_asked(&b->targets, name);
+    return !kvb_stopped && kvb_words_match(&b->targets.works, name);
 }
 
 static int parts_run(bench *b)
@@ -957,10 +947,7 @@ static void bench_close(bench *b)
     free(b->sweep.results.at);
     free(b->rows);
     kvb_sized_model_free(b->model);
-    kvb_words_free(&b->kernels);
-    kvb_words_free(&b->targets.works);
-    kvb_words_free(&b->targets.plugins);
-    kvb_words_free(&b->targets.beside);
+    kvb_options_free(&usage, b);
 }
 
 static int bench_main(int argc, char **argv)

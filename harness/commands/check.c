@@ -4,7 +4,6 @@
  * machinery of `kvbench run`, and a verdict in words. The first failure is shown when it happens.
  */
 #include <errno.h>
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -299,15 +298,10 @@ static int result_take(void *ctx, const kvb_result *result)
 
 static int words_add(kvb_words *words, const char *const *list)
 {
-    for (size_t i = 0; list && list[i]; i++) {
-        const char **at = realloc(words->at, (words->n + 2) * sizeof *at);
-        if (!at)
-            return -ENOMEM;
-        words->at = at;
-        at[words->n++] = list[i];
-        at[words->n] = NULL;
-    }
-    return 0;
+    int error = 0;
+    for (size_t i = 0; list && list[i] && !error; i++)
+        error = kvb_words_add(words, list[i]);
+    return error;
 }
 
 /* The words that choose this part's combinations. */
@@ -322,7 +316,7 @@ static int words_make(const section *s, kvb_selection_words *w)
     error = error ? error : words_add(&w->caches, s->plan->kind == KVB_CACHES ? name : NULL);
     error = error ? error : words_add(&w->pools, s->plan->kind == KVB_POOLS ? name : s->plan->pools);
     for (size_t i = 0; i < s->n_formats && !error; i++, at += strlen(at) + 1)
-        error = words_add(&w->pools, (const char *const[]){at, NULL});
+        error = kvb_words_add(&w->pools, at);
     return error;
 }
 
@@ -653,12 +647,8 @@ static int section_run(section *s, char *why, size_t why_bytes)
 
 static bool is_chosen(const check *c, const plan *by, const kvb_registered *part)
 {
-    bool chosen = c->kernels.n == 0;
-    if (by->face && !(kvb_kernel_layers(part->definition) & by->face))
-        return false;
-    for (size_t i = 0; i < c->kernels.n && !chosen; i++)
-        chosen = by->face && !fnmatch(c->kernels.at[i], part->name, 0);
-    return chosen;
+    return by->face ? kvb_kernel_layers(part->definition) & by->face && kvb_words_match(&c->kernels, part->name)
+                    : c->kernels.n == 0;
 }
 
 /* Every part that the plug-in added to those before it. An exit code. */
@@ -733,9 +723,7 @@ static int check_main(int argc, char **argv)
     code = code ? code : parts_run(&c, before);
 out:
     kvb_sized_model_free(c.model);
-    kvb_words_free(&c.files);
-    kvb_words_free(&c.kernels);
-    kvb_words_free(&c.threads);
+    kvb_options_free(&usage, &c);
     return code;
 }
 

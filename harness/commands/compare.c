@@ -135,14 +135,6 @@ static bool duel_is_asked(const duel_words *w)
     return w->plugin[0] || w->plugin[1] || w->program[0] || w->program[1];
 }
 
-static void duel_words_free(duel_words *w)
-{
-    for (const kvb_option *o = run_options(); o->name; o++)
-        if (o->kind == KVB_OPTION_WORDS)
-            kvb_words_free((kvb_words *)((char *)w + (o->field - offsetof(compare, duel))));
-    kvb_knobs_free(&w->knobs);
-}
-
 /* ---- two builds of a plug-in ------------------------------------------------------------------------------------- */
 
 /* Takes the results of one side, and shows progress. */
@@ -756,8 +748,7 @@ static int compare_main(int argc, char **argv)
     int code = kvb_options_parse(&usage, &o, argc, argv);
     if (code < 0)
         code = compare_do(&o, command);
-    kvb_words_free(&o.files);
-    duel_words_free(&o.duel);
+    kvb_options_free(&usage, &o);
     return code;
 }
 

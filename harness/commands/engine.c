@@ -395,8 +395,7 @@ static int engine_main(int argc, char **argv)
     if (kvb_stopped)
         kvb_stop_die();
     free(scripts);
-    kvb_words_free(&o.scripts);
-    kvb_words_free(&o.workloads);
+    kvb_options_free(&usage, &o);
     return code;
 }
 

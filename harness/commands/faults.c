@@ -272,14 +272,6 @@ static int names_check(const faults *f)
     return 0;
 }
 
-static bool is_chosen(const faults *f, const kvb_fault *fault)
-{
-    bool chosen = f->names.n == 0;
-    for (size_t i = 0; i < f->names.n; i++)
-        chosen |= fnmatch(f->names.at[i], fault->name, 0) == 0;
-    return chosen;
-}
-
 /* A chosen fault in one of its places. */
 typedef struct planting {
     const kvb_fault *fault;
@@ -293,7 +285,8 @@ static size_t plantings_take(const faults *f, planting *list)
     size_t n = 0;
     for (const kvb_fault *const *table = kvb_fault_tables; *table; table++)
         for (const kvb_fault *fault = *table; fault->name; fault++)
-            for (const char *at = fault->where; *at && is_chosen(f, fault) && n < MOST_PLANTINGS; n++) {
+            for (const char *at = fault->where; *at && kvb_words_match(&f->names, fault->name) && n < MOST_PLANTINGS;
+                 n++) {
                 const size_t bytes = strcspn(at, ",");
                 list[n].fault = fault;
                 snprintf(list[n].where, sizeof list[n].where, "%.*s", (int)bytes, at);
@@ -497,7 +490,7 @@ static int faults_main(int argc, char **argv)
         kvb_stop_die();
     kvb_table_free(f.table);
     free(f.registry);
-    kvb_words_free(&f.names);
+    kvb_options_free(&usage, &f);
     return code;
 }
 

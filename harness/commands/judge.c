@@ -250,9 +250,7 @@ static int judge_main(int argc, char **argv)
         code = kvb_complain("judge", KVB_EXIT_MACHINE, "%s", more);
     code = code > 0 ? code : end(&j, error, why);
     free(j.results.at);
-    kvb_words_free(&j.files);
-    kvb_words_free(&j.said);
-    kvb_words_free(&j.plugins);
+    kvb_options_free(&usage, &j);
     return code;
 }
 

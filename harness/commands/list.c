@@ -306,8 +306,7 @@ static int list_main(int argc, char **argv)
         code = kvb_printed("list", kvb_table_print(l->table, l->format, stdout));
 out:
     kvb_table_free(l->table);
-    kvb_words_free(&l->plugins);
-    kvb_words_free(&l->sorts);
+    kvb_options_free(&usage, l);
     free(l);
     return code;
 }

@@ -185,7 +185,7 @@ static int merge_main(int argc, char **argv)
 out:
     for (size_t i = 0; i < KVB_SHARDS; i++)
         kvb_result_free(m.shards[i]);
-    kvb_words_free(&m.files);
+    kvb_options_free(&usage, &m);
     return code;
 }
 

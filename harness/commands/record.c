@@ -681,8 +681,7 @@ static int record_run(int argc, char **argv)
 out:
     kvb_weights_close(weights);
     kvb_sized_model_free(s.model);
-    kvb_words_free(&s.scenario_names);
-    kvb_words_free(&s.plugins);
+    kvb_options_free(&usage, &s);
     return exit_code;
 }
 

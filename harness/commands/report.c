@@ -193,7 +193,7 @@ static int report_main(int argc, char **argv)
     int code = kvb_options_parse(&usage, &r, argc, argv);
     if (code < 0)
         code = r.files.n ? report_do(&r) : kvb_complain("report", KVB_EXIT_USAGE, "name a result file; see --help");
-    kvb_words_free(&r.files);
+    kvb_options_free(&usage, &r);
     return code;
 }
 

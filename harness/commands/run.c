@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <float.h>
-#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,14 +172,6 @@ const kvb_usage kvb_run_usage = {
 
 /* Single calls in a run. */
 
-static bool is_chosen(const kvb_words *words, const char *name)
-{
-    bool chosen = words->n == 0;
-    for (size_t i = 0; i < words->n && !chosen; i++)
-        chosen = !fnmatch(words->at[i], name, 0);
-    return chosen;
-}
-
 /* Which kinds of kernels have the axes of --call: [0] those that attend, [1] those that scan. Where none has, both find
  * out why. */
 static void kinds_of_call(const run *r, const kvb_registry *registry, bool has[2])
@@ -215,8 +206,8 @@ static int run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_
             const uint8_t layers = kvb_kernel_layers(k->definition);
             calls->kernels[calls->n] = k;
             calls->scans[calls->n] = scans;
-            calls->n += layers & (scans ? KVB_LAYERS_SCAN : KVB_LAYERS_ATTEND) && is_chosen(&w->kernels, k->name) &&
-                        !kvb_is_witness(k->definition);
+            calls->n += layers & (scans ? KVB_LAYERS_SCAN : KVB_LAYERS_ATTEND) &&
+                        kvb_words_match(&w->kernels, k->name) && !kvb_is_witness(k->definition);
         }
     }
     if (alone && !calls->n) {
@@ -411,9 +402,7 @@ static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
 /* Did a combination run that was asked for? A witness beside kernels that were named was not. */
 static bool asked_ran(const run *r)
 {
-    bool named = r->words.kernels.n == 0;
-    for (size_t i = 0; i < r->words.kernels.n; i++)
-        named |= !fnmatch(r->words.kernels.at[i], kvb_kernel_witness.name, 0);
+    const bool named = kvb_words_match(&r->words.kernels, kvb_kernel_witness.name);
     for (size_t i = 0; i < r->results.n; i++)
         if (r->results.at[i].status != KVB_STATUS_SKIP &&
             (named || strcmp(r->results.at[i].kernel, kvb_kernel_witness.name)))
@@ -852,11 +841,7 @@ static int run_main(int argc, char **argv)
 out:
     kvb_selections_free(&selections);
     kvb_best_close(&r.best);
-    kvb_words *lists[] = {&r.words.workloads, &r.words.caches, &r.words.pools, &r.words.kernels,
-                          &r.words.threads,   &r.words.values, &r.plugins};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        kvb_words_free(lists[i]);
-    kvb_knobs_free(&r.knobs);
+    kvb_options_free(&kvb_run_usage, &r);
     kvb_sized_model_free(r.model);
     free(r.results.at);
     kvb_result_free(r.kept);

@@ -256,7 +256,7 @@ static int show_main(int argc, char **argv)
         code = word_show(&s, &workloads, s.files.at[i]);
 out:
     kvb_workloads_free(&workloads);
-    kvb_words_free(&s.files);
+    kvb_options_free(&usage, &s);
     return code;
 }
 

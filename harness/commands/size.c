@@ -783,7 +783,7 @@ static int size_main(int argc, char **argv)
     free(s.counts.at);
     free(s.pairs.at);
     free(s.engines.at);
-    kvb_words_free(&s.words);
+    kvb_options_free(&usage, &s);
     return code;
 }
 
