@@ -770,11 +770,12 @@ static const char *const people[COLUMNS + 1] = {"verdict",  "workload", "cache",
 
 /* ---- for programs ------------------------------------------------------------------------------------------ */
 
-static void number_text(double number, char text[KVB_UNIT_TEXT])
+static kvb_number number_text(double number)
 {
-    text[0] = 0;
+    kvb_number n = {""};
     if (isfinite(number))
-        snprintf(text, KVB_UNIT_TEXT, "%.9g", number);
+        snprintf(n.text, sizeof n.text, "%.9g", number);
+    return n;
 }
 
 static const char *or_null(const char *text)
@@ -785,14 +786,14 @@ static const char *or_null(const char *text)
 static void raw_row(kvb_table *table, kvb_verdict verdict, const char *const key[6], const char *metric,
                     const double numbers[5], const char *reason)
 {
-    char text[5][KVB_UNIT_TEXT];
+    kvb_number n[5];
 
     for (int i = 0; i < 5; i++)
-        number_text(numbers[i], text[i]);
+        n[i] = number_text(numbers[i]);
     kvb_table_row(table, (const char *const[]){
                              kvb_verdict_name(verdict), kvb_verdict_is_regression(verdict) ? "yes" : "no", key[0],
-                             key[1], key[2], key[3], key[4], key[5], metric, or_null(text[0]), or_null(text[1]),
-                             or_null(text[2]), or_null(text[3]), or_null(text[4]), or_null(reason)});
+                             key[1], key[2], key[3], key[4], key[5], metric, or_null(n[0].text), or_null(n[1].text),
+                             or_null(n[2].text), or_null(n[3].text), or_null(n[4].text), or_null(reason)});
 }
 
 /* Every kernel, cache and finding. A kernel or cache has an asterisk in the columns that it spans. 0 or -errno. */
@@ -823,40 +824,27 @@ static int rows_print(const kvb_comparison *c, const kvb_compare_view *view, FIL
 
 /* ---- for people: tables ------------------------------------------------------------------------------------ */
 
-static void value_text(const kvb_finding *f, double value, char text[KVB_UNIT_TEXT])
+static kvb_number value_text(const kvb_finding *f, double value)
 {
+    const bool large = value >= 1e6 && isfinite(value);
+    kvb_number n = {""};
     if (f->metric == KVB_METRIC_TIME)
-        kvb_time_text(value, text);
-    else if (metric_is_bytes(f->metric))
-        kvb_bytes_text(value, text);
-    else if (isnan(value))
-        text[0] = 0;
-    else if (value >= 1e6 && isfinite(value))
-        snprintf(text, KVB_UNIT_TEXT, "%.2f M", 1e-6 * value);
-    else
-        snprintf(text, KVB_UNIT_TEXT, "%.3g", value);
+        return kvb_time_text(value);
+    if (metric_is_bytes(f->metric))
+        return kvb_bytes_text(value);
+    if (!isnan(value))
+        snprintf(n.text, sizeof n.text, large ? "%.2f M" : "%.3g", large ? 1e-6 * value : value);
+    return n;
 }
 
-/* Writes both values with units, or as plain numbers where units hide the difference. */
-static void values_text(const kvb_finding *f, char before[KVB_UNIT_TEXT], char after[KVB_UNIT_TEXT])
-{
-    value_text(f, f->before, before);
-    value_text(f, f->after, after);
-    if (f->metric != KVB_METRIC_TIME && !strcmp(before, after)) {
-        number_text(f->before, before);
-        number_text(f->after, after);
-    }
-}
+#define INTERVAL_TEXT (2 * KVB_UNIT_TEXT + 8)
 
-static void interval_text(double low, double high, char text[2 * KVB_CHANGE_TEXT + 8])
+static void interval_text(double low, double high, char text[INTERVAL_TEXT])
 {
-    char least[KVB_CHANGE_TEXT], most[KVB_CHANGE_TEXT];
-
-    kvb_change_text(low, least);
-    kvb_change_text(high, most);
+    const kvb_number most = kvb_change_text(high);
     text[0] = 0;
     if (low < high)
-        snprintf(text, 2 * KVB_CHANGE_TEXT + 8, "%s to %s", least, *most ? most : "more");
+        snprintf(text, INTERVAL_TEXT, "%s to %s", kvb_change_text(low).text, *most.text ? most.text : "more");
 }
 
 #define SHORT_REASON 100 /* characters of a reason in Markdown; CSV and JSON have it whole */
@@ -872,15 +860,17 @@ static void reason_text(const char *reason, kvb_table_format format, char text[K
 static void finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format format)
 {
     const kvb_result *r = f->new ? f->new : f->base;
-    char pool[KVB_KEY_PART], cache[KVB_KEY_PART], threads[16], interval[2 * KVB_CHANGE_TEXT + 8];
-    char before[KVB_UNIT_TEXT], after[KVB_UNIT_TEXT], change[KVB_CHANGE_TEXT], reason[KVB_REASON];
+    char pool[KVB_KEY_PART], cache[KVB_KEY_PART], threads[16], interval[INTERVAL_TEXT], reason[KVB_REASON];
+    kvb_number before = value_text(f, f->before), after = value_text(f, f->after);
 
     reason_text(f->reason, format, reason);
     kvb_key_pools(r, pool);
     kvb_key_cache(r, cache);
     snprintf(threads, sizeof threads, "%u", r->threads);
-    values_text(f, before, after);
-    kvb_change_text(f->ratio, change);
+    if (f->metric != KVB_METRIC_TIME && !strcmp(before.text, after.text)) { /* units hide the difference */
+        before = number_text(f->before);
+        after = number_text(f->after);
+    }
     interval_text(f->low, f->high, interval);
     kvb_table_row(table, (const char *const[COLUMNS]){[VERDICT] = kvb_verdict_name(f->verdict),
                                                       [WORKLOAD] = r->workload,
@@ -889,9 +879,9 @@ static void finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format
                                                       [KERNEL] = r->kernel,
                                                       [THREADS] = threads,
                                                       [METRIC] = metric_name(f->metric),
-                                                      [BASE] = before,
-                                                      [NEW] = after,
-                                                      [CHANGE] = change,
+                                                      [BASE] = before.text,
+                                                      [NEW] = after.text,
+                                                      [CHANGE] = kvb_change_text(f->ratio).text,
                                                       [INTERVAL] = interval,
                                                       [REASON] = reason});
 }
@@ -951,14 +941,13 @@ static long axes_print(const kvb_comparison *c, const kvb_compare_view *view, FI
 
     for (size_t i = 0; i < c->n_axes; i++) {
         const kvb_compared_axis *g = &c->axes[i];
-        char change[KVB_CHANGE_TEXT], interval[2 * KVB_CHANGE_TEXT + 8];
+        char interval[INTERVAL_TEXT];
         bool named = g->verdict == KVB_VERDICT_SLOWER || g->verdict == KVB_VERDICT_FASTER;
         if (!view->all && !named && (view->format != KVB_TABLE_MD || strcmp(g->axis, "kernel")))
             continue;
-        kvb_change_text(g->ratio, change);
         interval_text(g->low, g->high, interval);
-        kvb_table_put(table, "%s\t%s %s\t%zu\t%s\t%s\t%s", kvb_verdict_name(g->verdict), g->axis, g->name, g->n, change,
-                      interval, g->reason);
+        kvb_table_put(table, "%s\t%s %s\t%zu\t%s\t%s\t%s", kvb_verdict_name(g->verdict), g->axis, g->name, g->n,
+                      kvb_change_text(g->ratio).text, interval, g->reason);
     }
     const long rows = (long)kvb_table_rows(table);
     const int error = rows || !table ? kvb_table_print(table, view->format, out) : 0;
@@ -984,12 +973,10 @@ static void headline_print(const kvb_comparison *c, FILE *out)
     if (whole == KVB_OUTCOME_PARTLY || whole == KVB_OUTCOME_NOTHING)
         fprintf(out, ": %zu of %zu undecided", c->count[KVB_VERDICT_UNDECIDED], c->times);
     for (size_t i = 0; i < c->n_axes; i++) {
-        char change[KVB_CHANGE_TEXT];
         if (!kvb_verdict_is_regression(c->axes[i].verdict))
             continue;
-        kvb_change_text(c->axes[i].ratio, change);
         fprintf(out, "%s%s %s %s %s", separator, c->axes[i].axis, c->axes[i].name, kvb_verdict_name(c->axes[i].verdict),
-                change);
+                kvb_change_text(c->axes[i].ratio).text);
         separator = ", ";
     }
     for (kvb_verdict v = 0; v < KVB_VERDICTS; v++)

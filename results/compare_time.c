@@ -16,15 +16,6 @@
 #define FEW_NULLS        3  /* fewer null comparisons do not say how noisy a run is */
 #define FEW_PAIRS        12 /* fewer combinations with a bandwidth on both sides say nothing about the machine */
 
-void kvb_change_text(double ratio, char text[KVB_CHANGE_TEXT])
-{
-    double change = 100 * (ratio - 1);
-
-    text[0] = 0;
-    if (isfinite(ratio))
-        snprintf(text, KVB_CHANGE_TEXT, fabs(change) < 999.5 ? "%+.1f %%" : "%+.3g %%", change);
-}
-
 /* An interval that reaches further from its middle, four times as slow, says nothing: it is unknown. */
 #define WIDEST log(4)
 
@@ -212,11 +203,8 @@ kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, doubl
 /* Says why an interval decides nothing: noise between runs, noise within a run, or where the interval lies. */
 static void undecided_say(kvb_finding *f, double sampling, double half, double threshold)
 {
-    char least[KVB_CHANGE_TEXT], most[KVB_CHANGE_TEXT];
     const kvb_result *b = f->base, *n = f->new;
 
-    kvb_change_text(f->low, least);
-    kvb_change_text(f->high, most);
     if (half > sampling && half > log1p(threshold))
         snprintf(f->reason, sizeof f->reason, "runs of one build may differ by %.1f %%, the threshold is %.3g %%",
                  100 * expm1(half), 100 * threshold);
@@ -225,8 +213,8 @@ static void undecided_say(kvb_finding *f, double sampling, double half, double t
                  (unsigned long long)(b->time.passes - b->time.warmup),
                  (unsigned long long)(n->time.passes - n->time.warmup), 100 * expm1(sampling), 100 * threshold);
     else
-        snprintf(f->reason, sizeof f->reason, "%s to %s lies on both sides of the threshold %.3g %%", least, most,
-                 100 * threshold);
+        snprintf(f->reason, sizeof f->reason, "%s to %s lies on both sides of the threshold %.3g %%",
+                 kvb_change_text(f->low).text, kvb_change_text(f->high).text, 100 * threshold);
 }
 
 /* The middle of a run's passes, or of its steps where passes are few, as a logarithm. */

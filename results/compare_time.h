@@ -68,8 +68,4 @@ void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_
 kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, double faster, double slower,
                                double threshold);
 
-/* Writes a ratio as a change: "+4.2 %". */
-#define KVB_CHANGE_TEXT 32u
-void kvb_change_text(double ratio, char text[KVB_CHANGE_TEXT]);
-
 #endif

@@ -583,20 +583,18 @@ static const char *const programs[COLUMNS + 1] = {"workload",      "cache",
 
 #define COUNTS 5
 
-typedef char number_text[KVB_UNIT_TEXT];
-typedef char key_text[KVB_KEY_PART];
-
-static void number_print(const char *format, double number, number_text text)
+static kvb_number number(const char *format, double value)
 {
-    text[0] = 0;
-    if (!isnan(number))
-        snprintf(text, sizeof(number_text), format, number);
+    kvb_number n = {""};
+    if (!isnan(value))
+        snprintf(n.text, sizeof n.text, format, value);
+    return n;
 }
 
 /* Infinity is written as in result files. */
-static void raw_print(double number, number_text text)
+static kvb_number raw(double value)
 {
-    number_print("%.9g", isinf(number) ? copysign(KVB_FIELD_INFINITY, number) : number, text);
+    return number("%.9g", isinf(value) ? copysign(KVB_FIELD_INFINITY, value) : value);
 }
 
 static const char *or_null(const char *text)
@@ -604,9 +602,9 @@ static const char *or_null(const char *text)
     return text[0] ? text : NULL;
 }
 
-void kvb_error_text(const kvb_time_stats *time, char text[KVB_UNIT_TEXT])
+kvb_number kvb_error_text(const kvb_time_stats *time)
 {
-    number_print("%.2g %%", 50 * (time->high - time->low) / time->median, text);
+    return number("%.2g %%", 50 * (time->high - time->low) / time->median);
 }
 
 /* Names of counters that some result has, in their order. */
@@ -672,66 +670,50 @@ int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format for
 static void result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide,
                        const counted *extra)
 {
-    key_text pool, cache;
-    number_text threads, rho, checked = "", median, error, p99, steps, rate, of_read, peak, exact[COUNTS];
+    const kvb_time_stats *time = &r->time.all;
     const double of_steps[COUNTS] = {r->counts.instructions, r->counts.data_reads, r->counts.data_writes,
                                      r->counts.l1_misses, r->counts.ll_misses};
+    const double share = 100 * (double)r->error.checked_rows / (double)r->error.total_rows; /* NaN: there are none */
+    char pool[KVB_KEY_PART], cache[KVB_KEY_PART], threads[16];
+    kvb_number n[COLUMNS + KVB_COUNTERS] = {{""}};
+    const char *cells[COLUMNS + KVB_COUNTERS];
 
     kvb_key_pools(r, pool);
     kvb_key_cache(r, cache);
     snprintf(threads, sizeof threads, "%u", r->threads);
-    snprintf(steps, sizeof steps, "%llu", (unsigned long long)r->time.all.samples);
-    for (size_t i = 0; i < COUNTS; i++)
-        number_print(for_people ? "%.4f M" : "%.0f", for_people ? 1e-6 * of_steps[i] : of_steps[i], exact[i]);
-    double share = 100 * (double)r->error.checked_rows / (double)r->error.total_rows; /* NaN: there are none */
     if (for_people) {
-        number_print("%.3g %%", share, checked);
-        number_print("%.3g", r->rho, rho);
-        kvb_time_text(r->time.all.median, median);
-        kvb_error_text(&r->time.all, error);
-        kvb_time_text(r->time.all.p99, p99);
-        number_print("%.2f", r->traffic.gb_per_s, rate);
-        number_print("%.1f %%", 100 * r->traffic.of_read, of_read);
-        kvb_bytes_text(r->memory.allocator_peak, peak);
+        n[CHECKED] = number("%.3g %%", wide ? share : NAN); /* of the rows, by the bound of their own sums */
+        n[RHO] = number("%.3g", r->rho);
+        n[MEDIAN] = kvb_time_text(time->median);
+        n[ERROR] = kvb_error_text(time);
+        n[P99] = kvb_time_text(time->p99);
+        n[GB_S] = number("%.2f", wide ? r->traffic.gb_per_s : NAN);
+        n[OF_READ] = number("%.1f %%", 100 * r->traffic.of_read);
+        n[PEAK] = kvb_bytes_text(r->memory.allocator_peak);
     } else {
-        raw_print(r->rho, rho);
-        number_print("%.0f", r->error.total_rows ? (double)r->error.checked_rows : NAN, checked);
-        raw_print(r->time.all.median, median);
-        raw_print((r->time.all.high - r->time.all.low) / 2, error);
-        raw_print(r->time.all.p99, p99);
-        raw_print(r->traffic.gb_per_s, rate);
-        raw_print(r->traffic.of_read, of_read);
-        number_print("%.0f", r->memory.allocator_peak, peak);
+        n[CHECKED] = number("%.0f", r->error.total_rows ? (double)r->error.checked_rows : NAN);
+        n[RHO] = raw(r->rho);
+        n[MEDIAN] = raw(time->median);
+        n[ERROR] = raw((time->high - time->low) / 2);
+        n[P99] = raw(time->p99);
+        n[STEPS] = number("%.0f", time->samples ? (double)time->samples : NAN);
+        n[GB_S] = raw(r->traffic.gb_per_s);
+        n[OF_READ] = raw(r->traffic.of_read);
+        n[PEAK] = number("%.0f", r->memory.allocator_peak);
     }
-    number_text counts[KVB_COUNTERS];
-    const char *cells[COLUMNS + KVB_COUNTERS] = {
-        [WORKLOAD] = r->workload,
-        [CACHE] = cache,
-        [POOL] = pool,
-        [KERNEL] = r->kernel,
-        [THREADS] = for_people && one_thread ? NULL : threads,
-        [STATUS] = kvb_status_name(r->status),
-        [RHO] = or_null(rho),
-        [CHECKED] =
-            wide || !for_people ? or_null(checked) : NULL, /* share of the rows, by the bound of their own sums */
-        [MEDIAN] = or_null(median),
-        [ERROR] = or_null(error),
-        [P99] = or_null(p99),
-        [STEPS] = r->time.all.samples && !for_people ? steps : NULL,
-        [GB_S] = wide || !for_people ? or_null(rate) : NULL,
-        [OF_READ] = or_null(of_read),
-        [PEAK] = or_null(peak),
-        [REASON] = wide || !for_people ? or_null(r->reason) : NULL,
-        [INSTRUCTIONS] = or_null(exact[0]),
-        [READS] = or_null(exact[1]),
-        [WRITES] = or_null(exact[2]),
-        [L1_MISSES] = or_null(exact[3]),
-        [LL_MISSES] = or_null(exact[4]),
-    };
-    for (size_t i = 0; i < extra->n; i++) {
-        raw_print(count_of(r, extra->names[i]), counts[i]);
-        cells[extra->from + i] = or_null(counts[i]);
-    }
+    for (size_t i = 0; i < COUNTS; i++)
+        n[INSTRUCTIONS + i] = number(for_people ? "%.4f M" : "%.0f", for_people ? 1e-6 * of_steps[i] : of_steps[i]);
+    for (size_t i = 0; i < extra->n; i++)
+        n[extra->from + i] = raw(count_of(r, extra->names[i]));
+    for (size_t c = 0; c < COLUMNS + KVB_COUNTERS; c++)
+        cells[c] = or_null(n[c].text);
+    cells[WORKLOAD] = r->workload;
+    cells[CACHE] = cache;
+    cells[POOL] = pool;
+    cells[KERNEL] = r->kernel;
+    cells[THREADS] = for_people && one_thread ? NULL : threads;
+    cells[STATUS] = kvb_status_name(r->status);
+    cells[REASON] = wide || !for_people ? or_null(r->reason) : NULL;
     kvb_table_row(table, cells);
 }
 

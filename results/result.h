@@ -403,7 +403,7 @@ int kvb_results_null_quantile(const kvb_result *results, size_t n, double p, dou
 int kvb_result_table(const kvb_result *results, size_t n, bool skips, bool counters, kvb_table_format format,
                      FILE *out);
 /* "2.1 %": half the interval of the median, of the median. Empty if it is not known. */
-void kvb_error_text(const kvb_time_stats *time, char text[KVB_UNIT_TEXT]);
+kvb_number kvb_error_text(const kvb_time_stats *time);
 /* For people: the counters of each result that has some, and why others could not be counted. 0, -ENOMEM or -EIO. */
 int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format format, FILE *out);
 /* The same in CSV, a result at a time, as they come; the first brings the headings. */

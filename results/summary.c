@@ -558,7 +558,7 @@ static standing standing_of(const view *v, const char *workload)
 static void workload_row(kvb_table *table, const char *workload, const standing *s, bool one_thread)
 {
     char passed[48], fastest[3 * KVB_KEY_PART] = "", smallest[2 * KVB_KEY_PART] = "", threads[32] = "";
-    char median[KVB_UNIT_TEXT] = "", width[KVB_UNIT_TEXT] = "", limit[KVB_UNIT_TEXT] = "", memory[KVB_UNIT_TEXT] = "";
+    kvb_number median = {""}, width = {""}, limit = {""}, memory = {""};
     char cache[KVB_KEY_PART], pools[KVB_KEY_PART];
 
     snprintf(passed, sizeof passed, s->passed == s->ran ? "%zu" : "%zu of %zu", s->passed, s->ran);
@@ -568,18 +568,19 @@ static void workload_row(kvb_table *table, const char *workload, const standing 
         if (!one_thread)
             snprintf(threads, sizeof threads, ", %u thread%s", s->fastest->threads, s->fastest->threads > 1 ? "s" : "");
         snprintf(fastest, sizeof fastest, "%s %s %s%s", cache, pools, s->fastest->kernel, threads);
-        kvb_time_text(s->fastest->time.all.median, median);
-        kvb_error_text(&s->fastest->time.all, width);
+        median = kvb_time_text(s->fastest->time.all.median);
+        width = kvb_error_text(&s->fastest->time.all);
         if (!isnan(s->fastest->traffic.of_limit))
-            snprintf(limit, sizeof limit, "%.2g %%", 100 * s->fastest->traffic.of_limit);
+            snprintf(limit.text, sizeof limit.text, "%.2g %%", 100 * s->fastest->traffic.of_limit);
     }
     if (s->smallest) {
         kvb_key_cache(s->smallest, cache);
         kvb_key_pools(s->smallest, pools);
         snprintf(smallest, sizeof smallest, "%s %s", cache, pools);
-        kvb_bytes_text(s->smallest->memory.allocator_peak, memory);
+        memory = kvb_bytes_text(s->smallest->memory.allocator_peak);
     }
-    kvb_table_row(table, (const char *const[]){workload, passed, fastest, median, width, limit, smallest, memory});
+    kvb_table_row(table, (const char *const[]){workload, passed, fastest, median.text, width.text, limit.text, smallest,
+                                               memory.text});
 }
 
 /* A row for each workload that ran, in the order in which they come. */

@@ -173,37 +173,54 @@ static int decimals(double x)
     return x < 9.995 ? 2 : x < 99.95 ? 1 : 0;
 }
 
-void kvb_time_text(double ns, char text[KVB_UNIT_TEXT])
+/* x of the first of the units, which end with NULL; a unit is `step` of the one before it, from `from` of that on. */
+static kvb_number unit_text(double x, const char *const *units, double step, double from, bool three_digits)
 {
-    static const char *const units[] = {"ns", "us", "ms", "s"};
-    double x = ns;
-    int unit = 0;
-
-    text[0] = 0;
-    if (isnan(ns))
-        return;
-    while (unit < 3 && x >= 999.5) {
-        x /= 1000;
-        unit++;
-    }
-    snprintf(text, KVB_UNIT_TEXT, fabs(x) < 1e9 ? "%.*f %s" : "%.*g %s", unit || x != floor(x) ? decimals(x) : 0, x,
-             units[unit]);
+    kvb_number n = {""};
+    const char *const *unit = units;
+    for (; unit[1] && x >= from; unit++)
+        x /= step;
+    const bool whole = unit == units && (!three_digits || x == floor(x));
+    if (!isnan(x))
+        snprintf(n.text, sizeof n.text, fabs(x) < 1e9 ? "%.*f %s" : "%.*g %s",
+                 whole          ? 0
+                 : three_digits ? decimals(x)
+                                : 1,
+                 x, *unit);
+    return n;
 }
 
-void kvb_bytes_text(double bytes, char text[KVB_UNIT_TEXT])
+kvb_number kvb_time_text(double ns)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double x = bytes;
-    int unit = 0;
+    return unit_text(ns, (const char *const[]){"ns", "us", "ms", "s", NULL}, 1000, 999.5, true);
+}
 
-    text[0] = 0;
-    if (isnan(bytes))
-        return;
-    while (unit < 5 && x >= 1023.95) {
-        x /= 1024;
-        unit++;
+kvb_number kvb_bytes_text(double bytes)
+{
+    return unit_text(bytes, (const char *const[]){"B", "KiB", "MiB", "GiB", "TiB", "PiB", NULL}, 1024, 1023.95, false);
+}
+
+kvb_number kvb_whole_text(long double number)
+{
+    char digits[32];
+    const int n = snprintf(digits, sizeof digits, "%.0Lf", number);
+    kvb_number out = {""};
+    size_t used = 0;
+    for (int i = 0; i < n && used + 2 < sizeof out.text && !isnan(number); i++) {
+        if (i && (n - i) % 3 == 0)
+            out.text[used++] = ',';
+        out.text[used++] = digits[i];
     }
-    snprintf(text, KVB_UNIT_TEXT, fabs(x) < 1e9 ? "%.*f %s" : "%.*g %s", unit ? 1 : 0, x, units[unit]);
+    return out;
+}
+
+kvb_number kvb_change_text(double ratio)
+{
+    const double change = 100 * (ratio - 1);
+    kvb_number n = {""};
+    if (isfinite(ratio))
+        snprintf(n.text, sizeof n.text, fabs(change) < 999.5 ? "%+.1f %%" : "%+.3g %%", change);
+    return n;
 }
 
 /* Columns that the last and the first cell keep in a folded table. Where a table cannot be made to fit the page, the

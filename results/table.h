@@ -65,13 +65,16 @@ int kvb_table_end(kvb_table *table, kvb_table_format format, FILE *out);
 
 /* ---- numbers with units -------------------------------------------------------------------------------- */
 
-#define KVB_UNIT_TEXT 24u /* bytes that the text of any number below needs at most */
+/* A number in print. As a result it is an argument of printf: kvb_bytes_text(n).text. NaN gives "". */
+typedef struct kvb_number {
+    char text[32];
+} kvb_number;
+#define KVB_UNIT_TEXT sizeof(kvb_number)
 
-/* "850 ns", "12.3 us", "1.25 ms", "3.00 s": three digits. NaN gives "". */
-void kvb_time_text(double ns, char text[KVB_UNIT_TEXT]);
-
-/* "512 B", "1.2 MiB", "24.0 GiB". NaN gives "". */
-void kvb_bytes_text(double bytes, char text[KVB_UNIT_TEXT]);
+kvb_number kvb_time_text(double ns);           /* "850 ns", "12.3 us", "1.25 ms", "3.00 s": three digits */
+kvb_number kvb_bytes_text(double bytes);       /* "512 B", "1.2 MiB", "24.0 GiB" */
+kvb_number kvb_whole_text(long double number); /* "1,234,567": exact for 64 bits, too */
+kvb_number kvb_change_text(double ratio);      /* new / base as "+10.0 %"; what is not finite gives "" */
 
 /* ---- characters ---------------------------------------------------------------------------------------- */
 

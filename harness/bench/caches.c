@@ -668,42 +668,19 @@ static const kvb_caches_row *counted_find(const kvb_caches *rows, const char *wo
 }
 
 /* "noisy" where the interval is wider than half of the median; "-" where nothing was timed. */
-static void median_text(const kvb_time_stats *time, char text[KVB_UNIT_TEXT])
+static kvb_number median_text(const kvb_time_stats *time)
 {
-    if (!time->samples)
-        snprintf(text, KVB_UNIT_TEXT, "-");
-    else if (!(time->high - time->low <= time->median / 2))
-        snprintf(text, KVB_UNIT_TEXT, "noisy");
-    else
-        kvb_time_text(time->median, text);
-}
-
-/* A number in print. As a result it is an argument of printf: thousands(n).text. */
-typedef struct number {
-    char text[32];
-} number;
-
-/* "1,234,567" */
-static number thousands(double value)
-{
-    char digits[32];
-    const int n = snprintf(digits, sizeof digits, "%.0f", value);
-    number out = {""};
-    size_t used = 0;
-    for (int i = 0; i < n && used < 30; i++) {
-        if (i && (n - i) % 3 == 0)
-            out.text[used++] = ',';
-        out.text[used++] = digits[i];
-    }
-    return out;
+    return !time->samples                                  ? (kvb_number){"-"}
+           : !(time->high - time->low <= time->median / 2) ? (kvb_number){"noisy"}
+                                                           : kvb_time_text(time->median);
 }
 
 /* A ratio: one decimal below ten thousand. */
-static number ratio_of(double a, double b)
+static kvb_number ratio_of(double a, double b)
 {
-    number out;
+    kvb_number out;
     if (!(a / b < 9999.95))
-        return thousands(a / b);
+        return kvb_whole_text(a / b);
     snprintf(out.text, sizeof out.text, "%.1f", a / b);
     return out;
 }
@@ -728,7 +705,7 @@ static const kvb_caches_row *history_find(const kvb_caches *rows, const recipe *
 
 static void title_print(const recipe *of, const kvb_caches_row *row, FILE *out)
 {
-    fprintf(out, "%s, %s tokens in all, f16\n", of->title, thousands(row->tokens).text);
+    fprintf(out, "%s, %s tokens in all, f16\n", of->title, kvb_whole_text(row->tokens).text);
 }
 
 void kvb_caches_small_print(const kvb_caches *rows, FILE *out)
@@ -742,12 +719,12 @@ void kvb_caches_small_print(const kvb_caches *rows, FILE *out)
     title_print(of, first, out);
     for (size_t i = 0; i < rows->n; i++) {
         const kvb_result *r = &rows->at[i].result;
-        char bytes[KVB_UNIT_TEXT], text[KVB_NAME + KVB_UNIT_TEXT + 8];
+        char text[KVB_NAME + KVB_UNIT_TEXT + 8];
         if (!is_of(&rows->at[i], of) || r->status == KVB_STATUS_SKIP)
             continue;
-        kvb_bytes_text(r->memory.allocator_peak, bytes);
         const size_t n = (size_t)snprintf(text, sizeof text, "   %s %s", r->cache,
-                                          r->status == KVB_STATUS_PASS ? bytes : kvb_status_name(r->status));
+                                          r->status == KVB_STATUS_PASS ? kvb_bytes_text(r->memory.allocator_peak).text
+                                                                       : kvb_status_name(r->status));
         if (column && column + n > 80) {
             fputc('\n', out);
             column = 0;
@@ -803,17 +780,17 @@ static int history_print(const kvb_caches *rows, const recipe *of, kvb_table_for
     for (size_t i = 0; i < rows->n; i++) {
         const kvb_caches_row *row = &rows->at[i];
         const kvb_result *r = &row->result;
-        char text[FIRST + TIMES][KVB_UNIT_TEXT];
+        kvb_number text[FIRST + TIMES];
         const char *cells[FIRST + TIMES] = {r->cache};
         if (!is_of(row, of) || r->status != KVB_STATUS_PASS)
             continue;
-        kvb_bytes_text(r->memory.allocator_peak, text[1]);
-        kvb_bytes_text(fmax(0, r->memory.reserved_bytes - row->live_bytes), text[2]);
-        kvb_bytes_text(row->moved_bytes, text[3]);
+        text[1] = kvb_bytes_text(r->memory.allocator_peak);
+        text[2] = kvb_bytes_text(fmax(0, r->memory.reserved_bytes - row->live_bytes));
+        text[3] = kvb_bytes_text(row->moved_bytes);
         for (size_t t = 0; t < TIMES; t++)
-            median_text(&r->time.kinds[of->times[t].kind], text[FIRST + t]);
+            text[FIRST + t] = median_text(&r->time.kinds[of->times[t].kind]);
         for (size_t c = 1; c < FIRST + TIMES; c++)
-            cells[c] = text[c];
+            cells[c] = text[c].text;
         kvb_table_row(table, cells);
     }
     const int error = kvb_table_end(table, format, out);
@@ -859,10 +836,10 @@ static void slopes_print(const kvb_caches_row *const ends[2][2], FILE *out)
 }
 
 /* Rows that growth copied: K and V of a token are one. */
-static number copied(const kvb_caches *rows, const kvb_caches_row *of, kvb_growth growth)
+static kvb_number copied(const kvb_caches *rows, const kvb_caches_row *of, kvb_growth growth)
 {
     const kvb_caches_row *row = counted_find(rows, of->result.workload, of->result.cache, kvb_growth_names[growth]);
-    return row ? thousands(row->moved_bytes / (row->live_bytes / row->tokens)) : (number){"-"};
+    return row ? kvb_whole_text(row->moved_bytes / (row->live_bytes / row->tokens)) : (kvb_number){"-"};
 }
 
 static int savings_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
@@ -880,11 +857,11 @@ static int savings_print(const kvb_caches *rows, kvb_table_format format, FILE *
                                                   kvb_growth_names[KVB_GROWTH_DOUBLE]);
         if (!with || !is_counted(without))
             continue;
-        kvb_table_put(work, "%s\t%s\t%s\t%s\t%s\t%s\t%s", thousands(without->tokens).text,
-                      thousands(without->rows).text, thousands(with->rows).text,
-                      ratio_of(without->rows, with->rows).text, thousands(without->pairs).text,
-                      thousands(with->pairs).text, ratio_of(without->pairs, with->pairs).text);
-        kvb_table_put(copies, "%s\t%s\t%s\t%s", thousands(without->tokens).text,
+        kvb_table_put(work, "%s\t%s\t%s\t%s\t%s\t%s\t%s", kvb_whole_text(without->tokens).text,
+                      kvb_whole_text(without->rows).text, kvb_whole_text(with->rows).text,
+                      ratio_of(without->rows, with->rows).text, kvb_whole_text(without->pairs).text,
+                      kvb_whole_text(with->pairs).text, ratio_of(without->pairs, with->pairs).text);
+        kvb_table_put(copies, "%s\t%s\t%s\t%s", kvb_whole_text(without->tokens).text,
                       copied(rows, with, KVB_GROWTH_EXACT).text, copied(rows, with, KVB_GROWTH_DOUBLE).text,
                       copied(rows, with, KVB_GROWTH_RESERVE).text);
         ends[0][!!ends[0][0]] = without;
@@ -919,10 +896,10 @@ static int requests_print(const kvb_caches *rows, kvb_table_format format, FILE 
             fprintf(out,
                     "\nchat requests of recorded lengths that %s cells hold at once, in order of\n"
                     "arrival; all begin with the same 512 tokens; slab: a row for the longest each\n\n",
-                    thousands(CELLS).text);
+                    kvb_whole_text(CELLS).text);
         any = true;
-        kvb_table_put(table, "%s\t%s\t%s\t%s", row->result.cache, thousands(row->alive).text,
-                      thousands(row->tokens).text, thousands(row->used).text);
+        kvb_table_put(table, "%s\t%s\t%s\t%s", row->result.cache, kvb_whole_text(row->alive).text,
+                      kvb_whole_text(row->tokens).text, kvb_whole_text(row->used).text);
     }
     if (any)
         return kvb_table_end(table, format, out);

@@ -381,7 +381,7 @@ static int work_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench_sc
     snprintf(text[0], sizeof *text, "%.1f MB", run->held / 1e6);
     if (n) {
         const double ns = kvb_bench_figure_of(ours->ns, n).median, limit = kvb_bench_figure_of(run->limit, n).median;
-        kvb_time_text(ns, text[1]);
+        snprintf(text[1], sizeof *text, "%s", kvb_time_text(ns).text);
         snprintf(text[2], sizeof *text, decode ? "%.1f GB/s" : "%.1f Gop/s", (decode ? run->bytes : run->ops) / ns);
         snprintf(text[3], sizeof *text, decode ? "read+write %.1f GB/s" : "f32 %.0f Gop/s",
                  (decode ? run->bytes : run->ops) / limit);

@@ -246,7 +246,7 @@ static int contestant_report(kvb_table *table, const kvb_bench_run *run, const k
         both[i] = kvb_bench_limit_ns(run, c, KVB_BENCH_LONGER, i) / c->ns[i];
     }
     double ns = kvb_bench_figure_of(c->ns, c->turns).median;
-    kvb_time_text(ns, l.at[TIME]);
+    snprintf(l.at[TIME], sizeof(cell), "%s", kvb_time_text(ns).text);
     rate_print(run, c, ns, l.at[RATE]);
     limit_print(run, c, kvb_bench_figure_of(limit, c->turns).median, l.at[LIMIT]);
     snprintf(l.at[BOTH], sizeof(cell), "%.3f", kvb_bench_figure_of(both, c->turns).median);

@@ -380,15 +380,13 @@ static int scans_add(bench *b, const kvb_bench_kind *kind, uint32_t batch, uint3
 static int memory_check(const kvb_bench_row *row)
 {
     const kvb_bench_work *w = &row->work;
-    char needs[KVB_UNIT_TEXT], has[KVB_UNIT_TEXT];
     const double bytes = 2 * kvb_bench_cell_bytes(w) * w->cells * kvb_bench_layers(w, w->cells);
     const double available = (double)kvb_memory_available("");
     if (bytes < available)
         return KVB_EXIT_OK;
-    kvb_bytes_text(bytes, needs);
-    kvb_bytes_text(available, has);
     return kvb_complain("bench", KVB_EXIT_MACHINE, "%s at %u cells, %s: needs %s of memory, %s are free",
-                        row->kind->name, row->context, w->format, needs, has);
+                        row->kind->name, row->context, w->format, kvb_bytes_text(bytes).text,
+                        kvb_bytes_text(available).text);
 }
 
 /* Rows of one block: contexts by formats. */
@@ -452,7 +450,7 @@ static void format_text(const bench *b, size_t f, char text[64])
 static void step_print(const bench *b, size_t at, size_t stride, const char *format)
 {
     const kvb_bench_sweep *s = &b->sweep;
-    char time[KVB_UNIT_TEXT], names[256] = "";
+    char names[256] = "";
     double ns = 0;
     for (size_t g = 0; g < b->n_groups; g++) {
         const kvb_bench_row *row = &b->rows[at + g * stride];
@@ -465,14 +463,13 @@ static void step_print(const bench *b, size_t at, size_t stride, const char *for
         if (!strstr(names, s->kernels[best]))
             kvb_list_add(names, sizeof names, ", ", "%s", s->kernels[best]);
     }
-    kvb_time_text(ns, time);
-    printf("  %7u cells, %s: %s (%s)\n", b->rows[at].context, format, time, names);
+    printf("  %7u cells, %s: %s (%s)\n", b->rows[at].context, format, kvb_time_text(ns).text, names);
 }
 
 /* What one sequence's rows take, as `kvbench size` says. */
 static void memory_print(const bench *b, size_t f, uint32_t context, const char *format)
 {
-    char why[256], bytes[KVB_UNIT_TEXT];
+    char why[256];
     kvb_size size;
     const kvb_size_terms terms = {.sized_only = true};
     const kvb_size_ask ask = {.context = context,
@@ -483,8 +480,8 @@ static void memory_print(const bench *b, size_t f, uint32_t context, const char 
                               .pp = 1};
     if (!ask.k || !ask.v || kvb_size_compute(b->model, &kvb_size_engine_ideal, &ask, &terms, &size, why, sizeof why))
         return;
-    kvb_bytes_text((double)(size.held.kv_bytes + size.held.state_bytes), bytes);
-    printf("  %7u cells, %s: %s\n", context, format, bytes);
+    printf("  %7u cells, %s: %s\n", context, format,
+           kvb_bytes_text((double)(size.held.kv_bytes + size.held.state_bytes)).text);
 }
 
 /* Of decoding one sequence: what a step and a sequence come to over all layers. */

@@ -441,13 +441,12 @@ static int profile_json_print(const kvb_machine_profile *p, const kvb_manifest *
 
 static void level_put(kvb_table *table, const kvb_cache_level *level)
 {
-    char size[KVB_UNIT_TEXT];
-    kvb_bytes_text((double)level->bytes, size);
     const char *gap = level->note[0] ? "; " : "";
     if (!level->bytes)
         kvb_table_put(table, "%s\t%s", level->name, level->note);
     else
-        kvb_table_put(table, "%s\t%s x %u%s%s", level->name, size, level->instances, gap, level->note);
+        kvb_table_put(table, "%s\t%s x %u%s%s", level->name, kvb_bytes_text((double)level->bytes).text,
+                      level->instances, gap, level->note);
 }
 
 static int facts_print(const kvb_machine_profile *p, const kvb_manifest *host, kvb_table_format format, FILE *out)
@@ -487,14 +486,14 @@ static int bandwidth_print(const kvb_machine_profile *p, kvb_table_format format
     for (size_t i = 0; t && i < KVB_LEVELS; i++)
         for (uint32_t r = 0; r < p->n_rows; r++) {
             const kvb_profile_row *row = &p->row[r];
-            char set[KVB_UNIT_TEXT], read[32], read_range[64], triad[32], triad_range[64];
+            char read[32], read_range[64], triad[32], triad_range[64];
             if (!row->read[i].samples)
                 continue;
-            kvb_bytes_text((double)kvb_working_set_total(p->level, row->threads, i), set);
             rate_text(&row->read[i], read, read_range);
             rate_text(&row->triad[i], triad, triad_range);
-            kvb_table_put(t, "%s\t%u\t%s\t%s\t%s\t%s\t%s", p->level[i].name, row->threads, set, read, read_range, triad,
-                          triad_range);
+            kvb_table_put(t, "%s\t%u\t%s\t%s\t%s\t%s\t%s", p->level[i].name, row->threads,
+                          kvb_bytes_text((double)kvb_working_set_total(p->level, row->threads, i)).text, read,
+                          read_range, triad, triad_range);
         }
     return kvb_table_end(t, format, out);
 }

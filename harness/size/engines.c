@@ -892,21 +892,20 @@ static void vllm_explain(const kvb_sized_model *model, const kvb_size_ask *ask, 
 {
     spec specs[2 * GROUPS];
     size_t n = 0;
-    char why[256], token[KVB_UNIT_TEXT + 8], page[KVB_UNIT_TEXT + 8];
+    char why[256];
     int error = specs_settle(model, ask, specs, &n, why, sizeof why);
 
     fprintf(out, "%s%s\n", error ? " " : "", error ? why : "");
     for (size_t i = 0; i < n && !error; i++) {
         const spec *s = &specs[i];
+        const kvb_number token = kvb_whole_text(s->token ? s->token : s->state), page = kvb_whole_text(s->page);
 
-        kvb_exact_bytes_text(s->token ? s->token : s->state, token);
-        kvb_exact_bytes_text(s->page, page);
         fprintf(out, "    %llu x %s%s: ", (unsigned long long)s->own, s->group->name,
                 s->token && s->group->index_dim && s->token == kvb_index_row_bytes(s->group) ? ", its keys" : "");
         if (s->token)
-            fprintf(out, "%llu tokens x %s = a page of %s", (unsigned long long)s->block, token, page);
+            fprintf(out, "%llu tokens x %s B = a page of %s B", (unsigned long long)s->block, token.text, page.text);
         else
-            fprintf(out, "a state of %s in a page of %s", token, page);
+            fprintf(out, "a state of %s B in a page of %s B", token.text, page.text);
         fprintf(out, ", %llu of them a sequence", (unsigned long long)blocks_of(s, ask, ask->context));
         if (s->layers != s->own)
             fprintf(out, "; held as %llu layers, in groups of one size", (unsigned long long)s->layers);

@@ -376,7 +376,8 @@ int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_f
     for (int part = 0; part < KVB_LOGGED_PARTS && !error; part++) {
         double step, ours = row->error ? -1 : predicted(log, row, (kvb_logged_key)part, &step);
         const double theirs = log->at[part].there ? log->at[part].value : -1;
-        char texts[2][KVB_UNIT_TEXT] = {"", ""}, is[32] = "";
+        kvb_number texts[2] = {{""}, {""}};
+        char is[32] = "";
         const double both[2] = {ours, theirs};
 
         if (row->error)
@@ -385,9 +386,9 @@ int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_f
             continue;
         for (size_t i = 0; i < 2; i++)
             if (both[i] >= 0 && people)
-                kvb_bytes_text(both[i], texts[i]);
+                texts[i] = kvb_bytes_text(both[i]);
             else if (both[i] >= 0)
-                snprintf(texts[i], sizeof texts[i], "%.0f", both[i]);
+                snprintf(texts[i].text, sizeof texts[i].text, "%.0f", both[i]);
         const bool same = ours >= 0 && fabs(ours - theirs) <= (log->at[part].step + step) / 2;
         if (same)
             snprintf(is, sizeof is, "as logged");
@@ -396,8 +397,13 @@ int kvb_logged_print(const kvb_logged *log, const kvb_size_row *row, kvb_table_f
         else
             snprintf(is, sizeof is, "not predicted");
         const char *rule = same ? "" : row->error ? row->why : rule_of(row, (kvb_logged_key)part);
-        const char *const cells[] = {
-            row->model->name, row->engine->name, names[part], *texts[0] ? texts[0] : NULL, texts[1], is, rule};
+        const char *const cells[] = {row->model->name,
+                                     row->engine->name,
+                                     names[part],
+                                     *texts[0].text ? texts[0].text : NULL,
+                                     texts[1].text,
+                                     is,
+                                     rule};
         error = kvb_table_row(table, people ? cells + 2 : cells);
     }
     if (!error && people)

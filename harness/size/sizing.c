@@ -200,19 +200,6 @@ int kvb_round_up(uint64_t *x, uint64_t to)
     return __builtin_mul_overflow(kvb_ceil_div(*x, to), to, x) ? -EOVERFLOW : 0;
 }
 
-void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8])
-{
-    char digits[KVB_UNIT_TEXT];
-    int n = snprintf(digits, sizeof digits, "%" PRIu64, bytes);
-
-    for (int i = 0; i < n; i++) {
-        *text++ = digits[i];
-        if (i + 1 < n && (n - i - 1) % 3 == 0)
-            *text++ = ',';
-    }
-    memcpy(text, " B", 3);
-}
-
 int kvb_too_large(char *why, size_t why_bytes)
 {
     snprintf(why, why_bytes, "a size is above 64 bits");
@@ -757,19 +744,18 @@ static void changes_find(const kvb_size_row *row, changes *all)
 /* people: the model is in the line above. */
 static int suggest_row_add(kvb_table *table, const kvb_size_row *row, const change *c, bool people)
 {
-    char context[24], sequences[24], total[KVB_UNIT_TEXT], most[KVB_UNIT_TEXT];
+    char context[24], sequences[24];
+    kvb_number n[2];
 
     snprintf(context, sizeof context, "%" PRIu64, row->ask.context);
     snprintf(sequences, sizeof sequences, "%" PRIu64, row->ask.sequences);
-    if (people) {
-        kvb_bytes_text((double)c->total, total);
-        kvb_bytes_text((double)c->budget, most);
-    } else {
-        snprintf(total, sizeof total, "%" PRIu64, c->total);
-        snprintf(most, sizeof most, "%" PRIu64, c->budget);
-    }
+    for (int i = 0; i < 2; i++)
+        if (people)
+            n[i] = kvb_bytes_text((double)(i ? c->budget : c->total));
+        else
+            snprintf(n[i].text, sizeof n[i].text, "%" PRIu64, i ? c->budget : c->total);
     return kvb_table_row(table, (const char *const[]){row->model->name, row->engine->name, context, sequences,
-                                                      c->options, c->gives_up, total, most} +
+                                                      c->options, c->gives_up, n[0].text, n[1].text} +
                                     people);
 }
 

@@ -189,8 +189,6 @@ typedef struct kvb_sizes {
 #define KVB_KV_TEXT 32u
 /* "f16", or "q8_0:q4_0" if K and V differ. */
 void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT]);
-/* "70,272 B". */
-void kvb_exact_bytes_text(uint64_t bytes, char text[KVB_UNIT_TEXT + 8]);
 
 /* Text, Markdown and HTML are for people (size_text): the engines side by side, then everything that each needs.
  * CSV and JSON are for programs: one list of numbers. 0, -EIO or -ENOMEM. */

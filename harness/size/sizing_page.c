@@ -258,18 +258,16 @@ static double y_of(double bytes, double top)
 
 static void axes_print(double right, double top, FILE *out)
 {
-    char text[KVB_UNIT_TEXT];
     double unit = 1;
 
     while (unit * 1024 <= top)
         unit *= 1024;
-    for (double y = 0; y <= top * 1.0001; y += step_of(top / unit, 10) * unit) {
-        kvb_bytes_text(y, text);
+    for (double y = 0; y <= top * 1.0001; y += step_of(top / unit, 10) * unit)
         fprintf(out,
                 "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"%d\" y=\"%.1f\" "
                 "text-anchor=\"end\">%s</text>\n",
-                LEFT, WIDTH - RIGHT, y_of(y, top), y_of(y, top), LEFT - 5, y_of(y, top) + 4, y > 0 ? text : "0");
-    }
+                LEFT, WIDTH - RIGHT, y_of(y, top), y_of(y, top), LEFT - 5, y_of(y, top) + 4,
+                y > 0 ? kvb_bytes_text(y).text : "0");
     for (double x = 0; x <= right * 1.0001; x += step_of(right, 2)) {
         bool whole = x >= 1024 && fmod(x, 1024) == 0;
 
@@ -334,12 +332,9 @@ static void line_print(const line *l, double right, double top, FILE *out)
 static void legend_print(const line *lines, size_t n, size_t i, FILE *out)
 {
     const double end = lines[i].bytes[POINTS];
-    char text[KVB_UNIT_TEXT];
-
-    kvb_bytes_text(end, text);
     fprintf(out, "<li><svg viewBox=\"0 0 36 8\" aria-hidden=\"true\"><path d=\"M0 4H36\" ");
     style_print(&lines[i], out);
-    fprintf(out, "/></svg>%s%s", isnan(end) ? "" : text, isnan(end) ? "" : ": ");
+    fprintf(out, "/></svg>%s%s", kvb_bytes_text(end).text, isnan(end) ? "" : ": ");
     for (size_t j = i; j < n; j++)
         if (lines[j].drawn == i) {
             fputs(j > i ? "; " : "", out);
@@ -367,7 +362,6 @@ static int figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t n
     const double left = left_over(rows);
     line *lines = calloc(n_lines, sizeof *lines);
     double right = 1, top = 1;
-    char text[KVB_UNIT_TEXT];
 
     if (!lines)
         return -ENOMEM;
@@ -398,10 +392,9 @@ static int figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t n
             legend_print(lines, n_lines, i, out);
     fprintf(out, "</ul>\nKV rows and recurrent states of %" PRIu64 " sequence%s, on one rank.", rows->ask.sequences,
             rows->ask.sequences > 1 ? "s" : "");
-    if (left > 0) {
-        kvb_bytes_text(left, text);
-        fprintf(out, " Beside the weights there is room for %s%s.", text, left < top ? " (dotted line)" : "");
-    }
+    if (left > 0)
+        fprintf(out, " Beside the weights there is room for %s%s.", kvb_bytes_text(left).text,
+                left < top ? " (dotted line)" : "");
     fprintf(out, "</figcaption>\n</figure>\n");
     free(lines);
     return 0;

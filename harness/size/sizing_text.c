@@ -164,7 +164,7 @@ static void notes_print(const kvb_sized_model *m, int group, const char *indent,
 /* Prints the product for one layer. */
 static void layer_print(const kvb_sized_model *m, const kvb_sized_group *g, const kvb_size_ask *ask, FILE *out)
 {
-    char kv[KVB_KV_TEXT], bytes[KVB_UNIT_TEXT + 8], why[256];
+    char kv[KVB_KV_TEXT], why[256];
     uint64_t row = 0, plain = kvb_plain_bytes(m, ask);
 
     kvb_kv_text(ask, kv);
@@ -173,10 +173,11 @@ static void layer_print(const kvb_sized_model *m, const kvb_sized_group *g, cons
         fprintf(out, "    = cannot be stored: %s\n", why);
         return;
     }
-    kvb_exact_bytes_text(row, bytes);
+    const kvb_number bytes = kvb_whole_text(row);
     switch (g->kind) {
     case KVB_SIZED_LATENT:
-        fprintf(out, "    = %u + %u elements in %s: %s a token and layer\n", g->latent_dim, g->rope_dim, kv, bytes);
+        fprintf(out, "    = %u + %u elements in %s: %s B a token and layer\n", g->latent_dim, g->rope_dim, kv,
+                bytes.text);
         break;
     case KVB_SIZED_STATE:
         fprintf(out,
@@ -191,8 +192,8 @@ static void layer_print(const kvb_sized_model *m, const kvb_sized_group *g, cons
         fprintf(out, "    = nothing\n");
         break;
     default:
-        fprintf(out, "    = %u KV heads x (%u + %u) elements in %s: %s a token and layer", g->kv_heads, g->k_dim,
-                g->v_dim, kv, bytes);
+        fprintf(out, "    = %u KV heads x (%u + %u) elements in %s: %s B a token and layer", g->kv_heads, g->k_dim,
+                g->v_dim, kv, bytes.text);
         if (g->kind == KVB_SIZED_WINDOW)
             fprintf(out, ", of the last %u tokens", g->window);
         if (g->kind == KVB_SIZED_CHUNK)
@@ -212,7 +213,7 @@ static void layer_print(const kvb_sized_model *m, const kvb_sized_group *g, cons
 
 int kvb_size_explain(const kvb_sized_model *m, const kvb_size_ask *ask, FILE *out)
 {
-    char text[KVB_UNIT_TEXT + 8], why[256];
+    char why[256];
     kvb_size_allocation whole;
 
     fprintf(out, "%s: %s, %u layers%s%s\n", m->name, m->architecture ? m->architecture : "?", m->n_layers,
@@ -223,12 +224,10 @@ int kvb_size_explain(const kvb_sized_model *m, const kvb_size_ask *ask, FILE *ou
         notes_print(m, (int)i, "    ", out);
         layer_print(m, &m->groups[i], ask, out);
     }
-    if (kvb_size_engine_ideal.allocate(m, ask, &whole, why, sizeof why) == 0) {
-        kvb_exact_bytes_text((uint64_t)whole.bytes_per_token, text);
-        fprintf(out, "  together: %s a token", text);
-        kvb_exact_bytes_text(whole.fixed_bytes_per_sequence, text);
-        fprintf(out, ", and %s a sequence\n", text);
-    }
+    if (kvb_size_engine_ideal.allocate(m, ask, &whole, why, sizeof why) == 0)
+        fprintf(out, "  together: %s B a token, and %s B a sequence\n",
+                kvb_whole_text((uint64_t)whole.bytes_per_token).text,
+                kvb_whole_text(whole.fixed_bytes_per_sequence).text);
     return ferror(out) ? -EIO : 0;
 }
 
@@ -265,10 +264,7 @@ __attribute__((format(printf, 2, 3))) static void cell_put(grid *g, const char *
 
 static void bytes_put(grid *g, uint64_t bytes)
 {
-    char text[KVB_UNIT_TEXT];
-
-    kvb_bytes_text((double)bytes, text);
-    cell_put(g, "%s", text);
+    cell_put(g, "%s", kvb_bytes_text((double)bytes).text);
 }
 
 static void row_end(grid *g)
@@ -320,32 +316,32 @@ static void paragraph_print(const char *text, kvb_table_format format, FILE *out
 
 static void heading_print(const kvb_size_row *r, kvb_table_format format, FILE *out)
 {
-    char kv[KVB_KV_TEXT], weights[KVB_UNIT_TEXT] = "?", memory[KVB_UNIT_TEXT], text[NOTE], ranks[64] = "";
+    char kv[KVB_KV_TEXT], text[NOTE], ranks[64] = "";
+    kvb_number weights = {"?"};
 
     kvb_kv_text(&r->ask, kv);
     if (r->terms.weights_known)
-        kvb_bytes_text((double)(r->terms.n_stages ? r->terms.all_weight_bytes : r->terms.weight_bytes), weights);
+        weights = kvb_bytes_text((double)(r->terms.n_stages ? r->terms.all_weight_bytes : r->terms.weight_bytes));
     if (r->terms.n_stages)
         snprintf(ranks, sizeof ranks, " in all, on %u x %u ranks", r->ask.tp, r->ask.pp);
     else if (r->ask.tp * r->ask.pp > 1)
         snprintf(ranks, sizeof ranks, " on one of %u x %u ranks", r->ask.tp, r->ask.pp);
-    int n = snprintf(text, sizeof text, "%s: KV in %s, weights %s%s", r->model->name, kv, weights, ranks);
+    int n = snprintf(text, sizeof text, "%s: KV in %s, weights %s%s", r->model->name, kv, weights.text, ranks);
 
     if (r->terms.budget) {
-        kvb_bytes_text((double)r->terms.budget, memory);
-        snprintf(text + n, sizeof text - (size_t)n, "; the budget is %s.", memory);
+        snprintf(text + n, sizeof text - (size_t)n, "; the budget is %s.",
+                 kvb_bytes_text((double)r->terms.budget).text);
     } else if (r->ask.device && r->terms.n_stages && r->terms.stages[r->terms.n_stages - 1].device) {
         n += snprintf(text + n, sizeof text - (size_t)n, "; ");
-        for (uint32_t i = 0; i < r->terms.n_stages && n < NOTE; i++) {
-            kvb_bytes_text((double)r->terms.stages[i].device->memory, memory);
+        for (uint32_t i = 0; i < r->terms.n_stages && n < NOTE; i++)
             n += snprintf(text + n, sizeof text - (size_t)n, "%s%s with %s and %.3g %% of the layers", i ? ", " : "",
-                          r->terms.stages[i].device->name, memory,
+                          r->terms.stages[i].device->name,
+                          kvb_bytes_text((double)r->terms.stages[i].device->memory).text,
                           100. * r->terms.stages[i].part / (double)r->ask.parts);
-        }
         snprintf(text + n, n < NOTE ? sizeof text - (size_t)n : 0, ".");
     } else if (r->ask.device) {
-        kvb_bytes_text((double)r->ask.device->memory, memory);
-        snprintf(text + n, sizeof text - (size_t)n, "; %s has %s.", r->ask.device->name, memory);
+        snprintf(text + n, sizeof text - (size_t)n, "; %s has %s.", r->ask.device->name,
+                 kvb_bytes_text((double)r->ask.device->memory).text);
     } else {
         snprintf(text + n, sizeof text - (size_t)n, ".");
     }
@@ -381,7 +377,6 @@ static int by_engine_print(const kvb_size_row *rows, size_t n, size_t engines, k
 /* What a token and a sequence add, to the byte, at the longest context. */
 static int growth_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
 {
-    char text[KVB_UNIT_TEXT + 8];
     grid g;
 
     grid_begin(&g, (const char *const[]){"engine", ">a token", ">a sequence", NULL});
@@ -389,10 +384,8 @@ static int growth_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
         if (r->error)
             continue;
         cell_put(&g, "%s", r->engine->name);
-        kvb_exact_bytes_text((uint64_t)r->size.held.bytes_per_token, text);
-        cell_put(&g, "%s", text);
-        kvb_exact_bytes_text(r->size.held.fixed_bytes_per_sequence, text);
-        cell_put(&g, "%s", text);
+        cell_put(&g, "%s B", kvb_whole_text((uint64_t)r->size.held.bytes_per_token).text);
+        cell_put(&g, "%s B", kvb_whole_text(r->size.held.fixed_bytes_per_sequence).text);
         row_end(&g);
     }
     paragraph_print("A token: what one more of a long sequence takes; a sequence: what each has besides, its windows "
@@ -484,17 +477,15 @@ static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_
             cell_put(&g, "%" PRIu64, r->ask.context);
             for (size_t c = 0; c < counts; c++) {
                 const kvb_size_row *cell = &rows[i + c * engines];
-                char text[KVB_UNIT_TEXT];
                 const uint64_t budget = cell->size.budget_bytes;
                 const char *mark = budget && cell->size.total_bytes > budget ? "! "
                                    : budget && !cell->terms.weights_known    ? "? "
                                                                              : "";
 
-                kvb_bytes_text((double)cell->size.total_bytes, text);
                 if (cell->error)
                     cell_put(&g, "-");
                 else
-                    cell_put(&g, "%s%s", mark, text);
+                    cell_put(&g, "%s%s", mark, kvb_bytes_text((double)cell->size.total_bytes).text);
             }
             limit_put(&g, r, r->size.max_sequences, r->size.at_engine_limit ? " (all)" : "");
             row_end(&g);
@@ -538,32 +529,29 @@ static void version_note(const kvb_size_row *r, notes *all)
 {
     kvb_size_ask older = r->ask;
     kvb_size_allocation held;
-    char text[KVB_UNIT_TEXT], why[256];
+    char why[256];
 
     older.version = 1;
     if (r->error || !r->engine->since || r->ask.version || r->size.stage ||
         kvb_size_hold(r->engine, r->model, &older, &held, why, sizeof why) ||
         (held.kv_bytes == r->size.held.kv_bytes && held.state_bytes == r->size.held.state_bytes))
         return;
-    kvb_bytes_text((double)(held.kv_bytes + held.state_bytes), text);
     note_add(all, "%s: as since version %s; before, %" PRIu64 " x %" PRIu64 " tokens take %s (--engine %s@VERSION).",
              r->engine->name, held.state_bytes == r->size.held.state_bytes ? r->engine->since : r->engine->states_since,
-             r->ask.sequences, r->ask.context, text, r->engine->name);
+             r->ask.sequences, r->ask.context, kvb_bytes_text((double)(held.kv_bytes + held.state_bytes)).text,
+             r->engine->name);
 }
 
 static void row_note(const kvb_size_row *r, notes *all)
 {
-    char text[KVB_UNIT_TEXT];
-
     if (r->error)
         note_add(all, "%s: %s.", r->engine->name, r->why);
     if (!r->terms.weights_known)
         note_add(all, "weights: %s. Name them: --weights SIZE, FILE.safetensors.index.json or FILE.gguf.",
                  r->weights_why);
-    else if (!r->error && r->size.budget_bytes && r->size.weight_bytes > r->size.budget_bytes) {
-        kvb_bytes_text((double)(r->size.weight_bytes - r->size.budget_bytes), text);
-        note_add(all, "%s: the weights alone exceed what it may take by %s.", r->engine->name, text);
-    }
+    else if (!r->error && r->size.budget_bytes && r->size.weight_bytes > r->size.budget_bytes)
+        note_add(all, "%s: the weights alone exceed what it may take by %s.", r->engine->name,
+                 kvb_bytes_text((double)(r->size.weight_bytes - r->size.budget_bytes)).text);
     if (r->terms.weights_known && r->weights_why && *r->weights_why)
         note_add(all, "weights: %s.", r->weights_why);
     if (!r->error && r->size.stage)

@@ -204,18 +204,12 @@ static void test_fold(void **state)
 
 static void assert_time(double ns, const char *want)
 {
-    char text[KVB_UNIT_TEXT];
-
-    kvb_time_text(ns, text);
-    assert_string_equal(text, want);
+    assert_string_equal(kvb_time_text(ns).text, want);
 }
 
 static void assert_bytes(double bytes, const char *want)
 {
-    char text[KVB_UNIT_TEXT];
-
-    kvb_bytes_text(bytes, text);
-    assert_string_equal(text, want);
+    assert_string_equal(kvb_bytes_text(bytes).text, want);
 }
 
 static void test_units(void **state)
