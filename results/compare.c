@@ -146,30 +146,26 @@ int kvb_thresholds_load(const char *path, kvb_thresholds *thresholds, char *why,
     return error;
 }
 
-static bool is_match(const kvb_threshold_pattern *pattern, const char name[KVB_KEY_TEXT])
+static bool is_match(const kvb_threshold_pattern *pattern, const kvb_key *name)
 {
-    return !fnmatch(pattern->match, name, 0);
+    return !fnmatch(pattern->match, name->text, 0);
 }
 
 double kvb_thresholds_of(const kvb_thresholds *thresholds, const kvb_result *result, kvb_limit limit)
 {
-    char name[KVB_KEY_TEXT];
-
-    kvb_key_name(result, name);
+    const kvb_key name = kvb_key_name(result);
     for (size_t i = thresholds->n; i-- > 0;)
-        if (!isnan(thresholds->patterns[i].limit[limit]) && is_match(&thresholds->patterns[i], name))
+        if (!isnan(thresholds->patterns[i].limit[limit]) && is_match(&thresholds->patterns[i], &name))
             return thresholds->patterns[i].limit[limit];
     return thresholds->limit[limit];
 }
 
 void kvb_thresholds_meet(kvb_thresholds *thresholds, const kvb_result *results, size_t n)
 {
-    char name[KVB_KEY_TEXT];
-
     for (size_t r = 0; r < n && thresholds->n; r++) {
-        kvb_key_name(&results[r], name);
+        const kvb_key name = kvb_key_name(&results[r]);
         for (size_t i = 0; i < thresholds->n; i++)
-            thresholds->patterns[i].met |= is_match(&thresholds->patterns[i], name);
+            thresholds->patterns[i].met |= is_match(&thresholds->patterns[i], &name);
     }
 }
 
@@ -348,18 +344,15 @@ static int results_sort(const kvb_result *results, size_t n, const char *side, c
                         size_t why_bytes)
 {
     const kvb_result **list = *sorted = malloc((n + 1) * sizeof *list);
-    char name[KVB_KEY_TEXT];
-
     if (!list)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         list[i] = &results[i];
     qsort(list, n, sizeof *list, pointers_order);
     for (size_t i = 1; i < n; i++)
-        if (kvb_key_order(list[i - 1], list[i]) == 0) {
-            kvb_key_name(list[i], name);
-            return kvb_why_set(-EINVAL, why, why_bytes, "%s holds a combination twice: %s", side, name);
-        }
+        if (kvb_key_order(list[i - 1], list[i]) == 0)
+            return kvb_why_set(-EINVAL, why, why_bytes, "%s holds a combination twice: %s", side,
+                               kvb_key_name(list[i]).text);
     return 0;
 }
 
@@ -813,10 +806,10 @@ static int rows_print(const kvb_comparison *c, const kvb_compare_view *view, FIL
     for (size_t i = 0; i < c->n; i++) {
         const kvb_finding *f = &c->findings[i];
         const kvb_result *r = f->new ? f->new : f->base;
-        char pool[KVB_KEY_PART], threads[16];
-        kvb_key_pools(r, pool);
+        char threads[16];
         snprintf(threads, sizeof threads, "%u", r->threads);
-        raw_row(table, f->verdict, (const char *const[]){r->workload, r->cache, pool, r->kernel, threads, r->growth},
+        raw_row(table, f->verdict,
+                (const char *const[]){r->workload, r->cache, kvb_key_pools(r).text, r->kernel, threads, r->growth},
                 metric_name(f->metric), (const double[]){f->before, f->after, f->ratio, f->low, f->high}, f->reason);
     }
     return kvb_table_end(table, view->format, out);
@@ -860,12 +853,10 @@ static void reason_text(const char *reason, kvb_table_format format, char text[K
 static void finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format format)
 {
     const kvb_result *r = f->new ? f->new : f->base;
-    char pool[KVB_KEY_PART], cache[KVB_KEY_PART], threads[16], interval[INTERVAL_TEXT], reason[KVB_REASON];
+    char threads[16], interval[INTERVAL_TEXT], reason[KVB_REASON];
     kvb_number before = value_text(f, f->before), after = value_text(f, f->after);
 
     reason_text(f->reason, format, reason);
-    kvb_key_pools(r, pool);
-    kvb_key_cache(r, cache);
     snprintf(threads, sizeof threads, "%u", r->threads);
     if (f->metric != KVB_METRIC_TIME && !strcmp(before.text, after.text)) { /* units hide the difference */
         before = number_text(f->before);
@@ -874,8 +865,8 @@ static void finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format
     interval_text(f->low, f->high, interval);
     kvb_table_row(table, (const char *const[COLUMNS]){[VERDICT] = kvb_verdict_name(f->verdict),
                                                       [WORKLOAD] = r->workload,
-                                                      [CACHE] = cache,
-                                                      [POOL] = pool,
+                                                      [CACHE] = kvb_key_cache(r).text,
+                                                      [POOL] = kvb_key_pools(r).text,
                                                       [KERNEL] = r->kernel,
                                                       [THREADS] = threads,
                                                       [METRIC] = metric_name(f->metric),

@@ -103,14 +103,14 @@ static json_t *context_encode(const kvb_manifest *m)
 static json_t *entry_new(const kvb_result *r, size_t family, const char *suffix, size_t repetitions)
 {
     json_t *entry = json_object();
-    char name[KVB_KEY_TEXT], whole[KVB_KEY_TEXT + 16];
+    const kvb_key name = kvb_key_name(r);
+    char whole[sizeof name + 16];
 
-    kvb_key_name(r, name);
-    snprintf(whole, sizeof whole, "%s%s%s", name, *suffix ? "_" : "", suffix);
+    snprintf(whole, sizeof whole, "%s%s%s", name.text, *suffix ? "_" : "", suffix);
     text_set(entry, "name", whole);
     count_set(entry, "family_index", family);
     count_set(entry, "per_family_instance_index", 0);
-    text_set(entry, "run_name", name);
+    text_set(entry, "run_name", name.text);
     text_set(entry, "run_type", *suffix ? "aggregate" : "iteration");
     count_set(entry, "repetitions", repetitions);
     count_set(entry, "threads", r->threads);
@@ -309,12 +309,11 @@ static void details_put(const kvb_result *r, FILE *out)
 static void case_put(const kvb_result *result, FILE *out)
 {
     const char *element = elements[result->status];
-    char name[KVB_KEY_TEXT], class[2 * KVB_NAME + 2];
+    char class[2 * KVB_NAME + 2];
 
-    kvb_key_name(result, name);
     snprintf(class, sizeof class, "%s.%s", result->workload, result->cache);
     fputs("    <testcase", out);
-    attribute_put("name", name, out);
+    attribute_put("name", kvb_key_name(result).text, out);
     attribute_put("classname", class, out);
     fprintf(out, " time=\"%.6f\"", seconds_of(result));
     if (!element) {

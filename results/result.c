@@ -207,29 +207,28 @@ bool kvb_comparable(const kvb_result *const *results, size_t n)
 
 /* ---- texts of keys --------------------------------------------------------------------------------------------- */
 
-void kvb_key_pools(const kvb_result *r, char text[KVB_KEY_PART])
+kvb_key kvb_key_pools(const kvb_result *r)
 {
-    if (strcmp(r->pool_k, r->pool_v) != 0)
-        snprintf(text, KVB_KEY_PART, "k=%s,v=%s", r->pool_k, r->pool_v);
-    else
-        snprintf(text, KVB_KEY_PART, "%s", r->pool_k);
+    kvb_key key;
+    snprintf(key.text, sizeof key.text, strcmp(r->pool_k, r->pool_v) ? "k=%s,v=%s" : "%s", r->pool_k, r->pool_v);
+    return key;
 }
 
-void kvb_key_cache(const kvb_result *r, char text[KVB_KEY_PART])
+kvb_key kvb_key_cache(const kvb_result *r)
 {
-    bool usual = !r->growth[0] || strcmp(r->growth, "double") == 0;
-
-    snprintf(text, KVB_KEY_PART, usual ? "%s" : "%s, %s", r->cache, r->growth);
+    const bool usual = !r->growth[0] || strcmp(r->growth, "double") == 0;
+    kvb_key key;
+    snprintf(key.text, sizeof key.text, usual ? "%s" : "%s, %s", r->cache, r->growth);
+    return key;
 }
 
-void kvb_key_name(const kvb_result *r, char text[KVB_KEY_TEXT])
+kvb_key kvb_key_name(const kvb_result *r)
 {
-    char pools[KVB_KEY_PART];
-
-    kvb_key_pools(r, pools);
-    bool wide = !strcmp(r->out, "f32");
-    snprintf(text, KVB_KEY_TEXT, "%s/%s/%s/%s/%u/%s%s%s", r->workload, r->cache, pools, r->kernel, r->threads,
-             r->growth, wide ? "" : "/", wide ? "" : r->out);
+    const bool wide = !strcmp(r->out, "f32");
+    kvb_key key;
+    snprintf(key.text, sizeof key.text, "%s/%s/%s/%s/%u/%s%s%s", r->workload, r->cache, kvb_key_pools(r).text,
+             r->kernel, r->threads, r->growth, wide ? "" : "/", wide ? "" : r->out);
+    return key;
 }
 
 bool kvb_result_begins_workload(const kvb_result *results, size_t i)
@@ -641,7 +640,7 @@ int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format for
 
     for (size_t i = 0; i < n; i++) {
         const kvb_result *r = &results[i];
-        char name[KVB_KEY_TEXT], text[KVB_COUNTERS * (KVB_NAME + 128)] = "";
+        char text[KVB_COUNTERS * (KVB_NAME + 128)] = "";
 
         for (uint32_t k = 0; k < r->n_counters; k++)
             if (!isnan(r->counters[k].value))
@@ -649,8 +648,7 @@ int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format for
         if (!r->n_counters)
             continue;
         first = first ? first : r;
-        kvb_key_name(r, name);
-        kvb_table_row(table, (const char *const[]){name, text});
+        kvb_table_row(table, (const char *const[]){kvb_key_name(r).text, text});
     }
     if (first) {
         fputc('\n', out);
@@ -674,12 +672,11 @@ static void result_row(kvb_table *table, const kvb_result *r, bool for_people, b
     const double of_steps[COUNTS] = {r->counts.instructions, r->counts.data_reads, r->counts.data_writes,
                                      r->counts.l1_misses, r->counts.ll_misses};
     const double share = 100 * (double)r->error.checked_rows / (double)r->error.total_rows; /* NaN: there are none */
-    char pool[KVB_KEY_PART], cache[KVB_KEY_PART], threads[16];
+    const kvb_key pools = kvb_key_pools(r), cache = kvb_key_cache(r);
+    char threads[16];
     kvb_number n[COLUMNS + KVB_COUNTERS] = {{""}};
     const char *cells[COLUMNS + KVB_COUNTERS];
 
-    kvb_key_pools(r, pool);
-    kvb_key_cache(r, cache);
     snprintf(threads, sizeof threads, "%u", r->threads);
     if (for_people) {
         n[CHECKED] = number("%.3g %%", wide ? share : NAN); /* of the rows, by the bound of their own sums */
@@ -708,8 +705,8 @@ static void result_row(kvb_table *table, const kvb_result *r, bool for_people, b
     for (size_t c = 0; c < COLUMNS + KVB_COUNTERS; c++)
         cells[c] = or_null(n[c].text);
     cells[WORKLOAD] = r->workload;
-    cells[CACHE] = cache;
-    cells[POOL] = pool;
+    cells[CACHE] = cache.text;
+    cells[POOL] = pools.text;
     cells[KERNEL] = r->kernel;
     cells[THREADS] = for_people && one_thread ? NULL : threads;
     cells[STATUS] = kvb_status_name(r->status);

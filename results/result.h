@@ -352,8 +352,10 @@ typedef struct kvb_results {
 } kvb_results;
 int kvb_results_add(kvb_results *results, const kvb_result *result); /* 0 or -ENOMEM */
 
-#define KVB_KEY_TEXT 512u               /* bytes that the name of a combination needs at most */
-#define KVB_KEY_PART (2 * KVB_NAME + 8) /* bytes that the name of its pools or of its cache needs */
+/* The name of a combination, or a part of it. As a result it is an argument of printf: kvb_key_name(r).text. */
+typedef struct kvb_key {
+    char text[512];
+} kvb_key;
 
 /* Orders by workload, cache, pool_k, pool_v, kernel, growth, out, threads: below 0, above 0, or 0 for the same
  * combination. */
@@ -380,11 +382,11 @@ uint32_t kvb_results_differ(const kvb_result *a, const kvb_result *b);
 bool kvb_comparable(const kvb_result *const *results, size_t n);
 /* "workload/cache/k=f16,v=q4_0/kernel/1/double", where 1 is the threads; equal pools are named once; other outputs
  * than f32 are named last. Patterns match this. */
-void kvb_key_name(const kvb_result *result, char text[KVB_KEY_TEXT]);
+kvb_key kvb_key_name(const kvb_result *result);
 /* "f16", or "k=f16,v=q4_0". */
-void kvb_key_pools(const kvb_result *result, char text[KVB_KEY_PART]);
+kvb_key kvb_key_pools(const kvb_result *result);
 /* "seq", or "seq, reserve" if the growth policy is not the default. For tables without a column for growth. */
-void kvb_key_cache(const kvb_result *result, char text[KVB_KEY_PART]);
+kvb_key kvb_key_cache(const kvb_result *result);
 
 /* Is results[i] the first one of its workload? */
 bool kvb_result_begins_workload(const kvb_result *results, size_t i);

@@ -156,7 +156,6 @@ static int values_order(const void *a, const void *b)
 static int values_take(kvb_result_file *const *files, size_t n_files, value **values, size_t *n, char *why,
                        size_t why_bytes)
 {
-    char name[KVB_KEY_TEXT];
     size_t room = 1;
 
     for (size_t i = 0; i < n_files; i++)
@@ -173,11 +172,9 @@ static int values_take(kvb_result_file *const *files, size_t n_files, value **va
         }
     qsort(*values, *n, sizeof **values, values_order);
     for (size_t i = 1; i < *n; i++)
-        if (values_order(&(*values)[i - 1], &(*values)[i]) == 0) {
-            kvb_key_name((*values)[i].result, name);
+        if (values_order(&(*values)[i - 1], &(*values)[i]) == 0)
             return kvb_why_set(-EINVAL, why, why_bytes, "the run of %s holds a combination twice: %s",
-                               files[(*values)[i].file]->manifest.date, name);
-        }
+                               files[(*values)[i].file]->manifest.date, kvb_key_name((*values)[i].result).text);
     return 0;
 }
 

@@ -291,7 +291,6 @@ size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_to
     *text = 0;
     for (size_t i = 0; i < n; i++) {
         bool known = !skipped_too && !is_witnessed(&results[i]); /* judged, named before, or of no interest */
-        char pools[KVB_KEY_PART];
 
         for (size_t k = 0; k < n && !known; k++) {
             bool judged = kvb_status_is_verdict(results[k].status) && !is_witnessed(&results[k]);
@@ -301,9 +300,9 @@ size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_to
         }
         if (known)
             continue;
-        kvb_key_pools(&results[i], pools);
         if (count++ < MOST_NAMES)
-            used += (size_t)snprintf(text + used, KVB_REASON - used, "%s%s", used ? ", " : "", pools);
+            used += (size_t)snprintf(text + used, KVB_REASON - used, "%s%s", used ? ", " : "",
+                                     kvb_key_pools(&results[i]).text);
     }
     if (count > MOST_NAMES)
         snprintf(text + used, KVB_REASON - used, " and %zu more", count - MOST_NAMES);
@@ -344,7 +343,6 @@ static void unsaid_print(const view *v)
 {
     const kvb_result *worst = NULL;
     double most = 0;
-    char name[KVB_KEY_TEXT];
     for (size_t i = 0; i < v->n; i++) {
         const kvb_result *r = &v->results[i];
         const double share = r->error.unsaid_of ? (double)r->error.unsaid_rows / (double)r->error.unsaid_of : 0;
@@ -353,9 +351,8 @@ static void unsaid_print(const view *v)
     }
     if (most < LEAST_UNSAID)
         return;
-    kvb_key_name(worst, name);
     line_print(v, "of %.3g %% of the rows of %s the kernel's declaration says nothing: other outputs would pass too",
-               100 * most, name);
+               100 * most, kvb_key_name(worst).text);
 }
 
 /* What share of the rows was judged, and how. */
@@ -382,7 +379,7 @@ static void shares_print(const view *v)
 static void headline_print(const view *v)
 {
     const kvb_result *worst = NULL;
-    char seconds[32] = "", counted[32] = "", name[KVB_KEY_TEXT];
+    char seconds[32] = "", counted[32] = "";
 
     for (size_t i = 0; i < v->n; i++)
         if (v->results[i].rho > (worst ? worst->rho : 0))
@@ -419,10 +416,8 @@ static void headline_print(const view *v)
         }
     if (v->n == count_of(v, KVB_STATUS_SKIP) && !v->summary->unfinished)
         line_print(v, "nothing ran: every combination was skipped");
-    if (worst) {
-        kvb_key_name(worst, name);
-        line_print(v, "largest rho: %.3g of %s", worst->rho, name);
-    }
+    if (worst)
+        line_print(v, "largest rho: %.3g of %s", worst->rho, kvb_key_name(worst).text);
     if (v->timed && v->resolution <= COARSE)
         line_print(v, "smallest difference this run can resolve: %s", v->resolves);
 }
@@ -436,7 +431,7 @@ static int failures_print(const view *v)
 
     for (size_t g = 0; groups && g < n_groups; g++) {
         const kvb_result *r = groups[g].first;
-        char name[KVB_KEY_TEXT], like_it[64] = "";
+        char like_it[64] = "";
 
         if (g >= MOST_FAILURES) {
             more += groups[g].n;
@@ -444,9 +439,8 @@ static int failures_print(const view *v)
         }
         if (groups[g].n > 1)
             snprintf(like_it, sizeof like_it, " (and %zu more like it)", groups[g].n - 1);
-        kvb_key_name(r, name);
-        line_print(v, "%s %s: %.*s%s", kvb_status_name(r->status), name, (int)strcspn(r->reason, "\r\n"), r->reason,
-                   like_it);
+        line_print(v, "%s %s: %.*s%s", kvb_status_name(r->status), kvb_key_name(r).text,
+                   (int)strcspn(r->reason, "\r\n"), r->reason, like_it);
     }
     if (more)
         line_print(v, "and %zu more that did not pass, for other reasons", more);
@@ -557,26 +551,22 @@ static standing standing_of(const view *v, const char *workload)
 
 static void workload_row(kvb_table *table, const char *workload, const standing *s, bool one_thread)
 {
-    char passed[48], fastest[3 * KVB_KEY_PART] = "", smallest[2 * KVB_KEY_PART] = "", threads[32] = "";
+    char passed[48], fastest[3 * sizeof(kvb_key)] = "", smallest[2 * sizeof(kvb_key)] = "", threads[32] = "";
     kvb_number median = {""}, width = {""}, limit = {""}, memory = {""};
-    char cache[KVB_KEY_PART], pools[KVB_KEY_PART];
 
     snprintf(passed, sizeof passed, s->passed == s->ran ? "%zu" : "%zu of %zu", s->passed, s->ran);
     if (s->fastest) {
-        kvb_key_cache(s->fastest, cache);
-        kvb_key_pools(s->fastest, pools);
         if (!one_thread)
             snprintf(threads, sizeof threads, ", %u thread%s", s->fastest->threads, s->fastest->threads > 1 ? "s" : "");
-        snprintf(fastest, sizeof fastest, "%s %s %s%s", cache, pools, s->fastest->kernel, threads);
+        snprintf(fastest, sizeof fastest, "%s %s %s%s", kvb_key_cache(s->fastest).text, kvb_key_pools(s->fastest).text,
+                 s->fastest->kernel, threads);
         median = kvb_time_text(s->fastest->time.all.median);
         width = kvb_error_text(&s->fastest->time.all);
         if (!isnan(s->fastest->traffic.of_limit))
             snprintf(limit.text, sizeof limit.text, "%.2g %%", 100 * s->fastest->traffic.of_limit);
     }
     if (s->smallest) {
-        kvb_key_cache(s->smallest, cache);
-        kvb_key_pools(s->smallest, pools);
-        snprintf(smallest, sizeof smallest, "%s %s", cache, pools);
+        snprintf(smallest, sizeof smallest, "%s %s", kvb_key_cache(s->smallest).text, kvb_key_pools(s->smallest).text);
         memory = kvb_bytes_text(s->smallest->memory.allocator_peak);
     }
     kvb_table_row(table, (const char *const[]){workload, passed, fastest, median.text, width.text, limit.text, smallest,

@@ -215,10 +215,10 @@ static void place_say(const section *s, const kvb_result *r)
 {
     const kvb_where *w = &r->where;
     const bool kernel = s->plan->face != 0;
-    char pools[KVB_KEY_PART], place[512];
-    kvb_key_pools(r, pools);
-    snprintf(place, sizeof place, "history %s over cache %s in %s%s%s%s%s", r->workload, r->cache, pools,
-             kernel ? "" : " by kernel ", kernel ? "" : r->kernel, *r->setting ? ", " : "", r->setting);
+    char place[512];
+    snprintf(place, sizeof place, "history %s over cache %s in %s%s%s%s%s", r->workload, r->cache,
+             kvb_key_pools(r).text, kernel ? "" : " by kernel ", kernel ? "" : r->kernel, *r->setting ? ", " : "",
+             r->setting);
     if (!*w->element) {
         say("where", "%s: %s", place, r->reason);
         return;

@@ -588,12 +588,11 @@ static void run_text(const kvb_manifest *m, char text[KVB_NAME + 48])
 static void change_row(kvb_table *table, kvb_result_file *const *files, const kvb_run_history_change *s, bool raw)
 {
     const kvb_result *r = s->to;
-    char pool[KVB_KEY_PART], threads[16], from[KVB_NAME + 48], to[KVB_NAME + 48];
+    char threads[16], from[KVB_NAME + 48], to[KVB_NAME + 48];
     const double times[] = {s->from->time.all.median, r->time.all.median};
     const double ratios[] = {exp(s->change.change), exp(s->change.low), exp(s->change.high)};
     kvb_number n[5];
 
-    kvb_key_pools(r, pool);
     snprintf(threads, sizeof threads, "%u", r->threads);
     for (int i = 0; i < 5; i++)
         if (raw)
@@ -602,9 +601,9 @@ static void change_row(kvb_table *table, kvb_result_file *const *files, const kv
             n[i] = i < 2 ? kvb_time_text(times[i]) : kvb_change_text(ratios[i - 2]);
     run_text(&files[s->from_file]->manifest, from);
     run_text(&files[s->to_file]->manifest, to);
-    kvb_table_row(table,
-                  (const char *const[]){kvb_verdict_name(s->verdict), r->workload, r->cache, pool, r->kernel, threads,
-                                        r->growth, n[0].text, n[1].text, n[2].text, n[3].text, n[4].text, from, to});
+    kvb_table_row(table, (const char *const[]){kvb_verdict_name(s->verdict), r->workload, r->cache,
+                                               kvb_key_pools(r).text, r->kernel, threads, r->growth, n[0].text,
+                                               n[1].text, n[2].text, n[3].text, n[4].text, from, to});
 }
 
 static int history_print(kvb_result_file *const *files, size_t n, const kvb_run_history *h, kvb_table_format format)

@@ -64,7 +64,7 @@ static bool is_of_run(const merge *m, const char *path, const kvb_manifest *mani
 /* Loads a file into its place among the shards. Returns an exit code. */
 static int shard_load(merge *m, const char *path)
 {
-    char why[512], name[KVB_KEY_TEXT] = "nothing";
+    char why[512];
     kvb_result_file *file;
     kvb_shard shard;
     if (kvb_result_load(path, &file, why, sizeof why))
@@ -75,10 +75,9 @@ static int shard_load(merge *m, const char *path)
     } else if (m->first && !is_of_run(m, path, &file->manifest, shard.of)) {
         code = KVB_EXIT_USAGE;
     } else if (m->shards[shard.index]) {
-        if (file->n)
-            kvb_key_name(&file->results[0], name);
-        kvb_complain("merge", code, "the same combinations twice: %s is in %s and in %s, which are both %s%s", name,
-                     m->paths[shard.index], path, shard.of == 1 ? "whole runs" : "shard ", file->manifest.shard);
+        kvb_complain("merge", code, "the same combinations twice: %s is in %s and in %s, which are both %s%s",
+                     file->n ? kvb_key_name(&file->results[0]).text : "nothing", m->paths[shard.index], path,
+                     shard.of == 1 ? "whole runs" : "shard ", file->manifest.shard);
     } else if (shard.of == 1) {
         kvb_complain("merge", code,
                      "%s is a whole run: there is nothing to join (`kvbench run --shard I/N` makes shards)", path);

@@ -134,14 +134,10 @@ int kvb_resume_open(const char *path, const kvb_manifest *manifest, const kvb_wo
 
 int kvb_resume_has(const kvb_result_file *kept, size_t n, const kvb_result *names, char *why, size_t why_bytes)
 {
-    char there[KVB_KEY_TEXT], here[KVB_KEY_TEXT];
-
     if (!kept || n >= kept->n)
         return 0;
     if (kvb_key_order(&kept->results[n], names) == 0)
         return 1;
-    kvb_key_name(&kept->results[n], there);
-    kvb_key_name(names, here);
-    return kvb_why_set(-EINVAL, why, why_bytes, "--resume: combination %zu is %s in the file, %s now", n + 1, there,
-                       here);
+    return kvb_why_set(-EINVAL, why, why_bytes, "--resume: combination %zu is %s in the file, %s now", n + 1,
+                       kvb_key_name(&kept->results[n]).text, kvb_key_name(names).text);
 }

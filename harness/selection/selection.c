@@ -472,15 +472,15 @@ void kvb_replay_command(const char *begin, const kvb_selection *s, size_t i, kvb
     const kvb_workload *w = &s->workloads[at.workload];
     const char *values = s->values[at.values];
     bool is_glob = strpbrk(w->name, "*?[\\") != NULL; /* as a name it would be no longer itself */
-    char pools[KVB_KEY_PART], threads[16], growth[64];
-    kvb_key_pools(r, pools);
+    const kvb_key pools = kvb_key_pools(r);
+    char threads[16], growth[64];
     snprintf(threads, sizeof threads, "%u", r->threads);
     snprintf(growth, sizeof growth, "growth=%s", r->growth);
     const char *const words[][2] = {
         {"--workload", w->is_file || is_glob ? w->path : w->name},
         {"--values", values},
         {"--cache", r->cache},
-        {"--pool", pools},
+        {"--pool", pools.text},
         {"--kernel", r->kernel},
         {"--threads", threads},
         {"--set", s->growths[at.growth] ? growth : NULL},
