@@ -24,6 +24,14 @@ __attribute__((format(printf, 2, 3))) static void add(kvb_result *result, const 
     va_end(list);
 }
 
+/* The first check that finds something is named. */
+static void fail(kvb_check check, kvb_result *result)
+{
+    if (result->status != KVB_STATUS_FAIL)
+        result->check = check;
+    result->status = KVB_STATUS_FAIL;
+}
+
 /* "query 3, head 0, channel 5: got 1, exact 2, bound 1e-6" */
 static void element_words(const kvb_diff_place *at, const kvb_trace *trace, char *words, size_t bytes)
 {
@@ -63,8 +71,7 @@ void kvb_misdeed_judge(const char *misdeed, kvb_result *result)
         return kvb_reason_add(besides, result);
     if (kvb_check_is_off(KVB_CHECK_ALLOCATIONS))
         return;
-    result->status = KVB_STATUS_FAIL;
-    result->check = KVB_CHECK_ALLOCATIONS;
+    fail(KVB_CHECK_ALLOCATIONS, result);
     add(result, "%s; what it wrote is right", misdeed);
 }
 
@@ -79,9 +86,7 @@ void kvb_filter_judge(const kvb_filter *filter, bool decides, kvb_result *result
         return;
     snprintf(more, sizeof more, "%s%s", result->status == KVB_STATUS_FAIL ? "; " : "", words);
     kvb_reason_add(more, result);
-    if (result->status != KVB_STATUS_FAIL)
-        result->check = KVB_CHECK_FILTER;
-    result->status = KVB_STATUS_FAIL;
+    fail(KVB_CHECK_FILTER, result);
 }
 
 /* Error by bound. */
@@ -160,8 +165,7 @@ static void more_judge(const kvb_diff *d, kvb_check check, const char *words, co
     result->error.not_finite += d->not_finite;
     if (d->rho <= 1 || !decides || result->status != KVB_STATUS_PASS || kvb_check_is_off(check))
         return;
-    result->status = KVB_STATUS_FAIL;
-    result->check = check;
+    fail(check, result);
     worst_note(d, result);
     add(result, "%s", words);
     failure_add(d, trace, result);
@@ -243,9 +247,7 @@ void kvb_claim_judge(const kvb_claim *claim, uint64_t rows, bool decides, kvb_re
         "%.3g %%, the row without its heaviest cell in %.3g %%; too wide: %s",
         result->status == KVB_STATUS_FAIL ? "; " : "", share * (double)claim->unsaid, share * (double)claim->passing[0],
         share * (double)claim->passing[1], share * (double)claim->passing[2], words);
-    if (result->status != KVB_STATUS_FAIL)
-        result->check = KVB_CHECK_DECLARATION;
-    result->status = KVB_STATUS_FAIL;
+    fail(KVB_CHECK_DECLARATION, result);
 }
 
 void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel, const kvb_trace *trace,
@@ -269,8 +271,7 @@ void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel,
     result->foreign.outputs = calls->elements;
     if (share <= 1 || result->status != KVB_STATUS_PASS || kvb_check_is_off(KVB_CHECK_TOLERANCE))
         return;
-    result->status = KVB_STATUS_FAIL;
-    result->check = KVB_CHECK_TOLERANCE;
+    fail(KVB_CHECK_TOLERANCE, result);
     add(result, "%.3g times what its own project tolerates (%s %g)", share, kvb_tolerance_names[rule->kind],
         rule->limit);
     if (share > calls->share) {

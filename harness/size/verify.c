@@ -314,17 +314,14 @@ static bool serves(const verifier *v, const kvb_cache_type *cache, const kvb_poo
 
 static int caches_add(const verifier *v)
 {
-    static const kvb_growth all_growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_DOUBLE_THP, KVB_GROWTH_RESERVE,
-                                             KVB_GROWTH_RESERVE_THP, KVB_GROWTH_EXACT};
     const kvb_size_asked *a = v->asked;
     const kvb_cache_type *const *caches = a->caches ? a->caches : kvb_builtin_caches;
-    const kvb_growth *growths = a->n_growths ? a->growths : all_growths;
     size_t n_growths = a->n_growths ? a->n_growths : KVB_GROWTHS;
     int error = 0;
     for (size_t c = 0; !error && caches[c]; c++)
         for (size_t i = 0; !error && i < a->n_pools; i++)
             for (size_t g = 0; !error && serves(v, caches[c], &a->pools[i]) && g < n_growths; g++)
-                error = cache_add(v, caches[c], &a->pools[i], growths[g]);
+                error = cache_add(v, caches[c], &a->pools[i], a->n_growths ? a->growths[g] : (kvb_growth)g);
     return error;
 }
 
