@@ -40,11 +40,13 @@ SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for levels with 
 SRC_f16       := $(wildcard kernels/vector/f16_*.c)
 SRC_amx       := $(wildcard kernels/vector/amx_*.c)
 SRC_floats    := $(patsubst %,kernels/vector/%.c,plain_dots plain_sums plain_beside packed weights hadamard scan_chunk scan_steps)
-SRC_vector    := $(filter-out $(SRC_bf16) $(SRC_f16) $(SRC_amx) $(SRC_floats),$(wildcard kernels/vector/*.c))
+SRC_int8      := $(patsubst %,kernels/vector/%.c,int8_pack int8_products table)
+SRC_rows      := $(filter-out $(SRC_bf16) $(SRC_f16) $(SRC_amx) $(SRC_floats) $(SRC_int8),$(wildcard kernels/vector/*.c))
 SRC_codec     := caches/pools/codec/isa.c
 SRC_products  := oracle/products.c
-LEVELLED      := vector floats bf16 f16 amx codec products # SRC_x is compiled for each of ISAS_x: see below
-ISAS_vector   := portable
+LEVELLED      := int8 rows floats bf16 f16 amx codec products # SRC_x is compiled for each of ISAS_x: see below
+ISAS_int8     := portable
+ISAS_rows     := portable
 ISAS_floats   := portable
 ISAS_codec    := portable
 ISAS_products := portable
@@ -52,16 +54,18 @@ ifeq ($(ARCH),x86_64)
 ISAS_codec    += avx2 avx512
 ISAS_products += avx2 avx512
 ISAS_floats   += avx2 avx512
-ISAS_vector   += avx2 avx512 avx512vnni
+ISAS_rows     += avx2 avx512 avx512vnni
+ISAS_int8     += avx2 avxvnni avx512 avx512vnni
 ISAS_bf16     := avx512bf16
 ISAS_f16      := avx512fp16
 ISAS_amx      := amx emulated # tiles in plain C, which tests alone use
 else ifeq ($(ARCH),aarch64)
 ISAS_bf16     := neonbf16 sve128bf16 sve256bf16 sve512bf16 # and I8MM, so that the other loops are theirs, too
 ISAS_floats   += neon sve128 sve256 sve512
-ISAS_vector   += neon neondot sve128 sve256 sve512 $(ISAS_bf16)
+ISAS_rows     += neon neondot sve128 sve256 sve512 $(ISAS_bf16)
+ISAS_int8     := $(ISAS_rows)
 endif
-SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_amx) $(SRC_floats) $(SRC_vector)
+SRC_kernels   := $(wildcard kernels/*.c kernels/flash/*.c) $(SRC_bf16) $(SRC_f16) $(SRC_amx) $(SRC_floats) $(SRC_rows) $(SRC_int8)
 SRC_oracle    := $(wildcard oracle/*.c)
 SRC_results   := $(wildcard results/*.c results/*/*.c)
 SRC_harness   := $(filter-out harness/main.c,$(wildcard harness/*.c harness/*/*.c))
@@ -141,7 +145,7 @@ check: deps ## install, build, and run every test
 	+@$(SUBMAKE) test
 
 # What scripts among the tests run.
-programs: all $(PLUGINS) $(OWN) $(BUILD)/check-random
+programs: all $(PLUGINS) $(OWN) $(BUILD)/check-random # and $(EMULATED)
 
 # A test whose source is gone is not in $(TESTS): what an old build left is never run.
 test: programs $(TESTS) ## build and run every test; TESTS="build/tests/oracle/test_bound" runs one
@@ -311,6 +315,7 @@ endif
 
 # The sources of kernels/vector are compiled once for each level of kernels/cpu.h that has loops of its own: packed.avx2.o and so on.
 ISA_avx2       := -mavx2 -mfma -mf16c
+ISA_avxvnni    := $(ISA_avx2) -mavxvnni -DKVB_AVXVNNI
 ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ISA_avx512vnni := $(ISA_avx512) -mavx512vnni -mavx512vbmi
 ISA_avx512bf16 := $(ISA_avx512vnni) -mavx512bf16
@@ -325,6 +330,7 @@ $(foreach n,128 256 512,$(eval ISA_sve$(n)bf16 := -march=armv8.2-a+sve+i8mm+bf16
 # Levels that add nothing to loops over floats (SRC_floats) take those of another.
 $(foreach i,avx512vnni:avx512 neondot:neon neonbf16:neon sve128bf16:sve128 sve256bf16:sve256 sve512bf16:sve512,\
 	$(eval FLOATS_$(firstword $(subst :, ,$i)) := -DKVB_FLOATS=$(lastword $(subst :, ,$i))))
+FLOATS_avxvnni := -DKVB_FLOATS=avx2 -DKVB_ROWS=avx2 # it adds products of integers alone
 define isa
 $(BUILD)/%.$1.o: %.c Makefile
 	@mkdir -p $$(@D)
@@ -332,6 +338,24 @@ $(BUILD)/%.$1.o: %.c Makefile
 	$$(Q)$$(CC) $$(FLAGS) $(ISA_$1) $$(PLAIN) -DKVB_ISA=$1 $(FLOATS_$1) $$(INCLUDE) $$(DEPEND) -c $$< -o $$@
 endef
 $(foreach i,$(sort $(foreach s,$(LEVELLED),$(ISAS_$s))),$(eval $(call isa,$i)))
+
+# For CPUs without AVX-VNNI: that level once more, without its instruction, in programs whose CPU is said to have it.
+ifeq ($(ARCH),x86_64)
+ISA_emulated-avxvnni := $(ISA_avx2) -DKVB_AVXVNNI
+FLOATS_emulated-avxvnni := -UKVB_ISA -DKVB_ISA=avxvnni $(FLOATS_avxvnni)
+$(eval $(call isa,emulated-avxvnni))
+OF_EMULATED := $(patsubst %.c,$(BUILD)/%.emulated-avxvnni.o,kernels/cpu.c $(SRC_int8))
+EMULATED    := $(patsubst %,$(BUILD)/emulated/%,kvbench test_codes test_attend test_cpu_mask)
+$(EMULATED): $(OF_EMULATED) $(ARCHIVES)
+	@mkdir -p $(@D)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LINK) $(filter %.o,$^) $(ARCHIVES) $(LIBS) -lcmocka -o $@
+$(BUILD)/emulated/kvbench: $(BUILD)/harness/main.o
+$(BUILD)/emulated/test_codes: $(BUILD)/ci/tests/whole/test_codes.o
+$(BUILD)/emulated/test_attend: $(BUILD)/ci/tests/kernels/test_attend.o
+$(BUILD)/emulated/test_cpu_mask: $(BUILD)/ci/tests/harness/test_cpu_mask.o
+programs: $(EMULATED)
+endif
 
 ifeq ($(ARCH),aarch64)
 $(BUILD)/ci/tests/%.o: PLAIN := -fno-tree-loop-vectorize # gcc 12.2 ends with an internal error in kernels/test_loops.c
@@ -433,4 +457,4 @@ $(BUILD)/tests/oracle/test_attention: LINK += -Wl,--push-state,--no-as-needed -l
 # Counts the rows that the reference kernel reads.
 $(BUILD)/tests/whole/test_walk_bytes: LINK += -Wl,--wrap=kvb_row_read
 
--include $(patsubst %,$(BUILD)/%,$(patsubst %.c,%.d,$(ALL_C)) $(foreach s,$(LEVELLED),$(foreach i,$(ISAS_$s),$(SRC_$s:%.c=%.$i.d))))
+-include $(OF_EMULATED:.o=.d) $(patsubst %,$(BUILD)/%,$(patsubst %.c,%.d,$(ALL_C)) $(foreach s,$(LEVELLED),$(foreach i,$(ISAS_$s),$(SRC_$s:%.c=%.$i.d))))

@@ -23,7 +23,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ROOMS = ("caches", "kernels", "oracle")
 TARGET = 95.0
-LEVELS = {"avx2": "avx2", "avx512": "avx512f", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
+LEVELS = {"avx2": "avx2", "avxvnni": "avx_vnni", "avx512": "avx512f", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
           "avx512fp16": "avx512_fp16", "amx": "amx_bf16"}  # object's ending, flag of /proc/cpuinfo
 ALONE = {"product_bf16": "avx512_bf16", "product_f16": "avx512_fp16"}  # beginning of its name
 

@@ -4,10 +4,12 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *const kvb_cpu_level_names[KVB_CPU_LEVELS] = {
     [KVB_CPU_PORTABLE] = "portable",
     [KVB_CPU_AVX2] = "avx2",
+    [KVB_CPU_AVXVNNI] = "avxvnni",
     [KVB_CPU_AVX512] = "avx512",
     [KVB_CPU_AVX512VNNI] = "avx512vnni",
     [KVB_CPU_AVX512BF16] = "avx512bf16",
@@ -26,34 +28,40 @@ const char *const kvb_cpu_level_names[KVB_CPU_LEVELS] = {
 
 static kvb_cpu_level limit = KVB_CPU_LEVELS - 1;
 
+/* What levels need: an instruction set by its name, whether it is here, and a bit for each level that needs it. */
+typedef struct need {
+    const char *name;
+    bool here;
+    uint32_t levels;
+} need;
+#define NEEDS_MOST 16
+#define BIT(LEVEL) (1u << KVB_CPU_##LEVEL)
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static bool f16c_here(void) /* clang 14 has no name for it */
-{
-    unsigned a, b, c = 0, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
+#define FOREIGN(LEVEL) ((LEVEL) >= KVB_CPU_NEON && (LEVEL) < KVB_CPU_LEVELS)
+#define FOREIGN_WHY    "it is no AArch64"
+#define FP16           (BIT(AVX512FP16) | BIT(AMX))
+#define BF16           (BIT(AVX512BF16) | FP16)
+#define VNNI           (BIT(AVX512VNNI) | BF16)
+#define AVX512         (BIT(AVX512) | VNNI)
+#define AVX2           (BIT(AVX2) | BIT(AVXVNNI) | AVX512)
+#if defined(KVB_AVXVNNI) /* a test's build, whose loops do without the instruction */
+#define AVXVNNI 0
+#else
+#define AVXVNNI BIT(AVXVNNI)
+#endif
 
-static bool bf16_here(void) /* clang 14 has no name for this either */
+/* Features for which gcc 11 or clang 14 has no name: a bit of CPUID. */
+static bool cpuid_has(unsigned leaf, unsigned subleaf, int word, unsigned bit)
 {
-    unsigned a = 0, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
+    unsigned of[4] = {0};
+    return __get_cpuid_count(leaf, subleaf, &of[0], &of[1], &of[2], &of[3]) && of[word] >> bit & 1;
 }
-
-static bool fp16_here(void) /* gcc 11 has no name for it */
-{
-    unsigned a, b, c, d = 0;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
-}
-
-static bool amx_here(unsigned bit) /* of EDX; clang 14 has no names for these */
-{
-    unsigned a, b, c, d = 0;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << bit);
-}
+enum { EAX, EBX, ECX, EDX };
 
 /* Linux lets a process use tiles after it has asked once; threads and children inherit the permission
  * (Documentation/arch/x86/xstate.rst). */
@@ -63,116 +71,126 @@ static bool tiles_permitted(void)
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
-/* What each level needs that the one below does not have. */
-#define NEED(LEVEL, NAME, HERE)                                                                                        \
-    if (level >= LEVEL && !HERE) {                                                                                     \
-        snprintf(why, why_bytes, "the CPU has no %s", NAME);                                                           \
-        return false;                                                                                                  \
-    }
-#define NEED_NAMED(LEVEL, NAME) NEED(LEVEL, NAME, __builtin_cpu_supports(NAME)) /* which takes literals only */
-
-bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
+static size_t needs_ask(need to[NEEDS_MOST])
 {
-    if (level >= KVB_CPU_NEON && level < KVB_CPU_LEVELS) {
-        snprintf(why, why_bytes, "the CPU has no %s: it is no AArch64", kvb_cpu_level_names[level]);
-        return false;
-    }
-    NEED(KVB_CPU_AMX, "amx_bf16", amx_here(22)) /* first: it is what the level is for */
-    NEED(KVB_CPU_AMX, "amx_int8", amx_here(25))
-    NEED(KVB_CPU_AMX, "amx_tile", amx_here(24))
-    NEED(KVB_CPU_AMX, "amx_tile that the system permits", tiles_permitted())
-    NEED_NAMED(KVB_CPU_AVX2, "avx2")
-    NEED_NAMED(KVB_CPU_AVX2, "fma")
-    NEED(KVB_CPU_AVX2, "f16c", f16c_here())
-    NEED_NAMED(KVB_CPU_AVX512, "avx512f")
-    NEED_NAMED(KVB_CPU_AVX512, "avx512bw")
-    NEED_NAMED(KVB_CPU_AVX512, "avx512dq")
-    NEED_NAMED(KVB_CPU_AVX512, "avx512vl")
-    NEED_NAMED(KVB_CPU_AVX512VNNI, "avx512vnni")
-    NEED_NAMED(KVB_CPU_AVX512VNNI, "avx512vbmi")
-    NEED(KVB_CPU_AVX512BF16, "avx512bf16", bf16_here())
-    NEED(KVB_CPU_AVX512FP16, "avx512fp16", fp16_here())
-    return true;
+#define NAMED(NAME, LEVELS)                                                                                            \
+    {                                                                                                                  \
+        NAME, __builtin_cpu_supports(NAME), LEVELS                                                                     \
+    } /* which takes literals only */
+    const need all[] = {
+        {"amx_bf16", cpuid_has(7, 0, EDX, 22), BIT(AMX)}, /* first: the level is for these products */
+        {"amx_int8", cpuid_has(7, 0, EDX, 25), BIT(AMX)},
+        {"amx_tile", cpuid_has(7, 0, EDX, 24), BIT(AMX)},
+        {"amx_tile that the system permits", cpuid_has(7, 0, EDX, 24) && tiles_permitted(), BIT(AMX)},
+        NAMED("avx2", AVX2),
+        NAMED("fma", AVX2),
+        {"f16c", cpuid_has(1, 0, ECX, 29), AVX2},
+        {"avxvnni", cpuid_has(7, 1, EAX, 4), AVXVNNI},
+        NAMED("avx512f", AVX512),
+        NAMED("avx512bw", AVX512),
+        NAMED("avx512dq", AVX512),
+        NAMED("avx512vl", AVX512),
+        NAMED("avx512vnni", VNNI),
+        NAMED("avx512vbmi", VNNI),
+        {"avx512bf16", cpuid_has(7, 1, EAX, 5), BF16},
+        {"avx512fp16", cpuid_has(7, 0, EDX, 23), FP16},
+    };
+    memcpy(to, all, sizeof all);
+    return sizeof all / sizeof *all;
 }
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
 
-/* What each level needs: bits of the two words of AT_HWCAP, by the names that /proc/cpuinfo has, and the vectors'
- * length. */
-static const struct need {
-    const char *name;
-    unsigned long type, bit;
-    uint32_t levels; /* a bit for each */
-} needs[] = {
-#define BIT(LEVEL) (1u << KVB_CPU_##LEVEL)
-#define BF16       (BIT(SVE128BF16) | BIT(SVE256BF16) | BIT(SVE512BF16))
-#define SVE        (BIT(SVE128) | BIT(SVE256) | BIT(SVE512) | BF16)
-#define NEON       (BIT(NEON) | BIT(NEONDOT) | BIT(NEONBF16))
-    {"asimd", AT_HWCAP, HWCAP_ASIMD, NEON | SVE},
-    {"asimdhp", AT_HWCAP, HWCAP_ASIMDHP, 0}, /* told, and not needed; so is sve2 */
-    {"asimddp", AT_HWCAP, HWCAP_ASIMDDP, BIT(NEONDOT) | BIT(NEONBF16)},
-    {"i8mm", AT_HWCAP2, HWCAP2_I8MM, BIT(NEONBF16)},
-    {"bf16", AT_HWCAP2, HWCAP2_BF16, BIT(NEONBF16)},
-    {"sve", AT_HWCAP, HWCAP_SVE, SVE},
-    {"sve2", AT_HWCAP2, HWCAP2_SVE2, 0},
-    {"svei8mm", AT_HWCAP2, HWCAP2_SVEI8MM, BF16},
-    {"svebf16", AT_HWCAP2, HWCAP2_SVEBF16, BF16},
-};
-static const struct {
-    int bits;
-    uint32_t levels;
-} lengths[] = {
-    {128, BIT(SVE128) | BIT(SVE128BF16)}, {256, BIT(SVE256) | BIT(SVE256BF16)}, {512, BIT(SVE512) | BIT(SVE512BF16)}};
+#define FOREIGN(LEVEL) ((LEVEL) > KVB_CPU_PORTABLE && (LEVEL) < KVB_CPU_NEON)
+#define FOREIGN_WHY    "it is no x86-64"
+#define BF16           (BIT(SVE128BF16) | BIT(SVE256BF16) | BIT(SVE512BF16))
+#define SVE            (BIT(SVE128) | BIT(SVE256) | BIT(SVE512) | BF16)
+#define NEON           (BIT(NEON) | BIT(NEONDOT) | BIT(NEONBF16))
 
-void kvb_cpu_features(char *words, size_t bytes)
+/* Bits of the two words of AT_HWCAP, by the names that /proc/cpuinfo has. */
+static size_t needs_ask(need to[NEEDS_MOST])
 {
-    size_t used = 0;
-    words[0] = '\0';
-    for (size_t i = 0; i < sizeof needs / sizeof *needs && used < bytes; i++)
-        if (getauxval(needs[i].type) & needs[i].bit)
-            used += (size_t)snprintf(words + used, bytes - used, "%s%s", used ? " " : "", needs[i].name);
+    const unsigned long one = getauxval(AT_HWCAP), two = getauxval(AT_HWCAP2);
+    const need all[] = {
+        {"asimd", one & HWCAP_ASIMD, NEON | SVE},
+        {"asimdhp", one & HWCAP_ASIMDHP, 0}, /* told, and not needed; so is sve2 */
+        {"asimddp", one & HWCAP_ASIMDDP, BIT(NEONDOT) | BIT(NEONBF16)},
+        {"i8mm", two & HWCAP2_I8MM, BIT(NEONBF16)},
+        {"bf16", two & HWCAP2_BF16, BIT(NEONBF16)},
+        {"sve", one & HWCAP_SVE, SVE},
+        {"sve2", two & HWCAP2_SVE2, 0},
+        {"svei8mm", two & HWCAP2_SVEI8MM, BF16},
+        {"svebf16", two & HWCAP2_SVEBF16, BF16},
+    };
+    memcpy(to, all, sizeof all);
+    return sizeof all / sizeof *all;
 }
-
-bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
+#else
+#define FOREIGN(LEVEL) ((LEVEL) > KVB_CPU_PORTABLE && (LEVEL) < KVB_CPU_LEVELS)
+#define FOREIGN_WHY    "built for another architecture than x86-64 and AArch64"
+static size_t needs_ask(need to[NEEDS_MOST])
 {
-    const uint32_t bit = 1u << level;
-    if (level > KVB_CPU_PORTABLE && level < KVB_CPU_NEON) {
-        snprintf(why, why_bytes, "the CPU has no %s: it is no x86-64", kvb_cpu_level_names[level]);
-        return false;
-    }
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
-        if (needs[i].levels & bit && !(getauxval(needs[i].type) & needs[i].bit)) {
-            snprintf(why, why_bytes, "the CPU has no %s", needs[i].name);
-            return false;
-        }
+    (void)to;
+    return 0;
+}
+#endif
+
+/* Code for SVE is compiled for one length of vectors. */
+static bool length_fits(kvb_cpu_level level, char *why, size_t why_bytes)
+{
+#if defined(__aarch64__)
+    static const struct {
+        int bits;
+        uint32_t levels;
+    } lengths[] = {{128, BIT(SVE128) | BIT(SVE128BF16)},
+                   {256, BIT(SVE256) | BIT(SVE256BF16)},
+                   {512, BIT(SVE512) | BIT(SVE512BF16)}};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        const int has = lengths[i].levels & bit ? (prctl(PR_SVE_GET_VL) & PR_SVE_VL_LEN_MASK) * 8 : lengths[i].bits;
+        const int has =
+            lengths[i].levels >> level & 1 ? (prctl(PR_SVE_GET_VL) & PR_SVE_VL_LEN_MASK) * 8 : lengths[i].bits;
         if (has != lengths[i].bits) {
             snprintf(why, why_bytes, "the CPU has no SVE of %d bits: its vectors have %d", lengths[i].bits, has);
             return false;
         }
     }
+#else
+    (void)level, (void)why, (void)why_bytes;
+#endif
     return true;
 }
-#else
+
 bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
 {
-    if (level == KVB_CPU_PORTABLE)
-        return true;
-    snprintf(why, why_bytes, "built for another architecture than x86-64 and AArch64");
-    return false;
+    need needs[NEEDS_MOST];
+    if (FOREIGN(level)) {
+        snprintf(why, why_bytes, "the CPU has no %s: %s", kvb_cpu_level_names[level], FOREIGN_WHY);
+        return false;
+    }
+    const size_t n = needs_ask(needs);
+    for (size_t i = 0; i < n; i++)
+        if (needs[i].levels >> level & 1 && !needs[i].here) {
+            snprintf(why, why_bytes, "the CPU has no %s", needs[i].name);
+            return false;
+        }
+    return length_fits(level, why, why_bytes);
 }
-#endif
 
-#if !defined(__aarch64__)
 void kvb_cpu_features(char *words, size_t bytes)
 {
-    (void)bytes;
+    size_t used = 0;
     words[0] = '\0';
-}
+#if defined(__aarch64__)
+    need needs[NEEDS_MOST];
+    const size_t n = needs_ask(needs);
+    for (size_t i = 0; i < n && used < bytes; i++)
+        if (needs[i].here)
+            used += (size_t)snprintf(words + used, bytes - used, "%s%s", used ? " " : "", needs[i].name);
+#else
+    (void)used, (void)bytes;
 #endif
+}
 
 /* The levels that the CPU has, a bit for each. CPUID traps in a virtual machine: asked once; threads that race find the
  * same. */

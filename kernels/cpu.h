@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The levels of instruction sets that the vector kernels are compiled for, and which of them this CPU has. A CPU has
- * levels of one architecture alone. Of x86-64 each includes those below it. Of AArch64 the vectors' length belongs to
- * the level, as code for SVE is compiled for one: a CPU has those of its own length alone, and SVE does not include the
- * products above NEON.
+ * levels of one architecture alone. On x86-64 each level includes those below it, but for AVX-VNNI: some CPUs with
+ * AVX-512 lack it. On AArch64 the vectors' length belongs to the level, as code for SVE is compiled for one: a CPU has
+ * the levels of its own length alone, and SVE does not include the products above NEON.
  */
 #ifndef KVB_CPU_H
 #define KVB_CPU_H
@@ -14,7 +14,8 @@
 typedef enum kvb_cpu_level {
     KVB_CPU_PORTABLE, /* the compiler's default for the architecture: SSE2 on x86-64, NEON by the compiler on AArch64 */
     KVB_CPU_AVX2,     /* AVX2, FMA, F16C */
-    KVB_CPU_AVX512,   /* AVX-512 F, BW, DQ, VL */
+    KVB_CPU_AVXVNNI,  /* and AVX-VNNI: Alder Lake, Lunar Lake, Zen 5 */
+    KVB_CPU_AVX512,   /* AVX2 and AVX-512 F, BW, DQ, VL */
     KVB_CPU_AVX512VNNI, /* and VNNI, VBMI: Ice Lake, Zen 4 */
     KVB_CPU_AVX512BF16, /* and BF16: Zen 4 */
     KVB_CPU_AVX512FP16, /* and FP16: Sapphire Rapids */

@@ -4,9 +4,7 @@
 
 /* Levels with loops of their own, and those with bf16 or f16 besides: X(level, …of which level the loops are). */
 #if defined(__x86_64__)
-#define LEVELS(X)                                                                                                      \
-    X(AVX2, avx2)                                                                                                      \
-    X(AVX512, avx512) X(AVX512VNNI, avx512vnni)
+#define LEVELS(X)      X(AVX2, avx2) X(AVXVNNI, avxvnni) X(AVX512, avx512) X(AVX512VNNI, avx512vnni)
 #define BF16_LEVELS(X) X(AVX512BF16, avx512vnni, avx512bf16)
 #elif defined(__aarch64__)
 #define LEVELS(X) X(NEON, neon) X(NEONDOT, neondot) X(SVE128, sve128) X(SVE256, sve256) X(SVE512, sve512)

@@ -49,7 +49,7 @@
  *   foreign {calls, allocations, engine, rule, limit, relative, share, outputs, source} (only of kernels that call another engine),
  *   counters {name: value or null, …, unavailable: {name: reason}, multiplexed: {name: share}},
  *   counts {passes, source, instructions, data_reads, data_writes, l1_misses, ll_misses} (only of a run with --count)
- * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avx512, avx512vnni, avx512bf16,
+ * isa: the highest level of instruction sets that kernels and codecs used: portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16,
  * avx512fp16 or amx.
  * out_digest: FNV-1a (64 bits, hexadecimal) over the bytes of out and lse of every call of the first pass, in order. Of each
  * call only the rows of the event's own queries count. Equal digests mean equal bits. null: nothing was compared.

@@ -253,7 +253,7 @@ def growth(args):
 SUITE = ["llama", "gaussian", "qwen", "peaked", "flat"]  # the value profiles of suite full
 EVERY_CACHE = SUITE[:2]                                  # at the highest level
 SHORT = [word for name in ("plain", "batched", "agent", "eagle", "parallel") for word in ("--workload", name + "-*")]
-LEVELS = ["amx", "avx512fp16", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable"]
+LEVELS = ["amx", "avx512fp16", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "portable"]
 
 
 def levels(args):

@@ -35,7 +35,8 @@ static int refuse(const char *const *threads)
     for (; threads && *threads; threads++)
         several = several || strcmp(*threads, "1");
     if (kvb_cpu() > KVB_CPU_AVX2)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--count: Valgrind runs no AVX-512; --cpu-mask avx2 or portable");
+        return kvb_complain("run", KVB_EXIT_USAGE,
+                            "--count: Valgrind runs no AVX-512, nor AVX-VNNI; --cpu-mask avx2 or portable");
     return several ? kvb_complain("run", KVB_EXIT_USAGE, "--count: only one thread can be counted; no --threads but 1")
                    : 0;
 }

@@ -242,7 +242,7 @@ const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *
  * OpenBLAS' own choice. */
 static const struct {
     const char *level, *core;
-} masked_cores[] = {{"portable", "PRESCOTT"}, {"avx2", "HASWELL"}};
+} masked_cores[] = {{"portable", "PRESCOTT"}, {"avx2", "HASWELL"}, {"avxvnni", "HASWELL"}};
 
 const char *kvb_openblas_masked(const char *level)
 {

@@ -45,7 +45,7 @@ void kvb_openblas_ensure(char **argv);
     "sve128, sve128bf16"
 #else
 #define KVB_CPU_MASK_HELP                                                                                              \
-    "use no instruction set above this: portable, avx2, avx512, avx512vnni, avx512bf16, avx512fp16, amx"
+    "use no instruction set above this: portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16, avx512fp16, amx"
 #endif
 
 /*

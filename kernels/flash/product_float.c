@@ -327,6 +327,7 @@ static const struct {
     [KVB_CPU_PORTABLE] = {{4, {2, 1}}, {4, {2, 1}}},
 #if defined(__x86_64__)
     [KVB_CPU_AVX2] = {{8, {1, 2, 4}}, {8, {4, 2, 1}}},
+    [KVB_CPU_AVXVNNI] = {{8, {1, 2, 4}}, {8, {4, 2, 1}}},
     [KVB_CPU_AVX512] = {{16, {2, 1, 8, 4}}, {16, {8, 4, 2, 1}}},
     [KVB_CPU_AVX512VNNI] = {{16, {2, 1, 8, 4}}, {16, {8, 4, 2, 1}}},
 #endif

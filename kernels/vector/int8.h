@@ -12,12 +12,12 @@
 #define INT8_MAX_DIM 1024u
 
 /*
- * Codes in a dword of a tile: four of 8 bits where there is an instruction for them. VNNI multiplies unsigned codes by
- * signed bytes; DotProd and SVE signed ones, (code - offset). Elsewhere two (code - offset) of 16 bits: AVX2's
+ * Codes in a dword of a tile: four of 8 bits where there is an instruction for them. VNNI, in vectors of AVX-512 or of
+ * AVX, multiplies unsigned codes by signed bytes; DotProd and SVE signed ones, (code - offset). Elsewhere two (code - offset) of 16 bits: AVX2's
  * instruction for bytes (vpmaddubsw) adds pairs in 16 bits and would saturate. An I8MM instruction multiplies two cells
  * by two rows, eight codes of each: so TILE_DWORDS dwords of a cell lie side by side.
  */
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) || defined(KVB_AVXVNNI)
 #define TILE_CODES  4u
 #define TILE_SIGNED false
 #elif defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_SVE)
@@ -111,15 +111,13 @@ static inline size_t int8_query_bytes(const int8_shape *s)
     return int8_query_codes_at(s) + (size_t)2 * s->width;
 }
 
-/*
- * A tile of keys is transposed before nibbles are unpacked. This says which dword of 4 codes the low (part 0) or high
- * nibbles (part 1) of dword d of 16 bytes become. A high nibble is 16 channels after its low one in ggml's blocks, else
- * the next.
- */
-static inline uint32_t int8_nibbles_at(kvb_elem elem, uint32_t d, uint32_t part)
-{
-    return elem == KVB_UINT4 ? 2 * d + part : 4 * part + d;
-}
+/* AVX-512's tile of keys has the even channels of each eight first, for UINT4, whose bytes have an even channel below
+ * an odd one: a tile is transposed before nibbles are unpacked. */
+#if defined(__AVX512VNNI__)
+#define EVEN_FIRST 1
+#else
+#define EVEN_FIRST 0
+#endif
 
 /* ---- a packed block of rows: int8_pack.c ------------------------------------------------------------------------- */
 

@@ -46,16 +46,24 @@ VEC_INLINE bool has_sign(kvb_elem elem)
     return elem == KVB_INT8 || elem == KVB_Q8_0 || elem == KVB_IQ4_NL;
 }
 
-/* (code - offset) of channels c .. c + 15, or c + 31. */
+/* What is multiplied: (code - offset), or the code where TILE_SIGNED is false. Of channels c .. c + 15, or c + 31. */
 VEC_INLINE __m128i codes16_of(kvb_elem elem, const uint8_t *row, uint32_t c)
 {
     const __m128i x = bytes16_of(elem, row, c);
-    return has_sign(elem) ? x : _mm_sub_epi8(x, _mm_set1_epi8((char)int8_elem_of(elem).offset));
+    if (has_sign(elem) == TILE_SIGNED)
+        return x;
+    return _mm_sub_epi8(x, _mm_set1_epi8(TILE_SIGNED ? (char)int8_elem_of(elem).offset : -128));
 }
 
 VEC_INLINE __m256i codes32_of(kvb_elem elem, const uint8_t *row, uint32_t c)
 {
     return _mm256_set_m128i(codes16_of(elem, row, c + 16), codes16_of(elem, row, c));
+}
+
+/* Zeros from dim on, a multiple of 16. */
+VEC_INLINE __m256i codes_within(kvb_elem elem, const uint8_t *row, uint32_t c, uint32_t dim)
+{
+    return c + 32 <= dim ? codes32_of(elem, row, c) : _mm256_zextsi128_si256(codes16_of(elem, row, c));
 }
 
 #endif

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of int8_products.c for few query rows with AVX2: rows of codes are used where they lie, as packing a block
- * costs more than it saves. Sums have the bits of a packed block's; scores add the same products in another order.
+ * The part of int8_products.c for few query rows with vectors of AVX2: rows of codes are used where they lie, as packing
+ * a block costs more than it saves. Sums have the bits of a packed block's; scores add the same products in another
+ * order. With AVX-VNNI, whose tiles are half as large, that is so of scores alone.
  */
 #if !defined(KVB_INT8_IN_PLACE_AVX2_H) && defined(__AVX2__)
 #define KVB_INT8_IN_PLACE_AVX2_H
 
 #include "kernels/vector/int8_codes_avx2.h"
 
+#define DOTS_IN_PLACE
+#if TILE_CODES == 4
+#define FEW_ROWS 2u /* more are faster packed */
+#else
+#define SUMS_IN_PLACE
 #define FEW_ROWS 4u /* more would not stay in registers */
+#endif
 
 typedef struct coded_rows {
     const int8_shape *shape;
@@ -25,9 +32,10 @@ VEC_INLINE uint32_t few_cells(uint32_t rows)
 }
 
 typedef struct few_queries {
-    _Alignas(64) int16_t q[FEW_ROWS][INT8_MAX_DIM];
-    _Alignas(32) float steps[VL];             /* of each sum of a tile */
-    float total[FEW_ROWS][INT8_MAX_DIM / 32]; /* of each group */
+    _Alignas(64) int32_t q[FEW_ROWS][INT8_MAX_DIM / TILE_CODES];
+    _Alignas(64) int32_t less[FEW_ROWS][TILE_SIGNED ? 1 : INT8_MAX_DIM / 4]; /* what the codes' offset adds, negative */
+    _Alignas(32) float steps[VL];                                            /* of each sum of a tile */
+    float total[FEW_ROWS][INT8_MAX_DIM / 32];                                /* of each group */
 } few_queries;
 
 static void queries_read(const int8_shape *s, const void *const *queries, uint32_t n, few_queries *to)
@@ -35,7 +43,12 @@ static void queries_read(const int8_shape *s, const void *const *queries, uint32
     memset(to->steps, 0, sizeof to->steps);
     for (uint32_t r = 0; r < n; r++) {
         const int8_query *of = queries[r];
-        memcpy(to->q[r], (const char *)of + int8_query_codes_at(s), s->dim * sizeof **to->q);
+        memcpy(to->q[r], (const char *)of + int8_query_codes_at(s), s->dim / TILE_CODES * sizeof **to->q);
+#if !TILE_SIGNED
+        for (uint32_t c = 0; c < s->dim / 4; c += VL)
+            vf_store((float *)(void *)(to->less[r] + c),
+                     (vf)-vi_dot4(vi_set(0), vi_set(0x01010101 * s->of.offset), vi_load(to->q[r] + c)));
+#endif
         for (uint32_t c = 0; c < few_cells(n); c++)
             to->steps[r * few_cells(n) + c] = of->step;
         for (uint32_t g = 0; g < s->groups; g++)
@@ -63,16 +76,23 @@ VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const
     for (uint32_t b = 0, left = per; b < groups * per; b++) {
 #pragma GCC unroll 8
         for (uint32_t c = 0; c < cells; c++) {
-            const __m256i low = _mm256_cvtepi8_epi16(codes16_of(elem, row[c], 0)),
-                          high = _mm256_cvtepi8_epi16(codes16_of(elem, row[c], 16));
+#if TILE_CODES == 4
+            const vi codes = (vi)codes32_of(elem, row[c], 0);
+#else
+            const vi low = (vi)_mm256_cvtepi8_epi16(codes16_of(elem, row[c], 0)),
+                     high = (vi)_mm256_cvtepi8_epi16(codes16_of(elem, row[c], 16));
+#endif
             const vf of_cell = vf_set(d[c]);
             __asm__ volatile("" : : : "memory"); /* q from memory for each cell: registers are for sums */
 #pragma GCC unroll 4
             for (uint32_t r = 0; r < rows; r++) {
-                const __m256i *x = (const __m256i *)(const void *)(q->q[r] + (size_t)32 * b);
-                const __m256i whole = _mm256_add_epi32(_mm256_madd_epi16(low, _mm256_load_si256(x)),
-                                                       _mm256_madd_epi16(high, _mm256_load_si256(x + 1)));
-                sum[r * cells + c] = vf_fma(_mm256_cvtepi32_ps(whole), of_cell, sum[r * cells + c]);
+                const int32_t *x = q->q[r] + (size_t)32 / TILE_CODES * b;
+#if TILE_CODES == 4
+                const vi whole = vi_dot4(vi_load(q->less[r] + (size_t)VL * b), codes, vi_load(x));
+#else
+                const vi whole = vi_dot2(vi_dot2(vi_set(0), low, vi_load(x)), high, vi_load(x + VL));
+#endif
+                sum[r * cells + c] = vf_fma(vi_to_vf(whole), of_cell, sum[r * cells + c]);
             }
             row[c] += step;
         }
@@ -96,6 +116,50 @@ VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const
     for (uint32_t r = 0; r < rows; r++)
         memcpy(scores + r * BLOCK + i, totals + r * cells, cells * sizeof *scores);
 }
+
+typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *scores, kvb_lookahead *next);
+
+#define DOTS(ELEM, N)                                                                                                  \
+    static __attribute__((noinline)) void few_dots_##ELEM##_##N(const coded_rows *k, const few_queries *q,             \
+                                                                float *scores, kvb_lookahead *next)                    \
+    {                                                                                                                  \
+        for (uint32_t i = 0; i < k->at.n; i += few_cells(N)) {                                                         \
+            few_dot(ELEM, N, k, q, i, scores);                                                                         \
+            kvb_lookahead_until(next, i, k->at.n);                                                                     \
+        }                                                                                                              \
+    }
+#if TILE_CODES == 4
+#define DOTS_OF(ELEM)   DOTS(ELEM, 1) DOTS(ELEM, 2)
+#define DOTS_LINE(ELEM) [ELEM] = {few_dots_##ELEM##_1, few_dots_##ELEM##_2},
+#else
+#define DOTS_OF(ELEM)   DOTS(ELEM, 1) DOTS(ELEM, 2) DOTS(ELEM, 3) DOTS(ELEM, 4)
+#define DOTS_LINE(ELEM) [ELEM] = {few_dots_##ELEM##_1, few_dots_##ELEM##_2, few_dots_##ELEM##_3, few_dots_##ELEM##_4},
+#endif
+INT8_ELEMS(DOTS_OF)
+static few_dots_fn *const few_dots[KVB_ELEM_COUNT][FEW_ROWS] = {INT8_ELEMS(DOTS_LINE)};
+
+/* Groups of 32 channels and multiples. */
+static bool takes_few(const int8_shape *s, uint32_t n_rows)
+{
+    return n_rows <= FEW_ROWS && s->group % 32 == 0;
+}
+
+static void few_scores_all(const int8_shape *s, const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
+                           const void *const *queries, uint32_t n_rows, float *scores, kvb_lookahead *next,
+                           void *scratch)
+{
+    coded_rows rows;
+    few_queries q;
+    rows.shape = s;
+    rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, k, h, cells, n, &rows.at, scratch);
+    queries_read(s, queries, n_rows, &q);
+    few_dots[s->elem][n_rows - 1](&rows, &q, scores, next);
+    for (uint32_t r = 0; n < int8_cells(n) && r < n_rows; r++)
+        memset(scores + (size_t)r * BLOCK + n, 0, (int8_cells(n) - n) * sizeof *scores);
+    kvb_lookahead_until(next, 2, 2);
+}
+
+#ifdef SUMS_IN_PLACE
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
@@ -141,21 +205,10 @@ VEC_INLINE void few_weights(const coded_rows *v, const float *most, uint32_t row
     }
 }
 
-/* ---- any number of rows, any element ----------------------------------------------------------------------------- */
-
-typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *scores, kvb_lookahead *next);
 typedef void few_sums_fn(const coded_rows *v, const whole_weights *whole, uint32_t c, uint32_t end, float *const *sums,
                          kvb_lookahead *next);
 
-#define FEW(ELEM, N)                                                                                                   \
-    static __attribute__((noinline)) void few_dots_##ELEM##_##N(const coded_rows *k, const few_queries *q,             \
-                                                                float *scores, kvb_lookahead *next)                    \
-    {                                                                                                                  \
-        for (uint32_t i = 0; i < k->at.n; i += few_cells(N)) {                                                         \
-            few_dot(ELEM, N, k, q, i, scores);                                                                         \
-            kvb_lookahead_until(next, i, k->at.n);                                                                     \
-        }                                                                                                              \
-    }                                                                                                                  \
+#define SUMS(ELEM, N)                                                                                                  \
     static __attribute__((noinline)) void few_sums_##ELEM##_##N(const coded_rows *v, const whole_weights *whole,       \
                                                                 uint32_t c, uint32_t end, float *const *sums,          \
                                                                 kvb_lookahead *next)                                   \
@@ -165,34 +218,11 @@ typedef void few_sums_fn(const coded_rows *v, const whole_weights *whole, uint32
             kvb_lookahead_until(next, c + 16, v->shape->dim);                                                          \
         }                                                                                                              \
     }
-#define FEW_OF(ELEM) FEW(ELEM, 1) FEW(ELEM, 2) FEW(ELEM, 3) FEW(ELEM, 4)
-INT8_ELEMS(FEW_OF)
+#define SUMS_OF(ELEM) SUMS(ELEM, 1) SUMS(ELEM, 2) SUMS(ELEM, 3) SUMS(ELEM, 4)
+INT8_ELEMS(SUMS_OF)
 
-#define DOTS_LINE(ELEM) [ELEM] = {few_dots_##ELEM##_1, few_dots_##ELEM##_2, few_dots_##ELEM##_3, few_dots_##ELEM##_4},
 #define SUMS_LINE(ELEM) [ELEM] = {few_sums_##ELEM##_1, few_sums_##ELEM##_2, few_sums_##ELEM##_3, few_sums_##ELEM##_4},
-static few_dots_fn *const few_dots[KVB_ELEM_COUNT][FEW_ROWS] = {INT8_ELEMS(DOTS_LINE)};
 static few_sums_fn *const few_sums[KVB_ELEM_COUNT][FEW_ROWS] = {INT8_ELEMS(SUMS_LINE)};
-
-/* Groups of 32 channels and multiples. */
-static bool takes_few(const int8_shape *s, uint32_t n_rows)
-{
-    return n_rows <= FEW_ROWS && s->group % 32 == 0;
-}
-
-static void few_scores_all(const int8_shape *s, const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n,
-                           const void *const *queries, uint32_t n_rows, float *scores, kvb_lookahead *next,
-                           void *scratch)
-{
-    coded_rows rows;
-    few_queries q;
-    rows.shape = s;
-    rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, k, h, cells, n, &rows.at, scratch);
-    queries_read(s, queries, n_rows, &q);
-    few_dots[s->elem][n_rows - 1](&rows, &q, scores, next);
-    for (uint32_t r = 0; n < int8_cells(n) && r < n_rows; r++)
-        memset(scores + (size_t)r * BLOCK + n, 0, (int8_cells(n) - n) * sizeof *scores);
-    kvb_lookahead_until(next, 2, 2);
-}
 
 static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n,
                          const float *weights, uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
@@ -217,5 +247,7 @@ static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, con
     }
     kvb_lookahead_until(next, 2, 2);
 }
+
+#endif
 
 #endif

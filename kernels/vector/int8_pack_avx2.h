@@ -5,20 +5,18 @@
 
 #include "kernels/vector/int8_codes_avx2.h"
 
-/* (code - offset) of channels c .. c + 31, zeros from dim on. */
-VEC_INLINE __m256i codes_within(kvb_elem elem, const uint8_t *row, uint32_t c, uint32_t dim)
+/* Stores dwords of 4 codes of 8 cells; or two of each, of 2 codes of 16 bits. */
+VEC_INLINE void dwords_store(__m256i x, int32_t *to)
 {
-    return c + 32 <= dim ? codes32_of(elem, row, c) : _mm256_zextsi128_si256(codes16_of(elem, row, c));
-}
-
-/* Dwords of 4 codes of 8 cells become two of 2 codes of 16 bits. */
-VEC_INLINE void dwords_widen(__m256i x, int32_t *to)
-{
+#if TILE_CODES == 4
+    vf_store((float *)(void *)to, _mm256_castsi256_ps(x));
+#else
     const __m256i zero = _mm256_setzero_si256();
     const vf low = _mm256_castsi256_ps(_mm256_srai_epi16(_mm256_unpacklo_epi8(zero, x), 8)),
              high = _mm256_castsi256_ps(_mm256_srai_epi16(_mm256_unpackhi_epi8(zero, x), 8));
     vf_store((float *)(void *)to, _mm256_shuffle_ps(low, high, 0x88));
     vf_store((float *)(void *)(to + BLOCK), _mm256_shuffle_ps(low, high, 0xdd));
+#endif
 }
 
 VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
@@ -37,10 +35,43 @@ VEC_INLINE void keys_pack(kvb_elem elem, const int8_shape *s, const int8_rows *r
 #pragma GCC unroll 8
             for (uint32_t j = 0; j < VL; j++)
                 if (c + 4 * j < s->dim)
-                    dwords_widen(_mm256_castps_si256(x[j]), tile + (c / 2 + 2 * j) * BLOCK + i);
+                    dwords_store(_mm256_castps_si256(x[j]), tile + (c + 4 * j) / TILE_CODES * BLOCK + i);
         }
     }
 }
+
+#if TILE_CODES == 4
+
+/* Stores the lower half of a and of b, then, 16 channels on, their upper halves. */
+VEC_INLINE void halves_store(__m256i a, __m256i b, int32_t *to)
+{
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute2x128_si256(a, b, 0x20));
+    _mm256_storeu_si256((__m256i *)(void *)(to + 16), _mm256_permute2x128_si256(a, b, 0x31));
+}
+
+VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows *rows, uint32_t i, int32_t *tile)
+{
+    const uint32_t end = i + INT8_SOME < rows->n ? i + INT8_SOME : rows->n;
+    for (tile += i / 4 * s->width; i < end; i += 4, tile += s->width) {
+        const uint8_t *row[4];
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < 4; j++)
+            row[j] = rows->row[i + j < rows->n ? i + j : i]; /* past the last row any will do: its weight is 0 */
+        for (uint32_t c = 0; c < s->dim; c += 32) {
+            __m256i x[4];
+#pragma GCC unroll 4
+            for (uint32_t j = 0; j < 4; j++)
+                x[j] = codes_within(elem, row[j], c, s->dim);
+            const __m256i low = _mm256_unpacklo_epi8(x[0], x[1]), high = _mm256_unpackhi_epi8(x[0], x[1]),
+                          other_low = _mm256_unpacklo_epi8(x[2], x[3]), other_high = _mm256_unpackhi_epi8(x[2], x[3]);
+            halves_store(_mm256_unpacklo_epi16(low, other_low), _mm256_unpackhi_epi16(low, other_low), tile + c);
+            halves_store(_mm256_unpacklo_epi16(high, other_high), _mm256_unpackhi_epi16(high, other_high),
+                         tile + c + 8);
+        }
+    }
+}
+
+#else
 
 /* Bytes in pairs, a cell's and the next one's, as 16 bits. */
 VEC_INLINE void pairs_store(__m128i pairs, int32_t *to)
@@ -59,6 +90,8 @@ VEC_INLINE void values_pack(kvb_elem elem, const int8_shape *s, const int8_rows 
             pairs_store(_mm_unpackhi_epi8(x, y), tile + c + 8);
         }
 }
+
+#endif
 
 /* n of 1, 2 or 4 f16 that lie `apart` bytes from each other. */
 VEC_INLINE __m128 four_f16(const uint8_t *at, size_t apart, uint32_t n)

@@ -77,18 +77,20 @@ VEC_INLINE void bytes_transpose(const uint8_t *const *row, size_t byte, __m512i 
         _mm512_store_si512(to + d * BLOCK, _mm512_xor_si512(r[d], flip));
 }
 
-/* Transposes 32 channels of 16 rows, codes of 4 bits at `byte`, then unpacks them. */
+/* Transposes 32 channels of 16 rows, codes of 4 bits at `byte`, then unpacks them. A high nibble is 16 channels after
+ * its low one in ggml's blocks; else the next one, and even channels go first. */
 VEC_INLINE void nibbles_transpose(kvb_elem elem, const uint8_t *const *row, size_t byte, int32_t *to)
 {
     const __m512i nibble = _mm512_set1_epi8(15);
+    const uint32_t apart = elem == KVB_UINT4 ? 1 : 4, step = elem == KVB_UINT4 ? 2 : 1;
     __m512i r[4];
     dwords_transpose(row, byte, r);
     for (uint32_t d = 0; d < 4; d++) {
         __m512i low = _mm512_and_si512(r[d], nibble), high = _mm512_and_si512(_mm512_srli_epi16(r[d], 4), nibble);
         if (elem == KVB_IQ4_NL)
             low = iq4_nl_levels(low), high = iq4_nl_levels(high);
-        _mm512_store_si512(to + int8_nibbles_at(elem, d, 0) * BLOCK, low);
-        _mm512_store_si512(to + int8_nibbles_at(elem, d, 1) * BLOCK, high);
+        _mm512_store_si512(to + d * step * BLOCK, low);
+        _mm512_store_si512(to + (d * step + apart) * BLOCK, high);
     }
 }
 

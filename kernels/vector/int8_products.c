@@ -17,9 +17,7 @@
 /* c plus the products of the TILE_CODES codes of a dword of a tile and as many whole numbers. */
 VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
 {
-#if !TILE_SIGNED
-    return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)codes, (__m512i)whole);
-#elif TILE_CODES == 4
+#if TILE_CODES == 4
     return vi_dot4(c, codes, whole);
 #else
     return vi_dot2(c, codes, whole);
@@ -60,7 +58,11 @@ VEC_INLINE void codes_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint
 VEC_INLINE int32_t whole_store(const vf *x, void *to)
 {
 #if !TILE_SIGNED
-    return vf_store_i8(to, x);
+    vi sum = vi_set(0);
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < 64 / VL; i += 4)
+        sum = vf_store_i8((int8_t *)to + i * VL, x + i, sum);
+    return vi_total(sum);
 #elif TILE_CODES == 4
     vf_store_i8(to, x);
 #else
@@ -88,9 +90,9 @@ VEC_INLINE void channels_store(kvb_elem elem, const float *whole, void *to)
     for (uint32_t i = 0; i < 64 / VL; i++)
         x[i] = vf_load(whole + i * VL);
     whole_store(x, to);
-#if !TILE_SIGNED
+#if EVEN_FIRST
     const __m128i even_first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
-    if (elem == KVB_UINT4) /* see int8_nibbles_at() */
+    if (elem == KVB_UINT4) /* see EVEN_FIRST */
         _mm512_store_si512(to, _mm512_shuffle_epi8(_mm512_load_si512(to), _mm512_broadcast_i32x4(even_first)));
 #else
     (void)elem;
@@ -130,7 +132,7 @@ void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const voi
 {
     static const uint8_t plain[8] = {0, 1, 2, 3, 4, 5, 6, 7}, even_first[8] = {0, 2, 4, 6, 1, 3, 5, 7};
     const int8_shape s = int8_shape_of(k, dim);
-    const uint8_t *order = !TILE_SIGNED && s.elem == KVB_UINT4 ? even_first : plain; /* channels_store() */
+    const uint8_t *order = EVEN_FIRST && s.elem == KVB_UINT4 ? even_first : plain; /* channels_store() */
     const char *codes = (const char *)encoded + int8_query_codes_at(&s);
     const double step = (double)((const int8_query *)encoded)->step;
     for (uint32_t i = 0; i < dim; i++) {
@@ -319,11 +321,12 @@ VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, uint32_t cells, const 
 VEC_INLINE void sums_panel(uint32_t rows, uint32_t cells, const values *v, const float *weights, float *const *sums)
 {
     const int8_shape *s = v->shape;
+    const uint32_t half = PRODUCT_VECS * VL / 2;
     row_step steps[PRODUCT_ROWS] = {0};
     uint32_t g = 0;
     for (uint32_t r = 0; r < rows && v->most; r++)
         steps[r] = step_find(cells, weights + r * BLOCK, v->most, true);
-    if (2 * s->group == PRODUCT_VECS * VL)
+    if (half >= 16 && s->group == half) /* no group is smaller: gcc leaves this out where vectors are short */
         for (; g + 2 <= s->groups; g += 2)
             groups_sum(rows, 2, cells, v, g, weights, steps, sums);
     for (; g < s->groups; g++)
@@ -354,7 +357,6 @@ static bool factors_finite(const int8_shape *s, const int8_block *block, uint32_
 
 #if defined(__AVX2__) && !defined(__AVX512BW__)
 #include "kernels/vector/int8_in_place_avx2.h"
-#define IN_PLACE
 #endif
 
 /* ---- any number of rows ------------------------------------------------------------------------------------------ */
@@ -408,7 +410,7 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
                                    void *scratch)
 {
     const int8_shape s = int8_shape_of(k->format, k->dim);
-#ifdef IN_PLACE
+#ifdef DOTS_IN_PLACE
     if (takes_few(&s, n_rows)) {
         few_scores_all(&s, k, h, cells, n, queries, n_rows, scores, next, scratch);
         return;
@@ -428,7 +430,7 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
                                  uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
 {
     const int8_shape s = int8_shape_of(v->format, v->dim);
-#ifdef IN_PLACE
+#ifdef SUMS_IN_PLACE
     if (takes_few(&s, n_rows)) {
         few_sums_all(&s, v, h, cells, n, weights, n_rows, sums, next, scratch);
         return;

@@ -7,6 +7,8 @@
 #define LEVEL KVB_CPU_AVX512VNNI
 #elif defined(__AVX512F__)
 #define LEVEL KVB_CPU_AVX512
+#elif defined(KVB_AVXVNNI)
+#define LEVEL KVB_CPU_AVXVNNI
 #elif defined(__AVX2__)
 #define LEVEL KVB_CPU_AVX2
 #elif defined(__ARM_FEATURE_SVE)
@@ -28,16 +30,20 @@
 #endif
 
 #define FLOATS(f) extern __typeof__(KVB_ISA_NAME(kvb_##f)) KVB_FLOATS_NAME(kvb_##f);
+#define ROWS(f)   extern __typeof__(KVB_ISA_NAME(kvb_##f)) KVB_ROWS_NAME(kvb_##f);
 #define OWN(f)
-KVB_VECTOR_FUNCTIONS(OWN, FLOATS)
+KVB_VECTOR_FUNCTIONS(OWN, ROWS, FLOATS)
 #undef FLOATS
+#undef ROWS
 #undef OWN
 
 const kvb_vector KVB_ISA_NAME(kvb_vector) = {.level = LEVEL,
                                              .lanes = VL,
 #define OWN(f)    .f = KVB_ISA_NAME(kvb_##f),
+#define ROWS(f)   .f = KVB_ROWS_NAME(kvb_##f),
 #define FLOATS(f) .f = KVB_FLOATS_NAME(kvb_##f),
-                                             KVB_VECTOR_FUNCTIONS(OWN, FLOATS)
+                                             KVB_VECTOR_FUNCTIONS(OWN, ROWS, FLOATS)
 #undef FLOATS
+#undef ROWS
 #undef OWN
 };

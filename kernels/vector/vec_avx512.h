@@ -403,15 +403,24 @@ VEC_INLINE void vf_store_i16(void *p, vf a, vf b)
     _mm512_storeu_si512(p, _mm512_permutexvar_epi64(fours, both));
 }
 #if defined(__AVX512VNNI__)
-/* vf_store_i16() for four vectors, as bytes; returns their sum. */
-VEC_INLINE int32_t vf_store_i8(void *p, const vf a[4])
+/* c plus the products of unsigned bytes and signed ones, added in fours. */
+VEC_INLINE vi vi_dot4(vi c, vi bytes, vi whole)
+{
+    return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)bytes, (__m512i)whole);
+}
+VEC_INLINE int32_t vi_total(vi a)
+{
+    return _mm512_reduce_add_epi32((__m512i)a);
+}
+/* vf_store_i16() for four vectors, as bytes; adds them to the lanes of `sum`. */
+VEC_INLINE vi vf_store_i8(void *p, const vf a[4], vi sum)
 {
     const __m512i fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512i low = _mm512_packs_epi32(_mm512_cvtps_epi32(a[0]), _mm512_cvtps_epi32(a[1]));
     __m512i high = _mm512_packs_epi32(_mm512_cvtps_epi32(a[2]), _mm512_cvtps_epi32(a[3]));
     __m512i all = _mm512_permutexvar_epi32(fours, _mm512_packs_epi16(low, high));
     _mm512_storeu_si512(p, all);
-    return _mm512_reduce_add_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), all));
+    return vi_dot4(sum, vi_set(0x01010101), (vi)all);
 }
 #endif
 VEC_INLINE vi vi_dot2(vi c, vi a, vi b)

@@ -3,8 +3,8 @@
  * The inner loops of the flash kernels. Most sources of this folder are compiled once for each level of kernels/cpu.h
  * (the Makefile says which, with -DKVB_ISA=name and the compiler's flags), and their public names carry the level:
  * KVB_ISA_NAME(f) is f_avx2. Loops over floats alone are compiled only where they differ from those of a lower level
- * (SRC_floats); the other levels have those, KVB_FLOATS_NAME(f). bf16_*.c and f16_*.c are compiled for levels with such
- * products. kvb_loops_at() finds them all.
+ * (SRC_floats); the other levels have those, KVB_FLOATS_NAME(f). So it is with loops that read stored rows
+ * (SRC_rows, KVB_ROWS_NAME(f)). bf16_*.c and f16_*.c are compiled for levels with such products. kvb_loops_at() finds them all.
  *
  * A query row is one token and one query head. Rows of K and V come a block at a time: at most BLOCK cells of one KV
  * head, as pointers, so that strided, paged and scattered cells are all alike. Scores and weights are [row][BLOCK] f32,
@@ -23,10 +23,14 @@
 #ifndef KVB_FLOATS /* this level uses the loops over floats of level KVB_FLOATS; usually its own */
 #define KVB_FLOATS KVB_ISA
 #endif
+#ifndef KVB_ROWS /* and those that read stored rows of level KVB_ROWS */
+#define KVB_ROWS KVB_ISA
+#endif
 #define KVB_ISA_JOIN(name, isa)  name##_##isa
 #define KVB_ISA_JOIN_(name, isa) KVB_ISA_JOIN(name, isa)
 #define KVB_ISA_NAME(name)       KVB_ISA_JOIN_(name, KVB_ISA)
 #define KVB_FLOATS_NAME(name)    KVB_ISA_JOIN_(name, KVB_FLOATS)
+#define KVB_ROWS_NAME(name)      KVB_ISA_JOIN_(name, KVB_ROWS)
 
 #define BLOCK 64u /* cells; the bits of a word */
 
@@ -426,12 +430,12 @@ typedef struct kvb_f16_loops {
 
 /* ---- how they are reached ---------------------------------------------------------------------------------------- */
 
-/* The functions that each level has, of its own, or its floats' level's. */
-#define KVB_VECTOR_FUNCTIONS(OWN, FLOATS)                                                                              \
-    OWN(load_of)                                                                                                       \
-    OWN(rows_at)                                                                                                       \
-    OWN(dots)                                                                                                          \
-    OWN(sums)                                                                                                          \
+/* The functions that each level has: of its own, or of level KVB_ROWS or KVB_FLOATS. */
+#define KVB_VECTOR_FUNCTIONS(OWN, ROWS, FLOATS)                                                                        \
+    ROWS(load_of)                                                                                                      \
+    ROWS(rows_at)                                                                                                      \
+    ROWS(dots)                                                                                                         \
+    ROWS(sums)                                                                                                         \
     OWN(int8_query)                                                                                                    \
     OWN(int8_decoded)                                                                                                  \
     OWN(int8_scores)                                                                                                   \
@@ -452,7 +456,7 @@ typedef struct kvb_vector {
     kvb_cpu_level level;
     uint32_t lanes; /* floats of a vector */
 #define FIELD(f) __typeof__(KVB_ISA_NAME(kvb_##f)) *f;
-    KVB_VECTOR_FUNCTIONS(FIELD, FIELD)
+    KVB_VECTOR_FUNCTIONS(FIELD, FIELD, FIELD)
 #undef FIELD
 } kvb_vector;
 

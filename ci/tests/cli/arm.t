@@ -10,14 +10,13 @@ fi
 asked() { # words for make
     env -u MAKEFLAGS -u MAKELEVEL make -s BUILD="$TMPDIR/arm" CC=aarch64-linux-gnu-gcc "$@" >"$out" 2>"$err"
 }
-# Those of which a part is for AArch64, or which take most of the vector headers; all of them have the headers in them.
-sources=(kernels/vector/{fp8_in_place,int8_pack,int8_products,table}.c)
-ok "loops at every level" asked OPT="-O0 -fsyntax-only" SRC_vector="${sources[*]}" \
+# Those of which a part is for AArch64 (SRC_int8), or which take most of the vector headers; all have the headers in them.
+ok "loops at every level" asked OPT="-O0 -fsyntax-only" SRC_rows=kernels/vector/fp8_in_place.c \
     SRC_floats=kernels/vector/plain_sums.c levelled
 ok "  with their headers" grep -q "vec_neon.h" "$TMPDIR/arm/kernels/vector/fp8_in_place.neondot.d"
 for level in neon neondot neonbf16 sve128 sve256 sve512 sve128bf16 sve256bf16 sve512bf16; do
     ok "  $level is one" test -s "$TMPDIR/arm/kernels/vector/table.$level.d"
 done
 ok "what asks for features, and the probes" asked OPT="-O0 -fsyntax-only" "$TMPDIR"/arm/kernels/{cpu,loops}.o \
-    "$TMPDIR"/arm/harness/machine/{peak,read}_kernel.o
+    "$TMPDIR"/arm/harness/machine/{peak,bandwidth}.o
 done_testing

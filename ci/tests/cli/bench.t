@@ -245,7 +245,7 @@ refuse "works without targets" '--work, --cells: are of --targets' --work 'decod
 refuse "a kernel that is not there, of scenes" "--kernel: no kernel matches 'nope'" --kernel nope
 
 # Levels that have products or loads of their own, of those that the CPU has.
-own=$(for level in portable avx2 avx512 avx512vnni avx512bf16 avx512fp16 amx; do
+own=$(for level in portable avx2 avxvnni avx512 avx512vnni avx512bf16 avx512fp16 amx; do
     "$KVBENCH" list suites --cpu-mask $level >"$TMPDIR/list" 2>&1 && echo $level
 done)
 ok "parts of kernels" "$KVBENCH" bench --parts --seconds 0.01 --format csv --work 'dots*' --work '*/q8_0*'

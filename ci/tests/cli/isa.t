@@ -4,7 +4,7 @@
 # the codecs of every level give the same rows, bit for bit.
 . "$(dirname "$0")/lib.sh"
 
-levels=(portable avx2 avx512 avx512vnni avx512bf16 avx512fp16 amx)
+levels=(portable avx2 avxvnni avx512 avx512vnni avx512bf16 avx512fp16 amx)
 # A glob at each level: the kernels whose loops it changes.
 declare -A kernels=([avx512bf16]=flash-bf16 [avx512fp16]=flash-f16 [amx]=flash-amx)
 
@@ -69,6 +69,6 @@ PY
 "$KVBENCH" run --workload plain-decode --cache seq --pool f32 --kernel openblas --check -o "$TMPDIR/all.jsonl" >"$out"
 ok "without a mask: the highest level" grep -q "\"isa\": \"${here[-1]}\"" "$TMPDIR/all.jsonl"
 expect_exit 2 "an unknown level" "$KVBENCH" run --cpu-mask sse9
-holds "  with what is known" "unknown level 'sse9'; known: portable, avx2, avx512, avx512vnni, avx512bf16, avx512fp16, amx" "$err"
+holds "  with what is known" "unknown level 'sse9'; known: portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16, avx512fp16, amx" "$err"
 one_line "  in one line"
 done_testing

@@ -344,6 +344,39 @@ static void neighbouring_cells(void **state)
     apart = 37;
 }
 
+/* Levels of x86-64 with as many lanes: the same sums, and the same scores of rows that are not taken in place. */
+static void as_many_lanes_have_the_same_bits(void **state)
+{
+    static float scores_before[5][BLOCK], sums_before[5][MAX_DIM];
+    for (uint32_t f = 0; f < NAMES; f++)
+        for (uint32_t n_rows = 1; n_rows <= 5; n_rows += 4) {
+            uint32_t lanes = 0;
+            run r;
+            run_open(&r, names[f], names[f], 128, 128);
+            cells_pick(&r, 61);
+            inputs_fill(&r, 61, n_rows);
+            EACH_LEVEL(isa)
+            {
+                if (isa->level < KVB_CPU_AVX2 || isa->level >= KVB_CPU_NEON)
+                    continue;
+                for (uint32_t t = 0; t < n_rows; t++)
+                    for (uint32_t c = 0; c < MAX_DIM; c++)
+                        sums[t][c] = (float)(c + 1);
+                scores_make(isa, &r, 61, n_rows);
+                sums_make(isa, &r, 61, n_rows);
+                for (uint32_t t = 0; t < n_rows && isa->lanes == lanes; t++) {
+                    assert_memory_equal(sums[t], sums_before[t], sizeof sums[t]);
+                    if (n_rows > 4)
+                        assert_memory_equal(scores[t], scores_before[t], 61 * sizeof scores[t][0]);
+                }
+                lanes = isa->lanes;
+                memcpy(scores_before, scores, sizeof scores_before);
+                memcpy(sums_before, sums, sizeof sums_before);
+            }
+            run_close(&r);
+        }
+}
+
 /* NaN and infinities in q, and rows of zeros. */
 static void awkward_queries(void **state)
 {
@@ -779,7 +812,7 @@ static void what_is_said_is_multiplied(void **state)
 int main(void)
 {
     return TESTS_RUN("codes", T(every_format_and_length), T(every_number_of_cells), T(every_number_of_rows),
-                     T(neighbouring_cells), T(awkward_queries), T(awkward_values), T(zero_weights), T(others_declined),
-                     T(what_is_said_is_multiplied), T(codes_are_multiplied_in_f16),
+                     T(neighbouring_cells), T(as_many_lanes_have_the_same_bits), T(awkward_queries), T(awkward_values),
+                     T(zero_weights), T(others_declined), T(what_is_said_is_multiplied), T(codes_are_multiplied_in_f16),
                      T(what_passes_the_range_of_f16_falls_back));
 }

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows: the level avxvnni is right on a CPU that lacks its instruction. Programs that have the level's loops with the instruction
+# emulated pass the tests of loops and kernels, and judge every format; the loops that are shipped have the instruction, in the
+# form that needs no AVX-512.
+. "$(dirname "$0")/lib.sh"
+
+grep -qw avx2 /proc/cpuinfo || skip_all "the CPU has no avx2"
+emulated=$BUILD/emulated
+
+shown() { # of the level's loops as they are shipped
+    (cd "$TMPDIR" && ar x "$BUILD/libkernels.a" int8_{pack,products}.avxvnni.o) && objdump -d --no-show-raw-insn "$TMPDIR"/*.avxvnni.o
+}
+ok "the loops as they are shipped" shown
+ok "  multiply by the instruction" [ "$(grep -c '{vex} vpdpbusd' "$out")" -gt 100 ]
+lacks "  and by none of AVX-512" 'zmm|\{evex\}|ymm(1[6-9]|2[0-9]|3[01])|%k[0-7]'
+
+export KVB_TEST_LEVELS="avx2 avxvnni"
+for test in test_codes test_attend test_cpu_mask; do
+    ok "$test" "$emulated/$test"
+done
+
+# Rows of 128 channels, which the groups of every format divide; a block and a tail.
+cat >"$TMPDIR/small.jsonl" <<'TRACE'
+{"kvbench_trace":1,"name":"small","source":"by hand","model":{"kv_cache.schema_version":1,"kv_cache.layers":1,"kv_cache.heads":8,"kv_cache.kv_heads":2,"kv_cache.k_dim":128,"kv_cache.v_dim":128},"values":{"profile":"llama","seed":1}}
+{"prefill":{"seq":0,"from":0,"n":150}}
+{"step":{"pos":[150],"seq":[0]}}
+{"step":{"pos":[151],"seq":[0]}}
+TRACE
+judge() { # level, words: by the program that emulates
+    local level=$1
+    shift
+    "$emulated/kvbench" run --cpu-mask "$level" --kernel 'flash*' --kernel reference --check --set oracle-pairs="$ORACLE_PAIRS" \
+        ${sanitized:+--timeout 1200} "$@" -o "$TMPDIR/$level.jsonl"
+}
+ok "recorded workloads" judge avxvnni --workload plain-decode --workload agent-fork --workload mla-decode --pool int8 --pool int8-asym
+for level in avx2 avxvnni; do
+    ok "every format at $level" judge $level --workload "$TMPDIR/small.jsonl" --cache seq --pool '*' --pool '*+had' --pool kivi4
+done
+ok "loops over floats are those of avx2, codecs too; flash-int8 differs in scores alone" python3 - "$TMPDIR" <<'PY'
+import json, sys
+def load(level):
+    lines = [json.loads(line) for line in open(f"{sys.argv[1]}/{level}.jsonl")]
+    assert lines[0]["isa"] == level
+    return {(r["kernel"], r["pool_k"], r["pool_v"]): r["out_digest"] for r in lines[1:] if r["status"] == "pass"}
+old, new = load("avx2"), load("avxvnni")
+assert old.keys() == new.keys() and len(old) > 100
+other = {key[0] for key in old if old[key] != new[key]}
+assert other <= {"flash-int8"}, other
+assert sum(key[0] == "flash-int8" for key in old) >= 15
+PY
+done_testing
