@@ -41,6 +41,18 @@ VEC_INLINE __m128i bytes16_of(kvb_elem elem, const uint8_t *row, uint32_t c)
     return _mm_or_si128(x, _mm_and_si128(_mm_cmpeq_epi8(set, bit), _mm_set1_epi8(16)));
 }
 
+VEC_INLINE __m256i bytes32_of(kvb_elem elem, const uint8_t *row, uint32_t c)
+{
+    const int8_elem of = int8_elem_of(elem);
+    if (of.block_bytes && of.bits == 4 && of.offset == 8) { /* low nibbles, then high ones */
+        const __m128i both =
+            _mm_loadu_si128((const __m128i *)(const void *)(row + c / 32 * of.block_bytes + of.codes_at));
+        const __m256i x = _mm256_srlv_epi64(_mm256_broadcastsi128_si256(both), _mm256_setr_epi64x(0, 0, 4, 4));
+        return _mm256_and_si256(x, _mm256_set1_epi8(15));
+    }
+    return _mm256_set_m128i(bytes16_of(elem, row, c + 16), bytes16_of(elem, row, c));
+}
+
 VEC_INLINE bool has_sign(kvb_elem elem)
 {
     return elem == KVB_INT8 || elem == KVB_Q8_0 || elem == KVB_IQ4_NL;

@@ -2,7 +2,7 @@
 /*
  * The part of int8_products.c for few query rows with vectors of AVX2: rows of codes are used where they lie, as packing
  * a block costs more than it saves. Sums have the bits of a packed block's; scores add the same products in another
- * order. With AVX-VNNI, whose tiles are half as large, that is so of scores alone.
+ * order. AVX-VNNI's tiles are half as large: there sums are packed, and scores of more than FEW_ROWS.
  */
 #if !defined(KVB_INT8_IN_PLACE_AVX2_H) && defined(__AVX2__)
 #define KVB_INT8_IN_PLACE_AVX2_H
@@ -163,7 +163,11 @@ static void few_scores_all(const int8_shape *s, const kvb_view *k, uint32_t h, c
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* Channels c .. c + 15, two cells at a time. whole: [rows], of their group. */
+/* Codes of 8 bits, and those of at most 5. */
+#define WIDE_ELEMS(X)   X(KVB_INT8) X(KVB_UINT8) X(KVB_Q8_0) X(KVB_IQ4_NL)
+#define NARROW_ELEMS(X) X(KVB_UINT4) X(KVB_UINT2) X(KVB_Q5_1) X(KVB_Q5_0) X(KVB_Q4_1) X(KVB_Q4_0)
+
+/* Wide codes: channels c .. c + 15, two cells at a time. whole: [rows], of their group. */
 VEC_INLINE void few_sum(kvb_elem elem, uint32_t rows, const coded_rows *v, const whole_weights *whole, uint32_t c,
                         float *const *sums)
 {
@@ -191,20 +195,6 @@ VEC_INLINE void few_sum(kvb_elem elem, uint32_t rows, const coded_rows *v, const
     }
 }
 
-/* Weights in whole steps, for group g. */
-VEC_INLINE void few_weights(const coded_rows *v, const float *most, uint32_t rows, uint32_t cells, uint32_t g,
-                            const float *weights, const row_step *steps, whole_weights *whole)
-{
-    const float *d = v->factors.d + g * BLOCK, *m = v->factors.m ? v->factors.m + g * BLOCK : NULL;
-    for (uint32_t r = 0; r < rows; r++) {
-        const float *p = weights + r * BLOCK;
-        if (most)
-            weights_round(cells, p, d, m, true, steps[r], &whole[r]);
-        else
-            weights_round(cells, p, d, m, false, step_find(cells, p, d, false), &whole[r]);
-    }
-}
-
 typedef void few_sums_fn(const coded_rows *v, const whole_weights *whole, uint32_t c, uint32_t end, float *const *sums,
                          kvb_lookahead *next);
 
@@ -219,10 +209,133 @@ typedef void few_sums_fn(const coded_rows *v, const whole_weights *whole, uint32
         }                                                                                                              \
     }
 #define SUMS_OF(ELEM) SUMS(ELEM, 1) SUMS(ELEM, 2) SUMS(ELEM, 3) SUMS(ELEM, 4)
-INT8_ELEMS(SUMS_OF)
+WIDE_ELEMS(SUMS_OF)
 
 #define SUMS_LINE(ELEM) [ELEM] = {few_sums_##ELEM##_1, few_sums_##ELEM##_2, few_sums_##ELEM##_3, few_sums_##ELEM##_4},
-static few_sums_fn *const few_sums[KVB_ELEM_COUNT][FEW_ROWS] = {INT8_ELEMS(SUMS_LINE)};
+static few_sums_fn *const few_sums[KVB_ELEM_COUNT][FEW_ROWS] = {WIDE_ELEMS(SUMS_LINE)};
+
+/*
+ * Narrow codes, as bytes, with their offset: 32 channels of a block, four cells at a time. Vector j has channels 4 * j
+ * .. 4 * j + 3, then those 16 further on. vpmaddubsw adds pairs in 16 bits, which hold the sums of 16 cells: 8 * 31 *
+ * 127.
+ */
+typedef __m256i strip[BLOCK / 4][4];
+
+VEC_INLINE void strip_pack(kvb_elem elem, const coded_rows *v, uint32_t c, __m256i (*to)[4])
+{
+    const uint32_t n = v->at.n;
+    for (uint32_t i = 0; i < (n + 15) / 16 * 16; i += 4, to++) {
+        __m256i x[4];
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < 4; j++) /* past the last any will do: its weight is 0 */
+            x[j] = bytes32_of(elem, v->at.row[i + j < n ? i + j : 0], c);
+        const __m256i low = _mm256_unpacklo_epi8(x[0], x[1]), high = _mm256_unpackhi_epi8(x[0], x[1]),
+                      other_low = _mm256_unpacklo_epi8(x[2], x[3]), other_high = _mm256_unpackhi_epi8(x[2], x[3]);
+        (*to)[0] = _mm256_unpacklo_epi16(low, other_low);
+        (*to)[1] = _mm256_unpackhi_epi16(low, other_low);
+        (*to)[2] = _mm256_unpacklo_epi16(high, other_high);
+        (*to)[3] = _mm256_unpackhi_epi16(high, other_high);
+    }
+}
+
+/* Sums of a strip, of half of its channels. whole: [rows], of its group. */
+VEC_INLINE void strip_sum(uint32_t rows, uint32_t half, const coded_rows *v, const __m256i (*four)[4],
+                          const whole_weights *whole, uint32_t c, float *const *sums)
+{
+    const uint32_t dwords = (v->at.n + 15) / 16 * 4;
+    vi acc[4 * 2];
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < 2 * rows; j++)
+        acc[j] = vi_set(-v->shape->of.offset * whole[j / 2].sum);
+    for (uint32_t i = 0; i < dwords; i += 4) {
+        __m256i pairs[4 * 2];
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < 2 * rows; j++)
+            pairs[j] = _mm256_setzero_si256();
+#pragma GCC unroll 1
+        for (uint32_t k = i; k < i + 4; k++) {
+            const __m256i a = four[k][2 * half], b = four[k][2 * half + 1];
+#pragma GCC unroll 8
+            for (uint32_t r = 0; r < rows; r++) {
+                const __m256i w = (__m256i)vi_set(whole[r].of[k]);
+                pairs[2 * r] = _mm256_add_epi16(pairs[2 * r], _mm256_maddubs_epi16(a, w));
+                pairs[2 * r + 1] = _mm256_add_epi16(pairs[2 * r + 1], _mm256_maddubs_epi16(b, w));
+                /* row by row: gcc 12 keeps a sum in memory else */
+                __asm__ volatile("" : "+x"(pairs[2 * r]), "+x"(pairs[2 * r + 1]) : : "memory");
+            }
+        }
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < 2 * rows; j++)
+            acc[j] = vi_dot2(acc[j], (vi)pairs[j], vi_set(0x00010001));
+    }
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < rows; r++) { /* 8 channels are in the lower halves, 8 in the upper ones */
+        const __m256i a = (__m256i)acc[2 * r], b = (__m256i)acc[2 * r + 1];
+#pragma GCC unroll 2
+        for (uint32_t upper = 0; upper < 2; upper++) {
+            const vi eight =
+                (vi)(upper ? _mm256_permute2x128_si256(a, b, 0x31) : _mm256_permute2x128_si256(a, b, 0x20));
+            float *to = sums[r] + c + half * VL + upper * 16;
+            vf x = vf_load(to);
+            if (v->shape->of.has_m)
+                x = x + vf_set(whole[r].rest);
+            vf_store(to, vf_fma(vi_to_vf(eight), vf_set(whole[r].step), x));
+        }
+    }
+}
+
+typedef void strip_pack_fn(const coded_rows *v, uint32_t c, __m256i (*to)[4]);
+typedef void strip_sum_fn(const coded_rows *v, const __m256i (*four)[4], const whole_weights *whole, uint32_t c,
+                          float *const *sums);
+
+#define STRIP_PACK(ELEM)                                                                                               \
+    static __attribute__((noinline)) void strip_pack_##ELEM(const coded_rows *v, uint32_t c, __m256i(*to)[4])          \
+    {                                                                                                                  \
+        strip_pack(ELEM, v, c, to);                                                                                    \
+    }
+#define STRIP_SUM(ROWS)                                                                                                \
+    static __attribute__((noinline)) void strip_sum_##ROWS(const coded_rows *v, const __m256i(*four)[4],               \
+                                                           const whole_weights *whole, uint32_t c, float *const *sums) \
+    {                                                                                                                  \
+        strip_sum(ROWS, 0, v, four, whole, c, sums);                                                                   \
+        strip_sum(ROWS, 1, v, four, whole, c, sums);                                                                   \
+    }
+NARROW_ELEMS(STRIP_PACK)
+STRIP_SUM(1)
+STRIP_SUM(2)
+STRIP_SUM(3)
+STRIP_SUM(4)
+
+#define PACK_LINE(ELEM) [ELEM] = strip_pack_##ELEM,
+static strip_pack_fn *const strip_packs[KVB_ELEM_COUNT] = {NARROW_ELEMS(PACK_LINE)};
+static strip_sum_fn *const strip_sums[FEW_ROWS] = {strip_sum_1, strip_sum_2, strip_sum_3, strip_sum_4};
+
+/* Channels c .. end - 1, of one group. */
+static void narrow_sums(const coded_rows *v, const whole_weights *whole, uint32_t rows, uint32_t c, uint32_t end,
+                        float *const *sums, kvb_lookahead *next)
+{
+    strip codes;
+    for (; c < end; c += 32) {
+        strip_packs[v->shape->elem](v, c, codes);
+        strip_sums[rows - 1](v, (const __m256i(*)[4])codes, whole, c, sums);
+        kvb_lookahead_until(next, c + 32, v->shape->dim);
+    }
+}
+
+/* Weights in whole steps, for group g. */
+VEC_INLINE void few_weights(const coded_rows *v, const float *most, uint32_t rows, uint32_t cells, uint32_t g,
+                            const float *weights, const row_step *steps, whole_weights *whole)
+{
+    const float *d = v->factors.d + g * BLOCK, *m = v->factors.m ? v->factors.m + g * BLOCK : NULL;
+    const bool bytes = strip_packs[v->shape->elem];
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *p = weights + r * BLOCK;
+        if (most)
+            weights_round(cells, p, d, m, true, steps[r], bytes, &whole[r]);
+        else
+            weights_round(cells, p, d, m, false, step_find(cells, p, d, false), bytes, &whole[r]);
+    }
+}
 
 static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n,
                          const float *weights, uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
@@ -243,7 +356,10 @@ static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, con
             few_weights(&rows, finite ? most : NULL, n_rows, BLOCK, g, weights, steps, whole);
         else
             few_weights(&rows, finite ? most : NULL, n_rows, INT8_SOME, g, weights, steps, whole);
-        few_sums[s->elem][n_rows - 1](&rows, whole, c, c + s->group, sums, next);
+        if (strip_packs[s->elem])
+            narrow_sums(&rows, whole, n_rows, c, c + s->group, sums, next);
+        else
+            few_sums[s->elem][n_rows - 1](&rows, whole, c, c + s->group, sums, next);
     }
     kvb_lookahead_until(next, 2, 2);
 }

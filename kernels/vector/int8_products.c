@@ -53,19 +53,24 @@ VEC_INLINE void codes_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint
 #endif
 }
 
-/* Stores the whole numbers nearest to 64 floats side by side, in the size that codes are multiplied with. Returns their
- * sum if the codes still contain their offset, else 0. */
-VEC_INLINE int32_t whole_store(const vf *x, void *to)
+/* Stores the whole numbers nearest to 64 floats side by side, in the size that codes are multiplied with, or as bytes.
+ * Returns their sum if the codes still contain their offset, else 0. */
+VEC_INLINE int32_t whole_store(const vf *x, bool bytes, void *to)
 {
-#if !TILE_SIGNED
-    vi sum = vi_set(0);
+#if !TILE_SIGNED || (defined(__AVX2__) && !defined(__AVX512F__))
+    if (bytes || !TILE_SIGNED) {
+        vi sum = vi_set(0);
 #pragma GCC unroll 2
-    for (uint32_t i = 0; i < 64 / VL; i += 4)
-        sum = vf_store_i8((int8_t *)to + i * VL, x + i, sum);
-    return vi_total(sum);
-#elif TILE_CODES == 4
-    vf_store_i8(to, x);
+        for (uint32_t i = 0; i < 64 / VL; i += 4)
+            sum = vf_store_i8((int8_t *)to + i * VL, x + i, sum);
+        return vi_total(sum);
+    }
 #else
+    (void)bytes;
+#endif
+#if TILE_SIGNED && TILE_CODES == 4
+    vf_store_i8(to, x);
+#elif TILE_SIGNED
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < 64 / VL; i += 2)
         vf_store_i16((int16_t *)to + i * VL, x[i], x[i + 1]);
@@ -89,7 +94,7 @@ VEC_INLINE void channels_store(kvb_elem elem, const float *whole, void *to)
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < 64 / VL; i++)
         x[i] = vf_load(whole + i * VL);
-    whole_store(x, to);
+    whole_store(x, false, to);
 #if EVEN_FIRST
     const __m128i even_first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     if (elem == KVB_UINT4) /* see EVEN_FIRST */
@@ -243,7 +248,7 @@ VEC_INLINE row_step step_find(uint32_t cells, const float *weights, const float 
 }
 
 VEC_INLINE void weights_round(uint32_t cells, const float *weights, const float *d, const float *m, bool finite,
-                              row_step step, whole_weights *to)
+                              row_step step, bool bytes, whole_weights *to)
 {
     const vf per = vf_set(step.per);
     vf product[BLOCK / VL], rest = vf_set(0);
@@ -257,7 +262,7 @@ VEC_INLINE void weights_round(uint32_t cells, const float *weights, const float 
         if (m)
             rest = rest + product_of(p, m + i * VL, finite);
     }
-    to->sum = whole_store(product, to->of);
+    to->sum = whole_store(product, bytes, to->of);
     to->step = step.step;
     to->rest = m ? vf_total(rest) : 0;
 }
@@ -304,9 +309,9 @@ VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, uint32_t cells, const 
             const float *d = v->d + (g + i) * BLOCK, *m = v->m ? v->m + (g + i) * BLOCK : NULL;
             const float *p = weights + r * BLOCK;
             if (v->most)
-                weights_round(cells, p, d, m, true, steps[r], &whole[r * parts + i]);
+                weights_round(cells, p, d, m, true, steps[r], false, &whole[r * parts + i]);
             else
-                weights_round(cells, p, d, m, false, step_find(cells, p, d, false), &whole[r * parts + i]);
+                weights_round(cells, p, d, m, false, step_find(cells, p, d, false), false, &whole[r * parts + i]);
         }
     for (; c + span <= end; c += span)
         channels_sum(rows, PRODUCT_VECS, parts, v, whole, c, sums);

@@ -312,8 +312,7 @@ VEC_INLINE vi vi_dot2(vi c, vi a, vi b)
 {
     return c + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 }
-#if defined(KVB_AVXVNNI)
-/* c plus the products of unsigned bytes and signed ones, added in fours. A test's build lacks the instruction. */
+/* c plus the products of unsigned bytes and signed ones, added in fours. */
 VEC_INLINE vi vi_dot4(vi c, vi bytes, vi whole)
 {
     const __m256i a = (__m256i)bytes, b = (__m256i)whole;
@@ -341,7 +340,6 @@ VEC_INLINE vi vf_store_i8(void *p, const vf a[4], vi sum)
     _mm256_storeu_si256(p, all);
     return vi_dot4(sum, vi_set(0x01010101), (vi)all);
 }
-#endif
 VEC_INLINE vi vi_size_max(vi most, vf a)
 {
     return (vi)_mm256_max_epi32((__m256i)most, _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff)));
