@@ -683,7 +683,7 @@ static int dim_judge(alone *a, uint32_t dim, char *place, size_t place_bytes, ch
             a->scratch = a->has_reference ? malloc(kvb_storage_scratch(&a->store[0])) : NULL;
             if (a->has_reference && !a->scratch)
                 return -ENOMEM;
-            snprintf(place, place_bytes, "pool %s by itself, format %s, dim %u, %u KV heads, growth %s%s",
+            snprintf(place, place_bytes, "pool %s by itself, format %s, dim %u, %d KV heads, growth %s%s",
                      a->type->name, f->name, dim, HEADS, kvb_growth_names[growths[g]],
                      given ? ", with head scales" : "");
             begin(a, place, why, why_bytes);
