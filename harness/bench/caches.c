@@ -670,9 +670,10 @@ static const kvb_caches_row *counted_find(const kvb_caches *rows, const char *wo
 /* "noisy" where the interval is wider than half of the median; "-" where nothing was timed. */
 static kvb_number median_text(const kvb_time_stats *time)
 {
-    return !time->samples                                  ? (kvb_number){"-"}
-           : !(time->high - time->low <= time->median / 2) ? (kvb_number){"noisy"}
-                                                           : kvb_time_text(time->median);
+    static const kvb_number untimed = {"-"}, noisy = {"noisy"};
+    if (!time->samples)
+        return untimed;
+    return time->high - time->low <= time->median / 2 ? kvb_time_text(time->median) : noisy;
 }
 
 /* A ratio: one decimal below ten thousand. */
@@ -839,7 +840,8 @@ static void slopes_print(const kvb_caches_row *const ends[2][2], FILE *out)
 static kvb_number copied(const kvb_caches *rows, const kvb_caches_row *of, kvb_growth growth)
 {
     const kvb_caches_row *row = counted_find(rows, of->result.workload, of->result.cache, kvb_growth_names[growth]);
-    return row ? kvb_whole_text(row->moved_bytes / (row->live_bytes / row->tokens)) : (kvb_number){"-"};
+    static const kvb_number none = {"-"};
+    return row ? kvb_whole_text(row->moved_bytes / (row->live_bytes / row->tokens)) : none;
 }
 
 static int savings_print(const kvb_caches *rows, kvb_table_format format, FILE *out)
