@@ -437,7 +437,7 @@ endef
 $(foreach f,kernels caches workloads live oracle results harness whole,$(eval $(call test,$f)))
 
 # What fuzzing does with an input. libFuzzer is linked in a build of its own, by clang.
-PARTS_fuzz     := $(patsubst %,$(BUILD)/ci/fuzz/%.o,targets files verbs calls rules saved)
+PARTS_fuzz     := $(patsubst %,$(BUILD)/ci/fuzz/%.o,files verbs calls rules saved)
 PLAYING        := $(patsubst %,$(BUILD)/tests/whole/test_%,fuzz random metamorphic no_memory stored_rows)
 $(PLAYING): $(PARTS_fuzz)
 $(PLAYING): LINK += $(PARTS_fuzz)
