@@ -32,7 +32,7 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
     const char *from = t->from ? (const char *)t->from + c * bytes : (const char *)zeros;
     char *to = t->to ? (char *)t->to + c * bytes : (char *)nowhere;
     vf write[STRIP], out[STRIP], exponent[STRIP];
-    /* To the next strip, whose rows lie far apart, or to the next head. */
+    /* To the next strip, whose rows lie far apart, or to the next head: prefetched, by both passes of the delta rule. */
     const size_t ahead =
         c + vecs * VL < t->columns || kind == KVB_SCAN_MAMBA1 ? vecs * VL * bytes : t->d_k * row - c * bytes;
 
@@ -52,8 +52,11 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
     if (kind == KVB_SCAN_DELTA) {
         for (uint32_t i = 0; i < t->d_k; i++)
 #pragma GCC unroll 4
-            for (uint32_t v = 0; v < vecs; v++)
+            for (uint32_t v = 0; v < vecs; v++) {
+                if (v % 2 == 0)
+                    __builtin_prefetch(from + i * from_row + ahead + v * VL * bytes, 0, 2);
                 write[v] = vf_fma(vf_set(t->k[i]), state_load(elem, from + i * from_row, v * VL), write[v]);
+            }
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++)
             write[v] = vf_set(t->gate) * (vf_load(t->v + c + v * VL) - vf_set(t->decay) * write[v]);
@@ -63,7 +66,7 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++) {
             vf decay = exponent[v];
-            if (kind == KVB_SCAN_MAMBA1 || kind == KVB_SCAN_DELTA)
+            if (kind == KVB_SCAN_MAMBA1 || (kind == KVB_SCAN_DELTA && v % 2))
                 __builtin_prefetch(from + ahead + v * VL * bytes, 0, 2);
             if (kind == KVB_SCAN_MAMBA1)
                 decay = vf_exp2(decay * vf_load(t->a + (size_t)i * t->a_row + c + v * VL));
