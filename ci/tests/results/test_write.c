@@ -67,7 +67,7 @@ static kvb_result_writer *writer_open(void)
 
 static void assert_why(const char *named, int error)
 {
-    snprintf(want, sizeof want, "%s: %s", named, strerror(error));
+    snprintf(want, sizeof want, "%s: cannot be written: %s", named, strerror(error));
     assert_string_equal(why, want);
 }
 
@@ -273,7 +273,7 @@ static void test_full_device(void **state)
     if (stat("/dev/full", &device) != 0 || !S_ISCHR(device.st_mode))
         skip();
     assert_int_equal(kvb_result_create("/dev/full", &sample_manifest, &writer, why, sizeof why), -ENOSPC);
-    assert_string_equal(why, "/dev/full: No space left on device");
+    assert_string_equal(why, "/dev/full: cannot be written: No space left on device");
     assert_int_equal(stat("/dev/full", &device), 0);
     assert_true(S_ISCHR(device.st_mode));
 }
