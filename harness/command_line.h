@@ -138,7 +138,8 @@ bool kvb_command_without(const kvb_usage *usage, const char *const *names, int a
 /* Is the option or knob of this name among the words? */
 bool kvb_command_has(const kvb_usage *usage, const char *name, int argc, char **argv);
 
-/* How far a name is from what was typed: letters to insert, remove or change, whatever their case; 0 if it contains it. */
+/* Letters to insert, remove or change between what was typed and a name, without regard to case. 0 if the name contains
+ * what was typed. */
 uint32_t kvb_name_distance(const char *typed, const char *name);
 
 /* "WHAT 'typed'; did you mean 'seq'? known: slab, seq, tree" into why; the question only if one is near. known: names

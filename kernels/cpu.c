@@ -49,7 +49,7 @@ typedef struct need {
 #define VNNI           (BIT(AVX512VNNI) | BF16)
 #define AVX512         (BIT(AVX512) | VNNI)
 #define AVX2           (BIT(AVX2) | BIT(AVXVNNI) | AVX512)
-#if defined(KVB_AVXVNNI) /* a test's build, whose loops do without the instruction */
+#if defined(KVB_AVXVNNI) /* a test's build emulates the instruction: every CPU has the level */
 #define AVXVNNI 0
 #else
 #define AVXVNNI BIT(AVXVNNI)

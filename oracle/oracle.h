@@ -170,10 +170,10 @@ double kvb_closeness_share(const kvb_closeness *c, const kvb_tolerance *rule);
 
 /*
  * ---- rounded.c ----
- * Rows for a kernel that rounds. An oracle's rows serve every kernel: over the workload's q, without the sums for
- * weights in steps. A kernel that tells which q it multiplies (kvb_kernel.round_query) is judged by attention of that
- * q, and one whose weights are multiples of a step by sums for it: the same rows, solved once more. That is done for a
- * layer at its first call, since the call brings the problem and the head scales that q is rounded for.
+ * Rows for a kernel that rounds. An oracle's rows serve every kernel: they are solved for the workload's q, without sums
+ * for weights in steps. A kernel that rounds q says to what (kvb_kernel.round_query): its rows are solved once more for
+ * that q. So are those of a kernel whose weights are multiples of a step, with the sums for it. This happens at a layer's
+ * first call, which brings the problem and the head scales that q is rounded for.
  */
 
 typedef struct kvb_rounded kvb_rounded;
@@ -183,10 +183,10 @@ int kvb_rounded_open(kvb_oracle *oracle, const kvb_kernel *kernel, kvb_rounded *
 void kvb_rounded_free(kvb_rounded *rounded);
 
 /*
- * What `call` is judged by, a call of the kernel for (event, layer): *n rows, those of kvb_oracle_rows(), whether they
- * need another solve or not; where what is stored depends on the order of writes, rows for kvb_window_solve() to solve.
- * *arithmetic, as the kernel declares it, loses what the rows take into account. 0, -ENOMEM, what round_query returned,
- * or -EILSEQ and why: it goes further from q than is declared, or gives another q for another call.
+ * The rows that judge the kernel's `call` of (event, layer): *n of them, those of kvb_oracle_rows() if no other solve is
+ * needed; where the stored rows depend on the order of writes, rows for kvb_window_solve() to solve. *arithmetic holds
+ * what the kernel declares; what the rows take into account is removed from it. 0, -ENOMEM, what round_query returned, or
+ * -EILSEQ and why: it goes further from q than is declared, or gives another q for another call.
  */
 int kvb_rounded_rows(kvb_rounded *rounded, const kvb_attend *call, uint32_t event, uint32_t layer,
                      kvb_arithmetic *arithmetic, const kvb_expect **rows, size_t *n, char *why, size_t why_bytes);

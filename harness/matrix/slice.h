@@ -65,11 +65,11 @@ bool kvb_pair_fits(const kvb_pool_pair *pair, const kvb_trace *trace, char *why,
 int kvb_block_run(kvb_lane *lane, size_t first, char *why, size_t why_bytes);
 
 /*
- * Child processes whose results come back in the order in which they were asked for. Those that are only judged run
- * several at once. One that is timed runs alone: the others have ended before it begins.
+ * Child processes. Results come back in the order of the requests. A child that is only judged runs beside others. One
+ * that is timed runs alone: the others have ended before it begins.
  *
  * A kernel that has no end costs the time limit each time. When it had none in KVB_CREW_HANGS combinations, those that
- * come later in the order are skipped, whatever has come of them meanwhile: which are skipped does not depend on the
+ * come later in the order are skipped, even those that ended meanwhile: which are skipped does not depend on the
  * number of children.
  */
 

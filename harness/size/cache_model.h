@@ -22,7 +22,7 @@ int kvb_size_cache_model(const kvb_sized_model *sized, uint64_t context, const c
 /* The same groups with at most so many layers each. */
 void kvb_size_few_layers(const kvb_model *model, uint32_t most, kvb_model *few);
 
-/* What replays a history at the shape of a model: one layer of each of its kinds. name: of `kvbench size --list`, or a
+/* The shape in which a model replays a history: one layer of each of its kinds. name: of `kvbench size --list`, or a
  * config.json. The caller frees *sized. 0, or a negative errno with why. */
 int kvb_size_shape(const char *name, kvb_sized_model **sized, kvb_model *shape, char *why, size_t why_bytes);
 /* The name behind its owner's: readers of records take a word with a slash for a path. NULL: NULL. */

@@ -160,7 +160,7 @@ void kvb_bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g,
     f->loops->bf16->sums(&values, w->scores, g->n_rows, g->sums);
 }
 
-/* ---- the kernels ---- */
+/* ---- the kernels ------------------------------------------------------------------------------------------------- */
 
 #define KERNEL(LOOPS, NAME, SUMMARY)                                                                                   \
     static void LOOPS##_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)                           \

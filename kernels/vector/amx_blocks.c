@@ -41,7 +41,7 @@ static inline tile_at rows_find(const void *const *rows, uint32_t n, size_t stri
 }
 
 /*
- * Tiles 0 to 3, two by two, plus the products of one or two tiles of rows, and of one or two tiles of columns of a packed
+ * Adds to tiles 0 to 3 (two by two) the products of one or two tiles of rows with one or two tiles of columns of a packed
  * block [steps * ROWS][stride] dwords.
  */
 static inline void tiles_multiply(const tile_at a[2], bool two_rows, const int32_t *b, size_t stride, bool two_columns,

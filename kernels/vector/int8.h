@@ -111,8 +111,8 @@ static inline size_t int8_query_bytes(const int8_shape *s)
     return int8_query_codes_at(s) + (size_t)2 * s->width;
 }
 
-/* AVX-512's tile of keys has the even channels of each eight first, for UINT4, whose bytes have an even channel below
- * an odd one: a tile is transposed before nibbles are unpacked. */
+/* AVX-512 packs UINT4's keys with the even channels of each eight first: it transposes a tile before it unpacks nibbles,
+ * and a byte holds an even channel below an odd one. */
 #if defined(__AVX512VNNI__)
 #define EVEN_FIRST 1
 #else

@@ -32,7 +32,7 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
     const char *from = t->from ? (const char *)t->from + c * bytes : (const char *)zeros;
     char *to = t->to ? (char *)t->to + c * bytes : (char *)nowhere;
     vf write[STRIP], out[STRIP], exponent[STRIP];
-    /* To the next strip, whose rows lie far apart, or to the next head: prefetched, by both passes of the delta rule. */
+    /* Bytes from a row to what is prefetched: the next strip, or the next head. Both passes of the delta rule prefetch. */
     const size_t ahead =
         c + vecs * VL < t->columns || kind == KVB_SCAN_MAMBA1 ? vecs * VL * bytes : t->d_k * row - c * bytes;
 
