@@ -105,7 +105,8 @@ bool kvb_wait_readable(int fd, double seconds)
 
 static struct {
     const char *command;
-    size_t done, total, bad;
+    size_t done, total, bad, heavy; /* heavy: the last ones, each of which counts as `each` others */
+    double each;
     double started, since; /* seconds: the whole, and what is done now */
     bool terminal;
     size_t columns; /* of it */
@@ -142,9 +143,16 @@ static void count_put(line *l, const char *before, double number, const char *af
     text_put(l, after);
 }
 
+/* What the first n take, in units of an ordinary one. */
+static double work_of(size_t n)
+{
+    const size_t light = progress.total - progress.heavy;
+    return n <= light ? (double)n : (double)light + (double)(n - light) * progress.each;
+}
+
 static void progress_show(void)
 {
-    double now = kvb_now_seconds(), passed = now - progress.started, left = (double)(progress.total - progress.done);
+    double now = kvb_now_seconds(), passed = now - progress.started, done = work_of(progress.done);
     line l = {.used = 0};
     text_put(&l, progress.terminal ? "\r\033[K" : "kvbench ");
     text_put(&l, progress.terminal ? "" : progress.command);
@@ -157,7 +165,7 @@ static void progress_show(void)
         count_put(&l, "", (double)progress.bad, " not passed, ");
     count_put(&l, "", passed, " s");
     if (progress.done)
-        count_put(&l, ", about ", passed / (double)progress.done * left, " s left");
+        count_put(&l, ", about ", passed / done * (work_of(progress.total) - done), " s left");
     if (*progress.now) {
         text_put(&l, ": ");
         text_put(&l, progress.now);
@@ -190,7 +198,7 @@ void kvb_progress_start(const char *command, size_t total)
     struct sigaction show = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
     timer_set(0);
     progress.command = command;
-    progress.done = progress.bad = 0;
+    progress.done = progress.bad = progress.heavy = 0;
     progress.total = total;
     progress.started = progress.since = kvb_now_seconds();
     struct winsize size = {.ws_col = 0};
@@ -212,6 +220,12 @@ static void alarm_hold(bool hold)
 void kvb_progress_expect(size_t more)
 {
     progress.total += more;
+}
+
+void kvb_progress_weigh(size_t n, double each)
+{
+    progress.each = each;
+    progress.heavy = n < progress.total ? n : progress.total;
 }
 
 void kvb_progress_now(const char *format, ...)

@@ -47,6 +47,8 @@ bool kvb_wait_readable(int fd, double seconds);
 /* total: combinations, or the like, that are to be done; 0: not known yet. Begun again, it counts anew. */
 void kvb_progress_start(const char *command, size_t total);
 void kvb_progress_expect(size_t more); /* adds to the total */
+/* The last n take `each` times as long as others, about. The time that is left counts them so. */
+void kvb_progress_weigh(size_t n, double each);
 /* What is being done now: "oracle of plain-decode, f16". */
 void kvb_progress_now(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void kvb_progress_step(bool good); /* one more is done */

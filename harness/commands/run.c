@@ -243,6 +243,12 @@ int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_r
     return kvb_calls_judge(&judged, &subject, result, why, why_bytes);
 }
 
+/* Most single calls of each kernel. */
+static uint64_t calls_most(const run *r)
+{
+    return r->knobs.calls ? r->knobs.calls : r->suite->calls;
+}
+
 /* Judges them. wants, take: as those of kvb_matrix_options, called with the run; first: number of the first one. 0;
  * -EINTR; -EINVAL and other negative errnos with why. */
 static int run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *registry, size_t first, int argc,
@@ -253,7 +259,7 @@ static int run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry
     int error = 0;
     kvb_replay_begin(&kvb_run_usage, argc, argv, &kvb_suite_find("default")->parts[0], true, begin, sizeof begin);
     const kvb_calls_options options = {.call = r->call,
-                                       .most = r->knobs.calls ? r->knobs.calls : r->suite->calls,
+                                       .most = calls_most(r),
                                        .only_cheap = !r->knobs.calls && r->suite->by_pairs,
                                        .random = r->knobs.random,
                                        .seed = r->knobs.seed,
@@ -341,7 +347,9 @@ static int run_calls_require(const run *r)
 
 /* kvbench run: replay the matrix, check it, measure it, record it. */
 
-#define MACHINE_COMBINATIONS 60 /* runs of fewer do not spend seconds on the machine's rates unless asked */
+#define CALLS_OF_REPLAY      5.0    /* single calls that take as long as a replay, about */
+#define PAIRS_CALLS          2000.0 /* of a kernel: about as many meet all pairs */
+#define MACHINE_COMBINATIONS 60     /* runs of fewer do not spend seconds on the machine's rates unless asked */
 
 /* Under --deterministic: the same combination with another number of threads gives the same bits. */
 static void digest_judge(const run *r, kvb_result *result)
@@ -473,6 +481,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
     char command[KVB_REPLAY];
     size_t first = 0;
     kvb_progress_start("run", total - r->results.n);
+    kvb_progress_weigh(calls->n, fmin((double)calls_most(r), PAIRS_CALLS) / CALLS_OF_REPLAY);
     int error = 0;
     for (size_t i = 0; i < n && !error; i++) {
         const kvb_suite_part *part = &r->suite->parts[i];
