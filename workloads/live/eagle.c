@@ -172,29 +172,17 @@ void kvb_play_eagle_greedy(kvb_scene *scene)
     }
 }
 
-const kvb_scenario kvb_scenario_eagle_greedy = {
-    .name = "eagle-greedy",
-    .summary = "the prompt of eagle-tree, decoded greedily token by token",
-    .cache = "contiguous",
-    .capacity = CAPACITY,
-    .seq_capacity = CAPACITY,
-    .max_seqs = 1,
-    .play = kvb_play_eagle_greedy,
-};
+KVB_SCENARIO(eagle_greedy, .name = "eagle-greedy",
+             .summary = "the prompt of eagle-tree, decoded greedily token by token", .cache = "contiguous",
+             .capacity = CAPACITY, .seq_capacity = CAPACITY, .max_seqs = 1, .play = kvb_play_eagle_greedy);
 
-const kvb_scenario kvb_scenario_eagle_tree = {
-    .name = "eagle-tree",
+KVB_SCENARIO(
+    eagle_tree, .name = "eagle-tree",
     .summary = "live model: 48 rounds of EAGLE's 25-node tree (mc_sim_7b_63), verified whole, accepted greedily",
     .note = "The draft model is the target's weights with seeded noise of 0.075 of each matrix's root mean square: it "
             "agrees often by construction.",
-    .cache = "tree",
-    .needs = KVB_CACHE_TREE,
-    .capacity = CAPACITY,
-    .seq_capacity = CAPACITY,
-    .max_seqs = 1,
-    .greedy = &kvb_scenario_eagle_greedy,
-    .play = play_tree,
-};
+    .cache = "tree", .needs = KVB_CACHE_TREE, .capacity = CAPACITY, .seq_capacity = CAPACITY, .max_seqs = 1,
+    .greedy = &kvb_scenario_eagle_greedy, .play = play_tree);
 
 /*
  * spec-batch: trees of three sequences at once. The draft proposes level by level for all of them together, the target
@@ -320,35 +308,17 @@ static void batch_geometry(kvb_model_config *config)
     config->kv_heads = 1;
 }
 
-const kvb_scenario kvb_scenario_spec_greedy = {
-    .name = "spec-greedy",
-    .summary = "the prompts of spec-batch, decoded greedily token by token",
-    .cache = "seq",
-    .needs = KVB_CACHE_SEQ,
-    .geometry = batch_geometry,
-    .full_every = 2,
-    .limits = {.window = 4, .sinks = 1},
-    .rollback = BACK,
-    .capacity = 256,
-    .seq_capacity = BATCH_PROMPT + TEXT + NODES,
-    .max_seqs = TREES + 1,
-    .play = play_greedy,
-};
+KVB_SCENARIO(spec_greedy, .name = "spec-greedy",
+             .summary = "the prompts of spec-batch, decoded greedily token by token", .cache = "seq",
+             .needs = KVB_CACHE_SEQ, .geometry = batch_geometry, .full_every = 2, .limits = {.window = 4, .sinks = 1},
+             .rollback = BACK, .capacity = 256, .seq_capacity = BATCH_PROMPT + TEXT + NODES, .max_seqs = TREES + 1,
+             .play = play_greedy);
 
-const kvb_scenario kvb_scenario_spec_batch = {
-    .name = "spec-batch",
+KVB_SCENARIO(
+    spec_batch, .name = "spec-batch",
     .summary = "live model: draft trees of three sequences proposed and verified together, a fourth decoded plainly "
                "meanwhile; one goes back into what was committed; a window of 4 and a sink in every other layer",
     .note = "The draft model is the target's weights with seeded noise of 0.1 of each matrix's root mean square.",
-    .cache = "seq",
-    .needs = KVB_CACHE_SEQ | KVB_CACHE_TREE,
-    .geometry = batch_geometry,
-    .full_every = 2,
-    .limits = {.window = 4, .sinks = 1},
-    .rollback = BACK,
-    .capacity = 256,
-    .seq_capacity = BATCH_PROMPT + TEXT + NODES,
-    .max_seqs = TREES + 1,
-    .greedy = &kvb_scenario_spec_greedy,
-    .play = play_trees,
-};
+    .cache = "seq", .needs = KVB_CACHE_SEQ | KVB_CACHE_TREE, .geometry = batch_geometry, .full_every = 2,
+    .limits = {.window = 4, .sinks = 1}, .rollback = BACK, .capacity = 256, .seq_capacity = BATCH_PROMPT + TEXT + NODES,
+    .max_seqs = TREES + 1, .greedy = &kvb_scenario_spec_greedy, .play = play_trees);

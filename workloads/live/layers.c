@@ -69,37 +69,17 @@ static void play_batch(kvb_scene *scene)
     kvb_scene_decode(scene, rest, 3, STEPS_AFTER);
 }
 
-const kvb_scenario kvb_scenario_sliding_window = {
-    .name = "sliding-window",
-    .summary =
-        "live model: 5 layers of 6 with a window of 24; prefill of 64, 3 branches, backtracking and a fork inside the "
-        "window, one sequence on to ten windows",
-    .cache = "window",
-    .needs = KVB_CACHE_SEQ,
-    .layers = 6,
-    .full_every = 6,
-    .limits = {.window = WINDOW},
-    .rollback = 8,
-    .capacity = 1024,
-    .seq_capacity = 320,
-    .max_seqs = 5,
-    .play = play_branches,
-};
+KVB_SCENARIO(sliding_window, .name = "sliding-window",
+             .summary = "live model: 5 layers of 6 with a window of 24; prefill of 64, 3 branches, backtracking and a "
+                        "fork inside the window, one sequence on to ten windows",
+             .cache = "window", .needs = KVB_CACHE_SEQ, .layers = 6, .full_every = 6, .limits = {.window = WINDOW},
+             .rollback = 8, .capacity = 1024, .seq_capacity = 320, .max_seqs = 5, .play = play_branches);
 
-const kvb_scenario kvb_scenario_sink_window = {
-    .name = "sink-window",
-    .summary =
-        "live model: a window of 16 and 4 sinks in every layer; 3 prompts prefilled in chunks, decoded together, one "
-        "forked, one cut back",
-    .cache = "window",
-    .needs = KVB_CACHE_SEQ,
-    .limits = {.window = SINK_WINDOW, .sinks = SINKS},
-    .rollback = 8,
-    .capacity = 1024,
-    .seq_capacity = 256,
-    .max_seqs = 4,
-    .play = play_batch,
-};
+KVB_SCENARIO(sink_window, .name = "sink-window",
+             .summary = "live model: a window of 16 and 4 sinks in every layer; 3 prompts prefilled in chunks, decoded "
+                        "together, one forked, one cut back",
+             .cache = "window", .needs = KVB_CACHE_SEQ, .limits = {.window = SINK_WINDOW, .sinks = SINKS},
+             .rollback = 8, .capacity = 1024, .seq_capacity = 256, .max_seqs = 4, .play = play_batch);
 
 /*
  * The attention of some families of models, with few layers and heads. The seeded twins have the heads and dims of a real model,
@@ -134,78 +114,42 @@ static void no_positions(kvb_model_config *config)
     config->no_rope_every = 4;
 }
 
-const kvb_scenario kvb_scenario_mla_decode = {
-    .name = "mla-decode",
-    .summary =
-        "live model: latent attention, absorbed, a row of 32 + 8 for 8 heads; prefill of 48, five chunks of 16, 64 "
-        "decode steps",
-    .cache = "contiguous",
-    .geometry = latent,
-    /* kv_lora_rank 512, qk_rope_head_dim 64; the scale is of qk_nope_head_dim 128 + 64 */
-    .real = &(const kvb_group){.heads = 16,
-                               .kv_heads = 1,
-                               .k_dim = 576,
-                               .v_dim = 512,
-                               .latent = true,
-                               .scale = 0.07216878364870323 /* 1/sqrt(192) */},
-    .capacity = 256,
-    .seq_capacity = 256,
-    .max_seqs = 1,
-    .play = kvb_play_plain_decode,
-};
+KVB_SCENARIO(mla_decode, .name = "mla-decode",
+             .summary = "live model: latent attention, absorbed, a row of 32 + 8 for 8 heads; prefill of 48, five "
+                        "chunks of 16, 64 decode steps",
+             .cache = "contiguous", .geometry = latent,
+             /* kv_lora_rank 512, qk_rope_head_dim 64; the scale is of qk_nope_head_dim 128 + 64 */
+             .real = &(const kvb_group){.heads = 16,
+                                        .kv_heads = 1,
+                                        .k_dim = 576,
+                                        .v_dim = 512,
+                                        .latent = true,
+                                        .scale = 0.07216878364870323 /* 1/sqrt(192) */},
+             .capacity = 256, .seq_capacity = 256, .max_seqs = 1, .play = kvb_play_plain_decode);
 
-const kvb_scenario kvb_scenario_gpt_oss_like = {
-    .name = "gpt-oss-like",
-    .summary =
-        "live model: a window of 16 in every other layer of 4, sink logits; 3 prompts prefilled in chunks, decoded "
-        "together, one forked, one cut back",
-    .cache = "window",
-    .needs = KVB_CACHE_SEQ,
-    .layers = 4,
-    .full_every = 2,
-    .geometry = sink_logits,
-    .limits = {.window = 16},
-    .real = &(const kvb_group){.heads = 64, .kv_heads = 8, .k_dim = 64, .v_dim = 64, .scale = 0.125},
-    .rollback = 8,
-    .capacity = 1024,
-    .seq_capacity = 256,
-    .max_seqs = 4,
-    .play = play_batch,
-};
+KVB_SCENARIO(gpt_oss_like, .name = "gpt-oss-like",
+             .summary = "live model: a window of 16 in every other layer of 4, sink logits; 3 prompts prefilled in "
+                        "chunks, decoded together, one forked, one cut back",
+             .cache = "window", .needs = KVB_CACHE_SEQ, .layers = 4, .full_every = 2, .geometry = sink_logits,
+             .limits = {.window = 16},
+             .real = &(const kvb_group){.heads = 64, .kv_heads = 8, .k_dim = 64, .v_dim = 64, .scale = 0.125},
+             .rollback = 8, .capacity = 1024, .seq_capacity = 256, .max_seqs = 4, .play = play_batch);
 
-const kvb_scenario kvb_scenario_gemma_like = {
-    .name = "gemma-like",
-    .summary = "live model: 5 layers of 6 with a window of 24; one sequence, prefill of 48, five chunks of 16, 64 "
-               "decode steps",
-    .cache = "window",
-    .layers = 6,
-    .full_every = 6,
-    .limits = {.window = 24},
-    .real = &(const kvb_group){.heads = 8, .kv_heads = 4, .k_dim = 256, .v_dim = 256, .scale = 0.0625},
-    .capacity = 256,
-    .seq_capacity = 256,
-    .max_seqs = 1,
-    .play = kvb_play_plain_decode,
-};
+KVB_SCENARIO(gemma_like, .name = "gemma-like",
+             .summary = "live model: 5 layers of 6 with a window of 24; one sequence, prefill of 48, five chunks of "
+                        "16, 64 decode steps",
+             .cache = "window", .layers = 6, .full_every = 6, .limits = {.window = 24},
+             .real = &(const kvb_group){.heads = 8, .kv_heads = 4, .k_dim = 256, .v_dim = 256, .scale = 0.0625},
+             .capacity = 256, .seq_capacity = 256, .max_seqs = 1, .play = kvb_play_plain_decode);
 
-const kvb_scenario kvb_scenario_chunked_local = {
-    .name = "chunked-local",
+KVB_SCENARIO(
+    chunked_local, .name = "chunked-local",
     .summary = "live model: chunks of 24 in 3 layers of 4, no positions in the fourth; prefill of 64, 3 branches, "
-               "backtracking "
-               "and a fork, one sequence on to ten chunks",
-    .cache = "window",
-    .needs = KVB_CACHE_SEQ,
-    .layers = 4,
-    .full_every = 4,
-    .geometry = no_positions,
+               "backtracking and a fork, one sequence on to ten chunks",
+    .cache = "window", .needs = KVB_CACHE_SEQ, .layers = 4, .full_every = 4, .geometry = no_positions,
     .limits = {.chunk = 24},
     .real = &(const kvb_group){.heads = 40, .kv_heads = 8, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845},
-    .rollback = 8,
-    .capacity = 1024,
-    .seq_capacity = 320,
-    .max_seqs = 5,
-    .play = play_branches,
-};
+    .rollback = 8, .capacity = 1024, .seq_capacity = 320, .max_seqs = 5, .play = play_branches);
 
 /*
  * Models with recurrent layers, small; the twins have the states of a real model, which its config.json says, as one rank of four
@@ -261,37 +205,18 @@ static const kvb_group qwen3_next_attends = {.heads = 4, .kv_heads = 1, .k_dim =
 static const kvb_group nemotron_h_attends = {
     .heads = 8, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .scale = 0.08838834764831845};
 
-const kvb_scenario kvb_scenario_hybrid_decode = {
-    .name = "hybrid-decode",
-    .summary = "live model: mamba2 in 2 layers of 3; prefill of 48, five chunks of 16, 64 decode steps",
-    .cache = "contiguous",
-    .layers = 3,
-    .geometry = mamba2,
-    .real = &nemotron_h_attends,
-    .real_scan = &nemotron_h,
-    .capacity = 256,
-    .seq_capacity = 256,
-    .max_seqs = 1,
-    .play = kvb_play_plain_decode,
-};
+KVB_SCENARIO(hybrid_decode, .name = "hybrid-decode",
+             .summary = "live model: mamba2 in 2 layers of 3; prefill of 48, five chunks of 16, 64 decode steps",
+             .cache = "contiguous", .layers = 3, .geometry = mamba2, .real = &nemotron_h_attends,
+             .real_scan = &nemotron_h, .capacity = 256, .seq_capacity = 256, .max_seqs = 1,
+             .play = kvb_play_plain_decode);
 
-const kvb_scenario kvb_scenario_hybrid_batch = {
-    .name = "hybrid-batch",
-    .summary =
-        "live model: the gated delta rule in 3 layers of 4; 3 prompts prefilled in chunks, decoded together, one "
-        "forked, one cut back",
-    .cache = "seq",
-    .needs = KVB_CACHE_SEQ,
-    .layers = 4,
-    .geometry = delta,
-    .real = &qwen3_next_attends,
-    .real_scan = &qwen3_next,
-    .rollback = 8,
-    .capacity = 1024,
-    .seq_capacity = 256,
-    .max_seqs = 4,
-    .play = play_batch,
-};
+KVB_SCENARIO(hybrid_batch, .name = "hybrid-batch",
+             .summary = "live model: the gated delta rule in 3 layers of 4; 3 prompts prefilled in chunks, decoded "
+                        "together, one forked, one cut back",
+             .cache = "seq", .needs = KVB_CACHE_SEQ, .layers = 4, .geometry = delta, .real = &qwen3_next_attends,
+             .real_scan = &qwen3_next, .rollback = 8, .capacity = 1024, .seq_capacity = 256, .max_seqs = 4,
+             .play = play_batch);
 
 /* ---- speculation ------------------------------------------------------------------------------------------------- */
 
@@ -317,22 +242,13 @@ static const kvb_scenario scenario_hybrid_greedy = {
     .play = kvb_play_eagle_greedy,
 };
 
-const kvb_scenario kvb_scenario_spec_hybrid = {
-    .name = "spec-hybrid",
+KVB_SCENARIO(
+    spec_hybrid, .name = "spec-hybrid",
     .summary = "live model: the gated delta rule in 3 layers of 4; 16 rounds of EAGLE's 25-node tree, verified whole",
     .note = "The draft model is the target's weights with seeded noise of 0.015 of each matrix's root mean square.",
-    .cache = "tree",
-    .needs = KVB_CACHE_TREE,
-    .layers = 4,
-    .geometry = delta,
-    .real = &qwen3_next_attends,
-    .real_scan = &qwen3_next,
-    .capacity = HYBRID_CAPACITY,
-    .seq_capacity = HYBRID_CAPACITY,
-    .max_seqs = 1,
-    .greedy = &scenario_hybrid_greedy,
-    .play = play_spec,
-};
+    .cache = "tree", .needs = KVB_CACHE_TREE, .layers = 4, .geometry = delta, .real = &qwen3_next_attends,
+    .real_scan = &qwen3_next, .capacity = HYBRID_CAPACITY, .seq_capacity = HYBRID_CAPACITY, .max_seqs = 1,
+    .greedy = &scenario_hybrid_greedy, .play = play_spec);
 
 /* ---- forks and rollback ------------------------------------------------------------------------------------------ */
 
@@ -382,18 +298,8 @@ static void play_forks(kvb_scene *scene)
     restored_check(scene, first, HYBRID_TOGETHER);
 }
 
-const kvb_scenario kvb_scenario_state_fork = {
-    .name = "state-fork",
-    .summary =
-        "live model: mamba1 alone; a trunk forked twice, one branch rolled back twice in a row and once more, one "
-        "saved and loaded",
-    .cache = "seq",
-    .needs = KVB_CACHE_SEQ | KVB_CACHE_SAVES,
-    .geometry = mamba1,
-    .real_scan = &mamba_2_8b,
-    .rollback = DEPTH,
-    .capacity = 512,
-    .seq_capacity = 128,
-    .max_seqs = 4,
-    .play = play_forks,
-};
+KVB_SCENARIO(state_fork, .name = "state-fork",
+             .summary = "live model: mamba1 alone; a trunk forked twice, one branch rolled back twice in a row and "
+                        "once more, one saved and loaded",
+             .cache = "seq", .needs = KVB_CACHE_SEQ | KVB_CACHE_SAVES, .geometry = mamba1, .real_scan = &mamba_2_8b,
+             .rollback = DEPTH, .capacity = 512, .seq_capacity = 128, .max_seqs = 4, .play = play_forks);

@@ -58,6 +58,9 @@ typedef struct kvb_scenario {
     void (*play)(struct kvb_scene *scene);
 } kvb_scenario;
 
+/* Defines kvb_scenario_NAME; behind the name stand its fields. */
+#define KVB_SCENARIO(NAME, ...) const kvb_scenario kvb_scenario_##NAME = {__VA_ARGS__}
+
 extern const kvb_scenario kvb_scenario_plain_decode;
 extern const kvb_scenario kvb_scenario_batched_multi_seq;
 extern const kvb_scenario kvb_scenario_agent_fork;

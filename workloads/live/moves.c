@@ -136,48 +136,25 @@ static void play_evict_rollback(kvb_scene *scene)
     kvb_scene_decode(scene, both, 2, AGAIN);
 }
 
-const kvb_scenario kvb_scenario_context_shift = {
-    .name = "context-shift",
-    .summary = "live model: every other layer with a window of 16 and 4 sinks; a sequence of at most 64 tokens; when "
-               "it is full, 30 go behind the first 4 and the rest moves down; "
-               "once beside a fork, once with two shifts more and a defrag",
-    .cache = "window",
-    .needs = KVB_CACHE_SEQ | KVB_CACHE_SHIFT,
-    .full_every = 2,
-    .limits = {.window = 16, .sinks = KEPT},
-    .capacity = 256,
-    .seq_capacity = 96,
-    .max_seqs = 2,
-    .play = play_context_shift,
-};
+KVB_SCENARIO(context_shift, .name = "context-shift",
+             .summary = "live model: every other layer with a window of 16 and 4 sinks; a sequence of at most 64 "
+                        "tokens; when it is full, 30 go behind the first 4 and the rest moves down; once beside a "
+                        "fork, once with two shifts more and a defrag",
+             .cache = "window", .needs = KVB_CACHE_SEQ | KVB_CACHE_SHIFT, .full_every = 2,
+             .limits = {.window = 16, .sinks = KEPT}, .capacity = 256, .seq_capacity = 96, .max_seqs = 2,
+             .play = play_context_shift);
 
-const kvb_scenario kvb_scenario_self_extend = {
-    .name = "self-extend",
-    .summary =
-        "live model: behind the first position 16 positions at a time are grouped, four tokens to one, as soon as "
-        "they are there; once beside a fork; cut back into what is grouped",
-    .cache = "seq",
-    .needs = KVB_CACHE_SEQ | KVB_CACHE_SHIFT | KVB_CACHE_DIVIDE,
-    .capacity = 256,
-    .seq_capacity = 192,
-    .max_seqs = 2,
-    .play = play_self_extend,
-};
+KVB_SCENARIO(self_extend, .name = "self-extend",
+             .summary = "live model: behind the first position 16 positions at a time are grouped, four tokens to one, "
+                        "as soon as they are there; once beside a fork; cut back into what is grouped",
+             .cache = "seq", .needs = KVB_CACHE_SEQ | KVB_CACHE_SHIFT | KVB_CACHE_DIVIDE, .capacity = 256,
+             .seq_capacity = 192, .max_seqs = 2, .play = play_self_extend);
 
-const kvb_scenario kvb_scenario_evict_rollback = {
-    .name = "evict-rollback",
-    .summary =
-        "live model: a window of 12 and 2 sinks in every layer; up to 12 tokens taken back from behind it, again and "
-        "again, in a fork too",
-    .cache = "window",
-    .needs = KVB_CACHE_SEQ,
-    .limits = {.window = WINDOW, .sinks = SINKS},
-    .rollback = ROLLBACK,
-    .capacity = 256,
-    .seq_capacity = 128,
-    .max_seqs = 2,
-    .play = play_evict_rollback,
-};
+KVB_SCENARIO(evict_rollback, .name = "evict-rollback",
+             .summary = "live model: a window of 12 and 2 sinks in every layer; up to 12 tokens taken back from behind "
+                        "it, again and again, in a fork too",
+             .cache = "window", .needs = KVB_CACHE_SEQ, .limits = {.window = WINDOW, .sinks = SINKS},
+             .rollback = ROLLBACK, .capacity = 256, .seq_capacity = 128, .max_seqs = 2, .play = play_evict_rollback);
 
 /*
  * Sequences that leave the cache and come back.
@@ -349,32 +326,15 @@ static void preempt_play(kvb_scene *scene)
         alone_check(scene, i, words[i], n[i]);
 }
 
-const kvb_scenario kvb_scenario_save_restore = {
-    .name = "save-restore",
-    .summary =
-        "live model: a trunk saved, forked, and restored twice beside the forks; the whole cache saved and restored; a "
-        "window of 16 and 2 sinks in every other layer",
-    .cache = "window",
-    .needs = KVB_CACHE_SEQ | KVB_CACHE_SAVES,
-    .layers = 2,
-    .full_every = 2,
-    .limits = {.window = SAVES_WINDOW, .sinks = SAVES_SINKS},
-    .rollback = 12,
-    .capacity = 512,
-    .seq_capacity = 128,
-    .max_seqs = 4,
-    .play = restore_play,
-};
+KVB_SCENARIO(save_restore, .name = "save-restore",
+             .summary = "live model: a trunk saved, forked, and restored twice beside the forks; the whole cache saved "
+                        "and restored; a window of 16 and 2 sinks in every other layer",
+             .cache = "window", .needs = KVB_CACHE_SEQ | KVB_CACHE_SAVES, .layers = 2, .full_every = 2,
+             .limits = {.window = SAVES_WINDOW, .sinks = SAVES_SINKS}, .rollback = 12, .capacity = 512,
+             .seq_capacity = 128, .max_seqs = 4, .play = restore_play);
 
-const kvb_scenario kvb_scenario_preempt_resume = {
-    .name = "preempt-resume",
-    .summary =
-        "live model: three requests under a capacity for two; one is swapped out and in again, one is dropped and "
-        "computed again",
-    .cache = "seq",
-    .needs = KVB_CACHE_SEQ | KVB_CACHE_SAVES,
-    .capacity = ROOM,
-    .seq_capacity = 96,
-    .max_seqs = 2,
-    .play = preempt_play,
-};
+KVB_SCENARIO(preempt_resume, .name = "preempt-resume",
+             .summary = "live model: three requests under a capacity for two; one is swapped out and in again, one is "
+                        "dropped and computed again",
+             .cache = "seq", .needs = KVB_CACHE_SEQ | KVB_CACHE_SAVES, .capacity = ROOM, .seq_capacity = 96,
+             .max_seqs = 2, .play = preempt_play);

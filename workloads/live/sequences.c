@@ -20,15 +20,9 @@ void kvb_play_plain_decode(kvb_scene *scene)
     kvb_scene_decode(scene, (kvb_scene_seq *[]){&seq}, 1, DECODE);
 }
 
-const kvb_scenario kvb_scenario_plain_decode = {
-    .name = "plain-decode",
-    .summary = "live model: prefill of 48, five chunks of 16, 64 decode steps",
-    .cache = "contiguous",
-    .capacity = 256,
-    .seq_capacity = 256,
-    .max_seqs = 1,
-    .play = kvb_play_plain_decode,
-};
+KVB_SCENARIO(plain_decode, .name = "plain-decode",
+             .summary = "live model: prefill of 48, five chunks of 16, 64 decode steps", .cache = "contiguous",
+             .capacity = 256, .seq_capacity = 256, .max_seqs = 1, .play = kvb_play_plain_decode);
 
 /*
  * batched-multi-seq: 8 sequences as a server with continuous batching runs them. Each step decodes all that
@@ -131,16 +125,9 @@ static void play(kvb_scene *scene)
     }
 }
 
-const kvb_scenario kvb_scenario_batched_multi_seq = {
-    .name = "batched-multi-seq",
-    .summary = "live model: 8 sequences batched, admissions, chunked prefill beside decode, departures",
-    .cache = "seq",
-    .needs = KVB_CACHE_SEQ,
-    .capacity = 512,
-    .seq_capacity = 128,
-    .max_seqs = 8,
-    .play = play,
-};
+KVB_SCENARIO(batched_multi_seq, .name = "batched-multi-seq",
+             .summary = "live model: 8 sequences batched, admissions, chunked prefill beside decode, departures",
+             .cache = "seq", .needs = KVB_CACHE_SEQ, .capacity = 512, .seq_capacity = 128, .max_seqs = 8, .play = play);
 
 /*
  * agent-fork: an agent tries six continuations of one trunk, branches again from the middle of one, takes
@@ -182,16 +169,10 @@ static void play_agent(kvb_scene *scene)
     kvb_scene_decode(scene, (kvb_scene_seq *[]){&seqs[WINNER]}, 1, ALONE);
 }
 
-const kvb_scenario kvb_scenario_agent_fork = {
-    .name = "agent-fork",
+KVB_SCENARIO(
+    agent_fork, .name = "agent-fork",
     .summary = "live model: trunk, 6 branches, a branch of a branch, backtracking, losers dropped, winner kept",
-    .cache = "seq",
-    .needs = KVB_CACHE_SEQ,
-    .capacity = 1024,
-    .seq_capacity = 128,
-    .max_seqs = 8,
-    .play = play_agent,
-};
+    .cache = "seq", .needs = KVB_CACHE_SEQ, .capacity = 1024, .seq_capacity = 128, .max_seqs = 8, .play = play_agent);
 
 /*
  * parallel-sample: one prompt is prefilled once, cloned into 8 sample rows, and all rows are decoded in
@@ -212,16 +193,10 @@ static void play_sample(kvb_scene *scene)
     kvb_scene_decode(scene, rows, SAMPLES, STEPS);
 }
 
-const kvb_scenario kvb_scenario_parallel_sample = {
-    .name = "parallel-sample",
-    .summary = "live model: one prompt cloned into 8 samples, decoded in lockstep",
-    .cache = "slab",
-    .needs = KVB_CACHE_SEQ,
-    .capacity = 1024,
-    .seq_capacity = 80,
-    .max_seqs = SAMPLES + 1,
-    .play = play_sample,
-};
+KVB_SCENARIO(parallel_sample, .name = "parallel-sample",
+             .summary = "live model: one prompt cloned into 8 samples, decoded in lockstep", .cache = "slab",
+             .needs = KVB_CACHE_SEQ, .capacity = 1024, .seq_capacity = 80, .max_seqs = SAMPLES + 1,
+             .play = play_sample);
 
 /*
  * beam-search: the best four continuations of a prompt by the sum of their tokens' log-probabilities. After each step
@@ -324,21 +299,12 @@ static void geometry(kvb_model_config *config)
     config->kv_heads = 1;
 }
 
-const kvb_scenario kvb_scenario_beam_search = {
-    .name = "beam-search",
-    .summary =
-        "live model: beam search of width 4; beams swap, fork and die, finished ones leave; every other layer has a "
-        "window of 8",
-    .cache = "seq",
-    .needs = KVB_CACHE_SEQ | KVB_CACHE_REORDER,
-    .geometry = geometry,
-    .full_every = 2,
-    .limits = {.window = WINDOW},
-    .capacity = 512,
-    .seq_capacity = BEAM_PROMPT + BEAM_STEPS,
-    .max_seqs = WIDTH,
-    .play = play_beam,
-};
+KVB_SCENARIO(beam_search, .name = "beam-search",
+             .summary = "live model: beam search of width 4; beams swap, fork and die, finished ones leave; every "
+                        "other layer has a window of 8",
+             .cache = "seq", .needs = KVB_CACHE_SEQ | KVB_CACHE_REORDER, .geometry = geometry, .full_every = 2,
+             .limits = {.window = WINDOW}, .capacity = 512, .seq_capacity = BEAM_PROMPT + BEAM_STEPS, .max_seqs = WIDTH,
+             .play = play_beam);
 
 /*
  * shared-prompt: conversations behind a system prompt that is kept apart. The sequence that fed the prompt ends before any
@@ -406,18 +372,11 @@ static void play_shared(kvb_scene *scene)
     kvb_scene_decode(scene, &others[1], 1, SHARED_STEPS);
 }
 
-const kvb_scenario kvb_scenario_shared_prompt = {
-    .name = "shared-prompt",
+KVB_SCENARIO(
+    shared_prompt, .name = "shared-prompt",
     .summary = "live model: conversations behind a frozen prompt whose maker ends; one begins late, one is cut into it",
-    .cache = "shared-prefix",
-    .needs = KVB_CACHE_SEQ,
-    .layers = 1,
-    .capacity = 400,
-    .seq_capacity = 112,
-    .max_seqs = 6,
-    .rollback = 24,
-    .play = play_shared,
-};
+    .cache = "shared-prefix", .needs = KVB_CACHE_SEQ, .layers = 1, .capacity = 400, .seq_capacity = 112, .max_seqs = 6,
+    .rollback = 24, .play = play_shared);
 
 /*
  * Prompts that begin alike, as servers get them. Each tells the cache its tokens first, which may have rows of the beginning.
@@ -493,18 +452,12 @@ static void reuse_play(kvb_scene *scene)
     }
 }
 
-const kvb_scenario kvb_scenario_prefix_reuse = {
-    .name = "prefix-reuse",
+KVB_SCENARIO(
+    prefix_reuse, .name = "prefix-reuse",
     .summary =
         "live model: 10 prompts behind two system prompts, some go on with a conversation, one under another key",
-    .cache = "paged",
-    .needs = KVB_CACHE_SEQ,
-    .layers = 1,
-    .capacity = 160,
-    .seq_capacity = 128,
-    .max_seqs = 2,
-    .play = reuse_play,
-};
+    .cache = "paged", .needs = KVB_CACHE_SEQ, .layers = 1, .capacity = 160, .seq_capacity = 128, .max_seqs = 2,
+    .play = reuse_play);
 
 /* ---- paged-sharing ----------------------------------------------------------------------------------------------- */
 
@@ -537,18 +490,11 @@ static void sharing_play(kvb_scene *scene)
     texts_decode(scene, rest, 4, TEXT_STEPS);
 }
 
-const kvb_scenario kvb_scenario_paged_sharing = {
-    .name = "paged-sharing",
+KVB_SCENARIO(
+    paged_sharing, .name = "paged-sharing",
     .summary = "live model: a trunk forked in mid-page, branches that write, a cut, later prompts that begin alike",
-    .cache = "paged",
-    .needs = KVB_CACHE_SEQ,
-    .layers = 1,
-    .capacity = 256,
-    .seq_capacity = 96,
-    .max_seqs = 4,
-    .rollback = 8,
-    .play = sharing_play,
-};
+    .cache = "paged", .needs = KVB_CACHE_SEQ, .layers = 1, .capacity = 256, .seq_capacity = 96, .max_seqs = 4,
+    .rollback = 8, .play = sharing_play);
 
 /* ---- continuous-admission ---------------------------------------------------------------------------------------- */
 
@@ -591,15 +537,9 @@ static void admission_play(kvb_scene *scene)
     }
 }
 
-const kvb_scenario kvb_scenario_continuous_admission = {
-    .name = "continuous-admission",
+KVB_SCENARIO(
+    continuous_admission, .name = "continuous-admission",
     .summary =
         "live model: prompts that begin alike arrive, their rest is prefilled in steps beside the others' decoding",
-    .cache = "paged",
-    .needs = KVB_CACHE_SEQ,
-    .layers = 1,
-    .capacity = 256,
-    .seq_capacity = 96,
-    .max_seqs = 4,
-    .play = admission_play,
-};
+    .cache = "paged", .needs = KVB_CACHE_SEQ, .layers = 1, .capacity = 256, .seq_capacity = 96, .max_seqs = 4,
+    .play = admission_play);
