@@ -10,6 +10,8 @@
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
+#define PROFILE(NAME, ...) static const kvb_profile NAME##_profile = {.rows = NAME##_rows, __VA_ARGS__}
+
 void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row)
 {
     for (uint32_t c = 0; c < n; c += 2) { /* one draw gives two numbers */
@@ -132,36 +134,19 @@ static void subnormal_rows(const kvb_model *model, uint64_t seed, kvb_rows kind,
         normals(seed, kind, layer, token, h, (layer + kv_head_of(g, kind, h)) % 2 ? 0x1p-20 : 0x1p-130, dim, out);
 }
 
-static const kvb_profile large_logits_profile = {
-    .name = "large-logits",
-    .summary = "logits are some hundred and differ by about 1: exp() of one overflows, their softmax is ordinary",
-    .rows = large_logits_rows,
-};
+PROFILE(large_logits, .name = "large-logits",
+        .summary = "logits are some hundred and differ by about 1: exp() of one overflows, their softmax is ordinary");
 
-static const kvb_profile far_below_profile = {
-    .name = "far-below",
-    .summary = "all logits are below -80,000 and differ by about 1: finite stand-ins for minus infinity win",
-    .rows = far_below_rows,
-};
+PROFILE(far_below, .name = "far-below",
+        .summary = "all logits are below -80,000 and differ by about 1: finite stand-ins for minus infinity win");
 
-static const kvb_profile equal_keys_profile = {
-    .name = "equal-keys",
-    .summary = "all keys of a head are the same row: every visible cell ties",
-    .rows = equal_keys_rows,
-};
+PROFILE(equal_keys, .name = "equal-keys", .summary = "all keys of a head are the same row: every visible cell ties");
 
-static const kvb_profile giant_channel_profile = {
-    .name = "giant-channel",
-    .summary =
-        "N(0,1) with one channel of K and of V 300 to 1,000 times as large: a step for a whole row loses the rest",
-    .rows = giant_channel_rows,
-};
+PROFILE(giant_channel, .name = "giant-channel",
+        .summary =
+            "N(0,1) with one channel of K and of V 300 to 1,000 times as large: a step for a whole row loses the rest");
 
-static const kvb_profile subnormal_profile = {
-    .name = "subnormal",
-    .summary = "q, K and V are subnormal, in f32 or in f16 by turns of the heads",
-    .rows = subnormal_rows,
-};
+PROFILE(subnormal, .name = "subnormal", .summary = "q, K and V are subnormal, in f32 or in f16 by turns of the heads");
 
 /*
  * Value profiles `llama` and `qwen`: rows with the shape that real models have.
@@ -365,19 +350,13 @@ static bool rope_supports(const kvb_model *model, const kvb_group *group, char *
     return false;
 }
 
-static const kvb_profile llama_profile = {
-    .name = "llama",
-    .summary = "K with 2-5 % fixed channels at 5-15x before RoPE, sink at position 0 (KVQuant, KIVI, StreamingLLM)",
-    .rows = llama_rows,
-    .supports = rope_supports,
-};
+PROFILE(llama, .name = "llama",
+        .summary = "K with 2-5 % fixed channels at 5-15x before RoPE, sink at position 0 (KVQuant, KIVI, StreamingLLM)",
+        .supports = rope_supports);
 
-static const kvb_profile qwen_profile = {
-    .name = "qwen",
-    .summary = "as llama, with K offsets of 100-300 in the first and last layer (Qwen2.5's key bias)",
-    .rows = qwen_rows,
-    .supports = rope_supports,
-};
+PROFILE(qwen, .name = "qwen",
+        .summary = "as llama, with K offsets of 100-300 in the first and last layer (Qwen2.5's key bias)",
+        .supports = rope_supports);
 
 /*
  * Value profiles `peaked` and `needle`: one key takes more than 99 % of the mass, whatever else a query sees, up to
@@ -498,20 +477,14 @@ static bool needle_supports(const kvb_model *model, const kvb_group *group, char
     return dim_suffices("needle", group, why, why_bytes);
 }
 
-static const kvb_profile peaked_profile = {
-    .name = "peaked",
-    .summary = "each query's own key takes more than 99 % of the mass, up to 131072 visible cells",
-    .rows = peaked_rows,
-    .supports = peaked_supports,
-};
+PROFILE(peaked, .name = "peaked",
+        .summary = "each query's own key takes more than 99 % of the mass, up to 131072 visible cells",
+        .supports = peaked_supports);
 
-static const kvb_profile needle_profile = {
-    .name = "needle",
-    .summary =
-        "each cell in turn takes more than 99 % of the mass of some query: a mistake in any one decides that query",
-    .rows = needle_rows,
-    .supports = needle_supports,
-};
+PROFILE(needle, .name = "needle",
+        .summary =
+            "each cell in turn takes more than 99 % of the mass of some query: a mistake in any one decides that query",
+        .supports = needle_supports);
 
 /*
  * Seeded values of layers that scan, and the ranges that recorded ones must keep. They are drawn as the papers
@@ -651,11 +624,7 @@ static void gaussian_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, 
     normal_rows(model, seed, kind, layer, token, 1, out);
 }
 
-static const kvb_profile gaussian_profile = {
-    .name = "gaussian",
-    .summary = "q, K and V are N(0,1): logits are N(0,1) with the default scale",
-    .rows = gaussian_rows,
-};
+PROFILE(gaussian, .name = "gaussian", .summary = "q, K and V are N(0,1): logits are N(0,1) with the default scale");
 
 /* K of flat: so small that the weights are equal within a percent, yet not zero in 16-bit formats. */
 #define FLAT_K 0x1p-12
@@ -667,11 +636,8 @@ static void flat_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint
     normal_rows(model, seed, kind, layer, token, kind == KVB_ROWS_K ? FLAT_K : 1, out);
 }
 
-static const kvb_profile flat_profile = {
-    .name = "flat",
-    .summary = "K is tiny: every visible cell has the same weight; sums over cells are as long as they get",
-    .rows = flat_rows,
-};
+PROFILE(flat, .name = "flat",
+        .summary = "K is tiny: every visible cell has the same weight; sums over cells are as long as they get");
 
 /* ---- grid ---------------------------------------------------------------------------------------------- */
 
@@ -730,11 +696,9 @@ static void grid_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint
         grid_row(kvb_rng_key(key, h), dim, out + (size_t)h * dim);
 }
 
-static const kvb_profile grid_profile = {
-    .name = "grid",
-    .summary = "K and V are multiples of 1/64 up to 1000, which tie and saturate as codes, and zeros of both signs",
-    .rows = grid_rows,
-};
+PROFILE(
+    grid, .name = "grid",
+    .summary = "K and V are multiples of 1/64 up to 1000, which tie and saturate as codes, and zeros of both signs");
 
 /* ---- tags ---------------------------------------------------------------------------------------------- */
 

@@ -13,6 +13,12 @@
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
+/* A row of a suite: milliseconds of a sample (0: not timed), pairs of the oracle, workloads, pools, and what else is set. */
+#define PART(MS, PAIRS, WORKLOADS, ...)                                                                                \
+    {                                                                                                                  \
+        .sample_ms = MS, .oracle_pairs = PAIRS, .workloads = WORKLOADS, .pools = __VA_ARGS__                           \
+    }
+
 #define FLOATS       LIST("f32", "f16", "bf16")
 #define ROTATED      "q4_0+had", "a4g64+had", "e4m3-head+had", "kivi4+had"
 #define EVERY_FORMAT LIST("*", "kivi4", "kivi2", "k=a8g64,v=a4g64+had", ROTATED)
@@ -34,13 +40,9 @@
 #define WRITTEN                                                                                                        \
     "engine-calls", "full-cache", "prompt-swap", "draft-calls", "draft-shifts", "draft-divisions", "prompt-drafts",    \
         "prompt-shifts", "mixed-pages", "many-holders", "two-in-turns", "window-edge", "narrow-rows", "padded-batch"
-#define LONG_QUANTISED                                                                                                 \
-    {                                                                                                                  \
-        .workloads = LIST("long-fill"), .pools = LIST("q8_0", "q4_0", "a4g64", "e4m3", "int8"), .sample_ms = 20,       \
-        .oracle_pairs = IN_FULL,                                                                                       \
-    }
-#define HYBRIDS      "hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork", "short-prompts"
-#define HYBRID_TWINS "hybrid-decode-*", "hybrid-batch-*", "spec-hybrid-*", "state-fork-*"
+#define LONG_QUANTISED PART(20, IN_FULL, LIST("long-fill"), LIST("q8_0", "q4_0", "a4g64", "e4m3", "int8"))
+#define HYBRIDS        "hybrid-decode", "hybrid-batch", "spec-hybrid", "state-fork", "short-prompts"
+#define HYBRID_TWINS   "hybrid-decode-*", "hybrid-batch-*", "spec-hybrid-*", "state-fork-*"
 #define TWINS                                                                                                          \
     "plain-decode-*", "batched-multi-seq-*", "agent-fork-*", "eagle-tree-*", "parallel-sample-*", "sliding-window-*",  \
         "sink-window-*", "mla-decode-*", "gpt-oss-like-*", "gemma-like-*", "chunked-local-*"
@@ -51,95 +53,28 @@
 #define A_SAMPLE      60000
 
 static const kvb_suite_part quick_parts[] = {
-    {
-        .workloads = LIST(QUICK, PROMPTS, WRITTEN),
-        .pools = FLOATS,
-        .sample_ms = 20,
-        .oracle_pairs = IN_FULL,
-    },
-    {
-        .workloads = LIST("plain-decode-8x128"),
-        .pools = EVERY_FORMAT,
-        .sample_ms = 20,
-        .oracle_pairs = A_SAMPLE,
-    },
-    {
-        .workloads = LIST("batched-multi-seq-8x128"),
-        .pools = EVERY_FORMAT,
-        .values = LIST("grid"), /* codes that tie and saturate */
-        .sample_ms = 20,
-        .oracle_pairs = A_SAMPLE,
-    },
-    {
-        .workloads = LIST(HYBRIDS),
-        .pools = LIST("f32", "bf16"),
-        .sample_ms = 20,
-        .oracle_pairs = IN_FULL,
-    },
+    PART(20, IN_FULL, LIST(QUICK, PROMPTS, WRITTEN), FLOATS),
+    PART(20, A_SAMPLE, LIST("plain-decode-8x128"), EVERY_FORMAT),
+    /* codes that tie and saturate */
+    PART(20, A_SAMPLE, LIST("batched-multi-seq-8x128"), EVERY_FORMAT, .values = LIST("grid")),
+    PART(20, IN_FULL, LIST(HYBRIDS), LIST("f32", "bf16")),
     LONG_QUANTISED,
 };
 static const kvb_suite_part default_parts[] = {
-    {
-        .workloads = LIST(RECORDED, "engine-windows"),
-        .pools = EVERY_FORMAT,
-        .sample_ms = 40,
-        .oracle_pairs = IN_FULL,
-    },
-    {
-        .workloads = LIST(TWINS),
-        .pools = EVERY_FORMAT,
-        .sample_ms = 40,
-        .oracle_pairs = A_SAMPLE,
-    },
-    {
-        .workloads = LIST(HISTORIES),
-        .pools = SOME_FORMATS,
-        .sample_ms = 40,
-        .oracle_pairs = IN_FULL,
-    },
-    {
-        .workloads = LIST(WRITTEN),
-        .pools = FLOATS,
-        .sample_ms = 40,
-        .oracle_pairs = IN_FULL,
-    },
-    {
-        .workloads = LIST(HYBRIDS),
-        .pools = FLOATS,
-        .sample_ms = 40,
-        .oracle_pairs = IN_FULL,
-    },
-    {
-        .workloads =
-            LIST(HYBRID_TWINS), /* not over recompute: all states again at each step, by the plain kernel too */
-        .caches = LIST("slab", "contiguous", "seq", "paged", "tree"),
-        .pools = LIST("bf16"),
-        .sample_ms = 40,
-        .oracle_pairs = A_SAMPLE,
-    },
-    {
-        .workloads = LIST("long-decode"),
-        .pools = FLOATS,
-        .sample_ms = 40,
-        .oracle_pairs = 1000000,
-    },
+    PART(40, IN_FULL, LIST(RECORDED, "engine-windows"), EVERY_FORMAT),
+    PART(40, A_SAMPLE, LIST(TWINS), EVERY_FORMAT),
+    PART(40, IN_FULL, LIST(HISTORIES), SOME_FORMATS),
+    PART(40, IN_FULL, LIST(WRITTEN), FLOATS),
+    PART(40, IN_FULL, LIST(HYBRIDS), FLOATS),
+    /* not over recompute: all states again at each step, by the plain kernel too */
+    PART(40, A_SAMPLE, LIST(HYBRID_TWINS), LIST("bf16"), .caches = LIST("slab", "contiguous", "seq", "paged", "tree")),
+    PART(40, 1000000, LIST("long-decode"), FLOATS),
     LONG_QUANTISED,
 };
 static const kvb_suite_part full_parts[] = {
-    {
-        .workloads = LIST("*"),
-        .pools = LIST("f32", "f16", "bf16", "k=f16,v=bf16", "k=bf16,v=f32"),
-        .values = EVERY_PROFILE,
-        .sample_ms = 1000,
-        .oracle_pairs = 40000000,
-    },
-    {
-        .workloads = LIST(ALL_TWINS, "long-decode"),
-        .pools = EVERY_FORMAT,
-        .values = EVERY_PROFILE,
-        .sample_ms = 200,
-        .oracle_pairs = 4000000,
-    },
+    PART(1000, 40000000, LIST("*"), LIST("f32", "f16", "bf16", "k=f16,v=bf16", "k=bf16,v=f32"),
+         .values = EVERY_PROFILE),
+    PART(200, 4000000, LIST(ALL_TWINS, "long-decode"), EVERY_FORMAT, .values = EVERY_PROFILE),
 };
 
 #define PARTS(list) .parts = list, .n_parts = sizeof(list) / sizeof *(list)
@@ -174,16 +109,8 @@ static const kvb_suite calls = {
 };
 
 static const kvb_suite_part check_parts[] = {
-    {
-        .workloads = LIST(RECORDED, HISTORIES, WRITTEN, HYBRIDS),
-        .pools = FLOATS,
-        .oracle_pairs = IN_FULL,
-    },
-    {
-        .workloads = LIST(TWINS),
-        .pools = FLOATS,
-        .oracle_pairs = A_SAMPLE,
-    },
+    PART(0, IN_FULL, LIST(RECORDED, HISTORIES, WRITTEN, HYBRIDS), FLOATS),
+    PART(0, A_SAMPLE, LIST(TWINS), FLOATS),
 };
 const kvb_suite kvb_suite_check = {.name = "check", .summary = "", .by_pairs = true, .calls = 1000, PARTS(check_parts)};
 
