@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exact attention of rows that see the same: cell by cell in tiles, so that each is read from memory once for all of
- * them. Errors here are below 1e-12 of a kernel's f32 ones. */
+/* Exact attention of rows that see the same cells. Cells are taken in tiles, so each is read from memory once for all
+ * rows. Errors here are below 1e-12 of a kernel's f32 ones. */
 #include "oracle/attention.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ const kvb_products *kvb_products_at(unsigned level)
     return level < sizeof here / sizeof *here ? here[level] : NULL;
 }
 
-/* the highest */
+/* The highest level of this CPU. */
 static const kvb_products *products_here(void)
 {
     unsigned level = 0;
@@ -50,7 +50,7 @@ static double norm_of(const double *q, uint32_t dim)
     return sqrt(sum);
 }
 
-/* fmax(), inline; where one is not a number: a. */
+/* fmax(), inline; a if one of them is NaN. */
 static inline double larger(double a, double b)
 {
     return a < b ? b : a;
@@ -69,7 +69,7 @@ static double capped(const kvb_attention *a, double s)
     return a->softcap > 0 ? a->softcap * tanh(s / a->softcap) : s;
 }
 
-/* Where a row works: arrays by visible cell, then those by channel. */
+/* A row's scratch: arrays by visible cell, then arrays by channel. */
 enum { LOGITS, WEIGHTS, REACH, SHIFT, SIZES, BY_CELL };
 enum { OUTPUT, MASS, V_MAX, ALONE, BY_A, BY_Q, BY_S, STEPS, STEPS2, LOST, MEAN, BY_CHANNEL };
 _Static_assert(BY_CELL <= KVB_ATTENTION_CELLS && BY_CHANNEL <= KVB_ATTENTION_CHANNELS, "arrays of a row");
@@ -89,13 +89,13 @@ static void row_begin(kvb_attention_row *r)
 
 #define LOGITS_ALIKE 0x1p-20 /* largest difference of logits that make equal weights */
 
-/* What a tile of cells takes in the first-level cache, where one row after the other meets it. */
+/* Bytes of a tile of cells: it stays in the first-level cache while one row after the other reads it. */
 #define TILE_BYTES (16u << 10)
 #define TILE_CELLS 128u /* at most */
 
 /* Some of the cells that rows see, of one run or of many; begin with {0}. */
 typedef struct tile {
-    size_t i, n, run;        /* from visible cell i on; the next run */
+    size_t i, n, run;        /* visible cells i .. i + n - 1; the next run */
     uint32_t next, end;      /* tokens of this run that are left */
     uint32_t at[TILE_CELLS]; /* their rows */
 } tile;
@@ -161,7 +161,7 @@ static void tile_weigh(kvb_attention_row *r, const tile *t, bool with_reaches, c
     }
 }
 
-/* Logits of n rows that see the same, and their largest. */
+/* Logits of n rows that see the same cells, and the largest logit of each row. */
 static void rows_weigh_all(kvb_attention_row *rows, uint32_t n, bool with_reaches, const double *size_norm)
 {
     const kvb_attention *a = &rows->a;
@@ -264,7 +264,7 @@ static void spread_sums(const kvb_attention_row *r, const tile *t)
         (double *[4]){r->channels[ALONE], r->channels[BY_A], r->channels[BY_Q], r->channels[BY_S]});
 }
 
-/* Sums over all cells of n rows that see the same, tile by tile. */
+/* Sums over all cells, tile by tile, of n rows that see the same cells. */
 static void tiles_sum(const kvb_attention_row *rows, uint32_t n,
                       void (*sums)(const kvb_attention_row *r, const tile *t))
 {
@@ -299,9 +299,9 @@ static const double *v_of(const kvb_attention *a, uint32_t i)
     return a->v + (size_t)number * a->v_row;
 }
 
-#define LEAST_REST 0x1p-30 /* of the weight: from less, (o - p v) / (1 - p) is known to less than 23 bits */
+#define LEAST_REST 0x1p-30 /* least 1 - p: below, (o - p v) / (1 - p) has less than 23 correct bits */
 
-/* How far the output lies from others (oracle/claim.h). */
+/* Distances of the output from wrong ones (oracle/claim.h). */
 static void others_fill(const kvb_attention_row *r, const double *mean)
 {
     const double *o = r->channels[OUTPUT], p = r->row->p_max;
@@ -319,7 +319,7 @@ static inline double whole_of(double v, double size)
     return v < size ? size : v;
 }
 
-/* The sums of what rounding weights to steps may do. most: sums.step/2 of the largest weight times the largest V. */
+/* Sums of the errors that weights in steps may make. most: sums.step/2 times the largest weight times the largest V. */
 WIDE static void step_sums(const kvb_attention *a, const double *weights, double most, double *restrict steps,
                            double *restrict steps2, double *restrict lost)
 {

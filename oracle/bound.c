@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Of the element types that round; 0 for the others. */
+/* By element type; 0: the type does not round. */
 static const double unit_roundoff[KVB_ELEM_COUNT] = {
     [KVB_F32] = 0x1p-24, [KVB_F16] = 0x1p-11, [KVB_BF16] = 0x1p-8,
     [KVB_E4M3] = 0x1p-4, [KVB_E5M2] = 0x1p-3, [KVB_E2M1] = 0x1p-2,
@@ -31,7 +31,7 @@ static double sum_error(double chain, double u, kvb_bound_strength strength)
     return strength == KVB_BOUND_WORST ? worst : fmin(worst, KVB_LAMBDA * sqrt(chain) * u);
 }
 
-/* Of numbers that are rounded to a narrow type; of sums that are then taken in it. */
+/* Relative error of numbers that are rounded to a narrow type, and of sums that are then taken in this type. */
 static double narrow_roundoff(const kvb_rounding *r)
 {
     return r->rounding == KVB_F32 ? 0 : kvb_unit_roundoff(r->rounding);
@@ -42,7 +42,7 @@ static double narrow_sum_error(const kvb_rounding *r, kvb_bound_strength strengt
     return sum_error(r->chain, kvb_unit_roundoff(r->rounding), strength);
 }
 
-/* How many errors of one size the sum of n of them can come to. */
+/* The sum of n errors of one size, in units of that size. */
 static double sum_count(double n, kvb_bound_strength strength)
 {
     return strength == KVB_BOUND_WORST ? n : fmin(n, KVB_LAMBDA * sqrt(n));
@@ -100,7 +100,7 @@ void kvb_bound_prepare(const kvb_arithmetic *a, kvb_bound_strength strength, con
     f->steps_worst = cells == KVB_BOUND_WORST || a->sums.step > row->step;
 }
 
-/* fmin(), inline: if one is not a number, the other. */
+/* fmin(), inline; the other if one of them is NaN. */
 static inline double least(double a, double b)
 {
     return a < b || isnan(b) ? a : b;
@@ -117,7 +117,7 @@ static double steps_bound(const kvb_bound_factors *f, const kvb_bound_term *t)
 
 double kvb_bound_channel(const kvb_bound_factors *f, const kvb_bound_term *t)
 {
-    /* No choice of weights moves the output further than |o| + max |v|: least() also takes that where the other
+    /* No choice of weights moves the output further than |o| + max |v|. least() also takes this limit if the other
      * side is infinity * 0. */
     double v_max = t->v_max * f->v_mix;
     double weights = f->growth * (f->a * t->spread_a + f->q * t->spread_q + f->s * t->spread_s + f->flat * t->spread);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a declaration does not say: oracle/claim.h. */
+/* Declarations that are too wide: oracle/claim.h. */
 #include "oracle/claim.h"
 #include "workloads/files.h"
 
@@ -50,7 +50,7 @@ static const char *const names[FIELDS] = {
     [SUMS_STEP_OF] = "sums.step",        [SUMS_FLOOR] = "sums.floor",
 };
 
-/* ---- what no kernel can mean ------------------------------------------------------------------------------------- */
+/* ---- values that make no sense ----------------------------------------------------------------------------------- */
 
 static const char no_meaning[] = "arithmetic() declares what no kernel can mean";
 
@@ -102,7 +102,7 @@ int kvb_claim_check_scan(const kvb_scan_arithmetic *a, const kvb_scan_problem *p
     return 0;
 }
 
-/* ---- what arithmetic in 8 or 16 bits comes to -------------------------------------------------------------------- */
+/* ---- what arithmetic in 8 or 16 bits needs ----------------------------------------------------------------------- */
 
 static uint32_t number_cut(double *number, double most, field of)
 {
@@ -128,7 +128,7 @@ static uint32_t elem_cut(kvb_elem *elem, kvb_elem coarsest, field of)
     return 1u << of;
 }
 
-/* How many roundings of u the sum of NARROW_SUM_ERROR is, at statistical strength. */
+/* The chain in a narrow type with a statistical error of NARROW_SUM_ERROR. */
 static double narrow_chain(kvb_elem elem)
 {
     const double u = kvb_unit_roundoff(elem), root = NARROW_SUM_ERROR / (KVB_LAMBDA * u);
@@ -174,7 +174,7 @@ void kvb_claim_words(uint32_t fields, char *words, size_t bytes)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* The outputs that pass by this declaration, `bounds` times as wide. */
+/* The wrong outputs that pass within `bounds` times this declaration's bound. */
 static uint32_t passing_by(const kvb_arithmetic *a, const kvb_expect *e, uint32_t v_dim, double scale, double softcap,
                            kvb_elem out_elem, double bounds)
 {

@@ -62,7 +62,7 @@ uint16_t kvb_codec_bf16(float x)
     return small_float_encode(&layout_bf16, x);
 }
 
-/* All of them: scales and zeros are read for every element. */
+/* The values of all 16-bit codes: decoding reads a scale and a zero for every element. */
 static double f16_values[1 << 16];
 static pthread_once_t f16_values_once = PTHREAD_ONCE_INIT;
 static void f16_values_make(void)
@@ -82,7 +82,7 @@ double kvb_codec_bf16_value(uint16_t bits)
 
 /* ---- helpers --------------------------------------------------------------------------------------------- */
 
-/* x where codes have no NaN: NaN is 0, and a magnitude beyond the limit, infinities too, is the limit. */
+/* x for codes without NaN: NaN becomes 0, and a magnitude beyond the limit, also infinity, becomes the limit. */
 static float codec_limited(float x, float limit)
 {
     if (isnan(x))
@@ -97,7 +97,7 @@ static bool is_below(float a, float b)
     return a < b || (a == 0 && b == 0 && signbit(a) && !signbit(b));
 }
 
-/* n elements, `stride` apart, each limited; least and largest, -0 below +0. */
+/* Least and largest of n limited elements that lie `stride` apart; -0 is below +0. */
 static void range_of(const float *x, size_t stride, uint32_t n, float limit, float *lo, float *hi)
 {
     *lo = *hi = codec_limited(x[0], limit);
@@ -108,7 +108,7 @@ static void range_of(const float *x, size_t stride, uint32_t n, float limit, flo
     }
 }
 
-/* The largest |x| of n elements, each as codec_limited() has it. */
+/* The largest |x| of n elements after codec_limited(). */
 static float codec_amax(const float *x, uint32_t n, float limit)
 {
     float amax = 0;
@@ -117,7 +117,7 @@ static float codec_amax(const float *x, uint32_t n, float limit)
     return amax;
 }
 
-/* Which of n ascending values is nearest to x; of two equally near ones that of even index. */
+/* Index of the nearest to x of n ascending values. A tie goes to the even index. */
 static int codec_nearest(const double *values, int n, double x)
 {
     int best = 0;
@@ -139,7 +139,7 @@ static void codec_put(unsigned char *codes, uint32_t bits, uint32_t i, unsigned 
         codes[1] = (unsigned char)((codes[1] & ~(mask >> 8)) | (placed & mask) >> 8);
 }
 
-/* Code i of a row of codes of `bits` bits, at most 8, which all formats lay as one stream, low bits first. */
+/* Code i of a row. In all formats codes of `bits` bits, at most 8, are one stream, low bits first. */
 static unsigned codec_get(const unsigned char *codes, uint32_t bits, uint32_t i)
 {
     size_t at = (size_t)i * bits;
@@ -162,7 +162,6 @@ static void codec_f32_put(unsigned char *table, uint32_t i, float x)
 {
     memcpy(table + 4 * (size_t)i, &x, 4);
 }
-/* Element i of a table of f16 or f32. */
 static double codec_f32_get(const unsigned char *table, uint32_t i)
 {
     float x;
@@ -209,10 +208,10 @@ static const kvb_codec floats[] = {
  * Reference codecs of the 8-bit floats: OCP 8-bit Floating Point Specification (OFP8), revision 1.0, 2023. E4M3: bias 7,
  * largest 448, one NaN, no infinity; E5M2: bias 15, largest 57344. Conversion saturates (section 5.2.1, SAT mode).
  *
- *   e4m3         as it is
- *   -tensor,     over a scale fixed beforehand
+ *   e4m3         without scale
+ *   -tensor,     divided by a scale that is fixed beforehand
  *   -head
- *   -token       over its row's largest magnitude / the largest code, f32
+ *   -token       divided by the row's largest magnitude / the largest code, f32
  */
 
 static int largest_code(kvb_elem elem)
@@ -244,8 +243,8 @@ static unsigned char codec_fp8(kvb_elem elem, float x)
     if (isnan(x))
         return (unsigned char)(sign | 0x7f);
 
-    /* Magnitudes ascend with their codes: the last one not above |x|, and the next. |x|'s exponent leaves few to look
-     * among. */
+    /* Magnitudes ascend with their codes. Finds the last one that is not above |x|, and the next, among the few of |x|'s
+     * exponent. */
     double size = fabs((double)x);
     if (size >= kvb_codec_fp8_value(elem, (unsigned char)high))
         return (unsigned char)(sign | high);
@@ -418,7 +417,7 @@ static size_t block_bytes(shape s)
     return 2 + (s.has_min ? 2 : 0) + (s.has_fifth ? 4 : 0) + BLOCK * (size_t)s.codes_bits / 8;
 }
 
-/* Channels that share a scale, in a row or, of shared ones, in all of a block's rows. */
+/* Scales of a row; shared: of a block of rows. */
 static uint32_t groups(const kvb_codec *codec, uint32_t dim)
 {
     return codec->shared ? dim : codec->group == KVB_GROUP_ROW ? 1 : codec->group ? dim / codec->group : 0;
@@ -468,7 +467,7 @@ static void block_get(shape s, const unsigned char *block, double *d, double *mi
 
 /* ---- rules: d, m and codes of one block ------------------------------------------------------------------- */
 
-/* The element of largest magnitude with its sign, the first of several; 0 if all are. */
+/* The element of largest magnitude with its sign, the first of several; 0 if all are 0. */
 static float peak(const float x[BLOCK])
 {
     float most = 0;
@@ -538,7 +537,7 @@ static void iq4_nl(const float x[BLOCK], float *d, int q[BLOCK])
     float first = most / (float)levels[0], id = 1.0f / first;
     for (int j = 0; j < BLOCK; j++) {
         float y = id * x[j];
-        /* Of two levels at the same distance the upper one: not codec_nearest's rule. */
+        /* A tie goes to the upper level, unlike in codec_nearest(). */
         while (q[j] < 15 && (double)y - levels[q[j]] >= levels[q[j] + 1] - (double)y)
             q[j]++;
         float level = (float)levels[q[j]], weight = x[j] * x[j], wq = weight * level;
@@ -605,8 +604,8 @@ static const kvb_codec ggmls[] = {
  * Reference codecs whose codes count steps from a zero point, with f16 scales and zeros:
  *
  *   aBgN     MLX affine quantisation, N channels a group: ml-explore/mlx, mlx/backend/cpu/quantized.cpp, quantize() with a
- *            16-bit type. The zero point is that edge of the range which lies farther from 0, the scale such that 0 is a
- *            whole number of steps away; codes are found with the f32 scale and bias before those are rounded to f16.
+ *            16-bit type. The zero point is the edge of the range that lies farther from 0. The scale puts 0 a whole
+ *            number of steps away. Codes are made with the f32 scale and bias, before both are rounded to f16.
  *   kiviB-v  KIVI (Liu et al., arXiv 2402.02750, section 3.2 and algorithm 1): 32 channels of one token a group
  *   kiviB-k  the same for one channel of 32 tokens
  *
@@ -656,7 +655,8 @@ static void mlx_encode(const kvb_codec *codec, const float *rows, uint32_t n, ui
 
 /* ---- KIVI ------------------------------------------------------------------------------------------------- */
 
-/* One group: elements x[i * stride] get the codes `first`, `first` + 1, … of row i (or all of row 0). */
+/* One group: element x[i * stride] becomes code `first` of row i, rows row_codes bytes apart; 0: code first + i of one
+ * row. */
 static void range_encode(const kvb_codec *codec, const float *x, size_t stride, uint32_t n, unsigned char *codes,
                          uint32_t first, size_t row_codes, unsigned char *const part[KVB_PARTS], uint32_t group)
 {
@@ -688,7 +688,7 @@ static void kivi_k_encode(const kvb_codec *codec, const float *rows, uint32_t n,
                           unsigned char *const part[KVB_PARTS])
 {
     (void)head_scale;
-    memset(part[KVB_CODES], 0, n * kvb_codec_bytes(codec, dim, KVB_CODES)); /* the last byte may have room */
+    memset(part[KVB_CODES], 0, n * kvb_codec_bytes(codec, dim, KVB_CODES)); /* the last byte may have spare bits */
     for (uint32_t c = 0; c < dim; c++)
         range_encode(codec, rows + c, dim, n, part[KVB_CODES], c, kvb_codec_bytes(codec, dim, KVB_CODES), part, c);
 }
@@ -894,7 +894,7 @@ const kvb_codec *kvb_codec_find(const char *format_name)
     return NULL;
 }
 
-/* Kinds of head scales are told by names alone: nvfp4 has one of the whole tensor. */
+/* Only the name tells the kind of head scale; nvfp4 has one for the whole tensor. */
 static kvb_static_scale head_scale_of(const kvb_codec *codec)
 {
     return strstr(codec->name, "-head")                                          ? KVB_STATIC_HEAD

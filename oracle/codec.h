@@ -19,17 +19,17 @@ typedef struct kvb_codec kvb_codec;
 struct kvb_codec {
     const char *name; /* of the kvb_format it stores, without "+had" */
     uint32_t block;   /* rows encoded together, once all are there; 1: each by itself */
-    bool shared;      /* with block > 1: scales and zeros are one set a block, else one a row */
+    bool shared;      /* a block of rows has one set of scales and zeros; false: each row has its own */
     kvb_elem elem;    /* of the codes */
-    uint32_t bits;    /* of one code; 0: blocks of 32 that are not made of codes alone */
-    uint32_t group;   /* channels that share a scale, or of a block; a row is a multiple of it. KVB_GROUP_ROW: a row;
-                     * 0: none */
-    uint32_t scale_bytes, zero_bytes; /* of one each; 0: there are none */
-    /* n rows [n][dim], n at most block, into parts [n][kvb_codec_bytes()] (shared ones: [1][bytes]). */
+    uint32_t bits;    /* of one code; 0: ggml's blocks of 32, which hold more than codes */
+    uint32_t group; /* channels that share a scale, or channels of ggml's block; divides a row. KVB_GROUP_ROW: the row;
+                     * 0: no groups */
+    uint32_t scale_bytes, zero_bytes; /* of one scale, of one zero; 0: there are none */
+    /* Encodes n rows [n][dim], n at most block, into parts [n][kvb_codec_bytes()]; shared parts: [1][bytes]. */
     void (*encode)(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
                    unsigned char *const part[KVB_PARTS]);
-    /* One row back. Its parts; shared ones are the block's. size [dim]: of each element the sum of the magnitudes of
-     * the terms it is made of (|code * scale| + |zero|); it equals |row| where there is no zero. */
+    /* Decodes one row from its parts; shared parts are the block's. size [dim]: the sum of the magnitudes of each
+     * element's terms, |code * scale| + |zero|, which is |row| where there is no zero. */
     void (*decode)(const kvb_codec *codec, const unsigned char *const part[KVB_PARTS], uint32_t dim, float head_scale,
                    double *row, double *size);
 };
@@ -38,24 +38,24 @@ struct kvb_codec {
 size_t kvb_codec_bytes(const kvb_codec *codec, uint32_t dim, int part);
 
 extern const kvb_codec *const kvb_codecs[];               /* ends with NULL */
-const kvb_codec *kvb_codec_find(const char *format_name); /* "+had" is looked through; or NULL */
-/* The codec whose rows have the elements, scales and blocks of this format, whatever its name; or NULL. */
+const kvb_codec *kvb_codec_find(const char *format_name); /* ignores "+had"; NULL: none */
+/* The codec with the elements, scales and blocks of this format, under any name. NULL: none. */
 const kvb_codec *kvb_codec_alike(const kvb_format *format);
 
-/* The head scale that a format fixes for KV head h, of largest magnitudes amax [n_kv_heads] (NULL: 1). */
+/* The head scale of KV head h in this format. amax: [n_kv_heads] largest magnitudes; NULL: the scale is 1. */
 float kvb_codec_head_scale(const kvb_format *format, const float *amax, uint32_t n_kv_heads, uint32_t h);
 
 uint16_t kvb_codec_f16(float x);  /* IEEE 754 binary16, to nearest even; NaN stays a quiet NaN */
-uint16_t kvb_codec_bf16(float x); /* likewise */
+uint16_t kvb_codec_bf16(float x); /* the same for bfloat16 */
 double kvb_codec_f16_value(uint16_t bits);
 double kvb_codec_bf16_value(uint16_t bits);
 
 /* The transform of view.h, in the f32 arithmetic that rows are stored with: stages of a+b, a-b with distance 1, 2, 4
  * ..., then times the f32 nearest to 1/sqrt(block). */
 void kvb_codec_rotate(kvb_transform transform, uint32_t dim, float *row);
-/* The way back in the same arithmetic: the stages, the factor, then the signs. */
+/* Its inverse in the same arithmetic: the stages, the factor, then the signs. */
 void kvb_codec_unrotate_f32(kvb_transform transform, uint32_t dim, float *row);
-/* Its inverse, in double, with the same f32 factor: exact up to double rounding. */
+/* Its inverse in double, with the same f32 factor: exact up to double rounding. */
 void kvb_codec_unrotate(kvb_transform transform, uint32_t dim, double *row);
 
 /* Helpers, for tests as well. */

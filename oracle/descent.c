@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which token follows which, which lanes are followed, and what is exact in the other lanes. */
+/* Each token's parent, the choice of lanes, exact values for second opinions, and the lanes' way through the calls. */
 #include "oracle/descent.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 
 /* ---- a lane's part of a layer's problem and values --------------------------------------------------------------- */
 
-/* What the layer has of its own, the lane's columns of it; each NULL where it has none. */
+/* The lane's columns of the layer's constants; each NULL: the layer has none. */
 typedef struct kvb_lane_own {
     float *a, *bias;
 } kvb_lane_own;
@@ -25,7 +25,7 @@ static inline uint32_t kvb_alike(const kvb_trace *trace, uint64_t token)
     return trace->like ? trace->like[token] : (uint32_t)token;
 }
 
-/* The part's heads, d_k, d_v and types, as in a call of it. */
+/* The problem of a part's calls: heads, d_k, d_v and types. */
 static kvb_scan_problem lane_problem(const kvb_group_scan *s, kvb_scan_part part)
 {
     if (part == KVB_PART_CONV)
@@ -44,7 +44,7 @@ static kvb_scan_problem lane_problem(const kvb_group_scan *s, kvb_scan_part part
                               .state_elem = s->state_elem};
 }
 
-/* The lane's columns of [rows][d_v] numbers; NULL of NULL. */
+/* Copies the lane's columns of [rows][d_v] numbers. from NULL: *to is NULL. */
 static int columns_copy(const float *from, size_t rows, size_t d_v, const kvb_scan_lane *lane, float **to)
 {
     *to = from ? malloc(rows * lane->n * sizeof **to) : NULL;
@@ -53,6 +53,7 @@ static int columns_copy(const float *from, size_t rows, size_t d_v, const kvb_sc
     return from && !*to ? -ENOMEM : 0;
 }
 
+/* p: of the whole part. 0 or -ENOMEM. */
 static int lane_own_take(const kvb_values *v, const kvb_scan_problem *p, uint32_t layer, const kvb_scan_lane *lane,
                          kvb_lane_own *own)
 {
@@ -68,7 +69,6 @@ static int lane_own_take(const kvb_values *v, const kvb_scan_problem *p, uint32_
     return a ? columns_copy(a + lane->head, 1, 1, &one, &own->a) : 0;
 }
 
-/* p: of the whole part. 0 or -ENOMEM. */
 static void lane_own_free(kvb_lane_own *own)
 {
     free(own->a);
@@ -97,15 +97,15 @@ static kvb_recurrence_token lane_token(const kvb_values *v, const kvb_scan_probl
 }
 
 #define GLANCE_VISITS                                                                                                  \
-    16u /* of a row of a state's column cost what a (query, head, cell) of attention's second opinion does */
+    16u /* that many visits of an element of a state cost as much as a (query, head, cell) of a second opinion */
 #define ROWS_MAX_BYTES ((uint64_t)256 << 20) /* of second opinions */
 
-/* ---- which token follows which ---------------------------------------------------------------------------------- */
+/* ---- the parents of tokens -------------------------------------------------------------------------------------- */
 
 static int parents_find(kvb_descent *d)
 {
     const kvb_trace *trace = d->trace;
-    const kvb_group all = {.heads = 1}; /* whose queries see their whole past */
+    const kvb_group all = {.heads = 1}; /* a group without limits: queries see their whole past */
     kvb_history *history;
     int err = kvb_history_open(trace->needs.tokens, &history);
     for (size_t e = 0; e < trace->n_events && !err; e++) {
@@ -155,8 +155,8 @@ static bool drawn(uint64_t seed, uint64_t number, double chance)
     return chance >= 1 || (double)(kvb_sample_bits(seed, number) >> 11) * 0x1p-53 < chance;
 }
 
-/* Followed: the first, the last, and others by chance. Second opinions: of those that are not, by chance if not all
- * fit. */
+/* Followed: the first lane of each part, the last, and others by chance. The rest get a second opinion, by chance if not
+ * all fit. */
 static int lanes_choose(kvb_descent *d, const kvb_oracle_options *options)
 {
     const kvb_model *m = &d->trace->header.model;
@@ -164,7 +164,7 @@ static int lanes_choose(kvb_descent *d, const kvb_oracle_options *options)
     double cost = 0, chance = 1, glance = 1;
     uint64_t number = 0;
     size_t n = 0;
-    for (int pass = 0; pass < 2; pass++) { /* the first one counts */
+    for (int pass = 0; pass < 2; pass++) { /* pass 0 only counts */
         if (pass && !(d->lanes = kvb_arena_take(&d->arena, number + 1, sizeof *d->lanes)))
             return -ENOMEM;
         number = 0;
@@ -191,7 +191,7 @@ static int lanes_choose(kvb_descent *d, const kvb_oracle_options *options)
     return 0;
 }
 
-/* ---- what is exact of the others -------------------------------------------------------------------------------- */
+/* ---- exact values for second opinions --------------------------------------------------------------------------- */
 
 /* All tokens of a lane, in order of identity: a parent comes before its children. 0 or -ENOMEM. */
 static int lane_glance(const kvb_descent *d, uint32_t place, const kvb_scan_lane *lane, kvb_glance_row *rows)
@@ -322,7 +322,7 @@ size_t kvb_descent_lanes(const kvb_descent *d, uint32_t layer)
     return n;
 }
 
-/* Lanes followed through the calls of one pass, and compared with what these made. */
+/* Lanes are followed through the calls of one pass, and compared with the results of these calls. */
 
 /* A lane's state, element by element or at a glance. */
 typedef struct kept {
@@ -332,19 +332,19 @@ typedef struct kept {
 
 /* What one lane holds. */
 typedef struct heir {
-    kept **held; /* [tokens] states that a later token follows; NULL: there is none */
-    kept *free;  /* one that was given back, to be used again */
-    kept *now;   /* of the token in hand */
+    kept **held; /* [tokens] states that a later token continues; NULL: none does */
+    kept *free;  /* a state that may be used again */
+    kept *now;   /* of the current token */
     kvb_lane_own own;
 } heir;
 
-/* What a token of the call in hand is to all lanes. */
+/* A token of the current call, the same for all lanes. */
 typedef struct move {
     uint32_t key, parent; /* identities */
-    bool jumps, ends;     /* begins with what another than the token before left; is the last of its run */
-    bool takes;           /* no later token of this call or of a later one follows the parent */
+    bool jumps, ends;     /* its parent is not the token before it; it is the last of its run */
+    bool takes;           /* it is the last token to continue its parent, in this call and later ones */
     bool wanted, own,
-        lasts; /* its state is kept for a later token; compared; its state is in its slot after the call */
+        lasts; /* its state is kept for a later token; it is compared; its slot holds its state after the call */
     uint32_t query;
 } move;
 
@@ -356,9 +356,9 @@ struct kvb_heirs {
     size_t state_room;
     uint32_t *writer; /* [slots] token of the call that wrote it last */
     size_t slots;
-    move *moves; /* [n_tok] of the call in hand */
+    move *moves; /* [n_tok] of the current call */
     size_t moves_room;
-    uint8_t *follows; /* [tokens] FOLLOWS_ bits of later tokens of the call in hand; 0 between calls */
+    uint8_t *follows; /* [tokens] FOLLOWS_ bits of later tokens of the current call; 0 between calls */
 };
 
 #define FOLLOWS_AT_ALL  1u
@@ -376,7 +376,7 @@ static void kept_close(kept *k)
     free(k);
 }
 
-/* Before the first token. */
+/* The state before the first token. */
 static kept *kept_open(const kvb_scan_lane *lane, const kvb_scan_problem *p, const kvb_scan_arithmetic *a)
 {
     kept *k = calloc(1, sizeof *k);
@@ -444,7 +444,7 @@ static int heir_open(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_proble
     return lane->rows ? 0 : lane_own_take(h->descent->values, &m->call->problem, m->layer, lane, &x->own);
 }
 
-/* What a slot holds of the lane, against its state. */
+/* Compares the lane's columns in a slot with its state. */
 static int state_compare(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane *lane, const kvb_recurrence *now,
                          uint32_t t, kvb_diff_place place, kvb_diff *diff)
 {
@@ -487,7 +487,7 @@ static void state_let_go(heir *x, uint32_t key)
     x->held[key] = NULL;
 }
 
-/* The lane goes on from the token's parent. */
+/* Continues the lane from the token's parent. */
 static int parent_take(heir *x, const kvb_scan_lane *lane, const kvb_scan_problem *p, const kvb_scan_made *m,
                        const move *step)
 {
@@ -563,7 +563,7 @@ static int lane_follow(kvb_heirs *h, const kvb_scan_made *m, const kvb_scan_lane
     return err;
 }
 
-/* What each token of the call is to all lanes. */
+/* Fills moves, one for each token of the call. */
 static int moves_make(kvb_heirs *h, const kvb_scan_made *m)
 {
     const kvb_scan *call = m->call;
@@ -586,7 +586,7 @@ static int moves_make(kvb_heirs *h, const kvb_scan_made *m)
     for (uint32_t t = 0; t < n_tok; t++)
         if (call->to[t] != KVB_SCAN_NONE)
             h->writer[call->to[t]] = t;
-    uint64_t last = 0; /* identity: tokens of later calls, where these are no history, are larger */
+    uint64_t last = 0; /* largest identity of the call: tokens of later calls are larger, if not fed as a history */
     for (uint32_t t = 0, end = 0; t < n_tok; t++) {
         const uint32_t key = kvb_alike(d->trace, m->tokens[t]), parent = d->parent[m->tokens[t]];
         const bool begins = t == end, own = n_tok - t <= m->n_own, stored = call->to[t] != KVB_SCAN_NONE;
@@ -600,7 +600,7 @@ static int moves_make(kvb_heirs *h, const kvb_scan_made *m)
                              .query = own ? m->query + t - (n_tok - m->n_own) : 0};
         last = m->tokens[t] > last ? m->tokens[t] : last;
     }
-    for (uint32_t t = n_tok; t-- > 0;) { /* a call may feed a history in any order in which parents come first */
+    for (uint32_t t = n_tok; t-- > 0;) { /* a call that feeds a history may have any order with parents first */
         move *step = &h->moves[t];
         step->wanted = d->youngest[step->key] > last || h->follows[step->key] & FOLLOWS_BY_JUMP;
         if (step->parent == KVB_DESCENT_ROOT)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declared orders, step by step as the contract has them. */
+/* Declared orders, step by step as in the contract. */
 #include "oracle/exact.h"
 #include "oracle/codec.h"
 #include "oracle/oracle.h"
@@ -54,7 +54,7 @@ typedef struct row {
     float sink; /* -infinity: none */
     part now, before;
     bool parted;   /* `before` has the earlier parts */
-    bool looks;    /* TWO_PASSES: this is the first one, which finds max */
+    bool looks;    /* TWO_PASSES: this is the first pass, which finds max */
     uint8_t *seen; /* [rows->cells] 1: yet to be met in this pass; 0: not to be met */
     float *block;  /* [v_dim] */
     float *s;      /* [room] of a tile: s, then weights */
@@ -95,7 +95,7 @@ static void part_begin(const row *x, part *a)
         a->sums[c] = 0;
 }
 
-/* Adds the part at work to the earlier ones. */
+/* Adds the current part to the earlier ones. */
 static void part_end(row *x)
 {
     part *a = &x->before, *b = &x->now;
@@ -109,7 +109,7 @@ static void part_end(row *x)
     a->max = max;
 }
 
-/* The next tile begins a part: what there is becomes the earlier ones. */
+/* Begins a part; the current part joins the earlier ones. */
 static void part_next(row *x)
 {
     if (x->parted)
@@ -131,7 +131,7 @@ static void max_raise(row *x, float max, float factor)
         x->now.sums[c] *= factor;
 }
 
-/* max, from the largest s of a tile. */
+/* Raises max, where the order says so, for a tile with the largest s `top`. */
 static void max_follow(row *x, float top)
 {
     const float old = x->now.max;
@@ -148,7 +148,7 @@ static int wrong(row *x, const char *what, uint32_t cell)
     return x->error = -EILSEQ;
 }
 
-/* The row of a cell, which must be one that is yet to be met. */
+/* The row of a cell, which the query must see and this pass must not have met. */
 static uint32_t row_at(row *x, uint32_t cell)
 {
     const kvb_exact_rows *r = x->rows;
@@ -228,7 +228,7 @@ static void tile_take(void *ctx, const kvb_order_tile *tile, const uint32_t *cel
     free(at);
 }
 
-/* The tiles of an order that names their size alone. */
+/* The tiles of an order that gives only their size. */
 static void plain_tiles(row *x, uint32_t t)
 {
     const kvb_problem *p = &x->call->problem;
@@ -251,7 +251,7 @@ static void plain_tiles(row *x, uint32_t t)
     free(cells);
 }
 
-/* All tiles, by which each cell that is seen is met once. */
+/* One pass over all tiles, which must meet each visible cell once. */
 static void pass_make(row *x, uint32_t t, uint32_t head)
 {
     const kvb_exact_rows *r = x->rows;
@@ -381,7 +381,7 @@ static double state_at(const kvb_scan *x, const void *base, uint32_t slot, uint3
                             ((size_t)h * p->d_k + i) * p->d_v + c);
 }
 
-/* Is it what it must be? Else says so. */
+/* 1: equal; 0 with why: different; -EDOM: the wanted number is not finite. */
 static int alike(double got, double want, const char *what, uint32_t n, uint32_t h, uint32_t c, char *why,
                  size_t why_bytes)
 {

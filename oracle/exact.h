@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a kernel must write to the bit: its declared order (kvb_order, kvb_scan_order), repeated in f32 from the words of
- * the contract, without kernel code. Compilers may not contract or reorder here (-ffp-contract=off, no fast math).
+ * Repeats a kernel's declared order (kvb_order, kvb_scan_order) in f32: the kernel must write the same bits. The code
+ * follows the words of the contract, without kernel code. Compilers may not contract or reorder here
+ * (-ffp-contract=off, no fast math).
  */
 #ifndef KVB_EXACT_H
 #define KVB_EXACT_H
@@ -28,16 +29,16 @@ static inline bool kvb_exact_takes(const kvb_format *f)
 
 /*
  * Repeats query t's head `head`: out [v_dim] before it is rounded to the call's out_elem, and *lse. May overwrite
- * call->scratch. 0; -ENOMEM; -EILSEQ with why: the order has no such lanes, or its tiles are not the cells that the
- * query sees, each once.
+ * call->scratch. 0; -ENOMEM; -EILSEQ with why: the order has no or too many lanes, or its tiles do not hold each cell
+ * that the query sees exactly once.
  */
 int kvb_exact_row(const kvb_attend *call, const kvb_order *order, const kvb_exact_rows *rows, uint32_t t, uint32_t head,
                   float *out, float *lse, char *why, size_t why_bytes);
 
 /*
- * Repeats column c of head h through all tokens of a call that was made, and compares its outputs, and what it left in
- * slots, as numbers. before: the slots as they were, laid out as call->states. 1: alike; 0 with why: they are not; -EDOM: something is
- * not finite; -ENOMEM.
+ * Repeats column c of head h through all tokens of a finished call. Compares outputs and slots as numbers. before: the
+ * slots before the call, laid out as call->states. 1: equal; 0 with why: different; -EDOM: a number is not finite;
+ * -ENOMEM.
  */
 int kvb_exact_scan(const kvb_scan *call, const kvb_scan_order *order, const void *before, uint32_t h, uint32_t c,
                    char *why, size_t why_bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The matched filter: sums over rows, and what stands out of them. */
+/* The matched filter: sums over rows, and the directions that stand out. */
 #include "oracle/filter.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 /* Rows of a unit, if the budget gives no more: what a filter over one token needs. */
 #define UNIT_ROWS 256u
 
-/* What the oracle's rows of one unit come to. */
+/* Counts over the oracle's rows of one unit. */
 typedef struct tally {
     uint32_t layer, kv_head;
     uint64_t pairs, rows, queries, stride, seen; /* every stride-th query is kept, the last one among them */
@@ -35,7 +35,7 @@ static uint32_t visible_of(const kvb_census *census, const kvb_expect *row)
     return census->visible[kvb_census_place(census, census->first[row->event] + row->query, row->layer)];
 }
 
-/* Where a layer's first KV head is in a list of all of them; of n_layers: their number. */
+/* Number of KV heads in the layers before this one. */
 static uint32_t units_before(const kvb_model *m, uint32_t layer)
 {
     uint32_t n = 0;
@@ -217,9 +217,9 @@ void kvb_filter_truth_free(kvb_filter_truth *t)
     free(t);
 }
 
-/* ---- what is solved ---------------------------------------------------------------------------------------------- */
+/* ---- solved rows ------------------------------------------------------------------------------------------------- */
 
-#define DROWNED 0.125 /* a quarter of the channels, this many times smaller than the largest */
+#define DROWNED 0.125 /* a quarter of V's channels are below this share of the largest channel */
 
 static int ascending(const void *left, const void *right)
 {
@@ -227,7 +227,7 @@ static int ascending(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Of the root mean squares of V's channels the lower quartile, over the largest; 1 where that is not below DROWNED. */
+/* Lower quartile of the root mean squares of V's channels, over the largest; 1 if that is not below DROWNED. */
 static double channels_ratio(const kvb_filter_unit *unit, const double *v, size_t tokens, uint32_t v_row)
 {
     double size[KVB_MODEL_WIDTH] = {0};
@@ -236,7 +236,7 @@ static double channels_ratio(const kvb_filter_unit *unit, const double *v, size_
             size[c] += v[i * v_row + c] * v[i * v_row + c];
     qsort(size, unit->dim, sizeof *size, ascending);
     const double ratio = sqrt(size[unit->dim / 4] / size[unit->dim - 1]);
-    return ratio < DROWNED ? ratio : 1; /* 1, where all are 0, too */
+    return ratio < DROWNED ? ratio : 1; /* also 1 if all are 0 */
 }
 
 /* Fills in a unit from the V rows [tokens][v_row]. */
@@ -364,18 +364,18 @@ void kvb_filter_truth_row(kvb_filter_truth *t, size_t r, const kvb_attention *a,
 #define BOUND_SEES                                                                                                     \
     4096u /* cells up to which the bound of f32 products sees each of them: results/power-of-check.md                  \
            */
-#define LOST_SHARE        0.25    /* of the weight beside the largest, that may lie in cells below a step */
-#define LEAST_V           0x1p-14 /* largest V of a row: the least normal f16, in which scales and products are kept */
-#define LEAST_BESIDE      0.01    /* of the weight, that must lie beside the largest */
-#define SCALE_STEPS       8   /* of a weight: the least standard deviation of the logits for the scale to be judged */
-#define SPREAD_DIRECTIONS 16u /* with fewer, there is no median to speak of */
+#define LOST_SHARE        0.25    /* of the weight beside the largest cell: most in cells below half a step */
+#define LEAST_V           0x1p-14 /* of a row's largest V: the least normal f16, in which scales and products are kept */
+#define LEAST_BESIDE      0.01    /* of the weight: least beside the largest cell */
+#define SCALE_STEPS       8   /* least standard deviation of the logits to judge the scale, in roundings of a weight */
+#define SPREAD_DIRECTIONS 16u /* the median of fewer says little */
 
-/* Of one direction, over rows: of x, x^2, s u, s^2, s^2 honest |a|, d. */
+/* Sums over the rows of one direction: x, x^2, s u, s^2, s^2 honest |a|, d. */
 typedef struct sums {
     float x, x2, su, s2, honest, d;
 } sums;
 
-/* a0, and the least |a| that is a mistake's; SIZE: beside what is honest. */
+/* a0, and how far |a| of a mistake must at least exceed the honest one. */
 static const struct {
     float matters;
     double least;
@@ -390,7 +390,7 @@ struct kvb_filter {
     sums *by_token;               /* [units][tokens] */
     sums *from_first, *from_last; /* [most_visible] */
     sums size, scale;
-    sums *heads;            /* [heads][heads]: whose output it is, whose it looks like */
+    sums *heads;            /* [heads][heads]: pairs of heads, the lower one first */
     float *e, *t;           /* [dim] a residual, a direction */
     float *along, *along_o; /* [most_visible] */
     uint32_t n_heads;
@@ -441,7 +441,7 @@ void kvb_filter_free(kvb_filter *f)
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* honest: the |a| that a row may have of roundings that are alike in all rows. */
+/* honest: the largest |a| of roundings that all rows share. */
 static inline void sums_add(sums *sum, float matters, float s, float u, float honest, float channels)
 {
     float clipped = u > CLIP ? CLIP : u < -CLIP ? -CLIP : u;
@@ -492,14 +492,14 @@ static double dot(const float *a, const float *b, uint32_t dim)
     return sum;
 }
 
-/* The row in hand. */
+/* The current row. */
 typedef struct judged {
     const kvb_filter_row *row;
     const kvb_filter_unit *unit;
     double e_norm, channels;
     double half;    /* half a step: products p_i max_c |v_ic| below it may have become 0 */
     double unclear; /* share of the weight in cells whose product is below a step */
-    double bent;    /* share of itself that a weight may be off by an error of its logit */
+    double bent;    /* relative error of a weight that an error of its logit may cause */
 } judged;
 
 static bool is_narrow(const kvb_rounding *r)
@@ -526,7 +526,7 @@ static double alike(const kvb_filter_row *row, kvb_elem rounding)
     return rounding == KVB_F16 || rounding == KVB_BF16 ? row->alike[rounding] : row->weight;
 }
 
-/* The share of itself by which an honest output may be off, were the roundings of all rows alike: oracle/filter.h. */
+/* Relative error of an honest output if all rows round alike: oracle/filter.h. */
 static double size_honest(const judged *r, const kvb_arithmetic *a, kvb_elem out_elem)
 {
     const kvb_filter_row *row = r->row;
@@ -543,7 +543,7 @@ static double size_honest(const judged *r, const kvb_arithmetic *a, kvb_elem out
     return added + weights + (square > 0 ? kvb_unit_roundoff(out_elem) * sqrt(fourth) / square : 0);
 }
 
-/* The row in the direction t. */
+/* Adds the row's residual in the direction t. */
 static void direction_add(sums *sum, kvb_filter_kind kind, const judged *r, const float *e, const float *t,
                           double honest)
 {
@@ -560,7 +560,7 @@ static double half_step(const kvb_arithmetic *a, const kvb_bound_row *row)
     return step / 2 * row->p_max * row->v_largest;
 }
 
-/* By what share of itself an error of its logit may change a weight: oracle/filter.h. */
+/* Relative error of a weight that an error of its logit may cause: oracle/filter.h. */
 static double bent_by(const kvb_filter *f, const kvb_expect *row, const kvb_expect *actual, const kvb_arithmetic *a,
                       kvb_elem out_elem)
 {
@@ -570,8 +570,8 @@ static double bent_by(const kvb_filter *f, const kvb_expect *row, const kvb_expe
     return expm1(factors.d_max / KVB_LAMBDA);
 }
 
-/* Do the logits spread over enough roundings of a weight for what the scale does to them to be seen, and few of them
- * lie just below the softcap? step: the largest share of itself between two rounded weights. */
+/* Does the row show an error of the scale? Its logits must spread over enough roundings of a weight, and none may lie
+ * just below the softcap. step: largest relative distance of neighbouring rounded weights. */
 static bool shows_scale(const judged *r, double step)
 {
     const kvb_filter_row *row = r->row;
@@ -618,7 +618,7 @@ static void cells_add(kvb_filter *f, const judged *r)
         }
 }
 
-/* The outputs of the other heads of the query: the oracle's rows beside this one. */
+/* Adds the directions to the query's other heads: the oracle's rows beside this one. */
 static void heads_add(kvb_filter *f, const kvb_expect *expect, const judged *r)
 {
     const kvb_expect *begin = expect, *end = expect, *all = f->oracle->rows;
@@ -670,7 +670,7 @@ void kvb_filter_add(kvb_filter *f, const kvb_expect *expect, const kvb_expect *a
     heads_add(f, expect, &r);
 }
 
-/* ---- what stands out --------------------------------------------------------------------------------------------- */
+/* ---- directions that stand out ----------------------------------------------------------------------------------- */
 
 /* T of oracle/filter.h. */
 static double score_of(const sums *sum)
@@ -684,7 +684,7 @@ static int order(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Median and spread of the scores of n directions, those without rows aside. scratch: [n]. */
+/* Median and spread of the scores of n directions; those without rows are left out. scratch: [n]. */
 static void spread_of(const sums *all, size_t n, double *scratch, double *median, double *spread)
 {
     size_t used = 0;
@@ -723,7 +723,7 @@ static bool peaks_take(kvb_filter_peak *peak, kvb_filter_kind kind, const sums *
 {
     double median = 0, spread = 1, *scratch = malloc((n + 1) * sizeof *scratch);
     bool higher = false;
-    if (scratch) /* without memory nothing is divided by the spread: an alarm more, none less */
+    if (scratch) /* without memory the spread stays 1: alarms may be added, none is lost */
         spread_of(all, n, scratch, &median, &spread);
     free(scratch);
     for (size_t i = 0; i < n; i++)
@@ -768,7 +768,7 @@ void kvb_filter_words(const kvb_filter_peak peaks[KVB_FILTER_KINDS], char *why, 
 {
     const kvb_filter_peak *best = NULL;
     kvb_filter_kind kind = KVB_FILTER_HEADS;
-    /* the first of these, but of outputs and cells the highest: a missing cell also makes outputs larger */
+    /* The first kind above the limit, but the highest of outputs and cells: a missing cell also makes outputs larger. */
     for (int k = 0; k < KVB_FILTER_KINDS; k++) {
         bool among = k >= KVB_FILTER_SIZE && k <= KVB_FILTER_FROM_LAST && kind >= KVB_FILTER_SIZE;
         if (peaks[k].z > KVB_FILTER_LIMIT && (!best || (among && peaks[k].z > best->z))) {

@@ -65,7 +65,7 @@ static kvb_bound_term term_of(const kvb_bound_row *row, double o, double v_top)
                             .v_max = v_top};
 }
 
-/* Is each element within `bound`, which is below that of every one? */
+/* Is each element within `bound`, the least bound of all elements? */
 static bool is_near(kvb_elem elem, const void *out, const double *o, uint32_t n, double bound)
 {
     const float *wide = out;
@@ -123,7 +123,7 @@ static call_size size_of(const kvb_census *census, size_t event, uint32_t layer)
     return size;
 }
 
-/* Marks the calls that fit. *all: what they take together. */
+/* Marks the calls that fit. *all: their total size. */
 static void calls_choose(const kvb_census *census, uint64_t max_pairs, uint64_t seed, bool *chosen, call_size *all)
 {
     call_size total = {0};
@@ -161,7 +161,7 @@ static int heads_open(kvb_opinions *opinions)
     return error;
 }
 
-/* One after the other, by event, layer, query and head. */
+/* Gives the rows of the chosen calls their places, by event, layer, query and head. */
 static void rows_place(const kvb_census *census, const bool *chosen, kvb_opinions *o)
 {
     double *out = (double *)(o->rows + o->n_rows);

@@ -19,7 +19,7 @@
 #include "oracle/storage.h"
 #include "workloads/array.h"
 
-/* ---- what a kernel wrote against what was expected: measurements, not a verdict --------------------------------- */
+/* ---- comparing outputs with expected rows: measurements, not a verdict ------------------------------------------ */
 
 double kvb_output_value(kvb_elem elem, const void *out, size_t i)
 {
@@ -48,9 +48,9 @@ static double overflow_begin(kvb_elem elem)
 }
 
 /*
- * |got - want|, and infinity when got is not a number that want could have become. An infinite result is
- * right where the bound allows the exact value to round to it, and anything not finite is right where the
- * stored rows make the exact value so (an original that overflows its format).
+ * |got - want|; infinity if want cannot have been rounded to got. An infinite result is right if the bound allows the
+ * exact value to round to it. Any result that is not finite is right if the stored rows make the exact value infinite
+ * or NaN (an original that overflows its format).
  */
 static double error_between(double got, double want, double bound, kvb_elem elem, uint64_t *not_finite)
 {
@@ -87,7 +87,7 @@ static void element_take(kvb_diff *diff, double rho, const kvb_diff_place *e)
         diff->rho = rho;
         diff->worst = here;
     }
-    if (!diff->any_failed && begins) /* the first's call is counted from its begin on */
+    if (!diff->any_failed && begins) /* the call of `first` is counted from its begin on */
         diff->first_elements = 0;
     if (!diff->any_failed && (begins || fails))
         diff->first = here;
@@ -261,16 +261,16 @@ void kvb_turned_free(kvb_values *turned)
     free(turned);
 }
 
-/* Opens an oracle: what is seen is gathered first, as runs of token identities; then every checked row is solved. */
+/* Opens an oracle: gathers first what queries see, as runs of token identities; then solves every checked row. */
 
-/* Results are kept below this by sampling, whatever the budget of pairs. */
+/* Most bytes of results, whatever the budget of pairs: a sample is smaller. */
 #define ARENA_MAX_BYTES ((uint64_t)256 << 20)
 
 /* A pair of a format with residual cells costs this many others: each query stores what it sees anew (measured: 15 to
  * 25). */
 #define RESIDUAL_PAIRS 16u
 
-/* The runs of tokens that are seen by the sampled queries, and by those of which there is a second opinion. */
+/* Gathers the runs of tokens that the sampled queries see, and those with a second opinion. */
 static int sample_gather(const kvb_trace *trace, const kvb_sample *sample, const kvb_opinions *opinions,
                          kvb_census *census, uint32_t *visible_max)
 {
@@ -344,7 +344,7 @@ bool kvb_oracle_follows_shifts(const kvb_format *k, const kvb_format *v, char *w
     return !unknown;
 }
 
-/* Chooses what is checked, and works it out. 0, -ENOMEM or -EINTR. */
+/* Chooses the rows to check, and solves them. 0, -ENOMEM or -EINTR. */
 static int rows_make(const kvb_trace *trace, const kvb_oracle_options *options, kvb_oracle *oracle)
 {
     const kvb_model *m = &trace->header.model;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The oracle: plain double precision, no cache or kernel code; what a query sees is workloads/history.h's
- * account. It answers three questions about a combination and never mixes them:
+ * The oracle: plain double precision, no cache or kernel code. workloads/history.h gives the tokens that a query
+ * sees. The oracle answers three questions about a combination and never mixes them:
  *   1. did each query see the right tokens?              kvb_history_visible with the witness kernel
  *   2. did the kernel compute attention of what is stored?   kvb_oracle_* and kvb_diff_*
  *   3. what did the storage format cost?                     kvb_format_error
- * Its work is done once for each (workload, K format, V format) and shared by all kernels; again for those that round q or
- * weights (kvb_rounded).
+ * Its work is done once for each (workload, K format, V format) and shared by all kernels. It is repeated for kernels that
+ * round q or weights (kvb_rounded).
  */
 #ifndef KVB_ORACLE_H
 #define KVB_ORACLE_H
@@ -22,26 +22,25 @@
 /* What is checked. */
 typedef struct kvb_oracle_options {
     const kvb_format *k_format, *v_format;
-    const float *const *k_amax, *const *v_amax; /* [layers] of [kv_heads]: what head scales are made from, after the
-                                                 * transform; NULL: none. Read by open only */
-    uint64_t max_pairs;     /* budget of (query, head, cell) visits, summed over layers; above it, or where the results
-                             * would take more than 256 MiB, a seeded sample is checked. UINT64_MAX: all rows, whatever they
-                             * take */
+    const float *const *k_amax, *const *v_amax; /* [layers] of [kv_heads] largest magnitudes after the transform, for
+                                                 * head scales; NULL: none. Read by open only */
+    uint64_t max_pairs; /* budget of (query, head, cell) visits, summed over layers. Above it, or if the results take
+                             * more than 256 MiB, a seeded sample is checked. UINT64_MAX: all rows, at any size */
     uint64_t opinion_pairs; /* the same budget for second opinions (oracle/opinion.h) */
     uint64_t seed;          /* of the sample */
     const kvb_team *team;
     const volatile sig_atomic_t *stop; /* set by a signal: end soon, with -EINTR; NULL: never */
 } kvb_oracle_options;
 
-/* Exact attention of one (event, layer, query, head) over the decoded stored rows, with the sums that any
- * declared arithmetic's bound is a linear combination of. */
+/* Exact attention of one (event, layer, query, head) over the decoded stored rows, with sums from which the bound of any
+ * declared arithmetic follows as a linear combination. */
 typedef struct kvb_expect {
     uint32_t event; /* index in trace->events */
     uint32_t layer, query, head;
     uint32_t visible; /* cells seen */
     double lse;
-    const double *q;             /* [k_dim] what K is multiplied with, in place of the workload's q; NULL: that */
-    kvb_bound_row row;           /* sums of the whole row; row.step is chosen before it is solved */
+    const double *q;             /* [k_dim] q in place of the workload's; NULL: the workload's */
+    kvb_bound_row row;           /* sums of the whole row; row.step is set before it is solved */
     const kvb_bound_term *terms; /* [v_dim of the layer]: exact output and sums, per channel */
 } kvb_expect;
 
@@ -58,10 +57,10 @@ typedef struct kvb_oracle {
     uint64_t total_rows; /* of the whole trace: n_rows / total_rows is the share checked */
     kvb_format_error format;
     struct kvb_descent *descent;   /* of layers that scan: oracle/descent.h. NULL: there are none */
-    struct kvb_opinions *opinions; /* of rows beside those: oracle/opinion.h. NULL: there are none */
-    void *arena;                   /* its own mapping */
+    struct kvb_opinions *opinions; /* second opinions: oracle/opinion.h. NULL: there are none */
+    void *arena;                   /* of rows and their terms; a mapping of its own */
     struct kvb_oracle_state *state;
-    struct kvb_filter_truth *filter; /* what oracle/filter.h needs of some rows; NULL: of none */
+    struct kvb_filter_truth *filter; /* rows kept for oracle/filter.h; NULL: none */
 } kvb_oracle;
 
 /* Returns 0; -ENOMEM; -EINTR when asked to stop; -ENOTSUP when it cannot store a format, and why names that format.
@@ -69,21 +68,20 @@ typedef struct kvb_oracle {
 int kvb_oracle_open(const kvb_trace *trace, const kvb_values *values, const kvb_oracle_options *options,
                     kvb_oracle **oracle, char *why, size_t why_bytes);
 /*
- * The values of a trace whose rows are before rope (kvb_trace_header) as an oracle takes them: q and K turned to the
- * positions that the trace's events give their tokens. *turned shares what is not turned with `values`, which must
- * outlive it. 0 or -ENOMEM.
+ * Turns q and K of a trace with rows before rope (kvb_trace_header), since an oracle takes turned rows: each to the position
+ * that the trace's events give its token. *turned shares all other rows with `values`, which must outlive it. 0 or
+ * -ENOMEM.
  */
 int kvb_turned_open(const kvb_trace *trace, const kvb_values *values, kvb_values **turned);
 void kvb_turned_free(kvb_values *turned); /* NULL: nothing */
-/* Does it know what these formats store of rows that seq_add moves? Else why. kvb_oracle_open() asks for itself. */
+/* Does the oracle know what these formats store after seq_add moves a row? Else why. kvb_oracle_open() checks this, too. */
 bool kvb_oracle_follows_shifts(const kvb_format *k, const kvb_format *v, char *why, size_t why_bytes);
 void kvb_oracle_free(kvb_oracle *oracle);
 
 /*
- * Does a row's stored value depend on the order of writes? So it is for formats with residual cells, and the order
- * differs from cache to cache. Then the expected rows above serve question 3 alone (a sequence stored by itself, its
- * residual cells ending at each query); question 2 is answered over the oracle's account of the writes
- * (oracle/window.h).
+ * Does a row's stored value depend on the order of writes? It does in formats with residual cells, and the order differs
+ * from cache to cache. Then the expected rows above serve question 3 only: each query's sequence is stored by itself,
+ * its residual cells last. Question 2 is answered over the oracle's record of the writes (oracle/window.h).
  */
 bool kvb_oracle_needs_writes(const kvb_oracle *oracle);
 
@@ -92,11 +90,11 @@ const kvb_expect *kvb_oracle_rows(const kvb_oracle *oracle, uint32_t event, uint
 
 /* ---- diff: measurements, not a verdict; NaN becomes infinity and its place is kept --------------------- */
 
-/* An element of out, or (channel = v_dim) a log-sum-exp; or of a scan. */
+/* An element of out, a log-sum-exp (channel = v_dim), or an element of a scan. */
 typedef struct kvb_diff_place {
     uint32_t event, layer, query, head, channel;
-    uint16_t part; /* 0: of attention; 1 + kvb_scan_part: of a scan */
-    uint16_t row;  /* of a scan: 0: of out; i + 1: of row i of the state that the token left in a slot */
+    uint16_t part; /* 1 + kvb_scan_part; 0: attention */
+    uint16_t row;  /* of a scan: i + 1: in row i of the state that the token left in a slot; 0: in out */
     double got, want, bound;
 } kvb_diff_place;
 
@@ -106,14 +104,14 @@ struct kvb_recurrence_want;
 #define KVB_CLAIM_KINDS 3u
 typedef struct kvb_claim {
     uint32_t k_dim, cells; /* of the call; the caller sets them before each row */
-    uint64_t unsaid;       /* rows that some other output passes for */
-    uint64_t
-        passing[KVB_CLAIM_KINDS]; /* of these, those of 0; of the mean of V; of the rest without the heaviest cell */
-    uint64_t wide;                /* those that a declaration cut to what 8 and 16 bits need says something about */
-    uint32_t fields;              /* that were cut for them */
+    uint64_t unsaid;       /* rows for which a wrong output passes */
+    uint64_t passing
+        [KVB_CLAIM_KINDS]; /* of these, rows for which 0 passes; the mean of V; the row without its heaviest cell */
+    uint64_t wide;         /* of these, rows that the declaration, cut to what 8 and 16 bits need, would judge */
+    uint32_t fields;       /* bits of the fields that were cut for them */
 } kvb_claim;
 
-#define KVB_DIFF_QUERIES 4096u /* of a call, whose numbers are kept when they fail */
+#define KVB_DIFF_QUERIES 4096u /* first queries of a call, which are noted when they fail */
 
 typedef struct kvb_diff {
     double rho;       /* max of error / bound, statistical bound: > 1 fails */
@@ -123,7 +121,7 @@ typedef struct kvb_diff {
     double rel_l2;    /* sqrt(sum error^2 / sum exact^2), kept as its two sums below */
     double sum_error2, sum_exact2;
     uint64_t rows;   /* compared */
-    uint64_t silent; /* rows for which outputs of 0 pass: of tiny V, or beside a sink that takes all, or blind */
+    uint64_t silent; /* rows for which outputs of 0 pass: tiny V, a sink with all the weight, or no visible cell */
     kvb_claim claim;
     uint64_t not_finite;  /* elements that were NaN or infinite where the exact one is not */
     kvb_diff_place worst; /* where rho was reached */
@@ -144,17 +142,17 @@ double kvb_output_value(kvb_elem elem, const void *out, size_t i);
 void kvb_diff_row(kvb_diff *diff, const kvb_expect *expect, uint32_t v_dim, const kvb_arithmetic *arithmetic,
                   double scale, double softcap, kvb_elem out_elem, const void *out, const float *lse);
 
-/* Compare n elements that lie side by side, from that place on, with what a recurrence wants (oracle/recurrence.h). */
+/* Compare n elements that lie side by side, from `first` on, with those that a recurrence wants (oracle/recurrence.h). */
 void kvb_diff_take(kvb_diff *diff, const kvb_diff_place *first, const struct kvb_recurrence_want *want, size_t n,
                    kvb_elem elem, const void *got);
 
 /* Rules by which other projects' tests pass an output (kvb_tolerance of kernels/attend.h), over exact outputs. */
 extern const char *const kvb_tolerance_names[]; /* by kind: "none", "nmse", "close" */
 
-/* Outputs taken so far: all zero at first. Where the exact one is not finite there is nothing to compare. */
+/* Sums over the outputs taken so far; begin with {0}. An output is left out if the exact one is not finite. */
 typedef struct kvb_closeness {
     double error2, exact2; /* sums of squares */
-    double farthest;       /* |error| over what the rule allows one output; of CLOSE */
+    double farthest;       /* CLOSE: largest |error| over what the rule allows this output */
     uint64_t elements;
 } kvb_closeness;
 
@@ -162,10 +160,10 @@ typedef struct kvb_closeness {
 void kvb_closeness_row(kvb_closeness *c, const kvb_tolerance *rule, kvb_elem out_elem, const void *out, uint32_t v_dim,
                        const double *exact, size_t step);
 
-/* Takes what another has taken. */
+/* Adds the sums of another. */
 void kvb_closeness_add(kvb_closeness *c, const kvb_closeness *other);
 
-/* What was found, over what the rule allows: above 1 is refused. NaN counts as infinite. */
+/* The error over what the rule allows: above 1 fails. NaN counts as infinite. */
 double kvb_closeness_share(const kvb_closeness *c, const kvb_tolerance *rule);
 
 /*
@@ -191,16 +189,15 @@ void kvb_rounded_free(kvb_rounded *rounded);
 int kvb_rounded_rows(kvb_rounded *rounded, const kvb_attend *call, uint32_t event, uint32_t layer,
                      kvb_arithmetic *arithmetic, const kvb_expect **rows, size_t *n, char *why, size_t why_bytes);
 
-/* Is `rounded` no further from `exact`, one query head's q, than the arithmetic declares, and than codes of 8 bits need
- * (kvb_claim_cut_told())? scale: a factor on q before it was rounded, as a format's head scale. 0, or -EILSEQ with why,
- * which begins with `what`. */
+/* Checks that `rounded` is no further from `exact`, the q of one query head, than the arithmetic declares, and than codes
+ * of 8 bits need (kvb_claim_cut_told()). scale: a factor on q before it was rounded, such as a format's head scale. 0, or
+ * -EILSEQ with why, which begins with `what`. */
 int kvb_rounded_check(const kvb_problem *problem, const kvb_arithmetic *arithmetic, double scale, const char *what,
                       uint32_t query, uint32_t head, const float *exact, const double *rounded, char *why,
                       size_t why_bytes);
 
-/* The q [k_dim] that the kernel makes of `exact`, the q of one query head. 0, what round_query returned, or -EILSEQ
- * with why: it goes further from q than the arithmetic declares, or than codes of 8 bits need (kvb_claim_cut_told()).
- */
+/* Has the kernel round `exact`, the q of one query head, to q [k_dim]. 0, what round_query returned, or -EILSEQ with why:
+ * q is further from `exact` than the arithmetic declares, or than codes of 8 bits need (kvb_claim_cut_told()). */
 int kvb_rounded_q(const kvb_kernel *kernel, const kvb_attend *call, const kvb_arithmetic *arithmetic, uint32_t query,
                   uint32_t head, const float *exact, double *q, char *why, size_t why_bytes);
 

@@ -13,7 +13,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Vectors that the CPU has: gcc keeps larger ones, and copies of several, in memory. */
+/* The CPU's own vector length: gcc keeps larger vectors, and copies of several, in memory. */
 #if defined __AVX512F__
 #define LANES 8
 #elif defined __AVX__
@@ -75,7 +75,7 @@ INLINE lanes lanes_load(const double *from)
     return x;
 }
 
-/* All sums of LANES rows, and what channels past the last whole SUMS add; the first `some` of them are stored. */
+/* Stores the sums of the first `some` of LANES rows. rest: the sums of channels past the last whole SUMS. */
 INLINE void sums_store(lanes sum[LANES][PARTS], lanes rest, uint32_t some, double *out)
 {
     const lanes all = sums_add(sum) + rest;
@@ -142,9 +142,9 @@ static void squares(const double *q, const double *k, const uint32_t *at, uint32
 /* ---- sums over cells --------------------------------------------------------------------------------------------- */
 
 /*
- * Calls `some(c, vectors, n, …)` for the channels c .. c + vectors n - 1, whose sums stay in registers over the cells
- * of a tile. It takes `broad` vectors at a time where it can: an addition waits for the last one to the same vector,
- * not to another.
+ * Calls `some(c, vectors, n, …)` for the channels c .. c + vectors n - 1. Their sums stay in registers over the cells of
+ * a tile. If it can, it takes `broad` vectors at a time, since an addition waits for the last one to the same vector
+ * only.
  */
 #define ALL_CHANNELS(dim, broad, some, ...)                                                                            \
     do {                                                                                                               \
@@ -157,7 +157,7 @@ static void squares(const double *q, const double *k, const uint32_t *at, uint32
             some(c, 1, (dim)-c, __VA_ARGS__);                                                                          \
     } while (0)
 
-/* Some vectors, each of n channels. Vector by vector: gcc takes a copy of several through memory. */
+/* Copies some vectors of n channels each, one by one: gcc copies several at once through memory. */
 #define LOAD(x, from, vectors, n)                                                                                      \
     for (uint32_t b = 0; b < (vectors); b++)                                                                           \
     memcpy(&(x)[b], (from) + b * LANES, (n) * sizeof(double))
@@ -165,7 +165,7 @@ static void squares(const double *q, const double *k, const uint32_t *at, uint32
     for (uint32_t b = 0; b < (vectors); b++)                                                                           \
     memcpy((to) + b * LANES, &(x)[b], (n) * sizeof(double))
 
-/* b where a is less, else a: a where one of them is not a number. That is one instruction of x86. */
+/* b if a < b, else a (also if one of them is NaN): one instruction of x86. */
 INLINE lanes larger(lanes a, lanes b)
 {
 #if LANES == 8

@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* V rows of a tile, with what a row has of each: weights, A, Q, S. */
+/* V rows of a tile of cells, for the sums of one query row. */
 typedef struct kvb_tile_rows {
-    const double *v, *sizes; /* sizes: the rows themselves where they have none */
-    const uint32_t *at;      /* [n] which rows */
-    size_t row, n;           /* doubles of a row; rows */
-    const double *weights, *reach, *shift, *size;
+    const double *v, *sizes;                      /* rows and their sizes; v without sizes */
+    const uint32_t *at;                           /* [n] numbers of the tile's rows */
+    size_t row, n;                                /* doubles of a row; rows */
+    const double *weights, *reach, *shift, *size; /* [n] p_i, A_i, Q_i, S_i (oracle/bound.h) */
 } kvb_tile_rows;
 
 typedef struct kvb_products {
@@ -22,7 +22,7 @@ typedef struct kvb_products {
                             double *sums, double *masses); /* both at once */
     void (*squares)(const double *q, const double *k, const uint32_t *at, uint32_t n, uint32_t dim, double *sums);
 
-    /* Sums over cells for each of dim channels, added to what is there. |v| stands for a size that is less. */
+    /* Sums over cells for each of dim channels, added to the arrays. A size below |v| counts as |v|. */
     void (*output_sums)(const kvb_tile_rows *rows, uint32_t dim, double *o); /* p v */
     void (*mass_sums)(const kvb_tile_rows *rows, uint32_t dim, double *mass,
                       double *v_max); /* p size, and the largest size */
@@ -30,12 +30,12 @@ typedef struct kvb_products {
     void (*spread_sums)(const kvb_tile_rows *rows, uint32_t dim, const double *o, double *const sums[4]);
 } kvb_products;
 
-/* Levels 0 to 2: portable, AVX2, AVX-512. All give the same bits. NULL: this CPU, or this build, does not have it. */
+/* Levels 0 to 2: portable, AVX2, AVX-512. All give the same bits. NULL: this CPU, or this build, lacks the level. */
 const kvb_products *kvb_products_at(unsigned level);
 
-/* For loops that the compiler turns into vectors itself: compiles them for wider ones as well. (Loops that need help
- * are in products.c.) Products and sums are never contracted, so the bits are the same. Which one runs is chosen before
- * main(), which sanitizers cannot follow. */
+/* Compiles a loop for wider vectors as well, if the compiler can vectorise it. (Loops that need help are in products.c.)
+ * Products and sums are never contracted, so the bits are the same. The version is chosen before main(), which
+ * sanitizers cannot follow. */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
 #define WIDE

@@ -11,7 +11,7 @@
 #include "oracle/oracle.h"
 #include "oracle/products.h"
 
-/* What both bounds of recurrences are made of: oracle/recurrence.h has the formulas. */
+/* ---- both bounds ------------------------------------------------------------------------------------------------- */
 
 #define U          0x1p-24
 #define TINY       0x1p-149
@@ -22,14 +22,14 @@ static inline double gamma_worst(double chain)
     return chain * U / (1 - chain * U);
 }
 
-/* r: what is off by a share of itself, whichever way sums are taken. */
+/* r: relative errors that do not depend on the order of sums. */
 static inline double relative_of(const kvb_scan_arithmetic *a)
 {
     const double u_o = a->operands == KVB_F32 ? 0 : kvb_unit_roundoff(a->operands);
     return a->exp_error + 2 * u_o + u_o * u_o;
 }
 
-/* How little an element of magnitude 1 changes that rounds the same way again and again: u^(2/3) / 4. */
+/* An element that changes by less than this share of itself rounds the same way again and again: u^(2/3) / 4. */
 static inline double slow_of(kvb_elem elem)
 {
     return elem == KVB_F32 ? 0x1p-18 : cbrt(kvb_unit_roundoff(elem) * kvb_unit_roundoff(elem)) / 4;
@@ -43,7 +43,7 @@ static inline void want_round(kvb_elem elem, kvb_recurrence_want *w)
     w->worst += u * (fabs(w->value) + w->worst) + tiny;
 }
 
-/* Behind act(): z is at most `size`. */
+/* The bounds behind act(). |z| is at most `size`. */
 static inline void want_silu(const kvb_scan_arithmetic *a, double size, kvb_recurrence_want *w)
 {
     const double own = a->exp_error + 2 * U, more = a->exp_floor * size + own * fabs(w->value);
@@ -148,10 +148,10 @@ void kvb_recurrence_begin(kvb_recurrence *r, const double *state)
 
 /* ---- the end of a chunk: what rounding adds ---------------------------------------------------------------------- */
 
-/* What is added to an element: the worst; the part that may point the same way each time; the variance of the rest. */
+/* An error that is added: the worst; the part that may point the same way each time; the variance of the rest. */
 typedef lane added;
 
-/* slow: how little an element of magnitude 1 changes that rounds the same way again and again. */
+/* slow: slow_of() the type that is rounded to. */
 static void rounding_add(added *to, double worst, double random, double slow, const element *x)
 {
     to->worst += worst;
@@ -184,7 +184,7 @@ static added element_added(const kvb_recurrence *r, const element *x, const lane
     return to;
 }
 
-/* narrow: the type that the state is rounded to; KVB_F32: to none that is narrower. */
+/* narrow: the type that the state is rounded to; KVB_F32: it is not rounded. */
 static void chunk_end(kvb_recurrence *r, kvb_elem narrow)
 {
     const double slow[2] = {slow_of(KVB_F32), slow_of(narrow)};
@@ -212,7 +212,7 @@ static void chunk_end(kvb_recurrence *r, kvb_elem narrow)
 
 /* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
-/* What `out` may be off by besides: the sums of one element of out. */
+/* The sums over the state for one element of out. */
 typedef struct sums {
     double value, mass, reach, size, worst, linear, variance;
 } sums;
@@ -247,7 +247,7 @@ static void lane_decay(lane *l, double d)
     l->variance *= d * d;
 }
 
-/* An element decays by e^log, and is written to. */
+/* An element decays, and `write` is added. size: magnitude of the decay's exponent. */
 static void element_step(element *x, double decay, double size, double write)
 {
     x->reach = decay * (x->reach + size * x->mass);
@@ -255,7 +255,7 @@ static void element_step(element *x, double decay, double size, double write)
     x->s = decay * x->s + write;
 }
 
-/* DELTA, before the write: column[c] becomes beta (v - k^T S), with what it may be off by. */
+/* DELTA, before the write: column[c] becomes beta (v - k^T S), and lanes get its error. */
 static void delta_step(kvb_recurrence *r, const kvb_recurrence_token *t)
 {
     const double alpha = exp((double)*t->gate), size = fabs((double)*t->gate), beta = (double)*t->beta;
@@ -341,7 +341,7 @@ static void inputs_step(kvb_recurrence *r, const kvb_recurrence_token *t, kvb_re
     }
 }
 
-/* Inputs that lie in a slot are rounded once, however often they are written again. */
+/* Inputs in a slot are rounded once, however often they are written again. */
 static void inputs_store(kvb_recurrence *r)
 {
     const double u = r->p.state_elem == KVB_F32 ? 0 : kvb_unit_roundoff(r->p.state_elem);
@@ -379,7 +379,7 @@ void kvb_recurrence_state(const kvb_recurrence *r, kvb_recurrence_want *state)
         }
 }
 
-/* ---- what a kernel is given and gave ----------------------------------------------------------------------------- */
+/* ---- a kernel's inputs and outputs ------------------------------------------------------------------------------- */
 
 kvb_recurrence_token kvb_recurrence_token_of(const kvb_scan *x, uint32_t t, uint32_t h)
 {
@@ -425,7 +425,7 @@ static float above(double x)
     return (float)(x * (1 + 0x1p-22));
 }
 
-/* What a row glance_sums up over the state's rows. */
+/* Sums over the state's rows, by column. */
 typedef struct glance_sums {
     double out[N], norm2[N], slow2[N], most[N];
 } glance_sums;
@@ -444,14 +444,14 @@ WIDE static void row_step(double *restrict s, const double *restrict decay, cons
     }
 }
 
-/* What k reads of it. */
+/* One row of the state: read += k s. */
 WIDE static void row_read(const double *restrict s, double k, double *restrict read)
 {
     for (uint32_t c = 0; c < N; c++)
         read[c] += k * s[c];
 }
 
-/* Norms of q and k, and beta's part of a DELTA. */
+/* Norms of q and k; DELTA: along and grow. */
 static void keys_take(const kvb_scan_problem *p, const kvb_recurrence_token *t, kvb_glance_row *row)
 {
     double q2 = 0, k2 = 0, most = 0;
@@ -469,7 +469,7 @@ static void keys_take(const kvb_scan_problem *p, const kvb_recurrence_token *t, 
     }
 }
 
-/* MAMBA1: decays of a row of the state; the slowest of each column so far, and the largest exponent. */
+/* MAMBA1: the decays of a row of the state. Updates each column's slowest decay and largest exponent. */
 static void decays_take(const kvb_scan_problem *p, const kvb_recurrence_token *t, uint32_t i, double *decay,
                         kvb_glance_row *row)
 {
@@ -549,7 +549,7 @@ void kvb_glance_take(const kvb_scan_problem *p, const kvb_recurrence_token *t, d
 
 /* ---- the bound --------------------------------------------------------------------------------------------------- */
 
-/* The end of a chunk, as oracle/recurrence.c has it for elements. */
+/* The end of a chunk, as chunk_end(), by column. */
 static void glance_chunk_end(kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_arithmetic *a, kvb_elem narrow)
 {
     const kvb_glance_row *row = g->last;
@@ -557,7 +557,7 @@ static void glance_chunk_end(kvb_glance *g, const kvb_scan_problem *p, const kvb
                  least = narrow == KVB_F32 ? 0 : kvb_smallest_subnormal(narrow), slow = slow_of(p->state_elem),
                  root = sqrt(p->d_k), chain = a->state_chain, relative = relative_of(a), steps = sqrt(chain) * U,
                  most_steps = gamma_worst(chain);
-    const bool known = g->taken == 1 && slow_of(narrow) <= slow; /* is it known which elements hardly changed? */
+    const bool known = g->taken == 1 && slow_of(narrow) <= slow; /* row->slow holds the elements that hardly changed */
     double bulk = 0;
     for (uint32_t c = 0; c < p->d_v; c++) {
         const double norm = (double)row->norm[c], most = (double)row->most[c],
@@ -581,7 +581,7 @@ static void glance_chunk_end(kvb_glance *g, const kvb_scan_problem *p, const kvb
     g->taken = 0;
 }
 
-/* Errors and what they are relative to decay. */
+/* Errors decay, and so do the magnitudes that they are relative to. */
 static void column_decay(kvb_glance *g, uint32_t c, const kvb_glance_row *row)
 {
     const double d = (double)row->decay[c];
@@ -593,7 +593,7 @@ static void column_decay(kvb_glance *g, uint32_t c, const kvb_glance_row *row)
     g->variance[c] *= d * d;
 }
 
-/* DELTA: what the write is off by. */
+/* DELTA: adds the error of the write. */
 static void write_add(kvb_glance *g, uint32_t c, const kvb_scan_arithmetic *a, const kvb_glance_row *row)
 {
     const double k = (double)row->k_norm, grow = (double)row->grow, along = (double)row->along;
@@ -605,7 +605,7 @@ static void write_add(kvb_glance *g, uint32_t c, const kvb_scan_arithmetic *a, c
     g->variance[c] = grow * grow * g->variance[c] + random * random;
 }
 
-/* Roundings of the sum of an output: always, at worst, at random; of what it is relative to. */
+/* Adds the roundings of an output's sum, which are relative to `mass`, to the errors of its terms. */
 static kvb_recurrence_want glance_want_of(double value, double always, double mass, double chain, double worst,
                                           double linear, double variance)
 {
@@ -614,7 +614,7 @@ static kvb_recurrence_want glance_want_of(double value, double always, double ma
                                  most};
 }
 
-/* Inputs were rounded if they came out of a slot. */
+/* CONV: inputs that came out of a slot are rounded. */
 static void glance_inputs_step(const kvb_glance *g, const kvb_scan_problem *p, const kvb_scan_arithmetic *a,
                                const kvb_glance_row *row, kvb_recurrence_want *want)
 {

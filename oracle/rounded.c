@@ -12,7 +12,7 @@
 #include "oracle/solve.h"
 #include "workloads/files.h"
 
-/* Where rounded is computed in f32: what that may add to the declared distance, of the row's largest |q|. */
+/* What computing the rounded q in f32 may add to the declared distance, relative to the row's largest |q|. */
 #define F32_ROUNDINGS (8 * 0x1p-24)
 
 typedef struct layer_rows {
@@ -55,14 +55,14 @@ void kvb_rounded_free(kvb_rounded *r)
 
 /* ---- the rounded q ----------------------------------------------------------------------------------------------- */
 
-/* Numbers below this may be 0 to an instruction, or lose their last bits. */
+/* Instructions may take numbers below this as 0, or drop their last bits. */
 #define LEAST_NUMBER 0x1p-126
 
 /*
- * The distance of `rounded` from q, divided by what the kernel declares: above 1 breaks the declaration. It is the
- * largest of all channels. Where a transform turns K (`turned`), the kernel rounds a turned q, and its error spreads
- * over the channels: there it is the norm of the errors, and q's norm stands for the largest magnitude of the turned q.
- * 0 for a q that is not finite. Every element may be off by `least` besides.
+ * The distance of `rounded` from q, divided by the declared one: above 1 breaks the declaration. It is the largest of
+ * all channels. If a transform turns K (`turned`), the kernel rounds a turned q, and its error spreads over the channels:
+ * then the distance is the norm of the errors, and q's norm stands for the largest magnitude of the turned q. Every
+ * element may be off by `least` besides. 0: q is not finite.
  */
 static double distance_of(const kvb_rounding *declared, bool turned, double least, const float *q,
                           const double *rounded, uint32_t dim)
@@ -88,7 +88,7 @@ static double distance_of(const kvb_rounding *declared, bool turned, double leas
 int kvb_rounded_check(const kvb_problem *p, const kvb_arithmetic *a, double scale, const char *what, uint32_t query,
                       uint32_t head, const float *exact, const double *q, char *why, size_t why_bytes)
 {
-    /* What is lost below LEAST_NUMBER is of the product with the scale, which may be far below 1. */
+    /* LEAST_NUMBER limits the product with the scale, which may be far below 1. */
     const double least = LEAST_NUMBER * (scale > 0 && scale < 1 ? 1 / scale : 1);
     const bool turned = p->k_format->transform != KVB_TRANSFORM_NONE;
     kvb_rounding most = a->query;

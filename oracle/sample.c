@@ -10,7 +10,7 @@
 
 /* Walking a trace to find what its queries see. */
 
-/* What is done with each place of a walk. */
+/* Takes a place of a walk, with the runs that its query sees. */
 typedef int place_take(kvb_census *census, size_t place, const kvb_row_run *runs, int64_t n);
 
 static uint32_t queries_of(const kvb_event *e)
@@ -19,7 +19,7 @@ static uint32_t queries_of(const kvb_event *e)
     return asks ? e->n : 0;
 }
 
-/* At the end of a walk. */
+/* Keeps the rows that shifts made, at the end of a walk. */
 static int moved_take(kvb_census *census, const kvb_history *history)
 {
     const kvb_moved_row *moved;
@@ -32,7 +32,7 @@ static int moved_take(kvb_census *census, const kvb_history *history)
     return 0;
 }
 
-/* Takes every place, or of the others than `wanted` only the number (runs NULL, n 0). */
+/* Takes every place. A place that is not `wanted` is taken with runs NULL, n 0. wanted NULL: all are. */
 static int places_walk(const kvb_trace *trace, const bool *wanted, place_take *take, kvb_census *census)
 {
     uint32_t n_groups = census->model->n_groups;
@@ -110,7 +110,7 @@ void kvb_census_free(kvb_census *census)
 
 /* Choosing among the rows of a trace within a budget. */
 
-/* Tokens that a row visits; query by its number. */
+/* Tokens that a row sees. number: of its query. */
 static uint32_t visible_of(const kvb_census *census, size_t number, uint32_t layer)
 {
     return census->visible[kvb_census_place(census, number, layer)];
@@ -160,7 +160,7 @@ uint64_t kvb_sample_bits(uint64_t seed, uint64_t counter)
     return x ^ x >> 31;
 }
 
-/* Every row whose draw falls below `chance`, within the budget. */
+/* Adds rows by chance, within the budget. */
 static int rows_draw(const kvb_census *census, const kvb_sample_options *o, double chance, kvb_sample *sample)
 {
     uint64_t counter = 0;
@@ -183,8 +183,8 @@ static int rows_draw(const kvb_census *census, const kvb_sample_options *o, doub
     return 0;
 }
 
-/* The rows that a sampled event always has: first and last query and those beside tile borders, at the first
- * head of the first layer, at the last of the last, and at one drawn in between. */
+/* Adds the rows that a sampled event always has: first and last query and those beside tile borders, each at the first
+ * head of the first layer, at the last head of the last layer, and at one that is drawn. */
 static int event_rows(const kvb_census *census, const kvb_sample_options *o, size_t event, kvb_sample *sample)
 {
     static const size_t wanted[] = {0, 15, 16, 31, 32, 63, 64, 127, 128, SIZE_MAX};
@@ -192,13 +192,13 @@ static int event_rows(const kvb_census *census, const kvb_sample_options *o, siz
     size_t n = census->first[event + 1] - census->first[event], done = SIZE_MAX;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         size_t q = wanted[i] < n ? wanted[i] : n - 1;
-        if (q == done) /* every one past the last is the last */
+        if (q == done) /* wanted queries past the last one are the last one */
             continue;
         done = q;
         size_t number = census->first[event] + q;
         uint64_t draw = kvb_sample_bits(~o->seed, number);
         uint32_t layers[3] = {0, m->n_layers - 1, (uint32_t)(draw >> 32) % m->n_layers};
-        while (layers[0] < layers[1] && kvb_group_scans(kvb_model_group(m, layers[0]))) /* which have no rows */
+        while (layers[0] < layers[1] && kvb_group_scans(kvb_model_group(m, layers[0]))) /* layers that scan: no rows */
             layers[0]++;
         while (layers[1] > layers[0] && kvb_group_scans(kvb_model_group(m, layers[1])))
             layers[1]--;
@@ -216,8 +216,8 @@ static int event_rows(const kvb_census *census, const kvb_sample_options *o, siz
     return 0;
 }
 
-/* Add the fixed rows of event after event: the first, the last, then the others shuffled, while they fit.
- * *all: every event is in. */
+/* Adds the fixed rows of the first event, the last, then the others in random order, while they fit. *all: every event
+ * is in. */
 static int events_sample(const kvb_census *census, const kvb_sample_options *o, kvb_sample *sample, bool *all)
 {
     size_t n = 0, *events = malloc((census->n_events + 1) * sizeof *events);
@@ -270,7 +270,7 @@ int kvb_sample_choose(const kvb_census *census, const kvb_sample_options *o, kvb
         err = events_sample(census, o, sample, &all);
         rows_settle(sample, census);
         if (!err && all) {
-            /* Spend what is left on rows drawn evenly; a tenth is kept back for the luck of the draw. */
+            /* Draws more rows evenly, for nine tenths of the remaining budget: a draw may take more than its share. */
             double left = sample->pairs < o->max_pairs ? (double)(o->max_pairs - sample->pairs) : 0;
             double rows = sample->n < o->max_rows ? (double)(o->max_rows - sample->n) : 0;
             double floor_rows = sample->n < KVB_SAMPLE_MIN_ROWS ? (double)(KVB_SAMPLE_MIN_ROWS - sample->n) : 0;

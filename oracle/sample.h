@@ -7,11 +7,9 @@
 #include "workloads/history.h"
 
 /*
- * What the queries of a trace see: first only how much (to choose what is checked), then for the chosen ones
- * which rows. Two walks over the history. Inside the oracle only.
- */
-
-/*
+ * What the queries of a trace see, found in two walks over the history. The first one counts the tokens that each query
+ * sees, to choose the rows that are checked. The second one finds the tokens of the chosen queries.
+ *
  * Queries are numbered 0, 1, 2, ... through the trace. A query sees the same in all layers of a group, so each pair of
  * query and group has one place, from kvb_census_place().
  */
@@ -20,7 +18,7 @@ typedef struct kvb_census {
     size_t n_events;
     size_t *first;     /* [n_events + 1] number of the first query of each event */
     uint32_t *visible; /* [queries x groups] tokens seen */
-    /* of gathered places: the tokens of place p are the runs run_first[p] .. run_first[p + 1] - 1 */
+    /* gathered: the query of place p sees the tokens of runs run_first[p] .. run_first[p + 1] - 1 */
     size_t *run_first; /* [queries x groups + 1] */
     kvb_token_run *runs;
     size_t n_runs, room_runs;
@@ -29,7 +27,7 @@ typedef struct kvb_census {
     size_t n_moved;
 } kvb_census;
 
-/* Where the census keeps what query `number` sees in a layer. */
+/* The place of query `number` in a layer. */
 static inline size_t kvb_census_place(const kvb_census *census, size_t number, uint32_t layer)
 {
     return number * census->model->n_groups + census->model->group_of[layer];
@@ -41,13 +39,13 @@ int kvb_census_gather(const kvb_trace *trace, const bool *wanted, kvb_census *ce
 void kvb_census_free(kvb_census *census);
 
 /*
- * Which rows of a trace are checked: all of them where the budget allows, a seeded sample otherwise. The
- * first and the last event with queries are always sampled, and of every sampled event the first and the
- * last query, head and layer and the queries at tile borders. Inside the oracle only.
+ * Which rows of a trace are checked: all of them if the budget allows, a seeded sample otherwise. The first and the
+ * last event with queries are always sampled. A sampled event always has its first and last query, head and layer, and
+ * the queries at tile borders.
  */
 
 typedef struct kvb_sample_options {
-    uint64_t max_pairs; /* of (row, cell) visited in all */
+    uint64_t max_pairs; /* most (row, cell) pairs in all */
     uint64_t max_rows;
     uint64_t seed;
 } kvb_sample_options;
@@ -59,15 +57,15 @@ typedef struct kvb_sample_row {
 typedef struct kvb_sample {
     kvb_sample_row *rows; /* sorted by event, layer, query, head; none twice */
     size_t n, room;
-    uint64_t pairs;      /* visited by these rows */
+    uint64_t pairs;      /* (row, cell) pairs of these rows */
     uint64_t total_rows; /* of the trace */
 } kvb_sample;
 
-/* At least this many rows are checked (or all there are), however dear they are. */
+/* At least this many rows are checked (or all there are), whatever they cost. */
 #define KVB_SAMPLE_MIN_ROWS 64u
 
 int kvb_sample_choose(const kvb_census *census, const kvb_sample_options *options, kvb_sample *sample);
-/* 64 bits that are the same for the same seed and counter, and otherwise as if drawn. */
+/* 64 pseudo-random bits, the same for the same seed and counter. */
 uint64_t kvb_sample_bits(uint64_t seed, uint64_t counter);
 void kvb_sample_free(kvb_sample *sample);
 

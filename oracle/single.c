@@ -29,7 +29,7 @@ struct kvb_single {
     const kvb_attend *call;
     const kvb_kernel *kernel;
     const kvb_single_rows *rows;
-    kvb_arithmetic arithmetic; /* less what the rows take into account: a q that the kernel rounds itself */
+    kvb_arithmetic arithmetic; /* without `query` if the rows have the rounded q */
     kvb_arithmetic declared;
     head_rows *heads;          /* [n_kv_heads] */
     double *q, *scratch, *o;   /* [KVB_ATTENTION_ROWS] of each */
@@ -165,7 +165,7 @@ void kvb_single_free(kvb_single *s)
     free(s);
 }
 
-/* The q that is multiplied, of one row. */
+/* The q that one row multiplies. */
 static int q_take(const kvb_single *s, uint32_t t, uint32_t head, double *q, char *why, size_t why_bytes)
 {
     const kvb_problem *p = &s->call->problem;
@@ -182,7 +182,7 @@ static int q_take(const kvb_single *s, uint32_t t, uint32_t head, double *q, cha
     return 0;
 }
 
-/* The query head `head` of query t, as the i-th of those that are solved together. */
+/* The row of query t's head `head`, the i-th of those that are solved together. */
 static kvb_attention_row row_begin(const kvb_single *s, uint32_t t, uint32_t head, uint32_t i, kvb_expect *expect)
 {
     const kvb_problem *p = &s->call->problem;
@@ -210,7 +210,7 @@ static kvb_attention_row row_begin(const kvb_single *s, uint32_t t, uint32_t hea
     return row;
 }
 
-/* Out and log-sum-exp that the kernel wrote of a row. */
+/* A row's out and log-sum-exp as the kernel wrote them. */
 static const void *out_of(const kvb_single *s, const kvb_expect *expect, const float **lse)
 {
     const kvb_attend *call = s->call;
@@ -240,7 +240,7 @@ static void row_bounds(const kvb_single *s, const kvb_expect *expect, double *bo
 
 /* ---- the matched filter ------------------------------------------------------------------------------------------ */
 
-/* An oracle of the rows that are solved together, anew for each set of them; sums go on. */
+/* An oracle of the rows that are solved together, filled anew for each set of rows. The filter's sums stay. */
 struct kvb_single_filter {
     kvb_model model; /* one layer: scale and softcap */
     kvb_oracle_state state;
@@ -250,9 +250,9 @@ struct kvb_single_filter {
     kvb_expect expect[KVB_ATTENTION_ROWS];
     uint32_t number[KVB_ATTENTION_ROWS];
     kvb_filter *filter;
-    kvb_filter_unit *now; /* NULL: none is left */
-    kvb_arena of_now;     /* its V rows and norms, which are not needed behind it */
-    uint32_t begun;       /* units */
+    kvb_filter_unit *now; /* current unit; NULL: none is left */
+    kvb_arena of_now;     /* its V rows and norms, freed when the next unit begins */
+    uint32_t begun;       /* units begun so far */
 };
 
 int kvb_single_filter_open(const kvb_problem *problem, uint32_t units, uint32_t cells, uint32_t heads,
@@ -347,7 +347,7 @@ int kvb_single_filter_begin(kvb_single_filter *f, kvb_single *s, uint32_t sequen
     return 0;
 }
 
-/* Rows of one query that were solved together. */
+/* Adds rows of one query, solved together, to the filter. */
 static void rows_filter(const kvb_single *s, const kvb_attention_row *rows, const kvb_expect *expect, uint32_t n)
 {
     kvb_single_filter *f = s->filter;
@@ -371,7 +371,7 @@ static void rows_filter(const kvb_single *s, const kvb_attention_row *rows, cons
     }
 }
 
-/* The next of n query heads from `head` on, as many as are solved together: *some, into rows. 0 or as kvb_single_judge(). */
+/* Fills rows with the first *some of n query heads from `head` on, which are solved together. 0 or as kvb_single_judge(). */
 static int rows_begin(const kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_attention_row *rows,
                       kvb_expect *expect, uint32_t *some, char *why, size_t why_bytes)
 {
@@ -409,7 +409,7 @@ int kvb_single_judge(kvb_single *s, uint32_t t, uint32_t head, uint32_t n, kvb_d
     return error;
 }
 
-/* What second opinions need of all rows of a KV head. */
+/* Prepares a KV head for second opinions. */
 static int opinion_open(const kvb_problem *p, uint32_t cells, head_rows *head)
 {
     if (head->k_norm)

@@ -13,59 +13,58 @@
 typedef struct kvb_single kvb_single;
 
 typedef struct kvb_single_rows {
-    uint32_t cells;     /* rows of each head; as many as the call has cells, or less: runs count these */
-    const float *k, *v; /* [cells][kv_heads][dim] as they were stored, cell after cell; v NULL where V is in K */
+    uint32_t cells;               /* rows of each head, at most the call's cells; runs refer to these rows */
+    const float *k, *v;           /* [cells][kv_heads][dim] before storing, cell after cell; v NULL where V is in K */
     const float *k_amax, *v_amax; /* [kv_heads] of formats with a head scale; NULL: scales are 1 */
-    /* In place of k and v: rows as they were read back where somebody else stored them, and their sizes (oracle/storage.h):
+    /* In place of k and v: rows that another program stored and read back, and their sizes (oracle/storage.h):
      * [kv_heads][cells][dim]. Formats are f32 then. NULL: k and v */
     const double *k_decoded, *k_sizes, *v_decoded, *v_sizes;
-    const double *q; /* [n_tok][n_heads][k_dim] that a kernel elsewhere multiplied, which rounds q; NULL: the call's */
+    const double *q; /* [n_tok][n_heads][k_dim] the rounded q of a kernel that ran elsewhere; NULL: the call's */
     const kvb_token_run *runs; /* cells that query t sees: runs[first[t]] .. runs[first[t + 1] - 1] */
-    uint32_t most;       /* cells that a query sees at most, where its runs name a cell more than once; 0: `cells` */
-    const size_t *first; /* [n_tok + 1] */
+    uint32_t most;             /* most cells of a query's runs, if runs hold a cell more than once; 0: `cells` */
+    const size_t *first;       /* [n_tok + 1] */
 } kvb_single_rows;
 
-/* What the call is judged by. Problem, q and sinks are the call's; views are read by round_query alone. Rows of a KV
- * head are stored when one of its queries is first judged. Call, kernel and rows must outlive it. arithmetic: what is
- * declared; NULL: the kernel's. kernel: NULL where it runs elsewhere. 0; -ENOMEM; -ENOTSUP with why: no reference for a
- * format. */
+/* Prepares to judge a call. Problem, q and sinks are the call's; only round_query reads its views. The rows of a KV head
+ * are stored when one of its queries is first judged. Call, kernel and rows must outlive *single. arithmetic: declared;
+ * NULL: the kernel's. kernel NULL: it runs elsewhere. 0; -ENOMEM; -ENOTSUP with why: no reference for a format. */
 int kvb_single_open(const kvb_attend *call, const kvb_kernel *kernel, const kvb_arithmetic *arithmetic,
                     const kvb_single_rows *rows, kvb_single **single, char *why, size_t why_bytes);
 void kvb_single_free(kvb_single *single);
 
 /*
- * Compares `n` query heads from `head` on, of one KV head, of query t with the call's out and lse (NULL: none). The
- * place's event is 0. exact: NULL, or [n][v_dim] exact outputs; bounds: NULL, or what each may be off by. 0; -ENOMEM; what round_query returned; or -EILSEQ with
- * why: it moves q further than the kernel declares.
+ * Compares `n` query heads of query t, from `head` on and of one KV head, with the call's out and lse (NULL: none). The
+ * place's event is 0. exact, bounds: [n][v_dim] exact outputs, and their bounds; NULL: not wanted. 0; -ENOMEM; what
+ * round_query returned; or -EILSEQ with why: it moves q further than the kernel declares.
  */
 int kvb_single_judge(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
                      double *bounds, char *why, size_t why_bytes);
 
-/* The same by a second opinion (oracle/opinion.h): at a fraction of the cost, with bounds that lie above the rows' own. */
+/* The same by a second opinion (oracle/opinion.h), at a fraction of the cost, with wider bounds. exact is not NULL. */
 int kvb_single_opine(kvb_single *single, uint32_t t, uint32_t head, uint32_t n, kvb_diff *diff, double *exact,
                      char *why, size_t why_bytes);
 
 /*
- * The matched filter (oracle/filter.h) over the rows of several calls of one KV head each: the KV heads and sequences of a larger call.
- * Its heads are compared with those of their own KV head.
+ * The matched filter (oracle/filter.h) over several calls of one KV head each: the KV heads and sequences of a larger call.
+ * Heads are compared within their KV head.
  */
 typedef struct kvb_single_filter kvb_single_filter;
 
-/* For up to `units` calls of problem's dims, scale and softcap, of at most `cells` cells, and of `heads` query heads in all. 0 or
- * -ENOMEM. */
+/* For up to `units` calls with problem's dims, scale and softcap, at most `cells` cells each, and `heads` query heads in all.
+ * 0 or -ENOMEM. */
 int kvb_single_filter_open(const kvb_problem *problem, uint32_t units, uint32_t cells, uint32_t heads,
                            kvb_single_filter **filter);
 void kvb_single_filter_free(kvb_single_filter *filter);                    /* NULL: nothing */
 const kvb_filter *kvb_single_filter_sums(const kvb_single_filter *filter); /* NULL: none */
 
-/* Rows of `single` that are judged from here on go through the filter, as the next unit: KV head of a sequence. Units beyond those
- * that it was opened for do not. 0 or -ENOMEM. */
+/* From now on the filter takes the rows that `single` judges, as the next unit: a KV head of a sequence. Units beyond those that
+ * the filter was opened for are left out. 0 or -ENOMEM. */
 int kvb_single_filter_begin(kvb_single_filter *filter, kvb_single *single, uint32_t sequence, uint32_t kv_head);
 
 /*
  * Repeats the order that the kernel declares for this call (oracle/exact.h), and compares its out and lse with those of one
- * query head as numbers: zeros of either sign are alike. Rows must be plain (kvb_exact_takes). apart: as in
- * kvb_exact_rows. 1: alike; 0 with why: they are not, or the order is none; -EDOM: rows or outputs are not finite; -ENOMEM.
+ * query head as numbers: zeros of either sign are equal. Rows must be plain (kvb_exact_takes). apart: as in
+ * kvb_exact_rows. 1: equal; 0 with why: different, or no valid order; -EDOM: rows or outputs are not finite; -ENOMEM.
  */
 int kvb_single_exact(kvb_single *single, const kvb_order *order, uint32_t apart, uint32_t t, uint32_t head, char *why,
                      size_t why_bytes);

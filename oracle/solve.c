@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One KV head of one layer at a time is stored as its formats store it, decoded into doubles, and its rows are solved
- * on the team. So the memory beside the results is at most six doubles (rows, sizes and originals of K and V) for each
- * element of one head. Where rows depend on their neighbours, each query stores what it sees as a sequence of its own,
+ * The rows of one KV head of one layer at a time are encoded, decoded into doubles, and its queries are solved on the
+ * team. So the memory beside the results is at most six doubles (rows, sizes and originals of K and V) for each element
+ * of one head. If rows depend on their neighbours, the rows that a query sees are stored as a sequence of their own,
  * once for all its query heads.
  */
 #include "oracle/solve.h"
@@ -16,12 +16,12 @@
 #include "oracle/opinion.h"
 #include "workloads/array.h"
 
-/* What an oracle keeps. */
+/* ---- the state -------------------------------------------------------------------------------------------------- */
 
 static int layer_open(kvb_oracle_state *state, const kvb_oracle_options *o, uint32_t layer, char *why, size_t why_bytes)
 {
     const kvb_group *g = kvb_model_group(state->model, layer);
-    if (kvb_group_scans(g)) /* which stores no rows */
+    if (kvb_group_scans(g)) /* it stores no rows */
         return 0;
     kvb_storages *storages = calloc(g->kv_heads, sizeof *storages);
     int err = storages ? 0 : -ENOMEM;
@@ -121,12 +121,12 @@ bool kvb_oracle_needs_writes(const kvb_oracle *oracle)
     return oracle->state->has_residuals;
 }
 
-/* What one thread works in. */
+/* Memory of one thread. */
 typedef struct worker {
     double *q;          /* [row_set][k_dim] */
     double *scratch;    /* [row_set][scratch] */
     kvb_stored k, v;    /* gathered rows, of the sides with residual cells */
-    const float **seen; /* [visible_max] likewise */
+    const float **seen; /* [visible_max] the gathered rows before storing */
 } worker;
 
 typedef struct work {
@@ -139,22 +139,22 @@ typedef struct work {
     const volatile sig_atomic_t *stop; /* NULL: never */
     kvb_format_row *format_rows;
     uint32_t visible_max;
-    bool lossless; /* both formats hold every f32 exactly, or their cost is not asked for */
+    bool lossless; /* both formats hold every f32 exactly, or their cost is not wanted */
     worker *workers;
     uint32_t n_workers;
     uint32_t row_set; /* rows that are solved together, at most: heads of one query that share a KV head */
     size_t scratch;   /* doubles of one row */
-    /* of the layer and KV head in hand */
+    /* of the current layer and KV head */
     uint32_t layer, kv_head;
     kvb_storages stores;
     kvb_stored k, v;                 /* stored rows by number, of the sides without residual cells */
     double *k_original, *v_original; /* [rows][dim] before storing; NULL when lossless */
-    float *moved;                    /* [moved rows][k_dim] what was stored of them; NULL: there are none */
-    float *moved_original;           /* likewise, had nothing been stored before; NULL when lossless */
-    size_t *order;                   /* its rows */
+    float *moved;                    /* [moved rows][k_dim] before storing; NULL: there are none */
+    float *moved_original;           /* the same, moved without being stored before; NULL when lossless */
+    size_t *order;                   /* [n_order] the oracle's rows of this head */
     size_t n_order;
-    double *k_norm;     /* [rows] of the second opinion; NULL: there is none */
-    atomic_size_t next; /* of order, or of the calls of which there is a second opinion: to be solved */
+    double *k_norm;     /* [rows] for second opinions; NULL: there are none */
+    atomic_size_t next; /* to be solved: index in order, or an event for second opinions */
 } work;
 
 /* ---- storing ------------------------------------------------------------------------------------------------ */
@@ -179,7 +179,7 @@ static bool is_stopped(const work *w)
     return w->stop && *w->stop;
 }
 
-/* Part i of n: every token's K and V row through the stores. */
+/* Part i of n: stores every token's K and V row. */
 static void rows_store(void *ctx, uint32_t i, uint32_t n)
 {
     const work *w = ctx;
@@ -192,7 +192,7 @@ static void rows_store(void *ctx, uint32_t i, uint32_t n)
     }
 }
 
-/* A K row as it was given to the store, or (original) as it would have been without stores before. */
+/* A K row before storing; original: as if it had never been stored before a move. */
 static const float *k_given(const work *w, uint64_t row, bool original)
 {
     uint64_t tokens = w->state->values->tokens;
@@ -200,7 +200,7 @@ static const float *k_given(const work *w, uint64_t row, bool original)
                         : (original ? w->moved_original : w->moved) + (row - tokens) * w->group->k_dim;
 }
 
-/* What is read back of a K row that was stored. */
+/* Stores a K row and reads it back. */
 static void k_read(const work *w, uint64_t row, double *scratch, float *back)
 {
     const kvb_storage *store = &w->stores.k;
@@ -211,7 +211,7 @@ static void k_read(const work *w, uint64_t row, double *scratch, float *back)
     kvb_storage_read(store, decoded, back);
 }
 
-/* Rows that shifts have made, each of one before it: K is read back, turned and stored again; V stays as it is. */
+/* Makes the rows of shifts, each from an earlier row: K is read back, turned and stored again; V does not change. */
 static void moved_store(const work *w)
 {
     const kvb_census *census = w->census;
@@ -242,7 +242,7 @@ static void moved_store(const work *w)
     }
 }
 
-/* What a query sees, in order of position, as a sequence of its own. */
+/* Stores the rows that a query sees, in order of position, as a sequence of its own. */
 static void side_gather(const work *w, const worker *me, kvb_rows kind, size_t number, const kvb_storage *store,
                         const kvb_stored *side)
 {
@@ -281,7 +281,7 @@ static kvb_attention_row row_begin(const work *w, kvb_expect *expect, size_t pla
     return row;
 }
 
-/* n rows of one query. */
+/* Solves n rows of one query. */
 static void rows_solve_set(work *w, const size_t *numbers, uint32_t n, const worker *me)
 {
     kvb_attention_row rows[KVB_ATTENTION_ROWS], originals[KVB_ATTENTION_ROWS];
@@ -307,7 +307,7 @@ static void rows_solve_set(work *w, const size_t *numbers, uint32_t n, const wor
         kvb_format_rows_compare(originals, rows, n, costs);
 }
 
-/* Part of the team: takes queries until there are none; which part takes which changes nothing. */
+/* Part of the team: takes queries until there are none. Results do not depend on which part takes a query. */
 static void rows_solve(void *ctx, uint32_t i, uint32_t n)
 {
     (void)n;
@@ -317,7 +317,7 @@ static void rows_solve(void *ctx, uint32_t i, uint32_t n)
     for (size_t at; (at = atomic_fetch_add(&w->next, 1)) < w->n_order && !is_stopped(w);) {
         size_t number = query_number(w, w->order[at]), end = at + 1;
         if (at > 0 && query_number(w, w->order[at - 1]) == number)
-            continue; /* with the query's first */
+            continue; /* solved with the query's first row */
         while (end < w->n_order && query_number(w, w->order[end]) == number)
             end++;
         if (!w->k.rows)
@@ -331,7 +331,7 @@ static void rows_solve(void *ctx, uint32_t i, uint32_t n)
     }
 }
 
-/* The second opinion of a call, as far as its heads share the KV head in hand. */
+/* The second opinion of a call, for the heads that share the current KV head. */
 static void call_opine(const work *w, kvb_opinion_row *rows, size_t n, const worker *me)
 {
     const kvb_census *census = w->census;
@@ -351,7 +351,7 @@ static void call_opine(const work *w, kvb_opinion_row *rows, size_t n, const wor
         }
 }
 
-/* Part of the team: takes calls. */
+/* Part of the team: takes the calls of events. */
 static void opinions_solve(void *ctx, uint32_t i, uint32_t n)
 {
     (void)n;
@@ -380,7 +380,7 @@ static void team_run(work *w, void (*part)(void *ctx, uint32_t i, uint32_t n))
         part(w, 0, 1);
 }
 
-/* All layers of the group in hand. */
+/* Solves all layers of the current group. */
 static void heads_solve(work *w)
 {
     uint32_t each = w->group->heads / w->group->kv_heads;
@@ -427,7 +427,7 @@ static int worker_open(const work *w, const kvb_storages *stores, worker *me, si
     return !err && me->q && me->scratch && me->seen ? 0 : -ENOMEM;
 }
 
-/* For the group in hand; stores: of a KV head of it. */
+/* For the current group. stores: of one of its KV heads. */
 static int buffers_open(work *w, const kvb_storages *stores)
 {
     size_t rows = kvb_state_rows(w->state), moved = w->census->n_moved * (size_t)w->group->k_dim;

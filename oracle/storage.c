@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows through a format, in double: transformed, encoded, decoded, the transform undone. */
+/* Stores rows in a format, in double: transforms, encodes, decodes, undoes the transform. */
 #include "oracle/storage.h"
 
 #include <errno.h>
@@ -65,7 +65,7 @@ size_t kvb_storage_scratch(const kvb_storage *store)
     return codec->block * bytes;
 }
 
-/* The sizes of one block of the transform, from those of its stored elements and from the block turned back. */
+/* The sizes of one block of the transform: from the sizes of its stored elements, and from its row, turned back. */
 static void block_sizes(uint32_t block, bool is_v, const double *row, double *size)
 {
     double sum = 0, sum_row = 0, largest = 0;
@@ -78,7 +78,7 @@ static void block_sizes(uint32_t block, bool is_v, const double *row, double *si
         double groups = 0, stages = 0, square = sum / block;
         for (double n = 2; is_v && n <= block; n *= 2, stages++)
             groups += fmin(sum_row, row[c] * row[c] + (n - 1) * largest) / n;
-        if (groups / stages > square) /* never, where a square is not a number */
+        if (groups / stages > square) /* false if one is NaN */
             square = groups / stages;
         size[c] = sqrt(square);
     }
@@ -125,7 +125,7 @@ void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, doubl
     part[KVB_CODES] = (unsigned char *)scratch + (size_t)block * dim * sizeof *turned;
     for (int p = KVB_SCALES; p < KVB_PARTS; p++)
         part[p] = part[p - 1] + block * kvb_codec_bytes(codec, dim, p - 1);
-    memset(part[KVB_CODES], 0, block * kvb_codec_bytes(codec, dim, KVB_CODES)); /* bits of bytes are put */
+    memset(part[KVB_CODES], 0, block * kvb_codec_bytes(codec, dim, KVB_CODES)); /* encode() sets bits of bytes */
     codec->encode(codec, turned, n, dim, store->head_scale, part);
     for (uint32_t i = 0; i < n; i++) {
         const unsigned char *own[KVB_PARTS];
@@ -170,7 +170,7 @@ void kvb_storage_read(const kvb_storage *store, const double *decoded, float *ro
     kvb_codec_unrotate_f32(store->format->transform, store->dim, row);
 }
 
-/* Each operation is one of floats: a double holds a product of two exactly, and what their sum rounds to. */
+/* Each operation is one on floats: a double holds the product of two floats exactly, and their sum rounds alike. */
 void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *row)
 {
     for (uint32_t i = 0; 2 * i < rope->dims; i++) {
@@ -185,9 +185,9 @@ void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *row)
     }
 }
 
-/* Stored rows in memory. */
+/* ---- stored rows ------------------------------------------------------------------------------------------------ */
 
-/* Are an element's terms larger than the element, or is it mixed from others? Elsewhere no sizes are kept. */
+/* Needs the format sizes? It does if an element's terms may be larger than the element, or if others are mixed in. */
 static bool is_sized(const kvb_format *f)
 {
     return kvb_storage_has_zeros(f) || f->transform || f->residual_cells > 0 || f->elem == KVB_OPAQUE;
@@ -211,7 +211,7 @@ void kvb_stored_close(kvb_stored *side)
     *side = (kvb_stored){0};
 }
 
-/* First the sizes of a row that is not kept, then the store's own. */
+/* First a row's sizes that are not kept, then the store's own scratch. */
 size_t kvb_stored_scratch(const kvb_storage *store)
 {
     return store->dim + kvb_storage_scratch(store) / sizeof(double) + 1;

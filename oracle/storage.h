@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What rows become when a format stores them: transform, encode, decode, transform undone. In double, with the
- * magnitudes that an error bound needs. For the oracle, its tests, and where pools are judged by themselves.
+ * Rows after a format has stored them: transform, encode, decode, transform undone. In double, with the magnitudes that
+ * an error bound needs. Used by the oracle, its tests, and the check of pools by themselves.
  *
- * size[c] is what replaces |row[c]| in the bound (oracle/bound.h):
- *   without a transform  |code * scale| + |zero|, which a product or sum over decoded elements rounds relative to;
+ * size[c] replaces |row[c]| in the bound (oracle/bound.h):
+ *   without a transform  |code * scale| + |zero|: products and sums over decoded elements round relative to it.
  *                        centred: at least |row[c] - m| + |m|, m half-way between the least and largest element of a
- *                        group, which is the middle code's to half a step
- *   with one             the root mean square of those over the transform's block. The bound for K uses the 2-norm of
- *                        size. For V (is_v) a size is at least what the transform's stages pass through: oracle/bound.h
+ *                        group. m is the middle code's value to half a step
+ *   with a transform     the root mean square of those over the transform's block. The bound for K uses the 2-norm of
+ *                        size. For V (is_v) a size is at least that of the transform's stages: oracle/bound.h
  */
 #ifndef KVB_STORAGE_H
 #define KVB_STORAGE_H
@@ -19,13 +19,13 @@
 
 /* One side, K or V, of one layer and KV head. */
 typedef struct kvb_storage {
-    const kvb_codec *codec; /* NULL: an opaque format, which has a reference of its own */
+    const kvb_codec *codec; /* NULL: an opaque format with a reference of its own */
     const kvb_format *format;
     uint32_t dim;
     float head_scale;
-    bool centred; /* a kernel in steps reads it, which multiplies codes less the middle one. Set after init, as is_v is
-                   */
-    bool is_v;    /* its rows are summed over cells: sizes are V_ic of oracle/bound.h. Set after kvb_storage_init(). */
+    /* Both are set after kvb_storage_init(). */
+    bool centred; /* for a kernel with steps, which multiplies codes less the middle one */
+    bool is_v;    /* rows are summed over cells: sizes are V_ic of oracle/bound.h */
 } kvb_storage;
 
 /* 0, or -ENOTSUP with why: no codec for the format, or it does not take rows of that dim. */
@@ -34,18 +34,17 @@ int kvb_storage_init(kvb_storage *store, const kvb_format *format, uint32_t dim,
 /* Bytes of scratch that the calls below need. */
 size_t kvb_storage_scratch(const kvb_storage *store);
 
-/* n rows, the i-th at rows[i] -> [dim], as a sequence of its own would be stored: of a format with residual cells, the
- * blocks before the last residual_blocks are encoded, the others f16. stored, size: [n][dim]. scratch aligned for
- * floats. */
+/* Stores n rows, the i-th at rows[i] [dim], as a sequence of their own. With residual cells, the last residual_blocks
+ * blocks are f16, and the blocks before them are encoded. stored, size: [n][dim]. scratch is aligned for floats. */
 void kvb_storage_rows(const kvb_storage *store, const float *const *rows, uint32_t n, void *scratch, double *stored,
                       double *size);
 
-/* A row as the codec encodes it: transformed, and of a format with residual cells rounded to f16. */
+/* A row as the codec takes it: transformed, and rounded to f16 if the format has residual cells. */
 void kvb_storage_turn(const kvb_storage *store, const float *row, float *turned);
-/* n rows that are encoded together, and decoded again: [n][dim], still transformed. scratch begins with the turned
- * rows. */
+/* Encodes n rows together and decodes them again: rows, sizes [n][dim], still transformed. scratch begins with the
+ * turned rows. */
 void kvb_storage_code(const kvb_storage *store, uint32_t n, void *scratch, double *rows, double *sizes);
-/* What is left to do with a decoded row and its sizes: the transform undone. */
+/* Undoes the transform of a decoded row and of its sizes. */
 void kvb_storage_finish(const kvb_storage *store, double *row, double *size);
 
 /* Is an element code * scale + zero? */
@@ -54,21 +53,19 @@ static inline bool kvb_storage_has_zeros(const kvb_format *format)
     return kvb_format_has_zeros(format) || format->elem == KVB_Q4_1 || format->elem == KVB_Q5_1;
 }
 
-/* Is what the next one says of this format so? Not where products are rounded before a zero is added: of a scale in
- * f32. */
+/* Does kvb_storage_read() hold for this format? Not if a product with an f32 scale is rounded before a zero is added. */
 static inline bool kvb_storage_reads(const kvb_format *format)
 {
     return format->elem != KVB_OPAQUE && !(kvb_format_has_zeros(format) && format->scale_elem == KVB_F32);
 }
-/* A decoded row, still transformed, as format->read of a pool gives it back: in f32, one rounding for each step. */
+/* A decoded row, still transformed, as format->read of a pool returns it: in f32, one rounding for each step. */
 void kvb_storage_read(const kvb_storage *store, const double *decoded, float *row);
-/* A K row becomes another one when its token moves by delta positions, in the f32 steps that cache.h prescribes. */
+/* Turns a K row when its token moves by delta positions, in the f32 steps of kvb_rope_turn() (kernels/model.h). */
 void kvb_storage_shift(const kvb_rope *rope, int32_t delta, float *row);
 
 /*
- * K and V rows of one KV head as its formats store them, in double, where an exact attention can have them: by token
- * identity, or (formats with residual cells, whose rows depend on their neighbours) gathered for one query. Inside the
- * oracle only.
+ * K and V rows of one KV head as its formats store them, in double, for an exact attention: by token identity, or gathered
+ * for one query, since rows in formats with residual cells depend on their neighbours. Inside the oracle only.
  */
 
 /* The formats of both sides, of one layer and KV head. */
@@ -79,12 +76,12 @@ typedef struct kvb_storages {
 /* One side's rows. */
 typedef struct kvb_stored {
     double *rows;  /* [n][dim] */
-    double *sizes; /* [n][dim], or NULL where they are |row|: see oracle/storage.h */
-    double *sums;  /* [n]: of each row's sizes */
+    double *sizes; /* [n][dim]; NULL: |row| */
+    double *sums;  /* [n] sum of each row's sizes */
     uint32_t dim;
 } kvb_stored;
 
-/* Are all rows stored as they are? */
+/* Are rows stored unchanged? */
 static inline bool kvb_storage_is_exact(const kvb_storage *store)
 {
     return store->format->elem == KVB_F32 && !store->format->transform;
@@ -95,20 +92,20 @@ static inline bool kvb_storage_has_residual(const kvb_storage *store)
     return store->format->residual_cells > 0;
 }
 
-/* Room for n rows: 0 or -ENOMEM (to be closed all the same). */
+/* Room for n rows. 0 or -ENOMEM; close it in either case. */
 int kvb_stored_open(kvb_stored *side, const kvb_storage *store, size_t n);
 void kvb_stored_close(kvb_stored *side);
 
 /* Doubles of scratch that the calls below need. */
 size_t kvb_stored_scratch(const kvb_storage *store);
-/* Rows at .. at+n-1 become what the store makes of these n rows, a sequence of its own. */
+/* Stores n rows, a sequence of their own, as rows at .. at+n-1. */
 void kvb_stored_put(const kvb_stored *side, const kvb_storage *store, size_t at, const float *const *rows, uint32_t n,
                     double *scratch);
 
-/* Row `at` becomes a decoded one, still transformed: row and size are changed. */
+/* Sets row `at` to a decoded row, still transformed. Changes row and size. */
 void kvb_stored_take(const kvb_stored *side, const kvb_storage *store, size_t at, double *row, double *size);
 
-/* What an attention must know about its K and V: rows, sizes and transforms. */
+/* Set K, or V, of an attention: rows, sizes and transform. */
 void kvb_attention_take_k(kvb_attention *attention, const kvb_storage *store, const kvb_stored *side, bool gathered);
 void kvb_attention_take_v(kvb_attention *attention, const kvb_storage *store, const kvb_stored *side, bool gathered);
 

@@ -15,10 +15,10 @@
 
 typedef struct block {
     uint64_t held;    /* bits of its cells that were ever written */
-    uint64_t written; /* when last: of open blocks the least gives way */
+    uint64_t written; /* the side's clock at the last write: the open block with the least is encoded first */
     uint64_t stale;   /* bits of cells that changed since it was solved */
     bool open;        /* its rows are f16 */
-    bool solved_open; /* they were, when it was solved */
+    bool solved_open; /* it was open when it was solved */
 } block;
 
 /* K or V of a layer. */
@@ -27,10 +27,10 @@ typedef struct side {
     bool is_v;
     uint32_t layer, heads, dim;
     uint32_t width;     /* cells of a block; 1: each row is stored by itself */
-    uint32_t cells;     /* there is room for: whole blocks */
-    uint64_t *token;    /* [cells] whose row it is; NOBODY */
-    bool *own;          /* [cells] `half` is that row, not what was decoded of it */
-    float *half;        /* [cells][heads][dim] as the codec encodes it; NULL where width is 1 */
+    uint32_t cells;     /* room, in whole blocks */
+    uint64_t *token;    /* [cells] identity of the row's token; NOBODY: the cell holds no row */
+    bool *own;          /* [cells] `half` is the token's row itself, not decoded from a code */
+    float *half;        /* [cells][heads][dim] as the codec takes it; NULL where width is 1 */
     block *blocks;      /* [cells / width] */
     kvb_stored *stored; /* [heads] of [cells] */
     uint64_t clock;
@@ -43,21 +43,21 @@ struct kvb_window {
     kvb_opinion_head *heads; /* [layers][most heads] */
     double **k_norm;         /* [layers][most heads] of [cells of K] */
     uint32_t most_heads;
-    kvb_token_run *runs; /* seen by the query in hand, in cells of the pools */
-    uint32_t visible;    /* so many */
+    kvb_token_run *runs; /* cells of the pools that the current query sees */
+    uint32_t visible;    /* number of these cells */
     size_t n_runs, room_runs, room_scratch;
     double q[KVB_MODEL_WIDTH];
     double *scratch;       /* of an attention */
     kvb_bound_term *terms; /* [KVB_MODEL_WIDTH] */
-    double *o;             /* likewise */
+    double *o;             /* [KVB_MODEL_WIDTH] */
     double *coding;        /* a codec's scratch, then a block's rows and sizes */
     size_t coding_scratch, coding_block;
-    kvb_arena arena; /* of what its opening takes */
+    kvb_arena arena; /* of all that kvb_window_open() allocates */
 };
 
-/* What the pools hold, kept and brought back with the whole cache. */
+/* ---- saving and loading ----------------------------------------------------------------------------------------- */
 
-/* Of a side: what no other list follows from. */
+/* The lists of a side from which all others follow. */
 typedef struct kept_side {
     uint32_t cells;
     uint64_t *token;
@@ -142,7 +142,7 @@ void kvb_window_load(kvb_window *w, uint32_t number)
         memcpy(s->own, kept->own, kept->cells * sizeof *s->own);
         if (s->width > 1)
             memcpy(s->half, kept->half, half_floats(s, kept->cells) * sizeof *s->half);
-        for (uint32_t c = kept->cells; c < s->cells; c++) /* there is room for more than there was */
+        for (uint32_t c = kept->cells; c < s->cells; c++) /* room has grown since */
             s->token[c] = NOBODY, s->own[c] = false;
         memset(s->blocks, 0, blocks_of(s, s->cells) * sizeof *s->blocks);
         memcpy(s->blocks, kept->blocks, blocks_of(s, kept->cells) * sizeof *s->blocks);
@@ -170,7 +170,7 @@ static const float *row_of(const kvb_window *w, const side *s, uint64_t token, u
            (size_t)head * s->dim;
 }
 
-/* ---- what is stored --------------------------------------------------------------------------------------------- */
+/* ---- stored rows ------------------------------------------------------------------------------------------------ */
 
 /* A block's rows and sizes [width][dim] at one head. */
 static double *rows_of(const kvb_window *w)
@@ -183,7 +183,7 @@ static double *sizes_of(const kvb_window *w, const side *s)
     return rows_of(w) + (size_t)s->width * s->dim;
 }
 
-/* Encodes what a block holds at a head, and decodes it into rows_of() and sizes_of(), still transformed. */
+/* Encodes a block's rows of a head, and decodes them into rows_of() and sizes_of(), still transformed. */
 static void block_code(const kvb_window *w, const side *s, uint32_t b, uint32_t head)
 {
     float *turned = (void *)w->coding;
@@ -200,7 +200,7 @@ static void block_code(const kvb_window *w, const side *s, uint32_t b, uint32_t 
         }
 }
 
-/* The same of these cells of one that is open. */
+/* The same for some cells of an open block, whose rows are f16. */
 static void block_read(const kvb_window *w, const side *s, uint32_t b, uint32_t head, uint64_t cells)
 {
     double *rows = rows_of(w), *sizes = sizes_of(w, s);
@@ -211,8 +211,8 @@ static void block_read(const kvb_window *w, const side *s, uint32_t b, uint32_t 
         }
 }
 
-/* Brings `stored` up to date for a block, and what second opinions must know of it. Rows that are f16 are apart from
- * each other. */
+/* Brings `stored` up to date for a block, and the facts for second opinions. In a block that stays open only stale rows
+ * are solved: f16 rows do not depend on each other. */
 static void block_solve(kvb_window *w, side *s, uint32_t b)
 {
     const kvb_group *g = kvb_model_group(w->state->model, s->layer);
@@ -257,7 +257,7 @@ static bool items_grow(void *array, size_t n, size_t bytes)
     return grown;
 }
 
-/* Makes room for a cell; then what is stored is to be worked out anew. */
+/* Makes room for a cell. If room grows, all blocks become stale. */
 static int room_make(kvb_window *w, side *s, uint32_t cell)
 {
     if (cell < s->cells)
@@ -282,7 +282,7 @@ static int room_make(kvb_window *w, side *s, uint32_t cell)
     return 0;
 }
 
-/* What a decoded row is as f16: no infinity comes of a number. */
+/* Rounds a decoded row to f16. A number too large becomes the largest f16, not infinity. */
 static void half_again(const double *row, uint32_t dim, float *half)
 {
     for (uint32_t c = 0; c < dim; c++) {
@@ -291,7 +291,7 @@ static void half_again(const double *row, uint32_t dim, float *half)
     }
 }
 
-/* A block becomes the last one written, and is f16 from now on: rows that are not in `cells` are decoded. */
+/* A block becomes the last one written and is f16 from now on. If it was encoded, rows outside `cells` are decoded. */
 static void block_open(const kvb_window *w, side *s, uint32_t b, uint64_t cells)
 {
     block *of = &s->blocks[b], *oldest = NULL;
@@ -346,7 +346,7 @@ int kvb_window_write(kvb_window *w, uint32_t layer, bool is_v, const uint32_t *c
     return 0;
 }
 
-/* The block that rows are moved from, if it is not open: what is decoded of it as f16, [width][heads][dim]. */
+/* An encoded block from which rows are moved: its rows, decoded to f16, [width][heads][dim]. */
 typedef struct source {
     float *half;
     uint32_t block; /* UINT32_MAX: none */
@@ -365,7 +365,7 @@ static const float *source_row(const kvb_window *w, const side *s, uint32_t cell
     return from->half + (size_t)(cell % s->width) * s->heads * s->dim;
 }
 
-/* A row goes as the f16 that it is, or that is decoded of it. */
+/* Moves a row as its f16, or as f16 decoded from its code. */
 static void row_move(const kvb_window *w, side *s, uint32_t to, uint32_t from, source *closed)
 {
     bool open = s->blocks[from / s->width].open, own = open && s->own[from];
@@ -445,7 +445,7 @@ int kvb_window_look(kvb_window *w, uint32_t layer, const kvb_attend_of *of)
     return error;
 }
 
-/* The attention of a row of the query in hand, all but its sums. */
+/* The attention of a row of the current query, without sums. */
 static kvb_attention attention_of(kvb_window *w, const kvb_expect *expect)
 {
     const kvb_group *g = kvb_model_group(w->state->model, expect->layer);
