@@ -2,8 +2,8 @@
 /*
  * An example plug-in: streaming ("online") softmax over f32 rows, one pass, from attend.h alone.
  * Build with make, load with `kvbench run --plugin kernels/example-plugin/online.so`.
- * Cells are taken TILE at a time; when a tile raises the maximum, what was summed so far is rescaled.
- * It declines every other format: kvbench then decodes the rows to f32 for it, and counts the time.
+ * Cells are taken TILE at a time; when a tile raises the maximum, the sums so far are rescaled.
+ * The kernel declines every other format: kvbench then decodes the rows to f32 for it, and counts the time.
  */
 #include "attend.h"
 
@@ -20,7 +20,7 @@ static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
     return false;
 }
 
-/* Every tile may rescale; a term passes its tile's and all later additions. expf: 1 ulp (glibc manual). */
+/* Every tile may rescale. A term passes through its tile's additions and all later ones. expf: 1 ulp (glibc manual). */
 static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     *a = (kvb_arithmetic){.accumulator = KVB_F32, .dot_chain = p->k_dim, .cell_chain = p->n_cells + 1};
@@ -29,7 +29,7 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     a->exp_floor = 0x1p-126;
 }
 
-/* As row_attend() adds. */
+/* The order of additions in row_attend(). */
 static bool order(const kvb_attend *call, kvb_order *order)
 {
     (void)call;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An example plug-in: a scan kernel for Mamba-2 and Lightning Attention with states and out in f32, from attend.h
- * and scan.h alone. It works in the slots themselves: where a token begins with another slot than it leaves, the state is
+ * and scan.h alone. It works in the slots themselves: if a run ends in another slot than it begins with, the state is
  * copied first. Build with make, list with `kvbench list scans --plugin kernels/example-plugin/running.so`.
  */
 #include "attend.h"
@@ -20,13 +20,13 @@ static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
     return false;
 }
 
-/* One head's state for each thread, for tokens that leave none. */
+/* One head's state for each thread, for runs that store none. */
 static size_t scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
 {
     return (size_t)p->d_k * p->d_v * sizeof(float) * n_threads;
 }
 
-/* gate k v: two products; the decay's product of what was there; one sum. expf: 1 ulp (glibc manual). */
+/* gate k v: two products; decay times the old state: one; their sum: one. expf: 1 ulp (glibc manual). */
 static void arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
 {
     *a = (kvb_scan_arithmetic){.chunk = 1, .state_chain = 3, .read_chain = 4 + p->d_k, .exponent_chain = 1};

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ggml's attention as kernels, a plug-in: `ggml` is ggml_flash_attn_ext, `ggml-mul` the path that llama.cpp takes
- * without it (product, softmax, product; V is transposed first, since views have it by rows). Rows are read where they
- * lie: a view's strides are a tensor's. The mask is made as ggml has it, f16 0 or -infinity for each query and cell, in
- * each call.
+ * without it (product, softmax, product; V is transposed first, since views have it by rows). Rows are read in place: a
+ * view's strides are a tensor's. Each call makes its mask in ggml's form, f16 0 or -infinity for each query and cell.
  *
- * ggml gives no log-sum-exp and declares no arithmetic. What arithmetic() says is what a format implies: q is rounded
- * as a row of K's format is met (to f16, to bf16, to 8 bits a block of 32), `ggml` sums rows of f16 in f16.
+ * ggml gives no log-sum-exp and declares no arithmetic. arithmetic() declares what a format implies: q is rounded to the
+ * type in which ggml multiplies rows of K's format (f16, bf16, 8 bits in blocks of 32), and `ggml` sums f16 rows in f16.
  *
  * The library is loaded at run time, and nothing of it is compiled in. Its functions are declared here and found by
- * name when a kernel first needs them; what is assumed of its structs is tried out before a call depends on it.
+ * name when a kernel first needs them; assumptions about its structs are tested before a call depends on them.
  */
 #include "kernels/attend.h"
 #include "kernels/engines.h"
@@ -24,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what is assumed of ggml ------------------------------------------------------------------------------------- */
+/* ---- assumptions about ggml -------------------------------------------------------------------------------------- */
 
 /* ggml's struct of a tensor. `ne`: elements along each axis, the fastest first; `nb`: bytes from one to the next. */
 typedef struct ggml_tensor {
@@ -45,7 +44,7 @@ typedef struct ggml_context ggml_context; /* an arena of tensors and graphs */
 typedef struct ggml_cgraph ggml_cgraph;
 typedef void *ggml_handle; /* a backend, a device, a registry, a pool of threads */
 
-/* Where tensors are made. */
+/* Parameters of an arena for tensors. */
 typedef struct ggml_init_params {
     size_t mem_size;
     void *mem_buffer;
@@ -95,7 +94,7 @@ typedef struct engine_api {
     void *(*backend_reg_get_proc_address)(ggml_handle registry, const char *name);
     int (*backend_graph_compute)(ggml_handle backend, ggml_cgraph *graph);
     void (*backend_free)(ggml_handle backend);
-    /* of the CPU's backend */
+    /* functions of the CPU's backend */
     void (*backend_set_n_threads)(ggml_handle backend, int n_threads);
     void (*backend_cpu_set_threadpool)(ggml_handle backend, ggml_handle pool);
     ggml_handle (*threadpool_new)(ggml_threadpool_params *params);
@@ -156,7 +155,7 @@ static const function functions[] = {
     {NULL, 0},
 };
 
-/* What the CPU's backend gives by name itself. */
+/* Functions that the CPU's backend gives by name. */
 static const function cpu_functions[] = {
     FUNCTION(backend_set_n_threads),
     FUNCTION(backend_cpu_set_threadpool),
@@ -185,7 +184,7 @@ static const struct {
 };
 enum { TYPES = sizeof types / sizeof *types };
 
-/* ggml's number for an element that the kernels read in place; -1: it is none of these. */
+/* ggml's number for an element that the kernels read in place. -1: they do not. */
 static int engine_type(kvb_elem elem)
 {
     for (size_t i = 0; i < TYPES; i++)
@@ -194,9 +193,9 @@ static int engine_type(kvb_elem elem)
     return -1;
 }
 
-/* ---- is it what we take it for? ---------------------------------------------------------------------------------- */
+/* ---- testing the assumptions ------------------------------------------------------------------------------------- */
 
-#define OBJECT_BYTES 32u /* what ggml keeps beside each tensor of a context */
+#define OBJECT_BYTES 32u /* bytes that ggml keeps beside each tensor of a context */
 
 static const char *types_lack(void)
 {
@@ -213,7 +212,7 @@ static const char *types_lack(void)
     return NULL;
 }
 
-/* A tensor of unlike sizes: each field that is used is looked at from both sides. */
+/* Tests each used field of a tensor of four different sizes, both by reading it and by ggml's functions. */
 static const char *tensor_lack(ggml_tensor *t)
 {
     static const int64_t ne[4] = {3, 5, 7, 11};
@@ -369,7 +368,7 @@ static bool loaded(char *why, size_t why_bytes)
     return true;
 }
 
-/* Loads the library, once. false: why says what is missing. Else why says what was found. */
+/* Loads the library, once. true: why names what was found; false: what is missing. */
 static bool engine_load(char *why, size_t why_bytes)
 {
     static char said[512];
@@ -395,13 +394,13 @@ static struct {
     uint32_t next;
 } mine;
 
-/* Where each of the team's threads may run. */
+/* The CPUs on which each of the team's threads may run. */
 typedef struct places {
     cpu_set_t at[GGML_CPUS];
 } places;
 
-/* ggml's threads sit where those of a team that is bound do. The caller is one of them and stays where it is; ggml
- * deals the CPUs of the mask out to the others, one each. */
+/* Puts ggml's threads on the CPUs of a bound team. The caller is one of them and keeps its CPU; ggml gives each of the
+ * others one CPU of the mask. */
 static void places_take(const kvb_team *team, ggml_threadpool_params *params)
 {
     static places p;
@@ -453,14 +452,14 @@ static int context_start(void)
     return mine.context ? 0 : -ENOMEM;
 }
 
-/* A context for one call's graph, empty, and a backend whose threads sit where the team's do. They stay the engine's,
- * until the next call. 0, -ENOMEM, or -EINVAL for a team that is too large for ggml. */
+/* Gives an empty context for one call's graph, and a backend with threads on the team's CPUs. Both are owned here and
+ * valid until the next call. 0, -ENOMEM, or -EINVAL for a team that is too large for ggml. */
 static int engine_begin(const kvb_team *team, ggml_context **context, ggml_handle *backend)
 {
     uint32_t at = 0;
     int error = team->n > GGML_CPUS ? -EINVAL : 0;
     if (mine.process != getpid())
-        memset(&mine, 0, sizeof mine); /* what a parent had stays its own */
+        memset(&mine, 0, sizeof mine); /* after a fork: a parent's objects stay the parent's */
     if (!mine.context && !error)
         error = context_start();
     while (at < TEAMS && mine.team[at].n != team->n)
@@ -477,14 +476,14 @@ static int engine_begin(const kvb_team *team, ggml_context **context, ggml_handl
     return 0;
 }
 
-/* ---- what they take ---------------------------------------------------------------------------------------------- */
+/* ---- problems that the kernels take ------------------------------------------------------------------------------ */
 
 static bool available(char *why, size_t why_bytes)
 {
     return engine_load(why, why_bytes);
 }
 
-/* Rows that are nothing but ggml's elements. */
+/* Do rows hold ggml's elements and nothing else? */
 static bool is_plain(const kvb_format *f)
 {
     return engine_type(f->elem) >= 0 && !f->transform && !f->head_scale && !f->residual_cells;
@@ -521,12 +520,12 @@ static bool mul_supports(const kvb_problem *p, char *why, size_t why_bytes)
     return !lack;
 }
 
-/* ---- what their formats imply ------------------------------------------------------------------------------------ */
+/* ---- arithmetic, as formats imply it ----------------------------------------------------------------------------- */
 
 #define EXP_ERROR 0x1p-22 /* of expf, and of ggml's own in vectors */
 
-/* q meets floats of 16 bits in that type; blocks in 8 bits, by blocks of 32 with a scale in f16, and their sum in f16.
- */
+/* q is rounded to K's type if that is a 16-bit float; for blocks to 8 bits, by blocks of 32 with a scale and a sum in
+ * f16. */
 static kvb_rounding query_rounding(kvb_elem elem)
 {
     if (kvb_elem_is_block(elem))
@@ -556,7 +555,7 @@ static void mul_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     *a = (kvb_arithmetic){0};
     roundings_add(p, a);
-    a->sums.rounding = p->v_format->elem; /* weights are rounded to what V is of */
+    a->sums.rounding = p->v_format->elem; /* weights are rounded to V's type */
 }
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
@@ -576,7 +575,7 @@ static size_t lines(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* Memory for a tensor's data. */
+/* Gives a tensor memory for its data, from the call's scratch. */
 static ggml_tensor *placed(call *c, ggml_tensor *t)
 {
     t->data = c->scratch;
@@ -607,7 +606,7 @@ static ggml_tensor *queries_of(const call *c)
 
 /* ---- the mask ---------------------------------------------------------------------------------------------------- */
 
-#define MASK_ROWS 64u /* older versions want whole multiples of rows; those added are never read */
+#define MASK_ROWS 64u /* older versions want a multiple of so many rows; added rows are never read */
 #define HIDDEN    0xfc00u
 
 /* Does every query see every cell? */
@@ -656,7 +655,7 @@ static ggml_tensor *flash_build(call *c)
     return out;
 }
 
-/* The same data under another step: done in place. */
+/* Makes a step work in place, on the data of `of`. */
 static ggml_tensor *in_place(ggml_tensor *t, const ggml_tensor *of)
 {
     t->data = of->data;
@@ -738,8 +737,8 @@ static int mul_attend(const kvb_attend *args)
     return call_run(args, mul_build);
 }
 
-/* Scores of whole tiles are made before the mask is added, and hidden V rows are multiplied by 0: llama.cpp zeroes its
- * buffers. */
+/* FINITE_CELLS: ggml makes scores of whole tiles before it adds the mask, and multiplies hidden V rows by 0. llama.cpp
+ * zeroes its buffers. */
 #define FLAGS (KVB_KERNEL_FOREIGN | KVB_KERNEL_NO_LSE | KVB_KERNEL_FINITE_CELLS)
 #define OWN_RULE                                                                                                       \
     {                                                                                                                  \

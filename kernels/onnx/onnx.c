@@ -2,14 +2,14 @@
 /*
  * ONNX Runtime's attention as kernels, a plug-in: `ort` is the operator Attention (ONNX, opset 23), `ort-gqa` is
  * GroupQueryAttention of com.microsoft, over rows of f32 or f16 with room behind them. Each is a model of one operator,
- * written here as the bytes of its protobuf (onnx/onnx.proto has the numbers of fields), and a session for each shape
- * of problem. A tensor of ONNX has no strides: rows are read where they lie if those of a head lie together, by
- * Attention in a node for each KV head where there are gaps between heads. Else they are copied first, within the call.
+ * written here as the bytes of its protobuf (onnx/onnx.proto has the numbers of fields), with a session for each shape
+ * of problem. A tensor of ONNX has no strides: rows are read in place if the rows of each head lie together. If there are
+ * gaps between heads, Attention gets a node for each KV head. Other rows are copied first, within the call.
  *
- * It gives no log-sum-exp and declares no arithmetic: what is said here is what f32 products of blocks imply.
+ * ONNX Runtime gives no log-sum-exp and declares no arithmetic: arithmetic() declares what products of blocks imply.
  *
- * The library is loaded at run time, and nothing of it is compiled in. Its table of functions only grows, and so each
- * is found by its number in it (onnxruntime_c_api.h, struct OrtApi).
+ * The library is loaded at run time, and nothing of it is compiled in. Its table of functions only grows, so a function
+ * is found by its number in the table (onnxruntime_c_api.h, struct OrtApi).
  */
 #include "kernels/attend.h"
 #include "kernels/engines.h"
@@ -26,7 +26,7 @@
 
 /* ---- functions, by number ---------------------------------------------------------------------------------------- */
 
-typedef struct ort_status ort_status; /* NULL: well */
+typedef struct ort_status ort_status; /* NULL: success */
 typedef void *ort_handle;             /* an environment, a session, options, a tensor, a place of memory */
 
 typedef struct engine_api {
@@ -63,7 +63,7 @@ static const struct {
     FUNCTION(set_option, 130),
 };
 
-#define API_VERSION 13u /* the first whose table has all of them */
+#define API_VERSION 13u /* the first version with all of these functions */
 typedef struct api_base {
     const void *(*get_api)(uint32_t version);
     const char *(*version)(void);
@@ -73,7 +73,7 @@ static engine_api api; /* once engine_load() has found it */
 static ort_handle memory;
 
 enum { ORT_FLOAT = 1, ORT_INT32 = 6, ORT_BOOL = 9, ORT_FLOAT16 = 10 };
-enum { ORT_FATAL = 4 }; /* of log levels the last: it prints nothing */
+enum { ORT_FATAL = 4 }; /* the last log level: prints nothing */
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
@@ -110,7 +110,7 @@ static bool loaded(char *why, size_t why_bytes)
     return true;
 }
 
-/* Loads the library, once. false: why says what is missing. Else why says what was found. */
+/* Loads the library, once. true: why names what was found; false: what is missing. */
 static bool engine_load(char *why, size_t why_bytes)
 {
     static char said[512];
@@ -123,7 +123,7 @@ static bool engine_load(char *why, size_t why_bytes)
 
 /* ---- models ------------------------------------------------------------------------------------------------------ */
 
-/* A message of protobuf. What does not fit is left out, and `n` beyond `room` says so. */
+/* A protobuf message. Bytes that do not fit are dropped, and n is above room then. */
 typedef struct message {
     size_t n, room;
     unsigned char *at;
@@ -166,7 +166,7 @@ static void text_put(message *m, uint32_t field, const char *text)
     unsigned char NAME##_bytes[ROOM];                                                                                  \
     message NAME = {.room = sizeof NAME##_bytes, .at = NAME##_bytes}
 
-/* An input or output of the graph, of so many dims of any size. */
+/* An input or output of the graph, with n_dims dims of any size. */
 static void value_put(message *graph, uint32_t field, const char *name, int type, uint32_t n_dims)
 {
     MESSAGE(shape, 128);
@@ -210,7 +210,7 @@ static void float_put(message *node, const char *name, float x)
     bytes_put(node, 5, attribute.at, attribute.n);
 }
 
-/* What a session is made for. */
+/* The properties of a session's model and threads. */
 typedef struct plan {
     uint32_t nodes, heads, kv_heads; /* heads: of a node */
     uint32_t threads;
@@ -250,7 +250,7 @@ static void attention_put(message *graph, const plan *p, uint32_t i)
     bytes_put(graph, 1, node.at, node.n);
 }
 
-/* Inputs that are left out have the name "". Keys and values of no new token: the past is all there is. */
+/* An absent input has the name "". New keys and values have no tokens: all rows are the past. */
 static void grouped_put(message *graph, const plan *p)
 {
     static const struct {
@@ -329,7 +329,7 @@ static struct {
     } at[SESSIONS];
 } mine;
 
-/* 0, or -EIO for what the engine says no to. */
+/* 0, or -EIO if the engine reports an error. */
 static int checked(ort_status *status)
 {
     if (!status)
@@ -338,8 +338,8 @@ static int checked(ort_status *status)
     return -EIO;
 }
 
-/* Where the team's threads may run: text for an option of a session, a CPU for each but the caller, counted from 1; empty where
- * they are not bound to one each. */
+/* The CPUs of the team's threads, as text for a session's option: one CPU for each thread but the caller, counted from 1. Empty:
+ * threads are not bound to one CPU each. */
 typedef struct places {
     char text[1024];
     cpu_set_t at[256];
@@ -386,12 +386,12 @@ static int session_start(const plan *of, const kvb_team *team, ort_handle *sessi
     return error;
 }
 
-/* The session of a plan. It stays the engine's. */
+/* The session of a plan, owned by `mine`. */
 static int session_find(const plan *of, const kvb_team *team, ort_handle *session)
 {
     uint32_t at = 0;
     if (mine.process != getpid()) {
-        memset(&mine, 0, sizeof mine); /* what a parent had stays its own */
+        memset(&mine, 0, sizeof mine); /* after a fork: a parent's objects stay the parent's */
         mine.process = getpid();
     }
     if (!mine.env && checked(api.create_env(ORT_FATAL, "kvbench", &mine.env)))
@@ -411,7 +411,7 @@ static int session_find(const plan *of, const kvb_team *team, ort_handle *sessio
     return error;
 }
 
-/* ---- what they take ---------------------------------------------------------------------------------------------- */
+/* ---- problems that the kernels take ------------------------------------------------------------------------------ */
 
 static bool is_plain(const kvb_format *f, kvb_elem elem)
 {
@@ -453,7 +453,7 @@ static bool grouped_supports(const kvb_problem *p, char *why, size_t why_bytes)
                     why, why_bytes);
 }
 
-/* f32: blocks of products, in an order of MLAS's own. f16: q, scores and weights are stored as f16, products are of f16. */
+/* f32: products of blocks, in MLAS's own order. f16: q, scores and weights are stored as f16, and f16 is multiplied. */
 static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     kvb_arithmetic_plain(p, a);
@@ -478,11 +478,11 @@ typedef struct named {
     ort_handle tensors[TENSORS];
 } named;
 
-/* One side's rows as the engine gets them. */
+/* Rows of K or V as the engine gets them. */
 typedef struct side {
     const kvb_view *view;
     const char *at;
-    size_t head_stride, row; /* bytes; row: of one */
+    size_t head_stride, row; /* bytes: from one head to the next; of a row */
 } side;
 
 typedef struct call {
@@ -490,8 +490,8 @@ typedef struct call {
     plan plan;
     size_t elem; /* bytes */
     side k, v;
-    char *q, *out, *sinks; /* heads first, of the rows' type; as they are in the call where that is the same */
-    char *mask;            /* [n_tok][n_cells]: bool, or what is added to scores */
+    char *q, *out, *sinks; /* heads first, in the rows' type; the call's own arrays if they have this form */
+    char *mask;            /* [n_tok][n_cells]: bool, or terms that are added to scores */
     char *scratch;         /* not yet used */
     named in, to;
 } call;
@@ -532,7 +532,7 @@ static uint16_t half_of(float x)
     const uint32_t sign = bits >> 16 & 0x8000;
     if (!(size < 65520.0f))
         return (uint16_t)(sign | (x != x ? 0x7e00u : 0x7c00u));
-    if (size < 0x1p-14f) /* steps of 2^-24, as those of numbers from 0.5 on */
+    if (size < 0x1p-14f) /* subnormal: steps of 2^-24, as `sum` has them */
         return (uint16_t)(sign | (of_sum & 0x7ff));
     return (uint16_t)(sign | (of_size + 0xfff + (of_size >> 13 & 1) - (112u << 23)) >> 13);
 }
@@ -593,7 +593,7 @@ static void rows_pack(call *c)
     c->args->team->run(c->args->team, rows_part, c);
 }
 
-/* A node for all heads, or one for each KV head; else packs. */
+/* Chooses a node for all heads, or one for each KV head; packs the rows if neither can read them. */
 static void rows_take(call *c)
 {
     const kvb_problem *p = &c->args->problem;
@@ -617,7 +617,7 @@ static bool sees_all(const kvb_problem *p)
     return p->mask == KVB_MASK_NONE || (p->mask == KVB_MASK_CAUSAL && p->n_tok == 1);
 }
 
-/* Whether heads come first for the engine and not in the call. */
+/* Does the engine have heads first where the call has tokens first? */
 static bool turns(const call *c)
 {
     return !c->plan.grouped && c->args->problem.n_tok > 1;
@@ -644,7 +644,7 @@ static void inputs_part(void *ctx, uint32_t i, uint32_t n)
     }
 }
 
-/* Rows of the engine's outputs become those of the call. */
+/* Copies the engine's outputs to the call's out, in its order and type. */
 static void outputs_part(void *ctx, uint32_t i, uint32_t n)
 {
     const call *c = ctx;
@@ -759,7 +759,7 @@ static int call_run(const kvb_attend *args, bool grouped)
     const size_t elem = elem_bytes(p);
     char why[512];
     ort_handle session;
-    static call c; /* larger than a stack likes; a call at a time */
+    static call c; /* too large for a stack; calls come one at a time */
     if (!engine_load(why, sizeof why))
         return -ENOTSUP;
     if (p->n_cells == 0) {
@@ -816,7 +816,7 @@ static int grouped_attend(const kvb_attend *args)
     return call_run(args, true);
 }
 
-/* Of both kernels. */
+/* Members that both kernels share. */
 #define ALIKE                                                                                                          \
     .flags = KVB_KERNEL_FOREIGN | KVB_KERNEL_NO_LSE | KVB_KERNEL_FINITE_CELLS,                                         \
     .masks = KVB_MASK_BIT(KVB_MASK_NONE) | KVB_MASK_BIT(KVB_MASK_CAUSAL) | KVB_MASK_BIT(KVB_MASK_EXPLICIT),            \
