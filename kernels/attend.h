@@ -18,8 +18,8 @@
  *  - attend() allocates nothing, keeps no state between calls and never prints, and no function of the kernel starts a thread (but
  *    see KVB_KERNEL_FOREIGN). It runs its parallel parts on args->team, and uses only args->scratch for working memory.
  *  - It writes every element of out (and of lse when lse is not NULL), and nothing else.
- *  - It reads no cell at or above view.cells. A cell that the mask hides from a query, whoever else sees it, may hold NaN,
- *    and must not change that query's result: 0 times NaN is NaN.
+ *  - It reads no cell at or above view.cells. A cell that the mask hides from a query, even if another query sees it, may hold
+ *    NaN, and must not change that query's result: 0 times NaN is NaN.
  *  - It declares its arithmetic truthfully. The error bound that it is judged by is derived from that
  *    declaration, so a kernel that rounds more than it declares fails.
  *
@@ -50,7 +50,7 @@ typedef struct kvb_problem {
     float scale;       /* factor on q.k, usually 1/sqrt(k_dim) */
     float softcap;     /* 0: none */
     bool has_sinks;    /* one extra logit per query head, without a V row */
-    bool v_in_k;       /* V is the first v_dim elements of the K row: v_format is k_format, and v repeats k's place */
+    bool v_in_k;       /* V is the first v_dim elements of the K row: v_format is k_format, and v has k's addresses */
     kvb_elem out_elem; /* KVB_F32, KVB_F16 or KVB_BF16 */
     kvb_mask_kind mask;
     const kvb_format *k_format, *v_format;
@@ -72,9 +72,9 @@ typedef struct kvb_attend {
 } kvb_attend;
 
 /*
- * Declared arithmetic: what a kernel rounds. The error bound that it is judged by is computed from this (oracle/bound.h
- * has the formula). A declaration by which outputs of 0 would pass fails (oracle/claim.h). A kernel that works in f32
- * throughout sets the first six fields and leaves the three records 0; kvb_arithmetic_plain() does so for plain loops.
+ * Declared arithmetic: the roundings of a kernel. Its error bound is computed from them (oracle/bound.h has the formula).
+ * A declaration so wide that outputs of 0 would pass fails (oracle/claim.h). A kernel that works in f32 throughout sets
+ * the first six fields and leaves the three records 0; kvb_arithmetic_plain() does so for plain loops.
  *
  * A chain counts the roundings that one term passes through on its way into a sum, at most: a plain loop over n terms
  * has chain n; 16 lanes followed by a tree of 4 additions have n / 16 + 4.
@@ -86,7 +86,7 @@ typedef struct kvb_attend {
  */
 typedef struct kvb_rounding {
     kvb_elem rounding; /* numbers are rounded to this type; KVB_F32: not at all */
-    uint32_t chain;    /* terms are then added in this type, before the accumulator: roundings of one term, at most */
+    uint32_t chain;    /* terms are first added in this type, then in the accumulator: most roundings of one term */
     double step;       /* numbers are rounded to multiples of step: each is off by at most step / 2 */
     double floor;      /* a number too small for a relative error is off by at most this */
 } kvb_rounding;
@@ -101,17 +101,17 @@ typedef struct kvb_arithmetic {
 
     kvb_rounding query;  /* of the elements of q before they are multiplied. Relative to the row's largest |q| */
     kvb_rounding scores; /* of the dot products. floor: of a whole dot product, relative to the row's largest |q| */
-    /* Of the weights and of the sums over cells. step: of a weight times its V element, relative to the largest weight
-     * times the largest visible |v|; to nearest, so that none is off by more than itself. floor: of the same, relative
-     * to the largest weight. */
+    /* Of weights, and of sums over cells. step: weight * v is rounded to the nearest multiple of step * (largest weight)
+     * * (largest visible |v|), so its error is at most the product itself. floor: of weight * v, relative to the largest
+     * weight. */
     kvb_rounding sums;
 } kvb_arithmetic;
 
 /*
- * Declared order. A kernel that states in which order it adds is judged to the bit besides: the oracle repeats its f32
- * arithmetic (oracle/exact.h), and one different bit fails. That is asked of calls over plain rows alone (f32, f16, bf16;
- * no scales, no transform), where rows and outputs are finite. A row of q meets its visible cells in tiles, each cell
- * once. For each tile, in f32 unless said otherwise:
+ * Declared order. A kernel that declares the order of its additions is also judged to the bit: the oracle repeats its f32
+ * arithmetic (oracle/exact.h), and one different bit fails. This check takes only calls over plain rows (f32, f16, bf16;
+ * no scales, no transform) with finite rows and outputs. A row of q takes its visible cells in tiles, each cell once. For
+ * each tile, in f32 unless said otherwise:
  *
  *   1. s of each cell, from its dot product        kvb_order_tile.dot, kvb_softmax
  *   2. max                                         kvb_softmax
@@ -144,13 +144,13 @@ typedef enum kvb_softmax { KVB_SOFTMAX_TWO_PASSES, KVB_SOFTMAX_ONLINE, KVB_SOFTM
 typedef struct kvb_order_tile {
     uint32_t cells;    /* of the tile */
     kvb_sum_lanes dot; /* q.k: terms are its products, by channel */
-    uint32_t v_cells;  /* the products of so many cells are added up from 0, then added to sums; 0: each to sums */
-    /* POWERS: max, z and sums begin anew. At the end the parts are added to the first one, in order: z and sums of both
-     * are multiplied by 2^(their max - the larger max). */
+    uint32_t v_cells;  /* products of v_cells cells are added up from 0, then to sums; 0: each product to sums */
+    /* POWERS: the tile begins a part: max, z and sums begin anew. At the end the parts are added to the first one, in
+     * order: z and sums of both are multiplied by 2^(their max - the larger max). */
     bool part;
 } kvb_order_tile;
 
-#define KVB_CELL_NONE UINT32_MAX /* a place in a tile without a cell that the row sees: adds 0 */
+#define KVB_CELL_NONE UINT32_MAX /* in a tile: no cell that the row sees; adds 0 */
 
 /* Takes a tile of a row; cells [tile->cells]. */
 typedef void kvb_tile_take(void *ctx, const kvb_order_tile *tile, const uint32_t *cells);
@@ -158,35 +158,35 @@ typedef void kvb_tile_take(void *ctx, const kvb_order_tile *tile, const uint32_t
 typedef struct kvb_order {
     kvb_softmax softmax;
     bool fused;
-    kvb_sum_lanes weights; /* z: terms are the weights of a tile, whose sum is added in double; n 0: each weight is */
+    kvb_sum_lanes weights; /* sums a tile's weights, then adds to z in double; n 0: adds each weight to z in double */
     float (*exp)(float);   /* NULL: expf() of the C library */
-    kvb_order_tile tile;   /* of all tiles, cells in the order of kvb_mask_next(); cells 0: all cells are one tile */
-    /* Gives the tiles of a row (token * n_heads + head) to take(), in place of `tile`. It may overwrite call->scratch. */
+    kvb_order_tile tile;   /* all tiles, cells in the order of kvb_mask_next(); cells 0: all cells are one tile */
+    /* Calls take() for each tile of a row (token * n_heads + head). May overwrite call->scratch. NULL: `tile` counts. */
     void (*tiles)(const kvb_attend *call, uint32_t row, kvb_tile_take *take, void *ctx);
 } kvb_order;
 
-/* A witness reports what each query saw in place of computing attention: see kernels/witness.h. */
+/* A witness reports which rows each query saw and computes no attention: see kernels/witness.h. */
 #define KVB_KERNEL_WITNESS 1u
-/* A built-in kernel whose code is chosen by the level of instruction sets in use: see kernels/cpu.h. Only shown. */
+/* A built-in kernel with code for several levels of instruction sets: see kernels/cpu.h. Only shown. */
 #define KVB_KERNEL_VECTOR 2u
-/* It reads views of two regions. To another kernel the caller gives their rows staged as f32. */
+/* The kernel reads views with a front. For a kernel without this flag the caller stages such rows as f32. */
 #define KVB_KERNEL_FRONTS 4u
-/* It calls somebody else's engine, which allocates, has threads of its own and keeps both: records say so, it is not
- * refused. */
+/* The kernel calls another project's engine, which allocates, has threads of its own and keeps both. This is recorded,
+ * not refused. */
 #define KVB_KERNEL_FOREIGN 8u
-/* It gives no log-sum-exp: `lse` is NULL in its calls, and is not judged. */
+/* The kernel gives no log-sum-exp: `lse` is NULL in its calls, and is not judged. */
 #define KVB_KERNEL_NO_LSE 16u
-/* Its project promises nothing where hidden cells are not finite: it is judged over finite ones alone. */
+/* The kernel's project promises nothing if hidden cells are not finite: it is judged over finite cells only. */
 #define KVB_KERNEL_FINITE_CELLS 32u
-/* It reads rows of f32, writes f32, and takes neither softcap nor sinks: it needs no supports(). All else is declined,
- * or comes staged as f32. */
+/* The kernel reads f32 rows, writes f32, and takes neither softcap nor sinks. It needs no supports(): the caller stages
+ * other formats as f32, and declines the rest. */
 #define KVB_KERNEL_PLAIN 64u
 
 /*
- * The rule by which a foreign kernel's own project passes an output, where it declares no arithmetic: the verdict is
- * this rule's, over the outputs of each call that the oracle knows. arithmetic() then says what the formats imply, and
- * errors are reported relative to that bound. NMSE: the sum of squared errors is at most limit times that of the exact
- * outputs. CLOSE: each |error| is at most limit + relative |exact|. source: where the project says so.
+ * The rule by which a foreign kernel's own project passes an output. It decides if the kernel declares no arithmetic,
+ * over the outputs of each call that the oracle knows. arithmetic() then gives what the formats imply, and errors are
+ * reported relative to that bound. NMSE: the sum of squared errors is at most limit times that of the exact outputs.
+ * CLOSE: each |error| is at most limit + relative |exact|. source: where the project states the rule.
  */
 typedef enum kvb_tolerance_kind { KVB_TOLERANCE_NONE, KVB_TOLERANCE_NMSE, KVB_TOLERANCE_CLOSE } kvb_tolerance_kind;
 typedef struct kvb_tolerance {
@@ -196,37 +196,37 @@ typedef struct kvb_tolerance {
 } kvb_tolerance;
 
 /*
- * The q that a kernel multiplies K's rows with, of one row of one query head: rounded[k_dim], in the terms of the
- * formula above, so for rows of K as they are decoded, transform undone. k is the view that attend() gets, for what
- * belongs to a whole KV head (head_scales); its rows and cells are not to be read. Depends on nothing else: not on
- * n_tok, n_cells, mask or team. 0 or a negative errno.
+ * Gives the q that a kernel multiplies K's rows with: rounded [k_dim], for one row q of one query head. It is meant for
+ * the formula above, so for decoded rows of K with the transform undone. k is the view of attend(), for facts about a
+ * whole KV head (head_scales); its rows and cells must not be read. The result depends on nothing else: not on n_tok,
+ * n_cells, mask or team. 0 or a negative errno.
  */
 typedef int kvb_query_round(const kvb_problem *problem, const kvb_view *k, uint32_t head, const float *q,
                             double *rounded);
 
 /*
- * A kernel has two faces, of which it may leave one out: attend(), for layers that attend, and `scan`, for layers that
- * scan. A model with layers of both kinds runs those without a face here by kernel flash, or scan.
+ * A kernel has two faces: attend() for layers that attend, and `scan` for layers that scan. It may leave one out: in a
+ * model with layers of both kinds, kernel flash or kernel scan then runs the other layers.
  */
 typedef struct kvb_kernel {
     const char *name;    /* what --kernel takes: lower case, digits, dashes; the first no dash; at most 63 */
     const char *summary; /* one line for `kvbench list` */
     uint32_t flags;      /* KVB_KERNEL_… */
-    /* Can it run on this machine (ISA by CPUID)? NULL: always. Where it can, why may name what it found there, such as
-     * a library. */
+    /* Can the kernel run on this machine (ISA by CPUID)? If so, why may name what it found, such as a library. NULL:
+     * always. */
     bool (*available)(char *why, size_t why_bytes);
 
-    int (*attend)(const kvb_attend *args); /* NULL: no such face, and nothing up to `scan` is read */
-    uint32_t masks; /* KVB_MASK_BIT()s it takes; 0: all. The caller turns any other mask into EXPLICIT. */
-    /* Can it do this problem? Asked before any attend() of the same problem. NULL: always; as KVB_KERNEL_PLAIN says. */
+    int (*attend)(const kvb_attend *args); /* NULL: no such face, and members up to `scan` are not read */
+    uint32_t masks; /* KVB_MASK_BIT()s it takes; the caller expands other masks to EXPLICIT. 0: all */
+    /* Can it do this problem? Called before any attend() of the problem. NULL: always, or as KVB_KERNEL_PLAIN says. */
     bool (*supports)(const kvb_problem *problem, char *why, size_t why_bytes);
     /* Scratch that attend() needs with n_threads threads; NULL: none. */
     size_t (*scratch_bytes)(const kvb_problem *problem, uint32_t n_threads);
     void (*arithmetic)(const kvb_problem *problem, kvb_arithmetic *arithmetic); /* NULL: kvb_arithmetic_plain() */
-    /* The order in which it adds in this call, if it keeps one that can be said. NULL: in none. */
+    /* Gives the order of additions in this call; false: kvb_order cannot express it. NULL: always false. */
     bool (*order)(const kvb_attend *call, kvb_order *order);
-    /* For a kernel that rounds q. The result is then judged as attention of that q, so `query` of the arithmetic widens
-     * no bound: it only says how far rounded may be from q. NULL: the bound allows any q that `query` does. */
+    /* For a kernel that rounds q. Its result is judged as attention of the rounded q, so `query` of the arithmetic widens
+     * no bound: it only limits how far rounded may be from q. NULL: the bound allows any q that `query` does. */
     kvb_query_round *round_query;
     kvb_tolerance tolerance; /* of a foreign kernel */
 
@@ -259,7 +259,7 @@ typedef struct kvb_plugin_v1 {
 
 /* ---- small helpers ------------------------------------------------------------------------------- */
 
-/* A walk over the cells that a row of q sees (row t * n_heads + h): begins with {0}, and has each cell once. */
+/* A walk over the cells that row t * n_heads + h of q sees, each cell once. Begin with {0}. */
 typedef struct kvb_walk {
     uint32_t cell;
     const void *k, *v; /* the cell's rows, as they are stored */
@@ -280,7 +280,7 @@ static inline bool kvb_walk_next(const kvb_attend *args, uint32_t row, kvb_walk 
     return true;
 }
 
-/* What loops over f32 declare that sum one term after the other, with an exp() that is off by at most 1 ulp. */
+/* The declaration of f32 loops that add one term after the other, with an exp() that is off by at most 1 ulp. */
 static inline void kvb_arithmetic_plain(const kvb_problem *problem, kvb_arithmetic *arithmetic)
 {
     static const kvb_arithmetic plain = {.exp_error = 0x1p-23, .exp_floor = 0x1p-126};

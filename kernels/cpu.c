@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU's level, from CPUID or what Linux says of an AArch64, and the limit on it. */
+/* The CPU's level, from CPUID or (AArch64) from Linux, and the limit on it. */
 #include "kernels/cpu.h"
 
 #include <stdint.h>
@@ -28,7 +28,7 @@ const char *const kvb_cpu_level_names[KVB_CPU_LEVELS] = {
 
 static kvb_cpu_level limit = KVB_CPU_LEVELS - 1;
 
-/* What levels need: an instruction set by its name, whether it is here, and a bit for each level that needs it. */
+/* An instruction set: its name, whether the CPU has it, and a bit for each level that needs it. */
 typedef struct need {
     const char *name;
     bool here;
@@ -76,7 +76,7 @@ static size_t needs_ask(need to[NEEDS_MOST])
 #define NAMED(NAME, LEVELS)                                                                                            \
     {                                                                                                                  \
         NAME, __builtin_cpu_supports(NAME), LEVELS                                                                     \
-    } /* which takes literals only */
+    } /* the builtin takes literals only */
     const need all[] = {
         {"amx_bf16", cpuid_has(7, 0, EDX, 22), BIT(AMX)}, /* first: the level is for these products */
         {"amx_int8", cpuid_has(7, 0, EDX, 25), BIT(AMX)},
@@ -115,7 +115,7 @@ static size_t needs_ask(need to[NEEDS_MOST])
     const unsigned long one = getauxval(AT_HWCAP), two = getauxval(AT_HWCAP2);
     const need all[] = {
         {"asimd", one & HWCAP_ASIMD, NEON | SVE},
-        {"asimdhp", one & HWCAP_ASIMDHP, 0}, /* told, and not needed; so is sve2 */
+        {"asimdhp", one & HWCAP_ASIMDHP, 0}, /* listed only: no level needs it, nor sve2 */
         {"asimddp", one & HWCAP_ASIMDDP, BIT(NEONDOT) | BIT(NEONBF16)},
         {"i8mm", two & HWCAP2_I8MM, BIT(NEONBF16)},
         {"bf16", two & HWCAP2_BF16, BIT(NEONBF16)},
@@ -192,8 +192,8 @@ void kvb_cpu_features(char *words, size_t bytes)
 #endif
 }
 
-/* The levels that the CPU has, a bit for each. CPUID traps in a virtual machine: asked once; threads that race find the
- * same. */
+/* The levels that the CPU has, a bit for each. CPUID traps in a virtual machine, so the result is kept; threads that race
+ * find the same. */
 static uint32_t levels_here(void)
 {
     static _Atomic uint32_t known;
@@ -210,7 +210,7 @@ static uint32_t levels_here(void)
 kvb_cpu_level kvb_cpu(void)
 {
     const uint32_t within = levels_here() & (UINT32_MAX >> (31 - limit));
-    return (kvb_cpu_level)(31 - __builtin_clz(within)); /* the lowest, portable, every CPU has */
+    return (kvb_cpu_level)(31 - __builtin_clz(within)); /* not 0: every CPU has the lowest level, portable */
 }
 
 void kvb_cpu_limit(kvb_cpu_level most)

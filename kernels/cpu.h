@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The levels of instruction sets that the vector kernels are compiled for, and which of them this CPU has. A CPU has
- * levels of one architecture alone. On x86-64 each level includes those below it, but for AVX-VNNI: some CPUs with
- * AVX-512 lack it. On AArch64 the vectors' length belongs to the level, as code for SVE is compiled for one: a CPU has
- * the levels of its own length alone, and SVE does not include the products above NEON.
+ * The levels of instruction sets that the vector kernels are compiled for, and which of them this CPU has. All levels of
+ * a CPU belong to one architecture. On x86-64 each level includes those below it, except AVX-VNNI, which some CPUs with
+ * AVX-512 lack. On AArch64 code for SVE is compiled for one vector length, which belongs to the level: a CPU has only the
+ * levels of its own length, and SVE does not include the products above NEON.
  */
 #ifndef KVB_CPU_H
 #define KVB_CPU_H
@@ -37,7 +37,7 @@ extern const char *const kvb_cpu_level_names[KVB_CPU_LEVELS]; /* "portable", "av
 /* The highest level that this CPU, this build and the limit allow. */
 kvb_cpu_level kvb_cpu(void);
 
-/* From now on use no level above `most`. At first there is no limit. Not while a kernel runs. */
+/* Sets the highest level to use from now on; at first there is no limit. Not while a kernel runs. */
 void kvb_cpu_limit(kvb_cpu_level most);
 
 /* Lists this CPU's features that kernels ask for, in the words of /proc/cpuinfo. The list is empty on x86-64, where the

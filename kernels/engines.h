@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What plug-ins share that call an engine's library: where it lies, and where a team's threads run. */
+/* For plug-ins that call an engine's library: the path of the library, and the CPUs of a team's threads. */
 #ifndef KVB_ENGINES_H
 #define KVB_ENGINES_H
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The path that the environment's variable names; else `beside`, from the folder of the plug-in that holds `own`. */
+/* The path in an environment variable; if it is not set, `beside`, from the folder of the plug-in that holds `own`. */
 static inline void kvb_engine_path(const char *variable, const void *own, const char *beside, char path[PATH_MAX])
 {
     const char *named = getenv(variable);
@@ -26,7 +26,7 @@ static inline void kvb_engine_path(const char *variable, const void *own, const 
     snprintf(path + strlen(path), PATH_MAX - strlen(path), "/%s", beside);
 }
 
-/* A part of a team's run: ctx is cpu_set_t [n], of which the i-th becomes where its thread may run. */
+/* A part of a team's run: fills the i-th of ctx, cpu_set_t [n], with the CPUs on which thread i may run. */
 static inline void kvb_engine_place_note(void *ctx, uint32_t i, uint32_t n)
 {
     cpu_set_t *at = (cpu_set_t *)ctx + i;

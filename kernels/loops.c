@@ -2,7 +2,7 @@
 /* The loops of kernels/vector by level. */
 #include "kernels/vector/vector.h"
 
-/* Levels with loops of their own, and those with bf16 or f16 besides: X(level, …of which level the loops are). */
+/* Levels with loops of their own, and levels with bf16 loops besides: X(level, names of these loops). */
 #if defined(__x86_64__)
 #define LEVELS(X)      X(AVX2, avx2) X(AVXVNNI, avxvnni) X(AVX512, avx512) X(AVX512VNNI, avx512vnni)
 #define BF16_LEVELS(X) X(AVX512BF16, avx512vnni, avx512bf16)

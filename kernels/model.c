@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The check of a model, whoever made it: a trace, a program, a plug-in. */
+/* The check of a model from any source (a trace, a program, a plug-in), names, sizes and rope. */
 #include "kernels/model.h"
 #include "kernels/scan.h"
 
@@ -48,7 +48,7 @@ kvb_rope kvb_rope_usual(const kvb_group *group)
 void kvb_rope_angles(const kvb_rope *rope, int64_t by, float *angles)
 {
     for (uint32_t i = 0; i < rope->dims / 2; i++) {
-        /* in double: a float angle is off by whole turns' fractions at long positions */
+        /* in double: at long positions a float angle is off by a large part of a turn */
         const double angle = (double)by * pow(rope->base, -2.0 * i / rope->dims);
         angles[i] = (float)cos(angle);
         angles[rope->dims / 2 + i] = (float)sin(angle);

@@ -4,9 +4,9 @@
  * same shape and let a query see the same tokens; layers of different groups may differ in both.
  * C11: the trace header, kvb_cache_open(), the oracle and plug-ins take this one description.
  *
- * A group attends, or scans: each of its layers then keeps for a sequence one recurrent state [heads][d_k][d_v] and, with a
- * convolution before it, that one's state [conv_width - 1][conv_channels]; both as kernels/scan.h says, and of one size however
- * long the sequence is. The recurrence and the types are numbers here: a model needs neither contract, attend.h or scan.h.
+ * A group attends or scans. A layer that scans keeps for each sequence one recurrent state [heads][d_k][d_v] and, with a
+ * convolution before it, the convolution's state [conv_width - 1][conv_channels]. Both are defined by kernels/scan.h, and have
+ * one size however long the sequence is. Recurrence and types are plain numbers here: a model needs neither attend.h nor scan.h.
  *
  * What a query at position p sees of its sequence in a layer: the tokens at positions j with
  *
@@ -38,22 +38,22 @@ extern "C" {
             */
 
 /*
- * The positional part of a group's K rows: what moving a stored token to another position needs. `dims` elements of
- * each KV head's row, from element `first` on, are pairs: (first + i, first + i + dims/2), or with `neighbours` (first
- * + 2i, first + 2i + 1). At position p pair i has been turned by the angle p * base^(-2i/dims).
+ * The positional part of a group's K rows, needed to move a stored token to another position. `dims` elements of each KV
+ * head's row, from element `first` on, are pairs: (first + i, first + i + dims/2), or with `neighbours` (first + 2i,
+ * first + 2i + 1). At position p pair i has been turned by the angle p * base^(-2i/dims).
  */
 typedef struct kvb_rope {
     bool known;      /* false: positions cannot be shifted */
     bool neighbours; /* pairing */
     uint32_t first;  /* element */
-    uint32_t dims;   /* even; 0: K rows have no positional part, so that nothing is to be turned */
+    uint32_t dims;   /* even; 0: K rows have no positional part, and are never turned */
     double base;
 } kvb_rope;
 
-/* What a layer that scans keeps. One slot number stands for both of its states. */
+/* The states of a layer that scans. Both states have the same slot number. */
 typedef struct kvb_group_scan {
     uint32_t kind;                  /* the recurrence, a kvb_scan_kind: any but KVB_SCAN_CONV */
-    uint32_t heads, groups;         /* of v and of the state; of q and k: divides heads */
+    uint32_t heads, groups;         /* heads of v and of the state; heads of q and k, which divide `heads` */
     uint32_t d_k, d_v;              /* rows of a head's state; elements of a row */
     uint32_t conv_width;            /* taps, at least 2; 0: no convolution */
     uint32_t conv_channels;         /* 0 without one */
@@ -69,16 +69,16 @@ typedef struct kvb_group {
     uint32_t k_dim, v_dim; /* elements of a K (and q) row, of a V (and output) row */
     bool latent;           /* V is the first v_dim elements of the K row (MLA, absorbed): one row is stored */
     uint32_t window;       /* positions; 0: no window */
-    uint32_t sinks;        /* so many first positions are seen by every query as well; needs a window */
+    uint32_t sinks;        /* every query also sees the first `sinks` positions; needs a window */
     uint32_t chunk;        /* positions; 0: no chunks. Not together with a window */
     double scale;          /* factor on q.k; kernels get it as f32 */
     kvb_rope rope;         /* of K */
     float softcap;         /* of the scaled logits: softcap tanh(x / softcap); 0: none */
-    /* [heads] one more logit for each query head, learned, without a V row; NULL: none. Owned by whoever made the
-     * model, and kept as long as the model is used. */
+    /* [heads] one more logit for each query head, learned, without a V row. Owned by the maker of the model, and kept as
+     * long as the model is used. NULL: none. */
     const float *sink_logits;
     kvb_group_kind kind;
-    kvb_group_scan scan; /* of KVB_GROUP_SCAN, where all of the above is 0 */
+    kvb_group_scan scan; /* KVB_GROUP_SCAN only; the members before `kind` are 0 then */
 } kvb_group;
 
 /* A plain value: may be copied. */
@@ -93,7 +93,7 @@ static inline const kvb_group *kvb_model_group(const kvb_model *model, uint32_t 
     return &model->groups[model->group_of[layer]];
 }
 
-/* Layers of the group of that index. */
+/* Number of layers of a group. */
 static inline uint32_t kvb_model_layers_of(const kvb_model *model, uint32_t group)
 {
     uint32_t n = 0;
@@ -121,7 +121,7 @@ static inline bool kvb_model_scans(const kvb_model *model)
     return g < model->n_groups;
 }
 
-/* Can positions be shifted? -1, or the first group that lacks a known rope. States have no positions. */
+/* The first group without a known rope: its positions cannot be shifted. -1: none. States have no positions. */
 static inline int kvb_model_unknown_rope(const kvb_model *model)
 {
     for (uint32_t g = 0; g < model->n_groups; g++)
@@ -130,20 +130,20 @@ static inline int kvb_model_unknown_rope(const kvb_model *model)
     return -1;
 }
 
-/* Bytes of a slot of a layer's recurrent states, or of its convolution's (0: it has none): whole lines of 64. */
+/* Bytes of a slot for a layer's recurrent state, or (conv) for its convolution's: whole lines of 64. 0: no convolution. */
 size_t kvb_group_slot_bytes(const kvb_group *group, bool conv);
 
-/* Of a group that states none: base 10000, halves, over all of a K row, of a latent one over what is no V. */
+/* The rope of a group that gives none: base 10000, halves, over the whole K row; latent: over the part behind V. */
 kvb_rope kvb_rope_usual(const kvb_group *group);
 /*
- * Turns a row from its position to one that is `by` further, in place. angles [rope->dims]: of all rows that turn as far.
+ * Turn a row in place to a position that is `by` further. angles [rope->dims]: the same for all rows that turn by as much.
  * For each pair (x, y), with c and s the cosine and sine of by * base^(-2i/dims), computed in double and rounded to f32:
  * (x c - y s, x s + y c), each product, the sum and the difference rounded to f32.
  */
 void kvb_rope_angles(const kvb_rope *rope, int64_t by, float *angles);
 void kvb_rope_turn(const kvb_rope *rope, const float *angles, float *row);
 
-/* Of a kvb_scan_kind: "mamba1", "mamba2", "lightning", "delta", "conv". */
+/* The name of a kvb_scan_kind: "mamba1", "mamba2", "lightning", "delta", "conv". */
 const char *kvb_scan_kind_name(uint32_t kind);
 
 /* 0, or -EINVAL with the group and the field at fault in why. */

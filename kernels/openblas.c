@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The BLAS kernel: scores and output as OpenBLAS products over f32 rows. The team's threads take a KV head each. Paged
- * rows and those of any format but f32 are decoded into scratch first, once for all queries of the head; plain f32 rows
- * are read where they lie.
+ * rows, and rows of any format but f32, are decoded into scratch first, once for all queries of the head; plain f32 rows
+ * are read in place.
  *
  * Rows of a product: with one query token the g query heads of the KV head, else up to TILE tokens of one query head.
  * Products cover only the runs of cells that some row of the tile sees: a cell that is hidden from all of them, which
@@ -28,10 +28,10 @@
 /* ---- products, safe to call from several threads at once --------------------------------------------------------- */
 
 /*
- * A sequential OpenBLAS (Debian's libopenblas-serial) is built without locks: two threads may be handed the same
- * packing buffer, and then the products are wrong, about one in twenty on two cores (OpenBLAS 0.3.21; its issues 2126
- * and 2711 say why). With such a build one product runs at a time. A threaded build guards its buffers; it is told to
- * use one thread, and the team's threads run side by side.
+ * A sequential OpenBLAS (Debian's libopenblas-serial) is built without locks: two threads may get the same packing
+ * buffer, and then products are wrong, about one in twenty on two cores (OpenBLAS 0.3.21; its issues 2126 and 2711 say
+ * why). With such a build one product runs at a time. A threaded build guards its buffers; it is set to one thread, and
+ * the team's threads run side by side.
  */
 static pthread_mutex_t one_product = PTHREAD_MUTEX_INITIALIZER;
 
@@ -43,7 +43,7 @@ static bool has_locks(void)
 /* Keeps a threaded OpenBLAS to the thread that calls it. Not while another thread is in a product. */
 static void threads_confine(void)
 {
-    /* Asked first: setting the number wakes a pool of threads that a fork had ended. */
+    /* Only if needed: setting the number starts a pool of threads again that a fork had ended. */
     if (openblas_get_num_threads() != 1)
         openblas_set_num_threads(1);
 }
@@ -107,7 +107,7 @@ typedef struct tile {
     uint32_t tok, head; /* of row 0 */
     bool by_tok;        /* rows are tokens; else heads */
     uint32_t rows;
-    kvb_mask cover; /* its query cover_tok sees what any row of the tile sees */
+    kvb_mask cover; /* query cover_tok of this mask sees every cell that a row of the tile sees */
     uint32_t cover_tok;
     float *scores, *sums, *max, *denominators;
 } tile;
@@ -160,7 +160,7 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
     return layout_of(p).end * sizeof(float) * n_threads;
 }
 
-/* Always true. It is asked before the first call, so a threaded OpenBLAS is set here to one thread. */
+/* Always true. Called before the first attend(), so a threaded OpenBLAS is set to one thread here. */
 static bool available(char *why, size_t why_bytes)
 {
     (void)why;
@@ -180,7 +180,7 @@ static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
     return true;
 }
 
-/* OpenBLAS does not document how it blocks its sums: no chain is longer than that of a plain loop. */
+/* OpenBLAS does not document how it blocks its sums, but no chain is longer than that of a plain loop. */
 static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     *a = (kvb_arithmetic){
@@ -193,7 +193,7 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
     kvb_arithmetic_add_decoding(p, a);
 }
 
-/* Rows of KV head h: where they lie, or decoded into stage [cells][dim]. */
+/* Rows of KV head h: in place, or decoded into stage [cells][dim]. */
 static matrix matrix_of(const kvb_problem *p, const kvb_view *view, uint32_t h, float *stage)
 {
     if (p->n_cells == 0)
@@ -204,7 +204,7 @@ static matrix matrix_of(const kvb_problem *p, const kvb_view *view, uint32_t h, 
     return (matrix){stage, (int)view->dim};
 }
 
-/* Find what the tile sees: under NONE and CAUSAL what its last row sees, else the union of its bit rows. */
+/* Finds the cells that the tile sees: under NONE and CAUSAL those of its last row, else the union of its bit rows. */
 static void tile_cover(tile *tl, uint64_t *bits)
 {
     const kvb_mask *mask = &tl->args->mask;
@@ -251,7 +251,7 @@ static void sums_multiply(const tile *tl, uint32_t r, uint32_t rows, kvb_run run
                  (int)p->v_dim);
 }
 
-/* Row r's scores become weights; its sum and largest are kept. Cells below `end` that it does not see get 0. */
+/* Turns row r's scores into weights; keeps their sum and the largest score. Hidden cells below `end` get weight 0. */
 static void row_weigh(const tile *tl, uint32_t r, uint32_t end)
 {
     const kvb_attend *args = tl->args;
@@ -279,7 +279,7 @@ static void row_weigh(const tile *tl, uint32_t r, uint32_t end)
     tl->denominators[r] = sum;
 }
 
-/* The sums of all rows at once, over what any of them sees. */
+/* The sums of all rows at once, over every cell that one of them sees. */
 static void sums_together(const tile *tl)
 {
     uint32_t cursor = 0;
@@ -302,7 +302,7 @@ static void sums_apart(const tile *tl)
 static void tile_attend(const tile *tl)
 {
     const kvb_vector *vector = kvb_vector_at(kvb_cpu());
-    const size_t sums = lines((size_t)tl->rows * tl->args->problem.v_dim); /* what lies behind the last is 0 */
+    const size_t sums = lines((size_t)tl->rows * tl->args->problem.v_dim); /* floats behind the last sum are 0 */
     uint32_t v_dim = tl->args->problem.v_dim, cursor = 0, end = 0;
     kvb_run run;
 
@@ -323,7 +323,7 @@ static void tile_attend(const tile *tl)
                        tl->denominators[r]);
 }
 
-/* One KV head: its rows made ready once, then tile after tile of its query heads. */
+/* One KV head: prepares its rows once, then takes its query heads tile by tile. */
 static void head_attend(const kvb_attend *args, uint32_t kv_head, float *scratch)
 {
     const kvb_problem *p = &args->problem;

@@ -51,7 +51,7 @@ const kvb_prefetch kvb_prefetch_amd = {
     .steadily = true,
     .reading = {THREE(FOUR(AGAIN)), WIDE, THREE(FOUR(NEAR_BY_CELLS)), WIDE, FOUR(FOUR(FAR_BY_CELLS))}};
 
-/* Measured on Zen 4, by `kvbench tune`; taken for Zen 3, too, which is of the same family and wants V beside K. */
+/* Measured on Zen 4, by `kvbench tune`; taken for Zen 3, too, which has the same family and is faster with V beside K. */
 #define SIDES                                                                                                          \
     {                                                                                                                  \
         .ahead = 64, .by_cells = true, .sums_by_cells = true, .beside = true                                           \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How memory is kept busy while stored rows are read: settings by the CPU's maker, measured (kernels/NOTES.md), or
- * those that `kvbench tune` found; and one of two ways of prefetching. Rows that are used where they lie are prefetched
- * line by line while the loop is at the same line of an earlier row (kvb_row_ahead). Rows that are decoded or packed
- * first are prefetched in bursts between two pieces of work (kvb_lookahead, vector/vector.h).
+ * Keeps memory busy while stored rows are read. The settings are built in by the CPU's maker, measured
+ * (kernels/NOTES.md), or found by `kvbench tune`. Rows that are used in place are prefetched line by line, while the loop
+ * is at the same line of an earlier row (kvb_row_ahead). Rows that are decoded or packed first are prefetched in bursts
+ * between two pieces of work (kvb_lookahead, vector/vector.h).
  *
  * A prefetched address may lie anywhere: nothing is read from it.
  */
@@ -16,36 +16,36 @@
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
-/* A line that takes part in at most so many multiply-adds is prefetched again four times, any other once. */
+/* A line of at most this many multiply-adds is prefetched again four times, any other line once. */
 #define KVB_AGAIN_WORK 128u
 
 /*
- * How rows of floats are read where they lie. It changes no result: `kvbench tune` measures which one is the fastest
+ * How rows of floats are read in place. No result depends on it: `kvbench tune` measures which reading is the fastest
  * (harness/tuning/tuning.h).
  */
 typedef struct kvb_reading {
-    /* Prefetch lines of the cell so many further on in the order of reading, at most 256; of several places, at least
-     * two at each. 0: none. */
+    /* Cells, in the order of reading, from the cell that is read to the one that is prefetched: at most 256; with several
+     * places, at least two at each. 0: no prefetching. */
     uint32_t ahead;
     bool near;          /* into the first-level cache */
-    bool again;         /* each more than once, if `near`, not `beside`: this CPU drops fast requests */
+    bool again;         /* each line more than once, if `near`, not `beside`: this CPU drops fast requests */
     bool by_cells;      /* for one or two query rows a cell's row of K is read to its end before the next cell's */
-    bool sums_by_cells; /* the same of V, for any number of query rows; else strips of channels, over all cells */
-    /* Where rows lie side by side: the first lines of the page behind the one that is prefetched, too, to wake the
-     * CPU's own prefetcher, which stops at the end of each page. */
+    bool sums_by_cells; /* the same for V and any number of query rows; else strips of channels, over all cells */
+    /* Where rows lie side by side: also prefetch the first lines of the next page. This wakes the CPU's own prefetcher,
+     * which stops at the end of each page. */
     bool pages;
-    bool beside; /* V of a block beside K of the next, a row or two of each: 1 to 4 or 8 query rows, 128 channels */
+    bool beside; /* read V of a block beside K of the next, a row or two each: 1 to 4 or 8 query rows, 128 channels */
 } kvb_reading;
 
 /*
- * How the rows of a group are spread: in a run of several blocks, in a shorter one (a page, what a short sequence has),
- * or each by itself (a sequence that was filled in steps). Unless the run is long, the next block is prefetched,
- * however far on: `ahead` only says whether.
+ * How the rows of a group are spread: in a run of several blocks, in a shorter run (a page, a short sequence), or each by
+ * itself (a sequence that was filled in steps). Unless the run is long, the next block is prefetched at any distance:
+ * `ahead` only says whether.
  */
 typedef enum kvb_spread { KVB_SPREAD_LONG, KVB_SPREAD_SHORT, KVB_SPREAD_APART, KVB_SPREADS } kvb_spread;
 
-/* A reading is chosen by that, by the bytes of a row (up to 128, 256, 512, more), and by how many query rows meet it
- * (1, 2, 3 or 4, more). */
+/* A reading is chosen by spread, by the bytes of a row (up to 128, 256, 512, more), and by the number of query rows that
+ * meet it (1, 2, 3 or 4, more). */
 enum {
     KVB_READING_SIZES = 4,
     KVB_READING_ROWS = 4,
@@ -54,9 +54,8 @@ enum {
 };
 
 typedef struct kvb_prefetch {
-    /* The order in which cells are taken, and so in which they are added, of a sequence that few query rows read in
-     * turns: from so many places, a power of two. Results depend on it in their last bits. Where V may be read beside K
-     * it is one place. */
+    /* Few query rows read a sequence in turns from so many places, a power of two. The order in which cells are added,
+     * and so the last bits of results, depend on it. Where V may be read beside K it is one place. */
     uint32_t places;
     /* These change no result. */
     bool steadily;                     /* block products prefetch in eighths all along, not in two halves */
@@ -68,10 +67,10 @@ extern const kvb_prefetch kvb_prefetch_intel, kvb_prefetch_amd, kvb_prefetch_zen
 /* The settings for this CPU, or those of kvb_prefetch_set(). */
 const kvb_prefetch *kvb_prefetch_here(void);
 
-/* Kept by address. NULL: those for this CPU, as at first. Not while a kernel runs. */
+/* Keeps the address. NULL: the settings for this CPU, as at first. Not while a kernel runs. */
 void kvb_prefetch_set(const kvb_prefetch *prefetch);
 
-/* The place of a class in that list: by spread, then bytes, then query rows. */
+/* The place of a class in kvb_prefetch.reading: by spread, then bytes, then query rows. */
 static inline uint32_t kvb_reading_at(kvb_spread spread, uint32_t size, uint32_t rows)
 {
     return ((uint32_t)spread * KVB_READING_SIZES + size) * KVB_READING_ROWS + rows;
@@ -86,14 +85,13 @@ static inline const kvb_reading *kvb_reading_of(const kvb_prefetch *prefetch, kv
 
 /* ---- rows used where they lie ------------------------------------------------------------------------------------ */
 
-/* A loop that is at some line of a row prefetches the same line of the row `bytes` further on; kvb_reading has the
- * rest. */
+/* A loop at some line of a row prefetches the same line of the row `bytes` further on. The rest: as in kvb_reading. */
 typedef struct kvb_row_ahead {
     size_t bytes; /* with `again` the distance of a multiple of 8 cells */
     bool near;
     bool again; /* prefetch lines between here and there again, at eighths of the distance */
     bool by_cells, sums_by_cells;
-    uint32_t page_row; /* bytes of a row, where pages are to be woken: 0: nowhere */
+    uint32_t page_row; /* with `pages` the bytes of a row; 0: no page is woken */
 } kvb_row_ahead;
 
 enum { KVB_PAGE_BYTES = 4096, KVB_PAGE_LINES = 4 };

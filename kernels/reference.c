@@ -146,7 +146,7 @@ static size_t scan_scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
     return scan_thread_floats(p) * sizeof(float) * n_threads;
 }
 
-/* A new product passes so many roundings until it is part of the state: its own, the addition, and the gate's. */
+/* state: roundings of a new product until it is part of the state: its own, the addition's, and the gate's. */
 static void scan_arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
 {
     const uint32_t state = p->kind == KVB_SCAN_CONV ? 0 : p->kind == KVB_SCAN_LIGHTNING ? 2 : 3;
@@ -161,7 +161,7 @@ static void scan_arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
     };
 }
 
-/* One token: column c of head h is changed, and read. */
+/* One token: changes column c of head h, and reads it. */
 static float column_step(const kvb_scan *x, uint32_t t, uint32_t h, uint32_t c, float *s)
 {
     const kvb_scan_problem *p = &x->problem;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scan: in vectors. A unit is heads, or columns of the one head of MAMBA1 and CONV, that one thread takes together. Each
- * thread goes through its units for one run of the call after the other. A run of one token goes from slot to slot. A
- * longer one goes by chunks where the recurrence has such a form, all heads of a chunk before the next chunk, which is
- * the order of memory; else by tokens over a state in scratch.
+ * scan: in vectors. A unit is the heads, or the columns of the one head of MAMBA1 and CONV, that a thread takes together.
+ * Each thread takes one run of the call after the other, with all of its units. A run of one token is computed from slot
+ * to slot. A longer run is computed by chunks if the recurrence has such a form, in the order of memory: all heads of a
+ * chunk before the next chunk. Else it is computed by tokens over a state in scratch.
  */
 #include <math.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
     return !lack;
 }
 
-/* What a thread has: a state of each head that it takes at once, one row of out, and what chunks need. */
+/* Scratch of a thread: a state for each head of a unit, one row of out, and scratch of chunks. */
 typedef struct room {
     size_t state, row, chunk; /* floats */
     uint32_t heads;           /* of a unit at most */
@@ -72,12 +72,12 @@ static size_t scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
     return room_floats(p, n_threads) * sizeof(float) * n_threads;
 }
 
-/* A multiply-add may round twice. By tokens: as scan-reference. By chunks: a product of d_k or SCAN_CHUNK terms, and
- * what comes before and after; runs too short for it round less often than that. */
+/* A multiply-add may round twice. By tokens: as scan-reference. By chunks: a product of d_k or SCAN_CHUNK terms, and the
+ * roundings before and after it; shorter runs round less often. */
 static void arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
 {
     kvb_kernel_scan_reference.scan->arithmetic(p, a);
-    a->exp_error = 0x1.4p-23; /* WEIGHT_ERROR, and that of sums of logs */
+    a->exp_error = 0x1.4p-23; /* WEIGHT_ERROR, and the error of sums of logs */
     a->exponent_chain = 3;    /* gate, log2(e) and a */
     if (by_chunks(p, p->run)) {
         a->chunk = SCAN_CHUNK;
@@ -89,14 +89,14 @@ static void arithmetic(const kvb_scan_problem *p, kvb_scan_arithmetic *a)
 
 /* ---- the order of additions, by tokens --------------------------------------------------------------------------- */
 
-#define ORDER_COLUMNS 16u /* what the loops take at least */
+#define ORDER_COLUMNS 16u /* least columns that the loops take */
 
 static float decay_of_head(float gate, float a)
 {
     return (float)exp((double)gate * (double)a);
 }
 
-/* What a state of 1 becomes when nothing is written to it. */
+/* The decay of an element: a state of 1, after a token that writes nothing. */
 static float decay_of_element(float gate, float a)
 {
     float zeros[ORDER_COLUMNS] = {0}, gates[ORDER_COLUMNS] = {gate}, as[ORDER_COLUMNS] = {a}, s[ORDER_COLUMNS] = {1};
@@ -145,7 +145,7 @@ typedef struct unit {
     float *state, *row, *chunk;
 } unit;
 
-/* Rows of a head's state in a slot, this unit's columns, to or from its place in scratch. */
+/* Copies the unit's columns of a head's state from a slot to scratch, or back. */
 static void state_move(const unit *u, uint32_t slot, uint32_t h, float *state, bool back)
 {
     const kvb_scan_problem *p = &u->x->problem;
@@ -163,7 +163,7 @@ static void state_move(const unit *u, uint32_t slot, uint32_t h, float *state, b
     }
 }
 
-/* Where out of a token goes first: itself, if it is of f32. */
+/* Where a token's out is computed: in place if it is f32, else in the unit's row. */
 static float *out_begin(const unit *u, uint32_t t)
 {
     const kvb_scan_problem *p = &u->x->problem;
@@ -256,7 +256,7 @@ static void chunks_scan(const unit *u, uint32_t t, uint32_t end)
     }
 }
 
-/* Inputs lie where they are: the state's rows in scratch, then those of v. */
+/* Reads inputs in place: the state's rows in scratch, then rows of v. */
 static void taps_scan(const unit *u, uint32_t t, uint32_t end)
 {
     const kvb_scan *x = u->x;
@@ -321,7 +321,7 @@ static void part(void *ctx, uint32_t i, uint32_t n)
     u.state = (float *)x->scratch + i * room_floats(p, n);
     u.row = u.state + r.state;
     u.chunk = u.row + r.row;
-    /* A thread's units of one run after the other: their states lie side by side. */
+    /* All units for one run before the next run: their states lie side by side. */
     for (uint32_t t = 0, run_end; t < p->n_tok; t = run_end) {
         run_end = kvb_scan_run_end(x, t);
         for (uint32_t at = begin; at < end; at += u.heads) {

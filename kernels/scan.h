@@ -4,7 +4,7 @@
  * struct of a kernel and that of a plug-in. Copy the three files into your repository, and load with `--plugin ./yours.so`. C11.
  *
  * A layer keeps one state S [heads][d_k][d_v] for each sequence, of one size however long the sequence is. Each token changes
- * the state and reads it. For head h, whose q and k are those of group h / (heads / groups), with all values of token t:
+ * the state and reads it. Head h takes q and k of group h / (heads / groups). With all values of token t, a head computes:
  *
  *   MAMBA1     S[i][c] = exp(gate[c] a[i][c]) S[i][c] + gate[c] k[i] v[c]      out = q^T S
  *   MAMBA2     S[i][c] = exp(gate a) S[i][c] + gate k[i] v[c]                  out = q^T S
@@ -20,11 +20,11 @@
  *   LIGHTNING  Qin et al.: Lightning Attention-2, arXiv 2401.04658. a = log of the head's fixed decay.
  *   DELTA      Yang, Kautz, Hatamizadeh: Gated Delta Networks, arXiv 2412.06464, equation 10. gate = log alpha; k has norm 1.
  *   CONV       the causal depthwise convolution before each of them: d_k = width - 1, d_v = channels, heads = groups = 1, q and k NULL.
- * What is done for each token by itself is the model's: softplus, norms of q and k, the factor on q, the skip term D x, the gate z.
+ * The model computes the rest, token by token: softplus, norms of q and k, the factor on q, the skip term D x, the gate z.
  *
- * Where states lie. They lie in numbered slots. Token t begins with the state in slot from[t], or that which token t - 1 left
- * (KVB_SCAN_PREVIOUS), or zeros (KVB_SCAN_ZERO). What it leaves is written to slot to[t], unless that is KVB_SCAN_NONE. Tokens are
- * taken in order: a slot read after an earlier token of the call wrote it holds what that token wrote, rounded to the state's
+ * States lie in numbered slots. Token t begins with the state in slot from[t], with the state after token t - 1
+ * (KVB_SCAN_PREVIOUS), or with zeros (KVB_SCAN_ZERO). Its new state is written to slot to[t], unless that is KVB_SCAN_NONE. Tokens
+ * are taken in order: a slot read after an earlier token of the call wrote it holds that token's state, rounded to the state's
  * type. So one call does
  *   decoding of a batch   from = to = the slot of each sequence, which is changed in place
  *   a prompt              from = slot or ZERO, then PREVIOUS …; to = NONE …, at last the slot
@@ -36,9 +36,9 @@
  *  - scan() allocates nothing, keeps no state between calls, starts no thread and never prints.
  *  - It runs its parallel parts on args->team, uses only args->scratch for working memory, and gives the same bits whatever the
  *    size of the team.
- *  - It writes every element of out and of the slots in `to`, and nothing else. It reads the slots in `from` alone: any other may hold
- *    NaN, also one that is in `to`, until it is written.
- *  - Nothing follows the last token: no padding moves a state.
+ *  - It writes every element of out and of the slots in `to`, and nothing else. It reads only the slots in `from`: any other slot may
+ *    hold NaN, also a slot in `to` until it is written.
+ *  - No padding behind the last token changes a state.
  *  - It declares its arithmetic truthfully. The error bound that it is judged by is derived from that (oracle/recurrence.h).
  *
  * Callers give finite values, gate >= 0 and a <= 0 for MAMBA1 and MAMBA2, a <= 0 for LIGHTNING, gate <= 0 and 0 <= beta <= 2 for DELTA:
@@ -66,8 +66,7 @@ typedef enum kvb_scan_kind {
 typedef struct kvb_scan_problem {
     kvb_scan_kind kind;
     uint32_t n_tok; /* tokens of the call, of all its sequences */
-    uint32_t
-        run; /* tokens of its longest run (kvb_scan_run_end()), at most: 1 when every token is another sequence's */
+    uint32_t run; /* most tokens that a run of the call may have (kvb_scan_run_end()): 1 if each has its own sequence */
     uint32_t heads;      /* of the state, of v and of out */
     uint32_t groups;     /* heads of q and k; divides heads */
     uint32_t d_k, d_v;   /* rows of a head's state; elements of a row */
@@ -121,9 +120,9 @@ typedef struct kvb_scan_arithmetic {
 } kvb_scan_arithmetic;
 
 /*
- * Declared order, as kvb_order of attend.h: a kernel that states it is judged to the bit besides. It works in f32, token
- * by token. Between the tokens of a run the state is f32. With D = decay(gate, a) (LIGHTNING: gate 1; DELTA: 1 and its
- * gate), for each head and column c:
+ * Declared order, as kvb_order of attend.h: a kernel that declares it is also judged to the bit. The kernel works in f32,
+ * token by token. Between the tokens of a run the state is f32. With D = decay(gate, a) (LIGHTNING: gate 1; DELTA: 1 and
+ * its gate), for each head and column c:
  *
  *   MAMBA1, MAMBA2   w[i] = (gate * k[i]) * v, with gate_on_v k[i] * (gate * v)
  *   LIGHTNING        w[i] = k[i] * v
@@ -142,13 +141,13 @@ typedef struct kvb_scan_order {
 
 /* The face of a kernel for layers that scan: `scan` of a kvb_kernel (attend.h). */
 typedef struct kvb_scan_face {
-    /* Can it do this problem? Asked before any scan() of it. NULL: always. */
+    /* Can it do this problem? Called before any scan() of the problem. NULL: always. */
     bool (*supports)(const kvb_scan_problem *problem, char *why, size_t why_bytes);
     /* Scratch that scan() needs with n_threads threads; NULL: none. */
     size_t (*scratch_bytes)(const kvb_scan_problem *problem, uint32_t n_threads);
     /* NULL: plain f32 loops, token by token. */
     void (*arithmetic)(const kvb_scan_problem *problem, kvb_scan_arithmetic *arithmetic);
-    /* The order in which it adds, if it keeps one that can be said. NULL: in none. */
+    /* Gives the order of additions; false: kvb_scan_order cannot express it. NULL: always false. */
     bool (*order)(const kvb_scan_problem *problem, kvb_scan_order *order);
     int (*scan)(const kvb_scan *args);
 } kvb_scan_face;
@@ -171,8 +170,8 @@ static inline const float *kvb_scan_row(const kvb_scan *args, const float *first
 }
 
 /*
- * A run is tokens t .. end-1, of which only the first reads a slot and only the last may write one. Where the run ends
- * that begins with token t.
+ * The end of the run that begins with token t. A run is tokens t .. end-1: only the first reads a slot, and only the last
+ * may write one.
  */
 static inline uint32_t kvb_scan_run_end(const kvb_scan *args, uint32_t t)
 {
@@ -182,7 +181,7 @@ static inline uint32_t kvb_scan_run_end(const kvb_scan *args, uint32_t t)
     return end;
 }
 
-/* The slot that a run begins with whose first token is t; or KVB_SCAN_ZERO. */
+/* The slot that a run with first token t begins with; or KVB_SCAN_ZERO. */
 static inline uint32_t kvb_scan_source(const kvb_scan *args, uint32_t t)
 {
     return args->from[t] == KVB_SCAN_PREVIOUS ? args->to[t - 1] : args->from[t];

@@ -10,15 +10,15 @@
  * manual gives 1 ulp for expf on x86_64 and aarch64, at most 2^-23 of the value.
  */
 #define KVB_EXPF_ERROR 0x1p-23
-/* Weights below the smallest normal float are subnormal: no longer of that relative error, or 0. */
+/* Weights below the smallest normal float are subnormal, with a larger relative error, or 0. */
 #define KVB_EXPF_FLOOR 0x1p-126
 
 /* A finished dot product as a logit: scaled, then capped. */
 float kvb_logit(const kvb_problem *problem, float dot);
 
 /*
- * Scores s [n] become exp(s - max) in place; returns their sum and `sum`. Added up in double: coarse K formats make
- * thousands of weights equal, and an f32 sum of equal terms drifts one way, far beyond what independent roundings do.
+ * Replaces scores s [n] by exp(s - max) and returns `sum` plus their sum. They are added in double: coarse K formats make
+ * thousands of weights equal, and an f32 sum of equal terms drifts one way, much further than independent roundings.
  */
 float kvb_weights(float *s, uint32_t n, float max, float sum);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * view.h: how rows of K and V are stored, where they lie, which of them a query sees, and the team of threads that works on them. Both
- * contracts of kernels, attend.h and scan.h, and those of caches and pools are written in these terms.
+ * view.h: how rows of K and V are stored, where they lie, which of them a query sees, and the team of threads that works on them. The
+ * contracts of kernels (attend.h, scan.h), of caches and of pools use these terms.
  *
  * Units: strides and sizes in bytes unless the name says cells, tokens or words.
  */
@@ -74,9 +74,9 @@ typedef struct kvb_format kvb_format;
 typedef void kvb_rows_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows);
 
 /*
- * What a row of dim elements must become when a pool stores it: decode(encode(row)). Computed from the format's
- * definition in plain C, and not by the pool's own code, which it judges. stored [dim]: exact, in double. size [dim]:
- * for each element the sum of the magnitudes of its terms, which is |stored| if it is one product.
+ * Computes decode(encode(row)) of a row of dim elements, in plain C from the format's definition: it judges the pool's
+ * own code, and so does not call it. stored [dim]: exact, in double. size [dim]: for each element the sum of the
+ * magnitudes of its terms, which is |stored| if it is one product.
  */
 typedef void kvb_row_reference(const kvb_format *format, uint32_t dim, const float *row, double *stored, double *size);
 
@@ -96,7 +96,7 @@ struct kvb_format {
     kvb_transform transform;      /* applied before encoding */
     uint32_t residual_cells;      /* cells encoded together; until then view.recent holds them as f16. 0: each row is
                                    * encoded when it is stored. With axis TOKENS it equals group */
-    uint32_t residual_blocks;     /* at most so many blocks of residual_cells are f16 at a time: those last written */
+    uint32_t residual_blocks;     /* most blocks of residual_cells that are f16 at a time: those written last */
     const float *levels;          /* CODEBOOK: [2^level_bits], ascending */
     uint32_t level_bits;          /* CODEBOOK: 3 or 4 */
     kvb_rows_read *read;          /* never NULL */
@@ -173,9 +173,9 @@ static inline uint32_t kvb_format_roundings(const kvb_format *f, uint32_t dim)
  * then dim f16 at recent + s * recent_slot_stride + h * recent_head_stride + c % w * dim * 2.
  *
  * A view may have two regions. Cells below front->cells are those of `front`, a view of the same format, dim and head
- * scales that has no front itself; the others are the view's own, the first of them at `base`: kvb_view_row() and
- * kvb_view_read() know. `cells` counts both. Formats with residual_cells have no front. A kernel without
- * KVB_KERNEL_FRONTS never meets one, and format->read neither.
+ * scales that has no front itself; the others are the view's own, the first of them at `base`. `cells` counts both.
+ * kvb_view_row() and kvb_view_read() take cells of both regions. Formats with residual_cells have no front. Kernels
+ * without KVB_KERNEL_FRONTS, and format->read, never get a view with a front.
  */
 struct kvb_view {
     const void *base;
@@ -253,14 +253,14 @@ typedef struct kvb_run {
 /*
  * PAGES: page p is cells p * page_cells .. (p + 1) * page_cells - 1. Position i of the sequence of query t lies in page
  * pages[row_start[t] + i / page_cells], at its place i % page_cells; tables of two sequences may name the same page.
- * The query sees positions seen[t].begin .. seen[t].end-1, and before them the first `sinks` ones, as far as there are
- * any. An entry for positions that no query of its table sees may hold anything: its page may be gone.
+ * The query sees positions seen[t].begin .. seen[t].end-1, and those of the first `sinks` positions that lie before them.
+ * An entry for positions that no query of its table sees may hold anything: its page may be freed.
  */
 typedef struct kvb_mask {
     kvb_mask_kind kind;
     const uint64_t *bits;      /* EXPLICIT: [n_tok][row_words] */
     size_t row_words;          /* EXPLICIT: (cells + 63) / 64 or more */
-    const uint32_t *row_start; /* RUNS: [n_tok + 1]; PAGES: [n_tok], of queries of one sequence the same */
+    const uint32_t *row_start; /* RUNS: [n_tok + 1]; PAGES: [n_tok], the same for queries of one sequence */
     const kvb_run *runs;       /* RUNS: [row_start[n_tok]] */
     const uint32_t *pages;     /* PAGES */
     const kvb_run *seen;       /* PAGES: [n_tok], positions */
@@ -288,8 +288,8 @@ static inline bool kvb_mask_next_pages(const kvb_mask *mask, uint32_t t, uint32_
 
 /*
  * The visible cells of query t as runs, for every kind of mask: call with *cursor = 0, again until it returns false.
- * Runs of a RUNS mask come in its own order, which may be any, those of PAGES in the order of positions, others
- * ascending. EXPLICIT rows are scanned word by word.
+ * Runs of a RUNS mask come in the mask's own order, those of PAGES in the order of positions, others ascending. EXPLICIT
+ * rows are scanned word by word.
  */
 static inline bool kvb_mask_next(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uint32_t t, uint32_t *cursor,
                                  kvb_run *run)

@@ -22,7 +22,7 @@ static size_t code_words(const kvb_problem *p)
     return 2 * (size_t)p->n_kv_heads * p->n_cells;
 }
 
-/* Of a decoded row, K's or V's. */
+/* Words of a decoded row of K or V. */
 static size_t row_words(const kvb_problem *p)
 {
     return p->k_dim > p->v_dim ? p->k_dim : p->v_dim;
@@ -35,7 +35,7 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 
 /*
  * Does a code survive this format? A transform spreads every element's error over its block, where errors of equal
- * elements add up. Then 3 bits are too few, and so are the steps of e2m1 in rows of four symbols
+ * elements add up. Then 3 bits are too few, and the steps of e2m1 are too coarse in rows of four symbols
  * (ci/tests/whole/test_claim.c).
  */
 static bool legible(const kvb_format *f, uint32_t dim)

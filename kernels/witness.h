@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a witness kernel leaves in its scratch memory (a kernel with the flag KVB_KERNEL_WITNESS).
+ * The contents of a witness kernel's scratch memory (a kernel with the flag KVB_KERNEL_WITNESS).
  *
- * It is replayed over rows that each spell out one 32-bit code, low bits in the first channel, repeated along
+ * A witness is replayed over rows that each spell out one 32-bit code, low bits in the first channel, repeated along
  * the row to its end:
  *     rows of 32 channels or more   32 symbols of 1 bit, a channel each: -1 and 1
  *     rows of 16 to 31              16 symbols of 2 bits: symbol s is 2s - 3
  * so that the code survives a lossy format. The witness decodes whole rows, reads each channel as the symbol nearest to it,
- * and lists the codes of the rows that a query may see. What a code means is up to whoever wrote the rows
+ * and lists the codes of the rows that a query may see. The writer of the rows gives codes a meaning
  * (workloads/values.h, profile `tags`); KVB_WITNESS_TORN is no code.
  *
  * Scratch layout, all uint32_t:
