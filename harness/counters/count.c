@@ -51,8 +51,8 @@ static int log_of_program(void)
     return text && RUNNING_ON_VALGRIND ? atoi(text) : -1;
 }
 
-/* Fills the environment up: the stack begins below it and the words, and where it begins decides which of its lines
- * meet rows in the modelled caches. */
+/* Fills up the environment. The stack begins below environment and words, and its address decides which of its lines
+ * compete with rows in the modelled caches. */
 static void stack_align(const char *program, char **argv)
 {
     static char filler[FRAME];
@@ -73,7 +73,7 @@ int kvb_count_start(char **argv, const char *const *threads)
         return KVB_EXIT_USAGE;
     char program[4096], log_option[32], log_text[16];
     if (log_of_program() >= 0) {
-        json_object_seed(1); /* else jansson takes a random one: memory is freed in another order, and lies elsewhere */
+        json_object_seed(1); /* else jansson takes a random seed, which changes the order of frees, and addresses */
         return 0;
     }
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -94,8 +94,8 @@ int kvb_count_start(char **argv, const char *const *threads)
         memcpy(words, options, sizeof options);
         memcpy(words + n_options, argv, n * sizeof *words);
         setenv(LOG, log_text, 1);
-        setenv("HWLOC_COMPONENTS", "-x86", 0); /* it cannot work there, and says so */
-        fcntl(log, F_SETFL, O_APPEND);         /* else children that end at once write over each other */
+        setenv("HWLOC_COMPONENTS", "-x86", 0); /* it does not work under Valgrind, and prints an error */
+        fcntl(log, F_SETFL, O_APPEND);         /* else children that end together overwrite each other's counts */
         stack_align(program, argv);
         execvp(words[0], words);
     }
@@ -117,7 +117,7 @@ void kvb_count_turn(void)
     CALLGRIND_TOGGLE_COLLECT;
 }
 
-/* The text behind `what` in the log's last line that begins with `start` and holds it; NULL: there is none. */
+/* The text behind `what` in the log's last line that begins with `start` and contains `what`; NULL: there is none. */
 static const char *line_find(const char *log, const char *start, const char *what)
 {
     const char *found = NULL;

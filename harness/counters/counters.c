@@ -19,7 +19,7 @@
  * while another thread runs; switching groups on and off with ioctl would interrupt that thread's core (8 us).
  */
 
-/* What of an event is counted where the kernel may not be looked into. */
+/* The part of an event that can be counted if the kernel is hidden from users. */
 typedef enum left { LEFT_ALL, LEFT_USER, LEFT_NOTHING } left;
 
 /* The clock has a group of its own, because it belongs to another PMU: in a group of both PMUs some members count only
@@ -68,7 +68,7 @@ static int event_open(uint64_t config, int leader, bool user_only)
     return (int)syscall(SYS_perf_event_open, &attr, 0, -1, leader, PERF_FLAG_FD_CLOEXEC);
 }
 
-/* Says how far perf_event_paranoid lets a user look. */
+/* Writes the level of perf_event_paranoid, which limits what users may count. */
 static void paranoid_tell(char *to, size_t bytes)
 {
     int level;
@@ -178,8 +178,8 @@ static void perf_close(void *opaque)
 static const kvb_counter_source perf_source = {"perf", perf_open, perf_start, perf_stop, perf_report, perf_close};
 
 /*
- * What getrusage counts, for the whole process. The kernel splits a process' time between user and system by what its
- * timer ticks saw: over regions far shorter than a tick (1 to 10 ms) the split is rough, the sum is right.
+ * getrusage's counts, for the whole process. The kernel splits a process's time into user and system by timer ticks: over
+ * regions far shorter than a tick (1 to 10 ms) the split is rough, the sum is right.
  */
 
 static const char *const names[] = {"user_ns",           "system_ns",          "page_faults_minor",

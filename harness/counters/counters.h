@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Counters around a replay's timed steps: PAPI where it has the event, then perf software events, then getrusage. Each
- * counter ends as a value, as a value with the share of time it was really counted (multiplexed), or as null with
- * the reason of whoever could not count it.
+ * counter ends as a value, as a value with the share of time in which it was counted (multiplexed), or as null with
+ * the reason of the source that could not count it.
  *
  * The harness's own counts are published as PAPI software-defined events through libsde, library "kvbench": cells_read,
- * bytes_read, bytes_walk, mask_words, rescales. They are then read back through PAPI, which exercises that path on
- * machines without a PMU, and any other PAPI tool sees them too.
+ * bytes_read, bytes_walk, mask_words, rescales. They are then read back through PAPI: this tests that path on machines
+ * without a PMU, and other PAPI tools see the counts, too.
  */
 #ifndef KVB_COUNTERS_H
 #define KVB_COUNTERS_H
@@ -26,56 +26,55 @@ typedef struct kvb_counters kvb_counters;
 
 /* events: PAPI names (presets such as PAPI_TOT_CYC, natives) and two of ours, dram_bytes_read and energy_package_nj,
  * both of the package of processor 0; NULL-terminated. NULL: the default set: PAPI_TOT_CYC, PAPI_TOT_INS, PAPI_L3_TCM
- * and our two. Events that cannot be counted are kept with the reason. own is read by PAPI until close.
+ * and our two. Events that cannot be counted are kept with the reason. PAPI reads `own` until close.
  * 0, -ENOMEM, or -E2BIG if a result has no room for so many.
  * Call it in the thread that runs the replay, after fork() and before that thread starts others: threads started later
- * are counted, too, those that run already are not (getrusage counts the whole process). One at a time in a process: a
- * second one gets null for what PAPI counts. */
+ * are counted, too, threads started before are not (getrusage counts the whole process). One at a time in a process: a
+ * second one gets null for PAPI's counters. */
 int kvb_counters_open(const char *const *events, kvb_own_counts *own, kvb_counters **counters);
-/* Count from now on / stop counting; may be called many times, counts add up. A pair costs some 2 us where there are no
- * hardware counters. Events that do not all fit in hardware take turns, from pair to pair: their values are scaled up
- * and carry their share of the time. */
+/* Start and stop counting, many times if needed: counts add up. A pair costs some 2 us without hardware counters. Events
+ * that do not all fit in hardware take turns, from pair to pair: their values are scaled up and have a share of the
+ * time. */
 void kvb_counters_start(kvb_counters *counters);
 void kvb_counters_stop(kvb_counters *counters);
 /* Append all counters to the result; to be called when stopped. */
 void kvb_counters_report(const kvb_counters *counters, kvb_result *result);
 void kvb_counters_close(kvb_counters *counters);
 
-/* A name PAPI may or may not know here: 0; -EINVAL with PAPI's own words in why; or -ENOTSUP with the same, if it is known
- * and cannot be counted here. For the knob events. Not while counters are open. */
+/* Can PAPI count an event of this name here? 0; -EINVAL with PAPI's words in why: the name is unknown; -ENOTSUP with the
+ * same: the event is known, but cannot be counted here. For the knob events. Not while counters are open. */
 int kvb_counters_check(const char *event, char *why, size_t why_bytes);
 
-/* Checks the words of the knob events: what is unknown is refused, what cannot be counted is noted, by name. An exit
+/* Checks the words of the knob events: refuses an unknown name, and notes a name that cannot be counted. Returns an exit
  * code. */
 int kvb_counters_admit(const char *command, const kvb_words *events);
 
-/* Says of every counter of the default set, in the order of the report, where it comes from and why it cannot be had
- * here: NULL when it can. 0 or a negative errno. */
+/* Calls each() for every counter of the default set, in the order of the report, with its source, and why_not: the
+ * reason why it cannot be counted here; NULL: it can. 0 or a negative errno. */
 int kvb_counters_describe(void (*each)(void *ctx, const char *name, const char *source, const char *why_not),
                           void *ctx);
 
 /*
  * ---- count.c ----
- * Exact counts of what the steps of a replay execute. The program begins itself again under Callgrind, a tool of
- * Valgrind, which emulates the CPU and models its caches: instructions, data reads and writes, misses. Nothing else on
- * the machine changes them. Callgrind runs no AVX-512 and one thread at a time, and sees neither prefetching nor
- * bandwidth.
+ * Exact counts of the steps of a replay: instructions, data reads and writes, misses. The program restarts itself under
+ * Callgrind, a tool of Valgrind, which emulates the CPU and models its caches. Nothing else on the machine changes these
+ * counts. Callgrind runs no AVX-512 and one thread at a time, and sees neither prefetching nor bandwidth.
  */
 
 /* The highest level of instruction sets (kernels/cpu.h) that can be counted here: "avx2" or "portable". */
 const char *kvb_count_level(void);
 
-/* Replaces this process by one that runs the words of the command, argv, under Callgrind. threads: the thread counts
- * asked for, ending with NULL, or NULL. Returns 0 in that process, at once; else, said, KVB_EXIT_USAGE for what cannot
- * be counted anywhere, KVB_EXIT_MACHINE where Callgrind cannot be had. */
+/* Replaces this process by one that runs the command argv under Callgrind; returns 0 in that process, at once. threads:
+ * the wanted thread counts, ending with NULL; NULL: none are given. Else prints an error and returns KVB_EXIT_USAGE (the
+ * command cannot be counted anywhere) or KVB_EXIT_MACHINE (there is no Callgrind here). */
 int kvb_count_start(char **argv, const char *const *threads);
 
-/* In a child: prepares for counting. What lies between an odd call of kvb_count_turn and the next one is counted.
- * Without Callgrind both do nothing. */
+/* In a child: prepares for counting. Code between an odd call of kvb_count_turn() and the next one is counted. Without
+ * Callgrind both do nothing. */
 void kvb_count_open(void);
 void kvb_count_turn(void);
 
-/* What a child counted, when it has ended: fills counts of a result that passed. Fails it if there are none. Without
+/* After a child has ended: fills the counts of its result if that passed, and fails the result if there are none. Without
  * Callgrind it does nothing. */
 void kvb_count_read(pid_t child, kvb_result *result);
 

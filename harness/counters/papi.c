@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters that PAPI has: the wanted or default events, and the harness's own counts through PAPI's component for
+ * PAPI's counters: the wanted or default events, and the harness's own counts through PAPI's component for
  * software-defined events. Hardware events count user mode, PAPI's default.
  */
 #include <errno.h>
@@ -29,7 +29,7 @@ typedef struct set {
     int error; /* of the last PAPI call on the running set */
     uint32_t n;
     long long base[SET_EVENTS], sum[SET_EVENTS];
-    double ns; /* counted for so long */
+    double ns; /* time in which it counted */
 } set;
 
 /* The sets of one component, of which one is running. */
@@ -53,7 +53,7 @@ int kvb_papi_init(void)
     int version = PAPI_library_init(PAPI_VER_CURRENT);
     if (version != PAPI_VER_CURRENT)
         return version < 0 ? version : PAPI_EINVAL;
-    /* Some components are initialised by the first look-up and answer that one with an error of their own. */
+    /* Some components are initialised by the first look-up, which then returns an error of their own. */
     if (used_by != getpid()) {
         int code;
         PAPI_event_name_to_code("kvbench", &code);
@@ -95,7 +95,7 @@ static int set_open(kvb_papi_sets *sets, lane *l)
         PAPI_destroy_eventset(&s->id);
         return error;
     }
-    /* Count threads that this one starts, too. Components that know no threads refuse, which does not matter. */
+    /* Count threads that this one starts, too. Components without threads refuse this, which does not matter. */
     PAPI_option_t inherit = {.inherit = {.eventset = s->id, .inherit = PAPI_INHERIT_ALL}};
     PAPI_set_opt(PAPI_INHERIT, &inherit);
     l->sets[l->n++] = sets->n_sets++;
@@ -153,7 +153,7 @@ void kvb_papi_sets_begin(kvb_papi_sets *sets)
         }
 }
 
-/* Goes on to the next set of a lane, if the running one has had its turn. */
+/* Switches to the next set of a lane, if the running one has had its turn. */
 static void lane_turn(kvb_papi_sets *sets, lane *l)
 {
     set *s = &sets->sets[l->sets[l->running]];
@@ -249,9 +249,9 @@ static const struct {
 _Static_assert(sizeof kvb_sde_events / sizeof *kvb_sde_events == sizeof counts / sizeof *counts + 1,
                "one name a count");
 
-/* libsde's registry is one for the process, and what is in it stays: libsde 1.0 uses freed memory after
+/* A process has one registry of libsde, and events stay in it: libsde 1.0 uses freed memory after
  * papi_sde_unregister_counter and crashes in papi_sde_init after papi_sde_shutdown. So each event is a callback,
- * registered once, that reads what is published now. A forked child inherits all of it and publishes anew. */
+ * registered once, that reads the counts published now. A forked child inherits the registry and publishes anew. */
 static const kvb_own_counts *published;
 static pid_t publisher;
 
@@ -324,7 +324,7 @@ static const way energy_ways[] = {
     {NULL, NULL, 0},
 };
 
-/* Our names for what has no PAPI name common to all CPUs, and the component that would count it. */
+/* Our names for events without a PAPI name common to all CPUs, and the component that would count them. */
 static const struct {
     const char *name, *component;
     const way *ways;
@@ -377,8 +377,7 @@ static bool in_list(const char *const *list, const char *name)
     return *list;
 }
 
-/* Does a library of this process publish the software-defined event? PAPI itself accepts any name, for events to come.
- */
+/* Does a library of this process publish the software-defined event? PAPI itself accepts any name, for later events. */
 static bool sde_known(const char *name)
 {
     int code = (int)PAPI_NATIVE_MASK, component = PAPI_get_component_index("sde");
@@ -454,7 +453,7 @@ static int papi_open(const char *const *events, kvb_own_counts *own, void **out)
     uint32_t n = 0;
     events = events ? events : defaults;
     for (const char *const *e = events; *e; e++)
-        n += !in_list(kvb_sde_events, *e); /* those are always counted */
+        n += !in_list(kvb_sde_events, *e); /* our own are always counted */
     if (n > WANTED_MAX)
         return -E2BIG;
     state *s = calloc(1, sizeof *s);

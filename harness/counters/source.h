@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters, inside: the sources that counters come from, the harness's own counts as software-defined events, and
- * sets of PAPI events.
+ * Inside counters: the sources of counters, the harness's own counts as software-defined events, and sets of PAPI
+ * events.
  */
 #ifndef KVB_COUNTER_SOURCE_H
 #define KVB_COUNTER_SOURCE_H
@@ -14,7 +14,7 @@
 #define KVB_COUNTER_NAME sizeof(((kvb_counter *)NULL)->name)
 #define KVB_COUNTER_WHY  sizeof(((kvb_counter *)NULL)->unavailable)
 
-/* A source reports every counter that is its own, those that it cannot count with the reason. */
+/* A source reports all of its counters. A counter that it cannot count has the reason. */
 typedef struct kvb_counter_source {
     const char *name;
     int (*open)(const char *const *events, kvb_own_counts *own, void **state); /* 0 or -ENOMEM */
@@ -50,9 +50,9 @@ void kvb_sde_retract(const kvb_own_counts *own); /* does nothing if others are p
 /* ---- sets of PAPI events, papi.c ----------------------------------------------------- */
 
 /*
- * Events are counted in sets of one PAPI component each. A component counts one set at a time; events that do not fit
- * in one open another, and then the sets of that component take turns from region to region. PAPI's own multiplexing
- * (by the kernel's timer) scales its values and says not by how much; turns give the share exactly. Errors are PAPI's.
+ * Events are counted in sets of one PAPI component each. A component counts one set at a time. Events that do not fit in
+ * one set go to another, and the sets of a component take turns from region to region. Turns give the share of the time
+ * exactly; PAPI's own multiplexing (by the kernel's timer) scales values by an unknown factor. Errors are PAPI's.
  */
 typedef struct kvb_papi_sets kvb_papi_sets;
 
@@ -64,7 +64,7 @@ int kvb_papi_sets_add(kvb_papi_sets *sets, const char *name, uint32_t *event);
 void kvb_papi_sets_begin(kvb_papi_sets *sets); /* after the last add */
 void kvb_papi_sets_start(kvb_papi_sets *sets);
 void kvb_papi_sets_stop(kvb_papi_sets *sets);
-/* What was counted between starts and stops, scaled up if its set had only a share of the time. */
+/* The event's count between starts and stops, scaled up if its set had only a share of the time. */
 int kvb_papi_sets_value(const kvb_papi_sets *sets, uint32_t event, double *value, double *share);
 void kvb_papi_sets_free(kvb_papi_sets *sets);
 
