@@ -13,14 +13,14 @@
 #include "kernels/prefetch.h"
 
 /*
- * The loads cost nothing besides: one three-way OR takes two cache lines, the second of them as its memory operand.
+ * Loads are nearly the only cost: one three-way OR takes two cache lines, the second of them as its memory operand.
  * Each thread reads two streams, the halves of its part: on 4 KiB pages the hardware prefetcher stops at each page
  * border, and then the other stream runs on (3 to 5 % from DRAM). Four streams gain no more and lose 3 % in L2.
  * Prefetching each line gains nothing at any distance, and costs issue slots in L1; the first lines of each next page
  * wake that prefetcher early, which gains 10 % on Zen 5 (kernels/NOTES.md).
  */
 
-/* Independent sums, so that a compiler may use whatever vectors its target has. */
+/* Independent sums, so that a compiler can use any vectors of its target. */
 static uint64_t read_portable(const char *p, size_t bytes)
 {
     const uint64_t *words = (const void *)p;
@@ -249,9 +249,9 @@ int kvb_rate_sample(kvb_rate_work *work, void *ctx, double amount, double second
 typedef struct read_job {
     const kvb_read_kernel *kernel;
     const char *base;
-    size_t part, bytes; /* from one thread's part to the next; how much of each is read */
+    size_t part, bytes; /* from one thread's part to the next; read of each part */
     uint32_t passes;
-    atomic_uint_fast64_t seen; /* the sums of what was read, so that reading is not optimised away */
+    atomic_uint_fast64_t seen; /* sums of the data, so that reading is not optimised away */
 } read_job;
 
 static void part_read(void *ctx, uint32_t i, uint32_t n)
@@ -267,7 +267,7 @@ static void part_read(void *ctx, uint32_t i, uint32_t n)
     atomic_fetch_add_explicit(&job->seen, seen, memory_order_relaxed);
 }
 
-/* How much of `bytes` each of n threads reads: whole lines, at least one, at most its part. */
+/* The part of `bytes` that each of n threads reads: whole lines, at least one, at most its part of the memory. */
 static size_t share_of(const kvb_probe_memory *memory, size_t bytes, uint32_t n)
 {
     size_t share = bytes / n / probe_LINE * probe_LINE, part = memory->bytes / n;
@@ -366,8 +366,8 @@ int kvb_triad_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, si
 #define HUGE_PAGE (2u << 20)
 #define FILLING   0x2d /* written, because pages that are only read are all the same zero page, which is in L1 */
 
-/* mmap aligns to small pages only. For the alignment of huge pages it maps more and unmaps what lies before and after,
- * as close() knows the base alone. */
+/* mmap aligns to small pages only. To align to huge pages, maps more and unmaps the rest before and after: close() knows
+ * only the base. */
 static char *aligned_map(size_t bytes)
 {
     size_t room = bytes + HUGE_PAGE;

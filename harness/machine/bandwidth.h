@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this machine can move and multiply: read-only bandwidth, STREAM triad, multiply-add peaks. Each probe runs
- * on a team (one bound thread a core), on memory that each thread touched first, in the best ISA the CPU has.
+ * The machine's limits: read-only bandwidth, STREAM triad, multiply-add peaks. Each probe runs on a team (one bound
+ * thread a core), on memory that each thread touched first, in the best ISA of the CPU.
  */
 #ifndef KVB_BANDWIDTH_H
 #define KVB_BANDWIDTH_H
@@ -12,8 +12,7 @@
 
 #include "kernels/cpu.h"
 
-/* A rate is sampled: work of a known amount is repeated within a time budget. */
-
+/* A sampled rate: work of a known amount is repeated within a time budget. */
 typedef struct kvb_rate {
     double median, low, high; /* median, 10 % and 90 % quantile: GB/s (1e9 bytes), or 1e9 operations per second */
     uint32_t samples;         /* 0: not measured */
@@ -22,24 +21,23 @@ typedef struct kvb_rate {
 /* Does `passes` passes and returns their nanoseconds. */
 typedef double kvb_rate_work(void *ctx, uint32_t passes);
 
-/* Warms up, chooses the passes of a sample (about 1 ms), samples until `seconds` are over and there are 5 of them.
- * amount: of one pass; the rate is amount per nanosecond, that is 1e9 a second. 0, -ENOMEM, or -EINTR after a signal.
- */
+/* Warms up, chooses the passes of a sample (about 1 ms), and takes samples for `seconds`, but at least 5. amount: of one
+ * pass; the rate is amount per nanosecond, that is 1e9 a second. 0, -ENOMEM, or -EINTR after a signal. */
 int kvb_rate_sample(kvb_rate_work *work, void *ctx, double amount, double seconds, kvb_rate *rate);
 
 /* Median and 10 % and 90 % quantiles (nearest rank) of n > 0 samples, which are sorted. */
 void kvb_rate_of(double *samples, uint32_t n, kvb_rate *rate);
 
 /*
- * The loops of the bandwidth probes as tables, best ISA first. Chosen by what the CPU has, whatever kvb_cpu_limit()
- * says: the hardware's limit does not depend on what a run may use.
+ * The loops of the bandwidth probes as tables, best ISA first. The CPU alone decides, not kvb_cpu_limit(): the hardware's
+ * limit does not depend on the level that a run may use.
  */
 
 /* Loads every cache line of p[0 .. bytes) and returns something that depends on all of it. p is 64-byte aligned, bytes
  * a multiple of 64. */
 typedef struct kvb_read_kernel {
     const char *isa;
-    kvb_cpu_level level; /* that it takes */
+    kvb_cpu_level level; /* needed */
     uint64_t (*run)(const char *p, size_t bytes);
 } kvb_read_kernel;
 extern const kvb_read_kernel kvb_read_kernels[]; /* best first; ends with isa NULL */
@@ -65,9 +63,9 @@ int kvb_probe_memory_open(const kvb_team *team, size_t bytes, kvb_probe_memory *
 void kvb_probe_memory_close(kvb_probe_memory *memory);
 
 /*
- * One pass that reads `bytes` of the memory, each thread the first bytes / n of its own part (in whole cache lines; at
- * least one each), all threads at once, repeated `passes` times. Loads only: the reduction is a few operations a
- * cache line, and the sums reach memory so that no compiler drops them. Returns nanoseconds for all passes.
+ * Reads `bytes` of the memory `passes` times: all threads at once, each the first bytes / n of its own part (in whole
+ * cache lines; at least one each). Loads only: the reduction is a few operations a cache line, and the sums reach memory
+ * so that no compiler drops them. Returns nanoseconds for all passes.
  */
 double kvb_read_pass(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, uint32_t passes);
 
@@ -100,18 +98,18 @@ extern const char *const kvb_peak_names[KVB_PEAK_KINDS]; /* "f32", "f16", …, "
 int kvb_multiply_add_peak(const kvb_team *team, kvb_peak_kind kind, double seconds, kvb_rate *rate, char *why,
                           size_t why_bytes);
 
-/* Multiply-add loops in registers: one function for each instruction, named and counted in a table. */
+/* Multiply-add loops in registers: a table with one function for each instruction. */
 
-/* The multiply-adds of one turn are independent of each other, and enough to cover a latency of 4 on two units. */
+/* Multiply-adds of one turn: independent of each other, and enough to cover a latency of 4 on two units. */
 #define KVB_PEAK_CHAINS 12u
 
 typedef struct kvb_peak_kernel {
     kvb_peak_kind kind;
     const char *instruction;       /* "avx512 vfmadd ps" */
     double operations;             /* of one turn: 2 for each multiply-add */
-    double (*run)(uint64_t turns); /* returns a number of all chains, which is finite */
-    kvb_cpu_level level;           /* what it needs */
-    bool (*more)(void);            /* has this CPU what it needs besides? NULL: nothing */
+    double (*run)(uint64_t turns); /* returns a finite number that depends on all chains */
+    kvb_cpu_level level;           /* needed */
+    bool (*more)(void);            /* does the CPU have what is needed besides? NULL: nothing is */
 } kvb_peak_kernel;
 extern const kvb_peak_kernel kvb_peak_kernels[]; /* widest of each kind first; ends with instruction NULL */
 

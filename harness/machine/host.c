@@ -22,7 +22,7 @@
 #include "kernels/vector/vector.h"
 #include "workloads/files.h"
 
-/* What this machine was like when a run began: its name, other programs at work, what sets its clocks, its caches. */
+/* The state of the machine when a run begins: its name, other running programs, its clocks' governor, its caches. */
 
 /* Value of the first line `key : value` of a /proc-style file; empty when there is none. */
 static void proc_value(const char *root, const char *path, const char *key, char *value, size_t bytes)
@@ -83,8 +83,7 @@ static void caches_describe(const char *root, kvb_host *h)
     }
 }
 
-/* The part of it that changes from run to run. A fact that cannot be had is empty or NaN, and host->unknown says why.
- */
+/* The facts that may change from run to run. An unknown fact is empty or NaN, and host->unknown says why. */
 static void conditions_describe(const char *root, kvb_host *h)
 {
     static const char unavailable[] = "unavailable: ";
@@ -165,8 +164,8 @@ static void features_pick(const char *all, char *out, size_t bytes)
             kvb_list_add(out, bytes, " ", "%s", features_known[i]);
 }
 
-/* Of this machine what the system tells the program, where it does; else, and of recorded machines, what the file says.
- */
+/* This machine's features as the system gives them to the program. If it gives none, and for recorded machines: from the
+ * file. */
 static void features_describe(const char *root, char *out, size_t bytes)
 {
     char text[8192] = "";
@@ -179,7 +178,7 @@ static void features_describe(const char *root, char *out, size_t bytes)
     features_pick(text, out, bytes);
 }
 
-/* AArch64 has numbers in place of a name: those of servers, and of what qemu emulates, by name. */
+/* AArch64 has numbers in place of a name. Names for CPUs of servers, and for those that qemu emulates. */
 static const struct {
     unsigned implementer, part;
     const char *name;
@@ -213,7 +212,7 @@ static void arm_model_describe(const char *root, char *model, size_t bytes)
         snprintf(model, bytes, "implementer 0x%x, part %s", implementer, part_text);
 }
 
-/* OpenBLAS cores that use the ISA of each level, and the one to ask for. */
+/* OpenBLAS cores that use the ISA of each level (good), and the core to choose. */
 static const struct {
     const char *feature;
     const char *core;
@@ -265,7 +264,7 @@ static const char *word_value(char **words, const char *name)
     return value;
 }
 
-#define RESTARTED "KVB_OPENBLAS_NOTE" /* set in the restarted program: which core it was asked for, or empty */
+#define RESTARTED "KVB_OPENBLAS_NOTE" /* set in the restarted program: the note on the core, or empty */
 
 void kvb_openblas_ensure(char **argv)
 {
@@ -285,14 +284,14 @@ void kvb_openblas_ensure(char **argv)
         snprintf(note, sizeof note, "OpenBLAS core %s was chosen for --cpu-mask %s", core, level);
     } else if (!asked && !getenv("OPENBLAS_CORETYPE")) {
         core = kvb_openblas_cure(openblas_get_corename(), features, note, sizeof note);
-        note[0] = '\0'; /* the restarted program looks whether that cured it */
+        note[0] = '\0'; /* the restarted program checks whether the core fits now */
     }
     if (core)
         setenv("OPENBLAS_CORETYPE", core, 1);
     setenv("OPENBLAS_NUM_THREADS", "1", 1); /* else it makes a thread for each core when it is loaded */
     setenv(RESTARTED, note, 1);
     execv("/proc/self/exe", argv);
-    /* could not restart: go on as we are */
+    /* could not restart: go on unchanged */
 }
 
 void kvb_host_describe(const char *root, kvb_manifest *m)
@@ -329,8 +328,7 @@ void kvb_host_describe(const char *root, kvb_manifest *m)
 
 /* Turns a word into a level, and sets the limits. */
 
-/* Codecs are compiled for fewer levels than kernels. For a level without codecs, those of the next one below are used.
- */
+/* Codecs are compiled for fewer levels than kernels. A level without codecs uses those of the next level below. */
 static void codecs_limit(int level)
 {
     while (kvb_codec_limit(kvb_cpu_level_names[level]) && level > KVB_CPU_PORTABLE)

@@ -11,30 +11,30 @@
  * machine), so that recorded machines can serve as fixtures. */
 void kvb_host_describe(const char *root, kvb_manifest *manifest);
 
-/* "AuthenticAMD 25 17": maker, family and model of the CPU, as /proc/cpuinfo below `root` says them; "" where it does not. */
+/* "AuthenticAMD 25 17": maker, family and model of the CPU, from /proc/cpuinfo below `root`; "": they are not there. */
 #define KVB_CPU_ID_TEXT 64u
 void kvb_cpu_id(const char *root, char text[KVB_CPU_ID_TEXT]);
 
-/* Do others keep this machine from giving a program all of it? Then text says so. At the start of a run, the program
- * itself has made no load yet. */
+/* Was this machine busy in the last minute? Then text says so. For the start of a run, when the program itself has made
+ * no load yet. */
 bool kvb_is_busy(const kvb_host *host, char *text, size_t bytes);
 
-/* Notes it on stderr (kvb_progress_note). */
+/* If the machine is busy, notes so on stderr (kvb_progress_note). */
 void kvb_busy_note(const kvb_host *host);
 
 /*
  * OpenBLAS picks a kernel set ("core") by CPU model and falls back to an old one on models it does not
- * know. When the core in use is older than the CPU's vector ISA, returns the core that fits (for
- * OPENBLAS_CORETYPE) and writes what is wrong to note; else returns NULL and an empty note.
+ * know. If the core in use is older than the CPU's vector ISA, returns the core that fits (for
+ * OPENBLAS_CORETYPE) and explains in note; else returns NULL and an empty note.
  */
 const char *kvb_openblas_cure(const char *core, const char *cpu_features, char *note, size_t note_bytes);
 
-/* The core that uses nothing above this level of --cpu-mask. NULL: OpenBLAS may choose. */
+/* The core for a level of --cpu-mask, which uses nothing above it. NULL: OpenBLAS may choose. */
 const char *kvb_openblas_masked(const char *level);
 
-/* Restart the program once with OPENBLAS_NUM_THREADS=1, as kernels start no threads of their own, and with
- * OPENBLAS_CORETYPE set to the core that fits (with --cpu-mask in argv, to the core of that level). The user's own
- * choice stays: that variable, or --set openblas-core=NAME ("keep": as OpenBLAS chooses). */
+/* Restarts the program once with OPENBLAS_NUM_THREADS=1, since kernels start no threads of their own, and with
+ * OPENBLAS_CORETYPE set to the core that fits (with --cpu-mask in argv: to the core of that level). The user's own choice
+ * stays: this variable, or --set openblas-core=NAME ("keep": OpenBLAS chooses). */
 void kvb_openblas_ensure(char **argv);
 
 /* --cpu-mask: the highest level of instruction sets (kernels/cpu.h) that kernels and codecs may use. */
@@ -51,11 +51,11 @@ void kvb_openblas_ensure(char **argv);
 /*
  * Limits kernels and codecs of this process and of the children that it makes from now on. word NULL: no limit.
  * 0; -EINVAL for an unknown word, with the known ones in why; -ENOTSUP with the instruction set that this CPU lacks.
- * The probes of harness/machine are not limited: what the hardware can do does not depend on what is forbidden.
+ * The probes of harness/machine are not limited: they measure the hardware.
  */
 int kvb_cpu_mask_set(const char *word, char *why, size_t why_bytes);
 
-/* The same of a command's option --cpu-mask. 0, or an exit code, with what is wrong said. */
+/* The same for a command's option --cpu-mask. 0, or an exit code after a message. */
 int kvb_cpu_mask_take(const char *command, const char *word);
 
 #endif

@@ -19,8 +19,8 @@
 #define CHAINS KVB_PEAK_CHAINS
 
 /*
- * A loop: its name and attributes, the vector that a chain is, its first value, and what a turn does with x, a chain.
- * The pragmas have the loops over the chains unrolled whole: only then does gcc keep the arrays in registers.
+ * A loop: its name and attributes, the vector type of a chain, its first value, and the statements of a turn for chain x.
+ * The pragmas unroll the loops over the chains fully: only then does gcc keep the arrays in registers.
  */
 #define EACH_CHAIN _Pragma("GCC unroll 12") for (unsigned k = 0; k < CHAINS; k++)
 #define LOOP(NAME, ATTRIBUTES, LANES, FIRST, TURN)                                                                     \
@@ -70,8 +70,8 @@ LOOP(int8_avx512, AVX512(",avx512vnni"), __m512i, _mm512_set1_epi32(1),
 LOOP(int8_avx2, AVX2(",avxvnni"), __m256i, _mm256_set1_epi32(1),
      HELD("x", _mm256_dpbusd_avx_epi32(x, _mm256_set1_epi32(ONES), _mm256_set1_epi32(SIGNS))))
 
-/* Six chains of tiles, as kernels/vector/tiles.h has them, over products of zeros: what is multiplied does not change the
- * time. The chain's number counts no turn. */
+/* Six chains of tiles, as in kernels/vector/tiles.h, over products of zeros: the time does not depend on the numbers. The
+ * chain's number counts no turn. */
 #define TILE_CHAINS 6u
 #define TILES(NAME, INSTRUCTION)                                                                                       \
     static double NAME(uint64_t turns)                                                                                 \
@@ -107,12 +107,12 @@ static bool has_avxvnni(void) /* the CPU itself: a test's program has a level wi
 #if defined(__aarch64__)
 #include <arm_neon.h>
 
-/* By NEON: SVE of the same core multiplies at least as fast, but its lanes are not known when this is compiled. */
+/* By NEON: SVE of the same core multiplies at least as fast, but its length is not known at compile time. */
 LOOP(f32_neon, , float32x4_t, vdupq_n_f32(1), x = vfmaq_f32(vdupq_n_f32(1), x, vdupq_n_f32(0.5f));
      __asm__ volatile(""
                       : "+w"(x)))
 
-/* Four (eight, two) products in each of four lanes. As asm: the intrinsics want the whole file to be built for them. */
+/* Four (eight, two) products in each of four lanes. As asm: intrinsics need the whole file to be built for them. */
 #define DOT(ARCH, INSTRUCTION, ONES, SIGNS)                                                                            \
     __asm__ volatile(".arch " ARCH "\n\t" INSTRUCTION : "+w"(x) : "w"(vdupq_n_u32(ONES)), "w"(vdupq_n_u32(SIGNS)))
 #define FIRST vdupq_n_u32(0x3f800000) /* 1 */
@@ -128,13 +128,13 @@ LOOP(bf16_neon, , uint32x4_t, FIRST, DOT("armv8.2-a+bf16", "bfdot %0.4s, %1.8h, 
 #else
 #define REGISTER "+m"
 #endif
-/* Without a fused multiply-add: a product and a sum, rounded each. Chains of four lanes, which compilers keep in vector
+/* Without a fused multiply-add: a product and a sum, each rounded. Chains of four lanes, which compilers keep in vector
  * registers. */
 typedef float four __attribute__((vector_size(16)));
 LOOP(f32_portable, , four, ((four){1, 1, 1, 1}), x = x * 0.5f + 1.0f; __asm__ volatile("" : REGISTER(x)))
 
-/* Widest first. operations: chains x 2 x lanes x products a lane. The level is asked for besides, because the system must
- * save its registers. */
+/* Widest first. operations: chains x 2 x lanes x products a lane. The level is also needed, because the system must save
+ * its registers. */
 const kvb_peak_kernel kvb_peak_kernels[] = {
 #if defined(__x86_64__)
     {KVB_PEAK_F32, "avx512f vfmadd ps", 2.0 * 16 * CHAINS, f32_avx512, KVB_CPU_AVX512, NULL},

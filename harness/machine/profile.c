@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Describe this machine: topology, and the system's state that speed depends on. */
+/* Describes this machine: topology, and the state of the system that affects speed. */
 #include "harness/machine/profile.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 #include "kernels/attend.h"
 #include "results/table.h"
 
-/* Which sizes are probed for each level of a topology. */
+/* ---- sizes to probe for each level ------------------------------------------------------------------------------- */
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -198,7 +198,7 @@ static int hypervisor_flag(const char *root)
     return flag;
 }
 
-/* The name that a hypervisor gives itself in CPUID leaf 0x40000000; empty where there is none. */
+/* The hypervisor's name in CPUID leaf 0x40000000; empty: there is none. */
 static void hypervisor_name(char name[16])
 {
     name[0] = '\0';
@@ -255,7 +255,8 @@ int kvb_profile_describe(const char *root, kvb_machine_profile *profile)
     kvb_hypervisor_describe(root, profile->virtual_machine, sizeof profile->virtual_machine);
     kvb_working_sets_choose(topology, kvb_memory_available(root), strcmp(profile->virtual_machine, "none") != 0,
                             profile->level);
-    uint64_t total = meminfo(root, "MemTotal") * 1024; /* a node's own figure leaves out memory added while running */
+    uint64_t total =
+        meminfo(root, "MemTotal") * 1024; /* a node's own number lacks memory that was added while running */
     if (total)
         profile->level[3].bytes = total;
     snprintf(profile->read_isa, sizeof profile->read_isa, "%s", kvb_read_isa());
@@ -269,7 +270,7 @@ int kvb_profile_describe(const char *root, kvb_machine_profile *profile)
 
 /* Measure a machine: every level and peak for each number of threads. */
 
-/* All levels are probed in one block, large enough for the largest: touching a block of several last-level caches takes
+/* Probes all levels in one block, which has room for the largest: touching a block of several last-level caches takes
  * longer than measuring it. */
 static int levels_measure(const kvb_machine_profile *profile, const kvb_team *team, double seconds,
                           kvb_profile_row *row)
@@ -340,7 +341,7 @@ int kvb_profile_measure(kvb_machine_profile *profile, bool quick)
     return kvb_profile_measure_threads(profile, threads, n, quick ? KVB_PROFILE_QUICK_SECONDS : KVB_PROFILE_SECONDS);
 }
 
-/* Writes what the machine can do into a manifest. */
+/* ---- the machine's limits in a manifest -------------------------------------------------------------------------- */
 
 #define PROBE_SECONDS 0.1 /* for each probe */
 
@@ -353,7 +354,7 @@ void kvb_profile_record(const uint32_t *threads, uint32_t n_threads, kvb_manifes
 {
     kvb_machine_profile profile;
     if (kvb_profile_describe("", &profile) || kvb_profile_measure_threads(&profile, threads, n_threads, PROBE_SECONDS))
-        return; /* oversubscribed: there is no such machine */
+        return; /* e.g. more threads than cores: there is nothing to measure */
     for (uint32_t i = 0; i < profile.n_rows && i < KVB_MACHINE_ROWS; i++) {
         kvb_machine_rates *to = &manifest->machine[manifest->n_machine++];
         to->threads = profile.row[i].threads;

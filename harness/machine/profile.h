@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine as measured: topology, and bandwidth and peaks for each level and thread count. What `kvbench machine`
- * prints; a run keeps its own, so that each result is compared with this machine on this day.
+ * The measured machine: topology, and bandwidth and peaks for each level and thread count. `kvbench machine` prints it. A
+ * run measures its own, so that each result is compared with this machine on this day.
  */
 #ifndef KVB_PROFILE_H
 #define KVB_PROFILE_H
@@ -16,7 +16,7 @@ typedef struct kvb_cache_level {
     uint64_t bytes;       /* size of one cache; of DRAM: all memory */
     uint32_t instances;   /* of that cache on this machine */
     uint64_t working_set; /* bytes that the probes used, per thread for private caches, in all for shared ones */
-    char note[96];        /* e.g. that DRAM had to be probed with less than 4 x LLC; empty: nothing to say */
+    char note[96];        /* e.g. that DRAM had to be probed with less than 4 x LLC; empty: none */
 } kvb_cache_level;
 
 #define KVB_LEVELS          4u
@@ -37,7 +37,7 @@ typedef struct kvb_machine_profile {
     char virtual_machine[64]; /* "none", or the hypervisor as CPUID or DMI names it */
     char governor[64];        /* cpufreq governor, or "unavailable: reason" */
     char huge_pages[128];     /* transparent: always|madvise|never; reserved pages */
-    char counters[512];       /* how many events can be counted, and who cannot count any of his, with the reason */
+    char counters[512];       /* how many events can be counted; sources that can count none, with the reason */
     uint32_t numa_nodes, sockets, cores, threads;
 } kvb_machine_profile;
 
@@ -52,13 +52,13 @@ void kvb_hypervisor_describe(const char *root, char *text, size_t bytes);
 /* First line of root/path. 0 or a negative errno, then text is empty. */
 int kvb_line_read(const char *root, const char *path, char *text, size_t bytes);
 
-/* Bytes that can be allocated without swapping: what the kernel says, or less if the control group leaves less. */
+/* Bytes that can be allocated without swapping: as the kernel says, or less if the control group leaves less. */
 uint64_t kvb_memory_available(const char *root);
 
-/* Chooses the working set of each level; apart from measuring, so that tests can ask. A level that the machine lacks has bytes 0.
+/* Chooses the working set of each level; a function of its own for tests. A level that the machine lacks has bytes 0.
  *   L1, L2  half of a thread's share of one cache (shared by the threads of its cores)
- *   LLC     4 x all L2, at most half of one LLC, and at most 64 MiB in a virtual machine whose LLC is larger than
- *           128 MiB: such a cache is shared with strangers
+ *   LLC     4 x all L2, at most half of one LLC, and at most 64 MiB in a virtual machine with an LLC of more than
+ *           128 MiB: other machines share such a cache
  *   DRAM    4 x all of the last level, at least 64 MiB, at most half of `available` memory (bytes) */
 void kvb_working_sets_choose(struct hwloc_topology *topology, uint64_t available, bool virtual_machine,
                              kvb_cache_level level[KVB_LEVELS]);
@@ -69,15 +69,15 @@ uint64_t kvb_working_set_total(const kvb_cache_level *level, uint32_t threads, s
 #define KVB_PROFILE_SECONDS       1.0 /* of one probe */
 #define KVB_PROFILE_QUICK_SECONDS 0.2
 
-/* Measure rows for these thread counts (1 .. cores, at most KVB_PROFILE_THREADS of them), each probe for `seconds` and
- * at least 5 samples; levels that this machine does not have are skipped (their samples are 0). The caller's
- * CPU binding is as before afterwards. 0, -ENOMEM, or -EINVAL for more threads than cores. */
+/* Measures rows for these thread counts (1 .. cores, at most KVB_PROFILE_THREADS of them), each probe for `seconds` and
+ * at least 5 samples. Levels that this machine lacks are skipped (their samples are 0). The caller's CPU binding is
+ * restored. 0, -ENOMEM, or -EINVAL for more threads than cores. */
 int kvb_profile_measure_threads(kvb_machine_profile *profile, const uint32_t *threads, uint32_t n, double seconds);
 /* The same for 1, 2, 4 .. cores and cores. quick: for 1 and cores only, below 20 s in all. */
 int kvb_profile_measure(kvb_machine_profile *profile, bool quick);
 
-/* Measure rows for these thread counts into a manifest: what the machine can do on the day of a run. If it cannot be
- * measured the manifest stays as it was. */
+/* Measures rows for these thread counts into a manifest: the machine's limits on the day of a run. If this fails, the
+ * manifest does not change. */
 void kvb_profile_record(const uint32_t *threads, uint32_t n_threads, kvb_manifest *manifest);
 
 /*
@@ -97,7 +97,7 @@ void kvb_profile_record(const uint32_t *threads, uint32_t n_threads, kvb_manifes
  * with RATE {"median", "low": 10 % quantile, "high": 90 % quantile, "samples"}, or null where not measured.
  */
 
-/* 0, -ENOMEM or -EIO. Of the manifest only facts about the machine are used. */
+/* 0, -ENOMEM or -EIO. Only the manifest's facts about the machine are used. */
 int kvb_profile_print(const kvb_machine_profile *profile, const kvb_manifest *host, kvb_table_format format, FILE *out);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "kernels/attend.h"
 
-/* Topology as text and as XML. */
+/* ---- topology as text and as XML --------------------------------------------------------------------------------- */
 
 static void object_print(hwloc_obj_t object, int depth, FILE *out)
 {
@@ -38,7 +38,7 @@ void kvb_topology_tree_print(struct hwloc_topology *topology, FILE *out)
 
 int kvb_topology_open(struct hwloc_topology **topology)
 {
-    setenv("HWLOC_HIDE_ERRORS", "2", 0); /* where there is no /sys hwloc says so on stderr, and does without */
+    setenv("HWLOC_HIDE_ERRORS", "2", 0); /* without /sys hwloc prints an error on stderr, and goes on */
     if (hwloc_topology_init(topology))
         return -ENOMEM;
     if (!hwloc_topology_load(*topology))
@@ -94,7 +94,7 @@ struct kvb_threads {
     bool end;
     void (*part)(void *ctx, uint32_t i, uint32_t n);
     void *ctx;
-    hwloc_cpuset_t caller; /* where the caller ran before it was bound; NULL: it was not */
+    hwloc_cpuset_t caller; /* CPUs of the caller before it was bound; NULL: it was not */
 };
 
 static inline void spin_pause(void)
@@ -109,7 +109,7 @@ typedef struct member {
     uint32_t i;
 } member;
 
-/* The machine's topology, read once: a child process inherits it. NULL: it cannot be had. */
+/* The machine's topology, read once: a child process inherits it. NULL: it cannot be read. */
 static hwloc_topology_t machine;
 
 static void machine_read(void)
@@ -118,7 +118,7 @@ static void machine_read(void)
         machine = NULL;
         return;
     }
-    /* What this process may run on (taskset): hwloc leaves out by itself what a cgroup forbids, and no more. */
+    /* CPUs that this process may use (taskset): hwloc itself only leaves out those that a cgroup forbids. */
     hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
     if (allowed && !hwloc_get_cpubind(machine, allowed, HWLOC_CPUBIND_PROCESS))
         hwloc_topology_restrict(machine, allowed, HWLOC_RESTRICT_FLAG_REMOVE_CPULESS);
@@ -160,7 +160,7 @@ static void core_bind(hwloc_topology_t topology, uint32_t i)
     hwloc_bitmap_free(one);
 }
 
-/* The next generation after `seen`, waiting for it. */
+/* Waits for the next generation after `seen`. */
 static uint32_t generation_wait(kvb_threads *t, uint32_t seen)
 {
     for (int spin = 0; spin < SPINS; spin++) {
@@ -277,7 +277,7 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
         }
         t->started = i;
     }
-    /* Each thread is bound, and its memory given back, before any work is timed. */
+    /* Threads are bound, and memory is released, before any work is timed. */
     team_run(&t->team, part_nothing, NULL);
     result = bind ? kvb_threads_bind(t) : 0;
     if (result)

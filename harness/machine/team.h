@@ -12,17 +12,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* This machine's topology as hwloc sees it (HWLOC_XMLFILE shows another one). */
-
 struct hwloc_topology;
 
-/* This machine's topology, which the caller gives to hwloc_topology_destroy(). 0, -ENOMEM, or -EINVAL: it cannot be
- * read. */
+/* This machine's topology as hwloc sees it (HWLOC_XMLFILE shows another one). The caller destroys it by
+ * hwloc_topology_destroy(). 0, -ENOMEM, or -EINVAL: it cannot be read. */
 int kvb_topology_open(struct hwloc_topology **topology);
 
-/* A tree of text, two columns deeper for each level: "L2 L#0 (2048KB)". */
+/* Prints a tree of text, two columns deeper for each level: "L2 L#0 (2048KB)". */
 void kvb_topology_tree_print(struct hwloc_topology *topology, FILE *out);
-/* Load it and print it: as that tree, or as hwloc's own XML. 0, -ENOMEM, -EINVAL (not loaded), -EIO. */
+/* Load and print the topology: as that tree, or as hwloc's own XML. 0, -ENOMEM, -EINVAL (not loaded), -EIO. */
 int kvb_topology_print(FILE *out);
 int kvb_topology_xml_print(FILE *out);
 
@@ -36,8 +34,8 @@ uint32_t kvb_cores(void);
 /* NUMA nodes of this machine. At least 1. */
 uint32_t kvb_numa_nodes(void);
 
-/* bind: one thread a core, the caller too; without it threads go where the system puts them.
- * kvb_threads_end() lets the caller run where it could before, since whatever it starts later inherits that.
+/* bind: one thread a core, also the caller; false: the system places threads. kvb_threads_end() restores the caller's
+ * binding, since threads and processes that it starts later inherit it.
  * 0, -ENOMEM, -EAGAIN, or -EINVAL when there are fewer cores than threads to bind. */
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads);
 /* Binds a team that was not bound: one thread a core, the caller too. 0, or -EINVAL as above. */
