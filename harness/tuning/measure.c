@@ -17,17 +17,17 @@
 #include "workloads/array.h"
 
 /*
- * A call reads one window: SIDE_BYTES of K, and as many of V. The next call reads the next window, because a cache that
- * still held rows would decide which is fast. There are WINDOWS for each eight cores, 192 MiB, and one more: an odd
- * number deals all of them to each candidate in turn.
+ * A call reads one window: SIDE_BYTES of K, and as many of V. The next call reads the next window: otherwise rows that a
+ * cache still holds would decide the contest. There are WINDOWS windows for each eight cores, 192 MiB, plus one: with an
+ * odd number each candidate meets all windows in turn.
  */
 #define SIDE_BYTES   ((size_t)24 << 20)
 #define WINDOW_BYTES (2 * SIDE_BYTES)
 #define WINDOWS      4u
-#define NEAR_BYTES   ((size_t)2 << 20) /* the same: as much as lies in the last cache of them */
-#define BETTER       1.03              /* what beats the other by so much is better; what does not is alike */
-#define BEHIND       1.08 /* what is so far behind the best in the first turn takes no part in the others */
-#define NOTICED      1.01 /* from a cache, where times vary little */
+#define NEAR_BYTES   ((size_t)2 << 20) /* a side, so small that the last cache holds it */
+#define BETTER       1.03              /* least gain of a better candidate; below, two candidates are alike */
+#define BEHIND       1.08              /* a candidate that many times slower than the best in turn 1 is dropped */
+#define NOTICED      1.01              /* least gain from a cache, where times vary little */
 enum { TURNS = 41, LEAST_TURNS = 3, NEAR_CALLS = 4, THREADS = 256, SEQUENCES = 16 };
 
 /* The rows that a class of readings is measured with. */
@@ -39,7 +39,7 @@ enum { USUAL_SIZE = 1 };
 static const uint32_t rows_of[KVB_READING_ROWS] = {1, 2, 4, 8}; /* query heads of a KV head */
 static const uint32_t run_of[KVB_SPREADS] = {0, 16, 1};         /* cells of a run; 0: one run has all */
 
-/* Kernels that read rows of floats where they lie, and kernels that pack rows first. */
+/* Kernels that read rows of floats in place, and kernels that pack rows first. */
 enum { READERS = 3 };
 static const kvb_kernel *const readers[READERS] = {&kvb_kernel_flash, &kvb_kernel_flash_bf16, &kvb_kernel_flash_f16},
                                *const packers[READERS] = {&kvb_kernel_flash_int8};
@@ -59,7 +59,7 @@ static const kvb_reading readings[] = {
     {.ahead = 16, .pages = true},
     {.ahead = 5, .near = true},
 };
-/* Where the next block is prefetched, however far on. */
+/* For short runs and rows apart, where the next block is prefetched at any distance. */
 static const kvb_reading readings_next[] = {{.ahead = 0}, {.ahead = 64}, {.ahead = 64, .near = true}};
 /* Orders of reading rows. Each is tried for at most so many query rows. The first FEW_ORDERS gain the most. */
 static const struct {
@@ -117,12 +117,12 @@ static void timed_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
 typedef struct bench {
     timed_team team;
     char *memory;                   /* K and V of each window */
-    uint32_t windows, used, window; /* how many there are; how many are read by turns; how many were read */
+    uint32_t windows, used, window; /* windows in memory; of these, read in turn; read so far */
     float *rest;                    /* of a call: q, outputs and scratch */
     kvb_prefetch tried;
     kvb_attend args;
-    uint32_t run;  /* cells of a run, … */
-    kvb_run *runs; /* … if they are not in one */
+    uint32_t run;  /* cells of a run; 0: all cells are one run */
+    kvb_run *runs; /* NULL: all cells are one run */
     uint32_t row_start[SEQUENCES + 1];
     const kvb_kernel *kernel;
 } bench;
@@ -135,8 +135,8 @@ static const kvb_format *format_of(const char *name)
     return kvb_builtin_pools[i]->format;
 }
 
-/* Deals cells to SEQUENCES by turns, `run` neighbours at a time: 16 are a page, 1 is what filling in steps leaves.
- * false: no memory. */
+/* Deals cells to SEQUENCES in turns, `run` neighbours at a time: 16 for pages, 1 for sequences filled in steps. false: no
+ * memory. */
 static bool cells_deal(bench *b, uint32_t cells, uint32_t run)
 {
     const uint32_t each = cells / run / SEQUENCES, n = each * SEQUENCES;
@@ -152,7 +152,7 @@ static bool cells_deal(bench *b, uint32_t cells, uint32_t run)
     return b->runs;
 }
 
-/* So many bytes of each side are attended. false: no memory. */
+/* Sets the bytes of each side that calls read. false: no memory. */
 static bool side_set(bench *b, size_t bytes)
 {
     kvb_problem *p = &b->args.problem;
@@ -169,7 +169,7 @@ static bool takes(const kvb_kernel *kernel, const kvb_problem *problem)
     return (!kernel->available || kernel->available(why, sizeof why)) && kernel->supports(problem, why, sizeof why);
 }
 
-/* CPU time of the thread that took the longest in so many calls. */
+/* Makes so many calls; returns the CPU time of the slowest thread. */
 static double calls_ns(bench *b, uint32_t calls)
 {
     double ns = 0;
@@ -185,7 +185,7 @@ static double calls_ns(bench *b, uint32_t calls)
     return ns;
 }
 
-/* The fastest of n kernels, with the built-in setting: the one that runs use. */
+/* Chooses the fastest of n kernels at the built-in setting, since runs use this one. */
 static void kernel_choose(bench *b, const kvb_kernel *const *kernels, uint32_t n)
 {
     const kvb_kernel *best = kernels[0];
@@ -199,8 +199,8 @@ static void kernel_choose(bench *b, const kvb_kernel *const *kernels, uint32_t n
     b->kernel = best;
 }
 
-/* Rows of that format that fill both sides: one token sees them all, or each of SEQUENCES tokens its own runs. false:
- * no kernel can, or there is no memory. */
+/* Prepares calls over rows of a format that fill both sides: one token sees all rows, or each of SEQUENCES tokens its own
+ * runs. false: no kernel takes them, or there is no memory. */
 static bool work_open(bench *b, const kvb_kernel *const *kernels, const char *name, uint32_t dim, uint32_t kv_heads,
                       uint32_t rows, kvb_spread spread)
 {
@@ -266,8 +266,8 @@ typedef void candidate_set(bench *b, uint32_t c, const void *of);
 /* Some of the candidates, in turns with the built-in setting: its time over theirs. */
 typedef struct contest {
     uint32_t n, candidate[CANDIDATES];
-    double gain[CANDIDATES]; /* median of the turns; at most 1 if it was behind in more than a quarter of them */
-    bool by_work;            /* candidates that are alike from memory are told apart by their time from a cache */
+    double gain[CANDIDATES]; /* median of the turns; at most 1 if the candidate lost more than a quarter of them */
+    bool by_work;            /* among candidates that are alike from memory, the fastest from a cache wins */
 } contest;
 
 typedef struct setting {
@@ -275,7 +275,7 @@ typedef struct setting {
     candidate_set *set;
     const void *of;
     uint32_t candidate, calls;
-    double end; /* kvb_now_ns() from which its first sample is not taken any more; INFINITY: taken at any time */
+    double end; /* kvb_now_ns() after which no first sample is taken; INFINITY: taken at any time */
 } setting;
 
 static double setting_take(void *ctx)
@@ -317,7 +317,7 @@ static void contest_run(bench *b, candidate_set *set, const void *of, uint32_t c
     x->n = n;
 }
 
-/* Which place of the contest has the largest gain? A later one must be ahead by `margin`. */
+/* The place in the contest with the largest gain. A later place must be ahead by `margin`. */
 static uint32_t contest_first(const contest *x, double margin)
 {
     uint32_t best = 0;
@@ -326,7 +326,7 @@ static uint32_t contest_first(const contest *x, double margin)
     return best;
 }
 
-/* Keeps those that gain so much. */
+/* Keeps the candidates that gain at least so much. */
 static void contest_keep(contest *x, double least)
 {
     uint32_t n = 0;
@@ -339,9 +339,9 @@ static void contest_keep(contest *x, double least)
 }
 
 /*
- * The fastest candidate, and its gain. If none gains as much as BETTER, candidate 0 wins. Where memory is the bound,
- * many are alike. With by_work the one of them that is the fastest from a cache wins: it has the least work to hide
- * when memory is faster. Afterwards the problem may have fewer cells.
+ * The fastest candidate, and its gain. If none gains as much as BETTER, candidate 0 wins. Where memory is the bound, many
+ * are alike. With by_work the fastest of these from a cache wins: it has the least work to hide when memory is faster.
+ * Afterwards the problem may have fewer cells.
  */
 static uint32_t contest_take(bench *b, candidate_set *set, const void *of, contest *x, double seconds, double *gain)
 {
@@ -359,7 +359,7 @@ static uint32_t contest_take(bench *b, candidate_set *set, const void *of, conte
     return x->candidate[best];
 }
 
-/* The best of n candidates; most of them are out after a turn. */
+/* The best of n candidates; most are dropped after one turn. */
 static uint32_t best_of(bench *b, candidate_set *set, const void *of, uint32_t n, bool by_work, double seconds)
 {
     contest x = {.n = n - 1, .by_work = by_work};
@@ -381,7 +381,7 @@ static void best_confirm(bench *b, candidate_set *set, const void *of, uint32_t 
     set(b, best, of);
 }
 
-/* One of the classes, and what may be set for it: first what is built in. */
+/* A class and its candidates, the built-in setting first. */
 typedef struct work {
     uint32_t at; /* of KVB_READINGS */
     kvb_class class;
@@ -401,7 +401,7 @@ static void steadily_set(bench *b, uint32_t c, const void *of)
     b->tried.steadily = c ? !*own : *own;
 }
 
-/* Only flash heeds orders; other kernels leave those that are built in. */
+/* Only flash uses orders; other kernels keep the built-in ones. */
 static void candidates_list(work *w, const kvb_kernel *kernel, bool few)
 {
     const bool next = w->class.spread != KVB_SPREAD_LONG;
@@ -429,7 +429,7 @@ static bool class_open(bench *b, const kvb_tuning_options *o, uint32_t at, work 
     return true;
 }
 
-/* How much of the time a class gets: one with fewer candidates gets less; with `few`, most classes get none. */
+/* A class's share of the time: less with fewer candidates; with `few`, none for most classes. */
 static double class_share(uint32_t at, bool few)
 {
     const kvb_class c = kvb_class_at(at);
@@ -438,8 +438,8 @@ static double class_share(uint32_t at, bool few)
 }
 
 /*
- * The best of each class is found first. When all are known, each meets the built-in setting once more, alone. For the
- * best of many had luck, too; and a neighbour that disturbs a class for some seconds is gone by then.
+ * The best of each class is found first. Then each best meets the built-in setting once more, alone: the best of many was
+ * also lucky, and a disturbance of some seconds in a class is over by then.
  */
 static int classes_measure(bench *b, const kvb_tuning_options *o, kvb_tuning *t)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A machine's settings as a file of JSON. */
+/* A machine's settings as a JSON file, and their use by commands. */
 #include "harness/tuning/tuning.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ const char *const kvb_spread_names[KVB_SPREADS] = {"in long runs", "in short run
 static const uint32_t size_bytes[KVB_READING_SIZES] = {128, 256, 512, UINT32_MAX},
                       row_counts[KVB_READING_ROWS] = {1, 2, 4, UINT32_MAX};
 
-/* What a reading says yes or no to. */
+/* The members of a reading that are true or false. */
 static const struct {
     const char *name;
     size_t at;
@@ -85,7 +85,7 @@ static void folders_make(const char *path)
     snprintf(folder, sizeof folder, "%s", path);
     for (char *at = strchr(folder + 1, '/'); at; at = strchr(at + 1, '/')) {
         *at = '\0';
-        mkdir(folder, 0777); /* what fails shows when the file is opened */
+        mkdir(folder, 0777); /* opening the file shows a failure */
         *at = '/';
     }
 }
@@ -130,7 +130,7 @@ static bool gain_read(const json_t *value, double *gain)
     return json_is_number(value) && *gain >= 1 && *gain <= 1000;
 }
 
-/* NULL, or what was expected. */
+/* Reads entry i. Returns what was expected; NULL: the entry is valid. */
 static const char *reading_read(const json_t *x, uint32_t i, kvb_tuning *t)
 {
     const json_t *ahead = json_object_get(x, "ahead");
@@ -155,7 +155,7 @@ static const char *reading_read(const json_t *x, uint32_t i, kvb_tuning *t)
     return gain_read(json_object_get(x, "gain"), &t->gain[i]) ? NULL : "gain: a number of 1 to 1000";
 }
 
-/* Says in why what is not this machine's. */
+/* Writes to why if the file belongs to another machine or level. */
 static void machine_check(const char *path, const json_t *json, const kvb_manifest *machine, char *why,
                           size_t why_bytes)
 {
@@ -212,9 +212,9 @@ int kvb_tuning_read(const char *path, const kvb_manifest *machine, kvb_tuning *t
     return *why ? -EINVAL : 0;
 }
 
-/* Which settings a command's kernels use. */
+/* ---- the settings of a command's kernels ------------------------------------------------------------------------- */
 
-#define SECONDS 1.2 /* of measuring without a file; with the memory for it less than two */
+#define SECONDS 1.2 /* of measuring without a file; less than two with allocating its memory */
 
 static kvb_tuning in_use;
 
@@ -224,7 +224,7 @@ static void take(kvb_manifest *machine, const char *from)
     snprintf(machine->tuning, sizeof machine->tuning, "%s", from);
 }
 
-/* Measures the most important choices, and keeps them where that can be written. */
+/* Measures the most important choices, and writes them to the file if possible. */
 static void measure_and_keep(const char *path, kvb_manifest *machine)
 {
     char why[KVB_TUNING_PATH + 128];
