@@ -76,8 +76,8 @@ typedef struct kvb_attend {
  * A declaration so wide that outputs of 0 would pass fails (oracle/claim.h). A kernel that works in f32 throughout sets
  * the first six fields and leaves the three records 0; kvb_arithmetic_plain() does so for plain loops.
  *
- * A chain counts the roundings that one term passes through on its way into a sum, at most: a plain loop over n terms
- * has chain n; 16 lanes followed by a tree of 4 additions have n / 16 + 4.
+ * A chain is the largest number of roundings that one term passes through on its way into a sum: a plain loop over n
+ * terms has chain n; 16 lanes followed by a tree of 4 additions have n / 16 + 4.
  */
 
 /*
@@ -101,8 +101,8 @@ typedef struct kvb_arithmetic {
 
     kvb_rounding query;  /* of the elements of q before they are multiplied. Relative to the row's largest |q| */
     kvb_rounding scores; /* of the dot products. floor: of a whole dot product, relative to the row's largest |q| */
-    /* Of weights, and of sums over cells. step: weight * v is rounded to the nearest multiple of step * (largest weight)
-     * * (largest visible |v|), so its error is at most the product itself. floor: of weight * v, relative to the largest
+    /* Weights, and sums over cells. step: weight * v is rounded to the nearest multiple of step * (largest weight) *
+     * (largest visible |v|), so its error is at most the product itself. floor: of weight * v, relative to the largest
      * weight. */
     kvb_rounding sums;
 } kvb_arithmetic;
@@ -183,10 +183,10 @@ typedef struct kvb_order {
 #define KVB_KERNEL_PLAIN 64u
 
 /*
- * The rule by which a foreign kernel's own project passes an output. It decides if the kernel declares no arithmetic,
- * over the outputs of each call that the oracle knows. arithmetic() then gives what the formats imply, and errors are
- * reported relative to that bound. NMSE: the sum of squared errors is at most limit times that of the exact outputs.
- * CLOSE: each |error| is at most limit + relative |exact|. source: where the project states the rule.
+ * The rule by which a foreign kernel's own project passes an output. If the kernel declares no arithmetic, this rule
+ * gives the verdict, over the outputs of each call that the oracle knows. arithmetic() then declares what the formats
+ * imply, and errors are reported relative to that bound. NMSE: the sum of squared errors is at most limit times that of
+ * the exact outputs. CLOSE: each |error| is at most limit + relative |exact|. source: where the project states the rule.
  */
 typedef enum kvb_tolerance_kind { KVB_TOLERANCE_NONE, KVB_TOLERANCE_NMSE, KVB_TOLERANCE_CLOSE } kvb_tolerance_kind;
 typedef struct kvb_tolerance {
@@ -209,7 +209,7 @@ typedef int kvb_query_round(const kvb_problem *problem, const kvb_view *k, uint3
  * model with layers of both kinds, kernel flash or kernel scan then runs the other layers.
  */
 typedef struct kvb_kernel {
-    const char *name;    /* what --kernel takes: lower case, digits, dashes; the first no dash; at most 63 */
+    const char *name;    /* for --kernel: lower case, digits and dashes, no dash first, at most 63 characters */
     const char *summary; /* one line for `kvbench list` */
     uint32_t flags;      /* KVB_KERNEL_… */
     /* Can the kernel run on this machine (ISA by CPUID)? If so, why may name what it found, such as a library. NULL:

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps memory busy while stored rows are read. The settings are built in by the CPU's maker, measured
- * (kernels/NOTES.md), or found by `kvbench tune`. Rows that are used in place are prefetched line by line, while the loop
- * is at the same line of an earlier row (kvb_row_ahead). Rows that are decoded or packed first are prefetched in bursts
- * between two pieces of work (kvb_lookahead, vector/vector.h).
+ * Keeps memory busy while stored rows are read. Each maker of CPUs has built-in settings, which were measured
+ * (kernels/NOTES.md); `kvbench tune` finds others. Rows that are used in place are prefetched line by line, while the
+ * loop is at the same line of an earlier row (kvb_row_ahead). Rows that are decoded or packed first are prefetched in
+ * bursts between two pieces of work (kvb_lookahead, vector/vector.h).
  *
  * A prefetched address may lie anywhere: nothing is read from it.
  */

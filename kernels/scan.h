@@ -65,8 +65,8 @@ typedef enum kvb_scan_kind {
 /* supports(), scratch_bytes() and arithmetic() depend on nothing else. */
 typedef struct kvb_scan_problem {
     kvb_scan_kind kind;
-    uint32_t n_tok; /* tokens of the call, of all its sequences */
-    uint32_t run; /* most tokens that a run of the call may have (kvb_scan_run_end()): 1 if each has its own sequence */
+    uint32_t n_tok;      /* tokens of the call, of all its sequences */
+    uint32_t run;        /* most tokens of a run (kvb_scan_run_end()): 1 if each token belongs to another sequence */
     uint32_t heads;      /* of the state, of v and of out */
     uint32_t groups;     /* heads of q and k; divides heads */
     uint32_t d_k, d_v;   /* rows of a head's state; elements of a row */
@@ -92,8 +92,8 @@ typedef struct kvb_scan {
     const float *v;     /* [n_tok][heads][d_v] */
     const float *gate;  /* MAMBA1 [n_tok][heads][d_v]; MAMBA2, DELTA [n_tok][heads]; else NULL */
     const float *beta;  /* DELTA [n_tok][heads]; else NULL */
-    const float
-        *a; /* of the layer. MAMBA1 [heads][d_k][d_v]; MAMBA2, LIGHTNING [heads]; CONV [d_k + 1][d_v]; else NULL */
+    /* The layer's. MAMBA1 [heads][d_k][d_v]; MAMBA2, LIGHTNING [heads]; CONV [d_k + 1][d_v]; else NULL */
+    const float *a;
     const float *bias; /* CONV [d_v], or NULL for zeros; else NULL */
     kvb_scan_states states;
     const uint32_t *from, *to; /* [n_tok] */

@@ -116,8 +116,7 @@ static inline bool kvb_elem_is_block(kvb_elem elem)
     return elem >= KVB_Q8_0 && elem <= KVB_IQ4_NL;
 }
 
-/* Are rows plain f32, with no transform, scales or residual cells? A kernel may then read them by kvb_view_row() alone.
- */
+/* Are rows plain f32, with no transform, scales or residual cells? A kernel can then read them by kvb_view_row(). */
 static inline bool kvb_format_is_f32(const kvb_format *f)
 {
     return f->elem == KVB_F32 && f->axis == KVB_AXIS_NONE && f->group == 0 && !f->head_scale && !f->transform &&

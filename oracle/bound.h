@@ -50,7 +50,7 @@
  *          1.2 times less at 128 channels). K_ic, not |k_ic|: where code * scale and zero are multiplied apart, one of
  *          them may meet the rounded q and the other q itself. Roundings made in computing the steps are in dot_chain.
  *   R      Each visible cell's product is off by at most h times the largest weight times V_largest, the largest
- *          V_ic of visible cells and of all channels (a kernel may have one step for several channels). Over the
+ *          V_ic of visible cells and of all channels (a kernel may have one step for several channels). Divided by the
  *          sum of the weights, the largest weight is p_max, of the cells alone: a sink has no V row. A product is also
  *          off by at most itself, since 0 is a multiple of the step: by p_i W_ic, where W_ic is V_ic. If codes have a
  *          zero, a kernel may round the product of the code less the middle one, not of the element; W_ic is then the

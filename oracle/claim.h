@@ -17,8 +17,8 @@
  * say something after its fields are cut to what arithmetic in 8 or 16 bits needs (kvb_claim_cut()). A declaration within
  * these limits is never too wide, whatever the values are:
  *
- *   step                                            of q 1/64: twice what codes of 7 bits and a sign need; of weights 1/32,
- *                                                   since their step is relative to the largest V of all channels
+ *   step                                            of q 1/64: twice what codes of 7 bits and a sign need; of weights 1/32:
+ *                                                   twice that again, as their step is relative to the V of all channels
  *   floor                                           of q 2^-8; of dot products and of sums 2^-10, half the smallest e4m3
  *   rounding                                        of q and in scores to bf16, of weights to e4m3
  *   chain in a narrow type                          until the sum's statistical error is 1/16

@@ -58,8 +58,6 @@ void kvb_codec_unrotate_f32(kvb_transform transform, uint32_t dim, float *row);
 /* Its inverse in double, with the same f32 factor: exact up to double rounding. */
 void kvb_codec_unrotate(kvb_transform transform, uint32_t dim, double *row);
 
-/* Helpers, for tests as well. */
-
 /* 2^e for a normal double. */
 static inline double kvb_power_of_two(int e)
 {

@@ -340,11 +340,10 @@ typedef struct heir {
 
 /* A token of the current call, the same for all lanes. */
 typedef struct move {
-    uint32_t key, parent; /* identities */
-    bool jumps, ends;     /* its parent is not the token before it; it is the last of its run */
-    bool takes;           /* it is the last token to continue its parent, in this call and later ones */
-    bool wanted, own,
-        lasts; /* its state is kept for a later token; it is compared; its slot holds its state after the call */
+    uint32_t key, parent;    /* identities */
+    bool jumps, ends;        /* its parent is not the token before it; it is the last of its run */
+    bool takes;              /* it is the last token to continue its parent, in this call and later ones */
+    bool wanted, own, lasts; /* a later token needs its state; it is compared; its slot keeps its state */
     uint32_t query;
 } move;
 

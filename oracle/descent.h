@@ -32,11 +32,9 @@ typedef struct kvb_descent {
     uint32_t *parent;   /* [tokens] identity; KVB_DESCENT_ROOT: the first of its sequence */
     uint32_t *youngest; /* [tokens] largest identity among a token's children; 0: no child */
     kvb_scan_lane *lanes;
-    size_t *lane_first; /* [layers][KVB_SCAN_PARTS] + 1: each part's first lane; layers that attend have none */
-    size_t
-        *lane_glanced; /* [layers][KVB_SCAN_PARTS]: each part's first lane with a second opinion, behind those that are
-                             followed */
-    uint64_t total;    /* lanes of all layers, with those that are not chosen */
+    size_t *lane_first;   /* [layers][KVB_SCAN_PARTS] + 1: each part's first lane; layers that attend have none */
+    size_t *lane_glanced; /* [layers][KVB_SCAN_PARTS]: first lane with a second opinion; lanes before are followed */
+    uint64_t total;       /* lanes of all layers, with those that are not chosen */
     kvb_glance_row *rows; /* of second opinions; a mapping of their own */
     kvb_arena arena;      /* of all else */
 } kvb_descent;
@@ -61,8 +59,7 @@ void kvb_heirs_free(kvb_heirs *heirs);
 typedef struct kvb_scan_made {
     uint32_t event, layer;
     kvb_scan_part part;
-    const kvb_scan
-        *call; /* with out, and with slots as the call left them. Its inputs are not read: the oracle has its own */
+    const kvb_scan *call;   /* with out, and slots as it left them; inputs are not read: the oracle has its own */
     const uint64_t *tokens; /* [n_tok] identities */
     uint32_t n_own;         /* the last n_own tokens are the event's own: their rows are compared */
     uint32_t query;         /* index of the first of these among the event's tokens */

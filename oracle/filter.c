@@ -19,7 +19,7 @@
 #define MOST_PAIRS  ((uint64_t)1 << 23)
 /* V rows kept. */
 #define MOST_V_BYTES ((uint64_t)128 << 20)
-/* Rows of a unit, if the budget gives no more: what a filter over one token needs. */
+/* Rows of a unit under a small budget: enough for a filter over one token. */
 #define UNIT_ROWS 256u
 
 /* Counts over the oracle's rows of one unit. */

@@ -47,8 +47,8 @@
  *             honestly become 0, like that of a dropped cell: such a cell does not count.
  *             Errors of logits change a weight too, and errors in a token's stored row do so alike in all rows: by
  *             expm1(D_max / 7). D_max is seven standard deviations of errors that point the same way in all channels
- *             (oracle/bound.h); for 16 or more independent channels, a seventh of it is at least four. If the change is 1 or
- *             more, as in f16 sums of logits of -10,000, the row does not count
+ *             (oracle/bound.h); for 16 or more independent channels, a seventh of it is at least four standard deviations. If the
+ *             change is 1 or more, as in f16 sums of logits of -10,000, the row does not count
  *   outputs   The effects of the declared arithmetic that all rows may share. Sums of n terms in the accumulator: u sqrt(n) / 2;
  *             twice the error of exp; rounded weights: u for those that are equal within u, in one row or as logits at the
  *             softcap in all rows, 0.425 u sqrt(sum p^2) for others, which round independently;
@@ -93,15 +93,14 @@
 /* Rows of one KV head of one layer. */
 typedef struct kvb_filter_unit {
     uint32_t layer, kv_head, dim;
-    bool sequence;   /* rows of single calls (oracle/single.h): `layer` is the number of a sequence */
-    size_t tokens;   /* rows of V; 0: as many as the truth has */
-    bool usable;     /* every V element is finite */
-    double *inverse; /* [dim] 1 / standard deviation of V, 0 where that is 0 */
-    double *mean;    /* [dim] of V */
-    float *v;        /* [tokens][dim] V rows times inverse */
-    float *norm2;    /* [tokens] sum of squares of a row of v */
-    float *
-        magnitude; /* [tokens] largest |element| of the V row before scaling; less where one channel drowns the others */
+    bool sequence;    /* rows of single calls (oracle/single.h): `layer` is the number of a sequence */
+    size_t tokens;    /* rows of V; 0: as many as the truth has */
+    bool usable;      /* every V element is finite */
+    double *inverse;  /* [dim] 1 / standard deviation of V, 0 where that is 0 */
+    double *mean;     /* [dim] of V */
+    float *v;         /* [tokens][dim] V rows times inverse */
+    float *norm2;     /* [tokens] sum of squares of a row of v */
+    float *magnitude; /* [tokens] largest |element| of the unscaled V row; less where one channel drowns the rest */
 } kvb_filter_unit;
 
 typedef struct kvb_filter_row {
@@ -113,10 +112,10 @@ typedef struct kvb_filter_row {
     double weight; /* sum of p: 1 less the sink's weight */
     double apart;  /* sqrt(sum p^2): the sum of the weights' independent errors, in units of their relative error */
     double cap;    /* weight of a logit at the softcap; infinity without one */
-    double alike[KVB_BF16 +
-                 1]; /* [KVB_F16], [KVB_BF16]: sqrt(sum p_i p_j), i != j, of weights within a rounding of each other */
-    double spread;   /* standard deviation of d logit / d log scale under the weights */
-    float *slope;    /* [dim] d output / d log scale, times inverse */
+    /* [KVB_F16], [KVB_BF16]: sqrt(sum p_i p_j), i != j, of weights within a rounding of each other */
+    double alike[KVB_BF16 + 1];
+    double spread; /* standard deviation of d logit / d log scale under the weights */
+    float *slope;  /* [dim] d output / d log scale, times inverse */
 } kvb_filter_row;
 
 typedef struct kvb_filter_truth {

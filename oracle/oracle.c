@@ -266,7 +266,7 @@ void kvb_turned_free(kvb_values *turned)
 /* Most bytes of results, whatever the budget of pairs: a sample is smaller. */
 #define ARENA_MAX_BYTES ((uint64_t)256 << 20)
 
-/* A pair of a format with residual cells costs this many others: each query stores what it sees anew (measured: 15 to
+/* With residual cells, a pair costs as much as this many other pairs: each query stores its rows anew (measured: 15 to
  * 25). */
 #define RESIDUAL_PAIRS 16u
 

@@ -103,12 +103,11 @@ struct kvb_recurrence_want;
 /* Rows that their kernel's declaration says nothing about: oracle/claim.h. */
 #define KVB_CLAIM_KINDS 3u
 typedef struct kvb_claim {
-    uint32_t k_dim, cells; /* of the call; the caller sets them before each row */
-    uint64_t unsaid;       /* rows for which a wrong output passes */
-    uint64_t passing
-        [KVB_CLAIM_KINDS]; /* of these, rows for which 0 passes; the mean of V; the row without its heaviest cell */
-    uint64_t wide;         /* of these, rows that the declaration, cut to what 8 and 16 bits need, would judge */
-    uint32_t fields;       /* bits of the fields that were cut for them */
+    uint32_t k_dim, cells;             /* of the call; the caller sets them before each row */
+    uint64_t unsaid;                   /* rows for which a wrong output passes */
+    uint64_t passing[KVB_CLAIM_KINDS]; /* of these: 0 passes; the mean of V; the row without its heaviest cell */
+    uint64_t wide;   /* of these, rows that the declaration, cut to what 8 and 16 bits need, would judge */
+    uint32_t fields; /* bits of the fields that were cut for them */
 } kvb_claim;
 
 #define KVB_DIFF_QUERIES 4096u /* first queries of a call, which are noted when they fail */

@@ -52,8 +52,7 @@ typedef struct kvb_recurrence kvb_recurrence;
 /* The exact value of an element, and its bounds. */
 typedef struct kvb_recurrence_want {
     double value;
-    double bound,
-        worst; /* largest honest error: at statistical strength, which decides; at worst strength. worst >= bound */
+    double bound, worst; /* largest honest error: at statistical strength, which decides; at worst. worst >= bound */
 } kvb_recurrence_want;
 
 /* A token's inputs to the head, with the same meaning as in kvb_scan. Owned by the caller. */
@@ -115,11 +114,11 @@ double kvb_recurrence_rho(const kvb_recurrence_want *want, kvb_elem elem, const 
 /* A token of a lane: numbers by column. */
 typedef struct kvb_glance_row {
     double out[KVB_LANE_COLUMNS]; /* exact, before it is rounded to its type */
-    float norm[KVB_LANE_COLUMNS],
-        most[KVB_LANE_COLUMNS];    /* of the state after it: 2-norm; largest element. CONV: |a|.|x| + |bias|, |a|_1 */
-    float slow[KVB_LANE_COLUMNS];  /* norm of the elements that hardly changed */
-    float write[KVB_LANE_COLUMNS]; /* factor of k in the state's update, as a magnitude */
-    float v[KVB_LANE_COLUMNS];     /* DELTA: |v| */
+    /* 2-norm and largest element of the state after the token. CONV: |a|.|x| + |bias|, |a|_1 */
+    float norm[KVB_LANE_COLUMNS], most[KVB_LANE_COLUMNS];
+    float slow[KVB_LANE_COLUMNS];                          /* norm of the elements that hardly changed */
+    float write[KVB_LANE_COLUMNS];                         /* factor of k in the state's update, as a magnitude */
+    float v[KVB_LANE_COLUMNS];                             /* DELTA: |v| */
     float decay[KVB_LANE_COLUMNS], size[KVB_LANE_COLUMNS]; /* slowest decay; largest magnitude of an exponent */
     float q_norm, k_norm, k_most;
     float along, grow; /* DELTA: beta ||k||; max(1, |1 - beta k.k|) */

@@ -72,8 +72,7 @@ double kvb_read_pass(const kvb_team *team, const kvb_probe_memory *memory, size_
 /* Name of the ISA the read kernel uses: "avx512", "avx2", "portable". */
 const char *kvb_read_isa(void);
 
-/* Read bandwidth over the first `bytes` of the memory, GB/s, within a time budget (at least 5 samples). 0 or -ENOMEM.
- */
+/* Read bandwidth over the first `bytes` of the memory, GB/s, in a time budget (at least 5 samples). 0 or -ENOMEM. */
 int kvb_read_bandwidth(const kvb_team *team, const kvb_probe_memory *memory, size_t bytes, double seconds,
                        kvb_rate *rate);
 
