@@ -152,7 +152,7 @@ static double chance_of(uint64_t budget, double each, double cost)
 
 static bool drawn(uint64_t seed, uint64_t number, double chance)
 {
-    return chance >= 1 || (double)(kvb_sample_bits(seed, number) >> 11) * 0x1p-53 < chance;
+    return chance >= 1 || kvb_sample_unit(seed, number) < chance;
 }
 
 /* Followed: the first lane of each part, the last, and others by chance. The rest get a second opinion, by chance if not

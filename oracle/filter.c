@@ -11,6 +11,7 @@
 
 #include "oracle/solve.h"
 #include "oracle/products.h"
+#include "workloads/array.h"
 
 /* The exact side of the matched filter: choosing rows, keeping what was solved. */
 
@@ -221,12 +222,6 @@ void kvb_filter_truth_free(kvb_filter_truth *t)
 
 #define DROWNED 0.125 /* a quarter of V's channels are below this share of the largest channel */
 
-static int ascending(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* Lower quartile of the root mean squares of V's channels, over the largest; 1 if that is not below DROWNED. */
 static double channels_ratio(const kvb_filter_unit *unit, const double *v, size_t tokens, uint32_t v_row)
 {
@@ -234,7 +229,7 @@ static double channels_ratio(const kvb_filter_unit *unit, const double *v, size_
     for (size_t i = 0; i < tokens; i++)
         for (uint32_t c = 0; c < unit->dim; c++)
             size[c] += v[i * v_row + c] * v[i * v_row + c];
-    qsort(size, unit->dim, sizeof *size, ascending);
+    kvb_doubles_sort(size, unit->dim);
     const double ratio = sqrt(size[unit->dim / 4] / size[unit->dim - 1]);
     return ratio < DROWNED ? ratio : 1; /* also 1 if all are 0 */
 }
@@ -678,12 +673,6 @@ static double score_of(const sums *sum)
     return sum->s2 > 0 ? (double)sum->su / sqrt((double)sum->s2) : 0;
 }
 
-static int order(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* Median and spread of the scores of n directions; those without rows are left out. scratch: [n]. */
 static void spread_of(const sums *all, size_t n, double *scratch, double *median, double *spread)
 {
@@ -695,11 +684,11 @@ static void spread_of(const sums *all, size_t n, double *scratch, double *median
             scratch[used++] = score_of(&all[i]);
     if (used < SPREAD_DIRECTIONS)
         return;
-    qsort(scratch, used, sizeof *scratch, order);
+    kvb_doubles_sort(scratch, used);
     *median = scratch[used / 2];
     for (size_t i = 0; i < used; i++)
         scratch[i] = fabs(scratch[i] - *median);
-    qsort(scratch, used, sizeof *scratch, order);
+    kvb_doubles_sort(scratch, used);
     *spread = fmax(1, 1.4826 * scratch[used / 2]);
 }
 

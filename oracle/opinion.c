@@ -139,7 +139,7 @@ static void calls_choose(const kvb_census *census, uint64_t max_pairs, uint64_t 
     for (size_t i = 0; i < n; i++) {
         call_size size = size_of(census, i / n_layers, (uint32_t)(i % n_layers));
         bool fits = all->pairs + size.pairs <= max_pairs && all->bytes + size.bytes <= ARENA_MAX_BYTES;
-        chosen[i] = fits && (chance >= 1 || (double)(kvb_sample_bits(seed, i) >> 11) * 0x1p-53 < chance);
+        chosen[i] = fits && (chance >= 1 || kvb_sample_unit(seed, i) < chance);
         all->rows += chosen[i] ? size.rows : 0;
         all->pairs += chosen[i] ? size.pairs : 0;
         all->bytes += chosen[i] ? size.bytes : 0;

@@ -169,7 +169,7 @@ static int rows_draw(const kvb_census *census, const kvb_sample_options *o, doub
         for (uint32_t layer = 0; layer < census->model->n_layers; layer++)
             for (size_t q = census->first[e]; q < census->first[e + 1]; q++)
                 for (uint32_t head = 0; head < kvb_model_group(census->model, layer)->heads; head++, counter++) {
-                    if ((double)(kvb_sample_bits(o->seed, counter) >> 11) * 0x1p-53 >= chance)
+                    if (kvb_sample_unit(o->seed, counter) >= chance)
                         continue;
                     uint32_t visible = visible_of(census, q, layer);
                     bool fits = sample->pairs + visible <= o->max_pairs && sample->n < o->max_rows;

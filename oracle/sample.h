@@ -67,6 +67,12 @@ typedef struct kvb_sample {
 int kvb_sample_choose(const kvb_census *census, const kvb_sample_options *options, kvb_sample *sample);
 /* 64 pseudo-random bits, the same for the same seed and counter. */
 uint64_t kvb_sample_bits(uint64_t seed, uint64_t counter);
+
+/* The same as a number from 0 up to 1. */
+static inline double kvb_sample_unit(uint64_t seed, uint64_t counter)
+{
+    return (double)(kvb_sample_bits(seed, counter) >> 11) * 0x1p-53;
+}
 void kvb_sample_free(kvb_sample *sample);
 
 #endif

@@ -365,9 +365,9 @@ static void rows_filter(const kvb_single *s, const kvb_attention_row *rows, cons
                              expect[i].lse, expect[i].terms);
     }
     for (uint32_t i = 0; i < n; i++) {
-        const size_t at = ((size_t)expect[i].query * p->n_heads + expect[i].head) * p->v_dim;
+        const float *lse;
         kvb_filter_add(f->filter, &f->expect[i], &f->expect[i], &s->arithmetic, p->out_elem,
-                       (const char *)s->call->out + at * (p->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t)));
+                       out_of(s, &expect[i], &lse));
     }
 }
 

@@ -7,13 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- order statistics --------------------------------------------------------------------------------- */
+#include "workloads/array.h"
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+/* ---- order statistics --------------------------------------------------------------------------------- */
 
 static double sorted_quantile(const double *sorted, size_t n, double p)
 {
@@ -30,7 +26,7 @@ static double sorted_quantile(const double *sorted, size_t n, double p)
 double kvb_quantile(double *values, size_t n, double p)
 {
     if (n)
-        qsort(values, n, sizeof *values, ascending);
+        kvb_doubles_sort(values, n);
     return sorted_quantile(values, n, p);
 }
 
@@ -200,7 +196,7 @@ int kvb_median_interval(const double *samples, size_t n, double confidence, uint
         return -ENOMEM;
     double *medians = sorted + n;
     memcpy(sorted, samples, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, ascending);
+    kvb_doubles_sort(sorted, n);
     for (uint32_t i = 0; i < rounds; i++)
         medians[i] = resample_median(sorted, n, &seed);
     *low = kvb_quantile(medians, rounds, (1 - confidence) / 2);
@@ -215,7 +211,7 @@ double kvb_median_error(const double *samples, size_t n, uint32_t rounds, uint64
     if (!sorted)
         return n > 1 ? NAN : 0;
     memcpy(sorted, samples, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, ascending);
+    kvb_doubles_sort(sorted, n);
     for (uint32_t i = 0; i < rounds; i++) { /* Welford */
         double median = resample_median(sorted, n, &seed), off = median - mean;
         mean += off / (i + 1);

@@ -33,6 +33,18 @@ static inline int kvb_array_reserve(void *array, size_t *room, size_t n, size_t 
     return 0;
 }
 
+static inline int kvb_doubles_compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts in ascending order. No element is NaN. */
+static inline void kvb_doubles_sort(double *x, size_t n)
+{
+    qsort(x, n, sizeof *x, kvb_doubles_compare);
+}
+
 /* Arrays that are freed together. Zero at first. */
 typedef struct kvb_arena {
     struct kvb_arena_block *last;

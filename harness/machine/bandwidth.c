@@ -11,6 +11,7 @@
 #include "harness/rounds.h"
 #include "kernels/attend.h"
 #include "kernels/prefetch.h"
+#include "workloads/array.h"
 
 /*
  * Loads are nearly the only cost: one three-way OR takes two cache lines, the second of them as its memory operand.
@@ -190,15 +191,9 @@ static const kvb_triad_kernel *triad_kernel_choose(void)
 #define SAMPLES_MAX 4096u
 #define SAMPLE_NS   1e6 /* much longer than starting a team, shorter than a time slice */
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void kvb_rate_of(double *samples, uint32_t n, kvb_rate *rate)
 {
-    qsort(samples, n, sizeof *samples, ascending);
+    kvb_doubles_sort(samples, n);
     rate->samples = n;
     rate->median = n % 2 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
     rate->low = samples[(n + 9) / 10 - 1];

@@ -10,6 +10,7 @@
 #include "oracle/codec.h"
 #include "oracle/oracle.h"
 #include "oracle/storage.h"
+#include "workloads/array.h"
 
 enum { DIM = 128, HEADS = 4, MAX_CELLS = 4096 };
 
@@ -319,12 +320,6 @@ static kvb_diff judge(const problem *p, const mistakes *m, const kvb_arithmetic 
 
 /* ---- tests -------------------------------------------------------------------------------------------------- */
 
-static int double_order(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Formats from .. to-1, each over a sweep of sizes; the largest only of those that are stored as they are. */
 static void variant_holds(const struct variant *v, size_t from, size_t to)
 {
@@ -351,7 +346,7 @@ static void variant_holds(const struct variant *v, size_t from, size_t to)
             }
             free(p);
         }
-    qsort(rho, n, sizeof *rho, double_order);
+    kvb_doubles_sort(rho, n);
     print_message("# %s, %s: rho median %.3g, max %.3g over %zu rows; with |k|, |v| %.3g\n", v->name,
                   formats[from].name, rho[n / 2], worst, n, bare);
     assert_true(rho[n / 2] >= 1e-3 && worst >= 1e-2);

@@ -6,6 +6,7 @@
 #include "oracle/filter.h"
 #include "oracle/single.h"
 #include "oracle/solve.h"
+#include "workloads/array.h"
 
 enum { UNITS = 2, HEADS = 3, QUERIES = 40, CELLS = 24, SEEN = 20, MOST = 37, ROWS = UNITS * QUERIES * HEADS };
 
@@ -475,14 +476,9 @@ static void told_add(told *to, double a0, uint32_t dim, const double *e, const d
     to->d += channels;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    return *(const double *)a < *(const double *)b ? -1 : *(const double *)a > *(const double *)b;
-}
-
 static double middle(double *x, size_t n)
 {
-    qsort(x, n, sizeof *x, by_size);
+    kvb_doubles_sort(x, n);
     return x[n / 2];
 }
 

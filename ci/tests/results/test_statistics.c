@@ -7,6 +7,7 @@
 #include "results/result.h"
 #include "results/compare.h"
 #include "results/statistics.h"
+#include "workloads/array.h"
 
 /* Shows: bootstrap intervals of the median cover as often as they say, and are those of plain resampling; warm-up,
  * outliers, null differences, quantiles, errors and autocorrelations of series with known answers; order statistics of
@@ -28,12 +29,6 @@ static double normal(uint64_t *state)
 {
     double radius = sqrt(-2 * log(uniform(state)));
     return radius * cos(6.283185307179586 * uniform(state));
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* ---- intervals of the median --------------------------------------------------------------------------------- */
@@ -80,10 +75,10 @@ static void plain_bootstrap(const double *samples, size_t n, double confidence, 
     for (size_t r = 0; r < rounds; r++) {
         for (size_t i = 0; i < n; i++)
             drawn[i] = samples[(size_t)(uniform(&seed) * (double)n)];
-        qsort(drawn, n, sizeof *drawn, ascending);
+        kvb_doubles_sort(drawn, n);
         medians[r] = (drawn[(n - 1) / 2] + drawn[n / 2]) / 2;
     }
-    qsort(medians, rounds, sizeof *medians, ascending);
+    kvb_doubles_sort(medians, rounds);
     *low = medians[(size_t)((1 - confidence) / 2 * (double)rounds)];
     *high = medians[(size_t)((1 + confidence) / 2 * (double)rounds)];
     free(medians);
@@ -324,7 +319,7 @@ static void test_mad_by_sorting(void **state)
         kvb_time_stats_of(samples, n, &stats);
         for (size_t i = 0; i < n; i++)
             deviations[i] = fabs(samples[i] - stats.median);
-        qsort(deviations, n, sizeof *deviations, ascending);
+        kvb_doubles_sort(deviations, n);
         assert_true(stats.mad == (deviations[(n - 1) / 2] + deviations[n / 2]) / 2);
     }
 }

@@ -10,6 +10,7 @@
 #include "harness/judge/recorded.h"
 #include "harness/replay/pool_watch.h"
 #include "oracle/codec.h"
+#include "workloads/array.h"
 
 /*
  * The last queries of a long sequence over rows in a real pool: honest kernels pass, and a key dropped at any place, a
@@ -401,12 +402,6 @@ static void mistakes_fail(void **state)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bool bound_fails(const void *by, const spoilt *c)
 {
     return rho_of(c, by, false) > 1;
@@ -452,7 +447,7 @@ static void row_print(filled *r, const files *f, const kvb_kernel *kernel, const
     }
     for (size_t i = 0; i < ELEMENTS; i++)
         exact[i] = j.own[i / DIM].terms[i % DIM].o;
-    qsort(rho, ROWS, sizeof *rho, by_size);
+    kvb_doubles_sort(rho, ROWS);
     printf("{\"kernel\": \"%s\", \"format\": \"%s\", \"out\": \"%s\", \"cells\": %u, \"rounds\": %s", kernel->name,
            pool->name, outs[out_elem], r->cells, kernel->round_query ? "true" : "false");
     number_print("rho_median", rho[ROWS / 2]);

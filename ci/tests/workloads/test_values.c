@@ -4,6 +4,7 @@
 
 #include "ci/tests/tests.h"
 #include "ci/tests/workloads/scratch.h"
+#include "workloads/array.h"
 #include "workloads/rng.h"
 #include "workloads/safetensors.h"
 #include "workloads/values.h"
@@ -362,12 +363,6 @@ static void weights_make(const kvb_model *m, const float *q, const float *k, uin
         w[j] /= sum;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* ---- all profiles -------------------------------------------------------------------------------------- */
 
 static void test_rows_depend_on_key_alone(void **state)
@@ -432,7 +427,7 @@ static void test_gaussian(void **state)
     /* No key dominates, and the weights are not flat. */
     double w[N];
     weights_make(&model, q, k, 0, N, w);
-    qsort(w, N, sizeof *w, by_value);
+    kvb_doubles_sort(w, N);
     assert_true(w[N - 1] < 0.1 && w[N - 1] > 5.0 / N && w[0] < 0.5 / N);
     free(k);
     free(q);
@@ -465,7 +460,7 @@ static void outliers_check(const char *profile, uint32_t layer, double low, doub
         double rms[128], sorted[128];
         channel_rms(k, h, N, rms);
         memcpy(sorted, rms, sizeof rms);
-        qsort(sorted, 128, sizeof *sorted, by_value);
+        kvb_doubles_sort(sorted, 128);
         uint32_t n = 0;
         for (uint32_t c = 0; c < 128; c++) {
             if (rms[c] < 0.9 * low * sorted[64])
@@ -623,7 +618,7 @@ static void test_flat(void **state)
     static double w[N];
     float *k = rows_make("flat", &model, KVB_ROWS_K, 0, N), *q = rows_make("flat", &model, KVB_ROWS_Q, 0, 1);
     weights_make(&model, q, k, 1, N, w);
-    qsort(w, N, sizeof *w, by_value);
+    kvb_doubles_sort(w, N);
     assert_true(w[N - 1] / w[0] < 1.01);
     free(k);
     free(q);
@@ -748,7 +743,7 @@ static void test_grid(void **state)
     float *k = rows_make("grid", &model, KVB_ROWS_K, 0, N), *q = rows_make("grid", &model, KVB_ROWS_Q, 0, 1);
     double w[N];
     weights_make(&model, q, k, 1, N, w);
-    qsort(w, N, sizeof *w, by_value);
+    kvb_doubles_sort(w, N);
     assert_true(w[N - 1] < 0.9 && w[0] > 1e-9); /* neither one cell alone, nor none */
     free(k);
     free(q);
