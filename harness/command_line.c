@@ -51,14 +51,14 @@ static void options_print(const kvb_option *o)
             printf("\n%s\n", o->help);
 }
 
-/* Where a line that is folded goes on: below what an example says of itself, behind a gap. */
+/* The indent of a folded line's continuation: below an example's explanation, which follows a gap. */
 static size_t indent_of(const char *line)
 {
     const char *gap = *line == ' ' ? strstr(line + 2, "  ") : NULL;
     return gap ? (size_t)(gap - line) + strspn(gap, " ") : *line == ' ' ? 6 : 0;
 }
 
-/* Indented lines are examples and stay lines; what is between them flows. */
+/* Indented lines are examples and stay lines; the lines between them are joined and folded. */
 static void about_print(const char *text)
 {
     char flow[4096];
@@ -107,14 +107,14 @@ int kvb_complain(const char *command, int exit_code, const char *format, ...)
     char *text;
     int n = vasprintf(&text, format, args);
     va_end(args);
-    for (int i = 0; i < n; i++) /* what is quoted may come from a hostile file: see workloads/files.h */
+    for (int i = 0; i < n; i++) /* quoted text may come from a hostile file: see workloads/files.h */
         text[i] = (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i];
     fprintf(stderr, "kvbench %s: %s\n", command, n < 0 ? "no memory to say why" : text);
     free(n < 0 ? NULL : text);
     return exit_code;
 }
 
-#define PART_BYTES 64u /* how much of a name is compared */
+#define PART_BYTES 64u /* compared bytes of a name */
 
 uint32_t kvb_name_distance(const char *typed, const char *name)
 {
@@ -142,7 +142,7 @@ int kvb_name_unknown(const char *what, const char *typed, const char *known, cha
 {
     char nearest[PART_BYTES + 1] = "";
     size_t length = strlen(typed + strspn(typed, "-"));
-    uint32_t least = (uint32_t)(length + 1) / 3 + 1; /* a name must be nearer */
+    uint32_t least = (uint32_t)(length + 1) / 3 + 1; /* a suggested name must be nearer */
 
     for (const char *at = known; length > 2 && *at && *at != ';'; at += strspn(at, ", ")) {
         char name[PART_BYTES + 1];
@@ -166,9 +166,9 @@ int kvb_unknown(const char *command, const char *what, const char *typed, const 
     return kvb_complain(command, KVB_EXIT_USAGE, "%s", why);
 }
 
-/* An option as typed: two words, or one. */
+/* An option as typed: one or two words. */
 typedef struct typed {
-    const kvb_option *option; /* NULL: it is unknown */
+    const kvb_option *option; /* NULL: unknown */
     const char *value;        /* NULL: none was typed */
     int words;
     enum { OPTION, COMMON, KNOB, OLD_KNOB } kind; /* OLD_KNOB: without --set */
@@ -187,7 +187,7 @@ static const kvb_option *knob_find(const kvb_usage *usage, const char *key, size
     return NULL;
 }
 
-/* What argv[0] is, with argv[1] (NULL: it is the last) behind it. */
+/* Reads the option at argv[0]; argv[1] may be its value. argv[1] NULL: argv[0] is the last word. */
 static typed typed_of(const kvb_usage *usage, char **argv)
 {
     const char *word = argv[0];
@@ -218,7 +218,7 @@ static typed typed_of(const kvb_usage *usage, char **argv)
     return t;
 }
 
-#define MOST_NAMED 20u /* options that a message names; more are for --help */
+#define MOST_NAMED 20u /* options that a message names; if there are more it points to --help */
 
 static int option_unknown(const kvb_usage *usage, const char *word)
 {
@@ -248,7 +248,7 @@ int kvb_words_add(kvb_words *words, const char *word)
     return 0;
 }
 
-/* The place of a word in the list behind "NAME: ". */
+/* Finds the index of a word in the list after "NAME: ". */
 static int choice_take(const char *words, int *choice, const char *value, char *why, size_t why_bytes)
 {
     const char *list = strstr(words, ": ") + 2;
@@ -310,7 +310,7 @@ void kvb_knobs_set_usual(const kvb_knob *knobs, void *into)
             value_take(&knobs->option, into, knobs->usual, why, sizeof why);
 }
 
-/* One option. An exit code, or -1. */
+/* Stores the value of one option. Returns -1 to go on, or an exit code. */
 static int typed_take(const kvb_usage *usage, const typed *t, char **argv, void *into)
 {
     const kvb_option *o = t->option;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The commands of the program, `kvbench NAME …`, and their options as tables: the table is parsed, and the table is the
- * help.
+ * The commands of the program, `kvbench NAME …`, and their options as tables, which serve both parsing and help. Forms:
  * `--name value`, `--name=value`, `-o value`; `--help` prints usage on stdout.
  */
 #ifndef KVB_COMMAND_LINE_H
@@ -17,7 +16,7 @@ enum {
     KVB_EXIT_FAILED = 1,    /* a check failed */
     KVB_EXIT_USAGE = 2,     /* bad usage or bad input */
     KVB_EXIT_MACHINE = 3,   /* this machine cannot do it */
-    KVB_EXIT_UNDECIDED = 4, /* compare --strict: nothing got worse as far as it can be decided, but not all can be */
+    KVB_EXIT_UNDECIDED = 4, /* compare --strict: nothing is known to be worse, but not all can be decided */
 };
 
 typedef struct kvb_command {
@@ -33,9 +32,9 @@ extern const kvb_command kvb_command_run, kvb_command_list, kvb_command_show, kv
 typedef enum kvb_option_kind {
     KVB_OPTION_FLAG,   /* bool */
     KVB_OPTION_TEXT,   /* const char *, not empty */
-    KVB_OPTION_WORDS,  /* kvb_words: repeatable, but not with the same word */
+    KVB_OPTION_WORDS,  /* kvb_words: repeatable, each word once */
     KVB_OPTION_NUMBER, /* uint64_t of min .. max */
-    KVB_OPTION_CHOICE, /* an int or enum: the place of the word in `words` */
+    KVB_OPTION_CHOICE, /* an int or enum: the index of the word in `words` */
 } kvb_option_kind;
 
 typedef struct kvb_option {
@@ -45,10 +44,10 @@ typedef struct kvb_option {
     kvb_option_kind kind;
     size_t field;      /* offset of the value in the caller's struct */
     uint64_t min, max; /* of a number */
-    const char *words; /* of a choice: what it is called, and the words: "format: table, md, csv" */
+    const char *words; /* of a choice: its name and its words: "format: table, md, csv" */
 } kvb_option;
 
-/* The last fields of a kvb_option: where in `type` its value goes. */
+/* The last fields of a kvb_option: its kind, the member of `type` for its value, and its limits. */
 #define KVB_FLAG(type, member)             KVB_OPTION_FLAG, offsetof(type, member), 0, 0, NULL
 #define KVB_TEXT(type, member)             KVB_OPTION_TEXT, offsetof(type, member), 0, 0, NULL
 #define KVB_WORDS(type, member)            KVB_OPTION_WORDS, offsetof(type, member), 0, 0, NULL
@@ -61,29 +60,28 @@ typedef struct kvb_option {
         NULL, NULL, NULL, KVB_OPTION_FLAG, 0, 0, 0, NULL                                                               \
     }
 
-/* A row of options that is a heading of the help. */
+/* A row that prints a heading in the help. */
 #define KVB_OPTIONS_OF(heading)                                                                                        \
     {                                                                                                                  \
         "", NULL, heading, KVB_OPTION_FLAG, 0, 0, 0, NULL                                                              \
     }
 
-/* An option that is typed as `--set KEY=VALUE` (a flag: `--set KEY`): for one version `--KEY VALUE` works too, with a
- * note. */
+/* An option of the form `--set KEY=VALUE` (a flag: `--set KEY`). For one version `--KEY VALUE` works too, with a note. */
 typedef struct kvb_knob {
-    kvb_option option;  /* its name is "--KEY" */
-    const char *usual;  /* its value if it is not set; NULL: 0 */
-    const char *reader; /* the part of the program that heeds it */
+    kvb_option option;  /* named "--KEY" */
+    const char *usual;  /* default value; NULL: 0 */
+    const char *reader; /* the part of the program that uses it */
 } kvb_knob;
 
 typedef struct kvb_usage {
     const char *command;       /* "run" */
     const char *synopsis;      /* "[options]" */
-    const char *about;         /* what it does and examples, several lines */
+    const char *about;         /* description and examples, several lines */
     const kvb_option *options; /* ends with name NULL */
     const kvb_knob *knobs;     /* ends with name NULL; or NULL: no --set */
     size_t knobs_at;           /* offset of the struct with their values */
-    size_t words;              /* offset of the kvb_words that takes words which are no options */
-    bool takes_words;          /* "--" is a word, too: of some commands it parts two lists */
+    size_t words;              /* offset of the kvb_words for words that are no options */
+    bool takes_words;          /* the command takes such words, also "--", which separates two lists */
 } kvb_usage;
 
 /* A growing list of words, followed by NULL. Zero at first. */
@@ -93,45 +91,45 @@ typedef struct kvb_words {
 } kvb_words;
 int kvb_words_add(kvb_words *words, const char *word); /* 0 or -ENOMEM */
 void kvb_words_free(kvb_words *words);
-/* Does one of the words, globs, match the name? Of no words: all do. */
+/* Does one of the words, as a glob, match the name? No words: true. */
 bool kvb_words_match(const kvb_words *words, const char *name);
 
-/* Stores the usual values in the knobs' struct `into`, which is zero. */
+/* Stores the default values in the knobs' struct `into`, which is zero. */
 void kvb_knobs_set_usual(const kvb_knob *knobs, void *into);
 
-/* Stores values in the caller's struct `into`, whose knobs have their usual values. Returns -1 to go on, or the exit
- * code to return (help: 0, bad usage: 2, said on stderr). */
+/* Stores the typed values in the caller's struct `into`, where knobs already have their defaults. Returns -1 to go on, or
+ * the exit code to return (help: 0; bad usage, with a line on stderr: 2). */
 int kvb_options_parse(const kvb_usage *usage, void *into, int argc, char **argv);
 void kvb_options_free(const kvb_usage *usage, void *into); /* the lists of words in it */
 
-/* A whole number of min .. max, decimal, optional suffix k, M, G (binary). 0 or -EINVAL with why. */
+/* Parses a whole number of min .. max: decimal, with an optional suffix k, M, G (binary). 0 or -EINVAL with why. */
 int kvb_number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *number, char *why, size_t why_bytes);
 
-/* One line on stderr: "kvbench COMMAND: text". Returns the exit code given. */
+/* Prints one line on stderr: "kvbench COMMAND: text". Returns exit_code. */
 int kvb_complain(const char *command, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /*
- * Writing to standard output, in two halves. kvb_printed: the exit code of what printed there and returned `error`, 0
- * or a negative errno; -EIO is left to the second half. kvb_output_end, once at the end of the program: the exit code
- * given, or KVB_EXIT_MACHINE, said, where something could not be written. A reader that has left its pipe (head) has
- * what it wanted.
+ * Errors of standard output are handled in two places. kvb_printed turns the result of a function that printed, 0 or a
+ * negative errno, into an exit code; it ignores -EIO. kvb_output_end is called once, at the end of the program: it
+ * returns exit_code, or complains and returns KVB_EXIT_MACHINE if output was lost. A reader that closed its pipe, such as
+ * head, is no error.
  */
 int kvb_printed(const char *command, int error);
 int kvb_output_end(const char *command, int exit_code);
 
-/* Complains of a name that is not known, with the nearest that is: see kvb_name_unknown. KVB_EXIT_USAGE. */
+/* Complains about an unknown name as kvb_name_unknown does. Returns KVB_EXIT_USAGE. */
 int kvb_unknown(const char *command, const char *what, const char *typed, const char *known);
 
-/* Thread counts: "1", "1-4", "all" (every core), with commas between; added to list [room]. 0, or -EINVAL with why: no
- * such numbers, more than `most`, one of them twice, no room. */
+/* Adds thread counts to list [room]: "1", "1-4", "all" (every core), separated by commas. 0, or -EINVAL with why: no
+ * number, more than `most`, a number twice, or no room. */
 int kvb_thread_counts_parse(const char *text, uint32_t most, uint32_t *list, size_t room, size_t *n, char *why,
                             size_t why_bytes);
 
-/* The command as a shell takes it, cut to fit: "kvbench run --suite quick --cache '*'". */
+/* The command, quoted for a shell and cut to fit: "kvbench run --suite quick --cache '*'". */
 void kvb_command_text(int argc, char **argv, char *text, size_t bytes);
 
-/* Appends the words of argv [argc], which kvb_options_parse took, but for these options (ends with NULL) and their
- * values, each quoted for a shell. False: they do not fit into bytes. */
+/* Appends the words of argv [argc], which kvb_options_parse took, each quoted for a shell. The options `names` (ends with
+ * NULL) and their values are left out. False: the words do not fit. */
 bool kvb_command_without(const kvb_usage *usage, const char *const *names, int argc, char **argv, char *text,
                          size_t bytes);
 
@@ -142,8 +140,8 @@ bool kvb_command_has(const kvb_usage *usage, const char *name, int argc, char **
  * what was typed. */
 uint32_t kvb_name_distance(const char *typed, const char *name);
 
-/* "WHAT 'typed'; did you mean 'seq'? known: slab, seq, tree" into why; the question only if one is near. known: names
- * between commas or spaces; what comes after a ';' is shown and no name. Returns -EINVAL. */
+/* Writes "WHAT 'typed'; did you mean 'seq'? known: slab, seq, tree" into why, with the question only if a name is near.
+ * known: names separated by commas or spaces; text after a ';' is shown but holds no names. Returns -EINVAL. */
 int kvb_name_unknown(const char *what, const char *typed, const char *known, char *why, size_t why_bytes);
 
 #endif

@@ -38,7 +38,7 @@ static void help_print(FILE *out)
 static int program(int argc, char **argv)
 {
     setlocale(LC_CTYPE, "C.UTF-8"); /* widths of table cells; numbers stay as in C */
-    signal(SIGPIPE, SIG_IGN);       /* a closed pipe and a file size limit are write errors, said as such */
+    signal(SIGPIPE, SIG_IGN);       /* a closed pipe and a file size limit are reported as write errors */
     signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         help_print(stderr);

@@ -49,11 +49,11 @@ char *kvb_folder_find(const char *variable, const char *installed, const char *s
     return strdup(source);
 }
 
-/* ---- signal handlers, and waiting that they end ---- */
+/* ---- signals that ask to stop, and waits that they end ---- */
 
 volatile sig_atomic_t kvb_stopped;
 
-static double asked_at; /* when, in seconds */
+static double asked_at; /* time of the first one, in seconds */
 
 static void stop_ask(int number)
 {
@@ -72,7 +72,7 @@ void kvb_stop_catch(void)
     struct sigaction ask = {.sa_handler = stop_ask}; /* waiting is interrupted, not restarted */
     for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
         struct sigaction before;
-        if (!sigaction(asking[i], NULL, &before) && before.sa_handler != SIG_IGN) /* nohup's wish stays */
+        if (!sigaction(asking[i], NULL, &before) && before.sa_handler != SIG_IGN) /* nohup ignores SIGHUP: kept */
             sigaction(asking[i], &ask, NULL);
     }
 }
@@ -92,24 +92,24 @@ bool kvb_wait_readable(int fd, double seconds)
         double left = fmax(0, deadline - kvb_now_seconds());
         ready = poll(&p, 1, (int)ceil(1000 * fmin(left, KVB_LONGEST_WAIT)));
         if (ready < 0 && errno != EINTR)
-            return true; /* whoever reads will see what is wrong */
+            return true; /* the caller's read() will fail with the cause */
         if (ready <= 0 && left <= 0)
             break;
     }
     return ready > 0;
 }
 
-/* ---- the progress line; it is written by a signal handler: by hand, since printf may not be called there ---- */
+/* ---- the progress line: a signal handler writes it, which must not call printf ---- */
 
-#define USUAL_SECONDS 10 /* between lines where stderr is no terminal */
+#define USUAL_SECONDS 10 /* between lines if stderr is no terminal */
 
 static struct {
     const char *command;
-    size_t done, total, bad, heavy; /* heavy: the last ones, each of which counts as `each` others */
+    size_t done, total, bad, heavy; /* heavy: the number of last steps that count as `each` others */
     double each;
-    double started, since; /* seconds: the whole, and what is done now */
+    double started, since; /* times, in seconds: of kvb_progress_start, and of the current text */
     bool terminal;
-    size_t columns; /* of it */
+    size_t columns; /* of the terminal */
     char now[128];
 } progress;
 
@@ -135,7 +135,7 @@ static void number_put(line *l, double number)
     text_put(l, at);
 }
 
-/* Puts what is there: "text NUMBER text". */
+/* Puts "text NUMBER text". */
 static void count_put(line *l, const char *before, double number, const char *after)
 {
     text_put(l, before);
@@ -177,7 +177,7 @@ static void progress_show(void)
     if (!progress.terminal)
         text_put(&l, "\n");
     if (write(STDERR_FILENO, l.text, l.used) < 0)
-        return; /* whoever cannot be told is not */
+        return; /* a lost line does not matter */
 }
 
 static void on_alarm(int number)
@@ -208,7 +208,7 @@ void kvb_progress_start(const char *command, size_t total)
     timer_set(progress.terminal ? 1 : asked ? atol(asked) : USUAL_SECONDS);
 }
 
-/* Alone with the progress: the line is not shown half changed. */
+/* Holds back the timer's signal, so that no half-changed line is shown; or lets it through again. */
 static void alarm_hold(bool hold)
 {
     sigset_t alarm;

@@ -6,7 +6,7 @@
 
 #include "harness/program.h"
 
-#define TRIES        4u   /* of a sample, while others disturb it */
+#define TRIES        4u   /* of a sample that other programs disturb */
 #define LONG_SECONDS 0.02 /* a sample that takes longer is not tried again */
 
 size_t kvb_rounds_place(size_t n, size_t round, size_t i)
@@ -43,7 +43,7 @@ static double sample_quietly(const kvb_contestant *c)
     return least;
 }
 
-/* Have those that still take part seconds left? part: of each. */
+/* Do the contestants that have not left have time left? part: each one's share in seconds. */
 static bool time_left(const kvb_contestant *contestants, uint32_t n, double part)
 {
     double left = 0;
@@ -52,7 +52,7 @@ static bool time_left(const kvb_contestant *contestants, uint32_t n, double part
     return left > 0;
 }
 
-/* part: seconds of each contestant. */
+/* Takes one sample. part: each contestant's share in seconds. */
 static void sample_take(const kvb_rounds *r, kvb_contestant *c, double part)
 {
     const double start = kvb_now_seconds(), sample = c->team ? sample_quietly(c) : c->take(c->ctx),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of two plug-ins, found by their names. */
+/* Two plug-ins, with parts found by their names; and two programs, run in turns. */
 #include "harness/duel/duel.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include "results/statistics.h"
 #include "workloads/files.h"
 
-/* What the new side has and the base lacks. */
+/* Adds the parts of one kind that the new side has and the base lacks. */
 static int rest_add(kvb_duel *duel, kvb_registry_kind sort, const char *path, char *why, size_t why_bytes)
 {
     const kvb_registry *new = &duel->side[KVB_DUEL_NEW];
@@ -47,7 +47,7 @@ static size_t parts_count(const kvb_registry *registry)
     return n;
 }
 
-/* A file's bytes in memory, under a number of its own: the loader takes it for another plug-in. */
+/* Copies a file into memory. The copy has another inode, so the loader takes it for another plug-in. */
 static int copy_make(const char *path, int *copy, char *why, size_t why_bytes)
 {
     struct stat about;
@@ -151,7 +151,7 @@ double kvb_duel_null(const kvb_result *a, const kvb_result *b)
     return kvb_null_difference(pairs, 2 * n);
 }
 
-/* Runs of two programs in rounds: base, new and base again, in the order of turns. */
+/* ---- two programs ------------------------------------------------------------------------------------------------ */
 
 #define TURNS 3 /* of a round: base, new, base again */
 static const int side_of_turn[TURNS] = {KVB_DUEL_BASE, KVB_DUEL_NEW, KVB_DUEL_BASE};
@@ -159,11 +159,11 @@ static const int side_of_turn[TURNS] = {KVB_DUEL_BASE, KVB_DUEL_NEW, KVB_DUEL_BA
 /* All runs of one turn. */
 typedef struct series {
     kvb_result_file *first;
-    double (*medians)[KVB_SERIES]; /* [first->n][rounds]; NaN: it did not pass in that round */
+    double (*medians)[KVB_SERIES]; /* [first->n][rounds]; NaN: the combination did not pass in that round */
 } series;
 
 typedef struct folder {
-    char path[256], records[300], partial[300], errors[300]; /* partial: what a run that was stopped leaves */
+    char path[256], records[300], partial[300], errors[300]; /* partial: left by a run that was stopped */
 } folder;
 
 static int folder_make(folder *f, char *why, size_t why_bytes)
@@ -191,8 +191,8 @@ static void folder_remove(const folder *f)
         rmdir(f->path);
 }
 
-/* Becomes the program. Its table is thrown away, its complaints go into a file. Measurements that would be the same in
- * each round and are not compared are turned off. */
+/* Replaces this process by the program. Its table is thrown away, its complaints go into a file. Measurements that are
+ * not compared are turned off. */
 static _Noreturn void program_become(const char *program, const char *const *words, const folder *f)
 {
     static const char *const own[] = {"--no-null", "--no-machine", "-o"};
@@ -218,7 +218,7 @@ static _Noreturn void program_become(const char *program, const char *const *wor
     _exit(127);
 }
 
-/* The last line that a program wrote says why it ended. */
+/* Reads the last line that a program wrote: the reason for its end. */
 static void last_line(const char *path, char *text, size_t bytes)
 {
     FILE *f = fopen(path, "r");
@@ -229,7 +229,7 @@ static void last_line(const char *path, char *text, size_t bytes)
         fclose(f);
 }
 
-/* Makes one run. If a check fails in it (exit code 1) the comparison will tell; everything else is an error. */
+/* Makes one run. A failed check (exit code 1) is left to the comparison; any other failure is an error. */
 static int program_run(const kvb_programs_options *o, const char *program, const folder *f, kvb_result_file **file,
                        char *why, size_t why_bytes)
 {
@@ -244,7 +244,7 @@ static int program_run(const kvb_programs_options *o, const char *program, const
         program_become(program, o->words, f);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         if (kvb_stopped)
-            kill(pid, SIGTERM); /* a signal from the terminal has reached it already, one from elsewhere has not */
+            kill(pid, SIGTERM); /* a signal from the terminal has reached it, another one may not have */
     if (WIFSIGNALED(status))
         return kvb_why_set(-EINVAL, why, why_bytes, "%s run: SIG%s", program, sigabbrev_np(WTERMSIG(status)));
     if (WEXITSTATUS(status) > KVB_EXIT_FAILED) {
@@ -267,7 +267,7 @@ static const kvb_result *find(const kvb_result_file *file, const kvb_result *key
     return NULL;
 }
 
-/* Takes in one more run; the first one is kept, and freed with the series. */
+/* Adds one more run to the series. The first run is kept and freed with the series; the others are freed here. */
 static int series_take(series *s, size_t round, kvb_result_file *file)
 {
     if (round == 0) {
@@ -292,7 +292,7 @@ static int series_take(series *s, size_t round, kvb_result_file *file)
     return 0;
 }
 
-/* Puts the series of rounds in place of that of passes. */
+/* Replaces the series of passes by the series of rounds. */
 static void rounds_report(const double *medians, size_t rounds, kvb_result *result)
 {
     double copy[KVB_SERIES];
@@ -332,7 +332,7 @@ static int rounds_run(const kvb_programs_options *o, const folder *f, series tur
             error = series_take(&turns[turn], round, file);
         kvb_progress_step(true);
     }
-    return kvb_stopped ? -EINTR : error; /* a run that the same signal ended is no error */
+    return kvb_stopped ? -EINTR : error; /* the same signal may have ended the run: no error */
 }
 
 int kvb_programs_run(const kvb_programs_options *o, kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
@@ -349,7 +349,7 @@ int kvb_programs_run(const kvb_programs_options *o, kvb_results *base, kvb_resul
             rounds_report(turns[t].medians[i], o->rounds, &turns[t].first->results[i]);
     if (!error)
         nulls_report(turns);
-    for (int t = 0; t < KVB_DUEL_SIDES && !error; t++) /* the first two turns are those of the two sides */
+    for (int t = 0; t < KVB_DUEL_SIDES && !error; t++) /* the first two turns belong to the two sides */
         for (size_t i = 0; i < turns[t].first->n && !error; i++)
             error = kvb_results_add(results[t], &turns[t].first->results[i]);
     for (int t = 0; t < TURNS; t++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Caches that plan, move, free, count, turn, save or refuse wrongly, whichever the policy is. */
+/* Caches that plan, move, free, count, turn, save or refuse wrongly, under any policy. */
 #include "harness/faults/fault.h"
 
 #include <errno.h>
@@ -7,11 +7,11 @@
 
 #define HONEST   kvb_fault_here.cache
 #define OF(kind) (UINT32_C(1) << KVB_CHANGE_##kind)
-#define BRINGS   (OF(STEP) | OF(PROPOSE)) /* tokens */
+#define BRINGS   (OF(STEP) | OF(PROPOSE)) /* changes that bring tokens */
 
 /* ---- the plan of a step ------------------------------------------------------------------------------------------ */
 
-/* The runs of a query, and how many: none where it sees pages. */
+/* The runs of a query; returns their number. None if it reads pages. */
 static uint32_t runs_of(const kvb_plan *plan, uint32_t query, kvb_run **runs)
 {
     *runs = &plan->runs[plan->row_start[query]];
@@ -119,11 +119,11 @@ static void neighbours_swapped(kvb_fault_call *c)
 
 static void over_first_cell(kvb_fault_call *c)
 {
-    if (c->plan->n && c->plan->cells[c->plan->n - 1] > 8) /* once there is something to lose */
+    if (c->plan->n && c->plan->cells[c->plan->n - 1] > 8) /* once rows are there to be lost */
         c->plan->cells[0] = 0;
 }
 
-/* In slab a cut lowers where a sequence goes on, but not where its single queries end. */
+/* In slab a cut lowers the place where a sequence continues, but not the end of its single queries' runs. */
 static void cut_unheard(kvb_fault_call *c)
 {
     static uint32_t longest[KVB_MAX_SEQS]; /* [row] tokens that have ever been there */
@@ -148,7 +148,7 @@ static void whole_pages(kvb_fault_call *c)
         c->plan->runs[i].begin -= c->plan->runs[i].begin % c->plan->page_cells;
 }
 
-/* The policy frees pages by other limits than its queries see by. */
+/* The policy frees pages by other limits than its queries' masks. */
 static kvb_group limits;
 static kvb_cache_options rollback;
 
@@ -178,7 +178,7 @@ static void sinkless(kvb_fault_call *c)
     limits.sinks = 0;
 }
 
-/* Queries see by the group's limits again; an entry that is gone leads to the first page. */
+/* Masks follow the group's limits again; an entry of a freed page leads to page 0. */
 static void pages_seen(kvb_fault_call *c)
 {
     for (uint32_t i = 0; c->plan && c->plan->page_cells && i < c->plan->n_rows; i++)
@@ -216,7 +216,7 @@ static void refuse_as_memory(kvb_fault_call *c)
         c->error = kvb_store_fail(c->store, -ENOMEM, "no memory");
 }
 
-/* Groups but that of layer 0 stay as they were, from the second reordering on: the first makes the sequences. */
+/* From the second reordering on, only the group of layer 0 is reordered. The first reordering makes the sequences. */
 static void skip_second_group(kvb_fault_call *c)
 {
     static uint32_t reorders;
@@ -225,14 +225,14 @@ static void skip_second_group(kvb_fault_call *c)
     c->skips = !first && reorders > 1;
 }
 
-/* ---- changes that are taken for others --------------------------------------------------------------------------- */
+/* ---- changes that are mistaken for others ------------------------------------------------------------------------ */
 
 static void copy_elsewhere(kvb_fault_call *c)
 {
     c->given.dst = (c->given.dst + 1) % KVB_MAX_SEQS;
 }
 
-/* A range that is removed or copied is one position short, or begins one too early. */
+/* A removed or copied range ends one position too early, or begins one too late. */
 static void range_short(kvb_fault_call *c)
 {
     c->given.p1 -= c->given.p1 != KVB_POS_END && c->given.p1 > c->given.p0 + 1;
@@ -243,7 +243,7 @@ static void range_late(kvb_fault_call *c)
     c->given.p0 += c->given.p1 == KVB_POS_END;
 }
 
-/* The range is compared with the cells of a sequence's last span, not with positions. */
+/* The range of a removal is compared with the cells of the sequence's last span, not with positions. */
 static void removal_by_cell(kvb_fault_call *c)
 {
     kvb_spans cells = {0};
@@ -255,7 +255,7 @@ static void removal_by_cell(kvb_fault_call *c)
     kvb_spans_free(&cells, c->store->allocator);
 }
 
-/* A removal takes what lay at its positions before the last shift of its sequence. */
+/* A removal takes the tokens that had its positions before the last shift of the sequence. */
 static int32_t moved_by;
 static uint32_t moved_seq;
 
@@ -274,7 +274,7 @@ static void shift_note(kvb_fault_call *c)
     moved_by = c->change->kind == KVB_CHANGE_SHIFT ? c->change->delta : moved_by;
 }
 
-/* The last of several sequences that are to go stays. */
+/* The last of several sequences to be removed stays. */
 static uint32_t n_going;
 
 static void removal_misses_last(kvb_fault_call *c)
@@ -291,7 +291,7 @@ static void going_put_back(kvb_fault_call *c)
 
 static uint32_t given_dsts[KVB_MAX_SEQS], given_srcs[KVB_MAX_SEQS];
 
-/* What a loop does that puts one sequence after the other in its place: a source may have been overwritten. */
+/* Replaces one sequence after the other: a source may have been overwritten before. */
 static void reorder_one_by_one(kvb_fault_call *c)
 {
     for (uint32_t i = 0; i < c->given.n; i++) {
@@ -303,7 +303,7 @@ static void reorder_one_by_one(kvb_fault_call *c)
     c->given.srcs = given_srcs;
 }
 
-/* A source that several destinations want goes to the first; the others keep what they had. */
+/* A source of several destinations goes to the first one; the others keep their tokens. */
 static void reorder_once_each(kvb_fault_call *c)
 {
     for (uint32_t i = c->given.n = 0; i < c->change->n; i++) {
@@ -318,7 +318,7 @@ static void reorder_once_each(kvb_fault_call *c)
     c->given.srcs = given_srcs;
 }
 
-/* As many nodes as are accepted, from the first on: right for a chain. */
+/* Commits the first nodes, as many as were accepted: right for a chain. */
 static void commit_first_nodes(kvb_fault_call *c)
 {
     for (uint32_t i = 0; i < c->given.n; i++)
@@ -326,7 +326,7 @@ static void commit_first_nodes(kvb_fault_call *c)
     c->given.accepted = given_srcs;
 }
 
-/* The node beside the last one accepted, where there is one. */
+/* Commits the next node in place of the last accepted one, if there is one. */
 static void commit_sibling(kvb_fault_call *c)
 {
     const uint32_t n = c->given.n;
@@ -336,7 +336,7 @@ static void commit_sibling(kvb_fault_call *c)
     c->given.accepted = given_srcs;
 }
 
-/* Nodes of those numbers, but of another sequence that has as many. */
+/* Commits the nodes with the same numbers of another sequence with as many nodes. */
 static void commit_elsewhere(kvb_fault_call *c)
 {
     const kvb_account *a = c->store->account;
@@ -388,7 +388,7 @@ static void load_first_group(kvb_fault_call *c)
 
 /* ---- rows that are turned ---------------------------------------------------------------------------------------- */
 
-/* by: the factor of each row's distance. */
+/* by: a factor for the distance by which each row is turned. */
 static void turns_times(kvb_fault_call *c)
 {
     for (size_t i = 0; i < c->store->n_turns; i++)
@@ -413,7 +413,7 @@ static void group_unturned(kvb_fault_call *c)
         turns_times(c);
 }
 
-/* Rows that were copied for the sequence that moves are turned where they lay, too. */
+/* Rows that were copied for the shifted sequence are turned in their old cells, too. */
 static void shared_turned(kvb_fault_call *c)
 {
     for (size_t i = 0; i < c->store->n_moves && !c->error; i++)
@@ -439,7 +439,7 @@ static void pending_left(kvb_fault_call *c)
         c->store->pending[c->store->moves[i].to] = 0;
 }
 
-/* From the first shift on, rows turn by a base that is `by` times as large; 0: in the other pairs. */
+/* From the first shift on, rope's base is `by` times as large; 0: rope turns the other pairs of channels. */
 static void rope_changed(kvb_fault_call *c)
 {
     static kvb_group groups[KVB_MODEL_GROUPS];
@@ -463,7 +463,7 @@ static uint32_t room_fixed(const kvb_fault_call *c, uint32_t left)
     return (uint32_t)kvb_fault_here.by;
 }
 
-/* The last cell counts as two. */
+/* One cell more than there is. */
 static uint32_t room_one_more(const kvb_fault_call *c, uint32_t left)
 {
     (void)c;
@@ -493,7 +493,7 @@ static uint64_t half_the_cells(uint32_t capacity)
     return capacity / 2;
 }
 
-/* ---- what is saved ----------------------------------------------------------------------------------------------- */
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
 
 static int lies_short(kvb_store *store, kvb_spans *cells)
 {
@@ -503,7 +503,7 @@ static int lies_short(kvb_store *store, kvb_spans *cells)
     return 0;
 }
 
-/* The first span as a ring that begins one cell further on. */
+/* Saves the first span as a ring that begins one cell later. */
 static int lies_turned(kvb_store *store, kvb_spans *cells)
 {
     const int error = kvb_spans_reserve(cells, store->allocator, 1);
@@ -630,7 +630,7 @@ const kvb_fault kvb_cache_faults[] = {
     {"removal-by-old-positions", "a removal takes what lay at its positions before the last shift", KVB_CHECK_WITNESS,
      "context-shift seq f32 witness", KVB_IN(cache, .preparing = removal_by_old_positions, .adopted = shift_note)},
     {"removal-misses-last", "where all sequences are to go, or all but one, the last one stays", KVB_CHECK_CRASH,
-     /* where the sequence begins anew, which an assertion sees */
+     /* the sequence then begins anew, which an assertion catches */
      "engine-calls seq f32 witness",
      KVB_IN(cache, .of = OF(REMOVE), .adopting = removal_misses_last, .adopted = going_put_back)},
     {"shift-forgotten", "positions move, K rows are not turned", KVB_CHECK_BOUND,
@@ -694,7 +694,7 @@ const kvb_fault kvb_cache_faults[] = {
      "spec-batch seq f32 witness, spec-batch paged f32 witness, eagle-tree tree f32 witness",
      KVB_IN(cache, .of = OF(COMMIT), .preparing = commit_sibling)},
     {"commit-elsewhere", "a commit takes the nodes of another sequence", KVB_CHECK_CRASH,
-     /* their positions are not its own, which an assertion sees */
+     /* the nodes have positions of another sequence, which an assertion catches */
      "spec-batch seq f32 witness", KVB_IN(cache, .of = OF(COMMIT), .preparing = commit_elsewhere)},
     {.name = NULL},
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that compute what is right and do something else besides, leave a part of their work undone, or declare
- * wrongly; witnesses that report wrongly. */
+/* Kernels that compute the right outputs but also do harm, leave work undone, or declare wrongly; witnesses that report
+ * wrongly. */
 #include "harness/faults/fault.h"
 #include "kernels/witness.h"
 
@@ -41,7 +41,7 @@ static void write_past_scratch(const kvb_attend *x)
         ((volatile char *)x->scratch)[honest->scratch_bytes ? honest->scratch_bytes(&x->problem, x->team->n) : 0] = 1;
 }
 
-/* The memory may be written to: the call is const only by its type. */
+/* The memory is writable, although the call is const. */
 static void write_to_q(const kvb_attend *x)
 {
     *(volatile float *)(uintptr_t)x->q += 1;
@@ -70,7 +70,7 @@ static void *thread_nothing(void *ctx)
     return ctx;
 }
 
-/* Once, and for all calls to come: memory that it takes is not taken in attend(). */
+/* Starts a thread once, outside attend(): its memory does not count as allocated there. */
 static void thread_start(void)
 {
     static bool started;
@@ -142,7 +142,7 @@ static void bit_by_team(const kvb_attend *x)
         *(uint32_t *)x->out ^= 1;
 }
 
-/* ---- what is declared -------------------------------------------------------------------------------------------- */
+/* ---- declarations ------------------------------------------------------------------------------------------------ */
 
 static void exact(kvb_arithmetic *a)
 {
@@ -180,7 +180,7 @@ static void exp_floor(kvb_arithmetic *a)
     a->exp_floor = BY;
 }
 
-/* ---- what q is said to be rounded to ----------------------------------------------------------------------------- */
+/* ---- the declared q ---------------------------------------------------------------------------------------------- */
 
 static void round_too_far(const kvb_problem *problem, const float *q, double *rounded)
 {
@@ -202,7 +202,7 @@ static void round_but_one(const kvb_problem *problem, const float *q, double *ro
     rounded[0] = (double)q[0];
 }
 
-/* Rounds q as coarsely as arithmetic() may declare: by, of the largest element. */
+/* Rounds q to steps of by * (its largest element), as query_step() declares. */
 static void round_coarse(const kvb_problem *problem, const float *q, double *rounded)
 {
     double largest = 0;
@@ -231,7 +231,7 @@ static void multiply_coarse(kvb_attend *x)
 
 /* ---- witnesses --------------------------------------------------------------------------------------------------- */
 
-/* What the last query saw at the last KV head. */
+/* The number of cells that the last query saw at the last KV head; below, the cells. */
 static uint32_t *last_count(const kvb_attend *x)
 {
     return (uint32_t *)(uintptr_t)kvb_witness_count(x->scratch, &x->problem, x->problem.n_tok - 1,

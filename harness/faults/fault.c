@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For each kind of part its verbs: each calls the honest one, and the hooks of the planted fault. */
+/* The verbs of each kind of part: each calls the honest verb, and the hooks of the planted fault. */
 #include "harness/faults/fault.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ kvb_fault_site kvb_fault_here;
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-#define MASK_WORDS (1u << 18) /* of a changed mask; a call that needs more is not changed */
+#define MASK_WORDS (1u << 18) /* of a changed mask; a larger call is not changed */
 
 static const kvb_wrong_kernel *wrong_kernel;
 
@@ -52,7 +52,7 @@ static void arithmetic(const kvb_problem *problem, kvb_arithmetic *a)
     wrong_kernel->declares(a);
 }
 
-/* Tiles on their way. */
+/* The receiver of the changed tiles. */
 typedef struct passing {
     kvb_tile_take *take;
     void *ctx;
@@ -168,7 +168,7 @@ static const kvb_kernel *scan_plant(const kvb_kernel *honest, const kvb_wrong_sc
 /* ---- caches ------------------------------------------------------------------------------------------------------ */
 
 static const kvb_wrong_cache *wrong_cache;
-static kvb_change given; /* of the prepare() before; a change's groups are prepared first, all of them */
+static kvb_change given; /* of the last prepare(); all groups of a change are prepared before any adopts it */
 
 static void hook(void (*function)(kvb_fault_call *c), kvb_fault_call *c)
 {
@@ -247,7 +247,7 @@ static const kvb_cache_type *cache_plant(const kvb_cache_type *honest, const kvb
 
 /* ---- pools ------------------------------------------------------------------------------------------------------- */
 
-#define FLOATS (1u << 20) /* of changed rows; a write of more is not changed */
+#define FLOATS (1u << 20) /* of changed rows; a larger write is not changed */
 
 static const kvb_wrong_pool *wrong_pool;
 

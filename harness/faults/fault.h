@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Planted faults: what the checks are there for. A fault takes one part of an honest combination and does one thing
- * wrong in it, by the part's own contract (attend.h, scan.h, store.h, pool.h). It is a row: fault.c calls the honest
- * part, and beside it the row's hooks, which change what goes in or what comes out. So each fault may lie in any
- * kernel, cache or pool, and no rename breaks it. It is planted in the child, before the replay.
+ * Planted faults, which test the checks. A fault makes one part of an honest combination do one thing wrong by the part's
+ * contract (attend.h, scan.h, store.h, pool.h). It is a row of a table: fault.c calls the honest part and the row's
+ * hooks, which change inputs or outputs. So a fault can be planted in any kernel, cache or pool, and a rename breaks none.
+ * It is planted in the child, before the replay.
  */
 #ifndef KVB_FAULT_H
 #define KVB_FAULT_H
@@ -15,61 +15,61 @@
 
 /* ---- hooks: NULL and 0 leave the part honest --------------------------------------------------------------------- */
 
-/* Bits of the cells that a query sees, in a call's mask. */
+/* One query's row of a call's mask. */
 typedef struct kvb_fault_row {
     const kvb_attend *call;
     uint32_t query;
-    uint64_t *bits; /* [call->mask.row_words] to be changed */
+    uint64_t *bits; /* [call->mask.row_words] of the cells that the query sees, to be changed */
 } kvb_fault_row;
 
 typedef struct kvb_wrong_kernel {
-    uint32_t every, at; /* sight, before and after: in call n, from 1 on, if n % every == at; 0: in all */
-    bool bits;          /* masks come as bit rows; with `sight` too */
-    void (*sight)(const kvb_fault_row *r); /* changes what a query sees */
-    void (*before)(kvb_attend *call);      /* changes what attend() is given */
-    void (*after)(const kvb_attend *call); /* changes what it left; the call is the caller's */
+    uint32_t every, at; /* sight, before and after run in call n = 1, 2, … if n % every == at; every 0: in all */
+    bool bits;          /* the kernel gets masks as bit rows; implied by `sight` */
+    void (*sight)(const kvb_fault_row *r); /* changes the cells that a query sees */
+    void (*before)(kvb_attend *call);      /* changes the arguments of attend() */
+    void (*after)(const kvb_attend *call); /* changes its outputs; call: with the unchanged arguments */
     int returns;                           /* in place of 0 */
-    void (*supports)(void);                /* is called before supports() */
+    void (*supports)(void);                /* called before supports() */
     uint32_t scratch_halvings;
     void (*declares)(kvb_arithmetic *a);
-    void (*orders)(kvb_order *o);    /* changes the order that it declares, */
-    void (*tile)(kvb_order_tile *t); /* and each tile of it */
-    /* Changes the q [k_dim] that round_query() gives; that is q itself where the honest kernel has none. */
+    void (*orders)(kvb_order *o);    /* changes the declared order */
+    void (*tile)(kvb_order_tile *t); /* changes each tile of that order */
+    /* Changes the q [k_dim] of round_query(), or q itself if the honest kernel has no such function. */
     void (*rounds)(const kvb_problem *problem, const float *q, double *rounded);
-    uint32_t flags;          /* besides the kernel's own */
-    kvb_tolerance tolerance; /* unless it is KVB_TOLERANCE_NONE, in place of its own */
+    uint32_t flags;          /* added to the kernel's own */
+    kvb_tolerance tolerance; /* replaces the kernel's own; KVB_TOLERANCE_NONE: does not */
 } kvb_wrong_kernel;
 
 typedef struct kvb_wrong_scan {
     void (*slots)(const kvb_scan *call, uint32_t *from); /* changes the slots [n_tok] that tokens begin with */
     void (*before)(kvb_scan *call);
-    void (*after)(const kvb_scan *call); /* as attend's */
+    void (*after)(const kvb_scan *call); /* as for attend() */
     void (*declares)(kvb_scan_arithmetic *a);
     void (*orders)(kvb_scan_order *o);
 } kvb_wrong_scan;
 
-/* A prepare() or adopt(); for room() only store and change are set. */
+/* A call of prepare() or adopt(); for room() only store and change are set. */
 typedef struct kvb_fault_call {
     kvb_store *store;
     const kvb_change *change;
     const kvb_feed *feed;
-    kvb_plan *plan;   /* of prepare */
-    kvb_change given; /* to the policy, in place of the change: adopt() begins with that of the last prepare() */
+    kvb_plan *plan;   /* of prepare() */
+    kvb_change given; /* the change that the policy gets; adopt() starts with that of the last prepare() */
     bool skips;       /* the policy is not called */
-    int error;        /* of prepare(), which returns it; if preparing() sets it, the policy is not called */
+    int error;        /* returned by prepare(); if preparing() sets it, the policy is not called */
 } kvb_fault_call;
 
 typedef struct kvb_wrong_cache {
-    uint32_t of;                          /* kinds of changes that the next four hooks see: 1 << kind; 0: all */
-    void (*preparing)(kvb_fault_call *c); /* store->group and ->options are put back after prepare() */
+    uint32_t of;                          /* kinds of changes for which the next four hooks run: 1 << kind; 0: all */
+    void (*preparing)(kvb_fault_call *c); /* store->group and store->options are restored after prepare() */
     void (*prepared)(kvb_fault_call *c);  /* after a prepare() without error */
-    void (*adopting)(kvb_fault_call *c), (*adopted)(kvb_fault_call *c); /* before and after */
-    uint32_t (*room)(const kvb_fault_call *c, uint32_t left); /* in its place; left: capacity less the cells in use */
-    uint64_t (*pool_cells)(uint32_t capacity);                /* in its place */
+    void (*adopting)(kvb_fault_call *c), (*adopted)(kvb_fault_call *c); /* before and after adopt() */
+    uint32_t (*room)(const kvb_fault_call *c, uint32_t left); /* replaces room(); left: capacity - cells in use */
+    uint64_t (*pool_cells)(uint32_t capacity);                /* replaces pool_cells() */
     int (*lies)(kvb_store *store, kvb_spans *cells);          /* changes a list that is not empty */
-    /* How many tokens are found, in place of `found` of n. */
+    /* Returns the number of tokens that match() finds, in place of `found` of n. */
     uint32_t (*match)(const kvb_store *store, uint32_t found, uint32_t n, uint64_t *ordinals);
-    kvb_prefix_rules prefix; /* members that are not NULL take the place of those of kvb_prefix_by */
+    kvb_prefix_rules prefix; /* members that are not NULL replace those of kvb_prefix_by */
 } kvb_wrong_cache;
 
 typedef struct kvb_fault_write {
@@ -79,11 +79,11 @@ typedef struct kvb_fault_write {
     const float *rows; /* [n][heads][dim] */
 } kvb_fault_write;
 
-/* A head's row in a cell, as the honest pool has stored it. */
+/* A head's row in a cell, stored by the honest pool. */
 typedef struct kvb_fault_stored {
     const kvb_view *view;
     uint32_t head, cell;
-    const float *row; /* [dim] as it was before */
+    const float *row; /* [dim] before encoding */
 } kvb_fault_stored;
 
 /* A row that gather_into() copies. */
@@ -94,31 +94,31 @@ typedef struct kvb_fault_copy {
 
 typedef struct kvb_wrong_pool {
     void (*open)(kvb_pool_options *options);
-    void (*write)(kvb_fault_write *w);           /* changes what is written, and where */
+    void (*write)(kvb_fault_write *w);           /* changes the rows of a write, or their cells */
     void (*row)(float *row);                     /* changes each row [dim] before it is stored */
     void (*stored)(const kvb_fault_stored *row); /* changes its bytes afterwards */
-    void (*copy)(const kvb_fault_copy *c);       /* in place of each copy */
-    void (*grown)(kvb_pool *pool);               /* after each growth but the first */
+    void (*copy)(const kvb_fault_copy *c);       /* replaces each copy */
+    void (*grown)(kvb_pool *pool);               /* after each growth except the first */
     void (*view)(kvb_view *view);
-    void (*load)(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw); /* in place of write_raw() */
-    int bytes, row_bytes;                                                             /* so many more than there are */
+    void (*load)(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw); /* replaces write_raw() */
+    int bytes, row_bytes;                                                             /* added to the pool's answers */
 } kvb_wrong_pool, kvb_wrong_k_pool, kvb_wrong_v_pool;
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 typedef struct kvb_fault {
     const char *name;
-    const char *breaks; /* what is wrong, in words */
-    kvb_check check;    /* the first one that is to catch it */
-    /* Honest combinations, with ", " between them: "workload cache pool kernel", and words of
-     * harness/commands/faults.c; "calls none any kernel": its single calls. */
+    const char *breaks; /* the fault in words */
+    kvb_check check;    /* the first one that must catch it */
+    /* Honest combinations, separated by ", ": "workload cache pool kernel", and words of harness/commands/faults.c;
+     * "calls none any kernel": single calls of the kernel. */
     const char *where;
-    double by; /* a number for its hooks */
+    double by; /* a number for the hooks */
     const kvb_wrong_kernel *kernel;
     const kvb_wrong_scan *scan;
     const kvb_wrong_cache *cache;
     const kvb_wrong_pool *k_pool, *v_pool;
-    /* As in kvb_replay_options: no part is wrong, but what an engine takes a sequence's length to be. */
+    /* As in kvb_replay_options: all parts are honest, and an engine counts the length of a sequence wrongly. */
     uint32_t (*length)(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length);
 } kvb_fault;
 
@@ -138,16 +138,16 @@ extern const kvb_fault *const kvb_fault_tables[]; /* all of these; ends with NUL
 
 typedef struct kvb_fault_site {
     double by; /* of the fault */
-    /* the honest part that it lies in */
+    /* the honest part */
     const kvb_kernel *kernel;
     const kvb_scan_face *scan;
     const kvb_cache_type *cache;
-    uint32_t heads, dim;  /* of the pool last opened */
-    const kvb_pool *pool; /* last viewed */
+    uint32_t heads, dim;  /* of the pool opened last */
+    const kvb_pool *pool; /* viewed last */
 } kvb_fault_site;
 extern kvb_fault_site kvb_fault_here;
 
-/* A function for kvb_child_options.enter; fault: a kvb_fault. */
+/* For kvb_child_options.enter: plants a kvb_fault. */
 int kvb_fault_plant(const void *fault, kvb_replay_options *replay, char *why, size_t why_bytes);
 
 #endif

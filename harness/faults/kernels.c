@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that see, take in, read, combine or leave something else than what is right: in histories, where outputs are
- * f32, and in single calls (ALL_CALLS), at values that histories leave alone. */
+/* Kernels with wrong masks, inputs, rows, sums or outputs: in histories, where outputs are f32, and in single calls
+ * (ALL_CALLS), at values that histories do not have. */
 #include "harness/faults/fault.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #define ALL_CALLS  "calls none any flash"
 #define ALL_ORDERS "calls none any reference, calls none any flash"
 #define BY         ((float)kvb_fault_here.by)
-#define FLOATS     (1u << 20) /* of a changed q or a partial result; a call that needs more is not changed */
+#define FLOATS     (1u << 20) /* of a changed q or a partial result; a larger call is not changed */
 #define WIDEST     4096u      /* channels of a row at most */
 
 static size_t rows_of(const kvb_attend *x)
@@ -22,7 +22,7 @@ static size_t words_of(const kvb_attend *x)
     return ((size_t)x->problem.n_cells + 63) / 64;
 }
 
-/* ---- what a query sees ------------------------------------------------------------------------------------------- */
+/* ---- masks ------------------------------------------------------------------------------------------------------- */
 
 static bool bit_get(const uint64_t *row, uint32_t cell)
 {
@@ -34,7 +34,7 @@ static void bit_turn(uint64_t *row, uint32_t cell)
     row[cell / 64] ^= UINT64_C(1) << cell % 64;
 }
 
-/* The visible cell before which `before` others are visible, or n_cells. */
+/* The visible cell with `before` visible cells before it, or n_cells. */
 static uint32_t seen_after(const kvb_attend *x, const uint64_t *row, uint32_t before)
 {
     uint32_t cell = 0;
@@ -51,7 +51,7 @@ static uint32_t seen_count(const kvb_attend *x, const uint64_t *row)
     return n;
 }
 
-/* by: 0 the first key, 8 the last. A query that sees fewer than three cells is left alone: something must be seen. */
+/* Hides one cell. by: 0 the first, 8 the last. A query with fewer than three cells is not changed: it must see some. */
 static void see_one_less(const kvb_fault_row *r)
 {
     const uint32_t n = seen_count(r->call, r->bits);
@@ -65,7 +65,7 @@ static void see_all(const kvb_fault_row *r)
         r->bits[cell / 64] |= UINT64_C(1) << cell % 64;
 }
 
-/* The first hidden cell behind what is seen: that of a batch mate, a sibling, or the next token. */
+/* Shows the first hidden cell after the visible ones: another sequence's, a sibling's, or the next token's. */
 static void see_one_more(const kvb_fault_row *r)
 {
     const uint32_t n = seen_count(r->call, r->bits), last = n ? seen_after(r->call, r->bits, n - 1) : 0;
@@ -90,7 +90,7 @@ static void see_as_neighbour(const kvb_fault_row *r)
         see_as(r, r->query - 1);
 }
 
-/* One cell too few on the far side, as a window one position short. */
+/* A window that is one position short. */
 static void window_short(const kvb_fault_row *r)
 {
     const uint32_t first = seen_after(r->call, r->bits, 0);
@@ -98,14 +98,14 @@ static void window_short(const kvb_fault_row *r)
         see_one_less(r);
 }
 
-/* A word of the mask's bits is read once for two. */
+/* One word of the mask is used for two. */
 static void see_by_words(const kvb_fault_row *r)
 {
     if (r->call->problem.n_cells > 128)
         r->bits[1] = r->bits[0];
 }
 
-/* Where drafts come, the mask is as wide as rows were before the last one came. */
+/* With several tokens the mask lacks the last cell, as if it had been sized before the last token came. */
 static void see_narrower(const kvb_fault_row *r)
 {
     const uint32_t last = r->call->problem.n_cells - 1;
@@ -125,7 +125,7 @@ static void read_past_end(kvb_attend *x)
         x->problem.n_cells = ++x->k.cells, x->v.cells = x->k.cells;
 }
 
-/* mlx 3360: the number of a column in 16 bits. */
+/* mlx 3360: the index of a column in 16 bits. */
 static void column_16(const kvb_fault_row *r)
 {
     for (uint32_t word = 1024; word < words_of(r->call); word++) {
@@ -134,14 +134,14 @@ static void column_16(const kvb_fault_row *r)
     }
 }
 
-/* mlx 4022: beyond 1024 cells another path, which leaves rows out. */
+/* mlx 4022: above 1024 cells another path runs, which leaves out rows. */
 static void chunks_1024(const kvb_fault_row *r)
 {
     if (r->call->problem.n_cells > 1024)
         r->bits[16] = 0;
 }
 
-/* A mask that is kept for the next call, if that has as many words. */
+/* A call uses the mask of the call before, if both have the same number of words. */
 static void mask_kept(kvb_attend *x)
 {
     static uint64_t kept[2][1u << 16];
@@ -174,7 +174,7 @@ static uint32_t table_entries(const kvb_attend *x)
     return entries;
 }
 
-/* flashinfer 4347: of a page of more than 128 cells the first half is read twice. */
+/* flashinfer 4347: in a page of more than 128 cells the first half is read twice. */
 static void pages_halved(kvb_attend *x)
 {
     static uint32_t pages[1u << 16], starts[1u << 12];
@@ -190,7 +190,7 @@ static void pages_halved(kvb_attend *x)
     x->mask.page_cells = 128;
 }
 
-/* mlx 3360: the number of a page in 16 bits. */
+/* mlx 3360: the index of a page in 16 bits. */
 static void page_16(kvb_attend *x)
 {
     static uint32_t pages[1u << 16];
@@ -203,7 +203,7 @@ static void page_16(kvb_attend *x)
 
 /* ---- q ----------------------------------------------------------------------------------------------------------- */
 
-/* q with each row taken from another one, or each element changed; largest: of its row. */
+/* Takes each row of q from another row, or changes each element; largest: of the element's row. */
 static void q_change(kvb_attend *x, size_t (*from)(const kvb_problem *p, size_t row),
                      float (*element)(float value, float largest))
 {
@@ -247,7 +247,7 @@ static void q_flushed(kvb_attend *x)
     q_change(x, NULL, small_to_0);
 }
 
-/* A value as a code of 8 bits, not multiplied by its scale. */
+/* An 8-bit code that is not multiplied by its scale. */
 static float code_of_8_bits(float value, float largest)
 {
     return largest > 0 ? roundf(value / largest * 127) : 0;
@@ -395,7 +395,7 @@ static void k_for_v(kvb_attend *x)
         x->v = x->k;
 }
 
-/* In formats that keep all of a row in one place. */
+/* For formats that keep a whole row in one place. */
 static void v_of_neighbour(kvb_attend *x)
 {
     static char rows[1u << 22];
@@ -444,7 +444,7 @@ static void residual_cells_of_next_slot(kvb_attend *x)
     x->v.recent_slot = slots;
 }
 
-/* Cells are counted from the front's first one when the tail's rows are read. */
+/* The tail's rows are read by indices that count from the front's first cell. */
 static void tail_behind_front(kvb_attend *x)
 {
     x->v.base = (const char *)x->v.base + kvb_view_front_cells(&x->v) * x->v.cell_stride;
@@ -455,7 +455,7 @@ static void v_front_is_k(kvb_attend *x)
     x->v.front = x->k.front;
 }
 
-/* Rows that are not aligned to 16 bytes are read from where they would be. */
+/* Addresses of rows are rounded down to multiples of 16 bytes. */
 static void align_16(kvb_attend *x)
 {
     x->k.base = (const void *)((uintptr_t)x->k.base & ~(uintptr_t)15);
@@ -465,7 +465,8 @@ static void align_16(kvb_attend *x)
 
 typedef enum halves { EVENLY, BY_LARGER, TWICE, LAST_TWICE } halves;
 
-/* Attends some of the cells apart, and puts the whole and these together: with weights of lse, or evenly. */
+/* Attends some of the cells again and merges both results: evenly, by the larger lse, or weighted by lse, so that these
+ * cells count twice. */
 static void halves_merge(const kvb_attend *x)
 {
     static uint64_t bits[1u << 16];
@@ -500,7 +501,7 @@ static void halves_merge(const kvb_attend *x)
 
 /* ---- hidden cells ------------------------------------------------------------------------------------------------ */
 
-/* Adds 0 times each hidden row: nothing, as long as these are finite. */
+/* Adds 0 times each hidden row: no change as long as the row is finite. */
 static void hidden_add(const kvb_attend *x, const kvb_view *view)
 {
     static float row[KVB_MODEL_WIDTH];
@@ -581,7 +582,7 @@ static void query_before(const kvb_attend *x)
         memcpy(row_of(x, t, 0), row_of(x, t - 1, 0), out_bytes(x));
 }
 
-/* What lay there before the call. */
+/* The last row of the outputs before the call. */
 static float found[KVB_MODEL_WIDTH], found_lse;
 
 static void last_found(kvb_attend *x)
@@ -605,13 +606,13 @@ static void lse_left(const kvb_attend *x)
         *x->lse = found_lse;
 }
 
-/* A row that samples need not hold: they always have the first and the last. */
+/* A row that a sample may lack: a sample always has the first and the last row. */
 static float *row_elsewhere(const kvb_attend *x)
 {
     return row_of(x, x->problem.n_tok / 2, x->problem.n_heads / 3);
 }
 
-/* In one call of `by` a row is that of the call before. */
+/* In one of `by` calls a row is that of the call before. */
 static void row_stale(const kvb_attend *x, float *row)
 {
     static float kept[KVB_MODEL_WIDTH];
@@ -643,14 +644,14 @@ static void half_by_second_thread(const kvb_attend *x)
             row_of(x, t, 0)[c] *= 1.01f;
 }
 
-/* llama.cpp 28358: threads share scratch, and the second one writes over what the first one made. */
+/* llama.cpp 28358: threads share scratch, and the second one overwrites the result of the first. */
 static void threads_share(const kvb_attend *x)
 {
     if (x->team->n > 1 && x->problem.n_heads > 1)
         memcpy((char *)x->out + out_bytes(x), x->out, out_bytes(x));
 }
 
-/* State of a larger call before: kept where none may be. */
+/* State of an earlier, larger call is kept, which is forbidden. */
 static void state_kept(const kvb_attend *x)
 {
     static uint32_t most;
@@ -701,7 +702,7 @@ static void to_bf16(const kvb_attend *x)
     }
 }
 
-/* bf16 by dropping bits, and not to nearest. */
+/* 16-bit outputs with the last bits dropped, not rounded to nearest. */
 static void out_truncated(const kvb_attend *x)
 {
     uint16_t *out = x->out;
@@ -709,12 +710,12 @@ static void out_truncated(const kvb_attend *x)
         out[i] &= 0xfffc;
 }
 
-/* A sum that is split by the number of threads. */
+/* A sum that depends on the number of threads. */
 static void threads_split(const kvb_attend *x)
 {
     float *out = x->out;
     if (x->problem.deterministic && x->team->n > 1 && x->problem.out_elem == KVB_F32 &&
-        fabsf(out[0]) > 0x1p-100f) /* else it is no rounding */
+        fabsf(out[0]) > 0x1p-100f) /* smaller: the change would be no rounding error */
         out[0] = nextafterf(out[0], INFINITY);
 }
 
@@ -730,7 +731,7 @@ static void lse_plus(const kvb_attend *x)
         x->lse[row] += BY;
 }
 
-/* flashinfer 4450 */
+/* flashinfer 4450: a very small log-sum-exp is taken for -infinity. */
 static void finite_infinity(const kvb_attend *x)
 {
     for (size_t row = 0; row < rows_of(x); row++)
@@ -746,7 +747,7 @@ static bool is_blind(const kvb_attend *x, size_t row)
                                                    (uint32_t)(row / x->problem.n_heads), &cursor, &run);
 }
 
-/* flashinfer 4452 */
+/* flashinfer 4452: a query that sees no cell gives NaN. */
 static void blind_nan(const kvb_attend *x)
 {
     for (size_t row = 0; row < rows_of(x); row++)
@@ -754,7 +755,7 @@ static void blind_nan(const kvb_attend *x)
             row_nan(x, row);
 }
 
-/* rten 1321 */
+/* rten 1321: a query that sees no cell has a finite log-sum-exp. */
 static void blind_finite(const kvb_attend *x)
 {
     for (size_t row = 0; row < rows_of(x); row++)
@@ -788,7 +789,7 @@ static float product_most(const kvb_attend *x, uint32_t t, uint32_t head)
     return most;
 }
 
-/* onnxruntime 24953: q.k of f16 before it is scaled. */
+/* onnxruntime 24953: q.k overflows f16 before it is scaled. */
 static void product_overflow(const kvb_attend *x)
 {
     for (size_t row = 0; row < rows_of(x) && row < 64; row++)
@@ -796,7 +797,7 @@ static void product_overflow(const kvb_attend *x)
             row_nan(x, row);
 }
 
-/* vllm 50427: the byte offset of a cell in 32 bits. What lies there instead is NaN here. */
+/* vllm 50427: the byte offset of a cell in 32 bits. The wrong rows are NaN here. */
 static void offset_32(const kvb_attend *x)
 {
     for (size_t row = 0; row < rows_of(x); row++) {
@@ -808,7 +809,7 @@ static void offset_32(const kvb_attend *x)
     }
 }
 
-/* Zeros at one value of an axis alone, as at a shape that was never tried. */
+/* Zeros at one value of an axis only, like a shape that was never tested. */
 #define ZERO_AT(name, condition)                                                                                       \
     static void name(const kvb_attend *x)                                                                              \
     {                                                                                                                  \
@@ -839,7 +840,7 @@ static void lanes_double(kvb_order_tile *t)
     l->n *= 2;
 }
 
-/* The other way round: the first fold comes last. */
+/* Folds in reverse order. */
 static void folds_turned(kvb_order_tile *t)
 {
     kvb_sum_lanes *l = &t->dot;
@@ -868,7 +869,7 @@ static void fused_otherwise(kvb_order *o)
     o->fused = !o->fused;
 }
 
-/* Rounds otherwise than expf() does, now and then. */
+/* Sometimes rounds differently from expf(). */
 static float exp_rounded(float x)
 {
     return expf(x) * (1 + 0x1p-23f);
@@ -885,7 +886,7 @@ static void max_later(kvb_order *o)
     o->tile.cells = 4;
 }
 
-/* Runs of cells in the opposite order. */
+/* Runs of cells in reverse order. */
 static void runs_reversed(kvb_attend *x)
 {
     static kvb_run runs[1u << 16];

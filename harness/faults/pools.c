@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools that encode, write, copy, grow, show, load or count wrongly. Those with KVB_CHECK_POOL are wrong in what few
- * workloads meet, and caught where a pool is judged by itself. */
+/* Pools that encode, write, copy, grow, show, load or count wrongly. The faults with KVB_CHECK_POOL show in few workloads
+ * and are caught when a pool is judged by itself. */
 #include "harness/faults/fault.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 
 /* ---- rows: changed before the honest pool stores them ------------------------------------------------------------ */
 
-/* by: of all channels; of the first 32; of the last; of the middle one. */
+/* Multiply channels by `by`: all; the first 32; the last; the middle one. */
 static void row_times(float *row)
 {
     for (uint32_t c = 0; c < DIM; c++)
@@ -65,7 +65,7 @@ static void row_to_bf16(float *row)
     row_bits(row, cut_to_bf16);
 }
 
-/* Floats that lie half-way between two bf16. */
+/* Floats half-way between two bf16 values are rounded away from zero. */
 static uint32_t tie_up(uint32_t bits)
 {
     return bits + ((bits & 0xffff) == 0x8000);
@@ -133,7 +133,7 @@ static void zeros_halved(const kvb_fault_stored *r)
     memcpy(zeros_of(r->view, r->head, r->cell) + half, zeros_of(r->view, r->head, r->cell), half);
 }
 
-/* Codes of e5m2 for what is too large. */
+/* e5m2 stores values that are too large as infinity. */
 static void too_large_infinite(const kvb_fault_stored *r)
 {
     for (uint32_t c = 0; c < DIM; c++)
@@ -192,7 +192,7 @@ static void copy_first(const kvb_fault_copy *c)
     ALL.gather_into(c->pool, c->to, &c->first, 1);
 }
 
-/* A row that is copied leaves a part of it behind. */
+/* A copied row lacks its scales or its zeros. */
 static void copy_without(const kvb_fault_copy *c, char *(*of)(const kvb_view *v, uint32_t h, uint32_t cell))
 {
     static char left[KVB_MODEL_WIDTH][64];
@@ -216,7 +216,7 @@ static void copy_without_zeros(const kvb_fault_copy *c)
     copy_without(c, zeros_of);
 }
 
-/* The codes go and the scales stay: the row that they belonged to gives its own. */
+/* Copies the codes alone: the scales of the overwritten row stay. */
 static void copy_codes(const kvb_fault_copy *c)
 {
     kvb_view view;
@@ -233,7 +233,7 @@ static void first_row_lost(kvb_pool *pool)
     ALL.write_run(pool, 0, 1, nothing);
 }
 
-/* by: cell 0 or 1, which gets what the other one holds. */
+/* by: cell 0 or 1, which gets the row of the other one. */
 static void row_misplaced(kvb_pool *pool)
 {
     const uint32_t to = (uint32_t)BY, from = !to;
@@ -279,7 +279,7 @@ static void head_scales_alike(kvb_view *v)
         v->head_scales = scales;
 }
 
-/* Where rows lay before the pool grew: shown once more. */
+/* A view shows the address of the rows before the pool grew, once. */
 static void before_growth(kvb_view *v)
 {
     static struct {
@@ -311,7 +311,7 @@ static void load_but_last(kvb_pool *pool, const uint32_t *cells, uint32_t n, con
     ALL.write_raw(pool, cells, n - 1, raw);
 }
 
-/* The second half of each cell's bytes stays what it was. */
+/* A load leaves the second half of the bytes unchanged. */
 static void load_half(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw)
 {
     const size_t bytes = ALL.raw_bytes(pool, cells, n);

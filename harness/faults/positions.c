@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults of an engine's own account of positions: it counts what it feeds, and misses what else moves a sequence. */
+/* Faults of an engine that counts positions itself: it counts fed tokens and misses other changes of a sequence. */
 #include "harness/faults/fault.h"
 
 #include <string.h>
 
-/* What a sequence's length was said to be, and what it would be next if only tokens came. */
+/* The engine's account of a sequence. next: the true length if only fed tokens change it. */
 static struct account {
     size_t event;
     uint32_t said, next;
 } accounts[KVB_TRACE_MAX_SEQS];
 
-/* Is it an event of that kind which changes the sequence otherwise than by tokens that are fed? */
+/* Does the event, if of these kinds, change the sequence other than by fed tokens? */
 static bool changes(const kvb_event *e, uint32_t seq, uint32_t kinds)
 {
     const uint32_t to = e->kind == KVB_EVENT_SEQ_CP ? e->dst : e->kind == KVB_EVENT_REWIND ? 0 : e->src;
@@ -39,7 +39,7 @@ static uint32_t deaf(const kvb_trace *trace, size_t event, uint32_t seq, uint32_
     return said;
 }
 
-/* Misses what was found of a prompt. */
+/* Misses the tokens of a prompt that the cache found. */
 static uint32_t deaf_to_found(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length)
 {
     static uint32_t found[KVB_TRACE_MAX_SEQS];
@@ -51,7 +51,7 @@ static uint32_t deaf_to_found(const kvb_trace *trace, size_t event, uint32_t seq
     return length - found[seq];
 }
 
-/* Decode is a position behind. */
+/* Decoded tokens are one position behind. */
 static uint32_t lag(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length)
 {
     (void)seq;
@@ -65,15 +65,15 @@ static uint32_t none(const kvb_trace *trace, size_t event, uint32_t seq, uint32_
     return trace->events[event].n == 1 ? 0 : length;
 }
 
-/* Relative positions are right. */
+/* All positions are off by the same distance; relative positions are right. */
 static uint32_t ahead(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length)
 {
     (void)trace, (void)event, (void)seq;
     return length + (uint32_t)kvb_fault_here.by;
 }
 
-/* A rectangle's tokens are counted from its left edge, and decoded ones without the padding. Its padding is a sequence of
- * a higher number. */
+/* Tokens of a padded batch are counted from its left edge, decoded tokens without the padding. The padding is a sequence
+ * with a higher number. */
 static uint32_t with_padding(const kvb_trace *trace, size_t event, uint32_t seq, uint32_t length)
 {
     const kvb_event *e = &trace->events[event];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes wrong with states, as engines have had it: planted where a kernel meets the slots that a cache names, so
- * that it looks to the checks as if the cache or the kernel had done it. A token that begins with a slot which another
- * token has begun with before goes back: a rollback, or a fork.
+ * Faults of states, as engines have had them. They are planted between the kernel and the slots that a cache names, so to
+ * the checks the cache or the kernel seems to be at fault. A token whose first slot was the first slot of an earlier token
+ * goes back: a rollback or a fork.
  */
 #include "harness/faults/fault.h"
 
@@ -13,11 +13,11 @@
 #define SLOTS  4096u
 #define NONE   UINT32_MAX
 
-/* Calls of one part of one layer: they share the memory of its slots. */
+/* The calls of one part of one layer, which share the memory of its slots. */
 typedef struct line {
     const void *base;
-    uint32_t next[SLOTS], before[SLOTS]; /* of a slot: which was written from it last; which it was written from */
-    uint32_t backs;                      /* how often a sequence alone went back */
+    uint32_t next[SLOTS], before[SLOTS]; /* [slot] the slot last written from it; the slot that it was written from */
+    uint32_t backs;                      /* how often a single sequence went back */
     uint32_t tree[TOKENS], depth[TOKENS], n_tree; /* slots of the nodes of the last tree, and their depths */
 } line;
 
@@ -35,7 +35,7 @@ static line *line_of(const kvb_scan *x)
     return l;
 }
 
-/* The call's tokens, as the cache named their slots. */
+/* Notes the slots of the call's tokens, as the cache named them. */
 static void slots_note(line *l, const kvb_scan *x)
 {
     for (uint32_t t = 0; t < x->problem.n_tok; t++) {
@@ -49,7 +49,7 @@ static void slots_note(line *l, const kvb_scan *x)
     }
 }
 
-/* A sequence alone goes on from a slot that was gone on from: it begins with `wrong` in its place. */
+/* If the call has one token, and it goes back, the token begins with the slot that wrong() returns. */
 static void go_back_to(const kvb_scan *x, uint32_t *from, uint32_t (*wrong)(line *l, uint32_t slot))
 {
     line *l = line_of(x);
@@ -92,7 +92,7 @@ static void second_shifted(const kvb_scan *x, uint32_t *from)
     go_back_to(x, from, shifted);
 }
 
-/* Two tokens that begin with one slot are forks: the later one begins with what the earlier one made of the slot. */
+/* Two tokens that begin with one slot are forks. The later one begins with the state that the earlier one wrote. */
 static void fork_shared(const kvb_scan *x, uint32_t *from)
 {
     for (uint32_t t = 1; t < x->problem.n_tok; t++)
@@ -101,7 +101,7 @@ static void fork_shared(const kvb_scan *x, uint32_t *from)
                 from[t] = x->to[u];
 }
 
-/* After a tree: the state is looked for at as many nodes as were accepted, less one, whichever these were. */
+/* After a tree the state is taken from the node with index (accepted nodes - 1), whichever nodes were accepted. */
 static void accepted_less_one(const kvb_scan *x, uint32_t *from)
 {
     line *l = line_of(x);
@@ -122,14 +122,14 @@ static void accepted_less_one(const kvb_scan *x, uint32_t *from)
     }
 }
 
-/* A sequence that begins does so with what its slot held before. */
+/* A new sequence begins with the old content of its slot. */
 static void slot_not_cleared(const kvb_scan *x, uint32_t *from)
 {
     for (uint32_t t = 0; t < x->problem.n_tok; t++)
         from[t] = from[t] == KVB_SCAN_ZERO && x->to[t] != KVB_SCAN_NONE ? x->to[t] : from[t];
 }
 
-/* Sequences of one step all begin with the window of the first. */
+/* All sequences of a step begin with the convolution's window of the first. */
 static void first_window_for_all(const kvb_scan *x, uint32_t *from)
 {
     for (uint32_t t = 1; t < x->problem.n_tok && x->problem.kind == KVB_SCAN_CONV && x->from[0] < SLOTS; t++) {
@@ -140,7 +140,7 @@ static void first_window_for_all(const kvb_scan *x, uint32_t *from)
     }
 }
 
-/* transformers 46741: the tokens that a sequence which has a state brings in one step all begin with that state. */
+/* transformers 46741: if a sequence with a state brings several tokens in one step, all begin with that state. */
 static void tokens_as_one(const kvb_scan *x, uint32_t *from)
 {
     for (uint32_t t = 0, end; t < x->problem.n_tok; t = end) {
@@ -151,7 +151,7 @@ static void tokens_as_one(const kvb_scan *x, uint32_t *from)
     }
 }
 
-/* In the middle of a run, as at the border of a chunk, nothing decays. */
+/* One token in the middle of a run, like one at the border of a chunk, does not decay the state. */
 static void border_undecayed(kvb_scan *x)
 {
     static float gate[1u << 20];
@@ -163,9 +163,9 @@ static void border_undecayed(kvb_scan *x)
     x->gate = gate;
 }
 
-/* ---- what is left ------------------------------------------------------------------------------------------------ */
+/* ---- states after the call --------------------------------------------------------------------------------------- */
 
-/* The slot that the call's last token leaves its state in, or KVB_SCAN_NONE. */
+/* The slot to which the call's last token writes its state, or KVB_SCAN_NONE. */
 static uint32_t last_slot(const kvb_scan *x)
 {
     return x->to[x->problem.n_tok - 1];
@@ -176,7 +176,7 @@ static char *slot_at(const kvb_scan *x, uint32_t slot)
     return (char *)x->states.base + (size_t)slot * x->states.slot_bytes;
 }
 
-/* The last token of a prompt once more, as if the call had been padded with it. */
+/* Runs the last token of a prompt once more, as if the call were padded with it. */
 static void padded(const kvb_scan *call)
 {
     static float unread[1u << 20]; /* scan() may not allocate */
@@ -198,7 +198,7 @@ static void padded(const kvb_scan *call)
     kvb_fault_here.scan->scan(&x);
 }
 
-/* A prompt shorter than the convolution leaves no inputs behind. */
+/* A prompt shorter than the convolution leaves no inputs in its slot. */
 static void short_prompt_lost(const kvb_scan *x)
 {
     const kvb_scan_problem *p = &x->problem;
@@ -207,7 +207,7 @@ static void short_prompt_lost(const kvb_scan *x)
         memset(slot_at(x, slot), 0, x->states.slot_bytes);
 }
 
-/* mamba 1027: a convolution's slot has the newest token's output where its input belongs. */
+/* mamba 1027: a convolution's slot holds the newest token's output in place of its input. */
 static void output_for_input(const kvb_scan *x)
 {
     const kvb_scan_problem *p = &x->problem;
@@ -218,7 +218,7 @@ static void output_for_input(const kvb_scan *x)
                    (const float *)x->out + (size_t)t * p->d_v, p->d_v * sizeof(float));
 }
 
-/* The last token of a tree leaves its state not where it is to, but nowhere. */
+/* The state of a tree's last token is not stored. */
 static char state_was[1u << 20];
 
 static bool is_lost(const kvb_scan *x)
@@ -239,7 +239,7 @@ static void state_lost(const kvb_scan *x)
         memcpy(slot_at(x, last_slot(x)), state_was, x->states.slot_bytes);
 }
 
-/* The state goes into the next slot, too. */
+/* The state is also written to the next slot. */
 static void slot_beside(const kvb_scan *x)
 {
     const uint32_t slot = last_slot(x);
@@ -247,7 +247,7 @@ static void slot_beside(const kvb_scan *x)
         memcpy(slot_at(x, slot + 1), slot_at(x, slot), x->states.slot_bytes);
 }
 
-/* One output of one call, in a channel between those that are always followed. */
+/* Changes one output of one call, in a channel that is not always followed. */
 static void channel_off(const kvb_scan *x)
 {
     static uint32_t calls;
@@ -256,7 +256,7 @@ static void channel_off(const kvb_scan *x)
         ((float *)x->out)[(size_t)(p->n_tok - 1) * p->d_v + p->d_v / 2] *= 1 + 0x1p-13f;
 }
 
-/* So many roundings that any output passes, which is none of the right ones. */
+/* Declares so many roundings that any output passes. */
 static void endless_chain(kvb_scan_arithmetic *a)
 {
     a->read_chain = 1u << 30;

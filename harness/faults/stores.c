@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Caches that are wrong in what one policy keeps: pages and their holders, prompts that begin alike, frozen fronts. */
+/* Faults in the data of a single policy: pages and their holders, prompts that begin alike, frozen fronts. */
 #include "caches/stores/paged.h"
 #include "caches/stores/shared.h"
 #include "harness/faults/fault.h"
@@ -10,9 +10,9 @@
 #define HONEST   kvb_fault_here.cache
 #define OF(kind) (UINT32_C(1) << KVB_CHANGE_##kind)
 
-/* ---- holders of pages, and of a place to append at --------------------------------------------------------------- */
+/* ---- holders of pages, and the place to append ------------------------------------------------------------------- */
 
-/* by: the most that a counter of holders can be. */
+/* by: the largest value of a counter of holders. */
 static void holders_wrap(kvb_fault_call *c)
 {
     const paged_store *p = (const paged_store *)c->store;
@@ -27,7 +27,7 @@ static bool leaves(const kvb_change *change)
     return change->kind == KVB_CHANGE_REMOVE && change->p0 == 0 && change->p1 == KVB_POS_END;
 }
 
-/* The first sequence that leaves takes its pages with it, whichever others hold them. */
+/* The first sequence that is removed frees its pages, even if others hold them. */
 static void first_frees(kvb_fault_call *c)
 {
     const paged_store *p = (const paged_store *)c->store;
@@ -36,7 +36,7 @@ static void first_frees(kvb_fault_call *c)
             p->refs[page_at(p, c->change->src, entry)] = 1;
 }
 
-/* omlx 2172: rows of a slab have one place to append at, which becomes the end of the longest sequence that is left. */
+/* omlx 2172: all rows of a slab append at one place, which becomes the end of the longest remaining sequence. */
 static bool has_left;
 
 static void leaving_noted(kvb_fault_call *c)
@@ -77,7 +77,7 @@ static bool any_tokens(const int32_t *a, const int32_t *b, uint32_t n)
     return true;
 }
 
-/* A page's own tokens are its key, whatever comes before. */
+/* The key of a page covers its own tokens alone, not those before. */
 static uint64_t nothing_before(uint64_t before, uint32_t entry)
 {
     return entry ? 0 : before;
@@ -103,7 +103,7 @@ static bool same_words(const int32_t *a, const int32_t *b, uint32_t n)
 
 /* ---- pages that prompts find ------------------------------------------------------------------------------------- */
 
-/* The page that is to be written next is one that several tables name. */
+/* The next page to be written is one that several tables hold. */
 static void held_page_evicted(kvb_fault_call *c)
 {
     paged_store *p = (paged_store *)c->store;
@@ -112,7 +112,7 @@ static void held_page_evicted(kvb_fault_call *c)
             p->first_free = page;
 }
 
-/* One token more is found than pages are whole: a row that was never written. */
+/* One token after the whole pages is found, too: its row was never written. */
 static uint32_t match_more(const kvb_store *store, uint32_t found, uint32_t n, uint64_t *ordinals)
 {
     if (!found || found == n || found % page_cells(store))
@@ -139,7 +139,7 @@ static void match_all(kvb_fault_call *c)
     c->given = *c->change;
 }
 
-/* What is found is read as if its pages lay one after the other. */
+/* The pages of a match are read as if they were consecutive. */
 static void table_not_found(kvb_fault_call *c)
 {
     paged_store *p = (paged_store *)c->store;
@@ -147,7 +147,7 @@ static void table_not_found(kvb_fault_call *c)
         c->error = kvb_paged_change(p, c->change->src, e, (page_at(p, c->change->src, 0) + e) % p->n_pages);
 }
 
-/* What is written after the prompt overwrites the last row that was found. */
+/* The first row after a match overwrites the match's last row. */
 static void found_page_written(kvb_fault_call *c)
 {
     const paged_store *p = (const paged_store *)c->store;
@@ -156,7 +156,7 @@ static void found_page_written(kvb_fault_call *c)
         c->plan->cells[0] = page_at(p, seq, entry - 1) * n + n - 1;
 }
 
-/* A load is adopted, and pages have the keys that it has taken from them: by 0 of a sequence, by 1 of all. */
+/* Pages keep the keys that a load should remove. by: 0 for a load of one sequence, 1 for a load of all. */
 static kvb_prefix_page *pages_before;
 
 static void keys_note(kvb_fault_call *c)
@@ -201,7 +201,7 @@ static void written_behind(kvb_fault_call *c)
     cells_move(c->plan, front_of(c));
 }
 
-/* Only where the pools write is wrong: the policy does not learn of it. */
+/* Only the cells of the pools' writes are wrong; the policy keeps the right ones. */
 static uint32_t hidden;
 
 static void behind_hidden(kvb_fault_call *c)
@@ -229,14 +229,14 @@ static void border_doubled(kvb_fault_call *c)
         runs[i].begin -= runs[i].begin > front && runs[i - 1].end == front ? runs[i].begin - front + 1 : 0;
 }
 
-/* Rows of these pools take the place of the front's n first ones. */
+/* Overwrites the front's first n rows with rows of these pools. */
 static void front_overwrite(kvb_front *front, kvb_pool *const *pools, uint32_t n)
 {
     static char raw[1 << 16];
     kvb_front_fill(front, 0, pools, 0, n < front->cells ? n : front->cells, raw);
 }
 
-/* Its memory gets other rows as soon as a sequence ends. */
+/* The front's memory is overwritten as soon as a sequence ends. */
 static void front_freed(kvb_fault_call *c)
 {
     const shared_store *s = (const shared_store *)(void *)c->store;
@@ -245,7 +245,7 @@ static void front_freed(kvb_fault_call *c)
             front_overwrite(s->holding[i].front, c->store->pools, c->store->ensured);
 }
 
-/* A tail that begins inside the front is written there, where others read. */
+/* A tail that begins inside the front is written to the front, which others read. */
 static void front_written(kvb_fault_call *c)
 {
     static char raw[1 << 16];
@@ -258,7 +258,7 @@ static void front_written(kvb_fault_call *c)
     }
 }
 
-/* The second prompt's rows are the first one's. */
+/* The second front gets the rows of the first. */
 static void front_of_another(kvb_fault_call *c)
 {
     const shared_store *s = (const shared_store *)(void *)c->store;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seats for children, and a queue of results of which the first are handed on as soon as they are there. */
+/* Seats for children, and a queue of results. The first results are passed on as soon as they are there. */
 #include "harness/matrix/slice.h"
 
 #include <errno.h>
@@ -14,12 +14,12 @@
 #include "harness/replay/child.h"
 #include "workloads/array.h"
 
-#define NULL_SECONDS 0.8 /* no null comparison of what took longer for its first pass */
+#define NULL_SECONDS 0.8 /* no null comparison if a pass takes longer */
 
 typedef struct entry {
-    const kvb_kernel *kernel; /* with `scan` beside it, or that beside `kernel`; NULL: it has no child */
-    const kvb_kernel *scan;
-    kvb_result named; /* as it was added */
+    const kvb_kernel *kernel; /* for layers that attend; NULL: no child */
+    const kvb_kernel *scan;   /* for layers that scan */
+    kvb_result named;         /* as it was added */
     kvb_result result;
     bool done; /* the result is there */
     struct entry *next;
@@ -33,7 +33,7 @@ typedef struct seat {
     double deadline; /* infinite: none */
 } seat;
 
-/* Kernels that had no end in so many combinations whose results were handed on. */
+/* Kernels that hung in n combinations, counted when their results are passed on. */
 typedef struct hanging {
     const kvb_kernel *kernel;
     const kvb_kernel *scan;
@@ -63,7 +63,7 @@ int kvb_crew_open(const kvb_crew_options *options, kvb_crew **crew)
 
 /* ---- kernels that hang ------------------------------------------------------------------------------------------ */
 
-/* The place of an entry's kernels among those that hang, or behind them. */
+/* Index of an entry's kernels in `hanging`; n_hanging: not there. */
 static size_t hanging_find(const kvb_crew *c, const entry *e)
 {
     size_t i = 0;
@@ -77,8 +77,8 @@ static bool has_hung(const entry *e)
     return e->done && kvb_child_hung_in_kernel(&e->result);
 }
 
-/* Did the entry's kernel hang often enough in combinations before it? Which results come first does not change the
- * answer: it is true as soon as it is known to be, and is asked once more when all of them are there. */
+/* Has the entry's kernel hung in KVB_CREW_HANGS combinations before it? The answer can only turn true as children end,
+ * and is asked again once all earlier results are there: the order in which children end does not matter. */
 static bool is_hopeless(const kvb_crew *c, const entry *e)
 {
     const size_t at = hanging_find(c, e);
@@ -88,7 +88,7 @@ static bool is_hopeless(const kvb_crew *c, const entry *e)
     return e->kernel && n >= KVB_CREW_HANGS;
 }
 
-/* The first entry's result is due: counted if its kernel hung, skipped if it did so before. */
+/* Skips the first entry if its kernel is hopeless; else counts it if its kernel hung. */
 static int hanging_count(kvb_crew *c, entry *e)
 {
     if (is_hopeless(c, e)) {
@@ -127,7 +127,7 @@ static int final_take(kvb_crew *c)
     return error;
 }
 
-/* Takes what the child has left, when it ends or its time is up. */
+/* Takes the child's result when it has ended, or kills it after `seconds`. */
 static void seat_clear(seat *s, double seconds)
 {
     entry *e = s->of;
@@ -135,10 +135,10 @@ static void seat_clear(seat *s, double seconds)
     if (s->ended >= 0)
         close(s->ended);
     s->of = NULL;
-    e->done = !kvb_stopped; /* a child that did not live to its end has no result */
+    e->done = !kvb_stopped; /* a child that was killed early has no result */
 }
 
-/* Ends children whose results will not count. */
+/* Kills the children of hopeless kernels. */
 static void hopeless_end(kvb_crew *c)
 {
     for (uint32_t i = 0; i < c->n_seats; i++)
@@ -146,7 +146,7 @@ static void hopeless_end(kvb_crew *c)
             seat_clear(&c->seats[i], 0);
 }
 
-/* Returns when a child has ended or has used up its time; or after KVB_LONGEST_WAIT. */
+/* Waits until a child has ended or reached its deadline, at most KVB_LONGEST_WAIT. */
 static void children_wait(kvb_crew *c)
 {
     const uint32_t n = c->n_seats;
@@ -168,7 +168,7 @@ static void children_wait(kvb_crew *c)
     hopeless_end(c);
 }
 
-/* A free seat; with all: when all seats are free. What is done meanwhile is handed on. 0, -EINTR, or what take()
+/* Waits for a free seat, or with `all` until all seats are free. Passes on results meanwhile. 0, -EINTR, or what take()
  * returned. */
 static int seat_free(kvb_crew *c, bool all, seat **free_one)
 {
@@ -189,8 +189,8 @@ static int seat_free(kvb_crew *c, bool all, seat **free_one)
     }
 }
 
-/* The same once more in another process, unjudged. The larger difference counts, this one or that between the passes of
- * one process. */
+/* Repeats the replay in another process, unjudged. The null difference is the larger one: between the two processes, or
+ * between the passes of one. */
 static int null_run(const kvb_child_options *child, kvb_result *result)
 {
     const double inside = result->time.null_difference;
@@ -205,7 +205,7 @@ static int null_run(const kvb_child_options *child, kvb_result *result)
     return error;
 }
 
-/* What is timed has the machine for itself. */
+/* Runs a timed child alone on the machine. */
 static int child_time(kvb_crew *c, entry *e, const kvb_child_options *child, bool null)
 {
     seat *any;

@@ -55,8 +55,6 @@ int kvb_calibrate(const kvb_model *m, const kvb_values *values, kvb_rows kind, c
     return most ? 0 : -ENOMEM;
 }
 
-/* Scales and oracle, made with all cores. */
-
 static int oracle_make(const kvb_truth_options *o, kvb_truth *t)
 {
     kvb_threads *threads;
@@ -79,7 +77,7 @@ static int oracle_make(const kvb_truth_options *o, kvb_truth *t)
     return error;
 }
 
-/* Largest magnitudes of K and V rows, of values and tags, for pools that want them. */
+/* Calibrates K and V of values and tags, for pools that fix scales. */
 static int calibrate(const kvb_truth_options *o, kvb_truth *t)
 {
     const kvb_model *m = &o->trace->header.model;

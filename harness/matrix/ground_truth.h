@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scales that are fixed before a replay begins. */
+/* The ground truth of a replay: scales fixed before it begins, and the oracle. */
 #ifndef KVB_GROUND_TRUTH_H
 #define KVB_GROUND_TRUTH_H
 
@@ -10,21 +10,20 @@
 #include "workloads/values.h"
 
 /*
- * Calibration: the largest magnitudes that a workload's K or V rows have, which formats with a fixed scale (of the
- * layer, or of each KV head) are opened with. Engines take it from a calibration set; here the set is the workload
- * itself, the best that a fixed scale can be. *amax: [layers] of [kv_heads], of all tokens' rows (KVB_ROWS_K or
- * KVB_ROWS_V), after the format's transform, one block to be freed; NULL where the format fixes no scale. NaN counts as
- * 0. 0 or -ENOMEM.
+ * Calibration: the largest magnitudes of a workload's K or V rows, for formats with a fixed scale (of the layer, or of
+ * each KV head). Engines use a calibration set; here the set is the workload itself, the best case for a fixed scale.
+ * *amax: [layers] of [kv_heads], over all tokens' rows (KVB_ROWS_K or KVB_ROWS_V) after the format's transform; one block
+ * that the caller frees; NULL if the format fixes no scale. NaN counts as 0. 0 or -ENOMEM.
  */
 int kvb_calibrate(const kvb_model *model, const kvb_values *values, kvb_rows kind, const kvb_format *format,
                   const float ***amax);
 
-/* What all combinations of one workload and one pair of pools are judged by: fixed scales and the oracle. */
+/* The truth is the same for all combinations of one workload and one pair of pools. */
 typedef struct kvb_truth_options {
     const kvb_trace *trace;
     const kvb_values *values, *tags; /* NULL: there are none */
     kvb_pool_pair pools;
-    bool oracle;            /* one is wanted */
+    bool oracle;            /* make an oracle */
     uint64_t max_pairs;     /* of the oracle, in (query, head, cell) visits */
     uint64_t opinion_pairs; /* of its second opinions */
     uint64_t seed;          /* of its sample */
@@ -32,11 +31,11 @@ typedef struct kvb_truth_options {
 
 typedef struct kvb_truth {
     const float **amax[2][2]; /* of the values' and the tags' K and V rows; NULL: no fixed scales */
-    kvb_oracle *oracle;       /* NULL: none, for the reason given */
+    kvb_oracle *oracle;       /* NULL: there is none, for the reason in oracle_why */
     char oracle_why[KVB_REASON];
 } kvb_truth;
 
-/* 0, also where no oracle can be had; -ENOMEM; else a negative errno with why. The caller has no threads running. */
+/* The caller has no threads running. 0, also if no oracle is possible; -ENOMEM; else a negative errno with why. */
 int kvb_truth_open(const kvb_truth_options *options, kvb_truth *truth, char *why, size_t why_bytes);
 void kvb_truth_close(kvb_truth *truth);
 

@@ -16,10 +16,10 @@
 #include "harness/selection/selection.h"
 #include "workloads/files.h"
 
-#define PEAK_SECONDS 0.1 /* for measuring the multiply-add peak of a thread count */
+#define PEAK_SECONDS 0.1 /* to measure the multiply-add peak of a thread count */
 
-/* All pairs of pools of one workload and values; `first` is their first combination. A profile or tags that the model
- * does not allow are a reason to skip; the workload's own values must be right. */
+/* Runs all pairs of pools of one workload and values; `first` is their first combination. If the model does not allow a
+ * profile or tags, combinations are skipped; the workload's own values must be right. */
 static int lane_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
 {
     const kvb_selection *s = l->options->selection;
@@ -46,7 +46,7 @@ static int lane_run(kvb_lane *l, size_t first, char *why, size_t why_bytes)
     return error;
 }
 
-/* The f32 multiply-add peak of n threads; NaN where it cannot be had. */
+/* Measures the f32 multiply-add peak of n threads; NaN: impossible. */
 static int peak_measure(uint32_t n, bool bind, double *peak)
 {
     kvb_threads *threads;
@@ -72,7 +72,7 @@ static int pools_check(const kvb_selection *s, kvb_trace *const *traces, char *w
     return fits ? 0 : -EINVAL;
 }
 
-/* Asks the caller about each combination. *n: how many are to be run. */
+/* Asks the caller which combinations to run. *n: their number. */
 static int wanted_ask(const kvb_matrix_options *o, bool *wanted, size_t *n)
 {
     const kvb_selection *s = o->selection;
@@ -140,8 +140,7 @@ static int lanes_run(const kvb_matrix_options *o, kvb_trace *const *traces, cons
     return error;
 }
 
-/* A workload as it is to be run. One whose tokens ask for nothing has nothing to attend, and nothing that could be
- * measured. */
+/* Loads a workload, with the setting's logits. A workload without queries is bad input: it has nothing to measure. */
 static int workload_load(const kvb_matrix_options *o, const char *path, kvb_trace **trace, char *why, size_t why_bytes)
 {
     int error = kvb_bad_file(kvb_trace_load(path, (uint32_t)o->knobs->capacity, trace, why, why_bytes));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops over caches, kernels, growths and thread counts: for the crew, or of a duel. */
+/* Loops over caches, kernels, growths and thread counts, for the crew or for a duel. */
 #include "harness/matrix/slice.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "harness/selection/registry.h"
 #include "workloads/files.h"
 
-#define SLICES 32u /* of what each thread makes: between them it looks whether someone asked to stop */
+#define SLICES 32u /* of each thread's work: it looks at kvb_stopped between them */
 
 typedef struct sliced {
     void (*part)(void *ctx, uint32_t i, uint32_t n);
@@ -39,7 +39,7 @@ static void team_parallel(void *team, void (*part)(void *ctx, uint32_t i, uint32
     t->run(t, slices_run, &(sliced){part, ctx});
 }
 
-/* Opens values with all cores. */
+/* Makes values with all cores. */
 static int values_make(const kvb_lane *l, const kvb_trace *trace, const char *profile, kvb_values **values, char *why,
                        size_t why_bytes)
 {
@@ -83,7 +83,7 @@ int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_trace *trac
     return kvb_bad_file(error);
 }
 
-/* The changes of logits, as far as two settings differ in them. */
+/* Are the changes of logits the same, as far as settings can differ in them? */
 static bool logits_same(const kvb_logit_changes *a, const kvb_logit_changes *b)
 {
     return a->softcap == b->softcap && a->scale == b->scale && a->sinks == b->sinks && a->before_rope == b->before_rope;
@@ -141,7 +141,7 @@ static bool parts_fit(const kvb_lane *l, const kvb_cache_type *cache, const kvb_
            kvb_pair_fits(pools, l->trace, why, why_bytes);
 }
 
-/* Why a combination cannot be run at all, if so: no child is made for it. */
+/* Can the combination run at all? If not, no child is made for it, and why says why. */
 static bool is_possible(const kvb_lane *l, const kvb_child_options *c, const char *values_why, const char *oracle_why,
                         char *why, size_t why_bytes)
 {
@@ -185,25 +185,24 @@ const kvb_kernel *kvb_combination_name(const kvb_matrix_options *o, size_t i, kv
     return kernel;
 }
 
-/* What combinations are judged by that have one setting's values and logits. */
+/* The trace, values and truth of the combinations with one setting's values and logits. */
 typedef struct view {
     kvb_setting setting;
     const kvb_trace *trace;
     const kvb_lane_values *values;
     kvb_truth truth[KVB_DUEL_SIDES];
-    const kvb_truth
-        *truth_of[KVB_DUEL_SIDES]; /* one for both sides where they store the same rows; NULL: that side has no pools */
+    const kvb_truth *truth_of[KVB_DUEL_SIDES]; /* the same for both sides if their pools are; NULL: the side has none */
     struct view *next;
 } view;
 
 typedef struct block {
     kvb_lane *lane;
-    size_t first;                        /* its first combination among those of the selection */
+    size_t first;                        /* index of its first combination in the selection */
     size_t n;                            /* caches x kernels x growths x thread counts */
-    size_t n_sides;                      /* 2 of a duel */
-    kvb_pool_pair pools[KVB_DUEL_SIDES]; /* of the same names; NULL: that side has none */
+    size_t n_sides;                      /* 2 in a duel */
+    kvb_pool_pair pools[KVB_DUEL_SIDES]; /* with the same names; NULL: the side has none */
     view *views;
-    kvb_child_options child; /* what all children have in common */
+    kvb_child_options child; /* the common options of all children */
 } block;
 
 static bool is_wanted(const block *b, size_t i)
@@ -230,8 +229,8 @@ static const void *part_of(const block *b, int side, kvb_registry_kind sort, con
 }
 
 /*
- * Sets up the child of one side of the i-th combination, and names its result. False: it cannot be run, and the result
- * says why; or the side lacks a part, and there is no result.
+ * Prepares the child of one side of the i-th combination, and names its result. False: it cannot be run, and the result
+ * says why; or the side lacks a part, and *result stays as it was.
  */
 static bool combination_prepare(const block *b, size_t i, int side, const view *seen, kvb_child_options *child,
                                 kvb_result *result)
@@ -245,7 +244,7 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
     char why[KVB_REASON];
     const kvb_cache_type *cache = s->caches[at.cache];
     const kvb_kernel *found = kvb_combination_name(l->options, b->first + i, &named, why);
-    const kvb_kernel *kernel = found ? found : s->kernels[at.kernel]; /* kvb_kernel_best, of which all else is asked */
+    const kvb_kernel *kernel = found ? found : s->kernels[at.kernel]; /* not found: kvb_kernel_best, to be checked */
     const kvb_kernel *attends = kvb_kernel_attending(kernel), *scans = kvb_kernel_scanning(kernel);
     bool witness = kvb_is_witness(kernel);
     kvb_replay_options *r = &child->replay;
@@ -267,7 +266,7 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
     r->v_pool = b->pools[side].v;
     r->growth = s->growths[at.growth];
     r->values = seen->values->values;
-    r->untimed |= witness && !l->options->duel; /* how long it takes is of no interest */
+    r->untimed |= witness && !l->options->duel; /* a witness's time has no meaning */
     r->k_amax = t->amax[witness][0];
     r->v_amax = t->amax[witness][1];
     r->oracle = witness ? NULL : t->oracle;
@@ -282,8 +281,8 @@ static bool combination_prepare(const block *b, size_t i, int side, const view *
     return found;
 }
 
-/* Of the oracle's sample: another one for each workload, values and pools, so that together they hold more rows.
- * FNV-1a. */
+/* The seed of the oracle's sample: another one for each workload, values and pools, so that the samples together hold
+ * more rows. FNV-1a. */
 static uint64_t sample_seed(const kvb_lane *l, const char *profile, const kvb_pool_pair *pools)
 {
     const char *const words[] = {l->name, profile ? profile : "", pools->k->name, pools->v->name};
@@ -297,7 +296,7 @@ static uint64_t sample_seed(const kvb_lane *l, const char *profile, const kvb_po
     return seed;
 }
 
-/* What both sides' combinations are judged by, into truth [n_sides]. */
+/* Opens the view's truth for each side. */
 static int truths_open(block *b, bool judged, bool witness, view *v, char *why, size_t why_bytes)
 {
     const kvb_lane *l = b->lane;
@@ -329,7 +328,7 @@ static int truths_open(block *b, bool judged, bool witness, view *v, char *why, 
     return error;
 }
 
-/* Is an oracle needed for the i-th combination? Not for a witness, nor where the cache cannot hold the workload. */
+/* Does the i-th combination need an oracle? Not if it has a witness, or if its cache or pools cannot run the workload. */
 static bool is_judged(const block *b, size_t i)
 {
     const kvb_selection *s = b->lane->options->selection;
@@ -340,14 +339,14 @@ static bool is_judged(const block *b, size_t i)
             parts_fit(b->lane, s->caches[at.cache], &s->pools[at.pools], s->growths[at.growth], why, sizeof why));
 }
 
-/* Are two settings judged alike? */
+/* Do two settings share a view? */
 static bool is_seen_alike(const kvb_setting *a, const kvb_setting *b)
 {
     bool same = a->values && b->values ? !strcmp(a->values, b->values) : a->values == b->values;
     return same && logits_same(&a->logits, &b->logits);
 }
 
-/* What the i-th combination is judged by, made when the first that needs it comes. */
+/* Finds, or makes, the view of the i-th combination. */
 static int view_find(block *b, size_t i, const view **found, char *why, size_t why_bytes)
 {
     const kvb_setting setting = setting_of(b, i);
@@ -381,19 +380,19 @@ static int view_find(block *b, size_t i, const view **found, char *why, size_t w
 
 enum {
     PLAYERS = KVB_DUEL_SIDES + 1, /* base, new, and base once more */
-    LEAST_PASSES = 16,            /* of each, however short the samples; the first is warm-up */
+    LEAST_PASSES = 16,            /* of each player, the warm-up pass included */
 };
 
-/* A child, and what its turns have taken. */
+/* A child, and the time of its turns. */
 typedef struct player {
     kvb_child child;
-    bool plays;     /* asks for turns still */
-    double limit;   /* seconds of its own that it may use */
-    double used;    /* seconds of its own */
-    double longest; /* of a turn */
+    bool plays;     /* it still asks for turns */
+    double limit;   /* seconds that its turns may take */
+    double used;    /* seconds that they took */
+    double longest; /* turn, in seconds */
 } player;
 
-/* Waits until the player asks for its next turn; when it has ended, or its time is up, it plays no more. */
+/* Waits until the player asks for its next turn. If it has ended or its time is up, it plays no more. */
 static void ask_wait(player *p)
 {
     double started = kvb_now_seconds(), left = p->limit - p->used, took;
@@ -405,7 +404,7 @@ static void ask_wait(player *p)
     p->longest = fmax(p->longest, took);
 }
 
-/* A pass of the child. NAN: it plays no more, or its time limit would end it in the next one. */
+/* Gives the child a turn: one pass. NAN: it plays no more, or might reach its time limit in the next pass. */
 static double turn_take(void *ctx)
 {
     player *p = ctx;
@@ -418,12 +417,11 @@ static double turn_take(void *ctx)
 }
 
 /*
- * Replays of the same workload, each in a child process of its own, pass by pass in turns: A B C, B C A, … Whatever
- * disturbs the machine disturbs all of them, so passes of the same number are compared. The parent is the referee: one
- * child runs at a time. If a child crashes or hangs the others keep their results. Fills status, reason and
- * measurements of the results; all have the same number of passes where all come to their end. Passes are made for
- * sample_ms of each player; the time limit of a child counts its own turns. 0, or -errno when a child could not be
- * made.
+ * Replays a workload in several child processes, pass by pass in turns: A B C, B C A, … A disturbance of the machine hits
+ * all of them, so passes of the same number are compared. The parent lets one child run at a time. If a child crashes or
+ * hangs, the others keep their results. Passes are made for sample_ms of each player; a child's time limit counts its own
+ * turns. Fills status, reason and measurements of the results; if all children finish, all have the same number of
+ * passes. 0, or -errno if a child could not be made.
  */
 static int players_run(const kvb_child_options options[PLAYERS], kvb_result results[PLAYERS])
 {
@@ -450,8 +448,8 @@ static int players_run(const kvb_child_options options[PLAYERS], kvb_result resu
 }
 
 /*
- * The i-th combination as base, as new, and as base once more, in turns. What the base differs from itself is the null
- * comparison of both. Where one side cannot be run, the other one is run alone.
+ * Runs the i-th combination with the base, the new side, and the base once more, in turns. The difference between the two
+ * runs of the base is the null comparison of both sides. If one side cannot run, the other runs alone.
  */
 static int duel_run(const block *b, size_t i, const view *seen, kvb_result *const results[KVB_DUEL_SIDES])
 {
@@ -497,7 +495,7 @@ static int duels_run(block *b, char *why, size_t why_bytes)
         kvb_result_init(&results[KVB_DUEL_BASE]);
         kvb_result_init(&results[KVB_DUEL_NEW]);
         error = duel_run(b, i, seen, (kvb_result *[]){&results[KVB_DUEL_BASE], &results[KVB_DUEL_NEW]});
-        if (kvb_stopped) /* its child did not live to its end */
+        if (kvb_stopped) /* a child was killed early */
             return -EINTR;
         for (int side = 0; side < KVB_DUEL_SIDES && !error; side++)
             if (*results[side].kernel) /* else that side lacks a part */
@@ -508,7 +506,7 @@ static int duels_run(block *b, char *why, size_t why_bytes)
 
 /* ---- a block ----------------------------------------------------------------------------------------------------- */
 
-/* Is a pool yet to be judged by itself? From now on it is not. Built-in ones are judged by the program's own tests. */
+/* Must the pool be judged by itself? True once for each plug-in's pool; the program's own tests judge built-in ones. */
 static bool is_unjudged(kvb_judged_pools *judged, const kvb_pool_type *type)
 {
     bool known = !judged || judged->n == sizeof judged->at / sizeof *judged->at;
@@ -521,7 +519,7 @@ static bool is_unjudged(kvb_judged_pools *judged, const kvb_pool_type *type)
     return !known;
 }
 
-/* Hands all to the crew: their results reach the caller later, in order. */
+/* Adds all combinations to the crew; the caller gets their results later, in order. */
 static int combinations_run(block *b, char *why, size_t why_bytes)
 {
     int error = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of checks, and those of attention that need no file of their own. */
+/* The table of checks, and the checks of attention that have no file of their own. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +22,7 @@ static void parts_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
         part(ctx, i, team->n);
 }
 
-/* The first of n bytes that differs, or n. */
+/* Index of the first of n bytes that differs, or n. */
 static size_t first_unlike(const unsigned char *a, const unsigned char *b, size_t n)
 {
     size_t i = memcmp(a, b, n) ? 0 : n;
@@ -31,7 +31,7 @@ static size_t first_unlike(const unsigned char *a, const unsigned char *b, size_
     return i;
 }
 
-/* Scratch of so many bytes, in the block of the calls before where it is large enough. NULL: no memory. */
+/* Scratch of so many bytes, in the block of earlier calls if it is large enough. NULL: no memory. */
 static void *scratch_fit(kvb_pass *p, size_t bytes)
 {
     kvb_team_check *check = &p->team;
@@ -46,7 +46,7 @@ static void *scratch_fit(kvb_pass *p, size_t bytes)
     return check->scratch;
 }
 
-/* Makes the call by a team of n and compares its bits with those of the judged one: out [out bytes] and lse [lse
+/* Repeats the call with a team of n and compares its bits with those of the judged call: out [out bytes] and lse [lse
  * bytes]. */
 static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_t lse)
 {
@@ -86,7 +86,7 @@ static int team_judge(kvb_pass *p, uint32_t layer, uint32_t n, size_t out, size_
     return kvb_pass_fail(p, KVB_CHECK_DETERMINISTIC, why);
 }
 
-/* Of the call that was made last, of this layer: outputs are left as they were. 0, -ENOMEM or what kvb_pass_fail()
+/* Repeats the last call, of this layer, with other teams; outputs are restored. 0, -ENOMEM or what kvb_pass_fail()
  * returns. */
 static int team_check_run(kvb_pass *p, uint32_t layer)
 {
@@ -126,7 +126,7 @@ static void meter_close(kvb_pass *p)
     free(p->meter.seen);
 }
 
-/* Brings the processor's caches into the state asked for. */
+/* Prepares the processor's caches: the knob cache-state. */
 static int caches_prepare(kvb_pass *p, kvb_made *m)
 {
     const kvb_attend_spec *spec = m->spec;
@@ -164,7 +164,7 @@ static void misdeed_note(kvb_pass *p, uint64_t allocations, uint64_t threads)
              what);
 }
 
-/* What the kernel returned, and what it did meanwhile. */
+/* Checks what the kernel returned; notes allocations and threads started. */
 static int conduct(kvb_pass *p, kvb_made *m)
 {
     const bool foreign = p->options->kernel->flags & KVB_KERNEL_FOREIGN,
@@ -172,7 +172,7 @@ static int conduct(kvb_pass *p, kvb_made *m)
     char why[256];
     p->judging.foreign.calls += counts;
     p->judging.foreign.allocations += counts ? m->allocations : 0;
-    /* An engine's threads may tidy up later, when a scan runs. */
+    /* An engine's threads can tidy up later, when a scan runs. */
     if (!foreign && (m->allocations || m->threads) && !*p->misdeed)
         misdeed_note(p, m->allocations, m->threads);
     if (!m->returned)
@@ -184,14 +184,14 @@ static int conduct(kvb_pass *p, kvb_made *m)
     return kvb_pass_fail(p, KVB_CHECK_RETURN, why);
 }
 
-/* ---- what it may not write, and must ----------------------------------------------------------------------------- */
+/* ---- what the kernel must not write, and must write -------------------------------------------------------------- */
 
-/* In the first pass K and V may not be written while the kernel has them. */
+/* In the first pass K and V are read-only while the kernel runs. */
 static void rows_protect(const kvb_pass *p, const kvb_attend_spec *spec, bool read_only)
 {
     if (p->options->knobs->no_guard || p->number > 0)
         return;
-    const kvb_attend *got = &p->call.args; /* rows as the kernel gets them: staged, or the same */
+    const kvb_attend *got = &p->call.args; /* the kernel's rows: staged, or the same */
     const kvb_view *const views[] = {&spec->k, &spec->v, spec->k.front, spec->v.front, &got->k, &got->v};
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         for (size_t lane = 0; views[i] && lane < 4; lane++) {
@@ -241,7 +241,7 @@ static int outputs_written(kvb_pass *p, kvb_made *m)
     return kvb_kernel_io_written(&p->io, why, sizeof why) ? 0 : kvb_pass_fail(p, KVB_CHECK_WRITTEN, why);
 }
 
-/* In later passes once a pass is enough: kvb_pass_run(). */
+/* In the first pass only; later ones check the margins at their end: kvb_pass_run(). */
 static int margins_check(kvb_pass *p, kvb_made *m)
 {
     char why[256];
@@ -291,21 +291,21 @@ static kvb_written *written_of(kvb_pass *p, const kvb_made *m)
     return &p->judging.written[(size_t)p->place->event * p->trace->header.model.n_layers + m->layer];
 }
 
-/* The last queries of a call are the event's: so many of them are judged. */
+/* The number of judged queries, the call's last ones. */
 static uint32_t asked_of(const kvb_pass *p, const kvb_made *m)
 {
     const uint32_t n_tok = p->call.args.problem.n_tok;
     return m->fed->judged < n_tok ? m->fed->judged : n_tok;
 }
 
-/* A call that is not to be judged, or has written what was judged in the first pass. */
+/* KVB_ENOUGH if the call is not to be judged, or has the bits that were judged in the first pass. */
 static int digest_compare(kvb_pass *p, kvb_made *m)
 {
     const kvb_replay_options *o = p->options;
     kvb_judging *j = &p->judging;
     j->foreign.call = (kvb_closeness){0};
     j->foreign.rows = 0;
-    if (o->unjudged && !p->window) /* whose passes are all judged */
+    if (o->unjudged && !p->window) /* over windowed pools all passes are judged */
         return KVB_ENOUGH;
     const kvb_written *written = written_of(p, m);
     const uint32_t n = asked_of(p, m);
@@ -313,7 +313,7 @@ static int digest_compare(kvb_pass *p, kvb_made *m)
     if (p->number == 0)
         j->digest = kvb_kernel_io_digest(&p->io, n, j->digest);
     m->before = (kvb_written){digest, j->diff.rows, j->every.diff.rows, j->every.scanned};
-    /* Over windowed pools each pass looks at other rows. */
+    /* Over windowed pools each pass examines other rows. */
     if (p->number == 0 || p->window || digest != written->digest)
         return 0;
     j->diff.rows += written->rows;
@@ -362,7 +362,7 @@ static int bound_check(kvb_pass *p, kvb_made *m)
     return error;
 }
 
-/* Rows of attention that are to be compared in each pass. */
+/* Rows of attention that each pass must compare. */
 static size_t rows_due(const kvb_pass *p)
 {
     const kvb_replay_options *o = p->options;
@@ -384,14 +384,14 @@ static void bound_close(kvb_pass *p)
     kvb_rounded_free(p->judging.rounded);
 }
 
-/* ---- what no row shows alone ------------------------------------------------------------------------------------- */
+/* ---- errors that no single row shows ----------------------------------------------------------------------------- */
 
 static int filter_open(kvb_pass *p)
 {
     return p->options->oracle ? kvb_filter_open(p->options->oracle, &p->judging.filter) : 0;
 }
 
-/* Residuals of the first pass. */
+/* Adds the residuals of the first pass. */
 static int filter_add(kvb_pass *p, kvb_made *m)
 {
     const kvb_problem *problem = &p->call.args.problem;
@@ -425,7 +425,7 @@ static void declaration_report(kvb_pass *p, kvb_result *result)
 
 /* ---- the rule of a kernel's own project -------------------------------------------------------------------------- */
 
-/* All rows that the oracle knows of a call of n queries are judged. */
+/* Notes the call's share, after all of its rows that the oracle knows are judged. */
 static int tolerance_note(kvb_pass *p, kvb_made *m)
 {
     kvb_foreign_calls *f = &p->judging.foreign;
@@ -459,7 +459,7 @@ static bool has_failed(const kvb_pass *p)
                : p->judging.diff.any_failed || p->judging.every.diff.any_failed;
 }
 
-/* Of a pass that is judged and not timed, where all is right so far. */
+/* Is the pass judged and not timed, and all right so far? */
 static bool goes_on(const kvb_pass *p)
 {
     return (p->options->untimed || p->number == 0) && !p->options->unjudged && !has_failed(p);
@@ -493,7 +493,7 @@ static int dump_call(kvb_pass *p, kvb_made *m)
     return 0;
 }
 
-/* Positions as rope had them, beside those of the trace: numbers do not show where all of a sequence is off by as much. */
+/* Compares rope's positions with the trace's: attention is the same if all of a sequence is off by the same distance. */
 static void positions_report(kvb_pass *p, kvb_result *result)
 {
     const kvb_feeding *f = &p->feeding;
@@ -557,8 +557,6 @@ const kvb_check_row kvb_check_rows[] = {
     {.name = NULL},
 };
 
-/* One call of a kernel: prepared, looked at before, made, timed, looked at after. */
-
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
 static int attend_prepare(kvb_pass *p, kvb_made *m)
@@ -574,7 +572,7 @@ static int attend_prepare(kvb_pass *p, kvb_made *m)
         return error;
     double started = kvb_pass_clock(p);
     error = kvb_call_prepare(&p->call, spec, p->io.q, m->fed->n, why, sizeof why);
-    /* timed as the kernel's: it needs the mask expanded, or rows staged */
+    /* charged to the kernel if it needs the mask expanded, or rows staged */
     bool turned = p->call.args.mask.kind != spec->mask.kind || p->call.staged_k || p->call.staged_v;
     kvb_pass_charge(p, started, turned ? KVB_IN_KERNEL : KVB_IN_HARNESS);
     return error ? kvb_pass_refuse(p, error, p->who, why) : 0;

@@ -34,11 +34,11 @@
 
 pid_t kvb_process_start(void (*main)(void *ctx), void *ctx)
 {
-    int bound[2]; /* the child closes it when it will die with its parent: stopped earlier, it would not */
+    int bound[2]; /* the child closes it once it will die with its parent; stopped earlier, it would not die */
     char none;
     if (pipe2(bound, O_CLOEXEC) != 0)
         return -errno;
-    fflush(NULL); /* or the child's exit would write it again */
+    fflush(NULL); /* else the child would write buffered output again */
     pid_t parent = getpid(), pid = fork();
     if (pid) {
         int error = errno;
@@ -80,7 +80,7 @@ bool kvb_process_wait(pid_t pid, double seconds, int *status)
     return in_time;
 }
 
-/* The work, and that it was done: an exit is no end. */
+/* Work for a child, which exits with DONE after it: any other exit came from a plug-in. */
 typedef struct errand {
     void (*work)(void *ctx);
     void *ctx;
@@ -106,18 +106,16 @@ int kvb_apart(void (*work)(void *ctx), void *ctx, double seconds)
     return in_time && WIFEXITED(status) && WEXITSTATUS(status) == DONE ? 0 : -ECHILD;
 }
 
-/* Child processes, and what they find after a failure. */
-
-/* What parent and child share. */
+/* Memory that parent and child share. */
 typedef struct kvb_child_shared {
     kvb_result result;
     kvb_replay_place place;
     volatile bool done;
-    kvb_slot_files slots; /* of a trace that saves: what a child leaves there when it is killed, the parent removes */
-    char fault[160];      /* what the guard said of a fault; empty: nothing */
+    kvb_slot_files slots; /* for a trace that saves: the parent removes the files of a killed child */
+    char fault[160];      /* the guard's report of a fault; empty: none */
 } kvb_child_shared;
 
-/* The guard's word on a fault: left for the parent, by a signal handler. */
+/* The child's shared memory, for the signal handler that reports a fault. */
 static kvb_child_shared *of_child;
 
 static void fault_report(const char *what)
@@ -148,7 +146,7 @@ static bool turn_take(void *ctx)
     return send(fd, &token, 1, MSG_NOSIGNAL) == 1 && recv(fd, &token, 1, 0) == 1;
 }
 
-/* Judges pools by themselves. What is not right is the result. */
+/* Judges pools by themselves; a failure goes into the result. */
 static int pools_judge(const kvb_replay_options *replay, kvb_result *result)
 {
     const kvb_pool_type *const pools[] = {replay->judges_k ? replay->k_pool : NULL,
@@ -168,9 +166,9 @@ static int pools_judge(const kvb_replay_options *replay, kvb_result *result)
     return error;
 }
 
-/* After a combination has failed: is its cache at fault, or its kernel? Replays the same cache and pools once with the
- * witness in place of the kernel, and adds to the reason what it found: which token was seen or missed, or that all
- * were right. Nothing where a witness cannot read what the pools store. */
+/* Finds out whether a failed combination's cache or kernel is at fault. Replays the same cache and pools once with the
+ * witness as the kernel, and adds its finding to the reason: the token that was wrongly seen or missed, or that all were
+ * right. Adds nothing if a witness cannot read the pools' rows. */
 static void second_look(const kvb_replay_options *failed, kvb_result *result)
 {
     const kvb_model *model = &failed->trace->header.model;
@@ -208,7 +206,7 @@ out:
     kvb_values_free(tags);
 }
 
-/* turns: the child's end, or -1. */
+/* turns: the child's end of the socket, or -1. */
 static void child_main(const kvb_child_options *options, int turns, kvb_child_shared *s)
 {
     kvb_replay_options replay = options->replay;
@@ -236,7 +234,7 @@ static void child_main(const kvb_child_options *options, int turns, kvb_child_sh
         placement_print(options, s->result.placement, sizeof s->result.placement);
         kvb_count_open();
         error = kvb_replay_run(&replay, &s->place, &s->result);
-        s->done = !error; /* whatever a second look may come to */
+        s->done = !error; /* the result stands even if the second look crashes */
         if (!error && s->result.status == KVB_STATUS_FAIL &&
             (s->result.rho > 1 || s->result.check == KVB_CHECK_TOLERANCE))
             second_look(&replay, &s->result);
@@ -284,7 +282,7 @@ bool kvb_child_hung_in_kernel(const kvb_result *result)
            strstr(result->reason, " in the kernel's "); /* see ending_report() */
 }
 
-/* Bytes from one child's part of the shared memory to the next: each is unmapped alone. */
+/* Bytes from one child's part of the shared memory to the next: whole pages, as each is unmapped alone. */
 static size_t shared_stride(void)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -316,7 +314,7 @@ static int child_start(const kvb_child_options *options, bool takes_turns, kvb_c
     pid_t pid = error ? error : kvb_process_start(child_begin, &b);
     error = pid < 0 ? (int)pid : 0;
     if (takes_turns)
-        close(ends[1]); /* the last copy goes with the child: that tells its end */
+        close(ends[1]); /* the child has the last copy: its end closes the socket */
     if (error && takes_turns)
         close(ends[0]);
     if (error)

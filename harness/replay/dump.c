@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One call of a replay, to look at: --only and --dump. */
+/* Options to examine one call of a replay: --only and --dump. */
 #include "harness/replay/pass.h"
 
 #include <errno.h>
@@ -89,7 +89,7 @@ typedef struct dump {
     bool no_memory;
 } dump;
 
-/* One more tensor, of zeros. Without memory: a place that is never read. */
+/* Adds a tensor of zeros. c 0: two dims. NULL: no memory. */
 static void *tensor_add(dump *d, const char *name, kvb_dtype dtype, uint64_t a, uint64_t b, uint64_t c)
 {
     kvb_tensor *t = &d->tensors[d->n];
@@ -125,7 +125,7 @@ static void mask_add(dump *d, const kvb_pass *p, const kvb_attend_spec *spec)
     }
 }
 
-/* What the oracle knows of the rows that it checks. */
+/* Fills in the exact outputs and bounds of the rows that the oracle checks. */
 static void expected_fill(const kvb_pass *p, const kvb_attend_spec *spec, uint32_t layer, uint32_t n_new, double *exact,
                           double *bound, double *exact_lse, double *bound_lse)
 {
@@ -197,7 +197,7 @@ int kvb_dump_folder(const char *path, char *why, size_t why_bytes)
     return error;
 }
 
-/* Writes what was gathered, unless DIR holds a call already, and lets go of it. */
+/* Writes the tensors and the script, and frees the tensors. */
 static void dump_write(const char *folder, dump *d, const char *const *facts)
 {
     char path[4096], python[4096], why[512] = "no memory";
@@ -259,7 +259,7 @@ static void floats_add(dump *d, const char *name, const float *from, uint64_t a,
         memcpy(to, from, a * b * c * sizeof *to);
 }
 
-/* The slots that the call names, in order: `slots`, and what lay in each. */
+/* Adds the slots that the call names, in ascending order, and their states. */
 static void states_add(dump *d, const kvb_scan *call, const char *before)
 {
     const kvb_scan_problem *p = &call->problem;

@@ -135,7 +135,7 @@ void kvb_guard_free(void *start)
     }
 }
 
-/* First byte of [from, to) that is not the canary's; `to` when all are. */
+/* First byte of [from, to) that is not the canary's; `to` if there is none. */
 static const char *canary_check(const char *from, const char *to)
 {
     /* memory that equals itself one byte further on has all bytes alike */
@@ -194,7 +194,7 @@ static const char *access_of(const ucontext_t *context)
 }
 
 #define NULL_BYTES                                                                                                     \
-    65536u /* what is this near is a member or an element of it: the kernel maps nothing there (mmap_min_addr) */
+    65536u /* a smaller address is a member or an element of NULL: the system maps nothing there (mmap_min_addr) */
 
 static const char *volatile null_why;
 
@@ -203,7 +203,7 @@ void kvb_guard_null(const char *why)
     null_why = why;
 }
 
-/* Writes to text what the fault at `address` touched. False: it has to do with none of the blocks. */
+/* Describes the fault at `address`. False: it lies in no fence and no read-only block. */
 static bool fault_tell(const char *address, const ucontext_t *context, char *text, size_t text_bytes)
 {
     const block *all = blocks, *b = NULL;
@@ -244,7 +244,7 @@ static void fault_handle(int signal_number, siginfo_t *info, void *context)
 {
     char text[160];
     void (*report)(const char *) = reporter;
-    bool fault = info->si_code > 0; /* else someone sent it, and it has no address */
+    bool fault = info->si_code > 0; /* else a process sent the signal, and it has no address */
     if (fault && report && fault_tell(info->si_addr, context, text, sizeof text))
         report(text);
     signal(signal_number, SIG_DFL);
@@ -260,8 +260,7 @@ int kvb_guard_install(void (*report)(const char *what))
     reporter = report;
     if (sigaltstack(NULL, &present))
         return -errno;
-    /* a sanitizer gives each thread a signal stack of its own, and at the thread's end unmaps the one that is then set
-     */
+    /* keeps a stack that is set: a sanitizer gives each thread one, and unmaps the set one at the thread's end */
     if (present.ss_flags & SS_DISABLE && sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL))
         return -errno;
     sigemptyset(&action.sa_mask);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Guarded memory: every buffer that a kernel is handed lies between two pieces of address space that no code may
- * touch, its end flush with the second one (up to the 64-byte alignment of its start; the slack on either side holds a
- * canary). A write or read outside ends in SIGSEGV, and the handler names the buffer and the distance; a write into the
- * slack is found when the canary is checked. A block may also be made read-only: a write into it is told the same way.
+ * Guarded memory. Every buffer of a kernel lies between two fences: address space that no code may touch. Its end is
+ * flush with the second fence, up to the 64-byte alignment of its start; the slack on either side holds a canary. An
+ * access to a fence raises SIGSEGV, and the handler names the buffer and the distance. A write into the slack is found
+ * when the canary is checked. A block can be made read-only: a write into it is reported in the same way.
  *
  * Distances are those of the first byte touched: "0 bytes past the end" is the first byte behind the block, "4 bytes
  * before the start" the float just before it.
@@ -17,29 +17,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Guarded block of exactly `bytes`, start aligned to 64, named for messages ("out", "scratch", "K and V rows"; the
- * name must outlive the block). NULL: no memory. Content: zero pages. */
+/* A guarded block of exactly `bytes` zeros, its start aligned to 64. name: for messages ("out", "scratch", "K and V
+ * rows"); must outlive the block. NULL: no memory. */
 void *kvb_guard_alloc(const char *name, size_t bytes);
-/* Changes the block's size, to at most what it was made with. It moves within its pages, so that its end is flush again
- * and no page is new. Its content is then arbitrary. Returns its new start. For buffers whose size changes from call to
- * call: a new block would bring page faults into the timed region. */
+/* Changes the size of a block, to at most the size that it was made with, and returns its new start. The block moves
+ * within its pages so that its end is flush again; its content is then arbitrary. For buffers that change size from
+ * call to call: the page faults of a new block would be timed. */
 void *kvb_guard_fit(void *block, size_t bytes);
-/* Take away or give back the right to write into the block that holds this address, slack included. 0, -ENOENT when
- * no block does (memory of a plug-in's own), or another negative errno. */
+/* Makes the block that holds this address, slack included, read-only or writable. 0, -ENOENT if no block holds it
+ * (a plug-in's own memory), or another negative errno. */
 int kvb_guard_protect(const void *address, bool read_only);
-/* Free a block, or NULL. A block that is not known is a bug (assert). */
+/* Frees a block, or NULL. An unknown block is a bug (assert). */
 void kvb_guard_free(void *block);
 
-/* Is every canary of every live block whole? false with "write 0 bytes past the end of out" in why. */
+/* Is every canary of every live block whole? If not, why is such as "write 0 bytes past the end of out". */
 bool kvb_guard_check(char *why, size_t why_bytes);
 
-/* What a fault near NULL is told with ("scratch is NULL: …"), a string constant; NULL: nothing. */
+/* Sets what the report of a fault near NULL adds ("scratch is NULL, as …"), a string constant. NULL: nothing. */
 void kvb_guard_null(const char *why);
 
-/* Install the SIGSEGV/SIGBUS handler on a stack of its own: when the fault lies in a guard page, `report` is called
- * with a line like "read 8 bytes past the end of scratch" or "write at byte 16 of q, which is read-only" ("access"
- * where the processor does not tell which), and then the signal takes its default action. Any other fault does so at
- * once. Async-signal-safe: report may only copy the text. 0 or a negative errno. */
+/* Installs the handler of SIGSEGV and SIGBUS, on a stack of its own. On a fault in a fence, in a read-only block or near
+ * NULL it calls `report` with a line like "read 8 bytes past the end of scratch" or "write at byte 16 of q, which is
+ * read-only" ("access" where the processor does not tell which). report may only copy the text (async-signal-safe).
+ * Then, as after any other fault, the signal takes its default action. 0 or a negative errno. */
 int kvb_guard_install(void (*report)(const char *what));
 
 #endif

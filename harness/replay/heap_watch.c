@@ -35,7 +35,7 @@ static atomic_uint_fast64_t calls, threads;
 #define EXPORTED    __attribute__((visibility("default")))
 #define MOST_FRAMES 32
 
-/* Where something was called. */
+/* The origin of a call. */
 typedef struct origin {
     const char *function;
     size_t bytes;
@@ -53,7 +53,7 @@ static void origin_take(origin *o, const char *function, size_t bytes)
     o->n = backtrace(o->frames, MOST_FRAMES);
 }
 
-/* The library whose own calls are not counted: its first address, and the one behind its last; 0, 0: none. */
+/* Addresses [from, to) of the library whose own calls are not counted; 0, 0: none. */
 static uintptr_t excused_from, excused_to;
 
 static inline bool is_excused(const void *address)
@@ -61,7 +61,7 @@ static inline bool is_excused(const void *address)
     return (uintptr_t)address - excused_from < excused_to - excused_from;
 }
 
-/* from: what called the function. */
+/* from: address of the caller. */
 static __attribute__((noinline)) void call_take(const char *function, size_t bytes, const void *from)
 {
     if (is_excused(from))
@@ -79,12 +79,12 @@ static inline void call_count(const char *function, size_t bytes, const void *fr
 
 #ifdef HAS_RUNTIME_HOOKS
 
-/* From the runtime of the sanitizers (sanitizer/allocator_interface.h). ThreadSanitizer calls no hook for aligned
- * blocks, so there they are not counted. */
+/* The sanitizers' runtime has it (sanitizer/allocator_interface.h). ThreadSanitizer calls no hook for aligned blocks, so
+ * it does not count them. */
 __attribute__((weak)) int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void *, size_t),
                                                                     void (*free_hook)(const volatile void *));
 
-/* The nearest function that called the runtime is not known: any of these frames. */
+/* A frame of the excused library. A hook does not know the runtime's caller, so any frame counts. */
 static const void *excused_frame(void)
 {
     void *frames[MOST_FRAMES];
@@ -164,7 +164,8 @@ EXPORTED void *aligned_alloc(size_t alignment, size_t bytes)
     return __libc_memalign(alignment, bytes);
 }
 
-/* POSIX: a power of two that pointers fit; the error is returned, errno and *block stay as they were. */
+/* POSIX: alignment is a power of two and a multiple of a pointer's size; an error is returned, and errno and *block stay
+ * as they were. */
 EXPORTED int posix_memalign(void **block, size_t alignment, size_t bytes)
 {
     int before = errno;
@@ -192,7 +193,7 @@ static void hooks_install(void) {}
 
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 
-/* The function of that name behind this program's, once for all calls. */
+/* The next function of that name in symbol lookup order, looked up once. */
 static void *next_function(void *_Atomic *kept, const char *name)
 {
     void *next = atomic_load(kept);
@@ -209,7 +210,7 @@ static void thread_count(const char *function)
         origin_take(&first_thread, function, 0);
 }
 
-/* The runtime's own, in a build with a sanitizer: it must see each thread. */
+/* The sanitizer's own function, in a build with one: it must see each thread. */
 __attribute__((weak)) int __interceptor_pthread_create(pthread_t *id, const pthread_attr_t *attributes,
                                                        void *(*start)(void *), void *ctx);
 
@@ -247,7 +248,7 @@ void kvb_heap_watch_start(void)
     atomic_store(&watching, true);
 }
 
-/* Finds the loaded object that holds excused_from, and takes all of its addresses. */
+/* Sets the excused addresses to those of the loaded object that holds *ctx. */
 static int object_find(struct dl_phdr_info *object, size_t bytes, void *ctx)
 {
     const uintptr_t inside = *(const uintptr_t *)ctx;
@@ -284,7 +285,7 @@ uint64_t kvb_heap_watch_stop(void)
     return atomic_load(&calls);
 }
 
-/* The frame's function, or its place in its file. False: there is no such file. */
+/* Names the frame's function, or its offset in its file. False: there is no such file. */
 static bool frame_words(const void *address, char *text, size_t bytes)
 {
     Dl_info info;

@@ -14,14 +14,14 @@
 
 #define POISON    0x7fa5c35au /* a signalling NaN of f32 */
 #define POISON_16 0x7fa5u     /* a NaN of f16 and of bf16 */
-#define PIECE     128u        /* outputs that are looked at together */
+#define PIECE     128u        /* outputs that are checked together */
 
 enum { Q, OUT, LSE, BUFFERS };
 static const char *const names[BUFFERS] = {"q", "out", "lse"};
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
-#define TOUCH_BYTES (1u << 20) /* smaller blocks are left to whoever writes first */
+#define TOUCH_BYTES (1u << 20) /* smaller blocks are not touched by the team */
 #define PAGE        4096u
 
 static const kvb_team *toucher;
@@ -60,7 +60,7 @@ static void *plain_take(const char *name, size_t bytes)
     return touched(kvb_memory_take(NULL, name, bytes), bytes);
 }
 
-/* What was freed may have held NaN. */
+/* Zeroed, as reused memory may hold NaN. */
 static void *zeroed_take(const char *name, size_t bytes)
 {
     void *block = plain_take(name, bytes);
@@ -161,7 +161,7 @@ int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok
 
 /* ---- poison --------------------------------------------------------------------------------------------- */
 
-/* Elements of a buffer in the present call. */
+/* Elements of a buffer in the current call. */
 static size_t elements_of(const kvb_kernel_io *io, int buffer)
 {
     return io->n_tok * token_bytes(io, io->group, buffer) / (buffer == OUT ? out_bytes(io->out_elem) : sizeof(float));
@@ -191,7 +191,7 @@ size_t kvb_outputs_left(const void *block, size_t n, size_t element_bytes)
     const uint32_t *wide = block;
     const uint16_t *narrow = block;
     size_t i = 0;
-    /* whole pieces without one, of which compilers make vectors; then the piece that has one, or the rest */
+    /* skips whole pieces without one, in loops that compilers vectorize; then searches the next piece, or the rest */
     for (uint32_t left = 0; i + PIECE <= n; i += PIECE) {
         for (size_t j = i; element_bytes == sizeof *wide && j < i + PIECE; j++)
             left |= wide[j] == POISON;
@@ -232,7 +232,7 @@ const float *kvb_kernel_io_lse(const kvb_kernel_io *io, uint32_t query, uint32_t
     return io->no_lse ? NULL : &io->lse[(size_t)query * io->group->heads + head];
 }
 
-/* As FNV-1a, by words; a word's high bits, which a product only moves up, are brought down for the next one. */
+/* FNV-1a over words. A product moves bits only up, so the high bits are folded down after each word. */
 uint64_t kvb_digest_bytes(const void *from, size_t bytes, uint64_t digest)
 {
     const char *at = from;

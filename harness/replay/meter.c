@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is measured in a replay: step times, times against context, the roofline, traffic, memory. */
+/* The measurements of a replay. */
 #include "harness/replay/meter.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@
 #define STEADY_WINDOW    3u   /* passes */
 #define STEADY_TOLERANCE 0.05 /* of the median */
 
-/* The steps that attend: what `time` of a result is about. */
+/* The steps that attend: the subject of a result's `time`. */
 static const kvb_step_kind attending[] = {KVB_KIND_PREFILL, KVB_KIND_DECODE, KVB_KIND_FORK, KVB_KIND_VERIFY};
 #define ATTENDING (sizeof attending / sizeof *attending)
 
@@ -65,7 +65,7 @@ size_t kvb_warmup_passes(const kvb_samples times[KVB_STEP_KINDS], size_t passes)
     size_t warmup = passes / 2;
     if (passes < 2 * STEADY_WINDOW || !totals) {
         free(totals);
-        return passes > 1; /* too few to compare: leave out the first, which was judged and found cold memory */
+        return passes > 1; /* too few to compare: leaves out the first, which was judged and had cold memory */
     }
     for (size_t p = 0; p < passes; p++)
         for (size_t k = 0; k < ATTENDING; k++)
@@ -79,7 +79,7 @@ size_t kvb_warmup_passes(const kvb_samples times[KVB_STEP_KINDS], size_t passes)
     return warmup ? warmup : 1;
 }
 
-/* Median of each pass from `warmup` on; from malloc. */
+/* Median of each pass from `warmup` on; the caller frees it. */
 static double *pass_medians(const kvb_samples *s, size_t passes, size_t warmup)
 {
     size_t each = s->n / passes;
@@ -106,7 +106,7 @@ double kvb_samples_width(const kvb_samples *s, size_t passes, size_t warmup)
     return width;
 }
 
-/* Fills time.series from the pass medians: blocks of the latest passes, so that all are equal. */
+/* Fills time.series from the pass medians, in blocks of equal size; the earliest passes are left out if there is a rest. */
 static int series_fill(const kvb_samples *all, size_t passes, size_t warmup, kvb_result *result)
 {
     size_t n = passes - warmup, block = (n + KVB_SERIES - 1) / KVB_SERIES;
@@ -122,7 +122,7 @@ static int series_fill(const kvb_samples *all, size_t passes, size_t warmup, kvb
     return 0;
 }
 
-/* Statistics of one series; difference NULL: no null comparison is asked for. */
+/* Statistics of one series. difference NULL: no null comparison. */
 static int series_report(const kvb_samples *s, size_t passes, size_t warmup, kvb_time_stats *stats, double *difference)
 {
     size_t each = s->n / passes, n = s->n - warmup * each, n_values = n;
@@ -180,7 +180,7 @@ int kvb_samples_report(const kvb_samples times[KVB_STEP_KINDS], kvb_step_kind mo
     return error;
 }
 
-/* Steps sorted by the cells that they read, cut into points, the median time of each. */
+/* Step times against context: steps sorted by the cells that they read, cut into points, each with its median time. */
 
 /* A step of a pass. */
 typedef struct step {
@@ -194,7 +194,7 @@ static int step_compare(const void *a, const void *b)
     return (x->cells > y->cells) - (x->cells < y->cells);
 }
 
-/* Makes a point of the n steps from steps[0] on. values: room for n times of each pass. */
+/* Makes a point of n steps. values: room for n times of each pass. */
 static void point_make(const kvb_samples *times, size_t passes, size_t warmup, const step *steps, size_t n,
                        double *values, kvb_context_point *point)
 {
@@ -219,7 +219,7 @@ int kvb_contexts_report(const kvb_samples *times, const kvb_samples *cells, size
         qsort(steps, n, sizeof *steps, step_compare);
         for (size_t i = 0; i < n; i++)
             distinct += i == 0 || steps[i].cells != steps[i - 1].cells;
-        /* A point ends where the number of cells changes. If that makes too many points, each first takes its share of
+        /* A point ends where the number of cells changes; if that makes too many points, only once it has its share of
          * steps. */
         for (size_t i = 1; i <= n; i++) {
             bool changes = i == n || steps[i].cells != steps[i - 1].cells;
@@ -237,9 +237,9 @@ int kvb_contexts_report(const kvb_samples *times, const kvb_samples *cells, size
     return error;
 }
 
-/* Bandwidth probes between passes, and the fractions they give. */
+/* Bandwidth probes between passes, and the fractions that follow from them. */
 
-#define PROBE_BYTES (4u << 20) /* a probe reads at least so much, so that looking at the clock does not matter */
+#define PROBE_BYTES (4u << 20) /* a probe reads at least so much, so that reading the clock does not matter */
 #define PROBE_LINE  64u        /* a thread reads at least so many bytes */
 
 int kvb_roofline_open(kvb_roofline *r, const kvb_team *team, double working_set)
@@ -298,7 +298,7 @@ void kvb_traffic_count(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, u
         traffic->mask_words = ((uint64_t)n_tok + 2) / 2 + mask->row_start[n_tok];
     for (uint32_t t = 0; t < n_tok; t++) {
         if (mask->kind ==
-            KVB_MASK_PAGES) { /* what it sees, where its table begins, and each table once, two entries to a word */
+            KVB_MASK_PAGES) { /* the query's run, the start of its table, and each table once, two entries to a word */
             bool again = t > 0 && mask->row_start[t] == mask->row_start[t - 1];
             traffic->mask_words += 2 + (again ? 0 : mask->seen[t].end / mask->page_cells / 2);
         }
@@ -363,9 +363,9 @@ void kvb_memory_log_free(kvb_memory_log *log)
     *log = (kvb_memory_log){0};
 }
 
-/* ---- a pass: its clock, and what its steps read ----------------------------------------------------------------- */
+/* ---- a pass: its clock, and its steps' traffic ------------------------------------------------------------------ */
 
-/* Adds the pending counts to those that counters see. */
+/* Adds the pending counts to the ones that counters read. */
 static void counts_add(kvb_own_counts *counts, kvb_own_counts *pending)
 {
     counts->cells_read += pending->cells_read;
@@ -406,7 +406,7 @@ double kvb_cell_bytes(const kvb_replay_options *o, uint32_t group)
     return row * g->kv_heads * kvb_model_layers_of(m, group);
 }
 
-/* Counts what a mask lets its queries read. */
+/* Counts the cells that a mask lets its queries read. */
 static int mask_count(kvb_pass *p, const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, kvb_traffic *t)
 {
     size_t words = ((size_t)n_cells + 63) / 64;

@@ -14,7 +14,7 @@
 #define FILL_CHUNK 4096u    /* tokens of one step of a fill */
 #define SESSION    "replay" /* key of the cache */
 
-/* The step under way ends: its time is a sample of this kind. */
+/* Ends the current step: its time becomes a sample of this kind. */
 static int step_end(kvb_pass *p, kvb_step_kind kind)
 {
     double ns = p->meter.step_ns;
@@ -24,7 +24,7 @@ static int step_end(kvb_pass *p, kvb_step_kind kind)
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
 
-/* Asks the cache whether a step fits, then plans it: both must say the same. */
+/* Asks the cache whether a step fits, then plans it; the two answers must agree. */
 static int step_plan(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
     const char *call = event->kind == KVB_EVENT_PROPOSE ? "propose" : "begin_step";
@@ -73,7 +73,7 @@ static int room_ensure(kvb_pass *p, uint32_t n)
     return error;
 }
 
-/* What an engine takes positions from. */
+/* The length of a sequence from which an engine takes positions. */
 static uint32_t length_of(const kvb_pass *p, const kvb_event *event, uint32_t seq)
 {
     const uint32_t length = kvb_cache_length(p->cache, seq);
@@ -81,8 +81,8 @@ static uint32_t length_of(const kvb_pass *p, const kvb_event *event, uint32_t se
 }
 
 /*
- * Where rope begins for a step's n tokens: each sequence goes on at the length that the cache says it has. A tree's
- * nodes lie above it by their depth, which the trace knows.
+ * Sets the positions to which rope turns a step's n tokens. Each sequence continues at the length that the cache reports.
+ * A tree's nodes lie above this length by their depth, which the trace knows.
  */
 static void offsets_take(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
@@ -97,7 +97,7 @@ static void offsets_take(kvb_pass *p, const kvb_event *event, uint32_t from, uin
     }
 }
 
-/* Takes the tokens that the plan of a step of n own ones wants, and their positions. */
+/* Takes the plan's feed, for a step of n new tokens, and its positions. */
 static int step_feed(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t *fed)
 {
     *fed = kvb_cache_feed(p->cache, tokens);
@@ -112,7 +112,7 @@ static int step_feed(kvb_pass *p, uint32_t n, const uint64_t **tokens, uint32_t 
     return error;
 }
 
-/* The call of a layer that attends. */
+/* Makes the call of a layer that attends. */
 static int layer_attend(kvb_pass *p, kvb_made *made)
 {
     const kvb_fed *fed = made->fed;
@@ -127,8 +127,8 @@ static int layer_attend(kvb_pass *p, kvb_made *made)
     return kvb_pass_call(p, made);
 }
 
-/* Those of a layer that scans: one of the convolution, where there is one, and one of the recurrence. A witness looks
- * at no states. */
+/* Makes the calls of a layer that scans: of the convolution, if there is one, and of the recurrence. A witness reads no
+ * states. */
 static int layer_scan(kvb_pass *p, kvb_made *made)
 {
     int error = p->options->oracle ? kvb_scans_slots(p, made->states) : 0;
@@ -141,7 +141,7 @@ static int layer_scan(kvb_pass *p, kvb_made *made)
     return error;
 }
 
-/* Brings the fed tokens to one layer, and makes its calls. */
+/* Feeds the tokens to one layer and makes its calls. */
 static int layer_run(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_traffic *traffic)
 {
     const bool scans = kvb_group_scans(kvb_model_group(&p->trace->header.model, layer));
@@ -165,7 +165,7 @@ static int layer_run(kvb_pass *p, uint32_t layer, const kvb_fed *fed, kvb_step_t
     return layer_attend(p, &made);
 }
 
-/* One step over n tokens of an event, from token `from` on. */
+/* Runs one step over n tokens of an event, from token `from` on. */
 static int step_run(kvb_pass *p, const kvb_event *event, uint32_t from, uint32_t n)
 {
     kvb_step_kind kind = kvb_step_kind_of(event);
@@ -197,8 +197,8 @@ static bool takes_prompts(const kvb_pass *p)
     return p->trace->needs.reuse && p->options->cache->flags & KVB_CACHE_PREFIX;
 }
 
-/* Offers a prompt to a cache that may have its beginning: *found tokens, which must have the prefixes of the prompt's.
- */
+/* Offers a prompt to a cache that may hold its beginning. Each of the *found tokens must have the same prefix as the
+ * prompt's token. */
 static int prompt_offer(kvb_pass *p, const kvb_event *event, uint32_t *found)
 {
     const uint64_t *ordinals;
@@ -223,7 +223,7 @@ static int prompt_offer(kvb_pass *p, const kvb_event *event, uint32_t *found)
     return 0;
 }
 
-/* What the pools hold is kept, or comes back: the oracle's account of it follows. */
+/* Saves or loads the oracle's account of the pools when the trace saves or loads. */
 static int slot_tell(kvb_pass *p, const kvb_event *event)
 {
     char why[128];
@@ -251,10 +251,10 @@ static int control_step(kvb_pass *p, const kvb_event *event)
     return error ? error : step_end(p, KVB_KIND_CONTROL);
 }
 
-/* What a call that is refused must leave as it is. */
+/* The state that a refused call must not change. */
 typedef struct state {
     uint64_t usage[KVB_MODEL_GROUPS][7];
-    uint64_t tokens; /* of the sequences' lengths together, and pending nodes */
+    uint64_t tokens; /* sum of the sequences' lengths and pending nodes */
     uint64_t fed;
 } state;
 
@@ -274,7 +274,7 @@ static state state_of(const kvb_pass *p)
     return s;
 }
 
-/* A call that the cache must refuse, with the error that the trace says, and leave everything as it was. */
+/* Makes a call that the cache must refuse, with the trace's error and without a change. */
 static int refusal_run(kvb_pass *p, const kvb_event *event)
 {
     const char *call = kvb_event_kind_name(event->call), *error = kvb_refusal_name(event->error);
@@ -315,7 +315,7 @@ void kvb_usage_add(kvb_cache_usage *all, const kvb_cache_usage *group)
     all->reserved_bytes += group->reserved_bytes;
 }
 
-/* Looks at the memory after an event; in the first pass it is logged. */
+/* Notes the memory after an event; the first pass logs it. */
 static int memory_watch(kvb_pass *p, const kvb_event *event)
 {
     kvb_cache_usage all = {0};
@@ -347,7 +347,7 @@ static int event_run(kvb_pass *p, const kvb_event *event)
     } else {
         uint32_t chunk = event->kind == KVB_EVENT_FILL ? FILL_CHUNK : event->n;
         memcpy(p->feeding.position + event->first, event->pos, event->n * sizeof *p->feeding.position);
-        if (p->feeding.offset) /* of tokens that are found */
+        if (p->feeding.offset) /* for tokens that the cache finds */
             memcpy(p->feeding.offset + event->first, event->pos, event->n * sizeof *p->feeding.offset);
         uint32_t found = 0;
         error = error ? error : prompt_offer(p, event, &found);
@@ -367,8 +367,7 @@ static int cache_open(kvb_pass *p)
     const kvb_trace_needs *needs = &o->trace->needs;
     const uint32_t capacity = needs->full ? needs->full : (uint32_t)o->knobs->capacity;
     char why[256] = "";
-    /* slab may hold a shared token once for each sequence; a plug-in's cache that calls its capacity exact has no cell
-     * to spare */
+    /* slab may hold a shared token once for each sequence; a plug-in's cache with an exact capacity gets no spare cell */
     bool exact = o->cache->flags & KVB_CACHE_EXACT;
     for (const kvb_cache_type *const *built_in = kvb_builtin_caches; *built_in && exact; built_in++)
         exact = strcmp(o->cache->name, (*built_in)->name) != 0;
@@ -393,7 +392,7 @@ static int cache_open(kvb_pass *p)
         .v_amax = o->v_amax,
         .allocator = &p->allocator,
     };
-    /* Tags are symbols and no vectors: a cache that replays them has nothing to turn. Where rows lie is the same. */
+    /* Tags are symbols, not vectors: the cache must not turn them. Rows lie in the same places either way. */
     p->model = o->trace->header.model;
     for (uint32_t g = 0; g < p->model.n_groups && !strcmp(o->values->profile, "tags"); g++)
         p->model.groups[g].rope.dims = 0;
@@ -405,7 +404,7 @@ static int cache_open(kvb_pass *p)
     return error ? kvb_pass_refuse(p, error, o->cache->name, why) : 0;
 }
 
-/* Rows of these pools depend on the order of writes, which is noted and told to the oracle. */
+/* Opens the watch over pools whose rows depend on the order of writes, and the oracle's account of them. */
 static int writes_watch(kvb_pass *p)
 {
     const kvb_replay_options *o = p->options;
@@ -468,7 +467,7 @@ int kvb_pass_run(kvb_pass *p)
     }
     char why[128];
     if (!error && !p->options->knobs->no_guard &&
-        !kvb_guard_check(why, sizeof why)) /* once a pass is enough for later passes */
+        !kvb_guard_check(why, sizeof why)) /* later passes check the margins here only */
         error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
     p->holdings.allocator_live = p->allocator.current_bytes;
     p->place->doing = "in the cache's close";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Poison in what a mask hides, and the calls that are made with it.
- * Bytes are saved span by span, neighbours as one, and restored last first: places that overlap come back right.
+ * Poison in cells that a mask hides, and the calls with poison. Bytes are saved span by span, adjacent spans as one, and
+ * restored in reverse order, so that overlapping spans come back right.
  */
 #include "harness/replay/poison.h"
 
@@ -56,9 +56,9 @@ static bool bit(const uint64_t *bits, uint32_t c)
     return bits[c / 64] >> (c % 64) & 1;
 }
 
-/* ---- what belongs to them ---------------------------------------------------------------------------------------- */
+/* ---- spans of hidden cells --------------------------------------------------------------------------------------- */
 
-/* Whose spans are taken, and by what. */
+/* The cells of a walk, and the function that takes their spans. */
 typedef struct walk {
     uint32_t n_kv_heads;
     size_t row_bytes;
@@ -67,14 +67,14 @@ typedef struct walk {
     void *ctx;
 } walk;
 
-/* Entries of `bytes`, one for each `cells` neighbouring cells. */
+/* Entries of `bytes`, one for each `cells` consecutive cells. */
 typedef struct table {
     const void *base;
     size_t head_stride, stride, bytes;
     uint32_t cells;
 } table;
 
-/* Of a region of a view, whose first cell is `first` to the mask. */
+/* Takes the hidden entries of a table of a view's region, whose first cell is the mask's cell `first`. */
 static int table_walk(const walk *w, const kvb_view *v, uint32_t first, const table *t)
 {
     int error = 0;
@@ -90,7 +90,7 @@ static int table_walk(const walk *w, const kvb_view *v, uint32_t first, const ta
     return error;
 }
 
-/* Rows that are not encoded yet. */
+/* Takes the hidden rows that are not encoded yet. */
 static int recent_walk(const walk *x, const kvb_view *v)
 {
     const uint32_t w = v->format->residual_cells;
@@ -106,7 +106,7 @@ static int recent_walk(const walk *x, const kvb_view *v)
     return error;
 }
 
-/* What a row has at `base`. OPAQUE: all but its side tables, and less than reaches the next row. */
+/* Bytes of a row at `base`. OPAQUE: row_bytes without the side tables, but no more than up to the next row. */
 static size_t codes_bytes(const walk *w, const kvb_view *v, size_t tables)
 {
     if (v->format->elem != KVB_OPAQUE)
@@ -158,13 +158,11 @@ void kvb_poison_free(kvb_poison *p)
     *p = (kvb_poison){0};
 }
 
-/* The calls with poison, and what is said of a kernel that read it. */
-
 enum { SIDE_K = 1, SIDE_V = 2 };
 
-/* ---- what is hidden ---------------------------------------------------------------------------------------------- */
+/* ---- hidden cells ------------------------------------------------------------------------------------------------ */
 
-/* Sets the bits of what query t sees, or any query, and counts them. */
+/* Sets the bits of the cells that query t sees, and counts them. KVB_POISON_ALL: that any query sees. */
 static kvb_traffic visible_find(kvb_pass *p, uint32_t t)
 {
     const kvb_attend *args = &p->call.args;
@@ -183,7 +181,7 @@ static kvb_traffic visible_find(kvb_pass *p, uint32_t t)
     return seen;
 }
 
-/* Is the call to be made with poison? 0 or -ENOMEM. */
+/* Decides whether the call is repeated with poison, and in which cells. 0 or -ENOMEM. */
 static int poison_plan(kvb_pass *p, const kvb_made *m, bool *planned)
 {
     const uint32_t layer = m->layer, n = m->fed->judged;
@@ -218,7 +216,7 @@ static size_t row_bytes(const kvb_view *view, const kvb_pool_type *pool)
     return (size_t)pool->row_bytes(pool, view->dim);
 }
 
-/* Makes the call with poison on these sides in what t does not see. The kernel's answer in *returned. */
+/* Repeats the call with poison on these sides, in cells that t does not see. *returned: what the kernel returned. */
 static int poisoned_run(kvb_pass *p, uint32_t t, int sides, int *returned)
 {
     const kvb_replay_options *o = p->options;
@@ -241,9 +239,9 @@ static int poisoned_run(kvb_pass *p, uint32_t t, int sides, int *returned)
     return error;
 }
 
-/* ---- what came of it --------------------------------------------------------------------------------------------- */
+/* ---- the outcome ------------------------------------------------------------------------------------------------- */
 
-/* Where the results of the judged call and of the poisoned one differ. */
+/* A row of the judged call and of the poisoned one. */
 typedef struct difference {
     const kvb_pass *pass;
     const char *before, *after; /* the out row of a query and head */
@@ -274,7 +272,7 @@ static bool was_spoilt(kvb_elem elem, const char *before, const char *after, uin
     return isfinite(kvb_output_value(elem, before, i)) && !isfinite(kvb_output_value(elem, after, i));
 }
 
-/* The first element that is not finite any more. */
+/* Finds the first element that is no longer finite. */
 static bool row_spoilt(const difference *d, const char **what, uint32_t *channel)
 {
     const kvb_problem *problem = &d->pass->call.args.problem;
@@ -286,7 +284,7 @@ static bool row_spoilt(const difference *d, const char **what, uint32_t *channel
     return was_spoilt(KVB_F32, d->before_lse, d->after_lse, 0);
 }
 
-/* Results of query t, or of all, that are not as right as without poison: what says which. */
+/* Has a result of query t, or of all, lost its finiteness? what names the first such one. */
 static bool rows_spoilt(const kvb_pass *p, uint32_t t, char *what, size_t what_bytes)
 {
     const kvb_problem *problem = &p->call.args.problem;
@@ -305,7 +303,7 @@ static bool rows_spoilt(const kvb_pass *p, uint32_t t, char *what, size_t what_b
     return false;
 }
 
-/* Did bits of the row change, one of t's or of any query's? */
+/* Is the row one of t's (or of all), and did its bits change? */
 static bool row_touched(const kvb_pass *p, const kvb_expect *expect, uint32_t n, uint32_t t)
 {
     const uint32_t query = p->call.args.problem.n_tok - n + expect->query;
@@ -315,8 +313,7 @@ static bool row_touched(const kvb_pass *p, const kvb_expect *expect, uint32_t n,
     return (t == KVB_POISON_ALL || query == t) && row_changed(&d);
 }
 
-/* Judges by the oracle those rows of t, or of all, whose bits changed. 0 or an error; what is empty if all are right.
- */
+/* Judges the rows of t, or of all, whose bits changed, by the oracle. 0 or an error; what is empty if all are right. */
 static int rows_judge(kvb_pass *p, kvb_made *m, uint32_t t, char *what, size_t what_bytes)
 {
     const uint32_t layer = m->layer, n = m->fed->judged, first = p->call.args.problem.n_tok - n;
@@ -325,7 +322,7 @@ static int rows_judge(kvb_pass *p, kvb_made *m, uint32_t t, char *what, size_t w
     while (i < rows && !row_touched(p, &own[i], n, t))
         i++;
     m->judged.n = 0;
-    int error = i < rows ? kvb_pass_judged(p, m) : 0; /* which may solve a layer's rows over its q */
+    int error = i < rows ? kvb_pass_judged(p, m) : 0; /* may solve the layer's rows again, for the kernel's q */
     p->judging.foreign.call = (kvb_closeness){0};
     for (; i < m->judged.n && !*what && !error; i++) {
         const kvb_expect *expect = &m->judged.rows[i];
@@ -343,7 +340,7 @@ static int rows_judge(kvb_pass *p, kvb_made *m, uint32_t t, char *what, size_t w
     return error;
 }
 
-/* Makes the call and judges it. *what: empty if the poison reached nothing. */
+/* Makes the poisoned call and judges it. *what: empty if the poison had no effect. */
 static int attempt(kvb_pass *p, kvb_made *m, uint32_t t, int sides, char *what, size_t what_bytes)
 {
     int returned = 0, error = poisoned_run(p, t, sides, &returned);
@@ -357,8 +354,8 @@ static int attempt(kvb_pass *p, kvb_made *m, uint32_t t, int sides, char *what, 
     return error;
 }
 
-/* Poisons what t does not see. Of a kernel that it reaches it says which rows of which cells were read: found by trying
- * what no query sees alone, then each side. */
+/* Poisons the cells that t does not see. If the kernel reads them, finds out which: it tries the cells that no query
+ * sees, then K and V alone. */
 static int poison_judge(kvb_pass *p, kvb_made *m, uint32_t t)
 {
     static const char *const sides[] = {[SIDE_K] = "K rows", [SIDE_V] = "V rows", [SIDE_K | SIDE_V] = "K and V rows"};

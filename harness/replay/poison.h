@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Poison: all that belongs to hidden cells alone is filled with 0xff bytes, which are NaN in every type of float, and
- * restored afterwards: codes, rows that are still f16, scales and zeros. Scales that cells share (KVB_AXIS_TOKENS) are
- * filled where all of the cells are hidden. Works on any view, whoever's cache and pool it came from; the memory must
- * be writable.
+ * Poison: the bytes that belong to hidden cells alone (codes, residual cells' f16 rows, scales, zeros) are filled with
+ * 0xff, which is NaN in every float type, and restored afterwards. Scales that cells share (KVB_AXIS_TOKENS) are filled
+ * if all of these cells are hidden. Works on the view of any cache and pool; its memory must be writable.
  */
 #ifndef KVB_POISON_H
 #define KVB_POISON_H
@@ -12,7 +11,7 @@
 
 #include "kernels/view.h"
 
-/* What was there before. Zero at first. */
+/* The bytes that poison replaced. Zero at first. */
 typedef struct kvb_poison {
     struct kvb_poison_span *spans; /* in the order of filling */
     size_t n_spans, spans_room;
@@ -23,27 +22,27 @@ typedef struct kvb_poison {
 /* Takes a span of bytes: 0 or an error, which ends the walk. */
 typedef int kvb_span_take(void *ctx, const void *at, size_t bytes);
 /*
- * Every span that belongs to the cells of the view that are not in `visible` (bits of cells), for n_kv_heads heads.
- * row_bytes: the pool's row_bytes(), which says how long an OPAQUE row is (caches/pools/pool.h); no span of it reaches
- * the next row.
+ * Passes every span of bytes that belongs to hidden cells of the view to `take`, for n_kv_heads heads. visible: bits of
+ * the cells that are not hidden. row_bytes: the pool's row_bytes(), the length of an OPAQUE row (caches/pools/pool.h);
+ * no span of such a row reaches the next row.
  */
 int kvb_hidden_walk(const kvb_view *view, uint32_t n_kv_heads, size_t row_bytes, const uint64_t *visible,
                     kvb_span_take *take, void *ctx);
-/* Fills all of these. 0 or -ENOMEM; then some may be filled, as after a call for another view, all of which restoring
- * undoes. */
+/* Fills all of these spans; several views may be filled before one restore. 0, or -ENOMEM with some of them filled:
+ * restoring undoes these too. */
 int kvb_poison_fill(kvb_poison *poison, const kvb_view *view, uint32_t n_kv_heads, size_t row_bytes,
                     const uint64_t *visible);
 void kvb_poison_restore(kvb_poison *poison);
 void kvb_poison_free(kvb_poison *poison);
 
 /*
- * Does a kernel read what the mask hides? A call that was judged is made again with poison in what the kernel was given (the
- * cache's rows, or the staged copies):
- *   - in all cells that no query sees; every row is then as finite as before; or, in turns,
- *   - in all cells that one of its queries does not see, one that the oracle has rows of; that query's rows are as finite.
- * Rows whose bits changed are judged by the oracle again, where it has them. What was poisoned is restored.
- * These calls may cost KVB_POISON_FREE (query, head, cell) visits, and one in KVB_POISON_SHARE of what the workload's calls cost
- * so far: small workloads have nearly all of their calls poisoned, of others a sample.
+ * Does a kernel read cells that the mask hides? A judged call is repeated with poison in the rows that the kernel gets
+ * (the cache's, or staged copies). The calls alternate between two kinds:
+ *   - all cells that no query sees are poisoned; every finite row must stay finite;
+ *   - all cells that one query does not see are poisoned, a query with rows of the oracle; its rows must stay finite.
+ * Rows with changed bits are judged by the oracle again, if it has them. Then the cells are restored.
+ * The repeated calls may cost KVB_POISON_FREE (query, head, cell) visits plus 1 / KVB_POISON_SHARE of the visits of the
+ * workload's calls so far: a small workload has nearly all of its calls poisoned, a large one a sample.
  */
 
 struct kvb_pass;
@@ -53,19 +52,19 @@ typedef struct kvb_poison_check {
     kvb_poison poison;
     uint64_t *visible; /* bits of cells */
     size_t visible_room;
-    char *out; /* of the call as it was judged: out, then lse */
+    char *out; /* of the judged call: out, then lse */
     size_t out_room;
-    uint64_t visits, spent; /* of the workload's calls so far, and of those with poison */
+    uint64_t visits, spent; /* of the workload's calls so far; of the calls with poison */
     uint64_t calls;         /* with poison so far */
-    uint32_t query;         /* of the planned call: it does not see the poisoned cells; KVB_POISON_ALL: no query does */
+    uint32_t query;         /* of the planned call: does not see the poisoned cells; KVB_POISON_ALL: no query does */
 } kvb_poison_check;
 
 #define KVB_POISON_ALL   UINT32_MAX
 #define KVB_POISON_FREE  (UINT64_C(1) << 18)
 #define KVB_POISON_SHARE 8u
 
-/* Makes the call that was judged last again, where something is hidden and it may cost so much. 0; or an error, with
- * the pass ended where the kernel is to blame. */
+/* Repeats the last judged call with poison, if it hides cells and the budget allows. 0 or an error; the pass has ended
+ * if the kernel is to blame. */
 int kvb_poison_check_run(struct kvb_pass *pass, struct kvb_made *made);
 void kvb_poison_check_free(kvb_poison_check *check);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One loop over dims and growth policies. Each turn: a pool grows cell by cell while rows are written; its rows are
- * judged; then cells are written again, copied, saved and loaded, and each must read as the token did that it holds.
+ * One loop over dims and growth policies. In each turn a pool grows while rows are written, and its rows are judged. Then
+ * cells are rewritten, copied, saved and loaded, and each must still read as its token did at first.
  */
 #include "harness/replay/replay.h"
 
@@ -23,18 +23,18 @@
 #include "workloads/special_rows.h"
 
 #define CHUNK    8u  /* cells of the first growth */
-#define CAPACITY 40u /* cells: no power of two times that */
-#define FEW      5u  /* cells of a pool whose bytes are looked at */
+#define CAPACITY 40u /* cells: no power of two times CHUNK */
+#define FEW      5u  /* cells of a pool whose bytes are examined */
 #define REWRITES                                                                                                       \
-    16u /* of a cell, each with values of another size: no byte of theirs keeps its value in all of them               \
+    16u /* of a cell, with values of varying size: every byte of the cell changes at least once                        \
          */
 
 enum { HEADS = 3, CELLS = 66, MAX_DIM = 256 };
 
-/* Some have rows of no multiple of 16 bytes, whatever the format. */
+/* In every format some of these make rows of no multiple of 16 bytes. */
 static const uint32_t dims[] = {16, 32, 40, 64, 72, 80, 96, 112, 120, 128, 160, 192, 256};
 static const uint32_t pattern_dim = 128;
-/* Cells that a pool is asked for, one after the other: powers of two, one less and one more. */
+/* Cells in use, growing: powers of two, one less and one more. */
 static const uint32_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, CELLS};
 static const kvb_growth growths[] = {KVB_GROWTH_DOUBLE, KVB_GROWTH_RESERVE};
 
@@ -47,18 +47,18 @@ typedef struct alone {
     kvb_pool *pool;
     kvb_storage store[HEADS];
     bool has_reference;
-    float *rows;           /* as they are written */
-    double *stored, *size; /* what they must become */
-    float *seen;           /* as they were read first */
+    float *rows;           /* the written rows */
+    double *stored, *size; /* their expected values when stored, and the sizes that bound errors */
+    float *seen;           /* the rows as first read */
     float *before;         /* scratch: rows of cells */
-    double *block;         /* scratch: rows that are encoded together, and their sizes */
+    double *block;         /* scratch: rows encoded together, and their sizes */
     void *scratch;
     uint32_t token_of[CELLS];
     char *why;
     size_t why_bytes;
 } alone;
 
-/* "What is judged: what is wrong with it" into why, behind what begin() put there. */
+/* Writes what is wrong into why, after the place that begin() wrote. */
 __attribute__((format(printf, 2, 3))) static int wrong(const alone *a, const char *format, ...)
 {
     va_list list;
@@ -68,7 +68,7 @@ __attribute__((format(printf, 2, 3))) static int wrong(const alone *a, const cha
     return -EILSEQ;
 }
 
-/* What is said later stands behind "place: ". */
+/* Begins why with "place: ". */
 static void begin(alone *a, const char *place, char *why, size_t why_bytes)
 {
     const int used = snprintf(why, why_bytes, "%s: ", place);
@@ -77,7 +77,7 @@ static void begin(alone *a, const char *place, char *why, size_t why_bytes)
     a->why_bytes = why_bytes - at;
 }
 
-/* ---- blocks that the pool has of its allocator ----------------------------------------------------------------- */
+/* ---- blocks that the pool has allocated ------------------------------------------------------------------------ */
 
 typedef struct block {
     unsigned char *at;
@@ -112,7 +112,7 @@ static void block_give(void *at, size_t bytes)
 
 static const kvb_memory_source blocks_source = {block_take, block_give};
 
-/* The block in which all of the span lies, or NULL. */
+/* The block that holds the whole span, or NULL. */
 static const block *block_of(const void *at, size_t bytes)
 {
     const uintptr_t from = (uintptr_t)at;
@@ -204,7 +204,7 @@ static int by_address(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* All rows lie in memory of the allocator, and none in another. */
+/* All rows must lie in memory from the allocator, and no two may overlap. */
 static int rows_apart(alone *a, const kvb_view *view, size_t row)
 {
     const uint64_t none = 0;
@@ -238,8 +238,8 @@ static void cell_rewrite(alone *a, uint32_t cell, float *rows, const unsigned ch
     }
 }
 
-/* Bytes that change with one cell alone, its own, are no more than row_bytes() says. What changes with another cell,
- * too, is working memory. */
+/* The bytes that change with one cell alone must be no more than row_bytes(). Bytes that also change with another cell
+ * are working memory. */
 static int cells_own(alone *a, float *rows, size_t row)
 {
     const size_t says = row * a->options.n_kv_heads;
@@ -312,7 +312,7 @@ int kvb_pools_check(const kvb_replay_options *o, char *why, size_t why_bytes)
                                .growth = o->growth}};
         begin(&a, type->name, why, why_bytes);
         error = growth_check(&a);
-        /* rows that share scales or wait for each other change together */
+        /* rows that share scales, or are encoded together, change together */
         if (!error && type->format->axis != KVB_AXIS_TOKENS && !type->format->residual_cells)
             error = rows_check(&a);
     }
@@ -354,14 +354,14 @@ static const uint32_t lows[] = {0x0000, 0x0001, 0x0fff, 0x1000, 0x1001, 0x2fff, 
 #define LOWS     (sizeof lows / sizeof *lows)
 #define PATTERNS (65536 * LOWS)
 
-/* Every upper half of a float with each of these lower ones, from pattern *next on. */
+/* Fills rows with every upper half of a float and each of these lower halves, from pattern *next on. */
 static void rows_patterns(const alone *a, uint64_t *next)
 {
     for (size_t i = 0; i < row_at(a, CELLS, 0); i++, ++*next)
         a->rows[i] = row_float((uint32_t)(*next / LOWS % 65536) << 16 | lows[*next % LOWS]);
 }
 
-/* Of a format with residual cells a row depends on its neighbours: they are those of a sequence written in order. */
+/* Fills the expected values. With residual cells a row depends on its neighbours: those of a sequence written in order. */
 static void expect(const alone *a)
 {
     const uint32_t dim = a->options.dim, n = a->format->residual_cells ? CELLS : 1;
@@ -413,7 +413,7 @@ static int view_check(const alone *a, uint32_t cells, kvb_view *v)
     return 0;
 }
 
-/* Rows of cells 0 .. n-1 as read() gives them, [n][HEADS][dim]. */
+/* Reads the rows of cells 0 .. n-1 by read(), [n][HEADS][dim]. */
 static int cells_read(const alone *a, uint32_t n, float *rows)
 {
     kvb_view v;
@@ -424,7 +424,7 @@ static int cells_read(const alone *a, uint32_t n, float *rows)
     return error;
 }
 
-/* Each of cells 0 .. n-1 reads as its token did first, to the bit. */
+/* Each of cells 0 .. n-1 must read as its token did at first, bit for bit. */
 static int cells_compare(const alone *a, const char *after, uint32_t n)
 {
     int error = cells_read(a, n, a->before);
@@ -446,7 +446,7 @@ static bool same(double got, double want, bool signs)
     return (isnan(got) && isnan(want)) || (got == want && (!signs || signbit(got) == signbit(want)));
 }
 
-/* A row as it lies, decoded by the oracle: exactly what it must become. What a kernel sees that reads codes. */
+/* A stored row, decoded by the oracle, must have exactly the expected values: kernels that read codes see these. */
 static int codes_judge(const alone *a, const kvb_view *v, uint32_t cell, uint32_t h, const char *kind)
 {
     const kvb_storage *s = &a->store[h];
@@ -471,7 +471,7 @@ static int codes_judge(const alone *a, const kvb_view *v, uint32_t cell, uint32_
     return 0;
 }
 
-/* What read() gives is that, up to the roundings that the format allows. */
+/* read() must give the expected values, up to the roundings that the format allows. */
 static int read_judge(const alone *a, const float *got, uint32_t token, uint32_t h, const char *kind)
 {
     const kvb_format *f = a->format;
@@ -490,7 +490,7 @@ static int read_judge(const alone *a, const float *got, uint32_t token, uint32_t
     return 0;
 }
 
-/* Cell c holds token c. kind: of all rows; NULL: each has its own. */
+/* Judges all cells; cell c holds token c. kind: of all rows; NULL: each row has its own. */
 static int values_judge(const alone *a, const char *kind)
 {
     kvb_view v;
@@ -508,7 +508,7 @@ static int values_judge(const alone *a, const char *kind)
 
 /* ---- growing ---------------------------------------------------------------------------------------------------- */
 
-/* Tokens from .. to-1, in runs or one by one in either order. */
+/* Writes tokens from .. to-1: as a run, or scattered, one by one and backwards (with residual cells: in order). */
 static void tokens_write(const alone *a, uint32_t from, uint32_t to, bool run)
 {
     uint32_t cells[CELLS];
@@ -578,7 +578,7 @@ static int gather(alone *a)
     return error;
 }
 
-/* Some cells, in any order, into other cells of the same pool. */
+/* Saves some cells, in any order, and loads them into other cells of the same pool. */
 static int cells_save(alone *a)
 {
     static const uint32_t from[] = {CELLS - 1, 3, 17}, to[] = {1, 44, 2};
@@ -594,7 +594,7 @@ static int cells_save(alone *a)
     return cells_compare(a, "saved and loaded alone,", CELLS);
 }
 
-/* The whole pool, into another one, which reads the same and saves the same bytes. */
+/* Saves the whole pool and loads it into another one, which must read the same and save the same bytes. */
 static int pool_save(alone *a)
 {
     const size_t bytes = a->type->raw_bytes(a->pool, NULL, CELLS);
@@ -648,7 +648,7 @@ static int turn(alone *a)
     return pool_close(a, error);
 }
 
-/* Every pattern of upper bits, of formats without scales for groups: each code, each tie, each number that saturates.
+/* For formats without group scales: every pattern of upper bits, and so each code, each tie, each number that saturates.
  */
 static int patterns_judge(alone *a)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Verbs of a pool, noted and passed on. */
+/* The verbs of a pool, recorded and passed on. */
 #include "harness/replay/pool_watch.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static const kvb_pool_type *own_of(const kvb_pool_type *type)
     return ((const kvb_pool_wrap *)(const void *)type)->own;
 }
 
-/* Runs `call` on a pool of its own type. */
+/* Runs `call` while the pool has its own type. */
 #define AS_OWN(pool, call)                                                                                             \
     do {                                                                                                               \
         const kvb_pool_type *outer = (pool)->type, *own = own_of(outer);                                               \
@@ -148,14 +148,14 @@ kvb_pool_wrap kvb_pool_wrap_of(const kvb_pool_type *own)
     return wrap;
 }
 
-/* What stands for a pool type. */
+/* The type in place of a pool type. */
 typedef struct watched_type {
     kvb_pool_wrap wrap;
     kvb_pool_watch *watch;
     bool is_v;
 } watched_type;
 
-/* A pool that was opened. */
+/* An open pool. known: a write has told its layer. */
 typedef struct watched {
     const kvb_pool *pool;
     bool is_v, known;
@@ -163,11 +163,11 @@ typedef struct watched {
     uint32_t written; /* rows since the last tell */
 } watched;
 
-/* One verb: cells first .. first+n-1 of the list. */
+/* One call of a verb: cells first .. first+n-1 of the list. */
 typedef struct note {
     size_t pool, first;
     uint32_t n, base;
-    bool moves; /* to base, base + 1, …; else written */
+    bool moves; /* the cells move to base, base + 1, …; else they are written */
 } note;
 
 struct kvb_pool_watch {
@@ -185,7 +185,7 @@ static const watched_type *type_of(const kvb_pool_type *type)
     return (const watched_type *)(const void *)type;
 }
 
-/* Notes a verb; cells NULL: those from base on. */
+/* Records a call. cells NULL: base, base + 1, … */
 static void note_add(kvb_pool *pool, bool moves, uint32_t base, const uint32_t *cells, uint32_t n)
 {
     kvb_pool_watch *w = type_of(pool->type)->watch;

@@ -14,7 +14,7 @@
 #include "harness/replay/verdict.h"
 #include "results/statistics.h"
 
-#define FEW_PROBES 5u /* of the bandwidth, where there are few passes */
+#define FEW_PROBES 5u /* least number of bandwidth probes, for replays with few passes */
 
 bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
@@ -29,7 +29,7 @@ bool kvb_replay_fits(const kvb_trace *trace, const kvb_cache_type *cache, char *
     return !lack && (!cache->serves || cache->serves(&trace->header.model, why, why_bytes));
 }
 
-/* What a timed interval contains of the clock itself: the median of many empty ones, in ns. */
+/* The clock's own time in a timed interval, in ns: the median of many empty intervals. */
 static double clock_cost(void)
 {
     double empty[101];
@@ -51,15 +51,14 @@ static double median_of(const kvb_samples *s)
     return median;
 }
 
-/* Passes at the start that do not count. Those of replays that take turns are compared one by one: the same number
- * for each. */
+/* Passes at the start that do not count. Passes of replays that take turns are compared one by one: each replay leaves
+ * out the same number. */
 static size_t warmup_passes(const kvb_pass *p, size_t passes)
 {
     return p->options->turn ? passes > 1 : kvb_warmup_passes(p->meter.times, passes);
 }
 
-/* Is there to be another pass? The first one, which is not timed, took `first` seconds; the others are since `started`.
- */
+/* Is another pass to be made? The first pass, which is not timed, took `first` seconds; the others began at `started`. */
 static bool goes_on(const kvb_pass *p, double first, double started)
 {
     const kvb_replay_options *o = p->options;
@@ -73,10 +72,10 @@ static bool goes_on(const kvb_pass *p, double first, double started)
                                               (double)o->knobs->width));
 }
 
-/* Passes after the first one, a probe of the bandwidth after each. */
+/* Runs the passes after the first, with a probe of the bandwidth after each. */
 static int passes_run(kvb_pass *p, kvb_roofline *roofline, double first)
 {
-    memset(p->meter.account_ns, 0, sizeof p->meter.account_ns); /* of passes that are not judged */
+    memset(p->meter.account_ns, 0, sizeof p->meter.account_ns); /* from here on: without the judged pass */
     p->meter.intervals = 0;
     double started = kvb_now_seconds();
     int error = kvb_roofline_probe(roofline);
@@ -115,7 +114,7 @@ static void traffic_report(const kvb_pass *p, const kvb_roofline *roofline, size
     kvb_roofline_report(roofline, p->meter.bytes[kind], p->meter.flops[kind], ns, p->options->peak_gflop_per_s, result);
 }
 
-/* Bits of an element of K, or of V, over all layers. */
+/* Mean bits per element of K or V over all layers. */
 static double element_bits(const kvb_replay_options *o, bool is_v)
 {
     const kvb_model *m = &o->trace->header.model;
@@ -168,7 +167,7 @@ static void memory_report(const kvb_pass *p)
     result->memory.prompts_offered = p->holdings.offered;
     result->memory.prompts_found = p->holdings.found;
     result->memory.copied_bytes = (double)all.copied_bytes;
-    if (!o->untimed) { /* what is measured, not counted */
+    if (!o->untimed) { /* these are measured, not counted */
         result->memory.resident_peak = (double)self.ru_maxrss * 1024;
         result->memory.copy_ns = (double)all.copy_ns;
     }

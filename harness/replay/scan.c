@@ -13,16 +13,16 @@
 #include "oracle/claim.h"
 #include "workloads/array.h"
 
-#define POISON_BYTES ((uint64_t)256 << 20) /* of slots that are kept aside in the first pass, at most */
+#define POISON_BYTES ((uint64_t)256 << 20) /* at most so many bytes of slots are saved in the first pass */
 
-/* What a kernel is handed: rows by kind, what is the layer's own, and out. */
+/* A kernel's buffers: rows by kind, the layer's constants, and out. */
 enum { CONSTANTS = KVB_ROWS_KINDS, OUT = CONSTANTS + KVB_CONSTANTS, BUFFERS };
 static const char *const names[BUFFERS] = {"q", "k", "v", "gate", "beta", "v", "a", "a", "bias", "out"};
 
 typedef struct buffer {
     void *block;
     size_t room, fitted; /* bytes */
-    const float *given;  /* what was copied into it */
+    const float *given;  /* source of its content */
 } buffer;
 
 /* Slots as they were before the call. */
@@ -31,7 +31,7 @@ typedef struct aside {
     size_t room;
     bool *read, *written; /* [slots] by the call */
     size_t slots;
-    bool poisoned; /* in the call in hand */
+    bool poisoned; /* in the current call */
 } aside;
 
 struct kvb_scans {
@@ -46,9 +46,9 @@ struct kvb_scans {
     uint64_t *digest;              /* [n_digests] of the first pass' calls, in order */
     size_t n_digests, room_digests, next;
     uint64_t passes, found;
-    double *known; /* [2][n_tok][heads][d_v] for a dump: what was exact of the call, and its bounds */
+    double *known; /* [2][n_tok][heads][d_v] for a dump: the call's exact outputs, and their bounds */
     size_t known_room;
-    uint64_t scanned; /* rows that were looked at for what is not finite */
+    uint64_t scanned; /* rows searched for NaN and infinity */
 };
 
 int kvb_scans_open(const kvb_replay_options *o, kvb_scans **scans)
@@ -62,7 +62,7 @@ int kvb_scans_open(const kvb_replay_options *o, kvb_scans **scans)
     s->options = o;
     s->source = !o->knobs->no_guard ? &kvb_guarded_source : &kvb_plain_source;
     s->call = (kvb_scan_call){.kernel = o->scan, .team = o->team, .out_elem = o->out_elem, .source = s->source};
-    s->budget = o->dump ? UINT64_MAX : POISON_BYTES; /* a dump has what lay there before */
+    s->budget = o->dump ? UINT64_MAX : POISON_BYTES; /* a dump shows the states before the call */
     *scans = s;
     return 0;
 }
@@ -107,7 +107,7 @@ void kvb_scans_found(kvb_scans *s, uint32_t n)
         s->found += n;
 }
 
-/* Rows that are to be compared. */
+/* Rows that must be compared. */
 static size_t rows_due(const kvb_scans *s)
 {
     const kvb_replay_options *o = s->options;
@@ -123,7 +123,7 @@ static size_t rows_due(const kvb_scans *s)
     return due - s->found * lanes;
 }
 
-/* ---- what the kernel is handed ----------------------------------------------------------------------------------- */
+/* ---- the kernel's buffers ---------------------------------------------------------------------------------------- */
 
 /* A buffer of so many bytes, flush with its guard. NULL: no memory. */
 static void *buffer_fit(kvb_scans *s, int i, size_t bytes)
@@ -142,7 +142,7 @@ static void *buffer_fit(kvb_scans *s, int i, size_t bytes)
     return b->block;
 }
 
-/* A copy of n floats, or NULL of NULL. False: no memory. */
+/* Copies n floats into buffer i; from NULL: *to is NULL. False: no memory. */
 static bool buffer_fill(kvb_scans *s, int i, const float *from, size_t n, const float **to)
 {
     s->buffers[i].given = from && n ? from : NULL;
@@ -156,7 +156,7 @@ static bool buffer_fill(kvb_scans *s, int i, const float *from, size_t n, const 
     return block != NULL;
 }
 
-/* The part's inputs, and out. */
+/* Copies the inputs of the part. */
 static int inputs_take(kvb_pass *p, const kvb_made *m, kvb_scan *inputs)
 {
     const uint32_t layer = m->layer;
@@ -188,7 +188,6 @@ static int inputs_take(kvb_pass *p, const kvb_made *m, kvb_scan *inputs)
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
-/* Are these slots that there are? Notes which are read, and which written. */
 int kvb_scans_slots(kvb_pass *p, const kvb_scan_spec *spec)
 {
     aside *a = &p->scans->aside;
@@ -221,7 +220,6 @@ int kvb_scans_slots(kvb_pass *p, const kvb_scan_spec *spec)
     return 0;
 }
 
-/* In the first pass, as long as the budget lasts: slots that the call does not read hold NaN. */
 int kvb_scans_poison(kvb_pass *p, kvb_made *m)
 {
     kvb_scans *s = p->scans;
@@ -247,7 +245,6 @@ int kvb_scans_poison(kvb_pass *p, kvb_made *m)
     return 0;
 }
 
-/* Puts back what the call was not to write; it must not have. */
 int kvb_scans_restore(kvb_pass *p, kvb_made *m)
 {
     const kvb_scan_states *states = &p->scans->call.args.states;
@@ -291,8 +288,8 @@ int kvb_scans_state(kvb_pass *p, kvb_made *m)
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
-/* Bytes of states that a call reads and writes, and what it adds and multiplies: a multiply-add to decay and write an
- * element, one to read it, and for DELTA one more to see what the key reads. */
+/* Adds the bytes of states that a call reads and writes, and its operations: a multiply-add to decay and write an
+ * element, one to read it, and for DELTA one more to read it by the key. */
 static void traffic_add(kvb_pass *p, const kvb_scan *call, kvb_step_traffic *step)
 {
     const kvb_scan_problem *problem = &call->problem;
@@ -311,7 +308,7 @@ static void traffic_add(kvb_pass *p, const kvb_scan *call, kvb_step_traffic *ste
                                                                        : 4 * elements);
 }
 
-/* Every output of the event's own tokens. One of f16 may be too large for its type. */
+/* Checks that every output of the event's own tokens is finite. f16 is exempt: an output may exceed its range. */
 static int finite_check(kvb_pass *p, uint32_t layer, const kvb_fed *fed)
 {
     kvb_scans *s = p->scans;
@@ -370,7 +367,7 @@ static size_t elem_bytes(const kvb_scan_problem *problem)
     return problem->out_elem == KVB_F32 ? 4 : 2;
 }
 
-/* Elements of out. */
+/* Elements of a token in out. */
 static size_t row_of(const kvb_scan_problem *problem)
 {
     return (size_t)problem->heads * problem->d_v;
@@ -435,7 +432,7 @@ int kvb_scans_follow(kvb_pass *p, kvb_made *m)
     return error || s->out.any_failed || s->opinion.any_failed ? error : finite_check(p, m->layer, fed);
 }
 
-/* Nothing is known of the present call. */
+/* Marks all outputs of the current call as unknown. */
 static int known_clear(kvb_scans *s, size_t n_out)
 {
     int error = kvb_array_reserve(&s->known, &s->known_room, 2 * n_out, sizeof *s->known);

@@ -13,7 +13,7 @@
 #include "oracle/opinion.h"
 #include "oracle/sample.h"
 
-#define WORST "; the worst: " /* begins what a reason says of it */
+#define WORST "; the worst: " /* begins a reason's part on the worst error */
 
 __attribute__((format(printf, 2, 3))) static void add(kvb_result *result, const char *format, ...)
 {
@@ -24,7 +24,7 @@ __attribute__((format(printf, 2, 3))) static void add(kvb_result *result, const 
     va_end(list);
 }
 
-/* The first check that finds something is named. */
+/* The first failing check is the result's. */
 static void fail(kvb_check check, kvb_result *result)
 {
     if (result->status != KVB_STATUS_FAIL)
@@ -89,13 +89,13 @@ void kvb_filter_judge(const kvb_filter *filter, bool decides, kvb_result *result
     fail(KVB_CHECK_FILTER, result);
 }
 
-/* Error by bound. */
+/* Error / bound. */
 static double rho_at(const kvb_diff_place *at)
 {
     return isfinite(at->got) && isfinite(at->want) && at->bound > 0 ? fabs(at->got - at->want) / at->bound : INFINITY;
 }
 
-/* An element that fails, and its event. */
+/* Adds a failing element and its event to the reason. */
 static void element_add(double rho, const kvb_diff_place *at, const kvb_trace *trace, kvb_result *result)
 {
     char words[256];
@@ -104,7 +104,7 @@ static void element_add(double rho, const kvb_diff_place *at, const kvb_trace *t
     kvb_event_add(&trace->events[at->event], result);
 }
 
-/* The first element that fails, for people. Rows have a pattern if all rows of their call were compared. */
+/* Describes the first failing element in words. Failing rows have a pattern only if all rows of the call were compared. */
 static void where_note(const kvb_diff *d, const char *rows, const kvb_trace *trace, kvb_result *result)
 {
     const kvb_event *event = &trace->events[d->first.event];
@@ -123,8 +123,8 @@ static void where_note(const kvb_diff *d, const char *rows, const kvb_trace *tra
     snprintf(w->pattern, sizeof w->pattern, "%s, %s", queries, heads);
 }
 
-/* The first element that fails and what fails beside it, then the worst: what a second look finds is put between them.
- */
+/* Adds the first failing element, the other failures of its call, and the worst element. The finding of a second look
+ * goes before the worst. */
 static void failure_add(const kvb_diff *d, const kvb_trace *trace, kvb_result *result)
 {
     char heads[192], queries[192], rows[400];
@@ -158,7 +158,7 @@ static void worst_note(const kvb_diff *d, kvb_result *result)
     result->error.bound = d->worst.bound;
 }
 
-/* One reason more to fail, for a result that has passed. */
+/* Fails a passed result by one more check. */
 static void more_judge(const kvb_diff *d, kvb_check check, const char *words, const kvb_trace *trace, bool decides,
                        kvb_result *result)
 {
@@ -283,7 +283,7 @@ void kvb_foreign_judge(const kvb_foreign_calls *calls, const kvb_kernel *kernel,
     add(result, WORST "rho %.3g", result->rho);
 }
 
-/* ---- what ends a pass -------------------------------------------------------------------------------------------- */
+/* ---- the end of a pass ------------------------------------------------------------------------------------------- */
 
 int kvb_pass_refuse(kvb_pass *p, int error, const char *what, const char *why)
 {
@@ -329,9 +329,7 @@ const float *kvb_pass_rows(kvb_pass *p, kvb_rows kind, uint32_t layer, const uin
     return p->feeding.rows[kind];
 }
 
-/* One row of a call's outputs, judged by the oracle and by the rule of the kernel's own project. */
-
-/* The row that was judged last, by the kernel's own project's rule too; its exact outputs are at exact + c * step. */
+/* Judges a row by the tolerance of the kernel's own project. The exact output of channel c is exact[c * step]. */
 static void pass_tolerate_row(kvb_pass *p, uint32_t query, uint32_t head, const double *exact, size_t step)
 {
     const kvb_tolerance *rule = &p->options->kernel->tolerance;
@@ -342,7 +340,7 @@ static void pass_tolerate_row(kvb_pass *p, uint32_t query, uint32_t head, const 
                           problem->v_dim, exact, step);
 }
 
-/* Refuses the call: a query sees a cell that holds no row, or not as many as it may. */
+/* Refuses the call: a query sees a cell without a row, or fewer or more rows than it may. */
 static int pass_unheld(kvb_pass *p, uint32_t layer, const kvb_expect *e)
 {
     char why[128];
@@ -394,15 +392,15 @@ int kvb_pass_judge_row(kvb_pass *p, const kvb_made *m, const kvb_expect *expect,
     return 0;
 }
 
-/* Second opinions, and a scan for what is not finite. */
+/* Second opinions, and a scan for NaN and infinity. */
 
-/* Can no exact output of this KV head be infinite, as stored or as rounded to the outputs' type? */
+/* Is every exact output of this KV head finite, also when rounded to the outputs' type? */
 static bool is_finite(const kvb_opinion_head *head, kvb_elem out_elem)
 {
     return head->finite && head->v_most < (out_elem == KVB_F16 ? 65504 : 0x1p127);
 }
 
-/* The first element of a row that is not finite; v_dim: the log-sum-exp; v_dim + 1: all are. */
+/* The first element of a row that is not finite; v_dim: the log-sum-exp; v_dim + 1: all are finite. */
 static uint32_t not_finite_find(const kvb_pass *p, uint32_t query, uint32_t head)
 {
     const kvb_problem *problem = &p->call.args.problem;
@@ -414,7 +412,7 @@ static uint32_t not_finite_find(const kvb_pass *p, uint32_t query, uint32_t head
     return c + (c == problem->v_dim && (!lse || isfinite(*lse)));
 }
 
-/* Where there is no other judgement. */
+/* Scans a call without other judgement for NaN and infinity. */
 static int call_scan(kvb_pass *p, const kvb_opinion_head *heads, const kvb_made *m)
 {
     const uint32_t n = m->fed->judged, layer = m->layer;
@@ -453,9 +451,9 @@ static int row_check(kvb_pass *p, const kvb_opinion_head *head, const kvb_opinio
                             kvb_kernel_io_lse(&p->io, query, row->expect.head));
 }
 
-#define MOVED_EACH 32u /* one row of so many is drawn */
+#define MOVED_EACH 32u /* one in so many rows is drawn */
 
-/* Over pools whose rows depend on the order of writes: checks the row in full, if it is drawn in this pass. */
+/* Checks the row in full if this pass draws it, over pools whose rows depend on the order of writes. */
 static int moved_check(kvb_pass *p, const kvb_expect *place, uint32_t visible, const kvb_attend_of *of,
                        const kvb_arithmetic *arithmetic)
 {
@@ -472,11 +470,11 @@ static int moved_check(kvb_pass *p, const kvb_expect *place, uint32_t visible, c
     kvb_diff_row(&p->judging.every.diff, &actual, problem->v_dim, arithmetic, (double)problem->scale,
                  (double)problem->softcap, problem->out_elem, kvb_kernel_io_row(&p->io, of->query, place->head),
                  kvb_kernel_io_lse(&p->io, of->query, place->head));
-    p->judging.every.diff.rows--; /* its second opinion is counted */
+    p->judging.every.diff.rows--; /* row_check() has counted the row */
     return 0;
 }
 
-/* All rows of a call over pools whose rows depend on the order of writes. */
+/* Checks all rows of a call over pools whose rows depend on the order of writes. */
 static int windowed_check(kvb_pass *p, const kvb_made *m, const kvb_arithmetic *arithmetic)
 {
     const kvb_attend_spec *spec = m->spec;
@@ -504,7 +502,7 @@ static int windowed_check(kvb_pass *p, const kvb_made *m, const kvb_arithmetic *
 int kvb_every_row_check(kvb_pass *p, kvb_made *m)
 {
     const uint32_t layer = m->layer, n = m->fed->judged;
-    kvb_arithmetic arithmetic; /* as declared: second opinions are of the workload's own q */
+    kvb_arithmetic arithmetic; /* as declared: second opinions use the workload's own q */
     const kvb_opinions *opinions = p->options->oracle->opinions;
     uint32_t each = m->spec->group->heads / m->spec->group->kv_heads;
     size_t rows;

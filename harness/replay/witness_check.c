@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Visible sets, as multisets: every expected row counts its token's stamp up, every seen one must count one down. */
+/* Visible sets, as multisets: every expected row raises its token's stamp by one, every seen row must lower one. */
 #include "harness/replay/pass.h"
 
 #include <errno.h>
@@ -21,12 +21,12 @@ void kvb_witness_check_close(kvb_witness_check *check)
     check->stamp = NULL;
 }
 
-/* What one query saw at one KV head; 0, or 1 with why. */
+/* Checks the rows that one query saw at one KV head. 0, or 1 with why. */
 static int row_check(kvb_witness_check *check, const kvb_history *history, const kvb_row_run *want, int64_t n_want,
                      const uint32_t *seen, uint32_t n_seen, bool latent, uint32_t layer, uint32_t head, char *why,
                      size_t why_bytes)
 {
-    const uint64_t met = ++check->epoch; /* and more: rows of the token that are still expected */
+    const uint64_t met = ++check->epoch; /* stamp - met: rows of the token that are still expected */
     for (int64_t r = 0; r < n_want; r++) {
         check->epoch += want[r].n;
         for (uint32_t i = 0; i < want[r].n; i++) {
@@ -71,7 +71,7 @@ int kvb_witness_check_step(kvb_witness_check *check, kvb_history *history, const
     char what[160];
     for (uint32_t i = 0; i < n_new; i++) {
         const kvb_row_run *want;
-        if ((uint64_t)problem->n_tok + i < n_new) /* not asked */
+        if ((uint64_t)problem->n_tok + i < n_new) /* no such query: the cache found the token */
             continue;
         int64_t n_want = kvb_history_visible(history, group, i, &want);
         if (n_want < 0)

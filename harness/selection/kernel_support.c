@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Axes as tables of problems, and what supports() says to each. */
+/* Axes as tables of problems, and the answer of supports() to each. */
 #include "harness/selection/kernel_support.h"
 
 #include <errno.h>
@@ -10,8 +10,6 @@
 #include "harness/selection/registry.h"
 #include "kernels/cpu.h"
 #include "results/result.h"
-
-/* Looks for the fastest record of a combination. */
 
 /* Reads the file. 0, or a negative errno with why. */
 static int best_open(kvb_best *best, const char *path, const kvb_registry *registry, char *why, size_t why_bytes)
@@ -50,7 +48,7 @@ void kvb_best_close(kvb_best *best)
     best->file = NULL;
 }
 
-/* Do these two belong to the same combination, apart from the kernel? */
+/* Are the combinations the same except for the kernel? */
 static bool is_same(const kvb_result *a, const kvb_result *b)
 {
     return !(kvb_results_differ(a, b) & ~(UINT32_C(1) << KVB_RANKED_KERNEL));
@@ -79,14 +77,14 @@ const kvb_kernel *kvb_best_find(const kvb_best *best, const kvb_result *of, char
 #define WIDTH 84u /* of a line, about */
 #define MANY  8u  /* an axis of at most so many names is printed whole */
 
-/* One axis being asked about. */
+/* The answers for one axis. */
 typedef struct axis {
     const kvb_kernel *kernel;
     kvb_accepts_line *line;
     void *ctx;
     size_t n_taken, n_declined;
     char taken[4096], declined[4096]; /* names, separated by spaces */
-    char why[256];                    /* of the first one declined */
+    char why[256];                    /* the reason for the first declined one */
 } axis;
 
 static bool is_taken(const kvb_kernel *kernel, const kvb_problem *problem, char *why, size_t why_bytes)
@@ -118,7 +116,7 @@ static void problem_ask(axis *a, const char *name, const kvb_problem *problem)
     verdict_add(a, name, taken, why);
 }
 
-/* Prints "what: names", broken between names and before the text `after` them; continued lines are indented. */
+/* Prints "what: names after". Lines break between names and before `after`; continued lines are indented. */
 static int names_print(const axis *a, bool taken, const char *what, const char *names, const char *after)
 {
     char text[2 * WIDTH + 400];
@@ -142,8 +140,8 @@ static int names_print(const axis *a, bool taken, const char *what, const char *
     return error ? error : a->line(a->ctx, taken, text);
 }
 
-/* Prints the lines of an axis: what the kernel takes (`every` if that is all) and what it declines, with the reason
- * once. For a long axis only the shorter list is printed. */
+/* Prints the lines of an axis: accepted values (`every` if all are) and declined ones, with one reason. For a long axis
+ * only the shorter list is printed. */
 static int axis_print(const axis *a, const char *what, const char *every)
 {
     bool is_long = a->n_taken + a->n_declined > MANY;
@@ -189,8 +187,8 @@ static kvb_problem problem_plain(const kvb_kernel *kernel, const kvb_format *k, 
     };
 }
 
-/* Makes the plain problem from the first pool whose rows the kernel takes on both sides. False: there is none; why is
- * that of the first pool. */
+/* Makes the plain problem from the first pool whose rows the kernel takes on both sides. False: there is none; why has
+ * the kernel's reason against the first pool. */
 static bool problem_find(const kvb_kernel *kernel, const kvb_registry *registry, kvb_problem *problem, char *why,
                          size_t why_bytes)
 {
@@ -204,7 +202,7 @@ static bool problem_find(const kvb_kernel *kernel, const kvb_registry *registry,
     return false;
 }
 
-/* Does the kernel take a format on one side, with the plain one or the same on the other? */
+/* Asks whether the kernel takes a format on one side, with the plain format or the same one on the other. */
 static void format_ask(axis *a, const char *name, const kvb_problem *plain, const kvb_format *format, bool v)
 {
     kvb_problem p = *plain, both = *plain;
@@ -215,7 +213,7 @@ static void format_ask(axis *a, const char *name, const kvb_problem *plain, cons
     verdict_add(a, name, taken, why);
 }
 
-/* Asks about the formats of one side: the pools' own, or, if `had`, their forms behind a transform. */
+/* Asks about the formats of one side: the pools' own, or with `had` their transformed forms. */
 static axis formats_ask(const axis *empty, const kvb_problem *plain, const kvb_registry *registry, bool v, bool had)
 {
     axis a = *empty;
@@ -251,7 +249,7 @@ static axis dims_ask(const axis *empty, const kvb_problem *plain)
     return a;
 }
 
-/* Masks are declared, so supports() is not asked. Others are not declined either: the caller expands them. */
+/* Kernels declare their masks, so supports() is not asked. Other masks are not declined: the caller expands them. */
 static axis masks_ask(const axis *empty)
 {
     static const char *const names[KVB_MASK_KINDS] = {"none", "causal", "explicit", "runs", "pages"};
@@ -319,7 +317,7 @@ int kvb_accepts_describe(const kvb_kernel *kernel, const kvb_registry *registry,
     return error ? error : axis_print(&extras, "also", extras.taken);
 }
 
-/* Appends "; what a, what b" of the names, at most so many. */
+/* Appends "; what" and the names, at most so many, separated by commas. */
 static void names_append(char *text, size_t bytes, const char *what, const char *names, size_t most)
 {
     size_t n = 0;

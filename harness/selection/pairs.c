@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can run is asked first, then covered. */
+/* Finds the combinations that can run, then chooses among them. */
 #include "harness/selection/pairs.h"
 
 #include <errno.h>
@@ -19,19 +19,17 @@
 #include "workloads/array.h"
 #include "workloads/files.h"
 
-/* Greedy, over a table of the pairs that have met. */
-
-/* What has been chosen so far. */
+/* The greedy choice's table of the pairs that have met. */
 typedef struct meetings {
-    unsigned dims;                /* that are to meet, a set */
-    unsigned hub;                 /* one of two that meet is in this set */
+    unsigned dims;                /* set of dimensions that must meet */
+    unsigned hub;                 /* set with at least one dimension of each pair */
     size_t values;                /* of all dimensions */
-    size_t first[KVB_PAIRS_DIMS]; /* of a dimension's values among all */
+    size_t first[KVB_PAIRS_DIMS]; /* index of a dimension's first value among all */
     bool *met;                    /* [values][values] */
     uint32_t *uses;               /* [values] how often each was chosen */
 } meetings;
 
-/* Pairs of a candidate that have not met yet; *uses: how often its values have been chosen. */
+/* Counts a candidate's pairs that have not met yet. *uses: how often its values have been chosen. */
 static unsigned new_pairs(const meetings *m, const kvb_candidate *c, uint32_t *uses)
 {
     unsigned n = 0;
@@ -55,10 +53,9 @@ static void choose(meetings *m, kvb_candidate *c)
     }
 }
 
-#define EACH_COSTS 2e9 /* multiply-adds that each costs beside its own: a process, a cache */
+#define EACH_COSTS 2e9 /* multiply-adds that take as long as a combination's process and cache */
 
-/* The candidate with the most new pairs for its cost. Among equals, the one whose values were chosen least often. NULL:
- * no candidate has a new pair. */
+/* The next candidate to choose. NULL: no candidate has a new pair. */
 static kvb_candidate *best_find(const meetings *m, kvb_candidate *candidates, size_t n)
 {
     kvb_candidate *best = NULL;
@@ -113,37 +110,36 @@ bool kvb_pairs_usual(const kvb_suite *suite, bool suite_is_named, const kvb_sele
     return suite->by_pairs && (suite_is_named || !parts_are_named);
 }
 
-/* ---- what can run, and what it costs ------------------------------------------------------------------------- */
+/* ---- which combinations can run, and their cost -------------------------------------------------------------- */
 
-/* One selection, and what is asked about it. */
+/* One selection, and the facts about its combinations. */
 typedef struct part {
     const kvb_pairs_options *options;
     kvb_selection *selection;
     kvb_trace **traces; /* [workloads] */
     char **histories;   /* [workloads] their names without the shape */
     bool *stores;       /* [workloads][pools] */
-    double *cost;       /* [workloads][caches]; NaN: that cannot be */
+    double *cost;       /* [workloads][caches]; NaN: cannot run */
     uint64_t *refuses;  /* [kernels][workloads][pools] bits of settings' values, USUAL among them; in memory shared with
                            the process in which kernels are asked */
     size_t refuses_bytes;
-    bool *kept;    /* [workloads][pools][caches] is any kernel? */
-    size_t kernel; /* the one being asked */
+    bool *kept;    /* [workloads][pools][caches] is a combination of any kernel chosen? */
+    size_t kernel; /* the one to ask */
     kvb_arena arena;
 } part;
 
-#define USUAL 1u /* the bit of the run's own setting: the own value of the first axis */
+#define USUAL 1u /* the bit of the run's own setting: value 0 of the first axis */
 
 static uint64_t *refuses_at(const part *p, size_t kernel, size_t workload, size_t pools)
 {
     return &p->refuses[(kernel * p->selection->n_workloads + workload) * p->selection->n_pools + pools];
 }
 
-/* Does the kernel take rows of these pools in every group of layers? Asked as a replay does, of a cache without cells.
- */
+/* Does the kernel take rows of these pools in every group of layers? Asked as in a replay, over a cache without cells. */
 static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_model *m, const kvb_pool_pair *pools,
                          const kvb_setting *setting)
 {
-    static const float no_sinks[KVB_MODEL_WIDTH]; /* sink logits, whatever their values */
+    static const float no_sinks[KVB_MODEL_WIDTH]; /* sink logits; their values do not matter */
     static const kvb_team alone = {.n = 1};
     const kvb_kernel *attends = kvb_kernel_attending(kernel);
     kvb_call call = {.kernel = attends,
@@ -176,7 +172,7 @@ static bool kernel_takes(const part *p, const kvb_kernel *kernel, const kvb_mode
     return error != -ENOTSUP;
 }
 
-/* Which values of settings, each by itself, does the kernel refuse? */
+/* The values of settings that the kernel refuses, each tried by itself. */
 static uint64_t refused(const part *p, const kvb_kernel *kernel, size_t workload, size_t pools)
 {
     const kvb_model *m = &p->traces[workload]->header.model;
@@ -188,7 +184,7 @@ static uint64_t refused(const part *p, const kvb_kernel *kernel, size_t workload
             kvb_setting_choice choice = {0};
             choice[a] = v;
             const kvb_setting setting = kvb_setting_apply(&p->options->setting, choice);
-            /* a rule of the kernel's own project holds for ordinary logits and values */
+            /* a tolerance of the kernel's own project holds for ordinary logits and values only */
             const bool strange = kernel->tolerance.kind != KVB_TOLERANCE_NONE && kvb_setting_axes[a].of_truth;
             if ((p->options->axes >> a & 1) &&
                 (strange || (kvb_setting_axes[a].of_kernel && !kernel_takes(p, kernel, m, pair, &setting))))
@@ -197,7 +193,7 @@ static uint64_t refused(const part *p, const kvb_kernel *kernel, size_t workload
     return set;
 }
 
-/* Everything about one kernel. */
+/* Fills in the refusals of one kernel. */
 static void kernel_ask(void *ctx)
 {
     const part *p = ctx;
@@ -214,28 +210,26 @@ static void kernel_ask(void *ctx)
 
 #define ROW_CELLS 64.0 /* storing a row and checking an output cost about as much as attending so many cells */
 
-/* Times that a kernel takes longer than others, about: the plain ones, and one that multiplies rows that were decoded
- * for it. */
-#define PLAIN_DEAR 10.0
-#define BLAS_DEAR  5.0
-
-/* Likewise a kernel that rounds q: the oracle solves attention again, for the rounded q. */
+/* Rough factors by which some combinations take longer: with a plain kernel; with one that multiplies decoded rows; with
+ * one that rounds q, as the oracle solves attention again for the rounded q. */
+#define PLAIN_DEAR   10.0
+#define BLAS_DEAR    5.0
 #define ROUNDED_DEAR 3.0
 
-/* What is done in a layer of a group. */
+/* The work in a layer of a group. */
 typedef struct work {
-    double all;  /* (query, cell) pairs as if it had no limits: some kernels look at all; and what rows cost besides */
+    double all;  /* (query, cell) pairs without the group's limits, as some kernels visit all; plus the cost of rows */
     double step; /* pairs of the largest step */
 } work;
 
-/* Pairs of n queries at positions 0 .. n-1. */
+/* Pairs of n queries at positions 0 .. n-1, each with at most `limit` cells. */
 static double triangle(double n, double limit)
 {
     return n <= limit ? n * (n + 1) / 2 : limit * (limit + 1) / 2 + (n - limit) * limit;
 }
 
-/* What one event lets its queries attend, and how many rows it feeds. A cache that forgets is fed the whole past, and
- * asks for it. */
+/* Counts the pairs that an event's queries attend, and the rows that it feeds. A cache that forgets is fed the whole
+ * past, with a query for each token. */
 static double event_work(const kvb_event *event, double limit, bool forgets, double *rows)
 {
     uint64_t met[KVB_TRACE_MAX_SEQS / 64] = {0};
@@ -250,7 +244,8 @@ static double event_work(const kvb_event *event, double limit, bool forgets, dou
         *rows = longest, pairs = triangle(longest, limit);
     else if (forgets)
         pairs = *rows = 0;
-    for (uint32_t i = event->n; i-- > 0 && forgets && event->kind != KVB_EVENT_PROPOSE;) { /* of a sequence the last */
+    for (uint32_t i = event->n;
+         i-- > 0 && forgets && event->kind != KVB_EVENT_PROPOSE;) { /* last token of a sequence */
         uint64_t bit = UINT64_C(1) << event->seq[i] % 64, *set = &met[event->seq[i] / 64];
         pairs += *set & bit ? 0 : triangle(event->pos[i] + 1.0, limit);
         *rows += *set & bit ? 0 : event->pos[i] + 1.0;
@@ -275,7 +270,7 @@ static work group_work(const kvb_trace *trace, const kvb_group *group, bool forg
     return w;
 }
 
-/* A fed token moves each element of its state. */
+/* The work of a layer that scans: each fed token updates every element of its state. */
 static double scan_work(const kvb_trace *trace, const kvb_group_scan *s, bool forgets)
 {
     double fed = 0;
@@ -288,8 +283,7 @@ static double scan_work(const kvb_trace *trace, const kvb_group_scan *s, bool fo
     return 4 * fed * s->heads * s->d_k * s->d_v;
 }
 
-/* Operations of the trace over this cache; NaN: it cannot do what the trace wants, or not in steps that are small
- * enough. */
+/* Operations of the trace over this cache. NaN: the cache cannot run it, or a step is too large. */
 static double cache_cost(const kvb_pairs_options *o, const kvb_trace *trace, const kvb_cache_type *cache)
 {
     const kvb_model *m = &trace->header.model;
@@ -308,7 +302,7 @@ static double cache_cost(const kvb_pairs_options *o, const kvb_trace *trace, con
     return cost;
 }
 
-/* Where the shape begins that a workload's name ends in, as "-8x128" or "-1x576"; its end, where there is none. */
+/* Index in a workload's name of its ending for the shape, such as "-8x128" or "-1x576"; the name's end if there is none. */
 static size_t shape_at(const char *name)
 {
     const char *last = strrchr(name, '-');
@@ -335,7 +329,7 @@ static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char
         char unused[KVB_REASON];
         int error = kvb_trace_load(s->workloads[w].path, o->capacity, &p->traces[w], why, why_bytes);
         if (error)
-            return error == -ENOMEM ? error : -EINVAL; /* whatever is wrong with a file is bad input */
+            return error == -ENOMEM ? error : -EINVAL; /* any error of a file is bad input */
         error = kvb_trace_change_logits(p->traces[w], &o->setting.logits);
         if (error)
             return error;
@@ -349,7 +343,7 @@ static int part_open(const kvb_pairs_options *o, kvb_selection *s, part *p, char
     }
     for (p->kernel = 0; p->kernel < s->n_kernels; p->kernel++) {
         int error = kvb_apart(kernel_ask, p, o->seconds);
-        if (error && error != -ECHILD) /* it crashes: so will its combinations, one by one */
+        if (error && error != -ECHILD) /* -ECHILD: the kernel crashed, and each of its combinations will report that */
             return error;
     }
     return 0;
@@ -368,7 +362,7 @@ static void part_close(part *p)
 
 /* ---- the parts of a suite together --------------------------------------------------------------------------- */
 
-/* Values of a dimension, by two names. */
+/* The values of a dimension, each known by two names. */
 typedef struct values {
     const char *(*at)[2];
     size_t n;
@@ -415,13 +409,13 @@ static kvb_candidate candidate_of(const part *p, size_t i, values dims[KVB_PAIRS
                            .cost = can_run(p, at) ? dear * p->cost[at.workload * s->n_caches + at.cache] : NAN};
 }
 
-/* Combinations that a candidate stands for: with all threads and growths. */
+/* Combinations of a candidate: one for each thread count and growth. */
 static size_t each_of(const kvb_selection *s)
 {
     return s->n_threads * s->n_growths;
 }
 
-/* Is this a combination of a witness that goes beside other kernels? Such are no candidates. */
+/* Is this a combination of a witness beside other kernels? It is chosen after those of the kernels. */
 static bool is_beside(const kvb_selection *s, size_t i)
 {
     bool others = false;
@@ -430,7 +424,7 @@ static bool is_beside(const kvb_selection *s, size_t i)
     return others && kvb_is_witness(s->kernels[kvb_spot_of(s, i).kernel]);
 }
 
-/* Takes the combinations out of the selection that a candidate stands for. */
+/* Removes a candidate's combinations from the selection. */
 static void block_drop(const part *p, size_t first, bool could_run)
 {
     kvb_selection *s = p->selection;
@@ -441,13 +435,13 @@ static void block_drop(const part *p, size_t first, bool could_run)
     }
 }
 
-/* The block of a selection that a candidate stands for. */
+/* A candidate's combinations in a selection. */
 typedef struct block {
     const part *part;
     size_t first; /* combination */
 } block;
 
-/* All candidates of the parts, and where they come from. */
+/* All candidates of the parts, and their origins. */
 typedef struct field {
     kvb_candidate *at; /* [n] */
     block *blocks;     /* [n] */
@@ -460,7 +454,8 @@ static bool *kept_at(const part *p, kvb_spot at)
     return &p->kept[(at.workload * p->selection->n_pools + at.pools) * p->selection->n_caches + at.cache];
 }
 
-/* Makes candidates of what the selections have of kernels; or of witnesses beside them: where none is kept, they go. */
+/* Makes candidates of the selections' combinations with kernels; or with witnesses beside kernels, dropping a witness
+ * where no kernel was chosen. */
 static void field_fill(field *f, const part *parts, size_t n_parts, bool witnesses)
 {
     f->n = 0;
@@ -477,7 +472,7 @@ static void field_fill(field *f, const part *parts, size_t n_parts, bool witness
         }
 }
 
-/* Leaves in the selections those that were chosen. */
+/* Keeps the chosen candidates in the selections and drops the others. */
 static void field_thin(const field *f)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -489,7 +484,7 @@ static void field_thin(const field *f)
     }
 }
 
-/* Values of settings that the combination can take, as bits. */
+/* The values of settings that the combination can take, as bits. */
 static uint64_t values_allowed(const part *p, kvb_spot at)
 {
     const kvb_selection *s = p->selection;
@@ -571,9 +566,9 @@ static int parts_thin(const part *parts, const kvb_selections *s)
 }
 
 /*
- * Takes what is not needed out of the selections' `has`, all parts of a suite together; each part of the program that
- * can run nowhere keeps one combination, to be skipped with its reason. The choice depends on the lists, the traces,
- * the parts and the CPU's level alone. 0; -EINVAL with why: a trace is wrong; another negative errno.
+ * Clears `has` of the combinations that pairs do not need, over all parts of a suite together. A kernel, cache, pair of
+ * pools or workload that can run nowhere keeps one combination, which is skipped with its reason. The choice depends only
+ * on the lists, the traces, the parts and the CPU's level. 0; -EINVAL with why: a trace is wrong; another negative errno.
  */
 static int pairs_choose(const kvb_pairs_options *options, kvb_selections *s, char *why, size_t why_bytes)
 {

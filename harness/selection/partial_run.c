@@ -40,7 +40,7 @@ size_t kvb_shard_count(kvb_shard shard, size_t total)
 
 /* ---- resuming ---- */
 
-/* Finds where the words of a and b begin to differ. */
+/* Index of the first word that differs between a and b. */
 static size_t words_same(const char *a, const char *b)
 {
     size_t same = 0;
@@ -51,7 +51,7 @@ static size_t words_same(const char *a, const char *b)
     return same;
 }
 
-/* Would a run with manifest `now` have written what is in `before`? */
+/* 0 if a run with manifest `now` can continue the file with manifest `before`; else -EINVAL with why. */
 static int manifest_check(const char *path, const kvb_manifest *before, const kvb_manifest *now, char *why,
                           size_t why_bytes)
 {
@@ -79,7 +79,7 @@ static int manifest_check(const char *path, const kvb_manifest *before, const kv
                        same ? "… " : "", there + same, same ? "… " : "", here + same);
 }
 
-/* Dates compare as text. */
+/* -EINVAL with why if an input file was changed after the run began. Dates compare as text. */
 static int inputs_check(const char *path, const char *began, const kvb_words *inputs, size_t n, char *why,
                         size_t why_bytes)
 {

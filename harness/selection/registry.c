@@ -110,7 +110,7 @@ static bool scan_supports_all(const kvb_scan_problem *problem, char *why, size_t
     return true;
 }
 
-/* The kernel with what it leaves to defaults (attend.h, scan.h) filled in: itself, or a static copy. NULL: too many. */
+/* The kernel with defaults (attend.h, scan.h) for its missing functions: itself, or a static copy. NULL: too many. */
 static const kvb_kernel *kernel_complete(const kvb_kernel *kernel)
 {
     static struct whole {
@@ -141,7 +141,6 @@ static const kvb_kernel *kernel_complete(const kvb_kernel *kernel)
     return &w->kernel;
 }
 
-/* The built-in plug-in and loaded ones. */
 const kvb_plugin_v1 kvb_builtin_plugin = {
     .abi_version = KVB_ABI_VERSION,
     .name = "built-in",
@@ -184,7 +183,7 @@ void kvb_registry_attending_names(const kvb_registry *registry, char *text, size
     names_print(registry, KVB_KERNELS, true, text, bytes);
 }
 
-/* What a part lacks, or NULL. */
+/* Names a missing member of a part, or NULL. */
 static const char *kernel_lack(const kvb_kernel *k)
 {
     if (k->scan ? !k->scan->scan : !k->attend)
@@ -210,8 +209,8 @@ static const char *pool_lack(const kvb_pool_type *p)
     return p->write_run && p->scatter && p->gather_into ? NULL : "write_run(), scatter() or gather_into()";
 }
 
-/* What breaks the rule of names (attend.h) in a part's name, at most 63 bytes long, so that it can be a word of a
- * command line, of a glob, of a list, of a file name; NULL: nothing. */
+/* Why a part's name breaks the rule of names (attend.h); NULL: it does not. The rule lets a name be a word of a command
+ * line, a glob, a list and a file name. */
 static const char *name_lack(kvb_registry_kind sort, const char *name, char *text, size_t bytes)
 {
     const char *allowed =
@@ -228,7 +227,7 @@ static const char *name_lack(kvb_registry_kind sort, const char *name, char *tex
     return text;
 }
 
-/* Adds one part, unless something is wrong with it. */
+/* Adds one part, or refuses it. lack: a missing member, or NULL. */
 static int part_add(kvb_registry *registry, kvb_registry_kind sort, const kvb_registered *part, const char *lack,
                     const char *path, char *why, size_t why_bytes)
 {
@@ -318,7 +317,7 @@ int kvb_registry_load_all(kvb_registry *registry, const kvb_words *paths, char *
     return error;
 }
 
-/* Turns words of --pool into pairs of pools. */
+/* ---- words of --pool --------------------------------------------------------------------------------------------- */
 
 #define HADAMARD "+had"
 
@@ -361,13 +360,13 @@ static const kvb_pool_type *form_of(const kvb_pool_type *pool, bool had, char *w
     return pool->rotated;
 }
 
-/* One side by its exact name. */
+/* Finds the pool of one side by its exact name. */
 static int side_take(const char *name, bool is_v, const kvb_registry *registry, const kvb_pool_type **pool, char *why,
                      size_t why_bytes)
 {
     char plain[KVB_NAME];
     snprintf(plain, sizeof plain, "%s", name);
-    *pool = kvb_registry_find(registry, KVB_POOLS, plain); /* a plug-in's pool may be called anything */
+    *pool = kvb_registry_find(registry, KVB_POOLS, plain); /* a plug-in's pool can have any name, also an alias */
     if (*pool)
         return 0;
     bool had = hadamard_cut(plain);

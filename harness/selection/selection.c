@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Selection by globs, with errors that say what is known. */
+/* Selection by globs, with errors that list the known names. */
 #include "harness/selection/selection.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "workloads/values.h"
 #include "workloads/files.h"
 
-/* Marks in chosen[] the names that any of the words matches. No words: all. */
+/* Marks the names that match any of the words in chosen[]. No words: all. */
 static int names_match(const char *what, const char *const *words, size_t n_words, const char *const *names,
                        size_t n_names, bool *chosen, char *why, size_t why_bytes)
 {
@@ -63,8 +63,8 @@ static int parts_choose(const kvb_registry *registry, kvb_registry_kind sort, co
 }
 
 /*
- * Kernels by their names; the word "best" stands for kvb_kernel_best, beside which only witnesses may be named: it
- * chooses among the others itself.
+ * Chooses kernels by their names. The word "best" stands for kvb_kernel_best; only witnesses may be named beside it, as
+ * it chooses among the others itself.
  */
 static int kernels_choose(const kvb_selection_words *words, const kvb_registry *registry, kvb_selection *s, char *why,
                           size_t why_bytes)
@@ -95,7 +95,7 @@ static int kernels_choose(const kvb_selection_words *words, const kvb_registry *
     return error;
 }
 
-/* As the rule says, where no witness is named. */
+/* Applies the rule of witnesses, unless one is named. */
 static void witness_choose(const kvb_selection_words *words, kvb_selection *s)
 {
     size_t others = 0;
@@ -103,7 +103,7 @@ static void witness_choose(const kvb_selection_words *words, kvb_selection *s)
         if (!kvb_is_witness(s->kernels[i]))
             s->kernels[others++] = s->kernels[i];
         else if (words->kernels.n || words->witness != KVB_WITNESS_NONE)
-            return; /* it is there, and stays */
+            return; /* a witness is selected and stays */
     s->n_kernels = others;
     if (words->witness == KVB_WITNESS_BESIDE)
         s->kernels[s->n_kernels++] = &kvb_kernel_witness;
@@ -121,7 +121,7 @@ static int pools_choose(const kvb_selection_words *words, const kvb_suite_part *
     return error;
 }
 
-/* A file's name, or a word, up to its ending ".jsonl". */
+/* Length of a file's name or a word without the ending ".jsonl". */
 static size_t before_ending(const char *word)
 {
     const size_t n = strlen(word);
@@ -190,7 +190,7 @@ static int workloads_choose(const kvb_selection_words *words, const kvb_suite_pa
     return error;
 }
 
-/* The profiles named, or listed by the suite. */
+/* Takes the profiles that are named, or the suite's. */
 static int values_choose(const kvb_selection_words *words, const kvb_suite_part *part, kvb_selection *s, char *why,
                          size_t why_bytes)
 {
@@ -199,7 +199,7 @@ static int values_choose(const kvb_selection_words *words, const kvb_suite_part 
     bool owns = false;
     for (size_t i = 0; listed[i]; i++)
         owns |= !strcmp(listed[i], "own");
-    if (words->workloads.n && !owns) /* these values are for the part's workloads, and others are named */
+    if (words->workloads.n && !owns) /* the part's values are for its own workloads, and others are named */
         listed = trace;
     for (size_t i = 0; words->values.n ? i < words->values.n : listed[i] != NULL; i++) {
         const char *word = words->values.n ? words->values.at[i] : listed[i];
@@ -253,7 +253,7 @@ static int growths_choose(const kvb_selection_words *words, kvb_selection *s, ch
     return error;
 }
 
-/* Kinds of layers that a workload has. A file that is no trace is complained about later. */
+/* Kinds of layers of a workload. A file that is no trace is reported later. */
 static uint8_t layers_of(const kvb_workload *workload)
 {
     kvb_trace_reader *reader;
@@ -273,8 +273,7 @@ static bool is_named(const kvb_words *words, const char *name)
     return false;
 }
 
-/* Kernels that only scan and are not named, but all or by a glob, are there only if a workload has layers for them. 0 or
- * -ENOMEM. */
+/* Drops kernels that only scan if no workload has layers for them, unless they are named in full. 0 or -ENOMEM. */
 static int scans_choose(const kvb_selection_words *words, kvb_selection *s)
 {
     uint8_t all = 0;
@@ -376,7 +375,7 @@ size_t kvb_matrix_size(const kvb_selection *s)
     return s->n_workloads * s->n_values * s->n_pools * kvb_block_size(s);
 }
 
-/* Takes i apart into a place among n and what is left of it. */
+/* Splits i: returns i % n, and divides i by n. */
 static size_t digit(size_t *i, size_t n)
 {
     size_t at = *i % n;
@@ -426,9 +425,7 @@ int kvb_selection_deal(kvb_selection *s, const kvb_selection *earlier, size_t n_
     return 0;
 }
 
-/* Joins words, quoted for a shell. */
-
-/* Options of `kvbench run` that choose combinations, or say where results go. */
+/* Options of `kvbench run` that choose combinations or outputs. */
 static const char *const left_out[] = {
     "--suite",      "--pairs",        "--product",
     "--jobs",       "--workload",     "--cache",
@@ -447,7 +444,7 @@ static const char *const left_out[] = {
 void kvb_replay_begin(const kvb_usage *usage, int argc, char **argv, const kvb_suite_part *part, bool untimed,
                       char *text, size_t bytes)
 {
-    const kvb_suite_part *usual = &kvb_suite_find("default")->parts[0]; /* what counts where no suite is named */
+    const kvb_suite_part *usual = &kvb_suite_find("default")->parts[0]; /* applies if no suite is named */
     char number[64];
     text[0] = '\0';
     bool fits = kvb_shell_add(text, bytes, program_invocation_name) && kvb_shell_add(text, bytes, "run") &&
@@ -471,7 +468,7 @@ void kvb_replay_command(const char *begin, const kvb_selection *s, size_t i, kvb
     const kvb_spot at = kvb_spot_of(s, i);
     const kvb_workload *w = &s->workloads[at.workload];
     const char *values = s->values[at.values];
-    bool is_glob = strpbrk(w->name, "*?[\\") != NULL; /* as a name it would be no longer itself */
+    bool is_glob = strpbrk(w->name, "*?[\\") != NULL; /* typed as a name it would match as a glob */
     const kvb_key pools = kvb_key_pools(r);
     char threads[16], growth[64];
     snprintf(threads, sizeof threads, "%u", r->threads);
@@ -484,7 +481,7 @@ void kvb_replay_command(const char *begin, const kvb_selection *s, size_t i, kvb
         {"--kernel", r->kernel},
         {"--threads", threads},
         {"--set", s->growths[at.growth] ? growth : NULL},
-        {"--set", kvb_is_witness(s->kernels[at.kernel]) ? NULL : "no-witness"}, /* is not beside it */
+        {"--set", kvb_is_witness(s->kernels[at.kernel]) ? NULL : "no-witness"}, /* else one would run beside it */
     };
     bool fits = *begin != '\0';
     snprintf(r->replay, sizeof r->replay, "%s", begin + (*begin == ' '));

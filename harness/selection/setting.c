@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The axes, and a greedy choice over a table of what has met. */
+/* The axes of settings, and a greedy choice over a table of pairs that have met. */
 #include "harness/selection/selection.h"
 
 #include "harness/knobs.h"
@@ -37,7 +37,7 @@ const char *kvb_out_name(kvb_elem elem)
 
 /* ---- the axes ------------------------------------------------------------------------------------------------ */
 
-#define MANY_CORES 16u /* more threads than these only make small calls slow */
+#define MANY_CORES 16u /* more threads only make small calls slow */
 
 static uint32_t threads_of(const char *word)
 {
@@ -145,7 +145,7 @@ static void values_set(kvb_setting *s, const char *word)
     s->values = word;
 }
 
-/* Values: not flat, which hides what others show. Single calls have the other profiles. */
+/* --values leaves out `flat`, which hides errors that others show. Single calls use the other profiles. */
 const kvb_setting_axis kvb_setting_axes[KVB_SETTING_AXES] = {
     {"--threads", {"2", "all"}, .has_field = true, .of_outputs = true, .matters = has_cores, .set = threads_set},
     {"--page-cells", {"3", "48", "256"}, .matters = has_pages, .set = page_set},
@@ -212,7 +212,7 @@ void kvb_setting_words(const uint8_t *choice, bool all, char *text, size_t bytes
     }
 }
 
-#define VALUES (KVB_SETTING_WORDS + 1u) /* of an axis, its own one included */
+#define VALUES (KVB_SETTING_WORDS + 1u) /* of an axis, with the run's own one */
 #define PARTS  KVB_SETTLED_PARTS
 
 uint64_t kvb_setting_bit(size_t axis, size_t value)
@@ -224,13 +224,13 @@ uint64_t kvb_setting_bit(size_t axis, size_t value)
 /* ---- the choice ---------------------------------------------------------------------------------------------- */
 
 #define KERNEL_WEIGHS                                                                                                  \
-    4u /* what a kernel has not met counts as so many: there are more pools and histories than combinations with       \
-        * some caches */
-#define TRUTH_SHARED 3u /* combinations that are judged by one oracle, where that can be: it is what costs */
+    4u /* a value new to the kernel counts as so many new to other parts: some caches have fewer combinations than     \
+        * there are pools and histories */
+#define TRUTH_SHARED 3u /* combinations that share an oracle if they can: an oracle is costly */
 
-/* What has met: each value of each axis with the parts of combinations, and with values of other axes. */
+/* The pairs that have met: values of axes with parts of combinations, and with values of other axes. */
 typedef struct meetings {
-    size_t first[PARTS]; /* of histories, kernels, caches, pairs of pools among all parts */
+    size_t first[PARTS]; /* index of the first history, kernel, cache, pair of pools among all parts */
     bool *parts;         /* [parts][axes * VALUES] */
     uint64_t values[KVB_SETTING_AXES * VALUES];
 } meetings;
@@ -245,8 +245,8 @@ static bool *part_met(const meetings *m, const kvb_settled *s, size_t part, size
     return &m->parts[(m->first[part] + s->parts[part]) * KVB_SETTING_AXES * VALUES + axis * VALUES + value];
 }
 
-/* How many would meet for the first time, if the combination had this value. Of other axes, those before it have been
- * chosen. */
+/* Counts the pairs that would meet for the first time if the combination had this value. Only the axes before this one
+ * have been chosen. */
 static uint32_t news_count(const meetings *m, const kvb_settled *s, size_t axis, size_t value)
 {
     uint32_t n = 0;
@@ -275,14 +275,14 @@ static uint64_t scatter(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Gives n combinations the same value, but for those that cannot have it: the one that is news to the most. */
+/* Gives n combinations the value with the most new pairs; those that cannot have it keep the run's own. */
 static void value_choose(meetings *m, const kvb_settled *s, size_t n, size_t axis)
 {
     const uint64_t chance =
         scatter(s->block * KVB_SETTING_AXES + axis + ((uint64_t)s->parts[1] << 32) + ((uint64_t)s->parts[2] << 48));
     size_t best = 0, words = 0;
     uint32_t most = 0;
-    for (size_t turn = 1; turn <= VALUES; turn++) { /* its own value comes last */
+    for (size_t turn = 1; turn <= VALUES; turn++) { /* the run's own value, 0, comes last */
         const size_t v = turn % VALUES;
         uint32_t news = 0;
         for (size_t i = 0; i < n; i++)

@@ -23,10 +23,10 @@
 #define ROTATED      "q4_0+had", "a4g64+had", "e4m3-head+had", "kivi4+had"
 #define EVERY_FORMAT LIST("*", "kivi4", "kivi2", "k=a8g64,v=a4g64+had", ROTATED)
 
-/* The recorded and the hand-written workloads are small: all of their queries are checked. Those written by hand ask
- * for no format. Histories are recorded for what is done to sequences: of formats a few will do. The twins are recorded
- * events at KV heads and dims of real models, most of them 8 of 128, which every format's groups divide: samples are
- * checked. */
+/* The recorded and the hand-written workloads are small: all of their queries are checked. Hand-written ones do not
+ * depend on formats and run with floats. HISTORIES were recorded for their calls on sequences: a few formats are enough.
+ * The twins are recorded events at the KV heads and dims of real models, most of them 8 of 128, which the groups of every
+ * format divide: samples are checked. */
 #define QUICK                                                                                                          \
     "plain-decode", "batched-multi-seq", "agent-fork", "eagle-tree", "parallel-sample", "sliding-window",              \
         "sink-window", "mla-decode", "gpt-oss-like", "context-shift", "shared-prompt"
@@ -66,7 +66,7 @@ static const kvb_suite_part default_parts[] = {
     PART(40, IN_FULL, LIST(HISTORIES), SOME_FORMATS),
     PART(40, IN_FULL, LIST(WRITTEN), FLOATS),
     PART(40, IN_FULL, LIST(HYBRIDS), FLOATS),
-    /* not over recompute: all states again at each step, by the plain kernel too */
+    /* not over recompute: all states again at each step, by the slow plain kernel too */
     PART(40, A_SAMPLE, LIST(HYBRID_TWINS), LIST("bf16"), .caches = LIST("slab", "contiguous", "seq", "paged", "tree")),
     PART(40, 1000000, LIST("long-decode"), FLOATS),
     LONG_QUANTISED,

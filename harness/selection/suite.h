@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Suites: what a run covers when it is not told more, and where shipped workloads are found. */
+/* Suites: the combinations of a run without further options. Also finds the shipped workloads. */
 #ifndef KVB_SUITE_H
 #define KVB_SUITE_H
 
@@ -7,35 +7,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A part of a suite: a matrix of its own. Lists end with NULL; an absent list: everything of its sort. */
+/* A part of a suite: a matrix of its own. Lists end with NULL. An absent list stands for everything of its kind. */
 typedef struct kvb_suite_part {
     const char *const *workloads; /* globs over workload names */
     const char *const *caches;    /* globs */
-    const char *const *pools;     /* words as --pool takes them */
-    const char *const *values;    /* value profiles, "own" of them what the trace says; absent: that alone */
+    const char *const *pools;     /* words of --pool */
+    const char *const *values;    /* value profiles; "own": the trace's; absent: the trace's alone */
     uint32_t sample_ms;           /* for the passes of one combination */
     uint64_t oracle_pairs;        /* (query, head, cell) visits of the oracle for each workload and pool */
 } kvb_suite_part;
 
-/* What two parts have in common is run once, by the first. */
+/* A combination of two parts is run once, by the first. */
 typedef struct kvb_suite {
     const char *name, *summary;
     const kvb_suite_part *parts;
     size_t n_parts;
-    bool by_pairs;  /* usually only as many combinations as cover every pair (pairs.h) */
+    bool by_pairs;  /* usually only enough combinations to cover every pair (pairs.h) */
     uint32_t calls; /* single calls of each kernel (harness/calls); 0: none */
 } kvb_suite;
 
 extern const kvb_suite *const kvb_suites[]; /* ends with NULL */
-extern const kvb_suite
-    kvb_suite_check; /* of `kvbench check`: every history that ships, but for the long ones; not in the list */
+/* For `kvbench check`, not in the list: all shipped histories except the long ones. */
+extern const kvb_suite kvb_suite_check;
 #define KVB_SUITE_WORDS "quick, default, full, calls"
 const kvb_suite *kvb_suite_find(const char *name); /* or NULL */
 
 /* A workload: its name (file name without .jsonl) and its file. */
 typedef struct kvb_workload {
     char *name, *path;
-    bool is_file; /* was named by its path */
+    bool is_file; /* named by its path */
 } kvb_workload;
 
 typedef struct kvb_workloads {
@@ -45,8 +45,8 @@ typedef struct kvb_workloads {
 } kvb_workloads;
 
 /*
- * Workloads of a folder; NULL: $KVB_WORKLOADS, else workloads/recorded beside the folder of the program,
- * else where `make install` put them. 0, or a negative errno with why.
+ * Lists the workloads of a folder. NULL: $KVB_WORKLOADS, else workloads/recorded beside the program's folder, else the
+ * folder of `make install`. 0, or a negative errno with why.
  */
 int kvb_workloads_find(const char *folder, kvb_workloads *workloads, char *why, size_t why_bytes);
 void kvb_workloads_free(kvb_workloads *workloads);

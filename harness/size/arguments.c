@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words of options: one loop over the commas, and decimals kept exact; and the configs that they name. */
+/* Words of options: one loop over the commas, and exact decimals. */
 #include "harness/size/arguments.h"
 
 #include <errno.h>
@@ -20,10 +20,10 @@ static const kvb_size_engine *const engines_all[] = {
 static const char engine_words[] = "ideal kvbench llama.cpp vllm sglang trtllm mlx";
 enum { ENGINES = sizeof engines_all / sizeof *engines_all };
 
-/* One word of a list, into an element. */
+/* Parses one word of a list into an element. */
 typedef int word_parse(const char *word, void *element, char *why, size_t why_bytes);
 
-/* Words between commas. *at: elements of `bytes` each, to be freed. */
+/* Parses the words between commas. *at: elements of `bytes` each; the caller frees them. */
 static int list_parse(const char *text, word_parse *parse, size_t bytes, void **at, size_t *n, char *why,
                       size_t why_bytes)
 {
@@ -139,8 +139,8 @@ int kvb_engines_parse(const char *text, kvb_engine_list *engines, char *why, siz
     return error;
 }
 
-/* A decimal number as `number` thousandths, and what follows it. False: none, more than three decimals, or too large.
- */
+/* Parses a decimal number into thousandths; *rest: the text after it. False: no number, more than three decimals, or too
+ * large. */
 static bool thousandths_parse(const char *text, unsigned __int128 *number, const char **rest)
 {
     int decimals = -1;
@@ -155,7 +155,7 @@ static bool thousandths_parse(const char *text, unsigned __int128 *number, const
             return false;
     }
     *rest = c;
-    if (c == text || decimals == 0) /* nothing, or nothing behind the point */
+    if (c == text || decimals == 0) /* no digit, or none after the point */
         return false;
     for (int i = decimals < 0 ? 0 : decimals; i < 3; i++)
         *number *= 10;

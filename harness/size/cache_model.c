@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of layers, from what a model's configuration says to what caches are opened with. */
+/* Turns the groups of a sized model into the groups that caches are opened with. */
 #include "harness/size/weights.h"
 #include "harness/size/cache_model.h"
 #include "harness/size/engines.h"
@@ -18,7 +18,7 @@ static bool has_rows(const kvb_sized_group *g)
     return kvb_sized_attends(g) && g->n > 0;
 }
 
-/* Recurrences that kernels/scan.h knows, by the names that sizing has for them. */
+/* Recurrences of kernels/scan.h, by their names in sizing. */
 static const struct {
     const char *name;
     kvb_scan_kind kind;
@@ -36,7 +36,7 @@ static size_t scan_of(const kvb_sized_group *g)
     return i;
 }
 
-/* Is it kept by a cache of kvbench? */
+/* Does a cache of kvbench hold the group? */
 static bool is_held(const kvb_sized_group *g)
 {
     return has_rows(g) || (g->kind == KVB_SIZED_STATE && g->n > 0 && scan_of(g) < SCANS);
@@ -77,7 +77,7 @@ static kvb_group group_of(const kvb_sized_group *g)
     return group;
 }
 
-/* Heads that only ask do not matter to what is kept. */
+/* Do two groups keep the same rows or states? Query heads do not matter. */
 static bool same_rows(const kvb_group *a, const kvb_group *b)
 {
     const kvb_group_scan *s = &a->scan, *t = &b->scan;
@@ -89,7 +89,7 @@ static bool same_rows(const kvb_group *a, const kvb_group *b)
            a->window == b->window && a->sinks == b->sinks && a->chunk == b->chunk;
 }
 
-/* n layers of the group join the model: false where it does not hold so many, or so many groups. */
+/* Adds n layers of the group to the model. False: too many layers or groups. */
 static bool layers_add(kvb_model *model, const kvb_group *group, uint32_t n)
 {
     uint32_t at = 0;
@@ -141,7 +141,7 @@ void kvb_size_few_layers(const kvb_model *model, uint32_t most, kvb_model *few)
 
 enum { MOST = 16 << 20 }; /* bytes of a config: the longest are a few hundred thousand */
 
-/* All of file, at most MOST bytes; *text is to be freed. 0 or a negative errno. */
+/* Reads all of the file, at most MOST bytes; the caller frees *text. 0 or a negative errno. */
 static int all_read(FILE *file, char **text, size_t *n)
 {
     char *grown;
@@ -185,8 +185,8 @@ static bool is_path(const char *word)
     return word[0] == '/' || word[0] == '.' || (n > 5 && strcmp(word + n - 5, ".json") == 0);
 }
 
-/* "meta-llama/Llama-3.1-8B" of "https://huggingface.co/meta-llama/Llama-3.1-8B/tree/main", into name. NULL: the word is
- * no such address. */
+/* Extracts "meta-llama/Llama-3.1-8B" from "https://huggingface.co/meta-llama/Llama-3.1-8B/tree/main". NULL: the word is no
+ * such address. */
 static const char *hub_name(const char *word, char *name, size_t bytes)
 {
     static const char *const hubs[] = {"https://huggingface.co/", "huggingface.co/", "https://hf.co/", "hf.co/",
@@ -285,17 +285,17 @@ const char *kvb_size_not_held(const kvb_sized_model *model, size_t at, char *tex
 }
 
 /*
- * What kvbench's own cache allocates for a model: the cache itself is opened with counted pools, and takes the steps of
- * a history. Every sequence is prefilled in chunks, one sequence after the other; then all of them take their last
- * token in one step.
+ * The memory of kvbench's own caches for a model: a cache is opened with counted pools and takes the steps of a history.
+ * Every sequence is prefilled in chunks, one sequence after the other; then all of them take their last token in one
+ * step.
  */
 enum { FIRST_CHUNK = 256 };   /* cells: as `kvbench run` */
-enum { MOST_STEP = 1 << 20 }; /* tokens: the tables of a step are real */
-enum { WHOLE = 1 << 20 };     /* tokens of a history that is played whole, where shortening is not exact */
-enum { WIDE_CHUNKS = 8 };     /* of a window that is played as wide as it is, in a longer history */
-enum { MANY_CHUNKS = 14 };    /* that the first two sequences go on for, once windows are full */
-enum { SEQUENCES = 256 };     /* of more with windows, these and half of them are played, and the rest goes on evenly */
-enum { WINDOW_CHUNK = 256 };  /* tokens: a windowed layer holds its window and the step under way */
+enum { MOST_STEP = 1 << 20 }; /* tokens: the tables of a step are allocated, not counted */
+enum { WHOLE = 1 << 20 };     /* tokens: a shorter history is played whole if shortening is not exact */
+enum { WIDE_CHUNKS = 8 };     /* chunks: the width to which a longer history cuts windows */
+enum { MANY_CHUNKS = 14 };    /* chunks that the first two sequences get after their windows are full */
+enum { SEQUENCES = 256 };     /* with windows and more, these and half of them are played; the rest is extrapolated */
+enum { WINDOW_CHUNK = 256 };  /* tokens: a windowed layer holds its window and the current step */
 
 const kvb_pool_type *kvb_size_pool_find(const char *name)
 {
@@ -331,16 +331,16 @@ static int ask_check(const kvb_sized_model *model, const kvb_size_ask *ask, char
 
 /* ---- the history ----------------------------------------------------------------------------------------------- */
 
-/* A cache to be opened, and the steps that it takes. */
+/* A cache, and the steps that it takes. */
 typedef struct question {
     const kvb_cache_type *cache;
     kvb_model model;
     kvb_cache_options options;
     uint32_t sequences, context;
     uint32_t chunk;                 /* most tokens of a prefill step */
-    uint32_t followed, others;      /* tokens that are played: of each of the first two sequences, of each other one */
-    uint32_t others_chunk;          /* the same of others */
-    uint32_t cut[KVB_MODEL_GROUPS]; /* tokens by which a group's window is played narrower than it is */
+    uint32_t followed, others;      /* tokens that are played of each of the first two sequences, of each other one */
+    uint32_t others_chunk;          /* most tokens of the others' prefill steps */
+    uint32_t cut[KVB_MODEL_GROUPS]; /* tokens by which a group's window is played too narrow */
 } question;
 
 static uint32_t least(uint64_t a, uint64_t b)
@@ -348,13 +348,13 @@ static uint32_t least(uint64_t a, uint64_t b)
     return (uint32_t)(a < b ? a : b);
 }
 
-/* Of a context so many tokens at least; whole periods of the rest are left out. */
+/* Shortens a context by whole periods, to not less than `enough` tokens. */
 static uint32_t tokens_followed(uint64_t context, uint64_t enough, uint64_t period)
 {
     return (uint32_t)(context < enough + period ? context : enough + (context - enough) % period);
 }
 
-/* Makes windows narrower by whole chunks, down to WIDE_CHUNKS. The most tokens that one has lost. */
+/* Makes windows narrower by whole chunks, down to WIDE_CHUNKS. Returns the largest cut in tokens. */
 static uint32_t windows_cut(question *q)
 {
     uint32_t most = 0;
@@ -369,18 +369,19 @@ static uint32_t windows_cut(question *q)
 }
 
 /*
- * A long history is not played token by token. In a group that keeps every token a further chunk takes cells and
- * nothing else, and cells are counted without being played. Windows and states repeat themselves once they are full.
- * Only the first two sequences make tables by step grow, since the plan in force and the one being made take turns:
- * without windows, steps of the others bring no more tokens than leave a state. This is exact but for windows, and for
- * more states of a sequence than a chunk has tokens: they come to lie in more pieces the longer they move on. Such
- * histories are played whole up to WHOLE tokens; of longer ones the tables are near, whole chunks of wide windows are counted
- * without being played, and so are sequences beyond SEQUENCES.
+ * A long history is not played token by token. In a group that keeps every token a further chunk takes cells and nothing
+ * else, and cells are counted without being played. Windows and states repeat themselves once they are full. Only the
+ * first two sequences make a step's tables grow, as the plan in force and the next plan take turns; so without windows
+ * the others' steps have only as many tokens as leave a state.
+ *
+ * This is exact, with two exceptions: windows, and sequences with more states than a chunk has tokens. Their cells come
+ * to lie in more and more pieces. Such histories are played whole up to WHOLE tokens. In longer ones the tables are
+ * approximate, and whole chunks of wide windows and sequences beyond SEQUENCES are counted without being played.
  */
 static void history_shorten(question *q)
 {
     uint64_t full = 0, period = q->chunk; /* full: tokens after which each window and state is full */
-    bool drifts = false;                  /* does what a sequence keeps come to lie in ever more pieces? */
+    bool drifts = false;                  /* do a sequence's cells come to lie in more and more pieces? */
     q->followed = q->others = q->context;
     q->others_chunk = q->chunk;
     for (uint32_t g = 0; g < q->model.n_groups; g++)
@@ -394,8 +395,7 @@ static void history_shorten(question *q)
         const uint64_t limit = kvb_group_scans(group) ? 1 + (uint64_t)q->options.state_depth
                                                       : (uint64_t)group->window + group->chunk + group->sinks;
         full = limit > full ? limit : full;
-        period =
-            group->chunk > period ? group->chunk : period; /* where in its chunk a sequence ends is what it keeps */
+        period = group->chunk > period ? group->chunk : period; /* a sequence keeps the tokens of its last chunk */
     }
     q->followed = tokens_followed(context, full + MANY_CHUNKS * (uint64_t)q->chunk, period);
     q->others = tokens_followed(context, full + 2 * (uint64_t)q->chunk, period);
@@ -413,7 +413,7 @@ uint64_t kvb_size_steps_played(void)
     return steps;
 }
 
-/* One sequence's prefill of so many tokens, in steps of `chunk`. ids [chunk]. */
+/* Prefills one sequence with so many tokens, in steps of `chunk`. ids [chunk]. */
 static int prefill(kvb_cache *cache, uint32_t seq, uint32_t tokens, uint32_t chunk, uint32_t *ids)
 {
     int error = 0;
@@ -427,7 +427,7 @@ static int prefill(kvb_cache *cache, uint32_t seq, uint32_t tokens, uint32_t chu
     return error;
 }
 
-/* ids [the larger of chunk and sequences]. */
+/* Plays the history. ids [the larger of chunk and sequences]. */
 static int steps_take(const question *q, kvb_cache *cache, uint32_t *ids)
 {
     int error = 0;
@@ -438,7 +438,7 @@ static int steps_take(const question *q, kvb_cache *cache, uint32_t *ids)
     return error ? error : kvb_cache_begin_step(cache, ids, q->sequences);
 }
 
-/* Bytes of a group's cells in cache window, with a window that is wider by `more` tokens than the played one. */
+/* Bytes of a group's cells in cache window, if the window were `more` tokens wider than the played one. */
 static uint64_t window_bytes(const question *q, uint32_t group, uint32_t more, uint32_t first, uint64_t cells)
 {
     const kvb_group *g = &q->model.groups[group];
@@ -470,7 +470,7 @@ static uint64_t rest_bytes(const question *q, const kvb_cache *cache)
     return bytes;
 }
 
-/* What the cache's allocator holds at the history's end. */
+/* Plays the history. *bytes: what the cache's allocator holds at its end. */
 static int history_play(question *q, uint64_t *bytes, char *why, size_t why_bytes)
 {
     kvb_allocator allocator = {0};
@@ -496,7 +496,7 @@ static int history_play(question *q, uint64_t *bytes, char *why, size_t why_byte
 
 /* ---- the answer ------------------------------------------------------------------------------------------------ */
 
-/* Of a sequence's last states in the layers of a group. */
+/* Bytes of a sequence's last states in the layers of a group. */
 static uint64_t states_bytes(const question *q, uint32_t group)
 {
     const kvb_group *g = &q->model.groups[group];
@@ -504,7 +504,7 @@ static uint64_t states_bytes(const question *q, uint32_t group)
            (uint64_t)(kvb_group_slot_bytes(g, false) + kvb_group_slot_bytes(g, true));
 }
 
-/* What a further token of each sequence takes, once windows are full; and what a sequence's full windows keep. */
+/* Computes the bytes of a further token of each sequence once windows are full, and of a sequence's full windows. */
 static void shares_find(const question *q, kvb_size_allocation *out)
 {
     const kvb_cache_options *o = &q->options;
@@ -519,7 +519,7 @@ static void shares_find(const question *q, kvb_size_allocation *out)
         if (!g->latent)
             row += o->v_pool->row_bytes(o->v_pool, g->v_dim);
         row *= (double)g->kv_heads * kvb_model_layers_of(&q->model, i);
-        if (kvb_group_limits(g)) /* but for the cell of the next token, which is the step's */
+        if (kvb_group_limits(g)) /* without the cell of the next token, which belongs to the step */
             out->fixed_bytes_per_sequence += (uint64_t)(row * ((double)g->window + g->chunk + g->sinks - 1));
         else
             out->bytes_per_token += row;
@@ -528,7 +528,7 @@ static void shares_find(const question *q, kvb_size_allocation *out)
     }
 }
 
-/* What the cache holds for so many sequences. */
+/* Plays the history with so many sequences. */
 static int sequences_play(question *q, uint32_t sequences, uint64_t *bytes, char *why, size_t why_bytes)
 {
     q->sequences = q->options.seq_ids = q->options.max_seqs = sequences;

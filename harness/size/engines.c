@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How engines allocate: the least that is possible, llama.cpp, vLLM. */
+/* How engines allocate: mlx-lm, SGLang, TensorRT-LLM, llama.cpp, vLLM. */
 #include "harness/size/engines.h"
 #include "harness/size/model_reading.h"
 
@@ -14,17 +14,17 @@ static int state_share(const kvb_sized_group *g, uint32_t tp, uint32_t drafts, u
 /*
  * MLX (mlx-lm). Each sequence has a cache of its own for each layer, which grows by steps of 256 tokens
  * (mlx_lm/models/cache.py: KVCache.step, QuantizedKVCache.step), in the model's dtype or, with --kv-bits, in affine
- * groups. Which layers have another kind of cache is said by each model's make_cache: a rotating one has up to window -
- * 1 tokens and a prompt's chunk beside each other (RotatingKVCache._update_concat), and cannot be quantised; models
- * without make_cache keep every token. Latent rows are stored as they are, and their rotary part is read in place, so
- * that it cannot be quantised (deepseek_v3.py, glm4_moe_lite.py; before 2026 heads were stored). A gated DeltaNet has
- * its convolution's columns in the model's dtype and a state in f32 (qwen3_5.py, gated_delta.py). Other states, and an
- * indexer's rows, are not sized: how long what they are slices of stays is not said.
+ * groups. A model's make_cache gives some layers another kind of cache; models without make_cache keep every token. A
+ * rotating cache holds up to window - 1 tokens and a prompt's chunk beside each other (RotatingKVCache._update_concat),
+ * and cannot be quantised. Latent rows are stored unchanged and cannot be quantised, as their rotary part is read in place
+ * (deepseek_v3.py, glm4_moe_lite.py; before 2026 heads were stored). A gated DeltaNet has its convolution's columns in the
+ * model's dtype and a state in f32 (qwen3_5.py, gated_delta.py). Other states, and an indexer's rows, are not sized: they
+ * are slices of arrays with an unknown lifetime.
  */
 
 enum { STEP = 256, PREFILL = 2048 }; /* generate.py: prefill_step_size */
 
-/* By mlx_lm/models/MODEL.py; kimi_k2 is read as deepseek_v3 (utils.py, MODEL_REMAPPING). */
+/* From mlx_lm/models/MODEL.py; kimi_k2 is read as deepseek_v3 (utils.py, MODEL_REMAPPING). */
 static const struct {
     const char *types;
     uint32_t caches;
@@ -43,7 +43,7 @@ uint32_t kvb_mlx_caches_of(const kvb_sized_model *model)
     return 0;
 }
 
-/* Why the layers of a group are not sized; NULL: they are. */
+/* Why the layers of a group cannot be sized; NULL: they can. */
 static const char *lack_of(const kvb_sized_group *g, uint32_t caches, const kvb_size_ask *ask)
 {
     bool plain = kvb_plain_format_bytes(ask->k);
@@ -116,16 +116,16 @@ const kvb_size_engine kvb_size_engine_mlx = {
 };
 
 /*
- * SGLang. Pools of token slots hold the rows of all sequences: slots and one page more of them for K and for V, or for MLA's row,
- * in each layer (srt/mem_cache/memory_pool.py: MHATokenToKVPool, MLATokenToKVPool). How much goes where follows from ratios that
- * are set at start, and is shown here at their defaults:
- *   srt/mem_cache/memory_pool.py              layer_num counts all layers: those that read the rows of others have slots, too
- *   srt/model_executor/pool_configurator.py   some models' windows have a pool of their own, of 0.8 times the slots
- *                                             (swa_full_tokens_ratio); the others' hold every token. Indexers, in every layer
+ * SGLang. Pools of token slots hold the rows of all sequences: the slots and one more page, for K and V or for MLA's row, in
+ * each layer (srt/mem_cache/memory_pool.py: MHATokenToKVPool, MLATokenToKVPool). Ratios that are set at start divide the
+ * memory; here they have their defaults:
+ *   srt/mem_cache/memory_pool.py              layer_num counts all layers: layers that read the rows of others have slots, too
+ *   srt/model_executor/pool_configurator.py   windows of some models have a pool of their own with 0.8 times the slots
+ *                                             (swa_full_tokens_ratio), the others keep every token; indexers in every layer
  *   srt/mem_cache/kv_cache_configurator.py    states get 0.9 times the bytes of rows (mamba_full_memory_ratio), and a request
- *                                             needs three of them; calculate_mla_kv_cache_dim: a row of fp8 beside an indexer
- *   srt/configs/mamba_utils.py                states of f32, unless the config says else, with convolutions of bf16
- *   srt/server_args.py                        what is left to passes and CUDA graphs, reserved by rule and not measured
+ *                                             needs three; calculate_mla_kv_cache_dim: a row of fp8 beside an indexer
+ *   srt/configs/mamba_utils.py                states in f32, unless the config has another dtype; convolutions in bf16
+ *   srt/server_args.py                        memory for passes and CUDA graphs, reserved by rule and not measured
  */
 
 #define MIB ((uint64_t)1 << 20)
@@ -195,7 +195,7 @@ static int sglang_check(const kvb_sized_model *model, const kvb_size_ask *ask, c
     return lack ? -ENOTSUP : 0;
 }
 
-/* The row of the model's indexer; NULL: it has none. All layers of such a model have one. */
+/* The group of the model's indexer, which all its layers have; NULL: no indexer. */
 static const kvb_sized_group *indexer_of(const kvb_sized_model *model)
 {
     for (size_t i = 0; i < model->n_groups; i++)
@@ -222,7 +222,7 @@ static int row_read(const kvb_sized_model *model, const kvb_sized_group *g, cons
     return 0;
 }
 
-/* Slots that each layer has for the asked sequences: of the pool that keeps every token, and of the windows' pool. */
+/* Slots of each layer for the asked sequences: in the pool that keeps every token, and in the windows' pool. */
 static int slots_count(const kvb_sized_model *model, const kvb_size_ask *ask, uint64_t *whole, uint64_t *windows)
 {
     const kvb_sized_group *indexer = indexer_of(model);
@@ -235,7 +235,7 @@ static int slots_count(const kvb_sized_model *model, const kvb_size_ask *ask, ui
     *whole = *windows = 0;
     if (kvb_round_up(&each, page) || kvb_add(whole, each, ask->sequences))
         return -EOVERFLOW;
-    if (window) { /* admission wants more than a window and a page in 0.8 of the slots */
+    if (window) { /* admission needs more than a window and a page in 0.8 of the slots */
         uint64_t kept = window;
 
         if (kvb_round_up(&kept, page))
@@ -268,8 +268,8 @@ static int state_read(const kvb_sized_model *model, const kvb_size_ask *ask, uin
     return 0;
 }
 
-/* Rows and states share what there is, 10 to 9: what has too much for the asked sequences gives nothing to the other.
- */
+/* Divides memory between rows and states, 10 to 9. A share that is larger than the sequences need is not moved to the
+ * other. */
 static int shares_settle(uint64_t state, const kvb_size_ask *ask, kvb_size_allocation *out)
 {
     uint64_t least = 0, share = 0, slots;
@@ -309,10 +309,10 @@ static int sglang_allocate(const kvb_sized_model *model, const kvb_size_ask *ask
         error = -EOVERFLOW;
     return error == -EOVERFLOW ? kvb_too_large(why, why_bytes) : error;
 }
-/* chunked_prefill_size and cuda_graph_max_bs by the device's memory in MiB; the last row where it is not known. */
+/* chunked_prefill_size and cuda_graph_max_bs by the device's memory in MiB; the last row is for unknown memory. */
 static const struct {
     uint64_t below, chunk;
-    uint64_t graphs[2]; /* with fewer than 4 ranks, with more */
+    uint64_t graphs[2]; /* with fewer than 4 ranks, with 4 or more */
 } defaults[] = {
     {20 << 10, 2048, {8, 8}},      {35 << 10, 2048, {24, 80}},      {60 << 10, 4096, {32, 160}},
     {160 << 10, 8192, {256, 512}}, {UINT64_MAX, 16384, {512, 512}}, {0, 4096, {160, 160}},
@@ -434,20 +434,20 @@ const kvb_size_engine kvb_size_engine_trtllm = {
 /* ---- llama.cpp --------------------------------------------------------------------------------------------------- */
 
 /*
- * Everything is allocated when the context is made. Each sequence is a stream of its own (what --parallel N gives without
- * --kv-unified), of a length that is rounded up to 256 cells (llama_context: n_ctx_seq); unified, one stream has the cells of all of
- * them, as in the server unless --parallel is given (tools/server/server.cpp: 4 slots and kv_unified). Sources:
+ * Everything is allocated when the context is made. Each sequence has a stream of its own (--parallel N without
+ * --kv-unified), with its length rounded up to 256 cells (llama_context: n_ctx_seq). Unified, one stream has the cells of
+ * all sequences, as in the server without --parallel (tools/server/server.cpp: 4 slots and kv_unified). Sources:
  *   llama-kv-cache.cpp        K and V of n_embd_{k,v}_gqa for each cell and stream; MLA keeps only K; so does the indexer
  *   llama-kv-cache-iswa.cpp   window layers: pad256(min(n_ctx_seq, n_swa * (unified ? n_seq : 1) + n_ubatch)) cells; with
- *                             --swa-full those of the others
- *   llama-memory-recurrent, llama-hparams.cpp   n_embd_r and n_embd_s, in f32 whatever the dtype, a cell for each sequence
+ *                             --swa-full as many as the others
+ *   llama-memory-recurrent, llama-hparams.cpp   n_embd_r and n_embd_s, in f32 for any dtype, a cell for each sequence
  */
 enum { PAD = 256, UBATCH = 512, COPIES = 4 };
 
 /* Cache types of llama.cpp (common/arg.cpp). */
 static const char llama_stored[] = "f32 f16 bf16 q8_0 q4_0 q4_1 iq4_nl q5_0 q5_1";
 
-/* Models of which llama.cpp ignores the windows: their architecture's load_arch_hparams reads none (llama, qwen2, starcoder2
+/* Models with windows that llama.cpp ignores: load_arch_hparams of their architecture reads none (llama, qwen2, starcoder2
  * …), or switches it off (phi3, pull request 13676). */
 static const char windowless[] = "mistral mixtral starcoder2 phi3 phimoe qwen2 qwen2_moe qwen3";
 
@@ -540,14 +540,14 @@ static int llama_cpp_allocate(const kvb_sized_model *model, const kvb_size_ask *
 }
 
 /*
- * Floats of a token in the widest part of a layer without its heads. ggml-alloc puts a tensor into the smallest hole that
- * has room for it, else behind all others, so that what fits no hole adds up (held against llama.cpp 0.5.0's buffers):
- *   feed-forward   its input before and behind the norm, then gate, up and their product. Neither input's hole has room for
- *                  one of the three. The experts' outputs fit only if they are no wider than gate and up, which are free by
- *                  then.
- *   gated DeltaNet its input before and behind the norm, then the convolution's channels three times (models/qwen35.cpp):
- *                  projected, with the columns before them, and convolved. The recurrent state has taken a piece of the
- *                  first by then, so that the third has no room there.
+ * Floats of a token in the widest part of a layer without its heads. ggml-alloc puts a tensor into the smallest hole with
+ * room for it, else behind all others: tensors that fit no hole add up (checked against llama.cpp 0.5.0's buffers):
+ *   feed-forward   the input before and after the norm, then gate, up and their product. None of the three fits into the
+ *                  hole of an input. The experts' outputs fit only if they are no wider than gate and up, which are free
+ *                  by then.
+ *   gated DeltaNet the input before and after the norm, then the convolution's channels three times (models/qwen35.cpp):
+ *                  projected, with the columns before them, and convolved. The third does not fit into the hole of the
+ *                  first, as the recurrent state has taken a piece of it by then.
  */
 uint64_t kvb_llama_feed_width(const kvb_sized_model *m)
 {
@@ -562,7 +562,7 @@ uint64_t kvb_llama_feed_width(const kvb_sized_model *m)
     for (size_t i = 0; i < m->n_groups; i++) {
         const kvb_sized_group *g = &m->groups[i];
 
-        if (g->conv_drafts && !g->conv_groups && g->conv_width > 1) { /* of a gated DeltaNet */
+        if (g->conv_drafts && !g->conv_groups && g->conv_width > 1) { /* a gated DeltaNet */
             const uint64_t channels = g->conv_elements / (g->conv_width - 1) & UINT32_MAX;
 
             most = 3 * channels > most ? 3 * channels : most;
@@ -592,12 +592,12 @@ uint64_t kvb_llama_copies(const kvb_size_ask *ask)
 
 /*
  * The compute buffer that llama_context reserves on each device for a graph of one micro-batch (sched_reserve). It has
- * room for the larger of two things. First, on the last device, the f32 logits: the server has them for each sequence and
- * its drafts (server_output_limits), llama-bench and llama-perplexity for every token. Second, the widest part of a layer: its
- * feed-forward block, or its heads with an indexer's f32 scores and the mask that the indexer makes. The masks of cells
- * come on top, in f16: one serves all layers with a window, one all others. Without flash attention masks are f32, and
- * the scores of all heads come on top, too. A pipeline keeps four copies of masks, positions and what a device passes on
- * (GGML_SCHED_MAX_COPIES).
+ * room for the larger of two things. The first, on the last device, are the f32 logits: the server has them for each
+ * sequence and its drafts (server_output_limits), llama-bench and llama-perplexity for every token. The second is the
+ * widest part of a layer, plus masks. The widest part is the feed-forward block, or the heads with an indexer's f32 scores
+ * and its mask. One f16 mask of cells serves all layers with a window, another one all other layers. Without flash
+ * attention masks are f32, and the scores of all heads are added. A pipeline keeps four copies of masks, positions and the
+ * tensors that a device passes on (GGML_SCHED_MAX_COPIES).
  */
 static int llama_cpp_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
 {
@@ -647,35 +647,36 @@ const kvb_size_engine kvb_size_engine_llama_cpp = {
 /* ---- vLLM (v1) --------------------------------------------------------------------------------------------------- */
 
 /*
- * Blocks of tokens come from one pool with pages of one size. What one sequence takes at most is its
- * max_memory_usage_bytes. Sources, in vllm-project/vllm:
- *   v1/kv_cache_interface.py     pages of each kind of layer, and how many blocks of it a sequence needs
+ * Blocks of tokens come from one pool with pages of one size. A sequence takes at most its max_memory_usage_bytes. Sources,
+ * in vllm-project/vllm:
+ *   v1/kv_cache_interface.py     pages of each kind of layer, and the number of blocks that a sequence needs
  *   v1/core/kv_cache_utils.py    if kinds differ: layers in groups of one size, the last one padded; longer blocks make page
  *                                sizes equal
- *                                (unify_hybrid_kv_cache_specs: without the hybrid manager windows keep what full attention does)
+ *                                (unify_hybrid_kv_cache_specs: without the hybrid manager windows keep every token)
  *   platforms/interface.py, _align_hybrid_block_size   with recurrent layers: attention blocks as long as a state needs,
  *                                states padded to that page
- *   config/model.py, is_prefix_caching_supported   beside attention, states are cached with prompts' beginnings (mamba_cache_mode
- *                                align): a sequence has the last one as well. A model of states alone has none
+ *   config/model.py, is_prefix_caching_supported   if the model also attends, states are cached with the beginnings of
+ *                                prompts (mamba_cache_mode align): a sequence has one such state besides its last one.
+ *                                A model of states alone caches none
  */
 enum {
     BLOCK = 16,
     GROUPS = 1024, /* most layer groups; no model has as many */
 };
 
-/* Layers that vLLM holds as one kind (a KVCacheSpec). A group with an indexer makes two of them. */
+/* Layers of one kind in vLLM (a KVCacheSpec). A group with an indexer makes two of them. */
 typedef struct spec {
     const kvb_sized_group *group;
-    uint64_t layers, own; /* in the pool, and without padding */
+    uint64_t layers, own; /* in the pool; without padding */
     uint64_t state;       /* bytes of a state, without padding */
-    uint64_t states;      /* that a sequence has in a layer, without drafts */
-    bool grows;           /* it keeps every token */
+    uint64_t states;      /* of a sequence in a layer, without drafts */
+    bool grows;           /* keeps every token */
     uint64_t token;       /* bytes of a token in a layer; 0: a state */
     uint64_t page;        /* bytes of a block in a layer */
     uint64_t block;       /* tokens of a block */
 } spec;
 
-/* --kv-cache-dtype is one word for K and V, and ranks divide the heads. */
+/* Checks that K and V have one dtype (--kv-cache-dtype), that ranks divide the heads, and that there are no sinks. */
 static int format_check(const kvb_sized_model *model, const kvb_size_ask *ask, char *why, size_t why_bytes)
 {
     if (ask->k != ask->v) {
@@ -697,8 +698,7 @@ static int format_check(const kvb_sized_model *model, const kvb_size_ask *ask, c
     return 0;
 }
 
-/* Bytes of an element of a recurrent state (--mamba-ssm-cache-dtype auto): what the config asks for
- * (model_executor/models/config.py), else the model's dtype. */
+/* --mamba-ssm-cache-dtype auto: the dtype that the config asks for (model_executor/models/config.py), else the model's. */
 uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask *ask)
 {
     static const char *const keys[] = {"mamba_ssm_dtype", "mamba_ssm_cache_dtype"}; /* Qwen3.5, Nemotron-H */
@@ -714,9 +714,9 @@ uint32_t kvb_vllm_state_element(const kvb_sized_model *model, const kvb_size_ask
     return strcmp(model->type, "nemotron_h") == 0 ? 4 : kvb_config_dtype_bytes(model->dtype);
 }
 
-/* The same as vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py) have it: where
- * the ranks do not divide Mamba-2's groups, each rank has one of its own; drafts widen the convolutions of Mamba-2 and
- * of gated DeltaNet. */
+/* Bytes of a state on a rank in vLLM (model_executor/layers/mamba/mamba_utils.py) and SGLang (srt/configs/mamba_utils.py).
+ * If the ranks do not divide Mamba-2's groups, each rank has a group of its own. Drafts widen the convolutions of Mamba-2
+ * and of gated DeltaNet. */
 static int state_share(const kvb_sized_group *g, uint32_t tp, uint32_t drafts, uint32_t state_element,
                        uint32_t conv_element, uint64_t *bytes)
 {
@@ -783,7 +783,7 @@ static int specs_make(const kvb_sized_model *model, const kvb_size_ask *ask, spe
     return 0;
 }
 
-/* If kinds differ, they share one pool: pages get one size, and groups one number of layers. */
+/* Lets different kinds share one pool: their pages get one size, and their groups one number of layers. */
 static int pool_unify(spec *specs, size_t n, bool whole, char *why, size_t why_bytes)
 {
     uint64_t page = 0, fewest = UINT64_MAX, most = 0;
@@ -818,21 +818,21 @@ static int pool_unify(spec *specs, size_t n, bool whole, char *why, size_t why_b
     return 0;
 }
 
-/* States of a sequence beside attention: the last one, and that of the prompt's beginning where beginnings are cached, which
- * is the default since 0.27 (pull request 50991; before it, a model with states was served without). */
+/* The last state, and the state of the prompt's beginning if beginnings are cached. That is the default since 0.27 (pull
+ * request 50991); before, models with states were served without. */
 uint64_t kvb_vllm_states(const kvb_size_ask *ask)
 {
     return ask->prefix || !ask->version || ask->version >= KVB_VERSION(0, 27) ? 2 : 1;
 }
 
-/* Since 0.26 scheduling is asynchronous: two batches can be in flight behind a window (config/vllm.py,
- * max_in_flight_tokens; kv_cache_interface.py, max_admission_blocks_per_request). */
+/* Since 0.26 scheduling is asynchronous: two batches can be in flight after a window (config/vllm.py, max_in_flight_tokens;
+ * kv_cache_interface.py, max_admission_blocks_per_request). */
 uint64_t kvb_vllm_batches(const kvb_size_ask *ask)
 {
     return ask->version && ask->version < KVB_VERSION(0, 26) ? 1 : 2;
 }
 
-/* How many blocks one sequence of n tokens needs in a layer. */
+/* Blocks that a sequence of n tokens needs in a layer. */
 static uint64_t blocks_of(const spec *s, const kvb_size_ask *ask, uint64_t n)
 {
     uint64_t window = s->group->window, flight = kvb_vllm_batches(ask) * kvb_size_batch(&kvb_size_engine_vllm, ask);
@@ -871,7 +871,7 @@ static int allocate_specs(const spec *specs, size_t n, const kvb_size_ask *ask, 
     return 0;
 }
 
-/* The specs as they are in the pool. specs has room for two a group. */
+/* Makes the specs and unifies them for the pool. specs: room for two per group. */
 static int specs_settle(const kvb_sized_model *model, const kvb_size_ask *ask, spec *specs, size_t *n, char *why,
                         size_t why_bytes)
 {
@@ -886,8 +886,8 @@ static int specs_settle(const kvb_sized_model *model, const kvb_size_ask *ask, s
     return error ? error : pool_unify(specs, *n, ask->whole, why, why_bytes);
 }
 
-/* A line for each spec: "52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 577 blocks of it; held as 60
- * layers". */
+/* Prints a line for each spec: "52 x sliding window: 16 tokens x 8,192 B = a page of 131,072 B, 577 of them a sequence;
+ * held as 60 layers, in groups of one size". */
 static void vllm_explain(const kvb_sized_model *model, const kvb_size_ask *ask, FILE *out)
 {
     spec specs[2 * GROUPS];
@@ -940,13 +940,12 @@ uint64_t kvb_vllm_max_seqs(const kvb_size_ask *ask)
 }
 
 /*
- * The peak of its profiling run (v1/worker/gpu_worker.py, determine_available_memory): a pass of the largest batch,
- * then, on the last rank of a pipeline, the sampler for max_num_seqs sequences (gpu_model_runner.py, profile_run,
- * _dummy_sampler_run). A layer has 4 x
- * hidden, gate, up and their product alive: 2.02 GiB are logged for 32,768 tokens of a model of 1536 and 8960. The
- * sampler has for each logit those in the dtype and in f32, sorted values and 64-bit indices with the sort's own
- * copies, probabilities, sums, a mask and the result (v1/sample/ops/topk_topp_sampler.py): 43 bytes; logs have 38 to 41
- * (1.19 to 1.26 GiB for Llama-3-8B, 1.39 to 1.45 GiB for Qwen2.5-1.5B, with 256 sequences).
+ * The peak of its profiling run (v1/worker/gpu_worker.py, determine_available_memory): a pass of the largest batch, then,
+ * on the last rank of a pipeline, the sampler for max_num_seqs sequences (gpu_model_runner.py, profile_run,
+ * _dummy_sampler_run). A layer has 4 x hidden, gate, up and their product alive: logs show 2.02 GiB for 32,768 tokens of a
+ * model of 1536 and 8960. For each logit the sampler has its value in the dtype and in f32, sorted values and 64-bit
+ * indices with the sort's own copies, probabilities, sums, a mask and the result (v1/sample/ops/topk_topp_sampler.py): 43
+ * bytes; logs have 38 to 41 (1.19 to 1.26 GiB for Llama-3-8B, 1.39 to 1.45 GiB for Qwen2.5-1.5B, with 256 sequences).
  */
 static int vllm_beside(const kvb_sized_model *m, const kvb_size_ask *ask, uint64_t *bytes)
 {

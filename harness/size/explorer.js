@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The explorer of a page of sizes. Models, formats and the engines' constants come as data from the program
-// (sizing_page.c); the rules are engines.c and engine_*.c once more, in whole numbers, and a test compares the two to the byte.
+// (sizing_page.c). The rules repeat those of engines.c and sizing.c in whole numbers; a test compares the two to the byte.
 "use strict";
 (() => {
     const data = JSON.parse(document.getElementById("sizes").textContent, (key, value) => typeof value === "number" ? BigInt(value) : value);
@@ -227,7 +227,7 @@
         return `${unit ? value.toFixed(1) : value} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][unit]}`;
     };
     const formatOf = (name) => data.formats.find((f) => f.name === name);
-    // What is typed: "32k" is 32768, as on the command line. Anything else is said to be wrong, and nothing is computed.
+    // Reads an input: "32k" is 32768, as on the command line. A wrong input is reported, and nothing is computed.
     const typed = (id, what, read) => {
         const value = read($(id).value.trim());
         $(id).setAttribute("aria-invalid", value === null);
@@ -238,7 +238,7 @@
         const [, digits, unit] = text.match(/^([0-9]{1,15})([kKmMgG]?)$/) ?? [], value = digits && BigInt(digits) << 10n * BigInt(" kmg".indexOf((unit || " ").toLowerCase()));
         return value && value <= FAR ? value : null;
     });
-    // A device's memory is shown rounded, and meant as it is.
+    // A device's memory is shown rounded; its exact value counts.
     const own = {bytes: ask.budget, text: String(Number((Number(ask.budget) / 2 ** 30).toFixed(2)) || "")};
     const memory = () => typed("budget", "a number of GiB up to 2^20", (text) => text === own.text ? own.bytes : text === "" ? 0n
         : /^[0-9]+([.][0-9]*)?$/.test(text) && Number(text) <= 2 ** 20 ? BigInt(Math.round(Number(text) * 2 ** 30)) : null);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GGUF files, by their headers alone (ggml-org/ggml docs/gguf.md): bytes of tensors, and the metadata as a config. */
+/* Headers of GGUF files (ggml-org/ggml docs/gguf.md): bytes of tensors, and the metadata as a config. */
 #include "harness/size/weights.h"
 
 #include <errno.h>
@@ -56,11 +56,11 @@ static const uint8_t value_bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 typedef struct reader {
     FILE *file;
-    uint64_t left; /* bytes of the file that were not read */
-    bool cut;      /* more was asked for */
+    uint64_t left; /* unread bytes of the file */
+    bool cut;      /* a read passed the end */
 } reader;
 
-/* A little-endian number of n bytes; 0 behind the end. */
+/* A little-endian number of n bytes; 0 after the end. */
 static uint64_t number_read(reader *r, uint32_t n)
 {
     uint8_t bytes[8] = {0};
@@ -84,7 +84,7 @@ static void string_skip(reader *r)
     skip(r, number_read(r, 8));
 }
 
-/* Skips a value. False: the type is unknown, or arrays lie too deep in each other. */
+/* Skips a value. False: the type is unknown, or arrays are nested too deeply. */
 static bool value_skip(reader *r, uint64_t type, uint32_t depth)
 {
     if (type >= sizeof value_bytes || depth > ARRAYS_MOST)
@@ -109,7 +109,7 @@ static bool value_skip(reader *r, uint64_t type, uint32_t depth)
     return true;
 }
 
-/* A number of that many bytes, of a type of the metadata, with its sign. */
+/* Reads an integer of a type of the metadata, with its sign. */
 static json_t *integer_read(reader *r, uint64_t type)
 {
     uint64_t number = number_read(r, value_bytes[type]);
@@ -125,8 +125,8 @@ static bool is_integer(uint64_t type)
     return type < FLOAT || type == BOOL || type == UINT64 || type == INT64;
 }
 
-/* Reads what can tell a shape: integers, words, lists of integers; of other lists their length; and floats. *value is NULL for
- * the rest. False: as value_skip. */
+/* Reads integers, words, lists of integers, lengths of other lists, and floats, which can define a shape. *value is NULL for
+ * other types. False: as in value_skip. */
 static bool value_read(reader *r, uint64_t type, json_t **value)
 {
     char word[WORD_MOST];
@@ -175,7 +175,8 @@ static bool value_read(reader *r, uint64_t type, json_t **value)
     return true;
 }
 
-/* The bytes of one tensor's entry, which becomes one of `tensors`, if there is such an object: its offset is that behind the header. */
+/* Adds the bytes of one tensor, and its entry to `tensors`; its offset counts from the end of the header. tensors NULL: no
+ * entry. */
 static int tensor_add(reader *r, const char *path, uint64_t *bytes, json_t *tensors, char *why, size_t why_bytes)
 {
     uint64_t elements = 1, first = 1, more;
@@ -215,7 +216,7 @@ static int tensor_add(reader *r, const char *path, uint64_t *bytes, json_t *tens
     return 0;
 }
 
-/* Reads a header: metadata and tensors into objects, if there are any, and the sum of the tensors. */
+/* Reads a header: metadata and tensors into objects, unless NULL, and the sum of the tensors' bytes. */
 static int header_read(reader *r, const char *path, json_t *metadata, json_t *tensors, uint64_t *bytes, char *why,
                        size_t why_bytes)
 {
@@ -284,11 +285,11 @@ int kvb_gguf_read(const char *path, json_t *metadata, json_t *tensors, char *why
 
 /* ---- the metadata as a config.json ------------------------------------------------------------------------------- */
 
-/* Keys are those of llama.cpp's gguf-py/gguf/constants.py, what they mean for a config is what its conversion/MODEL.py
- * writes. The family's row then reads the config. A period of windows that is in the code of llama.cpp
- * (src/models/MODEL.cpp) comes from that row. */
+/* The keys are defined in llama.cpp's gguf-py/gguf/constants.py, and their meaning for a config in its conversion/MODEL.py.
+ * The family's row then reads the config. A period of windows that is in the code of llama.cpp (src/models/MODEL.cpp) comes
+ * from that row. */
 
-/* general.architecture, the model type, and what a layer without KV heads is. */
+/* general.architecture, the model type, and the kind of a layer without KV heads. */
 static const struct {
     const char *architecture, *type, *without;
 } types_of[] = {
@@ -345,7 +346,7 @@ static const struct {
     {"arcee", "arcee", NULL},
 };
 
-/* A field of the config is a key, divided by another one. types: of these models alone. */
+/* A field of the config, a key, and a key to divide it by. types: for these models only. */
 static const struct field {
     const char *types, *key, *field, *by;
 } fields[] = {
@@ -388,7 +389,7 @@ static const struct field {
     {"qwen3_next qwen3_5_text qwen3_5_moe_text", "ssm.inner_size", "linear_value_head_dim", "ssm.time_step_rank"},
 };
 
-/* Keys of attention and of states that are read otherwise, or change no size. Any other one is refused. */
+/* Keys of attention and of states that are read elsewhere, or change no size. Any other one is refused. */
 static const char inert[] =
     "attention.head_count_kv attention.key_length attention.value_length attention.value_length_swa "
     "attention.key_length_mla attention.sliding_window_pattern attention.layer_norm_epsilon "
@@ -416,7 +417,7 @@ static json_int_t key_number(const naming *n, const char *key)
     return json_integer_value(key_get(n, key));
 }
 
-/* The number of a layer, of a key that holds a list or one number for all. */
+/* A layer's number in a key that holds a list, or one number for all layers. */
 static json_int_t layer_number(const naming *n, const char *key, size_t layer)
 {
     const json_t *value = key_get(n, key);
@@ -435,7 +436,7 @@ static void fields_fill(const naming *n, json_t *config)
     }
 }
 
-/* KV heads, and which layer is what, where lists say it. */
+/* Fills in KV heads, and the kinds of layers if lists give them. */
 static void layers_fill(const naming *n, const char *without, json_t *config)
 {
     json_t *kinds = json_array();
@@ -465,8 +466,8 @@ static void layers_fill(const naming *n, const char *without, json_t *config)
     json_decref(kinds);
 }
 
-/* Rows of one layer are as those of another, and V's as K's: else the config's families cannot say it. NULL: so they are;
- * else the key that says otherwise. */
+/* Checks that all layers have equal rows, and V's are as wide as K's, as a config cannot express anything else. NULL: they
+ * are; else the key that differs. */
 static const char *uneven(const naming *n)
 {
     const bool latent = key_get(n, "attention.kv_lora_rank") != NULL;
@@ -486,7 +487,7 @@ static const char *uneven(const naming *n)
     return NULL;
 }
 
-/* A key of attention or of states that nothing here reads; NULL: there is none. */
+/* A key of attention or of states that this file does not read; NULL: there is none. */
 static const char *unread(const naming *n)
 {
     const size_t prefix = strlen(n->architecture) + 1;

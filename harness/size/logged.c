@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logs of engines: lines that say sizes and settings, by patterns; and the comparison. */
+/* Logs of engines: patterns of lines with sizes and settings, and the comparison. */
 #include "harness/size/logged.h"
 
 #include <errno.h>
@@ -12,10 +12,10 @@
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
-typedef enum repeat { LAST, SUM, MOST } repeat; /* of what several lines say; SUM leaves out what is said again */
+typedef enum repeat { LAST, SUM, MOST } repeat; /* for several matches; SUM leaves out repeated texts */
 
 /* A pattern holds one of: % a number, & a size (a number and its unit), $ a word, perhaps in quotes. * is any text, ? any
- * character, a blank one blank or more. Units are binary, however an engine spells them. */
+ * character, a blank one or more blanks. Units are binary, however an engine spells them. */
 static const struct line {
     const char *engine;
     kvb_logged_key key;
@@ -76,7 +76,7 @@ static const struct line {
     /* srt/model_executor/model_runner.py, mem_cache/memory_pool.py, managers/scheduler.py */
     {"sglang", KVB_LOGGED_WEIGHTS, LAST, "Load weight end*mem usage=&"},
     {"sglang", KVB_LOGGED_KV, SUM, "KV Cache is allocated*K size: &"},
-    {"sglang", KVB_LOGGED_KV, SUM, "KV Cache is allocated*V size: &"}, /* "KV size", too, of latent rows */
+    {"sglang", KVB_LOGGED_KV, SUM, "KV Cache is allocated*V size: &"}, /* also matches "KV size", of latent rows */
     {"sglang", KVB_LOGGED_STATES, SUM, "Mamba Cache is allocated*conv_state size: &"},
     {"sglang", KVB_LOGGED_STATES, SUM, "Mamba Cache is allocated*ssm_state size: &"},
     {"sglang", KVB_LOGGED_GRAPHS, LAST, "Capture cuda graph end*mem usage=&"},
@@ -107,7 +107,7 @@ typedef struct capture {
     char word[sizeof((kvb_logged *)0)->at->word];
 } capture;
 
-/* "1,234.50" and for a size its unit. NULL: neither. */
+/* Reads "1,234.50", and for a size its unit. Returns the end; NULL: no number, or no unit. */
 static const char *number_take(const char *at, bool size, capture *c)
 {
     static const char units[] = "KMGTP";
@@ -127,7 +127,7 @@ static const char *number_take(const char *at, bool size, capture *c)
         c->step /= decimals ? 10 : 1;
     }
     c->value *= c->step;
-    if (!(c->value <= 0x1p62)) /* nor NaN, of more digits than a double has */
+    if (!(c->value <= 0x1p62)) /* too large, or NaN from too many digits */
         return NULL;
     if (!size)
         return at;
@@ -141,7 +141,7 @@ static const char *number_take(const char *at, bool size, capture *c)
     return *at == 'B' && c->value <= 0x1p62 ? at + 1 : NULL;
 }
 
-/* Where a text that begins as the pattern says ends; NULL: it does not. */
+/* Matches the beginning of a text. Returns the end of the match; NULL: no match. */
 static const char *match(const char *at, const char *pattern, capture *c)
 {
     for (; *pattern; pattern++) {
@@ -179,7 +179,7 @@ static const char *match(const char *at, const char *pattern, capture *c)
 typedef struct reading {
     kvb_logged of[4]; /* by engine */
     uint32_t sizes[4];
-    uint64_t said[SAID_MOST]; /* hashes of what has been added */
+    uint64_t said[SAID_MOST]; /* hashes of the texts that were added */
     size_t n_said;
 } reading;
 
@@ -277,7 +277,7 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
     snprintf(o->engine, sizeof o->engine, "%s", log->engine);
     if (vllm && sscanf(log->at[KVB_LOGGED_VERSION].word, "%3u.%3u", &major, &minor) == 2)
         snprintf(o->engine, sizeof o->engine, "vllm@%u.%u", major, minor);
-    /* A pool is that of one long sequence, unless the log says how many of another length it holds. */
+    /* A pool counts as one long sequence, unless the log has the number of requests of a context. */
     double context = vllm && log->at[KVB_LOGGED_REQUESTS].there ? log->at[KVB_LOGGED_CONTEXT].value
                      : pool > 0                                 ? floor(pool / sequences)
                                                                 : log->at[KVB_LOGGED_CONTEXT].value;
@@ -287,7 +287,7 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
     if (*k && strcmp(k, "auto") != 0)
         snprintf(o->kv, sizeof o->kv, *v && strcmp(k, v) != 0 ? "%.30s:%.30s" : "%.30s",
                  strncmp(k, "torch.", 6) ? k : k + 6, v);
-    /* Versions that do not log n_outputs_max reserve logits of every token. */
+    /* Versions without n_outputs_max in the log reserve logits for every token. */
     o->outputs = llama && !log->at[KVB_LOGGED_OUTPUTS].there ? 1 << 30 : 0;
     o->copies = (uint32_t)(fmin(log->at[KVB_LOGGED_COPIES].value, 64));
     o->no_flash =
@@ -306,9 +306,9 @@ void kvb_logged_options_make(const kvb_logged *log, kvb_logged_options *o)
             *numbers[i].to = (uint64_t)log->at[numbers[i].key].value;
 }
 
-/* ---- beside what is sized ---------------------------------------------------------------------------------------- */
+/* ---- the comparison ---------------------------------------------------------------------------------------------- */
 
-/* A part as it is predicted; below 0: no rule predicts it. *step: how much its basis is rounded by. */
+/* The predicted size of a part; below 0: no rule predicts it. *step: the rounding of its basis. */
 static double predicted(const kvb_logged *log, const kvb_size_row *row, kvb_logged_key part, double *step)
 {
     const bool vllm = strcmp(log->engine, "vllm") == 0;
@@ -326,7 +326,7 @@ static double predicted(const kvb_logged *log, const kvb_size_row *row, kvb_logg
     case KVB_LOGGED_STATES:
         return vllm ? -1 : states;
     case KVB_LOGGED_ACTIVATIONS:
-        return strcmp(log->engine, "sglang") == 0 ? -1 : (double)row->size.activation_bytes; /* it reserves */
+        return strcmp(log->engine, "sglang") == 0 ? -1 : (double)row->size.activation_bytes; /* SGLang: a reserve */
     case KVB_LOGGED_LOGITS: /* llama-context.cpp, output_reserve: a token of each sequence, or n_outputs_max */
         return 4.0 * row->model->vocab *
                (log->at[KVB_LOGGED_OUTPUTS].there ? log->at[KVB_LOGGED_OUTPUTS].value : (double)row->ask.sequences);
@@ -337,7 +337,7 @@ static double predicted(const kvb_logged *log, const kvb_size_row *row, kvb_logg
     }
 }
 
-/* What a prediction of the part rests on. */
+/* The rule or source of a part's prediction. */
 static const char *rule_of(const kvb_size_row *row, kvb_logged_key part)
 {
     switch (part) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models: read from a config.json (the JSON, the text config inside a multimodal one, the architecture, then its
- * layers), or built into the program.
+ * Models: read from a config.json (the JSON, the text config in a multimodal one, the architecture, then its layers), or
+ * built into the program.
  */
 #include "harness/size/model.h"
 
@@ -47,7 +47,7 @@ static json_t *json_read(kvb_config_json *c, const char *text, size_t n)
 {
     json_error_t error;
     char *copy = malloc(n + 1);
-    const size_t mark = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* Windows' editors mark UTF-8 */
+    const size_t mark = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark, from Windows */
 
     if (!copy) {
         kvb_config_fail(c, -ENOMEM, "no memory");
@@ -65,7 +65,7 @@ static json_t *json_read(kvb_config_json *c, const char *text, size_t n)
     return root;
 }
 
-/* Qwen-Omni's talker and vocoder are models beside the thinker. */
+/* The config of Qwen-Omni's thinker, beside the ones of its talker and vocoder; else the config itself. */
 static const json_t *wrapper_of(const json_t *root)
 {
     const json_t *thinker = json_object_get(root, "thinker_config");
@@ -100,7 +100,7 @@ static const char *architecture_of(const json_t *object)
     return json_string_value(json_array_get(json_object_get(object, "architectures"), 0));
 }
 
-/* NULL: the value is absent or null, or it is no name, and the reading has failed. */
+/* A name. NULL: the value is absent or null, or it is no string, which is a failure. */
 static const char *name_of(kvb_config_json *c, const json_t *value, const char *expected)
 {
     if (value && !json_is_string(value) && !json_is_null(value))
@@ -119,8 +119,8 @@ static const char *architecture_of_mamba_ssm(const json_t *root)
     return layer && strcmp(layer, "Mamba2") == 0 ? "mamba_ssm Mamba2" : "mamba_ssm Mamba1";
 }
 
-/* Finds the family by the text config's model_type or architecture, then by those of the config around it. If both of
- * one object are known, they must agree. */
+/* Finds the family by model_type or architecture, of the text config, then of the enclosing config. If both names in one
+ * object are known, they must agree. */
 static void family_choose(kvb_model_reading *reading, const json_t *root, const json_t *text)
 {
     kvb_config_json *c = &reading->config;
@@ -162,7 +162,7 @@ static void family_choose(kvb_model_reading *reading, const json_t *root, const 
         kvb_config_fail(c, -ENOTSUP, "%.60s: %s", c->model_class, reading->family->refusal);
 }
 
-/* The enclosing config may hold what the weights need. */
+/* Copies the fields that the weights need from the enclosing config. */
 static void enclosing_fill(kvb_config_json *c, const json_t *root)
 {
     static const char *const fields[] = {"tie_word_embeddings", "torch_dtype",  "dtype",   "quantization_config",
@@ -195,7 +195,7 @@ static void dtype_read(kvb_model_reading *reading)
                                  "torch_dtype and dtype are absent");
 }
 
-/* The number of layers: of its own field, else of the family's list of layers. */
+/* The number of layers: from its own field, else from the family's list of layers. */
 static kvb_config_fact layers_count(kvb_model_reading *reading)
 {
     static const char usual[] = "num_hidden_layers n_layer n_layers num_layers";
@@ -213,7 +213,7 @@ static kvb_config_fact layers_count(kvb_model_reading *reading)
     return fact;
 }
 
-/* The widest feed-forward block of a layer: Gemma 3n has a list of them. */
+/* The width of the widest feed-forward block; Gemma 3n has a list of widths. */
 static uint32_t intermediate_read(kvb_config_json *c)
 {
     const json_t *field = kvb_config_find(c, "intermediate_size", NULL);
@@ -270,7 +270,7 @@ static void layers_read(kvb_model_reading *reading)
         kvb_config_unasked(c);
 }
 
-/* Unknown parameters are not a failure: the context can be sized without them. */
+/* Reads the parameters. Unknown ones are no failure: the context can be sized without them. */
 static void parameters_read(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;
@@ -382,8 +382,8 @@ bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *g, uin
 #define NEAR_MOST  4u
 #define NAME_SHOWN 64u /* bytes of an unknown name */
 
-/* models.jsonl has one line {"name", "source", "config"} for each model. Such a config is read like one from a file.
- * The assembler includes the file as it is, with a 0 behind it. */
+/* models.jsonl has one line {"name", "source", "config"} for each model; the config is read like one from a file. The
+ * assembler includes the file unchanged, with a 0 at its end. */
 __asm__(".pushsection .rodata\n"
         ".global kvb_models_text\n"
         ".hidden kvb_models_text\n"
@@ -392,7 +392,7 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char kvb_models_text[] __attribute__((visibility("hidden")));
 
-static char *names[NAMES_MOST + 1]; /* NULL behind the last */
+static char *names[NAMES_MOST + 1]; /* ends with NULL */
 static pthread_once_t names_once = PTHREAD_ONCE_INIT;
 
 /* Line i. NULL if there is none, or no memory. */
@@ -423,8 +423,7 @@ const char *kvb_sized_model_name(size_t i)
     return i < NAMES_MOST ? names[i] : NULL;
 }
 
-/* "Llama-3.1-8B" of "meta-llama/Llama-3.1-8B". */
-/* What stands behind the last slash that something follows. */
+/* The part of a name after its last slash, or the last but a trailing one: "Llama-3.1-8B" of "meta-llama/Llama-3.1-8B". */
 static const char *part_of(const char *name)
 {
     const char *part = name;
@@ -435,7 +434,7 @@ static const char *part_of(const char *name)
     return part;
 }
 
-/* Letters and digits alone: "llama3" is a part of what "Llama-3.1-8B" becomes. */
+/* Copies the letters and digits of a name: so "llama3" is a part of "Llama-3.1-8B". */
 static void letters_of(const char *name, char *letters, size_t bytes)
 {
     size_t n = 0;
@@ -476,7 +475,7 @@ static void near_tell(const char *name, char *why, size_t why_bytes)
         used += (size_t)snprintf(why + used, why_bytes - used, "%s %s", i == 0 ? "; similar:" : ",", near[i]);
 }
 
-/* A name's last part without what says how a model of one shape was trained on: "llama-3.1-8b" of
+/* A name's last part without words for further training, which does not change the shape: "llama-3.1-8b" of
  * "Meta-Llama-3.1-8B-Instruct". */
 static void stem_of(const char *name, char *stem, size_t bytes)
 {
@@ -493,7 +492,7 @@ static void stem_of(const char *name, char *stem, size_t bytes)
         }
 }
 
-/* The line of a model: of that name, else of its stem. -1: none. */
+/* The line of the model with this name, else with its stem. -1: none. */
 static int line_find(const char *name)
 {
     char stem[NAME_SHOWN], other[NAME_SHOWN];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model as sizing sees it: groups of layers of equal memory, and what each layer keeps of the past. It is read from a
+ * A model for sizing: groups of layers of equal memory, and the rows or states that each layer keeps. It is read from a
  * Hugging Face config.json or from the built-in facts (models.jsonl). Nothing is guessed: a missing or contradictory
  * field, or an unknown architecture, is refused by name.
  */
@@ -19,35 +19,35 @@ typedef enum kvb_sized_kind {
     KVB_SIZED_WINDOW, /* rows of the last `window` tokens, and of the first `sinks` */
     KVB_SIZED_CHUNK,  /* rows of the tokens since the last multiple of `window` (chunked local attention) */
     KVB_SIZED_LATENT, /* for every token, one row of latent_dim + rope_dim for all heads (MLA) */
-    KVB_SIZED_POOLED, /* one row for `every` tokens that are complete, and for those that are not a state */
+    KVB_SIZED_POOLED, /* one row for each `every` tokens, and a state for the incomplete rest */
     KVB_SIZED_CROSS,  /* rows of an encoder's `window` tokens, from the first token on */
     KVB_SIZED_STATE,  /* a recurrent state and the inputs of a convolution; they do not grow */
-    KVB_SIZED_NONE,   /* nothing: a feed-forward layer, a no-op, or a layer that reads the rows of another one */
+    KVB_SIZED_NONE,   /* nothing: a feed-forward layer, a no-op, or a layer that reads the rows of another layer */
 } kvb_sized_kind;
 
 /* n layers of equal memory. Fields that the kind does not use are 0. */
 typedef struct kvb_sized_group {
     uint32_t n;
-    uint32_t readers; /* further layers of this shape, which read the rows of these; each is in a group of kind NONE */
+    uint32_t readers; /* further layers of this shape that read the rows of these; they are in groups of kind NONE */
     kvb_sized_kind kind;
     const char *name; /* static: "full attention", "sliding window", "MLA", "Mamba-2", "gated DeltaNet" … */
     uint32_t heads, kv_heads;
     uint32_t k_dim, v_dim;  /* elements of one head's row */
     uint32_t window, sinks; /* tokens */
-    uint32_t every;         /* tokens that a row of POOLED stands for */
+    uint32_t every;         /* tokens of a POOLED row */
     /* MLA: kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim; v_dim is v_head_dim */
     uint32_t latent_dim, nope_dim, rope_dim;
-    uint32_t index_dim;      /* of a sparse indexer's key, one row for each token beside the layer's own; 0: none */
+    uint32_t index_dim;      /* of a sparse indexer's key, one for each token besides the layer's row; 0: none */
     uint64_t state_elements; /* of the recurrent state, for one sequence and layer */
-    uint32_t state_heads, state_groups, state_k, state_v; /* its heads, those of q and k (B and C), and a head's rows
-                                                           * and columns; 0 of Kimi's delta rule, RWKV and RG-LRU */
+    uint32_t state_heads, state_groups, state_k, state_v; /* heads of the state, heads of q and k (B and C), a head's
+                                                           * rows and columns; 0: Kimi's delta rule, RWKV, RG-LRU */
     uint64_t conv_elements; /* of the stored inputs of the convolution (conv_width - 1 columns) */
     /* Columns of the convolution's kernel; mamba_ssm stores all of them, others one less. 0: there is no convolution,
      * and conv_elements are the shifted tokens of RWKV, if any. */
     uint32_t conv_width;
-    uint32_t conv_groups, conv_group_width; /* Mamba-2: its groups, and the channels that each has in the convolution */
-    bool conv_drafts;                       /* vLLM's convolution has a column more for each drafted token */
-    bool state_f32;                         /* the recurrent state is f32, whatever the dtype (KDA, RWKV, RG-LRU) */
+    uint32_t conv_groups, conv_group_width; /* Mamba-2: its groups, and the channels of each in the convolution */
+    bool conv_drafts;                       /* vLLM's convolution has one more column for each drafted token */
+    bool state_f32;                         /* the recurrent state is f32 for any dtype (KDA, RWKV, RG-LRU) */
 } kvb_sized_group;
 
 /* One line of the derivation. */
@@ -60,7 +60,7 @@ typedef struct kvb_sized_model_note {
 /* Exact numbers of parameters, by part (weights.h says which tensors a part has). */
 typedef struct kvb_sized_parameters {
     bool known;
-    char why[160]; /* if not known: which field or rule is missing; if known: what is left out, or "" */
+    char why[160]; /* not known: the missing field or rule; known: the parts that are left out, or "" */
     uint64_t embedding, output, attention, mixer, dense, experts, shared_experts, router, norms, other, total;
 } kvb_sized_parameters;
 
@@ -68,21 +68,21 @@ typedef struct kvb_sized_model {
     char *name;         /* of the built-in model, the file, or "stdin" */
     char *architecture; /* "LlamaForCausalLM" */
     char *type;         /* model_type, or "" */
-    char *source;       /* where built-in facts come from; NULL for a file */
+    char *source;       /* of built-in facts; NULL for a file */
     char dtype[16];     /* of the weights: "bf16", "f16", "f32"; "": not named, counted as 16 bits */
-    /* num_hidden_layers. A layer that keeps two things (attention beside a mixer: Zamba2, Falcon-H1) is in two groups,
-     * so the sum of the groups' n may be larger. */
+    /* num_hidden_layers. A layer with attention beside a mixer (Zamba2, Falcon-H1) is in two groups, so the sum of the
+     * groups' n can be larger. */
     uint32_t n_layers;
     uint32_t hidden, intermediate, vocab;
     uint64_t max_context; /* tokens; 0: not stated */
-    uint32_t mtp_layers;  /* extra layers for multi-token prediction, if it is served; not in groups */
+    uint32_t mtp_layers;  /* extra layers for multi-token prediction; not in groups */
     kvb_sized_group *groups;
     size_t n_groups;
     kvb_sized_model_note *notes;
     size_t n_notes;
     kvb_sized_parameters parameters;
-    /* The text config: what the file says, what an enclosing config says of dtype, tying and quantization, and the
-     * defaults of the model's class. Owned by the model. */
+    /* The text config: the file's fields, an enclosing config's dtype, tying and quantization, and the defaults of the
+     * model's class. Owned by the model. */
     struct json_t *config;
 } kvb_sized_model;
 
@@ -107,8 +107,8 @@ static inline bool kvb_sized_attends(const kvb_sized_group *group)
     return group->kind < KVB_SIZED_POOLED;
 }
 
-/* Does a layer of the group keep a row for every token of this context? So does one with a window no shorter than
- * both the context and the longest one of the model. */
+/* Does a layer of the group keep a row for every token of this context? Also true for a window that is at least as long
+ * as the context and the model's longest context. */
 bool kvb_sized_grows(const kvb_sized_model *model, const kvb_sized_group *group, uint64_t context);
 
 #endif

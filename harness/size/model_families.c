@@ -11,8 +11,8 @@
 static const char encoder[] =
     "it is an encoder, or its decoder keeps rows of an input, and no config tells how long that is";
 
-/* attention_head_dim is 2 hidden / heads, because attention reads the hidden state and the embedding. kv_channels is
- * half of it. */
+/* attention_head_dim is 2 hidden / heads, as attention reads the hidden state and the embedding. kv_channels is half of
+ * it. */
 static const kvb_head_fields zamba2_heads = {
     .heads = "num_attention_heads", .kv_heads = "num_key_value_heads", .k_dim = "attention_head_dim"};
 static const kvb_head_fields gemma4_global = {
@@ -49,7 +49,7 @@ static const kvb_mamba_fields mamba2 = {.expand = "expand",
                                         .state = "state_size",
                                         .groups = "n_groups",
                                         .conv = "conv_kernel"};
-/* The width of Nemotron-H's mixer is mamba_num_heads x mamba_head_dim; its `expand` means nothing. */
+/* The width of Nemotron-H's mixer is mamba_num_heads x mamba_head_dim; its `expand` is not used. */
 static const kvb_mamba_fields nemotron_h = {.heads = "mamba_num_heads",
                                             .head_dim = "mamba_head_dim",
                                             .state = "ssm_state_size",
@@ -69,7 +69,7 @@ static const kvb_mamba_fields zamba2 = {.expand = "mamba_expand expansion_factor
                                         .groups = "mamba_ngroups",
                                         .conv = "mamba_d_conv conv_dimension"};
 
-/* A row: names, letters, and what else is not 0. */
+/* A row: names, letters, and the other members that are not 0. */
 #define FAMILY(NAMES, ...)                                                                                             \
     {                                                                                                                  \
         .names = NAMES, .letters = __VA_ARGS__                                                                         \
@@ -90,7 +90,7 @@ static const kvb_layer_family families[] = {
         "ernie4_5_moe_vl BailingMoeForCausalLM bailing_moe BailingMoeV2ForCausalLM bailing_moe_v2 "
         "Glm4vForConditionalGeneration glm4v glm4v_text Glm4vMoeForConditionalGeneration glm4v_moe glm4v_moe_text",
         "F"),
-    FAMILY("MiniMaxM2ForCausalLM minimax_m2", "F", .lists = "attn_type_list"), /* nothing but ones */
+    FAMILY("MiniMaxM2ForCausalLM minimax_m2", "F", .lists = "attn_type_list"), /* all ones */
     FAMILY("FalconForCausalLM falcon RefinedWebModel RefinedWeb", "F", .multi_query = "multi_query",
            .multi_query_else = true),
     FAMILY("ChatGLMModel chatglm", "F", .kv_flag = "multi_query_attention"), /* vLLM's models/chatglm.py */
@@ -152,7 +152,7 @@ static const kvb_layer_family families[] = {
            "KimiK25ForConditionalGeneration kimi_k25 Glm4MoeLiteForCausalLM glm4_moe_lite",
            "F", .latent = true),
     FAMILY("LongcatFlashForCausalLM LongcatCausalLM longcat_flash",
-           /* num_hidden_layers, if there, counts both of a layer */ "F", .count_in = "num_layers", .count_times = 2,
+           /* num_hidden_layers counts both attentions of a layer */ "F", .count_in = "num_layers", .count_times = 2,
            .latent = true),
     FAMILY("DeepseekV32ForCausalLM deepseek_v32 GlmMoeDsaForCausalLM glm_moe_dsa", "F", .latent = true,
            .vary_in = "indexer_types", .vary = kvb_indexer_vary),
@@ -230,10 +230,10 @@ const kvb_layer_family *kvb_layer_family_find(const char *name)
 }
 
 /*
- * What a configuration class fills in for fields that a config.json does not name, and what it does not read. Unless a
- * row names another source, it is transformers' src/transformers/models/MODEL/configuration_MODEL.py. A class that is
- * not here computes: KV heads are the heads, head_dim is hidden / heads (LlamaConfig, PhiConfig, GraniteConfig,
- * CohereConfig …).
+ * The defaults of a configuration class for fields that a config.json does not name, and the fields that it does not read.
+ * Unless a row names another source, it is transformers' src/transformers/models/MODEL/configuration_MODEL.py. A class
+ * that is not here computes its defaults: KV heads = heads, head_dim = hidden / heads (LlamaConfig, PhiConfig,
+ * GraniteConfig, CohereConfig …).
  */
 
 #define DEFAULTS(...)                                                                                                  \
@@ -282,7 +282,7 @@ static const kvb_config_class classes[] = {
     {"Qwen3ForCausalLM qwen3", "Qwen3Config", DEFAULTS(KV_HEADS(32), HEAD_DIM(128))},
     {"Qwen3MoeForCausalLM qwen3_moe", "Qwen3MoeConfig", DEFAULTS(KV_HEADS(4))},
     {"SmolLM3ForCausalLM smollm3", "SmolLM3Config", DEFAULTS(KV_HEADS(4)),
-     .inert = "no_rope_layers"}, /* only where use_sliding_window is true does it choose windows */
+     .inert = "no_rope_layers"}, /* it chooses windows only if use_sliding_window is true */
     {"Glm4ForCausalLM glm4", "Glm4Config", DEFAULTS(KV_HEADS(2), HEAD_DIM(128))},
     {"Glm4MoeForCausalLM glm4_moe", "Glm4MoeConfig", DEFAULTS(KV_HEADS(8))},
     {"SeedOssForCausalLM seed_oss", "SeedOssConfig", DEFAULTS(KV_HEADS(8), HEAD_DIM(128))},

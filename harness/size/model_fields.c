@@ -11,8 +11,8 @@
 #define COUNT_MOST 0x7fffffff
 #define NAME_BYTES 96u
 
-/* Fields that change how much memory the past takes. If one is set that the architecture does not know, the model is
- * refused: to ignore it would be a guess. At most 64, because each has a bit in kvb_config_json.asked. */
+/* Fields that change the memory of rows and states. If one is set that the architecture does not know, the model is
+ * refused: to ignore it would be a guess. At most 64, as each has a bit in kvb_config_json.asked. */
 static const char *const memory_fields[] = {
     "kv_lora_rank",
     "qk_rope_head_dim",
@@ -83,7 +83,7 @@ void kvb_config_fail(kvb_config_json *config, int error, const char *format, ...
     va_end(args);
 }
 
-/* Copies the first of the names. Returns the rest of them. */
+/* Copies the first of the names and returns the rest. */
 static const char *name_first(const char *names, char name[NAME_BYTES])
 {
     size_t n = strcspn(names, " ");
@@ -175,7 +175,7 @@ bool kvb_config_has(kvb_config_json *config, const char *names)
     return kvb_config_find(config, names, NULL) != NULL;
 }
 
-/* 0 after a failure. */
+/* A count of at least `least`; 0 after a failure. */
 static uint64_t count_read(kvb_config_json *config, const json_t *value, const char *name, int64_t least)
 {
     if (!json_is_integer(value)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which layer is what, and layers of equal memory in groups. */
+/* The letter and the shape of each layer, and groups of layers of equal memory. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -7,8 +7,6 @@
 #include <string.h>
 
 #include "harness/size/model_reading.h"
-
-/* What one layer keeps of the past: rows of attention, a recurrent state, and what differs from layer to layer. */
 
 /* ---- attention ----------------------------------------------------------------------------------------------- */
 
@@ -20,7 +18,7 @@ static const kvb_head_fields usual = {
 };
 static const char hidden_names[] = "hidden_size n_embd d_model n_embed";
 
-/* Adds a factor to what --explain says of a layer. Returns its value. */
+/* Adds a factor of a layer for --explain. Returns its value. */
 static uint32_t shape_fact(kvb_layer_shape *shape, const char *what, kvb_config_fact fact)
 {
     if (shape->n_facts < KVB_SHAPE_FACTS) {
@@ -30,7 +28,7 @@ static uint32_t shape_fact(kvb_layer_shape *shape, const char *what, kvb_config_
     return (uint32_t)fact.value;
 }
 
-/* The same for a factor that is in no field. */
+/* The same for a factor without a field. */
 static void shape_rule(kvb_layer_shape *shape, const char *what, uint64_t value, const char *source)
 {
     kvb_config_fact fact = {.value = value};
@@ -155,7 +153,7 @@ static void local_read(kvb_model_reading *reading, char letter, kvb_sized_group 
         group->sinks = shape_fact(shape, "sinks", kvb_config_count(c, "attention_sink_size"));
 }
 
-/* What an attention layer with this letter keeps. */
+/* Reads the rows of an attention layer with this letter. */
 static void attention_read(kvb_model_reading *reading, char letter, kvb_layer_shape *shape)
 {
     if (letter == 'F' && reading->family->latent)
@@ -169,7 +167,7 @@ static void attention_read(kvb_model_reading *reading, char letter, kvb_layer_sh
 
 /* ---- recurrent layers ---------------------------------------------------------------------------------------- */
 
-/* They keep a state, and the columns of their convolution that the next token needs: one less than its kernel has. */
+/* They keep a state, and the columns of their convolution that the next token needs: one less than the kernel's. */
 
 static void state_begin(kvb_layer_shape *shape, const char *name)
 {
@@ -185,8 +183,7 @@ static void state_tell(kvb_model_reading *reading, kvb_layer_shape *shape, uint6
     shape_rule(shape, "state elements", shape->group.state_elements, how);
 }
 
-/* The state's heads, where one recurrence has equal ones. What is too large for 32 bits has been refused, or will be.
- */
+/* Sets the state's heads, for a recurrence with equal ones. Numbers above 32 bits are refused elsewhere. */
 static void heads_tell(kvb_layer_shape *shape, uint64_t heads, uint64_t groups, uint64_t k, uint64_t v)
 {
     kvb_sized_group *g = &shape->group;
@@ -326,7 +323,7 @@ void kvb_lightning_read(kvb_model_reading *reading, kvb_layer_shape *shape)
     kvb_layer_shape attention = {0};
 
     state_begin(shape, "lightning attention");
-    attention_read(reading, 'S', &attention); /* for the same heads */
+    attention_read(reading, 'S', &attention); /* it has the same heads */
     uint64_t heads = shape_fact(shape, "heads", attention.facts[0].fact);
     uint64_t dim = shape_fact(shape, "head_dim", attention.facts[2].fact);
     heads_tell(shape, heads, heads, dim, dim);
@@ -493,9 +490,9 @@ void kvb_one_row_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shap
     shape->facts[3].fact.value = 0;
 }
 
-/* DeepSeek-V4 (the same file, DeepseekV4CSACache; vLLM's models/deepseek_v4/compressor.py): one row of head_dim for each
- * 4 or 128 tokens; of 4, also an indexer's key, and windows overlap. What is not yet pooled is kept in f32: of each of the last
- * 4 (twice, where they overlap) or 128 tokens, a row and its gate, for both halves of an overlap. */
+/* DeepSeek-V4 (the same file, DeepseekV4CSACache; vLLM's models/deepseek_v4/compressor.py): one row of head_dim for each 4
+ * or 128 tokens. With 4, windows overlap, and each row has an indexer's key. Tokens that are not yet pooled are kept in
+ * f32: for each of the last 4 (twice, as they overlap) or 128 tokens a row and its gate, for both halves of an overlap. */
 void kvb_pooled_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape)
 {
     kvb_config_json *c = &reading->config;
@@ -554,13 +551,13 @@ void kvb_pooled_index_beside(kvb_model_reading *reading, uint32_t layer, const k
         return;
     shape->group =
         (kvb_sized_group){.kind = KVB_SIZED_POOLED, .name = "an indexer's keys", .every = every ? (uint32_t)every : 1};
-    shape->group.heads = shape->group.kv_heads = 1; /* as far as ranks go */
+    shape->group.heads = shape->group.kv_heads = 1; /* for the division among ranks */
     shape->group.index_dim = shape_fact(shape, "index_dim", kvb_config_count(c, "index_head_dim"));
     shape_rule(shape, "tokens of a key", shape->group.every, "index_kpool");
 }
 
-/* Qwen3.8-Flash-Next: an indexer's key for each token of full attention, and the columns of a convolution in the layers, counted
- * from 1, that have embeddings of their own (SGLang's and tokenspeed's configuration of qwen4_exp: short_conv_state_shape). */
+/* Qwen3.8-Flash-Next: an indexer's key for each token of full attention, and the columns of a convolution in layers with
+ * embeddings of their own, counted from 1 (SGLang's and tokenspeed's configuration of qwen4_exp: short_conv_state_shape). */
 void kvb_qsa_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape)
 {
     kvb_config_json *c = &reading->config;
@@ -587,7 +584,7 @@ void kvb_qsa_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_
     }
 }
 
-/* Inkling: convolutions over K, V, and what attention and the feed-forward add (transformers' modeling_inkling.py,
+/* Inkling: convolutions over K, V, and the outputs of attention and feed-forward (transformers' modeling_inkling.py,
  * InklingShortConvolution, kept in f32). */
 void kvb_short_convs_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
                             kvb_layer_shape *shape)
@@ -600,8 +597,8 @@ void kvb_short_convs_beside(kvb_model_reading *reading, uint32_t layer, const kv
                      "(conv - 1) x (2 KV heads x dim + 2 hidden)");
 }
 
-/* Decoders of BART and Whisper: K and V of each token of the encoder's output, made once. T5Gemma's encoder is a config of its
- * own. */
+/* Decoders of BART and Whisper: K and V of each token of the encoder's output, computed once. T5Gemma's encoder has a
+ * config of its own. */
 void kvb_cross_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape)
 {
     static const char *const lengths[] = {"max_source_positions", "encoder.text_config.max_position_embeddings",
@@ -618,7 +615,7 @@ void kvb_cross_beside(kvb_model_reading *reading, uint32_t layer, const kvb_size
                                      .k_dim = rows->k_dim,
                                      .v_dim = rows->v_dim};
     kvb_config_fact most = kvb_config_count(&reading->config, lengths[i]);
-    if (strncmp(lengths[i], "encoder.", 8) == 0) /* it stands beside the decoder's part */
+    if (strncmp(lengths[i], "encoder.", 8) == 0) /* it is beside the decoder's config */
         snprintf(most.source, sizeof most.source, "%s", lengths[i]);
     shape->group.window = shape_fact(shape, "the encoder's tokens, at most", most);
 }
@@ -647,7 +644,7 @@ void kvb_sparse_index_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer
         shape_fact(shape, "index_dim", kvb_config_count(c, "sparse_attention_config.sparse_index_dim"));
 }
 
-/* ---- which layer is what: a list in the config, else the rule of the family ------------------------------- */
+/* ---- letters of layers: a list in the config, else the rule of the family --------------------------------- */
 
 /* Words in layer_types and similar lists. */
 static const struct {
@@ -680,7 +677,7 @@ static char letter_of_word(const kvb_layer_family *family, const char *word)
         if (strcmp(word, words[i].word) == 0) {
             if (strchr(family->letters, words[i].letter))
                 return words[i].letter;
-            if (strcmp(word, "hybrid") == 0 && family->beside) /* Inkling: each layer has convolutions beside */
+            if (strcmp(word, "hybrid") == 0 && family->beside) /* Inkling: each layer also has convolutions */
                 return 'F';
             if (strcmp(word, "attention") == 0 && strchr(family->letters, 'W'))
                 return 'W';
@@ -709,7 +706,7 @@ static char letter_of_entry(const kvb_model_reading *reading, const char *field,
     return strchr(reading->family->letters, letter) ? letter : 0;
 }
 
-/* A list with an entry for each layer; block_types repeats. */
+/* Lays a list with an entry for each layer; block_types repeats. */
 static void list_lay(kvb_model_reading *reading, const char *field, const json_t *list)
 {
     kvb_config_json *c = &reading->config;
@@ -734,7 +731,7 @@ static void list_lay(kvb_model_reading *reading, const char *field, const json_t
     }
 }
 
-/* A string with a character for each layer (Nemotron-H: "M-M*E"), or one that repeats (EXAONE 4: "LLLG"). */
+/* Lays a string with a character for each layer (Nemotron-H: "M-M*E"), or one that repeats (EXAONE 4: "LLLG"). */
 static void string_lay(kvb_model_reading *reading, const char *field, const char *pattern)
 {
     static const struct {
@@ -762,7 +759,7 @@ static void string_lay(kvb_model_reading *reading, const char *field, const char
     }
 }
 
-/* A list of numbers of the layers that have this letter, counted from `first`. The other layers keep their letters. */
+/* Lays a list of the numbers of layers with this letter, counted from `first`. The other layers keep their letters. */
 static void indices_lay(kvb_model_reading *reading, const char *field, const json_t *list, uint32_t first, char letter,
                         bool once)
 {
@@ -794,14 +791,14 @@ static void two_lists_lay(kvb_model_reading *reading)
                             c->place, i + reading->family->lists_first);
 }
 
-/* An object for each layer, which kvb_block_config_vary reads. All layers are F. */
+/* Lays objects for each layer, which kvb_block_config_vary reads: all layers are F. */
 static void objects_lay(kvb_model_reading *reading, const char *field)
 {
     if (kvb_config_list(&reading->config, field, reading->n_layers))
         memset(reading->letters, 'F', reading->n_layers);
 }
 
-/* Returns false if the file has none of the family's lists. */
+/* Lays the list of the file. False: it has none of the family's lists. */
 static bool explicit_lay(kvb_model_reading *reading)
 {
     kvb_config_json *c = &reading->config;
@@ -847,7 +844,7 @@ static void rule_lay(kvb_model_reading *reading)
     snprintf(period.source, sizeof period.source, "%s's code", c->model_class);
     if (family->period_must && kvb_config_has(c, family->period_in))
         period = kvb_config_count(c, family->period_in);
-    else if (family->period_must) /* name the list, which users know better than the period */
+    else if (family->period_must) /* names the list, which users know better than the period */
         kvb_config_fail(c, -EINVAL, "%slayer_types (or one of: %s): missing, which %s needs", c->place, family->lists,
                         c->model_class);
     else if (family->period_in)
@@ -868,8 +865,8 @@ static void rule_lay(kvb_model_reading *reading)
     snprintf(reading->letters_source, sizeof reading->letters_source, "%s", period.source);
 }
 
-/* microsoft/Phi-4-mini-flash-reasoning, configuration_phi4flash.py and modeling_phi4flash.py: Mamba and windows by turns up to
- * the middle; then one Mamba and one layer of full attention, which all later layers read. */
+/* microsoft/Phi-4-mini-flash-reasoning, configuration_phi4flash.py and modeling_phi4flash.py: Mamba and windows in turn up
+ * to the middle; then one Mamba and one layer of full attention, which all later layers read. */
 void kvb_samba_lay(kvb_model_reading *reading)
 {
     const uint32_t middle = reading->n_layers / 2;
@@ -920,7 +917,7 @@ static void window_settle(kvb_model_reading *reading)
     const json_t *window = NULL;
     char text[KVB_CONFIG_SOURCE];
 
-    if (!on) /* every family knows sliding_window where it is switched off */
+    if (!on) /* every family knows a sliding_window that is switched off */
         kvb_config_has(c, "sliding_window");
     if (!strchr(family->letters, 'W'))
         return;
@@ -1004,7 +1001,7 @@ void kvb_layers_settle(kvb_model_reading *reading)
 
 /* ---- groups of equal layers --------------------------------------------------------------------------------- */
 
-#define RUNS_MOST 5u /* a note lists so many runs of layer numbers before it says "…" */
+#define RUNS_MOST 5u /* runs of layer numbers in a note; more are "…" */
 
 void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char *text, const char *source)
 {
@@ -1020,7 +1017,7 @@ void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char 
     model->n_notes++;
 }
 
-/* memcmp is right here: shapes are zeroed before they are filled, so their padding is equal too. */
+/* memcmp is right: shapes are zeroed before they are filled, so their padding is equal. */
 static bool is_same(const kvb_sized_group *a, const kvb_sized_group *b)
 {
     size_t from = offsetof(kvb_sized_group, kind);
@@ -1099,7 +1096,7 @@ static void members_note(kvb_model_reading *reading)
     }
 }
 
-/* What a layer with this letter keeps. A layer B keeps two things: attention (member 0) and a mixer (member 1). */
+/* Reads the shape of a layer with this letter. A layer B has two: attention (member 0) and a mixer (member 1). */
 static void shape_read(kvb_model_reading *reading, char letter, int member, kvb_layer_shape *shape)
 {
     memset(shape, 0, sizeof *shape);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a config.json becomes groups of layers: its fields, the architectures as data, and the layers. Private to
- * harness/size.
+ * From a config.json to groups of layers: its fields, the architectures as data, and the layers. Private to harness/size.
  */
 #ifndef KVB_SIZING_MODEL_READING_H
 #define KVB_SIZING_MODEL_READING_H
@@ -16,8 +15,8 @@
 /* ---- fields of the config (model_fields.c) ---------------------------------------------------------------- */
 
 /*
- * A field is found under any of its names, checked, and comes with its source. The first failure is kept; later reads
- * return zeros. So a reader asks for all that it needs, and looks for a failure once.
+ * A field is found under any of its names, checked, and returned with its source. The first failure is kept, and later
+ * reads return zeros: a reader asks for all its fields and checks for a failure once.
  *
  * Names are one string with spaces between ("num_hidden_layers n_layer"). A field of an inner object has a point
  * ("linear_attn_config.num_heads"). A field that is null counts as absent.
@@ -42,7 +41,7 @@ typedef struct kvb_config_class {
     const char *names;                  /* architectures and model types, separated by spaces */
     const char *class_name;             /* "Gemma3TextConfig" */
     const kvb_config_default *defaults; /* NULL: none */
-    const char *inert; /* fields that change memory elsewhere, and that the model's code does not read */
+    const char *inert; /* fields that change memory in other models, but that this model's code does not read */
 } kvb_config_class;
 
 /* The class with this architecture or model type; NULL: none. */
@@ -50,7 +49,7 @@ const kvb_config_class *kvb_config_class_find(const char *name);
 
 typedef struct kvb_config_json {
     json_t *fields;          /* the text config with the defaults filled in; owned by the model */
-    const json_t *given;     /* the text config as it is in the file */
+    const json_t *given;     /* the text config without the defaults */
     const char *place;       /* stands before field names in messages: "text_config." or "" */
     const char *file;        /* for messages */
     const char *class_name;  /* of these defaults: "Gemma3TextConfig" */
@@ -65,7 +64,7 @@ typedef struct kvb_config_json {
 /* Keeps the first failure: "FILE: message". */
 __attribute__((format(printf, 3, 4))) void kvb_config_fail(kvb_config_json *config, int error, const char *format, ...);
 
-/* The first of the names that the object has and that is not null; NULL: none. Does not know about failures. */
+/* The value of the first of the names that the object has and that is not null; NULL: none. Reports no failures. */
 const json_t *kvb_config_get(const json_t *object, const char *names);
 
 /* The same in the text config; *name, unless NULL, is the name that was found. Two names with different values are a
@@ -75,14 +74,14 @@ bool kvb_config_has(kvb_config_json *config, const char *names);
 
 /* A count from 1 to 2^31 - 1. Absent is a failure. */
 kvb_config_fact kvb_config_count(kvb_config_json *config, const char *names);
-/* The same; absent gives the fallback with this source. */
+/* The same; if absent, the fallback with this source. */
 kvb_config_fact kvb_config_count_or(kvb_config_json *config, const char *names, uint64_t fallback, const char *source);
 /* A count that may be 0. Absent gives 0. */
 uint64_t kvb_config_number(kvb_config_json *config, const char *names);
 bool kvb_config_flag(kvb_config_json *config, const char *names, bool fallback);
 /* NULL if absent. Anything but a string is a failure. */
 const char *kvb_config_text(kvb_config_json *config, const char *names);
-/* An array of n entries; n = 0: of any number. NULL if absent, or after a failure. */
+/* An array of n entries; n 0: of any number. NULL if absent, or after a failure. */
 const json_t *kvb_config_list(kvb_config_json *config, const char *names, size_t n);
 
 /* a times b. More than 64 bits is a failure that names `what`. */
@@ -93,7 +92,7 @@ uint32_t kvb_config_product(kvb_config_json *config, uint64_t a, uint64_t b, con
 /* Fills in the fields that the file does not have. A field that is null in the file stays null. {NULL, 0} ends the
  * defaults. */
 void kvb_config_default_fill(kvb_config_json *config, const kvb_config_default *defaults);
-/* Fails if a field that changes memory is set but was not read: the architecture does not know it. */
+/* Fails if a field that changes memory is set but was not read, as the architecture does not know it. */
 void kvb_config_unasked(kvb_config_json *config);
 
 /* ---- architectures (model_families.c) --------------------------------------------------------------------- */
@@ -112,7 +111,7 @@ typedef struct kvb_mamba_fields {
 } kvb_mamba_fields;
 
 /*
- * One row for each architecture: which fields it has, and which rule its code applies to them. A layer is a letter:
+ * One row for each architecture: its fields, and the rule of its code for them. A layer is a letter:
  *   F  attention over every token (a latent row if the family has latents)
  *   W  attention over a sliding window    C  over chunks
  *   S  the family's mixer: a state        B  both F and S, side by side
@@ -122,9 +121,8 @@ typedef struct kvb_layer_family {
     const char *names;   /* architectures and model types, separated by spaces */
     const char *refusal; /* why models of this family are not sized; the rest is then unused */
 
-    /* Which letters the family has, and which layer has which. An explicit list in the file comes first: `lists` are
-     * the fields that may hold one. Without a list the rule holds: layer i is F where i % period == offset, else
-     * `other`. */
+    /* The letters of the family, and the rule for each layer's letter. An explicit list in the file comes first: `lists`
+     * are the fields that may hold one. Without a list, layer i is F if i % period == offset, else `other`. */
     const char *letters;
     const char *lists;
     char other;            /* 0: every layer is F */
@@ -133,34 +131,34 @@ typedef struct kvb_layer_family {
     const char *offset_in; /* the same for the offset */
     int offset;            /* below 0: the last layer of each period */
     bool period_must;      /* the field must be there */
-    uint32_t lists_first;  /* the number that lists of layers have for the first one */
+    uint32_t lists_first;  /* the number of the first layer in lists of layer numbers */
     const char *count_in;  /* field with the number of layers; NULL: the usual ones */
     uint32_t count_times;  /* layers of attention in each of them; 0: one */
-    const char *layers_in; /* lists with an entry for each layer, which count them where num_hidden_layers is absent */
+    const char *layers_in; /* lists with an entry for each layer: their length counts if num_hidden_layers is absent */
     bool window_off;       /* there is a window only if use_sliding_window says so */
     const char *window_from;                 /* layers from this number on have the window */
     bool shares;                             /* num_kv_shared_layers, or cla_share_factor */
     const char *window_in;                   /* field that holds the window; NULL: sliding_window */
-    bool last_full;                          /* the last layer is F, whatever a list or rule says */
-    bool rest_full;                          /* so are those behind the last whole period */
-    void (*lay)(kvb_model_reading *reading); /* the rule, where it is neither a list nor a period */
-    const char *
-        local_needed; /* W and C need their size: if it is absent, fail instead of taking F. The text names what needs it */
+    bool last_full;                          /* the last layer is F in any case */
+    bool rest_full;                          /* so are the layers after the last whole period */
+    void (*lay)(kvb_model_reading *reading); /* the rule, if it is neither a list nor a period */
+    const char *local_needed; /* W and C need their size: if it is absent, fail instead of taking F; names the need */
 
     const kvb_head_fields *heads;                     /* NULL: the usual names */
     const kvb_head_fields *full_heads, *window_heads; /* own fields of F and of W */
     const char *full_kv_flag;                         /* F has its own KV heads only if this flag is true */
-    uint32_t head_dim_times;                          /* head_dim is so many times hidden / heads; 0: once */
+    uint32_t head_dim_times;                          /* head_dim / (hidden / heads); 0: 1 */
     const char *multi_query;                          /* flag: all heads share one KV head */
-    bool multi_query_else;                            /* its value if it is absent */
-    const char *kv_flag; /* there are fewer KV heads than heads only if this flag is true */
-    bool latent;         /* F is MLA */
+    bool multi_query_else;                            /* the flag's value if it is absent */
+    const char *kv_flag;                              /* flag: only if true there are fewer KV heads than heads */
+    bool latent;                                      /* F is MLA */
     void (*mixer)(kvb_model_reading *reading, kvb_layer_shape *shape);
     const kvb_mamba_fields *mamba;
-    /* Changes the shape of one layer (own geometry, indexers), and the field that says which layers differ. */
+    /* The field that tells which layers differ, and the function that changes the shape of one layer (own geometry,
+     * indexers). */
     const char *vary_in;
     void (*vary)(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
-    /* What a layer keeps beside its rows or state. Where it keeps nothing else, shape stays zero. rows: of this layer. */
+    /* Sets shape to what a layer keeps besides its rows or state; nothing: shape stays zero. rows: of this layer. */
     void (*beside)(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
 } kvb_layer_family;
 
@@ -172,7 +170,7 @@ const kvb_layer_family *kvb_layer_family_find(const char *name);
 #define KVB_LAYERS_MOST 4096u
 #define KVB_SHAPE_FACTS 10u
 
-/* What one layer keeps, and where each factor came from. */
+/* The rows or state of one layer, and the source of each factor. */
 struct kvb_layer_shape {
     kvb_sized_group group; /* of this one layer */
     struct {
@@ -186,7 +184,7 @@ struct kvb_layer_shape {
 struct kvb_model_reading {
     kvb_config_json config;
     const kvb_layer_family *family;
-    const kvb_config_class *class; /* NULL: one that fills in nothing */
+    const kvb_config_class *class; /* NULL: there are no defaults */
     kvb_sized_model *model;
     uint32_t n_layers;
     char letters[KVB_LAYERS_MOST + 1];
@@ -197,13 +195,13 @@ struct kvb_model_reading {
 /* Adds a note of the model (group -1) or of a group. Copies both texts. */
 void kvb_sized_model_note_add(kvb_model_reading *reading, int group, const char *text, const char *source);
 
-/* model_layers.c: a letter for each layer; then windows that are switched off, and shared rows, change letters; then
- * layers of equal memory make groups, with a note for each factor and for each group's layers. */
+/* model_layers.c, in this order: give each layer a letter; change letters for windows that are switched off and for shared
+ * rows; put layers of equal memory into groups, with a note for each factor and for each group's layers. */
 void kvb_layers_lay(kvb_model_reading *reading);
 void kvb_layers_settle(kvb_model_reading *reading);
 void kvb_layers_group(kvb_model_reading *reading);
 
-/* What a mixer keeps: the `mixer` of a family. */
+/* The state of a mixer: the `mixer` of a family. */
 void kvb_mamba1_read(kvb_model_reading *reading, kvb_layer_shape *shape);
 void kvb_mamba2_read(kvb_model_reading *reading, kvb_layer_shape *shape);
 void kvb_delta_net_read(kvb_model_reading *reading, kvb_layer_shape *shape);
@@ -213,14 +211,14 @@ void kvb_rwkv_read(kvb_model_reading *reading, kvb_layer_shape *shape);
 void kvb_short_conv_read(kvb_model_reading *reading, kvb_layer_shape *shape);
 void kvb_rg_lru_read(kvb_model_reading *reading, kvb_layer_shape *shape);
 
-/* How layers differ: the `vary` of a family. */
+/* Differences between layers: the `vary` of a family. */
 void kvb_block_config_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
 void kvb_indexer_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
 void kvb_sparse_index_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
 void kvb_heads_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
 void kvb_one_row_vary(kvb_model_reading *reading, uint32_t layer, kvb_layer_shape *shape);
 
-/* What layers keep beside their rows: the `beside` of a family. */
+/* What layers keep besides their rows: the `beside` of a family. */
 void kvb_pooled_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows, kvb_layer_shape *shape);
 void kvb_pooled_index_beside(kvb_model_reading *reading, uint32_t layer, const kvb_sized_group *rows,
                              kvb_layer_shape *shape);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank needs memory for, and what fits a budget. */
+/* The memory of one rank, and the limits of a budget. */
 #include "harness/size/sizing.h"
 
 #include <ctype.h>
@@ -14,13 +14,14 @@
 #include "harness/size/weights.h"
 
 /*
- * Devices. Memory is what nvidia-smi says in public logs ("0MiB / 81559MiB" beside the device's name), of MI300X and
- * MI355X rocm-smi (206141652992 and 309220868096 bytes), of MI325X amd-smi (262128 MB), of GB10, which shares its
- * memory with the CPU, CUDA (121.69 GiB in a log of vLLM). What a process sees is less by what the driver keeps: vLLM
- * logs total_gpu_memory (79.11GiB) where nvidia-smi says 79.65. Of a Mac it is Metal's recommendedMaxWorkingSetSize as
- * llama.cpp logs it: of 16 and 32 GB two thirds (10922.67 and 21845.34 MiB: abetlen/llama-cpp-python 687,
- * ollama/ollama 434), of 64 and 96 GB three quarters (49152 and 73728 MiB: ggml-org/llama.cpp 1870, 3213). macOS 26
- * gives more of 128 GB: 107.52 GiB (antirez/ds4 893); what iogpu.wired_limit_mb sets is --budget.
+ * Devices. Memory is the number of nvidia-smi in public logs ("0MiB / 81559MiB" beside the device's name); for MI300X and
+ * MI355X that of rocm-smi (206141652992 and 309220868096 bytes); for MI325X that of amd-smi (262128 MB); for GB10, which
+ * shares its memory with the CPU, that of CUDA (121.69 GiB in a log of vLLM). A process sees less, as the driver keeps
+ * some: vLLM logs total_gpu_memory (79.11GiB) where nvidia-smi shows 79.65. For a Mac it is Metal's
+ * recommendedMaxWorkingSetSize as llama.cpp logs it: two thirds of 16 and 32 GB (10922.67 and 21845.34 MiB:
+ * abetlen/llama-cpp-python 687, ollama/ollama 434), three quarters of 64 and 96 GB (49152 and 73728 MiB:
+ * ggml-org/llama.cpp 1870, 3213). macOS 26 gives more of 128 GB: 107.52 GiB (antirez/ds4 893); --budget serves for a limit
+ * by iogpu.wired_limit_mb.
  */
 
 #define MIB(n) ((uint64_t)(n) << 20)
@@ -76,7 +77,7 @@ const kvb_device *kvb_device_at(size_t i)
 
 #define BETWEEN " -_/"
 
-/* Is a word of what people say [n] this part of a name [length]? Any Mac is called by its chip, too. */
+/* Is a word [n] of the user this part [length] of a device's name? A Mac may be named by its chip. */
 static bool word_is(const char *word, size_t n, const char *part, size_t length)
 {
     return (n == length && strncasecmp(word, part, n) == 0) ||
@@ -85,7 +86,7 @@ static bool word_is(const char *word, size_t n, const char *part, size_t length)
              (n == 2 && tolower((unsigned char)*word) == 'm' && isdigit((unsigned char)word[1]))));
 }
 
-/* Does every part of the device's name stand among the words of what a driver's tool calls it? "NVIDIA H100 80GB HBM3",
+/* Is every part of the device's name among the words of `said`, the name in a driver's tool? "NVIDIA H100 80GB HBM3" and
  * "NVIDIA GeForce RTX 4090" are H100-80GB and RTX-4090; "NVIDIA L40" is not L4. "Apple M4 Max 64GB" is Mac-64GB. */
 static bool words_are_of(const char *said, const char *name)
 {
@@ -104,7 +105,7 @@ static bool words_are_of(const char *said, const char *name)
     return true;
 }
 
-/* Are two names equal but for case and what stands between words? "rtx4090", "RTX-4090". */
+/* Are two names equal except for case and separators? "rtx4090", "RTX-4090". */
 static bool letters_are_of(const char *said, const char *name)
 {
     do {
@@ -126,8 +127,9 @@ const kvb_device *kvb_device_find(const char *name)
 
 /* ---- formats of rows --------------------------------------------------------------------------------------------- */
 
-/* By bytes alone; caches/pools stores them. Numbers are those of the formats' definitions: ggml-common.h's blocks,
- * MLX's affine groups (16-bit scale and bias), OCP MX, NVFP4, vLLM's per-token-head types and flashmla_sparse.py. */
+/* Sizes of formats; caches/pools stores rows in them. The numbers come from the formats' definitions: ggml-common.h's
+ * blocks, MLX's affine groups (16-bit scale and bias), OCP MX, NVFP4, vLLM's per-token-head types and
+ * flashmla_sparse.py. */
 static const kvb_kv_format formats[] = {
     {"f32", "float32", "IEEE binary32", 1, 4, 0},
     {"f16", "float16 fp16", "IEEE binary16", 1, 2, 0},
@@ -188,7 +190,7 @@ int kvb_add_product(uint64_t *sum, const uint64_t *factors, size_t n)
 
     for (size_t i = 0; i < n; i++)
         if (factors[i] == 0)
-            return 0; /* even if the others overflow */
+            return 0; /* even if the other factors overflow */
     for (size_t i = 0; i < n; i++)
         if (__builtin_mul_overflow(product, factors[i], &product))
             return -EOVERFLOW;
@@ -285,7 +287,7 @@ uint32_t kvb_plain_bytes(const kvb_sized_model *model, const kvb_size_ask *ask)
 
 /* ---- ideal: every row that a later token may read, and nothing else ------------------------------------------ */
 
-/* Rows that may still be read after n tokens. A window keeps its sinks too. */
+/* Rows that can still be read after n tokens. A window keeps its sinks too. */
 static uint64_t rows_kept(const kvb_sized_group *g, bool grows, uint64_t n)
 {
     const uint64_t most = (uint64_t)g->window + g->sinks;
@@ -334,13 +336,13 @@ const kvb_size_engine kvb_size_engine_ideal = {
     .allocate = ideal_allocate,
 };
 
-/* ---- the whole, and what fits ------------------------------------------------------------------------------------ */
+/* ---- totals, and limits of a budget ------------------------------------------------------------------------------ */
 
 /*
- * What one layer has alive at once, at least: for each token of the pass the residual, its norm, the mixer's input and
- * output (4 x hidden), and gate and up of the feed-forward (2 x intermediate), in the model's dtype; and the logits of
- * each sequence in f32. This is a Llama layer (transformers, modeling_llama.py) run operation by operation, with
- * nothing fused. Attention's scores do not count: flash attention keeps none.
+ * The least that one layer needs at once: for each token of the pass the residual, its norm, the mixer's input and output
+ * (4 x hidden), and gate and up of the feed-forward (2 x intermediate), in the model's dtype; and the logits of each
+ * sequence in f32. This is a Llama layer (transformers, modeling_llama.py) run operation by operation, with nothing
+ * fused. Attention's scores do not count, as flash attention keeps none.
  */
 int kvb_layer_peak(const kvb_sized_model *m, const kvb_size_engine *engine, const kvb_size_ask *ask, uint64_t *bytes)
 {
@@ -361,7 +363,7 @@ uint64_t kvb_size_batch(const kvb_size_engine *engine, const kvb_size_ask *ask)
     return ask->batch ? ask->batch : engine->batch_on ? engine->batch_on(ask->device) : engine->batch;
 }
 
-/* What the engine takes of the asked device. */
+/* The engine's share of the asked device, in bytes. */
 static uint64_t share_of_device(const kvb_size_engine *engine, const kvb_size_ask *ask)
 {
     uint64_t fraction = engine->fraction && ask->utilization ? ask->utilization : engine->fraction;
@@ -405,7 +407,7 @@ int kvb_size_weights_share(const kvb_sized_model *model, const kvb_size_ask *ask
     return error;
 }
 
-/* Adds the draft model: what it holds, and what its passes need, where that is not shared with the model's. */
+/* Adds the draft model's weights, rows and states, and the memory of its passes, unless the model's passes share it. */
 static int draft_add(const kvb_size_engine *engine, const kvb_size_ask *ask, const kvb_size_terms *terms, kvb_size *out,
                      char *why, size_t why_bytes)
 {
@@ -433,7 +435,7 @@ static int draft_add(const kvb_size_engine *engine, const kvb_size_ask *ask, con
                : 0;
 }
 
-/* Everything of one stage but what fits the budget. */
+/* Computes all terms of one stage, except the limits of the budget. */
 static int stage_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                          const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes)
 {
@@ -463,14 +465,14 @@ static int stage_compute(const kvb_sized_model *model, const kvb_size_engine *en
     return 0;
 }
 
-/* Has a less room than b? */
+/* Does a have less room than b? */
 static bool is_tighter(const kvb_size *a, const kvb_size *b)
 {
     const __int128 room[] = {(__int128)a->budget_bytes - a->total_bytes, (__int128)b->budget_bytes - b->total_bytes};
     return room[0] < room[1];
 }
 
-/* The same of the stage with the least room. */
+/* Computes all terms of the stage with the least room. */
 static int total_compute(const kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask,
                          const kvb_size_terms *terms, kvb_size *out, char *why, size_t why_bytes)
 {
@@ -495,7 +497,8 @@ static int total_compute(const kvb_sized_model *model, const kvb_size_engine *en
     return error;
 }
 
-/* Where a limit between good and bad may lie: bytes are nearly proportional. over: at bad; 0: not known. */
+/* Guesses the limit between good and bad, as bytes are nearly proportional. fits, over: bytes at good and at bad; over 0:
+ * unknown. */
 static uint64_t limit_guess(uint64_t good, uint64_t bad, uint64_t fits, uint64_t over, uint64_t budget)
 {
     if (!over || budget < fits)
@@ -515,7 +518,7 @@ static uint64_t largest_that_fits(const kvb_sized_model *model, const kvb_size_e
     kvb_size size = {0};
     char why[256];
 
-    if (engine->costly) { /* no more fits than of the least that is possible, which is found fast */
+    if (engine->costly) { /* no more fits than by the rules of ideal, which are fast */
         kvb_size_engine least = *engine;
 
         least.costly = false;
@@ -583,7 +586,7 @@ typedef struct changes {
     size_t n;
 } changes;
 
-/* Does the row fit with this ask? *size: what it takes. */
+/* Does the row fit with this ask? *size: its sizes. */
 static bool fits(const kvb_size_row *row, const kvb_size_ask *ask, kvb_size *size)
 {
     kvb_size_terms terms = row->terms;
@@ -598,7 +601,7 @@ static bool fits(const kvb_size_row *row, const kvb_size_ask *ask, kvb_size *siz
            size->total_bytes <= size->budget_bytes;
 }
 
-/* A new change with this cost, between those that cost less and those that cost more. NULL: there is no room. */
+/* Inserts a change with this cost, in order of costs. NULL: there is no room. */
 static change *change_add(changes *all, uint64_t cost, const kvb_size *size)
 {
     size_t at = all->n;
@@ -612,7 +615,7 @@ static change *change_add(changes *all, uint64_t cost, const kvb_size *size)
     return &all->at[at];
 }
 
-/* Fewer of a count that people give: as many as fit. */
+/* Adds a smaller number of sequences or tokens, as large as fits. */
 static void fewer_add(const kvb_size_row *row, const char *option, const char *what, uint64_t asked, uint64_t most,
                       changes *all)
 {
@@ -631,7 +634,7 @@ static void fewer_add(const kvb_size_row *row, const char *option, const char *w
     }
 }
 
-/* With `times` as many ranks: the largest of the smaller weights that the engine takes and that fit. */
+/* Adds, with `times` as many ranks, the largest of the engine's smaller weights that fit. */
 static void weights_add(const kvb_size_row *row, uint32_t times, changes *all)
 {
     const char *words = row->engine->weights ? row->engine->weights : "";
@@ -662,8 +665,8 @@ static void weights_add(const kvb_size_row *row, uint32_t times, changes *all)
     }
 }
 
-/* With `times` as many ranks: the asked format if it fits, and of smaller ones the largest that does. True: the asked
- * one fits. */
+/* Adds, with `times` as many ranks, the asked format if it fits, else the largest smaller format that does. Returns
+ * whether the asked one fits. */
 static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
 {
     const uint64_t asked = row->size.held.kv_bytes;
@@ -712,7 +715,7 @@ static bool ranks_add(const kvb_size_row *row, uint32_t times, changes *all)
     return false;
 }
 
-/* As many times the stages of a pipeline as it takes. */
+/* Adds the smallest multiple of the pipeline's stages that fits. */
 static void stages_add(const kvb_size_row *row, changes *all)
 {
     kvb_size_ask ask = row->ask;
@@ -741,7 +744,7 @@ static void changes_find(const kvb_size_row *row, changes *all)
             return;
 }
 
-/* people: the model is in the line above. */
+/* people: without the model's name, which is in the heading. */
 static int suggest_row_add(kvb_table *table, const kvb_size_row *row, const change *c, bool people)
 {
     char context[24], sequences[24];
@@ -759,7 +762,7 @@ static int suggest_row_add(kvb_table *table, const kvb_size_row *row, const chan
                                     people);
 }
 
-/* The n rows, as one table. */
+/* Prints n rows as one table. */
 static int table_print(const kvb_size_row *rows, size_t n, kvb_table_format format, FILE *out)
 {
     bool people = kvb_table_is_for_people(format);

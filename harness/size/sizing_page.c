@@ -14,8 +14,8 @@
 
 /* ---- the explorer ------------------------------------------------------------------------------------------- */
 
-/* A part of the page where sizes are computed again, for another context, number of sequences, format, ranks and
- * memory: its form, the data that it computes from (models, formats, engines' constants), and its script. */
+/* A part of the page that computes sizes again, for another context, number of sequences, format, ranks and memory: its
+ * form, its data (models, formats, engines' constants), and its script. */
 
 __asm__(".pushsection .rodata\n"
         ".global kvb_explorer_text\n"
@@ -29,8 +29,8 @@ extern const char kvb_explorer_text[] __attribute__((visibility("hidden")));
 static const uint32_t ranks[] = {1, 2, 4, 8, 16, 32, 64};
 enum { RANKS = sizeof ranks / sizeof *ranks };
 
-/* All numbers are below 2^53, up to which a script reads numbers of JSON exactly, but sums of bytes; the model's own
- * sums are smaller than that by far: a weight above 2^53 bytes is left out as unknown. */
+/* A script reads numbers in JSON exactly up to 2^53. All numbers but sums of bytes are smaller, and real models' sums are
+ * far smaller: weights above 2^53 bytes are left out as unknown. */
 enum { EXACT_BITS = 53 };
 
 static json_t *group_make(const kvb_sized_model *m, size_t i, const kvb_size_ask *ask)
@@ -53,7 +53,7 @@ static json_t *group_make(const kvb_sized_model *m, size_t i, const kvb_size_ask
                      (json_int_t)(g->kind == KVB_SIZED_POOLED || g->kind == KVB_SIZED_CROSS) << g->kind);
 }
 
-/* What weights take on a rank, by the number of ranks; those that are not known are missing. */
+/* Bytes of weights on a rank, by the number of ranks; unknown ones are missing. */
 static json_t *weights_make(const kvb_size_row *row)
 {
     json_t *weights = json_object();
@@ -90,7 +90,7 @@ static json_t *model_make(const kvb_size_row *row)
                      "context", (json_int_t)row->ask.context, "sequences", (json_int_t)row->ask.sequences);
 }
 
-/* Constants of an engine, as this ask has them. */
+/* Constants of an engine for this ask. */
 static json_t *engine_make(const kvb_size_row *row)
 {
     const kvb_size_engine *e = row->engine;
@@ -171,8 +171,7 @@ static int data_print(const kvb_sizes *rows, FILE *out)
     return 0;
 }
 
-/* The models and engines of the rows, as asked by the first one; without engines that are costly to ask. 0 or -ENOMEM.
- */
+/* Prints the models and engines of the rows, for the ask of the first row; without costly engines. 0 or -ENOMEM. */
 static int explorer_print(const kvb_sizes *rows, FILE *out)
 {
     static const char form[] =
@@ -219,10 +218,10 @@ static int explorer_print(const kvb_sizes *rows, FILE *out)
 
 /* ---- plots -------------------------------------------------------------------------------------------------- */
 
-/* The plot's geometry in units of its viewBox, small enough that a phone shows its text large enough. */
+/* The plot's geometry in units of its viewBox, small so that a phone shows its text large enough. */
 enum { WIDTH = 420, HEIGHT = 270, LEFT = 62, RIGHT = 20, TOP = 12, BOTTOM = 36, POINTS = 96 };
 
-/* What the past takes by this row's engine and format at another context. NAN: the engine cannot have it. */
+/* Bytes of rows and states by this row's engine and format at another context. NAN: the engine cannot hold it. */
 static double held_at(const kvb_size_row *row, double context)
 {
     kvb_size_ask ask = row->ask;
@@ -278,9 +277,9 @@ static void axes_print(double right, double top, FILE *out)
             (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4);
 }
 
-/* A line of the plot. It covers later lines that are nowhere more than a line's width away from it. */
+/* A line of the plot. It covers later lines that stay within a line's width of it. */
 typedef struct line {
-    double bytes[POINTS + 1]; /* NAN: the engine cannot have this context */
+    double bytes[POINTS + 1]; /* NAN: the engine cannot hold this context */
     size_t engine, format;
     size_t drawn; /* the line that covers this one: itself, or an earlier one */
     char name[128];
@@ -304,7 +303,7 @@ static bool covers(const line *a, const line *b, double top)
     return true;
 }
 
-/* Colours tell engines apart, dashes formats. */
+/* Colours distinguish engines, dashes formats. */
 static void style_print(const line *l, FILE *out)
 {
     static const char *const dashes[] = {"none", "7 3", "2 2", "9 3 2 3", "4 4", "1 4"};
@@ -328,7 +327,7 @@ static void line_print(const line *l, double right, double top, FILE *out)
     fprintf(out, "\"/>\n");
 }
 
-/* An entry of the legend: a piece of the line, what it takes at the right end, and all that it stands for. */
+/* An entry of the legend: a piece of the line, its value at the right end, and the names of all lines that it covers. */
 static void legend_print(const line *lines, size_t n, size_t i, FILE *out)
 {
     const double end = lines[i].bytes[POINTS];
@@ -343,7 +342,7 @@ static void legend_print(const line *lines, size_t n, size_t i, FILE *out)
     fprintf(out, "%s</li>\n", isnan(end) ? " (not there: see the table)" : "");
 }
 
-/* What the budget, or the device, leaves beside the weights. 0: nothing, or neither is asked for. */
+/* The bytes of the budget, or of the device, without the weights. 0: none left, or neither is asked for. */
 static double left_over(const kvb_size_row *row)
 {
     const double budget = row->terms.budget ? (double)row->terms.budget
@@ -354,7 +353,7 @@ static double left_over(const kvb_size_row *row)
     return left > 0 ? left : 0;
 }
 
-/* The plot of one model's n rows. Each format and engine has a line, with the first of the asked contexts and
+/* Prints the plot of one model's n rows, with a line for each format and engine, for the first of the asked contexts and
  * sequences. 0 or -ENOMEM. */
 static int figure_print(const kvb_sizes *all, const kvb_size_row *rows, size_t n, FILE *out)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes for people, within 100 columns: for each model and format a line of what is common, tables by engine, and
- * notes. */
+/* Sizes for people, within 100 columns: for each model and format a line of common facts, tables by engine, and notes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -22,13 +21,13 @@ void kvb_kv_text(const kvb_size_ask *ask, char text[KVB_KV_TEXT])
 
 typedef char cell_text[CELL];
 
-/* What kind of number a column holds: a uint64_t, unless said otherwise. */
+/* The kind of a column's number: a uint64_t, unless the comment names another type. */
 typedef enum content {
-    TEXT,        /* none: column_text makes its text */
+    TEXT,        /* no number: column_text makes the text */
     COUNT,       /* tokens, sequences, bytes */
-    KNOWN_BYTES, /* not known without the weights */
+    KNOWN_BYTES, /* unknown without the weights */
     TOKEN_BYTES, /* double: bytes of a token */
-    LIMIT,       /* what fits the budget, if there is one and the weights are known */
+    LIMIT,       /* a limit of the budget, if there is one and the weights are known */
 } content;
 
 static const struct column {
@@ -60,7 +59,7 @@ static const struct column {
 };
 enum { MODEL, ENGINE, KV, COLUMNS = sizeof columns / sizeof *columns, REASON = COLUMNS - 1 };
 
-/* Adds a reason behind those that are there. */
+/* Appends a reason. */
 __attribute__((format(printf, 2, 3))) static void reason_add(char text[CELL], const char *format, ...)
 {
     size_t n = strlen(text);
@@ -74,7 +73,7 @@ __attribute__((format(printf, 2, 3))) static void reason_add(char text[CELL], co
     va_end(args);
 }
 
-/* Why something is missing in the row, or what is odd about it. */
+/* Writes why something is missing in the row, or unusual. */
 static void reason_text(const kvb_size_row *r, char text[CELL])
 {
     const uint64_t own = r->model->max_context;
@@ -152,7 +151,7 @@ int kvb_size_table(const kvb_sizes *rows, kvb_table_format format, FILE *out)
     return error;
 }
 
-/* ---- --explain: the reader's notes on each field, and what they make --------------------------------------------- */
+/* ---- --explain: the reader's notes on each field, and their product ---------------------------------------------- */
 
 static void notes_print(const kvb_sized_model *m, int group, const char *indent, FILE *out)
 {
@@ -242,7 +241,7 @@ typedef struct grid {
     int error;
 } grid;
 
-/* headings: n of them, NULL behind the last. */
+/* headings: end with NULL. */
 static void grid_begin(grid *g, const char *const *headings)
 {
     *g = (grid){.table = kvb_table_new(headings)};
@@ -274,7 +273,7 @@ static void row_end(grid *g)
     g->n = 0;
 }
 
-/* Columns without any text go. */
+/* Prints the table without empty columns. */
 static int grid_end(grid *g, kvb_table_format format, FILE *out)
 {
     if (!g->error)
@@ -288,7 +287,7 @@ static int grid_end(grid *g, kvb_table_format format, FILE *out)
     return g->error;
 }
 
-/* A paragraph, in lines of the page's width. */
+/* Prints a paragraph, in lines of the page's width. */
 static void paragraph_print(const char *text, kvb_table_format format, FILE *out)
 {
     size_t column = 0;
@@ -348,7 +347,7 @@ static void heading_print(const kvb_size_row *r, kvb_table_format format, FILE *
     paragraph_print(text, format, out);
 }
 
-/* What the context takes: a row for each context and number of sequences, a column for each engine. */
+/* Prints the context's bytes: a row for each context and number of sequences, a column for each engine. */
 static int by_engine_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
 {
     const char *headings[COLUMNS_MOST + 1] = {">context", ">sequences"};
@@ -374,7 +373,7 @@ static int by_engine_print(const kvb_size_row *rows, size_t n, size_t engines, k
     return grid_end(&g, format, out);
 }
 
-/* What a token and a sequence add, to the byte, at the longest context. */
+/* Prints the exact bytes of one more token and one more sequence, at the longest context. */
 static int growth_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
 {
     grid g;
@@ -398,7 +397,7 @@ static void limit_put(grid *g, const kvb_size_row *r, uint64_t limit, const char
 {
     if (!r->size.budget_bytes || !r->terms.weights_known)
         cell_put(g, "%s", "");
-    else if (r->size.weight_bytes > r->size.budget_bytes) /* which is said below */
+    else if (r->size.weight_bytes > r->size.budget_bytes) /* a note explains it */
         cell_put(g, "-");
     else if (limit == KVB_SIZE_UNBOUNDED)
         cell_put(g, "unbounded");
@@ -406,7 +405,7 @@ static void limit_put(grid *g, const kvb_size_row *r, uint64_t limit, const char
         cell_put(g, "%" PRIu64 "%s", limit, own);
 }
 
-/* Everything on one rank. */
+/* Prints all parts of one rank. */
 static int whole_print(const kvb_size_row *rows, size_t n, kvb_table_format format, FILE *out)
 {
     grid g;
@@ -447,7 +446,7 @@ static int whole_print(const kvb_size_row *rows, size_t n, kvb_table_format form
     return grid_end(&g, format, out);
 }
 
-/* Totals: a row for each engine and context, a column for each number of sequences. */
+/* Prints totals: a row for each engine and context, a column for each number of sequences. */
 static int matrix_print(const kvb_size_row *rows, size_t n, size_t engines, kvb_table_format format, FILE *out)
 {
     const char *headings[COLUMNS_MOST + 1] = {"engine", ">may take", ">context"};
@@ -508,7 +507,7 @@ typedef struct notes {
     size_t n;
 } notes;
 
-/* Adds a line that is not there yet. */
+/* Adds a line, unless it is there already. */
 __attribute__((format(printf, 2, 3))) static void note_add(notes *all, const char *format, ...)
 {
     char text[NOTE];
@@ -524,7 +523,7 @@ __attribute__((format(printf, 2, 3))) static void note_add(notes *all, const cha
         memcpy(all->at[all->n++], text, sizeof text);
 }
 
-/* Says what older versions of the engine take, where that differs. */
+/* Adds a note on older versions of the engine, if their sizes differ. */
 static void version_note(const kvb_size_row *r, notes *all)
 {
     kvb_size_ask older = r->ask;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every cache, format and growth policy for a model's groups of layers. */
+/* Verifies every cache, format and growth policy for a model's groups of layers. */
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -22,8 +22,8 @@ enum {
     LAYERS = 2,
     CHUNK = 128,
     CHUNKS = 8,
-    SINGLES = 6, /* last tokens of each sequence, which come one by one */
-    DRAFTS = 4,  /* nodes of a tree, the last of which is accepted */
+    SINGLES = 6, /* last tokens of each sequence, fed one by one */
+    DRAFTS = 4,  /* nodes of a tree; the branch to the last one is accepted */
     TREES = 3,
     FIRST_CHUNK = 64,
     STATE_DEPTH = 2,
@@ -32,17 +32,17 @@ enum {
 enum { CORES = 16 };
 enum { WINDOW_AND_MORE = 3 * CHUNK, MOST_WINDOW = 4096 };
 #define MEMORY       ((uint64_t)1 << 30)
-#define ENOUGH_BYTES ((uint64_t)1 << 26) /* for one verdict: more is done with one layer */
+#define ENOUGH_BYTES ((uint64_t)1 << 26) /* of one verdict: with more, only one layer of each kind is verified */
 
 typedef struct verifier {
     const kvb_size_asked *asked;
     const kvb_model *model;
     kvb_size_verdicts *verdicts;
-    _Atomic size_t next; /* verdict that is yet to be found */
+    _Atomic size_t next; /* index of the next verdict to find */
     uint64_t memory;     /* of one thread */
 } verifier;
 
-/* The same history in three caches: all layers counted, few layers counted, few layers there. */
+/* The same history in three caches: all layers counted, few layers counted, few layers allocated. */
 enum { WHOLE, COUNTED, ALLOCATED, CACHES };
 typedef struct trio {
     kvb_cache *cache[CACHES];
@@ -53,7 +53,7 @@ typedef struct trio {
 
 /* ---- the history ----------------------------------------------------------------------------------------------- */
 
-/* Bytes after a call that each cache has taken: 0; else the call's error, or -EBADMSG: they differ. */
+/* Compares the caches after a call that each has taken. 0; the call's error; -EBADMSG: their bytes differ. */
 static int bytes_compare(trio *t, const int error[CACHES])
 {
     kvb_size_verified *out = t->out;
@@ -72,7 +72,7 @@ static int bytes_compare(trio *t, const int error[CACHES])
     return -EBADMSG;
 }
 
-/* n tokens, which ids names. */
+/* Takes a step of n tokens, of the sequences t->ids. */
 static int step(trio *t, uint32_t n)
 {
     int error[CACHES];
@@ -102,7 +102,7 @@ static int fork_from_first(trio *t, uint32_t dst, uint32_t tokens)
     return bytes_compare(t, error);
 }
 
-/* A tree of two branches behind each sequence. */
+/* Proposes a tree of two branches after each sequence, and commits one branch. */
 static int tree(trio *t, uint32_t sequences)
 {
     static const int32_t parent[DRAFTS] = {-1, -1, 0, 1};
@@ -126,8 +126,8 @@ static int tree(trio *t, uint32_t sequences)
 }
 
 /*
- * Half of sequence 0; where sequences share, the others begin with it. Each is then prefilled but for its last tokens,
- * which come one by one, all sequences together; where there are trees, some come as nodes.
+ * Prefills half of sequence 0; the other sequences are forks of it. Then each is prefilled except for its last tokens, which
+ * are fed one by one, all sequences together; in caches with trees, some come as nodes.
  */
 static int history_play(trio *t, uint32_t context, uint32_t sequences, uint32_t chunk)
 {
@@ -149,7 +149,7 @@ static int history_play(trio *t, uint32_t context, uint32_t sequences, uint32_t 
     return error;
 }
 
-/* The widest window or chunk that a check goes past without being asked. */
+/* The widest window or chunk that a default context exceeds; wider ones are not reached. */
 static uint32_t widest_limit(const kvb_model *model)
 {
     uint32_t widest = 0;
@@ -170,13 +170,13 @@ static uint32_t context_of(const kvb_size_asked *asked, const kvb_cache_type *ca
     uint32_t context = asked->context ? asked->context : CONTEXT;
     uint32_t window = cache == &kvb_cache_window ? widest_limit(model) : 0;
     if (!asked->context && window && context < window + WINDOW_AND_MORE)
-        context = window + WINDOW_AND_MORE; /* far enough that its rows are dropped and its cells used again */
+        context = window + WINDOW_AND_MORE; /* so long that rows are dropped and their cells reused */
     return context;
 }
 
 /* ---- a verdict ------------------------------------------------------------------------------------------------- */
 
-/* Layers of each kind of which memory allows so many; 0 with why. */
+/* The number of layers of each kind that memory allows; 0 with why. */
 static uint32_t layers_allowed(const verifier *v, kvb_size_verified *out)
 {
     const kvb_cache_options *o = &out->options;
@@ -217,7 +217,7 @@ static int trio_open(trio *t, const kvb_model *model)
     return error ? error : bytes_compare(t, (const int[CACHES]){0});
 }
 
-/* What stops a cache half-way is a failure, but for memory that is not there. */
+/* Finds one verdict. An error of a cache in the middle of the history means DIFFERS, unless memory was lacking. */
 static kvb_size_verdict verdict_find(const verifier *v, kvb_size_verified *out)
 {
     const kvb_cache_options *o = &out->options;
@@ -245,7 +245,7 @@ static kvb_size_verdict verdict_find(const verifier *v, kvb_size_verified *out)
     return !error ? KVB_SIZE_EQUAL : error == -ENOMEM || !opened ? KVB_SIZE_UNAVAILABLE : KVB_SIZE_DIFFERS;
 }
 
-/* One thread's part: the verdicts that no other has begun. */
+/* One thread's part: finds verdicts that no other thread has begun. */
 static void verdicts_find(void *context, uint32_t i, uint32_t n)
 {
     verifier *v = context;
@@ -263,7 +263,7 @@ static int verdicts_find_all(verifier *v)
     if (error)
         return error;
     v->memory /= cores;
-    kvb_codec_best(); /* chosen once, before several ask */
+    kvb_codec_best(); /* chooses once, before several threads call it */
     const kvb_team *team = kvb_threads_team(threads);
     size_t first = v->next;
     team->run(team, verdicts_find, v);
@@ -273,7 +273,7 @@ static int verdicts_find_all(verifier *v)
     return 0;
 }
 
-/* ---- what there is to verify ------------------------------------------------------------------------------------- */
+/* ---- the list of verdicts ---------------------------------------------------------------------------------------- */
 
 static int verdict_add(kvb_size_verdicts *v, const kvb_size_verified *verified)
 {

@@ -16,20 +16,19 @@
 #include "workloads/files.h"
 
 /*
- * Bytes of a tensor in a quantised checkpoint. Where a method's exact coverage is known for a type of model, a function
- * says it. Else the config does: how codes and scales are stored, and which modules are left out (transformers'
- * modules_to_not_convert, compressed-tensors' and modelopt's ignore). A part of a layer of which any module is left
- * out counts as left out whole, so the sum is an upper limit: it says so. Embeddings, output, routers and vectors stay
- * as they are.
+ * Bytes of a tensor in a quantised checkpoint. If a method's exact coverage is known for a type of model, a function gives
+ * them. Else the config gives the form of codes and scales, and the modules that are left out (transformers'
+ * modules_to_not_convert, compressed-tensors' and modelopt's ignore). A part of a layer counts as left out if any of its
+ * modules is, so the sum is marked as an upper limit. Embeddings, output, routers and vectors are not quantised.
  */
 
 #define BIT(part) (1u << KVB_WEIGHTS_##part)
 #define LINEAR    (BIT(ATTENTION) | BIT(MIXER) | BIT(DENSE) | BIT(EXPERTS) | BIT(SHARED) | BIT(OTHER))
-/* What no method covers: a matrix with so few columns, which is a convolution's kernel, and one with fewer rows than a
- * block, which has a value for each head (in_proj_a, in_proj_b). */
+/* No method covers a matrix with at most CONV_MOST columns, a convolution's kernel, or with less than ROWS_LEAST rows, with
+ * a value for each head (in_proj_a, in_proj_b). */
 enum { CONV_MOST = 16, ROWS_LEAST = 128 };
 
-/* ---- models and methods of which every tensor is known --------------------------------------------------------- */
+/* ---- models and methods whose tensors are all known ------------------------------------------------------------ */
 
 /* DeepSeek-V3's README_WEIGHTS.md: every matrix except embedding, output and router is e4m3 with an f32 scale for each
  * block of 128 x 128. The router's bias is f32. */
@@ -50,8 +49,8 @@ static uint64_t mxfp4_experts_bytes(const kvb_weights_sum *sum, kvb_weights_part
     return part == KVB_WEIGHTS_EXPERTS && rows > 1 ? rows * kvb_ceil_div(cols, 32) * 17 : rows * cols * sum->element;
 }
 
-/* DeepSeek-V4 (its inference/model.py, Linear): as in DeepSeek-V3, but scales have 8 bits, experts may be MXFP4, what mixes
- * the streams is f32, and pooling is not covered. */
+/* DeepSeek-V4 (its inference/model.py, Linear): as in DeepSeek-V3, but scales have 8 bits, experts may be MXFP4, the mix of
+ * streams is f32, and pooling is not covered. */
 static uint64_t deepseek_v4_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
 {
     const char *experts = json_string_value(kvb_sum_find(sum, "expert_dtype"));
@@ -75,7 +74,7 @@ static const struct method {
     {"compressed-tensors", "mxfp4-pack-quantized", " kimi_k3 ", 0, mxfp4_experts_bytes},
 };
 
-/* ---- what a config says --------------------------------------------------------------------------------------- */
+/* ---- quantisation by the config ------------------------------------------------------------------------------- */
 
 static uint64_t coded_bytes(const kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows, uint64_t cols)
 {
@@ -88,7 +87,7 @@ static uint64_t coded_bytes(const kvb_weights_sum *sum, kvb_weights_part part, u
            c->tensor;
 }
 
-/* Which parts of a layer a name of modules stands for: of the first word that is in it. 0: of none that counts. */
+/* The parts of a layer for a name of modules, by the first word that the name contains. 0: none that counts. */
 #define FEED (BIT(DENSE) | BIT(EXPERTS) | BIT(SHARED))
 static const struct {
     const char *word;
@@ -124,7 +123,7 @@ static const struct {
     {"gate_proj", BIT(DENSE)},
     {"up_proj", BIT(DENSE)},
     {"down_proj", BIT(DENSE)},
-    {"mlp", FEED}, /* experts that lie beside it are no part of it */
+    {"mlp", FEED}, /* without experts that lie beside it */
     {"feed_forward", FEED},
 };
 
@@ -138,7 +137,7 @@ static unsigned parts_named(const char *name, bool beside)
 {
     char plain[128];
     size_t n = 0;
-    for (; *name && n + 1 < sizeof plain; name++) /* of a regular expression, its letters */
+    for (; *name && n + 1 < sizeof plain; name++) /* the letters of a regular expression */
         if (!strchr("\\^$*()?", *name))
             plain[n++] = *name;
     plain[n] = '\0';
@@ -150,8 +149,8 @@ static unsigned parts_named(const char *name, bool beside)
     return LINEAR;
 }
 
-/* Marks parts in the layers that a name stands for: "model.layers.3.mlp*", "re:.*layers\\.3\\..*" for one, "layers.3*" for
- * those with a number that begins with 3, any other name for all. */
+/* Marks parts in the layers of a name: "model.layers.3.mlp*", "re:.*layers\\.3\\..*": one layer; "layers.3*": layers with
+ * a number that begins with 3; any other name: all. */
 static void layers_mark(const char *name, unsigned parts, unsigned *left, uint64_t layers)
 {
     const char *at = strstr(name, "layers");
@@ -181,8 +180,8 @@ static uint64_t layers_with(const kvb_sized_model *model, bool states)
     return n;
 }
 
-/* Counts, for each part, the layers that have it and those in which one of its modules is left out. covered: modules by
- * name, besides which all are left out; NULL: those that the lists do not name are covered. */
+/* Counts, for each part, the layers that have it and those in which one of its modules is left out. covered: the modules
+ * that are not left out, by name; NULL: all that the lists do not name. */
 static void left_count(kvb_weights_sum *sum, const json_t *quantization, const json_t *covered)
 {
     static const char *const keys[] = {"modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules"};
@@ -270,7 +269,7 @@ static bool compressed_read(const json_t *quantization, kvb_weights_code *c)
     c->group = count(json_object_get(weights, "group_size"));
     if (c->bits != 4 && c->bits != 8)
         return false;
-    c->tensor = 16; /* global scales, or the shape of what is packed */
+    c->tensor = 16; /* global scales, or the shape of a packed tensor */
     if (c->group)
         c->group_bits = is_float && c->bits == 4 ? 8 : 16 + (even ? 0 : c->bits);
     else if (is(weights, "strategy", "channel"))
@@ -294,7 +293,7 @@ static bool modelopt_read(const json_t *quantization, kvb_weights_code *c)
     return four || is(quantization, "quant_algo", "FP8");
 }
 
-/* modelopt's MIXED_PRECISION: an algorithm for each module. A part with several counts by the widest. */
+/* modelopt's MIXED_PRECISION: an algorithm for each module. A part with several algorithms counts by the widest. */
 static bool mixed_read(const json_t *modules_of, kvb_weights_codes *codes)
 {
     for (void *at = json_object_iter((json_t *)modules_of); at; at = json_object_iter_next((json_t *)modules_of, at)) {
@@ -404,8 +403,8 @@ static uint64_t plain_bytes(const kvb_weights_sum *sum, kvb_weights_part part, u
 
 /* ---- vision towers ---------------------------------------------------------------------------------------------- */
 
-/* A vision transformer: patches, positions, layers of q, k, v, o and a block, and what brings its output to the model's width.
- * vision: its config; h, wide: its hidden_size and intermediate_size. */
+/* A vision transformer: patches, positions, layers of q, k, v, o and a block, and a join that projects its output to the
+ * model's width. vision: its config; h, wide: its hidden_size and intermediate_size. */
 static uint64_t field(const json_t *vision, const char *name)
 {
     return count(json_object_get(vision, name));
@@ -434,7 +433,7 @@ static uint64_t qwen2_5_join(const kvb_weights_sum *sum, const json_t *vision, u
     return merger(merged_width(vision, h), field(vision, "out_hidden_size"), h);
 }
 
-/* Qwen3VLVisionModel has further mergers for what the first layers of the model add, with a norm behind the merging. */
+/* Qwen3VLVisionModel has further mergers, for features that the model's first layers add, with a norm after the merging. */
 static uint64_t qwen3_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
 {
     const uint64_t merged = merged_width(vision, h), out = field(vision, "out_hidden_size");
@@ -460,7 +459,7 @@ static uint64_t llama4_join(const kvb_weights_sum *sum, const json_t *vision, ui
            linear(field(vision, "vision_output_dim"), sum->hidden, false);
 }
 
-/* OpenGVLab's modeling_internvl_chat.py, mlp1. 0: a tower without biases of q, k, v, which is normalised otherwise. */
+/* OpenGVLab's modeling_internvl_chat.py, mlp1. 0: a tower without biases of q, k, v, which has other norms. */
 static uint64_t internvl_join(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide)
 {
     const uint64_t merged = merged_width(vision, h);
@@ -480,13 +479,13 @@ static uint64_t gemma3_join(const kvb_weights_sum *sum, const json_t *vision, ui
 
 static const struct vit {
     const char *models; /* values of the model's model_type */
-    const char *only;   /* NULL, or the tower's model_type that alone is known */
+    const char *only;   /* the only known model_type of the tower; NULL: any */
     uint64_t (*join)(const kvb_weights_sum *sum, const json_t *vision, uint64_t h, uint64_t wide);
     bool gated, bias, patch_bias; /* of the block; of all projections; of the patches' */
     unsigned norms, outer;        /* vectors of h in a norm, and outside layers and join */
-    unsigned frames;              /* that a patch has, if temporal_patch_size is absent */
-    bool squares;                 /* positions are those of a picture's patches; else num_position_embeddings, if any */
-    bool head;                    /* it has one unless vision_use_head is false: not known */
+    unsigned frames;              /* of a patch, if temporal_patch_size is absent */
+    bool squares;                 /* one position for each patch of a picture; else num_position_embeddings, if any */
+    bool head;                    /* has a head, with unknown tensors, unless vision_use_head is false */
 } vits[] = {
     {"qwen2_5_vl", NULL, qwen2_5_join, .gated = true, .bias = true, .norms = 1, .frames = 2},
     {"qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe qwen4_exp qwen3_omni_moe qwen3_omni_moe_thinker", NULL, qwen3_join,
@@ -494,7 +493,7 @@ static const struct vit {
     {"mistral3", "pixtral", mistral3_join, .gated = true, .norms = 1, .outer = 1, .frames = 1},
     {"llama4", "llama4_vision_model", llama4_join, .bias = true, .norms = 2, .outer = 6, .frames = 1, .squares = true},
     {"internvl_chat", "intern_vit_6b", internvl_join, .bias = true, .patch_bias = true,
-     .norms = 3, /* the third vector scales what attention and block add */
+     .norms = 3, /* the third vector scales the outputs of attention and block */
      .outer = 2, .frames = 1, .squares = true},
     {"gemma3", "siglip_vision_model", gemma3_join, .bias = true, .patch_bias = true, .norms = 2, .outer = 2,
      .frames = 1, .squares = true, .head = true},
@@ -502,7 +501,7 @@ static const struct vit {
 
 enum { VITS = sizeof vits / sizeof *vits };
 
-/* Parameters of the vision tower, where its tensors are known; 0: not. */
+/* Parameters of the vision tower; 0: its tensors are unknown. */
 static uint64_t vision_parameters(const kvb_weights_sum *sum)
 {
     const json_t *vision = kvb_sum_find(sum, "vision_config");
@@ -532,8 +531,8 @@ static uint64_t vision_parameters(const kvb_weights_sum *sum)
     return 0;
 }
 
-/* Parameters of the audio tower, where its tensors are known; 0: not. transformers' Qwen3OmniMoeAudioEncoder: three
- * convolutions of 3 x 3 that halve the mel bins, layers of q, k, v, o and a block, and two projections. */
+/* Parameters of the audio tower; 0: its tensors are unknown. transformers' Qwen3OmniMoeAudioEncoder: three convolutions of
+ * 3 x 3 that halve the mel bins, layers of q, k, v, o and a block, and two projections. */
 static uint64_t audio_parameters(const kvb_weights_sum *sum)
 {
     const json_t *audio = kvb_sum_find(sum, "audio_config");
@@ -551,7 +550,7 @@ static uint64_t audio_parameters(const kvb_weights_sum *sum)
            linear(h, h, true) + linear(h, out, true);
 }
 
-/* Says what is left out of the weights. towers: those that are counted are not left out. */
+/* Names the parts that the weights leave out. towers: towers are counted. */
 static void left_out(const kvb_weights_sum *sum, bool towers, char *text, size_t n)
 {
     static const char *const configs[] = {"vision_config", "audio_config"}, *const names[] = {"vision", "audio"};
@@ -649,7 +648,7 @@ int kvb_weights_published(const json_t *config, const kvb_sized_model *model, bo
     kvb_weights_sum sum = {
         .config = config, .model = model, .tensor_bytes = plain_bytes, .mtp = mtp && model->mtp_layers};
     const char *dtype = model->dtype;
-    sum.element = strcmp(dtype, "f32") == 0 ? 4 : 2; /* also if no dtype is named; the model's notes say so */
+    sum.element = strcmp(dtype, "f32") == 0 ? 4 : 2; /* 2 if no dtype is named; the model has a note on that */
     const json_t *quantization = kvb_sum_find(&sum, "quantization_config");
     if (quantization) {
         sum.element = 2;
@@ -670,7 +669,7 @@ int kvb_weights_published(const json_t *config, const kvb_sized_model *model, bo
     return sum.err == -ENOENT ? -ENOTSUP : sum.err;
 }
 
-/* ---- words of --weights: dtypes that store every element alike, and sizes ---------------------------------------- */
+/* ---- words of --weights: dtypes for all elements, and sizes ------------------------------------------------------ */
 
 static const struct unit {
     const char *word;
@@ -718,7 +717,7 @@ static bool dtype_parse(const char *word, struct dtype *dtype)
     return affine_parse(word, dtype);
 }
 
-/* 0; -EINVAL if the word is not a size; -EOVERFLOW. */
+/* Parses a size. 0; -EINVAL: the word is no size; -EOVERFLOW. */
 static int size_parse(const char *word, uint64_t *bytes)
 {
     char *end;
@@ -771,15 +770,15 @@ int kvb_weights_bytes(const kvb_sized_parameters *parameters, const char *word, 
 /* ---- one rank --------------------------------------------------------------------------------------------------- */
 
 /*
- * What the fullest rank of tensor and pipeline parallelism holds, by the rule of vLLM (model_executor/layers/linear.py,
+ * The share of the fullest rank of tensor and pipeline parallelism, by the rule of vLLM (model_executor/layers/linear.py,
  * vocab_parallel_embedding.py; distributed/utils.py: get_pp_indices), which is Megatron's:
  *
  *   tp: embedding and output by vocabulary, projections by heads, blocks and experts by width; norms, routers and MLA's
  *       low-rank inputs are on every rank. A rank has at least one KV head: beyond that, k and v are replicated.
  *   pp: layers in stages of equal number; the embedding on the first, the output on the last; if tied, on both.
  *
- * Not modelled: stages with layers heavier than the average (experts behind dense layers), padding of the vocabulary to
- * a multiple of 64, Mamba groups that are replicated like KV heads.
+ * Not modelled: stages with layers larger than the average (experts after dense layers), padding of the vocabulary to a
+ * multiple of 64, Mamba groups that are replicated like KV heads.
  */
 
 typedef unsigned __int128 wide;
@@ -790,7 +789,7 @@ static uint64_t share(uint64_t value, uint64_t part, uint64_t whole)
     return (uint64_t)(((wide)value * part + whole - 1) / whole);
 }
 
-/* How much of the k and v projections a rank holds beyond 1/tp of them. */
+/* Parameters of the k and v projections that a rank holds beyond 1/tp of them. */
 static uint64_t replicated_kv(const kvb_sized_model *model, uint32_t tp)
 {
     wide beyond = 0;
@@ -901,7 +900,7 @@ static int shard_add(const char *path, const json_t *names, uint64_t *bytes, cha
     return err;
 }
 
-/* "weight_map": {tensor: shard} turned about: {shard: [tensors]}. NULL with err: not of this form. */
+/* Inverts "weight_map", {tensor: shard}, to {shard: [tensors]}. NULL with err: it has another form. */
 static json_t *shards_of(const char *path, const json_t *map, int *err, char *why, size_t why_bytes)
 {
     json_t *shards = json_object(), *shard;
@@ -941,7 +940,7 @@ static int index_add(const char *path, uint64_t *bytes, char *why, size_t why_by
     const char *name;
     json_t *names;
     const json_t *told = json_object_get(json_object_get(index, "metadata"), "total_size");
-    bool alone = json_integer_value(told) > 0; /* no shard is there: the index itself says how much they hold */
+    bool alone = json_integer_value(told) > 0; /* no shard is there: the index's total_size counts */
     for (int summing = 0; summing < 2 && !err && (!summing || !alone); summing++)
         json_object_foreach(shards, name, names)
         {
@@ -969,10 +968,10 @@ static int file_add(const char *path, uint64_t *bytes, char *why, size_t why_byt
                                       : shard_add(path, NULL, bytes, why, why_bytes);
 }
 
-#define PART "00001-of-00002." /* as llama.cpp's gguf-split and transformers name parts, behind a dash */
+#define PART "00001-of-00002." /* names of parts by llama.cpp's gguf-split and transformers, after a dash */
 
-/* The path names one part of a model: the number of parts. *number: where the path has the part's own. 0: it names a whole
- * model. */
+/* The number of parts, if the path names one part of a model. *number: the part's own number in the path. 0: the path names
+ * a whole model. */
 static unsigned parts_of(char *path, char **number)
 {
     unsigned own, parts;
@@ -986,7 +985,7 @@ static unsigned parts_of(char *path, char **number)
                : 0;
 }
 
-/* Adds a file, and of one that is a part of many all others, too. */
+/* Adds a file; if it is one of several parts, all of them. */
 static int whole_add(char *path, uint64_t *bytes, char *why, size_t why_bytes)
 {
     char *number, digits[16];
@@ -1000,7 +999,7 @@ static int whole_add(char *path, uint64_t *bytes, char *why, size_t why_bytes)
     return err;
 }
 
-/* Is a part of the same model named before in the list? */
+/* Does the list name a part of the same model before? */
 static bool part_again(char *list, char *path)
 {
     char *number;

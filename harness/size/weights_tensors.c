@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of each kind of module. Sources: the class of transformers' models that each function names. */
+/* The tensors of each kind of module. Each function names its source: a class of transformers' models. */
 #include "harness/size/weights_tensors.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 /* ---- the sum ------------------------------------------------------------------------------------------------------- */
 
 #define MOST                                                                                                           \
-    (UINT64_C(1) << 40) /* of a field, so that products of two fields stay inside 128 bits, where they are checked */
+    (UINT64_C(1) << 40) /* of a field, so that products of two fields fit into 128 bits, where they are checked */
 
 void kvb_sum_stop(kvb_weights_sum *sum, int err, const char *format, ...)
 {
@@ -59,7 +59,7 @@ void kvb_linear_add(kvb_weights_sum *sum, kvb_weights_part part, uint64_t n, uin
         kvb_vector_add(sum, part, n, out);
 }
 
-/* Of two fields: kvb_sum_count's limit does not keep their product within 64 bits. */
+/* The product of two fields; kvb_sum_count's limit does not keep it within 64 bits. */
 static uint64_t product(kvb_weights_sum *sum, uint64_t a, uint64_t b)
 {
     uint64_t all = 0;
@@ -118,7 +118,7 @@ bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule)
 
 /* ---- layers --------------------------------------------------------------------------------------------------- */
 
-/* How many layers have a recurrent state? Where none has one, those with a convolution alone. */
+/* Layers with a recurrent state; if there are none, layers with only a convolution. */
 static uint64_t state_layers(const kvb_weights_sum *sum)
 {
     uint64_t recurrent = 0, any = 0;
@@ -129,7 +129,7 @@ static uint64_t state_layers(const kvb_weights_sum *sum)
     return recurrent ? recurrent : any;
 }
 
-/* Layers of a kind, with an indexer's keys or without. */
+/* Number of layers of a kind, with or without an indexer's keys. */
 static uint64_t layers_of_kind(const kvb_weights_sum *sum, kvb_sized_kind kind, bool index)
 {
     uint64_t n = 0;
@@ -204,7 +204,7 @@ void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family)
 
 #define MOST_LAYERS 100000u
 
-/* Does the list say that a layer has experts? mlp_layer_types: ["dense", "sparse", …]; moe_layer_freq: [0, 1, …]. */
+/* Does a layer have experts according to the list? mlp_layer_types: ["dense", "sparse", …]; moe_layer_freq: [0, 1, …]. */
 static bool says(const json_t *value, uint64_t layer)
 {
     const json_t *entry = json_array_get(value, (size_t)layer);
@@ -222,8 +222,8 @@ static bool has(const json_t *list, uint64_t layer)
     return false;
 }
 
-/* How many layers from `from` up to `to` have experts: those that all of these fields allow, as far as the config has them. Rules are those of
- * the families' code: Qwen2/3 MoE (decoder_sparse_step, mlp_only_layers), DeepSeek and GLM (first_k_dense_replace,
+/* Counts the layers from `from` up to `to` with experts: those that all present fields of the config allow. The rules come
+ * from the families' code: Qwen2/3 MoE (decoder_sparse_step, mlp_only_layers), DeepSeek and GLM (first_k_dense_replace,
  * moe_layer_freq, mlp_layer_types), ERNIE 4.5 (moe_layer_*), Jamba (expert_layer_*), Llama 4 (interleave_moe_layer_step,
  * moe_layers), Step 3.5 (moe_layers_enum: "3,4,5"). */
 static uint64_t expert_layers(kvb_weights_sum *sum, uint64_t from, uint64_t to)
@@ -329,8 +329,8 @@ void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed)
     }
 }
 
-/* DeepSeek-V3's README_WEIGHTS.md; vLLM's models/glm4_moe_mtp.py, qwen3_next_mtp.py, mimo_mtp.py. Embedding and output are the
- * model's. */
+/* DeepSeek-V3's README_WEIGHTS.md; vLLM's models/glm4_moe_mtp.py, qwen3_next_mtp.py, mimo_mtp.py. Embedding and output are
+ * shared with the model. */
 void kvb_mtp_add(kvb_weights_sum *sum, const kvb_weights_family *family)
 {
     const uint64_t n = sum->model->mtp_layers, h = sum->hidden;
@@ -464,8 +464,7 @@ static void lightning_add(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, all);
 }
 
-/* What both versions of RWKV have: norms with biases in layers, before the first and after the last; the channel mix.
- */
+/* Common to both versions of RWKV: norms with biases in layers, before the first and after the last; the channel mix. */
 static void rwkv_add(kvb_weights_sum *sum, uint64_t width)
 {
     const uint64_t n = sum->layers, h = sum->hidden;
@@ -485,8 +484,8 @@ static void rwkv4_add(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_MIXER, n, 2 * a + 3 * h); /* time_decay, time_first; time_mix of k, v, r */
 }
 
-/* RWKV-5 ("Eagle"): Rwkv5SelfAttention and Rwkv5FeedForward of RWKV/rwkv-5-world-*; the width is int(3.5 hidden) in
- * whole 32. */
+/* RWKV-5 ("Eagle"): Rwkv5SelfAttention and Rwkv5FeedForward of RWKV/rwkv-5-world-*; the width is 3.5 hidden, rounded down to
+ * a multiple of 32. */
 static void rwkv5_add(kvb_weights_sum *sum)
 {
     const uint64_t n = sum->layers, h = sum->hidden, a = kvb_sum_count_or(sum, "attention_hidden_size", h);
@@ -497,9 +496,9 @@ static void rwkv5_add(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, 2 * a);         /* ln_x */
 }
 
-/* ---- what only one family has ----------------------------------------------------------------------------------- */
+/* ---- tensors of single families --------------------------------------------------------------------------------- */
 
-/* FalconDecoderLayer: a second norm (with bias), unless attention and block are parallel behind one norm. */
+/* FalconDecoderLayer: a second norm (with bias), unless attention and block are parallel after one norm. */
 static void falcon_extras(kvb_weights_sum *sum)
 {
     const bool two = kvb_sum_flag(sum, "new_decoder_architecture")
@@ -541,7 +540,7 @@ static void apertus_extras(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_OTHER, sum->layers, 2);
 }
 
-/* Lfm2ShortConv; Lfm2MLP, whose width is 2/3 of the config's, in whole multiples. */
+/* Lfm2ShortConv; Lfm2MLP with 2/3 of the config's width, rounded up to block_multiple_of. */
 static void lfm2_add(kvb_weights_sum *sum)
 {
     const uint64_t n = state_layers(sum), h = sum->hidden;
@@ -566,7 +565,7 @@ static void lfm2_extras(kvb_weights_sum *sum)
     block_add(sum, KVB_WEIGHTS_DENSE, sum->layers, sum->hidden, width, false, false);
 }
 
-/* LongcatFlashMoE beside every second pair of attention and block; the router also scores experts that add nothing. */
+/* LongcatFlashMoE beside every second pair of attention and block; the router also scores experts without weights. */
 static void longcat_extras(kvb_weights_sum *sum)
 {
     const uint64_t n = sum->layers / 2, experts = kvb_sum_count(sum, "n_routed_experts");
@@ -797,8 +796,8 @@ static void minimax_m3_extras(kvb_weights_sum *sum)
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, 2 * dim);
 }
 
-/* InklingAttention, InklingMLP, InklingMoE: a projection for relative positions and their table, convolutions of K, V
- * and of what attention and block add, a scale for each block, a router that scores shared experts too. */
+/* InklingAttention, InklingMLP, InklingMoE: a projection for relative positions and their table, convolutions of K, V and
+ * of the outputs of attention and block, a scale for each block, a router that scores shared experts too. */
 static void inkling_extras(kvb_weights_sum *sum)
 {
     const uint64_t n = sum->layers, h = sum->hidden, relative = kvb_sum_count_or(sum, "d_rel", 16);
@@ -837,7 +836,7 @@ static void pooling_add(kvb_weights_sum *sum, uint64_t n, uint64_t width, uint64
     kvb_vector_add(sum, KVB_WEIGHTS_NORMS, n, dim);
 }
 
-/* DeepseekV4Attention and what mixes its streams. The first layers choose experts by a table of tokens, without a bias. */
+/* DeepseekV4Attention and the mix of its streams. The first layers choose experts by a table of tokens, without a bias. */
 static void deepseek_v4_extras(kvb_weights_sum *sum)
 {
     const uint64_t n = sum->layers, h = sum->hidden, rank = kvb_sum_count(sum, "q_lora_rank");
@@ -1103,7 +1102,7 @@ static const kvb_weights_family *named(const char *name)
     return NULL;
 }
 
-/* By the text config's own model_type, else by the model's, else by its architecture. */
+/* Finds a family by the text config's model_type, else by the model's, else by its architecture. */
 const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum)
 {
     const char *own = json_string_value(json_object_get(sum->config, "model_type"));

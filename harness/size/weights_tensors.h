@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sum over a model's tensors: shapes by part, from fields of the config. A family of models is a row of data;
- * what kinds of modules it has are functions. Private to harness/size.
+ * The sum over a model's tensors: shapes by part, from fields of the config. A family of models is a row of data, its kinds
+ * of modules are functions. Private to harness/size.
  */
 #ifndef KVB_SIZING_WEIGHTS_TENSORS_H
 #define KVB_SIZING_WEIGHTS_TENSORS_H
@@ -27,24 +27,24 @@ typedef enum kvb_weights_part {
 } kvb_weights_part;
 
 struct kvb_weights_sum;
-/* Bytes of one tensor of rows x cols (a vector: 1 x n) as it is published. */
+/* Bytes of one published tensor of rows x cols (a vector: 1 x n). */
 typedef uint64_t (*kvb_tensor_bytes)(const struct kvb_weights_sum *sum, kvb_weights_part part, uint64_t rows,
                                      uint64_t cols);
 
-/* How a quantisation stores the matrices of a part. */
+/* The form of a part's matrices in a quantisation. */
 typedef struct kvb_weights_code {
-    uint32_t bits;              /* of an element; 0: the part stays as it is */
-    uint32_t group, group_bits; /* scales and zeros of so many elements of a row; 0: none */
+    uint32_t bits;              /* of an element; 0: the part is not quantised */
+    uint32_t group, group_bits; /* group_bits: of scale and zero for `group` elements of a row; 0: none */
     uint32_t block[2];          /* rows and columns that share an f32 scale; 0: none */
-    uint32_t row, tensor;       /* bytes more for each row, and for each tensor */
+    uint32_t row, tensor;       /* extra bytes for each row, and for each tensor */
 } kvb_weights_code;
 
 typedef struct kvb_weights_codes {
-    uint64_t layers[KVB_WEIGHTS_PARTS], left[KVB_WEIGHTS_PARTS]; /* that have such a part, and of these: left out */
+    uint64_t layers[KVB_WEIGHTS_PARTS], left[KVB_WEIGHTS_PARTS]; /* with such a part; and with it left out */
     kvb_weights_code of[KVB_WEIGHTS_PARTS];
 } kvb_weights_codes;
 
-/* The first failure is kept in err and why; after it nothing is added. So no step of the sum checks for failures. */
+/* The first failure is kept in err and why, and nothing is added after it: no step of the sum checks for failures. */
 typedef struct kvb_weights_sum {
     const json_t *config;
     const kvb_sized_model *model;
@@ -53,7 +53,7 @@ typedef struct kvb_weights_sum {
     kvb_tensor_bytes tensor_bytes;
     uint64_t element, bytes; /* element: bytes of the config's dtype */
     kvb_weights_codes codes;
-    bool mtp;     /* layers for multi-token prediction count, where their tensors are known */
+    bool mtp;     /* layers for multi-token prediction count if their tensors are known */
     bool at_most; /* bytes is an upper limit */
     int err;      /* 0; -ENOENT: a field or rule is missing; -EINVAL: a field is wrong; -EOVERFLOW */
     char why[160];
@@ -72,26 +72,24 @@ const json_t *kvb_sum_find(const kvb_weights_sum *sum, const char *names);
 uint64_t kvb_sum_count(kvb_weights_sum *sum, const char *names);
 /* A count of 0 or more; absent gives `otherwise`. */
 uint64_t kvb_sum_count_or(kvb_weights_sum *sum, const char *names, uint64_t otherwise);
-/* A rule: NULL is false, "+" true, "name" what the field says or false if it is absent, "+name" or true if it is
- * absent,
- * "!name" or a failure if it is absent, because models of the family differ. */
+/* The value of a rule: NULL is false, "+" true; "name" is the field's value, or if absent false; "+name" if absent true;
+ * "!name" if absent a failure, as models of the family differ. */
 bool kvb_sum_flag(kvb_weights_sum *sum, const char *rule);
 
 /* ---- families ------------------------------------------------------------------------ */
 
 /* Feed-forward blocks. Strings name fields of the config, or are rules. */
 typedef struct kvb_weights_feed {
-    bool plain;        /* up and down; otherwise gate, up and down */
-    const char *width; /* of a dense block */
-    unsigned times;    /* if that field is absent, the width is so many times hidden; 0: it must be there */
-    const char *bias;  /* rule: of a dense block */
-    const char *needs; /* field without which it is not known which layers have experts */
-    const char *experts, *expert_width; /* how many, and how wide; NULL: dense blocks only */
+    bool plain;                         /* up and down; otherwise gate, up and down */
+    const char *width;                  /* of a dense block */
+    unsigned times;                     /* width / hidden if that field is absent; 0: it must be there */
+    const char *bias;                   /* rule: of a dense block */
+    const char *needs;                  /* field that tells which layers have experts, and must be there */
+    const char *experts, *expert_width; /* number and width of experts; NULL: dense blocks only */
     bool expert_bias;                   /* experts and their router have biases */
-    const char
-        *latent; /* field: routed experts work in this width, with a projection to it and one back; absent: in hidden */
-    const char *correction;            /* rule: a bias for each expert in choosing (e_score_correction_bias) */
-    const char *shared, *shared_width; /* how many shared experts (NULL: one), and how wide (NULL: none) */
+    const char *latent; /* field: the width of routed experts, with a projection to it and one back; absent: hidden */
+    const char *correction;            /* rule: a bias for each expert in the choice (e_score_correction_bias) */
+    const char *shared, *shared_width; /* number of shared experts (NULL: one) and their width (NULL: there are none) */
     bool shared_gate;                  /* the shared expert has a gate of 1 x hidden */
     bool beside;                       /* each layer has both a dense block and experts */
     const char *pattern; /* fields: a letter or a word for each layer; E, moe: experts; -, mlp: a dense block */
@@ -106,13 +104,12 @@ typedef struct kvb_weights_family {
     const char *positions;               /* field: entries of a learned table of positions; NULL: none */
     const kvb_weights_feed *feed;        /* NULL: none */
     void (*mixer)(kvb_weights_sum *sum); /* of layers with a recurrent state */
-    void (*extras)(kvb_weights_sum *sum); /* tensors that nothing else covers */
+    void (*extras)(kvb_weights_sum *sum); /* all other tensors */
     bool gated_q;                         /* q_proj yields a gate beside q */
     bool shares_attention;                /* layers have no attention of their own; extras add the shared one */
-    bool
-        mtp; /* layers for multi-token prediction are one more of the last kind, with a projection of 2 hidden and 3 norms */
+    bool mtp; /* a layer for multi-token prediction is one of the last kind, a projection of 2 hidden, and 3 norms */
     const char *k_is_v;  /* rule: layers that see all tokens have no v_proj */
-    const char *unknown; /* fields that bring tensors of which no rule is known */
+    const char *unknown; /* fields that bring tensors without a known rule */
 } kvb_weights_family;
 
 const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
@@ -122,7 +119,7 @@ const kvb_weights_family *kvb_weights_family_find(const kvb_weights_sum *sum);
 void kvb_attention_add(kvb_weights_sum *sum, const kvb_weights_family *family);
 void kvb_mtp_add(kvb_weights_sum *sum, const kvb_weights_family *family);
 void kvb_feed_add(kvb_weights_sum *sum, const kvb_weights_feed *feed);
-/* How many layers from `from` up to `to` have experts, and how many a dense block. */
+/* Counts the layers from `from` up to `to` with experts, and those with a dense block. */
 void kvb_feed_count(kvb_weights_sum *sum, const kvb_weights_feed *feed, uint64_t from, uint64_t to, uint64_t *sparse,
                     uint64_t *dense);
 
