@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of axes of an attention call, and what a point of it means. */
+/* The table of axes of an attention call; a point as a shape. */
 #include "harness/calls/attend_axes.h"
 #include "workloads/files.h"
 
@@ -14,7 +14,7 @@
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* NULL: filled in from the registry and the list of profiles. */
+/* Values that are NULL here come from the registry and the list of profiles. */
 static const kvb_call_axis table[KVB_ATTEND_AXES] = {
     [KVB_AT_DIM] = {"head_dim", "channels of K and V rows, or of each; latent: V is the first part of K's rows",
                     WORDS("64", "128", "32", "40", "72", "80", "96", "112", "120", "160", "192", "256", "512", "64x128",
@@ -118,7 +118,7 @@ static bool pools_of(const kvb_attend_space *s, const kvb_point *p, kvb_attend_s
            (problem->v_in_k || !x->v_pool->supports || x->v_pool->supports(x->v_pool, problem->v_dim, why, why_bytes));
 }
 
-/* Which cells are seen: does the kind of mask say it, and is there room for it? */
+/* Can the kind of mask express what queries see, and are there enough tokens and cells? */
 static bool sight_fits(const kvb_point *p, const kvb_attend_shape *x, char *why, size_t why_bytes)
 {
     const kvb_problem *problem = &x->problem;
@@ -134,7 +134,7 @@ static bool sight_fits(const kvb_point *p, const kvb_attend_shape *x, char *why,
     return true;
 }
 
-/* Rows far apart are copies of what a pool stores in one table; what no row is in is never written. */
+/* Rows that lie apart are copies of one table of a pool. The memory between them is never written. */
 static bool place_of(const kvb_point *p, kvb_attend_shape *x, char *why, size_t why_bytes)
 {
     static const struct {

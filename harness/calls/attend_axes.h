@@ -37,7 +37,7 @@ typedef enum kvb_attend_axis {
     KVB_ATTEND_AXES
 } kvb_attend_axis;
 
-/* The space of attention calls over all pools of a registry and all value profiles. The registry owns the words. */
+/* The space of attention calls over all pools of a registry and all value profiles. The registry owns the pools. */
 typedef struct kvb_attend_space {
     kvb_space space;
     kvb_call_axis axes[KVB_ATTEND_AXES];
@@ -47,22 +47,22 @@ typedef struct kvb_attend_space {
 
 void kvb_attend_space_make(const kvb_registry *registry, kvb_attend_space *space);
 
-/* What a point says, as numbers. */
+/* A point as numbers. */
 typedef struct kvb_attend_shape {
-    kvb_problem problem; /* formats are those of the pools; n_cells: those that hold rows */
-    uint32_t
-        apart; /* cells of every second page lie so many cells further on, a multiple of each page size; 0: none does */
-    size_t apart_stride; /* bytes from one cell to the next then */
+    kvb_problem problem; /* with the pools' formats; n_cells: cells that hold rows */
+    /* Every second page lies this many cells further on, a multiple of each page size; 0: rows lie together. */
+    uint32_t apart;
+    size_t apart_stride; /* bytes from one cell to the next when rows lie apart */
     const kvb_pool_type *k_pool, *v_pool;
     const char *values; /* profile */
-    uint32_t batch;     /* sequences; the queries are dealt out to them in equal parts */
-    uint32_t page;      /* cells of a page; sequences lie in pages in any order */
+    uint32_t batch;     /* sequences, each with an equal part of the queries */
+    uint32_t page;      /* cells of a page; a sequence's pages lie in any order */
     uint32_t window, window_sinks, chunk;
-    uint32_t more_words; /* of a row of an EXPLICIT mask, beyond the least */
+    uint32_t more_words; /* unused words behind each row of an EXPLICIT mask */
     uint32_t front;      /* cells */
-    uint32_t align; /* bytes: rows, q and outputs begin at a multiple of this and of no larger power of two below 64 */
+    uint32_t align; /* bytes: rows, q, outputs begin at a multiple of this and of no larger power of two below 64 */
     uint32_t threads;
-    float sink; /* deviation of sink logits; 0: none */
+    float sink; /* standard deviation of sink logits; 0: none */
     enum { KVB_BLIND_NONE, KVB_BLIND_FIRST, KVB_BLIND_LAST, KVB_BLIND_SOME } blind; /* queries that see nothing */
     enum { KVB_ORDER_FIRST, KVB_ORDER_REPEATED, KVB_ORDER_AFTER_LARGER, KVB_ORDER_AFTER_SMALLER } order;
 } kvb_attend_shape;
@@ -71,23 +71,23 @@ typedef struct kvb_attend_shape {
 bool kvb_attend_shape_of(const kvb_attend_space *space, const kvb_point *point, kvb_attend_shape *shape, char *why,
                          size_t why_bytes);
 
-/* The problem as the kernel is asked: with the cells between rows that lie apart. */
+/* The problem that the kernel receives: also counts the cells between rows that lie apart. */
 kvb_problem kvb_attend_problem(const kvb_attend_shape *shape);
 
-/* Does the kernel take the call as it is: its mask, its formats, its problem? Else why. */
+/* Does the kernel take the call without mask expansion or staging? Else why. */
 bool kvb_attend_takes(const kvb_kernel *kernel, const kvb_attend_shape *shape, char *why, size_t why_bytes);
 
 /* The axes that make zeros the right output of the call, as bits (kvb_point_rules): no query sees a cell, all of V is
- * subnormal and stored in a type without such numbers, or a sink outweighs all keys. Some calls more may come to
- * nothing; few of them. */
+ * subnormal and stored in a type without such numbers, or a sink outweighs all keys. A few other calls whose outputs
+ * are zeros are not found. */
 uint32_t kvb_attend_mutes(const kvb_attend_space *space, const kvb_point *point);
 
-/* Nanoseconds that making and judging the call take, about. */
+/* Estimated nanoseconds to make and judge the call. */
 double kvb_attend_cost(const kvb_attend_shape *shape);
 #define KVB_ATTEND_COST 400e6 /* a call that costs more is not made */
 
-/* The kernel as a subject of calls in this space: results, guards, canaries, poison, calls before it, other teams. Both
- * must outlive it. */
+/* The kernel as a subject of calls in this space, judged by results, guards, canaries, poison, calls before and other
+ * teams. Space and kernel must outlive the subject. */
 kvb_call_subject kvb_attend_subject(const kvb_attend_space *space, const kvb_kernel *kernel);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention calls, made real by a key and judged. */
+/* Makes attention calls, with rows, layout and masks drawn by a key, and judges them. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,32 +26,31 @@
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
-/* Products of the oracle for one call: beyond them rows are sampled. */
-#define JUDGED_PRODUCTS 3e6
-#define EXACT_PRODUCTS  1e6 /* of those that are repeated to the bit */
+#define JUDGED_PRODUCTS 3e6 /* products of the oracle for one call; a larger call has its rows sampled */
+#define EXACT_PRODUCTS  1e6 /* products of the rows that are repeated to the bit */
 
 #define HOLES 8u /* one page in so many belongs to no sequence */
 
-/* One attention call made real: rows in a pool, sequences in pages, a mask, queries, all by a key. */
+/* An attention call: rows in a pool, sequences in pages, a mask, queries, all drawn by a key. */
 typedef struct attend_scene {
     kvb_attend_shape shape;
     kvb_attend call; /* out and lse are filled with the NaN of kernel_io.h before each run */
     kvb_single_rows rows;
     uint64_t *seen; /* bits of cells that some query sees */
-    uint32_t *ends; /* [n_tok] positions of its sequence up to a query's own; 0: it sees nothing */
-    /* its own */
+    uint32_t *ends; /* [n_tok] a query's own position + 1; 0: it sees nothing */
+    /* owned by the scene */
     kvb_model model;
     kvb_allocator allocator;
     kvb_pool *pools[2];
     const float **amax[2];
     kvb_view fronts[2];
     kvb_tall tall[2]; /* of rows that lie apart */
-    bool finite;      /* so are the bytes between these: the kernel's project promises nothing else */
+    bool finite;      /* bytes between these are finite: all that the kernel's project promises to take */
     kvb_token_run *runs;
     size_t *first;
-    uint32_t *moved; /* page of the pool -> page for the kernel; NULL: where the pool has it */
+    uint32_t *moved; /* page of the pool -> page for the kernel; NULL: the same */
     uint32_t *tables, *table_first,
-        *lengths; /* page tables, one behind the other; [batch + 1]; positions of a sequence */
+        *lengths; /* page tables, one behind the other; [batch + 1]; [batch] positions of a sequence */
     uint64_t *bits;
     kvb_run *mask_runs, *windows;
     uint32_t *row_start;
@@ -79,7 +78,7 @@ static void model_make(const kvb_problem *p, kvb_model *m)
                                .scale = (double)p->scale};
 }
 
-/* One side: rows by the profile, stored in the pool cell after cell. */
+/* Stores one side's rows, values by the profile, in the pool cell after cell. */
 static int side_store(attend_scene *s, int side, uint64_t key, char *why, size_t why_bytes)
 {
     const kvb_rows kind = side ? KVB_ROWS_V : KVB_ROWS_K;
@@ -117,7 +116,7 @@ static int side_store(attend_scene *s, int side, uint64_t key, char *why, size_t
     return 0;
 }
 
-/* Where a cell of the pool lies for the kernel. */
+/* The kernel's index of a cell of the pool. */
 static uint32_t place_of(const attend_scene *s, uint32_t cell)
 {
     const uint32_t page = cell / s->shape.page;
@@ -126,7 +125,7 @@ static uint32_t place_of(const attend_scene *s, uint32_t cell)
     return s->shape.apart && page % 2 ? cell + s->shape.apart : cell;
 }
 
-/* Some cells of a view, copied to a block of their own with a gap behind each row. */
+/* Copies cells of a view to a separate block, with a gap behind each row. */
 static int cells_move(attend_scene *s, const kvb_view *from, uint32_t first, uint32_t n, size_t row, kvb_view *to)
 {
     const size_t align = s->shape.align, unit = row % 4 ? 2 : align, stride = (row + unit - 1) / unit * unit + unit;
@@ -146,7 +145,7 @@ static int cells_move(attend_scene *s, const kvb_view *from, uint32_t first, uin
     return 0;
 }
 
-/* Rows of a view, copied to where they lie apart; between them every byte is 0xff, or 0. */
+/* Copies the rows of a view far apart. Bytes between them are 0xff; s->finite: 0. */
 static int cells_part(attend_scene *s, int side, const kvb_view *from, size_t row, kvb_view *to)
 {
     const kvb_problem *p = &s->shape.problem;
@@ -173,7 +172,7 @@ static const void *shifted(const void *at, size_t bytes)
     return at ? (const char *)at + bytes : NULL;
 }
 
-/* The view of one side as the call has it: where the pool has its rows, or moved, with a front. */
+/* Makes the call's view of one side: rows in place in the pool; copied if they are moved, aligned or have a front. */
 static int view_make(attend_scene *s, int side, kvb_view *view)
 {
     const kvb_problem *p = &s->shape.problem;
@@ -199,7 +198,7 @@ static int view_make(attend_scene *s, int side, kvb_view *view)
 
 /* ---- sequences ------------------------------------------------------------------------------------------------- */
 
-/* Deals pages out to sequences: to each at least one; later ones begin with some pages of the first. */
+/* Deals pages out to sequences, at least one to each. Every second sequence begins with some pages of the first. */
 static int tables_make(attend_scene *s, uint64_t *rng)
 {
     const kvb_attend_shape *x = &s->shape;
@@ -214,7 +213,7 @@ static int tables_make(attend_scene *s, uint64_t *rng)
     kvb_draw_order(rng, !plain, pages, order);
     const uint32_t used = plain || pages < 2 * HOLES || pages < batch + pages / HOLES ? pages : pages - pages / HOLES;
     for (uint32_t b = 0; b < batch; b++) {
-        const uint32_t left = used - taken - (batch - 1 - b); /* so that the others get one each */
+        const uint32_t left = used - taken - (batch - 1 - b); /* leaves one for each other sequence */
         const uint32_t own = b + 1 == batch ? left : 1 + kvb_draw_below(rng, (left - 1) / 2 + 1);
         const uint32_t shared = b % 2 && s->table_first[1] > 1 ? kvb_draw_below(rng, s->table_first[1]) : 0;
         for (uint32_t i = 0; i < shared; i++)
@@ -253,7 +252,7 @@ static uint32_t sequence_of(const attend_scene *s, uint32_t t)
     return (uint32_t)((uint64_t)t * s->shape.batch / s->shape.problem.n_tok);
 }
 
-/* Words of a row of bits, one for each cell. */
+/* 64-bit words of a row with a bit for each cell. */
 static size_t scene_words(const attend_scene *s)
 {
     return ((size_t)s->shape.problem.n_cells + 63) / 64;
@@ -310,7 +309,7 @@ static int sight_make(attend_scene *s)
 
 /* ---- masks ----------------------------------------------------------------------------------------------------- */
 
-/* A run of cells where it lies for the kernel. */
+/* A run in the kernel's cells. */
 static kvb_run run_of(const attend_scene *s, size_t r)
 {
     const uint32_t begin = place_of(s, s->runs[r].begin);
@@ -362,7 +361,7 @@ static int runs_make(attend_scene *s, uint64_t *rng)
     return 0;
 }
 
-/* Page tables; entries that no query sees name a page that does not exist. */
+/* Makes page tables. Entries that no query sees name a page that does not exist. */
 static int pages_make(attend_scene *s)
 {
     const kvb_attend_shape *x = &s->shape;
@@ -411,7 +410,7 @@ static size_t out_size(kvb_elem elem)
     return elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* The call is made with this team from now on. 0 or -ENOMEM. */
+/* Gives the call this team, and scratch for it. 0 or -ENOMEM. */
 static int scene_team(attend_scene *s, const kvb_kernel *kernel, const kvb_team *team)
 {
     const size_t bytes = kernel->scratch_bytes ? kernel->scratch_bytes(&s->call.problem, team->n) : 0;
@@ -450,7 +449,7 @@ static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_tea
 
 /* ---- the scene ------------------------------------------------------------------------------------------------- */
 
-/* Other pages for the same tokens. */
+/* Draws other pages for the same tokens. */
 static int pages_move(attend_scene *s, uint64_t key)
 {
     const uint32_t pages = s->shape.problem.n_cells / s->shape.page;
@@ -461,8 +460,8 @@ static int pages_move(attend_scene *s, uint64_t key)
     return s->moved ? 0 : -ENOMEM;
 }
 
-/* 0; -ENOMEM; -ENOTSUP with why. team: the call's; scratch is as large as its size needs. elsewhere: with tokens in other pages. To
- * be closed in any case. */
+/* Makes the call. 0; -ENOMEM; -ENOTSUP with why. team: the call's. elsewhere: tokens lie in other pages. The caller
+ * closes the scene, also after an error. */
 static int scene_open(const kvb_attend_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
                       bool elsewhere, attend_scene *s, char *why, size_t why_bytes)
 {
@@ -513,14 +512,14 @@ static void scene_close(attend_scene *s)
     *s = (attend_scene){.n_runs = 0};
 }
 
-/* Bytes of a row of one side, as its pool counts them. */
+/* Bytes of a row of one side in its pool. */
 static size_t scene_row_bytes(const attend_scene *s, bool v)
 {
     const kvb_pool_type *pool = v ? s->shape.v_pool : s->shape.k_pool;
     return (size_t)pool->row_bytes(pool, v ? s->call.v.dim : s->call.k.dim);
 }
 
-/* Makes outputs as they are before a call. */
+/* Fills outputs with the NaN that marks unwritten ones. */
 static void scene_reset(attend_scene *s)
 {
     const kvb_elem elem = s->shape.problem.out_elem;
@@ -529,7 +528,7 @@ static void scene_reset(attend_scene *s)
         kvb_outputs_fill(s->call.lse, s->lse_bytes / sizeof(float), sizeof(float));
 }
 
-/* May K and V rows be written? */
+/* Makes K and V rows read-only, or writable. */
 static void scene_protect(const attend_scene *s, bool read_only)
 {
     const kvb_view *const views[] = {&s->call.k, &s->call.v, s->call.k.front, s->call.v.front};
@@ -555,7 +554,7 @@ typedef struct trial {
     kvb_call_verdict *verdict;
     kvb_call_teams *teams;
     uint64_t key;
-    char *why; /* of an error */
+    char *why; /* the reason of an error */
     size_t why_bytes;
     kvb_arena arena;
 } trial;
@@ -590,7 +589,7 @@ static int call_make(void *ctx)
     return x->kernel->attend(&x->scene.call);
 }
 
-/* Makes the call on the scene as it is, and checks what needs no oracle. */
+/* Makes the call, and checks what needs no oracle. */
 static void kernel_run(trial *x)
 {
     attend_scene *s = &x->scene;
@@ -601,7 +600,7 @@ static void kernel_run(trial *x)
     written_check(x);
 }
 
-/* Fills what the bits do not show, of both sides. */
+/* Poisons the cells outside `visible` on both sides. */
 static int hidden_poison(trial *x, const uint64_t *visible)
 {
     attend_scene *s = &x->scene;
@@ -626,7 +625,7 @@ static void place_words(const kvb_problem *p, const kvb_diff *diff, char *words,
              diff->failed, diff->elements);
 }
 
-/* Compares the query heads of one KV head of a query. */
+/* Judges query t's rows of the query heads of one KV head. */
 static int rows_judge(trial *x, uint32_t t, uint32_t kv_head, kvb_diff *diff, kvb_closeness *close)
 {
     const kvb_problem *p = &x->scene.shape.problem;
@@ -664,7 +663,7 @@ static void diff_tell(trial *x, const kvb_diff *diff, const kvb_closeness *close
     kvb_call_wrong(x->verdict, check, "%s%s", when, where);
 }
 
-/* Are the outputs of all query heads of one KV head and query finite? They lie one behind the other. */
+/* Are the outputs of a set, all query heads of one query and KV head, finite? They lie one behind the other. */
 static bool are_finite(const trial *x, size_t set)
 {
     const kvb_problem *p = &x->scene.shape.problem;
@@ -675,7 +674,7 @@ static bool are_finite(const trial *x, size_t set)
     return finite;
 }
 
-/* Judges the outputs that lie in the scene. Of a call that is too large a sample: first and last queries, then any. */
+/* Judges the scene's outputs. A large call is sampled: first and last query, then random ones. */
 static int outputs_judge(trial *x, const char *when)
 {
     const kvb_problem *p = &x->scene.shape.problem;
@@ -687,7 +686,7 @@ static int outputs_judge(trial *x, const char *when)
     uint64_t rng = x->key, judged = 0;
     int error = 0;
     for (size_t i = 0; i < sets && products < JUDGED_PRODUCTS && !error; i++) {
-        /* all in turn where there is room for all; else first, last, and others anywhere */
+        /* all in turn if they are few enough; else first, last, and random ones */
         const double all = (double)sets * each * (p->k_dim + p->v_dim) * p->n_cells;
         rng = kvb_rng_key(rng, i);
         const size_t at = all <= JUDGED_PRODUCTS * 4 ? i : i == 0 ? 0 : i == 1 ? sets - 1 : (rng >> 16) % sets;
@@ -700,7 +699,7 @@ static int outputs_judge(trial *x, const char *when)
         judged += each;
     }
     for (size_t at = 0; at < sets && judged < row_count(x) && !error && !diff.any_failed; at++)
-        if (!are_finite(x, at)) { /* no sample holds them, perhaps */
+        if (!are_finite(x, at)) { /* the sample may not have this set */
             error = rows_judge(x, (uint32_t)(at / p->n_kv_heads), (uint32_t)(at % p->n_kv_heads), &diff, &close);
             break;
         }
@@ -711,8 +710,8 @@ static int outputs_judge(trial *x, const char *when)
     return error;
 }
 
-/* Outputs of the first run that are right are held to the order that the kernel declares, to the bit: rows at equal
- * distances. */
+/* Compares right outputs of the first run, to the bit, with the order that the kernel declares. A large call is
+ * sampled: rows at equal distances. */
 static int exact_judge(trial *x)
 {
     const kvb_attend *call = &x->scene.call;
@@ -786,7 +785,7 @@ static int team_check(trial *x)
     return scene_team(s, x->kernel, own);
 }
 
-/* Poisons what one query does not see, though others may. Its rows are then as they were. */
+/* Poisons all cells that one query does not see, though others may. Its rows must still be right. */
 static int query_check(trial *x)
 {
     const kvb_problem *p = &x->scene.shape.problem;
@@ -806,7 +805,7 @@ static int query_check(trial *x)
     return error;
 }
 
-/* Some call of the same kernel before the one that is judged, of a larger or smaller shape. */
+/* Makes another call of the same kernel, of a larger or smaller shape, before the judged one. */
 static int other_call(const trial *x, bool larger)
 {
     kvb_attend_shape shape = x->scene.shape;
@@ -835,7 +834,8 @@ static int other_call(const trial *x, bool larger)
 
 /* ---- the same bits in other ways? -------------------------------------------------------------------------------- */
 
-/* Query t's outputs, made another way, beside those that were judged: bits, or the difference in units of the bound. */
+/* Compares query t's outputs, made in another way, with the judged ones: bits, then the difference in units of the
+ * bound. */
 static int same_note(trial *x, kvb_same_kind kind, uint32_t t, const void *out)
 {
     const kvb_problem *p = &x->scene.shape.problem;
@@ -859,7 +859,7 @@ static int same_note(trial *x, kvb_same_kind kind, uint32_t t, const void *out)
     return error == -ENOMEM ? error : 0;
 }
 
-/* Makes the scene's call, and notes its first query and its last. */
+/* Makes the scene's call, and compares its first and its last query. */
 static int same_make(trial *x, kvb_same_kind kind, attend_scene *s)
 {
     const kvb_problem *p = &s->call.problem;
@@ -871,7 +871,7 @@ static int same_make(trial *x, kvb_same_kind kind, attend_scene *s)
     return error ? error : same_note(x, kind, p->n_tok - 1, (const char *)s->call.out + (p->n_tok - 1) * bytes);
 }
 
-/* Query t alone: a call of one token. */
+/* Repeats query t alone, in a call of one token. */
 static int alone_make(trial *x, uint32_t t)
 {
     attend_scene *s = &x->scene;
@@ -900,7 +900,7 @@ static int alone_make(trial *x, uint32_t t)
     return error || !made ? error : same_note(x, KVB_SAME_BATCH, t, s->call.out);
 }
 
-/* The call as another scene has it: rows in other pages, or that begin elsewhere. */
+/* Repeats the call in another scene: rows in other pages, or with another alignment. */
 static int scene_again(trial *x, kvb_same_kind kind)
 {
     kvb_attend_shape shape = x->scene.shape;
@@ -946,7 +946,7 @@ static int same_otherwise(void *ctx, kvb_same_kind kind)
         error = alone_make(x, 0);
         return error ? error : alone_make(x, call->problem.n_tok - 1);
     }
-    /* in order of pages, which is the tokens', wherever they lie */
+    /* only mask PAGES lists cells in the order of tokens wherever the pages lie */
     const bool moves = kind == KVB_SAME_PAGES && !beside && x->scene.shape.problem.mask == KVB_MASK_PAGES;
     return plain && (moves || kind == KVB_SAME_ALIGNMENT) ? scene_again(x, kind) : 0;
 }
@@ -976,11 +976,11 @@ static void trial_close(trial *x)
     free(x);
 }
 
-/* Cells that no query sees hold NaN from the start, unless the kernel's project promises nothing then. */
+/* Runs all checks. Cells that no query sees hold NaN from the start, if the kernel's project promises to take that. */
 static int checks_run(trial *x)
 {
     const kvb_attend_shape *shape = &x->scene.shape;
-    /* cells between rows that lie apart are as they are */
+    /* rows that lie apart are not poisoned here: bytes between them are filled already */
     const bool finite = x->scene.finite || shape->apart;
     const bool others = shape->order == KVB_ORDER_AFTER_LARGER || shape->order == KVB_ORDER_AFTER_SMALLER;
     int error = others ? other_call(x, shape->order == KVB_ORDER_AFTER_LARGER) : 0;
@@ -997,7 +997,7 @@ static int checks_run(trial *x)
         error = team_check(x);
     const bool reads_hidden = !error && !finite && x->verdict->check == KVB_CHECK_BOUND;
     kvb_poison_restore(&x->poison);
-    if (reads_hidden) { /* is it right where hidden cells are finite? */
+    if (reads_hidden) { /* is the call right with finite hidden cells? */
         const kvb_call_verdict wrong = *x->verdict;
         x->verdict->check = KVB_CHECK_NONE;
         kernel_run(x);
@@ -1017,8 +1017,8 @@ static int checks_run(trial *x)
     return error || has_failed(x) || finite ? error : query_check(x);
 }
 
-/* Makes the call of a shape that the kernel takes; key: of its values and layout. 0 with the verdict; or -ENOMEM,
- * -ENOTSUP with why: nothing can judge it. A kernel that crashes takes the process with it. */
+/* Makes and judges the call of a shape that the kernel takes. key: for its values and layout. 0 with the verdict;
+ * -ENOMEM; -ENOTSUP with why: nothing can judge it. A crash of the kernel ends the process. */
 static int kvb_attend_judge(const kvb_kernel *kernel, const kvb_attend_shape *shape, uint64_t key,
                             kvb_call_teams *teams, kvb_call_verdict *verdict, char *why, size_t why_bytes)
 {
@@ -1047,7 +1047,8 @@ static bool subject_fits(const kvb_call_subject *s, const kvb_point *point, char
            kvb_attend_takes(s->definition, &shape, why, why_bytes);
 }
 
-/* A kernel with scratch for every cell decodes those between rows that lie apart, too: each head's is on a page of its own. */
+/* A kernel with scratch for every cell also decodes the cells between rows that lie apart. Each of a head's lies on
+ * another memory page. */
 #define APART_CELL_NS 1500.0
 
 static double subject_cost(const kvb_call_subject *s, const kvb_point *point)

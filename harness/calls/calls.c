@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All calls of one kernel: chosen and made in children, a part of them in each. */
+/* All calls of one kernel. Each child chooses them and makes a part of them. */
 #include "harness/calls/calls.h"
 
 #include <cblas.h>
@@ -32,7 +32,7 @@ static void fault_report(const char *what)
     of_child->fault[n] = '\0';
 }
 
-/* Begins a child that makes calls: from now on what the guard says of a fault goes to the place. */
+/* Begins a child that makes calls. The guard writes its description of a fault into the place. */
 static void call_child_begin(kvb_call_place *place)
 {
     of_child = place;
@@ -42,7 +42,7 @@ static void call_child_begin(kvb_call_place *place)
     kvb_heap_watch_excuse((const void *)(uintptr_t)openblas_get_corename);
 }
 
-/* The call of this number begins; it has so many seconds. 0: none are made any more. */
+/* Begins the call of this number with a time limit. 0 seconds: the last call has ended. */
 static void call_child_next(kvb_call_place *place, uint64_t number, double seconds)
 {
     const struct itimerval timer = {
@@ -51,7 +51,7 @@ static void call_child_next(kvb_call_place *place, uint64_t number, double secon
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-/* Waits for the child. Has it ended before its work was done? Then the verdict of the call under way. */
+/* Waits for the child. Did it die in a call? Then *verdict is that call's. */
 static bool call_child_wait(int pid, double seconds, const kvb_call_place *place, kvb_call_verdict *verdict)
 {
     int status = 0;
@@ -70,11 +70,11 @@ static bool call_child_wait(int pid, double seconds, const kvb_call_place *place
     return true;
 }
 
-/* Towards the simplest call that still fails. */
+/* ---- shrinking: towards the simplest call that still fails ------------------------------------------------------ */
 
-#define DEATHS  60u /* children that may crash meanwhile */
-#define HANGS   8u  /* that may hang: each is waited for */
-#define SECONDS 5.0 /* for a call, at most */
+#define DEATHS  60u /* most children that crash */
+#define HANGS   8u  /* most children that hang: each costs the time limit */
+#define SECONDS 5.0 /* time limit of a call */
 
 /* In memory that the child shares with its parent. */
 typedef struct shrinking {
@@ -102,7 +102,7 @@ static bool still_fails(shrinking *s, const kvb_point *p, kvb_call_teams *teams)
     return true;
 }
 
-/* Each axis: the simplest value with which the call still fails. Returns whether anything became simpler. */
+/* Sets each axis to the simplest value with which the call still fails. Did any axis change? */
 static bool round_make(shrinking *s, kvb_call_teams *teams)
 {
     bool simpler = false;
@@ -151,7 +151,7 @@ void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *s
     munmap(s, sizeof *s);
 }
 
-#define PART_DEATHS 3u /* crashes and time-outs of a part, after which its other calls are left out */
+#define PART_DEATHS 3u /* after so many crashes and time-outs a part makes no more calls */
 
 /* One child's share of the calls, in memory that it shares with its parent. */
 typedef struct part {
@@ -159,20 +159,20 @@ typedef struct part {
     const kvb_call_subject *subject;
     uint32_t index, of;
     kvb_call_place place;
-    uint64_t next; /* call to go on with */
+    uint64_t next; /* number of the next call */
     uint64_t made, silent, exact, again;
     double same[KVB_SAME_KINDS];
-    volatile uint64_t wrong;    /* other parts look at it */
-    uint64_t rows, judged, all; /* all: calls that were chosen, of all parts */
+    volatile uint64_t wrong;    /* wrong calls; read by other parts, too */
+    uint64_t rows, judged, all; /* all: chosen calls of all parts together */
     double rho;
     uint64_t first; /* number of the first wrong call */
     kvb_point first_point, now;
-    kvb_call_verdict verdict; /* of that */
+    kvb_call_verdict verdict; /* of the first wrong call */
     kvb_point_cover cover;    /* without points */
     bool done;
     int error;
     char why[256];
-    /* of the parent */
+    /* used by the parent */
     pid_t pid;
     uint32_t deaths;
 } part;
@@ -259,7 +259,7 @@ static void call_make(part *t, uint64_t number, const kvb_point *p, kvb_call_tea
         wrong_note(t, number, p, &verdict);
 }
 
-/* Has any part come to a wrong call, where one is enough? */
+/* Is one wrong call enough, and has any part found one? */
 static bool is_enough(const part *t)
 {
     bool wrong = false;
@@ -268,15 +268,15 @@ static bool is_enough(const part *t)
     return wrong;
 }
 
-/* Is call i of n, which become dearer, of this part? Dealt out to and fro, so that no part always has the dearer one.
- */
+/* Does call i of n belong to this part? Calls are sorted by cost and dealt out to and fro, so that no part always gets
+ * the costlier one. */
 static bool is_own(const part *t, uint64_t i, uint64_t n)
 {
     const uint64_t turn = (n - 1 - i) / t->of, at = (n - 1 - i) % t->of;
     return (turn % 2 ? t->of - 1 - at : at) == t->index;
 }
 
-/* Keeps the points that have the values of `least` where those are no first ones. */
+/* Keeps the points that have all values of `least` other than the simplest ones. */
 static void points_keep(kvb_point_cover *cover, const kvb_point *least)
 {
     size_t n = 0;
@@ -290,7 +290,7 @@ static void points_keep(kvb_point_cover *cover, const kvb_point *least)
     cover->n = n;
 }
 
-/* A part's calls of the list; small ones first. */
+/* Makes the part's calls of the list, cheap ones first. */
 static void chosen_make(part *t, kvb_point_cover *cover, kvb_call_teams *teams)
 {
     for (uint64_t i = 0; i < cover->n && !t->error && !is_enough(t); i++)
@@ -352,7 +352,7 @@ static int part_start(part *t)
     return t->pid < 0 ? (int)t->pid : 0;
 }
 
-/* Waits for a part, and begins it again behind a call that ended its process. */
+/* Waits for a part. After a call that ended its process, the part is started again behind that call. */
 static int part_finish(part *t)
 {
     int error = 0;
@@ -451,7 +451,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
         snprintf(r->reason + strlen(r->reason), sizeof r->reason - strlen(r->reason),
                  "; %" PRIu64 " of %" PRIu64 " calls are wrong%s", wrong, r->axes.calls,
                  deaths ? ", the rest is left out after three that ended their process" : "");
-    if (!*text) /* a word all the same */
+    if (!*text) /* --call needs a word */
         snprintf(text, sizeof text, "%s=%s", s->space->axes[0].name, s->space->axes[0].values[0]);
     if (*o->command)
         snprintf(r->replay, sizeof r->replay, "%s --call '%s'", o->command, text);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Suite `calls`: single calls of a kernel, judged one by one, without a history. Which calls: enough for any two values
- * of the axes to meet, and random ones beyond. They are made in child processes. The first call that is wrong is shrunk
- * to the fewest and simplest values that still are.
+ * Suite `calls`: single calls of a kernel, judged one by one, without a history. The calls are chosen so that every two
+ * values of different axes meet; random calls may be added. Child processes make them. The first wrong call is shrunk
+ * to the fewest and simplest values with which it still fails.
  */
 #ifndef KVB_CALLS_H
 #define KVB_CALLS_H
@@ -12,44 +12,44 @@
 #include "results/result.h"
 
 typedef struct kvb_calls_options {
-    const char *call;  /* words of one point, which alone is made; NULL: those that are chosen */
-    const char *among; /* words of values: of those chosen, calls that have all of them alone; NULL: all */
-    size_t most;       /* calls that are chosen for pairs; 0: as many as it takes */
-    uint64_t random;   /* calls beyond these */
+    const char *call;  /* the only call to make, "tokens=7,cells=65"; NULL: calls are chosen */
+    const char *among; /* make only chosen calls with all of these values, "tokens=7"; NULL: all */
+    size_t most;       /* most calls to choose for pairs; 0: enough for all pairs */
+    uint64_t random;   /* random calls in addition */
     uint64_t seed;
-    double seconds;      /* most that one call may take */
+    double seconds;      /* time limit of one call */
     uint32_t jobs;       /* children at once */
-    bool only_first;     /* end at the first call that is wrong */
-    bool as_found;       /* a call that is wrong is not shrunk */
-    bool only_cheap;     /* pairs of values that need dear calls are left out */
-    char *found;         /* [KVB_CALL_TEXT] words of the first call that is wrong; NULL: not asked for */
-    const char *command; /* that runs calls of this kernel alone; to it --call is added. "": none */
+    bool only_first;     /* stop at the first wrong call */
+    bool as_found;       /* do not shrink the wrong call */
+    bool only_cheap;     /* leave out pairs of values that only expensive calls have */
+    char *found;         /* out: [KVB_CALL_TEXT] text of the first wrong call; NULL: not wanted */
+    const char *command; /* runs calls of this kernel; the record's replay command is this and --call. "": none */
 } kvb_calls_options;
 
-/* Fills in status, reason, replay, errors and axes of a result that the caller has given its names. 0; -EINVAL with
+/* Fills in status, reason, replay, errors and axes of a result; the caller has filled in its names. 0; -EINVAL with
  * why: `call` is no call of this kernel; -EINTR; -ENOMEM. The caller has no threads running. */
 int kvb_calls_judge(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_result *result, char *why,
                     size_t why_bytes);
 
-/* The calls that are chosen for pairs, cheapest first; arguments and returns as of kvb_points_choose(). */
+/* Chooses the calls for pairs, cheapest first. Arguments and return value: as for kvb_points_choose(). */
 int kvb_calls_choose(const kvb_call_subject *subject, uint64_t seed, size_t most, bool only_cheap,
                      kvb_point_cover *cover);
 
 /* ---- shrinking ---- */
 
 /*
- * Makes the point simpler while it fails, in children: fewer axes with another value than the simplest, then simpler
- * values. *verdict becomes that of the simplest one found. A call that crashes or hangs fails, too.
+ * Makes a failing point simpler, in children: sets each axis to the simplest value with which the call still fails,
+ * until no axis changes. *verdict: of the simplest point found. A crash or a hang is a failure, too.
  */
 void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_point *point,
                      kvb_call_verdict *verdict);
 
 /* ---- a child ---- */
 
-/* What a child leaves behind of the call that it makes. */
+/* The call that a child makes, in memory that its parent can read. */
 typedef struct kvb_call_place {
     volatile uint64_t at; /* number of the call under way */
-    char fault[160];      /* what the guard says of a fault; "": nothing */
+    char fault[160];      /* the guard's description of a fault; "": none */
 } kvb_call_place;
 
 #endif

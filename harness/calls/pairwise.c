@@ -12,7 +12,7 @@
 #include "workloads/array.h"
 #include "workloads/files.h"
 
-/* Points and their words. */
+/* ---- points and their words -------------------------------------------------------------------------------------- */
 
 uint32_t kvb_axis_values(const kvb_call_axis *axis)
 {
@@ -100,10 +100,10 @@ uint64_t kvb_point_key(const kvb_space *space, const kvb_point *point, uint64_t 
     return key;
 }
 
-#define TRIES 40u  /* random points that are tried for a pair that the simplest call does not take */
-#define BASES 24u  /* most points of kvb_space.bases, and the simplest call */
-#define EASY  3e6  /* random calls that cost n times as much are n * n times as rare */
-#define CHEAP 20e6 /* pairs of which a cheaper call was found come first */
+#define TRIES 40u  /* random points to try for a pair that no base takes */
+#define BASES 24u  /* most points of kvb_space.bases, with the simplest call */
+#define EASY  3e6  /* random calls that cost n times this are n * n times as rare */
+#define CHEAP 20e6 /* pairs that have a cheaper call come first */
 
 typedef struct choice {
     const kvb_space *space;
@@ -111,7 +111,7 @@ typedef struct choice {
     kvb_point_cover *cover;
     uint32_t first[KVB_CALL_AXES + 1]; /* number of an axis' first value among all values */
     uint32_t n_values;
-    uint8_t *met; /* [values][values] 1: they meet in a chosen call, 2: no call that was tried has both */
+    uint8_t *met; /* [values][values] 1: they meet in a chosen call, 2: no call with both was found */
     kvb_point bases[BASES];
     uint32_t n_bases;
     uint64_t rng;
@@ -139,14 +139,13 @@ static uint32_t mutes_of(const choice *c, const kvb_point *p)
     return c->rules->mutes ? c->rules->mutes(c->rules->ctx, p) : 0;
 }
 
-/* Does a call with these mutes show how the values of two axes go together? Of one axis with itself: how its value
- * does. */
+/* Does a call with these mutes test the values of two axes together? a = b: does it test the value of this axis? */
 static bool shows(uint32_t mutes, uint32_t a, uint32_t b)
 {
     return (mutes & ~(1u << a) & ~(1u << b)) == 0;
 }
 
-/* How many pairs with this axis' value are new. */
+/* New pairs with this axis' value. */
 static uint32_t axis_gain(const choice *c, const kvb_point *p, uint32_t axis)
 {
     const uint32_t mutes = mutes_of(c, p);
@@ -156,7 +155,7 @@ static uint32_t axis_gain(const choice *c, const kvb_point *p, uint32_t axis)
     return gain;
 }
 
-/* Do the values of the held axes show in it? */
+/* Does the call test the values of the held axes? */
 static bool held_shows(const choice *c, const kvb_point *p, const bool held[KVB_CALL_AXES])
 {
     uint32_t mutes = mutes_of(c, p);
@@ -165,7 +164,7 @@ static bool held_shows(const choice *c, const kvb_point *p, const bool held[KVB_
     return mutes == 0;
 }
 
-/* On each axis that is not held: the value that brings most for its cost, as long as the call stays cheap. */
+/* Sets each axis that is not held to the value with most new pairs for its cost, as long as the call stays cheap. */
 static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES])
 {
     const uint32_t n = c->space->n_axes;
@@ -193,8 +192,8 @@ static void point_improve(choice *c, kvb_point *p, const bool held[KVB_CALL_AXES
     }
 }
 
-/* A point with these values that fits: one of the bases, or one of them with random values on some axes. held: axes
- * that keep theirs. */
+/* Finds a point that fits: one of the bases, or a base with random values on some axes. held: axes that keep *p's
+ * values. */
 static bool point_find(choice *c, const bool held[KVB_CALL_AXES], kvb_point *p)
 {
     const kvb_point wanted = *p;
@@ -231,8 +230,8 @@ static int point_take(choice *c, const kvb_point *p)
     return 0;
 }
 
-/* A call in which the values of the held axes meet. 1: there is one, which is taken unless it costs more; 0: there is
- * none; -ENOMEM. */
+/* Finds a call in which the values of the held axes meet, and takes it if it costs at most `dearest`. 1: found; 0: not
+ * found; -ENOMEM. */
 static int call_add(choice *c, kvb_point p, const bool held[KVB_CALL_AXES], double dearest)
 {
     if (!point_find(c, held, &p))
@@ -248,7 +247,7 @@ static bool is_full(const choice *c, size_t most)
     return most && c->cover->n >= most;
 }
 
-/* Every value once. Those in no call are marked. */
+/* Covers every value once. Marks values that some call can have but no chosen one has. */
 static int values_cover(choice *c, size_t most)
 {
     for (uint32_t a = 0; a < c->space->n_axes; a++)
@@ -268,7 +267,7 @@ static int values_cover(choice *c, size_t most)
     return 0;
 }
 
-/* Every pair of values that calls can have, as far as its call costs no more. */
+/* Covers every pair of values for which a call that costs at most `dearest` is found. */
 static int pairs_cover(choice *c, size_t most, double dearest)
 {
     int found = 0;
@@ -318,8 +317,7 @@ static void bases_read(choice *c)
             c->n_bases++;
 }
 
-/* The bases that fit are calls, too: the first ones, and plain, so that no other value can hide what is wrong at
- * theirs. */
+/* Takes the bases that fit, unchanged: no value of another axis hides a fault at theirs. */
 static int bases_take(choice *c, size_t most)
 {
     int error = 0;
@@ -346,7 +344,8 @@ int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint
     if (!error)
         error = pairs_cover(&c, most, CHEAP);
     if (!error)
-        error = pairs_cover(&c, only_cheap ? 1 : most, INFINITY); /* none is taken, but which can be is found */
+        error =
+            pairs_cover(&c, only_cheap ? 1 : most, INFINITY); /* only_cheap: takes none, but finds which pairs exist */
     cover_count(&c);
     free(c.met);
     return error;
@@ -355,7 +354,7 @@ int kvb_points_choose(const kvb_space *space, const kvb_point_rules *rules, uint
 bool kvb_point_draw(const kvb_space *space, const kvb_point_rules *rules, uint64_t *state, kvb_point *point)
 {
     for (uint32_t try = 0; try < 100 * TRIES; try++) {
-        /* some axes keep their simplest value: where all differ, few points fit */
+        /* some axes keep their simplest value: if all are random, few points fit */
         const uint32_t eighths = 1 + kvb_draw_below(state, 8);
         for (uint32_t a = 0; a < space->n_axes; a++)
             point->at[a] =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of axes of a scan call, and what a point of it means. */
+/* The table of axes of a scan call; a point as a shape. */
 #include "harness/calls/scan_axes.h"
 #include "workloads/files.h"
 
@@ -92,7 +92,7 @@ uint32_t kvb_scan_shape_length(const kvb_scan_shape *x, uint32_t sequence)
     return x->lengths == KVB_LENGTHS_ONE ? 1 : 1 + (sequence * 5 + 2) * x->tokens / 7 % x->tokens;
 }
 
-/* In the middle: twice in a row. */
+/* MIDDLE: two tokens in a row. */
 bool kvb_scan_shape_stores(const kvb_scan_shape *x, uint32_t length, uint32_t t)
 {
     if (x->to == KVB_TO_NONE)
@@ -115,7 +115,7 @@ void kvb_scan_shape_count(kvb_scan_shape *x)
     x->problem.run = most;
 }
 
-/* One that it begins with, one that it leaves, and a ring. */
+/* Slots of a sequence: one to begin with, one for its last state, and a ring for states in the middle. */
 uint32_t kvb_scan_shape_slots(const kvb_scan_shape *x)
 {
     return x->sequences * (x->to >= KVB_TO_MIDDLE ? 6 : 2) + KVB_SCAN_SPARE;

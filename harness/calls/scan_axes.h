@@ -11,10 +11,10 @@
 /* The space of scan calls. */
 extern const kvb_space kvb_scan_space;
 
-/* What a point says, as numbers. */
+/* A point as numbers. */
 typedef struct kvb_scan_shape {
     kvb_scan_problem problem;
-    uint32_t tokens, sequences; /* of the longest sequence of the call; sequences, one behind the other */
+    uint32_t tokens, sequences; /* tokens of the longest sequence; sequences of the call, one behind the other */
     enum { KVB_LENGTHS_EQUAL, KVB_LENGTHS_MIXED, KVB_LENGTHS_ONE } lengths; /* ONE: the others have one token */
     enum { KVB_FROM_SLOT, KVB_FROM_ZERO, KVB_FROM_MIXED, KVB_FROM_SHARED, KVB_FROM_NODE } from;
     enum { KVB_TO_PLACE, KVB_TO_OTHER, KVB_TO_NONE, KVB_TO_MIDDLE, KVB_TO_EVERY } to;
@@ -29,7 +29,7 @@ typedef struct kvb_scan_shape {
     } values;
     bool shuffled; /* slots lie in any order */
     bool bias;
-    uint32_t gap;   /* bytes between slots, beyond the least */
+    uint32_t gap;   /* unused bytes between slots */
     uint32_t align; /* bytes: inputs and out begin at a multiple of this and of no larger power of two below 64 */
     uint32_t threads;
     enum { KVB_SCAN_FIRST, KVB_SCAN_REPEATED, KVB_SCAN_AFTER_LARGER, KVB_SCAN_AFTER_SMALLER } order;
@@ -37,25 +37,25 @@ typedef struct kvb_scan_shape {
 
 /* Reads a point. False with why: no call has these values together, whatever the kernel. */
 bool kvb_scan_shape_of(const kvb_point *point, kvb_scan_shape *shape, char *why, size_t why_bytes);
-/* Counts n_tok and run of the problem anew, after a change of tokens. */
+/* Updates n_tok and run of the problem after a change of `tokens`. */
 void kvb_scan_shape_count(kvb_scan_shape *shape);
 
-/* Tokens of a sequence; is the state stored after its token t? */
+/* Tokens of a sequence; does its token t store the state? */
 uint32_t kvb_scan_shape_length(const kvb_scan_shape *shape, uint32_t sequence);
 bool kvb_scan_shape_stores(const kvb_scan_shape *shape, uint32_t length, uint32_t t);
 
-/* Slots of a call, of which the last KVB_SCAN_SPARE are no sequence's; bytes of a slot. */
+/* Slots of a call, the last KVB_SCAN_SPARE of them without a sequence; bytes of a slot. */
 #define KVB_SCAN_SPARE 3u
 uint32_t kvb_scan_shape_slots(const kvb_scan_shape *shape);
 size_t kvb_scan_shape_bytes(const kvb_scan_shape *shape);
 
-/* Element steps of a kernel and of the oracle, about: what a call costs. */
+/* Estimated cost of a call: element steps of the kernel and of the oracle. */
 double kvb_scan_cost(const kvb_scan_shape *shape);
 #define KVB_SCAN_COST   6e6   /* a call that costs more is not made */
-#define KVB_SCAN_JUDGED 200e3 /* element steps of the oracle for one call: beyond them columns are sampled */
+#define KVB_SCAN_JUDGED 200e3 /* element steps of the oracle for one call; a larger call has its columns sampled */
 
-/* The kernel as a subject of calls: outputs, states, slots that are none of its own, calls before it, other teams. It
- * must outlive the subject. */
+/* The kernel as a subject of calls, judged by outputs, states, slots that it must not write, calls before and other
+ * teams. The kernel must outlive the subject. */
 kvb_call_subject kvb_scan_subject(const kvb_kernel *kernel);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scan calls, made real by a key and judged. */
+/* Makes scan calls, with inputs and slots drawn by a key, and judges them. */
 
 #include <assert.h>
 #include <errno.h>
@@ -21,22 +21,22 @@
 #include "workloads/array.h"
 #include "workloads/rng.h"
 
-#define COLUMNS        16u /* of a head's state that are judged at once, at most */
+#define COLUMNS        16u /* most columns of a head's state that are judged at once */
 #define NAN_BYTE       0xff
-#define EXACT_PRODUCTS 1e6 /* of a call that are repeated to the bit */
+#define EXACT_PRODUCTS 1e6 /* products of the columns that are repeated to the bit */
 #define RING           4u  /* slots of states in the middle of a sequence */
 
-/* One scan call made real: inputs, states in slots, sequences over them, all by a key. */
+/* A scan call: inputs, states in slots, sequences over them, all drawn by a key. */
 typedef struct scan_scene {
     kvb_scan_shape shape;
     kvb_scan call; /* out is filled with the NaN of kernel_io.h before each run */
     size_t out_bytes, states_bytes;
-    char *before; /* slots as they are before the call: a state in those that it reads, NaN everywhere else */
+    char *before; /* slots before the call: a state in those that it reads, NaN everywhere else */
     /* [slots] */
-    bool *read, *written; /* read: before a token of the call writes it */
-    uint32_t *writer;     /* last token that writes it */
+    bool *read, *written; /* read: before a token of the call writes the slot */
+    uint32_t *writer;     /* last token that writes the slot */
     uint32_t *place;      /* slot -> slot for the kernel */
-    /* its own */
+    /* owned by the scene */
     kvb_call_buffers buffers;
     kvb_arena arena;
     uint32_t *from, *to;
@@ -44,7 +44,7 @@ typedef struct scan_scene {
 
 /* ---- where states lie -------------------------------------------------------------------------------------------- */
 
-/* The slot that a sequence begins with. left: those in which earlier ones left their states. */
+/* The slot that a sequence begins with. left: slots with the last states of earlier sequences. */
 static uint32_t source_of(const kvb_scan_shape *x, uint32_t sequence, uint32_t own, uint32_t first,
                           const uint32_t *left, uint64_t *rng)
 {
@@ -67,7 +67,7 @@ static int sequences_make(scan_scene *s, uint64_t *rng)
     const kvb_scan_shape *x = &s->shape;
     const uint32_t each = (s->call.states.slots - KVB_SCAN_SPARE) / x->sequences;
     uint32_t *left = kvb_arena_take(&s->arena, x->sequences, sizeof *left), t = 0;
-    /* of a number: itself, or another one */
+    /* numbers of slots, ascending or shuffled */
     uint32_t *slot = kvb_arena_take(&s->arena, s->call.states.slots, sizeof *slot);
     if (s->arena.failed)
         return -ENOMEM;
@@ -78,7 +78,7 @@ static int sequences_make(scan_scene *s, uint64_t *rng)
         left[q] = x->to == KVB_TO_PLACE && source != KVB_SCAN_ZERO ? source : own[1];
         for (uint32_t i = 0, stored = 0; i < n; i++, t++) {
             const uint32_t before = i ? s->to[t - 1] : source;
-            /* a state that was stored may be named either way */
+            /* a token after a stored state may name its slot or PREVIOUS */
             s->from[t] = i && (before == KVB_SCAN_NONE || kvb_draw_below(rng, 2)) ? KVB_SCAN_PREVIOUS : before;
             s->to[t] = !kvb_scan_shape_stores(x, n, i) ? KVB_SCAN_NONE : i + 1 < n ? own[2 + stored++ % RING] : left[q];
         }
@@ -90,7 +90,7 @@ static int sequences_make(scan_scene *s, uint64_t *rng)
     return 0;
 }
 
-/* Which slots are read and written. */
+/* Notes which slots are read and written. */
 static void slots_note(scan_scene *s)
 {
     uint32_t longest = 0;
@@ -126,7 +126,7 @@ static double between(values *v, double low, double high)
     return low * pow(high / low, unit(v));
 }
 
-/* Is this one of those that are zero? */
+/* Is this value zero? */
 static bool is_zero(values *v)
 {
     return v->shape->values == KVB_SCAN_ZEROS && unit(v) < 0.3;
@@ -138,13 +138,13 @@ static float normal(values *v, double factor)
     return (float)((is_zero(v) ? 0 : factor) * x);
 }
 
-/* What states and v are multiplied by. */
+/* The factor on states and v. */
 static double size_of(const kvb_scan_shape *x)
 {
     return x->values == KVB_SCAN_LARGE ? 1e8 : x->values == KVB_SCAN_TINY ? 1e-41 : 1;
 }
 
-/* The exponent of a decay, its sign turned. In a layer whose decays jump one in eight is near 0. */
+/* Minus the exponent of a decay. JUMPS: one decay in eight is near 0. */
 static double exponent(values *v)
 {
     const double jump = unit(v);
@@ -162,7 +162,7 @@ static double exponent(values *v)
     }
 }
 
-/* Rows of q or k; keys of the delta rule have norm 1, or are zero. */
+/* Fills rows of q or k. Keys of the delta rule have norm 1, or are zero. */
 static void keys_fill(values *v, float *rows, bool k)
 {
     const kvb_scan_problem *p = &v->shape->problem;
@@ -185,7 +185,7 @@ static void gates_fill(values *v, float *gates, size_t n)
         gates[i] = (float)(exponent(v) * (v->shape->problem.kind == KVB_SCAN_DELTA ? -1 : 0.25));
 }
 
-/* What is the layer's own: decays; taps. */
+/* Fills the layer's parameters: decays, or taps. */
 static void own_fill(values *v, float *a, size_t n)
 {
     const kvb_scan_problem *p = &v->shape->problem;
@@ -204,7 +204,7 @@ static void betas_fill(values *v, float *betas, size_t n)
     }
 }
 
-/* Large ones are of every size from 1 on. */
+/* LARGE: values of every size from 1 to factor. */
 static void normals_fill(values *v, float *x, size_t n, double factor)
 {
     for (size_t i = 0; i < n; i++)
@@ -266,7 +266,7 @@ static int states_fill(scan_scene *s, values *v)
 
 /* ---- the scene ------------------------------------------------------------------------------------------------- */
 
-/* The call is made with this team from now on. 0 or -ENOMEM. */
+/* Gives the call this team, and scratch for it. 0 or -ENOMEM. */
 static int scene_team(scan_scene *s, const kvb_kernel *kernel, const kvb_team *team)
 {
     const size_t bytes = kernel->scan->scratch_bytes ? kernel->scan->scratch_bytes(&s->call.problem, team->n) : 0;
@@ -276,7 +276,8 @@ static int scene_team(scan_scene *s, const kvb_kernel *kernel, const kvb_team *t
     return error;
 }
 
-/* 0 or -ENOMEM. elsewhere: with states in other slots. To be closed in any case. */
+/* Makes the call. 0 or -ENOMEM. elsewhere: states lie in other slots. The caller closes the scene even after an error.
+ */
 static int scene_open(const kvb_scan_shape *shape, const kvb_kernel *kernel, const kvb_team *team, uint64_t key,
                       bool elsewhere, scan_scene *s)
 {
@@ -319,7 +320,7 @@ static void scene_close(scan_scene *s)
     *s = (scan_scene){.before = NULL};
 }
 
-/* Makes out and the slots as they are before a call. hidden: the byte that fills what the call must not read. */
+/* Resets out and the slots before a call. hidden: the byte that fills slots that the call must not read. */
 static void scene_reset(scan_scene *s, int hidden)
 {
     const kvb_scan_states *states = &s->call.states;
@@ -340,7 +341,7 @@ static void scene_reset(scan_scene *s, int hidden)
 typedef struct trial {
     const kvb_kernel *kernel;
     scan_scene scene;
-    char *made; /* out of the first run, and its slots behind it */
+    char *made; /* out of the first run, then its slots */
     kvb_call_verdict *verdict;
     kvb_call_teams *teams;
     uint64_t key;
@@ -369,7 +370,7 @@ static void written_check(trial *x)
         }
 }
 
-/* States in the slots that are to be written; no other byte has changed. hidden: what filled those that are not read.
+/* Checks that the slots to write hold finite states, and that no other byte has changed. hidden: as in scene_reset().
  */
 static void slots_check(trial *x, int hidden)
 {
@@ -379,7 +380,7 @@ static void slots_check(trial *x, int hidden)
                  used = n * (p->state_elem == KVB_F32 ? 4 : 2);
     for (uint32_t slot = 0; slot < s->call.states.slots; slot++) {
         const char *at = (const char *)s->call.states.base + slot * bytes, *was = s->before + slot * bytes;
-        const size_t kept = s->written[slot] ? used : 0; /* from there on it must be as it was */
+        const size_t kept = s->written[slot] ? used : 0; /* bytes from here on must not have changed */
         for (size_t i = 0; i < n && s->written[slot]; i++)
             if (!isfinite(kvb_output_value(p->state_elem, at, i))) {
                 kvb_call_wrong(x->verdict, KVB_CHECK_FINITE,
@@ -413,13 +414,13 @@ static void kernel_run(trial *x, int hidden)
 
 /* ---- comparing with the oracle ----------------------------------------------------------------------------------- */
 
-/* Some columns of one head, followed through the call. */
+/* Some columns of one head, which the oracle follows through the call. */
 typedef struct lane {
     uint32_t head, first, n;
-    kvb_scan_problem problem; /* of n columns */
+    kvb_scan_problem problem; /* with n columns */
     const kvb_scan_arithmetic *arithmetic;
-    kvb_recurrence *now, **left; /* left: [slots] what the call left there so far, or NULL */
-    float *own, *bias;           /* the layer's, these columns */
+    kvb_recurrence *now, **left; /* left: [slots] state that the call left there so far; NULL: none */
+    float *own, *bias;           /* these columns of the layer's parameters */
     double *given;               /* [d_k][n] */
     kvb_recurrence_want *want;   /* [d_k + 1][n] */
     kvb_arena arena;
@@ -462,7 +463,7 @@ static void lane_close(const trial *x, lane *l)
     kvb_arena_free(&l->arena);
 }
 
-/* A run begins with this slot: with what the call left there, or what lay there before. */
+/* Begins a run with this slot: the state that the call left there, or the one from before the call. */
 static void lane_begin(const trial *x, lane *l, uint32_t slot)
 {
     const scan_scene *s = &x->scene;
@@ -484,7 +485,7 @@ static void lane_begin(const trial *x, lane *l, uint32_t slot)
     kvb_recurrence_begin(l->now, l->given);
 }
 
-/* The inputs of a token, these columns. */
+/* The inputs of a token for the lane's columns. */
 static kvb_recurrence_token lane_token(const trial *x, const lane *l, uint32_t t)
 {
     const kvb_scan *call = &x->scene.call;
@@ -498,7 +499,7 @@ static kvb_recurrence_token lane_token(const trial *x, const lane *l, uint32_t t
     return token;
 }
 
-/* Where the lane's columns lie: of token t in out; of row i of a slot's state, from the states' base on. */
+/* Byte offset of the lane's columns: of token t in out; of row i of a slot's state from the states' base. */
 static size_t out_at(const kvb_scan_problem *p, const lane *l, uint32_t t)
 {
     return (((size_t)t * p->heads + l->head) * p->d_v + l->first) * kvb_elem_bytes(p->out_elem);
@@ -521,11 +522,11 @@ static int lane_leave(lane *l, uint32_t slot)
     return 0;
 }
 
-/* Elements that lie side by side, from that place on: in out, or (place->row) in a state. at: bytes from out, or from the
- * states' base, on. */
+/* Takes the lane's n elements at a place, whose exact values are in l->want: in out, or (place->row > 0) in a state.
+ * at: byte offset in out, or from the states' base. */
 typedef void lane_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at);
 
-/* Outputs of all tokens; then what slots hold. l->want has what each must be. */
+/* Calls take for the outputs of all tokens, then for the states in slots. */
 static int lane_follow(const trial *x, lane *l, lane_take *take, void *ctx)
 {
     const kvb_scan *call = &x->scene.call;
@@ -579,7 +580,7 @@ static void diff_tell(trial *x, const kvb_diff *diff, kvb_check check)
 typedef struct lanes {
     uint32_t width, each; /* columns of a lane, lanes of a head */
     uint64_t n;
-    double cost; /* of a column: element steps */
+    double cost; /* element steps of a column */
     kvb_scan_arithmetic arithmetic;
 } lanes;
 
@@ -605,7 +606,7 @@ static lane lane_of(const trial *x, const lanes *all, uint64_t i)
     return l;
 }
 
-/* Outputs and states beside what they must be. */
+/* Outputs and states compared with exact ones. */
 typedef struct judging {
     const kvb_scan *call;
     kvb_diff out, states;
@@ -622,7 +623,7 @@ static void diff_take(void *ctx, const lane *l, const kvb_diff_place *place, siz
         kvb_diff_take(&j->out, place, l->want, l->n, p->out_elem, (const char *)j->call->out + at);
 }
 
-/* Judges what the last run made. Of a large call a sample of columns: the first, the last, then any. */
+/* Judges the last run. A large call is sampled: the first lane, the last, then random ones. */
 static int outputs_judge(trial *x)
 {
     const kvb_scan_problem *p = &x->scene.call.problem;
@@ -652,7 +653,8 @@ static int outputs_judge(trial *x)
     return error;
 }
 
-/* Outputs that are right are held to the order that the kernel declares, to the bit: columns at equal distances. */
+/* Compares right outputs, to the bit, with the order that the kernel declares. A large call is sampled: columns at
+ * equal distances. */
 static int exact_judge(trial *x)
 {
     const kvb_scan *call = &x->scene.call;
@@ -687,7 +689,7 @@ static bool outputs_differ(const trial *x)
            memcmp(x->made + s->out_bytes, s->call.states.base, s->states_bytes);
 }
 
-/* No result depends on the team, nor on earlier calls. */
+/* Another team must give the same bits. */
 static int team_check(trial *x)
 {
     scan_scene *s = &x->scene;
@@ -701,7 +703,7 @@ static int team_check(trial *x)
     return scene_team(s, x->kernel, own);
 }
 
-/* Some call of the same kernel before the one that is judged, of a larger or smaller shape. */
+/* Makes another call of the same kernel, of a larger or smaller shape, before the judged one. */
 static int other_call(const trial *x, bool larger)
 {
     kvb_scan_shape shape = x->scene.shape;
@@ -723,7 +725,7 @@ static int other_call(const trial *x, bool larger)
 
 /* ---- the same bits in other ways? -------------------------------------------------------------------------------- */
 
-/* Tokens first .. end-1 of the call, which a scene made again. */
+/* Tokens first .. end-1 of the call, repeated in a scene. */
 typedef struct again {
     trial *x;
     const scan_scene *scene;
@@ -731,8 +733,7 @@ typedef struct again {
     uint32_t first, end;
 } again;
 
-/* Does the place belong to these tokens? Then its elements as they were judged and as they were made again. at: as in
- * lane_take. */
+/* Does the place belong to these tokens? *was, *now: its judged elements and its repeated ones. at: as in lane_take. */
 static bool again_at(const again *a, const kvb_diff_place *place, size_t at, const char **was, const char **now)
 {
     const scan_scene *s = &a->x->scene;
@@ -743,7 +744,7 @@ static bool again_at(const again *a, const kvb_diff_place *place, size_t at, con
     return place->query >= a->first && place->query < a->end;
 }
 
-/* Are the lane's bits the same? Notes that they were made. */
+/* Are the lane's bits the same? Records that this kind was tried. */
 static bool lane_is_same(const again *a, const lane *l)
 {
     const scan_scene *s = &a->x->scene;
@@ -762,7 +763,7 @@ static bool lane_is_same(const again *a, const lane *l)
     return same;
 }
 
-/* Notes how far elements are off. */
+/* Records the differences of elements. */
 static void again_take(void *ctx, const lane *l, const kvb_diff_place *place, size_t at)
 {
     const again *a = ctx;
@@ -776,8 +777,8 @@ static void again_take(void *ctx, const lane *l, const kvb_diff_place *place, si
                               want[i].bound);
 }
 
-/* Notes whether all bits are the same. Of lanes that differ some are followed, the first at least, which gives differences in
- * units of the bound. */
+/* Records whether all bits are the same. Some lanes that differ, at least the first, are followed for their differences
+ * in units of the bound. */
 static int same_note(trial *x, kvb_same_kind kind, const scan_scene *scene, uint32_t first, uint32_t end)
 {
     again a = {.x = x, .scene = scene, .kind = kind, .first = first, .end = end};
@@ -794,14 +795,14 @@ static int same_note(trial *x, kvb_same_kind kind, const scan_scene *scene, uint
     return error;
 }
 
-/* Makes the scene's call, and notes all of it. */
+/* Makes the scene's call, and compares all of it. */
 static int same_make(trial *x, kvb_same_kind kind, scan_scene *s)
 {
     scene_reset(s, NAN_BYTE);
     return x->kernel->scan->scan(&s->call) ? 0 : same_note(x, kind, s, 0, s->call.problem.n_tok);
 }
 
-/* The call's tokens from t on, a call of their own. from, to: of these. */
+/* A call of the tokens from t on. from, to: of these tokens. */
 static kvb_scan tokens_of(const kvb_scan *whole, const kvb_scan_problem *part, uint32_t t, const uint32_t *from,
                           const uint32_t *to)
 {
@@ -814,8 +815,8 @@ static kvb_scan tokens_of(const kvb_scan *whole, const kvb_scan_problem *part, u
     return call;
 }
 
-/* Tokens first .. end-1, which are a sequence, without the others: in one call; or each in a call of its own, between which
- * the state lies in a slot that is none of the call's. */
+/* Repeats tokens first .. end-1, a sequence, without the others, in one call. STEPS: a call for each token; between
+ * them the state lies in a slot that the judged call does not use. */
 static int sequence_make(trial *x, kvb_same_kind kind, uint32_t first, uint32_t end)
 {
     scan_scene *s = &x->scene;
@@ -856,7 +857,7 @@ static int sequence_make(trial *x, kvb_same_kind kind, uint32_t first, uint32_t 
     return error || !made ? error : same_note(x, kind, s, first, end);
 }
 
-/* Does the sequence begin with no state that an earlier token of the call left? */
+/* Does the sequence begin without a state that an earlier token of the call left? */
 static bool begins_alone(const kvb_scan *call, uint32_t first)
 {
     bool alone = true;
@@ -865,7 +866,7 @@ static bool begins_alone(const kvb_scan *call, uint32_t first)
     return alone;
 }
 
-/* The first sequence, and the last that begins alone. */
+/* Repeats the first sequence, and the last that begins alone. */
 static int sequences_again(trial *x, kvb_same_kind kind)
 {
     const kvb_scan_shape *shape = &x->scene.shape;
@@ -877,7 +878,7 @@ static int sequences_again(trial *x, kvb_same_kind kind)
         if (begins_alone(&x->scene.call, t))
             last = t, last_end = t + n;
     }
-    const uint32_t least = kind == KVB_SAME_STEPS ? 2 : 1; /* tokens of a sequence that has the way */
+    const uint32_t least = kind == KVB_SAME_STEPS ? 2 : 1; /* fewest tokens of a sequence */
     int error = first_end >= least ? sequence_make(x, kind, 0, first_end) : 0;
     if (!error && last && last_end - last >= least)
         error = sequence_make(x, kind, last, last_end);
@@ -906,7 +907,7 @@ static int same_otherwise(void *ctx, kvb_same_kind kind)
     trial *x = ctx;
     kvb_scan_shape shape = x->scene.shape;
     const bool steps =
-        shape.problem.state_elem == KVB_F32 || shape.to == KVB_TO_EVERY; /* no state is rounded more often */
+        shape.problem.state_elem == KVB_F32 || shape.to == KVB_TO_EVERY; /* steps round no state more often */
     if (kind == KVB_SAME_BATCH || kind == KVB_SAME_STEPS)
         return (kind == KVB_SAME_BATCH ? shape.sequences > 1 : steps) ? sequences_again(x, kind) : 0;
     scan_scene s;
@@ -920,7 +921,8 @@ static int same_otherwise(void *ctx, kvb_same_kind kind)
 
 static const kvb_call_ways same_ways = {same_team, same_before, same_whole, same_otherwise};
 
-/* The call is wrong. Is it right where slots that it must not read hold zeros? Then that is what is wrong. */
+/* A wrong call is made again with zeros in slots that it must not read. If it is right then, reading them was the
+ * fault. */
 static int hidden_check(trial *x)
 {
     const kvb_call_verdict wrong = *x->verdict;
@@ -964,8 +966,8 @@ static int checks_run(trial *x)
     return error || has_failed(x) ? error : kvb_call_same(&same_ways, x, x->key, s->call.team, x->teams, x->verdict);
 }
 
-/* Makes the call of a shape that the kernel takes; key: of its values and layout. 0 with the verdict; or -ENOMEM. A
- * kernel that crashes takes the process with it. */
+/* Makes and judges the call of a shape that the kernel takes. key: for its values and layout. 0 with the verdict, or
+ * -ENOMEM. A crash of the kernel ends the process. */
 static int scan_call_judge(const kvb_kernel *kernel, const kvb_scan_shape *shape, uint64_t key, kvb_call_teams *teams,
                            kvb_call_verdict *verdict)
 {

@@ -43,7 +43,7 @@ void kvb_call_teams_end(kvb_call_teams *teams)
     }
 }
 
-/* The same bits in other ways? */
+/* ---- the same bits in other ways? -------------------------------------------------------------------------------- */
 
 #define SAME_EACH 4u /* one call in so many */
 
@@ -69,7 +69,7 @@ int kvb_call_same(const kvb_call_ways *ways, void *trial, uint64_t key, const kv
 
 bool kvb_call_same_bits(kvb_call_verdict *verdict, kvb_same_kind kind, const void *was, const void *now, size_t bytes)
 {
-    verdict->same[kind] = fmax(verdict->same[kind], 0); /* also of NaN: not made so far */
+    verdict->same[kind] = fmax(verdict->same[kind], 0); /* NaN (not tried so far) becomes 0 */
     return !memcmp(was, now, bytes);
 }
 
@@ -80,7 +80,7 @@ void kvb_call_same_off(kvb_call_verdict *verdict, kvb_same_kind kind, double was
         verdict->same[kind] = fmax(verdict->same[kind], off / bound);
 }
 
-/* Buffers of single calls. */
+/* ---- buffers of single calls ------------------------------------------------------------------------------------- */
 
 #define CANARY 0xc5
 
@@ -168,18 +168,17 @@ void kvb_call_watch(const kvb_call_buffers *b, const char *function, int (*make)
     }
 }
 
-/* One memory file, mapped again and again over a large reservation; private mappings, so that what is written stays
- * apart. */
+/* ---- tall areas: one memory file, mapped again and again over a large reservation. A private mapping keeps writes. */
 
-#define FENCE       ((size_t)256 << 10) /* bytes on either side that must not be touched */
-#define LEAST_BLOCK ((size_t)2 << 20)   /* a process may have some 65,000 mappings: 128 GiB take as many */
+#define FENCE       ((size_t)256 << 10) /* bytes on either side that fault */
+#define LEAST_BLOCK ((size_t)2 << 20)   /* a process may have some 65,000 mappings: enough for 128 GiB of such blocks */
 
 static size_t common_divisor(size_t a, size_t b)
 {
     return b ? common_divisor(b, a % b) : a;
 }
 
-/* A file of whole rows and whole pages, all rows alike, in *bytes; or a negative errno. */
+/* Makes a file of equal rows, whole rows and whole pages. *bytes: its size. Its descriptor, or a negative errno. */
 static int block_make(size_t stride, const void *row, size_t page, size_t *bytes)
 {
     const size_t least = stride / common_divisor(stride, page) * page;
