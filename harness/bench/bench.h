@@ -2,11 +2,11 @@
 /*
  * Times kernels beside the machine's limit. A work is one call: K and V rows in one format, the queries, and a mask
  * (scene.c). A contestant is a kernel and a way to call it. The oracle judges each contestant (judge.c). Then
- * contestants and probes of the limit take turns (contestants.c): a disturbance hits all of them. `kvbench bench` sweeps
- * scenes (sweep.c) or measures works with targets (targets.c). scans.c times recurrent layers.
+ * contestants and probes of the limit take turns (contestants.c), so a disturbance hits all of them. `kvbench bench`
+ * sweeps scenes (sweep.c) or measures works with targets (targets.c). scans.c times recurrent layers.
  *
- * Operations: two for a multiply-add, of q.k and of weight * V over visible (query, cell) pairs.
- * Bytes: K and V rows that some query sees, once for each KV head; or, called apart, once for each call.
+ * Operations: two for each multiply-add of q.k and of weight * V over visible (query, cell) pairs.
+ * Bytes: K and V rows that some query sees, once for each KV head. With a call for each token: once for each call.
  */
 #ifndef KVB_BENCH_H
 #define KVB_BENCH_H
@@ -22,14 +22,14 @@
 #include "results/result.h"
 
 enum {
-    KVB_BENCH_ENTRIES = 4,      /* contestants of a work of targets.c at most */
-    KVB_BENCH_CONTESTANTS = 24, /* of any work */
-    KVB_BENCH_SCANNERS = 8,     /* scan kernels */
-    KVB_BENCH_TURNS = 256,      /* rounds at most */
-    KVB_BENCH_TURNS_MIN = 5,    /* and at least */
-    KVB_BENCH_LAYERS = 128,     /* copies of the rows at most */
-    KVB_BENCH_HEADS = 1024,     /* query heads at most */
-    KVB_BENCH_CELLS_MIN = 64    /* of any work */
+    KVB_BENCH_ENTRIES = 4,      /* most contestants of a work of targets.c */
+    KVB_BENCH_CONTESTANTS = 24, /* most contestants of any work */
+    KVB_BENCH_SCANNERS = 8,     /* most scan kernels */
+    KVB_BENCH_TURNS = 256,      /* most rounds */
+    KVB_BENCH_TURNS_MIN = 5,    /* fewest rounds */
+    KVB_BENCH_LAYERS = 128,     /* most copies of the rows */
+    KVB_BENCH_HEADS = 1024,     /* most query heads */
+    KVB_BENCH_CELLS_MIN = 64    /* fewest cells of any work */
 };
 
 /* ---- works ------------------------------------------------------------------------------------------------------- */
@@ -38,9 +38,9 @@ typedef enum kvb_bench_shape {
     KVB_BENCH_DECODE,  /* one token sees every cell */
     KVB_BENCH_VERIFY,  /* a tree of draft tokens behind a prefix */
     KVB_BENCH_BATCH,   /* sequences of equal length, one token each, each sequence in one run of cells */
-    KVB_BENCH_STEPS,   /* the same, filled in steps: sequence c mod n owns cell c */
-    KVB_BENCH_PAGED,   /* the same, in pages dealt to the sequences in any order */
-    KVB_BENCH_FORK,    /* branches on a common trunk, one token each; their own cells filled in steps */
+    KVB_BENCH_STEPS,   /* as BATCH, but filled in steps: sequence c mod n owns cell c */
+    KVB_BENCH_PAGED,   /* as BATCH, but in pages dealt to the sequences in random order */
+    KVB_BENCH_FORK,    /* branches on a common trunk, one token each; branches are filled in steps */
     KVB_BENCH_PREFILL, /* as many tokens as cells, causal */
     KVB_BENCH_CHUNK    /* a few causal tokens behind a prefix */
 } kvb_bench_shape;
@@ -51,46 +51,47 @@ typedef enum kvb_bench_way {
     KVB_BENCH_BITS,  /* with the mask as bit rows */
     KVB_BENCH_APART, /* one call for each token */
     KVB_BENCH_ALONE, /* by a team of one thread */
-    KVB_BENCH_PLAIN  /* without what the work is about: pages, window, sinks, softcap, outputs of 16 bits */
+    KVB_BENCH_PLAIN  /* without the feature that the work measures: pages, window, sinks, softcap, outputs of 16 bits */
 } kvb_bench_way;
 
-/* What the time is compared with: reading the bytes, doing the operations, the longer of the two. */
+/* The limit for the time: reading the bytes, doing the operations, the longer of the two. */
 typedef enum kvb_bench_limit { KVB_BENCH_READ, KVB_BENCH_PEAK, KVB_BENCH_LONGER } kvb_bench_limit;
 
 typedef struct kvb_bench_entry {
     const char *kernel; /* NULL: no such entry */
     kvb_bench_way way;
-    double target; /* least share of the limit; 0: shown only */
+    double target; /* required share of the limit; 0: none */
 } kvb_bench_entry;
 
 typedef struct kvb_bench_work {
-    const char *name, *format, *v_format; /* of K; of V, NULL: the same */
+    const char *name, *format, *v_format; /* format of K; of V, NULL: the same */
     kvb_bench_shape shape;
     uint32_t group;                  /* query heads of a KV head */
     uint32_t kv_heads, k_dim, v_dim; /* 0: 8 KV heads, rows of 128; latent: 1, 576 and 512 */
-    uint32_t cells;                  /* readable; 0: as many as the last-level cache's working set holds */
-    uint32_t store;                  /* cells of the rows that they are the first of; 0: the same */
+    uint32_t cells;                  /* readable cells; 0: as many as the last-level cache's working set holds */
+    uint32_t store;                  /* stored cells, the first of which are readable; 0: `cells` */
     uint32_t batch;                  /* sequences of BATCH, STEPS and PAGED; 0: 16 */
-    bool resident; /* may lie in caches: rows are read again and again. Else copies are read in turn, so that together
-                    * they pass any cache. */
+    /* The same rows are read again and again, and may lie in the CPU's caches. false: copies are read in turn, which
+     * together are larger than any cache. */
+    bool resident;
     kvb_bench_limit limit;
     kvb_bench_entry entry[KVB_BENCH_ENTRIES];
-    double gain; /* least speed-up of WHOLE over APART, ALONE or PLAIN by the same kernel; 0: not asked. Over PLAIN it
-                  * is that of a visible (query, cell) pair. */
-    const char *plain;  /* what PLAIN is called */
-    bool latent;        /* one row for all heads, of which V is a part; `group` query heads in all */
-    kvb_peak_kind peak; /* multiply-adds of this kind set the arithmetic limit */
-    uint32_t page;      /* cells, of PAGED */
+    /* Required speed-up, in time for each operation, of WHOLE over the same kernel's APART, ALONE or PLAIN; 0: none */
+    double gain;
+    const char *plain;  /* PLAIN in the report: ", in runs" */
+    bool latent;        /* one row for all heads, V is a part of it; `group`: all query heads */
+    kvb_peak_kind peak; /* kind of multiply-adds whose peak is the arithmetic limit */
+    uint32_t page;      /* PAGED: cells of a page */
     uint32_t window,
-        window_sinks; /* of BATCH and CHUNK: the first `window_sinks` and the last `window` cells are seen */
-    bool sinks;       /* a logit more for each query head */
+        window_sinks; /* BATCH, PREFILL, CHUNK: queries see the first `window_sinks` and the last `window` cells */
+    bool sinks;       /* a sink logit for each query head */
     float softcap;
-    kvb_elem out; /* KVB_F32 unless said */
+    kvb_elem out; /* element of the outputs */
     bool call;    /* few cells: the report prints cycles of a call */
 } kvb_bench_work;
 extern const kvb_bench_work kvb_bench_works[]; /* with targets; ends with name NULL */
 
-/* Layers as the work reads them, without sinks and softcap. */
+/* The work's group of layers, without sinks and softcap. */
 kvb_group kvb_bench_group(const kvb_bench_work *work);
 
 /* ---- rows: scene.c ----------------------------------------------------------------------------------------------- */
@@ -101,33 +102,33 @@ typedef struct kvb_bench_store {
     kvb_group group;
     uint32_t cells, layers;
     kvb_pool *k[KVB_BENCH_LAYERS], *v[KVB_BENCH_LAYERS]; /* v: NULL where V lies in K's rows */
-    uint32_t distinct;     /* cells whose rows differ; behind them the same rows come again */
+    uint32_t distinct;     /* cells with different rows; the rows of later cells repeat these */
     float *rows[2];        /* [distinct][kv_heads][k_dim or v_dim] of K and V */
-    const float **amax[2]; /* of formats with a head scale */
+    const float **amax[2]; /* largest magnitudes, for formats with a head scale */
     kvb_allocator allocator;
 } kvb_bench_store;
 
-/* The pool of a format by its name, "+had" ones too; NULL: unknown. */
+/* The pool of a format by its name, with or without "+had"; NULL: unknown. */
 const kvb_pool_type *kvb_bench_pool(const char *format);
-/* Bytes of one cell, K and V, all KV heads. 0 for an unknown format. */
+/* Bytes of one cell, K and V, all KV heads; 0: unknown format. */
 double kvb_bench_cell_bytes(const kvb_bench_work *work);
-/* Copies whose rows together pass any cache; of a resident work 1. */
+/* Copies that together are larger than any cache; 1 for a resident work. */
 uint32_t kvb_bench_layers(const kvb_bench_work *work, uint32_t cells);
-/* Rows of this format in memory that the team touched first, each copy the same; what the store held goes, unless it is
- * just that. 0 or -ENOMEM. */
+/* Fills the store with equal copies of the work's rows, in memory that the team touched first. Earlier content is
+ * freed; it is kept if it is the same. 0 or -ENOMEM. */
 int kvb_bench_store_open(kvb_bench_store *store, const kvb_team *team, const kvb_bench_work *work, uint32_t cells,
                          uint32_t layers);
 void kvb_bench_store_close(kvb_bench_store *store);
 
 /* ---- which cells each query sees: scene.c ------------------------------------------------------------------------ */
 
-/* What one call is about. */
+/* The shape and the mask of one call. */
 typedef struct kvb_bench_sight {
     kvb_group group;
     kvb_elem out;
-    uint32_t cells;  /* readable */
-    kvb_mask mask;   /* as a cache hands it over */
-    uint64_t pairs;  /* visible (query, cell) */
+    uint32_t cells;  /* readable cells */
+    kvb_mask mask;   /* as from a cache */
+    uint64_t pairs;  /* visible (query, cell) pairs */
     uint64_t unique; /* cells that some query sees */
     kvb_run *runs;
     uint32_t *row_start, *pages;
@@ -136,8 +137,8 @@ typedef struct kvb_bench_sight {
 typedef struct kvb_bench_scene {
     const kvb_bench_work *work;
     uint32_t cells, n_tok, heads;
-    kvb_bench_sight own, plain; /* plain: only where an entry wants it */
-    kvb_mask bits;              /* own.mask as bit rows; made where an entry wants it */
+    kvb_bench_sight own, plain; /* plain: only if an entry has way PLAIN */
+    kvb_mask bits;              /* own.mask as bit rows; only if an entry has way BITS */
     uint64_t *words;
     float *q, sink_logits[KVB_BENCH_HEADS];
 } kvb_bench_scene;
@@ -151,66 +152,66 @@ static inline const kvb_bench_sight *kvb_bench_sight_of(const kvb_bench_scene *s
 int kvb_bench_scene_open(kvb_bench_scene *scene, const kvb_team *team, const kvb_bench_work *work, uint32_t cells);
 void kvb_bench_scene_close(kvb_bench_scene *scene);
 
-/* ---- contestants: contestants.c --------------------------------------------------------------------------------------- */
+/* ---- contestants: contestants.c --------------------------------------------------------------------------------- */
 
 typedef struct kvb_bench_contestant {
     const kvb_bench_entry *entry;
-    const char *name;         /* of the kernel */
-    const kvb_kernel *kernel; /* NULL: there is none of that name */
-    char why[320];            /* not timed: the reason; else empty */
+    const char *name;         /* the kernel's */
+    const kvb_kernel *kernel; /* NULL: no kernel has this name */
+    char why[320];            /* why it is not timed; "": it is */
     kvb_call call;
     uint32_t team;     /* 0: all threads; 1: one */
     uint32_t repeats;  /* calls of a sample */
-    double bytes, ops; /* of one call, or of the calls apart */
+    double bytes, ops; /* of one call; APART: of the calls for all tokens */
     void *out;         /* [n_tok][heads][v_dim] */
     float *lse;        /* [n_tok][heads] */
-    uint32_t turns;    /* it took part in so many rounds, the first ones */
+    uint32_t turns;    /* rounds that it took part in, from the first on */
     double ns[KVB_BENCH_TURNS];
-    double rho;          /* largest error over its bound */
-    double share;        /* of a foreign kernel: error over what its own project allows */
-    uint64_t rows;       /* judged */
-    bool wrong, foreign; /* wrong by the bound, or, of one that is judged by its own project's rule, by that */
-    char finding[320];   /* of a wrong one */
+    double rho;          /* largest error / bound */
+    double share;        /* foreign: error / what its own project tolerates */
+    uint64_t rows;       /* judged rows */
+    bool wrong, foreign; /* foreign: judged by its own project's rule; else by the bound */
+    char finding[320];   /* what is wrong */
 } kvb_bench_contestant;
 
 typedef struct kvb_bench_run {
-    const kvb_team *team[2]; /* all threads, one */
+    const kvb_team *team[2]; /* all threads; one thread, NULL: there is only one */
     const kvb_bench_scene *scene;
     const kvb_bench_store *store;
     double seconds; /* for each contestant */
     uint32_t n;     /* contestants */
     kvb_bench_contestant contestant[KVB_BENCH_CONTESTANTS];
     uint32_t turns;
-    double read[2][KVB_BENCH_TURNS]; /* GB/s of each team, where it was probed */
-    kvb_peak_kind peak_kind;         /* the work's, or f32 where the CPU has no such products */
-    double peak[2][KVB_BENCH_TURNS]; /* Gop/s */
-    double cycle[KVB_BENCH_TURNS];   /* ns; where calls are told in cycles */
+    double read[2][KVB_BENCH_TURNS]; /* GB/s of each team that a contestant uses */
+    kvb_peak_kind peak_kind;         /* the work's; f32 if the CPU has no such products */
+    double peak[2][KVB_BENCH_TURNS]; /* Gop/s of each team that a contestant uses */
+    double cycle[KVB_BENCH_TURNS];   /* ns; only for a work with `call` */
 } kvb_bench_run;
 
 /* Adds a contestant that calls the registry's kernel of this name. */
 void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, const kvb_bench_entry *entry,
                               const char *name);
-/* Opens those that can run, has them judged, and has them and the probes take turns. 0, -ENOMEM, or -EINTR after a
- * signal (the rounds up to it count); what keeps a contestant from its turns is in its `why`. A wrong kernel has
- * no turns, but for one that misses only the tolerance of its own project. */
+/* Opens and judges the contestants that can run; then these and the probes take turns. A contestant that is not timed
+ * has a `why`. A wrong kernel is not timed, except a foreign one. 0, -ENOMEM, or -EINTR after a signal (earlier rounds
+ * count). */
 int kvb_bench_run_measure(kvb_bench_run *run);
 void kvb_bench_run_close(kvb_bench_run *run);
 
 typedef struct kvb_bench_figure {
-    double median, mad; /* median, median absolute deviation */
+    double median, mad; /* mad: median absolute deviation */
 } kvb_bench_figure;
 kvb_bench_figure kvb_bench_figure_of(const double *values, uint32_t n);
-/* Nanoseconds that turn i's machine needs for what the contestant did, by `limit`. */
+/* Nanoseconds for the contestant's bytes or operations at the limit that was probed in turn i. */
 double kvb_bench_limit_ns(const kvb_bench_run *run, const kvb_bench_contestant *contestant, kvb_bench_limit limit,
                           uint32_t i);
 
 /* ---- judge.c ----------------------------------------------------------------------------------------------------- */
 
-/* Compares a few rows of what the contestant wrote last with the oracle's. 0 or -ENOMEM. */
+/* Compares a few output rows of the contestant's last call with the oracle's. 0 or -ENOMEM. */
 int kvb_bench_judge(const kvb_bench_run *run, kvb_bench_contestant *contestant);
-/* What the work's formats cost: for the last query's last heads, the distance of exact attention over the stored rows
- * from that over the rows themselves, over the size of the latter (both Euclidean). contestant: any that was judged. 0,
- * -ENOMEM or -ENOTSUP. */
+/* Relative error that the work's formats cause, over the last query's last heads: |a - b| / |b| (Euclidean), where a is
+ * exact attention over the stored rows and b over the original rows. contestant: any judged one. 0, -ENOMEM or
+ * -ENOTSUP. */
 int kvb_bench_format_error(const kvb_bench_run *run, const kvb_bench_contestant *contestant, double *rel_l2);
 
 /* ---- kernels of recurrent layers: scans.c ------------------------------------------------------------------------ */
@@ -219,75 +220,74 @@ typedef struct kvb_bench_scan_work {
     const char *name;
     kvb_scan_problem problem; /* without n_tok and run */
     uint32_t tokens, run;     /* of a call: a batch (run 1) or a prompt */
-    double target;            /* least share of the limit; 0: shown only */
+    double target;            /* required share of the limit; 0: none */
 } kvb_bench_scan_work;
 extern const kvb_bench_scan_work kvb_bench_scan_works[]; /* ends with name NULL */
 
 /* One scan kernel. */
 typedef struct kvb_bench_scanner {
     const kvb_kernel *kernel;
-    char why[256]; /* not timed: the reason; else empty */
+    char why[256]; /* why it is not timed; "": it is */
     uint32_t turns;
     double ns[KVB_BENCH_TURNS];
-    double rho;    /* largest error over its bound, of a few columns of one head */
-    uint64_t rows; /* judged */
+    double rho;    /* largest error / bound in a few columns of one head */
+    uint64_t rows; /* judged rows */
     bool wrong;
-    char finding[200]; /* of a wrong one */
+    char finding[200]; /* what is wrong */
 } kvb_bench_scanner;
 
 typedef struct kvb_bench_scan {
     const kvb_bench_scan_work *work;
     uint32_t n, turns;
     kvb_bench_scanner of[KVB_BENCH_SCANNERS];
-    double limit[KVB_BENCH_TURNS]; /* ns: of a batch, reading and writing as many bytes; of a prompt, as many
-                                      multiply-adds */
-    double bytes, ops, held;       /* of a call: read and written; bytes of all slots */
+    double limit[KVB_BENCH_TURNS]; /* ns; batch: to read and write the bytes; prompt: to do the operations */
+    double bytes, ops, held;       /* bytes that a call reads and writes; its operations; bytes of all slots */
 } kvb_bench_scan;
 
 void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_kernel *kernel);
-/* Judges all, and has them and the limit take turns for so long. cells: a prompt has at most so many tokens, and a
- * batch one set of slots, whatever caches hold; 0: as the work says. 0, -ENOMEM or -EINTR. */
+/* Judges all kernels, then these and the probe of the limit take turns for so many seconds. cells: most tokens of a
+ * prompt, and a batch reuses one set of slots, which caches may hold; 0: the work's sizes. 0, -ENOMEM or -EINTR. */
 int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t cells, double seconds);
 
-/* ---- scenes that are swept: sweep.c ------------------------------------------------------------- */
+/* ---- scenes that are swept: sweep.c ---------------------------------------------------------------------------- */
 
-/* A scene: a step as engines make it. */
+/* A scene: a typical step of an engine. */
 typedef struct kvb_bench_kind {
     const char *name, *what;
     kvb_bench_shape shape;
     uint32_t contexts[5]; /* cells of a sequence before the step; ends with 0 */
-    uint32_t batch;       /* sequences where --batch does not say */
+    uint32_t batch;       /* sequences without --batch */
     bool latent;
-    uint32_t kv_heads, group; /* 0: as --heads says */
+    uint32_t kv_heads, group; /* 0: from --heads */
     uint32_t window, window_sinks;
-    bool scan; /* of recurrent layers: no contexts and formats */
+    bool scan; /* recurrent layers: no contexts and formats */
 } kvb_bench_kind;
 extern const kvb_bench_kind kvb_bench_kinds[]; /* ends with name NULL */
 
-/* One scene of one shape, format, context and number of threads. Rows that differ in format and context alone are one
+/* A scene with one shape, format, context and number of threads. Rows that differ only in format and context form a
  * block. */
 typedef struct kvb_bench_row {
     const kvb_bench_kind *kind;
     kvb_bench_work work;
     uint32_t context, batch, threads, block;
-    uint32_t layers;          /* of a model that are like it; 0: there is no model */
-    kvb_bench_scan_work scan; /* of a scene of recurrent layers, in place of `work`; its name is the recurrence */
-    size_t first, n;          /* its results: one for each kernel, in their order */
+    uint32_t layers;          /* layers of the model with this shape; 0: no model */
+    kvb_bench_scan_work scan; /* in place of `work` for recurrent layers; scan.name: the recurrence */
+    size_t first, n;          /* results[first .. first + n - 1]: one for each kernel, in their order */
 } kvb_bench_row;
 
-/* Fills in a row's work. group: the shape of a layer, with its window. False: a scene without windows, and a group with
- * one. */
+/* Fills in a row's work. group: the shape of a layer, with its window. False: the group has a window and the scene
+ * takes none. */
 bool kvb_bench_row_make(const kvb_bench_kind *kind, const kvb_group *group, const char *k_format, const char *v_format,
                         uint32_t context, uint32_t batch, uint32_t threads, kvb_bench_row *row);
 
-/* The same of recurrence i of a scene of recurrent layers. False: there is none of that number. */
+/* The same for recurrence i of a scene of recurrent layers. False: there are not so many. */
 bool kvb_bench_scan_row_make(const kvb_bench_kind *kind, uint32_t i, uint32_t batch, uint32_t threads,
                              kvb_bench_row *row);
 
 typedef struct kvb_bench_sweep {
     const kvb_registry *registry;
     const char *kernels[KVB_BENCH_CONTESTANTS]; /* names, in the order of columns */
-    bool foreign[KVB_BENCH_CONTESTANTS];        /* of a plug-in, or named to be beside: ratios to `flash` are said */
+    bool foreign[KVB_BENCH_CONTESTANTS];        /* from a plug-in, or --beside: ratios to `flash` are printed */
     uint32_t n_kernels;
     const kvb_kernel *scans[KVB_BENCH_SCANNERS];
     bool foreign_scan[KVB_BENCH_SCANNERS];
@@ -298,39 +298,37 @@ typedef struct kvb_bench_sweep {
     kvb_results results;
 } kvb_bench_sweep;
 
-/* Measures all kernels over a row, and adds their results: passed with times; failed, with the reason; or skipped, with
- * the reason. 0; -ENOMEM; -EINTR: nothing is added. */
+/* Measures all kernels over a row and adds their results: passed, with times; failed or skipped, with the reason. 0;
+ * -ENOMEM; -EINTR: nothing is added. */
 int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_bench_row *row);
 
-/* The fastest right kernel of a row. row->n: there is none, or it cannot be told, as one that is too noisy to show may
- * be faster. */
+/* The fastest right kernel of a row. row->n: there is none, or one with a time too noisy to print may be faster. */
 uint32_t kvb_bench_best(const kvb_bench_sweep *sweep, const kvb_bench_row *row);
 
-/* Prints one block, rows[n]: for people a table of 80 columns and what it comes to in words. */
+/* Prints one block, rows[n], for people: a table of 80 columns and a summary in words. */
 int kvb_bench_block_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, FILE *out);
-/* Rows that differ in their formats alone, a line for each, the fewest bits first: bits, error, the best kernel. Fills
- * results of kvb_bench_sweep.by_formats. */
+/* Prints rows that differ only in their formats, a line for each, fewest bits first: bits, error, the best kernel. The
+ * sweep was measured with by_formats. */
 int kvb_bench_formats_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, kvb_table_format format,
                             FILE *out);
-/* All rows, a line for each result. */
+/* Prints all rows, a line for each result. */
 int kvb_bench_rows_print(const kvb_bench_sweep *sweep, const kvb_bench_row *rows, size_t n, kvb_table_format format,
                          FILE *out);
 
 /* ---- works with targets, as a table: targets.c, scans.c ---------------------------------------------------------- */
 
-/* A work's target counts once, whichever of its contestants meets it. */
+/* A work's target counts once, and is met if any of its contestants meets it. */
 typedef struct kvb_bench_score {
     uint32_t targets, met;
 } kvb_bench_score;
 
 extern const char *const kvb_bench_headings[]; /* for kvb_table_new */
 
-/* A line for each contestant, and one for a gain of one over the other. Ratios and gains are medians of those of single
- * turns,
- * +- their median absolute deviation. 0 or -ENOMEM. */
+/* Adds a line for each contestant and for each gain of one over another. Ratios and gains are taken within a turn; the
+ * line has their median and median absolute deviation. 0 or -ENOMEM. */
 int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_score *score);
 
-/* Measures `scan` and scan-reference, and adds two lines. As kvb_bench_scan_measure(). */
+/* Measures `scan` and scan-reference and adds two lines. Returns as kvb_bench_scan_measure() does. */
 int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
                        double seconds, kvb_bench_score *score);
 
@@ -344,14 +342,14 @@ typedef struct kvb_bench_choice {
     kvb_table_format format;
 } kvb_bench_choice;
 
-/* What kernels are made of, by levels of instruction sets; *n grows by the parts that were wanted. 0 or -errno. */
+/* Times the parts of kernels at each level of instruction sets; adds the number of wanted parts to *n. 0 or -errno. */
 int kvb_bench_parts(const kvb_bench_choice *choice, uint32_t *n, FILE *out);
-/* What a cache's calls cost, by cells in use. */
+/* Times the calls of each cache, by cells in use. The same return value and *n. */
 int kvb_bench_calls(const kvb_bench_choice *choice, uint32_t *n, FILE *out);
 
-/* Time of one core, for the benches of single functions. */
+/* ---- time of one core, for the benches of single functions ----------------------------------------------------- */
 
-/* Of this thread's running: others may have the core for a while. */
+/* Nanoseconds that this thread ran; time of other threads on the core does not count. */
 static inline double now_ns(void)
 {
     struct timespec t;
@@ -359,8 +357,8 @@ static inline double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Nanoseconds of a cycle: additions that wait for each other take one each (not those of constants, which some CPUs
- * do in renaming). */
+/* Nanoseconds of a cycle: each addition of a dependent chain takes one. (Some CPUs add constants while renaming
+ * registers, so a register is added.) */
 static inline double cycle_ns(void)
 {
     uint64_t x = 1, y = 3;
@@ -383,48 +381,49 @@ static inline double cycle_take(void *ctx)
 }
 
 /*
- * What caches cost: each cache over histories of real size, the work that a cache saves, requests in a fixed memory.
- * Histories are recipes with recorded lengths (a row of `histories` in caches.c each), and plain decoding from an empty
- * cache. Each is replayed alone, in a child.
+ * ---- caches: caches.c ----
+ * Costs of caches over histories of real size, the work that a cache saves, and requests that fit into a fixed memory.
+ * Histories are recipes with recorded lengths (rows of `histories` in caches.c), and plain decoding from an empty
+ * cache. Each replay runs alone, in a child.
  */
 
 typedef struct kvb_caches_options {
-    const kvb_registry *registry; /* its caches take part */
+    const kvb_registry *registry; /* caches to measure */
     kvb_words histories;          /* patterns of names; none: all */
-    uint32_t cells;   /* tokens of a history, about; fewer than recorded: its lengths shrink. 0: as recorded */
-    uint32_t threads; /* of the timed replays */
-    double seconds;   /* for the passes of one cache */
-    bool untimed;     /* one judged pass of each: memory and no times */
+    uint32_t cells;               /* shrink recorded lengths to about so many tokens in a history; 0: as recorded */
+    uint32_t threads;             /* of timed replays */
+    double seconds;               /* for the passes of one cache */
+    bool untimed;                 /* one judged pass of each: memory, no times */
 } kvb_caches_options;
 
 /* One cache over one history. */
 typedef struct kvb_caches_row {
-    kvb_result result;    /* of a cache that cannot replay the history: skip, with the reason */
+    kvb_result result;    /* skip, with the reason: the cache cannot replay the history */
     uint32_t tokens;      /* of the history */
-    double live_bytes;    /* rows of the tokens alive at once, each token once, at most */
+    double live_bytes;    /* largest size of the rows alive at once, each token once */
     double moved_bytes;   /* rows copied by the cache, and by growth */
-    uint32_t alive, used; /* of chat requests: how many the memory held at once, cells that these took */
-    double rows, pairs;   /* token rows computed, (query, cell) pairs attended, in a layer; NaN: not counted */
+    uint32_t alive, used; /* chat requests: how many the memory held at once, cells that they took */
+    double rows, pairs;   /* in a layer: token rows computed, (query, cell) pairs attended; NaN: not counted */
 } kvb_caches_row;
 
 typedef struct kvb_caches {
     kvb_caches_row *at;
     size_t n, room;
-} kvb_caches; /* zero at first; the owner frees `at` */
+} kvb_caches; /* initialised with zeros; the owner frees `at` */
 
 #define KVB_CACHES_SESSION "agent-session"
 
 /*
- * Each cache over each history, in f16 with the kernel flash, and its work without a cache and with one; the work of
- * decoding some thousand tokens without a cache and with one, and what growth of one copies; requests in a fixed
- * memory. A cache that does not pass is a row, too. 0, -EINTR, or a negative errno with why; -EINVAL: no history has
+ * Replays each history over each cache, in f16 with kernel flash. Counts the history's work without a cache and with
+ * one; the same for decoding up to some thousand tokens, with the bytes that growth copies; and requests in a fixed
+ * memory. A cache that does not pass has a row, too. 0, -EINTR, or a negative errno with why; -EINVAL: no history has
  * such a name.
  */
 int kvb_caches_measure(const kvb_caches_options *options, kvb_caches *rows, char *why, size_t why_bytes);
 
-/* "small?" of `kvbench run`: four lines of at most 80 columns, of the session alone. */
+/* Prints "small?" of `kvbench run`: four lines of at most 80 columns about the session. */
 void kvb_caches_small_print(const kvb_caches *rows, FILE *out);
-/* Both as tables for people, or as one table for programs. 0, -ENOMEM or -EIO. */
+/* Prints tables for people, or one table for programs. 0, -ENOMEM or -EIO. */
 int kvb_caches_print(const kvb_caches *rows, kvb_table_format format, FILE *out);
 
 #endif

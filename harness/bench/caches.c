@@ -21,21 +21,22 @@
 
 #define KVB_CACHES_CHAT "chat-requests"
 
-/* Histories of real size as recipes, replayed over each cache; and counting what a cache saves. */
+/* ---- histories of real size, replayed over each cache; the work that a cache saves ----------------------------- */
+
 enum {
-    STEPS = 16,              /* decode steps of each stretch of the session; the other tokens enter at once */
+    STEPS = 16,              /* decode steps of each stretch of a history; its other tokens enter at once */
     SECONDS = 300,           /* time limit of a replay */
-    PAGE_CELLS = 16,         /* as `kvbench run` has it */
-    MIN_CHUNK = 256,         /* the same */
-    ORACLE_PAIRS = 4000000,  /* of the sample that judges a replay */
-    OPINION_PAIRS = 4000000, /* of second opinions */
-    TIMES = 3,               /* columns of a history's own at most */
-    FEW_PAIRS = 1000         /* of an oracle that judges nothing */
+    PAGE_CELLS = 16,         /* default of `kvbench run` */
+    MIN_CHUNK = 256,         /* default of `kvbench run` */
+    ORACLE_PAIRS = 4000000,  /* pairs of the sample that judges a replay */
+    OPINION_PAIRS = 4000000, /* pairs of second opinions */
+    TIMES = 3,               /* most columns with times of a history */
+    FEW_PAIRS = 1000         /* pairs of an oracle that judges nothing */
 };
 
 /* ---- histories ------------------------------------------------------------------------------------------------- */
 
-/* The layer that a history is replayed at. */
+/* The shape of the layer that replays a history. */
 typedef struct shape {
     uint32_t heads, kv_heads, dim;
 } shape;
@@ -44,15 +45,15 @@ static const shape real = {32, 8, 128}, small = {1, 1, 16}; /* small: for counti
 /* A history that the program writes: a row of `histories`. */
 typedef struct recipe {
     const char *name, *title, *source;
-    void (*write)(FILE *f, uint32_t cells); /* its events, of about so many tokens in all; 0: as recorded */
+    void (*write)(FILE *f, uint32_t cells); /* writes events with about so many tokens in all; 0: as recorded */
     struct {
         const char *heading;
         kvb_step_kind kind;
-    } times[TIMES]; /* columns of its table; heading NULL: no more */
+    } times[TIMES]; /* columns of the history's table; ends with heading NULL */
     const char *legend;
 } recipe;
 
-/* A length, shrunk to `cells` of `all` tokens; cells 0: not at all. */
+/* A length, shrunk by the factor cells / all. cells 0: not shrunk. */
 static uint32_t shrunk(uint32_t length, uint32_t cells, uint32_t all)
 {
     return cells && cells < all ? (uint32_t)(length * (uint64_t)cells / all) : length;
@@ -68,7 +69,7 @@ static void fork_write(FILE *f, uint32_t seq)
     fprintf(f, "{\"seq_cp\":{\"src\":0,\"dst\":%u}}\n", seq);
 }
 
-/* STEPS steps of these n sequences together; moves their lengths on. */
+/* Writes STEPS steps of these n sequences together; updates their lengths. */
 static void steps_write(FILE *f, const uint32_t *seq, uint32_t *length, uint32_t n)
 {
     for (int step = 0; step < STEPS; step++) {
@@ -83,10 +84,10 @@ static void steps_write(FILE *f, const uint32_t *seq, uint32_t *length, uint32_t
 }
 
 /*
- * Eight sub-agents of one coding agent, which begin with the same tokens (system prompt and tools): tokens appended to
- * the context and tokens answered, in each sub-agent's first two turns. Recorded: trace_0256, agents 004 to 006 and 008
- * to 012, of callanjfox/kv-cache-tester @94f6046d (Apache-2.0); blocks of 64 tokens, so the beginning is a multiple
- * of 64.
+ * Eight sub-agents of one coding agent, which begin with the same tokens (system prompt and tools). For each
+ * sub-agent's first two turns: tokens appended to the context, tokens answered. Recorded: trace_0256, agents 004 to 006
+ * and 008 to 012, of callanjfox/kv-cache-tester @94f6046d (Apache-2.0). It counts blocks of 64 tokens, so the beginning
+ * is a multiple of 64.
  */
 enum { BEGINNING = 9728, BRANCHES = 8, TURNS = 2 };
 static const struct {
@@ -96,7 +97,7 @@ static const struct {
     {{252, 262}, {1589, 282}}, {{128, 354}, {2986, 243}}, {{155, 404}, {458, 377}},  {{182, 193}, {4026, 202}},
 };
 
-/* A length of the session, long enough for decode steps. */
+/* A length of the session, shrunk, but long enough for decode steps. */
 static uint32_t session_length(uint32_t length, uint32_t cells)
 {
     uint32_t all = BEGINNING;
@@ -107,8 +108,8 @@ static uint32_t session_length(uint32_t length, uint32_t cells)
     return length > STEPS ? length : STEPS + 1;
 }
 
-/* The beginning as sequence 0, forked into branches; each turn: what it appends and the first part of the answer at
- * once, the rest of the answer in steps of all branches together. In the end the beginning alone goes on. */
+/* Sequence 0 is the beginning, and is forked into branches. In each turn the appended tokens and the first part of the
+ * answer enter at once, the rest of the answer in steps of all branches together. Finally sequence 0 decodes alone. */
 static void session_write(FILE *f, uint32_t cells)
 {
     const uint32_t all = session_length(BEGINNING, cells), zero = 0;
@@ -132,11 +133,11 @@ static void session_write(FILE *f, uint32_t cells)
 }
 
 /*
- * Conversations of a chat service, each of three requests: tokens that a request takes from the one before it (whole
- * blocks of 512 tokens, or all but the last of the prompt), tokens of its prompt, tokens of its answer. Recorded: the
- * first eight in order of arrival that have three requests with prompts below 8,192 tokens, of
- * FAST25-release/traces/conversation_trace.jsonl of kvcache-ai/Mooncake @3b5a5941 (Apache-2.0). All begin with the same
- * block.
+ * Conversations of a chat service, with three requests each. For each request: tokens that it keeps from the request
+ * before it (whole blocks of 512 tokens, or all but the last of the prompt), tokens of its prompt, tokens of its
+ * answer. Recorded: the first eight conversations in order of arrival that have three requests with prompts below 8,192
+ * tokens, from FAST25-release/traces/conversation_trace.jsonl of kvcache-ai/Mooncake @3b5a5941 (Apache-2.0). All begin
+ * with the same block.
  */
 enum { GREETING = 512, CONVERSATIONS = 8, REQUESTS = 3, ROUNDS = CONVERSATIONS / 2 + REQUESTS - 1 };
 static const struct {
@@ -148,9 +149,10 @@ static const struct {
     {{512, 2651, 366}, {2560, 3024, 111}, {2560, 3142, 398}}, {{512, 2885, 613}, {2560, 3510, 760}, {3072, 6270, 492}},
 };
 
-/* The block that all begin with as sequence 0. In each round two conversations arrive as forks of it, and each one
- * alive makes a request: its sequence is cut back to what the request keeps, the rest of the prompt and of the answer
- * enters at once, but for the last tokens, which all decode together. A conversation leaves after its last request. */
+/* Sequence 0 is the common first block. In each round two conversations arrive as forks of it, and each live
+ * conversation makes a request: its sequence is cut back to the kept tokens, then the rest of prompt and answer enters
+ * at once, except the last STEPS tokens, which all conversations decode together. After its last request a conversation
+ * is removed. */
 static void chat_write(FILE *f, uint32_t cells)
 {
     uint32_t all = GREETING, held[CONVERSATIONS];
@@ -161,7 +163,7 @@ static void chat_write(FILE *f, uint32_t cells)
     for (uint32_t round = 0; round < ROUNDS; round++) {
         uint32_t seq[CONVERSATIONS], length[CONVERSATIONS], n = 0;
         for (uint32_t c = 0; c < CONVERSATIONS; c++) {
-            const uint32_t r = round - c / 2; /* wraps before it arrives */
+            const uint32_t r = round - c / 2; /* wraps before conversation c arrives */
             if (r >= REQUESTS)
                 continue;
             const uint32_t kept = shrunk(chat[c][r].kept, cells, all),
@@ -185,10 +187,10 @@ static void chat_write(FILE *f, uint32_t cells)
 }
 
 /*
- * A draft tree behind a long context. The tree: EAGLE's (mc_sim_7b_63, SafeAILab/EAGLE, Apache-2.0), behind a root, the
- * last token that is certain. Tokens committed in each pass, the root among them: recorded for EAGLE-1 on Vicuna-7B,
- * the first 32 passes of question 81 of Spec-Bench (hemingkx/Spec-Bench, Apache-2.0). Which of the paths of that length
- * was taken is not recorded: they take turns.
+ * A draft tree behind a long context. The tree is EAGLE's (mc_sim_7b_63, SafeAILab/EAGLE, Apache-2.0); its root is the
+ * last certain token. committed: tokens committed in each pass, the root included, as recorded for EAGLE-1 on
+ * Vicuna-7B: the first 32 passes of question 81 of Spec-Bench (hemingkx/Spec-Bench, Apache-2.0). The record has no
+ * paths, so all paths of that length take turns.
  */
 enum { TRUNK = 8192, NODES = 26, PASSES = 32 };
 static const int8_t tree[NODES] = {-1, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 5, 5, 6, 6, 7, 7, 8, 13, 13, 13, 21, 21};
@@ -243,14 +245,14 @@ static const recipe histories[] = {
     {.name = NULL},
 };
 
-/* One sequence, token by token from the first on. */
+/* Decodes one sequence token by token, from its first token on. */
 static void decode_write(FILE *f, uint32_t tokens)
 {
     for (uint32_t t = 0; t < tokens; t++)
         fprintf(f, "{\"step\":{\"pos\":[%u],\"seq\":[0]}}\n", t);
 }
 
-/* A history with its values and what judges it. */
+/* A history with its values and its oracle. */
 typedef struct history {
     kvb_trace *trace;
     kvb_values *values;
@@ -313,7 +315,7 @@ static int values_make(history *h, char *why, size_t why_bytes)
     return error;
 }
 
-/* judged: else only counted. */
+/* judged: with an oracle for judging; false: replays are only counted. */
 static int history_open(const recipe *of, const shape *s, uint32_t tokens, bool judged, history *h, char *why,
                         size_t why_bytes)
 {
@@ -342,7 +344,7 @@ static int history_open(const recipe *of, const shape *s, uint32_t tokens, bool 
 
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
 
-/* A kernel that only writes zeros: the replay counts what it would attend. */
+/* A kernel that only writes zeros: the replay counts the pairs that it would attend. */
 static int zeros_attend(const kvb_attend *x)
 {
     const kvb_problem *p = &x->problem;
@@ -396,7 +398,7 @@ static void row_fill(const history *h, const kvb_child_options *child, kvb_cache
     }
 }
 
-/* One cache over the history. counts: with the kernel that attends nothing. */
+/* Replays the history over one cache. counts: with the kernel that only writes zeros. */
 static int replay(const history *h, const kvb_caches_options *o, const kvb_cache_type *cache, kvb_growth growth,
                   bool counts, kvb_caches *rows)
 {
@@ -442,7 +444,7 @@ static int replay(const history *h, const kvb_caches_options *o, const kvb_cache
     return kvb_stopped ? -EINTR : error;
 }
 
-/* Each cache over the history; and its work without a cache and with one. */
+/* Replays the history over each cache, and counts its work without a cache and with one. */
 static int history_measure(const recipe *of, const kvb_caches_options *o, kvb_caches *rows, char *why, size_t why_bytes)
 {
     static const kvb_cache_type *const counted[] = {&kvb_cache_seq, &kvb_cache_recompute};
@@ -460,7 +462,7 @@ static int history_measure(const recipe *of, const kvb_caches_options *o, kvb_ca
     return error;
 }
 
-/* The work of decoding some thousand tokens without a cache and with one, and what growth of one copies. */
+/* Counts the work of decoding up to 2048 tokens without a cache and with one, and the bytes that growth copies. */
 static int savings_measure(const kvb_caches_options *o, kvb_caches *rows, char *why, size_t why_bytes)
 {
     static const uint32_t tokens[] = {256, 512, 1024, 2000, 2048};
@@ -483,24 +485,25 @@ static int savings_measure(const kvb_caches_options *o, kvb_caches *rows, char *
     return error;
 }
 
-/* How many requests of a chat service are alive at once in a fixed number of cells, by cache. */
+/* ---- requests of a chat service that fit into a fixed number of cells, by cache -------------------------------- */
 
 enum {
     CELLS = 262144, /* of the memory */
-    SHARED = 512,   /* tokens with which every request begins: one block of the recording */
-    DIM = 16        /* of rows, in one head: what is counted are cells */
+    SHARED = 512,   /* first tokens that all requests have in common: one block of the recording */
+    DIM = 16        /* of rows, in one head; only cells are counted */
 };
 
-/* A cache that is being filled with requests. */
+/* A cache that is filled with requests. */
 typedef struct filling {
     kvb_cache *cache;
-    kvb_frozen *beginning; /* of caches that freeze; NULL: not yet, or another cache */
+    kvb_frozen *beginning; /* the common tokens, frozen; NULL: not yet, or the cache cannot freeze */
     uint32_t flags;
-    int32_t *tokens; /* of the request; ids of the beginning are the same for all, the others are a request's own */
+    int32_t *tokens; /* of the request; the first SHARED ids are the same for all requests, later ones unique */
 } filling;
 
-/* Tokens of prompt and answer of the first 40 requests of FAST25-release/traces/conversation_trace.jsonl of
- * kvcache-ai/Mooncake @3b5a5941 (Apache-2.0), in order of arrival. All begin with the same block. */
+/* Tokens of prompt and answer of the first 40 requests in order of arrival, from
+ * FAST25-release/traces/conversation_trace.jsonl of kvcache-ai/Mooncake @3b5a5941 (Apache-2.0). All begin with one
+ * block. */
 static const struct {
     uint32_t prompt, answer;
 } requests[] = {
@@ -517,7 +520,7 @@ static uint32_t length_of(uint32_t request)
     return requests[request].prompt + requests[request].answer;
 }
 
-/* The request's beginning, as far as the cache has it: *found tokens. */
+/* Begins the request with tokens that the cache already has: *found of them. */
 static int beginning_find(filling *f, uint32_t request, uint32_t *found)
 {
     const uint64_t *ordinals;
@@ -530,7 +533,7 @@ static int beginning_find(filling *f, uint32_t request, uint32_t *found)
     return kvb_cache_seq_over(f->cache, request, f->beginning);
 }
 
-/* One request from its first token to its last. */
+/* Stores a request from its first token to its last. */
 static int request_store(filling *f, uint32_t request)
 {
     const uint32_t length = length_of(request);
@@ -575,7 +578,7 @@ static int cache_fill(filling *f, const kvb_cache_type *type, kvb_caches_row *ro
     for (uint32_t i = 0; i < ARRIVALS && !error && !kvb_stopped; i++) {
         error = request_store(f, i);
         if (error == -ENOSPC)
-            kvb_cache_seq_rm(f->cache, i, 0, KVB_POS_END); /* its first part was stored */
+            kvb_cache_seq_rm(f->cache, i, 0, KVB_POS_END); /* removes the part that was stored */
         row->alive += !error;
         row->tokens += error ? 0 : length_of(i);
     }
@@ -593,8 +596,7 @@ static int cache_fill(filling *f, const kvb_cache_type *type, kvb_caches_row *ro
     return error == -ENOSPC ? 0 : error;
 }
 
-/* Chat requests with recorded lengths, by cache: how many one memory holds at once, each from its first token to its
- * last, in order of arrival until one does not fit. As above. */
+/* Counts for each cache how many requests the memory holds at once, in order of arrival until one does not fit. */
 static int caches_requests(kvb_caches *rows, char *why, size_t why_bytes)
 {
     static const kvb_cache_type *const caches[] = {&kvb_cache_slab, &kvb_cache_paged, &kvb_cache_paged_prefix,
@@ -648,13 +650,13 @@ static bool is_counted(const kvb_caches_row *row)
     return row->result.status == KVB_STATUS_COUNTED;
 }
 
-/* Was it replayed over this history, to be judged? */
+/* Is the row a judged replay of this history? */
 static bool is_of(const kvb_caches_row *row, const recipe *of)
 {
     return !is_counted(row) && !strcmp(row->result.workload, of->name) && strcmp(row->result.kernel, zeros.name);
 }
 
-/* The row of that history and cache that was counted; NULL: none. */
+/* The counted row of that history, cache and growth (NULL: any). NULL: none. */
 static const kvb_caches_row *counted_find(const kvb_caches *rows, const char *workload, const char *cache,
                                           const char *growth)
 {
@@ -667,7 +669,7 @@ static const kvb_caches_row *counted_find(const kvb_caches *rows, const char *wo
     return NULL;
 }
 
-/* "noisy" where the interval is wider than half of the median; "-" where nothing was timed. */
+/* The median; "noisy": its interval is wider than half of it; "-": not timed. */
 static kvb_number median_text(const kvb_time_stats *time)
 {
     static const kvb_number untimed = {"-"}, noisy = {"noisy"};
@@ -686,7 +688,7 @@ static kvb_number ratio_of(double a, double b)
     return out;
 }
 
-/* What the history takes without a cache; at least, since tokens that enter at once are counted as one step. */
+/* Prints the history's work without a cache: "at least", since tokens that enter at once count as one step. */
 static void no_cache_print(const kvb_caches *rows, const recipe *of, FILE *out)
 {
     const kvb_caches_row *without = counted_find(rows, of->name, no_cache, NULL),
@@ -737,7 +739,7 @@ void kvb_caches_small_print(const kvb_caches *rows, FILE *out)
     no_cache_print(rows, of, out);
 }
 
-/* What did not pass: what is wrong, then what cannot replay the history, a line each. */
+/* Prints a line for each cache that did not pass: wrong ones first, then those that cannot replay the history. */
 static void reasons_print(const kvb_caches *rows, const recipe *of, FILE *out)
 {
     for (int skips = 0; skips < 2; skips++) {
@@ -817,13 +819,13 @@ static int histories_print(const kvb_caches *rows, kvb_table_format format, FILE
     return error;
 }
 
-/* The exponent of what grows from a to b while tokens do. */
+/* The exponent x in a quantity ~ tokens^x that grows from a to b between two rows. */
 static double slope(double a, double b, const kvb_caches_row *from, const kvb_caches_row *to)
 {
     return log(b / a) / log((double)to->tokens / from->tokens);
 }
 
-/* How work grows between the shortest and the longest history. */
+/* Prints how work grows from the shortest to the longest history. */
 static void slopes_print(const kvb_caches_row *const ends[2][2], FILE *out)
 {
     const kvb_caches_row *const *without = ends[0], *const *with = ends[1];
@@ -836,7 +838,7 @@ static void slopes_print(const kvb_caches_row *const ends[2][2], FILE *out)
             slope(with[0]->pairs, with[1]->pairs, with[0], with[1]));
 }
 
-/* Rows that growth copied: K and V of a token are one. */
+/* Rows that growth copied; K and V of a token count as one. */
 static kvb_number copied(const kvb_caches *rows, const kvb_caches_row *of, kvb_growth growth)
 {
     const kvb_caches_row *row = counted_find(rows, of->result.workload, of->result.cache, kvb_growth_names[growth]);
@@ -909,7 +911,7 @@ static int requests_print(const kvb_caches *rows, kvb_table_format format, FILE 
     return table ? 0 : -ENOMEM;
 }
 
-/* A whole number, or nothing where it is not known. */
+/* A whole number; not finite: "". */
 static void number_text(double value, char text[32])
 {
     text[0] = '\0';

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Kernels and probes of the limits in rounds. A sample is several calls where one is short.
- */
+/* Times kernels and probes of the limits in rounds. A sample of a short call is several calls. */
 #include "harness/bench/bench.h"
 
 #include <errno.h>
@@ -15,15 +13,15 @@
 #include "kernels/convert.h"
 #include "results/statistics.h"
 
-#define SAMPLE_NS    1e6         /* of a contestant, at least */
-#define PROBE_BYTES  (24u << 20) /* that one probe reads, at least */
-#define REPEATS      1000u       /* at most */
+#define SAMPLE_NS    1e6         /* shortest sample of a contestant */
+#define PROBE_BYTES  (24u << 20) /* fewest bytes that a probe reads */
+#define REPEATS      1000u       /* most calls of a sample */
 #define PEAK_SECONDS 0.005       /* of one probe */
-#define PATIENCE_NS  5e9         /* a contestant whose call takes longer is not timed */
+#define PATIENCE_NS  5e9         /* a contestant with a longer call is not timed */
 
 /* ---- calls --------------------------------------------------------------------------------------------------- */
 
-/* The rows of a copy, as a kernel is given them. */
+/* The views of a copy's rows. */
 static void views_of(const kvb_bench_store *store, uint32_t layer, const kvb_bench_sight *sight, kvb_view *k,
                      kvb_view *v)
 {
@@ -34,7 +32,7 @@ static void views_of(const kvb_bench_store *store, uint32_t layer, const kvb_ben
     v->dim = sight->group.v_dim;
 }
 
-/* Token t's mask. Only of RUNS. */
+/* Token t's mask, of a mask RUNS. */
 static kvb_mask mask_of(const kvb_mask *mask, uint32_t t)
 {
     kvb_mask one = *mask;
@@ -63,7 +61,7 @@ static int tokens_attend(const kvb_bench_run *run, kvb_bench_contestant *c, uint
     return error;
 }
 
-/* One call. Calls apart go from copy to copy: engines that decode branch after branch read all layers for each. */
+/* Makes one call. APART reads another copy for each token, as an engine reads all layers for each branch. */
 static int contestant_attend(const kvb_bench_run *run, kvb_bench_contestant *c, uint32_t turn)
 {
     const kvb_bench_scene *s = run->scene;
@@ -77,7 +75,8 @@ static int contestant_attend(const kvb_bench_run *run, kvb_bench_contestant *c, 
     return error;
 }
 
-/* Where calls are told in cycles, one thread's are those that it ran: a busy machine changes little. */
+/* Nanoseconds of a call. Where the report prints cycles, one thread is timed by its own clock, so a busy machine
+ * changes little. */
 static double contestant_sample(const kvb_bench_run *run, kvb_bench_contestant *c, uint32_t *turn)
 {
     double (*clock)(void) = run->scene->work->call && c->team ? now_ns : kvb_now_ns, start = clock();
@@ -97,7 +96,7 @@ void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, 
         c->why[0] = '\0';
 }
 
-/* What is sampled: a contestant, or a probe of a team. */
+/* Context of a sample: a contestant, or a probe of a team. */
 typedef struct sampling {
     const kvb_bench_run *run;
     kvb_bench_contestant *contestant;
@@ -106,7 +105,7 @@ typedef struct sampling {
     uint32_t team, turn;
 } sampling;
 
-/* A work that may lie in caches is brought there by a pass or call that does not count. */
+/* Does an untimed pass or call bring the work's rows into the CPU's caches before each sample? */
 static bool is_warmed(const kvb_bench_run *run)
 {
     return run->scene->work->resident && run->scene->work->limit == KVB_BENCH_READ;
@@ -121,7 +120,7 @@ static double contestant_take(void *ctx)
     return s->contestant->why[0] ? NAN : ns;
 }
 
-/* Memory for what it writes, and the first call, which makes scratch and is judged. 0 or -ENOMEM. */
+/* Allocates outputs and makes the first call, which takes scratch and is judged. 0 or -ENOMEM. */
 static int contestant_open(const kvb_bench_run *run, kvb_bench_contestant *c)
 {
     const kvb_bench_scene *s = run->scene;
@@ -144,14 +143,14 @@ static int contestant_open(const kvb_bench_run *run, kvb_bench_contestant *c)
     c->lse = kvb_memory_take(NULL, "lse", rows * sizeof *c->lse);
     if (!c->out || !c->lse)
         return -ENOMEM;
-    memset(c->out, 0xff, bytes); /* NaN: an element left unwritten is seen */
+    memset(c->out, 0xff, bytes); /* NaN: the judge finds an unwritten element */
     memset(c->lse, 0xff, rows * sizeof *c->lse);
     c->repeats = 1;
     double ns = contestant_sample(run, c, &turn);
     int error = c->why[0] ? 0 : kvb_bench_judge(run, c);
     if (error || c->why[0] || (c->wrong && !c->foreign))
         return error;
-    if (ns < SAMPLE_NS * REPEATS) /* it was warm-up */
+    if (ns < SAMPLE_NS * REPEATS) /* the first call was the warm-up */
         ns = contestant_sample(run, c, &turn);
     c->repeats = (uint32_t)fmin(1 + SAMPLE_NS / ns, REPEATS);
     if (ns > PATIENCE_NS)
@@ -159,7 +158,7 @@ static int contestant_open(const kvb_bench_run *run, kvb_bench_contestant *c)
     return 0;
 }
 
-/* Is it timed? */
+/* Is the contestant timed? */
 static bool takes_part(const kvb_bench_contestant *c)
 {
     return !c->why[0] && (!c->wrong || c->foreign);
@@ -167,7 +166,7 @@ static bool takes_part(const kvb_bench_contestant *c)
 
 /* ---- probes -------------------------------------------------------------------------------------------------- */
 
-/* Nanoseconds a byte, of reading as many bytes as the work has, from as many copies of them. */
+/* Nanoseconds for each byte: reads as many bytes as the work has, from as many copies. */
 static double read_take(void *ctx)
 {
     sampling *s = ctx;
@@ -183,7 +182,7 @@ static double read_take(void *ctx)
     return ns / ((double)bytes * passes);
 }
 
-/* Nanoseconds an operation. NAN where it cannot be had. */
+/* Nanoseconds for each operation. NAN: not available. */
 static double peak_take(void *ctx)
 {
     const sampling *s = ctx;
@@ -206,7 +205,7 @@ static bool team_used(const kvb_bench_run *run, uint32_t team)
     return false;
 }
 
-/* copies: as many as the store has layers, each of so many bytes. able: contestants that take part. */
+/* copies: [layers of the store] each with so many bytes. able: contestants that take part. */
 static void rounds_make(kvb_bench_run *run, const kvb_probe_memory *copies, double bytes, uint32_t able)
 {
     sampling sampled[ALL];

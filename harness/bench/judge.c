@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A few rows of what a contestant wrote, by the oracle: of sampled queries all query heads of one KV head, the last
- * query and head among them. As rows repeat (scene.c), the oracle stores the distinct ones, and runs of cells become
- * runs of these.
+ * Judges a few output rows of a contestant: for each sampled query, query heads of one KV head; the last query with the
+ * last head is always sampled. Rows of the store repeat (scene.c), so the oracle stores only the distinct ones, and
+ * runs of cells are mapped to runs of these.
  */
 #include <errno.h>
 #include <math.h>
@@ -16,8 +16,8 @@
 #include "oracle/oracle.h"
 #include "workloads/array.h"
 
-#define SAMPLED 3u /* queries, where cells are few */
-#define HEADS   8u /* query heads of a KV head, at most */
+#define SAMPLED 3u /* most sampled queries */
+#define HEADS   8u /* most query heads of a KV head */
 
 typedef struct runs {
     kvb_token_run *at;
@@ -25,7 +25,7 @@ typedef struct runs {
     uint32_t most; /* cells that one query sees */
 } runs;
 
-/* Cells begin .. end-1, as cells of the distinct rows. */
+/* Adds cells begin .. end-1 as cells of the distinct rows. */
 static int run_add(runs *r, uint32_t distinct, uint32_t begin, uint32_t end)
 {
     int error = 0;
@@ -39,20 +39,20 @@ static int run_add(runs *r, uint32_t distinct, uint32_t begin, uint32_t end)
     return error;
 }
 
-/* Sampled query i of n, of a call of n_tok: the last one, and others evenly before it. */
+/* Sampled query i of n, in a call of n_tok tokens: at equal distances, the last query included. */
 static uint32_t query_of(uint32_t n_tok, uint32_t i, uint32_t n)
 {
     return n < 2 ? n_tok - 1 : (uint32_t)((uint64_t)(n_tok - 1) * i / (n - 1));
 }
 
-/* Queries that are looked at: fewer where each sees many cells. */
+/* Number of sampled queries: fewer if there are many cells. */
 static uint32_t samples_of(uint32_t n_tok, uint32_t cells)
 {
     const uint32_t few = cells > 32u << 10 ? 1 : cells > 8u << 10 ? 2 : SAMPLED;
     return few < n_tok ? few : n_tok;
 }
 
-/* Fills r with the runs of cells that each sampled query sees. from: the scene's token that comes first in the call. */
+/* Fills r with the runs of cells that each sampled query sees. from: the scene's token that is the call's first. */
 static int runs_make(const kvb_bench_sight *sight, uint32_t distinct, uint32_t scene_tok, uint32_t from, uint32_t n_tok,
                      runs *r)
 {
@@ -126,8 +126,7 @@ static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells
     return 0;
 }
 
-/* Runs of the sampled queries of the call made last (of tokens by themselves, the last one), and the rows that they
- * see. */
+/* Makes the runs and the rows that sampled queries of the last call see. APART: the last call is the last token's. */
 static int seen_make(const kvb_bench_run *run, const kvb_bench_contestant *c, runs *r, kvb_single_rows *rows)
 {
     const kvb_bench_store *store = run->store;

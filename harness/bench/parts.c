@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What kernels are made of, alone, at each level of instruction sets that this CPU has: coding rows, loading them as
- * floats, inner loops, block products. One thread, rows of 128 channels; what is read lies in the second-level cache.
- * Levels and the measuring of a cycle take turns; a first run of each sample does not count, as a core takes a while to
- * wake its wide units.
+ * Times the parts of kernels at each level of instruction sets that this CPU has: coding rows, loading them as floats,
+ * inner loops, block products. One thread, rows of 128 channels, data in the second-level cache. Levels and the probe
+ * of a cycle take turns. The first run of each sample does not count: a core takes a while to power up its wide units.
  */
 #include <errno.h>
 #include <math.h>
@@ -23,7 +22,7 @@
 #include "workloads/live/play.h"
 
 enum { DIM = 128, CELLS = 512, MOST_ROWS = 256, LEAST = 5, MOST = 41 };
-#define SAMPLE_NS 2e4 /* of a sample, at least */
+#define SAMPLE_NS 2e4 /* shortest sample */
 
 /* Products of floats, or a level's own products of 16 bits. */
 typedef enum products { FLOATS, F16, BF16 } products;
@@ -33,10 +32,10 @@ struct part {
     const char *unit;
     double units; /* of a run */
     void (*run)(const part *p, kvb_cpu_level level);
-    bool (*has)(const part *p, kvb_cpu_level level); /* the level has code of its own for it */
+    bool (*has)(const part *p, kvb_cpu_level level); /* does the level have separate code for the part? */
     uint32_t rows;                                   /* query rows */
     products products;
-    const kvb_pool_type *type; /* rows stored in it, of `view` */
+    const kvb_pool_type *type; /* pool of the stored rows in `view` */
     kvb_view view;
     char name[48];
 };
@@ -80,7 +79,7 @@ static void data_make(void)
     memcpy(packed, q, sizeof packed);
 }
 
-/* Scores that are weights too. */
+/* Fills scores with numbers that also serve as weights. */
 static void scores_make(void)
 {
     memset(states, 0, sizeof states);
@@ -104,7 +103,7 @@ static bool codec_has(const part *p, kvb_cpu_level level)
     return codec_at(level);
 }
 
-/* As a pool does: transform and encode row by row, or window by window. */
+/* Transforms and encodes as a pool does: row by row, or window by window. */
 static void encode_run(const part *p, kvb_cpu_level level)
 {
     const kvb_codec_isa *isa = codec_at(level);
@@ -178,7 +177,7 @@ static void sums_run(const part *p, kvb_cpu_level level)
     }
 }
 
-/* Weights serve as the next scores. */
+/* The weights that a run makes are the next run's scores. */
 static void weigh_run(const part *p, kvb_cpu_level level)
 {
     float earlier[MOST_ROWS];
@@ -259,10 +258,10 @@ static void int8_sums_run(const part *p, kvb_cpu_level level)
 typedef struct sampling {
     const part *part;
     kvb_cpu_level level;
-    uint32_t runs; /* of a sample */
+    uint32_t runs; /* in a sample */
 } sampling;
 
-/* The query rows as the level's own products take them. */
+/* Encodes the query rows for the level's products. */
 static void queries_make(const part *p, kvb_cpu_level level)
 {
     const kvb_loops *l = kvb_loops_at(level);
@@ -275,7 +274,7 @@ static void queries_make(const part *p, kvb_cpu_level level)
         query(p->products == FLOATS ? p->view.format : &half, DIM, q_rows[r], encoded[r]);
 }
 
-/* Nanoseconds a unit. */
+/* Nanoseconds of a unit. */
 static double part_take(void *ctx)
 {
     const sampling *s = ctx;
@@ -294,7 +293,7 @@ typedef struct parts {
     uint32_t n_levels, n;
 } parts;
 
-/* A time whose median deviates by a quarter is not shown. */
+/* A time is not printed if its median absolute deviation is a quarter of it or more. */
 static void figure_text(const double *samples, uint32_t n, int digits, char *text, size_t bytes)
 {
     const kvb_bench_figure f = kvb_bench_figure_of(samples, n);
@@ -329,7 +328,7 @@ static int part_measure(parts *all, const part *p)
     kvb_rounds_run(&rounds, of, n);
     for (uint32_t i = 1; i < n; i++)
         figure_text(ns[i], of[i].n, 2, text[column[i]], sizeof *text);
-    for (uint32_t i = 0; i < of[n - 1].n; i++) /* of the highest level, by rounds: a core changes its frequency */
+    for (uint32_t i = 0; i < of[n - 1].n; i++) /* highest level: a core's clock may change, so divide in each round */
         ns[n - 1][i] /= ns[0][i];
     figure_text(ns[n - 1], of[n - 1].n, 1, cycles, sizeof cycles);
     for (uint32_t l = 0; l < all->n_levels; l++)
@@ -363,7 +362,7 @@ static const struct loop {
     {"product 64x128", "row", sum_product_run, vector_has, 1, true, {24, 64, 256}, FLOATS},
 };
 
-/* Of each format that integers multiply. */
+/* Block products of each format that integers multiply. */
 static const struct loop blocks[] = {
     {"int8 query", "row", int8_query_run, int8_has, 1, true, {8}, FLOATS},
     {"int8 scores", "cell", int8_scores_run, int8_has, CELLS, false, {1, 4, 26}, FLOATS},
@@ -394,7 +393,7 @@ static bool int8_fits(const kvb_format *format)
     return kvb_product_int8.fits(&p, why, sizeof why);
 }
 
-/* Coding, loading and block products of one pool. */
+/* Measures coding, loading and block products of one pool. */
 static int pool_measure(parts *all, const kvb_pool_type *type)
 {
     kvb_allocator allocator = {0};
@@ -406,14 +405,14 @@ static int pool_measure(parts *all, const kvb_pool_type *type)
     if (error)
         return error;
     error = type->ensure(pool, 2 * CELLS);
-    for (uint32_t c = 0; c < 2 * CELLS && !error; c += CELLS) /* windows of the first half are closed */
+    for (uint32_t c = 0; c < 2 * CELLS && !error; c += CELLS) /* the second half makes the pool encode the first */
         type->write_run(pool, c, CELLS, plain);
     if (!error)
         type->view(pool, CELLS, &view);
     for (const kvb_pool_type *form = type; form && !error; form = form->rotated) {
         const struct loop coding[] = {{"encode", "row", encode_run, codec_has, CELLS, false, {1}, FLOATS},
                                       {"decode", "row", decode_run, codec_has, CELLS, false, {1}, FLOATS}};
-        encode_run(&(part){.type = form}, KVB_CPU_PORTABLE); /* what is decoded */
+        encode_run(&(part){.type = form}, KVB_CPU_PORTABLE); /* input of decode */
         for (int i = 0; i < 2 && !error; i++)
             error = loop_measure(all, &coding[i], form, &view);
     }
@@ -464,11 +463,11 @@ int kvb_bench_parts(const kvb_bench_choice *choice, uint32_t *n, FILE *out)
 }
 
 /*
- * What the calls of a cache cost, by the cells in use and the sequences that are alive; and the memory of its tables
- * after all of them. Rows are small, so that next to nothing of a call is bytes, except where rows are copied: a fork
- * and a shift of slab, save and load. Every sequence holds as many tokens as the others, in one run of cells; then all
- * decode together. A call is of the last sequence; reorder hands all on by one, and tree is a propose of 26 nodes and a
- * commit of 4. Medians of this thread's time.
+ * Times the calls of a cache, by cells in use and live sequences, and counts the memory of its tables after all calls.
+ * Rows are small, so moving bytes takes next to no time, except in calls that copy rows: forks and shifts of slab,
+ * save, load. All sequences have equal length, each in one run of cells; then all decode together. Calls are made on
+ * the last sequence; reorder moves all sequences on by one id; tree is a propose of 26 nodes and a commit of 4. Printed
+ * times are medians of this thread's time.
  */
 enum { CALL_DIM = 4, SAMPLES = 21, FEWEST = 3, CALLS = 64, NODES = 26, ACCEPTED = 4, DIVIDED = 16, SIZES = 3 };
 
@@ -527,7 +526,7 @@ typedef struct bench {
     double ns[VERBS][SAMPLES];
 } bench;
 
-/* Keeps the first error; what follows it is not shown. */
+/* Keeps the first error. Later times are not printed. */
 static void must(bench *b, int error)
 {
     if (error && !b->error)
@@ -545,7 +544,7 @@ static void note(bench *b, verb v, double ns)
         b->ns[v][b->n[v]++] = ns;
 }
 
-/* So many more tokens of a sequence, with their rows. No two sequences begin alike. */
+/* Adds n tokens with their rows to a sequence. No two sequences begin with the same token. */
 static void prefill(bench *b, uint32_t seq, uint32_t n)
 {
     static int32_t tokens[KVB_PLAY_STEP];
@@ -555,7 +554,7 @@ static void prefill(bench *b, uint32_t seq, uint32_t n)
     must(b, kvb_play_tokens(b->cache, seq, tokens, n));
 }
 
-/* Each sequence is given its part of the cells. */
+/* Fills each sequence's part of the cells. */
 static void fill(bench *b)
 {
     for (uint32_t s = 0; s < b->sequences; s++)
@@ -565,7 +564,7 @@ static void fill(bench *b)
         }
 }
 
-/* ---- cycles of calls: each leaves about as much as it found ------------------------------------------------------- */
+/* ---- cycles of calls: each leaves about as many tokens as it found --------------------------------------------- */
 
 static void steps(bench *b)
 {
@@ -581,7 +580,7 @@ static void steps(bench *b)
     note(b, STEP_ALL, (between - start) / b->sequences);
 }
 
-/* Each sequence takes the place of the one before. */
+/* Each sequence becomes a copy of the next one. */
 static void reorder(bench *b)
 {
     static uint32_t dst[KVB_MAX_SEQS], src[KVB_MAX_SEQS];
@@ -594,7 +593,7 @@ static void reorder(bench *b)
     note(b, REORDER, (now_ns() - start) / b->sequences);
 }
 
-/* The last sequence moves by a position, there and back; the step turns its rows, which is not counted. */
+/* Moves the last sequence by a position, there and back. The step that turns its rows is not timed. */
 static void shift(bench *b)
 {
     const uint32_t last = b->sequences - 1;
@@ -607,7 +606,7 @@ static void shift(bench *b)
     }
 }
 
-/* A binary tree behind the last sequence, of which a path stays. */
+/* Proposes a binary tree behind the last sequence and commits a path. */
 static void tree(bench *b)
 {
     static const uint32_t accepted[ACCEPTED] = {0, 1, 3, 7};
@@ -623,7 +622,7 @@ static void tree(bench *b)
     note(b, TREE, (now_ns() - start) / NODES);
 }
 
-/* The last sequence leaves, and its prompt comes again. */
+/* Removes the last sequence and matches its prompt. */
 static void match(bench *b)
 {
     const uint32_t n = b->cells / b->sequences, last = b->sequences - 1;
@@ -643,7 +642,7 @@ static void match(bench *b)
     free(tokens);
 }
 
-/* The last sequence is saved, leaves and comes back. */
+/* Saves the last sequence, removes it and loads it. */
 static void saved(bench *b)
 {
     const char *path = kvb_slot_files_path(b->files, 0);
@@ -659,7 +658,7 @@ static void saved(bench *b)
     note(b, LOAD, now_ns() - start);
 }
 
-/* The last sequence leaves and comes again as a fork of the first. */
+/* Removes the last sequence and forks it from the first. */
 static void forks(bench *b)
 {
     if (b->sequences == 1)
@@ -672,8 +671,8 @@ static void forks(bench *b)
     note(b, SEQ_RM, between - start);
 }
 
-/* The first positions of the last sequence are divided, as far as they are not yet; its rows are turned with the next
- * step. */
+/* Divides the first positions of the last sequence by 2, in later runs again. The step that turns its rows is not
+ * timed. */
 static void divide(bench *b)
 {
     const uint32_t last = b->sequences - 1;
@@ -683,7 +682,7 @@ static void divide(bench *b)
     must(b, kvb_cache_begin_step(b->cache, &last, 1));
 }
 
-/* All cells in order: few are out of it, so that looking is what costs. */
+/* Puts all cells in order. Few are out of order, so the time is mostly that of the search. */
 static void defrag(bench *b)
 {
     double start = now_ns();
@@ -699,10 +698,10 @@ static void clear(bench *b)
     fill(b);
 }
 
-/* In this order. */
+/* The cycles run in this order. */
 static const struct cycle {
-    uint32_t flags;  /* KVB_CACHE_… that it needs; 0: none */
-    uint32_t longer; /* tokens by which it makes a sequence longer */
+    uint32_t flags;  /* KVB_CACHE_… that the cycle needs; 0: none */
+    uint32_t longer; /* tokens that it adds to a sequence */
     void (*run)(bench *);
 } cache_cycles[] = {{0, 1 + CALLS, steps},
                     {KVB_CACHE_PREFIX, 0, match},
@@ -735,12 +734,12 @@ static void cycle_sample(bench *b, const struct cycle *cycle, double seconds)
     kvb_contestant one = {.take = calls_take, .ctx = &s, .limit = true};
     uint32_t before[VERBS];
     memcpy(before, b->n, sizeof before);
-    cycle->run(b); /* tables grow: it does not count */
+    cycle->run(b); /* tables grow here: not timed */
     memcpy(b->n, before, sizeof before);
     kvb_rounds_run(&(kvb_rounds){.least = FEWEST, .most = SAMPLES, .seconds = seconds}, &one, 1);
 }
 
-/* Measures all calls of a cache with so many sequences over so many cells. 0 or -errno. */
+/* Measures all calls of the cache with b->sequences and b->cells. 0 or -errno. */
 static int bench_run(bench *b, double seconds)
 {
     char why[200];
@@ -774,7 +773,7 @@ static void name_make(const bench *b, verb v, char name[64])
     snprintf(name, 64, "%s/%s x%u", verbs[v].name, b->type->name, b->sequences);
 }
 
-/* A row for each call of a cache with so many sequences. */
+/* Adds a row for each call of the cache with b->sequences. */
 static int cache_measure(const kvb_bench_choice *choice, bench *b, kvb_table *table)
 {
     static const uint32_t sizes[SIZES] = {1u << 10, 1u << 16, 1u << 20};

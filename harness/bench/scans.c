@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scan kernels alone. Decoding changes states in place, from copies that no cache holds: its limit is reading and
- * writing as many bytes, measured in turns with it over the same slots. A prompt's limit is the f32 multiply-add peak.
+ * Times scan kernels. Decoding changes states in place, in more slots than any CPU cache holds. Its limit is to read
+ * and write as many bytes of the same slots, measured in turns with it. A prompt's limit is the f32 multiply-add peak.
  * Operations: two for a multiply-add. A token writes each element of the state and reads it; the delta rule reads it
- * twice. What chunks multiply besides does not count. MAMBA1 has an exponential for each element, which counts as 10
- * multiply-adds: the polynomial and what brings its argument into range, with the products before it. scan-reference is
- * called with fewer tokens of a prompt, and its time taken as many times as the prompt is longer.
+ * twice. Additional products of kernels that work in chunks do not count. MAMBA1 has an exponential for each element,
+ * which counts as 10 multiply-adds: its products, range reduction and polynomial. scan-reference is called with fewer
+ * tokens of a prompt, and its time is scaled to the prompt's length.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,10 +21,10 @@
 #include "oracle/recurrence.h"
 #include "results/table.h"
 
-#define BEYOND_CACHES 300e6 /* bytes of all slots of a decoding work */
-#define PLAIN_TOKENS  16u   /* of a prompt, for scan-reference */
+#define BEYOND_CACHES 300e6 /* bytes of all slots of a decoding work: more than CPU caches hold */
+#define PLAIN_TOKENS  16u   /* most tokens of a call of scan-reference */
 #define PROMPT        4096u
-#define COLUMNS       16u /* of one head's outputs that are judged */
+#define COLUMNS       16u /* judged columns of one head's outputs */
 
 #define HEADS64(KIND, D_K, GROUPS)                                                                                     \
     {                                                                                                                  \
@@ -84,7 +84,7 @@ static size_t floats_of(const kvb_scan_problem *p, int input)
     return sizes[input];
 }
 
-/* Numbers as a model has them, roughly: decays of 0.9 to 1, short keys. */
+/* Fills inputs with numbers like a model's: decays of 0.9 to 1, short keys. */
 static void rows_fill(const kvb_scan_problem *p, float *const rows[6])
 {
     uint64_t bits = 1;
@@ -157,7 +157,7 @@ static void stage_close(stage *s)
         kvb_memory_give(NULL, all[i], 0);
 }
 
-/* The next slots, so that none is met again while a cache holds it. */
+/* Moves on to the next slots, so that a CPU cache holds none of them. */
 static void slots_turn(stage *s)
 {
     const uint32_t n = s->args.problem.n_tok;
@@ -166,7 +166,7 @@ static void slots_turn(stage *s)
     s->turn++;
 }
 
-/* The call as this kernel makes it. */
+/* This kernel's call: scan-reference gets fewer tokens of a prompt. */
 static kvb_scan args_of(const stage *s, const kvb_kernel *kernel)
 {
     kvb_scan args = s->args;
@@ -192,7 +192,7 @@ static void part_touch(void *ctx, uint32_t i, uint32_t n)
     kvb_vector_at(kvb_cpu())->rescale(base, base, (uint32_t)floats, 1.0f);
 }
 
-/* Reads and writes as many bytes of the slots as a call: the numbers stay. */
+/* Nanoseconds to read and write as many bytes of the slots as a call does. Their values stay the same. */
 static double touch_ns(stage *s)
 {
     slots_turn(s);
@@ -201,7 +201,7 @@ static double touch_ns(stage *s)
     return kvb_now_ns() - start;
 }
 
-/* What is sampled: a kernel, or with none the limit; the mean of a few calls. */
+/* Context of a sample, the mean of a few calls of the kernel. kernel NULL: the limit is sampled. */
 typedef struct sampling {
     stage *stage;
     const kvb_kernel *kernel;
@@ -217,7 +217,7 @@ static double call_take(void *ctx)
     return ns;
 }
 
-/* The time of a prompt's multiply-adds at their peak. */
+/* Nanoseconds of a prompt's multiply-adds at the peak rate. */
 static double peak_take(void *ctx)
 {
     const stage *s = ((const sampling *)ctx)->stage;
@@ -229,9 +229,9 @@ static double peak_take(void *ctx)
 
 /* ---- judging ----------------------------------------------------------------------------------------------------- */
 
-/* The last columns of the last head: own [rows][n], of what belongs to the layer. */
+/* The last columns of the last head. own: [rows][n] of the layer's parameters. */
 typedef struct lane {
-    kvb_scan_problem problem; /* of these columns */
+    kvb_scan_problem problem; /* with these columns only */
     kvb_recurrence *truth;
     kvb_recurrence_want *want;
     float *own;
@@ -268,7 +268,7 @@ static void lane_close(lane *l)
     free(l->zeros);
 }
 
-/* A call over empty states, compared with the oracle. */
+/* Makes a call over empty states and compares it with the oracle. */
 static int scanner_judge(stage *s, kvb_bench_scanner *c)
 {
     const kvb_scan args = args_of(s, c->kernel);
@@ -336,7 +336,7 @@ static void rounds_make(kvb_bench_scan *run, stage *s, const kvb_team *team, dou
         kvb_bench_scanner *c = &run->of[k];
         if (c->why[0] || c->wrong)
             continue;
-        sampled[n] = (sampling){s, c->kernel, c->kernel == &kvb_kernel_scan_reference ? 1 : repeats}; /* it is slow */
+        sampled[n] = (sampling){s, c->kernel, c->kernel == &kvb_kernel_scan_reference ? 1 : repeats}; /* slow: one */
         all[n] = (kvb_contestant){.take = call_take, .ctx = &sampled[n], .samples = c->ns, .team = team};
         timed[n++] = c;
     }

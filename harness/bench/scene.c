@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows to be read, K and V as the pools store them; queries, and which cells each of them sees. */
+/* The rows of a work, K and V as pools store them; its queries, and the cells that each of them sees. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,18 +10,18 @@
 #include "workloads/live/live.h"
 #include "workloads/values.h"
 
-/* Distinct cells; they repeat behind each other. No multiple of it lies near one of 2048, the length of a batch's
- * sequences: no two of them hold the same cells. */
+/* The rows of so many cells differ; later cells repeat them. No multiple lies near a multiple of 2048, the length of a
+ * batch's sequences, so no two sequences hold the same rows. */
 #define DISTINCT 4679u
 #define SEED     1u
 
-/* What all copies of the rows hold at least, so that no cache keeps them. */
+/* Fewest bytes of all copies of the rows together: more than CPU caches hold. */
 #define BEYOND_CACHES 450e6
 
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 
-/* Pools take memory on one thread, but it is to be the team's: huge pages, each part touched by the thread whose number
- * it has, as the probes' memory is. */
+/* Pools take memory on one thread, but it must be placed like the probes' memory: huge pages, thread i of this team
+ * first touches part i. */
 static const kvb_team *touching;
 
 static void *memory_take(const char *name, size_t bytes)
@@ -42,7 +42,7 @@ static const kvb_memory_source source = {memory_take, memory_give};
 
 /* ---- values -------------------------------------------------------------------------------------------------- */
 
-enum { KV_HEADS = 8, DIM = 128, LATENT_K = 576, LATENT_V = 512 }; /* where a work does not say */
+enum { KV_HEADS = 8, DIM = 128, LATENT_K = 576, LATENT_V = 512 }; /* where a work has 0 */
 
 kvb_group kvb_bench_group(const kvb_bench_work *w)
 {
@@ -61,7 +61,7 @@ kvb_group kvb_bench_group(const kvb_bench_work *w)
     return g;
 }
 
-/* One kind of rows, `n` tokens of them. */
+/* The rows of one kind for n tokens. */
 typedef struct making {
     kvb_rows kind;
     uint32_t n;
@@ -118,7 +118,7 @@ uint32_t kvb_bench_layers(const kvb_bench_work *work, uint32_t cells)
     return (uint32_t)fmin(ceil(BEYOND_CACHES / (cells * kvb_bench_cell_bytes(work))), KVB_BENCH_LAYERS);
 }
 
-/* The pools are dealt out to the threads. */
+/* Thread i of n writes the rows of every n-th pool. */
 static void part_write(void *ctx, uint32_t i, uint32_t n)
 {
     const kvb_bench_store *s = ctx;
@@ -129,7 +129,7 @@ static void part_write(void *ctx, uint32_t i, uint32_t n)
     }
 }
 
-/* The distinct rows of one side, and what a fixed scale is taken from. */
+/* Makes the distinct rows of one side, and the largest magnitudes that head scales need. */
 static int rows_make(kvb_bench_store *s, const kvb_team *team, int side)
 {
     const kvb_rows kind = side ? KVB_ROWS_V : KVB_ROWS_K;
@@ -212,7 +212,8 @@ int kvb_bench_store_open(kvb_bench_store *s, const kvb_team *team, const kvb_ben
     return error;
 }
 
-/* Queries, and which cells each of them sees. */
+/* ---- queries, and the cells that each of them sees --------------------------------------------------------------- */
+
 enum { SEQUENCES = 16, BRANCHES = 8, TAIL = 64, CHUNK = 512 };
 
 static uint32_t smaller(uint32_t a, uint32_t b)
@@ -220,7 +221,7 @@ static uint32_t smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Query t sees cells begin .. end-1 too. Ascending. */
+/* Query t also sees cells begin .. end-1, which lie behind those that it saw before. */
 static void see(kvb_bench_sight *s, uint32_t t, uint32_t begin, uint32_t end)
 {
     uint32_t *n = &s->row_start[t + 1];
@@ -230,7 +231,7 @@ static void see(kvb_bench_sight *s, uint32_t t, uint32_t begin, uint32_t end)
         s->runs[(*n)++] = (kvb_run){begin, end};
 }
 
-/* Cells begin .. end-1, or of a window their first and last ones. */
+/* Query t sees cells begin .. end-1; with a window, only the first and last of them. */
 static void window_see(kvb_bench_sight *s, uint32_t t, uint32_t begin, uint32_t end, uint32_t window, uint32_t sinks)
 {
     const uint32_t from = window && end - begin > window ? end - window : begin;
@@ -238,7 +239,8 @@ static void window_see(kvb_bench_sight *s, uint32_t t, uint32_t begin, uint32_t 
     see(s, t, from, end);
 }
 
-/* EAGLE's tree: the pending token and the draft's behind a prefix. A node sees itself and those it descends from. */
+/* EAGLE's tree: the pending token and the draft's tokens behind a prefix. A node sees the prefix, its ancestors and
+ * itself. */
 static void tree_see(kvb_bench_sight *s, uint32_t t)
 {
     const kvb_eagle_shape *tree = &kvb_eagle_shape_25;
@@ -252,7 +254,7 @@ static void tree_see(kvb_bench_sight *s, uint32_t t)
             see(s, t, prefix + node, prefix + node + 1);
 }
 
-/* Cells first + k * stride for k < n. */
+/* Query t sees cells first + k * stride for k < n. */
 static void steps_see(kvb_bench_sight *s, uint32_t t, uint32_t first, uint32_t n, uint32_t stride)
 {
     for (uint32_t k = 0; k < n; k++)
@@ -327,7 +329,7 @@ static kvb_mask_kind mask_kind(const kvb_bench_work *work)
     return KVB_MASK_RUNS;
 }
 
-/* Counted from the mask itself. */
+/* Counts visible pairs and cells from the mask itself. */
 static int sights_count(kvb_bench_sight *s, uint32_t n_tok)
 {
     size_t words = ((size_t)s->cells + 63) / 64;
@@ -350,7 +352,7 @@ static int sights_count(kvb_bench_sight *s, uint32_t n_tok)
 
 static int runs_make(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_tok)
 {
-    /* no query has more runs than a trunk and tail or a path; those of a batch share the cells */
+    /* a query of a batch has at most a run for each of its cells, any other a trunk and a tail or a path */
     s->runs = calloc(s->cells + n_tok * (size_t)(TAIL + 1), sizeof *s->runs);
     s->row_start = calloc((size_t)n_tok + 1, sizeof *s->row_start);
     if (!s->runs || !s->row_start)
@@ -364,8 +366,7 @@ static int runs_make(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_
     return 0;
 }
 
-/* Tables of SEQUENCES that hold as many whole pages each, shuffled. Sequences are at most as long as those of a batch.
- */
+/* Deals equally many whole pages to each sequence, shuffled. A sequence is at most as long as one of BATCH. */
 static int pages_make(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_tok)
 {
     const uint32_t page = smaller(work->page, s->cells / n_tok), each = s->cells / n_tok / page, n = each * n_tok;
@@ -412,7 +413,7 @@ static void sight_close(kvb_bench_sight *s)
     free(s->pages);
 }
 
-/* The same without what the work is about. Of a batch: as many cells as are seen. */
+/* Makes the same call without the feature that the work measures. A batch has as many cells as are seen. */
 static int plain_open(kvb_bench_scene *s)
 {
     kvb_bench_work plain = *s->work;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scenes of `kvbench bench`: rows measured, and told as results. */
+/* The scenes of `kvbench bench`: measures rows, makes results of them and prints them. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ const kvb_bench_kind kvb_bench_kinds[] = {
     {.name = NULL},
 };
 
-/* Cells of all sequences together, with the step's own. */
+/* Cells of all sequences together, including the step's own. */
 static uint32_t cells_of(const kvb_bench_row *r)
 {
     const uint32_t c = r->context;
@@ -57,7 +57,8 @@ static uint32_t cells_of(const kvb_bench_row *r)
 bool kvb_bench_row_make(const kvb_bench_kind *kind, const kvb_group *g, const char *k_format, const char *v_format,
                         uint32_t context, uint32_t batch, uint32_t threads, kvb_bench_row *r)
 {
-    const bool one = kind->shape == KVB_BENCH_DECODE || kind->shape == KVB_BENCH_BATCH; /* token a sequence */
+    const bool one =
+        kind->shape == KVB_BENCH_DECODE || kind->shape == KVB_BENCH_BATCH; /* one token for each sequence */
     const bool prompt = kind->shape == KVB_BENCH_PREFILL || kind->shape == KVB_BENCH_CHUNK;
     *r = (kvb_bench_row){.kind = kind, .context = context, .batch = batch, .threads = threads};
     r->work = (kvb_bench_work){.name = kind->name,
@@ -90,7 +91,7 @@ bool kvb_bench_scan_row_make(const kvb_bench_kind *kind, uint32_t i, uint32_t ba
     return false;
 }
 
-/* A number whose interval is wider than half of it is not shown. */
+/* Is the interval of the median wider than half of the median? Such a time is not printed. */
 static bool bench_is_noisy(const kvb_result *r)
 {
     return !(r->time.all.high - r->time.all.low <= r->time.all.median / 2);
@@ -119,7 +120,7 @@ static void bench_count_text(uint32_t n, char text[16])
     snprintf(text, 16, n % 1024 ? "%u" : "%uk", n % 1024 ? n : n / 1024);
 }
 
-/* "decode-8x128-g4-16x2k": KV heads, channels, query heads of one, sequences, context. */
+/* "decode-8x128-g4-16x2k": 8 KV heads of 128 channels, 4 query heads each, 16 sequences, context of 2048. */
 static void workload_text(const kvb_bench_row *r, char text[KVB_NAME])
 {
     const kvb_bench_work *w = &r->work;
@@ -133,7 +134,8 @@ static void workload_text(const kvb_bench_row *r, char text[KVB_NAME])
     snprintf(text, KVB_NAME, "%s-%ux%s-g%u%s-%s%s", r->kind->name, w->kv_heads, dim, w->group, window, batch, context);
 }
 
-/* A median of rounds, in which drift cancels; NaN where its interval is wider than half of it. 0 or -ENOMEM. */
+/* *share: the median of shares, each taken within a round so that drift cancels; NaN: its interval is wider than half
+ * of it. 0 or -ENOMEM. */
 static int share_fill(double *shares, uint32_t n, double *share)
 {
     double low, high;
@@ -180,7 +182,7 @@ static int times_fill(const kvb_bench_run *run, const kvb_bench_contestant *c, k
     return error;
 }
 
-/* What records say of a kernel that calls another engine. */
+/* Fills in the record's `foreign`, for a kernel that calls another engine. */
 static void foreign_fill(const kvb_bench_contestant *c, kvb_result *r)
 {
     const kvb_tolerance *rule = &c->kernel->tolerance;
@@ -304,7 +306,7 @@ static double bits_of(const char *format, uint32_t dim)
     return 8.0 * (double)pool->row_bytes(pool, dim) / dim;
 }
 
-/* Bits of the row's formats and what they cost, in all of its results. 0 or -ENOMEM. */
+/* Fills bits and error of the row's formats into all of its results. 0 or -ENOMEM. */
 static int formats_fill(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_run *run)
 {
     const kvb_bench_work *w = &row->work;
@@ -358,9 +360,9 @@ int kvb_bench_row_measure(kvb_bench_sweep *sweep, const kvb_team *team, kvb_benc
     return error;
 }
 
-/* What a sweep found: for people blocks of 80 columns, rows formats by contexts and columns kernels; for programs one
- * list. */
-enum { COLUMNS = 5, REASONS = 8 }; /* kernels side by side; reasons told of a block */
+/* ---- printing: blocks of 80 columns for people, one list for programs -------------------------------------------- */
+
+enum { COLUMNS = 5, REASONS = 8 }; /* most kernels side by side; most reasons of a block */
 
 static const kvb_result *result_at(const kvb_bench_sweep *s, const kvb_bench_row *r, uint32_t kernel)
 {
@@ -387,7 +389,7 @@ uint32_t kvb_bench_best(const kvb_bench_sweep *s, const kvb_bench_row *row)
             (best == none || r->time.all.median < result_at(s, row, best)->time.all.median))
             best = k;
     }
-    for (uint32_t k = 0; k < none && best < none; k++) { /* may one that is not shown be faster? */
+    for (uint32_t k = 0; k < none && best < none; k++) { /* may one that is too noisy be faster? */
         const kvb_result *r = result_at(s, row, k);
         if (r->status == KVB_STATUS_PASS && !has_time(r) &&
             !(r->time.all.low > result_at(s, row, best)->time.all.median))
@@ -406,7 +408,7 @@ static void short_time(double ns, char text[16])
     snprintf(text, 16, "%.*f%c", ns < 9.995 ? 2 : ns < 99.95 ? 1 : 0, ns, u < 3 ? units[u] : 's');
 }
 
-/* "10.6m  80%*", of 11 characters. */
+/* "10.6m  80%*", 11 characters. */
 static void cell_text(const kvb_result *r, bool best, char text[32])
 {
     char time[16], share[16] = "";
@@ -424,7 +426,7 @@ static void cell_text(const kvb_result *r, bool best, char text[32])
     snprintf(text, 32, "%5s %4s%c", time, share, r->status == KVB_STATUS_FAIL ? '!' : best ? '*' : ' ');
 }
 
-/* Its format, or its recurrence. */
+/* The row's formats, or its recurrence. */
 static void pools_text(const kvb_bench_row *r, char text[32])
 {
     if (r->kind->scan) {
@@ -462,13 +464,13 @@ static void heading_print(const kvb_bench_row *r, FILE *out)
     fputs("\n\n", out);
 }
 
-/* Was it brought by the user? */
+/* Does the kernel come from a plug-in, or from --beside? */
 static bool is_foreign(const kvb_bench_sweep *s, const kvb_bench_row *row, uint32_t kernel)
 {
     return row->kind->scan ? s->foreign_scan[kernel] : s->foreign[kernel];
 }
 
-/* Does any row have something to say of this kernel? */
+/* Does any row have a result of this kernel? */
 static bool is_told(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, uint32_t kernel)
 {
     for (size_t i = 0; i < n; i++)
@@ -506,7 +508,7 @@ static void columns_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
     fputc('\n', out);
 }
 
-/* What the machine did in the rounds: medians over the rows. */
+/* Prints the measured limits: medians over the rows. */
 static void limits_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, FILE *out)
 {
     double *read = malloc(2 * (n + 1) * sizeof *read), *peak = read + n + 1;
@@ -530,7 +532,7 @@ static void limits_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, si
     free(read);
 }
 
-/* Why cells are empty, each reason once; what a kernel does not read itself is one line. */
+/* Prints why cells are empty, each reason once. All formats that kernels do not read themselves share one line. */
 static void reasons_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, FILE *out)
 {
     char said[REASONS][KVB_NAME + 256];
@@ -565,7 +567,7 @@ static void reasons_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, s
         kvb_folded_put(said[i], 4, out);
 }
 
-/* "mine takes 2.2 times the time of flash (2.1 to 2.4 in 3 rows)", of each kernel that was brought. */
+/* Prints "mine takes 2.2 times the time of flash (2.1 to 2.4 in 3 rows)" for each foreign kernel. */
 static int ratios_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, FILE *out)
 {
     const char *ours = rows->kind->scan ? "scan" : "flash";
@@ -582,7 +584,7 @@ static int ratios_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, siz
         }
         if (!some)
             continue;
-        const double median = kvb_quantile(ratio, some, 0.5); /* sorts them */
+        const double median = kvb_quantile(ratio, some, 0.5); /* sorts ratio[] */
         fprintf(out, "%s takes %.2g times the time of %s", result_at(s, rows, k)->kernel, median, ours);
         if (some > 1)
             fprintf(out, " (%.2g to %.2g in %zu rows)", ratio[0], ratio[some - 1], some);
@@ -616,7 +618,7 @@ static double row_bits(const kvb_result *r)
     return isnan(r->error.bits_v) ? r->error.bits_k : (r->error.bits_k + r->error.bits_v) / 2;
 }
 
-/* Does a row of no more bits have a smaller error, or one of fewer bits no larger one? */
+/* Is another row at least as good in bits and in error, and better in one of them? */
 static bool is_beaten(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, const kvb_result *r)
 {
     for (size_t i = 0; i < n; i++) {
@@ -628,7 +630,7 @@ static bool is_beaten(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_
     return false;
 }
 
-/* Of rows not yet printed the one of the fewest bits, then of the smallest error; n: there is none. */
+/* The unprinted row with the fewest bits, then with the smallest error; n: none is left. */
 static size_t row_next(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, const bool *printed)
 {
     size_t next = n;

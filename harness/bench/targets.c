@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The works, what kernels are to reach, and a work's lines in the table. */
+/* The works, the targets of kernels, and a work's lines in the table. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,12 +7,12 @@
 #include "harness/bench/bench.h"
 #include "results/table.h"
 
-/* Long enough that one copy passes any cache with f16 rows. */
+/* With f16 rows one copy of so many cells is larger than any CPU cache. */
 #define LONG (128u << 10)
 
 enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, COLUMNS };
 
-/* One entry: a kernel with a target, or shown only. */
+/* An entry: a kernel, a way to call it, a target (0: none). */
 #define FLASH(TARGET)      "flash", KVB_BENCH_WHOLE, TARGET
 #define FLASH_INT8(TARGET) "flash-int8", KVB_BENCH_WHOLE, TARGET
 #define FLASH_BF16(TARGET) "flash-bf16", KVB_BENCH_WHOLE, TARGET
@@ -23,7 +23,7 @@ enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, 
 #define FLASH_ALONE        "flash", KVB_BENCH_ALONE, 0
 #define FLASH_F16_APART    "flash-f16", KVB_BENCH_APART, 0
 #define FLASH_PLAIN        "flash", KVB_BENCH_PLAIN, 0
-/* Shown only, with and without. */
+/* Without target: with the work's feature and without it. */
 #define BESIDE_PLAIN                                                                                                   \
     {                                                                                                                  \
         {FLASH(0)},                                                                                                    \
@@ -48,7 +48,7 @@ enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, 
 #define PREFILL(NAME, FORMAT, SHAPE, CELLS)                                                                            \
     .name = NAME "-" FORMAT "-g4", .format = FORMAT, .shape = SHAPE, .group = 4, .cells = CELLS, .resident = true,     \
     .limit = KVB_BENCH_PEAK
-/* Some of the cells of one long cache: what a token costs as the context grows. */
+/* The first cells of one long store: the cost of a token as the context grows. */
 #define CONTEXT(KILO)                                                                                                  \
     .name = "context-" #KILO "k", .format = "f16", .group = 4, .cells = KILO << 10, .store = LONG, .resident = true,   \
     .limit = KVB_BENCH_READ
@@ -66,12 +66,12 @@ enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, 
 #define WITH(NAME, SHAPE, CELLS, LIMIT)                                                                                \
     .name = NAME, .format = "f16", .shape = SHAPE, .group = 4, .cells = CELLS, .resident = true, .limit = LIMIT,       \
     .plain = ", without", .entry = BESIDE_PLAIN
-/* Small steps: what a call costs. */
+/* Small steps: the cost of a call. */
 #define CALL(FORMAT, KERNEL, NAME, SHAPE, CELLS)                                                                       \
     .name = "call-" FORMAT "-" NAME, .format = FORMAT, .shape = SHAPE, .group = 4, .cells = CELLS, .resident = true,   \
     .limit = KVB_BENCH_LONGER, .call = true, .entry = {{KERNEL, KVB_BENCH_WHOLE, 0}, {KERNEL, KVB_BENCH_ALONE, 0}}
 
-/* Neighbours of one format and size share the rows. */
+/* Neighbours with one format and size share the store's rows. */
 const kvb_bench_work kvb_bench_works[] = {
     {DECODE("f32", 1, LONG / 2, KVB_BENCH_READ), .entry = {{FLASH(0.90)}}},
     {DECODE("f16", 1, LONG, KVB_BENCH_READ), .entry = {{FLASH(0.90)}, {FLASH_F16(0.90)}}},
@@ -155,7 +155,7 @@ static int line_add(kvb_table *table, const line *l)
     return kvb_table_row(table, cells);
 }
 
-/* Shows a ratio, and judges what the target is of: is it met? Where there is none: not. */
+/* Prints a ratio. Does `judged` meet the target? false: no, or there is none. */
 static bool line_judge(line *l, kvb_bench_figure ratio, double judged, double target, const char *unit)
 {
     snprintf(l->at[RATIO], sizeof(cell), "%.*f%s", *unit ? 2 : 3, ratio.median, unit);
@@ -168,7 +168,7 @@ static bool line_judge(line *l, kvb_bench_figure ratio, double judged, double ta
     return met;
 }
 
-/* A target that could not be tried is not met. */
+/* Prints the reason in place of a result; the target is not met. */
 static void line_refuse(line *l, double target, const char *word, const char *why)
 {
     if (target > 0)
@@ -185,7 +185,7 @@ static void size_print(const kvb_bench_run *run, cell text)
         snprintf(text, sizeof(cell), mb < 10 ? "%.1f MB" : "%.0f MB", mb);
 }
 
-/* The limit as a rate: of what binds. */
+/* Prints the binding limit, reading or operations, as a rate. */
 static void limit_print(const kvb_bench_run *run, const kvb_bench_contestant *c, double limit_ns, cell text)
 {
     kvb_bench_limit limit = run->scene->work->limit;
@@ -208,11 +208,11 @@ static double cycles_of(const kvb_bench_run *run, const kvb_bench_contestant *c)
 static void rate_print(const kvb_bench_run *run, const kvb_bench_contestant *c, double ns, cell text)
 {
     const kvb_bench_work *work = run->scene->work;
-    if (work->call) /* of a clock that may have changed: by turns */
+    if (work->call) /* the CPU's clock may change: each turn has its cycle */
         snprintf(text, sizeof(cell), "%.0f cycles", cycles_of(run, c));
     else if (work->limit == KVB_BENCH_PEAK)
         snprintf(text, sizeof(cell), "%.1f Gop/s", c->ops / ns);
-    else if (work->store) /* a context: what a cell costs */
+    else if (work->store) /* a context: the cost of a cell */
         snprintf(text, sizeof(cell), "%.1f ns/cell, %.1f GB/s", ns / run->scene->cells, c->bytes / ns);
     else
         snprintf(text, sizeof(cell), "%.1f GB/s", c->bytes / ns);
@@ -250,7 +250,7 @@ static int contestant_report(kvb_table *table, const kvb_bench_run *run, const k
     rate_print(run, c, ns, l.at[RATE]);
     limit_print(run, c, kvb_bench_figure_of(limit, c->turns).median, l.at[LIMIT]);
     snprintf(l.at[BOTH], sizeof(cell), "%.3f", kvb_bench_figure_of(both, c->turns).median);
-    if (c->wrong) { /* a foreign one: its time is a finding all the same */
+    if (c->wrong) { /* a foreign kernel: it has a time */
         line_judge(&l, kvb_bench_figure_of(ratio, c->turns), 0, 0, "");
         line_refuse(&l, target, "inexact", c->finding);
     } else {
@@ -260,8 +260,7 @@ static int contestant_report(kvb_table *table, const kvb_bench_run *run, const k
     return line_add(table, &l);
 }
 
-/* What more threads can gain: the bandwidth gains less than they are where a few reach it. 0.95 of that, as 1.9 is of
- * two. */
+/* The required gain of more threads: at most 0.95 of the gain in bandwidth, which a few threads may exhaust. */
 static double threads_target(const kvb_bench_run *run, double most, line *l)
 {
     double gain[KVB_BENCH_TURNS], allowed = INFINITY;
@@ -298,7 +297,7 @@ static int gain_report(kvb_table *table, const kvb_bench_run *run, const kvb_ben
     return line_add(table, &l);
 }
 
-/* Is b what a's gain is over? */
+/* Is b the slow way that a's gain is measured over? */
 static bool is_slow_way(const kvb_bench_contestant *a, const kvb_bench_contestant *b)
 {
     return a->entry->way == KVB_BENCH_WHOLE &&
