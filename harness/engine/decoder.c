@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A decoder in double over the weights of a GGUF file. For each layer a token has one row, which later tokens read: V and K before
- * rotation, or the state after the token. The row is made once, when the token is decoded, from the tokens that it saw then. K is turned
- * to the token's present position when it is read. So the result of removing or shifting earlier tokens is exact in every layer.
+ * A decoder in double over the weights of a GGUF file. A token has one row for each layer, which later tokens read: V
+ * and K before rotation, or the state after the token. The row is made once, when the token is decoded, from the tokens
+ * that it saw then. When K is read, it is turned to the token's present position. So the result is exact in every layer
+ * even after earlier tokens are removed or shifted.
  *
- * Layers are those of llama.cpp's src/models: attention with grouped heads (llama, gemma3, lfm2, qwen35) or latent rows (deepseek2),
- * LFM2's short convolution, Qwen3.5's gated delta rule. A file with a tensor or a key that is not read is refused.
+ * Layers are those of llama.cpp's src/models: attention with grouped heads (llama, gemma3, lfm2, qwen35) or latent rows
+ * (deepseek2), LFM2's short convolution, Qwen3.5's gated delta rule. Files with an unknown tensor or key are refused.
  */
 #include "harness/engine/engine.h"
 
@@ -21,9 +22,9 @@
 #include "workloads/files.h"
 
 enum { LAYERS = 64, HEADS = 256, BUFFERS = 7, F32 = 0, F16 = 1 };
-#define MOST (32u << 20) /* weights: more take too long */
+#define MOST (32u << 20) /* most weights: larger models take too long */
 
-/* [out][in]; at NULL: the file has no such tensor */
+/* at: [out][in]; NULL: the file does not have the tensor */
 typedef struct matrix {
     double *at;
     uint32_t in, out;
@@ -72,20 +73,20 @@ typedef struct matrix {
 enum { TENSORS(NUMBER) NAMES };
 static const char *const names[NAMES] = {TENSORS(TEXT)};
 
-/* What the code of an architecture says, and its file does not. */
+/* Properties of an architecture that are in llama.cpp's code, not in the file. */
 static const struct arch {
     const char *name;
-    bool halves;     /* a rotation's pairs are i and i + half of it; else neighbours */
-    bool embedding;  /* times the root of its width */
-    bool gelu;       /* from llama.cpp's table in f16; else SiLU */
-    uint32_t period; /* every such layer has no window */
+    bool halves;     /* a rotation pairs elements i and i + half; false: neighbours */
+    bool embedding;  /* the embedding is multiplied by sqrt(width) */
+    bool gelu;       /* GELU from llama.cpp's table in f16; false: SiLU */
+    uint32_t period; /* every period-th layer has no window */
     double base;     /* of rotations in layers with a window */
 } archs[] = {
     {"llama", false, false, false, 0, 0},     {"gemma3", true, true, true, 6, 10000},
     {"deepseek2", false, false, false, 0, 0}, {"lfm2", true, false, false, 0, 0},
     {"qwen35", true, false, false, 0, 0},
 };
-/* Keys that are read, or say what tensors say. */
+/* Keys that are read, or that repeat the shapes of tensors. */
 static const char keys[] =
     "vocab_size context_length embedding_length block_count feed_forward_length attention.head_count "
     "attention.head_count_kv "
@@ -101,21 +102,21 @@ static const char keys[] =
 typedef struct layer {
     matrix w[NAMES];
     uint32_t window;
-    size_t at; /* in a row */
+    size_t at; /* offset of the layer's part in a row */
 } layer;
 
 struct kvb_decoder {
     const struct arch *arch;
     uint32_t layers, heads, rot, hidden, vocab;
     uint32_t sections
-        [3]; /* pairs of a rotation that are turned by time, height, width; the others are not. All 0: all are */
+        [3]; /* pairs of a rotation that turn by time, height, width; other pairs do not turn. All 0: all turn */
     double epsilon, base;
     matrix w[NAMES];
     layer layer[LAYERS];
     size_t width;  /* of a row */
-    double **rows; /* by a token's number */
+    double **rows; /* [n_rows] by a token's number */
     uint32_t n_rows;
-    double *turns[2]; /* [position][rot / 2][2]: cosines and sines, as asked for; of layers without and with a window */
+    double *turns[2]; /* layers without, with window: [position][rot / 2][2] cosines and sines, computed when needed */
     double *buffers[BUFFERS]; /* [the longest vector] */
     float *logits;            /* [vocab] */
 };
@@ -126,8 +127,8 @@ typedef struct source {
     const char *path;
     json_t *keys, *tensors;
     FILE *file;
-    size_t read, weights; /* tensors, and their elements */
-    uint32_t most;        /* the longest vector */
+    size_t read, weights; /* tensors that were read; their elements */
+    uint32_t most;        /* length of the longest vector */
 } source;
 
 static double key_number(const source *s, const char *arch, const char *name, double usual)
@@ -138,7 +139,7 @@ static double key_number(const source *s, const char *arch, const char *name, do
     return json_is_number(value) ? json_number_value(value) : usual;
 }
 
-/* A tensor as a matrix of double, if the file has it. */
+/* Reads a tensor as a matrix of double, if the file has it. */
 static int matrix_read(source *s, const char *name, matrix *m)
 {
     const json_t *t = json_object_get(s->tensors, name);
@@ -201,7 +202,7 @@ static bool attends(const layer *l)
     return l->w[ATTENDED].at != NULL;
 }
 
-/* Elements of one head's K and V, and of a token's K. */
+/* Elements of one head's K (and V); of all heads' K. */
 static uint32_t dim_k(const kvb_decoder *d, const layer *l)
 {
     return l->w[KV_A].at ? l->w[KV_A].out : (l->w[Q_NORM].at ? l->w[Q_NORM].in : l->w[Q].out / d->heads);
@@ -212,7 +213,7 @@ static uint32_t all_k(const layer *l)
     return l->w[KV_A].at ? l->w[KV_A].out : l->w[K].out;
 }
 
-/* Elements that later tokens read. */
+/* Elements of a layer's part of a row, which later tokens read. */
 static size_t layer_width(const layer *l)
 {
     if (attends(l))
@@ -223,7 +224,7 @@ static size_t layer_width(const layer *l)
     return (size_t)(l->w[DELTA_CONV].in - 1) * l->w[DELTA_CONV].out + (size_t)l->w[A].in * size * size;
 }
 
-/* Do matrices fit each other? layer NULL: those of the model. */
+/* Do the layer's matrices fit each other? layer NULL: the model's. */
 static bool is_whole(const kvb_decoder *d, const layer *l)
 {
     const matrix *w = l ? l->w : d->w;
@@ -396,7 +397,7 @@ static void multiply(const matrix *m, const double *x, double *y)
     }
 }
 
-/* Root mean square, for each part of n that is as long as the weights. Without weights: not at all. */
+/* RMSNorm of each part of x[n] that is as long as the weights. Without weights y stays as it was. */
 static void normalise(const kvb_decoder *d, const matrix *m, const double *x, double *y, uint32_t n)
 {
     for (uint32_t at = 0; m->at && at < n; at += m->in) {
@@ -425,7 +426,7 @@ static double gelu(double x)
     return kvb_codec_f16_value(kvb_codec_f16((float)x));
 }
 
-/* Turns the first elements of a head to a position. */
+/* Rotates the first elements of a head to a position. */
 static void rotate(kvb_decoder *d, const layer *l, double *x, int32_t pos)
 {
     const bool windowed = l->window > 0;
@@ -447,7 +448,7 @@ static void rotate(kvb_decoder *d, const layer *l, double *x, int32_t pos)
     }
 }
 
-/* The row of a token, which is made if there is none. */
+/* The row of a token, allocated at first. NULL: no memory. */
 static double *row_of(kvb_decoder *d, uint32_t number)
 {
     if (number >= d->n_rows) {
@@ -464,7 +465,7 @@ static double *row_of(kvb_decoder *d, uint32_t number)
     return d->rows[number];
 }
 
-/* Queries of all heads, as they meet K: latent ones are [rotated][latent]. */
+/* Makes the queries of all heads in the layout of K. Latent: [rotated][latent]. */
 static void queries_make(kvb_decoder *d, const layer *l, const double *h, double *q, double *other)
 {
     if (!l->w[KV_A].at) {
@@ -484,13 +485,13 @@ static void queries_make(kvb_decoder *d, const layer *l, const double *h, double
     }
 }
 
-/* A layer that attends: y of token i of the sequence. */
+/* Attention: stores K and V of token i of the sequence in its row and computes its output y. */
 static void attend(kvb_decoder *d, const layer *l, const kvb_shadow_seq *seq, uint32_t i, const double *h, double *y)
 {
     const bool latent = l->w[KV_A].at != NULL;
     const uint32_t dim = latent ? all_k(l) : dim_k(d, l), kv_heads = all_k(l) / dim,
                    dim_v = latent ? dim - d->rot : dim,
-                   gated = latent ? 1 : l->w[Q].out / d->heads / dim; /* 2: a gate lies behind each head of q */
+                   gated = latent ? 1 : l->w[Q].out / d->heads / dim; /* 2: each head of q is followed by a gate */
     const double scale = 1 / sqrt(latent ? l->w[Q_B].out / d->heads : dim);
     double *row = d->rows[seq->at[i].row] + l->at, *q = d->buffers[2], *o = d->buffers[3], *key = d->buffers[4],
            weights[KVB_SHADOW_TOKENS];
@@ -544,7 +545,7 @@ static void attend(kvb_decoder *d, const layer *l, const kvb_shadow_seq *seq, ui
     multiply(&l->w[ATTENDED], latent ? q : o, y);
 }
 
-/* A causal convolution of `in` [out]. The row keeps its last inputs. before: the row of the token before, or NULL. */
+/* A causal convolution of in[m->out]. The row keeps its last inputs. before: the previous token's row; NULL: none. */
 static void convolve(const matrix *m, const double *in, const double *before, double *row, double *out)
 {
     const uint32_t taps = m->in, n = m->out;
@@ -619,7 +620,7 @@ static void add(double *x, const double *y, uint32_t n)
         x[i] += y[i];
 }
 
-/* Makes the row of token i of the sequence. x: its embedding, and then what goes to the output. */
+/* Makes the row of token i of the sequence. x: in: its embedding; out: the last layer's output. */
 static void token_decode(kvb_decoder *d, const kvb_shadow_seq *seq, uint32_t i, double *x)
 {
     double *h = d->buffers[1], *y = d->buffers[6];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Seeded models in GGUF version 3, f32, without a vocabulary: small enough that a decode takes a fraction of a
- * millisecond. An architecture is a list of keys and a list of tensors; sizes are letters, which a family's row gives.
+ * Seeded models in GGUF version 3, f32, without a vocabulary, so small that a decode takes a fraction of a millisecond.
+ * An architecture is a list of keys and a list of tensors. Sizes are letters; a family's row has their values.
  */
 #include "harness/engine/engine.h"
 
@@ -31,14 +31,14 @@ const kvb_gguf_family kvb_gguf_families[] = {
     {0},
 };
 
-/* A size is a letter: E hidden, H heads * dim, G kv heads * dim, D dim, F ffn, V vocab, and those below. Layers:
- * 'a' all, 'r' the ones that do not attend, 't' the ones that do, 'm' none: the model. */
+/* A size is a letter: E hidden, H heads * dim, G kv heads * dim, D dim, F ffn, V vocab, and those of size_of(). layers:
+ * 'a' all, 't' those that attend, 'r' those that do not, 'm' none: a tensor of the model. */
 typedef struct tensor_row {
-    const char *arch; /* words; "": all */
+    const char *arch; /* names of architectures; "": all */
     char layers;
     const char *name;
-    const char *size; /* the fastest axis first: its elements are summed over */
-    float gain;       /* of values; 0: a norm's, near 1 */
+    const char *size; /* fastest axis first, over which products are summed */
+    float gain;       /* of random values; 0: a norm's weights, near 1 */
 } tensor_row;
 
 #define ATTENDS "llama gemma3 deepseek2 lfm2 qwen35"
@@ -123,10 +123,10 @@ static uint64_t size_of(char letter, const kvb_gguf_family *f)
     }
 }
 
-/* A key's value: a number 'u', a float 'f', or 'l': a number for each layer, 0 where the layer does not attend. */
+/* A key. type: 'u' a number, 'f' a float, 'l' a number for each layer (0 if it does not attend), 's' sections. */
 typedef struct key_row {
     const char *arch, *name;
-    char type, size; /* a size's letter; '.': value */
+    char type, size; /* size: a letter; '.': `value` */
     double value;
 } key_row;
 
@@ -176,7 +176,7 @@ static bool has_word(const char *words, const char *word)
     return false;
 }
 
-/* Does layer i attend? Families of two kinds have them in turns, the first scans. */
+/* Does layer i attend? In families with two kinds of layers even ones scan and odd ones attend. */
 static bool attends(const kvb_gguf_family *f, uint32_t layer)
 {
     return !has_word("lfm2 qwen35", f->arch) || layer % 2;
@@ -231,7 +231,7 @@ static void put_key(FILE *out, const kvb_gguf_family *f, const key_row *row)
     } else if (row->type == 'u') {
         put32(out, GGUF_U32);
         put32(out, value);
-    } else { /* 'l': for each layer; 's': sections of the rotation, all in the first */
+    } else { /* 'l': for each layer; 's': sections of the rotation, all pairs in the first */
         const uint32_t n = row->type == 'l' ? f->layers : 4;
         put32(out, GGUF_ARRAY);
         put32(out, GGUF_I32);

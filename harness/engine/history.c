@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Histories of an engine's calls: as text, as integers (the shadow), and at random. */
+/* Histories of an engine's calls: as text, as integers (the shadow), drawn at random. */
 #include "harness/engine/engine.h"
 #include "workloads/files.h"
 
@@ -13,8 +13,8 @@
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-/* How a call is written: a letter for each word behind its name. s a sequence, a the same or "all", t another one, r an
- * optional range, R a range, d a distance, n pairs of sequence and number. */
+/* The text of a call: its name, then a word for each letter: s a sequence, a a sequence or "all", t the sequence `to`,
+ * r an optional range, R a range, d a distance, n pairs of sequence and number of tokens. */
 static const struct {
     const char *name, *words;
 } verbs[KVB_ENGINE_VERBS] = {
@@ -23,7 +23,7 @@ static const struct {
     [KVB_ENGINE_LOAD] = {"load", "a"},
 };
 
-/* The next word of a call, as a number. */
+/* Reads the next word of a call as a number. */
 static bool number_read(const char **at, long low, long high, long *value)
 {
     char *end = NULL;
@@ -151,14 +151,14 @@ void kvb_engine_history_print(const kvb_engine_history *history, char *text, siz
 
 /* ---- integers ---------------------------------------------------------------------------------------------------- */
 
-static kvb_shadow scratch; /* of histories that are checked or made: cleared in place, since all of it is large */
+static kvb_shadow scratch; /* for histories that are checked or drawn; static because it is large */
 
 static bool is_in(const kvb_shadow_token *t, const kvb_engine_call *c)
 {
     return t->pos >= c->p0 && t->pos < c->p1;
 }
 
-/* What a token at this position sees of the first n tokens. */
+/* Hash of the first n tokens as a token at this position sees them. */
 static uint64_t seen_by(const kvb_shadow_seq *seq, uint32_t n, int32_t pos)
 {
     uint64_t hash = 1;
@@ -217,7 +217,7 @@ void kvb_shadow_clear(kvb_shadow *shadow)
     shadow->has_saved = shadow->has_saved_all = false;
 }
 
-/* Tokens that take a cell: of one sequence where each has its own cache (seq), else of all. */
+/* Cells in use. split: of sequence seq's cache; else of all sequences. */
 static uint32_t cells_used(const kvb_shadow *shadow, bool split, uint32_t seq)
 {
     uint64_t met[KVB_SHADOW_ROWS / 64] = {0};
@@ -360,7 +360,7 @@ static int load_apply(kvb_shadow *shadow, const kvb_engine_facts *facts, const k
     return 0;
 }
 
-/* Sequences that the call needs, or as many as there are. */
+/* Sequences that the call needs; at least `least`. */
 static uint32_t call_seqs(const kvb_engine_call *c, uint32_t least)
 {
     for (uint32_t s = least; s < KVB_ENGINE_SEQS; s++)
@@ -453,7 +453,7 @@ static uint32_t length_roll(dice *d, const kvb_shadow *shadow, const kvb_engine_
 {
     static const uint32_t usual[] = {1, 1, 1, 2, 3, 4, 6, 11, 19, 40};
     static const uint32_t windows[] = {1, 1, 1, 2, 5, 33, 60, 170};
-    if (!roll(d, 24)) { /* what is left, or one more */
+    if (!roll(d, 24)) { /* all free cells, or one more */
         const uint32_t used = cells_used(shadow, facts->split, seq);
         return used < facts->cells ? facts->cells - used + roll(d, 2) : 1;
     }
@@ -469,7 +469,7 @@ static kvb_engine_call call_roll(dice *d, const kvb_shadow *shadow, const kvb_en
     };
     kvb_engine_call c = {.verb = chances[roll(d, sizeof chances / sizeof *chances)], .p1 = KVB_ENGINE_END};
     c.seq = roll(d, KVB_ENGINE_USUAL);
-    for (uint32_t turn = 0; turn < 3 && !shadow->seq[c.seq].n; turn++) /* empty ones less often */
+    for (uint32_t turn = 0; turn < 3 && !shadow->seq[c.seq].n; turn++) /* empty sequences less often */
         c.seq = roll(d, KVB_ENGINE_USUAL);
     const kvb_shadow_seq *seq = &shadow->seq[c.seq];
     switch (c.verb) {
@@ -486,13 +486,13 @@ static kvb_engine_call call_roll(dice *d, const kvb_shadow *shadow, const kvb_en
     case KVB_ENGINE_REMOVE:
         if (roll(d, 4))
             c.p0 = place_roll(d, seq);
-        if (facts->recurrent && roll(d, 2) && seq->n) /* the last one or two */
+        if (facts->recurrent && roll(d, 2) && seq->n) /* the last token or two */
             c.p0 = seq->at[seq->n - 1].pos - (int32_t)roll(d, 2);
         c.p0 = c.p0 < 0 ? 0 : c.p0;
         if (roll(d, 2) && (!facts->recurrent || !roll(d, 4)))
             c.p1 = place_roll(d, seq);
         break;
-    case KVB_ENGINE_SHIFT: /* all from some place on, where there is a hole often up to what is before it */
+    case KVB_ENGINE_SHIFT: /* all tokens from some position on; behind a hole, often so far that it closes */
         c.p0 = place_roll(d, seq);
         c.delta = (int32_t)roll(d, 9) - 4;
         for (uint32_t i = 0; i < seq->n && roll(d, 4); i++)
@@ -522,8 +522,8 @@ void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb
     kvb_shadow *const shadow = &scratch;
     char why[128];
     const uint32_t length = 5 + roll(&d, 16);
-    /* Each history lacks some of the calls: else the commonest fault hides the others (Groce and others: Swarm testing,
-     * ISSTA 2012). */
+    /* Each history lacks some kinds of calls; otherwise the most frequent fault hides the others (Groce and others:
+     * Swarm testing, ISSTA 2012). */
     const uint32_t left_out =
         roll(&d, 1u << KVB_ENGINE_VERBS) & roll(&d, 1u << KVB_ENGINE_VERBS) & ~(1u << KVB_ENGINE_DECODE);
     *history = (kvb_engine_history){0};
@@ -536,7 +536,7 @@ void kvb_engine_history_random(uint64_t seed, const kvb_engine_facts *facts, kvb
             continue;
         history->at[history->n++] = c;
     }
-    if (history->n < KVB_ENGINE_CALLS) { /* what came last is looked at, too */
+    if (history->n < KVB_ENGINE_CALLS) { /* a decode also judges the effect of the last call */
         kvb_engine_call last = {.verb = KVB_ENGINE_DECODE};
         for (uint32_t s = 0; s < shadow->seqs; s++)
             last.n[s] = shadow->seq[s].n > 0;

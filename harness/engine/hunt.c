@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A row of the table: one configuration of an engine. Its sessions are opened in a child process, and each history is
- * played in a child of that one: an engine that aborts or hangs ends a history, and every history meets sessions that
- * are as they were opened. A history that is wrong is shrunk to the fewest and smallest calls that are wrong in the
- * same way.
+ * A row of the table: one configuration of an engine. A child process opens the sessions and forks a child for each
+ * history. So an engine that aborts or hangs ends only one history, and every history begins with freshly opened
+ * sessions. A wrong history is shrunk to the fewest and smallest calls that are wrong in the same way.
  */
 #include "harness/engine/engine.h"
 
@@ -23,23 +22,23 @@
 
 #define OPEN_SECONDS  60
 #define MEMORY_BYTES  (16ull << 30)
-#define PLAYED        42 /* exit status of a child that played its history */
+#define PLAYED        42 /* exit status of a child that has played its history */
 #define SHRINK_TRIALS 150u
-#define COARSE        1e-2 /* a format whose error may hide a wrong row */
-#define SHRUNK        3u /* histories of one known difference; further ones that bear its signature are only counted */
+#define COARSE        1e-2 /* a larger error of the format may hide a wrong row */
+#define SHRUNK        3u   /* shrunk histories of a known difference; later ones with its signature are only counted */
 
 typedef struct hunt {
     kvb_engine_row *row;
     kvb_engine_bench bench;
-    kvb_engine_outcome *outcome; /* shared with the child that plays */
+    kvb_engine_outcome *outcome; /* shared with the playing child */
     const kvb_engine_history *history;
-    bool watched; /* attention is looked at as the history is played */
-    int output;   /* what the engine writes to stdout and stderr */
+    bool watched; /* the history is played with config.watched, for blame() */
+    int output;   /* file with the engine's stdout and stderr */
 } hunt;
 
 /* ---- one history ------------------------------------------------------------------------------------------------- */
 
-/* The last line that was written since the output was emptied. */
+/* The last line of the engine's output. */
 static void output_last(int fd, char *line, size_t bytes)
 {
     char text[4096];
@@ -50,7 +49,7 @@ static void output_last(int fd, char *line, size_t bytes)
     while (n > 0 && strchr("\n ", text[n - 1]))
         text[--n] = '\0';
     const char *last = strrchr(text, '\n') ? strrchr(text, '\n') + 1 : text;
-    const char *colon = *last == '/' ? strchr(last, ':') : NULL; /* of a path the file's name is enough */
+    const char *colon = *last == '/' ? strchr(last, ':') : NULL; /* a path: only the file's name */
     while (colon && colon > last && colon[-1] != '/')
         colon--;
     snprintf(line, bytes, "%.150s", colon ? colon : last);
@@ -120,7 +119,7 @@ typedef struct shrinking {
     uint32_t trials;
 } shrinking;
 
-/* Takes the trial if it is wrong in the same way. */
+/* Is the trial wrong in the same way? Then it becomes the best. */
 static bool try(shrinking *s, const kvb_engine_history *trial)
 {
     char why[128];
@@ -132,7 +131,7 @@ static bool try(shrinking *s, const kvb_engine_history *trial)
     if (o.kind != s->outcome.kind)
         return false;
     s->best = *trial;
-    s->best.n = o.event + 1 < trial->n ? o.event + 1 : trial->n; /* what comes after the wrong call is not needed */
+    s->best.n = o.event + 1 < trial->n ? o.event + 1 : trial->n; /* calls behind the wrong one are dropped */
     s->outcome = o;
     return true;
 }
@@ -153,7 +152,7 @@ static bool calls_drop(shrinking *s)
     return any;
 }
 
-/* Where a number goes: to the simplest value first. */
+/* Tries smaller values of a field of call i, the smallest first. */
 static bool number_lower(shrinking *s, uint32_t i, size_t field, int64_t least)
 {
     int32_t now;
@@ -182,7 +181,7 @@ static bool numbers_lower(shrinking *s)
         for (uint32_t q = 0; i < s->best.n && verb == KVB_ENGINE_DECODE && q < KVB_ENGINE_SEQS; q++) {
             if (!s->best.at[i].n[q])
                 continue;
-            kvb_engine_history trial = s->best; /* without this sequence, if it is not the only one */
+            kvb_engine_history trial = s->best; /* drop this sequence, unless it is the only one */
             trial.at[i].n[q] = 0;
             if (memcmp(trial.at[i].n, (uint32_t[KVB_ENGINE_SEQS]){0}, sizeof trial.at[i].n) && try(s, &trial))
                 any = true;
@@ -204,13 +203,13 @@ static uint32_t seq_renamed(uint32_t seq, uint32_t a, uint32_t b)
     return seq == a ? b : seq == b ? a : seq;
 }
 
-/* Sequences are numbered in the order in which they first appear. */
+/* Numbers sequences in the order of their first appearance. */
 static void sequences_rename(shrinking *s)
 {
     for (uint32_t a = 0; a < KVB_ENGINE_SEQS; a++)
         for (uint32_t b = a + 1; b < KVB_ENGINE_SEQS; b++) {
             kvb_engine_history trial = s->best;
-            uint32_t first[2] = {UINT32_MAX, UINT32_MAX}; /* twice the call; one more: a copy's destination */
+            uint32_t first[2] = {UINT32_MAX, UINT32_MAX}; /* 2 * index of the call; a copy's destination: plus 1 */
             for (uint32_t i = trial.n; i--;) {
                 kvb_engine_call *c = &trial.at[i];
                 const bool decodes = c->verb == KVB_ENGINE_DECODE;
@@ -263,7 +262,7 @@ static void finding_add(hunt *h, const kvb_engine_history *history, const kvb_en
     s.best.n = outcome->event + 1 < s.best.n ? outcome->event + 1 : s.best.n;
     row->wrong++;
     for (uint32_t i = 0; i < row->n_found && seed;
-         i++) { /* shrunk often enough: this one is taken for another of them */
+         i++) { /* shrunk often enough: this history counts as one more of the same */
         kvb_engine_finding *f = &row->found[i];
         if (f->known && f->times >= SHRUNK && f->outcome.kind == outcome->kind &&
             kvb_engine_known_signed(f->known, &s.best)) {
@@ -276,7 +275,7 @@ static void finding_add(hunt *h, const kvb_engine_history *history, const kvb_en
     h->watched = s.outcome.kind == KVB_ENGINE_LOGITS && row->engine->blame;
     const kvb_engine_outcome seen = h->watched ? play(h, &s.best) : s.outcome;
     h->watched = false;
-    if (seen.kind == s.outcome.kind) /* of many layers, and windows in some, the mask is that of one */
+    if (seen.kind == s.outcome.kind) /* blame() reads the mask of one layer; others may have windows */
         s.outcome = seen;
     const kvb_engine_known *known =
         row->fault ? NULL : kvb_engine_known_find(&row->facts, &row->config, &s.best, s.outcome.kind);
@@ -316,7 +315,7 @@ static void judge(hunt *h, const kvb_engine_history *history, uint64_t seed)
         row->worst = o.error / o.limit;
 }
 
-/* The histories of known rows: wrong where the row says so, right in other builds. */
+/* Plays the scripts of known rows: they must be wrong in the row's builds, and right in all others. */
 static void known_judge(hunt *h)
 {
     kvb_engine_row *row = h->row;

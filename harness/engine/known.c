@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Differences of llama.cpp from its own contract that are known: what shows them, in which builds, and what to do. The
- * first row that fits a history is its. */
+/* Known differences of llama.cpp from its own contract: a history that shows them, their builds, and what to do. A
+ * history belongs to the first row that fits. */
 #include "harness/engine/engine.h"
 
 #include <string.h>
@@ -76,7 +76,7 @@ const kvb_engine_known kvb_engine_known_rows[] = {
     {0},
 };
 
-/* Does one of the words begin the name? */
+/* Does the name begin with one of the words, or are there none? */
 static bool begins(const char *words, const char *name)
 {
     for (const char *at = words; *at;) {
@@ -94,7 +94,6 @@ bool kvb_engine_known_fits(const kvb_engine_known *row, const kvb_engine_facts *
            begins(row->kv, config->kv) && (!*row->caches || !strcmp(row->caches, config->split ? "split" : "unified"));
 }
 
-/* Are the signature's words among the history's calls, in this order? */
 bool kvb_engine_known_signed(const kvb_engine_known *row, const kvb_engine_history *history)
 {
     static kvb_engine_history one = {.n = 1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The live runner as an engine: the seeded decoder over cache seq, or window where layers have one, with kernel flash.
- * Its fresh decodes have rows of f32 in cache slab and the reference kernel.
+ * The live runner as an engine: the seeded decoder over cache seq, or window if layers have one, with kernel flash.
+ * Fresh decodes have f32 rows in cache slab and the reference kernel.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 static const struct {
     const char *family;
     uint32_t layers, window;
-    const kvb_scenario *scans; /* the model has its layers that scan; NULL: none */
+    const kvb_scenario *scans; /* the model's recurrent layers are this scenario's; NULL: none */
     const kvb_cache_type *cache, *fresh;
 } families[] = {
     {"llama", 1, 0, NULL, &kvb_cache_seq, &kvb_cache_slab},
@@ -64,7 +64,7 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
     if (families[f].scans)
         kvb_scenario_config(families[f].scans, &shape);
     shape.layers = families[f].layers;
-    shape.head_dim = 32; /* a group of q8_0 */
+    shape.head_dim = 32; /* q8_0 needs groups of 32 */
     shape.attend_every = shape.scan.heads ? 2 : 0;
     int error = kvb_weights_open(&shape, &s->weights, why, why_bytes);
     if (error) {
@@ -111,7 +111,7 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
         .depth = recurrent,
         .copies_part = !recurrent,
         .saves_all = true,
-        /* decode: loaded rows are shared again with a sequence that holds them, so there may be more room */
+        /* decode: cache and shadow may count free cells differently, as loaded rows are shared with live sequences */
         .refuses = 1u << KVB_ENGINE_DECODE | 1u << KVB_ENGINE_SAVE | 1u << KVB_ENGINE_SHIFT |
                    (recurrent || families[f].window ? 1u << KVB_ENGINE_REMOVE | 1u << KVB_ENGINE_COPY : 0),
         .absent = recurrent ? 1u << KVB_ENGINE_SHIFT : 0,
@@ -120,7 +120,7 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
     return 0;
 }
 
-/* What this program calls bad is refused by this engine: it checks each call, and then changes nothing. */
+/* A call that a cache rejects with -EINVAL changes nothing: the engine refuses it. */
 static int answer(int error)
 {
     return error == -EINVAL ? -ENOTSUP : error;

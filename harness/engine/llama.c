@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * llama.cpp as an engine, from its built libraries. Nothing of it is compiled in: functions are found by name, and its
- * parameter structs travel as blocks of 512 bytes, larger than any of them. The callee reads and writes only what it
- * has. Fields are found from the defaults that the library returns, and confirmed by its getters, by the size of a
- * saved state and by what it logs. A layout that is not understood is refused by the first word that is unexpected.
+ * llama.cpp as an engine, from its built libraries. No header of llama.cpp is used: functions are found by name, and
+ * its parameter structs are passed as blocks of 512 bytes, larger than any of them, of which the library uses only its
+ * part. The offsets of fields are found from the defaults that the library returns. Its getters, the size of a saved
+ * state and its log confirm them. A layout with an unexpected word is refused, with the offset of the first such word.
  */
 #include "harness/engine/engine.h"
 #include "workloads/files.h"
@@ -59,13 +59,13 @@ typedef struct api {
         (*state_set_data)(handle, const uint8_t *from, size_t bytes);
     size_t (*state_seq_get_size)(handle, int32_t seq), (*state_seq_get_data)(handle, uint8_t *, size_t, int32_t seq),
         (*state_seq_set_data)(handle, const uint8_t *, size_t, int32_t seq);
-    /* of ggml */
+    /* ggml's */
     void (*backend_load_all_from_path)(const char *folder);
     const char *(*version)(void), *(*op_desc)(const void *tensor), *(*get_name)(const void *tensor);
     void *(*get_data)(const void *tensor);
 } api;
 
-/* The names of the members of `api`, in order. "?": may be lacking. */
+/* The functions of `api`, in the order of its members. "?": the library may lack it. */
 static const char functions[] =
     "llama_backend_init llama_log_set llama_model_default_params llama_context_default_params "
     "llama_model_load_from_file llama_init_from_model llama_free llama_model_get_vocab llama_get_memory "
@@ -85,7 +85,7 @@ static const struct {
     bool quantised;
 } formats[] = {{"f32", F32, false}, {"f16", F16, false}, {"q8_0", Q8_0, true}, {"q4_0", Q4_0, true}};
 
-/* Where fields lie in the parameters of a context; 0: there is none. */
+/* Offsets of fields in the parameters of a context; 0: no such field. */
 typedef struct layout {
     uint32_t rollback, threads, flash, flash_bytes, watch, type_k, full, unified;
 } layout;
@@ -108,9 +108,9 @@ static struct {
     layout layout;
     char path[PATH_MAX], build[64];
     uint32_t number;
-    char log[1 << 15]; /* what it has logged since log_forget(), as far as it fits */
+    char log[1 << 15]; /* the library's log since log_forget(), as far as it fits */
     size_t log_used;
-    char error[160]; /* the last line of an error */
+    char error[160]; /* the last line that reports an error */
     kvb_llama_watch watch;
 } lib;
 
@@ -132,7 +132,7 @@ static void log_forget(void)
     lib.log[0] = lib.error[0] = '\0';
 }
 
-/* Was the last line about `name` "name = value", for one of the two values? */
+/* Does the last line about `name` have "name = value" with one of the two values? */
 static bool log_says(const char *name, const char *value, const char *or_value)
 {
     const char *last = NULL;
@@ -146,7 +146,7 @@ static bool log_says(const char *name, const char *value, const char *or_value)
     return (n == strlen(value) && !strncmp(last, value, n)) || (n == strlen(or_value) && !strncmp(last, or_value, n));
 }
 
-/* libllama.so, libllama.v0.5.0.so, libllama.b7347.so.0 in the folder; a file is what it is. */
+/* Finds libllama.so, libllama.v0.5.0.so or libllama.b7347.so.0 in the folder `where`; a file is taken itself. */
 static int library_find(const char *where, char path[PATH_MAX], char *why, size_t why_bytes)
 {
     struct stat s;
@@ -165,7 +165,7 @@ static int library_find(const char *where, char path[PATH_MAX], char *why, size_
     return *path ? 0 : -ENOENT;
 }
 
-/* The build, from the file's name: b7347, v0.5.0. Versions are newer than all numbered builds. */
+/* Takes the build from the file's name: b7347, v0.5.0. Versions are newer than all numbered builds. */
 static void build_find(void)
 {
     const char *file = strrchr(lib.path, '/') ? strrchr(lib.path, '/') + 1 : lib.path;
@@ -249,7 +249,7 @@ static int layout_find(layout *l, char *why, size_t why_bytes)
     return 0;
 }
 
-/* NAME=OFFSET,…: over what was found. */
+/* Overrides found offsets by those of NAME=OFFSET,…. */
 static int layout_say(layout *l, const char *text, char *why, size_t why_bytes)
 {
     for (const char *at = text; at && *at;) {
@@ -307,7 +307,7 @@ static int library_open(const kvb_engine_config *config, char *why, size_t why_b
         lib.api.backend_load_all_from_path(folder);
     lib.api.backend_init();
     error = layout_find(&lib.layout, why, why_bytes);
-    error = error && config->layout ? 0 : error; /* verified all the same, by what it does */
+    error = error && config->layout ? 0 : error; /* context_open() still verifies it */
     error = error ? error : layout_say(&lib.layout, config->layout, why, why_bytes);
     lib.object = error ? NULL : object;
     return error;
@@ -337,7 +337,7 @@ typedef struct session {
 
 #define UBATCH 32u
 
-/* Do some layers keep a state? Builds without these functions: by the name of the seeded family. */
+/* Do some layers keep a state? Builds without these functions: from the name of the seeded family. */
 static bool has_state(handle model, const kvb_engine_config *config)
 {
     if (!lib.api.model_is_hybrid || !lib.api.model_is_recurrent)
@@ -345,7 +345,7 @@ static bool has_state(handle model, const kvb_engine_config *config)
     return lib.api.model_is_hybrid(model) || lib.api.model_is_recurrent(model);
 }
 
-/* The words that are set, each with the getter that must say so. */
+/* Opens a context with parameters at the found offsets; each set field has a getter that must return its value. */
 static handle context_open(handle model, const kvb_engine_config *config, uint32_t type_k, uint32_t type_v, char *why,
                            size_t why_bytes)
 {
@@ -389,7 +389,7 @@ static handle context_open(handle model, const kvb_engine_config *config, uint32
         return NULL;
     }
     const char *wrong = lib.api.n_threads(context) != 1 ? "n_threads" : NULL;
-    if (lib.api.n_rs_seq && lib.api.n_rs_seq(context) > rollback) /* a build may have none for this model */
+    if (lib.api.n_rs_seq && lib.api.n_rs_seq(context) > rollback) /* fewer: the build may have none for this model */
         wrong = "n_rs_seq";
     for (size_t i = 0; i < sizeof words / sizeof *words && !wrong; i++)
         if (words[i].says(context) != words[i].value)
@@ -456,7 +456,7 @@ static size_t token_bytes(handle model, const kvb_engine_config *config, uint32_
     return bytes[1] - bytes[0];
 }
 
-/* Are type_k and type_v where they are looked for? By what each adds to a saved token of a model with K like V. */
+/* Are type_k and type_v at the found offsets? Each must change the size of a saved token accordingly. */
 static int types_confirm(char *why, size_t why_bytes)
 {
     static bool done;
@@ -505,7 +505,7 @@ static void engine_close(void *session_)
     free(s);
 }
 
-/* The model of a path, loaded once: it stays until the process ends. */
+/* The model of a path, loaded once and kept until the process ends. */
 static handle model_open(const char *path)
 {
     static char last[PATH_MAX];
@@ -535,7 +535,7 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
         snprintf(why, why_bytes, "%s: the model is not loaded: %s", lib.build,
                  *lib.error ? lib.error : "no reason given");
         free(s);
-        return *config->family ? -ENOTSUP : -EINVAL; /* not every build has each architecture */
+        return *config->family ? -ENOTSUP : -EINVAL; /* a build may lack an architecture */
     }
     /* V in a quantised format needs flash attention: without it V is f16 */
     s->context = context_open(s->model, config, formats[f].type,
@@ -645,7 +645,7 @@ static int engine_save(void *session_, uint32_t seq)
 static int engine_load(void *session_, uint32_t seq)
 {
     session *s = session_;
-    lib.watch.named = lib.watch.named && !s->watched; /* cells of its choice */
+    lib.watch.named = lib.watch.named && !s->watched; /* loaded tokens lie in unknown cells */
     const size_t read = seq == KVB_ENGINE_ALL
                             ? lib.api.state_set_data(s->context, s->all.at, s->all.bytes)
                             : lib.api.state_seq_set_data(s->context, s->one.at, s->one.bytes, (int32_t)seq);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records inputs and outputs of llama.cpp's attention. The evaluation callback shows the nodes of a decode, in this order for
- * each layer: SET_ROWS writes the new rows to cache_k_lN and cache_v_lN. FLASH_ATTN_EXT follows, or MUL_MAT of K and q,
- * SOFT_MAX, MUL_MAT of V and weights. A first decode of one token shows which layers attend, and their shapes.
+ * Records inputs and outputs of llama.cpp's attention. The evaluation callback gets the nodes of a decode, for each
+ * layer in this order: SET_ROWS writes the new rows to cache_k_lN and cache_v_lN; then FLASH_ATTN_EXT, or MUL_MAT of K
+ * and q, SOFT_MAX, MUL_MAT of V and weights. A first decode of one token finds the layers that attend and their shapes.
  */
 #include "harness/engine/engine.h"
 
@@ -17,29 +17,29 @@
 #include "harness/replay/child.h"
 #include "workloads/live/recorder.h"
 
-#define MOST_LAYERS 16u /* that are sampled */
-#define MOST_HEADS  64u /* KV heads */
+#define MOST_LAYERS 16u /* sampled layers */
+#define MOST_HEADS  64u /* sampled KV heads */
 #define OUT         KVB_ROWS_KINDS
 
 /* A layer that attends. */
 typedef struct source {
-    uint32_t layer, k_dim, v_dim, heads, kv_heads; /* of the model */
+    uint32_t layer, k_dim, v_dim, heads, kv_heads; /* as in the model */
     bool has_v, windowed;
     float scale, softcap, *sinks;      /* sinks: [heads taken]; NULL: none */
-    uint32_t taken[KVB_RECORDER_ROWS]; /* rows of each kind in this decode */
+    uint32_t taken[KVB_RECORDER_ROWS]; /* rows of each kind that this decode has shown so far */
 } source;
 
 typedef struct taker {
     kvb_engine_recording *ask;
     kvb_engine_facts facts;
-    source *at;                       /* [n] sampled; in the first decode all that attend, of up to KVB_MODEL_LAYERS */
-    uint32_t n, kv[MOST_HEADS], n_kv; /* KV heads that are sampled */
+    source *at;                       /* [n] sampled layers; first decode: all that attend, up to KVB_MODEL_LAYERS */
+    uint32_t n, kv[MOST_HEADS], n_kv; /* kv: [n_kv] sampled KV heads */
     kvb_recorder recorder;
-    bool first;                              /* decode */
+    bool first;                              /* the first decode is under way */
     uint64_t base;                           /* identity of the decode's first token */
-    uint32_t n_tok, sees[KVB_SHADOW_TOKENS]; /* its tokens, and what each sees without a window */
+    uint32_t n_tok, sees[KVB_SHADOW_TOKENS]; /* tokens of the decode; how many cells each sees without a window */
     kvb_engine_token tokens[KVB_SHADOW_TOKENS];
-    kvb_engine_step step; /* of the same */
+    kvb_engine_step step; /* arrays of the decode's event */
 } taker;
 
 static int fail(taker *x, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -58,7 +58,7 @@ static int fail(taker *x, int error, const char *format, ...)
 
 typedef enum part { PART_NONE, PART_K, PART_V, PART_SCORES, PART_WEIGHTS, PART_SUMS, PART_FLASH } part;
 
-/* Is it the cache of K or V of a layer, or a view of one? */
+/* Is the tensor a layer's cache of K ('k') or V ('v'), or a view of it? */
 static bool is_cache(const kvb_llama_tensor *t, char side, uint32_t *layer)
 {
     char found;
@@ -82,7 +82,7 @@ static part part_of(const kvb_llama_watch *w, const kvb_llama_tensor *t, uint32_
     return is_cache(a, 'k', layer) ? PART_SCORES : PART_NONE;
 }
 
-/* Rows of the next tokens of a decode: element (d, token, head), (d, head, token), or (all of them, one after the other). */
+/* Axes of a tensor of rows, fastest first: (d, token, head); (d, head, token); or all elements one after the other. */
 typedef enum order { BY_TOKEN, BY_HEAD, FLAT } order;
 
 static void rows_take(taker *x, source *s, int kind, const kvb_llama_tensor *t, order by, uint32_t dim)
@@ -107,7 +107,7 @@ static void rows_take(taker *x, source *s, int kind, const kvb_llama_tensor *t, 
     }
 }
 
-/* Takes scale and sink logits of a layer, and whether its mask shows a window. */
+/* Takes a layer's scale and sink logits. Notes whether its mask has a window. */
 static void rule_take(taker *x, source *s, const kvb_llama_tensor *t, const kvb_llama_tensor *mask,
                       const kvb_llama_tensor *sinks)
 {
@@ -134,7 +134,7 @@ static void rule_take(taker *x, source *s, const kvb_llama_tensor *t, const kvb_
         s->sinks[i] = (float)kvb_llama_element(sinks, x->kv[i / group] * group + i % group, 0, 0, 0);
 }
 
-/* In the first decode: the shapes of a layer. */
+/* First decode: takes the shapes of a layer. */
 static void shape_take(source *s, part p, const kvb_llama_tensor *t)
 {
     const kvb_llama_tensor *q = p == PART_FLASH ? t->src[0] : t->src[1], *k = p == PART_FLASH ? t->src[1] : t->src[0];
@@ -160,7 +160,7 @@ static bool node_take(kvb_llama_watch *watch, const kvb_llama_tensor *t, bool as
     while (i < x->n && x->at[i].layer != layer)
         i++;
     if (i == x->n && (!x->first || x->n == KVB_MODEL_LAYERS))
-        return true; /* of a layer that is not sampled */
+        return true; /* the layer is not sampled */
     source *s = &x->at[i];
     if (i == x->n)
         x->at[x->n++] = (source){.layer = layer};
@@ -187,7 +187,8 @@ static bool node_take(kvb_llama_watch *watch, const kvb_llama_tensor *t, bool as
 
 /* ---- what is sampled --------------------------------------------------------------------------------------------- */
 
-/* Numbers of a list "0,3", ascending and below `of`; text NULL: the first, a middle one if `middle`, and the last. How many; 0: none. */
+/* Reads a list "0,3" of ascending numbers below `of`. Returns how many; 0: not such a list. text NULL: the first, the
+ * middle one if `middle`, the last. */
 static uint32_t list_take(const char *text, uint32_t of, bool middle, uint32_t most, uint32_t *list)
 {
     uint32_t n = 0;
@@ -215,7 +216,7 @@ static int sample_take(taker *x)
     uint32_t layers[MOST_LAYERS], kv_heads = x->n ? x->at[0].kv_heads : 0, of = x->n;
     if (!x->n)
         return fail(x, -ENOTSUP, "%s: its evaluation callback shows no attention", x->facts.build);
-    if (x->ask->layers) /* numbers of the model: those that do not attend have none of `at` */
+    if (x->ask->layers) /* the user numbers all layers of the model, `at` only those that attend */
         of = x->at[x->n - 1].layer + 1;
     uint32_t n = list_take(x->ask->layers, of, true, MOST_LAYERS, layers), kept = 0;
     for (uint32_t i = 0, l = 0; i < x->n && l < n; i++)
@@ -274,7 +275,7 @@ static int event_add(taker *x, const kvb_event *e)
     return kvb_recorder_event(&x->recorder, e) ? fail(x, -ENOMEM, "no memory for the recording") : 0;
 }
 
-/* A decode's tokens of sequences first .. last - 1, one after the other: the shadow has them. */
+/* Decodes tokens that were applied to the shadow: of sequences first .. last - 1, one sequence after the other. */
 static int decode(taker *x, void *session, const kvb_shadow *shadow, const kvb_engine_call *c, uint32_t first,
                   uint32_t last)
 {
@@ -302,7 +303,7 @@ static int decode(taker *x, void *session, const kvb_shadow *shadow, const kvb_e
     return 0;
 }
 
-/* before: room for what the shadow was before a call that is refused. */
+/* Makes a call over engine and shadow, and records its event. before: room for a copy of the shadow. */
 static int call_play(taker *x, void *session, kvb_shadow *shadow, kvb_shadow *before, const kvb_engine_call *c)
 {
     const kvb_engine *engine = &kvb_engine_llama;
@@ -314,7 +315,7 @@ static int call_play(taker *x, void *session, kvb_shadow *shadow, kvb_shadow *be
     if (error)
         return fail(x, -EINVAL, "%s", error == -ENOSPC ? "the engine's cache has no room for the history" : why);
     switch (c->verb) {
-    case KVB_ENGINE_DECODE: /* recurrent layers reorder the tokens of several sequences: these are decoded apart */
+    case KVB_ENGINE_DECODE: /* recurrent layers reorder tokens of several sequences: decode each apart */
         for (uint32_t s = 0; s < KVB_ENGINE_SEQS && x->facts.recurrent && !x->ask->error; s++)
             if (c->n[s])
                 decode(x, session, shadow, c, s, s + 1);
@@ -331,7 +332,7 @@ static int call_play(taker *x, void *session, kvb_shadow *shadow, kvb_shadow *be
     case KVB_ENGINE_SAVE:
         error = engine->save(session, c->seq);
         break;
-    case KVB_ENGINE_LOAD: /* a trace loads into what is empty */
+    case KVB_ENGINE_LOAD: /* in a trace, load needs an empty sequence */
         if (held && event_add(x, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = e.src, .p1 = KVB_TRACE_POS_END}))
             return x->ask->error;
         error = engine->load(session, c->seq);
@@ -339,7 +340,7 @@ static int call_play(taker *x, void *session, kvb_shadow *shadow, kvb_shadow *be
     default:
         break;
     }
-    if (error == -ENOTSUP && x->facts.refuses >> c->verb & 1) { /* and nothing has changed */
+    if (error == -ENOTSUP && x->facts.refuses >> c->verb & 1) { /* a refused call changes nothing */
         *shadow = *before;
         return 0;
     }
@@ -360,7 +361,7 @@ static void save(taker *x)
     snprintf(from, sizeof from, "%s, %.60s: %s", x->facts.build, ask->model, history);
     snprintf(setup, sizeof setup, "kv %s, flash attention %s, layers %s of %u, KV heads %s of %u", c->kv,
              c->flash ? "on" : "off", ask->layers_taken, x->facts.layers, heads, x->at[0].kv_heads);
-    model_make(x, &x->recorder.model); /* the history has shown which layers have windows */
+    model_make(x, &x->recorder.model); /* now it is known which layers have windows */
     const kvb_trace_header header = {
         .name = (char *)(uintptr_t)ask->name,
         .source = from,
@@ -404,7 +405,7 @@ static void record_run(void *ctx)
     taker *x = ctx;
     kvb_engine_recording *ask = x->ask;
     void *session = NULL;
-    const int null = open("/dev/null", O_WRONLY); /* what an engine says as it dies */
+    const int null = open("/dev/null", O_WRONLY); /* for messages of a dying engine */
     if (null >= 0)
         dup2(null, STDERR_FILENO);
     ask->config.watched = true;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plays a history over an engine and its shadow, call by call. What a call returns and the positions of every sequence
- * are compared exactly. Logits are compared with a fresh decode: the tokens that the shadow shows, in a session that is
- * empty. Its runs of positions are decoded as sequences of their own and then joined by copies, since engines decode no
- * gaps. That is exact for one layer under any history. In a model of several layers a row depends on what its token saw
- * when it was decoded, so the expected logits are those of our own decoder over the same weights. Where that decoder
- * does not know the model (decoder.c), a sequence is judged only while each of its tokens still sees the same tokens.
+ * Plays a history over an engine and its shadow, call by call. Return values and the positions of every sequence are
+ * compared exactly. Logits are compared with a fresh decode of the shadow's tokens in an empty session. Engines decode
+ * no gaps, so each run of positions is decoded as a sequence, and copies join the runs. With one layer this is exact
+ * for any history. With several layers a row depends on the tokens that its token saw when it was decoded. Then the
+ * expected logits are those of kvbench's decoder over the same weights. If that decoder does not know the model
+ * (decoder.c), a sequence is judged only while each of its tokens still sees the same tokens.
  *
- * The limit is measured: the largest difference between batch splits of one fresh decode, or between it and our own; and
- * the largest between a fresh decode as the subject is configured and one in f32 without flash attention, each times a
- * factor.
+ * The limit is the sum of two measured differences, each times a factor. Noise: the largest between batch splits of one
+ * fresh decode, or between it and kvbench's decoder. Format: the largest between a fresh decode configured like the
+ * subject and one in f32 without flash attention.
  */
 #include "harness/engine/engine.h"
 
@@ -21,10 +21,10 @@
 #include <string.h>
 
 #define NOISE_FACTOR  8.0
-#define FORMAT_FACTOR 4.0  /* times 1 + the root of the shifts: each rounds the row anew */
-#define FLOOR         5e-5 /* angles of a rotation in f32, for positions up to a thousand */
-#define APART         1e-2 /* of a fresh decode from ours: more, and the weights mean something else */
-#define CALIBRATED    40u  /* tokens of the decode by which noise and format are measured */
+#define FORMAT_FACTOR 4.0  /* times 1 + sqrt(shifts): each shift rounds the row again */
+#define FLOOR         5e-5 /* error of a rotation's angles in f32, for positions up to a thousand */
+#define APART         1e-2 /* if a fresh decode and our decoder differ by more, the weights mean something else */
+#define CALIBRATED    40u  /* tokens of the decode that measures noise and format */
 
 const char *const kvb_engine_kind_names[KVB_ENGINE_KINDS] = {
     [KVB_ENGINE_RIGHT] = "right",     [KVB_ENGINE_LOGITS] = "logits", [KVB_ENGINE_POSITIONS] = "positions",
@@ -61,7 +61,7 @@ static bool shifts_one_less(kvb_engine_call *call, uint32_t nth)
     return call->delta != 0;
 }
 
-static bool is_made(kvb_engine_call *call, uint32_t nth) /* what is wrong is not the call */
+static bool is_made(kvb_engine_call *call, uint32_t nth) /* the fault is elsewhere */
 {
     (void)call, (void)nth;
     return true;
@@ -128,8 +128,8 @@ static int part_decode(const kvb_engine_bench *b, void *session, const kvb_shado
     return error;
 }
 
-/* Copies the logits of the sequence's last token, as a fresh decode has them. -EDOM: it has too many runs; else what
- * the engine says. */
+/* Fills logits with those of a fresh decode for the sequence's last token. 0; -EDOM: the sequence has too many runs; or
+ * the engine's error. */
 static int fresh_decode(const kvb_engine_bench *b, void *session, const kvb_shadow_seq *seq, uint32_t most,
                         float *logits)
 {
@@ -141,7 +141,7 @@ static int fresh_decode(const kvb_engine_bench *b, void *session, const kvb_shad
             return -EDOM;
         starts[runs++] = i;
     }
-    starts[runs] = seq->n - 1; /* the last token waits until all is there */
+    starts[runs] = seq->n - 1; /* the last token is decoded after all runs are joined */
     if (starts[runs - 1] == starts[runs] && runs > 1)
         return -EDOM;
     int error = b->engine->clear(session);
@@ -157,7 +157,7 @@ static int fresh_decode(const kvb_engine_bench *b, void *session, const kvb_shad
     return 0;
 }
 
-/* Logits of token i of the calibrating sequence for lengths 1 .. CALIBRATED, three ways. */
+/* Measures noise, format and apart over sequences of 1 to CALIBRATED tokens. */
 static int calibrate(kvb_engine_bench *b)
 {
     const uint32_t vocab = b->facts.vocab;
@@ -204,7 +204,7 @@ int kvb_engine_bench_open(kvb_engine_bench *b, const kvb_engine *engine, const k
     error = error ? error : engine->open(&fresh, &b->exact, &facts, why, why_bytes);
     if (error)
         return error;
-    if (*config->model) /* without a file of weights: the fresh decode alone */
+    if (*config->model) /* no weights: no decoder, only fresh decodes */
         kvb_decoder_open(config->model, b->facts.vocab, &b->decoder, b->without, sizeof b->without);
     b->logits = calloc(3, b->facts.vocab * sizeof *b->logits);
     error = b->logits ? calibrate(b) : -ENOMEM;
@@ -232,7 +232,7 @@ static void wrong(kvb_engine_outcome *o, kvb_engine_kind kind, const char *forma
     o->kind = kind;
 }
 
-/* The tokens of a decode, in turns from each sequence, as the shadow will have them. */
+/* Makes the tokens of a decode that the shadow already has, in turns from each sequence. last: [seq] its last token. */
 static uint32_t tokens_make(kvb_engine_bench *b, const kvb_engine_call *c, uint32_t *last, kvb_engine_token *tokens)
 {
     uint32_t n = 0, taken[KVB_ENGINE_SEQS] = {0};
@@ -252,14 +252,14 @@ static uint32_t tokens_make(kvb_engine_bench *b, const kvb_engine_call *c, uint3
     return n;
 }
 
-/* Takes the last tokens of a decode back out of the shadow. */
+/* Removes the tokens of the last decode from the shadow. */
 static void decode_undo(kvb_shadow *shadow, const kvb_engine_call *c)
 {
     for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
         shadow->seq[s].n -= c->n[s];
 }
 
-/* In place of a shift: removes what it moves, and all behind it, and decodes them where the shadow has them now. */
+/* Instead of a shift: removes the tokens from p0 on and decodes them at the shadow's present positions. */
 static int renew(kvb_engine_bench *b, const kvb_engine_call *c)
 {
     const kvb_shadow_seq *seq = &b->shadow->seq[c->seq];
@@ -299,7 +299,7 @@ static int engine_call(kvb_engine_bench *b, const kvb_engine_call *call, const k
     return -EINVAL;
 }
 
-/* Does the call take tokens out of the middle of a sequence? */
+/* Does the call remove tokens from the middle of a sequence? */
 static bool cuts_middle(const kvb_shadow_seq *seq, const kvb_engine_call *c)
 {
     bool cuts = false, stays = false;
@@ -318,7 +318,7 @@ static void positions_judge(const kvb_engine_bench *b, kvb_engine_outcome *o)
         int32_t from, to, most = first;
         b->engine->span(b->subject, s, &from, &to);
         for (uint32_t i = 0; b->facts.window && i < seq->n && most <= last + 1 - (int32_t)b->facts.window;
-             i++) /* what the next one sees */
+             i++) /* the first position that the next token sees */
             most = seq->at[i].pos;
         most = b->facts.recurrent ? last : most;
         from = from == KVB_ENGINE_UNKNOWN ? first : from;
@@ -333,7 +333,7 @@ static double limit_of(double noise, double format, uint32_t shifts)
     return FLOOR + NOISE_FACTOR * noise + FORMAT_FACTOR * format * (1 + sqrt(shifts));
 }
 
-/* The logits that the sequence's last token must have, of n that were decoded. False: they are not known. */
+/* Fills b->logits with the expected logits of the sequence's last token. n: newly decoded tokens. False: unknown. */
 static bool logits_expect(const kvb_engine_bench *b, const kvb_shadow_seq *seq, uint32_t n)
 {
     const bool several = b->facts.layers > 1 || b->facts.recurrent;
@@ -366,7 +366,7 @@ static void logits_judge(kvb_engine_bench *b, uint32_t s, uint32_t n, const floa
     double noise = b->noise, format = b->format;
     if (off > limit_of(noise, format, shifts) && !fresh_decode(b, b->exact, seq, KVB_SHADOW_TOKENS, fresh)) {
         for (uint32_t most = 1; most < seq->n && most <= 17; most += 8)
-            if (!fresh_decode(b, b->exact, seq, most, other)) /* it may be noisier here */
+            if (!fresh_decode(b, b->exact, seq, most, other)) /* this sequence may be noisier */
                 noise = fmax(noise, distance(other, fresh, vocab));
         if (format > 0 && !fresh_decode(b, b->twin, seq, KVB_SHADOW_TOKENS, other))
             format = fmax(format, distance(other, fresh, vocab));
@@ -384,7 +384,7 @@ static void logits_judge(kvb_engine_bench *b, uint32_t s, uint32_t n, const floa
             seq->at[seq->n - 1].pos);
 }
 
-/* What a call returned beside what it had to. Whether the shadow goes on as if it had been made. */
+/* Compares the engine's return value `error` with the shadow's `must`. Has the engine made the call? */
 static bool return_judge(const kvb_engine_bench *b, const kvb_engine_call *c, int must, int error,
                          kvb_engine_outcome *o)
 {
@@ -399,7 +399,7 @@ static bool return_judge(const kvb_engine_bench *b, const kvb_engine_call *c, in
     return !error;
 }
 
-/* What the engine says of the last decode. */
+/* Asks the engine for the fault of the last decode. */
 static void blame_ask(kvb_engine_bench *b, const kvb_engine_token *tokens, uint32_t n, char *said, size_t bytes)
 {
     uint32_t *sees = malloc((n + (size_t)n * KVB_SHADOW_TOKENS) * sizeof *sees), *rows = sees + n;
@@ -412,7 +412,7 @@ static void blame_ask(kvb_engine_bench *b, const kvb_engine_token *tokens, uint3
     free(sees);
 }
 
-/* One call, of both. */
+/* Makes one call over shadow and engine. */
 static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_outcome *o)
 {
     kvb_engine_token tokens[KVB_SHADOW_TOKENS];
@@ -430,7 +430,7 @@ static void call_play(kvb_engine_bench *b, const kvb_engine_call *c, kvb_engine_
             positions_judge(b, o);
         return;
     }
-    kvb_engine_facts endless = b->facts; /* the tokens of a decode that must be refused, too */
+    kvb_engine_facts endless = b->facts; /* a decode that must be refused needs its tokens, too */
     endless.cells = UINT32_MAX;
     int must = kvb_shadow_apply(b->shadow, &b->facts, c, why, sizeof why);
     if (must == -EINVAL || (must && kvb_shadow_apply(b->shadow, &endless, c, why, sizeof why)))

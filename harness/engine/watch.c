@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * llama.cpp's evaluation callback: looks at the nodes of attention of one decode. Which cells the mask shows to each
- * token, against the shadow, in integers; and the node's output against double arithmetic over its own inputs. Where
- * both are right and the logits are not, rows are wrong that attention was given. The indices with which K is stored
- * say which token lies in a cell. Where they do not (restored cells, models with a state), cells are counted.
+ * llama.cpp's evaluation callback: checks the attention nodes of one decode. The cells that the mask shows to each
+ * token are compared with the shadow, in integers. The node's output is compared with double arithmetic over its own
+ * inputs. If both are right and the logits are wrong, attention got wrong rows. The indices that store K tell which
+ * token lies in a cell. If there are none (restored cells, models with a state), visible cells are only counted.
  */
 #include "harness/engine/engine.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIMIT 4e-3 /* of an output: q and sums in f16 are off by 1e-3 at most */
+#define LIMIT 4e-3 /* of an output's error: q and sums in f16 cause at most 1e-3 */
 
 enum { I64 = 27 };
 
@@ -49,9 +49,9 @@ bool kvb_llama_is_plain(const tensor *t)
 }
 
 /*
- * The largest error of an attention's output, as a share of the largest exact output; exact: attention of the same inputs in double.
- * With flash attention, V is [cell][dim] and the output is [token][head][dim]. Without flash attention, V is [dim][cell] and the
- * output is [head][token][dim].
+ * The largest error of an attention's output, as a share of the largest exact output, which is attention of the same
+ * inputs in double. Flash attention: V is [cell][dim], the output [token][head][dim]. Without: V is [dim][cell], the
+ * output [head][token][dim].
  */
 static double output_error(const tensor *t, const tensor *q, const tensor *k, const tensor *v, const tensor *mask,
                            double factor, bool flash)
@@ -91,7 +91,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What a decode stores: its tokens come in order, or in order in each stream. */
+/* Notes which token a decode stores in which cell. Tokens are stored in order; split: in order in each stream. */
 static void store_look(kvb_llama_watch *w, const tensor *t)
 {
     const tensor *cache = t->view_src, *index = t->src[1];
@@ -118,7 +118,7 @@ static void store_look(kvb_llama_watch *w, const tensor *t)
     }
 }
 
-/* What one row of a mask shows. */
+/* Notes the visible cells of a row of a mask. */
 static void row_look(kvb_llama_watch *w, const tensor *mask, int64_t row, int64_t stream)
 {
     const uint32_t at = w->n_shown < w->n_stored ? w->rows[w->n_shown] : 0;
@@ -141,7 +141,7 @@ static void row_look(kvb_llama_watch *w, const tensor *mask, int64_t row, int64_
     }
 }
 
-/* Copies a tensor: without flash attention the places of q and the mask are used again before there is an output. */
+/* Copies a tensor. Without flash attention the memory of q and mask is reused before the output is computed. */
 static void keep(void **copy, const tensor *t)
 {
     size_t bytes = t->type == KVB_LLAMA_F32 ? sizeof(float) : sizeof(uint16_t);
@@ -156,7 +156,7 @@ static void keep(void **copy, const tensor *t)
     *copy = kept;
 }
 
-/* V times the weights that a softmax of K times q has made. */
+/* Compares the node V * softmax(K q) with exact attention. */
 static void product_look(kvb_llama_watch *w, const tensor *t)
 {
     const tensor *softmax = t->src[1], *scores = softmax->src[0], *v = t->src[0], *q = w->query, *mask = w->mask;
@@ -194,13 +194,13 @@ bool kvb_llama_watch_node(void *node, bool ask, void *ctx)
         return true;
     const tensor *mask = t->src[flash ? 3 : 1];
     if (watch->get_data(node) != t->data || !understood || !kvb_llama_is_plain(mask))
-        return true; /* another layout: nothing is said */
+        return true; /* an unknown layout: not judged */
     if (!flash)
         keep(&watch->mask, mask);
     if (!*watch->first)
         snprintf(watch->first, sizeof watch->first, "%s", t->name);
     const int64_t tokens = flash ? t->src[0]->ne[1] : t->ne[1];
-    for (int64_t s = 0; s < t->ne[3] && !strcmp(watch->first, t->name); s++) /* one layer: the others have its mask */
+    for (int64_t s = 0; s < t->ne[3] && !strcmp(watch->first, t->name); s++) /* one layer: all have the same mask */
         for (int64_t j = 0; j < tokens && watch->n_shown < KVB_SHADOW_TOKENS; j++)
             row_look(watch, mask, j, s);
     if (flash && !t->src[4] && kvb_llama_parameter(t, 1) == 0 && kvb_llama_parameter(t, 2) == 0 &&
@@ -242,7 +242,7 @@ void kvb_llama_watch_begin(kvb_llama_watch *w, const kvb_engine_token *tokens, u
     }
 }
 
-/* The first cell that is seen and must not be, or is not and must be, by name. False: all are right, or it cannot be said. */
+/* Describes the first cell that is wrongly visible or wrongly hidden. False: there is none. */
 static bool cell_say(kvb_llama_watch *w, const uint32_t *sees, uint32_t n)
 {
     enum { HIDDEN, MUST, SEEN };

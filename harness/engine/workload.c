@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A recorded workload as a history of an engine's calls. Where engines have no call for an event it becomes several:
- * - A draft tree is a sequence for each path. Its nodes are decoded in rounds: chains up to where they branch, then a copy for each
- *   further branch. A commit keeps the sequence of the accepted path, cuts what is behind it, and removes the others.
+ * Turns a recorded workload into a history of an engine's calls. An event without such a call becomes several:
+ * - A draft tree becomes a sequence for each path. Its nodes are decoded in rounds: chains up to where they branch, then
+ *   a copy for each further branch. A commit keeps the sequence of the accepted path, cut to it, and removes the others.
  * - Sequences are reordered by copies to spare ones and back.
  */
 #include <errno.h>
@@ -15,30 +15,30 @@
 #include "harness/selection/suite.h"
 #include "workloads/files.h"
 
-enum { NODES = 256 }; /* of one tree */
+enum { NODES = 256 }; /* most nodes of a tree */
 
-/* What is pending of a sequence. */
+/* The pending nodes of a sequence. */
 typedef struct tree {
     uint32_t n, base; /* nodes; position of a root */
     struct {
-        uint32_t lane, pos; /* lane: the sequence that holds it and all above it */
-        uint32_t round;     /* in which it was decoded; 0: not yet */
-        uint32_t children;  /* of its own event */
+        uint32_t lane, pos; /* lane: the engine's sequence with the node and its ancestors */
+        uint32_t round;     /* round that decoded the node; 0: not yet decoded */
+        uint32_t children;  /* in the node's own event */
     } at[NODES];
 } tree;
 
 typedef struct mapping {
     kvb_engine_history *to;
     uint32_t round;
-    uint32_t seqs[KVB_ENGINE_SEQS], n_seqs; /* the workload's numbers of sequences */
-    bool used[KVB_ENGINE_SEQS];             /* by the workload, or by a path */
-    int32_t tip[KVB_ENGINE_SEQS];           /* of a lane: the last node that it holds; -1: none */
-    uint32_t slot[2];                       /* saved last: of one sequence, of all */
-    const char *lack;                       /* what engines have no call for */
+    uint32_t seqs[KVB_ENGINE_SEQS], n_seqs; /* engine's number of a sequence -> the workload's */
+    bool used[KVB_ENGINE_SEQS];             /* by a sequence of the workload, or by a path */
+    int32_t tip[KVB_ENGINE_SEQS];           /* last node of each lane; -1: none */
+    uint32_t slot[2];                       /* slot of the last save: of one sequence, of all */
+    const char *lack;                       /* why engines cannot be given the workload; NULL: they can */
     tree trees[KVB_ENGINE_SEQS];
 } mapping;
 
-/* The engine's number of the workload's sequence. */
+/* The engine's number of the workload's sequence id. */
 static uint32_t seq_of(mapping *m, uint32_t id)
 {
     uint32_t s = 0;
@@ -86,7 +86,7 @@ static void cut(mapping *m, uint32_t seq, uint32_t p0)
     call_add(m, (kvb_engine_call){.verb = KVB_ENGINE_REMOVE, .seq = seq, .p0 = (int32_t)p0, .p1 = KVB_ENGINE_END});
 }
 
-/* A sequence that nothing uses. */
+/* Takes an unused sequence. */
 static uint32_t spare_take(mapping *m)
 {
     for (uint32_t s = 0; s < KVB_ENGINE_SEQS; s++)
@@ -104,7 +104,8 @@ static void spare_drop(mapping *m, uint32_t seq)
     m->used[seq] = false;
 }
 
-/* The lane of a node that grows on one that was decoded: the parent's, if it ends there and no other node takes it, else a copy. */
+/* The lane for a child of a decoded node: the parent's lane, if the parent is its tip and this round has not used it;
+ * else a copy, cut behind the parent. */
 static uint32_t lane_take(mapping *m, const tree *t, uint32_t seq, int32_t parent, const kvb_engine_call *round)
 {
     const uint32_t from = parent < 0 ? seq : t->at[parent].lane;
@@ -249,7 +250,7 @@ static void event_take(mapping *m, const kvb_event *e)
         break;
     case KVB_EVENT_DEFRAG:
     case KVB_EVENT_REFUSED:
-        return; /* changes nothing */
+        return; /* these change nothing */
     case KVB_EVENT_SEQ_DIV:
     case KVB_EVENT_KINDS:
         m->lack = kvb_event_kind_name(e->kind);
@@ -270,7 +271,7 @@ int kvb_engine_history_of(const char *path, kvb_engine_history *history, char *w
     if (m) {
         *m = (mapping){.to = history, .slot = {KVB_TRACE_SLOTS, KVB_TRACE_SLOTS}};
         for (uint32_t s = 0; s < trace->needs.seqs && trace->needs.seqs <= KVB_ENGINE_SEQS; s++)
-            seq_of(m, s); /* few: they keep their numbers */
+            seq_of(m, s); /* if there are few enough, they keep their numbers */
         for (; i < trace->n_events && !m->lack; i++)
             if (trace->events[i].kind != KVB_EVENT_REFUSED)
                 sequences_number(m, &trace->events[i]);
@@ -321,7 +322,7 @@ kvb_event kvb_engine_control_event(const kvb_engine_call *call)
                        .slot = call->seq == KVB_ENGINE_ALL};
 }
 
-/* A trace loads into what is empty. */
+/* Writes a call's event. Before a load it removes live sequences: in a trace, load needs an empty sequence. */
 static int call_write(kvb_trace_writer *writer, const kvb_shadow *before, const kvb_shadow *shadow,
                       const kvb_engine_call *call, kvb_engine_step *step, char *why, size_t why_bytes)
 {
