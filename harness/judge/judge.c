@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One head of one sequence at a time. Of attention: rows of the KV head are decoded, then queries of it are solved over them. Of a scan:
- * some columns of the head's state are followed from token to token. */
+/* Judges one head of one sequence at a time. Attention: decodes rows of the KV head, then solves its queries over them.
+ * Scans: follows some columns of the head's state from token to token. */
 #include "harness/judge/judge.h"
 
 #include <errno.h>
@@ -23,32 +23,32 @@
 #include "workloads/rng.h"
 #include "workloads/trace.h"
 
-#define FAILING      8u         /* rows that other readings are tried on */
-#define FILTER_CELLS (1u << 23) /* of all KV heads, that the matched filter has sums for */
+#define FAILING      8u         /* failing rows to try other readings on */
+#define FILTER_CELLS (1u << 23) /* most cells of all KV heads in the matched filter */
 
-/* Rows to judge: queries of one KV head of one sequence; of a scan columns of one head, over all tokens. */
+/* Rows to judge. Attention: queries of one KV head of one sequence. Scans: columns of one head, over all tokens. */
 typedef struct unit {
-    uint32_t b, head, n;       /* head: KV head; of a scan: head. n: queries, columns */
+    uint32_t b, head, n;       /* head: KV head; scans: head. n: queries; scans: columns */
     const uint32_t *queries;   /* [n] ascending */
-    const bool *glanced;       /* [n] those that get a second opinion alone; NULL: none */
-    uint32_t first;            /* column */
-    kvb_single_filter *filter; /* that rows of attention go through; NULL: none */
+    const bool *glanced;       /* [n] gets only a second opinion; NULL: none does */
+    uint32_t first;            /* first column */
+    kvb_single_filter *filter; /* the matched filter, for attention; NULL: none */
 } unit;
 
-/* A row that was judged: the query heads of one KV head; of a scan, columns of a token's output or of a row of the final state. */
+/* A judged row. Attention: query heads of one KV head. Scans: columns of a token's output or of a final state's row. */
 typedef struct taken {
     const unit *of;
-    uint32_t query, head, heads; /* head: the first of heads */
-    const kvb_diff *diff;        /* of this row alone; head 0 of it is `head` */
+    uint32_t query, head, heads; /* head: first of `heads` heads */
+    const kvb_diff *diff;        /* of this row; its head 0 is `head` */
     kvb_elem elem;
     const void *out;     /* [n] of elem */
-    const double *exact; /* the same */
+    const double *exact; /* [n] */
     size_t n;
     bool glanced; /* a second opinion */
 } taken;
-typedef bool row_take(void *ctx, const taken *row); /* false: that is enough */
+typedef bool row_take(void *ctx, const taken *row); /* false: stop */
 
-/* What a unit's rows are judged over. */
+/* The decoded inputs of a unit. */
 typedef struct bench {
     const kvb_recorded *call;
     const kvb_recorded_reading *reading;
@@ -60,7 +60,7 @@ typedef struct bench {
     size_t *first;
     uint64_t *seen; /* bits of cells that some query sees */
     double *k, *k_size, *v, *v_size, *exact;
-    double *q_rounded; /* NULL: there is none */
+    double *q_rounded; /* NULL: no such array */
     float *q, *lse, *sinks;
     void *out;
     kvb_arena arena;
@@ -105,7 +105,7 @@ static void run_add(bench *x, size_t *n, size_t begin, uint32_t from, uint32_t t
         x->runs[(*n)++] = (kvb_token_run){from, to};
 }
 
-/* What each query of the unit sees, as runs of cells. */
+/* Makes the runs of cells that each query of the unit sees. */
 static int sight_make(bench *x, const unit *u)
 {
     const uint32_t cells = x->sequence.cells;
@@ -143,7 +143,7 @@ static int input_wrong(const kvb_recorded *call, kvb_recorded_part part, const u
 }
 static const char finite_words[] = "inputs that are finite";
 
-/* An input as f32, if it is one. */
+/* Converts an input to f32. -EINVAL with why: it is not finite, or f32 cannot hold it. */
 static int input_read(const kvb_recorded *call, kvb_recorded_part part, const unit *u, const char *of, uint32_t at,
                       uint32_t channel, double value, float *to, char *why, size_t why_bytes)
 {
@@ -163,7 +163,7 @@ static int side_make(bench *x, const unit *u, int side, double *rows, double *si
     const uint32_t dim = side ? s->v_dim : s->k_dim;
     for (uint32_t c = 0; c < x->sequence.cells; c++) {
         if (!(x->seen[c / 64] >> c % 64 & 1))
-            continue; /* may hold anything */
+            continue; /* an invisible cell may hold anything */
         double *row = rows + (size_t)c * dim;
         kvb_recorded_row(x->call, x->reading, s, side, u->b, u->head, &x->sequence, c, row, sizes + (size_t)c * dim);
         for (uint32_t i = 0; i < dim; i++)
@@ -174,7 +174,7 @@ static int side_make(bench *x, const unit *u, int side, double *rows, double *si
     return 0;
 }
 
-/* Reads an element of an output into what the call has it in. */
+/* Copies an output's element into out[i], an array of elem. */
 static void output_put(kvb_elem elem, const kvb_tensor *t, uint64_t at, void *out, size_t i)
 {
     if (elem == KVB_F32)
@@ -183,7 +183,7 @@ static void output_put(kvb_elem elem, const kvb_tensor *t, uint64_t at, void *ou
         memcpy((uint16_t *)out + i, (const char *)t->data + at * sizeof(uint16_t), sizeof(uint16_t));
 }
 
-/* A recorded log-sum-exp, natural and with the sink. */
+/* A recorded log-sum-exp, converted to base e and with the sink. */
 static float lse_of(const bench *x, double lse, uint32_t head)
 {
     lse *= x->reading->lse_base == 2 ? log(2) : 1;
@@ -288,7 +288,7 @@ static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
     return error;
 }
 
-/* Judges the rows of a unit under a reading; each is given to `take`. *blind: those that see nothing, which are not. */
+/* Judges the rows of a unit under a reading and passes each to `take`. *blind counts rows without a visible cell. */
 static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading *reading,
                            const kvb_recorded_shape *shape, const unit *u, row_take *take, void *ctx, uint64_t *blind,
                            char *why, size_t why_bytes)
@@ -333,18 +333,18 @@ static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading 
 
 /* ---- a unit of a scan -------------------------------------------------------------------------------------------- */
 
-/* Columns of one head of one sequence, and the token that they are at. */
+/* Columns of one head of one sequence, followed to some token. */
 typedef struct walk {
     const kvb_recorded *call;
     const kvb_recorded_reading *reading;
     const kvb_recorded_shape *shape;
     const unit *of;
     kvb_recorded_sequence sequence;
-    kvb_scan_problem problem; /* of these columns */
+    kvb_scan_problem problem; /* with these columns only */
     kvb_recurrence *head;
     kvb_recurrence_token token;
-    double sign;                         /* of states and outputs: decays that are no exponentials are below 0 */
-    float *q, *k, *v, *gate, *own, *now; /* own: a, as it is; now: as it is for this token */
+    double sign;                         /* of states and outputs: plain_decay has negative decays */
+    float *q, *k, *v, *gate, *own, *now; /* own: a; now: a under the reading, for this token */
     float beta, *bias;
     double *state, *exact;
     kvb_recurrence_want *want;
@@ -352,7 +352,7 @@ typedef struct walk {
     kvb_arena arena;
 } walk;
 
-/* Ranges that scan.h gives for inputs, so that no decay is above 1. */
+/* Ranges of inputs in scan.h, which keep decays at most 1. */
 static const struct {
     kvb_recorded_part part;
     uint32_t kinds;
@@ -367,7 +367,7 @@ static const struct {
      "0 at most, so that no decay is above 1"},
 };
 
-/* n floats of an array from an element on, along an axis. */
+/* Reads n floats of an array along an axis, from element `from` on. */
 static int inputs_read(const walk *x, kvb_recorded_part part, const kvb_axed *a, uint64_t from, uint32_t axis,
                        uint32_t n, uint32_t token, float *to, char *why, size_t why_bytes)
 {
@@ -384,14 +384,14 @@ static int inputs_read(const walk *x, kvb_recorded_part part, const kvb_axed *a,
     return 0;
 }
 
-/* The exponent of a decay under the reading: for one that is no exponential, the log of what is multiplied instead. */
+/* The exponent of a decay under the reading. plain_decay multiplies by the exponent itself: then its log. */
 static double exponent_of(const walk *x, double exponent)
 {
     const double factor = x->reading->decay_factor;
     return x->reading->plain_decay ? fmax(log(fabs(exponent)), -1e4) : exponent * (factor != 0 ? factor : 1);
 }
 
-/* Decays of the token under the reading: of DELTA by its gate, of the others by a, for which exponents are gate a. */
+/* Changes the token's decays as the reading says: DELTA's in its gate; all others, with exponent gate * a, in a. */
 static void decays_change(walk *x)
 {
     const kvb_scan_kind kind = x->shape->scan.kind;
@@ -406,7 +406,7 @@ static void decays_change(walk *x)
     }
 }
 
-/* The token's inputs. */
+/* Reads the token's inputs. */
 static int token_read(walk *x, uint32_t t, char *why, size_t why_bytes)
 {
     const kvb_recorded_shape *s = x->shape;
@@ -446,7 +446,7 @@ static int token_read(walk *x, uint32_t t, char *why, size_t why_bytes)
     return error;
 }
 
-/* Reads a and bias, these columns. */
+/* Reads these columns of a and bias. */
 static int own_read(walk *x, char *why, size_t why_bytes)
 {
     const kvb_recorded_shape *s = x->shape;
@@ -467,7 +467,7 @@ static int own_read(walk *x, char *why, size_t why_bytes)
     return error;
 }
 
-/* Where row i of a state lies, these columns. */
+/* Offset of these columns of a state's row i. */
 static uint64_t state_place(const walk *x, const kvb_axed *a, uint32_t i)
 {
     return place_of(a, x->of->b, x->of->head, 0) + i * a->stride[KVB_AXIS_P] + x->of->first * a->stride[KVB_AXIS_D];
@@ -514,7 +514,7 @@ static void walk_end(walk *x)
     kvb_recurrence_close(x->head);
 }
 
-/* Compares a row of out, or (row > 0) of the final state, with what is wanted. */
+/* Compares a row of out, or (row > 0) of the final state, with `want`. */
 static bool walk_compare(walk *x, uint32_t t, uint32_t row, kvb_recurrence_want *want, row_take *take, void *ctx)
 {
     const kvb_recorded_shape *s = x->shape;
@@ -535,7 +535,7 @@ static bool walk_compare(walk *x, uint32_t t, uint32_t row, kvb_recurrence_want 
     return take(ctx, &judged);
 }
 
-/* Outputs of all tokens, and the state that they leave. */
+/* Judges the outputs of all tokens and the final state. */
 static int scan_judge(const kvb_recorded *call, const kvb_recorded_reading *reading, const kvb_recorded_shape *shape,
                       const unit *u, row_take *take, void *ctx, char *why, size_t why_bytes)
 {
@@ -544,7 +544,7 @@ static int scan_judge(const kvb_recorded *call, const kvb_recorded_reading *read
     int exponent;
     kvb_reading_scan_arithmetic(reading, &shape->scan, &arithmetic);
     if (shape->scan.kind != KVB_SCAN_CONV && fabs(frexp(factor_of(reading, shape->k_dim), &exponent)) > 0.5)
-        arithmetic.read_chain++; /* our own rounding of q times the factor */
+        arithmetic.read_chain++; /* token_read() rounds q * factor */
     int error = walk_begin(&x, &arithmetic, why, why_bytes);
     bool more = true;
     for (uint32_t t = 0; !error && more; t++) {
@@ -580,15 +580,15 @@ typedef struct trial {
     const kvb_recorded *call;
     kvb_recorded_shape shape;
     kvb_recorded_verdict *judged;
-    kvb_diff diff, opinion;    /* of rows, and of second opinions; their places have the sequence as event */
-    kvb_single_filter *filter; /* of attention */
+    kvb_diff diff, opinion;    /* of judged rows, of second opinions; event of a place: the sequence */
+    kvb_single_filter *filter; /* for attention */
     uint64_t sequences[KVB_DIFF_QUERIES / 64];
     struct {
         unit of;
         uint32_t query;
     } failing[FAILING];
     uint32_t n_failing;
-    char unrounded[256]; /* what is wrong with q_rounded; empty: nothing */
+    char unrounded[256]; /* what is wrong with q_rounded; "": nothing */
 } trial;
 
 /* torch.testing.assert_close: torch/testing/_comparison.py, _DTYPE_PRECISIONS. */
@@ -670,7 +670,7 @@ static bool verdict_take(void *ctx, const taken *row)
     const unit *last = t->n_failing ? &t->failing[t->n_failing - 1].of : NULL;
     const bool same_unit =
         last && last->b == row->of->b && last->head == row->of->head && last->first == row->of->first;
-    /* a unit of a scan is tried whole */
+    /* scans: other readings are tried on a whole unit */
     if (t->n_failing < FAILING && (!same_unit || (!t->shape.scans && t->n_failing < FAILING / 2))) {
         t->failing[t->n_failing].of = *row->of;
         t->failing[t->n_failing++].query = row->query;
@@ -715,8 +715,8 @@ static bool reads_right(const trial *t, const kvb_recorded_reading *reading)
     return !failed;
 }
 
-/* Other readings: a field of the one that was said becomes something else. */
-typedef enum other_kind { OTHER_FLAG, OTHER_WHOLE, OTHER_NUMBER, OTHER_STEP /* added where it is not 0 */ } other_kind;
+/* Other readings: one field of the call's reading gets another value. STEP: is added to a field other than 0. */
+typedef enum other_kind { OTHER_FLAG, OTHER_WHOLE, OTHER_NUMBER, OTHER_STEP } other_kind;
 static const struct other {
     uint32_t of; /* bits: kvb_reading_of() */
     const char *words;
@@ -788,7 +788,7 @@ static const struct other {
 };
 enum { OTHERS = sizeof others / sizeof *others };
 
-/* The i-th other reading, in words: of the table, then other layouts and arithmetics. False: there are no more. */
+/* Makes other reading i and its words: from the table, then other layouts, then other arithmetics. False: no more. */
 static bool other_reading(const kvb_recorded_reading *said, uint32_t i, kvb_recorded_reading *r, char *words,
                           size_t bytes)
 {
@@ -823,7 +823,7 @@ static bool other_reading(const kvb_recorded_reading *said, uint32_t i, kvb_reco
     return false;
 }
 
-/* Of arithmetics the first that passes, where nothing else does: the rest of them is wider. */
+/* Tries other readings. If none passes, the first arithmetic that passes is taken: later ones are wider. */
 static void others_try(trial *t)
 {
     kvb_recorded_reading r;
@@ -848,7 +848,7 @@ static double sequence_products(const kvb_recorded_shape *s, const kvb_recorded_
 
 typedef enum choice { NOT_CHOSEN, GLANCED, JUDGED } choice;
 
-/* Marks a share of a unit's queries: all, or the first, the last and some between. */
+/* Marks a share of a unit's queries: all, or the first, the last and random ones between. */
 static void queries_mark(uint32_t of, double share, uint64_t *rng, choice as, choice *marks)
 {
     uint32_t want = share >= 1 ? of : (uint32_t)ceil(share * of);
@@ -860,9 +860,9 @@ static void queries_mark(uint32_t of, double share, uint64_t *rng, choice as, ch
     }
 }
 
-/* Queries of a unit that are judged, and those beside them that get a second opinion. */
+/* The chosen queries of a unit. Arrays: [most queries of a unit]. */
 typedef struct choices {
-    choice *marks; /* [most queries], as the others */
+    choice *marks;
     uint32_t *queries;
     bool *glanced;
 } choices;
@@ -882,19 +882,18 @@ static uint32_t queries_choose(uint32_t of, double share, double glanced, uint64
     return n;
 }
 
-/* How the call divides into units, and what the oracle does for all of it. */
+/* The division of a call into units, and the oracle's work. */
 typedef struct division {
-    uint32_t units, columns; /* columns of a unit of a scan */
-    double products;         /* multiply-adds */
-    double least;            /* those that stay where one row of each unit is judged */
-    uint32_t most, longest;  /* queries and cells of a sequence */
+    uint32_t units, columns; /* scans: columns of a unit */
+    double products;         /* multiply-adds for all rows */
+    double least;            /* multiply-adds for one row of each unit */
+    uint32_t most, longest;  /* most queries, most cells of a sequence */
     uint64_t tokens;
 } division;
 
-/* A step of an element of a state is some multiply-adds, which keep its bound, too. */
-#define STEP        8.0
-#define OPINIONS    4.0    /* as many multiply-adds go into second opinions as into this many shares of judged rows */
-#define COLUMN_ROOM 0x1p24 /* elements of a state that are followed at once */
+#define STEP        8.0    /* multiply-adds to advance an element of a state and its bound by a token */
+#define OPINIONS    4.0    /* rows with a second opinion for each judged row */
+#define COLUMN_ROOM 0x1p24 /* most elements of a state that are followed at once */
 
 static division divide(const trial *t, const kvb_judge_options *o)
 {
@@ -911,7 +910,7 @@ static division divide(const trial *t, const kvb_judge_options *o)
         d.tokens += q.queries;
     }
     d.units = s->batch * s->kv_heads;
-    if (s->scans) { /* whole heads where three of them may be judged */
+    if (s->scans) { /* whole heads, if three of them fit */
         const double column = STEP * s->k_dim * d.most,
                      most = fmin(floor(o->products / 3 / column), COLUMN_ROOM / s->k_dim);
         d.columns = most >= s->v_dim ? s->v_dim : most > 1 ? (uint32_t)most : 1;
@@ -935,7 +934,7 @@ static void shape_words(const trial *t, const division *d)
         snprintf(t->judged->shape + n, sizeof t->judged->shape - n, ", up to %u cells", d->longest);
 }
 
-/* The filter takes as many units as FILTER_CELLS has room for. Calls with more heads or channels than a model may have go without. */
+/* Opens the matched filter, for as many units as FILTER_CELLS allows. A call larger than KVB_MODEL_WIDTH gets none. */
 static int filter_open(trial *t, uint32_t units, uint32_t cells)
 {
     const kvb_recorded_shape *s = &t->shape;
@@ -997,8 +996,7 @@ static int units_judge(trial *t, const kvb_judge_options *o, char *why, size_t w
     return error;
 }
 
-/* Outputs that are not finite, of all rows, whether they are judged or not; those of joined arrays behind the last sequence do not
- * count. */
+/* Counts outputs of all rows, judged or not, that are not finite. Rows behind the last sequence do not count. */
 static uint64_t outputs_scan(const trial *t)
 {
     const kvb_recorded_shape *s = &t->shape;
@@ -1027,7 +1025,7 @@ static void result_begin(const trial *t, kvb_result *r)
     kvb_result_init(r);
     snprintf(r->workload, sizeof r->workload, "%.40s%s%.20s", slash && slash[1] ? slash + 1 : c->path,
              *c->name ? ":" : "", c->name);
-    for (char *at = r->workload; *at; at++) /* a name comes from a file, and goes to a terminal */
+    for (char *at = r->workload; *at; at++) /* a name from a file may hold control characters */
         *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
     snprintf(r->cache, sizeof r->cache, "recorded");
     for (int side = 0; side < 2; side++) {
@@ -1054,7 +1052,7 @@ static void fail(kvb_recorded_verdict *j, kvb_check check, const char *reason)
     snprintf(r->reason, sizeof r->reason, "%s", reason);
 }
 
-/* A scan's declaration is checked by its numbers (kvb_claim_check_scan): no row shows whether it says something. */
+/* Is a scan's declaration too wide? Its numbers are checked (kvb_claim_check_scan), since no row can show it. */
 static bool declaration_wrong(const trial *t, char *words, size_t bytes)
 {
     kvb_scan_arithmetic arithmetic;

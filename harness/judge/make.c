@@ -20,7 +20,7 @@
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
-/* Calls that kernels get wrong. Lengths lie at and beside the borders of tiles. */
+/* Calls that kernels often get wrong. Lengths are at and beside the borders of tiles. */
 static const struct scene {
     const char *name, *profile;
     uint32_t batch, heads, kv_heads, dim, tokens, cells;
@@ -49,13 +49,14 @@ static const struct scene {
     {"head-dim-256", "gaussian", 1, 4, 1, 256, 3, 97, KVB_DTYPE_BF16, .window = 0},
     {"other-scale", "gaussian", 1, 4, 2, 128, 3, 97, KVB_DTYPE_F16, .scale = 0.25},
 };
-/* Scans that kernels get wrong: lengths at and beside chunks, one token a sequence, states of 16 bits, from zeros or from a state. */
+/* Scans that kernels often get wrong: lengths at and beside chunks, one token for each sequence, states of 16 bits,
+ * with and without an initial state. */
 static const struct scan_scene {
     const char *name;
     kvb_scan_kind kind;
     uint32_t batch, tokens, heads, groups, d_k, d_v;
     kvb_dtype dtype, states; /* of q, k, v and out; of states */
-    bool begun;              /* from a state */
+    bool begun;              /* has an initial state */
 } scan_scenes[] = {
     {"mamba2-decode", KVB_SCAN_MAMBA2, 3, 1, 8, 2, 64, 64, KVB_DTYPE_BF16, KVB_DTYPE_F32, true},
     {"mamba2-prefill", KVB_SCAN_MAMBA2, 1, 129, 4, 1, 128, 64, KVB_DTYPE_BF16, KVB_DTYPE_F32, false},
@@ -77,16 +78,16 @@ enum {
     ARRAYS = KVB_RECORDED_PARTS
 };
 
-/* One scene's arrays, in the order of kvb_recorded_parts. */
+/* The arrays of a scene, in the order of kvb_recorded_parts. */
 typedef struct made {
     const char *name;
-    const struct scene *scene;     /* of attention; or NULL */
-    const struct scan_scene *scan; /* of a scan; or NULL */
+    const struct scene *scene;     /* attention; NULL: a scan */
+    const struct scan_scene *scan; /* NULL: attention */
     char names[ARRAYS][64];
     kvb_tensor tensors[ARRAYS];
     void *data[ARRAYS];
-    /* Inputs as they are in the file. Of attention: q [batch][tokens][heads][dim], K and V [batch][cells][kv_heads][dim]; of a scan in
-     * the order of the file. */
+    /* Inputs, rounded as in the file. Attention: q [batch][tokens][heads][dim], K and V [batch][cells][kv_heads][dim].
+     * Scans: in the order of the file. */
     float *rows[ARRAYS];
     bool declined;
     kvb_arithmetic arithmetic;
@@ -119,7 +120,7 @@ static void *array_add(made *m, uint32_t i, kvb_dtype dtype, uint32_t n_dims, co
     return m->data[i];
 }
 
-/* Element i of an array becomes x, rounded; returns what it is then. */
+/* Stores x, rounded, as element i of an array. Returns the rounded value. */
 static float put(kvb_dtype dtype, void *data, size_t i, float x)
 {
     if (dtype == KVB_DTYPE_F32)
@@ -144,7 +145,7 @@ static kvb_model model_of(const struct scene *s, const float *sinks)
     return m;
 }
 
-/* q, K or V of all sequences: token after token, and as bhsd. */
+/* Makes q, K or V of all sequences: m->rows token after token, the file's array as bhsd. */
 static int rows_make(made *m, uint32_t part, const kvb_model *model, uint64_t seed)
 {
     static const kvb_rows kinds[] = {KVB_ROWS_Q, KVB_ROWS_K, KVB_ROWS_V};
@@ -170,7 +171,7 @@ static int rows_make(made *m, uint32_t part, const kvb_model *model, uint64_t se
     return 0;
 }
 
-/* What query t sees, as one or two runs; how many. */
+/* The one or two runs of cells that query t sees; returns how many. */
 static uint32_t sight(const struct scene *s, uint32_t t, kvb_run runs[2])
 {
     const uint32_t end = s->all ? s->cells : s->cells - s->tokens + t + 1;
@@ -183,7 +184,7 @@ static uint32_t sight(const struct scene *s, uint32_t t, kvb_run runs[2])
     return n;
 }
 
-/* Makes the call of sequence b with the kernel; outputs go to the arrays, and are judged. */
+/* Makes the call of sequence b with the kernel, stores its outputs in the arrays, and judges them. */
 static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_model *model, const kvb_format *format,
                      const kvb_team *team, char *why, size_t why_bytes)
 {
@@ -261,7 +262,7 @@ static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_mo
     return error;
 }
 
-/* Makes the calls of all sequences, with outputs of this type. */
+/* Makes the calls of all sequences, with outputs of type `out`. */
 static int calls_make(made *m, const kvb_kernel *kernel, kvb_dtype out, const kvb_model *model, const kvb_team *team,
                       char *why, size_t why_bytes)
 {
@@ -299,14 +300,14 @@ static int scene_make(made *m, const kvb_kernel *kernel, const kvb_team *team, u
                                           (const uint64_t[]){s->batch, s->heads, s->tokens, s->dim}))
         return -ENOMEM;
     error = calls_make(m, kernel, s->dtype, &model, team, why, why_bytes);
-    if (m->declined) /* a kernel may give f32 alone */
+    if (m->declined) /* a kernel may write f32 only */
         error = calls_make(m, kernel, KVB_DTYPE_F32, &model, team, why, why_bytes);
     return m->declined ? 0 : error;
 }
 
 /* ---- scans ------------------------------------------------------------------------------------------------------- */
 
-/* One layer that makes such rows. A convolution lies before some other recurrence. */
+/* A model with one such layer. A convolution belongs to a layer with another recurrence. */
 static kvb_model scan_model_of(const struct scan_scene *s)
 {
     const bool conv = s->kind == KVB_SCAN_CONV;
@@ -322,7 +323,7 @@ static kvb_model scan_model_of(const struct scan_scene *s)
     return m;
 }
 
-/* An input of these dims; its floats are to be filled, then scan_input_round() takes them. NULL: no memory. */
+/* Adds an input. The caller fills the returned floats, then calls scan_input_round(). NULL: no memory. */
 static float *scan_input_add(made *m, kvb_recorded_part part, kvb_dtype dtype, uint32_t n_dims, const uint64_t *dims)
 {
     if (!array_add(m, part, dtype, n_dims, dims))
@@ -336,7 +337,7 @@ static void scan_input_round(made *m, kvb_recorded_part part)
         m->rows[part][i] = put(m->tensors[part].dtype, m->data[part], i, m->rows[part][i]);
 }
 
-/* Rows of all tokens: [batch][tokens][heads][dim], or [batch][tokens][heads] of one number a head. */
+/* Adds rows of all tokens: [batch][tokens][heads][dim], or [batch][tokens][heads] with one number for each head. */
 static int scan_rows_add(made *m, kvb_recorded_part part, kvb_rows kind, const kvb_model *model, uint64_t seed)
 {
     const struct scan_scene *s = m->scan;
@@ -397,7 +398,7 @@ static int scan_inputs_make(made *m, uint64_t seed)
     return !error && s->begun && !state ? -ENOMEM : error;
 }
 
-/* Compares outputs and states of all heads, each followed from its first token on. */
+/* Judges outputs and states of all heads; the oracle follows each from its first token on. */
 static int scan_compare(made *m, const kvb_scan *call)
 {
     const kvb_scan_problem *p = &call->problem;
@@ -435,7 +436,7 @@ static int scan_compare(made *m, const kvb_scan *call)
     return error;
 }
 
-/* Makes the call of all sequences with the kernel; outputs and states go to the arrays, and are judged. */
+/* Makes one call of all sequences with the kernel, stores outputs and states in the arrays, and judges them. */
 static int scan_call_make(made *m, const kvb_kernel *kernel, const kvb_team *team)
 {
     const struct scan_scene *s = m->scan;

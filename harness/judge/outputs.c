@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outputs that an engine left beside the rows of a recorded trace (kvb_trace_outputs), judged over the trace's history. */
+/* Judges the outputs that an engine recorded beside a trace's rows (kvb_trace_outputs), over the trace's history. */
 #include "harness/judge/judge.h"
 
 #include <errno.h>
@@ -22,15 +22,15 @@ typedef struct trial {
     kvb_recorded_verdict *judged;
     kvb_trace *trace;
     kvb_values *values;
-    kvb_recorded_reading reading; /* its arithmetic */
-    const kvb_format *format;     /* of K and V as they were multiplied */
-    float **out;                  /* [layers] of [tokens][heads][v_dim] */
+    kvb_recorded_reading reading; /* has the arithmetic only */
+    const kvb_format *format;     /* of the K and V that the engine multiplied */
+    float **out;                  /* [layers], each [tokens][heads][v_dim] */
     kvb_oracle *oracle;
     kvb_filter *filter;
     kvb_diff diff, opinion;
 } trial;
 
-/* Outputs that are NaN or infinite are read: they are wrong, not bad input. */
+/* Reads a layer's outputs. NaN and infinity are accepted: they are wrong outputs, not bad input. */
 static int layer_read(const kvb_safetensors *file, const kvb_trace *trace, uint32_t layer, float **out, char *why,
                       size_t why_bytes)
 {
@@ -106,7 +106,7 @@ static const float *out_of(const trial *t, const kvb_expect *row)
     return t->out[row->layer] + (token * g->heads + row->head) * g->v_dim;
 }
 
-/* The declared arithmetic, for as many cells as the row sees. */
+/* The declared arithmetic for the cells that the row sees. */
 static kvb_arithmetic arithmetic_of(const trial *t, const kvb_group *g, const kvb_expect *row)
 {
     kvb_arithmetic a;
@@ -116,7 +116,7 @@ static kvb_arithmetic arithmetic_of(const trial *t, const kvb_group *g, const kv
     return a;
 }
 
-/* Rows of one event in one layer. 0 or -ENOMEM. */
+/* Judges the rows of an event in a layer. 0 or -ENOMEM. */
 static int call_judge(trial *t, uint32_t event, uint32_t layer)
 {
     const kvb_group *g = kvb_model_group(&t->trace->header.model, layer);
@@ -146,14 +146,14 @@ static int call_judge(trial *t, uint32_t event, uint32_t layer)
     return error;
 }
 
-/* Words come from a file, and go to a terminal. */
+/* Replaces control characters: the words come from a file and are printed. */
 static void controls_replace(char *words)
 {
     for (; *words; words++)
         *words = (unsigned char)*words < ' ' || *words == 0x7f ? '?' : *words;
 }
 
-/* In words, from the record. */
+/* Fills in the verdict's words and counts. */
 static void words_make(trial *t)
 {
     kvb_recorded_verdict *j = t->judged;

@@ -43,10 +43,10 @@ const kvb_layout kvb_layouts[] = {
 
 /* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
-/* What a declaration leaves to plain loops. */
+/* A chain that a declaration does not set: that of plain loops. */
 #define UNSAID UINT32_MAX
 
-/* exp by a fast exp2, as ex2.approx.ftz.f32 (CUDA's PTX ISA: 2^-22.5 and flush to zero), after a rounded factor. */
+/* exp by a fast exp2 such as ex2.approx.ftz.f32 (CUDA's PTX ISA: 2^-22.5, flush to zero), after a rounded factor. */
 #define EXP .exp_error = 0x1p-21, .exp_floor = 0x1p-126
 #define F32 .dot_chain = UNSAID, .cell_chain = UNSAID, .rescales = UNSAID, .accumulator = KVB_F32, EXP
 #define CHUNK(tokens)                                                                                                  \
@@ -139,7 +139,7 @@ static uint32_t said_or(uint32_t said, uint32_t usual)
     return said == UNSAID ? usual : said;
 }
 
-/* That of the preset or, of the preset "own", what is declared. */
+/* The reading's preset. *own: it is "own", a declaration. */
 static const kvb_preset *preset_of(const kvb_recorded_reading *reading, bool *own)
 {
     const kvb_preset *preset = &kvb_presets[reading->arithmetic - 1];
@@ -154,13 +154,13 @@ void kvb_reading_arithmetic(const kvb_recorded_reading *reading, const kvb_probl
     *arithmetic = own ? reading->own.attends : preset->attends;
     arithmetic->dot_chain = said_or(arithmetic->dot_chain, problem->k_dim);
     arithmetic->cell_chain = said_or(arithmetic->cell_chain, problem->n_cells + problem->has_sinks);
-    /* Tiles of 32 cells and more. Sums cell by cell are multiplied, and added to, at each cell. */
+    /* Tiles have at least 32 cells. Sums that go cell by cell are rescaled and added to at each cell. */
     const bool by_cell = arithmetic->sums.chain == UNSAID;
     arithmetic->rescales = said_or(arithmetic->rescales, by_cell ? problem->n_cells : problem->n_cells / 32 + 1);
     arithmetic->sums.chain = said_or(arithmetic->sums.chain, 2 * problem->n_cells);
 }
 
-/* Chains of plain loops; within a chunk one more for each of its tokens, of which the exponents are sums. */
+/* Unset chains are those of plain loops, plus one for each token of a chunk: exponents are sums over its tokens. */
 void kvb_reading_scan_arithmetic(const kvb_recorded_reading *reading, const kvb_scan_problem *problem,
                                  kvb_scan_arithmetic *a)
 {
@@ -175,7 +175,7 @@ void kvb_reading_scan_arithmetic(const kvb_recorded_reading *reading, const kvb_
     a->exponent_chain = said_or(a->exponent_chain, 3 + more);
 }
 
-/* The fields of a declaration, of one of its roundings. */
+/* A field of a declaration, or of one of its roundings. */
 typedef struct member {
     const char *name;
     enum { COUNT, NUMBER, ELEM, ROUNDING } type;
@@ -216,7 +216,7 @@ static const member *field_find(const member *fields, const char *name)
     return fields->name ? fields : NULL;
 }
 
-/* "arithmetic: WHERE expected WHAT", and for fields their names. */
+/* "arithmetic: WHERE: expected WHAT", and the names of fields. */
 static int declaration_wrong(const char *where, const char *what, const member *fields, char *why, size_t why_bytes)
 {
     size_t n = (size_t)snprintf(why, why_bytes, "arithmetic: %.60s: expected %s", where, what);
@@ -289,7 +289,7 @@ json_t *kvb_declaration_json(const kvb_arithmetic *attends, const kvb_scan_arith
     return attends ? fields_json(attends_fields, attends) : fields_json(scans_fields, scans);
 }
 
-/* The recurrence may be said later. Fields of both kinds are read; a field that one kind lacks is kept for the complaint. */
+/* Reads the fields of attention and of scans, as the recurrence may be set later. *own keeps a field that one lacks. */
 static int declaration_read(const char *text, kvb_declared *own, char *why, size_t why_bytes)
 {
     json_error_t at;
@@ -311,7 +311,7 @@ static int declaration_read(const char *text, kvb_declared *own, char *why, size
         }
     }
     json_decref(root);
-    if (!error && own->attends.exp_error > 0.1) /* beyond it the bound has no number */
+    if (!error && own->attends.exp_error > 0.1) /* with more the bound is infinite */
         error = declaration_wrong("exp_error", "at most 0.1", NULL, why, why_bytes);
     return error ? error : kvb_claim_check(&own->attends, why, why_bytes);
 }
@@ -334,7 +334,7 @@ int kvb_reading_arithmetic_check(const kvb_recorded_reading *r, char *why, size_
     return -EINVAL;
 }
 
-/* ---- keys --------------------------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------------------------- */
 
 static const char *const causals[] = {"no", "lower-right", "upper-left", NULL};
 static const char *const bases[] = {"e", "2", NULL};
@@ -390,7 +390,7 @@ static int count_set(double *field, const char *value)
     return number_set(field, value, 0) || *field != floor(*field) || *field > INT32_MAX ? -EINVAL : 0;
 }
 
-/* These codecs store codes and nothing else, so an array can hold their rows. */
+/* Sets a format. Only codecs without separate scales and zeros: one array holds their rows. */
 static int format_set(uint32_t *field, const char *value)
 {
     for (uint32_t i = 0; kvb_codecs[i]; i++) {
@@ -479,7 +479,7 @@ int kvb_reading_set(kvb_recorded_reading *r, const char *key, const char *value,
     return error;
 }
 
-/* A value as text. */
+/* Sets a key to a JSON value, as text. */
 static int json_set(kvb_recorded_reading *r, const char *key, json_t *value, char *why, size_t why_bytes)
 {
     char *dumped = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads what arrays of a file are of, and gives rows of them. */
+/* Finds the calls in a file's arrays, checks their shapes, and decodes rows. */
 #include "harness/judge/recorded.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ static const struct {
     kvb_recorded_part part;
 } aliases[] = {{"x", KVB_RECORDED_V}, {"taps", KVB_RECORDED_A}, {"cu_seqlens", KVB_RECORDED_CU_Q}};
 
-/* Arrays that a call must have, by 1 + its recurrence. 0: attention; it may have no V, where V lies in K. */
+/* Arrays that a call must have, by 1 + its recurrence. 0: attention, which needs no V if V lies in K. */
 #define BIT(part) (1u << KVB_RECORDED_##part)
 static const uint32_t needed[1 + KVB_SCAN_KINDS] = {
     [0] = BIT(Q) | BIT(K) | BIT(OUT),
@@ -57,7 +57,7 @@ static const uint32_t scans_alone = BIT(GATE) | BIT(BETA) | BIT(INITIAL) | BIT(F
 
 /* ---- calls of a file --------------------------------------------------------------------------------------------- */
 
-/* The call that an array belongs to, and as what: "a/b.q" is q of "a/b". KVB_RECORDED_PARTS: no part of a call. */
+/* The part that an array is: "a/b.q" is q of call "a/b"; *call: bytes of the call's name. KVB_RECORDED_PARTS: none. */
 static kvb_recorded_part part_of(const char *name, size_t *call)
 {
     const char *dot = strrchr(name, '.'), *slash = strrchr(name, '/');
@@ -72,7 +72,7 @@ static kvb_recorded_part part_of(const char *name, size_t *call)
     return (kvb_recorded_part)part;
 }
 
-/* The call of this name, a new one if path is given. */
+/* The call of this name. If there is none: a new one; path NULL: NULL. */
 static kvb_recorded *call_find(kvb_recordings *r, const char *name, size_t bytes, const char *path)
 {
     for (uint32_t i = 0; i < r->n; i++)
@@ -93,7 +93,7 @@ static int calls_collect(kvb_recordings *r, const kvb_tensors *t, bool only_know
         size_t bytes;
         const kvb_recorded_part part = part_of(t->list[i].name, &bytes);
         if (part == KVB_RECORDED_PARTS)
-            continue; /* somebody else's */
+            continue; /* not an array of a call */
         if (bytes >= sizeof r->calls->name)
             return kvb_why_set(-EINVAL, why, why_bytes, "%s: array '%s': a call's name has at most %zu letters", path,
                                t->list[i].name, sizeof r->calls->name - 1);
@@ -113,7 +113,7 @@ static uint32_t parts_of(const kvb_recorded *c)
     return parts;
 }
 
-/* Drops calls without any of q, k, v and out: other arrays of the file have such names. */
+/* Drops calls that have none of q, k, v and out: their arrays only have similar names. */
 static int calls_keep(kvb_recordings *r, const char *path, char *why, size_t why_bytes)
 {
     uint32_t n = 0;
@@ -126,7 +126,7 @@ static int calls_keep(kvb_recordings *r, const char *path, char *why, size_t why
     return n ? 0 : -EINVAL;
 }
 
-/* Has the call the arrays of its recurrence, and of no other one? */
+/* Does the call have the arrays of its recurrence, and none of another one? */
 static int parts_check(const kvb_recorded *c, char *why, size_t why_bytes)
 {
     const uint32_t need = needed[c->reading.recurrence], have = parts_of(c);
@@ -154,7 +154,7 @@ void kvb_recorded_beside(const char *path, char *file, size_t bytes)
     snprintf(file, bytes, folder ? "%.*s/describe.json" : "%.*s.json", stem, path);
 }
 
-/* The description beside a file; NULL where there is none. */
+/* Reads a description. *beside NULL: there is no such file. */
 static int beside_read(const char *file, json_t **beside, char *why, size_t why_bytes)
 {
     struct stat st;
@@ -254,7 +254,7 @@ void kvb_recordings_close(kvb_recordings *r)
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
-/* The codec of a format that is said. */
+/* The codec of k_format or v_format. */
 static const kvb_codec *codec_of(uint32_t place)
 {
     return place ? kvb_codecs[place - 1] : NULL;
@@ -269,7 +269,7 @@ static uint32_t axis_of(char letter)
                            : KVB_AXIS_P;
 }
 
-/* Does the array have these axes? */
+/* Does the array have so many axes? Then *axed is the array by these axes. */
 static bool axed_make(const kvb_tensor *t, const char *axes, size_t n_axes, kvb_axed *axed)
 {
     if (!t || t->n_dims != n_axes)
@@ -329,7 +329,7 @@ static bool is_index(kvb_dtype dtype)
            dtype == KVB_DTYPE_I16 || dtype == KVB_DTYPE_U16;
 }
 
-/* cu_seqlens: 0, then never less, to at most `all`. */
+/* Checks cu_seqlens: begins with 0, never descends, ends with at most `all`. */
 static int joined_check(const kvb_recorded *c, kvb_recorded_part part, uint64_t all, char *why, size_t why_bytes)
 {
     const kvb_tensor *t = c->part[part];
@@ -379,7 +379,7 @@ static int table_check(const kvb_recorded *c, const kvb_recorded_shape *s, char 
     return error;
 }
 
-/* Axes, and batch, of sequences one behind the other: attention. */
+/* Batch and pages of attention whose sequences lie one behind the other. */
 static int joined_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why, size_t why_bytes)
 {
     const kvb_tensor *cu = c->part[KVB_RECORDED_CU_Q], *table = c->part[KVB_RECORDED_TABLE];
@@ -390,7 +390,7 @@ static int joined_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why,
             return error;
         s->batch = (uint32_t)(cu->dims[0] - 1);
     } else if (s->layout->paged && table && table->n_dims == 2 && table->dims[0] == s->q.n[KVB_AXIS_S]) {
-        s->batch = (uint32_t)table->dims[0]; /* one token of each */
+        s->batch = (uint32_t)table->dims[0]; /* one token for each sequence */
     } else {
         return wrong(c, KVB_RECORDED_CU_Q, "where each sequence's tokens begin, and the end of the last", why,
                      why_bytes);
@@ -407,7 +407,7 @@ static int joined_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why,
                : wrong(c, KVB_RECORDED_CU_K, "as many sequences as cu_seqlens_q has", why, why_bytes);
 }
 
-/* The channels of rows of one side: of blocks, those of the other arrays. */
+/* Checks the channels of one side's rows. Rows of a codec: their bytes must fit `dim` channels. */
 static int channels_check(const kvb_recorded *c, kvb_recorded_shape *s, int side, uint32_t dim, char *why,
                           size_t why_bytes)
 {
@@ -435,7 +435,7 @@ static int channels_check(const kvb_recorded *c, kvb_recorded_shape *s, int side
                        why, why_bytes);
 }
 
-/* Factors of rows or heads. */
+/* k_scale or v_scale: one factor, one for each KV head, or one for each row. */
 static int scale_shape(const kvb_recorded *c, kvb_recorded_shape *s, int side, char *why, size_t why_bytes)
 {
     const kvb_recorded_part part = side ? KVB_RECORDED_V_SCALE : KVB_RECORDED_K_SCALE;
@@ -521,7 +521,8 @@ static int mask_shape(const kvb_recorded *c, kvb_recorded_shape *s, char *why, s
 
 /* ---- shapes of scans --------------------------------------------------------------------------------------------- */
 
-/* A state of each sequence and head, or what lies as one: axes of one sequence or one head may be left out. rows 0: any number. */
+/* Reads an array as a state for each sequence and head. An axis of length 1 for sequences or heads may be missing. rows
+ * 0: any number. turned: channels before rows. */
 static bool state_make(const kvb_tensor *t, uint64_t batch, uint64_t heads, uint64_t rows, uint64_t columns,
                        bool turned, kvb_axed *a)
 {
@@ -565,7 +566,7 @@ static int state_need(const kvb_recorded *c, kvb_recorded_part part, const kvb_r
                  why_bytes);
 }
 
-/* One number for each token and head; each: for each channel. */
+/* An array with one number for each token and head; each: for each channel, too. */
 static int gate_need(const kvb_recorded *c, kvb_recorded_part part, const kvb_recorded_shape *s, bool each, kvb_axed *a,
                      char *why, size_t why_bytes)
 {
@@ -581,7 +582,7 @@ static int gate_need(const kvb_recorded *c, kvb_recorded_part part, const kvb_re
                          : wrong(c, part, "floats, as many sequences, tokens and heads as v has", why, why_bytes);
 }
 
-/* [n] floats along axis h or d. */
+/* An array of [n] floats along axis h or d. */
 static int vector_need(const kvb_recorded *c, kvb_recorded_part part, uint32_t n, uint32_t axis, kvb_axed *a, char *why,
                        size_t why_bytes)
 {
@@ -602,7 +603,7 @@ static kvb_elem elem_of(const kvb_axed *a)
     return dtype == KVB_DTYPE_F16 ? KVB_F16 : dtype == KVB_DTYPE_BF16 ? KVB_BF16 : KVB_F32;
 }
 
-/* Axes of v and out; of q and k, which a convolution has not. */
+/* Axes of v and out, q and k. A convolution has v in the place of q and k. */
 static int scan_rows_shape(const kvb_recorded *c, const kvb_recorded_reading *r, kvb_recorded_shape *s, char *why,
                            size_t why_bytes)
 {
@@ -662,7 +663,7 @@ static int scan_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, k
         s->batch = error ? 1 : (uint32_t)(c->part[KVB_RECORDED_CU_Q]->dims[0] - 1);
     } else if (c->part[KVB_RECORDED_LENGTHS])
         error = lengths_check(c, s, s->v.n[KVB_AXIS_S], why, why_bytes);
-    if (!error && conv) { /* d_k by the taps */
+    if (!error && conv) { /* d_k from the number of taps */
         error = state_need(c, KVB_RECORDED_A, r, 1, s, s->heads, 0, &s->a, why, why_bytes);
         if (!error && s->a.n[KVB_AXIS_P] < 2)
             error = wrong(c, KVB_RECORDED_A, "at least 2 taps", why, why_bytes);
@@ -819,7 +820,8 @@ void kvb_recorded_row(const kvb_recorded *c, const kvb_recorded_reading *r, cons
         const kvb_tensor *table = c->part[KVB_RECORDED_TABLE];
         const uint32_t of = r->next_table ? (b + 1) % s->batch : b;
         const double named = kvb_tensor_value(table, of * table->strides[0] + cell / s->page * table->strides[1]);
-        page = named >= 0 && named < (double)s->pages ? (uint64_t)named : 0; /* a cell more than there is */
+        page =
+            named >= 0 && named < (double)s->pages ? (uint64_t)named : 0; /* "one cell more" may lie behind the table */
         at = cell % s->page;
     }
     const uint64_t first = b * a->stride[KVB_AXIS_B] + kv_head * a->stride[KVB_AXIS_H] + at * a->stride[KVB_AXIS_S] +

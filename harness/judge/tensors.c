@@ -24,8 +24,8 @@ typedef struct span {
 typedef struct opened {
     kvb_tensors tensors; /* first: callers hold its address */
     size_t room, n_maps, map_room;
-    span *maps;                   /* [n_maps], to be unmapped */
-    kvb_safetensors *safetensors; /* or NULL */
+    span *maps;                   /* [n_maps] mappings to unmap */
+    kvb_safetensors *safetensors; /* NULL: none */
 } opened;
 
 /* A little-endian number of n bytes. */
@@ -42,9 +42,9 @@ static bool ends_with(const char *name, uint64_t bytes, const char *end)
     return bytes > n && memcmp(name + bytes - n, end, n) == 0;
 }
 
-/* ---- element types ------------------------------------------------------------------------------------------------ */
+/* ---- element types ---------------------------------------------------------------------------------------------- */
 
-/* Our names, and those of numpy and ml_dtypes behind the byte order. */
+/* Names here, and names of numpy and ml_dtypes without the byte order. */
 static const struct {
     const char *name, *numpy;
 } dtypes[KVB_DTYPES] = {
@@ -65,7 +65,7 @@ static const struct {
     [KVB_DTYPE_BOOL] = {"bool", "b1"},
 };
 
-/* What is refused: a name behind the byte order, or the letter that it begins with. */
+/* Refused types: a name without the byte order, or its first letter. */
 static const struct {
     const char *name, *advice;
 } refused[] = {
@@ -134,14 +134,14 @@ double kvb_tensor_value(const kvb_tensor *t, uint64_t i)
     }
 }
 
-/* ---- .npy: magic, version, length, a Python dict, data -------------------------------------------------------------- */
+/* ---- .npy: magic, version, length, a Python dict, data ---------------------------------------------------------- */
 
-/* What is left of the dict. */
+/* The unread part of the dict. */
 typedef struct rest {
     const char *at, *end;
 } rest;
 
-/* Passes blanks, and this word if it is the next. */
+/* Skips blanks, then this word. False: the next word is another one. */
 static bool passes(rest *t, const char *word)
 {
     const size_t n = strlen(word);
@@ -153,7 +153,7 @@ static bool passes(rest *t, const char *word)
     return true;
 }
 
-/* 'word' or "word" of less than `room` bytes. */
+/* Reads 'word' or "word", of less than `room` bytes. */
 static bool word_read(rest *t, char *word, size_t room)
 {
     const char quote = passes(t, "'") ? '\'' : passes(t, "\"") ? '"' : 0;
@@ -183,7 +183,7 @@ static int dtype_parse(const char *descr, kvb_tensor *t, char *why, size_t why_b
     return kvb_why_set(-EINVAL, why, why_bytes, "dtype '%s': expected one of %s", descr, known);
 }
 
-/* (), (3,), (3, 4), or Python 2's (3L, 4L). False: of another form, or a number of more than 64 bits. */
+/* Parses (), (3,), (3, 4), or Python 2's (3L, 4L). False: another form, or a number of more than 64 bits. */
 static bool shape_parse(rest *t, kvb_tensor *tensor)
 {
     if (!passes(t, "("))
@@ -203,7 +203,7 @@ static bool shape_parse(rest *t, kvb_tensor *tensor)
     return true;
 }
 
-/* A header's dict: dtype, dims, strides, elements, bytes. */
+/* Parses a header's dict into dtype, dims, strides, elements, bytes. */
 static int dict_parse(rest dict, kvb_tensor *t, char *why, size_t why_bytes)
 {
     enum { DESCR = 1, ORDER = 2, SHAPE = 4 };
@@ -243,7 +243,7 @@ static int dict_parse(rest dict, kvb_tensor *t, char *why, size_t why_bytes)
 static int npy_parse(span file, kvb_tensor *t, char *why, size_t why_bytes)
 {
     static const uint8_t magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
-    enum { LENGTH = sizeof magic + 2 }; /* where the header's length lies, behind major and minor version */
+    enum { LENGTH = sizeof magic + 2 }; /* offset of the header's length, behind major and minor version */
     if (file.bytes < LENGTH + 4 || memcmp(file.at, magic, sizeof magic) != 0)
         return kvb_why_set(-EINVAL, why, why_bytes, "not in numpy's format: expected it to begin with \\x93NUMPY");
     const uint32_t version = file.at[sizeof magic], begin = LENGTH + (version == 1 ? 2 : 4);
@@ -262,14 +262,14 @@ static int npy_parse(span file, kvb_tensor *t, char *why, size_t why_bytes)
     return err;
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------- */
+/* ---- the list --------------------------------------------------------------------------------------------------- */
 
 static int no_memory(const char *path, char *why, size_t why_bytes)
 {
     return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", path);
 }
 
-/* One more tensor, whose name is copied. */
+/* Adds a tensor; copies its name. */
 static int tensor_add(opened *o, const char *path, const kvb_tensor *tensor, const char *name, size_t name_bytes,
                       char *why, size_t why_bytes)
 {
@@ -284,7 +284,7 @@ static int tensor_add(opened *o, const char *path, const kvb_tensor *tensor, con
     return 0;
 }
 
-/* name: ends in .npy. */
+/* Adds a .npy file's tensor. name: ends with .npy. */
 static int npy_add(opened *o, const char *path, span file, const char *name, uint64_t name_bytes, char *why,
                    size_t why_bytes)
 {
@@ -298,7 +298,7 @@ static int npy_add(opened *o, const char *path, span file, const char *name, uin
     return tensor_add(o, path, &tensor, name, bare, why, why_bytes);
 }
 
-/* Notes what is to be unmapped. */
+/* Keeps a mapping for kvb_tensors_close(). */
 static int map_keep(opened *o, span map)
 {
     if (!map.bytes)
@@ -355,7 +355,7 @@ typedef struct member {
     uint64_t packed, bytes, offset;
 } member;
 
-/* The directory: n entries that begin at `at`, in a file of which the bytes from `end` on are no part of it. */
+/* The directory: n entries from byte `at` on, which end before byte `end` of the file. */
 typedef struct directory {
     uint64_t at, end, n;
 } directory;
@@ -367,7 +367,7 @@ typedef struct directory {
 #define ZIP_LOCAL   "PK\3\4"
 enum { END = 22, END_64 = 56, LOCATOR = 20, ENTRY = 46, LOCAL = 30 }; /* bytes without names and comments */
 
-/* Does a record of n bytes with this signature lie there? */
+/* Does a record of n bytes with this signature lie at byte `at`? */
 static bool is_record(span file, uint64_t at, const char *signature, uint64_t n)
 {
     return at <= file.bytes && n <= file.bytes - at && memcmp(file.at + at, signature, 4) == 0;
@@ -377,7 +377,7 @@ static bool directory_find(span file, directory *d)
 {
     uint64_t end = file.bytes < END ? file.bytes : file.bytes - END, lowest = end < 0xffff ? 0 : end - 0xffff;
     while (end > lowest && !is_record(file, end, ZIP_END, END))
-        end--; /* a comment may follow it */
+        end--; /* a comment may follow the record */
     if (!is_record(file, end, ZIP_END, END))
         return false;
     *d = (directory){number(file.at + end + 16, 4), end, number(file.at + end + 10, 2)};
@@ -390,7 +390,7 @@ static bool directory_find(span file, directory *d)
     return true;
 }
 
-/* The entry at d->at, which is passed. False: cut. */
+/* Reads the entry at d->at and moves behind it. False: the entry is cut off. */
 static bool entry_read(span file, directory *d, member *m)
 {
     if (!is_record((span){file.at, d->end}, d->at, ZIP_ENTRY, ENTRY))
@@ -415,7 +415,7 @@ static bool entry_read(span file, directory *d, member *m)
         uint64_t *const wide[] = {&m->bytes, &m->packed, &m->offset};
         const uint8_t *from = field + 4;
         for (int i = 0; number(field, 2) == 1 && i < 3; i++)
-            if (*wide[i] == UINT32_MAX) { /* too large for 32 bits: it is the next of the field for zip64 */
+            if (*wide[i] == UINT32_MAX) { /* more than 32 bits: the number is the next one of the zip64 field */
                 if (field + n - from < 8)
                     return false;
                 *wide[i] = number(from, 8);
@@ -426,14 +426,14 @@ static bool entry_read(span file, directory *d, member *m)
     return true;
 }
 
-/* Inflates all of it to at most this many bytes. */
+/* Inflates `packed` to at most so many bytes. False: bad data, or more bytes. */
 static bool inflates(span packed, uint8_t *out, uint64_t bytes)
 {
     z_stream z = {.next_in = (uint8_t *)packed.at, .next_out = out};
     int said = inflateInit2(&z, -MAX_WBITS); /* raw deflate */
     if (said != Z_OK)
         return false;
-    while (said == Z_OK) { /* its counters have 32 bits */
+    while (said == Z_OK) { /* zlib's counters have 32 bits */
         const uint64_t in = (uint64_t)(packed.at + packed.bytes - z.next_in),
                        room = (uint64_t)(out + bytes - z.next_out);
         z.avail_in = in > UINT32_MAX ? UINT32_MAX : (uInt)in;
@@ -444,10 +444,10 @@ static bool inflates(span packed, uint8_t *out, uint64_t bytes)
     return said == Z_STREAM_END;
 }
 
-/* The bytes of a member: where they lie in the file, or inflated. */
+/* Finds the bytes of a member: in the file, or inflated into memory. */
 static int member_read(opened *o, span file, const member *m, span *data, char *why, size_t why_bytes)
 {
-    enum { STORED = 0, DEFLATED = 8, MOST = 1032 }; /* no byte of deflate stands for more than 1032 */
+    enum { STORED = 0, DEFLATED = 8, MOST = 1032 }; /* MOST: most bytes that one byte of deflate expands to */
     if (m->flags & 1)
         return kvb_why_set(-EINVAL, why, why_bytes, "encrypted: expected a plain member");
     if (m->method != STORED && m->method != DEFLATED)
@@ -492,7 +492,7 @@ static int npz_open(opened *o, const char *path, char *why, size_t why_bytes)
                                path, (unsigned long long)d.n, (unsigned long long)i);
         if (!ends_with(m.name, m.name_bytes, ".npy"))
             continue;
-        /* Members that share bytes could inflate to any size. */
+        /* members that overlap could inflate to any size */
         if (__builtin_add_overflow(packed, m.packed, &packed) || packed > file.bytes)
             return kvb_why_set(-EINVAL, why, why_bytes, "%s: its members are larger than the file", path);
         if ((err = member_read(o, file, &m, &data, reason, sizeof reason)))
@@ -504,7 +504,7 @@ static int npz_open(opened *o, const char *path, char *why, size_t why_bytes)
     return err;
 }
 
-/* ---- .safetensors --------------------------------------------------------------------------------------------------- */
+/* ---- .safetensors ----------------------------------------------------------------------------------------------- */
 
 static int safetensors_open(opened *o, const char *path, char *why, size_t why_bytes)
 {
@@ -521,7 +521,7 @@ static int safetensors_open(opened *o, const char *path, char *why, size_t why_b
     return err;
 }
 
-/* ---- one for all ---------------------------------------------------------------------------------------------------- */
+/* ---- one for all ------------------------------------------------------------------------------------------------ */
 
 static const struct {
     const char *end;
@@ -592,9 +592,9 @@ const kvb_tensor *kvb_tensors_find(const kvb_tensors *tensors, const char *name)
     return tensors->n ? bsearch(&key, tensors->list, tensors->n, sizeof key, by_name) : NULL;
 }
 
-/* ---- writing -------------------------------------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------------------------------- */
 
-/* Makes a tensor with other strides row-major: its data is then a copy, to be freed. 0 or a negative errno. */
+/* Makes a tensor row-major. *copy: its data, if it had other strides; the caller frees it. 0 or a negative errno. */
 static int row_major(kvb_tensor *t, void **copy)
 {
     kvb_tensor to = *t;
@@ -620,8 +620,8 @@ static int row_major(kvb_tensor *t, void **copy)
     return err;
 }
 
-/* Pairs key, value, ending with NULL, whose strings the object holds; to be freed. NULL: no memory, or not an object of
- * strings. */
+/* An object of strings as key, value, …, NULL; the object owns the strings, the caller frees the array. NULL: no
+ * memory, or another kind of object. */
 static const char **pairs_new(json_t *object)
 {
     const char **pairs = json_is_object(object) ? calloc(2 * json_object_size(object) + 1, sizeof *pairs) : NULL;
