@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench bench: how fast each kernel is here, and how near to the machine's limit. */
+/* kvbench bench: measure how fast each kernel is, and how near to the machine's limit. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,19 +21,19 @@
 #include "workloads/array.h"
 #include "workloads/files.h"
 
-enum { MOST = 16, FORMATS = 64, MOST_BESIDE = 6 }; /* values of one list */
+enum { MOST = 16, FORMATS = 64, MOST_BESIDE = 6 }; /* most values of a list */
 #define OVERVIEW_SECONDS 0.3
 #define ALL_FORMATS      "f32,f16,bf16,e4m3,q8_0,q4_0,a8g64,a4g64"
 
-/* Of --targets, and what it shares with the other ways. */
+/* Options of --targets, and those that other modes share with it. */
 typedef struct bench_targets {
     kvb_words works, plugins, beside;
     const char *seconds_text, *machines;
-    uint64_t cells; /* at most; 0: as the works say */
+    uint64_t cells; /* most cells of a work; 0: no limit */
     /* parsed */
     double seconds;
     kvb_table_format format;
-    const char *kernel; /* in place of those of the table; NULL: these */
+    const char *kernel; /* instead of the kernels of the works; NULL: these */
     uint32_t threads;
 } bench_targets;
 
@@ -48,11 +48,11 @@ typedef struct bench {
     const kvb_bench_kind *kinds[MOST];
     uint32_t contexts[MOST], batches[MOST], threads[MOST], layers[KVB_MODEL_GROUPS];
     kvb_group groups[KVB_MODEL_GROUPS];
-    const char *formats[FORMATS][2]; /* of K; of V, NULL: the same */
+    const char *formats[FORMATS][2]; /* [0] of K; [1] of V, NULL: the same */
     size_t n_kinds, n_contexts, n_batches, n_threads, n_groups, n_formats;
     kvb_sized_model *model;
     kvb_bench_sweep sweep;
-    kvb_threads *team[MOST]; /* by number of threads */
+    kvb_threads *team[MOST]; /* for each of threads[] */
     kvb_bench_row *rows;
     size_t n_rows, room;
     kvb_manifest manifest;
@@ -135,7 +135,7 @@ static int bad(const char *option, const char *why)
 
 /* ---- lists --------------------------------------------------------------------------------------------------- */
 
-/* Calls take(b, word) for each word between commas. 0, or an exit code, which take() said. */
+/* Calls take(b, word) for each word between commas. 0, or the exit code of take(). */
 static int list_take(bench *b, const char *option, const char *text, int (*take)(bench *b, const char *word))
 {
     char copy[512], *rest = copy, *word;
@@ -200,7 +200,7 @@ static int heads_take(bench *b, const char *word)
     return KVB_EXIT_OK;
 }
 
-/* The name of the pool of one side. */
+/* Finds the pool's name of a format of K or V. */
 static int format_find(const char *word, const char **name)
 {
     char known[1024] = "";
@@ -234,7 +234,7 @@ static int format_take(bench *b, const char *word)
     return code;
 }
 
-/* Those of --formats: all that store a cell by itself. */
+/* Takes the formats of --formats: all that do not encode cells together. */
 static int formats_take(bench *b)
 {
     for (const kvb_pool_type *const *t = kvb_builtin_pools; *t; t++)
@@ -243,7 +243,7 @@ static int formats_take(bench *b)
     return KVB_EXIT_OK;
 }
 
-/* The attending layers of the model, in groups. */
+/* Takes the groups of attending layers of --model. */
 static int model_take(bench *b)
 {
     char why[512];
@@ -266,7 +266,7 @@ static int model_take(bench *b)
     return b->n_groups ? KVB_EXIT_OK : bad("--model", "no layer attends");
 }
 
-/* Column order: flash, what was brought, the other flash kernels, the rest. */
+/* Order of columns: flash, foreign kernels, the other flash kernels, the rest, reference. */
 static int kernel_place(const char *name, bool foreign)
 {
     return !strcmp(name, "flash")       ? 0
@@ -300,7 +300,7 @@ static int kernels_take(bench *b, const kvb_registry *registry)
             s->foreign[s->n_kernels] = brought || named;
             s->kernels[s->n_kernels++] = r->name;
         }
-    for (int last = 0; last < 2; last++) /* the plain one */
+    for (int last = 0; last < 2; last++) /* scan-reference comes last */
         for (size_t i = 0; i < registry->n[KVB_KERNELS] && s->n_scans < KVB_BENCH_SCANNERS; i++) {
             const kvb_registered *r = &registry->at[KVB_KERNELS][i];
             const kvb_kernel *kernel = r->definition;
@@ -342,7 +342,7 @@ static int lists_take(bench *b, const kvb_registry *registry)
 
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
 
-/* The shape of layers that a scene has: its own, where it is about one. */
+/* The scene's shape of layers: group g, unless the scene has its own. */
 static kvb_group group_of(const bench *b, const kvb_bench_kind *kind, size_t g)
 {
     kvb_group group = b->groups[g];
@@ -365,7 +365,7 @@ static kvb_bench_row *row_room(bench *b)
     return kvb_array_reserve(&b->rows, &b->room, b->n_rows + 1, sizeof *b->rows) ? NULL : &b->rows[b->n_rows];
 }
 
-/* Rows of one block of recurrent layers. */
+/* Adds the rows of a block of recurrent layers. */
 static int scans_add(bench *b, const kvb_bench_kind *kind, uint32_t batch, uint32_t threads, uint32_t block)
 {
     kvb_bench_row *row;
@@ -376,7 +376,7 @@ static int scans_add(bench *b, const kvb_bench_kind *kind, uint32_t batch, uint3
     return row ? KVB_EXIT_OK : kvb_complain("bench", KVB_EXIT_MACHINE, "no memory");
 }
 
-/* Is there room for the rows, and for as many bytes that the probe of the limit reads? */
+/* Is there memory for the rows, and for as many bytes that the probe of the limit reads? */
 static int memory_check(const kvb_bench_row *row)
 {
     const kvb_bench_work *w = &row->work;
@@ -389,7 +389,7 @@ static int memory_check(const kvb_bench_row *row)
                         kvb_bytes_text(available).text);
 }
 
-/* Rows of one block: contexts by formats. */
+/* Adds the rows of a block: contexts by formats. */
 static int block_add(bench *b, const kvb_bench_kind *kind, size_t g, uint32_t batch, uint32_t threads)
 {
     const kvb_group group = group_of(b, kind, g);
@@ -445,8 +445,8 @@ static void format_text(const bench *b, size_t f, char text[64])
     snprintf(text, 64, b->formats[f][1] ? "%s:%s" : "%s", b->formats[f][0], b->formats[f][1]);
 }
 
-/* A token's attention in all layers, by the best kernel of each group. at: the row of the first group; groups are
- * `stride` rows apart. */
+/* Prints the time of a token's attention in all layers, with the best kernel of each group. at: row of the first group;
+ * groups are `stride` rows apart. */
 static void step_print(const bench *b, size_t at, size_t stride, const char *format)
 {
     const kvb_bench_sweep *s = &b->sweep;
@@ -466,7 +466,7 @@ static void step_print(const bench *b, size_t at, size_t stride, const char *for
     printf("  %7u cells, %s: %s (%s)\n", b->rows[at].context, format, kvb_time_text(ns).text, names);
 }
 
-/* What one sequence's rows take, as `kvbench size` says. */
+/* Prints the memory of one sequence, as `kvbench size` computes it. */
 static void memory_print(const bench *b, size_t f, uint32_t context, const char *format)
 {
     char why[256];
@@ -484,7 +484,7 @@ static void memory_print(const bench *b, size_t f, uint32_t context, const char 
            kvb_bytes_text((double)(size.held.kv_bytes + size.held.state_bytes)).text);
 }
 
-/* Of decoding one sequence: what a step and a sequence come to over all layers. */
+/* For decoding one sequence: prints the time of a step and the memory of the sequence over all layers. */
 static void model_print(const bench *b, size_t rows)
 {
     const kvb_bench_row *first = b->rows;
@@ -523,7 +523,7 @@ static int team_of(bench *b, uint32_t threads, const kvb_team **team)
     return error;
 }
 
-/* Measures row after row; a block is printed when it is whole, or when a signal ends it. *done: rows measured. */
+/* Measures row after row. Prints a block when it is complete, or when a signal ends it. *done: measured rows. */
 static int rows_measure(bench *b, bool people, size_t *done)
 {
     size_t first = 0;
@@ -554,7 +554,7 @@ static int rows_measure(bench *b, bool people, size_t *done)
     return error ? error : printed;
 }
 
-/* Only what has a time or a verdict. */
+/* Writes the results that have a time or a verdict. */
 static int records_write(const bench *b, const kvb_results *results)
 {
     char why[512];
@@ -614,7 +614,7 @@ static int sweep_run(bench *b, int argc, char **argv)
 
 /* ---- caches -------------------------------------------------------------------------------------------------- */
 
-/* Replays, not what is only counted by the caches' own calls. */
+/* Writes the replays; rows that only count cells have no kernel. */
 static int caches_write(const bench *b, const kvb_caches *rows)
 {
     kvb_results replays = {0};
@@ -686,7 +686,7 @@ static int works_check(const bench_targets *t)
     return kvb_complain("bench", KVB_EXIT_USAGE, "no work matches '%s'; known: %s", t->works.at[0], known);
 }
 
-/* Fills in kernel and threads. An exit code, which was explained. */
+/* Fills in kernel and threads. An exit code; the error is printed. */
 static int targets_check(bench_targets *t, const kvb_registry *registry, const kvb_words *kernels,
                          const char *threads_text)
 {
@@ -712,7 +712,7 @@ static int targets_check(bench_targets *t, const kvb_registry *registry, const k
     return works_check(t);
 }
 
-/* As many cells as the last level of cache is probed with; 0 where it has none. */
+/* As many cells as the probe's working set of the last-level cache holds; 0: no such cache. */
 static uint32_t cached_cells(const kvb_bench_work *work)
 {
     static kvb_machine_profile profile;
@@ -740,7 +740,7 @@ static void contestants_choose(const targets_running *r, const kvb_bench_work *w
     const char *kernel = r->targets->kernel;
     for (uint32_t e = 0; e < KVB_BENCH_ENTRIES && work->entry[e].kernel; e++) {
         const kvb_bench_entry *entry = &work->entry[e];
-        if (!kernel || !way_is_taken(run, entry->way)) /* else it differs from an earlier one by kernel only */
+        if (!kernel || !way_is_taken(run, entry->way)) /* else an earlier entry has the same way */
             kvb_bench_contestant_add(run, r->registry, entry, kernel ? kernel : entry->kernel);
     }
     for (size_t i = 0; i < r->targets->beside.n; i++)
@@ -749,14 +749,14 @@ static void contestants_choose(const targets_running *r, const kvb_bench_work *w
 
 static int work_run(targets_running *r, const kvb_bench_work *work)
 {
-    static kvb_bench_run run; /* samples: too large for a stack */
+    static kvb_bench_run run; /* too large for a stack */
     uint32_t cells = cells_limit(r, work->cells ? work->cells : cached_cells(work));
     uint32_t held = work->store ? cells_limit(r, work->store) : cells;
     const kvb_team *all = kvb_threads_team(r->team[0]);
     kvb_bench_scene scene = {0};
 
     if (cells < KVB_BENCH_CELLS_MIN)
-        return 0; /* no such cache */
+        return 0; /* this machine has no such cache */
     run = (kvb_bench_run){.team = {all, r->team[1] ? kvb_threads_team(r->team[1]) : NULL},
                           .scene = &scene,
                           .store = &r->store,
@@ -807,7 +807,7 @@ static int targets_print(const targets_running *r, const kvb_manifest *manifest)
     return error;
 }
 
-/* The table's rows, as --format json has them. NULL: no memory. */
+/* The table's rows as in --format json. NULL: no memory. */
 static json_t *table_json(kvb_table *table)
 {
     char *text = NULL;
@@ -819,8 +819,8 @@ static json_t *table_json(kvb_table *table)
     return rows;
 }
 
-/* Appends a line: the manifest, "cpu_id", "threads", "cells_at_most" (0: real sizes), "met", "targets" and "works", the
- * table. An exit code, explained. */
+/* Appends a line: the manifest, "cpu_id", "threads", "cells_at_most" (0: real sizes), "met", "targets", and the table
+ * as "works". An exit code; the error is printed. */
 static int machine_record(const targets_running *r, const kvb_manifest *manifest)
 {
     const char *path = r->targets->machines;
@@ -1004,7 +1004,7 @@ int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, c
     for (size_t i = 0; i < b.sweep.results.n && (!error || error == -EINTR); i++)
         if (b.sweep.results.at[i].status != KVB_STATUS_SKIP && take(ctx, &b.sweep.results.at[i]) < 0)
             error = -EIO;
-    b.kernels = (kvb_words){.n = 0}; /* the caller's */
+    b.kernels = (kvb_words){.n = 0}; /* the caller owns these */
     if (!code)
         code =
             error && error != -EINTR ? kvb_complain("run", KVB_EXIT_MACHINE, "%s", strerror(-error)) : wrong_ones(&b);

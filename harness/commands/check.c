@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvbench check: is what a plug-in brings right? Each of its parts gets the combinations that concern it alone, by the
- * machinery of `kvbench run`, and a verdict in words. The first failure is shown when it happens.
+ * kvbench check: are a plug-in's parts right? Each part is judged in the combinations that concern it, by the machinery
+ * of `kvbench run`, and gets a verdict in words. Its first failure is printed at once.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@
 #include "results/summary.h"
 #include "workloads/files.h"
 
-/* For one combination; one single call; asking a kernel what it takes. Under a sanitizer all take many times as long. */
+/* Time limit of a combination, of a single call, of a kernel's supports(). Sanitizers make all many times slower. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SECONDS 600.0
 #else
@@ -37,7 +37,7 @@
 #endif
 #define COLUMNS      80u
 #define LABEL        9u /* columns before the text of a line */
-#define FEW          6u /* histories that are named */
+#define FEW          6u /* most histories in a list */
 #define MOST_FORMATS 256u
 
 typedef struct check {
@@ -50,7 +50,7 @@ typedef struct check {
     kvb_sized_model *model; /* NULL: histories have their own shapes */
     kvb_judged_pools judged;
     kvb_result_writer *writer; /* NULL: no records are written */
-    bool failed, ran, ends;    /* ends: of what comes later nothing is run */
+    bool failed, ran, ends;    /* ends: nothing more is run */
     char *why;
     size_t why_bytes;
 } check;
@@ -92,7 +92,7 @@ static const kvb_usage usage = {
 
 /* ---- lines for people ------------------------------------------------------------------------------------------ */
 
-/* A label and a text, which goes on below itself where it is long. */
+/* Prints a label and a text; a long text continues below. */
 __attribute__((format(printf, 2, 3))) static void say(const char *label, const char *format, ...)
 {
     char text[4096];
@@ -115,7 +115,7 @@ __attribute__((format(printf, 2, 3))) static void say(const char *label, const c
     }
 }
 
-/* A command stands on one line, so that it can be copied. */
+/* Prints a command on one line, so that it can be copied. */
 static void command_say(const char *label, const char *command)
 {
     printf("%-*s", (int)LABEL, label);
@@ -127,14 +127,14 @@ static void command_say(const char *label, const char *command)
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* What judges parts of a kind, of kernels one face. Lists end with NULL; NULL: the part itself, or all of the suite. */
+/* How parts of a kind, or one face of kernels, are judged. Lists end with NULL; NULL: the part, or all of the suite. */
 typedef struct plan {
     const char *label;
     kvb_registry_kind kind;
-    uint8_t face; /* of kernels: KVB_LAYERS_… */
-    unsigned hub; /* the dimension that the part is on */
+    uint8_t face; /* kernels: KVB_LAYERS_… */
+    unsigned hub; /* the part's dimension */
     const char *const *workloads, *const *kernels, *const *pools;
-    bool settings; /* page sizes and the like, one for each combination */
+    bool settings; /* each combination has another page size and the like */
     kvb_witness_rule witness;
 } plan;
 static const plan plans[] = {
@@ -163,7 +163,7 @@ static const plan plans[] = {
      .witness = KVB_WITNESS_NONE},
 };
 
-/* One part, and what came of it. */
+/* One part and its results. */
 typedef struct section {
     check *c;
     const plan *plan;
@@ -171,10 +171,10 @@ typedef struct section {
     const kvb_suite_part *suite_part; /* under way */
     kvb_results results;              /* of combinations */
     kvb_result calls;                 /* of single calls */
-    size_t passed, failed, witnessed; /* combinations; those of witnesses apart */
+    size_t passed, failed, witnessed; /* combinations; witnesses are not in `passed` */
     size_t total;                     /* combinations, and one for single calls */
     double rho;                       /* largest */
-    char formats[4096];               /* of a kernel: those that it reads, behind each other with NUL between */
+    char formats[4096];               /* kernels: names of the formats that it reads, each ends with NUL */
     size_t n_formats, n_staged;
 } section;
 
@@ -185,7 +185,7 @@ static bool is_good(const kvb_result *r)
 
 /* ---- a failure -------------------------------------------------------------------------------------------------- */
 
-/* Verdicts by the check that failed. NULL: the reason is enough. */
+/* Verdict in words for each check that can fail. */
 static const char *const check_words[KVB_CHECKS] = {
     [KVB_CHECK_BOUND] = "outputs are wrong",
     [KVB_CHECK_EXACT] = "it does not add in the order that it declares",
@@ -210,7 +210,7 @@ static const char *const check_words[KVB_CHECKS] = {
     [KVB_CHECK_TIMEOUT] = "it has no end",
 };
 
-/* The history of a combination, what it ran over, and where in it the first wrong element is. */
+/* Prints a combination's history, cache and pools, and the place of the first wrong element. */
 static void place_say(const section *s, const kvb_result *r)
 {
     const kvb_where *w = &r->where;
@@ -229,7 +229,7 @@ static void place_say(const section *s, const kvb_result *r)
         say("", "%s (witness)", w->witness);
 }
 
-/* A reason is "softcap=30: out of query 0, …": the call, and what is wrong with it. */
+/* Prints the reason of a wrong single call, "softcap=30: out of query 0, …": the call, then the fault. */
 static void call_say(const char *label, const kvb_result *r)
 {
     const char *colon = strstr(r->reason, ": ");
@@ -253,7 +253,7 @@ static void failure_say(const section *s, const kvb_result *r)
     if (*r->replay)
         command_say("again", r->replay);
     snprintf(look, sizeof look, "--only line=%" PRIu64 "%s --set gdb", r->where.line, layer);
-    const bool ended = r->check == KVB_CHECK_CRASH || r->check == KVB_CHECK_TIMEOUT; /* then nothing is dumped */
+    const bool ended = r->check == KVB_CHECK_CRASH || r->check == KVB_CHECK_TIMEOUT; /* then --dump writes nothing */
     if (*r->replay && r->where.line)
         say("look", "the same %swith %s prints the command of a debugger",
             ended ? "" : "with --dump DIR writes the tensors of that call; ", look);
@@ -268,7 +268,7 @@ static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
     return 1;
 }
 
-/* A combination is done, or the single calls of a kernel are. */
+/* Takes the result of a combination, or of a kernel's single calls. */
 static int result_take(void *ctx, const kvb_result *result)
 {
     section *s = ctx;
@@ -304,7 +304,7 @@ static int words_add(kvb_words *words, const char *const *list)
     return error;
 }
 
-/* The words that choose this part's combinations. */
+/* Makes the words that choose this part's combinations. */
 static int words_make(const section *s, kvb_selection_words *w)
 {
     const char *const name[] = {s->part->name, NULL};
@@ -320,7 +320,7 @@ static int words_make(const section *s, kvb_selection_words *w)
     return error;
 }
 
-/* Axes of settings that only caches know. */
+/* Axes of settings that only caches depend on. */
 static uint32_t cache_axes(void)
 {
     uint32_t axes = 0;
@@ -329,7 +329,7 @@ static uint32_t cache_axes(void)
     return axes;
 }
 
-/* The beginning of the commands that repeat one thing of this check. */
+/* Makes the beginning of replay commands. */
 static void replay_begin(const check *c, const kvb_suite_part *part, char *text, size_t bytes)
 {
     const char *const words[][2] = {
@@ -349,7 +349,7 @@ static int histories_run(section *s, const kvb_selection_words *words, char *why
     const kvb_setting setting = {.page_cells = (uint32_t)usual.page_cells, .min_chunk = (uint32_t)usual.min_chunk};
     kvb_suite suite = kvb_suite_check;
     kvb_suite_part at_shape =
-        suite.parts[0]; /* all histories at one shape: the twins are the same events, and samples are judged */
+        suite.parts[0]; /* --model: all histories get its shape, so twins would repeat events; rows are sampled */
     if (c->model) {
         at_shape.oracle_pairs = suite.parts[suite.n_parts - 1].oracle_pairs;
         suite.parts = &at_shape;
@@ -415,7 +415,7 @@ static int calls_run(section *s, char *why, size_t why_bytes)
 
 /* ---- kinds of parts ---------------------------------------------------------------------------------------------- */
 
-/* What a kernel takes: asked in a process of its own, and left in memory that is shared. */
+/* The formats that a kernel reads. A child asks the kernel and leaves the answer in shared memory. */
 typedef struct asked {
     const kvb_registry *registry;
     const kvb_kernel *kernel;
@@ -423,8 +423,7 @@ typedef struct asked {
     bool reads[MOST_FORMATS];
 } asked;
 
-/* The i-th format of all: of the pools, of their forms behind a transform, of pairs of pools that belong together.
- * False: there is no i-th one. */
+/* Name of format i: of pools, then of pools with "+had", then of pairs of pools. False: there are fewer. */
 static bool format_word(const kvb_registry *r, size_t i, char *word, size_t bytes)
 {
     const size_t n = r->n[KVB_POOLS];
@@ -438,7 +437,7 @@ static bool format_word(const kvb_registry *r, size_t i, char *word, size_t byte
     return true;
 }
 
-/* The pools of a word; false: there are none. */
+/* Finds the pools of a word. False: there are none. */
 static bool pair_of(const kvb_registry *r, const char *word, kvb_pool_pair *pair)
 {
     size_t n = 0;
@@ -481,7 +480,7 @@ static int kernel_describe(section *s)
         }
     }
     say("kernel", "%s: %s", s->part->name, !available ? why : error ? s->part->summary : a->text);
-    if (s->n_formats && s->n_staged) /* with none, it reads rows of other lengths */
+    if (s->n_formats && s->n_staged) /* without any, the kernel reads rows of other lengths */
         say("staged", "%zu other formats, which are judged only through f32", s->n_staged);
     munmap(a, sizeof *a);
     return error;
@@ -501,7 +500,7 @@ static int part_describe(section *s)
 
 /* ---- the verdict on a part -------------------------------------------------------------------------------------- */
 
-/* Histories in which the part is right, or wrong: "agent-fork, beam-search". Returns how many replays. */
+/* Lists histories with right replays, or with wrong ones: "agent-fork, beam-search". Returns the number of replays. */
 static size_t histories_list(const section *s, bool good, char *text, size_t bytes)
 {
     size_t n = 0;
@@ -533,7 +532,7 @@ static void wrong_say(const section *s)
     }
 }
 
-/* Skipped replays by their reasons, but for models without layers for the part, and what only the witness skips. */
+/* Prints skipped replays by reason, without models that have no layer for the part and without those of the witness. */
 static void skips_say(const section *s)
 {
     size_t n;
@@ -550,7 +549,7 @@ static void skips_say(const section *s)
     free(groups);
 }
 
-/* How many different names the replays that are right have at this place of a result. */
+/* Counts the different names that right replays have at this offset of a result. */
 static size_t names_count(const section *s, size_t offset)
 {
     size_t n = 0;
@@ -651,7 +650,7 @@ static bool is_chosen(const check *c, const plan *by, const kvb_registered *part
                     : c->kernels.n == 0;
 }
 
-/* Every part that the plug-in added to those before it. An exit code. */
+/* Judges every part of the plug-in: those behind the `before` ones. An exit code. */
 static int parts_run(check *c, const size_t before[KVB_REGISTRY_KINDS])
 {
     char why[1536] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench compare: base against new, the regression gate; of two result files, or of two builds that it runs. */
+/* kvbench compare, the regression gate: base against new, as result files or as builds that it runs. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -23,7 +23,7 @@
 #include "results/manifest.h"
 #include "workloads/files.h"
 
-/* Two builds of a plug-in or of kvbench that are run here, in place of two result files. */
+/* Two builds of a plug-in or of kvbench to run, instead of two result files. */
 typedef struct duel_words {
     const char *plugin[KVB_DUEL_SIDES], *program[KVB_DUEL_SIDES];
     uint64_t rounds;
@@ -66,7 +66,7 @@ static const kvb_option options[] = {
      KVB_TEXT(compare, duel.program[KVB_DUEL_BASE])},
     {"--new-program", "KVBENCH", "the new build", KVB_TEXT(compare, duel.program[KVB_DUEL_NEW])},
     {"--rounds", "N", "of runs of two programs, 4 to 64; default 10", KVB_NUMBER(compare, duel.rounds, 4, KVB_SERIES)},
-    /* from here on: passed on to programs, because `kvbench run` has them too */
+    /* the following options are passed on to programs, as `kvbench run` has them, too */
     {"--suite", "NAME", "of plug-ins or programs: what to run, as of `kvbench run`; default quick",
      KVB_TEXT(compare, duel.suite)},
     {"--workload", "GLOB|FILE", "the same; repeatable", KVB_WORDS(compare, duel.words.workloads)},
@@ -137,11 +137,11 @@ static bool duel_is_asked(const duel_words *w)
 
 /* ---- two builds of a plug-in ------------------------------------------------------------------------------------- */
 
-/* Takes the results of one side, and shows progress. */
+/* Collects the results of one side. */
 typedef struct taker {
     const kvb_duel *duel;
     kvb_results *results;
-    bool shown; /* by the progress: the other side is not */
+    bool shown; /* the progress shows this side */
     size_t n_wanted;
 } taker;
 
@@ -163,7 +163,7 @@ static int result_take(void *ctx, const kvb_result *result)
     return kvb_results_add(t->results, result);
 }
 
-/* Runs every part of the suite. There is a selection for each part. */
+/* Runs every part of the suite. selections: one for each part. */
 static int parts_run(const duel_words *w, const kvb_duel *duel, const kvb_suite *suite, const kvb_selection *selections,
                      kvb_results *base, kvb_results *new, char *why, size_t why_bytes)
 {
@@ -250,12 +250,12 @@ typedef struct run_line {
     size_t n_numbers;
 } run_line;
 
-/* Appends an option with its value; what is 0, or as usual, is left out. */
+/* Appends an option with its value, unless the value is 0 or the default. */
 static void option_add(run_line *line, const kvb_option *o, const void *field, const void *usual)
 {
     const kvb_words *list = field;
     switch (o->kind) {
-    case KVB_OPTION_CHOICE: /* of no option of a run that is passed on */
+    case KVB_OPTION_CHOICE: /* no option that is passed on */
         break;
     case KVB_OPTION_FLAG:
         if (*(const bool *)field)
@@ -285,8 +285,8 @@ static void option_add(run_line *line, const kvb_option *o, const void *field, c
 
 enum { MOST_WORDS = 4096, MOST_NUMBERS = 128 };
 
-/* A command line for `kvbench run`. Its strings belong to the words, or to line->numbers. Knobs are spelled as programs
- * before --set know them. */
+/* Makes a command line for `kvbench run`. The words, or line->numbers, own its strings. Knobs are spelled as options,
+ * which older programs without --set take, too. */
 static void run_words(const duel_words *w, run_line *line)
 {
     static const duel_words none;
@@ -325,8 +325,8 @@ static int programs_run(const duel_words *w, kvb_results *base, kvb_results *new
 
 /* ---- two builds -------------------------------------------------------------------------------------------------- */
 
-/* Runs both sides: plug-ins through the matrix, programs through their own command line. Returns -1 with the results of
- * each, which the caller frees and compares as paired; or an exit code, after saying on stderr what went wrong. */
+/* Runs both sides: plug-ins through the matrix, programs through their command lines. -1, with the paired results of
+ * each side, which the caller frees; or an exit code after the error was printed. */
 static int duel_run(const duel_words *words, kvb_results *base, kvb_results *new)
 {
     duel_words w = *words;
@@ -358,7 +358,7 @@ static int duel_run(const duel_words *words, kvb_results *base, kvb_results *new
 
 /* ---- two result files -------------------------------------------------------------------------------------------- */
 
-/* The runs of one build, one file each, and their name in what is printed. */
+/* The runs of one build, a file for each, and their name for printing. */
 typedef struct side {
     kvb_result_file *files[KVB_RUNS];
     kvb_compare_run runs[KVB_RUNS];
@@ -372,7 +372,7 @@ static void side_close(side *s)
         kvb_result_free(s->files[i]);
 }
 
-/* Adds a run. One of another machine or build than the first is a mistake. Returns an exit code. */
+/* Adds a run. All runs of a side must have one machine and one build. An exit code. */
 static int side_add(side *s, const char *path)
 {
     char why[512], first[KVB_FINGERPRINT_TEXT], machine[KVB_FINGERPRINT_TEXT];
@@ -399,7 +399,7 @@ static int side_add(side *s, const char *path)
     return KVB_EXIT_OK;
 }
 
-/* There is no baseline of that name: says which there are. Returns an exit code. */
+/* Prints that there is no baseline of that name, and the names that exist. An exit code. */
 static int baseline_lacks(const compare *o, const kvb_manifest *manifest)
 {
     char why[512] = "no memory", names[1024] = "", **paths;
@@ -417,7 +417,7 @@ static int baseline_lacks(const compare *o, const kvb_manifest *manifest)
                : kvb_unknown("compare", "--against: of the new run's machine there is no baseline", o->against, names);
 }
 
-/* Opens all runs of a baseline: NAME, NAME.2, … Returns an exit code. */
+/* Opens all runs of a baseline: NAME, NAME.2, …. An exit code. */
 static int baseline_open(const compare *o, side *base, const kvb_manifest *manifest)
 {
     char why[512], name[KVB_NAME + 8], *path;
@@ -436,7 +436,7 @@ static int baseline_open(const compare *o, side *base, const kvb_manifest *manif
     return code;
 }
 
-/* A pattern of thresholds that matches nothing is a mistake, unless a part is meant. Returns an exit code. */
+/* A pattern of thresholds that matches nothing is an error, unless only a part is compared. An exit code. */
 static int thresholds_judge(const compare *o)
 {
     const char *unmet = o->subset ? NULL : kvb_thresholds_unmet(&o->thresholds);
@@ -447,14 +447,14 @@ static int thresholds_judge(const compare *o)
                  : KVB_EXIT_OK;
 }
 
-/* Compares and prints. Takes format and flags of the view from the options. Returns an exit code. */
+/* Compares and prints, with format and flags of the view from the options. An exit code. */
 static int judge(compare *o, const kvb_compare_options *how, kvb_compare_view *view)
 {
     kvb_comparison *c;
     char why[1024];
     for (int i = 0; i < 2; i++)
         kvb_thresholds_meet(&o->thresholds, how->runs[i]->results, how->runs[i]->n);
-    if (!how->paired && thresholds_judge(o)) /* what took minutes to run is shown first */
+    if (!how->paired && thresholds_judge(o)) /* a duel took minutes: print its results first */
         return KVB_EXIT_USAGE;
     int error = kvb_compare(how, &c, why, sizeof why);
 
@@ -531,7 +531,7 @@ static int builds_compare(compare *o, const char *command)
 static int files_compare(compare *o, const char *command)
 {
     side base = {0}, new = {0};
-    size_t n = o->files.n, first = 0; /* of the new runs */
+    size_t n = o->files.n, first = 0; /* first: index of the first new run */
     int code = KVB_EXIT_OK;
 
     for (size_t i = 0; i < n; i++)
@@ -558,7 +558,7 @@ static int files_compare(compare *o, const char *command)
 
 /* ---- baselines and history -------------------------------------------------------------------------------- */
 
-/* Keeps a file as the run'th run of a baseline. Returns an exit code. */
+/* Keeps a file as run number `run` of a baseline. An exit code. */
 static int baseline_keep(const char *folder, const char *baseline, size_t run, const char *path, bool force)
 {
     char why[512], name[KVB_NAME + 24], *saved = NULL;
@@ -651,7 +651,7 @@ static int files_load(const char *const *paths, size_t n, kvb_result_file **file
     return KVB_EXIT_OK;
 }
 
-/* Looks through the given files, or all baselines of this machine if none is given. Returns an exit code. */
+/* Compares the given files as a history; without files: all baselines of this machine. An exit code. */
 static int history_compare(compare *o)
 {
     const char *const *paths = o->files.at;

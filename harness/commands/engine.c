@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench engine: histories of a whole engine's calls, judged call by call. */
+/* kvbench engine: judges histories of a whole engine's calls, call by call. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -80,7 +80,7 @@ static const kvb_usage usage = {
 
 static const kvb_engine *const engines[] = {&kvb_engine_llama, &kvb_engine_live, NULL};
 
-/* Known differences as JSON: what a table of them is made of. */
+/* Prints known differences as JSON, for a script that makes a table of them. */
 static void known_json(void)
 {
     json_t *rows = json_array();
@@ -155,7 +155,7 @@ static json_t *names_json(const kvb_engine_known *const *rows, uint32_t n)
     return names;
 }
 
-/* The same as a line of JSON. */
+/* Prints the same as a line of JSON. */
 static void row_json(const kvb_engine_row *r, const char *name)
 {
     static char text[1 << 16];
@@ -186,7 +186,7 @@ static void row_json(const kvb_engine_row *r, const char *name)
     json_decref(row);
 }
 
-/* Writes the smallest wrong histories into the folder. An exit code, told. */
+/* Writes the smallest wrong histories into the folder. An exit code; the error is printed. */
 static int row_traces(const kvb_engine_row *r, const char *name, const char *folder)
 {
     char path[4096], source[256], why[512];
@@ -209,7 +209,7 @@ static int row_traces(const kvb_engine_row *r, const char *name, const char *fol
     return code;
 }
 
-/* Is there news in the row? */
+/* Does the row have a difference that is new, gone or back? */
 static bool has_news(const kvb_engine_row *r)
 {
     bool news = r->n_vanished || r->n_back || r->n_lost || (*r->without && *r->config.family);
@@ -222,7 +222,7 @@ static bool has_news(const kvb_engine_row *r)
 
 #define LIST 12
 
-/* Words between commas, each one of the known. -1: unknown, told. */
+/* Reads words between commas, each of them known. -1: a word is unknown; the error is printed. */
 static int list_read(const char *option, const char *text, const char *known, char words[LIST][24])
 {
     int n = 0;
@@ -266,7 +266,7 @@ typedef struct tally {
     bool news;
 } tally;
 
-/* All rows of one family, or of the user's model. KVB_EXIT_OK, or an exit code, told. */
+/* Runs all rows of a family, or of the user's model. An exit code; the error is printed. */
 static int family_run(const options *o, const lists *l, const kvb_engine_row *ask, kvb_engine_row *row,
                       const char *family, tally *came)
 {
@@ -350,7 +350,7 @@ static int engine_main(int argc, char **argv)
         (o.format == JSON ? known_json : list_print)();
         return KVB_EXIT_OK;
     }
-    static kvb_engine_row ask; /* its histories take more than a stack has */
+    static kvb_engine_row ask; /* too large for a stack */
     ask = (kvb_engine_row){
         .engine = engine_find(o.engine),
         .config = {.lib = o.lib ? o.lib : KVB_ENGINE_LIB, .layout = o.layout, .seqs = KVB_ENGINE_USUAL},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench faults: which check catches which planted fault. */
+/* kvbench faults: plant faults and print which check catches each. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
@@ -32,8 +32,8 @@ typedef struct faults {
     kvb_table *table;
     size_t chosen, planted, caught;
     struct {
-        size_t first; /* faults that it caught before any other did */
-        size_t alone; /* and that nothing else catches */
+        size_t first; /* faults that the check caught first */
+        size_t alone; /* of these: faults that no other check catches */
     } by[KVB_CHECKS];
 } faults;
 
@@ -66,9 +66,9 @@ static const kvb_usage usage = {
 
 /* ---- one place --------------------------------------------------------------------------------------------------- */
 
-/* "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks", "before-rope", "sampled" (few rows
- * judged in full), "alone" (and no second opinion of the others), "deterministic"; of single calls "AXIS=VALUE": only
- * those that have this value. */
+/* A parsed place: "workload[@values] cache pool kernel", then in any order a number of threads, "softcap", "sinks",
+ * "before-rope", "sampled" (few rows are judged in full), "alone" (other rows get no second opinion), "deterministic".
+ * Single calls: "AXIS=VALUE" takes only calls with this value. */
 #define WHERE_BYTES 96u
 typedef struct spot {
     char words[WHERE_BYTES];
@@ -106,15 +106,15 @@ static void spot_parse(const char *where, spot *s)
         *s->values++ = '\0';
 }
 
-/* A fault in one place, or none (fault NULL). */
+/* A fault in one place. fault NULL: the honest combination. */
 typedef struct trial {
     const kvb_fault *fault;
-    kvb_check off; /* check that finds nothing besides */
+    kvb_check off; /* check that is off; KVB_CHECK_NONE: all are on */
     kvb_result result;
 } trial;
 
-/* Trials of one place share its oracle: each is the combination with a kernel of its own, a copy that stands for the
- * trial. */
+/* Trials of one place share its oracle. Each trial is the combination with another copy of the kernel, which identifies
+ * the trial. */
 typedef struct place {
     const char *where;
     trial *trials; /* [n] */
@@ -138,7 +138,7 @@ static int all_wanted(void *ctx, size_t number, const kvb_result *names)
     return 1;
 }
 
-/* In the child. */
+/* Called in the child: plants the trial's fault. */
 static int trial_enter(const void *ctx, kvb_replay_options *replay, char *why, size_t why_bytes)
 {
     const place *p = ctx;
@@ -153,7 +153,7 @@ static int trial_enter(const void *ctx, kvb_replay_options *replay, char *why, s
 
 static int calls_judge(const faults *f, place *p);
 
-/* Judges all trials of a place, of at most `seconds` each. 0, or an exit code with a complaint. */
+/* Judges all trials of a place. seconds: time limit of a trial. 0, or an exit code after the error was printed. */
 static int place_judge(const faults *f, place *p, double seconds)
 {
     spot s;
@@ -191,7 +191,7 @@ static int place_judge(const faults *f, place *p, double seconds)
     knobs.oracle_pairs = s.sampled ? 50000 : suite->parts[0].oracle_pairs;
     const kvb_matrix_options matrix = {
         .selection = one,
-        .setting = {.min_chunk = 16, /* so that pools grow often */
+        .setting = {.min_chunk = 16, /* pools grow often */
                     .deterministic = s.deterministic,
                     .logits = {.softcap = s.softcap ? 5 : 0, .sinks = s.sinks, .before_rope = s.before_rope}},
         .knobs = &knobs,
@@ -212,8 +212,8 @@ static int place_judge(const faults *f, place *p, double seconds)
                  : 0;
 }
 
-/* The same as place_judge() of the single calls of a kernel. The call at which a fault is seen must be right without it;
- * trial 0 is the first that is not. */
+/* The same for the single calls of a kernel. The call that catches a fault must be right without the fault; trial 0 has
+ * the first call that is not. */
 static int calls_judge(const faults *f, place *p)
 {
     kvb_attend_space space;
@@ -255,7 +255,7 @@ static int calls_judge(const faults *f, place *p)
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 
-/* A word that matches no fault is a mistake. An exit code. */
+/* Checks that each word matches a fault. An exit code. */
 static int names_check(const faults *f)
 {
     char known[8192] = "";
@@ -295,7 +295,7 @@ static size_t plantings_take(const faults *f, planting *list)
     return n;
 }
 
-/* What hangs is waited for in vain: apart from the others, and not for long. */
+/* Faults that hang run separately, with a short time limit. */
 static bool hangs(const kvb_fault *fault)
 {
     return fault->check == KVB_CHECK_TIMEOUT;
@@ -306,7 +306,7 @@ static void trial_print(faults *f, const char *where, const trial *t, const tria
     const kvb_fault *fault = t->fault;
     const kvb_result *r = &t->result;
     bool due = r->check == fault->check && r->status != KVB_STATUS_SKIP;
-    /* a crash cannot be looked away from */
+    /* a crash is found even if its check is off */
     bool alone = again && (again->result.check == KVB_CHECK_NONE || again->result.check == r->check);
     f->planted++;
     f->caught += due;
@@ -323,8 +323,8 @@ static void trial_print(faults *f, const char *where, const trial *t, const tria
                                         fault->breaks, r->status == KVB_STATUS_PASS ? "" : r->reason});
 }
 
-/* All chosen faults of one place. The place must be honest without them. An exit code; after a signal 0, and nothing is
- * said. */
+/* Plants all chosen faults of a place, which must be right without them. An exit code; 0 after a signal, and nothing is
+ * printed. */
 static int place_run(faults *f, place *p, const planting *list, size_t n, bool hanging)
 {
     const char *where = p->where;
@@ -420,7 +420,7 @@ static kvb_table *checks_tell(const faults *f)
     return table;
 }
 
-/* The rows, then each check with what it caught. */
+/* Prints the rows, then the faults that each check caught. */
 static int faults_print(const faults *f)
 {
     bool all = f->names.n == 0 && !f->without, page = f->format == KVB_TABLE_HTML;
@@ -447,7 +447,7 @@ static int faults_print(const faults *f)
     return printed ? printed : f->caught < f->planted || idle ? KVB_EXIT_FAILED : KVB_EXIT_OK;
 }
 
-/* An exit code. */
+/* --without. An exit code. */
 static int without_parse(const faults *f)
 {
     char known[256] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench judge: outputs of attention and scans that some other kernel recorded. */
+/* kvbench judge: judges recorded outputs of attention and scans of another program's kernel. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -97,7 +97,7 @@ static void usual_print(const kvb_usual *u)
            passes(u->beyond_default), passes(u->beyond_loose), kvb_usual_cosine(u), kvb_usual_nmse(u));
 }
 
-/* For people: a line of a right call, and all that is known of a wrong one. */
+/* Prints for people: a line for a right call, all findings for a wrong one. */
 static void words_print(const kvb_recorded_verdict *j)
 {
     const kvb_result *r = &j->result;
@@ -130,7 +130,7 @@ static void words_print(const kvb_recorded_verdict *j)
         printf("  beside  %" PRIu64 " rows see no cell and were not judged\n", j->blind);
 }
 
-/* A call, or of a recorded trace the outputs. */
+/* Judges a call, or the outputs of a recorded trace. trace NULL: the call. */
 static int call_judge(judge *j, const kvb_recorded *call, const char *trace, char *why, size_t why_bytes)
 {
     kvb_recorded_verdict judged;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench list: every part, workload and suite, and why a kernel can or cannot run here. */
+/* kvbench list: all parts, workloads and suites, and why a kernel can or cannot run here. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-/* One row; `here` says whether it can run on this machine, or why not; bits is for pools. The table keeps errors. */
+/* Adds a row. here: "yes", or why the part cannot run on this machine. bits: of pools. The table keeps errors. */
 static void bits_row_add(list *l, const char *sort, const char *name, const char *bits, const char *from,
                          const char *here, const char *what)
 {
@@ -72,7 +72,7 @@ static void row_add(list *l, const char *sort, const char *name, const char *fro
     bits_row_add(l, sort, name, NULL, from, here, what);
 }
 
-/* A line of what a kernel takes or declines, below its own row. */
+/* Rows below a kernel's own: what it takes or declines. */
 typedef struct accepts_rows {
     list *l;
     const char *name;
@@ -85,7 +85,7 @@ static int accepts_add(void *ctx, bool taken, const char *text)
     return 0;
 }
 
-/* "yes", with the level if the kernel depends on it, or why not. */
+/* "yes", with the level of instructions if the kernel depends on it; or why not. */
 static void kernel_here(const kvb_kernel *kernel, char *here, size_t bytes)
 {
     char why[200] = "";
@@ -104,7 +104,7 @@ static void cache_describe(const kvb_cache_type *c, char *text, size_t bytes)
     snprintf(text, bytes, "%s; can do: steps%s", c->summary, can);
 }
 
-/* Bits that a value takes, scales, windows and tables counted, in a pool full to its last cell. */
+/* Bits of a value in a full pool, with scales, windows and tables. */
 static double pool_bits(const kvb_pool_type *pool)
 {
     kvb_pool_options full = {.n_kv_heads = 8, .dim = 128, .min_chunk = 256, .capacity = 32768};
@@ -126,7 +126,7 @@ static int pools_list(list *l)
     return 0;
 }
 
-/* face: of kernels, those that have it. */
+/* Lists the parts of a kind. face: only kernels with this face. */
 static int parts_list(list *l, kvb_registry_kind sort, uint8_t face)
 {
     const bool scans = face == KVB_LAYERS_SCAN;
@@ -143,7 +143,7 @@ static int parts_list(list *l, kvb_registry_kind sort, uint8_t face)
         if (sort == KVB_CACHES)
             cache_describe(part->definition, what, sizeof what);
         row_add(l, scans ? "scan" : kvb_registry_kind_names[sort], part->name, part->from, here, what);
-        if (sort == KVB_KERNELS && !scans && l->sorts.n) /* asked for by name: in detail */
+        if (sort == KVB_KERNELS && !scans && l->sorts.n) /* named by the user: in detail */
             error = kvb_accepts_describe(kernel, &l->registry, accepts_add, &(accepts_rows){l, part->name});
     }
     return error;
@@ -206,7 +206,7 @@ static int suites_list(list *l)
     return 0;
 }
 
-/* Axes of single calls, with their values. */
+/* Lists the axes of single calls with their values. */
 static int axes_list(list *l)
 {
     kvb_attend_space s;
@@ -221,7 +221,7 @@ static int axes_list(list *l)
     return 0;
 }
 
-/* What `--set KEY=VALUE` takes. */
+/* Lists the keys of `--set KEY=VALUE`. */
 static int knobs_list(list *l)
 {
     for (const kvb_knob *k = kvb_knobs_table; k->option.name; k++) {
@@ -255,7 +255,7 @@ static const struct {
              {"counters", counters_list}, {"workloads", workloads_list}};
 #define SORTS (sizeof sorts / sizeof *sorts)
 
-/* Lists what the words name; no words: everything. */
+/* Lists the kinds that the words name; without words: everything. */
 static int sorts_list(list *l)
 {
     bool wanted[SORTS];

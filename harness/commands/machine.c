@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench machine: what this machine is, and what it can move and multiply. */
+/* kvbench machine: describe this machine; measure its rates of reading and multiplying. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +15,9 @@
 typedef struct machine {
     bool quick, no_measure;
     const char *threads_text;
-    kvb_table_format format; /* of a table; behind JSON: xml */
+    kvb_table_format format; /* of a table; the one behind JSON is xml */
     uint32_t threads[KVB_PROFILE_THREADS];
-    size_t n_threads; /* 0: as the machine has */
+    size_t n_threads; /* 0: all cores */
 } machine;
 
 static const kvb_option options[] = {
@@ -42,7 +42,7 @@ static const kvb_usage usage = {
     .options = options,
 };
 
-/* Numbers of threads, each bound to a core of its own. */
+/* Parses numbers of threads. Each thread will be bound to a core, so there are at most as many as cores. */
 static int threads_parse(machine *m)
 {
     char why[256];
@@ -68,7 +68,7 @@ static int measure(const machine *m, kvb_machine_profile *profile)
     return error ? kvb_complain("machine", KVB_EXIT_MACHINE, "cannot measure: %s", strerror(-error)) : KVB_EXIT_OK;
 }
 
-/* The tree goes to people only: before the tables, in md as a block of its own. */
+/* Prints the tree, for people only: before the tables; in md as a separate block. */
 static int tree_print(const machine *m)
 {
     bool md = m->format == KVB_TABLE_MD;
@@ -86,7 +86,7 @@ typedef struct counters_seen {
     uint32_t all, here;
 } counters_seen;
 
-/* Of a source that cannot count, the first reason: the others are mostly the same. */
+/* Keeps the first reason of a source that cannot count; its other reasons are mostly the same. */
 static void counter_see(void *ctx, const char *name, const char *source, const char *why_not)
 {
     counters_seen *seen = ctx;
@@ -99,7 +99,7 @@ static void counter_see(void *ctx, const char *name, const char *source, const c
     seen->used += (size_t)snprintf(seen->lacks + seen->used, sizeof seen->lacks - seen->used, "; %s", why_not);
 }
 
-/* How many events can be counted, and why not the others: `kvbench list counters` has each. */
+/* Describes how many events can be counted, and why others cannot. `kvbench list counters` lists them. */
 static int counters_describe(char *text, size_t bytes)
 {
     counters_seen seen = {0};

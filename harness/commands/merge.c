@@ -13,7 +13,7 @@ typedef struct merge {
     kvb_words files;
     const char *output;
     uint32_t of;
-    const char *first; /* path of the first file, with which the others are compared */
+    const char *first; /* path of the first file: the others are compared with it */
     const kvb_manifest *manifest;
     /* one for each shard */
     kvb_result_file *shards[KVB_SHARDS];
@@ -41,7 +41,7 @@ static const kvb_usage usage = {
     .takes_words = true,
 };
 
-/* Is it a file of the same run as the first one? If not, says why on stderr. */
+/* Does the file belong to the same run as the first one? If not, prints why. */
 static bool is_of_run(const merge *m, const char *path, const kvb_manifest *manifest, uint32_t of)
 {
     char first[sizeof manifest->command], now[sizeof manifest->command];
@@ -61,7 +61,7 @@ static bool is_of_run(const merge *m, const char *path, const kvb_manifest *mani
     return !key;
 }
 
-/* Loads a file into its place among the shards. Returns an exit code. */
+/* Loads a file as the shard that it is. An exit code. */
 static int shard_load(merge *m, const char *path)
 {
     char why[512];
@@ -95,7 +95,7 @@ static int shard_load(merge *m, const char *path)
     return code;
 }
 
-/* Is every shard there, with the right number of combinations? If not, says why on stderr. */
+/* Are all shards there, with the right numbers of combinations? If not, prints why. */
 static bool is_complete(const merge *m, size_t *total)
 {
     *total = 0;
@@ -106,7 +106,7 @@ static bool is_complete(const merge *m, size_t *total)
         }
         *total += m->shards[i]->n;
     }
-    for (uint32_t i = 1; i < m->of; i++) /* all have the same number, or the first ones have one more */
+    for (uint32_t i = 1; i < m->of; i++) /* equal numbers, or one more in the first shards */
         if (m->shards[i]->n > m->shards[i - 1]->n || m->shards[i]->n + 1 < m->shards[0]->n) {
             kvb_complain("merge", 0, "%s has %zu combinations, %s has %zu: not of one matrix", m->paths[i - 1],
                          m->shards[i - 1]->n, m->paths[i], m->shards[i]->n);
@@ -131,7 +131,7 @@ static void manifest_join(const merge *m, kvb_manifest *manifest)
     }
 }
 
-/* Is the output one of the files to join? Then says so on stderr: what was measured would be gone. */
+/* Is the output one of the files to join? Then its measurements would be lost: prints the error. */
 static bool is_input(const merge *m)
 {
     struct stat output, input;
@@ -143,7 +143,7 @@ static bool is_input(const merge *m)
     return false;
 }
 
-/* Returns an exit code. */
+/* Writes the joined file. An exit code. */
 static int shards_write(const merge *m, size_t total)
 {
     kvb_result_writer *writer;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `kvbench record`: write workloads of the live model, of imports, of llama.cpp; check that no cache changes what the model says. */
+/* kvbench record: write workloads of the live model, imports and llama.cpp; check that no cache changes the tokens. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -38,29 +38,29 @@ typedef struct import_words {
 /* Options of --engine as typed. */
 typedef struct engine_words {
     const char *name, *lib, *family, *script, *layers, *heads;
-    int kv, flash; /* NOT_TYPED, or the place among the option's words */
+    int kv, flash; /* index of the option's word, or NOT_TYPED */
 } engine_words;
 
 enum { NOT_TYPED = -1 };
 static const char *const kv_words[] = {"f16", "f32"};
 
 typedef struct settings {
-    /* as typed */
+    /* options as typed */
     kvb_words scenario_names, plugins;
     const char *directory, *weights, *config, *save_weights, *cache_name, *kernel_name, *model_name;
     uint64_t seed;
     bool check;
     import_words import;
     engine_words engine;
-    /* what that means */
+    /* parsed */
     const kvb_scenario *scenarios[MAX_SCENARIOS + 1]; /* ends with NULL */
     size_t n_scenarios;
     bool long_decode;
-    const kvb_cache_type *cache; /* NULL: each scenario's natural one; with --check all */
+    const kvb_cache_type *cache; /* NULL: each scenario's natural one; with --check: all */
     const kvb_kernel *kernel;
     kvb_table_format format;
-    kvb_sized_model *model; /* NULL: each scenario's own twin */
-    kvb_model shape;        /* of the model */
+    kvb_sized_model *model; /* NULL: each scenario's model */
+    kvb_model shape;        /* of `model` */
     kvb_registry registry;
 } settings;
 
@@ -192,7 +192,7 @@ static int kernel_find(settings *s, const char *name)
     return KVB_EXIT_OK;
 }
 
-/* Finds what the names stand for. Returns an exit code. */
+/* Finds the parts of these names. An exit code. */
 static int settings_resolve(settings *s)
 {
     char why[320];
@@ -227,7 +227,7 @@ static int settings_resolve(settings *s)
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 
-/* Plays one scenario, writes it, reads it back, adds its row. Returns an exit code. */
+/* Plays a scenario, writes it, reads it back, adds its row. An exit code. */
 static int record_scenario(const settings *s, const kvb_scenario *scenario, const kvb_live_options *live,
                            kvb_table *table)
 {
@@ -284,9 +284,9 @@ static int record_all(const settings *s, kvb_live_options *live)
 /* ---- --check ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Truth by tokens: no cache may change what the live model says. Every scenario is played over every cache
- * that can do it, with f32 pools; its tokens must be those of `recompute`, which keeps nothing,
- * and those of speculative decoding must be those of plain greedy decoding.
+ * No cache may change the live model's tokens. Every scenario is played over every cache that can play it, with f32
+ * pools. Its tokens must be those of cache recompute, which keeps nothing. Tokens of speculative decoding must be those
+ * of plain greedy decoding.
  */
 typedef struct live_check {
     const kvb_weights *weights;
@@ -302,7 +302,7 @@ static bool equal(const kvb_live_outcome *a, const kvb_live_outcome *b)
     return a->n == b->n && (a->n == 0 || !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens));
 }
 
-/* Row of one scenario and cache, with why it failed or a note. True: all equal. greedy NULL: not speculative. */
+/* Adds the row of a scenario and cache. Are all tokens equal? greedy NULL: the scenario is not speculative. */
 static bool check_row_add(kvb_table *table, const kvb_scenario *scenario, const kvb_cache_type *cache,
                           const kvb_live_outcome *said, const kvb_live_outcome *truth, const kvb_live_outcome *greedy,
                           const char *failure, const char *note)
@@ -325,7 +325,7 @@ static bool check_row_add(kvb_table *table, const kvb_scenario *scenario, const 
 static int scenario_check(const live_check *check, const kvb_scenario *scenario, kvb_table *table)
 {
     char why[256];
-    /* What keeps nothing is the truth; where there is nothing to move then, what shares nothing. */
+    /* The truth is a cache that keeps nothing; for scenarios that it cannot play, one that shares nothing. */
     static const struct {
         const kvb_cache_type *cache;
         const char *note;
@@ -366,7 +366,7 @@ static int scenario_check(const live_check *check, const kvb_scenario *scenario,
     return wrong;
 }
 
-/* Prints a row for each scenario and cache that fit. */
+/* Prints a row for each scenario and each cache that can play it. */
 static int check_all(const settings *s, const kvb_live_options *live)
 {
     static const char *const headings[] = {
@@ -405,7 +405,7 @@ static bool import_asked(const import_words *import)
     return import->from || import->name || import->requests || import->shrink || import->sequences;
 }
 
-/* A name must do as a file's name and as a word of the command line. */
+/* Is it good as a file's name and as a word of a command line? */
 static bool name_good(const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -432,7 +432,7 @@ static int import_row_print(const char *name, const char *path, size_t requests,
     return kvb_printed("record", kvb_table_end(table, format, stdout));
 }
 
-/* Writes directory/NAME.jsonl and prints its row on stdout. directory may be NULL, which is refused. An exit code. */
+/* Writes directory/NAME.jsonl and prints its row. directory NULL: an error. An exit code. */
 static int import_run(const import_words *import, const char *directory, uint64_t seed, kvb_table_format format)
 {
     char why[512], path[4096];
@@ -479,7 +479,7 @@ static int import_run(const import_words *import, const char *directory, uint64_
     return exit_code;
 }
 
-/* An import plays no model: options for one are refused rather than ignored. */
+/* Runs imports. They play no model, so options of a model are errors. */
 static int import_all(settings *s)
 {
     bool of_model = s->scenario_names.n || s->plugins.n || s->weights || s->config || s->save_weights ||
@@ -504,12 +504,12 @@ static bool engine_asked(const engine_words *e)
 
 /* The model that the engine loads. */
 typedef struct engine_model {
-    char path[4096], words[100], name[40]; /* name: of the workload, where none was typed */
-    const char *family;                    /* "": the user's own */
-    int fd;                                /* of a seeded one; else -1 */
+    char path[4096], words[100], name[40]; /* name: default name of the workload */
+    const char *family;                    /* "": the user's model */
+    int fd;                                /* of a seeded model; else -1 */
 } engine_model;
 
-/* -1, or an exit code, told. */
+/* Opens the model. -1, or an exit code after the error was printed. */
 static int model_open(const settings *s, engine_model *m)
 {
     const char *family = s->engine.family ? s->engine.family : "llama", *slash;
@@ -536,7 +536,7 @@ static int model_open(const settings *s, engine_model *m)
     return -1;
 }
 
-/* Reads what the recording is to be, but for the model. -1, or an exit code, told. */
+/* Reads the options of a recording, except the model. -1, or an exit code after the error was printed. */
 static int engine_read(settings *s, kvb_engine_history *history)
 {
     engine_words *e = &s->engine;
@@ -578,7 +578,7 @@ static int engine_row_print(const kvb_engine_recording *r, kvb_table_format form
     return kvb_printed("record", kvb_table_end(table, format, stdout));
 }
 
-/* r lies in shared memory. */
+/* Records the history. r lies in shared memory. An exit code. */
 static int engine_play(settings *s, kvb_engine_recording *r, kvb_engine_history *history)
 {
     const engine_words *e = &s->engine;
@@ -630,7 +630,7 @@ static int engine_record(settings *s)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-/* Makes the weights from the checkpoint or the seed. Returns an exit code. */
+/* Makes the weights from the checkpoint or the seed. An exit code. */
 static int weights_open(const settings *s, kvb_weights **weights)
 {
     char why[320];

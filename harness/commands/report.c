@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench report: a page, or pictures, from result files. Checks the files, compares two; plots/report.py does the
- * rest. */
+/* kvbench report: a page, or pictures, from result files. Checks the files and compares two; plots/report.py draws. */
 #include <errno.h>
 #include <jansson.h>
 #include <spawn.h>
@@ -85,7 +84,7 @@ static bool is_of_machines(const char *path)
     return is;
 }
 
-/* Checks the files. Two are compared, into `comparison`, which else stays empty. */
+/* Checks the files. If there are two, writes their comparison. An exit code. */
 static int files_check(const report *r, FILE *comparison)
 {
     char why[512];
@@ -109,15 +108,15 @@ static int files_check(const report *r, FILE *comparison)
     return code;
 }
 
-/* Debian's packages belong to its own python3. Another python3 may come first in PATH. */
+/* Debian's packages belong to Debian's python3, but another python3 may come first in PATH. */
 static const char *python_find(void)
 {
     const char *chosen = getenv("KVB_PYTHON");
     return chosen ? chosen : access("/usr/bin/python3", X_OK) ? "python3" : "/usr/bin/python3";
 }
 
-/* The script reads the comparison as its standard input. If it lacks something or cannot write, it says so itself and
- * exits with 2 or 3. */
+/* Runs the script with the comparison as its standard input. If the script lacks something or cannot write, it prints
+ * the error itself and exits with 2 or 3. */
 static int script_run(const report *r, const char *script, FILE *comparison)
 {
     posix_spawn_file_actions_t actions;

@@ -35,7 +35,7 @@
 #include "results/table.h"
 #include "workloads/files.h"
 
-/* --only and --dump, which help to find a fault. */
+/* --only and --dump, for finding a fault. */
 typedef struct run_debug {
     const char *only_text, *dump;
     kvb_only only;
@@ -47,7 +47,7 @@ typedef struct run {
     kvb_words plugins;
     kvb_knobs knobs;
     uint64_t jobs;
-    bool overview; /* by pairs: judged, then kernels are measured beside the machine's limit */
+    bool overview; /* a run by pairs: judge first, then measure kernels beside the machine's limit */
     bool product, check, counts, resume, all, require_judged;
     kvb_sized_model *model; /* of --model; freed by the owner */
     run_debug debug;
@@ -58,9 +58,9 @@ typedef struct run {
     FILE *timeline;
     /* while running */
     bool by_pairs;   /* not the product */
-    size_t left_out; /* combinations that could run too */
+    size_t left_out; /* combinations that could also run */
     kvb_shard shard;
-    kvb_result_file *kept; /* what an earlier run has finished, or NULL */
+    kvb_result_file *kept; /* finished results of an earlier run; NULL: none */
     kvb_result_writer *writer;
     kvb_export *junit;
     kvb_results results;
@@ -70,10 +70,10 @@ typedef struct run {
     size_t why_bytes;
 } run;
 
-/* Kernels whose single calls this run judges. Zero at first. */
+/* Kernels with single calls to judge. Initialised with zeros. */
 typedef struct kvb_run_calls {
     const kvb_registered *kernels[2 * KVB_REGISTRY_MAX];
-    bool scans[2 * KVB_REGISTRY_MAX]; /* its face for layers that scan, not the other */
+    bool scans[2 * KVB_REGISTRY_MAX]; /* the kernel's face that scans, not the one that attends */
     size_t n;
 } kvb_run_calls;
 
@@ -170,10 +170,10 @@ const kvb_usage kvb_run_usage = {
     .knobs_at = offsetof(run, knobs),
 };
 
-/* Single calls in a run. */
+/* ---- single calls in a run --------------------------------------------------------------------------------------- */
 
-/* Which kinds of kernels have the axes of --call: [0] those that attend, [1] those that scan. Where none has, both find
- * out why. */
+/* Which kinds of kernels have the axes of --call: [0] those that attend, [1] those that scan. If no kind has them, both
+ * are true, and judging gives the reason. */
 static void kinds_of_call(const run *r, const kvb_registry *registry, bool has[2])
 {
     kvb_attend_space attend;
@@ -186,7 +186,8 @@ static void kinds_of_call(const run *r, const kvb_registry *registry, bool has[2
         has[0] = has[1] = true;
 }
 
-/* None where histories, caches, pools or values are named, or where the suite has no calls. An exit code. */
+/* Chooses the kernels for single calls. None if histories, caches, pools or values are named, or if the suite has no
+ * calls. An exit code. */
 static int run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_calls *calls)
 {
     const kvb_selection_words *w = &r->words;
@@ -218,10 +219,11 @@ static int run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_
     return KVB_EXIT_OK;
 }
 
-/* The names of its record. */
+/* Fills in the names of a record of single calls. */
 static void result_begin(const kvb_registered *kernel, bool scans, kvb_result *r)
 {
-    const bool other = scans && ((const kvb_kernel *)kernel->definition)->attend; /* it has a record for each face */
+    const bool other =
+        scans && ((const kvb_kernel *)kernel->definition)->attend; /* a kernel with two faces has two records */
     kvb_result_begin(r, other ? "calls-scan" : "calls", "none", "any", "any", kernel->name);
 }
 
@@ -249,8 +251,8 @@ static uint64_t calls_most(const run *r)
     return r->knobs.calls ? r->knobs.calls : r->suite->calls;
 }
 
-/* Judges them. wants, take: as those of kvb_matrix_options, called with the run; first: number of the first one. 0;
- * -EINTR; -EINVAL and other negative errnos with why. */
+/* Judges the chosen kernels' single calls. wants, take: as in kvb_matrix_options, with the run as ctx. first: number of
+ * the first record. 0; -EINTR; -EINVAL or another negative errno with why. */
 static int run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry *registry, size_t first, int argc,
                           char **argv, int (*wants)(void *ctx, size_t number, const kvb_result *names),
                           int (*take)(void *ctx, const kvb_result *result), char *why, size_t why_bytes)
@@ -284,7 +286,7 @@ static int run_calls_make(run *r, const kvb_run_calls *calls, const kvb_registry
     return error;
 }
 
-/* Is "axis" or "axis=value" among the words of a list as "softcap=30,5 out=f16"? */
+/* Is "axis" or "axis=value" in a list such as "softcap=30,5 out=f16"? */
 static bool is_listed(const char *list, const char *what)
 {
     const char *value = strchr(what, '=');
@@ -302,7 +304,7 @@ static bool is_listed(const char *list, const char *what)
     return false;
 }
 
-/* Does each kernel give the same bits in the ways that the knob require-invariant names? */
+/* Knob require-invariant: does each kernel give the same bits in these ways? An exit code. */
 static int invariant_require(const run *r)
 {
     for (size_t k = 0; k < r->knobs.require_invariant.n; k++) {
@@ -328,7 +330,7 @@ static int invariant_require(const run *r)
     return KVB_EXIT_OK;
 }
 
-/* Does each of them cover what the knob require-axes names? An exit code, said on stderr. */
+/* Knob require-axes: do each kernel's calls cover these axes and values? An exit code; the reason is printed. */
 static int run_calls_require(const run *r)
 {
     for (size_t i = 0; i < r->results.n; i++) {
@@ -345,13 +347,13 @@ static int run_calls_require(const run *r)
     return invariant_require(r);
 }
 
-/* kvbench run: replay the matrix, check it, measure it, record it. */
+/* ---- kvbench run: replay the matrix, check it, measure it, record it --------------------------------------------- */
 
 #define CALLS_OF_REPLAY      5.0    /* single calls that take as long as a replay, about */
 #define PAIRS_CALLS          2000.0 /* of a kernel: about as many meet all pairs */
-#define MACHINE_COMBINATIONS 60     /* runs of fewer do not spend seconds on the machine's rates unless asked */
+#define MACHINE_COMBINATIONS 60     /* shorter runs measure the machine's rates only with the knob machine */
 
-/* Under --deterministic: the same combination with another number of threads gives the same bits. */
+/* --deterministic: fails a result with other bits than the same combination has with another number of threads. */
 static void digest_judge(const run *r, kvb_result *result)
 {
     const uint32_t threads = result->threads;
@@ -370,7 +372,7 @@ static void digest_judge(const run *r, kvb_result *result)
     }
 }
 
-/* Into the table and the summary. */
+/* Adds a result to the table and the summary. */
 static int result_keep(run *r, const kvb_result *result)
 {
     int error = kvb_results_add(&r->results, result);
@@ -381,10 +383,10 @@ static int result_keep(run *r, const kvb_result *result)
     r->count[result->status] += !error;
     if (!error && r->format == KVB_TABLE_CSV && !r->knobs.counters)
         error = kvb_result_stream(result, r->results.n == 1, stdout);
-    return error == -EIO ? 0 : error; /* main says what standard output could not take */
+    return error == -EIO ? 0 : error; /* main() reports errors of standard output */
 }
 
-/* A combination is done. */
+/* Takes the result of a combination. */
 static int result_take(void *ctx, const kvb_result *result)
 {
     run *r = ctx;
@@ -397,7 +399,7 @@ static int result_take(void *ctx, const kvb_result *result)
     return r->writer ? kvb_result_write(r->writer, kept, r->why, r->why_bytes) : 0;
 }
 
-/* Is a combination left to this run? */
+/* Does this run have to run the combination: its shard has it, and no earlier run has finished it? */
 static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
 {
     run *r = ctx;
@@ -407,7 +409,7 @@ static int combination_wanted(void *ctx, size_t number, const kvb_result *names)
     return kept < 0 ? kept : !kept;
 }
 
-/* Did a combination run that was asked for? A witness beside kernels that were named was not. */
+/* Did any requested combination run? The witness that runs beside named kernels was not requested. */
 static bool asked_ran(const run *r)
 {
     const bool named = kvb_words_match(&r->words.kernels, kvb_kernel_witness.name);
@@ -418,7 +420,7 @@ static bool asked_ran(const run *r)
     return false;
 }
 
-/* Of a shard nothing has to be possible: others may hold all that is. */
+/* The exit code. In a shard all combinations may be skipped: the others may hold those that can run. */
 static int verdict(const run *r)
 {
     size_t ran = r->results.n - r->count[KVB_STATUS_SKIP];
@@ -430,7 +432,7 @@ static int verdict(const run *r)
                                               : KVB_EXIT_MACHINE;
 }
 
-/* The summary, on stderr if a program reads the rows on stdout. */
+/* Prints rows and summary; the summary goes to stderr if stdout has rows for programs. */
 static int results_print(const run *r, const kvb_manifest *manifest, size_t total)
 {
     bool people = kvb_table_is_for_people(r->format);
@@ -462,7 +464,7 @@ static int results_print(const run *r, const kvb_manifest *manifest, size_t tota
     return error ? error : kvb_summary_print(&summary, r->results.at, r->results.n, people ? stdout : stderr);
 }
 
-/* The last lines of a run by pairs. */
+/* Prints the last lines of a run by pairs. */
 static int overview_end(const run *r, const char *program)
 {
     printf("\nnext    is my kernel right?     %s check mine.so\n"
@@ -474,7 +476,7 @@ static int overview_end(const run *r, const char *program)
     return fflush(stdout) ? -EIO : 0;
 }
 
-/* Every part of the suite; selections [n] are theirs. What matrix_run returns, with why. */
+/* Runs every part of the suite, then single calls. selections: [n] of the parts. Returns as kvb_matrix_run() does. */
 static int parts_run(run *r, const kvb_selection *selections, size_t n, const kvb_run_calls *calls,
                      const kvb_registry *registry, size_t total, int argc, char **argv, char *why, size_t why_bytes)
 {
@@ -522,7 +524,7 @@ static int parts_run(run *r, const kvb_selection *selections, size_t n, const kv
     return error;
 }
 
-/* Opens the file of records: one that an earlier run left, or a new one. An exit code. */
+/* Opens the file of records, new or left by an earlier run. An exit code. */
 static int output_open(run *r, const kvb_selection *selections, size_t total, kvb_manifest *manifest)
 {
     const kvb_words inputs[] = {r->plugins, r->words.workloads};
@@ -553,8 +555,8 @@ static int measured_take(void *ctx, const kvb_result *result)
     return r->writer ? kvb_result_write(r->writer, result, r->why, r->why_bytes) : 0;
 }
 
-/* After a run by pairs: what is right, then how fast kernels are here. Pairs are not timed: any two differ in more than
- * one thing. */
+/* After a run by pairs: prints what is right, then measures how fast kernels are. Pairs are not timed, as any two of
+ * them differ in more than one thing. */
 static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest *manifest)
 {
     const kvb_summary summary = {.path = r->output};
@@ -569,20 +571,20 @@ static int overview_run(run *r, const kvb_registry *registry, const kvb_manifest
     kvb_caches caches = {.n = 0};
     const char *only = KVB_CACHES_SESSION;
     const kvb_caches_options o = {.registry = registry, .histories = {&only, 1}, .threads = 1, .untimed = true};
-    kvb_trace_model_set(NULL); /* the session has its own */
+    kvb_trace_model_set(NULL); /* the session has its own model */
     kvb_progress_start("run", 0);
     kvb_progress_now("caches over an agent's session");
     error = kvb_stopped ? -EINTR : kvb_caches_measure(&o, &caches, r->why, r->why_bytes);
     kvb_progress_end();
     if (!error)
         kvb_caches_small_print(&caches, stdout);
-    for (size_t i = 0; i < caches.n && !error; i++) /* those that attended, and did not only count */
+    for (size_t i = 0; i < caches.n && !error; i++) /* replays, not counted rows */
         error = caches.at[i].result.status == KVB_STATUS_PASS ? measured_take(r, &caches.at[i].result) : 0;
     free(caches.at);
     return error;
 }
 
-/* Closes it. What is kept of a run that ends early is said on the line of its reason. */
+/* Closes the file of records. *kept: words about kept records, for the line with the reason of an early end. */
 static int output_close(run *r, int error, const char **kept)
 {
     *kept = r->writer && r->results.n ? "; what is finished is kept: the same command with --resume runs the rest" : "";
@@ -593,7 +595,7 @@ static int output_close(run *r, int error, const char **kept)
     return error ? error : closed;
 }
 
-/* Everything between selections and an exit code. */
+/* Runs the selections: opens files, runs, prints. An exit code. */
 static int selections_run(run *r, const kvb_selection *selections, size_t n, const kvb_run_calls *calls,
                           const kvb_registry *registry, int argc, char **argv)
 {
@@ -647,7 +649,7 @@ static int selections_run(run *r, const kvb_selection *selections, size_t n, con
     return printed ? printed : verdict(r);
 }
 
-/* Pairs or the product, times or not, and how many at once. An exit code. */
+/* Decides: pairs or product, timed or judged only, how many jobs. An exit code. */
 static int coverage_choose(run *r)
 {
     if (r->knobs.pairs && r->product)
@@ -659,12 +661,12 @@ static int coverage_choose(run *r)
                             "--set timeline, --dump: written by one combination at a time: --jobs 1");
     r->by_pairs = r->knobs.pairs || (!r->product && kvb_pairs_usual(r->suite, r->suite_name != NULL, &r->words));
     r->overview = r->by_pairs && !r->check;
-    r->check |= r->overview; /* times of pairs differ in more than one thing */
+    r->check |= r->overview; /* pairs are not timed */
     r->jobs = r->jobs ? r->jobs : r->knobs.timeline || r->debug.dump ? 1 : kvb_cores();
     return KVB_EXIT_OK;
 }
 
-/* A number of f32 above 0; NULL: *number stays as it is. False: it is none, which was said. */
+/* Parses a number above 0 that f32 can hold. False: another text; the error is printed. text NULL: *number stays. */
 static bool positive_parse(const char *option, const char *text, double *number)
 {
     char *end = "";
@@ -677,7 +679,7 @@ static bool positive_parse(const char *option, const char *text, double *number)
     return good;
 }
 
-/* --model: all workloads over one layer of each of its kinds. An exit code. */
+/* --model: all workloads get one layer of each of its kinds. An exit code. */
 static int model_choose(run *r)
 {
     static kvb_model shape;
@@ -690,7 +692,7 @@ static int model_choose(run *r)
     return KVB_EXIT_OK;
 }
 
-/* What the options say by themselves. An exit code. */
+/* Parses and checks the options. An exit code. */
 static int options_check(run *r)
 {
     char why[512];
@@ -756,8 +758,7 @@ static bool gdb_words(int argc, char **argv, char *text, size_t bytes)
     return fits;
 }
 
-/* Checks --only and --dump, makes the folder of --dump, and prints what the knob gdb asks for: then nothing is to be
- * run. An exit code. */
+/* Checks --only and --dump; makes the folder of --dump. Knob gdb: prints the command; nothing runs. An exit code. */
 static int debug_check(run *r, int argc, char **argv)
 {
     const bool gdb = r->knobs.gdb;
@@ -779,7 +780,7 @@ static int debug_check(run *r, int argc, char **argv)
     return KVB_EXIT_OK;
 }
 
-/* The axes of which no option was typed: there the choice is free. */
+/* Axes of settings without a typed option: a run by pairs chooses their values. */
 static uint32_t axes_open(int argc, char **argv)
 {
     uint32_t open = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `kvbench run` and `kvbench check` share. */
+/* Shared by `kvbench run`, `kvbench check` and `kvbench bench`. */
 #ifndef KVB_COMMANDS_RUN_H
 #define KVB_COMMANDS_RUN_H
 
@@ -10,16 +10,16 @@
 
 extern const kvb_usage kvb_run_usage; /* the replay command of a check is one of `run` */
 
-/* Names the record of a kernel's single calls and judges them; a kernel that cannot run here is skipped. scans: by
- * its face for layers that scan. options: `command` begins the command that makes one of them again, "": none. What kvb_calls_judge
- * returns. */
+/* Judges a kernel's single calls into *result, with its names. A kernel that cannot run here is skipped. scans: judges
+ * the face that scans, not the one that attends. options->command: beginning of the replay command; "": none. Returns
+ * as kvb_calls_judge() does. */
 int kvb_kernel_calls_judge(const kvb_registered *kernel, bool scans, const kvb_registry *registry,
                            const kvb_calls_options *options, kvb_result *result, char *why, size_t why_bytes);
 
 /*
- * Decode at two contexts, in three formats, by the kernels that match `kernels` (none: all), as `kvbench bench` does it
- * and prints it. take() gets each result that has a time or a verdict; a negative return ends the rows. An exit code,
- * told; signals end the program as they end `kvbench bench`, once take() has had what was measured.
+ * Measures decoding at two contexts, in three formats, with the kernels that match `kernels` (none: all), and prints it
+ * as `kvbench bench` does. take() gets each result with a time or a verdict; a negative return stops. Returns an exit
+ * code after the error was printed. A signal ends the program, as in `kvbench bench`, after take() got all results.
  */
 int kvb_bench_overview(const kvb_registry *registry, const kvb_words *kernels, const char *model,
                        const kvb_manifest *manifest, int (*take)(void *ctx, const kvb_result *result), void *ctx);

@@ -20,12 +20,12 @@ typedef struct show {
     kvb_words files;
     const char *folder;
     bool all, counters;
-    kvb_table_format format;      /* or of an exporter, of result files */
+    kvb_table_format format;      /* of a table, or behind these an exporter of result files */
     const kvb_exporter *exporter; /* NULL: a table */
 } show;
 
 static const kvb_exporter *const exporters[] = {&kvb_exporter_junit,
-                                                &kvb_exporter_benchmark}; /* behind tables' formats */
+                                                &kvb_exporter_benchmark}; /* numbered behind the formats of tables */
 
 static const kvb_option options[] = {
     {"--workloads", "FOLDER", "where the workloads are", KVB_TEXT(show, folder)},
@@ -56,7 +56,7 @@ static kvb_table *facts_new(void)
     return kvb_table_new((const char *const[]){"fact", "value", NULL});
 }
 
-/* "3 layers (0, 2, 4), 8 heads, …": one group of layers. */
+/* Adds a row for a group of layers: "3 layers (0, 2, 4), 8 heads, …". */
 static void group_add(kvb_table *t, const kvb_model *m, uint32_t index)
 {
     const kvb_group *g = &m->groups[index];
@@ -143,14 +143,14 @@ static int trace_show(const show *s, const char *path)
     return kvb_printed("show", kvb_table_end(t, s->format, stdout));
 }
 
-/* Is it what a run writes before it ends? */
+/* Is it the file of a run that has not ended? */
 static bool is_unfinished(const char *path)
 {
     size_t n = strlen(path);
     return n > 4 && !strcmp(path + n - 4, ".tmp");
 }
 
-/* Was the run only to judge? */
+/* Did the run only judge, and measure no times? */
 static bool is_untimed(const kvb_result_file *file)
 {
     size_t passed = 0, timed = 0;
@@ -172,7 +172,7 @@ static int results_print(const show *s, const char *path, const kvb_result_file 
                                  .seconds = NAN,
                                  .rows = s->all ? KVB_ROWS_ALL : KVB_ROWS_FEW,
                                  .is_markdown = s->format == KVB_TABLE_MD};
-    if (summary.is_markdown) { /* its heading is the verdict */
+    if (summary.is_markdown) { /* the summary's heading is the verdict: it comes first */
         int error = kvb_summary_print(&summary, file->results, file->n, stdout);
         putchar('\n');
         return error ? error : kvb_manifest_print(&file->manifest, s->format, stdout);
@@ -203,7 +203,7 @@ static int results_show(const show *s, const char *path)
     return kvb_printed("show", error);
 }
 
-/* A result file says so in its first line. */
+/* Is it a result file, by its first line? */
 static bool is_results(const char *path)
 {
     char start[4096];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench size: what memory models need, by engine, and what fits; --verify builds kvbench's caches and compares. */
+/* kvbench size: the memory that models need, by engine, and what fits; --verify compares with kvbench's caches. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -200,7 +200,7 @@ static int stages_read(size *s)
     return KVB_EXIT_OK;
 }
 
-#define LEAST_BUDGET (1u << 20) /* bytes, of a number without a unit */
+#define LEAST_BUDGET (1u << 20) /* fewest bytes of a budget without a unit */
 
 /* Parses the options that are more than a word or a number. */
 static int options_read(size *s)
@@ -280,9 +280,10 @@ static int weights_read(const size *s, size_t i, kvb_size_terms *terms, kvb_size
                         size_t why_bytes)
 {
     const kvb_sized_model *m = s->models[i];
-    const char *weights = s->weights                            ? s->weights
-                          : kvb_weights_is_file(s->words.at[i]) ? s->words.at[i] /* the model is named by them */
-                                                                : NULL;
+    const char *weights = s->weights ? s->weights
+                          : kvb_weights_is_file(s->words.at[i])
+                              ? s->words.at[i] /* the model was named by its file of weights */
+                              : NULL;
     uint64_t all = 0;
     int error = 0;
 
@@ -395,7 +396,7 @@ static int model_size(const size *s, size_t i, kvb_sizes *rows)
                                   .device = s->device,
                                   .utilization = s->thousandths};
         row->terms.most_only = rows->matrix && s->format <= KVB_TABLE_MD;
-        row->terms.sized_only = rows->matrix && rest % s->counts.n; /* a line of the matrix needs its limit once */
+        row->terms.sized_only = rows->matrix && rest % s->counts.n; /* one limit for each line of the matrix */
         row->ask.k = pairs.at[rest / s->counts.n / contexts.n].k;
         row->ask.v = pairs.at[rest / s->counts.n / contexts.n].v;
         code = row_compute(m, row);
@@ -471,7 +472,7 @@ static int text_write(const char *path, const char *text, size_t bytes, char *wh
     const int error = path ? kvb_output_file_open(path, false, &file, why, why_bytes) : 0;
     if (error)
         return error;
-    fwrite(text, 1, bytes, path ? file.stream : stdout); /* what is lost is said by close, or at the program's end */
+    fwrite(text, 1, bytes, path ? file.stream : stdout); /* errors are reported at close, or at the program's end */
     return path ? kvb_output_file_close(&file, true, why, why_bytes) : 0;
 }
 
@@ -491,7 +492,7 @@ static int output_write(const size *s, const kvb_sizes *rows, int (*print)(const
 
 /* ---- --verify ---------------------------------------------------------------------------------------------------- */
 
-/* What is said about a budget, ranks or engines, which --verify and --list do not ask. */
+/* Are there options about a budget, ranks or engines? --verify and --list do not take them. */
 static bool asks_more(const size *s)
 {
     return s->engine || s->state || s->budget || s->weights || s->runtime || s->margin || s->gpu || s->tp > 1 ||
@@ -586,7 +587,7 @@ static int verdicts_add(const kvb_sized_model *model, const kvb_size_verdicts *v
     return error;
 }
 
-/* Adds a row for each cache and shape of layers. Its verdicts stand together. */
+/* Adds a row for each cache and shape of layers; its verdicts lie one behind the other. */
 static int summary_add(const kvb_sized_model *model, const kvb_size_verdicts *verdicts, kvb_table *table)
 {
     int error = 0;
@@ -648,8 +649,8 @@ static int tables_print(const size *s, const kvb_size_verdicts *verdicts, FILE *
     return error;
 }
 
-/* Prints for people a row for each cache and shape of layers, and every verdict that differs; for programs all. Counts
- * each verdict in `count`. 0; -EINVAL or -ENOMEM with why; -EIO. */
+/* Prints for people a row for each cache and shape of layers, and every differing verdict; for programs all verdicts.
+ * count: verdicts of each kind. 0; -EINVAL or -ENOMEM with why; -EIO. */
 static int verify_print(const size *s, FILE *out, size_t count[KVB_SIZE_VERDICTS], char *why, size_t why_bytes)
 {
     enum { POOLS = 256 };
@@ -701,7 +702,7 @@ static int verify_do(const size *s)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-/* Takes from the log what no option says: settings, and the model. */
+/* Takes settings and the model from the log, unless options give them. */
 static int log_read(size *s)
 {
     kvb_logged_options *ran = &s->ran;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvbench tune: measure how this machine's memory is best read, and keep it. */
+/* kvbench tune: measure how this machine's memory is read fastest, and keep the result. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
