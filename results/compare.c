@@ -26,7 +26,7 @@ void kvb_thresholds_init(kvb_thresholds *thresholds)
                                    .confidence = KVB_CONFIDENCE};
 }
 
-/* Takes 0 .. 10 for all but time. No run could meet a time threshold of 0. */
+/* Reads a limit of 0 .. 10; time: above 0, as no run could meet 0. */
 static bool limit_read(kvb_limit limit, const json_t *value, double *number)
 {
     *number = json_is_null(value) ? INFINITY : json_number_value(value);
@@ -210,8 +210,8 @@ typedef struct member {
     double change; /* log(new / base) */
 } member;
 
-/* An exact quantity has a place in the record and a limit. Counts also have a source, and a share below which a change
- * is none: a name's length moves what is allocated after it. */
+/* Exact quantities: offset in a record, limit. same: smaller changes of counts are none, as the length of a name moves
+ * later allocations. Counts must also have the same source. */
 static const struct metric {
     const char *name;
     size_t offset;
@@ -302,14 +302,14 @@ static void status_judge(kvb_finding *f, bool subset)
 
 /* ---- exact quantities ------------------------------------------------------------------------------------- */
 
-/* Both sides passed. Returns false if nothing changed. */
+/* Judges an exact quantity; both sides passed. False: nothing changed. */
 static bool exact_judge(kvb_finding *f, const kvb_thresholds *thresholds)
 {
     const struct metric *m = &metrics[f->metric];
 
     memcpy(&f->before, (const char *)f->base + m->offset, sizeof f->before);
     memcpy(&f->after, (const char *)f->new + m->offset, sizeof f->after);
-    if (isnan(f->before) || f->before == f->after) /* equal infinities too */
+    if (isnan(f->before) || f->before == f->after) /* equal infinities, too */
         return false;
     if (isnan(f->after)) {
         f->verdict = KVB_VERDICT_CHANGED;
@@ -319,7 +319,7 @@ static bool exact_judge(kvb_finding *f, const kvb_thresholds *thresholds)
     if (m->is_count && strcmp(f->base->counts.source, f->new->counts.source)) {
         f->verdict = KVB_VERDICT_UNDECIDED;
         snprintf(f->reason, sizeof f->reason, "counted by %s before", f->base->counts.source);
-        return f->metric == KVB_METRIC_INSTRUCTIONS; /* said once */
+        return f->metric == KVB_METRIC_INSTRUCTIONS; /* one finding for all counts */
     }
     double more = f->after - f->before;
     if (fabs(more) <= m->same * fabs(f->before))
@@ -385,7 +385,7 @@ static int runs_sort(const kvb_compare_options *o, sorted_runs *runs, char *why,
     return error;
 }
 
-/* The combination in a run of that side; NULL: it is not there. */
+/* The combination in a run of that side; NULL: the run lacks it. */
 static const kvb_result *run_find(const sorted_runs *runs, int side, size_t run, const kvb_result *key)
 {
     const kvb_result **found =
@@ -394,7 +394,7 @@ static const kvb_result *run_find(const sorted_runs *runs, int side, size_t run,
     return found ? *found : NULL;
 }
 
-/* Takes the runs in which the finding's combination passed and was timed, and the first in any case. */
+/* Takes the runs in which the finding's combination passed and has a time; the first run in any case. */
 static void runs_take(const kvb_finding *f, const kvb_compare_options *o, const sorted_runs *sorted,
                       kvb_time_runs *runs)
 {
@@ -408,14 +408,13 @@ static void runs_take(const kvb_finding *f, const kvb_compare_options *o, const 
     }
 }
 
-/* Were steps counted on both sides, and not timed? */
+/* Do both sides have counts, and no times? */
 static bool is_counted(const kvb_result *base, const kvb_result *new)
 {
     return base->counts.passes && new->counts.passes && !base->time.passes && !new->time.passes;
 }
 
-/* Adds the findings of one combination: its status or time, then the exact quantities that changed. Times are judged
- * later. */
+/* Adds the findings of a combination: its status or time, then changed exact quantities. Times are judged later. */
 static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result *base, const kvb_result *new,
                                const kvb_compare_options *options)
 {
@@ -438,7 +437,7 @@ static int combination_compare(kvb_comparison *c, size_t *room, const kvb_result
     return 0;
 }
 
-/* What several runs of each build say about the noise. 0 or -ENOMEM. */
+/* Takes the noise from several runs of each build. 0 or -ENOMEM. */
 static int scatter_see(const kvb_comparison *c, const kvb_compare_options *options, const sorted_runs *runs,
                        kvb_compare_noise *noise)
 {
@@ -450,7 +449,7 @@ static int scatter_see(const kvb_comparison *c, const kvb_compare_options *optio
         if (c->findings[i].metric == KVB_METRIC_TIME) {
             runs_take(&c->findings[i], options, runs, &of);
             double scatter = kvb_time_scatter(&of);
-            if (scatter >= 0) /* false for NaN, of what has no time */
+            if (scatter >= 0) /* false for NaN: no time */
                 scatters[n++] = scatter;
         }
     if (scatters)
@@ -460,7 +459,7 @@ static int scatter_see(const kvb_comparison *c, const kvb_compare_options *optio
 }
 
 /* ---- kernels and caches ------------------------------------------------------------------------------------ */
-/* Each over all its combinations: one of a noisy run shows little, all of them together more. */
+/* ---- kernels and caches: all combinations of one together show more than any of them ------------------------ */
 
 static const struct axis {
     const char *name;
@@ -488,7 +487,7 @@ static int members_order(const void *a, const void *b)
     return order ? order : place_order(a, b);
 }
 
-/* Takes the median change of each place, one workload and pools, of n members in members_order. Returns how many. */
+/* Takes the median change of each place (a workload with its pools) of n members in members_order. Returns how many. */
 static size_t places_take(const member *members, size_t n, double *changes, double *scratch)
 {
     size_t places = 0;
@@ -501,17 +500,16 @@ static size_t places_take(const member *members, size_t n, double *changes, doub
     return places;
 }
 
-/* What is common to all combinations of a comparison: by how much it may reach, and whether others show how far it did.
- */
+/* The shift that all combinations of a comparison share, as logarithms. */
 typedef struct common {
-    double reach;  /* a logarithm */
-    double others; /* the median change of all that do not belong to what is judged; NaN: they are too few */
+    double reach;  /* how large it may be */
+    double others; /* median change of all combinations outside the judged kernel or cache; NaN: too few */
 } common;
 
 /*
- * Judges n sorted changes. Noise that differs between two runs, not within one, moves all combinations alike: without
- * others that show it, no interval is narrower than that; with others, what they changed by may be the machine, as far
- * as noise reaches.
+ * Judges n sorted changes. Noise between two runs shifts all combinations equally. If too few other combinations show
+ * this shift, no interval is narrower than its reach. If there are enough, their change, up to the reach, may be the
+ * machine's.
  */
 static void axis_judge(kvb_compared_axis *g, const double *sorted, size_t n, double tail, const common *shift,
                        double machine, double threshold)
@@ -548,9 +546,9 @@ static void axis_judge(kvb_compared_axis *g, const double *sorted, size_t n, dou
                  100 * threshold);
 }
 
-#define FEW_OTHERS 12u /* fewer show nothing */
+#define FEW_OTHERS 12u /* fewer others show no shift */
 
-/* The median change of `all` members but those from first up to end. */
+/* The median change of `all` members except first .. end - 1. */
 static double others_of(const member *members, size_t all, size_t first, size_t end, double *scratch)
 {
     size_t n = 0;
@@ -561,18 +559,18 @@ static double others_of(const member *members, size_t all, size_t first, size_t 
     return n < FEW_OTHERS ? NAN : kvb_quantile(scratch, n, 0.5);
 }
 
-/* Judges n members of one name. scratch: room for 2 n numbers. */
+/* Judges n members of one kernel or cache. scratch: [2 n]. */
 static void axis_fill(kvb_compared_axis *g, const member *members, size_t n, double tail, const common *shift,
                       double machine, const kvb_compare_options *options, double *scratch)
 {
-    double threshold = 0; /* the largest that any member has */
+    double threshold = 0; /* the largest of any member */
 
     for (size_t i = 0; i < n; i++)
         threshold = fmax(threshold, kvb_thresholds_of(options->thresholds, members[i].result, KVB_LIMIT_TIME));
     size_t places = places_take(members, n, scratch, scratch + n);
     snprintf(g->name, sizeof g->name, "%s", members->name);
     g->n = n;
-    kvb_quantile(scratch, places, 0.5); /* for its sorting */
+    kvb_quantile(scratch, places, 0.5); /* sorts them */
     axis_judge(g, scratch, places, tail, shift, machine, threshold);
 }
 
@@ -598,7 +596,7 @@ static size_t names_count(const member *members, size_t n)
     return names;
 }
 
-/* Fills in axes and n_axes of a comparison whose times are judged. 0 or -ENOMEM. */
+/* Fills in axes and n_axes of a comparison after its times were judged. 0 or -ENOMEM. */
 static int axes_judge(kvb_comparison *c, const kvb_compare_noise *noise, const kvb_compare_options *options)
 {
     member *members[AXES] = {0};
@@ -646,8 +644,7 @@ static int times_judge(kvb_comparison *c, const kvb_compare_options *options, co
         error = scatter_see(c, options, runs, &noise);
     if (error)
         return error;
-    double shift =
-        options->paired ? NAN : kvb_machine_shift(c->findings, c->n); /* the two sides took turns, which cancels it */
+    double shift = options->paired ? NAN : kvb_machine_shift(c->findings, c->n); /* turns cancel the shift */
 
     noise.machine = isnan(shift) ? 0 : shift;
     c->machine = exp(shift);
@@ -707,7 +704,7 @@ int kvb_compare(const kvb_compare_options *options, kvb_comparison **comparison,
         int order = i == runs.n[0][0] ? 1 : j == runs.n[1][0] ? -1 : kvb_key_order(before[i], after[j]);
 
         const kvb_result *now = order >= 0 ? after[j] : NULL;
-        for (size_t k = 1; now && k < options->n_runs[1]; k++) { /* what fails in one run is broken */
+        for (size_t k = 1; now && k < options->n_runs[1]; k++) { /* one failed run: broken */
             const kvb_result *again = run_find(&runs, 1, k, now);
             now = again && outcome_of(again) == FAILED && outcome_of(now) == PASSED ? again : now;
         }
@@ -753,13 +750,14 @@ kvb_outcome kvb_comparison_outcome(const kvb_comparison *c)
                                               : KVB_OUTCOME_NOTHING;
 }
 
-/* Prints a comparison: tables for programs; text for people, and Markdown for a pull request. */
+/* ---- printing: tables for programs, text for people, Markdown for a pull request --------------------------- */
+
 enum { VERDICT, WORKLOAD, CACHE, POOL, KERNEL, THREADS, METRIC, BASE, NEW, CHANGE, INTERVAL, REASON, COLUMNS };
 static const char *const people[COLUMNS + 1] = {"verdict",  "workload", "cache", "pool", "kernel",
                                                 ">threads", "metric",   ">base", ">new", ">change",
                                                 "interval", "reason",   NULL};
 
-#define MOST_ROWS 20 /* of one verdict; --all shows the rest */
+#define MOST_ROWS 20 /* of a verdict; --all shows the rest */
 
 /* ---- for programs ------------------------------------------------------------------------------------------ */
 
@@ -789,7 +787,7 @@ static void raw_row(kvb_table *table, kvb_verdict verdict, const char *const key
                              or_null(n[2].text), or_null(n[3].text), or_null(n[4].text), or_null(reason)});
 }
 
-/* Every kernel, cache and finding. A kernel or cache has an asterisk in the columns that it spans. 0 or -errno. */
+/* Prints all kernels, caches and findings. A kernel or cache has asterisks in columns that it spans. 0 or -errno. */
 static int rows_print(const kvb_comparison *c, const kvb_compare_view *view, FILE *out)
 {
     kvb_table *table = kvb_table_new((const char *const[]){"verdict", "regression", "workload", "cache", "pool",
@@ -840,9 +838,9 @@ static void interval_text(double low, double high, char text[INTERVAL_TEXT])
         snprintf(text, INTERVAL_TEXT, "%s to %s", kvb_change_text(low).text, *most.text ? most.text : "more");
 }
 
-#define SHORT_REASON 100 /* characters of a reason in Markdown; CSV and JSON have it whole */
+#define SHORT_REASON 100 /* characters of a reason in Markdown */
 
-/* The reason, cut where a pull request would be made wide by it. */
+/* The reason; in Markdown cut, so that a pull request's table stays narrow. */
 static void reason_text(const char *reason, kvb_table_format format, char text[KVB_REASON])
 {
     bool cut = format == KVB_TABLE_MD && strlen(reason) > SHORT_REASON;
@@ -858,7 +856,7 @@ static void finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format
 
     reason_text(f->reason, format, reason);
     snprintf(threads, sizeof threads, "%u", r->threads);
-    if (f->metric != KVB_METRIC_TIME && !strcmp(before.text, after.text)) { /* units hide the difference */
+    if (f->metric != KVB_METRIC_TIME && !strcmp(before.text, after.text)) { /* rounding to units hides the difference */
         before = number_text(f->before);
         after = number_text(f->after);
     }
@@ -877,7 +875,7 @@ static void finding_row(kvb_table *table, const kvb_finding *f, kvb_table_format
                                                       [REASON] = reason});
 }
 
-/* By verdict, then the largest change first, then in the order of findings. */
+/* Orders by verdict, then the largest change first, then as findings. */
 static int findings_order(const void *a, const void *b)
 {
     const kvb_finding *x = *(const kvb_finding *const *)a, *y = *(const kvb_finding *const *)b;
@@ -888,15 +886,15 @@ static int findings_order(const void *a, const void *b)
     return by_x != by_y ? (by_x > by_y ? -1 : 1) : x < y ? -1 : 1;
 }
 
-/* Times that two files cannot tell are counted in a text, and said once below it. */
+/* In text, undecided times of two files are only counted, in a line below. */
 static bool is_only_counted(const kvb_comparison *c, const kvb_finding *f, const kvb_compare_view *view)
 {
     return !c->paired && !view->all && view->format == KVB_TABLE_TEXT && f->metric == KVB_METRIC_TIME &&
            f->verdict == KVB_VERDICT_UNDECIDED;
 }
 
-/* The findings of the verdicts first .. last as one table, the largest change of each verdict first. A line below says
- * how many are left out. Returns the number of rows, or -errno. */
+/* Prints the findings of the verdicts first .. last as one table, the largest change of each verdict first, and below
+ * it how many are left out. Returns the number of rows, or -errno. */
 static long findings_print(const kvb_comparison *c, const kvb_compare_view *view, kvb_verdict first, kvb_verdict last,
                            FILE *out)
 {
@@ -923,8 +921,7 @@ static long findings_print(const kvb_comparison *c, const kvb_compare_view *view
     return error ? error : (long)n;
 }
 
-/* The kernels and caches that changed, or all. A pull request has a line for each kernel. Returns the number of rows,
- * or -errno. */
+/* Prints the kernels and caches that changed, or all. Markdown: a line for each kernel. Returns the rows, or -errno. */
 static long axes_print(const kvb_comparison *c, const kvb_compare_view *view, FILE *out)
 {
     kvb_table *table = kvb_table_new(
@@ -1001,7 +998,7 @@ static void counts_print(const kvb_comparison *c, FILE *out)
                 c->machine > 1 ? "lower" : "higher");
 }
 
-/* Is there something left, and a way to know it? */
+/* Are there undecided times, and a way to decide them? */
 static bool is_to_decide(const kvb_comparison *c, const kvb_compare_view *view)
 {
     kvb_outcome whole = kvb_comparison_outcome(c);
@@ -1032,7 +1029,7 @@ static int text_print(const kvb_comparison *c, const kvb_compare_view *view, FIL
     return 0;
 }
 
-/* A section that a page shows folded. */
+/* Prints a section that a page shows folded. */
 static int md_fold(const kvb_comparison *c, const kvb_compare_view *view, kvb_verdict first, kvb_verdict last,
                    FILE *out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From two series of passes to an interval of new / base, and from there to a verdict: compare.h says how. */
+/* Computes an interval of new / base from two series of passes, and the verdict, as compare.h describes. */
 #include "results/compare_time.h"
 
 #include <errno.h>
@@ -10,13 +10,13 @@
 #include "results/statistics.h"
 
 #define BOOTSTRAP_ROUNDS 500
-#define FEW_PASSES       4  /* fewer make no series */
-#define FEW_RUNS         3  /* of a build: fewer do not show how runs differ */
-#define FEW_SCATTERS     2  /* of combinations in several runs of each build */
-#define FEW_NULLS        3  /* fewer null comparisons do not say how noisy a run is */
-#define FEW_PAIRS        12 /* fewer combinations with a bandwidth on both sides say nothing about the machine */
+#define FEW_PASSES       4  /* fewest passes of a series */
+#define FEW_RUNS         3  /* fewest runs of a build that show how runs differ */
+#define FEW_SCATTERS     2  /* fewest combinations with several runs of each build */
+#define FEW_NULLS        3  /* fewest null comparisons that show how noisy a run is */
+#define FEW_PAIRS        12 /* fewest combinations with a bandwidth on both sides that show the machine's shift */
 
-/* An interval that reaches further from its middle, four times as slow, says nothing: it is unknown. */
+/* An interval that reaches further from its middle than a factor of four is unknown. */
 #define WIDEST log(4)
 
 /* ---- noise -------------------------------------------------------------------------------------------------- */
@@ -28,15 +28,13 @@ double kvb_null_log(double difference)
 
 double kvb_common_reach(double common, double tail, size_t nulls)
 {
-    /* the middle of n distances knows a standard deviation as well as 0.37 n values do (Rousseeuw, Croux, JASA 88,
-     * 1993) */
+    /* the middle of n distances is worth 0.37 n values for a standard deviation (Rousseeuw, Croux, JASA 88, 1993) */
     return common * kvb_student_quantile(tail, (uint32_t)fmax(0.37 * (double)nulls, 1));
 }
 
-#define PRIOR 3u /* degrees of freedom of the variance from run to run before several runs are seen */
+#define PRIOR 3u /* prior degrees of freedom of the variance from run to run */
 
-/* The half-width of an interval, of so many runs of each build. squares: of the distances from the means of the builds.
- */
+/* The half-width of an interval for so many runs of each build. squares: sum over distances from the builds' means. */
 static double between_runs(double between, double squares, double tail, const size_t runs[2])
 {
     size_t freedom = runs[0] + runs[1] - 2, lesser = runs[0] < runs[1] ? runs[0] : runs[1];
@@ -49,7 +47,7 @@ static double between_runs(double between, double squares, double tail, const si
 int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, size_t n_new, size_t compared,
                  double confidence, bool paired, const size_t runs[2], kvb_compare_noise *noise)
 {
-    bool alone = runs[0] + runs[1] == 2; /* one run a side */
+    bool alone = runs[0] + runs[1] == 2; /* one run on each side */
     const struct {
         const kvb_result *results;
         size_t n;
@@ -66,13 +64,12 @@ int kvb_noise_of(const kvb_result *base, size_t n_base, const kvb_result *new, s
             error = kvb_results_null_quantile(sides[i].results, sides[i].n, 0.5, &middle, &nulls);
         if (error)
             return error;
-        if (!paired || i == 0) /* measured side by side, both have the same ones */
+        if (!paired || i == 0) /* paired sides have the same null comparisons */
             noise->nulls += nulls;
         if (!nulls || (nulls < FEW_NULLS && !paired))
             continue;
-        /* Measured side by side, passes show themselves how processes differ. Otherwise the 99 % quantile of single
-         * comparisons is scaled to the confidence of all of them together, by Student's factor for so many null
-         * differences. */
+        /* Passes of paired sides show how processes differ. Else the 99 % quantile of single comparisons is scaled to
+         * the confidence of all together, by Student's factor for so many null differences. */
         double wider = paired ? 1 : kvb_student_quantile(noise->tail, nulls) / KVB_NORMAL_99;
         if (!paired)
             noise->between = fmax(noise->between, KVB_BETWEEN_RUNS * kvb_null_log(middle) / KVB_NORMAL_50);
@@ -132,7 +129,7 @@ bool kvb_time_is_same_measurement(const kvb_result *base, const kvb_result *new)
            !memcmp(base->time.series, new->time.series, base->time.n_series * sizeof(double));
 }
 
-/* The centre of a series of logarithms, its standard error, and how many independent values the series is worth. */
+/* The centre of a series of logarithms, its standard error, and its worth: the number of independent values. */
 typedef struct centre {
     double at, error, worth;
 } centre;
@@ -147,7 +144,7 @@ static centre centre_of(const double *logs, size_t n)
                     .worth = (double)n * (1 - r) / (1 + r)};
 }
 
-/* For few passes: the median of all steps, with its own interval (95 %). */
+/* The centre for few passes: the median of all steps, with its own interval (95 %). */
 static centre centre_of_steps(const kvb_time_stats *stats)
 {
     return (centre){.at = log(stats->median),
@@ -167,7 +164,7 @@ static centre centre_of_side(const kvb_result *result)
     return centre_of(logs, n);
 }
 
-/* log(new / base): the estimate, its standard error, and `worth` as degrees of freedom. */
+/* log(new / base): the estimate, its standard error, and degrees of freedom in `worth`. */
 static centre difference_of(const kvb_result *base, const kvb_result *new, bool paired)
 {
     double logs[KVB_SERIES];
@@ -200,7 +197,7 @@ kvb_verdict kvb_interval_judge(double estimate, double *low, double *high, doubl
     return KVB_VERDICT_UNDECIDED;
 }
 
-/* Says why an interval decides nothing: noise between runs, noise within a run, or where the interval lies. */
+/* Fills in why an interval is undecided: noise between runs, noise within a run, or the place of the interval. */
 static void undecided_say(kvb_finding *f, double sampling, double half, double threshold)
 {
     const kvb_result *b = f->base, *n = f->new;
@@ -217,7 +214,7 @@ static void undecided_say(kvb_finding *f, double sampling, double half, double t
                  kvb_change_text(f->low).text, kvb_change_text(f->high).text, 100 * threshold);
 }
 
-/* The middle of a run's passes, or of its steps where passes are few, as a logarithm. */
+/* The logarithm of the median of a run's passes, or of its steps if passes are few. */
 static double middle_of_side(const kvb_result *result)
 {
     double copy[KVB_SERIES];
@@ -227,8 +224,7 @@ static double middle_of_side(const kvb_result *result)
     return log(n < FEW_PASSES ? result->time.all.median : kvb_quantile(copy, n, 0.5));
 }
 
-/* log(new / base) of several runs: the difference of the medians, and the sum of squares about the means of the builds.
- */
+/* log(new / base) of several runs: the difference of the medians. *squares: sum of squares about the builds' means. */
 static double difference_of_runs(const kvb_time_runs *runs, double *squares)
 {
     double logs[KVB_RUNS], middle[2];
@@ -291,7 +287,7 @@ void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_
     }
     centre difference;
     double half, sampling = 0, squares = 0;
-    if (several) { /* their scatter holds what passes and null comparisons would say */
+    if (several) { /* the scatter of runs includes that of passes and null comparisons */
         difference = (centre){.at = difference_of_runs(runs, &squares)};
         half = 0;
     } else {
@@ -305,7 +301,7 @@ void kvb_time_judge(const kvb_compare_noise *noise, double threshold, const kvb_
     if (!noise->paired)
         half = fmax(half, between_runs(noise->between, squares, noise->tail, runs->n));
     f->ratio = exp(difference.at);
-    f->after = f->before * f->ratio; /* of passes or runs that were compared pair by pair, medians would say another */
+    f->after = f->before * f->ratio; /* medians of paired passes or runs would give another ratio */
 
     if (isnan(sampling) || !noise->known) {
         snprintf(f->reason, sizeof f->reason,

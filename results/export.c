@@ -14,9 +14,9 @@
 /*
  * Google Benchmark's JSON (json_reporter.cc of its version 1.7), for its tools/compare.py and for trackers that read
  * it. The medians of a combination's passes are its repetitions; their mean, median, stddev and cv are its aggregates.
- * Skipped combinations are left out; failed ones have error_occurred and error_message. What is not known of the host
- * has no key in the context, but caches and load_avg, which readers want: they are empty then. CPU time is not measured
- * for each pass: cpu_time, which readers want, repeats real_time, and the context says so.
+ * Skipped combinations are left out; failed ones have error_occurred and error_message. Unknown facts of the host have
+ * no key in the context, except caches and load_avg, which readers need: these are empty then. CPU time is not measured
+ * for each pass: cpu_time, which readers need, repeats real_time, and the context has a note about it.
  */
 
 static void text_set(json_t *object, const char *key, const char *text)
@@ -99,7 +99,7 @@ static json_t *context_encode(const kvb_manifest *m)
     return context;
 }
 
-/* What every entry of a combination begins with. suffix is the name of an aggregate, or "". */
+/* Makes an entry with the keys that all entries of a combination have. suffix: name of an aggregate; "": none. */
 static json_t *entry_new(const kvb_result *r, size_t family, const char *suffix, size_t repetitions)
 {
     json_t *entry = json_object();
@@ -125,7 +125,7 @@ static void time_set(json_t *entry, uint64_t iterations, double ns)
     text_set(entry, "time_unit", "ns");
 }
 
-/* User counters. */
+/* Sets user counters. */
 static void counters_set(json_t *entry, const kvb_result *r)
 {
     real_set(entry, "bytes_per_second", 1e9 * r->traffic.gb_per_s);
@@ -138,8 +138,9 @@ static void counters_set(json_t *entry, const kvb_result *r)
 
 static void repetitions_append(json_t *list, const kvb_result *r, size_t family)
 {
-    const double *series =
-        r->time.n_series ? r->time.series : &r->time.all.median; /* with few passes, the median of all counts as one */
+    const double *series = r->time.n_series
+                               ? r->time.series
+                               : &r->time.all.median; /* few passes: the median of all steps is the only repetition */
     size_t n = r->time.n_series ? r->time.n_series : 1;
 
     if (isnan(r->time.all.median)) /* no step attended, so nothing was timed */
@@ -154,7 +155,7 @@ static void repetitions_append(json_t *list, const kvb_result *r, size_t family)
     }
 }
 
-/* The median is the record's own, so that a reader finds the same number everywhere. */
+/* Appends aggregates. The median is the record's, so that all readers find the same number. */
 static void aggregates_append(json_t *list, const kvb_result *r, size_t family)
 {
     size_t n = r->time.n_series;
@@ -229,11 +230,11 @@ const kvb_exporter kvb_exporter_benchmark = {.name = "benchmark", .write = bench
 
 /*
  * JUnit XML, as Ant's junit task writes it (XMLJUnitResultFormatter) and Jenkins, GitLab and GitHub's actions read it:
- * a testsuite for each workload, a testcase for each combination. A wrong answer is a failure; a crash or a time limit
- * is an error. Every testsuite has exactly the elements that Ant's format requires, empty ones too.
+ * a testsuite for each workload, a testcase for each combination. A wrong output is a failure; a crash or a time limit
+ * is an error. Every testsuite has exactly the elements that Ant's format requires, including empty ones.
  */
 
-/* The element inside a testcase that says its status. */
+/* The element of a testcase for each status. */
 static const char *const elements[KVB_STATUSES] = {
     [KVB_STATUS_PASS] = NULL,     [KVB_STATUS_FAIL] = "failure",  [KVB_STATUS_SKIP] = "skipped",
     [KVB_STATUS_CRASH] = "error", [KVB_STATUS_TIMEOUT] = "error", [KVB_STATUS_COUNTED] = NULL,
@@ -283,7 +284,7 @@ static void properties_put(const kvb_manifest *m, FILE *out)
     fputs("    </properties>\n", out);
 }
 
-/* How long the timed steps of all passes took, in seconds. */
+/* Seconds of the timed steps of all passes. */
 static double seconds_of(const kvb_result *result)
 {
     double ns = 0;
@@ -294,7 +295,7 @@ static double seconds_of(const kvb_result *result)
     return 1e-9 * ns;
 }
 
-/* The reason, which is the message too, and how to see it again. */
+/* Writes the reason, which is also the message, and the replay command. */
 static void details_put(const kvb_result *r, FILE *out)
 {
     fputc('\n', out);
@@ -338,7 +339,7 @@ typedef struct tally {
     double seconds;
 } tally;
 
-/* Counts the results of one workload, or of all if it is NULL. */
+/* Counts the results of a workload; NULL: of all. */
 static tally tally_of(const kvb_result *results, size_t n, const char *workload)
 {
     tally t = {0};

@@ -83,7 +83,7 @@ void kvb_manifest_blend(kvb_manifest *into, const kvb_manifest *from)
         }
 }
 
-/* Options of `kvbench run` that do not change what is measured, or how. */
+/* Options of `kvbench run` that change neither what is measured nor how. */
 static const struct {
     const char *name;
     bool value; /* the next word is the option's value */
@@ -92,7 +92,7 @@ static const struct {
     {"--wide", false}, {"--color", true},   {"--counters", false}, {"--junit", true},  {"--timeline", true},
 };
 
-/* How long the first word is, as a shell would read it. */
+/* Bytes of the first word, as a shell reads it. */
 static size_t word_length(const char *command)
 {
     bool quoted = false;
@@ -141,9 +141,9 @@ void kvb_command_essence(const char *command, char *essence)
 
 /* ---- machines ------------------------------------------------------------------------------------------- */
 
-#define MODEL_BYTES 48u /* of the processor's name, at most */
+#define MODEL_BYTES 48u /* most bytes of the processor's name */
 
-/* FNV-1a, 32 bits. The final 0 is hashed too, so that "ab" then "c" is not "a" then "bc". */
+/* FNV-1a, 32 bits. Includes the final 0, so "ab", "c" and "a", "bc" differ. */
 static uint32_t hash_add(uint32_t hash, const char *text)
 {
     do {
@@ -166,7 +166,7 @@ void kvb_fingerprint(const kvb_manifest *m, char text[KVB_FINGERPRINT_TEXT])
     while (n > 0 && model[n - 1] == '-')
         n--;
     model[n] = '\0';
-    /* rounded: the system keeps a part of the memory, and not always the same */
+    /* rounded: the system keeps a part of the memory, which varies */
     snprintf(size, sizeof size, "%uc-%" PRIu64 "g", m->cores, (m->memory_bytes + (UINT64_C(1) << 29)) >> 30);
     uint32_t hash = hash_add(hash_add(hash_add(2166136261u, m->cpu_model), m->cpu_features), size);
     snprintf(text, KVB_FINGERPRINT_TEXT, "%s%s%s-%08" PRIx32, model, n ? "-" : "", size, hash);

@@ -1,34 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two runs by their manifests: are they parts of one run, were they made on the same machine, in what do they differ?
- */
+/* Compares runs by their manifests: are they parts of one run, of one machine, in which facts do they differ? */
 #ifndef KVB_MANIFEST_H
 #define KVB_MANIFEST_H
 
 #include "results/result.h"
 
-/* Keys of a manifest, ending with NULL: what was run (but for its command), and what it ran on. */
+/* Keys of a manifest, ending with NULL: facts of the program (without the command), facts of the machine. */
 extern const char *const kvb_program_keys[], *const kvb_machine_keys[];
 
-/* The first of these keys in which a and b differ, with both values as JSON in `text` and `other`, cut to `bytes`.
- * NULL: they do not differ. */
+/* The first of these keys in which a and b differ. text, other: both values as JSON, cut to `bytes`. NULL: no
+ * difference. */
 const char *kvb_manifest_difference(const kvb_manifest *a, const kvb_manifest *b, const char *const *keys, char *text,
                                     char *other, size_t bytes);
 
-/* Blanks each fact about the machine that is different in `from`: texts become "several", numbers 0, and the measured
- * rates are dropped. */
+/* Blanks each fact about the machine that differs in `from`: texts become "several", numbers 0; measured rates are
+ * dropped. */
 void kvb_manifest_blend(kvb_manifest *into, const kvb_manifest *from);
 
-/* Copies the command without the options that say where results go, how they are shown, --resume and --shard. What is
- * left decides what is measured, and how. essence must be as large as the command. */
+/* Copies the command without --resume, --shard, and options on where results go or how they are shown. The rest decides
+ * what is measured, and how. essence: as large as the command. */
 void kvb_command_essence(const char *command, char *essence);
 
-/* Prints a table of facts for people: what was run, when, by which build, on which machine. 0, -ENOMEM or -EIO. */
+/* Prints a table of facts for people: command, date, build, machine. 0, -ENOMEM or -EIO. */
 int kvb_manifest_print(const kvb_manifest *manifest, kvb_table_format format, FILE *out);
 
 #define KVB_FINGERPRINT_TEXT 112u
 /* "intel-r-xeon-r-processor-2c-24g-0123abcd": processor, cores, memory in GiB, and a hash of these and of the
- * processor's features. Fit for a file name. Two runs on one machine have the same, whatever level of instructions they
- * were limited to. */
+ * processor's features; good as a file name. All runs on one machine have the same, at any level of instructions. */
 void kvb_fingerprint(const kvb_manifest *manifest, char text[KVB_FINGERPRINT_TEXT]);
 
 #define KVB_NOTES     16u

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be said of records without a file: words of the schema, statistics of step times, names and order. */
+/* Records and result files: words of the schema, statistics of step times, names, order; reading, writing, tables. */
 #include "results/result.h"
 
 #include <assert.h>
@@ -155,7 +155,7 @@ static int order_on(kvb_ranked_axis axis, const kvb_result *a, const kvb_result 
         order = strcmp(a->workload, b->workload);
         order = order ? order : strcmp(a->out, b->out);
         order = order ? order : strcmp(a->setting, b->setting);
-        return order || !*a->time.cache_state || !*b->time.cache_state /* of what did not run it is not known */
+        return order || !*a->time.cache_state || !*b->time.cache_state /* a result that did not run has none */
                    ? order
                    : strcmp(a->time.cache_state, b->time.cache_state);
     }
@@ -233,7 +233,7 @@ kvb_key kvb_key_name(const kvb_result *r)
 
 bool kvb_result_begins_workload(const kvb_result *results, size_t i)
 {
-    for (size_t j = i; j-- > 0;) /* backwards, because results of one workload mostly stand together */
+    for (size_t j = i; j-- > 0;) /* backwards: results of one workload are mostly neighbours */
         if (strcmp(results[j].workload, results[i].workload) == 0)
             return false;
     return true;
@@ -254,14 +254,12 @@ int kvb_results_null_quantile(const kvb_result *results, size_t n, double p, dou
     return 0;
 }
 
-/*
- * Result files. The reader takes one line at a time and checks everything. The writer passes each line to the system at
- * once, and replaces the target only when everything went well.
- */
+/* Result files: the reader takes one line at a time and checks everything. The writer passes each line to the system at
+ * once, and replaces the target only at a successful end. */
 
 /* ---- reading --------------------------------------------------------------------------------------- */
 
-/* Returns the line as JSON, or NULL with why. whole: the line ended with a newline. */
+/* Parses a line as JSON; NULL with why: an error. whole: the line ended with a newline. */
 static json_t *line_parse(const char *line, size_t bytes, bool whole, char *why, size_t why_bytes)
 {
     json_error_t fault;
@@ -286,8 +284,7 @@ static int result_append(kvb_results *results, const json_t *object, char *why, 
     return error ? error : kvb_results_add(results, &result);
 }
 
-/* Checks the schema's name first: otherwise a file of another schema would be refused for some missing or unknown key.
- */
+/* Checks the schema's name first; else a file of another schema is refused for some missing or unknown key. */
 static int manifest_decode(kvb_manifest *manifest, const json_t *object, char *why, size_t why_bytes)
 {
     const json_t *schema = json_object_get(object, "schema");
@@ -298,9 +295,9 @@ static int manifest_decode(kvb_manifest *manifest, const json_t *object, char *w
 }
 
 /*
- * Reads a result file from its start; path is for messages. If whole is NULL, the file must be valid to its end.
- * Otherwise a last line without its newline is left out, and *whole is the length of the others: 0, with *out NULL, if
- * not even the manifest is complete. 0, or a negative errno with why "path:line: …".
+ * Reads a result file from its start; path is for messages. A last line without its newline is left out, and *whole is
+ * the length of the others: 0, with *out NULL, if not even the manifest is complete. 0, or a negative errno with why
+ * "path:line: …". whole NULL: the file must be valid to its end.
  */
 static int file_read(FILE *in, const char *path, size_t *whole, kvb_result_file **out, char *why, size_t why_bytes)
 {
@@ -381,7 +378,7 @@ struct kvb_result_writer {
     kvb_output_file file;
     off_t bytes;    /* length of the complete lines */
     size_t results; /* complete lines after the manifest */
-    int failed;     /* the first error: after it nothing is written or committed */
+    int failed;     /* the first error: nothing is written or committed after it */
 };
 
 static int say(const kvb_result_writer *writer, int error, char *why, size_t why_bytes)
@@ -389,7 +386,7 @@ static int say(const kvb_result_writer *writer, int error, char *why, size_t why
     return kvb_why_set(error, why, why_bytes, "%s: cannot be written: %s", writer->file.path, strerror(-error));
 }
 
-/* Writes all bytes past the stream's buffer: a run that is killed keeps its lines. 0 or a negative errno. */
+/* Writes all bytes without a buffer, so a killed run keeps its lines. 0 or a negative errno. */
 static int bytes_write(int file, const char *bytes, size_t n)
 {
     while (n > 0) {
@@ -402,7 +399,7 @@ static int bytes_write(int file, const char *bytes, size_t n)
     return 0;
 }
 
-/* Writes one line. Twelve digits are more than any measurement has, and 0.1 stays 0.1. */
+/* Writes a line. Numbers have twelve digits: more than any measurement has, and 0.1 stays 0.1. */
 static int line_write(kvb_result_writer *writer, const kvb_field *fields, const void *record, char *why,
                       size_t why_bytes)
 {
@@ -415,7 +412,7 @@ static int line_write(kvb_result_writer *writer, const kvb_field *fields, const 
         if (line) {
             size_t n = strlen(line);
 
-            line[n] = '\n'; /* in place of the final 0 */
+            line[n] = '\n'; /* replaces the final 0 */
             writer->failed = bytes_write(fileno(writer->file.stream), line, n + 1);
             writer->bytes += writer->failed ? 0 : (off_t)n + 1;
         } else {
@@ -427,7 +424,7 @@ static int line_write(kvb_result_writer *writer, const kvb_field *fields, const 
     return writer->failed ? say(writer, writer->failed, why, why_bytes) : 0;
 }
 
-/* Returns a writer with its target open, or NULL with *error and why. */
+/* Opens a writer and its target. NULL: failed, with *error and why. */
 static kvb_result_writer *writer_open(const char *path, bool resume, int *error, char *why, size_t why_bytes)
 {
     kvb_result_writer *writer = calloc(1, sizeof *writer);
@@ -455,7 +452,7 @@ int kvb_result_create(const char *path, const kvb_manifest *manifest, kvb_result
     return error;
 }
 
-/* Reads the writer's path.tmp, cuts off an incomplete last line, and lets the next line be written at the end. */
+/* Reads the writer's path.tmp, cuts off an incomplete last line, and moves to its end for the next line. */
 static int writer_read(kvb_result_writer *writer, kvb_result_file **file, char *why, size_t why_bytes)
 {
     size_t bytes = 0;
@@ -537,7 +534,7 @@ void kvb_result_discard(kvb_result_writer *writer)
     free(writer);
 }
 
-/* Results as rows of a table: with units for people, raw numbers and units in the headings for programs. */
+/* ---- results as rows of a table: with units for people; raw numbers, with units in headings, for programs ---- */
 
 enum {
     WORKLOAD,
@@ -606,10 +603,10 @@ kvb_number kvb_error_text(const kvb_time_stats *time)
     return number("%.2g %%", 50 * (time->high - time->low) / time->median);
 }
 
-/* Names of counters that some result has, in their order. */
+/* Names of all results' counters, in order. */
 typedef struct counted {
     const char *names[KVB_COUNTERS];
-    size_t n, from; /* their first column */
+    size_t n, from; /* from: their first column */
 } counted;
 
 static void counted_add(counted *list, const kvb_result *r)
@@ -623,7 +620,7 @@ static void counted_add(counted *list, const kvb_result *r)
     }
 }
 
-/* NaN: it was not counted. */
+/* The value of a counter; NaN: not counted. */
 static double count_of(const kvb_result *r, const char *name)
 {
     for (uint32_t k = 0; k < r->n_counters; k++)
@@ -663,15 +660,15 @@ int kvb_counters_print(const kvb_result *results, size_t n, kvb_table_format for
     return error;
 }
 
-/* What people can do without is left empty: the threads where all have one, the number of steps; and unless wide, the
- * rate and the reason. */
+/* Adds a result's row. for_people: no threads if all have one, no number of steps, and unless wide no rate and no
+ * reason. */
 static void result_row(kvb_table *table, const kvb_result *r, bool for_people, bool one_thread, bool wide,
                        const counted *extra)
 {
     const kvb_time_stats *time = &r->time.all;
     const double of_steps[COUNTS] = {r->counts.instructions, r->counts.data_reads, r->counts.data_writes,
                                      r->counts.l1_misses, r->counts.ll_misses};
-    const double share = 100 * (double)r->error.checked_rows / (double)r->error.total_rows; /* NaN: there are none */
+    const double share = 100 * (double)r->error.checked_rows / (double)r->error.total_rows; /* NaN: no rows */
     const kvb_key pools = kvb_key_pools(r), cache = kvb_key_cache(r);
     char threads[16];
     kvb_number n[COLUMNS + KVB_COUNTERS] = {{""}};
@@ -679,7 +676,7 @@ static void result_row(kvb_table *table, const kvb_result *r, bool for_people, b
 
     snprintf(threads, sizeof threads, "%u", r->threads);
     if (for_people) {
-        n[CHECKED] = number("%.3g %%", wide ? share : NAN); /* of the rows, by the bound of their own sums */
+        n[CHECKED] = number("%.3g %%", wide ? share : NAN); /* of the rows, by their own bound */
         n[RHO] = number("%.3g", r->rho);
         n[MEDIAN] = kvb_time_text(time->median);
         n[ERROR] = kvb_error_text(time);
@@ -741,7 +738,7 @@ int kvb_result_table(const kvb_result *results, size_t n, bool skips, bool count
 {
     bool for_people = kvb_table_is_for_people(format), one_thread = kvb_results_one_thread(results, n);
     const char *headings[COLUMNS + KVB_COUNTERS + 1] = {NULL};
-    counted extra = {.from = for_people || counters ? COLUMNS : INSTRUCTIONS}; /* what was counted comes last */
+    counted extra = {.from = for_people || counters ? COLUMNS : INSTRUCTIONS}; /* counts come last */
     char right[KVB_COUNTERS][KVB_NAME + 1];
     memcpy(headings, for_people ? people : programs, extra.from * sizeof *headings);
     for (size_t i = 0; i < n && counters && !for_people; i++)

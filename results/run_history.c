@@ -69,7 +69,7 @@ static int file_write(const char *path, const kvb_result_file *file, char *why, 
         return error;
     for (size_t i = 0; i < file->n && !error; i++)
         error = kvb_result_write(writer, &file->results[i], why, why_bytes);
-    char late[256]; /* the first error is the one to report */
+    char late[256]; /* why of later errors: the first one is reported */
     int closed = kvb_result_close(writer, !error, error ? late : why, error ? sizeof late : why_bytes);
     return error ? error : closed;
 }
@@ -127,7 +127,7 @@ int kvb_baselines_list(const char *folder, const kvb_manifest *manifest, char **
 
 /* ---- changes of level ------------------------------------------------------------------------------------ */
 
-#define MOST_CHANGES 16u /* of one series */
+#define MOST_CHANGES 16u /* most changes of a series */
 
 typedef struct value {
     const kvb_result *result;
@@ -152,7 +152,7 @@ static int values_order(const void *a, const void *b)
     return order ? order : (x->file > y->file) - (x->file < y->file);
 }
 
-/* Takes all records that have a time, ordered by combination, then by file. */
+/* Takes all records with a time, ordered by combination, then by file. */
 static int values_take(kvb_result_file *const *files, size_t n_files, value **values, size_t *n, char *why,
                        size_t why_bytes)
 {
@@ -188,14 +188,14 @@ static size_t series_end(const value *values, size_t n, size_t first)
     return end;
 }
 
-/* The noise of values, known before any series is looked at: that of their runs. */
+/* The noise of each run. */
 typedef struct deviation {
-    double *of;       /* [files]: standard deviation of one value; 0: the run compared nothing with itself */
+    double *of;       /* [files] standard deviation of a value; 0: the run has no null comparisons */
     double tail;      /* probability of a false change in one series */
-    unsigned freedom; /* degrees to which they are known */
+    unsigned freedom; /* degrees of freedom of the deviations */
 } deviation;
 
-/* The resolution told is the middle run's. */
+/* Fills in the noise of each run, and the history's resolution: that of the middle run. */
 static int noise_of(kvb_result_file *const *files, size_t n, double confidence, kvb_run_history *history,
                     deviation *noise)
 {
@@ -213,12 +213,11 @@ static int noise_of(kvb_result_file *const *files, size_t n, double confidence, 
         if (error || !nulls)
             continue;
         noise->freedom = nulls < noise->freedom ? nulls : noise->freedom;
-        noise->of[i] =
-            kvb_null_log(quantile) / (KVB_NORMAL_99 * sqrt(2)); /* the null difference is that of two values */
+        noise->of[i] = kvb_null_log(quantile) / (KVB_NORMAL_99 * sqrt(2)); /* a null difference is one of two values */
         quantiles[known++] = quantile;
     }
     history->resolution = known ? kvb_quantile(quantiles, known, 0.5) : NAN;
-    for (size_t i = 0; i < n && known; i++) /* what is not known is as the others */
+    for (size_t i = 0; i < n && known; i++) /* runs without are like the others */
         if (noise->of[i] == 0)
             noise->of[i] = kvb_null_log(history->resolution) / (KVB_NORMAL_99 * sqrt(2));
     free(quantiles);

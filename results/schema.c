@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The schema "kvbench.result/5": which keys a line has, in which order, and where each lies in memory. */
+/* The schema "kvbench.result/5": the keys of a line, in order, with their offsets in a record. */
 #include "results/schema.h"
 
 #include <errno.h>
@@ -16,8 +16,8 @@
 #define ELEMENT(type, kind, fields) {NULL, KVB_FIELD_##kind, 0, sizeof(type), fields, NULL, 0} /* of an array */
 #define ARRAY(record, key, member, n, element) \
     {key, KVB_FIELD_ARRAY, offsetof(record, member), sizeof(((record *)0)->member), &(element), NULL, offsetof(record, n)}
-/* A field of a struct `part` in a result, from its beginning on; and the part, which is there where its first field, a
- * count, is not 0. */
+/* A field of struct `part` in a result, with its offset in the part. The part's key is left out if its first field, a
+ * count, is 0. */
 #define PART(part, kind, member) \
     {#member, KVB_FIELD_##kind, offsetof(kvb_result, part.member) - offsetof(kvb_result, part), \
      sizeof(((kvb_result *)0)->part.member), NULL, NULL, 0}
@@ -346,9 +346,9 @@ const kvb_field kvb_result_fields[] = {
     END,
 };
 
-/* Fields of a schema to JSON and back: two functions for each kind of field. */
+/* ---- fields to JSON and back: two functions for each kind of field ------------------------------------------ */
 
-/* What is wrong in a file, and the keys that lead to it. */
+/* A fault in a file, and the keys that lead to it. */
 typedef struct fault {
     char path[128];
     char what[256];
@@ -358,7 +358,7 @@ static json_t *value_encode(const kvb_field *field, const void *at);
 static bool value_decode(const kvb_field *field, const json_t *value, void *at, fault *f);
 static bool object_read(const kvb_field *fields, const json_t *object, char *record, fault *f);
 
-/* Sets f->what. Returns false, as do the two below, so that a decoder can end with it. */
+/* Sets f->what. Returns false, as do the next two, so that a decoder can return it. */
 static bool fault_set(fault *f, const char *format, ...)
 {
     va_list list;
@@ -376,7 +376,7 @@ static bool fault_expected(fault *f, const char *what, const json_t *found)
     return fault_set(f, "expected %s, found %s", what, types[json_typeof(found)]);
 }
 
-/* Passes `good` on. If it is false, puts the key in front of the path. */
+/* Returns `good`. If it is false, puts the key in front of the path. */
 static bool fault_below(const char *key, bool good, fault *f)
 {
     if (!good) {
@@ -428,7 +428,7 @@ static bool fixed_decode(const kvb_field *field, const json_t *value, void *at, 
     return true;
 }
 
-/* A note may be null. */
+/* A note: null if empty. */
 static json_t *text_encode(const kvb_field *field, const void *at)
 {
     return field->kind == KVB_FIELD_NOTE && !*(const char *)at ? json_null() : kvb_text_encode(at);
@@ -670,7 +670,7 @@ static bool counters_decode(const kvb_field *field, const json_t *value, void *a
     const json_t *reasons = json_object_get(value, "unavailable"), *shares = json_object_get(value, "multiplexed");
     const json_t *counter;
     const char *name;
-    size_t notes = 0; /* reasons and shares whose counter is there */
+    size_t notes = 0; /* reasons and shares of existing counters */
 
     (void)field;
     result->n_counters = 0;
@@ -698,7 +698,7 @@ static bool counters_decode(const kvb_field *field, const json_t *value, void *a
 
 /* ---- arrays -------------------------------------------------------------------------------------------- */
 
-/* Where the number of elements in use is. */
+/* The member with the number of elements in use. */
 static uint32_t *count_of(const kvb_field *field, void *at)
 {
     return (uint32_t *)(void *)((char *)at - field->offset + field->count);
@@ -739,8 +739,8 @@ static bool array_decode(const kvb_field *field, const json_t *value, void *at, 
 
 /* ---- tables of fields ---------------------------------------------------------------------------------- */
 
-/* What a kind does with the value at `at`: encode makes its JSON (NULL: no memory), decode checks JSON and stores it,
- * clear sets a zero to "not measured" (NULL: zero says that). */
+/* Functions of each kind, for the value at `at`: encode makes its JSON (NULL: no memory), decode checks JSON and stores
+ * it, clear sets a zero to "not measured" (clear NULL: zero means that). */
 static const struct {
     json_t *(*encode)(const kvb_field *field, const void *at);
     bool (*decode)(const kvb_field *field, const json_t *value, void *at, fault *f);
@@ -787,7 +787,7 @@ json_t *kvb_fields_encode(const kvb_field *fields, const void *record)
         const char *at = (const char *)record + fields->offset;
         bool there = fields->kind == KVB_FIELD_OPTIONAL ? *(const uint64_t *)(const void *)(at + fields->count)
                                                         : fields->kind != KVB_FIELD_EXTRA || *at;
-        /* set_new fails when the value is NULL, which means that memory ran out */
+        /* a NULL value, of which set_new returns an error, means no memory */
         if (there && json_object_set_new(object, fields->key, value_encode(fields, at)) != 0) {
             json_decref(object);
             object = NULL;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The schema as data: a table of fields for each record. The writer walks it to build JSON and the reader walks it to
- * check and store JSON, so that the two cannot differ. Private to results/.
+ * The schema as data: a table of fields for each record. The writer walks it to build JSON, the reader to check and
+ * store JSON, so the two cannot differ. Private to results/.
  *
- * To add a field: a member of the struct and a line about its key in result.h, and a row of the table in schema.c. An
- * empty record gets its value from the kind: NaN for REAL and COUNT, else 0 or "". An array is an ELEMENT (one field,
- * or the table of a struct) and an ARRAY row, which names the member that counts the elements. A new kind of value is a
- * row of `kinds` in schema.c.
+ * A new field is a member of the struct and a line about its key in result.h, and a row of the table in schema.c. In an
+ * empty record REAL and COUNT are NaN, all others 0 or "". An array is an ELEMENT (one field, or the table of a struct)
+ * and an ARRAY row, which names the member with the number of elements. A new kind of value is a row of `kinds` in
+ * schema.c.
  */
 #ifndef KVB_SCHEMA_H
 #define KVB_SCHEMA_H
@@ -15,7 +15,7 @@
 
 #include "results/result.h"
 
-/* JSON has no infinity. Numbers from this one on stand for it: rho is infinite when an output was NaN. */
+/* JSON has no infinity: numbers from this one on stand for it. rho is infinite when an output was NaN. */
 #define KVB_FIELD_INFINITY 1e308
 
 typedef enum kvb_field_kind {
@@ -33,8 +33,8 @@ typedef enum kvb_field_kind {
     KVB_FIELD_PLACE,    /* the table `fields`, relative to the record; null unless the bool at `offset` is set */
     KVB_FIELD_OPTIONAL, /* as OBJECT; the key is left out if the uint64_t at `count` behind `offset` is 0 */
     KVB_FIELD_COUNTERS, /* the counters of a kvb_result */
-    KVB_FIELD_ARRAY,    /* elements at `offset`, `bytes` in all; each is fields[0], fields->bytes long. The uint32_t at
-                           `count` says how many are in use */
+    KVB_FIELD_ARRAY,    /* elements at `offset`, `bytes` in all; each is fields[0], fields->bytes long. `count` is the
+                           offset of a uint32_t, the number in use */
     KVB_FIELD_KINDS
 } kvb_field_kind;
 
@@ -57,7 +57,7 @@ void kvb_fields_clear(const kvb_field *fields, void *record);
 /* Makes a JSON object of the record's fields, in the order of the table. NULL: no memory. */
 json_t *kvb_fields_encode(const kvb_field *fields, const void *record);
 
-/* Fills in the record. The object must have exactly the keys of the table: -EINVAL with "key.key: expected …". */
+/* Fills in the record. 0, or -EINVAL with "key.key: expected …". The object must have exactly the keys of the table. */
 int kvb_fields_decode(const kvb_field *fields, const json_t *object, void *record, char *why, size_t why_bytes);
 
 /* A JSON string of text; bytes that are not UTF-8 become '?'. NULL: no memory. */

@@ -19,7 +19,7 @@ static double sorted_quantile(const double *sorted, size_t n, double p)
     double place = p * (double)(n - 1);
     size_t below = (size_t)place;
     double part = place - (double)below;
-    /* no multiplication where the place is a sample: 0 * infinity would be NaN */
+    /* no multiplication if the place is exactly a sample: 0 * infinity would be NaN */
     return part > 0 ? sorted[below] + part * (sorted[below + 1] - sorted[below]) : sorted[below];
 }
 
@@ -46,7 +46,7 @@ static double value_of(uint64_t key)
     return x;
 }
 
-/* Order statistics are taken of the samples as they are, or of their distances from a centre. */
+/* Order statistics are taken of the samples (as_is), or of their distances from a centre. */
 static double as_is(double x, double centre)
 {
     (void)centre;
@@ -58,8 +58,8 @@ static double distance(double x, double centre)
     return fabs(x - centre);
 }
 
-/* The k-th smallest (from 0) of n values of(sample). Needs no memory and leaves the samples as they are: it builds the
- * key of the result from the top bit down, and counts the values below it in 64 passes. */
+/* The k-th smallest (from 0) of n values of(sample). Needs no memory and does not sort: builds the key of the result
+ * from the top bit down, and counts the values below it in 64 passes. */
 static double kth_smallest(const double *samples, size_t n, size_t k, double (*of)(double, double), double centre)
 {
     uint64_t key = 0;
@@ -267,13 +267,13 @@ size_t kvb_sign_rank(size_t n, double tail)
 /* ---- changes of level ------------------------------------------------------------------------------------ */
 
 #define MEDIAN_LOSS 1.2533141373155 /* sqrt(pi / 2): the median's standard error over the mean's, of normal values */
-#define FEW         6               /* a series of fewer values says nothing about its scatter */
+#define FEW         6               /* fewest values of a series that show its scatter */
 
 typedef struct search {
     const double *logs, *noise;
     double *scratch;
-    bool *begins;                 /* [n]: does a level begin here? */
-    double scatter, reach, least; /* reach: how many standard errors chance does not explain */
+    bool *begins;                 /* [n] a level begins here */
+    double scatter, reach, least; /* reach: a difference of so many standard errors is not chance */
 } search;
 
 static double level_of(const search *s, size_t first, size_t end)
@@ -282,7 +282,7 @@ static double level_of(const search *s, size_t first, size_t end)
     return kvb_quantile(s->scratch, end - first, 0.5);
 }
 
-/* Standard deviation of one value, from the differences of neighbours: a change of level moves only one of these. */
+/* Standard deviation of a value, from differences of neighbours: a change of level affects only one of these. */
 static double scatter_of(const double *logs, size_t n, double *scratch)
 {
     if (n < FEW)
@@ -292,7 +292,7 @@ static double scatter_of(const double *logs, size_t n, double *scratch)
     return 1.4826 * kvb_quantile(scratch, n - 1, 0.5) / sqrt(2);
 }
 
-/* Standard error of a level. The median of one or two values is their mean, and as exact. */
+/* Standard error of a level. The median of one or two values is their mean, with its standard error. */
 static double level_error(const search *s, size_t first, size_t end)
 {
     size_t n = end - first;
@@ -349,7 +349,7 @@ static void segment_search(search *s, size_t first, size_t end)
     segment_search(s, best, end);
 }
 
-/* Once all levels are known, each change is taken between the levels on its two sides. */
+/* Takes the changes when all levels are known: each between the levels on its two sides. */
 static size_t changes_take(const search *s, size_t n, kvb_changepoint *changes, size_t most)
 {
     size_t found = 0, first = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Robust statistics of times. Everything is built on medians and other order statistics, so that a late timer tick or a
- * stolen core changes little.
+ * Robust statistics of times. All are medians and other order statistics, so a late timer tick or a stolen core changes
+ * little.
  */
 #ifndef KVB_STATISTICS_H
 #define KVB_STATISTICS_H
@@ -27,51 +27,49 @@ double kvb_median_error(const double *samples, size_t n, uint32_t rounds, uint64
  * limited to 0 .. 0.9. n values with autocorrelation r are worth n (1 - r) / (1 + r) independent ones. */
 double kvb_autocorrelation(const double *values, size_t n);
 
-/* Has a series of pass times become steady? It has when the median of its last `window` passes is not lower than that
- * of the `window` passes before, or lower by less than `tolerance` (relative). */
+/* Has a series of pass times become steady: is the median of its last `window` passes at most `tolerance` (relative)
+ * lower than that of the `window` passes before? */
 bool kvb_series_steady(const double *passes, size_t n, size_t window, double tolerance);
 
-/* Counts samples that are further than 3.5 scaled MADs from the median (Iglewicz, Hoaglin, 1993). They are never
- * dropped. */
+/* Counts samples further than 3.5 scaled MADs from the median (Iglewicz, Hoaglin, 1993). Samples are never dropped. */
 size_t kvb_outliers_count(const double *samples, size_t n);
 
-/* Null comparison: n values of the same thing count in turn as A, B, A, B …. Returns |median of B / A - 1| over the
- * pairs, in which drift cancels. NaN without a pair, or without memory. */
+/* Null comparison: n values of one build count in turn as A, B, A, B, …. Returns |median of B / A - 1| over the pairs,
+ * in which drift cancels. No pair, or no memory: NaN. */
 double kvb_null_difference(const double *values, size_t n);
 
 /* ---- distributions ------------------------------------------------------------------------------------- */
 
 #define KVB_NORMAL_50 0.6744897501960817 /* half of a standard normal distribution lies within +- this */
-#define KVB_NORMAL_99 2.5758293035489004 /* and 99 % */
+#define KVB_NORMAL_99 2.5758293035489004 /* 99 % of it lies within +- this */
 
 /* The t for which P(|T| > t) = tail. T has Student's distribution with `freedom` degrees; above 200, the normal one. */
 double kvb_student_quantile(double tail, uint32_t freedom);
 
-/* The rank k of the interval of a median by the sign test (Conover, Practical Nonparametric Statistics, 1999, 3.2): the
- * interval reaches from the k-th smallest to the k-th largest of n values, and misses the median with probability
- * `tail` at most. k counts from 1; 0: n is too small. */
+/* The rank k of a median's interval by the sign test (Conover, Practical Nonparametric Statistics, 1999, 3.2): the
+ * interval from the k-th smallest to the k-th largest of n values misses the median with probability `tail` at most. k
+ * counts from 1; 0: n is too small. */
 size_t kvb_sign_rank(size_t n, double tail);
 
 /* ---- changes of level ---------------------------------------------------------------------------------- */
 
 /*
- * Where a series changed its level: binary segmentation (Scott, Knott, Biometrics 30, 1974; Vostrikova, Soviet
+ * Finds where a series changed its level, by binary segmentation (Scott, Knott, Biometrics 30, 1974; Vostrikova, Soviet
  * Mathematics Doklady 24, 1981) over medians. The series is split where the distances from the two medians have the
  * least sum. The split is a change of level if the medians differ by more than chance explains over all splits of all
- * series (Bonferroni's bound), and by enough to matter. Then both sides are searched. One odd run among others is not a
- * change.
+ * series (Bonferroni's bound), and by enough to matter. Then both sides are searched. A single odd run is not a change.
  */
 typedef struct kvb_changepoint {
     size_t at;                /* index of the first value of the new level */
-    double change, low, high; /* new minus old level, as logarithms, and the interval that decided */
+    double change, low, high; /* logarithms: new minus old level, and the interval that decided */
 } kvb_changepoint;
 
 /*
- * logs: the logarithms of n values. noise [n]: the least standard deviation of each (from the null comparisons of its
- * run; the scatter of the series is used if it is larger), known to `freedom` degrees. A level of three and more is as
- * noisy as its middle value, one of fewer as its noisiest: a noisy run does not hide what the others show. tail:
- * probability of a change found in a series without one. least: smallest change that matters. Writes at most `most`
- * changes in ascending order; returns how many there are, or -ENOMEM.
+ * logs: the logarithms of n values. noise [n]: least standard deviation of each value, from the null comparisons of its
+ * run, known to `freedom` degrees; the scatter of the series is used if it is larger. A level of at least three values
+ * is as noisy as its middle value, a shorter one as its noisiest, so one noisy run hides no change that others show.
+ * tail: probability of finding a change in a series without one. least: smallest change that matters. Writes at most
+ * `most` changes in ascending order; returns how many there are, or -ENOMEM.
  */
 long kvb_changepoints_find(const double *logs, size_t n, const double *noise, unsigned freedom, double tail,
                            double least, kvb_changepoint *changes, size_t most);

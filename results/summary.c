@@ -42,7 +42,7 @@ void kvb_reason_reduce(const kvb_result *r, char text[KVB_REASON])
     text[used] = 0;
 }
 
-/* Passes over a number that stands alone: 12, -3.5e-7, 8x128. */
+/* Skips a number that is a whole word: 12, -3.5e-7, 8x128. */
 static const char *number_skip(const char *start, const char *at)
 {
     bool stands_alone = at == start || at[-1] == ' ' || at[-1] == '(';
@@ -55,7 +55,7 @@ static const char *number_skip(const char *start, const char *at)
     return digit;
 }
 
-/* Is it the same text but for its numbers? */
+/* Are the texts equal, except for numbers? */
 static bool is_alike(const char *a, const char *b)
 {
     const char *x = a, *y = b;
@@ -92,7 +92,7 @@ kvb_reason_group *kvb_reason_groups(const kvb_result *results, size_t n, bool sk
         if (skips ? r->status != KVB_STATUS_SKIP : !kvb_status_is_bad(r->status))
             continue;
         kvb_reason_reduce(r, text);
-        text[skips ? strlen(text) : strcspn(text, ";")] = 0; /* of a failure what follows are details */
+        text[skips ? strlen(text) : strcspn(text, ";")] = 0; /* details of a failure follow the semicolon */
         for (; g < *n_groups; g++) {
             kvb_reason_reduce(groups[g].first, other);
             other[skips ? strlen(other) : strcspn(other, ";")] = 0;
@@ -108,7 +108,7 @@ kvb_reason_group *kvb_reason_groups(const kvb_result *results, size_t n, bool sk
     return groups;
 }
 
-#define FEW_VALUES 3u /* of an axis, that are named one by one */
+#define FEW_VALUES 3u /* most values of an axis to name */
 
 void kvb_axes_shorten(const char *list, char *text, size_t bytes)
 {
@@ -149,9 +149,8 @@ static void kernel_row(kvb_table *table, const kvb_result *r)
                   r->axes.pairs_of ? 100 * (double)r->axes.pairs / (double)r->axes.pairs_of : 0, declined, same);
 }
 
-/* A row for each kernel with single calls: how many, the values and pairs of values that they cover, what the kernel
- * declines. What no call had is named below, with the option that adds calls. Nothing without such a kernel. 0, -ENOMEM
- * or -EIO. */
+/* Prints a row for each kernel with single calls: their number, the values and pairs of values that they cover, the
+ * values that the kernel declines; below, uncovered values and the option that adds calls. 0, -ENOMEM or -EIO. */
 static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FILE *out)
 {
     kvb_table *table = kvb_table_new(
@@ -190,13 +189,13 @@ static int axes_print(const kvb_result *results, size_t n, bool is_markdown, FIL
     return error;
 }
 
-#define FEW_ROWS      20u /* what a person reads row by row */
+#define FEW_ROWS      20u /* most rows that a person reads */
 #define MOST_FAILURES 5u
 #define MOST_REASONS  8u
 #define MOST_NAMES    5u
-#define LEAST_UNSAID  0.01 /* share of rows, of which it is said */
+#define LEAST_UNSAID  0.01 /* least share of rows to report */
 
-/* ---- what is summed up ----------------------------------------------------------------------------------- */
+/* ---- the view -------------------------------------------------------------------------------------------- */
 
 typedef struct view {
     const kvb_summary *summary;
@@ -204,7 +203,7 @@ typedef struct view {
     size_t n;
     FILE *out;
     bool timed;
-    double resolution; /* as of kvb_run_resolution */
+    double resolution; /* of kvb_run_resolution() */
     char resolves[KVB_RESOLUTION_TEXT];
 } view;
 
@@ -235,9 +234,9 @@ static size_t count_of(const view *v, kvb_status status)
     return count;
 }
 
-#define COARSE 0.10 /* a run that resolves less tells little */
+#define COARSE 0.10 /* a run with a larger resolution gets a warning */
 
-/* What the reader is to know before the rows. */
+/* Prints warnings, before the rows. */
 static void warnings_print(const view *v)
 {
     bool rest = v->summary->unfinished && v->summary->path, coarse = v->timed && !(v->resolution <= COARSE);
@@ -290,7 +289,7 @@ size_t kvb_results_unjudged(const kvb_result *results, size_t n, bool skipped_to
 
     *text = 0;
     for (size_t i = 0; i < n; i++) {
-        bool known = !skipped_too && !is_witnessed(&results[i]); /* judged, named before, or of no interest */
+        bool known = !skipped_too && !is_witnessed(&results[i]); /* judged, named before, or not a candidate */
 
         for (size_t k = 0; k < n && !known; k++) {
             bool judged = kvb_status_is_verdict(results[k].status) && !is_witnessed(&results[k]);
@@ -323,7 +322,7 @@ static void witnesses_print(const view *v)
         line_print(v, "nothing judged pool %s: no output over it was compared with the truth", pools);
 }
 
-/* Whose project decides, and who found that beyond its bound. */
+/* Prints how many passed by their own project's rule, and how many of these are beyond the bound. */
 static void foreign_print(const view *v)
 {
     size_t passed = 0, beyond = 0;
@@ -338,7 +337,7 @@ static void foreign_print(const view *v)
                    passed, beyond);
 }
 
-/* Rows for which other outputs would have passed. */
+/* Prints the largest share of rows where other outputs would have passed. */
 static void unsaid_print(const view *v)
 {
     const kvb_result *worst = NULL;
@@ -355,7 +354,7 @@ static void unsaid_print(const view *v)
                100 * most, kvb_key_name(worst).text);
 }
 
-/* What share of the rows was judged, and how. */
+/* Prints the shares of rows that were judged, and how. */
 static void shares_print(const view *v)
 {
     uint64_t all = 0, checked = 0, opinion = 0, scanned = 0;
@@ -485,19 +484,19 @@ static int skips_print(const view *v)
 
 /* ---- workloads ------------------------------------------------------------------------------------------- */
 
-/* A witness computes nothing: neither its time nor its memory is one to compare. */
+/* A witness computes nothing, so its time and memory are not compared. */
 static bool is_rival(const kvb_result *r)
 {
     return r->status == KVB_STATUS_PASS && r->error.witness_queries == 0;
 }
 
-/* What is said of a workload. */
+/* The results of a workload. */
 typedef struct standing {
     size_t ran, passed;
-    const kvb_result *fastest, *smallest; /* NULL: nothing was timed, or measured */
+    const kvb_result *fastest, *smallest; /* NULL: no times, or no memory measured */
 } standing;
 
-/* Of two equally small ones, the faster one counts. */
+/* Does a take less memory than b, or the same and less time? */
 static bool is_smaller(const kvb_result *a, const kvb_result *b)
 {
     double x = a->memory.allocator_peak, y = b->memory.allocator_peak;
@@ -505,7 +504,7 @@ static bool is_smaller(const kvb_result *a, const kvb_result *b)
     return x != y ? x < y : a->time.all.median < b->time.all.median;
 }
 
-/* Is this result of a kernel that computes nothing? */
+/* Does the result belong to a kernel that computes nothing? */
 static bool is_of_witness(const view *v, const kvb_result *result)
 {
     bool found = false;
@@ -514,7 +513,7 @@ static bool is_of_witness(const view *v, const kvb_result *result)
     return found;
 }
 
-/* May those of a workload be ranked? */
+/* May the results of a workload be ranked? */
 static bool is_ranked(const view *v, const char *workload)
 {
     const kvb_result **rivals = malloc((v->n + 1) * sizeof *rivals);
@@ -573,7 +572,7 @@ static void workload_row(kvb_table *table, const char *workload, const standing 
                                                memory.text});
 }
 
-/* A row for each workload that ran, in the order in which they come. */
+/* Prints a row for each workload that ran, in their order. */
 static int workloads_print(const view *v)
 {
     kvb_table *table = kvb_table_new((const char *const[]){"workload", ">passed", "fastest", ">>median", ">±", ">limit",
@@ -616,7 +615,7 @@ static const kvb_result *first_failure(const view *v)
     return NULL;
 }
 
-/* A command stands on one line, so that it can be copied. */
+/* Prints a command on one line, so that it can be copied. */
 static void command_print(const view *v, const char *what, const char *words)
 {
     fprintf(v->out, v->summary->is_markdown ? "- %s: `" : "%s: ", what);
@@ -624,7 +623,7 @@ static void command_print(const view *v, const char *what, const char *words)
     fputs(v->summary->is_markdown ? "`\n" : "\n", v->out);
 }
 
-/* all: every row has been shown. */
+/* Prints commands that show more. all: every row was printed. */
 static void next_print(const view *v, bool all)
 {
     const kvb_result *failed = first_failure(v);
@@ -670,7 +669,7 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
     if (md)
         verdict_print(&v);
     warnings_print(&v);
-    if (md) { /* what a reader of a job's page sees first */
+    if (md) { /* a job's page shows these first */
         headline_print(&v);
         error = failures_print(&v);
     }
@@ -702,7 +701,7 @@ int kvb_summary_print(const kvb_summary *summary, const kvb_result *results, siz
 
 /* ---- in a few lines ---------------------------------------------------------------------------------------- */
 
-/* A word of a result that counts once, however many results have it. length: of the part that counts. */
+/* A word of results whose different values are counted. length: bytes of the word that count. */
 typedef struct part {
     const char *one, *many;
     size_t offset;
@@ -720,7 +719,7 @@ static size_t before_twin(const char *word)
     return had ? (size_t)(had - word) : strlen(word);
 }
 
-/* A replay of which outputs were judged. */
+/* Is it a replay with judged outputs? */
 static bool is_judged_replay(const kvb_result *r)
 {
     return kvb_status_is_verdict(r->status) && !r->axes.calls && !is_witnessed(r);

@@ -12,12 +12,11 @@
 
 #include "workloads/array.h"
 
-/* Texts for table cells: UTF-8 as RFC 3629 has it (no surrogates, no overlong forms), XML 1.0 (fifth edition), units.
- */
+/* Texts for table cells follow UTF-8 by RFC 3629 (no surrogates, no overlong forms) and XML 1.0 (fifth edition). */
 
 /* ---- characters ---------------------------------------------------------------------------------------- */
 
-/* Returns the code point at the start of text, and its length in *bytes: 0 if it is not valid. */
+/* Returns the code point at the start of text. *bytes: its length; 0: it is not valid. */
 static uint32_t utf8_decode(const char *text, size_t *bytes)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000}; /* a smaller code point is an overlong form */
@@ -27,7 +26,7 @@ static uint32_t utf8_decode(const char *text, size_t *bytes)
 
     *bytes = 0;
     for (size_t i = 1; i < n; i++) {
-        if (s[i] >> 6 != 2) /* not a continuation byte; the 0 at the end of text is none either */
+        if (s[i] >> 6 != 2) /* not a continuation byte; nor is the final 0 one */
             return 0;
         c = c << 6 | (s[i] & 0x3fu);
     }
@@ -81,7 +80,7 @@ void kvb_plain_put(const char *text, FILE *out)
     kvb_plain_put_n(text, strlen(text), out);
 }
 
-/* Words with control characters are written $'\n', as bash, zsh and ksh read them. */
+/* Words with control characters are written $'\n', for bash, zsh and ksh. */
 bool kvb_shell_add(char *text, size_t bytes, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.,=+@/:%";
@@ -131,8 +130,8 @@ void kvb_folded_put(const char *text, size_t indent, FILE *out)
     putc('\n', out);
 }
 
-/* Returns what XML needs in place of a character, or NULL if it stands for itself. White space needs a reference too: a
- * parser turns it into spaces inside an attribute. */
+/* Returns the XML reference of a character; NULL: it needs none. White space needs one, as a parser turns it into
+ * spaces inside an attribute. */
 static const char *reference(char c)
 {
     static const struct {
@@ -173,7 +172,8 @@ static int decimals(double x)
     return x < 9.995 ? 2 : x < 99.95 ? 1 : 0;
 }
 
-/* x of the first of the units, which end with NULL; a unit is `step` of the one before it, from `from` of that on. */
+/* x, in units[0], as text in the largest fitting unit. units end with NULL; each is `step` times the one before it, and
+ * is used from `from` of that one on. */
 static kvb_number unit_text(double x, const char *const *units, double step, double from, bool three_digits)
 {
     kvb_number n = {""};
@@ -223,18 +223,18 @@ kvb_number kvb_change_text(double ratio)
     return n;
 }
 
-/* Columns that the last and the first cell keep in a folded table. Where a table cannot be made to fit the page, the
- * first cell keeps more: names then need not stand alone for nothing. */
+/* Columns that the last and the first cell keep in a folded table. In a table that cannot fit the page the first cell
+ * keeps more, as folding names would gain nothing. */
 enum { LAST_LEAST = 32, FIRST_LEAST = 8, FIRST_LEAST_UNFIT = 18 };
 
 /* ---- building a table ---------------------------------------------------------------------------------- */
 
 typedef struct column {
     char *heading;
-    bool right;   /* aligned to the right; cells that are numbers are numbers in JSON */
-    bool kept;    /* hidden after the other numbers */
+    bool right;   /* right-aligned; numbers in its cells are numbers in JSON */
+    bool kept;    /* hidden after other columns of numbers */
     size_t width; /* of the widest cell */
-    size_t shown; /* width in print: less than `width` where the table is folded */
+    size_t shown; /* printed width: less than `width` if the table is folded */
     bool hidden;  /* left out, so that the table fits the terminal */
 } column;
 
@@ -246,7 +246,7 @@ struct kvb_table {
     int error; /* of the first row that failed */
 };
 
-static size_t page = KVB_PAGE_COLUMNS; /* columns that lines keep to */
+static size_t page = KVB_PAGE_COLUMNS; /* most columns of a line */
 static bool must_fit, coloured;
 
 void kvb_table_view(size_t columns, bool colours)
@@ -347,8 +347,8 @@ int kvb_table_row(kvb_table *table, const char *const *cells)
     return table->error;
 }
 
-#define MOST_PUT  16u    /* cells of a row that is formatted */
-#define SEPARATOR "\xff" /* between them, in place of the format's tabs: no UTF-8 text has this byte */
+#define MOST_PUT  16u    /* most cells of a formatted row */
+#define SEPARATOR "\xff" /* replaces the format's tabs: no UTF-8 text has this byte */
 
 int kvb_table_put(kvb_table *table, const char *format, ...)
 {
@@ -408,7 +408,7 @@ void kvb_table_drop_empty(kvb_table *table)
             column_remove(table, i);
 }
 
-/* Takes up to *excess columns from the shown width of a column, which keeps `least`. */
+/* Takes up to *excess columns from the shown width of a column, but leaves `least`. */
 static void column_shrink(column *c, size_t least, size_t *excess)
 {
     size_t spare = c->shown > least ? c->shown - least : 0, less = spare < *excess ? spare : *excess;
@@ -438,8 +438,8 @@ void kvb_table_fold(kvb_table *table)
     column_shrink(first, excess + FIRST_LEAST <= first->shown ? FIRST_LEAST : FIRST_LEAST_UNFIT, &excess);
 }
 
-/* Folds and hides until the table fits: columns of numbers from the right, then text, then the numbers that are kept
- * longest. The first column stays. */
+/* Folds, then hides columns from the right until the table fits: numbers, then text, then `kept` numbers; never the
+ * first column. */
 static void table_fit(kvb_table *table)
 {
     if (width_of(table) > page)
@@ -449,7 +449,7 @@ static void table_fit(kvb_table *table)
             column *c = &table->columns[i];
             c->hidden = c->hidden || turn == (c->kept ? 2 : c->right ? 0 : 1);
         }
-    for (size_t i = 1; i < table->n_columns; i++) { /* what was hidden before something wider, and fits now */
+    for (size_t i = 1; i < table->n_columns; i++) { /* show hidden columns that fit after wider ones were hidden */
         column *c = &table->columns[i];
         const bool hidden = c->hidden;
         c->hidden = false;
@@ -550,7 +550,7 @@ static void dashes_put(size_t n, FILE *out)
 
 static void text_row_print(const kvb_table *table, size_t row, FILE *out)
 {
-    size_t owed = 0, start = 0; /* spaces before the next cell, so that no line ends with spaces; where a cell begins */
+    size_t owed = 0, start = 0; /* spaces before the next cell (no line ends with spaces); column where a cell begins */
 
     for (size_t i = 0; i < table->n_columns; i++) {
         const column *c = &table->columns[i];
