@@ -115,7 +115,7 @@ double kvb_bench_cell_bytes(const kvb_bench_work *work);
 /* Copies that together are larger than any cache; 1 for a resident work. */
 uint32_t kvb_bench_layers(const kvb_bench_work *work, uint32_t cells);
 /* Fills the store with equal copies of the work's rows, in memory that the team touched first. Earlier content is
- * freed; it is kept if it is the same. 0 or -ENOMEM. */
+ * freed, unless it is the same. 0 or -ENOMEM. */
 int kvb_bench_store_open(kvb_bench_store *store, const kvb_team *team, const kvb_bench_work *work, uint32_t cells,
                          uint32_t layers);
 void kvb_bench_store_close(kvb_bench_store *store);
@@ -158,7 +158,7 @@ typedef struct kvb_bench_contestant {
     const kvb_bench_entry *entry;
     const char *name;         /* the kernel's */
     const kvb_kernel *kernel; /* NULL: no kernel has this name */
-    char why[320];            /* why it is not timed; "": it is */
+    char why[320];            /* why it cannot run or be timed; "": it can */
     kvb_call call;
     uint32_t team;     /* 0: all threads; 1: one */
     uint32_t repeats;  /* calls of a sample */
@@ -191,9 +191,8 @@ typedef struct kvb_bench_run {
 /* Adds a contestant that calls the registry's kernel of this name. */
 void kvb_bench_contestant_add(kvb_bench_run *run, const kvb_registry *registry, const kvb_bench_entry *entry,
                               const char *name);
-/* Opens and judges the contestants that can run; then these and the probes take turns. A contestant that is not timed
- * has a `why`. A wrong kernel is not timed, except a foreign one. 0, -ENOMEM, or -EINTR after a signal (earlier rounds
- * count). */
+/* Opens and judges the contestants that can run; then these and the probes take turns. Wrong ones are left out, except
+ * foreign ones; `why` or `finding` has the reason. 0, -ENOMEM, or -EINTR after a signal (earlier rounds count). */
 int kvb_bench_run_measure(kvb_bench_run *run);
 void kvb_bench_run_close(kvb_bench_run *run);
 
@@ -227,7 +226,7 @@ extern const kvb_bench_scan_work kvb_bench_scan_works[]; /* ends with name NULL 
 /* One scan kernel. */
 typedef struct kvb_bench_scanner {
     const kvb_kernel *kernel;
-    char why[256]; /* why it is not timed; "": it is */
+    char why[256]; /* why it cannot run; "": it can */
     uint32_t turns;
     double ns[KVB_BENCH_TURNS];
     double rho;    /* largest error / bound in a few columns of one head */
