@@ -344,7 +344,7 @@ static const struct loop {
     void (*run)(const part *p, kvb_cpu_level level);
     bool (*has)(const part *p, kvb_cpu_level level);
     double units;
-    bool by_rows; /* units are of each query row */
+    bool by_rows; /* units count for each query row */
     uint32_t rows[4];
     products products;
 } loops[] = {
