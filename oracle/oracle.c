@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,6 +168,18 @@ void kvb_diff_take(kvb_diff *diff, const kvb_diff_place *first, const kvb_recurr
         diff->sum_exact2 += place.want * place.want;
     }
     diff->rel_l2 = diff->sum_error2 > 0 ? sqrt(diff->sum_error2 / diff->sum_exact2) : 0;
+}
+
+void kvb_diff_words(const kvb_diff *diff, uint32_t v_dim, char *words, size_t bytes)
+{
+    const kvb_diff_place *at = &diff->first;
+    char channel[32] = "";
+    if (at->channel < v_dim)
+        snprintf(channel, sizeof channel, ", channel %u", at->channel);
+    snprintf(words, bytes,
+             "%s of query %u, head %u%s is %.6g, exact %.6g, bound %.2g (%" PRIu64 " of %" PRIu64 " elements wrong)",
+             at->channel < v_dim ? "out" : "lse", at->query, at->head, channel, at->got, at->want, at->bound,
+             diff->failed, diff->elements);
 }
 
 const char *const kvb_tolerance_names[] = {

@@ -78,16 +78,6 @@ static int runs_make(const kvb_bench_sight *sight, uint32_t distinct, uint32_t s
     return error;
 }
 
-static void place_words(kvb_bench_contestant *c, const kvb_diff_place *at)
-{
-    const uint32_t v_dim = c->call.args.problem.v_dim;
-    char channel[32] = "";
-    if (at->channel < v_dim)
-        snprintf(channel, sizeof channel, ", channel %u", at->channel);
-    snprintf(c->finding, sizeof c->finding, "%s of query %u, head %u%s is %.6g, exact %.6g, bound %.2g",
-             at->channel < v_dim ? "out" : "lse", at->query, at->head, channel, at->got, at->want, at->bound);
-}
-
 static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells, double *exact)
 {
     const kvb_attend *call = &c->call.args;
@@ -122,7 +112,7 @@ static int rows_judge(kvb_bench_contestant *c, kvb_single *truth, uint32_t cells
     if (c->wrong && c->foreign)
         snprintf(c->finding, sizeof c->finding, "outputs are off by %.3g times what its project tolerates", c->share);
     else if (c->wrong)
-        place_words(c, &diff.first);
+        kvb_diff_words(&diff, p->v_dim, c->finding, sizeof c->finding);
     return 0;
 }
 

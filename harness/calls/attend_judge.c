@@ -18,6 +18,7 @@
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
 #include "harness/replay/poison.h"
+#include "kernels/convert.h"
 #include "oracle/exact.h"
 #include "oracle/single.h"
 #include "oracle/oracle.h"
@@ -405,11 +406,6 @@ static int mask_make(attend_scene *s, uint64_t *rng)
 
 /* ---- buffers --------------------------------------------------------------------------------------------------- */
 
-static size_t out_size(kvb_elem elem)
-{
-    return elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 /* Gives the call this team, and scratch for it. 0 or -ENOMEM. */
 static int scene_team(attend_scene *s, const kvb_kernel *kernel, const kvb_team *team)
 {
@@ -426,7 +422,7 @@ static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_tea
     const size_t rows = (size_t)p->n_tok * p->n_heads, align = s->shape.align;
     const kvb_profile *profile = kvb_profile_find(s->shape.values);
     float *q = kvb_call_buffer(&s->buffers, "q", rows * p->k_dim * sizeof *q, align, true), *sinks = NULL;
-    s->out_bytes = rows * p->v_dim * out_size(p->out_elem);
+    s->out_bytes = rows * p->v_dim * kvb_elem_bytes(p->out_elem);
     s->lse_bytes = rows * sizeof(float);
     s->call.out = kvb_call_buffer(&s->buffers, "out", s->out_bytes, align, false);
     s->call.lse = kvb_call_buffer(&s->buffers, "lse", s->lse_bytes, align, false);
@@ -523,7 +519,7 @@ static size_t scene_row_bytes(const attend_scene *s, bool v)
 static void scene_reset(attend_scene *s)
 {
     const kvb_elem elem = s->shape.problem.out_elem;
-    kvb_outputs_fill(s->call.out, s->out_bytes / out_size(elem), out_size(elem));
+    kvb_outputs_fill(s->call.out, s->out_bytes / kvb_elem_bytes(elem), kvb_elem_bytes(elem));
     if (s->call.lse)
         kvb_outputs_fill(s->call.lse, s->lse_bytes / sizeof(float), sizeof(float));
 }
@@ -574,7 +570,7 @@ static size_t row_count(const trial *x)
 static void written_check(trial *x)
 {
     const kvb_problem *p = &x->scene.shape.problem;
-    const size_t bytes = p->out_elem == KVB_F32 ? 4 : 2, n = row_count(x) * p->v_dim, rows = row_count(x);
+    const size_t bytes = kvb_elem_bytes(p->out_elem), n = row_count(x) * p->v_dim, rows = row_count(x);
     const size_t at = kvb_outputs_left(x->scene.call.out, n, bytes);
     const size_t lse = x->scene.call.lse ? kvb_outputs_left(x->scene.call.lse, rows, sizeof(float)) : rows;
     const size_t row = at < n ? at / p->v_dim : lse;
@@ -613,24 +609,12 @@ static int hidden_poison(trial *x, const uint64_t *visible)
 
 /* ---- comparing with the oracle --------------------------------------------------------------------------------- */
 
-static void place_words(const kvb_problem *p, const kvb_diff *diff, char *words, size_t bytes)
-{
-    const kvb_diff_place *at = &diff->first;
-    char channel[32] = "";
-    if (at->channel < p->v_dim)
-        snprintf(channel, sizeof channel, ", channel %u", at->channel);
-    snprintf(words, bytes,
-             "%s of query %u, head %u%s is %.6g, exact %.6g, bound %.2g (%" PRIu64 " of %" PRIu64 " elements wrong)",
-             at->channel < p->v_dim ? "out" : "lse", at->query, at->head, channel, at->got, at->want, at->bound,
-             diff->failed, diff->elements);
-}
-
 /* Judges query t's rows of the query heads of one KV head. */
 static int rows_judge(trial *x, uint32_t t, uint32_t kv_head, kvb_diff *diff, kvb_closeness *close)
 {
     const kvb_problem *p = &x->scene.shape.problem;
     const uint32_t each = p->n_heads / p->n_kv_heads;
-    const size_t bytes = p->v_dim * (p->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
+    const size_t bytes = p->v_dim * kvb_elem_bytes(p->out_elem);
     char why[256];
     int error = kvb_single_judge(x->truth, t, kv_head * each, each, diff, x->exact, NULL, why, sizeof why);
     if (error && error != -ENOMEM) {
@@ -659,7 +643,7 @@ static void diff_tell(trial *x, const kvb_diff *diff, const kvb_closeness *close
     x->verdict->rho = fmax(x->verdict->rho, diff->rho);
     if (!diff->any_failed)
         return;
-    place_words(p, diff, where, sizeof where);
+    kvb_diff_words(diff, p->v_dim, where, sizeof where);
     kvb_call_wrong(x->verdict, check, "%s%s", when, where);
 }
 
@@ -839,7 +823,7 @@ static int other_call(const trial *x, bool larger)
 static int same_note(trial *x, kvb_same_kind kind, uint32_t t, const void *out)
 {
     const kvb_problem *p = &x->scene.shape.problem;
-    const size_t row = (size_t)p->n_heads * p->v_dim, bytes = row * out_size(p->out_elem);
+    const size_t row = (size_t)p->n_heads * p->v_dim, bytes = row * kvb_elem_bytes(p->out_elem);
     const char *was = x->before + t * bytes;
     if (kvb_call_same_bits(x->verdict, kind, was, out, bytes))
         return 0;
@@ -863,7 +847,7 @@ static int same_note(trial *x, kvb_same_kind kind, uint32_t t, const void *out)
 static int same_make(trial *x, kvb_same_kind kind, attend_scene *s)
 {
     const kvb_problem *p = &s->call.problem;
-    const size_t bytes = (size_t)p->n_heads * p->v_dim * out_size(p->out_elem);
+    const size_t bytes = (size_t)p->n_heads * p->v_dim * kvb_elem_bytes(p->out_elem);
     scene_reset(s);
     if (x->kernel->attend(&s->call))
         return 0;

@@ -22,7 +22,13 @@
 
 /* ---- children that make calls: a timer ends a child in a call without end -------------------------------------- */
 
-static kvb_call_place *of_child;
+/* The call that a child makes, in memory that its parent can read. */
+typedef struct call_place {
+    volatile uint64_t at; /* number of the call under way */
+    char fault[160];      /* the guard's description of a fault; "": none */
+} call_place;
+
+static call_place *of_child;
 
 /* In a signal handler. */
 static void fault_report(const char *what)
@@ -33,7 +39,7 @@ static void fault_report(const char *what)
 }
 
 /* Begins a child that makes calls. The guard writes its description of a fault into the place. */
-static void call_child_begin(kvb_call_place *place)
+static void call_child_begin(call_place *place)
 {
     of_child = place;
     place->fault[0] = '\0';
@@ -43,7 +49,7 @@ static void call_child_begin(kvb_call_place *place)
 }
 
 /* Begins the call of this number with a time limit. 0 seconds: the last call has ended. */
-static void call_child_next(kvb_call_place *place, uint64_t number, double seconds)
+static void call_child_next(call_place *place, uint64_t number, double seconds)
 {
     const struct itimerval timer = {
         .it_value = {.tv_sec = (time_t)seconds, .tv_usec = (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
@@ -52,7 +58,7 @@ static void call_child_next(kvb_call_place *place, uint64_t number, double secon
 }
 
 /* Waits for the child. Did it die in a call? Then *verdict is that call's. */
-static bool call_child_wait(int pid, double seconds, const kvb_call_place *place, kvb_call_verdict *verdict)
+static bool call_child_wait(int pid, double seconds, const call_place *place, kvb_call_verdict *verdict)
 {
     int status = 0;
     kvb_process_wait(pid, -1, &status);
@@ -80,7 +86,7 @@ static bool call_child_wait(int pid, double seconds, const kvb_call_place *place
 typedef struct shrinking {
     const kvb_calls_options *options;
     const kvb_call_subject *subject;
-    kvb_call_place place;
+    call_place place;
     kvb_point best, now;      /* now: the call under way */
     kvb_call_verdict verdict; /* of best */
 } shrinking;
@@ -158,7 +164,7 @@ typedef struct part {
     const kvb_calls_options *options;
     const kvb_call_subject *subject;
     uint32_t index, of;
-    kvb_call_place place;
+    call_place place;
     uint64_t next; /* number of the next call */
     uint64_t made, silent, exact, again;
     double same[KVB_SAME_KINDS];

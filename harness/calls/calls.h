@@ -44,12 +44,4 @@ int kvb_calls_choose(const kvb_call_subject *subject, uint64_t seed, size_t most
 void kvb_call_shrink(const kvb_calls_options *options, const kvb_call_subject *subject, kvb_point *point,
                      kvb_call_verdict *verdict);
 
-/* ---- a child ---- */
-
-/* The call that a child makes, in memory that its parent can read. */
-typedef struct kvb_call_place {
-    volatile uint64_t at; /* number of the call under way */
-    char fault[160];      /* the guard's description of a fault; "": none */
-} kvb_call_place;
-
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of axes of a scan call; a point as a shape. */
 #include "harness/calls/scan_axes.h"
+#include "kernels/convert.h"
 #include "workloads/files.h"
 
 #include <stdio.h>
@@ -124,7 +125,7 @@ uint32_t kvb_scan_shape_slots(const kvb_scan_shape *x)
 size_t kvb_scan_shape_bytes(const kvb_scan_shape *x)
 {
     const kvb_scan_problem *p = &x->problem;
-    const size_t state = (size_t)p->heads * p->d_k * p->d_v * (p->state_elem == KVB_F32 ? 4 : 2);
+    const size_t state = (size_t)p->heads * p->d_k * p->d_v * kvb_elem_bytes(p->state_elem);
     return (state + 63) / 64 * 64 + x->gap;
 }
 

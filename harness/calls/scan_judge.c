@@ -357,7 +357,7 @@ static bool has_failed(const trial *x)
 static void written_check(trial *x)
 {
     const kvb_scan_problem *p = &x->scene.call.problem;
-    const size_t bytes = p->out_elem == KVB_F32 ? 4 : 2, n = x->scene.out_bytes / bytes;
+    const size_t bytes = kvb_elem_bytes(p->out_elem), n = x->scene.out_bytes / bytes;
     const size_t left = kvb_outputs_left(x->scene.call.out, n, bytes), row = left / p->d_v;
     if (left < n)
         kvb_call_wrong(x->verdict, KVB_CHECK_WRITTEN, "out of token %zu, head %zu, channel %zu is left unwritten",
@@ -377,7 +377,7 @@ static void slots_check(trial *x, int hidden)
     const scan_scene *s = &x->scene;
     const kvb_scan_problem *p = &s->call.problem;
     const size_t bytes = s->call.states.slot_bytes, n = (size_t)p->heads * p->d_k * p->d_v,
-                 used = n * (p->state_elem == KVB_F32 ? 4 : 2);
+                 used = n * kvb_elem_bytes(p->state_elem);
     for (uint32_t slot = 0; slot < s->call.states.slots; slot++) {
         const char *at = (const char *)s->call.states.base + slot * bytes, *was = s->before + slot * bytes;
         const size_t kept = s->written[slot] ? used : 0; /* bytes from here on must not have changed */
@@ -468,7 +468,7 @@ static void lane_begin(const trial *x, lane *l, uint32_t slot)
 {
     const scan_scene *s = &x->scene;
     const kvb_scan_problem *p = &s->call.problem;
-    const size_t bytes = p->state_elem == KVB_F32 ? 4 : 2;
+    const size_t bytes = kvb_elem_bytes(p->state_elem);
     if (slot != KVB_SCAN_ZERO && l->left[slot]) {
         kvb_recurrence_copy(l->now, l->left[slot]);
         return;

@@ -2,6 +2,7 @@
 /* Kernels that compute the right outputs but also do harm, leave work undone, or declare wrongly; witnesses that report
  * wrongly. */
 #include "harness/faults/fault.h"
+#include "kernels/convert.h"
 #include "kernels/witness.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 
 static void write_past_end(const kvb_attend *x)
 {
-    const size_t element = x->problem.out_elem == KVB_F32 ? 4 : 2;
+    const size_t element = kvb_elem_bytes(x->problem.out_elem);
     ((volatile char *)x->out)[(size_t)x->problem.n_tok * x->problem.n_heads * x->problem.v_dim * element] = 1;
 }
 

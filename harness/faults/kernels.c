@@ -2,6 +2,7 @@
 /* Kernels with wrong masks, inputs, rows, sums or outputs: in histories, where outputs are f32, and in single calls
  * (ALL_CALLS), at values that histories do not have. */
 #include "harness/faults/fault.h"
+#include "kernels/convert.h"
 
 #include <math.h>
 #include <string.h>
@@ -533,7 +534,7 @@ static void hidden_v_added(const kvb_attend *x)
 
 static size_t out_bytes(const kvb_attend *x)
 {
-    return x->problem.v_dim * (x->problem.out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
+    return x->problem.v_dim * kvb_elem_bytes(x->problem.out_elem);
 }
 
 static float *row_of(const kvb_attend *x, uint32_t query, uint32_t head)

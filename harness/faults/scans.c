@@ -5,6 +5,7 @@
  * goes back: a rollback or a fork.
  */
 #include "harness/faults/fault.h"
+#include "kernels/convert.h"
 
 #include <math.h>
 #include <string.h>
@@ -265,7 +266,7 @@ static void endless_chain(kvb_scan_arithmetic *a)
 static void nothing_read(const kvb_scan *x)
 {
     const kvb_scan_problem *p = &x->problem;
-    memset(x->out, 0, (size_t)p->n_tok * p->heads * p->d_v * (p->out_elem == KVB_F32 ? 4 : 2));
+    memset(x->out, 0, (size_t)p->n_tok * p->heads * p->d_v * kvb_elem_bytes(p->out_elem));
 }
 
 /* ---- the order of additions: in single calls ---------------------------------------------------------------------- */

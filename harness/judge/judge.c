@@ -14,6 +14,7 @@
 #include "caches/call.h"
 #include "harness/program.h"
 #include "harness/replay/verdict.h"
+#include "kernels/convert.h"
 #include "oracle/claim.h"
 #include "oracle/codec.h"
 #include "oracle/recurrence.h"
@@ -65,11 +66,6 @@ typedef struct bench {
     void *out;
     kvb_arena arena;
 } bench;
-
-static size_t elem_bytes(kvb_elem elem)
-{
-    return elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t);
-}
 
 static uint32_t group_of(const kvb_recorded_shape *s)
 {
@@ -248,7 +244,7 @@ static int bench_make(bench *x, const unit *u, char *why, size_t why_bytes)
     x->q_rounded = s->q_rounded.tensor ? kvb_arena_take(&x->arena, rows * s->k_dim, sizeof *x->q_rounded) : NULL;
     x->lse = kvb_arena_take(&x->arena, rows + 1, sizeof *x->lse);
     x->sinks = kvb_arena_take(&x->arena, group, sizeof *x->sinks);
-    x->out = kvb_arena_take(&x->arena, rows * s->v_dim, elem_bytes(s->out_elem));
+    x->out = kvb_arena_take(&x->arena, rows * s->v_dim, kvb_elem_bytes(s->out_elem));
     x->exact = kvb_arena_take(&x->arena, (size_t)group * s->v_dim, sizeof *x->exact);
     if (x->arena.failed)
         return -ENOMEM;
@@ -320,7 +316,8 @@ static int attention_judge(const kvb_recorded *call, const kvb_recorded_reading 
                            .diff = &diff,
                            .elem = shape->out_elem,
                            .n = (size_t)group * shape->v_dim,
-                           .out = (const char *)x.out + (size_t)i * group * shape->v_dim * elem_bytes(shape->out_elem),
+                           .out =
+                               (const char *)x.out + (size_t)i * group * shape->v_dim * kvb_elem_bytes(shape->out_elem),
                            .exact = x.exact,
                            .glanced = glanced};
         more = error || take(ctx, &row);

@@ -95,11 +95,6 @@ typedef struct made {
     double rho;
 } made;
 
-static kvb_elem elem_of(kvb_dtype dtype)
-{
-    return dtype == KVB_DTYPE_F16 ? KVB_F16 : dtype == KVB_DTYPE_BF16 ? KVB_BF16 : KVB_F32;
-}
-
 static const kvb_format *format_of(kvb_dtype dtype)
 {
     uint32_t i = 0;
@@ -193,7 +188,7 @@ static int call_make(made *m, const kvb_kernel *kernel, uint32_t b, const kvb_mo
     const kvb_dtype dtype = m->tensors[KVB_RECORDED_OUT].dtype;
     const size_t bytes = kvb_dtype_bytes(s->dtype), rows = (size_t)s->tokens * s->heads, each = s->dim;
     const size_t side = (size_t)s->kv_heads * s->cells * each, row = each * kvb_dtype_bytes(dtype);
-    kvb_call call = {.kernel = kernel, .team = team, .out_elem = elem_of(dtype)};
+    kvb_call call = {.kernel = kernel, .team = team, .out_elem = kvb_dtype_elem(dtype)};
     kvb_arena arena = {0};
     kvb_run *runs = kvb_arena_take(&arena, 2 * s->tokens, sizeof *runs);
     kvb_token_run *seen = kvb_arena_take(&arena, 2 * s->tokens, sizeof *seen);
@@ -448,8 +443,8 @@ static int scan_call_make(made *m, const kvb_kernel *kernel, const kvb_team *tea
                                  .groups = s->groups,
                                  .d_k = s->d_k,
                                  .d_v = s->d_v,
-                                 .state_elem = elem_of(s->states),
-                                 .out_elem = elem_of(s->dtype),
+                                 .state_elem = kvb_dtype_elem(s->states),
+                                 .out_elem = kvb_dtype_elem(s->dtype),
                                  .silu = s->kind == KVB_SCAN_CONV},
                      .q = m->rows[KVB_RECORDED_Q],
                      .k = m->rows[KVB_RECORDED_K],

@@ -599,8 +599,7 @@ static int vector_need(const kvb_recorded *c, kvb_recorded_part part, uint32_t n
 
 static kvb_elem elem_of(const kvb_axed *a)
 {
-    const kvb_dtype dtype = a->tensor ? a->tensor->dtype : KVB_DTYPE_F32;
-    return dtype == KVB_DTYPE_F16 ? KVB_F16 : dtype == KVB_DTYPE_BF16 ? KVB_BF16 : KVB_F32;
+    return kvb_dtype_elem(a->tensor ? a->tensor->dtype : KVB_DTYPE_F32);
 }
 
 /* Axes of v and out, q and k. A convolution has v in the place of q and k. */
@@ -731,8 +730,7 @@ int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, 
     s->v_dim = (uint32_t)s->out.n[KVB_AXIS_D];
     if (c->part[KVB_RECORDED_Q_ROUNDED] &&
         (!axed_make(c->part[KVB_RECORDED_Q_ROUNDED], l->q, strlen(l->q), &s->q_rounded) ||
-         memcmp(s->q_rounded.n, s->q.n, sizeof s->q.n) ||
-         !(is_float(s->q_rounded.tensor->dtype) || s->q_rounded.tensor->dtype == KVB_DTYPE_F64)))
+         memcmp(s->q_rounded.n, s->q.n, sizeof s->q.n) || !is_float(s->q_rounded.tensor->dtype)))
         return wrong(c, KVB_RECORDED_Q_ROUNDED, "floats, of the shape of q", why, why_bytes);
     for (uint32_t i = 0; i < KVB_AXES_OF_ARRAYS; i++) {
         if (i != KVB_AXIS_D && s->out.n[i] != s->q.n[i])

@@ -120,6 +120,11 @@ const kvb_tensor *kvb_tensors_find(const kvb_tensors *tensors, const char *name)
 /* The element at offset i of data; i counts elements, as strides do. 64-bit integers above 2^53 are rounded. */
 double kvb_tensor_value(const kvb_tensor *tensor, uint64_t i);
 const char *kvb_dtype_name(kvb_dtype dtype); /* "f16", "bf16", "e4m3", … */
+/* The type of a kernel's output or state that is stored so: KVB_F16, KVB_BF16, or KVB_F32 for all others. */
+static inline kvb_elem kvb_dtype_elem(kvb_dtype dtype)
+{
+    return dtype == KVB_DTYPE_F16 ? KVB_F16 : dtype == KVB_DTYPE_BF16 ? KVB_BF16 : KVB_F32;
+}
 
 /* Writes a safetensors file, whole or not at all, in row-major order. Strides that are all 0 mean row-major. The
  * members elements and bytes of tensors are ignored. metadata: a JSON object of strings; NULL: none. */

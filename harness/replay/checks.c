@@ -12,6 +12,7 @@
 #include "harness/replay/meter.h"
 #include "harness/replay/pass.h"
 #include "harness/replay/verdict.h"
+#include "kernels/convert.h"
 #include "workloads/array.h"
 
 /* ---- a call made again by other teams ------------------------------------------------------------------------------ */
@@ -93,7 +94,7 @@ static int team_check_run(kvb_pass *p, uint32_t layer)
     static const uint32_t sizes[] = {1, 3};
     const kvb_problem *problem = &p->call.args.problem;
     const size_t rows = (size_t)problem->n_tok * problem->n_heads;
-    const size_t out = rows * problem->v_dim * (problem->out_elem == KVB_F32 ? 4 : 2), lse = rows * sizeof(float);
+    const size_t out = rows * problem->v_dim * kvb_elem_bytes(problem->out_elem), lse = rows * sizeof(float);
     int error = 0;
     if (kvb_array_reserve(&p->team.out, &p->team.out_room, out + lse, 1))
         return -ENOMEM;

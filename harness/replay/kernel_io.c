@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "harness/replay/guard.h"
+#include "kernels/convert.h"
 #include "workloads/files.h"
 
 #if defined(__x86_64__)
@@ -89,16 +90,11 @@ static const kvb_memory_source *source_of(const kvb_kernel_io *io)
     return io->guarded ? &kvb_guarded_source : &kvb_plain_source;
 }
 
-static size_t out_bytes(kvb_elem elem)
-{
-    return elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 /* Bytes of one token in a buffer. */
 static size_t token_bytes(const kvb_kernel_io *io, const kvb_group *g, int buffer)
 {
     const size_t bytes[BUFFERS] = {[Q] = (size_t)g->heads * g->k_dim * sizeof(float),
-                                   [OUT] = (size_t)g->heads * g->v_dim * out_bytes(io->out_elem),
+                                   [OUT] = (size_t)g->heads * g->v_dim * kvb_elem_bytes(io->out_elem),
                                    [LSE] = g->heads * sizeof(float)};
     return bytes[buffer];
 }
@@ -164,7 +160,8 @@ int kvb_kernel_io_fill(kvb_kernel_io *io, const kvb_group *group, uint32_t n_tok
 /* Elements of a buffer in the current call. */
 static size_t elements_of(const kvb_kernel_io *io, int buffer)
 {
-    return io->n_tok * token_bytes(io, io->group, buffer) / (buffer == OUT ? out_bytes(io->out_elem) : sizeof(float));
+    return io->n_tok * token_bytes(io, io->group, buffer) /
+           (buffer == OUT ? kvb_elem_bytes(io->out_elem) : sizeof(float));
 }
 
 void kvb_outputs_fill(void *block, size_t n, size_t element_bytes)
@@ -179,7 +176,7 @@ void kvb_outputs_fill(void *block, size_t n, size_t element_bytes)
 
 void kvb_kernel_io_poison(kvb_kernel_io *io)
 {
-    kvb_outputs_fill(io->out, elements_of(io, OUT), out_bytes(io->out_elem));
+    kvb_outputs_fill(io->out, elements_of(io, OUT), kvb_elem_bytes(io->out_elem));
     if (io->no_lse)
         memset(io->lse, 0, elements_of(io, LSE) * sizeof(float));
     else
@@ -208,7 +205,7 @@ size_t kvb_outputs_left(const void *block, size_t n, size_t element_bytes)
 bool kvb_kernel_io_written(const kvb_kernel_io *io, char *why, size_t why_bytes)
 {
     size_t heads = io->group->heads, dim = io->group->v_dim;
-    size_t n = elements_of(io, OUT), i = kvb_outputs_left(io->out, n, out_bytes(io->out_elem));
+    size_t n = elements_of(io, OUT), i = kvb_outputs_left(io->out, n, kvb_elem_bytes(io->out_elem));
     if (i < n)
         return kvb_why_set(false, why, why_bytes, "left out unwritten at query %zu, head %zu, channel %zu",
                            i / (heads * dim), i / dim % heads, i % dim);
@@ -223,7 +220,7 @@ bool kvb_kernel_io_written(const kvb_kernel_io *io, char *why, size_t why_bytes)
 
 const void *kvb_kernel_io_row(const kvb_kernel_io *io, uint32_t query, uint32_t head)
 {
-    size_t row = io->group->v_dim * out_bytes(io->out_elem);
+    size_t row = io->group->v_dim * kvb_elem_bytes(io->out_elem);
     return (const char *)io->out + ((size_t)query * io->group->heads + head) * row;
 }
 

@@ -15,6 +15,7 @@
 #include "caches/pools/codec/codec.h"
 #include "harness/replay/pass.h"
 #include "harness/replay/meter.h"
+#include "kernels/convert.h"
 #include "workloads/array.h"
 
 #define FILL 0xff
@@ -253,7 +254,7 @@ static difference row_difference(const kvb_pass *p, uint32_t query, uint32_t hea
 {
     const kvb_problem *problem = &p->call.args.problem;
     const size_t row = (size_t)query * problem->n_heads + head, rows = (size_t)problem->n_tok * problem->n_heads;
-    const size_t bytes = problem->v_dim * (problem->out_elem == KVB_F32 ? sizeof(float) : sizeof(uint16_t));
+    const size_t bytes = problem->v_dim * kvb_elem_bytes(problem->out_elem);
     return (difference){.pass = p,
                         .before = p->poison.out + row * bytes,
                         .after = kvb_kernel_io_row(&p->io, query, head),

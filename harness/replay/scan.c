@@ -10,6 +10,7 @@
 #include "caches/call.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/verdict.h"
+#include "kernels/convert.h"
 #include "oracle/claim.h"
 #include "workloads/array.h"
 
@@ -294,7 +295,7 @@ static void traffic_add(kvb_pass *p, const kvb_scan *call, kvb_step_traffic *ste
 {
     const kvb_scan_problem *problem = &call->problem;
     const double elements = (double)problem->heads * problem->d_k * problem->d_v,
-                 bytes = elements * (problem->state_elem == KVB_F32 ? 4 : 2);
+                 bytes = elements * (double)kvb_elem_bytes(problem->state_elem);
     double moved = 0;
     for (uint32_t t = 0; t < problem->n_tok; t++)
         moved += bytes * ((call->from[t] < KVB_SCAN_ZERO) + (call->to[t] != KVB_SCAN_NONE));
@@ -362,11 +363,6 @@ int kvb_scans_inputs(kvb_pass *p, kvb_made *m)
     return error;
 }
 
-static size_t elem_bytes(const kvb_scan_problem *problem)
-{
-    return problem->out_elem == KVB_F32 ? 4 : 2;
-}
-
 /* Elements of a token in out. */
 static size_t row_of(const kvb_scan_problem *problem)
 {
@@ -376,7 +372,7 @@ static size_t row_of(const kvb_scan_problem *problem)
 int kvb_scans_fill(kvb_pass *p, kvb_made *m)
 {
     const kvb_scan_problem *problem = &p->scans->call.args.problem;
-    kvb_outputs_fill(p->scans->buffers[OUT].block, m->fed->n * row_of(problem), elem_bytes(problem));
+    kvb_outputs_fill(p->scans->buffers[OUT].block, m->fed->n * row_of(problem), kvb_elem_bytes(problem->out_elem));
     return 0;
 }
 
@@ -384,7 +380,8 @@ int kvb_scans_written(kvb_pass *p, kvb_made *m)
 {
     const kvb_scan *call = &p->scans->call.args;
     const kvb_scan_problem *problem = &call->problem;
-    const size_t row = row_of(problem), left = kvb_outputs_left(call->out, m->fed->n * row, elem_bytes(problem));
+    const size_t row = row_of(problem),
+                 left = kvb_outputs_left(call->out, m->fed->n * row, kvb_elem_bytes(problem->out_elem));
     char why[128];
     if (left == m->fed->n * row)
         return 0;
@@ -456,7 +453,7 @@ int kvb_scans_prepare(kvb_pass *p, kvb_made *m)
         return kvb_pass_refuse(p, error, p->who, why);
     const kvb_scan *call = &s->call.args;
     const size_t n_out = m->fed->n * row_of(&call->problem);
-    if (!buffer_fit(s, OUT, n_out * elem_bytes(&call->problem)))
+    if (!buffer_fit(s, OUT, n_out * kvb_elem_bytes(call->problem.out_elem)))
         return -ENOMEM;
     traffic_add(p, call, m->traffic);
     return p->options->dump ? known_clear(s, n_out) : 0;
