@@ -187,11 +187,7 @@ static const char *key_unread(const source *s, const char *arch)
     json_object_foreach(s->keys, key, value)
     {
         const size_t n = strlen(arch);
-        const char *own = strncmp(key, arch, n) != 0 || key[n] != '.' ? NULL : key + n + 1, *at = keys;
-        while (own && (at = strstr(at, own)) &&
-               ((at > keys && at[-1] != ' ') || (at[strlen(own)] && at[strlen(own)] != ' ')))
-            at++;
-        if (own && !at)
+        if (!strncmp(key, arch, n) && key[n] == '.' && !kvb_names_have(keys, key + n + 1))
             return key;
     }
     return NULL;

@@ -82,6 +82,8 @@ typedef struct kvb_engine_step {
 /* The event of a decode that was applied to the shadow: tokens of sequences first .. last - 1, arrays in *step. */
 kvb_event kvb_engine_step_event(const kvb_shadow *shadow, const kvb_engine_call *call, uint32_t first, uint32_t last,
                                 kvb_engine_step *step);
+/* Makes any other call, and returns what the engine returns. */
+int kvb_engine_control(const kvb_engine *engine, void *session, const kvb_engine_call *call);
 /* The event of any other call. */
 kvb_event kvb_engine_control_event(const kvb_engine_call *call);
 /* Does each token of the sequence still see the tokens that it saw when it was decoded? */

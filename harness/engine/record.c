@@ -306,7 +306,6 @@ static int decode(taker *x, void *session, const kvb_shadow *shadow, const kvb_e
 /* Makes a call over engine and shadow, and records its event. before: room for a copy of the shadow. */
 static int call_play(taker *x, void *session, kvb_shadow *shadow, kvb_shadow *before, const kvb_engine_call *c)
 {
-    const kvb_engine *engine = &kvb_engine_llama;
     const kvb_event e = kvb_engine_control_event(c);
     char why[128];
     const bool held = c->verb == KVB_ENGINE_LOAD && c->seq != KVB_ENGINE_ALL && shadow->seq[c->seq].n;
@@ -314,32 +313,17 @@ static int call_play(taker *x, void *session, kvb_shadow *shadow, kvb_shadow *be
     int error = kvb_shadow_apply(shadow, &x->facts, c, why, sizeof why);
     if (error)
         return fail(x, -EINVAL, "%s", error == -ENOSPC ? "the engine's cache has no room for the history" : why);
-    switch (c->verb) {
-    case KVB_ENGINE_DECODE: /* recurrent layers reorder tokens of several sequences: decode each apart */
+    if (c->verb == KVB_ENGINE_DECODE) {
+        /* recurrent layers reorder tokens of several sequences: decode each apart */
         for (uint32_t s = 0; s < KVB_ENGINE_SEQS && x->facts.recurrent && !x->ask->error; s++)
             if (c->n[s])
                 decode(x, session, shadow, c, s, s + 1);
         return x->facts.recurrent ? x->ask->error : decode(x, session, shadow, c, 0, KVB_ENGINE_SEQS);
-    case KVB_ENGINE_COPY:
-        error = engine->copy(session, c->seq, c->to, c->p0, c->p1);
-        break;
-    case KVB_ENGINE_REMOVE:
-        error = engine->remove(session, c->seq, c->p0, c->p1);
-        break;
-    case KVB_ENGINE_KEEP:
-        error = engine->keep(session, c->seq);
-        break;
-    case KVB_ENGINE_SAVE:
-        error = engine->save(session, c->seq);
-        break;
-    case KVB_ENGINE_LOAD: /* in a trace, load needs an empty sequence */
-        if (held && event_add(x, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = e.src, .p1 = KVB_TRACE_POS_END}))
-            return x->ask->error;
-        error = engine->load(session, c->seq);
-        break;
-    default:
-        break;
     }
+    /* in a trace, load needs an empty sequence */
+    if (held && event_add(x, &(kvb_event){.kind = KVB_EVENT_SEQ_RM, .src = e.src, .p1 = KVB_TRACE_POS_END}))
+        return x->ask->error;
+    error = kvb_engine_control(&kvb_engine_llama, session, c);
     if (error == -ENOTSUP && x->facts.refuses >> c->verb & 1) { /* a refused call changes nothing */
         *shadow = *before;
         return 0;

@@ -275,28 +275,12 @@ static int renew(kvb_engine_bench *b, const kvb_engine_call *c)
 static int engine_call(kvb_engine_bench *b, const kvb_engine_call *call, const kvb_engine_token *tokens, uint32_t n)
 {
     kvb_engine_call c = *call;
-    void *s = b->subject;
     if (b->fault && b->fault->verb == c.verb && !b->fault->twist(&c, b->twisted++))
         return 0;
-    switch (c.verb) {
-    case KVB_ENGINE_DECODE:
-        return b->engine->decode(s, tokens, n);
-    case KVB_ENGINE_COPY:
-        return b->engine->copy(s, c.seq, c.to, c.p0, c.p1);
-    case KVB_ENGINE_REMOVE:
-        return b->engine->remove(s, c.seq, c.p0, c.p1);
-    case KVB_ENGINE_KEEP:
-        return b->engine->keep(s, c.seq);
-    case KVB_ENGINE_SHIFT:
-        return b->fault && b->fault->renews ? renew(b, &c) : b->engine->shift(s, c.seq, c.p0, c.p1, c.delta);
-    case KVB_ENGINE_SAVE:
-        return b->engine->save(s, c.seq);
-    case KVB_ENGINE_LOAD:
-        return b->engine->load(s, c.seq);
-    case KVB_ENGINE_VERBS:
-        break;
-    }
-    return -EINVAL;
+    if (c.verb == KVB_ENGINE_DECODE)
+        return b->engine->decode(b->subject, tokens, n);
+    return c.verb == KVB_ENGINE_SHIFT && b->fault && b->fault->renews ? renew(b, &c)
+                                                                      : kvb_engine_control(b->engine, b->subject, &c);
 }
 
 /* Does the call remove tokens from the middle of a sequence? */

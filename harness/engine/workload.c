@@ -307,6 +307,26 @@ kvb_event kvb_engine_step_event(const kvb_shadow *shadow, const kvb_engine_call 
                        .tok = step->tok};
 }
 
+int kvb_engine_control(const kvb_engine *engine, void *session, const kvb_engine_call *c)
+{
+    switch (c->verb) {
+    case KVB_ENGINE_COPY:
+        return engine->copy(session, c->seq, c->to, c->p0, c->p1);
+    case KVB_ENGINE_REMOVE:
+        return engine->remove(session, c->seq, c->p0, c->p1);
+    case KVB_ENGINE_KEEP:
+        return engine->keep(session, c->seq);
+    case KVB_ENGINE_SHIFT:
+        return engine->shift(session, c->seq, c->p0, c->p1, c->delta);
+    case KVB_ENGINE_SAVE:
+        return engine->save(session, c->seq);
+    case KVB_ENGINE_LOAD:
+        return engine->load(session, c->seq);
+    default:
+        return -EINVAL;
+    }
+}
+
 kvb_event kvb_engine_control_event(const kvb_engine_call *call)
 {
     static const kvb_event_kind kinds[KVB_ENGINE_VERBS] = {
