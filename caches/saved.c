@@ -274,7 +274,7 @@ static int head_read(kvb_saved *f)
         return wrong(f, "is not a saved cache");
     memcpy(&head, f->bytes, sizeof head);
     if (head.version != KVB_SAVED_VERSION)
-        return saved_fail(f->site, -EINVAL, "%.120s: is of version %u, expected %u", f->path, head.version,
+        return saved_fail(f->site, -EINVAL, "%.120s: has version %u, expected %u", f->path, head.version,
                           KVB_SAVED_VERSION);
     f->end = f->n_bytes - sizeof sum;
     f->at = sizeof head;

@@ -20,7 +20,7 @@ bool kvb_turns_support(const kvb_model *model, const kvb_format *f, char *why, s
 {
     const int unknown = kvb_model_unknown_rope(model);
     const char *lack = f->residual_cells       ? "rows are encoded together with others"
-                       : f->elem == KVB_OPAQUE ? "the encoding is its own affair"
+                       : f->elem == KVB_OPAQUE ? "only its pool knows the encoding"
                                                : NULL;
     if (unknown >= 0)
         snprintf(why, why_bytes, "positions cannot be shifted: the rope of group %d is unknown", unknown);

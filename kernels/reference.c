@@ -126,9 +126,9 @@ static bool is_plain(kvb_elem elem)
 
 static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
 {
-    const char *lack = p->kind >= KVB_SCAN_KINDS                            ? "no such recurrence"
-                       : !is_plain(p->state_elem) || !is_plain(p->out_elem) ? "states and out are of f32, f16 or bf16"
-                       : !p->heads || !p->groups || p->heads % p->groups    ? "heads are no multiple of groups"
+    const char *lack = p->kind >= KVB_SCAN_KINDS                               ? "no such recurrence"
+                       : !is_plain(p->state_elem) || !is_plain(p->out_elem)    ? "states and out are f32, f16 or bf16"
+                       : !p->heads || !p->groups || p->heads % p->groups       ? "heads are no multiple of groups"
                        : p->kind >= KVB_SCAN_CONV && p->heads * p->groups != 1 ? "a convolution has one head"
                                                                                : NULL;
     if (lack)

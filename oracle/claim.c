@@ -52,7 +52,7 @@ static const char *const names[FIELDS] = {
 
 /* ---- values that make no sense ----------------------------------------------------------------------------------- */
 
-static const char no_meaning[] = "arithmetic() declares what no kernel can mean";
+static const char no_meaning[] = "arithmetic() declares impossible values";
 
 int kvb_claim_check(const kvb_arithmetic *a, char *why, size_t why_bytes)
 {

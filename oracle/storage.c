@@ -19,7 +19,7 @@ static int opaque_init(kvb_storage *store, const kvb_format *f, uint32_t dim, ch
         return 0;
     snprintf(why, why_bytes,
              plain ? "format '%s' brings no reference: nothing can judge what is computed over it"
-                   : "format '%s' is opaque: a transform, head scales or residual cells are its own affair",
+                   : "format '%s' is opaque: a transform, head scales or residual cells belong inside it",
              f->name);
     return -ENOTSUP;
 }

@@ -408,9 +408,9 @@ static void headline_print(const view *v)
         line_print(v, "nothing was timed (--check)");
     for (size_t i = 0; i < v->n; i++)
         if (v->results[i].counts.passes) {
-            line_print(
-                v, "counts are of the steps, exact, by %s; AVX-512, prefetching, bandwidth and threads are not seen",
-                v->results[i].counts.source);
+            line_print(v,
+                       "counts cover the steps, exact, by %s; AVX-512, prefetching, bandwidth and threads are not seen",
+                       v->results[i].counts.source);
             break;
         }
     if (v->n == count_of(v, KVB_STATUS_SKIP) && !v->summary->unfinished)

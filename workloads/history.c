@@ -355,7 +355,7 @@ bool kvb_history_same_prefix(const kvb_history *h, uint64_t claimed, uint64_t ow
     const prefix *a = &h->prefixes[claimed], *b = &h->prefixes[own];
     const char *wrong = a->before == UNKNOWN || b->before == UNKNOWN ? "has no prefix that is known"
                         : a->pos != b->pos                           ? "has another position"
-                        : key_of(h, a) != key_of(h, b)               ? "is of another extra key"
+                        : key_of(h, a) != key_of(h, b)               ? "has another extra key"
                                                                      : NULL;
     if (!wrong && a->like == b->like)
         return true;
@@ -450,7 +450,7 @@ static int step_check(kvb_history *h, kvb_event *e)
     }
     if (!err && e->reuse && (!e->tok || e->pos[0]))
         err =
-            refuse(h, e, NO_CALL, ": \"reuse\" is of an empty sequence's prompt, from 0 on, with its tokens (\"tok\")");
+            refuse(h, e, NO_CALL, ": \"reuse\" needs an empty sequence's prompt, from 0 on, with its tokens (\"tok\")");
     return err ? err : room_check(h, e, e->n);
 }
 

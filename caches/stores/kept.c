@@ -49,11 +49,10 @@ static int reach_check(kvb_store *s, const kvb_spans *kept, uint32_t from, uint3
     p1 = p1 < next ? p1 : next;
     if (first >= p1 || kvb_spans_within(&s->account->seq[from], first, p1) == kvb_spans_within(&kept[from], first, p1))
         return 0;
-    return kvb_store_fail(
-        s, -ENOTSUP,
-        "a query at position %u would see positions %u .. %u, some of which sequence %u has let go of: "
-        "it keeps %u (rollback) behind what is seen",
-        next, first, p1 - 1, from, s->options->rollback);
+    return kvb_store_fail(s, -ENOTSUP,
+                          "a query at position %u would see positions %u .. %u, some of which sequence %u has dropped: "
+                          "it keeps %u (rollback) behind what is seen",
+                          next, first, p1 - 1, from, s->options->rollback);
 }
 
 int kvb_kept_check(kvb_store *s, const kvb_change *change, const kvb_spans *kept)
@@ -93,7 +92,7 @@ int kvb_kept_shift_check(kvb_store *s, const kvb_change *change, const kvb_spans
     if (shifted_within(held, change, first, pos) == kvb_spans_within(kept, first, pos) &&
         shifted_within(held, change, 0, sinks) == kvb_spans_within(kept, 0, sinks))
         return 0;
-    return kvb_store_fail(s, -ENOTSUP, "a query at position %u would see tokens of sequence %u that it has let go of",
+    return kvb_store_fail(s, -ENOTSUP, "a query at position %u would see tokens of sequence %u that it has dropped",
                           pos, change->src);
 }
 

@@ -229,7 +229,7 @@ static int match_prepare(shared_store *c, const kvb_change *change)
     kvb_store *s = &c->tails.store;
     const kvb_front *front = change->frozen->front[s->number];
     int error =
-        kvb_front_fits(front, s) ? 0 : kvb_store_fail(s, -EINVAL, "the prefix is of another model, pool or scale");
+        kvb_front_fits(front, s) ? 0 : kvb_store_fail(s, -EINVAL, "the prefix belongs to another model, pool or scale");
     const uint32_t more = holding_of(c, front) ? 0 : front->cells;
     if (!error && more > room(c))
         error = kvb_store_fail(s, -ENOSPC, "no room for %u frozen rows: there is room for %u", more, room(c));

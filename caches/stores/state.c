@@ -324,7 +324,7 @@ static int remove_check(state_store *c, const kvb_change *change)
         return 0;
     if (kvb_spans_within(tokens, change->p1, KVB_POS_END))
         return kvb_store_fail(s, -ENOTSUP,
-                              "a recurrent state lets go of its last tokens or of all: sequence %u goes on behind %u",
+                              "a recurrent state can drop its last tokens or all: sequence %u goes on behind %u",
                               change->src, change->p1);
     if (holds(c, change->src, position_below(tokens, change->p0)))
         return 0;
@@ -353,7 +353,8 @@ static int copy_check(state_store *c, const kvb_change *change)
         return 0;
     if (!is_beginning(dst, src, change->p0))
         return kvb_store_fail(
-            s, -ENOTSUP, "a recurrent state is of all tokens before it: sequence %u would not hold a beginning of %u",
+            s, -ENOTSUP,
+            "a recurrent state depends on all tokens before it: sequence %u would not hold a beginning of %u",
             change->dst, change->src);
     if (holds(c, change->src, position_below(src, change->p1)))
         return 0;

@@ -124,7 +124,7 @@ static bool sight_fits(const kvb_point *p, const kvb_attend_shape *x, char *why,
     const kvb_problem *problem = &x->problem;
     const bool plain = problem->mask == KVB_MASK_NONE || problem->mask == KVB_MASK_CAUSAL;
     if (plain && (p->at[KVB_AT_BATCH] || p->at[KVB_AT_PAGE] || p->at[KVB_AT_BLIND] || p->at[KVB_AT_LIMITS]))
-        return refuse(why, why_bytes, "masks none and causal are of one sequence, whole, in order");
+        return refuse(why, why_bytes, "masks none and causal need one whole sequence, in order");
     if (problem->mask != KVB_MASK_EXPLICIT && p->at[KVB_AT_STRIDE])
         return refuse(why, why_bytes, "only mask=explicit has a stride");
     if (problem->mask == KVB_MASK_CAUSAL && problem->n_cells < problem->n_tok)

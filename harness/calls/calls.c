@@ -436,7 +436,7 @@ static void result_fill(const kvb_calls_options *o, const kvb_call_subject *s, p
     r->axes.wrong = wrong;
     if (r->axes.calls == 0 && !wrong) {
         r->status = KVB_STATUS_SKIP;
-        snprintf(r->reason, sizeof r->reason, "%s takes no call as it is: every format or mask would be turned",
+        snprintf(r->reason, sizeof r->reason, "%s takes no call unchanged: every format or mask would be turned",
                  s->kernel);
         r->rho = NAN;
         return;

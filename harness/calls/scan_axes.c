@@ -136,7 +136,7 @@ static bool is_call(const kvb_point *p, const kvb_scan_shape *x, char *why, size
     if (conv && (p->at[GROUPS] || p->at[EACH] || p->at[D_K]))
         return refuse(why, why_bytes, "a convolution has one head, and width - 1 rows");
     if (!conv && (p->at[WIDTH] || p->at[SILU] || p->at[BIAS]))
-        return refuse(why, why_bytes, "width, silu and bias are of convolutions");
+        return refuse(why, why_bytes, "only convolutions have width, silu and bias");
     if (conv && x->values >= KVB_SCAN_REMEMBERS && x->values <= KVB_SCAN_JUMPS)
         return refuse(why, why_bytes, "a convolution has no decays");
     if (x->sequences == 1 && (p->at[LENGTHS] || x->from >= KVB_FROM_MIXED))

@@ -921,7 +921,7 @@ static int values_check(bench *b)
     for (size_t i = 0; i < sizeof of_sweeps / sizeof *of_sweeps; i++)
         sweeps |= of_sweeps[i] != NULL;
     if (t->machines && !b->by_targets)
-        return bad("--record-machine", "is of --targets");
+        return bad("--record-machine", "needs --targets");
     if (b->by_formats && (b->by_targets || b->by_caches))
         return bad("--formats", "goes with neither --targets nor --caches");
     if ((sweeps || b->output) && b->by_targets)
@@ -933,7 +933,7 @@ static int values_check(bench *b)
                         t->cells || t->plugins.n || t->beside.n || b->threads_text || b->cpu_mask))
         return bad("--parts", "goes with --work, --seconds and --format alone");
     const bool stray = (t->works.n && !b->by_parts && !b->by_caches) || (t->cells && !b->by_caches);
-    return !b->by_targets && stray ? bad("--work, --cells", "are of --targets and --caches") : KVB_EXIT_OK;
+    return !b->by_targets && stray ? bad("--work, --cells", "need --targets or --caches") : KVB_EXIT_OK;
 }
 
 static void bench_close(bench *b)

@@ -339,7 +339,7 @@ static int duel_run(const duel_words *words, kvb_results *base, kvb_results *new
         return kvb_complain("compare", KVB_EXIT_USAGE, "--base-%s and --new-%s go together",
                             programs ? "program" : "plugin", programs ? "program" : "plugin");
     if (w.rounds && !programs)
-        return kvb_complain("compare", KVB_EXIT_USAGE, "--rounds is of two programs; plug-ins have --set sample-ms=MS");
+        return kvb_complain("compare", KVB_EXIT_USAGE, "--rounds needs two programs; plug-ins have --set sample-ms=MS");
     if (programs && !w.suite)
         w.suite = "quick";
     w.rounds = w.rounds ? w.rounds : 10;
@@ -388,7 +388,7 @@ static int side_add(side *s, const char *path)
     kvb_fingerprint(&file->manifest, machine);
     if (strcmp(first, machine) || strcmp(s->files[0]->manifest.commit, file->manifest.commit))
         return kvb_complain("compare", KVB_EXIT_USAGE,
-                            "%s: a run of commit %s on %s, the others of this build are of %s on %s", path,
+                            "%s: a run of commit %s on %s, the others of this build have commit %s on %s", path,
                             file->manifest.commit, machine, s->files[0]->manifest.commit, first);
     if (s->n == 1)
         snprintf(s->name, sizeof s->name, "%s (%s, commit %s)", path, file->manifest.date, file->manifest.commit);
@@ -645,8 +645,9 @@ static int files_load(const char *const *paths, size_t n, kvb_result_file **file
         kvb_fingerprint(&files[0]->manifest, first);
         kvb_fingerprint(&files[i]->manifest, other);
         if (strcmp(first, other) && !across_machines)
-            return kvb_complain("compare", KVB_EXIT_USAGE, "%s: a run on %s, %s is of %s; --across-machines takes both",
-                                paths[i], other, paths[0], first);
+            return kvb_complain("compare", KVB_EXIT_USAGE,
+                                "%s: a run on %s, but %s ran on %s; --across-machines takes both", paths[i], other,
+                                paths[0], first);
     }
     return KVB_EXIT_OK;
 }

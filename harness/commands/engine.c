@@ -326,7 +326,7 @@ static const kvb_engine *engine_find(const char *name)
     if (found && found->abi == KVB_ENGINE_ABI)
         return found;
     if (found)
-        kvb_complain("engine", 0, "%s: is of version %u of the contract, not %u", name, found->abi, KVB_ENGINE_ABI);
+        kvb_complain("engine", 0, "%s: has version %u of the contract, not %u", name, found->abi, KVB_ENGINE_ABI);
     else
         kvb_complain("engine", 0, "%s", dlerror());
     return NULL;

@@ -31,7 +31,7 @@ static const kvb_usage usage = {
     .about = "Join the shards of one run: all of its N files, in any order. Records come back in the order of the "
              "whole run. Version, commit, build, suite, seed and command must be the same. Shards may come from "
              "different machines: facts of the manifest in which these differ become \"several\", and \"joined\" "
-             "says where each shard was run (record i, from 0, is of shard i mod N). Whole runs are not joined, "
+             "says where each shard was run (record i, from 0, belongs to shard i mod N). Whole runs are not joined, "
              "because each combination would be there twice; `kvbench compare` compares two of them.\n\n"
              "  kvbench run --suite full --shard 1/2 -o a.jsonl       # here\n"
              "  kvbench run --suite full --shard 2/2 -o b.jsonl       # there, or later\n"

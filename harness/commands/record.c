@@ -81,7 +81,7 @@ static const kvb_option options[] = {
      KVB_TEXT(settings, kernel_name)},
     {"--model", "MODEL",
      "what has seeded values gets one layer of each kind of this model, and its name: a name of `kvbench size --list`, "
-     "or a config.json; the live model stays as it is. With --engine: F.gguf",
+     "or a config.json; the live model stays unchanged. With --engine: F.gguf",
      KVB_TEXT(settings, model_name)},
     {"--plugin", "FILE.so", "load more kernels and caches, repeatable", KVB_WORDS(settings, plugins)},
     {"--check", NULL, "write nothing; play over every cache and compare the tokens", KVB_FLAG(settings, check)},

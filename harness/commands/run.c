@@ -194,8 +194,7 @@ static int run_calls_choose(const run *r, const kvb_registry *registry, kvb_run_
     const bool alone = r->suite->n_parts == 0, named = w->workloads.n || w->caches.n || w->pools.n || w->values.n;
     calls->n = 0;
     if (!r->suite->calls || r->counts || (named && !alone))
-        return r->call ? kvb_complain("run", KVB_EXIT_USAGE, "--call is of suites with single calls: --suite calls")
-                       : 0;
+        return r->call ? kvb_complain("run", KVB_EXIT_USAGE, "--call needs a suite of single calls: --suite calls") : 0;
     if (named)
         return kvb_complain("run", KVB_EXIT_USAGE,
                             "--suite calls has no workloads, caches, pools or values to name: --call sets the axes");
@@ -655,7 +654,7 @@ static int coverage_choose(run *r)
     if (r->knobs.pairs && r->product)
         return kvb_complain("run", KVB_EXIT_USAGE, "--set pairs or --product, not both");
     if (r->jobs && !r->check)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--jobs is of --check: what is timed runs alone");
+        return kvb_complain("run", KVB_EXIT_USAGE, "--jobs needs --check: timed combinations run alone");
     if (r->check && (r->knobs.timeline || r->debug.dump) && r->jobs > 1)
         return kvb_complain("run", KVB_EXIT_USAGE,
                             "--set timeline, --dump: written by one combination at a time: --jobs 1");
@@ -724,7 +723,7 @@ static int options_check(run *r)
         return kvb_complain("run", KVB_EXIT_USAGE, "--shard: %s", why);
     if (r->require_judged && r->shard.of > 1)
         return kvb_complain("run", KVB_EXIT_USAGE,
-                            "--require-judged is of whole runs: a shard may hold a witness alone");
+                            "--require-judged needs a whole run: a shard may hold a witness alone");
     if (r->knobs.cache_state == KVB_STATE_COLD && !kvb_flush_available(why, sizeof why))
         return kvb_complain("run", KVB_EXIT_MACHINE, "--set cache-state=cold: %s", why);
     int code = kvb_cpu_mask_take("run", r->counts && !r->cpu_mask ? kvb_count_level() : r->cpu_mask);
@@ -765,7 +764,7 @@ static int debug_check(run *r, int argc, char **argv)
     run_debug *d = &r->debug;
     char why[512], text[4096] = "";
     if ((d->only_text || d->dump) && !r->check)
-        return kvb_complain("run", KVB_EXIT_USAGE, "--only and --dump are of --check: what is timed is whole");
+        return kvb_complain("run", KVB_EXIT_USAGE, "--only and --dump need --check: timed passes are whole");
     if (gdb && !d->only_text)
         return kvb_complain("run", KVB_EXIT_USAGE, "--set gdb needs --only: the call to stop at");
     if (kvb_only_parse(d->only_text, &d->only, why, sizeof why))

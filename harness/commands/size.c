@@ -131,7 +131,7 @@ static const kvb_usage usage = {
         "policies\n"
         "  kvbench size Llama-3.1-8B --log vllm.log               predicted, logged, and which rule differs\n"
         "  kvbench size --list\n\n"
-        "All sizes are of one rank of --tp x --pp. ideal is every row and state that a later token may read; "
+        "All sizes are for one rank of --tp x --pp. ideal is every row and state that a later token may read; "
         "the others are what that engine allocates. KiB, MiB, GiB are powers of 1024, as are k, M, G of "
         "tokens. Activations: of vllm its profiling run's peak, of sglang what it reserves, of llama.cpp its "
         "compute buffer; else at least what one layer needs for --batch tokens, and f32 logits of each "

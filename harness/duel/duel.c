@@ -222,7 +222,7 @@ static _Noreturn void program_become(const char *program, const char *const *wor
 static void last_line(const char *path, char *text, size_t bytes)
 {
     FILE *f = fopen(path, "r");
-    snprintf(text, bytes, "it says nothing");
+    snprintf(text, bytes, "it wrote no message");
     while (f && fgets(text, (int)bytes, f))
         text[strcspn(text, "\n")] = '\0';
     if (f)

@@ -765,7 +765,7 @@ int kvb_recorded_shape_of(const kvb_recorded *c, const kvb_recorded_reading *r, 
     error = error ? error : mask_shape(c, s, why, why_bytes);
     if (!error && (r->window > 0 || r->window_sinks > 0) && r->causal == KVB_CAUSAL_NO)
         return kvb_why_set(-EINVAL, why, why_bytes,
-                           "%s: a window is of a causal call: expected causal lower-right or upper-left", c->path);
+                           "%s: a window needs a causal call: expected causal lower-right or upper-left", c->path);
     return error;
 }
 

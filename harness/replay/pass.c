@@ -289,14 +289,14 @@ static int refusal_run(kvb_pass *p, const kvb_event *event)
     if (got == -ENOTSUP)
         return kvb_pass_refuse(p, got, call, kvb_cache_why(p->cache));
     if (!got)
-        snprintf(why, sizeof why, "was to be refused with %s, and was taken", error);
+        snprintf(why, sizeof why, "should be refused with %s, but was accepted", error);
     else if (got != event->error)
-        snprintf(why, sizeof why, "was to be refused with %s, and was with %s: %s", error, strerror(-got),
+        snprintf(why, sizeof why, "should be refused with %s, but was with %s: %s", error, strerror(-got),
                  kvb_cache_why(p->cache));
     else if (admitted)
-        snprintf(why, sizeof why, "was refused with %s, as it was to be, but can_extend had said yes", error);
+        snprintf(why, sizeof why, "was refused with %s, as it should be, but can_extend had said yes", error);
     else if (memcmp(&before, &after, sizeof before))
-        snprintf(why, sizeof why, "was refused with %s, as it was to be, but has changed the cache", error);
+        snprintf(why, sizeof why, "was refused with %s, as it should be, but has changed the cache", error);
     else
         return 0;
     return kvb_pass_refuse(p, -EPROTO, call, why);

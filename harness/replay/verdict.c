@@ -187,7 +187,7 @@ void kvb_scan_judge(const kvb_diff *d, const kvb_diff *attended, size_t rows, co
     result->error.rel_l2 = error2 > 0 ? sqrt(error2 / (d->sum_exact2 + attended->sum_exact2)) : 0;
     if (d->rows != rows) {
         result->status = KVB_STATUS_FAIL;
-        add(result, "%s%" PRIu64 " rows of scans were compared, %zu were to be", *result->reason ? "; " : "", d->rows,
+        add(result, "%s%" PRIu64 " rows of scans were compared, %zu expected", *result->reason ? "; " : "", d->rows,
             rows);
         return;
     }
@@ -223,7 +223,7 @@ void kvb_diff_judge(const kvb_diff *d, const kvb_oracle *oracle, size_t rows, ui
     result->status = KVB_STATUS_FAIL;
     if (d->rows != rows * passes)
         snprintf(result->reason, sizeof result->reason,
-                 "%" PRIu64 " rows were compared in %" PRIu64 " passes, %zu in each were to be", d->rows, passes, rows);
+                 "%" PRIu64 " rows were compared in %" PRIu64 " passes, %zu expected in each", d->rows, passes, rows);
     else if (!(d->rho <= 1) && decides && !kvb_check_is_off(KVB_CHECK_BOUND)) {
         result->check = KVB_CHECK_BOUND;
         failure_add(d, trace, result);

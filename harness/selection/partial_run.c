@@ -75,7 +75,7 @@ static int manifest_check(const char *path, const kvb_manifest *before, const kv
     }
     if (!key)
         return 0;
-    return kvb_why_set(-EINVAL, why, why_bytes, "%s: cannot be gone on with: %s: %s%s there, %s%s now", path, key,
+    return kvb_why_set(-EINVAL, why, why_bytes, "%s: cannot be resumed: %s: %s%s there, %s%s now", path, key,
                        same ? "… " : "", there + same, same ? "… " : "", here + same);
 }
 
@@ -95,7 +95,7 @@ static int inputs_check(const char *path, const char *began, const kvb_words *in
             if (strcmp(changed, began) <= 0)
                 continue;
             return kvb_why_set(-EINVAL, why, why_bytes,
-                               "%s: cannot be gone on with: %s was changed at %s, after that run began (%s)", path,
+                               "%s: cannot be resumed: %s was changed at %s, after that run began (%s)", path,
                                inputs[i].at[w], changed, began);
         }
     return 0;

@@ -238,9 +238,9 @@ static int part_add(kvb_registry *registry, kvb_registry_kind sort, const kvb_re
     if (lack)
         snprintf(why, why_bytes, "%s: %s '%s' has no %s", path, kvb_registry_kind_names[sort], name, lack);
     else if (name_lack(sort, name, breach, sizeof breach))
-        snprintf(why, why_bytes, "%s: %s '%.100s': %s; a name is of lower case, digits and dashes%s, at most %u", path,
-                 kvb_registry_kind_names[sort], name, breach, sort == KVB_POOLS ? " (of a pool, underscores too)" : "",
-                 KVB_NAME - 1);
+        snprintf(why, why_bytes, "%s: %s '%.100s': %s; a name has lower case letters, digits and dashes%s, at most %u",
+                 path, kvb_registry_kind_names[sort], name, breach,
+                 sort == KVB_POOLS ? " (of a pool, underscores too)" : "", KVB_NAME - 1);
     else if (kvb_registry_find(registry, sort, name) || (sort == KVB_KERNELS && !strcmp(name, kvb_kernel_best.name)))
         snprintf(why, why_bytes, "%s: there is a %s '%s' already", path, kvb_registry_kind_names[sort], name);
     else if (registry->n[sort] == KVB_REGISTRY_MAX)

@@ -36,7 +36,7 @@ static bool side_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_b
     else if (!of.block_bytes && f->scale_elem != KVB_F16 && f->scale_elem != KVB_F32)
         reason = "its scales are neither f16 nor f32";
     else if (!of.block_bytes && of.has_m && f->zero_elem != f->scale_elem)
-        reason = "its zeros are of another type than its scales";
+        reason = "its zeros and scales differ in type";
     if (reason) {
         snprintf(why, why_bytes, "%s: no integer products: %s", f->name, reason);
         return false;

@@ -370,7 +370,7 @@ static void test_7_dropped_rows(void **state)
         assert_int_equal(rig_step(&r, NULL, 7), -ENOSPC);
         assert_non_null(strstr(kvb_cache_why(r.cache), "no room for 7 tokens: there is room for"));
         assert_int_equal(kvb_cache_rewind(r.cache, LENGTH / 2 - 20), -ENOTSUP);
-        assert_non_null(strstr(kvb_cache_why(r.cache), "sequence 0 has let go of"));
+        assert_non_null(strstr(kvb_cache_why(r.cache), "sequence 0 has dropped"));
         rig_close(&r);
     }
 }

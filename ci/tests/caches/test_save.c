@@ -564,7 +564,7 @@ static void test_refusals(void **state)
         feed(&r, 0, 10);
         kvb_cache_usage before[2] = {rig_usage_of(&r, ATTENDS), rig_usage_of(&r, SCANS)};
         assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 3, 6), -ENOTSUP);
-        assert_why(&r, "a recurrent state lets go of its last tokens or of all: sequence 0 goes on behind 6");
+        assert_why(&r, "a recurrent state can drop its last tokens or all: sequence 0 goes on behind 6");
         assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 2, KVB_POS_END), -ENOTSUP);
         assert_why(&r, "sequence 1 would not hold a beginning of 0");
         if (!forgets) {

@@ -239,9 +239,9 @@ refuse "an empty word" '--kv: an empty word' --kv f16,,q8_0
 refuse "a model that is not there" "--model: " --model Llama-9-9B
 refuse "heads of a model" '--model: says the heads' --model Llama-3.1-8B --heads 8/32
 refuse "latent rows in two formats" '--kv: latent rows' --scene latent --kv f16:q8_0
-refuse "a machine's record without targets" '--record-machine: is of --targets' --record-machine "$TMPDIR/x"
+refuse "a machine's record without targets" '--record-machine: needs --targets' --record-machine "$TMPDIR/x"
 refuse "parts at one level" '--parts: goes with --work' --parts --cpu-mask portable
-refuse "works without targets" '--work, --cells: are of --targets' --work 'decode*'
+refuse "works without targets" '--work, --cells: need --targets or --caches' --work 'decode*'
 refuse "a kernel that is not there, of scenes" "--kernel: no kernel matches 'nope'" --kernel nope
 
 # Levels that have products or loads of their own, of those that the CPU has.

@@ -107,7 +107,7 @@ sed '2,$s/"status": "pass", "reason": null/"status": "fail", "reason": "wrong"/'
 expect_exit 1 "what fails in one of them" "$KVBENCH" compare base-[123].jsonl -- new-1.jsonl new-2.jsonl failed.jsonl
 holds "  is broken" '30 BROKEN$'
 expect_exit 2 "runs of two builds on one side" "$KVBENCH" compare base-1.jsonl new-1.jsonl -- new-2.jsonl
-holds "  are a mistake" 'new-1.jsonl: a run of commit bbbb on .*, the others of this build are of aaaa on ' "$err"
+holds "  are a mistake" 'new-1.jsonl: a run of commit bbbb on .*, the others of this build have commit aaaa on ' "$err"
 one_line "  in one line"
 expect_exit 2 "no new run" "$KVBENCH" compare base-1.jsonl base-2.jsonl --
 one_line "  is a mistake, in one line"

@@ -47,7 +47,7 @@ expect_exit 0 "counts of the examples" count base "${matrix[@]}"
 expect_exit 0 "  and again, with fewer checks: they do not count" count same "${matrix[@]}" --set oracle-pairs=1
 expect_exit 0 "  and with more work" count more "${matrix[@]}"
 holds "the table has them" '^small +pages +f16 +flash +pass .* [0-9.]+ M +[0-9.]+ M +[0-9.]+ M'
-holds "  and says what counted" '^counts are of the steps, exact, by callgrind [0-9.]+, level (avx2|portable), D1 32 KiB 8-way'
+holds "  and says what counted" '^counts cover the steps, exact, by callgrind [0-9.]+, level (avx2|portable), D1 32 KiB 8-way'
 holds "  and what it cannot see" 'AVX-512, prefetching, bandwidth and threads are not seen'
 
 expect_exit 0 "the same tree twice is the same" "$KVBENCH" compare "$TMPDIR/base/counts.jsonl" "$TMPDIR/same/counts.jsonl" --strict

@@ -107,7 +107,7 @@ row thread 0 '0 wrong .*; it starts threads$'
 row open 3 'UNAVAILABLE: the engine crashes, ends itself or hangs as it is opened'
 refuse 3 "one that is not for this machine" 'this machine has no such engine' --engine "$so" --model none --random 1
 ok "one of another contract builds" toy "$so" -DABI=99
-refuse 2 "  and is refused" 'is of version 99 of the contract, not 1' --engine "$so" --random 1
+refuse 2 "  and is refused" 'has version 99 of the contract, not 1' --engine "$so" --random 1
 
 # ---- llama.cpp
 if [ ! -d "$BUILD/engines/ggml" ]; then

@@ -132,7 +132,7 @@ named() {
     sed "s/\"crime-none\"/\"$1\"/" ci/tests/cli/plugins/crimes.c >"$TMPDIR/named.c"
     gcc -std=c11 -O1 -shared -fPIC -fvisibility=hidden -Ikernels "$TMPDIR/named.c" -o "$TMPDIR/named.so" -lm
     expect_exit 2 "a kernel called '$1' is refused" "$KVBENCH" run --plugin "$TMPDIR/named.so" --check
-    holds "  in words: $2" "named\.so: kernel '.*': $2; a name is of lower case, digits and dashes, at most 63" "$err"
+    holds "  in words: $2" "named\.so: kernel '.*': $2; a name has lower case letters, digits and dashes, at most 63" "$err"
     one_line "  in one line"
 }
 named 'My Kernel' "'M' in it"

@@ -43,16 +43,16 @@ holds "  beside the rows" 'note: .*f.jsonl.tmp: the records of a run that is not
 printf '{"workload": "plain-dec' >>"$f.tmp" # killed in the middle of a line
 expect_exit 2 "another command is refused" "${run[@]}" --seed 7 --resume -o "$f"
 one_line "  in one line"
-holds "  that says what differs" "f.jsonl: cannot be gone on with: seed: 0 there, 7 now" "$err"
+holds "  that says what differs" "f.jsonl: cannot be resumed: seed: 0 there, 7 now" "$err"
 expect_exit 2 "other options" "${run[@]}" --set width=5 --resume -o "$f"
-holds "  likewise" "cannot be gone on with: command: … tree there, … tree --set width=5 now" "$err"
+holds "  likewise" "cannot be resumed: command: … tree there, … tree --set width=5 now" "$err"
 for change in 's/"version": "[^"]*"/"version": "9"/' 's/"commit": "[^"]*"/"commit": "fed"/' \
     's/"cpu_model": "[^"]*"/"cpu_model": "Z80"/' 's/"isa": "[^"]*"/"isa": "mmx"/' 's/"cores": [0-9]*/"cores": 640/' \
     's/"suite": "[^"]*"/"suite": "full"/' 's/"shard": "[^"]*"/"shard": "1\/2"/'; do
     key=$(cut -d'"' -f2 <<<"$change")
     sed "1$change" "$TMPDIR/before" >"$TMPDIR/other.jsonl.tmp"
     expect_exit 2 "what was run with another $key is refused" "${run[@]}" --resume -o "$TMPDIR/other.jsonl"
-    holds "  by that name" "cannot be gone on with: $key: .* there, .* now" "$err"
+    holds "  by that name" "cannot be resumed: $key: .* there, .* now" "$err"
 done
 sed '2s/"plain-decode"/"agent-fork"/' "$TMPDIR/before" >"$TMPDIR/other.jsonl.tmp"
 expect_exit 2 "other combinations than this run's are refused" "${run[@]}" --resume -o "$TMPDIR/other.jsonl"

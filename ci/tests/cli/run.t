@@ -135,8 +135,8 @@ assert byte["contiguous"] == byte["seq"] == byte["tree"] == byte["slab"]
 PY
 expect_exit 2 "--pairs and --product" "$KVBENCH" run --set pairs --product
 one_line "  in one line"
-expect_exit 2 "--jobs is of --check" "$KVBENCH" run --suite quick --jobs 2
-holds "  since what is timed runs alone" '--jobs is of --check' "$err"
+expect_exit 2 "--jobs without --check" "$KVBENCH" run --suite quick --jobs 2
+holds "  since timed combinations run alone" '--jobs needs --check' "$err"
 expect_exit 0 "parts named without a suite: the product" "$KVBENCH" run --workload plain-decode --cache seq --pool f16 --pool f32 --check
 lacks "  of which nothing is left out" 'every pair'
 

@@ -293,7 +293,7 @@ static void what_differs_is_said(void **state)
     assert_false(kvb_history_same_prefix(history, 3, 7, why, sizeof why));
     assert_string_equal(why, "position 3: token 3 is behind another prefix: id 6 where 9 was asked for, at position 1");
     assert_false(kvb_history_same_prefix(history, 0, 8, why, sizeof why));
-    assert_string_equal(why, "position 0: token 0 is of another extra key");
+    assert_string_equal(why, "position 0: token 0 has another extra key");
     assert_false(kvb_history_same_prefix(history, 1, 4, why, sizeof why));
     assert_string_equal(why, "position 0: token 1 has another position");
     assert_false(kvb_history_same_prefix(history, 9, 4, why, sizeof why));

@@ -308,7 +308,7 @@ static void test_accepted(void **state)
     assert_true(wants > 40);
 }
 
-/* Sequences up to the last id; a token that hundreds of them hold is one cell until the last has let go of it. */
+/* Sequences up to the last id; a token that hundreds of them hold is one cell until the last has dropped it. */
 static void test_many_sequences(void **state)
 {
     enum { COPIES = 600 };
