@@ -137,7 +137,7 @@ static inline size_t int8_scratch_bytes(const int8_shape *s)
 
 #define INT8_SOME 16u /* cells that are packed at a time */
 
-/* How many cells of n are computed with: a block whole, but of INT8_SOME and less no more than these. */
+/* Cells that are computed for n cells: INT8_SOME if n is no more than that, else a whole block. */
 static inline uint32_t int8_cells(uint32_t n)
 {
     return n <= INT8_SOME ? INT8_SOME : BLOCK;
@@ -159,15 +159,15 @@ typedef struct int8_block {
 
 /*
  * Packs n <= BLOCK cells of a head, and prefetches half of `next` meanwhile. scratch: int8_scratch_bytes().
- * Keys: [width / TOGETHER][BLOCK][TOGETHER]: TOGETHER channels of a cell, then of the next cell. Cells n and above hold
- * anything. Values: [BLOCK / TOGETHER][width][TOGETHER]: one channel of TOGETHER cells, then the next channel. Cells n
- * and above are anything, and there are only so many of them as fill up TOGETHER.
+ * Keys: [width / TOGETHER][BLOCK][TOGETHER]: TOGETHER channels of a cell, then of the next cell. Cells from n on hold
+ * anything. Values: [BLOCK / TOGETHER][width][TOGETHER]: one channel of TOGETHER cells, then the next channel. Cells
+ * from n up to a multiple of TOGETHER hold anything, later ones are not written.
  */
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                        uint32_t n, kvb_lookahead *next, void *scratch);
 int8_block KVB_ISA_NAME(kvb_int8_values)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                          uint32_t n, kvb_lookahead *next, void *scratch);
-/* Finds the rows, and makes d and m alone: the tile is anything. */
+/* Finds the rows and makes only d and m: the tile holds anything. */
 int8_block KVB_ISA_NAME(kvb_int8_factors)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                           uint32_t n, int8_rows *rows, void *scratch);
 

@@ -92,7 +92,7 @@ static inline float tile_bf16(uint16_t bits)
     memcpy(&x, &wide, sizeof x);
     return x;
 }
-/* Results are flushed that are below the normal numbers when rounded to 24 bits; exact: before rounding, to double. */
+/* Flushes results that are below the normal numbers when rounded to 24 bits. exact: x before that rounding. */
 static inline float tile_flush(float x, double exact)
 {
     return fabs(exact) < 0x1p-126 - 0x1p-151 ? copysignf(0, x) : x;
