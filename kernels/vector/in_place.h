@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Few query rows and stored rows of floats where they lie: the loops of dot products and weighted sums. plain_*.c and
- * fp8_in_place.c make functions of them: one for each element, each number of query rows and, for plain elements, each
- * way of prefetching. So its sums stay in registers, and its code is short. A longer loop may run at a third of its
- * speed, by where the system put the pages of its code (kernels/NOTES.md). Rows of another size than COMMON_DIM, and of
- * small floats, have one function for all ways.
+ * Dot products and weighted sums of few query rows and stored rows of floats, where these lie. plain_*.c and
+ * fp8_in_place.c compile these loops to functions: one for each element, each number of query rows and, for plain
+ * elements, each way of prefetching. So sums stay in registers, and the code of a function is short. Longer code can
+ * run at a third of its speed, depending on where the system put its pages (kernels/NOTES.md). Small floats, and rows
+ * of another size than COMMON_DIM, have one function for all ways.
  */
 #ifndef KVB_VECTOR_IN_PLACE_H
 #define KVB_VECTOR_IN_PLACE_H
 
 #include "kernels/vector/stored_floats.h"
 
-#define COMMON_DIM BESIDE_DIM /* compiled as a constant too */
+#define COMMON_DIM BESIDE_DIM /* the commonest size of rows: loops are also compiled with it as a constant */
 
-/* Functions that are unrolled for each way take minutes under a sanitizer, which gets one for all ways; so does a level
- * that says so. */
+/* Functions that are unrolled for each way take minutes to compile with a sanitizer. Builds with one, and levels that
+ * define ONE_WAY, have one function for all ways. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ONE_WAY)
 #define EACH_WAY_HERE false
 #else
@@ -30,14 +30,14 @@ VEC_INLINE line_way loop_of(const kvb_stored_rows *rows)
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
 /*
- * A tile of rows x cells needs one pass over the channels: each stored vector is loaded and converted once, for all
- * rows. It has at most VL sums, whose lanes vf_totals() then adds up at once. Where that is worth it, `late`: in the
- * middle of the next tile, where these additions, which wait for each other, lie between multiply-adds that wait for
+ * A tile of rows x cells takes one pass over the channels: each stored vector is loaded and converted once, for all
+ * rows. A tile has at most VL sums; vf_totals() adds up the lanes of all of them at once. `late`, where that is faster:
+ * in the middle of the next tile. Additions that wait for each other then lie between multiply-adds that wait for
  * nothing (kernels/NOTES.md).
  */
 
-/* Rows of a tile. More query rows meet the block again, which lies in the first-level cache; small floats cost more to
- * convert. */
+/* Query rows of a tile. More rows read the block again, from the first-level cache. Tiles of small floats have more
+ * rows, because converting costs more. */
 #define PLAIN_ROWS 4u
 VEC_INLINE uint32_t tile_rows(kvb_elem elem)
 {
@@ -50,12 +50,12 @@ VEC_INLINE uint32_t tile_cells(uint32_t rows)
     return rows <= 2 ? VL / rows : rows <= 4 ? VL / 4 : VL > 8 ? VL / 8 : 1;
 }
 
-/* The channels d .. d + VL - 1 (small floats: of several vectors) of all cells. Each query vector is read once for all
+/* Channels d .. d + VL - 1 of all cells; of small floats elem_vecs() vectors. Each query vector is read once for all
  * cells. */
 VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q, const void *const *keys,
                          line_way way, line_ahead ahead, uint32_t d, vf *sums)
 {
-    /* So many cells are converted before any is multiplied. */
+    /* Cells that are converted before any is multiplied. */
     const uint32_t some = elem_is_fp8(elem) || KEPT_LOADS ? cells : 1;
 #pragma GCC unroll 16
     for (uint32_t first = 0; first < cells; first += some) {
@@ -77,7 +77,7 @@ VEC_INLINE void step_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const flo
     }
 }
 
-/* Channels d .. end - 1 of all cells. Rolled, dots that prefetch take half as long again (kernels/NOTES.md). */
+/* Channels d .. end - 1 of all cells. Rolled, dots that prefetch take 1.5 times as long (kernels/NOTES.md). */
 VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const float *const *q,
                              const void *const *keys, line_way way, line_ahead ahead, uint32_t d, uint32_t end,
                              vf *sums)
@@ -93,7 +93,7 @@ VEC_INLINE void channels_dot(kvb_elem elem, uint32_t rows, uint32_t cells, const
             step_dot(elem, rows, cells, q, keys, way, ahead, d, sums);
 }
 
-/* A vector of channels, from d on, of one cell. */
+/* One vector of channels, from d on, of one cell. */
 VEC_INLINE void cell_dot(kvb_elem elem, uint32_t rows, const float *const *q, const void *key, line_way way,
                          line_ahead ahead, uint32_t d, vf *sum)
 {
@@ -134,7 +134,7 @@ VEC_INLINE void totals_store(uint32_t rows, uint32_t cells, const vf *sums, floa
         memcpy(scores + r * BLOCK, totals + r * cells, cells * sizeof *scores);
 }
 
-/* Of sums that lie in memory, since they and the next tile's would not fit the registers. */
+/* The same for sums in memory: registers cannot hold them beside the next tile's sums. */
 VEC_INLINE void late_totals_store(uint32_t rows, uint32_t cells, const float *late, float *scores)
 {
     vf sums[VL];
@@ -144,7 +144,7 @@ VEC_INLINE void late_totals_store(uint32_t rows, uint32_t cells, const float *la
     totals_store(rows, cells, sums, scores);
 }
 
-/* A tile past the last cell repeats that cell. */
+/* The last cell is repeated to fill the last tile. */
 VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, line_way way, line_ahead ahead,
                          const float *const *q, uint32_t dim, float *scores)
 {
@@ -183,8 +183,7 @@ VEC_INLINE void rows_dot(kvb_elem elem, uint32_t rows, const kvb_stored_rows *ke
         late_totals_store(rows, cells, last, scores + i - cells);
 }
 
-/* So many of the rows that are left are taken next: at most `most`, and passes are as even as possible: 5 rows are 3
- * and 2. */
+/* Rows of the next pass, of `left` rows: at most `most`, and passes are as even as possible: 5 rows are 3 and 2. */
 VEC_INLINE uint32_t rows_of_pass(uint32_t left, uint32_t most)
 {
     const uint32_t passes = (left + most - 1) / most;
@@ -194,8 +193,8 @@ VEC_INLINE uint32_t rows_of_pass(uint32_t left, uint32_t most)
 /* ---- weighted sums ----------------------------------------------------------------------------------------------- */
 
 /*
- * Sums of a strip of channels, for all rows, stay in registers while the cells go by. They are added to `sums` at the
- * end of the block, so that a term passes through n roundings and one for each block.
+ * Sums of a strip of channels, for all rows, stay in registers over all cells of the block. They are added to `sums` at
+ * the end of the block, so a term passes through n roundings and one for each block.
  */
 #define STRIP_VECS 8u /* at most */
 
@@ -234,8 +233,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const kvb
         }
 }
 
-/* How many vectors a strip has at most. The registers hold its sums. A strip of small floats holds at least what one
- * load reads. */
+/* Vectors of the widest strip: as many as leave the sums in registers, for small floats at least those of one load. */
 VEC_INLINE uint32_t widest_strip(kvb_elem elem, uint32_t rows)
 {
     const uint32_t fit = 8 * rows <= SUMS_VECS ? 8 : 4 * rows <= SUMS_VECS ? 4 : 2 * rows <= SUMS_VECS ? 2 : 1;
@@ -243,8 +241,8 @@ VEC_INLINE uint32_t widest_strip(kvb_elem elem, uint32_t rows)
 }
 
 /*
- * The widest strips, then narrower ones for what is left: none, if that can be told from a constant `dim`. The first of
- * those that share a line prefetches it.
+ * The widest strips, then narrower ones for the channels left over; they are not compiled if a constant `dim` leaves
+ * none. Of strips that share a line, the first prefetches the line.
  */
 VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *values, const float *weights,
                          line_way way, line_ahead ahead, uint32_t dim, float *const *sums)
@@ -281,7 +279,7 @@ VEC_INLINE uint32_t cells_at_once(uint32_t rows)
     return fit < 1 ? 1 : fit < CELLS_AT_ONCE ? fit : CELLS_AT_ONCE;
 }
 
-/* One step over the channels from d on, and d - at from the chunk's first. */
+/* One step of channels, from d on. sums: [rows][COMMON_DIM], from channel d on. */
 VEC_INLINE void step_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const vf *weights,
                          uint32_t d, float *sums)
 {
@@ -301,7 +299,7 @@ VEC_INLINE void step_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const voi
         }
 }
 
-/* Channels at .. end - 1 of some cells; sums: [rows][COMMON_DIM], of the channels from `at` on. */
+/* Channels at .. end - 1 of some cells. sums: [rows][COMMON_DIM], from channel `at` on. */
 VEC_INLINE void cells_sum(kvb_elem elem, uint32_t rows, uint32_t cells, const void *const *values, const float *weight,
                           line_way way, line_ahead ahead, uint32_t at, uint32_t end, float *sums)
 {
@@ -352,7 +350,7 @@ VEC_INLINE void rows_sum_by_cells(kvb_elem elem, uint32_t rows, const kvb_stored
     }
 }
 
-/* How many rows at a time: as many as leave the narrowest strip in registers. */
+/* Rows at a time: as many as leave the sums of the narrowest strip in registers. */
 VEC_INLINE uint32_t sums_rows(kvb_elem elem)
 {
     const uint32_t fit = SUMS_VECS / elem_vecs(elem);
