@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stored rows as vectors of pairs of bf16, and products of pairs, in the vectors of the level that is being compiled. `fp8` is a
- * constant wherever a function takes it: rows of E4M3 and E5M2, which differ by a table, or of BF16. Each instruction set has a
- * header with
+ * Stored rows as vectors of pairs of bf16, and products of pairs, in the vectors of the level that is being compiled.
+ * `fp8` is a constant wherever a function takes it: true for rows of E4M3 and E5M2, which differ by a table, false for
+ * BF16. Each instruction set has a header with
  *
  *   pairs                             a vector of 2 VL bf16
- *   row_load(fp8, table, row, c, dim, x)  channels c .. c + STEP - 1 of a row, in ROW_VECS vectors; zeros from dim on, where no byte
- *                                     is read
+ *   row_load(fp8, table, row, c, dim, x)  channels c .. c + STEP - 1 of a row, in ROW_VECS vectors; zeros from dim on,
+ *                                     where no byte is read
  *   pairs_low(a, b), pairs_high()     dword i holds channel i of a and of b, i < VL; in pairs_high() channel VL + i
  *   pairs_store(to, a, b)             2 VL floats, rounded to bf16
  *   pairs_dot(c, tile, row)           c plus the products of pairs; pairs_dot_at() with the row in memory
@@ -18,7 +18,7 @@
 
 #include "kernels/vector/vector.h"
 
-/* bf16_in_place.c has them, bf16_blocks.c puts them into its table. */
+/* Defined in bf16_in_place.c; bf16_blocks.c puts them into its table. */
 kvb_dots_fn KVB_ISA_NAME(kvb_bf16_dots);
 kvb_sums_fn KVB_ISA_NAME(kvb_bf16_sums);
 

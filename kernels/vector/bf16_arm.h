@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What bf16.h asks of an instruction set, of NEON's and SVE's BF16 (and I8MM). */
+/* The functions that bf16.h lists, with BF16 of NEON and SVE (and I8MM). */
 #if !defined(KVB_BF16_LEVEL_H) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define KVB_BF16_LEVEL_H
 
 typedef vi pairs;
 #define ROW_VECS 1u
 
-/* FP8 becomes floats on the way. */
+/* FP8 is converted by way of floats. */
 typedef bool fp8_table;
 
 static inline fp8_table fp8_table_of(kvb_elem elem)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What bf16.h asks of an instruction set, of AVX-512 BF16 (and VBMI). */
+/* The functions that bf16.h lists, with AVX-512 BF16 (and VBMI). */
 #if !defined(KVB_BF16_LEVEL_H) && defined(__AVX512BF16__)
 #define KVB_BF16_LEVEL_H
 
@@ -61,7 +61,7 @@ VEC_INLINE void pairs_store(void *to, vf a, vf b)
     _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(b, a));
 }
 
-/* Not by _mm512_dpbf16_ps(): its sums are of another type than vi, and gcc 12 keeps each twice. */
+/* Not by _mm512_dpbf16_ps(): its sums have another type than vi, and gcc 12 keeps each twice. */
 VEC_INLINE vi pairs_dot(vi c, vi tile, vi row)
 {
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(tile), "v"(row));

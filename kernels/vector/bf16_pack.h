@@ -10,10 +10,10 @@
 
 /*
  * Keys: [dim / 2][BLOCK] dwords, each two channels of one cell; cells from n on are anything.
- * Values: [BLOCK / 2][kvb_bf16_width(dim)] dwords, each one channel of two cells, up to n rounded up to two: a cell
- * that does not exist is 0.
+ * Values: [BLOCK / 2][kvb_bf16_width(dim)] dwords, each one channel of two cells, for n cells. If n is odd, the last
+ * cell's partner is 0.
  */
-#define COMMON_DIM 128u /* compiled as a constant too */
+#define COMMON_DIM 128u /* the commonest size of rows: packing is also compiled with it as a constant */
 
 /* Packs SOME rows of values from i on, as far as there are any. */
 VEC_INLINE void values_pack(bool fp8, fp8_table table, uint32_t dim, const uint8_t *const *rows, uint32_t n, uint32_t i,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One stored row of each built-in kind as floats: NAME_row(format, row, dim, floats). load.c has the loops over cells.
- * It calls these with constants for group sizes and for the commonest dim.
+ * NAME_row(format, row, dim, floats) decodes one stored row of a built-in kind to floats. The loops over cells, in
+ * load.c, call it with constants for group sizes and for the commonest dim.
  */
 #ifndef KVB_VECTOR_LOAD_ROWS_H
 #define KVB_VECTOR_LOAD_ROWS_H
@@ -27,7 +27,7 @@ VEC_INLINE vf row_factor(const uint8_t *p)
 
 /*
  * CONVERT(p) makes VL floats of VL elements at p, FACTORS(x) applies the row's scale and zero. The tail is read from a
- * copy with zeros behind it. It writes up to the next multiple of 16 channels: the caller clears channels from dim on.
+ * copy with zeros behind it. Channels up to the next multiple of 16 are written: the caller clears those from dim on.
  */
 #define ROW_OF_ELEMENTS(NAME, BYTES, SETUP, CONVERT, FACTORS)                                                          \
     VEC_INLINE void NAME##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)                      \
@@ -128,8 +128,7 @@ VEC_INLINE void scales_e4m3(const uint8_t *p, uint32_t n, float *to)
         vf_store(to + i, vf_load_e4m3_part(p + i, n - i < VL ? n - i : VL));
 }
 
-/* n channels of one group: narrow codes are looked up, unless their levels are numbers and that costs more; 8-bit codes
- * are computed. */
+/* n channels of one group, by look-ups of the levels of narrow codes. */
 VEC_INLINE void group_codes(uint32_t bits, vbook book, const uint8_t *from, uint32_t n, float *row)
 {
     for (uint32_t c = 0; c < n; c += CODE_STEP) {
@@ -140,7 +139,7 @@ VEC_INLINE void group_codes(uint32_t bits, vbook book, const uint8_t *from, uint
     }
 }
 
-/* The same of levels 0, 1, 2, … */
+/* The same for levels 0, 1, 2, …: with OWN_NUMBERS computed, since look-ups cost more. */
 VEC_INLINE void group_numbers(uint32_t bits, vf scale, vf zero, const uint8_t *from, uint32_t n, float *row)
 {
 #ifdef OWN_NUMBERS
@@ -264,7 +263,7 @@ VEC_INLINE uint32_t ggml_fifths(const uint8_t *p)
 }
 
 #ifdef OWN_NUMBERS
-/* Of levels `least`, least + 1, …, times d, plus m if there is one. */
+/* A block with levels `least`, least + 1, …: a level times d, plus m unless m is NULL. fifths NULL: codes of 4 bits. */
 VEC_INLINE void ggml_numbers(float least, vf d, const vf *m, const uint8_t *fifths, const uint8_t *from, float *row)
 {
     vcode code[CODE_VECS];
@@ -361,9 +360,9 @@ ROW_OF_GGML(iq4_nl, levels_iq4_nl, false, false)
 
 enum { CHANNELS_KEPT = 256 };
 
-/* The factors of the group of cells last read, kept as floats: the group's other cells are likely to follow. */
+/* The factors of the last group of cells, kept as floats: the group's other cells are likely to follow. */
 typedef struct channel_factors {
-    const uint8_t *whose; /* its scales, or NULL */
+    const uint8_t *whose; /* the group's scales; NULL: nothing is kept */
     _Alignas(64) float scale[CHANNELS_KEPT], zero[CHANNELS_KEPT];
 } channel_factors;
 
@@ -386,7 +385,7 @@ VEC_INLINE void channels_step(vbook book, uint32_t bits, const uint8_t *from, co
         vf_store(row + i * VL, book_at(book, code[i]) * vf_load(scale + i * VL) + vf_load(zero + i * VL));
 }
 
-/* Channels first .. dim-1, at most 16. It reads copies, so that nothing is read past the ends. */
+/* Channels first .. dim-1, at most 16, from copies, so that no byte past the ends is read. */
 VEC_INLINE void channels_tail(vbook book, uint32_t bits, const row_place *r, uint32_t first, uint32_t dim, float *row)
 {
     _Alignas(64) uint8_t codes[64], scales[64], zeros[64];

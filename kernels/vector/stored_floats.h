@@ -54,10 +54,10 @@ VEC_INLINE void elem_read(kvb_elem elem, const void *row, uint32_t i, vf *x)
 
 /*
  * How lines of rows are prefetched. Loops over plain rows of the commonest size are compiled for each way: where they
- * read a line, they prefetch its counterpart (elem_prefetch). Loops over other plain rows are compiled once, for
- * LINES_ANY: before they read some rows, they ask for the way and prefetch all lines of their counterparts
- * (rows_prefetch). A line of small floats takes long to convert, so their loops are compiled once, too, and ask at each
- * line (LINES_ASKED).
+ * read a line, they prefetch the same line of the row ahead (elem_prefetch). Loops over other plain rows are compiled
+ * once, for LINES_ANY: before they read some rows, they look up the way and prefetch all lines of the rows ahead
+ * (rows_prefetch). Loops over small floats of the commonest size are compiled once, too, and look up the way at each
+ * line, since a line takes long to convert (LINES_ASKED).
  */
 typedef enum line_way {
     LINES_NONE,
@@ -70,7 +70,7 @@ typedef enum line_way {
 typedef struct line_ahead { /* a kvb_row_ahead, for rows of one kind */
     line_way way;
     size_t bytes;
-    bool often; /* again four times, not once */
+    bool often; /* LINES_AGAIN: four times again; else once */
     uint32_t page_row;
 } line_ahead;
 
@@ -94,7 +94,7 @@ VEC_INLINE void one_prefetch(line_way way, const void *row, size_t at)
         __builtin_prefetch(line, 0, 3);
 }
 
-/* The line at so many bytes from row, of the row ahead, and again those of rows on the way there. */
+/* Prefetches the line at byte `at` of the row ahead. LINES_AGAIN: again that line of rows in between. */
 VEC_INLINE void line_prefetch(line_way way, line_ahead ahead, const void *row, size_t at)
 {
     const size_t eighth = ahead.bytes / 8;
@@ -110,7 +110,7 @@ VEC_INLINE void line_prefetch(line_way way, line_ahead ahead, const void *row, s
         kvb_page_wake((uintptr_t)row + ahead.bytes, ahead.page_row);
 }
 
-/* If a cache line begins at element i. */
+/* Prefetches the line of element i of the row ahead, if a cache line begins at element i. */
 VEC_INLINE void elem_prefetch(kvb_elem elem, line_way loop, line_ahead ahead, const void *row, uint32_t i)
 {
     const size_t at = (size_t)i * elem_size(elem);
@@ -119,7 +119,7 @@ VEC_INLINE void elem_prefetch(kvb_elem elem, line_way loop, line_ahead ahead, co
         line_prefetch(way, ahead, row, at);
 }
 
-/* In a loop for LINES_ANY: so many bytes of each of n rows, from a byte on. */
+/* In a loop for LINES_ANY: prefetches `bytes` bytes, from byte `from` on, of the rows ahead of n rows. */
 VEC_INLINE void rows_prefetch(line_way loop, line_ahead ahead, const void *const *rows, uint32_t n, size_t from,
                               size_t bytes)
 {

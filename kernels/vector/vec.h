@@ -4,9 +4,9 @@
  *
  * Floats: vf, VL lanes.
  *   vf_load, vf_store                 any address
- *   vf_stream                         a store past the caches, to a multiple of 64 bytes; vf_stream_end orders such stores
- *                                     before all that follows. Only with OWN_STREAM: else as vf_store
- *   vf_load_kept                      with KEPT_LOADS: in a register until it was used, even if gcc would rather read it again
+ *   vf_stream                         a store past the caches, to a multiple of 64 bytes; vf_stream_end orders such
+ *                                     stores before all later ones. Without OWN_STREAM: vf_store
+ *   vf_load_kept                      with KEPT_LOADS: stays in a register, where gcc would read memory for each use
  *   vf_set                            one float in every lane; vf_set_f16: one f16 at p
  *   vf_load_f16, _bf16, _u8, _i8      VL elements, converted exactly; vf_load_e8m0: 2^(code - 127), 255 is NaN
  *   vf_store_f16, _bf16               VL elements, rounded to nearest even; NaN stays NaN
@@ -26,26 +26,25 @@
  *   PRODUCT_ROWS x PRODUCT_VECS       accumulators of a product, at most: more would not stay in registers
  *   SUMS_VECS, SUMS_ROWS              accumulators and rows of weighted sums, at most, for the same reason
  *
- * Codes: vcode, a code in the lowest bits of each lane, anything above. vbook: a table of 16 floats, looked up by the lowest
- * 4 bits, so that for narrower codes the table must repeat itself.
+ * Codes: vcode, a code in the lowest bits of each lane, anything above. vbook: a table of 16 floats, looked up by the
+ * lowest 4 bits; for narrower codes the table repeats.
  *   codes16(bits, p, code)            16 codes of 2, 3 or 4 bits from 2 * bits bytes
  *   bytes16(p, code), code_above      16 bytes as codes; the codes 4 bits higher up
  *   bytes_part(p, n, to)              the first n <= 64 bytes, zeros behind; no other byte is read
  *   book_load, book_load8             16 levels; 8 levels, twice
  *   book_at(book, code)               the level of each code
  *   book_at5(low, high, ...)          the same for codes of 5 bits: lane i's fifth bit is bit first + i of `fifths`
- *   code_number, code_number5         a code of `bits` bits as a number, for levels that are numbers; only with OWN_NUMBERS
+ *   code_number, code_number5         a code of `bits` bits as a float, for levels 0, 1, 2, …; only with OWN_NUMBERS
  *   fp8_step(wide, p, x)              FP8_STEP small floats: e5m2 if wide, else e4m3
  *   heads_load(p, bytes, n, to)       two floats from the two f16 at the start of each of n <= 8 blocks, `bytes` apart
  *
- * Integers: vi, VL lanes of 32 bits. It is not __m512i, whose lanes have 64 bits: gcc 12 keeps each accumulator of that type
- * twice.
+ * Integers: vi, VL lanes of 32 bits. gcc 12 keeps each accumulator of type __m512i, with lanes of 64 bits, twice.
  *   vi_load, vi_set, vi_to_vf
  *   vi_dot2(c, a, b)                  c plus the products of 16-bit parts, added in pairs
- *   vi_size_max(most, a)              the larger magnitude, compared as integers: in the order of floats, NaN above all
+ *   vi_size_max(most, a)              the larger of most and |a|, compared as integers: floats' order, NaN above all
  *   vi_largest                        over the lanes
- *   vf_store_i16(p, a, b)             whole numbers nearest to a's lanes, then to b's, as 16 bits. Those that do not fit,
- *                                     and NaN: anything
+ *   vf_store_i16(p, a, b)             whole numbers nearest to a's lanes, then to b's, as 16 bits; anything for numbers
+ *                                     that do not fit, and for NaN
  */
 #ifndef KVB_VEC_H
 #define KVB_VEC_H
@@ -56,13 +55,13 @@
 #include "kernels/vector/vec_avx2.h"
 #elif defined(__ARM_FEATURE_SVE)
 #include "kernels/vector/vec_sve.h"
-#elif defined(KVB_NEON) /* compilers have NEON at every level: the Makefile says where these headers are meant */
+#elif defined(KVB_NEON) /* set by the Makefile: every AArch64 compiler has NEON, but level portable does without */
 #include "kernels/vector/vec_neon.h"
 #else
 #include "kernels/vector/vec_portable.h"
 #endif
 
-/* ---- what instruction sets do alike: OWN_… where one has better -------------------------------------------------- */
+/* ---- shared by instruction sets: OWN_… where one has better ------------------------------------------------------ */
 
 #ifndef KEPT_LOADS
 #define KEPT_LOADS false
@@ -102,7 +101,7 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
 }
 #endif
 
-#ifndef OWN_PARTS /* by predicates */
+#ifndef OWN_PARTS /* own: loads with predicates */
 VEC_INLINE vbook book_load8(const float *level)
 {
     vbook b;
@@ -148,7 +147,7 @@ VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[
 
 /* ---- powers of two ----------------------------------------------------------------------------------------------- */
 
-#define EXP2_LEAST (-126.0f) /* below this a power would be subnormal, and is taken to be 0 */
+#define EXP2_LEAST (-126.0f) /* below this a power would be subnormal: vf_exp2() gives 0 */
 
 #ifdef OWN_SCALE2
 VEC_INLINE vf power_split(vf x, vf *whole)
@@ -157,7 +156,7 @@ VEC_INLINE vf power_split(vf x, vf *whole)
     return x - *whole;
 }
 #else
-/* Added to x this leaves a whole number, in whose lowest bits is the exponent of 2^x as a float has it. */
+/* x + POWER_BITS rounds x to a whole number n. The sum's lowest bits are n + 127, the exponent field of 2^n. */
 #define POWER_BITS (0x1.8p23f + 127)
 VEC_INLINE vf power_split(vf x, vf *bits)
 {
@@ -171,13 +170,12 @@ VEC_INLINE vf vf_scale2(vf x, vf bits)
 #endif
 
 /*
- * 2^x for x <= 127; NaN for NaN. x is split into a whole number and a fraction of at most a half. For the fraction it
- * takes the polynomial of degree 6 with the least relative error (Remez exchange: 2^-29.0; Horner's rule rounds by
- * more).
+ * 2^x for x <= 127; NaN for NaN. x is split into a whole number and a fraction of at most a half. 2^fraction is the
+ * polynomial of degree 6 with the least relative error (Remez exchange: 2^-29.0; Horner's rule rounds by more).
  */
 VEC_INLINE vf vf_exp2(vf x)
 {
-    vf whole, f = power_split(x, &whole); /* NaN for -infinity, which is dropped in the end */
+    vf whole, f = power_split(x, &whole); /* f is NaN for -infinity: the last line drops it */
     vf p = vf_set(0x1.41d334p-13f);
     p = vf_fma(p, f, vf_set(0x1.5f456ap-10f));
     p = vf_fma(p, f, vf_set(0x1.3b2dbcp-7f));
@@ -193,7 +191,7 @@ VEC_INLINE vf vf_exp2(vf x)
 #define CODE_STEP 16u
 #define CODE_VECS (CODE_STEP / VL)
 
-/* Every level times scale, plus zero. It rounds as if elements were computed one by one. */
+/* Every level times scale, plus zero: the same roundings as for single elements. */
 VEC_INLINE vbook book_affine(vbook b, vf scale, vf zero)
 {
     for (uint32_t i = 0; i < BOOK_VECS; i++)

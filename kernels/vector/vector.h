@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inner loops of the flash kernels. Most sources of this folder are compiled once for each level of kernels/cpu.h
- * (the Makefile says which, with -DKVB_ISA=name and the compiler's flags), and their public names carry the level:
- * KVB_ISA_NAME(f) is f_avx2. Loops over floats alone are compiled only where they differ from those of a lower level
- * (SRC_floats); the other levels have those, KVB_FLOATS_NAME(f). So it is with loops that read stored rows
- * (SRC_rows, KVB_ROWS_NAME(f)). bf16_*.c and f16_*.c are compiled for levels with such products. kvb_loops_at() finds them all.
+ * The inner loops of kernels flash-* and scan. The Makefile compiles most sources of this folder once for each level of
+ * kernels/cpu.h, with -DKVB_ISA=name. Public names end with the level: KVB_ISA_NAME(f) is f_avx2. Loops over floats
+ * (SRC_floats) and loops that read stored rows (SRC_rows) are compiled only where they differ from those of a lower
+ * level. Other levels use the lower one's, KVB_FLOATS_NAME(f) and KVB_ROWS_NAME(f). bf16_*.c and f16_*.c are compiled
+ * for levels with such products. kvb_loops_at() finds the loops of a level.
  *
  * A query row is one token and one query head. Rows of K and V come a block at a time: at most BLOCK cells of one KV
- * head, as pointers, so that strided, paged and scattered cells are all alike. Scores and weights are [row][BLOCK] f32,
+ * head, as pointers, so strided, paged and scattered cells are all alike. Scores and weights are [row][BLOCK] f32,
  * 64-byte aligned.
  */
 #ifndef KVB_VECTOR_H
@@ -20,10 +20,10 @@
 #ifndef KVB_ISA
 #define KVB_ISA portable
 #endif
-#ifndef KVB_FLOATS /* this level uses the loops over floats of level KVB_FLOATS; usually its own */
+#ifndef KVB_FLOATS /* the level with the loops over floats that this level uses: usually itself */
 #define KVB_FLOATS KVB_ISA
 #endif
-#ifndef KVB_ROWS /* and those that read stored rows of level KVB_ROWS */
+#ifndef KVB_ROWS /* the same for loops that read stored rows */
 #define KVB_ROWS KVB_ISA
 #endif
 #define KVB_ISA_JOIN(name, isa)  name##_##isa
@@ -32,70 +32,69 @@
 #define KVB_FLOATS_NAME(name)    KVB_ISA_JOIN_(name, KVB_FLOATS)
 #define KVB_ROWS_NAME(name)      KVB_ISA_JOIN_(name, KVB_ROWS)
 
-#define BLOCK 64u /* cells; the bits of a word */
+#define BLOCK 64u /* cells of a block: a bit of a word for each */
 
 /* ---- rows as floats: load.c, hadamard.c -------------------------------------------------------------------------- */
 
 /*
- * Rows of KV head h in the n cells listed, as they are stored: the transform is not undone and the head scale is not
- * applied (the caller applies both once, to q or to the result). rows: [n][stride] f32, 64-byte aligned; stride is a
- * multiple of 16 and at least view->dim; channels from view->dim on are set to 0. An element is code * scale + zero,
- * with the factors and in the order of format->read, and so, without transform and head scale, with the same bits.
+ * Decodes the rows of KV head h in the n listed cells. The transform is not undone and the head scale is not applied:
+ * the caller applies both once, to q or to the result. rows: [n][stride] f32, 64-byte aligned; stride is a multiple of
+ * 16 and at least view->dim; channels from view->dim on are set to 0. An element is code * scale + zero, in the
+ * order of format->read. Without transform and head scale it has the same bits as from format->read.
  */
 typedef void kvb_load(const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n, float *rows, size_t stride);
 
-/* The load of a format. NULL where there is none: a plug-in's own format is read by format->read. */
+/* Finds the load of a format. NULL: there is none, as for a plug-in's own format; format->read reads the rows. */
 kvb_load *KVB_ISA_NAME(kvb_load_of)(const kvb_format *format);
 
-/* Transforms a row in place. `inverse` differs in one thing: the signs come last. */
+/* Transforms a row in place. inverse: SIGNED flips the signs last, not first; otherwise the inverse is the same. */
 void KVB_ISA_NAME(kvb_hadamard)(kvb_transform transform, uint32_t dim, bool inverse, float *row);
 
 /* ---- few query rows, stored rows where they lie ------------------------------------------------------------------ */
 
 #define DOTS_ROWS 8u  /* most query rows of a call */
-#define FP8_DIM   64u /* rows of E4M3 and E5M2 have a multiple of so many channels */
+#define FP8_DIM   64u /* rows of E4M3 and E5M2 have a multiple of this many channels */
 
-/* Stored rows of one block. Never read past their ends. */
+/* Stored rows of one block. No loop reads past the end of a row. */
 typedef struct kvb_stored_rows {
     kvb_elem elem;
     uint32_t n, dim;
     const void *const *at; /* [n] */
     kvb_row_ahead ahead;
-    /* Which cells the rows are, and of which KV head. Only for f16_in_place.c, which finds the scales and zeros of
-     * UINT8 so. */
+    /* The rows' view, cells and KV head. Only f16_in_place.c uses them, to find the scales and zeros of UINT8. */
     const kvb_view *view;
     const uint32_t *cells; /* [n] */
     uint32_t kv_head;
 } kvb_stored_rows;
 
-/* at[i] = where the row of cell[i] starts, i < n <= BLOCK, if that of cell 0 starts at `first`. neighbours: cell[i] is
- * cell[0] + i. */
+/* at[i] = address of the row of cell[i], for i < n <= BLOCK: first + cell[i] * stride. first: the row of cell 0.
+ * neighbours: every cell[i] is cell[0] + i. */
 void KVB_ISA_NAME(kvb_rows_at)(const void *first, size_t stride, const uint32_t *cell, uint32_t n, bool neighbours,
                                const void **at);
 
-/* Encodes one query row q [dim], once for all blocks. k: the format of the rows that it will meet. */
+/* Encodes one query row q [dim], once for all blocks. k: the format of the K rows that q is multiplied with. */
 typedef void kvb_query_fn(const kvb_format *k, uint32_t dim, const float *q, void *encoded);
 
 /*
  * scores[r][i] = q[r] . row i, for n_rows <= DOTS_ROWS encoded query rows. Scores from n on, up to a multiple of 16,
- * are arbitrary. Returns false only with f16: a score passed f16's range, or is truly not finite; then all scores are
- * arbitrary.
+ * are arbitrary. The loops of f16 return false if a score exceeded f16's range or is itself not finite; all scores are
+ * then arbitrary. The other loops return true.
  */
 typedef bool kvb_dots_fn(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores);
 
 /*
- * sums[r][c] += weights[r][i] * element c of row i. An element that is not finite gives NaN even with weight 0. Returns
- * false only with f16: a sum is not finite; then the sums are unchanged.
+ * sums[r][c] += weights[r][i] * element c of row i. An element that is not finite gives NaN even with weight 0. The
+ * loops of f16 return false if a sum is not finite; the sums are then unchanged. The other loops return true.
  */
 typedef bool kvb_sums_fn(const kvb_stored_rows *values, const float *weights, uint32_t n_rows, float *const *sums);
 
 /*
- * The loops for floats. They take F32, F16 and BF16, dim a multiple of 16, and E4M3 and E5M2, dim a multiple of
- * FP8_DIM. Query rows and sums are `dim` floats, 64-byte aligned. Chains of f32 roundings (kvb_arithmetic): dots() dim
- * / VL + log2(VL), at most dim / 4 + 2; sums() n, and one more for the addition to what is there. So a row's sums over
- * all cells have a chain of BLOCK, and one more for each block.
+ * The loops for floats, over rows of F32, F16 and BF16 (dim a multiple of 16) and of E4M3 and E5M2 (dim a multiple of
+ * FP8_DIM). Query rows and sums are `dim` floats, 64-byte aligned. Chains of f32 roundings (kvb_arithmetic): dots() has
+ * dim / VL + log2(VL), at most dim / 4 + 2. sums() has n, and one more for the addition to earlier sums. So the sums of
+ * a row over all cells have a chain of BLOCK, and one more for each block.
  */
-kvb_dots_fn KVB_ISA_NAME(kvb_dots), KVB_FLOATS_NAME(kvb_plain_dots); /* plain: of F32, F16 and BF16 alone */
+kvb_dots_fn KVB_ISA_NAME(kvb_dots), KVB_FLOATS_NAME(kvb_plain_dots); /* plain: F32, F16 and BF16 only */
 kvb_sums_fn KVB_ISA_NAME(kvb_sums), KVB_FLOATS_NAME(kvb_plain_sums);
 
 /*
@@ -123,9 +122,8 @@ void KVB_ISA_NAME(kvb_pack_keys)(kvb_elem elem, const void *const *keys, uint32_
 void KVB_ISA_NAME(kvb_pack_values)(kvb_elem elem, const void *const *values, uint32_t n, uint32_t dim, float *packed);
 
 /*
- * c[r][j] = sum over k of a[r][k] b[k][j], added to what c holds when `add`; any number of rows, k < depth,
- * j < width, a multiple of 16. b [depth][b_row], of which `width` columns are taken, is 64-byte aligned, b_row a
- * multiple of 16. Chain: depth.
+ * c[r][j] = sum over k < depth of a[r][k] b[k][j], for j < width; with `add` c[r][j] += that sum. width and b_row are
+ * multiples of 16. b is [depth][b_row], 64-byte aligned; its first `width` columns are used. Chain: depth.
  */
 void KVB_ISA_NAME(kvb_product)(uint32_t rows, uint32_t depth, uint32_t width, const float *const *a, const float *b,
                                uint32_t b_row, float *const *c, bool add);
@@ -133,12 +131,12 @@ void KVB_ISA_NAME(kvb_product)(uint32_t rows, uint32_t depth, uint32_t width, co
 /* ---- softmax: weights.c ------------------------------------------------------------------------------------------ */
 
 /*
- * Softmax of one query row so far, in powers of two: a weight is 2^(s log2(e) - max). max is a whole number, so that
- * changing it multiplies by a power of two, which is exact.
+ * Softmax of one query row so far, in powers of two: a weight is 2^(s log2(e) - max). max is a whole number, so a new
+ * max multiplies earlier sums by a power of two, which is exact.
  */
 typedef struct kvb_row_state {
     float max;  /* -infinity: nothing seen yet */
-    double sum; /* of the weights. In double: thousands of equal weights drift in float */
+    double sum; /* of the weights; in float a sum of thousands of equal weights would drift */
 } kvb_row_state;
 
 /* How scores become exponents of two. */
@@ -149,11 +147,11 @@ typedef struct kvb_logits {
 
 /*
  * Turns the n >= 1 scores of each row, scores[r * BLOCK + i], into weights, in place. A weight is 0 if bit i of
- * visible[r] is not set, whatever its score is, and from n on, up to a multiple of 16. The state's max is raised only
- * if a weight would pass 2^8 (or the first time), to the largest exponent of the block, rounded up. earlier[r] becomes
- * the factor on the row's earlier sums: a power of two; 1 if nothing was seen before. The relative error of a weight's
- * exponential is WEIGHT_ERROR. To it come the roundings of the exponent: of s * scale (if there is no fused
- * multiply-add) and of its difference from max.
+ * visible[r] is not set, whatever the score is. Weights from n on, up to a multiple of 16, are 0. A row's max is raised
+ * only by the first visible block, or if a weight would exceed 2^8: to the block's largest exponent, rounded up.
+ * earlier[r] becomes the factor on the row's earlier sums: a power of two; 1 if max is not raised or nothing was seen
+ * before. The relative error of the exponential is WEIGHT_ERROR. The exponent is rounded besides: s * scale, and the
+ * difference from max.
  */
 void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint32_t n_rows, const uint64_t *visible,
                              kvb_row_state *const *state, float *earlier);
@@ -161,7 +159,7 @@ void KVB_ISA_NAME(kvb_weigh)(kvb_logits logits, float *scores, uint32_t n, uint3
 #define WEIGHT_FLOOR 0x1p-125 /* a weight below this, relative to the row's largest, may have become 0 */
 #define TANH_ERROR   0x1p-22  /* absolute, of tanh(scale s); found the same way */
 
-/* to[c] = from[c] * factor for c < dim, a multiple of 16. They may be the same. */
+/* to[c] = from[c] * factor for c < dim, a multiple of 16. `to` may be `from`. */
 void KVB_ISA_NAME(kvb_rescale)(float *to, const float *from, uint32_t dim, float factor);
 
 /* Are all sums[c], c < dim, finite? */
@@ -174,39 +172,39 @@ typedef struct kvb_scan_step {
     kvb_scan_kind kind; /* not CONV */
     kvb_elem elem;      /* of from and to: plain */
     uint32_t d_k, columns;
-    uint32_t row, a_row; /* elements between rows of from and to; of a */
+    uint32_t row, a_row; /* elements from one row to the next: of from and to; of a */
     const void *from;    /* NULL: zeros */
-    void *to;            /* may be `from`; NULL: nowhere */
+    void *to;            /* may be `from`; NULL: the new state is not stored */
     const float *q, *k, *v;
     float decay, gate;      /* MAMBA2, LIGHTNING: decay of the state, factor on v; DELTA: alpha and beta */
-    const float *gates, *a; /* MAMBA1: of these columns */
+    const float *gates, *a; /* MAMBA1: gate and a of these columns */
     float *out;             /* [columns] */
 } kvb_scan_step;
 void KVB_ISA_NAME(kvb_scan_token)(const kvb_scan_step *step);
 
-/* out[c] = act(bias[c] + sum over i < taps of a[i][c] rows[i][c]), of `columns` columns. Rows of a lie d_v apart. bias
- * NULL: zeros. */
+/* out[c] = act(bias[c] + sum over i < taps of a[i][c] rows[i][c]) for c < columns. Rows of a are d_v elements apart.
+ * bias NULL: zeros. */
 void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t d_v, uint32_t columns, const float *const *rows,
                                  const float *a, const float *bias, bool silu, float *out);
 
 /*
- * SCAN_CHUNK tokens of the heads of one group at a time, by matrix products. d_k and d_v are multiples of 16. Kinds MAMBA2, LIGHTNING,
- * DELTA. With L the sums of log decays within the chunk, U[i] = gate v[i], and for DELTA the solution of
+ * At most SCAN_CHUNK tokens of the heads of one group, by matrix products, for MAMBA2, LIGHTNING and DELTA. d_k and d_v
+ * are multiples of 16. L[t] is the sum of the log decays of the chunk's tokens up to t, t included:
  *
- *     U[j] = beta (v[j] - exp(L[j]) k[j]^T S - sum over i < j of exp(L[j] - L[i]) k[j].k[i] U[i]),
+ *     U[j] = gate v[j], or for DELTA, solved by substitution,
+ *     U[j] = beta (v[j] - exp(L[j]) k[j]^T S - sum over i < j of exp(L[j] - L[i]) k[j].k[i] U[i])
  *     out[t] = exp(L[t]) q[t]^T S + sum over i <= t of exp(L[t] - L[i]) q[t].k[i] U[i]
  *     S = exp(L[n-1]) S + sum of exp(L[n-1] - L[i]) k[i] U[i]^T                 (n tokens)
  *
- * which is Mamba-2's dual form (arXiv 2405.21060, section 6) and Gated DeltaNet's chunkwise form (arXiv 2412.06464, section 3.3) solved
- * by substitution.
+ * Mamba-2's dual form (arXiv 2405.21060, section 6), Gated DeltaNet's chunkwise form (arXiv 2412.06464, section 3.3).
  */
 #define SCAN_CHUNK 16u
 typedef struct kvb_scan_chunk {
     const kvb_scan *args;
     uint32_t first, n; /* tokens of the call: n <= SCAN_CHUNK */
-    uint32_t head;     /* the first one, and how many: of one group */
+    uint32_t head;     /* the first of `heads` heads, all of one group */
     uint32_t heads;
-    uint32_t then_first, then_head; /* token and head that are taken next; n_tok: none */
+    uint32_t then_first, then_head; /* first token and head of the next chunk, to prefetch; n_tok: there is none */
     float *states;                  /* [heads][d_k][d_v], 64-byte aligned */
     float *scratch;                 /* kvb_scan_chunk_floats(), 64-byte aligned */
 } kvb_scan_chunk;
@@ -218,14 +216,13 @@ static inline size_t kvb_scan_chunk_floats(uint32_t d_k, uint32_t d_v)
 
 /* ---- prefetching rows that are decoded or packed first ----------------------------------------------------------- */
 
-/* The rows, scales and zeros of KV head h that the next turn will read: `run` cells, `ahead` further on than each of n
- * cells. */
+/* Rows, scales and zeros of KV head h that the next turn reads: `run` cells from each cells[i] + ahead on. */
 typedef struct kvb_lookahead {
     const kvb_view *view;
     const uint32_t *cells; /* [n] */
     uint32_t h, n, ahead, run;
-    bool steadily; /* kvb_lookahead_step() prefetches too */
-    uint32_t done; /* prefetched so far: of the n cells, or, if n is 1, of its run */
+    bool steadily; /* kvb_lookahead_step() prefetches; else it does nothing */
+    uint32_t done; /* prefetched so far: of the n cells; with n = 1, of the run's cells */
 } kvb_lookahead;
 
 static inline uint32_t kvb_lookahead_all(const kvb_lookahead *next)
@@ -233,7 +230,7 @@ static inline uint32_t kvb_lookahead_all(const kvb_lookahead *next)
     return next->n > 1 ? next->n : next->run;
 }
 
-/* The lines of one table: codes, scales or zeros. */
+/* Prefetches the lines of one table: codes, scales or zeros. */
 static inline void kvb_lookahead_lines(const kvb_lookahead *next, const void *base, size_t stride)
 {
     const uintptr_t line = 64;
@@ -244,7 +241,7 @@ static inline void kvb_lookahead_lines(const kvb_lookahead *next, const void *ba
     }
 }
 
-/* Prefetch the part of the first `end` that has not been prefetched yet. */
+/* Prefetches the cells before number `end` that have not been prefetched yet. */
 static inline void kvb_lookahead_to(kvb_lookahead *next, uint32_t end)
 {
     const kvb_view *v = next->view;
@@ -267,14 +264,14 @@ static inline void kvb_lookahead_to(kvb_lookahead *next, uint32_t end)
         kvb_lookahead_lines(&part, (const char *)v->zeros + next->h * v->zero_head_stride, v->zero_cell_stride);
 }
 
-/* Prefetch up to i of `of` equal parts. NULL: nothing. */
+/* Prefetches the first i of `of` equal parts. NULL: nothing. */
 static inline void kvb_lookahead_until(kvb_lookahead *next, uint32_t i, uint32_t of)
 {
     if (next)
         kvb_lookahead_to(next, kvb_lookahead_all(next) * i / of);
 }
 
-/* Prefetch the next eighth, if `steadily`. NULL: nothing. */
+/* Prefetches the next eighth, if `steadily`. NULL: nothing. */
 static inline void kvb_lookahead_step(kvb_lookahead *next)
 {
     if (!next || !next->steadily)
@@ -298,21 +295,20 @@ typedef void kvb_block_scores_fn(const kvb_view *k, uint32_t h, const uint32_t *
 
 /*
  * Sums: sums[r][c] += weights[r][i] * V row of cells[i], for the first v->dim channels. Weights are not negative. Those
- * from n up to the next multiple of 16 are 0. Behind these a row still holds what scores() wrote there. sums: [v->dim
- * rounded up to 16].
+ * from n up to the next multiple of 16 are 0; later ones are arbitrary. sums: [v->dim rounded up to 16].
  */
 typedef void kvb_block_sums_fn(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, const float *weights,
                                uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch);
 
 /*
- * Integers: q and weights rounded to 8 bits, codes as they are stored. int8.h has the formats and the sizes. The
+ * Products of integers: q and weights are rounded to 8 bits, codes are used as stored (formats and sizes: int8.h). The
  * elements of a query row are rounded to multiples of INT8_QUERY_STEP * the row's largest magnitude; weight * scale of
  * a V group to multiples of INT8_WEIGHT_STEP * the largest such product of the row in this block.
  */
 #define INT8_QUERY_STEP  (1.0 / 127)
 #define INT8_WEIGHT_STEP (1.0 / 127)
 kvb_query_fn KVB_ISA_NAME(kvb_int8_query);
-/* The q [dim] that an encoded query row stands for. */
+/* Decodes an encoded query row to q [dim]. */
 void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const void *encoded, double *q);
 kvb_block_scores_fn KVB_ISA_NAME(kvb_int8_scores);
 kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
@@ -321,10 +317,10 @@ kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
 
 /*
  * An instruction multiplies pairs of bf16 and adds both products to a float. q and weights are rounded to bf16; rows of
- * BF16, E4M3 and E5M2 are exact; sums are of f32, with the chains of the loops for floats. dim is a multiple of 16.
+ * BF16, E4M3 and E5M2 are exact; sums are f32, with the chains of the loops for floats. dim is a multiple of 16.
  *
- * The instruction takes numbers below BF16_LEAST for 0, also as results. A query row whose largest magnitude is below
- * BF16_LEAST_Q is therefore multiplied by a power of two first: at most BF16_LOST of that magnitude is lost.
+ * The instruction treats factors and results below BF16_LEAST as 0. If the largest magnitude of a query row is below
+ * BF16_LEAST_Q, the row is first multiplied by a power of two: at most BF16_LOST of that magnitude is lost.
  */
 #define BF16_MAX_DIM 1024u
 #define BF16_LEAST   0x1p-126
@@ -332,10 +328,10 @@ kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
 #define BF16_LOST    (BF16_LEAST / BF16_LEAST_Q)
 
 /*
- * x86 adds one product after the other, rounding to nearest. AArch64 adds the two products first, then their sum, and
- * rounds both to odd (BFDOT where FPCR.EBF is 0, as Linux leaves it: Arm DDI 0487, BFDotAdd): off by up to a whole unit
- * in the last place, as two roundings to nearest are. A term so passes through as many of these as on x86, and through
- * those of its own pair.
+ * Roundings of a term that AArch64 adds to those of x86. x86 adds one product after the other and rounds to nearest.
+ * AArch64 adds the two products of a pair, then the result to the sum, and rounds both to odd (BFDOT where FPCR.EBF is
+ * 0, as Linux leaves it: Arm DDI 0487, BFDotAdd). A rounding to odd is off by up to a whole unit in the last place, as
+ * two roundings to nearest are. So the sum of pairs has as many roundings as on x86, and a term's own pair two more.
  */
 #if defined(__aarch64__)
 #define BF16_OWN_PAIR 2u
@@ -343,19 +339,19 @@ kvb_block_sums_fn KVB_ISA_NAME(kvb_int8_sums);
 #define BF16_OWN_PAIR 0u
 #endif
 
-/* Channels of a row, or of a tile made of rows: a multiple of 64. */
+/* Channels of an encoded row, or of a tile of rows: dim rounded up to a multiple of 64. */
 static inline uint32_t kvb_bf16_width(uint32_t dim)
 {
     return (dim + 63) / 64 * 64;
 }
 
-/* An encoded query row: the factor that undoes its scaling; from byte 64 on bf16, zeros behind the last. */
+/* Bytes of an encoded query row: a float, the factor that undoes the scaling; from byte 64 on bf16, then zeros. */
 static inline size_t kvb_bf16_query_bytes(uint32_t dim)
 {
     return 64 + (size_t)kvb_bf16_width(dim) * 2;
 }
 
-/* Scratch of the block products, for rows of at most dim channels: the packed block, then query rows of a panel. */
+/* Scratch of the block products, for rows of at most dim channels: the packed block; for AMX also a panel's rows. */
 #define AMX_PANEL 32u
 static inline size_t kvb_bf16_scratch_bytes(uint32_t dim)
 {
@@ -366,7 +362,7 @@ static inline size_t kvb_amx_scratch_bytes(uint32_t dim)
     return kvb_bf16_scratch_bytes(dim) + (size_t)kvb_bf16_width(dim) * AMX_PANEL * 2;
 }
 
-/* Few rows in place, or a block packed for any number: both take the same encoded query rows. */
+/* dots() and sums() take few query rows, block products any number. Both take the same encoded query rows. */
 typedef struct kvb_bf16_loops {
     kvb_query_fn *query;
     kvb_dots_fn *dots;
@@ -376,10 +372,10 @@ typedef struct kvb_bf16_loops {
 } kvb_bf16_loops;
 
 /*
- * The same block products by AMX: amx_blocks.c. An instruction makes 16 x 16 sums of 16 pairs each: even and odd elements
- * in a chain each, from 0 on, then those two are added, then that is added to what is there. So a score of dim channels has
- * a chain of 17 + dim / 32, rounded up; a sum one of 17, and up to AMX_ADDITIONS to what is there. Numbers below BF16_LEAST
- * are 0 here, too.
+ * The same block products by AMX: amx_blocks.c. An instruction makes 16 x 16 sums of 16 pairs. For each it adds up the
+ * even and the odd elements in a chain each, from 0 on, then these two sums, then the result to the accumulator. So the
+ * chain of a score is 17 + dim / 32, rounded up; that of a sum is 17, plus up to AMX_ADDITIONS to the earlier sums.
+ * Numbers below BF16_LEAST are 0 here, too.
  */
 #define AMX_ADDITIONS (BLOCK / 32)
 typedef struct kvb_amx_loops {
@@ -390,33 +386,31 @@ typedef struct kvb_amx_loops {
 /* ---- f16: f16_in_place.c (AVX-512 FP16) -------------------------------------------------------------------------- */
 
 /*
- * Products and short sums of f16, in twice the lanes of f32. Sums of f16 are kept short. In sums() a lane adds
- * F16_CELLS cells, then the few such sums of a block; in dots() it adds a part of a dot product, then the parts are
- * added as a tree.
+ * Products and short sums of f16, in twice the lanes of f32. In sums() a lane adds F16_CELLS cells, then the few such
+ * sums of a block. In dots() a lane adds a part of a dot product, then a tree adds the parts.
  *
- * Rows are F16; E4M3, read as f16 with 2^-8 of its value; or codes of 8 bits with f16 scales, Q8_0 and UINT8: a code is
- * exact as f16, the element made of it is rounded once. dim is a multiple of 16, of 64 for E4M3, of the group for
- * codes. q is scaled by a power of two to a largest magnitude in [2^3, 2^4), for E4M3 2^8 times that. Weights, at most
- * 2^8, are scaled by 2, for E4M3 by 2^7. Where that passes f16's range the functions return false, and the caller takes
- * floats.
+ * Rows are F16; E4M3, read as f16 with 2^-8 of the value; or Q8_0 and UINT8 with f16 scales: an 8-bit code is exact in
+ * f16, its element is rounded once. dim is a multiple of 16; for E4M3 of 64; for codes of the group. q is scaled by a
+ * power of two to a largest magnitude in [2^3, 2^4), for E4M3 2^8 times that. Weights, at most 2^8, are scaled by 2;
+ * for E4M3 by 2^7. If a result exceeds f16's range, the functions return false, and the caller uses loops for floats.
  */
 #define F16_MAX_DIM 1024u
 #define F16_CELLS   16u
 
-/* Chains of roundings to f16. With 8 lanes a row, dim / 8 products each and a tree of 3 additions; with 16 or 32 lanes
- * fewer products and trees of 4 or 5. A sum over a block adds F16_CELLS cells at a time. */
+/* Chains of roundings to f16. A row on 8 lanes has dim / 8 products a lane and a tree of 3 additions; on 16 or 32 lanes
+ * fewer products and a tree of 4 or 5. A sum over a block adds F16_CELLS cells at a time. */
 #define F16_DOT_CHAIN(dim) ((dim) / 8 + 4)
 #define F16_SUM_CHAIN      (F16_CELLS + BLOCK / F16_CELLS)
 
 /* Below f16's normal numbers a product is off by at most half of the smallest subnormal. */
 #define F16_ERROR     0x1p-25
-#define F16_LARGEST_Q 0x1p3 /* of a scaled query row, at least */
-/* Factors on weights, of which a row's largest is at least a half in the end. For E4M3 without the 2^8 that undo its
- * 2^-8. */
+#define F16_LARGEST_Q 0x1p3 /* the largest magnitude of a scaled query row is at least this */
+/* Factors on weights. In the end a row's largest weight is at least a half. E4M3's leaves out the 2^8 that undoes the
+ * 2^-8 of its values. */
 #define F16_WEIGHTS      2.0
 #define F16_WEIGHTS_E4M3 0.5
 
-/* An encoded query row: the factor that undoes its scaling; from byte 64 on f16. */
+/* Bytes of an encoded query row: a float, the factor that undoes the scaling; from byte 64 on f16, then zeros. */
 static inline size_t kvb_f16_query_bytes(uint32_t dim)
 {
     return 64 + (size_t)(dim + 31) / 32 * 64;
@@ -430,7 +424,7 @@ typedef struct kvb_f16_loops {
 
 /* ---- how they are reached ---------------------------------------------------------------------------------------- */
 
-/* The functions that each level has: of its own, or of level KVB_ROWS or KVB_FLOATS. */
+/* The functions of a level: its own, those of level KVB_ROWS, or those of level KVB_FLOATS. */
 #define KVB_VECTOR_FUNCTIONS(OWN, ROWS, FLOATS)                                                                        \
     ROWS(load_of)                                                                                                      \
     ROWS(rows_at)                                                                                                      \
@@ -464,22 +458,22 @@ extern const kvb_vector KVB_ISA_NAME(kvb_vector);
 
 typedef struct kvb_loops {
     const kvb_vector *vector;
-    const kvb_bf16_loops *bf16; /* NULL where the level has none */
+    const kvb_bf16_loops *bf16; /* these three: NULL where the level has none */
     const kvb_f16_loops *f16;
-    const kvb_amx_loops *amx; /* beside bf16 */
+    const kvb_amx_loops *amx; /* only together with bf16 */
 } kvb_loops;
 
-/* NULL where this build has no such level. */
+/* NULL: this build lacks the level. */
 const kvb_loops *kvb_loops_at(kvb_cpu_level level);
 
-/* The member of kvb_loops at this offset, of a level. NULL where the level, or this build, has none such. */
+/* The pointer at this offset of a level's kvb_loops. NULL: the level, or this build, has no such loops. */
 static inline const void *kvb_loops_part(kvb_cpu_level level, size_t offset)
 {
     const kvb_loops *loops = kvb_loops_at(level);
     return loops ? *(const void *const *)(const void *)((const char *)loops + offset) : NULL;
 }
 
-/* Do they differ from those of every lower level? */
+/* Does the level have such loops, other than those of every lower level? */
 static inline bool kvb_loops_own(kvb_cpu_level level, size_t offset)
 {
     const void *part = kvb_loops_part(level, offset);
