@@ -19,8 +19,8 @@ typedef struct kvb_side {
     kvb_load *load;           /* NULL: plain elements, or rows read by format->read */
     bool in_place;            /* rows can be used where they lie; if there is a load, only by dots() and sums() */
     kvb_elem elem;            /* of rows in place; else F32, as tiles have */
-    kvb_transform transform;  /* still to be applied */
-    bool head_scaled;         /* view->head_scales are still to be applied */
+    kvb_transform transform;  /* not applied to the rows; to q or to the result */
+    bool head_scaled;         /* the same for view->head_scales */
     uint32_t width;           /* channels that are multiplied, a multiple of 16 */
     size_t row_bytes, stride; /* of a row in place, and from one cell to the next; else 0 */
 } kvb_side;
@@ -31,16 +31,16 @@ static inline uint32_t kvb_padded(uint32_t dim)
     return (dim + 15) / 16 * 16;
 }
 
-/* Channels of a sum over V rows. Where V is part of a transformed K row, all of K's: the transform mixes them. */
+/* Channels of a sum over V rows. If V is part of transformed K rows, all of K's: the transform mixes them. */
 static inline uint32_t kvb_v_width(const kvb_problem *p)
 {
     return kvb_padded(p->v_in_k && p->k_format->transform ? p->k_dim : p->v_dim);
 }
 
-/* May rows have to be converted to floats, in a tile? */
+/* Can rows of this format need a tile, in which they are converted to floats? */
 bool kvb_side_tiled(const kvb_format *format, uint32_t dim);
 
-/* Can rows be used where they lie? values: how many channels are read as V; all, unless V lies in K's rows. */
+/* Can rows be used where they lie? values: channels that are read as V: all, unless V lies in K's rows. */
 bool kvb_side_in_place(const kvb_format *format, const kvb_vector *vector, uint32_t dim, uint32_t values);
 
 /* width: channels that are multiplied, padded. */
@@ -55,14 +55,14 @@ typedef struct kvb_row_group {
     uint32_t kv_head;
     uint32_t n_rows, row[TILE_ROWS]; /* of the tile: token * heads + head */
     uint32_t n_cells, cell[BLOCK];
-    const void *query[TILE_ROWS];          /* what the product's query() gave */
+    const void *query[TILE_ROWS];          /* from the product's query() */
     float *sums[TILE_ROWS];                /* [width of V], so far */
     kvb_row_state *state[TILE_ROWS];       /* softmax so far */
     uint64_t visible[TILE_ROWS];           /* bit i: the row sees cell[i] */
-    uint32_t ahead;                        /* the next turn reads, so many cells further on, … */
-    uint32_t runs, run;                    /* … `run` neighbours from each of the first `runs` cells */
+    uint32_t ahead;                        /* cells from here to those that are read next; 0: there are none */
+    uint32_t runs, run;                    /* read next: `run` cells from cell[i] + ahead on, for each i < runs */
     bool neighbours;                       /* cell[i] is cell[0] + i */
-    bool turn;                             /* … of a sequence that is read in turns */
+    bool turn;                             /* the group is part of a long run of cells, which is read in turns */
     const void *key[BLOCK], *value[BLOCK]; /* rows in place, or in a tile; set by the product */
 } kvb_row_group;
 
@@ -76,7 +76,7 @@ void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, 
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* Cells that only one token sees. They wait until there are enough of them for a block: pass.c. */
+/* Cells that only one token sees, where a block has few of them. They wait until they fill a block: pass.c. */
 typedef struct kvb_waiting {
     uint32_t n, cell[BLOCK];
 } kvb_waiting;
@@ -90,9 +90,9 @@ typedef struct kvb_workspace {
     kvb_blocks *blocks;   /* of the tile at work */
 } kvb_workspace;
 
-/* Sums of a group that are yet to be made, with the weights in a workspace's scores. */
+/* Sums of a group that are still to be computed, from the weights in a workspace's scores. */
 typedef struct kvb_late_sums {
-    uint32_t n_rows, n_cells; /* no rows: there are none */
+    uint32_t n_rows, n_cells; /* n_rows 0: there are none */
     const void *value[BLOCK];
     float *sums[BESIDE_ROWS];
     kvb_row_ahead ahead;
@@ -100,9 +100,9 @@ typedef struct kvb_late_sums {
 
 /* How q and K, and the weights and V, are multiplied. Each product has a file, with its kernel: product_*.c. */
 typedef struct kvb_product {
-    size_t loops; /* offset in kvb_loops of those that it is made of: it runs at levels that have them */
+    size_t loops; /* offset in kvb_loops of the product's loops: a level without them cannot run it */
 
-    /* Does it take the rows of this problem? If not, why says the reason. */
+    /* Can it multiply the rows of this problem? If not, why gets the reason. */
     bool (*fits)(const kvb_problem *problem, char *why, size_t why_bytes);
 
     /* Bytes of an encoded query row, and of scratch; multiples of 64. */
@@ -111,18 +111,17 @@ typedef struct kvb_product {
 
     /* Encodes q [k_dim] for KV head h, once for all blocks. Returns what is to be multiplied: encoded, or q itself. */
     const void *(*query)(const kvb_flash *flash, uint32_t h, const float *q, void *encoded);
-    /* The q that an encoded row stands for, of rows as they are stored. NULL: q is not rounded. */
+    /* Decodes an encoded row: gives the q that rows as they are stored are multiplied with. NULL: q is not rounded. */
     void (*decoded)(const kvb_flash *flash, const void *encoded, double *q);
     /* w->scores[r][i]: group row r times K row of cell i. */
     void (*scores)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
-    /* g->sums[r][c] += weight r of cell i times V row of cell i; the weights are w->scores. scores() was called. */
+    /* g->sums[r][c] += weight r of cell i times V row of cell i; the weights are w->scores. After scores(). */
     void (*sums)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g);
 
     /*
-     * V of one group beside K of the next; NULL where a product has no such loop. fits_beside(): may the sums of this
-     * group wait for the next one? They go together if both groups have as many rows and cells. beside() makes the late
-     * sums and the scores of g in one loop. w->scores has the weights of the sums at first, and g's scores in the end.
-     * g NULL: only the sums.
+     * V of one group beside K of the next. fits_beside(): can the sums of this group wait for the next one? Both must
+     * have the same numbers of rows and cells. beside() computes the late sums and the scores of g in one loop.
+     * w->scores has the weights of the sums before, g's scores after. g NULL: only the sums. Both NULL: no such loop.
      */
     bool (*fits_beside)(const kvb_flash *flash, const kvb_row_group *g);
     void (*beside)(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, const kvb_late_sums *late);
@@ -140,21 +139,21 @@ struct kvb_flash {
     const kvb_loops *loops;
     const kvb_prefetch *prefetch;
     kvb_work_plan plan;
-    kvb_side k, v;          /* of one region; where V lies in K's rows, both are of K's view */
-    const kvb_flash *front; /* the same call over the views' front, which has the first cells; NULL: they have none */
+    kvb_side k, v;          /* of one region; if V lies in K's rows, both have K's view */
+    const kvb_flash *front; /* the same call over the front of the views; NULL: they have none */
     kvb_logits logits;
     size_t query_bytes;
     bool query_stays;    /* kvb_float_query_stays() */
-    uint32_t unit_ahead; /* cells from a unit to the next KV head's; 0: no whole number, or another tile comes first */
+    uint32_t unit_ahead; /* cells from a unit to the next KV head's; 0: no whole number, several tiles, or a front */
 };
 
-/* The rows of one side that the next turn will read, to be prefetched in bursts. */
+/* The rows of one side that the next turn reads, to be prefetched in bursts. */
 static inline kvb_lookahead kvb_group_lookahead(const kvb_flash *flash, const kvb_side *side, const kvb_row_group *g)
 {
     return (kvb_lookahead){side->view, g->cell, g->kv_head, g->runs, g->ahead, g->run, flash->prefetch->steadily, 0};
 }
 
-/* How rows of that side are read where they lie. */
+/* How the group's rows of one side are read in place. */
 static inline const kvb_reading *kvb_group_reading(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side)
 {
     const kvb_spread spread = g->turn ? KVB_SPREAD_LONG : g->neighbours ? KVB_SPREAD_SHORT : KVB_SPREAD_APART;
@@ -162,8 +161,8 @@ static inline const kvb_reading *kvb_group_reading(const kvb_flash *flash, const
 }
 
 /*
- * The same for rows in place. In a turn, as many cells further on as the reading says; else those of the next block.
- * Lines between here and there are prefetched again only if the group reads them, too.
+ * What loops over rows in place prefetch: in a turn, rows as many cells ahead as the reading says; else those of the
+ * next block. Lines between here and there are prefetched again only if the group reads them, too.
  */
 static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side,
                                                 size_t stride)
@@ -183,23 +182,23 @@ static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kv
                                r->pages && g->turn && stride == side->row_bytes ? (uint32_t)side->row_bytes : 0};
 }
 
-/* ---- what other products use of that of floats: product_float.c -------------------------------------------------- */
+/* ---- parts of the product of floats that others use: product_float.c --------------------------------------------- */
 
-/* What a flash kernel declares if it works in f32 throughout. */
+/* The arithmetic of a flash kernel that works in f32 throughout. */
 void kvb_float_arithmetic(const kvb_problem *problem, kvb_arithmetic *arithmetic);
 
-/* Transforms q, multiplies it by the head scale, and pads it with zeros to the width of K: kvb_float_query_bytes().
- * Returns `to`, or q itself if it stays and lies at a multiple of 64: if nothing of that is to be done, and rows or
- * cells are few. */
+/* kvb_float_query() transforms q, multiplies it by the head scale, and pads it with zeros to the width of K, in `to`
+ * [kvb_float_query_bytes()]. It returns `to`, or q itself if q is 64-byte aligned and kvb_float_query_stays(): nothing
+ * of that is needed, and rows or cells are few. */
 size_t kvb_float_query_bytes(const kvb_problem *problem);
 bool kvb_float_query_stays(const kvb_flash *flash);
 const float *kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q, float *to);
 
-/* Bytes of the tiles in which rows of K and V become floats, if they have to; and where V's tile begins. */
+/* Bytes of the tiles in which rows of K and V become floats, 0 if none is needed; byte where V's tile begins. */
 size_t kvb_float_tiles_bytes(const kvb_problem *problem);
 size_t kvb_float_v_tile(const kvb_problem *problem);
 
-/* scores() and sums() over rows of bf16 and FP8, where more than DOTS_ROWS rows take these loops: product_bf16.c. */
+/* scores() and sums() over rows of bf16 and FP8: product_bf16.c. block: the loops for more than DOTS_ROWS rows. */
 void kvb_bf16_scores(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, kvb_block_scores_fn *block);
 void kvb_bf16_sums(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, kvb_block_sums_fn *block);
 
@@ -212,7 +211,7 @@ typedef struct kvb_partial {
 } kvb_partial;
 
 /* Encodes the query rows of a share's tile, goes over the share's blocks, and overwrites the partial with the result.
- * Did rows meet cells that they do not see? apart: none may, rows that see the same cells are taken together. */
+ * True: some rows met cells that they do not see. apart: none may; rows of a group then see the same cells. */
 bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial,
                     bool apart);
 
@@ -220,15 +219,15 @@ bool kvb_flash_pass(const kvb_flash *flash, const kvb_share *share, const kvb_wo
 
 /* A product that multiplies nothing: it passes on the cells that one row meets. */
 typedef struct kvb_noting {
-    kvb_product product; /* its scores() and beside() find the kvb_noting that they are part of */
+    kvb_product product; /* first, as its scores() and beside() find the kvb_noting by the product's address */
     uint32_t row;        /* of the tile */
     bool part;           /* the next cells begin a part */
     kvb_tile_take *take;
     void *ctx;
 } kvb_noting;
 
-/* kvb_order.tiles, with a product that has the sizes, costs and fits_beside() of the one that attends: makes the passes
- * over the shares of the row's unit. */
+/* For kvb_order.tiles: makes the passes over the shares of the row's unit. The product has the sizes, costs and
+ * fits_beside() of the one that attends. */
 void kvb_flash_tiles(kvb_noting *noting, const kvb_attend *args, uint32_t row);
 
 /* ---- the call: flash.c. What a product's kernel is made of ------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a tile of neighbouring query tokens sees, in blocks of BLOCK cells, for every kind of mask. A block also says
- * which of the rows meet it as one group. All of this is integers. A block that no token of the tile sees costs
- * nothing, but an EXPLICIT mask is read whole.
+ * which tokens' rows meet it as one group. Integers only. A block that no token of the tile sees costs nothing, but an
+ * EXPLICIT mask is read whole.
  */
 #ifndef KVB_FLASH_MASK_BLOCKS_H
 #define KVB_FLASH_MASK_BLOCKS_H
@@ -11,8 +11,8 @@
 
 #define TILE_TOKS 256u /* most tokens of a tile */
 
-/* kvb_blocks needs ascending runs. PAGES, and RUNS in another order, become EXPLICIT; so do RUNS that are more than the
- * words, since each KV head goes over them. bits: kvb_mask_bits_bytes(), 8-byte aligned. */
+/* Makes a mask fit for kvb_blocks, which needs ascending runs. PAGES, and RUNS in another order, become EXPLICIT. So do
+ * RUNS with more runs than words: each KV head walks them. bits: kvb_mask_bits_bytes(), 8-byte aligned. */
 void kvb_mask_ascend(kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, void *bits);
 size_t kvb_mask_bits_bytes(uint32_t n_tok, uint32_t n_cells);
 
@@ -34,7 +34,7 @@ typedef struct kvb_seen {
     uint64_t word;  /* bit i: the token sees cell first + i; not 0 */
     uint32_t cells; /* how many bits are set */
     uint16_t tok;   /* counted from the tile's first */
-    uint16_t same;  /* so many tokens, from this one on, have this word; of those behind it: not set */
+    uint16_t same;  /* tokens with this word, from this one on; set only for the first of them */
 } kvb_seen;
 
 /* The cost of a group of rows that meet the same cells: about cycles, for rows of 128 channels. */
@@ -43,11 +43,11 @@ typedef uint32_t kvb_group_cost(uint32_t rows, uint32_t cells);
 typedef struct kvb_block {
     const kvb_seen *seen; /* [n] tokens that see some of it, ascending */
     uint64_t any;         /* the OR of all words */
-    uint64_t cost;        /* of one such block */
+    uint64_t cost;        /* of one block of the span */
     uint32_t first;       /* cell: a multiple of BLOCK */
     uint32_t n;
     uint32_t span; /* blocks from this one on that the same tokens see whole; 1: only this one, maybe in part */
-    bool together; /* all rows are one group, which costs no more than tokens with the same word do apart */
+    bool together; /* all rows are one group: it costs no more than a group for each word */
 } kvb_block;
 
 /* Sets the block's cost and `together`, and `same` of its tokens. heads: query heads of a KV head. */
@@ -70,14 +70,14 @@ typedef struct kvb_blocks {
     uint32_t n_seen;                                 /* the next one's place */
     kvb_block kept[KEPT_BLOCKS];
     uint32_t n_kept, given;
-    bool lost, known; /* some are not kept; all are */
+    bool lost, known; /* lost: some blocks are not kept; known: all are */
 } kvb_blocks;
 
-/* For a mask, whose runs are ascending, and groups of that cost. */
+/* Opens the blocks of a mask with ascending runs. cost: of a group; heads: query heads of a KV head. */
 void kvb_blocks_open(kvb_blocks *blocks, const kvb_mask *mask, uint32_t n_cells, kvb_group_cost *cost, uint32_t heads);
 /* Begins with the first block of tokens tok .. tok + n - 1 of the mask's n_tok; n <= TILE_TOKS. */
 void kvb_blocks_start(kvb_blocks *blocks, uint32_t n_tok, uint32_t tok, uint32_t n);
-/* The next block that some token sees, with its span; valid until the next but one. False: there is none. */
+/* Gives the next block that some token sees, with its span; valid until the call after next. False: none is left. */
 bool kvb_blocks_next(kvb_blocks *blocks, kvb_block *block);
 
 #endif
