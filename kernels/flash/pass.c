@@ -8,21 +8,21 @@
 #include <math.h>
 #include <string.h>
 
-#define FEW_ROWS   10u  /* up to so many query rows the number of places suits the CPU: kernels/prefetch.h */
-#define PLACES     16u  /* places of a sequence that more query rows read in turns */
+#define FEW_ROWS   10u  /* up to here kvb_prefetch.places says from how many places rows read a sequence in turns */
+#define PLACES     16u  /* the same for more query rows */
 #define SOME_CELLS 16u  /* of one token in a block: fewer wait until there are more of them */
 #define RUN_BYTES  512u /* fewer places where a run would be shorter than this */
 
 /* What a thread works on. */
 typedef struct pass {
-    const kvb_flash *flash, *own; /* of the region that is read, which begins with cell `first`; of the last region */
+    const kvb_flash *flash, *own; /* flash: of the region being read, which begins at cell `first`; own: of the last */
     uint32_t first;
     const kvb_workspace *w;
     const kvb_partial *partial;
     uint32_t kv_head, toks; /* tokens of the tile */
     uint32_t ahead;      /* from a block's cells to those of the next one, of this unit or the next; 0: there is none */
     bool apart;          /* rows of a group see the same cells */
-    bool mixed;          /* set where they did not: some added 0 times V rows that they do not see */
+    bool mixed;          /* set if they did not: some rows then added 0 times a V row that they do not see */
     const void **query;  /* of each row of the tile: what is to be multiplied */
     kvb_late_sums *late; /* of the group before, if it has rows; its weights are in w->scores */
 } pass;
@@ -53,8 +53,8 @@ static uint64_t word_gather(uint64_t word, uint64_t any)
     return gathered;
 }
 
-/* The group has n neighbouring cells or, if not `run`, n anywhere. What follows them is read next if the next block
- * does. */
+/* Notes the group's n cells, neighbours if `run`, and what is read next: the n cells that follow a whole block, or each
+ * cell's counterpart in the next block. */
 static void group_follow(const pass *x, kvb_row_group *g, uint32_t n, bool run)
 {
     g->n_cells = n;
@@ -115,7 +115,7 @@ static void scores_weigh(const pass *x, const kvb_row_group *g)
             vector->rescale(g->sums[r], g->sums[r], f->v.width, earlier[r]);
 }
 
-/* The sums that were left for later. */
+/* Computes the late sums, if there are any. */
 static void late_sum(pass *x)
 {
     if (x->late->n_rows)
@@ -164,7 +164,7 @@ static void group_attend(pass *x, kvb_row_group *g)
 
 /* ---- few cells of one token: of sequences that were filled step by step, which lie between each other ------------ */
 
-/* From the cells that wait for token `tok` to those that will be attended next: of the next token that has some. */
+/* Distance from the waiting cells of token `tok` to those that are attended next: of the next token with any. */
 static uint32_t waiting_ahead(const pass *x, uint32_t tok)
 {
     const kvb_waiting *waiting = x->w->waiting;
@@ -271,7 +271,7 @@ static void span_attend(pass *x, const kvb_block *block, uint32_t span)
     group_attend(x, &g);
 }
 
-/* The cells that wait are of one region. */
+/* All waiting cells lie in one region. */
 static void all_waiting_attend(pass *x)
 {
     for (uint32_t tok = 0; tok < x->toks; tok++)
@@ -294,8 +294,7 @@ static void part_attend(pass *x, const kvb_block *block, uint64_t bits)
     block_attend(x, &part);
 }
 
-/* Attends `span` blocks, of the front's cells or of the view's own ones behind them. A block with cells of both is cut
- * in two. */
+/* Attends `span` blocks: cells of the front, then the view's own. A block with cells of both is cut in two. */
 static void regions_attend(pass *x, kvb_block *block, uint32_t span)
 {
     const uint32_t border = kvb_view_front_cells(&x->own->args->k);
@@ -325,7 +324,7 @@ static uint32_t blocks_before(uint64_t border, uint64_t at, uint64_t cost, uint3
     return n < span ? (uint32_t)n : span;
 }
 
-/* How many cells further on the next unit has the same cell. 0: there is no next unit, or that is not known. */
+/* Cells from a cell to the same cell of the next unit. 0: there is no next unit, or the distance is not known. */
 static uint32_t next_unit_ahead(const pass *x)
 {
     return x->kv_head + 1 < x->own->args->problem.n_kv_heads ? x->own->unit_ahead : 0;
@@ -349,8 +348,7 @@ static void share_attend(pass *x, const kvb_share *share)
     memset(partial->sums, 0, (size_t)rows * flash->v.width * sizeof *partial->sums);
     kvb_blocks_start(blocks, p->n_tok, kvb_plan_tok(&flash->plan, share->tile), toks);
     bool more = kvb_blocks_next(blocks, &read[0]);
-    const uint32_t after =
-        more ? read[0].first + next_unit_ahead(x) : 0; /* the last block comes the next unit's first */
+    const uint32_t after = more ? read[0].first + next_unit_ahead(x) : 0; /* the next unit's first block */
     for (uint32_t i = 0; more && (share->whole || at < share->end); i ^= 1) {
         kvb_block *block = &read[i];
         uint32_t from = 0, to = block->span;
