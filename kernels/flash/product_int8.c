@@ -49,8 +49,7 @@ static bool side_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_b
     return true;
 }
 
-/* Where V is part of K's rows, one scale for the whole row may be far larger than V needs, and then so are weights'
- * steps. */
+/* If V is part of K's rows, one scale for the whole row may be far larger than V needs, and so the steps of weights. */
 static bool int8_fits(const kvb_problem *p, char *why, size_t why_bytes)
 {
     const kvb_format *v = p->v_in_k ? p->k_format : p->v_format;
@@ -64,10 +63,9 @@ static bool int8_fits(const kvb_problem *p, char *why, size_t why_bytes)
 }
 
 /*
- * A product of a weight and d, in steps, is off by half a step times what the code is less the middle one, `offset` at
- * most. That is relative to the largest element: where there is a zero, to code * d + |zero|, and a row's group has the
- * code 2 * offset - 1; else its scale is made from its largest element, but for IQ4_NL's, whose scale is fitted to all:
- * a third less at most.
+ * Rounding weight * d to steps puts a product off by half a step times (code - middle code), at most `offset`. The step
+ * is declared relative to the largest element. With a zero that is code * d + |zero|, and each group has the code
+ * 2 * offset - 1. Without, the scale comes from the largest element; IQ4_NL fits it to all: at most a third less.
  */
 static double weights_step(kvb_elem elem)
 {
@@ -75,8 +73,8 @@ static double weights_step(kvb_elem elem)
     return of.has_m ? 1.01 * of.offset / (2 * of.offset - 1) : elem == KVB_IQ4_NL ? 1.5 : 1.01;
 }
 
-/* A row of equal elements has a least scale d in some formats, of 2^-23, though its elements may be 0: what a product
- * of its codes may be off by, half a step times `offset`. */
+/* In some formats a row of equal elements, even of zeros, has a least scale d of 2^-23. A product with its codes may
+ * be off by this much: half a step times `offset`. */
 #define LEAST_SCALE_LOST 0x1p-24
 
 static void int8_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
