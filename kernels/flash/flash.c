@@ -79,7 +79,7 @@ static kvb_partial slot_at(const job *j, uint32_t slot)
 
 /* ---- the end of a row ------------------------------------------------------------------------------------------ */
 
-/* Adds a sink's weight to a row's sum; its logit comes as an exponent of two. Returns the factor on the row's sums. */
+/* Adds a sink's weight to a row's sum. sink: its logit as an exponent of two. Returns the factor on the row's sums. */
 static double sink_add(double sink, double *max, double *sum)
 {
     double factor = 1;
@@ -115,7 +115,7 @@ static void rows_finish(const kvb_flash *f, const kvb_share *unit, uint32_t r, u
             factor = sink_add((double)kvb_sink_logit(args, head + h) * LOG2_E, &max, &sum);
         const double share = sum == 0 ? 0 : factor / sum;
         float *to = direct ? out : sums;
-        const bool tiny = share * of_v < 0x1p-126; /* as one factor it would lose digits, or all */
+        const bool tiny = share * of_v < 0x1p-126; /* a single factor would lose digits, or all */
         vector->rescale(to, sums, width, (float)(tiny ? share : share * of_v));
         if (tiny && sum != 0)
             vector->rescale(to, to, width, (float)of_v);
@@ -154,8 +154,8 @@ static uint32_t unit_rows(const kvb_flash *f, const kvb_share *unit)
     return kvb_plan_toks(&f->plan, unit->tile) * f->plan.group;
 }
 
-/* Makes the pass over a share, and writes its rows if it is a whole unit. If rows met cells that they do not see and
- * something is not finite, it does so once more with rows apart. */
+/* Makes the pass over a share, and writes its rows if it is a whole unit. If rows met cells that they do not see and a
+ * sum is not finite, the pass is repeated with rows apart. */
 static void share_run(const kvb_flash *f, const kvb_share *share, const kvb_workspace *w, const kvb_partial *partial)
 {
     const uint32_t rows = unit_rows(f, share), width = f->v.width;
@@ -164,7 +164,7 @@ static void share_run(const kvb_flash *f, const kvb_share *share, const kvb_work
     for (int apart = 0; mixed && !finite; apart++) {
         mixed = kvb_flash_pass(f, share, w, partial, apart);
         finite = true;
-        for (uint32_t r = 0, some; r < rows; r += some) { /* so many that they are still in the nearest cache */
+        for (uint32_t r = 0, some; r < rows; r += some) { /* few, so that they are still in the nearest cache */
             some = rows - r < SOME_ROWS ? rows - r : SOME_ROWS;
             if (share->whole)
                 rows_finish(f, share, r, r + some, 1, partial);
@@ -173,7 +173,7 @@ static void share_run(const kvb_flash *f, const kvb_share *share, const kvb_work
     }
 }
 
-/* What thread i works in. */
+/* The workspace of thread i. */
 static kvb_workspace workspace_at(const job *j, uint32_t i, kvb_blocks *blocks)
 {
     const layout *l = &j->at;
@@ -351,7 +351,7 @@ size_t kvb_flash_scratch_bytes(const kvb_product *product, const kvb_problem *p,
     return layout_of(product, p, n_threads).end;
 }
 
-/* If this level has not the loops: which one would, or what the CPU lacks for the first one that would. */
+/* If this level lacks the loops, why names a level of this CPU that has them, else what the CPU lacks for the first. */
 bool kvb_flash_available(const kvb_product *product, char *why, size_t why_bytes)
 {
     bool known = false;

@@ -140,7 +140,7 @@ static void word_add(kvb_block *block, kvb_seen *seen, uint32_t i, uint64_t word
     block->any |= word;
 }
 
-/* How many blocks from this one on its tokens see whole and the tile's other tokens not at all; else 1. */
+/* Blocks, from this one on, that its tokens see whole and the tile's other tokens not at all; at least 1. */
 static uint32_t span_of_runs(const kvb_blocks *b, const kvb_block *block)
 {
     uint32_t limit = b->n_cells / BLOCK * BLOCK;

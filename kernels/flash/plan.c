@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Borders, shares. */
+/* Borders between parts, and shares of units. */
 #include "kernels/flash/plan.h"
 
 uint32_t kvb_plan_tile_toks(const kvb_problem *p)
@@ -58,7 +58,7 @@ void kvb_plan_make(kvb_work_plan *plan, const kvb_attend *args, kvb_group_cost *
     for (uint32_t tile = 0; tile < plan->n_tiles; tile++) {
         kvb_block block;
         kvb_blocks_start(&blocks, p->n_tok, kvb_plan_tok(plan, tile), kvb_plan_toks(plan, tile));
-        end++; /* a tile that sees nothing has rows to write all the same */
+        end++; /* a tile that sees nothing still has rows to write */
         while (kvb_blocks_next(&blocks, &block))
             end += block.span * block.cost;
         tile_end[tile] = end;
@@ -72,7 +72,7 @@ static uint64_t border(const kvb_work_plan *plan, uint32_t part)
     return plan->part_cost * part + (plan->part_rest ? plan->part_rest * part / plan->n_parts : 0);
 }
 
-/* The unit at place `at` of all costs; its own costs begin at *begin. */
+/* The unit at `at` in the costs of all units, where it begins at *begin. */
 static kvb_share unit_at(const kvb_work_plan *plan, uint64_t at, uint64_t *begin)
 {
     uint64_t head_cost = plan->tile_end[plan->n_tiles - 1];
@@ -123,7 +123,7 @@ bool kvb_plan_split(const kvb_work_plan *plan, uint32_t part, uint32_t *cursor, 
     if (at == border(plan, plan->n_parts))
         return false;
     kvb_share unit = unit_at(plan, at, &begin);
-    if (begin == at || border(plan, part - 1) > begin) /* it lies between units, or an earlier one splits this unit */
+    if (begin == at || border(plan, part - 1) > begin) /* between units, or an earlier border splits this unit */
         return false;
     for (uint32_t p = part - 1 + *cursor; p < plan->n_parts && border(plan, p) < begin + unit.end; p++, ++*cursor) {
         uint64_t reached = 0;

@@ -57,9 +57,9 @@ static bool bf16_fits(const kvb_problem *p, char *why, size_t why_bytes)
 }
 
 /*
- * The instruction takes numbers below BF16_LEAST for 0. What that loses is bounded relative to the largest |q|, or to
- * the largest weight, which is at least a half in the end. With a head scale it is relative to the row's own elements:
- * before the scale, FP8's are 0 or at least 2^-16.
+ * The instruction treats numbers below BF16_LEAST as 0. The loss is bounded relative to the largest |q|, or to the
+ * largest weight, which is at least a half in the end. With a head scale it is relative to the row's own elements:
+ * before the scale, FP8 elements are 0 or at least 2^-16.
  */
 static void bf16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
@@ -80,8 +80,8 @@ static void bf16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
         a->sums.floor = of_weight;
 }
 
-/* Scores by tiles have no longer chains than k_dim. Of a block, even and odd products are added, and that to the sums:
- * AMX_ADDITIONS times, or once where it has 32 cells or less. */
+/* Chains of scores by tiles are no longer than k_dim. In a block, sums of even and of odd products are added, then
+ * added to the sums: AMX_ADDITIONS times, or once for 32 cells or fewer. */
 static void amx_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     bf16_arithmetic(p, a);
@@ -118,7 +118,7 @@ static void bf16_decoded(const kvb_flash *f, const void *encoded, double *q)
     const float *back = encoded;
     float scaled[BF16_MAX_DIM];
     kvb_elems_decode(KVB_BF16, scaled, (const char *)encoded + 64, dim);
-    for (uint32_t c = 0; c < dim; c++) /* as the instruction takes it */
+    for (uint32_t c = 0; c < dim; c++) /* as the instruction reads it */
         q[c] = fabs((double)scaled[c]) < BF16_LEAST ? 0 : (double)scaled[c] * (double)*back;
 }
 

@@ -25,7 +25,7 @@ static bool is_codes(const kvb_format *f)
                                    f->zero_elem == KVB_F16 && (f->group == 32 || f->group == 64 || f->group == 128));
 }
 
-/* values: how many channels are read as V; all, unless V lies in K's rows. */
+/* values: channels that are read as V: all, unless V lies in K's rows. */
 static bool side_fits(const kvb_format *f, uint32_t dim, uint32_t values, char *why, size_t why_bytes)
 {
     const bool codes = is_codes(f);
@@ -58,8 +58,8 @@ static bool f16_fits(const kvb_problem *p, char *why, size_t why_bytes)
 }
 
 /*
- * What is lost below f16's normal numbers is bounded relative to the largest |q| or weight. With a head scale it is
- * relative to the row's own elements: e4m3's are 0 or at least 2^-9.
+ * The loss below f16's normal numbers is bounded relative to the largest |q| or weight. With a head scale it is
+ * relative to the row's own elements: those of e4m3 are 0 or at least 2^-9.
  */
 static void f16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
@@ -92,7 +92,7 @@ static void f16_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
 
-/* A query row as f16, and behind it room for it as floats. */
+/* A query row as f16, then room for the row as floats. */
 static size_t f16_query_bytes(const kvb_problem *p)
 {
     return kvb_f16_query_bytes(p->k_dim) + kvb_float_query_bytes(p);
@@ -116,7 +116,7 @@ static const void *f16_query(const kvb_flash *f, uint32_t h, const float *q, voi
     return encoded;
 }
 
-/* The floats of an encoded row become what its f16 are, so that every block of cells meets the same q. */
+/* Sets the floats of an encoded row to its f16, so that all blocks of cells meet the same q. */
 static const float *f16_query_floats(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g, uint32_t r)
 {
     const uint32_t dim = f->args->problem.k_dim;
@@ -129,7 +129,7 @@ static const float *f16_query_floats(const kvb_flash *f, const kvb_workspace *w,
     return floats;
 }
 
-/* The group's rows of one side, where they lie. found: `at` has them already, as where V lies in K's rows. */
+/* The group's rows of one side, in place. found: `at` has their addresses already, as when V lies in K's rows. */
 static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_row_group *g, const void **at,
                                  bool found)
 {

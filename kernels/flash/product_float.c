@@ -31,8 +31,8 @@ static bool float_fits(const kvb_problem *p, char *why, size_t why_bytes)
 
 /*
  * The chain of a sum over cells: the cells of a block; one addition for each block, or for each tile, a quarter of a
- * block; one for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2; of 16 cells
- * and more that do not wait, 17 take two additions at worst.
+ * block; one for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2. Groups of
+ * 16 cells and more do not wait: at worst 17 cells take two additions.
  */
 void kvb_float_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
@@ -112,7 +112,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Cells first .. end - 1 of a group: from the first to the last that some rows see. At the edges of a mask that is a
+/* Cells first .. end - 1 of a group: from the first to the last that some rows see. At the edges of a mask these are
  * part of the block. */
 typedef struct cells_seen {
     uint32_t first, end;
@@ -130,7 +130,7 @@ static cells_seen rows_see(const kvb_row_group *g, uint32_t r, uint32_t n)
 
 /* ---- scores ------------------------------------------------------------------------------------------------------ */
 
-/* Cells that are converted at a time: where V lies in K's rows, all, as sums() uses the tile of scores(). */
+/* Cells that are converted at a time: all if V lies in K's rows, as sums() uses the tile of scores(). */
 static uint32_t tile_cells(const kvb_flash *f)
 {
     return f->args->problem.v_in_k ? BLOCK : TILE_CELLS;
@@ -375,7 +375,7 @@ static void tiles(const kvb_attend *args, uint32_t row, kvb_tile_take *take, voi
     kvb_flash_tiles(&noting, args, row);
 }
 
-/* 2^x for x <= 8, as weigh() has it: the weight of a score x below a maximum of 0. */
+/* 2^x for x <= 8, computed by weigh(): the weight of a score x with a maximum of 0. */
 static float power(float x)
 {
     _Alignas(64) float scores[BLOCK] = {x};
