@@ -64,14 +64,14 @@ static inline void tiles_multiply(const tile_at a[2], bool two_rows, const int32
     }
 }
 
-/* How many of a panel's n rows its second tile has, and its first. */
+/* Rows in tile i (0 or 1) of a panel of n rows. */
 static inline uint32_t rows_of(uint32_t n, uint32_t i)
 {
     const uint32_t left = n - (i ? ROWS : 0);
     return left < ROWS ? left : ROWS;
 }
 
-/* Rows of pairs that were not packed are multiplied by 0, so they are finite. */
+/* Clears rows of pairs that were not packed: they are multiplied by 0, so they must be finite. */
 static inline void tail_clear(int32_t *tile, size_t stride, uint32_t from, uint32_t end)
 {
     if (from < end)

@@ -187,11 +187,11 @@ static void pack_values(const int8_shape *s, const int8_rows *rows, uint32_t i, 
 #define OWN_TABLES false /* else f16_table() finds f16 where they lie: nothing is collected */
 #endif
 
-/* The d, or the m, of a head's cells: where they lie, and a block's of them collected as [cell][group]. */
+/* The d, or the m, of a head's cells: where they lie, and those of a block, collected as [cell][group]. */
 typedef struct int8_factors {
     const uint8_t *at;    /* of cell 0 and group 0 */
     size_t cell, group;   /* bytes from one to the next */
-    const uint8_t *whole; /* not NULL: the block's lie here just as they would be collected, so they need not be */
+    const uint8_t *whole; /* the block's factors, which lie here in the order of `held`; NULL: they are collected */
     _Alignas(64) uint8_t held[INT8_MAX_DIM / 32 * BLOCK * sizeof(float)];
 } int8_factors;
 
@@ -358,8 +358,8 @@ static void tables_make(const int8_shape *s, const int8_rows *rows, int8_factors
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* Tile, d and m lie one after the other in scratch; some NULL: there is no tile. It takes some cells at a time so that
- * loads of factors and shuffles of codes overlap. */
+/* Makes tile, d and m, one after the other in scratch, from some cells at a time, so that loads of factors and shuffles
+ * of codes overlap. some NULL: makes no tile. */
 static int8_block block_make(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells, uint32_t n,
                              pack *some, kvb_lookahead *next, int8_rows *rows, void *scratch)
 {

@@ -138,8 +138,8 @@ VEC_INLINE void all_transpose(const int8_rows *rows, const uint8_t *at, size_t c
         groups_transpose(rows, at, cell, apart, g, 1, table);
 }
 
-/* table [groups][BLOCK] of the f16 at `at`, those of a cell in blocks of so many bytes; 0: side by side. Up to three
- * columns from n on are written, too. */
+/* Fills table [groups][BLOCK] from the f16 at `at`. block: bytes from one f16 of a cell to the next; 0: side by side.
+ * Up to three columns from n on are written, too. */
 static void f16_table(const int8_rows *rows, const uint8_t *at, size_t cell, size_t block, uint32_t groups,
                       float *table)
 {

@@ -24,8 +24,8 @@ VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
 #endif
 }
 
-/* As dword_product(), for a tile of codes; `dwords` of each list are taken. By I8MM a vector has, in each 128 bits, the
- * sums of two rows with two cells, which are put apart in the end. */
+/* As dword_product(), for a tile of codes; `dwords` of each list are taken. With I8MM each 128 bits of a vector hold
+ * the sums of two rows with two cells, which are separated in the end. */
 VEC_INLINE void codes_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t dwords, const void *const *a,
                               const int32_t *tile, size_t stride, vi *acc)
 {
@@ -366,7 +366,7 @@ static bool factors_finite(const int8_shape *s, const int8_block *block, uint32_
 
 /* ---- any number of rows ------------------------------------------------------------------------------------------ */
 
-/* Of a whole block, and of few cells. */
+/* Panels of a whole block, and of few cells. */
 #define PANEL_OF(NAME, CELLS, ROWS)                                                                                    \
     static __attribute__((noinline)) void scores_##NAME##_##ROWS(const keys *k, const void *const *queries,            \
                                                                  float *scores)                                        \
