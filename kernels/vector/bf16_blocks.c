@@ -69,7 +69,7 @@ VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, const int32_t *tile, 
     vi acc[PRODUCT_ROWS * PRODUCT_VECS];
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
-        acc[j] = vi_set(0); /* the block by itself: so is the chain that is declared */
+        acc[j] = vi_set(0); /* sums of the block alone, for the chain that is declared */
     dword_product(pairs_dot, rows, vecs, 1, depth, weights, tile + c, width, acc);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {

@@ -8,7 +8,7 @@
 #define COMMON_DIM 128u /* compiled as a constant too */
 #define TILE_ROWS  (DOTS_ROWS < VL ? DOTS_ROWS : VL)
 
-/* An element of the same size: all that prefetching asks for. */
+/* An element of the same size, for prefetching, which needs only the size. */
 VEC_INLINE kvb_elem elem_like(bool fp8)
 {
     return fp8 ? KVB_E4M3 : KVB_BF16;
@@ -62,8 +62,7 @@ VEC_INLINE void late_totals_store(uint32_t rows, uint32_t cells, const float *la
     }
 }
 
-/* Takes so many cells at a time that rows x cells is VL sums, whose lanes are added up at once, amid the next tile's
- * products. */
+/* A tile has VL sums, rows x cells. Their lanes are added up at once, amid the next tile's products. */
 VEC_INLINE void rows_dot(bool fp8, uint32_t rows, const kvb_stored_rows *keys, line_way way, const void *const *q,
                          uint32_t dim, float *scores)
 {
@@ -183,7 +182,7 @@ VEC_INLINE void strip_sum(bool fp8, uint32_t rows, uint32_t parts, const kvb_sto
             }
 }
 
-/* SUMS_VECS sums fit the registers: strips of two steps where they are as few, else of one. */
+/* SUMS_VECS sums fit the registers: strips have two steps if that leaves no more sums, else one. */
 VEC_INLINE void rows_sum(bool fp8, uint32_t rows, const kvb_stored_rows *values, const int32_t *weights, uint32_t dim,
                          float *const *sums)
 {

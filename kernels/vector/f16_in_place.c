@@ -18,8 +18,7 @@ typedef __m512h vh;
 
 #define F16_ELEMS(X) X(KVB_F16) X(KVB_E4M3) X(KVB_Q8_0) X(KVB_UINT8)
 
-/* Where the side tables of a row of UINT8 lie: a scale and a zero for each 2^shift channels. Empty for other elements.
- */
+/* Where the scales and zeros of a row of UINT8 lie: one of each for 2^shift channels. Empty for other elements. */
 typedef struct row_beside {
     const uint8_t *scales, *zeros;
     uint32_t shift;
@@ -123,7 +122,7 @@ static void f16_query(const kvb_format *k, uint32_t dim, const float *q, void *t
         frexpf(largest, &exponent); /* largest = [0.5, 1) 2^exponent */
     exponent = (elem == KVB_E4M3 ? 12 : 4) - exponent;
     const float first = ldexpf(1, exponent / 2),
-                second = ldexpf(1, exponent - exponent / 2); /* one factor alone may pass f32's range */
+                second = ldexpf(1, exponent - exponent / 2); /* a single factor may exceed f32's range */
     memset(to, 0, kvb_f16_query_bytes(dim));
     for (uint32_t c = 0; c < dim; c += VL) {
         vf scaled = vf_load(q + c) * vf_set(first) * vf_set(second);
@@ -139,7 +138,7 @@ static void f16_query(const kvb_format *k, uint32_t dim, const float *q, void *t
  * channels of a cell, repeated to fill a vector. In the end a vector holds `part` lanes to add up for each row; a tree
  * of additions joins such vectors of `part` cells into one.
  */
-#define GROUPS 2u /* at most so many groups of 32 / part rows meet a cell while it is in a register */
+#define GROUPS 2u /* most groups of 32 / part rows that meet a cell while it is in a register */
 
 VEC_INLINE const _Float16 *query_row(const void *q)
 {
@@ -345,7 +344,7 @@ static dots_fn *const dots[KVB_ELEM_COUNT][GROUPS] = {
 #undef LINE
 };
 
-/* Elements other than f16 are unpacked before they are broadcast. That does not pay with parts of 16 or 32 channels. */
+/* Elements other than f16 are unpacked before they are broadcast: parts of 16 or 32 channels gain nothing. */
 static bool f16_dots(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)
 {
     if (n_rows == 1 && keys->elem == KVB_F16)
@@ -414,7 +413,7 @@ VEC_INLINE void strip_sum(kvb_elem elem, uint32_t rows, uint32_t vecs, const uin
         }
 }
 
-/* The widest strips that fit the registers, then narrower ones for what is left. */
+/* The widest strips that fit the registers, then narrower ones for the channels left over. */
 VEC_INLINE void some_sum(kvb_elem elem, uint32_t rows, const uint32_t *weights, const kvb_stored_rows *values,
                          uint32_t first, uint32_t end, uint32_t dim, vh *parts, uint32_t width, __m512i *codes)
 {

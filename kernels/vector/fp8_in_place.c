@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dots() and sums() of a level: small floats here, by its own conversion; plain floats in plain_*.c. Converting takes
- * most of the time, so there is one function for an element and a number of query rows, which asks at each line how it
- * is prefetched. Dots lose up to a tenth by that where nothing is prefetched, and have a loop without it.
+ * dots() and sums() of a level: small floats here, by the level's own conversion; plain floats in plain_*.c. Converting
+ * takes most of the time, so each element and number of query rows has one function, which looks up at each line how to
+ * prefetch it. That costs dots up to a tenth where nothing is prefetched: they have another function for this.
  */
 #include "kernels/vector/in_place.h"
 

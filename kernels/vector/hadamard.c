@@ -11,7 +11,7 @@
 
 enum { TILE_VECS = 8 };
 
-/* A stage adds the partner's lane to the lane itself, negated where that is the upper of the two: b' = a + (-b). */
+/* A stage adds the partner's lane to each lane. The upper lane of a pair is negated first: b' = a + (-b). */
 VEC_INLINE vf vf_stage(vf v, uint32_t apart)
 {
     return vf_partner(v, apart) + vf_upper_negated(v, apart);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loads of one level: where rows lie, a loop over cells for each kind of row, and which format has which. */
+/* The loads of one level: where rows lie, a loop over cells for each kind of row, and the load of each format. */
 #include "kernels/vector/load_rows.h"
 #include "kernels/vector/vector.h"
 
 #include <string.h>
 
-/* X(kind): every kind whose rows are always encoded; those with f16 residual cells. */
+/* X(kind). PLAIN: kinds with rows that are always encoded. WINDOWED: kinds with f16 residual cells. */
 // clang-format off
 #define PLAIN(X)                                                                                                       \
     X(f32) X(f16) X(bf16) X(e4m3) X(e4m3_token) X(e5m2) X(e5m2_token) X(int8) X(int8_asym)                             \
@@ -24,8 +24,7 @@ typedef struct cell_span {
     uint32_t at;
 } cell_span;
 
-/* The rows of one KV head. Cells mostly come in runs, so it divides only if a cell leaves the span of the one before.
- */
+/* The rows of one KV head. Cells mostly come in runs: only a cell outside the last cell's span costs a division. */
 typedef struct head_place {
     const kvb_view *view;
     const uint8_t *codes, *scales, *zeros, *recent; /* of the head; absent tables point to the codes */
@@ -157,7 +156,7 @@ PLAIN(LOAD)
     }
 WINDOWED(LOAD_WINDOWED)
 
-/* ---- which format has which -------------------------------------------------------------------------------------- */
+/* ---- the load of each format ------------------------------------------------------------------------------------- */
 
 #define ANY_GROUP 0xfffffffeu
 
@@ -216,12 +215,12 @@ kvb_load *KVB_ISA_NAME(kvb_load_of)(const kvb_format *f)
     return NULL;
 }
 
-/* ---- where they are used as they lie ----------------------------------------------------------------------------- */
+/* ---- addresses of rows that are used in place -------------------------------------------------------------------- */
 
 void KVB_ISA_NAME(kvb_rows_at)(const void *first, size_t stride, const uint32_t *cell, uint32_t n, bool neighbours,
                                const void **at)
 {
-    uintptr_t row = (uintptr_t)first; /* of integers gcc makes vectors */
+    uintptr_t row = (uintptr_t)first; /* gcc vectorises integers */
     if (!neighbours) {
         for (uint32_t i = 0; i < n; i++)
             at[i] = (const void *)(row + cell[i] * stride);

@@ -25,8 +25,8 @@ VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, const void *const *key
     totals_store(rows, cells, tile, scores);
 }
 
-/* Gives the same results as dots() and sums(). Reads each tile of K for four query rows at a time. Of eight, the first
- * four prefetch. */
+/* Gives the same results as dots() and sums(). Reads each tile of K for four query rows at a time; of eight rows the
+ * first four prefetch. */
 VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows *keys, const float *const *q,
                             float *scores, const kvb_stored_rows *values, const float *weights, line_way way,
                             float *const *sums)
@@ -49,8 +49,8 @@ VEC_INLINE void rows_beside(kvb_elem elem, uint32_t rows, const kvb_stored_rows 
 typedef void beside_fn(const kvb_stored_rows *keys, const float *const *q, float *scores, const kvb_stored_rows *values,
                        const float *weights, float *const *sums);
 
-/* Each line is prefetched once, as the built-in settings ask; `again` is not heeded here. ahead.bytes is 0: the line
- * that is read anyway. */
+/* Each line is prefetched once, as in the built-in settings: `again` is ignored. With ahead.bytes 0 it is the line that
+ * is read anyway. */
 #define EACH_BESIDE(X, elem)   X(elem, 1) X(elem, 2) X(elem, 3) X(elem, 4) X(elem, 8)
 #define BESIDE_WAYS(CASE, ...) CASE(LINES_FAR, __VA_ARGS__) CASE(LINES_NEAR, __VA_ARGS__)
 #define BESIDE(WAY, ELEM, N)                                                                                           \

@@ -8,12 +8,11 @@
 
 #define C        SCAN_CHUNK
 #define STRIP    4u          /* vectors of a strip of columns */
-#define STREAMED (16u << 20) /* bytes: outputs of a call are stored past the caches from here on */
+#define STREAMED (16u << 20) /* a call with this many bytes of outputs stores them past the caches */
 
 /*
- * Log decays in units of two, summed in double from the begin of the chunk, each as the sum of two floats: multiples of
- * 2^-9, whose differences are exact below 2^15, and the rest. A token's own is at least LEAST, below which a decay is 0
- * anyhow.
+ * Log decays to base 2, summed in double from the beginning of the chunk. Each sum is two floats: a multiple of 2^-9
+ * (differences below 2^15 are exact) and the rest. A token's own log is at least LEAST: below, a decay is 0 anyhow.
  */
 #define LEAST (-288.0)
 
@@ -40,7 +39,7 @@ typedef struct work {
     float *reads;   /* [C][d_v] */
     float *out;     /* [C][d_v] */
     decays log;
-    float since[C]; /* decays from the chunk's begin to each token */
+    float since[C]; /* decays from the beginning of the chunk to each token */
     rows_ahead ahead[3];
     uint32_t n_ahead;
     bool streamed;
@@ -104,7 +103,7 @@ static void logs_sum(work *w, uint32_t h)
         vf_store(w->since + t, vf_exp2(vf_min(vf_load(w->log.high + t) + vf_load(w->log.low + t), vf_set(0))));
 }
 
-/* exp of the log decay between tokens i .. i + VL - 1 and one whose sums are high and low; no more than 1. */
+/* Decays from tokens i .. i + VL - 1 to the token with sums high and low; at most 1. */
 VEC_INLINE vf decay_between(const decays *log, float high, float low, uint32_t i)
 {
     const vf apart = (vf_set(high) - vf_load(log->high + i)) + (vf_set(low) - vf_load(log->low + i));
@@ -125,7 +124,7 @@ static void weights_make(work *w, const float *products, bool strict)
     }
 }
 
-/* scaled[t] = rows[t] times the decay from the chunk's begin to t. */
+/* scaled[t] = rows[t] times the decay from the beginning of the chunk to t. */
 static void rows_decay(work *w, const float *const *rows)
 {
     for (uint32_t t = 0; t < w->c->n; t++) {
@@ -204,7 +203,7 @@ static void state_take(work *w, float *state)
     multiply(w->d_k, w->c->n, w->d_v, w->scaled, C, w->u, state, w->d_v, true);
 }
 
-/* What is read after head h of this chunk: the rows of another head, and behind a group's last head q and k. */
+/* Finds the rows that are read after head h of this chunk: v of the next head; after the last head q and k, too. */
 static void ahead_find(work *w, uint32_t h)
 {
     const kvb_scan_chunk *c = w->c;
@@ -218,7 +217,7 @@ static void ahead_find(work *w, uint32_t h)
     w->ahead[2] = (rows_ahead){kvb_scan_row(x, x->k, t, head), (size_t)p->groups * w->d_k, w->d_k};
 }
 
-/* Prefetches every fourth line of the rows ahead. All lines at once are more than a CPU asks for side by side. */
+/* Prefetches every fourth line of the rows ahead. All lines at once would be more than a CPU requests at a time. */
 static void quarter_prefetch(const work *w, uint32_t quarter)
 {
     for (const rows_ahead *rows = w->ahead; rows < w->ahead + w->n_ahead; rows++)

@@ -22,7 +22,7 @@ VEC_INLINE void state_store(kvb_elem elem, void *row, uint32_t c, vf x)
         vf_store_bf16((uint16_t *)row + c, x);
 }
 
-/* Stands for what is not to be read or written: one row of a strip. What is written to the other is never read. */
+/* A row of a strip, for states that begin as zeros. States that are not stored go to `nowhere`, which is never read. */
 static const _Alignas(64) float zeros[STRIP * VL];
 VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem elem, uint32_t vecs, uint32_t c)
 {
@@ -115,7 +115,7 @@ void KVB_ISA_NAME(kvb_scan_taps)(uint32_t taps, uint32_t d_v, uint32_t columns, 
         vf z = bias ? vf_load(bias + c) : vf_set(0);
         for (uint32_t i = 0; i < taps; i++)
             z = vf_fma(vf_load(a + (size_t)i * d_v + c), vf_load(rows[i] + c), z);
-        if (silu) /* beyond 2^126 it is z 2^-126: below exp_floor */
+        if (silu) /* for exp(-z) beyond 2^126 the result is z 2^-126: below exp_floor */
             z = z / (vf_set(1) + vf_exp2(vf_min(vf_set(126), z * vf_set(-0x1.715476p+0f))));
         vf_store(out + c, z);
     }

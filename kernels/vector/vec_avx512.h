@@ -63,8 +63,8 @@ VEC_INLINE vf vf_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
-/* Compilers would broadcast once for several products. With a broadcast for each pair Zen 4 takes 1.21 cycles a
- * product, so 1.06. */
+/* Compilers would broadcast once for several products. With a broadcast for two products Zen 4 takes 1.21 cycles a
+ * product; with one in each product, as here, 1.06. */
 #define OWN_FMA_ONE
 VEC_INLINE vf vf_fma_one(const float *a, vf b, vf c)
 {
@@ -111,9 +111,8 @@ VEC_INLINE vf vf_scale2(vf x, vf n)
 
 /*
  * vf_totals() as a tree of 4 additions. Each step joins two vectors by a blend, a shuffle of the lanes that the blend
- * left out, and an addition: only one of them needs the port of the shuffles. Where no such shuffle takes two vectors,
- * these lanes are blended too: beside multiply-adds Zen 4 loses half a cycle for each vpermt2ps, and nothing for both
- * of these.
+ * left out, and an addition: only the shuffle needs the port of shuffles. If no such shuffle takes two vectors, these
+ * lanes are blended first: beside multiply-adds Zen 4 loses half a cycle for each vpermt2ps, nothing for these two.
  */
 VEC_INLINE __m512 totals_far(__m512 x, __m512 y) /* of each four lanes: lanes 0 and 1 have x's sums, 2 and 3 y's */
 {
@@ -280,7 +279,7 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
     return _mm512_permutex2var_ps(low.v[0], index, high.v[0]);
 }
 
-/* By way of f16: the sign goes to its bit 15, the rest so that it is 2^-8 of the value, which a product corrects. */
+/* By way of f16: the sign goes to bit 15, the rest to where it is 2^-8 of the value; a product corrects that. */
 VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
 {
     const __m256i largest = _mm256_set1_epi16(0x3f80);

@@ -185,7 +185,7 @@ VEC_INLINE vcode code_above(vcode code)
     return vshrq_n_u32(code, 4);
 }
 
-/* The look-up is of bytes, in a table of 64: byte j of a level is at 4 code + j. */
+/* Looks up bytes in a table of 64: byte j of a level is at 4 code + j. */
 VEC_INLINE vf book_at(vbook b, vcode code)
 {
     const uint8x16x4_t table = {{vreinterpretq_u8_f32(b.v[0]), vreinterpretq_u8_f32(b.v[1]),
@@ -196,8 +196,8 @@ VEC_INLINE vf book_at(vbook b, vcode code)
 }
 #define FP8_STEP 16u
 
-/* By way of f16, of which e5m2 is the upper byte. Of e4m3 the sign goes to its bit 15, the rest so that it is 2^-8 of
- * the value, which a product corrects. */
+/* By way of f16. e5m2 is its upper byte. For e4m3 the sign goes to bit 15, the other bits to where they are 2^-8 of the
+ * value; a product corrects that. */
 VEC_INLINE void fp8_step(bool wide, const uint8_t *p, vf x[FP8_STEP / VL])
 {
     const uint8x16_t code = vld1q_u8(p);

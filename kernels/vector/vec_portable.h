@@ -106,7 +106,7 @@ VEC_INLINE float vf_total(vf a)
 {
     return (a[0] + a[2]) + (a[1] + a[3]);
 }
-/* Ties go to even. From 2^22 on a stays as it is, which is enough here. */
+/* Ties go to even. Numbers from 2^22 on are left as they are, which is enough here. */
 VEC_INLINE vf vf_round(vf a)
 {
     vf magic = vf_set(0x1.8p23f);

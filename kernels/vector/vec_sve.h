@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SVE at the vector length that is compiled for: 4, 8 or 16 floats (__ARM_FEATURE_SVE_BITS). vf and vi are the
- * compiler's own vector types, which that makes the same as SVE's. Nothing here needs SVE2: what it adds are integer
- * and text instructions.
+ * SVE at the vector length that is compiled for: 4, 8 or 16 floats (__ARM_FEATURE_SVE_BITS). At a fixed length SVE's
+ * vectors are vector types of the compiler, vf and vi. Nothing here needs SVE2's integer and text instructions.
  */
 #if !defined(KVB_VEC_LEVEL_H) && defined(__ARM_FEATURE_SVE)
 #define KVB_VEC_LEVEL_H
@@ -236,8 +235,8 @@ VEC_INLINE vf book_at(vbook b, vcode code)
 }
 #define FP8_STEP 16u
 
-/* By way of f16, of which e5m2 is the upper byte. Of e4m3 the sign goes to its bit 15, the rest so that it is 2^-8 of
- * the value, which a product corrects. */
+/* By way of f16. e5m2 is its upper byte. For e4m3 the sign goes to bit 15, the other bits to where they are 2^-8 of the
+ * value; a product corrects that. */
 VEC_INLINE vf fp8_floats(bool wide, svint32_t code)
 {
     const uint32_t largest = 0x3f80;

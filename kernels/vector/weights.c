@@ -10,7 +10,7 @@
 
 #define GROUP     16u /* n, the number of scores, is rounded up to a multiple of this */
 #define AT_ONCE   8u  /* vectors of several rows that are computed side by side: more wait in memory */
-#define MOST_ROWS 4u  /* of these rows, at most */
+#define MOST_ROWS 4u  /* most rows that are computed side by side */
 #define CAP_VECS  4u
 #define MOST_OVER 8.0f       /* exponent that a weight may reach before max is raised */
 #define INFINITE  0x7f800000 /* bits of infinity; those of a NaN are above, without its sign */
@@ -41,7 +41,7 @@ VEC_INLINE vf vf_tanh_near(vf x, vf x2)
     return x * p;
 }
 
-/* A few scores become tanh(scale s). A score's own size decides which way it takes: which neighbours it has depends on
+/* A few scores become tanh(scale s). Only a score's own size decides which formula it takes: its neighbours depend on
  * the number of threads. */
 VEC_INLINE void few_cap(uint32_t vecs, vf scale, float *scores)
 {
@@ -115,8 +115,8 @@ VEC_INLINE void few_weigh(uint32_t rows, vf factor, bool whole, uint32_t vecs, f
         vf total = vf_set(0);
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++) {
-            /* The product rounded, as max is made of it: of exponents above 2^24 one that is rounded and one that is
-             * not are far apart. */
+            /* No fused multiply-add: max comes from rounded products. Above 2^24 a rounded and an exact exponent are
+             * far apart. */
             vf weight = vf_exp2(seen[r * vecs + v] + minus_max[r]);
             if (!whole)
                 weight = vf_select((uint32_t)((visible[r] & there) >> v * VL) & lanes, weight, vf_set(0));
