@@ -19,10 +19,10 @@ typedef struct kvb_side {
     kvb_load *load;           /* NULL: plain elements, or rows read by format->read */
     bool in_place;            /* rows can be used where they lie; if there is a load, only by dots() and sums() */
     kvb_elem elem;            /* of rows in place; else F32, as tiles have */
-    kvb_transform transform;  /* not applied to the rows; to q or to the result */
+    kvb_transform transform;  /* to be applied to q or to the result */
     bool head_scaled;         /* the same for view->head_scales */
     uint32_t width;           /* channels that are multiplied, a multiple of 16 */
-    size_t row_bytes, stride; /* of a row in place, and from one cell to the next; else 0 */
+    size_t row_bytes, stride; /* bytes of a row in place, and from one row to the next; else 0 */
 } kvb_side;
 
 /* Channels of a padded row. */

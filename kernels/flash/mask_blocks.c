@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From masks of any kind to words of 64 cells. */
+/* Turns masks of any kind into words of 64 cells. */
 #include "kernels/flash/mask_blocks.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 #if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \
     (defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && (defined(KVB_NEON) || defined(__ARM_FEATURE_SVE)))
 
-#define COMMON_DIM 128u /* compiled as a constant too */
+#define COMMON_DIM 128u /* the commonest size of rows: loops are also compiled with it as a constant */
 #define TILE_ROWS  (DOTS_ROWS < VL ? DOTS_ROWS : VL)
 
 /* An element of the same size, for prefetching, which needs only the size. */

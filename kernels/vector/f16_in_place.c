@@ -12,7 +12,7 @@
 
 /* ---- vectors of 32 f16 ------------------------------------------------------------------------------------------- */
 
-#define COMMON_DIM 128u /* compiled as a constant too */
+#define COMMON_DIM 128u /* the commonest size of rows: loops are also compiled with it as a constant */
 #define HL         32u
 typedef __m512h vh;
 
@@ -280,7 +280,7 @@ VEC_INLINE void totals_store(uint32_t part, vf lower, vf upper, const float *bac
             _mm256_storeu_ps(scores + r * BLOCK, _mm256_mul_ps(row[r], _mm256_set1_ps(back[r])));
 }
 
-/* A tile past the last cell repeats that cell. */
+/* The last cell is repeated to fill the last tile. */
 VEC_INLINE bool rows_dot(kvb_elem elem, uint32_t part, uint32_t groups, const void *const *q, uint32_t n_rows,
                          const kvb_stored_rows *keys, uint32_t dim, float *scores)
 {

@@ -31,9 +31,9 @@ VEC_INLINE line_way loop_of(const kvb_stored_rows *rows)
 
 /*
  * A tile of rows x cells takes one pass over the channels: each stored vector is loaded and converted once, for all
- * rows. A tile has at most VL sums; vf_totals() adds up the lanes of all of them at once. `late`, where that is faster:
- * in the middle of the next tile. Additions that wait for each other then lie between multiply-adds that wait for
- * nothing (kernels/NOTES.md).
+ * rows. A tile has at most VL sums; vf_totals() adds up the lanes of all of them at once. late: it does so in the
+ * middle of the next tile, where that is faster: additions that wait for each other then lie between multiply-adds that
+ * wait for nothing (kernels/NOTES.md).
  */
 
 /* Query rows of a tile. More rows read the block again, from the first-level cache. Tiles of small floats have more

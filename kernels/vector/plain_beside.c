@@ -2,8 +2,8 @@
 /* Dot products of one block of plain floats together with weighted sums of another (in_place.h). */
 #include "kernels/vector/in_place.h"
 
-/* tile_cells() cells. One or two query rows take a row or two of K, then as many of V, and so on; more take all rows of
- * K first. The sums are added to `block`. */
+/* Takes tile_cells() cells. One or two query rows take a row or two of K, then as many of V, and so on; more take all
+ * rows of K first. The sums are added to `block`. */
 VEC_INLINE void tile_beside(kvb_elem elem, uint32_t rows, const void *const *keys, const float *const *q, float *scores,
                             const void *const *values, const float *weights, line_way way, line_ahead ahead_k,
                             line_ahead ahead_v, float *block)

@@ -101,7 +101,7 @@ VEC_INLINE vf book_at5(vbook low, vbook high, vcode code, uint32_t fifths, uint3
 }
 #endif
 
-#ifndef OWN_PARTS /* own: loads with predicates */
+#ifndef OWN_PARTS /* levels with OWN_PARTS load by predicates */
 VEC_INLINE vbook book_load8(const float *level)
 {
     vbook b;

@@ -304,7 +304,7 @@ VEC_INLINE vi vi_dot_bf16(vi c, vi a, vi b)
     return vreinterpretq_s32_f32(
         vbfdotq_f32(vreinterpretq_f32_s32(c), vreinterpretq_bf16_s32(a), vreinterpretq_bf16_s32(b)));
 }
-/* The upper halves of a's lanes, then of b's: floats that are bf16 as these, in order. */
+/* The upper halves of a's lanes, then of b's. If the floats are exact as bf16, these are the bf16, in order. */
 VEC_INLINE vi vi_upper_halves(vf a, vf b)
 {
     return vreinterpretq_s32_u16(vuzp2q_u16(vreinterpretq_u16_f32(a), vreinterpretq_u16_f32(b)));

@@ -346,7 +346,7 @@ VEC_INLINE vi vi_dot_bf16(vi c, vi a, vi b)
     return svreinterpret_s32_f32(
         svbfdot_f32(svreinterpret_f32_s32(c), svreinterpret_bf16_s32(a), svreinterpret_bf16_s32(b)));
 }
-/* The upper halves of a's lanes, then of b's: floats that are bf16 as these, in order. */
+/* The upper halves of a's lanes, then of b's. If the floats are exact as bf16, these are the bf16, in order. */
 VEC_INLINE vi vi_upper_halves(vf a, vf b)
 {
     return svreinterpret_s32_u16(svuzp2_u16(svreinterpret_u16_f32(a), svreinterpret_u16_f32(b)));
