@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control calls: how they are made, and drawn from a seed, mostly legal ones; and on which models, pools and limits. */
+/* Makes control calls. Draws them from a seed, most of them legal, and the models, pools and limits to play them on. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 static char slots_folder[256];
 static bool slots_made;
 
-/* Removes what is saved. */
+/* Removes all saved files. */
 static void slots_clear(void)
 {
     char path[300];
@@ -31,7 +31,7 @@ static void slots_remove(void)
     rmdir(slots_folder);
 }
 
-/* The folder lies in memory where that can be: histories come by the thousand. */
+/* The folder lies in memory if possible: histories come by the thousand. */
 void kvb_slots_open(void)
 {
     const char *where = getenv("TMPDIR");
@@ -133,13 +133,13 @@ uint32_t kvb_draw_below(drawer *d, uint32_t n)
     return (uint32_t)((z ^ (z >> 31)) % n);
 }
 
-/* A sequence id: mostly of a few, now and then the last one or one too high. */
+/* A sequence id: mostly one of the first few, sometimes one of the last two or one too high. */
 static uint32_t seq_draw(drawer *d, const rules *m)
 {
     return kvb_draw_below(d, 40) ? kvb_draw_below(d, d->seqs) : m->n_ids - 2 + kvb_draw_below(d, 3);
 }
 
-/* Nodes of one sequence or of several, mostly of those that have some. */
+/* Nodes for one sequence or for several, often for those that have nodes. */
 static void parents_draw(drawer *d, const rules *m, call *c)
 {
     const bool one = kvb_draw_below(d, 2), known = m->now->n_nodes && kvb_draw_below(d, 2);
@@ -161,7 +161,7 @@ static void path_draw(drawer *d, const rules *m, call *c)
 {
     int32_t at = -1;
     c->n = 0;
-    if (m->now->n_nodes && kvb_draw_below(d, 8)) /* else of a sequence that may have none */
+    if (m->now->n_nodes && kvb_draw_below(d, 8)) /* else the sequence may have no nodes */
         c->src = m->now->node[kvb_draw_below(d, m->now->n_nodes)].seq;
     for (uint32_t i = 0, number = 0; i < m->now->n_nodes && c->n < 16; i++) {
         if (m->now->node[i].seq != c->src)
@@ -177,7 +177,7 @@ static void path_draw(drawer *d, const rules *m, call *c)
     c->n = c->n > 16 ? 16 : c->n;
 }
 
-/* A little up or down, down to where a hole begins, or divided. */
+/* A small shift, a shift down to where a hole begins, or a division. */
 static void shift_draw(drawer *d, const rules *m, call *c)
 {
     c->delta = (int32_t)kvb_draw_below(d, 9) - 3;
@@ -193,10 +193,10 @@ static void shift_draw(drawer *d, const rules *m, call *c)
         }
 }
 
-/* What is saved, or loaded as an empty sequence; now and then the wrong one. */
+/* Slot and sequence of a SAVE or LOAD. A LOAD mostly goes to an empty sequence. */
 static void saved_draw(drawer *d, const rules *m, call *c)
 {
-    c->slot = kvb_draw_below(d, RULES_SLOTS - 1); /* the last one is the player's */
+    c->slot = kvb_draw_below(d, RULES_SLOTS - 1); /* the last one is for verbs.c */
     if (!(m->type->flags & KVB_CACHE_SEQ) && kvb_draw_below(d, 10))
         c->src = 0;
     if (c->kind == LOAD && m->type->flags & KVB_CACHE_SEQ && kvb_draw_below(d, 10))
@@ -206,7 +206,7 @@ static void saved_draw(drawer *d, const rules *m, call *c)
         c->src = KVB_SEQ_ALL;
 }
 
-/* Few words, so that prompts begin alike. */
+/* Few different ids, so that prompts begin alike. */
 static void tokens_draw(drawer *d, call *c)
 {
     c->known = kvb_draw_below(d, 8);
@@ -214,7 +214,7 @@ static void tokens_draw(drawer *d, call *c)
         c->toks[i] = kvb_draw_below(d, 6) == 0;
 }
 
-/* A prompt of a sequence that is empty, mostly. */
+/* A prompt, mostly for an empty sequence. */
 static call prompt_draw(drawer *d, const rules *m)
 {
     call c = {
@@ -227,7 +227,7 @@ static call prompt_draw(drawer *d, const rules *m)
     return c;
 }
 
-/* One random call, mostly a legal one, of what the cache can do. */
+/* One random call of those that the cache has, mostly a legal one. */
 call kvb_draw_call(drawer *d, const rules *m)
 {
     static const call_kind mix[] = {EXTEND,  EXTEND,  STEP,   STEP,   STEP,   STEP,    STEP,    STEP,
@@ -239,7 +239,7 @@ call kvb_draw_call(drawer *d, const rules *m)
     bool have = false;
     if (prompts && kvb_draw_below(d, 6) == 0)
         return prompt_draw(d, m);
-    if (prompts && !d->no_saves && kvb_draw_below(d, 8) == 0) { /* into pages that prompts have had, and may find */
+    if (prompts && !d->no_saves && kvb_draw_below(d, 8) == 0) { /* a load takes pages that prompts may find */
         c = (call){.kind = kvb_draw_below(d, 2) ? SAVE : LOAD,
                    .src = kvb_draw_below(d, 2) ? KVB_SEQ_ALL : seq_draw(d, m)};
         if (c.src != KVB_SEQ_ALL)
@@ -268,7 +268,7 @@ call kvb_draw_call(drawer *d, const rules *m)
     uint32_t len = c.src < m->n_ids && c.kind != REWIND ? kvb_rules_length(m, c.src) : kvb_rules_length(m, 0);
     c.p0 = kvb_draw_below(d, 2) ? kvb_draw_below(d, len + 2) : 0;
     c.p1 = kvb_draw_below(d, 2) ? KVB_POS_END : kvb_draw_below(d, len + 2);
-    if (c.kind == COPY && c.dst < m->n_ids && kvb_draw_below(d, 2)) /* goes on where the destination ends */
+    if (c.kind == COPY && c.dst < m->n_ids && kvb_draw_below(d, 2)) /* from where the destination ends */
         c.p0 = kvb_rules_length(m, c.dst);
     if (c.kind == REWIND && c.p0 == 0)
         c.p0 = len;
@@ -296,7 +296,7 @@ call kvb_draw_call(drawer *d, const rules *m)
 
 /* ---- drawing settings -------------------------------------------------------------------------------------------- */
 
-/* What the groups of a model limit. */
+/* The models: limits of their groups. */
 static const struct {
     uint32_t n_groups;
     kvb_group groups[3];
@@ -334,7 +334,7 @@ static bool pool_takes(const kvb_pool_type *pool, uint32_t dim)
     return !pool->supports || pool->supports(pool, dim, why, sizeof why);
 }
 
-/* Rows as short as both pools take: 32 elements or more, which hold a tag of one bit each. */
+/* Rows are as short as both pools can store, but have 32 elements or more: each element holds a bit of a tag. */
 void kvb_verbs_model(kvb_model *m, uint32_t shape, const kvb_pool_type *k, const kvb_pool_type *v)
 {
     uint32_t dim = 32;
@@ -352,11 +352,11 @@ void kvb_verbs_model(kvb_model *m, uint32_t shape, const kvb_pool_type *k, const
         group->k_dim = group->latent ? 2 * dim : dim;
         group->v_dim = dim;
         group->scale = 1;
-        group->rope.known = true; /* tags are not to be turned */
+        group->rope.known = true; /* tags must not be rotated */
     }
 }
 
-/* A planted fault of caches (kvbench faults), by which the check is checked; NULL: no such one. */
+/* A planted fault of caches (kvbench faults), to test these tests. NULL: no such fault. */
 static const kvb_fault *fault_find(const char *name)
 {
     for (size_t t = 0; name && kvb_fault_tables[t]; t++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inputs that are files: command lines of the program are run over them, in this process, and what they answer is
- * looked at. And the table of all targets. */
+/* Inputs that are files: runs command lines of the program over them, in this process, and checks the answers. Also has
+ * the table of all targets. */
 #include "ci/fuzz/fuzz.h"
 
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static void folder_remove(void)
         perror(folder);
 }
 
-/* A folder in memory where there is one: inputs come by the hundred thousand. */
+/* The folder lies in memory if possible: inputs come by the hundred thousand. */
 static void folder_make(void)
 {
     if (*folder)
@@ -47,9 +47,9 @@ static void input_write(const char *name, const uint8_t *bytes, size_t n, char p
         kvb_fuzz_wrong("%s: cannot be written", path);
 }
 
-/* ---- what is no command ------------------------------------------------------------------------------------- */
+/* ---- readers that no command calls alone ----------------------------------------------------------------------- */
 
-/* Every tensor handed out can be read to its last byte, and as floats in its own shape. */
+/* Reads every tensor to its last byte, and as floats in its own shape. */
 static int tensors_read(int argc, char **argv)
 {
     char why[512] = "";
@@ -73,7 +73,7 @@ static int tensors_read(int argc, char **argv)
     return 0;
 }
 
-/* Every element of every array can be read, wherever its strides lead. */
+/* Reads every element of every array, wherever its strides lead. */
 static int arrays_read(int argc, char **argv)
 {
     char why[512] = "";
@@ -138,7 +138,7 @@ static const kvb_command *const commands[] = {&kvb_command_show,
 
 /* ---- running a command ---------------------------------------------------------------------------------------- */
 
-/* Bad input has one line, which begins with the command's name and holds no control characters. */
+/* The complaint about bad input must be one line that begins with the command's name and has no control characters. */
 static void complaint_check(const char *name, const char *said, size_t n)
 {
     char begin[64];
@@ -150,7 +150,7 @@ static void complaint_check(const char *name, const char *said, size_t n)
             kvb_fuzz_wrong("exit 2, but stderr has character %d: \"%s\"", said[i], said);
 }
 
-/* Runs argv [argc], argv[0] the command's name, with standard output thrown away. */
+/* Runs argv [argc]; argv[0] is the command's name. Standard output is discarded. */
 static void command_run(int argc, char **argv)
 {
     const kvb_command *const *command = commands;
@@ -178,7 +178,7 @@ static void command_run(int argc, char **argv)
     free(said);
 }
 
-/* A line's words, with what % @ # stand for put in. */
+/* Runs a line, with % @ # replaced. */
 static void line_run(const char *line, const char *path)
 {
     char *argv[WORDS + 1];
@@ -211,7 +211,7 @@ void kvb_fuzz_files(const kvb_fuzz_target *target, const uint8_t *bytes, size_t 
     }
 }
 
-/* No file is to be written or waited for, and nothing that takes its time to be asked for. */
+/* A word that makes no command write a file, wait for one, or work for long. */
 static bool is_harmless(const char *word)
 {
     return strncmp(word, "-o", 2) != 0 && strcmp(word, "-") != 0 && !strchr(word, '/') &&

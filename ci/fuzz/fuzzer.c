@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What libFuzzer calls: the target is named in KVB_FUZZ_TARGET. Lines of JSON are also mutated as values, not as bytes.
- */
+/* The functions that libFuzzer calls. KVB_FUZZ_TARGET names the target. Lines of JSON are also mutated as values. */
 #include "ci/fuzz/fuzz.h"
 
 #include <jansson.h>
@@ -64,7 +63,7 @@ static json_t *value_draw(dice *d)
 
 static json_t *change(json_t *value, dice *d);
 
-/* One member or element changed, dropped or doubled. */
+/* Changes, drops or doubles one member or element. */
 static void part_change(json_t *whole, dice *d)
 {
     uint32_t what = roll(d, 8);
@@ -94,7 +93,7 @@ static void part_change(json_t *whole, dice *d)
     free(key);
 }
 
-/* A new reference: of another value, or of a copy with something in it changed. */
+/* Returns a new reference: another value, or a copy with one change. */
 static json_t *change(json_t *value, dice *d)
 {
     if ((json_is_object(value) && json_object_size(value)) || (json_is_array(value) && json_array_size(value)))

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `check-random N [SEED [CACHE [TRACE.jsonl [PLUGIN.so]]]]`: N random histories of control calls for each cache, or for
- * each of a plug-in, from that seed on, each over another model, pools and limits (verbs.c says how they are judged).
- * The first one that goes wrong is made shorter while it still does, and printed as a trace with the command that
- * replays it. Exit 1 then.
+ * `check-random N [SEED [CACHE [TRACE.jsonl [PLUGIN.so]]]]` plays N random histories of control calls on each cache, or
+ * on each cache of a plug-in, with seeds from SEED on. Each has its own model, pools and limits; verbs.c judges them.
+ * The first history that goes wrong is shortened while it still goes wrong, then written as a trace, with the command
+ * that replays it. The exit status is 1 then.
  *
- * Histories are played in children, many each, in memory that is shared: one that goes wrong ends its child, and is
- * then read there.
+ * A child process plays many histories, in shared memory. A history that goes wrong ends its child; the parent then
+ * reads the history there.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 
 enum { CALLS_EACH = 200, AT_ONCE = 250 };
 
-/* A history: drawn while it is played, or read from the calls that were kept. */
+/* A history, drawn while it is played; kept: its calls are played again. */
 typedef struct history {
     verbs_setting set;
     uint64_t seed; /* that it was drawn from */
@@ -68,8 +68,7 @@ static void event_hear(void *ctx, const kvb_model *model, const kvb_event *event
     if (h->path)
         event_write(h, model, event);
     h->stepped = h->stepped || event->kind == KVB_EVENT_STEP;
-    if (h->stepped && event->kind == KVB_EVENT_CLEAR &&
-        getenv("KVB_RANDOM_WRONG")) /* for the test of what comes then */
+    if (h->stepped && event->kind == KVB_EVENT_CLEAR && getenv("KVB_RANDOM_WRONG")) /* tests what happens then */
         kvb_fuzz_wrong("a clear after a step, as KVB_RANDOM_WRONG will have it");
 }
 
@@ -81,8 +80,7 @@ static void history_play(history *h)
     kvb_verbs_play(&h->set, call_next, event_hear, h, &tally);
 }
 
-/* Plays a history in a child, which may die of it: true if all went well. Without `kept` histories are drawn, from this
- * seed on. */
+/* Plays a kept history, or n histories drawn from `seed` on, in a child, which may die. True if all went well. */
 static bool child_plays(history *h, uint32_t cache, uint64_t seed, uint64_t n, bool quiet)
 {
     int status = 0;
@@ -103,14 +101,14 @@ static bool child_plays(history *h, uint32_t cache, uint64_t seed, uint64_t n, b
     return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
-/* A kept history, played by a child: is it still wrong? */
+/* Does the kept history still go wrong? */
 static bool goes_wrong(history *shared, const history *h)
 {
     *shared = *h;
     return !child_plays(shared, 0, 0, 0, true);
 }
 
-/* Leaves out calls, many at once first, and requests for memory that are refused, while it still goes wrong. */
+/* Leaves out calls, many at once first, then refused requests for memory, while the history still goes wrong. */
 static void history_shrink(history *shared, history *h)
 {
     static history shorter;
@@ -133,14 +131,14 @@ static void history_shrink(history *shared, history *h)
     }
 }
 
-/* Says what went wrong, as short as it gets, and leaves a trace of it. */
+/* Shortens the history that went wrong, prints it, and leaves a trace of it. */
 static void wrong_tell(history *shared, const char *path)
 {
     static history h;
     const kvb_cache_type *cache = kvb_verbs_types[shared->set.cache];
     const kvb_pool_type *k = kvb_verbs_pool(shared->set.k_pool), *v = kvb_verbs_pool(shared->set.v_pool);
     char written[512];
-    snprintf(written, sizeof written, "%s.tmp", path); /* where a writer leaves it that has not come to its end */
+    snprintf(written, sizeof written, "%s.tmp", path); /* where a writer that was not closed leaves it */
     h = *shared;
     h.kept = true;
     printf("%s: seed %" PRIu64 " goes wrong after %u calls\n", cache->name, h.seed, h.n);
@@ -161,7 +159,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The caches of a plug-in in place of the built-in ones. */
+/* Replaces the built-in caches by those of a plug-in. */
 static bool plugin_load(const char *path)
 {
     static const kvb_cache_type *types[KVB_REGISTRY_MAX + 1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call is tried on a copy of the account; what it leaves there is held against the limits. A table has what each kind
- * of call does. */
+/* Tries a call on a copy of the account and compares the result with the limits. A table has a function for each kind
+ * of call. */
 #include "ci/fuzz/rules.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_SPACE = 1, NO_REACH = 2, NO_CALL = -EPROTO }; /* NO_CALL: no trace holds it, but caches answer */
+enum { NO_SPACE = 1, NO_REACH = 2, NO_CALL = -EPROTO }; /* NO_CALL: no trace can hold the call, but caches answer it */
 
 typedef rules_account account;
 typedef struct rules_seq sequence;
@@ -78,7 +78,7 @@ static bool drops(const rules *r, uint32_t g)
     return (r->type == &kvb_cache_window || r->type == &kvb_cache_paged) && (group->window || group->chunk);
 }
 
-/* Does a query at position p see position j, at or below it? */
+/* Does a query at position p see position j <= p? */
 static bool lets(const kvb_group *g, uint32_t p, uint32_t j)
 {
     if (g->window > 0 && j + g->window <= p)
@@ -86,7 +86,7 @@ static bool lets(const kvb_group *g, uint32_t p, uint32_t j)
     return g->chunk == 0 || j / g->chunk == p / g->chunk;
 }
 
-/* Dropped is what no query at or behind the next position less rollback can see: a token, or a page of them. */
+/* Drops each token, or page of tokens, that no query from position next - rollback on can see. */
 static void tokens_drop(const rules *r, uint32_t g, sequence *s)
 {
     const kvb_group *group = &r->model->groups[g];
@@ -107,7 +107,7 @@ static void all_drop(const rules *r, account *a)
             tokens_drop(r, g, &a->seq[s]);
 }
 
-/* Would the sequence's next query see what is gone in the group? */
+/* Would the sequence's next query see a token that the group has dropped? */
 static bool misses(const rules *r, uint32_t g, const sequence *s)
 {
     bool missed = false;
@@ -118,8 +118,8 @@ static bool misses(const rules *r, uint32_t g, const sequence *s)
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
 
-/* Where a sequence names a page for places at .. at + page_cells - 1, one after the other; NULL: no more. Nodes take the
- * places behind its tokens. */
+/* Where the sequence's tokens in a page keep its number, one after the other, then its nodes, which lie behind the
+ * tokens. *cursor starts as 0. NULL: no more. */
 static uint32_t *page_named(const rules *r, account *a, uint32_t g, uint32_t seq, uint32_t page, uint32_t *cursor)
 {
     sequence *s = &a->seq[seq];
@@ -143,7 +143,7 @@ static uint32_t page_of(const rules *r, account *a, uint32_t g, uint32_t seq, ui
     return named ? *named : 0;
 }
 
-/* The sequence writes its page: a new one unless it has one to itself. The number. */
+/* The page that the sequence writes to: its own, or a new one if it has none or shares it. */
 static uint32_t page_write(const rules *r, account *a, uint32_t g, uint32_t seq, uint32_t page)
 {
     const uint32_t had = page_of(r, a, g, seq, page);
@@ -159,10 +159,10 @@ static uint32_t page_write(const rules *r, account *a, uint32_t g, uint32_t seq,
     return a->pages;
 }
 
-/* Pages that some sequence names. */
+/* Number of pages in use. */
 static uint32_t pages_live(const rules *r, const account *a, uint32_t g)
 {
-    static uint32_t counted[1 << 20], round; /* in which round a page was counted last */
+    static uint32_t counted[1 << 20], round; /* [page] the round in which it was counted last */
     uint32_t n = 0;
     assert(a->pages < sizeof counted / sizeof *counted);
     round++;
@@ -181,13 +181,13 @@ static uint32_t pages_live(const rules *r, const account *a, uint32_t g)
     return n;
 }
 
-/* Most pages that so many positions in a row lie in. */
+/* Most pages that so many consecutive positions can lie in. */
 static uint32_t pages_for(const rules *r, uint32_t positions)
 {
     return positions ? (positions - 1 + r->page_cells - 1) / r->page_cells + 1 : 0;
 }
 
-/* With limits: what each sequence keeps, the page that it writes whole, and the most that a step can begin. */
+/* Most pages in use. With limits: what each sequence keeps (all of its last page), and what a step can begin. */
 static uint32_t pages_most(const rules *r, uint32_t g)
 {
     const kvb_group *group = &r->model->groups[g];
@@ -196,7 +196,7 @@ static uint32_t pages_most(const rules *r, uint32_t g)
     for (uint32_t s = 0; s < r->max_seqs && drops(r, g); s++) {
         const uint32_t needed = (group->window ? group->window : group->chunk) - 1 + r->rollback;
         pages += (group->sinks + n - 1) / n + (needed ? pages_for(r, needed) : n > 1);
-        pages += step > 0; /* a first token in a page of its own */
+        pages += step > 0; /* the sequence's first token in the step begins a page */
         step -= step > 0;
     }
     pages += step / n;
@@ -205,7 +205,7 @@ static uint32_t pages_most(const rules *r, uint32_t g)
 
 /* ---- states ------------------------------------------------------------------------------------------------------ */
 
-/* The sequence gets n more tokens. Their states are kept up to the depth; a cache that forgets makes all of them again. */
+/* The sequence gets n more tokens. The last state_depth + 1 states are kept; a cache that forgets makes all again. */
 static void states_add(const rules *r, sequence *s, uint32_t n)
 {
     const bool all = !kvb_model_scans(r->model) || r->type->flags & KVB_CACHE_FORGETS;
@@ -213,7 +213,7 @@ static void states_add(const rules *r, sequence *s, uint32_t n)
     s->states = s->states + n < most ? s->states + n : most;
 }
 
-/* n of src's tokens at p0 .. p1-1 join dst: there must be states where they end. */
+/* n tokens of src at p0 .. p1-1 are copied to dst: src must have a state where they end. */
 static unsigned states_join(const rules *r, const sequence *src, sequence *dst, uint32_t p0, uint32_t p1, uint32_t n)
 {
     uint32_t below = 0, behind = 0;
@@ -237,7 +237,7 @@ static unsigned states_join(const rules *r, const sequence *src, sequence *dst, 
 
 /* ---- fronts: cache shared-prefix --------------------------------------------------------------------------------- */
 
-/* Cells of tails; and of fronts, each once. */
+/* Cells of all tails, and of each front once. */
 static uint32_t fronts_live(const rules *r, const account *a)
 {
     uint32_t n = 0;
@@ -261,7 +261,7 @@ static uint32_t tails_live(const rules *r, const account *a)
     return n;
 }
 
-/* n of src's tokens at p0 .. p1-1 join dst: they are frozen, unless either has a front. */
+/* n tokens of src at p0 .. p1-1 are copied to dst: they become a front, unless either sequence has one. */
 static unsigned fronts_join(account *a, sequence *src, sequence *dst, uint32_t p0, uint32_t p1, uint32_t n)
 {
     const uint32_t front = src->front, other = dst->front;
@@ -285,7 +285,7 @@ static unsigned fronts_join(account *a, sequence *src, sequence *dst, uint32_t p
 
 /* ---- cells ------------------------------------------------------------------------------------------------------- */
 
-/* Shared rows once, but in a slab once for each sequence; of states the last ones, and those of nodes. */
+/* Cells in use. A shared row counts once, in cache slab once per sequence. Scans: states kept, and those of nodes. */
 static uint32_t live(const rules *r, const account *a, uint32_t g)
 {
     static uint64_t counted[16 * RULES_TOKENS], round;
@@ -314,7 +314,7 @@ uint32_t kvb_rules_live(const rules *r, uint32_t g)
     return live(r, r->now, g);
 }
 
-/* In cache window what each sequence keeps, and a step. */
+/* Cache window: what each sequence keeps, and one step. */
 uint32_t kvb_rules_cells(const rules *r, uint32_t g)
 {
     const kvb_group *group = &r->model->groups[g];
@@ -341,7 +341,7 @@ static unsigned limits(const rules *r, const account *a)
     return alive > r->max_seqs ? broken | NO_SPACE : broken;
 }
 
-/* ---- what calls do: the rules that they break besides ------------------------------------------------------------- */
+/* ---- what calls do; they return the rules that they break besides the limits ------------------------------------- */
 
 static unsigned step_do(rules *r, account *a, const kvb_event *e)
 {
@@ -356,7 +356,7 @@ static unsigned step_do(rules *r, account *a, const kvb_event *e)
             t.page[g] = page_write(r, a, g, e->seq[i], t.pos / r->page_cells);
         states_add(r, s, 1);
         s->token[s->n++] = t;
-        broken |= front && s->front && s->front != front ? NO_REACH : 0; /* a call reads one */
+        broken |= front && s->front && s->front != front ? NO_REACH : 0; /* a kernel's call reads one */
         front = s->front ? s->front : front;
     }
     return broken;
@@ -482,12 +482,12 @@ static unsigned shift_do(rules *r, account *a, const kvb_event *e)
         if (!kvb_event_moves(e) || t->pos < e->p0 || t->pos >= e->p1)
             continue;
         t->pos = (uint32_t)kvb_event_moved(e, t->pos);
-        t->row = RULES_TOKENS + a->moved++; /* what is saved may hold it, too */
+        t->row = RULES_TOKENS + a->moved++; /* a saved sequence may hold the old row */
     }
     return 0;
 }
 
-/* A cache needs one free cell to exchange rows, unless its cells are positions. It drops tokens that no query can see first. */
+/* First drops tokens that no query can see. A cache needs a free cell to exchange rows, unless cells are positions. */
 static unsigned defrag_do(rules *r, account *a, const kvb_event *e)
 {
     (void)e;
@@ -522,7 +522,7 @@ static unsigned load_do(rules *r, account *a, const kvb_event *e)
 
 static const struct {
     kvb_event_kind event;
-    uint32_t flags; /* one of which the cache must have; 0: every cache takes it */
+    uint32_t flags; /* the cache must have one of these; 0: every cache has the call */
     unsigned (*apply)(rules *r, account *a, const kvb_event *e);
 } kinds[CALLS] = {
     [EXTEND] = {KVB_EVENT_STEP, 0, step_do},
@@ -549,7 +549,7 @@ static bool has_list(const call *c)
     return c->kind == STEP || c->kind == PROPOSE || c->kind == REORDER;
 }
 
-/* Has the cache the call, and the sequences that it names? */
+/* Does the cache have the call, and the sequences that the call names? */
 static int face_check(const rules *r, const call *c)
 {
     const bool seqs = r->type->flags & KVB_CACHE_SEQ, saves = c->kind == SAVE || c->kind == LOAD;
@@ -560,7 +560,7 @@ static int face_check(const rules *r, const call *c)
     return (kinds[c->kind].flags && !(r->type->flags & kinds[c->kind].flags)) || (others && !seqs) ? -ENOTSUP : 0;
 }
 
-/* Is the call one at all: do its numbers lie in their ranges? */
+/* Do the call's numbers lie in their ranges? */
 static int ranges_check(const rules *r, const call *c)
 {
     const bool brings = c->kind == EXTEND || c->kind == STEP || c->kind == PROPOSE || c->kind == MATCH,
@@ -575,7 +575,7 @@ static int ranges_check(const rules *r, const call *c)
     return wrong ? -EINVAL : 0;
 }
 
-/* The call as an event, which points into it. ids, pos: [RULES_LEN], of its tokens. */
+/* The call as an event, which points into *c. ids, pos [RULES_LEN] receive each token's sequence and position. */
 static kvb_event event_of(const rules *r, call *c, uint32_t n, uint32_t *ids, uint32_t *pos)
 {
     const bool tokens = c->kind == EXTEND || c->kind == STEP || c->kind == PROPOSE || c->kind == MATCH;
@@ -606,7 +606,7 @@ static kvb_event event_of(const rules *r, call *c, uint32_t n, uint32_t *ids, ui
     return e;
 }
 
-/* What every cache answers. */
+/* The answer that does not depend on the type of cache. */
 static int legal_check(rules *r, const call *c, const kvb_event *e)
 {
     char why[200];
@@ -646,7 +646,7 @@ bool kvb_rules_room(rules *r, const call *c)
     return error == 0 || (error == -ENOTSUP && !face_check(r, c));
 }
 
-/* Sequences that hold nothing have no front and no states; one that reads nothing of a front has none. */
+/* A sequence without frozen tokens has no front. One without tokens has no states. */
 static void settle(const rules *r, account *a)
 {
     for (uint32_t s = 0; s < r->n_ids; s++) {
@@ -659,7 +659,7 @@ static void settle(const rules *r, account *a)
     }
 }
 
-/* Notes the words of a step that was taken. */
+/* Records the token ids of a step that was taken. */
 static void words_know(rules *r, const kvb_event *e)
 {
     for (uint32_t i = 0; i < e->n; i++) {
@@ -677,7 +677,7 @@ static void words_know(rules *r, const kvb_event *e)
     }
 }
 
-/* The tokens of a call that was taken are the step in force. */
+/* Makes the tokens of a call that was taken the step in force. */
 static void tokens_take(rules *r, const kvb_event *e)
 {
     r->first = r->next;
@@ -740,8 +740,8 @@ int kvb_rules_call(rules *r, const call *c)
 
 /* ---- prompts ----------------------------------------------------------------------------------------------------- */
 
-/* Whole pages of the prompt, and never all of it, are found while a sequence that was only fed holds them, and was the
- * first to. */
+/* Tokens that must be found, at least: whole pages, never the whole prompt, of a sequence that was only fed and was the
+ * first to hold them. */
 static uint32_t found_least(const rules *r, const call *c)
 {
     const uint32_t offered = (c->n - 1) / r->page_cells * r->page_cells;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inputs that are files of saved caches. The first byte chooses type of cache, pool, and whether one sequence or all
- * are loaded; the rest is the file, whose checksum is put right unless that byte says otherwise, so that what is behind
- * it is reached. What is refused must have changed nothing; what is taken must go on: a step of every sequence, saved
- * and loaded again.
+ * Inputs that are files of saved caches. The first byte chooses the type of cache, the pool, and whether one sequence
+ * or all are loaded; the rest is the file. Its checksum is corrected, unless the first byte forbids it, to reach the
+ * code behind that check. A refused load must change nothing. After an accepted one, every sequence makes a step, and
+ * the cache is saved and loaded again.
  */
 #include "ci/fuzz/fuzz.h"
 
@@ -59,7 +59,7 @@ static const kvb_pool_type *pool_of(const char *name)
     return *pool;
 }
 
-/* Some tokens of a sequence enter, and all rows are stored. */
+/* Makes a step of n tokens of a sequence and stores all rows. */
 static int step(kvb_cache *cache, uint32_t seq, uint32_t n)
 {
     static const float rows[CAPACITY * DIM];

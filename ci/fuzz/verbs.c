@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control calls of a cache, one after the other. Calls may be illegal, and memory may be refused. The rules (rules.h)
- * say what each is answered; the history says what every query must see, and the witness kernel reads what it does see,
- * through mask and pool.
+ * Makes control calls on a cache. Calls may be illegal, and memory may be refused. The rules (rules.h) give the right
+ * answer to each. The history gives the tokens that every query must see; the witness kernel reads those that it does
+ * see, through mask and pool.
  */
 #include "ci/fuzz/verbs.h"
 
@@ -36,11 +36,11 @@ typedef struct scene {
     kvb_call call;
     rules rules;
     kvb_cache_usage usage[RULES_GROUPS]; /* before the call */
-    uint64_t scanned;                    /* 1 + the last token with states */
+    uint64_t scanned;                    /* 1 + ordinal of the last token whose states were made */
     verbs_tally *tally;
-    bool resaves;  /* all is saved and loaded behind each call */
-    bool roomless; /* how many cells a plug-in's cache needs is its own affair: when it is full is not judged */
-    bool readable; /* the witness reads the pools' rows back */
+    bool resaves;  /* saves and loads the whole cache after each call */
+    bool roomless; /* a plug-in's cache that may need any number of cells: when it is full is not judged */
+    bool readable; /* the witness can read rows of these pools */
 } scene;
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
@@ -169,8 +169,7 @@ static bool call_take(void *ctx, const rules *m, call *taken, uint32_t *memory)
     c.src = trees && c.kind == COMMIT ? seq_take(t, m) : 0;
     for (uint32_t i = 0; i < c.n && c.kind == PROPOSE; i++) {
         c.ids[i] = trees ? seq_take(t, m) : 0;
-        c.parents[i] =
-            (int32_t)take(t, kvb_rules_pending(m, c.ids[i]) + i + 2) - 1; /* the last of them does not exist yet */
+        c.parents[i] = (int32_t)take(t, kvb_rules_pending(m, c.ids[i]) + i + 2) - 1; /* the highest names no node yet */
     }
     for (uint32_t i = 0; i < c.n && c.kind == COMMIT; i++)
         c.ids[i] = take(t, kvb_rules_pending(m, c.src) + 1);
@@ -193,7 +192,7 @@ static bool call_take(void *ctx, const rules *m, call *taken, uint32_t *memory)
     return true;
 }
 
-/* ---- what is seen ------------------------------------------------------------------------------------------------ */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
@@ -201,15 +200,15 @@ static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
     part(ctx, 0, 1);
 }
 
-static uint64_t plans; /* that came into force, of every cache */
+static uint64_t plans; /* made so far, by all caches */
 
-/* Masks have numbers: one for the layers of a group under a plan, and for no other. */
+/* A mask's generation is the same in all layers of a group under one plan, and in no others. */
 static void mask_look(const scene *s, const kvb_attend_spec *spec, uint32_t group, uint32_t n)
 {
     static struct {
         uint64_t generation, plan;
         uint32_t group;
-    } last[64]; /* of every cache */
+    } last[64]; /* of all caches */
     static uint32_t at;
     kvb_cache_usage usage;
     kvb_cache_usage_of(s->cache, group, &usage);
@@ -229,7 +228,7 @@ static void mask_look(const scene *s, const kvb_attend_spec *spec, uint32_t grou
     s->tally->masks[spec->mask.kind]++;
 }
 
-/* False: rows of these pools cannot be read back. */
+/* Stores the feed in a layer that attends, and checks what queries see. False: the witness cannot read the pools. */
 static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t n)
 {
     static float k[FED_MOST * KVB_VERBS_ROW], v[FED_MOST * KVB_VERBS_ROW], q[FED_MOST * KVB_VERBS_ROW],
@@ -273,7 +272,7 @@ static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
     return true;
 }
 
-/* States are made once under a plan: some are changed in place. */
+/* Scans a layer once under each plan: some states change in place. */
 static bool layer_scan(scene *s, uint32_t layer, const uint64_t *feed, uint32_t n)
 {
     const bool done = s->scanned == feed[n - 1] + 1;
@@ -284,7 +283,7 @@ static bool layer_scan(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
     return s->readable;
 }
 
-/* Without a plan nothing is stored, and nothing read. */
+/* Without a plan the cache must refuse to store and to fetch. */
 static void planless_look(scene *s)
 {
     static const float rows[KVB_VERBS_ROW];
@@ -298,7 +297,7 @@ static void planless_look(scene *s)
         kvb_fuzz_wrong("%s: a plan is in force that should not be", s->rules.type->name);
 }
 
-/* The plan in force: the tokens that it wants, and what its queries see in each layer. */
+/* Checks the plan in force: its feed, and what its queries see in each layer. */
 static void plan_look(scene *s)
 {
     const rules *m = &s->rules;
@@ -331,7 +330,7 @@ static void usage_read(const scene *s, kvb_cache_usage *usage)
         kvb_cache_usage_of(s->cache, g, &usage[g]);
 }
 
-/* What is refused changes no count of any group, and says why. */
+/* A refused call must change no count of any group, and give a reason. */
 static void refused_look(const scene *s)
 {
     kvb_cache_usage now[RULES_GROUPS];
@@ -350,7 +349,7 @@ static void state_look(scene *s)
     const rules *m = &s->rules;
     for (uint32_t g = 0; g < s->model.n_groups && !s->roomless; g++) {
         const bool anew =
-            kvb_group_scans(&s->model.groups[g]) && m->type->flags & KVB_CACHE_FORGETS; /* slots of a step */
+            kvb_group_scans(&s->model.groups[g]) && m->type->flags & KVB_CACHE_FORGETS; /* slots last for one step */
         const uint32_t live = kvb_rules_live(m, g), most = kvb_rules_cells(m, g);
         kvb_cache_usage usage;
         kvb_cache_usage_of(s->cache, g, &usage);
@@ -367,7 +366,7 @@ static void state_look(scene *s)
     }
 }
 
-/* What the cache says of a step before it is made; to say so takes no memory. */
+/* Checks can_extend and can_propose before a step. Neither may ask for memory. */
 static void forecast_look(scene *s, const call *c)
 {
     call nodes = {.kind = PROPOSE, .n = c->n};
@@ -390,7 +389,7 @@ static void forecast_look(scene *s, const call *c)
         kvb_fuzz_wrong("%s: a forecast asks for memory", m->type->name);
 }
 
-/* Counts what has happened, so that a test can ask for enough of each. had: tokens that the destination of a copy held. */
+/* Counts what happened: a test requires enough of each. had: tokens of a copy's destination before the copy. */
 static void call_count(const scene *s, const call *c, int answer, uint32_t had)
 {
     const rules *m = &s->rules;
@@ -410,7 +409,7 @@ static void call_count(const scene *s, const call *c, int answer, uint32_t had)
         t->longer += m->now->seq[i].n > m->capacity && kvb_rules_attend(m);
 }
 
-/* A cache that is full when its capacity is, or in its own way, has room for one token when it holds none. */
+/* A cache that holds no token must have room for one, whatever makes it full otherwise. */
 static void full_look(const scene *s, const call *c)
 {
     const rules *m = &s->rules;
@@ -430,8 +429,8 @@ static int cache_do(scene *s, const call *c)
     return got;
 }
 
-/* Makes the call; memory: the request for memory that is refused, 0: none. The rules take it first, so that whoever
- * listens has the call that is answered wrongly, too. */
+/* Makes the call. `heard` gets it before the answer is judged, so that a trace also holds the call that goes wrong.
+ * memory: the request for memory that is refused; 0: none. */
 static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
 {
     rules *m = &s->rules;
@@ -443,14 +442,14 @@ static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard,
         got = cache_do(s, c);
         s->allocator.fail_request = 0;
     }
-    if (memory && got == -ENOMEM) { /* as if it had not been made */
+    if (memory && got == -ENOMEM) { /* must be as if it had not been made */
         s->tally->no_memory++;
         state_look(s);
         plan_look(s);
     }
     if ((c->kind == MATCH || s->roomless) && got == -ENOMEM)
         got = cache_do(s, c);
-    if (s->roomless && got == -ENOSPC) { /* likewise */
+    if (s->roomless && got == -ENOSPC) { /* the same */
         full_look(s, c);
         state_look(s);
         plan_look(s);
@@ -467,7 +466,7 @@ static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard,
         heard(ctx, &s->model, event);
     if (got == -ENOMEM)
         got = cache_do(s, c);
-    if (want && c->kind != MATCH) /* it may break several rules */
+    if (want && c->kind != MATCH) /* the call may break several rules */
         want = kvb_rules_answer(m, c, got);
     if (got != want)
         kvb_fuzz_wrong("%s: call %d of %u tokens returned %d instead of %d: %s", m->type->name, (int)c->kind, c->n, got,
@@ -479,7 +478,7 @@ static int call_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard,
     return want;
 }
 
-/* The whole cache goes to a file and comes back. */
+/* Saves the whole cache to a file and loads it again. */
 static void resave_do(scene *s, verbs_heard *heard, void *ctx)
 {
     const call save = {.kind = SAVE, .src = KVB_SEQ_ALL, .slot = RULES_SLOTS - 1},
@@ -489,8 +488,8 @@ static void resave_do(scene *s, verbs_heard *heard, void *ctx)
         kvb_fuzz_wrong("%s: what was saved is not loaded", s->rules.type->name);
 }
 
-/* Offers a prompt, and makes the step with the rest of it; one that does not fit goes again. In a trace that is one
- * event. */
+/* Offers a prompt, then makes a step with the tokens that were not found. If the step does not fit, the found tokens
+ * are removed. In a trace all this is one event. */
 static void prompt_do(scene *s, const call *c, uint32_t memory, verbs_heard *heard, void *ctx)
 {
     static const uint32_t zeros[16];

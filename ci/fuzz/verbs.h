@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A history of control calls, played on a cache and looked at after each call: verbs.c. What is wrong ends the process.
- */
+/* Plays a history of control calls on a cache and checks the cache after each call. A wrong answer ends the process. */
 #ifndef KVB_FUZZ_VERBS_H
 #define KVB_FUZZ_VERBS_H
 
@@ -11,66 +10,66 @@
 enum { KVB_VERBS_SHAPES = 11, KVB_VERBS_LAYERS = 3, KVB_VERBS_HEADS = 2, KVB_VERBS_DIM = 512 };
 enum { KVB_VERBS_ROW = KVB_VERBS_HEADS * KVB_VERBS_DIM }; /* most elements of a token's row */
 
-/* The cache that is played on. Numbers are taken modulo how many there are. */
+/* The cache to play on. An index is taken modulo the size of its table. */
 typedef struct verbs_setting {
-    uint32_t cache, shape;   /* in kvb_verbs_types; in a table of models */
-    uint32_t k_pool, v_pool; /* twice the place in kvb_builtin_pools; 1 more: with +had */
+    uint32_t cache, shape;   /* index in kvb_verbs_types; in a table of models (calls.c) */
+    uint32_t k_pool, v_pool; /* 2 * index in kvb_builtin_pools, and 1 more for its +had form */
     uint32_t growth;
-    const kvb_fault *fault;                                               /* planted in the cache; or NULL */
+    const kvb_fault *fault;                                               /* planted in the cache; NULL: none */
     uint32_t capacity, seq_capacity, max_seqs, min_chunk, rollback, step; /* as in kvb_cache_options */
 } verbs_setting;
 
-/* The caches that are played on, NULL at the end: the built-in ones, or in their place those of a plug-in. */
+/* The caches to play on, NULL at the end: the built-in caches, or those of a plug-in. */
 extern const kvb_cache_type *const *kvb_verbs_types;
 
 /* ---- calls.c ----------------------------------------------------------------------------------------------------- */
 
-/* The folder that this process, and its children, save to is there, and empty. */
+/* Makes or empties the folder in which this process and its children save. */
 void kvb_slots_open(void);
 int kvb_call_make(kvb_cache *cache, const call *c); /* what the cache answers */
 extern uint32_t kvb_call_found;                     /* what the last MATCH found */
 extern const uint64_t *kvb_call_ordinals;
-/* A scan (ci/tests/caches/states.h) of the fed tokens, in the slots that the cache names. NULL, or what is wrong with
- * the states that it leaves. */
+/* Scans the fed tokens (ci/tests/caches/states.h) in the slots that the cache names. NULL, or what is wrong with the
+ * states. */
 const char *kvb_call_scan(const rules *m, kvb_cache *cache, uint32_t layer, const uint64_t *ordinals, uint32_t n);
 
 typedef struct drawer {
     uint64_t state;
-    uint32_t seqs;           /* sequences that are mostly named */
-    bool no_saves, no_trees; /* what is not to be drawn: nodes that are pending keep much else from being called */
-    bool prompts;            /* tokens are known, and prompts offered, where a cache can find them */
+    uint32_t seqs;           /* most calls name one of the first `seqs` sequences */
+    bool no_saves, no_trees; /* draws no SAVE and LOAD; no PROPOSE: pending nodes make many other calls illegal */
+    bool prompts;            /* draws token ids, and prompts for a cache that can find them */
 } drawer;
 
 uint32_t kvb_draw_below(drawer *d, uint32_t n);
 call kvb_draw_call(drawer *d, const rules *m);
-uint32_t kvb_draw_memory(drawer *d); /* a request for memory that is to be refused; mostly 0: none */
+uint32_t kvb_draw_memory(drawer *d); /* the request for memory to refuse, from 1 on; mostly 0: none */
 
-uint32_t kvb_verbs_caches(void); /* how many there are */
-/* A model of that shape, with rows that both pools take. */
+uint32_t kvb_verbs_caches(void); /* number of kvb_verbs_types */
+/* A model of that shape, with rows that both pools can store. */
 void kvb_verbs_model(kvb_model *model, uint32_t shape, const kvb_pool_type *k, const kvb_pool_type *v);
 uint32_t kvb_verbs_pools(void);
-const kvb_pool_type *kvb_verbs_pool(uint32_t pool); /* of a setting's number */
+const kvb_pool_type *kvb_verbs_pool(uint32_t pool); /* k_pool or v_pool of a setting */
 
-/* The setting of a seed; what is drawn next is that seed's, too. */
+/* Starts *d from a seed and draws its setting; the calls that *d draws next follow from the seed, too. */
 verbs_setting kvb_draw_setting(drawer *d, uint32_t cache, uint64_t seed);
 
 /* ---- verbs.c ----------------------------------------------------------------------------------------------------- */
 
-/* The next call, and which of its requests for memory is to be refused (0: none), by what the sequences hold; false: the
- * end. */
+/* Chooses the next call from what the sequences hold. *memory: which of its requests for memory is refused, from 1 on;
+ * 0: none. false: no more calls. */
 typedef bool verbs_next(void *ctx, const rules *held, call *next, uint32_t *memory);
-/* A call is made that must be taken: as an event of a trace, before it is known what the cache makes of it. */
+/* Gets each call that the cache must take, as an event of a trace, before the cache's answer is judged. */
 typedef void verbs_heard(void *ctx, const kvb_model *model, const kvb_event *event);
 
-/* What has happened: how often. */
+/* How often each thing happened. */
 typedef struct verbs_tally {
-    uint32_t steps, masks[KVB_MASK_KINDS], scanned; /* looked at: plans; layers, by mask, or that scan */
+    uint32_t steps, masks[KVB_MASK_KINDS], scanned; /* plans checked; layers that attend, by mask; layers that scan */
     uint32_t refused, no_space, no_reach, no_memory;
     uint32_t joined, longer; /* copies into living sequences; sequences longer than the capacity, after a call */
-    uint32_t reordered, beside, trees, loaded, found; /* beside: steps while others have nodes; found: prompts */
+    uint32_t reordered, beside, trees, loaded, found; /* beside, trees: steps, commits beside others' nodes */
 } verbs_tally;
 
-/* heard: or NULL. Adds to the tally. */
+/* Plays the calls of `next`. Adds to *tally. heard: may be NULL. */
 void kvb_verbs_play(const verbs_setting *setting, verbs_next *next, verbs_heard *heard, void *ctx, verbs_tally *tally);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that every input of the corpora (ci/fuzz/corpus) is answered rightly: seeds, and what fuzzing once found. With
- * arguments: one target over these files, without TAP.
+ * Shows that every input of the corpora (ci/fuzz/corpus: seeds, and what fuzzing once found) is answered rightly. With
+ * arguments: runs one target over these files, without TAP.
  */
 #include <dirent.h>
 
@@ -11,7 +11,7 @@
 static void file_do(const kvb_fuzz_target *target, const char *path)
 {
     FILE *file = fopen(path, "r");
-    uint8_t *bytes = NULL; /* of its size to the byte, so that a read behind its end is seen */
+    uint8_t *bytes = NULL; /* exact size: a sanitizer sees a read behind the end */
     size_t n = 0;
     if (!file)
         kvb_fuzz_wrong("%s: cannot be read", path);
@@ -38,7 +38,7 @@ static void test_corpus(void **state)
         if (entry->d_name[0] == '.')
             continue;
         snprintf(path, sizeof path, "ci/fuzz/corpus/%s/%s", target->name, entry->d_name);
-        printf("# %s\n", path); /* which one it was that crashed */
+        printf("# %s\n", path); /* names the input that crashes */
         fflush(stdout);
         file_do(target, path);
         n++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that every cache, over models of one to three groups, answers hundreds of random histories of control calls as
- * the player (ci/fuzz/verbs.c) says, and that enough of each thing happened in them.
+ * Shows that every cache, over models of one to three groups, answers hundreds of random histories of control calls
+ * rightly (ci/fuzz/verbs.c judges), and that enough of each thing happens in them.
  */
 #include "ci/tests/tests.h"
 #include "ci/fuzz/verbs.h"
