@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of pools share: every built-in pool, plain and rotated, opened in one shape and filled with noise. */
+/* For tests of pools: opens every built-in pool, plain and rotated, in one shape, and makes noise to fill it. */
 #ifndef KVB_TEST_POOLS_H
 #define KVB_TEST_POOLS_H
 
@@ -10,7 +10,7 @@
 
 enum { HEADS = 3, DIM = 128 }; /* a dim that every format takes */
 
-/* Each built-in pool, after it its rotated form. *at starts as 0; NULL ends. */
+/* The next built-in pool, or the rotated form of the last one. *at starts as 0. NULL: the end. */
 static inline const kvb_pool_type *pools_next(uint32_t *at)
 {
     const kvb_pool_type *type = kvb_builtin_pools[*at / 2];
@@ -37,7 +37,7 @@ static inline kvb_pool *pool_open(const kvb_pool_type *type, kvb_allocator *a, k
     return pool;
 }
 
-/* Rows [n][HEADS][DIM] of tokens first, first + 1, ...: between -1 and 1, no two alike. */
+/* Rows [n][HEADS][DIM] of tokens first, first + 1, ...: elements between -1 and 1, no two rows alike. */
 static inline void rows_make(float *rows, uint32_t first, uint32_t n)
 {
     for (uint32_t i = 0; i < n * HEADS * DIM; i++) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache of a model with one to three groups of layers over pools of one kind, with rows that say whose they are, so
- * that what a query sees can be read back through mask and view. In f32: channel 0 holds the token's ordinal, channel 1
- * the layer and KV head, channel 2 K or V (of latent rows K: V is their beginning). In any other format: the signs of a
- * row are a hash of all these, its magnitudes lie between 1/2 and 1, and a row is the token's whose signs it has, but
- * for a quarter of them.
+ * A cache for tests, of a model with one to three groups. Each row names its token, so that a test reads through mask
+ * and view which tokens a query sees. f32: channel 0 holds the token's ordinal, channel 1 the layer and KV head,
+ * channel 2 K or V (latent rows: K; V is their beginning). Other formats: the signs of a row are a hash of all these,
+ * and magnitudes lie between 1/2 and 1. A row belongs to the token whose signs it has, up to a quarter of them.
  */
 #ifndef KVB_TEST_RIG_H
 #define KVB_TEST_RIG_H
@@ -21,14 +20,14 @@ typedef struct rig {
     kvb_allocator allocator;
     kvb_cache *cache;
     char why[160];
-    const kvb_pool_type *pool, *v_pool; /* of K and V; NULL: f32; of V; NULL: as K's */
+    const kvb_pool_type *pool, *v_pool; /* of K and V, NULL: f32; of V, NULL: the same as K's */
     kvb_growth growth;
     uint32_t seq_ids, rollback, step, page_cells, state_depth;
-    uint32_t n_groups;            /* 0: one. Layer l is of group l % n_groups */
-    kvb_group groups[RIG_GROUPS]; /* what they differ in: window, sinks, chunk, latent; heads and dims the rig sets */
+    uint32_t n_groups;            /* layer l has group l % n_groups; 0: one group */
+    kvb_group groups[RIG_GROUPS]; /* window, sinks, chunk, latent, scans; the rig sets heads and dims */
     kvb_model model;
-    uint64_t n_ordinals;   /* of rows handed in so far */
-    const int32_t *tokens; /* of the steps to come; NULL: not known */
+    uint64_t n_ordinals;   /* 1 + highest ordinal of the rows stored so far */
+    const int32_t *tokens; /* token ids of the next steps; NULL: not known */
     uint64_t prefix_bytes;
     uint32_t hash_bits;
     /* kept by rig_step() and rig_propose() */
@@ -48,7 +47,7 @@ static inline const kvb_group *rig_group(const rig *r, uint32_t layer)
     return kvb_model_group(&r->model, layer);
 }
 
-/* Groups differ in heads and dims as well. */
+/* Groups differ in heads and dims, too. */
 static inline kvb_group rig_group_make(const rig *r, uint32_t g)
 {
     kvb_group group = r->groups[g];
@@ -59,7 +58,7 @@ static inline kvb_group rig_group_make(const rig *r, uint32_t g)
     group.k_dim = r->pool ? RIG_CODED_DIM : RIG_K_DIM + g;
     group.v_dim = r->pool ? RIG_CODED_DIM : RIG_V_DIM + (g == 2);
     group.scale = 1;
-    group.rope.known = true; /* nothing is to be turned: rows stay what they say */
+    group.rope.known = true; /* no element is rotated: rows stay as they are */
     return group;
 }
 
@@ -99,12 +98,12 @@ static inline int rig_try_open(rig *r, const kvb_cache_type *type, uint32_t capa
     return kvb_cache_open(type, &r->model, &options, &r->cache, r->why, sizeof r->why);
 }
 
-/* Every built-in cache, or every one with these flags. */
+/* Loops over the built-in caches with these flags; 0: over all. */
 #define EACH_CACHE(type, flag)                                                                                         \
     for (const kvb_cache_type *const *each = kvb_builtin_caches, *type = *each; type; type = *++each)                  \
         if ((type->flags & (flag)) == (flag))
 
-/* Of two groups: one sees everything, the other through a window that no test fills. */
+/* Opens a cache of two groups: one without limits, one with a window that no test fills. */
 static inline void rig_open(rig *r, const kvb_cache_type *type, uint32_t capacity, uint32_t seq_capacity,
                             uint32_t max_seqs, uint32_t min_chunk)
 {
@@ -112,7 +111,7 @@ static inline void rig_open(rig *r, const kvb_cache_type *type, uint32_t capacit
     assert_int_equal(rig_try_open(r, type, capacity, seq_capacity, max_seqs, min_chunk), 0);
 }
 
-/* Every byte must have come back. */
+/* Closes the cache, which must free every byte. */
 static inline void rig_close(rig *r)
 {
     kvb_cache_close(r->cache);
@@ -142,21 +141,21 @@ static inline void rig_coded_make(uint64_t ordinal, uint32_t layer, uint32_t h, 
     }
 }
 
-/* Made once: tests hand in the same rows many times. */
+/* Made once: tests store the same rows many times. */
 static inline const float *rig_coded_row(uint64_t ordinal, uint32_t layer, uint32_t h, float kind)
 {
     static float made[RIG_CODED_TOKENS][RIG_LAYERS][RIG_KV_HEADS][2][RIG_CODED_DIM];
     assert_true(ordinal < RIG_CODED_TOKENS && layer < RIG_LAYERS && h < RIG_KV_HEADS);
     float *row = made[ordinal][layer][h][kind == 2];
-    if (row[0] == 0) /* no element of a coded row is */
+    if (row[0] == 0) /* not made yet */
         rig_coded_make(ordinal, layer, h, kind, row);
     return row;
 }
 
-/* The token, of those below n, that a coded row is of; UINT64_MAX: of none. */
+/* The token below n to which a coded row belongs; UINT64_MAX: none. */
 static inline uint64_t rig_row_owner(const float *row, uint64_t n, uint32_t layer, uint32_t h, float kind)
 {
-    static uint64_t last; /* where to begin: the next row is often the same token's, or its neighbour's */
+    static uint64_t last; /* where to begin: the next row often belongs to the same token, or to its neighbour */
     uint64_t signs[RIG_CODED_DIM / 64] = {0};
     for (uint32_t c = 0; c < RIG_CODED_DIM; c++)
         signs[c / 64] |= (uint64_t)(row[c] < 0) << c % 64;
@@ -165,7 +164,7 @@ static inline uint64_t rig_row_owner(const float *row, uint64_t n, uint32_t laye
         int wrong = 0;
         for (uint32_t w = 0; w < RIG_CODED_DIM / 64; w++)
             wrong += __builtin_popcountll(signs[w] ^ rig_hash(o, layer, h, kind, w));
-        if (wrong < RIG_CODED_DIM / 4) /* of another token: half, give or take a twelfth */
+        if (wrong < RIG_CODED_DIM / 4) /* another token: half of the signs, give or take a twelfth */
             return last = o;
     }
     return UINT64_MAX;
@@ -191,7 +190,7 @@ static inline void rig_rows(const rig *r, const uint64_t *ordinals, uint32_t n, 
     }
 }
 
-/* The token whose row lies there. */
+/* The token whose row lies in cell c. */
 static inline uint64_t rig_owner(const rig *r, const kvb_view *view, uint32_t layer, uint32_t h, uint32_t c, float kind)
 {
     float coded[RIG_CODED_DIM];
@@ -204,7 +203,7 @@ static inline uint64_t rig_owner(const rig *r, const kvb_view *view, uint32_t la
     return (uint64_t)row[0];
 }
 
-/* Store the feed in one layer; pos_of[ordinal] is each token's position. Layers of one plan share its mask. */
+/* Stores the feed in one layer and fills *spec. pos_of[ordinal]: each token's position. */
 static inline int rig_fetch(rig *r, uint32_t layer, const uint32_t *pos_of, kvb_attend_spec *spec)
 {
     static float k[RIG_MAX_STEP * RIG_KV_HEADS * RIG_CODED_DIM], v[RIG_MAX_STEP * RIG_KV_HEADS * RIG_CODED_DIM];
@@ -238,14 +237,14 @@ static inline int rig_compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Ordinals that query t of n_tok sees in one layer, ascending, from K and V of every head alike. pos_of: each one's
- * position; NULL: tokens have moved, and one may be seen in two places. */
+/* Ordinals that query t of n_tok sees in one layer, ascending; K and V of all heads must agree. pos_of: each token's
+ * position; NULL: tokens have moved, and a query may see one in two places. */
 static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint32_t layer, const uint32_t *pos_of,
                                 uint32_t n_tok, uint32_t t, uint64_t *seen)
 {
     uint32_t n = 0, cursor = 0, last_end = 0;
     bool pages = spec->mask.kind == KVB_MASK_PAGES;
-    bool limited = kvb_group_limits(spec->group) || pages; /* then in the order of positions, else of cells */
+    bool limited = kvb_group_limits(spec->group) || pages; /* runs come in the order of positions, else of cells */
     kvb_run run;
     while (kvb_mask_next(&spec->mask, n_tok, spec->k.cells, t, &cursor, &run)) {
         assert_true(run.begin < run.end && run.end <= spec->k.cells);
@@ -269,7 +268,7 @@ static inline uint32_t rig_seen(const rig *r, const kvb_attend_spec *spec, uint3
     return n;
 }
 
-/* ---- steps whose positions the rig keeps ------------------------------------------------------------------- */
+/* ---- steps: the rig keeps the positions -------------------------------------------------------------------- */
 
 static inline int rig_step(rig *r, const uint32_t *ids, size_t n)
 {
@@ -294,7 +293,7 @@ static inline int rig_propose(rig *r, const int32_t *parents, size_t n)
     return error;
 }
 
-/* Stores the step in every layer; the spec of the last one. */
+/* Stores the step in every layer. Returns the last layer's spec. */
 static inline kvb_attend_spec rig_store(rig *r)
 {
     kvb_attend_spec spec = {0};
@@ -303,7 +302,7 @@ static inline kvb_attend_spec rig_store(rig *r)
     return spec;
 }
 
-/* Does new token i of the step see exactly these tokens (ascending) in that layer? Also stores it. */
+/* Stores the step in that layer. Its new token i must see exactly these tokens (ascending). */
 static inline void rig_layer_sees(rig *r, uint32_t layer, uint32_t i, const uint64_t *want, size_t n)
 {
     uint64_t seen[4 * RIG_MAX_STEP];
@@ -338,7 +337,7 @@ static inline void rig_assert_same(const kvb_cache_usage *a, const kvb_cache_usa
     assert_int_equal(a->cells_moved, b->cells_moved);
 }
 
-/* Of all groups together, whose counts must be the same; bytes are summed. */
+/* Usage of all groups, which must have the same counts; bytes are summed. */
 static inline kvb_cache_usage rig_usage(const rig *r)
 {
     kvb_cache_usage usage = rig_usage_of(r, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of save and load share: a folder for files, a cache with three unlike groups, and what it holds. */
+/* For tests of save and load: a folder for files, a cache with three unlike groups, and tokens to fill it. */
 #ifndef KVB_TEST_SAVED_H
 #define KVB_TEST_SAVED_H
 
@@ -62,7 +62,7 @@ static inline void grow(rig *r, uint32_t seq, uint32_t n)
     rig_store(r);
 }
 
-/* Two sequences that share a beginning, where the cache has two, and a hole behind blocks of residual cells. */
+/* Fills two sequences that share a beginning (one, if the cache has one) and leaves a hole behind closed blocks. */
 static inline void fill(rig *r)
 {
     const bool seqs = has_seqs(kvb_cache_type_of(r->cache));
@@ -76,11 +76,11 @@ static inline void fill(rig *r)
     }
     if (seqs) {
         assert_int_equal(kvb_cache_seq_rm(r->cache, 1, 66, KVB_POS_END), 0);
-        grow(r, 1, 2); /* has the newest ordinal: another instance goes on with the same one */
+        grow(r, 1, 2); /* has the highest ordinal: another instance goes on from the same one */
     }
 }
 
-static inline uint64_t hash(uint64_t h, const void *bytes, size_t n) /* n: of whole words */
+static inline uint64_t hash(uint64_t h, const void *bytes, size_t n) /* n: a multiple of 4 */
 {
     for (size_t i = 0; i < n; i += sizeof(uint32_t)) {
         uint32_t word;
@@ -91,8 +91,7 @@ static inline uint64_t hash(uint64_t h, const void *bytes, size_t n) /* n: of wh
     return h;
 }
 
-/* Of a step of these sequences: for each query and layer the rows that it sees, bit by bit, whatever cells they lie in.
- */
+/* Makes a step of these sequences and hashes the rows that each query sees in each layer; cells do not matter. */
 static inline uint64_t step_hash(rig *r, const uint32_t *ids, uint32_t n)
 {
     uint64_t all = 1;
@@ -122,7 +121,7 @@ static inline uint64_t step_hash(rig *r, const uint32_t *ids, uint32_t n)
     return all;
 }
 
-/* Goes on for some steps. */
+/* Makes six more steps; their hash. */
 static inline uint64_t going_on(rig *r, uint32_t seq)
 {
     const uint32_t ids[] = {seq, seq, seq, seq, seq, seq, seq};
@@ -132,7 +131,7 @@ static inline uint64_t going_on(rig *r, uint32_t seq)
     return all;
 }
 
-/* Everything that a refused call must leave. */
+/* Hash of all that a refused call must not change. */
 static inline uint64_t state_hash(const rig *r)
 {
     uint64_t h = 1;
@@ -148,7 +147,7 @@ static inline uint64_t state_hash(const rig *r)
     return h;
 }
 
-/* A copy of the account's side of a rig over another cache: which token has which position. */
+/* Copies which token has which position to a rig over another cache. */
 static inline void account_copy(rig *to, const rig *from)
 {
     to->next = from->next;

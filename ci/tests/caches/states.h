@@ -18,13 +18,13 @@ static inline uint64_t state_next(uint64_t before, uint64_t ordinal, uint32_t la
     return z ^ (z >> 31);
 }
 
-/* Every word of a slot. */
+/* The number in every word of a slot; 0: words differ. */
 static inline uint64_t slot_value(const kvb_scan_states *states, uint32_t slot)
 {
     const uint64_t *words = (const uint64_t *)(const void *)((char *)states->base + slot * states->slot_bytes);
     for (size_t i = 1; i < states->slot_bytes / sizeof *words; i++)
         if (words[i] != words[0])
-            return 0; /* which no token leaves */
+            return 0; /* no token leaves this number */
     return words[0];
 }
 
@@ -35,7 +35,7 @@ static inline void slot_fill(const kvb_scan_states *states, uint32_t slot, uint6
         words[i] = value;
 }
 
-/* What a kernel does. False: the spec is impossible. out [n_tok] */
+/* Scans as a kernel does: out [n_tok], the state behind each token. False: the spec is impossible. */
 static inline bool states_scan(const kvb_scan_spec *spec, uint32_t layer, const uint64_t *ordinals, uint64_t *out)
 {
     for (uint32_t t = 0; t < spec->n_tok; t++) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shows: the allocator counts current, peak and requests exactly, keeps its limit, and fails the n-th request, for
- * blocks and for reserved pages; address space is whole, zero, aligned where huge pages are wanted, and all given back.
- */
+ * blocks and for reserved pages. Address space is whole, zero, aligned for huge pages if wanted, and all released. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -29,7 +28,7 @@ static void counts_are_exact(void **state)
     assert_int_equal(a.requests, 2);
 }
 
-/* Growing keeps the bytes, and its peak holds both blocks. */
+/* Growing keeps the bytes; the peak counts both blocks. */
 static void realloc_keeps_bytes(void **state)
 {
     kvb_allocator a = {0};
@@ -59,7 +58,7 @@ static void limit_is_kept(void **state)
     memset(x, 7, 60);
     assert_null(kvb_alloc(&a, 41));
     assert_null(kvb_alloc(&a, SIZE_MAX));
-    assert_null(kvb_realloc(&a, x, 60, 61)); /* both blocks would be held */
+    assert_null(kvb_realloc(&a, x, 60, 61)); /* needs both blocks at once */
     assert_int_equal(x[59], 7);
     assert_int_equal(a.current_bytes, 60);
     assert_int_equal(a.peak_bytes, 60);
@@ -94,7 +93,7 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Address space of this process; nothing is allocated to find out. */
+/* Address space of this process; allocates nothing. */
 static size_t space_held(void)
 {
     char text[64] = "";
@@ -128,7 +127,7 @@ static void reserved_counts_are_exact(void **state)
     assert_int_equal(a.requests, 4);
 }
 
-/* All of it can be read and written, from the first byte to the last; nothing more is taken, and all is given back. */
+/* All reserved space can be read and written, from the first byte to the last, and all is released. */
 static void reserved_space_is_whole(void **state)
 {
     for (int huge = 0; huge < 2; huge++)
@@ -148,7 +147,7 @@ static void reserved_space_is_whole(void **state)
         }
 }
 
-/* A flag of the mapping that holds p, as /proc/self/smaps tells it: "hg" huge pages are wanted, "nh" they are not. */
+/* Does the mapping that holds p have this flag in /proc/self/smaps? "hg": huge pages are wanted, "nh": they are not. */
 static bool mapping_has(const void *p, const char *flag)
 {
     char line[512];
@@ -180,7 +179,7 @@ static void huge_pages_are_asked_for(void **state)
     kvb_unreserve(&a, huge, KVB_HUGE_PAGE, 0);
 }
 
-/* Space is outside the limit, what is committed of it inside. */
+/* The limit counts committed memory, not reserved space. */
 static void reserved_limit_is_kept(void **state)
 {
     const size_t page = page_bytes(), bytes = 64 * page;

@@ -40,7 +40,7 @@ static void spans_check(const kvb_spans *s, const uint64_t *at)
     assert_int_equal(kvb_spans_next(s), next);
 }
 
-/* Two lists, one of which is added to the other now and then. What was added together is one span again. */
+/* Two lists; now and then one is added to the other. Tokens that were added together form one span again. */
 static void test_spans(void **state)
 {
     kvb_allocator a = {0};
@@ -74,7 +74,7 @@ static void test_spans(void **state)
                 added += at[!me][p] != NOTHING;
                 at[me][p] = at[!me][p] ? at[!me][p] : at[me][p];
             }
-            for (size_t k = 1; k < s[me].n; k++) { /* nothing is left that could be joined */
+            for (size_t k = 1; k < s[me].n; k++) { /* no two neighbours could be joined */
                 const kvb_span *x = &s[me].span[k - 1];
                 assert_false(x->pos + x->n == x[1].pos && x->at + x->n == x[1].at);
             }
@@ -94,7 +94,7 @@ static void test_spans(void **state)
     assert_int_equal(a.current_bytes, 0);
 }
 
-/* Positions 4 and 5 move down by 2, to where nothing lies; 6, right behind them, and 7 stay. */
+/* Positions 4 and 5 move down by 2, into a hole; 6 and 7, right behind them, stay. */
 static void test_shift_of_the_middle(void **state)
 {
     kvb_allocator allocator = {0};
@@ -151,8 +151,7 @@ static void test_first_seen(void **state)
         assert_int_equal(kvb_first_seen(&cases[i].group, cases[i].pos), cases[i].first);
 }
 
-/* Queries of one sequence, whose positions 0 to 3 lie in cells 0 to 3, 4 and 5 in cells 6 and 7, 6 in cell 4 and 9 in
- * cell 5. */
+/* Queries of one sequence: positions 0 to 3 lie in cells 0 to 3, 4 and 5 in cells 6 and 7, 6 in cell 4, 9 in cell 5. */
 static void test_runs(void **state)
 {
     kvb_span lie[] = {{0, 0, 4}, {6, 4, 2}, {4, 6, 1}, {5, 9, 1}};
@@ -173,13 +172,13 @@ static void test_runs(void **state)
         {{0}, 1, {5}, KVB_MASK_RUNS, {0, 2}, {{0, 4}, {6, 8}}, 8},
         {{0}, 2, {6, 9}, KVB_MASK_RUNS, {0, 2, 3}, {{0, 5}, {6, 8}, {0, 8}}, 8}, /* ascending, joined */
         {{0}, 1, {8}, KVB_MASK_RUNS, {0, 2}, {{0, 5}, {6, 8}}, 8},
-        {{0}, 1, {9}, KVB_MASK_NONE, {0, 1}, {{0, 8}}, 8}, /* in no order, but all of them */
+        {{0}, 1, {9}, KVB_MASK_NONE, {0, 1}, {{0, 8}}, 8}, /* all cells, in another order */
         /* With limits: in the order of positions. */
         {{.window = 3}, 1, {6}, KVB_MASK_RUNS, {0, 2}, {{6, 8}, {4, 5}}, 8},
         {{.window = 1}, 2, {2, 3}, KVB_MASK_RUNS, {0, 1, 2}, {{2, 3}, {3, 4}}, 4},
         {{.window = 4}, 1, {9}, KVB_MASK_RUNS, {0, 1}, {{4, 6}}, 6},
         {{.window = 4}, 2, {3, 4}, KVB_MASK_RUNS, {0, 1, 3}, {{0, 4}, {1, 4}, {6, 7}}, 7},
-        {{.window = 4}, 2, {2, 3}, KVB_MASK_CAUSAL, {0, 1, 2}, {{0, 3}, {0, 4}}, 4}, /* not passed yet */
+        {{.window = 4}, 2, {2, 3}, KVB_MASK_CAUSAL, {0, 1, 2}, {{0, 3}, {0, 4}}, 4}, /* the window is not full yet */
         {{.window = 3, .sinks = 1}, 1, {6}, KVB_MASK_RUNS, {0, 3}, {{0, 1}, {6, 8}, {4, 5}}, 8},
         {{.window = 3, .sinks = 9}, 1, {6}, KVB_MASK_RUNS, {0, 3}, {{0, 4}, {6, 8}, {4, 5}}, 8},
         {{.window = 6, .sinks = 1}, 1, {6}, KVB_MASK_RUNS, {0, 3}, {{0, 4}, {6, 8}, {4, 5}}, 8}, /* they touch */
@@ -208,7 +207,7 @@ static void test_runs(void **state)
     assert_int_equal(a.current_bytes, 0);
 }
 
-/* Shows rule 10: a model is refused for whatever is wrong in it, in one line that names group and field. */
+/* Shows rule 10: a model with any wrong field is refused, in one line that names group and field. */
 
 #define PLAIN .heads = 8, .kv_heads = 4, .k_dim = 64, .v_dim = 32, .scale = 0.125
 #define WIDE  KVB_MODEL_WIDTH
@@ -218,7 +217,7 @@ static void test_runs(void **state)
 
 static const float well[8], infinite[8] = {[7] = INFINITY}, none[8] = {[0] = NAN};
 
-/* Group 1 of three layers in two groups. why NULL: it is well. */
+/* Group 1 of a model of three layers in two groups. why NULL: the group is well. */
 static const struct {
     kvb_group group;
     const char *why;
@@ -281,7 +280,7 @@ static kvb_model model_of(const kvb_group *group)
     return (kvb_model){.n_layers = 3, .n_groups = 2, .group_of = {0, 1, 0}, .groups = {{PLAIN}, *group}};
 }
 
-/* The last byte of why is never passed, whatever its room. */
+/* The reason never runs past the end of `why`, whatever its size. */
 static void refused(const kvb_model *model, const char *what)
 {
     for (size_t room = 1; room <= 160; room++) {

@@ -8,10 +8,10 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 
-/* Shows: a call states the problem truly, turns masks a kernel does not take into bit rows, once for each plan of a
- * group. */
+/* Shows: a call states the right problem, and expands masks that the kernel does not take into bits, once for each plan
+ * of a group. */
 
-/* The last part first: none may wait for another. */
+/* Runs the last part first: no part may wait for another. */
 static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
     for (uint32_t i = team->n; i-- > 0;)
@@ -19,7 +19,7 @@ static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
 }
 static const kvb_team two = {.n = 2, .run = team_run}, three = {.n = 3, .run = team_run};
 
-/* A kernel that only takes EXPLICIT and NONE, notes what it is given, and uses its scratch to the last byte. */
+/* A kernel that takes only EXPLICIT and NONE, records its arguments, and uses its scratch to the last byte. */
 static kvb_attend given;
 
 static bool picky_supports(const kvb_problem *p, char *why, size_t why_bytes)
@@ -69,7 +69,7 @@ static kvb_attend_spec spec_of(const kvb_group *group, uint32_t cells)
                              .v = {.cells = cells, .dim = group->v_dim, .format = &call_f16}};
 }
 
-/* Each kind, at cell counts around a word's end, against the definition; stray bits are cleared. */
+/* Each kind of mask, at cell counts around a word's end, against the definition; bits past the cells are cleared. */
 static void every_kind_expands(void **state)
 {
     static const uint32_t counts[] = {3, 63, 64, 65, 127, 128, 200};
@@ -79,7 +79,7 @@ static void every_kind_expands(void **state)
         uint32_t row_start[] = {0, 1, 1, 3};
         uint64_t source[3 * 5], bits[3 * 6];
         uint32_t pages[] = {n - 1, 0, 1,
-                            n / 2}; /* of one cell; the first query's are all four, the others' from the second on */
+                            n / 2}; /* pages of one cell; query 0 has all four, the others those from the second on */
         kvb_run seen[] = {{2, 4}, {0, 0}, {1, 3}};
         kvb_mask mask = {.bits = source,
                          .row_words = 5,
@@ -142,11 +142,11 @@ static void problem_is_stated(void **state)
     assert_int_equal(kvb_call_run(&call, &out, NULL), -EDOM);
     assert_null(given.lse);
 
-    spec = spec_of(&call_plain, 70); /* another group of the same model: nothing is left of the first */
+    spec = spec_of(&call_plain, 70); /* another group of the same model */
     assert_int_equal(kvb_call_prepare(&call, &spec, q, 3, why, sizeof why), 0);
     assert_true(!p->has_sinks && !p->v_in_k && !call.args.sinks);
     assert_int_equal(p->n_heads, 1);
-    spec = spec_of(&capped, 10); /* what the kernel says where it refuses */
+    spec = spec_of(&capped, 10); /* the kernel's own reason */
     assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), -ENOTSUP);
     assert_string_equal(why, "no softcap here");
     assert_true(p->softcap == 5.0f);
@@ -154,8 +154,8 @@ static void problem_is_stated(void **state)
     assert_null(call.scratch);
 }
 
-/* Calls one after the other, with bit 0 of the group's mask cleared in between: it is clear if, and only if, the bits
- * of the call before were taken again. A mask is known by group and generation, whatever its size. */
+/* Calls one after the other. Bit 0 of the group's expanded mask is cleared in between: it stays clear if, and only if,
+ * the call uses the same bits again. Group and generation identify a mask, whatever its size. */
 static void a_mask_is_expanded_once(void **state)
 {
     static const struct {
@@ -169,7 +169,7 @@ static void a_mask_is_expanded_once(void **state)
         {&other, 8, 2, 100, true},        {&call_plain, 9, 2, 100, false}, /* the next step is of the same size */
         {&other, 8, 2, 100, true},        {&call_plain, 7, 2, 100, false}, /* only the last mask is kept */
         {&call_plain, 10, 5, 301, false}, {&call_plain, 11, 1, 3, false},  {&call_plain, 11, 1, 3, true},
-        {&call_plain, 0, 1, 3, false},    {&call_plain, 0, 1, 3, false}, /* 0 says nothing */
+        {&call_plain, 0, 1, 3, false},    {&call_plain, 0, 1, 3, false}, /* 0 identifies no mask */
     };
     char why[80] = "";
     kvb_call call = {.kernel = &call_picky, .team = &two};
@@ -185,19 +185,19 @@ static void a_mask_is_expanded_once(void **state)
             fail_msg("call %zu: the mask is %s", i, calls[i].again ? "expanded again" : "an old one");
         for (uint32_t t = 0; t < n; t++)
             assert_true(bit(&call.args.mask, t, cells - n + t) && (t + 1 == n || !bit(&call.args.mask, t, cells - 1)));
-        kvb_call_run(&call, NULL, NULL); /* writes all of its scratch */
+        kvb_call_run(&call, NULL, NULL); /* the kernel writes all of its scratch */
         ((uint64_t *)(uintptr_t)call.args.mask.bits)[0] &= ~UINT64_C(1);
     }
     size_t held = call.expanded_bytes;
     kvb_attend_spec spec = spec_of(&call_plain, 100);
     assert_int_equal(kvb_call_prepare(&call, &spec, NULL, 5, why, sizeof why), 0);
-    assert_int_equal(call.args.mask.kind, KVB_MASK_NONE); /* taken as it is */
+    assert_int_equal(call.args.mask.kind, KVB_MASK_NONE); /* not expanded */
     assert_true(held > 0 && call.expanded_bytes == held);
     kvb_call_free(&call);
     assert_int_equal(call.expanded_bytes, 0);
 }
 
-/* For a kernel that takes RUNS page tables become those, in the order of positions; for another one bits. */
+/* Page tables become RUNS, in the order of positions, for a kernel that takes these; for another kernel bits. */
 static void pages_become_what_is_taken(void **state)
 {
     static const uint32_t pages[] = {7, 2, 3, 0}, row_start[] = {0, 0, 3};
@@ -228,7 +228,7 @@ static void pages_become_what_is_taken(void **state)
     }
 }
 
-/* More groups than a model has: those of a second one find a place, too. */
+/* More groups than one model can have: the masks of a second model's groups find a place, too. */
 static void groups_of_another_model_find_a_place(void **state)
 {
     static kvb_group groups[2 * KVB_MODEL_GROUPS];
@@ -247,7 +247,7 @@ static void groups_of_another_model_find_a_place(void **state)
     kvb_call_free(&call);
 }
 
-/* A witness reads no rows of others' making: what lies in two regions is declined, with the reason. */
+/* A witness cannot read a view with a front: the call is refused with a reason. */
 static void two_regions_are_declined(void **state)
 {
     char why[80] = "";
@@ -305,7 +305,7 @@ static void little_give(void *block, size_t bytes)
 
 static const kvb_memory_source little = {little_take, little_give};
 
-/* States and convolution of a layer in turns, each with its own slots, problem and scratch. */
+/* Scans states and convolution of a layer in turns, each with its own slots, problem and scratch. */
 static void a_scan_is_called(void **state)
 {
     static char slots[2];
@@ -345,7 +345,7 @@ static void a_scan_is_called(void **state)
         assert_ptr_equal(scanned.out, slots);
     }
     assert_int_equal(memory_left, 0);
-    spec.n_tok = 1; /* less is no reason to take memory anew */
+    spec.n_tok = 1; /* a smaller call needs no new memory */
     assert_int_equal(kvb_scan_call_prepare(&call, &spec, true, &inputs, why, sizeof why), 0);
     silu.scan.silu = true;
     spec.group = &silu;
@@ -357,16 +357,15 @@ static void a_scan_is_called(void **state)
 }
 
 /*
- * Shows: a kernel that reads f32 rows only is handed the rows of any pool as f32, just as the pool's format reads them,
- * and computes what a kernel that reads the format does, bit for bit; with staging off, and where staging does not
- * help, it is refused with a reason.
+ * Shows: a kernel that reads only f32 gets the rows of any pool as f32, as the pool's format reads them, and computes
+ * the same bits as a kernel that reads the format. It is refused with a reason if staging is off or does not help.
  */
 
 enum { HEADS = 4, KV_HEADS = 2, K_DIM = 128, V_DIM = 64, CELLS = 70, N_TOK = 3 };
 
 /* ---- kernels that read f32 only: on both sides, of K, of V ---- */
 
-static bool f32_k, f32_v; /* which sides it insists on */
+static bool f32_k, f32_v; /* sides that the picky kernel reads as f32 only */
 
 static bool is_f32(const kvb_format *f)
 {
@@ -417,7 +416,7 @@ static float number(uint32_t i)
     return (float)(x >> 8) * 0x1p-23f - 1.0f;
 }
 
-/* Cells 0 .. CELLS-1 of the pool; hidden: [CELLS] holds NaN there, or NULL. */
+/* Opens a pool and fills cells 0 .. CELLS-1. hidden [CELLS]: these hold NaN; NULL: none. */
 static kvb_pool *pool_fill(const kvb_pool_type *type, uint32_t dim, const bool *hidden, kvb_view *view)
 {
     static float row[KV_HEADS * K_DIM];
@@ -446,7 +445,7 @@ static const kvb_group latent = {
 static const kvb_group staging_capped = {
     .heads = HEADS, .kv_heads = KV_HEADS, .k_dim = K_DIM, .v_dim = V_DIM, .scale = 0.1, .softcap = 5};
 
-/* The staged rows of a side are what its format reads. */
+/* Staged rows of a side must be those that its format reads. */
 static void rows_are_those_of(const kvb_view *staged, const kvb_view *view, uint32_t first)
 {
     float *row = malloc(view->dim * sizeof *row);
@@ -462,7 +461,7 @@ static void rows_are_those_of(const kvb_view *staged, const kvb_view *view, uint
     free(row);
 }
 
-/* out and lse of both kernels over the spec, which must be the same; the picky one's call is left prepared. */
+/* Both kernels must give the same out and lse over the spec. Leaves the picky kernel's call prepared. */
 static void both_agree(kvb_call *picky, const kvb_attend_spec *spec)
 {
     static float q[N_TOK * HEADS * K_DIM], out[2][N_TOK * HEADS * V_DIM], lse[2][N_TOK * HEADS];
@@ -484,7 +483,7 @@ static void both_agree(kvb_call *picky, const kvb_attend_spec *spec)
     kvb_arithmetic own, a, own_reads;
     kvb_kernel_reference.arithmetic(&picky->args.problem, &own);
     kvb_call_arithmetic(picky, &a);
-    kvb_call_arithmetic(&reference, &own_reads); /* it decodes by itself: the same roundings, all its own */
+    kvb_call_arithmetic(&reference, &own_reads); /* it decodes the rows itself */
     assert_int_equal(a.dot_chain, own_reads.dot_chain);
     assert_int_equal(a.cell_chain, own_reads.cell_chain);
     assert_int_equal(a.dot_chain - own.dot_chain, picky->k_roundings);
@@ -556,7 +555,7 @@ static const kvb_pool_type *pool_named(const char *name)
     return NULL;
 }
 
-/* Only the side that the kernel does not read is staged; a call later nothing may be. */
+/* Only the side that the kernel does not read is staged; the next call may need none. */
 static void one_side_is_staged(void **state)
 {
     kvb_kernel kernel = picky_kernel();
@@ -587,7 +586,7 @@ static void one_side_is_staged(void **state)
     f32->close(pv);
 }
 
-/* V inside K's rows: decoded once, as K's rows. */
+/* V that lies in K's rows is decoded once, with them. */
 static void v_in_k_is_staged(void **state)
 {
     static const char *const names[] = {"f16", "int8-asym", "q8_0"};
@@ -615,7 +614,7 @@ static void v_in_k_is_staged(void **state)
     }
 }
 
-/* New rows are decoded at each call, and more of them find room. */
+/* Each call decodes its rows anew, and makes room for more of them. */
 static void rows_are_decoded_anew(void **state)
 {
     static const float row[KV_HEADS * K_DIM] = {42};
@@ -626,7 +625,7 @@ static void rows_are_decoded_anew(void **state)
     kvb_pool *k = pool_fill(f16, K_DIM, NULL, &spec.k), *v = pool_fill(f16, V_DIM, NULL, &spec.v);
     f32_k = f32_v = true;
     const size_t held = KV_HEADS * CELLS * (K_DIM + V_DIM) * sizeof(float);
-    for (int again = 0; again < 2; again++) { /* as many rows as before find the room of before */
+    for (int again = 0; again < 2; again++) { /* as many rows as before need no more room */
         both_agree(&call, &spec);
         assert_int_equal(call.staged_bytes, held);
     }
@@ -674,21 +673,20 @@ static void refusals_say_why(void **state)
     f32_k = false, f32_v = true;
     refused(&call, &spec, "kernel picky reads no int8 rows and staging is off; --pool k=f16,v=f32 would work");
     call.no_staging = false;
-    spec.group = &staging_capped; /* its reason has nothing to do with a format */
+    spec.group = &staging_capped; /* refused, whatever the format */
     refused(&call, &spec, "not for me");
     call.no_staging = true;
     refused(&call, &spec, "not for me");
     call.no_staging = false;
     spec.group = &whole;
-    kernel.flags = KVB_KERNEL_WITNESS; /* what a witness declines is illegible */
+    kernel.flags = KVB_KERNEL_WITNESS; /* rows that a witness cannot read are not staged */
     refused(&call, &spec, "not for me");
     kvb_call_free(&call);
     f16->close(k);
     int8->close(v);
 }
 
-/* Rows that no reader decodes are staged by no kernel, be they those of one side alone: the other side's would not
- * help. */
+/* A call is refused if a side needs staging whose rows no reader decodes; staging the other side would not help. */
 static void one_side_is_refused(void **state)
 {
     kvb_kernel kernel = picky_kernel();
@@ -704,9 +702,9 @@ static void one_side_is_refused(void **state)
         closed.v.format = sides & 2 ? &opaque : spec.v.format;
         f32_k = f32_v = true;
         refused(&call, &closed, "not for me");
-        f32_k = sides & 1, f32_v = sides & 2; /* the other side needs none */
+        f32_k = sides & 1, f32_v = sides & 2; /* the other side needs no staging */
         refused(&call, &closed, "not for me");
-        f32_k = !(sides & 1), f32_v = !(sides & 2); /* and is staged by itself where it does */
+        f32_k = !(sides & 1), f32_v = !(sides & 2); /* only the other side is staged */
         if (sides < 3) {
             char why[200] = "";
             static const float q[HEADS * K_DIM];
@@ -721,9 +719,9 @@ static void one_side_is_refused(void **state)
     f16->close(v);
 }
 
-/* Memory comes from the call's source, by name; without any it fails whole. */
+/* A call takes memory from its own source, and fails whole if there is none. */
 static int taken, left;
-static size_t held_bytes; /* of all blocks that are not given back */
+static size_t held_bytes; /* of all blocks that are not freed */
 static const char *names[8];
 
 static void *some_take(const char *name, size_t bytes)
@@ -758,7 +756,7 @@ static void memory_is_the_sources(void **state)
         taken = 0;
         assert_int_equal(kvb_call_prepare(&call, &spec, q, 1, why, sizeof why), left < 4 ? -ENOMEM : 0);
         assert_true((held_bytes > 0) == (left > 0));
-        for (int again = 0; again < 2; again++) { /* all of it comes back, once */
+        for (int again = 0; again < 2; again++) { /* all of it is freed, once */
             kvb_call_free(&call);
             assert_int_equal(held_bytes, 0);
             assert_int_equal(call.staged_bytes + call.expanded_bytes + call.scratch_bytes, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: every instruction set stores the bytes and reads the floats that portable code does; the rotation is one. */
+/* Shows: every instruction set stores the same bytes and reads the same floats as portable code, and rotates rows. */
 #include <float.h>
 #include <errno.h>
 
@@ -9,8 +9,7 @@
 #define DIM_MAX   1152u
 #define CELLS_MAX 32u /* of a window */
 
-/* Every remainder that a vector loop can leave, then sizes of real heads, and some beyond what is worked on at a time.
- */
+/* Every remainder that a vector loop can leave, then sizes of real heads, then some larger than one pass of a loop. */
 static uint32_t next_dim(uint32_t dim)
 {
     static const uint32_t large[] = {80, 96, 112, 120, 128, 160, 192, 256, 272, 288, 320, 576, DIM_MAX, 0};
@@ -69,7 +68,7 @@ static float element(int kind, uint32_t i)
     }
 }
 
-/* A row off by one float, codes off by one element; what lies around what is written. */
+/* Rows start at an odd float, codes at an odd element; bytes around the written ones must stay. */
 static float rows[CELLS_MAX * DIM_MAX + 1], read_back[2][DIM_MAX];
 static _Alignas(64) unsigned char codes[2][CELLS_MAX * DIM_MAX * 4 + 8];
 static _Alignas(64) unsigned char scales[2][DIM_MAX * 4], zeros[2][DIM_MAX * 4];
@@ -153,7 +152,7 @@ static void rotations_agree(void **state)
                         rows[i] = rows[dim + 1 + i] = element(kind, i);
                     kvb_codec_isas[0]->rotate(t, dim, way & 2, rows);
                     (*isa)->rotate(t, dim, way & 2, rows + dim + 1);
-                    if (memcmp(rows, rows + dim + 1, dim * sizeof *rows) != 0) /* NaNs are one and the same */
+                    if (memcmp(rows, rows + dim + 1, dim * sizeof *rows) != 0) /* NaNs have the same bits, too */
                         fail_msg("%s: rotation of %u channels, row kind %d, differs", (*isa)->name, dim, kind);
                 }
 }
@@ -217,7 +216,7 @@ static void limit_holds(void **state)
     }
     assert_int_equal(kvb_codec_limit("portable"), 0);
     assert_int_equal(kvb_codec_limit("no such"), -EINVAL);
-    assert_ptr_equal(kvb_codec_best(), kvb_codec_isas[0]); /* as it was */
+    assert_ptr_equal(kvb_codec_best(), kvb_codec_isas[0]); /* as before */
     assert_int_equal(kvb_codec_limit(NULL), 0);
     assert_ptr_equal(kvb_codec_best(), best);
 }

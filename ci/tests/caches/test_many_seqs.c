@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that caches hold up to 4096 sequences: ids up to the last one and none beyond it, all alive at once in one
- * step, thousands forked. And that caches of 63, 64, 65, 128 and 129 sequences, all alive, hold each by itself: sets of
- * rows and sequences are words of 64 bits. Sequences at the borders of words leave and come back, are forked into the
- * row that was given back, reordered, saved and loaded. Each sees its own tokens, and a slab's rows end where its last
- * sequence does.
+ * Shows that caches hold up to 4096 sequences, with ids up to the last one and none beyond it, all alive at once in one
+ * step, thousands forked. And that caches of 63, 64, 65, 128 and 129 live sequences keep them apart: sets of rows and
+ * sequences are words of 64 bits. Sequences at the borders of words are removed and return, are forked into a freed
+ * row, reordered, saved and loaded. Each sees its own tokens, and a slab's high-water mark is its last sequence's.
  */
 #include "saved.h"
 
@@ -12,7 +11,7 @@ enum { SEQS = KVB_MAX_SEQS };
 
 static uint32_t pos[4 * SEQS]; /* by ordinal */
 
-/* Each of m sequences gets a token, and sees what it then holds: n tokens, ascending. tokens: [SEQS][n] */
+/* Each of m sequences gets a token and must then see its n tokens, ascending. tokens: [SEQS][n] */
 static void step_check(rig *r, const uint32_t *ids, uint32_t m, const uint64_t *tokens, uint32_t n)
 {
     uint64_t seen[8];
@@ -33,7 +32,8 @@ static void step_check(rig *r, const uint32_t *ids, uint32_t m, const uint64_t *
         assert_int_equal(kvb_cache_length(r->cache, ids[i]), n);
 }
 
-/* All in one step, in no order; half of them forked from the other half; half of all once more; and all but one gone. */
+/* All sequences get a token in one step, in no order. Half are forked from the other half; half of all get one more
+ * token; all but one are removed. */
 static void test_all_alive(void **state)
 {
     static uint32_t ids[SEQS];
@@ -45,7 +45,7 @@ static void test_all_alive(void **state)
     }
     EACH_CACHE(type, KVB_CACHE_SEQ)
     {
-        const bool copies = type != &kvb_cache_shared_prefix; /* which reads one front a step */
+        const bool copies = type != &kvb_cache_shared_prefix; /* that one reads one front a step */
         rig r = {.n_groups = 2, .groups = {{.window = 0}, {.window = 2, .sinks = 1}}, .seq_ids = SEQS};
         assert_int_equal(rig_try_open(&r, type, 3 * SEQS, 7, SEQS, 64), 0);
         assert_int_equal(kvb_cache_begin_step(r.cache, &beyond, 1), -EINVAL);
@@ -70,8 +70,7 @@ static void test_all_alive(void **state)
     }
 }
 
-/* What a step leaves in the tables by id is cleared again, whether it was made or refused: the same call is answered
- * alike. */
+/* A step, accepted or refused, clears its marks in the tables by id: the same call gets the same answer again. */
 static void test_refused_steps(void **state)
 {
     EACH_CACHE(type, KVB_CACHE_SEQ)
@@ -101,7 +100,7 @@ static uint32_t n; /* sequences alive; id n is one more */
 static uint64_t own[MOST + 1][LEN];
 static uint32_t len[MOST + 1];
 
-/* Takes a token for each; each sees what its sequence holds. */
+/* Each of these sequences gets a token and must see what it holds. */
 static void step(const uint32_t *ids, uint32_t count)
 {
     static uint64_t seen[4 * RIG_MAX_STEP];
@@ -129,7 +128,7 @@ static void step_all(void)
     step(ids, n);
 }
 
-/* A slab's cells in use are the account's tokens. */
+/* Lengths are those of the test's account; a slab has as many cells in use as there are tokens. */
 static void lengths_check(void)
 {
     uint32_t held = 0;
@@ -147,7 +146,7 @@ static void leave(uint32_t s)
     len[s] = 0;
 }
 
-/* One after the other: rows are taken from the first on, and the last one in use ends where its sequence does. */
+/* Fills the cache, one sequence after the other. A slab takes its rows from the first on. */
 static void open_full(const kvb_cache_type *type)
 {
     const bool slab = !strcmp(type->name, "slab");
@@ -163,7 +162,7 @@ static void open_full(const kvb_cache_type *type)
     lengths_check();
 }
 
-/* Each at a border leaves, another is forked into its place; that one leaves, and the first comes back. */
+/* Each sequence at a border is removed and another is forked into its place; that one is removed, the first returns. */
 static void leave_and_return(void)
 {
     for (uint32_t s = 0; s < n; s++) {
@@ -178,7 +177,7 @@ static void leave_and_return(void)
         assert_int_equal(kvb_cache_begin_step(r.cache, &s, 1), -ENOSPC);
         step(forked, 2);
         leave(n);
-        leave(neighbour); /* back by steps: sequences stay short */
+        leave(neighbour); /* returns by steps, so that sequences stay short */
         step(two, 2);
         lengths_check();
     }
@@ -199,7 +198,7 @@ static void reorder(const uint32_t *dst, const uint32_t *src, uint32_t count)
     lengths_check();
 }
 
-/* The next one becomes what one at a border is, which stays; then each takes the next one's place. */
+/* Each sequence at a border is copied over the next one; then each sequence takes the place of the next. */
 static void take_places(void)
 {
     static uint32_t dst[MOST], src[MOST];
@@ -219,7 +218,7 @@ static void take_places(void)
     step_all();
 }
 
-/* Two that came after it was saved, and took another's row, go again; each of the others has the row that it had. */
+/* Two sequences that began after the save, in another's row, are gone after the load; all others are as before. */
 static void save_and_load(void)
 {
     const uint32_t two[] = {61, n - 1}, had = len[60];
@@ -255,7 +254,7 @@ static void borders_are_held(void **state)
                 save_and_load();
             for (uint32_t s = 0; s + 1 < n; s++)
                 len[s] = 0;
-            assert_int_equal(kvb_cache_seq_keep(r.cache, n - 1), 0); /* all other rows are free again */
+            assert_int_equal(kvb_cache_seq_keep(r.cache, n - 1), 0); /* frees all other rows */
             lengths_check();
             step_all();
             rig_close(&r);

@@ -10,8 +10,8 @@
 #include "caches/pools/pool.h"
 
 /*
- * Shows: pools store rows where the view says, by run, by scatter, and move them unchanged, with all that belongs to
- * them. Formats that encode rows one by one: of the others test_residual. Floats are rounded as IEEE says.
+ * Shows: pools store rows where the view says, by run and by scatter, and move them unchanged, with scales and zeros.
+ * Only formats that encode rows one by one; test_residual has the others. Floats are rounded as IEEE 754 requires.
  */
 
 enum { CELLS = 24 };
@@ -33,7 +33,7 @@ static const kvb_pool_type *rows_next(uint32_t *at)
     return type;
 }
 
-/* Scales in a side table: blocks have theirs inside. */
+/* Scales in a side table. Formats with blocks keep them in the blocks. */
 static uint32_t scales_of(const kvb_format *f)
 {
     if (f->group == 0 || kvb_elem_is_block(f->elem))
@@ -41,7 +41,7 @@ static uint32_t scales_of(const kvb_format *f)
     return f->group == KVB_GROUP_ROW ? 1 : DIM / f->group;
 }
 
-/* Codes, scales and zeros in the cell are those that the token's row has in a pool of its own. */
+/* Codes, scales and zeros in the cell must be those of the token's row alone in a new pool. */
 static void cell_expect(const kvb_pool *pool, uint32_t cell, uint32_t token)
 {
     float rows[HEADS * DIM];
@@ -69,7 +69,7 @@ static void cell_expect(const kvb_pool *pool, uint32_t cell, uint32_t token)
     alone->type->close(alone);
 }
 
-/* Names are what formats go by, and --pool takes: each once. */
+/* Each name of a format, as --pool takes it, occurs once. */
 static void names_are_unique(void **state)
 {
     uint32_t at = 0;
@@ -140,7 +140,7 @@ static void runs_and_scatter_store_rows(void **state)
     }
 }
 
-/* The accepted path of a tree moves down over its rejected nodes; or rows move up to where none of them lie. */
+/* Rows move down over one another, as the accepted path of a tree does over rejected nodes; or up to free cells. */
 static void gather_moves_rows(void **state)
 {
     static const uint32_t path[] = {10, 12, 13, 20}, back[] = {3, 0, 3};
@@ -197,8 +197,8 @@ static void floats_are_ieee(void **state)
     }
 }
 
-/* Shows: doubling follows its rule, policies are known by name, and by whatever policy a pool grows it keeps its rows;
- * any request for memory that fails leaves it as it was. How many bytes it takes: below. */
+/* Shows: doubling follows its rule, policies are found by name, and a pool keeps its rows under every policy. A failed
+ * request for memory changes nothing. */
 
 static void doubling_follows_its_rule(void **state)
 {
@@ -225,7 +225,7 @@ static void policies_have_names(void **state)
         const char *name;
         kvb_growth growth;
         bool reserves;
-        size_t grain; /* 0: a page, whatever that is here */
+        size_t grain; /* 0: the system's page size */
     } policies[KVB_GROWTHS] = {
         {"double", KVB_GROWTH_DOUBLE, false, 1},  {"double+thp", KVB_GROWTH_DOUBLE_THP, false, 2u << 20},
         {"reserve", KVB_GROWTH_RESERVE, true, 0}, {"reserve+thp", KVB_GROWTH_RESERVE_THP, true, 2u << 20},
@@ -246,7 +246,7 @@ static void policies_have_names(void **state)
 
 /* ---- rows through growth ------------------------------------------------------------------------------------- */
 
-enum { GROWTH_CELLS = 168 }; /* the first windows of a format that has some are closed */
+enum { GROWTH_CELLS = 168 }; /* enough to encode the first windows of a format with residual cells */
 
 static void token_write(kvb_pool *pool, uint32_t cell)
 {
@@ -255,7 +255,7 @@ static void token_write(kvb_pool *pool, uint32_t cell)
     pool->type->write_run(pool, cell, 1, rows);
 }
 
-/* All rows of cells 0 .. n-1, bit for bit as they are read: [HEADS][n][DIM]. */
+/* All rows of cells 0 .. n-1 as the format reads them: [HEADS][n][DIM]. */
 static void rows_read(const kvb_pool *pool, uint32_t n, float *rows)
 {
     kvb_view view;
@@ -265,7 +265,7 @@ static void rows_read(const kvb_pool *pool, uint32_t n, float *rows)
         view.format->read(&view, h, 0, n, rows + (size_t)h * n * DIM);
 }
 
-/* Against a pool that had room for all from the start. The head stride changes with every growth by copies. */
+/* Compares with a pool that had room for all from the start. Each growth by copies changes the head stride. */
 static void growth_keeps_rows(void **state)
 {
     static float x[HEADS * GROWTH_CELLS * DIM], y[HEADS * GROWTH_CELLS * DIM];
@@ -282,7 +282,7 @@ static void growth_keeps_rows(void **state)
             for (uint32_t cell = 0; cell < GROWTH_CELLS; cell++) {
                 assert_int_equal(type->ensure(grown, cell + 1), 0);
                 if (cell == 100)
-                    assert_int_equal(type->ensure(grown, 2), 0); /* never shrinks: what lies above 2 survives */
+                    assert_int_equal(type->ensure(grown, 2), 0); /* never shrinks: rows above 2 stay */
                 token_write(grown, cell);
                 token_write(whole, cell);
             }
@@ -296,7 +296,7 @@ static void growth_keeps_rows(void **state)
     }
 }
 
-/* Open, grow to 4 and to 70 cells, the fail-th request of it all refused: was it noticed? */
+/* Opens a pool and grows it to 4 and to 70 cells; request number `fail` is refused. Did any call fail? */
 static bool grow_with_failure(const kvb_pool_type *type, kvb_growth growth, uint64_t fail)
 {
     static const uint32_t lengths[] = {4, 70};
@@ -351,23 +351,23 @@ static void failed_growth_changes_nothing(void **state)
             uint64_t fail = 1;
             while (grow_with_failure(type, (kvb_growth)g, fail))
                 fail++;
-            assert_true(fail > 3); /* the pool, and its codes twice */
+            assert_true(fail > 3); /* one request for the pool, two for its codes */
         }
     }
 }
 
 /*
- * Shows that the options and the length of a pool give its bytes, by one formula: what the allocator holds, what
- * bytes() and row_bytes() say, the peak (while a copy is made old and new blocks together; with reserved pages never
- * more than what is held), the bytes copied, and that reserved rows never move.
+ * Shows that one formula gives a pool's bytes from its options and length: those that the allocator holds, bytes() and
+ * row_bytes(), the peak (old and new blocks while a copy is made; with reserved pages never more than is held), and the
+ * bytes copied. Reserved rows never move.
  */
 
-/* What each format keeps, from its own description; "+had" adds a row of floats. */
+/* What each format stores, from its published description; "+had" adds a row of floats. */
 static const struct form {
     const char *name;
-    uint32_t bits, block_bytes;        /* of an element, or of a block of 32 */
+    uint32_t bits, block_bytes;        /* of an element; or of a block of 32 */
     uint32_t group, scale, zero;       /* elements that share a scale (0: a row), bytes of one scale and zero */
-    bool scaled_head, turned, windows; /* a float a head; a row of floats; f16 windows */
+    bool scaled_head, turned, windows; /* besides: a float per head; a row of floats; f16 windows */
     bool down;                         /* groups lie along tokens */
 } forms[] = {
     {.name = "f32", .bits = 32},
@@ -434,7 +434,7 @@ static uint64_t up_to(uint64_t bytes, uint64_t grain)
     return (bytes + grain - 1) / grain * grain;
 }
 
-/* Cells with room after so many were wanted. */
+/* Cells that the pool has room for after a request for so many. */
 static uint64_t room(const subject *s, uint64_t cells)
 {
     uint64_t held = s->o.min_chunk;
@@ -476,7 +476,7 @@ static uint64_t windows_bytes(const subject *s)
     return s->form.windows ? (uint64_t)WINDOW_BLOCKS * WINDOW * s->o.n_kv_heads * s->o.dim * 2 : 0;
 }
 
-/* What is there from the start, whatever the length: windows, their two tables, head scales, a row in the making. */
+/* Bytes that do not depend on the length: windows, their two tables, head scales, a row to encode. */
 static uint64_t fixed_bytes(const subject *s)
 {
     uint64_t blocks = s->form.windows ? (s->o.capacity + WINDOW - 1) / WINDOW : 0;
@@ -497,7 +497,7 @@ static subject subject_make(const kvb_pool_type *type)
         assert_string_equal(type->name + plain, "+had");
         s.form.turned = true;
     }
-    /* The pool's own struct is the one size that is not in its description: that of options with little else. */
+    /* Only the size of the pool's own struct is measured: the smallest pool's bytes, less the rest of the formula. */
     s.o = (kvb_pool_options){.n_kv_heads = 1, .dim = 128, .min_chunk = 1, .capacity = 1};
     s.struct_bytes = type->bytes(type, &s.o, 0) - fixed_bytes(&s);
     assert_true(s.struct_bytes > sizeof(kvb_pool) && s.struct_bytes < 1024);
@@ -512,7 +512,7 @@ typedef struct history {
     const void *base[LANES];
 } history;
 
-/* Account for a growth from what is usable to `cells`. */
+/* Accounts for a growth to `cells`. */
 static void history_grow(const subject *s, history *h, uint64_t cells)
 {
     uint64_t lane[LANES], old = lanes_bytes(s, h->usable), grown = lanes_bytes(s, cells);
@@ -522,7 +522,7 @@ static void history_grow(const subject *s, history *h, uint64_t cells)
         head_bytes(s, h->usable, lane);
         h->copied += s->o.n_kv_heads * (lane[0] + lane[1] + lane[2]);
         h->growths++;
-        held += old; /* every new lane is there before an old one goes */
+        held += old; /* all new lanes are made before an old one is freed */
     } else if (grown > old) {
         h->growths++;
     }
@@ -530,12 +530,12 @@ static void history_grow(const subject *s, history *h, uint64_t cells)
     h->usable = cells;
 }
 
-/* Rows that space is reserved for stay where they are. */
+/* Rows in reserved space do not move. */
 static void place_check(const subject *s, const kvb_pool *pool, history *h)
 {
     kvb_view view;
     s->type->view(pool, (uint32_t)h->usable, &view);
-    size_t last = s->o.n_kv_heads - 1; /* the head that moves even where the first one does not */
+    size_t last = s->o.n_kv_heads - 1; /* its rows move even if the first head's do not */
     const void *now[LANES] = {(const char *)view.base + last * view.head_stride,
                               view.scales ? (const char *)view.scales + last * view.scale_head_stride : NULL,
                               view.zeros ? (const char *)view.zeros + last * view.zero_head_stride : NULL};
@@ -623,7 +623,7 @@ static void bytes_by_growth(void **state)
     print_message("# %s: %u pools\n", kvb_growth_names[growth], checked);
 }
 
-/* A row's own bytes and its share of what a group has: the form for 32 cells, by 32. */
+/* A row's bytes, with its share of a group's scales: a 32nd of the bytes for 32 cells. */
 static void row_bytes(void **state)
 {
     for (const kvb_pool_type *const *p = kvb_builtin_pools; *p; p++) {

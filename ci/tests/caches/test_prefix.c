@@ -9,9 +9,9 @@
 #include "caches/stores/prefix.h"
 
 /*
- * Shows what random histories of calls (ci/fuzz) cannot, beside that prompts are found and shared as they must be: a
- * piece of another prompt is no beginning, the oldest pages give way, the budget is kept, hashes may collide; a load leaves pages that it does not overwrite, forgets
- * rows that hang together, and leaves every page, in order, where it is refused.
+ * Shows what random histories of calls (ci/fuzz) do not: a piece of another prompt is not found, the oldest pages are
+ * evicted first, the budget is kept, hashes may collide. A load leaves the pages that it does not overwrite, forgets
+ * all pages of formats with residual cells, and if refused leaves every page, in order.
  */
 
 /* Tokens first, first + 1, … */
@@ -23,7 +23,7 @@ static const int32_t *counting(int32_t first, uint32_t n)
     return tokens;
 }
 
-/* The prompt is told, and what was not found of it is fed. Returns how many were found. */
+/* Offers the prompt and feeds the tokens that were not found. Returns the number of those found. */
 static uint32_t prompt(rig *r, uint32_t seq, const int32_t *tokens, uint32_t n, uint64_t extra_key)
 {
     uint32_t found = UINT32_MAX, ids[64];
@@ -32,7 +32,7 @@ static uint32_t prompt(rig *r, uint32_t seq, const int32_t *tokens, uint32_t n, 
     assert_int_equal(kvb_cache_length(r->cache, seq), found);
     for (uint32_t i = 0; i < found; i++)
         assert_true(ordinals[i] < next && r->pos[ordinals[i]] == i);
-    r->next += found; /* used up */
+    r->next += found; /* found tokens get ordinals, too */
     for (uint32_t i = 0; i < n; i++)
         ids[i] = seq;
     r->tokens = tokens + found;
@@ -47,7 +47,7 @@ static void end(rig *r, uint32_t seq)
     assert_int_equal(kvb_cache_seq_rm(r->cache, seq, 0, KVB_POS_END), 0);
 }
 
-/* Pages of 4 cells; their bytes in two groups of all layers: what a budget counts. */
+/* Opens a cache with pages of 4 cells and a budget for so many pages, whose bytes count in both groups. */
 static void opened(rig *r, uint32_t capacity, uint32_t max_seqs, uint32_t pages)
 {
     *r = (rig){.page_cells = 4, .n_groups = 2, .groups = {{.window = 3}, {.latent = true}}};
@@ -63,8 +63,7 @@ static void opened(rig *r, uint32_t capacity, uint32_t max_seqs, uint32_t pages)
     assert_int_equal(rig_try_open(r, &kvb_cache_paged_prefix, capacity, 64, max_seqs, 4), 0);
 }
 
-/* A row that was copied from another prompt stands behind that one: the page that it is in is not the beginning of this
- * one. */
+/* A page with a row that was copied from another prompt is not found as part of this one. */
 static void a_piece_of_another_prompt_is_not_found(void **state)
 {
     rig r;
@@ -75,14 +74,14 @@ static void a_piece_of_another_prompt_is_not_found(void **state)
     assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 5, KVB_POS_END), 0);
     r.tokens = counting(5, 3);
     assert_int_equal(rig_step(&r, NULL, 3),
-                     0); /* the page is the sequence's own now, and full; its first row is of the other key */
+                     0); /* the page is now the sequence's own, and full; its first row has the other key */
     rig_store(&r);
     assert_int_equal(prompt(&r, 2, counting(0, 12), 12, 0), 4);
     rig_close(&r);
 }
 
-/* 6 pages and 2 for each of 2 sequences: 10. Cached pages give way to what is written, the one let go of longest ago
- * first, and of a sequence its last one. */
+/* There are 10 pages: 6, and 2 for each of 2 sequences. Writes evict cached pages: the page released longest ago first,
+ * and the last page of a sequence before its others. */
 static void the_oldest_give_way(void **state)
 {
     rig r;
@@ -94,17 +93,17 @@ static void the_oldest_give_way(void **state)
     prompt(&r, 0, counting(200, 12), 12, 0);
     end(&r, 0);                                                  /* 9 of 10 are cached */
     assert_int_equal(prompt(&r, 0, counting(0, 13), 13, 0), 12); /* used again; takes the last free one */
-    assert_true(kvb_cache_can_extend(r.cache, NULL, 24 + 3));    /* 6 pages are cached, which is room */
+    assert_true(kvb_cache_can_extend(r.cache, NULL, 24 + 3));    /* the 6 cached pages count as room */
     assert_false(kvb_cache_can_extend(r.cache, NULL, 24 + 4));
-    assert_int_equal(prompt(&r, 1, counting(300, 4), 4, 0), 0); /* gives way: the end of prompt 100 */
+    assert_int_equal(prompt(&r, 1, counting(300, 4), 4, 0), 0); /* evicts the end of prompt 100 */
     end(&r, 1);
     assert_int_equal(prompt(&r, 1, counting(100, 13), 13, 0), 8);
     end(&r, 1);
-    assert_int_equal(prompt(&r, 1, counting(200, 13), 13, 0), 4); /* its end gave way to that of 100: two pages */
+    assert_int_equal(prompt(&r, 1, counting(200, 13), 13, 0), 4); /* prompt 100 evicted its last two pages */
     rig_close(&r);
 }
 
-/* No more is kept than the budget has pages for; one smaller than a page keeps nothing. */
+/* No more pages are cached than the budget allows; a budget smaller than a page caches none. */
 static void the_budget_is_kept(void **state)
 {
     rig r;
@@ -114,7 +113,7 @@ static void the_budget_is_kept(void **state)
     assert_int_equal(prompt(&r, 0, counting(0, 13), 13, 0), 8);
     prompt(&r, 1, counting(100, 4), 4, 0);
     end(&r, 0);
-    end(&r, 1); /* the first page of the one, and that of the other */
+    end(&r, 1); /* the first page of each prompt stays */
     assert_int_equal(prompt(&r, 0, counting(0, 13), 13, 0), 4);
     assert_int_equal(prompt(&r, 1, counting(100, 5), 5, 0), 4);
     rig_close(&r);
@@ -134,7 +133,7 @@ static uint64_t hash_all_alike(uint64_t before, const int32_t *tokens, uint32_t 
     return 0;
 }
 
-/* All keys have one hash: tokens tell prompts apart. */
+/* All keys have one hash; the cache compares tokens to tell prompts apart. */
 static void collisions_share_nothing(void **state)
 {
     const kvb_prefix_rules rules = kvb_prefix_by;
@@ -180,8 +179,7 @@ static void few_bits_of_hashes_collide(void **state)
     kvb_prefix_by = rules;
 }
 
-/* What is refused changes nothing: a sequence that is alive, one too many, no memory at each request; and other caches
- * cannot. */
+/* Refused, and nothing changes: a live sequence, one too many, each request for memory that fails, and other caches. */
 static void refusals(void **state)
 {
     rig r;
@@ -197,7 +195,7 @@ static void refusals(void **state)
     assert_int_equal(kvb_cache_seq_match(r.cache, 2, counting(0, 9), 9, 0, &found, &ordinals), -ENOSPC);
     const kvb_cache_usage before = rig_usage(&r);
     const uint64_t *feed;
-    assert_int_equal(kvb_cache_feed(r.cache, &feed), 5); /* the plan is in force */
+    assert_int_equal(kvb_cache_feed(r.cache, &feed), 5); /* the plan is still in force */
     assert_int_equal(found, 77);
     end(&r, 1);
     r.allocator.fail_request = r.allocator.requests + 1;
@@ -212,19 +210,19 @@ static void refusals(void **state)
         assert_true(error == -ENOMEM && kvb_cache_length(r.cache, 1) == 0 && fail < 8);
     }
     assert_int_equal(found, 8);
-    assert_int_equal(rig_usage(&r).cells_live, before.cells_live - 8); /* pages that sequence 0 names, too */
+    assert_int_equal(rig_usage(&r).cells_live, before.cells_live - 8); /* these pages are sequence 0's, too */
     rig_close(&r);
 }
 
-/* ---- beside what is loaded ---------------------------------------------------------------------------------------- */
+/* ---- cached pages after a load ----------------------------------------------------------------------------------- */
 
 static uint32_t live(const rig *r)
 {
     return rig_usage_of(r, 0).cells_live;
 }
 
-/* What it does not overwrite stays, also what it lets go of, as far as the budget allows: of a sequence the last page
- * goes first. */
+/* Pages that a load does not overwrite stay cached within the budget, also those of sequences that the load ends. The
+ * last page of a sequence is evicted first. */
 static void other_pages_stay(void **state)
 {
     for (uint32_t pages = 2; pages < 4; pages++) {
@@ -243,7 +241,7 @@ static void other_pages_stay(void **state)
     }
 }
 
-/* Where rows hang together, be it V's in one group of two, all that the pools hold is another's. Groups go on alike. */
+/* With residual cells, even of V's rows in one group of two, a load forgets all cached pages, in both groups. */
 static void rows_that_hang_together_are_all_forgotten(void **state)
 {
     uint32_t at = 0, n = 0;
@@ -259,11 +257,11 @@ static void rows_that_hang_together_are_all_forgotten(void **state)
             prompt(&r, 0, counting(100, 12), 12, 0);
             assert_int_equal(kvb_cache_save(r.cache, KVB_SEQ_ALL, path), 0);
             assert_int_equal(kvb_cache_load(r.cache, KVB_SEQ_ALL, path), 0);
-            if (all) { /* and is free: all pages but two are written */
+            if (all) { /* all forgotten pages are free: all but two are written */
                 assert_int_equal(prompt(&r, 1, counting(0, 60), 60, 0), 0);
                 assert_int_equal(kvb_cache_clear(r.cache), 0);
                 assert_int_equal(kvb_cache_save(r.cache, KVB_SEQ_ALL, path), 0);
-                assert_int_equal(kvb_cache_load(r.cache, KVB_SEQ_ALL, path), 0); /* of nothing */
+                assert_int_equal(kvb_cache_load(r.cache, KVB_SEQ_ALL, path), 0); /* an empty cache */
             }
             end(&r, 0);
             assert_int_equal(prompt(&r, 0, counting(0, 13), 13, 0), 0);
@@ -285,7 +283,7 @@ static void ten_pages(rig *r)
     }
 }
 
-/* The free page and the oldest one are taken first: the end of the first prompt. */
+/* The next writes must take the free page and the oldest cached one, the end of the first prompt. */
 static void order_check(rig *r)
 {
     prompt(r, 1, counting(300, 8), 8, 0);
@@ -295,7 +293,7 @@ static void order_check(rig *r)
     assert_int_equal(prompt(r, 0, counting(200, 13), 13, 0), 12);
 }
 
-/* For want of a page, when all have been taken; as another kind of file; for want of memory, at each request. */
+/* A load is refused for want of a page, after it took all others; for the kind of file; at each request for memory. */
 static void what_is_refused_leaves_every_page(void **state)
 {
     static rig r, from;
@@ -325,13 +323,13 @@ static void what_is_refused_leaves_every_page(void **state)
 
 /*
  * Shows: a frozen prefix outlives the cache that made it, is counted once however many caches read it, is never
- * written, is read by caches of other threads, and is freed with the last cache that holds it; a cache that cannot share
- * it is refused, and nothing changes; and whichever request for memory fails, nothing is lost.
+ * written, serves caches of other threads, and is freed with the last cache that holds it. A cache that cannot share it
+ * is refused and does not change. No failed request for memory loses anything.
  */
 
 enum { SHARED = 70, CAPACITY = 200, SEQ_CAPACITY = 150, SEQS = 4 };
 
-/* A cache whose sequence 0 holds n tokens. */
+/* Opens a cache and gives its sequence 0 n tokens. */
 static void filled_open(rig *r, uint32_t n)
 {
     rig_open(r, &kvb_cache_shared_prefix, CAPACITY, SEQ_CAPACITY, SEQS, 8);
@@ -339,7 +337,7 @@ static void filled_open(rig *r, uint32_t n)
     rig_store(r);
 }
 
-/* The prefix's tokens count as admitted. */
+/* Puts a sequence over the prefix, whose tokens count as admitted. */
 static void join(rig *r, uint32_t seq, kvb_frozen *frozen)
 {
     assert_int_equal(kvb_cache_seq_over(r->cache, seq, frozen), 0);
@@ -347,8 +345,8 @@ static void join(rig *r, uint32_t seq, kvb_frozen *frozen)
         r->pos[r->next++] = i;
 }
 
-/* A step of one token sees `shared` tokens of the prefix, which have the rows of ordinals 0, 1, …, and tokens of its own,
- * which have those from ordinal `own` on. */
+/* Makes a step of one token. It must see `shared` tokens of the prefix, with the rows of ordinals 0, 1, …, and the
+ * sequence's own tokens, from ordinal `own` on. */
 static void sees(rig *r, uint32_t seq, uint32_t shared, uint64_t own)
 {
     uint64_t want[SEQ_CAPACITY];
@@ -368,7 +366,7 @@ static void the_maker_ends_first(void **state)
     kvb_frozen *frozen;
     filled_open(&maker, SHARED);
     assert_int_equal(kvb_cache_freeze(maker.cache, 0, SHARED, &shared, &frozen), 0);
-    assert_int_equal(rig_usage(&maker).cells_live, SHARED); /* its own rows have become the prefix's */
+    assert_int_equal(rig_usage(&maker).cells_live, SHARED); /* the maker now reads the prefix's rows */
     const size_t bytes = shared.current_bytes;
     assert_true(bytes > SHARED * RIG_LAYERS * (RIG_K_DIM + RIG_V_DIM) * sizeof(float));
     sees(&maker, 0, SHARED, SHARED);
@@ -377,7 +375,7 @@ static void the_maker_ends_first(void **state)
     join(&first, 0, frozen);
     join(&second, 2, frozen);
     rig_close(&maker);
-    assert_int_equal(shared.current_bytes, bytes); /* once, whoever reads it */
+    assert_int_equal(shared.current_bytes, bytes); /* counted once */
     for (uint32_t i = 0; i < 5; i++) {
         sees(&first, 0, SHARED, SHARED);
         sees(&second, 2, SHARED, SHARED);
@@ -392,7 +390,7 @@ static void the_maker_ends_first(void **state)
     assert_int_equal(shared.current_bytes, 0);
 }
 
-/* A sequence that is cut back into the prefix and goes on writes beside it. */
+/* A sequence is cut back into the prefix: its next tokens do not overwrite the prefix's rows. */
 static void what_is_frozen_stays(void **state)
 {
     rig maker, strange;
@@ -411,7 +409,7 @@ static void what_is_frozen_stays(void **state)
     rig_close(&maker);
 }
 
-/* What a call must leave as it is. */
+/* A refused call must give a reason and change nothing. */
 static void front_refused(rig *r, int error, int got)
 {
     assert_int_equal(got, error);
@@ -420,7 +418,7 @@ static void front_refused(rig *r, int error, int got)
     assert_int_equal(kvb_cache_length(r->cache, 1), 0);
 }
 
-/* A sequence over one prefix takes no tokens of another. */
+/* A sequence over one prefix cannot receive tokens of another. */
 static void prefixes_do_not_mix(void **state)
 {
     rig r, makers[2];
@@ -465,7 +463,7 @@ static void what_cannot_be_shared_is_refused(void **state)
     assert_int_equal(kvb_cache_seq_over(seq.cache, 0, frozen), -ENOTSUP);
     assert_int_equal(kvb_cache_freeze(seq.cache, 0, 1, NULL, &none), -ENOTSUP);
     rig_close(&seq);
-    for (; (strange.pool = pools_next(&at));) { /* rows of another format, and of formats that encode rows together */
+    for (; (strange.pool = pools_next(&at));) { /* other formats, also those with residual cells */
         const bool hangs = strange.pool->format->residual_cells;
         assert_int_equal(rig_try_open(&strange, &kvb_cache_shared_prefix, CAPACITY, SEQ_CAPACITY, SEQS, 8),
                          hangs ? -ENOTSUP : 0);
@@ -479,7 +477,7 @@ static void what_cannot_be_shared_is_refused(void **state)
     rig_close(&r);
 }
 
-/* Another fixed scale is another row. */
+/* Caches with other head scales cannot share a prefix. */
 static void scales_must_be_the_same(void **state)
 {
     const float one[RIG_KV_HEADS] = {1, 2}, two[RIG_KV_HEADS] = {1, 3}, *scales[2][RIG_LAYERS];
@@ -521,7 +519,7 @@ static void scales_must_be_the_same(void **state)
 
 enum { THREADS = 4, ROUNDS = 50 };
 
-/* A cache of its own, over the prefix, again and again. */
+/* Opens a cache of its own and reads the prefix, again and again. */
 static void *reads(void *context)
 {
     kvb_frozen *frozen = context;

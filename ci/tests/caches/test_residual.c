@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that pools with residual cells keep every row readable whatever the order of writes: exact as f16 while its
- * block is among the latest ones written, and else within half a step for each time that it was encoded; that rows move
- * across blocks; that memory is what was predicted, and survives failing requests. Against a model that keeps whole
- * rows.
+ * Shows that pools with residual cells keep every row readable in any order of writes: exact as f16 while its block is
+ * among the latest ones written, else within half a step for each time that it was encoded. Rows move across blocks,
+ * memory is as predicted, and failed requests change nothing. A model that keeps whole rows gives the right answers.
  */
 #include <errno.h>
 
@@ -31,9 +30,9 @@ typedef struct rig {
     kvb_pool *pool;
     uint32_t usable;
     bool held[CAPACITY];
-    uint32_t token[CAPACITY]; /* whose row a cell holds */
-    uint32_t times[CAPACITY]; /* that row was encoded */
-    uint32_t open[OPEN + 1];  /* blocks, the one written last first */
+    uint32_t token[CAPACITY]; /* the token of each cell's row */
+    uint32_t times[CAPACITY]; /* how often each cell's row was encoded */
+    uint32_t open[OPEN + 1];  /* open blocks, last written first */
     uint32_t n_open, next_token;
 } rig;
 
@@ -57,7 +56,7 @@ static void rig_grow(rig *r, uint32_t cells)
         r->usable = cells;
 }
 
-/* Between -1 and 1. */
+/* Element i of a token's row, between -1 and 1. */
 static float element(uint32_t token, uint32_t i)
 {
     uint32_t x = (token * HEADS * DIM + i + 1) * 0x9e3779b9u;
@@ -116,14 +115,14 @@ static void gather(rig *r, uint32_t base, const uint32_t *cells, uint32_t n)
         uint32_t token = r->token[cells[i]], times = r->times[cells[i]];
         if (cells[i] == base + i)
             continue;
-        model_touch(r, (base + i) / W); /* may close the source's block: the row was read before */
+        model_touch(r, (base + i) / W); /* may close the source's block; the row was read before that */
         r->held[base + i] = true;
         r->token[base + i] = token;
         r->times[base + i] = times;
     }
 }
 
-/* Half a step for each time it was encoded, and the rounding to f16 each time it was put among the residual ones. */
+/* Half a step for each time that a row was encoded, and the f16 rounding for each time that it became residual. */
 static double tolerance(const kvb_format *f, uint32_t times)
 {
     double step = 2.0 / (f->elem == KVB_UINT2 ? 3 : 15);
@@ -143,7 +142,7 @@ static void row_check(const rig *r, const kvb_view *v, uint32_t h, uint32_t cell
         assert_memory_equal(row, want, sizeof row);
         return;
     }
-    /* Turned rows are sums of 32 elements over sqrt(32), which reach 5; their errors are spread over the row. */
+    /* Elements of rotated rows are sums of 32 over sqrt(32), up to 5; their errors spread over the row. */
     double limit = tolerance(v->format, r->times[cell]) * (v->format->transform ? 5 : 1), square = 0;
     for (uint32_t i = 0; i < DIM; i++) {
         double error = fabs((double)row[i] - (double)given[i]);
@@ -210,7 +209,7 @@ static void scattered(rig *r)
     }
 }
 
-/* A rewind, then new rows over the old ones of blocks that were closed: their other rows are encoded once more. */
+/* After a rewind new rows overwrite old ones in closed blocks; the other rows of such a block are encoded once more. */
 static void rewound(rig *r)
 {
     rig_grow(r, CAPACITY);
@@ -221,7 +220,7 @@ static void rewound(rig *r)
     }
 }
 
-/* Accepted paths moved down over rejected nodes, within a block, across borders, into closed blocks. */
+/* Moves accepted paths down over rejected nodes: within a block, across borders, into closed blocks. */
 static void gathered(rig *r)
 {
     static const uint32_t path[] = {30, 33, 64, 65, 200, 201}, far[] = {3, 40, 70, 100, 260}, up[] = {90, 5, 31, 32};
@@ -232,7 +231,7 @@ static void gathered(rig *r)
     rig_check(r);
     gather(r, 2, far, 5);
     rig_check(r);
-    gather(r, 286, up, 4); /* to cells that held nothing; block 8 is open, 9 is not */
+    gather(r, 286, up, 4); /* to free cells; block 8 is open, 9 is not */
     rig_check(r);
     write_run(r, 0, 128);    /* closes all but blocks 0 to 3 */
     gather(r, 129, near, 3); /* source and destination in one closed block; it takes the slot of block 0 */
@@ -263,7 +262,7 @@ static void at_random(rig *r)
             for (uint32_t i = 0; i < n; i++)
                 cells[i] = draw(r->usable);
             scatter(r, cells, n);
-        } else { /* ascending sources at or above where they go */
+        } else { /* ascending sources, none below its destination */
             uint32_t count = 0;
             for (uint32_t c = start; c < r->usable && count < n; c++)
                 if (r->held[c] && draw(3) == 0)
@@ -305,7 +304,7 @@ static void turned_rows_are_readable(void **state)
 
 /* ---- the rest ------------------------------------------------------------------------------------------------ */
 
-/* A long run leaves what its rows leave one by one: each block is encoded once, when it is full. */
+/* A long run stores the same as its rows one by one: each block is encoded once, when it is full. */
 static void a_run_is_its_rows(void **state)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -334,7 +333,7 @@ static void a_run_is_its_rows(void **state)
     }
 }
 
-/* The level above the largest element may lie beyond f16: what becomes f16 again must not be an infinity. */
+/* The highest level may exceed the largest f16: rows that are decoded to f16 again must not become infinite. */
 static void reopened_rows_stay_finite(void **state)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -379,7 +378,7 @@ static void memory_is_as_predicted(void **state)
         }
 }
 
-/* The n-th request fails, for every n: open leaves nothing, ensure leaves rows and bytes as they were. */
+/* The n-th request fails, for every n: open() holds nothing, ensure() leaves rows and bytes as they were. */
 static void failed_requests_change_nothing(void **state)
 {
     for (size_t i = 0; i < 2 * sizeof names / sizeof *names; i++)

@@ -6,14 +6,14 @@
 #include "caches/store.h"
 
 /*
- * Shows the rules of caches/cache.h one by one, as far as they are about plans, cells, masks and memory, for every cache
- * that they hold for; what caches can do, and that they refuse what they cannot. What queries see and which calls are
- * refused: traces/, and test_random all of them at large.
+ * Shows the rules of caches/cache.h about plans, cells, masks and memory one by one, for every cache that has them;
+ * what caches can do, and that they refuse other calls. The traces of traces/, and test_random, show what queries see
+ * and which calls are illegal.
  */
 
 /* ---- rule 1: one plan for all layers of a step, good for its own rows alone ---------------------------------- */
 
-/* For all layers, in any order and again; its arrays stay where they are. */
+/* One plan serves all layers, in any order and repeatedly; its arrays do not move. */
 static void test_one_plan(void **state)
 {
     EACH_CACHE(type, 0)
@@ -70,7 +70,7 @@ static void test_rows_are_the_plans(void **state)
     }
 }
 
-/* What differs from cache to cache is what they can do. */
+/* The flags of each cache. */
 static void test_caches(void **state)
 {
     enum {
@@ -111,8 +111,8 @@ static bool forgets(const kvb_cache_type *type)
 
 /* ---- rules 2 and 3: which cells sequences hold ------------------------------------------------------ */
 
-/* A fork sees the trunk and its own, not the other's. It moves no bytes and takes no cells, in a slab as many as it
- * copies. */
+/* A fork sees the trunk and its own tokens, not the other's. It moves no bytes and takes no cells; a slab copies, and
+ * takes as many cells as it copies. */
 static void test_2_3_fork(void **state)
 {
     EACH_CACHE(type, KVB_CACHE_SEQ)
@@ -133,16 +133,16 @@ static void test_2_3_fork(void **state)
     }
 }
 
-/* A reordering moves no rows where cells or pages are shared, and in a slab only those of which one more is wanted. */
+/* A reordering moves no rows if cells or pages are shared. A slab copies only rows that one more sequence needs. */
 static void test_3_reorder(void **state)
 {
     static const struct {
         uint32_t n, dst[4], src[4], copied;
     } calls[] = {
-        {2, {0, 1}, {1, 0}, 0},             /* they change places */
+        {2, {0, 1}, {1, 0}, 0},             /* exchange */
         {4, {0, 1, 2, 3}, {1, 2, 3, 0}, 0}, /* a ring */
         {4, {0, 1, 2, 3}, {3, 1, 0, 2}, 0},
-        {4, {0, 1, 2, 3}, {1, 1, 0, 0}, 2}, /* two die, two are wanted twice */
+        {4, {0, 1, 2, 3}, {1, 1, 0, 0}, 2}, /* two are dropped, two are copied */
         {1, {0}, {3}, 1},                   /* a source that stays */
         {1, {2}, {9}, 0},                   /* emptied */
         {3, {2, 3, 0}, {2, 3, 0}, 0},       /* nothing */
@@ -163,7 +163,7 @@ static void test_3_reorder(void **state)
     }
 }
 
-/* The lowest run of free cells that is long enough; where there is none, the lowest free cells. */
+/* A step takes the lowest run of free cells that is long enough; if there is none, the lowest free cells. */
 static void test_3_first_fit(void **state)
 {
     static const struct {
@@ -191,14 +191,14 @@ static void test_3_first_fit(void **state)
     }
 }
 
-/* ---- rule 4: reads end with what is occupied, and shrink with it ----------------------------------------------- */
+/* ---- rule 4: views end behind the last cell in use, and shrink with it ------------------------------------------ */
 
 static void test_4_occupancy(void **state)
 {
     EACH_CACHE(type, 0)
     {
         rig r;
-        uint32_t row = type == &kvb_cache_slab ? 200 : 0; /* of the second sequence */
+        uint32_t row = type == &kvb_cache_slab ? 200 : 0; /* where the second sequence begins */
         rig_open(&r, type, 200, 200, 4, 64);
         assert_int_equal(rig_step(&r, NULL, 10), 0);
         assert_int_equal(rig_store(&r).k.cells, 10);
@@ -237,7 +237,7 @@ static void extend_check(rig *r, const uint32_t *ids, size_t n, int want)
     }
 }
 
-/* Tokens are bounded, and sequences in number and in length; a cache of one sequence knows no other. */
+/* Tokens, sequences and their length are limited; a cache of one sequence knows no other id. */
 static void test_5_sequences(void **state)
 {
     EACH_CACHE(type, 0)
@@ -263,15 +263,15 @@ static void test_5_sequences(void **state)
     }
 }
 
-/* ---- rules 6 and 8: the simplest mask that says it --------------------------------------------------------------- */
+/* ---- rules 6 and 8: the simplest mask that is right -------------------------------------------------------------- */
 
-/* CAUSAL wants queries that are the tail of what is read: not behind another's cells, not behind a hole. */
+/* CAUSAL needs queries in the last cells of the view: no other sequence's cells before them, and no hole. */
 static void test_6_not_the_tail(void **state)
 {
     EACH_CACHE(type, KVB_CACHE_SEQ)
     {
         rig r;
-        if (forgets(type)) /* its queries are all that is there */
+        if (forgets(type)) /* it feeds all tokens: each is a query */
             continue;
         rig_open(&r, type, 32, 32, 4, 4);
         assert_int_equal(rig_step(&r, NULL, 4), 0);
@@ -280,7 +280,7 @@ static void test_6_not_the_tail(void **state)
         const bool pages = type == &kvb_cache_paged || type == &kvb_cache_paged_prefix;
         const kvb_mask_kind apart = pages ? KVB_MASK_PAGES : KVB_MASK_RUNS;
         assert_int_equal(rig_store(&r).mask.kind, apart);        /* cells before its own */
-        assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 0, 2), 0); /* of seq cells 4 and 5 are free, 6 is not */
+        assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 0, 2), 0); /* in cache seq cells 4 and 5 are free, 6 is not */
         assert_int_equal(rig_step(&r, NULL, 2), 0);
         assert_int_equal(rig_store(&r).mask.kind, KVB_MASK_CAUSAL);
         rig_sees(&r, 0, TOKENS(0, 1, 2, 3, 7));
@@ -313,7 +313,7 @@ static void test_8_fast_path(void **state)
     }
 }
 
-/* ---- rule 7: memory comes in steps from min_chunk on; a slab has it all at once ---------------------------------- */
+/* ---- rule 7: memory grows in steps from min_chunk on; a slab allocates all at once ------------------------------- */
 
 static void test_7_lazy_growth(void **state)
 {
@@ -344,8 +344,8 @@ static void test_7_lazy_growth(void **state)
     }
 }
 
-/* Caches that drop rows hold a window, its sinks and a step, in memory that does not grow; a step beyond one group's room
- * is made in none, and what would need dropped rows is refused: both say why. */
+/* Caches that drop rows hold a window, its sinks and a step, in memory that does not grow. A step without room in one
+ * group, and a call that needs dropped rows, are refused whole with a reason. */
 static void test_7_dropped_rows(void **state)
 {
     enum { LENGTH = 120, STEP = 3, MOST = 5 - 1 + 2 + 2 + STEP };
@@ -375,10 +375,9 @@ static void test_7_dropped_rows(void **state)
     }
 }
 
-/* ---- rules 9 and 10: formats are the pools', facts the model's --------------------------------------------------- */
+/* ---- rules 9 and 10: formats come from pools, facts from the model ----------------------------------------------- */
 
-/* Latent rows are stored once: V lies where K does, and no bytes are held for it. Windows and latent rows come
- * together. */
+/* Latent rows are stored once: V lies in K's rows and takes no bytes. A group may have latent rows and a window. */
 static void test_9_latent(void **state)
 {
     EACH_CACHE(type, 0)
@@ -390,7 +389,7 @@ static void test_9_latent(void **state)
         rig_layer_sees(&r, 1, 8, TOKENS(0, 1, 2, 3, 4, 5, 6, 7, 8));
         rig_layer_sees(&r, 2, 8, TOKENS(4, 5, 6, 7, 8));
         kvb_attend_spec spec = rig_store(&r);
-        spec.k.dim = spec.v.dim; /* all that differs */
+        spec.k.dim = spec.v.dim; /* the only difference */
         assert_memory_equal(&spec.k, &spec.v, sizeof spec.k);
         if (!(type->flags & KVB_CACHE_PREALLOCATES)) { /* 32 cells of layers 0 and 2; the rest is slack */
             size_t k_bytes = 32 * 2 * RIG_KV_HEADS * RIG_K_DIM * sizeof(float);
@@ -401,7 +400,7 @@ static void test_9_latent(void **state)
     }
 }
 
-/* Opening refuses what makes no sense, naming it. */
+/* Opening refuses impossible options and names them. */
 static void test_10_open_refuses(void **state)
 {
     static const struct {
@@ -415,8 +414,7 @@ static void test_10_open_refuses(void **state)
     EACH_CACHE(type, 0)
     {
         rig r = {.n_groups = 2, .groups = {{.window = 3}, {.window = 3, .chunk = 4}}};
-        assert_int_equal(rig_try_open(&r, type, 8, 8, 1, 4),
-                         -EINVAL); /* test_bookkeeping has all that a model can lack */
+        assert_int_equal(rig_try_open(&r, type, 8, 8, 1, 4), -EINVAL); /* test_bookkeeping has all bad models */
         assert_non_null(strstr(r.why, "group 1: window 3 and chunk 4"));
         r.groups[1].chunk = 0;
         for (size_t i = 0; i < N(bad); i++) {
@@ -441,7 +439,7 @@ static void test_10_open_refuses(void **state)
 
 /* ---- caches of their own kind ------------------------------------------------------------------------------------ */
 
-/* recompute asks for everything again, in an order in which what a token sees comes before it. */
+/* recompute feeds every token again, each behind the tokens that it sees. */
 static void test_recompute_feed(void **state)
 {
     rig r;
@@ -467,7 +465,7 @@ static void test_recompute_feed(void **state)
     rig_close(&r);
 }
 
-/* A commit moves the accepted path down, or leaves it in its cells; longer than a sequence may be it is refused. */
+/* A commit moves the accepted path down, or leaves it in place. A path that makes the sequence too long is refused. */
 static void test_tree_moves(void **state)
 {
     EACH_CACHE(type, KVB_CACHE_TREE)
@@ -487,7 +485,7 @@ static void test_tree_moves(void **state)
     }
 }
 
-/* A path that is in place already moves nothing; a chain needs no mask. */
+/* A path that lies in its place is not moved; a chain needs no mask. */
 static void test_tree_chain(void **state)
 {
     rig r;
@@ -508,8 +506,8 @@ static void test_tree_chain(void **state)
 }
 
 /*
- * Shows what calls without their arrays, rows that no pool takes, and an open that memory fails half-way are answered:
- * an error in words, and nothing held; and what an empty cache holds.
+ * Shows that calls without their arrays, rows that no pool can store, and an open whose memory fails half-way return an
+ * error with a reason and hold nothing. And what an empty cache holds.
  */
 
 static void refused(const kvb_cache *cache, int got, int want, const char *words)
@@ -594,7 +592,7 @@ static int unable(kvb_store *s)
     return kvb_store_fail(s, -ENODEV, "not today");
 }
 
-/* A cache of a plug-in has an open() of its own. */
+/* A plug-in's cache has its own open(), which may refuse. */
 static void an_open_may_decline(void **state)
 {
     kvb_cache_type type = kvb_cache_contiguous;
@@ -607,7 +605,7 @@ static void an_open_may_decline(void **state)
     assert_true(!cache && a.current_bytes == 0);
 }
 
-/* An empty cache holds its own structs and those of its pools, and nothing else where no cell is preallocated. */
+/* An empty cache holds only its own structs and those of its pools, unless it preallocates cells. */
 static void structs_are_counted(void **state)
 {
     const kvb_pool_type *f32 = kvb_builtin_pools[0];
@@ -639,8 +637,8 @@ static void staged_rows_are_read_as_they_lie(void **state)
 static void what_a_cache_can_do_is_said(void **state)
 {
     char can[200], few[12];
-    assert_null(
-        kvb_cache_lacks(&kvb_cache_seq, KVB_CACHE_TREE | KVB_CACHE_SHIFT | KVB_CACHE_REWIND)); /* by sequences */
+    assert_null(kvb_cache_lacks(&kvb_cache_seq, KVB_CACHE_TREE | KVB_CACHE_SHIFT |
+                                                    KVB_CACHE_REWIND)); /* a cache with sequences can rewind */
     assert_string_equal(kvb_cache_lacks(&kvb_cache_slab, KVB_CACHE_EXACT | KVB_CACHE_TREE), "propose and commit");
     kvb_cache_can(&kvb_cache_tree, can, sizeof can);
     assert_string_equal(can, ", draft trees, rewind, save and load");
@@ -649,9 +647,8 @@ static void what_a_cache_can_do_is_said(void **state)
 }
 
 /*
- * Compaction: the simple masks come back and the high-water mark falls; stored rows stay what they are, in every
- * format; what cells others hold and what is yet to be turned goes with them; a full cache, and a format whose rows
- * cannot be copied, say so.
+ * Shows compaction: simple masks return and the high-water mark falls. Stored rows do not change, in any format; owners
+ * of cells and pending shifts move with the rows. A full cache, and a format whose rows cannot be copied, are refused.
  */
 
 enum { TOKENS = 48 };
@@ -670,7 +667,7 @@ static void step(rig *r, const uint32_t *ids, uint32_t n, kvb_attend_spec *spec)
         assert_int_equal(rig_fetch(r, layer, r->pos, spec), 0);
 }
 
-/* Two sequences, token by token in turns; then one is gone, and the other lies in every other cell. */
+/* Two sequences get tokens in turns; then one is removed, and the other lies in every other cell. */
 static void the_simple_masks_come_back(void **state)
 {
     rig r;
@@ -692,15 +689,15 @@ static void the_simple_masks_come_back(void **state)
     step(&r, (const uint32_t[]){1, 1, 1}, 3, &spec);
     assert_int_equal(spec.mask.kind, KVB_MASK_CAUSAL);
     const uint64_t done = usage_of(&r, 0).cells_moved;
-    assert_int_equal(kvb_cache_defrag(r.cache), 0); /* there is nothing left to do */
+    assert_int_equal(kvb_cache_defrag(r.cache), 0); /* nothing is left to do */
     assert_int_equal(usage_of(&r, 0).cells_moved, done);
     assert_int_equal(kvb_cache_defrag(r.cache), 0);
     assert_int_equal(kvb_cache_clear(r.cache), 0);
-    assert_int_equal(kvb_cache_defrag(r.cache), 0); /* of nothing */
+    assert_int_equal(kvb_cache_defrag(r.cache), 0); /* an empty cache */
     rig_close(&r);
 }
 
-/* Rows of a sequence in the order of positions, as they are read back. */
+/* Reads the rows that the last query sees, in the order of runs. */
 static uint32_t rows_read(const kvb_attend_spec *spec, uint32_t n_tok, float k[TOKENS][RIG_CODED_DIM],
                           float v[TOKENS][RIG_CODED_DIM])
 {
@@ -719,7 +716,7 @@ static void stored_rows_stay_what_they_are(void **state)
     uint32_t formats = 0;
     for (size_t p = 0; kvb_builtin_pools[p]; p++)
         for (const kvb_pool_type *pool = kvb_builtin_pools[p]; pool; pool = pool->rotated, formats++) {
-            rig r = {.pool = pool, .n_groups = 1, .groups = {{.window = 1000}}}; /* so that runs come by position */
+            rig r = {.pool = pool, .n_groups = 1, .groups = {{.window = 1000}}}; /* makes runs come by position */
             kvb_attend_spec spec;
             assert_int_equal(rig_try_open(&r, &kvb_cache_seq, 2 * TOKENS, TOKENS, 3, 4), 0);
             for (uint32_t i = 0; i < 12; i++)
@@ -734,7 +731,7 @@ static void stored_rows_stay_what_they_are(void **state)
             assert_int_equal(kvb_cache_length(r.cache, 1), 15);
             if (!error) {
                 assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 14, KVB_POS_END), 0);
-                step(&r, (const uint32_t[]){1}, 1, &spec); /* another one in the place of the last */
+                step(&r, (const uint32_t[]){1}, 1, &spec); /* replaces the last token */
                 assert_int_equal(rows_read(&spec, 1, k[1], v[1]), n);
                 assert_memory_equal(k[0], k[1], (n - 1) * sizeof k[0][0]);
                 assert_memory_equal(v[0], v[1], (n - 1) * sizeof v[0][0]);
@@ -756,16 +753,16 @@ static void a_full_cache_says_so(void **state)
     assert_non_null(strstr(kvb_cache_why(r.cache), "none of 8 cells is free"));
     assert_int_equal(kvb_cache_feed(r.cache, &feed), 2); /* its plan is still in force */
     assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 3, KVB_POS_END), 0);
-    assert_int_equal(kvb_cache_defrag(r.cache), 0); /* by the one that is free */
+    assert_int_equal(kvb_cache_defrag(r.cache), 0); /* through the free cell */
     step(&r, (const uint32_t[]){0}, 1, &spec);
     assert_int_equal(spec.mask.kind, KVB_MASK_RUNS);
     assert_int_equal(spec.mask.row_start[1],
-                     2); /* all that it had in one run, and the new token behind the other sequence */
+                     2); /* its old tokens in one run, and the new token behind the other sequence */
     assert_true(spec.mask.runs[0].begin == 0 && spec.mask.runs[0].end == 4);
     rig_close(&r);
 }
 
-/* Where cells follow from positions there is nothing to move; pending nodes are in the way of any call. */
+/* Caches whose cells follow from positions move nothing. With pending nodes the call is refused. */
 static void other_caches_have_nothing_to_move(void **state)
 {
     EACH_CACHE(type, 0)
@@ -789,11 +786,11 @@ static void other_caches_have_nothing_to_move(void **state)
     }
 }
 
-/* Shows: cache paged shares pages, copies a shared one before writing it, and frees what nothing holds. What finds no page, and
- * what windows drop: test_random. */
+/* Shows: cache paged shares pages, copies a shared page before it writes to it, and frees pages that no sequence has.
+ * test_random shows steps without a free page, and windows. */
 
-/* A fork takes no pages. A sequence that writes to a shared page copies its own rows of it first; the last sequence that
- * holds a page writes to the page itself. */
+/* A fork takes no pages. A sequence that writes to a shared page copies its own rows of it first; the last sequence
+ * that holds a page writes to the page itself. */
 static void pages_are_shared_until_written(void **state)
 {
     rig r = {.page_cells = 4};
@@ -811,7 +808,7 @@ static void pages_are_shared_until_written(void **state)
     assert_int_equal(rig_usage(&r).cells_moved, 2 + 2);
     assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 0, KVB_POS_END), 0);
     assert_int_equal(kvb_cache_seq_rm(r.cache, 2, 0, 4), 0);
-    assert_int_equal(rig_usage(&r).cells_live, 12); /* page 0 is sequence 1's alone */
+    assert_int_equal(rig_usage(&r).cells_live, 12); /* only sequence 1 has page 0 */
     assert_int_equal(rig_step(&r, IDS(2, 1)), 0);
     rig_sees(&r, 0, TOKENS(4, 8, 9)); /* with a hole: runs */
     rig_sees(&r, 1, TOKENS(0, 1, 2, 3, 4, 5, 7, 10));

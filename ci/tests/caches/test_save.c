@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what is saved and loaded, recurrent states too. */
+/* Shows: saving and loading, also of recurrent states. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -12,12 +12,12 @@
 #include "caches/pools/rows.h"
 
 /*
- * Shows that what is saved and loaded, as a sequence or the whole cache, here or in another instance, goes on bit by
- * bit as if it had never left, in every format; when it may be called; and that a file that is damaged, cut short, made
- * up, or of another cache is refused with a line that says so, and that neither a file nor a cache is half written.
+ * Shows that a sequence or a whole cache, saved and loaded in the same or another instance, continues bit by bit as
+ * without this, in every format; when the calls are legal; that a file that is damaged, cut short, made up, or from
+ * another cache is refused with a reason; and that neither a file nor a cache is left half written.
  */
 
-/* ---- it goes on as if it had never left -------------------------------------------------------------------------- */
+/* ---- a loaded cache continues as the saved one ------------------------------------------------------------------- */
 
 static uint32_t cells_live(const rig *r)
 {
@@ -27,7 +27,7 @@ static uint32_t cells_live(const rig *r)
     return n;
 }
 
-/* All of it into another instance, which held something else. */
+/* Loads a whole cache into another instance, which held something else. */
 static void whole_goes_on(const kvb_cache_type *type, const kvb_pool_type *pool)
 {
     static rig a, b;
@@ -45,7 +45,7 @@ static void whole_goes_on(const kvb_cache_type *type, const kvb_pool_type *pool)
     rig_close(&b);
 }
 
-/* One sequence as another, in this instance beside the one that it comes of, and in another instance. */
+/* Loads one sequence under another id, in the same instance beside the original, and in another instance. */
 static void sequence_goes_on(const kvb_cache_type *type, const kvb_pool_type *pool)
 {
     static rig a, b;
@@ -62,7 +62,7 @@ static void sequence_goes_on(const kvb_cache_type *type, const kvb_pool_type *po
         account_copy(&b, &a);
         const uint64_t one = going_on(&a, from), two = going_on(&b, as);
         assert_true(one == two);
-        if (from) { /* from what was saved, a third time: ordinals of new tokens are others, and so are their rows */
+        if (from) { /* a third time, in the same instance: its new tokens would have other ordinals and rows */
             assert_int_equal(kvb_cache_load(a.cache, as, path), 0);
             assert_int_equal(kvb_cache_length(a.cache, as), 68);
         }
@@ -78,7 +78,8 @@ static void every_format_goes_on(void **state)
     {
         at = 0;
         for (const kvb_pool_type *pool = pools_next(&at); pool; pool = pools_next(&at), n++) {
-            if (type != &kvb_cache_seq && n % 6 && !pool->format->residual_cells) /* pools know no caches */
+            if (type != &kvb_cache_seq && n % 6 &&
+                !pool->format->residual_cells) /* all caches use pools alike: one in six is enough */
                 continue;
             whole_goes_on(type, pool);
             sequence_goes_on(type, pool);
@@ -87,8 +88,8 @@ static void every_format_goes_on(void **state)
     assert_true(n > 7 * 40);
 }
 
-/* What a sequence still holds is shared again, where cells are shared; in another instance, where those numbers are
- * other tokens', nothing is. */
+/* A load shares rows again that a sequence still holds, in caches that share cells. In another instance, where the same
+ * ordinals are other tokens, it shares none. */
 static void rows_are_shared_again(void **state)
 {
     EACH_CACHE(type, KVB_CACHE_SEQ | KVB_CACHE_SAVES)
@@ -103,7 +104,7 @@ static void rows_are_shared_again(void **state)
         const uint32_t left = rig_usage_of(&r, 0).cells_live;
         assert_int_equal(kvb_cache_load(r.cache, 2, path), 0);
         if (shares)
-            assert_int_equal(rig_usage_of(&r, 0).cells_live, left + 2); /* 6 of 8 are there */
+            assert_int_equal(rig_usage_of(&r, 0).cells_live, left + 2); /* 6 of 8 are still held */
         assert_int_equal(rig_step(&r, (const uint32_t[]){2, 1}, 2), 0);
         rig_sees(&r, 0, TOKENS(0, 1, 2, 3, 4, 5, 6, 7, 8));
         rig_sees(&r, 1, TOKENS(0, 1, 2, 3, 4, 5, 9));
@@ -125,7 +126,7 @@ static void rows_are_shared_again(void **state)
     }
 }
 
-/* A row that a window has dropped stays dropped: in cells, and when it is asked for again. */
+/* A row that a window has dropped stays dropped after a load: it takes no cell, and calls that need it are refused. */
 static void what_was_dropped_stays_dropped(void **state)
 {
     static rig r;
@@ -145,7 +146,7 @@ static void what_was_dropped_stays_dropped(void **state)
         assert_int_equal(kvb_cache_seq_rm(r.cache, 0, 30, KVB_POS_END), -ENOTSUP);
     }
     static rig full;
-    begin(&full, &kvb_cache_seq, NULL); /* would have to show what is not there */
+    begin(&full, &kvb_cache_seq, NULL); /* drops no rows, so its queries would see the missing ones */
     assert_int_equal(kvb_cache_save(r.cache, 0, path), 0);
     assert_int_equal(kvb_cache_load(full.cache, 0, path), -EINVAL);
     assert_non_null(strstr(kvb_cache_why(full.cache), "cache window"));
@@ -153,7 +154,7 @@ static void what_was_dropped_stays_dropped(void **state)
     rig_close(&r);
 }
 
-/* Each request for memory of a load, refused once: there is still room for it. */
+/* Each request for memory of a load is refused once. A load that fails takes no room: the last one still fits. */
 static void memory_that_is_refused_takes_no_room(void **state)
 {
     EACH_CACHE(type, KVB_CACHE_SAVES)
@@ -177,7 +178,7 @@ static void memory_that_is_refused_takes_no_room(void **state)
     }
 }
 
-/* ---- when it may be called --------------------------------------------------------------------------------------- */
+/* ---- when the calls are legal ------------------------------------------------------------------------------------ */
 
 static void rows_must_be_there(void **state)
 {
@@ -209,7 +210,7 @@ static void rows_must_be_there(void **state)
     refused(&r, 0, path, -EINVAL, "pending");
     assert_int_equal(kvb_cache_clear(r.cache), 0);
     assert_int_equal(kvb_cache_save(r.cache, 1, path), -ENOTSUP);
-    assert_int_equal(kvb_cache_save(r.cache, 0, path), 0); /* of nothing */
+    assert_int_equal(kvb_cache_save(r.cache, 0, path), 0); /* an empty sequence */
     assert_int_equal(kvb_cache_load(r.cache, 0, path), 0);
     assert_int_equal(kvb_cache_length(r.cache, 0), 0);
     rig_close(&r);
@@ -236,9 +237,7 @@ static void parts_that_cannot_say_so(void **state)
     rig_close(&r);
 }
 
-/* ---- files -------------------------------------------------------------------------------------------------------- */
-
-/* ---- what a file must not be ------------------------------------------------------------------------------------- */
+/* ---- bad files --------------------------------------------------------------------------------------------------- */
 
 static uint8_t file[1 << 20], changed[1 << 20];
 
@@ -254,15 +253,15 @@ static size_t file_read(const char *name)
 
 static void file_write(const char *name, const uint8_t *bytes, size_t n)
 {
-    unlink(name); /* some file systems wait for the disk where a file is written over */
+    unlink(name); /* some file systems wait for the disk when a file is overwritten */
     FILE *out = fopen(name, "wb");
     assert_non_null(out);
     assert_int_equal(fwrite(bytes, 1, n, out), n);
     assert_int_equal(fclose(out), 0);
 }
 
-/* Cut short at every byte, and every byte another. What has a checksum all the same is refused or is some cache's: it
- * is never half taken. */
+/* Files cut short at every byte, and with each byte changed, are refused. With a corrected checksum such a file is
+ * either refused or loaded whole. */
 static void damage_is_refused(void **state)
 {
     EACH_CACHE(type, KVB_CACHE_SAVES)
@@ -286,7 +285,7 @@ static void damage_is_refused(void **state)
             file_write(other, changed, n);
             refused(&r, seq, other, -EINVAL, other);
         }
-        for (size_t i = 12; i + 4 < n; i++) /* with a checksum that is right */
+        for (size_t i = 12; i + 4 < n; i++) /* with a corrected checksum */
             for (int cut = 0; cut < 2; cut++) {
                 const size_t body = cut ? i : n - 4;
                 memcpy(changed, file, n);
@@ -306,8 +305,8 @@ static void damage_is_refused(void **state)
                 if (whole)
                     assert_int_equal(kvb_cache_load(r.cache, seq, path), 0);
             }
-        assert_true(taken > 0 || type->flags & KVB_CACHE_FORGETS); /* rows of other numbers are rows */
-        assert_int_equal(kvb_cache_load(r.cache, seq, path), 0);   /* and no refusal has left anything behind */
+        assert_true(taken > 0 || type->flags & KVB_CACHE_FORGETS); /* a changed element of a row is no error */
+        assert_int_equal(kvb_cache_load(r.cache, seq, path), 0);   /* no refusal left anything behind */
         assert_int_equal(kvb_cache_length(r.cache, 0), 3);
         rig_close(&r);
     }
@@ -329,7 +328,7 @@ static void made_up_residual_slots_are_refused(void **state)
         pool->read_raw(p, NULL, 70, raw);
         assert_true(pool->check_raw(p, 70, raw));
         const uint32_t blocks[][2] = {{3, 1}, {2, 2}};
-        for (size_t i = 0; i < N(blocks); i++) { /* a block that is not there; two slots of one */
+        for (size_t i = 0; i < N(blocks); i++) { /* a block that does not exist; two slots for one block */
             memcpy(raw, blocks[i], sizeof blocks[i]);
             assert_false(pool->check_raw(p, 70, raw));
         }
@@ -350,7 +349,7 @@ typedef struct change {
 
 static void dims(rig *r)
 {
-    r->pool = kvb_builtin_pools[0]; /* of wider rows */
+    r->pool = kvb_builtin_pools[0]; /* wider rows */
 }
 
 static void format(rig *r)
@@ -401,7 +400,7 @@ static const change changes[] = {
     {"positions", -ENOSPC, nothing, 0, 30, 0, false},  {"", -ENOSPC, nothing, 20, 0, 0, false},
 };
 
-/* Whatever the other cache has that this one has not. */
+/* A file of a cache that differs from this one in any way that matters. */
 static void what_does_not_fit_is_refused(void **state)
 {
     EACH_CACHE(type, KVB_CACHE_SAVES)
@@ -419,7 +418,7 @@ static void what_does_not_fit_is_refused(void **state)
             c->make(&b);
             const uint32_t seq_capacity = c->seq_capacity ? c->seq_capacity : 120;
             assert_int_equal(rig_try_open(&b, type, c->capacity ? c->capacity : 400, seq_capacity, 4, 2), 0);
-            const bool layout = c->seq_capacity && whole; /* is part of what a whole cache is of */
+            const bool layout = c->seq_capacity && whole; /* a whole cache must have the same seq_capacity */
             const bool paged = type == &kvb_cache_paged || type == &kvb_cache_paged_prefix,
                        pages = paged && c->capacity; /* has pages besides its capacity */
             const bool drops = type == &kvb_cache_window && c->capacity && !whole;
@@ -464,7 +463,7 @@ static void what_is_no_file_is_refused(void **state)
     assert_int_equal(access(beside, F_OK), -1);
 }
 
-/* The disk is full: what was there is whole. */
+/* The disk is full: the old file stays whole. */
 static void a_full_disk_loses_nothing(void **state)
 {
     static rig r;
@@ -492,9 +491,8 @@ static void a_full_disk_loses_nothing(void **state)
 }
 
 /*
- * Shows what recurrent states cannot do, in words and in every cache: what is refused and changes nothing; what layers
- * are asked for; and which files go into which caches. That each state
- * is the right one after any history: test_random.
+ * Shows, for recurrent states in every cache: a call that needs a missing state is refused and changes nothing; what
+ * each kind of layer gives; and which files fit which caches. test_random shows that each state is right.
  */
 
 #define SCAN(ELEM, WIDTH)                                                                                              \
@@ -511,7 +509,7 @@ static void states_open(rig *r, const kvb_cache_type *type, uint32_t depth, kvb_
     assert_int_equal(rig_try_open(r, type, 400, 100, seqs, 4), 0);
 }
 
-/* Every layer of the step in force; what the last fed token leaves. */
+/* Runs every layer of the step in force. Returns the state that the last fed token leaves. */
 static uint64_t states_store(rig *r)
 {
     static uint64_t out[RIG_MAX_STEP];
@@ -529,7 +527,7 @@ static uint64_t states_store(rig *r)
     return out[n - 1];
 }
 
-/* n tokens of a sequence; the state behind the last of them. */
+/* Feeds n tokens of a sequence. Returns the state behind the last. */
 static uint64_t feed(rig *r, uint32_t seq, uint32_t n)
 {
     static uint32_t ids[RIG_MAX_STEP];
@@ -539,7 +537,7 @@ static uint64_t feed(rig *r, uint32_t seq, uint32_t n)
     return states_store(r);
 }
 
-/* The state behind tokens of these ordinals, from `first` on, that follow a state. */
+/* The state behind n tokens that follow `state`, with ordinals from `first` on. */
 static uint64_t behind(uint64_t state, uint64_t first, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++)
@@ -553,7 +551,7 @@ static void assert_why(const rig *r, const char *words)
         fail_msg("\"%s\" does not say \"%s\"", kvb_cache_why(r->cache), words);
 }
 
-/* What would need a state that is not there is refused in all layers. */
+/* A call that needs a missing state is refused in all layers. */
 static void test_refusals(void **state)
 {
     EACH_CACHE(type, KVB_CACHE_SEQ)
@@ -594,7 +592,7 @@ static void test_refusals(void **state)
     }
 }
 
-/* A layer is asked for what it has, with the positions of the plan. */
+/* A layer that attends gives only rows, one that scans only states, at the positions of the plan. */
 static void test_fetch(void **state)
 {
     const uint32_t pos[] = {0, 1};
@@ -628,8 +626,7 @@ static void test_fetch(void **state)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* A sequence goes from one cache to another, with as many of its states as that one keeps; to another geometry it does
- * not go. */
+/* A sequence is loaded into another cache with as many states as that cache keeps. Another geometry is refused. */
 static void test_files(void **state)
 {
     rig r, taker;
@@ -663,7 +660,7 @@ static void test_files(void **state)
     rig_close(&r);
 }
 
-/* A prompt is not found again: a page of rows brings no state. */
+/* A prompt is not found again: a page of rows has no state. */
 static void test_prompts(void **state)
 {
     static const int32_t tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8};

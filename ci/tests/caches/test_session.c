@@ -24,7 +24,7 @@ static int session_open(const char *key, kvb_allocator *a, uint32_t capacity, kv
     return kvb_session_open(key, &kvb_cache_contiguous, &model, &options, cache, why, why_bytes);
 }
 
-/* Linked with --wrap: the C library may be told to have no memory for a session. */
+/* Linked with --wrap: makes calloc fail for a session. */
 static bool no_memory;
 void *__real_calloc(size_t n, size_t bytes);
 void *__wrap_calloc(size_t n, size_t bytes);
@@ -33,7 +33,7 @@ void *__wrap_calloc(size_t n, size_t bytes)
     return no_memory ? NULL : __real_calloc(n, bytes);
 }
 
-/* What the registry holds of a key, and what an open of it is answered. A failed open leaves nothing behind. */
+/* What the registry holds of a key, and what opening it returns. A failed open leaves nothing behind. */
 static void test_keys(void **state)
 {
     kvb_allocator a = {0};
@@ -94,8 +94,8 @@ enum { THREADS = 6, ROUNDS = 400, KEYS = 3 };
 
 static atomic_uint opened, held, failed;
 
-/* Everybody opens, holds and closes the same few keys. Each cache has an allocator of its own, handed on
- * with the cache: it dies with the last reference. Only the thread that opened a cache steps it. */
+/* All threads open, hold and close the same few keys. Each cache has its own allocator, which is freed with the last
+ * reference. Only the thread that opened a cache makes steps in it. */
 static void *worker(void *arg)
 {
     unsigned seed = *(unsigned *)arg;

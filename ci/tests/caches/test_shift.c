@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Position shifts, by values: K rows that a cache has turned are those that the model would have made at the new
- * positions, in every layer and either pairing; shifts between two steps are one; V and groups without positions stay to
- * the bit. And which caches, models and formats have none.
+ * Shows position shifts by values: K rows that a cache has rotated are those that the model would have made at the new
+ * positions, in every layer and either pairing. Shifts between two steps act as one. V, and groups without positions,
+ * do not change. And which caches, models and formats have no shifts.
  */
 #include "rig.h"
 
@@ -39,11 +39,11 @@ static const kvb_model model = {
 typedef struct scene {
     kvb_allocator allocator;
     kvb_cache *cache;
-    uint64_t tokens;             /* admitted */
-    uint32_t seq_of[2 * TOKENS]; /* of each */
+    uint64_t tokens;             /* admitted so far */
+    uint32_t seq_of[2 * TOKENS]; /* sequence of each token */
 } scene;
 
-/* What the model makes of a token before it knows its position; elements between 1 and 2. */
+/* Element c of a token's row before rotation, between 1 and 2. */
 static double plain(uint64_t token, uint32_t layer, uint32_t h, bool is_v, uint32_t c)
 {
     uint64_t z = (((token * LAYERS + layer) * HEADS + h) * 2 + is_v) * 512 + c;
@@ -52,7 +52,7 @@ static double plain(uint64_t token, uint32_t layer, uint32_t h, bool is_v, uint3
     return 1 + (double)(z >> 40) * 0x1p-24;
 }
 
-/* The K row at a position: pair i turned by position * base^(-2i/dims), in double. */
+/* The K row at a position: pair i is rotated by position * base^(-2i/dims), in double. */
 static void k_make(uint64_t token, uint32_t layer, uint32_t h, double position, double *row)
 {
     const kvb_rope *r = &kvb_model_group(&model, layer)->rope;
@@ -89,7 +89,7 @@ static void scene_close(scene *s)
     assert_int_equal(s->allocator.current_bytes, 0);
 }
 
-/* n tokens enter a sequence, in one step; their specs by layer. */
+/* Adds n tokens to a sequence in one step; specs: one per layer. */
 static void step(scene *s, uint32_t seq, uint32_t n, kvb_attend_spec specs[LAYERS])
 {
     static float k[TOKENS * HEADS * DIM], v[TOKENS * HEADS * V_DIM];
@@ -116,7 +116,7 @@ static void step(scene *s, uint32_t seq, uint32_t n, kvb_attend_spec specs[LAYER
     s->tokens += n;
 }
 
-/* Cells that the last query of a step sees in a layer, in the order of positions. */
+/* Cells that the last query of a step sees, in the order of positions. */
 static uint32_t cells_of(const kvb_attend_spec *spec, uint32_t n_tok, uint32_t *cells)
 {
     uint32_t n = 0, cursor = 0;
@@ -126,8 +126,8 @@ static uint32_t cells_of(const kvb_attend_spec *spec, uint32_t n_tok, uint32_t *
     return n;
 }
 
-/* K and V of a layer in the cell of a token, told by its V row (in latent rows by the first elements, which are not
- * turned). */
+/* K and V of a token in a layer. Its V row identifies its cell (in latent rows the first elements, which are not
+ * rotated). */
 static void rows_find(const kvb_attend_spec *spec, uint32_t layer, uint64_t token, float k[HEADS][DIM],
                       float v[HEADS][V_DIM])
 {
@@ -146,7 +146,7 @@ static void rows_find(const kvb_attend_spec *spec, uint32_t layer, uint64_t toke
     fail_msg("layer %u: token %u is not seen", layer, (unsigned)token);
 }
 
-/* Is the row what the model would have made at the position, but for so many roundings of the size of a pair? */
+/* The row must be that of the model at the position, within so many roundings of the size of a pair. */
 static void row_check(uint32_t layer, uint32_t h, uint64_t token, uint32_t position, double roundings, const float *row)
 {
     double want[DIM];
@@ -179,14 +179,14 @@ static void rows_are_those_of_their_new_positions(void **state)
                     continue;
                 rows_find(&specs[layer], layer, t, k, v);
                 for (uint32_t h = 0; h < g->kv_heads; h++) {
-                    /* stored once, products and a sum, angles rounded: of rows that stay the first alone */
+                    /* roundings: of the store; of products and a sum; of angles. Rows that stay have only the first */
                     row_check(layer, h, t, (uint32_t)(t < 4 ? t : t - 3), t < 4 || !g->rope.dims ? 1 : 5, k[h]);
                     for (uint32_t c = 0; c < V_DIM; c++)
                         assert_true(v[h][c] == (float)plain(t, layer, h, !g->latent, c));
                 }
             }
         }
-        /* up and down again, with a step between: back within the rotation's rounding */
+        /* up, a step, down again: as before, within the rotation's rounding */
         rows_find(&specs[0], 0, 12, was_k, was_v);
         assert_int_equal(kvb_cache_seq_add(s.cache, 0, 6, KVB_POS_END, 11), 0);
         step(&s, 0, 1, specs);
@@ -200,8 +200,7 @@ static void rows_are_those_of_their_new_positions(void **state)
     }
 }
 
-/* K rows of layer 0 as they are stored after shifts of a sequence's tail by these deltas, with a step behind each or
- * behind all. */
+/* Stored K rows of layer 0 after shifts of a sequence's tail by these deltas, with a step after each or after all. */
 static void shifted_rows(const kvb_cache_type *type, const kvb_pool_type *pool, const int32_t *deltas, uint32_t n,
                          bool steps_between, float rows[16][HEADS][DIM])
 {
@@ -216,7 +215,7 @@ static void shifted_rows(const kvb_cache_type *type, const kvb_pool_type *pool, 
             at += (uint32_t)deltas[j];
         assert_int_equal(kvb_cache_seq_add(s.cache, 0, at, KVB_POS_END, deltas[i]), 0);
         if (steps_between && i + 1 < n) {
-            step(&s, 1, 1, specs); /* of another sequence: that ends it, too */
+            step(&s, 1, 1, specs); /* a step of another sequence ends the shift, too */
             assert_int_equal(kvb_cache_seq_rm(s.cache, 1, 0, KVB_POS_END), 0);
         }
     }
@@ -236,7 +235,7 @@ static void shifts_between_two_steps_are_one(void **state)
                 (pool->supports &&
                  !(pool->supports(pool, DIM, why, sizeof why) && pool->supports(pool, V_DIM, why, sizeof why))) ||
                 (pool->format->elem != KVB_F32 && pool->format->elem != KVB_F16 && pool->format->elem != KVB_Q8_0 &&
-                 pool->format->elem != KVB_INT8)) /* in fewer bits tokens are not told apart */
+                 pool->format->elem != KVB_INT8)) /* fewer bits cannot tell tokens apart */
                 continue;
             shifted_rows(&kvb_cache_seq, pool, (const int32_t[]){9}, 1, false, one);
             shifted_rows(&kvb_cache_seq, pool, (const int32_t[]){13, -4}, 2, false, two);
@@ -247,7 +246,7 @@ static void shifts_between_two_steps_are_one(void **state)
             assert_memory_not_equal(one, apart, sizeof one); /* stored twice: rounded twice */
             shifted_rows(&kvb_cache_seq, pool, (const int32_t[]){7, -7}, 2, false, two);
             shifted_rows(&kvb_cache_seq, pool, NULL, 0, false, none);
-            assert_memory_equal(two, none, sizeof two); /* there and back is nothing */
+            assert_memory_equal(two, none, sizeof two); /* there and back changes nothing */
         }
 }
 
@@ -293,8 +292,8 @@ static void caches_and_models_without_shifts_say_so(void **state)
     }
 }
 
-/* Tokens of one position are all seen, each row turned by its own distance; so they are saved, and loaded where that
- * can be. */
+/* Tokens at one position are all seen, each row rotated by its own distance. They are saved like this, and loaded by
+ * caches that can hold them. */
 static void divided_positions_hold_several_tokens(void **state)
 {
     char path[] = "/tmp/kvbench-shift-XXXXXX";
@@ -309,7 +308,7 @@ static void divided_positions_hold_several_tokens(void **state)
     step(&s, 0, 16, specs);
     assert_int_equal(kvb_cache_seq_cp(s.cache, 0, 1, 0, KVB_POS_END), 0);
     assert_int_equal(kvb_cache_seq_div(s.cache, 0, 4, 12, 0), -EINVAL);
-    assert_int_equal(kvb_cache_seq_div(s.cache, 0, 4, 12, 4), -EINVAL); /* onto what stays below */
+    assert_int_equal(kvb_cache_seq_div(s.cache, 0, 4, 12, 4), -EINVAL); /* onto tokens that stay below */
     assert_int_equal(kvb_cache_seq_div(s.cache, 0, 4, 12, 1), 0);       /* nothing moves */
     assert_int_equal(kvb_cache_seq_add(s.cache, 0, 4, KVB_POS_END, 12), 0);
     assert_int_equal(kvb_cache_seq_div(s.cache, 0, 16, 24, 4), 0);
@@ -318,7 +317,7 @@ static void divided_positions_hold_several_tokens(void **state)
     assert_int_equal(kvb_cache_save(s.cache, 0, path), 0);
     assert_int_equal(kvb_cache_load(s.cache, 2, path), 0);
     kvb_cache_usage_of(s.cache, 0, &usage);
-    assert_int_equal(usage.cells_live, 16 + 12 + 1); /* what was loaded is there */
+    assert_int_equal(usage.cells_live, 16 + 12 + 1); /* with the loaded tokens */
     for (uint32_t seq = 0; seq < 3; seq++) {
         step(&s, seq, 1, specs);
         assert_int_equal(cells_of(&specs[0], 1, cells), seq == 1 ? 17 : 18);
