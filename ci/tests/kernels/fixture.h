@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention problems for kernel tests, and their answers in double precision. Nothing of kernels/ is used but attend.h:
- * what a query sees is a table of booleans, elements are decoded anew. Everything that a kernel must not touch or
- * must overwrite is NaN: hidden cells, gaps, scratch, out, lse. Buffers have their exact size.
+ * Attention problems for kernel tests, and their answers in double precision. From kernels/ only attend.h is used: a
+ * table of booleans holds what a query sees, and elements are decoded here. All that a kernel must not read or must
+ * overwrite is NaN: hidden cells, gaps, scratch, out, lse. Buffers have their exact size.
  */
 #ifndef KVB_TEST_FIXTURE_H
 #define KVB_TEST_FIXTURE_H
@@ -19,7 +19,7 @@ static inline size_t elem_bytes(kvb_elem elem)
     return elem == KVB_F32 ? 4 : elem == KVB_F16 || elem == KVB_BF16 ? 2 : 1;
 }
 
-/* Of a row: q8_0 is made of blocks. */
+/* Bytes of a row. q8_0 has blocks. */
 static inline size_t row_bytes(kvb_elem elem, uint32_t dim)
 {
     return elem == KVB_Q8_0 ? dim / 32 * 34 : dim * elem_bytes(elem);
@@ -58,7 +58,7 @@ static inline double elem_value(kvb_elem elem, const void *src)
     return h & 0x8000 ? -value : value;
 }
 
-/* Any element near x: rounding does not matter here, as the answer is computed from what was stored. */
+/* Stores any element near x: rounding does not matter, since the answer is computed from the stored element. */
 static inline void elem_store(kvb_elem elem, void *dst, float x)
 {
     uint32_t b;
@@ -79,7 +79,7 @@ static inline void elem_store(kvb_elem elem, void *dst, float x)
         h = (uint16_t)((b >> 16 & 0x8000) | ((b & 0x7fffffff) - 0x38000000) >> 13);
     if (elem == KVB_E5M2)
         h >>= 8;
-    if (elem == KVB_E4M3) /* an exponent has a bit less, and a bias that is less by 8 */
+    if (elem == KVB_E4M3) /* the exponent has one bit less than f16's, and its bias is 8 less */
         h = (uint16_t)((h >> 8 & 0x80) | ((h & 0x7fff) < 0x2400   ? h >> 9 & 7
                                           : (h & 0x7fff) > 0x5f00 ? 126
                                                                   : ((h & 0x7fff) - 0x2000) >> 7));
@@ -100,7 +100,7 @@ static inline const uint16_t *recent_row(const kvb_view *v, uint32_t h, uint32_t
                                        h * v->recent_head_stride / 2 + at % TEST_WINDOW * v->dim;
 }
 
-/* Element d of the row of head h in cell c, as it is stored where the format has a transform. */
+/* Element d of head h's row in cell c; a transform is not undone. */
 static inline double row_elem(const kvb_view *v, uint32_t h, uint32_t c, uint32_t d)
 {
     const char *row = (const char *)v->base + h * v->head_stride + c * v->cell_stride;
@@ -123,8 +123,8 @@ static inline void rows_read(const kvb_view *v, uint32_t h, uint32_t c, uint32_t
             *rows++ = (float)row_elem(v, h, c + i, d);
 }
 
-/* A row, a transform undone; sizes: for each element the sum of the magnitudes of its terms, which roundings are
- * relative to. Scale and zero of a windowed row have one sign. */
+/* A row with the transform undone. sizes: instead, for each element the sum of its terms' magnitudes, which bounds its
+ * roundings. Scale and zero of a windowed row must have the same sign. */
 static inline void row_values(const kvb_view *v, uint32_t h, uint32_t c, bool sizes, double *row)
 {
     const uint32_t block = v->format->transform ? kvb_transform_block(v->dim) : 1;
@@ -160,7 +160,10 @@ static const kvb_format test_formats[] = {
     [KVB_F16] = {.name = "f16", .elem = KVB_F16, .read = rows_read},
     [KVB_BF16] = {.name = "bf16", .elem = KVB_BF16, .read = rows_read},
     [KVB_E4M3] = {.name = "e4m3", .elem = KVB_E4M3, .read = rows_read},
-    [KVB_E5M2] = {.name = "e5m2", .elem = KVB_E5M2, .axis = KVB_AXIS_CHANNELS, .read = rows_read}, /* nobody's load */
+    [KVB_E5M2] = {.name = "e5m2",
+                  .elem = KVB_E5M2,
+                  .axis = KVB_AXIS_CHANNELS,
+                  .read = rows_read}, /* no loop reads it */
     [KVB_UINT8] = {.name = "windowed",
                    .elem = KVB_UINT8,
                    .axis = KVB_AXIS_CHANNELS,
@@ -179,7 +182,7 @@ enum { TEST_ELEMS = sizeof test_elems / sizeof *test_elems };
 
 /* ---- the answer ---- */
 
-/* Of one query row, what bounds are made of: largest of all visible cells each. */
+/* What the bounds of one query row are computed from: each the largest of all visible cells. */
 struct answer_row {
     double lse;
     double reach;   /* sum |q||k| */
@@ -195,7 +198,7 @@ struct answer {
     double *out, *mass;      /* [n_tok][n_heads][v_dim]: sum p v, sum p |v| */
 };
 
-/* Rows of a view that any query sees, as doubles [n_kv_heads][cells][2][dim], values and sizes; the others stay 0. */
+/* Rows of a view that any query sees, as doubles [n_kv_heads][cells][2][dim]: values and sizes. Hidden rows are 0. */
 static inline double *answer_rows(const kvb_view *view, const kvb_problem *p, const bool *visible)
 {
     double *rows = calloc((size_t)p->n_kv_heads * view->cells * 2 * view->dim + 1, sizeof *rows);
@@ -211,7 +214,7 @@ static inline double *answer_rows(const kvb_view *view, const kvb_problem *p, co
     return rows;
 }
 
-/* k [n_cells][2][k_dim], v [n_cells][2][v_stride]: of the row's KV head; s [n_cells]: scratch. */
+/* k [n_cells][2][k_dim], v [n_cells][2][v_stride]: rows of the query row's KV head; s [n_cells]: scratch. */
 static inline void answer_row_solve(const kvb_attend *args, const bool *visible, uint32_t t, uint32_t h,
                                     const double *k, const double *v, size_t v_stride, double *s, struct answer *a)
 {
@@ -299,13 +302,13 @@ static inline void answer_free(struct answer *a)
 }
 
 /*
- * How far a kernel of this arithmetic may be from the answer, worst case (Higham, Accuracy and Stability, section 3.1):
- * a dot product of chain m errs by g(m) sum|q||k|, g(m) = mu / (1 - mu), by g of its roundings to f16 (q's, too), by
- * q's steps and by its floor; the logit by 6u of itself more (scale, cap, subtraction); weights relatively by expm1(2
- * of that) and by exp and rescales; sums over cells by g(chain), by g of their roundings to f16 and by the weights'
- * steps and floor; division, and rounding to the output type.
+ * The largest error of a kernel with this arithmetic (Higham, Accuracy and Stability, section 3.1), the sum of:
+ * - a dot product of chain m: g(m) sum|q||k|, g(m) = mu / (1 - mu); g of its roundings to f16 (q's, too); q's steps;
+ *   its floor; the logit: 6u of itself more (scale, cap, subtraction);
+ * - weights, relative: expm1(2 * all this), exp and rescales; sums over cells: g(chain), g of their roundings to f16,
+ *   steps and floor of the weights; the division, and the rounding to the output type.
  */
-#define WIDE 0x1p60 /* a bound that says nothing */
+#define WIDE 0x1p60 /* a bound that excludes nothing */
 
 static inline double answer_half_error(uint32_t chain)
 {
@@ -331,8 +334,8 @@ static inline double answer_weight_error(const kvb_problem *p, const kvb_arithme
 }
 
 /*
- * Every element of out, and of lse when it was asked for, within its bound of the answer, for query rows begin .. end-1;
- * finite however wide the bound is, and +0 where a query sees nothing. `note` is for the message.
+ * For query rows begin .. end-1 every element of out, and of lse if there is one, must lie within its bound of the
+ * answer, and be finite. A query that sees nothing must give +0. `note` is for the message.
  */
 static inline void answer_judge_rows(const struct answer *answer, const kvb_attend *args, const kvb_kernel *kernel,
                                      const char *note, size_t begin, size_t end)
@@ -389,7 +392,7 @@ static inline uint32_t random_below(uint64_t *state, uint32_t n)
     return (uint32_t)(random_bits(state) >> 33) % n;
 }
 
-/* About -2 .. 2, never 0 on the whole. */
+/* Uniform in -2 .. 2. */
 static inline float random_value(uint64_t *state)
 {
     return (float)(random_bits(state) >> 40) * 0x1p-22f - 2.0f;
@@ -433,7 +436,7 @@ enum scatter {
     SCATTER_ANY,     /* anywhere */
     SCATTER_SINGLES, /* every second one: no two are neighbours */
     SCATTER_PAGES,   /* of four queries: 64 cells of one, 16 of each, 64 of one, 64 of another, and so on */
-    SCATTER_BLOCKS   /* in few blocks of 64 cells, and of those few in the others that only some queries see */
+    SCATTER_BLOCKS   /* in every 11th block of 64 cells; one query in three also in every 7th */
 };
 
 struct shape {
@@ -442,7 +445,7 @@ struct shape {
     kvb_elem k_elem, v_elem, out_elem;
     float softcap;
     bool sinks, v_in_k, deterministic;
-    bool any_order; /* of runs: cut here and there, and shuffled */
+    bool any_order; /* some runs are cut in two, and all are shuffled */
     enum scatter scatter;
     uint32_t gap;   /* elements between the rows of neighbouring cells */
     uint32_t empty; /* one query in `empty` sees nothing (EXPLICIT and RUNS); 0: none */
@@ -461,7 +464,7 @@ struct fixture {
     uint32_t page_cells, page_sinks;
     float *q, *sinks, *lse;
     void *out;
-    struct answer answer; /* worked out when first judged: what a test changes before counts */
+    struct answer answer; /* filled by answer_solve(), from the rows as they then are */
 };
 
 static inline void *exact_alloc(size_t bytes, int fill)
@@ -472,7 +475,7 @@ static inline void *exact_alloc(size_t bytes, int fill)
     return block;
 }
 
-/* May query t see cell c, as far as the scatter goes? */
+/* Does the scatter let query t see cell c? */
 static inline bool scatter_allows(enum scatter scatter, uint32_t t, uint32_t c)
 {
     if (scatter == SCATTER_SINGLES)
@@ -482,14 +485,14 @@ static inline bool scatter_allows(enum scatter scatter, uint32_t t, uint32_t c)
     return scatter == SCATTER_ANY || c / 64 % 11 == 3 || (c / 64 % 7 == 2 && t % 3 == 1);
 }
 
-/* Page tables of a few sequences, which begin alike, and what each query sees of one: windows, first positions,
+/* Page tables of a few sequences, which begin alike, and the part that each query sees: a window, first positions, or
  * nothing. */
 static inline void pages_draw(struct fixture *f, const struct shape *s, uint64_t *rng)
 {
     static const uint32_t sizes[] = {1, 3, 4, 16, 64};
     uint32_t size = sizes[random_below(rng, 5)];
     size = size < s->n_cells ? size : 1;
-    const uint32_t n = s->n_cells / size; /* pages; the cells behind the last one are nobody's */
+    const uint32_t n = s->n_cells / size; /* pages; no query sees the cells behind the last one */
 
     f->page_cells = size;
     f->page_sinks = random_below(rng, 2) * random_below(rng, 7);
@@ -497,12 +500,12 @@ static inline void pages_draw(struct fixture *f, const struct shape *s, uint64_t
     f->seen = exact_alloc(s->n_tok * sizeof *f->seen, 0);
     f->row_start = exact_alloc((s->n_tok + 1) * sizeof *f->row_start, 0);
     for (uint32_t t = 0; t < s->n_tok; t++) {
-        const bool again = t > 0 && random_below(rng, 2); /* of the sequence of the query before */
+        const bool again = t > 0 && random_below(rng, 2); /* has the sequence of the query before it */
         uint32_t *table = f->pages + (size_t)t * n, shared = t ? random_below(rng, n + 1) : 0;
         f->row_start[t] = again ? f->row_start[t - 1] : t * n;
         for (uint32_t i = 0; i < n; i++)
             table[i] = i;
-        for (uint32_t i = 0; i < n; i++) { /* begins as the first table does; the rest in any order */
+        for (uint32_t i = 0; i < n; i++) { /* begins like the first table; the rest is in any order */
             uint32_t k = i;
             while (i < shared && table[k] != f->pages[i])
                 k++;
@@ -521,7 +524,7 @@ static inline void pages_draw(struct fixture *f, const struct shape *s, uint64_t
             if (pos >= seen->begin || pos < f->page_sinks)
                 f->visible[(size_t)t * s->n_cells + f->pages[f->row_start[t] + pos / size] * size + pos % size] = true;
     }
-    for (uint32_t i = 0; i < s->n_tok * n; i++) { /* entries that nobody sees lead nowhere */
+    for (uint32_t i = 0; i < s->n_tok * n; i++) { /* entries that no query sees lead nowhere */
         bool needed = false;
         for (uint32_t t = 0; t < s->n_tok && !needed; t++) {
             const uint32_t entry = i - f->row_start[t], first = entry * size, end = first + size;
@@ -532,7 +535,7 @@ static inline void pages_draw(struct fixture *f, const struct shape *s, uint64_t
     }
 }
 
-/* Which cells each query sees. A few cells stay hidden from all. */
+/* Draws the cells that each query sees. A few cells stay hidden from all queries. */
 static inline void visible_draw(struct fixture *f, const struct shape *s, uint64_t *rng)
 {
     bool *hidden = exact_alloc(s->n_cells, 0);
@@ -560,7 +563,7 @@ static inline void visible_draw(struct fixture *f, const struct shape *s, uint64
     free(hidden);
 }
 
-/* Cuts some of n runs in two, and shuffles them. Returns how many there are then. */
+/* Cuts some of n runs in two, and shuffles all. Returns their new number. */
 static inline uint32_t runs_shuffle(kvb_run *runs, uint32_t n, uint64_t *rng)
 {
     for (uint32_t i = 0, old = n; i < old; i++)
@@ -580,7 +583,7 @@ static inline uint32_t runs_shuffle(kvb_run *runs, uint32_t n, uint64_t *rng)
 
 static inline void mask_build(struct fixture *f, const struct shape *s)
 {
-    uint64_t rng = s->seed;                            /* of its own: the order of runs changes nothing else */
+    uint64_t rng = s->seed;                            /* its own: the order of runs changes no other draw */
     size_t words = ((size_t)s->n_cells + 63) / 64 + 1; /* one more than needed: row_words must be honoured */
     uint32_t n = 0;
 
@@ -598,7 +601,7 @@ static inline void mask_build(struct fixture *f, const struct shape *s)
     f->row_start = exact_alloc((s->n_tok + 1) * sizeof *f->row_start, 0);
     f->runs = exact_alloc(s->n_tok * ((size_t)s->n_cells + 1) * sizeof *f->runs, 0);
     for (uint32_t t = 0; t < s->n_tok; t++) {
-        f->bits[t * words + words - 1] = UINT64_MAX; /* past the cells: means nothing */
+        f->bits[t * words + words - 1] = UINT64_MAX; /* past the cells: to be ignored */
         for (uint32_t c = s->n_cells; c % 64; c++)
             f->bits[t * words + c / 64] |= UINT64_C(1) << c % 64;
         for (uint32_t c = 0; c < s->n_cells; c++) {
@@ -623,7 +626,7 @@ static inline void mask_build(struct fixture *f, const struct shape *s)
     }
 }
 
-/* Any code of channel d; with the first of a block its scale. */
+/* Draws the code of channel d, and for the first of a block its scale. */
 static inline void q8_0_draw(char *row, uint32_t d, uint64_t *rng)
 {
     char *block = row + d / 32 * 34;
@@ -632,7 +635,7 @@ static inline void q8_0_draw(char *row, uint32_t d, uint64_t *rng)
     block[2 + d % 32] = (char)random_below(rng, 256);
 }
 
-/* Rows of one side; cells no query sees, gaps hold NaN. */
+/* Builds the rows of one side. Cells that no query sees, and gaps, hold NaN. */
 static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_elem format, uint32_t dim, kvb_view *view,
                                void **side, uint64_t *rng)
 {
@@ -673,7 +676,7 @@ static inline void *rows_build(struct fixture *f, const struct shape *s, kvb_ele
             seen |= f->visible[(size_t)t * s->n_cells + c];
         for (uint32_t h = 0; h < s->n_kv_heads && seen; h++) {
             char *row = rows + (h * (size_t)stored + c) * cell;
-            if (scales) { /* scale and zero of one sign: |code * scale| + |zero| is then the element's size */
+            if (scales) { /* scale and zero have the same sign: |code * scale| + |zero| is the element's size */
                 scales[h * stored + c] = fabsf(random_value(rng)) / 256;
                 zeros[h * stored + c] = fabsf(random_value(rng)) / 2;
             }
@@ -748,7 +751,7 @@ static inline void fixture_free(struct fixture *f)
     answer_free(&f->answer);
 }
 
-/* Run the kernel once, on scratch of exactly the size it asks for, full of NaN, as are out and lse. */
+/* Runs the kernel once. Scratch has exactly the size that it asks for; scratch, out and lse start full of NaN. */
 static inline void fixture_attend(struct fixture *f, const kvb_kernel *kernel)
 {
     const kvb_problem *p = &f->args.problem;

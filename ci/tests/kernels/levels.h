@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The levels of instruction sets that a test tries: all that this CPU has; or of them those that KVB_TEST_LEVELS lists,
- * where other CPUs try the others (ci/check_arm.sh). One that is listed must be here.
+ * The levels of instruction sets that a test tries: all that this CPU has, or only those that KVB_TEST_LEVELS lists,
+ * if other CPUs try the rest (ci/check_arm.sh). The CPU must have every listed level.
  */
 #ifndef KVB_TEST_LEVELS_H
 #define KVB_TEST_LEVELS_H
@@ -27,7 +27,7 @@ static inline bool level_tried(kvb_cpu_level level)
     return here && !listed;
 }
 
-/* AMX's products by tiles in plain C, beside the loops of level avx512bf16. NULL: another architecture. */
+/* AMX's tile products in plain C, beside the loops of level avx512bf16. NULL: not x86-64. */
 static inline const kvb_amx_loops *tiles_emulated(void)
 {
 #if defined(__x86_64__)
@@ -38,7 +38,7 @@ static inline const kvb_amx_loops *tiles_emulated(void)
 #endif
 }
 
-/* The loops of these levels, one after the other, each once. */
+/* The loops of the next level to try; *level starts as 0. NULL: no more. */
 static inline const kvb_vector *level_next(int *level)
 {
     while (*level < KVB_CPU_LEVELS) {

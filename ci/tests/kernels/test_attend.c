@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: each kernel, at each level of instruction sets that this CPU has, computes attention within its bound of double
- * arithmetic, and keeps attend.h's rules: any team, two regions, hidden cells that hold NaN or infinity, outputs of each
- * type, queries that see nothing. Problems are drawn from a table of scenes; a scene names the values of some axes.
+ * Shows: each kernel, at each level of instruction sets that this CPU has, computes attention within its bound, and
+ * keeps attend.h's rules: any team, two regions, hidden cells that hold NaN or infinity, outputs of each type, queries
+ * that see nothing. Problems are drawn from a table of scenes; a scene gives the values of some axes.
  */
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"
@@ -12,7 +12,7 @@
 
 /* ---- kernels ---- */
 
-/* flash-amx with tiles in plain C, where the level has the rest of its loops. */
+/* flash-amx with tiles in plain C, at levels that have its other loops. */
 static void emulated_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     kvb_bf16_scores(f, w, g, tiles_emulated()->block_scores);
@@ -39,12 +39,12 @@ static bool emulated_available(char *why, size_t why_bytes)
 
 static kvb_kernel emulated; /* main() fills it in */
 
-/* A kernel, the loops that it is made of, and the rows that it takes where it takes no f32. */
+/* A kernel, the loops that it uses, and elements of rows that it takes, if it takes no f32. */
 static const struct contestant {
     const kvb_kernel *kernel;
     size_t loops;
     kvb_elem narrow[3];
-    uint32_t n_narrow, alike; /* so many from here on take the same rows */
+    uint32_t n_narrow, alike; /* alike: so many contestants from this one on take the same rows */
 } contestants[] = {
     {&kvb_kernel_reference, offsetof(kvb_loops, vector), {0}, 0, 0},
     {&kvb_kernel_openblas, offsetof(kvb_loops, vector), {0}, 0, 0},
@@ -57,7 +57,7 @@ static const struct contestant {
 };
 enum { CONTESTANTS = sizeof contestants / sizeof *contestants };
 
-/* Has it loops of its own at the level in use? Plain C is tried at the lowest. */
+/* Does the kernel have its own loops at the current level? Plain C is tried at the lowest level. */
 static bool tried_here(const struct contestant *c)
 {
     char why[160];
@@ -89,7 +89,7 @@ enum axis {
     SCATTER,
     VALUES, /* of values[] */
     PREFETCH,
-    LSE, /* is asked for */
+    LSE, /* 1: lse is wanted */
     JUDGE,
     AXES
 };
@@ -112,24 +112,21 @@ enum { NO_CELLS = 1 << 30 };
 
 static const float softcaps[] = {0, 1.5f, 5, 30};
 
-/* Logits are about base + slope * cell; K, V or the sinks are of another size. K is f32 or 16 bits where it is moved. */
+/* Logits are about base + slope * cell, if K is f32 or has 16 bits. k, v: factors for K and V; 0: none. sink: added. */
 static const struct values {
     double base, slope;
     float k, v, sink;
-} values
-    [] =
-        {
-            {0, 0, 0, 0, 0},     {1e4, 0, 0, 0, 0},    {-1e4, 0, 0, 0, 0},
-            {0, 4, 0, 0, 0}, /* maxima change often */
-            {0, -4, 0, 0, 0},    {-300, 0.5, 0, 0, 0}, {300, -0.5, 0, 0, 0},
-            {1e18, 0, 0, 0, 0}, /* which cell is the largest is lost in rounding, but some cell is */
-            {-1e18, 0, 0, 0, 0}, {0, 0, 30000, 0, 0}, /* sums of f16 pass their range, or are below its normal numbers */
-            {0, 0, 1e-3f, 0, 0}, {0, 0, 1e-6f, 0, 0},  {0, 0, 0, 30000, 0},
-            {0, 0, 0, 1e-3f, 0}, {0, 0, 0, 1e-6f, 0},  {0, 0, 0, 0, -INFINITY},
-            {0, 0, 0, 0, 40}, /* above and far above all logits */
-            {0, 0, 0, 0, 300}};
+} values[] = {{0, 0, 0, 0, 0},     {1e4, 0, 0, 0, 0},    {-1e4, 0, 0, 0, 0},
+              {0, 4, 0, 0, 0}, /* maxima change often */
+              {0, -4, 0, 0, 0},    {-300, 0.5, 0, 0, 0}, {300, -0.5, 0, 0, 0},
+              {1e18, 0, 0, 0, 0},                       /* rounding hides which cell is the largest */
+              {-1e18, 0, 0, 0, 0}, {0, 0, 30000, 0, 0}, /* f16 sums overflow; or (below) are subnormal */
+              {0, 0, 1e-3f, 0, 0}, {0, 0, 1e-6f, 0, 0},  {0, 0, 0, 30000, 0},
+              {0, 0, 0, 1e-3f, 0}, {0, 0, 0, 1e-6f, 0},  {0, 0, 0, 0, -INFINITY},
+              {0, 0, 0, 0, 40}, /* above and far above all logits */
+              {0, 0, 0, 0, 300}};
 
-/* What is done with a problem: see judges[]. */
+/* How a problem is tried: see judges[]. */
 enum { ONCE, TEAMS, FRONT, HIDDEN_NAN, HIDDEN_INFINITE, SEEN_NAN };
 
 static const uint32_t *const usual[AXES] = {
@@ -287,7 +284,7 @@ static const struct scene {
      {[VALUES] = RANGE(15, 17), [SINKS] = LIST(1), [EMPTY] = LIST(0, 2), [JUDGE] = LIST(ONCE, TEAMS)}},
 };
 
-/* Values of an axis in random order: each comes once before one comes again. */
+/* Values of an axis in random order: all come once before any comes again. */
 struct deck {
     const uint32_t *values;
     uint32_t n, left, order[512];
@@ -343,7 +340,7 @@ static void problem_draw(struct problem *p, struct deck *decks, uint64_t seed, u
         s->v_elem = s->v_elem == KVB_Q8_0 ? KVB_F16 : s->v_elem;
 }
 
-/* Logits and sizes as values[] says, where the elements can: what is stored is what the answer is made from. */
+/* Changes logits and sizes as values[] says, if the elements can hold them; the answer is computed from stored rows. */
 static void fixture_shift(struct fixture *f, const struct shape *s, const struct values *x)
 {
     const kvb_problem *p = &f->args.problem;
@@ -376,7 +373,7 @@ static void fixture_shift(struct fixture *f, const struct shape *s, const struct
 
 /* ---- judges ---- */
 
-/* Fills a row with 0xff bytes, NaN in every format; or with infinity, as scale where the format has one. */
+/* Fills a row with 0xff bytes, NaN in every format; or with infinity, in the scale if the format has one. */
 static void row_spoil(const kvb_view *v, uint32_t h, uint32_t c, bool infinite)
 {
     const kvb_elem elem = v->format->elem;
@@ -387,7 +384,7 @@ static void row_spoil(const kvb_view *v, uint32_t h, uint32_t c, bool infinite)
     for (uint32_t d = 0; d < v->dim && infinite; d++)
         if (elem == KVB_Q8_0)
             elem_store(KVB_F16, row + d / 32 * 34, INFINITY);
-        else if (elem != KVB_UINT8 && elem != KVB_E4M3) /* e4m3 has none */
+        else if (elem != KVB_UINT8 && elem != KVB_E4M3) /* e4m3 has no infinity */
             elem_store(elem, row + d * elem_bytes(elem), INFINITY);
     if (elem != KVB_UINT8)
         return;
@@ -400,7 +397,7 @@ static void row_spoil(const kvb_view *v, uint32_t h, uint32_t c, bool infinite)
         elem_store(KVB_F16, recent + d, infinite ? INFINITY : NAN);
 }
 
-/* Spoils what query t does not see; or, of what it sees, the first cell's K and the last cell's V. */
+/* Spoils the cells that query t does not see; or K of the first and V of the last cell that it sees. */
 static void fixture_spoil(struct fixture *f, uint32_t t, uint32_t judge)
 {
     const kvb_problem *p = &f->args.problem;
@@ -432,7 +429,7 @@ static void once(struct subject *x)
     answer_judge(&x->f->answer, &x->f->args, x->kernel, x->note);
 }
 
-/* Teams of 1 to TEAM_MAX threads; where the problem is to be deterministic, with the same bits. */
+/* Teams of 1 to TEAM_MAX threads are right; a deterministic problem gives the same bits. */
 static void teams(struct subject *x)
 {
     struct fixture *f = x->f;
@@ -455,7 +452,7 @@ static void teams(struct subject *x)
     free(lse);
 }
 
-/* Cells c .. c+n-1 of all heads, close together. */
+/* Copies cells c .. c+n-1 of all heads to new rows, which the caller frees. */
 static void *view_part(const kvb_view *v, uint32_t heads, uint32_t c, uint32_t n, kvb_view *part)
 {
     char *rows = exact_alloc(heads * (size_t)n * v->cell_stride, 0xff);
@@ -468,7 +465,7 @@ static void *view_part(const kvb_view *v, uint32_t heads, uint32_t c, uint32_t n
     return rows;
 }
 
-/* The first cells of K and V become a front: one, whole blocks, all. The answer is that of one region. */
+/* The first cells of K and V become a front: one, whole blocks, all. The answer is that for one region. */
 static void front(struct subject *x)
 {
     kvb_view *views[] = {&x->f->args.k, &x->f->args.v}, whole[2], fronts[2];
@@ -486,7 +483,7 @@ static void front(struct subject *x)
         views[v]->cells = n;
         views[v]->front = &fronts[v];
     }
-    if (x->p->shape.v_in_k) { /* one place */
+    if (x->p->shape.v_in_k) { /* the same rows */
         fronts[1].base = fronts[0].base;
         views[1]->base = views[0]->base;
     }
@@ -497,7 +494,7 @@ static void front(struct subject *x)
         free(blocks[i]);
 }
 
-/* Query n_tok / 2 alone, of which hidden cells are spoiled. */
+/* Judges only query n_tok / 2, whose hidden cells are spoiled. */
 static void hidden(struct subject *x)
 {
     const size_t heads = x->f->args.problem.n_heads, row = x->p->shape.n_tok / 2 * heads;
@@ -505,7 +502,7 @@ static void hidden(struct subject *x)
     answer_judge_rows(&x->f->answer, &x->f->args, x->kernel, x->note, row, row + heads);
 }
 
-/* A NaN that is seen is not lost. */
+/* A visible NaN reaches the output. */
 static void seen(struct subject *x)
 {
     const kvb_problem *p = &x->f->args.problem;
@@ -520,7 +517,7 @@ static void (*const judges[])(struct subject *) = {
     [ONCE] = once,    [TEAMS] = teams, [FRONT] = front, [HIDDEN_NAN] = hidden, [HIDDEN_INFINITE] = hidden,
     [SEEN_NAN] = seen};
 
-/* Can this judge judge? Only some kernels read two regions, of rows without side tables. */
+/* Does the judge apply? Only some kernels read two regions, and only rows without side tables. */
 static bool judge_fits(const struct subject *x)
 {
     return x->p->at[JUDGE] != FRONT || (x->kernel->flags & KVB_KERNEL_FRONTS && x->p->shape.n_cells &&
@@ -529,7 +526,7 @@ static bool judge_fits(const struct subject *x)
 
 /* ---- the loop ---- */
 
-/* By all kernels that take it; or by this one and those alike, which take its rows of 64 channels. */
+/* Tries a problem with all kernels that take it; or with `alone` and those alike, which must take 64 channels. */
 static void problem_try(const char *scene, const struct problem *p, const struct contestant *alone)
 {
     const struct contestant *from = alone ? alone : contestants,
@@ -561,7 +558,7 @@ static void problem_try(const char *scene, const struct problem *p, const struct
             if (takes)
                 judges[judge_fits(&x) ? p->at[JUDGE] : ONCE](&x);
             for (size_t i = 0; !f.args.lse && i < (size_t)s->n_tok * f.args.problem.n_heads; i++)
-                assert_true(isnan(f.lse[i])); /* not asked for */
+                assert_true(isnan(f.lse[i])); /* must not be written */
         }
     }
     kvb_cpu_limit(KVB_CPU_LEVELS - 1);
@@ -582,7 +579,7 @@ static void scene_check(void **state)
         problem_draw(&p, decks, (uint64_t)(scene - scenes) * 10000 + i, &rng);
         kvb_prefetch_set(p.at[PREFETCH] ? &kvb_prefetch_amd : &kvb_prefetch_intel);
         problem_try(scene->name, &p, NULL);
-        const struct contestant *c = &contestants[3 + i % 3]; /* once more with rows of its own */
+        const struct contestant *c = &contestants[3 + i % 3]; /* once more with rows for this kernel */
         p.shape.k_elem = p.shape.v_elem = c->narrow[i / 3 % c->n_narrow];
         if (p.shape.k_elem != KVB_Q8_0 || (p.shape.k_dim % 32 == 0 && p.shape.v_dim % 32 == 0))
             problem_try(scene->name, &p, c);
@@ -590,12 +587,12 @@ static void scene_check(void **state)
     }
 }
 
-/* ---- what no scene says ---- */
+/* ---- beside the scenes ---- */
 
 static const struct shape plain = {
     .n_tok = 1, .n_kv_heads = 1, .group = 1, .k_dim = 16, .v_dim = 16, .n_cells = 150, .threads = 1, .seed = 1};
 
-/* The bits are those of the same rows laid down in the order of the runs, all of them visible. */
+/* The reference gives the same bits for the same rows copied in the order of the runs, all visible. */
 static void reference_sums_in_the_order_of_runs(void **state)
 {
     for (uint32_t i = 0; i < 8; i++) {
@@ -626,7 +623,7 @@ static void reference_sums_in_the_order_of_runs(void **state)
     }
 }
 
-/* Threads in BLAS at once do not spoil each other's products. Chance decides whether a missing lock shows. */
+/* Threads that use BLAS at the same time do not spoil each other's products. A missing lock shows only by chance. */
 static void busy_teams_agree(void **state)
 {
     struct shape s = plain;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what kernels declare, and what the witness sees. */
+/* Shows: what kernels declare, and what the witness lists. */
 #include "ci/tests/tests.h"
 #include "ci/tests/kernels/fixture.h"
 #include "kernels/kernels.h"
 #include "kernels/witness.h"
 
-/* Shows: which problems each kernel takes, and in which words it declines others; what decoding adds to the arithmetic
- * that it declares. */
+/* Shows: which problems each kernel takes, with which reason it declines others, and what decoding adds to its declared
+ * arithmetic. */
 
 #define ROWS(...)                                                                                                      \
     &(const kvb_format)                                                                                                \
@@ -18,15 +18,15 @@
     &(const kvb_format)                                                                                                \
     {                                                                                                                  \
         .name = "e4m3", .elem = KVB_E4M3                                                                               \
-    } /* with read() it would do */
+    } /* a read() would make it acceptable */
 #define INT8                                                                                                           \
     ROWS(.name = "int8", .elem = KVB_INT8, .axis = KVB_AXIS_CHANNELS, .group = KVB_GROUP_ROW, .scale_elem = KVB_F32)
 
-/* What a problem has unlike the plain one: a query, a head, 4 cells, rows of 16 channels of f32. */
+/* How a problem differs from the plain one: one query, one head, 4 cells, f32 rows of 16 channels. */
 static const struct row {
     const kvb_kernel *kernel; /* NULL: all that take f32 */
-    const char *words;        /* with which it declines; NULL: it takes the problem */
-    const kvb_format *k, *v;  /* v NULL: as k */
+    const char *words;        /* the reason for declining; NULL: the kernel takes the problem */
+    const kvb_format *k, *v;  /* v NULL: the same as k */
     uint32_t k_dim, v_dim, n_heads, n_kv_heads, n_cells;
     kvb_elem out;
     bool v_in_k;
@@ -91,7 +91,7 @@ static void others_are_declined_in_words(void **state)
         }
 }
 
-/* What decoding rounds is in the declared chains; where V lies in K's rows, it is decoded with them. */
+/* Declared chains include the roundings of decoding. V in K's rows is decoded with them. */
 static void decoding_is_declared(void **state)
 {
     static const kvb_kernel *const kernels[] = {&kvb_kernel_reference, &kvb_kernel_openblas, &kvb_kernel_flash};
@@ -100,10 +100,10 @@ static void decoding_is_declared(void **state)
     const struct {
         const kvb_format *k, *v;
         bool v_in_k;
-        uint32_t dot, cell;                                      /* longer than over f16 */
+        uint32_t dot, cell;                                      /* chains longer by this than over f16 */
     } more[] = {{&test_formats[KVB_UINT8], turned, false, 2, 7}, /* scale, zero; 6 stages of 64, and the factor */
                 {turned, turned, true, 5, 5},                    /* 48 is made of blocks of 16 */
-                {opaque, F32, false, 5, 0}};                     /* what reading a row rounds */
+                {opaque, F32, false, 5, 0}};                     /* roundings of read() */
     for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
         kvb_problem p = {.n_tok = 1, .n_heads = 1, .n_kv_heads = 1, .k_dim = 48, .v_dim = 64, .n_cells = 100};
         kvb_arithmetic bare, a;
@@ -123,8 +123,8 @@ static void decoding_is_declared(void **state)
     assert_int_equal(kvb_format_roundings(F32, 16), 0);
 }
 
-/* Of a product that becomes part of a state: itself, the addition, a gate; reading adds d_k products and their sum, of a
- * convolution the newest row besides. */
+/* A product in a state is rounded three times: itself, the addition, a gate. Reading adds d_k products and their sum; a
+ * convolution also adds the newest row. */
 static void scans_by_the_reference_are_declared(void **state)
 {
     static const struct {
@@ -165,22 +165,20 @@ static void flash_adds_16_lanes_and_the_witness_nothing(void **state)
     assert_int_equal(a.dot_chain, 16);
 }
 
-/*
- * Shows: the witness lists exactly the rows a query may see, by code, noise or not, and lists damaged rows as torn.
- */
+/* Shows: the witness lists exactly the rows that a query may see, by code, noise or not; damaged rows as torn. */
 
 static uint32_t code_of(uint32_t side, uint32_t h, uint32_t c)
 {
     return 0x9e3779b1u * (side * 100003 + h * 1009 + c + 1);
 }
 
-/* What channel d of a row of that many holds. */
+/* The symbol of a code in channel d of dim. */
 static float symbol_of(uint32_t code, uint32_t dim, uint32_t d)
 {
     return dim < 32 ? (float)(code >> 2 * (d % 16) & 3) * 2 - 3 : (float)(code >> d % 32 & 1) * 2 - 1;
 }
 
-/* Overwrite every cell, hidden ones too, with its code, each element up to `noise` off. */
+/* Overwrites every cell, hidden ones too, with its code; each element is off by up to `noise`. */
 static void rows_tag(const struct fixture *f, const kvb_view *view, void *rows, uint32_t side, float noise)
 {
     size_t bytes = elem_bytes(view->format->elem);
@@ -250,7 +248,7 @@ static void lists_what_is_visible(void **state)
     }
 }
 
-/* The code that is listed for a K row of `dim` whose channel d holds x in place of its symbol; the true one in *was. */
+/* The code listed for a K row of `dim` channels whose channel d holds x instead of its symbol. *was: the true code. */
 static uint32_t damaged_code(uint32_t dim, uint32_t d, float x, uint32_t *was)
 {
     struct shape s = shape_of(2);
@@ -273,7 +271,7 @@ static uint32_t damaged_code(uint32_t dim, uint32_t d, float x, uint32_t *was)
     return got;
 }
 
-/* One element of one row, in any channel, is no symbol; or another symbol, which shows where the pattern repeats. */
+/* A row is torn if one element, in any channel, is no symbol, or is another symbol and the pattern repeats there. */
 static void damage_is_torn(void **state)
 {
     static const uint32_t dims[] = {20, 40, 96};
@@ -293,7 +291,7 @@ static void damage_is_torn(void **state)
     }
 }
 
-/* Rows of a format that is no plain one are decoded whole, each window as it is stored. */
+/* Rows of formats with scales or windows are decoded whole, residual windows as f16. */
 static void other_formats_are_read(void **state)
 {
     struct shape s = shape_of(4);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that blocks hold what the mask shows, whatever its kind; that the shares of all parts hold each block of each
- * unit once, about equal in cost; and that the shares of a split unit are found again for merging. */
+/* Shows that blocks hold the cells that the mask shows, for every kind of mask; that the shares of all parts hold each
+ * block of each unit once, at about equal cost; and that the shares of a split unit are found for merging. */
 #include "ci/tests/kernels/fixture.h"
 #include "kernels/flash/plan.h"
 
@@ -20,7 +20,7 @@ static bool spans_alike(const kvb_block *block)
     return true;
 }
 
-/* One block against the table that the mask was made from, of which it clears what it has. */
+/* Checks a block against the table that the mask was made from, and clears the block's cells in `left`. */
 static void block_check(const struct fixture *f, const kvb_block *block, uint32_t tok, uint32_t n, bool *left)
 {
     const uint32_t n_cells = f->args.problem.n_cells;
@@ -48,7 +48,7 @@ static void block_check(const struct fixture *f, const kvb_block *block, uint32_
     }
 }
 
-/* A block is looked at when the next one is there already. Returns how many blocks there are. */
+/* Walks all blocks; checks each after the next one was read. Returns the number of blocks. */
 static uint32_t walk_check(const struct fixture *f, kvb_blocks *blocks, uint32_t tok, uint32_t n)
 {
     const kvb_problem *p = &f->args.problem;
@@ -72,7 +72,7 @@ static uint32_t walk_check(const struct fixture *f, kvb_blocks *blocks, uint32_t
     return walked;
 }
 
-/* The words of a tile's blocks: walked, after a walk that was given up, and again, kept or not. Were they kept? */
+/* Walks a tile's blocks after an abandoned walk, then again. Returns whether their words were kept. */
 static bool tile_check(const struct fixture *f, const kvb_mask *mask, uint32_t tok, uint32_t n)
 {
     const kvb_problem *p = &f->args.problem;
@@ -87,7 +87,7 @@ static bool tile_check(const struct fixture *f, const kvb_mask *mask, uint32_t t
     const bool kept = blocks.known;
     assert_int_equal(walk_check(f, &blocks, tok, n), walked);
     assert_true(blocks.known == kept);
-    if (n > 1) /* another tile is another one */
+    if (n > 1) /* another tile must not use the kept words */
         walk_check(f, &blocks, tok + 1, n - 1);
     return kept;
 }
@@ -115,11 +115,11 @@ static void blocks_hold_what_is_visible(void **state)
         free(bits);
         fixture_free(&f);
     }
-    assert_true(kept > walked / 2 && kept < walked); /* both were met */
+    assert_true(kept > walked / 2 && kept < walked); /* both cases occurred */
 }
 
-/* Runs that are not ascending, or more than the words, become bits, of the size that was said; others stay, and nothing
- * is written. */
+/* Runs that do not ascend, or outnumber the words, become bits of the declared size. Other masks stay, and nothing is
+ * written. */
 static void runs_in_any_order_are_told_by_bits(void **state)
 {
     uint32_t kept = 0;
@@ -167,7 +167,7 @@ static void a_wrapped_window_is_told_by_bits(void **state)
     assert_true(bits[3] == ~UINT64_C(31) && bits[4] == ~UINT64_C(0) << 36 && bits[5] == 3);
 }
 
-/* Every place of every unit's cost, once; what is left where it is merged from. */
+/* Checks that shares cover each unit's cost once, and that merging finds all slots. */
 static void plan_check(const struct fixture *f, uint32_t parts, bool deterministic)
 {
     kvb_attend args = f->args;
@@ -209,7 +209,7 @@ static void plan_check(const struct fixture *f, uint32_t parts, bool determinist
             assert_true(used[i] != used[k]);
 }
 
-/* A long sequence is one span, and whatever else begins in between ends it: told by runs, and by bits. */
+/* A long sequence is one span, until another sequence begins in between; from runs, and from bits. */
 static void spans_are_long(void **state)
 {
     static const kvb_run runs[] = {{40, 1000}, {300, 320}};
@@ -251,7 +251,7 @@ static void parts_share_everything(void **state)
         fixture_build(&f, &s);
         void *bits = malloc(kvb_mask_bits_bytes(s.n_tok, s.n_cells));
         assert_non_null(bits);
-        kvb_mask_ascend(&f.args.mask, s.n_tok, s.n_cells, bits); /* blocks know no pages, nor runs in any order */
+        kvb_mask_ascend(&f.args.mask, s.n_tok, s.n_cells, bits); /* blocks take no pages, and no runs in any order */
         for (uint32_t parts = 1; parts <= 24; parts++)
             plan_check(&f, parts, false);
         plan_check(&f, 3, true);
@@ -260,8 +260,7 @@ static void parts_share_everything(void **state)
     }
 }
 
-/* 16 sequences that lie between each other cell by cell are not multiplied with each other; a common trunk is taken at
- * once. */
+/* Queries of 16 sequences whose cells alternate are not multiplied together; a common trunk is. */
 static void groups_follow_the_cost(void **state)
 {
     kvb_seen seen[16];

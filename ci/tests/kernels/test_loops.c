@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the loops of every level multiply, add and pack what they were given and nothing beside it, within the
- * error of the chains and floors that kernels/vector/vector.h states: products of floats, of pairs of bf16 and of f16,
- * of rows in place and of packed blocks.
+ * Shows that the loops of every level multiply, add and pack their arguments and touch nothing else, within the error
+ * of the chains and floors in kernels/vector/vector.h: products of floats, of pairs of bf16 and of f16, of rows in
+ * place and of packed blocks.
  */
 #include "fixture.h"
 #include "levels.h"
@@ -12,7 +12,7 @@ static const uint32_t dims[] = {16,  32,  48,  64,  80,  96,  112, 128, 144, 160
                                 176, 192, 208, 224, 240, 256, 512, 576, 1024};
 enum { PLAIN = 3, DIMS = sizeof dims / sizeof *dims, MAX_DIM = 1024, MAX_ROWS = 26 };
 
-/* n rows of floats, each a buffer of its own, NaN or random. */
+/* n rows of floats, each in its own buffer: random; rng NULL: NaN. */
 static void floats_draw(float **rows, uint32_t n, uint32_t width, uint64_t *rng)
 {
     for (uint32_t r = 0; r < n; r++) {
@@ -30,12 +30,12 @@ static void floats_free(float **rows, uint32_t n)
 
 /* ---- products of query rows and stored rows ---------------------------------------------------------------------- */
 
-/* Loops over floats, bf16 or f16 of one level. block_*: NULL, or the same products of a packed block. */
+/* Loops over floats, bf16 or f16 of one level. block_*: the same products over a packed block; NULL: none. */
 typedef struct products {
     enum { FLOATS, OF_BF16, OF_F16, OF_TILES, EMULATED, KINDS } kind; /* tiles: OF_BF16 with `tiles` */
     bool tiles;
     kvb_cpu_level level;
-    kvb_query_fn *query; /* NULL: q is multiplied as it is */
+    kvb_query_fn *query; /* encodes q; NULL: q is multiplied as f32 */
     kvb_dots_fn *dots;
     kvb_sums_fn *sums;
     kvb_block_scores_fn *block_scores;
@@ -44,9 +44,9 @@ typedef struct products {
 
 static const struct {
     const char *name;
-    double u;             /* of the roundings of a chain */
-    size_t part;          /* of kvb_loops */
-    uint32_t takes, unit; /* bits of `stored`; what the dims of fp8 are multiples of */
+    double u;             /* unit roundoff of a chain */
+    size_t part;          /* offset in kvb_loops */
+    uint32_t takes, unit; /* bits of `stored`; dims of fp8 are multiples of unit */
 } kinds[] = {
     [FLOATS] = {"floats", 0x1p-24, offsetof(kvb_loops, vector), 0x1f, FP8_DIM},
     [OF_BF16] = {"bf16", 0x1p-24, offsetof(kvb_loops, bf16), 0x1c, 16},
@@ -55,7 +55,7 @@ static const struct {
     [EMULATED] = {.part = offsetof(kvb_loops, bf16)},
 };
 
-/* The next loops that are tried. *at: 0 at first. */
+/* The next loops to try. *at starts as 0. */
 static bool products_next(uint32_t *at, products *p)
 {
     while (*at < KVB_CPU_LEVELS * KINDS) {
@@ -86,8 +86,7 @@ static bool products_next(uint32_t *at, products *p)
     return false;
 }
 
-/* A head's rows, of which the last ends where their memory does, with NaN between them, and query rows of their own
- * sizes. */
+/* A head's rows, with NaN between them; the last row ends where its memory does. And query rows of various sizes. */
 typedef struct rig {
     const products *p;
     kvb_format format;
@@ -122,7 +121,7 @@ static void queries_encode(rig *g)
     }
 }
 
-/* Stored rows are neighbours, or in descending order, or neither; they begin at any address that their type may have. */
+/* Stored rows are neighbours, or descend, or neither; they begin at any address that their type allows. */
 static void rows_draw(rig *g, kvb_elem elem, uint32_t dim, uint32_t n, float size, uint64_t *rng)
 {
     static float nothing[MAX_DIM];
@@ -154,7 +153,7 @@ static void rig_draw(rig *g, const products *p, kvb_elem elem, uint32_t dim, uin
     *g = (rig){.p = p, .rows = rows};
     rows_draw(g, elem, dim, n, (n + rows) % 3 ? 1 : (n + rows) % 2 ? 0x1p-9f : 0x1p-18f, rng);
     g->scratch = exact_alloc(p->tiles ? kvb_amx_scratch_bytes(dim) : kvb_bf16_scratch_bytes(dim), 0xff);
-    /* behind the last cell: anything; where products are not of floats, 0 */
+    /* weights behind the last cell: anything; 0 unless products are of floats */
     g->weights = exact_alloc(rows * BLOCK * sizeof *g->weights, p->kind == FLOATS ? 0xff : 0);
     g->scores = exact_alloc(rows * BLOCK * sizeof *g->scores, 0xff);
     floats_draw(g->q, rows, dim, rng);
@@ -183,7 +182,7 @@ static void rig_free(rig *g)
     free(g->scores);
 }
 
-/* Rows ahead, which are prefetched, need not be there. */
+/* Rows ahead are only prefetched and need not exist. */
 static kvb_stored_rows rows_of(const rig *g, uint32_t way)
 {
     return (kvb_stored_rows){
@@ -212,7 +211,7 @@ static bool rig_sums(rig *g)
     return true;
 }
 
-/* To nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 static double bf16_of(float x)
 {
     uint32_t b;
@@ -222,13 +221,13 @@ static double bf16_of(float x)
     return (double)x;
 }
 
-/* q or a weight as it is multiplied. With f16 that rounding is one more of the chain. */
+/* q or a weight as it is multiplied. f16: its rounding counts as one more of the chain. */
 static double factor_of(const rig *g, float x)
 {
     return g->p->kind == OF_BF16 ? bf16_of(x) : (double)x;
 }
 
-/* Higham's g(m), with what double loses far below it. */
+/* Higham's g(m), and a little for the test's own roundings in double. */
 static double chain_error(double m, double u)
 {
     return m * u / (1 - m * u) * (1 + 0x1p-10);
@@ -295,7 +294,7 @@ static void sums_check(rig *g)
         }
 }
 
-/* In place for at most DOTS_ROWS query rows, and of blocks where there are such products. */
+/* Checks products in place, for at most DOTS_ROWS query rows, and over packed blocks if there are such loops. */
 static void both_check(rig *g)
 {
     for (int blocks = g->rows > DOTS_ROWS; blocks <= (g->p->block_scores ? 1 : 0); blocks++) {
@@ -365,16 +364,15 @@ static void every_code_is_read(void **state)
 }
 
 /*
- * An element that is not finite, in the last of an odd number of cells, too. In bf16 it reaches the scores of its cell
- * and the sums of its channel, no others. In f16 the loop reports it, as it reports a product beyond the range, and adds
- * nothing.
+ * An element that is not finite, also in the last of an odd number of cells. bf16: it reaches only the scores of its
+ * cell and the sums of its channel. f16: the loop reports it, as any product beyond the range, and adds nothing.
  */
 static void what_is_not_finite_is_seen(void **state)
 {
     static const uint16_t bits[KVB_ELEM_COUNT][5] = {
         [KVB_BF16] = {0x7f80, 0xff80, 0x7fc0, 0x7f80, 0xff80},
         [KVB_E5M2] = {0x7c, 0xfc, 0x7e, 0x7c, 0xfc},
-        [KVB_E4M3] = {0x7f, 0xff, 0x7f, 0xff, 0x7f},           /* has no infinity */
+        [KVB_E4M3] = {0x7f, 0xff, 0x7f, 0xff, 0x7f},           /* no infinity */
         [KVB_F16] = {0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00}}; /* the largest of both signs first */
     uint64_t rng = 4;
     products p;
@@ -391,7 +389,7 @@ static void what_is_not_finite_is_seen(void **state)
             const uint32_t cell = i % 5 ? g.n - 1 : random_below(&rng, g.n), d = random_below(&rng, dim);
             memcpy(elem_at(&g, cell, d), &bits[g.format.elem][i / 2 % 5], elem_bytes(g.format.elem));
             for (uint32_t r = 0; r < g.rows && f16 && !small && i / 2 % 5 < 2;
-                 r++) { /* met by what takes it out of the range */
+                 r++) { /* its factor takes it out of the range */
                 float largest = 0;
                 for (uint32_t c = 0; c < dim; c++)
                     largest = fmaxf(largest, fabsf(g.q[r][c]));
@@ -416,7 +414,7 @@ static void what_is_not_finite_is_seen(void **state)
         }
 }
 
-/* Query rows of zeros, of floats' largest and smallest, infinite, NaN: as exact as others, but for BF16_LOST. */
+/* Query rows of zeros, of the largest and smallest floats, infinite, NaN: as exact as others, except for BF16_LOST. */
 static void queries_of_any_size_are_taken(void **state)
 {
     static const float sizes[] = {0, 0x1.fffffep127f, 0x1p-41f, 0x1p-100f, 0x1p-140f, INFINITY, NAN, 0x1p-149f};
@@ -428,7 +426,7 @@ static void queries_of_any_size_are_taken(void **state)
             rig g;
             const kvb_elem elem = p.kind == OF_BF16 ? KVB_BF16 : KVB_F16;
             const float size = sizes[i % SIZES];
-            const float met = size >= 1 ? 0x1p-2f : elem == KVB_BF16 ? 0x1p50f : 0x1p10f; /* so much that it is seen */
+            const float met = size >= 1 ? 0x1p-2f : elem == KVB_BF16 ? 0x1p50f : 0x1p10f; /* large enough to show */
             rig_draw(&g, &p, elem, 32, 3, 1, &rng);
             for (uint32_t d = 0; d < 32; d++) {
                 g.q[0][d] = d == 5 ? size : size * 0x1p-7f;
@@ -444,7 +442,7 @@ static void queries_of_any_size_are_taken(void **state)
         }
 }
 
-/* Numbers below 2^-126 count as 0: what that loses is no more than is declared. */
+/* Numbers below 2^-126 count as 0; the loss is no more than declared. */
 static void what_is_lost_is_declared(void **state)
 {
     uint64_t rng = 6;
@@ -486,9 +484,9 @@ static void what_is_lost_is_declared(void **state)
         }
 }
 
-/* ---- what floats alone have -------------------------------------------------------------------------------------- */
+/* ---- loops over floats only -------------------------------------------------------------------------------------- */
 
-/* beside() gives the bits of dots() and sums(). ahead: chooses how rows_of() prefetches. */
+/* beside() gives the same bits as dots() and sums(). ahead: chooses how rows_of() prefetches. */
 static void beside_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, uint32_t n, uint32_t ahead,
                          uint64_t *rng)
 {
@@ -541,12 +539,12 @@ static void pack_check(const kvb_vector *level, kvb_elem elem, uint32_t n, uint3
 static void product_check(const kvb_vector *level, uint32_t rows, uint32_t depth, uint32_t width, bool add,
                           uint64_t *rng)
 {
-    const uint32_t b_row = width + rows % 2 * 16; /* columns of a wider b, too */
+    const uint32_t b_row = width + rows % 2 * 16; /* also columns of a wider b */
     float **a = exact_alloc(rows * sizeof *a, 0), **c = exact_alloc(rows * sizeof *c, 0);
     float **before = exact_alloc(rows * sizeof *before, 0), *b = exact_alloc(depth * b_row * sizeof *b, 0xff);
 
     floats_draw(a, rows, depth, rng);
-    floats_draw(c, rows, width, add ? rng : NULL); /* NaN when it is to be overwritten */
+    floats_draw(c, rows, width, add ? rng : NULL); /* NaN if it must be overwritten */
     floats_draw(before, rows, width, NULL);
     for (uint32_t r = 0; r < rows && add; r++)
         memcpy(before[r], c[r], width * sizeof **c);
@@ -631,8 +629,7 @@ static void rescaling_is_exact(void **state)
         }
 }
 
-/* Addresses of neighbours and of any cells, also where cell times stride is beyond 32 bits; none is written behind the
- * last. */
+/* Addresses of neighbours and of any cells, also if cell * stride exceeds 32 bits; none is written behind the last. */
 static void rows_lie_where_cells_say(void **state)
 {
     static const size_t strides[] = {256, 272, 1 << 20, (size_t)5 << 32};

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the settings are those of the CPU's maker, unless others were set; what is prefetched in parts goes on by the
- * parts that were meant, never twice and never past the end; rows are read by the class of how they are spread.
- * A reading changes no bit of a result: every class (bytes of a row, query rows) of every element that is read
- * where it lies meets every reading, at every level, in turns and behind them; each loop meets both makers' orders of
- * cells.
+ * Shows: the settings are those for the CPU's maker, unless others were set; a prefetch in parts goes on by the wanted
+ * parts, never twice and never past the end; rows are read by the class of their spread. A reading changes no bit of a
+ * result: every class (bytes of a row, query rows) of every element that is read in place is tried with every reading,
+ * at every level, in turns and behind them, and each loop with both makers' orders of cells.
  */
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"
@@ -13,14 +12,14 @@
 
 /* ---- settings ---- */
 
-/* What Linux says of maker and family, not CPUID once more. */
+/* Reads maker and family from Linux, not from CPUID as the code under test does. */
 static const kvb_prefetch *of_this_cpu(void)
 {
     char line[4096];
     bool amd = false;
     int family = 0;
     FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && !family && fgets(line, sizeof line, f)) { /* the maker comes first */
+    while (f && !family && fgets(line, sizeof line, f)) { /* the maker's line comes first */
         amd |= strstr(line, "AuthenticAMD") != NULL;
         sscanf(line, "cpu family : %d", &family);
     }
@@ -56,7 +55,7 @@ static void readings_are_by_spread_bytes_and_rows(void **state)
                     assert_ptr_equal(kvb_reading_of(&p, spread, bytes[b][i % 2], rows[r][i / 2]), &p.reading[at]);
 }
 
-/* A group is read by its own class, and only turns are read as far ahead as that says. */
+/* A group is read by the setting of its class; only turns prefetch as far ahead as the setting says. */
 static void a_group_is_read_as_its_rows_are_spread(void **state)
 {
     enum { EACH = KVB_READINGS / KVB_SPREADS };
@@ -91,7 +90,7 @@ static void a_group_is_read_as_its_rows_are_spread(void **state)
 
 /* ---- pages ---- */
 
-/* Rows side by side meet each page once, at the row in which it begins, and wake the page behind. */
+/* Neighbouring rows touch each page once, at the row in which it begins, and wake the next page. */
 static void each_page_is_woken_once(void **state)
 {
     for (size_t bytes = 64; bytes <= 2 * KVB_PAGE_BYTES / 3; bytes += 48) {
@@ -164,7 +163,7 @@ static void nothing_is_nothing(void **state)
 
 /* ---- readings ---- */
 
-/* And the loops that each is made of: it is tried at levels that have such of their own. */
+/* Kernels and the loops that they use. A kernel is tried at levels that have their own such loops. */
 static const struct {
     const kvb_kernel *kernel;
     size_t loops;
@@ -173,7 +172,7 @@ static const struct {
                {&kvb_kernel_flash_int8, offsetof(kvb_loops, vector)},
                {&kvb_kernel_flash_f16, offsetof(kvb_loops, f16)}};
 
-/* A row of each size, by element; q8_0 is read in tiles, in which only `steadily` counts. */
+/* Dims of rows of each size, by element. q8_0 is read in tiles, where only `steadily` matters. */
 static const struct {
     kvb_elem elem;
     uint32_t dim[KVB_READING_SIZES];
@@ -185,20 +184,19 @@ static const struct {
 
 static const uint32_t query_rows[] = {1, 2, 4, 8, 16};
 
-/* Blocks in turns, one more that is half visible; cells one by one; pages of several queries, the last one not in a
- * turn. */
+/* Blocks in turns and one that is half visible; single cells; pages of several queries, the last one not in a turn. */
 static const struct {
     kvb_mask_kind mask;
     enum scatter scatter;
-    uint32_t n_tok, cells, most_rows; /* of queries, for each token */
+    uint32_t n_tok, cells, most_rows; /* most_rows: query rows of each token */
 } sights[] = {{KVB_MASK_NONE, SCATTER_ANY, 1, 4 * 64 + 30, 16},
               {KVB_MASK_RUNS, SCATTER_SINGLES, 1, 3 * 64, 16},
               {KVB_MASK_RUNS, SCATTER_PAGES, 4, 4 * 64, 4}};
 
-/* Which classes were met. */
+/* Classes that were tried. */
 static bool met[KVB_READING_SIZES][KVB_READING_ROWS];
 
-/* Half of them have short runs read unlike long ones, so that a group's sums may be left, and the next one's not. */
+/* Half of the settings read short runs unlike long ones: the sums of one group may stay behind, not the next one's. */
 static void readings_set(kvb_prefetch *p, kvb_reading reading)
 {
     for (uint32_t i = 0; i < KVB_READINGS; i++) {
@@ -207,7 +205,7 @@ static void readings_set(kvb_prefetch *p, kvb_reading reading)
     }
 }
 
-/* The bits of a result, put behind `at`. */
+/* Puts the bits of a result at `at`. Returns their number of bytes. */
 static size_t bits_of(struct fixture *f, const kvb_kernel *kernel, char *at)
 {
     const kvb_problem *p = &f->args.problem;

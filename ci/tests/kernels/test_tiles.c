@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: AMX's tiles in plain C do what the SDM's pseudo code says, on values made for it, on any CPU; and where the CPU
- * has AMX, both give the same bits.
+ * Shows: AMX's tiles in plain C follow the SDM's pseudo code, on values made for this, on any CPU. If the CPU has AMX,
+ * both give the same bits.
  */
 #include "ci/tests/kernels/fixture.h"
 #include "ci/tests/kernels/levels.h"
@@ -13,7 +13,7 @@
 
 enum { A = 4, B = 6 };
 
-/* Element e of row m. */
+/* Sets element e of row m. */
 static void pair_set(int t, uint32_t m, uint32_t e, float x)
 {
     elem_store(KVB_BF16, &tiles[t].bf16[m][e], x);
@@ -35,20 +35,20 @@ static float dot_of(float c, const float (*terms)[2], uint32_t n)
     return tiles[0].f32[2][3];
 }
 
-/* Even and odd elements have sums of their own, from 0 on; those are added, then what is there. */
+/* Even and odd elements have separate sums, from 0 on. These are added; the old value comes last. */
 static void sums_have_their_order(void **state)
 {
     static const struct {
         float c, terms[6][2], want;
     } rows[] = {
         {1, {{2, 3}, {5, 7}}, 42},
-        /* 2^30 - 2^30 of the even ones leaves the 1 of an odd one */
+        /* 2^30 - 2^30 of even elements leaves the 1 of an odd one */
         {0, {{0x1p15f, 0x1p15f}, {1, 1}, {-0x1p15f, 0x1p15f}}, 1},
-        /* of the even ones 1 is lost in 2^30, before that goes */
+        /* 1 of an even element is lost in 2^30, before - 2^30 comes */
         {0, {{0x1p15f, 0x1p15f}, {0, 0}, {1, 1}, {0, 0}, {-0x1p15f, 0x1p15f}}, 0},
-        /* what is there comes last: it is lost in no sum */
+        /* the old value comes last: no sum loses it */
         {1, {{0x1p15f, 0x1p15f}, {0, 0}, {-0x1p15f, 0x1p15f}}, 1},
-        /* so it does after both sums were added */
+        /* nor does the sum of both sums */
         {1, {{0x1p15f, 0x1p15f}, {-0x1p15f, 0x1p15f}}, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -58,7 +58,7 @@ static void sums_have_their_order(void **state)
     }
 }
 
-/* Below 2^-126: factors, what is there and results are 0, of their sign. */
+/* Factors, old values and results below 2^-126 count as 0 of the same sign. */
 static void subnormal_numbers_are_flushed(void **state)
 {
     static const float least = 0x1p-126f;
@@ -67,19 +67,19 @@ static void subnormal_numbers_are_flushed(void **state)
     } rows[] = {
         {0, {{0x1p-127f, 0x1p10f}}, 0},                      /* a factor of A */
         {0, {{0x1p10f, 0x1p-127f}}, 0},                      /* of B */
-        {0x1p-127f, {{0x1p-126f, 1.5f}}, 0x1.8p-126f},       /* what is there */
+        {0x1p-127f, {{0x1p-126f, 1.5f}}, 0x1.8p-126f},       /* the old value */
         {0, {{0x1p-63f, 0x1p-64f}}, 0},                      /* a product */
-        {0, {{0x1p-63f, 0x1p-63f}}, 0x1p-126f},              /* the smallest that stays */
+        {0, {{0x1p-63f, 0x1p-63f}}, 0x1p-126f},              /* the smallest product that stays */
         {0, {{0x1p-126f, 1.5f}, {-0x1p-126f, 1}}, 0},        /* the sum of both sums */
         {-0x1p-126f, {{0x1p-126f, 1.5f}}, 0},                /* the result */
-        {0, {{0x1p-126f, 1.5f}, {0, 0}, {-0x1p-126f, 1}}, 0} /* a sum on the way */
+        {0, {{0x1p-126f, 1.5f}, {0, 0}, {-0x1p-126f, 1}}, 0} /* an intermediate sum */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const float got = dot_of(rows[i].c, rows[i].terms, 4);
         if (got != rows[i].want)
             fail_msg("row %zu: %.9g, want %.9g", i, (double)got, (double)rows[i].want);
     }
-    /* What rounds to the smallest normal number stays, as far as 24 bits go. */
+    /* A sum that rounds to the smallest normal number in 24 bits stays. */
     assert_true(tile_flush(least, (double)least) == least);
     assert_true(tile_flush(least, 0x1p-126 - 0x1p-151) == least);
     assert_true(tile_flush(least, 0x1p-126 - 0x1p-150) == 0);
@@ -87,7 +87,7 @@ static void subnormal_numbers_are_flushed(void **state)
     assert_true(isnan(tile_flush(NAN, (double)NAN)));
 }
 
-/* What is not finite, and what passes the range. */
+/* Infinities and NaN stay; sums beyond the range become infinite. */
 static void what_is_not_finite_stays(void **state)
 {
     const float one[][2] = {{INFINITY, 1}, {1, 1}}, none[][2] = {{INFINITY, 0}},
@@ -135,7 +135,7 @@ static void rows_are_loaded_and_stored(void **state)
     tiles_close();
 }
 
-/* The instructions, where the CPU has them: whole block products of random rows, subnormal and other numbers. */
+/* If the CPU has the instructions: whole block products of random rows, with subnormal and other numbers. */
 static void instructions_give_the_same_bits(void **state)
 {
     enum { DIM = 112, ROWS = 45 };

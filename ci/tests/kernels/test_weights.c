@@ -7,9 +7,9 @@
 #include "kernels/softmax.h"
 
 /*
- * Shows that the softmax weights of every level are those of double precision within WEIGHT_ERROR and the rounding of
- * the exponent, over the whole range of exponents; that the maximum moves only when it must; and what becomes of NaN,
- * infinities and cells that are not visible. `test_weights 1` tries every float, not one in STEP.
+ * Shows that the softmax weights of every level match double precision within WEIGHT_ERROR and the rounding of the
+ * exponent, over the whole range of exponents; that the maximum moves only if it must; and the effects of NaN,
+ * infinities and hidden cells. `test_weights 1` tries every float, not one in STEP.
  */
 
 #define U    0x1p-24
@@ -17,7 +17,7 @@
 
 static uint32_t step = STEP;
 
-/* Of one row. Returns the factor on its earlier sums. */
+/* Weighs one row. Returns the factor for its earlier sums. */
 static float row_weigh(const kvb_vector *level, kvb_logits logits, float *scores, uint32_t n, uint64_t visible,
                        kvb_row_state *state)
 {
@@ -40,8 +40,8 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* The largest relative error of weights over what the exponent's own rounding explains, for scores of either sign and
- * magnitudes from `least` to `most`. The state's max is 0 and stays. */
+/* The largest relative error of weights beyond the exponent's own rounding, for scores of one sign with magnitudes from
+ * `least` to `most`. The state's max stays 0. */
 static double error_largest(const kvb_vector *level, kvb_logits logits, float least, float most, bool negative)
 {
     _Alignas(64) float s[BLOCK], w[BLOCK];
@@ -75,7 +75,7 @@ static void powers_are_near(void **state)
     }
 }
 
-/* A factor of 64: of the error that is left, tanh's is by far the largest. */
+/* With a factor of 64, tanh's error is by far the largest that remains. */
 static void caps_are_near(void **state)
 {
     const kvb_vector *table;
@@ -88,7 +88,7 @@ static void caps_are_near(void **state)
         }
 }
 
-/* One block after another into one row, against double precision; what is not visible is NaN. */
+/* Adds block after block to one row, against double precision. Hidden cells are NaN. */
 static void rows_of_blocks_are_right(void **ignored)
 {
     uint64_t rng = 5;
@@ -106,7 +106,7 @@ static void rows_of_blocks_are_right(void **ignored)
                 double top = -INFINITY, x[BLOCK];
                 float *s = exact_alloc(up * sizeof *s, 0xff), drift = 4.0f * (float)block * (float)(turn % 5);
                 if (turn % 10 == 1 && block < 3)
-                    visible = 0; /* of the first n: later bits mean nothing */
+                    visible = 0; /* among the first n; later bits mean nothing */
                 for (uint32_t i = 0; i < n; i++)
                     if (visible >> i & 1) {
                         s[i] = random_value(&rng) * 4 + drift;
@@ -115,7 +115,7 @@ static void rows_of_blocks_are_right(void **ignored)
                         top = fmax(top, x[i]);
                     }
                 float factor = row_weigh(table, logits, s, n, visible, &state);
-                double near = 1e-4; /* of an exponent: enough to know which way it went */
+                double near = 1e-4; /* error of an exponent: enough to tell the cases apart */
                 if (state.max == before.max) {
                     assert_true(factor == 1 && !(top > (double)before.max + 8 + near));
                 } else {
@@ -159,7 +159,7 @@ static void nothing_visible_changes_nothing(void **ignored)
         }
 }
 
-/* What a block of {first, second, third} makes of a fresh state. */
+/* The state after a block {first, second, third}, from a new one. */
 static kvb_row_state special(const kvb_vector *table, float first, float second, float third, float weights[16])
 {
     kvb_row_state state = {-INFINITY, 0};
@@ -189,7 +189,7 @@ static void specials_keep_their_meaning(void **ignored)
 
         state = special(table, NAN, NAN, NAN, w);
         assert_true(isnan(w[0]) && isnan(w[2]) && !isnan(state.max) && isnan(state.sum));
-        memcpy(w, (float[]){1, 2, 3}, 3 * sizeof *w); /* and the next block does not make it a number again */
+        memcpy(w, (float[]){1, 2, 3}, 3 * sizeof *w); /* the next block does not turn NaN into a number */
         row_weigh(table, (kvb_logits){1, 0}, w, 3, 7, &state);
         assert_true(state.max == 3 && isnan(state.sum));
 
@@ -206,7 +206,7 @@ static void specials_keep_their_meaning(void **ignored)
     }
 }
 
-/* The reference's: the sum of thousands of equal weights does not drift, which coarse K formats make. */
+/* The reference's sum of thousands of equal weights, as coarse K formats give, does not drift. */
 static void equal_weights_add_up(void **state)
 {
     enum { CELLS = 16384 };
@@ -223,8 +223,8 @@ static void equal_weights_add_up(void **state)
 }
 
 /*
- * Shows: element conversion is IEEE: all f16 and bf16 values decode, rounding is to nearest even, F16C agrees; rows of
- * whatever format are read as it says.
+ * Shows: elements are converted as IEEE 754 requires: all f16 and bf16 values decode, rounding is to nearest even, F16C
+ * agrees. Rows of every format are read as the format says.
  */
 
 static uint32_t bits_of(float x)
@@ -242,7 +242,7 @@ static uint16_t encoded(kvb_elem elem, uint32_t b)
     return h;
 }
 
-/* Value, sign of zero, quiet NaN; and back to the same bits. Rows of 65536: the wide paths too. */
+/* Value, sign of zero, quiet NaN, and back to the same bits. Rows of 65536 also try the wide paths. */
 static void every_pattern_decodes(void **state)
 {
     uint16_t *all = exact_alloc(65536 * sizeof *all, 0), *back = exact_alloc(65536 * sizeof *back, 0);
@@ -272,7 +272,7 @@ static void every_pattern_decodes(void **state)
     free(portable);
 }
 
-/* Between each two neighbours: just below the middle, the middle, just above it. */
+/* Tries, between any two neighbours: just below the middle, the middle, just above it. */
 static void rounding_is_to_nearest_even(void **state)
 {
     static const uint32_t last[] = {[KVB_F16] = 0x7bff, [KVB_BF16] = 0x7f7f}; /* largest finite */
@@ -336,7 +336,7 @@ static void wide_encode_agrees(void **state)
     free(portable);
 }
 
-/* Says that it was asked: element d of head h, cell c. */
+/* A read() that leaves a mark in each element: its head, cell and channel. */
 static void marks_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, float *rows)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -344,7 +344,7 @@ static void marks_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n,
             *rows++ = (float)(1000 * h + 100 * (c + i) + d);
 }
 
-/* Whatever else a format has besides plain elements, its own read() is used. */
+/* A format with more than plain elements is read by its own read(). */
 static void rows_are_read_by_their_format(void **state)
 {
     static const float scale = 2;
@@ -381,7 +381,7 @@ static void rows_are_read_by_their_format(void **state)
     }
 }
 
-/* Plain elements, and those with scales and a window, through gaps, one by one and many at once. */
+/* Plain elements, and those with scales and a window, with gaps between rows, one by one and many at once. */
 static void every_row_reads(void **state)
 {
     for (uint32_t i = 0; i < 16; i++) {
