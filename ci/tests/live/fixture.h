@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the live model share: weights, options, a directory of their own. */
+/* For the tests of the live model: weights, options, a temporary directory. */
 #ifndef KVB_TESTS_LIVE_FIXTURE_H
 #define KVB_TESTS_LIVE_FIXTURE_H
 
@@ -32,7 +32,7 @@ static inline kvb_live_options options_of(const kvb_weights *weights, const kvb_
                               .scan = &kvb_kernel_scan_reference};
 }
 
-/* Play, and fail the test with the reason when that does not work. */
+/* Plays the scenario; an error fails the test with its reason. */
 static inline kvb_live_outcome play(const kvb_scenario *scenario, const kvb_live_options *options)
 {
     kvb_live_outcome outcome;
@@ -63,7 +63,7 @@ static inline void directory_remove(const char *path)
     assert_int_equal(system(command), 0);
 }
 
-/* The whole file, ended with 0; free it. */
+/* The whole file, NUL-terminated. The caller frees it. */
 static inline char *file_read(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");

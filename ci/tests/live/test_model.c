@@ -8,7 +8,7 @@
 #include "workloads/rng.h"
 #include "workloads/live/runner.h"
 
-/* Shows: the parts of the live model (RoPE, greedy choice, seeded weights, noise) do what their headers say. */
+/* Shows: the parts of the live model (RoPE, greedy choice, seeded weights, noise) follow their headers. */
 
 enum { DIM = 16 };
 
@@ -38,7 +38,7 @@ static void test_rope_pairs_halves(void **state)
 {
     float x[4] = {1, 0, 0, 0};
     turn(x, 4, 1, 10000.0);
-    /* pair (0, 2) turns by 1 radian, pair (1, 3) by 1/100 */
+    /* pair (0, 2) is rotated by 1 radian, pair (1, 3) by 1/100 */
     assert_float_equal(x[0], cosf(1.0f), 1e-6);
     assert_float_equal(x[2], sinf(1.0f), 1e-6);
     float y[4] = {0, 1, 0, 0};
@@ -196,13 +196,13 @@ static void test_bad_models_are_refused(void **state)
     }
 }
 
-/* Shows: latent attention absorbed (a latent row for all heads) and expanded (K and V of each head, made of the same
- * weights) are one model: over every cache, and by other kernels, the history of mla-decode says the same, and its rows
- * agree within their rounding; and a geometry that is no latent attention is refused. */
+/* Shows: absorbed latent attention (a latent row for all heads) and expanded (K and V of each head, from the same
+ * weights) are one model: mla-decode gives the same tokens over every cache and with other kernels, and rows that agree
+ * within their rounding. A geometry that is no latent attention is refused. */
 
 enum { TOKENS = 192, HEADS = 8, HEAD = 16, RANK = 32, ROPE = 8, REST = HEAD - ROPE };
 
-/* The history's rows, of one form of the model. */
+/* Records the rows of mla-decode with one form of the model. */
 static kvb_live_outcome record(kvb_weights *weights, bool expanded, const kvb_cache_type *cache,
                                const kvb_kernel *kernel, kvb_recorder *recorder)
 {
@@ -221,8 +221,8 @@ static kvb_live_outcome record(kvb_weights *weights, bool expanded, const kvb_ca
     return said;
 }
 
-/* The largest difference between K of the heads and what the latent rows make of them, as a part of the largest K. Rows
- * of the second layer are made of what all heads attended in the first. */
+/* The largest difference between the heads' K and K computed from latent rows, relative to the largest K. Rows of the
+ * second layer depend on the attention of all heads in the first. */
 static double difference(const kvb_weights *weights, const kvb_recorder *absorbed, const kvb_recorder *expanded,
                          uint32_t layer)
 {
@@ -274,11 +274,11 @@ static void test_absorbed_is_expanded(void **state)
         }
     print_message("# rows of the two forms differ by %.2e of the largest\n", worst);
     assert_true(worst < 1e-5); /* a hundred roundings of 2^-24 */
-    assert_true(pairs > 2);    /* by each kernel, and over more than one cache */
+    assert_true(pairs > 2);    /* each kernel, and more than one cache */
     kvb_weights_close(weights);
 }
 
-/* Geometries that the forward pass would compute as something else. */
+/* Geometries that the forward pass would compute wrongly. */
 static void test_what_is_refused(void **state)
 {
     kvb_model_config good, bad[9];
@@ -304,9 +304,9 @@ static void test_what_is_refused(void **state)
 }
 
 /*
- * Shows: the forward pass is a Llama decoder (against a naive one in double, written from the formulas), its layers
- * with windows, chunks, sink logits, without positions and with latent attention too; a token's numbers are the same
- * bits however steps are cut; and a step without room is refused in one line.
+ * Shows: the forward pass is a Llama decoder (against a naive one in double, written from the formulas), also with
+ * windows, chunks, sink logits, layers without positions and latent attention; a token's bits do not depend on how
+ * steps are cut; and a step without room is refused in one line.
  */
 
 enum { N = 20, MAX = 1024 };
@@ -352,7 +352,7 @@ static void naive_heads(double *x, const float *gain, const kvb_model_config *c,
     }
 }
 
-/* Multi-head attention whose K and V are made of a latent row, as DeepSeek-V2's paper has it (eq. 9 to 19). */
+/* Multi-head attention with K and V computed from a latent row (DeepSeek-V2's paper, eq. 9 to 19). */
 static void naive_latent(const kvb_model_config *c, const kvb_layer_weights *w, const double *row, uint32_t position,
                          double *q, double *k, double *v)
 {
@@ -397,7 +397,7 @@ static void naive_attend(const kvb_model_config *c, const kvb_group *limits, con
     }
 }
 
-/* Logits of every token of the prompt, [N][vocab]. The scenario says which layers have limits; NULL: none. */
+/* Logits of every token of the prompt, [N][vocab]. The scenario gives the limits of layers; NULL: none. */
 static void naive_forward(const kvb_weights *w, const kvb_scenario *scenario, double *logits)
 {
     static double x[N][MAX], q[N][MAX], k[N][MAX], v[N][MAX];
@@ -543,7 +543,7 @@ static void test_forward_with_sink_logits(void **state)
 {
     const kvb_scenario some = {.full_every = 2, .limits = {.window = 5}};
     kvb_model_config config = kvb_model_config_default;
-    config.layers = 4; /* each a group of its own */
+    config.layers = 4; /* each has its own group */
     config.sink_logits = true;
     compare_with_naive(&config, NULL);
     compare_with_naive(&config, &some);
@@ -579,7 +579,7 @@ static void test_batching_changes_no_bit(void **state)
 
 /* ---- room ------------------------------------------------------------------------------------------------ */
 
-/* A cache that says there is room where there is none. */
+/* A cache that always claims to have room. */
 static uint32_t any_room(const kvb_store *store, const kvb_change *change)
 {
     (void)store, (void)change;
@@ -592,7 +592,8 @@ static int never_prepared(kvb_store *store, const kvb_change *change, const kvb_
     return kvb_store_fail(store, -ENOSPC, "there is none");
 }
 
-/* can_extend is asked before each step, can_propose before each level of a tree: a line, and nothing has changed. */
+/* The runner calls can_extend before each step, can_propose before each level of a tree. A step without room gives one
+ * line and changes nothing. */
 static void test_no_room_is_one_line(void **state)
 {
     static const int32_t roots[] = {-1, -1, -1, -1};
@@ -628,7 +629,8 @@ static void test_no_room_is_one_line(void **state)
             assert_string_equal(runner.why, cases[i].why);
         }
         if (!lies)
-            assert_int_equal(kvb_runner_step(&runner, KVB_EVENT_STEP, seq, prompt, 2), 0); /* what fits still does */
+            assert_int_equal(kvb_runner_step(&runner, KVB_EVENT_STEP, seq, prompt, 2),
+                             0); /* a step that fits still succeeds */
         kvb_runner_close(&runner);
     }
     kvb_weights_close(weights);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what the decoder records, over every cache, and from a checkpoint. */
+/* Shows: what the decoder records over every cache, and from a checkpoint. */
 #include <errno.h>
 
 #include "ci/tests/tests.h"
@@ -10,10 +10,10 @@
 #include "workloads/trace.h"
 #include "workloads/values.h"
 
-/* Shows: a recording reads back as a valid trace with the events its scenario promises, and is the same file, byte
- * for byte, whatever cache it was made over; the files that ship are what the recorder writes today. */
+/* Shows: a recording reads back as a valid trace with the events of its scenario, and is the same file, byte for byte,
+ * over every cache. The files in workloads/recorded are what the recorder writes today. */
 
-/* With weights of the scenario's own geometry, as those that ship. */
+/* Records with weights of the scenario's own geometry, like the files in workloads/recorded. */
 static void record(const kvb_scenario *scenario, const kvb_cache_type *cache, const char *directory)
 {
     kvb_live_options options = options_of(NULL, cache);
@@ -91,8 +91,8 @@ static kvb_trace *trace_load(const char *directory, const char *name, const char
     return trace;
 }
 
-/* So many layers, of which those of the scenario have its limits: every layer but each `full_every`th. Layers with sink
- * logits have their own, and so a group. */
+/* The model must have so many layers. All but each `full_every`th have the scenario's limits. Each layer with sink
+ * logits has its own logits, and so its own group. */
 static void assert_limits(const kvb_model *model, const kvb_scenario *s, uint32_t layers, uint32_t full_every,
                           bool sink_logits)
 {
@@ -113,7 +113,7 @@ static void assert_limits(const kvb_model *model, const kvb_scenario *s, uint32_
 
 static void test_recordings_read_back(void **state)
 {
-    /* Each trace: sequences, most tokens of a step, most tokens alive at once (0: not looked at), tokens; events of each kind. */
+    /* Each trace: sequences, most tokens of a step, most live tokens (0: not checked), tokens; events of each kind. */
     static const char *const expected[] = {
         "plain-decode 1 48 192 192: step 64 prefill 6",
         "batched-multi-seq 8 24 332 466: step 52 prefill 5 seq_rm 10",
@@ -168,7 +168,7 @@ static void test_recordings_read_back(void **state)
                                                      trace->needs.seq_len > 7 * s->limits.chunk)); /* far past */
         assert_int_equal(trace->header.model.groups[0].latent, s == &kvb_scenario_mla_decode);
 
-        kvb_values *values = NULL; /* shapes and finiteness of the tensors are checked on the way */
+        kvb_values *values = NULL; /* opening also checks that tensors have their shapes and are finite */
         if (kvb_values_open(trace, NULL, 0, NULL, NULL, &values, why, sizeof why))
             fail_msg("%s", why);
         assert_int_equal(values->tokens, tokens);
@@ -223,7 +223,7 @@ static void test_scenarios_have_their_hard_parts(void **state)
         if (e->kind == KVB_EVENT_SEQ_RM)
             left[e->src] = 1;
         if (e->kind == KVB_EVENT_STEP && e->n > 8)
-            mixed++; /* more tokens than sequences: a chunk of a prompt beside the others' decoding */
+            mixed++; /* more tokens than sequences: a chunk of a prompt beside decoding sequences */
         for (uint32_t t = 0; (e->kind == KVB_EVENT_STEP || e->kind == KVB_EVENT_PREFILL) && t < e->n; t++)
             alive_again += left[e->seq[t]] && e->pos[t] == 0;
     }
@@ -281,7 +281,7 @@ static void test_shipped_traces_are_current(void **state)
     directory_new(directory);
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
         record(*s, ((*s)->needs & KVB_CACHE_SEQ) ? &kvb_cache_seq : &kvb_cache_tree, directory);
-        /* events and tokens; the last bits of the tensors are the maths library's */
+        /* events and tokens only; the last bits of tensors depend on the maths library */
         if (!same_file(directory, "workloads/recorded", (*s)->name, ".jsonl") ||
             !same_twin(directory, "workloads/recorded", *s))
             fail_msg("%s is recorded otherwise than it ships", (*s)->name);
@@ -303,8 +303,8 @@ static void test_unwritable_directory_is_named(void **state)
     kvb_live_outcome_free(&outcome);
 }
 
-/* Shows: weights saved as a Llama-style checkpoint load back and say the same; a checkpoint that would be computed
- * wrongly is refused, naming the key or tensor. */
+/* Shows: weights saved as a Llama-style checkpoint and loaded give the same tokens. A checkpoint that would be computed
+ * wrongly is refused; the reason names the key or tensor. */
 
 static void round_trip(const kvb_model_config *config)
 {
@@ -344,7 +344,7 @@ static void test_tied_without_qk_norm(void **state)
     round_trip(&config);
 }
 
-/* config.json with `extra` put in after the opening brace, and what the refusal must name. */
+/* config.json with `extra` after its opening brace, and the words that the refusal must have. */
 static void test_configs_that_are_refused(void **state)
 {
     static const struct {
@@ -403,7 +403,7 @@ static void test_configs_that_are_refused(void **state)
     directory_remove(directory);
 }
 
-/* Write the default model's checkpoint with one tensor changed. */
+/* Writes the default model's checkpoint with one tensor changed. */
 static void save_changed(const char *path, const char *tensor, const char *renamed, uint64_t rows)
 {
     kvb_weights *weights = weights_new(&kvb_model_config_default);
@@ -461,17 +461,17 @@ static void test_tensors_that_are_refused(void **state)
     directory_remove(directory);
 }
 
-/* Shows: no cache changes what the model says, and speculative decoding says what plain greedy decoding says. */
+/* Shows: no cache changes the model's tokens, and speculative decoding gives the tokens of plain greedy decoding. */
 
-/* Each with weights of the scenario's own geometry. */
-/* Over recompute, which sees no row of a cache; over seq what needs rows that are kept. */
+/* Each scenario runs with weights of its own geometry. The right tokens come from recompute, which reads no cached rows;
+ * from seq, if the scenario needs rows that are kept. */
 static void test_every_cache_says_the_same(void **state)
 {
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
         const kvb_cache_type *base =
             kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute : &kvb_cache_seq;
         kvb_live_options options = options_of(NULL, base);
-        options.kernel = &kvb_live_kernel_exact; /* what traces are recorded with */
+        options.kernel = &kvb_live_kernel_exact; /* traces are recorded with it */
         kvb_live_outcome truth = play(*s, &options);
         options.kernel = &kvb_kernel_reference;
         uint32_t others = 0;
@@ -486,7 +486,7 @@ static void test_every_cache_says_the_same(void **state)
             others++;
         }
         print_message("# %s: %u caches say what %s says\n", (*s)->name, others, base->name);
-        assert_true(others > 0 || (*s)->needs & KVB_CACHE_DIVIDE); /* which seq alone can do */
+        assert_true(others > 0 || (*s)->needs & KVB_CACHE_DIVIDE); /* only seq can divide */
         kvb_live_outcome_free(&truth);
     }
 }
@@ -496,7 +496,7 @@ static void test_eagle_says_what_greedy_says(void **state)
     kvb_weights *weights = weights_new(&kvb_model_config_default);
     for (uint64_t seed = 1; seed <= 4; seed++) {
         kvb_live_options options = options_of(weights, &kvb_cache_tree);
-        options.seed = seed; /* other prompts, another draft */
+        options.seed = seed; /* chooses prompts and draft */
         kvb_live_outcome eagle = play(&kvb_scenario_eagle_tree, &options);
         options.cache = &kvb_cache_contiguous;
         options.n_greedy = (uint32_t)eagle.n;
@@ -514,7 +514,7 @@ static void test_eagle_says_what_greedy_says(void **state)
     kvb_weights_close(weights);
 }
 
-/* Trees of three sequences at once, with a fourth decoded beside them: other prompts and drafts accept other paths. */
+/* Trees of three sequences at once, beside a fourth that decodes. Each seed has other prompts, drafts and paths. */
 static void test_trees_say_what_greedy_says(void **state)
 {
     for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -530,7 +530,7 @@ static void test_trees_say_what_greedy_says(void **state)
     }
 }
 
-/* A kernel that takes bit rows only makes the caller expand the mask, once a step for all layers. */
+/* For a kernel that takes only bits the runner expands the mask once per step, for all layers. */
 static void test_expanded_masks_are_of_this_step(void **state)
 {
     static const struct {
@@ -540,7 +540,7 @@ static void test_expanded_masks_are_of_this_step(void **state)
         {&kvb_scenario_plain_decode, &kvb_cache_contiguous},
         {&kvb_scenario_agent_fork, &kvb_cache_seq},
         {&kvb_scenario_eagle_tree, &kvb_cache_tree},
-        {&kvb_scenario_sliding_window, &kvb_cache_window}, /* two groups: each has a mask of its own */
+        {&kvb_scenario_sliding_window, &kvb_cache_window}, /* two groups: each has its own mask */
         {&kvb_scenario_sliding_window, &kvb_cache_seq},
     };
     kvb_weights *weights = weights_new(&kvb_model_config_default);
