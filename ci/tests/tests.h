@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every test program includes: cmocka, with the headers that it needs, and those of C that most tests use. */
+/* Every test program includes this: cmocka with the headers that it needs, and the C headers that most tests use. */
 #ifndef KVB_TESTS_H
 #define KVB_TESTS_H
 
@@ -17,7 +17,7 @@
 /* Most tests have no state. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-/* Runs T(test), … as a group, between `setup` and `teardown` or without these; what main() returns. */
+/* Runs T(test), … as a group, with TESTS_RUN_IN() between `setup` and `teardown`. main() returns the result. */
 #define T(test)              cmocka_unit_test(test)
 #define TESTS_RUN(name, ...) TESTS_RUN_IN(name, NULL, NULL, __VA_ARGS__)
 #define TESTS_RUN_IN(name, setup, teardown, ...)                                                                       \

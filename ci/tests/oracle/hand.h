@@ -11,7 +11,7 @@
 
 #define HAND_EVENTS 64
 
-/* A trace under construction: positions and identities are counted here, as the reader does. */
+/* A trace under construction, with positions and identities counted as by the reader of traces. */
 typedef struct hand {
     kvb_trace trace;
     kvb_event events[HAND_EVENTS];
@@ -38,7 +38,7 @@ static inline kvb_event *hand_event(hand *h, kvb_event_kind kind)
     return e;
 }
 
-/* Tokens at given positions of given sequences. */
+/* Adds a step of n tokens at these positions of these sequences. */
 static inline void hand_step(hand *h, uint32_t n, const uint32_t *pos, const uint32_t *seq)
 {
     kvb_event *e = hand_event(h, KVB_EVENT_STEP);
@@ -49,7 +49,7 @@ static inline void hand_step(hand *h, uint32_t n, const uint32_t *pos, const uin
     h->tokens += n;
 }
 
-/* n tokens of one sequence from a position on: step, prefill or fill. */
+/* Adds n tokens of one sequence from a position on; kind: step, prefill or fill. */
 static inline void hand_extend(hand *h, kvb_event_kind kind, uint32_t seq, uint32_t from, uint32_t n)
 {
     hand_step(h, 0, NULL, NULL);
@@ -65,7 +65,7 @@ static inline void hand_extend(hand *h, kvb_event_kind kind, uint32_t seq, uint3
     h->tokens += n;
 }
 
-/* seqs NULL: of sequence 0. */
+/* seqs [n]: the nodes' sequences; NULL: sequence 0. */
 static inline void hand_propose_in(hand *h, uint32_t n, const uint32_t *seqs, const int32_t *parents)
 {
     kvb_event *e = hand_event(h, KVB_EVENT_PROPOSE);
@@ -105,7 +105,7 @@ static inline void hand_rm(hand *h, uint32_t seq, uint32_t p0, uint32_t p1)
     e->p1 = p1;
 }
 
-/* A shift of a sequence's positions. */
+/* Adds a shift of a sequence's positions. */
 static inline void hand_add(hand *h, uint32_t seq, uint32_t p0, uint32_t p1, int32_t delta)
 {
     kvb_event *e = hand_event(h, KVB_EVENT_SEQ_ADD);
@@ -116,7 +116,7 @@ static inline void hand_add(hand *h, uint32_t seq, uint32_t p0, uint32_t p1, int
     h->trace.needs.shift = true;
 }
 
-/* The numbers of a text, as "0 4 5". Returns how many. */
+/* Reads the numbers of a text like "0 4 5". Returns their count. */
 static inline uint32_t hand_list(const char *text, uint32_t *list)
 {
     uint32_t n = 0;
@@ -172,7 +172,7 @@ static inline void hand_values(hand *h, kvb_model model, uint64_t seed, kvb_valu
     }
 }
 
-/* ---- what an oracle makes of them -------------------------------------------------------------------------------- */
+/* ---- oracles ----------------------------------------------------------------------------------------------------- */
 
 static inline kvb_oracle *hand_oracle_of(const hand *h, const kvb_values *values, kvb_oracle_options options)
 {
@@ -183,7 +183,7 @@ static inline kvb_oracle *hand_oracle_of(const hand *h, const kvb_values *values
     return oracle;
 }
 
-/* Of all rows. */
+/* An oracle that checks all rows. */
 static inline kvb_oracle *hand_oracle(const hand *h, const kvb_values *values, const kvb_format *k, const kvb_format *v)
 {
     return hand_oracle_of(h, values,
@@ -200,11 +200,11 @@ static inline kvb_storage hand_storage(const kvb_format *format, uint32_t dim, c
     return store;
 }
 
-/* n rows from[i] -> [dim] as a sequence of its own: rows, sizes [n][dim]; sizes NULL: they do not matter. */
+/* Stores n rows from[i] -> [dim] as one sequence and reads them back: rows, sizes [n][dim]. sizes NULL: not wanted. */
 static inline void hand_store(const kvb_storage *store, const float *const *from, uint32_t n, double *rows,
                               double *sizes)
 {
-    void *scratch = malloc(kvb_storage_scratch(store)); /* its exact size: a sanitiser sees what lies beyond */
+    void *scratch = malloc(kvb_storage_scratch(store)); /* exact size: a sanitizer sees accesses beyond */
     double *own = malloc(n * store->dim * sizeof *own + 1);
     assert_true(scratch && own);
     kvb_storage_rows(store, from, n, scratch, rows, sizes ? sizes : own);
@@ -212,7 +212,7 @@ static inline void hand_store(const kvb_storage *store, const float *const *from
     free(scratch);
 }
 
-/* The same of these tokens, in a layer and KV head. */
+/* The same for the rows of these tokens in a layer and KV head. */
 static inline void hand_store_tokens(const kvb_values *values, kvb_rows kind, const kvb_format *format,
                                      const float *amax, uint32_t layer, uint32_t kv_head, uint32_t n,
                                      const uint32_t *tokens, double *rows)
@@ -228,9 +228,9 @@ static inline void hand_store_tokens(const kvb_values *values, kvb_rows kind, co
     free(from);
 }
 
-enum { HAND_DIM = 64 }; /* V rows are no longer */
+enum { HAND_DIM = 64 }; /* longest V row */
 
-/* e is attention of this token's q over n rows k and v, by its definition. v NULL: of latent rows. */
+/* e must be the attention, by its definition, of this token's q over n rows k and v. v NULL: latent rows, V in k. */
 static inline void hand_is_attention(const kvb_values *values, const kvb_expect *e, uint64_t token, uint32_t n,
                                      const double *k, const double *v)
 {

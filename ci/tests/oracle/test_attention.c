@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: exact attention is what its definition says, by hand, in long double, in floats of 113 bits; and the loops of
+/* Shows: exact attention agrees with its definition, by hand, in long double, and in floats of 113 bits; the loops of
  * every level give the same bits. */
 #include <mpfr.h>
 #include <stdbool.h>
@@ -60,9 +60,9 @@ static void two_cells_by_hand(void **state)
     NEAR(row.weight_sum, 4.0 / 3); /* 1/3 + 1 */
     assert_true(t[0].v_max == 8 && t[1].v_max == 4);
     assert_int_equal(row.visible, 2);
-    NEAR(scratch[0], 0); /* the logits are left */
+    NEAR(scratch[0], 0); /* scratch keeps the logits */
     NEAR(scratch[1], log3);
-    assert_true(t[0].steps == 0 && row.step == 0); /* no step was asked for */
+    assert_true(t[0].steps == 0 && row.step == 0); /* no step was given */
 
     /* Weights in steps: most = 0.1 of 3/4 of 8 = 0.6. Products |8|/4 and 0; |-4|/4 and 4*3/4 */
     a.step = 0.2;
@@ -72,17 +72,17 @@ static void two_cells_by_hand(void **state)
     NEAR(t[0].steps2, 0.36);
     NEAR(t[1].steps, 0.6 + 0.6);
     NEAR(t[1].steps2, 0.72);
-    a.step = 0.4; /* most = 1.2: above the first product of channel 1, which is its own limit */
+    a.step = 0.4; /* most = 1.2 exceeds the first product of channel 1: its error is limited to itself */
     kvb_attention_solve(&a, scratch, &row, &lse, t);
     NEAR(t[1].steps, 1 + 1.2);
     NEAR(t[1].lost, 1); /* |-4| / 4, which may become 0 */
-    NEAR(t[0].lost, 0); /* 0 of the second cell */
-    a.v_offset = true;  /* where codes have a zero, the row's largest is the limit: 8/4 */
+    NEAR(t[0].lost, 0); /* the second cell's V is 0 */
+    a.v_offset = true;  /* if codes have a zero, the limit is the row's largest product: 8/4 */
     kvb_attention_solve(&a, scratch, &row, &lse, t);
     NEAR(t[1].steps, 1.2 + 1.2);
 }
 
-/* Nothing to see: 0 and -infinity; with a sink, 0 and its logit. */
+/* No visible cell: 0 and -infinity; with a sink, 0 and its logit. */
 static void nothing_visible(void **state)
 {
     const double q[1] = {1};
@@ -100,7 +100,7 @@ static void nothing_visible(void **state)
     assert_true(t.o == 0 && t.mass == 0);
 }
 
-/* The same formulas once more, directly: no maximum taken out, one cell at a time, long double. */
+/* The same formulas computed directly: no maximum subtracted, one cell at a time, in long double. */
 static void check_directly(const kvb_attention *a, const uint32_t *cells)
 {
     uint32_t n = a->visible;
@@ -139,7 +139,7 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     NEAR(row.weight_sum, z / expl(top));
     assert_true(row.v_mix == a->v_mix);
     long double a_mean = 0, a_max = 0, q_mean = 0, q_max = 0, s_mean = 0, s_max = 0, p_max = 0, v_largest = 0;
-    for (uint32_t i = 0; i < n + (a->sink != NULL); i++) { /* the sink last: a cell of which only S counts */
+    for (uint32_t i = 0; i < n + (a->sink != NULL); i++) { /* the sink comes last, as a cell with only an S */
         long double x = i < n ? s[i] : (long double)*a->sink, size = fabsl(x) + (top - x) / 2;
         s_mean += expl(x) / z * size;
         s_max = size > s_max ? size : s_max;
@@ -197,7 +197,7 @@ static void check_directly(const kvb_attention *a, const uint32_t *cells)
     free(shift);
 }
 
-/* The sums of rows of K that an attention is to be given. */
+/* The sums of K's rows that an attention takes as input. */
 static void rows_sum(const double *rows, uint32_t n, uint32_t dim, double *sums)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -245,11 +245,11 @@ static void against_long_double(void **state)
     check_directly(&a, cells);
     a.softcap = 0;
     check_directly(&a, cells);
-    sink = -40; /* hardly a weight, but the largest S */
+    sink = -40; /* almost no weight, but the largest S */
     check_directly(&a, cells);
     sink = 2.25f;
 
-    /* magnitudes of their own, those of V sometimes below |v| */
+    /* separate magnitudes, those of V sometimes below |v| */
     static double k_size[TOKENS * K], v_size[TOKENS * V];
     for (int i = 0; i < TOKENS * K; i++)
         k_size[i] = fabs(k[i]) + 3 * hand_uniform(&seed);
@@ -264,7 +264,7 @@ static void against_long_double(void **state)
     a.v_mix = 5;
     check_directly(&a, cells);
 
-    /* one side gathered, then both: other rows than those of the tokens */
+    /* rows in another order than the tokens': one side, then both */
     a.k_gathered = true;
     check_directly(&a, cells);
     a.v_gathered = true;
@@ -283,9 +283,9 @@ static void against_long_double(void **state)
 }
 
 /*
- * The oracle's own judge. Shows that its solve in double agrees with the definition of attention in floats of 113 bits
- * (MPFR), which shares no code with it: each element within 16 roundings of a double, relative to what is added up for
- * it, for logits from -700 to 4000, rows of one to 3000 cells, softcap, sinks, cancelling and equal values.
+ * Judges the oracle. Shows that its solve in double agrees with the definition of attention in floats of 113 bits
+ * (MPFR), which shares no code with it: each element within 16 roundings of a double, relative to the sum of its terms'
+ * magnitudes, for logits from -700 to 4000, rows of one to 3000 cells, softcap, sinks, cancelling and equal values.
  */
 
 enum { BITS = 113, DIM = 6 };
@@ -294,7 +294,7 @@ static const struct scene {
     const char *name;
     uint32_t n;       /* cells */
     double logit;     /* standard deviation of the logits, about */
-    double offset;    /* added to all of them */
+    double offset;    /* added to all logits */
     double v, v_step; /* values: v + v_step * gauss */
     double softcap;
     float sink; /* NAN: none */
@@ -354,7 +354,7 @@ static void logit_of(const kvb_attention *a, const double *k, mpfr_t s)
     mpfr_clear(x);
 }
 
-/* The definition: exp of each logit as it is, for which the exponents of MPFR have room. */
+/* The definition: exp of each logit without subtraction; MPFR's exponents have room for it. */
 static void solve(const kvb_attention *a, precise *p)
 {
     mpfr_t s, weight, term;
@@ -363,7 +363,7 @@ static void solve(const kvb_attention *a, precise *p)
         mpfr_set_zero(p->out[c], 1);
         mpfr_set_zero(p->mass[c], 1);
     }
-    mpfr_set_zero(p->lse, 1); /* holds the sum of weights first */
+    mpfr_set_zero(p->lse, 1); /* first holds the sum of weights */
     if (a->sink) {
         mpfr_set_d(p->lse, (double)*a->sink, MPFR_RNDN);
         mpfr_exp(p->lse, p->lse, MPFR_RNDN);
@@ -436,13 +436,13 @@ static void scene_check(const struct scene *s, uint64_t seed, double *worst, dou
     precise_init(&p);
     kvb_attention_solve(&a, scratch, &row, &lse, terms);
     solve(&a, &p);
-    /* A logit's own rounding moves its weight: that many are part of any sum in double. */
+    /* Rounding a logit moves its weight, by this many roundings in any sum in double. */
     double largest = row.a_max + fabs(row.logit_max) + 1;
     for (uint32_t c = 0; c < DIM; c++) {
         double mass = mpfr_get_d(p.mass[c], MPFR_RNDN);
         *worst = fmax(*worst, roundings(terms[c].o, p.out[c], mass) / largest);
         assert_true(roundings(terms[c].mass, p.mass[c], mass) <=
-                    8 * largest + s->n); /* a plain sum: bounds need no more */
+                    8 * largest + s->n); /* a plain sum is exact enough for bounds */
     }
     *worst_lse = fmax(*worst_lse, roundings(lse, p.lse, largest));
     precise_clear(&p);
@@ -465,8 +465,8 @@ static void test_scenes(void **state)
     mpfr_free_cache();
 }
 
-/* Shows: the oracle's loops give the same bits at every level that this CPU has, NaN or not, and sums of a plain loop
- * but for rounding. */
+/* Shows: the oracle's loops give the same bits at every level that this CPU has, also with NaN, and the sums of a plain
+ * loop within rounding. */
 
 enum { ROWS = 40, MOST = 192, CELLS = 13 };
 #define THERE 0.5
@@ -496,7 +496,7 @@ static void all_run(const kvb_products *p, uint32_t dim, outcome *to)
 {
     kvb_tile_rows rows = {k, k, at, dim, CELLS, q, q + 20, q + 40, q + 60};
     memset(to, 0, sizeof *to);
-    for (uint32_t c = 0; c < dim; c++) { /* sums are added to what is there */
+    for (uint32_t c = 0; c < dim; c++) { /* sums are added to the old values */
         to->outputs[c] = to->mass[0][c] = to->mass[1][c] = to->v_max[0][c] = to->v_max[1][c] = THERE;
         for (int s = 0; s < 4; s++)
             to->spread[s][c] = THERE;
@@ -575,7 +575,7 @@ static void levels_agree(void **state)
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
         inputs_make();
         levels_agree_on(dims[d], true);
-        sizes[at[1] * dims[d]] = k[at[2] * dims[d] + dims[d] / 2] = NAN; /* which of two numbers is the larger now? */
+        sizes[at[1] * dims[d]] = k[at[2] * dims[d] + dims[d] / 2] = NAN; /* a maximum must not depend on the order */
         levels_agree_on(dims[d], false);
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: the bound holds for honest f32 kernels, with a softcap, a sink logit, latent rows, outputs of 16 bits, and over
- * quantised and rotated rows, decoded first or factored out of the sums; is not vacuous; would not hold for such rows
- * with |k| and |v| in place of magnitudes; and catches small mistakes.
+ * Shows: the bound holds for honest f32 kernels, with a softcap, a sink logit, latent rows, outputs of 16 bits, and
+ * over quantised and rotated rows, whose scales are applied first or factored out of the sums. It is not vacuous, and
+ * catches small mistakes. For such rows it would not hold with |k| and |v| in place of magnitudes.
  */
 #include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
@@ -25,14 +25,14 @@ static const kvb_format formats[] = {
 };
 enum { F32, PLAIN = 3, FORMATS = 6 };
 
-/* What rows look like. FAR: far from 0, of a small range. OUTLIERS: two channels of +-100 that q hardly asks for, the
- * others small: an element is then a small difference of large terms. SPIKE: one channel is everything. */
+/* Kinds of rows. FAR: far from 0, in a small range. OUTLIERS: two channels of +-100 with small weight in q, the others
+ * small: an element is a small difference of large terms. SPIKE: one channel dominates. */
 typedef enum shape { GAUSSIAN, FAR, OUTLIERS, SPIKE } shape;
 
-/* Rows of one side: what they stand for; and of codes, what a factored kernel reads. */
+/* Rows of one side: their values; and for codes, what a factored kernel reads. */
 typedef struct side {
     float decoded[MAX_CELLS][DIM]; /* as a kernel reads them: f32, the transform undone */
-    double exact[MAX_CELLS][DIM], size[MAX_CELLS][DIM], sum[MAX_CELLS]; /* of size */
+    double exact[MAX_CELLS][DIM], size[MAX_CELLS][DIM], sum[MAX_CELLS]; /* sum: of size */
     float codes[MAX_CELLS][DIM], scale[MAX_CELLS], zero[MAX_CELLS];
 } side;
 
@@ -55,8 +55,8 @@ static const struct variant {
     double offset; /* added to every logit by a common part of all keys */
     float softcap, sink;
     kvb_elem out_elem;
-    float v_factor;   /* on V, 0: none; with one of 1e4 and more f16 rows are left out, they would not hold it */
-    uint32_t v_dim;   /* latent: of the beginning of K's rows; 0: not latent */
+    float v_factor;   /* on V, 0: none; from 1e4 on without f16 rows, which could not hold V */
+    uint32_t v_dim;   /* latent rows: V's part of K's rows; 0: not latent */
     bool is_infinite; /* some outputs are too large for their type */
     bool of_codes, factored;
     shape shape;
@@ -94,7 +94,7 @@ static void row_turn_back(kvb_transform transform, float *row)
             row[d] = -row[d];
 }
 
-/* Of variance 1, about Gaussian, and quick. */
+/* A number of variance 1, about Gaussian, drawn fast. */
 static float bell(uint64_t *seed)
 {
     double sum = -2;
@@ -118,7 +118,7 @@ static float element(shape s, int d, uint64_t *seed)
     }
 }
 
-/* One row into a side: by the codec (what it stores is tested elsewhere), with its parts taken apart. */
+/* Puts one row into a side: encodes it by the codec, which other tests check, and separates codes, scale and zero. */
 static void row_make(const kvb_storage *store, const float *row, side *to, uint32_t i)
 {
     unsigned char codes[4 * DIM], *part[KVB_PARTS];
@@ -186,7 +186,7 @@ static problem *problem_new(const struct variant *v, const kvb_format *format, u
     return p;
 }
 
-/* With magnitudes, or with |k| and |v| in their place. */
+/* Solves with magnitudes (sized), or with |k| and |v| in their place. */
 static void problem_solve(problem *p, bool sized)
 {
     double *scratch = malloc(kvb_attention_scratch(p->n, DIM) * sizeof *scratch), q[DIM];
@@ -217,18 +217,18 @@ static void problem_solve(problem *p, bool sized)
     free(scratch);
 }
 
-/* ---- two honest kernels: plain f32 loops, and what they declare ---------------------------------------------- */
+/* ---- two honest kernels: plain f32 loops, and their declarations --------------------------------------------- */
 
 typedef struct mistakes {
     const char *name;
     int64_t drop;      /* cell left out; -1: none */
     float scale;       /* factor on the scale */
     float exp_off;     /* factor on each exp of an odd cell */
-    bool swap;         /* heads 0 and 1 change places */
-    bool cut_p;        /* weights cut to bf16 without saying so */
-    bool other_zero;   /* zero points of the row before */
+    bool swap;         /* heads 0 and 1 are exchanged */
+    bool cut_p;        /* weights cut to bf16, undeclared */
+    bool other_zero;   /* zero points of the previous row */
     bool short_scales; /* scales cut to 16 bits */
-    bool not_turned;   /* V is left transformed */
+    bool not_turned;   /* V's transform is not undone */
 } mistakes;
 
 static const mistakes honest = {.drop = -1, .scale = 1, .exp_off = 1};
@@ -294,7 +294,7 @@ static void attend(const problem *p, uint32_t h, const mistakes *m, float *out, 
     *lse = max + logf(sum);
 }
 
-/* Elements that became infinite are counted. */
+/* Runs a kernel with these mistakes and judges it. per_row: each row's rho; counts infinite elements in *infinite. */
 static kvb_diff judge(const problem *p, const mistakes *m, const kvb_arithmetic *arithmetic, double *per_row,
                       uint32_t *infinite)
 {
@@ -320,7 +320,7 @@ static kvb_diff judge(const problem *p, const mistakes *m, const kvb_arithmetic 
 
 /* ---- tests -------------------------------------------------------------------------------------------------- */
 
-/* Formats from .. to-1, each over a sweep of sizes; the largest only of those that are stored as they are. */
+/* Tries formats from .. to-1, each over a sweep of sizes; formats with codes without the largest size. */
 static void variant_holds(const struct variant *v, size_t from, size_t to)
 {
     static const uint32_t sizes[] = {1, 2, 16, 100, 512, 1024, 4096};
@@ -351,7 +351,7 @@ static void variant_holds(const struct variant *v, size_t from, size_t to)
                   formats[from].name, rho[n / 2], worst, n, bare);
     assert_true(rho[n / 2] >= 1e-3 && worst >= 1e-2);
     assert_int_equal(infinite > 0, v->is_infinite);
-    assert_true(!v->of_codes || bare > 1 || v->shape == FAR); /* there an element is what its terms are */
+    assert_true(!v->of_codes || bare > 1 || v->shape == FAR); /* FAR: an element is as large as its terms */
 }
 
 static void holds_and_is_not_vacuous(void **state)
@@ -385,7 +385,7 @@ static void mistakes_are_caught(void **state)
         assert_true(judge(p, &honest, &arithmetic, NULL, NULL).rho <= 1);
         for (const mistakes *m = planted; m < planted + sizeof planted / sizeof *planted; m++) {
             if ((m->other_zero && !kvb_format_has_zeros(p->format)) || (m->not_turned && !p->format->transform) ||
-                (m->short_scales && f < PLAIN) || (m->cut_p && f >= PLAIN)) /* which the bound of codes allows */
+                (m->short_scales && f < PLAIN) || (m->cut_p && f >= PLAIN)) /* the bound of codes allows it */
                 continue;
             kvb_diff diff = judge(p, m, &arithmetic, NULL, NULL);
             print_message("# %s rows, %s: rho %.3g\n", p->format->name, m->name, diff.rho);
@@ -396,7 +396,7 @@ static void mistakes_are_caught(void **state)
     }
 }
 
-/* Weights cut to bf16 are fine for a kernel that says so. */
+/* A kernel that declares it may cut weights to bf16. */
 static void declared_rounding_is_allowed(void **state)
 {
     mistakes cut_p = honest;
@@ -410,8 +410,7 @@ static void declared_rounding_is_allowed(void **state)
     free(p);
 }
 
-/* All keys are one row, beside a sink: a sum of equal weights, which is off to one side. Independent roundings would
- * not be. */
+/* All keys are the same row, beside a sink: roundings of equal weights add up. Independent roundings would not. */
 static void equal_terms_take_the_worst(void **state)
 {
     double as_equal = 0, as_apart = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the bound is the formula at the head of oracle/bound.h, and what kernels that round to steps make of it. */
+/* Shows: the bound is the formula at the head of oracle/bound.h, and holds for kernels that round to steps. */
 #include <float.h>
 
 #include "ci/tests/tests.h"
@@ -11,11 +11,11 @@
 #include "oracle/storage.h"
 
 /*
- * Shows that the bound is the formula at the head of oracle/bound.h, to 9 digits: told once more here, in long double,
- * over random values of each field of a declaration and of a row; and by hand where a field is at its limit.
+ * Shows that the bound is the formula at the head of oracle/bound.h, to 9 digits: computed once more here, in long
+ * double, over random values of each field of a declaration and of a row; and by hand if a field is at its limit.
  */
 
-/* ---- the formula, told anew -------------------------------------------------------------------------------------- */
+/* ---- the formula, written anew ----------------------------------------------------------------------------------- */
 
 static long double roundoff(kvb_elem elem)
 {
@@ -133,7 +133,7 @@ static void the_formula_is_told_twice(void **state)
                                   .query = rounding_draw(),
                                   .scores = rounding_draw(),
                                   .sums = rounding_draw()};
-        const double size = small(3); /* of logits and their errors */
+        const double size = small(3); /* scale of logits and their errors */
         kvb_bound_row row = {.visible = 1 + below(200),
                              .a_mean = size * small(2),
                              .q_mean = size * small(2),
@@ -176,7 +176,7 @@ static void the_formula_is_told_twice(void **state)
     }
 }
 
-/* ---- where a field is at its limit ------------------------------------------------------------------------------- */
+/* ---- fields at their limits -------------------------------------------------------------------------------------- */
 
 static void is_about(double got, double want)
 {
@@ -186,8 +186,8 @@ static void is_about(double got, double want)
 
 static void limits_by_hand(void **state)
 {
-    /* An accumulator of f16 has u = 1/2048. After 1024 roundings m u = 1/2, gamma = 1 at worst, and what is divided by 1
-     * - gamma has no bound. At 2048 gamma has none. */
+    /* An f16 accumulator has u = 1/2048. After 1024 roundings m u = 1/2 and gamma = 1 at worst: a quotient by 1 - gamma
+     * has no bound. After 2048 gamma itself has none. */
     const kvb_bound_row nothing = {.v_mix = 1}, far = {.v_mix = 1, .q_largest = INFINITY, .v_largest = INFINITY};
     const kvb_bound_term zero = {0}, one = {.o = -1, .v_max = 2};
     const kvb_arithmetic plain = {.accumulator = KVB_F32}, lost = {.accumulator = KVB_F32, .exp_error = 1};
@@ -197,12 +197,12 @@ static void limits_by_hand(void **state)
         assert_true(kvb_bound_lse(&wide, KVB_BOUND_WORST, &nothing, 0, 1, 0) == INFINITY);
         assert_true(kvb_bound_output(&wide, KVB_BOUND_STATISTICAL, &nothing, &zero, 1, 0, KVB_F32) < 1e-40);
     }
-    /* Nothing is visible: the smallest number of out's type. An infinity of another channel, or in q, counts where floors
-     * and steps are declared, and only there. */
+    /* Nothing is visible: the bound is the smallest number of out's type. An infinity in another channel or in q
+     * matters only if floors or steps are declared. */
     assert_true(kvb_bound_output(&plain, KVB_BOUND_WORST, &nothing, &zero, 1, 0, KVB_F32) == 0x1p-149);
     assert_true(kvb_bound_lse(&plain, KVB_BOUND_WORST, &nothing, -INFINITY, 1, 0) == 0);
     assert_true(kvb_bound_output(&plain, KVB_BOUND_WORST, &far, &zero, 1, 0, KVB_F32) == 0x1p-149);
-    /* An exp that is off by itself says nothing of the weights: |o| + V, and its roundings. */
+    /* An exp with a relative error of 1 leaves weights unknown: the bound is |o| + V, and roundings. */
     is_about(kvb_bound_output(&lost, KVB_BOUND_WORST, &nothing, &one, 1, 0, KVB_F32), 3 + 12 * 0x1p-24);
 }
 
@@ -218,16 +218,16 @@ static void types_by_hand(void **state)
 }
 
 /*
- * Shows: a kernel that rounds q and its weights to the steps that it declares stays within the bound, is near it where
- * the roundings add up, and passes it with steps twice as coarse.
+ * Shows: a kernel that rounds q and its weights to its declared steps stays within the bound, comes near it if the
+ * roundings add up, and exceeds it with steps twice as coarse.
  */
 
 enum { MAX_DIM = 128, MAX_CELLS = 512 };
 
-/* One query; V of one channel. An element of K is code + zero, zero that of its row. */
+/* One query; V has one channel. An element of K is code + its row's zero. */
 typedef struct problem {
     uint32_t n, dim;
-    double scale, step; /* of the weights, for the terms' sums */
+    double scale, step; /* step: of the weights, for the terms' sums */
     double q[MAX_DIM];
     double code[MAX_CELLS * MAX_DIM], zero[MAX_CELLS];
     double k[MAX_CELLS * MAX_DIM], k_size[MAX_CELLS * MAX_DIM], k_sum[MAX_CELLS], v[MAX_CELLS];
@@ -235,7 +235,7 @@ typedef struct problem {
     kvb_expect expect;
 } problem;
 
-/* From codes and zeros; `sized`: with |code| + |zero| for magnitudes, else with |k|. */
+/* Solves from codes and zeros. sized: magnitudes are |code| + |zero|, else |k|. */
 static void problem_solve(problem *p, bool sized)
 {
     double *scratch = malloc(kvb_attention_scratch(p->n, 1) * sizeof *scratch);
@@ -273,8 +273,8 @@ static double step_round(double x, double step)
 }
 
 /*
- * A kernel that rounds nothing else: q to q_step of its largest, the weights to p_step of theirs. Zeros meet q itself
- * or what it was rounded to. rho of what it makes when it declares the steps declared[2].
+ * Runs a kernel that rounds only q, to q_step of its largest, and weights, to p_step of the largest. Zeros are
+ * multiplied with q itself or with rounded q. Judges it as if it declared the steps declared[2].
  */
 static kvb_diff attend(const problem *p, double q_step, double p_step, bool zero_meets_q, const double *declared)
 {
@@ -307,8 +307,8 @@ static kvb_diff attend(const problem *p, double q_step, double p_step, bool zero
 static const double q_only[2] = {Q_STEP, 0}, p_only[2] = {0, P_STEP}, both[2] = {Q_STEP, P_STEP};
 
 /*
- * Every channel of q lies `residue` steps above an even multiple, so that all roundings point one way, as do two keys,
- * one to each side; half of the channels are negative, so that the logits are small.
+ * Every channel of q lies `residue` steps above an even multiple, so that all roundings point one way. There are two
+ * keys, one to each side. Half of the channels are negative, so that logits are small.
  */
 static void q_aligned(problem *p, double residue)
 {
@@ -340,7 +340,7 @@ static void rounding_q(void **state)
     free(p);
 }
 
-/* Zeros that meet q itself leave code's error alone, which k does not show: here k is 0 and its codes are not. */
+/* If zeros are multiplied with q itself, only the codes' error stays. |k| hides it: k is 0 here, its codes are not. */
 static void zeros_may_meet_q_itself(void **state)
 {
     problem *p = malloc(sizeof *p);
@@ -375,7 +375,7 @@ static void rounding_weights(void **state)
         print_message("# weights, %u cells: rho %.3g, worst %.3g\n", n, diff.rho, diff.rho_worst);
         assert_true(diff.rho_worst <= 1 && diff.rho_worst > 0.8);
         assert_true(n > 49 || diff.rho <= 1);
-        /* 400 that all go one way are not independent: 7 * 20 of them are too many */
+        /* 400 errors in one direction are not independent: they exceed 7 * 20 */
         assert_true(n < 49 || (diff.rho > 2 && diff.rho < 3));
         assert_true(diff.rho_lse <= 1); /* the sum of the weights is not rounded */
     }
@@ -386,15 +386,15 @@ static void rounding_weights(void **state)
     free(p);
 }
 
-/* 40 weights of a fifth of a step all become 0: the bound is what they come to, at worst to a hair. Without the terms'
- * sums each might be off by half a step; sums for a step half as wide are taken twice. */
+/* 40 weights of a fifth of a step all become 0: the bound is just their sum. Without the terms' sums each could be off
+ * by half a step. Sums for a step half as wide count twice. */
 static void no_weight_errs_by_more_than_itself(void **state)
 {
     problem *p = malloc(sizeof *p);
     *p = (problem){.n = 41, .dim = 1, .scale = 1, .q = {1}, .step = P_STEP};
     for (uint32_t i = 0; i < p->n; i++) {
         p->code[i] = i ? log(0.2 * P_STEP) : 0;
-        p->v[i] = i ? 1 : 0; /* what is left is all of the output */
+        p->v[i] = i ? 1 : 0; /* the lost weights are the whole output */
     }
     problem_solve(p, true);
     kvb_diff diff = attend(p, 0, P_STEP, false, p_only);
@@ -410,7 +410,7 @@ static void no_weight_errs_by_more_than_itself(void **state)
     free(p);
 }
 
-/* Beside a sink all other weights become 0 together; where V lies to one side, so does all that is lost. */
+/* Beside a sink all other weights become 0 together. If V lies to one side, the losses add up. */
 static void what_a_sink_drowns_adds_up(void **state)
 {
     problem *p = malloc(sizeof *p);
@@ -433,7 +433,7 @@ static void what_a_sink_drowns_adds_up(void **state)
     free(p);
 }
 
-/* An output of 0 for all that is seen: under steps of 1/127 the bound leaves no room for it. */
+/* An output of 0 in every channel: the bound excludes it under steps of 1/127. */
 static void zero_is_no_answer(void **state)
 {
     problem *p = malloc(sizeof *p);
@@ -447,7 +447,7 @@ static void zero_is_no_answer(void **state)
         for (uint32_t i = 0; i < p->n * p->dim; i++)
             p->code[i] = hand_gauss(&seed);
         kvb_diff diff = {0};
-        for (int channel = 0; channel < 16; channel++) { /* a row has many: the worst of them counts */
+        for (int channel = 0; channel < 16; channel++) { /* a row has many channels: the worst counts */
             for (uint32_t i = 0; i < p->n; i++)
                 p->v[i] = hand_gauss(&seed);
             problem_solve(p, true);
@@ -461,7 +461,7 @@ static void zero_is_no_answer(void **state)
     free(p);
 }
 
-/* Rows as they come: held, not vacuous, and what is not declared is seen. */
+/* Random rows: the bound holds, is not vacuous, and catches undeclared roundings. */
 static void gaussian_rows(void **state)
 {
     problem *p = malloc(sizeof *p);
@@ -493,7 +493,7 @@ static void gaussian_rows(void **state)
     free(p);
 }
 
-/* What the oracle hands to an attention: the sums of the magnitudes that rows are read through. */
+/* The oracle gives an attention the sums of the magnitudes of stored rows. */
 static void sums_are_of_sizes(void **state)
 {
     static const kvb_format *const formats[] = {&f32, &int8_asym};

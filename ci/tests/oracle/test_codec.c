@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the reference codecs store rows as the published definitions say: every pattern of 16 bits, known answers to the
- * byte, levels of codebooks, and no element further off than half a step. */
+/* Shows: the reference codecs store rows as the published definitions require: every pattern of 16 bits, known answers
+ * to the byte, levels of codebooks, and no element further off than half a step. */
 #include <float.h>
 
 #include "ci/tests/tests.h"
@@ -8,7 +8,7 @@
 #include "oracle/storage.h"
 #include "workloads/special_rows.h"
 
-/* Rows through a reference codec, into parts that end where the codec says they do. */
+/* Rows encoded by a reference codec, into parts of the exact sizes that the codec declares. */
 
 enum { PART_BYTES = 32 * 1024, CANARY = 0xa5 };
 
@@ -24,7 +24,7 @@ static inline size_t part_bytes(const stored_row *s, int part, uint32_t n)
     return (s->codec->shared && part != KVB_CODES ? 1 : n) * kvb_codec_bytes(s->codec, s->dim, part);
 }
 
-/* n rows at most codec->block. */
+/* Encodes n rows, at most codec->block. */
 static inline void stored_encode(stored_row *s, const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim,
                                  float head_scale)
 {
@@ -56,7 +56,7 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* Another way to the same value: widen to binary32 by moving fields. */
+/* The same value in another way: widens to binary32 by moving bit fields. */
 static double f16_widened(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, field = h >> 10 & 31, man = h & 0x3ff;
@@ -88,7 +88,7 @@ static void every_pattern_decodes(void **state)
     }
 }
 
-/* The compiler's own half type, where it has one, agrees too. */
+/* The compiler's half type, if it has one, agrees, too. */
 static void every_pattern_agrees_with_the_compiler(void **state)
 {
 #if defined(__FLT16_MANT_DIG__)
@@ -137,7 +137,7 @@ static void every_value_encodes_to_itself(void **state)
         }
 }
 
-/* Between every two neighbours: below the middle down, above it up, on it to the even one. */
+/* Numbers between two neighbours: below the middle they round down, above it up, on it to the even one. */
 static void neighbours_round_to_nearest_even(void **state)
 {
     for (size_t i = 0; i < 2; i++)
@@ -167,7 +167,7 @@ static void extremes(void **state)
     }
     assert_int_equal(kvb_codec_f16(0x1p-25f), 0);          /* half the smallest subnormal: to even 0 */
     assert_int_equal(kvb_codec_f16(0x1.000002p-25f), 1);   /* just above it */
-    assert_int_equal(kvb_codec_bf16(float_of(0x8000)), 0); /* likewise, itself a binary32 subnormal */
+    assert_int_equal(kvb_codec_bf16(float_of(0x8000)), 0); /* the same for bf16; a binary32 subnormal */
     assert_int_equal(kvb_codec_bf16(float_of(0x8001)), 1);
 }
 
@@ -213,12 +213,13 @@ static void rows_are_little_endian_and_exact(void **state)
     assert_null(kvb_codec_find("f"));
 }
 
-/* Shows: rows worked out by hand from the published definitions, for every format, to the byte and back: known_rows.txt. */
+/* Shows: rows computed by hand from the published definitions (known_rows.txt) are encoded to the byte and decoded, in
+ * every format. */
 
 static stored_row kept;
 static double read_back[256], magnitude[256];
 
-/* dim numbers, of which x*3 are three; a list that is too short is repeated. */
+/* Reads dim numbers; x*3 stands for three; a list that is too short is repeated. */
 static void numbers(const char *text, uint32_t dim, double *x)
 {
     uint32_t n = 0;
@@ -318,7 +319,7 @@ static void head_scales(void **state)
     assert_true(kvb_codec_head_scale(&f, amax, 3, 0) == 1);
 }
 
-/* KIVI's K: a scale and a zero for each channel, over the rows that are there. */
+/* KIVI's K: a scale and a zero for each channel, over the rows of the block. */
 static void channels(void **state)
 {
     const float rows[2][4] = {{0, -1, 5, 2}, {3, 2, 5, 8}};
@@ -339,14 +340,14 @@ static void channels(void **state)
 }
 
 /*
- * Shows: the levels of tq4 and tq3 are the fixed point of Lloyd's iteration for N(0, 1), found here by integrals in
- * closed form; rows stored with them, transform included, lose no more than TurboQuant's bound (arXiv 2504.19874,
+ * Shows: the levels of tq4 and tq3 are the fixed point of Lloyd's iteration for N(0, 1), computed here by integrals in
+ * closed form. Rows stored with them, transform included, lose no more than TurboQuant's bound (arXiv 2504.19874,
  * theorem 1): |x - stored|^2 <= sqrt(3) pi / 2 4^-b |x|^2, in the mean.
  */
 
 static const double pi = 3.14159265358979323846;
 
-/* The codec's levels, off a row stored with scale 1. */
+/* Reads the codec's levels from a row stored with scale 1. */
 static void levels_read(const kvb_codec *codec, double *levels)
 {
     unsigned char codes[16] = {0}, one[2] = {0x00, 0x3c}; /* 1 as f16 */
@@ -371,7 +372,7 @@ static double below(double x)
     return erfc(-x / sqrt(2)) / 2;
 }
 
-/* One step of Lloyd: each level becomes the mean of N(0, 1) over what is nearest to it. */
+/* One step of Lloyd's iteration: each level becomes the mean of N(0, 1) over the numbers nearest to it. */
 static double lloyd(double *levels, int n)
 {
     double border[17], moved = 0;
@@ -395,7 +396,7 @@ static void levels_are_lloyds(void **state)
         int n = 1 << codec->bits;
         levels_read(codec, levels);
         for (int k = 0; k < n; k++)
-            best[k] = (k - (n - 1) / 2.0) * 6 / n; /* from anywhere: here evenly spread */
+            best[k] = (k - (n - 1) / 2.0) * 6 / n; /* any start works: here evenly spread */
         while (lloyd(best, n) > 1e-9)
             ;
         for (int k = 0; k < n; k++)
@@ -415,7 +416,7 @@ static void row_make(rows_of kind, float *x, uint32_t dim, uint64_t *seed)
         x[row_random(seed) % dim] = 1000;
 }
 
-/* The share of |x|^2 that is lost. */
+/* The lost share of |x|^2. */
 static double loss(uint32_t bits, rows_of kind, uint32_t dim)
 {
     enum { ROWS = 64 };
@@ -448,9 +449,9 @@ static double loss(uint32_t bits, rows_of kind, uint32_t dim)
 }
 
 /*
- * The theorem speaks of the mean over random rotations. Gaussian rows are a mean over rotations by themselves, rows of
- * one magnitude and random signs the mean of a constant row over all signs that the transform could have had. A block
- * of 64 or less makes few different numbers of those, and with 4 bits the loss is up to 0.0121, above 0.0106: not
+ * The theorem is about the mean over random rotations. The mean over Gaussian rows is such a mean. The mean over rows
+ * of one magnitude and random signs is that of a constant row over all signs that the transform could have had. In a
+ * block of 64 or less these take few different values; with 4 bits the loss is up to 0.0121, above 0.0106: not
  * asserted.
  */
 static void loss_is_below_the_papers_bound(void **state)
@@ -466,9 +467,8 @@ static void loss_is_below_the_papers_bound(void **state)
 }
 
 /*
- * Where one element is nearly all of a row, a Hadamard transform makes it +-1 everywhere, whatever its signs are: this
- * is not what the theorem's rotations do, and with 3 bits the loss is above its bound. It is the nearest level's
- * distance.
+ * If one element dominates a row, a Hadamard transform makes all elements +-1, with any signs. The theorem's rotations
+ * do not; with 3 bits the loss exceeds the bound. It is the distance to the nearest level.
  */
 static void an_outlier_is_two_levels(void **state)
 {
@@ -480,27 +480,26 @@ static void an_outlier_is_two_levels(void **state)
 }
 
 /*
- * Shows: decode(encode(x)) is within half a step of x, element by element, the step derived for each format from the
- * row alone; beyond the range it is the end of the range; whatever comes in, what comes out is finite where codes have
- * no NaN.
+ * Shows: decode(encode(x)) is within half a step of x, element by element, with a step that is computed from the row
+ * alone. Numbers beyond the range become its end. Decoded elements are finite, unless codes have a NaN.
  */
 
 #define F32 0x1p-24 /* unit roundoffs */
 #define F16 0x1p-11
 
-/* x as the codec takes it. */
+/* x limited to the codec's range. */
 static double limited(float x, double limit)
 {
     return isnan(x) ? 0 : fmax(-limit, fmin(limit, (double)x));
 }
 
-/* An f16 near x, and by how much it may be off. */
+/* The largest error of an f16 near x. */
 static double f16_error(double x)
 {
     return fmax(fabs(x) * F16, 0x1p-25);
 }
 
-/* ---- the largest error that each family may make on element c of a row ------------------------------------------ */
+/* ---- the largest error of each family on element c of a row ------------------------------------------------------ */
 
 typedef double allowance(const kvb_codec *codec, const float *x, uint32_t dim, uint32_t c);
 
@@ -520,7 +519,7 @@ static double peak(const float *x, uint32_t n, double limit)
     return fmax(-lo, hi);
 }
 
-/* Half of 2^-man of the binade; at least half a subnormal. Beyond the largest: the way to it. */
+/* Half of 2^-man of the binade, at least half a subnormal. Beyond the largest number: the distance to it. */
 static double fp8_allowance(const kvb_codec *codec, const float *x, uint32_t dim, uint32_t c)
 {
     bool e4m3 = codec->elem == KVB_E4M3;
@@ -561,17 +560,16 @@ static double ggml_allowance(const kvb_codec *codec, const float *x, uint32_t di
         d = (hi - lo) / (codec->elem == KVB_Q5_1 ? 31 : 15);
         return 0.5 * d + (codec->elem == KVB_Q5_1 ? 31 : 15) * f16_error(d) + f16_error(lo) + slack;
     case KVB_Q5_0:
-    case KVB_Q4_0: /* the code that would be opposite to the peak's is missing */
+    case KVB_Q4_0: /* the peak's opposite has no code */
         d = most / (codec->elem == KVB_Q5_0 ? 16 : 8);
         return (fabs(v) > most - d / 2 ? 1 : 0.5) * d + 16 * f16_error(d) + slack;
-    default: /* iq4_nl: half of the widest gap or the way from 113 to 127; least squares move d by up to that share */
+    default: /* iq4_nl: half of the widest gap, or from 113 to 127; least squares move d by up to 0.12 of itself */
         d = most / 127;
         return (fabs(v) > 113 * d ? 14 : 12) * d + 127 * (0.12 * d + f16_error(d)) + slack;
     }
 }
 
-/* The scale is such that a whole number of steps lies between the far edge and 0: between 2/3 and 2 of the plain one.
- */
+/* The scale puts a whole number of steps between the far edge and 0; it is 2/3 to 2 times the plain scale. */
 static double mlx_allowance(const kvb_codec *codec, const float *x, uint32_t dim, uint32_t c)
 {
     (void)dim;
@@ -579,7 +577,7 @@ static double mlx_allowance(const kvb_codec *codec, const float *x, uint32_t dim
     range(x + c / codec->group * codec->group, codec->group, 65504, &lo, &hi);
     double edge = -lo > hi ? lo : hi, plain = fmax((hi - lo) / top, (double)1e-7f), steps = rint(fabs(edge) / plain);
     double scale = steps > 0 ? fabs(edge) / steps : plain, away = fabs(v - (steps > 0 ? edge : 0)) / scale;
-    double excess = away > top ? away - top : 0; /* a code that is not there */
+    double excess = away > top ? away - top : 0; /* beyond the last code */
     return fmax(0.5, excess) * scale + top * f16_error(scale) + f16_error(edge) + 8 * F32 * (hi - lo + fabs(edge)) +
            (fabs(fabs(edge) / plain - steps) > 0.4999 ? scale : 0); /* rounded either way */
 }
@@ -592,11 +590,11 @@ static double kivi_allowance(const kvb_codec *codec, const float *x, uint32_t di
     (void)dim;
     range(x, 32, 65504, &lo, &hi);
     double scale = (hi - lo) / top, error = f16_error(scale);
-    /* Clamped where the scale was rounded down; all codes are 0 where it was rounded to 0. */
+    /* A code is clamped if the scale was rounded down; all codes are 0 if it was rounded to 0. */
     return 0.5 * (scale + error) + top * error + 8 * F32 * (hi - lo) + (scale < 0x1p-24 ? hi - lo : 0);
 }
 
-/* Half of the gap where y lies; above 6 the way to it. */
+/* Half of the gap between the neighbours of y; above 6 the distance to 6. */
 static double e2m1_half(double y)
 {
     return y > 6 ? fmax(y - 6, 1) : y > 4 ? 1 : y > 2 ? 0.5 : 0.25;
@@ -607,7 +605,7 @@ static double mx_allowance(const kvb_codec *codec, const float *x, uint32_t dim,
     (void)dim;
     double v = fabs(limited(x[c], FLT_MAX)), amax = peak(x + c / codec->group * codec->group, codec->group, FLT_MAX);
     double scale = fmax(ldexp(1, amax > 0 ? ilogb(amax) - 2 : -127), 0x1p-127);
-    if (codec->group == 16) { /* 448 at most, and rounded like every E4M3 */
+    if (codec->group == 16) { /* the scale is an E4M3, at most 448 */
         scale = kvb_codec_fp8_value(KVB_E4M3, kept.bytes[KVB_SCALES][c / 16]);
         double exact = fmin(amax / 6 / 0.5, 448);
         assert_true(fabs(scale - exact) <= fmax(exact * (0x1p-4 + 4 * F32), 0x1.00001p-10));
@@ -661,7 +659,7 @@ static bool has_codes_for_nan(const kvb_codec *codec)
 
 static void row_check(const kvb_codec *codec, uint32_t r, row_kind kind)
 {
-    for (uint32_t c = r % 3; c < DIM; c += 3) { /* allowances look at whole groups: a third of them each time */
+    for (uint32_t c = r % 3; c < DIM; c += 3) { /* a third of the elements: allowances read whole groups */
         float x = rows[r][c], column[ROWS];
         if (isnan(x) && has_codes_for_nan(codec)) {
             assert_true(isnan(stored[c]));
@@ -681,7 +679,7 @@ static void row_check(const kvb_codec *codec, uint32_t r, row_kind kind)
     }
 }
 
-/* Rows of every kind, through every format. */
+/* Rows of every kind in every format. */
 static void within_half_a_step(void **state)
 {
     for (const kvb_codec *const *at = kvb_codecs + 3; *at; at++)
@@ -703,7 +701,7 @@ static void within_half_a_step(void **state)
         }
 }
 
-/* What a format can say exactly stays as it is, signs of zeros included, when it is stored again. */
+/* Decoded rows do not change, signs of zeros included, when they are stored again. */
 static void stored_rows_stay(void **state)
 {
     static const char *const names[] = {"f16", "bf16", "e4m3", "e5m2", "mxfp4", "e4m3-head", "e5m2-tensor"};

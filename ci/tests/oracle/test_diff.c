@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: how outputs are compared, within the bound and to the bit. */
+/* Shows: how outputs are compared, against the bound and to the bit. */
 #include <errno.h>
 
 #include "ci/tests/tests.h"
@@ -9,7 +9,7 @@
 #include "oracle/oracle.h"
 #include "oracle/recurrence.h"
 
-/* Shows: a diff measures error against bound, turns NaN and unwritten output into infinity and keeps its place. */
+/* Shows: a diff measures error against bound, counts NaN and unwritten output as infinite, and keeps their place. */
 
 static const kvb_arithmetic plain = {.accumulator = KVB_F32, .dot_chain = 16, .cell_chain = 100};
 static const kvb_bound_term terms[3] = {
@@ -80,7 +80,7 @@ static void error_over_bound(void **state)
     assert_place(&d, 1);
 }
 
-/* Within the bounds, whichever channel comes nearest to them. */
+/* rho is that of the channel nearest to its bound. */
 static void rho_is_the_largest_of_the_channels(void **state)
 {
     static const double shares[][3] = {{0.1, 0.5, 0.3}, {0.6, 0.5, 0.1}, {0.1, 0.2, 0.7}};
@@ -110,7 +110,7 @@ static void log_sum_exp_is_judged(void **state)
     assert_true(d.rho > 1 && d.rho_lse == d.rho);
     assert_true(d.max_abs == 0);
     assert_place(&d, 3);
-    d = diff_of(&e, KVB_F32, out, NULL); /* not asked for */
+    d = diff_of(&e, KVB_F32, out, NULL); /* lse is not wanted */
     assert_true(d.rho == 0 && d.rho_lse == 0);
 }
 
@@ -189,14 +189,14 @@ static void sixteen_bit_outputs(void **state)
     d = diff_of(&e, KVB_BF16, bf16, NULL);
     assert_true(d.rho > 0.01 && d.rho < 0.2 && d.max_abs == 0x1p-13);
     d = diff_of(&e, KVB_F32, f32, NULL);
-    assert_true(d.rho > 1); /* f32 promises more */
+    assert_true(d.rho > 1); /* f32 must be closer */
     f16[0]++;               /* one spacing too far */
     assert_true(diff_of(&e, KVB_F16, f16, NULL).rho > 1);
     bf16[2]++;
     assert_true(diff_of(&e, KVB_BF16, bf16, NULL).rho > 1);
 }
 
-/* One exact element, o, of a type that cannot hold it: what may be written, and what may not. */
+/* One exact element, o, and an output type that cannot hold it: allowed bits, and wrong ones. */
 static void ends_of_the_output_type(void **state)
 {
     static const struct {
@@ -204,11 +204,11 @@ static void ends_of_the_output_type(void **state)
         double o;
         uint32_t good, bad[2]; /* bits */
     } cases[] = {
-        {KVB_F16, 70000, 0x7c00, {0xfc00, 0x7bff}},  /* infinity, but not with the other sign, nor the largest number */
-        {KVB_F16, -70000, 0xfc00, {0x7c00, 0x7e00}}, /* nor NaN */
-        {KVB_F16, 60000, 0x7b53, {0x7c00, 0x7b55}},  /* infinity only beyond the type's range */
-        {KVB_F16, 3e-6, 50, {0, 52}},                /* subnormals are not flushed, and their steps are 2^-24 */
-        {KVB_F16, 2e-8, 0, {2, 0x8002}},             /* less than half of the smallest */
+        {KVB_F16, 70000, 0x7c00, {0xfc00, 0x7bff}},   /* infinity, not of the other sign, nor the largest number */
+        {KVB_F16, -70000, 0xfc00, {0x7c00, 0x7e00}},  /* nor NaN */
+        {KVB_F16, 60000, 0x7b53, {0x7c00, 0x7b55}},   /* infinity only beyond the type's range */
+        {KVB_F16, 3e-6, 50, {0, 52}},                 /* subnormals are not flushed, and their steps are 2^-24 */
+        {KVB_F16, 2e-8, 0, {2, 0x8002}},              /* less than half of the smallest */
         {KVB_BF16, 3.4e38, 0x7f80, {0xff80, 0x7f7e}}, /* the largest one is 3.39e38 */
         {KVB_BF16, 1e-40, 0x0001, {0x0003, 0x0080}},
         {KVB_F32, 3e38, 0x7f61b1e6, {0x7f800000, 0x7f61b2e6}},
@@ -245,7 +245,7 @@ static void empty_row(void **state)
     assert_true(isinf(diff_of(&e, KVB_F32, out, &lse).rho));
 }
 
-/* Of a scan: three elements, of which the second is off by twice its bound. */
+/* Three elements of a scan; the second is off by twice its bound. */
 static void elements_of_a_scan_by_hand(void **state)
 {
     const kvb_recurrence_want want[3] = {{1, 0.5, 1}, {2, 0.25, 0.5}, {-3, 1, 2}};
@@ -261,18 +261,18 @@ static void elements_of_a_scan_by_hand(void **state)
     assert_true(d.first_heads[0] == 0 && d.first_heads[1] == 1 && d.first_queries[0] == 1 << 9);
     kvb_diff_take(&d, &first, want, 3, KVB_F32, last); /* the third is off by twice its bound, and by its worst */
     assert_true(d.rho == 2 && d.rho_worst == 1 && d.max_abs == 2 && d.worst.channel == 17 && d.failed == 2);
-    /* what is no number is beyond an infinite bound as well */
+    /* NaN exceeds an infinite bound, too */
     const kvb_recurrence_want endless = {1, INFINITY, INFINITY};
     const float no_number = NAN;
     d = (kvb_diff){0};
     kvb_diff_take(&d, &first, &endless, 1, KVB_F32, &no_number);
     assert_true(d.rho == INFINITY && d.failed == 1 && d.not_finite == 1);
-    /* as far as the bound allows is not too far */
+    /* an error equal to the bound passes */
     const float ends[3] = {1.5f, 2.25f, -2};
     d = (kvb_diff){0};
     kvb_diff_take(&d, &first, want, 3, KVB_F32, ends);
     assert_true(d.rho == 1 && d.failed == 0 && !d.any_failed);
-    /* zeros where zeros are due are off by no share of themselves */
+    /* exact zeros have no error, relative or not */
     const kvb_recurrence_want none[3] = {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}};
     const kvb_bound_term nothing[3] = {{.v_max = 1}};
     d = (kvb_diff){0};
@@ -282,11 +282,11 @@ static void elements_of_a_scan_by_hand(void **state)
     e.terms = nothing;
     d = diff_of(&e, KVB_F32, zeros, NULL);
     assert_true(d.rho == 0 && d.rel_l2 == 0);
-    kvb_diff_take(&d, &first, none, 3, KVB_F32, got); /* without a bound every error is too large */
+    kvb_diff_take(&d, &first, none, 3, KVB_F32, got); /* with a bound of 0 every error is too large */
     assert_true(d.rho == INFINITY && d.rho_worst == INFINITY && d.failed == 3 && d.rel_l2 == INFINITY);
 }
 
-/* The log-sum-exp by itself: where outputs are right, its own bounds decide. */
+/* If outputs are right, the log-sum-exp's own bounds decide. */
 static void a_log_sum_exp_by_hand(void **state)
 {
     const kvb_expect e = expect_row();
@@ -298,7 +298,7 @@ static void a_log_sum_exp_by_hand(void **state)
     assert_true(d.elements == 4 && d.failed == 0 && d.worst.bound == bound && d.worst.want == 3);
 }
 
-/* Queries beyond KVB_DIFF_QUERIES are counted; their numbers are not kept. */
+/* Queries beyond KVB_DIFF_QUERIES are counted, but their numbers are not kept. */
 static void last_query_that_is_told_apart(void **state)
 {
     kvb_expect e = expect_row();
@@ -314,7 +314,7 @@ static void last_query_that_is_told_apart(void **state)
     }
 }
 
-/* Shows: other projects' rules pass what they allow and refuse what is beyond, whatever is not finite. */
+/* Shows: other projects' rules pass errors within their limits, and refuse larger ones and all that is not finite. */
 
 static const kvb_tolerance nmse = {KVB_TOLERANCE_NMSE, 1e-2, 0, "here"};
 static const kvb_tolerance close_to = {KVB_TOLERANCE_CLOSE, 0.5, 0.25, "here"};
@@ -348,8 +348,7 @@ static void what_is_not_finite(void **state)
     for (int i = 0; i < 2; i++) {
         assert_true(share(rules[i], (const float[]){NAN, 1}, (const double[]){1, 1}, 2) == INFINITY);
         assert_true(share(rules[i], (const float[]){1, -INFINITY}, (const double[]){1, 1}, 2) == INFINITY);
-        assert_true(share(rules[i], (const float[]){NAN, 1}, (const double[]){INFINITY, 1}, 2) ==
-                    0); /* as it must be */
+        assert_true(share(rules[i], (const float[]){NAN, 1}, (const double[]){INFINITY, 1}, 2) == 0); /* exact */
         assert_true(share(rules[i], NULL, NULL, 0) == 0);
     }
     assert_true(share(&nmse, (const float[]){0, 1e-9f}, (const double[]){0, 0}, 2) == INFINITY);
@@ -371,8 +370,8 @@ static void rows_of_16_bits_and_steps(void **state)
 }
 
 /*
- * Shows: an order that is repeated to the bit has the lanes, folds, multiply-adds, tiles and parts that it declares, on
- * numbers of which each other order gives another sum; tiles that are not the visible cells, each once, are refused.
+ * Shows: an order of additions is repeated to the bit with the lanes, folds, multiply-adds, tiles and parts that it
+ * declares, on numbers that give another sum in any other order. Tiles must be the visible cells, each once.
  */
 
 #define TINY 0x1p-24 /* 1 + TINY is 1, TINY + TINY + 1 is more */
@@ -424,7 +423,7 @@ static void products_round_unless_fused(void **state)
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
-/* Cells of a tile each, up to KVB_CELL_NONE; a tile that begins a part comes after `part` others. */
+/* Cells, each a tile, up to KVB_CELL_NONE. Tile number `part` begins a part; 0: none does. */
 static struct {
     uint32_t cells[5], part;
 } plan;
@@ -441,7 +440,7 @@ static float power(float x)
     return exp2f(x);
 }
 
-/* Equal weights; V is 1, TINY, TINY. The sum, or -1: refused. */
+/* The sum with equal weights and V of 1, TINY, TINY; -1: refused. */
 static float sum(kvb_softmax softmax, const uint32_t cells[5], uint32_t part, char *why, size_t why_bytes)
 {
     static const float q[] = {0};

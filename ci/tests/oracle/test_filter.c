@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the filter of errors that rows share: its formulas, numbers by hand, and what it says. */
+/* Shows: the filter of errors that rows share: its formulas, numbers by hand, and its words. */
 #include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/codec.h"
@@ -10,8 +10,8 @@
 
 enum { UNITS = 2, HEADS = 3, QUERIES = 40, CELLS = 24, SEEN = 20, MOST = 37, ROWS = UNITS * QUERIES * HEADS };
 
-/* An oracle of rows that no trace made: each layer is a unit of one KV head. Each query sees tokens in two runs, and
- * some tokens are seen by none. */
+/* An oracle with made-up rows: each layer is a unit of one KV head. Each query sees tokens in two runs; no query sees
+ * some of the tokens. */
 typedef struct made {
     kvb_model model;
     kvb_oracle_state state;
@@ -20,7 +20,7 @@ typedef struct made {
     kvb_filter_unit unit[UNITS];
     kvb_filter_row row[ROWS];
     uint32_t number[ROWS], dim;
-    kvb_expect expect[ROWS + 1]; /* the last is not the oracle's */
+    kvb_expect expect[ROWS + 1]; /* the last row is not the oracle's */
     kvb_bound_term terms[ROWS][MOST];
     kvb_token_run runs[ROWS][2];
     double inverse[UNITS][MOST];
@@ -64,14 +64,14 @@ static void made_connect(made *m, uint32_t dim)
                                      .slope = m->slope[r],
                                      .weight = 1,
                                      .cap = INFINITY};
-        m->runs[r][0] = (kvb_token_run){10, CELLS}; /* in the order of positions, which is not that of tokens */
+        m->runs[r][0] = (kvb_token_run){10, CELLS}; /* in the order of positions, not of tokens */
         m->runs[r][1] = (kvb_token_run){0, 6};
         m->number[r] = r;
     }
     m->expect[ROWS] = m->expect[ROWS - HEADS];
 }
 
-/* What the filter finds in m->out, by kind; *rows: how many rows count. Returns the largest z. */
+/* The filter's peaks over m->out, by kind; *rows: number of rows that count. Returns the largest z. */
 static double filtered(made *m, const kvb_arithmetic *a, kvb_elem out_elem, kvb_filter_peak *peaks, uint64_t *rows)
 {
     kvb_filter *filter;
@@ -89,7 +89,7 @@ static double filtered(made *m, const kvb_arithmetic *a, kvb_elem out_elem, kvb_
     return z;
 }
 
-/* Shows by numbers worked out by hand how large an honest |a| of the filter may be, for each field of a declaration,
+/* Shows, by numbers computed by hand, how large an honest |a| of the filter may be, for each field of a declaration,
  * and which rows count. */
 
 /* Rows of two cells: V (1, 1, 1, 1) and (-1, -1, -1, -1), o = (1, 1, 1, 1) / 2 by weights of 3/4 and 1/4. */
@@ -118,8 +118,7 @@ static void plain_make(made *m)
     }
 }
 
-/* z of a kind where residuals are `share` of (1, 1, 1, 1) / 2. out: that, in all cases; what it is compared with lies
- * beside it. */
+/* z of a kind if residuals are `share` of (1, 1, 1, 1) / 2. Outputs stay (1, 1, 1, 1) / 2; exact rows differ. */
 static double z_of(made *m, const kvb_arithmetic *a, kvb_filter_kind kind, kvb_elem out_elem, double share)
 {
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
@@ -133,7 +132,7 @@ static double z_of(made *m, const kvb_arithmetic *a, kvb_filter_kind kind, kvb_e
     return peaks[kind].z;
 }
 
-/* From `want` on a share stands out: by the square root of the number of rows that count. */
+/* Shares from `want` on must stand out, by the square root of the number of rows that count; smaller ones must not. */
 static void stands_out_from(made *m, const kvb_arithmetic *a, kvb_filter_kind kind, kvb_elem out_elem, double want,
                             double rows)
 {
@@ -149,34 +148,33 @@ static void stands_out_from(made *m, const kvb_arithmetic *a, kvb_filter_kind ki
 static void honest_sizes_by_hand(void **state)
 {
     static made m;
-    const double base = 2e-6 + 0x1p-24 / 2; /* of an output in f32: u sqrt(4) / 4 */
+    const double base = 2e-6 + 0x1p-24 / 2; /* the f32 output: u sqrt(4) / 4 */
     const struct {
         enum { PLAIN, LARGER, ALIKE, CAPPED, BELOW_CAP } rows;
         kvb_arithmetic a;
-        double more; /* than base */
+        double more; /* expected, above base */
     } cases[] = {
         {PLAIN, {.accumulator = KVB_F32}, 0},
-        /* an accumulator of f16: (sqrt(64) / 2 + sqrt(16)) / 2048 = 1/256 */
+        /* f16 accumulator: (sqrt(64) / 2 + sqrt(16)) / 2048 = 1/256 */
         {PLAIN, {.accumulator = KVB_F16, .cell_chain = 64, .rescales = 16}, 1.0 / 256},
         {PLAIN, {.accumulator = KVB_F16, .cell_chain = 64}, 1.0 / 512},
         {PLAIN, {.accumulator = KVB_F16, .rescales = 16}, 1.0 / 512},
         {PLAIN, {.exp_error = 0.125}, 1.0 / 4},
-        /* steps of 1/8: 1/16, no product below 1/8 * 3/4, and 3 of 2^-24 */
+        /* steps of 1/8: half a step is 1/16; no product is below 1/8 * 3/4; and 3 roundings of 2^-24 */
         {PLAIN, {.sums = {.step = 0.125, .chain = 3}}, 1.0 / 16 + 3 * 0x1p-24},
-        /* products below 1/2 * 3/4 are unclear: the cell of 1/4; below half of that they are lost: none */
+        /* products below 1/2 * 3/4 are unclear: the cell of weight 1/4; none is below half of that, and so lost */
         {PLAIN, {.sums.floor = 0.5}, 0.25},
         {PLAIN, {.exp_floor = 0.5}, 0.25},
-        /* half a step is 1/8, and 1/4: what is as large as a step is clear, what is as large as half of one is not
-         * lost */
+        /* half a step is 1/8, then 1/4: a product of one step is clear, one of half a step is not lost */
         {LARGER, {.sums.floor = 0.25}, 0},
         {LARGER, {.sums.floor = 0.5}, 0.25},
-        /* weights of bf16: (1/4 + 0.425 / 2) / 256 = 0.4625 / 256 and three more of 1/256; of e4m3, all are alike:
+        /* bf16 weights: (1/4 + 0.425 / 2) / 256 = 0.4625 / 256, and 3 roundings of 1/256; e4m3: all are alike,
          * 1.2125 / 16 */
         {ALIKE, {.sums = {.rounding = KVB_BF16, .chain = 3}}, 0.4625 / 256 + 3.0 / 256},
         {ALIKE, {.sums.rounding = KVB_E4M3}, 1.2125 / 16},
-        /* in f32: shares of 2^-24; a chain counts where something is narrow */
+        /* f32 weights: shares of 2^-24; a chain counts only if a type is narrow */
         {ALIKE, {.sums.chain = 3}, 0.2125 * 0x1p-24},
-        /* beside a softcap the cell of 3/4 is alike in all rows, if it is less than 1/256 below the cap */
+        /* with a softcap the cell of weight 3/4 is alike in all rows, if it is less than 1/256 below the cap */
         {CAPPED, {.sums = {.rounding = KVB_BF16, .chain = 3}}, 1.2125 / 256 + 3.0 / 256},
         {BELOW_CAP, {.sums = {.rounding = KVB_BF16, .chain = 3}}, 0.4625 / 256 + 3.0 / 256},
     };
@@ -185,7 +183,7 @@ static void honest_sizes_by_hand(void **state)
     stands_out_from(&m, &cases[0].a, KVB_FILTER_SIZE, KVB_BF16, 2e-6 + 0x1p-9, ROWS);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (uint32_t r = 0; r < ROWS; r++) {
-            m.expect[r].row.v_largest = cases[i].rows >= LARGER ? 4.0 / 3 : 1; /* 3/4 of which is 1 */
+            m.expect[r].row.v_largest = cases[i].rows >= LARGER ? 4.0 / 3 : 1; /* times 3/4: 1 */
             m.row[r].alike[KVB_BF16] = cases[i].rows >= ALIKE ? 0.25 : 0;
             m.row[r].apart = cases[i].rows >= ALIKE ? 0.5 : 0;
             m.row[r].cap =
@@ -195,26 +193,26 @@ static void honest_sizes_by_hand(void **state)
     }
 }
 
-/* A residual of `share` (1, 1, 1, 1) / 2 in the other directions: cells' are 3/4 (1/2) and -1/4 (3/2) in each channel,
- * so that a is 4/3 and -4/3 of the share; of the slope, 2 in each, 1/4. */
+/* A residual of `share` * (1, 1, 1, 1) / 2 in the other directions. A cell's direction is 3/4 (1/2) or -1/4 (3/2) in
+ * each channel, so that a is 4/3 or -4/3 of the share; the slope's is 2, so that a is 1/4 of it. */
 static void least_sizes_by_hand(void **state)
 {
     static made m;
     const kvb_arithmetic bf16 = {.sums.rounding = KVB_BF16}, steps = {.sums.step = 1.0 / 16};
     plain_make(&m);
-    stands_out_from(&m, &bf16, KVB_FILTER_TOKEN, KVB_F32, 0.75 * 0.25, ROWS / 2); /* of one of the two units */
+    stands_out_from(&m, &bf16, KVB_FILTER_TOKEN, KVB_F32, 0.75 * 0.25, ROWS / 2); /* the rows of one of two units */
     stands_out_from(&m, &bf16, KVB_FILTER_FROM_FIRST, KVB_F32, 0.75 * 0.25, ROWS);
     stands_out_from(&m, &bf16, KVB_FILTER_FROM_LAST, KVB_F32, 0.75 * 0.25, ROWS);
-    /* half a step is 1/32 of 3/4: beside products of 3/4 and 1/4 that is 1/32 and 3/32 */
+    /* half a step is 1/32 of 3/4: 1/32 of a product of 3/4, 3/32 of one of 1/4 */
     stands_out_from(&m, &steps, KVB_FILTER_FROM_FIRST, KVB_F32, 0.75 * (0.25 + 1.0 / 32), ROWS);
-    /* logits must spread over 8 roundings of a weight, each of 2^-7 or a step; of a quarter of which the slope may be
-     * off */
+    /* logits must spread over 8 roundings of a weight, each of 2^-7 or a step; the slope may be off by a quarter of a
+     * step */
     assert_true(z_of(&m, &bf16, KVB_FILTER_SCALE, KVB_F32, 0.5) == 0);
     for (uint32_t r = 0; r < ROWS; r++)
         m.row[r].spread = r % 2 ? 1.0 / 16 : 0.0624;
     stands_out_from(&m, &bf16, KVB_FILTER_SCALE, KVB_F32, 4 * 0.0005, ROWS / 2);
     assert_true(z_of(&m, &steps, KVB_FILTER_SCALE, KVB_F32, 0.5) == 0);
-    /* and no logit may lie within as many below the softcap: the cell of 3/4 does in a quarter of the rows */
+    /* no logit may lie within 8 roundings below the softcap: with the cell of weight 3/4 a quarter of the rows count */
     for (uint32_t r = 0; r < ROWS; r++)
         m.row[r].cap = 0.75 * exp(r % 4 == 1 ? 0.0624 : 0.0626);
     stands_out_from(&m, &bf16, KVB_FILTER_SCALE, KVB_F32, 4 * 0.0005, ROWS / 4);
@@ -225,9 +223,9 @@ static void least_sizes_by_hand(void **state)
     stands_out_from(&m, &steps, KVB_FILTER_SCALE, KVB_F32, 4 * (0.0005 + 1.0 / 64), ROWS / 2);
 }
 
-/* z of the first place, of rows with that much weight on cell 0, of which 0.28 is missing. The two cells' directions
- * are one. Beside a step of 3/1000 of 10 times that weight, cell 0 may lose 0.0015 of itself, cell 1 more than 0.07:
- * there 0.28 is not above 1/4. */
+/* z of the first place, for rows with that weight on cell 0, of which 0.28 is missing. The two cells' directions are
+ * parallel. With a step of 3/1000 of 10 times that weight cell 0 may lose 0.0015 of itself, cell 1 more than 0.07: for
+ * cell 1 a loss of 0.28 does not exceed what is allowed beside 1/4. */
 static double first_of(made *m, double weight)
 {
     const kvb_arithmetic steps = {.sums.step = 0.003};
@@ -249,8 +247,8 @@ static double first_of(made *m, double weight)
     return peaks[KVB_FILTER_FROM_FIRST].z;
 }
 
-/* A cell that is nearly all of the row has no direction: v - o is what rounding left of v. Of the weights w and 1 - w
- * of v and -v, its square is (2 - 2w)^2 of v's: 0.0016 at w = 0.98, 0.0009 at 0.985. It must be above 0.001. */
+/* A cell with nearly all of the weight has no direction: v - o is mostly rounding. With weights w of v and 1 - w of -v,
+ * |v - o|^2 = (2 - 2w)^2 |v|^2: 0.0016 at w = 0.98, 0.0009 at 0.985. It must exceed 0.001 |v|^2. */
 static void cells_that_are_the_row_by_hand(void **state)
 {
     static made m;
@@ -266,8 +264,8 @@ static void cells_that_are_the_row_by_hand(void **state)
     assert_true(first_of(&m, 0.985) == 0);
 }
 
-/* Rows that count: with at least 1 % of the weight beside the largest cell, and at most a quarter of that below half a
- * step. */
+/* Number of rows that count: those with at least 1 % of the weight beside the largest cell, and at most a quarter of
+ * that below half a step. */
 static uint64_t rows_of(made *m, const kvb_arithmetic *a, double beside, uint32_t lost_in_8)
 {
     kvb_filter_peak peaks[KVB_FILTER_KINDS];
@@ -309,8 +307,8 @@ static void rows_that_count_by_hand(void **state)
     assert_int_equal(rows_of(&m, &steps, 0.5, 2), ROWS / 2);
 }
 
-/* What the exact side keeps of a row: three tokens in two runs, weights 1/2, 1/8, 1/4 beside a sink, one channel that
- * counts twice. */
+/* What the oracle keeps of a row for the filter: three tokens in two runs, weights 1/2, 1/8, 1/4 beside a sink, one
+ * channel that counts twice. */
 static void a_row_of_the_truth_by_hand(void **state)
 {
     static float v[4 * 2] = {1, 2, -1, 4, 9, 9, 3, -2}, p[3], o[2], slope[2];
@@ -323,14 +321,14 @@ static void a_row_of_the_truth_by_hand(void **state)
     const double weights[] = {0.5, 0.125, 0.25};
     const kvb_bound_term terms[] = {{.o = 0.75}, {.o = -0.25}};
     for (int capped = 0; capped < 2; capped++) {
-        /* Logits 3, 3, 1: the first two are alike, though no two weights are. slope: those, and with a cap of 6 what
-         * d tanh(x) is: 6 atanh(1/2) (3/4), 6 atanh(1/6) (35/36). */
+        /* Logits 3, 3, 1: the first two are alike, though no two weights are. The slope uses these logits; with a cap
+         * of 6 the derivative of tanh: 6 atanh(1/2) (3/4), 6 atanh(1/6) (35/36). */
         const double logits[] = {3, 3, 1};
         const kvb_attention a = {.softcap = capped ? 6 : 0};
         const double high = capped ? 4.5 * atanh(0.5) : 3, low = capped ? 35.0 / 6 * atanh(1.0 / 6) : 1;
         const double mean = 0.625 * high + 0.25 * low, square = 0.625 * high * high + 0.25 * low * low;
         slope[0] = slope[1] = 0;
-        kvb_filter_truth_row(&truth, 0, &a, logits, weights, 1, terms); /* is not kept */
+        kvb_filter_truth_row(&truth, 0, &a, logits, weights, 1, terms); /* a row that is not kept */
         assert_true(slope[0] == 0 && slope[1] == 0);
         kvb_filter_truth_row(&truth, 1, &a, logits, weights, 1, terms);
         assert_true(p[0] == 0.5f && p[1] == 0.125f && p[2] == 0.25f && o[0] == 0.75f && o[1] == -0.5f);
@@ -344,7 +342,7 @@ static void a_row_of_the_truth_by_hand(void **state)
         assert_true(fabs((double)slope[0] - (1.625 * (high - mean) - 0.25 * (low - mean))) < 1e-6);
         assert_true(fabs((double)slope[1] - (-0.75 * (high - mean) + (low - mean))) < 1e-6);
     }
-    /* logits at the cap do not move, whatever the scale; far apart ones are not alike */
+    /* the scale does not move logits at the cap; logits that are far apart are not alike */
     const double ends[] = {6, -6, 1.0 / 4096};
     const kvb_attention a = {.softcap = 6};
     slope[0] = slope[1] = 0;
@@ -352,7 +350,7 @@ static void a_row_of_the_truth_by_hand(void **state)
     const double low = 6 * atanh(1.0 / 24576) * (1 - 1.0 / 24576 / 24576), mean = low / 4;
     assert_true(fabs(row.spread - sqrt(low * low / 4 - mean * mean)) < 1e-12);
     assert_true(row.alike[KVB_F16] == 0 && row.alike[KVB_BF16] == 0);
-    /* 2^-9 apart: less than a rounding of bf16, which is 2^-8, more than two of f16; 2^-12: less than one of f16 */
+    /* 2^-9 apart: less than a bf16 rounding of 2^-8, more than two of f16; 2^-12 apart: less than one of f16 */
     const double beside[] = {3 + 0x1p-9, 3, 1}, closer[] = {3 - 0x1p-12, 3, 1};
     kvb_filter_truth_row(&truth, 1, &a, beside, weights, 0, terms);
     assert_true(row.alike[KVB_F16] == 0 && fabs(row.alike[KVB_BF16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
@@ -360,8 +358,8 @@ static void a_row_of_the_truth_by_hand(void **state)
     assert_true(fabs(row.alike[KVB_F16] - sqrt(2 * 0.5 * 0.125)) < 1e-15);
 }
 
-/* Shows that the filter is the formulas at the head of oracle/filter.h: told once more here, in double, over rows,
- * weights and residuals that are made up. */
+/* Shows that the filter computes the formulas at the head of oracle/filter.h: once more here, in double, over made-up
+ * rows, weights and residuals. */
 
 static uint64_t draw_seed = 9;
 
@@ -380,7 +378,7 @@ static void made_draw(made *m, uint32_t dim)
     made_connect(m, dim);
     for (uint32_t u = 0; u < UNITS; u++) {
         for (uint32_t c = 0; c < dim; c++)
-            m->inverse[u][c] = c == 2 ? 0 : between(0.5, 2); /* channel 2 is always the same, and does not count */
+            m->inverse[u][c] = c == 2 ? 0 : between(0.5, 2); /* channel 2 is constant and does not count */
         for (uint32_t i = 0; i < CELLS; i++) {
             m->norm2[u][i] = 0;
             m->magnitude[u][i] = (float)between(0.5, 2);
@@ -393,7 +391,7 @@ static void made_draw(made *m, uint32_t dim)
     }
     for (uint32_t r = 0; r < ROWS; r++) {
         const uint32_t u = m->row[r].unit;
-        double sum = r % 5 ? 0 : 0.3, most = 0; /* a sink's */
+        double sum = r % 5 ? 0 : 0.3, most = 0; /* sum begins with a sink's weight */
         for (uint32_t i = 0; i < SEEN; i++)
             sum += m->p[r][i] = (float)exp(2 * hand_gauss(&draw_seed));
         m->row[r].weight = 0;
@@ -403,7 +401,7 @@ static void made_draw(made *m, uint32_t dim)
             most = fmax(most, (double)m->p[r][i]);
         }
         m->row[r].apart = between(0, 1);
-        m->row[r].cap = r % 3 ? INFINITY : most * between(1, 1.01); /* some rows' largest weight is just below it */
+        m->row[r].cap = r % 3 ? INFINITY : most * between(1, 1.01); /* just above the largest weight in some rows */
         for (kvb_elem e = KVB_F16; e <= KVB_BF16; e++)
             m->row[r].alike[e] = between(0, 1);
         m->row[r].spread = between(0, 0.2);
@@ -419,7 +417,7 @@ static void made_draw(made *m, uint32_t dim)
     }
 }
 
-/* What went wrong, by so much; beside noise. */
+/* A mistake and its size, beside noise. */
 typedef struct wrong {
     double size, scale, token, first, last, heads, noise;
 } wrong;
@@ -444,7 +442,7 @@ static void made_err(made *m, const wrong *w)
     }
 }
 
-/* ---- the formulas, told anew ------------------------------------------------------------------------------------- */
+/* ---- the formulas, written anew ---------------------------------------------------------------------------------- */
 
 typedef struct told {
     double x, x2, su, s2, honest, d;
@@ -456,7 +454,7 @@ static const double matters[] = {[KVB_FILTER_HEADS] = 1,      [KVB_FILTER_SIZE] 
                         [KVB_FILTER_HEADS] = 0.75,      [KVB_FILTER_SIZE] = 2e-6,      [KVB_FILTER_TOKEN] = 0.25,
                         [KVB_FILTER_FROM_FIRST] = 0.25, [KVB_FILTER_FROM_LAST] = 0.25, [KVB_FILTER_SCALE] = 0.0005};
 
-/* A row with residual e in the direction t. */
+/* Adds a row with residual e in direction t. */
 static void told_add(told *to, double a0, uint32_t dim, const double *e, const double *t, double honest,
                      double channels)
 {
@@ -482,7 +480,7 @@ static double middle(double *x, size_t n)
     return x[n / 2];
 }
 
-/* z of direction `at` of n, whatever a is. */
+/* z of direction `at` of n, without the condition on a. */
 static double told_z(const told *all, size_t n, size_t at)
 {
     double score[CELLS] = {0}, away[CELLS], median = 0, sigma = 1;
@@ -507,8 +505,8 @@ static void is_near(double got, double want, const char *what, int kind)
         fail_msg("kind %d, %s: %.7g in place of %.7g", kind, what, got, want);
 }
 
-/* The peak is one of the n directions from `all` on, as large as the largest that counts. A |a| near the least may
- * count or not. */
+/* The peak must be one of the n directions of a list in `all`, as large as the largest that counts. An |a| near the
+ * limit may count or not. */
 static void peak_is(const kvb_filter_peak *peak, int kind, const told *all, size_t n, size_t lists)
 {
     double surely = 0, perhaps = 0, own = NAN;
@@ -536,14 +534,14 @@ static bool is_narrow(const kvb_rounding *r)
     return r->rounding != KVB_F32 || r->step > 0;
 }
 
-/* The filter over what was made, and what its header says of it. Returns the rows that counted. */
+/* Compares the filter with the formulas of its header. Returns the number of rows that counted. */
 static uint64_t filter_is_told(made *m, const kvb_arithmetic *a, uint32_t seen)
 {
     static told sums[KVB_FILTER_KINDS][UNITS * CELLS];
     told *const token = sums[KVB_FILTER_TOKEN], *const first = sums[KVB_FILTER_FROM_FIRST],
                 *const last = sums[KVB_FILTER_FROM_LAST], *const size = sums[KVB_FILTER_SIZE],
                 *const scale = sums[KVB_FILTER_SCALE], *const pair = sums[KVB_FILTER_HEADS];
-    kvb_filter_peak peaks[KVB_FILTER_KINDS + 1] = {[KVB_FILTER_KINDS] = {.z = 1e9}}; /* the last is no kind */
+    kvb_filter_peak peaks[KVB_FILTER_KINDS + 1] = {[KVB_FILTER_KINDS] = {.z = 1e9}}; /* the last must stay */
     uint64_t rows = 0, counted;
     memset(sums, 0, sizeof sums);
     for (uint32_t r = 0; r < ROWS; r++)
@@ -665,16 +663,16 @@ static void the_formulas_are_told_twice(void **state)
         made_draw(&m, i % 2 ? 7 : MOST);
         made_err(&m, &cases[i / 2].w);
         assert_in_range(filter_is_told(&m, cases[i / 2].a, cases[i / 2].seen), 20, ROWS);
-        for (uint32_t r = 0; r < ROWS; r++) /* rows of queries 0, 1, 4, 5, … alone */
+        for (uint32_t r = 0; r < ROWS; r++) /* only rows of queries 0, 1, 4, 5, … */
             m.number[r] = r / HEADS % 4 < 2 ? r : UINT32_MAX;
         assert_in_range(filter_is_told(&m, cases[i / 2].a, cases[i / 2].seen), 10, ROWS / 2);
     }
 }
 
 /*
- * Shows, over rows of a width that is no power of two: of honest roundings the filter says nothing; a token of which
- * one KV head holds another's V row is named, with layer and KV head; V rows are scaled as the filter wants them. What
- * it says of kernels: whole/test_filter.
+ * Shows, over rows whose width is no power of two: the filter finds nothing in honest roundings; it names a token that
+ * has another token's V row in one KV head, with layer and KV head; V rows are scaled for the filter. whole/test_filter
+ * has real kernels.
  */
 
 enum { TOKENS = 120, MANY = 1500, Q_HEADS = 4, KV_HEADS = 2, K = 12, V = 20, STALE = 7, NOBODY = MANY };
@@ -683,7 +681,7 @@ static const kvb_group group = {.heads = Q_HEADS, .kv_heads = KV_HEADS, .k_dim =
 static const kvb_arithmetic bf16_sums = {.dot_chain = K, .cell_chain = TOKENS, .sums.rounding = KVB_BF16},
                             in_steps = {.dot_chain = K, .cell_chain = TOKENS, .sums.step = 0.02};
 
-/* The row's output, each element off by a rounding at random; and what another V row of the token does to it. */
+/* The row's output, each element off by a random rounding; token `stale` has another V row. */
 static void output_make(const kvb_values *values, const kvb_expect *e, uint32_t stale, uint64_t *seed, float *out)
 {
     const float *v = kvb_values_rows(values, KVB_ROWS_V, e->layer, STALE) + e->head / 2 * V,
@@ -718,7 +716,7 @@ static double z_with(const kvb_oracle *oracle, const kvb_values *values, const k
     return z;
 }
 
-/* Of a prompt of so many tokens; rows: that count. */
+/* A prompt of so many tokens. *rows: number of rows that count. */
 static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
 {
     hand h = {0};
@@ -732,7 +730,7 @@ static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
     assert_true(z_with(oracle, &values, &bf16_sums, STALE, rows, why, sizeof why) > KVB_FILTER_LIMIT);
     print_message("# %s\n", why);
     assert_non_null(strstr(why, "token 7 is missing from, or has a wrong V row in, the outputs of KV head 1, layer 1"));
-    /* weights in steps: rows of which most may have become 0 do not count */
+    /* weights in steps: a row does not count if most of its weight may have become 0 */
     uint64_t telling;
     assert_true(z_with(oracle, &values, &in_steps, STALE, &telling, why, sizeof why) > KVB_FILTER_LIMIT);
     assert_true(telling > 0 && telling < *rows);
@@ -740,7 +738,7 @@ static void a_token_is_named_among(uint32_t tokens, uint64_t *rows)
     hand_free(&h);
 }
 
-/* Of few tokens every row is kept, but for those that see one cell; of many every other query's. */
+/* With few tokens every row is kept, except rows that see one cell; with many tokens those of every other query. */
 static void a_token_is_named(void **state)
 {
     uint64_t rows;
@@ -750,7 +748,7 @@ static void a_token_is_named(void **state)
     assert_int_equal(rows, 2 * Q_HEADS * MANY / 2);
 }
 
-/* By the first kind that stands out, but of outputs and cells by the highest. */
+/* The message names the first kind that stands out; among outputs and cells the highest. */
 static void what_stands_out_is_said(void **state)
 {
     static const struct {
@@ -780,11 +778,11 @@ static void what_stands_out_is_said(void **state)
     }
 }
 
-/* Of V rows that are wider than a unit's: its channels have the variance 1, but for one that is always the same. */
+/* V rows are wider than the unit's. The unit's channels get variance 1, except a constant one. */
 static void rows_of_a_unit_are_scaled(void **state)
 {
     enum { ROW = V + 4 };
-    static double rows[TOKENS * ROW], inverse[2 * V + 1] = {[2 * V] = 7}; /* the last is not the unit's */
+    static double rows[TOKENS * ROW], inverse[2 * V + 1] = {[2 * V] = 7}; /* the last must stay */
     static float scaled[TOKENS * V], norm2[TOKENS], magnitude[TOKENS];
     kvb_filter_unit unit = {.layer = 1, .kv_head = 1, .dim = V, .inverse = inverse, .mean = inverse + V};
     kvb_filter_truth truth = {.tokens = TOKENS, .n_units = 1, .units = &unit};
@@ -794,7 +792,7 @@ static void rows_of_a_unit_are_scaled(void **state)
     unit.magnitude = magnitude;
     for (uint32_t i = 0; i < TOKENS * ROW; i++)
         rows[i] = i % ROW == 5 ? 0.5 : (i % ROW + 1) * (hand_uniform(&seed) + 3);
-    for (int times = 0; times < 2; times++) { /* what was there before does not count */
+    for (int times = 0; times < 2; times++) { /* old values do not count */
         kvb_filter_truth_v(&truth, 0, 1, rows, ROW);
         assert_int_equal(unit.usable, times);
         kvb_filter_truth_v(&truth, 1, 1, rows, ROW);
@@ -819,8 +817,8 @@ static void rows_of_a_unit_are_scaled(void **state)
         assert_true(fabs((double)magnitude[i] - largest) < 1e-5 * largest);
     }
     assert_true(inverse[2 * V] == 7);
-    /* A channel that drowns the others: what a step may lose is measured by the sixth smallest, 5 / 20 of what the
-     * largest was. */
+    /* One channel dominates: the loss by a step is measured by the sixth smallest channel, 5 / 20 of the former
+     * largest. */
     const double largest = rows[7 * ROW + V - 1];
     for (uint32_t i = 0; i < TOKENS; i++)
         rows[i * ROW + V - 1] *= 1000;
@@ -833,7 +831,7 @@ static void rows_of_a_unit_are_scaled(void **state)
 
 /* ---- recorded calls ---------------------------------------------------------------------------------------------- */
 
-/* Rows of a call of one KV head, and what its queries see: all cells, or all but cell 7. */
+/* Rows of a call of one KV head. Its queries see all cells, or all but cell 7. */
 enum { ALONE_QUERIES = 120, ALONE_CELLS = 64, ALONE_DIM = 16 };
 typedef struct alone {
     float q[ALONE_QUERIES * ALONE_DIM], out[ALONE_QUERIES * ALONE_DIM];
@@ -868,7 +866,7 @@ static void alone_see(alone *x, bool lacking)
     x->first[ALONE_QUERIES] = n;
 }
 
-/* Judges the call; outputs become the exact ones, and with a filter are compared as they are. */
+/* Judges the call. filter NULL: sets its outputs to the exact ones. */
 static void alone_judge(alone *x, bool lacking, kvb_single_filter *filter, uint32_t sequence, uint32_t kv_head)
 {
     const kvb_attend call = {.problem = {.n_tok = ALONE_QUERIES,
@@ -907,7 +905,7 @@ static void alone_judge(alone *x, bool lacking, kvb_single_filter *filter, uint3
     kvb_single_free(single);
 }
 
-/* The sums go on from one call to the next, V rows are those of each; a call more than there are units is left out. */
+/* Sums continue over calls, each with its own V rows. A call beyond the number of units is left out. */
 static void calls_by_themselves_are_filtered(void **state)
 {
     static alone calls[3];

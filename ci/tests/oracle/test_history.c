@@ -5,11 +5,11 @@
 #include "oracle/sample.h"
 #include "workloads/history.h"
 
-/* What a query sees: "sees" in the traces of ci/tests/caches/traces. */
+/* The traces of ci/tests/caches/traces ("sees") show what queries see. */
 
 #define END KVB_TRACE_POS_END
 
-/* Prefixes of the same history: the moved rows as they are told after so many events. */
+/* The history must list these moved rows after so many events. */
 static void moved_check(const hand *h, size_t n_events, const kvb_moved_row *want, size_t n)
 {
     kvb_history *history;
@@ -46,7 +46,7 @@ static void moved_tokens_have_other_rows(void **state)
     moved_check(&h, 6, moved, 4);
     moved_check(&h, 10, moved, 6);
     hand_free(&h);
-    hand d = {0}; /* divided: each by its own distance, several at one position, then moved once more before a step */
+    hand d = {0}; /* divided: each moves by its own distance, several to one position; then moved again before a step */
     hand_extend(&d, KVB_EVENT_PREFILL, 0, 0, 6);
     hand_add(&d, 0, 1, 6, 0);
     d.events[1].kind = KVB_EVENT_SEQ_DIV;
@@ -61,7 +61,7 @@ static void moved_tokens_have_other_rows(void **state)
     hand t = {0};
     hand_extend(&t, KVB_EVENT_PREFILL, 0, 0, 2);
     hand_add(&t, 0, 0, END, 1);
-    hand_propose_in(&t, 1, (const uint32_t[]){1}, (const int32_t[]){-1}); /* turns rows, as a step does */
+    hand_propose_in(&t, 1, (const uint32_t[]){1}, (const int32_t[]){-1}); /* rotates rows, as a step does */
     hand_add(&t, 0, 0, END, 1);
     static const kvb_moved_row twice[] = {{0, 0, 1}, {1, 1, 1}, {1000000, 0, 1}, {1000001, 1, 1}};
     moved_check(&t, 4, twice, 4);
@@ -88,13 +88,13 @@ static void long_sequences(void **state)
 }
 
 /*
- * Shows: which tokens have one and the same prefix, over random histories of few vocabulary ids: values and history
- * agree with whole lists of ids. A wrong claim is answered with the place where the prefixes differ.
+ * Shows: which tokens have the same prefix, over random histories with few token ids: values and history agree with
+ * whole lists of ids. After a wrong claim the history names the place where the prefixes differ.
  */
 
 enum { SEQS = 4, LONGEST = 24, EVENTS = 60, TOKENS = 400, HOLE = -1 };
 
-/* A token's prefix, itself included; n 0: it has none that is known. */
+/* A token's prefix, itself included; n 0: unknown. */
 typedef struct prefix {
     uint32_t n;
     uint64_t key;
@@ -124,7 +124,7 @@ static bool same(const prefix *a, const prefix *b)
     return a->n && a->n == b->n && a->key == b->key && !memcmp(a->tok, b->tok, a->n * sizeof *a->tok);
 }
 
-/* The prefix of what a sequence holds: known if each of its tokens has the prefix that it should have there. */
+/* The prefix of all that a sequence holds; n UINT32_MAX: unknown, since a token has another prefix than this. */
 static prefix prefix_of(uint32_t s)
 {
     prefix all = {.n = 0, .key = held.key[s]};
@@ -260,7 +260,7 @@ static void both_say_what_lists_say(void **state)
     assert_true(alike > 2000);
 }
 
-/* Positions 0 .. 3 under key 0, then prompts that differ in one thing. */
+/* Positions 0 .. 3 under key 0, then prompts with one difference each. */
 static void what_differs_is_said(void **state)
 {
     static uint32_t pos[] = {0, 1, 2, 3}, seq[] = {0, 0, 0, 0}, one[] = {1, 1, 1, 1}, two[] = {2, 2, 2, 2},
@@ -302,16 +302,16 @@ static void what_differs_is_said(void **state)
     after.seq = three;
     assert_int_equal(kvb_history_apply(history, &node), 0);
     assert_int_equal(kvb_history_apply(history, &after), 0);
-    assert_true(kvb_history_same_prefix(history, 0, 13, why, sizeof why)); /* ordinals go on behind the node's */
+    assert_true(kvb_history_same_prefix(history, 0, 13, why, sizeof why)); /* ordinals continue after the node's */
     assert_false(kvb_history_same_prefix(history, 12, 13, why, sizeof why));
     kvb_history_free(history);
 }
 
-/* Shows: a trace within the budget is checked in full, a dearer one by a seeded sample that holds the corners. */
+/* Shows: a trace within the budget is checked in full, a more expensive one by a seeded sample with the corners. */
 
 enum { LAYERS = 3, HEADS = 8, FEWER = 4, WINDOW = 100 };
 
-/* The layer in the middle has fewer heads than the others, and a window. */
+/* The middle layer has fewer heads than the others, and a window. */
 static void model_set(hand *h)
 {
     h->trace.header.model = (kvb_model){.n_layers = LAYERS,
@@ -344,7 +344,7 @@ static kvb_sample choose(const hand *h, uint64_t max_pairs, uint64_t max_rows, u
         assert_true(r->layer < LAYERS && r->head < (r->layer == 1 ? FEWER : HEADS));
         assert_true(r->query < h->events[r->event].n);
         pairs += census.visible[kvb_census_place(&census, census.first[r->event] + r->query, r->layer)];
-        if (i) { /* ascending, none twice */
+        if (i) { /* strictly ascending */
             const kvb_sample_row *b = r - 1;
             uint64_t x = ((uint64_t)b->event << 40) | (uint64_t)b->layer << 32 | b->query << 8 | b->head;
             uint64_t y = ((uint64_t)r->event << 40) | (uint64_t)r->layer << 32 | r->query << 8 | r->head;
@@ -365,7 +365,7 @@ static bool holds(const kvb_sample *s, uint32_t event, uint32_t layer, uint32_t 
     return false;
 }
 
-/* Of all queries in the layers of each group. */
+/* All queries in all layers. */
 static const uint64_t all_rows = (200 + 20 + 40) * (2 * HEADS + FEWER);
 static const uint64_t all_pairs =
     (200 * 201 / 2 + 20 * 1201 + 190 + 40 * 1221 + 780) * UINT64_C(2) * HEADS +
@@ -397,7 +397,7 @@ static void budget_is_kept_and_spent(void **state)
         assert_int_equal(s.total_rows, all_rows);
         kvb_sample_free(&s);
     }
-    /* a little more than the fixed rows cost: the luck of the draw must not overspend it */
+    /* a budget little above the fixed rows' cost: no draw may exceed it */
     for (uint64_t seed = 1; seed <= 20; seed++)
         for (uint64_t budget = 110000; budget < 150000; budget += 5000) {
             kvb_sample s = choose(&h, budget, UINT64_MAX, seed);
@@ -421,7 +421,7 @@ static void sampled_events_hold_their_corners(void **state)
         for (size_t i = 0; i < s.n; i++)
             sampled[s.rows[i].event] = true;
         assert_true(sampled[0] && sampled[22]); /* first and last */
-        assert_false(sampled[1]);               /* a fill asks nothing */
+        assert_false(sampled[1]);               /* a fill has no queries */
         for (uint32_t e = 0; e < h.trace.n_events; e++) {
             if (!sampled[e])
                 continue;
@@ -445,7 +445,7 @@ static void a_few_rows_however_dear(void **state)
     kvb_sample_free(&s);
     hand_free(&h);
 
-    hand one = {0}; /* a single decode step has fewer rows than that */
+    hand one = {0}; /* a single decode step has fewer rows than the sample's least */
     model_set(&one);
     hand_extend(&one, KVB_EVENT_FILL, 0, 0, 5000);
     hand_extend(&one, KVB_EVENT_STEP, 0, 5000, 1);

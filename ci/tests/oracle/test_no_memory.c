@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: whichever single request for memory the C library or the kernel refuses, the oracle says so by -ENOMEM and can
- * be freed; what it holds then, the address sanitizer's look for leaks shows. Linked with --wrap.
+ * Shows: if the C library or the system refuses any single request for memory, the oracle returns -ENOMEM and can be
+ * freed; the address sanitizer finds what leaks. Linked with --wrap.
  */
 #include <errno.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
 
-static uint64_t fail_in; /* requests until one is refused; 0: none is */
+static uint64_t fail_in; /* requests until one is refused; 0: none */
 
 static bool refused(void)
 {
@@ -35,7 +35,7 @@ WRAP(NULL, realloc, (block, bytes), (void *block, size_t bytes))
 WRAP(MAP_FAILED, mmap, (at, bytes, prot, flags, file, from),
      (void *at, size_t bytes, int prot, int flags, int file, off_t from))
 
-/* ---- what an oracle is asked ------------------------------------------------------------------------------------ */
+/* ---- calls of an oracle ------------------------------------------------------------------------------------------ */
 
 enum { K = 16, V = 8, FIRST = 28 };
 #define KIVI .axis = KVB_AXIS_TOKENS, .group = 32, .scale_elem = KVB_F16, .zero_elem = KVB_F16, .residual_cells = 32
@@ -54,7 +54,7 @@ static const kvb_model model = {
     .groups = {{.heads = 4, .kv_heads = 2, .k_dim = K, .v_dim = V, .scale = 0.25},
                {.heads = 2, .kv_heads = 1, .k_dim = K, .v_dim = V, .scale = 0.3, .latent = true, .window = 40}}};
 
-/* A fork, a hole, two sequences in a step; a tree whose leaf sees more than there was room for; what it leaves. */
+/* A fork, a hole, two sequences in a step; a tree whose leaf sees more than the rows before it; a commit. */
 static void trace_make(hand *h, kvb_values *values)
 {
     hand_extend(h, KVB_EVENT_PREFILL, 0, 0, FIRST);
@@ -97,7 +97,7 @@ static int filtered(const kvb_oracle *oracle)
     return error;
 }
 
-/* Of a row that is wrong: one that is right needs no memory. */
+/* An opinion on a wrong row; on a right one it needs no memory. */
 static int opined(const kvb_opinions *opinions)
 {
     static const kvb_arithmetic a = {.accumulator = KVB_F32, .dot_chain = K, .cell_chain = FIRST};
@@ -109,7 +109,7 @@ static int opined(const kvb_opinions *opinions)
     return kvb_opinion_diff(&diff, &opinions->heads[0][0], row, V, &a, 0.25, 0, KVB_F32, out, &lse);
 }
 
-/* The first event's tokens are written, and some moved far away: its last query. */
+/* Writes the first event's tokens, moves some far away, and solves its last query. */
 static int window_solved(const kvb_oracle *oracle, const kvb_expect *row, const kvb_attend_of *of)
 {
     const uint32_t moved[] = {0, 1};
@@ -132,7 +132,7 @@ static int window_solved(const kvb_oracle *oracle, const kvb_expect *row, const 
     return error;
 }
 
-/* The first error. */
+/* Makes all calls. Returns the first error. */
 static int story(const hand *h, const kvb_values *values, const kvb_oracle_options *options)
 {
     const kvb_mask all = {.kind = KVB_MASK_NONE};

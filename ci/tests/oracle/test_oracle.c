@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what the oracle expects of a trace, of a kernel that rounds q, and as second opinion. */
+/* Shows: the oracle's rows of a trace, its rows for a kernel that rounds q, and its second opinion. */
 #include <errno.h>
 #include <pthread.h>
 
@@ -15,7 +15,7 @@
 
 /* Layers with and without limits. */
 static const float limited_logits[4] = {-3, 0.5f, 2, -1};
-enum { LAYERS = 4, DIM = 48 }; /* dims are no longer: beside 32 channels that are summed together, some */
+enum { LAYERS = 4, DIM = 48 }; /* the longest rows: 32 channels, which are summed together, and some more */
 static const kvb_model limited_model = {
     .n_layers = LAYERS,
     .n_groups = 3,
@@ -33,13 +33,13 @@ static const kvb_model limited_model = {
                {.heads = 3, .kv_heads = 1, .k_dim = DIM, .v_dim = 8, .scale = 0.2, .latent = true, .chunk = 4}}};
 
 /*
- * Shows: the oracle's rows are attention over what a query sees in that layer, by the layer's own rows, dims, limits
- * and logits; whatever the team; and are found by place.
+ * Shows: the oracle's rows are attention over what a query sees in that layer, with the layer's own rows, dims, limits
+ * and sink logits, for any team; they are found by event and layer.
  */
 
 static const kvb_format odd = {.name = "odd", .elem = KVB_INT8},
                         e4m3_head = {.name = "e4m3-head", .elem = KVB_E4M3, .head_scale = KVB_STATIC_HEAD};
-enum { SEEN = 16 }; /* lists are no longer */
+enum { SEEN = 16 }; /* longest list */
 
 /* A fork, a hole, two sequences in a step; then a tree. */
 static void trace_make(hand *h)
@@ -54,7 +54,7 @@ static void trace_make(hand *h)
     hand_extend(h, KVB_EVENT_STEP, 0, 13, 1);
 }
 
-/* One row, straight from the values: softmax over a list of tokens. */
+/* Checks one row directly from the values: softmax over a list of tokens. */
 static void check_row(const kvb_values *values, const kvb_expect *e, uint64_t token, const char *list,
                       const kvb_oracle_options *o)
 {
@@ -88,7 +88,7 @@ static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, 
 
     static const struct {
         uint32_t event, query, token;
-        const char *seen[3]; /* in layers of each group */
+        const char *seen[3]; /* by group */
     } queries[] = {
         {0, 0, 0, {"0", "0", "0"}},
         {0, 8, 8, {"0 1 2 3 4 5 6 7 8", "0 5 6 7 8", "8"}},
@@ -113,7 +113,7 @@ static void attention_of_what_is_seen(const kvb_format *k, const kvb_format *v, 
                 check_row(&values, e, queries[i].token, queries[i].seen[limited_model.group_of[layer]], &options);
             }
         }
-    kvb_oracle_rows(oracle, 1, 0, &n); /* a copy asks nothing */
+    kvb_oracle_rows(oracle, 1, 0, &n); /* a copy has no queries */
     assert_int_equal(n, 0);
     kvb_oracle_free(oracle);
     hand_free(&h);
@@ -124,10 +124,10 @@ static void every_row_is_attention_of_what_is_seen(void **state)
     attention_of_what_is_seen(&f16, &bf16, NULL);
     attention_of_what_is_seen(&int8_asym, &f32, NULL);
     attention_of_what_is_seen(&int8_had, &int8_asym, NULL);
-    attention_of_what_is_seen(&kivi_k, &f16, NULL); /* each query's own sequence */
+    attention_of_what_is_seen(&kivi_k, &f16, NULL); /* rows as each query's sequence stores them */
 }
 
-/* Each layer and KV head has its own. */
+/* Each layer and KV head has its own head scales. */
 static void head_scales_go_by_layer_and_head(void **state)
 {
     attention_of_what_is_seen(&e4m3_head, &f32, magnitudes);
@@ -219,11 +219,11 @@ static void sampled_rows_equal_those_of_the_full_check(void **state)
     hand_free(&h);
 }
 
-/* ---- rows that shifts have made ------------------------------------------------------------------------------ */
+/* ---- rows after shifts --------------------------------------------------------------------------------------- */
 
 enum { SHIFTED = 6, MOVED_DIM = 16 };
 
-/* Halves from element 4 on; neighbours; latent rows, turned behind what is V. */
+/* Halves from element 4 on; neighbours; latent rows, rotated behind their V part. */
 static const kvb_model roped = {
     .n_layers = 3,
     .n_groups = 3,
@@ -248,7 +248,7 @@ static const kvb_model roped = {
                 .scale = 0.3,
                 .rope = {.known = true, .first = 8, .dims = 8, .base = 1e4}}}};
 
-/* Of a pair the one, then the other. */
+/* Rotates a row by delta positions. */
 static void row_turn(const kvb_rope *rope, int32_t delta, float *row)
 {
     for (uint32_t i = 0; i < rope->dims / 2; i++) {
@@ -261,7 +261,7 @@ static void row_turn(const kvb_rope *rope, int32_t delta, float *row)
     }
 }
 
-/* In f32, what is read back of the row as it was stored, turned. */
+/* Stores and reads the row, then rotates it, all in f32. */
 static void row_move(const kvb_format *format, const kvb_rope *rope, int32_t delta, float *row)
 {
     double scratch[512], *decoded = scratch, *sizes = scratch + MOVED_DIM, *coding = scratch + 2 * MOVED_DIM;
@@ -273,8 +273,8 @@ static void row_move(const kvb_format *format, const kvb_rope *rope, int32_t del
     row_turn(rope, delta, row);
 }
 
-/* Tokens 2 .. 5 move by 3 positions; 2 and 3 of them go back before the next step: their rows are what they were. The
- * last query sees what it would of rows that were so from the beginning. */
+/* Tokens 2 .. 5 move by 3 positions; 2 and 3 go back before the next step, so that their rows do not change. The last
+ * query must see the same as if the rows had been so from the beginning. */
 static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const kvb_format *v)
 {
     hand moves = {0}, stays = {0};
@@ -310,7 +310,7 @@ static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const 
         }
     }
     kvb_oracle *exact = hand_oracle(&moves, &before, &f32, &f32);
-    double cost = 0; /* of the formats: rows that were never rounded are turned, too */
+    double cost = 0; /* of the formats, compared with unrounded rows that are rotated, too */
     for (size_t r = 0; r < one->n_rows; r++)
         for (uint32_t c = 0; c < kvb_model_group(&roped, one->rows[r].layer)->v_dim; c++)
             cost = fmax(cost, fabs(one->rows[r].terms[c].o - exact->rows[r].terms[c].o));
@@ -322,7 +322,7 @@ static void moved_rows_are_turned_as_they_are_stored(const kvb_format *k, const 
     hand_free(&stays);
 }
 
-/* q and K of each token are turned to its position, in any sequence. V is not turned. */
+/* q and K of each token are rotated to its position, in any sequence. V is not. */
 static void rows_before_rope(void **state)
 {
     hand h = {0};
@@ -346,7 +346,7 @@ static void rows_before_rope(void **state)
                 for (uint32_t head = 0; head < kvb_rows_heads(g, (kvb_rows)kind); head++) {
                     const size_t at = (size_t)head * g->k_dim;
                     float row[MOVED_DIM];
-                    if (kind == KVB_ROWS_Q && t >= 5 && t < 8) /* of the fill */
+                    if (kind == KVB_ROWS_Q && t >= 5 && t < 8) /* the fill has no queries */
                         continue;
                     memcpy(row, kvb_values_rows(&values, (kvb_rows)kind, layer, t) + at, g->k_dim * sizeof *row);
                     row_turn(&g->rope, (int32_t)position[t], row);
@@ -387,8 +387,7 @@ static void shifts(void **state)
     hand_free(&h);
 }
 
-/* Layers that scan lie before and behind: rows are of the one that attends, whatever the sample; the others have lanes.
- */
+/* Only the layer that attends has rows, in any sample; the layers before and behind it scan and have lanes. */
 static void layers_that_scan_have_lanes(void **state)
 {
     hand h = {0};
@@ -416,7 +415,7 @@ static void layers_that_scan_have_lanes(void **state)
         assert_int_equal(d->total, 2 * (2 * 3 + 1));
         assert_int_equal(kvb_descent_lanes(d, 0), all ? 7 : 3);
         assert_int_equal(kvb_descent_lanes(d, 1), 0);
-        assert_int_equal(d->lane_first[3 * KVB_SCAN_PARTS], d->total); /* each is followed, or glanced at */
+        assert_int_equal(d->lane_first[3 * KVB_SCAN_PARTS], d->total); /* each lane is followed, or glanced at */
         assert_int_equal(d->rows != NULL, !all);
         kvb_oracle_free(o);
     }
@@ -436,10 +435,10 @@ static void unknown_format_is_refused(void **state)
 }
 
 /*
- * Shows: the rows of a kernel that rounds q are those of an oracle over that q, in every layer, with sums for its step
- * of weights, and its declaration loses the rounding of q; other kernels get the oracle's own rows. A round_query that
- * goes further than is declared, in norm where K is transformed, or that gives another q for another call, is refused
- * by name.
+ * Shows: the rows of a kernel that rounds q are those of an oracle over the rounded q, in every layer, with sums for
+ * its step of weights; the rounding of q is removed from its declaration. Other kernels get the oracle's own rows. A
+ * round_query that goes further than declared (in norm, if K is transformed), or that gives another q for another call,
+ * is refused by name.
  */
 
 enum { SAME_LAYERS = 3, HEADS = 4, K = 16, V = 8, LAST = 5 };
@@ -450,7 +449,7 @@ static const kvb_model model = {.n_layers = SAME_LAYERS,
                                 .groups = {{.heads = HEADS, .kv_heads = 2, .k_dim = K, .v_dim = V, .scale = 0.25},
                                            {.heads = 2, .kv_heads = 1, .k_dim = K, .v_dim = V, .scale = 0.3}}};
 
-/* ---- kernels: of each only how it rounds q ----------------------------------------------------------------------- */
+/* ---- how kernels round q ----------------------------------------------------------------------------------------- */
 
 #define STEP (1.0 / 64) /* of the row's largest */
 typedef int rounding(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded);
@@ -500,7 +499,7 @@ static int to_zero(const kvb_problem *p, const kvb_view *k, uint32_t head, const
     return 0;
 }
 
-/* Moves one channel by a share of itself and of the largest |q|, or of q's norm. */
+/* Shares of itself, of the largest |q| and of q's norm by which moved() moves one channel. */
 static double of_itself, of_largest, of_norm;
 
 static int moved(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
@@ -548,7 +547,7 @@ static void rig_close(rig *r)
 
 static const kvb_arithmetic coarse = {.dot_chain = 16, .query.step = STEP, .sums.step = 0.01};
 
-/* Rows of that kernel at an event after a call of n_tok tokens. What kvb_rounded_rows() returns. */
+/* The kernel's rows at an event, for a call of n_tok tokens. Returns the result of kvb_rounded_rows(). */
 static int rig_rows(rig *r, const kvb_format *k_format, uint32_t event, uint32_t layer, uint32_t n_tok,
                     const float *head_scales, kvb_arithmetic *a)
 {
@@ -564,12 +563,12 @@ static int rig_rows(rig *r, const kvb_format *k_format, uint32_t event, uint32_t
     return kvb_rounded_rows(r->rounded, &call, event, layer, a, &r->rows, &r->n, r->why, sizeof r->why);
 }
 
-/* The same at the last event, layer 0, where elements of q are those of the values times factor; 0: they are 1. */
+/* The same at the last event, layer 0. Elements of q are those of the values times factor; factor 0: all are 1. */
 static int once(const kvb_format *k_format, rounding *round, float factor, const float *head_scales, kvb_arithmetic a)
 {
     rig r;
     rig_open(&r, k_format, round);
-    float *q = r.values.block[KVB_ROWS_Q]; /* layer 0 is the first */
+    float *q = r.values.block[KVB_ROWS_Q]; /* layer 0 comes first */
     for (uint32_t i = 0; i < r.h.tokens * HEADS * K; i++)
         q[i] = factor > 0 ? q[i] * factor : 1;
     int error = rig_rows(&r, k_format, 1, 0, 1, head_scales, &a);
@@ -582,7 +581,7 @@ static int once(const kvb_format *k_format, rounding *round, float factor, const
 
 static void attention_of_the_rounded_q(void **state)
 {
-    rig r, other; /* other: q is what the kernel makes of it */
+    rig r, other; /* other: its values hold the rounded q */
     rig_open(&r, &f16, to_nearest);
     rig_open(&other, &f16, NULL);
     for (uint32_t layer = 0; layer < SAME_LAYERS; layer++)
@@ -627,7 +626,7 @@ static void others_get_the_oracles_own(void **state)
     const kvb_expect *own = kvb_oracle_rows(r.oracle, 1, 1, &n_own);
     assert_int_equal(rig_rows(&r, &f16, 1, 1, 1, NULL, &a), 0);
     assert_true(r.rows == own && r.n == n_own && a.query.step == STEP);
-    /* steps of weights alone: the same q, with the sums */
+    /* only weights in steps: the same q, with sums */
     a.sums.step = 0.01;
     assert_int_equal(rig_rows(&r, &f16, 1, 1, 1, NULL, &a), 0);
     assert_true(r.rows != own && r.n == n_own && a.query.step == STEP);
@@ -635,19 +634,19 @@ static void others_get_the_oracles_own(void **state)
     rig_close(&r);
 }
 
-/* Formats with residual cells are solved over the account of writes: the rows bring q and step along. */
+/* Formats with residual cells are solved over the account of writes, with q and step from these rows. */
 static void the_account_takes_q_and_step(void **state)
 {
     static const uint32_t cells[LAST + 1] = {0, 1, 2, 3, 4, 5};
     static const uint64_t tokens[LAST + 1] = {0, 1, 2, 3, 4, 5};
     const kvb_mask mask = {.kind = KVB_MASK_NONE};
-    rig r[2]; /* so few rows are f16 in both formats */
+    rig r[2]; /* in both formats these few rows are f16 */
     kvb_expect actual;
     kvb_window *window;
     for (int i = 0; i < 2; i++) {
         kvb_arithmetic a = coarse;
         rig_open(&r[i], i ? &kivi_k : &f16, to_nearest);
-        assert_int_equal(rig_rows(&r[i], &f16, 1, 0, 1, NULL, &a), 0); /* staged, say */
+        assert_int_equal(rig_rows(&r[i], &f16, 1, 0, 1, NULL, &a), 0); /* as if staged */
         assert_int_equal(r[i].n, HEADS);
     }
     assert_int_equal(kvb_window_open(r[1].oracle, &window), 0);
@@ -667,7 +666,7 @@ static void what_breaks_the_declaration_is_refused(void **state)
     static const struct {
         const kvb_format *k_format;
         rounding *round;
-        uint32_t n_tok; /* of a second call, after one of a single token */
+        uint32_t n_tok; /* tokens of a second call, after one of a single token */
         int error;
         const char *words;
     } cases[] = {
@@ -677,7 +676,7 @@ static void what_breaks_the_declaration_is_refused(void **state)
         {&f16, by_tokens, 1, 0, ""},
         {&f16, by_tokens, 4, -EILSEQ, "another q for another call"},
         {&f16, unable, 1, -ENOMEM, ""},
-        {&f16_had, down, 1, 0, ""}, /* in norm a single channel may go further */
+        {&f16_had, down, 1, 0, ""}, /* the limit is on the norm: a single channel may go further */
         {&f16_had, not_a_number, 1, -EILSEQ, ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -693,8 +692,8 @@ static void what_breaks_the_declaration_is_refused(void **state)
     }
 }
 
-/* step / 2 + floor of the largest |q|, the roundoff of the type of an element itself, and 8 roundings of f32. A turned
- * q may move by as much in all of its 16 channels: 4 times as far in norm, and by the roundoff. */
+/* An element of q may move by step / 2 + floor of the largest |q|, by the type's roundoff of itself, and by 8 roundings
+ * of f32. A transformed q may move so in all 16 channels: 4 times as far in norm, and by the roundoff. */
 static void how_far_q_may_move_by_hand(void **state)
 {
     const double wide = 8 * 0x1p-24;
@@ -709,7 +708,7 @@ static void how_far_q_may_move_by_hand(void **state)
         {{.rounding = KVB_F16, .step = 1.0 / 128}, 1.0 / 256 + wide, 1.0 / 2048},
         {{.rounding = KVB_F32}, wide, 0},
         {{.rounding = KVB_E5M2}, wide, 1.0 / 8},
-        /* more is declared than codes of 8 bits need */
+        /* declarations beyond the need of 8-bit codes are limited */
         {{.step = 0.9}, 1.0 / 128 + wide, 0},
         {{.floor = 0.9}, 1.0 / 256 + wide, 0},
         {{.step = 0.9, .floor = 0.9}, 3.0 / 256 + wide, 0},
@@ -724,12 +723,12 @@ static void how_far_q_may_move_by_hand(void **state)
             of_norm = (4 * cases[i].of_largest + cases[i].of_itself) * by, of_largest = of_itself = 0;
             assert_int_equal(once(&f16_had, moved, 1, NULL, a), far ? -EILSEQ : 0);
         }
-    of_itself = of_norm = 0; /* just as far as is declared */
+    of_itself = of_norm = 0; /* exactly as far as declared */
     of_largest = 1.0 / 128 + wide;
     assert_int_equal(once(&f16, moved, 0, NULL, (kvb_arithmetic){.dot_chain = 16, .query.step = 1.0 / 64}), 0);
 }
 
-/* An instruction may take what is below the normal numbers for 0. */
+/* Instructions may take subnormal numbers for 0. */
 static void tiny_queries_may_be_zero(void **state)
 {
     static const float down20[] = {0x1p-20f, 0x1p-20f}, up20[] = {0x1p20f, 0x1p20f};
@@ -741,9 +740,9 @@ static void tiny_queries_may_be_zero(void **state)
 }
 
 /*
- * Shows: the second opinion's output, log-sum-exp and row sums are those of the full solution, or lie above; whatever
- * the full bound allows, it allows; a row of another query, a NaN and a log-sum-exp that is off fail; where the budget
- * is too small it is of some calls only, by the seed.
+ * Shows: the second opinion has the output and log-sum-exp of the full solution, and row sums that are not below its
+ * own. It allows all that the full bound allows. A row of another query, a NaN and a wrong log-sum-exp fail. If the
+ * budget is too small, the seed chooses the calls that have opinions.
  */
 
 static const kvb_arithmetic declarations[] = {
@@ -752,7 +751,7 @@ static const kvb_arithmetic declarations[] = {
     {.dot_chain = 16, .cell_chain = 64, .query = {.step = 1.0 / 127}, .sums = {.step = 1.0 / 255}},
 };
 
-/* Both opinions: of all rows in full, and a sample in full with second opinions. */
+/* full: an oracle that solves all rows; part: one that solves a sample and has second opinions on all rows. */
 typedef struct both {
     hand h;
     kvb_values values;
@@ -826,7 +825,7 @@ static void sums_are_above(const both *b)
     }
 }
 
-/* Moves each element, up or down, by 0.9 of what the full bound allows. The rest is for rounding `out` to f32. */
+/* Moves each element, up or down, by 0.9 of the full bound. The rest is for rounding `out` to f32. */
 static void allows_what_is_allowed(const both *b, const kvb_arithmetic *a)
 {
     kvb_diff diff = {.rho = 0};
@@ -875,7 +874,7 @@ static void wrong_rows_fail(void **state)
         assert_int_equal(opinion(&b, i, declarations, right, (float)e->lse, &honest), 0);
         assert_true(!honest.any_failed);
         assert_int_equal(opinion(&b, i, declarations, wrong, (float)e->lse, &stale), 0);
-        /* heads of one KV head put the same out where one token alone is seen */
+        /* heads of one KV head have the same output if they see a single token */
         assert_true(stale.any_failed || !memcmp(right, wrong, v_dim * sizeof *right));
         right[v_dim - 1] = NAN;
         assert_int_equal(opinion(&b, i, declarations, right, (float)e->lse, &nan), 0);
@@ -887,7 +886,7 @@ static void wrong_rows_fail(void **state)
     both_close(&b);
 }
 
-/* Exact outputs, to the nearest; then one channel of another. */
+/* Exact outputs, rounded to nearest, pass; with the sign of one channel changed they fail. */
 static void narrow_outputs(void **state)
 {
     both b;
@@ -917,7 +916,7 @@ static void budget_chooses_calls(void **state)
     uint64_t all = 0, chosen = 0;
     for (size_t i = 0; i < b.full->n_rows; i++)
         all += b.full->rows[i].visible;
-    for (int less = 0; less < 2; less++) { /* all that the budget has room for */
+    for (int less = 0; less < 2; less++) { /* the budget is just enough; then one less */
         kvb_oracle *whole = opinions_open(&b, all - (uint64_t)less, 1);
         assert_true((whole->opinions->n_rows == b.full->n_rows) == !less);
         kvb_oracle_free(whole);
@@ -940,7 +939,7 @@ static void budget_chooses_calls(void **state)
     both_close(&b);
 }
 
-/* The largest of each channel and of them all, of rows of 3 channels that count with 2. */
+/* The largest magnitude of each channel and of all, over rows of 3 channels of which 2 count. */
 static void a_head_by_hand(void **state)
 {
     static double rows[] = {1, -3, 9, -4, 0.5, 9, INFINITY, 1, 9}, sizes[] = {2, 1, 9, 1, 1, 9, 1, 1, 9},
@@ -954,7 +953,7 @@ static void a_head_by_hand(void **state)
     kvb_opinion_take_v(&head, &v, 1, 2);
     assert_true(head.v_top[0] == 4 && head.v_top[1] == 3 && head.v_least == 3 && head.v_most == 4 && head.finite);
     assert_true(kvb_opinion_take_k(&head, &k, 0) == 5 && kvb_opinion_take_k(&head, &sized, 0) == 5 && head.finite);
-    kvb_opinion_take_v(&head, &v, 2, 2); /* infinite sizes say nothing of the finite ones */
+    kvb_opinion_take_v(&head, &v, 2, 2); /* infinite sizes do not count among the finite ones */
     assert_true(head.v_top[0] == 4 && head.v_top[1] == 3 && head.v_least == 3 && head.v_most == 4 && !head.finite);
     head.finite = true;
     assert_true(kvb_opinion_take_k(&head, &k, 1) == 6 && head.finite);
@@ -962,8 +961,7 @@ static void a_head_by_hand(void **state)
     free(head.v_top);
 }
 
-/* The bound of an element: every V may be as far from o as the largest of the channel, and has the row's mean errors.
- */
+/* The bound of an element: every V may be as far from o as the channel's largest, and has the row's mean errors. */
 static void bounds_by_hand(void **state)
 {
     double top[2] = {4, 8}, o[2] = {1, -2};
@@ -992,7 +990,7 @@ static void bounds_by_hand(void **state)
     assert_true(bound[2] < bound[0] && bound[0] < bound[1]);
     const struct {
         double off[2], rho;
-        uint32_t elements; /* 0: near enough to be passed without a look at each */
+        uint32_t elements; /* elements checked; 0: the row is near enough to pass as a whole */
     } cases[] = {
         {{0.999 * bound[2], -0.999 * bound[2]}, 0, 0},
         {{1.001 * bound[2], 0}, 1.001 * bound[2] / bound[0], 2},

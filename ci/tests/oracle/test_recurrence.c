@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: recurrences and their bounds are what their definitions and headers say. */
+/* Shows: recurrences and their bounds agree with their definitions and headers. */
 #include "ci/tests/tests.h"
 #include "ci/tests/oracle/hand.h"
 #include "oracle/bound.h"
 #include "oracle/recurrence.h"
 
 /*
- * The judge of the oracle's recurrences. Shows that they agree with the definitions told in another way, which shares
- * no code with them: sums over all earlier tokens in floats of 64 bits (MAMBA1, MAMBA2, LIGHTNING), products of
- * matrices (DELTA), a sum over inputs (CONV).
+ * Judges the oracle's recurrences. Shows that they agree with the definitions in another form, which shares no code
+ * with them: sums over all earlier tokens in long double (MAMBA1, MAMBA2, LIGHTNING), products of matrices (DELTA), a
+ * sum over inputs (CONV).
  */
 
 enum { TOKENS = 60, DK = 5, DV = 3 };
@@ -32,7 +32,7 @@ static kvb_elem type_draw(void)
     return (const kvb_elem[]){KVB_F32, KVB_F16, KVB_BF16}[below(3)];
 }
 
-/* All but the convolution. */
+/* All kinds but the convolution. */
 static const kvb_scan_kind kinds[] = {KVB_SCAN_MAMBA1, KVB_SCAN_MAMBA2, KVB_SCAN_LIGHTNING, KVB_SCAN_DELTA};
 
 /* The exponent of a token's decay of element (i, c). */
@@ -50,13 +50,13 @@ static long double exponent(kvb_scan_kind kind, const kvb_recurrence_token *t, i
     }
 }
 
-/* What a token's key and value are multiplied with, besides. */
+/* An additional factor of a token's key and value. */
 static long double gate_of(kvb_scan_kind kind, const kvb_recurrence_token *t, int c)
 {
     return kind == KVB_SCAN_MAMBA1 ? t->gate[c] : kind == KVB_SCAN_MAMBA2 ? *t->gate : 1;
 }
 
-/* ---- definitions, told anew -------------------------------------------------------------------------------------- */
+/* ---- definitions, written anew ----------------------------------------------------------------------------------- */
 
 typedef struct stream {
     kvb_scan_kind kind;
@@ -95,7 +95,7 @@ static kvb_recurrence_token token_of(const stream *s, int t)
     return (kvb_recurrence_token){s->q[t], s->k[t], s->v[t], s->gate[t], &s->beta[t], s->a, s->bias};
 }
 
-/* S[i][c] after token t, as the sum of what each token wrote, decayed by all that came since. */
+/* S[i][c] after token t: the sum of each token's write, decayed by all later tokens. */
 static long double summed(const stream *s, int t, int i, int c)
 {
     long double sum = 0, since = 0;
@@ -185,7 +185,7 @@ static void is_near(double got, double want, double within)
         fail_msg("%.17g in place of %.17g", got, want);
 }
 
-/* Whatever the head erred by before: a state that is given has no error, and is what sums and floors reach back to. */
+/* A given state is exact, with any errors before it; sums and floors begin with it. */
 static void given_states_are_exact(void **state)
 {
     for (kvb_scan_kind kind = 0; kind < KVB_SCAN_KINDS; kind++) {
@@ -208,10 +208,9 @@ static void given_states_are_exact(void **state)
         for (int i = 0; i < DK * DV; i++)
             assert_true(all[i].value == given[i] && all[i].bound == 0 && all[i].worst == 0);
         kvb_recurrence_step(r, &token, out);
-        if (kind !=
-            KVB_SCAN_CONV) /* decays are 1; lightning alone writes, 1 in each row: 0 + 3 - 6 + 9 - 12 and those */
+        if (kind != KVB_SCAN_CONV) /* decays are 1: 0 + 3 - 6 + 9 - 12; only lightning writes, 1 in each row */
             assert_true(out[0].value == (kind == KVB_SCAN_LIGHTNING ? -1 : -6));
-        if (kind != KVB_SCAN_CONV) /* the floor of the largest element in each row, and half of all that is added */
+        if (kind != KVB_SCAN_CONV) /* in each row the floor of the largest element; exp_error of all that is added */
             is_near(out[0].bound, DK * 0.25 * 14 + 0.5 * (30 + DK * (kind == KVB_SCAN_LIGHTNING)), 1e-6);
         kvb_recurrence_close(r);
     }
@@ -262,7 +261,7 @@ static void rho_is_the_largest_share(void **state)
     assert_true(isinf(kvb_recurrence_rho(want, KVB_F32, got, 3, &at)) && at == 0);
 }
 
-/* A token of a call: by its place, its head, and the head's group; gates and decays as the kind has them. */
+/* A call's token is found by its place, its head, and the head's group; gates and decays depend on the kind. */
 static void tokens_of_a_call(void **state)
 {
     static const float q[96], k[96], v[96], gate[96], beta[96], a[96], bias[96];
@@ -284,7 +283,7 @@ static void tokens_of_a_call(void **state)
     assert_true(t.q == q + 6 && t.k == k + 6 && t.v == v + 10 && t.gate == gate + 10 && t.a == a);
     x.problem.heads = 4;
     assert_true(kvb_recurrence_token_of(&x, 0, 1).a == a + 15);
-    x.problem.kind = KVB_SCAN_CONV; /* and one row of taps more than of states */
+    x.problem.kind = KVB_SCAN_CONV; /* one row more of taps than of states */
     assert_true(kvb_recurrence_token_of(&x, 0, 1).a == a + 20);
     x = (kvb_scan){.problem = x.problem, .v = v};
     t = kvb_recurrence_token_of(&x, 1, 0);
@@ -292,16 +291,15 @@ static void tokens_of_a_call(void **state)
 }
 
 /*
- * Shows that the bound of recurrences is the formula at the head of oracle/recurrence.h: told once more here, in long
- * double, over random tokens, chunks and values of each field of a declaration; and as numbers worked out by hand. And
- * that the bound of oracle/recurrence.h is the same one where all rows of the state are alike, so that norms say no more
- * and no less than elements.
+ * Shows that the bound of recurrences is the formula at the head of oracle/recurrence.h: computed once more here, in
+ * long double, over random tokens, chunks and values of each field of a declaration; and as numbers computed by hand.
+ * And that the glance's bound over norms is the same one if all rows of the state are alike.
  */
 
 enum { FEW_K = 3, FEW_V = 2 };
 #define U 0x1p-24L
 
-/* ---- the formula, told anew -------------------------------------------------------------------------------------- */
+/* ---- the formula, written anew ----------------------------------------------------------------------------------- */
 
 typedef struct told {
     kvb_scan_problem p;
@@ -309,8 +307,8 @@ typedef struct told {
     uint32_t taken;
     long double s[FEW_K][FEW_V], before[FEW_K][FEW_V], m[FEW_K][FEW_V],
         x[FEW_K][FEW_V];                                           /* exact; at the chunk's begin; M; X */
-    long double w[FEW_K][FEW_V], l[FEW_K][FEW_V], v[FEW_K][FEW_V]; /* W, L, V; DELTA: in row 0, of a column */
-    long double largest;                                           /* a term of the chunk before its decay, at most */
+    long double w[FEW_K][FEW_V], l[FEW_K][FEW_V], v[FEW_K][FEW_V]; /* W, L, V; DELTA: of a column, in row 0 */
+    long double largest;                                           /* largest term of the chunk before its decay */
 } told;
 
 static long double roundoff(kvb_elem elem)
@@ -468,7 +466,7 @@ static void are_alike(const kvb_recurrence_want *got, double value, double bound
 static void the_formula_is_told_twice(void **state)
 {
     for (int draw = 0; draw < 600; draw++) {
-        const bool calm = below(2); /* elements that hardly change */
+        const bool calm = below(2); /* elements change very little */
         told t = {.p = one_head(kinds[draw % 4], FEW_K, FEW_V), .a = arithmetic_draw()};
         t.p.state_elem = type_draw();
         t.p.out_elem = type_draw();
@@ -521,9 +519,9 @@ typedef struct pair {
     kvb_recurrence *r;
     kvb_glance g;
     double lane[LANE_ROWS * KVB_LANE_COLUMNS];
-    kvb_glance_row row[DRAWN]; /* of each token */
+    kvb_glance_row row[DRAWN]; /* [token] */
     uint32_t tokens;
-    kvb_recurrence_want out[FEW_V], glance[FEW_V]; /* of the last one */
+    kvb_recurrence_want out[FEW_V], glance[FEW_V]; /* of the last token */
 } pair;
 
 static void pair_open(pair *x, kvb_scan_problem p, kvb_scan_arithmetic a)
@@ -548,8 +546,8 @@ static void pair_rest(pair *x, bool stored)
 
 /* ---- the glance: the same bound over norms ----------------------------------------------------------------------- */
 
-/* MOVING: each element changes much with each token. CALM: hardly, after the first few. ANY: chunks of several tokens,
- * of which the glance cannot say what changed, so that its bound is the wider. */
+/* MOVING: each element changes much with each token. CALM: very little, after the first few. ANY: chunks of several
+ * tokens; the glance does not know what changed in a chunk, so its bound is the wider. */
 enum { MOVING, CALM, ANY, MODES, TAKEN = 160 };
 
 static void glance_is_alike(kvb_scan_kind kind, int mode, uint32_t rows, int draw)
@@ -562,11 +560,11 @@ static void glance_is_alike(kvb_scan_kind kind, int mode, uint32_t rows, int dra
     a.chunk = mode == ANY ? a.chunk : 1;
     a.carried = mode == ANY ? a.carried : mode == CALM ? p.state_elem : KVB_F32;
     if (kind == KVB_SCAN_DELTA &&
-        rows > 1) /* where W is much of M, the glance, which counts it once, is the narrower */
+        rows > 1) /* if W is a large part of M, the glance is narrower, because it counts W once */
         p.state_elem = a.carried = a.operands = KVB_F32;
     pair_open(&x, p, a);
     double was[FEW_V] = {0};
-    const double within = rows > 1 ? 0.03 : 1e-3; /* W of a column is not that of its elements */
+    const double within = rows > 1 ? 0.03 : 1e-3; /* W of a column differs from W of its elements */
     bool moves = true;
     for (int token = 0; token < TAKEN && moves; token++) {
         const bool calm = mode == CALM && token > 2;
@@ -584,7 +582,7 @@ static void glance_is_alike(kvb_scan_kind kind, int mode, uint32_t rows, int dra
         }
         pair_step(&x, (kvb_recurrence_token){.q = q, .k = k, .v = v, .gate = gate, .beta = &beta, .a = rate});
         const kvb_glance_row *row = &x.row[token];
-        /* it counts the token's own product among those that a decay may take for 0 */
+        /* the glance assumes that a decay may also take the token's own product for 0 */
         const double floor = a.exp_floor * rows * fabs((double)query) * (double)row->k_most *
                              fmax((double)row->write[0], (double)row->write[1]);
         for (uint32_t c = 0; c < FEW_V; c++) {
@@ -625,8 +623,7 @@ static void inputs_by_hand(void **state)
     const float tap[3] = {1, -2, 4}, bias = 8, v[6] = {1, 3, 2, 5, -1, 0};
     static const double z[6] = {12, 8 - 2 + 12, 8 + 1 - 6 + 8, 8 + 3 - 4 + 20, 8 + 2 - 10 - 4, 8 + 5 + 2},
                         mass[6] = {12, 8 + 2 + 12, 8 + 1 + 6 + 8, 8 + 3 + 4 + 20, 8 + 2 + 10 + 4, 8 + 5 + 2};
-    /* the inputs of token 1 and before lie in a slot: x = 1, 3 of token 2, which reads them by 1 and -2, and x = 3 of
-     * token 3 */
+    /* the inputs up to token 1 lie in a slot: token 2 reads x = 1, 3 by taps 1 and -2, token 3 reads x = 3 */
     const double stored[6] = {0, 0, 7 * half + 3 * least, 3 * half + least, 0, 0};
     p.state_elem = KVB_F16;
     silu.silu = true;
@@ -639,7 +636,7 @@ static void inputs_by_hand(void **state)
         is_close(x.out->value, z[t]);
         is_close(x.out->bound, stored[t] + 700 * u * (mass[t] + stored[t]));
         is_close(x.out->worst, stored[t] + chain * (mass[t] + stored[t]));
-        /* the glance takes all of both tokens after for stored, taps and bias; it is made of floats that are above */
+        /* for the two next tokens the glance counts all inputs and the bias as stored; its floats are rounded up */
         const double most = t == 2 || t == 3 ? half * mass[t] + 7 * least : 0;
         is_close(x.glance->value, z[t]);
         is_near(x.glance->bound, most + 700 * u * (mass[t] + most), 1e-6);
@@ -652,8 +649,8 @@ static void inputs_by_hand(void **state)
         } else if (t == 4) { /* not stored: nothing is rounded */
             pair_rest(&x, false);
         }
-        /* behind silu: 1.0998 (1 + own) times that, own = 2^-10 + 2u; floor |z|; own of the value. exp_error also
-         * counts in the sum */
+        /* behind silu: 1.0998 (1 + own) times the sum's bound, own = 2^-10 + 2u; and floor |z|; and own of the value.
+         * exp_error also counts in the sum */
         kvb_recurrence_step(s, &token, &out);
         const double own = 0x1p-10 + 2 * u, value = z[t] / (1 + exp(-z[t])),
                      sum = 0x1p-10 * mass[t] + 700 * u * mass[t], besides = 0x1p-12 * fabs(z[t]) + own * fabs(value);
@@ -665,12 +662,12 @@ static void inputs_by_hand(void **state)
     kvb_recurrence_close(s);
 }
 
-/* Shows by numbers worked out by hand what a row of the second opinion on scans keeps of a token. Its bound
- * is above. */
+/* Shows, by numbers computed by hand, what a row of the second opinion on scans keeps of a token. Tests of its bound
+ * are above. */
 
 enum { GLANCE_ROWS = 3, COLUMNS = 2 };
 
-/* Floats that are not below, and hardly above. */
+/* A float must not be below the number, and at most 2^-20 of it above. */
 static void is_above(float got, double want)
 {
     if (!((double)got >= want && (double)got <= want * (1 + 0x1p-20)))
@@ -691,7 +688,7 @@ static kvb_glance_row taken(kvb_scan_kind kind, kvb_recurrence_token token, doub
 
 static void written_to(void **state)
 {
-    /* k = (0, 0, -6), v = (-2, 1): the third row becomes 12 and -4; what is above it stays. No decay. */
+    /* k = (0, 0, -6), v = (-2, 1): the third row becomes 12 and -4, the rows above it stay. No decay. */
     const float q[] = {2, -1, 2}, k[] = {0, 0, -6}, v[] = {-2, 1}, none = 0;
     double lane[GLANCE_ROWS * KVB_LANE_COLUMNS];
     const kvb_glance_row row =
@@ -719,7 +716,7 @@ static void decayed(void **state)
     const float a[] = {-1, -2, -3, -0.5f, -2, -1, -9}, one = -2;
     double lane[GLANCE_ROWS * KVB_LANE_COLUMNS];
     kvb_recurrence_token token = {.q = q, .k = k, .v = v, .gate = gate, .a = a};
-    /* column 0 by e^-1/2, e^-3/2, e^-1; column 1 by e^-1/2, e^-1/8, e^-1/4; writes of 2 and -1 */
+    /* column 0 decays by e^-1/2, e^-3/2, e^-1; column 1 by e^-1/2, e^-1/8, e^-1/4; writes are 2 and -1 */
     kvb_glance_row row = taken(KVB_SCAN_MAMBA1, token, lane);
     is_above(row.decay[0], exp(-0.5));
     assert_true(row.decay[COLUMNS] == 0 && row.size[COLUMNS] == 0 && row.write[COLUMNS] == 0 && row.v[COLUMNS] == 0);
@@ -730,7 +727,7 @@ static void decayed(void **state)
     is_above(row.write[1], 1);
     is_above(row.most[0], 3 * exp(-0.5) + 2);
     assert_true(fabs(row.out[1] - 2 * exp(-0.25)) < 1e-15 && row.slow[0] == 0);
-    /* all by the gate of 1/2 times -2: e^-1, and writes of 2 and -2 */
+    /* all decay by the gate of 1/2 times -2: e^-1; writes are 2 and -2 */
     token.a = &one;
     row = taken(KVB_SCAN_MAMBA2, token, lane);
     is_above(row.decay[0], exp(-1));
@@ -762,8 +759,9 @@ static void read_first(void **state)
     is_above(row.grow, 7); /* 1 - 2 * 4 */
 }
 
-/* Of zeros nothing is off but the smallest number of the accumulator for each of 22,500 roundings, and that of out: in the
- * glance of q = (3, 4) by its norm and the root of 2 elements, in the recurrence by the sum of q. A state: of 10,000. */
+/* With zeros only, an error is the smallest number of the accumulator for each of 22,500 roundings, and that of out.
+ * The glance multiplies by the norm of q = (3, 4) and the root of 2 elements, the recurrence by the sum of |q|. A state
+ * has 10,000 roundings. */
 static void zeros(void **state)
 {
     static pair x;
@@ -780,8 +778,8 @@ static void zeros(void **state)
     kvb_recurrence_close(x.r);
 }
 
-/* DELTA besides: k = 3 and beta 1 write threefold what 10,000 roundings of zeros leave, and q = 2 reads it twice. Of
- * the recurrence as of the glance. */
+/* DELTA in addition: k = 3 and beta 1 write 3 times the error of 10,000 roundings of zeros, and q = 2 doubles it when
+ * read. The glance has the same bound as the recurrence. */
 static void zeros_that_are_solved_for(void **state)
 {
     static pair x;
@@ -793,9 +791,9 @@ static void zeros_that_are_solved_for(void **state)
     kvb_recurrence_close(x.r);
 }
 
-/* An element of 4 moves up by so much with one token, and down with the next. Where it is the same again at the end of
- * each chunk, or moves by less than its type shows, every rounding may be alike: of the recurrence as of the glance,
- * which must not be below it. */
+/* An element of 4 moves up by `by` with one token, and down with the next. If it returns at the end of each chunk, or
+ * moves by less than its type can show, all roundings may be alike: the bound must allow it. The glance's bound must
+ * not be below the recurrence's. */
 static void stays_about_where_it_is(kvb_scan_arithmetic a, float by)
 {
     static pair x;
@@ -807,7 +805,7 @@ static void stays_about_where_it_is(kvb_scan_arithmetic a, float by)
         if (t == 0)
             pair_rest(&x, false);
     }
-    assert_true(x.out->bound > 0.5 * x.out->worst); /* not by chance */
+    assert_true(x.out->bound > 0.5 * x.out->worst); /* not that of independent roundings */
     assert_true(x.glance->bound >= (1 - 1e-3) * x.out->bound && x.glance->bound <= (1 + 1e-3) * x.out->worst);
     kvb_recurrence_close(x.r);
 }
@@ -815,7 +813,7 @@ static void stays_about_where_it_is(kvb_scan_arithmetic a, float by)
 static void what_hardly_changes(void **state)
 {
     stays_about_where_it_is((kvb_scan_arithmetic){.chunk = 2, .state_chain = 10000}, 1);
-    /* of bf16: less than 0.0062 of itself */
+    /* bf16: by less than 0.0062 of itself */
     stays_about_where_it_is((kvb_scan_arithmetic){.chunk = 1, .carried = KVB_BF16}, 0.004f);
 }
 

@@ -11,8 +11,8 @@
 #include "workloads/special_rows.h"
 
 /*
- * Shows: the transform against its definition (a sum over all channels), rows through formats with transforms and
- * windows, which formats refuse which rows, and formats that bring their own reference.
+ * Shows: the transform agrees with its definition (a sum over all channels); rows in formats with transforms and
+ * residual windows; which formats refuse which rows; formats with their own reference.
  */
 
 enum { MAX_DIM = 256, MAX_ROWS = 200 };
@@ -45,7 +45,7 @@ static bool odd_bits(uint32_t x)
     return odd;
 }
 
-/* H[i][j] = (-1)^(bits that i and j share) / sqrt(block). */
+/* H[i][j] = (-1)^(number of bits that i and j share) / sqrt(block). */
 static void transform_is_walshs(void **state)
 {
     static const uint32_t dims[] = {1, 2, 6, 7, 12, 64, 80, 96, 128, 256};
@@ -73,7 +73,7 @@ static void transform_is_walshs(void **state)
         }
 }
 
-/* Additions of f32 in the order that is prescribed: 2^24 + 1 is 2^24. */
+/* Additions are in f32, in the prescribed order: 2^24 + 1 is 2^24. */
 static void transform_rounds_in_order(void **state)
 {
     float row[4] = {0x1p24f, 1, 1, 1}, none[4] = {1, 2, 3, 4};
@@ -89,8 +89,8 @@ static void row_sizes(kvb_storage store, const float *row)
     hand_store(&store, &row, 1, stored, store_size);
 }
 
-/* V, a block of 4: one channel of 3 among zeros meets its pair as +-3 / sqrt(2), and all four as +-3/2; the mean of the
- * squares is (9/2 + 9/4) / 2. Equal channels have one size in both stages. */
+/* V, in a block of 4: a 3 among zeros is +-3 / sqrt(2) in its pair after one stage, and +-3/2 in all four after two;
+ * the mean of the squares is (9/2 + 9/4) / 2. Equal channels have the same size in both stages. */
 static void sizes_of_v(const kvb_format *turned)
 {
     kvb_storage store = hand_storage(turned, 4, NULL, 1, 0);
@@ -103,7 +103,7 @@ static void sizes_of_v(const kvb_format *turned)
         assert_true(fabs(store_size[c] - 2) < 1e-6);
 }
 
-/* Read with codes less the middle one: -10 and 245 are 117.5 and 127.5 on either side of it. */
+/* Codes are read less the middle one: -10 and 245 lie 127.5 on either side of 117.5. */
 static void sizes_centred(const kvb_format *asym)
 {
     kvb_storage store = hand_storage(asym, 2, NULL, 1, 0);
@@ -142,7 +142,7 @@ static void sizes(void **state)
 static const kvb_format late_k = {.name = "kivi4-k", .elem = KVB_UINT4, .axis = KVB_AXIS_TOKENS, LATE},
                         late_v = {.name = "kivi2-v", .elem = KVB_UINT2, .axis = KVB_AXIS_CHANNELS, LATE};
 
-/* Blocks before the last four are encoded, and a row counts with its block. */
+/* All blocks before the last four are encoded, each as a whole. */
 static void windows_close_by_blocks(void **state)
 {
     static const struct {
@@ -164,7 +164,7 @@ static void windows_close_by_blocks(void **state)
     }
 }
 
-/* kivi-k: channels share over the block's 32 tokens; its rows are f16 before that. */
+/* kivi-k: a channel has one scale over the block's 32 tokens; rows are rounded to f16 before. */
 static void closed_blocks_are_the_codecs(void **state)
 {
     rows_make(MAX_ROWS, 64, ROW_NORMAL);
@@ -214,7 +214,7 @@ static void halved(const kvb_format *format, uint32_t dim, const float *row, dou
     }
 }
 
-/* A plug-in's format brings what is stored along, and nothing is done to its rows. */
+/* A plug-in's format has its own function for stored rows; nothing else changes its rows. */
 static void formats_of_others(void **state)
 {
     enum { DIM = 7 };
@@ -251,7 +251,8 @@ static void ordered_by_precision(void **state)
     assert_true(none.max_abs == 0 && none.rel_l2 == 0 && none.kl_mean == 0 && none.kl_max == 0);
     assert_true(half.max_abs > 0 && half.max_abs * 4 < brain.max_abs);
     assert_true(half.rel_l2 > 1e-5 && half.rel_l2 * 4 < brain.rel_l2 && brain.rel_l2 < 1e-2);
-    assert_true(half.kl_mean > 0 && half.kl_mean * 16 < brain.kl_mean); /* goes with the square */
+    assert_true(half.kl_mean > 0 &&
+                half.kl_mean * 16 < brain.kl_mean); /* the cost is about the square of the rounding */
     assert_true(half.kl_max >= half.kl_mean && brain.kl_max >= brain.kl_mean);
     assert_true(only_v.kl_max == 0 && only_v.rel_l2 > 0);
     assert_true(only_k.kl_max == half.kl_max && only_k.rel_l2 > 0);
@@ -300,11 +301,11 @@ static void overflow_costs_infinity(void **state)
 }
 
 /*
- * Shows: rows of formats with residual cells are stored as the sequence that each query sees, by itself; and the
- * account of what pools hold (oracle/window.h) gives the same for tokens that are written in that order, wherever their
- * blocks lie and whatever mask says so, also where V is the beginning of K's. A moved row becomes f16; so do the rows of
- * an encoded block into which a row is written. The second opinion reads the same rows. A query that sees an empty cell
- * is reported.
+ * Shows: rows of formats with residual cells are stored, for each query, as the sequence that it sees, alone. The
+ * account of what pools hold (oracle/window.h) gives the same rows for tokens that are written in that order, for
+ * blocks anywhere and any mask, also if V is the beginning of K's rows. A moved row becomes f16; so do the rows of an
+ * encoded block into which a row is written. The second opinion reads the same rows. A query that sees an empty cell is
+ * reported.
  */
 
 enum {
@@ -335,7 +336,7 @@ static const kvb_format kivi_v = {.name = "kivi4-v", .elem = KVB_UINT4, .axis = 
                                     .transform = KVB_TRANSFORM_HADAMARD,
                                     HALVES};
 
-/* 90 tokens, 4 of them removed; a fork of 70 goes on by 10 and by 4: 84 and 70 seen at last. */
+/* Sequence 0 has 90 tokens, then 10 more. A fork of 70 loses 4 and gets 4: its last query sees 70. */
 static void trace_make(hand *h, kvb_values *values)
 {
     *h = (hand){0};
@@ -363,7 +364,7 @@ static void a_query_stores_what_it_sees(void **state)
                 size_t rows;
                 const uint32_t layer = place / HEADS, head = place % HEADS;
                 const kvb_expect *e = kvb_oracle_rows(oracle, event, layer, &rows) + rows - HEADS + head;
-                uint32_t seen[TOKENS], n = 0; /* by the event's last query */
+                uint32_t seen[TOKENS], n = 0; /* what the event's last query sees */
                 for (uint32_t t = 0; t < TOKENS; t++)
                     if (event == 3 ? t < 100 : (t < 20 || (t >= 24 && t < 70) || t >= 100))
                         seen[n++] = t;
@@ -397,7 +398,7 @@ static void residual_cells_cost_what_f16_costs(void **state)
     hand_free(&h);
 }
 
-/* One token, so that its weight is 1: the sums are the magnitudes of its rows, whatever the format. */
+/* With one token the weight is 1: the sums are the magnitudes of its rows, in every format. */
 static void magnitudes_reach_the_bound(void **state)
 {
 #define BLOCKS .axis = KVB_AXIS_CHANNELS, .group = 32
@@ -442,7 +443,7 @@ static void magnitudes_reach_the_bound(void **state)
     hand_free(&h);
 }
 
-/* A budget that another format would use up is kept to by storing less often. */
+/* Storing rows counts in the budget: a format with residual cells checks fewer rows. */
 static void the_budget_counts_storing(void **state)
 {
     hand h;
@@ -459,7 +460,7 @@ static void the_budget_counts_storing(void **state)
     hand_free(&h);
 }
 
-/* ---- the account of writes: of layer 1 --------------------------------------------------------------------------- */
+/* ---- the account of writes, in layer 1 --------------------------------------------------------------------------- */
 
 typedef struct rig {
     hand h;
@@ -484,7 +485,7 @@ static void rig_close(rig *r)
     hand_free(&r->h);
 }
 
-/* The row of a query and head that sees as many tokens. */
+/* The row of a head and of the query that sees so many tokens. */
 static const kvb_expect *row_of(const rig *r, uint32_t seen, uint32_t head)
 {
     size_t n;
@@ -497,7 +498,7 @@ static void write_one(rig *r, uint32_t cell, uint64_t token)
         assert_int_equal(kvb_window_write(r->window, 1, is_v, &cell, 1, &token), 0);
 }
 
-/* Tokens 0 .. n-1, `some` at a time, in cells that a table of blocks of W says; NULL: in as many from 0 on. */
+/* Writes tokens 0 .. n-1, `some` at a time, to cells that a table of blocks of W gives; NULL: to cells 0 .. n-1. */
 static void write_all(rig *r, uint32_t n, const uint32_t *table, uint32_t some)
 {
     const bool latent = kvb_model_group(r->values.model, 1)->latent;
@@ -545,7 +546,7 @@ static void stored_as_a_sequence_by_itself(const kvb_format *k, const kvb_format
 {
     static const uint32_t table[] = {3, 8, 2, 6}, shifted[] = {2, 3, 4, 5}, start[] = {0, 1};
     static const kvb_run later = {64, 64 + HELD}, whole = {0, HELD};
-    uint64_t bits[2][5] = {{0}}; /* by the first of two queries nothing is seen */
+    uint64_t bits[2][5] = {{0}}; /* the first of two queries sees nothing */
     for (uint32_t t = 0; t < HELD; t++)
         bits[1][table[t / W] / 2] |= (uint64_t)1 << (table[t / W] % 2 * W + t % W);
     const kvb_mask pages = {.kind = KVB_MASK_PAGES,
@@ -562,7 +563,7 @@ static void stored_as_a_sequence_by_itself(const kvb_format *k, const kvb_format
     } ways[] = {
         {NULL, 31, {&every, HELD, 1, 0}},        {table, 30, {&pages, 9 * W, 1, 0}},
         {shifted, 70, {&runs, 64 + HELD, 1, 0}}, {table, HELD, {&scattered, 9 * W, 2, 1}},
-        {NULL, 1, {&causal, HELD + 1, 3, 1}}, /* the last but one of 3 tokens: all cells but the last, which is empty */
+        {NULL, 1, {&causal, HELD + 1, 3, 1}}, /* token 1 of 3 sees all cells but the last, which is empty */
     };
     for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
         rig r;
@@ -585,7 +586,7 @@ static void written_one_after_the_other(void **state)
     stored_as_a_sequence_by_itself(&f32, &kivi_v, false);
     stored_as_a_sequence_by_itself(&kivi_had, &kivi_v, false);
     stored_as_a_sequence_by_itself(&kivi_k, &f16, true);
-    stored_as_a_sequence_by_itself(&f16, &f32, false); /* none is residual */
+    stored_as_a_sequence_by_itself(&f16, &f32, false); /* no residual cells */
 }
 
 /* ---- rows that are f16 again: K rows are kivi4-k ----------------------------------------------------------------- */
@@ -603,7 +604,7 @@ static double half(double x)
     return kvb_codec_f16_value(kvb_codec_f16((float)x));
 }
 
-/* A block's rows that are f16, as they are once it is encoded again. */
+/* Encodes and decodes a block's f16 rows. */
 static void block_code(double *rows)
 {
     static float f[W * K];
@@ -618,7 +619,7 @@ static void block_code(double *rows)
     hand_store(&store, at, W, rows, NULL);
 }
 
-/* Fails unless the window's attention over a run of cells is attention over these keys and these tokens' V in f16. */
+/* The window's attention over a run of cells must be attention over these keys and these tokens' V in f16. */
 static void rows_are(rig *r, uint32_t kv_head, kvb_run run, const double *keys, const uint32_t *tokens)
 {
     static const uint32_t start[] = {0, 1};
@@ -653,21 +654,21 @@ static void moved_rows_of(uint32_t kv_head)
     rows_are(&r, kv_head, (kvb_run){64, N}, keys + 64 * K, numbers + 64);
     assert_int_equal(kvb_window_save(r.window, 0), 0);
     assert_int_equal(kvb_window_save(r.window, 1), 0);
-    /* within the open block; from an encoded one; a cell to itself; one that holds nothing; one that was never there */
+    /* within the open block; from an encoded one; a cell to itself; an empty cell; a cell that never existed */
     move(&r, 64, (const uint32_t[]){64, 68, 5, 67, 200, 5000}, 6);
     for (uint32_t i = 0; i < 6 * K; i++)
         want[i] = i / K == 2 ? half(keys[5 * K + i % K]) : keys[last[i / K] * K + i % K];
     rows_are(&r, kv_head, (kvb_run){64, N}, want, last);
-    /* far away, where there was no room */
+    /* far away, where the account has no room yet */
     move(&r, CELLS - 1, (const uint32_t[]){64}, 1);
     rows_are(&r, kv_head, (kvb_run){CELLS - 1, CELLS}, want, last);
     assert_int_equal(kvb_window_save(r.window, 1), 0);
-    kvb_window_load(r.window, 0); /* as it was, though there is room for more now */
+    kvb_window_load(r.window, 0); /* as saved, though there is room for more now */
     rows_are(&r, kv_head, (kvb_run){0, W}, keys, numbers);
     rows_are(&r, kv_head, (kvb_run){64, N}, keys + 64 * K, numbers + 64);
     kvb_window_load(r.window, 1);
     rows_are(&r, kv_head, (kvb_run){CELLS - 1, CELLS}, want, last);
-    /* within an encoded block, which is opened for it */
+    /* within an encoded block, which becomes f16 */
     move(&r, 6, (const uint32_t[]){5}, 1);
     memcpy(first, numbers, sizeof first);
     first[6] = 5;
@@ -682,14 +683,14 @@ static void moved_rows(void **state)
     rig r;
     for (uint32_t kv_head = 0; kv_head < KV_HEADS; kv_head++)
         moved_rows_of(kv_head);
-    rig_open(&r, &kivi_k, &f16, false); /* nothing is a thing, too */
+    rig_open(&r, &kivi_k, &f16, false); /* an empty account can be saved, too */
     assert_int_equal(kvb_window_save(r.window, 0), 0);
     kvb_window_load(r.window, 0);
     rig_close(&r);
 }
 
-/* Token 99 comes to cell 3 of the first block; the others there are f16 of what was decoded. It stays so when it comes
- * again. Then cell 40 is moved to cell 64, and the first block is encoded again: one block is f16 at a time. */
+/* Token 99 is written to cell 3 of the first block, whose other rows become f16 of the decoded ones. Writing it again
+ * changes nothing. Then cell 40 moves to cell 64, and the first block is encoded again: only one block is f16. */
 static void written_into_an_encoded_block(void **state)
 {
     static double keys[HELD * K], opened[W * K];
@@ -706,7 +707,7 @@ static void written_into_an_encoded_block(void **state)
         for (uint32_t i = 0; i < W * K; i++)
             opened[i] =
                 half(i / K == 3 ? (double)kvb_values_rows(&r.values, KVB_ROWS_K, 1, 99)[kv_head * K + i % K] : keys[i]);
-        block_code(keys + W * K); /* the second block gives way */
+        block_code(keys + W * K); /* the second block is encoded */
         for (uint32_t i = 0; i < K; i++)
             keys[64 * K + i] = half(keys[40 * K + i]);
         memcpy(keys, opened, sizeof opened);
@@ -728,8 +729,8 @@ static void what_is_not_there(void **state)
         kvb_attend_of of;
         int error;
     } cases[] = {
-        {HELD - 1, HELD, {&every, HELD, 1, 0}, -EILSEQ},     /* the last one */
-        {HELD - 1, HELD, {&every, HELD - 1, 1, 0}, -EILSEQ}, /* one too few */
+        {HELD - 1, HELD, {&every, HELD, 1, 0}, -EILSEQ},     /* sees an empty cell */
+        {HELD - 1, HELD, {&every, HELD - 1, 1, 0}, -EILSEQ}, /* sees one cell too few */
         {HELD - 1, HELD - 1, {&every, HELD - 1, 1, 0}, 0},
         {HELD, HELD, {&causal, HELD + 1, 3, 2}, -EILSEQ}, /* the last of 3 tokens sees an empty cell */
     };
