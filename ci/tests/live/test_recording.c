@@ -463,8 +463,8 @@ static void test_tensors_that_are_refused(void **state)
 
 /* Shows: no cache changes the model's tokens, and speculative decoding gives the tokens of plain greedy decoding. */
 
-/* Each scenario runs with weights of its own geometry. The right tokens come from recompute, which reads no cached rows;
- * from seq, if the scenario needs rows that are kept. */
+/* Each scenario runs with weights of its own geometry. The right tokens come from recompute, which reads no cached
+ * rows; from seq, if the scenario needs rows that are kept. */
 static void test_every_cache_says_the_same(void **state)
 {
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
