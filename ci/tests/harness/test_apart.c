@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what children, shards, signals and the machine's names are to the program. */
+/* Shows: children, signals, shards, the record of memory, and the names of machines. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -24,7 +24,7 @@ static void waits(void *ctx)
         pause();
 }
 
-/* Starts a child, stops it, tells its pid and is killed. */
+/* Starts a child, stops it, writes its pid to `told` and is killed. */
 static void starts_and_dies(int told)
 {
     pid_t pid = kvb_process_start(waits, NULL);
@@ -56,8 +56,8 @@ static void stopped_dies_too(void **state)
     }
 }
 
-/* Shows: the first signal asks and ends waiting, one that comes together with it is the same, a later one ends the
- * program as it would have without; a program that ignores signals goes on. */
+/* Shows: the first signal asks the program to stop and ends its waiting; one that comes together with it counts as the
+ * same; a later one kills the program as usual. A signal that was ignored stays ignored. */
 
 static void second_ends(void)
 {
@@ -125,7 +125,7 @@ static void waiting_ends(void **state)
     assert_true(kvb_wait_readable(ends[0], -1));
 }
 
-/* Shows: shards are what they are written as, and share out every combination once. */
+/* Shows: shards are parsed and written, and divide all combinations, each once. */
 
 static char why[256];
 
@@ -162,9 +162,9 @@ static void every_combination_is_in_one(void **state)
         }
 }
 
-/* Shows: of memory over a replay the record keeps the first, the last and the highest points, however long it was. */
+/* Shows: the record of memory keeps the first, the last and the highest points of a replay of any length. */
 
-/* A log of n events that hold 1000 bytes, of which 10 live; but for one event each that lives and holds more. */
+/* Reports n events that hold 1000 bytes, 10 of them live; event most_live has more live bytes, most_held holds more. */
 static void log_report(uint32_t n, uint32_t most_live, uint32_t most_held, kvb_result *r)
 {
     kvb_memory_log log = {0};
@@ -215,7 +215,7 @@ static void many_events_keep_ends_and_peaks(void **state)
         }
 }
 
-/* Shows what the manifest says of recorded machines, and when OpenBLAS' choice of core needs a cure. */
+/* Shows the manifest of recorded machines, and when OpenBLAS's choice of core must be corrected. */
 
 static void file_write(const char *root, const char *name, const char *text)
 {
@@ -265,7 +265,7 @@ static void arm_is_described(void **state)
     kvb_host_describe(root, &m);
     assert_string_equal(m.cpu_model, "Neoverse V1");
     assert_string_equal(m.cpu_features, "asimd sve");
-    machine_make(root, "processor\t: 0\nCPU implementer\t: 0x61\nCPU part\t: 0x023\n"); /* one without a name here */
+    machine_make(root, "processor\t: 0\nCPU implementer\t: 0x61\nCPU part\t: 0x023\n"); /* no name here */
     kvb_host_describe(root, &m);
     assert_string_equal(m.cpu_model, "implementer 0x61, part 0x023");
 }

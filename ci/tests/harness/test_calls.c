@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: single calls of attention and scans: which are made, and how they are judged. */
+/* Shows: which single calls of attention and scans are made, and how they are judged. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,9 +11,9 @@
 #include "kernels/kernels.h"
 
 /*
- * Shows: calls are chosen so that every two values which a call can have meet in one; points are written and read back;
- * a wrong kernel is found by single calls and shrunk to the values that its mistake needs, and to no other; a crash and
- * a hang, too. Calls that zeros answer count for no other axis.
+ * Shows: calls are chosen so that any two values that a call can have meet in one; points are written and read back. A
+ * mistake of a kernel, a crash and a hang are found by single calls, which shrink to just the values that the mistake
+ * needs. Calls for which zeros are right cover no other axis.
  */
 
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ static const kvb_call_axis small_axes[] = {{"a", "", WORDS("0", "1", "2", "3", "
                                            {"d", "", WORDS("0", "1")}};
 static const kvb_space small = {"small", small_axes, 4, NULL};
 
-/* c = 3 needs d = 1, and never goes with a = 4; b = 2 is no call's. */
+/* c = 3 needs d = 1 and excludes a = 4; no call has b = 2. */
 static bool small_fits(const void *ctx, const kvb_point *p)
 {
     (void)ctx;
@@ -70,7 +70,7 @@ static void pairs_meet(void **state)
     assert_int_equal(cover.pairs_of, pairs);
     assert_int_equal(cover.values_of, 5 + 2 + 4 + 2);
     assert_int_equal(cover.state[1][2], 0);
-    assert_true(cover.n >= 19 && cover.n < 40); /* 5 x 4 pairs but one need as many */
+    assert_true(cover.n >= 19 && cover.n < 40); /* 5 x 4 pairs but one need 19 points */
 
     assert_int_equal(kvb_points_choose(&small, &small_rules, 1, 0, false, &again), 0);
     assert_int_equal(again.n, cover.n);
@@ -93,7 +93,7 @@ static uint32_t small_mutes(const void *ctx, const kvb_point *p)
     return p->at[2] == 2 ? 1u << 2 : 0;
 }
 
-/* What meets only where zeros are right has not met. */
+/* Values that meet only in calls for which zeros are right do not count as met. */
 static void mute_calls_cover_nothing_else(void **state)
 {
     const kvb_point_rules rules = {small_fits, small_cost, small_mutes, NULL};
@@ -175,7 +175,7 @@ static void hang(const kvb_attend *x)
         pause();
 }
 
-/* What single calls say of the reference kernel with this mistake. */
+/* The result of single calls over the reference kernel with this mistake. */
 static kvb_result judge_by(const kvb_calls_options *options, bool (*at)(const kvb_attend *x),
                            void (*wrong)(const kvb_attend *x))
 {
@@ -267,7 +267,7 @@ static void hangs_are_told(void **state)
 
 /* ---- where zeros are right --------------------------------------------------------------------------------------- */
 
-/* The axes that are mute at a call, and whether outputs of 0 pass for all of its rows that are judged. */
+/* The axes that are mute at a call, and whether outputs of 0 pass in all of its judged rows. */
 static void zeros_are_right_where_axes_are_mute(void **state)
 {
     const uint32_t blind = 1u << KVB_AT_BLIND, values = 1u << KVB_AT_VALUES, sinks = 1u << KVB_AT_SINKS;
@@ -313,9 +313,8 @@ static void zeros_are_right_where_axes_are_mute(void **state)
 }
 
 /*
- * Shows: single calls of scan kernels that make one mistake are found, in each recurrence that the mistake is one in,
- * and shrink to the simplest that shows it; those of honest kernels are right; bits that depend on how a
- * call is made are noted, in each way.
+ * Shows: a mistake of a scan kernel is found by single calls, in each recurrence to which it applies; the call shrinks
+ * to the simplest that shows it. Calls of honest kernels pass. Bits that depend on how a call is made are noted.
  */
 
 #define SEED 5
@@ -323,7 +322,7 @@ static void zeros_are_right_where_axes_are_mute(void **state)
 
 /* ---- mistakes around the honest kernel --------------------------------------------------------------------------- */
 
-/* X(name, kinds, the simplest call that shows it, or NULL: there are several, what is wrong) */
+/* X(name, kinds, the simplest call that shows it, what is wrong). The call is NULL if there are several. */
 #define AROUND(X)                                                                                                      \
     X(WINDOW, KIND(CONV), "recurrence=conv,sequences=2", "the first sequence's window for all")                        \
     X(RESET, ALL_KINDS, "from=zero", "a sequence that begins anew begins with what lies in its slot")                  \
@@ -349,14 +348,14 @@ static const struct {
 
 static enum around around_now = AROUND_COUNT;
 
-/* The last bit of an output depends on one way to make a call. */
+/* The way of making a call on which the last bit of an output depends; KVB_SAME_KINDS: none. */
 static kvb_same_kind way_now = KVB_SAME_KINDS;
 
 static bool way_shows(const kvb_scan *x)
 {
     static uint32_t before[2]; /* tokens of the last two calls */
     const kvb_scan_problem p = x->problem;
-    const bool between = before[0] == p.n_tok && before[1] < p.n_tok; /* the same call, a smaller one, and this */
+    const bool between = before[0] == p.n_tok && before[1] < p.n_tok; /* after the same call and a smaller one */
     before[0] = before[1];
     before[1] = p.n_tok;
     switch (way_now) {
@@ -377,7 +376,7 @@ static bool way_shows(const kvb_scan *x)
     }
 }
 
-#define ROOM (1u << 21) /* elements of an input at most */
+#define ROOM (1u << 21) /* most elements of an input */
 static float copies[3][ROOM];
 static uint32_t tokens[ROOM];
 
@@ -388,14 +387,14 @@ static float *copy_of(int i, const float *from, size_t n)
     return copies[i];
 }
 
-/* Zeros behind the last whole 16 of n rows. */
+/* In each of n rows, clears the elements behind the last whole 16. */
 static void tails_clear(float *rows, size_t n, uint32_t width)
 {
     for (size_t r = 0; r < n; r++)
         memset(rows + r * width + width / 16 * 16, 0, width % 16 * sizeof *rows);
 }
 
-/* Where sequences begin, wrongly. */
+/* Makes sequences begin wrongly. */
 static void sources_change(kvb_scan *x, const kvb_scan *from)
 {
     memcpy(tokens, from->from, x->problem.n_tok * sizeof *tokens);
@@ -440,7 +439,7 @@ static void values_repeat(kvb_scan *x)
     x->v = values;
 }
 
-/* Where the inputs of a run are fewer than rows, older rows are lost. */
+/* Loses older rows if a run has fewer inputs than rows. */
 static void rows_lose(const kvb_scan *x)
 {
     const kvb_scan_problem *p = &x->problem;
@@ -538,7 +537,7 @@ static const kvb_point *first_wrong(const kvb_kernel *kernel, const kvb_point_co
     return found;
 }
 
-/* Each recurrence finds the mistake. It shrinks to this call, or, where none is named, to few axes. */
+/* Calls of each recurrence must find the mistake and shrink to this call; NULL: to a few axes. */
 static void mistake_is_found(const kvb_kernel *kernel, const kvb_point_cover *cover, const char *name, uint32_t kinds,
                              const char *call)
 {
@@ -585,7 +584,7 @@ static void honest_calls_pass(void **state)
         kvb_call_verdict verdict;
         char text[KVB_CALL_TEXT];
         kvb_point_cover cover = cover_of(kernels[i]);
-        cover.n -= cover.n / 4; /* dear ones are left to the suites */
+        cover.n -= cover.n / 4; /* expensive calls are left to the suites */
         const kvb_point *found = first_wrong(kernels[i], &cover, UINT32_MAX, &verdict);
         if (found)
             kvb_point_text(&kvb_scan_space, found, text);
@@ -595,8 +594,8 @@ static void honest_calls_pass(void **state)
     }
 }
 
-/* The largest difference by way of calls in which last bits depend on one, up to the first that shows; KVB_SAME_KINDS: on
- * none. */
+/* by[way]: the largest difference between calls made in this way, with last bits that depend on `planted`. Stops at the
+ * first difference in that way. planted KVB_SAME_KINDS: no dependence. */
 static void ways_note(const kvb_point_cover *cover, kvb_same_kind planted, double *by)
 {
     const kvb_call_subject s = kvb_scan_subject(&around_kernel);
@@ -622,7 +621,7 @@ static void ways_are_noted(void **state)
     kvb_point_cover cover = cover_of(&around_kernel);
     double honest[KVB_SAME_KINDS], planted[KVB_SAME_KINDS];
     around_now = AROUND_COUNT;
-    kvb_checks_off = UINT32_C(1) << KVB_CHECK_DETERMINISTIC; /* which fails two of them */
+    kvb_checks_off = UINT32_C(1) << KVB_CHECK_DETERMINISTIC; /* it would refuse two of the ways */
     ways_note(&cover, KVB_SAME_KINDS, honest);
     for (kvb_same_kind way = 0; way < KVB_SAME_KINDS; way++) {
         ways_note(&cover, way, planted);

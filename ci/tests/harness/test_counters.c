@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: counters of PAPI, of perf, and what there is without them. */
+/* Shows: counters of PAPI and of perf, and those that need neither. */
 #include <unistd.h>
 #include <time.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ static const kvb_counter *find(const kvb_result *r, const char *name)
     return NULL;
 }
 
-/* So long on the CPU. */
+/* Computes for this time on the CPU. */
 static void milliseconds_spin(double ms)
 {
     struct timespec t;
@@ -37,7 +37,7 @@ static void milliseconds_spin(double ms)
     while (1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec < end);
 }
 
-/* A few pages of memory, the number behind n, taken and touched. */
+/* Allocates and touches *n (size_t) pages of memory. */
 static void *pages_touch(void *n)
 {
     size_t bytes = *(size_t *)n * 4096;
@@ -50,7 +50,7 @@ static void *pages_touch(void *n)
     return NULL;
 }
 
-/* What body returns in a process of its own. */
+/* Runs body in a child process and returns its result. */
 static int forked(int (*body)(void))
 {
     int status;
@@ -63,7 +63,7 @@ static int forked(int (*body)(void))
     return WEXITSTATUS(status);
 }
 
-/* Shows that counters count what happened, that they add up over many regions, and that a pair of calls is cheap. */
+/* Shows that counters are right, add up over many regions, and cost little per pair of calls. */
 
 static double value(const kvb_result *r, const char *name)
 {
@@ -175,7 +175,7 @@ static void later_threads_are_counted(void **state)
         assert_true(faults(&r) >= 500);
 }
 
-/* Every field by another amount, so that no two can be mistaken for one another. */
+/* Adds a different amount to every field, so that no two can be confused. */
 static void own_add(kvb_own_counts *own, long long n)
 {
     own->cells_read += n;
@@ -272,7 +272,7 @@ static void forked_children_count_for_themselves(void **state)
     assert_true(value(&r, "sde:::kvbench::cells_read") == 1);
     kvb_counters_close(c);
     assert_int_equal(forked(child_counts), 0); /* after they were closed */
-    assert_int_equal(child_counts(), 0);       /* and here again */
+    assert_int_equal(child_counts(), 0);       /* and in this process again */
 }
 
 static void note(void *ctx, const char *name, const char *source, const char *why_not)
@@ -301,7 +301,7 @@ static double now_ns(void)
     return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
 }
 
-/* Against what a call of the system costs here, which differs tenfold between a bare machine and a sandbox. */
+/* Compares with the cost of a system call on this machine, which a sandbox makes ten times higher. */
 static void a_pair_is_cheap(void **state)
 {
     kvb_own_counts own = {0};
@@ -326,10 +326,10 @@ static void a_pair_is_cheap(void **state)
     assert_true(pair < 100 * call);
 }
 
-/* Shows that what cannot be counted says why: on a CPU without counters, for a user without rights, in a sandbox. */
+/* Shows that an unavailable counter gives its reason: on a CPU without counters, for a user without rights, in a
+ * sandbox. */
 
-/* Does PAPI itself count the event here? That a component is enabled says nothing: behind a hypervisor it may have no
- * event. */
+/* Can PAPI itself count the event here? A component may be enabled and have no event, as under a hypervisor. */
 static bool papi_counts(const char *event)
 {
     int set = PAPI_NULL;
@@ -341,7 +341,7 @@ static bool papi_counts(const char *event)
     return counts;
 }
 
-/* 0, or which of its demands does not hold. */
+/* 0, or the number of the first condition that fails. */
 static int hardware_told(void)
 {
     static const char *const names[] = {"PAPI_TOT_CYC", "PAPI_TOT_INS", "PAPI_L3_TCM", "dram_bytes_read",
@@ -367,7 +367,8 @@ static int hardware_told(void)
             return 2;
         if (!why[0] && !(i < 2 ? k->value > 0 : k->value >= 0))
             return 3;
-        if (why[0] && (!isnan(k->value) || strncmp(why, "PAPI ", 5) || strlen(why) >= 95)) /* nothing was cut off */
+        if (why[0] &&
+            (!isnan(k->value) || strncmp(why, "PAPI ", 5) || strlen(why) >= 95)) /* the reason must be whole */
             return 4;
         if (i < 3 && !why[0] != papi_counts(k->name))
             return 5;
@@ -378,7 +379,7 @@ static int hardware_told(void)
     return 0;
 }
 
-/* PAPI takes the CPU for one that it knows, whose events the CPU does not have: a virtual machine's usual case. */
+/* PAPI takes the CPU for a model whose events it does not have, as is usual in a virtual machine. */
 static int hardware_of_another_cpu_told(void)
 {
     return setenv("LIBPFM_FORCE_PMU", "skx", 1) ? 100 : hardware_told();
@@ -386,11 +387,11 @@ static int hardware_of_another_cpu_told(void)
 
 static void hardware_counts_or_says_why(void **state)
 {
-    assert_int_equal(forked(hardware_of_another_cpu_told), 0); /* first: PAPI asks for the CPU once in a process */
+    assert_int_equal(forked(hardware_of_another_cpu_told), 0); /* first: PAPI identifies the CPU once per process */
     assert_int_equal(hardware_told(), 0);
 }
 
-/* As a user without rights to count in the kernel: perf_event_paranoid 2 allows counts of own processes in user mode. */
+/* Counts as a user without rights in the kernel: perf_event_paranoid 2 allows user-mode counts of own processes. */
 static int stranger_counts(void)
 {
     kvb_own_counts own = {0};
@@ -427,8 +428,8 @@ static void a_user_without_rights_is_told(void **state)
     assert_int_equal(told, 0);
 }
 
-/* Where perf_event_open is forbidden as containers forbid it: no counter of PAPI's or perf's hardware and kernel
- * events. */
+/* Counts with perf_event_open forbidden, as in containers: hardware and kernel events of PAPI and perf are
+ * unavailable. */
 static int sandboxed_counts(void)
 {
     struct sock_filter code[] = {
@@ -492,9 +493,9 @@ static void unknown_events_are_refused(void **state)
     assert_int_equal(kvb_counters_check(name, why, sizeof why), -EINVAL);
 }
 
-/* Shows that any PAPI user of the process sees the harness's own counts, and that sets of PAPI events take turns. */
+/* Shows that any PAPI user in the process sees the harness's own counts, and that sets of PAPI events take turns. */
 
-/* As another PAPI tool in the process would: by name, with a set of its own. */
+/* Reads them as another PAPI tool in the process would: by name, in its own set. */
 static void another_tool_sees_own_counts(void **state)
 {
     kvb_own_counts own = {0};
@@ -548,7 +549,7 @@ static void events_that_do_not_fit_take_turns(void **state)
         assert_int_equal(kvb_papi_sets_value(sets, events[i], &got, &share), PAPI_OK);
         long long truth[] = {own.cells_read, own.bytes_read, own.bytes_walk, own.mask_words, own.rescales};
         assert_true(share > 0 && share < 1);
-        /* Every set was on in 100 of 300 regions: unscaled, the value is exact. */
+        /* Every set counted in 100 of 300 regions: unscaled, its value is exact. */
         assert_true(fabs(got * share / (double)truth[i] * 3 - 1) < 1e-9);
         shares += i % 2 ? 0 : share;
     }

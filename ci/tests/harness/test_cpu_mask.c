@@ -11,13 +11,13 @@
 #include "harness/machine/team.h"
 #include "kernels/vector/vector.h"
 
-/* Shows that --cpu-mask limits kernels and codecs, in child processes too, and says what it does not know. */
+/* Shows that --cpu-mask limits kernels and codecs, also in child processes, and names unknown levels. */
 
 static char cpu_mask_why[256];
 
 static const char *codec_of(kvb_cpu_level level)
 {
-    return level >= KVB_CPU_NEON     ? "portable" /* of AArch64: compilers use NEON by themselves */
+    return level >= KVB_CPU_NEON     ? "portable" /* AArch64: compilers use NEON by themselves */
            : level >= KVB_CPU_AVX512 ? "avx512"
            : level >= KVB_CPU_AVX2   ? "avx2"
                                      : "portable";
@@ -83,7 +83,7 @@ static void another_length_is_refused_by_its_name(void **state)
     }
 }
 
-/* Shows: probes read every line, multiply what they say and stay finite. */
+/* Shows: bandwidth probes read every line; multiplication probes do the declared products and stay finite. */
 
 static kvb_threads *team_start(uint32_t n)
 {
@@ -107,7 +107,7 @@ static void every_line_is_read(void **state)
         if (!here(kernel->level))
             continue;
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-            memset(lines, 0xff, 8192); /* what lies behind must not be read */
+            memset(lines, 0xff, 8192); /* lines behind the working set must not be read */
             memset(lines, 0, sizes[s]);
             assert_true(kernel->run(lines, sizes[s]) == 0);
             for (size_t at = 0; at < sizes[s]; at += 8) {
@@ -172,7 +172,7 @@ static void memory_is_whole_pages_for_each_thread(void **state)
             assert_int_equal(memory.bytes % (n * 4096), 0);
             assert_int_equal((uintptr_t)memory.base % 4096, 0);
             for (size_t at = 0; at < memory.bytes; at += 4096)
-                assert_true(memory.base[at] != 0); /* touched: no page is the system's zero page */
+                assert_true(memory.base[at] != 0); /* every page was written: none is the system's zero page */
             assert_true(kvb_read_pass(kvb_threads_team(threads), &memory, sizes[s], 3) > 0);
             kvb_probe_memory_close(&memory);
             assert_null(memory.base);

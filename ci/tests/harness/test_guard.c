@@ -12,8 +12,8 @@
 #include "harness/replay/guard.h"
 #include "harness/replay/kernel_io.h"
 
-/* Shows: an access outside a guarded block ends in a signal that names block, direction and distance; a write into the
- * slack is found by the canaries; other faults go their own way. */
+/* Shows: an access outside a guarded block ends in a signal with a message that names block, direction and distance;
+ * canaries find a write into the slack; other faults are handled as usual. */
 
 #ifdef __x86_64__
 #define READ  "read "
@@ -23,7 +23,7 @@
 #define WRITE "access "
 #endif
 
-/* What the handler of a child said. */
+/* The message of a child's handler. */
 static char *said;
 #define SAID_BYTES 256
 
@@ -43,7 +43,7 @@ static int said_unmap(void **state)
     return munmap(said, SAID_BYTES);
 }
 
-/* The signal that a child died of when it did this to the block; 0 when it lived. */
+/* The signal that killed a child that did this to the block; 0: none did. */
 static int child_signal(void (*crime)(void *block), void *block)
 {
     int status;
@@ -245,12 +245,11 @@ static void many_blocks_come_and_go(void **state)
 }
 
 /*
- * Shows, for outputs of every type and layers of unlike groups in turn, that every element that a kernel leaves
- * unwritten is found and named, that a write outside is seen, and that the digest tells every bit of the rows asked
- * for, and of no others.
+ * Shows, for outputs of every type and layers of unlike groups in turn, that every unwritten element is found and
+ * named, that a write outside is found, and that the digest depends on every bit of the wanted rows and on no other.
  */
 
-/* q rows are the larger in one group, outputs in the other. */
+/* One group has the larger q rows, the other the larger outputs. */
 static const kvb_model model = {.n_layers = 2,
                                 .n_groups = 2,
                                 .group_of = {0, 1},
@@ -266,7 +265,7 @@ static size_t size_of(kvb_elem elem)
     return elem == KVB_F32 ? 4 : 2;
 }
 
-/* n elements as a kernel writes them: zeros, and quiet NaNs, which are written too. */
+/* Fills n elements as a kernel may: with zeros, and with quiet NaNs, which count as written. */
 static void fill(void *block, size_t n, kvb_elem elem)
 {
     static const uint32_t nan_of[] = {[KVB_F32] = 0x7fc00000, [KVB_F16] = 0x7e00, [KVB_BF16] = 0x7fc0};
@@ -285,7 +284,7 @@ static void refuses(const kvb_kernel_io *io, const char *format, size_t query, s
     assert_string_equal(why, want);
 }
 
-/* One call: each element of out and lse is left out by turns, and is the one that is named. */
+/* One call. Each element of out and lse in turn stays unwritten and must be named. */
 static void call_check(kvb_kernel_io *io, const kvb_group *g, uint32_t n, const float *q)
 {
     size_t outs = (size_t)n * g->heads * g->v_dim, lses = (size_t)n * g->heads, bytes = size_of(io->out_elem);
@@ -319,12 +318,12 @@ static void call_check(kvb_kernel_io *io, const kvb_group *g, uint32_t n, const 
     }
     fill(io->lse, lses, KVB_F32);
     assert_true(kvb_kernel_io_written(io, why, sizeof why));
-    assert_true(!io->guarded || kvb_guard_check(why, sizeof why)); /* all of it lies in the blocks, to the last byte */
+    assert_true(!io->guarded || kvb_guard_check(why, sizeof why)); /* all of it lies in the blocks */
 }
 
 static void unwritten_elements_are_named(void **state)
 {
-    static const uint32_t sizes[] = {2, 7, 1, 7, 3}; /* growing, and smaller in the same block */
+    static const uint32_t sizes[] = {2, 7, 1, 7, 3}; /* larger calls, and smaller ones in the same block */
     static float q[MOST];
     for (size_t i = 0; i < 2 * ELEMS; i++) {
         kvb_kernel_io io;
@@ -337,7 +336,7 @@ static void unwritten_elements_are_named(void **state)
     }
 }
 
-/* The first element behind out, and behind lse: the slack of the guarded block, of whatever size the call is. */
+/* A write to the first element behind out or lse, in the slack of the guarded block, for calls of any size. */
 static void a_write_outside_is_seen(void **state)
 {
     static float q[MOST];
@@ -353,7 +352,7 @@ static void a_write_outside_is_seen(void **state)
                 kvb_kernel_io_init(&io, &model, elems[e], true);
                 assert_int_equal(kvb_kernel_io_fill(&io, &model.groups[1], 7, q), 0);
                 assert_int_equal(kvb_kernel_io_fill(&io, g, n, q), 0);
-                assert_true((side ? lses : outs) % 64); /* else the next byte is no slack, and ends in a signal */
+                assert_true((side ? lses : outs) % 64); /* else there is no slack, and a write would end in a signal */
                 assert_true(kvb_guard_check(why, sizeof why));
                 memset(side ? (char *)io.lse + lses : (char *)io.out + outs, 0, size_of(elems[e]));
                 snprintf(want, sizeof want, "write 0 bytes past the end of %s", side ? "lse" : "out");
@@ -385,12 +384,12 @@ static void digest_tells_every_bit(void **state)
                 assert_true((kvb_kernel_io_digest(&io, OWN, KVB_DIGEST_START) != zeros) == own);
                 block[b][i / 8] = 0;
             }
-        for (size_t i = row[0]; i + 16 <= QUERIES * row[0]; i += 8) { /* two signs do not make up for each other */
+        for (size_t i = row[0]; i + 16 <= QUERIES * row[0]; i += 8) { /* two sign changes do not cancel */
             block[0][i + 7] ^= (char)0x80, block[0][i + 15] ^= (char)0x80;
             assert_true(kvb_kernel_io_digest(&io, OWN, KVB_DIGEST_START) != zeros);
             block[0][i + 7] = block[0][i + 15] = 0;
         }
-        assert_true(kvb_kernel_io_digest(&io, OWN, zeros) != zeros); /* carried on */
+        assert_true(kvb_kernel_io_digest(&io, OWN, zeros) != zeros); /* continued from a digest */
         kvb_kernel_io_free(&io);
     }
 }

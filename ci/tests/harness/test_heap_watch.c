@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the heap watch counts every call that takes or gives back memory, from the program, from the C library, from
- * a plug-in and from any thread, while it is on, but those of a library that is excused; what it hands out is sound;
- * and it counts threads that are started. */
+/* Shows: while it is on, the heap watch counts every call that allocates or frees memory, from the program, the C
+ * library, a plug-in and any thread, except calls of an excused library. Its blocks are sound. It counts started
+ * threads. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
@@ -12,7 +12,7 @@
 #include "ci/tests/tests.h"
 #include "harness/replay/heap_watch.h"
 
-/* The compiler knows malloc and free, and may leave out a pair: it must not see what a block is for. */
+/* Hides blocks from the compiler, which may remove a pair of malloc and free. */
 static void *volatile sink;
 
 static void nothing_is_counted_without_calls(void **state)
@@ -136,7 +136,7 @@ static void errors_are_those_of_the_standard(void **state)
     volatile size_t huge = SIZE_MAX / 2 + 1;
     void *block = &block;
     if (dlsym(RTLD_DEFAULT, "__sanitizer_install_malloc_and_free_hooks"))
-        skip(); /* a sanitizer ends the program where the standard has an error */
+        skip(); /* a sanitizer ends the program instead of returning an error */
     errno = 0;
     sink = reallocarray(NULL, huge, 2);
     assert_null(sink);

@@ -96,7 +96,7 @@ static void numbers_keep_their_range(void **state)
     assert_true(n == (uint64_t)3 << 30);
 }
 
-/* Knobs: usual values, both spellings of --set and the one before it, and what a command line keeps of them. */
+/* Knobs: default values, both spellings of --set and its older form, and what a command line keeps of them. */
 static void knobs_are_set(void **state)
 {
     char text[128] = "";
@@ -122,8 +122,8 @@ static void knobs_are_set(void **state)
     assert_false(kvb_command_has(&usage, "--turns", 1, argv));
 }
 
-/* Shows what words of --pool name: one pool, globs, transformed forms, pairs with a name, sides apart; and what is said
- * of words that name nothing. */
+/* Shows what words of --pool name: one pool, globs, transformed forms, named pairs, each side alone; and the message
+ * for words that name nothing. */
 
 static kvb_registry registry;
 static kvb_pool_pair pairs[64];
@@ -182,8 +182,7 @@ static void globs_take_what_there_is(void **state)
     assert_int_equal(take("*+had"), 0); /* tq* transform rows already */
     assert_int_equal(n, transformed);
     assert_true(n < all);
-    assert_int_equal(kvb_pool_word_take("f16+had", &registry, pairs, 64, &n, why, sizeof why),
-                     0); /* it is there already */
+    assert_int_equal(kvb_pool_word_take("f16+had", &registry, pairs, 64, &n, why, sizeof why), 0); /* listed already */
     assert_int_equal(n, transformed);
 }
 

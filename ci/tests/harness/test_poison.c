@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: poison in hidden cells, and what is found of witnesses and pools by themselves. */
+/* Shows: poison in hidden cells; checks of witnesses; checks of pools alone. */
 #include "ci/tests/tests.h"
 #include "harness/replay/poison.h"
 #include "harness/replay/replay.h"
@@ -8,14 +8,14 @@
 #include "workloads/values.h"
 
 /*
- * Shows: poison fills all that belongs to hidden cells alone and nothing else (rows, scales, zeros, rows that are still
- * f16; scales that cells share), and restoring brings every byte back.
+ * Shows: poison fills just what belongs to hidden cells only (rows, scales, zeros, residual f16 rows, scales that only
+ * hidden cells share), and restoring brings every byte back.
  */
 
 #define HEADS 2u
 #define CELLS 12u
 #define ROOM  4096u /* bytes of memory that a view lies in */
-#define SLOT  5u    /* where rows of cells 4 .. 7 are f16 */
+#define SLOT  5u    /* slot of the f16 rows of cells 4 .. 7 */
 
 static unsigned char memory[ROOM], before[ROOM], expected[ROOM];
 static kvb_poison poison;
@@ -34,7 +34,7 @@ static void expect(size_t at, size_t bytes)
     memset(expected + at, 0xff, bytes);
 }
 
-/* Fills, and looks at every byte of the memory; then restores, and looks again. */
+/* Fills and checks every byte of the memory, then restores and checks again. */
 static void check(const kvb_view *view, size_t row_bytes, uint64_t visible)
 {
     assert_int_equal(kvb_poison_fill(&poison, view, HEADS, row_bytes, &visible), 0);
@@ -95,7 +95,7 @@ static void scales_and_zeros(void **state)
     }
 }
 
-/* A table of scales for 4 cells each; the cells of the second four are f16. */
+/* Each scale belongs to 4 cells; the second four cells are f16. */
 static void shared_scales_and_recent_rows(void **state)
 {
     static const kvb_format kivi = {.elem = KVB_UINT4,
@@ -121,7 +121,7 @@ static void shared_scales_and_recent_rows(void **state)
                         .recent_slot = slots,
                         .recent_slot_stride = 256,
                         .recent_head_stride = 128};
-    const uint64_t visible = 1 << 2 | 1 << 5; /* so the scales of the third four alone are hidden */
+    const uint64_t visible = 1 << 2 | 1 << 5; /* only the scales of the third four cells are hidden */
     start();
     for (uint32_t h = 0; h < HEADS; h++) {
         for (uint32_t c = 0; c < CELLS - 1; c++) {
@@ -136,8 +136,8 @@ static void shared_scales_and_recent_rows(void **state)
     check(&v, 8, visible);
 }
 
-/* A plug-in's own encoding: what lies at base is row_bytes less the tables that the format names, and ends before the
- * next row. */
+/* A plug-in's own encoding: a row at base has row_bytes less the tables that the format names, and ends before the next
+ * row. */
 static void opaque_rows(void **state)
 {
     static const kvb_format told = {.elem = KVB_OPAQUE, .axis = KVB_AXIS_CHANNELS, .group = 8, .scale_elem = KVB_F32},
@@ -166,7 +166,7 @@ static void opaque_rows(void **state)
     }
 }
 
-/* Views of K and V that overlap, filled one after the other. */
+/* Views of K and V that overlap are filled one after the other and restored. */
 static void overlaps_come_back(void **state)
 {
     static const kvb_format f32 = {.elem = KVB_F32};
@@ -189,8 +189,8 @@ static int poison_end(void **state)
 }
 
 /*
- * Shows that whatever a query sees too much, too little, twice, torn or from elsewhere is found and named; what it may
- * see is its group's business: windows, sinks, chunks, latent rows.
+ * Shows that a row that a query should not see, misses, or sees twice, torn or from elsewhere is found and named. The
+ * query's group has windows, sinks, chunks or latent rows.
  */
 
 enum { TOKENS = 6, WITNESS_HEADS = 2, WITNESS_LAYER = 5, WITNESS_CELLS = 8, NO_TOKEN = 400000 };
@@ -198,7 +198,7 @@ enum { TOKENS = 6, WITNESS_HEADS = 2, WITNESS_LAYER = 5, WITNESS_CELLS = 8, NO_T
 /* Codes of 19 bits of token, 6 of layer, 6 of head. */
 static const kvb_model model = {.n_layers = 63, .n_groups = 1, .groups = {{.kv_heads = 64}}};
 
-/* The query is the last of two that the kernel had; the one before is a token fed again, and is not asked about. */
+/* The query is the second of two in the call; the first is a token fed again, which is not checked. */
 static const kvb_problem problem = {.n_tok = 2, .n_kv_heads = WITNESS_HEADS, .n_cells = WITNESS_CELLS};
 
 typedef struct rig {
@@ -207,7 +207,7 @@ typedef struct rig {
     uint32_t scratch[2 * WITNESS_HEADS + 2 * 2 * WITNESS_HEADS * WITNESS_CELLS];
 } rig;
 
-/* Sequence 0 holds tokens 0 .. 4 and, as the query, 5. */
+/* Sequence 0 holds tokens 0 .. 4, and token 5, the query. */
 static int rig_open(void **state)
 {
     static rig r;
@@ -236,7 +236,7 @@ static uint32_t *pair_of(rig *r, uint32_t head, uint32_t i)
     return (uint32_t *)(uintptr_t)kvb_witness_seen(r->scratch, &problem, 1, head) + 2 * i;
 }
 
-/* Every head saw just these tokens, all rows their own. */
+/* Makes a witness whose heads saw exactly these tokens, with the right rows. */
 static void witness(rig *r, const uint32_t *tokens, uint32_t n, bool latent)
 {
     for (uint32_t h = 0; h < WITNESS_HEADS; h++) {
@@ -267,7 +267,7 @@ static void visible_sets(void **state)
     static const struct {
         const kvb_group *group;
         uint32_t n, tokens[WITNESS_CELLS];
-        const char *what; /* NULL: well */
+        const char *what; /* the finding; NULL: none */
     } cases[] = {
         {&plain, 6, {0, 1, 2, 3, 4, 5}, NULL},
         {&plain, 6, {3, 5, 0, 4, 1, 2}, NULL}, /* in any order */
@@ -281,7 +281,7 @@ static void visible_sets(void **state)
         {&plain, 6, {0, 1, 2, 3, 3, 5}, "KV head 0 saw token 3 twice"},
         {&plain, 7, {0, 1, 2, 3, 4, 5, 6}, "KV head 0 saw token 6, which it must not see"},
         {&plain, 7, {0, 1, 2, 3, 4, 5, NO_TOKEN}, "KV head 0 saw token 400000, which it must not see"},
-        /* a window of another group, off by one, or forgotten */
+        /* the window of another group, one too long or short, or none */
         {&plain, 2, {4, 5}, "KV head 0 did not see token 0"},
         {&window, 6, {5, 4, 3, 2, 1, 0}, "KV head 0 saw token 3, which it must not see"},
         {&window, 3, {4, 5, 3}, "KV head 0 saw token 3, which it must not see"},
@@ -301,7 +301,7 @@ static void visible_sets(void **state)
     assert_int_equal(r->check.cells, WITNESS_HEADS * (6 + 6 + 6 + 2 + 3 + 6 + 2));
 }
 
-/* One head alone. */
+/* Only one head is wrong. */
 static void every_head_is_asked(void **state)
 {
     rig *r = *state;
@@ -342,7 +342,8 @@ static void rows_from_elsewhere(void **state)
     }
 }
 
-/* Shows: every built-in pool, plain and behind a transform, is right by itself. Wrong ones: harness/faults/pools.c. */
+/* Shows: every built-in pool, plain and transformed, passes the check of pools alone. harness/faults/pools.c has wrong
+ * pools. */
 
 static void built_in_pools_are_right(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what is said of made-up machines (/sys and /proc trees, hwloc XML), and the working sets chosen for them. */
+/* Shows: the profiles of made-up machines (/sys and /proc trees, hwloc XML), and the working sets chosen for them. */
 #include <hwloc.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ static void root_make(char root[256])
     assert_non_null(mkdtemp(root));
 }
 
-/* Writes root/path, making the folders above it. */
+/* Writes root/path, and makes the folders above it. */
 static void file_write(const char *root, const char *path, const char *text)
 {
     char file[512];
@@ -67,7 +67,7 @@ static void real_machine_is_described(void **state)
     kvb_machine_profile p;
     root_make(root);
     file_write(root, "/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu avx2 lm\n");
-    file_write(root, "/sys/class/dmi/id/sys_vendor", "QEMU\n"); /* the flag decides where there are flags */
+    file_write(root, "/sys/class/dmi/id/sys_vendor", "QEMU\n"); /* flags, if there are any, decide before it */
     file_write(root, "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
     assert_int_equal(kvb_profile_describe(root, &p), 0);
     assert_string_equal(p.virtual_machine, "none");
@@ -103,7 +103,7 @@ typedef struct made_up {
     kvb_cache_level level[KVB_LEVELS];
 } made_up;
 
-/* What every object of hwloc's XML carries. */
+/* Attributes of every object in hwloc's XML. */
 static const char *sets_text(char text[200], uint32_t cpus, uint32_t socket, uint32_t id)
 {
     snprintf(text, 200,
@@ -112,7 +112,7 @@ static const char *sets_text(char text[200], uint32_t cpus, uint32_t socket, uin
     return text;
 }
 
-/* hwloc XML of such a machine: an L3 for each socket, an L2 and L1 for each core. */
+/* hwloc XML of a made-up machine: an L3 for each socket, an L2 and L1 for each core. */
 static char *xml_make(const made_up *m)
 {
     char *xml;
@@ -199,7 +199,7 @@ static void small_last_level_is_half_used(void **state)
     made_up m = {.sockets = 1, .cores = 8, .l1 = 48 * KIB, .l2 = 2 * MIB, .l3 = 30 * MIB, .memory = 64 * GIB};
     sets_choose(&m, 60 * GIB, false);
     assert_true(m.level[2].working_set == 15 * MIB);
-    assert_non_null(strstr(m.level[2].note, "partly from L2")); /* 8 x 2 MiB hold it all */
+    assert_non_null(strstr(m.level[2].note, "partly from L2")); /* 8 x 2 MiB of L2 hold it all */
     assert_true(m.level[3].working_set == 120 * MIB);
 }
 
@@ -256,8 +256,8 @@ static void rows_are_measured_and_the_binding_is_left(void **state)
     kvb_machine_profile p;
     cpu_set_t before, after;
     assert_int_equal(kvb_profile_describe("", &p), 0);
-    p.level[3].working_set = 4 * MIB; /* the rest is as long as ever, this is not about DRAM */
-    p.level[2].working_set = 0;       /* as where there is none */
+    p.level[3].working_set = 4 * MIB; /* to be fast: this test is not about DRAM */
+    p.level[2].working_set = 0;       /* as if there were no such level */
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     assert_int_equal(kvb_profile_measure_threads(&p, (const uint32_t[]){1}, 1, 0.005), 0);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);

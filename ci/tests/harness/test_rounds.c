@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the timing loop, its samples, what a step is, and what is computed of them. */
+/* Shows: the timing loop, its samples, kinds of steps, and statistics. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -13,9 +13,9 @@
 #include "harness/rounds.h"
 #include "workloads/history.h"
 
-/* Which contestant is next, which leave, and what a base differs from itself. */
+/* Which contestant is next, which leave, and how much a base differs from itself. */
 
-/* Two sides go A B, B A, A B, B A. */
+/* Two contestants go A B, B A, A B, B A. */
 static void test_two(void **state)
 {
     static const size_t want[] = {0, 1, 1, 0, 0, 1, 1, 0};
@@ -23,8 +23,7 @@ static void test_two(void **state)
         assert_int_equal(kvb_rounds_place(2, i / 2, i % 2), want[i]);
 }
 
-/* Each side has each place equally often, comes after all, and stands to those that it comes after as any other does.
- */
+/* Each contestant has each place equally often, follows each other one, and all follow one another equally often. */
 static void test_balance(void **state)
 {
     for (size_t n = 2; n <= 3; n++) {
@@ -43,7 +42,7 @@ static void test_balance(void **state)
     }
 }
 
-/* Both drift to the double; one is 3 % slower all the time. */
+/* Both become twice as slow; one is 3 % slower all the time. */
 static void test_null(void **state)
 {
     kvb_result a, b;
@@ -62,11 +61,11 @@ static void test_null(void **state)
 
 enum { MOST = 64 };
 
-/* A contestant that takes so long, and counts its samples. */
+/* A contestant that takes `seconds`, and counts its samples. */
 typedef struct taker {
     double seconds;
-    uint32_t calls, last; /* NAN after so many samples */
-    bool stops;           /* as a signal does */
+    uint32_t calls, last; /* returns NAN after `last` samples */
+    bool stops;           /* stops the program, as a signal does */
 } taker;
 
 static double count_take(void *ctx)
@@ -79,7 +78,7 @@ static double count_take(void *ctx)
     return t->calls++ == t->last ? NAN : (double)t->calls;
 }
 
-/* Makes rounds of three; each keeps its samples. */
+/* Runs rounds of three contestants, each with its samples. */
 static uint32_t three_run(taker t[3], const kvb_rounds *rounds, kvb_contestant c[3], double samples[3][MOST])
 {
     for (int i = 0; i < 3; i++)
@@ -89,7 +88,7 @@ static uint32_t three_run(taker t[3], const kvb_rounds *rounds, kvb_contestant c
     return n;
 }
 
-/* A slow one leaves after the least rounds and the others keep their parts; a limit stays. */
+/* A slow contestant leaves after the least number of rounds and the others go on; one with `limit` stays. */
 static void test_slow(void **state)
 {
     taker t[3] = {{0, 0, UINT32_MAX, false}, {0.02, 0, UINT32_MAX, false}, {0, 0, UINT32_MAX, false}};
@@ -107,7 +106,7 @@ static void test_slow(void **state)
     assert_true(rounds >= 4 && c[1].n == rounds && t[1].calls == rounds);
 }
 
-/* One that returns NAN leaves at once: alone, or the round is the last. */
+/* A contestant that returns NAN leaves at once. With `together` that round is the last. */
 static void test_leaves(void **state)
 {
     kvb_contestant c[3];
@@ -122,7 +121,7 @@ static void test_leaves(void **state)
     }
 }
 
-/* A signal ends a round, which does not count. */
+/* A signal ends the round, which does not count. */
 static void test_stopped(void **state)
 {
     taker t[3] = {{0, 0, UINT32_MAX, false}, {0, 0, UINT32_MAX, false}, {0, 0, UINT32_MAX, true}};
@@ -143,7 +142,7 @@ static void run_here(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
 }
 static const kvb_team alone = {1, run_here};
 
-/* Long enough for a busy neighbour on the same core to be given it. */
+/* Computes long enough for the scheduler to switch to a busy neighbour on the same core. */
 static void spin(void)
 {
     const double end = kvb_now_seconds() + 0.012;
@@ -165,8 +164,8 @@ static double none_take(void *ctx)
     return NAN;
 }
 
-/* With a team a sample is taken until one was left alone, a few times; then the least counts. The team is woken before
- * each. Here a neighbour wants the only core. */
+/* With a team a sample is repeated, a few times, until one was undisturbed; else the least counts. The team is woken
+ * before each. In this test a neighbour competes for the only core. */
 static void test_quiet(void **state)
 {
     uint32_t samples, most = 0;
@@ -181,7 +180,7 @@ static void test_quiet(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     const pid_t neighbour = fork();
     if (neighbour == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where an assertion fails */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also if an assertion fails */
         for (volatile int forever = 1; forever;)
             ;
     }
@@ -206,7 +205,7 @@ static void test_quiet(void **state)
 
 /* Shows how step times of several passes become a median, its interval, a warm-up and a null comparison. */
 
-/* A pass: one prefill and ten decode steps of about 100 ns, all times `factor`. */
+/* Adds a pass: a prefill, and ten decode steps of about 100 ns, all times `factor`. */
 static void pass_add(kvb_samples times[KVB_STEP_KINDS], double factor, double decode)
 {
     assert_int_equal(kvb_sample_add(&times[KVB_KIND_PREFILL], 300 * factor), 0);
@@ -221,11 +220,11 @@ static void free_all(kvb_samples times[KVB_STEP_KINDS])
         kvb_samples_free(&times[k]);
 }
 
-/* Whatever it takes: rates of two kernels are of the same steps. */
+/* Whatever the times are: rates of two kernels belong to the same steps. */
 static void the_main_kind_has_the_most_operations(void **state)
 {
     double flops[KVB_STEP_KINDS] = {[KVB_KIND_FILL] = 9, [KVB_KIND_PREFILL] = 3, [KVB_KIND_VERIFY] = 4};
-    assert_int_equal(kvb_kind_main(flops), KVB_KIND_VERIFY); /* a fill attends to nothing */
+    assert_int_equal(kvb_kind_main(flops), KVB_KIND_VERIFY); /* a fill attends to no cell */
     flops[KVB_KIND_PREFILL] = 5;
     assert_int_equal(kvb_kind_main(flops), KVB_KIND_PREFILL);
 }
@@ -288,7 +287,7 @@ static void few_passes_and_none(void **state)
     kvb_samples times[KVB_STEP_KINDS] = {0};
     kvb_result r;
     kvb_result_init(&r);
-    assert_int_equal(kvb_samples_report(times, KVB_KIND_DECODE, 1, 0, &r), 0); /* nothing was attended */
+    assert_int_equal(kvb_samples_report(times, KVB_KIND_DECODE, 1, 0, &r), 0); /* no step attended */
     assert_int_equal(r.time.all.samples, 0);
     assert_true(isnan(r.time.null_difference));
     pass_add(times, 2, 100);
@@ -301,7 +300,7 @@ static void few_passes_and_none(void **state)
     free_all(times);
 }
 
-/* Passes of three prefill steps: the pass's number from 1 on is its median. */
+/* Adds n passes of three prefill steps, whose median is the number of the pass, from 1 on. */
 static void numbered_passes_add(kvb_samples times[KVB_STEP_KINDS], int n)
 {
     for (int i = 1; i <= n; i++)
@@ -334,7 +333,7 @@ static void a_series_is_the_median_of_each_pass(void **state)
     }
 }
 
-/* `passes` passes of n steps; step i reads cells[i] and takes 10 ns a cell, the first pass ten times that. */
+/* Reports passes of n steps; step i reads cells[i] and takes 10 ns a cell, in the first pass ten times that. */
 static void contexts_make(const double *cells, size_t n, size_t passes, kvb_result *r)
 {
     kvb_samples times = {0}, read = {0};
@@ -381,18 +380,18 @@ static void many_contexts_are_joined_evenly(void **state)
         samples += c->samples;
     }
     assert_int_equal(samples, 1000);
-    for (int i = 0; i < 1000; i++) /* one context far more often than all others: they share no point with it */
+    for (int i = 0; i < 1000; i++) /* one context far more often than all others: it does not share its point */
         cells[i] = i < 900 ? 7 : i;
     contexts_make(cells, 1000, 2, &r);
     assert_in_range(r.time.n_contexts, 4, KVB_CONTEXTS);
     assert_true(r.time.contexts[0].cells == 7 && r.time.contexts[0].samples == 900);
 }
 
-/* Shows: a step of two sequences that begin with the same row is a fork; a step of others is not. */
+/* Shows: a step of two sequences that share their first row is a fork; a step of others is not. */
 
 static kvb_history *history;
 
-/* The event, taken. */
+/* Applies the event. Returns its kind. */
 static kvb_step_kind kind_of(kvb_event event)
 {
     char why[200];
@@ -400,7 +399,7 @@ static kvb_step_kind kind_of(kvb_event event)
     return kvb_step_kind_of(&event);
 }
 
-/* Of the next tokens of two sequences, or n 1: of the first. */
+/* A step of the next tokens of two sequences; n 1: of the first only. */
 static kvb_step_kind step(uint32_t n, uint32_t a, uint32_t b)
 {
     uint32_t seq[] = {a, b}, pos[] = {kvb_history_next(history, a), kvb_history_next(history, b) + (a == b)};
@@ -448,7 +447,7 @@ static void kinds(void **state)
 
 static void forks(void **state)
 {
-    copy(0, 5); /* of nothing */
+    copy(0, 5); /* copies no token */
     step(2, 0, 0);
     copy(0, 1);
     step(2, 1, 1);
@@ -456,27 +455,27 @@ static void forks(void **state)
     assert_int_equal(step(2, 0, 1), KVB_KIND_FORK);
     assert_int_equal(step(2, 0, 63), KVB_KIND_FORK);
     assert_int_equal(step(1, 63, 0), KVB_KIND_DECODE); /* alone */
-    assert_int_equal(step(2, 5, 63), KVB_KIND_DECODE); /* with a stranger */
+    assert_int_equal(step(2, 5, 63), KVB_KIND_DECODE); /* with an unrelated sequence */
     drop(63, 3);                                       /* a suffix */
     assert_int_equal(step(2, 1, 63), KVB_KIND_FORK);
     assert_int_equal(step(2, 63, 63), KVB_KIND_PREFILL);
-    drop(63, 0); /* all: the next one of that id is a stranger */
+    drop(63, 0); /* all: the next sequence of that id is unrelated */
     assert_int_equal(step(2, 1, 63), KVB_KIND_DECODE);
     assert_int_equal(step(2, 0, 1), KVB_KIND_FORK);
     assert_int_equal(kind_of((kvb_event){.kind = KVB_EVENT_SEQ_ADD, .src = 1, .delta = 1, .p1 = KVB_TRACE_POS_END}),
                      KVB_KIND_CONTROL);
-    assert_int_equal(step(2, 0, 1), KVB_KIND_DECODE); /* moved rows are its own */
+    assert_int_equal(step(2, 0, 1), KVB_KIND_DECODE); /* moved rows are not shared */
     kind_of((kvb_event){.kind = KVB_EVENT_SEQ_KEEP, .src = 0});
     assert_int_equal(step(2, 0, 1), KVB_KIND_DECODE);
 }
 
-/* What is reordered takes its trunk with it. */
+/* A reordered sequence keeps its trunk. */
 static void reordered(void **state)
 {
     kvb_event event = {.kind = KVB_EVENT_REORDER, .n = 3, .dsts = (uint32_t[]){0, 1, 2}, .srcs = (uint32_t[]){1, 1, 0}};
     step(2, 0, 1);
     assert_int_equal(kind_of(event), KVB_KIND_CONTROL);
-    assert_int_equal(step(2, 0, 1), KVB_KIND_FORK); /* both of what 1 was */
+    assert_int_equal(step(2, 0, 1), KVB_KIND_FORK); /* both are what 1 was */
     assert_int_equal(step(2, 0, 2), KVB_KIND_DECODE);
     event.srcs[0] = 2;
     event.srcs[1] = event.srcs[2] = 0;
@@ -485,7 +484,7 @@ static void reordered(void **state)
     assert_int_equal(step(2, 0, 1), KVB_KIND_DECODE);
 }
 
-/* Branches of different trunks make no fork, whatever their ids; nor does a trunk that has lost its branches. */
+/* A step of branches of different trunks is no fork, whatever their ids; nor is one of a trunk without branches. */
 static void many_sequences(void **state)
 {
     for (uint32_t s = 0; s < KVB_TRACE_MAX_SEQS; s += 2) {
@@ -499,18 +498,18 @@ static void many_sequences(void **state)
     assert_int_equal(step(2, 4095, 4095), KVB_KIND_PREFILL);
     drop(100, 0), drop(101, 0), drop(4094, 0);
     step(1, 101, 101);
-    copy(101, 4094); /* a new trunk, which no other one has */
+    copy(101, 4094); /* a new trunk, which no other sequence has */
     assert_int_equal(step(2, 101, 4094), KVB_KIND_FORK);
     for (uint32_t s = 0; s < 4094; s++)
         assert_true(s == 101 || step(2, s, 4094) == KVB_KIND_DECODE);
 }
 
-/* Shows that calibration finds the largest magnitude of each layer and KV head, whatever their groups, transformed
- * where the format says so, and finds nothing to do for formats without a fixed scale. */
+/* Shows that calibration finds the largest magnitude of each layer and KV head in every group, of transformed rows if
+ * the format has a transform, and does nothing for formats without head scales. */
 
 enum { TOKENS = 5 };
 
-/* Layers 0 and 2 are alike; layer 1 has rows of another shape, of which V's are part of K's. */
+/* Layers 0 and 2 are alike; layer 1 has latent rows of another shape. */
 static const kvb_model model = {
     .n_layers = 3,
     .n_groups = 2,
@@ -563,12 +562,12 @@ static void largest_of_each_head(void **state)
         if (kind == KVB_ROWS_K)
             assert_true(amax[1][0] == 70);
         else
-            assert_null(amax[1]); /* no rows of its own */
+            assert_null(amax[1]); /* its V has no rows */
         free(amax);
     }
 }
 
-/* A row of tens becomes (20, 0, 0, 0) behind a Hadamard transform of 4, one of 8 its first by sqrt(8). */
+/* A Hadamard transform of 4 makes a row of tens (20, 0, 0, 0); one of 8 multiplies the first by sqrt(8). */
 static void after_the_transform(void **state)
 {
     const kvb_format format = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows which combinations a run has: what two parts of a suite have in common is run once, by the first, whatever was
- * typed; pairs are covered as the rule says, by few; every value of a setting meets every part that can take it; and
- * --no-staging refuses pools which none of the chosen kernels reads.
+ * Shows which combinations a run has: a combination that two parts of a suite have runs once, in the first part, also
+ * if their names are different strings; few combinations cover all pairs; every value of a setting meets every part
+ * that can take it; and --no-staging refuses pools that none of the chosen kernels reads.
  */
 #include <errno.h>
 
@@ -49,8 +49,8 @@ static void common_combinations_are_run_once(void **state)
     assert_int_equal(kvb_selection_deal(&s[0], s, 0), 0);
     assert_int_equal(kvb_selection_deal(&s[1], s, 1), 0);
     assert_int_equal(kvb_selection_deal(&s[2], s, 0), 0);
-    /* 2 workloads x f16 x every cache, by reference over own values and llama, by witness once; then b x (f16, q4_0) x
-     * seq likewise, of which f16 was run */
+    /* 2 workloads x f16 x every cache: reference over own values and llama, witness once; then b x (f16, q4_0) x seq
+     * the same, of which f16 was run */
     assert_int_equal(s[0].n_has, 2 * 3 * registry.n[KVB_CACHES]);
     assert_int_equal(s[2].n_has, 2 * 3);
     assert_int_equal(s[1].n_has, 3);
@@ -96,7 +96,7 @@ static void kernels_that_only_scan_are_there_when_named(void **state)
 
 #define MOST 2000u
 
-/* All combinations of some sizes; every `hole`-th one cannot run, nor can any with `sick` in the last dimension. */
+/* All combinations of these sizes. Every `hole`-th cannot run, nor can those with `sick` in the last dimension. */
 static size_t field_make(kvb_candidate *at, const uint32_t sizes[KVB_PAIRS_DIMS], unsigned hole, uint32_t sick)
 {
     size_t n = 1;
@@ -144,7 +144,7 @@ static void every_pair_that_can_be_is_chosen(void **state)
                         j++;
                     assert_true(j < n);
                 }
-            for (size_t d = 0; d < KVB_PAIRS_DIMS; d++) { /* nor is any value forgotten */
+            for (size_t d = 0; d < KVB_PAIRS_DIMS; d++) { /* every value is chosen, too */
                 size_t j = 0;
                 while (j < n && !(at[j].chosen && at[j].at[d] == at[i].at[d]))
                     j++;
@@ -155,7 +155,7 @@ static void every_pair_that_can_be_is_chosen(void **state)
     }
 }
 
-/* What is dear is chosen no oftener than it must be, and what is not needed is chosen evenly. */
+/* Expensive combinations are chosen only if needed; values of other dimensions are chosen evenly. */
 static void the_cheap_and_the_rare_are_preferred(void **state)
 {
     static const uint32_t sizes[KVB_PAIRS_DIMS] = {8, 2, 8, 3, 3};
@@ -174,7 +174,7 @@ static void the_cheap_and_the_rare_are_preferred(void **state)
         assert_in_range(uses[k], 64 / 3 - 3, 64 / 3 + 6);
 }
 
-/* Of some dimensions alone: what was chosen before counts, and no other dimension wants anything. */
+/* Only some dimensions are covered. Combinations chosen before count, and no other dimension is covered. */
 static void some_dimensions_are_covered_and_no_others(void **state)
 {
     static const uint32_t sizes[KVB_PAIRS_DIMS] = {4, 2, 30, 3, 2};
@@ -200,7 +200,7 @@ static void some_dimensions_are_covered_and_no_others(void **state)
     assert_in_range(chosen, 30, 30 + earlier - 2);
 }
 
-/* With a hub, each value of the other dimensions meets each of its values, and these need not meet one another. */
+/* With a hub, each value of the other dimensions meets each of the hub's values; they need not meet one another. */
 static void what_meets_a_hub_is_few(void **state)
 {
     static const uint32_t sizes[KVB_PAIRS_DIMS] = {12, 3, 6, 4, 2};
@@ -237,7 +237,7 @@ static void pairs_are_usual_where_nothing_is_named(void **state)
     }
 }
 
-/* ---- formats read as they are stored ---- */
+/* ---- formats that are read without staging ---- */
 
 static bool f32_only(const kvb_problem *p, char *text, size_t bytes)
 {
@@ -283,7 +283,7 @@ static void each_part_meets_each_value_of_a_setting(void **state)
                 }
 }
 
-/* Each word of each axis changes the setting, and the words say which. */
+/* Each word of each axis changes the setting that it names. */
 static void settings_are_what_their_words_say(void **state)
 {
     const kvb_setting usual = {.page_cells = 16, .min_chunk = 256};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kvbench column of `size` is what its caches hold, and close to what models with windows must keep; --verify
- * compares counted bytes with allocated ones, and says so where they differ; rows have the bytes that `size` counts for
- * them.
+ * Shows: the kvbench column of `size` is what its caches hold, and close to the least that models with windows must
+ * keep. --verify compares counted bytes with allocated ones, and reports differences. Rows have the bytes that `size`
+ * counts.
  */
 #include <errno.h>
 
@@ -67,7 +67,7 @@ static void scan_check(const kvb_group_scan *a, const kvb_group_scan *b)
     assert_int_equal(a->conv_elem, b->conv_elem);
 }
 
-/* All that sizes depend on. */
+/* Compares all fields on which sizes depend. */
 static void group_check(const kvb_group *a, const kvb_group *b)
 {
     assert_int_equal(a->kind, b->kind);
@@ -82,7 +82,7 @@ static void group_check(const kvb_group *a, const kvb_group *b)
     scan_check(&a->scan, &b->scan);
 }
 
-/* What is kept of each kind of layer, and what kvbench does not hold. */
+/* What kvbench keeps of each kind of layer, and kinds that it cannot hold. */
 static void a_model_of_many_kinds(void **state)
 {
     kvb_sized_group groups[] = {full(3, 4, 2, 64),
@@ -96,7 +96,7 @@ static void a_model_of_many_kinds(void **state)
                                  .index_dim = 16},
                                 mamba2(7),
                                 full(6, 4, 2, 64),
-                                full(2, 8, 2, 64), /* as the first: heads that only ask do not matter */
+                                full(2, 8, 2, 64), /* the same group as the first: query heads do not matter */
                                 {.n = 2, .kind = KVB_SIZED_NONE, .name = "no-op"},
                                 {.n = 3, .kind = KVB_SIZED_STATE, .name = "RWKV", .state_elements = 64}};
     groups[1].kind = KVB_SIZED_WINDOW;
@@ -145,7 +145,7 @@ static void a_model_of_many_kinds(void **state)
             assert_int_equal(a->model.n_groups, 5);
             assert_in_range(built, 5, 2 * 5);
             assert_true(a->cells >=
-                        (a->cache->flags & KVB_CACHE_SEQ ? 400 : 200)); /* but what two of three begin with */
+                        (a->cache->flags & KVB_CACHE_SEQ ? 400 : 200)); /* less what two of three sequences share */
             assert_true(a->cells <= 200 + 2 * 110);
             assert_true(a->whole > a->counted && a->whole < a->counted * a->layers / built * 2);
         }
@@ -159,7 +159,7 @@ static void a_model_of_many_kinds(void **state)
 
 /* ---- the engine ------------------------------------------------------------------------------------------------ */
 
-/* What the cache holds after the engine's history, token by token. */
+/* Bytes that the cache holds after the engine's history, played token by token. */
 static uint64_t played(const kvb_cache_type *cache, const kvb_model *model, uint32_t sequences, uint32_t context,
                        uint32_t chunk, uint32_t depth, bool counted)
 {
@@ -200,8 +200,8 @@ static uint64_t played(const kvb_cache_type *cache, const kvb_model *model, uint
     return bytes;
 }
 
-/* To the byte, with real pools where they are small: whole histories, and those that the engine shortens. Above a
- * million tokens of windows the tables are near. */
+/* The engine counts to the byte, with real pools if they are small: whole histories, and those that it shortens. Above
+ * a million tokens of windows its tables are approximate. */
 static void the_engine_is_its_cache(void **state)
 {
     enum { ATTENDS = 1, SCANS = 2, WINDOW = 4, CHUNKS = 8 };
@@ -285,12 +285,12 @@ static void known_sum(void **state)
     assert_int_equal(kvb_cache_open(&kvb_cache_contiguous, &model, &options, &c, why, sizeof why), 0);
     assert_int_equal(kvb_cache_begin_step(c, NULL, 100), 0);
     assert_int_equal(kvb_cache_begin_step(c, NULL, 1), 0);
-    size_t pool = f16()->bytes(f16(), &empty, 0), cells = 120 * 2 * 64 * 2; /* 16 * 8 is above the capacity */
+    size_t pool = f16()->bytes(f16(), &empty, 0), cells = 120 * 2 * 64 * 2; /* 16 * 8 exceeds the capacity */
     size_t plans = 100 * 4 + 101 * 4 + 128 * 8 + 16 * 4 + 16 * 4 + 16 * 8;  /* the prefill's, the single token's */
     size_t feeds = 100 * 16 + 16 * 16, account = 16 * 16 + 32 + 5 * 4;
     assert_int_equal(allocator.current_bytes, kvb_cache_struct_bytes(&kvb_cache_contiguous, &model) +
                                                   3 * 2 * (pool + cells) + plans + feeds + account);
-    /* rows are not there */
+    /* rows have no memory */
     assert_int_equal(kvb_cache_update_and_fetch(c, 0, &position, row, row, 1, &spec), -ENOTSUP);
     assert_int_equal(kvb_cache_save(c, 0, "/nonexistent/file"), -ENOTSUP);
     assert_non_null(strstr(kvb_cache_why(c), "counted"));
@@ -299,7 +299,7 @@ static void known_sum(void **state)
     assert_int_equal(allocator.current_bytes, 0);
 }
 
-/* Models with published windows: proved past the windows, and close to the least that must be kept. */
+/* Models with published windows: checked beyond the windows, and close to the least that must be kept. */
 static void published_windows(void **state)
 {
     static const struct {
@@ -348,7 +348,7 @@ static void published_windows(void **state)
             if (kvb_size_engine_kvbench.allocate(model, &ask, &held, why, sizeof why))
                 fail_msg("%s", why);
             assert_true(held.bytes_per_token - ideal.bytes_per_token ==
-                        2); /* who holds the cell, in the group without windows */
+                        2); /* the cell's owners, in the group without windows */
             assert_int_equal(ideal.fixed_bytes_per_sequence / models[i].window * (models[i].window - 1),
                              held.fixed_bytes_per_sequence);
             double more = (double)held.kv_bytes / (double)ideal.kv_bytes - 1;
@@ -370,8 +370,8 @@ static size_t modest_bytes(const kvb_pool_type *type, const kvb_pool_options *op
     return f16()->bytes(f16(), options, cells) - (type && cells > 100);
 }
 
-/* A pool that takes more than it says, and one that says a byte less than it takes, once they are long: at the first
- * length. */
+/* A pool that takes more than it declares, and one that declares a byte less, beyond some length: the difference is
+ * found at the first such length. */
 static void a_difference_is_told(void **state)
 {
     kvb_sized_group group = full(1, 2, 1, 128);
@@ -435,7 +435,7 @@ static void what_the_engine_refuses(void **state)
     assert_string_equal(why, "2 layers of RWKV: no cache for that recurrence");
 }
 
-/* A third account of a row, that of the sizing formats. */
+/* A row's bytes are counted a third time, by the sizing formats. */
 static void rows_as_sizing_counts_them(void **state)
 {
     static const uint32_t dims[] = {64, 80, 96, 128, 192, 576};
@@ -446,7 +446,7 @@ static void rows_as_sizing_counts_them(void **state)
         const kvb_pool_type *pool = kvb_size_pool_find(f->name);
         for (size_t d = 0; pool && d < sizeof dims / sizeof *dims; d++) {
             bool fits = pool->supports(pool, dims[d], why, sizeof why);
-            if (fits) /* a pool may be stricter: what is rotated must have something to mix */
+            if (fits) /* a pool may be stricter: a rotation needs more than one element */
                 assert_int_equal(kvb_kv_row_bytes(f, dims[d]), pool->row_bytes(pool, dims[d]));
             n += fits;
         }
@@ -454,7 +454,7 @@ static void rows_as_sizing_counts_them(void **state)
     assert_true(n > 100);
 }
 
-/* What fits any budget is found in few steps of caches, for every built-in model. */
+/* For every built-in model the search for what fits a budget opens few caches. */
 static void what_fits_is_found_in_few_steps(void **state)
 {
     enum { MOST = 90000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what a context takes, to the byte, as papers state it and as engines report it; shares of ranks; limits that
- * fit a budget; what is refused. Models are written by hand: no reader of configs is asked. */
+/* Shows: bytes of a context are those that papers state and engines report; shares of ranks; limits that fit a budget;
+ * refusals. Models are written by hand, not read from a config. */
 #include <errno.h>
 
 #include "ci/tests/tests.h"
@@ -54,7 +54,7 @@ static kvb_size_ask ask_of(const fact *f)
     return (kvb_size_ask){.context = f->context, .sequences = f->sequences, .k = kv, .v = kv, .tp = 1, .pp = 1};
 }
 
-/* Published by papers and papers' code, or printed by the engine that is named. */
+/* Published by papers and their code, or printed by the named engine. */
 static void test_facts(void **state)
 {
     const fact facts[] = {
@@ -83,7 +83,7 @@ static void test_facts(void **state)
         {"gpt-oss-20b full", "bf16", {FULL(12, 8, 64)}, llama, "f16", 131072, 1, 24576, 0, 3221225472, 0},
         {"gpt-oss-20b SWA", "bf16", {WINDOW(12, 8, 64, 128, 0)}, llama, "f16", 131072, 1, 0, 18874368, 18874368, 0},
         {"Qwen3.5-9B", "bf16", {STATE(24, 524288, 24576)}, llama, "f16", 9, 1, 0, 52690944, 0, 52690944},
-        /* Mistakes in circulation: a window of 4096 with four sinks takes 0.1 % more, and 4 bits have scales. */
+        /* Common mistakes: a window of 4096 with four sinks takes 0.1 % more, and 4-bit formats have scales. */
         {"window",
          "bf16",
          {WINDOW(32, 8, 128, 4096, 4)},
@@ -161,7 +161,7 @@ static void test_ranks_and_drafts(void **state)
         const fact *f;
         uint32_t tp, pp, depth;
         bool mtp;
-        uint64_t bytes; /* of KV and states */
+        uint64_t bytes; /* KV and states */
     } cases[] = {
         {&llama8, 2, 1, 0, false, 131072000 / 2},       {&llama8, 8, 1, 0, false, 131072000 / 8},
         {&llama8, 16, 1, 0, false, 131072000 / 8}, /* a KV head is on two ranks */
@@ -247,7 +247,7 @@ static void test_refused(void **state)
     }
 }
 
-/* The limits are the last values that fit: one more token, or sequence, does not. */
+/* Limits are the last values that fit: one more token, or sequence, does not. */
 static void test_budget(void **state)
 {
     const fact facts[] = {

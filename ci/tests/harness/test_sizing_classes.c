@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: fields that a config.json does not name have the value that the configuration class in transformers gives
- * them; fields that a class does not read are inert for that class alone; and files as they are published are read like
- * the built-in facts. */
+/* Shows: a field that a config.json lacks has the default of the configuration class in transformers; a field that a
+ * class does not read is inert only for that class; published files give the same layers as the built-in facts. */
 #include <errno.h>
 #include <jansson.h>
 
@@ -31,7 +30,7 @@ static const kvb_sized_group *rows_of(const kvb_sized_model *model)
     return NULL;
 }
 
-/* A config of this type with 8 layers, hidden_size 4096 and these heads, and nothing of KV heads and head_dim. */
+/* A config of this type with 8 layers, hidden_size 4096 and these heads, without KV heads and head_dim. */
 #define HIDDEN 4096u
 static json_t *bare(const char *type, uint32_t heads)
 {
@@ -92,7 +91,7 @@ static void test_defaults(void **state)
     }
 }
 
-/* A null is no absent field: these classes then compute. */
+/* A null is not an absent field: with it these classes compute the value. */
 static void test_null(void **state)
 {
     json_t *config = bare("mistral", 32);
@@ -189,14 +188,13 @@ static void test_published(void **state)
     fclose(file);
 }
 
-/* Other ways in which published files say the same: Nemotron-3-Ultra lists its layers and has no count, GLM-5.2 has a
- * frequency beside its list, Gemma 3n a width for each layer, granite-4.0-micro a mixer's fields but no layer that
- * mixes. */
+/* Other spellings in published files: Nemotron-3-Ultra lists its layers and has no count, GLM-5.2 has a frequency
+ * beside its list, Gemma 3n a width for each layer, granite-4.0-micro a mixer's fields but no such layer. */
 static void test_spelled(void **state)
 {
     static const struct {
         const char *model, *drop, *field;
-        size_t entries; /* of a list of one value; 0: a plain value */
+        size_t entries; /* length of a list of equal values; 0: a plain value */
         const char *value;
     } cases[] = {
         {"NVIDIA-Nemotron-3-Nano-30B-A3B", "num_hidden_layers hybrid_override_pattern", "layers_block_type", 0, NULL},
@@ -227,7 +225,7 @@ static void test_spelled(void **state)
             json_object_set_new(config, cases[i].field,
                                 json_array_size(list) ? json_incref(list)
                                                       : json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
-        if (!json_object_get(config, "model_type")) /* it stands outside the text's part */
+        if (!json_object_get(config, "model_type")) /* it stands outside the text part */
             json_object_set_new(config, "model_type", json_string(model->type));
         own = read_json(cases[i].model, config);
         bool attends = strcmp(cases[i].model, "granite-4.0-h-small") == 0;
@@ -243,7 +241,7 @@ static void test_spelled(void **state)
     }
 }
 
-/* Architectures by what a sequence keeps: bytes of a token, and fixed ones, with 4 layers of 16 heads, 4 KV heads of 128. */
+/* What a sequence keeps in each architecture: bytes per token and fixed bytes. 4 layers of 16 heads, 4 KV heads of 128. */
 static void test_families(void **state)
 {
 #define MLA                                                                                                            \
@@ -264,7 +262,8 @@ static void test_families(void **state)
         {"ernie4_5_vl_moe_text", "", 4 * ROW, 0},
         {"bailing_moe", "", 4 * ROW, 0},
         {"bailing_moe_v2", "", 4 * ROW, 0},
-        {"bailing_moe_linear", "\"layer_group_size\": 3", 2 * ROW, 2 * 16 * 128 * 128 * 2}, /* the rest is full */
+        {"bailing_moe_linear", "\"layer_group_size\": 3", 2 * ROW,
+         2 * 16 * 128 * 128 * 2}, /* the others are full layers */
         {"bailing_hybrid", "\"layer_group_size\": 3, " MLA, 2 * LATENT, 2 * 16 * 128 * 128 * 2},
         {"apertus", "", 4 * ROW, 0},
         {"dots1", "\"sliding_window\": 8, \"max_window_layers\": 3", 3 * ROW, 8 * ROW},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: engines' own rules by numbers that they logged: what passes need beside the context, unified caches, ranks and
- * drafts of recurrent layers, device defaults, and what each refuses. */
+/* Shows engines' own rules by numbers that they logged: memory of a pass beside the context, unified caches, ranks and
+ * drafts of recurrent layers, device defaults, and refusals. */
 #include <errno.h>
 
 #include "ci/tests/tests.h"
@@ -36,7 +36,7 @@ static kvb_size computed(const kvb_sized_model *model, const kvb_size_engine *en
 #define GIB 1073741824.0
 #define MIB 1048576.0
 
-/* Peaks that engines logged: ours is never below, and at most `above` times as much. Qwen2-1.5B has the shapes of
+/* Logged peaks of engines. Ours is never below, and at most `above` times as much. Qwen2-1.5B has the shapes of
  * Qwen2.5-1.5B. */
 static const struct {
     const char *model;
@@ -70,7 +70,7 @@ static void test_peaks(void **state)
     }
 }
 
-/* vLLM's buffers are for max_num_seqs, more on large devices; and for all sequences that are asked for. */
+/* vLLM's buffers are for max_num_seqs (more on large devices), and for all wanted sequences. */
 static void test_devices(void **state)
 {
     kvb_sized_model *model = built_in("Llama-3.1-8B");
@@ -115,7 +115,7 @@ static void test_unified(void **state)
     kvb_sized_model_free(model);
 }
 
-/* mamba_utils.py: one group for each of 4 ranks, and a column for each drafted token, which keep a state each. */
+/* mamba_utils.py: one group for each of 4 ranks; a column and a state for each drafted token. */
 static void test_states_on_ranks(void **state)
 {
     static const char text[] =
@@ -161,14 +161,14 @@ static void test_windows(void **state)
     kvb_size_ask ask = ask_of(10000, 2, "bf16");
     kvb_size size;
 
-    size = computed(model, &kvb_size_engine_sglang, &ask); /* 0.8 of the slots, and one more of each */
+    size = computed(model, &kvb_size_engine_sglang, &ask); /* 0.8 of the slots, and one more of each kind */
     assert_int_equal(size.held.kv_bytes, 12 * 2048UL * (20001 + 16001));
     assert_true(size.held.bytes_per_token == 12 * 2048 * 1.8);
     ask.context = 1; /* a window and a page must fit into 0.8 of the slots: 163 of them */
     assert_int_equal(computed(model, &kvb_size_engine_sglang, &ask).held.kv_bytes, 12 * 2048UL * (164 + 131));
     ask.context = 10000;
     assert_int_equal(computed(model, &kvb_size_engine_mlx, &ask).held.kv_bytes, 12 * 2048UL * 2 * (10240 + 127 + 2048));
-    size = computed(model, &kvb_size_engine_trtllm, &ask); /* windows hold every token; a ninth stays free */
+    size = computed(model, &kvb_size_engine_trtllm, &ask); /* windowed layers hold every token; a ninth stays free */
     assert_int_equal(size.held.kv_bytes, 24 * 2048UL * 2 * 10016);
     ask.batch = 1;
     assert_true(size.activation_bytes > (size.held.kv_bytes + 8) / 9);
@@ -179,12 +179,12 @@ static void test_windows(void **state)
     kvb_sized_model_free(gemma);
 }
 
-/* Windows that keep every token: unless states stand beside them in vLLM. */
+/* Windowed layers keep every token if `whole` is set; not in vLLM for models with states. */
 static void test_whole_windows(void **state)
 {
     static const kvb_size_engine *const engines[] = {&kvb_size_engine_vllm, &kvb_size_engine_llama_cpp,
                                                      &kvb_size_engine_sglang};
-    static const uint64_t more[] = {0, 0, 1}; /* slots of SGLang's page */
+    static const uint64_t more[] = {0, 0, 1}; /* SGLang's additional slot */
     kvb_sized_model *model = built_in("gpt-oss-20b");
     kvb_size_ask ask = ask_of(8192, 1, "f16");
     kvb_size_allocation held;
@@ -213,14 +213,13 @@ static void test_mlx(void **state)
     assert_int_equal(size.held.kv_bytes, 3UL * 4352 * 32768);
     assert_int_equal(size.held.state_bytes, 3UL * 24 * (524288 * 4 + 24576 * 2));
     assert_int_equal(size.held.fixed_bytes_per_sequence, 24 * 2146304);
-    ask.k = ask.v = kvb_kv_format_find("a8g64"); /* --kv-bits leaves states as they are */
+    ask.k = ask.v = kvb_kv_format_find("a8g64"); /* --kv-bits does not change states */
     assert_int_equal(computed(delta, &kvb_size_engine_mlx, &ask).held.state_bytes, size.held.state_bytes);
     kvb_sized_model_free(latent);
     kvb_sized_model_free(delta);
 }
 
-/* Of what rows and states get, states have 9 parts and rows 10; a request needs three states
- * (kv_cache_configurator.py). */
+/* The memory of rows and states is divided 10 : 9; a request needs three states (kv_cache_configurator.py). */
 static void test_shares(void **state)
 {
     const uint64_t one = 24 * 2146304; /* Qwen3.5-9B: 32,768 B a token */
@@ -228,7 +227,7 @@ static void test_shares(void **state)
     kvb_size_ask ask = ask_of(1000, 2, "bf16");
     kvb_size_allocation held = computed(model, &kvb_size_engine_sglang, &ask).held;
 
-    assert_int_equal(held.state_bytes, 7 * one); /* of these are many: rows get what comes with them */
+    assert_int_equal(held.state_bytes, 7 * one); /* states need the most here: rows get their part in proportion */
     assert_int_equal(held.kv_bytes, (6 * one + 8) / 9 * 10);
     ask.context = 100000;
     held = computed(model, &kvb_size_engine_sglang, &ask).held;
@@ -237,7 +236,7 @@ static void test_shares(void **state)
     kvb_sized_model_free(model);
 }
 
-/* DeepSeek-V3.2: pages of 64 slots, 132 bytes of an indexer; a row of fp8 has 512 of it, 4 scales and 64 of bf16. */
+/* DeepSeek-V3.2: pages of 64 slots; 132 bytes for the indexer; a row has 512 elements of fp8, 4 scales, 64 of bf16. */
 static void test_indexed(void **state)
 {
     kvb_sized_model *model = built_in("DeepSeek-V3.2");
@@ -250,13 +249,13 @@ static void test_indexed(void **state)
 }
 
 /*
- * What engines logged, beside the excerpts in ci/tests/harness/logs, within the rounding of their logs: bytes of rows and states for so many sequences of a context.
- * By threads where there are some: vllm-project/vllm 10517, 40696, 34076, mitchross/talos-argocd-proxmox 1995 (4.99 GiB
- * hold 2.31 requests; Qwen3.8-27B has these layers); sgl-project/sglang 18039 (the windows' K and V, in all 39 layers),
- * vllm-project/vllm 21348, ovg-project/kvcached 459 (a state of a layer, three for a request and one that no request
- * has); triton-inference-server/tutorials 150, NVIDIA/TensorRT-LLM 1400; ROCm/TheRock 2595, JamePeng/llama-cpp-python
- * 78, ggml-org/llama.cpp 21394. The rows of 262,144 tokens that are met to the byte: traced through vLLM v0.29, public
- * file id 70155876630.
+ * More that engines logged, beside the excerpts in ci/tests/harness/logs: bytes of rows and states for so many
+ * sequences of a context, within the rounding of the log. GitHub threads of most: vllm-project/vllm 10517, 40696,
+ * 34076, mitchross/talos-argocd-proxmox 1995 (4.99 GiB hold 2.31 requests; Qwen3.8-27B has these layers);
+ * sgl-project/sglang 18039 (the windows' K and V, in all 39 layers), vllm-project/vllm 21348, ovg-project/kvcached 459
+ * (a state of a layer, three for a request and one that no request has); triton-inference-server/tutorials 150,
+ * NVIDIA/TensorRT-LLM 1400; ROCm/TheRock 2595, JamePeng/llama-cpp-python 78, ggml-org/llama.cpp 21394. The rows of
+ * 262,144 tokens that match to the byte: traced through vLLM v0.29, public file id 70155876630.
  */
 static const struct {
     const char *model;
@@ -264,7 +263,7 @@ static const struct {
     const char *kv;
     uint64_t context, sequences;
     uint32_t tp, block, batch;
-    const char *what; /* kv, states, both; of a kind of layer: full or window */
+    const char *what; /* kv, states, both; or only layers of a kind: full or window */
     double logged, within;
     uint32_t version;
 } logs[] = {
@@ -284,7 +283,7 @@ static const struct {
     {"gemma-4-31B-it", &kvb_size_engine_llama_cpp, "q5_0", 120064, 1, 1, 0, 0, "full", 3224.38 * MIB, 0.005 * MIB, 0},
 };
 
-/* The bytes that are named: of rows of one kind alone, the other layers' are taken away by asking without them. */
+/* The bytes that `what` names. For rows of one kind of layer, the size without these layers is subtracted. */
 static double bytes_of(kvb_sized_model *model, const kvb_size_engine *engine, const kvb_size_ask *ask, const char *what)
 {
     kvb_size_allocation held = computed(model, engine, ask).held;
@@ -319,8 +318,8 @@ static void test_logs(void **state)
     }
 }
 
-/* vLLM's account of DeepSeek-V4-Pro (public file ids 63570094208, 54496589588): 9.62 GiB of a context of 1M in bf16, of 30
- * layers that pool 4 tokens and 31 that pool 128, with the indexer's keys in bf16. */
+/* vLLM's account of DeepSeek-V4-Pro (public file ids 63570094208, 54496589588): 9.62 GiB of a context of 1M in bf16, of
+ * 30 layers that pool 4 tokens and 31 that pool 128, with the indexer's keys in bf16. */
 static void test_pooled(void **state)
 {
     kvb_sized_model *model = built_in("DeepSeek-V4-Flash");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: a config.json gives the layers that the model's code has, with where each factor came from; and what is not
- * known, contradictory or broken is refused with a line that names it. */
+/* Shows: a config.json gives the layers of the model's code, with the source of each factor; unknown, contradictory or
+ * broken configs are refused with a line that names the fault. */
 #include <errno.h>
 #include <jansson.h>
 
@@ -24,7 +24,7 @@ static int read_text(const char *text, kvb_sized_model **model)
     return kvb_sized_model_read(text, strlen(text), "F", model, why, sizeof why);
 }
 
-/* One group of a model, as far as its kind has it; 0 elsewhere. */
+/* One group of a model. Fields that its kind does not have are 0. */
 typedef struct expected {
     const char *model;
     kvb_sized_kind kind;
@@ -129,7 +129,7 @@ static void test_geometry(void **state)
     }
 }
 
-/* Every built-in model is read, has a source and whole notes, and its layers are all there. */
+/* Every built-in model is read, has a source, whole notes, and all its layers. */
 static void test_built_in(void **state)
 {
     size_t n = 0;
@@ -205,7 +205,7 @@ static void test_notes(void **state)
     "{\"model_type\":\"gemma3_text\",\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":4" more "}"
 #define MLA "{\"model_type\":\"deepseek_v3\",\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":4"
 
-/* What is read all the same. */
+/* Configs with harmless oddities are read. */
 static void test_tolerated(void **state)
 {
     static const char *const texts[] = {
@@ -227,7 +227,7 @@ static void test_tolerated(void **state)
     }
 }
 
-/* What is refused, and what the line must name. */
+/* Configs that are refused, and words of the reason. */
 static const struct {
     int error;
     const char *text, *names;
@@ -324,7 +324,7 @@ static void test_refused(void **state)
     }
 }
 
-/* ---- nothing that can be read crashes, and every failure says why -------------------------------------------- */
+/* ---- no input crashes, and every failure has a reason --------------------------------------------------------- */
 
 static uint32_t next(uint64_t *seed)
 {
@@ -332,7 +332,7 @@ static uint32_t next(uint64_t *seed)
     return (uint32_t)(*seed >> 33);
 }
 
-/* A value of another kind in place of one field, at any depth. */
+/* Replaces one field, at any depth, by a value of another kind. */
 static void field_change(json_t *object, uint64_t *seed)
 {
     static const char *const values[] = {
@@ -358,7 +358,7 @@ static void field_change(json_t *object, uint64_t *seed)
     }
 }
 
-/* Each engine refuses the model in one line, or its sizes are sums of their parts and grow with context and sequences. */
+/* Each engine refuses the model in one line, or its sizes are sums of parts and grow with context and sequences. */
 static void sizes_check(const kvb_sized_model *model)
 {
     static const kvb_size_engine *const engines[] = {&kvb_size_engine_ideal,     &kvb_size_engine_vllm,
@@ -437,7 +437,7 @@ static void test_mutations(void **state)
     }
 }
 
-/* ---- facts collected by others, where they are --------------------------------------------------------------- */
+/* ---- facts collected by others, if the file is here ----------------------------------------------------------- */
 
 static void test_collected(void **state)
 {
@@ -457,7 +457,7 @@ static void test_collected(void **state)
         char *text = json_dumps(fields, 0);
         kvb_sized_model *model = NULL;
         int error = read_text(text, &model);
-        /* lists that were collected as a sentence or a tally */
+        /* lists that were collected as a sentence or as counts */
         if (error && !strstr(why, "layers_block_type") && !strstr(why, "layer_types") && !strstr(why, "attn_type_list"))
             fail_msg("%s: %s", name, why);
         sized += error == 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: parameters of published models are counted to the last one; published bytes of quantised ones too; words of
- * --weights, ranks, and what is refused and why. */
+/* Shows: parameters of published models, and bytes of quantised ones, are counted exactly; words of --weights; ranks;
+ * refusals and their reasons. */
 #include <errno.h>
 
 #include "ci/tests/tests.h"
 #include "weights_models.h"
 
-/* The config of a row, and its model; the caller frees model->config. */
+/* Makes a row's model with its config; the caller frees model->config. */
 static void model_make(kvb_sized_model *model, uint32_t layers, const kvb_sized_group *groups, const char *fields)
 {
     char text[2048];
@@ -33,7 +33,7 @@ static const struct published *published_find(const char *name)
     return NULL;
 }
 
-/* A published row with its parameters read. */
+/* Finds a published row and reads its parameters. */
 static void row_read(const char *name, kvb_sized_model *model)
 {
     const struct published *row = published_find(name);
@@ -63,7 +63,7 @@ static void published_parameters_are_met(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* nvidia/Llama-3_3-Nemotron-Super-49B-v1 in small: layers of three kinds, counted by hand. */
+/* A small nvidia/Llama-3_3-Nemotron-Super-49B-v1: layers of three kinds, counted by hand. */
 static void blocks_that_do_nothing_have_no_tensors(void **state)
 {
     static const kvb_sized_group groups[3] = {FULL(1, 8, 2, 64), NONE(2)};
@@ -77,7 +77,8 @@ static void blocks_that_do_nothing_have_no_tensors(void **state)
     assert_int_equal(kvb_sized_parameters_read(model.config, &model, &p), 0);
     assert_true(p.known);
     assert_int_equal(p.attention, 2 * 512 * 512 + 2 * 512 * 128);
-    assert_int_equal(p.dense, 3 * 512 * (1024 + 256)); /* 2/3 * 2.625 * 512 = 896 and 170.7, to whole 256 */
+    assert_int_equal(p.dense,
+                     3 * 512 * (1024 + 256)); /* 2/3 * 2.625 * 512 = 896, and 170.7, rounded up to multiples of 256 */
     assert_int_equal(p.norms, 512 * (1 + 3));
     json_decref(model.config);
 }
@@ -129,7 +130,7 @@ static void published_bytes_of_gpt_oss_are_met(void **state)
 }
 
 /* One layer: q and o of 256 x 256, k and v of 128 x 256, gate and up of 512 x 256, down of 256 x 512; 2 x 100 x 256 and
- * three norms stay as they are. Counted by hand. */
+ * three norms are not quantised. Counted by hand. */
 static void quantised_bytes_follow_the_config(void **state)
 {
     enum { PLAIN = 2 * (2 * 100 * 256 + 3 * 256), ATTENTION = 196608, DENSE = 393216, ROWS = 2048 };
@@ -189,13 +190,13 @@ static void quantised_bytes_follow_the_config(void **state)
     }
 }
 
-/* A name leaves out what it matches. Twelve layers of the same tensors: a token's part is left out in so many of them. */
+/* A name excludes the tensors that it matches, here attention and MLP in so many of twelve equal layers. */
 static void names_leave_out_what_they_match(void **state)
 {
     enum { ATTENTION = 196608, DENSE = 393216, VECTORS = 2 * (2 * 100 * 256 + 25 * 256) };
     static const struct {
         const char *names;
-        uint32_t attention, dense; /* layers in which the part is left out */
+        uint32_t attention, dense; /* layers in which this part is excluded */
     } cases[] = {
         {"'lm_head','model.visual*','mtp.layers.0.mlp.up_proj'", 0, 0},
         {"'model.layers.12.eh_proj','model.layers.12.mlp*'", 0, 0},
@@ -229,8 +230,8 @@ static void names_leave_out_what_they_match(void **state)
     }
 }
 
-/* Lists as nvidia/Kimi-K2.6-NVFP4 and zai-org/GLM-5-FP8 have them: attention, the dense layer and towers (its files hold
- * some 594e9 bytes); what lies beside matrices, and the layer for multi-token prediction. */
+/* Lists as nvidia/Kimi-K2.6-NVFP4 and zai-org/GLM-5-FP8 have them: attention, the dense layer and towers (its files
+ * hold some 594e9 bytes); what lies beside matrices, and the layer for multi-token prediction. */
 static void lists_by_layers_leave_experts_quantised(void **state)
 {
     static const struct {
@@ -271,7 +272,8 @@ static void lists_by_layers_leave_experts_quantised(void **state)
     }
 }
 
-/* The Hub's account of google/gemma-3-4b-it: 4,300,079,472 parameters in bf16, vision tower and projector among them. */
+/* The Hub's account of google/gemma-3-4b-it: 4,300,079,472 parameters in bf16, vision tower and projector among
+ * them. */
 static void vision_towers_are_counted_or_named(void **state)
 {
     static const char config[] =
@@ -551,7 +553,7 @@ static void ranks_hold_their_share(void **state)
     assert_int_equal(kvb_sized_parameters_rank(&model, 8, 1, 1, &rank, why, sizeof why), 0);
     assert_int_equal(rank.total, (2 * words + qo + kv + dense) / 8 + norms);
     assert_int_equal(kvb_sized_parameters_rank(&model, 32, 1, 1, &rank, why, sizeof why),
-                     0); /* 4 ranks have the same KV head */
+                     0); /* 4 ranks share a KV head */
     assert_int_equal(rank.total, (2 * words + qo + dense) / 32 + kv / 8 + norms);
     assert_int_equal(kvb_sized_parameters_rank(&model, 1, 1, 4, &rank, why, sizeof why), 0);
     assert_int_equal(rank.total, words + (qo + kv + dense) / 4 + (norms + 3) / 4);

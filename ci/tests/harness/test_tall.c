@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: a tall area holds the same row everywhere, keeps what is written apart and ends where it says, in little
- * memory; and every built-in kernel reads the right rows of views whose cells, pages and byte offsets pass 2^16, 2^20,
+ * Shows: a tall area holds the same row everywhere except where another was written, and has exact ends, in little
+ * memory. Every built-in kernel reads the right rows of views whose cells, pages and byte offsets exceed 2^16, 2^20,
  * 2^31 and 2^32. Kernels with narrower counters fail.
  */
 #include <errno.h>
@@ -16,9 +16,9 @@
 
 enum { TOKENS = 2, GROUP = 2, DIM = 64, MOST_SEEN = 256, MOST_HEADS = 5, MOST_CELLS = (1 << 20) + 40 };
 
-/* ---- the area by itself ---------------------------------------------------------------------------------------- */
+/* ---- the area alone -------------------------------------------------------------------------------------------- */
 
-/* Pages that this process has for itself: those that were written. */
+/* KiB of this process's private pages: those that it wrote. */
 static long private_kib(void)
 {
     char line[256];
@@ -57,13 +57,13 @@ static void holds_rows(void **state)
             for (uint32_t c = 0; c < cells; c += step)
                 assert_memory_equal(kvb_tall_row(&tall, h, c), c == cells - 1 - h % cells ? other : row, stride);
         assert_memory_equal(kvb_tall_row(&tall, heads - 1, cells - 1 - (heads - 1) % cells), other, stride);
-#ifndef __SANITIZE_THREAD__                         /* keeps notes on each byte that is read */
+#ifndef __SANITIZE_THREAD__                         /* its shadow memory covers each byte that is read */
         assert_true(private_kib() - before < 4096); /* of up to 5 GiB */
 #else
         (void)before;
 #endif
         kvb_tall_close(&tall);
-        kvb_tall_close(&tall); /* nothing is left */
+        kvb_tall_close(&tall); /* a second close does nothing */
     }
     kvb_tall tall;
     assert_int_equal(kvb_tall_open(&tall, SIZE_MAX / 8, UINT32_MAX, 8, NULL), -EOVERFLOW);
@@ -71,7 +71,7 @@ static void holds_rows(void **state)
     assert_int_equal(kvb_tall_open(&tall, 4, 0, 1, NULL), -EINVAL);
 }
 
-/* The pages before the first row and behind the last one must not be touched. */
+/* An access before the first row or behind the last one is a fault. */
 static void ends_where_it_says(void **state)
 {
     for (int behind = 0; behind < 2; behind++) {
@@ -95,18 +95,18 @@ static void ends_where_it_says(void **state)
 
 /* ---- kernels over such areas ------------------------------------------------------------------------------------- */
 
-/* Codes, scales and zeros have the same stride, so all of them pass 2^32 bytes. Pages are whole up to the last. */
+/* Codes, scales and zeros have the same stride, so all of them exceed 2^32 bytes. All pages are whole. */
 static const struct place {
     uint32_t cells, heads, page_cells;
     size_t stride;
-    const char *pools[8]; /* openblas reads every cell, seen or not */
+    const char *pools[8]; /* openblas reads every cell, visible or not */
 } places[] = {
     {(1 << 20) + 20, 1, 1, 4096, {"f32", "q8_0"}},
     {65536 + 32, 1, 3, 65664, {"f32", "f16", "bf16", "e4m3", "int8", "q8_0", "a8g32"}},
     {65536 + 32, MOST_HEADS, 2, 16384, {"f32", "int8"}},
 };
 
-/* What is seen: cells in ascending order, whole pages of them; the second query sees the later half. */
+/* Visible cells, ascending, in whole pages. The second query sees the later half. */
 struct sight {
     uint32_t cells[MOST_SEEN], pages[MOST_SEEN], n, n_pages;
     uint64_t bits[TOKENS][(MOST_CELLS + 63) / 64];
@@ -149,9 +149,9 @@ static void sight_make(struct sight *s, const struct place *place)
     }
 }
 
-/* Rows of one side as a pool stores them, and each of its lanes spread over an area. */
+/* Rows of one side as a pool stores them, each lane spread over its own area. */
 struct side {
-    float rows[MOST_HEADS][MOST_SEEN][DIM]; /* as they are read back */
+    float rows[MOST_HEADS][MOST_SEEN][DIM]; /* as the format reads them */
     kvb_tall codes, scales, zeros;
     kvb_view view;
 };
@@ -221,7 +221,7 @@ static void side_end(struct side *side)
     kvb_tall_close(&side->zeros);
 }
 
-/* The definition, over the values that were written: no address of an area is worked out here. */
+/* The definition, over the written values; computes no address in an area. */
 static void expect(const struct sight *s, const struct side *k, const struct side *v, const float *q, uint32_t t,
                    uint32_t h, float scale, double *out)
 {
@@ -246,10 +246,10 @@ static void run_alone(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
         part(ctx, i, team->n);
 }
 
-/* Products and weights of 8 bits are off by less; a row too few, too many or another one gives more in some channel. */
+/* 8-bit products and weights err by less; a missing, additional or wrong row errs by more in some channel. */
 #define TOLERANCE 0.02
 
-/* The largest error of a call; infinity for NaN, and where the call fails. */
+/* The largest error of a call; infinity for NaN or if the call fails. */
 static double call(const kvb_kernel *kernel, const struct place *place, const struct sight *s, const struct side *k,
                    const struct side *v, kvb_mask_kind mask)
 {
@@ -351,11 +351,11 @@ static void every_kernel_reads_far_rows(void **state)
 static struct narrow {
     const char *what;
     uint64_t cell_bits, offset_bits, page_bits;
-    bool right; /* it is right at this place */
+    bool right; /* enough bits for this place */
     size_t place;
 } narrow;
 
-/* f32 rows alone. */
+/* Takes only f32 rows. */
 static int narrow_attend(const kvb_attend *args)
 {
     const kvb_problem *p = &args->problem;

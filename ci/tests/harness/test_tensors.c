@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: arrays of .npy, .npz and .safetensors files are read as numpy wrote them, element by element; what is written is
- * read again; each kind of bad file is refused with one line that names file and array, and no byte of one crashes. */
+/* Shows: arrays of .npy, .npz and .safetensors files are read as numpy wrote them, element by element; what is written
+ * is read again; each kind of bad file is refused with one line that names file and array, and no byte of one
+ * crashes. */
 #include "ci/tests/workloads/scratch.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 
 static char why[600];
 
-/* Bytes of a file as they are put together. */
+/* Bytes of a file under construction. */
 typedef struct bytes {
     uint8_t at[4096];
     size_t n;
@@ -47,7 +48,7 @@ static bytes npy(uint32_t version, const char *dict, const void *data, size_t n)
 
 typedef struct zip {
     bytes members, directory;
-    uint64_t base; /* place of the first member in the file */
+    uint64_t base; /* offset of the first member in the file */
     bool wide;     /* zip64 */
     uint16_t n;
 } zip;
@@ -90,13 +91,13 @@ static void zip_add(zip *z, const char *name, const bytes *b, bool deflated)
     z->n++;
 }
 
-/* Members, directory and end. */
+/* The file: members, directory and end. */
 static bytes zip_end(const zip *z)
 {
     bytes b = z->members;
     const uint64_t directory = z->base + b.n, end = directory + z->directory.n;
     put(&b, z->directory.at, z->directory.n);
-    if (z->wide) { /* its own end, and where that lies */
+    if (z->wide) { /* zip64's end, and its offset */
         put(&b, "PK\6\6", 4);
         put_number(&b, 44, 8);
         put_number(&b, 45, 8); /* versions, disk */
@@ -127,7 +128,7 @@ static kvb_tensors *open_good(const char *path)
     return t;
 }
 
-/* One line that names the file and holds this part. */
+/* The file must be refused with one line that names it and has this part. */
 static void open_bad(const char *path, const char *part)
 {
     kvb_tensors *t = NULL;
@@ -149,7 +150,7 @@ static double value_at(const kvb_tensor *t, uint64_t i)
     return kvb_tensor_value(t, offset);
 }
 
-/* The same arrays with the same elements. */
+/* Both must have the same arrays with the same elements. */
 static void assert_alike(const kvb_tensors *a, const kvb_tensors *b)
 {
     assert_int_equal(a->n, b->n);
@@ -320,7 +321,7 @@ static const char writer[] =
 
 static void test_numpy(void **state)
 {
-    static const char python[] = "/usr/bin/python3"; /* Debian's, which has its numpy */
+    static const char python[] = "/usr/bin/python3"; /* Debian's, with Debian's numpy */
     static const char *const names[] = {"plain.npz", "packed.npz", "."};
     char command[1000];
     snprintf(command, sizeof command, "%s -c 'import numpy' 2>/dev/null", python);
@@ -399,7 +400,7 @@ static void test_bad_zip(void **state)
 {
     static const struct {
         enum { STORED, DEFLATED, WIDE, LOCAL } kind;
-        size_t place, n; /* in the first member's entry of the directory, or in its local header */
+        size_t place, n; /* bytes in the first member's entry of the directory, or in its local header */
         uint64_t value;
         const char *part;
     } bad[] = {
@@ -436,7 +437,7 @@ static void test_bad_zip(void **state)
     open_bad(scratch_write("x.npz", b.at, b.n), "x.npz: array 'a': two have this name");
 }
 
-/* Each file cut at each length is refused; with any byte changed it is refused, or can be read to its last element. */
+/* A file cut at any length is refused. With any byte changed it is refused, or can be read to its last element. */
 static void test_each_byte(void **state)
 {
     static const char *const names[] = {"x.npy", "x.npz", "x.safetensors"};

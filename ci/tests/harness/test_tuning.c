@@ -17,11 +17,11 @@
 #include "kernels/attend.h"
 #include "kernels/kernels.h"
 
-/* Shows: what is written of a machine's settings is what is read, each by itself. */
+/* Shows: a machine's settings are written and read back, each field alone. */
 
 static const kvb_manifest machine = {.cpu_model = "some CPU", .cores = 2};
 
-/* Settings that differ from class to class, and have one truth or another. */
+/* Settings that differ between classes and seeds. */
 static kvb_tuning some_tuning(uint32_t seed)
 {
     kvb_tuning t = {.prefetch = *kvb_prefetch_here(), .steadily_gain = 1.5};
@@ -67,8 +67,8 @@ static void what_is_written_is_read(void **state)
     remove(path);
 }
 
-/* Shows which kernel --kernel best takes: of those that passed the very combination, no witness, the fastest one; and
- * what may stand beside it. */
+/* Shows that --kernel best takes the fastest kernel that passed the same combination and is no witness; and which words
+ * may stand beside it. */
 
 static kvb_registry registry;
 static char why[KVB_REASON];
@@ -140,7 +140,7 @@ static const char *const any[] = {"*", NULL};
 static kvb_workload files[1] = {{.name = "a", .path = "x/a.jsonl"}};
 static const kvb_workloads workloads = {.at = files, .n = 1, .folder = "x"};
 
-/* --kernel with those two words; the second may be NULL. */
+/* Selects by --kernel with these two words; the second may be NULL. */
 static int words_select(const char *first, const char *second, kvb_selection *s)
 {
     const char *at[] = {first, second, NULL};
@@ -173,12 +173,11 @@ static int setup(void **state)
     return 0;
 }
 
-/* Shows that a team runs each part once per run, whatever the number of threads, asleep or awake, on the cores that
- * may be used. */
+/* Shows that a team runs each part once per run, with any number of threads, asleep or awake, on the allowed cores. */
 
 typedef struct tally {
     atomic_uint calls[64];
-    uint32_t plain[64]; /* written by its part only: a race would be seen by the thread sanitizer */
+    uint32_t plain[64]; /* only its part writes it: the thread sanitizer would see a race */
 } tally;
 
 static void part(void *ctx, uint32_t i, uint32_t n)
@@ -210,7 +209,7 @@ static void every_part_runs_once(void **state)
     }
 }
 
-/* Exits with how many cores there are to a process that may use one processor; 100: it cannot be bound. */
+/* Exits with the number of cores that a process with one processor counts; 100: it cannot be bound. */
 static void bound_to_one_processor(void)
 {
     cpu_set_t all, one;
@@ -224,10 +223,10 @@ static void bound_to_one_processor(void)
 static void only_cores_that_may_be_used_count(void **state)
 {
 #ifdef __SANITIZE_THREAD__
-    skip(); /* the sanitizer's own thread may use every processor, and a process may use what its threads may */
+    skip(); /* the sanitizer's own thread may use every processor, and so the process may */
 #endif
     int status;
-    pid_t pid = fork(); /* before this process asks: it would ask once */
+    pid_t pid = fork(); /* before this process counts: it counts once */
     assert_true(pid >= 0);
     if (!pid)
         bound_to_one_processor();
@@ -247,7 +246,7 @@ static void binding_needs_a_core_for_each(void **state)
     assert_int_equal(kvb_threads_start(cores, true, &threads), 0);
     kvb_threads_end(threads);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
-    assert_true(CPU_EQUAL(&before, &after)); /* what the caller starts next may run anywhere */
+    assert_true(CPU_EQUAL(&before, &after)); /* the caller's own affinity has not changed */
 }
 
 static void a_team_is_bound_later(void **state)
@@ -274,7 +273,7 @@ static void nothing(void *ctx, uint32_t i, uint32_t n)
     (void)ctx, (void)i, (void)n;
 }
 
-/* A thread that is still getting ready would allocate, or free, while a kernel is watched. */
+/* A thread that still starts up could allocate or free while a kernel is watched. */
 static void threads_are_ready_when_started(void **state)
 {
     for (int round = 0; round < 200; round++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: bytes of safetensors files are summed from their headers alone, however large the data; by an index, over its
- * shards; what is missing, cut or contradictory is refused with one line that names the file. */
+/* Shows: bytes of safetensors files are summed from their headers only, however large the data; of an index, over its
+ * shards. Missing, cut or contradictory files are refused with one line that names the file. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ static void text_write(const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-/* A file with this header, and `data` bytes that take no disk. */
+/* Writes a file with this header, and `data` bytes as a hole. */
 static void shard_write(const char *name, const char *header, uint64_t data)
 {
     FILE *f = fopen(path_of(name), "wb");
@@ -79,7 +79,7 @@ static void files_are_summed_without_reading_data(void **state)
     assert_int_equal(bytes, 16 + 11);
 }
 
-/* Any part stands for all, named once or several times; one that is missing is said. */
+/* Any part stands for all parts, named once or several times; a missing one is named. */
 static void a_part_stands_for_all(void **state)
 {
     uint64_t bytes;
@@ -110,13 +110,13 @@ static void an_index_names_its_shards(void **state)
                "{\"metadata\":{\"total_size\":1},\"weight_map\":"
                "{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\",\"z\":\"b.safetensors\"}}");
     assert_int_equal(kvb_weights_file(path_of("model.safetensors.index.json"), &bytes, why, sizeof why), 0);
-    assert_int_equal(bytes, 16 + 11); /* as the headers say, not as total_size does */
+    assert_int_equal(bytes, 16 + 11); /* from the headers, not total_size */
 }
 
 static void wrong_files_are_refused(void **state)
 {
     static const struct {
-        const char *file, *index; /* of the file, when it is one */
+        const char *file, *index; /* index: text to write to the file; NULL: it exists */
         int err;
         const char *why;
     } cases[] = {

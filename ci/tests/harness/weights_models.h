@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models whose number of parameters is published to the last digit: the fields that say so (in single quotes, without
- * the braces), the layers, the number and where it was read.
+ * Models with a published number of parameters, exact to the last digit: the fields of config.json (in single quotes,
+ * without the braces), the layers, the number and its source.
  */
 #ifndef KVB_TEST_WEIGHTS_MODELS_H
 #define KVB_TEST_WEIGHTS_MODELS_H
@@ -19,7 +19,7 @@
         .n = layers, .kind = KVB_SIZED_LATENT, .heads = q, .kv_heads = 1, .v_dim = v, .latent_dim = 512,               \
         .nope_dim = nope, .rope_dim = 64, .index_dim = index                                                           \
     }
-/* of DeepSeek-V2 and those after it */
+/* as in DeepSeek-V2 and later models */
 #define MLA(layers, q, index) LATENT(layers, q, 128, 128, index)
 #define STATE(layers)                                                                                                  \
     {                                                                                                                  \
