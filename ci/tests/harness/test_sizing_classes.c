@@ -241,7 +241,7 @@ static void test_spelled(void **state)
     }
 }
 
-/* What a sequence keeps in each architecture: bytes per token and fixed bytes. 4 layers of 16 heads, 4 KV heads of 128. */
+/* What a sequence keeps, by architecture: bytes per token, fixed bytes. 4 layers of 16 heads, 4 KV heads of 128. */
 static void test_families(void **state)
 {
 #define MLA                                                                                                            \

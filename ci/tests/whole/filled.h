@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A sequence stored in the real pools of a contiguous cache, and the oracle's rows of its last step.
- */
+/* A sequence stored in the real pools of a contiguous cache, and the oracle's rows of its last step. */
 #ifndef KVB_TEST_FILLED_H
 #define KVB_TEST_FILLED_H
 
@@ -13,21 +11,21 @@
 #include "ci/tests/whole/parts.h"
 #include "oracle/window.h"
 
-enum { FILLED_LAYERS = 3 }; /* at most */
+enum { FILLED_LAYERS = 3 }; /* most layers */
 
 typedef struct filled {
-    uint32_t cells, queries; /* of the step, the last ones */
+    uint32_t cells, queries; /* queries: tokens of the last step */
     kvb_trace *trace;
     kvb_values *values;
     kvb_oracle *oracle; /* all rows */
-    kvb_window *window; /* NULL: rows are stored by themselves */
+    kvb_window *window; /* the account of writes; NULL: no residual cells */
     kvb_allocator allocator;
     kvb_cache *cache;
-    kvb_attend_spec spec[FILLED_LAYERS]; /* of the step */
+    kvb_attend_spec spec[FILLED_LAYERS]; /* [layer] of the last step */
     kvb_call call;
 } filled;
 
-/* Cells are positions. */
+/* Makes a step of n tokens from a position on, and stores it. Cells are positions. */
 static inline void filled_step(filled *f, uint32_t from, uint32_t n)
 {
     const uint64_t *fed;
@@ -47,11 +45,11 @@ static inline void filled_step(filled *f, uint32_t from, uint32_t n)
     free(positions);
 }
 
-/* profile NULL: Gaussian values. */
+/* model: as for trace_of(). profile: of the values; NULL: Gaussian. */
 static inline void filled_open(filled *f, const char *model, uint32_t cells, uint32_t queries,
                                const kvb_pool_type *k_pool, const kvb_pool_type *v_pool, const char *profile)
 {
-    static const float amax[] = {5, 4.5f}; /* of two KV heads, in round numbers: what head scales are made from */
+    static const float amax[] = {5, 4.5f}; /* of two KV heads, rounded: head scales are computed from these */
     static const float *const layers_amax[FILLED_LAYERS] = {amax, amax, amax};
     char why[256], events[4096], positions[2048] = "", sequences[1024] = "";
     for (uint32_t i = 0, at = 0; i < queries; i++) {
@@ -96,13 +94,13 @@ static inline void filled_close(filled *f)
     kvb_trace_free(f->trace);
 }
 
-/* A layer's queries of the step. */
+/* The queries of the last step in a layer. */
 static inline const float *filled_q(const filled *f, uint32_t layer)
 {
     return kvb_values_rows(f->values, KVB_ROWS_Q, layer, f->cells - f->queries);
 }
 
-/* Attends the step. false: the kernel does not take it. */
+/* Attends the last step. false: the kernel does not take it. */
 static inline bool filled_attend(filled *f, const kvb_kernel *kernel, const kvb_attend_spec *spec, const float *q,
                                  kvb_elem out_elem, void *out, float *lse)
 {

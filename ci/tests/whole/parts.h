@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts by name, a team of one, traces written in the test. */
+/* Pools by name, a team of one, traces written in a test. */
 #ifndef KVB_TEST_PARTS_H
 #define KVB_TEST_PARTS_H
 
@@ -16,19 +16,19 @@ static inline void run_here(const kvb_team *team, void (*part)(void *ctx, uint32
 
 static const kvb_team team_of_one = {1, run_here};
 
-/* The larger of two errors. NaN is the largest: fmax() would pass over it. */
+/* The larger of two errors; infinity if one is NaN, which fmax() would ignore. */
 static inline double worse(double a, double b)
 {
     return isnan(a) || isnan(b) ? INFINITY : fmax(a, b);
 }
 
-/* Does the kernel add in f16? Then its bound is wide, and a mistake in one cell may lie within it. */
+/* Does the kernel add in f16? Then its bound is wide and may hide a mistake in one cell. */
 static inline bool sums_in_f16(const char *kernel)
 {
     return !strcmp(kernel, "flash-f16");
 }
 
-/* Plain or "+had". */
+/* The pool of that name, plain or "+had". */
 static inline const kvb_pool_type *pool_named(const char *name)
 {
     for (const kvb_pool_type *const *pool = kvb_builtin_pools; *pool; pool++)
@@ -48,7 +48,7 @@ static inline kvb_trace *trace_at(const char *path)
     return trace;
 }
 
-/* Of Gaussian rows. A model and events as JSON, with ' in place of ". */
+/* A trace with Gaussian rows. model, events: JSON with ' in place of ". */
 static inline kvb_trace *trace_of(const char *model, const char *events)
 {
     const char *const texts[] = {"{'kvbench_trace':2,'name':'t','source':'test','model':", model,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random calls of scan kernels, judged by the oracle. The rig keeps for each slot and head what the oracle says lies
- * there, and never looks at the slots for it. NaN fills what a kernel must not read or must overwrite: scratch, out, and
- * slots before their first write.
+ * Random calls of scan kernels, judged by the oracle. The rig keeps the oracle's state of each slot and head, and never
+ * reads it from the slots. All that a kernel must not read or must overwrite is NaN: scratch, out, and slots before
+ * their first write.
  */
 #ifndef KVB_TEST_SCAN_RIG_H
 #define KVB_TEST_SCAN_RIG_H
@@ -16,21 +16,21 @@
 static const kvb_kernel *const scan_kernels[] = {&kvb_kernel_scan_reference, &kvb_kernel_scan, NULL};
 
 typedef struct scan_rig {
-    kvb_scan args; /* the call that is being made, or was made last */
+    kvb_scan args; /* the current call */
     const kvb_kernel *kernel;
     kvb_scan_arithmetic arithmetic;
-    uint32_t slots, room;  /* most tokens of a call */
-    kvb_recurrence **book; /* [slots][heads] */
-    kvb_recurrence **now;  /* [heads] */
+    uint32_t slots, room;  /* room: most tokens of a call */
+    kvb_recurrence **book; /* [slots][heads] states in the slots */
+    kvb_recurrence **now;  /* [heads] states in the call */
     bool *written;         /* [slots] */
     float *inputs[6];      /* q k v gate beta a, as args has them */
     float *bias;
     uint32_t *from, *to; /* [room] */
-    char *before;        /* the slots as they were before the call */
+    char *before;        /* the slots before the call */
     uint64_t random;
-    double memory;                    /* tokens that decays remember, about: of DELTA and LIGHTNING */
-    double rho_out, rho_state, worst; /* the largest so far; against the worst strength */
-    double error, bound; /* of out: largest error, and bound, relative to the largest |out|, in the last call */
+    double memory;                    /* about how many tokens decays remember: DELTA and LIGHTNING */
+    double rho_out, rho_state, worst; /* largest so far; worst: error of out / worst-case bound */
+    double error, bound;              /* last call: largest error and bound of out, relative to the largest |out| */
 } scan_rig;
 
 static inline uint64_t rig_bits(scan_rig *r)
@@ -67,7 +67,7 @@ static inline double rig_log_uniform(scan_rig *r, double low, double high)
 
 static inline void rig_part(const kvb_team *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
-    for (uint32_t i = team->n; i-- > 0;) /* in an order that no kernel may lean on */
+    for (uint32_t i = team->n; i-- > 0;) /* last part first: a kernel must not rely on the order */
         part(ctx, i, team->n);
 }
 
@@ -87,7 +87,7 @@ static inline size_t rig_state_bytes(const kvb_scan_problem *p)
     return (size_t)p->heads * p->d_k * p->d_v * kvb_elem_bytes(p->state_elem);
 }
 
-/* The layer's own numbers, and memory for the tokens of a call. p->n_tok is the most tokens of a call. */
+/* Allocates inputs, outputs and slots, and draws the layer's constants. p->n_tok: most tokens of a call. */
 static inline void rig_open(scan_rig *r, const kvb_kernel *kernel, const kvb_scan_problem *p, uint32_t slots,
                             uint64_t seed)
 {
@@ -162,7 +162,7 @@ static inline void rig_close(scan_rig *r)
         free(rest[i]);
 }
 
-/* The inputs of n tokens, as models have them: Delta of 0.001 to 0.1, keys of norm 1. */
+/* Draws the inputs of n tokens as in models: Mamba's Delta from 0.001 to 0.1; DELTA's keys of norm 1. */
 static inline void rig_draw(scan_rig *r, uint32_t n)
 {
     const kvb_scan_problem *p = &r->args.problem;
@@ -194,7 +194,7 @@ static inline void rig_rho(double *most, double rho)
     *most = rho > *most ? rho : *most;
 }
 
-/* The oracle's side of a call: what each token's out and each written slot must be, against what is there. */
+/* Compares each token's out and each written slot with the oracle. */
 static inline void rig_judge(scan_rig *r, uint32_t n)
 {
     const kvb_scan *x = &r->args;
@@ -244,7 +244,7 @@ static inline void rig_judge(scan_rig *r, uint32_t n)
     free(want);
 }
 
-/* Nothing but slots in `to` may have changed. */
+/* No memory of the slots may have changed, except states in `to`. */
 static inline void rig_untouched(const scan_rig *r, uint32_t n)
 {
     const size_t bytes = r->args.states.slot_bytes, used = rig_state_bytes(&r->args.problem);
@@ -258,8 +258,8 @@ static inline void rig_untouched(const scan_rig *r, uint32_t n)
     }
 }
 
-/* A call over n tokens whose from and to are set. `actual`: the kernel that is called in place of the declared one, or
- * NULL. */
+/* Makes and judges a call over n tokens; from and to must be set. actual: the kernel to call in place of the declared
+ * one; NULL: the declared one. */
 static inline void rig_call(scan_rig *r, uint32_t n, uint32_t team, const kvb_kernel *actual)
 {
     const kvb_scan_problem *p = &r->args.problem;
@@ -273,7 +273,7 @@ static inline void rig_call(scan_rig *r, uint32_t n, uint32_t team, const kvb_ke
     rig_judge(r, n);
 }
 
-/* n tokens of one sequence, from one slot to another. */
+/* Sets from and to for n tokens of one sequence, from one slot to another. */
 static inline void rig_sequence(scan_rig *r, uint32_t from, uint32_t to, uint32_t n)
 {
     for (uint32_t t = 0; t < n; t++) {
@@ -282,14 +282,13 @@ static inline void rig_sequence(scan_rig *r, uint32_t from, uint32_t to, uint32_
     }
 }
 
-/* A plain scan kernel of one thread, in f32, token by token, that makes one mistake on demand; with none it is honest.
- */
+/* A plain scan kernel (one thread, f32, token by token) that makes the mistake wrong_now. NOTHING: it is honest. */
 
 #define WRONG_CHUNK 64u
-#define WRONG_ROWS  128u           /* of a state at most */
-#define WRONG_STATE (128u * 1536u) /* elements of one at most */
+#define WRONG_ROWS  128u           /* most rows of a state */
+#define WRONG_STATE (128u * 1536u) /* most elements of a state */
 
-/* X(name, kinds in which it is one (bits), what is wrong) */
+/* X(name, kinds to which the mistake applies (bits), what is wrong) */
 #define KIND(K)   (1u << KVB_SCAN_##K)
 #define ALL_KINDS (KIND(CONV) | STATES)
 #define STATES    (KIND(MAMBA1) | KIND(MAMBA2) | KIND(LIGHTNING) | KIND(DELTA))
@@ -394,7 +393,7 @@ static inline void wrong_convolve(const kvb_scan *x, uint32_t t, bool last, floa
     }
 }
 
-/* One more token: k and v are zero, its gate is the last token's. */
+/* Adds one token more: k and v are zero, the gate is the last token's. */
 static inline void wrong_pad(const kvb_scan *x, uint32_t t, uint32_t h, float *s)
 {
     const kvb_scan_problem *p = &x->problem;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call of a kernel over rows in real pools, with something spoilt before the kernel runs or after, and what the
- * oracle finds in its outputs.
+ * A call of a kernel over rows in real pools, spoilt before or after the kernel runs, and the oracle's judgement of its
+ * outputs.
  */
 #ifndef KVB_TEST_SPOILT_H
 #define KVB_TEST_SPOILT_H
@@ -12,24 +12,24 @@
 #include "kernels/kernels.h"
 #include "oracle/oracle.h"
 
-enum { SPOILT_QUERIES = 64, SPOILT_HEADS = 16, SPOILT_FLOATS = 1 << 15 }; /* at most */
+enum { SPOILT_QUERIES = 64, SPOILT_HEADS = 16, SPOILT_FLOATS = 1 << 15 }; /* the most of each */
 
 typedef struct spoilt {
     filled *at;
     const kvb_kernel *kernel;
     uint32_t layer;
     kvb_attend_spec spec;
-    kvb_group group; /* the spec's */
+    kvb_group group; /* the spec's group, to be spoilt */
     float q[SPOILT_FLOATS], sink_logits[SPOILT_HEADS];
     uint32_t row_start[SPOILT_QUERIES + 1];
     kvb_run runs[3 * SPOILT_QUERIES];
-    kvb_elem out_elem;                            /* the type that the kernel wrote: out is decoded */
+    kvb_elem out_elem;                            /* the type that the kernel wrote; out is decoded */
     float out[SPOILT_FLOATS], lse[SPOILT_FLOATS]; /* [queries][heads][group.v_dim]; [queries][heads] */
-    uint32_t first_channel;                       /* of V in an output row */
-    double error;                                 /* relative, of all outputs alike: the smallest that is to be found */
+    uint32_t first_channel;                       /* first judged channel of an output row */
+    double error;                                 /* smallest relative error of all outputs that must be found */
 } spoilt;
 
-/* A place among the cells: a number, or one before or after the middle (HALF) or before the end (WHOLE). */
+/* A place among the cells: a number; HALF + n: n from the middle; WHOLE - n: n from the end. */
 enum { HALF = 1 << 20, WHOLE = 1 << 21 };
 
 static inline uint32_t place_of(uint32_t cells, uint32_t place)
@@ -37,21 +37,21 @@ static inline uint32_t place_of(uint32_t cells, uint32_t place)
     return place < HALF / 2 ? place : place < WHOLE - HALF / 2 ? cells / 2 + place - HALF : cells + place - WHOLE;
 }
 
-/* What is spoilt, by functions that read the other fields. */
+/* A way to spoil a call: two functions, which read the other fields. */
 typedef struct spoil {
     const char *name;
     uint32_t layer;
-    void (*before)(spoilt *c, const struct spoil *s); /* the kernel runs; NULL: what it is handed is honest */
-    void (*after)(spoilt *c, const struct spoil *s);  /* NULL: nothing */
-    double by;         /* a factor; how many times a cell counts; the number of queries */
-    uint32_t cell, as; /* places of two cells; numbers of two heads */
-    kvb_run seen[3];   /* from place to place */
-    const char *words; /* of the filter's message */
-    bool of_one_cell;  /* the change is as large as the weight of one cell */
-    bool of_v;         /* only V is spoilt: the log-sum-exp does not change */
+    void (*before)(spoilt *c, const struct spoil *s); /* spoils the arguments; NULL: they stay honest */
+    void (*after)(spoilt *c, const struct spoil *s);  /* spoils the outputs; NULL: they stay */
+    double by;                                        /* a factor; how many times a cell counts; a number of queries */
+    uint32_t cell, as;                                /* places of two cells; numbers of two heads */
+    kvb_run seen[3];                                  /* visible cells, from place to place */
+    const char *words;                                /* words of the filter's message */
+    bool of_one_cell;                                 /* the change is as large as the weight of one cell */
+    bool of_v;                                        /* only V is spoilt: the log-sum-exp does not change */
 } spoil;
 
-/* Each query sees the cells of s->seen that it may see, and no others. */
+/* Each query sees only the cells of s->seen, as far as the causal mask allows. */
 static inline void cells_seen(spoilt *c, const spoil *s)
 {
     const uint32_t cells = c->at->cells, queries = c->at->queries;
@@ -103,13 +103,13 @@ static inline void outputs_off(spoilt *c, const spoil *s)
     outputs_scale(c, s->by);
 }
 
-/* false: the kernel does not take what it is handed. */
+/* Runs the call and decodes its outputs. false: the kernel does not take it. */
 static inline bool spoilt_run(spoilt *c)
 {
     static float raw[SPOILT_FLOATS];
     assert_in_range(spoilt_rows(c) * c->group.v_dim, 1, SPOILT_FLOATS);
     c->spec.group = &c->group;
-    c->spec.generation = 0; /* no other's mask */
+    c->spec.generation = 0; /* no mask of an earlier call */
     if (!filled_attend(c->at, c->kernel, &c->spec, c->q, c->out_elem, raw, c->lse))
         return false;
     const size_t n = spoilt_rows(c) * c->group.v_dim;
@@ -127,7 +127,7 @@ static inline bool is_here(const kvb_kernel *kernel)
            (!kernel->available || kernel->available(why, sizeof why));
 }
 
-/* An honest call that is yet to be run. */
+/* Prepares an honest call. */
 static inline void spoilt_open(filled *at, uint32_t layer, const kvb_kernel *kernel, kvb_elem out_elem, spoilt *c)
 {
     const kvb_group *g = at->spec[layer].group;
@@ -136,14 +136,14 @@ static inline void spoilt_open(filled *at, uint32_t layer, const kvb_kernel *ker
     memcpy(c->q, filled_q(at, layer), (size_t)at->queries * g->heads * g->k_dim * sizeof *c->q);
 }
 
-/* An honest call of layer 0. false: the kernel is not here, or does not take these rows. */
+/* Runs an honest call of layer 0. false: the kernel is not available, or does not take these rows. */
 static inline bool honest_run(filled *at, const kvb_kernel *kernel, kvb_elem out_elem, spoilt *c)
 {
     spoilt_open(at, 0, kernel, out_elem, c);
     return is_here(kernel) && spoilt_run(c);
 }
 
-/* The same call, spoilt. false: as above. */
+/* Makes the same call, spoilt. false: the kernel does not take it. */
 static inline bool spoilt_make(const spoilt *honest, const spoil *s, spoilt *c)
 {
     bool taken = true;
@@ -157,14 +157,14 @@ static inline bool spoilt_make(const spoilt *honest, const spoil *s, spoilt *c)
     return taken;
 }
 
-/* What the outputs of a kernel are judged by: as many rows as there are queries and heads. */
+/* The oracle's rows for a kernel's outputs: one for each query and head. */
 typedef struct judge {
     kvb_rounded *rounded;
-    kvb_arithmetic declared, arithmetic; /* arithmetic: less what the kernel rounds q to, which is known */
-    const kvb_expect *rows, *own;        /* of the q that the kernel rounded to; the oracle's */
+    kvb_arithmetic declared, arithmetic; /* arithmetic: declared without q's rounding, which the rows have */
+    const kvb_expect *rows, *own;        /* for the q that the kernel rounded; the oracle's own */
 } judge;
 
-/* After that call. */
+/* Opens the judge of a call that was run. */
 static inline void judge_open(const spoilt *c, judge *j)
 {
     char why[256];
@@ -183,7 +183,7 @@ static inline void judge_close(judge *j)
     kvb_rounded_free(j->rounded);
 }
 
-/* Adds row i to diff: its output, and its log-sum-exp if that is wanted. Returns the output as the kernel wrote it. */
+/* Adds row i to diff: its output and, if wanted, its log-sum-exp. Returns the output in the kernel's type. */
 static inline const void *row_judge(const spoilt *c, const judge *j, size_t i, bool with_lse, kvb_diff *diff)
 {
     static unsigned char raw[SPOILT_FLOATS];
@@ -214,7 +214,7 @@ static inline double rho_of(const spoilt *c, const judge *j, bool with_lse)
     return diff.rho;
 }
 
-/* The smallest relative error of all outputs alike that `fails`, by bisection. */
+/* The smallest relative error, the same in all outputs, that `fails`, by bisection. */
 static inline double smallest_failing(bool (*fails)(const void *by, const spoilt *c), const void *by,
                                       const spoilt *honest)
 {
@@ -231,7 +231,7 @@ static inline double smallest_failing(bool (*fails)(const void *by, const spoilt
     return high;
 }
 
-/* The largest error over the largest element of `rows`; *l2: relative, of all. */
+/* The largest error relative to the largest element of `rows`; *l2: the relative L2 error of all elements. */
 static inline double own_error(const spoilt *c, const kvb_expect *rows, double *l2)
 {
     double error = 0, largest = 0, error2 = 0, exact2 = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that `kvbench bench` measures what it says: its masks are the trees, batches and forks they are named after,
- * bytes and operations are counted from them, every copy of the rows is really there, ratios are taken against the
- * right limit, and a kernel that is wrong, fails or is not there is not timed.
+ * Shows that `kvbench bench` measures what it claims: its masks are the trees, batches and forks of their names, bytes
+ * and operations are counted from them, every copy of the rows exists, ratios use the right limit, and a kernel that is
+ * wrong, fails or is unavailable is not timed.
  */
 #include <errno.h>
 
@@ -21,23 +21,23 @@ static const kvb_team two = {.n = 2, .run = run_here}, one = {.n = 1, .run = run
 
 enum { KV_HEADS = 8, DIM = 128 };
 
-/* ---- who sees what, told anew --------------------------------------------------------------------------------- */
+/* ---- visible cells, written anew ------------------------------------------------------------------------------ */
 
 static bool descends(uint32_t node, uint32_t from)
 {
     return node == from || (node > 0 && descends(kvb_eagle_shape_25.parents[node], from));
 }
 
-/* Of a sequence so long: is cell c before its window and behind its first four? */
+/* In a sequence of this length: does cell c lie before the window and behind the four sinks? */
 static bool hidden(uint32_t window, uint32_t c, uint32_t length)
 {
     return window && c >= 4 && c + window < length;
 }
 
-/* Whose page a cell is of; -1: nobody's. */
+/* [cell] the sequence that has the cell's page; -1: none. */
 static int paged[1 << 16];
 
-/* Each sequence has as many pages as any other, none is of two, and they are shuffled. */
+/* Fills paged[]. All sequences must have as many pages, no page may belong to two, and pages must be shuffled. */
 static void pages_note(const kvb_bench_scene *s)
 {
     const kvb_mask *m = &s->own.mask;
@@ -98,7 +98,7 @@ static void scene_check(const kvb_bench_work *work, uint32_t cells)
             if (!masks[m]->bits && m)
                 continue;
             memset(shown, 0, cells * sizeof *shown);
-            while (kvb_mask_next(masks[m], s.n_tok, cells, t, &cursor, &run)) /* of pages in any order */
+            while (kvb_mask_next(masks[m], s.n_tok, cells, t, &cursor, &run)) /* pages come in any order */
                 for (uint32_t c = run.begin; c < run.end; c++)
                     shown[c]++;
             for (uint32_t c = 0; c < cells; c++)
@@ -113,7 +113,7 @@ static void scene_check(const kvb_bench_work *work, uint32_t cells)
         unique += seen[c];
     assert_int_equal(s.own.pairs, pairs);
     assert_int_equal(s.own.unique, unique);
-    if (s.plain.cells) { /* reads as many cells, but for a prompt's windows */
+    if (s.plain.cells) { /* the plain form reads as many cells; with a prompt's windows more */
         assert_true(s.plain.pairs == pairs || (work->shape == KVB_BENCH_CHUNK && s.plain.pairs >= pairs));
         assert_true(s.plain.mask.kind != KVB_MASK_PAGES && s.plain.out == KVB_F32);
         assert_true(s.plain.group.softcap == 0 && !s.plain.group.sink_logits);
@@ -143,7 +143,7 @@ static void test_works_make_sense(void **state)
         assert_true(w->gain == 0 || w->entry[1].kernel);
         for (const kvb_bench_work *other = kvb_bench_works; other < w; other++)
             assert_string_not_equal(other->name, w->name);
-        for (uint32_t e = 0; e < KVB_BENCH_ENTRIES; e++) { /* tokens apart have runs of their own */
+        for (uint32_t e = 0; e < KVB_BENCH_ENTRIES; e++) { /* only a fork's tokens can be attended apart */
             assert_true(w->entry[e].way != KVB_BENCH_APART || w->shape == KVB_BENCH_FORK);
             assert_true(w->entry[e].way != KVB_BENCH_PLAIN || w->plain);
         }
@@ -156,7 +156,7 @@ static void test_works_make_sense(void **state)
 
 /* ---- rows ---------------------------------------------------------------------------------------------------- */
 
-/* Norm of the row that a cell holds. */
+/* Norm of the row in a cell. */
 static double norm(const kvb_pool *pool, uint32_t h, uint32_t c, float row[DIM])
 {
     kvb_view view;
@@ -174,11 +174,11 @@ static void test_every_copy_holds_rows(void **state)
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         kvb_bench_store store = {0};
         const kvb_bench_work work = {.format = formats[f]};
-        uint32_t cells = 5000; /* more than are distinct */
+        uint32_t cells = 5000; /* more than there are distinct rows */
         assert_int_equal(kvb_bench_store_open(&store, &two, &work, cells, 3), 0);
         kvb_pool *k = store.k[0];
         assert_int_equal(kvb_bench_store_open(&store, &two, &work, cells, 3), 0);
-        assert_ptr_equal(store.k[0], k); /* the same is kept */
+        assert_ptr_equal(store.k[0], k); /* the same store is kept */
         for (uint32_t c = 0; c < cells; c += c + 500 < cells ? 499 : 1)
             for (uint32_t h = 0; h < KV_HEADS; h++) {
                 float first[2][DIM], row[DIM];
@@ -196,7 +196,7 @@ static void test_every_copy_holds_rows(void **state)
     }
 }
 
-/* ---- kernels that are not what they should be ------------------------------------------------------------------ */
+/* ---- wrong kernels ---------------------------------------------------------------------------------------------- */
 
 static int calls;
 
@@ -208,7 +208,7 @@ static int attend_last_token_wrong(const kvb_attend *args)
     return error;
 }
 
-/* By more than it declares, and by much less than a loose look would see. */
+/* The last row is off by more than declared, and by much less than a coarse check would find. */
 static int attend_slightly_off(const kvb_attend *args)
 {
     const kvb_problem *p = &args->problem;
@@ -237,7 +237,7 @@ static bool supports_nothing(const kvb_problem *problem, char *why, size_t why_b
     return false;
 }
 
-/* One work with two contestants of this kernel, reported as csv. */
+/* Runs one work with two contestants of this kernel; text: the report as csv. */
 static kvb_bench_score bench_small(const char *name, const kvb_kernel *kernel, char *text, size_t bytes)
 {
     static kvb_bench_run run;
@@ -317,7 +317,7 @@ static void test_wrong_kernels_do_not(void **state)
     assert_non_null(strstr(text, "nan, exact "));
     assert_int_equal(score.met, 0);
     kernel.tolerance = (kvb_tolerance){.kind = KVB_TOLERANCE_NMSE, .limit = 1e-4};
-    kernel.attend = attend_last_token_wrong; /* of somebody else: a finding, and its time is told */
+    kernel.attend = attend_last_token_wrong; /* another project's kernel: a finding, and it is timed */
     score = bench_small("batch-in-runs", &kernel, text, sizeof text);
     assert_null(strstr(text, "WRONG"));
     assert_non_null(strstr(text, ">= 0.85,inexact: outputs are off by "));
@@ -356,7 +356,7 @@ static kvb_bench_score ratio_report(kvb_bench_limit limit, double target, double
         run.contestant[e] = (kvb_bench_contestant){
             .entry = &work.entry[e], .name = "k", .team = e, .turns = 5, .bytes = 1000, .ops = 8000};
     for (uint32_t i = 0; i < run.turns; i++) {
-        double slow = 1 + i; /* all of the machine at once */
+        double slow = 1 + i; /* the whole machine becomes slower */
         for (uint32_t e = 0; e < 2; e++) {
             run.read[e][i] = (e ? 6 : 10) / slow;
             run.peak[e][i] = (e ? 50 : 100) / slow;
@@ -372,7 +372,7 @@ static kvb_bench_score ratio_report(kvb_bench_limit limit, double target, double
     return score;
 }
 
-/* Rows come again behind 4679 cells: they are judged all the same, and the last cell counts. */
+/* Leaves out the last cell. Rows repeat after 4679 cells, but calls over more cells are judged, and this is found. */
 static int attend_without_last_cell(const kvb_attend *args)
 {
     kvb_attend less = *args;
@@ -411,7 +411,7 @@ static void test_long_contexts_are_judged(void **state)
     }
 }
 
-/* Each scene of real size, in small: every built-in kernel that reads the rows is right. */
+/* Every built-in kernel that reads the rows is right in each scene, at small sizes. */
 static void test_scenes_are_right(void **state)
 {
     static kvb_registry registry;
@@ -444,7 +444,7 @@ static void test_scenes_are_right(void **state)
     }
 }
 
-/* A result of one kernel over one row: its median, and how wide its interval is. */
+/* Fills a result of a kernel: its median `ns`, with an interval of this relative width. */
 static void result_fill(kvb_result *r, const char *kernel, kvb_status status, double ns, double width)
 {
     kvb_result_init(r);
@@ -457,7 +457,7 @@ static void result_fill(kvb_result *r, const char *kernel, kvb_status status, do
     r->traffic.of_limit = 0.5;
 }
 
-/* A noisy time is not printed, its row marks no best kernel, and no ratio counts it. */
+/* A noisy time is not printed, counts in no ratio, and leaves its row without a best kernel if it may be the best. */
 static void test_noisy_numbers_are_withheld(void **state)
 {
     static kvb_result results[6];
@@ -484,7 +484,7 @@ static void test_noisy_numbers_are_withheld(void **state)
     fclose(out);
     assert_non_null(strstr(text, "       1k  f16    10.0m  50%* 22.0m  50%           - \n"));
     assert_non_null(strstr(text, "       2k  f16    10.0m  50%       noisy  9.00m  50% \n"));
-    assert_non_null(strstr(text, "mine takes 2.2 times the time of flash.\n")); /* of the one row that shows both */
+    assert_non_null(strstr(text, "mine takes 2.2 times the time of flash.\n")); /* from the only row that shows both */
     result_fill(&results[1], "mine", KVB_STATUS_FAIL, NAN, 0);
     results[1].time.all.samples = 0;
     snprintf(results[1].reason, sizeof results[1].reason, "out is 1");
@@ -529,13 +529,13 @@ static void test_scans_are_judged(void **state)
 static void test_ratios_are_against_the_right_limit(void **state)
 {
     char text[4096];
-    /* drift that all share does not show; 0.95 x (10 / 6) is what a gain of threads is held to */
+    /* a common drift has no effect; the target of a gain of threads is 0.95 x (10 / 6) */
     assert_int_equal(ratio_report(KVB_BENCH_READ, 0.8, 125, text, sizeof text).met, 2);
     assert_non_null(strstr(text, "read 3.3 GB/s,0.800,0.000,0.800,>= 0.80,yes"));
     assert_non_null(strstr(text, "read gains 1.67x,1.70x,0.00,,>= 1.58x,yes"));
     assert_int_equal(ratio_report(KVB_BENCH_READ, 0.81, 125, text, sizeof text).met, 1);
     assert_non_null(strstr(text, "0.800,0.000,0.800,>= 0.81,no"));
-    /* the target is of the nearer limit, whichever is shown */
+    /* the target is a share of the nearer limit, whichever is printed */
     assert_int_equal(ratio_report(KVB_BENCH_PEAK, 0.8, 125, text, sizeof text).met, 1);
     assert_non_null(strstr(text, "f32 33 Gop/s,0.640,0.000,0.800,>= 0.80,yes"));
     assert_int_equal(ratio_report(KVB_BENCH_PEAK, 0.81, 125, text, sizeof text).met, 0);
@@ -549,7 +549,7 @@ static void test_figures(void **state)
     const double values[] = {5, 1, 9, 3, 4};
     kvb_bench_figure f = kvb_bench_figure_of(values, 5);
     assert_true(f.median == 4 && f.mad == 1);
-    assert_true(values[0] == 5); /* order stays */
+    assert_true(values[0] == 5); /* values are not reordered */
 }
 
 int main(void)

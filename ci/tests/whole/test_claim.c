@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: claims that are too wide, and rows that the witness can read. */
+/* Shows: declarations that are too wide, and rows that the witness can read. */
 #include <errno.h>
 
 #include "ci/tests/tests.h"
@@ -13,8 +13,8 @@
 #include "workloads/values.h"
 
 /*
- * Shows: each field of a declaration, made too wide, is refused or named; no built-in kernel declares too much, over
- * any format and shape; and a row counts only if the outputs it is compared with differ from the right one.
+ * Shows: a declaration with any field too wide is refused, or the field is named; no built-in kernel declares too much,
+ * over any format and shape; a row counts only if the wrong outputs tried with it differ from the right one.
  */
 
 #define assert_contains(text, part)                                                                                    \
@@ -25,7 +25,7 @@
 
 enum { DIM = 64, CELLS = 200, ROWS = 40 };
 
-/* Rows over keys and values of N(0,1): of the first cells[r] of CELLS. */
+/* Rows over the first cells of CELLS keys and values of N(0,1). */
 typedef struct rows {
     double q[ROWS][DIM], k[CELLS * DIM], v[CELLS * DIM], k_sum[CELLS];
     kvb_token_run run[ROWS];
@@ -69,7 +69,7 @@ static rows *rows_new(double k_factor, double step)
     return r;
 }
 
-/* What a diff of the exact outputs finds of that declaration. */
+/* The claim that a diff of the exact outputs finds for that declaration. */
 static kvb_claim claim_of(const rows *r, const kvb_arithmetic *a)
 {
     kvb_diff diff = {.claim = {.k_dim = DIM, .cells = CELLS}};
@@ -96,7 +96,7 @@ static const kvb_arithmetic plain = {
         }                                                                                                              \
     }
 
-/* What no kernel can mean, by the field that is named. */
+/* Impossible declarations are refused; the reason names the field. */
 static void lies_are_refused(void **state)
 {
     static const struct {
@@ -131,7 +131,7 @@ static void lies_are_refused(void **state)
     assert_int_equal(kvb_claim_check(&plain, why, sizeof why), 0);
 }
 
-/* Scans: by the field that is named. The least and the most that pass do. */
+/* The same for scans. The narrowest and the widest possible declarations pass. */
 static void scan_lies_are_refused(void **state)
 {
     static const kvb_scan_problem problem = {.n_tok = 40, .run = 20, .d_k = 16, .d_v = 32};
@@ -169,7 +169,7 @@ static void scan_lies_are_refused(void **state)
     assert_int_equal(kvb_claim_check_scan(&(kvb_scan_arithmetic){.chunk = 1}, &problem, why, sizeof why), 0);
 }
 
-/* What is not refused, but lets other outputs pass in most of the rows. */
+/* Declarations that are not refused, but let wrong outputs pass in most rows, are found; the field is named. */
 static void lies_are_named(void **state)
 {
     static const struct {
@@ -207,7 +207,7 @@ static void lies_are_named(void **state)
     free(r);
 }
 
-/* A lie is as wide for weights in steps that the rows were solved for. */
+/* Steps that are too wide are found, too, if the rows were solved for these steps. */
 static void steps_are_named(void **state)
 {
     rows *r = rows_new(1, 0.5);
@@ -229,7 +229,7 @@ static void plain_says_all(void **state)
     free(r);
 }
 
-/* Where keys are 0 the mean of V is the answer. */
+/* If all keys are 0, the mean of V is right, and does not count as a wrong output. */
 static void equal_keys_are_not_counted(void **state)
 {
     rows *r = rows_new(0, 0);
@@ -241,7 +241,7 @@ static void equal_keys_are_not_counted(void **state)
     free(r);
 }
 
-/* The other outputs, against sums that are written another way. */
+/* The wrong outputs agree with their definitions, computed in another way. */
 static void others_are_as_defined(void **state)
 {
     rows *r = rows_new(1, 0);
@@ -270,7 +270,7 @@ static void others_are_as_defined(void **state)
     free(r);
 }
 
-/* One cell alone: there is no row without it. */
+/* With a single cell there is no output without that cell. */
 static void one_cell_has_no_rest(void **state)
 {
     double q[DIM] = {1}, k[DIM] = {1}, v[DIM], k_sum[1] = {1}, lse,
@@ -337,21 +337,20 @@ static void built_in_kernels_are_never_too_wide(void **state)
 }
 
 /*
- * Shows that the witness can read tags back from every pool, or says that it cannot: rows of profile `tags` are stored,
- * and each must be listed with its own code, whatever the format and the length of the row; also where V is the
- * beginning of the K row.
+ * Shows that the witness reads tags back from every pool, or declines: rows of profile `tags` are stored, and each must
+ * be listed with its code, in every format and length of row, also if V is the beginning of K's rows.
  */
 
 enum { LEGIBLE_CELLS = 320, HEADS = 4, LAYERS = 40 };
 
-static const kvb_tag tag = {.token_bits = 23, .layer_bits = 6}; /* LAYERS and HEADS leave so many */
+static const kvb_tag tag = {.token_bits = 23, .layer_bits = 6}; /* the rest of 32 bits is for heads */
 
 static uint64_t token_of(uint32_t cell)
 {
     return cell < LEGIBLE_CELLS / 2 ? cell : kvb_tag_token(tag, cell * 7919u * 1031u);
 }
 
-/* Of the rows of one side, how many come back with another code. */
+/* Number of rows of one side that are listed with a wrong code. */
 static uint32_t rows_lost(const kvb_pool_type *type, uint32_t dim, bool is_v, const kvb_attend *witness)
 {
     bool v_code = is_v && !witness->problem.v_in_k;
@@ -386,7 +385,7 @@ static void rows_store(const kvb_pool_type *type, const kvb_model *model, kvb_ro
     type->view(*pool, LEGIBLE_CELLS, view);
 }
 
-/* v_dim: of the beginning of K's rows; 0: V is a side of its own. */
+/* Number of rows that are lost in a pool. v_dim: V is the first v_dim channels of K's rows; 0: V has its own rows. */
 static uint32_t pool_lost(const kvb_pool_type *type, uint32_t dim, uint32_t v_dim)
 {
     const kvb_model model = {.n_layers = LAYERS,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: products of stored codes, by integers and in f16, are what kernels/vector/vector.h says, and kernels multiply
- * the q that they say. */
+/* Shows: products of stored codes, in integers and in f16, agree with kernels/vector/vector.h, and kernels multiply the
+ * q that they declare. */
 #include "ci/tests/tests.h"
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/pool.h"
@@ -11,11 +11,10 @@
 #include "kernels/vector/int8.h"
 
 /*
- * Shows that the integer products are what kernels/vector/vector.h says, at every level of instruction sets that this
- * CPU has: scores are those of q rounded to steps of its largest magnitude / 127, sums those of weights rounded to 127
- * steps likewise, to a few f32 roundings; both as near the exact products as these steps allow; and NaN, infinities,
- * zeros and hidden cells come through as they should. Rows are stored by the pools, in scattered cells, with and
- * without pages.
+ * Shows that the integer products agree with kernels/vector/vector.h at every level of instruction sets that this CPU
+ * has, within a few f32 roundings: scores are those of q rounded to steps of its largest magnitude / 127, sums those of
+ * weights rounded to 127 steps of the largest. Both are as near the exact products as these steps allow. NaN,
+ * infinities, zeros and hidden cells have the right effect. Rows are stored by the pools, in scattered cells.
  */
 
 enum { CELLS = 96, HEADS = 2, HEAD = 1, MAX_DIM = 256, MAX_ROWS = 104, PAGE = 8 };
@@ -29,14 +28,14 @@ static float *sums_of[MAX_ROWS];
 static uint32_t cells[BLOCK], apart = 37;
 static uint32_t seed = 1;
 
-/* -1 .. 1 */
+/* A random number in -1 .. 1. */
 static float any(void)
 {
     seed = seed * 1664525u + 1013904223u;
     return (float)(int32_t)seed * 0x1p-31f;
 }
 
-/* ---- what is stored ---------------------------------------------------------------------------------------------- */
+/* ---- stored rows ------------------------------------------------------------------------------------------------- */
 
 typedef struct side {
     const kvb_pool_type *type;
@@ -44,7 +43,8 @@ typedef struct side {
     kvb_view view;
 } side;
 
-/* Rows of very different sizes, one of zeros, one that is level; or, size > 0, of sizes around this. */
+/* Opens a pool with rows of very different sizes, among them zeros and constant rows. size_of_all > 0: rows of about
+ * this size instead. */
 static void side_open(side *s, const char *name, uint32_t dim, float size_of_all)
 {
     kvb_pool_options options = {
@@ -79,7 +79,7 @@ static double half_at(const uint8_t *p)
     return h & 0x8000 ? -value : value;
 }
 
-/* One stored row: elements, codes less their middle, and each element's d and m of the middle code. */
+/* One stored row: elements, codes less the middle code, and for each element d and the middle code's value m. */
 typedef struct stored {
     float x[MAX_DIM];
     double d[MAX_DIM], m[MAX_DIM];
@@ -216,7 +216,7 @@ static void run_close(run *r)
     side_close(&r->v);
 }
 
-/* n of the cells, `apart` from each other: 37 and 96 share no factor, so that all are different. */
+/* Picks and reads n cells, `apart` from each other. All differ, since 37 and 96 share no factor. */
 static void cells_pick(const run *r, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -239,7 +239,7 @@ static void inputs_fill(const run *r, uint32_t n, uint32_t n_rows)
     }
 }
 
-/* A cell behind each, some way on; every other time prefetched steadily. */
+/* A lookahead over the same cells; for odd n steadily. */
 static kvb_lookahead next_of(const kvb_view *view, uint32_t n)
 {
     return (kvb_lookahead){.view = view, .cells = cells, .h = HEAD, .n = n, .ahead = 4, .run = 1, .steadily = n % 2};
@@ -254,7 +254,7 @@ static void scores_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_
     }
     kvb_lookahead next = next_of(&r->k.view, n);
     isa->int8_scores(&r->k.view, HEAD, cells, n, queries, n_rows, scores[0], n == 2 ? NULL : &next, r->scratch);
-    assert_int_equal(next.done, n == 2 ? 0 : n); /* all of it, by the end */
+    assert_int_equal(next.done, n == 2 ? 0 : n); /* all was prefetched */
 }
 
 static void sums_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t n_rows)
@@ -331,7 +331,7 @@ static void every_number_of_rows(void **state)
     }
 }
 
-/* Whose scales follow each other. */
+/* Cells whose scales are neighbours. */
 static void neighbouring_cells(void **state)
 {
     static const uint32_t dims[] = {64, 128, 192, 256};
@@ -344,7 +344,7 @@ static void neighbouring_cells(void **state)
     apart = 37;
 }
 
-/* The largest codes of 5 bits with the largest weights, of either sign: AVX2 adds 16 such cells in 16 bits. */
+/* The largest 5-bit codes with the largest weights, of either sign: AVX2 adds 16 such cells in 16 bits. */
 static void the_largest_sums(void **state)
 {
     static const char *const five[] = {"q5_0", "q5_1"};
@@ -373,7 +373,7 @@ static void the_largest_sums(void **state)
     }
 }
 
-/* Levels of x86-64 with as many lanes: the same sums, and the same scores of rows that are not taken in place. */
+/* Levels of x86-64 with the same number of lanes give the same sums, and the same scores of rows not read in place. */
 static void as_many_lanes_have_the_same_bits(void **state)
 {
     static float scores_before[5][BLOCK], sums_before[5][MAX_DIM];
@@ -444,7 +444,8 @@ static void scale_spoil(const kvb_view *v, uint32_t cell, bool zeros)
     memcpy((void *)(uintptr_t)at, half ? (const void *)&nan16 : &nan32, half ? 2 : 4);
 }
 
-/* A cell whose weight is 0 may hold NaN; where it has a weight, the sums of its group are NaN and no others. */
+/* A NaN in a cell of weight 0 has no effect. In a cell with a weight it makes the sums of its group NaN, and no
+ * others. */
 static void awkward_values(void **state)
 {
     for (uint32_t f = 0; f < NAMES; f++)
@@ -473,7 +474,7 @@ static void awkward_values(void **state)
         }
 }
 
-/* Nothing to add leaves every bit as it was. */
+/* Weights of 0 change no bit of the sums. */
 static void zero_weights(void **state)
 {
     for (uint32_t f = 0; f < NAMES; f++) {
@@ -493,7 +494,7 @@ static void zero_weights(void **state)
     }
 }
 
-/* The formats that are no affair of integer products are declined, with a reason. */
+/* Formats that integer products do not read are declined, with a reason. */
 static void others_declined(void **state)
 {
     static const char *const others[] = {"f32",     "f16",     "bf16",  "e4m3",  "e5m2-head",
@@ -512,9 +513,9 @@ static void others_declined(void **state)
 }
 
 /*
- * Shows: products of f16 with stored codes of 8 bits are those of what format->read gives, within the chains that
- * kernels/vector/vector.h states and one rounding of each element; from scattered cells, with and without pages; and
- * where elements pass f16's range, flash-f16 falls back on what flash computes.
+ * Shows: f16 products with stored 8-bit codes agree with those of format->read's rows, within the chains that
+ * kernels/vector/vector.h states and one rounding of each element, from scattered cells. If elements exceed f16's
+ * range, flash-f16 computes as flash does.
  */
 
 enum { F16_ROWS = 8, F16_HEADS = HEADS * 4, F16_DIM = 128, CANARY = 1 << 16 };
@@ -529,7 +530,7 @@ static const kvb_f16_loops *f16_tried(void)
     return kvb_loops_at(KVB_CPU_AVX512FP16)->f16;
 }
 
-/* A chain of roundings to f16 of terms of `mass` in all, and n products that are subnormal. */
+/* got must be near: a chain of f16 roundings of terms of sum `mass`, and n subnormal products. */
 static void f16_near(double got, double want, uint32_t chain, double mass, uint32_t n, const kvb_view *view, uint32_t r,
                      uint32_t i)
 {
@@ -550,7 +551,7 @@ static void f16_check(const kvb_f16_loops *f16, const kvb_view *view, uint32_t r
         at[i] = kvb_view_row(view, HEAD, cells[i]);
         view->format->read(view, HEAD, cells[i], 1, stored_k[i].x);
         for (uint32_t c = 0; c < dim;
-             c++) /* |code * scale| + |zero|, at most, of which an element's rounding is a part */
+             c++) /* at least |code * scale| + |zero|, to which an element's rounding is relative */
             size[i] = fmax(size[i], 3 * fabs((double)stored_k[i].x[c]));
     }
     for (uint32_t r = 0; r < rows; r++) {
@@ -606,8 +607,8 @@ static void codes_are_multiplied_in_f16(void **state)
     assert_true(tried >= 2 * (8 + 8 + 4 + 2));
 }
 
-/* One query token, 4 heads for a KV head, over all cells; out [F16_HEADS][v->dim]. Nothing is written behind the
- * scratch. */
+/* Attends one query token, 4 heads for a KV head, over all cells; out [F16_HEADS][v->dim]. The kernel must not write
+ * behind its scratch. */
 static void f16_attend(const kvb_kernel *kernel, const kvb_view *k, const kvb_view *v, const float *query, float *out)
 {
     kvb_attend args = {.problem = {.n_tok = 1,
@@ -638,7 +639,7 @@ static void f16_attend(const kvb_kernel *kernel, const kvb_view *k, const kvb_vi
     free(scratch);
 }
 
-/* How far flash-f16 is from flash at most. Query rows are as small as keys are large. */
+/* The largest difference between flash-f16 and flash. Query rows are small if keys are large. */
 static double f16_off(const kvb_view *k, const kvb_view *v, float k_size)
 {
     static float query[F16_HEADS * F16_DIM], want[F16_HEADS * F16_DIM], got[F16_HEADS * F16_DIM];
@@ -663,7 +664,7 @@ static void what_passes_the_range_of_f16_falls_back(void **state)
         const double off = f16_off(&k.view, &v.view, k_size);
         print_message("# %s, %s, K of %g, V of %g: off by %.3g\n", f16_names[way % F16_NAMES],
                       f16_names[(way + 1) % F16_NAMES], (double)k_size, (double)v_size, off / (double)v_size);
-        /* Two sides of more than 8 bits: q alone is f16. */
+        /* If K and V exceed the range, only q is rounded to f16. */
         assert_true(off <= (k_size > 1 && v_size > 1 ? 1e-3 : 0.02 * 8) * (double)v_size);
         side_close(&k);
         side_close(&v);
@@ -680,8 +681,8 @@ static void what_passes_the_range_of_f16_falls_back(void **state)
 
 /*
  * Tries each kernel that rounds q, over every format that it takes and at every level of instruction sets. Shows that
- * attend() multiplies what round_query() says, that this is as near q as the kernel declares, and that flash-int8 says
- * the same at every level. Each query sees one cell, so its log-sum-exp is the scaled product of q and K, but for the
+ * attend() multiplies the q of round_query(), which is as near q as the kernel declares, and that flash-int8 rounds
+ * alike at every level. Each query sees one cell, so its log-sum-exp is the scaled product of q and K, within the
  * roundings of that sum. Rows of q are plain, tiny, huge, 0, or have an outlier.
  */
 
@@ -707,7 +708,7 @@ static void q_make(int kind)
             asked[h][c] = anything() * sizes[kind] * (kind == 3 && c == 5 ? 100 : 1);
 }
 
-/* Each of CELLS tokens sees its own cell. */
+/* Checks q of a call in which each token sees its own cell. */
 static void products_check(const kvb_kernel *kernel, const kvb_problem *p, const kvb_view *k, const kvb_view *v,
                            double *off_by_q)
 {
@@ -716,7 +717,7 @@ static void products_check(const kvb_kernel *kernel, const kvb_problem *p, const
     kvb_run runs[SEEN_ONE];
     kvb_arithmetic a;
     kernel->arithmetic(p, &a);
-    const double sums_off = a.scores.rounding == KVB_F16 ? a.scores.chain * 0x1p-12 : 3e-6; /* as it declares */
+    const double sums_off = a.scores.rounding == KVB_F16 ? a.scores.chain * 0x1p-12 : 3e-6; /* as declared */
     for (uint32_t t = 0; t < SEEN_ONE; t++) {
         memcpy(many[t], asked, sizeof asked);
         row_start[t] = t;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * States over a history: a fork, a rollback, a tree of drafts, one of them committed, and a load. Who follows whom is
- * told by hand; honest kernels are within their bounds through it, and a token that begins with another's state, or a
- * slot that holds another's, is not. Random histories are fed in every order that a cache may choose.
+ * Shows states over a history: a fork, a rollback, a tree of drafts, one of them committed, and a load. A table gives
+ * each token's parent. Honest kernels stay within their bounds; a token that begins with a wrong state, or a slot with
+ * a wrong state, does not. Random histories are fed in any order that a cache may choose.
  */
 #include "ci/tests/tests.h"
 #include "kernels/kernels.h"
@@ -21,14 +21,14 @@ static void run_alone(const kvb_team *team, void (*part)(void *ctx, uint32_t i, 
 }
 static const kvb_team alone = {.n = 1, .run = run_alone};
 
-/* The tokens behind the prompt, event by event, and whom each follows. */
+/* The parent of each token behind the prompt, event by event. */
 static const uint32_t parents[] = {
     69,             /* 70: sequence 0 */
     70, 70,         /* 71, 72: 0, and 1, its fork */
     69,             /* 73: 0, rolled back to the prompt */
     72, 74, 74, 76, /* 74 .. 77: a tree on 1; 74 and 76 are committed */
     76,             /* 78: 1 */
-    76,             /* 79: 2, loaded from what was saved of 1 before */
+    76,             /* 79: 2, loaded from a save of 1 before that */
 };
 static const uint32_t firsts[] = {0, 70, 71, 73, 74, 78, 79, 80};
 #define CALLS  (sizeof firsts / sizeof *firsts - 1)
@@ -61,14 +61,14 @@ static void history_make(hand *h, kvb_group_scan scan)
     h->trace.needs.tokens = h->trace.needs.queries = TOKENS;
 }
 
-/* What is done wrong. */
+/* A planted mistake. */
 typedef struct mistake {
-    uint32_t token, from; /* begins with that slot */
-    bool spoiled;         /* the last call's state is another afterwards */
+    uint32_t token, from; /* the token begins with slot `from` */
+    bool spoiled;         /* the last call's state is overwritten after the call */
     double nudge;         /* added to the token's output in the middle channel */
 } mistake;
 
-#define FED_MOST (LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS) /* tokens of a trace at most */
+#define FED_MOST (LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS) /* most tokens of a trace */
 
 /* The tokens of a call. Slots are numbered by identity. */
 typedef struct feed {
@@ -141,7 +141,7 @@ static void call_make(const kvb_values *v, const kvb_kernel *kernel, kvb_scan_pa
     free(x.out);
 }
 
-/* The tokens of a call of the history. A prompt is one run, each token behind it one of its own. */
+/* The tokens of a call of the history. A prompt is one run; each later token is its own run. */
 static void history_feed(uint32_t call, const mistake *wrong, feed *fed)
 {
     *fed = (feed){.event = call, .n = firsts[call + 1] - firsts[call]};
@@ -225,7 +225,7 @@ static void test_honest(void **state)
     }
 }
 
-/* A token begins with the state of another: not rolled back, of a sibling, of a draft that was not accepted. */
+/* A token begins with a wrong state: one that was not rolled back, a sibling's, that of a draft not accepted. */
 static void test_wrong_parents(void **state)
 {
     static const mistake wrongs[] = {{.token = 73, .from = 71}, {.token = 71, .from = 69},
@@ -243,8 +243,8 @@ static void test_wrong_parents(void **state)
     }
 }
 
-/* One element is off, in a prompt or a decoded token: the second opinion sees ten times its bound, which is some times
- * the element's own. */
+/* One element is off, in a prompt or in a decoded token. The second opinion finds 10 times its own bound, which is a
+ * few times the element's bound. */
 static void test_nudged(void **state)
 {
     static const uint32_t tokens[] = {5, 68, 70, 77, 79};
@@ -265,7 +265,7 @@ static void test_nudged(void **state)
     }
 }
 
-/* Nobody reads the last token's slot again: only a look at it shows what is in it. */
+/* No call reads the last token's slot again: only a check of the slot itself finds a wrong state. */
 static void test_spoiled_slot(void **state)
 {
     EACH(s, k, part)
@@ -277,7 +277,7 @@ static void test_spoiled_slot(void **state)
     }
 }
 
-/* A budget follows the first and the last lane at least. */
+/* Any budget covers at least the first and the last lane. */
 static void test_budget(void **state)
 {
     hand h;
@@ -301,11 +301,11 @@ static void test_budget(void **state)
 
 /* ---- random histories -------------------------------------------------------------------------------------------- */
 
-/* All that the event's tokens follow, in a random order in which parents come first. */
+/* All ancestors of the event's tokens, in a random order with parents first. */
 static void past_feed(const kvb_event *event, const uint32_t *parent, legal_trace *draws, feed *fed)
 {
     bool in[FED_MOST] = {false}, goes_on = false;
-    uint32_t ready[FED_MOST], n = 0; /* tokens whose parents are fed; behind the others those of the last token */
+    uint32_t ready[FED_MOST], n = 0; /* tokens whose parents are fed; the last token's children come last */
     for (uint32_t i = 0; i < event->n; i++)
         for (uint32_t t = parent[event->first + i]; t != KVB_DESCENT_ROOT && !in[t]; t = parent[t])
             in[t] = t < event->first;
@@ -325,8 +325,7 @@ static void past_feed(const kvb_event *event, const uint32_t *parent, legal_trac
     }
 }
 
-/* A call of the event: `past`, with all that its tokens follow, from zeros; else from what earlier calls left in slots.
- */
+/* A call of the event. past: with all ancestors of its tokens, from zeros; else from the slots of earlier calls. */
 static void legal_feed(uint32_t number, const kvb_event *event, const uint32_t *parent, bool past, legal_trace *draws,
                        feed *fed)
 {
@@ -341,7 +340,7 @@ static void legal_feed(uint32_t number, const kvb_event *event, const uint32_t *
         fed->from[t] = before == KVB_DESCENT_ROOT ? KVB_SCAN_ZERO : together ? KVB_SCAN_PREVIOUS : before;
         fed->to[t] = (uint32_t)fed->tokens[t];
     }
-    for (uint32_t t = 0; past && t + 1 < fed->n; t++) { /* runs: no other token begins with the state between */
+    for (uint32_t t = 0; past && t + 1 < fed->n; t++) { /* joins runs: no other token begins with the state between */
         bool read = false;
         for (uint32_t u = t + 1; u < fed->n; u++)
             read = read || fed->from[u] == fed->tokens[t];
@@ -350,7 +349,7 @@ static void legal_feed(uint32_t number, const kvb_event *event, const uint32_t *
     }
 }
 
-static uint64_t n_alike; /* tokens that are like an earlier one */
+static uint64_t n_alike; /* tokens that equal an earlier one */
 
 static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part part, bool past)
 {
@@ -403,7 +402,7 @@ static void legal_play(uint64_t seed, const kvb_group_scan *scan, kvb_scan_part 
     free(trace.like);
 }
 
-/* Whatever the order, each token is compared, and honest calls are within their bounds. */
+/* In any order each token is compared, and honest calls stay within their bounds. */
 static void test_every_order(void **state)
 {
     for (uint64_t seed = 0; seed < 48; seed++)

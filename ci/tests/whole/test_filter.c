@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: bound and filter are kept by honest kernels over real pools, and find mistakes. */
+/* Shows: honest kernels over real pools pass bound and filter, and mistakes are found. */
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/spoilt.h"
 #include "oracle/filter.h"
 
 /*
  * The bound and the matched filter (oracle/filter.h) over outputs of the built-in kernels, from 64 to 8192 cells in
- * real pools: honest ones stay below both limits, and each mistake is found by one of them, and named by the filter.
+ * real pools. Honest outputs stay below both limits. Each mistake exceeds one of them; the filter names it.
  *
- * `test_filter --table CELLS POOL…` prints what each says, as JSON lines.
+ * `test_filter --table CELLS POOL…` prints the results of both as JSON lines.
  */
 
 enum { QUERIES = 64, HEADS = 8, KV_HEADS = 2, EACH = HEADS / KV_HEADS, DIM = 64 };
@@ -25,7 +25,7 @@ static void row_read(const kvb_view *view, uint32_t row, uint32_t cell, float *t
     view->format->read(view, row % HEADS / EACH, cell, 1, to);
 }
 
-/* s->cell counts s->by times in each query that sees it, with V of s->as. LAST: each query's own last cell. */
+/* s->cell counts s->by times in each query that sees it, with the V row of s->as. LAST: each query's last cell. */
 static void cell_changed(spoilt *c, const spoil *s)
 {
     const uint32_t cells = c->at->cells, as = place_of(cells, s->as);
@@ -49,7 +49,7 @@ static void cell_changed(spoilt *c, const spoil *s)
     }
 }
 
-/* What all rows have alike is no cell's. */
+/* Adds the same offset to all rows, which belongs to no cell. */
 static void offset_added(spoilt *c, const spoil *s)
 {
     (void)s;
@@ -82,7 +82,7 @@ static const spoil ways[] = {
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
-/* What bound and filter say. */
+/* The results of bound and filter. */
 typedef struct finding {
     double rho, z;
     char words[256];
@@ -104,7 +104,7 @@ static finding found_in(const spoilt *c, const judge *j)
     return f;
 }
 
-/* Does the message say what is wrong, and where? */
+/* Does the message name the mistake and its place? */
 static bool is_named(const spoil *way, uint32_t cells, const char *words)
 {
     char token[32] = "", cell[32] = "";
@@ -115,7 +115,7 @@ static bool is_named(const spoil *way, uint32_t cells, const char *words)
     return strstr(words, way->words) && (strstr(words, token) || strstr(words, cell));
 }
 
-/* What is found over rows of that format: by every kernel of that name that reads them, in the first n_ways. */
+/* Calls `take` for the first n_ways mistakes in every kernel whose name begins so and that reads this format. */
 static void findings(uint32_t cells, const char *pool, const char *profile, int n_ways, const char *name,
                      void (*take)(uint32_t cells, const char *pool, const spoil *way, const spoilt *c, const judge *j))
 {
@@ -148,7 +148,7 @@ static void finding_check(uint32_t cells, const char *pool, const spoil *way, co
     print_message("# %u cells, %s, %s, %s: rho %.3g, z %.1f %s\n", cells, pool, c->kernel->name, way->name, f.rho, f.z,
                   f.words);
     assert_true(stands_out == (*f.words != 0));
-    assert_null(strstr(f.words, "the scale is off by about -")); /* none of the ways makes it smaller */
+    assert_null(strstr(f.words, "the scale is off by about -")); /* no mistake makes it smaller */
     if (way == ways)
         assert_true(f.rho <= 1 && !stands_out);
     else if (way->words)
@@ -173,7 +173,7 @@ static void finding_print(uint32_t cells, const char *pool, const spoil *way, co
     fflush(stdout);
 }
 
-/* The formats after the first two, which a kernel of its own reads, at one length alone. */
+/* The first two formats at every length; the others, which have their own kernels, at one length. */
 static void gaussian(void **state)
 {
     static const char *const pools[] = {"bf16", "int8", "f16", "q8_0", "e4m3"};
@@ -182,14 +182,14 @@ static void gaussian(void **state)
         findings(*cells, pools[p], "gaussian", WAYS, "flash", finding_check);
 }
 
-/* One cell of so many weighs less than what the bound of zero points, or of rounded products, allows. `make
- * table-power-of-check` has the others. */
+/* With so many cells one cell weighs less than the bound for zero points or rounded products allows. `make
+ * table-power-of-check` has the other formats. */
 static void gaussian_of_many(void **state)
 {
     findings(8192, "a4g64", "gaussian", WAYS, "flash", finding_check);
 }
 
-/* Where one cell has nearly all the weight, or all cells have the same, or weights beside a sink are lost together. */
+/* Honest kernels pass if one cell has nearly all the weight, all have the same, or a sink makes all others 0. */
 static void honest_over_profiles(void **state)
 {
     static const char *const profiles[] = {"llama", "qwen", "peaked", "flat"}, *const pools[] = {"f16", "bf16", "int8",
@@ -198,7 +198,7 @@ static void honest_over_profiles(void **state)
         findings(512, pools[i % 4], profiles[i / 4], 1, "flash", finding_check);
 }
 
-/* Where a step for a row loses all but one channel; where logits in f16 are off by more than their spread. */
+/* They pass if a row's step loses all but one channel, or if f16 logits err by more than their spread. */
 static void honest_at_the_ends(void **state)
 {
     static const char *const pools[] = {"q8_0", "q4_0", "a8g32"};
@@ -208,14 +208,14 @@ static void honest_at_the_ends(void **state)
 }
 
 /*
- * Shows that the bound is neither violated nor vacuous on real parts: over 4096 cells in real pools, honest kernels
- * stay below rho 1 and above 1e-3, and mistakes go above 1, small ones too: one key dropped, a window off by one, a
- * softcap forgotten. For layers with and without limits, with latent rows, and for a choice of formats that has every
- * kind of scale, zero, transform and residual cells in it.
+ * Shows that the bound holds and is not vacuous with real pools and kernels: over 4096 cells honest kernels have rho
+ * between 1e-3 and 1, and even small mistakes exceed 1: one key dropped, a window off by one, a softcap forgotten. For
+ * layers with and without limits, with latent rows, and formats with every kind of scale, zero, transform and residual
+ * cells.
  */
 
 enum { CELLS = 4096, WINDOW = 512, SINKS = 2 };
-enum { PLAIN, LIMITED, LATENT }; /* layers, each of a group of its own */
+enum { PLAIN, LIMITED, LATENT }; /* layers, each with its own group */
 
 static const char limited_text[] =
     "{'kv_cache.schema_version':2,'kv_cache.layers':3,'groups':["
@@ -278,14 +278,14 @@ static void sink_logits_of_other_heads(spoilt *c, const spoil *s)
     c->group.sink_logits = c->sink_logits;
 }
 
-/* The whole K row is attended, of which v_dim channels from s->cell on are taken for V; they are its first ones. */
+/* Attends whole K rows and takes v_dim channels from s->cell on for V; right would be the first ones. */
 static void v_to_the_end_of_k(spoilt *c, const spoil *s)
 {
     c->spec.v.dim = c->group.v_dim = c->group.k_dim;
     c->first_channel = s->cell;
 }
 
-/* Layers by themselves are honest, and so is the last but one. */
+/* Entries that only name a layer are honest, and so is the last but one. */
 static const spoil spoils[] = {
     {"plain", .layer = PLAIN},
     {"key dropped", PLAIN, cells_seen, .seen = {{0, 1234}, {1235, 2000}, {2000, CELLS}}},
@@ -323,7 +323,7 @@ static void kernels_over_a_pair(void **state)
     assert_int_equal(r.oracle->n_rows, r.oracle->total_rows);
     for (size_t k = 0; kvb_builtin_kernels[k]; k++) {
         const kvb_kernel *kernel = kvb_builtin_kernels[k];
-        bool rounds = kernel->round_query; /* and weights: one visible cell of many leaves much to it, many little */
+        bool rounds = kernel->round_query; /* and weights: rho may be very small */
         double found = 1;
         for (const spoil *s = spoils; s < spoils + SPOILS && is_here(kernel); s++) {
             spoilt_open(&r, s->layer, kernel, KVB_F32, &c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: at every level, rows of every built-in format are loaded as format->read reads them, bit for bit where there
- * is no transform and no head scale, and up to these otherwise: from scattered cells, within and past the f16 windows;
- * for every dim; reading no byte beyond a row's and clearing what pads it.
+ * Shows: at every level, rows of every built-in format are loaded as format->read reads them: bit for bit without
+ * transform and head scale, else up to these; from scattered cells, within and past the residual windows; for every
+ * dim. No byte beyond a row is read, and padding is cleared.
  */
 #include <sys/mman.h>
 
@@ -14,7 +14,7 @@
 
 enum { HEADS = 3, CELLS = 200, LISTED = 75, DIM_MAX = 288, STRIDE = 304 };
 
-/* 16 and less, real heads, and more scales than are worked on at a time. */
+/* 16 and less, real heads, and more scales than one pass of a loop handles. */
 static const uint32_t dims[] = {1, 2, 5, 12, 16, 17, 20, 31, 64, 80, 96, 100, 120, 128, 192, 256, 272, DIM_MAX};
 
 static uint32_t random_bits(void)
@@ -32,7 +32,7 @@ static float normal(void)
     return sum;
 }
 
-/* Rows as they come, of all magnitudes, tiny, and with what no format holds. */
+/* Elements of ordinary rows, of all magnitudes, tiny, and such as no format can hold. */
 static float element(uint32_t cell)
 {
     uint32_t r = random_bits();
@@ -88,7 +88,7 @@ static bool pool_fill(const kvb_pool_type *type, uint32_t dim, opened *o)
     return true;
 }
 
-/* Codes that no encoder makes: all bytes at random. A NaN stands for any. */
+/* Fills codes with random bytes, also such as no encoder makes. Any NaN equals any other. */
 static void codes_scramble(kvb_view *v)
 {
     uint8_t *codes = (uint8_t *)(uintptr_t)v->base;
@@ -106,7 +106,7 @@ static void row_check(const kvb_view *v, kvb_cpu_level level, uint32_t h, uint32
     v->format->read(v, h, cell, 1, want);
     for (uint32_t c = 0; c < v->dim; c++)
         got[c] = row[c] * scale;
-    if (f->transform) /* the codecs' own */
+    if (f->transform) /* the codecs' rotation */
         kvb_codec_isas[0]->rotate(f->transform, v->dim, true, got);
     for (uint32_t c = 0; c < v->dim; c++)
         if (!same(v->head_scales || f->transform ? got[c] : row[c], want[c]))
@@ -136,7 +136,7 @@ static void view_check(const kvb_view *v, const uint32_t *cells, uint32_t n)
     }
 }
 
-/* X with every pool, plain and turned, and every dim that it takes. */
+/* Runs a check with every pool, plain and rotated, and every dim that it takes. */
 static void each_pool(void (*check)(opened *o))
 {
     for (const kvb_pool_type *const *type = kvb_builtin_pools; *type; type++)
@@ -168,7 +168,7 @@ static void test_scattered(void **state)
     each_pool(scattered_check);
 }
 
-/* ---- nothing beyond --------------------------------------------------------------------------------------------- */
+/* ---- no byte beyond a row --------------------------------------------------------------------------------------- */
 
 /* A copy of n bytes that ends where a page without access begins. */
 typedef struct fenced {
@@ -189,7 +189,7 @@ static fenced fence(const void *from, size_t n)
     return f;
 }
 
-/* Head 0's last cell, its codes, scales and zeros at the end of the world; then that of the window. */
+/* Head 0's last cell, with its codes, scales and zeros each before a page without access; then that of the window. */
 static void fences_check(opened *o)
 {
     const kvb_view *from = &o->view;
@@ -233,7 +233,7 @@ static void test_fences(void **state)
     each_pool(fences_check);
 }
 
-/* ---- formats of others ------------------------------------------------------------------------------------------- */
+/* ---- formats of plug-ins ----------------------------------------------------------------------------------------- */
 
 static void test_strangers(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows without an oracle what must be the same: the outputs of one random history on two caches, and of a history with
- * detours that leave nothing behind (drafts thrown away, steps taken back, strangers that come and go) and without
- * them.
+ * Shows, without an oracle, that outputs are the same: for one random history on two caches, and for a history with and
+ * without detours that leave nothing behind (rejected drafts, steps taken back, an unrelated sequence that comes and
+ * goes).
  */
 #include "ci/fuzz/verbs.h"
 #include "ci/tests/caches/rig.h"
@@ -14,28 +14,32 @@
 #include "workloads/values.h"
 
 enum { LAYERS = 3, DIM = 16, HEADS = 4, BASE = 4096, CALLS_EACH = 60, HISTORIES = 25, STRANGER = 7, FED = 1024 };
-/* Of a layer that scans. */
+/* Shape of a layer that scans. */
 enum { Q_K = 8, SCAN_HEADS = 2, SCAN_V = 16, CHANNELS = 2 * Q_K + SCAN_HEADS * SCAN_V, TAPS = 4 };
 
 /* ---- a cache that is played on ----------------------------------------------------------------------------------- */
 
-/* Tokens have a label that keys their rows: those of the history are numbered in its order, those of detours lie above.
- */
+/* A cache and its outputs. A token's label keys its rows: the history's tokens are numbered from 0, those of detours
+ * from BASE on. */
 typedef struct player {
     kvb_allocator allocator;
     kvb_cache *cache;
     kvb_call call;
     kvb_scan_call scan;
-    uint32_t pos[RULES_TOKENS], label[RULES_TOKENS]; /* by ordinal */
-    uint64_t next;                                   /* ordinal */
-    uint32_t based, strange;                         /* labels given out */
-    float out[BASE][LAYERS][HEADS * (DIM + 1)];      /* of labels below `based`, with log-sum-exps */
+    uint32_t pos[RULES_TOKENS], label[RULES_TOKENS]; /* [ordinal] */
+    uint64_t next;                                   /* ordinal of the next token */
+    uint32_t based, strange;                         /* labels used: of the history; of detours */
+    float out[BASE][LAYERS][HEADS * (DIM + 1)];      /* [label] outputs with log-sum-exps */
 } player;
 
 static kvb_model model;
 static drawer draws;
 
-typedef enum layers_kind { PLAIN, LIMITED, SCANNING } layers_kind; /* with windows and chunks; one of three scans */
+typedef enum layers_kind {
+    PLAIN,
+    LIMITED,
+    SCANNING
+} layers_kind; /* LIMITED: window, chunk; SCANNING: one layer scans */
 
 static void model_make(layers_kind layers)
 {
@@ -79,7 +83,7 @@ static void player_open(player *p, const rules *like, const kvb_cache_type *type
     const kvb_cache_options o = {.capacity = like->capacity,
                                  .seq_capacity = like->seq_capacity + 8, /* for detours */
                                  .max_seqs = like->max_seqs + 1,
-                                 .rollback = like->rollback + 16, /* and by a step, behind which a detour drops rows */
+                                 .rollback = like->rollback + 16, /* and for a step after which a detour drops tokens */
                                  .state_depth = like->state_depth + 20,
                                  .min_chunk = 4,
                                  .page_cells = page_cells,
@@ -109,7 +113,7 @@ static void scan_run(kvb_scan_call *scan, const kvb_scan_spec *spec, bool conv, 
     assert_int_equal(kvb_scan_call_run(scan, out), 0);
 }
 
-/* The same of a layer that scans: a convolution, and a recurrence over what it gives. k has norm 1. */
+/* The same for a layer that scans: a convolution, then a recurrence over its outputs. k has norm 1. */
 static void layer_scan(player *p, uint32_t layer, const uint64_t *feed, uint32_t n, uint32_t n_new)
 {
     static float x[FED * CHANNELS], mixed[FED * CHANNELS], q[FED * Q_K], k[FED * Q_K], v[FED * SCAN_HEADS * SCAN_V],
@@ -149,7 +153,7 @@ static void layer_scan(player *p, uint32_t layer, const uint64_t *feed, uint32_t
                    SCAN_HEADS * SCAN_V * sizeof *out);
 }
 
-/* Rows of the fed tokens go into one layer; outputs of the new ones that have a label of the history are kept. */
+/* Stores the fed tokens' rows in one layer; keeps the outputs of new tokens with a label of the history. */
 static void layer_play(player *p, uint32_t layer, const uint64_t *feed, uint32_t n, uint32_t n_new)
 {
     static float rows[KVB_ROWS_ATTENDED][FED * HEADS * DIM], out[FED * HEADS * DIM], lse[FED * HEADS];
@@ -237,7 +241,7 @@ static void plainly(player *p, const call *c)
     call_play(p, c, brings(c), false);
 }
 
-/* Tokens that are taken back before the call. */
+/* Adds tokens and removes them before the call. */
 static void with_steps_back(player *p, const call *c)
 {
     const bool seqs = kvb_cache_type_of(p->cache)->flags & KVB_CACHE_SEQ;
@@ -250,7 +254,7 @@ static void with_steps_back(player *p, const call *c)
     plainly(p, c);
 }
 
-/* A sequence that nobody else knows lives between the calls, so that cells lie elsewhere. */
+/* Steps of an unrelated sequence between the calls change where cells lie. */
 static void with_strangers(player *p, const call *c)
 {
     call step = {.kind = STEP, .n = 1 + kvb_draw_below(&draws, 3)};
@@ -268,14 +272,14 @@ static void with_strangers(player *p, const call *c)
     plainly(p, c);
 }
 
-/* Cells are put in order again before each call, and a stranger sees to it that they need it. */
+/* Compacts the cache before each call; the unrelated sequence makes this necessary. */
 static void with_order(player *p, const call *c)
 {
     call_play(p, &(call){.kind = DEFRAG}, 0, true);
     with_strangers(p, c);
 }
 
-/* A sequence's tail moves up, and after somebody's step down again. */
+/* A sequence's tail moves up and, after a step of another sequence, down again. */
 static void with_shifts_back(player *p, const call *c)
 {
     const uint32_t s = kvb_draw_below(&draws, 5), length = kvb_cache_length(p->cache, s),
@@ -291,7 +295,7 @@ static void with_shifts_back(player *p, const call *c)
     plainly(p, c);
 }
 
-/* Each step is a chain of draft nodes that are all accepted, after a tree of which none is. */
+/* Each step becomes a chain of draft nodes that are all accepted, after a tree of which none is. */
 static void as_trees(player *p, const call *c)
 {
     call tree = {.kind = PROPOSE, .n = 1 + kvb_draw_below(&draws, 6)}, chain = {.kind = PROPOSE, .n = c->n},

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the failure of any single request for memory, the n-th for every n of a random scenario, in whichever
- * group of layers it comes, leaves the cache as it was before the call: tokens, cells, counts, the plan in force, what
- * is read by it; that the call then succeeds when made again, that all goes on as if nothing had failed, every row that
- * is read bit for bit, and that no byte is lost. For every cache, over formats of every shape of storage, growing by
- * copies and by reserved pages.
+ * Shows that the failure of any single request for memory (the n-th of a random scenario, for every n, in any group)
+ * leaves the cache as before the call: tokens, cells, counts, the plan in force and the rows that it reads. The call
+ * then succeeds when repeated, the scenario goes on with the same rows bit for bit, and no byte is lost. For every
+ * cache, over formats of every kind of storage, with growth by copies and by reserved pages.
  */
 #include "ci/fuzz/verbs.h"
 #include "ci/tests/caches/rig.h"
@@ -12,7 +11,7 @@
 
 enum { CAPACITY = 232, SEQ_CAPACITY = 216, MAX_SEQS = 3, MAX_CALLS = 12, ROLLBACK = 4, PAGE = 3, DEPTH = 2 };
 
-/* What is seen of a cache: counts, and what the queries of the plan in force read. */
+/* Digests of a cache: of its counts, and of the rows that queries of the plan in force read. */
 typedef struct picture {
     uint64_t counts, read;
 } picture;
@@ -21,10 +20,10 @@ typedef struct scenario {
     const kvb_cache_type *type;
     const kvb_pool_type *pool;
     kvb_growth growth;
-    bool scans; /* layers of the third group do */
+    bool scans; /* the third group scans */
     call calls[MAX_CALLS];
     uint32_t n;
-    picture before[MAX_CALLS + 1]; /* each call, and at the end */
+    picture before[MAX_CALLS + 1]; /* before each call, and at the end */
     size_t bytes;                  /* held at the end */
 } scenario;
 
@@ -63,8 +62,7 @@ static void model_begin(const scenario *s, const kvb_model *m)
     assert_int_equal(kvb_rules_open(&model), 0);
 }
 
-/* Legal calls. For a format with a window the first steps fill more cells than it keeps apart, so that what follows
- * meets encoded groups. */
+/* Draws legal calls. For a format with residual cells the first steps fill so many cells that some are encoded. */
 static void scenario_draw(scenario *s, uint64_t seed)
 {
     static const uint32_t some[] = {3, 20, 1, 10}, many[] = {3, 70, 1, 67};
@@ -116,7 +114,7 @@ static uint64_t counts_digest(const rig *r)
     return d;
 }
 
-/* Cells in the order in which each query reads them, and once each row of those. */
+/* Digest of the runs of cells that each query reads, and of each row that any reads. */
 static void layer_digest(const kvb_attend_spec *spec, uint32_t n, uint64_t *d)
 {
     float row[RIG_CODED_DIM];
@@ -140,7 +138,7 @@ static void layer_digest(const kvb_attend_spec *spec, uint32_t n, uint64_t *d)
             }
 }
 
-/* Which slots a layer's tokens take; states are made once, since some are changed in place. */
+/* Digest of a layer's slots. Scans once, since a scan changes some states in place. made: it was done before. */
 static void slots_digest(rig *r, uint32_t layer, const uint64_t *feed, uint32_t n, bool made, uint64_t *d)
 {
     static uint32_t positions[RULES_TOKENS];
@@ -153,8 +151,8 @@ static void slots_digest(rig *r, uint32_t layer, const uint64_t *feed, uint32_t 
     assert_true(made || !kvb_call_scan(&model, r->cache, layer, feed, n));
 }
 
-/* Stores the step in force. made: its states were made before. check: queries must see what the model says. look: rows
- * are read. Returns the digest of the rows read, 0 without `look`. */
+/* Stores the step in force. check: queries must see what the rules say. made: states were made before. look: also
+ * digests the rows. Returns the digest; 0: there is no step. */
 static uint64_t step_store(rig *r, bool check, bool made, bool look)
 {
     static uint64_t want[RULES_LEN], seen[RULES_LEN];
@@ -181,7 +179,7 @@ static uint64_t step_store(rig *r, bool check, bool made, bool look)
 
 /* ---- one run ------------------------------------------------------------------------------------------------ */
 
-/* Opened with the fail-th request refused; was that while opening? */
+/* Opens the cache. If the refused request is one of the open, opens it again and returns true. */
 static bool scenario_open(rig *r, const scenario *s)
 {
     int error = rig_try_open(r, s->type, CAPACITY, SEQ_CAPACITY, MAX_SEQS, 2);
@@ -194,7 +192,8 @@ static bool scenario_open(rig *r, const scenario *s)
     return true;
 }
 
-/* A call that has failed. Rows of a format with residual cells are not stored again: that would be one write more. */
+/* Checks the cache after a failed call. Rows with residual cells are not stored again, as this would be another
+ * write. */
 static void failure_check(rig *r, const scenario *s, uint32_t i)
 {
     assert_true(kvb_cache_why(r->cache)[0] != 0);
@@ -204,7 +203,7 @@ static void failure_check(rig *r, const scenario *s, uint32_t i)
     assert_true(counts_digest(r) == s->before[i].counts);
 }
 
-/* The scenario with its fail-th request refused (0: none, and the pictures are taken). Was it noticed? */
+/* Plays the scenario with request number `fail` refused; 0: none, and the pictures are taken. Did a call fail? */
 static bool scenario_run(scenario *s, uint64_t fail)
 {
     rig r = scenario_begin(s, fail);
@@ -222,7 +221,7 @@ static bool scenario_run(scenario *s, uint64_t fail)
         }
         assert_int_equal(error, 0);
         assert_int_equal(kvb_rules_call(&model, &s->calls[i]), 0);
-        const bool look = !fail || noticed; /* until a request fails, all is as it was without */
+        const bool look = !fail || noticed; /* before the failure nothing can differ */
         const uint64_t read = step_store(&r, !fail, s->calls[i].kind == SAVE, look); /* SAVE leaves the plan in force */
         if (!fail)
             s->before[i + 1] = (picture){counts_digest(&r), read};
@@ -231,7 +230,7 @@ static bool scenario_run(scenario *s, uint64_t fail)
     if (!fail)
         s->bytes = r.allocator.current_bytes;
     assert_int_equal(r.allocator.current_bytes, s->bytes);
-    /* It grew in the way that was asked for; a slab does not grow. */
+    /* Growth was of the chosen kind; a slab does not grow. */
     for (uint32_t g = 0; g < r.model.n_groups; g++)
         if (!kvb_group_scans(&r.model.groups[g]))
             assert_int_equal(rig_usage_of(&r, g).copied_bytes > 0,
@@ -242,8 +241,8 @@ static bool scenario_run(scenario *s, uint64_t fail)
 
 /* ---- all of them -------------------------------------------------------------------------------------------- */
 
-/* One format of each way of storing: floats, blocks, tables beside the codes, windows, head scales. NULL: f32, with
- * rows that are read to the bit. */
+/* One format of each kind of storage: floats, blocks, side tables, residual windows, head scales. NULL: f32 with exact
+ * rows. */
 static const char *const names[] = {NULL, "f16", "q8_0", "a4g64", "kivi4-k", "e4m3-head"};
 
 static const kvb_pool_type *pool_find(const char *name)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the oracle answers as NumPy does, and every code means what Python says. */
+/* Shows: the oracle agrees with NumPy, and the codecs' values of all codes with Python. */
 #include <unistd.h>
 
 #include "ci/tests/tests.h"
@@ -10,18 +10,18 @@
 #include "workloads/safetensors.h"
 
 /*
- * Shows that the whole oracle (history, limits of groups, rows, solve) answers as numpy_attention.py does, which shares
- * nothing with it: every row of the recorded workloads, of one whose layers differ in everything, and with caps and
- * sinks.
+ * Shows that the whole oracle (history, limits of groups, rows, solve) agrees with numpy_attention.py, which shares no
+ * code with it, in every row of the recorded workloads, of one with layers that differ in all properties, and with
+ * softcaps and sink logits.
  */
 
 enum { LAYERS = 16, TENSORS = 4 * LAYERS + 3 };
 static const char python[] = "/usr/bin/python3"; /* Debian's, which has its numpy */
 
 static const struct scene {
-    const char *trace; /* of $KVB_WORKLOADS; with a slash a path */
-    float softcap;     /* 0: its own */
-    bool sinks;        /* seeded ones */
+    const char *trace; /* a name in $KVB_WORKLOADS, or a path with a slash */
+    float softcap;     /* 0: the trace's own */
+    bool sinks;        /* adds seeded sink logits */
 } scenes[] = {
     {"plain-decode", 0, false},      {"agent-fork", 0, false},
     {"batched-multi-seq", 5, false}, {"parallel-sample", 0, true},
@@ -74,7 +74,7 @@ static void values_add(answers *a, const kvb_trace *trace, const kvb_values *val
     }
 }
 
-/* The oracle's rows, with what they are over, as a file. */
+/* Writes the oracle's rows and their inputs to a file. */
 static void answers_write(const char *path, const kvb_trace *trace, const kvb_values *values, const kvb_oracle *oracle,
                           const char *softcap)
 {
@@ -157,9 +157,9 @@ static void test_scenes(void **state)
 }
 
 /*
- * Shows that every code of every format under every kind of scale means what code_tables.py says, which knows formats
- * by their names and published definitions alone. The oracle's codecs decode to double; the pools' codecs decode to
- * f32, at every level of instruction sets that this CPU has. Stored bytes are made here, not by an encoder.
+ * Shows that every code of every format, with every kind of scale, has the value that code_tables.py computes from the
+ * format's name and published definition. The oracle's codecs decode to double; the pools' codecs decode to f32, at
+ * every level of instruction sets that this CPU has. Stored bytes are made here, not by an encoder.
  */
 
 enum { DIM = 256, ROWS = 256, CODES = 4 * DIM, SCALES = 4 * DIM };
@@ -175,8 +175,8 @@ typedef struct table {
 
 static table t;
 
-/* Bit patterns of scales and zeros: of 8 bits all of them; of more: signs, powers, fractions, subnormals, none that
- * overflows. */
+/* Puts a bit pattern of a scale or zero: all patterns of 8 bits; of more bits signs, powers, fractions and subnormals
+ * that do not overflow. */
 static void scale_put(unsigned char *into, kvb_elem elem, uint32_t number, bool zero)
 {
     static const uint16_t f16[] = {0x3c00, 0x0000, 0x8000, 0x0001, 0x8001, 0x03ff, 0x0400, 0x2e66,
@@ -193,20 +193,20 @@ static void scale_put(unsigned char *into, kvb_elem elem, uint32_t number, bool 
         *into = (unsigned char)number;
 }
 
-/* Bytes of which every stretch of 16 has every value of its low half, its high half and each pair of bits. */
+/* Any 16 consecutive bytes have every value of the low half, the high half and each pair of bits. */
 static unsigned char code_byte(uint32_t i, uint32_t row)
 {
     uint32_t low = (i + row) % 16, high = (i * 5 + i / 16 + row + 8) % 16;
     return (unsigned char)(low | high << 4);
 }
 
-/* One NaN or huge element is all that is left of a row that is turned back: every other such row has none. */
+/* A NaN or huge element would hide all others when a transform is undone: every other such row has none. */
 static bool is_tame(const kvb_format *f, uint32_t row)
 {
     return f->transform && row % 2;
 }
 
-/* One byte for each code of 8 bits, two for 16, each of them once in all rows; else what code_byte says. */
+/* Fills codes: each 8-bit or 16-bit code once over all rows; smaller codes by code_byte(). */
 static void codes_fill(const kvb_format *f, size_t row_bytes)
 {
     static const uint32_t blocks[KVB_ELEM_COUNT] = {
@@ -217,8 +217,8 @@ static void codes_fill(const kvb_format *f, size_t row_bytes)
             *at = f->elem == KVB_F16 || f->elem == KVB_BF16 ? (unsigned char)(i % 2 ? r : i / 2)
                   : row_bytes == DIM                        ? (unsigned char)(i * 5 + r)
                                                             : code_byte(i, r);
-            bool high =
-                f->elem == KVB_E4M3 || f->elem == KVB_E5M2 || row_bytes == 2 * DIM; /* has an exponent's first bit */
+            bool high = f->elem == KVB_E4M3 || f->elem == KVB_E5M2 ||
+                        row_bytes == 2 * DIM; /* the byte has an exponent's first bit */
             if (is_tame(f, r) && high)
                 *at &= 0xbf;
             if (blocks[f->elem] && row_bytes / (DIM / 32) == 34 && i % 34 > 1)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what the oracle finds over real pools, beside what other projects' rules let pass. */
+/* Shows: mistakes that the oracle finds over real pools; in a table, those that other projects' rules let pass. */
 #include <fnmatch.h>
 #include <jansson.h>
 #include <unistd.h>
@@ -14,14 +14,14 @@
 
 /*
  * The last queries of a long sequence over rows in a real pool: honest kernels pass, and a key dropped at any place, a
- * stale row, a scale off by a thousandth, two swapped heads and an output of 0 fail, in every kernel. A wrong row of V
- * alone fails where weights are not rounded.
+ * stale row, a scale off by a thousandth, two swapped heads and an output of 0 fail, in every kernel. A row with only V
+ * wrong fails if weights are not rounded.
  *
- *     test_power --table CELLS [FORMAT]     the same for every format, in process and through files of up to 4096 cells, with what
- *                                           other projects' rules let pass: JSON lines
+ * test_power --table CELLS [FORMAT]     the same for every format, in process and through files of up to 4096 cells,
+ *                                           with the verdicts of other projects' rules: JSON lines
  */
 
-/* Shapes of the one layer. ROWS: of the step, a query and a query head each. */
+/* Shape of the only layer. ROWS: one for each query and query head of the step. */
 enum { QUERIES = 4, HEADS = 16, KV_HEADS = 2, DIM = 128, ROWS = QUERIES * HEADS, ELEMENTS = ROWS * DIM };
 
 static const char model_text[] =
@@ -29,7 +29,7 @@ static const char model_text[] =
     "'v_dim':128}]}";
 
 static kvb_pool_wrap types[2]; /* K, V */
-static kvb_pool *pools[2];     /* opened last */
+static kvb_pool *pools[2];     /* the last opened */
 
 static int pool_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool)
 {
@@ -50,7 +50,7 @@ static void rows_open(filled *r, uint32_t cells, const kvb_pool_type *pool, cons
 
 /* ---- mistakes ---------------------------------------------------------------------------------------------------- */
 
-/* The row of s->cell is that of s->as, until the kernel has run: of K and V, or of V alone. */
+/* Replaces the row of s->cell by that of s->as, until the kernel has run: K and V, or only V. */
 static void row_replaced(spoilt *c, const spoil *s)
 {
     const uint32_t by = place_of(c->at->cells, s->as);
@@ -85,13 +85,13 @@ static spoilt honest, call; /* large */
 /* ---- through files ----------------------------------------------------------------------------------------------- */
 
 /*
- * The same call as `kvbench judge` knows it: arrays in files, rows as they are stored, and what the kernel declares. One file
- * has q, K and V, another the outputs.
+ * The same call for `kvbench judge`: arrays in files, with rows as stored, and the kernel's declaration. One file has
+ * q, K and V, another the outputs.
  */
-enum { MOST_IN_FILES = 4096 }; /* cells: judging longer ones by each other reading takes hours */
+enum { MOST_IN_FILES = 4096 }; /* cells: judge tries other readings of the arrays, which takes hours for more */
 
 typedef struct files {
-    bool held; /* files hold rows of this format: codes alone */
+    bool held; /* files can hold rows of this format: it has only codes */
     char folder[256], inputs[300], outputs[300], format[80];
 } files;
 
@@ -114,7 +114,7 @@ static unsigned char *codes_of(const kvb_view *view, uint32_t cells, size_t byte
     return codes;
 }
 
-/* wanted: else nothing is written, as for a format that files do not hold. */
+/* Writes the files, if they are wanted and can hold rows of this format. */
 static void files_open(const filled *r, bool wanted, files *f)
 {
     const kvb_view *const sides[] = {&r->spec->k, &r->spec->v};
@@ -154,7 +154,7 @@ static void files_close(const files *f)
     rmdir(f->folder);
 }
 
-/* Does judging the files find the call wrong? *rho: its largest. */
+/* Does `judge` find the call in the files wrong? *rho: the largest. */
 static bool files_fail(const files *f, const judge *j, const spoilt *c, double *rho)
 {
     static const kvb_dtype dtypes[] = {
@@ -202,18 +202,17 @@ static bool files_fail(const files *f, const judge *j, const spoilt *c, double *
 }
 
 /*
- * By which rules other projects' tests of attention pass an output, as their sources have them (read in November 2026).
- * Each is given what it is most at home with: the exact output over the stored rows for its reference, and the type
- * that it is for. Nothing of theirs is copied but the numbers.
+ * The rules by which other projects' tests of attention pass an output, from their sources (read in November 2026).
+ * Each gets the best conditions: the exact output over the stored rows as its reference, and the type for which it is
+ * made. Only the numbers are copied.
  */
 
-/* What a rule compares: n elements of an output, the exact ones, their type, and what pytorch would compute in that
- * type. */
+/* What a rule compares: the elements of an output, the exact ones, the type, and PyTorch's result in that type. */
 typedef struct outputs {
     const float *got;
     const double *exact, *low_precision;
     kvb_elem type; /* KVB_F16, KVB_BF16, or KVB_F32 */
-    bool fp8;      /* K and V are */
+    bool fp8;      /* K and V are fp8 */
 } outputs;
 
 typedef struct rule {
@@ -254,7 +253,7 @@ static bool sglang(const outputs *o)
     return dot > 0.99 * sqrt(got2) * sqrt(exact2) && all_close(o, 3e-2, 1e-6);
 }
 
-/* FlashAttention: at most twice the error of pytorch in low precision, and 1e-5. */
+/* FlashAttention: at most twice the error of PyTorch in low precision, plus 1e-5. */
 static bool flash_attention(const outputs *o)
 {
     double got = 0, low = 0;
@@ -312,8 +311,8 @@ static const rule rules[] = {
 enum { RULES = sizeof rules / sizeof *rules };
 
 /*
- * Attention as pytorch does it in f16 or bf16, which FlashAttention's tests take for a yardstick (attention_ref with
- * upcast=False, reorder_ops=True): K / sqrt(dim), scores, softmax and output are rounded to the type; sums are not.
+ * Attention as in PyTorch in f16 or bf16, the reference of FlashAttention's tests (attention_ref with upcast=False,
+ * reorder_ops=True): K / sqrt(dim), scores, softmax and output are rounded to the type; sums are not.
  */
 static void low_precision(const filled *r, kvb_elem type, double *out)
 {
@@ -386,7 +385,7 @@ static void mistakes_fail(void **state)
                 continue;
             rho = rho_of(&call, &j, true);
             print_message(", %s %.3g", m->name, rho);
-            /* one cell of a sink's or a needle's decides little; one V row hides among rounded weights */
+            /* with other profiles one cell may matter little; rounded weights may hide one V row */
             if ((uniform || !m->of_one_cell) && (!kernel->round_query || !m->of_v)) {
                 assert_true(rho > found);
                 if (f.held && found == 1)
@@ -429,7 +428,7 @@ static void number_print(const char *key, double x)
         printf("null");
 }
 
-/* One line: a kernel over a format and a length. */
+/* Prints one line, for a kernel, a format and a length. */
 static void row_print(filled *r, const files *f, const kvb_kernel *kernel, const kvb_pool_type *pool, kvb_elem out_elem,
                       const double *low)
 {
@@ -495,7 +494,7 @@ static int table_print(uint32_t cells, const char *pattern)
             filled r;
             files f;
             if (fnmatch(pattern, pool->name, 0) != 0 || strcmp(pool->format->name, "f32+had") == 0 ||
-                pool->format->residual_cells) /* rows depend on their neighbours */
+                pool->format->residual_cells) /* a row depends on its neighbours */
                 continue;
             rows_open(&r, cells, pool, "gaussian");
             files_open(&r, cells <= MOST_IN_FILES, &f);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: every scan kernel, and the example plug-in as a stranger builds it from the two headers, computes every
- * recurrence, with states and outputs of every type, at every level of instruction sets, within the oracle's bound, and
- * writes nothing else: prompts, decoding in place, forks, snapshots and trees, mixed in one call. The size of the team
- * changes no bit, nor does the way in which outputs are stored.
+ * Shows: every scan kernel, and the example plug-in built from the two public headers, computes every recurrence, with
+ * states and outputs of every type, at every level of instruction sets, within the oracle's bound, and writes nothing
+ * else. Prompts, decoding in place, forks, snapshots and trees are mixed in one call. Neither the size of the team nor
+ * the way in which outputs are stored changes a bit.
  */
 #include <dlfcn.h>
 
@@ -21,7 +21,7 @@ static const kvb_scan_problem shapes[] = {
     {.heads = 6, .groups = 3, .d_k = 3, .d_v = 5},
 };
 
-/* Tokens of a call: sequences that begin anywhere, go on in one of three ways and end in a slot or in none. */
+/* Draws the tokens of a call: sequences that begin and end in any slot, or in none. */
 static uint32_t history_draw(scan_rig *r)
 {
     uint32_t n = 1 + rig_below(r, rig_below(r, 3) ? 12 : MOST), keep = rig_below(r, 4);
@@ -53,7 +53,7 @@ static void kernel_check(const kvb_kernel *kernel, const kvb_scan_problem *p, ui
             fail_msg("%s, %s, heads %u of %u x %u, %u tokens: rho %g of out, %g of the state", kernel->name,
                      kvb_scan_kind_name(p->kind), p->heads, p->d_k, p->d_v, n, r.rho_out, r.rho_state);
 
-        /* the same call by another team, over the slots as they were */
+        /* the same call by another team, over the same slots */
         const size_t bytes = (size_t)n * p->heads * p->d_v * kvb_elem_bytes(p->out_elem);
         const size_t all = r.slots * r.args.states.slot_bytes;
         char *out = rig_memory(bytes), *slots = rig_memory(all);
@@ -70,7 +70,7 @@ static void kernel_check(const kvb_kernel *kernel, const kvb_scan_problem *p, ui
     rig_close(&r);
 }
 
-/* Every recurrence, type and shape that it takes; how many these are. half: every two of them meet, not all three. */
+/* Checks every recurrence, types and shape that the kernel takes; returns their number. half: any two of them meet. */
 static uint32_t problems_check(const kvb_kernel *kernel, bool half)
 {
     char why[128];
@@ -108,7 +108,7 @@ static void kernels_are_right(void **state)
     kvb_cpu_limit(KVB_CPU_LEVELS - 1);
 }
 
-/* Large outputs that begin at a cache line are stored past the caches, others not: the same bits. */
+/* Large outputs at a cache line are stored past the CPU's caches, others are not: the bits are the same. */
 static void large_outputs_are_the_same(void **state)
 {
     enum { TOKENS = 1030, HEADS = 64, D = 64 };
@@ -148,7 +148,7 @@ static void the_example_is_right(void **state)
 {
     const char *tmp = getenv("TMPDIR");
     char folder[256], line[1024], path[300];
-    if (!level_tried(KVB_CPU_PORTABLE)) /* it is of no other */
+    if (!level_tried(KVB_CPU_PORTABLE)) /* the plug-in has no other level */
         skip();
     snprintf(folder, sizeof folder, "%s/kvb_scan_XXXXXX", tmp ? tmp : "/tmp");
     assert_non_null(mkdtemp(folder));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows: what wrong scan kernels do passes the oracle's bound, whatever the recurrence and its memory, and what honest
- * ones do stays below it, to 64 k tokens. With --table it prints both as tables (results/recurrence.md).
+ * Shows: errors of wrong scan kernels exceed the oracle's bound, for any recurrence and memory; those of honest ones
+ * stay below it, up to 64 k tokens. With --table it prints both as tables (results/recurrence.md).
  */
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/scan_rig.h"
@@ -26,12 +26,12 @@ static kvb_scan_problem problem_of(kvb_scan_kind kind, uint32_t n_tok, kvb_elem 
 }
 
 /*
- * A prompt, a fork of it, a few tokens in each, a tree, a rollback: what a mistake needs in order to show. Returns the
- * largest rho.
+ * Plays a history in which every mistake shows: a prompt, a fork of it, a few tokens in each, a tree, a rollback.
+ * Returns the largest rho.
  */
 static double history_rho(kvb_scan_kind kind, kvb_elem state, double memory, enum wrong wrong)
 {
-    static const uint32_t steps[][2] = {/* from, to: of one token each */
+    static const uint32_t steps[][2] = {/* from, to of one token each */
                                         {1, 2},
                                         {1, 1},
                                         {2, 2},
@@ -63,7 +63,7 @@ static double history_rho(kvb_scan_kind kind, kvb_elem state, double memory, enu
         r.to[t] = tree[t][1];
     }
     rig_call(&r, 5, 0, &wrong_kernel);
-    rig_sequence(&r, 6, 1, 3); /* the path that was accepted */
+    rig_sequence(&r, 6, 1, 3); /* the accepted path */
     rig_call(&r, 3, 0, &wrong_kernel);
     rig_sequence(&r, 2, 2, 70);
     rig_call(&r, 70, 0, &wrong_kernel);
@@ -93,10 +93,10 @@ static const uint32_t spots[SPOTS] = {1 << 10, 1 << 12, 1 << 14, 1 << 16};
 
 typedef struct growth {
     double error[SPOTS], bound[SPOTS],
-        rho; /* of the call that ends there, relative to its largest |out|; of all calls */
+        rho; /* error, bound: of the call that ends there, relative to its largest |out|; rho: of all calls */
 } growth;
 
-/* One sequence in calls of PROMPT tokens, to so many spots. */
+/* Plays one sequence in calls of PROMPT tokens, up to n_spots lengths. */
 static growth growth_of(const kvb_kernel *kernel, kvb_scan_kind kind, kvb_elem state, uint32_t n_spots)
 {
     kvb_scan_problem p = problem_of(kind, PROMPT, state);

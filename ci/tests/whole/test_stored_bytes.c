@@ -7,13 +7,13 @@
 #include "workloads/special_rows.h"
 
 /*
- * The codec gate. Shows that what pools store is, bit for bit, what the oracle's reference codec stores: codes, scales
- * and zeros of every format, with and without its transform, by every instruction set that this machine has and through
- * the pool itself (write_run, growth, scatter, gather_into), at every length of rows that the format takes, for rows of
- * every awkward kind; that any bytes are read as the oracle reads them; and that what is read back is within the roundings that the format allows, and just what the
- * oracle reads back (which rows that are stored again depend on).
+ * The codec gate. Shows that pools store, bit for bit, what the oracle's reference codec stores: codes, scales and
+ * zeros of every format, with and without its transform, by every instruction set of this machine and through the pool
+ * itself (write_run, growth, scatter, gather_into), at every length of rows that the format takes, for every kind of
+ * awkward row. Any bytes are read as the oracle reads them. Rows are read within the roundings that the format allows,
+ * and exactly as the oracle reads them for storing again.
  *
- * The one freedom: which NaN a transform makes of several. Formats with a window: below.
+ * Only one thing is free: which NaN a transform makes of several. Formats with residual windows follow below.
  */
 
 enum { HEADS = 3, CELLS = 2 * ROW_KINDS, ALL_DIMS = 67, MAX_DIM = 384, PART = 4 * MAX_DIM, SHOWN = 3 };
@@ -31,7 +31,7 @@ static unsigned mismatches;
 
 /* ---- comparing ------------------------------------------------------------------------------------------------- */
 
-/* The same but for which NaN it is? Decodes both. */
+/* Decodes both. Do they differ only in which NaN they hold? */
 static bool only_nans_differ(uint32_t h, const unsigned char *const got[KVB_PARTS],
                              const unsigned char *const part[KVB_PARTS])
 {
@@ -47,7 +47,7 @@ static bool only_nans_differ(uint32_t h, const unsigned char *const got[KVB_PART
     return true;
 }
 
-/* got: the parts of the row that head h of token t was stored as. */
+/* got: the stored parts of the row of head h of token t. */
 static void row_compare(const char *where, uint32_t t, uint32_t h, const unsigned char *const got[KVB_PARTS])
 {
     static const char *const names[KVB_PARTS] = {"codes", "scales", "zeros"};
@@ -75,7 +75,7 @@ static void row_compare(const char *where, uint32_t t, uint32_t h, const unsigne
 
 /* ---- the reference ----------------------------------------------------------------------------------------------- */
 
-/* The oracle and the pool agree on whether rows of dim fit. */
+/* Sets up the reference. false: rows of this dim do not fit; oracle and pool must agree on this. */
 static bool reference_init(const kvb_pool_type *type, uint32_t dim, const float *amax)
 {
     char why[200], whose[200];
@@ -88,7 +88,7 @@ static bool reference_init(const kvb_pool_type *type, uint32_t dim, const float 
     return fits;
 }
 
-/* From want.rows: what they are after the transform, and stored. */
+/* Transforms and encodes want.rows. */
 static void reference_encode(uint32_t dim)
 {
     memcpy(want.turned, want.rows, CELLS * HEADS * (size_t)dim * sizeof(float));
@@ -108,7 +108,7 @@ static void rows_special(uint32_t dim, uint64_t *seed)
         row_kind kind = i / HEADS % ROW_KINDS;
         float *row = want.rows + i * dim, scale = want.store[i % HEADS].head_scale;
         row_fill(kind, row, dim, seed);
-        /* Ties that only come out of a division by the head scale; of nvfp4's scales first by 6. */
+        /* Ties that appear only after division by the head scale, for nvfp4's scales after one by 6. */
         for (uint32_t c = 0; kind == ROW_FLOAT_TIES && scale != 1 && c < dim; c++)
             row[c] *= scale * (want.store[0].format->elem == KVB_E2M1 ? 6.0f : 1.0f);
     }
@@ -117,7 +117,7 @@ static void rows_special(uint32_t dim, uint64_t *seed)
 static const uint32_t lows[] = {0x0000, 0x0001, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff};
 #define LOWS (sizeof lows / sizeof *lows)
 
-/* Values run through all upper halves of a float, the lower ones being at and around ties, row after row. */
+/* Values run through all upper halves of a float, with lower halves at and around ties, row after row. */
 static void rows_patterns(uint32_t dim, uint64_t *next)
 {
     for (size_t i = 0; i < CELLS * HEADS * (size_t)dim; i++, ++*next)
@@ -143,7 +143,7 @@ static void isas_compare(const kvb_pool_type *type, uint32_t dim)
                 isa->rotate(type->format->transform, dim, false, turned);
             memset(out, 0x5a, sizeof out);
             encode(type->format, turned, 1, dim, want.store[row % HEADS].head_scale, out[0], out[1], out[2]);
-            for (int p = 0; p < KVB_PARTS; p++) /* and not one byte more */
+            for (int p = 0; p < KVB_PARTS; p++) /* no byte behind a part is written */
                 for (size_t b = want.bytes[p]; b < want.bytes[p] + 8 && b < PART; b++)
                     assert_int_equal(out[p][b], 0x5a);
             row_compare(isa->name, row / HEADS, row % HEADS, got);
@@ -151,8 +151,8 @@ static void isas_compare(const kvb_pool_type *type, uint32_t dim)
     }
 }
 
-/* Codes, scales and zeros of any bytes, also such as nothing is stored as: each instruction set reads what the oracle
- * reads. */
+/* Each instruction set reads any bytes of codes, scales and zeros, also such as no encoder makes, as the oracle
+ * does. */
 static void bytes_read(const kvb_format *f, uint32_t dim, uint64_t *seed)
 {
     const kvb_storage *s = &want.store[0];
@@ -175,7 +175,7 @@ static void bytes_read(const kvb_format *f, uint32_t dim, uint64_t *seed)
     }
 }
 
-/* Token t lies in cell. */
+/* Compares a cell that holds token t. */
 static void cell_compare(const char *where, const kvb_pool *pool, uint32_t cell, uint32_t t)
 {
     kvb_view v;
@@ -192,8 +192,7 @@ static void cell_compare(const char *where, const kvb_pool *pool, uint32_t cell,
     }
 }
 
-/* Token t lies in cell t: what format->read gives is what the oracle decodes, up to the roundings that the format
- * allows. */
+/* Cell t holds token t: format->read must give what the oracle decodes, within the roundings that the format allows. */
 static void cell_read(const kvb_pool *pool, uint32_t cell)
 {
     kvb_view v;
@@ -215,7 +214,7 @@ static void cell_read(const kvb_pool *pool, uint32_t cell)
                 print_message("# %s, dim %u, row kind %u, channel %u is read as %a, which the oracle takes for %a\n",
                               v.format->name, v.dim, cell % ROW_KINDS, c, (double)row[c], (double)same[c]);
         for (uint32_t c = 0; c < v.dim; c++) {
-            if (!(size[c] < 0x1p120)) /* infinities, NaN, and what overflows on the way */
+            if (!(size[c] < 0x1p120)) /* infinities, NaN, and intermediate overflows */
                 continue;
             if (!(fabs((double)row[c] - stored[c]) <= roundings * mixed * size[c] + 0x1p-140) && mismatches++ < SHOWN)
                 print_message("# %s, dim %u, row kind %u, channel %u reads as %a, not %a\n", v.format->name, v.dim,
@@ -236,7 +235,7 @@ static void pool_compare(const kvb_pool_type *type, uint32_t dim, kvb_growth gro
     assert_int_equal(type->open(type, &options, &pool), 0);
     assert_int_equal(type->ensure(pool, 10), 0);
     type->write_run(pool, 0, 10, want.rows);
-    assert_int_equal(type->ensure(pool, CELLS), 0); /* growing moves what is stored */
+    assert_int_equal(type->ensure(pool, CELLS), 0); /* growth moves stored rows */
     type->write_run(pool, 10, CELLS - 10, want.rows + 10 * token);
     for (uint32_t c = 0; c < CELLS; c++)
         cell_compare(where, pool, c, c);
@@ -247,7 +246,7 @@ static void pool_compare(const kvb_pool_type *type, uint32_t dim, kvb_growth gro
         cell_compare(where, pool, scattered[i], i);
     type->gather_into(pool, 10, gathered, 3);
     cell_compare(where, pool, 10, 15);
-    cell_compare(where, pool, 11, 0); /* cell 19 was scattered into */
+    cell_compare(where, pool, 11, 0); /* from cell 19, to which row 0 was scattered */
     cell_compare(where, pool, 12, 16);
     type->close(pool);
     assert_int_equal(allocator.current_bytes, 0);
@@ -290,7 +289,7 @@ static void type_compare(const kvb_pool_type *type)
                 rows_patterns(dim, &next);
                 reference_encode(dim);
                 isas_compare(type, dim);
-            } while (dim == MAX_DIM && next < 65536 * LOWS); /* until every pattern was there */
+            } while (dim == MAX_DIM && next < 65536 * LOWS); /* until every pattern was tried */
         }
     assert_true(taken > 0);
 }
@@ -311,10 +310,10 @@ static void pools_store_what_the_codec_stores(void **state)
 }
 
 /*
- * The codec gate for formats with a window (KIVI). Shows that each instruction set encodes a closed block as the
- * oracle's reference codec does, bit for bit, also where some of its cells hold nothing; and that a pool into which a
- * sequence is written, token by token or in runs, is read as the rows that the oracle stores for it, closed and recent,
- * whatever its growth, up to the roundings that the format allows.
+ * The codec gate for formats with residual windows (KIVI). Shows that each instruction set encodes a block as the
+ * oracle's reference codec does, bit for bit, also with empty cells. A sequence that is written to a pool, token by
+ * token or in runs, is read as the rows that the oracle stores for it, encoded and residual, with any growth, within
+ * the roundings that the format allows.
  */
 
 enum { WINDOW_HEADS = 2, TOKENS = 230, BLOCK = 32, WINDOW_DIM = 160, BLOCK_PART = BLOCK * 2 * WINDOW_DIM };
@@ -324,7 +323,7 @@ static unsigned char expected[KVB_PARTS][BLOCK_PART], got[KVB_PARTS][BLOCK_PART]
 
 static const uint32_t dims[] = {1, 2, 3, 4, 7, 12, 32, 66, 96, 160};
 
-/* Does it take rows of dim? The oracle must say the same. */
+/* Does the pool take rows of dim? The oracle must agree. */
 static bool fits(const kvb_pool_type *type, uint32_t dim, kvb_storage *store)
 {
     char why[200];
@@ -336,7 +335,7 @@ static bool fits(const kvb_pool_type *type, uint32_t dim, kvb_storage *store)
     return takes;
 }
 
-/* Kinds of rows change from token to token; or each block has a kind, so that channels are all of it too. */
+/* Kinds of rows change from token to token; by_block: from block to block, so that channels have one kind, too. */
 static void rows_make(uint32_t dim, bool by_block)
 {
     uint64_t seed = dim;
@@ -356,7 +355,7 @@ static void part_compare(const char *name, const char *isa, uint32_t dim, int pa
                      got[part][i], expected[part][i]);
 }
 
-/* Cells of `held` hold rows: the oracle encodes those alone, and the others' codes are 0. */
+/* held: bits of cells that hold rows. The oracle encodes only these; the others' codes are 0. */
 static void block_compare(const kvb_pool_type *type, const kvb_storage *store, uint32_t held, const float *block)
 {
     const kvb_codec *codec = store->codec;
@@ -384,7 +383,7 @@ static void block_compare(const kvb_pool_type *type, const kvb_storage *store, u
         memset(got, 0x5a, sizeof got);
         if (codec->shared)
             encode(type->format, block, held, dim, 1, got[0], got[1], got[2]);
-        else /* row by row, full blocks only */
+        else /* row by row; all cells are held */
             for (uint32_t c = 0; c < BLOCK; c++)
                 encode(type->format, block + (size_t)c * dim, 1, dim, 1, got[0] + c * row_codes, got[1] + c * side,
                        got[2] + c * side);
@@ -399,7 +398,7 @@ static void blocks_compare(const kvb_pool_type *type, const kvb_storage *store)
     static const uint32_t masks[] = {0xffffffff, 1, 0x80000000, 0xaaaaaaaa, 0x00ffff00};
     static float block[BLOCK * WINDOW_DIM];
     uint64_t seed = store->dim;
-    for (int kind = 0; kind <= ROW_KINDS; kind++) /* the last: mixed */
+    for (int kind = 0; kind <= ROW_KINDS; kind++) /* the last one mixes them */
         for (int m = 0; m < (store->codec->shared ? 5 : 1); m++) {
             for (uint32_t c = 0; c < BLOCK; c++) {
                 float *row = block + (size_t)c * store->dim;
@@ -413,7 +412,7 @@ static void blocks_compare(const kvb_pool_type *type, const kvb_storage *store)
 
 /* ---- a sequence in a pool -------------------------------------------------------------------------------------- */
 
-/* Is what a pool reads no further off from the oracle's; where that is not finite, the same? */
+/* Is the pool's value within `off` of the oracle's? If that is not finite, both must be the same. */
 static bool agree(double pool, double oracle, double off)
 {
     return isfinite(oracle) ? fabs(pool - oracle) <= off : pool == oracle || (isnan(pool) && isnan(oracle));
@@ -444,7 +443,7 @@ static void view_compare(const kvb_pool *pool, const kvb_storage *store, uint32_
     free(scratch);
 }
 
-/* run: tokens written at once. */
+/* Writes the sequence, `run` tokens at a time, and compares. */
 static void sequence_compare(const kvb_pool_type *type, const kvb_storage *store, uint32_t run, kvb_growth growth)
 {
     kvb_allocator allocator = {0};
@@ -456,7 +455,7 @@ static void sequence_compare(const kvb_pool_type *type, const kvb_storage *store
         assert_int_equal(type->ensure(pool, end), 0);
         type->write_run(pool, t, n, rows + (size_t)t * WINDOW_HEADS * store->dim);
         if (run > 1 || end == 17 || end == TOKENS ||
-            (end >= 4 * BLOCK && end % BLOCK <= 1)) /* before, after a closing */
+            (end >= 4 * BLOCK && end % BLOCK <= 1)) /* before and after a block closes */
             view_compare(pool, store, end);
     }
     type->close(pool);

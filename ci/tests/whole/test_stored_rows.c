@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that over every format a cache gives back what was stored: through rewinds, removals and reuse of freed cells,
- * forks, and commits that move rows across groups of cells, each query sees its own tokens, in rows no further from
- * what was handed in than the format allows. Rows encoded one by one are bit for bit what a cache reads that has stored
- * nothing else; rows encoded with their neighbours lie within a step of the quantiser.
+ * Shows that a cache over any format gives back what was stored. Through rewinds, removals, reuse of freed cells,
+ * forks, and commits that move rows across blocks, each query sees its own tokens, in rows as near the input as the
+ * format allows. Rows encoded one by one have the same bits as in a cache that holds nothing else; rows encoded with
+ * their neighbours lie within a step of the quantiser.
  */
 #include "ci/fuzz/verbs.h"
 #include "ci/tests/caches/rig.h"
@@ -12,14 +12,14 @@
 
 #include "caches/pools/codec/codec.h"
 
-enum { CAPACITY = 800, SEQ_CAPACITY = 250, MAX_SEQS = 3 }; /* a slab's rows begin within groups of cells */
+enum { CAPACITY = 800, SEQ_CAPACITY = 250, MAX_SEQS = 3 }; /* a slab's rows begin within blocks of cells */
 
-/* ---- how far a row may lie from what was stored ------------------------------------------------------------ */
+/* ---- how far a row may lie from its input ------------------------------------------------------------------ */
 
-/* Of three groups: one sees everything, one by a window, one has latent rows. */
+/* Three groups: one without limits, one with a window, one with latent rows. */
 static const rig groups = {.n_groups = 3, .groups = {{.window = 0}, {.window = 90, .sinks = 3}, {.latent = true}}};
 
-/* Rows as a contiguous cache reads them that holds nothing else: of formats that encode rows one by one. */
+/* Rows read from a contiguous cache that holds nothing else, for formats that encode rows one by one. */
 typedef struct witness {
     rig alone;
     const kvb_format *format;
@@ -59,10 +59,9 @@ static const float *row_alone(witness *w, uint64_t ordinal, uint32_t layer, uint
 }
 
 /*
- * Elements of coded rows lie in -1 .. 1: a step of a quantiser with n steps is at most 2/n there, and half of that the
- * error; encoding a second time, after a move, doubles it. Turned rows reach further (they are sums of 128 elements
- * over sqrt(128): 4 is above five deviations), and an error there is spread over the row: its mean square is what
- * stays.
+ * Elements of coded rows lie in -1 .. 1: a step of a quantiser with n steps is at most 2/n, and the error half of that.
+ * A second encoding, after a move, doubles the error. Elements of rotated rows are larger (sums of 128 over sqrt(128):
+ * 4 is more than five deviations), and an error there spreads over the row: only its mean square is limited.
  */
 static void row_check(witness *w, uint64_t ordinal, uint32_t layer, uint32_t h, float kind, const float *row)
 {
@@ -95,8 +94,8 @@ static void cell_check(witness *w, const rig *r, const kvb_attend_spec *spec, ui
     }
 }
 
-/* Store the step; the last query sees what the model says, in rows as good as they can be. Rows that depend on nothing
- * around them are looked at in one layer a step, in turns by its count of tokens. */
+/* Stores the step. The last query must see the tokens that the rules give, in rows that pass row_check(). Rows encoded
+ * one by one are checked in one layer per step, chosen by the number of fed tokens. */
 static void step_check(witness *w, rig *r, const rules *m)
 {
     static uint64_t want[RULES_LEN], seen[RULES_LEN];
@@ -130,7 +129,7 @@ static const call sequences[] = {
     {.kind = STEP, .n = 12, .ids = {0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 0, 0}},
     {.kind = EXTEND, .n = 100},
     {.kind = REMOVE, .src = 0, .p0 = 40, .p1 = KVB_POS_END},
-    {.kind = STEP, .n = 9, .ids = {2, 1, 2, 0, 0, 2, 1, 2, 2}}, /* into freed cells of encoded groups */
+    {.kind = STEP, .n = 9, .ids = {2, 1, 2, 0, 0, 2, 1, 2, 2}}, /* into freed cells of encoded blocks */
     {.kind = EXTEND, .n = 70},
     {.kind = REMOVE, .src = 1, .p0 = 50, .p1 = KVB_POS_END},
     {.kind = STEP, .n = 5, .ids = {1, 1, 2, 1, 0}},
@@ -139,7 +138,7 @@ static const call sequences[] = {
     {.kind = STEP, .n = 1, .ids = {1}},
 };
 static const call windows[] = {
-    /* what is dropped is written again, in blocks that are encoded */
+    /* dropped tokens are written again, in encoded blocks */
     {.kind = EXTEND, .n = 150},
     {.kind = EXTEND, .n = 60},
     {.kind = COPY, .src = 0, .dst = 1, .p1 = KVB_POS_END},
@@ -158,7 +157,7 @@ static const call clones[] = {
     {.kind = COPY,
      .src = 2,
      .dst = 1,
-     .p1 = 99}, /* from 250 on: the group at 224 is encoded, with rows of sequence 0 */
+     .p1 = 99}, /* from 250 on: the block at 224 is encoded, with rows of sequence 0 */
     {.kind = EXTEND, .n = 1},
     {.kind = STEP, .n = 2, .ids = {1, 1}},
     {.kind = STEP, .n = 1, .ids = {2}},

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that the traffic model's bytes are what is really read: the reference kernel walks the rows for each query and
- * query head; every row it reads is counted (kvb_row_read is wrapped by the linker), and the sum equals bytes_walk to
- * the byte, for every cache, for groups of unlike layers, for pools of each kind: with and without scales and zeros
- * beside the codes, or inside. (Rows that share scales with others have no whole number of bytes: not for those.)
+ * Shows that the traffic model counts the bytes that are really read. The reference kernel walks the rows for each
+ * query and query head. The test counts every row (the linker wraps kvb_row_read); the sum equals bytes_walk to the
+ * byte, for every cache, groups of unlike layers, and pools without scales and zeros, with these beside the codes, or
+ * inside. (Formats whose rows share scales are left out: a row has no whole number of bytes.)
  */
 #include "ci/tests/tests.h"
 #include "ci/tests/whole/parts.h"
@@ -11,7 +11,7 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 
-static uint64_t walked; /* bytes of rows read */
+static uint64_t walked; /* bytes of the rows read so far */
 
 const float *__real_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *row);
 const float *__wrap_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, float *row);
@@ -22,7 +22,7 @@ const float *__wrap_kvb_row_read(const kvb_view *view, uint32_t h, uint32_t c, f
     return __real_kvb_row_read(view, h, c, row);
 }
 
-/* Takes the trace. times: how often a walk by the reference kernel reads the bytes of a cell. */
+/* Replays the trace and frees it. times: how often a walk of the reference kernel reads the bytes of a cell. */
 static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_pool_type *pool, uint64_t times)
 {
     const kvb_model *m = &trace->header.model;
@@ -60,13 +60,13 @@ static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_poo
     };
     kvb_result_init(&result);
     walked = 0;
-    kvb_checks_off = UINT32_C(1) << KVB_CHECK_POISON; /* it would make calls of its own */
+    kvb_checks_off = UINT32_C(1) << KVB_CHECK_POISON; /* it would make additional calls */
     assert_int_equal(kvb_replay_run(&options, &place, &result), 0);
     if (result.status != KVB_STATUS_PASS)
         fail_msg("%s, %s, %s: %s", trace->header.name, cache->name, pool->name, result.reason);
     assert_true(walked > 0);
     assert_int_equal(walked, times * (uint64_t)result.traffic.bytes_walk);
-    /* the model says each unique byte is read at least once by a walk, for each query head that shares it */
+    /* a walk reads each unique byte at least once for each query head that shares it */
     for (uint32_t g = 0; g < m->n_groups; g++)
         shared = fmin(shared, (double)m->groups[g].heads / m->groups[g].kv_heads);
     assert_true(result.traffic.bytes_read * shared <= result.traffic.bytes_walk);
@@ -78,7 +78,7 @@ static void compare(kvb_trace *trace, const kvb_cache_type *cache, const kvb_poo
 static void over(const char *path)
 {
     static const char *const pools[] = {"f32", "f16", "e4m3-head", "int8-asym", "nvfp4"};
-    for (size_t c = 0; kvb_builtin_caches[c]; c++) /* recompute, the first, walks the most: two will do */
+    for (size_t c = 0; kvb_builtin_caches[c]; c++) /* recompute, the first, walks the most: two pools are enough */
         for (size_t p = 0; p < (c ? sizeof pools / sizeof *pools : 2); p++)
             compare(trace_at(path), kvb_builtin_caches[c], pool_named(pools[p]), 1);
 }
@@ -103,7 +103,7 @@ static void long_rows(void **state)
     "{'prefill':{'seq':0,'from':0,'n':20}}\n{'step':{'pos':[20],'seq':[0]}}\n{'fill':{'seq':0,'n':9}}\n"               \
     "{'step':{'pos':[30,31],'seq':[0,0]}}"
 
-/* Traffic is summed over groups, in each of which rows are of another size and a query sees other cells. */
+/* Traffic is summed over groups with rows of different sizes and different visible cells. */
 static void groups_of_unlike_layers(void **state)
 {
     static const char model[] =
@@ -119,7 +119,7 @@ static void groups_of_unlike_layers(void **state)
     }
 }
 
-/* A latent row is one row; the reference kernel reads it for K and again for V. */
+/* The reference kernel reads a latent row twice, for K and for V. */
 static void latent_rows(void **state)
 {
     static const char model[] = "{'kv_cache.schema_version':2,'kv_cache.layers':2,'groups':["
