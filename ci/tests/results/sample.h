@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A manifest, a result with something in every field, and a folder to write in, for the tests of results/. */
+/* For the tests of results/: a manifest, a result with a value in every field, and a folder to write to. */
 #ifndef KVB_SAMPLE_H
 #define KVB_SAMPLE_H
 
@@ -26,7 +26,7 @@ static const kvb_manifest sample_manifest = {
     .openblas_version = "0.3.21",
     .openblas_core = "Haswell",
     .suite = "quick",
-    .seed = UINT64_MAX, /* more than the JSON library's integers hold */
+    .seed = UINT64_MAX, /* more than the JSON library's integers can hold */
     .shard = "2/3",
     .joined = {{"2025-01-01T00:00:00Z", "A", "avx2", 2}, {"2025-01-02T00:00:00Z", "B", "portable", 4}},
     .n_joined = 2,
@@ -100,7 +100,7 @@ static inline void sample_fill(kvb_result *r)
     r->counters[1].share = 0.5;
 }
 
-/* A new folder below $TMPDIR; false when it cannot be made. */
+/* Makes a new folder below $TMPDIR. false: it cannot be made. */
 static inline bool sample_folder(char *folder, size_t bytes)
 {
     const char *tmp = getenv("TMPDIR");

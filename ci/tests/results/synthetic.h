@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Made-up runs: combinations whose true times are known, with noise like that of real machines. */
+/* Made-up runs: combinations with known true times, and noise like that of real machines. */
 #ifndef KVB_SYNTHETIC_H
 #define KVB_SYNTHETIC_H
 
@@ -10,14 +10,14 @@
 
 #include "results/result.h"
 
-/* Noise of a run, as standard deviations of logarithms. */
+/* Noise of a run: standard deviations of the logarithms of times. */
 typedef struct synthetic_noise {
-    double pass;    /* one pass against the next */
+    double pass;    /* between passes */
     double follows; /* first-order autocorrelation of passes */
-    double drift;   /* from the first pass to the last, either way */
-    double process; /* one process against another: page placement, a neighbour */
+    double drift;   /* from the first pass to the last, up or down */
+    double process; /* between processes: page placement, a neighbour */
     unsigned passes;
-    double run; /* one run against the next, by Student's distribution of 3 degrees: null comparisons do not see it */
+    double run; /* between runs, by Student's distribution of 3 degrees: null comparisons do not show it */
 } synthetic_noise;
 
 /* xorshift64* (Vigna, 2016). */
@@ -29,7 +29,7 @@ static inline double synthetic_uniform(uint64_t *state)
     return ((double)(*state * 0x2545f4914f6cdd1d >> 12) + 0.5) * 0x1p-52;
 }
 
-/* Box and Muller. */
+/* Box-Muller. */
 static inline double synthetic_normal(uint64_t *state)
 {
     double radius = sqrt(-2 * log(synthetic_uniform(state)));
@@ -47,8 +47,8 @@ static inline double synthetic_student3(uint64_t *state)
     return synthetic_normal(state) / sqrt(squares / 3);
 }
 
-/* Fills in the series of one process: the true time with noise. Returns roughly its median: the mean of the logarithms.
- */
+/* Fills the series of one process: the true time `ns` with noise. Returns the geometric mean, which is near its
+ * median. */
 static inline double synthetic_series(const synthetic_noise *noise, double ns, double *series, uint64_t *state)
 {
     double level = noise->process * synthetic_normal(state), slope = noise->drift * synthetic_normal(state);
@@ -64,7 +64,7 @@ static inline double synthetic_series(const synthetic_noise *noise, double ns, d
     return ns * exp(sum / noise->passes);
 }
 
-/* A combination that passed, and its null comparison with another process. */
+/* Fills a passed combination, with its null comparison against another process. */
 static inline void synthetic_fill(kvb_result *r, const char *workload, const char *pool, const char *kernel,
                                   const synthetic_noise *noise, double ns, uint64_t *state)
 {
@@ -95,8 +95,8 @@ static inline void synthetic_fill(kvb_result *r, const char *workload, const cha
     kvb_time_stats_of(again, noise->passes, &r->time.all);
 }
 
-/* n combinations: n / kernels pairs of workload and pool, with so many kernels each. The last kernel's time is
- * multiplied by `last`. */
+/* n combinations: n / kernels pairs of workload and pool, with so many kernels each. The last kernel's times are
+ * multiplied by `last`. The caller frees them. */
 static inline kvb_result *synthetic_run(size_t n, size_t kernels, double last, const synthetic_noise *noise,
                                         uint64_t seed)
 {

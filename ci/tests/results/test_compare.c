@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: what became of each combination; exact quantities; that a thousand comparisons of a thing with itself raise no
- * alarm, a true slow-down is never called the same, and one that the noise lets through is found, alone, side by side
- * or over all combinations of a kernel. */
+/* Shows: the outcome of each combination; exact quantities; that a thousand comparisons of equal runs raise no alarm, a
+ * true slow-down is never called the same, and one that exceeds the noise is found, alone, side by side or over all
+ * combinations of a kernel. */
 #include <errno.h>
 
 #include "ci/tests/tests.h"
@@ -10,7 +10,7 @@
 #include "results/statistics.h"
 #include "synthetic.h"
 
-/* The noise of a shared virtual machine of two cores, and of one that nobody else uses. */
+/* The noise of a shared virtual machine of two cores, and of a machine without other users. */
 static const synthetic_noise shared = {.pass = 0.04, .follows = 0.3, .drift = 0.02, .process = 0.03, .passes = 20};
 static const synthetic_noise quiet = {.pass = 0.01, .follows = 0.2, .drift = 0.002, .process = 0.004, .passes = 24};
 
@@ -110,7 +110,7 @@ static void test_twice(void **state)
 
 /* ---- exact quantities ------------------------------------------------------------------------------------- */
 
-/* The verdict on one quantity that went from a value to another; KVB_VERDICTS: nothing was found. */
+/* The verdict on a quantity that changed from `before` to `after`; KVB_VERDICTS: no finding. */
 static kvb_verdict exact(size_t offset, double before, double after)
 {
     kvb_result base, new;
@@ -135,15 +135,15 @@ static void test_exact(void **state)
     const size_t rho = offsetof(kvb_result, rho), counted = offsetof(kvb_result, counts.instructions);
 
     assert_int_equal(exact(peak, 1 << 30, 1 << 30), KVB_VERDICTS);
-    assert_int_equal(exact(peak, 1 << 20, (1 << 20) + 1), KVB_VERDICT_MORE); /* to the byte */
+    assert_int_equal(exact(peak, 1 << 20, (1 << 20) + 1), KVB_VERDICT_MORE); /* one byte more */
     assert_int_equal(exact(peak, 1 << 20, (1 << 20) - 1), KVB_VERDICT_LESS);
     assert_int_equal(exact(peak, 0, 1), KVB_VERDICT_MORE);
     assert_int_equal(exact(peak, 1 << 20, NAN), KVB_VERDICT_CHANGED);
     assert_int_equal(exact(peak, NAN, 1 << 20), KVB_VERDICTS);
-    assert_int_equal(exact(counted, 1e6, 1e6 + 50), KVB_VERDICTS); /* where memory lies */
+    assert_int_equal(exact(counted, 1e6, 1e6 + 50), KVB_VERDICTS); /* the placement of memory */
     assert_int_equal(exact(counted, 1e6, 1e6 + 500), KVB_VERDICT_CHANGED);
     assert_int_equal(exact(counted, 1e6, 1e6 + 1500), KVB_VERDICT_MORE);
-    assert_int_equal(exact(offsetof(kvb_result, counts.l1_misses), 1e6, 1e6 + 25000), KVB_VERDICTS); /* likewise */
+    assert_int_equal(exact(offsetof(kvb_result, counts.l1_misses), 1e6, 1e6 + 25000), KVB_VERDICTS); /* the same */
     assert_int_equal(exact(offsetof(kvb_result, counts.l1_misses), 1e6, 1e6 + 35000), KVB_VERDICT_MORE);
     assert_int_equal(exact(read, 1e6, 1e6 + 1), KVB_VERDICT_MORE);
     assert_int_equal(exact(rho, 0.1, 0.1 * (1 + 1e-10)), KVB_VERDICTS);
@@ -175,8 +175,8 @@ typedef struct tally {
     size_t count[KVB_VERDICTS], axes[KVB_VERDICTS];
 } tally;
 
-/* 1000 combinations of one kernel, so that all share one noise, in so many runs of each build. The new one is slower by
- * a factor. */
+/* Compares 1000 combinations of one kernel, all with the same noise, in so many runs of each build. The new build is
+ * slower by `factor`. */
 static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed, size_t runs)
 {
     kvb_compare_run all[2][KVB_RUNS];
@@ -201,8 +201,8 @@ static tally thousand(const synthetic_noise *noise, double factor, uint64_t seed
     return t;
 }
 
-/* In how many of 300 comparisons something is named: three kernels, 18 places, on a busy machine. slower:
- * combination 20. */
+/* Number of 300 comparisons with an alarm: three kernels, 18 places, on a busy machine. Combination 20 is slower by
+ * `slower`; *found: in how many comparisons it is named. */
 static size_t named(size_t runs, double slower, size_t *found)
 {
     enum { PAIRS = 300, N = 54, AT = 20 };
@@ -237,7 +237,7 @@ static size_t named(size_t runs, double slower, size_t *found)
     return alarms;
 }
 
-/* Runs of one build differ by more than their null comparisons show, and a few of them by far more. */
+/* Runs of one build differ by more than their null comparisons show, a few by much more. */
 static void test_runs_differ(void **state)
 {
     size_t found;
@@ -249,7 +249,7 @@ static void test_runs_differ(void **state)
     assert_in_range(found, 240, 300); /* a real slowdown is named */
 }
 
-/* What fails in one of the new runs is broken. */
+/* A combination that fails in one of the new runs is broken. */
 static void test_runs_fail(void **state)
 {
     kvb_result *base = synthetic_run(6, 1, 1, &quiet, 1), *new = synthetic_run(6, 1, 1, &quiet, 2);
@@ -279,7 +279,7 @@ static void test_no_false_alarm(void **state)
     assert_in_range(thousand(&quiet, 1, 99, 5).count[KVB_VERDICT_SAME], 900, 1000);
 }
 
-/* 5 %, the threshold itself, is the hardest case. It may be found or left undecided, but never be SAME. */
+/* 5 %, the threshold, is the hardest case. It may be found or undecided, but never SAME. */
 static void test_slower_is_never_same(void **state)
 {
     tally noisy = thousand(&shared, 1.05, 1, 1), calm = thousand(&quiet, 1.05, 1, 5);
@@ -306,14 +306,15 @@ static void test_few_passes(void **state)
     uint64_t seed = 1;
     synthetic_fill(&base, "w", "f16", "k", &quiet, 1e5, &seed);
     synthetic_fill(&new, "w", "f16", "k", &quiet, 1.2e5, &seed);
-    base.time.n_series = new.time.n_series = 0; /* then the interval of the steps is used, if there is one */
+    base.time.n_series = new.time.n_series =
+        0; /* without a series the interval of the steps is used, if there is one */
     kvb_comparison *c = compare(&base, 1, &new, 1, (kvb_compare_options){0});
     assert_int_equal(c->findings[0].verdict, KVB_VERDICT_UNDECIDED);
     assert_string_equal(c->findings[0].reason, "too few passes for an interval");
     kvb_comparison_free(c);
 }
 
-/* If a combination differs from itself, a difference from another run says nothing. */
+/* If a combination differs from itself, a difference from another run proves nothing. */
 static void test_own_null(void **state)
 {
     kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 3, &quiet, 2);
@@ -357,7 +358,7 @@ static kvb_outcome unresolved(kvb_result *base, kvb_result *new, size_t n, bool 
     return outcome;
 }
 
-/* What one null comparison says of a run is not known; what is known, run and compare say alike. */
+/* One null comparison does not give a run's resolution. If it is known, `run` and `compare` report the same. */
 static void test_resolution(void **state)
 {
     kvb_result *base = synthetic_run(300, 1, 1, &quiet, 1), *new = synthetic_run(300, 1, 1.5, &quiet, 2);
@@ -371,7 +372,7 @@ static void test_resolution(void **state)
     kvb_resolution_text(resolution[0], nulls, text[0]);
     assert_string_equal(text[0], "unknown (1 null comparison)");
     assert_int_equal(unresolved(base, new, 1, true, text[0]),
-                     KVB_OUTCOME_REGRESSION); /* side by side, the passes know */
+                     KVB_OUTCOME_REGRESSION); /* side by side, passes are enough */
     assert_string_equal(text[0], "unknown (1 null comparison)");
 
     assert_int_equal(unresolved(base, new, 300, false, text[0]), KVB_OUTCOME_REGRESSION);
@@ -390,7 +391,7 @@ static void test_resolution(void **state)
 
 /* ---- side by side ----------------------------------------------------------------------------------------- */
 
-/* Both sides meet the same disturbances, which are far larger than their difference. */
+/* Both sides have the same disturbances, which are far larger than their difference. */
 static void test_paired(void **state)
 {
     const synthetic_noise weather = {.pass = 0.10, .follows = 0.8, .drift = 0.3, .process = 0, .passes = 40};
@@ -407,7 +408,7 @@ static void test_paired(void **state)
     kvb_comparison *c = compare(base, 100, new, 100, (kvb_compare_options){.paired = true});
     assert_in_range(c->count[KVB_VERDICT_SLOWER], 48, 50);
     assert_in_range(c->count[KVB_VERDICT_SAME], 48, 50);
-    for (size_t i = 0; i < c->n; i++) /* what is shown says one thing: medians say another change than pairs */
+    for (size_t i = 0; i < c->n; i++) /* printed times agree with the ratio of pairs, not with that of medians */
         if (c->findings[i].metric == KVB_METRIC_TIME)
             assert_true(fabs(c->findings[i].after / c->findings[i].before / c->findings[i].ratio - 1) < 1e-9);
     kvb_comparison_free(c);
@@ -429,7 +430,7 @@ static const kvb_compared_axis *axis_find(const kvb_comparison *c, const char *a
     return NULL;
 }
 
-/* Hardly a single combination can show 12 % here. */
+/* Almost no single combination can show 12 % here. */
 static void test_kernel_is_named(void **state)
 {
     kvb_result *base = synthetic_run(240, 3, 1, &shared, 11), *new = synthetic_run(240, 3, 1.12, &shared, 12);
@@ -458,8 +459,8 @@ static void slow_down(kvb_result *results, size_t n, double factor)
     }
 }
 
-/* All that is compared shifts by as much as single combinations differ from themselves: a run's kernel is not named for
- * it, if no other kernel shows what the run itself did. */
+/* All combinations shift by as much as single ones differ from themselves. The only kernel is not named: without
+ * another kernel the shift may be the run's. */
 static void test_run_shifts(void **state)
 {
     static const double factors[] = {1.08, 1.4};
@@ -475,7 +476,7 @@ static void test_run_shifts(void **state)
         assert_int_equal(axis_find(c, "kernel", base->kernel)->verdict, i ? KVB_VERDICT_SLOWER : KVB_VERDICT_UNDECIDED);
         kvb_comparison_free(c);
     }
-    /* One whose measurements are the same vouches for itself, not for the others. */
+    /* A kernel with unchanged times shows nothing about the others. */
     static const double shifts[] = {1, 1.08, 1 / 1.08};
     for (int i = 0; i < 3; i++) {
         memcpy(new, base, 60 * sizeof *new);
@@ -488,7 +489,7 @@ static void test_run_shifts(void **state)
     free(new);
 }
 
-/* The machine itself was slower by as much: no kernel is blamed. */
+/* The machine itself was slower by this factor: no kernel is named. */
 static void test_machine_is_slower(void **state)
 {
     kvb_result *base = synthetic_run(240, 3, 1, &shared, 21), *new = synthetic_run(240, 3, 1, &shared, 22);
@@ -499,7 +500,7 @@ static void test_machine_is_slower(void **state)
     assert_non_null(strstr(axis_find(c, "kernel", "alpha")->reason, "the others changed, too, by +1"));
     assert_true(isnan(c->machine));
     kvb_comparison_free(c);
-    slow_down(new, 240, 2); /* more than noise may reach */
+    slow_down(new, 240, 2); /* more than noise explains */
     c = compare(base, 240, new, 240, (kvb_compare_options){0});
     assert_int_equal(axis_find(c, "kernel", "alpha")->verdict, KVB_VERDICT_SLOWER);
     kvb_comparison_free(c);

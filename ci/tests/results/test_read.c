@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: result files there and back, and damaged ones. */
+/* Shows: result files are written and read back; damaged ones are refused. */
 #include <errno.h>
 
 #include "ci/tests/tests.h"
 #include "ci/tests/results/sample.h"
 
-/* Shows: a result file that is damaged or of another schema is refused with "file:line: what was expected". */
+/* Shows: a result file that is damaged or has another schema is refused with "file:line: what was expected". */
 
 static char folder[256], path[300], bad[300], why[512];
 static char *good; /* a file of three lines */
@@ -36,7 +36,7 @@ static int tear_down(void **state)
     return rmdir(folder);
 }
 
-/* bytes of text are refused at `line` with a message that holds `what`. */
+/* These bytes must be refused at `line` with a message that contains `what`. */
 static void assert_refused(const char *text, size_t bytes, int line, const char *what)
 {
     kvb_result_file *file = NULL;
@@ -53,7 +53,7 @@ static void assert_refused(const char *text, size_t bytes, int line, const char 
         fail_msg("expected \"%s… %s\", found \"%s\"", place, what, why);
 }
 
-/* The good file with the last `from` replaced (the one of line 3, or the manifest's). */
+/* The good file with the last `from` (in line 3, or in the manifest) replaced by `to` must be refused. */
 static void assert_change(const char *from, const char *to, int line, const char *what)
 {
     const char *at = NULL;
@@ -90,8 +90,7 @@ static void test_json(void **state)
     assert_change("\"rho\": 1e308", "\"rho\": NaN", 3, "not valid JSON");
 }
 
-/* A file that is cut anywhere in its last line is refused as cut short. Cut after a line, it is a valid shorter file.
- */
+/* A file cut anywhere in its last line is refused as cut short. Cut after a line, it is a valid shorter file. */
 static void test_cut(void **state)
 {
     size_t bytes = strlen(good), last = bytes - 1;
@@ -151,7 +150,7 @@ static void test_missing(void **state)
     assert_int_equal(kvb_result_load(folder, &file, why, sizeof why), -EISDIR);
 }
 
-/* Shows: what is written to a result file is read back the same, in the documented keys and their order. */
+/* Shows: results are written with the documented keys in their order, and read back unchanged. */
 
 static void results_write(const kvb_result *results, size_t n)
 {
@@ -169,7 +168,7 @@ static void test_same(void **state)
     kvb_result results[2];
     kvb_result_file *file = NULL;
 
-    kvb_result_init(&results[0]); /* nothing measured: skip */
+    kvb_result_init(&results[0]); /* not measured: skip */
     sample_fill(&results[1]);
     results_write(results, 2);
     if (kvb_result_load(path, &file, why, sizeof why) != 0)
@@ -218,7 +217,7 @@ static void test_same(void **state)
     kvb_result_free(file);
 }
 
-/* The second line, to the letter: keys in the order of result.h, whole numbers whole, no NaN, no infinity. */
+/* The exact second line: keys in the order of result.h, whole numbers without fraction, no NaN, no infinity. */
 static void test_line(void **state)
 {
     static const char *const want =
@@ -270,7 +269,7 @@ static void test_line(void **state)
     free(text);
 }
 
-/* Arrays as full as they can be come back whole. */
+/* Full arrays are read back whole. */
 static void test_full_arrays(void **state)
 {
     kvb_result result;
@@ -298,7 +297,7 @@ static void test_full_arrays(void **state)
     kvb_result_free(file);
 }
 
-/* A reason that was cut in the middle of a character, as snprintf does, leaves the file readable. */
+/* A reason cut in the middle of a character, as by snprintf, leaves the file readable. */
 static void test_cut_character(void **state)
 {
     kvb_result result;

@@ -9,9 +9,9 @@
 #include "results/statistics.h"
 #include "workloads/array.h"
 
-/* Shows: bootstrap intervals of the median cover as often as they say, and are those of plain resampling; warm-up,
- * outliers, null differences, quantiles, errors and autocorrelations of series with known answers; order statistics of
- * step times; Student's quantiles and the sign test's ranks are those of printed tables. */
+/* Shows: bootstrap intervals of the median have their nominal coverage and equal those of plain resampling; warm-up,
+ * outliers, null differences, quantiles, errors and autocorrelations are right for series with known answers, order
+ * statistics for step times; Student's quantiles and the sign test's ranks equal those of printed tables. */
 
 /* ---- synthetic samples --------------------------------------------------------------------------------------- */
 
@@ -24,7 +24,7 @@ static double uniform(uint64_t *state)
     return ((double)(*state * 0x2545f4914f6cdd1d >> 12) + 0.5) * 0x1p-52;
 }
 
-/* Box and Muller. */
+/* Box-Muller. */
 static double normal(uint64_t *state)
 {
     double radius = sqrt(-2 * log(uniform(state)));
@@ -58,14 +58,14 @@ static void intervals_cover_about_as_often_as_they_say(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int lognormal = 0; lognormal < 2; lognormal++) {
             double want = cases[i].confidence, got = coverage(cases[i].n, want, lognormal, 99 + i);
-            /* three standard errors of a share of 400 sets, and 2 % for the discreteness of few samples */
+            /* three standard errors of a share of 400 sets, and 2 % since few samples are discrete */
             if (fabs(got - want) > 3 * sqrt(want * (1 - want) / 400) + 0.02)
                 fail_msg("n %zu, confidence %g, %s: covers %g", cases[i].n, want, lognormal ? "lognormal" : "normal",
                          got);
         }
 }
 
-/* The interval by drawing each resample in full. */
+/* The interval from fully drawn resamples. */
 static void plain_bootstrap(const double *samples, size_t n, double confidence, size_t rounds, double *low,
                             double *high)
 {
@@ -96,8 +96,8 @@ static void intervals_are_those_of_plain_resampling(void **state)
                 samples[i] = (double)(i * 11 % n); /* 0 .. n-1, in no order */
             assert_int_equal(kvb_median_interval(samples, n, confidences[c], 20000, 1, &low, &high), 0);
             plain_bootstrap(samples, n, confidences[c], 20000, &want_low, &want_high);
-            /* no quantile falls on a step of the distribution of an odd size's median, so those agree to the sample;
-             * an even size's median has steps of half a sample, and may be one off */
+            /* odd sizes: no quantile falls on a step of the median's distribution, so intervals agree to the sample;
+             * even sizes: steps are half a sample wide, and intervals may be one step off */
             if (fabs(low - want_low) > 0.5 || fabs(high - want_high) > 0.5)
                 fail_msg("n %zu, confidence %g: %g .. %g, plain %g .. %g", n, confidences[c], low, high, want_low,
                          want_high);
@@ -131,7 +131,7 @@ static void intervals_of_few_or_equal_samples(void **state)
         same[i] = 5;
     assert_int_equal(kvb_median_interval(same, 9, 0.95, 100, 1, &low, &high), 0);
     assert_true(low == 5 && high == 5);
-    /* two samples: medians are a, (a + b) / 2 and b with chances 1, 2 and 1 of 4 */
+    /* two samples a, b: the median is a, (a + b) / 2 or b with probability 1/4, 2/4, 1/4 */
     double two[] = {10, 20};
     assert_int_equal(kvb_median_interval(two, 2, 0.95, 2000, 1, &low, &high), 0);
     assert_true(low == 10 && high == 20);
@@ -183,7 +183,7 @@ static void a_decaying_series_becomes_steady_when_it_is_flat(void **state)
         passes[i] *= 1 + 0.002 * normal(&seed);
     assert_in_range(steady_at(passes, 100, 3, 0.02), 22, 27);
     for (size_t i = 0; i < 100; i++)
-        passes[i] = 1000 * pow(0.95, (double)i); /* falls for ever */
+        passes[i] = 1000 * pow(0.95, (double)i); /* falls forever */
     assert_int_equal(steady_at(passes, 100, 3, 0.02), 0);
 }
 
@@ -222,7 +222,7 @@ static void outliers_lie_beyond_three_and_a_half_scaled_deviations(void **state)
     assert_int_equal(kvb_outliers_count(samples, 13), 1);
     samples[12] = -1000;
     assert_int_equal(kvb_outliers_count(samples, 13), 2);
-    /* a normal distribution has 0.047 % out there, so hardly one of 2000; all that are planted are found */
+    /* a normal distribution has 0.047 % of outliers, about one in 2000; all planted ones are found */
     for (size_t i = 0; i < 2001; i++)
         samples[i] = 100 + normal(&seed);
     assert_in_range(kvb_outliers_count(samples, 2001), 0, 5);
@@ -230,7 +230,7 @@ static void outliers_lie_beyond_three_and_a_half_scaled_deviations(void **state)
     for (size_t i = 0; i < 20; i++)
         samples[i * 100 + 7] = 150;
     assert_in_range(kvb_outliers_count(samples, 2001), before + 18, before + 22);
-    /* when more than half are equal, whatever differs is one */
+    /* if more than half are equal, every other value is an outlier */
     for (size_t i = 0; i < 10; i++)
         samples[i] = i < 7 ? 4 : 5;
     assert_int_equal(kvb_outliers_count(samples, 10), 3);
@@ -238,7 +238,8 @@ static void outliers_lie_beyond_three_and_a_half_scaled_deviations(void **state)
 
 static void null_difference_is_paired(void **state)
 {
-    const double drift[] = {10, 11, 20, 22, 40, 44, 80, 88, 1}; /* B is 10 % above A all along; the last has no pair */
+    const double drift[] = {10, 11, 20, 22, 40,
+                            44, 80, 88, 1}; /* B is always 10 % above A; the last value has no pair */
     const double same[] = {5, 5, 7, 7}, lower[] = {10, 9};
     assert_float_equal(kvb_null_difference(drift, 9), 0.1, 1e-12);
     assert_true(kvb_null_difference(same, 4) == 0);
@@ -303,7 +304,7 @@ static void test_nearest_rank(void **state)
     }
 }
 
-/* The merge from the median outwards against sorting the deviations. */
+/* The MAD by a merge from the median outwards equals that by sorting the deviations. */
 static void test_mad_by_sorting(void **state)
 {
     uint32_t seed = 12345;
@@ -378,8 +379,8 @@ static void test_error(void **state)
     assert_true(kvb_autocorrelation((const double[]){2, 2, 2, 2, 2, 2, 2, 2}, 8) <= 0.125);
 }
 
-/* Shows: changes of level in series with known answers are found where they are, and none in series without one; over
- * files, in the order of their dates, each combination by itself. */
+/* Shows: changes of level are found at their places in series with known answers, and none in series without one; over
+ * files, in the order of their dates, for each combination. */
 
 #define NOISE 0.03
 #define LEAST 0.0488 /* 5 % */
@@ -399,7 +400,7 @@ static long find(const double *logs, size_t n, kvb_changepoint *changes)
     return find_by(logs, n, NOISE, 0.01 / 1000, LEAST, changes, 4);
 }
 
-/* n values of one level; from `at` on they are higher by `change`. */
+/* Fills n values of one level; from `at` on they are higher by `change`. */
 static void series_fill(double *logs, size_t n, size_t at, double change, uint64_t *seed)
 {
     for (size_t i = 0; i < n; i++)
@@ -419,7 +420,7 @@ static void test_no_change(void **state)
         alarms += find(logs, n, changes) > 0;
     }
     assert_in_range(alarms, 0, 9);
-    for (size_t i = 0; i < 1000; i++) { /* three times the given noise, which the scatter shows */
+    for (size_t i = 0; i < 1000; i++) { /* the real noise is three times the given one: the scatter shows it */
         series_fill(logs, 30, 30, 0, &seed);
         alarms += find_by(logs, 30, NOISE / 3, 0.01 / 1000, LEAST, changes, 4) > 0;
     }
@@ -459,7 +460,7 @@ static void test_two_changes(void **state)
     assert_int_equal(find_by(levels, 18, NOISE, 1e-5, LEAST, changes, 1), 2); /* counts both, stores one */
 }
 
-/* One odd run among others is no change, but the last run may be. A change that is too small to matter is none. */
+/* A single odd run is no change, unless it is the last run. A change below `least` does not count. */
 static void test_odd_run(void **state)
 {
     double logs[] = {1, 1, 1, 1, 1.6, 1, 1, 1, 1};
@@ -509,7 +510,7 @@ static void test_files(void **state)
     double resolution = history.resolution;
     kvb_run_history_free(&history);
 
-    for (size_t i = 0; i < 60; i++) /* one noisy run hides nothing that seven show */
+    for (size_t i = 0; i < 60; i++) /* one noisy run of eight does not hide the changes */
         files[2].results[i].time.null_difference = 0.5;
     assert_int_equal(kvb_run_history_find(sorted, 8, &thresholds, &history, why, sizeof why), 0);
     assert_int_equal(history.n, 20);

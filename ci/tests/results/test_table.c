@@ -7,8 +7,8 @@
 #include "results/summary.h"
 #include "results/table.h"
 
-/* Shows: tables to the letter in each format: alignment by characters, folding, quoting, numbers, empty cells; units;
- * and that any text becomes valid XML 1.0, and is read back as it was where XML can hold it. */
+/* Shows: the exact tables in each format: alignment by characters, folding, quoting, numbers, empty cells; units. Any
+ * text becomes valid XML 1.0, and is read back unchanged if XML can hold it. */
 
 static const char *const headings[] = {"name", ">count", "note", NULL};
 static const char *const table_rows[][3] = {
@@ -18,7 +18,7 @@ static const char *const table_rows[][3] = {
     {"cut \xe2\x82", "01", ""},
 };
 
-/* What the table prints; the caller frees it. */
+/* The printed table; the caller frees it. */
 static char *printed(kvb_table_format format, size_t n_rows)
 {
     kvb_table *table = kvb_table_new(headings);
@@ -90,7 +90,7 @@ static void test_json(void **state)
     assert_prints(KVB_TABLE_JSON, 0, "[]\n");
 }
 
-/* A tab in a name, which may be a file's, shifts no cell. */
+/* A tab in a name, as file names may have, does not shift cells. */
 static void test_tabs(void **state)
 {
     kvb_table *table = kvb_table_new((const char *const[]){"name", ">n", "rest", NULL});
@@ -166,7 +166,8 @@ static void test_results(void **state)
         "\"rho > 1 at \"\"x\"\"\n\"\n");
 }
 
-/* Empty columns go. In a folded table a long first cell stands alone, and a long last one goes on in further lines. */
+/* Empty columns are left out. In a folded table a long first cell has its own line, and a long last one continues in
+ * further lines. */
 static void test_fold(void **state)
 {
     static const char *const names[] = {"name", "none", ">n", "reason", NULL};
@@ -189,7 +190,7 @@ static void test_fold(void **state)
     assert_int_equal(strspn(line, "-"), 100 - 2 - 1 - 2 - 32);
     line = strchr(line, '\n') + 1;
     assert_memory_equal(line, name, 80);
-    assert_int_equal(line[80], '\n'); /* no blanks behind it */
+    assert_int_equal(line[80], '\n'); /* no trailing blanks */
     for (int i = 0; i < 4; i++) {
         line = strchr(line, '\n') + 1;
         assert_int_equal(strspn(line, i == 0 ? " 1" : " "), 68);
@@ -289,11 +290,11 @@ static void test_xml(void **state)
     assert_xml("\xff<", "?&lt;");
 }
 
-/* Shows: the summary names for each workload the fastest that computes something, the smallest, and how many passed; it
- * counts failures and skips of one kind instead of repeating them; it lists few rows and leaves out many; lines keep to
- * the page; it says nothing of what was not measured. */
+/* Shows: the summary names for each workload the fastest combination that computes attention, the smallest, and how
+ * many passed. It counts failures and skips of one kind instead of repeating them, lists rows only if they are few,
+ * keeps to the width of the page, and leaves out quantities that were not measured. */
 
-/* What is printed; the caller frees it. */
+/* The printed summary; the caller frees it. */
 static char *summary_printed(const kvb_summary *summary, const kvb_result *results, size_t n)
 {
     char *text = NULL;
@@ -364,7 +365,7 @@ static void test_workloads(void **state)
         r[i].time.null_difference = i == 1 ? 0.034 : NAN;
     for (size_t i = 1; i < 6; i++)
         r[i].threads = 2;
-    snprintf(r[2].kernel, KVB_NAME, "wrong"); /* right in q4_0: the choice is whole */
+    snprintf(r[2].kernel, KVB_NAME, "wrong"); /* this kernel passes in q4_0: the choice is whole */
     r[5].rho = 2;
     snprintf(r[5].reason, KVB_REASON, "rho 2");
     snprintf(r[5].replay, KVB_REPLAY, "./kvbench run --kernel wrong");
@@ -384,7 +385,7 @@ static void test_workloads(void **state)
         "every row: the same command with --all; -o F.jsonl keeps the records for show, report and compare\n");
 }
 
-/* What a witness alone saw counts nowhere, and takes no word from what was judged after it. */
+/* A pool that only a witness read does not count as judged, and does not hide pools that were judged after it. */
 static void test_judged(void **state)
 {
     kvb_result r[3];
@@ -412,7 +413,8 @@ static void assert_unjudged(const kvb_result *r, size_t n, bool skipped_too, siz
     assert_string_equal(text, names);
 }
 
-/* A pool is judged by any kernel in any place, named once, and not for a skip unless that is asked for. */
+/* A pool counts as judged by any kernel in any combination. An unjudged one is named once; skipped ones only on
+ * request. */
 static void test_unjudged(void **state)
 {
     static const char *const pools[] = {"f32", "x1", "x2", "x3", "x4", "x5", "x6"};
@@ -482,8 +484,8 @@ static void test_failures(void **state)
                    "decode    0 of 11\n\n" NEXT);
 }
 
-/* Skips are counted by reason, the most frequent first. Other pools, caches, lines of the trace or numbers make no
- * other reason. */
+/* Skips are counted by reason, the most frequent first. Reasons that differ only in the names of pool and cache, a line
+ * of the trace, or numbers are the same. */
 static void test_skips(void **state)
 {
     static const char *const reasons[] = {
@@ -495,7 +497,7 @@ static void test_skips(void **state)
         "cache seq has no tree face",
         "step: 1e6 cells, above --most 64",
         "the seq cache has no tree face",
-        "mine: f16: no codes", /* the pool is not its own */
+        "mine: f16: no codes", /* not its own pool */
     };
     enum { N = sizeof reasons / sizeof *reasons };
     kvb_result r[N + 9];
@@ -529,7 +531,7 @@ static void test_skips(void **state)
     free(text);
 }
 
-/* Rows of those that ran, if they are few; with ALL, also rows of the skipped ones. */
+/* Combinations that ran have rows if they are few; with ALL, skipped ones have rows, too. */
 static void test_rows(void **state)
 {
     static const char rows[] = "workload  cache  pool  kernel  status   median\n"
@@ -560,7 +562,7 @@ static void test_rows(void **state)
     free(text);
 }
 
-/* With names as long as those that ship, no line is wider than the page. */
+/* With names as long as the longest built-in ones no line is wider than the page. */
 static void test_width(void **state)
 {
     kvb_result r;
@@ -581,7 +583,7 @@ static void test_width(void **state)
     free(text);
 }
 
-/* The c-th of 2 caches, 3 pools and 2 kernels, as bits of a number below 12. */
+/* Choice c of 12: 2 caches, 3 pools and 2 kernels. */
 static void choice_fill(kvb_result *r, unsigned c)
 {
     static const char *const pools[] = {"f32", "f16", "q8_0"}, *const kernels[] = {"a", "b"},
@@ -590,8 +592,8 @@ static void choice_fill(kvb_result *r, unsigned c)
     snprintf(r->cache, KVB_NAME, "%s", caches[c / 6]);
 }
 
-/* All choices, said in another way: with any two choices in the set it has those that take a cache, a pool or a kernel
- * of either. */
+/* Is the set a product of caches, pools and kernels? Written in another way: for any two choices it has all mixtures of
+ * their caches, pools and kernels. */
 static bool is_whole(unsigned set)
 {
     for (unsigned a = 0; a < 12; a++)
@@ -612,7 +614,7 @@ static void test_comparable(void **state)
 
     for (unsigned c = 0; c < 12; c++)
         choice_fill(&r[c], c);
-    for (unsigned set = 1; set < 1u << 12; set++) { /* among them all that pairs could draw */
+    for (unsigned set = 1; set < 1u << 12; set++) { /* all sets, so also those that --pairs can choose */
         size_t n = 0;
         for (unsigned c = 0; c < 12; c++)
             if (set >> c & 1)
@@ -620,17 +622,17 @@ static void test_comparable(void **state)
         assert_int_equal(kvb_comparable(at, n), is_whole(set));
         whole += is_whole(set);
     }
-    assert_int_equal(whole, 3 * 7 * 3); /* some of the caches, of the pools, of the kernels */
+    assert_int_equal(whole, 3 * 7 * 3); /* non-empty sets of caches, pools, kernels */
 
     r[12] = r[11]; /* the same choice twice */
     assert_false(kvb_comparable((const kvb_result *const[]){&r[11], &r[12]}, 2));
-    snprintf(r[12].kernel, KVB_NAME, "a"); /* one thing differs; then a second one, which is no choice */
+    snprintf(r[12].kernel, KVB_NAME, "a"); /* only the kernel differs; then also a setting */
     assert_true(kvb_comparable((const kvb_result *const[]){&r[11], &r[12]}, 2));
     snprintf(r[12].setting, sizeof r[12].setting, "--page-cells 3");
     assert_false(kvb_comparable((const kvb_result *const[]){&r[11], &r[12]}, 2));
 }
 
-/* Each pair of pool and kernel in one cache or the other: who was fastest may only have had the better cache. */
+/* Each pair of pool and kernel ran in one cache or the other: the fastest may only have had the better cache. */
 static void test_pairs_unranked(void **state)
 {
     kvb_result r[6];
@@ -645,7 +647,7 @@ static void test_pairs_unranked(void **state)
     free(text);
 }
 
-/* A tab ends a cell, the last one takes the rest; a row that fails makes every later one, and the end, fail. */
+/* A tab ends a cell; the last cell takes the rest. After a row that fails all later rows, and the end, fail. */
 static void test_a_row_is_put_in_one_text(void **state)
 {
     (void)state;

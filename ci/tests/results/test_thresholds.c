@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: files that are replaced whole, manifests, thresholds. */
+/* Shows: thresholds, files that are replaced whole, manifests. */
 #include <errno.h>
 
 #include "ci/tests/tests.h"
@@ -8,7 +8,7 @@
 #include "results/manifest.h"
 #include "workloads/files.h"
 
-/* Shows: thresholds with and without patterns, the later one wins key by key; each mistake in a file is named. */
+/* Shows: thresholds with and without patterns; for each key the last one counts; each mistake in a file is named. */
 
 static char folder[256], file_path[300];
 static kvb_thresholds thresholds;
@@ -70,7 +70,7 @@ static void test_patterns(void **state)
                      0);
     assert_true(limit("w", "k", KVB_LIMIT_TIME) == 0.02);
     assert_true(limit("long-decode", "k", KVB_LIMIT_TIME) == 0.1);
-    assert_true(isinf(limit("long-decode", "flash", KVB_LIMIT_TIME))); /* the later one */
+    assert_true(isinf(limit("long-decode", "flash", KVB_LIMIT_TIME))); /* the later rule */
     assert_true(limit("long-decode", "flash", KVB_LIMIT_MEMORY) == 0.5);
     assert_true(limit("long-decode", "flashy", KVB_LIMIT_TIME) == 0.1);
     assert_true(thresholds.confidence == 0.9);
@@ -118,8 +118,8 @@ static void test_mistakes(void **state)
     assert_string_equal(why, "/nowhere.json: No such file or directory");
 }
 
-/* Shows: a file is what was written, whole, or what it was before; one writer at a time; what a killed one left is no
- * obstacle. */
+/* Shows: a file has its new content, whole, or its old one; one writer at a time; what a killed writer left does no
+ * harm. */
 
 typedef struct place {
     char folder[512], path[600], temporary[640];
@@ -213,7 +213,7 @@ static void test_refused(void **state)
     place_remove(&p);
 }
 
-/* No file is put in place of a device. */
+/* A device is not replaced by a file. */
 static void test_device(void **state)
 {
     kvb_output_file whole;
@@ -224,7 +224,7 @@ static void test_device(void **state)
     assert_int_equal(kvb_output_file_close(&whole, true, NULL, 0), -ENOSPC);
 }
 
-/* Shows: two manifests are compared fact by fact, and the first difference is named. */
+/* Shows: manifests are compared fact by fact, and the first difference is named. */
 
 static char text[128], other[128];
 
@@ -240,7 +240,7 @@ static void test_difference(void **state)
     snprintf(b.date, sizeof b.date, "later");
     snprintf(b.command, sizeof b.command, "other");
     b.machine[0].read[0] = 1;
-    memset(b.commit + strlen(b.commit) + 1, 'x', 5); /* behind its end */
+    memset(b.commit + strlen(b.commit) + 1, 'x', 5); /* bytes behind the end of the string */
     assert_null(difference(&sample_manifest, &b, kvb_program_keys));
     assert_null(difference(&sample_manifest, &b, kvb_machine_keys));
     b.cores = 3;
@@ -261,7 +261,7 @@ static void test_blend(void **state)
     kvb_manifest a = sample_manifest, b = sample_manifest;
 
     a.n_machine = 1;
-    snprintf(b.os, sizeof b.os, "Hurd"); /* says nothing about the machine, whose rates stay */
+    snprintf(b.os, sizeof b.os, "Hurd"); /* the machine is the same: its rates stay */
     kvb_manifest_blend(&a, &b);
     assert_string_equal(a.os, "several");
     assert_string_equal(a.cpu_model, sample_manifest.cpu_model);

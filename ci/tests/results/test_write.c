@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: a result file changes only if a run ends well; full disks, limits and bad paths are errors of one line. */
+/* Shows: a result file changes only if a run ends well; full disks, size limits and bad paths give one-line errors. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static int old_remove(void **state)
     return unlink(path);
 }
 
-/* The folder holds the old file, whole, and nothing else. */
+/* The folder must hold only the old file, whole. */
 static void assert_untouched(void)
 {
     char *text = sample_read(path);
@@ -83,7 +83,7 @@ static void test_commit(void **state)
     assert_int_equal(kvb_result_write(writer, &result, why, sizeof why), 0);
     char *text = sample_read(path), *begun = sample_read(temporary);
     assert_string_equal(text, old);               /* until it is committed */
-    assert_non_null(strstr(begun, "agent-fork")); /* each line is there as soon as it was written */
+    assert_non_null(strstr(begun, "agent-fork")); /* each line is visible as soon as it is written */
     free(text);
     free(begun);
     assert_int_equal(kvb_result_close(writer, true, why, sizeof why), 0);
@@ -96,7 +96,7 @@ static void test_commit(void **state)
 static void test_abandon(void **state)
 {
     assert_int_equal(kvb_result_close(writer_open(), false, why, sizeof why), 0);
-    assert_untouched(); /* nothing was finished: nothing is left */
+    assert_untouched(); /* an unfinished run leaves nothing */
 }
 
 static void results_write(kvb_result_writer *writer, uint32_t from, uint32_t to)
@@ -108,7 +108,7 @@ static void results_write(kvb_result_writer *writer, uint32_t from, uint32_t to)
         assert_int_equal(kvb_result_write(writer, &result, why, sizeof why), 0);
 }
 
-/* The target holds results of 0, 1, … n - 1 threads. */
+/* The target must hold results of 0, 1, … n - 1 threads. */
 static void assert_results(size_t n)
 {
     kvb_result_file *file = NULL;
@@ -121,7 +121,7 @@ static void assert_results(size_t n)
     kvb_result_free(file);
 }
 
-/* A file can be resumed however its writer ended: closed, killed, or killed in the middle of a line. */
+/* A file can be resumed after its writer was closed, killed, or killed in the middle of a line. */
 static void test_resume(void **state)
 {
     char temporary[320];
@@ -151,7 +151,7 @@ static void test_resume(void **state)
         assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), 0);
         assert_int_equal(file->n, 5);
         kvb_result_free(file);
-        assert_int_equal(kvb_result_close(writer, false, why, sizeof why), 0); /* nothing added: nothing lost */
+        assert_int_equal(kvb_result_close(writer, false, why, sizeof why), 0); /* without new lines none is lost */
     }
     free(half);
     assert_results(5);
@@ -174,7 +174,7 @@ static void test_resume_nothing(void **state)
     assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -ENOENT);
     assert_untouched();
     out = fopen(temporary, "w");
-    fputs("{}\n{", out); /* damaged; only the user may remove it */
+    fputs("{}\n{", out); /* damaged: only the user may remove the file */
     fclose(out);
     assert_int_equal(kvb_result_resume(path, &writer, &file, why, sizeof why), -EINVAL);
     assert_non_null(strstr(why, ".tmp:1: expected the manifest"));
@@ -197,11 +197,11 @@ static void test_two_runs(void **state)
     assert_null(second);
     snprintf(want, sizeof want, "%s: another run is writing it", path);
     assert_string_equal(why, want);
-    assert_int_equal(kvb_result_close(first, true, why, sizeof why), 0); /* the refused one did no harm */
+    assert_int_equal(kvb_result_close(first, true, why, sizeof why), 0); /* the refused writer did no harm */
     assert_int_equal(kvb_result_close(writer_open(), true, why, sizeof why), 0);
 }
 
-/* What a killed run left is overwritten, however long it was. */
+/* The file that a killed run left is overwritten, whatever its length. */
 static void test_leftover(void **state)
 {
     char temporary[320];
@@ -218,8 +218,8 @@ static void test_leftover(void **state)
     kvb_result_free(file);
 }
 
-/* EFBIG stands for every error in mid-file. After the first, nothing is written and nothing can be committed; the lines
- * before it can be gone on with. */
+/* EFBIG stands for any error in the middle of a file. After it nothing is written and nothing can be committed; a later
+ * run can continue from the lines before it. */
 static void test_size_limit(void **state)
 {
     struct rlimit before, limit;
@@ -264,7 +264,7 @@ static void test_size_limit_at_once(void **state)
     assert_untouched();
 }
 
-/* A device is written to, never replaced: renaming over /dev/full would make a file of it. */
+/* A device is written to, never replaced: renaming over /dev/full would make it a file. */
 static void test_full_device(void **state)
 {
     kvb_result_writer *writer = NULL;
