@@ -10,12 +10,12 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define LEGAL_SEQS       8u   /* ids … */
-#define LEGAL_ID_STEP    585u /* … that far apart: the last is 4095 */
+#define LEGAL_SEQS       8u   /* sequences */
+#define LEGAL_ID_STEP    585u /* between their ids: the last is 4095 */
 #define LEGAL_MAX_EVENTS 40u
 #define LEGAL_MAX_TOKENS 24u /* of one event */
 
-/* Arrays of an event, and the event that points to them. */
+/* An event and the arrays to which it points. */
 typedef struct legal_event {
     kvb_event event;
     uint32_t pos[LEGAL_MAX_TOKENS], seq[LEGAL_MAX_TOKENS], accepted[LEGAL_MAX_TOKENS];
@@ -58,7 +58,7 @@ static inline void legal_tokens(legal_trace *t, legal_event *e)
     }
 }
 
-/* Nodes of a sequence that are pending. */
+/* Number of a sequence's pending nodes. */
 static inline uint32_t legal_pending(const legal_trace *t, uint32_t seq)
 {
     uint32_t n = 0;
@@ -67,7 +67,7 @@ static inline uint32_t legal_pending(const legal_trace *t, uint32_t seq)
     return n;
 }
 
-/* A sequence without nodes, of which there is one. */
+/* A random sequence without nodes. There must be one. */
 static inline uint32_t legal_idle(legal_trace *t, uint32_t n_seqs)
 {
     uint32_t seq = legal_draw(t, n_seqs);
@@ -76,7 +76,7 @@ static inline uint32_t legal_idle(legal_trace *t, uint32_t n_seqs)
     return seq;
 }
 
-/* step, prefill, fill */
+/* Makes a step, prefill or fill. */
 static inline void legal_step(legal_trace *t, legal_event *e, kvb_event_kind kind, uint32_t n_seqs)
 {
     e->event.kind = kind;
@@ -94,7 +94,7 @@ static inline void legal_step(legal_trace *t, legal_event *e, kvb_event_kind kin
     e->event.extra_key = e->event.reuse ? legal_draw(t, 3) : 0;
 }
 
-/* The place of a sequence's node of that number. */
+/* The place of a sequence's node of that number among all pending nodes. */
 static inline uint32_t legal_node(const legal_trace *t, uint32_t seq, uint32_t number)
 {
     uint32_t i = 0;
@@ -121,7 +121,7 @@ static inline void legal_propose(legal_trace *t, legal_event *e, uint32_t n_seqs
     legal_tokens(t, e);
 }
 
-/* Of the sequence of the node that came last. */
+/* Commits nodes of the sequence that has the last node. */
 static inline void legal_commit(legal_trace *t, legal_event *e)
 {
     const uint32_t seq = t->pending_seq[t->n_pending - 1];
@@ -147,7 +147,7 @@ static inline void legal_commit(legal_trace *t, legal_event *e)
     t->n_pending = left;
 }
 
-/* The event breaks a rule: a cache must refuse it. */
+/* Marks an event that breaks a rule: a cache must refuse it. */
 static inline bool legal_refused(legal_event *e)
 {
     e->event.call = e->event.kind;
@@ -162,12 +162,12 @@ static inline bool legal_control(legal_trace *t, legal_event *e, kvb_event_kind 
     e->event = (kvb_event){.kind = kind, .src = seq * LEGAL_ID_STEP, .p1 = KVB_TRACE_POS_END};
     bool whole = legal_draw(t, 2);
     if (!whole && (kind == KVB_EVENT_SEQ_CP || kind == KVB_EVENT_SEQ_RM)) {
-        e->event.p0 = legal_draw(t, next + 1); /* what is left of the range may be nothing */
+        e->event.p0 = legal_draw(t, next + 1); /* the range may be empty */
         e->event.p1 = e->event.p0 + legal_draw(t, next + 1);
     }
     switch (kind) {
     case KVB_EVENT_SEQ_CP:
-        dst = legal_draw(t, n_seqs); /* may be alive: what it has stays, and nothing may overlap */
+        dst = legal_draw(t, n_seqs); /* may be alive: it keeps its tokens, and positions must not overlap */
         e->event.dst = dst * LEGAL_ID_STEP;
         for (uint32_t p = e->event.p0; p < e->event.p1 && p < next; p++)
             if (t->held[seq][p] && t->held[dst][p])
@@ -200,7 +200,7 @@ static inline bool legal_control(legal_trace *t, legal_event *e, kvb_event_kind 
     }
 }
 
-/* Destinations go up, or one is named twice. */
+/* Makes a reordering with ascending destinations; sometimes one is named twice. */
 static inline void legal_reorder(legal_trace *t, legal_event *e, uint32_t n_seqs)
 {
     static bool before[LEGAL_SEQS][2048];
@@ -221,7 +221,7 @@ static inline void legal_reorder(legal_trace *t, legal_event *e, uint32_t n_seqs
         memcpy(t->held[e->dsts[i] / LEGAL_ID_STEP], before[e->srcs[i] / LEGAL_ID_STEP], sizeof before[0]);
 }
 
-/* Is there a sequence that steps may go on with? */
+/* Is there a sequence that can take a step? */
 static inline bool legal_steps(const legal_trace *t, uint32_t n_seqs)
 {
     bool idle = false;
@@ -230,7 +230,7 @@ static inline bool legal_steps(const legal_trace *t, uint32_t n_seqs)
     return idle;
 }
 
-/* Odd seeds: sequences, every other one with trees beside them; even ones: trees and rewinding of sequence 0. */
+/* Odd seeds: sequences, in every second trace with trees. Even seeds: trees and rewinds of sequence 0. */
 static inline void legal_trace_make(legal_trace *t, uint64_t seed)
 {
     static const kvb_event_kind control[] = {KVB_EVENT_SEQ_CP, KVB_EVENT_SEQ_RM, KVB_EVENT_SEQ_CP, KVB_EVENT_SEQ_KEEP};

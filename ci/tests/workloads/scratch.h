@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What these tests share: a folder for temporary files, and short traces as text. */
+/* For tests of workloads/: a folder for temporary files, and headers of short traces as text. */
 #ifndef KVB_TEST_SCRATCH_H
 #define KVB_TEST_SCRATCH_H
 
@@ -13,7 +13,8 @@
 #define HEADER_MODEL                                                                                                   \
     "\"model\":{\"kv_cache.schema_version\":1,\"kv_cache.layers\":2,\"kv_cache.heads\":4,\"kv_cache.kv_heads\":2,"     \
     "\"kv_cache.k_dim\":16,\"kv_cache.v_dim\":16}"
-/* Layers that differ: a window with sinks and sink logits; latent rows with a softcap; chunks. */
+/* HEADER_ROPE: layers with different RoPE. HEADER_GROUPS: a window with sinks and sink logits; latent rows with a
+ * softcap; chunks. */
 #define HEADER_ROPE                                                                                                    \
     "{\"kvbench_trace\":2,\"name\":\"n\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2,"                   \
     "\"kv_cache.layers\":3,\"groups\":["                                                                               \
@@ -49,7 +50,7 @@ static inline int scratch_setup(void **state)
     return mkdtemp(scratch_folder) ? 0 : -1;
 }
 
-/* Removes the folder; fails when a test left a *.tmp file in it. */
+/* Removes the folder; fails if a test left a *.tmp file in it. */
 static inline int scratch_teardown(void **state)
 {
     int left = 0;
@@ -70,7 +71,7 @@ static inline int scratch_teardown(void **state)
     return rmdir(scratch_folder) ? -1 : left;
 }
 
-/* Path of a file in the folder; good until the eighth call after it. */
+/* Path of a file in the folder, valid until the eighth call after this one. */
 static inline const char *scratch_path(const char *name)
 {
     static char paths[8][400];
@@ -95,7 +96,7 @@ static inline const char *scratch_text(const char *name, const char *text)
     return scratch_write(name, text, strlen(text));
 }
 
-/* The whole file, NUL-terminated; to be freed. */
+/* The whole file, NUL-terminated. The caller frees it. */
 static inline char *scratch_read(const char *path, size_t *n)
 {
     FILE *file = fopen(path, "r");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that imported requests become the events they should (sharing, clamps, admission, departure), that the
- * trace loads, and that bad input is refused with file, line and what was expected. */
+/* Shows that imported requests become the right events (sharing, clamps, admission, departure), that the trace loads,
+ * and that bad input is refused with file, line and what was expected. */
 #include "scratch.h"
 
 #include "workloads/import/import.h"

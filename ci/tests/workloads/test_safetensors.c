@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: safetensors files, and damaged ones of each format. */
+/* Shows: safetensors files; damaged safetensors files and traces. */
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -9,7 +9,7 @@
 #include "workloads/safetensors.h"
 #include "workloads/trace.h"
 
-/* Shows that safetensors files round-trip, and that a header that lies about the file is refused. */
+/* Shows that safetensors files are written and read back, and that a wrong header is refused. */
 
 static const float data_a[6] = {1, -2, 3.5f, 0, 1e-30f, 1e30f};
 static const uint16_t data_b[3] = {0x3c00, 0xc000, 0x0001}; /* binary16: 1, -2, 2^-24 */
@@ -86,7 +86,7 @@ static void test_read_f32(void **state)
     kvb_safetensors_close(f);
 }
 
-/* Every binary16 number against the compiler's idea of it: value = (-1)^s 2^(e-15) 1.f. */
+/* Every binary16 number against (-1)^s 2^(e-15) 1.f, computed here. */
 static void test_every_f16(void **state)
 {
     static uint16_t bits[65536];
@@ -135,7 +135,7 @@ static void test_not_finite(void **state)
     }
 }
 
-/* header: text after the length; data: bytes after it; length 0: the true one. */
+/* header: the text after the length; data: number of bytes after it; length 0: the true length. */
 static const struct {
     const char *header;
     uint32_t data;
@@ -243,7 +243,7 @@ static void test_write_refuses(void **state)
 
 #define MUTANTS 5000u
 
-/* A file in memory that holds just these bytes: thousands on a disk would take minutes. */
+/* Makes a file in memory with these bytes: thousands on a disk would take minutes. */
 static const char *memory_write(const void *bytes, size_t n)
 {
     static char path[64];
@@ -283,7 +283,7 @@ static const char *memory_write(const void *bytes, size_t n)
 
 static const char *const trace_texts[] = {HEADER EVENTS, HEADER_GROUPS EVENTS, HEADER_ROPE SHIFTS};
 
-/* Changes one to three places of bytes[n]: another byte, one of JSON's, a deletion, a repeat, a cut. */
+/* Changes bytes[n] in one to three places: any byte, one of JSON's, a deletion, a repetition, a cut. */
 static size_t mutate(uint64_t key, char *bytes, size_t n, size_t room)
 {
     static const char syntax[] = "{}[]\",:0123456789-eE.tfn \n\\";
@@ -327,7 +327,7 @@ static void test_traces(void **state)
         size_t size = strlen(text);
         char bytes[sizeof HEADER_GROUPS EVENTS + 64], why[300] = "";
         memcpy(bytes, text, size);
-        /* Every other one in the header alone, where there is more to get wrong than in a line. */
+        /* Half of the mutations change only the header, which has more fields than any line. */
         size_t header = (size_t)(strchr(text, '\n') - text), span = i / 2 % 2 ? header : size, n = 0;
         n = mutate(kvb_rng_key(1, i), bytes, span, sizeof bytes - (size - span));
         memcpy(bytes + n, text + span, size - span);
@@ -339,7 +339,7 @@ static void test_traces(void **state)
         kvb_trace_free(trace);
         refused += err != 0;
     }
-    assert_in_range(refused, MUTANTS / 4, MUTANTS - 1); /* the mutations bite, and not always */
+    assert_in_range(refused, MUTANTS / 4, MUTANTS - 1); /* many mutations are refused, but not all */
 }
 
 static void test_safetensors(void **state)
@@ -359,7 +359,7 @@ static void test_safetensors(void **state)
         char bytes[1024];
         assert_true(size + 64 < sizeof bytes);
         memcpy(bytes, whole, size);
-        /* Half of them keep the length, and so reach the header's content. */
+        /* Half of the mutations keep the length, and so reach the header's content. */
         size_t keep = i % 2 ? 8 : 0;
         size_t n = keep + mutate(kvb_rng_key(2, i), bytes + keep, size - keep, sizeof bytes - keep);
         kvb_safetensors *f;
@@ -368,7 +368,7 @@ static void test_safetensors(void **state)
         assert_true(err == 0 || *why);
         refused += err != 0;
         volatile char sum = 0;
-        for (size_t k = 0; !err && k < kvb_safetensors_count(f); k++) { /* every byte that is handed out can be read */
+        for (size_t k = 0; !err && k < kvb_safetensors_count(f); k++) { /* reads every byte of every tensor */
             const kvb_tensor *t = kvb_safetensors_at(f, k);
             for (uint64_t b = 0; b < t->bytes; b++)
                 sum = (char)(sum + ((const char *)t->data)[b]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: traces that are refused, writes that fail. */
+/* Shows: refused traces, failing writes. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -9,13 +9,13 @@
 #include "workloads/safetensors.h"
 #include "workloads/trace.h"
 
-/* Shows that every rule of the trace format refuses what breaks it, with the file, the line and the reason: refused.txt. */
+/* Shows that a trace that breaks any rule of the format is refused with file, line and reason (refused.txt). */
 
 #define GROUPS(groups, layers)                                                                                         \
     "{\"kvbench_trace\":2,\"name\":\"t\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2,"                   \
     "\"kv_cache.layers\":" layers ",\"groups\":[" groups "]},\"values\":{\"profile\":\"gaussian\",\"seed\":1}}\n"
 
-/* The message must hold "bad.jsonl:LINE: " and part. */
+/* The text must be refused; the message must contain "bad.jsonl:LINE: " and `part`. */
 static void check(const char *text, uint32_t capacity, long line, const char *part)
 {
     char why[400] = "", place[500];
@@ -31,7 +31,7 @@ static void check(const char *text, uint32_t capacity, long line, const char *pa
     assert_null(strchr(why, '\n'));
 }
 
-/* Checks a case: its first line, behind '@', and the lines of its trace. */
+/* Checks a case: its first line behind '@', and the lines of its trace. */
 static void case_check(char *says, const char *lines)
 {
     static const struct {
@@ -80,7 +80,7 @@ static void test_refused(void **state)
     free(file);
     assert_true(cases > 250);
 }
-/* One group more than a model may have; each layer once. */
+/* One group more than a model may have, with each layer once. */
 static void test_too_many_groups(void **state)
 {
     for (unsigned n = KVB_MODEL_GROUPS; n <= KVB_MODEL_GROUPS + 1; n++) {
@@ -98,7 +98,7 @@ static void test_too_many_groups(void **state)
     }
 }
 
-/* The header's own capacity counts, and load's replaces it. */
+/* The header's capacity counts, unless the capacity given to load replaces it. */
 static void test_header_capacity(void **state)
 {
     char why[400];
@@ -119,7 +119,7 @@ static void test_no_file(void **state)
     assert_true(kvb_trace_load(scratch_folder, 0, &trace, why, sizeof why) < 0); /* a folder */
 }
 
-/* A line without end must not eat the memory. */
+/* An endless line must not use up the memory. */
 static void test_endless_line(void **state)
 {
     char why[400];
@@ -128,7 +128,7 @@ static void test_endless_line(void **state)
     assert_contains(why, "/dev/zero:1: line is longer than 16777216 bytes");
 }
 
-/* Control characters of a hostile file do not reach the terminal. */
+/* Control characters of a hostile file must not reach the terminal. */
 static void test_message_is_one_line(void **state)
 {
     char why[400];
@@ -138,8 +138,8 @@ static void test_message_is_one_line(void **state)
     assert_contains(why, "unknown event \"a??[31m\"");
 }
 
-/* Shows that a write that fails (full disk, size limit, no such folder) says why, leaves no temporary file
- * and leaves an old target as it was; traces and safetensors files alike. */
+/* Shows that a failing write (full disk, size limit, no such folder) gives a reason, leaves no temporary file, and does
+ * not change an old target; for traces and safetensors files. */
 
 static const kvb_trace_header header = {
     .name = "n",
@@ -188,14 +188,15 @@ static void test_full_disk(void **state)
     }
     for (size_t i = 0; i < 2; i++) {
         char why[300] = "", link_path[400];
-        /* No regular file: written directly. (By a link: a broken writer would rename over the device.) */
+        /* A device is written directly. (Through a link, since a broken writer would rename over the device.) */
         const char *full = scratch_path("full");
         assert_int_equal(symlink("/dev/full", full), 0);
         assert_int_equal(saves[i](full, true, why, sizeof why), -ENOSPC);
         assert_contains(why, "/full: cannot be written: No space left on device");
-        assert_int_equal(readlink(full, link_path, sizeof link_path), sizeof "/dev/full" - 1); /* still there */
+        assert_int_equal(readlink(full, link_path, sizeof link_path),
+                         sizeof "/dev/full" - 1); /* the link still exists */
         unlink(full);
-        /* A link in the place of the temporary file is not followed; the old target stays. */
+        /* A link at the path of the temporary file is not followed; the old target stays. */
         const char *path = scratch_text("old", "precious");
         snprintf(link_path, sizeof link_path, "%s.tmp", path);
         assert_int_equal(symlink("/dev/full", link_path), 0);
@@ -208,7 +209,7 @@ static void test_full_disk(void **state)
     }
 }
 
-/* No file may become larger than 100 kB. What was allowed before. */
+/* Limits files to 100 kB. Returns the old limit. */
 static struct rlimit size_limit(void)
 {
     struct rlimit old, small;
@@ -220,7 +221,7 @@ static struct rlimit size_limit(void)
     return old;
 }
 
-/* An error that the caller did not look at is found when the trace is closed. */
+/* An error that the caller ignored is reported when the trace is closed. */
 static void test_ignored_error(void **state)
 {
     static uint32_t pos[BIG], seq[BIG];

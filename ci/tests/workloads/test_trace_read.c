@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows that legal traces, also ones written by hand, read as what they say, and that needs add up. */
+/* Shows that legal traces, also ones written by hand, are read correctly, and that their needs are right. */
 #include "scratch.h"
 
 #include "workloads/trace.h"
@@ -35,7 +35,7 @@ static void test_header_fields(void **state)
 
 static const kvb_group alike = {.heads = 4, .kv_heads = 2, .k_dim = 16, .v_dim = 16, .scale = 0.25};
 
-/* The group's numbers; sink logits apart. */
+/* Compares the numbers of group g, without sink logits. */
 static void assert_group(const kvb_trace *t, uint32_t g, kvb_group want)
 {
     kvb_group got = t->header.model.groups[g];
@@ -50,7 +50,7 @@ static void assert_group(const kvb_trace *t, uint32_t g, kvb_group want)
     assert_true(got.scale == want.scale && got.softcap == want.softcap);
 }
 
-/* One model, in every way that says it. */
+/* Every way of writing one model gives the same model. */
 static void test_model_alike(void **state)
 {
     static const struct {
@@ -101,7 +101,7 @@ static void test_model_groups(void **state)
     kvb_trace_free(t);
 }
 
-/* What a run may ask of a trace's logits: groups get what they did not have, and sinks of their own by seed. */
+/* Changes that a run may make to logits: softcap and scale of all groups; seeded sink logits, others in each group. */
 static void test_logit_changes(void **state)
 {
     kvb_trace *t = load(HEADER_GROUPS, 0), *u = load(HEADER_GROUPS, 0);
@@ -189,7 +189,7 @@ static void test_every_event(void **state)
     assert_int_equal(n->seqs, 3);
     assert_int_equal(n->seq_len, 7);
     assert_int_equal(n->step, 4);
-    /* Tokens 0..9; seq_rm of 2..3 from sequence 0 frees none, as sequence 2 holds them; then two more. */
+    /* Tokens 0..9; seq_rm of 2..3 from sequence 0 frees no cell, since sequence 2 holds them; then two more. */
     assert_int_equal(n->cells, 12);
     /* prefill 1+2+3+4; step 5+1+6; step: sequence 2 has 1..4 and 5: 5, sequence 0 has 0 1 4 5 6: 5;
      * prefill 1+2+3; tree 4+5+5, 6+4; step 1 */
@@ -207,7 +207,7 @@ static void test_ropes(void **state)
     kvb_trace_free(t);
 }
 
-/* Sets of queries in words. */
+/* Sets of queries are described in words. */
 static void test_words(void **state)
 {
     char words[256];
@@ -233,9 +233,9 @@ static void test_words(void **state)
     }
 }
 
-/* ---- traces and what is read of them: accepted.txt --------------------------------------------------------------- */
+/* ---- traces and the values read from them: accepted.txt ---------------------------------------------------------- */
 
-/* Fields of what a trace needs. */
+/* Fields of a trace's needs. */
 #define NEED(field)                                                                                                    \
     {                                                                                                                  \
 #field, offsetof(kvb_trace_needs, field), sizeof((kvb_trace_needs){0}.field)                                   \
@@ -263,7 +263,7 @@ static void needs_are(const kvb_trace *t, const char *text)
     }
 }
 
-/* One line behind "= ". */
+/* Checks one line, behind its "= ". */
 static void is_read(const kvb_trace *t, const char *want)
 {
     char words[256], *rest;
@@ -308,7 +308,7 @@ static void test_accepted(void **state)
     assert_true(wants > 40);
 }
 
-/* Sequences up to the last id; a token that hundreds of them hold is one cell until the last has dropped it. */
+/* Sequences up to the last id; a token that hundreds of them hold takes one cell until the last one drops it. */
 static void test_many_sequences(void **state)
 {
     enum { COPIES = 600 };
@@ -365,19 +365,19 @@ static void test_streaming(void **state)
 static const struct {
     const char *lists, *copies;
 } shared[] = {
-    /* one copy for each other sequence, wherever its tokens stand in the batch */
+    /* one copy for each other sequence, wherever its tokens are in the batch */
     {"{\"prefill\":{\"seq\":[2,0,7],\"from\":0,\"n\":5,\"tok\":[1,2,3,4,5]}}\n",
      "{\"prefill\":{\"seq\":2,\"from\":0,\"n\":5,\"tok\":[1,2,3,4,5]}}\n" COPIES(2, 0, 0, 5) COPIES(2, 7, 0, 5)},
     {P3 "{\"fill\":{\"seq\":[0],\"n\":4}}\n" COPIES(0, 1, 0, 7) "{\"fill\":{\"seq\":[1,0],\"n\":2}}\n",
      P3 "{\"fill\":{\"seq\":0,\"n\":4}}\n" COPIES(0, 1, 0, 7) "{\"fill\":{\"seq\":1,\"n\":2}}\n" COPIES(1, 0, 7, 9)},
     {"{\"step\":{\"pos\":[0,0,1,1,2],\"seq\":[[0,1],3,[0,1],[3],[0,1]]}}\n",
      "{\"step\":{\"pos\":[0,0,1,1,2],\"seq\":[0,3,0,3,0]}}\n" COPIES(0, 1, 0, 3)},
-    /* own tokens before shared ones; sharing ends; one shares with two in turn */
+    /* own tokens before shared ones; sharing ends; a sequence shares with two others in turn */
     {"{\"step\":{\"pos\":[0,0,1,2],\"seq\":[1,0,[0,1],0]}}\n",
      "{\"step\":{\"pos\":[0,0,1,2],\"seq\":[1,0,0,0]}}\n" COPIES(0, 1, 1, 2)},
     {"{\"step\":{\"pos\":[0,0,1,1,2],\"seq\":[[0,1],2,[2,1],0,[0,1]]}}\n",
      "{\"step\":{\"pos\":[0,0,1,1,2],\"seq\":[0,2,2,0,0]}}\n" COPIES(0, 1, 0, 1) COPIES(2, 1, 1, 2) COPIES(0, 1, 2, 3)},
-    /* what is refused brings no copies */
+    /* a refused line has no copies */
     {"{\"clear\":{}}\n{\"propose\":{\"parents\":[-1]}}\n{\"step\":{\"pos\":[0],\"seq\":[[0,1]]},\"refused\":\"EINVAL\"}"
      "\n",
      "{\"clear\":{}}\n{\"propose\":{\"parents\":[-1]}}\n{\"step\":{\"pos\":[0],\"seq\":[0]},\"refused\":\"EINVAL\"}\n"},
@@ -405,7 +405,7 @@ static void test_lists_are_copies(void **state)
     }
 }
 
-/* The event and its copies are of one line. */
+/* The event and its copies have the same line number. */
 static void test_their_line(void **state)
 {
     kvb_trace *t = load(HEADER "{\"prefill\":{\"seq\":[0,1],\"from\":0,\"n\":2}}\n{\"seq_rm\":{\"seq\":1}}\n", 0);

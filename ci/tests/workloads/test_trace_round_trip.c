@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shows that what the writer wrote reads back as equal headers and events, for random legal traces and models of any
- * groups, and byte for byte; what is shipped too. And that what a trace needs is what counting token by token gives.
+ * Shows that written traces are read back with equal headers and events, and written again byte for byte: random legal
+ * traces, models with any groups, and the recorded traces. A trace's needs equal those counted token by token.
  */
 #include "kernels/scan.h"
 #include "scratch.h"
@@ -18,7 +18,7 @@
 
 static const float logits[] = {-1.5f, FLT_MIN, 0, FLT_MAX, 1e-40f, 0.1f};
 
-/* The model of each trace by turns: schema 1 says the first, schema 2 the others. */
+/* Models that the traces have in turn: the first can be written in schema 1, the others need schema 2. */
 static const kvb_model models[] = {
     ALIKE(.window = 0),
     {.n_layers = 5,
@@ -29,7 +29,7 @@ static const kvb_model models[] = {
                 {SHAPE(2, 2, 16, 17, 1 / 3.0), .chunk = 67108864},
                 {SHAPE(8, 2, 24, 16, 0.2)}}},
     {.n_layers = 1024, .n_groups = 1, .groups = {{SHAPE(1, 1, 1, 1, 1e30), .window = 67108864}}},
-    ALIKE(.latent = true), /* each by itself is more than schema 1 says */
+    ALIKE(.latent = true), /* from here on: one property each that schema 1 cannot express */
     ALIKE(.chunk = 1),
     ALIKE(.softcap = 30),
     ALIKE(.sink_logits = (const float[]){0, 1, 2, 3, 4, 5, 6, 7}),
@@ -104,7 +104,7 @@ static void trace_write(const char *path, const kvb_trace_header *h, const kvb_e
         fail_msg("%s", why);
 }
 
-/* Both absent, or equal. */
+/* Both arrays must be absent, or equal. */
 static void assert_arrays_equal(const void *a, const void *b, uint32_t n)
 {
     assert_int_equal(!a, !b);
@@ -141,17 +141,17 @@ typedef struct count {
     int64_t cell[LEGAL_SEQS][2048]; /* identity + 1 at a position; 0: none */
     uint32_t furthest[LEGAL_SEQS];
     int64_t pending[512];
-    uint32_t depth[512], in[512], n_pending; /* nodes; `in` which sequence */
+    uint32_t depth[512], in[512], n_pending; /* pending nodes; in: their sequences */
     kvb_trace_needs needs;
 } count;
 
-/* The place of a sequence id in `cell`. */
+/* The index of a sequence id in `cell`. */
 static uint32_t place(uint32_t id)
 {
     return id / LEGAL_ID_STEP;
 }
 
-/* The place of a sequence's node of that number; -1: there is none. */
+/* The index of a sequence's node of that number; -1: none. */
 static int32_t node_of(const count *c, uint32_t seq, int32_t number)
 {
     for (uint32_t i = 0; i < c->n_pending && number >= 0; i++)
@@ -163,7 +163,7 @@ static int32_t node_of(const count *c, uint32_t seq, int32_t number)
 static void count_tokens(count *c, const kvb_event *e)
 {
     bool asks = e->kind != KVB_EVENT_FILL, tree = e->kind == KVB_EVENT_PROPOSE;
-    if (!e->pos) /* brings no tokens */
+    if (!e->pos) /* the event has no tokens */
         return;
     for (uint32_t k = 0; k < e->n; k++) {
         int64_t identity = (int64_t)(e->first + k + 1);
@@ -236,7 +236,7 @@ static void count_change(count *c, const kvb_event *e)
     }
 }
 
-/* Cells in use, and how far each sequence is behind. */
+/* Updates needs by the cells in use, and the length of each sequence. */
 static void count_up(count *c)
 {
     static bool alive[LEGAL_MAX_EVENTS * LEGAL_MAX_TOKENS + 1];
@@ -251,7 +251,7 @@ static void count_up(count *c)
             now += !alive[c->cell[s][p]];
             alive[c->cell[s][p]] = true;
         }
-        n_alive += next > 0 || node_of(c, s, 0) >= 0; /* a commit may bring it to life */
+        n_alive += next > 0 || node_of(c, s, 0) >= 0; /* a sequence with nodes counts: a commit may give it tokens */
         c->furthest[s] = next == 0 ? 0 : next > c->furthest[s] ? next : c->furthest[s];
         if (c->furthest[s] - next > c->needs.rollback)
             c->needs.rollback = c->furthest[s] - next;
@@ -277,7 +277,7 @@ static void test_random_traces(void **state)
             kvb_event want = t.events[i].event;
             of_nothing += want.kind == KVB_EVENT_SEQ_CP && !want.n;
             joins += want.n && want.kind == KVB_EVENT_SEQ_CP && c.furthest[place(want.dst)];
-            /* seq_rm, seq_keep, seq_cp name ranges; no other line holds p1, and it is the end then. */
+            /* Only seq_rm, seq_keep and seq_cp have ranges; in other lines p1 is the end. */
             kvb_event_kind kind = want.kind == KVB_EVENT_REFUSED ? want.call : want.kind;
             want.p1 = kind == KVB_EVENT_SEQ_CP || kind == KVB_EVENT_SEQ_RM ? want.p1 : KVB_TRACE_POS_END;
             refused += want.kind == KVB_EVENT_REFUSED;
@@ -295,14 +295,14 @@ static void test_random_traces(void **state)
         assert_int_equal(got->needs.cells, c.needs.cells);
         assert_int_equal(got->needs.pairs, c.needs.pairs);
         assert_int_equal(got->needs.seq_len, c.needs.seq_len);
-        assert_int_equal(got->needs.seqs, c.needs.seqs > 0 ? c.needs.seqs : 1); /* a proposal alone */
+        assert_int_equal(got->needs.seqs, c.needs.seqs > 0 ? c.needs.seqs : 1); /* 0: only a proposal */
         assert_int_equal(got->needs.alive, c.needs.alive > 0 ? c.needs.alive : 1);
         assert_int_equal(got->needs.step, c.needs.step);
         assert_int_equal(got->needs.rollback, c.needs.rollback);
         rollbacks += c.needs.rollback > 0;
         kvb_trace_free(got);
     }
-    assert_in_range(rollbacks, 50, 479); /* the random traces have what they are to show */
+    assert_in_range(rollbacks, 50, 479); /* enough random traces have rollbacks, but not all */
     print_message("# %u joins, %u of nothing, %u refused, %u reordered, %u beside trees\n", joins, of_nothing, refused,
                   reordered, beside);
     assert_true(beside > 100);
@@ -326,7 +326,7 @@ static void test_header(void **state)
 
     header.profile = NULL;
     header.note = "n";
-    header.tensors = "/else/where/x.safetensors"; /* the base name goes in */
+    header.tensors = "/else/where/x.safetensors"; /* the header gets the base name */
     trace_write(scratch_path("h.jsonl"), &header, NULL, 0, 0);
     got = trace_load(scratch_path("h.jsonl"));
     assert_string_equal(got->header.tensors, scratch_path("x.safetensors"));
@@ -334,7 +334,7 @@ static void test_header(void **state)
     kvb_trace_free(got);
 }
 
-/* The form on disk is the documented one, and stable. */
+/* The bytes on disk are the documented ones. */
 static void test_bytes(void **state)
 {
     uint32_t pos[] = {0, 1}, seq[] = {0, 0}, accepted[] = {0};
@@ -410,8 +410,8 @@ static void test_bytes(void **state)
     free(text);
 }
 
-/* A change of the format that old traces would not survive shows here: read and written again, they are the same bytes.
- * One with a list of sequences is, once its copies are written as such. */
+/* Recorded traces that are read and written again have the same bytes, so that a change of the format that breaks old
+ * traces shows. A trace with lists of sequences has them after its copies are written as events. */
 static void test_shipped_traces(void **state)
 {
     const char *from = getenv("KVB_WORKLOADS") ? getenv("KVB_WORKLOADS") : "workloads/recorded";

@@ -9,8 +9,8 @@
 #include "workloads/safetensors.h"
 #include "workloads/values.h"
 
-/* Shows that the values of a trace are the profile's or the recorded rows, in one aligned block each, the
- * same however many parts make them, and that recorded tensors that disagree with the trace are refused. */
+/* Shows that the values of a trace are the profile's or the recorded rows, each kind in one aligned block, the same for
+ * any number of parts that make them. Recorded tensors that do not fit the trace are refused. */
 
 #define EVENTS                                                                                                         \
     "{\"prefill\":{\"seq\":0,\"from\":0,\"n\":5}}\n{\"fill\":{\"seq\":1,\"n\":600}}\n"                                 \
@@ -26,7 +26,7 @@ static kvb_trace *load(const char *text)
     return trace;
 }
 
-/* A team of three that works backwards. */
+/* A team of three that runs its parts backwards. */
 static void three_parts(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
 {
     *(int *)team += 1;
@@ -73,8 +73,7 @@ static void test_seeded(void **state)
     kvb_trace_free(t);
 }
 
-/* Layers of unlike groups: each has rows of its own shape and numbers, wherever it lies; latent rows have no V. */
-/* Tokens of a call that must be refused are none. */
+/* Tokens of a call that must be refused do not count as tokens. */
 static void test_refused(void **state)
 {
     char why[300] = "";
@@ -92,6 +91,7 @@ static void test_refused(void **state)
     }
 }
 
+/* Layers of unlike groups have rows of different shapes and numbers; latent rows have no V. */
 static void test_unlike_groups(void **state)
 {
     static const char *const profiles[] = {"gaussian", "llama",        "peaked",        "needle",   "flat",
@@ -122,7 +122,7 @@ static void test_unlike_groups(void **state)
                     uint32_t pos = token ? 600 : 0;
                     kvb_profile_find(profiles[p])->rows(m, 1, kind, layer, token, pos, want);
                     assert_memory_equal(rows, want, row * sizeof(float));
-                    assert_ptr_equal(rows, a->block[kind] + floats + token * row); /* layers lie one after the other */
+                    assert_ptr_equal(rows, a->block[kind] + floats + token * row); /* layers follow each other */
                     for (uint32_t below = 0; below < layer; below++) {
                         const float *others = kvb_values_rows(a, kind, below, token);
                         assert_true(!others || memcmp(rows, others, 8 * sizeof(float)));
@@ -136,7 +136,7 @@ static void test_unlike_groups(void **state)
         kvb_values_free(a);
         kvb_values_free(b);
     }
-    /* What a profile cannot do for one group, it cannot do for the trace. */
+    /* A profile that does not support one group does not support the trace. */
     kvb_values *v;
     t->header.model.groups[2].k_dim = 14;
     assert_int_equal(kvb_values_open(t, "peaked", 0, NULL, NULL, &v, why, sizeof why), -ENOTSUP);
@@ -173,7 +173,7 @@ static void test_header_profile(void **state)
     assert_int_equal(kvb_values_open(t, "gaussian", 0, NULL, NULL, &v, why, sizeof why), -ENOMEM);
     assert_contains(why, "values need ");
     kvb_trace_free(t);
-    t = load(HEADER); /* no tokens at all */
+    t = load(HEADER); /* no tokens */
     assert_int_equal(kvb_values_open(t, NULL, 0, NULL, NULL, &v, why, sizeof why), 0);
     kvb_values_free(v);
     kvb_trace_free(t);
@@ -181,8 +181,8 @@ static void test_header_profile(void **state)
 
 /* ---- recorded ------------------------------------------------------------------------------------------ */
 
-/* Writes the tensors of seven tokens as the trace's model wants them; `change` may spoil k.1. Element c of tensor i is
- * 10000 i + c. */
+/* Writes the tensors of seven tokens for the trace's model; `change` may spoil k.1. Element c of tensor i is 10000 i +
+ * c. */
 static void recorded_write(const kvb_trace *t, void (*change)(kvb_tensor *t))
 {
     static const char *const names[4][3] = {
@@ -214,7 +214,7 @@ static void recorded_write(const kvb_trace *t, void (*change)(kvb_tensor *t))
         fail_msg("%s", why);
 }
 
-/* A trace of seven tokens whose values are recorded. */
+/* A trace of seven tokens with recorded values. */
 static kvb_trace *recorded_load(const char *seeded)
 {
     static const char was[] = "\"values\":{\"profile\":\"gaussian\",\"seed\":1}}\n";
@@ -245,7 +245,7 @@ static void test_recorded(void **state)
         kvb_values_free(v);
         kvb_trace_free(t);
     }
-    /* Another profile may stand in for recorded values. */
+    /* A profile may replace recorded values. */
     kvb_trace *t = recorded_load(HEADER);
     kvb_values *v;
     assert_int_equal(kvb_values_open(t, "tags", 0, NULL, NULL, &v, why, sizeof why), 0);
@@ -305,9 +305,9 @@ static void test_bad_recorded(void **state)
     kvb_trace_free(t);
 }
 
-/* Shows that each value profile has the property it is named for, and that rows depend on their key alone. */
+/* Shows that each value profile has the property of its name, and that rows depend only on their key. */
 
-/* n layers alike. */
+/* A model of n equal layers. */
 static kvb_model model_of(uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t k_dim, uint32_t v_dim)
 {
     return (kvb_model){
@@ -376,11 +376,11 @@ static void test_rows_depend_on_key_alone(void **state)
             memset(a, 0xff, sizeof a);
             memset(b, 0xff, sizeof b);
             p->rows(&model, 7, kind, 1, 40, 12, a);
-            p->rows(&model, 7, kind, 3, 2, 1, b); /* another row in between */
+            p->rows(&model, 7, kind, 3, 2, 1, b); /* makes another row in between */
             assert_memory_not_equal(a, b, bytes);
             p->rows(&model, 7, kind, 1, 40, 12, b);
             assert_memory_equal(a, b, sizeof a);
-            assert_true(bytes == sizeof a || isnan(a[bytes / sizeof(float)])); /* wrote its rows and no more */
+            assert_true(bytes == sizeof a || isnan(a[bytes / sizeof(float)])); /* wrote only its rows */
             for (size_t c = 0; c < bytes / sizeof(float); c++)
                 assert_true(isfinite(a[c]));
             if (strcmp(p->name, "tags") == 0 && kind != KVB_ROWS_Q)
@@ -403,7 +403,7 @@ static void test_normal_numbers(void **state)
     }
     assert_true(fabs(moment[1]) < 0.005 && fabs(moment[2] - 1) < 0.01);
     assert_true(fabs(moment[3]) < 0.02 && fabs(moment[4] - 3) < 0.05);
-    /* Against the distribution function, tails too. */
+    /* Compares with the distribution function, also in the tails. */
     for (double p = 1e-9; p < 1; p = p < 0.1 ? p * 1.3 : p + 0.01) {
         uint32_t bits = (uint32_t)(p * 4294967296.0);
         double x = kvb_rng_normal(bits), back = 0.5 * erfc(-x / sqrt(2));
@@ -433,7 +433,7 @@ static void test_gaussian(void **state)
     free(q);
 }
 
-/* RMS of each K channel before RoPE, the rotation undone, over tokens 1 .. n-1. */
+/* RMS of each K channel over tokens 1 .. n-1, with RoPE undone. */
 static void channel_rms(const float *k, uint32_t head, uint32_t n, double *rms)
 {
     uint32_t dim = model.groups[0].k_dim, half = dim / 2;
@@ -451,7 +451,7 @@ static void channel_rms(const float *k, uint32_t head, uint32_t n, double *rms)
         rms[c] = sqrt(rms[c]);
 }
 
-/* Share of outlier channels, and how large they are, against the median channel. */
+/* Checks the number of outlier channels, and their size relative to the median channel. */
 static void outliers_check(const char *profile, uint32_t layer, double low, double high)
 {
     enum { N = 400 };
@@ -544,7 +544,7 @@ static void test_peaked(void **state)
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
         const kvb_model m = model_of(1, 2, 1, dims[d], 16);
         float *k = rows_make("peaked", &m, KVB_ROWS_K, 0, N);
-        for (uint32_t t = 0; t < N; t += 32767) { /* any visible set: here all, in the middle too */
+        for (uint32_t t = 0; t < N; t += 32767) { /* a query may see any cells, here all, also later ones */
             float q[512];
             kvb_profile_find("peaked")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
             for (uint32_t h = 0; h < m.groups[0].heads; h++) {
@@ -560,7 +560,7 @@ static void test_peaked(void **state)
     assert_contains(why, "needs a k_dim of at least 16");
 }
 
-/* Every query finds its needle; every cell is some query's; and only what a query may see is looked for. */
+/* Every query finds its needle, every cell is the needle of some query, and each needle is visible to its query. */
 static void test_needle(void **state)
 {
     enum { N = 1024 };
@@ -581,13 +581,13 @@ static void test_needle(void **state)
     }
     uint32_t others = 0;
     for (uint32_t c = 0; c < N; c++) {
-        assert_true(found[0][c] && found[1][c]); /* by its own query at least */
+        assert_true(found[0][c] && found[1][c]); /* at least its own query finds it */
         others += found[0][c] > 1;
     }
     assert_true(others > N / 3); /* the later a cell, the fewer queries see it */
     free(k);
 
-    /* a window of 100 with 2 sinks, and chunks of 100: the same keys, fewer of them seen */
+    /* a window of 100 with 2 sinks, and chunks of 100: the same keys, fewer of them visible */
     for (int chunks = 0; chunks < 2; chunks++) {
         uint32_t sinks = 0, older = 0;
         m.groups[0].chunk = chunks ? 100 : 0;
@@ -624,7 +624,7 @@ static void test_flat(void **state)
     free(q);
 }
 
-/* The logits of one query head over keys 0 .. n-1, of the model of all tests. */
+/* Logits of one query head over keys 0 .. n-1, for the model of all tests. */
 static void logits_make(const float *q, const float *k, uint32_t head, uint32_t n, double *logits)
 {
     const kvb_group *g = &model.groups[0];
@@ -636,7 +636,7 @@ static void logits_make(const float *q, const float *k, uint32_t head, uint32_t 
     }
 }
 
-/* Logits lie where the profile puts them, and differ as ordinary ones do. */
+/* Logits lie where the profile puts them, with ordinary differences. */
 static void test_logits_far_from_0(void **state)
 {
     enum { N = 200 };
@@ -713,11 +713,11 @@ static void test_subnormal(void **state)
         }
 }
 
-/* Multiples of 1/64 up to 1000 and zeros of both signs; of each format many elements lie half-way between two codes. */
+/* Multiples of 1/64 up to 1000 and zeros of both signs; in each format many elements lie half-way between two codes. */
 static void test_grid(void **state)
 {
     enum { N = 512 };
-    static const float limits[] = {1000, 127, 8, 6, 448}; /* the largest code, or what saturates */
+    static const float limits[] = {1000, 127, 8, 6, 448}; /* the largest code of each format */
     uint32_t zeros[2] = {0}, ties[5] = {0}, beyond = 0;
     for (kvb_rows kind = KVB_ROWS_K; kind <= KVB_ROWS_V; kind++) {
         const uint32_t dim = dim_of(&model, kind), n = N * heads_of(&model, kind) * dim;
@@ -749,7 +749,7 @@ static void test_grid(void **state)
     free(q);
 }
 
-/* Decodes a row of tags: the code, or all ones when its repeats disagree or an element is no symbol. */
+/* Decodes a row of tags: the code; all ones if its repetitions differ or an element is no symbol. */
 static uint32_t tag_decode(const float *row, uint32_t dim)
 {
     uint32_t bits = dim < 32 ? 2 : 1, period = 32 / bits, code = 0;
@@ -827,7 +827,7 @@ static void test_odd_dims(void **state)
     kvb_model m = model_of(4, 4, 2, 15, 64);
     assert_false(kvb_profile_find("llama")->supports(&m, m.groups, why, sizeof why));
     assert_contains(why, "even k_dim");
-    /* All even dims from the smallest on have room for the outliers beside the sink. */
+    /* Even the smallest dims have room for the outliers beside the sink. */
     static float rows[2 * 4096];
     for (uint32_t dim = 4; dim <= 4096; dim = dim < 200 ? dim + 2 : 2 * dim) {
         m = model_of(4, 4, 2, dim, 64);
