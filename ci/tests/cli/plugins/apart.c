@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pool of codes of 8 bits, with the f32 scale of each row in a table apart, which no kernel knows. What it says of
- * its memory is changed by -D: GROUP, what its format says of the scales; ROW_MORE, BYTES_MORE, added to row_bytes()
- * and bytes(); PAD, bytes between rows, of which the last row has none.
+ * A pool of 8-bit codes, with each row's f32 scale in a separate table that no kernel knows. -D changes what it
+ * declares about its memory: GROUP, the format's group of scales; ROW_MORE and BYTES_MORE, added to row_bytes() and
+ * bytes(); PAD, bytes between rows, with none behind the last row.
  */
 #include <errno.h>
 #include <math.h>
@@ -46,7 +46,7 @@ static double row_bytes(const kvb_pool_type *type, uint32_t dim)
     return (double)(dim + sizeof(float)) + ROW_MORE;
 }
 
-/* All of it is taken at once. */
+/* The pool allocates its capacity at once. */
 static size_t bytes(const kvb_pool_type *type, const kvb_pool_options *o, uint32_t cells)
 {
     (void)type;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in of kernels that each do one thing a kernel must not do. A run must survive and name each. */
+/* A plug-in of kernels that each do one forbidden thing. A run must survive and name each. */
 #define _GNU_SOURCE
 #include "attend.h"
 
@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Cell 63 has the V row of cell 64, as where a kernel's blocks meet. */
+/* Cell 63 gets the V row of cell 64, a mistake at the border of a kernel's blocks. */
 static bool is_off_at_border;
 
-/* f32 rows, scalar, sums in double: right, up to what `scale` and `p_round` make of it. */
+/* f32 rows, scalar, sums in double: right, except for `scale` and `p_round`. */
 static void row_attend(const kvb_attend *a, uint32_t t, uint32_t h, double scale, double (*p_round)(double))
 {
     const kvb_problem *p = &a->problem;
@@ -95,7 +95,7 @@ static int hang(const kvb_attend *a)
     return 0;
 }
 
-/* Honest, and twenty times as slow in each process but the first one: that which makes the file KVB_FIRST. */
+/* Right, but twenty times as slow in every process except the first, which makes the file KVB_FIRST. */
 static int second(const kvb_attend *a)
 {
     static int passes;
@@ -127,7 +127,7 @@ static int scaled(const kvb_attend *a)
     return 0;
 }
 
-/* The upper half of the heads, where one token asks. */
+/* Wrong in the upper half of the heads, in calls of one token. */
 static int half(const kvb_attend *a)
 {
     uint32_t n = a->problem.n_heads;
@@ -167,7 +167,7 @@ static int gives_up(const kvb_attend *a)
     return -12;
 }
 
-/* ---- memory: each does its work first, and then touches what it must not ----------------------------- */
+/* ---- memory: each does its work first, then a forbidden access --------------------------------------- */
 
 static int overrun(const kvb_attend *a)
 {
@@ -211,7 +211,7 @@ static int gives_five(const kvb_attend *a)
     return 5;
 }
 
-/* Into the slack between the last row of lse and the next multiple of 64 bytes, where there is one. */
+/* Writes to the slack between the last row of lse and the next multiple of 64 bytes, if there is one. */
 static int slack(const kvb_attend *a)
 {
     honest(a);
@@ -220,7 +220,7 @@ static int slack(const kvb_attend *a)
     return 0;
 }
 
-/* Beyond the last head's last reserved cell. */
+/* Reads beyond the last head's last reserved cell. */
 static int overread(const kvb_attend *a)
 {
     honest(a);

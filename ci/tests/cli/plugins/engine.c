@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine that keeps a list of tokens for each sequence, and says a hash of what each token sees. The name of its
- * model is what it does wrong: nothing, abort, hang, print, thread, exit, open; and what it is: old. */
+/* An engine that keeps a list of tokens for each sequence; its answer is a hash of what each token sees. The name of
+ * its model chooses what it does wrong (nothing, abort, hang, print, thread, exit, open), or its version (old). */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in of kernels that call an engine: it allocates, has a thread of its own, gives no log-sum-exp, and is as
- * wrong as its name says. `foreign-tame` does the same and does not say that it is foreign. */
+/* A plug-in of kernels that call an engine, which allocates, has its own thread and gives no log-sum-exp. The name
+ * tells how wrong a kernel is. `foreign-tame` does the same but does not declare that it is foreign. */
 #include "attend.h"
 
 #include <errno.h>

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that read cells which the mask hides, each in another way. They are right as long as these hold finite
- * numbers. */
+/* Kernels that read cells which the mask hides, each in another way. They are right if these hold finite numbers. */
 #include "attend.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Which hidden cells are read, and what of them. */
+/* Which hidden cells are read, and how. */
 typedef struct way {
-    bool k, v;   /* 0 times the row is added */
-    bool mates;  /* only of cells that another query of the call sees */
-    bool stale;  /* only of cells that no query of the call sees */
-    bool counts; /* in place of a product: an element of V that is no number counts as 1 */
+    bool k, v;   /* adds 0 times the row of K; of V */
+    bool mates;  /* only cells that another query of the call sees */
+    bool stale;  /* only cells that no query of the call sees */
+    bool counts; /* in place of a product: a NaN in V counts as 1 */
 } way;
 
 static bool sees(const kvb_attend *a, uint32_t t, uint32_t c)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in of kernels that are never called: for what `kvbench list kernels` says of them. */
+/* A plug-in of kernels that are never called, for the output of `kvbench list kernels`. */
 #include "attend.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static bool decline(char *why, size_t why_bytes, const char *text)
     return false;
 }
 
-/* K in f16 or q8_0, V in f16; heads of a multiple of 64; f32 out; nothing else. */
+/* Only K in f16 or q8_0, V in f16, dims that are multiples of 64, and f32 out. */
 static bool supports_some(const kvb_problem *p, char *why, size_t n)
 {
     if (strcmp(p->k_format->name, "f16") && strcmp(p->k_format->name, "q8_0"))

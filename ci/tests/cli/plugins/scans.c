@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in of scan kernels for mamba1 and its convolution, f32 states: one right, the others each with one thing that
- * a kernel must not do. */
+/* A plug-in of scan kernels for mamba1 and its convolution, with f32 states: one is right, the others each do one
+ * forbidden thing. */
 #include "attend.h"
 #include "scan.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* What a token of the recurrence does; decays: that it forgets. */
+/* One token of the recurrence. decays: false: the state does not decay. */
 static void token_scan(const kvb_scan *x, uint32_t t, bool decays)
 {
     const kvb_scan_problem *p = &x->problem;
@@ -112,7 +112,7 @@ static size_t scratch_bytes(const kvb_scan_problem *p, uint32_t n_threads)
     return (size_t)p->d_k * p->d_v * sizeof(float);
 }
 
-/* arithmetic(): that of plain loops. */
+/* arithmetic() declares plain loops. */
 #define KERNEL(NAME)                                                                                                   \
     {                                                                                                                  \
         .name = "scan-" #NAME, .summary = #NAME, .scan = &(const kvb_scan_face)                                        \

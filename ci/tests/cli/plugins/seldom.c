@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plug-in of kernels that are right but for few rows, or few calls, layers, threads. A run must find each. */
+/* A plug-in of kernels that are wrong only in few rows, calls, layers or threads. A run must find each. */
 #include "attend.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #define MOST 4096
 
-/* One row: f32, in double. */
+/* One row of f32, computed in double. */
 static void row_attend(const kvb_attend *a, uint32_t row, double scale)
 {
     const kvb_problem *p = &a->problem;
@@ -50,7 +50,7 @@ static float *out_of(const kvb_attend *a, uint32_t row)
 
 static uint32_t calls;
 
-/* One row of the 30th call: not of the first or last event, nor head, nor layer's. */
+/* Wrong in one row of the 30th call, which is not in the first or last event, head or layer. */
 static int one_nan(const kvb_attend *a)
 {
     uint32_t row = rows_of(a) / 2;
@@ -61,7 +61,7 @@ static int one_nan(const kvb_attend *a)
     return 0;
 }
 
-/* Every 1000th row is that of the call before. */
+/* Every 1000th row is one of the previous call. */
 static int keeps(const kvb_attend *a)
 {
     static float last[MOST];
@@ -75,8 +75,8 @@ static int keeps(const kvb_attend *a)
     return 0;
 }
 
-/* Knows layer 1 by the first token's K row, which is the second that it meets. Hidden rows may be poisoned: it looks at
- * those that the first query sees. */
+/* Wrong in layer 1, which it recognises by the first token's K row: the second such row that it sees. Hidden rows may
+ * be poisoned, so it only reads that row if the first query sees it. */
 static int second_layer(const kvb_attend *a)
 {
     static float met[2];
@@ -107,7 +107,7 @@ static int second_thread(const kvb_attend *a)
     return 0;
 }
 
-/* From the second pass on, which begins where there are fewer cells than before. */
+/* Wrong from the second pass on, which begins when there are fewer cells than before. */
 static int second_pass(const kvb_attend *a)
 {
     static uint32_t cells;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plug-in kernels that are right, but add the cells in as many parts as the team has threads, so that the last bits
- * depend on their number. "uneven": unless the problem asks for the same bits. "breaking": even then. "counting": then
- * in as many parts as the process has threads. */
+/* Plug-in kernels that are right, but add cells in as many parts as the team has threads: the last bits depend on that
+ * number. "uneven": not if the problem is deterministic. "breaking": even then. "counting": then in as many parts as
+ * the process has threads. */
 #include "attend.h"
 
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* One row in parts, each with a maximum and f32 sums of its own. */
+/* One row in parts, each with its own maximum and f32 sums. */
 static void row_attend(const kvb_attend *a, uint32_t t, uint32_t h, uint32_t parts)
 {
     const kvb_problem *p = &a->problem;
