@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `ci/check_arm.sh BUILD CPU TEST…`: runs the build of BUILD/arm under qemu-user, each level on one CPU that has it (CPU: that one
-# alone): the unit tests; what is replayed below, judged; and for the reference kernel the same digests as the build
-# for this machine has. At vector lengths 256 and 512 a planted fault must be found (CPU "planted": only that). Nothing is timed.
-# KVB_ARM_SUITE="--suite quick": the whole of that instead.
+# `ci/check_arm.sh BUILD CPU TEST…` runs the build in BUILD/arm under qemu-user, each level on one CPU that has it: the unit
+# tests, and the replays below, which are judged. The reference kernel must give the digests of this machine's build. At vector
+# lengths 256 and 512 a planted fault must be found. Nothing is timed. CPU: runs only that CPU; "planted": only the planted fault.
+# KVB_ARM_SUITE="--suite quick": replays that suite instead.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 BUILD=$(realpath "${1:?usage: ci/check_arm.sh BUILD CPU TEST…}") only=${2-}
 shift 2
 sysroot=$BUILD/arm/sysroot work=$BUILD/arm/check
-compiler="aarch64-linux-gnu-gcc --sysroot=$sysroot" # of what the tests build, too
+compiler="aarch64-linux-gnu-gcc --sysroot=$sysroot" # also for plug-ins that tests build
 mkdir -p "$work"
 export QEMU_LD_PREFIX=$sysroot OPENBLAS_NUM_THREADS=1 KVB_PROGRESS=0 KVB_TUNING=none KVB_OPENBLAS_NOTE=''
 export KVB_WORKLOADS=$PWD/workloads/recorded KVB_PLOTS=$PWD/plots
@@ -24,8 +24,8 @@ cat >"$work/rows.jsonl" <<'TRACE'
 {"step":{"pos":[71,71,72],"seq":[0,1,1]}}
 TRACE
 
-# Every kernel, format, cache, mask and scan is met, though not every pair of them as in the quick suite, which takes hours for each
-# level under emulation. What depends on a level are loops, not which cache they are called for.
+# The parts have every kernel, format, cache, mask and scan, but not all pairs of these as the quick suite, which takes hours for
+# each level under emulation. Only loops depend on the level, not the caches that they are called for.
 flash="--kernel flash*"
 parts=("--workload $work/rows.jsonl --cache seq --pool * --pool *+had --pool kivi4 --pool kivi2 $flash --kernel reference"
     "--workload plain-decode --cache * --pool f16 $flash"
@@ -41,8 +41,8 @@ if [ -n "${KVB_ARM_SUITE-}" ]; then
     judged=(--check --set oracle-pairs=20000 --timeout 3600)
 fi
 
-# CPUs of qemu, the least that have the levels that they try: the last one of themselves, others by --cpu-mask. What a level does on
-# a larger CPU is the same code over again. Of `max` the vectors' length is chosen.
+# The smallest qemu CPUs for these levels. A CPU uses the last level in its list by itself, the others through --cpu-mask. A larger
+# CPU would run the same code. For `max` the length of vectors is chosen.
 cpus=("cortex-a72=portable neon" "cortex-a76=neondot" "max,sve=off=neonbf16" "a64fx=sve512" "max,sve128=on=sve128 sve128bf16"
     "max,sve256=on=sve256 sve256bf16" "max,sve512=on=sve512bf16")
 
@@ -74,8 +74,8 @@ run_arm() { # CPU, level, mask
     run_parts "$work/$2" "${3-}" nice -n 10 qemu-aarch64 -cpu "$1" "$BUILD/arm/kvbench"
 }
 
-# The level's records name it; what passes here passes there; the reference kernel's outputs are the same, bit for bit; nothing is
-# missing; and what is skipped says why.
+# The level's records must name the level. A combination that passes on this machine must pass there, and the reference kernel's
+# outputs must be the same, bit for bit. No cache, pool or kernel may be missing, and each skip must have a reason.
 compare() { # level
     python3 - "$work" "$1" "${#parts[@]}" "$BUILD/kvbench" <<'PY'
 import collections, json, re, subprocess, sys
@@ -90,7 +90,7 @@ def read(name):
     return found
 here, there = read("here"), read(level)
 passed = {k for k in there if there[k]["status"] == "pass"}
-of_level = "flash-f16", "flash-bf16", "flash-amx"  # not every level has them
+of_level = "flash-f16", "flash-bf16", "flash-amx"  # not every level has these
 other = [k for k in here if here[k]["status"] == "pass" and k not in passed and k[4] not in of_level]
 assert not other, other
 same = [k for k in passed if k[4] == "reference"]
@@ -116,13 +116,13 @@ for reason, n in skipped.most_common():
 PY
 }
 
-# Lanes that a predicate leaves out, of those that vectors of 128 bits do not have, are taken all the same.
+# Plants a fault: lanes that a predicate excludes are used, if 128-bit vectors do not have them.
 plant() {
     sed -i 's/svcmpne_n_u32(ALL, svand_n_u32_x(ALL, each, bits), 0)/svorr_b_z(ALL, svcmpge_n_u32(ALL, LANE, 4), &)/' "$1/kernels/vector/vec_sve.h"
     ! cmp -s "$1/kernels/vector/vec_sve.h" kernels/vector/vec_sve.h
 }
 
-# It is no luck: every combination with a kernel of vectors fails, over narrow rows, too; and none of the reference kernel.
+# Every combination with a vector kernel must fail, also over narrow rows, and none with the reference kernel.
 planted_shows() { # CPU, what these must do: fail, or pass
     local words
     read -ra words <<<"$planted_part"
@@ -155,7 +155,7 @@ for entry in "${cpus[@]}"; do
     done
 done
 
-# A copy of the build, of which only what includes the header is built again.
+# In a copy of the build only files that include the header are compiled again.
 if [ -z "$only" ] || [ "$only" = planted ]; then
     rm -rf "$work/planted" && mkdir -p "$work/planted/build"
     git ls-files -z | xargs -0 cp -p --parents -t "$work/planted"

@@ -4,14 +4,14 @@
 
 coverage.py BUILD        a build with --coverage, after its tests have run
 
-A line counts once, whichever of the objects that it was compiled into ran it: the sources of kernels/vector are compiled for each
-level of instruction sets. Objects of a level that this CPU lacks are left out, and named.
+A line counts as run if any object compiled from it ran it: the sources of kernels/vector are compiled for each level of instruction
+sets. Objects of a level that this CPU lacks are left out, and named.
 
-Prints a table by room, and every line that no test runs. Each of those is explained in ci/coverage.txt; exit 1 if one is not,
-if an explanation is of no such line, or if a room is below 95 %. An explanation there is
+Prints a table by folder, and every line that no test runs. ci/coverage.txt must explain each of these lines. Exit 1 if one is not
+explained, if an explanation matches no such line, or if a folder is below 95 %. An explanation has the form
 
     FILE: why
-        a line of the file, as it is but for indentation; as often as there are such lines
+        a line of the file without its indentation; repeated if there are several such lines
         ...
 """
 import collections
@@ -29,7 +29,7 @@ ALONE = {"product_bf16": "avx512_bf16", "product_f16": "avx512_fp16"}  # beginni
 
 
 def flag_needed(path):
-    """The CPU's flag without which an object's code cannot run, or None."""
+    """The CPU flag that an object's code needs, or None."""
     parts = path.name.split(".")
     if len(parts) > 2:
         return LEVELS.get(parts[1])
@@ -43,7 +43,7 @@ def lines_read(build):
     for notes in sorted(path for room in ROOMS for path in (build / room).rglob("*.gcno")):
         source = notes.relative_to(build).with_name(notes.name.split(".")[0] + ".c")
         if source.parent.name == "example-plugin" or not (ROOT / source).exists():
-            continue  # loaded by scripts, as a stranger's plug-in; or left of an old build
+            continue  # a plug-in that scripts load; or left from an old build
         if (flag := flag_needed(notes)) and flag not in flags:
             left_out.append(f"{notes.relative_to(build).with_suffix('')} ({flag})")
         else:
@@ -58,7 +58,7 @@ def lines_read(build):
 
 
 def explanations_read():
-    """{(file, text of a line): [why, for each such line]}"""
+    """{(file, text of a line): [why, once for each such line]}"""
     explained, file, why = collections.defaultdict(list), None, None
     for line in open(ROOT / "ci/coverage.txt"):
         if line.startswith("    "):

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what kvbench needs from Debian and is missing.
+# Installs the Debian packages that kvbench needs, if they are missing.
 #
-#   ci/deps.sh [build|report|check|arm]   what `make run` needs; what the report needs; what `make check` needs: all but
-#                                     the next (the default); what `make arm` needs
+#   ci/deps.sh [build|report|check|arm]   build: for `make run`; report: for the report; check: for `make check`, all but
+#                                     those of arm (the default); arm: for `make arm`
 #   ci/deps.sh --list [build|report|check|arm]   print the packages, one a line
 #
-# Says nothing and needs no rights when nothing is missing. Exit 3, with the packages and the command that installs
-# them, where it cannot install: not root, not Debian, no network. KVB_DEPS_SKIP=1 trusts the machine as it is;
+# If nothing is missing, prints nothing and needs no rights. Exit 3, with the packages and the command that installs
+# them, if it cannot install them: not root, not Debian, no network. KVB_DEPS_SKIP=1 trusts the machine;
 # KVB_DEPS_EXTRA names further packages.
 set -euo pipefail
 
 build_packages=(gcc libc6-dev make libopenblas-pthread-dev libhwloc-dev libjansson-dev zlib1g-dev libpapi-dev)
 report_packages=(python3 python3-numpy gnuplot-nox) # numpy: difference.py of a dump
 check_packages=(git perl libcmocka-dev libmpfr-dev clang libclang-rt-dev clang-format cppcheck shellcheck) # perl brings prove
-# Those that read what is exported, and the CI templates.
+# Readers of exported files, and of the CI templates.
 check_packages+=(libxml2-utils libbenchmark-tools python3-scipy python3-pandas python3-yaml python3-jsonschema)
 check_packages+=(valgrind) # counts instructions
 check_packages+=(chromium-headless-shell) # reads the report

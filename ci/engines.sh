@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs engines of others, built: `ci/engines.sh FOLDER`.
+# Installs built engines of other projects: `ci/engines.sh FOLDER`.
 #
-#   FOLDER/ggml          libllama, libggml and its CPU backends, of the npm package that node-llama-cpp brings for Linux
+#   FOLDER/ggml          libllama, libggml and its CPU backends, from node-llama-cpp's npm package for Linux
 #   FOLDER/llama-BUILD   older ones, for `kvbench engine`
-#   FOLDER/onnx          libonnxruntime, of the npm package of ONNX Runtime
+#   FOLDER/onnx          libonnxruntime, from ONNX Runtime's npm package
 #
-# Pinned by version and checksum; what is there already is left alone. Exit 3, with one line for each that is not installed, where
+# Versions and checksums are pinned; an installed engine stays. Exit 3, with one line for each engine that is not installed, if
 # there is no npm, no network, or no build for this machine.
 set -uo pipefail
 
@@ -20,7 +20,7 @@ cannot() {
     failed=3
 }
 
-# engine NAME PACKAGE SHA512 MEMBER: what lies under MEMBER in the package's archive becomes FOLDER/NAME.
+# engine NAME PACKAGE SHA512 MEMBER: the folder MEMBER in the package's archive becomes FOLDER/NAME.
 engine() {
     local name=$1 sha512=$3 member=$4 archive
     package=$2

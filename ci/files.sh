@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Prints the files of the project, one a line, from its root: those that git tracks or would track; without git,
-# all but build trees. Arguments are path patterns as git takes them ('*.c').
+# all files except build trees. Arguments are path patterns as for git ('*.c').
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every header compiles alone, with gcc and with clang; the plug-in contract also as C++ and needing nothing of ours.
+# Every header compiles alone, with gcc and with clang. The plug-in contract also compiles as C++, and needs no other header.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -8,7 +8,7 @@ flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Wstrict-prototypes -Werror -fsyntax
 failed=0
 mapfile -t headers < <(ci/files.sh '*.h' | grep -v '^ci/') # a test's header may lean on cmocka
 
-# Each include twice: a header without a guard is caught too.
+# Includes each header twice, to find one without a guard.
 headers_compile() { # compiler
     local bad=0
     for header in "${headers[@]}"; do

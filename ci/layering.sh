@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Who may include whom (DESIGN.md, section 1), checked over the #include lines; and no top-level folder but the
-# listed ones. `ci/layering.sh [ROOT]` prints "file:line: …" for each breach and then exits 1.
+# Checks which files include which (DESIGN.md, section 1), by the #include lines, and that there are no top-level
+# folders but the listed ones. `ci/layering.sh [ROOT]` prints "file:line: …" for each breach and then exits 1.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
 folders='kernels caches workloads oracle harness results plots ci'
 
-# The first row whose pattern a file's path matches says what it may include (extended regular expressions).
-# A test may include what its subject may, the subject itself, and what lies beside it ("fixture.h").
+# The first row with a pattern that matches a file's path gives the files that it may include (extended regular
+# expressions). A test may include its subject, the same files as its subject, and files beside it ("fixture.h").
 rules=(
-    '^kernels/example-plugin/        ^(view|attend|scan)\.h$' # as a stranger would: with a copy of the contract's headers
+    '^kernels/example-plugin/        ^(view|attend|scan)\.h$' # as outside the tree: with a copy of the contract's headers
     '^caches/example-plugin/         ^caches/plugin\.h$'
-    '^kernels/(ggml|onnx)/           ^kernels/(view|attend|engines)\.h$' # a plug-in: of the contract alone
+    '^kernels/(ggml|onnx)/           ^kernels/(view|attend|engines)\.h$' # a plug-in: only the contract
     '^kernels/                       ^kernels/|^(view|attend|scan)\.h$'
     '^caches/                        ^caches/|^kernels/(view|attend|scan|model)\.h$'
     '^workloads/live/                ^workloads/|^caches/[^/]*\.h$|^kernels/(view|attend|scan|model)\.h$'

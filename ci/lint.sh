@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that needs no build: format, layering, headers alone, shell scripts, lengths, licence lines, cppcheck.
-# Each check prints what it finds; the last line says which failed. `ci/lint.sh NAME…` runs only those.
+# All checks that need no build: format, layering, headers alone, shell scripts, lengths, licence lines, cppcheck. Each
+# prints its findings; the last line names those that failed. `ci/lint.sh NAME…` runs only the named checks.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -34,16 +34,16 @@ check_lengths() {
 }
 
 check_licence() {
-    # but for the examples' Makefiles, which are to be three lines
+    # except the examples' Makefiles, which have only three lines
     ci/files.sh '*.c' '*.h' '*.sh' '*.t' '*.py' '*Makefile' '.ci/run' | grep -v '^[a-z]*/example-plugin/Makefile$' |
         xargs -d '\n' awk 'FNR <= 2 && /SPDX-License-Identifier: Apache-2\.0/ { has[FILENAME] = 1 }
             END { for (i = 1; i < ARGC; i++) if (!has[ARGV[i]]) { print ARGV[i] ": no SPDX line on top"; bad = 1 }
                   exit bad }'
 }
 
-# The tests are left out: it takes their deliberate nonsense for mistakes. And some of its checks misread C (compound
-# literals on the right of an assignment, loops that fill an array, structures that a function fills in). The
-# compilers and the sanitizers see to what those look for; clang reads each file at each level.
+# Tests are left out, since they make mistakes on purpose. Some of cppcheck's checks misread C and are off (compound
+# literals on the right of an assignment, loops that fill an array, structures that a function fills). The compilers and
+# the sanitizers find such mistakes; clang reads each file at each level.
 check_cppcheck() {
     printf '%s\n' "${sources[@]}" | grep -v '^ci/' |
         xargs -P "$(nproc)" -n 20 cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr \

@@ -6,14 +6,14 @@
     ci/mutate.py build caches/store.c oracle          every place of these files and folders: some hours
     ci/mutate.py build --tests oracle                 judged by test programs alone: some seconds for each mutant
 
-A mutant is a comparison at its border or turned round, a 1 left out or doubled, operands swapped, plus for minus, times for
-divided by, "and" for "or", the larger for the smaller, a condition negated, another value returned, a statement dropped. It is made in a copy of the tree. What does not
-compile, warnings aside, is not counted. A mutant that compiles to the same code, or is listed in ci/mutants-alike.txt with the
-reason, changes nothing and is not counted. A mutant is killed by the first that fails: a test program that links the file and is
-of its room, or is named after it, includes its header, or is listed below; a script of the file's or its folder's name; a run of several workloads;
-`kvbench faults` (honest combinations must pass, each fault be caught). Each of these must pass without the mutant: that is tried
-before its first verdict, and sets how long it may take. Survivors are listed with file and line.
-Exit 0 whatever the score.
+A mutant is a comparison at its border or reversed, a 1 left out or doubled, operands swapped, plus for minus, times for
+divided by, "and" for "or", the larger for the smaller, a condition negated, another value returned, a statement dropped. It is made
+in a copy of the tree. Mutants that do not compile (warnings aside), that compile to the same code, or that ci/mutants-alike.txt lists
+with a reason, are not counted. Judges are tried in turn, and the first that fails kills the mutant: test programs that link the file
+and lie in its folder of tests, have its name, include its header, or are listed below; scripts with the name of the file or its
+folder; a run of several workloads; `kvbench faults` (honest combinations must pass, each fault be caught). A judge must pass without
+the mutant: this is tried before its first verdict, and sets its time limit. Survivors are listed with file and line.
+Exit 0, whatever the score.
 """
 import argparse
 import collections
@@ -34,15 +34,15 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ROOMS = {"caches": "caches", "kernels": "kernels", "oracle": "oracle", "harness": "harness", "results": "results",
-         "workloads/live": "live", "workloads": "workloads"} # and the folder of its tests
+         "workloads/live": "live", "workloads": "workloads"} # folder of sources: folder of its tests
 LED_TO = {"workloads/history": ["cli/forms.t"], "kernels/ggml/": ["cli/ggml.t"], "kernels/onnx/": ["cli/ggml.t"], "harness/tuning/": ["cli/tune.t"], "kernels/scan": ["whole/test_scan"],
           "harness/selection/": ["cli/list.t", "cli/settings.t"], "harness/counters/": ["cli/count.t"], "harness/matrix/": ["cli/isolation.t"],
          "harness/commands/merge": ["cli/shard.t"], "results/": ["cli/compare.t", "cli/export.t"],
          "harness/replay/scan": ["cli/hybrids.t", "cli/every_row.t"], "caches/stores/state": ["cli/hybrids.t"],
-          "oracle/descent": ["whole/test_descent"], "oracle/recurrence": ["whole/test_descent"]} # by no name
+          "oracle/descent": ["whole/test_descent"], "oracle/recurrence": ["whole/test_descent"]} # tests that no name leads to
 RUN, FAULTS = "a run", "kvbench faults"
-ALIKE = ROOT / "ci/mutants-alike.txt" # of each mutant its file, the line before and after, and why nothing can see it
-JUDGED = ("caches", "kernels", "oracle", "harness") # what `kvbench faults` judges
+ALIKE = ROOT / "ci/mutants-alike.txt" # for each mutant its file, the line before and after, and why no test can see it
+JUDGED = ("caches", "kernels", "oracle", "harness") # folders of tests whose sources `kvbench faults` judges
 ALONE = r"(?<![\w.>])(\w+) %s (\w+)\b(?![.\[(]|->)" # operands that are one word
 TURNS = [(r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
          (r" && ", " || "), (r" \|\| ", " && "), (r" \+ 1\b(?!\.)", ""), (r" \+ 1\b(?!\.)", " + 2"), (r" - 1\b(?!\.)", ""),
@@ -50,7 +50,7 @@ TURNS = [(r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "),
          (r" \* ", " / "), (r" / ", " * "), (r"\bfmin\(", "fmax("), (r"\bfmax\(", "fmin("),
          (r"\bif \((.*)\)( \{)?\s*$", r"if (!(\1))\2"), (r"\breturn true;", "return false;"), (r"\breturn false;", "return true;"),
          (r"\breturn 0;", "return 1;"), (r"\breturn (?!true|false|0)(\w+);", r"return \1 + 1;")]
-# A dropped free() is not tried: `make asan` sees what leaks, a build without sanitizers does not.
+# A dropped free() is not tried: only `make asan` finds leaks.
 DROPPED = re.compile(r"^( +)(?!free\(|return|break|continue|goto|else|case|default|const |static |struct |uint|int |size_t |float |double |bool |char |kvb_\w+ \w+ =)"
                      r"[\w>.\[\]*()+-]+( [-+*|&]?= .*|\(.*\)|\+\+);$")
 NO_CODE = re.compile(r'^\s*(#|//|/?\*|assert|static_assert|snprintf|fprintf|return kvb_\w*(fail|complain))|"')
@@ -64,7 +64,7 @@ def lines_of(name):
 
 
 def mutants_of(name):
-    """Each change of a file: its name, a line counted from 0, and what becomes of it."""
+    """Each mutant of a file: its name, the number of a line from 0, and the new line."""
     for number, line in enumerate(lines_of(name)):
         code = line.split("/*")[0].split("//")[0]
         if NO_CODE.search(code) or not line.startswith(" "):
@@ -89,7 +89,7 @@ def alike():
 
 
 def place_of(mutant):
-    """As `alike` has it."""
+    """The mutant as a key of alike()."""
     name, number, new = mutant
     return name, lines_of(name)[number].strip(), new.strip()
 
@@ -103,13 +103,13 @@ def give_up(why): # from any thread
     os._exit(1)
 
 
-def symbols(*files): # those of programs may be local: the linker hides what plug-ins do not need
+def symbols(*files): # symbols of programs may be local: the linker hides those that plug-ins do not need
     lines = subprocess.check_output(["nm", "--defined-only", *files], text=True).splitlines() if files else []
     return {line.split()[-1] for line in lines if " kvb_" in line}
 
 
 class Judges:
-    """Which tests look at a file, and how long each takes when all is well."""
+    """The judges of each file, and how long each takes without a mutant."""
 
     def __init__(self, build, files, tests_alone, limit):
         programs = {str(p.relative_to(ROOT / "ci/tests"))[:-2]: p.read_text() for p in (ROOT / "ci/tests").glob("*/test_*.c")}
@@ -142,14 +142,14 @@ class Judges:
         return test in self.led_to(name) or f'"{name[:-2]}.h"' in text or self.word(name) in pathlib.Path(test).name.split("_")
 
     def in_order(self, name):
-        """The likely ones first, then those that have killed the most, then the quick ones."""
+        """Likely judges first, then those that have killed most, then the quickest."""
         return sorted(self.of[name], key=lambda j: ((RUN, FAULTS).index(j) if j in (RUN, FAULTS) else -1,
                                                     not self.names(j, self.texts.get(j, ""), name), -self.kills[j],
                                                     self.seconds.get(j, 5)))
 
 
 class Copy:
-    """A copy of the tree and of what was built, to break."""
+    """A copy of the tree and of the build, for mutants."""
 
     def __init__(self, build, number):
         self.build, place = build, build / "mutants" / str(number)
@@ -161,10 +161,10 @@ class Copy:
         shutil.copytree(build, self.objects, ignore=lambda folder, names:
                         {"mutants", "asan", "tsan", "fuzz", "coverage"} & set(names) if folder == str(build) else ())
         self.stamp.touch()
-        self.sound = {} # code of files, compiled as mutants are
+        self.sound = {} # object code of files without mutants, compiled the same way
 
     def run(self, seconds, *command, tree=None):
-        """False: it failed, or took longer."""
+        """False: the command failed, or took longer."""
         environment = dict(os.environ, MAKEFLAGS="", KVB_DEPS_SKIP="1", KVB_TEST_SECONDS=str(math.ceil(seconds)), KVB_TEST_JOBS="1",
                            CMOCKA_TEST_ABORT="1", KVB_WORKLOADS=str(ROOT / "workloads/recorded"), KVB_PROGRESS="0",
                            GIT_CEILING_DIRECTORIES=str(self.build)) # a copy is no part of the repository
@@ -179,7 +179,7 @@ class Copy:
         return self.run(1800, "make", "OPT=-O1", "WARN=", f"BUILD={self.objects}", "FACTS=keep", *targets)
 
     def code(self, name):
-        """The object code that the file compiles to."""
+        """The object code of a file."""
         stem = self.objects / name[:-2]
         return [p.read_bytes() for p in sorted(stem.parent.glob(f"{stem.name}.*o")) if p.suffix == ".o"]
 
@@ -215,7 +215,7 @@ class Copy:
         return "lives"
 
     def try_out(self, mutant, judges):
-        """"unbuilt", "alike", "lives", or what kills it."""
+        """"unbuilt", "alike", "lives", or the judge that kills it."""
         name, number, new = mutant
         archive = f"{self.objects}/lib{'live' if name.startswith('workloads/live/') else name.split('/')[0]}.a"
         plugin = re.match("kernels/(ggml|onnx)/", name)
@@ -239,7 +239,7 @@ class Copy:
             self.restore()
 
     def restore(self):
-        """What is newer than the copy comes from the sound folder again, or goes if it is not there."""
+        """Replaces files that are newer than the copy by the sound ones, or removes them if there is none."""
         since = self.stamp.stat().st_mtime_ns
         for copied, sound in (self.tree, ROOT), (self.objects, self.build):
             for path in copied.rglob("*"):
@@ -252,7 +252,7 @@ class Copy:
 
 
 class Score:
-    """Of mutants: tried, those that do not build or change nothing, and of the others the killed."""
+    """Numbers of mutants: tried, not built, alike, and, of the others, killed."""
 
     def __init__(self, verdicts):
         verdicts = list(verdicts)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `ci/symbols.sh BUILD`: every global symbol of the archives carries kvb_, a plug-in exports only kvb_plugin, and kernels, caches and
-# the oracle read nothing from the environment: a record would not say it; files of a folder of harness call each other in one direction.
-# Names that begin with two underscores belong to the compiler and its sanitizers.
+# `ci/symbols.sh BUILD` checks that every global symbol of the archives begins with kvb_; that a plug-in exports only kvb_plugin; that
+# kernels, caches and the oracle do not read the environment, which no record would show; and that files in a folder of harness call
+# each other in one direction. Names that begin with two underscores belong to the compiler and its sanitizers.
 set -uo pipefail
 build=${1:?usage: ci/symbols.sh BUILD}
 failed=0
@@ -12,7 +12,7 @@ if [ ! -e "${archives[0]}" ]; then
     echo "$build: holds no archives"
     exit 1
 fi
-# The heap watch stands in for the C library's functions: those names, in that file, are what it is for.
+# The heap watch replaces functions of the C library: only its file may define these names.
 interposed='malloc|calloc|realloc|reallocarray|memalign|aligned_alloc|posix_memalign|free|pthread_create|thrd_create'
 strays=$(nm -A -g --defined-only "${archives[@]}" 2>/dev/null |
     awk -v interposed="^($interposed)\$" '$NF !~ /^(kvb_|__)/ && NF >= 3 &&
@@ -35,7 +35,7 @@ for plugin in "$build"/*.so "$build"/*/*.so; do
         failed=1
     fi
 done
-# By what its files call of each other: no circle inside a folder of harness.
+# Calls between the files of a folder of harness must form no circle.
 for folder in "$build"/harness/*/; do
     objects=()
     for object in "$folder"*.o; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `ci/sysroot.sh DIR [ARCHITECTURE]`: unpacks Debian's libraries for another architecture (arm64) into DIR, with what they need down
-# to the C library. apt keeps its lists and packages there too, so this machine's own packages are neither asked nor changed, and
-# no rights are needed. Does nothing where DIR is complete.
+# `ci/sysroot.sh DIR [ARCHITECTURE]` unpacks Debian's libraries for another architecture (default: arm64) into DIR, with all that they
+# depend on, down to the C library. apt keeps its lists and packages there, too: this machine's packages are neither read nor changed,
+# and no rights are needed. Does nothing if DIR is complete.
 set -euo pipefail
 
 DIR=${1:?usage: ci/sysroot.sh DIR [ARCHITECTURE]} ARCH=${2:-arm64}

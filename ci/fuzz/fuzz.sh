@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `ci/fuzz/fuzz.sh BUILD SECONDS [TARGET…]`: fuzzes each target, beginning with its corpus. What is new goes to
-# BUILD/new/TARGET, what was answered wrongly to BUILD/wrong/TARGET-…, with the command that does it again. Exit 1 then.
+# `ci/fuzz/fuzz.sh BUILD SECONDS [TARGET…]` fuzzes each target, beginning with its corpus. New inputs go to
+# BUILD/new/TARGET. Inputs that were answered wrongly go to BUILD/wrong/TARGET-…; prints the command that repeats them, exit 1.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
