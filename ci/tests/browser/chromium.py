@@ -20,7 +20,7 @@ class Browser:
         to_browser, self.commands = os.pipe()
         self.answers, from_browser = os.pipe()
 
-        def pipes_place():  # the protocol wants them as 3 and 4, wherever they are now
+        def pipes_place():  # the protocol needs the pipes as descriptors 3 and 4
             spare = [os.dup(to_browser), os.dup(from_browser)]
             far = [os.dup2(spare[0], 100), os.dup2(spare[1], 101)]
             os.dup2(far[0], 3)
@@ -35,7 +35,7 @@ class Browser:
         os.close(from_browser)
         self.numbers, self.events, self.rest, self.session = itertools.count(1), [], b"", None
         pages = []
-        while not pages:  # a browser that is just starting may have none yet
+        while not pages:  # a starting browser may have no page yet
             pages = [t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page"]
         self.session = self.call("Target.attachToTarget", targetId=pages[0]["targetId"], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):

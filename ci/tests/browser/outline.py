@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Standard input, a page that must be well-formed XML, as an outline: headings, tables with their columns, plots."""
+"""Prints an outline of the page on standard input, which must be well-formed XML: headings, tables with their columns, plots."""
 import sys
 import xml.etree.ElementTree as tree
 

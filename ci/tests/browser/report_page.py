@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`report_page.py INDEX.html COMMAND_FILE [TEXT]`: a report's page in headless Chromium, as people use it. Prints what is wrong;
-exit 1 when anything is. The command that the page tells for a row is written to COMMAND_FILE; TEXT must be shown as it is."""
+"""`report_page.py INDEX.html COMMAND_FILE [TEXT]`: uses a report's page in headless Chromium as people do. Prints what is wrong; exit
+1 if anything is. The page's command for a row is written to COMMAND_FILE. The page must show TEXT unchanged."""
 import itertools
 import pathlib
 import sys
@@ -48,8 +48,8 @@ class Page:
 
 
 def looks(page):
-    """On a screen and on a phone, in the light and in the dark: nothing sticks out, everything can be read. What fits does not depend
-    on colours, nor contrast on the width, so two of the four combinations show it."""
+    """On a screen and on a phone, light and dark: all text fits and is readable. What fits does not depend on colours, nor contrast
+    on the width, so two of the four combinations are enough."""
     for width, dark in ((1400, False), (400, True)):
         page.open(width, dark)
         name = f"at {width} pixels, {'dark' if dark else 'light'}:"
@@ -59,12 +59,12 @@ def looks(page):
         page.check(f"{name} text is hard to read", not dim, dim)
         dim = page.js("""[...document.querySelectorAll("svg text")].filter((e) => contrast(e, "fill") < 4.5).map((e) => e.textContent)""")
         page.check(f"{name} text of plots is hard to read", not dim, dim)
-        # as large as the smallest print of a newspaper, at least
+        # not smaller than the smallest print of a newspaper
         tiny = page.js("""[...document.querySelectorAll("svg")].filter((svg) => svg.getBoundingClientRect().width > 0).flatMap((svg) =>
             [...svg.querySelectorAll("text")].filter((e) => e.textContent.trim() !== "" && parseFloat(getComputedStyle(e).fontSize) *
             svg.getBoundingClientRect().width / svg.viewBox.baseVal.width < 7.5).map((e) => e.textContent))""")
         page.check(f"{name} text of plots is tiny", not tiny, tiny)
-        # a plot has ink of its data: marks in a colour of the series
+        # a plot must show data: marks in a colour of the series
         empty = page.js("""[...document.querySelectorAll("svg")].filter((svg) => !(svg.getBoundingClientRect().width > 100 &&
             svg.getBoundingClientRect().height > 50 && svg.getBBox().width > 50 && /var\\(--s[0-9]/.test(svg.innerHTML)))
             .map((svg) => svg.textContent.slice(0, 40))""")
@@ -83,7 +83,7 @@ def is_accessible(page):
 
 
 def shows_all(page):
-    """Of many rows the first are shown; all, when asked."""
+    """The page shows the first of many rows; all rows after a click."""
     whole = page.js("""document.querySelectorAll("#combinations tbody tr").length""")
     few = page.js("rowsOf().length")
     page.check("too many rows at first, or too few", few == min(whole, 200), (few, whole))
@@ -109,8 +109,8 @@ def sorts(page):
 
 def filters(page):
     before = page.js("rowsOf().length")
-    every = sorted(page.js("""valuesOf("p99")"""))  # not of medians, which may be too noisy to be there
-    limit = every[before // 2] / 1000 * 1000  # as the page reads it: not always the same number again
+    every = sorted(page.js("""valuesOf("p99")"""))  # not medians, which are missing if too noisy
+    limit = every[before // 2] / 1000 * 1000  # the page's own conversion, which may round
     field = page.js("""headOf("p99") + " input" """).strip()
     page.browser.type(field, f"< {every[before // 2] / 1000} us")
     values = page.js("""valuesOf("p99")""")
@@ -136,7 +136,7 @@ def repeats(page, command_file):
 
 
 def is_alone(page):
-    """Nothing complains, nothing is asked of the network."""
+    """No errors, no messages, and no request to the network."""
     for event in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
         page.check(event, not page.browser.seen(event), page.browser.seen(event))
     asked = {event["request"]["url"] for event in page.browser.seen("Network.requestWillBeSent")}

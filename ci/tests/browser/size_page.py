@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`size_page.py KVBENCH SETTINGS PICTURE OPTION...`: the explorer of a page of sizes in headless Chromium. Makes the page with the
-options, sets its controls to so many random settings, and compares what it then shows with what the program says for the same,
-to the byte. Prints what differs; exit 1 when anything does."""
+"""`size_page.py KVBENCH SETTINGS PICTURE OPTION...`: tests the explorer of a page of sizes in headless Chromium. Makes the page with
+the options, sets its controls to SETTINGS random settings, and compares the sizes that it shows with those of the program, to the
+byte. Prints the differences; exit 1 if there are any."""
 import json
 import pathlib
 import random
@@ -29,7 +29,7 @@ def settings_draw(draw, models, formats):
 
 
 def program_says(kvbench, options, s, engines):
-    """By engine: the numbers that the page shows, None where it shows none; or why there are none."""
+    """For each engine: the numbers that the page should show, or None if it should show none."""
     words = [kvbench, "size", s["model"], *options, "--context", str(s["context"]), "--sequences", str(s["sequences"]), "--kv",
              f"{s['k']}:{s['v']}", "--tp", str(s["tp"]), "--engine", ",".join(engines), "--format", "json"]
     if "--gpu" not in options:

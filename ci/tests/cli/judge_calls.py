@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Attention and scans in NumPy, right and with one mistake each, as files for `kvbench judge`: judge_calls.py FOLDER"""
+"""judge_calls.py FOLDER: files for `kvbench judge` with attention and scans from NumPy, right ones and some with one mistake each"""
 import json
 import os
 import sys
@@ -56,7 +56,7 @@ def draw(*shape):
 
 
 def save(name, arrays, passes, **said):
-    """passes: None of a right one; else what must be in the words about a wrong one"""
+    """passes: words that the judgement of a wrong call must have; None: the call is right"""
     np.savez(os.path.join(folder, name + ".npz"), **arrays)
     said = {"layout": "bhsd", "causal": "lower-right", "scale": "1/sqrt(d)", "arithmetic": "f32"} | said
     with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
@@ -73,7 +73,7 @@ def rounded(x):
 
 
 q, k, v = draw(HEADS, S, D), draw(KV, T, D), draw(KV, T, D)
-k[:, -1] *= 3  # so that the last key counts
+k[:, -1] *= 3  # the last key gets a large weight
 see = causal(S, T)
 sinks = draw(HEADS)
 good = attend(q, k, v, root, see)
@@ -117,7 +117,7 @@ nan = good[0].copy()
 nan[1, 1, 1] = np.nan
 save("nan", call(q, k, v, nan), "nan")
 
-# Mistakes that are smaller than what weights in bf16 may round in any one element: the matched filter adds them up over rows.
+# Mistakes that are smaller than the rounding of bf16 weights in each element: the matched filter adds them up over rows.
 fq, fk, fv = draw(4, 64, 32), draw(2, 8000, 32) / 2, draw(2, 8000, 32)
 stale = fv.copy()
 stale[:, 1000] *= -1
@@ -131,7 +131,7 @@ long_context("right-long", fk, fv, None)
 long_context("stale-row", fk, stale, "cell 1000 of those that each query sees is missing from, or has a wrong V row in")
 long_context("lost-first-key", fk[:, 1:], fv[:, 1:], "cell 0 of those that each query sees is missing from")
 
-# Pages: three sequences of other lengths.
+# Pages: three sequences of different lengths.
 PAGE, lengths = 16, np.array([40, 90, 33], np.int32)
 pages_k, pages_v = draw(24, PAGE, KV, D), draw(24, PAGE, KV, D)
 table = rng.permutation(24)[: 3 * 6].reshape(3, 6).astype(np.int32)
@@ -156,7 +156,7 @@ out = np.concatenate([attend(*(x.swapaxes(0, 1) for x in (tq[a:b], tk[c:d], tv[c
 joined = {"q": tq, "k": tk, "v": tv, "out": out, "cu_seqlens_q": cu_q, "cu_seqlens_k": cu_k}
 save("right-thd", joined, None, layout="thd")
 
-# e4m3 codes with a scale of each head: raw bytes, values of which 0x38 is 1.
+# e4m3 codes as raw bytes (0x38 is 1), with a scale for each head.
 codes = rng.integers(0x20, 0x48, (KV, T, D)).astype(np.uint8) | (rng.integers(0, 2, (KV, T, D)) << 7).astype(np.uint8)
 value = np.where(codes >> 7, -1, 1) * (1 + (codes & 7) / 8) * 2.0 ** ((codes >> 3 & 15).astype(int) - 7)
 factor = np.array([0.37, 1.9], np.float32)
@@ -166,7 +166,7 @@ save("no-k-scale", call(q, codes, codes, attend(q, value.astype(np.float32), val
 
 # Scans. Arrays are [batch, token, head, channel]; states [batch, head, d_k, d_v].
 def scan(kind, q, k, v, gate=None, beta=None, a=None, state=None, wrong=()):
-    """kernels/scan.h's mamba2, lightning and delta, token by token in f32; wrong: words of mistakes -> out, final state"""
+    """mamba2, lightning and delta of kernels/scan.h, token by token in f32 -> out, final state. wrong: names of mistakes"""
     each = v.shape[2] // k.shape[2]
     q, k = np.repeat(q, each, 2), np.repeat(k, each, 2)
     s = np.zeros(v.shape[:1] + v.shape[2:3] + (k.shape[3], v.shape[3]), np.float32) if state is None else state.copy()
@@ -202,7 +202,7 @@ light = {"q": sq, "k": sk, "v": sv, "a": decay / 8}
 
 
 def save_scan(name, kind, arrays, passes, state=None, final=True, more=(), states="kv", given=(), **also):
-    """made by `more`'s mistakes, or from other inputs (`given`) than the file's"""
+    """Saves a scan. more: mistakes in it; given: inputs that replace the file's in the computation"""
     out, after = scan(kind, **arrays | dict(given), state=state, wrong=more)
     file = arrays | {"out": out} | ({} if state is None else {"initial_state": state}) | ({"final_state": after} if final else {})
     save(name, file | {n: x for n, x in also.pop("arrays", {}).items()}, passes, recurrence=kind, state_layout=states, **said | also)
@@ -246,7 +246,7 @@ save("scan-nan", mamba2 | {"out": nan, "initial_state": begun}, "out of sequence
 halves = {n: bf16(x) for n, x in mamba2.items()}
 save_scan("scan-bf16-factors", "mamba2", mamba2, "it rounds more", begun, given={"q": bf16(sq), "k": bf16(sk)})
 
-# Padded, and one behind the other: each sequence has a length of its own.
+# Padded, and one behind the other: sequences have different lengths.
 cells = np.array([30, 21])
 parts = [scan("delta", **{n: x[b : b + 1, : cells[b]] for n, x in rule.items()}, state=begun[b : b + 1]) for b in range(B)]
 padded = np.zeros_like(sv)
@@ -262,7 +262,7 @@ joined = {n: np.concatenate([x[b, : cells[b]] for b in range(B)]) for n, x in (r
 save("right-scan-thd", joined | {"initial_state": begun, "final_state": lasts, "cu_seqlens": np.array([0, 30, 51])}, None, recurrence="delta", state_layout="kv",
      layout="thd", scale=1)
 
-# One head of channels: Mamba-1, and the convolution before it; states are [batch, channel, d_k] there, as mamba_ssm has them.
+# One head of channels: Mamba-1, and the convolution before it. States are [batch, channel, d_k], as in mamba_ssm.
 C = 24
 mx, mdelta, mb, mc, ma = draw(B, C, N), (np.exp(draw(B, C, N)) / 20).astype(np.float32), draw(B, K, N), draw(B, K, N), -np.exp(draw(C, K))
 s, y = np.zeros((B, C, K), np.float32), np.zeros((B, C, N), np.float32)
@@ -293,7 +293,7 @@ save("conv-no-silu", conv | {"out": convolve(taps, silu=False)}, "no activation"
 
 
 def chunked(q, k, v, gate, a, chunk):
-    """mamba2 by chunks, as matrix products of factors in bf16 with sums in f32; heads as groups -> out, final state"""
+    """mamba2 by chunks: matrix products of bf16 factors with f32 sums; a group for each head -> out, final state"""
     s, out = np.zeros(v.shape[:1] + v.shape[2:3] + (k.shape[3], v.shape[3]), np.float32), np.zeros_like(v)
     for begin in range(0, v.shape[1], chunk):
         t = slice(begin, begin + chunk)

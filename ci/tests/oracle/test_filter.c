@@ -224,8 +224,8 @@ static void least_sizes_by_hand(void **state)
 }
 
 /* z of the first place, for rows with that weight on cell 0, of which 0.28 is missing. The two cells' directions are
- * parallel. With a step of 3/1000 of 10 times that weight cell 0 may lose 0.0015 of itself, cell 1 more than 0.07: for
- * cell 1 a loss of 0.28 does not exceed what is allowed beside 1/4. */
+ * parallel. With a step of 3/1000 of 10 times that weight cell 0 may lose 0.0015 of itself, cell 1 more than 0.07. The
+ * limit is 1/4 more than this: 0.28 exceeds that of cell 0, not that of cell 1. */
 static double first_of(made *m, double weight)
 {
     const kvb_arithmetic steps = {.sums.step = 0.003};

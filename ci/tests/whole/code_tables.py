@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""code_tables.py FILE…: stored bytes of a format, and what they mean to the oracle and to a pool, against a third decoder.
+"""code_tables.py FILE…: decodes stored bytes of a format a third time, and compares with the values of the oracle and of a pool.
 
-Each FILE is named FORMAT.LEVEL. What is known of a format here comes from its name and its published definition:
+Each FILE is named FORMAT.LEVEL. The format's name and published definition are all that is used here:
 
     f16 bf16         IEEE 754 binary16; the upper half of binary32
     e4m3 e5m2        OCP OFP8; -token: times the row's f32 scale; -head, -tensor: times a fixed one
@@ -12,7 +12,7 @@ Each FILE is named FORMAT.LEVEL. What is known of a format here comes from its n
     kiviB-k          the same for a channel of 32 rows
     mxfp4 nvfp4      OCP MX: e2m1 * 2^(e - 127) for 32; e2m1 * e4m3 * fixed scale for 16
     tq4 tq3          Max's levels for N(0, 1) * f16 scale of the row
-    +had, tq         the row is turned back: Hadamard / sqrt(n); of tq then the signs
+    +had, tq         the transform is undone: Hadamard / sqrt(n); for tq then the signs
 """
 import json
 import json
@@ -37,7 +37,7 @@ def tensors_read(path):
 
 
 def small_float(exponent_bits, mantissa_bits, infinities):
-    """All 256 values of a float of 8 bits."""
+    """All 256 values of an 8-bit float."""
     values = []
     for code in range(256):
         sign, exponent, mantissa = code >> 7, code >> mantissa_bits & (1 << exponent_bits) - 1, code & (1 << mantissa_bits) - 1
@@ -64,13 +64,13 @@ def f32(u8):
 
 
 def bits_of(u8, width):
-    """Codes of that many bits, a stream with the least significant bit first."""
+    """Codes of `width` bits from a stream with the least significant bit first."""
     bits = np.unpackbits(u8, axis=1, bitorder="little").reshape(len(u8), -1, width)
     return (bits << np.arange(width)).sum(axis=2)
 
 
 def nibbles(qs):
-    """ggml: the low halves are elements 0 .. 15, the high ones 16 .. 31."""
+    """ggml: the low nibbles are elements 0 .. 15, the high ones 16 .. 31."""
     return np.concatenate([qs & 15, qs >> 4], axis=-1).astype(int)
 
 
@@ -96,7 +96,7 @@ def ggml(name, codes):
 
 
 def decode(name, t):
-    """Rows, the magnitudes that they are sums of, codes, and the scale that each element has."""
+    """Rows; for each element the sum of its terms' magnitudes, its code, and its scale."""
     codes, rows = t["codes"], len(t["codes"])
     one = np.ones(codes.shape)
     if name == "f32":
@@ -120,7 +120,7 @@ def decode(name, t):
     if affine:
         q = bits_of(codes, int(affine[1] or affine[3]))
         scale, zero = f16(t["scales"]), f16(t["zeros"])
-        if affine[4] == "k":  # a set for each block of 32 rows
+        if affine[4] == "k":  # one scale and zero per channel for 32 rows
             scale, zero = (np.repeat(x[:rows // 32], 32, axis=0) for x in (scale, zero))
         else:
             scale, zero = (np.repeat(x, int(affine[2] or 32), axis=1) for x in (scale, zero))
@@ -155,7 +155,7 @@ def turned(rows, signs):
 
 
 def compare(where, got, want, allowed):
-    """Equal, both not a number, or beyond f32 both; else within what is allowed."""
+    """All elements must be equal, both NaN, or differ by at most `allowed`. Returns their number."""
     same = (got == want) | (np.isnan(got) & np.isnan(want)) | (np.abs(got - want) <= allowed)
     if not same.all():
         r, c = np.argwhere(~same)[0]
@@ -182,10 +182,10 @@ def check(path):
         if full != name or name.startswith("tq"):
             norm = np.sqrt((size ** 2).sum(axis=1, keepdims=True))
             rows = turned(rows, name.startswith("tq"))
-            fine = size.sum(axis=1) < 1e38  # no stage passes what f32 holds
+            fine = size.sum(axis=1) < 1e38  # no stage overflows f32
             if fine.sum() < 64:
                 sys.exit(f"{full}: only {fine.sum()} rows can be compared")
-            adds = size.sum(axis=1, keepdims=True) / 16  # what eight stages of additions may round
+            adds = size.sum(axis=1, keepdims=True) / 16  # for the roundings of eight stages of additions
             compare(f"{full}, oracle", t["oracle"][fine], rows[fine], 16 * unit * adds[fine])
             allowed = 12 * 2.0 ** -24 * norm + 2.0 ** -140
             return compare(f"{full}, pool, {level}", t["pool"][fine].astype(float), rows[fine], allowed[fine])

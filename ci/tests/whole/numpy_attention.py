@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """numpy_attention.py TRACE ANSWERS: does every row of the oracle's answers agree with attention as NumPy computes it?
 
-Shares nothing with the C code: reads the trace's lines and the tensors itself, keeps its own account of who holds which token
-at which position, and computes softmax(scale q.K) V of what kernels/model.h says that a query sees. Prints the largest
-difference; exit 1 with the first row that is wrong or missing.
+Shares nothing with the C code: reads the trace's lines and the tensors itself, keeps its own account of the tokens and positions
+that each sequence holds, and computes softmax(scale q.K) V over the rows that a query sees by the rules of kernels/model.h. Prints
+the largest difference; exit 1 with the first row that is wrong or missing.
 """
 import json
 import math
@@ -28,7 +28,7 @@ def tensors_read(path):
 
 
 def groups_read(model):
-    """The group of each layer."""
+    """The group of each layer, in a list."""
     if "groups" in model:
         return [next(g for g in model["groups"] if layer in g["layers"]) for layer in range(model["kv_cache.layers"])]
     one = {key: model[f"kv_cache.{key}"] for key in ("heads", "kv_heads", "k_dim", "v_dim")}
@@ -37,10 +37,10 @@ def groups_read(model):
 
 
 class Account:
-    """Sequences are lists of (position, row), ascending; the nodes of a sequence are their paths, likewise.
+    """A sequence is a list of (position, row), ascending; each of its nodes is such a list, the node's path.
 
-    A row is a token's number, or that of a row which a shift has made: `tokens_all` + its place in `moved`, of (row that it is made
-    of, positions that it was turned by)."""
+    A row is a token's number. A row that a shift made is `tokens_all` + its index in `moved`, a list of (original row, positions by
+    which it was rotated)."""
 
     def __init__(self, tokens_all):
         self.tokens_all, self.moved, self.settled = tokens_all, [], 0
@@ -56,7 +56,7 @@ class Account:
         self.seqs[s] = [(p, t) for p, t in self.seqs.get(s, []) if not p0 <= p < p1]
 
     def shift(self, s, p0, p1, goes):
-        """Shifts that no step lies between are one."""
+        """Shifts a range. Shifts without a step between them act as one."""
         for i, (p, row) in enumerate(self.seqs.get(s, [])):
             if p0 <= p < p1:
                 of, by = row, goes(p) - p
@@ -66,7 +66,7 @@ class Account:
                 self.moved.append((of, by))
 
     def apply(self, kind, e):
-        """What each query of the event sees and where it is: a list of (position, past)."""
+        """Applies an event. Returns for each of its queries (position, all tokens up to it)."""
         queries = []
         if kind in ("step", "prefill", "fill", "propose"):
             self.settled = len(self.moved)
@@ -104,7 +104,7 @@ class Account:
             if e["d"] > 1:
                 self.shift(e["seq"], e.get("p0", 0), e.get("p1", math.inf), lambda p: p // e["d"])
         elif kind == "defrag":
-            pass  # nobody sees anything else
+            pass  # queries see the same as before
         elif kind == "seq_keep":
             self.seqs = {e["seq"]: self.seqs[e["seq"]]}
         elif kind == "rewind":
@@ -127,7 +127,7 @@ class Account:
 
 
 def turned(group, k, delta):
-    """K rows [kv_heads][k_dim] of a token that moves by delta, in the steps of f32 that caches/cache.h prescribes."""
+    """K rows [kv_heads][k_dim] of a token that moves by delta, in the f32 steps that caches/cache.h prescribes."""
     k = k.astype(np.float32)
     rope = group["rope"]
     dims, first = rope["dims"], rope.get("first", group["v_dim"] if group.get("latent") else 0)
@@ -153,7 +153,7 @@ def attend(group, softcap, sinks, q, keys, values):
     """One query: q [heads][k_dim], keys and values [cells][kv_heads][dim]. Output [heads][v_dim] and log-sum-exp [heads]."""
     each = group["heads"] // group["kv_heads"]
     keys, values = np.repeat(keys, each, axis=1), np.repeat(values, each, axis=1)
-    scale = np.float32(group.get("scale", 1 / math.sqrt(group["k_dim"])))  # as kernels get it
+    scale = np.float32(group.get("scale", 1 / math.sqrt(group["k_dim"])))  # rounded as for kernels
     s = np.einsum("hd,chd->hc", q, keys) * float(scale)
     if softcap:
         s = softcap * np.tanh(s / softcap)
