@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shows: the bookkeeping and models by themselves. */
+/* Shows: the bookkeeping and the models, without a cache. */
 #include <errno.h>
 #include <float.h>
 
@@ -9,7 +9,7 @@
 #include "kernels/model.h"
 #include "kernels/scan.h"
 
-/* Shows the bookkeeping by itself, integers only: lists of spans against an array, runs and masks of plans by hand. */
+/* Shows the bookkeeping, integers only: lists of spans against an array, runs and masks of plans by hand. */
 
 /* ---- spans against an array of what lies at each position -------------------------------------------------- */
 

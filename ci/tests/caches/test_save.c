@@ -586,7 +586,7 @@ static void test_refusals(void **state)
         assert_true(feed(&r, 0, 1) == behind(behind(0, 0, 10), 11, 1));
         assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 10, KVB_POS_END), -ENOTSUP); /* another beginning */
         assert_int_equal(kvb_cache_seq_rm(r.cache, 1, 9, KVB_POS_END), 0);
-        assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 9, KVB_POS_END), 0); /* it goes on as 0 did */
+        assert_int_equal(kvb_cache_seq_cp(r.cache, 0, 1, 9, KVB_POS_END), 0); /* sequence 1 continues like 0 */
         assert_true(feed(&r, 1, 1) == behind(behind(behind(0, 0, 10), 11, 1), 12, 1));
         rig_close(&r);
     }
