@@ -707,7 +707,6 @@ const kvb_event *kvb_rules_take(rules *r, const call *c)
     settle(r, r->now);
     if (saves) {
         struct rules_slot *slot = &r->slot[c->slot];
-        slot->used = true;
         slot->all = c->src == KVB_SEQ_ALL;
         if (slot->all)
             account_copy(&slot->held, r->now, r->n_ids);
@@ -810,8 +809,6 @@ int kvb_rules_open(rules *r)
     r->next = 0;
     r->valid = false;
     memset(r->fed_only, 0, sizeof r->fed_only);
-    for (uint32_t i = 0; i < RULES_SLOTS; i++)
-        r->slot[i].used = false;
     const int error = kvb_history_open(RULES_TOKENS, &r->history);
     if (!error && r->type->flags & KVB_CACHE_PREFIX)
         kvb_history_know_prefixes(r->history);

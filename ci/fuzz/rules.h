@@ -75,7 +75,7 @@ typedef struct rules {
     kvb_history *history;
     rules_account *now, *after, accounts[2]; /* after: what the call that was asked about last would leave */
     struct rules_slot {
-        bool used, all;
+        bool all;
         rules_account held; /* not all: the saved sequence is sequence 0 */
     } slot[RULES_SLOTS];
     uint32_t pos[RULES_TOKENS]; /* [ordinal] position at admission */

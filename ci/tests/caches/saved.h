@@ -14,9 +14,7 @@ static char folder[256], path[300], other[300];
 static inline int folder_make(void **state)
 {
     (void)state;
-    const char *where = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%.200s/kvbench-save-XXXXXX", where ? where : "/tmp");
-    assert_non_null(mkdtemp(folder));
+    tests_folder(folder, sizeof folder);
     snprintf(path, sizeof path, "%s/a", folder);
     snprintf(other, sizeof other, "%s/b", folder);
     return 0;

@@ -231,8 +231,7 @@ static void file_write(const char *root, const char *name, const char *text)
 
 static void machine_make(char *root, const char *cpuinfo)
 {
-    snprintf(root, 256, "%s/kvb-host-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(root));
+    tests_folder(root, 256);
     file_write(root, "cpuinfo", cpuinfo);
     file_write(root, "loadavg", "0.75 1.50 3.25 1/200 4242\n");
     file_write(root, "meminfo", "MemTotal:        1024 kB\nMemFree:  1 kB\n");

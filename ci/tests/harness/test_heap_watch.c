@@ -211,10 +211,9 @@ int main(void);
 
 static void a_plugin_is_counted(void **state)
 {
-    const char *tmp = getenv("TMPDIR"), *cc = getenv("CC");
+    const char *cc = getenv("CC");
     char folder[200], path[256], line[700];
-    snprintf(folder, sizeof folder, "%s/kvb_heap_XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(folder));
+    tests_folder(folder, sizeof folder);
     snprintf(path, sizeof path, "%s/plugin.c", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);

@@ -16,8 +16,7 @@
 
 static void root_make(char root[256])
 {
-    snprintf(root, 256, "%s/kvb-profile-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(root));
+    tests_folder(root, 256);
 }
 
 /* Writes root/path, and makes the folders above it. */

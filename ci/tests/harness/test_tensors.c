@@ -449,7 +449,7 @@ static void test_each_byte(void **state)
     files[1].n -= 3; /* the comment may be cut */
     const kvb_tensor t = {.name = "a", .dtype = KVB_DTYPE_I8, .n_dims = 1, .dims = {4}, .data = "0123"};
     assert_int_equal(kvb_tensors_write(scratch_path("x.safetensors"), &t, 1, NULL, why, sizeof why), 0);
-    char *text = scratch_read(scratch_path("x.safetensors"), &files[2].n);
+    char *text = tests_read(scratch_path("x.safetensors"), &files[2].n);
     memcpy(files[2].at, text, files[2].n);
     free(text);
     for (size_t f = 0; f < N(names); f++) {

@@ -40,10 +40,7 @@ static void shard_write(const char *name, const char *header, uint64_t data)
 
 static int setup(void **state)
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%.200s/kvbench-test-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder))
-        return -1;
+    tests_folder(folder, sizeof folder);
     shard_write("a.safetensors", "{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}", 16);
     shard_write("b.safetensors",
                 "{\"y\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]},"

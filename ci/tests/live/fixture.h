@@ -48,37 +48,11 @@ static inline bool says_the_same(const kvb_live_outcome *a, const kvb_live_outco
     return a->n == b->n && !memcmp(a->tokens, b->tokens, a->n * sizeof *a->tokens);
 }
 
-/* A new directory below $TMPDIR; path [4096]. */
-static inline void directory_new(char path[4096])
-{
-    const char *parent = getenv("TMPDIR");
-    snprintf(path, 4096, "%s/kvb_live_XXXXXX", parent ? parent : "/tmp");
-    assert_non_null(mkdtemp(path));
-}
-
 static inline void directory_remove(const char *path)
 {
     char command[4200];
     snprintf(command, sizeof command, "rm -rf '%s'", path);
     assert_int_equal(system(command), 0);
-}
-
-/* The whole file, NUL-terminated. The caller frees it. */
-static inline char *file_read(const char *path, size_t *bytes)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        fail_msg("cannot open %s", path);
-    fseek(file, 0, SEEK_END);
-    long size = ftell(file);
-    rewind(file);
-    assert_true(size >= 0);
-    char *text = calloc((size_t)size + 1, 1);
-    assert_non_null(text);
-    assert_int_equal(fread(text, 1, (size_t)size, file), size);
-    fclose(file);
-    *bytes = (size_t)size;
-    return text;
 }
 
 static inline void file_write(const char *path, const char *text)

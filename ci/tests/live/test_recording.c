@@ -31,8 +31,8 @@ static bool same_file(const char *one, const char *other, const char *name, cons
     size_t bytes[2];
     snprintf(path[0], sizeof path[0], "%s/%s%s", one, name, suffix);
     snprintf(path[1], sizeof path[1], "%s/%s%s", other, name, suffix);
-    char *a = file_read(path[0], &bytes[0]), *b = file_read(path[1], &bytes[1]);
-    bool same = bytes[0] == bytes[1] && !memcmp(a, b, bytes[0]);
+    char *a = tests_read(path[0], &bytes[0]), *b = tests_read(path[1], &bytes[1]);
+    bool same = a && b && bytes[0] == bytes[1] && !memcmp(a, b, bytes[0]);
     free(a);
     free(b);
     return same;
@@ -50,8 +50,8 @@ static void test_recordings_do_not_depend_on_the_cache(void **state)
 {
     static const char *const suffixes[] = {".jsonl", ".safetensors"};
     char own[4096], other[4096];
-    directory_new(own);
-    directory_new(other);
+    tests_folder(own, sizeof own);
+    tests_folder(other, sizeof other);
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
         record(*s,
                kvb_scenario_fits(*s, &kvb_cache_recompute) ? &kvb_cache_recompute
@@ -133,7 +133,7 @@ static void test_recordings_read_back(void **state)
         "evict-rollback 2 40 0 162: step 83 prefill 1 seq_cp 1 seq_rm 5",
     };
     char directory[4096], why[320] = "";
-    directory_new(directory);
+    tests_folder(directory, sizeof directory);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         char name[40], kind[16];
         uint32_t want[KVB_EVENT_KINDS] = {0}, seqs, step, cells, tokens, times;
@@ -199,7 +199,7 @@ static void test_recordings_read_back(void **state)
 static void test_scenarios_have_their_hard_parts(void **state)
 {
     char directory[4096];
-    directory_new(directory);
+    tests_folder(directory, sizeof directory);
     record(&kvb_scenario_agent_fork, &kvb_cache_seq, directory);
     record(&kvb_scenario_batched_multi_seq, &kvb_cache_seq, directory);
     kvb_trace *trace = trace_load(directory, "agent-fork", "");
@@ -258,7 +258,7 @@ static void test_scenarios_have_their_hard_parts(void **state)
 static void test_long_decode(void **state)
 {
     char directory[4096], why[320] = "";
-    directory_new(directory);
+    tests_folder(directory, sizeof directory);
     if (kvb_live_write_long_decode(&(kvb_live_options){.seed = SEED}, directory, why, sizeof why))
         fail_msg("%s", why);
     kvb_trace *trace = trace_load(directory, KVB_LONG_DECODE, "");
@@ -278,7 +278,7 @@ static void test_shipped_traces_are_current(void **state)
         skip();
     }
     char directory[4096], why[320] = "";
-    directory_new(directory);
+    tests_folder(directory, sizeof directory);
     for (const kvb_scenario *const *s = kvb_scenarios; *s; s++) {
         record(*s, ((*s)->needs & KVB_CACHE_SEQ) ? &kvb_cache_seq : &kvb_cache_tree, directory);
         /* events and tokens only; the last bits of tensors depend on the maths library */
@@ -309,7 +309,7 @@ static void test_unwritable_directory_is_named(void **state)
 static void round_trip(const kvb_model_config *config)
 {
     char directory[4096], path[8192], why[320] = "";
-    directory_new(directory);
+    tests_folder(directory, sizeof directory);
     snprintf(path, sizeof path, "%s/model.safetensors", directory);
     kvb_weights *saved = weights_new(config), *loaded = NULL;
     if (kvb_weights_save(saved, path, why, sizeof why) || kvb_weights_load(path, NULL, &loaded, why, sizeof why))
@@ -377,7 +377,7 @@ static void test_configs_that_are_refused(void **state)
         {"{" GOOD ",\"tie_word_embeddings\":1}", "tie_word_embeddings"},
     };
     char directory[4096], path[8192];
-    directory_new(directory);
+    tests_folder(directory, sizeof directory);
     snprintf(path, sizeof path, "%s/config.json", directory);
     kvb_model_config config;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -439,7 +439,7 @@ static void test_tensors_that_are_refused(void **state)
         {"lm_head.weight", "model.layers.2.mlp.up_proj.weight", 0, "model.layers.2"},
     };
     char directory[4096], path[8192], config[8192], why[320] = "";
-    directory_new(directory);
+    tests_folder(directory, sizeof directory);
     snprintf(path, sizeof path, "%s/model.safetensors", directory);
     snprintf(config, sizeof config, "%s/other.json", directory);
     if (kvb_model_config_save(config, &kvb_model_config_default, why, sizeof why))

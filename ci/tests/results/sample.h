@@ -100,28 +100,4 @@ static inline void sample_fill(kvb_result *r)
     r->counters[1].share = 0.5;
 }
 
-/* Makes a new folder below $TMPDIR. false: it cannot be made. */
-static inline bool sample_folder(char *folder, size_t bytes)
-{
-    const char *tmp = getenv("TMPDIR");
-
-    snprintf(folder, bytes, "%s/kvb_results_XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
-    return mkdtemp(folder) != NULL;
-}
-
-/* The whole file as a string, which the caller frees. NULL if there is no such file. */
-static inline char *sample_read(const char *path)
-{
-    FILE *in = fopen(path, "r");
-    char *text = NULL;
-    size_t room = 0;
-
-    if (!in)
-        return NULL;
-    if (getdelim(&text, &room, 0, in) < 0 && text)
-        text[0] = 0;
-    fclose(in);
-    return text;
-}
-
 #endif

@@ -15,8 +15,7 @@ static int set_up(void **state)
     kvb_result_writer *writer;
     kvb_result result;
 
-    if (!sample_folder(folder, sizeof folder))
-        return -1;
+    tests_folder(folder, sizeof folder);
     snprintf(path, sizeof path, "%s/r.jsonl", folder);
     snprintf(bad, sizeof bad, "%s/bad.jsonl", folder);
     sample_fill(&result);
@@ -24,7 +23,7 @@ static int set_up(void **state)
         kvb_result_write(writer, &result, why, sizeof why) || kvb_result_write(writer, &result, why, sizeof why) ||
         kvb_result_close(writer, true, why, sizeof why))
         return -1;
-    good = sample_read(path);
+    good = tests_read(path, NULL);
     return good ? 0 : -1;
 }
 
@@ -258,7 +257,7 @@ static void test_line(void **state)
 
     sample_fill(&result);
     results_write(&result, 1);
-    char *text = sample_read(path);
+    char *text = tests_read(path, NULL);
     assert_non_null(text);
     char *line = strchr(text, '\n');
     assert_non_null(line);

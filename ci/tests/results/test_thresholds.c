@@ -15,8 +15,7 @@ static kvb_thresholds thresholds;
 
 static int setup(void **state)
 {
-    if (!sample_folder(folder, sizeof folder))
-        return -1;
+    tests_folder(folder, sizeof folder);
     snprintf(file_path, sizeof file_path, "%s/t.json", folder);
     return 0;
 }
@@ -129,7 +128,7 @@ static place place_make(void)
 {
     place p;
 
-    assert_true(sample_folder(p.folder, sizeof p.folder));
+    tests_folder(p.folder, sizeof p.folder);
     snprintf(p.path, sizeof p.path, "%s/out.xml", p.folder);
     snprintf(p.temporary, sizeof p.temporary, "%s.tmp", p.path);
     return p;
@@ -144,7 +143,7 @@ static void place_remove(const place *p)
 
 static void assert_holds(const char *path, const char *want)
 {
-    char *text = sample_read(path);
+    char *text = tests_read(path, NULL);
 
     assert_non_null(text);
     assert_string_equal(text, want);

@@ -16,8 +16,7 @@ static const char old[] = "old content\n";
 static int set_up(void **state)
 {
     signal(SIGXFSZ, SIG_IGN); /* as the program does */
-    if (!sample_folder(folder, sizeof folder))
-        return -1;
+    tests_folder(folder, sizeof folder);
     snprintf(path, sizeof path, "%s/r.jsonl", folder);
     return 0;
 }
@@ -42,7 +41,7 @@ static int old_remove(void **state)
 /* The folder must hold only the old file, whole. */
 static void assert_untouched(void)
 {
-    char *text = sample_read(path);
+    char *text = tests_read(path, NULL);
     DIR *list = opendir(folder);
     int n = 0;
 
@@ -81,7 +80,7 @@ static void test_commit(void **state)
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     sample_fill(&result);
     assert_int_equal(kvb_result_write(writer, &result, why, sizeof why), 0);
-    char *text = sample_read(path), *begun = sample_read(temporary);
+    char *text = tests_read(path, NULL), *begun = tests_read(temporary, NULL);
     assert_string_equal(text, old);               /* until it is committed */
     assert_non_null(strstr(begun, "agent-fork")); /* each line is visible as soon as it is written */
     free(text);
@@ -131,7 +130,7 @@ static void test_resume(void **state)
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     results_write(writer, 0, 3);
     assert_int_equal(kvb_result_close(writer, false, why, sizeof why), 0);
-    char *text = sample_read(path), *half = sample_read(temporary);
+    char *text = tests_read(path, NULL), *half = tests_read(temporary, NULL);
     assert_string_equal(text, old);
     free(text);
     for (size_t cut = 1; cut < 2000; cut += 499) {
@@ -340,7 +339,7 @@ static void test_symbolic_link(void **state)
     assert_int_equal(kvb_result_close(writer, true, why, sizeof why), 0);
     assert_int_equal(lstat(name, &found), 0);
     assert_true(S_ISLNK(found.st_mode));
-    char *text = sample_read(path);
+    char *text = tests_read(path, NULL);
     assert_int_equal(text[0], '{'); /* the file behind the link was replaced */
     free(text);
     unlink(name);

@@ -15,7 +15,6 @@ Each FILE is named FORMAT.LEVEL. The format's name and published definition are 
     +had, tq         the transform is undone: Hadamard / sqrt(n); for tq then the signs
 """
 import json
-import json
 import os
 import re
 import sys

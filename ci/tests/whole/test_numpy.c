@@ -304,13 +304,11 @@ static void format_write(const char *folder, const kvb_format *f, const char *is
 
 static void test_tables(void **state)
 {
-    const char *base = getenv("TMPDIR");
     char folder[256], command[900];
     snprintf(command, sizeof command, "%s -c 'import numpy' 2>/dev/null", tables_python);
     if (system(command))
         skip(); /* no numpy here */
-    snprintf(folder, sizeof folder, "%.200s/tables-XXXXXX", base ? base : "/tmp");
-    assert_non_null(mkdtemp(folder));
+    tests_folder(folder, sizeof folder);
     for (const kvb_codec_isa *const *isa = kvb_codec_isas; *isa; isa++) {
         if (!(*isa)->available())
             continue;

@@ -120,14 +120,12 @@ static void files_open(const filled *r, bool wanted, files *f)
     const kvb_view *const sides[] = {&r->spec->k, &r->spec->v};
     const kvb_format *format = sides[0]->format;
     const kvb_codec *codec = kvb_codec_find(format->name);
-    const char *tmp = getenv("TMPDIR");
     char why[512];
     *f = (files){.held = wanted && codec && codec->block == 1 && !format->transform && !format->head_scale &&
                          !sides[0]->scales && !sides[0]->zeros};
     if (!f->held)
         return;
-    snprintf(f->folder, sizeof f->folder, "%s/kvb-power-XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(f->folder));
+    tests_folder(f->folder, sizeof f->folder);
     snprintf(f->inputs, sizeof f->inputs, "%s/inputs.safetensors", f->folder);
     snprintf(f->outputs, sizeof f->outputs, "%s/outputs.safetensors", f->folder);
     snprintf(f->format, sizeof f->format, "_format=%s", codec->name);

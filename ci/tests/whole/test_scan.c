@@ -146,12 +146,10 @@ static void large_outputs_are_the_same(void **state)
 
 static void the_example_is_right(void **state)
 {
-    const char *tmp = getenv("TMPDIR");
     char folder[256], line[1024], path[300];
     if (!level_tried(KVB_CPU_PORTABLE)) /* the plug-in has no other level */
         skip();
-    snprintf(folder, sizeof folder, "%s/kvb_scan_XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(folder));
+    tests_folder(folder, sizeof folder);
     snprintf(line, sizeof line,
              "cp kernels/view.h kernels/attend.h kernels/scan.h kernels/example-plugin/running.c '%s' && "
              "env -u MAKEFLAGS -u MFLAGS make -s -C '%s' -f \"$PWD/kernels/example-plugin/Makefile\" KVB_INCLUDE=. "

@@ -45,9 +45,8 @@ static char scratch_folder[256];
 
 static inline int scratch_setup(void **state)
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(scratch_folder, sizeof scratch_folder, "%.200s/kvbench-test-XXXXXX", base ? base : "/tmp");
-    return mkdtemp(scratch_folder) ? 0 : -1;
+    tests_folder(scratch_folder, sizeof scratch_folder);
+    return 0;
 }
 
 /* Removes the folder; fails if a test left a *.tmp file in it. */
@@ -94,19 +93,6 @@ static inline const char *scratch_write(const char *name, const void *bytes, siz
 static inline const char *scratch_text(const char *name, const char *text)
 {
     return scratch_write(name, text, strlen(text));
-}
-
-/* The whole file, NUL-terminated. The caller frees it. */
-static inline char *scratch_read(const char *path, size_t *n)
-{
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    char *bytes = malloc(1 << 22);
-    assert_non_null(bytes);
-    *n = fread(bytes, 1, (1 << 22) - 1, file);
-    bytes[*n] = 0;
-    fclose(file);
-    return bytes;
 }
 
 static inline void assert_contains(const char *text, const char *part)

@@ -134,7 +134,7 @@ static void requests_become_events(void **state)
         if (err)
             fail_msg("%s: %s", g->what, why);
         size_t n;
-        char *text = scratch_read(path, &n);
+        char *text = tests_read(path, &n);
         if (strcmp(strchr(text, '\n') + 1, g->events))
             fail_msg("%s: events are\n%s", g->what, strchr(text, '\n') + 1);
         assert_int_equal(trace->needs.cells, g->needs.cells);

@@ -353,7 +353,8 @@ static void test_safetensors(void **state)
     char why[400] = "";
     assert_int_equal(kvb_safetensors_write(scratch_path("s"), tensors, 3, metadata, why, sizeof why), 0);
     size_t size;
-    char *whole = scratch_read(scratch_path("s"), &size);
+    char *whole = tests_read(scratch_path("s"), &size);
+    assert_non_null(whole);
     unsigned refused = 0;
     for (uint64_t i = 0; i < MUTANTS; i++) {
         char bytes[1024];

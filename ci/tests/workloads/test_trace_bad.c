@@ -60,7 +60,7 @@ static void case_check(char *says, const char *lines)
 static void test_refused(void **state)
 {
     size_t n, cases = 0;
-    char *file = scratch_read("ci/tests/workloads/refused.txt", &n), says[400] = "", lines[4096] = "";
+    char *file = tests_read("ci/tests/workloads/refused.txt", &n), says[400] = "", lines[4096] = "";
     for (char *at = file, *end; *at; at = end) {
         end = strchr(at, '\n') + 1;
         if (*at == '#')
@@ -203,7 +203,7 @@ static void test_full_disk(void **state)
         assert_int_equal(saves[i](path, true, why, sizeof why), -ELOOP);
         assert_int_equal(unlink(link_path), 0);
         size_t n;
-        char *text = scratch_read(path, &n);
+        char *text = tests_read(path, &n);
         assert_string_equal(text, "precious");
         free(text);
     }
@@ -235,7 +235,7 @@ static void test_ignored_error(void **state)
     setrlimit(RLIMIT_FSIZE, &old);
     assert_true(kvb_trace_writer_close(w, true, why, sizeof why) < 0);
     size_t n;
-    char *text = scratch_read(path, &n);
+    char *text = tests_read(path, &n);
     assert_string_equal(text, "precious");
     free(text);
 }
@@ -251,7 +251,7 @@ static void test_size_limit(void **state)
         assert_int_equal(err, -EFBIG);
         assert_contains(why, "old: cannot be written: File too large");
         size_t n;
-        char *text = scratch_read(path, &n);
+        char *text = tests_read(path, &n);
         assert_string_equal(text, "precious");
         free(text);
     }
@@ -273,11 +273,11 @@ static void test_not_committed(void **state)
     const char *path = scratch_text("old", "precious");
     assert_int_equal(trace_save(path, false, why, sizeof why), 0);
     size_t n;
-    char *text = scratch_read(path, &n);
+    char *text = tests_read(path, &n);
     assert_string_equal(text, "precious");
     free(text);
     assert_int_equal(trace_save(path, true, why, sizeof why), 0);
-    text = scratch_read(path, &n);
+    text = tests_read(path, &n);
     assert_true(n > BIG);
     free(text);
 }

@@ -285,7 +285,7 @@ static void test_accepted(void **state)
 {
     static const char *const headers[][2] = {{"rope ", HEADER_ROPE}, {"of20 ", HEADER_OF(20)}, {"", HEADER}};
     size_t n, wants = 0;
-    char *file = scratch_read("ci/tests/workloads/accepted.txt", &n), text[4096];
+    char *file = tests_read("ci/tests/workloads/accepted.txt", &n), text[4096];
     for (char *at = strstr(file, "\n@") + 1, *next; at; at = next) {
         size_t h = 0;
         uint32_t capacity = 0;

@@ -364,7 +364,7 @@ static void test_bytes(void **state)
     };
     trace_write(scratch_path("b.jsonl"), &h, events, sizeof events[0], sizeof events / sizeof events[0]);
     size_t n;
-    char *text = scratch_read(scratch_path("b.jsonl"), &n);
+    char *text = tests_read(scratch_path("b.jsonl"), &n);
     assert_string_equal(text,
                         "{\"kvbench_trace\":1,\"name\":\"n\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":1,"
                         "\"kv_cache.layers\":3,\"kv_cache.heads\":8,\"kv_cache.kv_heads\":2,\"kv_cache.k_dim\":24,"
@@ -395,7 +395,7 @@ static void test_bytes(void **state)
     h.model.groups[2].scale = 0.125;
     h.model.groups[3].scale = 0.25;
     trace_write(scratch_path("b.jsonl"), &h, NULL, 0, 0);
-    text = scratch_read(scratch_path("b.jsonl"), &n);
+    text = tests_read(scratch_path("b.jsonl"), &n);
     assert_string_equal(
         text,
         "{\"kvbench_trace\":2,\"name\":\"n\",\"source\":\"s\",\"model\":{\"kv_cache.schema_version\":2,"
@@ -425,7 +425,7 @@ static void test_shipped_traces(void **state)
         snprintf(path, sizeof path, "%s/%s", from, entry->d_name);
         kvb_trace *got = trace_load(path);
         trace_write(scratch_path("s.jsonl"), &got->header, got->events, sizeof *got->events, got->n_events);
-        char *was = scratch_read(path, &n[0]), *is = scratch_read(scratch_path("s.jsonl"), &n[1]);
+        char *was = tests_read(path, &n[0]), *is = tests_read(scratch_path("s.jsonl"), &n[1]);
         if (strstr(was, "\"seq\":[[")) {
             free(was);
             was = is;
@@ -433,9 +433,9 @@ static void test_shipped_traces(void **state)
             kvb_trace_free(got);
             got = trace_load(scratch_path("s.jsonl"));
             trace_write(scratch_path("s.jsonl"), &got->header, got->events, sizeof *got->events, got->n_events);
-            is = scratch_read(scratch_path("s.jsonl"), &n[1]);
+            is = tests_read(scratch_path("s.jsonl"), &n[1]);
         }
-        if (n[0] != n[1] || memcmp(was, is, n[0]))
+        if (!was || !is || n[0] != n[1] || memcmp(was, is, n[0]))
             fail_msg("%s: read and written it is another file", path);
         versions[was[strlen("{\"kvbench_trace\":")] == '2' ? 2 : 1]++;
         free(was);
