@@ -653,18 +653,10 @@ static void what_a_cache_can_do_is_said(void **state)
 
 enum { TOKENS = 48 };
 
-static kvb_cache_usage usage_of(const rig *r, uint32_t group)
-{
-    kvb_cache_usage usage;
-    kvb_cache_usage_of(r->cache, group, &usage);
-    return usage;
-}
-
 static void step(rig *r, const uint32_t *ids, uint32_t n, kvb_attend_spec *spec)
 {
     assert_int_equal(rig_step(r, ids, n), 0);
-    for (uint32_t layer = 0; layer < RIG_LAYERS; layer++)
-        assert_int_equal(rig_fetch(r, layer, r->pos, spec), 0);
+    *spec = rig_store(r);
 }
 
 /* Two sequences get tokens in turns; then one is removed, and the other lies in every other cell. */
@@ -679,18 +671,18 @@ static void the_simple_masks_come_back(void **state)
     step(&r, (const uint32_t[]){1}, 1, &spec);
     assert_int_equal(spec.mask.kind, KVB_MASK_RUNS);
     assert_int_equal(spec.k.cells, 32);
-    const uint64_t moved = usage_of(&r, 0).cells_moved;
+    const uint64_t moved = rig_usage_of(&r, 0).cells_moved;
     assert_int_equal(kvb_cache_defrag(r.cache), 0);
-    assert_int_equal(usage_of(&r, 0).cells_live, 17);
-    assert_true(usage_of(&r, 0).cells_moved > moved && usage_of(&r, 0).cells_moved <= moved + 17);
+    assert_int_equal(rig_usage_of(&r, 0).cells_live, 17);
+    assert_true(rig_usage_of(&r, 0).cells_moved > moved && rig_usage_of(&r, 0).cells_moved <= moved + 17);
     step(&r, (const uint32_t[]){1}, 1, &spec);
     assert_int_equal(spec.mask.kind, KVB_MASK_NONE);
     assert_int_equal(spec.k.cells, 18);
     step(&r, (const uint32_t[]){1, 1, 1}, 3, &spec);
     assert_int_equal(spec.mask.kind, KVB_MASK_CAUSAL);
-    const uint64_t done = usage_of(&r, 0).cells_moved;
+    const uint64_t done = rig_usage_of(&r, 0).cells_moved;
     assert_int_equal(kvb_cache_defrag(r.cache), 0); /* nothing is left to do */
-    assert_int_equal(usage_of(&r, 0).cells_moved, done);
+    assert_int_equal(rig_usage_of(&r, 0).cells_moved, done);
     assert_int_equal(kvb_cache_defrag(r.cache), 0);
     assert_int_equal(kvb_cache_clear(r.cache), 0);
     assert_int_equal(kvb_cache_defrag(r.cache), 0); /* an empty cache */
@@ -772,9 +764,9 @@ static void other_caches_have_nothing_to_move(void **state)
         rig_open(&r, type, 64, 32, 2, 4);
         for (uint32_t i = 0; i < 6; i++)
             step(&r, (const uint32_t[]){0, 0}, 2, &spec);
-        const kvb_cache_usage before = usage_of(&r, 0);
+        const kvb_cache_usage before = rig_usage_of(&r, 0);
         assert_int_equal(kvb_cache_defrag(r.cache), 0);
-        const kvb_cache_usage after = usage_of(&r, 0);
+        const kvb_cache_usage after = rig_usage_of(&r, 0);
         assert_int_equal(after.cells_moved, before.cells_moved);
         assert_int_equal(after.cells_live, before.cells_live);
         if (type->flags & KVB_CACHE_TREE) {
