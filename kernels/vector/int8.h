@@ -67,6 +67,16 @@ static inline int8_elem int8_elem_of(kvb_elem elem)
     return elems[elem];
 }
 
+/* Codes in a dword of a tile of keys. With AVX2 codes of at most 5 bits are bytes as they are stored: 16 bits hold sums
+ * of several of their products. */
+#if defined(__AVX2__) && !defined(__AVX512F__) && TILE_CODES == 2
+#define OWN_BYTES
+#define KEYS_OF_BYTES(ELEM) (int8_elem_of(ELEM).offset < 128)
+#else
+#define KEYS_OF_BYTES(ELEM) ((void)(ELEM), false)
+#endif
+#define KEY_CODES(ELEM) (KEYS_OF_BYTES(ELEM) ? 4u : TILE_CODES)
+
 /* A format at one length of rows. */
 typedef struct int8_shape {
     int8_elem of;
@@ -159,9 +169,10 @@ typedef struct int8_block {
 
 /*
  * Packs n <= BLOCK cells of a head, and prefetches half of `next` meanwhile. scratch: int8_scratch_bytes().
- * Keys: [width / TOGETHER][BLOCK][TOGETHER]: TOGETHER channels of a cell, then of the next cell. Cells from n on hold
- * anything. Values: [BLOCK / TOGETHER][width][TOGETHER]: one channel of TOGETHER cells, then the next channel. Cells
- * from n up to a multiple of TOGETHER hold anything, later ones are not written.
+ * Keys: [width / TOGETHER][BLOCK][TOGETHER]: TOGETHER channels of a cell, then of the next cell; with KEYS_OF_BYTES
+ * [width / 4][BLOCK][4]. Cells from n on hold anything. Values: [BLOCK / TOGETHER][width][TOGETHER]: one channel of
+ * TOGETHER cells, then the next channel. Cells from n up to a multiple of TOGETHER hold anything, later ones are not
+ * written.
  */
 int8_block KVB_ISA_NAME(kvb_int8_keys)(const int8_shape *s, const kvb_view *view, uint32_t h, const uint32_t *cells,
                                        uint32_t n, kvb_lookahead *next, void *scratch);

@@ -2,19 +2,26 @@
 /*
  * The part of int8_products.c for few query rows with vectors of AVX2: rows of codes are used where they lie, as packing
  * a block costs more than it saves. Sums have the bits of a packed block's; scores add the same products in another
- * order. AVX-VNNI's tiles are half as large: there sums are packed, and scores of more than FEW_ROWS.
+ * order. Tiles of bytes are half as large: with AVX-VNNI sums are packed, and scores of more than FEW_ROWS; with AVX2
+ * scores where KEYS_OF_BYTES.
  */
 #if !defined(KVB_INT8_IN_PLACE_AVX2_H) && defined(__AVX2__)
 #define KVB_INT8_IN_PLACE_AVX2_H
 
 #include "kernels/vector/int8_codes_avx2.h"
 
+/* Codes of 8 bits, and those of at most 5. */
+#define WIDE_ELEMS(X)   X(KVB_INT8) X(KVB_UINT8) X(KVB_Q8_0) X(KVB_IQ4_NL)
+#define NARROW_ELEMS(X) X(KVB_UINT4) X(KVB_UINT2) X(KVB_Q5_1) X(KVB_Q5_0) X(KVB_Q4_1) X(KVB_Q4_0)
+
 #define DOTS_IN_PLACE
 #if TILE_CODES == 4
-#define FEW_ROWS 2u /* more are faster packed */
+#define FEW_ROWS      2u /* more are faster packed */
+#define DOTS_ELEMS(X) INT8_ELEMS(X)
 #else
 #define SUMS_IN_PLACE
-#define FEW_ROWS 4u /* more would not stay in registers */
+#define FEW_ROWS      4u /* more would not stay in registers */
+#define DOTS_ELEMS(X) WIDE_ELEMS(X)
 #endif
 
 typedef struct coded_rows {
@@ -135,8 +142,8 @@ typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *score
 #define DOTS_OF(ELEM)   DOTS(ELEM, 1) DOTS(ELEM, 2) DOTS(ELEM, 3) DOTS(ELEM, 4)
 #define DOTS_LINE(ELEM) [ELEM] = {few_dots_##ELEM##_1, few_dots_##ELEM##_2, few_dots_##ELEM##_3, few_dots_##ELEM##_4},
 #endif
-INT8_ELEMS(DOTS_OF)
-static few_dots_fn *const few_dots[KVB_ELEM_COUNT][FEW_ROWS] = {INT8_ELEMS(DOTS_LINE)};
+DOTS_ELEMS(DOTS_OF)
+static few_dots_fn *const few_dots[KVB_ELEM_COUNT][FEW_ROWS] = {DOTS_ELEMS(DOTS_LINE)};
 
 /* Groups of 32 channels and multiples. */
 static bool takes_few(const int8_shape *s, uint32_t n_rows)
@@ -162,10 +169,6 @@ static void few_scores_all(const int8_shape *s, const kvb_view *k, uint32_t h, c
 #ifdef SUMS_IN_PLACE
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
-
-/* Codes of 8 bits, and those of at most 5. */
-#define WIDE_ELEMS(X)   X(KVB_INT8) X(KVB_UINT8) X(KVB_Q8_0) X(KVB_IQ4_NL)
-#define NARROW_ELEMS(X) X(KVB_UINT4) X(KVB_UINT2) X(KVB_Q5_1) X(KVB_Q5_0) X(KVB_Q4_1) X(KVB_Q4_0)
 
 /* Wide codes: channels c .. c + 15, two cells at a time. whole: [rows], of their group. */
 VEC_INLINE void few_sum(kvb_elem elem, uint32_t rows, const coded_rows *v, const whole_weights *whole, uint32_t c,

@@ -53,11 +53,41 @@ VEC_INLINE void codes_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint
 #endif
 }
 
+#ifdef OWN_BYTES
+/* As codes_product(), for a tile of keys of bytes. 16 bits hold the sums of 8 dwords of codes of 4 bits (8 * 2 * 15 *
+ * 127), of 4 dwords of codes of 5 bits. */
+VEC_INLINE void bytes_product(uint32_t rows, uint32_t vecs, bool five, uint32_t dwords, const void *const *a,
+                              const int32_t *tile, vi *acc)
+{
+    for (uint32_t k = 0; k < dwords;) {
+        __m256i pairs[PRODUCT_ROWS * PRODUCT_VECS];
+#pragma GCC unroll 32
+        for (uint32_t j = 0; j < rows * vecs; j++)
+            pairs[j] = _mm256_setzero_si256();
+#pragma GCC unroll 1
+        for (const uint32_t end = k + (five ? 4 : 8); k < end; k++, tile += BLOCK) {
+            __m256i b[PRODUCT_VECS];
+#pragma GCC unroll 8
+            for (uint32_t v = 0; v < vecs; v++)
+                b[v] = (__m256i)vi_load(tile + v * VL);
+#pragma GCC unroll 32
+            for (uint32_t j = 0; j < rows * vecs; j++) {
+                const __m256i x = _mm256_maddubs_epi16(b[j % vecs], (__m256i)vi_set(dword_at(a[j / vecs], k)));
+                __asm__("vpaddw %1, %0, %0" : "+x"(pairs[j]) : "x"(x)); /* gcc 12 keeps sums twice, and in memory */
+            }
+        }
+#pragma GCC unroll 32
+        for (uint32_t j = 0; j < rows * vecs; j++)
+            acc[j] = vi_dot2(acc[j], (vi)pairs[j], vi_set(0x00010001));
+    }
+}
+#endif
+
 /* Stores the whole numbers nearest to 64 floats side by side, in the size that codes are multiplied with, or as bytes.
  * Returns their sum if the codes still contain their offset, else 0. */
 VEC_INLINE int32_t whole_store(const vf *x, bool bytes, void *to)
 {
-#if !TILE_SIGNED || (defined(__AVX2__) && !defined(__AVX512F__))
+#if !TILE_SIGNED || defined(OWN_BYTES)
     if (bytes || !TILE_SIGNED) {
         vi sum = vi_set(0);
 #pragma GCC unroll 2
@@ -94,7 +124,7 @@ VEC_INLINE void channels_store(kvb_elem elem, const float *whole, void *to)
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < 64 / VL; i++)
         x[i] = vf_load(whole + i * VL);
-    whole_store(x, false, to);
+    whole_store(x, KEYS_OF_BYTES(elem), to);
 #if EVEN_FIRST
     const __m128i even_first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
     if (elem == KVB_UINT4) /* see EVEN_FIRST */
@@ -130,7 +160,8 @@ void KVB_ISA_NAME(kvb_int8_query)(const kvb_format *k, uint32_t dim, const float
         to->sums[g] = (int32_t)vf_total(sum);
     }
     for (uint32_t c = 0; c < s.width; c += 64)
-        channels_store(s.elem, whole + c, (char *)encoded + int8_query_codes_at(&s) + c * sizeof(int32_t) / TILE_CODES);
+        channels_store(s.elem, whole + c,
+                       (char *)encoded + int8_query_codes_at(&s) + c * sizeof(int32_t) / KEY_CODES(s.elem));
 }
 
 void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const void *encoded, double *q)
@@ -141,7 +172,8 @@ void KVB_ISA_NAME(kvb_int8_decoded)(const kvb_format *k, uint32_t dim, const voi
     const char *codes = (const char *)encoded + int8_query_codes_at(&s);
     const double step = (double)((const int8_query *)encoded)->step;
     for (uint32_t i = 0; i < dim; i++) {
-        const int code = TILE_CODES == 4 ? ((const int8_t *)codes)[i] : ((const int16_t *)(const void *)codes)[i];
+        const int code =
+            KEY_CODES(s.elem) == 4 ? ((const int8_t *)codes)[i] : ((const int16_t *)(const void *)codes)[i];
         q[i / 8 * 8 + order[i % 8]] = code * step;
     }
 }
@@ -156,13 +188,13 @@ typedef struct keys {
 } keys;
 
 /* Adds a group of channels to the scores of vecs * VL cells from i on. */
-VEC_INLINE void group_scores(uint32_t rows, uint32_t vecs, const keys *k, uint32_t g, uint32_t i,
+VEC_INLINE void group_scores(bool bytes, uint32_t rows, uint32_t vecs, const keys *k, uint32_t g, uint32_t i,
                              const int8_query *const *q, float *scores)
 {
     const int8_shape *s = k->shape;
     const size_t codes_at = int8_query_codes_at(s);
-    const uint32_t dwords = s->group / TILE_CODES;
-    const int32_t offset = TILE_SIGNED ? 0 : s->of.offset; /* signed codes have it taken off already */
+    const uint32_t dwords = s->group / (bytes ? 4 : TILE_CODES);
+    const int32_t offset = TILE_SIGNED && !bytes ? 0 : s->of.offset; /* signed codes have it taken off already */
     const bool last = g + 1 == s->groups;
     const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
     const void *a[PRODUCT_ROWS];
@@ -174,7 +206,13 @@ VEC_INLINE void group_scores(uint32_t rows, uint32_t vecs, const keys *k, uint32
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++)
         acc[j] = vi_set(-offset * q[j / vecs]->sums[g]);
-    codes_product(rows, vecs, 1, dwords, a, k->tile + (size_t)g * dwords * BLOCK + i * TILE_DWORDS, BLOCK, acc);
+    const int32_t *tile = k->tile + (size_t)g * dwords * BLOCK + i * TILE_DWORDS;
+#ifdef OWN_BYTES
+    if (bytes)
+        bytes_product(rows, vecs, s->of.offset == 16, dwords, a, tile, acc);
+    else
+#endif
+        codes_product(rows, vecs, 1, dwords, a, tile, BLOCK, acc);
 #pragma GCC unroll 32
     for (uint32_t j = 0; j < rows * vecs; j++) {
         const int8_query *of = q[j / vecs];
@@ -197,7 +235,10 @@ VEC_INLINE void scores_panel(uint32_t rows, uint32_t cells, const keys *k, const
         q[r] = queries[r];
     for (uint32_t i = 0; i < cells; i += vecs * VL)
         for (uint32_t g = 0; g < k->shape->groups; g++) {
-            group_scores(rows, vecs, k, g, i, q, scores);
+            if (KEYS_OF_BYTES(k->shape->elem))
+                group_scores(true, rows, vecs, k, g, i, q, scores);
+            else
+                group_scores(false, rows, vecs, k, g, i, q, scores);
             kvb_lookahead_step(k->next);
         }
 }
@@ -416,7 +457,7 @@ void KVB_ISA_NAME(kvb_int8_scores)(const kvb_view *k, uint32_t h, const uint32_t
 {
     const int8_shape s = int8_shape_of(k->format, k->dim);
 #ifdef DOTS_IN_PLACE
-    if (takes_few(&s, n_rows)) {
+    if (takes_few(&s, n_rows) && !KEYS_OF_BYTES(s.elem)) {
         few_scores_all(&s, k, h, cells, n, queries, n_rows, scores, next, scratch);
         return;
     }

@@ -344,28 +344,38 @@ static void neighbouring_cells(void **state)
     apart = 37;
 }
 
-/* The largest 5-bit codes with the largest weights, of either sign: AVX2 adds 16 such cells in 16 bits. */
-static void the_largest_sums(void **state)
+/* The largest codes of 4 and 5 bits with the largest weights and q, of either sign: AVX2 adds as many such products as
+ * 16 bits hold. */
+static void the_largest_codes(void **state)
 {
-    static const char *const five[] = {"q5_0", "q5_1"};
-    for (uint32_t f = 0; f < 4; f++) {
-        const uint16_t d = f / 2 ? 0xbc00 : 0x3c00; /* -1, 1 */
+    static const char *const narrow[] = {"q5_0", "q5_1", "q4_0", "a4g64"};
+    for (uint32_t f = 0; f < 8; f++) {
+        const uint16_t d = f / 4 ? 0xbc00 : 0x3c00; /* -1, 1 */
         run r;
-        run_open(&r, five[f % 2], five[f % 2], 128, 128);
+        run_open(&r, narrow[f % 4], narrow[f % 4], 128, 128);
         const int8_elem of = int8_elem_of(r.v.view.format->elem);
-        for (uint32_t cell = 0; cell < CELLS; cell++)
-            for (uint32_t b = 0; b < 4; b++) {
-                uint8_t *block = (uint8_t *)(uintptr_t)kvb_view_row(&r.v.view, HEAD, cell) + b * of.block_bytes;
-                memset(block, 0, of.block_bytes);
-                memcpy(block, &d, sizeof d);
-                memset(block + of.codes_at - 4, 0xff, of.block_bytes - of.codes_at + 4u);
-            }
+        for (uint32_t i = 0; i < CELLS * 4 * 2; i++) {
+            const kvb_view *view = i % 2 ? &r.k.view : &r.v.view;
+            const uint32_t cell = i / 8, b = i / 2 % 4, bytes = of.block_bytes ? of.block_bytes : 16;
+            uint8_t *block = (uint8_t *)(uintptr_t)kvb_view_row(view, HEAD, cell) + b * bytes;
+            const uint32_t from = of.block_bytes ? of.codes_at - (of.offset == 16 ? 4u : 0) : 0;
+            memset(block, 0, from);
+            memset(block + from, 0xff, bytes - from);
+            memcpy(of.block_bytes ? block
+                                  : (uint8_t *)(uintptr_t)view->scales + HEAD * view->scale_head_stride +
+                                        cell * view->scale_cell_stride + b / 2 * sizeof d,
+                   &d, sizeof d);
+        }
         cells_pick(&r, BLOCK);
         EACH_LEVEL(isa)
         {
             inputs_fill(&r, BLOCK, 4);
             for (uint32_t i = 0; i < 4 * BLOCK; i++)
                 weights[i / BLOCK][i % BLOCK] = 1;
+            for (uint32_t i = 0; i < 4 * 128; i++)
+                q[i / 128][i % 128] = i / 128 % 2 ? -1 : 1;
+            scores_make(isa, &r, BLOCK, 4);
+            scores_check(isa, &r.k.view, BLOCK, 4);
             sums_make(isa, &r, BLOCK, 4);
             sums_check(isa, &r.v.view, BLOCK, 4);
         }
@@ -842,7 +852,7 @@ static void what_is_said_is_multiplied(void **state)
 int main(void)
 {
     return TESTS_RUN("codes", T(every_format_and_length), T(every_number_of_cells), T(every_number_of_rows),
-                     T(neighbouring_cells), T(as_many_lanes_have_the_same_bits), T(the_largest_sums),
+                     T(neighbouring_cells), T(as_many_lanes_have_the_same_bits), T(the_largest_codes),
                      T(awkward_queries), T(awkward_values), T(zero_weights), T(others_declined),
                      T(what_is_said_is_multiplied), T(codes_are_multiplied_in_f16),
                      T(what_passes_the_range_of_f16_falls_back));
