@@ -178,14 +178,13 @@ VEC_INLINE void few_sum(kvb_elem elem, uint32_t rows, const coded_rows *v, const
 #pragma GCC unroll 8
     for (uint32_t j = 0; j < 2 * rows; j++)
         acc[j] = vi_set(0);
-    for (uint32_t i = 0; i < v->at.n; i += 2) {
-        const __m128i x = codes16_of(elem, v->at.row[i], c),
-                      y = i + 1 < v->at.n ? codes16_of(elem, v->at.row[i + 1], c) : _mm_setzero_si128();
+    for (uint32_t k = 0; 2 * k < v->at.n; k++) {
+        const __m128i x = codes16_of(elem, v->at.row[2 * k], c), y = codes16_of(elem, v->at.row[2 * k + 1], c);
         const vi pairs[2] = {(vi)_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(x, y)),
                              (vi)_mm256_cvtepi8_epi16(_mm_unpackhi_epi8(x, y))};
 #pragma GCC unroll 8
         for (uint32_t j = 0; j < 2 * rows; j++)
-            acc[j] = vi_dot2(acc[j], pairs[j % 2], vi_set(whole[j / 2].of[i / 2]));
+            acc[j] = vi_dot2(acc[j], pairs[j % 2], vi_set(whole[j / 2].of[k]));
     }
 #pragma GCC unroll 8
     for (uint32_t j = 0; j < 2 * rows; j++) {
@@ -350,6 +349,8 @@ static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, con
     whole_weights whole[FEW_ROWS];
     rows.shape = s;
     rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, v, h, cells, n, &rows.at, scratch);
+    if (n % 2)
+        rows.at.row[n] = rows.at.row[0]; /* any will do: its weight is 0 */
     const bool finite = factors_finite(s, &rows.factors, some, most);
     for (uint32_t r = 0; finite && r < n_rows; r++)
         steps[r] = some == BLOCK ? step_find(BLOCK, weights + (size_t)r * BLOCK, most, true)
