@@ -53,10 +53,11 @@ typedef struct kvb_block {
 /* Sets the block's cost and `together`, and `same` of its tokens. heads: query heads of a KV head. */
 void kvb_block_weigh(kvb_block *block, kvb_seen *seen, kvb_group_cost *cost, uint32_t heads);
 
-#define KEPT_BLOCKS 128u
-#define KEPT_SEEN   (8 * TILE_TOKS)
+#define KEPT_BLOCKS 512u
+#define KEPT_SEEN   2048u
 
-/* The blocks of a tile. They are kept for the other KV heads, if they are few. */
+/* The blocks of a tile. They are kept for the other KV heads if they are few: those of 16 sequences that each have
+ * 2,048 cells in pages of 16 are. */
 typedef struct kvb_blocks {
     const kvb_mask *mask;
     kvb_group_cost *cost;
