@@ -39,7 +39,7 @@ VEC_INLINE uint32_t few_cells(uint32_t rows)
 }
 
 typedef struct few_queries {
-    _Alignas(64) int32_t q[FEW_ROWS][INT8_MAX_DIM / TILE_CODES];
+    const int32_t *q[FEW_ROWS];
     _Alignas(64) int32_t less[FEW_ROWS][TILE_SIGNED ? 1 : INT8_MAX_DIM / 4]; /* what the codes' offset adds, negative */
     _Alignas(32) float steps[VL];                                            /* of each sum of a tile */
     float total[FEW_ROWS][INT8_MAX_DIM / 32];                                /* of each group */
@@ -50,7 +50,7 @@ static void queries_read(const int8_shape *s, const void *const *queries, uint32
     memset(to->steps, 0, sizeof to->steps);
     for (uint32_t r = 0; r < n; r++) {
         const int8_query *of = queries[r];
-        memcpy(to->q[r], (const char *)of + int8_query_codes_at(s), s->dim / TILE_CODES * sizeof **to->q);
+        to->q[r] = (const int32_t *)(const void *)((const char *)of + int8_query_codes_at(s));
 #if !TILE_SIGNED
         for (uint32_t c = 0; c < s->dim / 4; c += VL)
             vf_store((float *)(void *)(to->less[r] + c),
@@ -63,14 +63,15 @@ static void queries_read(const int8_shape *s, const void *const *queries, uint32
     }
 }
 
-/* A tile of cells from i on. Past the last cell it repeats that cell. */
-VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const few_queries *q, uint32_t i,
-                        float *scores)
+/* A tile of cells from i on: [rows][cells] vectors. Past the last cell it repeats that cell. */
+VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const few_queries *q, uint32_t i, vf *sum)
 {
     const uint32_t cells = few_cells(rows), groups = k->shape->groups, per = k->shape->group / 32;
     const uint8_t *row[VL];
-    float totals[VL];
-    vf sum[VL];
+    const int32_t *of[FEW_ROWS];
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < rows; r++)
+        of[r] = q->q[r];
 #pragma GCC unroll 8
     for (uint32_t c = 0; c < cells; c++)
         row[c] = k->at.row[i + c < k->at.n ? i + c : k->at.n - 1];
@@ -93,7 +94,7 @@ VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const
             __asm__ volatile("" : : : "memory"); /* q from memory for each cell: registers are for sums */
 #pragma GCC unroll 4
             for (uint32_t r = 0; r < rows; r++) {
-                const int32_t *x = q->q[r] + (size_t)32 / TILE_CODES * b;
+                const int32_t *x = of[r] + (size_t)32 / TILE_CODES * b;
 #if TILE_CODES == 4
                 const vi whole = vi_dot4(vi_load(q->less[r] + (size_t)VL * b), codes, vi_load(x));
 #else
@@ -118,10 +119,36 @@ VEC_INLINE void few_dot(kvb_elem elem, uint32_t rows, const coded_rows *k, const
                     const vf total = _mm256_zextps128_ps256(_mm_load_ss(&q->total[r][g]));
                     sum[r * cells + c] = vf_fma(total, vf_set(k->factors.m[g * BLOCK + i + c]), sum[r * cells + c]);
                 }
+}
+
+/* The scores of a tile: the totals of its vectors. */
+VEC_INLINE void few_total(uint32_t rows, const few_queries *q, uint32_t i, const vf *sum, float *scores)
+{
+    const uint32_t cells = few_cells(rows);
+    float totals[VL];
     vf_store(totals, vf_totals(sum) * vf_load(q->steps));
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++)
         memcpy(scores + r * BLOCK + i, totals + r * cells, cells * sizeof *scores);
+}
+
+/* Totals of more than 2 rows are made beside the products of the next tile, which do not wait for them. */
+VEC_INLINE void few_scores(kvb_elem elem, uint32_t rows, const coded_rows *k, const few_queries *q, float *scores,
+                           kvb_lookahead *next)
+{
+    const uint32_t cells = few_cells(rows), late = rows > 2 ? cells : 0;
+    vf sum[VL], before[VL];
+    for (uint32_t i = 0; i < k->at.n + late; i += cells) {
+        if (i < k->at.n) {
+            few_dot(elem, rows, k, q, i, sum);
+            kvb_lookahead_until(next, i, k->at.n);
+        }
+        if (i >= late)
+            few_total(rows, q, i - late, late ? before : sum, scores);
+#pragma GCC unroll 8
+        for (uint32_t s = 0; s < VL; s++)
+            before[s] = sum[s];
+    }
 }
 
 typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *scores, kvb_lookahead *next);
@@ -130,10 +157,7 @@ typedef void few_dots_fn(const coded_rows *k, const few_queries *q, float *score
     static __attribute__((noinline)) void few_dots_##ELEM##_##N(const coded_rows *k, const few_queries *q,             \
                                                                 float *scores, kvb_lookahead *next)                    \
     {                                                                                                                  \
-        for (uint32_t i = 0; i < k->at.n; i += few_cells(N)) {                                                         \
-            few_dot(ELEM, N, k, q, i, scores);                                                                         \
-            kvb_lookahead_until(next, i, k->at.n);                                                                     \
-        }                                                                                                              \
+        few_scores(ELEM, N, k, q, scores, next);                                                                       \
     }
 #if TILE_CODES == 4
 #define DOTS_OF(ELEM)   DOTS(ELEM, 1) DOTS(ELEM, 2)
