@@ -44,7 +44,7 @@ void kvb_spans_add(kvb_spans *s, const kvb_spans *from, uint32_t p0, uint32_t p1
         size_t at = s->n;
         if (add.n == 0)
             continue;
-        while (at > 0 && s->span[at - 1].pos > add.pos) /* behind those that `from` has at its position */
+        while (at > 0 && s->span[at - 1].pos > add.pos) /* behind from's earlier spans at the same position */
             at--;
         assert(s->n < s->room && (at == s->n || add.pos + add.n <= s->span[at].pos + 1));
         for (size_t j = s->n++; j > at; j--)
@@ -62,7 +62,7 @@ void kvb_spans_add(kvb_spans *s, const kvb_spans *from, uint32_t p0, uint32_t p1
     s->n = kept;
 }
 
-/* A span that holds position p and others below it is cut in two there. Takes the room of one span. */
+/* Cuts the span that holds position p, and lower ones, in two at p. Needs room for one span. */
 static void spans_split(kvb_spans *s, uint32_t p)
 {
     size_t i = 0;
@@ -122,7 +122,7 @@ void kvb_spans_cut(kvb_spans *s, uint32_t p0, uint32_t p1)
         kvb_span all = s->span[i], gone = kvb_span_clip(all, p0, p1), rest = kvb_span_clip(all, p1, UINT32_MAX);
         if (gone.n == 0 || gone.pos == all.pos || rest.n == 0)
             continue;
-        assert(s->n < s->room); /* in two: only here, since what is cut lies within one span */
+        assert(s->n < s->room); /* cut in two: all dropped positions lie within this span */
         s->span[i].n = gone.pos - all.pos;
         for (size_t j = s->n++; j > i + 1; j--)
             s->span[j] = s->span[j - 1];
@@ -198,11 +198,9 @@ bool kvb_spans_meet(const kvb_spans *a, const kvb_spans *b, uint32_t p0, uint32_
     return false;
 }
 
-/* The account of a cache's tokens: making a change of it. */
+/* ---- the account: which sequences hold which tokens ---------------------------------------------------------- */
 
-/* The account of a cache's tokens, read: which sequences hold which tokens. */
-
-/* A sequence's tokens, told apart by which of others [n_others] hold them too. */
+/* Visits a sequence's tokens in parts, by which of `others` hold them, too. */
 typedef struct walk {
     const kvb_account *account;
     const uint32_t *others;
@@ -211,8 +209,8 @@ typedef struct walk {
     uint32_t seq;
 } walk;
 
-/* Tokens by ascending position; others from number n_others - 1 down are asked. A token has one position, in whichever
- * sequence, so that two spans share tokens where ordinals less positions are the same. */
+/* Visits tokens by ascending position; looks for a holder in others[n_others - 1] and down. A token has the same
+ * position in all sequences, so two spans share tokens where ordinal minus position is the same. */
 static void span_walk(const walk *w, uint32_t n_others, kvb_span tokens)
 {
     while (n_others-- > 0 && tokens.n) {
@@ -284,7 +282,7 @@ uint32_t kvb_account_node(const kvb_account *a, uint32_t seq, uint32_t number)
     return i;
 }
 
-/* May a change be made to the account of a cache's tokens? */
+/* ---- is a change valid? -------------------------------------------------------------------------------------- */
 
 typedef struct refusal {
     char *why;
@@ -305,7 +303,7 @@ static int seq_check(const kvb_account *a, uint32_t seq, const refusal *r)
     return seq < a->n_ids ? 0 : refuse(r, -EINVAL, "sequence %u is out of range: 0 .. %u", seq, a->n_ids - 1);
 }
 
-/* Nothing may be done to a sequence while it has nodes. */
+/* Refuses to change a sequence that has nodes. */
 static int pending_check(const kvb_account *a, uint32_t seq, const refusal *r)
 {
     return a->pending[seq]
@@ -313,20 +311,20 @@ static int pending_check(const kvb_account *a, uint32_t seq, const refusal *r)
                : 0;
 }
 
-/* Of calls that speak of all sequences. */
+/* The same for calls that change all sequences. */
 static int nodes_check(const kvb_account *a, const refusal *r)
 {
     return a->n_nodes ? pending_check(a, a->node[0].seq, r) : 0;
 }
 
-/* A sequence that a call changes. */
+/* Checks a sequence that a call changes. */
 static int idle_check(const kvb_account *a, uint32_t seq, const refusal *r)
 {
     int error = seq_check(a, seq, r);
     return error ? error : pending_check(a, seq, r);
 }
 
-/* Most sequences, with those that a commit may bring to life. */
+/* Checks the number of sequences, including those that a commit can bring to life. */
 static int alive_check(const kvb_account *a, uint32_t alive, const refusal *r)
 {
     return alive + a->n_promised > a->max_seqs ? refuse(r, -ENOSPC, "no room for %u sequences: at most %u may be alive",
@@ -347,7 +345,7 @@ static int step_check(const kvb_account *a, const kvb_change *change, const refu
     int error = change->n ? 0 : refuse(r, -EINVAL, "a step needs at least one token");
     if (!change->seq_ids && !error)
         error = pending_check(a, 0, r);
-    if (!change->seq_ids && !error) { /* a count alone, which may be absurd: no loop over it */
+    if (!change->seq_ids && !error) { /* a mere count, which may be absurd: no loop over it */
         alive += a->seq[0].tokens == 0;
         error = length_check(a, 0, change->n, r);
     }
@@ -370,7 +368,7 @@ static int propose_check(const kvb_account *a, const kvb_change *change, const r
 {
     uint32_t alive = a->n_alive, counted = 0;
     int error = change->n ? 0 : refuse(r, -EINVAL, "a proposal needs at least one node");
-    if (!change->seq_ids && !change->parents && !error) /* a count alone, which may be absurd */
+    if (!change->seq_ids && !change->parents && !error) /* a mere count, which may be absurd */
         alive += !a->seq[0].tokens && !a->pending[0];
     for (; (change->seq_ids || change->parents) && counted < change->n && !error; counted += !error) {
         const uint32_t s = kvb_change_seq(change, counted);
@@ -434,7 +432,7 @@ static int copy_check(const kvb_account *a, const kvb_change *change, const refu
 
 static int remove_check(const kvb_account *a, const kvb_change *change, const refusal *r)
 {
-    if (change->drops_nodes) /* clear: there is nothing to be wrong */
+    if (change->drops_nodes) /* clear, which is always valid */
         return 0;
     int error = idle_check(a, change->src, r);
     if (!error && change->others)
@@ -462,7 +460,7 @@ static int freeze_check(const kvb_account *a, const kvb_change *change, const re
                         change->src, change->p1);
 }
 
-/* Destinations are distinct, so a count that is absurd meets an id that is out of range or named before. */
+/* Destinations are distinct, so with an absurd count the loop soon meets an id that is out of range or named before. */
 static int reorder_check(const kvb_account *a, const kvb_change *change, const refusal *r)
 {
     uint32_t alive = a->n_alive, counted = 0;
@@ -502,7 +500,7 @@ static int load_check(const kvb_account *a, const kvb_change *change, const refu
     return error ? error : alive_check(a, alive, r);
 }
 
-/* What stays below and above the moved tokens must stay below and above them. */
+/* Tokens that stay below or above the moved ones must still be below or above them afterwards. */
 static int shift_check(const kvb_account *a, const kvb_change *change, const refusal *r)
 {
     int error = idle_check(a, change->src, r);
@@ -579,10 +577,10 @@ void kvb_account_close(kvb_account *a)
     *a = (kvb_account){.allocator = a->allocator};
 }
 
-/* ---- doing it ------------------------------------------------------------------------------------------- */
+/* ---- making a change ------------------------------------------------------------------------------------ */
 
-/* Notes the sequences of a step or proposal, and counts in each the spans that its tokens make if every stretch of
- * neighbours makes one; nodes make one each. */
+/* Notes the sequences of a step or proposal. Counts for each the spans that its tokens can make: one for each stretch
+ * of neighbours in the step, one for each node. */
 static void step_tally(kvb_account *a, const kvb_change *change)
 {
     for (uint32_t i = 0; i < change->n; i++) {
@@ -600,7 +598,7 @@ static int by_id(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Notes the sequences that let go of something, in the order of their ids. */
+/* Notes the sequences that lose tokens, in the order of their ids. */
 static void removed_note(kvb_account *a, const kvb_change *change)
 {
     if (!change->others)
@@ -611,7 +609,7 @@ static void removed_note(kvb_account *a, const kvb_change *change)
     qsort(a->changed, a->n_changed, sizeof *a->changed, by_id);
 }
 
-/* Stretches of tokens that follow each other. */
+/* Number of stretches of consecutive ordinals. */
 static size_t stretches(const uint64_t *ordinals, uint32_t n)
 {
     size_t some = n > 0;
@@ -620,7 +618,7 @@ static size_t stretches(const uint64_t *ordinals, uint32_t n)
     return some;
 }
 
-/* Notes the sequences that come, and with the whole cache those that go; room for their tokens: 0 or -ENOMEM. */
+/* Notes the loaded sequences, and with the whole cache also those alive; makes room for the tokens: 0 or -ENOMEM. */
 static int load_reserve(kvb_account *a, const kvb_change *change)
 {
     const kvb_account *l = change->loaded;
@@ -642,7 +640,7 @@ int kvb_account_reserve(kvb_account *a, const kvb_change *change)
     a->n_changed = 0;
     switch (change->kind) {
     case KVB_CHANGE_STEP:
-    case KVB_CHANGE_PROPOSE: /* with room for a commit of all nodes, which then cannot fail */
+    case KVB_CHANGE_PROPOSE: /* makes room for a commit of all nodes, so that commits cannot fail */
         step_tally(a, change);
         for (uint32_t i = 0; i < a->n_changed; i++) {
             uint32_t s = a->changed[i];
@@ -671,7 +669,7 @@ int kvb_account_reserve(kvb_account *a, const kvb_change *change)
     case KVB_CHANGE_DEFRAG:
     case KVB_CHANGE_FREEZE:
         return 0;
-    case KVB_CHANGE_SHIFT: /* which cuts two spans in two, or makes a span of each token */
+    case KVB_CHANGE_SHIFT: /* cuts two spans in two; a division makes a span of each token */
         a->changed[a->n_changed++] = change->src;
         return kvb_spans_reserve(
             &a->seq[change->src], a->allocator,
@@ -682,7 +680,7 @@ int kvb_account_reserve(kvb_account *a, const kvb_change *change)
     return -EINVAL;
 }
 
-/* What the sequences hold that change. */
+/* Tokens of the changed sequences. */
 static uint32_t changed_tokens(const kvb_account *a)
 {
     uint32_t n = 0;
@@ -691,7 +689,7 @@ static uint32_t changed_tokens(const kvb_account *a)
     return n;
 }
 
-/* A node more of a sequence, or fewer. */
+/* Changes the number of a sequence's nodes by `by`. */
 static void pending_count(kvb_account *a, uint32_t seq, int by)
 {
     const bool was = a->pending[seq];
@@ -707,7 +705,7 @@ static void node_admit(kvb_account *a, uint32_t seq, int32_t parent, uint64_t or
     pending_count(a, seq, 1);
 }
 
-/* The accepted nodes of src join it, the others are gone. */
+/* The accepted nodes of src join it, its other nodes are dropped. */
 static void nodes_commit(kvb_account *a, const kvb_change *change)
 {
     kvb_spans *seq = &a->seq[change->src];
@@ -722,7 +720,7 @@ static void nodes_commit(kvb_account *a, const kvb_change *change)
     a->n_nodes = left;
 }
 
-/* The sequences that have changed join those alive, or leave them; `had`: what they held before. */
+/* Lists or unlists the changed sequences in `alive`. had: tokens that they held before. */
 static void alive_settle(kvb_account *a, uint32_t had)
 {
     a->held += changed_tokens(a) - had;
@@ -764,12 +762,12 @@ void kvb_account_withdraw(kvb_account *a, const kvb_change *change, const uint32
     for (uint32_t i = 0; i < change->n; i++)
         if (change->kind == KVB_CHANGE_PROPOSE)
             pending_count(a, a->node[--a->n_nodes].seq, -1);
-        else /* a sequence's first one cuts them all */
+        else /* the cut at a sequence's first new token drops them all */
             kvb_spans_cut(&a->seq[kvb_change_seq(change, i)], positions[i], KVB_POS_END);
     alive_settle(a, had);
 }
 
-/* Of spans that lie within positions p0 .. p1-1 each token becomes a span; from the last one on, since there is room
+/* Makes a span of each token of the spans within positions p0 .. p1-1; from the last one backwards, since the room is
  * behind them. */
 static void spans_scatter(kvb_spans *s, uint32_t p0, uint32_t p1)
 {

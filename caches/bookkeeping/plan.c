@@ -44,7 +44,7 @@ typedef struct history {
     int error;
 } history;
 
-/* Of tokens that have ordinals one after the other, those that are not new. */
+/* How many of these tokens with consecutive ordinals are not new. */
 static uint32_t old_of(const history *h, kvb_span tokens)
 {
     uint64_t old = tokens.at < h->first_new ? h->first_new - tokens.at : 0;
@@ -57,7 +57,7 @@ static void tokens_count(void *ctx, uint32_t seq, uint32_t holder, kvb_span toke
     h->n_old += holder == seq ? old_of(h, tokens) : 0;
 }
 
-/* Places of tokens that the feed has already, for another sequence. */
+/* The place in the feed of the token at that position of another sequence. */
 static uint64_t place_of(const kvb_spans *s, uint32_t pos)
 {
     size_t i = 0;
@@ -103,8 +103,8 @@ static bool is_changed(const kvb_account *a, uint32_t seq)
     return i < a->n_changed;
 }
 
-/* Places of the nodes of the proposal's sequences: those that were pending before from `at` on; the new ones are the
- * last of the feed. Returns how many were. */
+/* Places in the feed of the nodes of the proposal's sequences: those pending before begin at `at`, the new ones are the
+ * last of the feed. Returns the number of those pending before. */
 static uint32_t nodes_place(kvb_feed *f, const kvb_account *a, uint32_t n_new, uint32_t at)
 {
     const uint32_t first = at, before = a->n_nodes - n_new;
@@ -115,7 +115,7 @@ static uint32_t nodes_place(kvb_feed *f, const kvb_account *a, uint32_t n_new, u
     return at - first;
 }
 
-/* Puts what was there before the new tokens, which are admitted already, in front of them. */
+/* Puts the old tokens in front of the new ones, which are admitted already. */
 static int history_make(kvb_feed *f, kvb_account *account, const kvb_change *change)
 {
     history h = {.feed = f, .allocator = account->allocator, .first_new = account->next_ordinal - change->n};
@@ -167,7 +167,7 @@ int kvb_feed_make(kvb_feed *f, kvb_account *account, const kvb_change *change)
     return error;
 }
 
-/* Plans: from positions to runs of cells, and from runs to the simplest mask. */
+/* ---- plans: from positions to runs of cells, and from runs to the simplest mask ------------------------------ */
 
 int kvb_plan_start(kvb_plan *p, uint32_t n)
 {
@@ -201,7 +201,7 @@ uint32_t kvb_first_seen(const kvb_group *g, uint32_t pos)
     return g->chunk ? pos / g->chunk * g->chunk : 0;
 }
 
-/* Room for it was made. Neighbours are joined. */
+/* Adds a run, for which there is room; joins neighbours. */
 static void run_add(kvb_plan *p, kvb_span cells)
 {
     uint32_t begin = (uint32_t)cells.at, end = begin + cells.n;
@@ -219,7 +219,7 @@ static int run_compare(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* The runs of the query at hand, ascending and joined. */
+/* Sorts the runs of the current query and joins neighbours. */
 static void runs_settle(kvb_plan *p)
 {
     uint32_t first = p->row_start[p->n_rows], kept = first;
@@ -291,7 +291,7 @@ int kvb_plan_attend_pages(kvb_plan *p, const kvb_group *g, const uint32_t *table
     const uint32_t first = kvb_first_seen(g, pos);
     for (; p->n_pages < start + n; p->n_pages++) {
         const uint32_t entry = (uint32_t)(p->n_pages - start), page = table[entry];
-        const bool seen = entry >= first / page_cells || entry * page_cells < g->sinks; /* else there may be none */
+        const bool seen = entry >= first / page_cells || entry * page_cells < g->sinks; /* else a page may be missing */
         const uint32_t end = seen && entry + 1 < n ? (page + 1) * page_cells : 0;
         p->pages[p->n_pages] = page;
         p->extent = p->extent > end ? p->extent : end;
@@ -303,7 +303,7 @@ int kvb_plan_attend_pages(kvb_plan *p, const kvb_group *g, const uint32_t *table
     return 0;
 }
 
-/* The same as is_tail() where queries see pages: one table, of the first pages in order, seen from the first on. */
+/* As is_tail() for queries that see pages: one table, of the first pages in order, seen from the first cell on. */
 static bool is_tail_of_pages(const kvb_plan *p)
 {
     for (uint32_t i = 0; i < p->n_pages; i++)

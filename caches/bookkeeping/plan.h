@@ -24,8 +24,8 @@ typedef struct kvb_feed {
 /* A feed of whole histories of n_ids sequences (0: of new tokens only): 0 or -ENOMEM. */
 int kvb_feed_open(kvb_feed *feed, kvb_allocator *allocator, uint32_t n_ids);
 
-/* Admits the tokens of a STEP or PROPOSE, for which the account has reserved, and says what is fed. An old token is fed
- * once, for the lowest of the step's sequences that hold it. 0, or -ENOMEM with nothing admitted. */
+/* Admits the tokens of a STEP or PROPOSE that the account has reserved for, and lists the tokens to be fed. An old
+ * token is fed once, for the lowest of the step's sequences that hold it. 0, or -ENOMEM with nothing admitted. */
 int kvb_feed_make(kvb_feed *feed, kvb_account *account, const kvb_change *change);
 void kvb_feed_close(kvb_feed *feed, kvb_allocator *allocator);
 
@@ -47,40 +47,40 @@ typedef struct kvb_plan {
     kvb_mask_kind mask;  /* NONE, CAUSAL, RUNS or PAGES */
     uint32_t n;          /* fed tokens; all of them are queries */
     uint32_t extent;     /* readable cells: 0 .. extent-1 */
-    uint32_t n_rows;     /* queries that have their runs */
+    uint32_t n_rows;     /* queries added so far */
     uint32_t n_runs;     /* of all queries */
     uint32_t *cells;     /* [n] where each fed token is written */
-    uint32_t *row_start; /* [n + 1] as of kvb_mask */
+    uint32_t *row_start; /* [n + 1] as in kvb_mask */
     kvb_run *runs;       /* [n_runs] */
-    uint32_t *path;      /* of the present tree node */
+    uint32_t *path;      /* of the current tree node */
     kvb_spans seen;      /* by that node */
-    uint32_t page_cells; /* 0: queries see runs. Else pages, and of them what follows */
+    uint32_t page_cells; /* queries see pages of so many cells; 0: runs, and no page members */
     uint32_t sinks;
     uint32_t *pages; /* [n_pages] tables, one after the other */
     size_t n_pages;
-    const uint32_t *table; /* the last one, in the store */
+    const uint32_t *table; /* the table last added, in the store */
     size_t cells_room, row_start_room, runs_room, path_room, pages_room;
 } kvb_plan;
 
-/* Begin anew with room for n fed tokens, whose cells are the caller's to fill in: 0 or -ENOMEM. */
+/* Begins a new plan for n fed tokens, whose cells the caller fills in: 0 or -ENOMEM. */
 int kvb_plan_start(kvb_plan *plan, uint32_t n);
 /*
- * The next query, at position pos of a sequence, sees what the group lets it see of these spans (position -> cell).
- * Where the group has limits its runs come in the order of positions, so that what a store has dropped changes no order
- * of sums; else ascending by cell, so that memory goes by once. 0 or -ENOMEM.
+ * Adds the next query, at position pos of a sequence. The query sees the part of the spans (position -> cell) that the
+ * group's limits allow. In a group with limits the runs are in the order of positions, so that dropped rows do not
+ * change the order of sums; else ascending by cell, so that memory is passed once. 0 or -ENOMEM.
  */
 KVB_HOST int kvb_plan_attend(kvb_plan *plan, const kvb_group *group, const kvb_spans *spans, uint32_t pos);
 /*
- * The same for a sequence without holes up to pos that lies in pages: its position p in page table[p / page_cells]. All
- * queries of a plan are named this way or none is. Queries of one table that follow each other share it. 0 or -ENOMEM.
+ * The same for a sequence without holes up to pos that lies in pages: position p in page table[p / page_cells]. All
+ * queries of a plan are added this way or none is. Consecutive queries with one table share it. 0 or -ENOMEM.
  */
 KVB_HOST int kvb_plan_attend_pages(kvb_plan *plan, const kvb_group *group, const uint32_t *table, uint32_t page_cells,
                                    uint32_t pos);
-/* The next query is a pending node, account->node[node], at position pos: it sees its sequence's spans and the nodes on
- * its path, node i lying in cell base + i, or in cells[i] where they are given. 0 or -ENOMEM. */
+/* The same for a pending node, account->node[node], at position pos. The node sees its sequence's spans, prefix, and
+ * the nodes on its path. Node i lies in cells[i]; cells NULL: in cell base + i. 0 or -ENOMEM. */
 int kvb_plan_attend_node(kvb_plan *plan, const kvb_group *group, const kvb_account *account, const kvb_spans *prefix,
                          uint32_t base, const uint32_t *cells, uint32_t node, uint32_t pos);
-/* All cells are filled in and all queries have their runs: finds the simplest mask that says the same. */
+/* Finds the simplest mask for the plan, when all cells are filled in and all queries added. */
 void kvb_plan_finish(kvb_plan *plan);
 void kvb_plan_close(kvb_plan *plan);
 
