@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * contiguous: one growing sequence; position p lies in cell p. tree: the same, and the pending nodes of a draft tree
- * behind it: node i lies in cell length + i. A commit copies the rows of the accepted path down to the committed end.
+ * contiguous: one growing sequence; position p lies in cell p. tree: the same, with pending nodes of a draft tree
+ * behind it; node i lies in cell length + i. A commit copies the rows of the accepted path down to the committed end.
  */
 #include "caches/cache.h"
 
@@ -23,7 +23,7 @@ static int lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
     return error;
 }
 
-/* One sequence, from position 0 on. The number of a row and of its cell is its position. */
+/* Loads one sequence without holes. The number of a row, and its cell, is its position. */
 static int load_prepare(kvb_store *s, const kvb_change *change)
 {
     const uint32_t n = s->load->n_rows;
@@ -56,7 +56,7 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
         return error;
     case KVB_CHANGE_PROPOSE: {
         uint32_t first = s->account->n_nodes - change->n;
-        /* A commit moves no more rows than are pending: with room for them now, it cannot fail for memory. */
+        /* Room for the moves of a commit of all nodes, so that commits cannot fail for lack of memory. */
         error = kvb_grow(s->allocator, &s->moves, &s->moves_room, s->account->n_nodes);
         if (error)
             return error;

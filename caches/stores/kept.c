@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stores that drop rows keep. */
+/* Which rows are kept, and compaction. */
 #include "caches/stores/kept.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ void kvb_queries_find(const kvb_store *s, const kvb_feed *feed, uint32_t *next)
         next[feed->seqs[i]] = feed->positions[i];
 }
 
-/* Largest position p0 <= p < p1 that is held, + 1; 0: none is. */
+/* Largest held position p0 <= p < p1, + 1; 0: none. */
 static uint32_t next_within(const kvb_spans *s, uint32_t p0, uint32_t p1)
 {
     uint32_t next = 0;
@@ -39,8 +39,7 @@ static uint32_t next_within(const kvb_spans *s, uint32_t p0, uint32_t p1)
     return next;
 }
 
-/* Would a sequence that goes on at `next` see tokens of positions p0 .. p1-1 that sequence `from` has no rows of any more?
- */
+/* Checks that sequence `from` still has the rows of all tokens at positions p0 .. p1-1 that a query at `next` sees. */
 static int reach_check(kvb_store *s, const kvb_spans *kept, uint32_t from, uint32_t next, uint32_t p0, uint32_t p1)
 {
     uint32_t first = kvb_first_seen(s->group, next), sinks = s->group->sinks;
@@ -73,7 +72,7 @@ int kvb_kept_check(kvb_store *s, const kvb_change *change, const kvb_spans *kept
     return error;
 }
 
-/* Tokens of a sequence that will be at positions p0 .. p1-1, once it is shifted. */
+/* Tokens that will be at positions p0 .. p1-1 after the SHIFT. */
 static uint32_t shifted_within(const kvb_spans *held, const kvb_change *change, uint32_t p0, uint32_t p1)
 {
     const int64_t begin = (int64_t)p0 - change->delta, end = (int64_t)p1 - change->delta;
@@ -96,8 +95,7 @@ int kvb_kept_shift_check(kvb_store *s, const kvb_change *change, const kvb_spans
                           pos, change->src);
 }
 
-/* Cells that lie in order again: which row goes where, and in which order, so that no row is written over before it is
- * copied. */
+/* ---- compaction: which row goes where, in an order in which no row is overwritten before it is copied ------------ */
 
 #define NOWHERE UINT32_MAX
 
@@ -107,7 +105,7 @@ static int by_id(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* A part of a sequence takes the next free numbers. to [old cell], from [new cell]. */
+/* Gives the cells of a part of a sequence the next new cells. to [old cell], from [new cell]. */
 static int part_place(const kvb_store *s, kvb_compaction *k, uint32_t seq, kvb_span part, uint32_t *to, uint32_t *from)
 {
     int error = 0;
@@ -140,7 +138,8 @@ static int sequence_place(const kvb_store *s, kvb_compaction *k, uint32_t seq, c
     return error;
 }
 
-/* Along a row of cells, each of which takes the row of the one that it names, up to one that names itself or none. */
+/* Copies along a chain: cell `at` takes the row of cell from[at], that one the row of its own source, and so on, up to
+ * a cell that keeps its row or takes none. */
 static int chain_move(kvb_store *s, uint32_t live, uint32_t at, uint32_t *from)
 {
     int error = 0;
@@ -153,7 +152,7 @@ static int chain_move(kvb_store *s, uint32_t live, uint32_t at, uint32_t *from)
     return error;
 }
 
-/* First the cells that are free, and what follows from them; then circles, by way of the free cell `live`. */
+/* Copies first the chains that begin at free cells, then circles, through the free cell `live`. */
 static int rows_move(kvb_store *s, uint32_t live, const uint32_t *to, uint32_t high_water, uint32_t *from)
 {
     int error = 0;

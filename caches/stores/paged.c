@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * paged: cells come in pages of options->page_cells, and a sequence is a table of pages. Position p lies in the page of
- * entry p / page_cells, at its place p % page_cells. A page that several tables name is counted and never written: the
- * sequence that would write it takes a copy of what it holds there first (copy on write). So a fork copies table
- * entries and no rows.
+ * entry p / page_cells, at cell p % page_cells of the page. Tables that name a page are counted. A page that several
+ * name is never written: a sequence that has to write it first copies its own rows to a new page (copy on write). So a
+ * fork copies table entries and no rows. Kwon et al., "Efficient Memory Management for Large Language Model Serving
+ * with PagedAttention", SOSP 2023, section 4.
  *
- * A page is free when no table names it; a table names none in which its sequence holds nothing. In a group with a
- * window or chunks a step's sequences, and all others, let go of the pages that lie wholly behind what any query can
- * see again (kept.h).
+ * A page is free when no table names it. A table names no page in which its sequence holds nothing. In a group with a
+ * window or chunks each step frees, in all sequences, the pages of which no query can see any row again (kept.h).
  *
  * The pools hold the pages of `capacity` cells and two for each sequence that may be alive: its last page is partly
- * empty, and where it parted from a fork another one is held twice; less where a group's limits bound what sequences
- * keep. Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", SOSP 2023,
- * section 4.
+ * empty, and the page in which it parted from a fork is held twice. They hold fewer if the group's limits bound the
+ * rows that sequences keep.
  *
- * paged-prefix: pages of known tokens are found again by what they hold (prefix.h). It keeps what is behind a window,
- * which may be the beginning of another prompt: so its groups all have pages alike.
+ * paged-prefix: a prompt finds the pages that hold its first tokens (prefix.h). Pages behind a window are kept, since
+ * they can be the beginning of another prompt: so all groups have the same pages.
  */
 #include "caches/stores/paged.h"
 
@@ -31,16 +30,15 @@ static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t unti
 
 static int paged_reserve(paged_store *p, uint32_t seq, size_t entries);
 
-/* An entry names a page; the one that it named loses a reference. There is room for it. */
+/* Puts a page in an entry, for which there is room; the old page loses a reference. */
 static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page);
 
 static kvb_run paged_unneeded(const kvb_store *s, uint32_t pos);
 
 static void paged_count(paged_store *p, uint32_t page, int by);
 
-/* Tables that take each other's places. */
+/* ---- REORDER ----------------------------------------------------------------------------------------------------- */
 
-/* REORDER: tables are copied aside, 0 or -ENOMEM; they take their places. */
 static void paged_reordered_free(paged_store *p)
 {
     for (uint32_t i = 0; i < p->n_reordered; i++)
@@ -50,7 +48,7 @@ static void paged_reordered_free(paged_store *p)
     p->n_reordered = 0;
 }
 
-/* Copies of the sources' tables. */
+/* Copies the sources' tables aside: 0 or -ENOMEM. */
 static int paged_reorder_prepare(paged_store *p, const kvb_change *change)
 {
     const uint32_t n = change->n;
@@ -76,7 +74,7 @@ static int paged_reorder_prepare(paged_store *p, const kvb_change *change)
     return error;
 }
 
-/* Destinations hold their pages before sources lose theirs, so that no page is free meanwhile. */
+/* First counts the destinations' new pages, then uncounts the old ones, so that no page is free meanwhile. */
 static void paged_reorder(paged_store *p, const kvb_change *change)
 {
     for (uint32_t i = 0; i < change->n; i++)
@@ -96,7 +94,7 @@ static void paged_reorder(paged_store *p, const kvb_change *change)
         kvb_spans_scatter(&p->kept_reordered, p->store.allocator, p->kept, change->dsts);
 }
 
-/* Pages that are saved and loaded. */
+/* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
 static int paged_lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
 {
@@ -111,7 +109,7 @@ static int paged_lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
     return error;
 }
 
-/* Of the whole cache: do the cells of a sequence lie in pages, each entry in one? */
+/* Do the cells of a saved sequence, of a whole cache, lie in pages, one for each entry? */
 static bool lies_in_pages(const kvb_store *s, const kvb_spans *rows)
 {
     const uint32_t n = page_cells(s);
@@ -127,7 +125,7 @@ static bool lies_in_pages(const kvb_store *s, const kvb_spans *rows)
     return right;
 }
 
-/* A sequence gets pages of its own; of the whole cache tables are as they were. */
+/* A single sequence gets pages of its own; of a whole cache the tables are restored. */
 static int paged_load_prepare(paged_store *p, const kvb_change *change)
 {
     kvb_store *s = &p->store;
@@ -159,7 +157,7 @@ static int paged_load_prepare(paged_store *p, const kvb_change *change)
     return error;
 }
 
-/* kvb_cache_type.lies; LOAD: what prepare does, and of the whole cache adopt. */
+/* Restores the tables of a whole cache. */
 static void paged_load(paged_store *p, const kvb_account *loaded)
 {
     const kvb_store *s = &p->store;
@@ -184,9 +182,8 @@ static void paged_load(paged_store *p, const kvb_account *loaded)
 }
 
 /*
- * Nodes of draft trees in pages. Node i of a sequence takes the place of position length + i: behind the sequence, in
- * its own pages. A commit copies the rows of the accepted path down to the committed end, and pages in which nothing is
- * left are free at once.
+ * Nodes of draft trees. Node i of a sequence takes the place of position length + i, in the sequence's pages. A commit
+ * copies the rows of the accepted path down to the committed end, and frees pages that hold nothing any more.
  */
 
 static uint32_t node_cell(const paged_store *p, uint32_t seq, uint32_t length, uint32_t number)
@@ -195,7 +192,7 @@ static uint32_t node_cell(const paged_store *p, uint32_t seq, uint32_t length, u
     return page_at(p, seq, slot / n) * n + slot % n;
 }
 
-/* Where a sequence's nodes lie, by their places in the account. */
+/* Finds the cells of a sequence's nodes: node_cells [index in account->node]. */
 static void node_cells_find(paged_store *p, uint32_t seq)
 {
     const kvb_account *a = p->store.account;
@@ -209,7 +206,7 @@ static int paged_propose_prepare(paged_store *p, const kvb_feed *feed, kvb_plan 
     kvb_store *s = &p->store;
     const kvb_account *a = s->account;
     const uint32_t before = a->n_nodes - feed->n;
-    /* A commit moves no more rows than are pending, and keeps no more: with room for them now, it cannot fail. */
+    /* Room for the moves and the kept rows of a commit of all nodes, so that commits cannot fail. */
     int error = kvb_grow(s->allocator, &s->moves, &s->moves_room, s->n_moves + (size_t)a->n_nodes);
     if (!error)
         error = kvb_grow(s->allocator, &p->node_cells, &p->node_cells_room, a->n_nodes);
@@ -238,14 +235,14 @@ static int paged_commit_prepare(paged_store *p, const kvb_change *change)
 {
     const uint32_t seq = change->src, length = kvb_spans_next(&p->store.account->seq[seq]);
     int error = 0;
-    for (uint32_t i = 0; i < change->n && !error; i++) /* numbers ascend: none is copied over before it is copied */
+    for (uint32_t i = 0; i < change->n && !error; i++) /* numbers ascend: no row is overwritten before it is copied */
         if (change->accepted[i] != i)
             error =
                 kvb_store_move(&p->store, node_cell(p, seq, length, change->accepted[i]), node_cell(p, seq, length, i));
     return error;
 }
 
-/* Entries of positions p0 .. p1-1 name no page any more in which the sequence holds nothing. */
+/* Drops the entries of positions p0 .. p1-1 in which the sequence holds nothing any more. */
 static void paged_entries_drop(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1)
 {
     const kvb_spans *held = kvb_paged_held(p, seq);
@@ -261,7 +258,7 @@ static void paged_entries_drop(paged_store *p, uint32_t seq, uint32_t p0, uint32
     }
 }
 
-/* The sequence has the accepted nodes already. */
+/* The account has already added the accepted nodes to the sequence. */
 static void paged_commit(paged_store *p, const kvb_change *change)
 {
     const uint32_t end = kvb_spans_next(&p->store.account->seq[change->src]);
@@ -280,8 +277,7 @@ static bool drops(const kvb_store *s)
     return kvb_group_limits(s->group) && !finds(s);
 }
 
-/* Positions p0 .. p1-1 that a sequence frees with its next query at pos: whole pages between the sinks and what is
- * needed. */
+/* The positions that a sequence with its next query at pos does not need: whole pages behind the sinks. */
 static kvb_run paged_unneeded(const kvb_store *s, uint32_t pos)
 {
     const uint32_t n = page_cells(s), sinks = s->group->sinks, from = kvb_needed_from(s, pos) / n * n;
@@ -296,7 +292,8 @@ static uint64_t pages_most(const kvb_store *s)
     const uint64_t pages = (o->capacity + n - 1) / n + aside;
     if (!drops(s))
         return pages;
-    /* A sequence's sinks, and what it needs wherever that begins in a page; pages that a step's tokens begin. */
+    /* Pages of a sequence's sinks and of its needed positions, which begin anywhere in a page; pages that a step
+     * begins. */
     const uint64_t kept = (s->group->sinks + n - 1) / n + (kvb_needed_most(s) + 2 * n - 2) / n;
     const uint64_t step = o->step ? o->step : o->capacity, begun = step < o->max_seqs ? step : o->max_seqs;
     const uint64_t needed = o->max_seqs * kept + begun + (step - begun) / n;
@@ -370,7 +367,7 @@ static bool is_free(const paged_store *p, uint32_t page)
     return !p->refs[page] && !(p->finds && p->prefix.pages[page].cached);
 }
 
-/* A page that no table names is found again, perhaps. */
+/* Caches a page that no table names any more, if it is keyed. */
 static void page_release(paged_store *p, uint32_t page)
 {
     if (p->undoes)
@@ -381,7 +378,7 @@ static void page_release(paged_store *p, uint32_t page)
         p->first_free = gone < p->first_free ? gone : p->first_free;
 }
 
-/* A table names the page (by 1), or names it no more (by -1). PAGE_NONE is nothing. */
+/* Counts a table that names the page (by 1), or names it no more (by -1). PAGE_NONE is nothing. */
 static void paged_count(paged_store *p, uint32_t page, int by)
 {
     if (page == PAGE_NONE)
@@ -401,7 +398,7 @@ static void paged_count(paged_store *p, uint32_t page, int by)
         p->first_free++;
 }
 
-/* A page to be written: a free one, else the cached one that goes first. PAGE_NONE: there is none. */
+/* A page to be written: a free one, else the cached one to be evicted. PAGE_NONE: there is none. */
 static uint32_t page_pick(const paged_store *p)
 {
     return p->first_free < p->n_pages ? p->first_free : p->finds ? kvb_prefix_oldest(&p->prefix) : PAGE_NONE;
@@ -414,7 +411,7 @@ static void paged_put(paged_store *p, uint32_t seq, uint32_t entry, uint32_t pag
     p->tables[seq].page[entry] = page;
 }
 
-/* Room for so many entries in a table: 0 or -ENOMEM. */
+/* Makes room for so many entries in a table: 0 or -ENOMEM. */
 static int paged_reserve(paged_store *p, uint32_t seq, size_t entries)
 {
     page_table *t = &p->tables[seq];
@@ -425,7 +422,6 @@ static int paged_reserve(paged_store *p, uint32_t seq, size_t entries)
     return error;
 }
 
-/* The same, in a call that may yet fail: 0 or -ENOMEM. */
 int kvb_paged_change(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page)
 {
     page_table *t = &p->tables[seq];
@@ -439,7 +435,7 @@ int kvb_paged_change(paged_store *p, uint32_t seq, uint32_t entry, uint32_t page
     return 0;
 }
 
-/* Has what a sequence holds at positions p0 .. p1-1 of one entry copied from one page to another. */
+/* Requests copies of a sequence's rows at positions p0 .. p1-1 of one entry, from one page to another. */
 static int rows_move(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1, uint32_t from, uint32_t to)
 {
     const kvb_spans *held = kvb_paged_held(p, seq);
@@ -453,8 +449,8 @@ static int rows_move(paged_store *p, uint32_t seq, uint32_t p0, uint32_t p1, uin
     return error;
 }
 
-/* Makes an entry's page the sequence's own, to be written: a free one where there is none; a copy of what the sequence
- * holds there below position `until`, where other tables name it, too. 0, -ENOSPC or -ENOMEM. */
+/* Makes sure that an entry has a page of the sequence's own, to be written: a free page if it has none; if other tables
+ * name its page, too, a copy of the sequence's rows below position `until`. 0, -ENOSPC or -ENOMEM. */
 static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t until)
 {
     const uint32_t page = page_at(p, seq, entry), to = page_pick(p);
@@ -470,7 +466,7 @@ static int paged_own(paged_store *p, uint32_t seq, uint32_t entry, uint32_t unti
 
 /* ---- control calls ----------------------------------------------------------------------------------------------- */
 
-/* The lowest entry from *entry on in which something of positions p0 .. p1-1 is held. */
+/* Finds the lowest entry from *entry on in which one of these positions is held. */
 static bool entry_find(const kvb_spans *held, uint32_t n, kvb_run positions, uint32_t *entry)
 {
     for (size_t i = 0; i < held->n; i++) {
@@ -484,8 +480,8 @@ static bool entry_find(const kvb_spans *held, uint32_t n, kvb_run positions, uin
     return false;
 }
 
-/* Every sequence alive frees what its next query needs no more: pages are counted (by -1), or taken again (by 1);
- * tables stay as they are. */
+/* Uncounts (by -1) the pages that the next queries of live sequences do not need, or counts them again (by 1). Tables
+ * do not change. */
 static void pages_release(paged_store *p, int by)
 {
     const kvb_account *a = p->store.account;
@@ -496,21 +492,21 @@ static void pages_release(paged_store *p, int by)
     }
 }
 
-#define COPIES 0x80000000u /* in p->adds: the sequence's first token takes a copy of a page */
+#define COPIES 0x80000000u /* in p->adds: the sequence's first new token needs a copy of a page */
 
-/* Where a sequence's next token or node goes. */
+/* The position whose place a sequence's next token or node takes. */
 static uint32_t next_slot(const kvb_store *s, uint32_t seq)
 {
     return kvb_spans_next(&s->account->seq[seq]) + s->account->pending[seq];
 }
 
-/* All of the step, or nothing: the pages that its tokens begin, and those that it copies. */
+/* Room for the whole step or for nothing: counts the pages that its tokens begin, and those that it copies. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
-    paged_store *p = (paged_store *)(uintptr_t)s; /* counts are tried out, and taken back */
+    paged_store *p = (paged_store *)(uintptr_t)s; /* counts are changed, and restored */
     const uint32_t n = page_cells(s);
     uint32_t wanted = 0;
-    if (change->n > s->pool_cells) /* perhaps absurd */
+    if (change->n > s->pool_cells) /* may be absurd */
         return 0;
     pages_release(p, -1);
     for (uint32_t i = 0; i < change->n; i++) {
@@ -551,7 +547,7 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     p->undoes = false;
 }
 
-/* Where the sequence's positions lie, piece by piece, into store->cells: 0 or -ENOMEM. */
+/* Lists the cells of the sequence's positions, page by page, in p->cells: 0 or -ENOMEM. */
 static int paged_cells(paged_store *p, uint32_t seq)
 {
     const kvb_spans *held = kvb_paged_held(p, seq);
@@ -567,8 +563,8 @@ static int paged_cells(paged_store *p, uint32_t seq)
     return 0;
 }
 
-/* In a group with limits: tables name no page any more that no query needs; the new tokens' rows are kept. Nodes are no
- * tokens yet. */
+/* In a group with limits: drops from tables the pages that no query needs any more, and adds the new tokens to the kept
+ * rows. Nodes are no tokens yet. */
 static int kept_prepare(paged_store *p, const kvb_feed *feed, bool nodes)
 {
     const kvb_account *a = p->store.account;
@@ -588,12 +584,12 @@ static int kept_prepare(paged_store *p, const kvb_feed *feed, bool nodes)
         if (!error)
             kvb_spans_append(kept, feed->positions[i], feed->positions[i]);
     }
-    for (uint32_t i = 0; i < a->n_alive && !error; i++) /* what is let go of may split a span */
+    for (uint32_t i = 0; i < a->n_alive && !error; i++) /* dropping rows may split a span */
         error = kvb_spans_reserve(&p->kept[a->alive[i]], p->store.allocator, a->pending[a->alive[i]] + (size_t)1);
     return error;
 }
 
-/* Page tables say what is seen of a sequence without holes; else it takes runs. */
+/* Queries see page tables if no sequence of the step has holes, else runs. */
 static int step_prepare(paged_store *p, const kvb_feed *feed, kvb_plan *plan)
 {
     const kvb_store *s = &p->store;
@@ -619,7 +615,7 @@ static int step_prepare(paged_store *p, const kvb_feed *feed, kvb_plan *plan)
     return error;
 }
 
-/* Pages are shared where the destination has none; else rows are copied into its own. */
+/* Shares a page if the destination's entry is empty; else copies rows into the destination's own page. */
 static int copy_prepare(paged_store *p, const kvb_change *change)
 {
     const kvb_spans *src = kvb_paged_held(p, change->src);
@@ -699,7 +695,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
     }
     if (change->kind == KVB_CHANGE_COMMIT)
         paged_commit(p, change);
-    for (uint32_t q = 0; change->drops_nodes && p->nodes && q < a->n_ids; q++) /* also where nothing else is */
+    for (uint32_t q = 0; change->drops_nodes && p->nodes && q < a->n_ids; q++) /* a sequence may have only nodes */
         paged_entries_drop(p, q, 0, KVB_POS_END);
     p->nodes = a->n_nodes > 0;
     if (change->kind == KVB_CHANGE_REORDER)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of caches paged and paged-prefix: tables of pages, how they are saved and loaded,
- * nodes behind them, and pages that are found again (prefix.c). */
+/* The store of caches paged and paged-prefix: tables of pages, saving and loading, nodes behind sequences, and finding
+ * pages again (prefix.c). */
 #ifndef KVB_PAGED_H
 #define KVB_PAGED_H
 
 #include "caches/store.h"
 #include "caches/stores/prefix.h"
 
-#define PAGE_NONE KVB_NO_PAGE /* in a table */
+#define PAGE_NONE KVB_NO_PAGE /* entry of a table: no page */
 
 typedef struct page_table {
     uint32_t *page; /* [room] */
     size_t room;
 } page_table;
 
-/* An entry that the call under way has changed, and what it was before. */
+/* An entry that the current call has changed, and its old page. */
 typedef struct entry_change {
     uint32_t seq, entry, was;
 } entry_change;
@@ -24,9 +24,9 @@ typedef struct paged_store {
     uint32_t n_pages;
     page_table *tables;                    /* [n_ids] */
     uint32_t *refs;                        /* [n_pages] tables that name the page */
-    uint32_t *adds;                        /* [n_ids] of room() */
-    uint32_t live, first_free, high_water; /* pages: named; no free one is below; largest named one + 1 */
-    page_table *reordered;                 /* [n_reordered] tables that are to take others' places */
+    uint32_t *adds;                        /* [n_ids] scratch of room() */
+    uint32_t live, first_free, high_water; /* pages that tables name; lowest that can be free; largest named + 1 */
+    page_table *reordered;                 /* [n_reordered] REORDER: the sources' tables */
     uint32_t n_reordered;
     kvb_spans_aside kept_reordered;
     uint64_t *keys_reordered; /* [keys_room] their extra keys */
@@ -36,12 +36,12 @@ typedef struct paged_store {
     kvb_spans cells; /* of one sequence, for plans */
     /* A group with limits; else NULL: */
     kvb_spans *kept;      /* [n_ids] position -> position: those with rows in the sequence */
-    uint32_t *next;       /* [n_ids] where the next query of each sequence alive is */
-    uint32_t *node_cells; /* [account's n_nodes] of the sequence in hand */
+    uint32_t *next;       /* [n_ids] position of the next query of each live sequence */
+    uint32_t *node_cells; /* [account's n_nodes] of the current sequence */
     size_t node_cells_room;
     bool nodes; /* some are pending */
     kvb_prefix prefix;
-    bool finds, undoes; /* has a prefix; takes back what a call has prepared */
+    bool finds, undoes; /* prefix is used; undo() is running */
 } paged_store;
 
 static inline uint32_t page_cells(const kvb_store *s)
@@ -54,7 +54,7 @@ static inline uint32_t page_at(const paged_store *p, uint32_t seq, size_t entry)
     return entry < p->tables[seq].room ? p->tables[seq].page[entry] : PAGE_NONE;
 }
 
-/* What a sequence has rows of. */
+/* The positions whose rows a sequence has. */
 static inline const kvb_spans *kvb_paged_held(const paged_store *p, uint32_t seq)
 {
     return p->kept ? &p->kept[seq] : &p->store.account->seq[seq];
@@ -66,14 +66,14 @@ static inline void table_free(paged_store *p, page_table *t)
     *t = (page_table){0};
 }
 
-/* An entry comes to name another page, in a call that may yet fail: 0 or -ENOMEM. */
+/* Puts a page in an entry and notes the old page, which undo() puts back: 0 or -ENOMEM. */
 int kvb_paged_change(paged_store *store, uint32_t seq, uint32_t entry, uint32_t page);
 
-/* kvb_cache_type.match, and what MATCH asks of prepare. */
+/* kvb_cache_type.match, and MATCH's part of prepare. */
 uint32_t kvb_paged_match(const kvb_store *store, const int32_t *tokens, uint32_t n, uint64_t extra_key,
                          uint64_t *ordinals);
 int kvb_paged_match_prepare(paged_store *store, const kvb_change *change);
-/* The change takes effect, but for REMOVE: what pages hold now. feed: of a STEP. */
+/* Notes which tokens pages hold after the change (REMOVE is not handled here). feed: of a STEP. */
 void kvb_paged_note(paged_store *store, const kvb_change *change, const kvb_feed *feed);
 
 #endif

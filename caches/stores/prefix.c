@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages that are found again: keys, a table of them by hash, and a list of pages that no sequence holds. */
+/* Pages that prompts find: keys, a hash table of them, and a list of the pages that no sequence holds. */
 #include "caches/stores/prefix.h"
 
 #include <assert.h>
@@ -120,7 +120,7 @@ void kvb_prefix_key(kvb_prefix *p, uint32_t page, uint64_t id, uint32_t entry)
     *bucket = page;
 }
 
-/* The page is to hold something else from its cell `from` on: it has no key any more. */
+/* The page will hold other rows from its cell `from` on: removes its key. */
 static void prefix_forget(kvb_prefix *p, uint32_t page, uint32_t from)
 {
     kvb_prefix_page *at = &p->pages[page];
@@ -135,7 +135,7 @@ static void prefix_forget(kvb_prefix *p, uint32_t page, uint32_t from)
     at->known = at->known < from ? at->known : from;
 }
 
-/* A page that has no key begins with what another one holds. */
+/* A page without a key begins with the rows of another page. */
 static void prefix_copy(kvb_prefix *p, uint32_t from, uint32_t to)
 {
     const size_t n = p->page_cells;
@@ -145,7 +145,7 @@ static void prefix_copy(kvb_prefix *p, uint32_t from, uint32_t to)
     p->pages[to].known = p->pages[from].known;
 }
 
-/* A token is written to a cell of a page that holds nothing behind it. Is the page whole now? */
+/* Notes a token in a cell of a page, behind its other tokens. Are all tokens of the page known now? */
 static bool prefix_write(kvb_prefix *p, uint32_t page, uint32_t cell, int32_t token, uint64_t ordinal)
 {
     kvb_prefix_page *at = &p->pages[page];
@@ -196,7 +196,7 @@ void kvb_prefix_release(kvb_prefix *p, uint32_t page)
     }
 }
 
-/* Its rows are to be others, whether tables name it or it is cached. */
+/* The page will hold other rows, whether tables name it or it is cached. */
 static void prefix_drop(kvb_prefix *p, uint32_t page)
 {
     kvb_prefix_take(p, page);
@@ -211,7 +211,7 @@ uint32_t kvb_prefix_trim(kvb_prefix *p)
     return page;
 }
 
-/* Pages that are found again: which a prompt begins with, and which tokens each holds. */
+/* ---- the calls of a paged store ---------------------------------------------------------------------------------- */
 
 uint32_t kvb_paged_match(const kvb_store *s, const int32_t *tokens, uint32_t n, uint64_t extra_key, uint64_t *ordinals)
 {
@@ -242,15 +242,15 @@ int kvb_paged_match_prepare(paged_store *p, const kvb_change *change)
     return error;
 }
 
-/* The extra key of a sequence that was put together: its tokens need not stand behind each other. */
+/* The extra key of a sequence that was put together from parts: its pages get no keys. */
 #define MIXED UINT64_MAX
 
-/* A page gets a key if all its tokens are known, all pages before it have keys, and its sequence has no holes. */
+/* Gives a whole page its key, if all pages before it have keys and its sequence has no holes. */
 static void page_key(paged_store *p, uint32_t seq, uint32_t entry)
 {
     const kvb_spans *held = &p->store.account->seq[seq];
     uint64_t before = kvb_prefix_by.root(p->prefix.extra_keys[seq]);
-    if (p->prefix.extra_keys[seq] == MIXED || held->tokens != kvb_spans_next(held)) /* an entry may name no page */
+    if (p->prefix.extra_keys[seq] == MIXED || held->tokens != kvb_spans_next(held)) /* holes: an entry may be empty */
         return;
     for (uint32_t e = 0; e < entry; e++) {
         const kvb_prefix_page *at = &p->prefix.pages[page_at(p, seq, e)];
@@ -261,7 +261,7 @@ static void page_key(paged_store *p, uint32_t seq, uint32_t entry)
     kvb_prefix_key(&p->prefix, page_at(p, seq, entry), before, entry);
 }
 
-/* Of the pages that a step writes: those that it has taken hold what they were taken for, then its tokens. */
+/* Notes the tokens of a step's pages: a page newly taken holds those that were copied to it, then the step's. */
 static void step_note(paged_store *p, const kvb_change *change, const kvb_feed *feed)
 {
     const uint32_t n = page_cells(&p->store);
@@ -281,9 +281,8 @@ static void step_note(paged_store *p, const kvb_change *change, const kvb_feed *
 }
 
 /*
- * What is loaded is known by ordinals and not by tokens: pages that it takes, or lies in again, have no key, and so
- * none has one that is filled behind them. A load of the whole cache leaves the pages that no sequence holds as they are, if
- * pools store rows one by one.
+ * A file has ordinals and no token ids: the pages of loaded rows have no key, and so no page that is filled behind them
+ * gets one. A load of the whole cache keeps the pages that no sequence holds, if pools store rows one by one.
  */
 static void load_note(paged_store *p, const kvb_change *change)
 {
@@ -300,8 +299,8 @@ static void load_note(paged_store *p, const kvb_change *change)
         p->prefix.extra_keys[s->account->changed[i]] = 0;
 }
 
-/* Of a copy: pages into which rows were copied. A fork has its source's extra key; what is added to a sequence, or
- * begins later, mixes it. */
+/* Removes the keys of pages to which a COPY copied rows. A fork gets its source's extra key; the extra key is MIXED if
+ * the copy adds to a sequence or begins at a later position. */
 static void copy_note(paged_store *p, const kvb_change *change)
 {
     const kvb_spans *src = &p->store.account->seq[change->src];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recompute: no cache. Nothing survives a step: it is fed the rows of every token that the step's sequences hold,
- * writes them anew from cell 0, and all of them are queries again.
+ * recompute: no cache. No row survives a step. Each step is fed the rows of all tokens that its sequences hold, writes
+ * them from cell 0 on, and makes all of them queries again.
  */
 #include "caches/cache.h"
 
@@ -9,7 +9,7 @@
 
 typedef struct recompute_store {
     kvb_store store;
-    uint32_t tokens, next_tokens; /* distinct ones in all sequences, now and as prepared */
+    uint32_t tokens, next_tokens; /* distinct tokens of all sequences, now and after the prepared change */
 } recompute_store;
 
 static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
@@ -66,7 +66,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
     recompute_store *r = (recompute_store *)s;
     (void)feed, (void)plan;
     r->tokens = change->kind == KVB_CHANGE_REORDER ? 0 : r->next_tokens;
-    if (change->kind == KVB_CHANGE_REORDER) /* what is lost for good cannot be told before it has happened */
+    if (change->kind == KVB_CHANGE_REORDER) /* counted anew: which tokens are lost is known only afterwards */
         kvb_account_visit(s->account, s->account->alive, s->account->n_alive, tokens_count, r);
 }
 

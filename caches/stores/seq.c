@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seq: cells shared by sequences; a fork moves no bytes, and a cell is free when its last sequence has left it.
- * window: the same, but a group with limits frees rows that no query can see again, so that its cells are those of
- * its window and not of the whole history (kept.h).
+ * seq: cells shared by sequences. A fork moves no bytes, and a cell is free when its last sequence has left it.
+ * window: the same, but a group with limits frees rows that no query can see again, so that it has cells for its window
+ * and not for the whole history (kept.h).
  */
 #include "caches/stores/seq.h"
 
@@ -14,7 +14,7 @@
 #include "caches/cache.h"
 #include "caches/stores/kept.h"
 
-/* Cells that sequences share, saved and loaded. */
+/* ---- saving and loading ------------------------------------------------------------------------------------- */
 
 int kvb_seq_lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
 {
@@ -25,7 +25,7 @@ int kvb_seq_lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
     return 0;
 }
 
-/* The cell of a token's row, bit by bit that of the file, that some sequence alive holds; no cell: none does. */
+/* The cell in which a live sequence holds the token with the same bits as the file's row; UINT32_MAX: none. */
 static uint32_t cell_shared(const seq_store *c, kvb_span token, uint32_t row)
 {
     const kvb_account *a = c->store.account;
@@ -34,7 +34,7 @@ static uint32_t cell_shared(const seq_store *c, kvb_span token, uint32_t row)
         const kvb_spans *tokens = &a->seq[a->alive[i]], *cells = &c->cells[a->alive[i]];
         kvb_spans_cursor lies = {0}, at = kvb_spans_from(tokens, states ? tokens->tokens - cells->tokens : 0);
         kvb_span same, cell;
-        do { /* tokens of one position lie in the order in which they are held */
+        do { /* both lists have the tokens of one position in the same order */
             same = kvb_spans_next_at(tokens, &at, token.pos);
             cell = kvb_spans_next_at(cells, &lies, token.pos);
         } while (same.n && same.at != token.at);
@@ -48,7 +48,8 @@ typedef struct placed {
     uint32_t pos, row, cell; /* of a token that is loaded */
 } placed;
 
-/* Rows that are still there are shared, those that no query can see again stay away, for the others cells are taken. */
+/* Shares rows that a live sequence still holds, leaves out those that no query can see again, takes cells for
+ * others. */
 static int rows_place(seq_store *c, const kvb_spans *tokens, uint32_t dst, placed *all, uint32_t *picked)
 {
     kvb_store *s = &c->store;
@@ -104,7 +105,7 @@ int kvb_seq_load_prepare(seq_store *c, const kvb_change *change)
     return error;
 }
 
-/* Of one sequence the spans are there already. */
+/* Adopts a LOAD. The spans of a single sequence are in place since prepare. */
 static void seq_load(seq_store *c, const kvb_change *change, bool whole)
 {
     const kvb_account *a = c->store.account, *loaded = change->loaded;
@@ -166,7 +167,7 @@ static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
 
 /* ---- cells ----------------------------------------------------------------------------------------------- */
 
-/* It may be the last one of a run, whose other cells are below it. */
+/* Notes a freed cell. It can be the last cell of a run of free cells that begins below it. */
 static void cell_freed(seq_store *c, uint32_t cell)
 {
     c->first_free = c->first_free < cell ? c->first_free : cell;
@@ -187,7 +188,6 @@ void kvb_seq_hold_cell(seq_store *c, uint32_t cell, bool more)
         cell_freed(c, cell);
 }
 
-/* The same of the cells of that part of a sequence. */
 void kvb_seq_hold(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1, bool more)
 {
     for (size_t i = 0; i < c->cells[seq].n; i++) {
@@ -197,8 +197,7 @@ void kvb_seq_hold(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1, bool mor
     }
 }
 
-/* The lowest free cell from this one on, or high_water: 16 cells at a time, of which one is 0 (Hacker's Delight, 6-1).
- */
+/* The lowest free cell from this one on, or high_water. Tests 16 counts at a time for a 0 (Hacker's Delight, 6-1). */
 static uint32_t next_free(const seq_store *c, uint32_t cell)
 {
     const uint64_t ones = 0x0001000100010001, highs = 0x8000800080008000;
@@ -214,7 +213,7 @@ static uint32_t next_free(const seq_store *c, uint32_t cell)
     return cell;
 }
 
-/* The lowest cell from this one on that is held, or `end`, which is not above high_water. */
+/* The lowest held cell from this one on, or `end`, which is at most high_water. */
 static uint32_t next_held(const seq_store *c, uint32_t cell, uint32_t end)
 {
     for (uint64_t four[4]; (uint64_t)cell + 16 <= end; cell += 16) {
@@ -242,7 +241,7 @@ void kvb_seq_drop(seq_store *c, uint32_t seq, uint32_t p0, uint32_t p1)
     kvb_seq_settle(c);
 }
 
-/* First fit: the lowest run of n free cells; where there is none, the n lowest free ones. picked [n], ascending. */
+/* First fit: the lowest run of n free cells; if there is none, the n lowest free cells. */
 void kvb_seq_pick(seq_store *c, uint32_t n, uint32_t *picked)
 {
     uint32_t start = c->first_free, cell;
@@ -259,7 +258,7 @@ void kvb_seq_pick(seq_store *c, uint32_t n, uint32_t *picked)
         c->run[0].n = n;
     }
     c->run[0].from = start;
-    /* A run that touches the high-water mark goes on up to the end of the pools. */
+    /* A run that reaches the high-water mark continues to the end of the pools. */
     bool run = start <= c->store.pool_cells && n <= c->store.pool_cells - start;
     for (uint32_t i = 0, next = run ? start : c->first_free; i < n; next++) {
         next = kvb_seq_is_free(c, next) ? next : next_free(c, next);
@@ -284,7 +283,7 @@ uint64_t kvb_seq_holders_bytes(uint32_t first, uint32_t cells)
     return room * sizeof(uint16_t);
 }
 
-/* ---- what can be let go of ---------------------------------------------------------------------------------- */
+/* ---- dropping rows ------------------------------------------------------------------------------------------ */
 
 static int window_open(kvb_store *s)
 {
@@ -310,20 +309,20 @@ static void unsettle(seq_store *c, const uint32_t *seqs, uint32_t n)
         }
 }
 
-/* What changed sequences no longer need shows at the next step, as a step under way needs more. */
+/* Notes changed sequences: at the next step they drop rows. Not earlier, since the current step needs more. */
 static void changed_unsettle(seq_store *c, const kvb_change *change)
 {
     const kvb_account *a = c->store.account;
     const bool step = change->kind == KVB_CHANGE_STEP,
                all = change->kind == KVB_CHANGE_LOAD && change->src == KVB_SEQ_ALL;
-    if (step || change->kind == KVB_CHANGE_PROPOSE) /* all have let go */
+    if (step || change->kind == KVB_CHANGE_PROPOSE) /* all have dropped rows just now */
         for (; c->n_unsettled; c->n_unsettled--)
             c->unsettled[a->n_ids + c->unsettled[c->n_unsettled - 1]] = 0;
     if (change->kind != KVB_CHANGE_PROPOSE)
         unsettle(c, all ? a->alive : a->changed, all ? a->n_alive : a->n_changed);
 }
 
-/* next[] of each unsettled sequence: where its next query is; of a step, its first one. */
+/* Sets next[] of each unsettled sequence: the position of its next query; in a step, of its first one. */
 static void queries_find(seq_store *c, const kvb_feed *feed)
 {
     for (uint32_t i = 0; i < c->n_unsettled; i++)
@@ -332,8 +331,7 @@ static void queries_find(seq_store *c, const kvb_feed *feed)
         c->next[feed->seqs[i]] = feed->positions[i];
 }
 
-/* Every sequence frees what its next query needs no more, or (back) takes it again; their spans stay as they are.
- */
+/* Uncounts the rows that sequences' next queries do not need, or (back) counts them again. Spans do not change. */
 static void rows_drop(seq_store *c, const kvb_feed *feed, bool back)
 {
     if (!c->drops)
@@ -344,10 +342,10 @@ static void rows_drop(seq_store *c, const kvb_feed *feed, bool back)
                      back);
 }
 
-/* Cells that are free once every sequence has let go of what it will. */
+/* Cells that are free after sequences have dropped rows for the step. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
-    seq_store *c = (seq_store *)(uintptr_t)s; /* tried out, and taken back */
+    seq_store *c = (seq_store *)(uintptr_t)s; /* counts are changed, and restored */
     const kvb_seq_run run[2] = {c->run[0], c->run[1]};
     const uint32_t first_free = c->first_free;
     (void)change;
@@ -361,7 +359,7 @@ static uint32_t room(const kvb_store *s, const kvb_change *change)
 
 /* ---- control calls ------------------------------------------------------------------------------------------ */
 
-/* Tokens that sequences hold already: nodes are not theirs yet. */
+/* The feed if the account already holds its tokens: not for nodes. */
 static const kvb_feed *entered(const kvb_change *change, const kvb_feed *feed)
 {
     return change->kind == KVB_CHANGE_STEP ? feed : NULL;
@@ -380,8 +378,8 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     kvb_seq_settle(c);
 }
 
-/* Dropping the cells between sinks and window will split a span: room for one more, and for the nodes, whose commit
- * cannot fail. */
+/* Makes room for the span that dropping rows between sinks and window adds, and for nodes, so that commits cannot
+ * fail. */
 static int drops_reserve(seq_store *c)
 {
     const kvb_account *a = c->store.account;
@@ -393,7 +391,7 @@ static int drops_reserve(seq_store *c)
     return error;
 }
 
-/* The new tokens' spans. */
+/* Adds the new tokens to the spans of their sequences. */
 static int spans_extend(seq_store *c, const kvb_feed *feed, const kvb_plan *plan)
 {
     int error = 0;
@@ -425,8 +423,8 @@ static int step_prepare(seq_store *c, const kvb_change *change, const kvb_feed *
     return error;
 }
 
-/* A node takes a cell as a token does; its sequence will hold it once it is accepted. With room for a commit of all,
- * which then cannot fail. */
+/* A node takes a cell as a token does; its sequence holds the cell when the node is accepted. Makes room for a commit
+ * of all nodes, so that commits cannot fail. */
 static int propose_prepare(seq_store *c, const kvb_change *change, const kvb_feed *feed, kvb_plan *plan)
 {
     kvb_store *s = &c->store;
@@ -452,7 +450,7 @@ static int propose_prepare(seq_store *c, const kvb_change *change, const kvb_fee
     return error;
 }
 
-/* Tells the nodes of other sequences from those of this one, while the account still has them. */
+/* Sorts the cells of nodes into `resolved`, while the account still has the nodes. */
 static void commit_prepare(seq_store *c, const kvb_change *change)
 {
     const kvb_account *a = c->store.account;
@@ -469,7 +467,7 @@ static void commit_prepare(seq_store *c, const kvb_change *change)
     }
 }
 
-/* Picks cells for copies of those that others hold, too. */
+/* Picks cells for copies of moved rows that other sequences hold, too. */
 static int copies_pick(seq_store *c, const kvb_change *change)
 {
     const kvb_spans *held = &c->cells[change->src];
@@ -490,7 +488,7 @@ static int copies_pick(seq_store *c, const kvb_change *change)
     return kvb_seq_reserve(c, c->copies[n - 1] + 1);
 }
 
-/* The sequence's cells as they will be, in c->shifted. Runs of cells that stay runs make one span. */
+/* Lists the sequence's cells after the shift in c->shifted. */
 static int shift_prepare(seq_store *c, const kvb_change *change)
 {
     const kvb_spans *held = &c->cells[change->src];
@@ -517,7 +515,7 @@ static int shift_prepare(seq_store *c, const kvb_change *change)
     return error || !c->drops ? error : kvb_kept_shift_check(&c->store, change, to);
 }
 
-/* No cell becomes free: those that were copied are held by others. */
+/* No cell becomes free: other sequences hold those that were copied. */
 static void shift_adopt(seq_store *c, const kvb_change *change)
 {
     const kvb_spans was = c->cells[change->src];
@@ -579,7 +577,7 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
         for (uint32_t i = 0; i < s->account->n_changed && !error; i++)
             error = kvb_spans_reserve(&c->cells[s->account->changed[i]], s->allocator, 1);
         return error;
-    case KVB_CHANGE_REORDER: /* with what its source has let go of: a sequence goes on from where that was */
+    case KVB_CHANGE_REORDER: /* a destination lacks the rows that its source has dropped, and needs no others */
         return kvb_spans_gather(&c->reordered, s->allocator, c->cells, change->srcs, change->n);
     case KVB_CHANGE_SHIFT:
         return shift_prepare(c, change);
@@ -604,7 +602,7 @@ static void step_adopt(seq_store *c, const kvb_change *change, const kvb_feed *f
     c->live += feed->n;
 }
 
-/* Destinations hold their cells before sources lose theirs, so that no cell is free meanwhile. */
+/* First counts the destinations' new cells, then uncounts the old ones, so that no cell is free meanwhile. */
 static void reorder_adopt(seq_store *c, const kvb_change *change)
 {
     for (uint32_t i = 0; i < change->n; i++)
@@ -614,11 +612,11 @@ static void reorder_adopt(seq_store *c, const kvb_change *change)
     kvb_spans_scatter(&c->reordered, c->store.allocator, c->cells, change->dsts);
 }
 
-/* Accepted nodes stay in their cells, which are their sequence's now. */
+/* Accepted nodes stay in their cells, which their sequence now holds. */
 static void commit_adopt(seq_store *c, const kvb_change *change)
 {
     const uint32_t end = kvb_spans_next(&c->store.account->seq[change->src]), own = c->n_left;
-    for (uint32_t i = 0; i < change->n; i++) /* none: nodes may have no memory yet */
+    for (uint32_t i = 0; i < change->n; i++) /* n 0: `resolved` may be NULL */
         kvb_spans_append(&c->cells[change->src], end - change->n + i, c->resolved[own + i]);
     for (uint32_t i = c->n_left + change->n; i < c->n_nodes; i++)
         kvb_seq_hold_cell(c, c->resolved[i], false);
@@ -656,7 +654,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
     kvb_seq_settle(c);
 }
 
-/* What each sequence keeps, and a step. */
+/* Cells for what each sequence keeps, and for a step. */
 static uint64_t window_cells(const kvb_store *s)
 {
     const kvb_cache_options *o = s->options;

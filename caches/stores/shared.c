@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shared-prefix: a sequence is a frozen front, which others read, too, and a tail of its own. When a part of a sequence
- * is copied and neither of the two has a front, that part is frozen: its rows are copied once into pools that are not
- * written again (front.h), the source frees its own, and both read the front. Else what lies in the front is read
- * there by both, and of the tail's rows the destination takes copies. The front goes with the last one that reads it,
- * whoever made it; a sequence that is cut back into it reads less of it.
+ * shared-prefix: a sequence is a frozen front, which other sequences can read, too, and a tail of its own. If a part of
+ * a sequence is copied and neither sequence has a front, the part is frozen: its rows are copied once into pools that
+ * are not written again (front.h), the source frees its own rows, and both read the front. Otherwise both read the rows
+ * that lie in a front, and the destination copies the tail's rows. A front is freed with its last reader. A sequence
+ * that is cut back into its front reads less of it.
  *
- * In a call the cells of the front come first and those of the tails' pools behind them: two regions (view.h). All
- * sequences of a step that have a front must therefore have the same. Tails are kept as in cache seq.
+ * A call sees the cells of the front first and those of the tails' pools behind them: two regions (view.h). So all
+ * sequences of a step that have a front must have the same one. Tails are kept as in cache seq.
  */
 #include "caches/cache.h"
 #include "caches/stores/shared.h"
@@ -29,7 +29,7 @@ static holding *holding_of(const shared_store *c, const kvb_front *front)
     return i < c->n_holding ? &c->holding[i] : NULL;
 }
 
-/* There is room for one more. */
+/* The sequence begins to read a front. There is room for one more holding. */
 static void front_take(shared_store *c, uint32_t seq, kvb_front *front)
 {
     holding *h = holding_of(c, front);
@@ -43,7 +43,7 @@ static void front_take(shared_store *c, uint32_t seq, kvb_front *front)
     c->of[seq].front = front;
 }
 
-/* The sequence does not read its front any more. */
+/* The sequence stops reading its front. */
 static void front_leave(shared_store *c, uint32_t seq)
 {
     kvb_front *front = c->of[seq].front;
@@ -108,7 +108,7 @@ static bool lies_add(shared_store *c, uint32_t pos, uint32_t cell)
     return fits;
 }
 
-/* A sequence without a front gives its rows at positions p0 .. p1-1 to one. No cell more is in use for it. */
+/* Copies the rows at positions p0 .. p1-1 of a sequence without a front to a new front. Takes no further cells. */
 static int freeze_prepare(shared_store *c, uint32_t seq, uint32_t p0, uint32_t p1, kvb_allocator *allocator)
 {
     kvb_store *s = &c->tails.store;
@@ -141,7 +141,7 @@ static void freeze_adopt(shared_store *c, uint32_t seq, uint32_t p0, uint32_t p1
     c->made = NULL;
 }
 
-/* Rows of a tail at positions p0 .. p1-1 are copied to cells that are free. */
+/* Requests copies of a tail's rows at positions p0 .. p1-1 in free cells. */
 static int tail_copy(shared_store *c, uint32_t seq, uint32_t p0, uint32_t p1)
 {
     kvb_store *s = &c->tails.store;
@@ -185,7 +185,7 @@ static int copy_prepare(shared_store *c, const kvb_change *change)
     return error ? error : kvb_spans_reserve(&c->tails.cells[change->dst], s->allocator, c->lies.n);
 }
 
-/* Cells that have taken copies are the sequence's. */
+/* Adds the cells with the copies to the sequence's tail. */
 static void tail_add(shared_store *c, uint32_t seq)
 {
     const kvb_spans had = c->tails.cells[seq];
@@ -211,7 +211,7 @@ static void copy_adopt(shared_store *c, const kvb_change *change)
     kvb_spans_add(&c->of[change->dst].cells, &src->cells, change->p0, change->p1);
 }
 
-/* Of a front all that a prefix begins with is there already, or the sequence has none and makes one. */
+/* FREEZE: the sequence's front already holds the whole prefix; else the sequence, without a front, makes one. */
 static int prefix_prepare(shared_store *c, const kvb_change *change)
 {
     kvb_store *s = &c->tails.store;
@@ -223,7 +223,7 @@ static int prefix_prepare(shared_store *c, const kvb_change *change)
     return error || held ? error : freeze_prepare(c, change->src, 0, change->p1, change->frozen->allocator);
 }
 
-/* A prefix from elsewhere. */
+/* The sequence begins with a prefix, which may come from another cache. */
 static int match_prepare(shared_store *c, const kvb_change *change)
 {
     kvb_store *s = &c->tails.store;
@@ -248,7 +248,7 @@ static void match_adopt(shared_store *c, const kvb_change *change)
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-/* The front of a step's sequences. */
+/* Finds the front of a step's sequences, at most one: 0 or -ENOTSUP. */
 static int front_find(shared_store *c, const kvb_feed *feed)
 {
     kvb_store *s = &c->tails.store;
@@ -265,7 +265,7 @@ static int front_find(shared_store *c, const kvb_feed *feed)
     return 0;
 }
 
-/* Where a sequence's positions lie for the kernel: in the front, or behind all of it. Into c->seen. */
+/* Lists in c->seen the cells of a sequence for the mask: in the front, or behind all of it. */
 static int seen_make(shared_store *c, uint32_t seq)
 {
     const kvb_spans *front = &c->of[seq].cells, *tail = &c->tails.cells[seq];

@@ -6,10 +6,10 @@
 #include "caches/front.h"
 #include "caches/stores/seq.h"
 
-/* What a sequence reads of a front: position -> cell. Without any, it has none. */
+/* The front that a sequence reads; NULL: none. */
 typedef struct shared_sequence {
     kvb_front *front;
-    kvb_spans cells;
+    kvb_spans cells; /* the part that it reads: position -> cell of the front */
 } shared_sequence;
 
 /* A front that sequences of this cache read. */
@@ -23,13 +23,13 @@ typedef struct shared_store {
     shared_sequence *of; /* [n_ids] */
     holding *holding;    /* [n_holding] */
     size_t n_holding, holding_room;
-    uint32_t frozen; /* cells of all of them */
-    kvb_spans seen;  /* what a query sees */
-    /* of the call under way: */
-    kvb_front *made; /* a front that is made, or NULL; `lies`: position -> its cell */
-    kvb_spans lies;  /* without one: position -> cell that takes a copy */
+    uint32_t frozen; /* cells of all these fronts */
+    kvb_spans seen;  /* by a query: position -> cell for the mask */
+    /* of the current call: */
+    kvb_front *made; /* a new front, or NULL */
+    kvb_spans lies;  /* position -> cell of the new front; without one, cell of the tails that takes a copy */
     uint32_t *picked;
-    char *raw; /* a row on its way */
+    char *raw; /* room for a row */
     size_t raw_room, picked_room;
 } shared_store;
 

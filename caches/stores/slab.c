@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slab: max_seqs rows of seq_capacity cells, all reserved at open. A sequence alive has a row of its own and its
- * position p lies in cell p of it: a fork copies rows, and no two sequences ever share a cell. A reordering hands on
- * the rows of sequences that are overwritten, and copies what is wanted once more than it is there.
+ * slab: max_seqs rows of seq_capacity cells, all allocated at open. A live sequence has a row of its own; position p
+ * lies in cell p of that row. A fork copies cells, and no two sequences share one. In a reordering the first
+ * destination of a source that is itself overwritten takes over its row; the others get copies.
  */
 #include "caches/cache.h"
 
@@ -10,8 +10,8 @@
 
 typedef struct slab_store {
     kvb_store store;
-    uint32_t *row;   /* [n_ids] a sequence's row + 1; 0: it has none */
-    uint32_t *to;    /* [n_ids] REORDER: as `row`, of the destinations once it has happened */
+    uint32_t *row;   /* [n_ids] a sequence's row + 1; 0: none */
+    uint32_t *to;    /* [n_ids] REORDER: the destinations' rows afterwards, as `row` */
     uint32_t *owner; /* [max_seqs] the sequence of a row in use */
     uint64_t *taken; /* set of rows in use */
     kvb_spans cells; /* of one sequence, for masks */
@@ -50,7 +50,7 @@ static int store_open(kvb_store *s)
     return -ENOMEM;
 }
 
-/* The cell of a position in the row of that number + 1. */
+/* The cell of a position; row: number of the row + 1. */
 static uint32_t cell_in(const slab_store *slab, uint32_t row, uint32_t pos)
 {
     return (row - 1) * slab->store.options->seq_capacity + pos;
@@ -61,7 +61,7 @@ static uint32_t cell_of(const slab_store *slab, uint32_t seq, uint32_t pos)
     return cell_in(slab, slab->row[seq], pos);
 }
 
-/* Of the rows in use the last one ends last. */
+/* The high-water mark lies in the last row in use. */
 static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
 {
     const slab_store *slab = (const slab_store *)s;
@@ -76,7 +76,7 @@ static void occupied(const kvb_store *s, uint32_t *cells, uint32_t *high_water)
     }
 }
 
-/* The lowest free row, + 1. There is one, since no more than max_seqs are alive. */
+/* Takes the lowest free row; returns it + 1. There is one, since at most max_seqs sequences are alive. */
 static uint32_t row_find(slab_store *slab)
 {
     size_t word = 0;
@@ -87,14 +87,14 @@ static uint32_t row_find(slab_store *slab)
     return row + 1;
 }
 
-/* A row for a sequence that comes to life. */
+/* Takes a row for a new sequence. */
 static void row_take(slab_store *slab, uint32_t seq)
 {
     slab->row[seq] = row_find(slab);
     slab->owner[slab->row[seq] - 1] = seq;
 }
 
-/* The row, + 1, is taken or free; row 0 is none. */
+/* Marks a row (+ 1; 0 is nothing) as taken or free. */
 static void row_mark(slab_store *slab, uint32_t row, bool taken)
 {
     uint64_t bit = row ? (uint64_t)1 << (row - 1) % 64 : 0;
@@ -110,7 +110,7 @@ static void row_give(slab_store *slab, uint32_t seq)
     slab->row[seq] = 0;
 }
 
-/* The cells of a sequence: its positions, moved to its row. */
+/* Lists the cells of a sequence in slab->cells. */
 static int cells_find(slab_store *slab, uint32_t seq)
 {
     const kvb_spans *held = &slab->store.account->seq[seq];
@@ -160,7 +160,7 @@ static int copy_prepare(slab_store *slab, const kvb_change *change)
     return error;
 }
 
-/* Has a sequence's rows copied into the row of number `to` + 1. */
+/* Requests copies of a sequence's cells in row `to` (+ 1). */
 static int rows_copy(slab_store *slab, uint32_t src, uint32_t to)
 {
     const kvb_spans *held = &slab->store.account->seq[src];
@@ -171,8 +171,8 @@ static int rows_copy(slab_store *slab, uint32_t src, uint32_t to)
     return error;
 }
 
-/* A row that loses its sequence goes to the first destination that wants it, or is free to be copied to: no sequence wants
- * what is in it, so that the order of copies does not matter. */
+/* A row whose sequence is overwritten goes to the first destination of that sequence; if there is none, it is free for
+ * copies. No copy reads a row that is written, so the order of copies does not matter. */
 static int reorder_prepare(slab_store *slab, const kvb_change *change)
 {
     const kvb_account *a = slab->store.account;
@@ -216,8 +216,8 @@ static int lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
     return error;
 }
 
-/* Rows are copied to where their positions lie: those that go up from the last one on, so that none is copied over
- * before. */
+/* Copies rows to the cells of their new positions; those that move up from the last one backwards, so that none is
+ * overwritten before it is copied. */
 static int shift_prepare(slab_store *slab, const kvb_change *change)
 {
     kvb_store *s = &slab->store;
@@ -237,8 +237,7 @@ static int shift_prepare(slab_store *slab, const kvb_change *change)
     return error;
 }
 
-/* Of the whole cache: the row of seq_capacity cells that a loaded sequence lay in; none: its cells are not those of
- * one. */
+/* The row in which a sequence of a whole saved cache lay; UINT32_MAX: its cells are not in one row. */
 static uint32_t row_lay(const kvb_store *s, const kvb_spans *rows)
 {
     const uint32_t length = s->options->seq_capacity;
@@ -296,7 +295,7 @@ static void reorder_adopt(slab_store *slab, const kvb_change *change)
     }
 }
 
-/* Every sequence has the row that it had. */
+/* Gives each loaded sequence the row that it had. */
 static void whole_adopt(slab_store *slab, const kvb_account *loaded)
 {
     const kvb_store *s = &slab->store;
@@ -310,7 +309,7 @@ static void whole_adopt(slab_store *slab, const kvb_account *loaded)
     }
 }
 
-/* Rows of sequences that were to come to life. */
+/* Gives back the rows that the change has taken. */
 static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
     (void)plan;

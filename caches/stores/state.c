@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recurrent states, whatever the cache: the policy of every group that scans. A cell is a slot, and a sequence holds
- * the states that its last tokens left, at these tokens' positions: the last one, and `state_depth` before it, to which
- * it can be cut back. So slots are shared, counted, copied, saved and loaded as cells of cache seq (seq.h), and only
- * steps differ: which slot a token begins with, and in which it leaves its state.
+ * Recurrent states: the policy of every group that scans, in any cache. A cell is a slot. A sequence holds the states
+ * behind its last tokens, at these tokens' positions: that of its last token, and those of `state_depth` tokens before
+ * it, to which it can be cut back. So slots are shared, counted, copied, saved and loaded as cells of cache seq
+ * (seq.h). Only steps differ: they choose the slot with which a token begins and the slot that gets its state.
  *
- * A slot is written again in the step that gives it up, as soon as its last reader has read it. So a cache never has
- * more than max_seqs (1 + state_depth) slots and one for each pending node. Caches that forget begin with zeros in each
- * step, and take slots only where histories part.
+ * A slot that a step gives up is written again in the same step, once its last reader has read it. So a cache has at
+ * most max_seqs (1 + state_depth) slots, and one for each pending node. In caches that forget each step begins with
+ * zeros and takes slots only where histories part.
  */
 #include "caches/cache.h"
 #include "caches/stores/seq.h"
@@ -19,18 +19,18 @@
 
 /* A fed token of the current step. */
 typedef struct state_token {
-    uint32_t parent; /* place in the feed of the token before it; NOWHERE: it is not in this feed */
-    uint32_t begins; /* without a parent in the feed: the slot that it begins with, or KVB_SCAN_ZERO */
-    uint32_t child;  /* place of the last token that has it as its parent */
-    bool kept;       /* its state is there after the step */
-    bool read;       /* by a token that does not follow it in the feed */
+    uint32_t parent; /* place in the feed of the token before it; NOWHERE: not in this feed */
+    uint32_t begins; /* if parent is NOWHERE: the slot that it begins with, or KVB_SCAN_ZERO */
+    uint32_t child;  /* place of the last token with this parent */
+    bool kept;       /* its state is held after the step */
+    bool read;       /* a token that is not the next one in the feed reads its state */
 } state_token;
 
-/* A slot in the current step; zero outside of it. */
+/* A slot in the current step; zero between steps. */
 typedef struct slot_use {
     uint32_t reader; /* place of the last token that begins with it, + 1 */
     uint32_t leaves; /* sequences that give it up */
-    uint32_t next;   /* of the slots that can be written again */
+    uint32_t next;   /* next slot that can be written again */
 } slot_use;
 
 typedef struct state_store {
@@ -38,8 +38,8 @@ typedef struct state_store {
     seq_store slots;
     state_token *tokens; /* [tokens_room] */
     slot_use *uses;      /* [uses_room] */
-    uint32_t again;      /* the first slot that can be written again */
-    uint32_t lowest;     /* no slot below it that is free has not been taken */
+    uint32_t again;      /* first slot that can be written again */
+    uint32_t lowest;     /* all free slots below it are taken */
     uint32_t *links[2];  /* [2][links_room / 2] from, to: of the step in force, and of the one being prepared */
     size_t tokens_room, uses_room, links_room[2];
 } state_store;
@@ -49,13 +49,13 @@ static bool forgets(const kvb_store *s)
     return s->cache->flags & KVB_CACHE_FORGETS;
 }
 
-/* States that a sequence holds at most. */
+/* Most states that a sequence holds. */
 static uint64_t depth_of(const kvb_store *s)
 {
     return 1 + (uint64_t)s->options->state_depth;
 }
 
-/* How many of its oldest states a sequence gives up for n more. */
+/* Number of its oldest states that a sequence gives up for n new ones. */
 static uint32_t outgrown(const state_store *c, uint32_t seq, uint32_t n)
 {
     const uint64_t most = depth_of(&c->slots.store), more = n < most ? n : most;
@@ -84,7 +84,7 @@ static uint64_t pool_cells(const kvb_store *s)
     return s->options->max_seqs * depth_of(s) + nodes;
 }
 
-/* Slots never lack for a step; of nodes there may be `capacity`. */
+/* There are always slots for a step; there may be `capacity` nodes. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
     const uint32_t n = s->account->n_nodes, capacity = s->options->capacity;
@@ -92,9 +92,9 @@ static uint32_t room(const kvb_store *s, const kvb_change *change)
 }
 
 /* ---- a step: which token comes behind which ---------------------------------------------------------------- */
-/* First each token is linked to the one before it, which may be in the feed or in a slot; then slots are given out in
+/* First each token is linked to the token before it, which may be in the feed, or to a slot. Then slots are assigned in
  * the order of the feed, so that a slot that no sequence holds after the step is written as soon as its last reader has
- * read it. Nothing that a store holds changes. */
+ * read it. The store's tables do not change. */
 
 /* The slot with a sequence's last state. */
 static uint32_t last_slot(const state_store *c, uint32_t seq)
@@ -104,7 +104,7 @@ static uint32_t last_slot(const state_store *c, uint32_t seq)
     return last ? (uint32_t)last->at + last->n - 1 : KVB_SCAN_ZERO;
 }
 
-/* Each token comes behind the one before it of its sequence. The last ones of each are kept; `next` counts them all. */
+/* Links each token to the one before it in its sequence. Keeps the last ones of each; `next` counts all. */
 static void step_link(state_store *c, const kvb_feed *feed)
 {
     uint32_t *last = c->slots.next;
@@ -133,7 +133,7 @@ static void nodes_link(state_store *c, const kvb_feed *feed)
     }
 }
 
-/* Whole histories, as they are fed; nothing is kept. */
+/* Links the tokens of whole histories, of which none is kept. */
 static void history_link(state_store *c, const kvb_change *change, const kvb_feed *feed)
 {
     const kvb_account *a = c->slots.store.account;
@@ -161,7 +161,7 @@ static void history_link(state_store *c, const kvb_change *change, const kvb_fee
     }
 }
 
-/* ---- a step: which slots they take -------------------------------------------------------------------------- */
+/* ---- a step: which slots tokens take ------------------------------------------------------------------------ */
 
 static bool is_left(const state_store *c, uint32_t slot)
 {
@@ -174,7 +174,7 @@ static void slot_give(state_store *c, uint32_t slot)
     c->again = slot;
 }
 
-/* A slot for a token: one that was given, or the lowest that is free. NOWHERE: no memory. */
+/* Takes a slot for a token: one that was given up, or the lowest free one. NOWHERE: no memory. */
 static uint32_t slot_take(state_store *c)
 {
     kvb_store *s = &c->slots.store;
@@ -193,8 +193,8 @@ static uint32_t slot_take(state_store *c)
     return slot;
 }
 
-/* Notes which token reads which slot last, and which slots no sequence holds after the step; those that no token reads are given at
- * once. Or (back) forgets it. */
+/* Notes which token reads which slot last, and which slots no sequence holds after the step; gives those that no token
+ * reads at once. back: clears these notes. */
 static void uses_note(state_store *c, const kvb_feed *feed, bool back)
 {
     const kvb_account *a = c->slots.store.account;
@@ -222,12 +222,11 @@ static void uses_note(state_store *c, const kvb_feed *feed, bool back)
     }
 }
 
-/* Gives each token its slots, in the order of the feed: what is read for the last time may be written by the token that reads it.
- */
+/* Assigns slots to each token, in the order of the feed. The last token that reads a slot may write it. */
 static int slots_assign(state_store *c, uint32_t n, uint32_t *from, uint32_t *to)
 {
     uint32_t *taken = &c->slots.store.slots_taken;
-    *taken = 1; /* so that there are states to speak of */
+    *taken = 1; /* pools hold at least one slot */
     for (uint32_t i = 0; i < n; i++) {
         const state_token *t = &c->tokens[i], *parent = t->parent == NOWHERE ? NULL : &c->tokens[t->parent];
         from[i] = !parent ? t->begins : t->parent + 1 == i ? KVB_SCAN_PREVIOUS : to[t->parent];
@@ -246,7 +245,7 @@ static int slots_assign(state_store *c, uint32_t n, uint32_t *from, uint32_t *to
     return 0;
 }
 
-/* Room for what the step's tokens and nodes want: 0 or -ENOMEM. */
+/* Makes room for the step's tokens and nodes: 0 or -ENOMEM. */
 static int step_reserve(state_store *c, const kvb_feed *feed, bool proposes)
 {
     kvb_store *s = &c->slots.store;
@@ -261,12 +260,12 @@ static int step_reserve(state_store *c, const kvb_feed *feed, bool proposes)
         memset(c->uses + had, 0, (c->uses_room - had) * sizeof *c->uses);
     if (!error && proposes && !forgets(s))
         error = kvb_grow(s->allocator, &c->slots.nodes, &c->slots.nodes_room, a->n_nodes);
-    if (!error && proposes && !forgets(s)) /* a commit of all cannot fail then */
+    if (!error && proposes && !forgets(s)) /* so that a commit of all nodes cannot fail */
         error = kvb_grow(s->allocator, &c->slots.resolved, &c->slots.resolved_room, a->n_nodes);
     return error;
 }
 
-/* STEP and PROPOSE: each fed token's slots are in links[1]: 0 or -ENOMEM, with nothing to be undone. */
+/* STEP and PROPOSE: puts the slots of each fed token in links[1]: 0, or -ENOMEM with nothing to be undone. */
 static int step_prepare(state_store *c, const kvb_change *change, const kvb_feed *feed)
 {
     kvb_store *s = &c->slots.store;
@@ -296,7 +295,7 @@ static int step_prepare(state_store *c, const kvb_change *change, const kvb_feed
     return error;
 }
 
-/* ---- what can be changed ------------------------------------------------------------------------------------- */
+/* ---- which changes are possible ------------------------------------------------------------------------------ */
 
 /* The position of the last token below p; there is one. */
 static uint32_t position_below(const kvb_spans *tokens, uint32_t p)
@@ -307,7 +306,7 @@ static uint32_t position_below(const kvb_spans *tokens, uint32_t p)
     return last < p ? last : p - 1;
 }
 
-/* Is the state behind the token at that position there? */
+/* Does the sequence hold the state behind the token at that position? */
 static bool holds(const state_store *c, uint32_t seq, uint32_t pos)
 {
     return forgets(&c->slots.store) || kvb_spans_within(&c->slots.cells[seq], pos, pos + 1);
@@ -332,7 +331,7 @@ static int remove_check(state_store *c, const kvb_change *change)
                           change->src, gone, c->slots.cells[change->src].tokens - 1);
 }
 
-/* Are all of a sequence's tokens those of the other one below p? */
+/* Are all tokens of the first sequence those of the second below p? */
 static bool is_beginning(const kvb_spans *all, const kvb_spans *of, uint32_t p)
 {
     kvb_spans_cursor cursor = {0};
@@ -362,8 +361,8 @@ static int copy_check(state_store *c, const kvb_change *change)
                           change->src, position_below(src, change->p1), c->slots.cells[change->src].tokens - 1);
 }
 
-/* Each sequence comes with the state behind its last token, and those before it. Of one, states that are older than it
- * may hold stay away. */
+/* Each saved sequence has the state behind its last token, and those before it. Of a single sequence, states that are
+ * older than a sequence may hold are left out. */
 static int load_prepare(state_store *c, const kvb_change *change)
 {
     kvb_store *s = &c->slots.store;
@@ -467,8 +466,8 @@ static void step_adopt(state_store *c, const kvb_change *change, const kvb_feed 
     s->to = to;
 }
 
-/* The states of a sequence are those of its last tokens, without a gap: where src has not all that are copied, dst's
- * own go. */
+/* A sequence's states are those of its last tokens, without a gap. If src does not have all states of the range, dst
+ * loses its own. */
 static void copy_adopt(state_store *c, const kvb_change *change)
 {
     const kvb_spans *tokens = &c->slots.store.account->seq[change->src], *held = &c->slots.cells[change->src];
@@ -489,7 +488,7 @@ static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, 
         kvb_cache_seq.adopt(s, change, feed, plan);
     for (uint32_t i = 0; i < a->n_changed && !forgets(s); i++)
         trim(c, a->changed[i]);
-    if (forgets(s)) /* while its step is in force */
+    if (forgets(s)) /* slots are in use while the step is in force */
         c->slots.live = feed ? s->slots_taken : 0;
     else
         kvb_seq_settle(&c->slots);
