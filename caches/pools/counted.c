@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pool that is counted and takes no memory: the allocator counts what a pool of another type would take. */
+/* A pool that takes no memory: the allocator counts the bytes that a pool of another type would take. */
 #include "caches/pools/pool.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static size_t counted_reserved(const kvb_pool *pool)
     return ((const counted *)pool)->bytes;
 }
 
-/* ---- rows that are nowhere: to be moved and copied, and never read ----------------------------------------------- */
+/* ---- rows that do not exist: they can be moved and copied, and are never read ------------------------------------ */
 
 static void counted_gather_into(kvb_pool *pool, uint32_t base, const uint32_t *cells, uint32_t n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growth policies. Doubling: n cells written one by one are copied fewer than 2n times in all. */
+/* Growth policies. With doubling, writing n cells one by one copies fewer than 2n cells in all. */
 #include "caches/pools/growth.h"
 
 #include <assert.h>

@@ -5,12 +5,12 @@
  */
 #include "caches/pools/rows.h"
 
-/* Where the scales are. */
+/* How scales are shared. */
 #define PER_ROW     .axis = KVB_AXIS_CHANNELS, .group = KVB_GROUP_ROW, .scale_elem = KVB_F32, .zero_elem = KVB_F32
 #define CHANNELS(N) .axis = KVB_AXIS_CHANNELS, .group = N, .scale_elem = KVB_F16, .zero_elem = KVB_F16
 #define TOKENS(N)   .axis = KVB_AXIS_TOKENS, .group = N, .scale_elem = KVB_F16, .zero_elem = KVB_F16
 
-/* X(identifier, functions, name, summary, rule, format...); ONE: without a "+had" form */
+/* X(identifier, functions, name, summary, rule, format...); ONE: the same without a "+had" form */
 #define FORMATS(X, ONE)                                                                                                \
     X(f32, kvb_rows, "f32", "IEEE binary32", KVB_RULE_F32, .elem = KVB_F32)                                            \
     X(f16, kvb_rows, "f16", "IEEE binary16", KVB_RULE_F16, .elem = KVB_F16)                                            \
@@ -54,7 +54,7 @@
       .head_scale = KVB_STATIC_HEAD)                                                                                   \
     X(ID##_token, kvb_rows, NAME "-token", "OCP FP8 " NAME ", a scale a row", KVB_RULE_FP8, .elem = ELEM, PER_ROW)
 
-/* Scales inside the blocks; group says what rows must be multiples of. */
+/* Scales lie inside the blocks; the dims of rows are multiples of group. */
 #define GGML(X, ID, ELEM, SUMMARY)                                                                                     \
     X(ID, kvb_rows, #ID, "ggml " #ID ": " SUMMARY, KVB_RULE_GGML, .elem = ELEM, .axis = KVB_AXIS_CHANNELS, .group = 32)
 
@@ -79,7 +79,7 @@
         .scale_elem = KVB_F16, .transform = KVB_TRANSFORM_SIGNED_HADAMARD, .levels = kvb_levels_##BITS,                \
         .level_bits = BITS)
 
-#define kvb_rows_check_raw NULL /* each code means a number */
+#define kvb_rows_check_raw NULL /* every code is a number */
 #define TYPE(FUNCTIONS)                                                                                                \
     .supports = kvb_kind_supports, .row_bytes = kvb_kind_row_bytes, .bytes = FUNCTIONS##_bytes,                        \
     .open = FUNCTIONS##_open, .close = FUNCTIONS##_close, .ensure = FUNCTIONS##_ensure,                                \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows encoded together with their neighbours. Cells form blocks of residual_cells. A block that is written gets one of
- * residual_blocks slots, where its rows are f16 (open); when another block needs the slot of the block least recently
- * written, that one is encoded into the lanes (closed). A closed block that is written again is decoded into a slot
- * first. So memory is bounded, every row can be read at any time, and nothing depends on sequences.
+ * residual_blocks slots, where its rows are f16 (open). If another block needs a slot, the open block least recently
+ * written is encoded into the lanes (closed). A closed block that is written again is first decoded into a slot. So
+ * memory is bounded, every row can be read at any time, and nothing depends on sequences.
  */
 #include "caches/pools/rows.h"
 
@@ -20,13 +20,13 @@ typedef struct residual {
     const kvb_codec_isa *isa;
     kvb_lanes lanes;
     void *part[PARTS];
-    char *slots;           /* [residual_blocks][n_kv_heads][residual_cells][dim] f16 */
-    uint32_t *recent_slot; /* [blocks]: the slot of an open block */
-    uint64_t *held;        /* [blocks]: which of its cells hold a row */
-    float *turned;         /* [dim]: a row transformed, where the format does that */
-    uint32_t block[SLOTS]; /* block that has the slot, or KVB_SLOT_NONE */
-    uint64_t written[SLOTS];
-    uint64_t clock; /* of writes, for `written` */
+    char *slots;             /* [residual_blocks][n_kv_heads][residual_cells][dim] f16 */
+    uint32_t *recent_slot;   /* [blocks] the slot of an open block */
+    uint64_t *held;          /* [blocks] bits: its cells that hold a row */
+    float *turned;           /* [dim] a transformed row, if the format has a transform */
+    uint32_t block[SLOTS];   /* the block in each slot, or KVB_SLOT_NONE */
+    uint64_t written[SLOTS]; /* `clock` of the last write; 0: never */
+    uint64_t clock;          /* counts writes */
 } residual;
 
 static residual *residual_of(kvb_pool *pool)
@@ -124,7 +124,7 @@ static char *slot_row(const residual *p, uint32_t slot, uint32_t h, uint32_t i)
            (((size_t)slot * o->n_kv_heads + h) * p->kind->format.residual_cells + i) * o->dim * sizeof(uint16_t);
 }
 
-/* Where channel `first`, a multiple of TILE, of a cell's unit begins. */
+/* The address of channel `first`, a multiple of TILE, in a cell's unit. */
 static char *tile_at(const residual *p, int lane, uint32_t h, uint32_t cell, uint32_t first)
 {
     const kvb_format *f = &p->kind->format;
@@ -134,7 +134,7 @@ static char *tile_at(const residual *p, int lane, uint32_t h, uint32_t cell, uin
     return (char *)kvb_lane_at(&p->lanes.lane[lane], h, cell) + before;
 }
 
-/* One head's rows of a slot, channels first .. first+n-1, into the lanes. */
+/* Encodes one head's rows of a slot, channels first .. first+n-1, into the lanes. */
 static void tile_encode(const residual *p, uint32_t slot, uint32_t h, uint32_t first, uint32_t n)
 {
     const kvb_format *f = &p->kind->format;
@@ -163,7 +163,7 @@ static void tile_encode(const residual *p, uint32_t slot, uint32_t h, uint32_t f
         memcpy(tile_at(p, KVB_LANE_CODES, h, start + i, first), codes + i * bytes, bytes);
 }
 
-/* Encode what a slot holds. Its f16 rows stay where they are until the slot is filled again. */
+/* Encodes the block in a slot. Its f16 rows stay in the slot until another block takes it. */
 static void slot_close(residual *p, uint32_t slot)
 {
     const kvb_pool_options *o = &p->lanes.options;
@@ -174,7 +174,7 @@ static void slot_close(residual *p, uint32_t slot)
     p->block[slot] = KVB_SLOT_NONE;
 }
 
-/* The slot of a block that is about to be written; `opened` if it had none and its rows are yet to be put there. */
+/* The slot for a block that is about to be written. opened: the block had none, and its rows are not there yet. */
 static uint32_t slot_take(residual *p, uint32_t block, bool *opened)
 {
     uint32_t slot = p->recent_slot[block];
@@ -182,7 +182,7 @@ static uint32_t slot_take(residual *p, uint32_t block, bool *opened)
     if (*opened) {
         slot = 0;
         for (uint32_t s = 1; s < p->kind->format.residual_blocks; s++)
-            if (p->written[s] < p->written[slot]) /* never: 0 */
+            if (p->written[s] < p->written[slot])
                 slot = s;
         if (p->block[slot] != KVB_SLOT_NONE)
             slot_close(p, slot);
@@ -193,7 +193,7 @@ static uint32_t slot_take(residual *p, uint32_t block, bool *opened)
     return slot;
 }
 
-/* A closed cell's row of one head as f16. */
+/* Decodes a closed cell's row of one head to f16. */
 static void row_decode(const residual *p, uint32_t h, uint32_t cell, char *to)
 {
     const kvb_format *f = &p->kind->format;
@@ -207,13 +207,13 @@ static void row_decode(const residual *p, uint32_t h, uint32_t cell, char *to)
         decode(f, tile_at(p, KVB_LANE_CODES, h, cell, first), tile_at(p, KVB_LANE_SCALES, h, cell, first),
                tile_at(p, KVB_LANE_ZEROS, h, cell, first), n, 1.0f, row);
         p->isa->encode[KVB_RULE_F16](f, row, 1, n, 1.0f, half, NULL, NULL);
-        for (uint32_t i = 0; i < n; i++) /* the highest level may lie a little above what was there */
+        for (uint32_t i = 0; i < n; i++) /* the highest level can round to infinity: take 65504 */
             half[i] = (uint16_t)(half[i] - ((half[i] & 0x7fff) == 0x7c00));
         memcpy(to + first * sizeof *half, half, n * sizeof *half);
     }
 }
 
-/* Put the rows of these cells of a block that was closed back into its slot. */
+/* Decodes these cells of a closed block into its new slot. */
 static void slot_fill(residual *p, uint32_t slot, uint64_t cells)
 {
     uint32_t start = p->block[slot] * p->kind->format.residual_cells;
@@ -225,7 +225,7 @@ static void slot_fill(residual *p, uint32_t slot, uint64_t cells)
 
 /* ---- writing and moving -------------------------------------------------------------------------------------- */
 
-/* n rows [n][n_kv_heads][dim] into cells of one block. */
+/* Writes rows [n][n_kv_heads][dim] to cells of one block. */
 static void block_write(residual *p, uint32_t start, uint32_t n, const float *src)
 {
     const kvb_format *f = &p->kind->format;
@@ -278,7 +278,7 @@ static void row_move(residual *p, uint32_t to, uint32_t from)
     uint32_t slot = slot_take(p, to / w, &opened);
 
     for (uint32_t h = 0; h < p->lanes.options.n_kv_heads; h++)
-        if (was != KVB_SLOT_NONE) /* still there, even where the source's block was closed just now */
+        if (was != KVB_SLOT_NONE) /* the f16 rows are still there, even if the source's block was closed just now */
             memmove(slot_row(p, slot, h, to % w), slot_row(p, was, h, from % w),
                     p->lanes.options.dim * sizeof(uint16_t));
         else
@@ -324,9 +324,9 @@ size_t kvb_residual_reserved(const kvb_pool *pool)
            kvb_residual_bytes(pool->type, o, 0);
 }
 
-/* ---- as it lies ---------------------------------------------------------------------------------------------- */
+/* ---- stored bytes -------------------------------------------------------------------------------------------- */
 
-/* What comes before the blocks' `held`, the lanes and the slots. */
+/* Comes before the blocks' `held`, the lanes and the slots. */
 typedef struct raw_head {
     uint32_t block[SLOTS];
     uint64_t written[SLOTS], clock;
@@ -344,7 +344,7 @@ static size_t slots_bytes(const residual *p)
     return bytes[PART_SLOTS];
 }
 
-/* Bytes of a lane's units of one head that the cells 0 .. n-1 lie in. */
+/* Bytes of one head's units of cells 0 .. n-1 in a lane. */
 static size_t lane_used(const kvb_pool_lane *lane, uint32_t n)
 {
     return ((size_t)n + lane->shape.unit_cells - 1) / lane->shape.unit_cells * lane->shape.unit_bytes;
@@ -359,7 +359,7 @@ size_t kvb_residual_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint3
     return cells ? 0 : bytes;
 }
 
-/* Has this unit of a lane been encoded? One that has not may hold anything. */
+/* Has this unit of a lane been encoded? Other units hold arbitrary bytes. */
 static bool unit_known(const residual *p, const kvb_pool_lane *lane, uint32_t cell)
 {
     const uint32_t w = p->kind->format.residual_cells, block = cell / w;
@@ -423,7 +423,7 @@ void kvb_residual_write_raw(kvb_pool *pool, const uint32_t *cells, uint32_t n, c
     memcpy(p->slots, from, slots_bytes(p));
 }
 
-/* Slots belong to blocks that there are, no two to the same one. */
+/* Every slot in use belongs to an existing block, and no block has two slots. */
 bool kvb_residual_check_raw(const kvb_pool *pool, uint32_t n, const void *raw)
 {
     const residual *p = const_residual_of(pool);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools of rows: lanes of bytes, and the rows that are coded into them. */
+/* Lanes of bytes, and pools that encode each row when it is stored. */
 #include "caches/pools/rows.h"
 
 #include <assert.h>
@@ -28,7 +28,7 @@ static size_t round_up(size_t bytes, size_t grain)
     return (bytes + grain - 1) / grain * grain;
 }
 
-/* Bytes of one lane with room for `held` cells: counted by the allocator. */
+/* Bytes of one lane with room for `held` cells, as the allocator counts them. */
 static size_t lane_bytes(const kvb_lane_shape *shape, const kvb_pool_options *o, uint32_t held)
 {
     size_t head = units_bytes(shape, held), grain = kvb_growth_grain(o->growth);
@@ -36,7 +36,7 @@ static size_t lane_bytes(const kvb_lane_shape *shape, const kvb_pool_options *o,
                                           : round_up(o->n_kv_heads * head, grain);
 }
 
-/* The cells that there is room for when `cells` are wanted. */
+/* The room, in cells, after `cells` are ensured. */
 static uint32_t room_for(const kvb_pool_options *o, uint32_t held, uint32_t cells)
 {
     if (cells <= held || kvb_growth_reserves(o->growth) || o->growth == KVB_GROWTH_EXACT)
@@ -53,7 +53,7 @@ size_t kvb_lanes_bytes(const kvb_lane_shape shape[KVB_LANES], const kvb_pool_opt
     return bytes;
 }
 
-/* ---- reserving: address space for all, pages counted as cells fill ------------------------------------------- */
+/* ---- reserve: address space for all cells, pages counted as cells fill --------------------------------------- */
 
 static size_t space_bytes(const kvb_lanes *lanes, const kvb_pool_lane *lane)
 {
@@ -75,7 +75,7 @@ static int spaces_open(kvb_lanes *lanes)
     return 0;
 }
 
-/* More cells often lie in pages that are counted already: that is no growth. */
+/* Counts the pages of more cells. Cells in pages that are counted already are no growth. */
 static int spaces_grow(kvb_lanes *lanes, uint32_t held, kvb_pool *pool)
 {
     const kvb_pool_options *o = &lanes->options;
@@ -89,7 +89,7 @@ static int spaces_grow(kvb_lanes *lanes, uint32_t held, kvb_pool *pool)
     return 0;
 }
 
-/* ---- doubling: new blocks, then a copy of every head -------------------------------------------------------- */
+/* ---- double and exact: new blocks, then a copy of every head ------------------------------------------------ */
 
 static char *block_take(const kvb_pool_options *o, size_t bytes)
 {
@@ -119,7 +119,7 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Every head's units move to another place: a fresh block, not a longer one. All lanes or none. */
+/* Copies every head's units to new blocks, since the stride from head to head changes. All lanes or none. */
 static int blocks_grow(kvb_lanes *lanes, uint32_t held, kvb_pool *pool)
 {
     const kvb_pool_options *o = &lanes->options;
@@ -152,7 +152,7 @@ static int blocks_grow(kvb_lanes *lanes, uint32_t held, kvb_pool *pool)
     return 0;
 }
 
-/* ---- either ------------------------------------------------------------------------------------------------- */
+/* ---- all policies ------------------------------------------------------------------------------------------- */
 
 int kvb_lanes_open(kvb_lanes *lanes, const kvb_lane_shape shape[KVB_LANES], const kvb_pool_options *options)
 {
@@ -191,7 +191,7 @@ int kvb_lanes_ensure(kvb_lanes *lanes, uint32_t cells, kvb_pool *pool)
     if (held > lanes->held)
         error = kvb_growth_reserves(o->growth) ? spaces_grow(lanes, held, pool) : blocks_grow(lanes, held, pool);
     if (!error && cells > lanes->usable)
-        lanes->usable = cells; /* rows above a lower count must survive a later growth */
+        lanes->usable = cells; /* never lowered: rows above a lower count must survive a later growth */
     return error;
 }
 
@@ -222,7 +222,7 @@ typedef struct rows {
     const kvb_pool_kind *kind;
     const kvb_codec_isa *isa;
     kvb_lanes lanes;
-    float *fixed;       /* one block: head scales [n_kv_heads] if any, then a row in the making [dim] if transformed */
+    float *fixed;       /* one block: [n_kv_heads] head scales if any, then [dim] scratch if there is a transform */
     float *head_scales; /* in it, or NULL */
     float *turned;      /* in it, or NULL */
 } rows;
@@ -286,7 +286,7 @@ int kvb_rows_open(const kvb_pool_type *type, const kvb_pool_options *options, kv
         kvb_free(a, r, sizeof *r);
         return -ENOMEM;
     }
-    r->lanes.options.amax = NULL; /* the caller's, and read */
+    r->lanes.options.amax = NULL; /* the caller's, read only here */
     r->head_scales = f->head_scale ? r->fixed : NULL;
     r->turned = f->transform ? r->fixed + (f->head_scale ? options->n_kv_heads : 0) : NULL;
     for (uint32_t h = 0; r->head_scales && h < options->n_kv_heads; h++)
@@ -379,7 +379,7 @@ size_t kvb_rows_reserved(const kvb_pool *pool)
            kvb_rows_bytes(pool->type, &r->lanes.options, 0);
 }
 
-/* ---- as it lies ---------------------------------------------------------------------------------------------- */
+/* ---- stored bytes -------------------------------------------------------------------------------------------- */
 
 size_t kvb_rows_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t n)
 {
@@ -391,7 +391,7 @@ size_t kvb_rows_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t 
     return n * lanes->options.n_kv_heads * bytes;
 }
 
-/* Cell by cell: each lane's units of all heads, out or in. */
+/* Copies cell by cell each lane's units of all heads, out or in. */
 static void raw_copy(const kvb_lanes *lanes, const uint32_t *cells, uint32_t n, char *raw, bool out)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a pool's bytes lie: up to three lanes (codes, scales, zeros), each head-major [n_kv_heads][units][unit
- * bytes], a unit being what one cell, or one group of cells, has in that lane. Lanes grow together, by the
- * policy in the options; nothing else in a pool knows how.
+ * The bytes of a pool lie in up to three lanes (codes, scales, zeros), each head-major [n_kv_heads][units][unit bytes].
+ * A unit is what one cell, or one group of cells, has in that lane. Lanes grow together, by the policy in the options.
  */
 #ifndef KVB_ROWS_H
 #define KVB_ROWS_H
@@ -12,7 +11,7 @@
 
 enum { KVB_LANE_CODES, KVB_LANE_SCALES, KVB_LANE_ZEROS, KVB_LANES };
 
-/* Shape of one lane; unit_bytes 0: there is none. */
+/* Shape of one lane; unit_bytes 0: no such lane. */
 typedef struct kvb_lane_shape {
     size_t unit_bytes;
     uint32_t unit_cells; /* 1, or cells that share a unit */
@@ -26,12 +25,12 @@ typedef struct kvb_pool_lane {
 
 typedef struct kvb_lanes {
     kvb_pool_options options;
-    uint32_t held;   /* cells there is room for */
-    uint32_t usable; /* cells last ensured, never lowered */
+    uint32_t held;   /* room, in cells */
+    uint32_t usable; /* largest count of cells ensured */
     kvb_pool_lane lane[KVB_LANES];
 } kvb_lanes;
 
-/* The shapes that a format's rows of dim elements have. */
+/* The lanes of a format's rows of dim elements. */
 void kvb_lane_shapes(const kvb_format *format, uint32_t dim, kvb_lane_shape shape[KVB_LANES]);
 
 /* Allocator bytes after kvb_lanes_ensure(cells), the largest so far. Exact. */
@@ -40,23 +39,20 @@ size_t kvb_lanes_bytes(const kvb_lane_shape shape[KVB_LANES], const kvb_pool_opt
 /* 0 or -ENOMEM, nothing left behind. */
 int kvb_lanes_open(kvb_lanes *lanes, const kvb_lane_shape shape[KVB_LANES], const kvb_pool_options *options);
 void kvb_lanes_close(kvb_lanes *lanes);
-/* As kvb_pool_type.ensure; what was copied and how long that took is added to pool's counts. */
+/* As kvb_pool_type.ensure; adds the bytes copied and the time to the pool's counts. */
 int kvb_lanes_ensure(kvb_lanes *lanes, uint32_t cells, kvb_pool *pool);
 
-/* The unit of head h that cell c lies in; NULL of a lane that the format does not have, where a pointer must not be
- * moved. */
+/* The unit of head h in which cell c lies; NULL: the format has no such lane. Integers, since NULL + 0 is undefined. */
 static inline void *kvb_lane_at(const kvb_pool_lane *lane, uint32_t h, uint32_t c)
 {
     size_t at = h * lane->head_stride + (size_t)(c / lane->shape.unit_cells) * lane->shape.unit_bytes;
-    return (void *)((uintptr_t)lane->base + at); /* all of it 0 then */
+    return (void *)((uintptr_t)lane->base + at); /* no lane: 0 + 0 */
 }
 
-/* Fill what a view says about lanes and format. */
+/* Fills in a view's lanes and format. */
 void kvb_lanes_view(const kvb_lanes *lanes, const kvb_format *format, uint32_t cells, kvb_view *view);
 
-/* What every built-in pool is made of. Below it, pools that encode each row when it is stored. */
-
-/* A built-in pool: its type, then what its functions need. `type` is first, so a kvb_pool_type of one leads to it. */
+/* A built-in pool: its type, then what its functions need. `type` is first, so a pointer to it leads to the kind. */
 typedef struct kvb_pool_kind {
     kvb_pool_type type;
     kvb_format format;
@@ -86,7 +82,7 @@ size_t kvb_rows_raw_bytes(const kvb_pool *pool, const uint32_t *cells, uint32_t 
 void kvb_rows_read_raw(const kvb_pool *pool, const uint32_t *cells, uint32_t n, void *raw);
 void kvb_rows_write_raw(kvb_pool *pool, const uint32_t *cells, uint32_t n, const void *raw);
 
-/* ... and those of rows that are encoded together with their neighbours, when their block closes (residual.c). */
+/* ... and those of rows encoded together with their neighbours, when their block closes (residual.c). */
 size_t kvb_residual_bytes(const kvb_pool_type *type, const kvb_pool_options *options, uint32_t cells);
 int kvb_residual_open(const kvb_pool_type *type, const kvb_pool_options *options, kvb_pool **pool);
 void kvb_residual_close(kvb_pool *pool);

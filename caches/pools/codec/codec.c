@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a format says about its bytes, and which instruction set's codecs are used. */
+/* The bytes of formats, and the choice of an instruction set's codecs. */
 #include "caches/pools/codec/codec.h"
 
 #include <assert.h>
@@ -83,7 +83,7 @@ float kvb_head_scale(const kvb_format *f, const float *amax, uint32_t n_kv_heads
         if ((f->head_scale == KVB_STATIC_TENSOR || i == h) && amax[i] > most)
             most = amax[i];
     float scale = most / largest[f->elem];
-    return scale > 0 && scale * 0 == 0 ? scale : 1.0f; /* nothing to expect, or too much: no factor */
+    return scale > 0 && scale * 0 == 0 ? scale : 1.0f; /* 0, infinite or NaN: no factor */
 }
 
 kvb_rule kvb_decode_rule(const kvb_format *f)
@@ -103,7 +103,7 @@ kvb_rule kvb_decode_rule(const kvb_format *f)
     return f->elem == KVB_E2M1 && f->scale_elem == KVB_E4M3 ? KVB_RULE_NVFP4 : rules[f->elem];
 }
 
-static const kvb_codec_isa *_Atomic best; /* asked once; threads that race here find the same answer */
+static const kvb_codec_isa *_Atomic best; /* found once; threads that race find the same one */
 
 int kvb_codec_limit(const char *name)
 {

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Codecs: how rows of f32 become codes, scales and zeros, and back. The rules are written once, in the headers
- * beside this one (floats.h, levels.h, rotate.h), as plain loops that a compiler vectorises; isa.c is compiled once for
- * each instruction set into one table of functions. Every table stores the same bytes: no rule may depend on the order of a sum, except where it says in which.
+ * Codecs: how rows of f32 become codes, scales and zeros, and back. The rules are written once, in the headers beside
+ * this one (floats.h, levels.h, rotate.h), as plain loops that a compiler vectorises. isa.c is compiled once for each
+ * instruction set into a table of functions. All tables store the same bytes: where a rule sums, it fixes the order.
  *
- * What cannot be encoded. Formats with NaN among their codes (f32, f16, bf16, e4m3, e5m2) keep it; in others a NaN is
- * stored as 0. Floats f32, f16 and bf16 overflow to infinity; every other format saturates: an element beyond its
- * rule's limit, infinities included, is taken as the limit of that sign.
+ * NaN and infinity: formats with NaN among their codes (f32, f16, bf16, e4m3, e5m2) keep a NaN; others store it as 0.
+ * f32, f16 and bf16 overflow to infinity. Every other format saturates: an element beyond its rule's limit, infinities
+ * included, is stored as the limit of that sign.
  */
 #ifndef KVB_CODEC_H
 #define KVB_CODEC_H
 
 #include "kernels/view.h"
 
-/* How rows are encoded. Several rules may share one way of decoding: that is the format's. */
+/* How rows are encoded. Several rules can share a decoder, which depends on the format only (kvb_decode_rule). */
 typedef enum kvb_rule {
     KVB_RULE_F32,
     KVB_RULE_F16,
     KVB_RULE_BF16,
-    KVB_RULE_FP8,      /* e4m3, e5m2: no scale, a head scale, or one scale a row */
-    KVB_RULE_INT8,     /* symmetric, one f32 scale a row */
-    KVB_RULE_UINT8,    /* least and largest, f32 scale and zero a row */
+    KVB_RULE_FP8,      /* e4m3, e5m2: no scale, a head scale, or a scale for each row */
+    KVB_RULE_INT8,     /* symmetric, an f32 scale for each row */
+    KVB_RULE_UINT8,    /* from least to largest, f32 scale and zero for each row */
     KVB_RULE_GGML,     /* q8_0 ... iq4_nl: by elem */
-    KVB_RULE_AFFINE,   /* MLX: f16 scale and bias a group of channels */
-    KVB_RULE_RANGE,    /* KIVI's V: least and largest, f16 scale and zero a group of channels */
+    KVB_RULE_AFFINE,   /* MLX: f16 scale and bias for each group of channels */
+    KVB_RULE_RANGE,    /* KIVI's V: from least to largest, f16 scale and zero for each group of channels */
     KVB_RULE_CHANNELS, /* KIVI's K: the same for each channel of residual_cells rows */
     KVB_RULE_MXFP4,
     KVB_RULE_NVFP4,
@@ -32,18 +32,18 @@ typedef enum kvb_rule {
 } kvb_rule;
 
 /*
- * n rows [n][dim] (transformed already) into codes [n][kvb_codes_bytes], scales and zeros. n is 1 but for CHANNELS,
- * where it is the cells of one group that hold a row: only those bits of `held` are set, rows of the others are not
- * read and their codes are set to 0. head_scale: factor that decoding applies, 1 where the format has none.
+ * Encodes rows [n][dim], already transformed, into codes [n][kvb_codes_bytes], scales and zeros. n is 1, but
+ * CHANNELS encodes the n cells of a group: bit i of `held` says that cell i holds a row; rows of other cells are not
+ * read, and their codes are set to 0. head_scale: the factor that decoding applies; 1: the format has none.
  */
 typedef void kvb_encode(const kvb_format *format, const float *rows, uint64_t held, uint32_t dim, float head_scale,
                         void *codes, void *scales, void *zeros);
 
-/* One row back, still transformed. For CHANNELS scales and zeros are those of the row's group, [dim]. */
+/* Decodes one row, which is still transformed. CHANNELS: scales and zeros [dim] are those of the row's group. */
 typedef void kvb_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
                         uint32_t dim, float head_scale, float *row);
 
-/* The transform of one row in place. Inverse: the signs come last. */
+/* Transforms one row in place. inverse: signs are applied last. */
 typedef void kvb_rotate(kvb_transform transform, uint32_t dim, bool inverse, float *row);
 
 typedef struct kvb_codec_isa {
@@ -54,30 +54,30 @@ typedef struct kvb_codec_isa {
     kvb_rotate *rotate;
 } kvb_codec_isa;
 
-extern const kvb_codec_isa *const kvb_codec_isas[]; /* best last; ends with NULL. Those of this build */
-const kvb_codec_isa *kvb_codec_best(void);          /* of those available and within the limit */
+extern const kvb_codec_isa *const kvb_codec_isas[]; /* of this build, best last; ends with NULL */
+const kvb_codec_isa *kvb_codec_best(void);          /* the best that is available and within the limit */
 
-/* Use no codecs better than those of that name; NULL: all, as at first. Not while a pool is open. 0 or -EINVAL: this
- * build has none of that name. */
+/* Allows no codecs better than those of this name; NULL: all, the default. Not while a pool is open. 0, or -EINVAL:
+ * this build has none of that name. */
 int kvb_codec_limit(const char *name);
 
-/* The rule whose decode() reads this format. */
+/* The rule whose decoder reads this format. */
 kvb_rule kvb_decode_rule(const kvb_format *format);
 
 /* Bytes of the codes of one row; of one scale or zero element. */
 size_t kvb_codes_bytes(const kvb_format *format, uint32_t dim);
 size_t kvb_scale_bytes(kvb_elem elem);
 
-/* Does the format take rows of this dim (groups divide it, the transform has something to mix)? */
+/* Does the format take rows of this dim: do groups divide it, and can the transform mix channels? */
 bool kvb_format_fits(const kvb_format *format, uint32_t dim, char *why, size_t why_bytes);
 
-/* The head scale of a format for rows of head h with those largest magnitudes (NULL: 1). */
+/* The format's head scale for head h. amax [n_kv_heads]: largest magnitudes; NULL: the scale is 1. */
 float kvb_head_scale(const kvb_format *format, const float *amax, uint32_t n_kv_heads, uint32_t h);
 
 /* format->read of every built-in format. */
 kvb_rows_read kvb_codec_read;
 
-/* Codebook levels: where N(0, 1) has its Lloyd-Max quantiser (J. Max, IRE Trans. Inf. Theory 6, 1960, table I). */
+/* Codebook levels: the Lloyd-Max quantiser of N(0, 1) (J. Max, IRE Trans. Inf. Theory 6, 1960, table I). */
 extern const float kvb_levels_3[8], kvb_levels_4[16];
 
 #endif

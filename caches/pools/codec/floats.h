@@ -27,7 +27,7 @@ static inline float float_of(uint32_t b)
     return x;
 }
 
-/* a where the condition holds, else b; without a branch, so that a loop of them is a vector one. */
+/* condition ? a : b without a branch, so that loops are vectorised. */
 static inline uint32_t pick(bool condition, uint32_t a, uint32_t b)
 {
     uint32_t mask = 0u - (uint32_t)condition;
@@ -107,23 +107,23 @@ static inline void bf16_decode(const kvb_format *format, const void *codes, cons
 }
 
 /*
- * What the rules of integers and small floats share: elements kept within limits, the largest of a row, rounding and
- * packing. Magnitudes are compared as integers, which order as the floats do: so a largest is the same in
- * whatever order it is looked for, and the loops are vector ones.
+ * For the rules of integers and small floats: limits, the largest element of a row, rounding and packing. Magnitudes
+ * are compared as integers, which have the same order as the floats: so the largest does not depend on the order of
+ * comparisons, and loops are vectorised.
  */
 
 #define LIMIT_FLT_MAX 0x7f7fffffu /* bits of FLT_MAX, 2^126, 65504 */
 #define LIMIT_2P126   0x7e800000u
 #define LIMIT_F16_MAX 0x477fe000u
 
-/* The bits of x, a NaN taken as +0 and a magnitude above the limit (its bits) as the limit. */
+/* The bits of x; +0 for a NaN, the limit (given as bits) for a larger magnitude. */
 static inline uint32_t bits_within(float x, uint32_t limit)
 {
     uint32_t b = bits_of(x), a = b & 0x7fffffffu;
     return pick(a > 0x7f800000u, 0, (b & 0x80000000u) | (a < limit ? a : limit));
 }
 
-/* Largest magnitude of n elements, NaN left out, at most the limit. */
+/* Largest magnitude of n elements without NaNs, at most the limit. */
 static inline float largest_of(const float *x, uint32_t n, uint32_t limit)
 {
     int32_t most = 0;
@@ -135,19 +135,19 @@ static inline float largest_of(const float *x, uint32_t n, uint32_t limit)
     return float_of((uint32_t)most < limit ? (uint32_t)most : limit);
 }
 
-/* What to divide by: dividing a finite x by infinity is the x * 0 that a row without a scale asks for. */
+/* The divisor for a scale. For scale 0 infinity: a finite x divided by it is x * 0. */
 static inline float divisor_of(float scale)
 {
     return scale > 0 ? scale : INFINITY;
 }
 
-/* rint(x) for |x| < 2^22: ulps of 1.5 * 2^23 are ones. */
+/* rint(x) for |x| < 2^22: the ulp of 1.5 * 2^23 is 1. */
 static inline int32_t whole(float x)
 {
     return (int32_t)(bits_of(x + 0x1.8p23f) - 0x4b400000u);
 }
 
-/* n codes, an even number, into nibbles: the first in the low one. */
+/* Packs n codes, an even number, into nibbles: the first in the low nibble. */
 static inline void nibbles_pack(const uint8_t *code, uint32_t n, uint8_t *to)
 {
     for (uint32_t j = 0; j < n / 2; j++)
@@ -164,12 +164,11 @@ static inline void nibbles_unpack(const uint8_t *from, uint32_t n, uint8_t *code
 
 /*
  * Rule FP8: elements e4m3 and e5m2 of the OCP 8-bit Floating Point Specification (OFP8), revision 1.0, 2023; alone,
- * with a fixed head scale, or with one f32 scale a row. And the conversions for any float this small, which
- * the rules below use too. Rounded to nearest even; subnormals are kept; overflow and infinities saturate; a NaN becomes 0x7f with its
- * sign.
+ * with a fixed head scale, or with an f32 scale for each row. Rounded to nearest even; subnormals are kept; overflow
+ * and infinities saturate; a NaN becomes 0x7f with its sign. The rules below also use the conversions for small floats.
  */
 
-/* A power of two. Its f32 ulp is the type's least subnormal, so adding it rounds a small number to subnormals. */
+/* A power of two whose f32 ulp is the type's least subnormal: adding it rounds a small number to subnormals. */
 static inline uint32_t carrier_bits(int mantissa, int bias)
 {
     return (uint32_t)(127 + 24 - mantissa - bias) << 23;
@@ -237,7 +236,7 @@ static inline void fp8_encode(const kvb_format *format, const float *row, uint64
         memcpy(scales, &scale, sizeof scale);
         divisor = divisor_of(scale);
     }
-    /* every case a loop of its own, without what it does not need */
+    /* each case has a loop of its own */
     if (divisor == 1.0f)
         wide ? fp8_codes(true, row, dim, 1.0f, codes) : fp8_codes(false, row, dim, 1.0f, codes);
     else
@@ -291,8 +290,7 @@ static inline float e8m0_value(uint32_t code)
     return float_of(code << 23 | pick(code == 0 || code == 255, 0x400000u, 0));
 }
 
-/* Loops over a group go to a count that is read from the format: one that the compiler knows it unrolls, and then finds
- * no vectors in it. */
+/* Loops over a group take their count from the format: compilers unroll a constant count and do not vectorise. */
 enum { MX_SPAN = 256 }; /* channels worked on at a time */
 
 static inline void e2m1_codes(const float *restrict y, uint32_t n, uint8_t *restrict to)

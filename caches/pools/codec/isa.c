@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of one instruction set, compiled once for each (KVB_ISA; the Makefile says what each compiles for). */
+/* The table of one instruction set. Compiled once for each: KVB_ISA, with flags in the Makefile. */
 #include "caches/pools/codec/codec.h"
 #include "caches/pools/codec/floats.h"
 #include "caches/pools/codec/levels.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules of integers: levels that are spread evenly, and ggml's blocks. */
+/* Rules of integers: evenly spaced levels, and ggml's blocks. */
 #ifndef KVB_CODEC_LEVELS_H
 #define KVB_CODEC_LEVELS_H
 
 #include "caches/pools/codec/floats.h"
 
 /*
- * Rules INT8 and UINT8: 8-bit integers, one f32 scale a row.
+ * Rules INT8 and UINT8: 8-bit integers, an f32 scale for each row.
  * INT8 is symmetric: scale = amax / 127, code = x / scale in -127 .. 127.
  * UINT8 spans least to largest: scale = (hi - lo) / 255, zero = lo, code = (x - lo) / scale in 0 .. 255.
- * To nearest even. Elements are kept within 2^126, so that hi - lo is finite. A row without extent has scale 0.
+ * Rounded to nearest even. Elements are kept within 2^126, so that hi - lo is finite. A row with hi = lo has scale 0.
  */
 
 static inline void int8_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
@@ -22,7 +22,7 @@ static inline void int8_encode(const kvb_format *format, const float *row, uint6
     memcpy(scales, &scale, sizeof scale);
     for (uint32_t i = 0; i < dim; i++) {
         int32_t code = whole(float_of(bits_within(from[i], LIMIT_2P126)) / divisor);
-        code = code < 127 ? code : 127; /* a subnormal scale may be far too small */
+        code = code < 127 ? code : 127; /* a subnormal scale can be far too small */
         to[i] = (int8_t)(code > -127 ? code : -127);
     }
 }
@@ -39,7 +39,7 @@ static inline void int8_decode(const kvb_format *format, const void *codes, cons
         to[i] = (float)from[i] * scale;
 }
 
-/* Floats as integers of the same order, -0 below +0; and back. */
+/* The bits of a float as an integer of the same order, -0 below +0; and back. */
 static inline int32_t ordered(uint32_t b)
 {
     return (int32_t)(b ^ ((0u - (b >> 31)) & 0x7fffffffu));
@@ -81,13 +81,13 @@ static inline void uint8_decode(const kvb_format *format, const void *codes, con
 }
 
 /*
- * What the rules with a least and a largest element share: elements made finite, floats compared as integers (so
- * that a reduction is a vector one and gives the same answer in any order), levels, and codes packed into bytes.
+ * For the rules with a least and a largest element: elements made finite, floats compared as integers (so that
+ * reductions are vectorised and do not depend on the order), levels, and codes packed into bytes.
  */
 
 enum { SPAN = 128 }; /* channels worked on at a time: the largest group */
 
-/* x with NaN taken as 0 and magnitudes above what f16 holds, infinities too, as the largest of it. */
+/* x; 0 for a NaN, the largest f16 of that sign for a larger magnitude or infinity. */
 static inline float tamed(float x)
 {
     return float_of(bits_within(x, LIMIT_F16_MAX));
@@ -132,7 +132,7 @@ static inline uint32_t level_bits(const kvb_format *f)
     return f->elem == KVB_UINT8 ? 8 : f->elem == KVB_UINT4 ? 4 : 2;
 }
 
-/* n codes, one a byte, into n * bits bits, low bits first. Reads (and takes as 0 what pads) up to a multiple of 4. */
+/* Packs n codes, one a byte, into n * bits bits, low bits first. Reads up to a multiple of 4 codes; padding is 0. */
 static inline void codes_pack(uint8_t *restrict to, const uint8_t *restrict code, uint32_t n, uint32_t bits)
 {
     if (bits == 8)
@@ -145,7 +145,7 @@ static inline void codes_pack(uint8_t *restrict to, const uint8_t *restrict code
             to[i] = (uint8_t)(code[4 * i] | code[4 * i + 1] << 2 | code[4 * i + 2] << 4 | code[4 * i + 3] << 6);
 }
 
-/* And back. Writes up to a multiple of 4 codes. */
+/* Unpacks codes. Writes up to a multiple of 4 codes. */
 static inline void codes_unpack(uint8_t *restrict code, const uint8_t *restrict from, uint32_t n, uint32_t bits)
 {
     if (bits == 8)
@@ -165,15 +165,15 @@ static inline void codes_unpack(uint8_t *restrict code, const uint8_t *restrict 
 }
 
 /*
- * Rule AFFINE: f16 scale and bias for each group of channels, the bias an end of the group's range and the scale made
- * so that 0 is a level. MLX's affine quantisation (github.com/ml-explore/mlx, mlx/backend/cpu/quantized.cpp,
- * quantize()) with f16 as the type of the tensor: it takes its codes from scale and bias before these are rounded.
+ * Rule AFFINE: f16 scale and bias for each group of channels. The bias is an end of the group's range; the scale is
+ * chosen so that 0 is a level. MLX's affine quantisation (github.com/ml-explore/mlx, mlx/backend/cpu/quantized.cpp,
+ * quantize()) of a tensor of f16: codes are computed with scale and bias before these are rounded.
  */
 
-/* Scale and bias that a range is given. */
+/* Chooses scale and bias for a range. */
 static inline void affine_choose(float lo, float hi, float most, float *scale, float *bias)
 {
-    bool below = fabsf(lo) > fabsf(hi); /* the end of larger magnitude is met exactly */
+    bool below = fabsf(lo) > fabsf(hi); /* the end of larger magnitude is exactly a level */
     float step = (hi - lo) / most, edge = below ? lo : hi;
     step = step > 1e-7f ? step : 1e-7f;
     step = below ? step : -step;
@@ -206,7 +206,7 @@ static inline void affine_encode(const kvb_format *format, const float *row, uin
     }
 }
 
-/* Also of rule RANGE. */
+/* Also for rule RANGE. */
 static inline void affine_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
                                  uint32_t dim, float head_scale, float *row)
 {
@@ -228,10 +228,9 @@ static inline void affine_decode(const kvb_format *format, const void *codes, co
 }
 
 /*
- * Rules RANGE and CHANNELS: levels spread evenly from the least to the largest element of a group, f16 scale and zero.
- * RANGE groups channels of a row, CHANNELS each channel of neighbouring rows. KIVI, V and K (Liu et al., arXiv
- * 2402.02750, section 3); rows come from a window of f16, so that the zero is exact, and codes are taken with the
- * scale as it is stored.
+ * Rules RANGE and CHANNELS: levels evenly spaced from the least to the largest element of a group, f16 scale and zero.
+ * RANGE groups channels of a row, CHANNELS the rows' elements of each channel. KIVI's V and K (Liu et al., arXiv
+ * 2402.02750, section 3). Rows come from a window of f16, so the zero is exact. Codes use the stored scale.
  */
 
 static inline void range_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
@@ -259,7 +258,7 @@ static inline void range_encode(const kvb_format *format, const float *row, uint
     }
 }
 
-/* n channels, at most SPAN, of rows that lie dim apart: scales and zeros, then each held row's codes. */
+/* Encodes n channels, at most SPAN, of rows that lie dim apart: scales and zeros, then the codes of each held row. */
 static inline void channels_span(const kvb_format *format, const float *restrict rows, uint64_t held, uint32_t dim,
                                  uint32_t n, uint8_t *codes, uint16_t *restrict scales, uint16_t *restrict zeros)
 {
@@ -332,8 +331,8 @@ static inline void channels_decode(const kvb_format *format, const void *codes, 
 
 /*
  * Rule GGML: blocks of 32 channels with their scales inside. github.com/ggml-org/ggml, src/ggml-quants.c: functions
- * quantize_row_{q8_0,q5_1,q5_0,q4_1,q4_0,iq4_nl}_ref; structs in ggml-common.h. The same bytes for every row that they
- * define: where 1/d overflows it is taken as 0, elements beyond f16 as its largest, NaN as 0.
+ * quantize_row_{q8_0,q5_1,q5_0,q4_1,q4_0,iq4_nl}_ref; structs in ggml-common.h. The bytes are the same for every row
+ * for which ggml defines them. Otherwise: 1/d that overflows is 0, elements beyond f16 are its largest, NaN is 0.
  */
 
 enum { BLOCK = 32, HALF = 16 };
@@ -363,7 +362,7 @@ static inline float inverse_of(float d)
     return d != 0 && (bits_of(id) & 0x7fffffffu) < 0x7f800000u ? id : 0;
 }
 
-/* The element of largest magnitude, the first such; +0 when all are 0. */
+/* The first element of largest magnitude; +0 if all are 0. */
 static inline float first_largest(const float x[BLOCK])
 {
     int32_t most = 0, first = 2 * BLOCK;
@@ -379,7 +378,7 @@ static inline float first_largest(const float x[BLOCK])
     return float_of((uint32_t)most | (most ? (uint32_t)(first & 1) << 31 : 0));
 }
 
-/* ggml finds ends with < and >, in order: of zeros the first one stays. Only a stored least can show that. */
+/* ggml finds the ends with < and > in order: of several zeros the first one stays. A stored least shows its sign. */
 static inline void ends_of(const float x[BLOCK], float *lo, float *hi)
 {
     range_of(x, BLOCK, lo, hi);
@@ -408,7 +407,7 @@ static inline uint8_t *fifths_put(uint8_t *to, const uint8_t q[BLOCK])
     return to + 4;
 }
 
-/* (x - from) * id + half, cut off, at most top: never below 0. */
+/* (x - from) * id + half, truncated, at most top; never below 0. */
 static inline void levels_of(uint8_t q[BLOCK], const float x[BLOCK], float from, float id, float half, int32_t top)
 {
     for (uint32_t j = 0; j < BLOCK; j++) {
@@ -421,7 +420,7 @@ static inline uint8_t *q8_0_put(uint8_t *restrict to, const float x[BLOCK])
 {
     float largest = first_largest(x), d = float_of(bits_of(largest) & 0x7fffffffu) / 127.0f, id = inverse_of(d);
     to = f16_put(to, d);
-    for (uint32_t j = 0; j < BLOCK; j++) { /* half away from zero: the magnitude's rest is exact */
+    for (uint32_t j = 0; j < BLOCK; j++) { /* rounds half away from zero; size - full is exact */
         float y = x[j] * id, size = float_of(bits_of(y) & 0x7fffffffu);
         int32_t full = (int32_t)size, rest = size - (float)full >= 0.5f;
         to[j] = (uint8_t)(y < 0 ? -(full + rest) : full + rest);
@@ -439,7 +438,7 @@ static inline uint8_t *centred_put(uint8_t *to, const float x[BLOCK], int32_t mi
     return nibbles_put(middle == 16 ? fifths_put(to, q) : to, q);
 }
 
-/* q4_1 and q5_1: levels 0 .. top from the least element on. */
+/* q4_1 and q5_1: levels 0 .. top, level 0 is the least element. */
 static inline uint8_t *ranged_put(uint8_t *to, const float x[BLOCK], int32_t top)
 {
     uint8_t q[BLOCK];
@@ -451,7 +450,7 @@ static inline uint8_t *ranged_put(uint8_t *to, const float x[BLOCK], int32_t top
     return nibbles_put(top == 31 ? fifths_put(to, q) : to, q);
 }
 
-/* Levels are chosen with the largest element on the first one; the scale stored is then that of least squares. */
+/* Chooses levels with the largest element on the first level; the stored scale is then the least-squares fit. */
 static inline uint8_t *iq4_nl_put(uint8_t *to, const float x[BLOCK])
 {
     uint8_t q[BLOCK];
@@ -469,7 +468,7 @@ static inline uint8_t *iq4_nl_put(uint8_t *to, const float x[BLOCK])
         wqx[j] = w * value * x[j];
         wqq[j] = w * value * value;
     }
-    for (uint32_t j = 0; j < BLOCK; j++) { /* in this order */
+    for (uint32_t j = 0; j < BLOCK; j++) { /* sums in this order */
         sumqx += wqx[j];
         sumq2 += wqq[j];
     }
@@ -507,7 +506,7 @@ static inline void ggml_decode(const kvb_format *format, const void *codes, cons
 
     (void)head_scale, (void)scales, (void)zeros;
     for (uint32_t left = dim; left; left -= BLOCK, row += BLOCK) {
-        float d = f16_get(from), m = -0.0f; /* added, it changes nothing */
+        float d = f16_get(from), m = -0.0f; /* adding it changes nothing */
         uint32_t high = 0;
         from += 2;
         if (elem == KVB_Q8_0) {
@@ -524,7 +523,7 @@ static inline void ggml_decode(const kvb_format *format, const void *codes, cons
             high = from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
             from += 4;
         }
-        uint8_t low[HALF]; /* a copy: bytes might be what row points to, for all that a compiler knows */
+        uint8_t low[HALF]; /* a copy: a compiler must assume that bytes alias row */
         memcpy(low, from, HALF);
         if (elem == KVB_IQ4_NL)
             for (uint32_t j = 0; j < HALF; j++) {

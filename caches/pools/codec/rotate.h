@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transform, and the rule that is made for rotated rows. */
+/* The transform, and the rule for rotated rows. */
 #ifndef KVB_CODEC_ROTATE_H
 #define KVB_CODEC_ROTATE_H
 
@@ -9,12 +9,13 @@
  * The transform of view.h: Walsh-Hadamard in natural order, in place, on each block of channels that is the largest
  * power of two dividing dim. Stages of (a, b) -> (a + b, a - b) at distance 1, 2, 4, ..., then one factor.
  *
- * The stages nearer than 32 are done by tiles in constant geometry (M. C. Pease, "An adaptation of the fast Fourier
- * transform for parallel processing", J. ACM 15, 1968): sums of neighbours go to the lower half and differences to the
- * upper, which turns the bits of the index by one; as many stages as the index has bits bring every element home. The
- * pairs and so the roundings are those of the stages in place, but each is one and the same shuffle for a vector unit.
+ * Stages at distances up to 32 are done in tiles, in constant geometry (M. C. Pease, "An adaptation of the fast Fourier
+ * transform for parallel processing", J. ACM 15, 1968): sums of neighbours go to the lower half, differences to the
+ * upper half. Each stage rotates the bits of the index by one, so after as many stages as the index has bits every
+ * element is in its place again. Pairs, and so roundings, are those of stages in place, but every stage is the same
+ * vector shuffle.
  *
- * Which of two NaNs a sum becomes is up to the compiler: every NaN that comes out is made the same one.
+ * A compiler may choose which of two NaNs a sum returns: so every NaN in the result is replaced by one and the same.
  */
 
 enum { HAD_TILE = 64 };
@@ -27,7 +28,7 @@ static inline void tile_stage(uint32_t n, const float *restrict from, float *res
     }
 }
 
-/* All stages of distances below n, which is a constant where this is called and at most HAD_TILE. */
+/* All stages of distances below n, which is at most HAD_TILE and a constant in each call. */
 static inline void tile_rotate(uint32_t n, float *row)
 {
     float here[HAD_TILE], there[HAD_TILE];
@@ -98,12 +99,12 @@ static inline void rotate(kvb_transform transform, uint32_t dim, bool inverse, f
 }
 
 /*
- * Rule CODEBOOK: a rotated row over its root mean square, each element as the nearest of 8 or 16 levels. TurboQuant
+ * Rule CODEBOOK: a rotated row is divided by its root mean square; a code is the nearest of 8 or 16 levels. TurboQuant
  * (Zandieh et al., arXiv 2504.19874), the variant for mean squared error: after a random rotation elements are
  * nearly normal, so the levels are the Lloyd-Max quantiser's (J. Max, "Quantizing for minimum distortion", IRE
  * Trans. Inf. Theory 6, 1960). The scale is f16. A NaN counts as 0, and magnitudes are kept within 65504.
  *
- * The sum of squares is the one sum here: in double, 16 partial sums, then halves added to halves.
+ * The sum of squares is the only sum: in double, 16 partial sums, then halves added to halves.
  * Rows are multiples of 32 channels (kvb_format_fits()).
  */
 
@@ -121,7 +122,7 @@ static inline void squares_add(const float *restrict row, uint32_t n, double *re
 static inline uint16_t book_scale(const float *row, uint32_t dim)
 {
     double part[16] = {0};
-    uint32_t lanes = dim < 16 ? dim : 16; /* always 16, but a count that is known is unrolled and no vector loop */
+    uint32_t lanes = dim < 16 ? dim : 16; /* always 16; compilers unroll a constant count and do not vectorise */
     for (uint32_t i = 0; i < dim; i += 16)
         squares_add(row + i, lanes, part);
     for (uint32_t n = 8; n > 0; n /= 2)
@@ -131,7 +132,7 @@ static inline uint16_t book_scale(const float *row, uint32_t dim)
     return f16_of(scale < 65504.0f ? scale : 65504.0f);
 }
 
-/* n codes of 3 bits, a multiple of 8, one a byte: 8 into 3 bytes. */
+/* Packs n codes of 3 bits, one a byte, n a multiple of 8: 8 codes into 3 bytes. */
 static inline void triples_pack(const uint8_t *code, uint32_t n, uint8_t *to)
 {
     for (uint32_t i = 0; i < n; i += 8, to += 3) {
@@ -158,7 +159,7 @@ static inline uint32_t above(const float *t, float y)
     return (uint32_t)(y > t[0]) + (y > t[1]) + (y > t[2]) + (y > t[3]) + (y > t[4]) + (y > t[5]) + (y > t[6]);
 }
 
-/* `bits` is a constant where this is called: each is a loop of its own. */
+/* `bits` is a constant in each call, so that each has a loop of its own. */
 static inline void book_codes(uint32_t bits, const float *level, const float *row, uint32_t dim, float divisor,
                               uint8_t *to)
 {
