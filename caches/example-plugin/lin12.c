@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An example of a pool with an encoding of its own: "lin12", evenly spaced codes of 12 bits, two in three bytes, and an
- * f32 scale in front of each row. No kernel knows it: the program decodes rows for them with read(), and the oracle
- * judges the result by row_reference().
+ * f32 scale in front of each row. No kernel knows the encoding: the program decodes rows with rows_read(), and the
+ * oracle judges the result by row_reference().
  */
 #include <assert.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static double pool_row_bytes(const kvb_pool_type *type, uint32_t dim)
     return (double)row_size(dim);
 }
 
-/* Cells that there is room for when so many are asked for: the first chunk, doubled as often as need be. */
+/* The room, in cells, when so many are ensured: the first chunk, doubled as often as needed. */
 static uint32_t cells_held(const kvb_pool_options *o, uint32_t cells)
 {
     uint64_t held = cells ? o->min_chunk : 0;
@@ -138,7 +138,7 @@ static void rows_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n, 
     }
 }
 
-/* The definition, once more and for the oracle: the nearest multiple of the row's largest magnitude / 2047. */
+/* The encoding's definition for the oracle: the nearest multiple of the row's largest magnitude / 2047. */
 static void row_reference(const kvb_format *format, uint32_t dim, const float *row, double *stored, double *size)
 {
     float largest = 0;

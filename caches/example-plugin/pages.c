@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An example of a cache: "pages". Cells come in pages of 16. A sequence has a page table of its own; a fork copies rows
- * into pages of the copy. So a table takes the place of slab's one long row, and nothing is reserved that no sequence
- * needs.
+ * An example of a cache: "pages". Cells come in pages of 16. Each sequence has a page table and pages of its own; a
+ * fork copies rows. In contrast to slab's long rows, no cells are reserved that no sequence needs.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 typedef struct page_table {
     uint32_t *page; /* of positions 16 i .. 16 i + 15, + 1; 0: none */
     size_t room;    /* entries */
-    uint32_t adds;  /* tokens of the step that room() is asked about; else 0 */
+    uint32_t adds;  /* scratch of room(): tokens of the step; else 0 */
 } page_table;
 
 typedef struct pages_store {
@@ -27,11 +26,11 @@ typedef struct pages_store {
     kvb_spans cells;   /* of one sequence, for plans */
     struct taken {
         uint32_t seq, entry;
-    } * taken; /* entries that the call under way has filled */
+    } * taken; /* entries that the current call has filled */
     size_t n_taken, taken_room;
 } pages_store;
 
-/* Room for every page to be half empty at the end of its sequence. */
+/* The pages of `capacity` cells, and one for each sequence, whose last page is partly empty. */
 static uint64_t pool_cells(const kvb_store *s)
 {
     return ((uint64_t)s->options->capacity + PAGE - 1) / PAGE * PAGE + (uint64_t)PAGE * s->options->max_seqs;
@@ -78,7 +77,7 @@ static uint32_t pages_free(const pages_store *p)
     return n;
 }
 
-/* All of the step, or nothing: a sequence whose last page is full needs a page for its next token. */
+/* Room for the whole step or for nothing: a sequence whose last page is full needs a page for its next token. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
     const pages_store *p = (const pages_store *)s;
@@ -95,7 +94,7 @@ static uint32_t room(const kvb_store *s, const kvb_change *change)
     return fits ? change->n : 0;
 }
 
-/* The cell of a position, in a page of its own if it has none yet. 0 or a negative errno. */
+/* Finds the cell of a position; takes a page if the table has none there. 0 or a negative errno. */
 static int cell_take(pages_store *p, uint32_t seq, uint32_t pos, uint32_t *cell)
 {
     kvb_store *s = &p->store;
@@ -133,7 +132,7 @@ static void undo(kvb_store *s, const kvb_change *change, const kvb_feed *feed, c
     }
 }
 
-/* Where all positions of a sequence lie. */
+/* Lists the cells of all positions of a sequence in p->cells. */
 static int cells_find(pages_store *p, uint32_t seq)
 {
     const kvb_spans *held = &p->store.account->seq[seq];
@@ -201,7 +200,7 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
     return error;
 }
 
-/* Gives back pages in which the sequences that let go of something hold nothing any more. */
+/* Frees the pages in which sequences hold nothing any more after a REMOVE. */
 static void adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
     pages_store *p = (pages_store *)s;
