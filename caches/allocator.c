@@ -25,7 +25,7 @@ void kvb_memory_give(const kvb_memory_source *source, void *block, size_t bytes)
         free(block);
 }
 
-/* Counts a request; false when it is planned to fail or would pass the limit. */
+/* Counts a request; false: it is planned to fail, or exceeds the limit. */
 static bool allowed(kvb_allocator *a, size_t bytes)
 {
     a->requests++;
@@ -71,7 +71,7 @@ void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size_t new_by
 
 /* ---- address space ------------------------------------------------------------------------------------------ */
 
-/* Whole huge pages at a multiple of their size: map one more, give back what is outside. */
+/* Maps bytes at a multiple of align: maps align bytes more and unmaps what lies outside. */
 static void *map_aligned(size_t bytes, size_t align)
 {
     char *all = mmap(NULL, bytes + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -90,7 +90,7 @@ void *kvb_reserve(kvb_allocator *a, size_t bytes, bool huge)
         return NULL;
     void *block = map_aligned(bytes, KVB_HUGE_PAGE);
     if (block)
-        madvise(block, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* advice: without it nothing breaks */
+        madvise(block, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* failure is harmless */
     return block;
 }
 

@@ -38,29 +38,29 @@ typedef struct kvb_allocator {
 } kvb_allocator;
 
 /*
- * Grow, shrink or free a block: old_bytes is its exact present size (0 with block NULL), new_bytes 0
- * frees it and returns NULL. The first min(old, new) bytes are kept; bytes past them are arbitrary.
- * Returns NULL on failure, and then the old block is untouched.
+ * Grows, shrinks or frees a block. old_bytes is its exact present size (0 with block NULL); new_bytes 0 frees it and
+ * returns NULL. The first min(old, new) bytes are kept; bytes past them are arbitrary. Returns NULL on failure, and
+ * then the old block is untouched.
  */
 KVB_HOST void *kvb_realloc(kvb_allocator *a, void *block, size_t old_bytes, size_t new_bytes);
 
 /*
- * Address space of whole pages, read-write, all zero, not counted; huge: aligned to huge pages, which the kernel is
- * asked to use (and otherwise not to use). Counts as a request. NULL on failure.
+ * Reserves address space in whole pages, read-write, all zero. The bytes are not counted, the request is. huge: aligned
+ * to huge pages, which the system is asked to use (else it is asked not to). NULL on failure.
  */
 KVB_HOST void *kvb_reserve(kvb_allocator *a, size_t bytes, bool huge);
-/* `bytes` more of it are going to be touched: a request like any other, that may fail and is counted. */
+/* Counts `bytes` more of reserved space, which the caller is going to touch. A request, which may fail: false. */
 KVB_HOST bool kvb_commit(kvb_allocator *a, size_t bytes);
-/* Give all of it back, `committed` bytes of which were counted. NULL with 0 is nothing. */
+/* Releases reserved space, of which `committed` bytes were counted. NULL with 0 is nothing. */
 KVB_HOST void kvb_unreserve(kvb_allocator *a, void *block, size_t bytes, size_t committed);
 
 /*
- * Room for `need` items of item_bytes in *block, a pointer to an array with room for *room of them: 0, or -ENOMEM with
- * both as they were. What the array held is kept, what is new is arbitrary. It grows to twice its room, so that a long
- * run asks for memory rarely, and always holds one item at least, so that it is never NULL.
+ * Makes room for `need` items of item_bytes in *block, a pointer to an array with room for *room items: 0, or -ENOMEM
+ * with both unchanged. Old items are kept, new ones are arbitrary. The array at least doubles when it grows, so that a
+ * long run rarely asks for memory, and is allocated even for 0 items, so that it is never NULL.
  */
 KVB_HOST int kvb_grow_items(kvb_allocator *a, void *block, size_t *room, size_t need, size_t item_bytes);
-/* The room that an array with room for `room` items grows to, once it is to hold `need`. */
+/* The room to which an array with room for `room` items grows to hold `need`. */
 size_t kvb_grown(size_t room, size_t need);
 #define kvb_grow(allocator, array, room, need) kvb_grow_items(allocator, array, room, need, sizeof **(array))
 

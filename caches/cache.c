@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host of every cache; what caches differ in, the words for it, and what they can be opened with. */
+/* The host of every cache; the names of a cache's abilities; the check of its options. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "caches/store_host.h"
 
 static const struct {
-    uint32_t flag, does; /* any flag of `does` will do */
+    uint32_t flag, does; /* any flag of `does` suffices */
     const char *call;    /* NULL: no call */
     const char *lack;
 } faces[] = {
@@ -56,7 +56,7 @@ bool kvb_cache_takes(const kvb_cache_type *type, const kvb_pool_type *k_pool, co
     return true;
 }
 
-/* Can a cache be so? 0, -EINVAL or -ENOTSUP with why. */
+/* Can a cache have these options? 0, -EINVAL or -ENOTSUP with why. */
 static int options_check(const kvb_cache_type *type, const kvb_model *model, const kvb_cache_options *o, char *why,
                          size_t why_bytes)
 {
@@ -98,9 +98,9 @@ const kvb_cache_type *const kvb_builtin_caches[] = {
 };
 
 /*
- * The host of every cache: one account of sequences, a store for each group of layers. All control calls
- * go through change_make(): it checks, lets every store prepare, and only then lets all of them adopt. That is also the
- * one place where a plan comes into force or goes out of it.
+ * The host of every cache: one account of sequences, and a store for each group of layers. All control calls go through
+ * change_make(): it checks the call, prepares every store, and only then adopts in all of them. A plan comes into force
+ * or ends nowhere else.
  */
 struct kvb_cache {
     const kvb_cache_type *type;
@@ -111,7 +111,7 @@ struct kvb_cache {
     kvb_feed feed, next_feed;                       /* of the plan in force; of the one being made */
     bool planned;                                   /* there is a plan in force */
     uint64_t fetched[(KVB_MODEL_LAYERS + 63) / 64]; /* layers whose rows were stored under it */
-    uint64_t *matched;                              /* [matched_room] of the last seq_match */
+    uint64_t *matched;                              /* [matched_room] ordinals of the last seq_match */
     size_t matched_room;
     char why[200];
 };
@@ -208,7 +208,7 @@ static bool brings_tokens(const kvb_change *change)
     return change->kind == KVB_CHANGE_STEP || change->kind == KVB_CHANGE_PROPOSE;
 }
 
-/* Would it be refused, for any reason but want of memory or what a policy cannot do? 0, -EINVAL or -ENOSPC. */
+/* Would the change be refused, except for lack of memory or by a policy? 0, -EINVAL or -ENOSPC. */
 static int admission_check(const kvb_cache *c, const kvb_change *change, char *why, size_t why_bytes)
 {
     int error = kvb_account_check(&c->account, change, why, why_bytes);
@@ -276,7 +276,7 @@ static int seq_ids_check(kvb_cache *c, const uint32_t *seq_ids, uint32_t n)
     return 0;
 }
 
-/* Would a change of that kind, of tokens of these sequences, be taken? */
+/* Would a STEP or PROPOSE of these sequences be admitted? */
 static bool can_admit(const kvb_cache *c, kvb_change_kind kind, const uint32_t *seq_ids, uint32_t n)
 {
     char why[200];
@@ -382,7 +382,7 @@ int kvb_cache_seq_reorder(kvb_cache *c, const uint32_t *dst, const uint32_t *src
     return error ? error : change_make(c, &(kvb_change){.kind = KVB_CHANGE_REORDER, .n = n, .dsts = dst, .srcs = src});
 }
 
-/* Tokens of the range go elsewhere; nothing: to where they are. */
+/* Makes a SHIFT. nothing: each token moves to its own position. */
 static int positions_move(kvb_cache *c, uint32_t flag, const char *call, kvb_change change, bool nothing)
 {
     int error = flags_check(c, flag, call);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One way to call any kernel with any spec. Scratch, expanded masks and staged rows are kept from call to call. */
+/* Calls any kernel with any spec. Scratch, expanded masks and staged rows are kept from call to call. */
 #include "caches/call.h"
 
 #include <assert.h>
@@ -30,7 +30,7 @@ void kvb_mask_expand(const kvb_mask *mask, uint32_t n_tok, uint32_t n_cells, uin
     }
 }
 
-/* Room for at least `bytes` in a block that the call owns; the content is not kept. */
+/* Makes a block of the call at least `bytes` long; its content is lost. */
 static int block_fit(const kvb_call *call, const char *name, void **block, size_t *old_bytes, size_t bytes)
 {
     void *grown;
@@ -46,7 +46,7 @@ static int block_fit(const kvb_call *call, const char *name, void **block, size_
     return 0;
 }
 
-/* Where the group's expanded mask is kept: its own place, or a free one; one is free for each group of a model. */
+/* The group's place for its expanded mask, or a free one. There is one for each group of a model. */
 static kvb_expanded *expanded_of(kvb_call *call, const kvb_group *group)
 {
     kvb_expanded *e = call->expanded;
@@ -58,7 +58,7 @@ static kvb_expanded *expanded_of(kvb_call *call, const kvb_group *group)
     return e;
 }
 
-/* The kind of mask that the kernel is given in place of this one. */
+/* The kind of mask that the kernel gets in place of this one. */
 static kvb_mask_kind kind_taken(const kvb_kernel *kernel, kvb_mask_kind kind)
 {
     const bool runs = kind == KVB_MASK_PAGES && kernel->masks & KVB_MASK_BIT(KVB_MASK_RUNS);
@@ -99,7 +99,7 @@ static int mask_turn(kvb_call *call, kvb_expanded *e, const kvb_mask *mask, uint
     return 0;
 }
 
-/* The mask as the kernel takes it. */
+/* Gives the call the mask in a kind that the kernel takes. */
 static int mask_bind(kvb_call *call, const kvb_attend_spec *spec, uint32_t n_tok, uint32_t n_cells)
 {
     const kvb_mask_kind kind = kind_taken(call->kernel, spec->mask.kind);
@@ -130,7 +130,7 @@ static void staged_read(const kvb_view *view, uint32_t h, uint32_t c, uint32_t n
 
 const kvb_format kvb_format_staged = {.name = "f32", .elem = KVB_F32, .read = staged_read};
 
-/* Would decoding rows of this format make them another's? */
+/* Would staging change rows of this format? */
 static bool format_stages(const kvb_format *f)
 {
     return f->read && (f->elem != KVB_F32 || f->transform);
@@ -145,20 +145,20 @@ static kvb_problem problem_staged(const kvb_problem *problem, bool k, bool v)
     return p;
 }
 
-/* Finds the fewest sides to stage so that the kernel takes the problem, K first; both where it does not read two
- * regions, and there are. 0 or -ENOTSUP. */
+/* Finds the fewest sides to stage so that the kernel takes the problem, K first. Both sides if the views have fronts
+ * and the kernel does not read two regions. 0 or -ENOTSUP. */
 static int stage_choose(kvb_call *call, kvb_problem *problem, bool fronts, char *why, size_t why_bytes)
 {
     const kvb_kernel *kernel = call->kernel;
     const bool joins = fronts && !(kernel->flags & KVB_KERNEL_FRONTS);
     const kvb_format *kf = problem->k_format, *vf = problem->v_format;
-    char other[256] = ""; /* not told: the reason that stands is the one against the rows as they are */
+    char other[256] = ""; /* unused: why keeps the reason against the rows as stored */
 
     if (!joins && (!kernel->supports || kernel->supports(problem, why, why_bytes)))
         return 0;
     if (joins)
         snprintf(why, why_bytes, "kernel %s reads no rows in two regions", kernel->name);
-    if (kernel->flags & KVB_KERNEL_WITNESS) /* what it declines is illegible, whoever decodes it */
+    if (kernel->flags & KVB_KERNEL_WITNESS) /* rows that it refuses are illegible, also when decoded */
         return -ENOTSUP;
     for (int sides = joins ? 3 : 1; sides <= 3; sides++) {
         bool k = sides & 1, v = sides & 2;
@@ -186,7 +186,7 @@ static int stage_choose(kvb_call *call, kvb_problem *problem, bool fronts, char 
     return -ENOTSUP;
 }
 
-/* Rows of one view to be decoded; to NULL: none. */
+/* One view to decode; to NULL: none. */
 typedef struct stage {
     const kvb_view *view;
     float *to;
@@ -197,7 +197,7 @@ typedef struct stage_job {
     uint32_t n_kv_heads;
 } stage_job;
 
-/* Equal parts of the rows of all heads, one after the other: a thread's are together. */
+/* Decodes part i of n: the rows of all heads, one after the other, are cut into n equal parts. */
 static void stage_part(void *ctx, uint32_t i, uint32_t n)
 {
     const stage_job *job = ctx;
@@ -214,7 +214,7 @@ static void stage_part(void *ctx, uint32_t i, uint32_t n)
     }
 }
 
-/* Room for the rows of a view, some more than asked for when it has to grow again: a call comes with each token. */
+/* Makes room for the rows of a view. A block grows by at least a quarter, since contexts grow token by token. */
 static int stage_fit(kvb_call *call, const char *name, void **block, size_t *held, const kvb_view *view)
 {
     size_t bytes = (size_t)call->args.problem.n_kv_heads * view->cells * view->dim * sizeof(float);
@@ -236,7 +236,7 @@ static void view_stage(kvb_view *view, const void *rows)
                        .format = &kvb_format_staged};
 }
 
-/* Decodes what was chosen and points the call's views there. */
+/* Decodes the chosen sides and points the call's views at the decoded rows. */
 static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
 {
     bool latent = spec->group->latent, own_v = call->staged_v && !latent;
@@ -259,7 +259,7 @@ static int rows_stage(kvb_call *call, const kvb_attend_spec *spec)
         view_stage(&call->args.k, call->stage_k);
     if (own_v)
         view_stage(&call->args.v, call->stage_v);
-    if (latent && call->staged_k) { /* V is the beginning of what is K's row now */
+    if (latent && call->staged_k) { /* V is the beginning of K's decoded row */
         call->args.v = call->args.k;
         call->args.v.dim = spec->v.dim;
     }
@@ -343,7 +343,7 @@ void kvb_call_arithmetic(const kvb_call *call, kvb_arithmetic *arithmetic)
     arithmetic->cell_chain += call->v_roundings;
 }
 
-/* One way to call any scan kernel. Scratch is kept from call to call. */
+/* ---- scan kernels; scratch is kept from call to call ------------------------------------------------------------- */
 
 kvb_scan_problem kvb_scan_call_problem(const kvb_group_scan *s, bool conv, kvb_elem out_elem, uint32_t n_tok,
                                        uint32_t run)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frozen rows: made, filled once, counted. */
+/* Frozen rows, which are filled once, and their references. */
 #include "caches/front.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static void front_close(kvb_front *f)
     kvb_free(f->allocator, f, struct_bytes(f->n_pools));
 }
 
-/* The view of K or V of a layer of the group. */
+/* Notes the view of pool i, K or V of a layer. */
 static void view_note(kvb_front *f, const kvb_store *s, size_t i)
 {
     const kvb_pool *pool = f->pools[i];

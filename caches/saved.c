@@ -27,20 +27,21 @@ typedef struct kvb_saved_words {
 /*
  * The file of a saved sequence, or of a whole cache:
  *
- *   "KVBCACHE", version, length of the text         8, 4, 4 bytes; numbers as the machine has them
- *   text                                            describes the cache, in lines: a cache with other lines refuses it
- *   sequences: their number, then of each           id, number of spans, spans (position -> ordinal)
- *   of each group: cells to which the pools had grown; then of each sequence the number of its spans, and spans (position -> row)
- *   of each group, layer of it, K and V: bytes      the rows, or the pool as it lies
+ *   "KVBCACHE", version, length of the text         8, 4, 4 bytes; numbers in the machine's byte order
+ *   text                                            lines that describe the cache; a cache with others refuses it
+ *   number of sequences; for each                   id, number of spans, spans (position -> ordinal)
+ *   for each group                                  cells to which the pools had grown
+ *     for each sequence                             number of spans, spans (position -> row)
+ *   for each group, its layers, K and V             the rows' bytes, or the pool as a whole
  *   CRC-32 of all before it                         4 bytes
  *
- * Rows of one sequence are numbered in the order of positions. Those of a whole cache go by their cells, ascending; a shared cell
- * is there once.
+ * Rows of one sequence are numbered in the order of positions. In a file of a whole cache a row's number is its cell,
+ * rows are in ascending order, and a shared cell is stored once.
  */
 
 /* ---- the text, the checksum and the errors of a file ------------------------------------------------------------- */
 
-#define AT_ONCE ((size_t)1 << 30) /* bytes that zlib is given */
+#define AT_ONCE ((size_t)1 << 30) /* bytes for one call of zlib */
 
 static int saved_fail(const kvb_store_site *site, int error, const char *format, ...)
 {
@@ -56,13 +57,13 @@ static int saved_no_memory(const kvb_store_site *site, const char *path)
     return saved_fail(site, -ENOMEM, "%.120s: no memory for what is saved", path);
 }
 
-/* Say why in site->why; return the error. */
+/* Puts the system's message in site->why; returns the error. */
 static int saved_system(const kvb_store_site *site, int error, const char *path)
 {
     return saved_fail(site, error, "%.120s: %s", path, strerror(-error));
 }
 
-/* The checksum of what it was over so far and n bytes more; 0 at first. */
+/* The checksum `sum` continued over n more bytes; 0 at first. */
 static uint32_t saved_sum(uint32_t sum, const void *bytes, size_t n)
 {
     for (size_t done = 0, some; done < n; done += some) {
@@ -82,7 +83,7 @@ __attribute__((format(printf, 2, 3))) static void text_add(kvb_saved_words *t, c
     va_end(args);
 }
 
-/* A sum over the fixed scales of all pools of a side. */
+/* A checksum of the fixed scales of all pools of K or V. */
 static uint32_t scales_sum(const kvb_store_site *site, kvb_store *const *stores, bool is_v)
 {
     uint32_t sum = 0;
@@ -98,7 +99,7 @@ static uint32_t scales_sum(const kvb_store_site *site, kvb_store *const *stores,
     return sum;
 }
 
-/* The lines of this cache. any: rows that go anywhere, whatever cache they come from. words->at is to be freed. 0 or
+/* Writes the lines of this cache to t, whose `at` the caller frees. any: a cache of any type can load the rows. 0 or
  * -ENOMEM. */
 static int saved_text(const kvb_store_site *site, kvb_store *const *stores, bool whole, bool any, kvb_saved_words *t)
 {
@@ -133,14 +134,14 @@ static int saved_text(const kvb_store_site *site, kvb_store *const *stores, bool
     return 0;
 }
 
-/* Bytes of a line that are shown. */
+/* Bytes of a line that a message shows. */
 static int line_length(const char *line, size_t left)
 {
     const char *end = memchr(line, '\n', left < 60 ? left : 60);
     return end ? (int)(end - line) : left < 60 ? (int)left : 60;
 }
 
-/* Are the lines of a file [n] those of this cache? Else -EINVAL, and why says the first that differs. */
+/* Are the lines of a file [n] those of this cache? 0; -EINVAL: why shows the first line that differs. */
 static int saved_text_check(const kvb_store_site *site, const char *path, const char *saved, size_t n,
                             const kvb_saved_words *own)
 {
@@ -160,7 +161,7 @@ static int saved_text_check(const kvb_store_site *site, const char *path, const 
                       line_length(saved + a, n - a), saved + a, line_length(own->at + b, own->n - b), own->at + b);
 }
 
-/* Can the pools be saved, and (whole false) one sequence be taken out of them? 0 or -ENOTSUP. */
+/* Can the pools be saved, and one sequence by itself if not the whole? 0 or -ENOTSUP. */
 static int saved_pools_check(const kvb_store_site *site, kvb_store *const *stores, bool whole)
 {
     for (uint32_t g = 0; g < site->model->n_groups; g++)
@@ -179,8 +180,8 @@ static int saved_pools_check(const kvb_store_site *site, kvb_store *const *store
 }
 
 /*
- * Reading the file of a saved cache. The whole file is read and judged before anything is changed: its checksum, then its
- * description of the cache, then every list, since a file may come from anywhere.
+ * Reading a file. All of it is checked before anything is changed, since a file may come from anywhere: the checksum,
+ * then the description of the cache, then every list.
  */
 
 #define NOWHERE UINT32_MAX
@@ -204,8 +205,8 @@ struct kvb_saved {
     char *bytes; /* of the file */
     size_t n_bytes, at, end;
     bool whole, apart;   /* apart: as in kvb_store_load */
-    uint32_t seq;        /* that it is loaded as, where not all are */
-    kvb_account account; /* of what was saved */
+    uint32_t seq;        /* id for a single sequence */
+    kvb_account account; /* of the saved sequences */
     uint32_t n_groups;
     group_load groups[KVB_MODEL_GROUPS];
     void *scratch;
@@ -247,7 +248,7 @@ static int bytes_read(kvb_saved *f, int fd)
     return 0;
 }
 
-/* The next n bytes; NULL: there are not so many. */
+/* The next n bytes; NULL: the file has fewer. */
 static const char *take(kvb_saved *f, uint64_t n)
 {
     if (n > f->end - f->at)
@@ -293,7 +294,7 @@ static int head_read(kvb_saved *f)
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
-/* Spans, ascending by position, none empty; a position may be held twice where positions can be divided. */
+/* Reads spans: ascending by position, none empty. A position may be held twice if the cache can divide positions. */
 static int spans_read(kvb_saved *f, kvb_spans *spans)
 {
     const bool divides = f->site->type->flags & KVB_CACHE_DIVIDE;
@@ -348,8 +349,7 @@ typedef struct owner {
     uint32_t pos, held;
 } owner;
 
-/* Notes the token of each row. A sequence has states for its last tokens alone. False: a row has no token, or a cell has
- * two. */
+/* Notes the token of each row. States belong to a sequence's last tokens. False: a row has no token, or a cell two. */
 static bool owners_note(const kvb_spans *tokens, const kvb_spans *rows, bool states, owner *owners)
 {
     if (states && rows->tokens > tokens->tokens)
@@ -367,7 +367,7 @@ static bool owners_note(const kvb_spans *tokens, const kvb_spans *rows, bool sta
     return true;
 }
 
-/* Cells, or numbers of rows, that a list of a group names: their largest + 1. NOWHERE: more than there can be. */
+/* The largest cell (whole cache) or row number of a group's lists, + 1. NOWHERE: more than there can be. */
 static uint32_t extent_of(const kvb_saved *f, uint32_t g)
 {
     const group_load *group = &f->groups[g];
@@ -476,7 +476,7 @@ static int body_read(kvb_saved *f)
     for (uint32_t g = 0; g < f->site->model->n_groups && !error; g++)
         error = group_read(f, g);
     error = error ? error : rows_read(f);
-    /* what keeps no rows has no use for those of another cache */
+    /* a cache that keeps no rows ignores those of another cache */
     if (!error && f->site->type->lies && f->at != f->end)
         error = wrong(f, "is longer than it says");
     for (uint32_t g = 0; g < f->n_groups && !error; g++) {
@@ -589,9 +589,9 @@ static void put_spans(output *out, const kvb_spans *spans)
     put(out, spans->span, spans->n * sizeof *spans->span);
 }
 
-/* The rows of one group: where each sequence's lie, and which cells that are. */
+/* The rows of one group. */
 typedef struct group_rows {
-    kvb_spans *lies; /* [n] */
+    kvb_spans *lies; /* [n] of each sequence: position -> cell, then row number */
     uint32_t n;
     uint32_t *cells; /* [n_cells] in the order in which they are written */
     size_t n_cells, room;
@@ -639,7 +639,7 @@ static int rows_find(kvb_store *s, const uint32_t *seqs, uint32_t n, bool whole,
     return 0;
 }
 
-/* Bytes of a pool's part of the file, by as many cells at a time as fit in the buffer. */
+/* Writes a pool's part of the file: row by row, or the pool as a whole. */
 static int pool_write(output *out, kvb_store *s, const kvb_pool *pool, const group_rows *r)
 {
     const size_t one = pool->type->raw_bytes(pool, &(uint32_t){0}, 1);
@@ -680,7 +680,7 @@ static int body_write(output *out, const kvb_store_site *site, kvb_store *const 
     return error;
 }
 
-/* Do the rows stand for all tokens (a state does by itself), so that it does not matter which cache they come from? */
+/* Is there a row for each token, so that a cache of any type can load them? A state stands for all tokens before it. */
 static bool is_whole_of(const kvb_store_site *site, const uint32_t *seqs, uint32_t n, const group_rows *rows)
 {
     for (uint32_t g = 0; g < site->model->n_groups; g++)

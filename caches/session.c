@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The session registry. One mutex guards the list of sessions. Caches are opened and freed outside of it, so that a
- * slow one holds no other up; a key is reserved meanwhile.
+ * The session registry. One mutex guards the list of sessions. Caches are opened and freed without the lock, so that a
+ * slow cache delays no other; the key is reserved meanwhile.
  *
- * A session's references: one of the registry, given up by kvb_session_close(), one for each hold. It
- * stays listed, without its key, until the last one is gone: that is how release() finds it.
+ * The registry has one reference to a session, which kvb_session_close() drops; each hold has another. A closed session
+ * stays listed, without its key, until the last reference is dropped, so that release() finds it.
  */
 #include "caches/session.h"
 
@@ -24,7 +24,7 @@ typedef struct session {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static session *sessions;
 
-/* ---- sessions, the lock being held ------------------------------------------------------------------ */
+/* ---- with the lock held ----------------------------------------------------------------------------- */
 
 static session *session_find(const char *key)
 {
@@ -50,7 +50,7 @@ static void session_unlink(const session *s)
     *at = s->next;
 }
 
-/* Give back one reference. Returns the session when it was the last one: the caller frees it unlocked. */
+/* Drops one reference. Returns the session if it was the last one: the caller frees it without the lock. */
 static session *session_drop(session *s)
 {
     if (--s->references > 0)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Position shifts in a store: cells are noted with how far their tokens have moved, and their K rows are turned when
- * the next step begins. So shifts that follow each other are one turn by their sum, and rows are encoded once for all
- * of them.
+ * Position shifts in a store. A shift only notes how far the token of each cell has moved; the K rows are turned when
+ * the next step begins. So several shifts are one turn by their sum, and rows are encoded once for all of them.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -44,10 +43,10 @@ static size_t table_floats(const kvb_store *s)
     return s->group->rope.dims;
 }
 
-/* All memory that turning the cells of the SHIFT will want: 0 or -ENOMEM. */
+/* Takes all memory that turning the cells of the SHIFT will need: 0 or -ENOMEM. */
 static int turns_reserve(kvb_store *s)
 {
-    /* Cells that a move reaches may get what is pending elsewhere. */
+    /* A copied row takes its pending turn along. */
     size_t cells = 0, had = s->pending_room;
     for (size_t i = 0; i < s->n_turns; i++)
         cells = cells > s->turns[i].cell ? cells : (size_t)s->turns[i].cell + 1;
@@ -71,7 +70,7 @@ static void turns_close(kvb_store *s)
     kvb_free(s->allocator, s->turned, s->turned_room * sizeof *s->turned);
 }
 
-/* The turns of the SHIFT are pending. */
+/* Adds the turns of the SHIFT to those pending. */
 static void turns_adopt(kvb_store *s)
 {
     for (size_t i = 0; i < s->n_turns && s->group->rope.dims; i++)
@@ -79,7 +78,7 @@ static void turns_adopt(kvb_store *s)
     s->turns_pending |= s->n_turns && s->group->rope.dims;
 }
 
-/* n cells of a pool, all by the same angles. */
+/* Turns the rows of n cells of a pool, all by the same angles. */
 static void cells_turn(const kvb_store *s, kvb_pool *pool, const uint32_t *cells, uint32_t n, const float *table,
                        float *rows)
 {
@@ -95,7 +94,7 @@ static void cells_turn(const kvb_store *s, kvb_pool *pool, const uint32_t *cells
     pool->type->scatter(pool, cells, n, rows);
 }
 
-/* Turns what is pending: K rows of the group's layers are decoded, turned and encoded again. */
+/* Makes the pending turns: K rows of the group's layers are decoded, turned and encoded again. */
 static void turns_make(kvb_store *s)
 {
     uint32_t cells[CELLS_AT_ONCE];
@@ -116,7 +115,7 @@ static void turns_make(kvb_store *s)
     s->turns_pending = false;
 }
 
-/* The host's side of a store: opening, preparing and adopting, pools. */
+/* ---- requests of a policy --------------------------------------------------------------------------------- */
 
 #define MOVES_AT_ONCE 256u
 
@@ -152,7 +151,7 @@ static int pool_make(const kvb_store *s, const kvb_pool_type *type, const kvb_po
     return (s->options->counted ? kvb_counted_open : type->open)(type, options, pool);
 }
 
-/* A state is a row of one head, of whole lines; slots come one by one, since they are large. */
+/* A state is a row of one head, padded to whole cache lines. Pools grow slot by slot, since slots are large. */
 static int states_open(const kvb_store *s, bool conv, kvb_pool **pool)
 {
     const kvb_elem elem = conv ? s->group->scan.conv_elem : s->group->scan.state_elem;
@@ -315,7 +314,7 @@ uint32_t kvb_store_match(const kvb_store *s, const int32_t *tokens, uint32_t n, 
     return s->type->match ? s->type->match(s, tokens, n, extra_key, ordinals) : 0;
 }
 
-/* Rows of the whole cache go where they lay. */
+/* Requests that the rows of a whole saved cache go back to their cells. */
 static int rows_return(kvb_store *s)
 {
     int error = 0;
@@ -324,13 +323,13 @@ static int rows_return(kvb_store *s)
     return error;
 }
 
-/* Can its cells be taken apart? */
+/* Is each row of the pool stored by itself? */
 static bool is_apart(const kvb_pool *pool)
 {
     return pool->type->raw_bytes(pool, &(uint32_t){0}, 1) > 0;
 }
 
-/* Cells that the pools must hold for what was prepared. */
+/* Cells that the pools must hold for the prepared change. */
 static uint32_t cells_wanted(const kvb_store *s, const kvb_change *change, const kvb_plan *plan)
 {
     uint32_t cells = s->slots_taken;
@@ -376,7 +375,7 @@ int kvb_store_prepare(kvb_store *s, const kvb_change *change, const kvb_feed *fe
     return error ? kvb_store_fail(s, error, "the pools cannot grow to %u cells: %s", cells, strerror(-error)) : 0;
 }
 
-/* Copies rows as the policy wants: stretches of neighbouring targets at once. */
+/* Makes the requested copies, runs of neighbouring targets at once. */
 static void moves_make(kvb_store *s)
 {
     uint32_t from[MOVES_AT_ONCE];
@@ -407,7 +406,7 @@ bool kvb_store_holds(const kvb_store *s, uint32_t row, uint32_t cell)
     return same;
 }
 
-/* Puts rows of the file in their cells, as they are: what was to be turned there is gone. */
+/* Writes the rows of the file to their cells, as stored. Turns pending for these cells are forgotten. */
 static void rows_load(kvb_store *s)
 {
     for (size_t m = 0; m < s->n_moves; m++)
@@ -428,7 +427,7 @@ static void rows_load(kvb_store *s)
 
 void kvb_store_adopt(kvb_store *s, const kvb_change *change, const kvb_feed *feed)
 {
-    static _Atomic uint64_t generations; /* of this process: one kernel call serves caches that follow one another */
+    static _Atomic uint64_t generations; /* of this process: a kvb_call serves one cache after another */
     uint32_t cells, high_water;
     if (change->kind == KVB_CHANGE_LOAD)
         rows_load(s);
@@ -461,7 +460,7 @@ static void rows_store(kvb_pool *pool, const kvb_plan *plan, const float *rows)
         pool->type->scatter(pool, plan->cells, plan->n, rows);
 }
 
-/* What the plan's queries may read of K or V: the front, and behind it the pool's own cells. */
+/* The view of K or V that the plan's queries read: the front, and behind it the pool's own cells. */
 static void view_find(const kvb_store *s, uint32_t layer, bool is_v, kvb_view *view)
 {
     const size_t i = 2 * (size_t)layer + is_v;
