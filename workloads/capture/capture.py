@@ -58,7 +58,7 @@ def _write(path, arrays, said):
 
 
 def _folder(folder, name, every, calls):
-    """Where this call of the place goes, and its number; None where it is not taken."""
+    """The folder for this call of the place, and the call's number. None: the call is not written."""
     folder = folder or os.environ.get("KVBENCH_CAPTURE")
     if not folder:
         return None, 0
@@ -82,11 +82,11 @@ def _keep(folder, name, number, arrays, said, megabytes):
 
 def capture(folder=None, *, q, k, v, out, q_rounded=None, name="call", heads=None, every=None, calls=None, megabytes=None, lse=None, sinks=None,
             mask=None, lengths=None, cu_seqlens_q=None, cu_seqlens_k=None, block_table=None, k_scale=None, v_scale=None, **said):
-    """Writes FOLDER/NAME-N.safetensors, and returns its path; None where this call is not taken.
+    """Writes FOLDER/NAME-N.safetensors, and returns its path. None: this call is not written.
 
-    name: of the place, such as "layer3"; each has a count of its own. said: layout, causal, scale, arithmetic and what else
-    `kvbench judge --keys` lists. heads: of bhsd and bshd, so many KV heads at most, with their query heads. A call that is still larger
-    than megabytes is not taken.
+    name: of the place, such as "layer3"; each has a count of its own. said: layout, causal, scale, arithmetic and other keys of
+    `kvbench judge --keys`. heads: with layout bhsd or bshd, at most so many KV heads, with their query heads. A call that is still
+    larger than megabytes is not written.
     """
     folder, number = _folder(folder, name, every, calls)
     if not folder:
@@ -110,9 +110,9 @@ def capture(folder=None, *, q, k, v, out, q_rounded=None, name="call", heads=Non
 
 def capture_scan(folder, recurrence, *, v, out, q=None, k=None, gate=None, beta=None, a=None, bias=None, initial_state=None, final_state=None,
                  lengths=None, cu_seqlens=None, name="scan", every=None, calls=None, megabytes=None, **said):
-    """The same of a scan: recurrence is mamba1, mamba2, lightning, delta or conv (v: x, a: taps).
+    """The same for a scan: recurrence is mamba1, mamba2, lightning, delta or conv (v: x, a: taps).
 
-    initial_state: a copy from before the call, where the call changes it in place.
+    initial_state: if the call changes it in place, a copy from before the call.
     """
     folder, number = _folder(folder, name, every, calls)
     if not folder:

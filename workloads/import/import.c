@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From requests to events. Requests are admitted in order of arrival while fewer than `sequences` are alive, each
- * under the lowest free id; the longest prefix that a live sequence has in its prompt comes by seq_cp, the rest
- * by prefill; then all live sequences decode in one step, one token each; a sequence that has all its output leaves by
- * seq_rm. Every token of an output enters the cache.
+ * From requests to events. Requests are admitted in order of arrival while fewer than `sequences` are alive, each under
+ * the lowest free id. The longest prefix that a live sequence holds in its own prompt enters by seq_cp, the rest by
+ * prefill. Then all live sequences decode one token each, in one step. A sequence with all its output leaves by seq_rm.
+ * Every token of an output enters the cache.
  */
 #include "workloads/import/import.h"
 #include "workloads/trace.h"
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Heads and dims of Llama 3 8B, one layer: what attention costs does not depend on how many there are. */
+/* Heads and dims of Llama 3 8B, one layer: the cost of a layer's attention does not depend on their number. */
 static const kvb_model model = {
     .n_layers = 1,
     .n_groups = 1,
@@ -34,8 +34,8 @@ typedef struct schedule {
     kvb_import_outcome *outcome;
 } schedule;
 
-/* Tokens of the request's prompt that the live sequence holds in its own prompt. The request keeps its last
- * token to itself: somebody must ask. Block counts are rounded up, hence the clamps. */
+/* Tokens of the request's prompt that the live sequence holds in its own prompt. The request's last token is never
+ * shared, since its query is needed. Block counts are rounded up, hence the clamps. */
 static uint32_t shared_tokens(const kvb_import_options *options, const kvb_import_request *request,
                               const live_sequence *live)
 {
@@ -79,7 +79,7 @@ static int request_admit(schedule *s, const kvb_import_request *request, char *w
     return err;
 }
 
-/* One token for each live sequence; then those that are done leave. */
+/* Decodes one token for each live sequence; then those that are done leave. */
 static int step_decode(schedule *s, char *why, size_t why_bytes)
 {
     uint32_t n = 0;

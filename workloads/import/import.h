@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recorded production workloads (arrivals, prompt and output lengths, shared prefixes) to a trace of ours.
+ * Converts recorded production workloads (arrivals, prompt and output lengths, shared prefixes) to traces.
  *
- * What is kept: order of arrival, prompt and output lengths, which prefix blocks requests share. All token
- * counts are divided by `shrink` (at least 1 is left), so that the result replays in seconds. Arrival times
- * are not kept: a request is admitted as soon as fewer than `sequences` are alive.
+ * A trace keeps the order of arrival, prompt and output lengths, and the prefix blocks that requests share. All token
+ * counts are divided by `shrink` (at least 1 is left), so that the trace replays in seconds. Arrival times are not
+ * kept: a request is admitted as soon as fewer than `sequences` are alive.
  *
- * Errors: -EINVAL for bad content, -ENOMEM, -EIO and what fopen says otherwise; why gets "file:line: what was
- * expected". Nothing is printed.
+ * Errors: -EINVAL for bad content, -ENOMEM, -EIO, or the error of fopen; why gets "file:line: what was expected".
+ * Nothing is printed.
  */
 #ifndef KVB_IMPORT_H
 #define KVB_IMPORT_H
@@ -18,9 +18,9 @@
 #define KVB_IMPORT_MAX_REQUESTS (1u << 20)
 #define KVB_IMPORT_MAX_SHRINK   512u
 
-/* A request as its line says it. */
+/* A request as read from its line. */
 typedef struct kvb_import_line {
-    uint64_t time;         /* of arrival, only ever compared within a file */
+    uint64_t time;         /* of arrival, only compared within a file */
     int64_t input, output; /* tokens; checked by the caller */
     int64_t *blocks;       /* [n_blocks] id i names the prompt's whole prefix up to block i; malloc'ed, or NULL */
     size_t n_blocks;
@@ -29,9 +29,9 @@ typedef struct kvb_import_line {
 typedef struct kvb_import_format {
     const char *name;
     const char *summary;   /* for `source` of the trace */
-    uint32_t block_tokens; /* tokens of a prefix block; 0: the format knows no sharing */
-    /* One line without its newline; number is 1-based. 1: a request; 0: a line that is none, as a header is; or a
-     * negative errno with why, which says what was expected. */
+    uint32_t block_tokens; /* tokens of a prefix block; 0: the format has no sharing */
+    /* Parses a line without its newline; number is 1-based. 1: a request; 0: no request, such as a header; or a
+     * negative errno with what was expected in why. */
     int (*parse)(const char *line, size_t bytes, uint64_t number, kvb_import_line *request, char *why,
                  size_t why_bytes);
 } kvb_import_format;
@@ -46,14 +46,14 @@ typedef struct kvb_import_options {
     uint64_t seed;      /* of the values */
 } kvb_import_options;
 
-/* Token counts after division. */
+/* A request with token counts after division. */
 typedef struct kvb_import_request {
     uint32_t input, output;
     int64_t *blocks; /* [n_blocks] */
     size_t n_blocks;
 } kvb_import_request;
 
-/* Requests in order of arrival; together within the limits of trace.h. */
+/* Requests in order of arrival, together within the limits of trace.h. */
 typedef struct kvb_import_requests {
     kvb_import_request *at;
     size_t n, room;
@@ -70,10 +70,10 @@ void kvb_import_requests_free(kvb_import_requests *requests);
 
 typedef struct kvb_import_outcome {
     uint64_t prompt_tokens; /* of all requests */
-    uint64_t shared_tokens; /* of them, those that came by seq_cp */
+    uint64_t shared_tokens; /* those of them that enter by seq_cp */
 } kvb_import_outcome;
 
-/* The trace at path, whole or not at all. name: of the workload, not empty. */
+/* Writes the trace to path, whole or not at all. name: of the workload, not empty. */
 int kvb_import_write(const kvb_import_requests *requests, const kvb_import_options *options, const char *name,
                      const char *path, kvb_import_outcome *outcome, char *why, size_t why_bytes);
 

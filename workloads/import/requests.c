@@ -7,7 +7,7 @@
  *   TIMESTAMP,ContextTokens,GeneratedTokens
  *   2023-11-16 18:15:46.6805900,374,44
  *
- * What prompts share is not recorded. The later files add a zone to the time: +00:00.
+ * Shared prefixes are not recorded. The later files add a zone to the time: +00:00.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -39,7 +39,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* A number that orders times: its fields as digits, each of the base that its bounds ask for. */
+/* Reads a time as a number of the same order: its fields are digits, each to the base of its bounds. */
 static bool time_parse(const char *text, const char *end, uint64_t *time)
 {
     uint64_t sum = 0;
@@ -119,8 +119,8 @@ const kvb_import_format kvb_import_azure = {
  *
  *   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353, 2354]}
  *
- * timestamp in ms; a hash id stands for a block of 512 tokens together with all blocks before it. Further keys
- * are passed over.
+ * timestamp in ms; a hash id stands for a block of 512 tokens together with all blocks before it. Further keys are
+ * ignored.
  */
 
 static int integer_get(const json_t *object, const char *key, int64_t *number, char *why, size_t why_bytes)
@@ -189,7 +189,7 @@ const kvb_import_format kvb_import_mooncake = {
     .parse = mooncake_parse,
 };
 
-/* From a file to requests: lines, what every format has in common, and the limits of the trace format. */
+/* ---- from a file to requests: lines, checks of every format, and the limits of the trace format ------------- */
 
 /* Longest line. The longest of the Mooncake traces takes about 2 KB. */
 #define MAX_LINE_BYTES ((size_t)1 << 20)
@@ -216,7 +216,7 @@ int kvb_import_choose(const char *text, const kvb_import_format **format, const 
     return kvb_why_set(-EINVAL, why, why_bytes, "no format '%.*s'; known: %s", (int)(colon - text), text, known);
 }
 
-/* 1: a line of *bytes bytes, without its newline; 0: end. */
+/* Reads a line of *bytes bytes, without its newline. 1: a line; 0: end. */
 static int line_read(FILE *stream, char *line, size_t *bytes, char *why, size_t why_bytes)
 {
     int c;
@@ -241,7 +241,7 @@ static bool line_blank(const char *line, size_t bytes)
     return true;
 }
 
-/* Tokens after division. The prompt enters in one prefill, so it is to fit into one event. */
+/* Finds the tokens after division. A prompt enters in one prefill, so it must fit in one event. */
 static int length_shrink(const char *what, int64_t tokens, uint32_t shrink, uint32_t *left, char *why, size_t why_bytes)
 {
     int64_t most = (int64_t)KVB_TRACE_MAX_STEP * shrink;
@@ -278,14 +278,14 @@ static int request_add(kvb_import_requests *requests, const kvb_import_request *
     return 0;
 }
 
-/* Where reading is. */
+/* The state of reading. */
 typedef struct progress {
     uint64_t line;   /* 1-based */
     uint64_t time;   /* of the last request */
     uint64_t tokens; /* of all requests, shared ones not deducted */
 } progress;
 
-/* One line: its request, if it has one, is added. */
+/* Takes one line and adds its request, if it has one. */
 static int line_take(const char *line, size_t bytes, const kvb_import_options *options, progress *at,
                      kvb_import_requests *requests, char *why, size_t why_bytes)
 {
@@ -311,7 +311,7 @@ static int line_take(const char *line, size_t bytes, const kvb_import_options *o
     request.n_blocks = parsed.n_blocks;
     err = request_add(requests, &request, why, why_bytes);
     if (!err)
-        parsed.blocks = NULL; /* the list owns them now */
+        parsed.blocks = NULL; /* the list now owns them */
 out:
     free(parsed.blocks);
     return err;
