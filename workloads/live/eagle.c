@@ -15,7 +15,7 @@ typedef struct kvb_eagle_round {
     uint32_t seq;
     int32_t root;                        /* the next token, not yet in a cache */
     int32_t tokens[KVB_EAGLE_MAX_NODES]; /* accepted draft tokens, then the bonus: the next round's root */
-    uint32_t n;                          /* of these; and nodes of the path */
+    uint32_t n;                          /* number of these, and of nodes in the path */
     uint32_t path[KVB_EAGLE_MAX_NODES];  /* accepted nodes, the root first */
 } kvb_eagle_round;
 
@@ -35,7 +35,7 @@ static uint32_t level_end(const kvb_eagle_shape *shape, uint32_t begin)
     return end;
 }
 
-/* Nodes begin .. end-1 of all trees in one call; logits follow in the order of rounds, then nodes. */
+/* Proposes nodes begin .. end-1 of all trees in one call. Logits are in the order of rounds, then nodes. */
 static void nodes_propose(kvb_scene *scene, kvb_runner *r, const kvb_eagle_shape *shape, const kvb_eagle_round *rounds,
                           uint32_t n, int32_t (*tok)[KVB_EAGLE_MAX_NODES], uint32_t begin, uint32_t end)
 {
@@ -50,7 +50,7 @@ static void nodes_propose(kvb_scene *scene, kvb_runner *r, const kvb_eagle_shape
     KVB_SCENE_TRY(scene, r, kvb_runner_propose(r, seqs, parents, all, at));
 }
 
-/* Lets the draft fill in tok[][1 ..], feeding it every node. */
+/* The draft fills in tok[][1 ..]; it is fed every node. */
 static void draft_propose(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_shape *shape,
                           const kvb_eagle_round *rounds, uint32_t n, int32_t (*tok)[KVB_EAGLE_MAX_NODES])
 {
@@ -66,8 +66,8 @@ static void draft_propose(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_s
     }
 }
 
-/* Rounds of n sequences: each level of all trees is drafted in one pass, all trees are verified in one. Their nodes are
- * pending then, in both caches; what is accepted is said in the rounds. */
+/* Rounds of n sequences: one pass drafts each level of all trees, one pass verifies all trees. Then the nodes are
+ * pending in both caches, and the rounds hold the accepted ones. */
 static void eagle_propose(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_shape *shape, kvb_eagle_round *rounds,
                           uint32_t n)
 {
@@ -93,7 +93,7 @@ static void eagle_propose(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_s
     }
 }
 
-/* Commits what is accepted. */
+/* Commits the accepted nodes. */
 static void eagle_commit(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_round *rounds, uint32_t n)
 {
     kvb_runner *const both[] = {&scene->runner, draft};
@@ -104,7 +104,7 @@ static void eagle_commit(kvb_scene *scene, kvb_runner *draft, const kvb_eagle_ro
                                         .accepted = (uint32_t *)(uintptr_t)rounds[q].path));
 }
 
-/* Opens the draft: the target's weights with noise of blur times their own size. *weights: for kvb_weights_close(). */
+/* Opens the draft: the target's weights with noise of blur times their size. *weights: for kvb_weights_close(). */
 static void draft_open(kvb_scene *scene, float blur, kvb_weights **weights, kvb_runner *draft)
 {
     const int error = kvb_weights_blur(scene->weights, scene->options->seed + 1, blur, weights);
@@ -125,7 +125,7 @@ static void draft_prefill(kvb_scene *scene, kvb_runner *draft, uint32_t seq, uin
     KVB_SCENE_TRY(scene, draft, kvb_runner_step(draft, KVB_EVENT_PREFILL, seqs, prompt, n));
 }
 
-/* eagle-tree: speculative decoding of one sequence; and the plain greedy decoding it must agree with. */
+/* eagle-tree: speculative decoding of one sequence; and the plain greedy decoding with which it must agree. */
 
 enum { PROMPT = KVB_EAGLE_PROMPT, ROUNDS = 48, CAPACITY = 512 };
 
@@ -186,31 +186,31 @@ KVB_SCENARIO(
 
 /*
  * spec-batch: trees of three sequences at once. The draft proposes level by level for all of them together, the target
- * verifies all trees in one pass; each sequence accepts what it agrees with. While their nodes are pending a fourth
- * sequence is decoded plainly. One of the three goes back into what a commit brought, and says it again. And the plain
- * greedy decoding that all must agree with.
+ * verifies all trees in one pass, and each sequence accepts its own path. While their nodes are pending a fourth
+ * sequence is decoded plainly. One of the three is cut back into committed tokens, and generates them again. And the
+ * plain greedy decoding with which all must agree.
  */
 
 enum {
     TREES = 3,
     PLAIN = TREES, /* the sequence that is decoded plainly */
     BATCH_PROMPT = 12,
-    TOKENS = 16, /* that each sequence says */
+    TOKENS = 16, /* that each sequence generates */
     BACK_ROUND = 1,
     BACK_SEQ = 1,
-    BACK = 2, /* tokens that are taken back; the last one said is not in the caches yet */
+    BACK = 2, /* tokens that are taken back; the last generated one is not in the caches yet */
     NODES = 8,
     TEXT = TOKENS + NODES
 };
 
-/* The pending token, its three best, two and one of theirs, and one more level. */
+/* The pending token, its three best children, two and one children of these, and one more level. */
 static const uint32_t batch_parents[NODES] = {0, 0, 0, 0, 1, 1, 2, 4};
 static const kvb_eagle_shape batch_shape = {.n = NODES, .parents = batch_parents};
 
 /* Noise of the draft's weights relative to the target's. */
 static const float batch_blur = 0.1f;
 
-/* What a sequence has said. Its last token is in no cache. */
+/* The tokens that a sequence has generated. The last one is in no cache. */
 typedef struct text {
     int32_t said[TEXT];
     uint32_t n;
@@ -228,7 +228,7 @@ static void prompt_read(kvb_scene *scene, uint32_t seq, text *t)
     t->said[t->n++] = kvb_scene_best(scene, BATCH_PROMPT - 1, 0);
 }
 
-/* Steps of a sequence alone, until it has said n tokens. */
+/* Decodes a sequence alone until it has generated n tokens. */
 static void plain_steps(kvb_scene *scene, uint32_t seq, text *t, uint32_t n)
 {
     while (!scene->error && t->n < n) {
@@ -237,7 +237,7 @@ static void plain_steps(kvb_scene *scene, uint32_t seq, text *t, uint32_t n)
     }
 }
 
-/* A sequence drops its last tokens, in both caches, and has the first of them to say again. */
+/* A sequence drops its last tokens in both caches, and will generate them again. */
 static void back(stage *s, uint32_t seq)
 {
     const uint32_t length = BATCH_PROMPT + s->texts[seq].n - 1 - BACK;
@@ -246,7 +246,7 @@ static void back(stage *s, uint32_t seq)
     s->texts[seq].n -= BACK;
 }
 
-/* Rounds until each sequence has said enough; one that has leaves the batch. */
+/* Plays rounds until each sequence has generated TOKENS; one that has leaves the batch. */
 static void rounds_play(stage *s)
 {
     kvb_live_outcome *outcome = s->scene->outcome;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scenarios of layers with limits, of other attention than Llama's, and of layers that scan. */
+/* Scenarios of layers with limits, of attention other than Llama's, and of layers that scan. */
 #include <errno.h>
 
 #include "workloads/live/scenario.h"
@@ -7,7 +7,7 @@
 /*
  * Windows: sequences that leave their windows far behind, with forks and backtracking inside them.
  *
- * sliding-window   five layers of six see the last 24 positions, the sixth sees all (as Gemma-3's); branches of one trunk
+ * sliding-window   five layers of six see the last 24 positions, the sixth all (as in Gemma-3); branches of one trunk
  * sink-window      every layer sees the last 16 positions and the first 4 (StreamingLLM, arXiv 2309.17453); a batch
  */
 
@@ -47,7 +47,7 @@ enum {
     BATCH = 3,       /* sequences */
     STEPS = 60,      /* of all together */
     BACK = 7,        /* tokens that the second takes back */
-    STEPS_AFTER = 40 /* of those that are left */
+    STEPS_AFTER = 40 /* of the remaining sequences */
 };
 
 /* three prompts, windows of 16 or less */
@@ -82,16 +82,15 @@ KVB_SCENARIO(sink_window, .name = "sink-window",
              .rollback = 8, .capacity = 1024, .seq_capacity = 256, .max_seqs = 4, .play = play_batch);
 
 /*
- * The attention of some families of models, with few layers and heads. The seeded twins have the heads and dims of a real model,
- * which its config.json says.
+ * The attention of some families of models, with few layers and heads. The seeded twins have the heads and dims of a
+ * real model's config.json.
  *
  * mla-decode     latent attention, absorbed: one row for all heads (DeepSeek); the twin is DeepSeek-V2-Lite's
  * gpt-oss-like   windows in every other layer, sink logits in all of them; the twin is gpt-oss-20b's
  * gemma-like     windows in five layers of six; the twin is Gemma-3-4B's
  * chunked-local  chunks in three layers of four, no positions in the fourth (Llama 4); the twin is Llama-4-Scout's
  *
- *
- * Windows and chunks are short, in the twins too: their events are the recording's.
+ * Windows and chunks are short, also in the twins, since their events are those of the recording.
  */
 
 static void latent(kvb_model_config *config)
@@ -118,7 +117,7 @@ KVB_SCENARIO(mla_decode, .name = "mla-decode",
              .summary = "live model: latent attention, absorbed, a row of 32 + 8 for 8 heads; prefill of 48, five "
                         "chunks of 16, 64 decode steps",
              .cache = "contiguous", .geometry = latent,
-             /* kv_lora_rank 512, qk_rope_head_dim 64; the scale is of qk_nope_head_dim 128 + 64 */
+             /* kv_lora_rank 512, qk_rope_head_dim 64; the scale is for qk_nope_head_dim 128 + 64 */
              .real = &(const kvb_group){.heads = 16,
                                         .kv_heads = 1,
                                         .k_dim = 576,
@@ -152,20 +151,19 @@ KVB_SCENARIO(
     .rollback = 8, .capacity = 1024, .seq_capacity = 320, .max_seqs = 5, .play = play_branches);
 
 /*
- * Models with recurrent layers, small; the twins have the states of a real model, which its config.json says, as one rank of four
- * holds them.
+ * Small models with recurrent layers. The seeded twins have the states of a real model's config.json, as one rank of
+ * four holds them.
  *
  * hybrid-decode  mamba2 in two layers of three: a prompt in chunks, decoded; the twin is Nemotron-H-8B's
- * hybrid-batch   the gated delta rule in three layers of four: three prompts, decoded together, one forked, one cut back; the twin is
- *                Qwen3-Next-80B-A3B's
- * spec-hybrid    the same model, speculative: a state for each node of a tree of drafts. Fails while it is recorded if it says another
- *                word than greedy decoding
- * state-fork     mamba1 in all layers: forks, two rollbacks in a row, one more into what they left, a copy that is saved, loaded and says
- *                what was said before; the twin is mamba-2.8b's
+ * hybrid-batch   the gated delta rule in three layers of four: three prompts, decoded together, one forked, one cut
+ *                back; the twin is Qwen3-Next-80B-A3B's
+ * spec-hybrid    the same model, speculative: a state for each node of a draft tree. Recording fails if a token differs
+ *                from greedy decoding
+ * state-fork     mamba1 in all layers: forks; two rollbacks in a row, and a third past the steps since them; a copy
+ *                that is saved, loaded, and generates the same tokens again; the twin is mamba-2.8b's
  */
 
-/* A recurrence behind a convolution of four tokens and SiLU. States and what the convolution keeps: of types STATE and
- * KEPT. */
+/* A recurrence behind a convolution of four tokens and SiLU. STATE: type of states; KEPT: type of the convolution's. */
 #define SCAN(KIND, HEADS, GROUPS, D_K, D_V, CHANNELS, STATE, KEPT)                                                     \
     {                                                                                                                  \
         .kind = KVB_SCAN_##KIND, .heads = HEADS, .groups = GROUPS, .d_k = D_K, .d_v = D_V, .conv_width = 4,            \
@@ -229,7 +227,7 @@ static void play_spec(kvb_scene *scene)
     kvb_play_eagle(scene, ROUNDS, blur);
 }
 
-/* The same of spec-hybrid. */
+/* Plain greedy decoding for spec-hybrid. */
 static const kvb_scenario scenario_hybrid_greedy = {
     .name = "hybrid-greedy",
     .summary = "the prompt of spec-hybrid, decoded greedily token by token",
@@ -254,15 +252,15 @@ KVB_SCENARIO(
 
 enum {
     HYBRID_TRUNK = 32,    /* prompt tokens */
-    DEPTH = 9,            /* positions by which it falls behind its furthest one, at most */
+    DEPTH = 9,            /* most positions by which it falls behind its furthest one */
     HYBRID_TOGETHER = 12, /* steps of all */
     FIRST_BACK = 3,       /* tokens that one branch takes back, … */
-    THEN_BACK = 4,        /* … at once some more of what was there before, and, after as many steps, … */
-    LAST_BACK = 6,        /* … what it said since, and before */
-    HYBRID_ALONE = 2      /* steps of it then */
+    THEN_BACK = 4,        /* … further ones at once, and, after as many steps, … */
+    LAST_BACK = 6,        /* … those of these steps, and earlier ones */
+    HYBRID_ALONE = 2      /* its steps after that */
 };
 
-/* The sequence says again, from where it was saved on, what it said then. */
+/* Checks that the loaded sequence generated the same n tokens as after it was saved. */
 static void restored_check(kvb_scene *scene, size_t first, uint32_t n)
 {
     const kvb_live_outcome *o = scene->outcome;

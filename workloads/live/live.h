@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Live runs: a scenario is a script of prompts, forks, speculation and so on, played by the live model over
- * any cache that has the faces it needs. Played with a recorder it makes a workload; played over two
- * caches it shows whether they let the model say the same.
+ * Live runs: a scenario is a script of prompts, forks, speculation and so on, played by the live model over any cache
+ * that has the calls it needs. Played with a recorder it makes a workload. Played over two caches it shows whether the
+ * model generates the same tokens over both.
  */
 #ifndef KVB_LIVE_H
 #define KVB_LIVE_H
@@ -23,15 +23,15 @@ typedef struct kvb_live_options {
     kvb_recorder *recorder;        /* opened for the scenario's model, or NULL */
     uint32_t n_greedy;             /* kvb_scenario_eagle_greedy only: tokens to generate */
     const kvb_model *twin;         /* layers of the seeded twin; NULL: the scenario's */
-    const char *twin_name;         /* of a twin of its own layers, behind the scenario's name and a hyphen */
+    const char *twin_name;         /* with `twin`: its name, behind the scenario's name and a hyphen */
 } kvb_live_options;
 
-/* What the model said. */
+/* The tokens that the model generated. */
 typedef struct kvb_live_outcome {
-    int32_t *tokens; /* generated, in order of generation; owned */
+    int32_t *tokens; /* in order of generation; owned */
     size_t n, max;
-    uint32_t rounds; /* of speculation: passes of the target over a tree */
-    uint32_t spoken; /* tokens that these passes yielded: accepted draft tokens and bonus tokens */
+    uint32_t rounds; /* speculation: passes of the target over a tree */
+    uint32_t spoken; /* tokens from these passes: accepted draft tokens and bonus tokens */
 } kvb_live_outcome;
 
 struct kvb_scene;
@@ -41,20 +41,20 @@ typedef struct kvb_scenario {
     const char *summary; /* one line; the "source" of the trace */
     const char *note;    /* of the trace, or NULL */
     const char *cache;   /* the natural cache to record over */
-    uint32_t needs;  /* KVB_CACHE_ flags: what it cannot do without. With _SHIFT its trace says what K's rope is: others
-                      * are of  version 1, which everybody reads */
-    uint32_t layers; /* of seeded weights; 0: as the default model */
-    void (*geometry)(
-        kvb_model_config *config);     /* of seeded weights: what else differs from the default model, or NULL */
-    const kvb_group *real;             /* heads, dims and scale of the seeded twin; NULL: Llama 3 8B's */
-    const kvb_group_scan *real_scan;   /* of the twin's layer that scans; NULL: it has none */
-    uint32_t full_every;               /* every so manieth layer is without limits; 0: all have them */
-    kvb_group limits;                  /* window, sinks, chunk of the others */
-    uint32_t rollback;                 /* with limits: most positions by which a sequence is cut back */
-    uint32_t capacity;                 /* cells */
-    uint32_t seq_capacity;             /* tokens of the longest sequence */
-    uint32_t max_seqs;                 /* alive at once */
-    const struct kvb_scenario *greedy; /* speculative: plain decoding that must say the same; else NULL */
+    /* KVB_CACHE_ flags of the calls that it needs. With _SHIFT its trace states K's rope, which needs version 2; other
+     * traces stay at version 1, which every reader takes. */
+    uint32_t needs;
+    uint32_t layers;                            /* of seeded weights; 0: as the default model */
+    void (*geometry)(kvb_model_config *config); /* further changes of the default model; NULL: none */
+    const kvb_group *real;                      /* heads, dims and scale of the seeded twin; NULL: Llama 3 8B's */
+    const kvb_group_scan *real_scan;            /* the twin's layer that scans; NULL: none */
+    uint32_t full_every;                        /* one layer of so many has no limits; 0: all have limits */
+    kvb_group limits;                           /* window, sinks, chunk of the others */
+    uint32_t rollback;                          /* with limits: most positions by which a sequence is cut back */
+    uint32_t capacity;                          /* cells */
+    uint32_t seq_capacity;                      /* tokens of the longest sequence */
+    uint32_t max_seqs;                          /* alive at once */
+    const struct kvb_scenario *greedy; /* speculative: plain decoding, which must give the same tokens; else NULL */
     void (*play)(struct kvb_scene *scene);
 } kvb_scenario;
 
@@ -88,55 +88,53 @@ extern const kvb_scenario kvb_scenario_hybrid_batch;
 extern const kvb_scenario kvb_scenario_spec_hybrid;
 extern const kvb_scenario kvb_scenario_state_fork;
 
-/* The prompt of eagle-tree, continued by plain greedy decoding: what eagle-tree must say too. Unlisted. */
+/* The prompt of eagle-tree, continued by plain greedy decoding: eagle-tree must give the same tokens. Not listed. */
 extern const kvb_scenario kvb_scenario_eagle_greedy;
-/* The same of spec-batch. */
+/* The same for spec-batch. */
 extern const kvb_scenario kvb_scenario_spec_greedy;
 
 extern const kvb_scenario *const kvb_scenarios[];        /* ends with NULL */
 const kvb_scenario *kvb_scenario_find(const char *name); /* or NULL */
 
-#define KVB_LIVE_MIN_VOCAB 32u /* forks start with different tokens: there must be some */
+#define KVB_LIVE_MIN_VOCAB 32u /* forks start with different tokens: there must be enough */
 
-/* Can this cache do what the scenario needs? */
+/* Does this cache have the calls that the scenario needs? */
 bool kvb_scenario_fits(const kvb_scenario *scenario, const kvb_cache_type *cache);
 
-/* 0 or a negative errno with why. outcome is filled anew; free it whatever the result. */
+/* Plays a scenario: 0 or a negative errno with why. outcome is overwritten; free it whatever the result. */
 int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options, kvb_live_outcome *outcome, char *why,
                   size_t why_bytes);
 void kvb_live_outcome_free(kvb_live_outcome *outcome);
 
-/* Of the weights that a scenario makes itself. */
+/* The seeded weights of a scenario: their config, and the weights. */
 void kvb_scenario_config(const kvb_scenario *scenario, kvb_model_config *config);
 int kvb_scenario_weights(const kvb_scenario *scenario, uint64_t seed, kvb_weights **weights, char *why,
                          size_t why_bytes);
 
-/* The layers of these weights in groups, with the limits of the scenario (NULL: none). Sink logits are the weights'
- * own; without layers, as of weights that are not made yet, there are none. */
+/* The layers of these weights in groups, with the limits of the scenario (NULL: none). Sink logits point into the
+ * weights; there are none if weights->layers is NULL (weights not made yet). */
 void kvb_live_model(const kvb_scenario *scenario, const kvb_weights *weights, kvb_model *model);
 
-/* What the seeded twin of a scenario's recording is called behind its name: "-KVHEADSxDIM"; where layers scan
- * "-HEADSxKDIMxVDIM" of these. */
+/* The suffix of the name of a scenario's seeded twin: "-KVHEADSxDIM"; if layers scan "-HEADSxKDIMxVDIM" of these. */
 void kvb_live_twin_suffix(const kvb_scenario *scenario, char *suffix, size_t bytes);
 
 /*
- * Play and write directory/NAME.jsonl with its .safetensors, and its twin, as NAME-8x128.jsonl: the same events with
- * seeded values at a realistic geometry; or, of options->twin, NAME-TWIN.jsonl. options->recorder is ignored. 0 or a
- * negative errno.
+ * Plays a scenario and writes directory/NAME.jsonl with its .safetensors, and its twin NAME-8x128.jsonl, the same
+ * events with seeded values at a realistic geometry; with options->twin the twin is NAME-TWIN.jsonl. options->recorder
+ * is ignored. 0 or a negative errno.
  */
 int kvb_live_record(const kvb_scenario *scenario, const kvb_live_options *options, const char *directory,
                     kvb_live_outcome *outcome, char *why, size_t why_bytes);
 
-/* The workload long-decode: 32768 cells filled, 32 decode steps. Synthetic: no model runs. With a twin it has that
- * one's layers and name. */
+/* Writes the workload long-decode: 32768 cells filled, 32 decode steps. Synthetic: no model runs. With options->twin it
+ * has the twin's layers and name. */
 #define KVB_LONG_DECODE "long-decode"
 int kvb_live_write_long_decode(const kvb_live_options *options, const char *directory, char *why, size_t why_bytes);
 
 /*
- * Rounds of speculative decoding with trees: a draft model proposes breadth first, the target verifies
- * the whole tree in one forward pass, the longest path that agrees with greedy decoding is committed on both
- * caches, and the target's own next token is the bonus. After Li et al., EAGLE: Speculative Sampling
- * Requires Rethinking Feature Uncertainty, ICML 2024.
+ * Rounds of speculative decoding with trees: a draft model proposes breadth first, the target verifies the whole tree
+ * in one forward pass, both caches commit the longest path that agrees with greedy decoding, and the target's own next
+ * token is the bonus. After Li et al., EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty, ICML 2024.
  */
 
 /* Nodes in breadth-first order; node 0 is the pending token, the others are the draft's. Child k of a node is

@@ -28,7 +28,7 @@ static size_t exact_scratch_bytes(const kvb_problem *p, uint32_t n_threads)
     return ((size_t)p->n_cells + p->v_dim) * sizeof(double);
 }
 
-/* Far better than f32 declares; chains of one rounding are the least a declaration can say. */
+/* The kernel is far better than this; a chain of one rounding is the least that can be declared. */
 static void exact_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 {
     (void)p;
@@ -111,8 +111,8 @@ static int layer_take(kvb_live_op *op, bool scans, uint32_t layer, const uint32_
 }
 
 /*
- * Store k [n_tok][kv_heads][dim] and v (latent: NULL), fetch the cache's spec, attend q [n_tok][heads][dim] into
- * out [n_tok][heads][dim] of the call's out_elem. positions [n_tok]: of the fed tokens. 0 or a negative errno (why).
+ * Stores k [n_tok][kv_heads][dim] and v (latent: NULL), fetches the cache's spec, and attends q [n_tok][heads][dim]
+ * into out [n_tok][heads][dim] of the call's out_elem. positions [n_tok]: of the fed tokens. 0 or an errno with why.
  */
 static int update_and_attend(kvb_live_op *op, const float *q, const float *k, const float *v, const uint32_t *positions,
                              uint32_t n_tok, uint32_t layer, void *out)
@@ -132,8 +132,7 @@ static int update_and_attend(kvb_live_op *op, const float *q, const float *k, co
     return err;
 }
 
-/* A layer that scans: the states that its calls go by. constants [KVB_CONSTANTS]: what is recorded as the layer's own.
- */
+/* Fetches the states of a layer that scans. constants [KVB_CONSTANTS]: to be recorded. */
 static int states_take(kvb_live_op *op, const uint32_t *positions, uint32_t n_tok, uint32_t layer,
                        const float *const constants[])
 {
@@ -145,7 +144,7 @@ static int states_take(kvb_live_op *op, const uint32_t *positions, uint32_t n_to
     return err;
 }
 
-/* Its convolution, and then its recurrence, over all fed tokens: inputs as kernels/scan.h names them; out f32. */
+/* Calls its convolution, and later its recurrence, over all fed tokens. x: inputs as in kernels/scan.h; out f32. */
 static int scan_layer(kvb_live_op *op, uint32_t layer, bool conv, const kvb_scan *x, float *out)
 {
     const float *const of_conv[KVB_ROWS_KINDS] = {[KVB_ROWS_X] = x->v}, *const of_state[KVB_ROWS_KINDS] = {
@@ -165,8 +164,8 @@ static int scan_layer(kvb_live_op *op, uint32_t layer, bool conv, const kvb_scan
 
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* y [rows] = w [rows][columns] x [columns], of at most 4 rows. A row's sum is four chains; its order is a function of
- * columns alone. The chains of all rows together hide the latency of the adds. */
+/* y [rows] = w [rows][columns] x [columns], at most 4 rows. A row's sum has four chains; its order depends on columns
+ * only. The chains of all rows together hide the latency of the adds. */
 static inline void dots(const float *w, const float *x, size_t rows, size_t columns, float *y)
 {
     four s[4] = {{0}};
@@ -238,13 +237,14 @@ static void position_heads(float *x, const float *gain, const kvb_model_config *
     }
 }
 
-/* One head's part of kv_b: K's, and V's behind it. */
+/* One head's part of kv_b: that of K, then that of V. */
 static const float *up_of(const kvb_model_config *c, const kvb_layer_weights *w, uint32_t head)
 {
     return w->kv_b + (size_t)head * (c->head_dim - c->rope_dim + c->v_dim) * c->kv_lora_rank;
 }
 
-/* q, K and V rows of one token, latent; x: normalised; work [heads * head_dim + kv_lora_rank + rope_dim]. */
+/* Makes q, K and V rows of one token with latent attention. x: normalised; work [heads * head_dim + kv_lora_rank +
+ * rope_dim]. */
 static void latent_rows(const kvb_model_config *c, const kvb_layer_weights *w, const float *x, uint32_t position,
                         float *work, float *q, float *k, float *v)
 {
@@ -272,7 +272,7 @@ static void latent_rows(const kvb_model_config *c, const kvb_layer_weights *w, c
         memcpy(k, row, (rank + c->rope_dim) * sizeof *k);
 }
 
-/* V rows of one token's heads [heads * v_dim] from what it attended of latent rows [heads][kv_lora_rank]. */
+/* Makes one token's V rows [heads * v_dim] from its attention over latent rows, attended [heads][kv_lora_rank]. */
 static void latent_outputs(const kvb_model_config *c, const kvb_layer_weights *w, const float *attended, float *out)
 {
     size_t rest = c->head_dim - c->rope_dim, rank = c->kv_lora_rank;
@@ -297,9 +297,9 @@ static void mlp(const kvb_model_config *c, const kvb_layer_weights *w, float *x,
 
 /*
  * The mixer: RMSNorm, a projection, the convolution and the recurrence through the op, the skip term, the gate z, a
- * norm, and a projection back. As Mamba (arXiv 2312.00752), Mamba-2 (2405.21060) and Gated DeltaNet (2412.06464) have
- * it, but that all of them have the norm. Token by token but for the two calls, so that a token's numbers do not depend
- * on its batch mates.
+ * norm, and a projection back. As in Mamba (arXiv 2312.00752), Mamba-2 (2405.21060) and Gated DeltaNet (2412.06464),
+ * except that all of them have the norm. All except the two calls is done token by token, so that a token's numbers do
+ * not depend on its batch mates.
  */
 
 static float softplus(float x)
@@ -312,7 +312,7 @@ static float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* What n tokens have, all of the layer's heads. */
+/* The rows of n tokens, for all heads of the layer. */
 typedef struct token_rows {
     float *projected, *mixed, *q, *k, *v, *gate, *beta, *out, *row;
     size_t channels, width, inner, keys, gates; /* floats of a token */
@@ -361,8 +361,8 @@ static void unit(float *x, uint32_t n, float scale)
         x[i] *= scale / sqrtf(sum);
 }
 
-/* What the recurrence is given of token t. Of the convolved row mamba1 takes v alone, mamba2 v, k, q, the delta rule q,
- * k, v. */
+/* Makes the inputs of the recurrence for token t. The convolved row holds v in mamba1; v, k, q in mamba2; q, k, v in
+ * the delta rule. */
 static void token_take(const kvb_model_config *c, const kvb_layer_weights *w, const token_rows *r, size_t t)
 {
     const kvb_group_scan *s = &c->scan;
@@ -391,7 +391,7 @@ static void token_take(const kvb_model_config *c, const kvb_layer_weights *w, co
     }
 }
 
-/* The skip term, the gate z, the norm, the way back. */
+/* Applies the skip term, the gate z, the norm and the projection back. */
 static void token_add(const kvb_model_config *c, const kvb_layer_weights *w, const token_rows *r, size_t t, float *x)
 {
     const kvb_group_scan *s = &c->scan;
@@ -409,7 +409,7 @@ static void token_add(const kvb_model_config *c, const kvb_layer_weights *w, con
         x[i] += r->row[i];
 }
 
-/* Adds the layer's outputs to x [n][hidden]. 0 or what the op returned. */
+/* Adds the layer's outputs to x [n][hidden]. 0 or the op's error. */
 static int mixer_forward(const kvb_model_config *c, const kvb_layer_weights *w, float *work, kvb_live_op *op,
                          const uint32_t *positions, uint32_t n, uint32_t layer, float *x)
 {
@@ -506,7 +506,7 @@ int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op
         err = update_and_attend(op, q, k, g.latent ? NULL : v, positions, n, layer, attended);
         if (err)
             return err;
-        /* of the last layer's output only the new tokens' is asked for */
+        /* of the last layer only the new tokens' outputs are needed */
         for (size_t t = layer + 1 < c->layers ? 0 : n - n_new; t < n; t++) {
             if (g.latent)
                 latent_outputs(c, w, attended + t * out_row, heads);

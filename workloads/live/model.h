@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The forward pass: embedding, then for every layer RMSNorm, q/k/v, QK-norm, RoPE, attention through the
- * op, o, residual, RMSNorm, SwiGLU, residual; then the final norm and the lm head. A layer that scans has a mixer in
- * attention's place.
+ * The forward pass: embedding, then for every layer RMSNorm, q/k/v, QK-norm, RoPE, attention through the op, o,
+ * residual, RMSNorm, SwiGLU, residual; then the final norm and the lm head. In a layer that scans a mixer replaces
+ * attention.
  *
  * Latent attention (MLA, DeepSeek-V2, arXiv 2405.04434) is absorbed: with c the latent row, K = [U c; r] and V = W c,
  * q . K = [U' q; q's rest] . [c; r] and the mean of V is W times the mean of c. So the cache holds [c; r], one row for
  * all heads.
  *
- * Every token is computed on its own, in an order of sums that does not depend on how many tokens share
- * the step: its numbers are the same bits in a prefill, a batch, a tree and a decode step.
+ * Every token is computed by itself, in an order of sums that does not depend on the number of tokens in the step: its
+ * numbers have the same bits in a prefill, a batch, a tree and a decode step.
  */
 #ifndef KVB_LIVE_MODEL_H
 #define KVB_LIVE_MODEL_H
@@ -21,14 +21,14 @@
 #include "workloads/live/weights.h"
 
 /*
- * The kernel that traces are recorded with: sums in double, rounded to f32 once. The order in which a
- * cache happens to hold its cells then leaves no mark on the recorded numbers.
+ * The kernel with which traces are recorded: sums in double, rounded to f32 once. So recorded numbers do not depend on
+ * the order in which a cache holds its cells.
  */
 extern const struct kvb_kernel kvb_live_kernel_exact; /* f32 rows and output only */
 
 /*
- * The ops through which the live model meets a cache: store this step's K and V of a layer, attend; or fetch its
- * states, scan. It is the same code over every cache and every kernel; the model knows neither.
+ * The op connects the live model to a cache and a kernel, neither of which the model knows: for a layer it stores the
+ * step's K and V and attends, or fetches states and scans.
  */
 typedef struct kvb_live_op {
     kvb_cache *cache;
@@ -38,11 +38,11 @@ typedef struct kvb_live_op {
     /* of the current step */
     const uint64_t *ordinals; /* of the fed tokens */
     uint32_t n_fed, n_new;    /* fed tokens; the last n_new of them are the step's own */
-    kvb_scan_spec states;     /* of the layer that scans last begun */
+    kvb_scan_spec states;     /* of the last layer that scans */
     char why[192];
 } kvb_live_op;
 
-/* Tell the op that the cache has a plan whose last n_new fed tokens are new. */
+/* Begins a step: the cache has a plan, whose last n_new fed tokens are new. */
 void kvb_live_op_begin(kvb_live_op *op, uint32_t n_new);
 
 /* Working memory of a forward pass, grown as needed; zero at first. */
@@ -53,16 +53,13 @@ typedef struct kvb_forward {
     size_t scan_floats;
 } kvb_forward;
 
-/*
- * tok [n]: vocabulary ids, positions [n]; logits [n_new][vocab] of the last n_new tokens.
- * 0, -ENOMEM or what the op returned (op->why).
- */
+/* tok [n]: vocabulary ids, positions [n]; logits [n_new][vocab] of the last n_new tokens. 0, -ENOMEM, or the op's error
+ * (op->why). */
 int kvb_model_forward(const kvb_weights *weights, kvb_forward *work, kvb_live_op *op, const int32_t *tok,
                       const uint32_t *positions, uint32_t n, uint32_t n_new, float *logits);
 void kvb_forward_free(kvb_forward *work);
 
-/* Greedy sampling: ids of the n largest logits, best first, the lower id first where two are equal.
- * n <= vocab. */
+/* Greedy sampling: ids of the n largest logits, best first; of equal ones the lower id first. n <= vocab. */
 void kvb_model_best(const float *logits, uint32_t vocab, uint32_t n, int32_t *best);
 
 #endif

@@ -5,31 +5,31 @@
 #include "workloads/live/scenario.h"
 
 /*
- * Histories that outlive their room.
+ * Sequences longer than their room.
  *
- * context-shift   a sequence that is full drops the older half behind its first 4 tokens, and what is left moves down (llama.cpp's
- *                 context shift); once while a fork holds the same tokens at their old positions, once with two shifts more; cells
- *                 are put in order when the fork is gone, and while rows are yet to be turned
- * self-extend     a context longer than the positions that the model knows: behind its end positions are grouped, four tokens to one,
- *                 as llama.cpp calls it (Self-Extend, arXiv:2401.01325); once while a fork holds the same tokens at their own positions,
- *                 once with cells put in order while rows are yet to be turned
- * evict-rollback  a window that has dropped rows, and tokens taken back from behind it: several at once, as far as is allowed, and
- *                 in a fork of what was just taken back
+ * context-shift   A full sequence drops the older half of the tokens behind its first 4, and the rest moves down
+ *                 (llama.cpp's context shift): once while a fork holds the same tokens at their old positions, once
+ *                 with two more shifts. Cells are compacted after the fork has ended, and while turns are pending.
+ * self-extend     A context longer than the model's positions: positions are grouped, four tokens to one, by the calls
+ *                 of llama.cpp (Self-Extend, arXiv:2401.01325): once while a fork holds the same tokens at their own
+ *                 positions, once with cells compacted while turns are pending.
+ * evict-rollback  A window has dropped rows, and tokens are taken back: several at once, up to the limit, and in a fork
+ *                 of a sequence that was just cut back.
  */
 
 enum {
     SHIFT_PROMPT = 40,
-    FULL = 64, /* tokens that the sequence may have */
-    KEPT = 4,  /* that stay where they are */
+    FULL = 64, /* most tokens of the sequence */
+    KEPT = 4,  /* first tokens, which stay in place */
     DROPPED = (FULL - KEPT) / 2,
     TOGETHER = 20, /* steps with the fork */
-    GAP_AT = 20,   /* of the second shift: where the sequence is drawn apart, … */
-    GAP = 6,       /* … by so much, … */
-    GAP_BACK = 2,  /* … and then so much less */
+    GAP_AT = 20,   /* with the second shift: position of a gap, … */
+    GAP = 6,       /* … its width, … */
+    GAP_BACK = 2,  /* … and how far it is narrowed afterwards */
     AFTER_GAP = 24
 };
 
-/* The sequence is full: its older half goes, and the newer one moves to its place. */
+/* A full sequence drops its older half, and the newer half moves to its place. */
 static void context_shift(kvb_scene *scene, kvb_scene_seq *seq)
 {
     KVB_SCENE_DO(scene, SEQ_RM, .src = seq->id, .p0 = KEPT, .p1 = KEPT + DROPPED);
@@ -46,13 +46,13 @@ static void play_context_shift(kvb_scene *scene)
     context_shift(scene, &seqs[0]);
     kvb_scene_decode(scene, both, 2, TOGETHER);
     kvb_scene_leave(scene, 1);
-    /* what the fork had is free, between cells of the other */
+    /* the fork's cells are free, between cells of the other sequence */
     KVB_SCENE_DO(scene, DEFRAG, .src = 0);
     kvb_scene_decode(scene, both, 1, FULL - seqs[0].length);
     context_shift(scene, &seqs[0]);
     kvb_scene_shift(scene, &seqs[0], GAP_AT, GAP);
     kvb_scene_shift(scene, &seqs[0], GAP_AT, -GAP_BACK);
-    /* with rows that are yet to be turned */
+    /* while turns are pending */
     KVB_SCENE_DO(scene, DEFRAG, .src = 0);
     kvb_scene_decode(scene, both, 1, AFTER_GAP);
 }
@@ -60,13 +60,13 @@ static void play_context_shift(kvb_scene *scene)
 enum {
     EXTEND_PROMPT = 40,
     WIDTH = 16, /* positions that are grouped at once, … */
-    TO_ONE = 4, /* … so many to one */
+    TO_ONE = 4, /* … each so many to one */
     FORKED = 12,
     LONGER = 30
 };
 
-/* Groups what lies from position `from` on, as long as there are WIDTH positions. Moved up first, they go on, divided,
- * where the grouped ones end; what lies behind follows them down. */
+/* Groups positions from `from` on, while there are WIDTH positions. They are first moved up, so that after the division
+ * they continue where the grouped ones end; the tokens behind them follow down. */
 static void positions_group(kvb_scene *scene, kvb_scene_seq *seq, uint32_t *from)
 {
     while (seq->length >= *from + WIDTH) {
@@ -78,7 +78,7 @@ static void positions_group(kvb_scene *scene, kvb_scene_seq *seq, uint32_t *from
     }
 }
 
-/* Steps, with positions grouped before each. */
+/* Decodes, and groups positions before each step. */
 static void grouped_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, uint32_t steps, uint32_t *from)
 {
     for (uint32_t i = 0; i < steps; i++) {
@@ -99,7 +99,7 @@ static void play_self_extend(kvb_scene *scene)
     grouped_decode(scene, both, 1, LONGER, &from);
     positions_group(scene, &seqs[0], &from);
     KVB_SCENE_DO(scene, DEFRAG, .src = 0);
-    /* into what is grouped, and on from there */
+    /* cut back into the grouped positions, and on from there */
     kvb_scene_backtrack(scene, &seqs[0], seqs[0].length - from + 1);
     from--;
     grouped_decode(scene, both, 1, LONGER, &from);
@@ -124,7 +124,7 @@ static void play_evict_rollback(kvb_scene *scene)
     kvb_scene_decode(scene, both, 1, DECODE);
     kvb_scene_backtrack(scene, &seqs[0], BACK);
     kvb_scene_decode(scene, both, 1, AGAIN);
-    kvb_scene_backtrack(scene, &seqs[0], BACK); /* less than what came since: to where it was cut before, and on */
+    kvb_scene_backtrack(scene, &seqs[0], BACK); /* fewer than the steps since the cut before */
     kvb_scene_decode(scene, both, 1, ROLLBACK);
     kvb_scene_backtrack(scene, &seqs[0], ROLLBACK);
     kvb_scene_fork(scene, &seqs[0], &seqs[1], 1, seqs[0].length);
@@ -159,13 +159,14 @@ KVB_SCENARIO(evict_rollback, .name = "evict-rollback",
 /*
  * Sequences that leave the cache and come back.
  *
- * save-restore     a trunk is saved and forked; what is loaded of it says what the forks said; the whole cache is saved, goes on, is
- *                  loaded and goes on again, with the same words. Every other layer has a window and sinks
- * preempt-resume   three requests under a capacity for two: one is swapped out while others decode and swapped in again, another
- *                  is dropped and computed again. Each says what it says alone
+ * save-restore     A trunk is saved and forked; loaded again, it generates the same tokens as the forks. The whole
+ *                  cache is saved, goes on, is loaded and goes on with the same tokens. Every other layer has a window
+ *                  and sinks.
+ * preempt-resume   Three requests with a capacity for two: one is swapped out while others decode and swapped in again,
+ *                  another is dropped and computed again. Each generates the same tokens as alone.
  */
 
-/* Tokens that a decode said, from number `first` on: those of sequence i of n, so many steps. */
+/* Generated tokens, from number `first` of the outcome on: those of sequence i of n, in so many steps. */
 typedef struct said {
     size_t first;
     uint32_t i, n, steps;
@@ -176,7 +177,7 @@ static int32_t word(const kvb_scene *scene, const said *s, uint32_t step)
     return scene->outcome->tokens[s->first + (size_t)step * s->n + s->i];
 }
 
-/* Both said the same. */
+/* Checks that both generated the same tokens. */
 static void same_check(kvb_scene *scene, const said *a, const said *b, const char *what)
 {
     for (uint32_t i = 0; i < a->steps && !scene->error; i++)
@@ -184,14 +185,14 @@ static void same_check(kvb_scene *scene, const said *a, const said *b, const cha
             kvb_scene_fail(scene, -EPROTO, "%s said another token at step %u than if it had never left", what, i);
 }
 
-/* Decodes n sequences together, and says where what they said begins. */
+/* Decodes n sequences together, and notes where their tokens begin. */
 static void decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, uint32_t steps, said *first)
 {
     *first = (said){scene->outcome->n, 0, n, steps};
     kvb_scene_decode(scene, seqs, n, steps);
 }
 
-/* What is in the slot becomes another sequence, which stands where `as` stood when it was saved. */
+/* Loads the slot as sequence id. as: the sequence when it was saved. */
 static void restore(kvb_scene *scene, uint32_t slot, const kvb_scene_seq *as, kvb_scene_seq *seq, uint32_t id)
 {
     *seq = *as;
@@ -205,7 +206,7 @@ enum {
     TRUNK = 40,         /* prompt tokens, more than the window */
     TRUNK_DECODE = 8,   /* steps before it is saved */
     BRANCHES_STEP = 9,  /* steps of the forks, and of each that is restored */
-    SAVES_BACK = 5,     /* tokens that one of them takes back */
+    SAVES_BACK = 5,     /* tokens that one fork takes back */
     SAVES_TOGETHER = 12 /* steps of all, twice */
 };
 
@@ -223,7 +224,7 @@ static void restore_play(kvb_scene *scene)
     restore(scene, 0, &trunk, &seqs[2], 2);
     decode(scene, all + 2, 1, BRANCHES_STEP, &third);
     same_check(scene, &forks, &third, "the restored trunk");
-    kvb_scene_leave(scene, 0); /* its rows go on in 2 */
+    kvb_scene_leave(scene, 0); /* sequence 2 still holds its rows */
     restore(scene, 0, &trunk, &seqs[3], 3);
     kvb_scene_choose_second(scene, &seqs[3]);
     decode(scene, all + 3, 1, BRANCHES_STEP, &fourth);
@@ -249,12 +250,12 @@ enum {
     PROMPT = 24,  /* tokens of each */
     BEFORE = 10,  /* steps of the first two */
     AWAY = 20,    /* steps of the first and the third, while the second is swapped out */
-    BETWEEN = 15, /* of the first and the second, while the third is gone */
+    BETWEEN = 15, /* of the first and the second, while the third is dropped */
     LAST = 12,    /* of the second and the third */
     ROOM = 128    /* cells: the first two at their longest; all three would take 161 */
 };
 
-/* Computes again what a sequence held: its prompt, and what it said. It must come to say the same next. */
+/* Computes a sequence's rows again, of its prompt and its generated tokens. The next token must be the same. */
 static void recompute(kvb_scene *scene, const kvb_scene_seq *seq, const int32_t *words)
 {
     uint32_t ids[PROMPT + AWAY];
@@ -269,7 +270,7 @@ static void recompute(kvb_scene *scene, const kvb_scene_seq *seq, const int32_t 
         kvb_scene_fail(scene, -EPROTO, "sequence %u, computed again, goes on with another token", seq->id);
 }
 
-/* Plays one request alone, from an empty cache, beside the scene: what it says. */
+/* Plays one request alone, from an empty cache, beside the scene, and checks that it generates the same tokens. */
 static void alone_check(kvb_scene *scene, uint32_t id, const int32_t *words, uint32_t n)
 {
     kvb_runner alone;
@@ -302,7 +303,7 @@ static void preempt_play(kvb_scene *scene)
     kvb_scene_begin(scene, &seqs[2], 2, 2, PROMPT);
     decode(scene, (kvb_scene_seq *[]){&seqs[0], &seqs[2]}, 2, AWAY, &parts[1]);
     kvb_scene_leave(scene, 2);           /* dropped */
-    KVB_SCENE_DO(scene, LOAD, .src = 1); /* and in again */
+    KVB_SCENE_DO(scene, LOAD, .src = 1); /* swapped in */
     decode(scene, (kvb_scene_seq *[]){&seqs[0], &seqs[1]}, 2, BETWEEN, &parts[2]);
     kvb_scene_leave(scene, 0); /* it has ended */
     if (scene->error)

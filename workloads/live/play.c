@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workloads/live/play.h"
 
-/* The sequences of the event's tokens from token `from` on, as the cache takes them. */
+/* The sequences of the event's tokens from token `from` on. A cache of one sequence takes NULL. */
 static const uint32_t *seqs_of(const kvb_cache *cache, const kvb_event *event, uint32_t from)
 {
     return kvb_cache_type_of(cache)->flags & KVB_CACHE_SEQ ? event->seq + from : NULL;

@@ -52,7 +52,7 @@ void kvb_recorder_close(kvb_recorder *r)
     *r = (kvb_recorder){0};
 }
 
-/* Room for rows of n tokens in every layer. */
+/* Makes room for rows of n tokens in every layer. */
 static int reserve_tokens(kvb_recorder *r, uint64_t n)
 {
     if (n <= r->max_tokens)
@@ -100,7 +100,7 @@ void kvb_recorder_rows(kvb_recorder *r, uint32_t layer, const uint64_t *ordinals
 
 #define LAYER_TENSORS (KVB_RECORDER_ROWS + KVB_CONSTANTS)
 
-/* Tensor number i of a layer, if it has it. */
+/* Tensor number i of a layer, if the layer has it. */
 static bool tensor_of(const kvb_recorder *r, uint32_t layer, int i, char name[16], kvb_tensor *t)
 {
     const kvb_group *g = kvb_model_group(&r->model, layer);
@@ -145,7 +145,7 @@ out:
     return err;
 }
 
-/* Write the events below a header; with_tok: keep the vocabulary ids. */
+/* Writes a header and the events; with_tok: with the vocabulary ids. */
 static int save_events(const kvb_recorder *r, const char *path, const kvb_trace_header *header, bool with_tok,
                        char *why, size_t why_bytes)
 {
@@ -173,7 +173,7 @@ static char *path_of(const char *directory, const char *name, const char *suffix
     return path;
 }
 
-/* The header only borrows its strings; its fields are not const because a reader owns them. */
+/* A string for a header that only borrows it; the members are not const because a reader owns its header's. */
 static char *borrow(const char *s)
 {
     return (char *)(uintptr_t)s;
@@ -198,8 +198,7 @@ int kvb_recorder_save(const kvb_recorder *r, const char *directory, const kvb_tr
 }
 
 /*
- * Write directory/NAME.jsonl with the same event stream but another model and seeded values, without
- * vocabulary ids.
+ * Writes directory/NAME.jsonl with the same events, another model and seeded values, without vocabulary ids.
  */
 static int recorder_save_seeded(const kvb_recorder *r, const char *directory, const char *name, const char *source,
                                 const char *note, const kvb_model *model, const char *profile, uint64_t seed, char *why,
@@ -214,7 +213,7 @@ static int recorder_save_seeded(const kvb_recorder *r, const char *directory, co
                                .seed = seed};
     int err = -ENOMEM;
     snprintf(why, why_bytes, "no memory");
-    bool with_tok = false; /* only prompts that are found again need to be known */
+    bool with_tok = false; /* only prompts that a cache may find need ids */
     for (size_t i = 0; i < r->n_events; i++)
         with_tok = with_tok || r->events[i].reuse;
     if (trace)
@@ -225,7 +224,7 @@ static int recorder_save_seeded(const kvb_recorder *r, const char *directory, co
 
 /* ---- from a scenario to the workload files that ship --------------------------------------------------------------- */
 
-/* Heads and dims of Llama 3 8B, one layer: what attention costs does not depend on how many there are. */
+/* Heads and dims of Llama 3 8B, one layer: the cost of a layer's attention does not depend on their number. */
 static const kvb_model llama = {
     .n_layers = 1,
     .n_groups = 1,
@@ -240,8 +239,8 @@ static const char realistic_profile[] = "llama";
 
 enum { LONG_FILL = 32768, LONG_DECODE = 32 };
 
-/* The realistic geometry, one layer of each kind that the scenario has; with sink logits, into `sinks`, where its model
- * has them. */
+/* The realistic geometry: one layer of each kind that the scenario has. Makes sink logits in `sinks` if its model has
+ * them. */
 static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float sinks[MOST_KINDS][KVB_MODEL_WIDTH],
                            kvb_model *model)
 {
@@ -270,8 +269,7 @@ static void realistic_make(const kvb_scenario *scenario, uint64_t seed, float si
     }
 }
 
-/* Other layers than the scenario's, with what a header says of them: their scale, and their rope where positions move.
- */
+/* The model of options->twin: its layers, with the usual scale, and with rope if the scenario moves positions. */
 static void twin_make(const kvb_model *layers, bool moves, kvb_model *model)
 {
     *model = *layers;
@@ -322,7 +320,7 @@ static int save(const kvb_scenario *scenario, const kvb_recorder *recorder, cons
                                 options->seed, why, why_bytes);
 }
 
-/* What was said, against plain greedy decoding. */
+/* Compares the generated tokens with plain greedy decoding: 0, or -EPROTO if they differ. */
 static int greedy_compare(const kvb_scenario *scenario, const kvb_live_options *recording, const kvb_live_outcome *said,
                           char *why, size_t why_bytes)
 {

@@ -81,7 +81,7 @@ void kvb_runner_close(kvb_runner *r)
     *r = (kvb_runner){0};
 }
 
-/* Room for n more tokens and their logits, before the cache changes. */
+/* Makes room for n more tokens and their logits, before the cache changes. */
 static int reserve_tokens(kvb_runner *r, uint32_t n)
 {
     if (r->n_tokens + n > r->max_tokens) {
@@ -123,7 +123,7 @@ static int reserve_fed(kvb_runner *r, uint32_t n)
     return 0;
 }
 
-/* The cache has taken the event. A proposal gets the positions of its nodes. */
+/* Records an event that the cache has taken. A proposal gets the positions of its nodes. */
 static int record(kvb_runner *r, kvb_event *event)
 {
     int err = kvb_history_take(r->history, event, 0, r->why, sizeof r->why);
@@ -132,7 +132,7 @@ static int record(kvb_runner *r, kvb_event *event)
     return err;
 }
 
-/* The forward pass of a planned step whose event's n tokens were appended to tok and pos. */
+/* The forward pass of a planned step. The event's n tokens have been appended to tok and pos. */
 static int forward(kvb_runner *r, kvb_event *event)
 {
     int err = record(r, event);
@@ -162,7 +162,7 @@ static int no_room(kvb_runner *r, uint32_t n)
                        kvb_cache_type_of(r->cache)->name, n);
 }
 
-/* A step that the cache said there is room for: refused for want of room it is the cache's fault. */
+/* The error of a step that the cache admitted. A refusal for lack of room is now a fault of the cache. */
 static int step_failed(kvb_runner *r, int err, uint32_t n)
 {
     if (err != -ENOSPC)
@@ -172,7 +172,7 @@ static int step_failed(kvb_runner *r, int err, uint32_t n)
                        kvb_cache_type_of(r->cache)->name, n, kvb_cache_why(r->cache));
 }
 
-/* A step whose sequences have the first `found` of its tokens already. */
+/* A step without its first `found` tokens, which their sequence has already. */
 static int step_rest(kvb_runner *r, kvb_event *event, uint32_t found)
 {
     const uint32_t n = event->n - found;
@@ -221,12 +221,12 @@ int kvb_runner_step(kvb_runner *r, kvb_event_kind kind, const uint32_t *seq, con
         return err;
     uint32_t *pos = r->pos + r->n_tokens;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t before = i; /* behind the token of its sequence that comes last before it */
+        uint32_t before = i; /* index + 1 of the last token before it in its sequence */
         while (before > 0 && seq[before - 1] != seq[i])
             before--;
         pos[i] = before ? pos[before - 1] + 1 : kvb_cache_length(r->cache, seq[i]);
     }
-    /* the event is copied by the recorder: it may borrow what is const here */
+    /* the recorder copies the event, so it may borrow const arrays */
     kvb_event event = {
         .kind = kind, .n = n, .pos = pos, .seq = (uint32_t *)(uintptr_t)seq, .tok = (int32_t *)(uintptr_t)tok};
     return step_rest(r, &event, 0);

@@ -45,7 +45,7 @@ void kvb_scenario_config(const kvb_scenario *scenario, kvb_model_config *config)
         scenario->geometry(config);
 }
 
-/* Of the same weights, and so of rows of one shape. */
+/* Do two layers of the same weights, whose rows have one shape, belong in one group? */
 static bool alike(const kvb_group *a, const kvb_group *b)
 {
     return a->rope.dims == b->rope.dims && a->window == b->window && a->sinks == b->sinks && a->chunk == b->chunk &&
@@ -76,7 +76,7 @@ void kvb_live_model(const kvb_scenario *scenario, const kvb_weights *weights, kv
     }
 }
 
-/* What the scenario needs that this cache does not have, in why; false: nothing. */
+/* Does the cache lack something that the scenario needs? why: what. */
 static bool lacks(const kvb_scenario *scenario, const kvb_cache_type *cache, char *why, size_t why_bytes)
 {
     kvb_model_config config;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the scenarios share while they are played. Private to workloads/live. */
+/* Shared by the scenarios while they are played. Private to workloads/live. */
 #ifndef KVB_LIVE_SCENARIO_H
 #define KVB_LIVE_SCENARIO_H
 
@@ -48,41 +48,42 @@ int32_t kvb_scene_prompt(const kvb_scene *scene, uint32_t prompt, uint32_t i);
 void kvb_scene_step(kvb_scene *scene, kvb_event_kind kind, const uint32_t *seq, const int32_t *tok, uint32_t n);
 /* The rank-th best token after new token i of the last step; 0 after a failure. */
 int32_t kvb_scene_best(const kvb_scene *scene, uint32_t i, uint32_t rank);
-/* Note a generated token. */
+/* Notes a generated token in the outcome. */
 void kvb_scene_say(kvb_scene *scene, int32_t token);
 /* One prefill of n prompt tokens, from token `from` of the prompt on, which is also its position. */
 void kvb_scene_prefill(kvb_scene *scene, uint32_t seq, uint32_t prompt, uint32_t from, uint32_t n);
-/* Take the greedy choice after new token i of the last step as the sequence's next, and say it. */
+/* Makes the best token after new token i of the last step the sequence's next, and notes it. */
 void kvb_scene_choose(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i);
-/* The rank-th best token in its place. */
+/* The same with the rank-th best token. */
 void kvb_scene_choose_other(kvb_scene *scene, kvb_scene_seq *seq, uint32_t i, uint32_t rank);
-/* Another choice at the sequence's end than the one made before: the second best. */
+/* Replaces the choice at the sequence's end by the second best token. */
 void kvb_scene_choose_second(kvb_scene *scene, kvb_scene_seq *seq);
 /* The first n tokens of a prompt become sequence id, in one prefill, and its next token is chosen. */
 void kvb_scene_begin(kvb_scene *scene, kvb_scene_seq *seq, uint32_t id, uint32_t prompt, uint32_t n);
 /* `steps` decode steps of all n sequences together. */
 void kvb_scene_decode(kvb_scene *scene, kvb_scene_seq *const *seqs, uint32_t n, uint32_t steps);
 
-/* Fork src's first `keep` tokens into dst. */
+/* Forks src's first `keep` tokens into dst. */
 void kvb_scene_fork(kvb_scene *scene, const kvb_scene_seq *src, kvb_scene_seq *dst, uint32_t id, uint32_t keep);
-/* End sequence id. */
+/* Ends sequence id. */
 void kvb_scene_leave(kvb_scene *scene, uint32_t id);
-/* Take the sequence's last n tokens back, and choose the second best in place of the first of them. */
+/* Takes the sequence's last n tokens back, and chooses the second best token in place of the first of them. */
 void kvb_scene_backtrack(kvb_scene *scene, kvb_scene_seq *seq, uint32_t n);
-/* Move what the sequence holds from position p0 on, its end, by delta positions. */
+/* Moves the sequence's tokens from position p0 on by delta positions. */
 void kvb_scene_shift(kvb_scene *scene, kvb_scene_seq *seq, uint32_t p0, int32_t delta);
 
 /* Histories that scenarios share. */
 void kvb_play_plain_decode(kvb_scene *scene); /* one sequence */
-/* Sequence 0: a prompt of so many tokens, and so many steps; sequences 1 .. n begin as it does, each with the next of its best tokens.
- * seqs: [n + 1]. */
+/* Sequence 0 gets a prompt of so many tokens and so many decode steps; sequences 1 .. n fork from it, each with another
+ * of its best next tokens. seqs: [n + 1]. */
 void kvb_play_branches(kvb_scene *scene, uint32_t prompt, uint32_t steps, kvb_scene_seq *seqs, uint32_t n);
 #define KVB_EAGLE_PROMPT 48u
-/* One sequence, that prompt, trees of 26 nodes; blur: noise of the draft's weights relative to the target's. */
+/* One sequence, a prompt of KVB_EAGLE_PROMPT tokens, trees of 26 nodes; blur: noise of the draft's weights, relative to
+ * the target's weights. */
 void kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur);
-void kvb_play_eagle_greedy(kvb_scene *scene); /* what it is to say */
+void kvb_play_eagle_greedy(kvb_scene *scene); /* plain greedy decoding, which must give the same tokens */
 
-/* Opens a runner of these weights over the scene's cache type, under that key, without a recorder. */
+/* Opens a runner of these weights over the scene's cache type, under this key, without a recorder. */
 void kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scenarios of sequences that are decoded together, fork, and share their beginning. */
+/* Scenarios of sequences that are decoded together, fork, and share prefixes. */
 #include <math.h>
 #include <string.h>
 
@@ -25,15 +25,14 @@ KVB_SCENARIO(plain_decode, .name = "plain-decode",
              .capacity = 256, .seq_capacity = 256, .max_seqs = 1, .play = kvb_play_plain_decode);
 
 /*
- * batched-multi-seq: 8 sequences as a server with continuous batching runs them. Each step decodes all that
- * are running and, where a long prompt waits, carries one chunk of it along (Agrawal et al., Sarathi-Serve,
- * OSDI 2024). Sequences leave when they are done; two of the ids come to life a second time, in cells that
- * others left.
+ * batched-multi-seq: 8 sequences as a server with continuous batching runs them. Each step decodes all that are
+ * running, together with one chunk of a long prompt if one waits (Agrawal et al., Sarathi-Serve, OSDI 2024). Sequences
+ * leave when they are done. Two of the ids are used a second time, in cells that others have left.
  */
 
 typedef struct request {
     uint32_t seq;      /* id */
-    uint32_t arrives;  /* before this step */
+    uint32_t arrives;  /* the request arrives before this step */
     uint32_t prompt;   /* tokens */
     uint32_t generate; /* tokens */
     uint32_t chunk;    /* prompt tokens a step, beside the others' decoding; 0: all at once, alone */
@@ -53,7 +52,7 @@ typedef struct progress {
     kvb_scene_seq seq;
 } progress;
 
-/* Requests that are done leave; those that prefill alone enter. */
+/* Ends requests that are done, and admits those that prefill alone. */
 static void admit(kvb_scene *scene, progress *at, uint32_t step)
 {
     for (uint32_t r = 0; r < REQUESTS; r++)
@@ -73,7 +72,7 @@ static void admit(kvb_scene *scene, progress *at, uint32_t step)
     }
 }
 
-/* One step of all that run plus one chunk. *n: tokens in it; 0 when there is nothing to do. */
+/* One step of all running requests, with one chunk. *n: its tokens; 0: nothing to do. */
 static void advance(kvb_scene *scene, progress *at, uint32_t *n)
 {
     uint32_t ids[MAX_STEP], chunk = 0, chunk_of = REQUESTS, decoding = 0;
@@ -200,26 +199,25 @@ KVB_SCENARIO(parallel_sample, .name = "parallel-sample",
 
 /*
  * beam-search: the best four continuations of a prompt by the sum of their tokens' log-probabilities. After each step
- * the beams take each other's places: the best come first, a beam may go on in two ways and another die. One that says
- * an end token is a finished hypothesis and leaves, and the beam is one narrower (Sutskever et al., "Sequence to
- * Sequence Learning with Neural Networks", NeurIPS 2014, section 3.2). Forking, reordering and pruning are one call
- * each.
+ * the beams are reordered, the best first; a beam can go on in two ways and another can end. A beam with an end token
+ * is a finished hypothesis and leaves, and the search is one beam narrower (Sutskever et al., "Sequence to Sequence
+ * Learning with Neural Networks", NeurIPS 2014, section 3.2). One reorder call forks, reorders and prunes.
  */
 
 enum {
     WIDTH = 4,
-    NOBODY = WIDTH, /* a sequence that is never alive: what takes its place is gone */
+    NOBODY = WIDTH, /* a sequence that is never alive: a beam that it replaces is dropped */
     BEAM_PROMPT = 36,
-    PROMPT_NUMBER = 3, /* with which beams swap, die and end */
+    PROMPT_NUMBER = 3, /* a prompt with which beams swap, are dropped and end */
     BEAM_STEPS = 24,
-    ENDS = 2, /* the first so many tokens of the vocabulary end a hypothesis */
+    ENDS = 2, /* the first tokens of the vocabulary, so many, end a hypothesis */
     WINDOW = 8
 };
 
 typedef struct beam {
     uint32_t parent;
     int32_t next; /* chosen, not yet in the cache */
-    double score; /* log-probability of what it has said */
+    double score; /* log-probability of its tokens */
 } beam;
 
 /* Logarithm of the sum of exp(logits). */
@@ -235,8 +233,8 @@ static double log_sum(const float *logits, uint32_t n)
     return most + log(sum);
 }
 
-/* The best continuations of n beams, of which beam b's logits are those of new token first + b: best first, as many as
- * there is room for in `to`, each beam's WIDTH best being asked. */
+/* Lists the WIDTH best continuations of each of n beams in `to`, best first. Beam b's logits are those of new token
+ * first + b. Returns their number. */
 static uint32_t beams_extend(const kvb_scene *scene, const beam *beams, uint32_t n, uint32_t first, beam *to)
 {
     const kvb_runner *r = &scene->runner;
@@ -257,8 +255,7 @@ static uint32_t beams_extend(const kvb_scene *scene, const beam *beams, uint32_t
     return found;
 }
 
-/* Takes the best continuations as the beams, but those that have ended; says what each says. Returns how many beams are
- * left. */
+/* Makes the best continuations the beams, except those that have ended. Returns the number of beams. */
 static uint32_t beams_choose(const beam *from, uint32_t n_from, uint32_t width, beam *beams)
 {
     uint32_t n = 0;
@@ -307,29 +304,29 @@ KVB_SCENARIO(beam_search, .name = "beam-search",
              .play = play_beam);
 
 /*
- * shared-prompt: conversations behind a system prompt that is kept apart. The sequence that fed the prompt ends before any
- * goes on from it; a conversation ends and another begins behind the same prompt; one begins late, from another's
- * longer beginning; one is cut back into the prompt and goes on differently. Conversations behind a second prompt are
- * decoded in passes of their own.
+ * shared-prompt: conversations behind a system prompt that is kept apart. The sequence that fed the prompt ends before
+ * the conversations are decoded. A conversation ends, and another begins behind the same prompt; one begins late, with
+ * a longer beginning of another; one is cut back into the prompt and goes on differently. Conversations behind a second
+ * prompt are decoded in passes of their own.
  */
 
 enum {
-    MAKER, /* sequences: feeds the prompt, then ends; the id is used again */
+    MAKER, /* a sequence that feeds the prompt, then ends; the id is used again */
     FIRST, /* three conversations behind it */
     CUT,
     LONGER,
-    LATE,             /* begins as LONGER does, some tokens on */
-    OTHER_MAKER,      /* another prompt, which goes on beside … */
-    OTHER,            /* … which copies it */
-    SYSTEM = 70,      /* tokens; no whole block of 64 */
-    SECOND = 21,      /* of the second prompt */
-    OWN = 4,          /* of a conversation's own prompt, at least */
+    LATE,             /* begins with some tokens of LONGER */
+    OTHER_MAKER,      /* feeds another prompt, and goes on beside … */
+    OTHER,            /* … its copy */
+    SYSTEM = 70,      /* tokens of the prompt; no multiple of 64 */
+    SECOND = 21,      /* tokens of the second prompt */
+    OWN = 4,          /* fewest tokens of a conversation's own prompt */
     SHARED_STEPS = 6, /* of decoding, each time */
-    FURTHER = 7,      /* behind the prompt, where LATE begins */
-    INTO = 3          /* tokens of the prompt that CUT gives up, too */
+    FURTHER = 7,      /* tokens behind the prompt that LATE shares */
+    INTO = 3          /* tokens of the prompt that CUT drops */
 };
 
-/* A conversation that begins with `keep` tokens of another: copied, then n tokens of its own. */
+/* Begins a conversation with `keep` tokens of another, which are copied, and n tokens of its own. */
 static void join(kvb_scene *scene, const kvb_scene_seq *from, uint32_t keep, kvb_scene_seq *to, uint32_t id, uint32_t n)
 {
     kvb_scene_fork(scene, from, to, id, keep);
@@ -338,7 +335,7 @@ static void join(kvb_scene *scene, const kvb_scene_seq *from, uint32_t keep, kvb
     kvb_scene_choose(scene, to, n - 1);
 }
 
-/* Back into the prompt, and on with other words. */
+/* Cuts a conversation back into the prompt, and goes on with other tokens. */
 static void turn_back(kvb_scene *scene, kvb_scene_seq *seq)
 {
     const uint32_t keep = SYSTEM - INTO;
@@ -379,33 +376,35 @@ KVB_SCENARIO(
     .rollback = 24, .play = play_shared);
 
 /*
- * Prompts that begin alike, as servers get them. Each tells the cache its tokens first, which may have rows of the beginning.
+ * Prompts that begin alike, as servers get them. Each prompt is first offered to the cache, which may have rows of its
+ * beginning.
  *
- * prefix-reuse          one request after the other, two of them at a time, behind one of two system prompts; every third goes on with
- *                       the conversation before it, whose answer is part of its prompt; one has another extra key
- * paged-sharing         a prompt forked in the middle of a page, each branch with a choice of its own, one cut back and forked again;
- *                       later prompts that begin as the trunk, and as a branch
- * continuous-admission  requests arrive while others are decoded: the shared beginning of a prompt is offered to the cache, the rest is
- *                       carried along in steps with the others' decoding
+ * prefix-reuse          One request after the other, two at a time, behind one of two system prompts. Every third
+ *                       continues the conversation before it, whose answer is part of its prompt; one has another extra
+ *                       key.
+ * paged-sharing         A prompt is forked in the middle of a page, each branch with a choice of its own; one is cut
+ *                       back and forked again; later prompts begin as the trunk, and as a branch.
+ * continuous-admission  Requests arrive while others are decoded: the shared beginning of a prompt is offered to the
+ *                       cache, the rest is prefilled in steps with the others' decoding.
  */
 
 enum { MOST = 128 };
 
-/* What a sequence was told and said. */
+/* The tokens of a sequence, prompt and generated. */
 typedef struct text {
     kvb_scene_seq seq;
     int32_t tok[MOST];
     uint32_t n;
 } text;
 
-/* n tokens of a seeded prompt, behind what is there. */
+/* Appends n tokens of a seeded prompt. */
 static void text_add(const kvb_scene *scene, text *t, uint32_t prompt, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         t->tok[t->n++] = kvb_scene_prompt(scene, prompt, i);
 }
 
-/* The whole text is a prompt, of which the cache may have the beginning. */
+/* Prefills the whole text as a prompt; the cache may have rows of its beginning. */
 static void text_admit(kvb_scene *scene, text *t, uint32_t id, uint64_t extra_key)
 {
     t->seq = (kvb_scene_seq){.id = id, .length = t->n};
@@ -413,7 +412,7 @@ static void text_admit(kvb_scene *scene, text *t, uint32_t id, uint64_t extra_ke
     kvb_scene_choose(scene, &t->seq, t->n - 1);
 }
 
-/* Decodes; what is fed is part of the texts. */
+/* Decodes, and appends the fed tokens to the texts. */
 static void texts_decode(kvb_scene *scene, text *const *texts, uint32_t n, uint32_t steps)
 {
     kvb_scene_seq *seqs[KVB_SCENE_SEQS];
@@ -483,7 +482,7 @@ static void sharing_play(kvb_scene *scene)
     text_add(scene, &later, 1, LATER);
     text_admit(scene, &later, 0, 0);
     kvb_scene_leave(scene, branch[2].seq.id);
-    trunk = branch[0]; /* a prompt that goes on where a branch ended */
+    trunk = branch[0]; /* a prompt that continues a branch */
     text_add(scene, &trunk, 2, LATER);
     text_admit(scene, &trunk, 3, 0);
     text *rest[] = {&later, &branch[0], &branch[1], &trunk};

@@ -28,7 +28,7 @@ const kvb_model_config kvb_model_config_default = {
     .qk_norm = true,
 };
 
-/* What a side of a tensor measures. */
+/* The sides of tensors. */
 typedef enum side {
     SIDE_ONE,
     SIDE_HIDDEN,
@@ -39,10 +39,10 @@ typedef enum side {
     SIDE_VOCAB,
     SIDE_O,      /* V rows of all query heads */
     SIDE_LATENT, /* the latent row */
-    SIDE_DOWN,   /* with K's part that has positions */
+    SIDE_DOWN,   /* the latent row and K's part with positions */
     SIDE_UP,     /* K's other part, and V, of all heads */
     SIDE_HEADS,
-    SIDE_IN, /* of layers that scan: what the first projection makes, … */
+    SIDE_IN, /* in layers that scan, from here on: outputs of the first projection */
     SIDE_CHANNELS,
     SIDE_TAPS,
     SIDE_DECAYS, /* elements of a */
@@ -55,11 +55,11 @@ typedef enum side {
 /* Which models have a tensor. */
 typedef enum whose { ALL, NORMED, UNTIED, PLAIN, LATENT, SINKS, ATTENDS, SCANS, DECAYS, BIASES, SELECTS } whose;
 
-/* One kind of tensor. `spread` is the standard deviation of its seeded values: of each value for the embedding and
- * biases, of an output element per unit of input for a matrix, of each sink logit, and the gain itself for a norm. Of
- * DECAYS a is spread * exp(N / 2), taps are N(0, 1/width), others N(spread, 1). Strong V and O and sharp attention
- * (gains on q and K) let the context, not only the last token, choose the next one; without that, greedy decoding of
- * random weights falls into short cycles. */
+/* One kind of tensor. `spread` is the standard deviation of its seeded values: of each value in the embedding, biases
+ * and sink logits, of an output element per unit of input for a matrix; for a norm it is the gain. Of DECAYS, a is
+ * spread * exp(N / 2), taps are N(0, 1/width), others N(spread, 1). Strong V and O and sharp attention (gains on q and
+ * K) make the next token depend on the context, not only on the last token. Without that, greedy decoding of random
+ * weights falls into short cycles. */
 typedef struct tensor_kind {
     const char *name;
     size_t place; /* of the pointer in kvb_layer_weights, or in kvb_weights */
@@ -86,7 +86,7 @@ static const tensor_kind outside[] = {
     {"model.norm.weight", offsetof(kvb_weights, norm), SIDE_HIDDEN, SIDE_ONE, 1.0f, ALL},
     {"lm_head.weight", offsetof(kvb_weights, lm_head), SIDE_VOCAB, SIDE_HIDDEN, 1.0f, UNTIED},
 };
-/* In layers too, but numbered after all others: a tensor's number is its seed, and what was recorded stays as it is. */
+/* Also in layers, but numbered after all others: a tensor's number is its seed, so recorded traces stay valid. */
 static const tensor_kind added[] = {
     {"self_attn.kv_a_proj_with_mqa.weight", offsetof(kvb_layer_weights, kv_a), SIDE_DOWN, SIDE_HIDDEN, 2.0f, LATENT},
     {"self_attn.kv_a_layernorm.weight", offsetof(kvb_layer_weights, kv_a_norm), SIDE_LATENT, SIDE_ONE, 1.5f, LATENT},
@@ -140,7 +140,7 @@ static uint64_t side_length(const kvb_model_config *c, side s)
     return length[s];
 }
 
-/* Tensors that this layer of the model (SIZE_MAX: outside of layers) does not have. */
+/* Does this layer of the model (SIZE_MAX: outside of layers) lack tensors of the kind? */
 static bool is_absent(const kvb_model_config *c, const tensor_kind *kind, size_t layer)
 {
     const bool scans = layer != SIZE_MAX && kvb_model_config_scans(c, (uint32_t)layer);
@@ -158,8 +158,8 @@ static bool is_absent(const kvb_model_config *c, const tensor_kind *kind, size_t
     return !has[kind->models];
 }
 
-/* Kind of tensor i of the model (embedding, layers, norm, lm head, what was added to layers) and its layer, or NULL
- * past the last. Absent ones keep their number. */
+/* The kind of tensor i of the model (embedding, layers, norm, lm head, `added`, `scanning`), and its layer; NULL: past
+ * the last. Absent tensors keep their number. */
 static const tensor_kind *kind_at(const kvb_model_config *c, size_t i, size_t *layer)
 {
     size_t in_layers = IN_LAYER * c->layers;
@@ -301,7 +301,7 @@ void kvb_weights_close(kvb_weights *weights)
     free(weights);
 }
 
-/* Tensor of a kind as a weight. */
+/* Describes a tensor of a kind. */
 static void weight_of(const kvb_weights *w, const tensor_kind *kind, size_t layer, kvb_weight *weight)
 {
     if (layer == SIZE_MAX)
@@ -416,7 +416,7 @@ static const char *const unsupported[] = {
     "no_rope_layers",
 };
 
-/* Keys that must have one of these values where they are given. */
+/* Keys that must have one of these values if they are given. */
 static const struct {
     const char *key;
     const char *values[5];
@@ -590,7 +590,7 @@ static bool is_redundant(const char *name)
     return n >= sizeof suffix - 1 && !strcmp(name + n - (sizeof suffix - 1), suffix);
 }
 
-/* A tensor that the model does not know would be arithmetic left out. */
+/* Refuses a tensor that the model does not know, since its arithmetic would be left out. */
 static int refuse_unknown(const kvb_safetensors *file, const kvb_weights *weights, const char *path, char *why,
                           size_t why_bytes)
 {
@@ -600,7 +600,7 @@ static int refuse_unknown(const kvb_safetensors *file, const kvb_weights *weight
         known++;
     for (size_t i = 0; i < kvb_safetensors_count(file); i++) {
         const char *name = kvb_safetensors_at(file, i)->name;
-        /* some writers store the tied lm head all the same */
+        /* some writers also store a tied lm head */
         bool found = is_redundant(name) || (weights->config.tied && !strcmp(name, "lm_head.weight"));
         for (size_t k = 0; !found && k < known && kvb_weights_at(weights, k, &weight); k++)
             found = !strcmp(name, weight.name);

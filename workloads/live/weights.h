@@ -27,13 +27,13 @@ typedef struct kvb_model_config {
     bool tied;              /* the lm head is the embedding */
     bool qk_norm;           /* RMSNorm of each q and K head before RoPE */
     bool sink_logits;       /* one more logit for each query head, learned (gpt-oss) */
-    uint32_t no_rope_every; /* every so manieth layer knows no positions (Llama 4); 0: none */
-    /* Latent attention (DeepSeek's MLA), 0: none. K and V of all heads are made of one row of kv_lora_rank elements;
-     * the last rope_dim elements of a q head meet a K row with positions, which all heads share. */
+    uint32_t no_rope_every; /* one layer of so many has no positions (Llama 4); 0: none */
+    /* Latent attention (DeepSeek's MLA): K and V of all heads are made from one row of kv_lora_rank elements; the last
+     * rope_dim elements of a q head meet a K row with positions, which all heads share. 0: none. */
     uint32_t kv_lora_rank, rope_dim;
-    uint32_t v_dim; /* of latent attention: elements of a V row */
-    /* Layers that scan: all but every so manieth, which attends; 0: none does. scan.heads 0: no layer scans. Its
-     * convolution is over what k, q and v are made of. */
+    uint32_t v_dim; /* latent attention: elements of a V row */
+    /* Layers that scan: all, except one of attend_every layers, which attends; attend_every 0: all. scan.heads 0: no
+     * layer scans. The convolution's channels are those of v, k and q. */
     kvb_group_scan scan;
     uint32_t attend_every;
     uint32_t dt_rank; /* mamba1: elements between the channels and Delta */
@@ -49,13 +49,13 @@ static inline bool kvb_model_config_scans(const kvb_model_config *c, uint32_t la
     return c->scan.heads && (!c->attend_every || (layer + 1) % c->attend_every);
 }
 
-/* Channels of a token's convolution: of v, and, but for mamba1, of k and q. */
+/* Channels of a token's convolution: those of v and, except in mamba1, of k and q. */
 static inline uint32_t kvb_scan_channels(const kvb_group_scan *s)
 {
     return s->heads * s->d_v + (s->kind == KVB_SCAN_MAMBA1 ? 0 : 2 * s->groups * s->d_k);
 }
 
-/* What a layer's first projection makes of a token: channels, the gate z of the outputs, and for each head Delta
+/* Outputs of a layer's first projection of a token: channels, the gate z of the outputs, and for each head Delta
  * (mamba2), or Delta and beta (the delta rule). */
 static inline uint32_t kvb_scan_projected(const kvb_group_scan *s)
 {
@@ -63,7 +63,7 @@ static inline uint32_t kvb_scan_projected(const kvb_group_scan *s)
     return kvb_scan_channels(s) + s->heads * s->d_v + each * s->heads;
 }
 
-/* Rows and scale of a layer that attends, as the cache gets them; no limits, and no rope. */
+/* Rows and scale of a layer that attends, as the cache gets them; without limits and rope. */
 kvb_group kvb_model_config_group(const kvb_model_config *config);
 /* The positional part of a layer's K rows. */
 kvb_rope kvb_model_config_rope(const kvb_model_config *config, uint32_t layer);
@@ -90,9 +90,9 @@ typedef struct kvb_layer_weights {
     float *in;        /* [kvb_scan_projected()][hidden] */
     float *taps;      /* [conv_width][channels] */
     float *bias;      /* [channels] */
-    float *a;         /* as kernels/scan.h has it: mamba1 [d_k][d_v], else [heads]; of the delta rule the model's own */
+    float *a;         /* as in kernels/scan.h: mamba1 [d_k][d_v], else [heads]; delta rule: only used by the model */
     float *dt_bias;   /* of Delta: mamba1 [d_v], else [heads] */
-    float *select;    /* mamba1: [dt_rank + 2 d_k][d_v], what Delta, k and q are made of */
+    float *select;    /* mamba1: [dt_rank + 2 d_k][d_v], the projection to Delta, k and q */
     float *dt;        /* mamba1: [d_v][dt_rank] */
     float *skip;      /* D: mamba1 [d_v], mamba2 [heads] */
     float *scan_norm; /* [heads * d_v] */
@@ -109,7 +109,7 @@ typedef struct kvb_weights {
     size_t block_floats;
 } kvb_weights;
 
-/* One tensor under its checkpoint name, for whoever treats all alike. */
+/* One tensor under its checkpoint name, for code that treats all tensors alike. */
 typedef struct kvb_weight {
     char name[96];
     float *data;
@@ -125,25 +125,23 @@ void kvb_weights_close(kvb_weights *weights);
 /* Tensor i in checkpoint order; false past the last. A tied lm head is not listed. */
 bool kvb_weights_at(const kvb_weights *weights, size_t i, kvb_weight *weight);
 
-/* Fill with seeded values, scaled such that greedy decoding stays lively. */
+/* Fills the weights with seeded values, scaled so that greedy decoding does not fall into short cycles. */
 void kvb_weights_seed(kvb_weights *weights, uint64_t seed);
 
-/* A draft model: a copy in which every matrix has noise of `amount` times its own root mean square.
- * 0 or -ENOMEM. */
+/* Makes a draft model: a copy in which every matrix has noise of `amount` times its root mean square. 0 or -ENOMEM. */
 int kvb_weights_blur(const kvb_weights *weights, uint64_t seed, float amount, kvb_weights **draft);
 
 /*
- * Llama-style checkpoints: a safetensors file with tensors named as transformers names them, and a
- * config.json. A checkpoint that the live model would compute differently from what its authors meant is
- * refused, naming the key or tensor.
+ * Llama-style checkpoints: a safetensors file with tensors named as in transformers, and a config.json. A checkpoint
+ * that the live model would compute differently from what its authors meant is refused; why names the key or tensor.
  *
  * Keys of config.json: num_hidden_layers, num_attention_heads, hidden_size, intermediate_size, vocab_size;
- * num_key_value_heads (default: num_attention_heads), head_dim (hidden_size / num_attention_heads),
- * rope_theta (10000), rms_norm_eps (1e-6), tie_word_embeddings (false). Other keys are ignored, unless they
- * ask for arithmetic that this model does not have.
+ * num_key_value_heads (default: num_attention_heads), head_dim (hidden_size / num_attention_heads), rope_theta (10000),
+ * rms_norm_eps (1e-6), tie_word_embeddings (false). Other keys are ignored, unless they ask for arithmetic that this
+ * model does not have.
  */
 
-/* 0 or a negative errno with "path: what was expected". qk_norm is left false: the tensors tell. */
+/* 0 or a negative errno with "path: what was expected". qk_norm is left false: the tensors decide it. */
 int kvb_model_config_load(const char *path, kvb_model_config *config, char *why, size_t why_bytes);
 /* Writes path.tmp, syncs, renames. */
 int kvb_model_config_save(const char *path, const kvb_model_config *config, char *why, size_t why_bytes);
