@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory for arrays that grow, for arrays that are freed together, and for large ones. Every folder may include this
- * header. Memory that a cache counts
- * comes from caches/allocator.h instead. */
+ * header. Memory that a cache counts comes from caches/allocator.h instead. */
 #ifndef KVB_ARRAY_H
 #define KVB_ARRAY_H
 
@@ -13,8 +12,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Makes room for n elements. array: the address of its pointer; room: for how many elements it has memory, which
- * doubles; bytes: of one element. 0, or -ENOMEM with the array as it was. */
+/* Makes room for n elements. array: the address of its pointer; room: elements that it has memory for, which doubles;
+ * bytes: of one element. 0, or -ENOMEM with the array unchanged. */
 static inline int kvb_array_reserve(void *array, size_t *room, size_t n, size_t bytes)
 {
     size_t more = *room ? *room : 32;
@@ -48,7 +47,7 @@ static inline void kvb_doubles_sort(double *x, size_t n)
 /* Arrays that are freed together. Zero at first. */
 typedef struct kvb_arena {
     struct kvb_arena_block *last;
-    bool failed; /* some array was not to be had */
+    bool failed; /* there was no memory for an array */
 } kvb_arena;
 
 struct kvb_arena_block {
@@ -56,7 +55,7 @@ struct kvb_arena_block {
     max_align_t array[];
 };
 
-/* n elements that are zero. NULL: no memory, which the arena notes, so that it is asked for once behind the last array. */
+/* n elements that are zero. NULL: no memory. The arena notes that, so that a caller tests `failed` once, at the end. */
 static inline void *kvb_arena_take(kvb_arena *arena, size_t n, size_t bytes)
 {
     struct kvb_arena_block *block =
@@ -90,7 +89,7 @@ static inline void *kvb_pages_alloc(size_t bytes)
     char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED)
         return NULL;
-    madvise(pages, bytes, MADV_HUGEPAGE); /* advice: without it nothing breaks */
+    madvise(pages, bytes, MADV_HUGEPAGE); /* failure is harmless */
     memcpy(pages, &bytes, sizeof bytes);
     return pages + KVB_PAGES_HEAD;
 }

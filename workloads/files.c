@@ -42,9 +42,9 @@ bool kvb_list_add(char *text, size_t bytes, const char *between, const char *for
 
 /* ---- output files ------------------------------------------------------------------------------------------------ */
 
-#define LOCK_TRIES 25 /* 20 ms apart: the child of a killed run holds the lock until it ends too */
+#define LOCK_TRIES 25 /* 20 ms apart: the child of a killed run holds the lock until it ends, too */
 
-/* True also where the file system has no locks: that shall not stop a run. */
+/* True also if the file system has no locks, which must not stop a run. */
 static bool is_locked(int file)
 {
     for (int tries = 0; flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; tries++) {
@@ -146,7 +146,7 @@ int kvb_output_file_open(const char *path, bool resume, kvb_output_file *f, char
 
 int kvb_output_file_commit(kvb_output_file *f, char *why, size_t why_bytes)
 {
-    errno = 0; /* a write that failed before flushing left its cause behind only in the stream's error flag */
+    errno = 0; /* a write that failed earlier shows only in the stream's error flag */
     if (fflush(f->stream) || ferror(f->stream) ||
         (f->temporary && (fsync(fileno(f->stream)) || rename(f->temporary, f->target))))
         return output_why(f->path, errno ? -errno : -EIO, why, why_bytes);

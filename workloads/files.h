@@ -9,12 +9,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Formats into why (may be NULL when why_bytes is 0) and returns error, so that callers can return it. What the line
- * quotes may come from a hostile file: control characters become '?', so that it stays one line on any terminal. */
+/* Formats into why (may be NULL when why_bytes is 0) and returns error, so that callers can return it. Quoted text may
+ * come from a hostile file, so control characters become '?': why stays one line on any terminal. */
 __attribute__((format(printf, 4, 5))) int kvb_why_set(int error, char *why, size_t why_bytes, const char *format, ...);
 
-/* Appends what is formatted to a list in text [bytes], after `between` where the list is not empty: "a, b, c". False: it
- * was cut. */
+/* Appends formatted text to a list in text [bytes], after `between` if the list is not empty: "a, b, c". False: the
+ * list was cut. */
 __attribute__((format(printf, 4, 5))) bool kvb_list_add(char *text, size_t bytes, const char *between,
                                                         const char *format, ...);
 
@@ -43,15 +43,13 @@ int kvb_output_file_close(kvb_output_file *file, bool commit, char *why, size_t 
 /* The same without commit, but path.tmp stays to be resumed. */
 void kvb_output_file_leave(kvb_output_file *file);
 
-/* Where what save keeps lies while a trace is made or replayed: a private folder of temporary files, one for each slot.
- */
+/* The slots of save while a trace is made or replayed: a private folder of temporary files, one for each slot. */
 typedef struct kvb_slot_files {
     char folder[PATH_MAX - 64]; /* empty: there is none */
     char path[PATH_MAX];
 } kvb_slot_files;
 
-/* Makes a folder in TMPDIR, else in memory (/dev/shm) where that can be, else in /tmp: 0, or a negative errno with why.
- */
+/* Makes a folder in TMPDIR, else in memory (/dev/shm) if possible, else in /tmp: 0, or a negative errno with why. */
 int kvb_slot_files_open(kvb_slot_files *files, char *why, size_t why_bytes);
 /* The file of a slot, there or not; valid until the next call. */
 const char *kvb_slot_files_path(kvb_slot_files *files, uint32_t slot);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each event makes of sequences, nodes and slots. A sequence is a list of runs of consecutive positions with
- * consecutive rows, ascending by position, so that a long sequence costs a few bytes; a row costs two bytes, the number
+ * The effects of events on sequences, nodes and slots. A sequence is a list of runs of consecutive positions with
+ * consecutive rows, ascending by position, so that a long sequence costs a few bytes. A row costs two bytes, the number
  * of sequences that hold it. A table gives each kind of event its check and its effect.
  */
 #include "workloads/history.h"
@@ -36,9 +36,9 @@ typedef struct sequence {
     size_t n_runs, runs_room, n_nodes, nodes_room;
     uint32_t tokens;   /* of all runs */
     uint32_t entering; /* tokens of the event that is being checked */
-    uint32_t furthest; /* next position that it, or what it was copied from, ever had: kvb_trace_needs.rollback */
-    uint32_t chained;  /* so many of its first tokens are known to be each the prefix of the next */
-    bool alive;        /* it has tokens or nodes: a commit may bring it to life */
+    uint32_t furthest; /* largest next position that it, or its source, ever had: kvb_trace_needs.rollback */
+    uint32_t chained;  /* number of its first tokens whose prefixes are known to be linked */
+    bool alive;        /* it has tokens, or nodes, of which a commit may make tokens */
 } sequence;
 
 /* A save of one sequence, or of all. */
@@ -51,12 +51,11 @@ typedef struct slot {
     } * at; /* [n] sequences that held tokens */
 } slot;
 
-/* What a token stands behind, where prefixes are known. */
+/* The prefix of a token, if prefixes are known. */
 typedef struct prefix {
-    uint64_t
-        before;    /* the first token like the one before it; position 0: the extra key; UNKNOWN: a prefix of its own */
-    uint32_t like; /* the first token with this prefix */
-    uint32_t older; /* the one listed before it at its position, or NONE */
+    uint64_t before; /* `like` of the token before it; position 0: the extra key; UNKNOWN: a prefix of its own */
+    uint32_t like;   /* the first token with this prefix */
+    uint32_t older;  /* the one listed before it at its position, or NONE */
     uint32_t pos;
     int32_t tok;
 } prefix;
@@ -68,21 +67,21 @@ struct kvb_history {
     uint16_t *holders, *moved_holders; /* sequences that hold a row: tokens' own, [n_moved] moved ones */
     size_t holders_room, moved_holders_room;
     kvb_moved_row *moved;
-    size_t n_moved, moved_room, settled; /* settled: how many there were at the last step */
+    size_t n_moved, moved_room, settled; /* settled: n_moved at the last step */
     bool shifted;                        /* tokens have moved since the last step */
-    uint32_t live;                       /* rows that are held, pending ones too */
+    uint32_t live;                       /* rows that are held, pending ones included */
     uint32_t alive, n_pending;           /* sequences; nodes */
     uint32_t touched;                    /* largest id of a sequence that ever had memory + 1 */
     kvb_trace_needs needs;
     int unknown_rope;
-    const kvb_event *last; /* the event whose queries may be asked about, or NULL */
+    const kvb_event *last; /* the event of kvb_history_visible(), or NULL */
     kvb_row_run *answer;
     size_t answer_room;
     bool knows;
     prefix *prefixes; /* [n_prefixes] by identity */
     uint32_t *newest; /* [n_newest] by position: the prefix listed last, or NONE */
     size_t n_prefixes, prefixes_room, n_newest, newest_room;
-    uint32_t capacity; /* of the event that is being taken */
+    uint32_t capacity; /* for the event that is being checked */
     char *why;
     size_t why_bytes;
 };
@@ -94,7 +93,7 @@ static inline void most(uint32_t *x, uint32_t least)
 
 /* ---- runs ----------------------------------------------------------------------------------------------- */
 
-/* What a run has at positions p0 .. p1-1. */
+/* The part of a run at positions p0 .. p1-1. */
 static inline run clip(run r, uint32_t p0, uint32_t p1)
 {
     const uint32_t begin = p0 > r.pos ? p0 : r.pos, end = p1 < r.pos + r.n ? p1 : r.pos + r.n;
@@ -128,7 +127,7 @@ static inline uint16_t *holders_of(const kvb_history *h, uint32_t row)
     return row < h->tokens ? &h->holders[row] : &h->moved_holders[row - h->tokens];
 }
 
-/* One sequence more (1) or less (-1) holds the rows of a run. */
+/* Counts one holder of a run's rows more (1) or less (-1). */
 static void hold(kvb_history *h, run r, int by)
 {
     for (uint32_t done = 0, n; done < r.n; done += n) { /* rows of tokens, and moved ones behind them */
@@ -143,7 +142,7 @@ static void hold(kvb_history *h, run r, int by)
     }
 }
 
-/* How many rows of the sequence at p0 .. p1-1 several sequences hold (shared), or none. */
+/* Number of rows of the sequence at p0 .. p1-1 that several sequences hold (shared), or that no sequence holds. */
 static uint32_t rows_held(const kvb_history *h, const sequence *s, uint32_t p0, uint32_t p1, bool shared)
 {
     uint32_t n = 0;
@@ -157,7 +156,7 @@ static uint32_t rows_held(const kvb_history *h, const sequence *s, uint32_t p0, 
 
 /* ---- sequences ------------------------------------------------------------------------------------------ */
 
-/* The runs of a sequence become those of another, which is used up. */
+/* Gives a sequence the runs of another list, which is used up. */
 static void runs_set(sequence *s, const sequence *to)
 {
     free(s->runs);
@@ -168,7 +167,7 @@ static void runs_set(sequence *s, const sequence *to)
     s->chained = 0;
 }
 
-/* After a change of a sequence: what a cache needs for it. */
+/* Updates `needs` after a sequence has changed. */
 static void settle(kvb_history *h, uint32_t id)
 {
     sequence *s = &h->seqs[id];
@@ -200,7 +199,7 @@ static int sequence_copy(const sequence *from, sequence *copy)
     return err;
 }
 
-/* A sequence comes to hold what another list has, which is used up. */
+/* Replaces the content of a sequence by another list, which is used up. */
 static void sequence_set(kvb_history *h, uint32_t id, const sequence *to)
 {
     sequence *s = sequence_of(h, id);
@@ -227,7 +226,7 @@ static int sequence_cut(kvb_history *h, uint32_t id, uint32_t p0, uint32_t p1)
     return err;
 }
 
-/* Every sequence but one, NONE: every one, is empty. */
+/* Empties every sequence except `keep`; NONE: every one. */
 static void sequences_drop(kvb_history *h, uint32_t keep)
 {
     for (uint32_t id = 0; id < h->needs.seqs; id++)
@@ -299,7 +298,7 @@ static inline uint32_t like(const kvb_history *h, uint64_t row)
     return row < h->n_prefixes ? h->prefixes[row].like : (uint32_t)row;
 }
 
-/* What the next token of a sequence stands behind. */
+/* prefix.before of the next token of a sequence. */
 static uint64_t before_next(const kvb_history *h, sequence *s, uint64_t extra_key)
 {
     uint64_t before = extra_key;
@@ -318,7 +317,7 @@ static uint64_t before_next(const kvb_history *h, sequence *s, uint64_t extra_ke
     return before;
 }
 
-/* Lists the next token. */
+/* Lists the next token and finds the first one with its prefix. */
 static int prefix_know(kvb_history *h, uint32_t row, uint32_t pos, uint64_t before, int32_t tok)
 {
     if (kvb_array_reserve(&h->prefixes, &h->prefixes_room, (size_t)row + 1, sizeof *h->prefixes) ||
@@ -362,7 +361,7 @@ bool kvb_history_same_prefix(const kvb_history *h, uint64_t claimed, uint64_t ow
     if (wrong)
         return kvb_why_set(false, why, why_bytes, "position %u: token %llu %s", b->pos, (unsigned long long)claimed,
                            wrong);
-    while (a->pos && a->before != b->before) { /* to the first position at which they differ */
+    while (a->pos && a->before != b->before) { /* back to the first position at which they differ */
         a = &h->prefixes[a->before];
         b = &h->prefixes[b->before];
     }
@@ -391,8 +390,8 @@ int kvb_alike_find(const kvb_trace *trace, uint32_t **likes)
 
 /* ---- checks --------------------------------------------------------------------------------------------- */
 
-/* Checks change nothing that is alive. They return what every cache is to answer: 0, -EINVAL or -ENOSPC; or NO_CALL:
- * the line holds what is no call, or one that caches take though it is no part of a workload. */
+/* Checks do not change sequences. They return the answer that every cache must give: 0, -EINVAL or -ENOSPC. NO_CALL:
+ * the line makes no call, or one that caches take although no workload may have it. */
 #define NO_CALL (-EPROTO)
 
 /* Returns error, with why: the event's name, then the text. */
@@ -407,7 +406,7 @@ __attribute__((format(printf, 4, 5))) static int refuse(kvb_history *h, const kv
     return kvb_why_set(error, h->why, h->why_bytes, "%s%s", kvb_event_kind_name(e->kind), text);
 }
 
-/* May there be so many more cells? */
+/* Does the capacity allow so many more cells? */
 static int room_check(kvb_history *h, const kvb_event *e, uint32_t more)
 {
     return h->capacity && h->live + more > h->capacity
@@ -474,7 +473,7 @@ static int commit_check(kvb_history *h, kvb_event *e)
 {
     const sequence *s = &h->seqs[e->src];
     int32_t parent = -1;
-    if (s->n_nodes == 0) /* to keep none of none is taken */
+    if (s->n_nodes == 0) /* caches take a commit of no nodes if none are pending */
         return refuse(h, e, e->n ? -EINVAL : NO_CALL, ": no nodes of sequence %u are pending", e->src);
     for (uint32_t i = 0; i < e->n; i++) {
         const uint32_t number = e->accepted[i];
@@ -505,7 +504,7 @@ static int copy_check(kvb_history *h, kvb_event *e)
     return 0;
 }
 
-/* Caches of one sequence have rewind. */
+/* Caches of one sequence have rewind, too: no other sequence may be alive. */
 static int rewind_check(kvb_history *h, kvb_event *e)
 {
     const uint32_t len = next_of(&h->seqs[0]);
@@ -556,7 +555,7 @@ static int shift_check(kvb_history *h, kvb_event *e)
     return err;
 }
 
-/* Rows trade places by way of a free cell. */
+/* Rows trade places through a free cell. */
 static int defrag_check(kvb_history *h, kvb_event *e)
 {
     return h->capacity && h->live >= h->capacity
@@ -564,7 +563,7 @@ static int defrag_check(kvb_history *h, kvb_event *e)
                : 0;
 }
 
-/* What has moved since the last step is stored with the next one. */
+/* Rows that have moved since the last step are stored at the next one. */
 static int save_check(kvb_history *h, kvb_event *e)
 {
     return h->shifted ? refuse(h, e, -EINVAL, ": positions have moved since the last step") : 0;
@@ -588,7 +587,7 @@ static int load_check(kvb_history *h, kvb_event *e)
 
 /* ---- effects -------------------------------------------------------------------------------------------- */
 
-/* The event's n tokens are there, each held once. */
+/* Adds the event's n tokens, each held once. */
 static int tokens_admit(kvb_history *h, const kvb_event *e)
 {
     kvb_trace_needs *needs = &h->needs;
@@ -738,8 +737,8 @@ static int reorder_apply(kvb_history *h, const kvb_event *e)
     return err;
 }
 
-/* A token of an event that moves goes on as another row, behind those of `to`. One that has moved since the last step is
- * stored once for both. */
+/* Makes a new row of a token that the event moves, and adds it to `to`. If the token has moved since the last step, the
+ * row is stored once for both moves. */
 static int row_move(kvb_history *h, const kvb_event *e, run old, sequence *to)
 {
     const uint32_t pos = (uint32_t)kvb_event_moved(e, old.pos), of = like(h, old.row);
@@ -778,7 +777,7 @@ static int shift_apply(kvb_history *h, const kvb_event *e)
     }
     runs_set(s, &to);
     h->shifted = true;
-    s->furthest += next_of(s) - was; /* with the end moves what it was cut back from */
+    s->furthest += next_of(s) - was; /* the furthest position moves with the end */
     settle(h, e->src);
     return err;
 }
@@ -821,12 +820,12 @@ static int load_apply(kvb_history *h, const kvb_event *e)
 /* ---- the table ------------------------------------------------------------------------------------------ */
 
 typedef struct rule {
-    int (*check)(kvb_history *h, kvb_event *e);       /* NULL: it is always taken */
-    int (*apply)(kvb_history *h, const kvb_event *e); /* 0 or -ENOMEM; NULL: it changes nothing */
-    int while_pending; /* what it is answered while a sequence that it speaks of has nodes; 0: as else */
-    bool all;          /* it speaks of every sequence */
+    int (*check)(kvb_history *h, kvb_event *e);       /* NULL: the event is always taken */
+    int (*apply)(kvb_history *h, const kvb_event *e); /* 0 or -ENOMEM; NULL: no effect */
+    int while_pending; /* the answer while a sequence that it concerns has nodes; 0: no special answer */
+    bool all;          /* it concerns every sequence */
     uint32_t names;    /* 1: it names src; 2: src and dst; tokens and reorder have lists of sequences */
-    bool seq, tree, rewind, reorder, shift, divide, defrag; /* faces that it asks of a cache */
+    bool seq, tree, rewind, reorder, shift, divide, defrag; /* calls that a cache must have */
 } rule;
 
 static const rule rules[KVB_EVENT_KINDS] = {
@@ -848,7 +847,7 @@ static const rule rules[KVB_EVENT_KINDS] = {
     [KVB_EVENT_LOAD] = {load_check, load_apply, -EINVAL, .all = true, .names = 1},
 };
 
-/* The i-th sequence that an event names; NONE: there are no more, or it names all. */
+/* The i-th sequence that an event names; NONE: no more, or it names all. */
 static uint32_t named(const kvb_event *e, uint32_t i)
 {
     if (e->kind <= KVB_EVENT_PROPOSE)
@@ -858,7 +857,8 @@ static uint32_t named(const kvb_event *e, uint32_t i)
     return i < rules[e->kind].names ? i ? e->dst : e->src : NONE; /* KVB_TRACE_ALL is NONE */
 }
 
-/* A sequence that the event speaks of and that has nodes pending, of all the one whose nodes are the oldest; NONE. */
+/* A sequence that the event concerns and that has pending nodes; if it concerns all, the one with the oldest nodes.
+ * NONE: there is none. */
 static uint32_t pending_met(const kvb_history *h, const kvb_event *e)
 {
     uint32_t met = NONE, id;
@@ -870,7 +870,7 @@ static uint32_t pending_met(const kvb_history *h, const kvb_event *e)
     return met;
 }
 
-/* What the cache must have so that an event is refused for its own reason, and not since the cache is small. */
+/* Adds what a cache needs so that it refuses the event for its own reason, and not because the cache is too small. */
 static void refusal_needs(kvb_history *h, const kvb_event *e)
 {
     uint32_t alive = h->alive, id;
@@ -888,7 +888,7 @@ static void refusal_needs(kvb_history *h, const kvb_event *e)
     most(&h->needs.alive, alive);
 }
 
-/* The event is to be refused, as caches answer it. */
+/* Checks an event that must be refused. answer: that of the caches. */
 static int refusal_check(kvb_history *h, kvb_event *e, int answer)
 {
     const char *error = kvb_refusal_name(e->error);
@@ -909,7 +909,7 @@ static int refusal_check(kvb_history *h, kvb_event *e, int answer)
 int kvb_history_apply(kvb_history *h, const kvb_event *e)
 {
     assert(e->kind < KVB_EVENT_KINDS);
-    if (e->kind != KVB_EVENT_SAVE) /* which changes nothing */
+    if (e->kind != KVB_EVENT_SAVE) /* a save changes nothing */
         h->last = e->kind <= KVB_EVENT_PROPOSE ? e : NULL;
     const int err = rules[e->kind].apply ? rules[e->kind].apply(h, e) : 0;
     most(&h->needs.cells, h->live);
@@ -945,7 +945,7 @@ int kvb_history_take(kvb_history *h, kvb_event *e, uint32_t capacity, char *why,
     const rule *of = &rules[e->kind];
     const int answer = kvb_history_check(h, e, capacity, why, why_bytes);
     uint32_t id;
-    for (uint32_t i = 0; (id = named(e, i)) != NONE; i++) /* the cache must know its id */
+    for (uint32_t i = 0; (id = named(e, i)) != NONE; i++) /* the cache must have the id */
         most(&h->needs.seqs, id + 1);
     if (e->kind <= KVB_EVENT_PROPOSE && !e->error)
         e->first = h->needs.tokens;
@@ -997,7 +997,7 @@ int64_t kvb_history_visible(kvb_history *h, const kvb_group *group, uint32_t i, 
     const sequence *s = &h->seqs[node_seq(e, i)];
     const node *asked = e->kind == KVB_EVENT_PROPOSE ? node_of(s, e->first + i) : NULL;
     const uint32_t p = asked ? asked->pos : e->pos[i], root = next_of(s), path = asked ? p + 1 - root : 0;
-    /* Seen are positions below `sinks` and those of from .. p: the rule of kernels/model.h. */
+    /* The query sees positions below `sinks` and from .. p: the rule of kernels/model.h. */
     const uint32_t from = group->window  ? p < group->window ? 0 : p - group->window + 1
                           : group->chunk ? p / group->chunk * group->chunk
                                          : 0,
@@ -1012,7 +1012,7 @@ int64_t kvb_history_visible(kvb_history *h, const kvb_group *group, uint32_t i, 
             const run in = clip(s->runs[r], part ? from : 0, part ? p + 1 : sinks);
             answer_add(h, &n, in.row, in.n);
         }
-    kvb_row_run *nodes = h->answer + n; /* by position: of the path from a root to the node */
+    kvb_row_run *nodes = h->answer + n; /* the path from a root to the node, by position */
     for (uint32_t d = path; d-- > 0; asked = asked->parent < 0 ? NULL : &s->nodes[asked->parent])
         nodes[d].row = asked->row;
     for (uint32_t d = 0; d < path; d++)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one account of a trace outside caches/: which rows each sequence holds at which positions, which tree nodes are
- * pending, what slots keep, which events are refused and why, what a cache needs, and which rows a query sees. The trace
- * reader checks events by it, the oracle and the witness ask it what queries see. It knows integers only, no cells, and
- * shares no line with caches/bookkeeping.
+ * The only account of a trace outside caches/: the rows that each sequence holds at which positions, pending tree
+ * nodes, saved slots, the events that are refused and why, what a cache needs, and the rows that a query sees. The
+ * trace reader checks events with it; the oracle and the witness take from it what queries see. It knows integers only,
+ * no cells, and shares no line with caches/bookkeeping.
  *
- * A row is what is stored of a token: (identity, revision). A row that is written once and never moved has its token's
- * identity for a number. seq_add and seq_div make other rows of the tokens that they move: those are numbered on from
- * the tokens of the trace, in the order in which they are made.
+ * A row is one stored version of a token: (identity, revision). The first row of a token has the token's identity as
+ * its number. seq_add and seq_div make new rows of the tokens that they move. These are numbered in the order in which
+ * they are made, beginning with the number of tokens in the trace.
  */
 #ifndef KVB_HISTORY_H
 #define KVB_HISTORY_H
@@ -16,33 +16,33 @@
 
 typedef struct kvb_history kvb_history;
 
-/* tokens: of the trace, the number of the first moved row; KVB_TRACE_MAX_CELLS while it is not known. 0 or -ENOMEM. */
+/* tokens: of the trace; also the number of the first moved row. KVB_TRACE_MAX_CELLS: not known yet. 0 or -ENOMEM. */
 int kvb_history_open(uint64_t tokens, kvb_history **history);
 void kvb_history_free(kvb_history *history); /* NULL: nothing */
 
 /* ---- events --------------------------------------------------------------------------------------------- */
 
-/* The first group of which the header states no rope: nothing can then be moved. -1, the ordinary case: there is none. */
+/* Sets the first group whose rope is unknown: no token can be moved then. -1, the default: all ropes are known. */
 void kvb_history_rope_unknown(kvb_history *history, int group);
 
 /*
- * What every cache answers to an event whose numbers lie in their ranges, were it the next one: 0, -EINVAL or, with
- * capacity, -ENOSPC; -EPROTO: no trace may hold it, and a cache may take it or not. Changes nothing; why: of what is not
- * 0. The event has its positions.
+ * The answer that every cache would give to this event as the next one: 0, -EINVAL or, with capacity, -ENOSPC; -EPROTO:
+ * no trace may hold the event, and caches may take it or not. why: the reason if not 0. The event has its positions,
+ * and its numbers lie in their ranges. Changes nothing.
  */
 int kvb_history_check(kvb_history *history, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
 /*
- * Checks the next event of a trace against what is alive, completes it (first, n, positions, what its sequences share),
+ * Checks the next event of a trace against what is alive, completes the event (first, n, positions, several, branches),
  * applies it and adds up what a cache needs. An event that must be refused becomes KVB_EVENT_REFUSED and changes
- * nothing. capacity: of the cache, in cells; 0: no limit. 0, -EINVAL with why, or -ENOMEM with why; after a failure the
- * history is of no further use.
+ * nothing. capacity: of the cache, in cells; 0: no limit. 0, or -EINVAL or -ENOMEM with why; after a failure the
+ * history cannot be used any more.
  */
 int kvb_history_take(kvb_history *history, kvb_event *event, uint32_t capacity, char *why, size_t why_bytes);
 /* Applies the next event of a trace that was checked before. 0 or -ENOMEM. */
 int kvb_history_apply(kvb_history *history, const kvb_event *event);
 
 const kvb_trace_needs *kvb_history_needs(const kvb_history *history); /* of the events so far */
-/* The position that the sequence's next token has; how many of its nodes are pending. */
+/* The position of the sequence's next token; the number of its pending nodes. */
 uint32_t kvb_history_next(const kvb_history *history, uint32_t seq);
 uint32_t kvb_history_pending(const kvb_history *history, uint32_t seq);
 
@@ -58,31 +58,31 @@ typedef struct kvb_row_run {
  * history until the next call. Returns how many runs there are, or -ENOMEM. */
 int64_t kvb_history_visible(kvb_history *history, const kvb_group *group, uint32_t i, const kvb_row_run **runs);
 
-/* How a moved row was made: the K part of row `of` is turned by delta positions and stored again. Moves between two
- * steps add up: `of` is then the row of the last step. delta 0: row `of` as it is. */
+/* How a moved row is made: the K part of row `of` is turned by delta positions and stored again. Moves between two
+ * steps add up: `of` is the row at the last step. delta 0: row `of` unchanged. */
 typedef struct kvb_moved_row {
     uint32_t of, token;
     int32_t delta;
 } kvb_moved_row;
 
-/* The rows that moves have made so far, those numbered from the trace's tokens on, until the next event. How many. */
+/* All moved rows so far, in the order of their numbers; valid until the next event. Returns their number. */
 size_t kvb_history_moved(const kvb_history *history, const kvb_moved_row **moved);
-/* The token whose row this is; where prefixes are known, the first token with the same prefix. */
+/* The token of a row; if prefixes are known, the first token with the same prefix. */
 uint64_t kvb_history_token(const kvb_history *history, uint64_t row);
 
 /* ---- tokens of one prefix ------------------------------------------------------------------------------- */
 
 /*
- * Tokens have one prefix if they are of one vocabulary id, at one position, behind one and the same prefix, under one
- * extra key. All of them have the values of the first, so that a cache may share their rows. A token that is not known,
- * follows such a token, stands behind a hole, was moved or was a draft has a prefix of its own.
+ * Two tokens have the same prefix if they have the same vocabulary id and extra key and lie at the same position behind
+ * the same prefix. All of them have the values of the first, so that a cache may share their rows. A token has a prefix
+ * of its own if its id is unknown, it follows such a token or a hole, it was moved, or it was a draft.
  */
 
-/* Before any event: prefixes are to be known. */
+/* Keeps account of prefixes. To be called before any event. */
 void kvb_history_know_prefixes(kvb_history *history);
-/* Has token `claimed` the prefix of the later token `own`, itself included? Else why states where they differ. */
+/* Do token `claimed` and the later token `own` have the same prefix? If not, why says where they differ. */
 bool kvb_history_same_prefix(const kvb_history *history, uint64_t claimed, uint64_t own, char *why, size_t why_bytes);
-/* *like [needs.tokens], from malloc: by identity the first token with the same prefix, perhaps itself. 0 or -ENOMEM. */
+/* *like [needs.tokens], from malloc: for each token the first one with the same prefix, or itself. 0 or -ENOMEM. */
 int kvb_alike_find(const kvb_trace *trace, uint32_t **like);
 
 #endif

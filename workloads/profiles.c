@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Value profiles, and the rows of normal numbers that they are made of. */
+/* Value profiles, and rows of normal numbers. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,19 +22,17 @@ void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row)
     }
 }
 
-/* The list of value profiles; those without structure along the sequence, gaussian, flat and grid; and tags (see
- * values.h). */
-
 /*
- * Value profiles at the ends of what numbers can be.
+ * Value profiles at the limits of numbers.
  *
- *   large-logits   a head's keys share a part of the norm of a row of N(0,1), and their own N(0,1) is at right angles to it. A query
- *                  lies along the shared part as far as makes its logits 100 to 500, plus N(0,1): logits differ by about 1.
- *   far-below      likewise, with logits of -80,000 to -160,000
- *   equal-keys     all keys of a head are one row, N(0,1): every cell that a query sees has the same logit
- *   giant-channel  N(0,1), but for one channel of K and one of V, the same in all rows of a head, 300 to 1,000 times as large.
- *                  q is so many times smaller in K's channel: logits stay as they are.
- *   subnormal      N(0,1) times 2^-130, subnormal in f32, or times 2^-20, subnormal in f16: heads take turns
+ *   large-logits   A head's keys have a shared part, with the norm of a row of N(0,1), and their own N(0,1) at right
+ *                  angles to it. A query has so much of the shared part that its logits are 100 to 500, plus N(0,1):
+ *                  logits differ by about 1.
+ *   far-below      The same with logits of -80,000 to -160,000.
+ *   equal-keys     All keys of a head are one row of N(0,1): every cell that a query sees has the same logit.
+ *   giant-channel  N(0,1), except one channel of K and one of V, the same in all rows of a head, which are 300 to 1,000
+ *                  times as large. q is as many times smaller in K's channel, so that logits do not change.
+ *   subnormal      N(0,1) times 2^-130, subnormal in f32, or 2^-20, subnormal in f16, by turns of the heads.
  */
 
 /* One token's rows of N(0, factor^2) of one head. */
@@ -50,7 +48,7 @@ static uint32_t kv_head_of(const kvb_group *group, kvb_rows kind, uint32_t h)
     return kind == KVB_ROWS_Q ? h / (group->heads / group->kv_heads) : h;
 }
 
-/* Channel c of n of what all keys of a head share: of norm sqrt(n), as a row of N(0,1) has. */
+/* Channel c of the part that all n-channel keys of a head share; its norm is sqrt(n), as of a row of N(0,1). */
 static double shared_part(uint64_t head_key, uint32_t c)
 {
     return kvb_rng_bits(head_key, c / 64) >> c % 64 & 1 ? 1 : -1;
@@ -65,7 +63,7 @@ static double along_shared(uint64_t head_key, uint32_t dim, const float *row)
     return along;
 }
 
-/* Logits of `least` to `most`. */
+/* Rows with logits of `least` to `most`. */
 static void offset_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
                         double least, double most, float *out)
 {
@@ -78,7 +76,7 @@ static void offset_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, ui
         const uint64_t head = kvb_head_key(seed, layer, kv_head_of(g, kind, h));
         const uint64_t own = kvb_rng_key(kvb_token_key(seed, kind, layer, token), h);
         const double unit = kvb_rng_unit((uint32_t)kvb_rng_bits(kvb_rng_key(own, 1), 0));
-        /* in units of the shared part: what the row is to have of it */
+        /* how much of the shared part the row gets, in units of that part */
         const double want = kind == KVB_ROWS_K ? 1 : (least + (most - least) * unit) / (g->scale * dim);
         const double add = want - along_shared(head, dim, out) / dim;
         for (uint32_t c = 0; c < dim; c++)
@@ -149,9 +147,9 @@ PROFILE(giant_channel, .name = "giant-channel",
 PROFILE(subnormal, .name = "subnormal", .summary = "q, K and V are subnormal, in f32 or in f16 by turns of the heads");
 
 /*
- * Value profiles `llama` and `qwen`: rows with the shape that real models have.
+ * Value profiles `llama` and `qwen`: rows with the shape of real models.
  *
- *   K before RoPE   mu[h][c] + s[h][c] N(0,1): few fixed channels with a large mu in every token (KVQuant,
+ *   K before RoPE   mu[h][c] + s[h][c] N(0,1): a few fixed channels with a large mu in every token (KVQuant,
  *                   arXiv 2401.18079, fig. 2; KIVI, arXiv 2402.02750: "a few fixed channels whose magnitudes
  *                   are very large"); then rotated in pairs (i, i + dim/2), theta 10000. 2-5 % of the channels
  *                   have |mu| of 5-15 times the median s.
@@ -162,9 +160,10 @@ PROFILE(subnormal, .name = "subnormal", .summary = "q, K and V are subnormal, in
  *   sink            the token at position 0: small V (g 0.1-0.2), K along the mean query, so that it takes
  *                   30-90 % of the mass at any length (StreamingLLM, arXiv 2309.17453).
  *
- * How the sink is made: some pairs of channels are quiet in the keys of all other tokens. The mean query
- * after RoPE, and the sink's key, lie in these; a query's share of that direction grows with the
- * logarithm of its position, as the sum of all other weights does.
+ * The sink: some pairs of channels are quiet in the keys of all other tokens. The mean query after RoPE, and the sink's
+ * key, lie in these pairs. A query's share of that direction grows with the logarithm of its position, as the sum of
+ * all other weights does.
+ *
  * Queries are small in channels where keys have an offset, so that an offset moves a logit by about 0.3.
  */
 
@@ -172,14 +171,14 @@ PROFILE(subnormal, .name = "subnormal", .summary = "q, K and V are subnormal, in
 #define MIN_DIM      4u
 #define ROPE_THETA   10000.0
 #define QUIET_SPREAD 0.25 /* s of the sink's channels */
-#define OFFSET_LOGIT 0.3  /* by how much one offset channel moves a logit */
+#define OFFSET_LOGIT 0.3  /* how far one offset channel moves a logit */
 #define SINK_LOGIT   0.6  /* log of the sink's weight over all others': 65 % of the mass */
 #define SINK_NORM    0.8  /* of the norm of other keys; GPT-2 has 0.28-1.02 */
 
 /* s is log-normal(0.5), in eight equally likely values: exp(0.5 x normal quantile of (2i + 1) / 16). */
 static const float spreads[8] = {0.4644f, 0.6417f, 0.7832f, 0.9244f, 1.0818f, 1.2768f, 1.5583f, 2.1533f};
 
-/* What all tokens of one (layer, KV head) share. */
+/* The numbers that all tokens share in one (layer, KV head). */
 typedef struct head_shape {
     float spread[MAX_DIM]; /* s */
     float offset[MAX_DIM]; /* mu */
@@ -258,7 +257,7 @@ static void rotate(const rotation *r, uint32_t dim, float *row)
 static void key_row(const head_shape *shape, const rotation *r, uint64_t key, uint32_t dim, uint32_t pos, float *row)
 {
     kvb_rng_normals(key, 1, dim, row);
-    if (pos == 0) { /* the sink: not rotated; a little noise tells the sinks of different sequences apart */
+    if (pos == 0) { /* the sink: not rotated; a little noise distinguishes the sinks of different sequences */
         for (uint32_t c = 0; c < dim; c++)
             row[c] = (float)(shape->sink_norm * shape->sink[c]) + 0.1f * shape->spread[c] * row[c];
         return;
@@ -360,22 +359,22 @@ PROFILE(qwen, .name = "qwen",
 
 /*
  * Value profiles `peaked` and `needle`: one key takes more than 99 % of the mass, whatever else a query sees, up to
- * 131072 cells. A key is a direction of norm sqrt(k_dim), a query the direction of one key, so that logits are L
- * cos(angle between the keys) and that key's is L.
+ * 131072 cells. A key is a direction of norm sqrt(k_dim). A query has the direction of one key, so that key's logit is
+ * L, and the others are L cos(angle between the keys).
  *
  * peaked: the token's own key. needle: each cell in turn, so that a mistake in any one cell decides some query. Of the
  * query heads of a KV head one, in turn, looks at its own token; the others look at positions spread evenly over all
- * that the query may see. What a query can look at is a position, since it does not know what tokens its sequence has:
- * keys of one position have nearly one direction.
+ * that the query may see. A query looks at a position, since it does not know the tokens of its sequence: keys of one
+ * position have nearly one direction.
  */
 
-/* Below this, 131072 directions lie too close together. */
+/* In fewer dims 131072 directions lie too close together. */
 #define PEAKED_MIN_DIM 16u
 
 /*
- * The own logit L. Of N = 131072 random directions in d dimensions the closest pair has a cosine above c
- * with a probability of at most N^2 (1 - c^2)^((d-1)/2) / 4; c here makes that 5e-4. All other keys
- * together then weigh e^-17 N at the very worst of angles and in practice far less: (1 - c) L = 17.
+ * The own logit L. Of N = 131072 random directions in d dimensions the closest pair has a cosine above c with a
+ * probability of at most N^2 (1 - c^2)^((d-1)/2) / 4; c here makes that 5e-4. All other keys together then weigh at
+ * most e^-17 N, with the worst angles, and in practice far less: (1 - c) L = 17.
  */
 static double own_logit(uint32_t dim)
 {
@@ -383,7 +382,7 @@ static double own_logit(uint32_t dim)
     return 17 / (1 - sqrt(c2));
 }
 
-/* A direction of norm sqrt(dim); for a query times what makes its logit L, heads differing in their sharpness. */
+/* Scales a row to the norm sqrt(dim); a query also by the factor that makes its logit L, with a sharpness by head. */
 static void row_scale(const kvb_group *group, kvb_rows kind, uint64_t head_key, uint32_t dim, float *row)
 {
     double norm2 = 0;
@@ -416,10 +415,10 @@ static void peaked_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, ui
 }
 
 #define NEEDLE_OWN                                                                                                     \
-    0.0625f /* how much of a key's direction is its token's own: the same position in another branch differs */
+    0.0625f /* share of a key's direction that is its token's own: the same position in another branch differs */
 
-/* The position that a query head looks at: its own, or the next of a sequence that is spread evenly (Weyl: multiples of
- * the golden ratio, modulo 1) over those that the group lets it see. */
+/* The position that a query head looks at: its own, or the next of a Weyl sequence (multiples of the golden ratio,
+ * modulo 1), which is spread evenly over the positions that the query sees in the group. */
 static uint32_t needle_target(const kvb_group *g, uint64_t seed, uint32_t layer, uint32_t pos, uint32_t h)
 {
     uint32_t each = g->heads / g->kv_heads;
@@ -487,18 +486,18 @@ PROFILE(needle, .name = "needle",
         .supports = needle_supports);
 
 /*
- * Seeded values of layers that scan, and the ranges that recorded ones must keep. They are drawn as the papers
- * initialise them: Delta between 0.001 and 0.1, A = -1 .. -d_state (mamba1) or between -1 and -16 (mamba2, and the
- * gates of the delta rule); lightning's decays are the slopes of ALiBi (arXiv 2108.12409). So some heads forget within
- * ten tokens and some remember thousands.
+ * Seeded values of layers that scan, and the ranges of recorded ones. Seeded values are drawn as in the papers'
+ * initialisation: Delta between 0.001 and 0.1, A = -1 .. -d_state (mamba1) or between -1 and -16 (mamba2, and the gates
+ * of the delta rule); lightning's decays are the slopes of ALiBi (arXiv 2108.12409). So some heads forget within ten
+ * tokens and others remember thousands.
  */
 
 #define DELTA_LEAST 0.001
 #define DELTA_MOST  0.1
 #define A_MOST      16.0
-#define CONSTANT    8u /* among kinds of rows: what a layer has of its own */
+#define CONSTANT    8u /* in place of a kind of rows: the constants of a layer */
 
-/* Log-uniform between the two. */
+/* Log-uniform between DELTA_LEAST and DELTA_MOST. */
 static double delta_of(uint32_t bits)
 {
     return DELTA_LEAST * pow(DELTA_MOST / DELTA_LEAST, kvb_rng_unit(bits));
@@ -562,11 +561,11 @@ void kvb_scan_constant_make(const kvb_model *model, uint64_t seed, kvb_constant 
 
 /* ---- recorded values ------------------------------------------------------------------------------------- */
 
-/* A range of a recorded tensor; n: how many numbers. */
+/* The range of a recorded tensor of n numbers. */
 typedef struct range {
     const char *name;
     const float *at;
-    size_t n, token_floats; /* 0: the layer's own */
+    size_t n, token_floats; /* token_floats 0: a constant of the layer */
     float least, most;
     const char *wanted;
 } range;
@@ -626,7 +625,7 @@ static void gaussian_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, 
 
 PROFILE(gaussian, .name = "gaussian", .summary = "q, K and V are N(0,1): logits are N(0,1) with the default scale");
 
-/* K of flat: so small that the weights are equal within a percent, yet not zero in 16-bit formats. */
+/* K of flat: so small that weights are equal within a percent, but not zero in 16-bit formats. */
 #define FLAT_K 0x1p-12
 
 static void flat_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
@@ -644,13 +643,12 @@ PROFILE(flat, .name = "flat",
 #define GRID_STEP    0x1p-6f
 #define GRID_LARGEST 64000u /* steps: 1000 */
 #define GRID_GROUP                                                                                                     \
-    16u                /* channels of which the first has the row's largest magnitude: no format's groups are smaller  \
-                        */
+    16u /* channels, the first of which has the row's largest magnitude; no format's groups are smaller */
 #define GRID_LOGIT 2.0 /* the standard deviation of a logit, among the rows with the largest K */
 
 /*
- * What a row's largest magnitude is, in steps of the row's own, a power of two times GRID_STEP: twice the largest code
- * of a format. Scales are then powers of two, or nearly, and odd multiples of the step lie half-way between two codes.
+ * A row's largest magnitude, in steps of the row (a power of two times GRID_STEP): twice the largest code of a format.
+ * Then scales are powers of two, or nearly, and odd multiples of the step lie half-way between two codes.
  */
 static const uint32_t grid_tops[] = {
     GRID_LARGEST, 2 * 127, /* int8, q8_0 */
@@ -702,9 +700,9 @@ PROFILE(
 
 /* ---- tags ---------------------------------------------------------------------------------------------- */
 
-#define TAG_SYMBOLS 16u /* of 2 bits each; in rows of twice as many channels, 32 of 1 bit */
+#define TAG_SYMBOLS 16u /* of 2 bits each; in rows of twice as many channels or more, 32 of 1 bit */
 
-/* Bits of numbers 0 .. n-1. */
+/* Bits that hold numbers 0 .. n-1. */
 static uint32_t bits_of(uint32_t n)
 {
     uint32_t bits = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors files, mapped read-only; every claim of the header is checked before any data is handed out. */
+/* safetensors files, mapped read-only. The whole header is checked before data is used. */
 #include "workloads/safetensors.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 #include "workloads/files.h"
 
 #define LENGTH_BYTES     8u
-#define MAX_HEADER_BYTES 100000000u /* as the format's own implementation has it */
+#define MAX_HEADER_BYTES 100000000u /* as in the format's own implementation */
 
 struct kvb_safetensors {
     char *path;
@@ -28,7 +28,7 @@ struct kvb_safetensors {
     json_t *header; /* holds the names */
 };
 
-/* Data section as the header is checked against it. */
+/* The data section against which the header is checked. */
 typedef struct data_section {
     const uint8_t *data;
     uint64_t bytes;
@@ -76,7 +76,7 @@ int kvb_tensor_shape(kvb_tensor *t, bool column_major)
 
 /* ---- one tensor's entry -------------------------------------------------------------------------------- */
 
-/* A number that is no integer or negative is refused. */
+/* Refuses a number that is negative or no integer. */
 static bool unsigned_get(const json_t *value, uint64_t *number)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -98,7 +98,7 @@ static int dtype_parse(const json_t *value, kvb_tensor *t, char *why, size_t why
     return kvb_why_set(-EINVAL, why, why_bytes, "unknown dtype \"%.20s\", known: %s", name ? name : "", list);
 }
 
-/* Shape, and from it strides, elements and bytes. */
+/* Reads the shape, and from it finds strides, elements and bytes. */
 static int shape_parse(const json_t *value, kvb_tensor *t, char *why, size_t why_bytes)
 {
     if (!json_is_array(value) || json_array_size(value) > KVB_TENSOR_DIMS)
@@ -154,12 +154,12 @@ static int by_place(const void *a, const void *b)
     const kvb_tensor *x = a, *y = b;
     if (x->data != y->data)
         return (const char *)x->data < (const char *)y->data ? -1 : 1;
-    if (x->bytes != y->bytes) /* an empty one lies before the one that begins at the same byte */
+    if (x->bytes != y->bytes) /* an empty tensor comes before the one that begins at the same byte */
         return x->bytes < y->bytes ? -1 : 1;
     return strcmp(x->name, y->name);
 }
 
-/* Sorted by place, the tensors must cover the data without overlap or gap. */
+/* Checks that the tensors, sorted by place, cover the data without overlap or gap. */
 static int cover_check(const kvb_safetensors *f, const data_section *section, char *why, size_t why_bytes)
 {
     uint64_t at = 0;
@@ -377,9 +377,9 @@ int kvb_safetensors_read_f32(const kvb_safetensors *file, const char *name, cons
     return 0;
 }
 
-/* Writes safetensors files. */
+/* ---- writing ------------------------------------------------------------------------------------------------ */
 
-#define DATA_ALIGNMENT 8u /* of the data section, so that the first tensor can be used where it is mapped */
+#define DATA_ALIGNMENT 8u /* of the data section, so that the first tensor can be used in the mapping */
 
 static json_t *entry_new(const kvb_tensor *t, uint64_t begin)
 {

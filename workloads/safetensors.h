@@ -6,7 +6,7 @@
  *
  * The header is fully validated on open: its length, JSON without duplicate keys, dtype, shape (product
  * without overflow), offsets ordered, inside the file, equal to shape x dtype, without overlap or gap.
- * Errors: -EINVAL and "file: tensor 'name': what was expected" in why; what open says otherwise.
+ * Errors: -EINVAL with "file: tensor 'name': what was expected" in why, or the error of open.
  */
 #ifndef KVB_SAFETENSORS_H
 #define KVB_SAFETENSORS_H
@@ -52,8 +52,8 @@ int kvb_tensor_shape(kvb_tensor *tensor, bool column_major);
 
 typedef struct kvb_safetensors kvb_safetensors;
 
-/* Maps a whole regular file read-only, to be unmapped; an empty file: NULL and 0. 0, or what open and mmap say, with
- * "path: reason" in why. */
+/* Maps a whole regular file read-only; the caller unmaps it. An empty file: NULL and 0 bytes. 0, or the error of open
+ * or mmap with "path: reason" in why. */
 int kvb_file_map(const char *path, const uint8_t **map, size_t *bytes, char *why, size_t why_bytes);
 
 /* Maps the file read-only. */
@@ -64,13 +64,13 @@ const kvb_tensor *kvb_safetensors_at(const kvb_safetensors *file, size_t i);
 const kvb_tensor *kvb_safetensors_find(const kvb_safetensors *file, const char *name); /* or NULL */
 char *kvb_safetensors_metadata(const kvb_safetensors *file); /* as a JSON text, to be freed; NULL: none, or no memory */
 
-/* Find `name`, require exactly this shape, and convert F32, F16 or BF16 data to out (product of shape
- * floats). -ENOENT, or -EINVAL for another shape or dtype, or for NaN or infinity in it (place named). */
+/* Finds `name`, requires exactly this shape, and converts F32, F16 or BF16 data to out (product of shape floats). 0;
+ * -ENOENT; -EINVAL: another shape or dtype, or NaN or infinity (why names the place). */
 int kvb_safetensors_read_f32(const kvb_safetensors *file, const char *name, const uint64_t *shape, uint32_t n_dims,
                              float *out, char *why, size_t why_bytes);
 
-/* Writes path.tmp, syncs, renames. Data is row-major, laid out in the given order, each tensor 8-byte aligned when the
- * ones before allow; strides and elements are not read. metadata: pairs key, value, ending with NULL; or NULL. */
+/* Writes path.tmp, syncs, renames. Data is row-major, in the given order, each tensor 8-byte aligned if the sizes of
+ * those before allow it; strides and elements are not read. metadata: pairs key, value, ending with NULL; or NULL. */
 int kvb_safetensors_write(const char *path, const kvb_tensor *tensors, size_t n, const char *const *metadata, char *why,
                           size_t why_bytes);
 

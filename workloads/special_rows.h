@@ -10,14 +10,14 @@
 
 typedef enum row_kind {
     ROW_NORMAL,
-    ROW_TIES,       /* halves of a unit whose scale is exact in one format or another */
+    ROW_TIES,       /* half-way between codes, with a scale that is exact in some format */
     ROW_FLOAT_TIES, /* halfway between two floats of few bits */
     ROW_SUBNORMALS,
     ROW_ZEROS,   /* of both signs */
-    ROW_EQUAL,   /* one value, its group's range is 0 */
+    ROW_EQUAL,   /* one value: a group's range is 0 */
     ROW_OUTLIER, /* one huge element */
     ROW_MIXED,   /* magnitudes from 2^-40 to 2^16 */
-    ROW_SMALL,   /* one magnitude a row, 2^-10 to 2^-60; some about 1e-15, where iq4_nl gives up */
+    ROW_SMALL,   /* one magnitude a row, 2^-10 to 2^-60; some about 1e-15, below which iq4_nl stores 0 */
     ROW_SATURATION,
     ROW_INFINITIES,
     ROW_NANS,
@@ -40,7 +40,7 @@ static inline uint32_t row_random(uint64_t *state)
     return (uint32_t)(x >> 32);
 }
 
-/* N(0, 1), nearly: twelve uniform ones. */
+/* Nearly N(0, 1): the sum of twelve uniform numbers. */
 static inline float row_normal(uint64_t *state)
 {
     double sum = -6;

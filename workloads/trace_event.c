@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An event and its line: keys, types and ranges. One table has what each kind of line holds; reader and writer go by it.
+ * An event and its line: keys, types and ranges. A table gives the fields of each kind of line to reader and writer.
  * What is alive is not known here (history.h).
  */
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include "workloads/trace_internal.h"
 #include "workloads/files.h"
 
-/* Events and sets of small numbers in words. */
+/* ---- events and sets of small numbers in words ----------------------------------------------------------- */
 
-#define MOST_RANGES 6u /* that are named of a set */
+#define MOST_RANGES 6u /* most ranges of a set that are listed */
 
 static bool has(const uint64_t *set, uint32_t i)
 {
@@ -55,7 +55,7 @@ void kvb_set_pattern(const char *what, const uint64_t *set, uint32_t n, char *te
     static const char *const endings[] = {"th", "st", "nd", "rd"};
     uint32_t members = 0, first = 0, last = 0, step = 0;
     char several[32];
-    bool even = true; /* each member is as far from the one before */
+    bool even = true; /* members are equally far apart */
     for (uint32_t i = 0; i < n; i++) {
         if (!has(set, i))
             continue;
@@ -142,7 +142,7 @@ void kvb_event_words(const kvb_event *e, char *text, size_t bytes)
 
 /* ---- what the lines look like ------------------------------------------------------------------------ */
 
-/* Where a field goes. Those up to SRCS are arrays, in the order of kvb_event_store.block. */
+/* The place of a field. Those up to SRCS are arrays, in the order of kvb_event_store.block. */
 typedef enum slot {
     POS,
     SEQ,
@@ -167,8 +167,8 @@ typedef enum slot {
 } slot;
 #define N_ARRAYS (SRCS + 1)
 
-/* The member of an event that a slot fills, of 32 bits or a pointer to such; 0: what a prefill or fill has in place of
- * pos, seq and n, and the extra key. */
+/* The member of an event that a slot fills, of 32 bits or a pointer to such. 0: no single member; fields of prefill and
+ * fill in place of pos, seq and n, and the extra key. */
 static const size_t members[SLOTS + 1] = {
     [POS] = offsetof(kvb_event, pos),
     [SEQ] = offsetof(kvb_event, seq),
@@ -192,8 +192,7 @@ static inline bool is_signed(slot s)
     return s == TOK || s == PARENTS || s == DELTA;
 }
 
-/* Of an array: it may have no elements; an element, or what stands in place of the array, may be a list of sequences.
- */
+/* Of an array: it may have no elements; an element, or the value in place of the array, may be a list of sequences. */
 #define MAY_BE_EMPTY 1u
 #define MAY_BE_LIST  2u
 
@@ -203,7 +202,7 @@ typedef struct field {
     bool optional;
     unsigned may;     /* arrays: MAY_ flags */
     int64_t min, max; /* of the number, or of each element */
-    int64_t absent;   /* the number that an absent field stands for */
+    int64_t absent;   /* the number for an absent field */
 } field;
 
 #define MAX_FIELDS 5
@@ -267,7 +266,7 @@ static const line_form line_forms[] = {
     [KVB_EVENT_LOAD] = {"load",
                         {{"slot", SLOT, false, 0, 0, KVB_TRACE_SLOTS - 1, 0},
                          {"seq", SRC, true, 0, 0, SEQ_MAX, KVB_TRACE_ALL}}},
-    [KVB_EVENT_REFUSED] = {REFUSED, {{0}}}, /* a key beside that of the call */
+    [KVB_EVENT_REFUSED] = {REFUSED, {{0}}}, /* a key beside the call's */
 };
 
 static const struct {
@@ -335,7 +334,7 @@ static int number_parse(const json_t *value, const char *what, int64_t min, int6
 
 /* ---- one event --------------------------------------------------------------------------------------- */
 
-/* What a line held, by slot. */
+/* The content of a line, by slot. */
 typedef struct parsed {
     const json_t *arrays[N_ARRAYS];
     int64_t numbers[SLOTS];
@@ -347,7 +346,7 @@ static bool is_list(const json_t *value, const field *f)
     return f->may & MAY_BE_LIST && json_is_array(value);
 }
 
-/* What stands at the head of a list, or alone. */
+/* The number, or the first one of a list. */
 static int64_t number_of(const json_t *value)
 {
     return json_integer_value(json_is_array(value) ? json_array_get(value, 0) : value);
@@ -420,7 +419,7 @@ static int store_reserve(kvb_event_store *store, size_t n)
     return 0;
 }
 
-/* All arrays of a line speak of the same tokens: their common length, or -EINVAL. */
+/* Finds the common length of all arrays of a line: 0 or -EINVAL. */
 static int tokens_count(const line_form *form, const parsed *p, uint32_t *n, char *why, size_t why_bytes)
 {
     *n = (uint32_t)p->numbers[COUNT];
@@ -437,7 +436,7 @@ static int tokens_count(const line_form *form, const parsed *p, uint32_t *n, cha
     return 0;
 }
 
-/* Tokens at .. at + n - 1 are of all sequences of a list; a number is no list. */
+/* Notes that tokens at .. at + n - 1 belong to all sequences of a list; a mere number is no list. */
 static int list_share(kvb_event_store *store, const json_t *list, uint32_t at, uint32_t n)
 {
     const size_t others = json_is_array(list) ? json_array_size(list) - 1 : 0;
@@ -505,7 +504,7 @@ static int kind_find(const char *name, kvb_event_kind *kind, char *why, size_t w
     return kvb_why_set(-EINVAL, why, why_bytes, "unknown event \"%.40s\", known: %s", name, list);
 }
 
-/* 0, or what the event must be answered. */
+/* *error: the answer that the event must get, or 0. */
 static int refusal_parse(const json_t *value, int *error, char *why, size_t why_bytes)
 {
     const char *name = json_string_value(value);
@@ -604,7 +603,7 @@ static int64_t number_get(const kvb_event *e, slot s)
     return is_signed(s) ? (int32_t)number : (int64_t)number;
 }
 
-/* May it be left out of its line? An optional list of sequences may where all are 0. */
+/* May a field be left out of its line? An optional list of sequences may if all are 0. */
 static bool is_absent(const kvb_event *e, const field *f)
 {
     const uint32_t *array = f->slot < N_ARRAYS ? array_get(e, f->slot) : NULL;

@@ -17,7 +17,7 @@ struct kvb_trace_writer {
 
 /* ---- header -------------------------------------------------------------------------------------------- */
 
-/* What can be read back; the rest is as the caller made it. */
+/* Checks that the header can be read back. */
 static int header_check(const kvb_trace_header *h, const char *path, char *why, size_t why_bytes)
 {
     const char *wrong = NULL;
@@ -90,11 +90,9 @@ int kvb_trace_writer_close(kvb_trace_writer *writer, bool commit, char *why, siz
 }
 
 /*
- * Reading a trace: one line at a time, with the file and line in front of whatever is wrong; and a whole trace in
- * memory, read the same way.
+ * Reading a trace, line by line or as a whole. Every error begins with the file and the line. First the block of a
+ * group whose layers scan, read and written.
  */
-
-/* The block of a group of a trace's header whose layers scan, read and written. */
 
 static const struct {
     const char *name;
@@ -209,19 +207,20 @@ void kvb_scan_block_print(FILE *out, const kvb_group_scan *s)
 }
 
 /*
- * Lines that give one token to several sequences: the token is of the first one, and copies (seq_cp) behind the event
- * give it to the others. That says the same as long as no token of the event sees what its sequence is yet to get.
+ * Lines that give a token to several sequences: the token belongs to the first, and copies (seq_cp) after the event
+ * give it to the others. That is equivalent as long as no token of the event would see tokens that its sequence gets by
+ * these copies.
  */
 
 typedef struct sharing {
     const kvb_history *history;
     kvb_event_store *store;
-    size_t n_shares, n;                /* of the line; of them, checked and joined: the first of store->shares */
-    uint32_t last[KVB_TRACE_MAX_SEQS]; /* a sequence's last one, numbered from 1 on; 0: it has none */
-    uint32_t own[KVB_TRACE_MAX_SEQS];  /* of the line's tokens so far, those of each sequence */
+    size_t n_shares, n;                /* shares of the line; those checked and joined, the first of store->shares */
+    uint32_t last[KVB_TRACE_MAX_SEQS]; /* number, from 1 on, of the last share with a sequence; 0: none */
+    uint32_t own[KVB_TRACE_MAX_SEQS];  /* tokens of the line so far, by sequence */
 } sharing;
 
-/* Checks a share, and joins it to those before it. */
+/* Checks a share, and joins it to the last one of its sequence if it continues that one. */
 static int share_join(sharing *all, kvb_trace_share share, char *why, size_t why_bytes)
 {
     kvb_trace_share *last = all->last[share.dst] ? &all->store->shares[all->last[share.dst] - 1] : NULL;
@@ -241,7 +240,7 @@ static int share_join(sharing *all, kvb_trace_share share, char *why, size_t why
     return 0;
 }
 
-/* Looks at the tokens one by one, and at what their sequences have by then. */
+/* Checks the shares token by token, against what the sequences hold at each token. */
 static int tokens_share(sharing *all, char *why, size_t why_bytes)
 {
     const kvb_event *event = &all->store->event;
@@ -264,8 +263,7 @@ static int tokens_share(sharing *all, char *why, size_t why_bytes)
     return err;
 }
 
-/* Before the event is applied: may its tokens be shared as the line says? What goes on where another ends becomes one
- * share. */
+/* Before the event is applied: may its tokens be shared in this way? Shares that continue each other are joined. */
 static int shares_check(const kvb_history *history, kvb_event_store *store, char *why, size_t why_bytes)
 {
     char text[200];
@@ -279,13 +277,12 @@ static int shares_check(const kvb_history *history, kvb_event_store *store, char
     all->store = store;
     all->n_shares = store->n_shares;
     int err = tokens_share(all, text, sizeof text);
-    store->n_shares = store->event.error ? 0 : all->n; /* what is refused is not copied */
+    store->n_shares = store->event.error ? 0 : all->n; /* a refused event has no copies */
     free(all);
     return err ? kvb_why_set(err, why, why_bytes, "%s: %s", kvb_event_kind_name(store->event.kind), text) : 0;
 }
 
-/* After it: the event becomes the next seq_cp that the line stands for, to be applied like any other. False: none is
- * left. */
+/* After it: turns the event into the next seq_cp of the line, to be applied like any other. False: no more. */
 static bool shares_next(kvb_event_store *store)
 {
     if (store->next_copy == store->n_shares)
@@ -302,20 +299,20 @@ static bool shares_next(kvb_event_store *store)
 struct kvb_trace_reader {
     char *path;
     FILE *file;
-    char *line; /* the one last read, without its newline; may hold NUL bytes */
+    char *line; /* last read, without its newline; may hold NUL bytes */
     size_t line_bytes, line_room;
     uint64_t line_number; /* 1-based */
-    bool ends_in_newline; /* the line last read does */
+    bool ends_in_newline; /* the line last read */
     kvb_trace_header header;
     kvb_event_store store;
     kvb_history *history;
     json_t *sees;      /* of the event that was read last, or NULL */
-    uint32_t capacity; /* of the cache: the header's, or what overrides it */
-    uint32_t stated;   /* the header's: what is to be refused is refused by it */
-    int failed;        /* the error after which nothing more is read */
+    uint32_t capacity; /* of the cache: the header's, or the one in its place */
+    uint32_t stated;   /* the header's: the one for events that must be refused */
+    int failed;        /* the error that ended reading */
 };
 
-/* 1: a line that is not blank; 0: end. */
+/* Reads the next line that is not blank. 1: a line; 0: end. */
 static int line_read(kvb_trace_reader *r, char *why, size_t why_bytes)
 {
     bool blank = true;
@@ -355,7 +352,7 @@ static json_t *line_parse(const kvb_trace_reader *r, char *why, size_t why_bytes
     return json;
 }
 
-/* "file:line: text", and nothing more will be read. */
+/* Sets why to "file:line: text" and ends reading. */
 static int reader_fail(kvb_trace_reader *r, int err, const char *text, char *why, size_t why_bytes)
 {
     r->failed = err;
@@ -483,7 +480,7 @@ static int list_check(kvb_trace_reader *r, const kvb_group *group, uint32_t i, c
                              i, seen, json_array_size(list));
 }
 
-/* The queries of the last event see what its line says. Another model in place of the header's limits other tokens. */
+/* Checks "sees" of the last event. Not with a model in place of the header's, which has other limits. */
 static int sees_check(kvb_trace_reader *r, char *why, size_t why_bytes)
 {
     const kvb_event *e = &r->store.event;
@@ -511,7 +508,7 @@ static int sees_check(kvb_trace_reader *r, char *why, size_t why_bytes)
     return err;
 }
 
-/* 1: the event of the next line, or what else the last line stands for; 0: end. */
+/* 1: the next event, which is a copy of the last line or the event of the next line; 0: end. */
 static int event_read(kvb_trace_reader *r, char *why, size_t why_bytes)
 {
     json_decref(r->sees);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The header line of a trace: version, names, the model block, where values come from. */
+/* The header line of a trace: version, names, model block, source of values. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,18 +14,18 @@
 static void model_clear(kvb_model *model);
 
 /*
- * The model block of a trace header, read and written: version 1, all layers alike, with today's names of its fields or
- * the published ones; version 2, layers in groups.
+ * The model block of a trace header, read and written. Version 1: all layers are alike, fields have their own or the
+ * published names. Version 2: layers in groups.
  */
 
 #define VERSION_KEY "kv_cache.schema_version"
 
 typedef struct model_field {
     const char *name;      /* in a group; behind "kv_cache." in version 1 */
-    const char *published; /* the name of the published version 1, behind "kv_cache." */
+    const char *published; /* the name in the published version 1, behind "kv_cache." */
     size_t offset;         /* of a uint32_t in kvb_group */
     int64_t min, max;
-    bool optional; /* 0 where it is absent */
+    bool optional; /* absent: 0 */
 } model_field;
 
 #define FIELD(NAME, PUBLISHED)                                                                                         \
@@ -48,7 +48,7 @@ static const model_field fields[] = {
 };
 static const char *const KINDS[] = {[KVB_GROUP_ATTEND] = "attend", [KVB_GROUP_SCAN] = "scan"};
 static const char *const PAIRINGS[] = {"halves", "neighbours"};
-enum { FIELDS = sizeof fields / sizeof *fields, SHAPE = 4 /* those of version 1 */ };
+enum { FIELDS = sizeof fields / sizeof *fields, SHAPE = 4 /* the first fields, which version 1 has */ };
 
 int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
                          size_t why_bytes)
@@ -85,7 +85,7 @@ static int number_get(const json_t *object, const char *key, double absent, doub
     return 0;
 }
 
-/* What both versions may say of the logits. The default scale needs k_dim. */
+/* The optional members about logits, in both versions. The default scale needs k_dim. */
 static int logits_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
 {
     double softcap = 0;
@@ -158,7 +158,7 @@ static int alike_parse(const json_t *block, kvb_model *model, char *why, size_t 
     return err ? err : logits_parse(block, &model->groups[0], why, why_bytes);
 }
 
-/* The layers of group g join it. */
+/* Puts the listed layers in group g. */
 static int layers_parse(const json_t *list, uint32_t g, bool *taken, kvb_model *model, char *why, size_t why_bytes)
 {
     if (!json_is_array(list) || json_array_size(list) == 0)
@@ -271,10 +271,10 @@ static int groups_parse(const json_t *block, kvb_model *model, char *why, size_t
     return err;
 }
 
-/* trace_version: of the header that holds the block. On failure what the model owns is freed. */
+/* trace_version: of the header that holds the block. On failure the model is cleared. */
 static int model_block_parse(const json_t *block, int64_t trace_version, kvb_model *model, char *why, size_t why_bytes)
 {
-    /* The version first: what follows is only known for these. A trace of version 1 has a model of version 1. */
+    /* The version comes first: the rest depends on it. A trace of version 1 has a model of version 1. */
     int64_t version = 0;
     char text[200];
     int err = kvb_json_integer_get(block, VERSION_KEY, 1, trace_version, &version, why, why_bytes);
@@ -336,7 +336,7 @@ static void json_double_print(FILE *out, double x)
     fputs(text, out);
 }
 
-/* Does version 1 say all of it: one group without limits, caps and sinks? */
+/* Does version 1 suffice for the model: one group without limits, softcap, sink logits and rope? */
 static bool model_is_plain(const kvb_model *model)
 {
     const kvb_group *g = &model->groups[0];
@@ -441,7 +441,7 @@ static int object_get(const json_t *object, const char *key, const json_t **memb
     return 0;
 }
 
-/* A name beside the trace: its folder + name. */
+/* The path of a file beside the trace. */
 static int tensors_resolve(const char *path, const char *name, char **resolved, char *why, size_t why_bytes)
 {
     if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
@@ -567,7 +567,7 @@ void kvb_trace_header_clear(kvb_trace_header *header)
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-/* before: what stands before the key. */
+/* before: printed before the key. */
 static void string_write(FILE *out, const char *before, const char *key, const char *string)
 {
     json_t *value = json_string(string);

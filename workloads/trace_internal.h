@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the trace format share, and no other includes. Functions here write why without
- * the "file:line: " that the reader puts before it. */
+/* Shared by the files of the trace format, and by no others. Functions here set why without the "file:line: " that the
+ * reader puts before it. */
 #ifndef KVB_TRACE_INTERNAL_H
 #define KVB_TRACE_INTERNAL_H
 
@@ -10,15 +10,15 @@
 
 /* ---- one line: trace_header.c, trace_event.c ------------------------------------------------------------ */
 
-/* path: of the trace, beside which tensors lie. On failure the header is left cleared. */
+/* path: of the trace; tensors lie beside it. On failure the header is left cleared. */
 int kvb_trace_header_parse(const json_t *line, const char *path, kvb_trace_header *header, char *why, size_t why_bytes);
 void kvb_trace_header_clear(kvb_trace_header *header);
-/* The line of a header that was checked. */
+/* Prints the line of a checked header. */
 void kvb_trace_header_print(FILE *out, const kvb_trace_header *header);
 
 /* ---- the model block --------------------------------------------------------------------- */
 
-/* A group's members that say what its layers scan. */
+/* The members of a group that scans. */
 int kvb_scan_block_parse(const json_t *group, kvb_group *g, char *why, size_t why_bytes);
 void kvb_scan_block_print(FILE *out, const kvb_group_scan *scan);
 
@@ -28,9 +28,9 @@ int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int
 
 /* n tokens that a line gives to one more sequence. */
 typedef struct kvb_trace_share {
-    uint32_t at; /* the first of them in the event; once they are checked: where a list named them last */
+    uint32_t at; /* index of the first in the event; after the check, of those joined last */
     uint32_t n, dst;
-    uint32_t src, p0; /* once they are checked: a sequence that has them, and their first position there */
+    uint32_t src, p0; /* after the check: a sequence that has them, and their first position there */
 } kvb_trace_share;
 
 /* An event and room for its arrays, used again for each line. Zero at first. */
@@ -40,15 +40,15 @@ typedef struct kvb_event_store {
     size_t room;
     kvb_trace_share *shares; /* that the line names */
     size_t n_shares, shares_room;
-    size_t next_copy; /* of the shares, behind the event */
+    size_t next_copy; /* the next share to be read as a seq_cp */
 } kvb_event_store;
 
 #define KVB_TRACE_SEES "sees" /* a key beside that of the event, which the reader checks */
 
-/* Fills store->event but for line, first and the positions that the line does not hold. */
+/* Fills store->event except line, first and the positions that the line does not hold. */
 int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes);
 void kvb_event_store_free(kvb_event_store *store);
-/* The line of an event that is complete. */
+/* Prints the line of a complete event. */
 void kvb_event_print(FILE *out, const kvb_event *event);
 
 /* Refuses a key of object that is not in known (ends with NULL), naming both; where: "step", "header" … */
@@ -56,7 +56,5 @@ int kvb_json_keys_check(const json_t *object, const char *where, const char *con
 
 /* "an integer", "a string" … of a JSON value, for messages. */
 const char *kvb_json_type_name(const json_t *value);
-
-/* ---- one token in several sequences ----------------------------------------------------- */
 
 #endif

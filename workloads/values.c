@@ -59,7 +59,7 @@ uint32_t kvb_constant_shape(const kvb_group *g, kvb_constant constant, uint64_t 
     return !kvb_group_scans(g) || !has ? 0 : each ? 3 : constant == KVB_CONSTANT_TAPS ? 2 : 1;
 }
 
-/* Where the rows of one token lie. */
+/* The rows of one token. */
 static float *rows_at(const kvb_values *v, kvb_rows kind, uint32_t layer, uint64_t token)
 {
     return v->block[kind] + v->layer_at[kind][layer] +
@@ -74,7 +74,7 @@ const float *kvb_values_rows(const kvb_values *v, kvb_rows kind, uint32_t layer,
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Lays out one kind's block. *token_floats: of a token in all layers. */
+/* Lays out one kind's block. *token_floats: floats of a token in all layers. */
 static int layers_lay(kvb_values *v, kvb_rows kind, size_t *token_floats, char *why, size_t why_bytes)
 {
     size_t floats = 0;
@@ -94,7 +94,7 @@ static int layers_lay(kvb_values *v, kvb_rows kind, size_t *token_floats, char *
     return 0;
 }
 
-/* Zero pages for each kind: what is not written costs nothing. `queries` tokens have q rows. */
+/* Maps zero pages for each kind, so that rows that are not written cost nothing. `queries` tokens have q rows. */
 static int blocks_map(kvb_values *v, uint64_t queries, char *why, size_t why_bytes)
 {
     double touched = 0, memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
@@ -119,7 +119,7 @@ static int blocks_map(kvb_values *v, uint64_t queries, char *why, size_t why_byt
     return 0;
 }
 
-/* Room for what layers have of their own, made from the seed; recorded values then take its place. */
+/* Makes the layers' constants from the seed; recorded values are then written over them. */
 static int constants_make(kvb_values *v, uint64_t seed, char *why, size_t why_bytes)
 {
     for (unsigned c = 0; c < KVB_CONSTANTS; c++) {
@@ -185,7 +185,7 @@ static void tokens_make(const generation *g, const kvb_event *e, uint32_t layer,
 {
     const kvb_model *model = g->values->model;
     const bool scans = kvb_group_scans(kvb_model_group(model, layer));
-    if (scans && g->profile == &kvb_profile_tags) /* symbols are no numbers to scan */
+    if (scans && g->profile == &kvb_profile_tags) /* tags are no numbers to scan */
         return;
     for (uint32_t i = begin; i < end; i++) {
         const uint64_t token = g->trace->like ? g->trace->like[e->first + i] : e->first + i;
@@ -201,7 +201,7 @@ static void tokens_make(const generation *g, const kvb_event *e, uint32_t layer,
     }
 }
 
-/* Every n-th task, from the i-th on. */
+/* Makes every n-th task, from number `part` on. */
 static void part_make(void *ctx, uint32_t part, uint32_t n)
 {
     const generation *g = ctx;
@@ -219,7 +219,7 @@ static void part_make(void *ctx, uint32_t part, uint32_t n)
     }
 }
 
-/* The profile of that name, when it can do this trace. */
+/* The profile of that name, if it supports this trace. */
 static int profile_admit(const kvb_trace *trace, const char *name, const kvb_profile **profile, char *why,
                          size_t why_bytes)
 {
