@@ -50,7 +50,7 @@ static int reach_check(kvb_store *s, const kvb_spans *kept, uint32_t from, uint3
         return 0;
     return kvb_store_fail(s, -ENOTSUP,
                           "a query at position %u would see positions %u .. %u, some of which sequence %u has dropped: "
-                          "it keeps %u (rollback) behind what is seen",
+                          "it keeps %u (rollback) behind those that queries see",
                           next, first, p1 - 1, from, s->options->rollback);
 }
 
@@ -91,8 +91,8 @@ int kvb_kept_shift_check(kvb_store *s, const kvb_change *change, const kvb_spans
     if (shifted_within(held, change, first, pos) == kvb_spans_within(kept, first, pos) &&
         shifted_within(held, change, 0, sinks) == kvb_spans_within(kept, 0, sinks))
         return 0;
-    return kvb_store_fail(s, -ENOTSUP, "a query at position %u would see tokens of sequence %u that it has dropped",
-                          pos, change->src);
+    return kvb_store_fail(s, -ENOTSUP, "a query at position %u would see tokens that sequence %u has dropped", pos,
+                          change->src);
 }
 
 /* ---- compaction: which row goes where, in an order in which no row is overwritten before it is copied ------------ */
