@@ -42,9 +42,8 @@ int kvb_history_take(kvb_history *history, kvb_event *event, uint32_t capacity, 
 int kvb_history_apply(kvb_history *history, const kvb_event *event);
 
 const kvb_trace_needs *kvb_history_needs(const kvb_history *history); /* of the events so far */
-/* The position of the sequence's next token; the number of its pending nodes. */
+/* The position of the sequence's next token. */
 uint32_t kvb_history_next(const kvb_history *history, uint32_t seq);
-uint32_t kvb_history_pending(const kvb_history *history, uint32_t seq);
 
 /* ---- what queries see ----------------------------------------------------------------------------------- */
 

@@ -598,6 +598,11 @@ static int by_id(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+void kvb_ids_sort(uint32_t *ids, uint32_t n)
+{
+    qsort(ids, n, sizeof *ids, by_id);
+}
+
 /* Notes the sequences that lose tokens, in the order of their ids. */
 static void removed_note(kvb_account *a, const kvb_change *change)
 {
@@ -606,7 +611,7 @@ static void removed_note(kvb_account *a, const kvb_change *change)
     for (uint32_t i = 0; i < a->n_alive && change->others; i++)
         if (a->alive[i] != change->src)
             a->changed[a->n_changed++] = a->alive[i];
-    qsort(a->changed, a->n_changed, sizeof *a->changed, by_id);
+    kvb_ids_sort(a->changed, a->n_changed);
 }
 
 /* Number of stretches of consecutive ordinals. */

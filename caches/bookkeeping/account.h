@@ -209,4 +209,6 @@ uint32_t kvb_account_node(const kvb_account *account, uint32_t seq, uint32_t num
 /* The path from a root to node[node], both included, as indices in `node`: path [depth + 1]. */
 void kvb_account_path(const kvb_account *account, uint32_t node, uint32_t *path);
 
+KVB_HOST void kvb_ids_sort(uint32_t *ids, uint32_t n); /* in ascending order */
+
 #endif

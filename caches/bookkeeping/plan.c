@@ -89,12 +89,6 @@ static void tokens_feed(void *ctx, uint32_t seq, uint32_t holder, kvb_span token
     }
 }
 
-static int by_id(const void *a, const void *b)
-{
-    const uint32_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 static bool is_changed(const kvb_account *a, uint32_t seq)
 {
     uint32_t i = 0;
@@ -123,7 +117,7 @@ static int history_make(kvb_feed *f, kvb_account *account, const kvb_change *cha
     int error = proposes ? kvb_grow(account->allocator, &f->node, &f->node_room, account->n_nodes) : 0;
     if (error)
         return error;
-    qsort(account->changed, account->n_changed, sizeof *account->changed, by_id);
+    kvb_ids_sort(account->changed, account->n_changed);
     for (uint32_t i = 0; i < account->n_changed; i++)
         f->seen[account->changed[i]].n = f->seen[account->changed[i]].tokens = 0;
     kvb_account_visit(account, account->changed, account->n_changed, tokens_count, &h);

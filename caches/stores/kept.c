@@ -19,11 +19,10 @@ uint64_t kvb_needed_most(const kvb_store *s)
     return span + s->options->rollback;
 }
 
-void kvb_queries_find(const kvb_store *s, const kvb_feed *feed, uint32_t *next)
+void kvb_queries_find(const kvb_store *s, const kvb_feed *feed, const uint32_t *seqs, uint32_t n, uint32_t *next)
 {
-    const kvb_account *a = s->account;
-    for (uint32_t i = 0; i < a->n_alive; i++)
-        next[a->alive[i]] = kvb_spans_next(&a->seq[a->alive[i]]);
+    for (uint32_t i = 0; i < n; i++)
+        next[seqs[i]] = kvb_spans_next(&s->account->seq[seqs[i]]);
     for (uint32_t i = feed ? feed->n : 0; i-- > 0;)
         next[feed->seqs[i]] = feed->positions[i];
 }
@@ -98,12 +97,6 @@ int kvb_kept_shift_check(kvb_store *s, const kvb_change *change, const kvb_spans
 /* ---- compaction: which row goes where, in an order in which no row is overwritten before it is copied ------------ */
 
 #define NOWHERE UINT32_MAX
-
-static int by_id(const void *a, const void *b)
-{
-    const uint32_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
 
 /* Gives the cells of a part of a sequence the next new cells. to [old cell], from [new cell]. */
 static int part_place(const kvb_store *s, kvb_compaction *k, uint32_t seq, kvb_span part, uint32_t *to, uint32_t *from)
@@ -181,7 +174,7 @@ int kvb_compact(kvb_store *s, kvb_compaction *k, const kvb_spans *cells, uint32_
         return error;
     uint32_t *seqs = k->scratch, *to = seqs + a->n_alive, *from = to + high_water;
     memcpy(seqs, a->alive, a->n_alive * sizeof *seqs);
-    qsort(seqs, a->n_alive, sizeof *seqs, by_id);
+    kvb_ids_sort(seqs, a->n_alive);
     for (uint32_t cell = 0; cell < high_water; cell++)
         to[cell] = NOWHERE;
     for (uint32_t i = 0; i < a->n_alive && !error; i++)

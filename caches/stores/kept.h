@@ -14,9 +14,9 @@ uint32_t kvb_needed_from(const kvb_store *store, uint32_t pos);
 /* Most positions behind the sinks that a sequence needs before a step. */
 uint64_t kvb_needed_most(const kvb_store *store);
 
-/* Finds the position of the next query of each live sequence: next [n_ids]. feed: a step whose tokens the account
- * already holds, of which a sequence's first one counts; NULL: no step. */
-void kvb_queries_find(const kvb_store *store, const kvb_feed *feed, uint32_t *next);
+/* Finds the position of the next query of each of these sequences [n]: next [n_ids]. feed: a step whose tokens the
+ * account already holds, of which a sequence's first one counts; NULL: no step. */
+void kvb_queries_find(const kvb_store *store, const kvb_feed *feed, const uint32_t *seqs, uint32_t n, uint32_t *next);
 
 /* Is the change possible? kept [n_ids]: the positions whose rows each sequence still has. 0, or -ENOTSUP: a COPY or
  * REMOVE after which a query would see dropped rows. */

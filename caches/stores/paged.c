@@ -102,10 +102,8 @@ static int paged_lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
     int error = paged_cells(p, seq);
     if (!error)
         error = kvb_spans_reserve(cells, s->allocator, p->cells.n);
-    for (size_t i = 0; i < p->cells.n && !error; i++) {
-        cells->span[cells->n++] = p->cells.span[i];
-        cells->tokens += p->cells.span[i].n;
-    }
+    if (!error)
+        kvb_spans_add(cells, &p->cells, 0, KVB_POS_END);
     return error;
 }
 
@@ -571,7 +569,7 @@ static int kept_prepare(paged_store *p, const kvb_feed *feed, bool nodes)
     int error = 0;
     if (!p->kept)
         return 0;
-    kvb_queries_find(&p->store, nodes ? NULL : feed, p->next);
+    kvb_queries_find(&p->store, nodes ? NULL : feed, p->store.account->alive, p->store.account->n_alive, p->next);
     for (uint32_t i = 0; i < a->n_alive && !error; i++) {
         const kvb_run gone = paged_unneeded(&p->store, p->next[a->alive[i]]);
         kvb_spans *kept = &p->kept[a->alive[i]];

@@ -322,21 +322,12 @@ static void changed_unsettle(seq_store *c, const kvb_change *change)
         unsettle(c, all ? a->alive : a->changed, all ? a->n_alive : a->n_changed);
 }
 
-/* Sets next[] of each unsettled sequence: the position of its next query; in a step, of its first one. */
-static void queries_find(seq_store *c, const kvb_feed *feed)
-{
-    for (uint32_t i = 0; i < c->n_unsettled; i++)
-        c->next[c->unsettled[i]] = kvb_spans_next(&c->store.account->seq[c->unsettled[i]]);
-    for (uint32_t i = feed ? feed->n : 0; i-- > 0;)
-        c->next[feed->seqs[i]] = feed->positions[i];
-}
-
 /* Uncounts the rows that sequences' next queries do not need, or (back) counts them again. Spans do not change. */
 static void rows_drop(seq_store *c, const kvb_feed *feed, bool back)
 {
     if (!c->drops)
         return;
-    queries_find(c, feed);
+    kvb_queries_find(&c->store, feed, c->unsettled, c->n_unsettled, c->next);
     for (uint32_t i = 0; i < c->n_unsettled; i++)
         kvb_seq_hold(c, c->unsettled[i], c->store.group->sinks, kvb_needed_from(&c->store, c->next[c->unsettled[i]]),
                      back);
@@ -591,7 +582,7 @@ static int prepare(kvb_store *s, const kvb_change *change, const kvb_feed *feed,
 static void step_adopt(seq_store *c, const kvb_change *change, const kvb_feed *feed, const kvb_plan *plan)
 {
     if (c->drops)
-        queries_find(c, entered(change, feed));
+        kvb_queries_find(&c->store, entered(change, feed), c->unsettled, c->n_unsettled, c->next);
     for (uint32_t i = 0; i < c->n_unsettled; i++)
         kvb_spans_cut(&c->cells[c->unsettled[i]], c->store.group->sinks,
                       kvb_needed_from(&c->store, c->next[c->unsettled[i]]));

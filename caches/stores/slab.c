@@ -206,13 +206,13 @@ static int reorder_prepare(slab_store *slab, const kvb_change *change)
 static int lies(kvb_store *s, uint32_t seq, kvb_spans *cells)
 {
     slab_store *slab = (slab_store *)s;
-    int error = slab->row[seq] ? cells_find(slab, seq) : 0;
-    if (!error && slab->row[seq])
+    if (!slab->row[seq])
+        return 0;
+    int error = cells_find(slab, seq);
+    if (!error)
         error = kvb_spans_reserve(cells, s->allocator, slab->cells.n);
-    for (size_t i = 0; i < slab->cells.n && slab->row[seq] && !error; i++) {
-        cells->span[cells->n++] = slab->cells.span[i];
-        cells->tokens += slab->cells.span[i].n;
-    }
+    if (!error)
+        kvb_spans_add(cells, &slab->cells, 0, KVB_POS_END);
     return error;
 }
 
