@@ -38,9 +38,9 @@ SRC_workloads := $(wildcard workloads/*.c workloads/import/*.c)
 SRC_caches    := $(wildcard caches/*.c caches/*/*.c caches/*/*/*.c)
 SRC_bf16      := $(wildcard kernels/vector/bf16_*.c) # compiled for levels with such products alone
 SRC_f16       := $(wildcard kernels/vector/f16_*.c)
-SRC_amx       := $(wildcard kernels/vector/amx_*.c)
 SRC_floats    := $(patsubst %,kernels/vector/%.c,plain_dots plain_sums plain_beside packed weights hadamard scan_chunk scan_steps)
 SRC_int8      := $(patsubst %,kernels/vector/%.c,int8_pack int8_products table)
+SRC_amx       := $(wildcard kernels/vector/amx_*.c) $(patsubst %,kernels/vector/%.c,int8_products table)
 SRC_rows      := $(filter-out $(SRC_bf16) $(SRC_f16) $(SRC_amx) $(SRC_floats) $(SRC_int8),$(wildcard kernels/vector/*.c))
 SRC_codec     := caches/pools/codec/isa.c
 SRC_products  := oracle/products.c
@@ -331,6 +331,8 @@ $(foreach n,128 256 512,$(eval ISA_sve$(n)bf16 := -march=armv8.2-a+sve+i8mm+bf16
 $(foreach i,avx512vnni:avx512 neondot:neon neonbf16:neon sve128bf16:sve128 sve256bf16:sve256 sve512bf16:sve512,\
 	$(eval FLOATS_$(firstword $(subst :, ,$i)) := -DKVB_FLOATS=$(lastword $(subst :, ,$i))))
 FLOATS_avxvnni := -DKVB_FLOATS=avx2 -DKVB_ROWS=avx2 # it adds products of integers alone
+FLOATS_amx     := -DKVB_FLOATS=avx512 -DKVB_ROWS=avx512vnni # so does AMX
+FLOATS_emulated := $(FLOATS_amx)
 define isa
 $(BUILD)/%.$1.o: %.c Makefile
 	@mkdir -p $$(@D)
@@ -339,13 +341,13 @@ $(BUILD)/%.$1.o: %.c Makefile
 endef
 $(foreach i,$(sort $(foreach s,$(LEVELLED),$(ISAS_$s))),$(eval $(call isa,$i)))
 
-# For CPUs without AVX-VNNI: that level once more, without its instruction, in programs whose CPU is said to have it.
+# For CPUs without AVX-VNNI or AMX: those levels once more, without their instructions, in programs whose CPU is said to have them.
 ifeq ($(ARCH),x86_64)
 ISA_emulated-avxvnni := $(ISA_avx2) -DKVB_AVXVNNI
 FLOATS_emulated-avxvnni := -UKVB_ISA -DKVB_ISA=avxvnni $(FLOATS_avxvnni)
 $(eval $(call isa,emulated-avxvnni))
-OF_EMULATED := $(patsubst %.c,$(BUILD)/%.emulated-avxvnni.o,kernels/cpu.c $(SRC_int8))
-EMULATED    := $(patsubst %,$(BUILD)/emulated/%,kvbench test_codes test_attend test_cpu_mask)
+OF_EMULATED := $(patsubst %.c,$(BUILD)/%.emulated-avxvnni.o,kernels/cpu.c kernels/loops.c $(SRC_int8))
+EMULATED    := $(patsubst %,$(BUILD)/emulated/%,kvbench test_codes test_attend test_loops test_cpu_mask)
 $(EMULATED): $(OF_EMULATED) $(ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LINK $@)
@@ -353,6 +355,7 @@ $(EMULATED): $(OF_EMULATED) $(ARCHIVES)
 $(BUILD)/emulated/kvbench: $(BUILD)/harness/main.o
 $(BUILD)/emulated/test_codes: $(BUILD)/ci/tests/whole/test_codes.o
 $(BUILD)/emulated/test_attend: $(BUILD)/ci/tests/kernels/test_attend.o
+$(BUILD)/emulated/test_loops: $(BUILD)/ci/tests/kernels/test_loops.o
 $(BUILD)/emulated/test_cpu_mask: $(BUILD)/ci/tests/harness/test_cpu_mask.o
 programs: $(EMULATED)
 endif

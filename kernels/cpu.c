@@ -44,16 +44,18 @@ typedef struct need {
 
 #define FOREIGN(LEVEL) ((LEVEL) >= KVB_CPU_NEON && (LEVEL) < KVB_CPU_LEVELS)
 #define FOREIGN_WHY    "it is no AArch64"
-#define FP16           (BIT(AVX512FP16) | BIT(AMX))
-#define BF16           (BIT(AVX512BF16) | FP16)
+#define BF16           (BIT(AVX512BF16) | BIT(AMX) | FP16)
 #define VNNI           (BIT(AVX512VNNI) | BF16)
 #define AVX512         (BIT(AVX512) | VNNI)
 #define AVX2           (BIT(AVX2) | BIT(AVXVNNI) | AVX512)
-#if defined(KVB_AVXVNNI) /* a test's build emulates the instruction: every CPU has the level */
+#if defined(KVB_AVXVNNI) /* a test's build emulates these instructions: every CPU has the levels */
 #define AVXVNNI 0
+#define TILES   0
 #else
 #define AVXVNNI BIT(AVXVNNI)
+#define TILES   BIT(AMX)
 #endif
+#define FP16 (BIT(AVX512FP16) | TILES)
 
 /* Features for which gcc 11 or clang 14 has no name: a bit of CPUID. */
 static bool cpuid_has(unsigned leaf, unsigned subleaf, int word, unsigned bit)
@@ -78,10 +80,10 @@ static size_t needs_ask(need to[NEEDS_MOST])
         NAME, __builtin_cpu_supports(NAME), LEVELS                                                                     \
     } /* the builtin takes literals only */
     const need all[] = {
-        {"amx_bf16", cpuid_has(7, 0, EDX, 22), BIT(AMX)}, /* first: the level is for these products */
-        {"amx_int8", cpuid_has(7, 0, EDX, 25), BIT(AMX)},
-        {"amx_tile", cpuid_has(7, 0, EDX, 24), BIT(AMX)},
-        {"amx_tile that the system permits", cpuid_has(7, 0, EDX, 24) && tiles_permitted(), BIT(AMX)},
+        {"amx_bf16", cpuid_has(7, 0, EDX, 22), TILES}, /* first: the level is for these products */
+        {"amx_int8", cpuid_has(7, 0, EDX, 25), TILES},
+        {"amx_tile", cpuid_has(7, 0, EDX, 24), TILES},
+        {"amx_tile that the system permits", cpuid_has(7, 0, EDX, 24) && tiles_permitted(), TILES},
         NAMED("avx2", AVX2),
         NAMED("fma", AVX2),
         {"f16c", cpuid_has(1, 0, ECX, 29), AVX2},

@@ -21,11 +21,26 @@
 #define DECLARE_BF16(LEVEL, VECTOR, BF16)                                                                              \
     extern const kvb_vector kvb_vector_##VECTOR;                                                                       \
     extern const kvb_bf16_loops kvb_bf16_##BF16;
+DECLARE(PORTABLE, portable)
 LEVELS(DECLARE)
 BF16_LEVELS(DECLARE_BF16)
 #if defined(__x86_64__)
 extern const kvb_f16_loops kvb_f16_avx512fp16;
+#if defined(KVB_AVXVNNI) /* a test's build: cpu.c */
+extern const kvb_vector kvb_vector_emulated;
+extern const kvb_amx_loops kvb_tiles_emulated;
+#define AMX_LOOPS                                                                                                      \
+    {                                                                                                                  \
+        &kvb_vector_emulated, &kvb_bf16_avx512bf16, NULL, &kvb_tiles_emulated                                          \
+    }
+#else
+extern const kvb_vector kvb_vector_amx;
 extern const kvb_amx_loops kvb_tiles_amx;
+#define AMX_LOOPS                                                                                                      \
+    {                                                                                                                  \
+        &kvb_vector_amx, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16, &kvb_tiles_amx                                     \
+    }
+#endif
 #endif
 
 const kvb_loops *kvb_loops_at(kvb_cpu_level level)
@@ -37,7 +52,7 @@ const kvb_loops *kvb_loops_at(kvb_cpu_level level)
         LEVELS(LOOPS) BF16_LEVELS(LOOPS_BF16)
 #if defined(__x86_64__)
             [KVB_CPU_AVX512FP16] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16, NULL},
-        [KVB_CPU_AMX] = {&kvb_vector_avx512vnni, &kvb_bf16_avx512bf16, &kvb_f16_avx512fp16, &kvb_tiles_amx},
+        [KVB_CPU_AMX] = AMX_LOOPS,
 #endif
     };
     return loops[level].vector ? &loops[level] : NULL;

@@ -112,6 +112,8 @@ const kvb_bench_work kvb_bench_works[] = {
     {PREFILL("prefill-amx", "bf16", KVB_BENCH_PREFILL, 4096), .peak = KVB_PEAK_AMX_BF16,
      .entry = {{FLASH_AMX(0.50)}, {FLASH_BF16(0)}}},
     {LATENT("amx", "bf16", KVB_PEAK_AMX_BF16), .entry = {{FLASH_AMX(0.50)}, {FLASH_BF16(0)}}},
+    {VERIFY("verify-amx-int8-g4", "int8"), .peak = KVB_PEAK_AMX_INT8, .entry = {{FLASH_INT8(0)}}},
+    {LATENT("amx-a8g64", "a8g64", KVB_PEAK_AMX_INT8), .entry = {{FLASH_INT8(0)}}},
     {CALL("f16", "flash", "64", KVB_BENCH_DECODE, 64)},
     {CALL("f16", "flash", "256", KVB_BENCH_DECODE, 256)},
     {CALL("f16", "flash", "16x16", KVB_BENCH_BATCH, 16 * 16)},

@@ -76,7 +76,7 @@ LOOP(int8_avx2, AVX2(",avxvnni"), __m256i, _mm256_set1_epi32(1),
 #define TILES(NAME, INSTRUCTION)                                                                                       \
     static double NAME(uint64_t turns)                                                                                 \
     {                                                                                                                  \
-        tiles_open();                                                                                                  \
+        tiles_open(TILE_LANES);                                                                                        \
         for (; turns; turns--)                                                                                         \
             __asm__ volatile(INSTRUCTION " %tmm7, %tmm6, %tmm0\n\t" INSTRUCTION " %tmm7, %tmm6, %tmm1\n\t" INSTRUCTION \
                                          " %tmm7, %tmm6, %tmm2\n\t" INSTRUCTION " %tmm7, %tmm6, %tmm3\n\t" INSTRUCTION \
@@ -85,7 +85,7 @@ LOOP(int8_avx2, AVX2(",avxvnni"), __m256i, _mm256_set1_epi32(1),
         return 1;                                                                                                      \
     }
 TILES(bf16_amx, "tdpbf16ps")
-TILES(int8_amx, "tdpbusd")
+TILES(int8_amx, "tdpbsud")
 
 static bool has_bf16(void) /* needs no VBMI, unlike the level avx512bf16 */
 {
@@ -101,6 +101,12 @@ static bool has_avxvnni(void) /* the CPU itself: a test's program has a level wi
 {
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1; /* clang 14 has no name for it */
+}
+
+static bool has_tiles(void) /* so it is here */
+{
+    unsigned a, b, c, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 24 & 1;
 }
 #endif
 
@@ -143,8 +149,8 @@ const kvb_peak_kernel kvb_peak_kernels[] = {
     {KVB_PEAK_BF16, "avx512bf16 vdpbf16ps", 2.0 * 32 * CHAINS, bf16_avx512, KVB_CPU_AVX512, has_bf16},
     {KVB_PEAK_INT8, "avx512vnni vpdpbusd", 2.0 * 64 * CHAINS, int8_avx512, KVB_CPU_AVX512, has_vnni},
     {KVB_PEAK_INT8, "avxvnni vpdpbusd", 2.0 * 32 * CHAINS, int8_avx2, KVB_CPU_AVX2, has_avxvnni},
-    {KVB_PEAK_AMX_BF16, "amx_bf16 tdpbf16ps", 2.0 * 16 * 16 * 32 * TILE_CHAINS, bf16_amx, KVB_CPU_AMX, NULL},
-    {KVB_PEAK_AMX_INT8, "amx_int8 tdpbusd", 2.0 * 16 * 16 * 64 * TILE_CHAINS, int8_amx, KVB_CPU_AMX, NULL},
+    {KVB_PEAK_AMX_BF16, "amx_bf16 tdpbf16ps", 2.0 * 16 * 16 * 32 * TILE_CHAINS, bf16_amx, KVB_CPU_AMX, has_tiles},
+    {KVB_PEAK_AMX_INT8, "amx_int8 tdpbsud", 2.0 * 16 * 16 * 64 * TILE_CHAINS, int8_amx, KVB_CPU_AMX, has_tiles},
 #elif defined(__aarch64__)
     {KVB_PEAK_F32, "neon fmla", 2.0 * 4 * CHAINS, f32_neon, KVB_CPU_NEON, NULL},
     {KVB_PEAK_BF16, "neon bfdot", 2.0 * 8 * CHAINS, bf16_neon, KVB_CPU_NEONBF16, NULL},

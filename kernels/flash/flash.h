@@ -198,10 +198,6 @@ const float *kvb_float_query(const kvb_flash *flash, uint32_t h, const float *q,
 size_t kvb_float_tiles_bytes(const kvb_problem *problem);
 size_t kvb_float_v_tile(const kvb_problem *problem);
 
-/* scores() and sums() over rows of bf16 and FP8: product_bf16.c. block: the loops for more than DOTS_ROWS rows. */
-void kvb_bf16_scores(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, kvb_block_scores_fn *block);
-void kvb_bf16_sums(const kvb_flash *flash, const kvb_workspace *w, kvb_row_group *g, kvb_block_sums_fn *block);
-
 /* ---- one pass: pass.c -------------------------------------------------------------------------------------------- */
 
 /* Softmax and sums of the rows of a tile so far; row r is token r / group and query head r % group of the tile. */

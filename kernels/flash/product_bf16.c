@@ -122,7 +122,7 @@ static void bf16_decoded(const kvb_flash *f, const void *encoded, double *q)
         q[c] = fabs((double)scaled[c]) < BF16_LEAST ? 0 : (double)scaled[c] * (double)*back;
 }
 
-void kvb_bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, kvb_block_scores_fn *block)
+static void bf16_scores_of(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, kvb_block_scores_fn *block)
 {
     const kvb_side *k = &f->k;
     if (g->n_rows > DOTS_ROWS) {
@@ -139,7 +139,7 @@ void kvb_bf16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *
     f->loops->bf16->dots(&keys, g->query, g->n_rows, w->scores);
 }
 
-void kvb_bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, kvb_block_sums_fn *block)
+static void bf16_sums_of(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, kvb_block_sums_fn *block)
 {
     const kvb_problem *p = &f->args->problem;
     const kvb_side *v = &f->v;
@@ -165,11 +165,11 @@ void kvb_bf16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g,
 #define KERNEL(LOOPS, NAME, SUMMARY)                                                                                   \
     static void LOOPS##_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)                           \
     {                                                                                                                  \
-        kvb_bf16_scores(f, w, g, f->loops->LOOPS->block_scores);                                                       \
+        bf16_scores_of(f, w, g, f->loops->LOOPS->block_scores);                                                        \
     }                                                                                                                  \
     static void LOOPS##_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)                             \
     {                                                                                                                  \
-        kvb_bf16_sums(f, w, g, f->loops->LOOPS->block_sums);                                                           \
+        bf16_sums_of(f, w, g, f->loops->LOOPS->block_sums);                                                            \
     }                                                                                                                  \
     const kvb_product kvb_product_##LOOPS = {                                                                          \
         .loops = offsetof(kvb_loops, LOOPS),                                                                           \

@@ -10,66 +10,7 @@
 
 #define ROWS  TILE_ROWS_MAX
 #define DEPTH (TILE_BYTES / 2) /* channels or cells that an instruction adds up */
-#define LANES (TILE_BYTES / 4) /* columns of a tile */
-
-/* Up to 16 rows as one tile reads them. */
-typedef struct tile_at {
-    char *at;
-    size_t stride;
-} tile_at;
-
-/* From a row to the next, if there are 16 at equal distances; else 0. */
-static inline size_t rows_stride(const void *const *rows, uint32_t n)
-{
-    const uintptr_t first = (uintptr_t)rows[0], stride = n == ROWS ? (uintptr_t)rows[1] - first : 0;
-    bool even = n == ROWS && (uintptr_t)rows[1] > first;
-    for (uint32_t i = 2; even && i < ROWS; i++)
-        even = (uintptr_t)rows[i] == first + i * stride;
-    return even ? stride : 0;
-}
-
-/* `bytes` of each of n rows, from byte `from` on: where they are, or without a stride copied to `copy` [ROWS][bytes]. Rows
- * from n on are anything finite. */
-static inline tile_at rows_find(const void *const *rows, uint32_t n, size_t stride, size_t from, size_t bytes,
-                                void *copy)
-{
-    if (stride)
-        return (tile_at){(char *)(uintptr_t)rows[0] + from, stride};
-    for (uint32_t i = 0; i < ROWS; i++)
-        memcpy((char *)copy + i * bytes, (const char *)rows[i < n ? i : 0] + from, bytes);
-    return (tile_at){copy, bytes};
-}
-
-/*
- * Adds to tiles 0 to 3 (two by two) the products of one or two tiles of rows with one or two tiles of columns of a packed
- * block [steps * ROWS][stride] dwords.
- */
-static inline void tiles_multiply(const tile_at a[2], bool two_rows, const int32_t *b, size_t stride, bool two_columns,
-                                  uint32_t steps)
-{
-    for (uint32_t k = 0; k < steps; k++, b += ROWS * stride) {
-        tile_load(4, a[0].at + k * TILE_BYTES, a[0].stride);
-        tile_load(6, b, stride * sizeof *b);
-        tile_dot_bf16(0, 4, 6);
-        if (two_columns) {
-            tile_load(7, b + LANES, stride * sizeof *b);
-            tile_dot_bf16(1, 4, 7);
-        }
-        if (!two_rows)
-            continue;
-        tile_load(5, a[1].at + k * TILE_BYTES, a[1].stride);
-        tile_dot_bf16(2, 5, 6);
-        if (two_columns)
-            tile_dot_bf16(3, 5, 7);
-    }
-}
-
-/* Rows in tile i (0 or 1) of a panel of n rows. */
-static inline uint32_t rows_of(uint32_t n, uint32_t i)
-{
-    const uint32_t left = n - (i ? ROWS : 0);
-    return left < ROWS ? left : ROWS;
-}
+#define LANES TILE_LANES       /* columns of a tile */
 
 /* Clears rows of pairs that were not packed: they are multiplied by 0, so they must be finite. */
 static inline void tail_clear(int32_t *tile, size_t stride, uint32_t from, uint32_t end)
@@ -90,17 +31,17 @@ static void scores_panel(const int32_t *tile, uint32_t dim, uint32_t cells, cons
     tile_at a[2] = {{0}};
 
     for (uint32_t i = 0; i < parts; i++)
-        a[i] = rows_find(q + i * ROWS, rows_of(n, i), rows_stride(q + i * ROWS, rows_of(n, i)), 64, bytes,
+        a[i] = tile_find(q + i * ROWS, tile_rows_of(n, i), tile_stride(q + i * ROWS, tile_rows_of(n, i)), 64, bytes,
                          copy + i * ROWS * bytes);
     for (uint32_t c = 0; c < cells; c += 2 * LANES) {
         float *to[2] = {scores + c, scores + ROWS * BLOCK + c};
-        const uint32_t whole = rows_of(n, parts - 1) == ROWS, stride = whole ? BLOCK : 2 * LANES;
+        const uint32_t whole = tile_rows_of(n, parts - 1) == ROWS, stride = whole ? BLOCK : 2 * LANES;
         float *end = whole ? to[parts - 1] : last[0];
         tile_zero(0);
         tile_zero(1);
         tile_zero(2);
         tile_zero(3);
-        tiles_multiply(a, parts == 2, tile + c, BLOCK, true, steps);
+        tiles_multiply(false, a, parts == 2, tile + c, BLOCK, true, LANES, steps);
         if (parts == 2) {
             tile_store(0, to[0], BLOCK * sizeof(float));
             tile_store(1, to[0] + LANES, BLOCK * sizeof(float));
@@ -110,7 +51,7 @@ static void scores_panel(const int32_t *tile, uint32_t dim, uint32_t cells, cons
             tile_store(0, end, stride * sizeof(float));
             tile_store(1, end + LANES, stride * sizeof(float));
         }
-        for (uint32_t r = 0; !whole && r < rows_of(n, parts - 1); r++)
+        for (uint32_t r = 0; !whole && r < tile_rows_of(n, parts - 1); r++)
             memcpy(to[parts - 1] + r * BLOCK, last[r], sizeof last[r]);
     }
     for (uint32_t r = 0; r < n; r++) {
@@ -126,7 +67,7 @@ static void amx_scores(const kvb_view *k, uint32_t h, const uint32_t *cells, uin
     char *copy = (char *)scratch + kvb_bf16_scratch_bytes(k->dim);
     block_pack(k, h, cells, n, keys_of_bf16, keys_of_fp8, next, scratch);
     tail_clear(scratch, BLOCK, k->dim / 2, (k->dim + DEPTH - 1) / DEPTH * ROWS);
-    tiles_open();
+    tiles_open(LANES);
     for (uint32_t r = 0; r < n_rows; r += AMX_PANEL) {
         scores_panel(scratch, k->dim, n, queries + r, n_rows - r < AMX_PANEL ? n_rows - r : AMX_PANEL,
                      scores + (size_t)r * BLOCK, copy);
@@ -138,7 +79,7 @@ static void amx_scores(const kvb_view *k, uint32_t h, const uint32_t *cells, uin
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */
 
-/* Channels c .. c + 31 of the sums of a panel, or 16 of them. strides: rows_stride() of its tiles. */
+/* Channels c .. c + 31 of the sums of a panel, or 16 of them. strides: tile_stride() of its tiles. */
 static inline void channels_sum(const tile_at a[2], uint32_t n, const int32_t *tile, uint32_t width, uint32_t steps,
                                 bool two, uint32_t c, float *const *sums, const size_t strides[2])
 {
@@ -148,8 +89,8 @@ static inline void channels_sum(const tile_at a[2], uint32_t n, const int32_t *t
     tile_at to[2] = {{0}};
 
     for (uint32_t i = 0; i < parts; i++)
-        to[i] = rows_find((const void *const *)(sums + i * ROWS), rows_of(n, i), strides[i], c * sizeof(float), bytes,
-                          copy[i * ROWS]);
+        to[i] = tile_find((const void *const *)(sums + i * ROWS), tile_rows_of(n, i), strides[i], c * sizeof(float),
+                          bytes, copy[i * ROWS]);
     tile_load(0, to[0].at, to[0].stride);
     if (two)
         tile_load(1, to[0].at + TILE_BYTES, to[0].stride);
@@ -157,7 +98,7 @@ static inline void channels_sum(const tile_at a[2], uint32_t n, const int32_t *t
         tile_load(2, to[1].at, to[1].stride);
     if (two && parts == 2)
         tile_load(3, to[1].at + TILE_BYTES, to[1].stride);
-    tiles_multiply(a, parts == 2, tile + c, width, two, steps);
+    tiles_multiply(false, a, parts == 2, tile + c, width, two, LANES, steps);
     tile_store(0, to[0].at, to[0].stride);
     if (two)
         tile_store(1, to[0].at + TILE_BYTES, to[0].stride);
@@ -166,7 +107,7 @@ static inline void channels_sum(const tile_at a[2], uint32_t n, const int32_t *t
     if (two && parts == 2)
         tile_store(3, to[1].at + TILE_BYTES, to[1].stride);
     for (uint32_t i = 0; i < parts; i++)
-        for (uint32_t r = 0; !strides[i] && r < rows_of(n, i); r++)
+        for (uint32_t r = 0; !strides[i] && r < tile_rows_of(n, i); r++)
             memcpy(sums[i * ROWS + r] + c, to[i].at + r * bytes, bytes);
 }
 
@@ -179,7 +120,7 @@ static void sums_panel(const int32_t *tile, uint32_t dim, uint32_t cells, const 
     size_t strides[2] = {0};
 
     for (uint32_t i = 0; i * ROWS < n; i++)
-        strides[i] = rows_stride((const void *const *)(sums + i * ROWS), rows_of(n, i));
+        strides[i] = tile_stride((const void *const *)(sums + i * ROWS), tile_rows_of(n, i));
     for (uint32_t r = 0; r < n; r++) {
         _Alignas(64) float row[BLOCK];
         const float *from = weights + r * BLOCK;
@@ -200,7 +141,7 @@ static void amx_sums(const kvb_view *v, uint32_t h, const uint32_t *cells, uint3
 {
     block_pack(v, h, cells, n, values_of_bf16, values_of_fp8, next, scratch);
     tail_clear(scratch, kvb_bf16_width(v->dim), (n + 1) / 2, (n + DEPTH - 1) / DEPTH * ROWS);
-    tiles_open();
+    tiles_open(LANES);
     for (uint32_t r = 0; r < n_rows; r += AMX_PANEL) {
         sums_panel(scratch, v->dim, n, weights + (size_t)r * BLOCK, n_rows - r < AMX_PANEL ? n_rows - r : AMX_PANEL,
                    sums + r);

@@ -32,6 +32,10 @@
 #else
 #define TILE_DWORDS 1u
 #endif
+/* AMX's tiles multiply where many rows meet a block: int8_tiles.h. */
+#if defined(__AMX_INT8__) || defined(__AMXINT8__) || defined(KVB_TILES_EMULATED) /* gcc, clang 14 */
+#define INT8_TILES
+#endif
 #define TOGETHER (TILE_CODES * TILE_DWORDS) /* codes of a cell that an instruction takes */
 
 /* ---- formats ----------------------------------------------------------------------------------------------------- */

@@ -14,75 +14,6 @@
 
 #include <math.h>
 
-/* c plus the products of the TILE_CODES codes of a dword of a tile and as many whole numbers. */
-VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
-{
-#if TILE_CODES == 4
-    return vi_dot4(c, codes, whole);
-#else
-    return vi_dot2(c, codes, whole);
-#endif
-}
-
-/* As dword_product(), for a tile of codes; `dwords` of each list are taken. With I8MM each 128 bits of a vector hold
- * the sums of two rows with two cells, which are separated in the end. */
-VEC_INLINE void codes_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t dwords, const void *const *a,
-                              const int32_t *tile, size_t stride, vi *acc)
-{
-#if TILE_DWORDS == 2
-    const uint32_t pairs = (rows + 1) / 2;                   /* of rows; a last one alone is taken twice */
-    vi sums[PRODUCT_ROWS * PRODUCT_VECS + 2 * PRODUCT_VECS]; /* [2 * vecs][pairs] */
-#pragma GCC unroll 32
-    for (uint32_t j = 0; j < 2 * vecs * pairs; j++)
-        sums[j] = vi_set(0);
-    for (uint32_t k = 0; k < dwords; k += 2, tile += 2 * stride)
-#pragma GCC unroll 32
-        for (uint32_t j = 0; j < 2 * vecs * pairs; j++) {
-            const uint32_t v = j / pairs, r = j % pairs * 2, part = v * parts / (2 * vecs);
-            const void *one = a[r * parts + part], *other = r + 1 < rows ? a[(r + 1) * parts + part] : one;
-            sums[j] = vi_mmla(sums[j], vi_halves((const char *)one + 4 * k, (const char *)other + 4 * k),
-                              vi_load(tile + v * VL));
-        }
-#pragma GCC unroll 32
-    for (uint32_t j = 0; j < rows * vecs; j++) {
-        const vi *of = sums + j % vecs * 2 * pairs + j / vecs / 2;
-        acc[j] += vi_halves_of(of[0], of[pairs], j / vecs % 2);
-    }
-#else
-    dword_product(vi_dot_codes, rows, vecs, parts, dwords, a, tile, stride, acc);
-#endif
-}
-
-#ifdef OWN_BYTES
-/* As codes_product(), for a tile of keys of bytes. 16 bits hold the sums of 8 dwords of codes of 4 bits (8 * 2 * 15 *
- * 127), of 4 dwords of codes of 5 bits. */
-VEC_INLINE void bytes_product(uint32_t rows, uint32_t vecs, bool five, uint32_t dwords, const void *const *a,
-                              const int32_t *tile, vi *acc)
-{
-    for (uint32_t k = 0; k < dwords;) {
-        __m256i pairs[PRODUCT_ROWS * PRODUCT_VECS];
-#pragma GCC unroll 32
-        for (uint32_t j = 0; j < rows * vecs; j++)
-            pairs[j] = _mm256_setzero_si256();
-#pragma GCC unroll 1
-        for (const uint32_t end = k + (five ? 4 : 8); k < end; k++, tile += BLOCK) {
-            __m256i b[PRODUCT_VECS];
-#pragma GCC unroll 8
-            for (uint32_t v = 0; v < vecs; v++)
-                b[v] = (__m256i)vi_load(tile + v * VL);
-#pragma GCC unroll 32
-            for (uint32_t j = 0; j < rows * vecs; j++) {
-                const __m256i x = _mm256_maddubs_epi16(b[j % vecs], (__m256i)vi_set(dword_at(a[j / vecs], k)));
-                __asm__("vpaddw %1, %0, %0" : "+x"(pairs[j]) : "x"(x)); /* gcc 12 keeps sums twice, and in memory */
-            }
-        }
-#pragma GCC unroll 32
-        for (uint32_t j = 0; j < rows * vecs; j++)
-            acc[j] = vi_dot2(acc[j], (vi)pairs[j], vi_set(0x00010001));
-    }
-}
-#endif
-
 /* Stores the whole numbers nearest to 64 floats side by side, in the size that codes are multiplied with, or as bytes.
  * Returns their sum if the codes still contain their offset, else 0. */
 VEC_INLINE int32_t whole_store(const vf *x, bool bytes, void *to)
@@ -187,60 +118,15 @@ typedef struct keys {
     kvb_lookahead *next;
 } keys;
 
-/* Adds a group of channels to the scores of vecs * VL cells from i on. */
-VEC_INLINE void group_scores(bool bytes, uint32_t rows, uint32_t vecs, const keys *k, uint32_t g, uint32_t i,
-                             const int8_query *const *q, float *scores)
+/* Adds a group of channels to a row's scores of VL cells. sum: their sums of products; d, m: the cells' factors; m NULL:
+ * none. */
+VEC_INLINE void score_add(const int8_query *q, uint32_t g, bool last, vi sum, const float *d, const float *m,
+                          float *scores)
 {
-    const int8_shape *s = k->shape;
-    const size_t codes_at = int8_query_codes_at(s);
-    const uint32_t dwords = s->group / (bytes ? 4 : TILE_CODES);
-    const int32_t offset = TILE_SIGNED && !bytes ? 0 : s->of.offset; /* signed codes have it taken off already */
-    const bool last = g + 1 == s->groups;
-    const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
-    const void *a[PRODUCT_ROWS];
-    vi acc[PRODUCT_ROWS * PRODUCT_VECS];
-
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
-        a[r] = (const char *)q[r] + codes_at + (size_t)g * dwords * sizeof(int32_t);
-#pragma GCC unroll 32
-    for (uint32_t j = 0; j < rows * vecs; j++)
-        acc[j] = vi_set(-offset * q[j / vecs]->sums[g]);
-    const int32_t *tile = k->tile + (size_t)g * dwords * BLOCK + i * TILE_DWORDS;
-#ifdef OWN_BYTES
-    if (bytes)
-        bytes_product(rows, vecs, s->of.offset == 16, dwords, a, tile, acc);
-    else
-#endif
-        codes_product(rows, vecs, 1, dwords, a, tile, BLOCK, acc);
-#pragma GCC unroll 32
-    for (uint32_t j = 0; j < rows * vecs; j++) {
-        const int8_query *of = q[j / vecs];
-        const uint32_t at = j % vecs * VL;
-        float *to = scores + j / vecs * BLOCK + i + at;
-        vf x = vf_fma(vi_to_vf(acc[j]), vf_load(d + at), g ? vf_load(to) : vf_set(0));
-        if (m)
-            x = vf_fma(vf_set((float)of->sums[g]), vf_load(m + at), x);
-        vf_store(to, x * vf_set(last ? of->step : 1.0f));
-    }
-}
-
-/* Scores of a panel of rows, for so many cells. */
-VEC_INLINE void scores_panel(uint32_t rows, uint32_t cells, const keys *k, const void *const *queries, float *scores)
-{
-    const uint32_t vecs = cells < PRODUCT_VECS * VL ? cells / VL : PRODUCT_VECS;
-    const int8_query *q[PRODUCT_ROWS];
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
-        q[r] = queries[r];
-    for (uint32_t i = 0; i < cells; i += vecs * VL)
-        for (uint32_t g = 0; g < k->shape->groups; g++) {
-            if (KEYS_OF_BYTES(k->shape->elem))
-                group_scores(true, rows, vecs, k, g, i, q, scores);
-            else
-                group_scores(false, rows, vecs, k, g, i, q, scores);
-            kvb_lookahead_step(k->next);
-        }
+    vf x = vf_fma(vi_to_vf(sum), vf_load(d), g ? vf_load(scores) : vf_set(0));
+    if (m)
+        x = vf_fma(vf_set((float)q->sums[g]), vf_load(m), x);
+    vf_store(scores, x * vf_set(last ? q->step : 1.0f));
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
@@ -308,6 +194,184 @@ VEC_INLINE void weights_round(uint32_t cells, const float *weights, const float 
     to->rest = m ? vf_total(rest) : 0;
 }
 
+/* Rounds a row's weights for a group. step: the row's, if all factors are finite. */
+VEC_INLINE void weights_of_group(uint32_t cells, const values *v, uint32_t g, const float *weights, row_step step,
+                                 whole_weights *to)
+{
+    const float *d = v->d + g * BLOCK, *m = v->m ? v->m + g * BLOCK : NULL;
+    if (v->most)
+        weights_round(cells, weights, d, m, true, step, false, to);
+    else
+        weights_round(cells, weights, d, m, false, step_find(cells, weights, d, false), false, to);
+}
+
+/* Adds a block to VL of a row's sums. sum: their sums of products. */
+VEC_INLINE void sum_add(const values *v, const whole_weights *w, vi sum, float *sums)
+{
+    vf x = vf_load(sums);
+    if (v->m)
+        x = x + vf_set(w->rest);
+    vf_store(sums, vf_fma(vi_to_vf(sum), vf_set(w->step), x));
+}
+
+/* Sets most[i] to the largest magnitude of x[group][i]. Is all of x finite? */
+static bool largest_find(const float *x, uint32_t groups, uint32_t cells, float *most)
+{
+    vi all = vi_set(0);
+    for (uint32_t i = 0; i < cells; i += VL) {
+        vi size = vi_set(0);
+        for (uint32_t g = 0; g < groups; g++)
+            size = vi_size_max(size, vf_load(x + g * BLOCK + i));
+        vf_store(most + i, (vf)size);
+        all = vi_size_max(all, (vf)size);
+    }
+    return vi_largest(all) < 0x7f800000;
+}
+
+/* Sets most[i] to the largest |d| of each cell. Are all d and m finite? */
+static bool factors_finite(const int8_shape *s, const int8_block *block, uint32_t cells, float *most)
+{
+    _Alignas(64) float of_m[BLOCK];
+    return largest_find(block->d, s->groups, cells, most) &&
+           (!block->m || largest_find(block->m, s->groups, cells, of_m));
+}
+
+/* A packed block of n cells. */
+static values values_of(const int8_shape *s, const int8_block *block, uint32_t n, float *most, kvb_lookahead *next)
+{
+    return (values){.shape = s,
+                    .tile = block->tile,
+                    .d = block->d,
+                    .m = block->m,
+                    .most = factors_finite(s, block, int8_cells(n), most) ? most : NULL,
+                    .depth = (n + TOGETHER - 1) / TOGETHER * TILE_DWORDS,
+                    .next = next};
+}
+
+#if defined(INT8_TILES)
+#include "kernels/vector/int8_tiles.h"
+#else
+
+/* c plus the products of the TILE_CODES codes of a dword of a tile and as many whole numbers. */
+VEC_INLINE vi vi_dot_codes(vi c, vi codes, vi whole)
+{
+#if TILE_CODES == 4
+    return vi_dot4(c, codes, whole);
+#else
+    return vi_dot2(c, codes, whole);
+#endif
+}
+
+/* As dword_product(), for a tile of codes; `dwords` of each list are taken. With I8MM each 128 bits of a vector hold
+ * the sums of two rows with two cells, which are separated in the end. */
+VEC_INLINE void codes_product(uint32_t rows, uint32_t vecs, uint32_t parts, uint32_t dwords, const void *const *a,
+                              const int32_t *tile, size_t stride, vi *acc)
+{
+#if TILE_DWORDS == 2
+    const uint32_t pairs = (rows + 1) / 2;                   /* of rows; a last one alone is taken twice */
+    vi sums[PRODUCT_ROWS * PRODUCT_VECS + 2 * PRODUCT_VECS]; /* [2 * vecs][pairs] */
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < 2 * vecs * pairs; j++)
+        sums[j] = vi_set(0);
+    for (uint32_t k = 0; k < dwords; k += 2, tile += 2 * stride)
+#pragma GCC unroll 32
+        for (uint32_t j = 0; j < 2 * vecs * pairs; j++) {
+            const uint32_t v = j / pairs, r = j % pairs * 2, part = v * parts / (2 * vecs);
+            const void *one = a[r * parts + part], *other = r + 1 < rows ? a[(r + 1) * parts + part] : one;
+            sums[j] = vi_mmla(sums[j], vi_halves((const char *)one + 4 * k, (const char *)other + 4 * k),
+                              vi_load(tile + v * VL));
+        }
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++) {
+        const vi *of = sums + j % vecs * 2 * pairs + j / vecs / 2;
+        acc[j] += vi_halves_of(of[0], of[pairs], j / vecs % 2);
+    }
+#else
+    dword_product(vi_dot_codes, rows, vecs, parts, dwords, a, tile, stride, acc);
+#endif
+}
+
+#ifdef OWN_BYTES
+/* As codes_product(), for a tile of keys of bytes. 16 bits hold the sums of 8 dwords of codes of 4 bits (8 * 2 * 15 *
+ * 127), of 4 dwords of codes of 5 bits. */
+VEC_INLINE void bytes_product(uint32_t rows, uint32_t vecs, bool five, uint32_t dwords, const void *const *a,
+                              const int32_t *tile, vi *acc)
+{
+    for (uint32_t k = 0; k < dwords;) {
+        __m256i pairs[PRODUCT_ROWS * PRODUCT_VECS];
+#pragma GCC unroll 32
+        for (uint32_t j = 0; j < rows * vecs; j++)
+            pairs[j] = _mm256_setzero_si256();
+#pragma GCC unroll 1
+        for (const uint32_t end = k + (five ? 4 : 8); k < end; k++, tile += BLOCK) {
+            __m256i b[PRODUCT_VECS];
+#pragma GCC unroll 8
+            for (uint32_t v = 0; v < vecs; v++)
+                b[v] = (__m256i)vi_load(tile + v * VL);
+#pragma GCC unroll 32
+            for (uint32_t j = 0; j < rows * vecs; j++) {
+                const __m256i x = _mm256_maddubs_epi16(b[j % vecs], (__m256i)vi_set(dword_at(a[j / vecs], k)));
+                __asm__("vpaddw %1, %0, %0" : "+x"(pairs[j]) : "x"(x)); /* gcc 12 keeps sums twice, and in memory */
+            }
+        }
+#pragma GCC unroll 32
+        for (uint32_t j = 0; j < rows * vecs; j++)
+            acc[j] = vi_dot2(acc[j], (vi)pairs[j], vi_set(0x00010001));
+    }
+}
+#endif
+
+/* Adds a group of channels to the scores of vecs * VL cells from i on. */
+VEC_INLINE void group_scores(bool bytes, uint32_t rows, uint32_t vecs, const keys *k, uint32_t g, uint32_t i,
+                             const int8_query *const *q, float *scores)
+{
+    const int8_shape *s = k->shape;
+    const size_t codes_at = int8_query_codes_at(s);
+    const uint32_t dwords = s->group / (bytes ? 4 : TILE_CODES);
+    const int32_t offset = TILE_SIGNED && !bytes ? 0 : s->of.offset; /* signed codes have it taken off already */
+    const bool last = g + 1 == s->groups;
+    const float *d = k->d + g * BLOCK + i, *m = k->m ? k->m + g * BLOCK + i : NULL;
+    const void *a[PRODUCT_ROWS];
+    vi acc[PRODUCT_ROWS * PRODUCT_VECS];
+
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        a[r] = (const char *)q[r] + codes_at + (size_t)g * dwords * sizeof(int32_t);
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++)
+        acc[j] = vi_set(-offset * q[j / vecs]->sums[g]);
+    const int32_t *tile = k->tile + (size_t)g * dwords * BLOCK + i * TILE_DWORDS;
+#ifdef OWN_BYTES
+    if (bytes)
+        bytes_product(rows, vecs, s->of.offset == 16, dwords, a, tile, acc);
+    else
+#endif
+        codes_product(rows, vecs, 1, dwords, a, tile, BLOCK, acc);
+#pragma GCC unroll 32
+    for (uint32_t j = 0; j < rows * vecs; j++) {
+        const uint32_t at = j % vecs * VL;
+        score_add(q[j / vecs], g, last, acc[j], d + at, m ? m + at : NULL, scores + j / vecs * BLOCK + i + at);
+    }
+}
+
+/* Scores of a panel of rows, for so many cells. */
+VEC_INLINE void scores_panel(uint32_t rows, uint32_t cells, const keys *k, const void *const *queries, float *scores)
+{
+    const uint32_t vecs = cells < PRODUCT_VECS * VL ? cells / VL : PRODUCT_VECS;
+    const int8_query *q[PRODUCT_ROWS];
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++)
+        q[r] = queries[r];
+    for (uint32_t i = 0; i < cells; i += vecs * VL)
+        for (uint32_t g = 0; g < k->shape->groups; g++) {
+            if (KEYS_OF_BYTES(k->shape->elem))
+                group_scores(true, rows, vecs, k, g, i, q, scores);
+            else
+                group_scores(false, rows, vecs, k, g, i, q, scores);
+            kvb_lookahead_step(k->next);
+        }
+}
+
 /* Sums `vecs` vectors of channels from c on, in `parts` groups. whole: [rows][parts]. */
 VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const values *v, const whole_weights *whole,
                              uint32_t c, float *const *sums)
@@ -327,14 +391,8 @@ VEC_INLINE void channels_sum(uint32_t rows, uint32_t vecs, uint32_t parts, const
      */
     __asm__ volatile("" : : "r"(whole) : "memory");
 #pragma GCC unroll 32
-    for (uint32_t j = 0; j < rows * vecs; j++) {
-        const whole_weights *w = &whole[j * parts / vecs];
-        float *to = sums[j / vecs] + c + j % vecs * VL;
-        vf x = vf_load(to);
-        if (v->m)
-            x = x + vf_set(w->rest);
-        vf_store(to, vf_fma(vi_to_vf(acc[j]), vf_set(w->step), x));
-    }
+    for (uint32_t j = 0; j < rows * vecs; j++)
+        sum_add(v, &whole[j * parts / vecs], acc[j], sums[j / vecs] + c + j % vecs * VL);
 }
 
 /* Sums groups g .. g + parts - 1. Either two groups fill one product, or a single group takes one or more. */
@@ -346,14 +404,8 @@ VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, uint32_t cells, const 
     uint32_t c = g * v->shape->group, end = c + parts * v->shape->group;
 
     for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t i = 0; i < parts; i++) {
-            const float *d = v->d + (g + i) * BLOCK, *m = v->m ? v->m + (g + i) * BLOCK : NULL;
-            const float *p = weights + r * BLOCK;
-            if (v->most)
-                weights_round(cells, p, d, m, true, steps[r], false, &whole[r * parts + i]);
-            else
-                weights_round(cells, p, d, m, false, step_find(cells, p, d, false), false, &whole[r * parts + i]);
-        }
+        for (uint32_t i = 0; i < parts; i++)
+            weights_of_group(cells, v, g + i, weights + r * BLOCK, steps[r], &whole[r * parts + i]);
     for (; c + span <= end; c += span)
         channels_sum(rows, PRODUCT_VECS, parts, v, whole, c, sums);
     if (parts > 1)
@@ -377,28 +429,6 @@ VEC_INLINE void sums_panel(uint32_t rows, uint32_t cells, const values *v, const
             groups_sum(rows, 2, cells, v, g, weights, steps, sums);
     for (; g < s->groups; g++)
         groups_sum(rows, 1, cells, v, g, weights, steps, sums);
-}
-
-/* Sets most[i] to the largest magnitude of x[group][i]. Is all of x finite? */
-static bool largest_find(const float *x, uint32_t groups, uint32_t cells, float *most)
-{
-    vi all = vi_set(0);
-    for (uint32_t i = 0; i < cells; i += VL) {
-        vi size = vi_set(0);
-        for (uint32_t g = 0; g < groups; g++)
-            size = vi_size_max(size, vf_load(x + g * BLOCK + i));
-        vf_store(most + i, (vf)size);
-        all = vi_size_max(all, (vf)size);
-    }
-    return vi_largest(all) < 0x7f800000;
-}
-
-/* Sets most[i] to the largest |d| of each cell. Are all d and m finite? */
-static bool factors_finite(const int8_shape *s, const int8_block *block, uint32_t cells, float *most)
-{
-    _Alignas(64) float of_m[BLOCK];
-    return largest_find(block->d, s->groups, cells, most) &&
-           (!block->m || largest_find(block->m, s->groups, cells, of_m));
 }
 
 #if defined(__AVX2__) && !defined(__AVX512BW__)
@@ -483,16 +513,8 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
     }
 #endif
     const int8_block block = KVB_ISA_NAME(kvb_int8_values)(&s, v, h, cells, n, next, scratch);
-    const uint32_t some = int8_cells(n);
     _Alignas(64) float most[BLOCK];
-    const bool finite = factors_finite(&s, &block, some, most);
-    const values all = {.shape = &s,
-                        .tile = block.tile,
-                        .d = block.d,
-                        .m = block.m,
-                        .most = finite ? most : NULL,
-                        .depth = (n + TOGETHER - 1) / TOGETHER * TILE_DWORDS,
-                        .next = next};
+    const values all = values_of(&s, &block, n, most, next);
 
     for (uint32_t r = 0, take; r < n_rows; r += take) {
         take = product_panel_rows(n_rows - r);
@@ -500,3 +522,4 @@ void KVB_ISA_NAME(kvb_int8_sums)(const kvb_view *v, uint32_t h, const uint32_t *
     }
     kvb_lookahead_until(next, 2, 2);
 }
+#endif

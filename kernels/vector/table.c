@@ -3,7 +3,9 @@
 #include "kernels/vector/vec.h"
 #include "kernels/vector/vector.h"
 
-#if defined(__AVX512VNNI__)
+#if defined(__AMX_INT8__) || defined(__AMXINT8__) || defined(KVB_TILES_EMULATED)
+#define LEVEL KVB_CPU_AMX
+#elif defined(__AVX512VNNI__)
 #define LEVEL KVB_CPU_AVX512VNNI
 #elif defined(__AVX512F__)
 #define LEVEL KVB_CPU_AVX512

@@ -303,7 +303,8 @@ typedef void kvb_block_sums_fn(const kvb_view *v, uint32_t h, const uint32_t *ce
 /*
  * Products of integers: q and weights are rounded to 8 bits, codes are used as stored (formats and sizes: int8.h). The
  * elements of a query row are rounded to multiples of INT8_QUERY_STEP * the row's largest magnitude; weight * scale of
- * a V group to multiples of INT8_WEIGHT_STEP * the largest such product of the row in this block.
+ * a V group to multiples of INT8_WEIGHT_STEP * the largest such product of the row in this block. At level amx tiles multiply
+ * more than DOTS_ROWS rows, with the bits of level avx512vnni.
  */
 #define INT8_QUERY_STEP  (1.0 / 127)
 #define INT8_WEIGHT_STEP (1.0 / 127)

@@ -6,7 +6,7 @@
 
 levels=(portable avx2 avxvnni avx512 avx512vnni avx512bf16 avx512fp16 amx)
 # A glob at each level: the kernels whose loops it changes.
-declare -A kernels=([avx512bf16]=flash-bf16 [avx512fp16]=flash-f16 [amx]=flash-amx)
+declare -A kernels=([avx512bf16]=flash-bf16 [avx512fp16]=flash-f16 [amx]="flash-[ai]*")
 
 # Levels that this CPU has; what it says of the others.
 here=()

@@ -27,17 +27,6 @@ static inline bool level_tried(kvb_cpu_level level)
     return here && !listed;
 }
 
-/* AMX's tile products in plain C, beside the loops of level avx512bf16. NULL: not x86-64. */
-static inline const kvb_amx_loops *tiles_emulated(void)
-{
-#if defined(__x86_64__)
-    extern const kvb_amx_loops kvb_tiles_emulated;
-    return &kvb_tiles_emulated;
-#else
-    return NULL;
-#endif
-}
-
 /* The loops of the next level to try; *level starts as 0. NULL: no more. */
 static inline const kvb_vector *level_next(int *level)
 {

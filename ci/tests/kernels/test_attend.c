@@ -12,33 +12,6 @@
 
 /* ---- kernels ---- */
 
-/* flash-amx with tiles in plain C, at levels that have its other loops. */
-static void emulated_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
-{
-    kvb_bf16_scores(f, w, g, tiles_emulated()->block_scores);
-}
-
-static void emulated_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
-{
-    kvb_bf16_sums(f, w, g, tiles_emulated()->block_sums);
-}
-
-static int emulated_attend(const kvb_attend *args)
-{
-    kvb_product product = kvb_product_amx;
-    product.scores = emulated_scores;
-    product.sums = emulated_sums;
-    return kvb_flash_attend(&product, args);
-}
-
-static bool emulated_available(char *why, size_t why_bytes)
-{
-    (void)why, (void)why_bytes;
-    return tiles_emulated();
-}
-
-static kvb_kernel emulated; /* main() fills it in */
-
 /* A kernel, the loops that it uses, and elements of rows that it takes, if it takes no f32. */
 static const struct contestant {
     const kvb_kernel *kernel;
@@ -51,9 +24,8 @@ static const struct contestant {
     {&kvb_kernel_flash, offsetof(kvb_loops, vector), {0}, 0, 0},
     {&kvb_kernel_flash_int8, offsetof(kvb_loops, vector), {KVB_Q8_0}, 1, 1},
     {&kvb_kernel_flash_f16, offsetof(kvb_loops, f16), {KVB_F16, KVB_E4M3, KVB_Q8_0}, 3, 1},
-    {&kvb_kernel_flash_bf16, offsetof(kvb_loops, bf16), {KVB_BF16, KVB_E4M3, KVB_E5M2}, 3, 3},
-    {&kvb_kernel_flash_amx, offsetof(kvb_loops, amx), {KVB_BF16, KVB_E4M3, KVB_E5M2}, 3, 2},
-    {&emulated, offsetof(kvb_loops, bf16), {KVB_BF16, KVB_E4M3, KVB_E5M2}, 3, 1},
+    {&kvb_kernel_flash_bf16, offsetof(kvb_loops, bf16), {KVB_BF16, KVB_E4M3, KVB_E5M2}, 3, 2},
+    {&kvb_kernel_flash_amx, offsetof(kvb_loops, amx), {KVB_BF16, KVB_E4M3, KVB_E5M2}, 3, 1},
 };
 enum { CONTESTANTS = sizeof contestants / sizeof *contestants };
 
@@ -649,10 +621,6 @@ static void busy_teams_agree(void **state)
 int main(void)
 {
     enum { SCENES = sizeof scenes / sizeof *scenes };
-    emulated = kvb_kernel_flash_amx;
-    emulated.name = "flash-amx, emulated";
-    emulated.available = emulated_available;
-    emulated.attend = emulated_attend;
     struct CMUnitTest tests[SCENES + 2] = {cmocka_unit_test(reference_sums_in_the_order_of_runs),
                                            cmocka_unit_test(busy_teams_agree)};
     for (uint32_t i = 0; i < SCENES; i++)

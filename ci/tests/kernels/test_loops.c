@@ -32,7 +32,7 @@ static void floats_free(float **rows, uint32_t n)
 
 /* Loops over floats, bf16 or f16 of one level. block_*: the same products over a packed block; NULL: none. */
 typedef struct products {
-    enum { FLOATS, OF_BF16, OF_F16, OF_TILES, EMULATED, KINDS } kind; /* tiles: OF_BF16 with `tiles` */
+    enum { FLOATS, OF_BF16, OF_F16, OF_TILES, KINDS } kind; /* tiles: OF_BF16 with `tiles` */
     bool tiles;
     kvb_cpu_level level;
     kvb_query_fn *query; /* encodes q; NULL: q is multiplied as f32 */
@@ -52,7 +52,6 @@ static const struct {
     [OF_BF16] = {"bf16", 0x1p-24, offsetof(kvb_loops, bf16), 0x1c, 16},
     [OF_F16] = {"f16", 0x1p-11, offsetof(kvb_loops, f16), 0x0a, 64},
     [OF_TILES] = {.part = offsetof(kvb_loops, amx)},
-    [EMULATED] = {.part = offsetof(kvb_loops, bf16)},
 };
 
 /* The next loops to try. *at starts as 0. */
@@ -61,8 +60,7 @@ static bool products_next(uint32_t *at, products *p)
     while (*at < KVB_CPU_LEVELS * KINDS) {
         const kvb_cpu_level level = (kvb_cpu_level)(*at / KINDS);
         *p = (products){.kind = (*at)++ % KINDS, .level = level};
-        if (!kvb_loops_own(level, kinds[p->kind].part) || !level_tried(level) ||
-            (p->kind == EMULATED && !tiles_emulated()))
+        if (!kvb_loops_own(level, kinds[p->kind].part) || !level_tried(level))
             continue;
         const kvb_loops *loops = kvb_loops_at(level);
         if (p->kind == FLOATS) {
@@ -71,7 +69,7 @@ static bool products_next(uint32_t *at, products *p)
         } else if (p->kind == OF_F16) {
             *p = (products){OF_F16, false, level, loops->f16->query, loops->f16->dots, loops->f16->sums, NULL, NULL};
         } else {
-            const kvb_amx_loops *amx = p->kind == OF_TILES ? loops->amx : p->kind == EMULATED ? tiles_emulated() : NULL;
+            const kvb_amx_loops *amx = p->kind == OF_TILES ? loops->amx : NULL;
             *p = (products){OF_BF16,
                             amx != NULL,
                             level,

@@ -22,7 +22,7 @@ static void pair_set(int t, uint32_t m, uint32_t e, float x)
 /* c plus a row of A times column 3 of B; terms: n pairs of factors, in the order of elements. */
 static float dot_of(float c, const float (*terms)[2], uint32_t n)
 {
-    tiles_open();
+    tiles_open(TILE_LANES);
     tiles[0].f32[2][3] = c;
     for (uint32_t e = 0; e < n; e++) {
         pair_set(A, 2, e, terms[e][0]);
@@ -99,18 +99,18 @@ static void what_is_not_finite_stays(void **state)
     assert_true(isinf(dot_of(0, beyond, 3)));
 }
 
-/* Bytes of A are unsigned, of B signed; the sum wraps around. */
+/* Bytes of A are signed, of B unsigned; the sum wraps around. */
 static void integers_are_exact(void **state)
 {
-    tiles_open();
+    tiles_open(TILE_LANES);
     tiles[0].u32[1][5] = 0x7fffffff;
-    tiles[A].row[1][7] = 255;                           /* of dword 1, byte 3 */
-    tiles[B].row[1][5 * 4 + 3] = (uint8_t)(int8_t)-128; /* row 1, column 5 */
-    tile_dot_u8(0, 4, 6);
+    tiles[A].row[1][7] = (uint8_t)(int8_t)-128; /* of dword 1, byte 3 */
+    tiles[B].row[1][5 * 4 + 3] = 255;           /* row 1, column 5 */
+    tile_dot_i8(0, 4, 6);
     assert_int_equal(tiles[0].u32[1][5], 0x7fffffff - 255 * 128);
-    tiles[B].row[1][5 * 4 + 3] = 127;
-    tile_dot_u8(0, 4, 6);
-    tile_dot_u8(0, 4, 6);
+    tiles[A].row[1][7] = 127;
+    tile_dot_i8(0, 4, 6);
+    tile_dot_i8(0, 4, 6);
     assert_int_equal(tiles[0].u32[1][5], 0x7fffffffu - 255 * 128 + 2 * 255 * 127);
 }
 
@@ -121,7 +121,7 @@ static void rows_are_loaded_and_stored(void **state)
     for (size_t i = 0; i < sizeof from; i++)
         from[i] = (uint8_t)random_bits(&rng);
     memset(to, 0, sizeof to);
-    tiles_open();
+    tiles_open(5);
     tile_load(3, from, 100);
     tile_store(3, to, 90);
     for (uint32_t m = 0; m < TILE_ROWS_MAX; m++)
@@ -132,57 +132,92 @@ static void rows_are_loaded_and_stored(void **state)
     for (uint32_t m = 0; m < TILE_ROWS_MAX; m++)
         for (uint32_t i = 0; i < TILE_BYTES; i++)
             assert_int_equal(to[m * 90 + i], 0);
+    tile_load(4, from, 100); /* of A 5 dwords of a row, of B 5 rows */
+    tile_load(6, from, 100);
+    for (uint32_t m = 0; m < TILE_ROWS_MAX; m++)
+        for (uint32_t i = 0; i < TILE_BYTES; i++) {
+            assert_int_equal(tiles[A].row[m][i], i < 20 ? from[m * 100 + i] : 0);
+            assert_int_equal(tiles[B].row[m][i], m < 5 ? from[m * 100 + i] : 0);
+        }
     tiles_close();
 }
 
-/* If the CPU has the instructions: whole block products of random rows, with subnormal and other numbers. */
-static void instructions_give_the_same_bits(void **state)
+/* ---- instructions, if the CPU has them ---------------------------------------------------------------------------- */
+
+/* Whole block products of random rows: of bf16, with subnormal and other numbers, and of integers. */
+enum { DIM = 112, ROWS = 45 };
+static _Alignas(64) char rows[BLOCK][DIM * 2], encoded[ROWS][64 + 128 * 2];
+static _Alignas(64) float scales[BLOCK], scores[2][ROWS * BLOCK], sums[2][ROWS][DIM];
+
+static void same_bits(const kvb_format *format, kvb_query_fn *query, kvb_block_scores_fn *const of_scores[2],
+                      kvb_block_sums_fn *const of_sums[2], uint64_t *rng)
 {
-    enum { DIM = 112, ROWS = 45 };
-    if (!level_tried(KVB_CPU_AMX))
-        skip();
-    static _Alignas(64) uint16_t rows[BLOCK][DIM];
-    static _Alignas(64) float scores[2][ROWS * BLOCK], sums[2][ROWS][DIM];
-    static _Alignas(64) char encoded[ROWS][64 + 128 * 2];
-    const kvb_amx_loops *loops[2] = {kvb_loops_at(KVB_CPU_AMX)->amx, tiles_emulated()};
-    const kvb_format format = {.name = "bf16", .elem = KVB_BF16};
-    const kvb_view view = {.format = &format,
+    const uint32_t n = 1 + random_below(rng, BLOCK);
+    const kvb_view view = {.format = format,
                            .base = rows,
                            .dim = DIM,
                            .cells = BLOCK,
                            .cell_stride = sizeof *rows,
-                           .head_stride = sizeof rows};
-    void *scratch = exact_alloc(kvb_amx_scratch_bytes(DIM), 0xff);
+                           .head_stride = sizeof rows,
+                           .scales = scales,
+                           .scale_cell_stride = sizeof *scales};
+    void *scratch = exact_alloc((size_t)DIM * BLOCK * 16, 0xff);
+    const void *queries[ROWS];
     uint32_t cells[BLOCK];
-    uint64_t rng = 2;
-    for (uint32_t turn = 0; turn < 200; turn++) {
-        const uint32_t n = 1 + random_below(&rng, BLOCK);
-        const void *queries[ROWS];
-        for (uint32_t i = 0; i < BLOCK; i++) {
-            cells[i] = i;
-            for (uint32_t d = 0; d < DIM; d++)
-                rows[i][d] = (uint16_t)(random_bits(&rng) & (turn % 2 ? 0xbfff : 0x80ff)); /* below 2 or 2^-125 */
-        }
-        for (uint32_t r = 0; r < ROWS; r++) {
-            float q[DIM];
-            for (uint32_t d = 0; d < DIM; d++)
-                q[d] = random_value(&rng);
-            kvb_loops_at(KVB_CPU_AMX)->bf16->query(&format, DIM, q, encoded[r]);
-            queries[r] = encoded[r];
-        }
-        for (int e = 0; e < 2; e++) {
-            float *to[ROWS];
-            loops[e]->block_scores(&view, 0, cells, n, queries, ROWS, scores[e], NULL, scratch);
-            for (uint32_t r = 0; r < ROWS; r++)
-                to[r] = sums[e][r];
-            for (uint32_t i = 0; i < ROWS * BLOCK; i++) /* as weights are */
-                scores[e][i] = i % BLOCK < n ? fminf(fabsf(scores[e][i]), 256) : 0;
-            loops[e]->block_sums(&view, 0, cells, n, scores[e], ROWS, to, NULL, scratch);
-        }
-        assert_memory_equal(scores[0], scores[1], sizeof scores[0]);
-        assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        cells[i] = i;
+        scales[i] = random_value(rng);
     }
+    for (uint32_t r = 0; r < ROWS; r++) {
+        float q[DIM];
+        for (uint32_t d = 0; d < DIM; d++)
+            q[d] = random_value(rng);
+        query(format, DIM, q, encoded[r]);
+        queries[r] = encoded[r];
+    }
+    for (int e = 0; e < 2; e++) {
+        float *to[ROWS];
+        of_scores[e](&view, 0, cells, n, queries, ROWS, scores[e], NULL, scratch);
+        for (uint32_t r = 0; r < ROWS; r++)
+            to[r] = sums[e][r];
+        for (uint32_t i = 0; i < ROWS * BLOCK; i++) /* as weights are */
+            scores[e][i] = i % BLOCK < n ? fminf(fabsf(scores[e][i]), 256) : 0;
+        of_sums[e](&view, 0, cells, n, scores[e], ROWS, to, NULL, scratch);
+    }
+    assert_memory_equal(scores[0], scores[1], sizeof scores[0]);
+    assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
     free(scratch);
+}
+
+static void instructions_give_the_same_bits(void **state)
+{
+#if defined(__x86_64__)
+    extern const kvb_amx_loops kvb_tiles_emulated;
+    extern const kvb_vector kvb_vector_emulated;
+    const kvb_format bf16 = {.name = "bf16", .elem = KVB_BF16},
+                     int8 = {.name = "int8", .elem = KVB_INT8, .group = KVB_GROUP_ROW, .scale_elem = KVB_F32};
+    uint64_t rng = 2;
+    if (!level_tried(KVB_CPU_AMX))
+        skip();
+    const kvb_loops *here = kvb_loops_at(KVB_CPU_AMX);
+    for (uint32_t turn = 0; turn < 200; turn++) {
+        for (uint32_t i = 0; i < BLOCK; i++)
+            for (uint32_t d = 0; d < DIM; d++) { /* below 2 or 2^-125 */
+                const uint16_t bits = (uint16_t)(random_bits(&rng) & (turn % 2 ? 0xbfff : 0x80ff));
+                memcpy(&rows[i][2 * d], &bits, sizeof bits);
+            }
+        same_bits(&bf16, here->bf16->query,
+                  (kvb_block_scores_fn *[]){here->amx->block_scores, kvb_tiles_emulated.block_scores},
+                  (kvb_block_sums_fn *[]){here->amx->block_sums, kvb_tiles_emulated.block_sums}, &rng);
+        for (uint32_t i = 0; i < sizeof rows; i++)
+            rows[i / sizeof *rows][i % sizeof *rows] = (char)random_bits(&rng);
+        same_bits(&int8, here->vector->int8_query,
+                  (kvb_block_scores_fn *[]){here->vector->int8_scores, kvb_vector_emulated.int8_scores},
+                  (kvb_block_sums_fn *[]){here->vector->int8_sums, kvb_vector_emulated.int8_sums}, &rng);
+    }
+#else
+    skip();
+#endif
 }
 
 int main(void)

@@ -248,7 +248,7 @@ static kvb_lookahead next_of(const kvb_view *view, uint32_t n)
 static void scores_make(const kvb_vector *isa, const run *r, uint32_t n, uint32_t n_rows)
 {
     for (uint32_t t = 0; t < n_rows; t++) {
-        char *to = (char *)r->encoded + t * r->query_bytes;
+        char *to = (char *)r->encoded + (t ^ n_rows % 4) * r->query_bytes; /* most lie in another order */
         isa->int8_query(r->k.view.format, r->k.view.dim, q[t], to);
         queries[t] = to;
     }
@@ -324,7 +324,7 @@ static void every_number_of_cells(void **state)
 
 static void every_number_of_rows(void **state)
 {
-    static const uint32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 26, 104};
+    static const uint32_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 26, 49, 104};
     for (uint32_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         both_check("int8", "q4_0", 128, 96, 64, counts[i]);
         both_check("a4g32", "int8-asym", 96, 128, 61, counts[i]);
@@ -383,17 +383,25 @@ static void the_largest_codes(void **state)
     }
 }
 
-/* Levels of x86-64 with the same number of lanes give the same sums, and the same scores of rows not read in place. */
+/* Levels of x86-64 with the same number of lanes give the same sums, and the same scores of rows not read in place. Tiles
+ * take more than 8 rows. */
 static void as_many_lanes_have_the_same_bits(void **state)
 {
-    static float scores_before[5][BLOCK], sums_before[5][MAX_DIM];
+    static const struct {
+        uint32_t dim, n, n_rows;
+    } shapes[] = {{128, 61, 1},  {128, 61, 5}, {128, 61, 9}, {128, 64, 16}, {128, 16, 17}, {128, 17, 32}, {128, 1, 33},
+                  {128, 40, 45}, {64, 63, 48}, {96, 30, 23}, {80, 13, 10},  {160, 64, 31}, {256, 52, 64}, {16, 64, 64}};
+    static float scores_before[64][BLOCK], sums_before[64][MAX_DIM];
     for (uint32_t f = 0; f < NAMES; f++)
-        for (uint32_t n_rows = 1; n_rows <= 5; n_rows += 4) {
+        for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            const uint32_t dim = shapes[i].dim, n = shapes[i].n, n_rows = shapes[i].n_rows;
             uint32_t lanes = 0;
             run r;
-            run_open(&r, names[f], names[f], 128, 128);
-            cells_pick(&r, 61);
-            inputs_fill(&r, 61, n_rows);
+            if (!fits(names[f], dim))
+                continue;
+            run_open(&r, names[f], names[f], dim, dim);
+            cells_pick(&r, n);
+            inputs_fill(&r, n, n_rows);
             EACH_LEVEL(isa)
             {
                 if (isa->level < KVB_CPU_AVX2 || isa->level >= KVB_CPU_NEON)
@@ -401,12 +409,12 @@ static void as_many_lanes_have_the_same_bits(void **state)
                 for (uint32_t t = 0; t < n_rows; t++)
                     for (uint32_t c = 0; c < MAX_DIM; c++)
                         sums[t][c] = (float)(c + 1);
-                scores_make(isa, &r, 61, n_rows);
-                sums_make(isa, &r, 61, n_rows);
+                scores_make(isa, &r, n, n_rows);
+                sums_make(isa, &r, n, n_rows);
                 for (uint32_t t = 0; t < n_rows && isa->lanes == lanes; t++) {
                     assert_memory_equal(sums[t], sums_before[t], sizeof sums[t]);
                     if (n_rows > 4)
-                        assert_memory_equal(scores[t], scores_before[t], 61 * sizeof scores[t][0]);
+                        assert_memory_equal(scores[t], scores_before[t], n * sizeof scores[t][0]);
                 }
                 lanes = isa->lanes;
                 memcpy(scores_before, scores, sizeof scores_before);
@@ -416,21 +424,25 @@ static void as_many_lanes_have_the_same_bits(void **state)
         }
 }
 
+/* Few rows take vectors at every level, many take tiles at level amx. */
+static const uint32_t few_or_many[2] = {4, 9};
+
 /* NaN and infinities in q, and rows of zeros. */
 static void awkward_queries(void **state)
 {
-    for (uint32_t f = 0; f < NAMES; f++) {
+    for (uint32_t f = 0; f < 2 * NAMES; f++) {
+        const uint32_t n_rows = few_or_many[f / NAMES];
         run r;
-        run_open(&r, names[f], "int8", 128, 128);
+        run_open(&r, names[f % NAMES], "int8", 128, 128);
         cells_pick(&r, 20);
         EACH_LEVEL(isa)
         {
-            inputs_fill(&r, 20, 4);
+            inputs_fill(&r, 20, n_rows);
             q[0][77] = NAN;
             q[1][3] = -INFINITY;
             for (uint32_t c = 0; c < 128; c++)
                 q[3][c] = c == 9 ? 0x1p-149f : 0;
-            scores_make(isa, &r, 20, 4);
+            scores_make(isa, &r, 20, n_rows);
             for (uint32_t i = 0; i < 20; i++) {
                 assert_true(isnan(scores[0][i]) && isnan(scores[1][i]));
                 assert_true(isfinite(scores[2][i]) && fabsf(scores[3][i]) <= 0x1p-140f);
@@ -458,10 +470,11 @@ static void scale_spoil(const kvb_view *v, uint32_t cell, bool zeros)
  * others. */
 static void awkward_values(void **state)
 {
-    for (uint32_t f = 0; f < NAMES; f++)
+    for (uint32_t f = 0; f < 2 * NAMES; f++)
         for (int zeros = 0; zeros < 2; zeros++) {
+            const uint32_t n_rows = few_or_many[f / NAMES];
             run r;
-            run_open(&r, "int8", names[f], 128, 128);
+            run_open(&r, "int8", names[f % NAMES], 128, 128);
             const kvb_format *v = r.v.view.format;
             uint32_t group = v->group == KVB_GROUP_ROW ? 128 : v->group;
             cells_pick(&r, 20);
@@ -469,12 +482,12 @@ static void awkward_values(void **state)
                 scale_spoil(&r.v.view, cells[7], zeros);
             EACH_LEVEL(isa)
             {
-                inputs_fill(&r, 20, 4);
+                inputs_fill(&r, 20, n_rows);
                 weights[0][7] = weights[2][7] = weights[3][7] = 0;
                 weights[1][7] = 0.5f;
                 weights[2][4] = NAN;
                 weights[3][4] = 0x1p-125f;
-                sums_make(isa, &r, 20, 4);
+                sums_make(isa, &r, 20, n_rows);
                 for (uint32_t c = 0; c < 128; c++) {
                     assert_true(isfinite(sums[0][c]) && isnan(sums[2][c]) && isfinite(sums[3][c]));
                     assert_true(zeros && !r.v.view.zeros ? isfinite(sums[1][c]) : isnan(sums[1][c]) == (c < group));
@@ -487,16 +500,17 @@ static void awkward_values(void **state)
 /* Weights of 0 change no bit of the sums. */
 static void zero_weights(void **state)
 {
-    for (uint32_t f = 0; f < NAMES; f++) {
+    for (uint32_t f = 0; f < 2 * NAMES; f++) {
+        const uint32_t n_rows = few_or_many[f / NAMES];
         run r;
-        run_open(&r, "int8", names[f], 128, 128);
+        run_open(&r, "int8", names[f % NAMES], 128, 128);
         cells_pick(&r, 64);
         EACH_LEVEL(isa)
         {
-            inputs_fill(&r, 64, 3);
+            inputs_fill(&r, 64, n_rows);
             memset(weights, 0, sizeof weights);
-            sums_make(isa, &r, 64, 3);
-            for (uint32_t t = 0; t < 3; t++)
+            sums_make(isa, &r, 64, n_rows);
+            for (uint32_t t = 0; t < n_rows; t++)
                 for (uint32_t c = 0; c < 128; c++)
                     assert_true(sums[t][c] == (float)(c + 1));
         }
