@@ -151,11 +151,7 @@ static int cells_part(attend_scene *s, int side, const kvb_view *from, size_t ro
 {
     const kvb_problem *p = &s->shape.problem;
     kvb_tall *tall = &s->tall[side];
-    void *zeros = s->finite ? calloc(s->shape.apart_stride, 1) : NULL;
-    int error = s->finite && !zeros
-                    ? -ENOMEM
-                    : kvb_tall_open(tall, s->shape.apart_stride, p->n_cells + s->shape.apart, p->n_kv_heads, zeros);
-    free(zeros);
+    const int error = kvb_tall_open(tall, s->shape.apart_stride, p->n_cells + s->shape.apart, p->n_kv_heads, s->finite);
     if (error)
         return error;
     for (uint32_t h = 0; h < p->n_kv_heads; h++)

@@ -170,63 +170,53 @@ void kvb_call_watch(const kvb_call_buffers *b, const char *function, int (*make)
 
 /* ---- tall areas: one memory file, mapped again and again over a large reservation. A private mapping keeps writes. */
 
-#define FENCE       ((size_t)256 << 10) /* bytes on either side that fault */
-#define LEAST_BLOCK ((size_t)2 << 20)   /* a process may have some 65,000 mappings: enough for 128 GiB of such blocks */
+#define FENCE      ((size_t)256 << 10) /* bytes on either side that fault */
+#define FILE_BYTES ((size_t)16 << 20)  /* a process may have some 65,000 mappings */
 
-static size_t common_divisor(size_t a, size_t b)
+/* A file of zeros, or of bytes 0xff; or a negative errno. A process makes each once: filling one takes as long as a call. */
+static int filled_file(bool zeros)
 {
-    return b ? common_divisor(b, a % b) : a;
-}
-
-/* Makes a file of equal rows, whole rows and whole pages. *bytes: its size. Its descriptor, or a negative errno. */
-static int block_make(size_t stride, const void *row, size_t page, size_t *bytes)
-{
-    const size_t least = stride / common_divisor(stride, page) * page;
-    *bytes = (LEAST_BLOCK + least - 1) / least * least;
-    const int file = memfd_create("kvbench rows", MFD_CLOEXEC);
-    if (file < 0)
-        return -errno;
-    unsigned char *block = MAP_FAILED;
-    if (!ftruncate(file, (off_t)*bytes))
-        block = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (block == MAP_FAILED) {
+    static int files[2] = {-1, -1};
+    if (files[zeros] >= 0)
+        return files[zeros];
+    const int made = memfd_create("kvbench rows", MFD_CLOEXEC);
+    void *bytes = MAP_FAILED;
+    if (made >= 0 && !ftruncate(made, (off_t)FILE_BYTES))
+        bytes = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
+    if (bytes == MAP_FAILED) {
         const int rc = -errno;
-        close(file);
+        if (made >= 0)
+            close(made);
         return rc;
     }
-    for (size_t at = 0; at < *bytes; at += stride)
-        if (row)
-            memcpy(block + at, row, stride);
-        else
-            memset(block + at, 0xff, stride);
-    munmap(block, *bytes);
-    return file;
+    if (!zeros)
+        memset(bytes, 0xff, FILE_BYTES);
+    munmap(bytes, FILE_BYTES);
+    return files[zeros] = made;
 }
 
-int kvb_tall_open(kvb_tall *tall, size_t cell_stride, uint32_t cells, uint32_t n_kv_heads, const void *row)
+int kvb_tall_open(kvb_tall *tall, size_t cell_stride, uint32_t cells, uint32_t n_kv_heads, bool zeros)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t bytes, block;
+    size_t bytes;
     *tall = (kvb_tall){0};
     if (__builtin_mul_overflow((size_t)cells * n_kv_heads, cell_stride, &bytes) || bytes > SIZE_MAX / 2 || !bytes)
         return bytes ? -EOVERFLOW : -EINVAL;
     bytes = (bytes + page - 1) / page * page;
-    const int file = block_make(cell_stride, row, page, &block);
+    const int file = filled_file(zeros);
     if (file < 0)
         return file;
     const size_t all = bytes + 2 * FENCE;
     int rc = 0;
     unsigned char *mapping = mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapping == MAP_FAILED)
-        rc = -errno;
-    for (size_t at = 0; at < bytes && !rc; at += block)
-        if (mmap(mapping + FENCE + at, at + block < bytes ? block : bytes - at, PROT_READ | PROT_WRITE,
+        return -errno;
+    for (size_t at = 0; at < bytes && !rc; at += FILE_BYTES)
+        if (mmap(mapping + FENCE + at, at + FILE_BYTES < bytes ? FILE_BYTES : bytes - at, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED)
             rc = -errno;
-    close(file);
     if (rc) {
-        if (mapping != MAP_FAILED)
-            munmap(mapping, all);
+        munmap(mapping, all);
         return rc;
     }
     *tall = (kvb_tall){.base = mapping + FENCE,

@@ -96,9 +96,9 @@ void kvb_call_watch(const kvb_call_buffers *buffers, const char *function, int (
                     bool may_allocate, kvb_call_verdict *verdict);
 
 /*
- * More rows than fit into memory. The cells of a tall area are one block of a few MiB, mapped again and again, so byte
- * offsets pass 2^32 while the area takes little more memory than the block. All cells hold the same bytes at first.
- * Chosen rows can be written: a written page becomes a copy and takes memory, a page that is only read does not.
+ * More rows than fit into memory. The cells of a tall area are one file of a few MiB, mapped again and again, so byte
+ * offsets pass 2^32 while the area takes little more memory than the file. All bytes are the same at first. Chosen rows
+ * can be written: a written page becomes a copy and takes memory, a page that is only read does not.
  *
  * Rows lie as in a view: codes, scales and zeros each have an area. On both sides of an area lies address space that
  * faults; between the last row and the area's end lies less than a page.
@@ -114,11 +114,11 @@ typedef struct kvb_tall {
 } kvb_tall;
 
 /*
- * Opens an area of n_kv_heads * cells rows. Each holds `row` [cell_stride bytes] until it is written. 0, or a negative
- * errno and {0}: -ENOMEM, -EOVERFLOW (more than half of the address space), or an error of the system. After fork() a
- * child sees earlier writes; later ones are separate. row NULL: bytes 0xff, NaN in every type of float.
+ * Opens an area of n_kv_heads * cells rows. All bytes are 0xff (NaN in every type of float), or zeros, until they are
+ * written. 0, or a negative errno and {0}: -ENOMEM, -EOVERFLOW (more than half of the address space), or an error of the
+ * system. After fork() a child sees earlier writes; later ones are separate.
  */
-int kvb_tall_open(kvb_tall *tall, size_t cell_stride, uint32_t cells, uint32_t n_kv_heads, const void *row);
+int kvb_tall_open(kvb_tall *tall, size_t cell_stride, uint32_t cells, uint32_t n_kv_heads, bool zeros);
 void kvb_tall_close(kvb_tall *tall); /* {0}: does nothing */
 
 /* Address of a row, to read or write. */
