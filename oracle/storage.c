@@ -193,20 +193,36 @@ static bool is_sized(const kvb_format *f)
     return kvb_storage_has_zeros(f) || f->transform || f->residual_cells > 0 || f->elem == KVB_OPAQUE;
 }
 
+#define PAGED_BYTES ((size_t)2 << 20) /* a huge page: a smaller mapping costs more page faults than it saves */
+
+static double *doubles_take(const kvb_stored *side, size_t n)
+{
+    return side->paged ? kvb_pages_alloc(n * sizeof(double)) : calloc(n, sizeof(double));
+}
+
+static void doubles_free(const kvb_stored *side, double *x)
+{
+    if (side->paged)
+        kvb_pages_free(x);
+    else
+        free(x);
+}
+
 int kvb_stored_open(kvb_stored *side, const kvb_storage *store, size_t n)
 {
-    size_t count = n * store->dim + 1;
+    const size_t count = n * store->dim + 1;
     *side = (kvb_stored){
-        .rows = kvb_pages_alloc(count * sizeof(double)), .sums = malloc((n + 1) * sizeof(double)), .dim = store->dim};
+        .sums = malloc((n + 1) * sizeof(double)), .dim = store->dim, .paged = count >= PAGED_BYTES / sizeof(double)};
+    side->rows = doubles_take(side, count);
     if (is_sized(store->format))
-        side->sizes = kvb_pages_alloc(count * sizeof(double));
+        side->sizes = doubles_take(side, count);
     return side->rows && side->sums && (side->sizes || !is_sized(store->format)) ? 0 : -ENOMEM;
 }
 
 void kvb_stored_close(kvb_stored *side)
 {
-    kvb_pages_free(side->rows);
-    kvb_pages_free(side->sizes);
+    doubles_free(side, side->rows);
+    doubles_free(side, side->sizes);
     free(side->sums);
     *side = (kvb_stored){0};
 }

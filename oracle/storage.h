@@ -79,6 +79,7 @@ typedef struct kvb_stored {
     double *sizes; /* [n][dim]; NULL: |row| */
     double *sums;  /* [n] sum of each row's sizes */
     uint32_t dim;
+    bool paged; /* rows and sizes are kvb_pages_alloc()'s, else of the heap */
 } kvb_stored;
 
 /* Are rows stored unchanged? */
