@@ -81,12 +81,13 @@ int kvb_topology_xml_print(FILE *out)
     return error;
 }
 
-#define SPINS 2000 /* looks at a counter before sleeping: some microseconds */
+#define SPINS 2000 /* looks at a counter before sleeping, in a bound team, whose cores have nothing else to do */
 
 struct kvb_threads {
     kvb_team team; /* first: run() gets a pointer to it */
     pthread_t *ids;
     uint32_t started; /* threads besides the caller */
+    int spins;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
     atomic_uint generation; /* counts runs */
@@ -163,7 +164,7 @@ static void core_bind(hwloc_topology_t topology, uint32_t i)
 /* Waits for the next generation after `seen`. */
 static uint32_t generation_wait(kvb_threads *t, uint32_t seen)
 {
-    for (int spin = 0; spin < SPINS; spin++) {
+    for (int spin = 0; spin < t->spins; spin++) {
         uint32_t now = atomic_load_explicit(&t->generation, memory_order_acquire);
         if (now != seen)
             return now;
@@ -215,7 +216,7 @@ static void team_run(const kvb_team *team, void (*part)(void *ctx, uint32_t i, u
     atomic_store(&t->left, team->n - 1);
     generation_start(t);
     part(ctx, 0, team->n);
-    for (int spin = 0; spin < SPINS && atomic_load_explicit(&t->left, memory_order_acquire); spin++)
+    for (int spin = 0; spin < t->spins && atomic_load_explicit(&t->left, memory_order_acquire); spin++)
         spin_pause();
     if (!atomic_load(&t->left))
         return;
@@ -258,6 +259,7 @@ int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads)
     if (!t)
         return -ENOMEM;
     t->team = (kvb_team){.n = n, .run = team_run};
+    t->spins = bind ? SPINS : 0;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
     pthread_cond_init(&t->done, NULL);

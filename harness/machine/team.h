@@ -34,8 +34,9 @@ uint32_t kvb_cores(void);
 /* NUMA nodes of this machine. At least 1. */
 uint32_t kvb_numa_nodes(void);
 
-/* bind: one thread a core, also the caller; false: the system places threads. kvb_threads_end() restores the caller's
- * binding, since threads and processes that it starts later inherit it.
+/* bind: one thread a core, also the caller. false: the system places threads, which sleep between runs, since other
+ * processes may want their cores. kvb_threads_end() restores the caller's binding, since threads and processes that it
+ * starts later inherit it.
  * 0, -ENOMEM, -EAGAIN, or -EINVAL when there are fewer cores than threads to bind. */
 int kvb_threads_start(uint32_t n, bool bind, kvb_threads **threads);
 /* Binds a team that was not bound: one thread a core, the caller too. 0, or -EINVAL as above. */
