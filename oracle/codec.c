@@ -238,32 +238,18 @@ double kvb_codec_fp8_value(kvb_elem elem, unsigned char code)
 
 static unsigned char codec_fp8(kvb_elem elem, float x)
 {
-    const int man_bits = elem == KVB_E4M3 ? 3 : 2, bias = elem == KVB_E4M3 ? 7 : 15;
-    int sign = signbit(x) ? 0x80 : 0, low = 0, high = largest_code(elem), exponent = 0;
+    const int man_bits = elem == KVB_E4M3 ? 3 : 2, least = elem == KVB_E4M3 ? -6 : -14; /* exponent of normal numbers */
+    const int sign = signbit(x) ? 0x80 : 0, largest = largest_code(elem);
     if (isnan(x))
         return (unsigned char)(sign | 0x7f);
-
-    /* Magnitudes ascend with their codes. Finds the last one that is not above |x|, and the next, among the few of |x|'s
-     * exponent. */
-    double size = fabs((double)x);
-    if (size >= kvb_codec_fp8_value(elem, (unsigned char)high))
-        return (unsigned char)(sign | high);
-    frexp(size, &exponent); /* 2^(exponent - 1) <= size */
-    if (size > 0 && exponent - 1 + bias > 0)
-        low = (exponent - 1 + bias) << man_bits;
-    high = high < low + (1 << man_bits) ? high : low + (1 << man_bits);
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        if (kvb_codec_fp8_value(elem, (unsigned char)middle) <= size)
-            low = middle;
-        else
-            high = middle;
-    }
-    double below = size - kvb_codec_fp8_value(elem, (unsigned char)low);
-    double above = kvb_codec_fp8_value(elem, (unsigned char)high) - size;
-    if (below > above || (below == above && low % 2))
-        low = high;
-    return (unsigned char)(sign | low);
+    if (fabs((double)x) >= kvb_codec_fp8_value(elem, (unsigned char)largest))
+        return (unsigned char)(sign | largest);
+    int e = x != 0 ? ilogbf(x) : least;
+    if (e < least)
+        e = least;
+    /* As a 16-bit float: spacings 2^(e - man_bits), to nearest even; the count carries into the exponent. */
+    const int count = (int)rint(fabs((double)x) * kvb_power_of_two(man_bits - e));
+    return (unsigned char)(sign | (((e - least) << man_bits) + count));
 }
 
 static void fp8_encode(const kvb_codec *codec, const float *rows, uint32_t n, uint32_t dim, float head_scale,
