@@ -54,7 +54,8 @@ static void queries_read(const int8_shape *s, const void *const *queries, uint32
 #if !TILE_SIGNED
         for (uint32_t c = 0; c < s->dim / 4; c += VL)
             vf_store((float *)(void *)(to->less[r] + c),
-                     (vf)-vi_dot4(vi_set(0), vi_set(0x01010101 * s->of.offset), vi_load(to->q[r] + c)));
+                     (vf)-vi_dot4(vi_set(0), vi_set((int32_t)(0x01010101u * (uint32_t)s->of.offset)),
+                                  vi_load(to->q[r] + c)));
 #endif
         for (uint32_t c = 0; c < few_cells(n); c++)
             to->steps[r * few_cells(n) + c] = of->step;
