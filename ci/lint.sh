@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All checks that need no build: format, layering, headers alone, shell scripts, lengths, licence lines, cppcheck. Each
+# All checks that need no build: format, layering, headers alone, shell scripts, lengths, licence lines, quotes, cppcheck. Each
 # prints its findings; the last line names those that failed. `ci/lint.sh NAME…` runs only the named checks.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -41,6 +41,19 @@ check_licence() {
                   exit bad }'
 }
 
+# The sources have each line that a list of mutants or of coverage quotes.
+check_quotes() {
+    awk 'function quote(file, line) { sub(/^ +/, "", line); print file "\t" line }
+        FILENAME ~ /mutants/ && of { quote(of, substr($0, 2)); of = "" }
+        FILENAME ~ /mutants/ && /^[a-z].*\.c$/ { of = $0 }
+        FILENAME ~ /coverage/ && /^[a-z]/ { file = substr($0, 1, index($0, ":") - 1) }
+        FILENAME ~ /coverage/ && /^    / { quote(file, $0) }
+    ' ci/mutants-alike.txt ci/coverage.txt | sort -u | awk -F '\t' '
+        $1 != file { delete has; file = $1; while ((getline line < file) > 0) { sub(/^[ \t]+/, "", line); has[line] } close(file) }
+        !($2 in has) { print file ": a list in ci/ quotes a line that is not there: " $2; bad = 1 }
+        END { exit bad }'
+}
+
 # Tests are left out, since they make mistakes on purpose. Some of cppcheck's checks misread C and are off (compound
 # literals on the right of an assignment, loops that fill an array, structures that a function fills). The compilers and
 # the sanitizers find such mistakes; clang reads each file at each level.
@@ -52,14 +65,12 @@ check_cppcheck() {
             --suppress=toomanyconfigs '-DKVB_PLUGIN_KERNEL(...)=struct kvb_none' -I .
 }
 
-checks=(format layering headers scripts lengths licence cppcheck)
-if [ $# -gt 0 ]; then
-    checks=("$@")
-fi
+known=(format layering headers scripts lengths licence quotes cppcheck) checks=("$@")
+[ $# -gt 0 ] || checks=("${known[@]}")
 failed=()
 for check in "${checks[@]}"; do
     if ! declare -F "check_$check" >/dev/null; then
-        echo "ci/lint.sh: \"$check\" is not known: format layering headers scripts lengths licence cppcheck" >&2
+        echo "ci/lint.sh: \"$check\" is not known: ${known[*]}" >&2
         exit 2
     fi
     "check_$check" || failed+=("$check")

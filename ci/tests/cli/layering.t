@@ -52,4 +52,5 @@ allowed workloads/live/a.c '"caches/cache.h"'
 allowed oracle/a.c '"workloads/values.h"'
 allowed harness/a.c '"oracle/oracle.h"'
 allowed results/a.c '<jansson.h>'
+ok "lists of mutants and of coverage quote lines that the sources have" ci/lint.sh quotes
 done_testing
