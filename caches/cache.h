@@ -168,7 +168,7 @@ int kvb_cache_clear(kvb_cache *cache); /* forgets every token, keeps its memory 
  * use. Caches seq, window and shared-prefix (its tails) move rows; window also frees those that no query can see again.
  * The others have nothing to move: in recompute, slab, contiguous and tree cells follow from positions, and pages are
  * read wherever they lie. -ENOSPC: rows trade places through a free cell, and none is free. -ENOTSUP: a format with
- * residual cells, whose copies would be rounded again.
+ * residual cells: copying its rows would round them again.
  */
 int kvb_cache_defrag(kvb_cache *cache);
 
@@ -197,9 +197,9 @@ int kvb_cache_load(kvb_cache *cache, uint32_t seq, const char *path);
 
 /* ---- bytes ------------------------------------------------------------------------------------------------- */
 
-/* Ordinals of the tokens whose rows this step's plan wants, in order, the step's new tokens last. Caches that forget
- * (KVB_CACHE_FORGETS) want older tokens, too; all others only the new ones. Returns the count; 0: no plan. The array
- * belongs to the cache and lives as long as the plan. */
+/* Which tokens must be fed for this step's plan, as ordinals in ascending order; the step's new tokens are last. Caches
+ * that forget (KVB_CACHE_FORGETS) want older tokens, too; all others only the new ones. Returns the count; 0: no plan.
+ * The array belongs to the cache and lives as long as the plan. */
 uint32_t kvb_cache_feed(const kvb_cache *cache, const uint64_t **ordinals);
 /* Stores k [n_tok][kv_heads][k_dim] and v [n_tok][kv_heads][v_dim] (latent: NULL) of the fed tokens for one layer, and
  * fills in spec. Its queries are the fed tokens, in order. It points into the cache: valid until the next call that

@@ -8,7 +8,7 @@
  *
  *   kvb_realloc, and on it kvb_alloc, kvb_free        memory that is counted
  *   kvb_grow_items, and on it kvb_grow                an array that grows
- *   kvb_reserve, kvb_commit, kvb_unreserve            address space, whose pages are counted as they are needed
+ *   kvb_reserve, kvb_commit, kvb_unreserve            address space; its pages are counted when they are committed
  *   kvb_spans_reserve, kvb_spans_append, kvb_spans_add, kvb_spans_cut, kvb_spans_free
  *                                                     a sequence as spans: which position lies in which cell
  *   kvb_plan_attend                                   what a query sees, from spans and the group's limits

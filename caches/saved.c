@@ -99,7 +99,7 @@ static uint32_t scales_sum(const kvb_store_site *site, kvb_store *const *stores,
     return sum;
 }
 
-/* Writes the lines of this cache to t, whose `at` the caller frees. any: a cache of any type can load the rows. 0 or
+/* Writes the lines of this cache to t; the caller frees t->at. any: a cache of any type can load the rows. 0 or
  * -ENOMEM. */
 static int saved_text(const kvb_store_site *site, kvb_store *const *stores, bool whole, bool any, kvb_saved_words *t)
 {

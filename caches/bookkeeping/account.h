@@ -108,7 +108,7 @@ typedef enum kvb_change_kind {
     KVB_CHANGE_REMOVE,  /* src loses positions p0 .. p1-1; `others`: every sequence but src loses all positions */
     KVB_CHANGE_REORDER, /* dsts[i] gets what srcs[i] held before, for all i < n at once */
     KVB_CHANGE_SHIFT,   /* src's tokens at positions p0 .. p1-1 move by delta, or to position / divisor */
-    KVB_CHANGE_MATCH,   /* src, empty before, gets n tokens whose rows the cache has */
+    KVB_CHANGE_MATCH,   /* src, empty before, gets n tokens; the cache has their rows */
     KVB_CHANGE_DEFRAG,  /* rows change cells; positions stay */
     KVB_CHANGE_FREEZE,  /* rows of src's positions 0 .. p1-1, all held, move to where no call writes; positions stay */
     KVB_CHANGE_LOAD /* src, empty before, gets a saved sequence; KVB_SEQ_ALL: the saved ones replace all sequences */

@@ -62,7 +62,7 @@ typedef struct kvb_plan {
     size_t cells_room, row_start_room, runs_room, path_room, pages_room;
 } kvb_plan;
 
-/* Begins a new plan for n fed tokens, whose cells the caller fills in: 0 or -ENOMEM. */
+/* Begins a new plan for n fed tokens. The caller fills in their cells. 0 or -ENOMEM. */
 int kvb_plan_start(kvb_plan *plan, uint32_t n);
 /*
  * Adds the next query, at position pos of a sequence. The query sees the part of the spans (position -> cell) that the

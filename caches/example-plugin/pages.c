@@ -77,7 +77,7 @@ static uint32_t pages_free(const pages_store *p)
     return n;
 }
 
-/* Room for the whole step or for nothing: a sequence whose last page is full needs a page for its next token. */
+/* A step gets room for all its tokens, or none. A sequence needs a new page for its next token if its last page is full. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
     const pages_store *p = (const pages_store *)s;

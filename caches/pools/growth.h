@@ -4,7 +4,7 @@
  *
  *   double        room for min_chunk cells, then twice as many whenever more are needed, at most capacity; every growth
  *                 copies
- *   reserve       address space for capacity cells from the start, whose pages are counted (and touched) as cells fill;
+ *   reserve       address space for capacity cells from the start; its pages are counted (and touched) as cells fill;
  *                 nothing ever moves, the stride from head to head is fixed
  *   +thp          either of these in whole huge pages, which the system is asked to use
  *   exact         room for exactly the needed cells; every growth copies, so with a token a step each step copies all

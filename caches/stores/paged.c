@@ -9,8 +9,8 @@
  * A page is free when no table names it. A table names no page in which its sequence holds nothing. In a group with a
  * window or chunks each step frees, in all sequences, the pages of which no query can see any row again (kept.h).
  *
- * The pools hold the pages of `capacity` cells and two for each sequence that may be alive: its last page is partly
- * empty, and the page in which it parted from a fork is held twice. They hold fewer if the group's limits bound the
+ * The pools hold the pages of `capacity` cells, and two more for each sequence that may be alive: one since its last
+ * page is partly empty, one since a fork holds the page of its first new token twice. They hold fewer if the group's limits bound the
  * rows that sequences keep.
  *
  * paged-prefix: a prompt finds the pages that hold its first tokens (prefix.h). Pages behind a window are kept, since
@@ -498,7 +498,7 @@ static uint32_t next_slot(const kvb_store *s, uint32_t seq)
     return kvb_spans_next(&s->account->seq[seq]) + s->account->pending[seq];
 }
 
-/* Room for the whole step or for nothing: counts the pages that its tokens begin, and those that it copies. */
+/* A step gets room for all its tokens, or none: counts the pages that they begin, and those that it copies. */
 static uint32_t room(const kvb_store *s, const kvb_change *change)
 {
     paged_store *p = (paged_store *)(uintptr_t)s; /* counts are changed, and restored */

@@ -61,7 +61,7 @@ const kvb_codec_isa *kvb_codec_best(void);          /* the best that is availabl
  * this build has none of that name. */
 int kvb_codec_limit(const char *name);
 
-/* The rule whose decoder reads this format. */
+/* The rule with the decoder for this format. */
 kvb_rule kvb_decode_rule(const kvb_format *format);
 
 /* Bytes of the codes of one row; of one scale or zero element. */

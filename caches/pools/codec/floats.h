@@ -168,7 +168,8 @@ static inline void nibbles_unpack(const uint8_t *from, uint32_t n, uint8_t *code
  * and infinities saturate; a NaN becomes 0x7f with its sign. The rules below also use the conversions for small floats.
  */
 
-/* A power of two whose f32 ulp is the type's least subnormal: adding it rounds a small number to subnormals. */
+/* The power of two at which f32 numbers are as far apart as the type's subnormals: adding it to a smaller number rounds
+ * that to a subnormal of the type. */
 static inline uint32_t carrier_bits(int mantissa, int bias)
 {
     return (uint32_t)(127 + 24 - mantissa - bias) << 23;
