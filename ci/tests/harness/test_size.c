@@ -124,6 +124,14 @@ static void a_model_of_many_kinds(void **state)
         group_check(&m.groups[g], &want[g]);
         assert_int_equal(kvb_model_layers_of(&m, g), layers[g]);
     }
+    static const uint32_t other[][2] = {{2, 288}, {4, 2 * 864}}; /* another width, other channels: another group */
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        kvb_sized_group states[] = {mamba2(1), mamba2(1)};
+        states[1].conv_width = other[i][0], states[1].conv_elements = other[i][1];
+        const kvb_sized_model two = {.name = "two", .groups = states, .n_groups = 2};
+        assert_int_equal(kvb_size_cache_model(&two, 0, NULL, &m, why, sizeof why), 0);
+        assert_int_equal(m.n_groups, 2);
+    }
     assert_int_equal(kvb_size_verify(&model, &asked, &v, why, sizeof why), 0);
     for (size_t i = 0; i < v.n; i++) {
         const kvb_size_verified *a = &v.at[i];

@@ -108,6 +108,10 @@ static void log_sum_exp_is_judged(void **state)
     const float out[3] = {1, -0.5f, 2}, lse = 3.001f;
     kvb_diff d = diff_of(&e, KVB_F32, out, &lse);
     assert_true(d.rho > 1 && d.rho_lse == d.rho);
+    char words[256];
+    kvb_diff_words(&d, 3, words, sizeof words);
+    assert_ptr_equal(strstr(words, "lse of query "), words);
+    assert_null(strstr(words, "channel"));
     assert_true(d.max_abs == 0);
     assert_place(&d, 3);
     d = diff_of(&e, KVB_F32, out, NULL); /* lse is not wanted */

@@ -249,6 +249,24 @@ static void test_runs_differ(void **state)
     assert_in_range(found, 240, 300); /* a real slowdown is named */
 }
 
+/* The time of a run in which a combination failed says nothing. */
+static void test_failed_run_has_no_time(void **state)
+{
+    kvb_result *base = synthetic_run(6, 1, 1, &quiet, 1), *again = synthetic_run(6, 1, 10, &quiet, 2);
+    kvb_result *new = synthetic_run(6, 1, 1, &quiet, 3);
+    const kvb_compare_run first = {new, 6}, runs[] = {{base, 6}, {again, 6}};
+    for (size_t i = 0; i < 6; i++)
+        again[i].status = KVB_STATUS_CRASH;
+    kvb_comparison *c = compare(base, 6, new, 6, (kvb_compare_options){.runs = {runs, &first}, .n_runs = {2, 1}});
+    assert_int_equal(c->times, 6);
+    for (size_t i = 0; i < c->n; i++)
+        assert_true(c->findings[i].metric != KVB_METRIC_TIME || fabs(c->findings[i].ratio - 1) < 0.1);
+    kvb_comparison_free(c);
+    free(base);
+    free(again);
+    free(new);
+}
+
 /* A combination that fails in one of the new runs is broken. */
 static void test_runs_fail(void **state)
 {
@@ -524,9 +542,9 @@ int main(void)
         cmocka_unit_test_setup(test_exact, setup), cmocka_unit_test_setup(test_itself, setup),
         cmocka_unit_test_setup(test_no_false_alarm, setup), cmocka_unit_test_setup(test_runs_differ, setup),
         cmocka_unit_test_setup(test_runs_fail, setup), cmocka_unit_test_setup(test_slower_is_never_same, setup),
-        cmocka_unit_test_setup(test_slower_is_found, setup), cmocka_unit_test_setup(test_few_passes, setup),
-        cmocka_unit_test_setup(test_own_null, setup), cmocka_unit_test_setup(test_no_time, setup),
-        cmocka_unit_test_setup(test_resolution, setup), cmocka_unit_test_setup(test_paired, setup),
-        cmocka_unit_test_setup(test_kernel_is_named, setup), cmocka_unit_test_setup(test_run_shifts, setup),
-        cmocka_unit_test_setup(test_machine_is_slower, setup));
+        cmocka_unit_test_setup(test_failed_run_has_no_time, setup), cmocka_unit_test_setup(test_slower_is_found, setup),
+        cmocka_unit_test_setup(test_few_passes, setup), cmocka_unit_test_setup(test_own_null, setup),
+        cmocka_unit_test_setup(test_no_time, setup), cmocka_unit_test_setup(test_resolution, setup),
+        cmocka_unit_test_setup(test_paired, setup), cmocka_unit_test_setup(test_kernel_is_named, setup),
+        cmocka_unit_test_setup(test_run_shifts, setup), cmocka_unit_test_setup(test_machine_is_slower, setup));
 }

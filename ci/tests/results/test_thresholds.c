@@ -101,6 +101,7 @@ static void test_mistakes(void **state)
         {"{\"kvbench_thresholds\": 1, \"confidence\": 95}", "t.json: confidence: expected a number of 0.5 .. 0.9999"},
         {"{\"kvbench_thresholds\": 1, \"patterns\": {}}", "t.json: patterns: expected a list"},
         {"{\"kvbench_thresholds\": 1, \"patterns\": [1]}", "t.json: patterns[0].match: expected a pattern"},
+        {"{\"kvbench_thresholds\": 1, \"patterns\": [{\"match\": \"\"}]}", "t.json: patterns[0].match: expected a pattern"},
         {"{\"kvbench_thresholds\": 1, \"patterns\": [{\"match\": \"*\"}, {\"match\": \"*\", \"rho\": true}]}",
          "t.json: patterns[1].rho: expected a number"},
         {"{\"kvbench_thresholds\": 1, \"patterns\": [{\"match\": \"*\", \"cache\": 1}]}",
