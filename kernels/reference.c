@@ -8,15 +8,21 @@
 #include "kernels/softmax.h"
 
 /*
- * The reference kernel: plain scalar f32, written for reading. Two passes over the visible cells of each
- * query and head: scores and their largest; then weights, their sum and the weighted sum of V rows.
+ * The reference kernel: plain scalar f32, written for reading. Two passes over the cells that a query sees, for all query
+ * heads of one KV head: scores and the largest of each head; then weights, their sums and the weighted sums of V rows.
  * Rows of any format are decoded one by one, each time one is needed.
- * Scratch per thread: scores [n_cells], one K row [k_dim], one V row [v_dim], the sums [v_dim], all f32.
+ * Scratch per thread, all f32: scores [heads of a KV head][n_cells], sums [heads][v_dim], largest scores [heads], sums of
+ * weights [heads], one K row [k_dim], one V row [v_dim].
  */
+
+static uint32_t group_heads(const kvb_problem *p)
+{
+    return p->n_heads / p->n_kv_heads;
+}
 
 static size_t thread_floats(const kvb_problem *p)
 {
-    size_t floats = (size_t)p->n_cells + p->k_dim + 2 * (size_t)p->v_dim;
+    size_t floats = group_heads(p) * ((size_t)p->n_cells + p->v_dim + 2) + p->k_dim + p->v_dim;
     return (floats + 15) / 16 * 16; /* whole cache lines: threads share none */
 }
 
@@ -52,47 +58,57 @@ static float dot(const float *a, const float *b, uint32_t n)
     return sum;
 }
 
-static void row_attend(const kvb_attend *args, uint32_t t, uint32_t h, float *scratch)
+static void heads_attend(const kvb_attend *args, uint32_t t, uint32_t kv_head, float *scratch)
 {
     const kvb_problem *p = &args->problem;
-    const float *q = args->q + ((size_t)t * p->n_heads + h) * p->k_dim;
-    uint32_t kv_head = h / (p->n_heads / p->n_kv_heads), cursor = 0, n = 0, i = 0;
-    float *scores = scratch, *k_row = scores + p->n_cells, *acc = k_row + p->k_dim + p->v_dim;
+    const uint32_t heads = group_heads(p), first = kv_head * heads;
+    const size_t cells = p->n_cells;
+    const float *q = args->q + ((size_t)t * p->n_heads + first) * p->k_dim;
+    float *scores = scratch, *acc = scores + heads * cells, *max = acc + (size_t)heads * p->v_dim, *sum = max + heads;
+    float *k_row = sum + heads, *v_row = p->v_in_k ? k_row : k_row + p->k_dim;
     const kvb_view *v_view = p->v_in_k ? &args->k : &args->v;
-    float *v_row = p->v_in_k ? k_row : k_row + p->k_dim;
-    float max = kvb_sink_logit(args, h), sum;
+    uint32_t cursor = 0, n = 0, i = 0;
     kvb_run run;
 
+    for (uint32_t h = 0; h < heads; h++)
+        max[h] = kvb_sink_logit(args, first + h);
     while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run))
         for (uint32_t c = run.begin; c < run.end; c++, n++) {
-            scores[n] = kvb_logit(p, dot(q, kvb_row_read(&args->k, kv_head, c, k_row), p->k_dim));
-            if (scores[n] > max)
-                max = scores[n];
+            const float *k = kvb_row_read(&args->k, kv_head, c, k_row);
+            for (uint32_t h = 0; h < heads; h++) {
+                const float score = kvb_logit(p, dot(q + (size_t)h * p->k_dim, k, p->k_dim));
+                scores[h * cells + n] = score;
+                if (score > max[h])
+                    max[h] = score;
+            }
         }
 
-    sum = kvb_weights(scores, n, max, kvb_sink_weight(args, h, max));
-    for (uint32_t c = 0; c < p->v_dim; c++)
-        acc[c] = 0.0f;
+    for (uint32_t h = 0; h < heads; h++)
+        sum[h] = kvb_weights(scores + h * cells, n, max[h], kvb_sink_weight(args, first + h, max[h]));
+    for (size_t d = 0; d < (size_t)heads * p->v_dim; d++)
+        acc[d] = 0.0f;
     cursor = 0;
     while (kvb_mask_next(&args->mask, p->n_tok, p->n_cells, t, &cursor, &run))
         for (uint32_t c = run.begin; c < run.end; c++, i++) {
             const float *v = kvb_row_read(v_view, kv_head, c, v_row);
-            for (uint32_t d = 0; d < p->v_dim; d++)
-                acc[d] += scores[i] * v[d];
+            for (uint32_t h = 0; h < heads; h++)
+                for (uint32_t d = 0; d < p->v_dim; d++)
+                    acc[(size_t)h * p->v_dim + d] += scores[h * cells + i] * v[d];
         }
-    kvb_row_finish(args, t, h, acc, max, sum);
+    for (uint32_t h = 0; h < heads; h++)
+        kvb_row_finish(args, t, first + h, acc + (size_t)h * p->v_dim, max[h], sum[h]);
 }
 
-/* Rows (token, head) are dealt out one by one: under CAUSAL later rows cost more. */
+/* Pairs of token and KV head are dealt out one by one: under CAUSAL later tokens cost more. */
 static void part(void *ctx, uint32_t i, uint32_t n)
 {
     const kvb_attend *args = ctx;
     const kvb_problem *p = &args->problem;
     float *scratch = (float *)args->scratch + i * thread_floats(p);
-    size_t rows = (size_t)p->n_tok * p->n_heads;
+    size_t pairs = (size_t)p->n_tok * p->n_kv_heads;
 
-    for (size_t row = i; row < rows; row += n)
-        row_attend(args, (uint32_t)(row / p->n_heads), (uint32_t)(row % p->n_heads), scratch);
+    for (size_t pair = i; pair < pairs; pair += n)
+        heads_attend(args, (uint32_t)(pair / p->n_kv_heads), (uint32_t)(pair % p->n_kv_heads), scratch);
 }
 
 static int attend(const kvb_attend *args)
