@@ -31,7 +31,7 @@ cat >"$TMPDIR/small.jsonl" <<'TRACE'
 TRACE
 
 began=$SECONDS
-quick=(--check --set oracle-pairs="$ORACLE_PAIRS" ${sanitized:+--timeout 1200})
+quick=(--check --set no-witness --set oracle-pairs="$ORACLE_PAIRS" ${sanitized:+--timeout 1200})
 recorded=()
 for name in plain-decode agent-fork eagle-tree sink-window mla-decode gpt-oss-like shared-prompt hybrid-decode; do
     recorded+=(--workload "$name")
