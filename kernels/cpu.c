@@ -2,6 +2,7 @@
 /* The CPU's level, from CPUID or (AArch64) from Linux, and the limit on it. */
 #include "kernels/cpu.h"
 
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -139,6 +140,21 @@ static size_t needs_ask(need to[NEEDS_MOST])
 }
 #endif
 
+static need needs[NEEDS_MOST];
+static size_t n_needs;
+static void needs_learn(void)
+{
+    n_needs = needs_ask(needs);
+}
+
+/* Asks the CPU once: CPUID traps in a virtual machine. */
+static size_t needs_known(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, needs_learn);
+    return n_needs;
+}
+
 /* Code for SVE is compiled for one length of vectors. */
 static bool length_fits(kvb_cpu_level level, char *why, size_t why_bytes)
 {
@@ -165,12 +181,11 @@ static bool length_fits(kvb_cpu_level level, char *why, size_t why_bytes)
 
 bool kvb_cpu_has(kvb_cpu_level level, char *why, size_t why_bytes)
 {
-    need needs[NEEDS_MOST];
     if (FOREIGN(level)) {
         snprintf(why, why_bytes, "the CPU has no %s: %s", kvb_cpu_level_names[level], FOREIGN_WHY);
         return false;
     }
-    const size_t n = needs_ask(needs);
+    const size_t n = needs_known();
     for (size_t i = 0; i < n; i++)
         if (needs[i].levels >> level & 1 && !needs[i].here) {
             snprintf(why, why_bytes, "the CPU has no %s", needs[i].name);
@@ -184,8 +199,7 @@ void kvb_cpu_features(char *words, size_t bytes)
     size_t used = 0;
     words[0] = '\0';
 #if defined(__aarch64__)
-    need needs[NEEDS_MOST];
-    const size_t n = needs_ask(needs);
+    const size_t n = needs_known();
     for (size_t i = 0; i < n && used < bytes; i++)
         if (needs[i].here)
             used += (size_t)snprintf(words + used, bytes - used, "%s%s", used ? " " : "", needs[i].name);
@@ -194,8 +208,8 @@ void kvb_cpu_features(char *words, size_t bytes)
 #endif
 }
 
-/* The levels that the CPU has, a bit for each. CPUID traps in a virtual machine, so the result is kept; threads that race
- * find the same. */
+/* The levels that the CPU has, a bit for each. Calls of kernels ask often, so the result is kept; threads that race find
+ * the same. */
 static uint32_t levels_here(void)
 {
     static _Atomic uint32_t known;
