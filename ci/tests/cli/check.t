@@ -36,12 +36,12 @@ holds "  records are those of a run" '"workload": "agent-fork".*"kernel": "mine"
 awk '{ if (length($0) > 80 && !/^(again|next) /) exit 1 }' "$out"
 report $? "  lines but for commands keep to 80 columns"
 
-ok "  and at a model's shape" check right --model Llama-3.1-8B -o "$TMPDIR/llama.jsonl"
+ok "  and at a model's shape" check right --model Llama-3.2-1B -o "$TMPDIR/llama.jsonl"
 holds "  in every history" '^RIGHT    [0-9]+ replays of [0-9]+ histories, [0-9]+ caches, 1 format'
-holds "  which is that of one layer" '"workload": "agent-fork\+Llama-3\.1-8B".*"status": "pass"' "$TMPDIR/llama.jsonl"
+holds "  which is that of one layer" '"workload": "agent-fork\+Llama-3\.2-1B-Instruct".*"status": "pass"' "$TMPDIR/llama.jsonl"
 lacks "  and no twin" '"workload": "[^"]*8x128' "$TMPDIR/llama.jsonl"
-expect_exit 2 "  a model that is not there" check right --model Llama-3.1-9B
-holds "  is guessed" '^kvbench check: --model: "Llama-3.1-9B": no built-in model of this name; similar: ' "$err"
+expect_exit 2 "  a model that is not there" check right --model Llama-3.2-9B
+holds "  is guessed" '^kvbench check: --model: "Llama-3.2-9B": no built-in model of this name; similar: ' "$err"
 
 # wrong NAME SED PATTERN…: what the check must say.
 wrong() {
