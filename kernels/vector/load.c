@@ -5,14 +5,47 @@
 
 #include <string.h>
 
-/* X(kind). PLAIN: kinds with rows that are always encoded. WINDOWED: kinds with f16 residual cells. */
+#define ANY_GROUP 0xfffffffeu /* of a list below */
+
+/*
+ * The formats that have a load: X(name, element, bits of a level, axis, group, element of scales and of zeros, then how a
+ * row is decoded: a function of load_rows.h and its first arguments). WINDOWED: those with f16 residual cells.
+ */
 // clang-format off
-#define PLAIN(X)                                                                                                       \
-    X(f32) X(f16) X(bf16) X(e4m3) X(e4m3_token) X(e5m2) X(e5m2_token) X(int8) X(int8_asym)                             \
-    X(q8_0) X(q5_1) X(q5_0) X(q4_1) X(q4_0) X(iq4_nl)                                                                  \
-    X(a8g32) X(a8g64) X(a8g128) X(a4g32) X(a4g64) X(a4g128) X(a2g32) X(a2g64) X(a2g128)                                \
-    X(mxfp4) X(nvfp4) X(tq4) X(tq3)
-#define WINDOWED(X) X(kivi4_v) X(kivi2_v) X(kivi4_k) X(kivi2_k)
+#define ENCODED(X)                                                                                                     \
+    X(f32, KVB_F32, 0, KVB_AXIS_NONE, 0, 0, numbers_row, KVB_F32)                                                      \
+    X(f16, KVB_F16, 0, KVB_AXIS_NONE, 0, 0, numbers_row, KVB_F16)                                                      \
+    X(bf16, KVB_BF16, 0, KVB_AXIS_NONE, 0, 0, numbers_row, KVB_BF16)                                                   \
+    X(e4m3, KVB_E4M3, 0, KVB_AXIS_NONE, 0, 0, fp8_row, false, false)                                                   \
+    X(e4m3_token, KVB_E4M3, 0, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F32, fp8_row, false, true)                        \
+    X(e5m2, KVB_E5M2, 0, KVB_AXIS_NONE, 0, 0, fp8_row, true, false)                                                    \
+    X(e5m2_token, KVB_E5M2, 0, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F32, fp8_row, true, true)                         \
+    X(int8, KVB_INT8, 0, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F32, numbers_row, KVB_INT8)                             \
+    X(int8_asym, KVB_UINT8, 0, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F32, numbers_row, KVB_UINT8)                      \
+    X(q8_0, KVB_Q8_0, 0, KVB_AXIS_CHANNELS, 32, 0, ggml_bytes_row, 2)                                                  \
+    X(q5_1, KVB_Q5_1, 0, KVB_AXIS_CHANNELS, 32, 0, ggml_row, levels_q5_1, true, true)                                  \
+    X(q5_0, KVB_Q5_0, 0, KVB_AXIS_CHANNELS, 32, 0, ggml_row, levels_q5_0, false, true)                                 \
+    X(q4_1, KVB_Q4_1, 0, KVB_AXIS_CHANNELS, 32, 0, ggml_row, levels_uint4, true, false)                                \
+    X(q4_0, KVB_Q4_0, 0, KVB_AXIS_CHANNELS, 32, 0, ggml_row, levels_q4_0, false, false)                                \
+    X(iq4_nl, KVB_IQ4_NL, 0, KVB_AXIS_CHANNELS, 32, 0, ggml_row, levels_iq4_nl, false, false)                          \
+    X(a8g32, KVB_UINT8, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, affine_row, 8, 32)                                          \
+    X(a8g64, KVB_UINT8, 0, KVB_AXIS_CHANNELS, 64, KVB_F16, affine_row, 8, 64)                                          \
+    X(a8g128, KVB_UINT8, 0, KVB_AXIS_CHANNELS, 128, KVB_F16, affine_row, 8, 128)                                       \
+    X(a4g32, KVB_UINT4, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, affine_row, 4, 32)                                          \
+    X(a4g64, KVB_UINT4, 0, KVB_AXIS_CHANNELS, 64, KVB_F16, affine_row, 4, 64)                                          \
+    X(a4g128, KVB_UINT4, 0, KVB_AXIS_CHANNELS, 128, KVB_F16, affine_row, 4, 128)                                       \
+    X(a2g32, KVB_UINT2, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, affine_row, 2, 32)                                          \
+    X(a2g64, KVB_UINT2, 0, KVB_AXIS_CHANNELS, 64, KVB_F16, affine_row, 2, 64)                                          \
+    X(a2g128, KVB_UINT2, 0, KVB_AXIS_CHANNELS, 128, KVB_F16, affine_row, 2, 128)                                       \
+    X(mxfp4, KVB_E2M1, 0, KVB_AXIS_CHANNELS, 32, KVB_E8M0, mx_row, false)                                              \
+    X(nvfp4, KVB_E2M1, 0, KVB_AXIS_CHANNELS, 16, KVB_E4M3, mx_row, true)                                               \
+    X(tq4, KVB_CODEBOOK, 4, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F16, tq_row, 4)                                      \
+    X(tq3, KVB_CODEBOOK, 3, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F16, tq_row, 3)
+#define WINDOWED(X)                                                                                                    \
+    X(kivi4_v, KVB_UINT4, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, values_row, 4)                                            \
+    X(kivi2_v, KVB_UINT2, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, values_row, 2)                                            \
+    X(kivi4_k, KVB_UINT4, 0, KVB_AXIS_TOKENS, ANY_GROUP, KVB_F16, channels_row, 4)                                     \
+    X(kivi2_k, KVB_UINT2, 0, KVB_AXIS_TOKENS, ANY_GROUP, KVB_F16, channels_row, 2)
 // clang-format on
 
 /* ---- where rows lie: the rules of view.h on views -------------------------------------------------------------- */
@@ -101,7 +134,7 @@ __attribute__((noinline)) static void residual_find_all(head_place *p, const uin
         residual_find(p, cells[i], at + i);
 }
 
-#define LOAD(NAME)                                                                                                     \
+#define LOAD(NAME, ELEM, LEVEL_BITS, AXIS, GROUP, SCALES, ROW, ...)                                                    \
     VEC_INLINE void NAME##_rows(const kvb_view *v, const head_place *p, const uint32_t *cells, uint32_t n,             \
                                 uint32_t dim, float *rows, size_t stride)                                              \
     {                                                                                                                  \
@@ -111,7 +144,7 @@ __attribute__((noinline)) static void residual_find_all(head_place *p, const uin
         for (uint32_t i = 0; i < n; i++) {                                                                             \
             const size_t c = cells[i];                                                                                 \
             const row_place r = {from.codes + c * codes, from.scales + c * scales, from.zeros + c * zeros, false};     \
-            NAME##_row(f, &r, dim, rows + i * stride);                                                                 \
+            ROW(__VA_ARGS__, f, &r, dim, rows + i * stride);                                                           \
         }                                                                                                              \
     }                                                                                                                  \
     static void NAME##_load(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, float *rows,             \
@@ -124,18 +157,18 @@ __attribute__((noinline)) static void residual_find_all(head_place *p, const uin
             NAME##_rows(v, &p, cells, n, v->dim, rows, stride);                                                        \
         tails_clear(v->dim, n, rows, stride);                                                                          \
     }
-PLAIN(LOAD)
+ENCODED(LOAD)
 
 /* Rows are found first, many at a time: the loop over rows then does nothing but decode. */
-#define LOAD_WINDOWED(NAME)                                                                                            \
+#define LOAD_WINDOWED(NAME, ELEM, LEVEL_BITS, AXIS, GROUP, SCALES, ROW, ...)                                           \
     VEC_INLINE void NAME##_rows(channel_factors *k, const row_place *at, uint32_t n, uint32_t dim, float *rows,        \
                                 size_t stride)                                                                         \
     {                                                                                                                  \
         for (uint32_t i = 0; i < n; i++)                                                                               \
             if (at[i].recent)                                                                                          \
-                f16_row(NULL, at + i, dim, rows + i * stride);                                                         \
+                numbers_row(KVB_F16, NULL, at + i, dim, rows + i * stride);                                            \
             else                                                                                                       \
-                NAME##_row(k, at + i, dim, rows + i * stride);                                                         \
+                ROW(__VA_ARGS__, k, at + i, dim, rows + i * stride);                                                   \
     }                                                                                                                  \
     static void NAME##_load(const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n, float *rows,             \
                             size_t stride)                                                                             \
@@ -158,8 +191,6 @@ WINDOWED(LOAD_WINDOWED)
 
 /* ---- the load of each format ------------------------------------------------------------------------------------- */
 
-#define ANY_GROUP 0xfffffffeu
-
 static const struct {
     kvb_elem elem;
     bool residual;
@@ -169,39 +200,11 @@ static const struct {
     kvb_elem scale_elem; /* of zeros too; 0 where there are none */
     kvb_load *load;
 } loads[] = {
-    {KVB_F32, false, 0, KVB_AXIS_NONE, 0, 0, f32_load},
-    {KVB_F16, false, 0, KVB_AXIS_NONE, 0, 0, f16_load},
-    {KVB_BF16, false, 0, KVB_AXIS_NONE, 0, 0, bf16_load},
-    {KVB_E4M3, false, 0, KVB_AXIS_NONE, 0, 0, e4m3_load},
-    {KVB_E4M3, false, 0, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F32, e4m3_token_load},
-    {KVB_E5M2, false, 0, KVB_AXIS_NONE, 0, 0, e5m2_load},
-    {KVB_E5M2, false, 0, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F32, e5m2_token_load},
-    {KVB_INT8, false, 0, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F32, int8_load},
-    {KVB_UINT8, false, 0, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F32, int8_asym_load},
-    {KVB_Q8_0, false, 0, KVB_AXIS_CHANNELS, 32, 0, q8_0_load},
-    {KVB_Q5_1, false, 0, KVB_AXIS_CHANNELS, 32, 0, q5_1_load},
-    {KVB_Q5_0, false, 0, KVB_AXIS_CHANNELS, 32, 0, q5_0_load},
-    {KVB_Q4_1, false, 0, KVB_AXIS_CHANNELS, 32, 0, q4_1_load},
-    {KVB_Q4_0, false, 0, KVB_AXIS_CHANNELS, 32, 0, q4_0_load},
-    {KVB_IQ4_NL, false, 0, KVB_AXIS_CHANNELS, 32, 0, iq4_nl_load},
-    {KVB_UINT8, false, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, a8g32_load},
-    {KVB_UINT8, false, 0, KVB_AXIS_CHANNELS, 64, KVB_F16, a8g64_load},
-    {KVB_UINT8, false, 0, KVB_AXIS_CHANNELS, 128, KVB_F16, a8g128_load},
-    {KVB_UINT4, false, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, a4g32_load},
-    {KVB_UINT4, false, 0, KVB_AXIS_CHANNELS, 64, KVB_F16, a4g64_load},
-    {KVB_UINT4, false, 0, KVB_AXIS_CHANNELS, 128, KVB_F16, a4g128_load},
-    {KVB_UINT2, false, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, a2g32_load},
-    {KVB_UINT2, false, 0, KVB_AXIS_CHANNELS, 64, KVB_F16, a2g64_load},
-    {KVB_UINT2, false, 0, KVB_AXIS_CHANNELS, 128, KVB_F16, a2g128_load},
-    {KVB_UINT4, true, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, kivi4_v_load},
-    {KVB_UINT2, true, 0, KVB_AXIS_CHANNELS, 32, KVB_F16, kivi2_v_load},
-    {KVB_UINT4, true, 0, KVB_AXIS_TOKENS, ANY_GROUP, KVB_F16, kivi4_k_load},
-    {KVB_UINT2, true, 0, KVB_AXIS_TOKENS, ANY_GROUP, KVB_F16, kivi2_k_load},
-    {KVB_E2M1, false, 0, KVB_AXIS_CHANNELS, 32, KVB_E8M0, mxfp4_load},
-    {KVB_E2M1, false, 0, KVB_AXIS_CHANNELS, 16, KVB_E4M3, nvfp4_load},
-    {KVB_CODEBOOK, false, 4, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F16, tq4_load},
-    {KVB_CODEBOOK, false, 3, KVB_AXIS_CHANNELS, KVB_GROUP_ROW, KVB_F16, tq3_load},
-};
+#define LINE(NAME, ELEM, LEVEL_BITS, AXIS, GROUP, SCALES, ...)                                                         \
+    {ELEM, false, LEVEL_BITS, AXIS, GROUP, SCALES, NAME##_load},
+#define LINE_WINDOWED(NAME, ELEM, LEVEL_BITS, AXIS, GROUP, SCALES, ...)                                                \
+    {ELEM, true, LEVEL_BITS, AXIS, GROUP, SCALES, NAME##_load},
+    ENCODED(LINE) WINDOWED(LINE_WINDOWED)};
 
 kvb_load *KVB_ISA_NAME(kvb_load_of)(const kvb_format *f)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NAME_row(format, row, dim, floats) decodes one stored row of a built-in kind to floats. The loops over cells, in
- * load.c, call it with constants for group sizes and for the commonest dim.
+ * Functions x_row(…, format, row, dim, floats) decode one stored row to floats. The loops over cells, in load.c, call them
+ * with constants for what tells a format from others of its kind, and for the commonest dim.
  */
 #ifndef KVB_VECTOR_LOAD_ROWS_H
 #define KVB_VECTOR_LOAD_ROWS_H
@@ -25,48 +25,40 @@ VEC_INLINE vf row_factor(const uint8_t *p)
     return vf_set(x);
 }
 
-/*
- * CONVERT(p) makes VL floats of VL elements at p, FACTORS(x) applies the row's scale and zero. The tail is read from a
- * copy with zeros behind it. Channels up to the next multiple of 16 are written: the caller clears those from dim on.
- */
-#define ROW_OF_ELEMENTS(NAME, BYTES, SETUP, CONVERT, FACTORS)                                                          \
-    VEC_INLINE void NAME##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)                      \
-    {                                                                                                                  \
-        const uint8_t *from = r->codes;                                                                                \
-        uint32_t c = 0;                                                                                                \
-        (void)f;                                                                                                       \
-        SETUP;                                                                                                         \
-        for (; c + VL <= dim; c += VL) {                                                                               \
-            vf x = CONVERT(from + c * BYTES);                                                                          \
-            vf_store(row + c, FACTORS(x));                                                                             \
-        }                                                                                                              \
-        if (c < dim) {                                                                                                 \
-            _Alignas(64) uint8_t tail[64];                                                                             \
-            bytes_part(from + c * BYTES, (dim - c) * BYTES, tail);                                                     \
-            vf x = CONVERT(tail);                                                                                      \
-            vf_store(row + c, FACTORS(x));                                                                             \
-        }                                                                                                              \
+/* VL elements at p, with the row's factors: INT8 has a scale, UINT8 a scale and a zero, floats have neither. */
+VEC_INLINE vf numbers_load(kvb_elem elem, const uint8_t *p, vf scale, vf zero)
+{
+    return elem == KVB_F32    ? vf_load((const float *)(const void *)p)
+           : elem == KVB_F16  ? vf_load_f16(p)
+           : elem == KVB_BF16 ? vf_load_bf16(p)
+           : elem == KVB_INT8 ? (vf)(vf_load_i8(p) * scale)
+                              : (vf)(vf_load_u8(p) * scale + zero);
+}
+
+/* The tail is read from a copy with zeros behind it. Channels up to the next multiple of 16 are written: the caller clears
+ * those from dim on. */
+VEC_INLINE void numbers_row(kvb_elem elem, const kvb_format *f, const row_place *r, uint32_t dim, float *row)
+{
+    const uint32_t bytes = elem == KVB_F32 ? 4 : elem == KVB_F16 || elem == KVB_BF16 ? 2 : 1;
+    const vf scale = bytes == 1 ? row_factor(r->scales) : vf_set(1),
+             zero = elem == KVB_UINT8 ? row_factor(r->zeros) : vf_set(0);
+    uint32_t c = 0;
+    (void)f;
+    for (; c + VL <= dim; c += VL)
+        vf_store(row + c, numbers_load(elem, r->codes + c * bytes, scale, zero));
+    if (c < dim) {
+        _Alignas(64) uint8_t tail[64];
+        bytes_part(r->codes + c * bytes, (dim - c) * bytes, tail);
+        vf_store(row + c, numbers_load(elem, tail, scale, zero));
     }
-
-#define F32_AT(p)  vf_load((const float *)(const void *)(p))
-#define AS_IS(x)   (x)
-#define SCALED(x)  ((x)*scale)
-#define RANGED(x)  ((x)*scale + zero)
-#define NO_FACTORS (void)0
-#define SCALE      vf scale = row_factor(r->scales)
-#define RANGE      vf scale = row_factor(r->scales), zero = row_factor(r->zeros)
-
-ROW_OF_ELEMENTS(f32, 4u, NO_FACTORS, F32_AT, AS_IS)
-ROW_OF_ELEMENTS(f16, 2u, NO_FACTORS, vf_load_f16, AS_IS)
-ROW_OF_ELEMENTS(bf16, 2u, NO_FACTORS, vf_load_bf16, AS_IS)
-ROW_OF_ELEMENTS(int8, 1u, SCALE, vf_load_i8, SCALED)
-ROW_OF_ELEMENTS(int8_asym, 1u, RANGE, vf_load_u8, RANGED)
+}
 
 /* Takes FP8_STEP elements at once; a last, shorter step reads a copy. */
-VEC_INLINE void fp8_elements(bool wide, bool scaled, const row_place *r, uint32_t dim, float *row)
+VEC_INLINE void fp8_row(bool wide, bool scaled, const kvb_format *f, const row_place *r, uint32_t dim, float *row)
 {
     vf x[FP8_STEP / VL], scale = scaled ? row_factor(r->scales) : vf_set(1.0f);
     uint32_t c = 0;
+    (void)f;
     for (; c + FP8_STEP <= dim; c += FP8_STEP) {
         fp8_step(wide, r->codes + c, x);
         for (uint32_t i = 0; i < FP8_STEP / VL; i++)
@@ -80,18 +72,6 @@ VEC_INLINE void fp8_elements(bool wide, bool scaled, const row_place *r, uint32_
             vf_store(row + c, scaled ? (vf)(x[i] * scale) : x[i]);
     }
 }
-
-#define ROW_OF_FP8(NAME, WIDE, SCALED)                                                                                 \
-    VEC_INLINE void NAME##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)                      \
-    {                                                                                                                  \
-        (void)f;                                                                                                       \
-        fp8_elements(WIDE, SCALED, r, dim, row);                                                                       \
-    }
-
-ROW_OF_FP8(e4m3, false, false)
-ROW_OF_FP8(e4m3_token, false, true)
-ROW_OF_FP8(e5m2, true, false)
-ROW_OF_FP8(e5m2_token, true, true)
 
 /* ---- scales of neighbouring channels in side tables: affine codes, mxfp4, nvfp4; codebooks ----------------------- */
 
@@ -162,10 +142,11 @@ VEC_INLINE void group_bytes(vf scale, vf zero, const uint8_t *from, uint32_t n, 
 }
 
 /* Codes of `bits` bits in groups of n channels. */
-VEC_INLINE void affine_row(uint32_t bits, uint32_t n, const row_place *r, uint32_t dim, float *row)
+VEC_INLINE void affine_row(uint32_t bits, uint32_t n, const kvb_format *f, const row_place *r, uint32_t dim, float *row)
 {
     uint32_t groups = dim / n;
     const uint8_t *from = r->codes;
+    (void)f;
     for (uint32_t first = 0; first < groups; first += GROUPS_SPAN) {
         _Alignas(64) float scales[GROUPS_SPAN], zeros[GROUPS_SPAN];
         uint32_t some = groups - first < GROUPS_SPAN ? groups - first : GROUPS_SPAN;
@@ -181,28 +162,12 @@ VEC_INLINE void affine_row(uint32_t bits, uint32_t n, const row_place *r, uint32
     }
 }
 
-#define ROW_OF_AFFINE(BITS, GROUP)                                                                                     \
-    VEC_INLINE void a##BITS##g##GROUP##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)         \
-    {                                                                                                                  \
-        (void)f;                                                                                                       \
-        affine_row(BITS, GROUP, r, dim, row);                                                                          \
-    }
-
-ROW_OF_AFFINE(8, 32)
-ROW_OF_AFFINE(8, 64)
-ROW_OF_AFFINE(8, 128)
-ROW_OF_AFFINE(4, 32)
-ROW_OF_AFFINE(4, 64)
-ROW_OF_AFFINE(4, 128)
-ROW_OF_AFFINE(2, 32)
-ROW_OF_AFFINE(2, 64)
-ROW_OF_AFFINE(2, 128)
-
 /* e2m1 in groups of 16 channels with e4m3 scales (nv), or of 32 with e8m0 scales. */
-VEC_INLINE void mx_row(bool nv, const row_place *r, uint32_t dim, float *row)
+VEC_INLINE void mx_row(bool nv, const kvb_format *f, const row_place *r, uint32_t dim, float *row)
 {
     uint32_t n = nv ? 16 : 32, groups = dim / n;
     const uint8_t *from = r->codes;
+    (void)f;
     vbook book = book_load(levels_e2m1);
     for (uint32_t first = 0; first < groups; first += GROUPS_SPAN) {
         _Alignas(64) float scales[GROUPS_SPAN];
@@ -216,31 +181,11 @@ VEC_INLINE void mx_row(bool nv, const row_place *r, uint32_t dim, float *row)
     }
 }
 
-VEC_INLINE void mxfp4_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
-{
-    (void)f;
-    mx_row(false, r, dim, row);
-}
-VEC_INLINE void nvfp4_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
-{
-    (void)f;
-    mx_row(true, r, dim, row);
-}
-
 /* Codebooks: one scale a row, levels of the format. */
 VEC_INLINE void tq_row(uint32_t bits, const kvb_format *f, const row_place *r, uint32_t dim, float *row)
 {
     vbook book = bits == 4 ? book_load(f->levels) : book_load8(f->levels);
     group_codes(bits, book_scaled(book, vf_set_f16(r->scales)), r->codes, dim, row);
-}
-
-VEC_INLINE void tq4_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
-{
-    tq_row(4, f, r, dim, row);
-}
-VEC_INLINE void tq3_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
-{
-    tq_row(3, f, r, dim, row);
 }
 
 /* ---- ggml's blocks: 32 channels with their scales inside (view.h has the layouts) ------------------------------ */
@@ -301,10 +246,12 @@ VEC_INLINE void ggml_nibbles5(vbook low, vbook high, uint32_t fifths, const uint
 enum { GGML_SPAN = 8 }; /* blocks whose d and m are converted at a time */
 
 /* levels: of the element. Whether a block has an m and fifth bits is a constant in every call. */
-VEC_INLINE void ggml_row(const float *levels, bool has_m, bool has_fifths, const row_place *r, uint32_t dim, float *row)
+VEC_INLINE void ggml_row(const float *levels, bool has_m, bool has_fifths, const kvb_format *f, const row_place *r,
+                         uint32_t dim, float *row)
 {
     const uint32_t head = has_m ? 4 : 2, bytes = head + (has_fifths ? 4 : 0) + 16;
     const uint8_t *from = r->codes;
+    (void)f;
     vbook low = book_load(levels), high = has_fifths ? book_load(levels + 16) : low;
     for (uint32_t left = dim / GGML_BLOCK, some; left; left -= some) {
         _Alignas(64) float heads[2 * GGML_SPAN];
@@ -329,32 +276,20 @@ VEC_INLINE void ggml_row(const float *levels, bool has_m, bool has_fifths, const
     }
 }
 
-VEC_INLINE void q8_0_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)
+/* Blocks of codes of 8 bits behind a head of so many bytes, its d. */
+VEC_INLINE void ggml_bytes_row(uint32_t head, const kvb_format *f, const row_place *r, uint32_t dim, float *row)
 {
     const uint8_t *from = r->codes;
     (void)f;
     for (uint32_t left = dim / GGML_BLOCK, some; left; left -= some) {
         _Alignas(64) float heads[2 * GGML_SPAN];
         some = left < GGML_SPAN ? left : GGML_SPAN;
-        heads_load(from, 2 + GGML_BLOCK, some, heads);
-        for (uint32_t i = 0; i < some; i++, from += 2 + GGML_BLOCK, row += GGML_BLOCK)
+        heads_load(from, head + GGML_BLOCK, some, heads);
+        for (uint32_t i = 0; i < some; i++, from += head + GGML_BLOCK, row += GGML_BLOCK)
             for (uint32_t c = 0; c < GGML_BLOCK; c += VL)
-                vf_store(row + c, vf_load_i8(from + 2 + c) * vf_set(heads[2 * i]));
+                vf_store(row + c, vf_load_i8(from + head + c) * vf_set(heads[2 * i]));
     }
 }
-
-#define ROW_OF_GGML(NAME, LEVELS, HAS_M, HAS_FIFTHS)                                                                   \
-    VEC_INLINE void NAME##_row(const kvb_format *f, const row_place *r, uint32_t dim, float *row)                      \
-    {                                                                                                                  \
-        (void)f;                                                                                                       \
-        ggml_row(LEVELS, HAS_M, HAS_FIFTHS, r, dim, row);                                                              \
-    }
-
-ROW_OF_GGML(q5_1, levels_q5_1, true, true)
-ROW_OF_GGML(q5_0, levels_q5_0, false, true)
-ROW_OF_GGML(q4_1, levels_uint4, true, false)
-ROW_OF_GGML(q4_0, levels_q4_0, false, false)
-ROW_OF_GGML(iq4_nl, levels_iq4_nl, false, false)
 
 /* ---- KIVI: V is affine; each channel of K has a scale and a zero of its own, f16, for neighbouring cells; any dim  */
 
@@ -412,23 +347,11 @@ VEC_INLINE void channels_row(uint32_t bits, channel_factors *k, const row_place 
         channels_tail(book, bits, r, c, dim - c < CODE_STEP ? dim : c + CODE_STEP, row);
 }
 
-VEC_INLINE void kivi4_k_row(channel_factors *k, const row_place *r, uint32_t dim, float *row)
-{
-    channels_row(4, k, r, dim, row);
-}
-VEC_INLINE void kivi2_k_row(channel_factors *k, const row_place *r, uint32_t dim, float *row)
-{
-    channels_row(2, k, r, dim, row);
-}
-VEC_INLINE void kivi4_v_row(channel_factors *k, const row_place *r, uint32_t dim, float *row)
+/* V, which needs no factors of channels. */
+VEC_INLINE void values_row(uint32_t bits, channel_factors *k, const row_place *r, uint32_t dim, float *row)
 {
     (void)k;
-    affine_row(4, 32, r, dim, row);
-}
-VEC_INLINE void kivi2_v_row(channel_factors *k, const row_place *r, uint32_t dim, float *row)
-{
-    (void)k;
-    affine_row(2, 32, r, dim, row);
+    affine_row(bits, 32, NULL, r, dim, row);
 }
 
 #endif
