@@ -33,9 +33,7 @@ extern "C" {
 #define KVB_MODEL_GROUPS 32u   /* most groups */
 #define KVB_MODEL_WIDTH  4096u /* most heads, and most elements of a row */
 #define KVB_MODEL_TAPS   64u   /* most taps of a convolution */
-#define KVB_MODEL_ROW                                                                                                  \
-    65536u /* most elements of a token's q, v or convolved row, of all heads of a recurrence together                  \
-            */
+#define KVB_MODEL_ROW    65536u /* most elements of a token's q, v or convolved row, all heads of a recurrence together */
 
 /*
  * The positional part of a group's K rows, needed to move a stored token to another position. `dims` elements of each KV

@@ -10,12 +10,10 @@
 
 #include <string.h>
 
-#define FEW_ROWS 10u /* up to here dots() and sums() win over packing */
-#define MANY_CELLS                                                                                                     \
-    2048u               /* from here on many rows of q are copied side by side, or they push each other out of cache   \
-                         */
-#define TILE_CELLS  16u /* cells of a tile for few rows: they stay in the first-level cache until they are used */
-#define PACKED_ROWS 12u /* query rows between two bursts of prefetching: a multiple of what product() takes at once */
+#define FEW_ROWS    10u   /* up to here dots() and sums() win over packing */
+#define MANY_CELLS  2048u /* from here on rows of q are copied side by side, else they push each other out of cache */
+#define TILE_CELLS  16u   /* cells of a tile for few rows: they stay in the first-level cache until they are used */
+#define PACKED_ROWS 12u   /* query rows between two bursts of prefetching: a multiple of what product() takes at once */
 
 /* Roughly the cycles for rows of 128 f16 channels. Work is split by these costs, so their ratios are what matters. */
 static uint32_t float_cost(uint32_t rows, uint32_t cells)

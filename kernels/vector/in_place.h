@@ -269,9 +269,7 @@ VEC_INLINE void rows_sum(kvb_elem elem, uint32_t rows, const kvb_stored_rows *va
  * some CPUs this is faster than strips (kernels/NOTES.md). The sums of COMMON_DIM channels stay in the first-level
  * cache during a block. Each sum adds the same terms in the same order as with strips, so the bits are the same.
  */
-#define CELLS_AT_ONCE                                                                                                  \
-    4u /* at most: registers hold a weight for each row and cell, a value for each cell, and a sum                     \
-        */
+#define CELLS_AT_ONCE 4u /* at most: registers hold a weight for each row and cell, a value for each cell, and a sum */
 
 VEC_INLINE uint32_t cells_at_once(uint32_t rows)
 {

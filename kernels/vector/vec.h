@@ -49,6 +49,13 @@
 #ifndef KVB_VEC_H
 #define KVB_VEC_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VEC_INLINE static inline __attribute__((always_inline))
+
 #if defined(__AVX512F__)
 #include "kernels/vector/vec_avx512.h"
 #elif defined(__AVX2__)
@@ -62,6 +69,13 @@
 #endif
 
 /* ---- shared by instruction sets: OWN_… where one has better ------------------------------------------------------ */
+
+#ifndef PRODUCT_ROWS /* there are 32 registers */
+#define PRODUCT_ROWS 6u
+#define PRODUCT_VECS 4u
+#define SUMS_VECS    24u
+#define SUMS_ROWS    8u
+#endif
 
 #ifndef KEPT_LOADS
 #define KEPT_LOADS false

@@ -4,12 +4,6 @@
 #define KVB_VEC_LEVEL_H
 
 #include <immintrin.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#define VEC_INLINE static inline __attribute__((always_inline))
 
 #define VL 8u
 typedef __m256 vf;
@@ -17,9 +11,7 @@ typedef __m256 vf;
 #define PRODUCT_ROWS 6u
 #define PRODUCT_VECS 2u
 #define SUMS_VECS    12u
-#define SUMS_ROWS                                                                                                      \
-    6u /* strips of more rows would be one vector wide: 8 rows take 131 cycles a cell, twice 4 rows 78                 \
-        */
+#define SUMS_ROWS    6u /* strips of more would be one vector wide: 8 rows take 131 cycles a cell, twice 4 rows 78 */
 
 VEC_INLINE vf vf_load(const float *p)
 {

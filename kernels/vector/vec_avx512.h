@@ -4,20 +4,9 @@
 #define KVB_VEC_LEVEL_H
 
 #include <immintrin.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#define VEC_INLINE static inline __attribute__((always_inline))
 
 #define VL 16u
 typedef __m512 vf;
-
-#define PRODUCT_ROWS 6u
-#define PRODUCT_VECS 4u
-#define SUMS_VECS    24u
-#define SUMS_ROWS    8u
 
 VEC_INLINE vf vf_load(const float *p)
 {

@@ -4,22 +4,10 @@
 #define KVB_VEC_LEVEL_H
 
 #include <arm_neon.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#define VEC_INLINE static inline __attribute__((always_inline))
 
 #define VL 4u
 typedef float32x4_t vf;
 typedef int32x4_t vi;
-
-/* There are 32 registers. */
-#define PRODUCT_ROWS 6u
-#define PRODUCT_VECS 4u
-#define SUMS_VECS    24u
-#define SUMS_ROWS    8u
 
 VEC_INLINE vf vf_load(const float *p)
 {

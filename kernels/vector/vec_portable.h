@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any architecture, in the compiler's own vector types. Vectors of 4 floats; a multiply-add rounds twice. */
-#ifndef KVB_VEC_LEVEL_H
+#if !defined(KVB_VEC_LEVEL_H) && defined(KVB_VEC_H)
 #define KVB_VEC_LEVEL_H
 
 #include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
 #include "kernels/convert.h"
-
-#define VEC_INLINE static inline __attribute__((always_inline))
 
 #define VL 4u
 typedef float vf __attribute__((vector_size(16)));

@@ -7,23 +7,11 @@
 #define KVB_VEC_LEVEL_H
 
 #include <arm_sve.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#define VEC_INLINE static inline __attribute__((always_inline))
 
 #define VL (__ARM_FEATURE_SVE_BITS / 32u)
 typedef svfloat32_t vf __attribute__((arm_sve_vector_bits(__ARM_FEATURE_SVE_BITS)));
 typedef svint32_t vi __attribute__((arm_sve_vector_bits(__ARM_FEATURE_SVE_BITS)));
 typedef svuint32_t vcode __attribute__((arm_sve_vector_bits(__ARM_FEATURE_SVE_BITS)));
-
-/* There are 32 registers. */
-#define PRODUCT_ROWS 6u
-#define PRODUCT_VECS 4u
-#define SUMS_VECS    24u
-#define SUMS_ROWS    8u
 
 #define ALL           svptrue_b32()
 #define FIRST(n)      svwhilelt_b32_u32(0, n) /* lanes below n */
