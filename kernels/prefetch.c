@@ -2,67 +2,43 @@
 /* Settings by the CPU's maker. */
 #include "kernels/prefetch.h"
 
-/* Lists of the readings of a class (kvb_reading_at), without braces, so that they may be joined. */
-#define FOUR(...)  __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
+/* Readings, and lists of the readings of a class (kvb_reading_at), without braces, so that they may be joined. */
+#define ONE(...)   __VA_ARGS__
+#define TWO(...)   __VA_ARGS__, __VA_ARGS__
 #define THREE(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
+#define FOUR(...)  __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
 
 /* FAR is also for rows apart: they often fall into the same sets of the first-level cache, which loses them before they
  * are used. */
-#define NEAR_32                                                                                                        \
-    {                                                                                                                  \
-        .ahead = 32, .near = true                                                                                      \
-    }
-#define FAR                                                                                                            \
-    {                                                                                                                  \
-        .ahead = 64                                                                                                    \
-    }
-#define NEAR_BESIDE                                                                                                    \
-    {                                                                                                                  \
-        .ahead = 5, .near = true, .beside = true                                                                       \
-    }
-#define FAR_BESIDE                                                                                                     \
-    {                                                                                                                  \
-        .ahead = 64, .beside = true                                                                                    \
-    }
-#define FAR_BY_CELLS                                                                                                   \
-    {                                                                                                                  \
-        .ahead = 64, .by_cells = true                                                                                  \
-    }
-#define NEAR_BY_CELLS                                                                                                  \
-    {                                                                                                                  \
-        .ahead = 64, .near = true, .by_cells = true                                                                    \
-    }
-#define AGAIN                                                                                                          \
-    {                                                                                                                  \
-        .ahead = 64, .near = true, .again = true, .by_cells = true                                                     \
-    }
-#define INTEL(FEW) FOUR(FAR), FOUR(FEW), FOUR(FEW), FOUR(FAR)
-#define WIDE       FAR_BY_CELLS, FAR_BY_CELLS, FAR, FAR
+#define NEAR_32       .ahead = 32, .near = true
+#define FAR           .ahead = 64
+#define NEAR_BESIDE   .ahead = 5, .near = true, .beside = true
+#define FAR_BESIDE    .ahead = 64, .beside = true
+#define FAR_BY_CELLS  .ahead = 64, .by_cells = true
+#define NEAR_BY_CELLS .ahead = 64, .near = true, .by_cells = true
+#define AGAIN         .ahead = 64, .near = true, .again = true, .by_cells = true
+#define NARROW        THREE({NEAR_32}), ONE({FAR})
+#define INTEL(...)    FOUR({FAR}), FOUR({__VA_ARGS__}), FOUR({__VA_ARGS__}), FOUR({FAR})
+#define WIDE          TWO({FAR_BY_CELLS}), TWO({FAR})
 
 /* Measured on Granite Rapids and, before V was read beside K, on Sapphire Rapids; taken for every CPU that is not
  * AMD's. */
-const kvb_prefetch kvb_prefetch_intel = {.places = 16,
-                                         .reading = {THREE(NEAR_32), FAR, FOUR(NEAR_BESIDE), FOUR(NEAR_BESIDE),
-                                                     FOUR(FAR), INTEL(FAR_BESIDE), INTEL(FAR_BESIDE)}};
+const kvb_prefetch kvb_prefetch_intel = {
+    .places = 16,
+    .reading = {NARROW, FOUR({NEAR_BESIDE}), FOUR({NEAR_BESIDE}), FOUR({FAR}), INTEL(FAR_BESIDE), INTEL(FAR_BESIDE)}};
 
 /* Measured on Zen 5. */
 const kvb_prefetch kvb_prefetch_amd = {
     .places = 1,
     .steadily = true,
-    .reading = {THREE(FOUR(AGAIN)), WIDE, THREE(FOUR(NEAR_BY_CELLS)), WIDE, FOUR(FOUR(FAR_BY_CELLS))}};
+    .reading = {THREE(FOUR({AGAIN})), WIDE, THREE(FOUR({NEAR_BY_CELLS})), WIDE, FOUR(FOUR({FAR_BY_CELLS}))}};
 
 /* Measured on Zen 4, by `kvbench tune`; taken for Zen 3, too, which has the same family and is faster with V beside K. */
-#define SIDES                                                                                                          \
-    {                                                                                                                  \
-        .ahead = 64, .by_cells = true, .sums_by_cells = true, .beside = true                                           \
-    }
-#define FAR_SUMS                                                                                                       \
-    {                                                                                                                  \
-        .ahead = 64, .sums_by_cells = true                                                                             \
-    }
-#define ZEN4 FOUR(FAR_BY_CELLS), WIDE, SIDES, SIDES, FAR_SUMS, SIDES, WIDE
+#define SIDES    .ahead = 64, .by_cells = true, .sums_by_cells = true, .beside = true
+#define FAR_SUMS .ahead = 64, .sums_by_cells = true
+#define ZEN4     FOUR({FAR_BY_CELLS}), WIDE, {SIDES}, {SIDES}, {FAR_SUMS}, {SIDES}, WIDE
 const kvb_prefetch kvb_prefetch_zen4 = {
-    .places = 1, .steadily = true, .reading = {ZEN4, ZEN4, FOUR(FOUR(FAR_BY_CELLS))}};
+    .places = 1, .steadily = true, .reading = {ZEN4, ZEN4, FOUR(FOUR({FAR_BY_CELLS}))}};
 
 static const kvb_prefetch *chosen;
 
