@@ -379,5 +379,5 @@ bool kvb_flash_supports(const kvb_product *product, const kvb_problem *p, char *
         snprintf(why, why_bytes, "more than %u query heads for a KV head", TILE_ROWS);
         return false;
     }
-    return product->fits(p, why, why_bytes);
+    return !product->fits || product->fits(p, why, why_bytes);
 }

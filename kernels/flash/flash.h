@@ -37,6 +37,11 @@ static inline uint32_t kvb_v_width(const kvb_problem *p)
     return kvb_padded(p->v_in_k && p->k_format->transform ? p->k_dim : p->v_dim);
 }
 
+/* A product's fits(): is there no reason against rows of this format, and have they a multiple of `step` channels, at most
+ * `most`? If not, why gets what `products` ("products of f16") do not take. */
+bool kvb_rows_fit(const kvb_format *format, const char *products, const char *reason, uint32_t step, uint32_t most,
+                  uint32_t dim, char *why, size_t why_bytes);
+
 /* Can rows of this format need a tile, in which they are converted to floats? */
 bool kvb_side_tiled(const kvb_format *format, uint32_t dim);
 
@@ -102,7 +107,7 @@ typedef struct kvb_late_sums {
 typedef struct kvb_product {
     size_t loops; /* offset in kvb_loops of the product's loops: a level without them cannot run it */
 
-    /* Can it multiply the rows of this problem? If not, why gets the reason. */
+    /* Can it multiply the rows of this problem? If not, why gets the reason. NULL: always. */
     bool (*fits)(const kvb_problem *problem, char *why, size_t why_bytes);
 
     /* Bytes of an encoded query row, and of scratch; multiples of 64. */
@@ -235,5 +240,40 @@ int kvb_flash_attend(const kvb_product *product, const kvb_attend *args);
 /* kvb_kernel.round_query: encodes q as attend() does, and decodes that. For products that take no transformed rows. */
 int kvb_flash_round_query(const kvb_product *product, const kvb_problem *problem, const kvb_view *k, uint32_t head,
                           const float *q, double *rounded);
+
+/* The kernel kvb_kernel_NAME of product kvb_product_PRODUCT, and its functions, which call those above. The rest: members
+ * that differ by kernel. */
+#define KVB_FLASH_KERNEL(NAME, PRODUCT, ...)                                                                           \
+    static bool PRODUCT##_available(char *why, size_t why_bytes)                                                       \
+    {                                                                                                                  \
+        return kvb_flash_available(&kvb_product_##PRODUCT, why, why_bytes);                                            \
+    }                                                                                                                  \
+    static bool PRODUCT##_supports(const kvb_problem *p, char *why, size_t why_bytes)                                  \
+    {                                                                                                                  \
+        return kvb_flash_supports(&kvb_product_##PRODUCT, p, why, why_bytes);                                          \
+    }                                                                                                                  \
+    static size_t PRODUCT##_scratch(const kvb_problem *p, uint32_t n_threads)                                          \
+    {                                                                                                                  \
+        return kvb_flash_scratch_bytes(&kvb_product_##PRODUCT, p, n_threads);                                          \
+    }                                                                                                                  \
+    static int PRODUCT##_attend(const kvb_attend *args)                                                                \
+    {                                                                                                                  \
+        return kvb_flash_attend(&kvb_product_##PRODUCT, args);                                                         \
+    }                                                                                                                  \
+    const kvb_kernel kvb_kernel_##NAME = {.flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,                              \
+                                          .masks = KVB_MASKS_ALL,                                                      \
+                                          .available = PRODUCT##_available,                                            \
+                                          .supports = PRODUCT##_supports,                                              \
+                                          .scratch_bytes = PRODUCT##_scratch,                                          \
+                                          .attend = PRODUCT##_attend,                                                  \
+                                          __VA_ARGS__}
+
+/* The same of a product that rounds q. */
+#define KVB_FLASH_ROUNDING_KERNEL(NAME, PRODUCT, ...)                                                                  \
+    static int PRODUCT##_round(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *to)     \
+    {                                                                                                                  \
+        return kvb_flash_round_query(&kvb_product_##PRODUCT, p, k, head, q, to);                                       \
+    }                                                                                                                  \
+    KVB_FLASH_KERNEL(NAME, PRODUCT, .round_query = PRODUCT##_round, __VA_ARGS__)
 
 #endif

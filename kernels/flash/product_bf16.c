@@ -10,8 +10,6 @@
 #include "kernels/kernels.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 /* Roughly the cycles for rows of 128 channels. Work is split by these costs, so their ratios are what matters. */
 static uint32_t bf16_cost(uint32_t rows, uint32_t cells)
@@ -38,16 +36,7 @@ static bool side_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_b
         reason = "its rows are transformed";
     else if (f->group || f->residual_cells || (f->head_scale && !fp8))
         reason = "its rows have scales beside them";
-    if (reason) {
-        snprintf(why, why_bytes, "%s: no products of bf16: %s", f->name, reason);
-        return false;
-    }
-    if (!dim || dim > BF16_MAX_DIM || dim % 16) {
-        snprintf(why, why_bytes, "%s: products of bf16 take rows of a multiple of 16 channels, at most %u, not %u",
-                 f->name, BF16_MAX_DIM, dim);
-        return false;
-    }
-    return true;
+    return kvb_rows_fit(f, "products of bf16", reason, 16, BF16_MAX_DIM, dim, why, why_bytes);
 }
 
 static bool bf16_fits(const kvb_problem *p, char *why, size_t why_bytes)
@@ -182,39 +171,7 @@ static void bf16_sums_of(const kvb_flash *f, const kvb_workspace *w, kvb_row_gro
         .sums = LOOPS##_sums,                                                                                          \
         .cost = LOOPS##_cost,                                                                                          \
     };                                                                                                                 \
-                                                                                                                       \
-    static bool LOOPS##_available(char *why, size_t why_bytes)                                                         \
-    {                                                                                                                  \
-        return kvb_flash_available(&kvb_product_##LOOPS, why, why_bytes);                                              \
-    }                                                                                                                  \
-    static bool LOOPS##_supports(const kvb_problem *p, char *why, size_t why_bytes)                                    \
-    {                                                                                                                  \
-        return kvb_flash_supports(&kvb_product_##LOOPS, p, why, why_bytes);                                            \
-    }                                                                                                                  \
-    static size_t LOOPS##_scratch(const kvb_problem *p, uint32_t n_threads)                                            \
-    {                                                                                                                  \
-        return kvb_flash_scratch_bytes(&kvb_product_##LOOPS, p, n_threads);                                            \
-    }                                                                                                                  \
-    static int LOOPS##_attend(const kvb_attend *args)                                                                  \
-    {                                                                                                                  \
-        return kvb_flash_attend(&kvb_product_##LOOPS, args);                                                           \
-    }                                                                                                                  \
-    static int LOOPS##_round(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)  \
-    {                                                                                                                  \
-        return kvb_flash_round_query(&kvb_product_##LOOPS, p, k, head, q, rounded);                                    \
-    }                                                                                                                  \
-    const kvb_kernel kvb_kernel_flash_##LOOPS = {                                                                      \
-        .name = NAME,                                                                                                  \
-        .summary = SUMMARY,                                                                                            \
-        .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,                                                                \
-        .masks = KVB_MASKS_ALL,                                                                                        \
-        .available = LOOPS##_available,                                                                                \
-        .supports = LOOPS##_supports,                                                                                  \
-        .scratch_bytes = LOOPS##_scratch,                                                                              \
-        .arithmetic = LOOPS##_arithmetic,                                                                              \
-        .attend = LOOPS##_attend,                                                                                      \
-        .round_query = LOOPS##_round,                                                                                  \
-    };
+    KVB_FLASH_ROUNDING_KERNEL(flash_##LOOPS, LOOPS, .name = NAME, .summary = SUMMARY, .arithmetic = LOOPS##_arithmetic)
 
-KERNEL(bf16, "flash-bf16", "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2")
-KERNEL(amx, "flash-amx", "the same, more than 8 query rows by AMX's tiles: rows of bf16, e4m3, e5m2")
+KERNEL(bf16, "flash-bf16", "the same by pairs of bf16, q and weights rounded to it: rows of bf16, e4m3, e5m2");
+KERNEL(amx, "flash-amx", "the same, more than 8 query rows by AMX's tiles: rows of bf16, e4m3, e5m2");

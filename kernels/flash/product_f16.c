@@ -8,8 +8,6 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 
-#include <stdio.h>
-
 /* Roughly the cycles for rows of 128 channels. Work is split by these costs, so their ratios are what matters. */
 static uint32_t f16_cost(uint32_t rows, uint32_t cells)
 {
@@ -39,16 +37,8 @@ static bool side_fits(const kvb_format *f, uint32_t dim, uint32_t values, char *
     else if (codes ? f->residual_cells || f->head_scale
                    : !kvb_side_in_place(f, kvb_loops_at(kvb_cpu())->vector, dim - dim % step, values - values % step))
         reason = "its rows have scales of another kind";
-    if (reason) {
-        snprintf(why, why_bytes, "%s: no products of f16: %s", f->name, reason);
-        return false;
-    }
-    if (!dim || dim > F16_MAX_DIM || dim % step || values % step) {
-        snprintf(why, why_bytes, "%s: products of f16 take rows of a multiple of %u channels, at most %u, not %u",
-                 f->name, step, F16_MAX_DIM, dim % step || dim > F16_MAX_DIM ? dim : values);
-        return false;
-    }
-    return true;
+    return kvb_rows_fit(f, "products of f16", reason, step, F16_MAX_DIM, dim, why, why_bytes) &&
+           kvb_rows_fit(f, "products of f16", NULL, step, F16_MAX_DIM, values, why, why_bytes);
 }
 
 static bool f16_fits(const kvb_problem *p, char *why, size_t why_bytes)
@@ -209,40 +199,6 @@ const kvb_product kvb_product_f16 = {
     .cost = f16_cost,
 };
 
-static bool available(char *why, size_t why_bytes)
-{
-    return kvb_flash_available(&kvb_product_f16, why, why_bytes);
-}
-
-static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
-{
-    return kvb_flash_supports(&kvb_product_f16, p, why, why_bytes);
-}
-
-static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
-{
-    return kvb_flash_scratch_bytes(&kvb_product_f16, p, n_threads);
-}
-
-static int attend(const kvb_attend *args)
-{
-    return kvb_flash_attend(&kvb_product_f16, args);
-}
-
-static int round_query(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
-{
-    return kvb_flash_round_query(&kvb_product_f16, p, k, head, q, rounded);
-}
-
-const kvb_kernel kvb_kernel_flash_f16 = {
-    .name = "flash-f16",
-    .summary = "the same by products and short sums of f16: rows of f16, e4m3, some of 8 bits",
-    .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,
-    .masks = KVB_MASKS_ALL,
-    .available = available,
-    .supports = supports,
-    .scratch_bytes = scratch_bytes,
-    .arithmetic = f16_arithmetic,
-    .attend = attend,
-    .round_query = round_query,
-};
+KVB_FLASH_ROUNDING_KERNEL(flash_f16, f16, .name = "flash-f16",
+                          .summary = "the same by products and short sums of f16: rows of f16, e4m3, some of 8 bits",
+                          .arithmetic = f16_arithmetic);

@@ -21,12 +21,6 @@ static uint32_t float_cost(uint32_t rows, uint32_t cells)
     return rows <= FEW_ROWS ? cells * (40 + 13 * rows) : cells * 40 + rows * (BLOCK + cells) * 5;
 }
 
-static bool float_fits(const kvb_problem *p, char *why, size_t why_bytes)
-{
-    (void)p, (void)why, (void)why_bytes;
-    return true;
-}
-
 /*
  * The chain of a sum over cells: the cells of a block; one addition for each block, or for each tile, a quarter of a
  * block; one for each part of a split unit. Blocks of cells that waited may be half empty, hence BLOCK / 2. Groups of
@@ -305,7 +299,6 @@ static void float_beside(const kvb_flash *f, const kvb_workspace *w, kvb_row_gro
 
 const kvb_product kvb_product_float = {
     .loops = offsetof(kvb_loops, vector),
-    .fits = float_fits,
     .query_bytes = kvb_float_query_bytes,
     .scratch_bytes = scratch_bytes_of_product,
     .query = float_query,
@@ -396,29 +389,5 @@ static bool order(const kvb_attend *args, kvb_order *order)
     return orders[level].dots.n && args->problem.softcap == 0;
 }
 
-static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
-{
-    return kvb_flash_supports(&kvb_product_float, p, why, why_bytes);
-}
-
-static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
-{
-    return kvb_flash_scratch_bytes(&kvb_product_float, p, n_threads);
-}
-
-static int attend(const kvb_attend *args)
-{
-    return kvb_flash_attend(&kvb_product_float, args);
-}
-
-const kvb_kernel kvb_kernel_flash = {
-    .name = "flash",
-    .summary = "one pass, each row read once for all queries that see it",
-    .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,
-    .masks = KVB_MASKS_ALL,
-    .supports = supports,
-    .scratch_bytes = scratch_bytes,
-    .arithmetic = kvb_float_arithmetic,
-    .order = order,
-    .attend = attend,
-};
+KVB_FLASH_KERNEL(flash, float, .name = "flash", .summary = "one pass, each row read once for all queries that see it",
+                 .arithmetic = kvb_float_arithmetic, .order = order);

@@ -37,16 +37,8 @@ static bool side_fits(const kvb_format *f, uint32_t dim, char *why, size_t why_b
         reason = "its scales are neither f16 nor f32";
     else if (!of.block_bytes && of.has_m && f->zero_elem != f->scale_elem)
         reason = "its zeros and scales differ in type";
-    if (reason) {
-        snprintf(why, why_bytes, "%s: no integer products: %s", f->name, reason);
-        return false;
-    }
-    if (!dim || dim > INT8_MAX_DIM || dim % 16 || (f->group != KVB_GROUP_ROW && dim % f->group)) {
-        snprintf(why, why_bytes, "%s: integer products take rows of a multiple of %u channels, at most %u, not %u",
-                 f->name, f->group == KVB_GROUP_ROW ? 16 : f->group, INT8_MAX_DIM, dim);
-        return false;
-    }
-    return true;
+    return kvb_rows_fit(f, "integer products", reason, f->group == KVB_GROUP_ROW ? 16 : f->group, INT8_MAX_DIM, dim,
+                        why, why_bytes);
 }
 
 /* If V is part of K's rows, one scale for the whole row may be far larger than V needs, and so the steps of weights. */
@@ -144,34 +136,6 @@ const kvb_product kvb_product_int8 = {
     .cost = int8_cost,
 };
 
-static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
-{
-    return kvb_flash_supports(&kvb_product_int8, p, why, why_bytes);
-}
-
-static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
-{
-    return kvb_flash_scratch_bytes(&kvb_product_int8, p, n_threads);
-}
-
-static int attend(const kvb_attend *args)
-{
-    return kvb_flash_attend(&kvb_product_int8, args);
-}
-
-static int round_query(const kvb_problem *p, const kvb_view *k, uint32_t head, const float *q, double *rounded)
-{
-    return kvb_flash_round_query(&kvb_product_int8, p, k, head, q, rounded);
-}
-
-const kvb_kernel kvb_kernel_flash_int8 = {
-    .name = "flash-int8",
-    .summary = "the same by integer products: q and weights rounded to 8 bits",
-    .flags = KVB_KERNEL_VECTOR | KVB_KERNEL_FRONTS,
-    .masks = KVB_MASKS_ALL,
-    .supports = supports,
-    .scratch_bytes = scratch_bytes,
-    .arithmetic = int8_arithmetic,
-    .attend = attend,
-    .round_query = round_query,
-};
+KVB_FLASH_ROUNDING_KERNEL(flash_int8, int8, .name = "flash-int8",
+                          .summary = "the same by integer products: q and weights rounded to 8 bits",
+                          .arithmetic = int8_arithmetic);

@@ -3,6 +3,7 @@
 #include "kernels/convert.h"
 #include "kernels/flash/flash.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Plain elements that fill whole vectors. An orthogonal transform does not change how they are read. */
@@ -16,6 +17,19 @@ static bool is_fp8(const kvb_format *f, uint32_t dim, uint32_t values)
 {
     return (f->elem == KVB_E4M3 || f->elem == KVB_E5M2) && f->group == 0 && !f->residual_cells && dim % FP8_DIM == 0 &&
            values % FP8_DIM == 0;
+}
+
+bool kvb_rows_fit(const kvb_format *f, const char *products, const char *reason, uint32_t step, uint32_t most,
+                  uint32_t dim, char *why, size_t why_bytes)
+{
+    if (reason)
+        snprintf(why, why_bytes, "%s: no %s: %s", f->name, products, reason);
+    else if (!dim || dim > most || dim % step)
+        snprintf(why, why_bytes, "%s: %s take rows of a multiple of %u channels, at most %u, not %u", f->name, products,
+                 step, most, dim);
+    else
+        return true;
+    return false;
 }
 
 bool kvb_side_tiled(const kvb_format *format, uint32_t dim)
