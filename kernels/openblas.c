@@ -60,32 +60,6 @@ static void product_end(void)
         pthread_mutex_unlock(&one_product);
 }
 
-/* s [rows][n] = q [rows][dim] . k [n][dim]^T. The *_ld are floats from one row to the next. One row is a matrix-vector
- * product: K is not packed. */
-static void scores_product(float *s, int s_ld, const float *q, int q_ld, const float *k, int k_ld, int rows, int n,
-                           int dim)
-{
-    if (rows == 1) /* from zeros, with beta 1: s may hold NaN, and not every sgemv takes beta 0 as "do not read y" */
-        memset(s, 0, (size_t)n * sizeof *s);
-    product_begin();
-    if (rows == 1)
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, n, dim, 1.0f, k, k_ld, q, 1, 1.0f, s, 1);
-    else
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, n, dim, 1.0f, q, q_ld, k, k_ld, 0.0f, s, s_ld);
-    product_end();
-}
-
-/* o [rows][dim], packed, += w [rows][n] . v [n][dim] */
-static void sums_product(float *o, const float *w, int w_ld, const float *v, int v_ld, int rows, int n, int dim)
-{
-    product_begin();
-    if (rows == 1)
-        cblas_sgemv(CblasRowMajor, CblasTrans, n, dim, 1.0f, v, v_ld, w, 1, 1.0f, o, 1);
-    else
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, dim, n, 1.0f, w, w_ld, v, v_ld, 1.0f, o, dim);
-    product_end();
-}
-
 /* ---- tiles of query rows ----------------------------------------------------------------------------------------- */
 
 #define TILE 64u /* query tokens of a product; bounds the scores held at once */
@@ -180,19 +154,6 @@ static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
     return true;
 }
 
-/* OpenBLAS does not document how it blocks its sums, but no chain is longer than that of a plain loop. */
-static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
-{
-    *a = (kvb_arithmetic){
-        .accumulator = KVB_F32,
-        .dot_chain = p->k_dim,
-        .cell_chain = p->n_cells + p->has_sinks,
-        .exp_error = KVB_EXPF_ERROR,
-        .exp_floor = KVB_EXPF_FLOOR,
-    };
-    kvb_arithmetic_add_decoding(p, a);
-}
-
 /* Rows of KV head h: in place, or decoded into stage [cells][dim]. */
 static matrix matrix_of(const kvb_problem *p, const kvb_view *view, uint32_t h, float *stage)
 {
@@ -230,25 +191,42 @@ static bool cover_next(const tile *tl, uint32_t *cursor, kvb_run *run)
     return kvb_mask_next(&tl->cover, p->n_tok, p->n_cells, tl->cover_tok, cursor, run);
 }
 
-/* scores [rows][run] = q . K^T, unscaled. */
+/* scores [rows][run] = q . K^T, unscaled. One row is a matrix-vector product: K is not packed. */
 static void scores_multiply(const tile *tl, kvb_run run)
 {
     const kvb_problem *p = &tl->args->problem;
-    const float *q = tl->args->q + ((size_t)tl->tok * p->n_heads + tl->head) * p->k_dim;
+    const float *q = tl->args->q + ((size_t)tl->tok * p->n_heads + tl->head) * p->k_dim,
+                *k = tl->k.rows + (size_t)run.begin * tl->k.ld;
+    const int n = (int)(run.end - run.begin), dim = (int)p->k_dim, q_ld = tl->by_tok ? dim * (int)p->n_heads : dim;
+    float *s = tl->scores + run.begin;
 
-    scores_product(tl->scores + run.begin, (int)p->n_cells, q, (int)(p->k_dim * (tl->by_tok ? p->n_heads : 1)),
-                   tl->k.rows + (size_t)run.begin * tl->k.ld, tl->k.ld, (int)tl->rows, (int)(run.end - run.begin),
-                   (int)p->k_dim);
+    if (tl->rows ==
+        1) /* from zeros, with beta 1: s may hold NaN, and not every sgemv takes beta 0 as "do not read y" */
+        memset(s, 0, (size_t)n * sizeof *s);
+    product_begin();
+    if (tl->rows == 1)
+        cblas_sgemv(CblasRowMajor, CblasNoTrans, n, dim, 1.0f, k, tl->k.ld, q, 1, 1.0f, s, 1);
+    else
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)tl->rows, n, dim, 1.0f, q, q_ld, k, tl->k.ld, 0.0f, s,
+                    (int)p->n_cells);
+    product_end();
 }
 
 /* sums [rows][v_dim] += weights . V, for `rows` rows from the r-th on */
 static void sums_multiply(const tile *tl, uint32_t r, uint32_t rows, kvb_run run)
 {
     const kvb_problem *p = &tl->args->problem;
+    const float *w = tl->scores + (size_t)r * p->n_cells + run.begin, *v = tl->v.rows + (size_t)run.begin * tl->v.ld;
+    const int n = (int)(run.end - run.begin), dim = (int)p->v_dim;
+    float *o = tl->sums + (size_t)r * p->v_dim;
 
-    sums_product(tl->sums + (size_t)r * p->v_dim, tl->scores + (size_t)r * p->n_cells + run.begin, (int)p->n_cells,
-                 tl->v.rows + (size_t)run.begin * tl->v.ld, tl->v.ld, (int)rows, (int)(run.end - run.begin),
-                 (int)p->v_dim);
+    product_begin();
+    if (rows == 1)
+        cblas_sgemv(CblasRowMajor, CblasTrans, n, dim, 1.0f, v, tl->v.ld, w, 1, 1.0f, o, 1);
+    else
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, dim, n, 1.0f, w, (int)p->n_cells, v, tl->v.ld,
+                    1.0f, o, dim);
+    product_end();
 }
 
 /* Turns row r's scores into weights; keeps their sum and the largest score. Hidden cells below `end` get weight 0. */
@@ -279,16 +257,7 @@ static void row_weigh(const tile *tl, uint32_t r, uint32_t end)
     tl->denominators[r] = sum;
 }
 
-/* The sums of all rows at once, over every cell that one of them sees. */
-static void sums_together(const tile *tl)
-{
-    uint32_t cursor = 0;
-    kvb_run run;
-
-    while (cover_next(tl, &cursor, &run))
-        sums_multiply(tl, 0, tl->rows, run);
-}
-
+/* Each row's sums over the cells that it sees. */
 static void sums_apart(const tile *tl)
 {
     const kvb_problem *p = &tl->args->problem;
@@ -313,7 +282,9 @@ static void tile_attend(const tile *tl)
     for (uint32_t r = 0; r < tl->rows; r++)
         row_weigh(tl, r, end);
     memset(tl->sums, 0, sums * sizeof *tl->sums);
-    sums_together(tl);
+    cursor = 0;
+    while (cover_next(tl, &cursor, &run))
+        sums_multiply(tl, 0, tl->rows, run);
     if (tl->by_tok && !vector->all_finite(tl->sums, (uint32_t)sums)) {
         memset(tl->sums, 0, sums * sizeof *tl->sums);
         sums_apart(tl);
@@ -386,6 +357,6 @@ const kvb_kernel kvb_kernel_openblas = {
     .available = available,
     .supports = supports,
     .scratch_bytes = scratch_bytes,
-    .arithmetic = arithmetic,
+    .arithmetic = kvb_softmax_arithmetic, /* how OpenBLAS blocks its sums is not documented: no chain is longer */
     .attend = attend,
 };

@@ -31,18 +31,6 @@ static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
     return thread_floats(p) * sizeof(float) * n_threads;
 }
 
-static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
-{
-    *a = (kvb_arithmetic){
-        .accumulator = KVB_F32,
-        .dot_chain = p->k_dim,
-        .cell_chain = p->n_cells + p->has_sinks,
-        .exp_error = KVB_EXPF_ERROR,
-        .exp_floor = KVB_EXPF_FLOOR,
-    };
-    kvb_arithmetic_add_decoding(p, a);
-}
-
 static bool order(const kvb_attend *call, kvb_order *order)
 {
     (void)call;
@@ -125,7 +113,7 @@ const kvb_kernel kvb_kernel_reference = {
     .masks = KVB_MASKS_ALL,
     .supports = kvb_readable_supports,
     .scratch_bytes = scratch_bytes,
-    .arithmetic = arithmetic,
+    .arithmetic = kvb_softmax_arithmetic,
     .order = order,
     .attend = attend,
 };
@@ -135,15 +123,11 @@ const kvb_kernel kvb_kernel_reference = {
  * each is taken through all tokens of the call by itself. Scratch per thread: one column [d_k] f32.
  */
 
-static bool is_plain(kvb_elem elem)
-{
-    return elem == KVB_F32 || elem == KVB_F16 || elem == KVB_BF16;
-}
-
 static bool supports(const kvb_scan_problem *p, char *why, size_t why_bytes)
 {
+    const bool plain = kvb_elem_bytes(p->state_elem) && kvb_elem_bytes(p->out_elem);
     const char *lack = p->kind >= KVB_SCAN_KINDS                               ? "no such recurrence"
-                       : !is_plain(p->state_elem) || !is_plain(p->out_elem)    ? "states and out are f32, f16 or bf16"
+                       : !plain                                                ? "states and out are f32, f16 or bf16"
                        : !p->heads || !p->groups || p->heads % p->groups       ? "heads are no multiple of groups"
                        : p->kind >= KVB_SCAN_CONV && p->heads * p->groups != 1 ? "a convolution has one head"
                                                                                : NULL;

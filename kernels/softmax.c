@@ -5,6 +5,18 @@
 
 #include <math.h>
 
+void kvb_softmax_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
+{
+    *a = (kvb_arithmetic){
+        .accumulator = KVB_F32,
+        .dot_chain = p->k_dim,
+        .cell_chain = p->n_cells + p->has_sinks,
+        .exp_error = KVB_EXPF_ERROR,
+        .exp_floor = KVB_EXPF_FLOOR,
+    };
+    kvb_arithmetic_add_decoding(p, a);
+}
+
 float kvb_logit(const kvb_problem *p, float dot)
 {
     float s = p->scale * dot;

@@ -13,6 +13,9 @@
 /* Weights below the smallest normal float are subnormal, with a larger relative error, or 0. */
 #define KVB_EXPF_FLOOR 0x1p-126
 
+/* The arithmetic of plain f32 loops over decoded rows that find the largest logit before they add weights. */
+void kvb_softmax_arithmetic(const kvb_problem *problem, kvb_arithmetic *arithmetic);
+
 /* A finished dot product as a logit: scaled, then capped. */
 float kvb_logit(const kvb_problem *problem, float dot);
 
