@@ -129,15 +129,8 @@ static void f16_encode(void *dst, const float *src, size_t n)
     (kvb_cpu() >= KVB_CPU_AVX2 ? f16_encode_f16c : f16_encode_portable)(dst, src, n);
 }
 #else
-static void f16_decode(float *dst, const void *src, size_t n)
-{
-    f16_decode_portable(dst, src, n);
-}
-
-static void f16_encode(void *dst, const float *src, size_t n)
-{
-    f16_encode_portable(dst, src, n);
-}
+#define f16_decode f16_decode_portable
+#define f16_encode f16_encode_portable
 #endif
 
 /* By element type; those without an entry are not plain. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The check of a model from any source (a trace, a program, a plug-in), names, sizes and rope. */
 #include "kernels/model.h"
+#include "kernels/convert.h"
 #include "kernels/scan.h"
 
 #include <errno.h>
@@ -66,11 +67,6 @@ void kvb_rope_turn(const kvb_rope *rope, const float *angles, float *row)
     }
 }
 
-static bool is_plain(uint32_t elem)
-{
-    return elem == KVB_F32 || elem == KVB_F16 || elem == KVB_BF16;
-}
-
 static int scan_check(const kvb_group *g, uint32_t i, char *why, size_t why_bytes)
 {
     const kvb_group_scan *s = &g->scan;
@@ -97,7 +93,7 @@ static int scan_check(const kvb_group *g, uint32_t i, char *why, size_t why_byte
         return group_refuse(why, why_bytes, i, "%u heads are no multiple of %u groups", s->heads, s->groups);
     if (s->kind == KVB_SCAN_MAMBA1 && s->heads != 1)
         return group_refuse(why, why_bytes, i, "%u heads: mamba1 has one, of all channels", s->heads);
-    if (!is_plain(s->state_elem) || !is_plain(s->conv_elem))
+    if (!kvb_elem_bytes(s->state_elem) || !kvb_elem_bytes(s->conv_elem))
         return group_refuse(why, why_bytes, i, "states are f32, f16 or bf16");
     if (g->heads || g->kv_heads || g->k_dim || g->v_dim || g->latent || g->window || g->sinks || g->chunk ||
         g->rope.known || g->softcap != 0 || g->scale != 0 || g->sink_logits)
