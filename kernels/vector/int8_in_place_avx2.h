@@ -212,14 +212,8 @@ VEC_INLINE void few_sum(kvb_elem elem, uint32_t rows, const coded_rows *v, const
             acc[j] = vi_dot2(acc[j], pairs[j % 2], vi_set(whole[j / 2].of[k]));
     }
 #pragma GCC unroll 8
-    for (uint32_t j = 0; j < 2 * rows; j++) {
-        const whole_weights *w = &whole[j / 2];
-        float *to = sums[j / 2] + c + j % 2 * VL;
-        vf x = vf_load(to);
-        if (v->shape->of.has_m)
-            x = x + vf_set(w->rest);
-        vf_store(to, vf_fma(vi_to_vf(acc[j]), vf_set(w->step), x));
-    }
+    for (uint32_t j = 0; j < 2 * rows; j++)
+        sum_add(v->shape->of.has_m, &whole[j / 2], acc[j], sums[j / 2] + c + j % 2 * VL);
 }
 
 typedef void few_sums_fn(const coded_rows *v, const whole_weights *whole, uint32_t c, uint32_t end, float *const *sums,
@@ -302,11 +296,7 @@ VEC_INLINE void strip_sum(uint32_t rows, uint32_t half, const coded_rows *v, con
         for (uint32_t upper = 0; upper < 2; upper++) {
             const vi eight =
                 (vi)(upper ? _mm256_permute2x128_si256(a, b, 0x31) : _mm256_permute2x128_si256(a, b, 0x20));
-            float *to = sums[r] + c + half * VL + upper * 16;
-            vf x = vf_load(to);
-            if (v->shape->of.has_m)
-                x = x + vf_set(whole[r].rest);
-            vf_store(to, vf_fma(vi_to_vf(eight), vf_set(whole[r].step), x));
+            sum_add(v->shape->of.has_m, &whole[r], eight, sums[r] + c + half * VL + upper * 16);
         }
     }
 }
@@ -349,21 +339,6 @@ static void narrow_sums(const coded_rows *v, const whole_weights *whole, uint32_
     }
 }
 
-/* Weights in whole steps, for group g. */
-VEC_INLINE void few_weights(const coded_rows *v, const float *most, uint32_t rows, uint32_t cells, uint32_t g,
-                            const float *weights, const row_step *steps, whole_weights *whole)
-{
-    const float *d = v->factors.d + g * BLOCK, *m = v->factors.m ? v->factors.m + g * BLOCK : NULL;
-    const bool bytes = strip_packs[v->shape->elem];
-    for (uint32_t r = 0; r < rows; r++) {
-        const float *p = weights + r * BLOCK;
-        if (most)
-            weights_round(cells, p, d, m, true, steps[r], bytes, &whole[r]);
-        else
-            weights_round(cells, p, d, m, false, step_find(cells, p, d, false), bytes, &whole[r]);
-    }
-}
-
 static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n,
                          const float *weights, uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
 {
@@ -376,16 +351,17 @@ static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, con
     rows.factors = KVB_ISA_NAME(kvb_int8_factors)(s, v, h, cells, n, &rows.at, scratch);
     if (n % 2)
         rows.at.row[n] = rows.at.row[0]; /* any will do: its weight is 0 */
-    const bool finite = factors_finite(s, &rows.factors, some, most);
-    for (uint32_t r = 0; finite && r < n_rows; r++)
+    const values all = values_of(s, &rows.factors, n, most, next);
+    const bool narrow = strip_packs[s->elem];
+    for (uint32_t r = 0; all.most && r < n_rows; r++)
         steps[r] = some == BLOCK ? step_find(BLOCK, weights + (size_t)r * BLOCK, most, true)
                                  : step_find(INT8_SOME, weights + (size_t)r * BLOCK, most, true);
     for (uint32_t g = 0, c = 0; g < s->groups; g++, c += s->group) {
         if (some == BLOCK)
-            few_weights(&rows, finite ? most : NULL, n_rows, BLOCK, g, weights, steps, whole);
+            groups_round(n_rows, 1, BLOCK, &all, g, weights, steps, narrow, whole);
         else
-            few_weights(&rows, finite ? most : NULL, n_rows, INT8_SOME, g, weights, steps, whole);
-        if (strip_packs[s->elem])
+            groups_round(n_rows, 1, INT8_SOME, &all, g, weights, steps, narrow, whole);
+        if (narrow)
             narrow_sums(&rows, whole, n_rows, c, c + s->group, sums, next);
         else
             few_sums[s->elem][n_rows - 1](&rows, whole, c, c + s->group, sums, next);
