@@ -335,9 +335,8 @@ int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const 
 
 /* Which parts are measured, and how. */
 typedef struct kvb_bench_choice {
-    bool (*wants)(void *ctx, const char *name);
-    void *ctx;
-    double seconds; /* for each part */
+    const kvb_words *works; /* patterns of names; none: all */
+    double seconds;         /* for each part */
     kvb_table_format format;
 } kvb_bench_choice;
 

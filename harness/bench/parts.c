@@ -24,17 +24,16 @@
 enum { DIM = 128, CELLS = 512, MOST_ROWS = 256, LEAST = 5, MOST = 41 };
 #define SAMPLE_NS 2e4 /* shortest sample */
 
-/* Products of floats, or a level's own products of 16 bits. */
-typedef enum products { FLOATS, F16, BF16 } products;
+/* The code that a part runs; a level may have its own: products of floats, of 16 bits, of integers; a codec. */
+typedef enum code { FLOATS, F16, BF16, INT8, CODEC, CODES } code;
 
 typedef struct part part;
 struct part {
     const char *unit;
     double units; /* of a run */
     void (*run)(const part *p, kvb_cpu_level level);
-    bool (*has)(const part *p, kvb_cpu_level level); /* does the level have separate code for the part? */
-    uint32_t rows;                                   /* query rows */
-    products products;
+    uint32_t rows; /* query rows */
+    code code;
     const kvb_pool_type *type; /* pool of the stored rows in `view` */
     kvb_view view;
     char name[48];
@@ -97,10 +96,12 @@ static const kvb_codec_isa *codec_at(kvb_cpu_level level)
     return NULL;
 }
 
-static bool codec_has(const part *p, kvb_cpu_level level)
+/* Does the level have such code of its own? */
+static bool level_has(kvb_cpu_level level, code of)
 {
-    (void)p;
-    return codec_at(level);
+    static const size_t loops[] = {offsetof(kvb_loops, vector), offsetof(kvb_loops, f16), offsetof(kvb_loops, bf16),
+                                   offsetof(kvb_loops, vector)};
+    return of == CODEC ? codec_at(level) != NULL : kvb_loops_own(level, loops[of]);
 }
 
 /* Transforms and encodes as a pool does: row by row, or window by window. */
@@ -134,12 +135,6 @@ static void decode_run(const part *p, kvb_cpu_level level)
     }
 }
 
-static bool vector_has(const part *p, kvb_cpu_level level)
-{
-    (void)p;
-    return kvb_loops_own(level, offsetof(kvb_loops, vector));
-}
-
 static void load_run(const part *p, kvb_cpu_level level)
 {
     kvb_load *load = kvb_vector_at(level)->load_of(p->view.format);
@@ -153,14 +148,14 @@ static void load_run(const part *p, kvb_cpu_level level)
 static kvb_stored_rows block_rows(const part *p, uint32_t cell)
 {
     return (kvb_stored_rows){
-        .elem = p->products == BF16 ? KVB_BF16 : KVB_F16, .n = BLOCK, .dim = DIM, .at = half_rows + cell};
+        .elem = p->code == BF16 ? KVB_BF16 : KVB_F16, .n = BLOCK, .dim = DIM, .at = half_rows + cell};
 }
 
 static void dots_run(const part *p, kvb_cpu_level level)
 {
     const kvb_loops *l = kvb_loops_at(level);
-    kvb_dots_fn *dots = p->products == FLOATS ? l->vector->dots : p->products == F16 ? l->f16->dots : l->bf16->dots;
-    const void *const *q_of = p->products == FLOATS ? (const void *const *)q_rows : encoded_rows;
+    kvb_dots_fn *dots = p->code == FLOATS ? l->vector->dots : p->code == F16 ? l->f16->dots : l->bf16->dots;
+    const void *const *q_of = p->code == FLOATS ? (const void *const *)q_rows : encoded_rows;
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         const kvb_stored_rows rows = block_rows(p, c);
         dots(&rows, q_of, p->rows, scores);
@@ -170,7 +165,7 @@ static void dots_run(const part *p, kvb_cpu_level level)
 static void sums_run(const part *p, kvb_cpu_level level)
 {
     const kvb_loops *l = kvb_loops_at(level);
-    kvb_sums_fn *sum = p->products == FLOATS ? l->vector->sums : p->products == F16 ? l->f16->sums : l->bf16->sums;
+    kvb_sums_fn *sum = p->code == FLOATS ? l->vector->sums : p->code == F16 ? l->f16->sums : l->bf16->sums;
     for (uint32_t c = 0; c < CELLS; c += BLOCK) {
         const kvb_stored_rows rows = block_rows(p, c);
         sum(&rows, scores, p->rows, sum_rows);
@@ -214,26 +209,7 @@ static void sum_product_run(const part *p, kvb_cpu_level level)
     kvb_vector_at(level)->product(p->rows, BLOCK, DIM, (const float *const *)score_rows, packed, DIM, sum_rows, true);
 }
 
-static bool f16_has(const part *p, kvb_cpu_level level)
-{
-    (void)p;
-    return kvb_loops_own(level, offsetof(kvb_loops, f16));
-}
-
-static bool bf16_has(const part *p, kvb_cpu_level level)
-{
-    (void)p;
-    return kvb_loops_own(level, offsetof(kvb_loops, bf16));
-}
-
 /* ---- block products ---------------------------------------------------------------------------------------------- */
-
-static bool int8_has(const part *p, kvb_cpu_level level)
-{
-    (void)p;
-    const kvb_vector *v = kvb_vector_at(level);
-    return v && v->int8_query && vector_has(p, level);
-}
 
 static void int8_query_run(const part *p, kvb_cpu_level level)
 {
@@ -265,13 +241,13 @@ typedef struct sampling {
 static void queries_make(const part *p, kvb_cpu_level level)
 {
     const kvb_loops *l = kvb_loops_at(level);
-    const kvb_format half = {.elem = p->products == BF16 ? KVB_BF16 : KVB_F16};
-    kvb_query_fn *query = p->products == F16    ? l->f16->query
-                          : p->products == BF16 ? l->bf16->query
-                          : p->has == int8_has  ? l->vector->int8_query
-                                                : NULL;
+    const kvb_format half = {.elem = p->code == BF16 ? KVB_BF16 : KVB_F16};
+    kvb_query_fn *query = p->code == F16    ? l->f16->query
+                          : p->code == BF16 ? l->bf16->query
+                          : p->code == INT8 ? l->vector->int8_query
+                                            : NULL;
     for (uint32_t r = 0; r < p->rows && query; r++)
-        query(p->products == FLOATS ? p->view.format : &half, DIM, q_rows[r], encoded[r]);
+        query(p->code == INT8 ? p->view.format : &half, DIM, q_rows[r], encoded[r]);
 }
 
 /* Nanoseconds of a unit. */
@@ -293,6 +269,11 @@ typedef struct parts {
     uint32_t n_levels, n;
 } parts;
 
+static bool is_wanted(const kvb_bench_choice *choice, const char *name)
+{
+    return !kvb_stopped && kvb_words_match(choice->works, name);
+}
+
 /* A time is not printed if its median absolute deviation is a quarter of it or more. */
 static void figure_text(const double *samples, uint32_t n, int digits, char *text, size_t bytes)
 {
@@ -309,12 +290,12 @@ static int part_measure(parts *all, const part *p)
     char text[KVB_CPU_LEVELS][24] = {""}, cycles[24] = "";
     const char *row[3 + KVB_CPU_LEVELS] = {p->name, p->unit};
     uint32_t n = 1, column[1 + KVB_CPU_LEVELS];
-    if (!all->choice->wants(all->choice->ctx, p->name))
+    if (!is_wanted(all->choice, p->name))
         return 0;
     all->n++;
     scores_make();
     for (uint32_t l = 0; l < all->n_levels; l++) {
-        if (!p->has(p, all->level[l]))
+        if (!level_has(all->level[l], p->code))
             continue;
         sampled[n] = (sampling){.part = p, .level = all->level[l], .runs = 1};
         const double one = part_take(&sampled[n]) * p->units;
@@ -342,39 +323,37 @@ static int part_measure(parts *all, const part *p)
 static const struct loop {
     const char *name, *unit;
     void (*run)(const part *p, kvb_cpu_level level);
-    bool (*has)(const part *p, kvb_cpu_level level);
     double units;
     bool by_rows; /* units count for each query row */
     uint32_t rows[4];
-    products products;
+    code code;
 } loops[] = {
-    {"dots/f16", "cell", dots_run, vector_has, CELLS, false, {1, 4, 8}, FLOATS},
-    {"sums/f16", "cell", sums_run, vector_has, CELLS, false, {1, 4, 8}, FLOATS},
-    {"dots/f16 in f16", "cell", dots_run, f16_has, CELLS, false, {1, 4, 8}, F16},
-    {"sums/f16 in f16", "cell", sums_run, f16_has, CELLS, false, {1, 4, 8}, F16},
-    {"dots/bf16 in bf16", "cell", dots_run, bf16_has, CELLS, false, {1, 4, 8}, BF16},
-    {"sums/bf16 in bf16", "cell", sums_run, bf16_has, CELLS, false, {1, 4, 8}, BF16},
-    {"weigh", "row of 64", weigh_run, vector_has, 1, true, {4}, FLOATS},
-    {"weigh softcap", "row of 64", cap_run, vector_has, 1, true, {4}, FLOATS},
-    {"pack/f16 keys", "cell", pack_keys_run, vector_has, CELLS, false, {1}, FLOATS},
-    {"pack/f16 values", "cell", pack_values_run, vector_has, CELLS, false, {1}, FLOATS},
-    {"product 128x64", "row", score_product_run, vector_has, 1, true, {24, 64, 256}, FLOATS},
-    {"product 64x128", "row", sum_product_run, vector_has, 1, true, {24, 64, 256}, FLOATS},
+    {"dots/f16", "cell", dots_run, CELLS, false, {1, 4, 8}, FLOATS},
+    {"sums/f16", "cell", sums_run, CELLS, false, {1, 4, 8}, FLOATS},
+    {"dots/f16 in f16", "cell", dots_run, CELLS, false, {1, 4, 8}, F16},
+    {"sums/f16 in f16", "cell", sums_run, CELLS, false, {1, 4, 8}, F16},
+    {"dots/bf16 in bf16", "cell", dots_run, CELLS, false, {1, 4, 8}, BF16},
+    {"sums/bf16 in bf16", "cell", sums_run, CELLS, false, {1, 4, 8}, BF16},
+    {"weigh", "row of 64", weigh_run, 1, true, {4}, FLOATS},
+    {"weigh softcap", "row of 64", cap_run, 1, true, {4}, FLOATS},
+    {"pack/f16 keys", "cell", pack_keys_run, CELLS, false, {1}, FLOATS},
+    {"pack/f16 values", "cell", pack_values_run, CELLS, false, {1}, FLOATS},
+    {"product 128x64", "row", score_product_run, 1, true, {24, 64, 256}, FLOATS},
+    {"product 64x128", "row", sum_product_run, 1, true, {24, 64, 256}, FLOATS},
 };
 
 /* Block products of each format that integers multiply. */
 static const struct loop blocks[] = {
-    {"int8 query", "row", int8_query_run, int8_has, 1, true, {8}, FLOATS},
-    {"int8 scores", "cell", int8_scores_run, int8_has, CELLS, false, {1, 4, 26}, FLOATS},
-    {"int8 sums", "cell", int8_sums_run, int8_has, CELLS, false, {1, 4, 26}, FLOATS},
+    {"int8 query", "row", int8_query_run, 1, true, {8}, INT8},
+    {"int8 scores", "cell", int8_scores_run, CELLS, false, {1, 4, 26}, INT8},
+    {"int8 sums", "cell", int8_sums_run, CELLS, false, {1, 4, 26}, INT8},
 };
 
 static int loop_measure(parts *all, const struct loop *l, const kvb_pool_type *type, const kvb_view *view)
 {
     int error = 0;
     for (uint32_t r = 0; r < 4 && l->rows[r] && !error; r++) {
-        part p = {l->unit, l->units * (l->by_rows ? l->rows[r] : 1), l->run, l->has, l->rows[r], l->products, type, {0},
-                  ""};
+        part p = {l->unit, l->units * (l->by_rows ? l->rows[r] : 1), l->run, l->rows[r], l->code, type, {0}, ""};
         if (view)
             p.view = *view;
         char by_rows[16] = "";
@@ -410,13 +389,13 @@ static int pool_measure(parts *all, const kvb_pool_type *type)
     if (!error)
         type->view(pool, CELLS, &view);
     for (const kvb_pool_type *form = type; form && !error; form = form->rotated) {
-        const struct loop coding[] = {{"encode", "row", encode_run, codec_has, CELLS, false, {1}, FLOATS},
-                                      {"decode", "row", decode_run, codec_has, CELLS, false, {1}, FLOATS}};
+        const struct loop coding[] = {{"encode", "row", encode_run, CELLS, false, {1}, CODEC},
+                                      {"decode", "row", decode_run, CELLS, false, {1}, CODEC}};
         encode_run(&(part){.type = form}, KVB_CPU_PORTABLE); /* input of decode */
         for (int i = 0; i < 2 && !error; i++)
             error = loop_measure(all, &coding[i], form, &view);
     }
-    const struct loop load = {"load", "row", load_run, vector_has, CELLS, false, {1}, FLOATS};
+    const struct loop load = {"load", "row", load_run, CELLS, false, {1}, FLOATS};
     if (!error)
         error = loop_measure(all, &load, type, &view);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks && !error && int8_fits(type->format); i++)
@@ -428,10 +407,13 @@ static int pool_measure(parts *all, const kvb_pool_type *type)
 static void levels_find(parts *all)
 {
     char why[128];
-    for (kvb_cpu_level l = 0; l < KVB_CPU_LEVELS; l++)
-        if (kvb_cpu_has(l, why, sizeof why) &&
-            (vector_has(NULL, l) || f16_has(NULL, l) || bf16_has(NULL, l) || codec_at(l)))
+    for (kvb_cpu_level l = 0; l < KVB_CPU_LEVELS; l++) {
+        bool any = false;
+        for (code c = 0; c < CODES; c++)
+            any |= level_has(l, c);
+        if (any && kvb_cpu_has(l, why, sizeof why))
             all->level[all->n_levels++] = l;
+    }
 }
 
 int kvb_bench_parts(const kvb_bench_choice *choice, uint32_t *n, FILE *out)
@@ -781,7 +763,7 @@ static int cache_measure(const kvb_bench_choice *choice, bench *b, kvb_table *ta
     bool wanted = false;
     for (verb v = 0; v < VERBS; v++) {
         name_make(b, v, name);
-        wanted |= choice->wants(choice->ctx, name);
+        wanted |= is_wanted(choice, name);
     }
     for (int i = 0; i < SIZES && wanted; i++) {
         if (sizes[i] < b->sequences)
@@ -798,7 +780,7 @@ static int cache_measure(const kvb_bench_choice *choice, bench *b, kvb_table *ta
     }
     for (verb v = 0; v < VERBS; v++) {
         name_make(b, v, name);
-        if (!b->n[v] || !choice->wants(choice->ctx, name))
+        if (!b->n[v] || !is_wanted(choice, name))
             continue;
         kvb_table_row(table, (const char *[]){name, verbs[v].unit, text[v][0], text[v][1], text[v][2]});
     }

@@ -875,15 +875,9 @@ static int targets_run(const bench_targets *targets, const kvb_registry *registr
 
 /* ---- parts --------------------------------------------------------------------------------------------------- */
 
-static bool part_wanted(void *ctx, const char *name)
-{
-    const bench *b = ctx;
-    return !kvb_stopped && kvb_words_match(&b->targets.works, name);
-}
-
 static int parts_run(bench *b)
 {
-    const kvb_bench_choice choice = {part_wanted, b, b->targets.seconds, b->targets.format};
+    const kvb_bench_choice choice = {&b->targets.works, b->targets.seconds, b->targets.format};
     uint32_t n = 0;
     kvb_stop_catch();
     kvb_progress_start("bench", 0);
