@@ -29,7 +29,10 @@ enum {
     KVB_BENCH_TURNS_MIN = 5,    /* fewest rounds */
     KVB_BENCH_LAYERS = 128,     /* most copies of the rows */
     KVB_BENCH_HEADS = 1024,     /* most query heads */
-    KVB_BENCH_CELLS_MIN = 64    /* fewest cells of any work */
+    KVB_BENCH_CELLS_MIN = 64,   /* fewest cells of any work */
+    KVB_BENCH_BRANCHES = 8,     /* branches of FORK */
+    KVB_BENCH_TAIL = 64,        /* most cells of a branch */
+    KVB_BENCH_FED = 512         /* most tokens of CHUNK */
 };
 
 /* ---- works ------------------------------------------------------------------------------------------------------- */

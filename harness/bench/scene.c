@@ -214,7 +214,7 @@ int kvb_bench_store_open(kvb_bench_store *s, const kvb_team *team, const kvb_ben
 
 /* ---- queries, and the cells that each of them sees --------------------------------------------------------------- */
 
-enum { SEQUENCES = 16, BRANCHES = 8, TAIL = 64, CHUNK = 512 };
+enum { SEQUENCES = 16 }; /* where a work has 0 */
 
 static uint32_t smaller(uint32_t a, uint32_t b)
 {
@@ -263,8 +263,8 @@ static void steps_see(kvb_bench_sight *s, uint32_t t, uint32_t first, uint32_t n
 
 static void query_see(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_tok, uint32_t t)
 {
-    uint32_t each = s->cells / n_tok, tail = smaller(TAIL, s->cells / (2 * BRANCHES));
-    uint32_t trunk = s->cells - BRANCHES * tail;
+    uint32_t each = s->cells / n_tok, tail = smaller(KVB_BENCH_TAIL, s->cells / (2 * KVB_BENCH_BRANCHES));
+    uint32_t trunk = s->cells - KVB_BENCH_BRANCHES * tail;
     switch (work->shape) {
     case KVB_BENCH_VERIFY:
         tree_see(s, t);
@@ -277,7 +277,7 @@ static void query_see(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n
         break;
     case KVB_BENCH_FORK:
         see(s, t, 0, trunk);
-        steps_see(s, t, trunk + t, tail, BRANCHES);
+        steps_see(s, t, trunk + t, tail, KVB_BENCH_BRANCHES);
         break;
     case KVB_BENCH_PREFILL:
     case KVB_BENCH_CHUNK:
@@ -291,42 +291,23 @@ static void query_see(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n
 
 static uint32_t tokens_of(const kvb_bench_work *work, uint32_t cells)
 {
-    switch (work->shape) {
-    case KVB_BENCH_VERIFY:
-        return kvb_eagle_shape_25.n;
-    case KVB_BENCH_BATCH:
-    case KVB_BENCH_STEPS:
-    case KVB_BENCH_PAGED:
-        return work->batch ? work->batch : SEQUENCES;
-    case KVB_BENCH_FORK:
-        return BRANCHES;
-    case KVB_BENCH_PREFILL:
-        return cells;
-    case KVB_BENCH_CHUNK:
-        return smaller(CHUNK, cells / 2);
-    case KVB_BENCH_DECODE:
-        break;
-    }
-    return 1;
+    const kvb_bench_shape shape = work->shape;
+    return shape == KVB_BENCH_DECODE    ? 1
+           : shape == KVB_BENCH_VERIFY  ? kvb_eagle_shape_25.n
+           : shape == KVB_BENCH_FORK    ? KVB_BENCH_BRANCHES
+           : shape == KVB_BENCH_PREFILL ? cells
+           : shape == KVB_BENCH_CHUNK   ? smaller(KVB_BENCH_FED, cells / 2)
+           : work->batch                ? work->batch
+                                        : SEQUENCES;
 }
 
 static kvb_mask_kind mask_kind(const kvb_bench_work *work)
 {
-    switch (work->shape) {
-    case KVB_BENCH_DECODE:
-        return KVB_MASK_NONE;
-    case KVB_BENCH_PAGED:
-        return KVB_MASK_PAGES;
-    case KVB_BENCH_PREFILL:
-    case KVB_BENCH_CHUNK:
-        return work->window ? KVB_MASK_RUNS : KVB_MASK_CAUSAL;
-    case KVB_BENCH_VERIFY:
-    case KVB_BENCH_BATCH:
-    case KVB_BENCH_STEPS:
-    case KVB_BENCH_FORK:
-        break;
-    }
-    return KVB_MASK_RUNS;
+    const bool prompt = work->shape == KVB_BENCH_PREFILL || work->shape == KVB_BENCH_CHUNK;
+    return work->shape == KVB_BENCH_DECODE  ? KVB_MASK_NONE
+           : work->shape == KVB_BENCH_PAGED ? KVB_MASK_PAGES
+           : prompt && !work->window        ? KVB_MASK_CAUSAL
+                                            : KVB_MASK_RUNS;
 }
 
 /* Counts visible pairs and cells from the mask itself. */
@@ -353,7 +334,7 @@ static int sights_count(kvb_bench_sight *s, uint32_t n_tok)
 static int runs_make(const kvb_bench_work *work, kvb_bench_sight *s, uint32_t n_tok)
 {
     /* a query of a batch has at most a run for each of its cells, any other a trunk and a tail or a path */
-    s->runs = calloc(s->cells + n_tok * (size_t)(TAIL + 1), sizeof *s->runs);
+    s->runs = calloc(s->cells + n_tok * (size_t)(KVB_BENCH_TAIL + 1), sizeof *s->runs);
     s->row_start = calloc((size_t)n_tok + 1, sizeof *s->row_start);
     if (!s->runs || !s->row_start)
         return -ENOMEM;

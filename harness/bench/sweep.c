@@ -12,8 +12,6 @@
 #include "results/statistics.h"
 #include "workloads/live/live.h"
 
-enum { BRANCHES = 8, TAIL = 64, CHUNK = 512 }; /* as in scene.c */
-
 #define KIND(NAME, WHAT, SHAPE, BATCH, ...)                                                                            \
     .name = NAME, .what = WHAT, .shape = KVB_BENCH_##SHAPE, .batch = BATCH, .contexts = {__VA_ARGS__}
 
@@ -35,23 +33,13 @@ const kvb_bench_kind kvb_bench_kinds[] = {
 /* Cells of all sequences together, including the step's own. */
 static uint32_t cells_of(const kvb_bench_row *r)
 {
-    const uint32_t c = r->context;
-    switch (r->work.shape) {
-    case KVB_BENCH_BATCH:
-    case KVB_BENCH_STEPS:
-    case KVB_BENCH_PAGED:
-        return c * r->batch;
-    case KVB_BENCH_FORK:
-        return c + BRANCHES * (c / BRANCHES < TAIL ? c / BRANCHES : TAIL);
-    case KVB_BENCH_VERIFY:
-        return c + kvb_eagle_shape_25.n;
-    case KVB_BENCH_CHUNK:
-        return c + (c < CHUNK ? c : CHUNK);
-    case KVB_BENCH_DECODE:
-    case KVB_BENCH_PREFILL:
-        break;
-    }
-    return c;
+    const uint32_t c = r->context, each = c / KVB_BENCH_BRANCHES;
+    const kvb_bench_shape shape = r->work.shape;
+    return shape == KVB_BENCH_BATCH    ? c * r->batch
+           : shape == KVB_BENCH_FORK   ? c + KVB_BENCH_BRANCHES * (each < KVB_BENCH_TAIL ? each : KVB_BENCH_TAIL)
+           : shape == KVB_BENCH_VERIFY ? c + kvb_eagle_shape_25.n
+           : shape == KVB_BENCH_CHUNK  ? c + (c < KVB_BENCH_FED ? c : KVB_BENCH_FED)
+                                       : c;
 }
 
 bool kvb_bench_row_make(const kvb_bench_kind *kind, const kvb_group *g, const char *k_format, const char *v_format,
@@ -101,17 +89,10 @@ static bool bench_is_noisy(const kvb_result *r)
 
 static kvb_step_kind kind_of(kvb_bench_shape shape)
 {
-    switch (shape) {
-    case KVB_BENCH_FORK:
-        return KVB_KIND_FORK;
-    case KVB_BENCH_VERIFY:
-        return KVB_KIND_VERIFY;
-    case KVB_BENCH_PREFILL:
-    case KVB_BENCH_CHUNK:
-        return KVB_KIND_PREFILL;
-    default:
-        return KVB_KIND_DECODE;
-    }
+    return shape == KVB_BENCH_FORK                                  ? KVB_KIND_FORK
+           : shape == KVB_BENCH_VERIFY                              ? KVB_KIND_VERIFY
+           : shape == KVB_BENCH_PREFILL || shape == KVB_BENCH_CHUNK ? KVB_KIND_PREFILL
+                                                                    : KVB_KIND_DECODE;
 }
 
 /* "4k", "1000". */
@@ -735,7 +716,7 @@ int kvb_bench_rows_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, si
                                    text[9],
                                    text[10],
                                    text[11],
-                                   r->reason[0] ? r->reason : NULL};
+                                   r->reason};
             for (size_t c = 0; c < sizeof cells / sizeof *cells; c++)
                 cells[c] = cells[c] && *cells[c] ? cells[c] : NULL;
             kvb_table_row(table, cells);
