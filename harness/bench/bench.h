@@ -226,22 +226,10 @@ typedef struct kvb_bench_scan_work {
 } kvb_bench_scan_work;
 extern const kvb_bench_scan_work kvb_bench_scan_works[]; /* ends with name NULL */
 
-/* One scan kernel. */
-typedef struct kvb_bench_scanner {
-    const kvb_kernel *kernel;
-    char why[256]; /* why it cannot run; "": it can */
-    uint32_t turns;
-    double ns[KVB_BENCH_TURNS];
-    double rho;    /* largest error / bound in a few columns of one head */
-    uint64_t rows; /* judged rows */
-    bool wrong;
-    char finding[200]; /* what is wrong */
-} kvb_bench_scanner;
-
 typedef struct kvb_bench_scan {
     const kvb_bench_scan_work *work;
     uint32_t n, turns;
-    kvb_bench_scanner of[KVB_BENCH_SCANNERS];
+    kvb_bench_contestant of[KVB_BENCH_SCANNERS]; /* without an entry and what a call of attend() needs */
     double limit[KVB_BENCH_TURNS]; /* ns; batch: to read and write the bytes; prompt: to do the operations */
     double bytes, ops, held;       /* bytes that a call reads and writes; its operations; bytes of all slots */
 } kvb_bench_scan;
@@ -330,7 +318,9 @@ extern const char *const kvb_bench_headings[]; /* for kvb_table_new */
  * line has their median and median absolute deviation. 0 or -ENOMEM. */
 int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_score *score);
 
-/* Measures `scan` and scan-reference and adds two lines. Returns as kvb_bench_scan_measure() does. */
+/* Adds two lines about a measured run of `scan` and scan-reference, as above. 0 or -ENOMEM. */
+int kvb_bench_scan_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench_score *score);
+/* Measures these two and adds the lines. Returns as kvb_bench_scan_measure() does. */
 int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
                        double seconds, kvb_bench_score *score);
 

@@ -19,7 +19,6 @@
 #include "kernels/kernels.h"
 #include "kernels/vector/vector.h"
 #include "oracle/recurrence.h"
-#include "results/table.h"
 
 #define BEYOND_CACHES 300e6 /* bytes of all slots of a decoding work: more than CPU caches hold */
 #define PLAIN_TOKENS  16u   /* most tokens of a call of scan-reference */
@@ -269,7 +268,7 @@ static void lane_close(lane *l)
 }
 
 /* Makes a call over empty states and compares it with the oracle. */
-static int scanner_judge(stage *s, kvb_bench_scanner *c)
+static int scanner_judge(stage *s, kvb_bench_contestant *c)
 {
     const kvb_scan args = args_of(s, c->kernel);
     const kvb_scan_problem *p = &args.problem;
@@ -308,11 +307,11 @@ static int scanner_judge(stage *s, kvb_bench_scanner *c)
 
 void kvb_bench_scanner_add(kvb_bench_scan *run, const kvb_kernel *kernel)
 {
-    kvb_bench_scanner *c = &run->of[run->n++];
+    kvb_bench_contestant *c = &run->of[run->n++];
     kvb_scan_problem p = run->work->problem;
     p.n_tok = run->work->tokens;
     p.run = run->work->run;
-    *c = (kvb_bench_scanner){.kernel = kernel};
+    *c = (kvb_bench_contestant){.name = kernel->name, .kernel = kernel};
     if ((!kernel->available || kernel->available(c->why, sizeof c->why)) &&
         (!kernel->scan->supports || kernel->scan->supports(&p, c->why, sizeof c->why)))
         c->why[0] = '\0';
@@ -330,10 +329,10 @@ static void rounds_make(kvb_bench_scan *run, stage *s, const kvb_team *team, dou
                                                    .samples = run->limit,
                                                    .team = team,
                                                    .limit = true}};
-    kvb_bench_scanner *timed[1 + KVB_BENCH_SCANNERS];
+    kvb_bench_contestant *timed[1 + KVB_BENCH_SCANNERS];
     uint32_t n = 1;
     for (uint32_t k = 0; k < run->n; k++) {
-        kvb_bench_scanner *c = &run->of[k];
+        kvb_bench_contestant *c = &run->of[k];
         if (c->why[0] || c->wrong)
             continue;
         sampled[n] = (sampling){s, c->kernel, c->kernel == &kvb_kernel_scan_reference ? 1 : repeats}; /* slow: one */
@@ -363,60 +362,6 @@ int kvb_bench_scan_measure(kvb_bench_scan *run, const kvb_team *team, uint32_t c
     return error ? error : kvb_stopped ? -EINTR : 0;
 }
 
-/* ---- the table of targets ---------------------------------------------------------------------------------------- */
-
-static int work_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench_score *score)
-{
-    const kvb_bench_scanner *ours = &run->of[0], *plain = &run->of[1];
-    const bool decode = run->work->run == 1;
-    double ratio[KVB_BENCH_TURNS] = {0}, gain[KVB_BENCH_TURNS] = {0};
-    const uint32_t n = ours->turns;
-    char text[9][96] = {""};
-    for (uint32_t i = 0; i < n; i++) {
-        ratio[i] = run->limit[i] / ours->ns[i];
-        gain[i] = plain->ns[i] / ours->ns[i];
-    }
-    const kvb_bench_figure share = kvb_bench_figure_of(ratio, n);
-    const bool met = n && share.median >= run->work->target;
-    snprintf(text[0], sizeof *text, "%.1f MB", run->held / 1e6);
-    if (n) {
-        const double ns = kvb_bench_figure_of(ours->ns, n).median, limit = kvb_bench_figure_of(run->limit, n).median;
-        snprintf(text[1], sizeof *text, "%s", kvb_time_text(ns).text);
-        snprintf(text[2], sizeof *text, decode ? "%.1f GB/s" : "%.1f Gop/s", (decode ? run->bytes : run->ops) / ns);
-        snprintf(text[3], sizeof *text, decode ? "read+write %.1f GB/s" : "f32 %.0f Gop/s",
-                 (decode ? run->bytes : run->ops) / limit);
-        snprintf(text[4], sizeof *text, "%.3f", share.median);
-        snprintf(text[5], sizeof *text, "%.3f", share.mad);
-    }
-    if (run->work->target > 0) {
-        snprintf(text[6], sizeof *text, ">= %.2f", run->work->target);
-        score->targets++;
-        score->met += met;
-    }
-    if (ours->wrong)
-        snprintf(text[7], sizeof *text, "WRONG: %.80s", ours->finding);
-    else if (run->work->target > 0)
-        snprintf(text[7], sizeof *text, met ? "yes" : "no");
-    const char *row[] = {run->work->name,
-                         "scan",
-                         text[0],
-                         *text[1] ? text[1] : NULL,
-                         text[2],
-                         text[3],
-                         text[4],
-                         text[5],
-                         NULL,
-                         *text[6] ? text[6] : NULL,
-                         *text[7] ? text[7] : NULL};
-    int error = kvb_table_row(table, row);
-    const kvb_bench_figure faster = kvb_bench_figure_of(gain, plain->turns ? n : 0);
-    snprintf(text[4], sizeof *text, "%.2fx", faster.median);
-    snprintf(text[5], sizeof *text, "%.2f", faster.mad);
-    const char *second[] = {
-        run->work->name, "scan, gain over scan-reference", NULL, NULL, NULL, NULL, text[4], text[5], NULL, NULL, NULL};
-    return error || !n || !plain->turns ? error : kvb_table_row(table, second);
-}
-
 int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const kvb_team *team, uint32_t cells,
                        double seconds, kvb_bench_score *score)
 {
@@ -428,7 +373,7 @@ int kvb_bench_scan_run(kvb_table *table, const kvb_bench_scan_work *work, const 
     kvb_bench_scanner_add(run, &kvb_kernel_scan_reference);
     int error = kvb_bench_scan_measure(run, team, cells, seconds);
     if (!error)
-        error = work_report(table, run, score);
+        error = kvb_bench_scan_report(table, run, score);
     free(run);
     return error;
 }

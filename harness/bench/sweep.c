@@ -182,35 +182,40 @@ static void foreign_fill(const kvb_bench_contestant *c, kvb_result *r)
     r->foreign.outputs = c->rows * c->call.args.problem.v_dim;
 }
 
+/* Begins a result with the verdict. rows: output rows of the call. */
+static void verdict_fill(const kvb_bench_row *row, const kvb_bench_contestant *c, uint64_t rows, const char *k,
+                         const char *v, kvb_result *r)
+{
+    const char *reason = c->rows ? c->wrong ? c->finding : c->why : *c->why ? c->why : c->finding;
+    kvb_result_begin(r, "", "contiguous", k, v, c->name);
+    snprintf(r->time.cache_state, sizeof r->time.cache_state, "natural");
+    snprintf(r->reason, sizeof r->reason, "%s", reason);
+    r->threads = row->threads;
+    r->status = c->rows ? c->wrong ? KVB_STATUS_FAIL : KVB_STATUS_PASS : *c->why ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
+    if (r->status == KVB_STATUS_PASS && !c->turns)
+        r->status = KVB_STATUS_SKIP; /* right, but not timed */
+    if (!c->rows)
+        return;
+    r->check = !c->wrong ? KVB_CHECK_NONE : c->foreign ? KVB_CHECK_TOLERANCE : KVB_CHECK_BOUND;
+    r->rho = r->error.rho_worst = c->rho;
+    r->error.checked_rows = c->rows;
+    r->error.total_rows = rows;
+}
+
 static int result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_run *run,
                       const kvb_bench_contestant *c)
 {
+    const char *k = row->work.format, *v = row->work.v_format;
     kvb_result *r = malloc(sizeof *r);
     if (!r)
         return -ENOMEM;
-    kvb_result_begin(r, "", "contiguous", row->work.format, row->work.v_format ? row->work.v_format : row->work.format,
-                     c->name);
+    verdict_fill(row, c, (uint64_t)run->scene->n_tok * run->scene->heads, k, v ? v : k, r);
     workload_text(row, r->workload);
-    snprintf(r->time.cache_state, sizeof r->time.cache_state, "natural");
-    r->threads = row->threads;
-    int error = 0;
     if (c->rows) {
-        r->status = c->wrong ? KVB_STATUS_FAIL : KVB_STATUS_PASS;
-        r->check = !c->wrong ? KVB_CHECK_NONE : c->foreign ? KVB_CHECK_TOLERANCE : KVB_CHECK_BOUND;
-        r->rho = r->error.rho_worst = c->rho;
-        r->error.checked_rows = c->rows;
-        r->error.total_rows = (uint64_t)run->scene->n_tok * run->scene->heads;
         r->memory.scratch_bytes = (double)c->call.scratch_bytes;
-        snprintf(r->reason, sizeof r->reason, "%s", c->wrong ? c->finding : c->why);
         foreign_fill(c, r);
-    } else {
-        snprintf(r->reason, sizeof r->reason, "%s", *c->why ? c->why : c->finding);
-        r->status = *c->why ? KVB_STATUS_SKIP : KVB_STATUS_FAIL;
     }
-    if (c->turns)
-        error = times_fill(run, c, r);
-    else if (r->status == KVB_STATUS_PASS)
-        r->status = KVB_STATUS_SKIP; /* right, but not timed */
+    int error = c->turns ? times_fill(run, c, r) : 0;
     if (!error)
         error = kvb_results_add(&sweep->results, r);
     free(r);
@@ -219,47 +224,41 @@ static int result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kv
 
 /* ---- recurrent layers -------------------------------------------------------------------------------------------- */
 
-static int scan_result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_scan *run,
-                           const kvb_bench_scanner *c)
+static int scan_times_fill(const kvb_bench_scan *run, const kvb_bench_contestant *c, kvb_result *r)
 {
-    kvb_result *r = malloc(sizeof *r);
     kvb_samples times[KVB_STEP_KINDS] = {0};
     double shares[KVB_BENCH_TURNS];
-    if (!r)
-        return -ENOMEM;
-    kvb_result_begin(r, "", "contiguous", "f32", "f32", c->kernel->name);
-    snprintf(r->workload, sizeof r->workload, "%s-%.*s-%u", row->kind->name,
-             (int)(strrchr(row->scan.name, '-') - row->scan.name), row->scan.name, row->batch);
-    snprintf(r->time.cache_state, sizeof r->time.cache_state, "natural");
-    r->threads = row->threads;
-    r->status = c->wrong ? KVB_STATUS_FAIL : c->why[0] ? KVB_STATUS_SKIP : KVB_STATUS_PASS;
-    r->check = c->wrong ? KVB_CHECK_BOUND : KVB_CHECK_NONE;
-    snprintf(r->reason, sizeof r->reason, "%s", c->wrong ? c->finding : c->why);
     int error = 0;
-    if (c->rows) {
-        r->rho = r->error.rho_worst = c->rho;
-        r->error.checked_rows = c->rows;
-        r->error.total_rows = (uint64_t)row->batch * run->work->problem.heads;
-    }
     for (uint32_t i = 0; i < c->turns && !error; i++) {
         shares[i] = run->limit[i] / c->ns[i];
         error = kvb_sample_add(&times[KVB_KIND_DECODE], c->ns[i]);
     }
-    if (!error && c->turns)
+    if (!error)
         error = kvb_samples_report(times, KVB_KIND_DECODE, c->turns, 0, r);
-    if (!error && c->turns)
+    if (!error)
         error = share_fill(shares, c->turns, &r->traffic.of_limit);
-    if (!error && c->turns) {
-        snprintf(r->traffic.kind, sizeof r->traffic.kind, "%s", kvb_step_kind_name(KVB_KIND_DECODE));
-        r->traffic.bytes_read = r->traffic.bytes_walk = run->bytes / 2; /* the other half is written */
-        r->traffic.flops = run->ops;
-        r->traffic.working_set = run->bytes / 2;
-        r->traffic.gb_per_s = run->bytes / 2 / r->time.all.median;
-        r->traffic.gflop_per_s = run->ops / r->time.all.median;
-    }
+    snprintf(r->traffic.kind, sizeof r->traffic.kind, "%s", kvb_step_kind_name(KVB_KIND_DECODE));
+    r->traffic.bytes_read = r->traffic.bytes_walk = run->bytes / 2; /* the other half is written */
+    r->traffic.flops = run->ops;
+    r->traffic.working_set = run->bytes / 2;
+    r->traffic.gb_per_s = run->bytes / 2 / r->time.all.median;
+    r->traffic.gflop_per_s = run->ops / r->time.all.median;
+    kvb_samples_free(&times[KVB_KIND_DECODE]);
+    return error;
+}
+
+static int scan_result_add(kvb_bench_sweep *sweep, const kvb_bench_row *row, const kvb_bench_scan *run,
+                           const kvb_bench_contestant *c)
+{
+    kvb_result *r = malloc(sizeof *r);
+    if (!r)
+        return -ENOMEM;
+    verdict_fill(row, c, (uint64_t)row->batch * run->work->problem.heads, "f32", "f32", r);
+    snprintf(r->workload, sizeof r->workload, "%s-%.*s-%u", row->kind->name,
+             (int)(strrchr(row->scan.name, '-') - row->scan.name), row->scan.name, row->batch);
+    int error = c->turns ? scan_times_fill(run, c, r) : 0;
     if (!error)
         error = kvb_results_add(&sweep->results, r);
-    kvb_samples_free(&times[KVB_KIND_DECODE]);
     free(r);
     return error;
 }

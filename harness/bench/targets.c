@@ -323,3 +323,39 @@ int kvb_bench_run_report(kvb_table *table, const kvb_bench_run *run, kvb_bench_s
     score->met += met + gained;
     return error;
 }
+
+int kvb_bench_scan_report(kvb_table *table, const kvb_bench_scan *run, kvb_bench_score *score)
+{
+    const kvb_bench_contestant *ours = &run->of[0], *plain = &run->of[1];
+    const bool decode = run->work->run == 1;
+    const double work = decode ? run->bytes : run->ops, target = run->work->target;
+    double ratio[KVB_BENCH_TURNS], gain[KVB_BENCH_TURNS];
+    line l = {0}, faster = {0};
+
+    for (uint32_t i = 0; i < ours->turns; i++) {
+        ratio[i] = run->limit[i] / ours->ns[i];
+        gain[i] = plain->ns[i] / ours->ns[i];
+    }
+    snprintf(l.at[WORK], sizeof(cell), "%s", run->work->name);
+    snprintf(l.at[KERNEL], sizeof(cell), "%s", ours->name);
+    snprintf(l.at[SIZE], sizeof(cell), "%.1f MB", run->held / 1e6);
+    score->targets += target > 0;
+    if (ours->turns) {
+        const kvb_bench_figure share = kvb_bench_figure_of(ratio, ours->turns);
+        const double ns = kvb_bench_figure_of(ours->ns, ours->turns).median,
+                     limit = kvb_bench_figure_of(run->limit, ours->turns).median;
+        snprintf(l.at[TIME], sizeof(cell), "%s", kvb_time_text(ns).text);
+        snprintf(l.at[RATE], sizeof(cell), decode ? "%.1f GB/s" : "%.1f Gop/s", work / ns);
+        snprintf(l.at[LIMIT], sizeof(cell), decode ? "read+write %.1f GB/s" : "f32 %.0f Gop/s", work / limit);
+        score->met += line_judge(&l, share, share.median, target, "");
+    } else {
+        line_refuse(&l, target, ours->why[0] ? "unavailable" : "WRONG", ours->why[0] ? ours->why : ours->finding);
+    }
+    const int error = line_add(table, &l);
+    if (error || !ours->turns || !plain->turns)
+        return error;
+    snprintf(faster.at[WORK], sizeof(cell), "%s", run->work->name);
+    snprintf(faster.at[KERNEL], sizeof(cell), "%s, gain over %s", ours->name, plain->name);
+    line_judge(&faster, kvb_bench_figure_of(gain, ours->turns), 0, 0, "x");
+    return line_add(table, &faster);
+}
