@@ -10,7 +10,6 @@
  * The library is loaded at run time, and nothing of it is compiled in. Its functions are declared here and found by
  * name when a kernel first needs them; assumptions about its structs are tested before a call depends on them.
  */
-#include "kernels/attend.h"
 #include "kernels/engines.h"
 
 #include <dirent.h>
@@ -59,117 +58,74 @@ typedef struct ggml_threadpool_params {
     bool strict_cpu, paused;
 } ggml_threadpool_params;
 
-/* The functions used: by name in the library. */
+/* The functions used: X(result, name without "ggml_", parameters). The library has those of FUNCTIONS; the CPU's
+ * backend gives those of CPU_FUNCTIONS by name. */
+// clang-format off
+#define FUNCTIONS(X)                                                                                                   \
+    X(const char *, version, (void))                                                                                   \
+    X(const char *, commit, (void))                                                                                    \
+    X(void, log_set, (void (*log)(int level, const char *text, void *ctx), void *ctx))                                 \
+    X(size_t, type_size, (int type))                                                                                   \
+    X(int64_t, blck_size, (int type))                                                                                  \
+    X(const char *, type_name, (int type))                                                                             \
+    X(size_t, tensor_overhead, (void))                                                                                 \
+    X(size_t, graph_overhead_custom, (size_t size, bool grads))                                                        \
+    X(size_t, nbytes, (const ggml_tensor *tensor))                                                                     \
+    X(void *, get_data, (const ggml_tensor *tensor))                                                                   \
+    X(const char *, get_name, (const ggml_tensor *tensor))                                                             \
+    X(ggml_context *, init, (ggml_init_params params))                                                                 \
+    X(void, reset, (ggml_context *context))                                                                            \
+    X(void, free, (ggml_context *context))                                                                             \
+    X(ggml_tensor *, new_tensor_4d, (ggml_context *context, int type, int64_t ne0, int64_t ne1, int64_t ne2,           \
+      int64_t ne3))                                                                                                    \
+    X(ggml_tensor *, flash_attn_ext, (ggml_context *context, ggml_tensor *q, ggml_tensor *k, ggml_tensor *v,           \
+      ggml_tensor *mask, float scale, float max_bias, float softcap))                                                  \
+    X(void, flash_attn_ext_add_sinks, (ggml_tensor *attention, ggml_tensor *sinks))                                    \
+    X(void, flash_attn_ext_set_prec, (ggml_tensor *attention, int precision))                                          \
+    X(ggml_tensor *, mul_mat, (ggml_context *context, ggml_tensor *a, ggml_tensor *b))                                 \
+    X(void, mul_mat_set_prec, (ggml_tensor *product, int precision))                                                   \
+    X(ggml_tensor *, soft_max_ext, (ggml_context *context, ggml_tensor *a, ggml_tensor *mask, float scale,             \
+      float max_bias))                                                                                                 \
+    X(void, soft_max_add_sinks, (ggml_tensor *weights, ggml_tensor *sinks))                                            \
+    X(ggml_tensor *, scale, (ggml_context *context, ggml_tensor *a, float factor))                                     \
+    X(ggml_tensor *, tanh, (ggml_context *context, ggml_tensor *a))                                                    \
+    X(ggml_tensor *, cont, (ggml_context *context, ggml_tensor *a))                                                    \
+    X(ggml_tensor *, transpose, (ggml_context *context, ggml_tensor *a))                                               \
+    X(ggml_tensor *, permute, (ggml_context *context, ggml_tensor *a, int axis0, int axis1, int axis2, int axis3))     \
+    X(ggml_cgraph *, new_graph_custom, (ggml_context *context, size_t size, bool grads))                               \
+    X(void, build_forward_expand, (ggml_cgraph *graph, ggml_tensor *tensor))                                           \
+    X(void, threadpool_params_init, (ggml_threadpool_params *params, int n_threads))                                   \
+    X(ggml_handle, backend_load, (const char *path))                                                                   \
+    X(ggml_handle, backend_dev_by_type, (int type))                                                                    \
+    X(ggml_handle, backend_dev_backend_reg, (ggml_handle device))                                                      \
+    X(ggml_handle, backend_dev_init, (ggml_handle device, const char *params))                                         \
+    X(void *, backend_reg_get_proc_address, (ggml_handle registry, const char *name))                                  \
+    X(int, backend_graph_compute, (ggml_handle backend, ggml_cgraph *graph))                                           \
+    X(void, backend_free, (ggml_handle backend))
+#define CPU_FUNCTIONS(X)                                                                                               \
+    X(void, backend_set_n_threads, (ggml_handle backend, int n_threads))                                               \
+    X(void, backend_cpu_set_threadpool, (ggml_handle backend, ggml_handle pool))                                       \
+    X(ggml_handle, threadpool_new, (ggml_threadpool_params *params))                                                   \
+    X(void, threadpool_free, (ggml_handle pool))
+// clang-format on
+
 typedef struct engine_api {
-    const char *(*version)(void), *(*commit)(void);
-    void (*log_set)(void (*log)(int level, const char *text, void *ctx), void *ctx);
-    size_t (*type_size)(int type);
-    int64_t (*blck_size)(int type);
-    const char *(*type_name)(int type);
-    size_t (*tensor_overhead)(void), (*graph_overhead_custom)(size_t size, bool grads);
-    size_t (*nbytes)(const ggml_tensor *tensor);
-    void *(*get_data)(const ggml_tensor *tensor);
-    const char *(*get_name)(const ggml_tensor *tensor);
-    ggml_context *(*init)(ggml_init_params params);
-    void (*reset)(ggml_context *context), (*free)(ggml_context *context);
-    ggml_tensor *(*new_tensor_4d)(ggml_context *context, int type, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3);
-    ggml_tensor *(*flash_attn_ext)(ggml_context *context, ggml_tensor *q, ggml_tensor *k, ggml_tensor *v,
-                                   ggml_tensor *mask, float scale, float max_bias, float softcap);
-    void (*flash_attn_ext_add_sinks)(ggml_tensor *attention, ggml_tensor *sinks);
-    void (*flash_attn_ext_set_prec)(ggml_tensor *attention, int precision);
-    ggml_tensor *(*mul_mat)(ggml_context *context, ggml_tensor *a, ggml_tensor *b);
-    void (*mul_mat_set_prec)(ggml_tensor *product, int precision);
-    ggml_tensor *(*soft_max_ext)(ggml_context *context, ggml_tensor *a, ggml_tensor *mask, float scale, float max_bias);
-    void (*soft_max_add_sinks)(ggml_tensor *weights, ggml_tensor *sinks);
-    ggml_tensor *(*scale)(ggml_context *context, ggml_tensor *a, float factor);
-    ggml_tensor *(*tanh)(ggml_context *context, ggml_tensor *a), *(*cont)(ggml_context *context, ggml_tensor *a);
-    ggml_tensor *(*transpose)(ggml_context *context, ggml_tensor *a);
-    ggml_tensor *(*permute)(ggml_context *context, ggml_tensor *a, int axis0, int axis1, int axis2, int axis3);
-    ggml_cgraph *(*new_graph_custom)(ggml_context *context, size_t size, bool grads);
-    void (*build_forward_expand)(ggml_cgraph *graph, ggml_tensor *tensor);
-    void (*threadpool_params_init)(ggml_threadpool_params *params, int n_threads);
-    ggml_handle (*backend_load)(const char *path), (*backend_dev_by_type)(int type);
-    ggml_handle (*backend_dev_backend_reg)(ggml_handle device);
-    ggml_handle (*backend_dev_init)(ggml_handle device, const char *params);
-    void *(*backend_reg_get_proc_address)(ggml_handle registry, const char *name);
-    int (*backend_graph_compute)(ggml_handle backend, ggml_cgraph *graph);
-    void (*backend_free)(ggml_handle backend);
-    /* functions of the CPU's backend */
-    void (*backend_set_n_threads)(ggml_handle backend, int n_threads);
-    void (*backend_cpu_set_threadpool)(ggml_handle backend, ggml_handle pool);
-    ggml_handle (*threadpool_new)(ggml_threadpool_params *params);
-    void (*threadpool_free)(ggml_handle pool);
+#define FIELD(RESULT, NAME, PARAMETERS) RESULT(*NAME) PARAMETERS;
+    FUNCTIONS(FIELD) CPU_FUNCTIONS(FIELD)
 } engine_api;
 
 enum { GGML_F32, GGML_F16, GGML_PREC_F32 = 10 };
 
-/* ---- functions, by name ------------------------------------------------------------------------------------------ */
-
+/* A function's name, and where it is in engine_api. */
 typedef struct function {
     const char *name;
-    size_t at; /* in engine_api */
+    size_t at;
 } function;
-#define FUNCTION(NAME)                                                                                                 \
-    {                                                                                                                  \
-        "ggml_" #NAME, offsetof(engine_api, NAME)                                                                      \
-    }
-
-static const function functions[] = {
-    FUNCTION(version),
-    FUNCTION(commit),
-    FUNCTION(log_set),
-    FUNCTION(type_size),
-    FUNCTION(blck_size),
-    FUNCTION(type_name),
-    FUNCTION(tensor_overhead),
-    FUNCTION(graph_overhead_custom),
-    FUNCTION(nbytes),
-    FUNCTION(get_data),
-    FUNCTION(get_name),
-    FUNCTION(init),
-    FUNCTION(reset),
-    FUNCTION(free),
-    FUNCTION(new_tensor_4d),
-    FUNCTION(flash_attn_ext),
-    FUNCTION(flash_attn_ext_add_sinks),
-    FUNCTION(flash_attn_ext_set_prec),
-    FUNCTION(mul_mat),
-    FUNCTION(mul_mat_set_prec),
-    FUNCTION(soft_max_ext),
-    FUNCTION(soft_max_add_sinks),
-    FUNCTION(scale),
-    FUNCTION(tanh),
-    FUNCTION(cont),
-    FUNCTION(transpose),
-    FUNCTION(permute),
-    FUNCTION(new_graph_custom),
-    FUNCTION(build_forward_expand),
-    FUNCTION(threadpool_params_init),
-    FUNCTION(backend_load),
-    FUNCTION(backend_dev_by_type),
-    FUNCTION(backend_dev_backend_reg),
-    FUNCTION(backend_dev_init),
-    FUNCTION(backend_reg_get_proc_address),
-    FUNCTION(backend_graph_compute),
-    FUNCTION(backend_free),
-    {NULL, 0},
-};
-
-/* Functions that the CPU's backend gives by name. */
-static const function cpu_functions[] = {
-    FUNCTION(backend_set_n_threads),
-    FUNCTION(backend_cpu_set_threadpool),
-    FUNCTION(threadpool_new),
-    FUNCTION(threadpool_free),
-    {NULL, 0},
-};
+#define FUNCTION(RESULT, NAME, PARAMETERS) {"ggml_" #NAME, offsetof(engine_api, NAME)},
+static const function functions[] = {FUNCTIONS(FUNCTION){NULL, 0}},
+                      cpu_functions[] = {CPU_FUNCTIONS(FUNCTION){NULL, 0}};
 
 static engine_api api; /* once engine_load() has found it */
-
-static void function_set(const function *f, void *found)
-{
-    memcpy((char *)&api + f->at, &found, sizeof found);
-}
 
 /* ---- types ------------------------------------------------------------------------------------------------------- */
 
@@ -335,7 +291,7 @@ static bool functions_find(void *library, ggml_handle registry, const function *
             snprintf(why, why_bytes, "%s lacks %s", library ? "libggml" : "its CPU backend", list->name);
             return false;
         }
-        function_set(list, found);
+        memcpy((char *)&api + list->at, &found, sizeof found);
     }
     return true;
 }
@@ -394,29 +350,21 @@ static struct {
     uint32_t next;
 } mine;
 
-/* The CPUs on which each of the team's threads may run. */
-typedef struct places {
-    cpu_set_t at[GGML_CPUS];
-} places;
-
 /* Puts ggml's threads on the CPUs of a bound team. The caller is one of them and keeps its CPU; ggml gives each of the
  * others one CPU of the mask. */
 static void places_take(const kvb_team *team, ggml_threadpool_params *params)
 {
-    static places p;
     bool taken[GGML_CPUS] = {false};
-    team->run(team, kvb_engine_place_note, p.at);
-    for (uint32_t i = 0, cpu; i < team->n; i++) {
-        for (cpu = 0; cpu < GGML_CPUS && !CPU_ISSET(cpu, &p.at[i]); cpu++)
-            ;
-        if (cpu == GGML_CPUS || CPU_COUNT(&p.at[i]) != 1 || taken[cpu])
+    int cpu[KVB_ENGINE_THREADS];
+    if (!kvb_engine_places(team, cpu))
+        return;
+    for (uint32_t i = 1; i < team->n; i++) {
+        if (cpu[i] >= GGML_CPUS || taken[cpu[i]])
             return;
-        taken[cpu] = i > 0;
-        if (i == team->n - 1) {
-            memcpy(params->cpumask, taken, sizeof taken);
-            params->strict_cpu = i > 0;
-        }
+        taken[cpu[i]] = true;
     }
+    memcpy(params->cpumask, taken, sizeof taken);
+    params->strict_cpu = team->n > 1;
 }
 
 static int team_start(const kvb_team *team, uint32_t at)
@@ -478,11 +426,6 @@ static int engine_begin(const kvb_team *team, ggml_context **context, ggml_handl
 
 /* ---- problems that the kernels take ------------------------------------------------------------------------------ */
 
-static bool available(char *why, size_t why_bytes)
-{
-    return engine_load(why, why_bytes);
-}
-
 /* Do rows hold ggml's elements and nothing else? */
 static bool is_plain(const kvb_format *f)
 {
@@ -491,14 +434,12 @@ static bool is_plain(const kvb_format *f)
 
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
-    const char *lack = !is_plain(p->k_format) || !is_plain(p->v_format)
-                           ? "reads f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 and iq4_nl"
-                       : p->out_elem != KVB_F32 ? "gives f32"
-                       : p->deterministic       ? "its sums may depend on the number of threads"
-                                                : NULL;
-    if (lack)
-        snprintf(why, why_bytes, "%s", lack);
-    return !lack;
+    const bool plain = is_plain(p->k_format) && is_plain(p->v_format);
+    return kvb_engine_takes(!plain                   ? "reads f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 and iq4_nl"
+                            : p->out_elem != KVB_F32 ? "gives f32"
+                            : p->deterministic       ? "its sums may depend on the number of threads"
+                                                     : NULL,
+                            why, why_bytes);
 }
 
 #define SCORES_MOST (UINT64_C(1) << 30) /* bytes */
@@ -510,14 +451,11 @@ static uint64_t scores_bytes(const kvb_problem *p)
 
 static bool mul_supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
-    if (!supports(p, why, why_bytes))
-        return false;
-    const char *lack = kvb_elem_is_block(p->v_format->elem) ? "V of blocks cannot be transposed"
-                       : scores_bytes(p) > SCORES_MOST      ? "scores would take more than 1 GiB"
-                                                            : NULL;
-    if (lack)
-        snprintf(why, why_bytes, "%s", lack);
-    return !lack;
+    return supports(p, why, why_bytes) &&
+           kvb_engine_takes(kvb_elem_is_block(p->v_format->elem) ? "V of blocks cannot be transposed"
+                            : scores_bytes(p) > SCORES_MOST      ? "scores would take more than 1 GiB"
+                                                                 : NULL,
+                            why, why_bytes);
 }
 
 /* ---- arithmetic, as formats imply it ----------------------------------------------------------------------------- */
@@ -568,18 +506,11 @@ typedef struct call {
     char *scratch; /* not yet used */
 } call;
 
-#define LINE 64u
-
-static size_t lines(size_t bytes)
-{
-    return (bytes + LINE - 1) / LINE * LINE;
-}
-
 /* Gives a tensor memory for its data, from the call's scratch. */
 static ggml_tensor *placed(call *c, ggml_tensor *t)
 {
     t->data = c->scratch;
-    c->scratch += lines(api.nbytes(t));
+    c->scratch += kvb_engine_lines(api.nbytes(t));
     return t;
 }
 
@@ -609,15 +540,9 @@ static ggml_tensor *queries_of(const call *c)
 #define MASK_ROWS 64u /* older versions want a multiple of so many rows; added rows are never read */
 #define HIDDEN    0xfc00u
 
-/* Does every query see every cell? */
-static bool sees_all(const kvb_problem *p)
-{
-    return p->mask == KVB_MASK_NONE || (p->mask == KVB_MASK_CAUSAL && p->n_tok == 1);
-}
-
 static uint32_t mask_rows(const kvb_problem *p)
 {
-    return sees_all(p) ? 0 : (p->n_tok + MASK_ROWS - 1) / MASK_ROWS * MASK_ROWS;
+    return kvb_engine_sees_all(p) ? 0 : (p->n_tok + MASK_ROWS - 1) / MASK_ROWS * MASK_ROWS;
 }
 
 static void mask_part(void *ctx, uint32_t i, uint32_t n)
@@ -637,7 +562,7 @@ static void mask_part(void *ctx, uint32_t i, uint32_t n)
 static void mask_make(call *c)
 {
     const kvb_problem *p = &c->args->problem;
-    if (sees_all(p))
+    if (kvb_engine_sees_all(p))
         return;
     c->mask = placed(c, api.new_tensor_4d(c->context, GGML_F16, p->n_cells, mask_rows(p), 1, 1));
     c->args->team->run(c->args->team, mask_part, c);
@@ -685,14 +610,14 @@ static ggml_tensor *mul_build(call *c)
 static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 {
     (void)n_threads;
-    return lines((size_t)mask_rows(p) * p->n_cells * sizeof(uint16_t));
+    return kvb_engine_lines((size_t)mask_rows(p) * p->n_cells * sizeof(uint16_t));
 }
 
 static size_t mul_scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 {
-    return scratch_bytes(p, n_threads) + lines(scores_bytes(p)) +
-           lines((size_t)p->n_kv_heads * p->n_cells * p->v_dim * sizeof(float)) +
-           lines((size_t)p->n_tok * p->n_heads * p->v_dim * sizeof(float));
+    return scratch_bytes(p, n_threads) + kvb_engine_lines(scores_bytes(p)) +
+           kvb_engine_lines((size_t)p->n_kv_heads * p->n_cells * p->v_dim * sizeof(float)) +
+           kvb_engine_lines((size_t)p->n_tok * p->n_heads * p->v_dim * sizeof(float));
 }
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
@@ -750,7 +675,7 @@ static const kvb_kernel flash = {
     .summary = "ggml_flash_attn_ext of a libggml that is loaded (KVB_GGML=folder)",
     .flags = FLAGS,
     .masks = KVB_MASKS_ALL,
-    .available = available,
+    .available = engine_load,
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .arithmetic = arithmetic,
@@ -763,7 +688,7 @@ static const kvb_kernel mul = {
     .summary = "the same without flash attention: mul_mat, soft_max_ext, mul_mat",
     .flags = FLAGS,
     .masks = KVB_MASKS_ALL,
-    .available = available,
+    .available = engine_load,
     .supports = mul_supports,
     .scratch_bytes = mul_scratch_bytes,
     .arithmetic = mul_arithmetic,

@@ -11,14 +11,13 @@
  * The library is loaded at run time, and nothing of it is compiled in. Its table of functions only grows, so a function
  * is found by its number in the table (onnxruntime_c_api.h, struct OrtApi).
  */
-#include "kernels/attend.h"
+#include "kernels/convert.h"
 #include "kernels/engines.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,39 +28,32 @@
 typedef struct ort_status ort_status; /* NULL: success */
 typedef void *ort_handle;             /* an environment, a session, options, a tensor, a place of memory */
 
-typedef struct engine_api {
-    ort_status *(*create_env)(int log_level, const char *name, ort_handle *env);
-    ort_status *(*create_session)(ort_handle env, const void *model, size_t bytes, ort_handle options,
-                                  ort_handle *session);
-    ort_status *(*run)(ort_handle session, ort_handle options, const char *const *input_names, const ort_handle *inputs,
-                       size_t n_inputs, const char *const *output_names, size_t n_outputs, ort_handle *outputs);
-    ort_status *(*create_options)(ort_handle *options);
-    ort_status *(*set_log_level)(ort_handle options, int level);
-    ort_status *(*set_threads)(ort_handle options, int n);
-    ort_status *(*create_tensor)(ort_handle memory, void *data, size_t bytes, const int64_t *dims, size_t n_dims,
-                                 int type, ort_handle *tensor);
-    ort_status *(*create_memory)(int allocator, int type, ort_handle *memory);
-    void (*release_status)(ort_status *status);
-    void (*release_session)(ort_handle session);
-    void (*release_tensor)(ort_handle tensor);
-    void (*release_options)(ort_handle options);
-    ort_status *(*set_option)(ort_handle options, const char *key, const char *value);
-} engine_api;
+/* X(result, name, number in the table, parameters) */
+// clang-format off
+#define FUNCTIONS(X)                                                                                                   \
+    X(ort_status *, create_env, 3, (int log_level, const char *name, ort_handle *env))                                 \
+    X(ort_status *, create_session, 8, (ort_handle env, const void *model, size_t bytes, ort_handle options,           \
+      ort_handle *session))                                                                                            \
+    X(ort_status *, run, 9, (ort_handle session, ort_handle options, const char *const *input_names,                   \
+      const ort_handle *inputs, size_t n_inputs, const char *const *output_names, size_t n_outputs,                    \
+      ort_handle *outputs))                                                                                            \
+    X(ort_status *, create_options, 10, (ort_handle *options))                                                         \
+    X(ort_status *, set_log_level, 22, (ort_handle options, int level))                                                \
+    X(ort_status *, set_threads, 24, (ort_handle options, int n))                                                      \
+    X(ort_status *, create_tensor, 49, (ort_handle memory, void *data, size_t bytes, const int64_t *dims,              \
+      size_t n_dims, int type, ort_handle *tensor))                                                                    \
+    X(ort_status *, create_memory, 69, (int allocator, int type, ort_handle *memory))                                  \
+    X(void, release_status, 93, (ort_status *status))                                                                  \
+    X(void, release_session, 95, (ort_handle session))                                                                 \
+    X(void, release_tensor, 96, (ort_handle tensor))                                                                   \
+    X(void, release_options, 100, (ort_handle options))                                                                \
+    X(ort_status *, set_option, 130, (ort_handle options, const char *key, const char *value))
+// clang-format on
 
-#define FUNCTION(NAME, NUMBER)                                                                                         \
-    {                                                                                                                  \
-        NUMBER, offsetof(engine_api, NAME)                                                                             \
-    }
-static const struct {
-    uint32_t number;
-    size_t at;
-} functions[] = {
-    FUNCTION(create_env, 3),       FUNCTION(create_session, 8),  FUNCTION(run, 9),
-    FUNCTION(create_options, 10),  FUNCTION(set_log_level, 22),  FUNCTION(set_threads, 24),
-    FUNCTION(create_tensor, 49),   FUNCTION(create_memory, 69),  FUNCTION(release_status, 93),
-    FUNCTION(release_session, 95), FUNCTION(release_tensor, 96), FUNCTION(release_options, 100),
-    FUNCTION(set_option, 130),
-};
+typedef struct engine_api {
+#define FIELD(RESULT, NAME, NUMBER, PARAMETERS) RESULT(*NAME) PARAMETERS;
+    FUNCTIONS(FIELD)
+} engine_api;
 
 #define API_VERSION 13u /* the first version with all of these functions */
 typedef struct api_base {
@@ -100,8 +92,8 @@ static bool loaded(char *why, size_t why_bytes)
         snprintf(why, why_bytes, "ONNX Runtime %.32s is older than its C interface %u", version, API_VERSION);
         return false;
     }
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        memcpy((char *)&api + functions[i].at, &table[functions[i].number], sizeof(void *));
+#define FIND(RESULT, NAME, NUMBER, PARAMETERS) memcpy(&api.NAME, &table[NUMBER], sizeof api.NAME);
+    FUNCTIONS(FIND)
     if (api.create_memory(0, 0, &memory)) {
         snprintf(why, why_bytes, "ONNX Runtime %.32s has no memory of the CPU", version);
         return false;
@@ -338,30 +330,18 @@ static int checked(ort_status *status)
     return -EIO;
 }
 
-/* The CPUs of the team's threads, as text for a session's option: one CPU for each thread but the caller, counted from 1. Empty:
- * threads are not bound to one CPU each. */
-typedef struct places {
-    char text[1024];
-    cpu_set_t at[256];
-} places;
+#define PLACES_BYTES (8 * KVB_ENGINE_THREADS)
 
-static void places_take(const kvb_team *team, places *p)
+/* The CPUs of the team's threads, as text for a session's option: one for each thread but the caller, counted from 1.
+ * Empty: threads are not bound to one CPU each. */
+static void places_take(const kvb_team *team, char text[PLACES_BYTES])
 {
+    int cpu[KVB_ENGINE_THREADS];
+    const uint32_t threads = kvb_engine_places(team, cpu) ? team->n : 0;
     size_t n = 0;
-    *p->text = 0;
-    if (team->n > sizeof p->at / sizeof *p->at)
-        return;
-    team->run(team, kvb_engine_place_note, p->at);
-    for (uint32_t i = 1; i < team->n; i++) {
-        int cpu = 0;
-        while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &p->at[i]))
-            cpu++;
-        if (CPU_COUNT(&p->at[i]) != 1 || n + 8 > sizeof p->text) {
-            *p->text = 0;
-            return;
-        }
-        n += (size_t)snprintf(p->text + n, sizeof p->text - n, "%s%d", i > 1 ? ";" : "", cpu + 1);
-    }
+    *text = 0;
+    for (uint32_t i = 1; i < threads; i++)
+        n += (size_t)snprintf(text + n, PLACES_BYTES - n, "%s%d", i > 1 ? ";" : "", cpu[i] + 1);
 }
 
 static int session_start(const plan *of, const kvb_team *team, ort_handle *session)
@@ -369,7 +349,7 @@ static int session_start(const plan *of, const kvb_team *team, ort_handle *sessi
     static unsigned char bytes[NODES * 1024 + 256];
     message model = {.room = sizeof bytes, .at = bytes};
     ort_handle options = NULL;
-    places p;
+    char places[PLACES_BYTES];
     model_make(&model, of);
     int error = model.n > model.room ? -E2BIG : checked(api.create_options(&options));
     error = error ? error : checked(api.set_log_level(options, ORT_FATAL));
@@ -377,9 +357,9 @@ static int session_start(const plan *of, const kvb_team *team, ort_handle *sessi
     /* others use these cores, too */
     error = error ? error : checked(api.set_option(options, "session.intra_op.allow_spinning", "0"));
     if (!error && team->n > 1)
-        places_take(team, &p);
-    if (!error && team->n > 1 && *p.text)
-        error = checked(api.set_option(options, "session.intra_op_thread_affinities", p.text));
+        places_take(team, places);
+    if (!error && team->n > 1 && *places)
+        error = checked(api.set_option(options, "session.intra_op_thread_affinities", places));
     error = error ? error : checked(api.create_session(mine.env, model.at, model.n, options, session));
     if (options)
         api.release_options(options);
@@ -418,39 +398,33 @@ static bool is_plain(const kvb_format *f, kvb_elem elem)
     return f->elem == elem && !f->transform && !f->head_scale && !f->residual_cells;
 }
 
-static bool declined(const char *lack, char *why, size_t why_bytes)
-{
-    if (lack)
-        snprintf(why, why_bytes, "%s", lack);
-    return !lack;
-}
-
 static bool supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
-    return declined(!is_plain(p->k_format, KVB_F32) || !is_plain(p->v_format, KVB_F32) ? "reads f32"
-                    : p->out_elem != KVB_F32                                           ? "gives f32"
-                    : p->v_in_k                                                        ? "V must be a tensor of its own"
-                    : p->has_sinks                                                     ? "the operator has no sinks"
-                    : p->deterministic ? "its sums may depend on the number of threads"
-                                       : NULL,
-                    why, why_bytes);
+    return kvb_engine_takes(!is_plain(p->k_format, KVB_F32) || !is_plain(p->v_format, KVB_F32) ? "reads f32"
+                            : p->out_elem != KVB_F32                                           ? "gives f32"
+                            : p->v_in_k        ? "V must be a tensor of its own"
+                            : p->has_sinks     ? "the operator has no sinks"
+                            : p->deterministic ? "its sums may depend on the number of threads"
+                                               : NULL,
+                            why, why_bytes);
 }
 
 static bool grouped_supports(const kvb_problem *p, char *why, size_t why_bytes)
 {
     const kvb_elem elem = p->k_format->elem;
-    return declined((elem != KVB_F32 && elem != KVB_F16) || !is_plain(p->k_format, elem) || !is_plain(p->v_format, elem)
-                        ? "reads f32 and f16, K and V alike"
-                    : p->out_elem != elem && p->out_elem != KVB_F32 ? "gives f32, and f16 of f16"
-                    : p->has_sinks && elem == KVB_F16 ? "it would round sinks to f16, which no declaration says"
-                    : p->v_in_k                       ? "V must be a tensor of its own"
-                    : p->k_dim != p->v_dim            ? "K and V must have one size"
-                    : p->k_dim % 8                    ? "the size of a head must be a multiple of 8"
-                    : p->n_tok > 1 && (p->mask != KVB_MASK_CAUSAL || p->n_tok > p->n_cells)
-                        ? "queries are the last tokens, and see what came before them"
-                    : p->deterministic ? "its sums may depend on the number of threads"
-                                       : NULL,
-                    why, why_bytes);
+    return kvb_engine_takes((elem != KVB_F32 && elem != KVB_F16) || !is_plain(p->k_format, elem) ||
+                                    !is_plain(p->v_format, elem)
+                                ? "reads f32 and f16, K and V alike"
+                            : p->out_elem != elem && p->out_elem != KVB_F32 ? "gives f32, and f16 of f16"
+                            : p->has_sinks && elem == KVB_F16 ? "it would round sinks to f16, which no declaration says"
+                            : p->v_in_k                       ? "V must be a tensor of its own"
+                            : p->k_dim != p->v_dim            ? "K and V must have one size"
+                            : p->k_dim % 8                    ? "the size of a head must be a multiple of 8"
+                            : p->n_tok > 1 && (p->mask != KVB_MASK_CAUSAL || p->n_tok > p->n_cells)
+                                ? "queries are the last tokens, and see what came before them"
+                            : p->deterministic ? "its sums may depend on the number of threads"
+                                               : NULL,
+                            why, why_bytes);
 }
 
 /* f32: products of blocks, in MLAS's own order. f16: q, scores and weights are stored as f16, and f16 is multiplied. */
@@ -467,7 +441,6 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-#define LINE    64u
 #define TENSORS (3 * NODES + 8)
 
 /* Tensors under their names, one after the other. */
@@ -488,7 +461,8 @@ typedef struct side {
 typedef struct call {
     const kvb_attend *args;
     plan plan;
-    size_t elem; /* bytes */
+    kvb_elem type; /* of rows */
+    size_t elem;   /* bytes */
     side k, v;
     char *q, *out, *sinks; /* heads first, in the rows' type; the call's own arrays if they have this form */
     char *mask;            /* [n_tok][n_cells]: bool, or terms that are added to scores */
@@ -496,63 +470,21 @@ typedef struct call {
     named in, to;
 } call;
 
-static size_t lines(size_t bytes)
-{
-    return (bytes + LINE - 1) / LINE * LINE;
-}
-
 static char *placed(call *c, size_t bytes)
 {
     char *at = c->scratch;
-    c->scratch += lines(bytes);
+    c->scratch += kvb_engine_lines(bytes);
     return at;
-}
-
-static size_t elem_bytes(const kvb_problem *p)
-{
-    return p->k_format->elem == KVB_F16 ? sizeof(uint16_t) : sizeof(float);
 }
 
 static size_t scratch_bytes(const kvb_problem *p, uint32_t n_threads)
 {
     (void)n_threads;
-    const size_t elem = elem_bytes(p), cells = (size_t)p->n_kv_heads * p->n_cells, rows = (size_t)p->n_tok * p->n_heads;
-    return lines(cells * p->k_dim * elem) + lines(cells * p->v_dim * elem) + lines(rows * p->k_dim * elem) +
-           lines(rows * p->v_dim * elem) + lines((size_t)p->n_tok * p->n_cells * elem) + lines(p->n_heads * elem);
-}
-
-/* To nearest, ties to even. */
-static uint16_t half_of(float x)
-{
-    float size = x < 0 ? -x : x, sum = size + 0.5f;
-    uint32_t bits, of_sum, of_size;
-    memcpy(&bits, &x, sizeof bits);
-    memcpy(&of_sum, &sum, sizeof bits);
-    memcpy(&of_size, &size, sizeof bits);
-    const uint32_t sign = bits >> 16 & 0x8000;
-    if (!(size < 65520.0f))
-        return (uint16_t)(sign | (x != x ? 0x7e00u : 0x7c00u));
-    if (size < 0x1p-14f) /* subnormal: steps of 2^-24, as `sum` has them */
-        return (uint16_t)(sign | (of_sum & 0x7ff));
-    return (uint16_t)(sign | (of_size + 0xfff + (of_size >> 13 & 1) - (112u << 23)) >> 13);
-}
-
-static float float_of(uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, size = half & 0x7fff;
-    const uint32_t bits = size >= 0x7c00 ? 0x7f800000u | size << 13 : (size << 13) + (112u << 23);
-    float x = (float)size * 0x1p-24f;
-    if (size >= 0x400)
-        memcpy(&x, &bits, sizeof x);
-    return sign ? -x : x;
-}
-
-static void floats_put(const call *c, const float *from, uint32_t n, char *to)
-{
-    if (c->elem == sizeof(float))
-        memcpy(to, from, n * sizeof *from);
-    for (uint32_t i = 0; i < n && c->elem < sizeof(float); i++)
-        ((uint16_t *)(void *)to)[i] = half_of(from[i]);
+    const size_t elem = kvb_elem_bytes(p->k_format->elem), cells = (size_t)p->n_kv_heads * p->n_cells,
+                 rows = (size_t)p->n_tok * p->n_heads;
+    return kvb_engine_lines(cells * p->k_dim * elem) + kvb_engine_lines(cells * p->v_dim * elem) +
+           kvb_engine_lines(rows * p->k_dim * elem) + kvb_engine_lines(rows * p->v_dim * elem) +
+           kvb_engine_lines((size_t)p->n_tok * p->n_cells * elem) + kvb_engine_lines(p->n_heads * elem);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -612,11 +544,6 @@ static void rows_take(call *c)
 
 /* ---- queries, outputs, the mask ---------------------------------------------------------------------------------- */
 
-static bool sees_all(const kvb_problem *p)
-{
-    return p->mask == KVB_MASK_NONE || (p->mask == KVB_MASK_CAUSAL && p->n_tok == 1);
-}
-
 /* Does the engine have heads first where the call has tokens first? */
 static bool turns(const call *c)
 {
@@ -629,8 +556,9 @@ static void inputs_part(void *ctx, uint32_t i, uint32_t n)
     const kvb_problem *p = &c->args->problem;
     for (uint32_t t = i; t < p->n_tok; t += n) {
         for (uint32_t h = 0; h < p->n_heads && c->q != (const char *)c->args->q; h++)
-            floats_put(c, c->args->q + ((size_t)t * p->n_heads + h) * p->k_dim, p->k_dim,
-                       c->q + (turns(c) ? (size_t)h * p->n_tok + t : (size_t)t * p->n_heads + h) * p->k_dim * c->elem);
+            kvb_elems_encode(c->type,
+                             c->q + (turns(c) ? (size_t)h * p->n_tok + t : (size_t)t * p->n_heads + h) * c->k.row,
+                             c->args->q + ((size_t)t * p->n_heads + h) * p->k_dim, p->k_dim);
         kvb_run run;
         if (!c->plan.masked)
             continue;
@@ -638,7 +566,7 @@ static void inputs_part(void *ctx, uint32_t i, uint32_t n)
         char *row = c->mask + (size_t)t * p->n_cells * step;
         memset(row, 0, p->n_cells * step);
         for (uint32_t cell = 0; cell < p->n_cells && c->plan.grouped; cell++)
-            floats_put(c, &(float){-INFINITY}, 1, row + cell * step);
+            kvb_elems_encode(c->type, row + cell * step, &(float){-INFINITY}, 1);
         for (uint32_t cursor = 0; kvb_mask_next(&c->args->mask, p->n_tok, p->n_cells, t, &cursor, &run);)
             memset(row + run.begin * step, !c->plan.grouped, (run.end - run.begin) * step);
     }
@@ -652,12 +580,8 @@ static void outputs_part(void *ctx, uint32_t i, uint32_t n)
     for (uint32_t t = i; t < p->n_tok; t += n)
         for (uint32_t h = 0; h < p->n_heads; h++) {
             const size_t row = (size_t)t * p->n_heads + h;
-            const char *from = c->out + (turns(c) ? (size_t)h * p->n_tok + t : row) * c->v.row;
-            float *to = (float *)c->args->out + row * p->v_dim;
-            if (c->elem == sizeof(float))
-                memcpy(to, from, c->v.row);
-            for (uint32_t d = 0; d < p->v_dim && c->elem < sizeof(float); d++)
-                to[d] = float_of(((const uint16_t *)(const void *)from)[d]);
+            kvb_elems_decode(c->type, (float *)c->args->out + row * p->v_dim,
+                             c->out + (turns(c) ? (size_t)h * p->n_tok + t : row) * c->v.row, p->v_dim);
         }
 }
 
@@ -756,19 +680,19 @@ static void named_free(named *list)
 static int call_run(const kvb_attend *args, bool grouped)
 {
     const kvb_problem *p = &args->problem;
-    const size_t elem = elem_bytes(p);
+    const size_t elem = kvb_elem_bytes(p->k_format->elem);
     char why[512];
     ort_handle session;
     static call c; /* too large for a stack; calls come one at a time */
     if (!engine_load(why, sizeof why))
         return -ENOTSUP;
     if (p->n_cells == 0) {
-        memset(args->out, 0,
-               (size_t)p->n_tok * p->n_heads * p->v_dim * (p->out_elem == KVB_F32 ? sizeof(float) : elem));
+        memset(args->out, 0, (size_t)p->n_tok * p->n_heads * p->v_dim * kvb_elem_bytes(p->out_elem));
         return 0;
     }
     memset(&c, 0, offsetof(call, in));
     c.args = args;
+    c.type = p->k_format->elem;
     c.elem = elem;
     c.scratch = args->scratch;
     c.k = side_of(&args->k, p->k_dim, elem);
@@ -778,21 +702,21 @@ static int call_run(const kvb_attend *args, bool grouped)
     c.plan.heads = p->n_heads;
     c.plan.kv_heads = p->n_kv_heads;
     c.plan.threads = args->team->n;
-    c.plan.type = elem == sizeof(float) ? ORT_FLOAT : ORT_FLOAT16;
+    c.plan.type = c.type == KVB_F32 ? ORT_FLOAT : ORT_FLOAT16;
     c.plan.scale = p->scale;
     c.plan.softcap = p->softcap;
     c.plan.grouped = grouped;
-    c.plan.masked = grouped ? p->mask == KVB_MASK_EXPLICIT : !sees_all(p);
+    c.plan.masked = grouped ? p->mask == KVB_MASK_EXPLICIT : !kvb_engine_sees_all(p);
     c.plan.sinks = p->has_sinks;
     rows_take(&c);
-    c.q = turns(&c) || c.elem < sizeof(float) ? placed(&c, (size_t)p->n_tok * p->n_heads * c.k.row)
-                                              : (char *)(uintptr_t)args->q;
+    c.q = turns(&c) || c.type != KVB_F32 ? placed(&c, (size_t)p->n_tok * p->n_heads * c.k.row)
+                                         : (char *)(uintptr_t)args->q;
     c.out =
         turns(&c) || p->out_elem != p->k_format->elem ? placed(&c, (size_t)p->n_tok * p->n_heads * c.v.row) : args->out;
     c.mask = c.plan.masked ? placed(&c, (size_t)p->n_tok * p->n_cells * elem) : NULL;
     if (p->has_sinks) {
         c.sinks = placed(&c, p->n_heads * elem);
-        floats_put(&c, args->sinks, p->n_heads, c.sinks);
+        kvb_elems_encode(c.type, c.sinks, args->sinks, p->n_heads);
     }
     args->team->run(args->team, inputs_part, &c);
     int error = session_find(&c.plan, args->team, &session);
