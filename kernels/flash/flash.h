@@ -16,13 +16,13 @@ typedef struct kvb_flash kvb_flash;
 /* Rows are used as they are stored: transform and head scale are applied to q (for K), or to the result (for V). */
 typedef struct kvb_side {
     const kvb_view *view;
-    kvb_load *load;           /* NULL: plain elements, or rows read by format->read */
-    bool in_place;            /* rows can be used where they lie; if there is a load, only by dots() and sums() */
-    kvb_elem elem;            /* of rows in place; else F32, as tiles have */
-    kvb_transform transform;  /* to be applied to q or to the result */
-    bool head_scaled;         /* the same for view->head_scales */
-    uint32_t width;           /* channels that are multiplied, a multiple of 16 */
-    size_t row_bytes, stride; /* bytes of a row in place, and from one row to the next; else 0 */
+    kvb_load *load;          /* NULL: plain elements, or rows read by format->read */
+    bool in_place;           /* rows can be used where they lie; if there is a load, only by dots() and sums() */
+    kvb_elem elem;           /* of rows in place; else F32, as tiles have */
+    kvb_transform transform; /* to be applied to q or to the result */
+    bool head_scaled;        /* the same for view->head_scales */
+    uint32_t width;          /* channels that are multiplied, a multiple of 16 */
+    size_t row_bytes;        /* of a row in place; else 0 */
 } kvb_side;
 
 /* Channels of a padded row. */
@@ -73,6 +73,10 @@ typedef struct kvb_row_group {
 
 /* Finds where the group's rows lie: at[i] becomes the address of the row of cell[i]. */
 void kvb_rows_in_place(const kvb_flash *flash, const kvb_side *side, const kvb_row_group *g, const void **at);
+
+/* The group's rows of one side, in place. found: `at` has their addresses already, as when V lies in K's rows. */
+kvb_stored_rows kvb_side_rows(const kvb_flash *flash, const kvb_side *side, const kvb_row_group *g, const void **at,
+                              bool found);
 
 /* Converts the rows of cell[c] .. cell[c + n - 1] to floats. tile: [n][padded dim of the view], 64-byte aligned. at[i]
  * becomes the address of row i of the tile. */
@@ -169,10 +173,10 @@ static inline const kvb_reading *kvb_group_reading(const kvb_flash *flash, const
  * What loops over rows in place prefetch: in a turn, rows as many cells ahead as the reading says; else those of the
  * next block. Lines between here and there are prefetched again only if the group reads them, too.
  */
-static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side,
-                                                size_t stride)
+static inline kvb_row_ahead kvb_group_row_ahead(const kvb_flash *flash, const kvb_row_group *g, const kvb_side *side)
 {
     const kvb_reading *r = kvb_group_reading(flash, g, side);
+    const size_t stride = side->view->cell_stride;
     uint32_t cells = r->ahead;
     if (cells && !g->turn)
         cells = g->ahead;

@@ -130,7 +130,7 @@ static void sums_leave(const pass *x, kvb_row_group *g)
     kvb_rows_in_place(x->flash, v, g, late->value);
     late->n_rows = g->n_rows;
     late->n_cells = g->n_cells;
-    late->ahead = kvb_group_row_ahead(x->flash, g, v, v->stride);
+    late->ahead = kvb_group_row_ahead(x->flash, g, v);
     memcpy(late->sums, g->sums, g->n_rows * sizeof *late->sums);
 }
 

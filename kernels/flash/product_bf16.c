@@ -119,12 +119,7 @@ static void bf16_scores_of(const kvb_flash *f, const kvb_workspace *w, kvb_row_g
         block(k->view, g->kv_head, g->cell, g->n_cells, g->query, g->n_rows, w->scores, &next, w->scratch);
         return;
     }
-    kvb_rows_in_place(f, k, g, g->key);
-    const kvb_stored_rows keys = {.elem = k->view->format->elem,
-                                  .n = g->n_cells,
-                                  .dim = k->width,
-                                  .at = g->key,
-                                  .ahead = kvb_group_row_ahead(f, g, k, k->view->cell_stride)};
+    const kvb_stored_rows keys = kvb_side_rows(f, k, g, g->key, false);
     f->loops->bf16->dots(&keys, g->query, g->n_rows, w->scores);
 }
 
@@ -139,13 +134,7 @@ static void bf16_sums_of(const kvb_flash *f, const kvb_workspace *w, kvb_row_gro
         block(&rows, g->kv_head, g->cell, g->n_cells, w->scores, g->n_rows, g->sums, &next, w->scratch);
         return;
     }
-    if (!p->v_in_k)
-        kvb_rows_in_place(f, v, g, g->value);
-    const kvb_stored_rows values = {.elem = v->view->format->elem,
-                                    .n = g->n_cells,
-                                    .dim = v->width,
-                                    .at = p->v_in_k ? g->key : g->value,
-                                    .ahead = kvb_group_row_ahead(f, g, v, v->view->cell_stride)};
+    const kvb_stored_rows values = kvb_side_rows(f, v, g, p->v_in_k ? g->key : g->value, p->v_in_k);
     f->loops->bf16->sums(&values, w->scores, g->n_rows, g->sums);
 }
 

@@ -119,23 +119,7 @@ static const float *f16_query_floats(const kvb_flash *f, const kvb_workspace *w,
     return floats;
 }
 
-/* The group's rows of one side, in place. found: `at` has their addresses already, as when V lies in K's rows. */
-static kvb_stored_rows rows_find(const kvb_flash *f, const kvb_side *side, kvb_row_group *g, const void **at,
-                                 bool found)
-{
-    if (!found)
-        kvb_rows_in_place(f, side, g, at);
-    return (kvb_stored_rows){.elem = side->view->format->elem,
-                             .n = g->n_cells,
-                             .dim = side->width,
-                             .at = at,
-                             .ahead = kvb_group_row_ahead(f, g, side, side->view->cell_stride),
-                             .view = side->view,
-                             .cells = g->cell,
-                             .kv_head = g->kv_head};
-}
-
-/* The same rows for the loops of floats: in place, or converted in a tile. */
+/* Stored rows for the loops of floats: in place, or converted in a tile. */
 static kvb_stored_rows rows_as_floats(const kvb_side *side, const kvb_row_group *g, const kvb_stored_rows *rows,
                                       char *tile, const void *at[BLOCK])
 {
@@ -156,7 +140,7 @@ static uint32_t rows_at_once(const kvb_row_group *g, uint32_t r)
 
 static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
-    const kvb_stored_rows keys = rows_find(f, &f->k, g, g->key, false);
+    const kvb_stored_rows keys = kvb_side_rows(f, &f->k, g, g->key, false);
 
     for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
         const void *floats[DOTS_ROWS], *at[BLOCK];
@@ -173,7 +157,7 @@ static void f16_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
 static void f16_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     const kvb_problem *p = &f->args->problem;
-    const kvb_stored_rows values = rows_find(f, &f->v, g, p->v_in_k ? g->key : g->value, p->v_in_k);
+    const kvb_stored_rows values = kvb_side_rows(f, &f->v, g, p->v_in_k ? g->key : g->value, p->v_in_k);
 
     for (uint32_t r = 0, rows; r < g->n_rows; r += rows) {
         const void *at[BLOCK];

@@ -120,7 +120,7 @@ static cells_seen rows_see(const kvb_row_group *g, uint32_t r, uint32_t n)
     return (cells_seen){(uint32_t)__builtin_ctzll(any), least(BLOCK - (uint32_t)__builtin_clzll(any), g->n_cells)};
 }
 
-/* ---- scores ------------------------------------------------------------------------------------------------------ */
+/* ---- few query rows ---------------------------------------------------------------------------------------------- */
 
 /* Cells that are converted at a time: all if V lies in K's rows, as sums() uses the tile of scores(). */
 static uint32_t tile_cells(const kvb_flash *f)
@@ -128,7 +128,10 @@ static uint32_t tile_cells(const kvb_flash *f)
     return f->args->problem.v_in_k ? BLOCK : TILE_CELLS;
 }
 
-/* Scores of cells c .. c + keys->n - 1. */
+/* Scores, or sums, of cells c .. c + rows->n - 1. */
+typedef void rows_multiply(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g,
+                           const kvb_stored_rows *rows, uint32_t c);
+
 static void keys_dot(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g, const kvb_stored_rows *keys,
                      uint32_t c)
 {
@@ -136,27 +139,41 @@ static void keys_dot(const kvb_flash *f, const kvb_workspace *w, const kvb_row_g
         f->loops->vector->dots(keys, g->query + r, least(DOTS_ROWS, g->n_rows - r), w->scores + r * BLOCK + c);
 }
 
-static void few_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
+static void values_sum(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g,
+                       const kvb_stored_rows *values, uint32_t c)
 {
-    const kvb_side *k = &f->k;
-    kvb_stored_rows keys = {.elem = k->elem, .dim = k->width, .n = g->n_cells, .at = g->key};
+    for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
+        f->loops->vector->sums(values, w->scores + r * BLOCK + c, least(DOTS_ROWS, g->n_rows - r), g->sums + r);
+}
 
-    if (k->in_place) {
-        keys.ahead = kvb_group_row_ahead(f, g, k, k->stride);
-        kvb_rows_in_place(f, k, g, g->key);
-        keys_dot(f, w, g, &keys, 0);
+/* K's rows, or the values, where they lie or as floats in a tile. Where V lies in K's rows, scores() has found them. */
+static inline void few_multiply(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, bool values,
+                                rows_multiply *multiply)
+{
+    const kvb_problem *p = &f->args->problem;
+    const kvb_side *side = values ? &f->v : &f->k;
+    const bool found = values && p->v_in_k;
+    const void **at = values && !found ? g->value : g->key;
+
+    if (side->in_place) {
+        const kvb_stored_rows rows = kvb_side_rows(f, side, g, at, found);
+        multiply(f, w, g, &rows, 0);
         return;
     }
     const uint32_t step = tile_cells(f), steps = (g->n_cells + step - 1) / step;
-    kvb_lookahead next = kvb_group_lookahead(f, k, g);
+    kvb_lookahead next = kvb_group_lookahead(f, side, g);
+    kvb_stored_rows rows = {.elem = KVB_F32, .dim = side->width};
     for (uint32_t c = 0; c < g->n_cells; c += step) {
-        keys.n = least(step, g->n_cells - c);
-        keys.at = g->key + c;
-        kvb_rows_in_tile(k, g, c, keys.n, scratch_at(w, 0), g->key + c);
+        rows.n = least(step, g->n_cells - c);
+        rows.at = at + c;
+        if (!found)
+            kvb_rows_in_tile(side, g, c, rows.n, scratch_at(w, values ? kvb_float_v_tile(p) : 0), at + c);
         kvb_lookahead_until(&next, c / step + 1, steps);
-        keys_dot(f, w, g, &keys, c);
+        multiply(f, w, g, &rows, c);
     }
 }
+
+/* ---- scores ------------------------------------------------------------------------------------------------------ */
 
 static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
@@ -189,46 +206,12 @@ static void packed_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_gr
 static void float_scores(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     if (g->n_rows <= FEW_ROWS)
-        few_scores(f, w, g);
+        few_multiply(f, w, g, false, keys_dot);
     else
         packed_scores(f, w, g);
 }
 
 /* ---- sums. Where V lies in K's rows, scores() has found them ----------------------------------------------------- */
-
-/* Sums of cells c .. c + values->n - 1. */
-static void values_sum(const kvb_flash *f, const kvb_workspace *w, const kvb_row_group *g,
-                       const kvb_stored_rows *values, uint32_t c)
-{
-    for (uint32_t r = 0; r < g->n_rows; r += DOTS_ROWS)
-        f->loops->vector->sums(values, w->scores + r * BLOCK + c, least(DOTS_ROWS, g->n_rows - r), g->sums + r);
-}
-
-static void few_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
-{
-    const kvb_problem *p = &f->args->problem;
-    const kvb_side *v = &f->v;
-    const void **at = p->v_in_k ? g->key : g->value;
-    kvb_stored_rows values = {.elem = v->elem, .dim = v->width, .n = g->n_cells, .at = at};
-
-    if (v->in_place) {
-        values.ahead = kvb_group_row_ahead(f, g, v, v->stride);
-        if (!p->v_in_k)
-            kvb_rows_in_place(f, v, g, at);
-        values_sum(f, w, g, &values, 0);
-        return;
-    }
-    const uint32_t step = tile_cells(f), steps = (g->n_cells + step - 1) / step;
-    kvb_lookahead next = kvb_group_lookahead(f, v, g);
-    for (uint32_t c = 0; c < g->n_cells; c += step) {
-        values.n = least(step, g->n_cells - c);
-        values.at = at + c;
-        if (!p->v_in_k)
-            kvb_rows_in_tile(v, g, c, values.n, scratch_at(w, kvb_float_v_tile(p)), at + c);
-        kvb_lookahead_until(&next, c / step + 1, steps);
-        values_sum(f, w, g, &values, c);
-    }
-}
 
 static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
@@ -261,7 +244,7 @@ static void packed_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_grou
 static void float_sums(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g)
 {
     if (g->n_rows <= FEW_ROWS)
-        few_sums(f, w, g);
+        few_multiply(f, w, g, true, values_sum);
     else
         packed_sums(f, w, g);
 }
@@ -279,19 +262,13 @@ static bool float_fits_beside(const kvb_flash *f, const kvb_row_group *g)
 static void float_beside(const kvb_flash *f, const kvb_workspace *w, kvb_row_group *g, const kvb_late_sums *late)
 {
     const kvb_vector *vector = f->loops->vector;
-    const kvb_side *k = &f->k;
     const kvb_stored_rows values = {
         .elem = f->v.elem, .at = late->value, .n = late->n_cells, .dim = BESIDE_DIM, .ahead = late->ahead};
     if (!g) {
         vector->sums(&values, w->scores, late->n_rows, late->sums);
         return;
     }
-    const kvb_stored_rows keys = {.elem = k->elem,
-                                  .at = g->key,
-                                  .n = g->n_cells,
-                                  .dim = BESIDE_DIM,
-                                  .ahead = kvb_group_row_ahead(f, g, k, k->stride)};
-    kvb_rows_in_place(f, k, g, g->key);
+    const kvb_stored_rows keys = kvb_side_rows(f, &f->k, g, g->key, false);
     vector->beside(&keys, g->query, w->scores, &values, w->scores, g->n_rows, late->sums);
 }
 

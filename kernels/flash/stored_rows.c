@@ -53,7 +53,6 @@ void kvb_side_init(kvb_side *side, const kvb_vector *vector, const kvb_view *vie
         side->in_place = true;
         side->elem = f->elem;
         side->row_bytes = view->dim * (plain ? kvb_elem_bytes(f->elem) : 1);
-        side->stride = view->cell_stride;
     }
     if (side->in_place || side->load) { /* format->read does both itself */
         side->transform = f->transform;
@@ -71,6 +70,21 @@ void kvb_rows_in_place(const kvb_flash *f, const kvb_side *side, const kvb_row_g
     const kvb_view *v = side->view; /* as kvb_view_row(): a side has one region */
     f->loops->vector->rows_at((const char *)v->base + g->kv_head * v->head_stride, v->cell_stride, g->cell, g->n_cells,
                               g->neighbours, at);
+}
+
+kvb_stored_rows kvb_side_rows(const kvb_flash *f, const kvb_side *side, const kvb_row_group *g, const void **at,
+                              bool found)
+{
+    if (!found)
+        kvb_rows_in_place(f, side, g, at);
+    return (kvb_stored_rows){.elem = side->view->format->elem,
+                             .n = g->n_cells,
+                             .dim = side->width,
+                             .at = at,
+                             .ahead = kvb_group_row_ahead(f, g, side),
+                             .view = side->view,
+                             .cells = g->cell,
+                             .kv_head = g->kv_head};
 }
 
 void kvb_rows_in_tile(const kvb_side *side, const kvb_row_group *g, uint32_t c, uint32_t n, float *tile,

@@ -73,7 +73,8 @@ static void a_group_is_read_as_its_rows_are_spread(void **state)
     const kvb_flash flash = {.prefetch = &p};
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
         for (uint32_t rows = 1; rows <= 8; rows *= 2) {
-            const kvb_side side = {.row_bytes = 256, .stride = 1000};
+            const kvb_view rows_apart = {.cell_stride = 1000};
+            const kvb_side side = {.view = &rows_apart, .row_bytes = 256};
             const kvb_row_group group = {.n_rows = rows,
                                          .turn = groups[g].turn,
                                          .neighbours = groups[g].neighbours,
@@ -81,8 +82,8 @@ static void a_group_is_read_as_its_rows_are_spread(void **state)
                                          .runs = 1,
                                          .run = 64};
             const kvb_reading *r = kvb_reading_of(&p, groups[g].spread, 256, rows);
-            const kvb_row_ahead ahead = kvb_group_row_ahead(&flash, &group, &side, side.stride);
-            assert_int_equal(ahead.bytes, (groups[g].turn ? r->ahead : 777) * side.stride);
+            const kvb_row_ahead ahead = kvb_group_row_ahead(&flash, &group, &side);
+            assert_int_equal(ahead.bytes, (groups[g].turn ? r->ahead : 777) * rows_apart.cell_stride);
             assert_int_equal(ahead.near, r->near);
             assert_int_equal(ahead.by_cells, r->by_cells);
         }
