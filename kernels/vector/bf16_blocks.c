@@ -100,29 +100,24 @@ VEC_INLINE void sums_panel(uint32_t rows, const int32_t *tile, uint32_t dim, uin
 
 /* ---- any number of rows ------------------------------------------------------------------------------------------ */
 
-#define PANEL(ROWS)                                                                                                    \
-    static __attribute__((noinline)) void scores_##ROWS(const int32_t *tile, uint32_t dim, const void *const *q,       \
-                                                        float *scores)                                                 \
+#define PANEL(NAME, ROWS)                                                                                              \
+    static __attribute__((noinline)) void scores_##NAME##_##ROWS(const int32_t *tile, uint32_t dim,                    \
+                                                                 const void *const *q, float *scores)                  \
     {                                                                                                                  \
         scores_panel(ROWS, tile, dim, q, scores);                                                                      \
     }                                                                                                                  \
-    static __attribute__((noinline)) void sums_##ROWS(const int32_t *tile, uint32_t dim, uint32_t n,                   \
-                                                      const float *weights, float *const *sums)                        \
+    static __attribute__((noinline)) void sums_##NAME##_##ROWS(const int32_t *tile, uint32_t dim, uint32_t n,          \
+                                                               const float *weights, float *const *sums)               \
     {                                                                                                                  \
         sums_panel(ROWS, tile, dim, n, weights, sums);                                                                 \
     }
-PANEL(1)
-PANEL(2)
-PANEL(3)
-PANEL(4)
-PANEL(5)
-PANEL(6)
+EACH_PANEL(PANEL, block)
 
+#define ROW(NAME, ROWS) {scores_##NAME##_##ROWS, sums_##NAME##_##ROWS},
 static const struct panel {
-    __typeof__(scores_1) *scores;
-    __typeof__(sums_1) *sums;
-} panels[PRODUCT_ROWS] = {{scores_1, sums_1}, {scores_2, sums_2}, {scores_3, sums_3},
-                          {scores_4, sums_4}, {scores_5, sums_5}, {scores_6, sums_6}};
+    __typeof__(scores_block_1) *scores;
+    __typeof__(sums_block_1) *sums;
+} panels[PRODUCT_ROWS] = {EACH_PANEL(ROW, block)};
 
 static void block_scores(const kvb_view *k, uint32_t h, const uint32_t *cells, uint32_t n, const void *const *queries,
                          uint32_t n_rows, float *scores, kvb_lookahead *next, void *scratch)

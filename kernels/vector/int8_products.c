@@ -439,43 +439,28 @@ VEC_INLINE void sums_panel(uint32_t rows, uint32_t cells, const values *v, const
 /* ---- any number of rows ------------------------------------------------------------------------------------------ */
 
 /* Panels of a whole block, and of few cells. */
-#define PANEL_OF(NAME, CELLS, ROWS)                                                                                    \
+enum { CELLS_block = BLOCK, CELLS_few = INT8_SOME };
+#define PANEL(NAME, ROWS)                                                                                              \
     static __attribute__((noinline)) void scores_##NAME##_##ROWS(const keys *k, const void *const *queries,            \
                                                                  float *scores)                                        \
     {                                                                                                                  \
-        scores_panel(ROWS, CELLS, k, queries, scores);                                                                 \
+        scores_panel(ROWS, CELLS_##NAME, k, queries, scores);                                                          \
     }                                                                                                                  \
     static                                                                                                             \
         __attribute__((noinline)) void sums_##NAME##_##ROWS(const values *v, const float *weights, float *const *sums) \
     {                                                                                                                  \
-        sums_panel(ROWS, CELLS, v, weights, sums);                                                                     \
+        sums_panel(ROWS, CELLS_##NAME, v, weights, sums);                                                              \
     }
-#define PANEL(ROWS) PANEL_OF(block, BLOCK, ROWS) PANEL_OF(few, INT8_SOME, ROWS)
-PANEL(1)
-PANEL(2)
-PANEL(3)
-PANEL(4)
-#if PRODUCT_ROWS > 4
-PANEL(5)
-PANEL(6)
-#endif
+EACH_PANEL(PANEL, block)
+EACH_PANEL(PANEL, few)
 
 typedef struct panel {
     __typeof__(scores_block_1) *scores;
     __typeof__(sums_block_1) *sums;
 } panel;
 
-static const panel panels[2][PRODUCT_ROWS] = {
 #define ROW(NAME, ROWS) {scores_##NAME##_##ROWS, sums_##NAME##_##ROWS},
-#if PRODUCT_ROWS > 4
-#define LINE(NAME) {ROW(NAME, 1) ROW(NAME, 2) ROW(NAME, 3) ROW(NAME, 4) ROW(NAME, 5) ROW(NAME, 6)},
-#else
-#define LINE(NAME) {ROW(NAME, 1) ROW(NAME, 2) ROW(NAME, 3) ROW(NAME, 4)},
-#endif
-    LINE(block) LINE(few)
-#undef LINE
-#undef ROW
-};
+static const panel panels[2][PRODUCT_ROWS] = {{EACH_PANEL(ROW, block)}, {EACH_PANEL(ROW, few)}};
 
 static const panel *panel_of(uint32_t rows, uint32_t n)
 {

@@ -127,18 +127,13 @@ void KVB_ISA_NAME(kvb_product)(uint32_t rows, uint32_t depth, uint32_t width, co
 {
     for (uint32_t r = 0, some; r < rows; r += some) {
         some = product_panel_rows(rows - r);
-#define ROWS(N)                                                                                                        \
+#define CASE(PRODUCT, N)                                                                                               \
     case N:                                                                                                            \
-        rows_multiply(N < PRODUCT_ROWS ? N : PRODUCT_ROWS, depth, width, a + r, b, b_row, c + r, add);                 \
+        PRODUCT(N, depth, width, a + r, b, b_row, c + r, add);                                                         \
         break;
         switch (some) {
-            ROWS(1)
-            ROWS(2)
-            ROWS(3)
-            ROWS(4)
-            ROWS(5)
-            ROWS(6)
+            EACH_PANEL(CASE, rows_multiply)
         }
-#undef ROWS
+#undef CASE
     }
 }

@@ -253,6 +253,14 @@ VEC_INLINE void dword_product(dword_dot *dot, uint32_t rows, uint32_t vecs, uint
     }
 }
 
+/* X(name, 1) .. X(name, PRODUCT_ROWS): each number of rows of a panel has code of its own. */
+#define EACH_OF_4(X, name) X(name, 1) X(name, 2) X(name, 3) X(name, 4)
+#if PRODUCT_ROWS > 4
+#define EACH_PANEL(X, name) EACH_OF_4(X, name) X(name, 5) X(name, 6)
+#else
+#define EACH_PANEL(X, name) EACH_OF_4(X, name)
+#endif
+
 /* Rows of the next panel: at most PRODUCT_ROWS, and panels are as even as possible: 7 rows are 4 and 3. */
 static inline uint32_t product_panel_rows(uint32_t left)
 {
