@@ -341,12 +341,10 @@ static bool strides_fit(const kvb_problem *p, const kvb_view *view)
 
 static int attend(const kvb_attend *args)
 {
-    kvb_attend copy = *args; /* the team's context is not const */
-
     if (!strides_fit(&args->problem, &args->k) || !strides_fit(&args->problem, &args->v))
         return -EINVAL;
     threads_confine();
-    args->team->run(args->team, part, &copy);
+    args->team->run(args->team, part, (void *)(uintptr_t)args);
     return 0;
 }
 

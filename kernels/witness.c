@@ -188,11 +188,11 @@ static int attend(const kvb_attend *args)
 {
     const kvb_problem *p = &args->problem;
     size_t rows = (size_t)p->n_tok * p->n_heads;
-    kvb_attend copy = *args; /* the team's context is not const */
+    void *call = (void *)(uintptr_t)args; /* a team's context is not const */
 
     cells_mark(args);
-    args->team->run(args->team, read_part, &copy);
-    args->team->run(args->team, list_part, &copy);
+    args->team->run(args->team, read_part, call);
+    args->team->run(args->team, list_part, call);
     memset(args->out, 0, rows * p->v_dim * kvb_elem_bytes(p->out_elem));
     if (args->lse)
         memset(args->lse, 0, rows * sizeof *args->lse);

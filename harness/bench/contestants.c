@@ -32,14 +32,6 @@ static void views_of(const kvb_bench_store *store, uint32_t layer, const kvb_ben
     v->dim = sight->group.v_dim;
 }
 
-/* Token t's mask, of a mask RUNS. */
-static kvb_mask mask_of(const kvb_mask *mask, uint32_t t)
-{
-    kvb_mask one = *mask;
-    one.row_start += t;
-    return one;
-}
-
 static int tokens_attend(const kvb_bench_run *run, kvb_bench_contestant *c, uint32_t layer, kvb_mask mask, uint32_t t,
                          uint32_t n_tok)
 {
@@ -66,12 +58,12 @@ static int contestant_attend(const kvb_bench_run *run, kvb_bench_contestant *c, 
 {
     const kvb_bench_scene *s = run->scene;
     uint32_t layers = run->store->layers;
-    const kvb_mask *mask = c->entry->way == KVB_BENCH_BITS ? &s->bits : &kvb_bench_sight_of(s, c->entry->way)->mask;
+    kvb_mask mask = c->entry->way == KVB_BENCH_BITS ? s->bits : kvb_bench_sight_of(s, c->entry->way)->mask;
     if (c->entry->way != KVB_BENCH_APART)
-        return tokens_attend(run, c, turn % layers, *mask, 0, s->n_tok);
+        return tokens_attend(run, c, turn % layers, mask, 0, s->n_tok);
     int error = 0;
-    for (uint32_t t = 0; t < s->n_tok && !error; t++)
-        error = tokens_attend(run, c, (turn + t) % layers, mask_of(mask, t), t, 1);
+    for (uint32_t t = 0; t < s->n_tok && !error; t++, mask.row_start++) /* runs of the next token */
+        error = tokens_attend(run, c, (turn + t) % layers, mask, t, 1);
     return error;
 }
 

@@ -79,13 +79,6 @@ static void part_make(void *ctx, uint32_t i, uint32_t n)
         gaussian->rows(&model, SEED, m->kind, 0, t, t, m->rows + t * row);
 }
 
-/* q rows [n_tok][heads][k_dim]. */
-static void bench_queries_make(const kvb_team *team, const kvb_bench_work *work, float *q, uint32_t n_tok)
-{
-    making m = {KVB_ROWS_Q, n_tok, kvb_bench_group(work), q};
-    team->run(team, part_make, &m);
-}
-
 /* ---- the store ----------------------------------------------------------------------------------------------- */
 
 const kvb_pool_type *kvb_bench_pool(const char *format)
@@ -443,9 +436,10 @@ int kvb_bench_scene_open(kvb_bench_scene *s, const kvb_team *team, const kvb_ben
     s->q = error ? NULL : kvb_memory_take(NULL, "q", q_bytes);
     if (!error && !s->q)
         error = -ENOMEM;
+    making m = {KVB_ROWS_Q, s->n_tok, group, s->q};
     if (error)
         kvb_bench_scene_close(s);
     else
-        bench_queries_make(team, work, s->q, s->n_tok);
+        team->run(team, part_make, &m);
     return error;
 }

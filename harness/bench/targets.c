@@ -22,15 +22,8 @@ enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, 
 #define FLASH_APART        "flash", KVB_BENCH_APART, 0
 #define FLASH_ALONE        "flash", KVB_BENCH_ALONE, 0
 #define FLASH_F16_APART    "flash-f16", KVB_BENCH_APART, 0
-#define FLASH_PLAIN        "flash", KVB_BENCH_PLAIN, 0
 /* Without target: with the work's feature and without it. */
-#define BESIDE_PLAIN                                                                                                   \
-    {                                                                                                                  \
-        {FLASH(0)},                                                                                                    \
-        {                                                                                                              \
-            FLASH_PLAIN                                                                                                \
-        }                                                                                                              \
-    }
+#define BESIDE_PLAIN .entry[0].kernel = "flash", .entry[1].kernel = "flash", .entry[1].way = KVB_BENCH_PLAIN
 
 #define DECODE(FORMAT, GROUP, CELLS, LIMIT)                                                                            \
     .name = "decode-" FORMAT "-g" #GROUP, .format = FORMAT, .group = GROUP, .cells = CELLS, .limit = LIMIT
@@ -55,17 +48,17 @@ enum { WORK, KERNEL, SIZE, TIME, RATE, LIMIT, RATIO, SPREAD, BOTH, TARGET, MET, 
 
 #define PAGED(PAGE)                                                                                                    \
     .name = "paged-" #PAGE, .format = "f16", .shape = KVB_BENCH_PAGED, .page = PAGE, .group = 4, .cells = 16 * 2048,   \
-    .limit = KVB_BENCH_READ, .plain = ", in runs", .entry = BESIDE_PLAIN
+    .limit = KVB_BENCH_READ, .plain = ", in runs", BESIDE_PLAIN
 /* MLA, absorbed: 128 query heads over one latent row. */
 #define LATENT(NAME, FORMAT, PEAK)                                                                                     \
     .name = "latent-" NAME, .format = FORMAT, .latent = true, .group = 128, .cells = 16 << 10,                         \
     .limit = KVB_BENCH_PEAK, .peak = PEAK
 #define WINDOW(NAME, SHAPE, CELLS, LIMIT)                                                                              \
     .name = "window-" NAME, .format = "f16", .shape = SHAPE, .group = 4, .cells = CELLS, .window = 1024,               \
-    .window_sinks = 4, .resident = true, .limit = LIMIT, .plain = ", only what is seen", .entry = BESIDE_PLAIN
+    .window_sinks = 4, .resident = true, .limit = LIMIT, .plain = ", only what is seen", BESIDE_PLAIN
 #define WITH(NAME, SHAPE, CELLS, LIMIT)                                                                                \
     .name = NAME, .format = "f16", .shape = SHAPE, .group = 4, .cells = CELLS, .resident = true, .limit = LIMIT,       \
-    .plain = ", without", .entry = BESIDE_PLAIN
+    .plain = ", without", BESIDE_PLAIN
 /* Small steps: the cost of a call. */
 #define CALL(FORMAT, KERNEL, NAME, SHAPE, CELLS)                                                                       \
     .name = "call-" FORMAT "-" NAME, .format = FORMAT, .shape = SHAPE, .group = 4, .cells = CELLS, .resident = true,   \
