@@ -661,13 +661,6 @@ int kvb_bench_formats_print(const kvb_bench_sweep *s, const kvb_bench_row *rows,
 
 /* ---- a list ------------------------------------------------------------------------------------------------------ */
 
-static void number_text(double x, const char *format, char text[32])
-{
-    text[0] = '\0';
-    if (!isnan(x))
-        snprintf(text, 32, format, x);
-}
-
 int kvb_bench_rows_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, size_t n, kvb_table_format format,
                          FILE *out)
 {
@@ -680,42 +673,31 @@ int kvb_bench_rows_print(const kvb_bench_sweep *s, const kvb_bench_row *rows, si
             const kvb_result *r = result_at(s, &rows[i], k);
             const bool shown = has_time(r);
             const struct {
+                int column; /* of the headings */
                 double value;
                 const char *format;
-            } numbers[] = {{rows[i].context, "%.0f"},
-                           {rows[i].batch, "%.0f"},
-                           {rows[i].threads, "%.0f"},
-                           {shown ? r->time.all.median : NAN, "%.6g"},
-                           {shown ? r->time.all.low : NAN, "%.6g"},
-                           {shown ? r->time.all.high : NAN, "%.6g"},
-                           {(double)r->time.all.samples, "%.0f"},
-                           {shown ? r->traffic.gb_per_s : NAN, "%.4g"},
-                           {shown ? r->traffic.gflop_per_s : NAN, "%.4g"},
-                           {shown ? r->traffic.of_read : NAN, "%.3f"},
-                           {shown ? r->traffic.of_limit : NAN, "%.3f"},
-                           {r->rho, "%.3g"}};
-            char text[sizeof numbers / sizeof *numbers][32];
-            for (size_t t = 0; t < sizeof numbers / sizeof *numbers; t++)
-                number_text(numbers[t].value, numbers[t].format, text[t]);
-            const char *cells[] = {rows[i].kind->name,
-                                   r->workload,
-                                   text[0],
-                                   text[1],
-                                   text[2],
-                                   r->pool_k,
-                                   r->pool_v,
-                                   r->kernel,
-                                   kvb_status_name(r->status),
-                                   text[3],
-                                   text[4],
-                                   text[5],
-                                   text[6],
-                                   text[7],
-                                   text[8],
-                                   text[9],
-                                   text[10],
-                                   text[11],
-                                   r->reason};
+            } numbers[] = {{2, rows[i].context, "%.0f"},
+                           {3, rows[i].batch, "%.0f"},
+                           {4, rows[i].threads, "%.0f"},
+                           {9, shown ? r->time.all.median : NAN, "%.6g"},
+                           {10, shown ? r->time.all.low : NAN, "%.6g"},
+                           {11, shown ? r->time.all.high : NAN, "%.6g"},
+                           {12, (double)r->time.all.samples, "%.0f"},
+                           {13, shown ? r->traffic.gb_per_s : NAN, "%.4g"},
+                           {14, shown ? r->traffic.gflop_per_s : NAN, "%.4g"},
+                           {15, shown ? r->traffic.of_read : NAN, "%.3f"},
+                           {16, shown ? r->traffic.of_limit : NAN, "%.3f"},
+                           {17, r->rho, "%.3g"}};
+            enum { NUMBERS = sizeof numbers / sizeof *numbers };
+            char text[NUMBERS][32];
+            const char *cells[] = {
+                [0] = rows[i].kind->name,         [1] = r->workload, [5] = r->pool_k, [6] = r->pool_v, [7] = r->kernel,
+                [8] = kvb_status_name(r->status), [18] = r->reason};
+            for (size_t t = 0; t < NUMBERS; t++) {
+                if (!isnan(numbers[t].value))
+                    snprintf(text[t], sizeof *text, numbers[t].format, numbers[t].value);
+                cells[numbers[t].column] = isnan(numbers[t].value) ? NULL : text[t];
+            }
             for (size_t c = 0; c < sizeof cells / sizeof *cells; c++)
                 cells[c] = cells[c] && *cells[c] ? cells[c] : NULL;
             kvb_table_row(table, cells);

@@ -446,6 +446,7 @@ static void arithmetic(const kvb_problem *p, kvb_arithmetic *a)
 /* Tensors under their names, one after the other. */
 typedef struct named {
     uint32_t n;
+    int error; /* the first; later tensors are not added */
     char text[TENSORS][NAME_BYTES];
     const char *names[TENSORS];
     ort_handle tensors[TENSORS];
@@ -587,86 +588,70 @@ static void outputs_part(void *ctx, uint32_t i, uint32_t n)
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static int tensor_add(named *list, const char *name, int type, size_t elem, const void *data, uint32_t n_dims,
-                      const int64_t *dims)
+static void tensor_add(named *list, const char *name, int type, size_t elem, const void *data, uint32_t n_dims,
+                       const int64_t *dims)
 {
+    const uint32_t n = list->n;
     size_t bytes = elem;
     for (uint32_t i = 0; i < n_dims; i++)
         bytes *= (size_t)dims[i];
-    snprintf(list->text[list->n], NAME_BYTES, "%s", name);
-    list->names[list->n] = list->text[list->n];
-    const int error =
-        checked(api.create_tensor(memory, (void *)(uintptr_t)data, bytes, dims, n_dims, type, &list->tensors[list->n]));
-    list->n += !error;
-    return error;
+    if (list->error)
+        return;
+    snprintf(list->text[n], NAME_BYTES, "%s", name);
+    list->names[n] = list->text[n];
+    list->error =
+        checked(api.create_tensor(memory, (void *)(uintptr_t)data, bytes, dims, n_dims, type, &list->tensors[n]));
+    list->n += !list->error;
 }
 
 /* Rows of one kind of a node: [1][heads][n][dim]. */
-static int rows_add(call *c, named *list, char kind, uint32_t node, const char *data, uint32_t heads, uint64_t n,
-                    uint32_t dim)
+static void rows_add(call *c, named *list, char kind, uint32_t node, const char *data, uint32_t heads, uint64_t n,
+                     uint32_t dim)
 {
     char name[NAME_BYTES];
     name_make(name, kind, node);
-    return tensor_add(list, name, c->plan.type, c->elem, data, 4, (const int64_t[]){1, heads, (int64_t)n, dim});
+    tensor_add(list, name, c->plan.type, c->elem, data, 4, (const int64_t[]){1, heads, (int64_t)n, dim});
 }
 
-static int attention_bind(call *c)
+static void attention_bind(call *c)
 {
     const kvb_problem *p = &c->args->problem;
     const plan *of = &c->plan;
-    int error = 0;
-    for (uint32_t i = 0; i < of->nodes && !error; i++) {
+    for (uint32_t i = 0; i < of->nodes; i++) {
         const size_t rows = (size_t)i * of->heads * p->n_tok;
-        error = rows_add(c, &c->in, 'q', i, c->q + rows * c->k.row, of->heads, p->n_tok, p->k_dim);
-        error = error ? error
-                      : rows_add(c, &c->in, 'k', i, c->k.at + i * c->k.head_stride, of->kv_heads, p->n_cells, p->k_dim);
-        error = error ? error
-                      : rows_add(c, &c->in, 'v', i, c->v.at + i * c->v.head_stride, of->kv_heads, p->n_cells, p->v_dim);
-        error = error ? error : rows_add(c, &c->to, 'o', i, c->out + rows * c->v.row, of->heads, p->n_tok, p->v_dim);
+        rows_add(c, &c->in, 'q', i, c->q + rows * c->k.row, of->heads, p->n_tok, p->k_dim);
+        rows_add(c, &c->in, 'k', i, c->k.at + i * c->k.head_stride, of->kv_heads, p->n_cells, p->k_dim);
+        rows_add(c, &c->in, 'v', i, c->v.at + i * c->v.head_stride, of->kv_heads, p->n_cells, p->v_dim);
+        rows_add(c, &c->to, 'o', i, c->out + rows * c->v.row, of->heads, p->n_tok, p->v_dim);
     }
-    return error || !of->masked
-               ? error
-               : tensor_add(&c->in, "mask", ORT_BOOL, 1, c->mask, 2, (const int64_t[]){p->n_tok, p->n_cells});
+    if (of->masked)
+        tensor_add(&c->in, "mask", ORT_BOOL, 1, c->mask, 2, (const int64_t[]){p->n_tok, p->n_cells});
 }
 
-static int grouped_bind(call *c)
+static void grouped_bind(call *c)
 {
     static int32_t last, total;
     const kvb_problem *p = &c->args->problem;
-    const plan *of = &c->plan;
     const int64_t room = (int64_t)(c->k.head_stride / c->k.row), none[] = {1, 0, (int64_t)p->n_kv_heads * p->k_dim},
-                  past[] = {1, p->n_kv_heads, room, p->k_dim}, rows[] = {1, p->n_tok, (int64_t)p->n_heads * p->k_dim};
+                  past[] = {1, p->n_kv_heads, room, p->k_dim}, rows[] = {1, p->n_tok, (int64_t)p->n_heads * p->k_dim},
+                  seen[] = {1, 1, p->n_tok, p->n_cells}, one[] = {1}, heads[] = {p->n_heads};
+    const int type = c->plan.type;
     last = (int32_t)p->n_cells - 1;
     total = (int32_t)p->n_cells;
-    const struct {
-        named *list;
-        const char *name;
-        int type;
-        size_t elem;
-        const void *data;
-        uint32_t n_dims;
-        const int64_t *dims;
-    } all[] = {
-        {&c->in, "q0", of->type, c->elem, c->q, 3, rows},
-        {&c->in, "newk", of->type, c->elem, c->k.at, 3, none},
-        {&c->in, "newv", of->type, c->elem, c->v.at, 3, none},
-        {&c->in, "k0", of->type, c->elem, c->k.at, 4, past},
-        {&c->in, "v0", of->type, c->elem, c->v.at, 4, past},
-        {&c->in, "last", ORT_INT32, 4, &last, 1, (const int64_t[]){1}},
-        {&c->in, "total", ORT_INT32, 4, &total, 1, (const int64_t[]){1}},
-        {&c->to, "o0", of->type, c->elem, c->out, 3, rows},
-        {&c->to, "nextk", of->type, c->elem, c->k.at, 4, past},
-        {&c->to, "nextv", of->type, c->elem, c->v.at, 4, past},
-        {of->masked ? &c->in : NULL, "mask", of->type, c->elem, c->mask, 4,
-         (const int64_t[]){1, 1, p->n_tok, p->n_cells}},
-        {of->sinks ? &c->in : NULL, "sinks", of->type, c->elem, c->sinks, 1, (const int64_t[]){p->n_heads}},
-    };
-    int error = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all && !error; i++)
-        if (all[i].list)
-            error =
-                tensor_add(all[i].list, all[i].name, all[i].type, all[i].elem, all[i].data, all[i].n_dims, all[i].dims);
-    return error;
+    tensor_add(&c->in, "q0", type, c->elem, c->q, 3, rows);
+    tensor_add(&c->in, "newk", type, c->elem, c->k.at, 3, none);
+    tensor_add(&c->in, "newv", type, c->elem, c->v.at, 3, none);
+    tensor_add(&c->in, "k0", type, c->elem, c->k.at, 4, past);
+    tensor_add(&c->in, "v0", type, c->elem, c->v.at, 4, past);
+    tensor_add(&c->in, "last", ORT_INT32, sizeof last, &last, 1, one);
+    tensor_add(&c->in, "total", ORT_INT32, sizeof total, &total, 1, one);
+    tensor_add(&c->to, "o0", type, c->elem, c->out, 3, rows);
+    tensor_add(&c->to, "nextk", type, c->elem, c->k.at, 4, past);
+    tensor_add(&c->to, "nextv", type, c->elem, c->v.at, 4, past);
+    if (c->plan.masked)
+        tensor_add(&c->in, "mask", type, c->elem, c->mask, 4, seen);
+    if (c->plan.sinks)
+        tensor_add(&c->in, "sinks", type, c->elem, c->sinks, 1, heads);
 }
 
 static void named_free(named *list)
@@ -698,6 +683,7 @@ static int call_run(const kvb_attend *args, bool grouped)
     c.k = side_of(&args->k, p->k_dim, elem);
     c.v = side_of(&args->v, p->v_dim, elem);
     c.in.n = c.to.n = 0;
+    c.in.error = c.to.error = 0;
     c.plan.nodes = 1;
     c.plan.heads = p->n_heads;
     c.plan.kv_heads = p->n_kv_heads;
@@ -720,7 +706,9 @@ static int call_run(const kvb_attend *args, bool grouped)
     }
     args->team->run(args->team, inputs_part, &c);
     int error = session_find(&c.plan, args->team, &session);
-    error = error ? error : grouped ? grouped_bind(&c) : attention_bind(&c);
+    if (!error)
+        (grouped ? grouped_bind : attention_bind)(&c);
+    error = error ? error : c.in.error ? c.in.error : c.to.error;
     error = error ? error
                   : checked(api.run(session, NULL, c.in.names, c.in.tensors, c.in.n, c.to.names, c.to.n, c.to.tensors));
     named_free(&c.in);
