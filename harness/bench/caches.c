@@ -11,7 +11,6 @@
 
 #include "caches/cache.h"
 #include "harness/program.h"
-#include "harness/machine/team.h"
 #include "harness/matrix/ground_truth.h"
 #include "harness/replay/child.h"
 #include "kernels/kernels.h"
@@ -297,24 +296,6 @@ static int trace_make(const recipe *of, const shape *s, uint32_t tokens, kvb_tra
     return error;
 }
 
-static void team_parallel(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
-{
-    const kvb_team *t = team;
-    t->run(t, part, ctx);
-}
-
-static int values_make(history *h, char *why, size_t why_bytes)
-{
-    kvb_threads *threads;
-    int error = kvb_threads_start(kvb_cores(), false, &threads);
-    if (error)
-        return kvb_why_set(error, why, why_bytes, "threads: %s", strerror(-error));
-    error = kvb_values_open(h->trace, NULL, 0, team_parallel, (void *)(uintptr_t)kvb_threads_team(threads), &h->values,
-                            why, why_bytes);
-    kvb_threads_end(threads);
-    return error;
-}
-
 /* judged: with an oracle for judging; false: replays are only counted. */
 static int history_open(const recipe *of, const shape *s, uint32_t tokens, bool judged, history *h, char *why,
                         size_t why_bytes)
@@ -322,7 +303,7 @@ static int history_open(const recipe *of, const shape *s, uint32_t tokens, bool 
     *h = (history){.trace = NULL};
     int error = trace_make(of, s, tokens, &h->trace, why, why_bytes);
     if (!error)
-        error = values_make(h, why, why_bytes);
+        error = kvb_values_make(h->trace, NULL, 0, &h->values, why, why_bytes);
     h->pool = kvb_bench_pool("f16");
     const kvb_truth_options options = {.trace = h->trace,
                                        .values = h->values,
@@ -355,17 +336,12 @@ static int zeros_attend(const kvb_attend *x)
     return 0;
 }
 
-static void zeros_arithmetic(const kvb_problem *p, kvb_arithmetic *a)
-{
-    *a = (kvb_arithmetic){.dot_chain = p->k_dim, .cell_chain = p->n_cells};
-}
-
 static const kvb_kernel zeros = {
     .name = "counted",
     .summary = "writes zeros",
     .flags = KVB_KERNEL_FRONTS,
     .masks = KVB_MASK_BIT(KVB_MASK_KINDS) - 1,
-    .arithmetic = zeros_arithmetic,
+    .arithmetic = kvb_arithmetic_plain,
     .attend = zeros_attend,
 };
 

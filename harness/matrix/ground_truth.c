@@ -11,6 +11,7 @@
 #include "caches/pools/pool.h"
 #include "harness/program.h"
 #include "harness/machine/team.h"
+#include "workloads/files.h"
 
 /* The largest magnitudes of one layer's rows, by KV head. */
 static void layer_calibrate(const kvb_group *g, const kvb_values *values, kvb_rows kind, uint32_t layer,
@@ -111,4 +112,40 @@ void kvb_truth_close(kvb_truth *truth)
     for (int i = 0; i < 4; i++)
         free(truth->amax[i / 2][i % 2]);
     *truth = (kvb_truth){.oracle = NULL};
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+#define SLICES 32u /* of each thread's work: it looks at kvb_stopped between them */
+
+typedef struct sliced {
+    void (*part)(void *ctx, uint32_t i, uint32_t n);
+    void *ctx;
+} sliced;
+
+static void slices_run(void *ctx, uint32_t i, uint32_t n)
+{
+    const sliced *s = ctx;
+    for (uint32_t slice = 0; slice < SLICES && !kvb_stopped; slice++)
+        s->part(s->ctx, slice * n + i, SLICES * n);
+}
+
+/* Runs part() on the team of `team`, a kvb_team: the form that kvb_values_open takes. */
+static void team_parallel(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
+{
+    const kvb_team *t = team;
+    t->run(t, slices_run, &(sliced){part, ctx});
+}
+
+int kvb_values_make(const kvb_trace *trace, const char *profile, uint64_t seed, kvb_values **values, char *why,
+                    size_t why_bytes)
+{
+    kvb_threads *threads;
+    int error = kvb_threads_start(kvb_cores(), false, &threads);
+    if (error)
+        return kvb_why_set(error, why, why_bytes, "threads: %s", strerror(-error));
+    error = kvb_values_open(trace, profile, seed, team_parallel, (void *)(uintptr_t)kvb_threads_team(threads), values,
+                            why, why_bytes);
+    kvb_threads_end(threads);
+    return error ? error : kvb_stopped ? -EINTR : 0;
 }

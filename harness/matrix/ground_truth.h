@@ -18,6 +18,10 @@
 int kvb_calibrate(const kvb_model *model, const kvb_values *values, kvb_rows kind, const kvb_format *format,
                   const float ***amax);
 
+/* kvb_values_open() with all cores. -EINTR after a signal. */
+int kvb_values_make(const kvb_trace *trace, const char *profile, uint64_t seed, kvb_values **values, char *why,
+                    size_t why_bytes);
+
 /* The truth is the same for all combinations of one workload and one pair of pools. */
 typedef struct kvb_truth_options {
     const kvb_trace *trace;

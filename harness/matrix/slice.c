@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "harness/machine/team.h"
 #include "harness/program.h"
 #include "harness/matrix/ground_truth.h"
 #include "harness/replay/child.h"
@@ -17,42 +16,6 @@
 #include "harness/selection/selection.h"
 #include "harness/selection/registry.h"
 #include "workloads/files.h"
-
-#define SLICES 32u /* of each thread's work: it looks at kvb_stopped between them */
-
-typedef struct sliced {
-    void (*part)(void *ctx, uint32_t i, uint32_t n);
-    void *ctx;
-} sliced;
-
-static void slices_run(void *ctx, uint32_t i, uint32_t n)
-{
-    const sliced *s = ctx;
-    for (uint32_t slice = 0; slice < SLICES && !kvb_stopped; slice++)
-        s->part(s->ctx, slice * n + i, SLICES * n);
-}
-
-/* Runs part() on the team of `team`, a kvb_team: the form that kvb_values_open takes. */
-static void team_parallel(void *team, void (*part)(void *ctx, uint32_t i, uint32_t n), void *ctx)
-{
-    const kvb_team *t = team;
-    t->run(t, slices_run, &(sliced){part, ctx});
-}
-
-/* Makes values with all cores. */
-static int values_make(const kvb_lane *l, const kvb_trace *trace, const char *profile, kvb_values **values, char *why,
-                       size_t why_bytes)
-{
-    kvb_threads *threads;
-    kvb_progress_now("values of %s%s%s", l->name, profile ? ", " : "", profile ? profile : "");
-    int error = kvb_threads_start(kvb_cores(), false, &threads);
-    if (error)
-        return error;
-    error = kvb_values_open(trace, profile, l->options->knobs->seed, team_parallel,
-                            (void *)(uintptr_t)kvb_threads_team(threads), values, why, why_bytes);
-    kvb_threads_end(threads);
-    return error ? error : kvb_stopped ? -EINTR : 0;
-}
 
 static bool is_profile(const char *a, const char *b)
 {
@@ -71,7 +34,8 @@ int kvb_lane_values_find(kvb_lane *l, const char *profile, const kvb_trace *trac
     if (i == l->n_values) {
         *v = (kvb_lane_values){.profile = profile, .scale = scale};
         l->n_values++;
-        error = values_make(l, trace, profile, &v->values, v->why, sizeof v->why);
+        kvb_progress_now("values of %s%s%s", l->name, profile ? ", " : "", profile ? profile : "");
+        error = kvb_values_make(trace, profile, l->options->knobs->seed, &v->values, v->why, sizeof v->why);
         error = profile && (error == -EINVAL || error == -ENOTSUP) ? 0 : error;
     }
     if (!error && v->values && !v->turned && trace->header.before_rope && !is_profile(profile, "tags")) {
