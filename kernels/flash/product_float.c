@@ -308,7 +308,7 @@ static void group_note(const kvb_flash *f, const kvb_workspace *w, kvb_row_group
     const bool few = g->n_rows <= FEW_ROWS;
     const uint32_t first = f->front ? kvb_view_front_cells(&f->args->k) : 0;
     kvb_order_tile tile = {.cells = g->n_cells,
-                           .dot = few ? orders[f->loops->vector->level].dots : (kvb_sum_lanes){.n = 1},
+                           .dot = few ? orders[kvb_vector_level(f->loops->vector)].dots : (kvb_sum_lanes){.n = 1},
                            .v_cells = few && !f->v.in_place ? tile_cells(f) : BLOCK,
                            .part = noting->part};
     memset(w->scores, 0, (size_t)g->n_rows * BLOCK * sizeof *w->scores);
@@ -357,7 +357,7 @@ static float power(float x)
 
 static bool order(const kvb_attend *args, kvb_order *order)
 {
-    const kvb_cpu_level level = kvb_vector_at(kvb_cpu())->level;
+    const kvb_cpu_level level = kvb_vector_level(kvb_vector_at(kvb_cpu()));
     *order = (kvb_order){.softmax = KVB_SOFTMAX_POWERS,
                          .fused = level != KVB_CPU_PORTABLE,
                          .weights = orders[level].weights,

@@ -24,6 +24,7 @@ kvb_sums_fn KVB_ISA_NAME(kvb_bf16_sums);
 
 #if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \
     (defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && (defined(KVB_NEON) || defined(__ARM_FEATURE_SVE)))
+#define BF16_HERE
 #include "kernels/vector/stored_floats.h"
 
 #include <math.h>

@@ -3,8 +3,7 @@
  * sum. */
 #include "kernels/vector/bf16_pack.h"
 
-#if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \
-    (defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && (defined(KVB_NEON) || defined(__ARM_FEATURE_SVE)))
+#ifdef BF16_HERE
 
 /* ---- query rows -------------------------------------------------------------------------------------------------- */
 

@@ -2,8 +2,7 @@
 /* Few query rows and stored rows where they lie, by products of pairs of bf16: in_place.h explains the loops. */
 #include "kernels/vector/bf16.h"
 
-#if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \
-    (defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && (defined(KVB_NEON) || defined(__ARM_FEATURE_SVE)))
+#ifdef BF16_HERE
 
 #define COMMON_DIM 128u /* the commonest size of rows: loops are also compiled with it as a constant */
 #define TILE_ROWS  (DOTS_ROWS < VL ? DOTS_ROWS : VL)

@@ -5,8 +5,7 @@
 
 #include "kernels/vector/bf16.h"
 
-#if (defined(__AVX512F__) && defined(__AVX512BF16__)) ||                                                               \
-    (defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && (defined(KVB_NEON) || defined(__ARM_FEATURE_SVE)))
+#ifdef BF16_HERE
 
 /*
  * Keys: [dim / 2][BLOCK] dwords, each two channels of one cell; cells from n on are anything.

@@ -56,6 +56,14 @@
 
 #define VEC_INLINE static inline __attribute__((always_inline))
 
+/* Dword k at p. */
+VEC_INLINE int32_t dword_at(const void *p, size_t k)
+{
+    int32_t x;
+    memcpy(&x, (const char *)p + k * sizeof x, sizeof x);
+    return x;
+}
+
 #if defined(__AVX512F__)
 #include "kernels/vector/vec_avx512.h"
 #elif defined(__AVX2__)
@@ -221,14 +229,6 @@ VEC_INLINE vbook book_scaled(vbook b, vf scale)
 }
 
 /* ---- products of narrow numbers ---------------------------------------------------------------------------------- */
-
-/* Dword k at p. */
-VEC_INLINE int32_t dword_at(const void *p, size_t k)
-{
-    int32_t x;
-    memcpy(&x, (const char *)p + k * sizeof x, sizeof x);
-    return x;
-}
 
 /* c plus the products of the narrow numbers in the dwords of a tile and of a row. */
 typedef vi dword_dot(vi c, vi tile, vi row);

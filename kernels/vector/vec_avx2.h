@@ -158,13 +158,6 @@ typedef struct vbook {
 } vbook;
 #define BOOK_VECS 2u
 
-VEC_INLINE int32_t vec_word(const uint8_t *p)
-{
-    int32_t x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
 VEC_INLINE vf vf_set_f16(const void *p)
 {
     uint16_t h;
@@ -222,9 +215,9 @@ VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
     /* the upper 8 codes: from the next word, or from one that begins earlier and has them in higher bits */
     uint32_t upper = bits == 4 ? 4 : bits == 3 ? 2 : 0;
     int skip = bits == 4 ? 0 : bits == 3 ? 8 : 16;
-    code[0] = _mm256_srlv_epi32(_mm256_set1_epi32(vec_word(p)), shift);
+    code[0] = _mm256_srlv_epi32(_mm256_set1_epi32(dword_at(p, 0)), shift);
     code[1] =
-        _mm256_srlv_epi32(_mm256_set1_epi32(vec_word(p + upper)), _mm256_add_epi32(shift, _mm256_set1_epi32(skip)));
+        _mm256_srlv_epi32(_mm256_set1_epi32(dword_at(p + upper, 0)), _mm256_add_epi32(shift, _mm256_set1_epi32(skip)));
 }
 
 VEC_INLINE void bytes16(const uint8_t *p, vcode code[16 / VL])

@@ -185,13 +185,6 @@ typedef struct vbook {
 } vbook;
 #define BOOK_VECS 1u
 
-VEC_INLINE int32_t vec_word(const uint8_t *p)
-{
-    int32_t x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
 VEC_INLINE vf vf_set_f16(const void *p)
 {
     uint16_t h;
@@ -235,9 +228,9 @@ VEC_INLINE void codes16(uint32_t bits, const uint8_t *p, vcode code[16 / VL])
     const __m512i twos = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i threes = _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 8, 11, 14, 17, 20, 23, 26, 29);
     const __m512i fours = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-    __m512i words = _mm512_set1_epi32(vec_word(p));
+    __m512i words = _mm512_set1_epi32(dword_at(p, 0));
     if (bits > 2) /* the upper 8 channels */
-        words = _mm512_mask_set1_epi32(words, 0xff00, vec_word(p + (bits == 4 ? 4 : 2)));
+        words = _mm512_mask_set1_epi32(words, 0xff00, dword_at(p + (bits == 4 ? 4 : 2), 0));
     code[0] = _mm512_srlv_epi32(words, bits == 2 ? twos : bits == 3 ? threes : fours);
 }
 
@@ -281,9 +274,9 @@ VEC_INLINE vf vf_load_e4m3_part(const uint8_t *p, uint32_t n)
 
 VEC_INLINE void heads_load(const uint8_t *p, size_t bytes, uint32_t n, float to[16])
 {
-    __m256i heads = _mm256_set1_epi32(vec_word(p));
+    __m256i heads = _mm256_set1_epi32(dword_at(p, 0));
     for (uint32_t i = 1; i < n; i++)
-        heads = _mm256_mask_set1_epi32(heads, (__mmask8)(1u << i), vec_word(p + i * bytes));
+        heads = _mm256_mask_set1_epi32(heads, (__mmask8)(1u << i), dword_at(p + i * bytes, 0));
     _mm512_storeu_ps(to, _mm512_cvtph_ps(heads));
 }
 

@@ -448,7 +448,6 @@ typedef struct kvb_f16_loops {
     FLOATS(scan_take)
 
 typedef struct kvb_vector {
-    kvb_cpu_level level;
     uint32_t lanes; /* floats of a vector */
 #define FIELD(f) __typeof__(KVB_ISA_NAME(kvb_##f)) *f;
     KVB_VECTOR_FUNCTIONS(FIELD, FIELD, FIELD)
@@ -488,6 +487,15 @@ static inline const kvb_vector *kvb_vector_at(kvb_cpu_level level)
 {
     const kvb_loops *loops = kvb_loops_at(level);
     return loops ? loops->vector : NULL;
+}
+
+/* The level that these functions are compiled for: the lowest that has them. */
+static inline kvb_cpu_level kvb_vector_level(const kvb_vector *vector)
+{
+    kvb_cpu_level level = KVB_CPU_PORTABLE;
+    while (kvb_vector_at(level) != vector)
+        level++;
+    return level;
 }
 
 #endif

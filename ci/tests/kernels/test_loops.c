@@ -488,7 +488,7 @@ static void what_is_lost_is_declared(void **state)
 static void beside_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows, uint32_t n, uint32_t ahead,
                          uint64_t *rng)
 {
-    const products p = {.level = level->level, .dots = level->dots, .sums = level->sums};
+    const products p = {.level = kvb_vector_level(level), .dots = level->dots, .sums = level->sums};
     float *scores = exact_alloc(n_rows * BLOCK * sizeof *scores, 0xff); /* in place of the weights */
     float *sums[BESIDE_ROWS];
     rig k, v;
@@ -507,7 +507,7 @@ static void beside_check(const kvb_vector *level, kvb_elem elem, uint32_t n_rows
         if (memcmp(scores + r * BLOCK, k.scores + r * BLOCK, n * sizeof *scores) ||
             memcmp(sums[r], v.sums[r], BESIDE_DIM * sizeof **sums))
             fail_msg("%s: beside() of %u rows, %u cells: other bits than dots() or sums() in row %u",
-                     kvb_cpu_level_names[level->level], n_rows, n, r);
+                     kvb_cpu_level_names[kvb_vector_level(level)], n_rows, n, r);
     floats_free(sums, n_rows);
     free(scores);
     rig_free(&k);
@@ -518,7 +518,7 @@ static void pack_check(const kvb_vector *level, kvb_elem elem, uint32_t n, uint3
 {
     float *keys = exact_alloc(BLOCK * dim * sizeof *keys, 0xff);
     float *values = exact_alloc(BLOCK * dim * sizeof *values, 0xff);
-    rig g = {.p = &(products){.level = level->level}};
+    rig g = {.p = &(products){.level = kvb_vector_level(level)}};
 
     rows_draw(&g, elem, dim, n, 1, rng);
     level->pack_keys(elem, g.at, n, dim, keys);
@@ -559,7 +559,7 @@ static void product_check(const kvb_vector *level, uint32_t rows, uint32_t depth
             }
             if (!(fabs((double)c[r][j] - want) <= chain_error(depth + add, 0x1p-24) * size))
                 fail_msg("%s, product of %u rows, depth %u, width %u: [%u][%u] = %.9g, want %.9g",
-                         kvb_cpu_level_names[level->level], rows, depth, width, r, j, (double)c[r][j], want);
+                         kvb_cpu_level_names[kvb_vector_level(level)], rows, depth, width, r, j, (double)c[r][j], want);
         }
     floats_free(a, rows);
     floats_free(c, rows);
