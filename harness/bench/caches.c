@@ -272,11 +272,10 @@ static int trace_make(const recipe *of, const shape *s, uint32_t tokens, kvb_tra
     char path[64];
     const int fd = memfd_create("kvbench history", MFD_CLOEXEC);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
-    int error = f ? 0 : -errno;
-    if (error) {
-        snprintf(why, why_bytes, "a history in memory: %s", strerror(-error));
-        if (fd >= 0)
-            close(fd);
+    int error = 0;
+    if (!f) {
+        error = kvb_why_set(-errno, why, why_bytes, "a history in memory: %s", strerror(errno));
+        close(fd);
         return error;
     }
     fprintf(f,
@@ -286,10 +285,8 @@ static int trace_make(const recipe *of, const shape *s, uint32_t tokens, kvb_tra
             of->name, of->source, s->heads, s->kv_heads, s->dim, s->dim);
     of->write(f, tokens);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (fflush(f) || ferror(f)) {
-        error = -EIO;
-        snprintf(why, why_bytes, "a history in memory cannot be written");
-    }
+    if (fflush(f) || ferror(f))
+        error = kvb_why_set(-EIO, why, why_bytes, "a history in memory cannot be written");
     if (!error)
         error = kvb_trace_load(path, 0, trace, why, why_bytes);
     fclose(f);
@@ -314,10 +311,8 @@ static int history_open(const recipe *of, const shape *s, uint32_t tokens, bool 
                                        .seed = 1};
     if (!error)
         error = kvb_truth_open(&options, &h->truth, why, why_bytes);
-    if (!error && !h->truth.oracle) {
-        error = -ENOTSUP;
-        snprintf(why, why_bytes, "%s", h->truth.oracle_why);
-    }
+    if (!error && !h->truth.oracle)
+        error = kvb_why_set(-ENOTSUP, why, why_bytes, "%s", h->truth.oracle_why);
     if (error)
         history_close(h);
     return kvb_stopped ? -EINTR : error;

@@ -272,15 +272,7 @@ void kvb_bench_run_close(kvb_bench_run *run)
 double kvb_bench_limit_ns(const kvb_bench_run *run, const kvb_bench_contestant *c, kvb_bench_limit limit, uint32_t i)
 {
     double read = c->bytes / run->read[c->team][i], peak = c->ops / run->peak[c->team][i];
-    switch (limit) {
-    case KVB_BENCH_READ:
-        return read;
-    case KVB_BENCH_PEAK:
-        return peak;
-    case KVB_BENCH_LONGER:
-        break;
-    }
-    return fmax(read, peak);
+    return limit == KVB_BENCH_READ ? read : limit == KVB_BENCH_PEAK ? peak : fmax(read, peak);
 }
 
 kvb_bench_figure kvb_bench_figure_of(const double *values, uint32_t n)
