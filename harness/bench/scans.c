@@ -232,7 +232,7 @@ static double peak_take(void *ctx)
 typedef struct lane {
     kvb_scan_problem problem; /* with these columns only */
     kvb_recurrence *truth;
-    kvb_recurrence_want *want;
+    kvb_recurrence_want want[COLUMNS];
     float *own;
     double *zeros;
     uint32_t first;
@@ -249,10 +249,9 @@ static int lane_open(lane *l, const kvb_scan *args, const kvb_kernel *kernel)
     l->problem.d_v = p->d_v < COLUMNS ? p->d_v : COLUMNS;
     l->first = p->d_v - l->problem.d_v;
     l->truth = kvb_recurrence_open(&l->problem, &arithmetic);
-    l->want = malloc(l->problem.d_v * sizeof *l->want);
     l->own = malloc(rows * l->problem.d_v * sizeof *l->own);
     l->zeros = calloc((size_t)p->d_k * l->problem.d_v, sizeof *l->zeros);
-    if (!l->truth || !l->want || !l->own || !l->zeros)
+    if (!l->truth || !l->own || !l->zeros)
         return -ENOMEM;
     for (size_t r = 0; r < rows && (each || conv); r++)
         memcpy(l->own + r * l->problem.d_v, args->a + r * p->d_v + l->first, l->problem.d_v * sizeof *l->own);
@@ -262,7 +261,6 @@ static int lane_open(lane *l, const kvb_scan *args, const kvb_kernel *kernel)
 static void lane_close(lane *l)
 {
     kvb_recurrence_close(l->truth);
-    free(l->want);
     free(l->own);
     free(l->zeros);
 }

@@ -46,15 +46,10 @@ enum { KV_HEADS = 8, DIM = 128, LATENT_K = 576, LATENT_V = 512 }; /* where a wor
 
 kvb_group kvb_bench_group(const kvb_bench_work *w)
 {
-    kvb_group g = {.kv_heads = w->kv_heads ? w->kv_heads
-                               : w->latent ? 1
-                                           : KV_HEADS,
-                   .k_dim = w->k_dim    ? w->k_dim
-                            : w->latent ? LATENT_K
-                                        : DIM,
-                   .v_dim = w->v_dim    ? w->v_dim
-                            : w->latent ? LATENT_V
-                                        : DIM,
+    const uint32_t heads = w->latent ? 1 : KV_HEADS, k = w->latent ? LATENT_K : DIM, v = w->latent ? LATENT_V : DIM;
+    kvb_group g = {.kv_heads = w->kv_heads ? w->kv_heads : heads,
+                   .k_dim = w->k_dim ? w->k_dim : k,
+                   .v_dim = w->v_dim ? w->v_dim : v,
                    .latent = w->latent};
     g.heads = w->group * g.kv_heads;
     g.scale = 1 / sqrt(g.k_dim);

@@ -324,8 +324,6 @@ VEC_INLINE bool rows_dot(kvb_elem elem, uint32_t part, uint32_t groups, const vo
     return vf_finite(infinite) && codes_finite(codes);
 }
 
-typedef bool dots_fn(const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores);
-
 #define DOTS(ELEM, PART, GROUPS)                                                                                       \
     static __attribute__((noinline)) bool dots_##ELEM##_##PART##_##GROUPS(                                             \
         const kvb_stored_rows *keys, const void *const *q, uint32_t n_rows, float *scores)                             \
@@ -338,7 +336,7 @@ F16_ELEMS(DOTS_OF)
 DOTS(KVB_F16, 32, 1)
 DOTS(KVB_F16, 16, 1)
 
-static dots_fn *const dots[KVB_ELEM_COUNT][GROUPS] = {
+static kvb_dots_fn *const dots[KVB_ELEM_COUNT][GROUPS] = {
 #define LINE(ELEM) [ELEM] = {dots_##ELEM##_8_1, dots_##ELEM##_8_2},
     F16_ELEMS(LINE)
 #undef LINE
