@@ -339,6 +339,14 @@ static void narrow_sums(const coded_rows *v, const whole_weights *whole, uint32_
     }
 }
 
+/* Weights in whole steps, for group g. */
+VEC_INLINE void few_weights(uint32_t rows, uint32_t cells, const values *v, uint32_t g, const float *weights,
+                            const row_step *steps, bool bytes, whole_weights *whole)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        weights_of_group(cells, v, g, weights + r * BLOCK, steps[r], bytes, &whole[r]);
+}
+
 static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, const uint32_t *cells, uint32_t n,
                          const float *weights, uint32_t n_rows, float *const *sums, kvb_lookahead *next, void *scratch)
 {
@@ -358,9 +366,9 @@ static void few_sums_all(const int8_shape *s, const kvb_view *v, uint32_t h, con
                                  : step_find(INT8_SOME, weights + (size_t)r * BLOCK, most, true);
     for (uint32_t g = 0, c = 0; g < s->groups; g++, c += s->group) {
         if (some == BLOCK)
-            groups_round(n_rows, 1, BLOCK, &all, g, weights, steps, narrow, whole);
+            few_weights(n_rows, BLOCK, &all, g, weights, steps, narrow, whole);
         else
-            groups_round(n_rows, 1, INT8_SOME, &all, g, weights, steps, narrow, whole);
+            few_weights(n_rows, INT8_SOME, &all, g, weights, steps, narrow, whole);
         if (narrow)
             narrow_sums(&rows, whole, n_rows, c, c + s->group, sums, next);
         else

@@ -194,18 +194,15 @@ VEC_INLINE void weights_round(uint32_t cells, const float *weights, const float 
     to->rest = m ? vf_total(rest) : 0;
 }
 
-/* Rounds the rows' weights for groups g .. g + parts - 1. steps: of the rows, if all factors are finite. to: [rows][parts] */
-VEC_INLINE void groups_round(uint32_t rows, uint32_t parts, uint32_t cells, const values *v, uint32_t g,
-                             const float *weights, const row_step *steps, bool bytes, whole_weights *to)
+/* Rounds a row's weights for a group. step: the row's, if all factors are finite. */
+VEC_INLINE void weights_of_group(uint32_t cells, const values *v, uint32_t g, const float *weights, row_step step,
+                                 bool bytes, whole_weights *to)
 {
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t i = g; i < g + parts; i++, to++) {
-            const float *p = weights + r * BLOCK, *d = v->d + i * BLOCK, *m = v->m ? v->m + i * BLOCK : NULL;
-            if (v->most)
-                weights_round(cells, p, d, m, true, steps[r], bytes, to);
-            else
-                weights_round(cells, p, d, m, false, step_find(cells, p, d, false), bytes, to);
-        }
+    const float *d = v->d + g * BLOCK, *m = v->m ? v->m + g * BLOCK : NULL;
+    if (v->most)
+        weights_round(cells, weights, d, m, true, step, bytes, to);
+    else
+        weights_round(cells, weights, d, m, false, step_find(cells, weights, d, false), bytes, to);
 }
 
 /* Adds a block to VL of a row's sums. sum: their sums of products. */
@@ -406,7 +403,9 @@ VEC_INLINE void groups_sum(uint32_t rows, uint32_t parts, uint32_t cells, const 
     whole_weights whole[PRODUCT_ROWS * 2];
     uint32_t c = g * v->shape->group, end = c + parts * v->shape->group;
 
-    groups_round(rows, parts, cells, v, g, weights, steps, false, whole);
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < parts; i++)
+            weights_of_group(cells, v, g + i, weights + r * BLOCK, steps[r], false, &whole[r * parts + i]);
     for (; c + span <= end; c += span)
         channels_sum(rows, PRODUCT_VECS, parts, v, whole, c, sums);
     if (parts > 1)

@@ -96,7 +96,8 @@ VEC_INLINE void sums_by_tiles(uint32_t cells, const values *v, const float *weig
         steps[r] = step_find(cells, weights + r * BLOCK, v->most, true);
     for (uint32_t g = 0; g < s->groups; g++, kvb_lookahead_step(v->next)) {
         const uint32_t end = (g + 1) * s->group;
-        groups_round(n, 1, cells, v, g, weights, steps, false, whole);
+        for (uint32_t r = 0; r < n; r++)
+            weights_of_group(cells, v, g, weights + r * BLOCK, steps[r], false, &whole[r]);
         for (uint32_t c = g * s->group; c < end; c += 2 * TILE_LANES) {
             panel_multiply(a, n, v->tile + c, s->width, end - c > TILE_LANES, v->depth, 1, &added);
             for (uint32_t r = 0; r < n; r++) {
