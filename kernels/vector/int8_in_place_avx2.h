@@ -213,7 +213,7 @@ VEC_INLINE void few_sum(kvb_elem elem, uint32_t rows, const coded_rows *v, const
     }
 #pragma GCC unroll 8
     for (uint32_t j = 0; j < 2 * rows; j++)
-        sum_add(v->shape->of.has_m, &whole[j / 2], acc[j], sums[j / 2] + c + j % 2 * VL);
+        sum_add(v->factors.m, &whole[j / 2], acc[j], sums[j / 2] + c + j % 2 * VL);
 }
 
 typedef void few_sums_fn(const coded_rows *v, const whole_weights *whole, uint32_t c, uint32_t end, float *const *sums,
@@ -296,7 +296,7 @@ VEC_INLINE void strip_sum(uint32_t rows, uint32_t half, const coded_rows *v, con
         for (uint32_t upper = 0; upper < 2; upper++) {
             const vi eight =
                 (vi)(upper ? _mm256_permute2x128_si256(a, b, 0x31) : _mm256_permute2x128_si256(a, b, 0x20));
-            sum_add(v->shape->of.has_m, &whole[r], eight, sums[r] + c + half * VL + upper * 16);
+            sum_add(v->factors.m, &whole[r], eight, sums[r] + c + half * VL + upper * 16);
         }
     }
 }

@@ -205,11 +205,11 @@ VEC_INLINE void weights_of_group(uint32_t cells, const values *v, uint32_t g, co
         weights_round(cells, weights, d, m, false, step_find(cells, weights, d, false), bytes, to);
 }
 
-/* Adds a block to VL of a row's sums. sum: their sums of products. */
-VEC_INLINE void sum_add(bool has_m, const whole_weights *w, vi sum, float *sums)
+/* Adds a block to VL of a row's sums. m: as in values; sum: their sums of products. */
+VEC_INLINE void sum_add(const float *m, const whole_weights *w, vi sum, float *sums)
 {
     vf x = vf_load(sums);
-    if (has_m)
+    if (m)
         x = x + vf_set(w->rest);
     vf_store(sums, vf_fma(vi_to_vf(sum), vf_set(w->step), x));
 }

@@ -42,13 +42,14 @@ VEC_INLINE void numbers_row(kvb_elem elem, const kvb_format *f, const row_place 
     const uint32_t bytes = elem == KVB_F32 ? 4 : elem == KVB_F16 || elem == KVB_BF16 ? 2 : 1;
     const vf scale = bytes == 1 ? row_factor(r->scales) : vf_set(1),
              zero = elem == KVB_UINT8 ? row_factor(r->zeros) : vf_set(0);
+    const uint8_t *from = r->codes;
     uint32_t c = 0;
     (void)f;
     for (; c + VL <= dim; c += VL)
-        vf_store(row + c, numbers_load(elem, r->codes + c * bytes, scale, zero));
+        vf_store(row + c, numbers_load(elem, from + c * bytes, scale, zero));
     if (c < dim) {
         _Alignas(64) uint8_t tail[64];
-        bytes_part(r->codes + c * bytes, (dim - c) * bytes, tail);
+        bytes_part(from + c * bytes, (dim - c) * bytes, tail);
         vf_store(row + c, numbers_load(elem, tail, scale, zero));
     }
 }

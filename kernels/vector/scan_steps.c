@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Token by token: a strip of columns of the state is read once, and written once. The delta rule reads it twice. */
-#include "kernels/vector/stored_floats.h"
+#include "kernels/vector/vec.h"
+#include "kernels/vector/vector.h"
 
 #define STRIP 4u /* vectors of a strip */
+
+VEC_INLINE vf state_load(kvb_elem elem, const void *row, uint32_t c)
+{
+    return elem == KVB_F32   ? vf_load((const float *)row + c)
+           : elem == KVB_F16 ? vf_load_f16((const uint16_t *)row + c)
+                             : vf_load_bf16((const uint16_t *)row + c);
+}
 
 VEC_INLINE void state_store(kvb_elem elem, void *row, uint32_t c, vf x)
 {
@@ -47,7 +55,7 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
             for (uint32_t v = 0; v < vecs; v++) {
                 if (v % 2 == 0)
                     __builtin_prefetch(from + i * from_row + ahead + v * VL * bytes, 0, 2);
-                write[v] = vf_fma(vf_set(t->k[i]), elem_load(elem, from + i * from_row, v * VL), write[v]);
+                write[v] = vf_fma(vf_set(t->k[i]), state_load(elem, from + i * from_row, v * VL), write[v]);
             }
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < vecs; v++)
@@ -62,7 +70,7 @@ VEC_INLINE void strip_step(const kvb_scan_step *t, kvb_scan_kind kind, kvb_elem 
                 __builtin_prefetch(from + ahead + v * VL * bytes, 0, 2);
             if (kind == KVB_SCAN_MAMBA1)
                 decay = vf_exp2(decay * vf_load(t->a + (size_t)i * t->a_row + c + v * VL));
-            const vf s = vf_fma(decay, elem_load(elem, from, v * VL), k * write[v]);
+            const vf s = vf_fma(decay, state_load(elem, from, v * VL), k * write[v]);
             state_store(elem, to, v * VL, s);
             out[v] = vf_fma(q, s, out[v]);
         }

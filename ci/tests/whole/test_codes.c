@@ -143,7 +143,7 @@ static void scores_check(const kvb_vector *isa, const kvb_view *k, uint32_t n, u
             double f32 = size * 0x1p-24 * (2 * k->dim / 32 + 8) + 0x1p-140;
             if (!(fabs((double)scores[r][i] - rounded) <= f32))
                 fail_msg("%s, %s, dim %u, %u cells, %u rows: score %u of row %u is %a, not %a: off by %g, allowed %g",
-                         k->format->name, kvb_cpu_level_names[isa->level], k->dim, n, n_rows, i, r,
+                         k->format->name, kvb_cpu_level_names[kvb_vector_level(isa)], k->dim, n, n_rows, i, r,
                          (double)scores[r][i], rounded, (double)scores[r][i] - rounded, f32);
             assert_true(fabs((double)scores[r][i] - exact) <= (double)most * INT8_QUERY_STEP / 2 * far + f32);
         }
@@ -177,8 +177,8 @@ static void sums_check(const kvb_vector *isa, const kvb_view *v, uint32_t n, uin
             double f32 = size * 0x1p-24 * 16;
             if (!(fabs((double)sums[r][c] - rounded) <= f32))
                 fail_msg("%s, %s, dim %u, %u cells, %u rows: sum %u of row %u is %a, not %a: off by %g, allowed %g",
-                         v->format->name, kvb_cpu_level_names[isa->level], v->dim, n, n_rows, c, r, (double)sums[r][c],
-                         rounded, (double)sums[r][c] - rounded, f32);
+                         v->format->name, kvb_cpu_level_names[kvb_vector_level(isa)], v->dim, n, n_rows, c, r,
+                         (double)sums[r][c], rounded, (double)sums[r][c] - rounded, f32);
             assert_true(fabs((double)sums[r][c] - exact) <= allowed + f32);
         }
     }
@@ -404,7 +404,7 @@ static void as_many_lanes_have_the_same_bits(void **state)
             inputs_fill(&r, n, n_rows);
             EACH_LEVEL(isa)
             {
-                if (isa->level < KVB_CPU_AVX2 || isa->level >= KVB_CPU_NEON)
+                if (kvb_vector_level(isa) < KVB_CPU_AVX2 || kvb_vector_level(isa) >= KVB_CPU_NEON)
                     continue;
                 for (uint32_t t = 0; t < n_rows; t++)
                     for (uint32_t c = 0; c < MAX_DIM; c++)
