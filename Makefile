@@ -229,7 +229,7 @@ format: ## format all C sources in place
 # What a plug-in includes: view.h, attend.h and scan.h for kernels; the others, by their paths here, for caches, pools and engines.
 OF_KERNELS := kernels/view.h kernels/attend.h kernels/scan.h
 CONTRACTS  := $(OF_KERNELS) kernels/model.h $(wildcard caches/bookkeeping/*.h) caches/pools/pool.h caches/pools/growth.h caches/allocator.h \
-	caches/plugin.h caches/store.h caches/cache.h caches/session.h harness/engine/adapter.h
+	caches/plugin.h caches/store.h caches/cache.h harness/engine/adapter.h
 
 define put_contracts
 	$(foreach h,$(CONTRACTS),install -D -m 644 $h "$1/$h" &&) install -m 644 $(OF_KERNELS) "$1"
@@ -454,7 +454,6 @@ $(BUILD)/fuzzer: $(BUILD)/ci/fuzz/fuzzer.o $(PARTS_fuzz) $(ARCHIVES)
 
 # These refuse requests for memory.
 $(BUILD)/tests/oracle/test_no_memory: LINK += $(foreach f,malloc calloc realloc mmap,-Wl,--wrap=$f)
-$(BUILD)/tests/caches/test_session: LINK += -Wl,--wrap=calloc
 
 $(BUILD)/tests/oracle/test_attention: LINK += -Wl,--push-state,--no-as-needed -lmpfr -lgmp -Wl,--pop-state
 

@@ -31,7 +31,6 @@ typedef struct session {
     kvb_runner runner;
     kvb_weights *weights;
     kvb_model model;
-    char key[32];
 } session;
 
 static void engine_close(void *session_)
@@ -47,7 +46,6 @@ static void engine_close(void *session_)
 static int engine_open(const kvb_engine_config *config, void **session_, kvb_engine_facts *facts, char *why,
                        size_t why_bytes)
 {
-    static uint32_t opened;
     kvb_model_config shape = kvb_model_config_default;
     uint32_t f = 0, p = 0;
     while (f < sizeof families / sizeof *families && strcmp(families[f].family, config->family) != 0)
@@ -78,9 +76,7 @@ static int engine_open(const kvb_engine_config *config, void **session_, kvb_eng
             s->model.groups[g].rope = kvb_model_config_rope(&shape, 0);
             s->model.groups[g].window = families[f].window;
         }
-    snprintf(s->key, sizeof s->key, "engine-%u", opened++);
-    const kvb_runner_options o = {.key = s->key,
-                                  .weights = s->weights,
+    const kvb_runner_options o = {.weights = s->weights,
                                   .model = &s->model,
                                   .cache = config->whole ? families[f].fresh : families[f].cache,
                                   .k_pool = kvb_builtin_pools[p],

@@ -6,13 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "caches/session.h"
+#include "caches/cache.h"
 #include "harness/replay/guard.h"
 #include "harness/replay/replay.h"
 #include "workloads/live/play.h"
 
-#define FILL_CHUNK 4096u    /* tokens of one step of a fill */
-#define SESSION    "replay" /* key of the cache */
+#define FILL_CHUNK 4096u /* tokens of one step of a fill */
 
 /* Ends the current step: its time becomes a sample of this kind. */
 static int step_end(kvb_pass *p, kvb_step_kind kind)
@@ -400,7 +399,7 @@ static int cache_open(kvb_pass *p)
                                              : o->kernel->flags & KVB_KERNEL_FINITE_CELLS ? &kvb_zeroed_source
                                                                                           : &kvb_plain_source};
     p->place->doing = "in the cache's open";
-    int error = kvb_session_open(SESSION, o->cache, &p->model, &cache, &p->cache, why, sizeof why);
+    int error = kvb_cache_open(o->cache, &p->model, &cache, &p->cache, why, sizeof why);
     return error ? kvb_pass_refuse(p, error, o->cache->name, why) : 0;
 }
 
@@ -471,8 +470,7 @@ int kvb_pass_run(kvb_pass *p)
         error = kvb_pass_fail(p, KVB_CHECK_MARGINS, why);
     p->holdings.allocator_live = p->allocator.current_bytes;
     p->place->doing = "in the cache's close";
-    kvb_session_release(p->cache);
-    kvb_session_close(SESSION);
+    kvb_cache_close(p->cache);
     p->cache = NULL;
     kvb_history_free(p->history);
     p->history = NULL;

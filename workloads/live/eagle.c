@@ -110,7 +110,7 @@ static void draft_open(kvb_scene *scene, float blur, kvb_weights **weights, kvb_
     const int error = kvb_weights_blur(scene->weights, scene->options->seed + 1, blur, weights);
     if (error)
         kvb_scene_fail(scene, error, "no memory for the draft model");
-    kvb_scene_runner(scene, "draft", *weights, draft);
+    kvb_scene_runner(scene, *weights, draft);
 }
 
 /* The draft reads n tokens of the prompt, too. */

@@ -280,7 +280,7 @@ static void alone_check(kvb_scene *scene, uint32_t id, const int32_t *words, uin
         ids[i] = 0;
         tok[i] = kvb_scene_prompt(scene, id, i);
     }
-    kvb_scene_runner(scene, "uninterrupted", scene->weights, &alone);
+    kvb_scene_runner(scene, scene->weights, &alone);
     KVB_SCENE_TRY(scene, &alone, kvb_runner_step(&alone, KVB_EVENT_PREFILL, ids, tok, PROMPT));
     for (uint32_t i = 0, last = PROMPT - 1; i < n && !scene->error; i++, last = 0) {
         const int32_t best = kvb_runner_best(&alone, last, 0);

@@ -2,7 +2,6 @@
 /* The live runner: control calls, what to feed, and the forward pass. */
 #include "workloads/live/runner.h"
 
-#include "caches/session.h"
 #include "workloads/files.h"
 #include "workloads/live/play.h"
 
@@ -46,10 +45,10 @@ int kvb_runner_open(kvb_runner *r, const kvb_runner_options *o)
                                  .k_pool = o->k_pool,
                                  .v_pool = o->v_pool,
                                  .allocator = &r->allocator};
-    *r = (kvb_runner){.weights = o->weights, .key = o->key};
+    *r = (kvb_runner){.weights = o->weights};
     int err = kvb_history_open(KVB_TRACE_MAX_CELLS, &r->history)
                   ? no_memory(r)
-                  : kvb_session_open(o->key, o->cache, o->model, &options, &r->cache, r->why, sizeof r->why);
+                  : kvb_cache_open(o->cache, o->model, &options, &r->cache, r->why, sizeof r->why);
     if (err) {
         kvb_history_free(r->history);
         r->history = NULL;
@@ -64,10 +63,7 @@ int kvb_runner_open(kvb_runner *r, const kvb_runner_options *o)
 
 void kvb_runner_close(kvb_runner *r)
 {
-    if (r->cache) {
-        kvb_session_release(r->cache);
-        kvb_session_close(r->key);
-    }
+    kvb_cache_close(r->cache);
     kvb_slot_files_close(&r->slots);
     kvb_history_free(r->history);
     kvb_call_free(&r->op.call);

@@ -12,7 +12,6 @@
 #include "workloads/files.h"
 
 typedef struct kvb_runner_options {
-    const char *key; /* of the cache's session; unique in this process while the runner is open */
     const kvb_weights *weights;
     const kvb_model *model; /* the weights' layers in groups; must outlive the runner */
     const kvb_cache_type *cache;
@@ -30,7 +29,6 @@ typedef struct kvb_runner_options {
 typedef struct kvb_runner {
     const kvb_weights *weights;
     kvb_allocator allocator; /* of the cache */
-    const char *key;
     kvb_cache *cache;
     kvb_live_op op;
     kvb_forward work;

@@ -121,11 +121,10 @@ void kvb_scene_take(kvb_scene *scene, const kvb_runner *runner, int error)
         kvb_scene_fail(scene, error, "%s", runner->why);
 }
 
-void kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner)
+void kvb_scene_runner(kvb_scene *scene, const kvb_weights *weights, kvb_runner *runner)
 {
     const kvb_live_options *o = scene->options;
-    kvb_runner_options options = {.key = key,
-                                  .weights = weights,
+    kvb_runner_options options = {.weights = weights,
                                   .model = &scene->model,
                                   .cache = o->cache,
                                   .k_pool = o->pool,
@@ -169,7 +168,7 @@ int kvb_live_play(const kvb_scenario *scenario, const kvb_live_options *options,
         return kvb_why_set(-EINVAL, why, why_bytes, "%s needs a vocabulary of at least %u, the model has %u",
                            scenario->name, KVB_LIVE_MIN_VOCAB, scene.weights->config.vocab);
     kvb_live_model(scenario, scene.weights, &scene.model);
-    kvb_scene_runner(&scene, "target", scene.weights, &scene.runner);
+    kvb_scene_runner(&scene, scene.weights, &scene.runner);
     scene.runner.op.recorder = options->recorder;
     if (!scene.error)
         scenario->play(&scene);

@@ -83,7 +83,7 @@ void kvb_play_branches(kvb_scene *scene, uint32_t prompt, uint32_t steps, kvb_sc
 void kvb_play_eagle(kvb_scene *scene, uint32_t rounds, float blur);
 void kvb_play_eagle_greedy(kvb_scene *scene); /* plain greedy decoding, which must give the same tokens */
 
-/* Opens a runner of these weights over the scene's cache type, under this key, without a recorder. */
-void kvb_scene_runner(kvb_scene *scene, const char *key, const kvb_weights *weights, kvb_runner *runner);
+/* Opens a runner of these weights over the scene's cache type, without a recorder. */
+void kvb_scene_runner(kvb_scene *scene, const kvb_weights *weights, kvb_runner *runner);
 
 #endif

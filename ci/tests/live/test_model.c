@@ -450,8 +450,7 @@ static void runner_open(const kvb_weights *weights, const kvb_scenario *scenario
 {
     static kvb_model model; /* outlives the runner */
     kvb_live_model(scenario, weights, &model);
-    kvb_runner_options options = {.key = "test",
-                                  .weights = weights,
+    kvb_runner_options options = {.weights = weights,
                                   .model = &model,
                                   .cache = cache,
                                   .k_pool = kvb_builtin_pools[0],
