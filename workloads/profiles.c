@@ -10,7 +10,36 @@
 #include "workloads/rng.h"
 #include "workloads/values.h"
 
-#define PROFILE(NAME, ...) static const kvb_profile NAME##_profile = {.rows = NAME##_rows, __VA_ARGS__}
+#define PROFILE(NAME, ...) static const kvb_profile NAME##_profile = {.row = NAME##_row, __VA_ARGS__}
+
+#define MAX_DIM 4096u /* of rows with RoPE */
+
+/* The numbers that all tokens share in one (layer, KV head). */
+typedef struct head_shape {
+    float spread[MAX_DIM]; /* s */
+    float offset[MAX_DIM]; /* mu */
+    float sink[MAX_DIM];   /* unit vector: direction of the mean query */
+    double sink_norm;      /* of the sink's key */
+} head_shape;
+
+/* Rotation by position: cosine and sine of each pair. */
+typedef struct rotation {
+    double cosine[MAX_DIM / 2], sine[MAX_DIM / 2];
+} rotation;
+
+/* The row that a profile makes: row h of a token's rows of one kind. A token's rows are made in their order. */
+struct kvb_profile_row {
+    const kvb_model *model;
+    const kvb_group *group;
+    uint64_t seed, token;
+    kvb_rows kind;
+    uint32_t layer, pos, dim, h;
+    uint32_t kv_head;  /* to which the row belongs */
+    uint64_t key;      /* of the row's own numbers */
+    uint64_t head_key; /* of the numbers that all tokens share in the KV head */
+    head_shape shape;  /* profiles with RoPE keep these two for the token's next rows */
+    rotation rotation;
+};
 
 void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row)
 {
@@ -35,17 +64,10 @@ void kvb_rng_normals(uint64_t key, double factor, uint32_t n, float *row)
  *   subnormal      N(0,1) times 2^-130, subnormal in f32, or 2^-20, subnormal in f16, by turns of the heads.
  */
 
-/* One token's rows of N(0, factor^2) of one head. */
-static void normals(uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token, uint32_t h, double factor,
-                    uint32_t dim, float *row)
+/* N(0, factor^2). */
+static void normal_row(const kvb_profile_row *r, double factor, float *out)
 {
-    kvb_rng_normals(kvb_rng_key(kvb_token_key(seed, kind, layer, token), h), factor, dim, row);
-}
-
-/* The KV head of row h of a kind. */
-static uint32_t kv_head_of(const kvb_group *group, kvb_rows kind, uint32_t h)
-{
-    return kind == KVB_ROWS_Q ? h / (group->heads / group->kv_heads) : h;
+    kvb_rng_normals(r->key, factor, r->dim, out);
 }
 
 /* Channel c of the part that all n-channel keys of a head share; its norm is sqrt(n), as of a row of N(0,1). */
@@ -63,73 +85,48 @@ static double along_shared(uint64_t head_key, uint32_t dim, const float *row)
     return along;
 }
 
-/* Rows with logits of `least` to `most`. */
-static void offset_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                        double least, double most, float *out)
+/* A row with logits of `least` to `most`. */
+static void offset_row(const kvb_profile_row *r, double least, double most, float *out)
 {
-    const kvb_group *g = kvb_model_group(model, layer);
-    const uint32_t heads = kvb_rows_heads(g, kind), dim = kvb_rows_dim(g, kind);
-    for (uint32_t h = 0; h < heads; h++, out += dim) {
-        normals(seed, kind, layer, token, h, 1, dim, out);
-        if (kind == KVB_ROWS_V)
-            continue;
-        const uint64_t head = kvb_head_key(seed, layer, kv_head_of(g, kind, h));
-        const uint64_t own = kvb_rng_key(kvb_token_key(seed, kind, layer, token), h);
-        const double unit = kvb_rng_unit((uint32_t)kvb_rng_bits(kvb_rng_key(own, 1), 0));
-        /* how much of the shared part the row gets, in units of that part */
-        const double want = kind == KVB_ROWS_K ? 1 : (least + (most - least) * unit) / (g->scale * dim);
-        const double add = want - along_shared(head, dim, out) / dim;
-        for (uint32_t c = 0; c < dim; c++)
-            out[c] = (float)((double)out[c] + add * shared_part(head, c));
-    }
+    normal_row(r, 1, out);
+    if (r->kind == KVB_ROWS_V)
+        return;
+    const double unit = kvb_rng_unit((uint32_t)kvb_rng_bits(kvb_rng_key(r->key, 1), 0));
+    /* how much of the shared part the row gets, in units of that part */
+    const double want = r->kind == KVB_ROWS_K ? 1 : (least + (most - least) * unit) / (r->group->scale * r->dim);
+    const double add = want - along_shared(r->head_key, r->dim, out) / r->dim;
+    for (uint32_t c = 0; c < r->dim; c++)
+        out[c] = (float)((double)out[c] + add * shared_part(r->head_key, c));
 }
 
-static void large_logits_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                              uint32_t pos, float *out)
+static void large_logits_row(kvb_profile_row *r, float *out)
 {
-    (void)pos;
-    offset_rows(model, seed, kind, layer, token, 100, 500, out);
+    offset_row(r, 100, 500, out);
 }
 
-static void far_below_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                           uint32_t pos, float *out)
+static void far_below_row(kvb_profile_row *r, float *out)
 {
-    (void)pos;
-    offset_rows(model, seed, kind, layer, token, -160000, -80000, out);
+    offset_row(r, -160000, -80000, out);
 }
 
-static void equal_keys_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                            uint32_t pos, float *out)
+static void equal_keys_row(kvb_profile_row *r, float *out)
 {
-    (void)pos;
-    const kvb_group *g = kvb_model_group(model, layer);
-    const uint32_t heads = kvb_rows_heads(g, kind), dim = kvb_rows_dim(g, kind);
-    for (uint32_t h = 0; h < heads; h++, out += dim)
-        normals(seed, kind, layer, kind == KVB_ROWS_K ? 0 : token, h, 1, dim, out);
+    if (r->kind == KVB_ROWS_K)
+        r->key = kvb_rng_key(kvb_token_key(r->seed, r->kind, r->layer, 0), r->h);
+    normal_row(r, 1, out);
 }
 
-static void giant_channel_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                               uint32_t pos, float *out)
+static void giant_channel_row(kvb_profile_row *r, float *out)
 {
-    (void)pos;
-    const kvb_group *g = kvb_model_group(model, layer);
-    const uint32_t heads = kvb_rows_heads(g, kind), dim = kvb_rows_dim(g, kind);
-    for (uint32_t h = 0; h < heads; h++, out += dim) {
-        const uint64_t bits = kvb_rng_bits(kvb_head_key(seed, layer, kv_head_of(g, kind, h)), 0);
-        const float factor = (float)(300 + 700 * kvb_rng_unit((uint32_t)bits));
-        normals(seed, kind, layer, token, h, 1, dim, out);
-        out[(bits >> 32) % dim] *= kind == KVB_ROWS_Q ? 1 / factor : factor;
-    }
+    const uint64_t bits = kvb_rng_bits(r->head_key, 0);
+    const float factor = (float)(300 + 700 * kvb_rng_unit((uint32_t)bits));
+    normal_row(r, 1, out);
+    out[(bits >> 32) % r->dim] *= r->kind == KVB_ROWS_Q ? 1 / factor : factor;
 }
 
-static void subnormal_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                           uint32_t pos, float *out)
+static void subnormal_row(kvb_profile_row *r, float *out)
 {
-    (void)pos;
-    const kvb_group *g = kvb_model_group(model, layer);
-    const uint32_t heads = kvb_rows_heads(g, kind), dim = kvb_rows_dim(g, kind);
-    for (uint32_t h = 0; h < heads; h++, out += dim)
-        normals(seed, kind, layer, token, h, (layer + kv_head_of(g, kind, h)) % 2 ? 0x1p-20 : 0x1p-130, dim, out);
+    normal_row(r, (r->layer + r->kv_head) % 2 ? 0x1p-20 : 0x1p-130, out);
 }
 
 PROFILE(large_logits, .name = "large-logits",
@@ -167,7 +164,6 @@ PROFILE(subnormal, .name = "subnormal", .summary = "q, K and V are subnormal, in
  * Queries are small in channels where keys have an offset, so that an offset moves a logit by about 0.3.
  */
 
-#define MAX_DIM      4096u
 #define MIN_DIM      4u
 #define ROPE_THETA   10000.0
 #define QUIET_SPREAD 0.25 /* s of the sink's channels */
@@ -177,14 +173,6 @@ PROFILE(subnormal, .name = "subnormal", .summary = "q, K and V are subnormal, in
 
 /* s is log-normal(0.5), in eight equally likely values: exp(0.5 x normal quantile of (2i + 1) / 16). */
 static const float spreads[8] = {0.4644f, 0.6417f, 0.7832f, 0.9244f, 1.0818f, 1.2768f, 1.5583f, 2.1533f};
-
-/* The numbers that all tokens share in one (layer, KV head). */
-typedef struct head_shape {
-    float spread[MAX_DIM]; /* s */
-    float offset[MAX_DIM]; /* mu */
-    float sink[MAX_DIM];   /* unit vector: direction of the mean query */
-    double sink_norm;      /* of the sink's key */
-} head_shape;
 
 static bool is_quiet(uint32_t dim, uint32_t c)
 {
@@ -231,11 +219,6 @@ static void shape_make(uint64_t key, uint32_t dim, double smallest_offset, head_
     shape->sink_norm = SINK_NORM * sqrt(norm2);
 }
 
-/* Rotation by position: cosine and sine of each pair. */
-typedef struct rotation {
-    double cosine[MAX_DIM / 2], sine[MAX_DIM / 2];
-} rotation;
-
 static void rotation_make(uint32_t dim, uint32_t pos, rotation *r)
 {
     double frequency = 1, ratio = pow(ROPE_THETA, -2.0 / dim);
@@ -254,24 +237,26 @@ static void rotate(const rotation *r, uint32_t dim, float *row)
     }
 }
 
-static void key_row(const head_shape *shape, const rotation *r, uint64_t key, uint32_t dim, uint32_t pos, float *row)
+static void key_row(const kvb_profile_row *r, float *row)
 {
-    kvb_rng_normals(key, 1, dim, row);
-    if (pos == 0) { /* the sink: not rotated; a little noise distinguishes the sinks of different sequences */
-        for (uint32_t c = 0; c < dim; c++)
+    const head_shape *shape = &r->shape;
+    normal_row(r, 1, row);
+    if (r->pos == 0) { /* the sink: not rotated; a little noise distinguishes the sinks of different sequences */
+        for (uint32_t c = 0; c < r->dim; c++)
             row[c] = (float)(shape->sink_norm * shape->sink[c]) + 0.1f * shape->spread[c] * row[c];
         return;
     }
-    for (uint32_t c = 0; c < dim; c++)
+    for (uint32_t c = 0; c < r->dim; c++)
         row[c] = shape->offset[c] + shape->spread[c] * row[c];
-    rotate(r, dim, row);
+    rotate(&r->rotation, r->dim, row);
 }
 
-static void query_row(const head_shape *shape, const rotation *r, uint64_t key, uint32_t dim, uint32_t pos,
-                      double scale, float *row)
+static void query_row(const kvb_profile_row *r, float *row)
 {
-    uint32_t half = dim / 2;
-    kvb_rng_normals(key, 1, dim, row);
+    const head_shape *shape = &r->shape;
+    const double scale = r->group->scale;
+    uint32_t half = r->dim / 2;
+    normal_row(r, 1, row);
     double variance = 0; /* of the logits of other keys */
     for (uint32_t i = 0; i < half; i++) {
         double mu = fmax(fabs(shape->offset[i]), fabs(shape->offset[i + half]));
@@ -283,60 +268,44 @@ static void query_row(const head_shape *shape, const rotation *r, uint64_t key, 
         variance += s2 * ((double)row[i] * row[i] + (double)row[i + half] * row[i + half]);
     }
     variance *= scale * scale;
-    rotate(r, dim, row);
+    rotate(&r->rotation, r->dim, row);
     double along = 0;
-    for (uint32_t c = 0; c < dim; c++)
+    for (uint32_t c = 0; c < r->dim; c++)
         along += (double)shape->sink[c] * row[c];
     /* pos other keys with log-normal weights: log of their sum is about log(pos) + variance / 2. */
-    double want = (log(fmax(pos, 1)) + variance / 2 + SINK_LOGIT) / (shape->sink_norm * scale);
-    for (uint32_t c = 0; c < dim; c++)
+    double want = (log(fmax(r->pos, 1)) + variance / 2 + SINK_LOGIT) / (shape->sink_norm * scale);
+    for (uint32_t c = 0; c < r->dim; c++)
         row[c] += (float)(want - along) * shape->sink[c];
 }
 
-static void value_row(uint64_t key, uint32_t dim, uint32_t pos, float *row)
+static void value_row(const kvb_profile_row *r, float *row)
 {
-    uint32_t bits = (uint32_t)kvb_rng_bits(kvb_rng_key(key, 1), 0);
-    double g = pos == 0 ? 0.1 + 0.1 * kvb_rng_unit(bits) : exp(0.3 * kvb_rng_normal(bits));
-    kvb_rng_normals(key, 0.5 * g, dim, row);
+    uint32_t bits = (uint32_t)kvb_rng_bits(kvb_rng_key(r->key, 1), 0);
+    normal_row(r, 0.5 * (r->pos == 0 ? 0.1 + 0.1 * kvb_rng_unit(bits) : exp(0.3 * kvb_rng_normal(bits))), row);
 }
 
-static void shaped_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                        uint32_t pos, double smallest_offset, float *out)
+static void shaped_row(kvb_profile_row *r, double smallest_offset, float *out)
 {
-    const kvb_group *group = kvb_model_group(model, layer);
-    uint64_t key = kvb_token_key(seed, kind, layer, token);
-    uint32_t heads = kvb_rows_heads(group, kind), dim = kvb_rows_dim(group, kind);
-    if (kind == KVB_ROWS_V) {
-        for (uint32_t h = 0; h < heads; h++)
-            value_row(kvb_rng_key(key, h), dim, pos, out + (size_t)h * dim);
+    if (r->kind == KVB_ROWS_V) {
+        value_row(r, out);
         return;
     }
-    rotation r;
-    head_shape shape;
-    rotation_make(dim, pos, &r);
-    uint32_t each = heads / group->kv_heads; /* rows that share a KV head */
-    for (uint32_t h = 0; h < heads; h++) {
-        float *row = out + (size_t)h * dim;
-        if (h % each == 0)
-            shape_make(kvb_head_key(seed, layer, h / each), dim, smallest_offset, &shape);
-        if (kind == KVB_ROWS_K)
-            key_row(&shape, &r, kvb_rng_key(key, h), dim, pos, row);
-        else
-            query_row(&shape, &r, kvb_rng_key(key, h), dim, pos, group->scale, row);
-    }
+    if (r->h == 0)
+        rotation_make(r->dim, r->pos, &r->rotation);
+    if (r->kind == KVB_ROWS_K || r->h % (r->group->heads / r->group->kv_heads) == 0) /* the first of the KV head */
+        shape_make(r->head_key, r->dim, smallest_offset, &r->shape);
+    r->kind == KVB_ROWS_K ? key_row(r, out) : query_row(r, out);
 }
 
-static void llama_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                       uint32_t pos, float *out)
+static void llama_row(kvb_profile_row *r, float *out)
 {
-    shaped_rows(model, seed, kind, layer, token, pos, 5, out);
+    shaped_row(r, 5, out);
 }
 
-static void qwen_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                      uint32_t pos, float *out)
+static void qwen_row(kvb_profile_row *r, float *out)
 {
-    bool outermost = layer == 0 || layer == model->n_layers - 1;
-    shaped_rows(model, seed, kind, layer, token, pos, outermost ? 100 : 5, out);
+    bool outermost = r->layer == 0 || r->layer == r->model->n_layers - 1;
+    shaped_row(r, outermost ? 100 : 5, out);
 }
 
 static bool rope_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
@@ -382,36 +351,28 @@ static double own_logit(uint32_t dim)
     return 17 / (1 - sqrt(c2));
 }
 
-/* Scales a row to the norm sqrt(dim); a query also by the factor that makes its logit L, with a sharpness by head. */
-static void row_scale(const kvb_group *group, kvb_rows kind, uint64_t head_key, uint32_t dim, float *row)
+/* Scales a row to the norm sqrt(dim); a query also by the factor that makes its logit L, with a sharpness of its own. */
+static void row_scale(const kvb_profile_row *r, float *row)
 {
     double norm2 = 0;
-    for (uint32_t c = 0; c < dim; c++)
+    for (uint32_t c = 0; c < r->dim; c++)
         norm2 += (double)row[c] * row[c];
-    double factor = sqrt(dim / norm2);
-    if (kind == KVB_ROWS_Q)
-        factor *= own_logit(dim) / (group->scale * dim) * (1 + 0.5 * kvb_rng_unit((uint32_t)kvb_rng_bits(head_key, 0)));
-    for (uint32_t c = 0; c < dim; c++)
+    double factor = sqrt(r->dim / norm2);
+    if (r->kind == KVB_ROWS_Q)
+        factor *= own_logit(r->dim) / (r->group->scale * r->dim) *
+                  (1 + 0.5 * kvb_rng_unit((uint32_t)kvb_rng_bits(r->key, 0)));
+    for (uint32_t c = 0; c < r->dim; c++)
         row[c] = (float)(row[c] * factor);
 }
 
-static void peaked_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                        uint32_t pos, float *out)
+static void peaked_row(kvb_profile_row *r, float *row)
 {
-    (void)pos;
-    const kvb_group *group = kvb_model_group(model, layer);
-    uint32_t heads = kvb_rows_heads(group, kind), dim = kvb_rows_dim(group, kind);
-    uint32_t each = group->heads / group->kv_heads; /* query heads of a KV head */
-    uint64_t own = kvb_token_key(seed, kind, layer, token), keys = kvb_token_key(seed, KVB_ROWS_K, layer, token);
-    for (uint32_t h = 0; h < heads; h++) {
-        float *row = out + (size_t)h * dim;
-        if (kind == KVB_ROWS_V) {
-            kvb_rng_normals(kvb_rng_key(own, h), 1, dim, row);
-            continue;
-        }
-        kvb_rng_normals(kvb_rng_key(keys, kind == KVB_ROWS_Q ? h / each : h), 1, dim, row);
-        row_scale(group, kind, kvb_rng_key(own, h), dim, row);
+    if (r->kind == KVB_ROWS_V) {
+        normal_row(r, 1, row);
+        return;
     }
+    kvb_rng_normals(kvb_rng_key(kvb_token_key(r->seed, KVB_ROWS_K, r->layer, r->token), r->kv_head), 1, r->dim, row);
+    row_scale(r, row);
 }
 
 #define NEEDLE_OWN                                                                                                     \
@@ -419,40 +380,33 @@ static void peaked_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, ui
 
 /* The position that a query head looks at: its own, or the next of a Weyl sequence (multiples of the golden ratio,
  * modulo 1), which is spread evenly over the positions that the query sees in the group. */
-static uint32_t needle_target(const kvb_group *g, uint64_t seed, uint32_t layer, uint32_t pos, uint32_t h)
+static uint32_t needle_target(const kvb_profile_row *r)
 {
-    uint32_t each = g->heads / g->kv_heads;
-    if (each > 1 ? h % each == pos % each : pos % 4 == 0)
+    const kvb_group *g = r->group;
+    uint32_t each = g->heads / g->kv_heads, pos = r->pos;
+    if (each > 1 ? r->h % each == pos % each : pos % 4 == 0)
         return pos;
     uint32_t first = g->chunk ? pos / g->chunk * g->chunk : g->window && pos >= g->window ? pos + 1 - g->window : 0;
     uint32_t sinks = g->window ? g->sinks < first ? g->sinks : first : 0;
-    double start = kvb_rng_unit((uint32_t)kvb_rng_bits(kvb_head_key(seed, layer, h), 1)), whole;
-    double part = modf((start + 1) + ((double)pos * g->heads + h) * 0.6180339887498949, &whole);
+    double start = kvb_rng_unit((uint32_t)kvb_rng_bits(kvb_head_key(r->seed, r->layer, r->h), 1)), whole;
+    double part = modf((start + 1) + ((double)pos * g->heads + r->h) * 0.6180339887498949, &whole);
     uint32_t place = (uint32_t)(part * (pos - first + 1 + sinks));
     return place < sinks ? place : first + place - sinks;
 }
 
-static void needle_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                        uint32_t pos, float *out)
+static void needle_row(kvb_profile_row *r, float *row)
 {
-    const kvb_group *group = kvb_model_group(model, layer);
-    uint32_t heads = kvb_rows_heads(group, kind), dim = kvb_rows_dim(group, kind);
-    uint32_t each = group->heads / group->kv_heads;
-    uint64_t own = kvb_token_key(seed, kind, layer, token);
-    for (uint32_t h = 0; h < heads; h++) {
-        float *row = out + (size_t)h * dim, mine[KVB_MODEL_WIDTH];
-        kvb_rng_normals(kvb_rng_key(own, h), 1, dim, mine);
-        if (kind == KVB_ROWS_V) {
-            memcpy(row, mine, dim * sizeof *row);
-            continue;
-        }
-        uint32_t at = kind == KVB_ROWS_Q ? needle_target(group, seed, layer, pos, h) : pos;
-        kvb_rng_normals(kvb_rng_key(kvb_head_key(seed, layer, kind == KVB_ROWS_Q ? h / each : h), (uint64_t)at + 1), 1,
-                        dim, row);
-        for (uint32_t c = 0; c < dim && kind == KVB_ROWS_K; c++)
-            row[c] += NEEDLE_OWN * mine[c];
-        row_scale(group, kind, kvb_rng_key(own, h), dim, row);
+    float mine[KVB_MODEL_WIDTH];
+    normal_row(r, 1, mine);
+    if (r->kind == KVB_ROWS_V) {
+        memcpy(row, mine, r->dim * sizeof *row);
+        return;
     }
+    uint32_t at = r->kind == KVB_ROWS_Q ? needle_target(r) : r->pos;
+    kvb_rng_normals(kvb_rng_key(r->head_key, (uint64_t)at + 1), 1, r->dim, row);
+    for (uint32_t c = 0; c < r->dim && r->kind == KVB_ROWS_K; c++)
+        row[c] += NEEDLE_OWN * mine[c];
+    row_scale(r, row);
 }
 
 static bool dim_suffices(const char *profile, const kvb_group *group, char *why, size_t why_bytes)
@@ -606,21 +560,9 @@ int kvb_scan_values_check(const kvb_values *v, uint32_t layer, const char *path,
 
 /* ---- gaussian, flat ------------------------------------------------------------------------------------ */
 
-/* Rows of N(0, factor^2). */
-static void normal_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                        double factor, float *out)
+static void gaussian_row(kvb_profile_row *r, float *out)
 {
-    uint64_t key = kvb_token_key(seed, kind, layer, token);
-    uint32_t dim = kvb_rows_dim(kvb_model_group(model, layer), kind);
-    for (uint32_t h = 0; h < kvb_rows_heads(kvb_model_group(model, layer), kind); h++)
-        kvb_rng_normals(kvb_rng_key(key, h), factor, dim, out + (size_t)h * dim);
-}
-
-static void gaussian_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                          uint32_t pos, float *out)
-{
-    (void)pos;
-    normal_rows(model, seed, kind, layer, token, 1, out);
+    normal_row(r, 1, out);
 }
 
 PROFILE(gaussian, .name = "gaussian", .summary = "q, K and V are N(0,1): logits are N(0,1) with the default scale");
@@ -628,11 +570,9 @@ PROFILE(gaussian, .name = "gaussian", .summary = "q, K and V are N(0,1): logits 
 /* K of flat: so small that weights are equal within a percent, but not zero in 16-bit formats. */
 #define FLAT_K 0x1p-12
 
-static void flat_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                      uint32_t pos, float *out)
+static void flat_row(kvb_profile_row *r, float *out)
 {
-    (void)pos;
-    normal_rows(model, seed, kind, layer, token, kind == KVB_ROWS_K ? FLAT_K : 1, out);
+    normal_row(r, r->kind == KVB_ROWS_K ? FLAT_K : 1, out);
 }
 
 PROFILE(flat, .name = "flat",
@@ -658,17 +598,22 @@ static const uint32_t grid_tops[] = {
 };
 enum { GRID_TOPS = sizeof grid_tops / sizeof *grid_tops };
 
-/* One row: multiples of its step, each eighth element a zero of either sign. */
-static void grid_row(uint64_t key, uint32_t dim, float *row)
+/* Multiples of the row's step, each eighth element a zero of either sign. */
+static void grid_row(kvb_profile_row *r, float *row)
 {
-    const uint64_t kind = kvb_rng_bits(key, 0);
+    if (r->kind == KVB_ROWS_Q) {
+        const double largest = GRID_STEP * GRID_LARGEST / sqrt(3); /* root mean square of a uniform row */
+        normal_row(r, GRID_LOGIT / (r->group->scale * sqrt(r->dim) * largest), row);
+        return;
+    }
+    const uint64_t kind = kvb_rng_bits(r->key, 0);
     const uint32_t top = grid_tops[kind % GRID_TOPS];
     uint32_t doublings = 0;
     while (top << (doublings + 1) <= GRID_LARGEST)
         doublings++;
     const float step = GRID_STEP * (float)(1u << (kind >> 32) % (doublings + 1));
-    for (uint32_t c = 0; c < dim; c++) {
-        const uint64_t bits = kvb_rng_bits(key, c + 1);
+    for (uint32_t c = 0; c < r->dim; c++) {
+        const uint64_t bits = kvb_rng_bits(r->key, c + 1);
         uint32_t steps = (uint32_t)((bits >> 32) % (top + 1));
         if (c % GRID_GROUP == 0)
             steps = top;
@@ -678,20 +623,6 @@ static void grid_row(uint64_t key, uint32_t dim, float *row)
             steps = 0;
         row[c] = (float)steps * (bits & 1 ? -step : step); /* 0 * -step is -0 */
     }
-}
-
-static void grid_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                      uint32_t pos, float *out)
-{
-    (void)pos;
-    const kvb_group *group = kvb_model_group(model, layer);
-    const uint64_t key = kvb_token_key(seed, kind, layer, token);
-    const uint32_t dim = kvb_rows_dim(group, kind);
-    const double largest = GRID_STEP * GRID_LARGEST / sqrt(3); /* root mean square of a uniform row */
-    if (kind == KVB_ROWS_Q)
-        normal_rows(model, seed, kind, layer, token, GRID_LOGIT / (group->scale * sqrt(dim) * largest), out);
-    for (uint32_t h = 0; h < kvb_rows_heads(group, kind) && kind != KVB_ROWS_Q; h++)
-        grid_row(kvb_rng_key(key, h), dim, out + (size_t)h * dim);
 }
 
 PROFILE(
@@ -727,24 +658,14 @@ uint32_t kvb_tag_code(kvb_tag tag, uint64_t token, uint32_t layer, uint32_t kv_h
            (uint32_t)is_v << 31;
 }
 
-static void tags_rows(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token,
-                      uint32_t pos, float *out)
+static void tags_row(kvb_profile_row *r, float *row)
 {
-    (void)pos;
-    uint32_t heads = kvb_rows_heads(kvb_model_group(model, layer), kind),
-             dim = kvb_rows_dim(kvb_model_group(model, layer), kind);
-    const kvb_tag tag = kvb_tag_of(model);
-    for (uint32_t h = 0; h < heads; h++) {
-        float *row = out + (size_t)h * dim;
-        if (kind == KVB_ROWS_Q) {
-            kvb_rng_normals(kvb_rng_key(kvb_token_key(seed, kind, layer, token), h), 1, dim, row);
-            continue;
-        }
-        uint32_t code = kvb_tag_code(tag, token, layer, h, kind == KVB_ROWS_V);
-        for (uint32_t c = 0; c < dim; c++)
-            row[c] = dim < 2 * TAG_SYMBOLS ? (float)(code >> 2 * (c % TAG_SYMBOLS) & 3) * 2 - 3
-                                           : (float)(code >> c % (2 * TAG_SYMBOLS) & 1) * 2 - 1;
-    }
+    const uint32_t code = kvb_tag_code(kvb_tag_of(r->model), r->token, r->layer, r->h, r->kind == KVB_ROWS_V);
+    if (r->kind == KVB_ROWS_Q)
+        normal_row(r, 1, row);
+    for (uint32_t c = 0; c < r->dim && r->kind != KVB_ROWS_Q; c++)
+        row[c] = r->dim < 2 * TAG_SYMBOLS ? (float)(code >> 2 * (c % TAG_SYMBOLS) & 3) * 2 - 3
+                                          : (float)(code >> c % (2 * TAG_SYMBOLS) & 1) * 2 - 1;
 }
 
 static bool tags_supports(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes)
@@ -762,9 +683,32 @@ static bool tags_supports(const kvb_model *model, const kvb_group *group, char *
 const kvb_profile kvb_profile_tags = {
     .name = "tags",
     .summary = "every K and V row spells out its token, layer and head, bit by bit",
-    .rows = tags_rows,
+    .row = tags_row,
     .supports = tags_supports,
 };
+
+void kvb_profile_rows(const kvb_profile *profile, const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer,
+                      uint64_t token, uint32_t pos, float *out)
+{
+    const kvb_group *g = kvb_model_group(model, layer);
+    const uint64_t key = kvb_token_key(seed, kind, layer, token);
+    const uint32_t heads = kvb_rows_heads(g, kind), each = heads / g->kv_heads;
+    kvb_profile_row r; /* not set as a whole: it is large */
+    r.model = model;
+    r.group = g;
+    r.seed = seed;
+    r.token = token;
+    r.kind = kind;
+    r.layer = layer;
+    r.pos = pos;
+    r.dim = kvb_rows_dim(g, kind);
+    for (r.h = 0; r.h < heads; r.h++, out += r.dim) {
+        r.kv_head = r.h / each;
+        r.key = kvb_rng_key(key, r.h);
+        r.head_key = kvb_head_key(seed, layer, r.kv_head);
+        profile->row(&r, out);
+    }
+}
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
 

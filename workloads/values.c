@@ -196,7 +196,7 @@ static void tokens_make(const generation *g, const kvb_event *e, uint32_t layer,
             if (scans)
                 kvb_scan_rows_make(model, g->seed, (kvb_rows)kind, layer, token, rows);
             else
-                g->profile->rows(model, g->seed, (kvb_rows)kind, layer, token, e->pos[i], rows);
+                kvb_profile_rows(g->profile, model, g->seed, (kvb_rows)kind, layer, token, e->pos[i], rows);
         }
     }
 }

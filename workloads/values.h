@@ -34,15 +34,19 @@ typedef enum kvb_rows {
 /* Constants of a layer that scans. */
 typedef enum kvb_constant { KVB_CONSTANT_A, KVB_CONSTANT_TAPS, KVB_CONSTANT_BIAS, KVB_CONSTANTS } kvb_constant;
 
+typedef struct kvb_profile_row kvb_profile_row; /* one row, and what it may depend on (profiles.c) */
+
 typedef struct kvb_profile {
     const char *name;    /* gaussian, llama, … */
     const char *summary; /* one line, with the source of its shape */
-    /* One token's rows [heads of that kind][dim]; pos is the token's position. */
-    void (*rows)(const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer, uint64_t token, uint32_t pos,
-                 float *out);
+    void (*row)(kvb_profile_row *row, float *out);
     /* Does the profile support this group of the model? NULL: always. */
     bool (*supports)(const kvb_model *model, const kvb_group *group, char *why, size_t why_bytes);
 } kvb_profile;
+
+/* Makes one token's rows [heads of that kind][dim] in a layer that attends; pos is the token's position. */
+void kvb_profile_rows(const kvb_profile *profile, const kvb_model *model, uint64_t seed, kvb_rows kind, uint32_t layer,
+                      uint64_t token, uint32_t pos, float *out);
 
 extern const kvb_profile *const kvb_profiles[];        /* ends with NULL */
 const kvb_profile *kvb_profile_find(const char *name); /* or NULL */

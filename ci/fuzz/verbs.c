@@ -242,10 +242,11 @@ static bool layer_look(scene *s, uint32_t layer, const uint64_t *feed, uint32_t 
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t token = kvb_history_token(s->rules.history, feed[i]);
         positions[i] = s->rules.pos[feed[i]];
-        tags->rows(&s->model, 1, KVB_ROWS_K, layer, token, positions[i], k + i * kvb_values_floats(group, KVB_ROWS_K));
+        kvb_profile_rows(tags, &s->model, 1, KVB_ROWS_K, layer, token, positions[i],
+                         k + i * kvb_values_floats(group, KVB_ROWS_K));
         if (!group->latent)
-            tags->rows(&s->model, 1, KVB_ROWS_V, layer, token, positions[i],
-                       v + i * kvb_values_floats(group, KVB_ROWS_V));
+            kvb_profile_rows(tags, &s->model, 1, KVB_ROWS_V, layer, token, positions[i],
+                             v + i * kvb_values_floats(group, KVB_ROWS_V));
     }
     positions[n - 1]++;
     if (kvb_cache_update_and_fetch(s->cache, layer, positions, k, group->latent ? NULL : v, n, &spec) != -EINVAL)

@@ -71,7 +71,7 @@ static void part_make(void *ctx, uint32_t i, uint32_t n)
     const size_t row = kvb_values_floats(&m->group, m->kind);
     const kvb_profile *gaussian = kvb_profile_find("gaussian");
     for (uint32_t t = i; t < m->n; t += n)
-        gaussian->rows(&model, SEED, m->kind, 0, t, t, m->rows + t * row);
+        kvb_profile_rows(gaussian, &model, SEED, m->kind, 0, t, t, m->rows + t * row);
 }
 
 /* ---- the store ----------------------------------------------------------------------------------------------- */

@@ -92,7 +92,7 @@ static int side_store(attend_scene *s, int side, uint64_t key, char *why, size_t
     if (!rows)
         return -ENOMEM;
     for (uint32_t c = 0; c < p->n_cells; c++)
-        profile->rows(&s->model, key, kind, 0, c, c, rows + c * token);
+        kvb_profile_rows(profile, &s->model, key, kind, 0, c, c, rows + c * token);
     size_t at[KVB_MODEL_LAYERS] = {0};
     kvb_values values = {.tokens = p->n_cells, .model = &s->model};
     values.block[kind] = rows;
@@ -427,8 +427,8 @@ static int buffers_make(attend_scene *s, const kvb_kernel *kernel, const kvb_tea
     if (!q || !s->call.out || !s->call.lse || (p->has_sinks && !sinks))
         return -ENOMEM;
     for (uint32_t t = 0; t < p->n_tok; t++)
-        profile->rows(&s->model, key, KVB_ROWS_Q, 0, (uint64_t)p->n_cells + t, s->ends[t] ? s->ends[t] - 1 : 0,
-                      q + (size_t)t * p->n_heads * p->k_dim);
+        kvb_profile_rows(profile, &s->model, key, KVB_ROWS_Q, 0, (uint64_t)p->n_cells + t,
+                         s->ends[t] ? s->ends[t] - 1 : 0, q + (size_t)t * p->n_heads * p->k_dim);
     if (sinks)
         kvb_rng_normals(kvb_rng_key(key, KVB_ROWS_KINDS), (double)s->shape.sink, p->n_heads, sinks);
     s->call.q = q;

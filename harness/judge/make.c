@@ -156,7 +156,8 @@ static int rows_make(made *m, uint32_t part, const kvb_model *model, uint64_t se
         for (uint32_t t = 0; t < n; t++) {
             const uint32_t pos = part ? t : s->cells - s->tokens + t;
             float *at = rows + ((size_t)b * n + t) * token;
-            profile->rows(model, kvb_rng_key(seed, b), kinds[part], 0, part ? t : (uint64_t)s->cells + t, pos, at);
+            kvb_profile_rows(profile, model, kvb_rng_key(seed, b), kinds[part], 0, part ? t : (uint64_t)s->cells + t,
+                             pos, at);
             for (uint32_t h = 0; h < heads; h++)
                 for (uint32_t c = 0; c < s->dim; c++) {
                     float *x = at + (size_t)h * s->dim + c;

@@ -379,7 +379,7 @@ static void rows_store(const kvb_pool_type *type, const kvb_model *model, kvb_ro
     assert_int_equal(type->open(type, &options, pool), 0);
     assert_int_equal(type->ensure(*pool, LEGIBLE_CELLS), 0);
     for (uint32_t c = 0; c < LEGIBLE_CELLS; c++) {
-        tags->rows(model, 1, kind, c % LAYERS, token_of(c), c, row);
+        kvb_profile_rows(tags, model, 1, kind, c % LAYERS, token_of(c), c, row);
         type->write_run(*pool, c, 1, row);
     }
     type->view(*pool, LEGIBLE_CELLS, view);

@@ -126,7 +126,7 @@ static void layer_scan(player *p, uint32_t layer, const uint64_t *feed, uint32_t
     for (uint32_t i = 0; i < n; i++) {
         float row[HEADS * DIM];
         positions[i] = p->pos[feed[i]];
-        kvb_profile_find("gaussian")->rows(&model, 1, KVB_ROWS_Q, 0, p->label[feed[i]], positions[i], row);
+        kvb_profile_rows(kvb_profile_find("gaussian"), &model, 1, KVB_ROWS_Q, 0, p->label[feed[i]], positions[i], row);
         memcpy(x + (size_t)i * CHANNELS, row, CHANNELS * sizeof *x);
         for (uint32_t h = 0; h < SCAN_HEADS; h++) {
             gate[i * SCAN_HEADS + h] = -0.1F * fabsf(row[CHANNELS + h]);
@@ -165,8 +165,8 @@ static void layer_play(player *p, uint32_t layer, const uint64_t *feed, uint32_t
     for (uint32_t i = 0; i < n; i++) {
         positions[i] = p->pos[feed[i]];
         for (int kind = 0; kind < KVB_ROWS_ATTENDED; kind++)
-            gaussian->rows(&model, 1, (kvb_rows)kind, layer, p->label[feed[i]], positions[i],
-                           rows[kind] + i * kvb_values_floats(&model.groups[0], (kvb_rows)kind));
+            kvb_profile_rows(gaussian, &model, 1, (kvb_rows)kind, layer, p->label[feed[i]], positions[i],
+                             rows[kind] + i * kvb_values_floats(&model.groups[0], (kvb_rows)kind));
     }
     assert_int_equal(
         kvb_cache_update_and_fetch(p->cache, layer, positions, rows[KVB_ROWS_K], rows[KVB_ROWS_V], n, &spec), 0);

@@ -59,9 +59,11 @@ static void test_seeded(void **state)
         for (uint32_t i = 0; i < t->events[e].n; i++) {
             float rows[64], zeros[64] = {0};
             uint64_t token = t->events[e].first + i;
-            kvb_profile_find("llama")->rows(&t->header.model, 1, KVB_ROWS_K, 1, token, t->events[e].pos[i], rows);
+            kvb_profile_rows(kvb_profile_find("llama"), &t->header.model, 1, KVB_ROWS_K, 1, token, t->events[e].pos[i],
+                             rows);
             assert_memory_equal(rows, kvb_values_rows(a, KVB_ROWS_K, 1, token), 32 * sizeof(float));
-            kvb_profile_find("llama")->rows(&t->header.model, 1, KVB_ROWS_Q, 0, token, t->events[e].pos[i], rows);
+            kvb_profile_rows(kvb_profile_find("llama"), &t->header.model, 1, KVB_ROWS_Q, 0, token, t->events[e].pos[i],
+                             rows);
             assert_memory_equal(t->events[e].kind == KVB_EVENT_FILL ? zeros : rows,
                                 kvb_values_rows(a, KVB_ROWS_Q, 0, token), 64 * sizeof(float));
         }
@@ -120,7 +122,7 @@ static void test_unlike_groups(void **state)
                     if (!rows)
                         continue;
                     uint32_t pos = token ? 600 : 0;
-                    kvb_profile_find(profiles[p])->rows(m, 1, kind, layer, token, pos, want);
+                    kvb_profile_rows(kvb_profile_find(profiles[p]), m, 1, kind, layer, token, pos, want);
                     assert_memory_equal(rows, want, row * sizeof(float));
                     assert_ptr_equal(rows, a->block[kind] + floats + token * row); /* layers follow each other */
                     for (uint32_t below = 0; below < layer; below++) {
@@ -340,7 +342,7 @@ static float *rows_make(const char *profile, const kvb_model *m, kvb_rows kind, 
     float *rows = malloc(n * size * sizeof *rows);
     assert_non_null(rows);
     for (uint32_t t = 0; t < n; t++)
-        kvb_profile_find(profile)->rows(m, 5, kind, layer, t, t, rows + t * size);
+        kvb_profile_rows(kvb_profile_find(profile), m, 5, kind, layer, t, t, rows + t * size);
     return rows;
 }
 
@@ -375,17 +377,17 @@ static void test_rows_depend_on_key_alone(void **state)
             float a[512], b[512];
             memset(a, 0xff, sizeof a);
             memset(b, 0xff, sizeof b);
-            p->rows(&model, 7, kind, 1, 40, 12, a);
-            p->rows(&model, 7, kind, 3, 2, 1, b); /* makes another row in between */
+            kvb_profile_rows(p, &model, 7, kind, 1, 40, 12, a);
+            kvb_profile_rows(p, &model, 7, kind, 3, 2, 1, b); /* makes another row in between */
             assert_memory_not_equal(a, b, bytes);
-            p->rows(&model, 7, kind, 1, 40, 12, b);
+            kvb_profile_rows(p, &model, 7, kind, 1, 40, 12, b);
             assert_memory_equal(a, b, sizeof a);
             assert_true(bytes == sizeof a || isnan(a[bytes / sizeof(float)])); /* wrote only its rows */
             for (size_t c = 0; c < bytes / sizeof(float); c++)
                 assert_true(isfinite(a[c]));
             if (strcmp(p->name, "tags") == 0 && kind != KVB_ROWS_Q)
                 continue; /* a tag has no seed */
-            p->rows(&model, 8, kind, 1, 40, 12, b);
+            kvb_profile_rows(p, &model, 8, kind, 1, 40, 12, b);
             assert_memory_not_equal(a, b, bytes);
         }
     }
@@ -498,7 +500,7 @@ static void sink_check(const char *profile, const kvb_model *m)
             uint32_t inside = 0, all = 0;
             for (uint32_t i = 0; i < 5; i++) {
                 float q[512];
-                kvb_profile_find(profile)->rows(m, 5, KVB_ROWS_Q, layer, n - 1 - i, n - 1 - i, q);
+                kvb_profile_rows(kvb_profile_find(profile), m, 5, KVB_ROWS_Q, layer, n - 1 - i, n - 1 - i, q);
                 for (uint32_t h = 0; h < m->groups[0].heads; h++, all++) {
                     weights_make(m, q, k, h, n - i, w);
                     mean += w[0];
@@ -546,7 +548,7 @@ static void test_peaked(void **state)
         float *k = rows_make("peaked", &m, KVB_ROWS_K, 0, N);
         for (uint32_t t = 0; t < N; t += 32767) { /* a query may see any cells, here all, also later ones */
             float q[512];
-            kvb_profile_find("peaked")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
+            kvb_profile_rows(kvb_profile_find("peaked"), &m, 5, KVB_ROWS_Q, 0, t, t, q);
             for (uint32_t h = 0; h < m.groups[0].heads; h++) {
                 weights_make(&m, q, k, h, N, w);
                 assert_true(w[t] > 0.99);
@@ -569,7 +571,7 @@ static void test_needle(void **state)
     kvb_model m = model_of(1, 4, 2, 64, 16);
     float *k = rows_make("needle", &m, KVB_ROWS_K, 0, N), q[256];
     for (uint32_t t = 0; t < N; t++) {
-        kvb_profile_find("needle")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
+        kvb_profile_rows(kvb_profile_find("needle"), &m, 5, KVB_ROWS_Q, 0, t, t, q);
         for (uint32_t h = 0; h < 4; h++) {
             uint32_t best = 0;
             weights_make(&m, q, k, h, t + 1, w);
@@ -595,7 +597,7 @@ static void test_needle(void **state)
         m.groups[0].sinks = chunks ? 0 : 2;
         k = rows_make("needle", &m, KVB_ROWS_K, 0, N);
         for (uint32_t t = 0; t < N; t++) {
-            kvb_profile_find("needle")->rows(&m, 5, KVB_ROWS_Q, 0, t, t, q);
+            kvb_profile_rows(kvb_profile_find("needle"), &m, 5, KVB_ROWS_Q, 0, t, t, q);
             for (uint32_t h = 0; h < 4; h++) {
                 uint32_t best = 0;
                 weights_make(&m, q, k, h, t + 1, w);
@@ -777,7 +779,7 @@ static void test_tags(void **state)
     for (size_t t = 0; t < 4; t++) {
         for (uint32_t layer = 0; layer < 63; layer += 31) {
             for (unsigned kind = KVB_ROWS_K; kind <= KVB_ROWS_V; kind++) {
-                tags->rows(&m, 1, kind, layer, tokens[t], 9, rows);
+                kvb_profile_rows(tags, &m, 1, kind, layer, tokens[t], 9, rows);
                 for (uint32_t h = 0; h < 63; h++) {
                     uint32_t code = tag_decode(rows + h * dim_of(&m, kind), dim_of(&m, kind));
                     assert_int_equal(kvb_tag_token(tag, code), tokens[t]);
@@ -834,7 +836,7 @@ static void test_odd_dims(void **state)
         if (!kvb_profile_find("llama")->supports(&m, m.groups, why, sizeof why))
             continue;
         for (uint32_t layer = 0; layer < 4; layer++)
-            kvb_profile_find("qwen")->rows(&m, 5, KVB_ROWS_K, layer, 3, 3, rows);
+            kvb_profile_rows(kvb_profile_find("qwen"), &m, 5, KVB_ROWS_K, layer, 3, 3, rows);
     }
 }
 
