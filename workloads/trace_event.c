@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -300,7 +301,19 @@ const char *kvb_json_type_name(const json_t *value)
     return value ? names[json_typeof(value)] : "nothing";
 }
 
-int kvb_json_keys_check(const json_t *object, const char *where, const char *const *known, char *why, size_t why_bytes)
+int kvb_parsing_fail(kvb_parsing *r, int error, const char *format, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!r->error)
+        r->error = kvb_why_set(error, r->text, sizeof r->text, "%s%s", r->where, text);
+    return r->error;
+}
+
+void kvb_json_keys_check(kvb_parsing *r, const json_t *object, const char *of, const char *const *known)
 {
     for (void *i = json_object_iter((json_t *)object); i; i = json_object_iter_next((json_t *)object, i)) {
         const char *key = json_object_iter_key(i);
@@ -312,24 +325,19 @@ int kvb_json_keys_check(const json_t *object, const char *where, const char *con
         char list[256] = "";
         for (k = 0; known[k]; k++)
             kvb_list_add(list, sizeof list, ", ", "%s", known[k]);
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: unknown key \"%.40s\", known: %s", where, key,
-                           *list ? list : "no keys");
+        kvb_parsing_fail(r, -EINVAL, "%sunknown key \"%.40s\", known: %s", of, key, *list ? list : "no keys");
     }
-    return 0;
 }
 
-/* An integer within min .. max. */
-static int number_parse(const json_t *value, const char *what, int64_t min, int64_t max, int64_t *number, char *why,
-                        size_t why_bytes)
+int64_t kvb_json_integer(kvb_parsing *r, const json_t *value, const char *what, int64_t min, int64_t max)
 {
+    const int64_t number = json_integer_value(value);
     if (!json_is_integer(value))
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an integer, found %s", what,
-                           kvb_json_type_name(value));
-    *number = json_integer_value(value);
-    if (*number < min || *number > max)
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: %lld is out of range %lld .. %lld", what, (long long)*number,
-                           (long long)min, (long long)max);
-    return 0;
+        kvb_parsing_fail(r, -EINVAL, "%s: expected an integer, found %s", what, kvb_json_type_name(value));
+    else if (number < min || number > max)
+        kvb_parsing_fail(r, -EINVAL, "%s: %lld is out of range %lld .. %lld", what, (long long)number, (long long)min,
+                         (long long)max);
+    return r->error ? 0 : number;
 }
 
 /* ---- one event --------------------------------------------------------------------------------------- */
@@ -352,57 +360,53 @@ static int64_t number_of(const json_t *value)
     return json_integer_value(json_is_array(value) ? json_array_get(value, 0) : value);
 }
 
-static int array_check(const json_t *array, const field *f, const char *what, char *why, size_t why_bytes)
+static void array_check(kvb_parsing *r, const json_t *array, const field *f, const char *what)
 {
     const field plain = {.min = f->min, .max = f->max};
+    const size_t n = json_array_size(array);
     if (!json_is_array(array))
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an array, found %s", what, kvb_json_type_name(array));
-    size_t n = json_array_size(array);
-    if (n > KVB_TRACE_MAX_STEP)
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: %zu elements, at most %u are allowed", what, n,
-                           KVB_TRACE_MAX_STEP);
-    if (n == 0 && !(f->may & MAY_BE_EMPTY))
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: is empty", what);
-    for (size_t i = 0; i < n; i++) {
+        kvb_parsing_fail(r, -EINVAL, "%s: expected an array, found %s", what, kvb_json_type_name(array));
+    else if (n > KVB_TRACE_MAX_STEP)
+        kvb_parsing_fail(r, -EINVAL, "%s: %zu elements, at most %u are allowed", what, n, KVB_TRACE_MAX_STEP);
+    else if (n == 0 && !(f->may & MAY_BE_EMPTY))
+        kvb_parsing_fail(r, -EINVAL, "%s: is empty", what);
+    for (size_t i = 0; i < n && !r->error; i++) {
         char element[64];
-        snprintf(element, sizeof element, "%s[%zu]", what, i);
         const json_t *value = json_array_get(array, i);
-        int64_t number;
-        int err = is_list(value, f) ? array_check(value, &plain, element, why, why_bytes)
-                                    : number_parse(value, element, f->min, f->max, &number, why, why_bytes);
-        if (err)
-            return err;
+        snprintf(element, sizeof element, "%s[%zu]", what, i);
+        if (is_list(value, f))
+            array_check(r, value, &plain, element);
+        else
+            kvb_json_integer(r, value, element, f->min, f->max);
     }
-    return 0;
 }
 
-static int fields_parse(const json_t *body, const line_form *form, parsed *p, char *why, size_t why_bytes)
+static void fields_parse(kvb_parsing *r, const json_t *body, const line_form *form, parsed *p)
 {
     const char *known[MAX_FIELDS + 1] = {0};
     for (size_t i = 0; i < MAX_FIELDS && form->fields[i].key; i++)
         known[i] = form->fields[i].key;
-    int err = kvb_json_keys_check(body, form->name, known, why, why_bytes);
-    for (size_t i = 0; i < MAX_FIELDS && form->fields[i].key && !err; i++) {
+    kvb_json_keys_check(r, body, "", known);
+    for (size_t i = 0; known[i] && !r->error; i++) {
         const field *f = &form->fields[i];
         const json_t *value = json_object_get(body, f->key);
         char what[48];
-        snprintf(what, sizeof what, "%s: \"%s\"", form->name, f->key);
+        snprintf(what, sizeof what, "\"%s\"", f->key);
         if (!value && f->optional) {
             p->numbers[f->slot] = f->absent;
         } else if (!value) {
-            err = kvb_why_set(-EINVAL, why, why_bytes, "%s is missing", what);
+            kvb_parsing_fail(r, -EINVAL, "%s is missing", what);
         } else if (f->slot < N_ARRAYS) {
             p->arrays[f->slot] = value;
-            err = array_check(value, f, what, why, why_bytes);
+            array_check(r, value, f, what);
         } else if (is_list(value, f)) {
             p->list = value;
             p->numbers[f->slot] = number_of(value);
-            err = array_check(value, f, what, why, why_bytes);
+            array_check(r, value, f, what);
         } else {
-            err = number_parse(value, what, f->min, f->max, &p->numbers[f->slot], why, why_bytes);
+            p->numbers[f->slot] = kvb_json_integer(r, value, what, f->min, f->max);
         }
     }
-    return err;
 }
 
 static int store_reserve(kvb_event_store *store, size_t n)
@@ -419,21 +423,20 @@ static int store_reserve(kvb_event_store *store, size_t n)
     return 0;
 }
 
-/* Finds the common length of all arrays of a line: 0 or -EINVAL. */
-static int tokens_count(const line_form *form, const parsed *p, uint32_t *n, char *why, size_t why_bytes)
+/* The common length of all arrays of a line. */
+static uint32_t tokens_count(kvb_parsing *r, const line_form *form, const parsed *p)
 {
-    *n = (uint32_t)p->numbers[COUNT];
+    uint32_t n = (uint32_t)p->numbers[COUNT];
     for (size_t i = 0; i < MAX_FIELDS && form->fields[i].key; i++) {
         const field *f = &form->fields[i];
         if (f->slot >= N_ARRAYS || !p->arrays[f->slot])
             continue;
         uint32_t size = (uint32_t)json_array_size(p->arrays[f->slot]);
-        if (*n && size != *n)
-            return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"%s\" has %u elements, expected %u", form->name, f->key,
-                               size, *n);
-        *n = size;
+        if (n && size != n)
+            kvb_parsing_fail(r, -EINVAL, "\"%s\" has %u elements, expected %u", f->key, size, n);
+        n = size;
     }
-    return 0;
+    return n;
 }
 
 /* Notes that tokens at .. at + n - 1 belong to all sequences of a list; a mere number is no list. */
@@ -492,69 +495,59 @@ static void event_fill(kvb_event_store *store, const parsed *p)
     e->extra_key = e->reuse ? (uint64_t)p->numbers[REUSE] : 0;
 }
 
-static int kind_find(const char *name, kvb_event_kind *kind, char *why, size_t why_bytes)
+static kvb_event_kind kind_find(kvb_parsing *r, const char *name)
 {
     char list[256] = "";
     for (unsigned k = 0; k < KVB_EVENT_REFUSED; k++) {
-        *kind = (kvb_event_kind)k;
         if (strcmp(name, line_forms[k].name) == 0)
-            return 0;
+            return (kvb_event_kind)k;
         kvb_list_add(list, sizeof list, ", ", "%s", line_forms[k].name);
     }
-    return kvb_why_set(-EINVAL, why, why_bytes, "unknown event \"%.40s\", known: %s", name, list);
+    kvb_parsing_fail(r, -EINVAL, "unknown event \"%.40s\", known: %s", name, list);
+    return KVB_EVENT_REFUSED;
 }
 
-/* *error: the answer that the event must get, or 0. */
-static int refusal_parse(const json_t *value, int *error, char *why, size_t why_bytes)
+/* The answer that the event must get; 0: none. */
+static int refusal_parse(kvb_parsing *r, const json_t *value)
 {
     const char *name = json_string_value(value);
-    *error = 0;
     for (size_t i = 0; i < N_REFUSALS && name; i++)
         if (!strcmp(name, refusals[i].name))
-            *error = refusals[i].error;
-    if (!value || *error)
-        return 0;
-    return kvb_why_set(-EINVAL, why, why_bytes, "\"" REFUSED "\": expected \"%s\" or \"%s\"", refusals[0].name,
-                       refusals[1].name);
+            return refusals[i].error;
+    if (value)
+        kvb_parsing_fail(r, -EINVAL, "\"" REFUSED "\": expected \"%s\" or \"%s\"", refusals[0].name, refusals[1].name);
+    return 0;
 }
 
-int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes)
+int kvb_event_parse(kvb_parsing *r, const json_t *line, kvb_event_store *store)
 {
     const json_t *refused = json_object_get(line, REFUSED), *sees = json_object_get(line, KVB_TRACE_SEES);
     if (!json_is_object(line) || json_object_size(line) != (size_t)1 + (refused != NULL) + (sees != NULL))
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "expected an object with one key, the event's name, and perhaps \"" REFUSED
-                           "\" or \"" KVB_TRACE_SEES "\"");
+        return kvb_parsing_fail(r, -EINVAL,
+                                "expected an object with one key, the event's name, and perhaps \"" REFUSED
+                                "\" or \"" KVB_TRACE_SEES "\"");
     void *member = json_object_iter((json_t *)line);
-    kvb_event_kind kind;
-    int error;
     while (!strcmp(json_object_iter_key(member), REFUSED) || !strcmp(json_object_iter_key(member), KVB_TRACE_SEES))
         member = json_object_iter_next((json_t *)line, member);
-    int err = kind_find(json_object_iter_key(member), &kind, why, why_bytes);
-    if (!err)
-        err = refusal_parse(refused, &error, why, why_bytes);
-    if (err)
-        return err;
+    const kvb_event_kind kind = kind_find(r, json_object_iter_key(member));
     const line_form *form = &line_forms[kind];
     const json_t *body = json_object_iter_value(member);
-    if (!json_is_object(body))
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an object, found %s", form->name,
-                           kvb_json_type_name(body));
     parsed p = {.numbers[P1] = KVB_TRACE_POS_END, .numbers[REUSE] = -1};
-    store->event = (kvb_event){.kind = kind, .error = error};
+    store->event = (kvb_event){.kind = kind, .error = refusal_parse(r, refused)};
     store->n_shares = 0;
-    err = fields_parse(body, form, &p, why, why_bytes);
-    if (!err)
-        err = tokens_count(form, &p, &store->event.n, why, why_bytes);
-    if (err)
-        return err;
+    snprintf(r->where, sizeof r->where, "%s: ", form->name);
+    if (!json_is_object(body))
+        kvb_parsing_fail(r, -EINVAL, "expected an object, found %s", kvb_json_type_name(body));
+    fields_parse(r, body, form, &p);
+    store->event.n = tokens_count(r, form, &p);
     if (p.numbers[P0] > p.numbers[P1])
-        return kvb_why_set(-EINVAL, why, why_bytes, "%s: \"p0\" %lld is above \"p1\" %lld", form->name,
-                           (long long)p.numbers[P0], (long long)p.numbers[P1]);
-    if (store_reserve(store, store->event.n) || shares_find(store, &p))
-        return kvb_why_set(-ENOMEM, why, why_bytes, "%s: no memory", form->name);
-    event_fill(store, &p);
-    return 0;
+        kvb_parsing_fail(r, -EINVAL, "\"p0\" %lld is above \"p1\" %lld", (long long)p.numbers[P0],
+                         (long long)p.numbers[P1]);
+    if (!r->error && (store_reserve(store, store->event.n) || shares_find(store, &p)))
+        kvb_parsing_fail(r, -ENOMEM, "no memory");
+    if (!r->error)
+        event_fill(store, &p);
+    return r->error;
 }
 
 void kvb_event_store_free(kvb_event_store *store)

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/scan.h"
 #include "workloads/array.h"
 #include "workloads/files.h"
 #include "workloads/trace_internal.h"
@@ -90,123 +89,6 @@ int kvb_trace_writer_close(kvb_trace_writer *writer, bool commit, char *why, siz
 }
 
 /*
- * Reading a trace, line by line or as a whole. Every error begins with the file and the line. First the block of a
- * group whose layers scan, read and written.
- */
-
-static const struct {
-    const char *name;
-    kvb_elem elem;
-} ELEMS[] = {{"f32", KVB_F32}, {"f16", KVB_F16}, {"bf16", KVB_BF16}};
-enum { N_ELEMS = sizeof ELEMS / sizeof *ELEMS };
-
-/* ---- reading ------------------------------------------------------------------------------------------- */
-
-static int object_check(const json_t *value, const char *key, const char *const *known, char *why, size_t why_bytes)
-{
-    char where[40];
-    snprintf(where, sizeof where, "header: \"%s\"", key);
-    return json_is_object(value) ? kvb_json_keys_check(value, where, known, why, why_bytes)
-                                 : kvb_why_set(-EINVAL, why, why_bytes, "%s: expected an object, found %s", where,
-                                               kvb_json_type_name(value));
-}
-
-static int recurrence_get(const json_t *block, uint32_t *kind, char *why, size_t why_bytes)
-{
-    const char *name = json_string_value(json_object_get(block, "recurrence"));
-    char known[100] = "";
-    for (unsigned k = 0; k < KVB_SCAN_KINDS; k++) {
-        if (k == KVB_SCAN_CONV)
-            continue;
-        *kind = k;
-        if (name && !strcmp(name, kvb_scan_kind_name(k)))
-            return 0;
-        kvb_list_add(known, sizeof known, ", ", "%s", kvb_scan_kind_name(k));
-    }
-    return kvb_why_set(-EINVAL, why, why_bytes, "header: \"recurrence\": %s%s%s, known: %s", name ? "unknown \"" : "",
-                       name ? name : "expected a name", name ? "\"" : "", known);
-}
-
-static int elem_get(const json_t *block, uint32_t absent, uint32_t *elem, char *why, size_t why_bytes)
-{
-    const json_t *value = json_object_get(block, "state");
-    const char *name = json_string_value(value);
-    *elem = absent;
-    for (size_t i = 0; i < N_ELEMS; i++)
-        if (name && !strcmp(name, ELEMS[i].name)) {
-            *elem = ELEMS[i].elem;
-            return 0;
-        }
-    return value ? kvb_why_set(-EINVAL, why, why_bytes, "header: \"state\": expected \"f32\", \"f16\" or \"bf16\"") : 0;
-}
-
-static int sizes_get(const json_t *block, const char *const *names, uint32_t *const *sizes, size_t n, char *why,
-                     size_t why_bytes)
-{
-    int err = 0;
-    for (size_t i = 0; i < n && !err; i++) {
-        int64_t number = 0;
-        err = kvb_json_integer_get(block, names[i], 1, KVB_MODEL_ROW, &number, why, why_bytes);
-        *sizes[i] = (uint32_t)number;
-    }
-    return err;
-}
-
-static int conv_parse(const json_t *block, kvb_group_scan *s, char *why, size_t why_bytes)
-{
-    static const char *const known[] = {"width", "channels", "silu", "state", NULL};
-    int err = object_check(block, "conv", known, why, why_bytes);
-    if (!err)
-        err = sizes_get(block, known, (uint32_t *const[]){&s->conv_width, &s->conv_channels}, 2, why, why_bytes);
-    const json_t *silu = json_object_get(block, "silu");
-    if (!err && silu && !json_is_boolean(silu))
-        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"silu\": expected true or false, found %s",
-                          kvb_json_type_name(silu));
-    s->silu = json_is_true(silu);
-    return err ? err : elem_get(block, s->state_elem, &s->conv_elem, why, why_bytes);
-}
-
-int kvb_scan_block_parse(const json_t *group, kvb_group *g, char *why, size_t why_bytes)
-{
-    static const char *const of_group[] = {"layers", "kind", "scan", NULL};
-    static const char *const known[] = {"heads", "groups", "k_dim", "v_dim", "recurrence", "conv", "state", NULL};
-    kvb_group_scan *s = &g->scan;
-    const json_t *block = json_object_get(group, "scan"), *conv = json_object_get(block, "conv");
-    int err = kvb_json_keys_check(group, "header", of_group, why, why_bytes);
-    g->kind = KVB_GROUP_SCAN;
-    if (!err)
-        err = object_check(block, "scan", known, why, why_bytes);
-    if (!err)
-        err = recurrence_get(block, &s->kind, why, why_bytes);
-    if (!err)
-        err = sizes_get(block, known, (uint32_t *const[]){&s->heads, &s->groups, &s->d_k, &s->d_v}, 4, why, why_bytes);
-    if (!err)
-        err = elem_get(block, KVB_F32, &s->state_elem, why, why_bytes);
-    s->conv_elem = s->state_elem;
-    return err || !conv ? err : conv_parse(conv, s, why, why_bytes);
-}
-
-/* ---- writing ------------------------------------------------------------------------------------------- */
-
-static const char *elem_name(uint32_t elem)
-{
-    size_t i = 0;
-    while (i + 1 < N_ELEMS && ELEMS[i].elem != elem)
-        i++;
-    return ELEMS[i].name;
-}
-
-void kvb_scan_block_print(FILE *out, const kvb_group_scan *s)
-{
-    fprintf(out, "{\"recurrence\":\"%s\",\"heads\":%u,\"groups\":%u,\"k_dim\":%u,\"v_dim\":%u",
-            kvb_scan_kind_name(s->kind), s->heads, s->groups, s->d_k, s->d_v);
-    if (s->conv_width)
-        fprintf(out, ",\"conv\":{\"width\":%u,\"channels\":%u,\"silu\":%s,\"state\":\"%s\"}", s->conv_width,
-                s->conv_channels, s->silu ? "true" : "false", elem_name(s->conv_elem));
-    fprintf(out, ",\"state\":\"%s\"}", elem_name(s->state_elem));
-}
-
-/*
  * Lines that give a token to several sequences: the token belongs to the first, and copies (seq_cp) after the event
  * give it to the others. That is equivalent as long as no token of the event would see tokens that its sequence gets by
  * these copies.
@@ -221,65 +103,62 @@ typedef struct sharing {
 } sharing;
 
 /* Checks a share, and joins it to the last one of its sequence if it continues that one. */
-static int share_join(sharing *all, kvb_trace_share share, char *why, size_t why_bytes)
+static void share_join(kvb_parsing *r, sharing *all, kvb_trace_share share)
 {
     kvb_trace_share *last = all->last[share.dst] ? &all->store->shares[all->last[share.dst] - 1] : NULL;
     const uint32_t next = last ? last->p0 + last->n : kvb_history_next(all->history, share.dst) + all->own[share.dst];
     if (share.dst == share.src || (last && last->at == share.at))
-        return kvb_why_set(-EINVAL, why, why_bytes, "names sequence %u twice for position %u", share.dst, share.p0);
+        kvb_parsing_fail(r, -EINVAL, "names sequence %u twice for position %u", share.dst, share.p0);
     if (share.p0 != next)
-        return kvb_why_set(-EINVAL, why, why_bytes, "shares position %u with sequence %u, whose next one is %u",
-                           share.p0, share.dst, next);
+        kvb_parsing_fail(r, -EINVAL, "shares position %u with sequence %u, whose next one is %u", share.p0, share.dst,
+                         next);
     if (last && last->src == share.src) {
         last->at = share.at;
         last->n += share.n;
-        return 0;
+        return;
     }
     all->store->shares[all->n] = share;
     all->last[share.dst] = (uint32_t)++all->n;
-    return 0;
 }
 
 /* Checks the shares token by token, against what the sequences hold at each token. */
-static int tokens_share(sharing *all, char *why, size_t why_bytes)
+static void tokens_share(kvb_parsing *r, sharing *all)
 {
     const kvb_event *event = &all->store->event;
-    int err = 0;
-    for (size_t i = 0, at = 0; i < event->n && !err; i++) {
+    for (size_t i = 0, at = 0; i < event->n && !r->error; i++) {
         const uint32_t s = event->seq[i];
         const uint32_t next = kvb_history_next(all->history, s) + all->own[s]++,
                        pos = event->kind == KVB_EVENT_FILL ? next : event->pos[i];
         if (all->last[s])
-            err = kvb_why_set(-EINVAL, why, why_bytes,
-                              "position %u of sequence %u would not see what others share with it in the same line",
-                              pos, s);
-        for (; at < all->n_shares && all->store->shares[at].at == i && !err; at++) {
+            kvb_parsing_fail(r, -EINVAL,
+                             "position %u of sequence %u would not see what others share with it in the same line", pos,
+                             s);
+        for (; at < all->n_shares && all->store->shares[at].at == i && !r->error; at++) {
             kvb_trace_share share = all->store->shares[at];
             share.src = s;
             share.p0 = pos;
-            err = share_join(all, share, why, why_bytes);
+            share_join(r, all, share);
         }
     }
-    return err;
 }
 
 /* Before the event is applied: may its tokens be shared in this way? Shares that continue each other are joined. */
-static int shares_check(const kvb_history *history, kvb_event_store *store, char *why, size_t why_bytes)
+static void shares_check(kvb_parsing *r, const kvb_history *history, kvb_event_store *store)
 {
-    char text[200];
     store->next_copy = 0;
-    if (!store->n_shares)
-        return 0;
+    if (!store->n_shares || r->error)
+        return;
     sharing *all = calloc(1, sizeof *all);
-    if (!all)
-        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+    if (!all) {
+        kvb_parsing_fail(r, -ENOMEM, "no memory");
+        return;
+    }
     all->history = history;
     all->store = store;
     all->n_shares = store->n_shares;
-    int err = tokens_share(all, text, sizeof text);
+    tokens_share(r, all);
     store->n_shares = store->event.error ? 0 : all->n; /* a refused event has no copies */
     free(all);
-    return err ? kvb_why_set(err, why, why_bytes, "%s: %s", kvb_event_kind_name(store->event.kind), text) : 0;
 }
 
 /* After it: turns the event into the next seq_cp of the line, to be applied like any other. False: no more. */
@@ -309,11 +188,11 @@ struct kvb_trace_reader {
     json_t *sees;      /* of the event that was read last, or NULL */
     uint32_t capacity; /* of the cache: the header's, or the one in its place */
     uint32_t stated;   /* the header's: the one for events that must be refused */
-    int failed;        /* the error that ended reading */
+    kvb_parsing reading;
 };
 
-/* Reads the next line that is not blank. 1: a line; 0: end. */
-static int line_read(kvb_trace_reader *r, char *why, size_t why_bytes)
+/* Reads the next line that is not blank. False: the end, or an error. */
+static bool line_read(kvb_trace_reader *r)
 {
     bool blank = true;
     while (blank) {
@@ -327,36 +206,37 @@ static int line_read(kvb_trace_reader *r, char *why, size_t why_bytes)
                 break;
             }
             if (r->line_bytes == MAX_LINE_BYTES)
-                return kvb_why_set(-EINVAL, why, why_bytes, "line is longer than %zu bytes", MAX_LINE_BYTES);
+                return !kvb_parsing_fail(&r->reading, -EINVAL, "line is longer than %zu bytes", MAX_LINE_BYTES);
             if (kvb_array_reserve(&r->line, &r->line_room, r->line_bytes + 1, 1))
-                return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+                return !kvb_parsing_fail(&r->reading, -ENOMEM, "no memory");
             blank &= c == ' ' || c == '\t' || c == '\r';
             r->line[r->line_bytes++] = (char)c;
         }
         if (ferror(r->file))
-            return kvb_why_set(-EIO, why, why_bytes, "cannot be read: %s", strerror(errno));
+            return !kvb_parsing_fail(&r->reading, -EIO, "cannot be read: %s", strerror(errno));
         if (c == EOF && blank)
-            return 0;
+            return false;
     }
-    return 1;
+    return true;
 }
 
-static json_t *line_parse(const kvb_trace_reader *r, char *why, size_t why_bytes)
+/* NULL: no JSON. */
+static json_t *line_parse(kvb_trace_reader *r)
 {
     json_error_t error;
     json_t *json = json_loadb(r->line, r->line_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (!json)
-        kvb_why_set(-EINVAL, why, why_bytes, "%scolumn %d: %s",
-                    r->ends_in_newline ? "" : "truncated? the last line has no newline and is not JSON: ", error.column,
-                    error.text);
+        kvb_parsing_fail(&r->reading, -EINVAL, "%scolumn %d: %s",
+                         r->ends_in_newline ? "" : "truncated? the last line has no newline and is not JSON: ",
+                         error.column, error.text);
     return json;
 }
 
-/* Sets why to "file:line: text" and ends reading. */
-static int reader_fail(kvb_trace_reader *r, int err, const char *text, char *why, size_t why_bytes)
+/* Sets why to "file:line: text" of the error, which ended reading. */
+static int reader_fail(const kvb_trace_reader *r, const char *text, char *why, size_t why_bytes)
 {
-    r->failed = err;
-    return kvb_why_set(err, why, why_bytes, "%s:%llu: %s", r->path, (unsigned long long)r->line_number, text);
+    return kvb_why_set(r->reading.error, why, why_bytes, "%s:%llu: %s", r->path, (unsigned long long)r->line_number,
+                       text);
 }
 
 /* ---- a model in place of the header's ------------------------------------------------------------------ */
@@ -391,15 +271,16 @@ static int header_change(kvb_trace_header *h)
 
 static int header_read(kvb_trace_reader *r, char *why, size_t why_bytes)
 {
-    char text[400] = "empty: expected a header line, {\"kvbench_trace\":1,…}";
-    int got = line_read(r, text, sizeof text);
-    json_t *json = got == 1 ? line_parse(r, text, sizeof text) : NULL;
-    int err = json ? kvb_trace_header_parse(json, r->path, &r->header, text, sizeof text) : got < 0 ? got : -EINVAL;
+    json_t *json = line_read(r) ? line_parse(r) : NULL;
+    if (json)
+        kvb_trace_header_parse(&r->reading, json, r->path, &r->header);
+    else
+        kvb_parsing_fail(&r->reading, -EINVAL, "empty: expected a header line, {\"kvbench_trace\":1,…}");
     json_decref(json);
-    if (!err && instead.n_groups && header_change(&r->header))
-        err = kvb_why_set(-ENOMEM, text, sizeof text, "no memory");
-    if (err)
-        return reader_fail(r, err, text, why, why_bytes);
+    if (!r->reading.error && instead.n_groups && header_change(&r->header))
+        kvb_parsing_fail(&r->reading, -ENOMEM, "no memory");
+    if (r->reading.error)
+        return reader_fail(r, r->reading.text, why, why_bytes);
     r->capacity = r->stated = r->header.capacity;
     kvb_history_rope_unknown(r->history, kvb_model_unknown_rope(&r->header.model));
     return 0;
@@ -452,101 +333,94 @@ const kvb_trace_header *kvb_trace_reader_header(const kvb_trace_reader *reader)
 /* ---- "sees" ---------------------------------------------------------------------------------------------- */
 
 /* Does query i of the last event see the listed tokens in the group, and no others? */
-static int list_check(kvb_trace_reader *r, const kvb_group *group, uint32_t i, const json_t *list, char *why,
-                      size_t why_bytes)
+static void list_check(kvb_trace_reader *r, const kvb_group *group, uint32_t i, const json_t *list)
 {
     const kvb_row_run *runs;
     const int64_t n_runs = kvb_history_visible(r->history, group, i, &runs);
     size_t seen = 0, k;
     if (n_runs < 0)
-        return kvb_why_set(-ENOMEM, why, why_bytes, "no memory");
+        kvb_parsing_fail(&r->reading, -ENOMEM, "no memory");
     for (k = 0; k < json_array_size(list); k++)
         if (!json_is_integer(json_array_get(list, k)))
-            return kvb_why_set(-EINVAL, why, why_bytes,
-                               "\"" KVB_TRACE_SEES "\"[%u][%zu]: expected an integer, found %s", i, k,
-                               kvb_json_type_name(json_array_get(list, k)));
+            kvb_parsing_fail(&r->reading, -EINVAL, "\"" KVB_TRACE_SEES "\"[%u][%zu]: expected an integer, found %s", i,
+                             k, kvb_json_type_name(json_array_get(list, k)));
     for (int64_t run = 0; run < n_runs; run++)
         for (uint32_t row = runs[run].row; row < runs[run].row + runs[run].n; row++, seen++) {
             const json_int_t token = (json_int_t)kvb_history_token(r->history, row);
             for (k = 0; k < json_array_size(list) && json_integer_value(json_array_get(list, k)) != token;)
                 k++;
             if (k == json_array_size(list))
-                return kvb_why_set(-EINVAL, why, why_bytes,
-                                   "\"" KVB_TRACE_SEES "\"[%u]: the query sees token %lld, too", i, (long long)token);
+                kvb_parsing_fail(&r->reading, -EINVAL, "\"" KVB_TRACE_SEES "\"[%u]: the query sees token %lld, too", i,
+                                 (long long)token);
         }
-    return seen == json_array_size(list)
-               ? 0
-               : kvb_why_set(-EINVAL, why, why_bytes, "\"" KVB_TRACE_SEES "\"[%u]: the query sees %zu tokens, not %zu",
-                             i, seen, json_array_size(list));
+    if (seen != json_array_size(list))
+        kvb_parsing_fail(&r->reading, -EINVAL, "\"" KVB_TRACE_SEES "\"[%u]: the query sees %zu tokens, not %zu", i,
+                         seen, json_array_size(list));
 }
 
 /* Checks "sees" of the last event. Not with a model in place of the header's, which has other limits. */
-static int sees_check(kvb_trace_reader *r, char *why, size_t why_bytes)
+static void sees_check(kvb_trace_reader *r)
 {
     const kvb_event *e = &r->store.event;
     const kvb_model *model = &r->header.model;
-    int err = 0;
     if (!r->sees || instead.n_groups)
-        return 0;
+        return;
     if (e->kind > KVB_EVENT_PROPOSE || e->kind == KVB_EVENT_FILL || json_array_size(r->sees) != e->n)
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "%s: \"" KVB_TRACE_SEES "\": expected a list or null for each of %u queries",
-                           kvb_event_kind_name(e->kind), e->kind > KVB_EVENT_PROPOSE ? 0 : e->n);
-    for (uint32_t i = 0; i < e->n && !err; i++) {
+        kvb_parsing_fail(&r->reading, -EINVAL,
+                         "%s: \"" KVB_TRACE_SEES "\": expected a list or null for each of %u queries",
+                         kvb_event_kind_name(e->kind), e->kind > KVB_EVENT_PROPOSE ? 0 : e->n);
+    for (uint32_t i = 0; i < e->n && !r->reading.error; i++) {
         const json_t *lists = json_array_get(r->sees, i);
         const bool each = json_is_array(json_array_get(lists, 0));
         if (json_is_null(lists))
             continue;
         if (!json_is_array(lists) || (each && json_array_size(lists) != model->n_groups))
-            return kvb_why_set(-EINVAL, why, why_bytes,
-                               "\"" KVB_TRACE_SEES "\"[%u]: expected a list of tokens, or one for each of %u groups", i,
-                               model->n_groups);
-        for (uint32_t g = 0; g < model->n_groups && !err; g++)
+            kvb_parsing_fail(&r->reading, -EINVAL,
+                             "\"" KVB_TRACE_SEES "\"[%u]: expected a list of tokens, or one for each of %u groups", i,
+                             model->n_groups);
+        for (uint32_t g = 0; g < model->n_groups && !r->reading.error; g++)
             if (!kvb_group_scans(&model->groups[g]))
-                err = list_check(r, &model->groups[g], i, each ? json_array_get(lists, g) : lists, why, why_bytes);
+                list_check(r, &model->groups[g], i, each ? json_array_get(lists, g) : lists);
     }
-    return err;
 }
 
-/* 1: the next event, which is a copy of the last line or the event of the next line; 0: end. */
-static int event_read(kvb_trace_reader *r, char *why, size_t why_bytes)
+/* Reads the next event: a copy of the last line, or the event of the next line. False: the end, or an error. */
+static bool event_read(kvb_trace_reader *r)
 {
     json_decref(r->sees);
     r->sees = NULL;
+    r->reading.where[0] = '\0';
     if (shares_next(&r->store))
-        return 1;
-    int got = line_read(r, why, why_bytes);
-    if (got != 1)
-        return got;
-    json_t *json = line_parse(r, why, why_bytes);
-    int err = json ? kvb_event_parse(json, &r->store, why, why_bytes) : -EINVAL;
-    r->sees = err ? NULL : json_incref(json_object_get(json, KVB_TRACE_SEES));
+        return true;
+    json_t *json = line_read(r) ? line_parse(r) : NULL;
+    if (!json)
+        return false;
+    if (!kvb_event_parse(&r->reading, json, &r->store))
+        r->sees = json_incref(json_object_get(json, KVB_TRACE_SEES));
     json_decref(json);
-    if (!err)
-        err = shares_check(r->history, &r->store, why, why_bytes);
-    return err ? err : 1;
+    shares_check(&r->reading, r->history, &r->store);
+    r->reading.where[0] = '\0';
+    return !r->reading.error;
 }
 
-int kvb_trace_next(kvb_trace_reader *reader, const kvb_event **event, char *why, size_t why_bytes)
+int kvb_trace_next(kvb_trace_reader *r, const kvb_event **event, char *why, size_t why_bytes)
 {
-    *event = NULL;
-    if (reader->failed)
-        return kvb_why_set(reader->failed, why, why_bytes, "%s:%llu: reading failed before", reader->path,
-                           (unsigned long long)reader->line_number);
     char text[400];
-    int err = event_read(reader, text, sizeof text);
-    if (err == 0)
-        return 0;
-    if (err == 1) {
-        const uint32_t capacity = reader->store.event.error ? reader->stated : reader->capacity;
-        err = kvb_history_take(reader->history, &reader->store.event, capacity, text, sizeof text);
-        err = err ? err : sees_check(reader, text, sizeof text);
-    }
+    *event = NULL;
+    if (r->reading.error)
+        return reader_fail(r, "reading failed before", why, why_bytes);
+    const bool read = event_read(r);
+    const uint32_t capacity = r->store.event.error ? r->stated : r->capacity;
+    const int err = read ? kvb_history_take(r->history, &r->store.event, capacity, text, sizeof text) : 0;
     if (err)
-        return reader_fail(reader, err, text, why, why_bytes);
-    reader->store.event.line = reader->line_number;
-    *event = &reader->store.event;
-    return 1;
+        kvb_parsing_fail(&r->reading, err, "%s", text);
+    else if (read)
+        sees_check(r);
+    if (r->reading.error)
+        return reader_fail(r, r->reading.text, why, why_bytes);
+    r->store.event.line = r->line_number;
+    *event = read ? &r->store.event : NULL;
+    return read;
 }
 
 const kvb_trace_needs *kvb_trace_reader_needs(const kvb_trace_reader *reader)

@@ -9,9 +9,7 @@
 #include "workloads/rng.h"
 #include "workloads/trace_internal.h"
 #include "workloads/files.h"
-
-/* Frees sink logits. */
-static void model_clear(kvb_model *model);
+#include "kernels/scan.h"
 
 /*
  * The model block of a trace header, read and written. Version 1: all layers are alike, fields have their own or the
@@ -48,90 +46,116 @@ static const model_field fields[] = {
 };
 static const char *const KINDS[] = {[KVB_GROUP_ATTEND] = "attend", [KVB_GROUP_SCAN] = "scan"};
 static const char *const PAIRINGS[] = {"halves", "neighbours"};
-enum { FIELDS = sizeof fields / sizeof *fields, SHAPE = 4 /* the first fields, which version 1 has */ };
-
-int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
-                         size_t why_bytes)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value))
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": expected an integer, found %s", key,
-                           kvb_json_type_name(value));
-    *number = json_integer_value(value);
-    if (*number < min || *number > max)
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": %lld is out of range %lld .. %lld", key,
-                           (long long)*number, (long long)min, (long long)max);
-    return 0;
-}
+static const struct {
+    const char *name;
+    kvb_elem elem;
+} ELEMS[] = {{"f32", KVB_F32}, {"f16", KVB_F16}, {"bf16", KVB_BF16}};
+enum {
+    FIELDS = sizeof fields / sizeof *fields,
+    SHAPE = 4, /* the first fields, which version 1 has */
+    N_ELEMS = sizeof ELEMS / sizeof *ELEMS
+};
 
 static uint32_t *field_of(kvb_group *group, size_t i)
 {
     return (uint32_t *)(void *)((char *)group + fields[i].offset);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------- */
+/* ---- members of an object ------------------------------------------------------------------------------- */
 
-/* A finite number. */
-static int number_get(const json_t *object, const char *key, double absent, double *number, char *why, size_t why_bytes)
+/* Refuses a member of another type than `wanted`. */
+static bool expect(kvb_parsing *r, bool fits, const char *key, const char *wanted, const json_t *found)
 {
-    const json_t *value = json_object_get(object, key);
-    *number = absent;
-    if (!value)
-        return 0;
-    if (!json_is_number(value))
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": expected a number, found %s", key,
-                           kvb_json_type_name(value));
-    *number = json_number_value(value);
-    return 0;
+    if (!fits)
+        kvb_parsing_fail(r, -EINVAL, "\"%s\": expected %s, found %s", key, wanted, kvb_json_type_name(found));
+    return fits;
 }
 
-/* The optional members about logits, in both versions. The default scale needs k_dim. */
-static int logits_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
+static int64_t integer_get(kvb_parsing *r, const json_t *object, const char *key, int64_t min, int64_t max)
 {
-    double softcap = 0;
-    int err = number_get(block, "scale", 1 / sqrt(group->k_dim), &group->scale, why, why_bytes);
-    if (!err && !(group->scale > 0))
-        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"scale\": expected a number above 0");
-    if (!err)
-        err = number_get(block, "softcap", 0, &softcap, why, why_bytes);
-    group->softcap = (float)softcap;
-    if (!err && json_object_get(block, "softcap") && !(group->softcap > 0))
-        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"softcap\": expected a number above 0");
+    char what[48];
+    snprintf(what, sizeof what, "\"%s\"", key);
+    return kvb_json_integer(r, json_object_get(object, key), what, min, max);
+}
+
+static double number_get(kvb_parsing *r, const json_t *object, const char *key, double absent)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value)
+        expect(r, json_is_number(value), key, "a number", value);
+    return value ? json_number_value(value) : absent;
+}
+
+static bool boolean_get(kvb_parsing *r, const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value)
+        expect(r, json_is_boolean(value), key, "true or false", value);
+    return json_is_true(value);
+}
+
+/* A copy of a string member; NULL: absent and optional, or an error. */
+static char *string_get(kvb_parsing *r, const json_t *object, const char *key, bool optional)
+{
+    const json_t *value = json_object_get(object, key);
+    if ((!value && optional) || !expect(r, json_is_string(value), key, "a string", value))
+        return NULL;
+    char *copy = strdup(json_string_value(value));
+    if (!copy)
+        kvb_parsing_fail(r, -ENOMEM, "no memory");
+    return copy;
+}
+
+static const json_t *object_get(kvb_parsing *r, const json_t *object, const char *key)
+{
+    const json_t *member = json_object_get(object, key);
+    expect(r, json_is_object(member), key, "an object", member);
+    return member;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+/* The optional members about logits, in both versions. The default scale needs k_dim. */
+static void logits_parse(kvb_parsing *r, const json_t *block, kvb_group *group)
+{
+    group->scale = number_get(r, block, "scale", 1 / sqrt(group->k_dim));
+    if (!(group->scale > 0))
+        kvb_parsing_fail(r, -EINVAL, "\"scale\": expected a number above 0");
+    group->softcap = (float)number_get(r, block, "softcap", 0);
+    if (json_object_get(block, "softcap") && !(group->softcap > 0))
+        kvb_parsing_fail(r, -EINVAL, "\"softcap\": expected a number above 0");
     const json_t *list = json_object_get(block, "sink_logits");
-    if (err || !list)
-        return err;
-    if (!json_is_array(list) || json_array_size(list) != group->heads)
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "header: \"sink_logits\": expected an array of %u numbers, one a head", group->heads);
+    if (list && (!json_is_array(list) || json_array_size(list) != group->heads))
+        kvb_parsing_fail(r, -EINVAL, "\"sink_logits\": expected an array of %u numbers, one a head", group->heads);
+    if (!list || r->error)
+        return;
     float *logits = malloc(group->heads * sizeof *logits);
     if (!logits)
-        return kvb_why_set(-ENOMEM, why, why_bytes, "header: no memory");
+        kvb_parsing_fail(r, -ENOMEM, "no memory");
     group->sink_logits = logits;
-    for (uint32_t h = 0; h < group->heads; h++) {
+    for (uint32_t h = 0; h < group->heads && logits; h++) {
         const json_t *value = json_array_get(list, h);
         if (!json_is_number(value))
-            return kvb_why_set(-EINVAL, why, why_bytes, "header: \"sink_logits\"[%u]: expected a number, found %s", h,
-                               kvb_json_type_name(value));
+            kvb_parsing_fail(r, -EINVAL, "\"sink_logits\"[%u]: expected a number, found %s", h,
+                             kvb_json_type_name(value));
         logits[h] = (float)json_number_value(value);
     }
-    return 0;
 }
 
 /* Version 1: a field by one of its two names. */
-static int alike_field_get(const json_t *block, const char *name, const char *published, int64_t max, int64_t *number,
-                           char *why, size_t why_bytes)
+static uint32_t alike_field_get(kvb_parsing *r, const json_t *block, const char *name, const char *published,
+                                int64_t max)
 {
     char today[40], other[40];
     snprintf(today, sizeof today, "kv_cache.%s", name);
     snprintf(other, sizeof other, "kv_cache.%s", published);
     bool is_today = json_object_get(block, today), is_other = json_object_get(block, other);
     if (is_today && is_other)
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\" and \"%s\" are the same: expected one of them",
-                           today, other);
-    return kvb_json_integer_get(block, is_other ? other : today, 1, max, number, why, why_bytes);
+        kvb_parsing_fail(r, -EINVAL, "\"%s\" and \"%s\" are the same: expected one of them", today, other);
+    return (uint32_t)integer_get(r, block, is_other ? other : today, 1, max);
 }
 
-static int alike_parse(const json_t *block, kvb_model *model, char *why, size_t why_bytes)
+static void alike_parse(kvb_parsing *r, const json_t *block, kvb_model *model)
 {
     static const char *const known[] = {VERSION_KEY,
                                         "kv_cache.layers",
@@ -145,148 +169,179 @@ static int alike_parse(const json_t *block, kvb_model *model, char *why, size_t 
                                         "kv_cache.head_dim",
                                         "scale",
                                         NULL};
-    int64_t number = 0;
-    int err = kvb_json_keys_check(block, "header: model", known, why, why_bytes);
-    if (!err)
-        err = alike_field_get(block, "layers", "n_layers", KVB_MODEL_LAYERS, &number, why, why_bytes);
-    model->n_layers = (uint32_t)number;
+    kvb_json_keys_check(r, block, "model: ", known);
+    model->n_layers = alike_field_get(r, block, "layers", "n_layers", KVB_MODEL_LAYERS);
     model->n_groups = 1;
-    for (size_t i = 0; i < SHAPE && !err; i++) {
-        err = alike_field_get(block, fields[i].name, fields[i].published, fields[i].max, &number, why, why_bytes);
-        *field_of(&model->groups[0], i) = (uint32_t)number;
-    }
-    return err ? err : logits_parse(block, &model->groups[0], why, why_bytes);
+    for (size_t i = 0; i < SHAPE; i++)
+        *field_of(&model->groups[0], i) = alike_field_get(r, block, fields[i].name, fields[i].published, fields[i].max);
+    logits_parse(r, block, &model->groups[0]);
 }
 
 /* Puts the listed layers in group g. */
-static int layers_parse(const json_t *list, uint32_t g, bool *taken, kvb_model *model, char *why, size_t why_bytes)
+static void layers_parse(kvb_parsing *r, const json_t *list, uint32_t g, bool *taken, kvb_model *model)
 {
     if (!json_is_array(list) || json_array_size(list) == 0)
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: \"layers\": expected an array of layer numbers",
-                           g);
-    for (size_t i = 0; i < json_array_size(list); i++) {
+        kvb_parsing_fail(r, -EINVAL, "\"layers\": expected an array of layer numbers");
+    for (size_t i = 0; i < json_array_size(list) && !r->error; i++) {
         const json_t *value = json_array_get(list, i);
         int64_t layer = json_integer_value(value);
-        if (!json_is_integer(value) || layer < 0 || layer >= model->n_layers)
-            return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: \"layers\"[%zu]: expected a layer, 0 .. %u",
-                               g, i, model->n_layers - 1);
+        if (!json_is_integer(value) || layer < 0 || layer >= model->n_layers) {
+            kvb_parsing_fail(r, -EINVAL, "\"layers\"[%zu]: expected a layer, 0 .. %u", i, model->n_layers - 1);
+            return;
+        }
         if (taken[layer])
-            return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: layer %u is in group %u already", g,
-                               (unsigned)layer, model->group_of[layer]);
+            kvb_parsing_fail(r, -EINVAL, "layer %u is in group %u already", (unsigned)layer, model->group_of[layer]);
         taken[layer] = true;
         model->group_of[layer] = (uint8_t)g;
     }
-    return 0;
 }
 
-static int rope_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
+static void rope_parse(kvb_parsing *r, const json_t *block, kvb_group *group)
 {
     static const char *const known[] = {"base", "dims", "first", "pairing", NULL};
     kvb_rope *rope = &group->rope;
-    int64_t dims = 0, first = group->latent ? group->v_dim : 0;
-    if (!json_is_object(block))
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"rope\": expected an object, found %s",
-                           kvb_json_type_name(block));
-    int err = kvb_json_keys_check(block, "header: \"rope\"", known, why, why_bytes);
-    if (!err)
-        err = kvb_json_integer_get(block, "dims", 0, KVB_MODEL_WIDTH, &dims, why, why_bytes);
-    if (!err && json_object_get(block, "first"))
-        err = kvb_json_integer_get(block, "first", 0, KVB_MODEL_WIDTH, &first, why, why_bytes);
-    if (!err)
-        err = number_get(block, "base", 0, &rope->base, why, why_bytes);
+    expect(r, json_is_object(block), "rope", "an object", block);
+    kvb_json_keys_check(r, block, "\"rope\": ", known);
+    rope->known = true;
+    rope->dims = (uint32_t)integer_get(r, block, "dims", 0, KVB_MODEL_WIDTH);
+    rope->first = group->latent ? group->v_dim : 0;
+    if (json_object_get(block, "first"))
+        rope->first = (uint32_t)integer_get(r, block, "first", 0, KVB_MODEL_WIDTH);
+    rope->first = rope->dims ? rope->first : 0;
+    rope->base = number_get(r, block, "base", 0);
     const char *pairing = json_string_value(json_object_get(block, "pairing"));
     rope->neighbours = pairing && !strcmp(pairing, PAIRINGS[1]);
-    if (!err && dims && !rope->neighbours && !(pairing && !strcmp(pairing, PAIRINGS[0])))
-        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"rope\": \"pairing\": expected \"%s\" or \"%s\"",
-                          PAIRINGS[0], PAIRINGS[1]);
-    rope->known = true;
-    rope->dims = (uint32_t)dims;
-    rope->first = dims ? (uint32_t)first : 0;
-    return err;
+    if (rope->dims && !rope->neighbours && !(pairing && !strcmp(pairing, PAIRINGS[0])))
+        kvb_parsing_fail(r, -EINVAL, "\"rope\": \"pairing\": expected \"%s\" or \"%s\"", PAIRINGS[0], PAIRINGS[1]);
 }
 
-static int attend_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
+static void attend_parse(kvb_parsing *r, const json_t *block, kvb_group *group)
 {
     static const char *const known[] = {"layers", "kind",    "heads",       "kv_heads", "k_dim",
                                         "v_dim",  "latent",  "window",      "sinks",    "chunk",
                                         "scale",  "softcap", "sink_logits", "rope",     NULL};
-    int err = kvb_json_keys_check(block, "header", known, why, why_bytes);
-    for (size_t i = 0; i < FIELDS && !err; i++) {
-        int64_t number = 0;
+    kvb_json_keys_check(r, block, "", known);
+    for (size_t i = 0; i < FIELDS; i++)
         if (!fields[i].optional || json_object_get(block, fields[i].name))
-            err = kvb_json_integer_get(block, fields[i].name, fields[i].min, fields[i].max, &number, why, why_bytes);
-        *field_of(group, i) = (uint32_t)number;
-    }
-    const json_t *latent = json_object_get(block, "latent");
-    if (!err && latent && !json_is_boolean(latent))
-        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"latent\": expected true or false, found %s",
-                          kvb_json_type_name(latent));
-    group->latent = json_is_true(latent);
-    const json_t *rope = json_object_get(block, "rope");
-    if (!err && rope)
-        err = rope_parse(rope, group, why, why_bytes);
-    return err ? err : logits_parse(block, group, why, why_bytes);
+            *field_of(group, i) = (uint32_t)integer_get(r, block, fields[i].name, fields[i].min, fields[i].max);
+    group->latent = boolean_get(r, block, "latent");
+    if (json_object_get(block, "rope"))
+        rope_parse(r, json_object_get(block, "rope"), group);
+    logits_parse(r, block, group);
 }
 
-static int group_parse(const json_t *block, kvb_group *group, char *why, size_t why_bytes)
+static uint32_t recurrence_get(kvb_parsing *r, const json_t *block)
+{
+    const char *name = json_string_value(json_object_get(block, "recurrence"));
+    char known[100] = "";
+    for (unsigned k = 0; k < KVB_SCAN_KINDS; k++) {
+        if (k == KVB_SCAN_CONV)
+            continue;
+        if (name && !strcmp(name, kvb_scan_kind_name(k)))
+            return k;
+        kvb_list_add(known, sizeof known, ", ", "%s", kvb_scan_kind_name(k));
+    }
+    kvb_parsing_fail(r, -EINVAL, "\"recurrence\": %s%s%s, known: %s", name ? "unknown \"" : "",
+                     name ? name : "expected a name", name ? "\"" : "", known);
+    return 0;
+}
+
+static uint32_t elem_get(kvb_parsing *r, const json_t *block, uint32_t absent)
+{
+    const json_t *value = json_object_get(block, "state");
+    const char *name = json_string_value(value);
+    for (size_t i = 0; i < N_ELEMS; i++)
+        if (name && !strcmp(name, ELEMS[i].name))
+            return ELEMS[i].elem;
+    if (value)
+        kvb_parsing_fail(r, -EINVAL, "\"state\": expected \"f32\", \"f16\" or \"bf16\"");
+    return absent;
+}
+
+static uint32_t size_get(kvb_parsing *r, const json_t *block, const char *key)
+{
+    return (uint32_t)integer_get(r, block, key, 1, KVB_MODEL_ROW);
+}
+
+static void conv_parse(kvb_parsing *r, const json_t *group, kvb_group_scan *s)
+{
+    static const char *const known[] = {"width", "channels", "silu", "state", NULL};
+    const json_t *block = object_get(r, group, "conv");
+    kvb_json_keys_check(r, block, "\"conv\": ", known);
+    s->conv_width = size_get(r, block, "width");
+    s->conv_channels = size_get(r, block, "channels");
+    s->silu = boolean_get(r, block, "silu");
+    s->conv_elem = elem_get(r, block, s->state_elem);
+}
+
+/* A group whose layers scan. */
+static void scan_parse(kvb_parsing *r, const json_t *group, kvb_group *g)
+{
+    static const char *const of_group[] = {"layers", "kind", "scan", NULL};
+    static const char *const known[] = {"heads", "groups", "k_dim", "v_dim", "recurrence", "conv", "state", NULL};
+    kvb_group_scan *s = &g->scan;
+    kvb_json_keys_check(r, group, "", of_group);
+    g->kind = KVB_GROUP_SCAN;
+    const json_t *block = object_get(r, group, "scan");
+    kvb_json_keys_check(r, block, "\"scan\": ", known);
+    s->kind = recurrence_get(r, block);
+    s->heads = size_get(r, block, "heads");
+    s->groups = size_get(r, block, "groups");
+    s->d_k = size_get(r, block, "k_dim");
+    s->d_v = size_get(r, block, "v_dim");
+    s->conv_elem = s->state_elem = elem_get(r, block, KVB_F32);
+    if (json_object_get(block, "conv"))
+        conv_parse(r, block, s);
+}
+
+static void group_parse(kvb_parsing *r, const json_t *block, kvb_group *group)
 {
     const json_t *kind = json_object_get(block, "kind");
     const char *name = kind ? json_string_value(kind) : KINDS[KVB_GROUP_ATTEND];
     if (name && !strcmp(name, KINDS[KVB_GROUP_SCAN]))
-        return kvb_scan_block_parse(block, group, why, why_bytes);
-    if (!name || strcmp(name, KINDS[KVB_GROUP_ATTEND]))
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"kind\": expected \"%s\" or \"%s\"",
-                           KINDS[KVB_GROUP_ATTEND], KINDS[KVB_GROUP_SCAN]);
-    return attend_parse(block, group, why, why_bytes);
+        scan_parse(r, block, group);
+    else if (name && !strcmp(name, KINDS[KVB_GROUP_ATTEND]))
+        attend_parse(r, block, group);
+    else
+        kvb_parsing_fail(r, -EINVAL, "\"kind\": expected \"%s\" or \"%s\"", KINDS[KVB_GROUP_ATTEND],
+                         KINDS[KVB_GROUP_SCAN]);
 }
 
-static int groups_parse(const json_t *block, kvb_model *model, char *why, size_t why_bytes)
+static void groups_parse(kvb_parsing *r, const json_t *block, kvb_model *model)
 {
     static const char *const known[] = {VERSION_KEY, "kv_cache.layers", "kv_cache.n_layers", "groups", NULL};
     bool taken[KVB_MODEL_LAYERS] = {false};
     const json_t *groups = json_object_get(block, "groups");
-    int64_t layers = 0;
-    int err = kvb_json_keys_check(block, "header: model", known, why, why_bytes);
-    if (!err)
-        err = alike_field_get(block, "layers", "n_layers", KVB_MODEL_LAYERS, &layers, why, why_bytes);
-    model->n_layers = (uint32_t)layers;
-    size_t n = json_array_size(groups);
-    if (!err && (n < 1 || n > KVB_MODEL_GROUPS))
-        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"groups\": expected an array of 1 .. %u groups of layers",
-                          KVB_MODEL_GROUPS);
-    for (uint32_t g = 0; g < n && !err; g++) {
+    const size_t n = json_array_size(groups);
+    kvb_json_keys_check(r, block, "model: ", known);
+    model->n_layers = alike_field_get(r, block, "layers", "n_layers", KVB_MODEL_LAYERS);
+    if (n < 1 || n > KVB_MODEL_GROUPS)
+        kvb_parsing_fail(r, -EINVAL, "\"groups\": expected an array of 1 .. %u groups of layers", KVB_MODEL_GROUPS);
+    for (uint32_t g = 0; g < n && !r->error; g++) {
         const json_t *group = json_array_get(groups, g);
+        snprintf(r->where, sizeof r->where, "header: group %u: ", g);
         if (!json_is_object(group))
-            return kvb_why_set(-EINVAL, why, why_bytes, "header: group %u: expected an object, found %s", g,
-                               kvb_json_type_name(group));
+            kvb_parsing_fail(r, -EINVAL, "expected an object, found %s", kvb_json_type_name(group));
         model->n_groups = g + 1;
-        err = layers_parse(json_object_get(group, "layers"), g, taken, model, why, why_bytes);
-        char text[400];
-        if (!err && (err = group_parse(group, &model->groups[g], text, sizeof text)))
-            kvb_why_set(err, why, why_bytes, "header: group %u: %s", g, text + strlen("header: "));
+        layers_parse(r, json_object_get(group, "layers"), g, taken, model);
+        group_parse(r, group, &model->groups[g]);
     }
-    for (uint32_t layer = 0; layer < model->n_layers && !err; layer++)
+    strcpy(r->where, "header: ");
+    for (uint32_t layer = 0; layer < model->n_layers && !r->error; layer++)
         if (!taken[layer])
-            err = kvb_why_set(-EINVAL, why, why_bytes, "header: layer %u is in no group", layer);
-    return err;
+            kvb_parsing_fail(r, -EINVAL, "layer %u is in no group", layer);
 }
 
-/* trace_version: of the header that holds the block. On failure the model is cleared. */
-static int model_block_parse(const json_t *block, int64_t trace_version, kvb_model *model, char *why, size_t why_bytes)
+/* The model of a header of trace_version. Its version comes first: the rest depends on it. A trace of version 1 has a
+ * model of version 1. */
+static void model_parse(kvb_parsing *r, const json_t *block, int64_t trace_version, kvb_model *model)
 {
-    /* The version comes first: the rest depends on it. A trace of version 1 has a model of version 1. */
-    int64_t version = 0;
     char text[200];
-    int err = kvb_json_integer_get(block, VERSION_KEY, 1, trace_version, &version, why, why_bytes);
-    *model = (kvb_model){0};
-    if (!err)
-        err = version == 1 ? alike_parse(block, model, why, why_bytes) : groups_parse(block, model, why, why_bytes);
-    if (!err && kvb_model_check(model, text, sizeof text))
-        err = version == 1 ? kvb_why_set(-EINVAL, why, why_bytes, "header: %s", text + strlen("group 0: "))
-                           : kvb_why_set(-EINVAL, why, why_bytes, "header: %s", text);
-    if (err)
-        model_clear(model);
-    return err;
+    const int64_t version = integer_get(r, block, VERSION_KEY, 1, trace_version);
+    if (!r->error)
+        version == 1 ? alike_parse(r, block, model) : groups_parse(r, block, model);
+    if (!r->error && kvb_model_check(model, text, sizeof text))
+        kvb_parsing_fail(r, -EINVAL, "%s", text + (version == 1 ? strlen("group 0: ") : 0));
 }
 
 static void model_clear(kvb_model *model)
@@ -344,6 +399,24 @@ static bool model_is_plain(const kvb_model *model)
            !(g->softcap > 0) && !g->sink_logits;
 }
 
+static const char *elem_name(uint32_t elem)
+{
+    size_t i = 0;
+    while (i + 1 < N_ELEMS && ELEMS[i].elem != elem)
+        i++;
+    return ELEMS[i].name;
+}
+
+static void scan_print(FILE *out, const kvb_group_scan *s)
+{
+    fprintf(out, "{\"recurrence\":\"%s\",\"heads\":%u,\"groups\":%u,\"k_dim\":%u,\"v_dim\":%u",
+            kvb_scan_kind_name(s->kind), s->heads, s->groups, s->d_k, s->d_v);
+    if (s->conv_width)
+        fprintf(out, ",\"conv\":{\"width\":%u,\"channels\":%u,\"silu\":%s,\"state\":\"%s\"}", s->conv_width,
+                s->conv_channels, s->silu ? "true" : "false", elem_name(s->conv_elem));
+    fprintf(out, ",\"state\":\"%s\"}", elem_name(s->state_elem));
+}
+
 static void group_print(FILE *out, const kvb_model *model, uint32_t g)
 {
     kvb_group group = model->groups[g];
@@ -357,7 +430,7 @@ static void group_print(FILE *out, const kvb_model *model, uint32_t g)
     fputc(']', out);
     if (kvb_group_scans(&group)) {
         fprintf(out, ",\"kind\":\"%s\",\"scan\":", KINDS[group.kind]);
-        kvb_scan_block_print(out, &group.scan);
+        scan_print(out, &group.scan);
         fputc('}', out);
         return;
     }
@@ -419,137 +492,86 @@ static char **output_at(kvb_trace_outputs *o, size_t key)
     return members[key];
 }
 
-/* A copy of a string member; absent and optional: NULL. */
-static int string_get(const json_t *object, const char *key, bool optional, char **string, char *why, size_t why_bytes)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!value && optional)
-        return 0;
-    if (!json_is_string(value))
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": expected a string, found %s", key,
-                           kvb_json_type_name(value));
-    *string = strdup(json_string_value(value));
-    return *string ? 0 : kvb_why_set(-ENOMEM, why, why_bytes, "header: no memory");
-}
-
-static int object_get(const json_t *object, const char *key, const json_t **member, char *why, size_t why_bytes)
-{
-    *member = json_object_get(object, key);
-    if (!json_is_object(*member))
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: \"%s\": expected an object, found %s", key,
-                           kvb_json_type_name(*member));
-    return 0;
-}
-
 /* The path of a file beside the trace. */
-static int tensors_resolve(const char *path, const char *name, char **resolved, char *why, size_t why_bytes)
+static char *tensors_resolve(kvb_parsing *r, const char *path, const char *name)
 {
-    if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "header: \"tensors\": expected the name of a file beside the trace, found \"%.60s\"", name);
     const char *slash = strrchr(path, '/');
-    int folder = slash ? (int)(slash - path) + 1 : 0;
-    if (asprintf(resolved, "%.*s%s", folder, path, name) < 0) {
-        *resolved = NULL;
-        return kvb_why_set(-ENOMEM, why, why_bytes, "header: no memory");
+    char *resolved = NULL;
+    if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
+        kvb_parsing_fail(r, -EINVAL, "\"tensors\": expected the name of a file beside the trace, found \"%.60s\"",
+                         name);
+    else if (asprintf(&resolved, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name) < 0) {
+        resolved = NULL;
+        kvb_parsing_fail(r, -ENOMEM, "no memory");
     }
-    return 0;
+    return resolved;
 }
 
-static int before_rope_parse(const json_t *block, kvb_trace_header *header, char *why, size_t why_bytes)
-{
-    const json_t *stated = json_object_get(block, "before_rope");
-    const int unknown = kvb_model_unknown_rope(&header->model);
-    if (stated && !json_is_boolean(stated))
-        return kvb_why_set(-EINVAL, why, why_bytes, "header: values: \"before_rope\": expected true or false, found %s",
-                           kvb_json_type_name(stated));
-    header->before_rope = json_is_true(stated);
-    if (header->before_rope && unknown >= 0)
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "header: values: \"before_rope\": expected the \"rope\" of group %d", unknown);
-    return 0;
-}
-
-static int values_parse(const json_t *block, const char *path, kvb_trace_header *header, char *why, size_t why_bytes)
+static void values_parse(kvb_parsing *r, const json_t *block, const char *path, kvb_trace_header *header)
 {
     static const char *const recorded_keys[] = {"tensors", "before_rope", NULL};
     static const char *const seeded_keys[] = {"profile", "seed", "before_rope", NULL};
-    const kvb_profile *profile;
-    char *name = NULL;
-    int err = before_rope_parse(block, header, why, why_bytes);
-    if (err)
-        return err;
-    if (json_object_get(block, "tensors")) {
-        err = kvb_json_keys_check(block, "header: values", recorded_keys, why, why_bytes);
-        if (!err)
-            err = string_get(block, "tensors", false, &name, why, why_bytes);
-        if (!err)
-            err = tensors_resolve(path, name, &header->tensors, why, why_bytes);
+    const bool recorded = json_object_get(block, "tensors");
+    const int unknown = kvb_model_unknown_rope(&header->model);
+    strcpy(r->where, "header: values: ");
+    header->before_rope = boolean_get(r, block, "before_rope");
+    if (header->before_rope && unknown >= 0)
+        kvb_parsing_fail(r, -EINVAL, "\"before_rope\": expected the \"rope\" of group %d", unknown);
+    kvb_json_keys_check(r, block, "", recorded ? recorded_keys : seeded_keys);
+    strcpy(r->where, "header: ");
+    if (recorded) {
+        char *name = string_get(r, block, "tensors", false);
+        header->tensors = name ? tensors_resolve(r, path, name) : NULL;
         free(name);
-        return err;
+        return;
     }
-    err = kvb_json_keys_check(block, "header: values", seeded_keys, why, why_bytes);
-    if (!err)
-        err = string_get(block, "profile", false, &header->profile, why, why_bytes);
-    if (!err)
-        err = kvb_profile_choose(header->profile, &profile, why, why_bytes);
-    int64_t seed = 0;
-    if (!err)
-        err = kvb_json_integer_get(block, "seed", 0, INT64_MAX, &seed, why, why_bytes);
-    header->seed = (uint64_t)seed;
-    return err;
+    const kvb_profile *profile;
+    char text[300];
+    header->profile = string_get(r, block, "profile", false);
+    if (header->profile && kvb_profile_choose(header->profile, &profile, text, sizeof text)) {
+        r->where[0] = '\0';
+        kvb_parsing_fail(r, -EINVAL, "%s", text);
+    }
+    header->seed = (uint64_t)integer_get(r, block, "seed", 0, INT64_MAX);
 }
 
-static int outputs_parse(const json_t *block, kvb_trace_header *header, char *why, size_t why_bytes)
+static void outputs_parse(kvb_parsing *r, const json_t *block, kvb_trace_header *header)
 {
-    char text[200];
-    int err = kvb_json_keys_check(block, "header: outputs", outputs_keys, why, why_bytes);
-    for (size_t i = 0; i < OUTPUTS && !err; i++)
-        if ((err = string_get(block, outputs_keys[i], false, output_at(&header->outputs, i), text, sizeof text)))
-            kvb_why_set(err, why, why_bytes, "header: outputs: %s", text + strlen("header: "));
-    if (!err && (!header->tensors || header->before_rope))
-        err = kvb_why_set(-EINVAL, why, why_bytes,
-                          "header: \"outputs\": expected \"values\" with \"tensors\", after rope");
-    return err;
+    strcpy(r->where, "header: outputs: ");
+    kvb_json_keys_check(r, block, "", outputs_keys);
+    for (size_t i = 0; i < OUTPUTS; i++)
+        *output_at(&header->outputs, i) = string_get(r, block, outputs_keys[i], false);
+    strcpy(r->where, "header: ");
+    if (!header->tensors || header->before_rope)
+        kvb_parsing_fail(r, -EINVAL, "\"outputs\": expected \"values\" with \"tensors\", after rope");
 }
 
-int kvb_trace_header_parse(const json_t *line, const char *path, kvb_trace_header *header, char *why, size_t why_bytes)
+int kvb_trace_header_parse(kvb_parsing *r, const json_t *line, const char *path, kvb_trace_header *header)
 {
     *header = (kvb_trace_header){0};
     if (!json_is_object(line) || !json_object_get(line, "kvbench_trace"))
-        return kvb_why_set(-EINVAL, why, why_bytes,
-                           "expected a trace header, an object with the key \"kvbench_trace\"");
-    const json_t *model = NULL, *values = NULL, *outputs = NULL;
-    int64_t version = 0, number = 0;
-    int err = kvb_json_integer_get(line, "kvbench_trace", 1, KVB_TRACE_VERSION, &version, why, why_bytes);
-    if (!err)
-        err = kvb_json_keys_check(line, "header", header_keys, why, why_bytes);
-    if (!err)
-        err = string_get(line, "name", false, &header->name, why, why_bytes);
-    if (!err && !*header->name)
-        err = kvb_why_set(-EINVAL, why, why_bytes, "header: \"name\": is empty");
-    if (!err)
-        err = string_get(line, "source", false, &header->source, why, why_bytes);
-    if (!err)
-        err = string_get(line, "note", true, &header->note, why, why_bytes);
-    if (!err)
-        err = object_get(line, "model", &model, why, why_bytes);
-    if (!err)
-        err = model_block_parse(model, version, &header->model, why, why_bytes);
-    if (!err)
-        err = object_get(line, "values", &values, why, why_bytes);
-    if (!err)
-        err = values_parse(values, path, header, why, why_bytes);
-    if (!err && json_object_get(line, "outputs"))
-        err = object_get(line, "outputs", &outputs, why, why_bytes);
-    if (!err && outputs)
-        err = outputs_parse(outputs, header, why, why_bytes);
-    if (!err && json_object_get(line, "capacity"))
-        err = kvb_json_integer_get(line, "capacity", 1, KVB_TRACE_MAX_CELLS, &number, why, why_bytes);
-    header->capacity = (uint32_t)number;
-    if (err)
+        return kvb_parsing_fail(r, -EINVAL, "expected a trace header, an object with the key \"kvbench_trace\"");
+    strcpy(r->where, "header: ");
+    const int64_t version = integer_get(r, line, "kvbench_trace", 1, KVB_TRACE_VERSION);
+    kvb_json_keys_check(r, line, "", header_keys);
+    header->name = string_get(r, line, "name", false);
+    if (header->name && !*header->name)
+        kvb_parsing_fail(r, -EINVAL, "\"name\": is empty");
+    header->source = string_get(r, line, "source", false);
+    header->note = string_get(r, line, "note", true);
+    const json_t *model = object_get(r, line, "model");
+    if (!r->error)
+        model_parse(r, model, version, &header->model);
+    const json_t *values = object_get(r, line, "values");
+    if (!r->error)
+        values_parse(r, values, path, header);
+    if (json_object_get(line, "outputs"))
+        outputs_parse(r, object_get(r, line, "outputs"), header);
+    if (json_object_get(line, "capacity"))
+        header->capacity = (uint32_t)integer_get(r, line, "capacity", 1, KVB_TRACE_MAX_CELLS);
+    if (r->error)
         kvb_trace_header_clear(header);
-    return err;
+    return r->error;
 }
 
 void kvb_trace_header_clear(kvb_trace_header *header)

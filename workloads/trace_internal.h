@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the files of the trace format, and by no others. Functions here set why without the "file:line: " that the
- * reader puts before it. */
+/* Shared by the files of the trace format, and by no others. */
 #ifndef KVB_TRACE_INTERNAL_H
 #define KVB_TRACE_INTERNAL_H
 
@@ -8,23 +7,30 @@
 
 #include <jansson.h>
 
+/* A line that is being read. The first error stays; numbers and strings that are read after it are 0 and NULL. */
+typedef struct kvb_parsing {
+    int error;
+    char where[48]; /* text before that of an error: "header: group 3: " */
+    char text[400]; /* of the error, without the "file:line: " that the reader puts before it */
+} kvb_parsing;
+
+/* Notes an error, if none is noted; returns the one noted. */
+__attribute__((format(printf, 3, 4))) int kvb_parsing_fail(kvb_parsing *reading, int error, const char *format, ...);
+
+/* An integer of min .. max. what: "\"seed\"". */
+int64_t kvb_json_integer(kvb_parsing *reading, const json_t *value, const char *what, int64_t min, int64_t max);
+/* Refuses a key of object that is not in known (ends with NULL), naming both. of: "model: ", or "". */
+void kvb_json_keys_check(kvb_parsing *reading, const json_t *object, const char *of, const char *const *known);
+/* "an integer", "a string" … of a JSON value, for messages. */
+const char *kvb_json_type_name(const json_t *value);
+
 /* ---- one line: trace_header.c, trace_event.c ------------------------------------------------------------ */
 
 /* path: of the trace; tensors lie beside it. On failure the header is left cleared. */
-int kvb_trace_header_parse(const json_t *line, const char *path, kvb_trace_header *header, char *why, size_t why_bytes);
+int kvb_trace_header_parse(kvb_parsing *reading, const json_t *line, const char *path, kvb_trace_header *header);
 void kvb_trace_header_clear(kvb_trace_header *header);
 /* Prints the line of a checked header. */
 void kvb_trace_header_print(FILE *out, const kvb_trace_header *header);
-
-/* ---- the model block --------------------------------------------------------------------- */
-
-/* The members of a group that scans. */
-int kvb_scan_block_parse(const json_t *group, kvb_group *g, char *why, size_t why_bytes);
-void kvb_scan_block_print(FILE *out, const kvb_group_scan *scan);
-
-/* An integer of min .. max, a member of a header's object. */
-int kvb_json_integer_get(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *number, char *why,
-                         size_t why_bytes);
 
 /* n tokens that a line gives to one more sequence. */
 typedef struct kvb_trace_share {
@@ -46,15 +52,9 @@ typedef struct kvb_event_store {
 #define KVB_TRACE_SEES "sees" /* a key beside that of the event, which the reader checks */
 
 /* Fills store->event except line, first and the positions that the line does not hold. */
-int kvb_event_parse(const json_t *line, kvb_event_store *store, char *why, size_t why_bytes);
+int kvb_event_parse(kvb_parsing *reading, const json_t *line, kvb_event_store *store);
 void kvb_event_store_free(kvb_event_store *store);
 /* Prints the line of a complete event. */
 void kvb_event_print(FILE *out, const kvb_event *event);
-
-/* Refuses a key of object that is not in known (ends with NULL), naming both; where: "step", "header" … */
-int kvb_json_keys_check(const json_t *object, const char *where, const char *const *known, char *why, size_t why_bytes);
-
-/* "an integer", "a string" … of a JSON value, for messages. */
-const char *kvb_json_type_name(const json_t *value);
 
 #endif
