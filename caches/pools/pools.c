@@ -37,9 +37,9 @@
     AFFINE(X, 2, 128)                                                                                                  \
     KIVI(X, 4)                                                                                                         \
     KIVI(X, 2)                                                                                                         \
-    X(mxfp4, kvb_rows, "mxfp4", "OCP MXFP4: e2m1, a power of two for 32 channels", KVB_RULE_MXFP4, .elem = KVB_E2M1,   \
+    X(mxfp4, kvb_rows, "mxfp4", "OCP MXFP4: e2m1, a power of two for 32 channels", KVB_RULE_FP4, .elem = KVB_E2M1,     \
       .axis = KVB_AXIS_CHANNELS, .group = 32, .scale_elem = KVB_E8M0)                                                  \
-    X(nvfp4, kvb_rows, "nvfp4", "NVFP4: e2m1, an e4m3 scale for 16 channels, one a layer", KVB_RULE_NVFP4,             \
+    X(nvfp4, kvb_rows, "nvfp4", "NVFP4: e2m1, an e4m3 scale for 16 channels, one a layer", KVB_RULE_FP4,               \
       .elem = KVB_E2M1, .axis = KVB_AXIS_CHANNELS, .group = 16, .scale_elem = KVB_E4M3,                                \
       .head_scale = KVB_STATIC_TENSOR)                                                                                 \
     TURBO(ONE, 4)                                                                                                      \
@@ -70,7 +70,7 @@
       "KIVI keys: " #BITS " bits, scale and zero a channel of 32 rows", KVB_RULE_CHANNELS, .elem = KVB_UINT##BITS,     \
       TOKENS(32), RESIDUAL)                                                                                            \
     X(kivi##BITS##_v, kvb_residual, "kivi" #BITS "-v", "KIVI values: " #BITS " bits, scale and zero for 32 channels",  \
-      KVB_RULE_RANGE, .elem = KVB_UINT##BITS, CHANNELS(32), RESIDUAL)
+      KVB_RULE_AFFINE, .elem = KVB_UINT##BITS, CHANNELS(32), RESIDUAL)
 
 /* TurboQuant: rotated by definition. */
 #define TURBO(ONE, BITS)                                                                                               \

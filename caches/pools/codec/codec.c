@@ -90,7 +90,7 @@ kvb_rule kvb_decode_rule(const kvb_format *f)
 {
     static const kvb_rule rules[KVB_ELEM_COUNT] = {
         [KVB_F32] = KVB_RULE_F32,      [KVB_F16] = KVB_RULE_F16,           [KVB_BF16] = KVB_RULE_BF16,
-        [KVB_E4M3] = KVB_RULE_FP8,     [KVB_E5M2] = KVB_RULE_FP8,          [KVB_E2M1] = KVB_RULE_MXFP4,
+        [KVB_E4M3] = KVB_RULE_FP8,     [KVB_E5M2] = KVB_RULE_FP8,          [KVB_E2M1] = KVB_RULE_FP4,
         [KVB_INT8] = KVB_RULE_INT8,    [KVB_UINT8] = KVB_RULE_AFFINE,      [KVB_UINT4] = KVB_RULE_AFFINE,
         [KVB_UINT2] = KVB_RULE_AFFINE, [KVB_CODEBOOK] = KVB_RULE_CODEBOOK, [KVB_Q8_0] = KVB_RULE_GGML,
         [KVB_Q5_1] = KVB_RULE_GGML,    [KVB_Q5_0] = KVB_RULE_GGML,         [KVB_Q4_1] = KVB_RULE_GGML,
@@ -98,9 +98,7 @@ kvb_rule kvb_decode_rule(const kvb_format *f)
     };
     if (f->axis == KVB_AXIS_TOKENS)
         return KVB_RULE_CHANNELS;
-    if (f->elem == KVB_UINT8 && f->scale_elem == KVB_F32)
-        return KVB_RULE_UINT8;
-    return f->elem == KVB_E2M1 && f->scale_elem == KVB_E4M3 ? KVB_RULE_NVFP4 : rules[f->elem];
+    return f->elem == KVB_UINT8 && f->scale_elem == KVB_F32 ? KVB_RULE_UINT8 : rules[f->elem];
 }
 
 static const kvb_codec_isa *_Atomic best; /* found once; threads that race find the same one */

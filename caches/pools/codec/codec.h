@@ -22,11 +22,9 @@ typedef enum kvb_rule {
     KVB_RULE_INT8,     /* symmetric, an f32 scale for each row */
     KVB_RULE_UINT8,    /* from least to largest, f32 scale and zero for each row */
     KVB_RULE_GGML,     /* q8_0 ... iq4_nl: by elem */
-    KVB_RULE_AFFINE,   /* MLX: f16 scale and bias for each group of channels */
-    KVB_RULE_RANGE,    /* KIVI's V: from least to largest, f16 scale and zero for each group of channels */
+    KVB_RULE_AFFINE,   /* MLX, KIVI's V: f16 scale and zero for each group of channels */
     KVB_RULE_CHANNELS, /* KIVI's K: the same for each channel of residual_cells rows */
-    KVB_RULE_MXFP4,
-    KVB_RULE_NVFP4,
+    KVB_RULE_FP4,      /* mxfp4, nvfp4 */
     KVB_RULE_CODEBOOK,
     KVB_RULES
 } kvb_rule;

@@ -107,7 +107,7 @@ static inline void bf16_decode(const kvb_format *format, const void *codes, cons
 }
 
 /*
- * For the rules of integers and small floats: limits, the largest element of a row, rounding and packing. Magnitudes
+ * For the rules of integers and small floats: limits, the largest element of a row, and rounding. Magnitudes
  * are compared as integers, which have the same order as the floats: so the largest does not depend on the order of
  * comparisons, and loops are vectorised.
  */
@@ -145,21 +145,6 @@ static inline float divisor_of(float scale)
 static inline int32_t whole(float x)
 {
     return (int32_t)(bits_of(x + 0x1.8p23f) - 0x4b400000u);
-}
-
-/* Packs n codes, an even number, into nibbles: the first in the low nibble. */
-static inline void nibbles_pack(const uint8_t *code, uint32_t n, uint8_t *to)
-{
-    for (uint32_t j = 0; j < n / 2; j++)
-        to[j] = (uint8_t)(code[2 * j] | code[2 * j + 1] << 4);
-}
-
-static inline void nibbles_unpack(const uint8_t *from, uint32_t n, uint8_t *code)
-{
-    for (uint32_t j = 0; j < n / 2; j++) {
-        code[2 * j] = from[j] & 15u;
-        code[2 * j + 1] = from[j] >> 4;
-    }
 }
 
 /*
@@ -262,7 +247,7 @@ static inline void fp8_decode(const kvb_format *format, const void *codes, const
 }
 
 /*
- * Rules MXFP4 and NVFP4: elements e2m1 (0 0.5 1 1.5 2 3 4 6), two a byte, in groups of channels with a small scale.
+ * Rule FP4, formats mxfp4 and nvfp4: elements e2m1 (0 0.5 1 1.5 2 3 4 6), two a byte, in groups of channels with a small scale.
  * MXFP4: 32 channels, a power of two: OCP Microscaling Formats (MX) Specification v1.0, section 6.3.
  * NVFP4: 16 channels, an e4m3 scale, and one f32 for the whole tensor (here the head scale): NVIDIA, "Introducing
  * NVFP4 for efficient and accurate low-precision inference", 2025; amax / (6 * 448) as in its Transformer Engine.
@@ -308,45 +293,10 @@ static inline void e2m1_values(const uint8_t *restrict from, uint32_t n, float *
     }
 }
 
-static inline void mxfp4_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
-                                float head_scale, void *codes, void *scales, void *zeros)
+static inline void fp4_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim, float head_scale,
+                              void *codes, void *scales, void *zeros)
 {
-    uint8_t *to = codes, *scale = scales;
-    uint32_t group = format->group;
-    float y[MX_SPAN];
-    (void)held, (void)head_scale, (void)zeros;
-    for (uint32_t first = 0; first < dim; first += MX_SPAN) {
-        uint32_t n = dim - first < MX_SPAN ? dim - first : MX_SPAN;
-        for (uint32_t i = 0; i < n; i += group) {
-            const float *x = row + first + i;
-            uint32_t exponent = bits_of(largest_of(x, group, LIMIT_FLT_MAX)) >> 23;
-            uint32_t code = exponent > 2 ? exponent - 2 : 0; /* 6 = 1.5 * 2^2 is the largest e2m1 */
-            float factor = float_of((254 - code) << 23);
-            *scale++ = (uint8_t)code;
-            for (uint32_t j = 0; j < group; j++)
-                y[i + j] = finite_of(x[j]) * factor;
-        }
-        e2m1_codes(y, n, to + first / 2);
-    }
-}
-
-static inline void mxfp4_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                                uint32_t dim, float head_scale, float *row)
-{
-    const uint8_t *scale = scales;
-    uint32_t group = format->group;
-    (void)head_scale, (void)zeros;
-    e2m1_values(codes, dim, row);
-    for (float *end = row + dim; row < end; row += group) {
-        float factor = e8m0_value(*scale++);
-        for (uint32_t j = 0; j < group; j++)
-            row[j] *= factor;
-    }
-}
-
-static inline void nvfp4_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
-                                float head_scale, void *codes, void *scales, void *zeros)
-{
+    const bool nv = format->scale_elem == KVB_E4M3;
     uint8_t *to = codes, *scale = scales;
     uint32_t group = format->group;
     float y[MX_SPAN];
@@ -355,27 +305,31 @@ static inline void nvfp4_encode(const kvb_format *format, const float *row, uint
         uint32_t n = dim - first < MX_SPAN ? dim - first : MX_SPAN;
         for (uint32_t i = 0; i < n; i += group) {
             const float *x = row + first + i;
-            uint32_t code = e4m3_of(bits_of(largest_of(x, group, LIMIT_FLT_MAX) / 6.0f / head_scale));
-            float divisor = divisor_of(e4m3_value(code) * head_scale);
+            float largest = largest_of(x, group, LIMIT_FLT_MAX);
+            uint32_t exponent = bits_of(largest) >> 23;
+            uint32_t code = nv             ? e4m3_of(bits_of(largest / 6.0f / head_scale))
+                            : exponent > 2 ? exponent - 2 /* 6 = 1.5 * 2^2 is the largest e2m1 */
+                                           : 0;
+            float divisor = divisor_of(e4m3_value(code) * head_scale), factor = float_of((254 - code) << 23);
             *scale++ = (uint8_t)code;
             for (uint32_t j = 0; j < group; j++)
-                y[i + j] = finite_of(x[j]) / divisor;
+                y[i + j] = nv ? finite_of(x[j]) / divisor : finite_of(x[j]) * factor;
         }
         e2m1_codes(y, n, to + first / 2);
     }
 }
 
-static inline void nvfp4_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
-                                uint32_t dim, float head_scale, float *row)
+static inline void fp4_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
+                              uint32_t dim, float head_scale, float *row)
 {
     const uint8_t *scale = scales;
     uint32_t group = format->group;
     (void)zeros;
     e2m1_values(codes, dim, row);
-    for (float *end = row + dim; row < end; row += group) {
-        float factor = e4m3_value(*scale++);
+    for (float *end = row + dim; row < end; row += group, scale++) {
+        float factor = format->scale_elem == KVB_E4M3 ? e4m3_value(*scale) : e8m0_value(*scale);
         for (uint32_t j = 0; j < group; j++)
-            row[j] = row[j] * factor * head_scale; /* the first product is exact */
+            row[j] = row[j] * factor * head_scale; /* the first product is exact; mxfp4 has no head scale: 1 */
     }
 }
 

@@ -39,10 +39,17 @@ static inline void int8_decode(const kvb_format *format, const void *codes, cons
         to[i] = (float)from[i] * scale;
 }
 
-/* The bits of a float as an integer of the same order, -0 below +0; and back. */
-static inline int32_t ordered(uint32_t b)
+/* Floats as integers of the same order, -0 below +0; and back. */
+static inline int32_t order_of(float x)
 {
-    return (int32_t)(b ^ ((0u - (b >> 31)) & 0x7fffffffu));
+    uint32_t b = bits_of(x);
+    return (int32_t)(b ^ (0u - (b >> 31)) >> 1);
+}
+
+static inline float float_in_order(int32_t order)
+{
+    uint32_t b = (uint32_t)order;
+    return float_of(b ^ (0u - (b >> 31)) >> 1);
 }
 
 static inline void uint8_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
@@ -53,11 +60,11 @@ static inline void uint8_encode(const kvb_format *format, const float *row, uint
     int32_t least = INT32_MAX, most = INT32_MIN;
     (void)format, (void)held, (void)head_scale;
     for (uint32_t i = 0; i < dim; i++) {
-        int32_t x = ordered(bits_within(from[i], LIMIT_2P126));
+        int32_t x = order_of(float_of(bits_within(from[i], LIMIT_2P126)));
         least = x < least ? x : least;
         most = x > most ? x : most;
     }
-    float lo = float_of((uint32_t)ordered((uint32_t)least)), hi = float_of((uint32_t)ordered((uint32_t)most));
+    float lo = float_in_order(least), hi = float_in_order(most);
     float scale = (hi - lo) / 255.0f, divisor = divisor_of(scale);
     memcpy(scales, &scale, sizeof scale);
     memcpy(zeros, &lo, sizeof lo);
@@ -93,19 +100,6 @@ static inline float tamed(float x)
     return float_of(bits_within(x, LIMIT_F16_MAX));
 }
 
-/* Floats as integers of the same order, -0 below +0; and back. */
-static inline int32_t order_of(float x)
-{
-    uint32_t b = bits_of(x);
-    return (int32_t)(b ^ (0u - (b >> 31)) >> 1);
-}
-
-static inline float float_in_order(int32_t order)
-{
-    uint32_t b = (uint32_t)order;
-    return float_of(b ^ (0u - (b >> 31)) >> 1);
-}
-
 /* The least and the largest of n elements; n at least 1. */
 static inline void range_of(const float *x, uint32_t n, float *lo, float *hi)
 {
@@ -132,7 +126,8 @@ static inline uint32_t level_bits(const kvb_format *f)
     return f->elem == KVB_UINT8 ? 8 : f->elem == KVB_UINT4 ? 4 : 2;
 }
 
-/* Packs n codes, one a byte, into n * bits bits, low bits first. Reads up to a multiple of 4 codes; padding is 0. */
+/* Packs n codes, one a byte, into n * bits bits, low bits first. Reads up to a multiple of 4 codes, of 3 bits of 8 codes;
+ * padding is 0. */
 static inline void codes_pack(uint8_t *restrict to, const uint8_t *restrict code, uint32_t n, uint32_t bits)
 {
     if (bits == 8)
@@ -140,12 +135,21 @@ static inline void codes_pack(uint8_t *restrict to, const uint8_t *restrict code
     else if (bits == 4)
         for (uint32_t i = 0; i < (n + 1) / 2; i++)
             to[i] = (uint8_t)(code[2 * i] | code[2 * i + 1] << 4);
+    else if (bits == 3)
+        for (uint32_t i = 0; i < n; i += 8, to += 3) {
+            uint32_t low = code[i] | code[i + 1] << 3 | code[i + 2] << 6 | code[i + 3] << 9;
+            uint32_t high = code[i + 4] | code[i + 5] << 3 | code[i + 6] << 6 | code[i + 7] << 9,
+                     all = low | high << 12;
+            to[0] = (uint8_t)all;
+            to[1] = (uint8_t)(all >> 8);
+            to[2] = (uint8_t)(all >> 16);
+        }
     else
         for (uint32_t i = 0; i < (n + 3) / 4; i++)
             to[i] = (uint8_t)(code[4 * i] | code[4 * i + 1] << 2 | code[4 * i + 2] << 4 | code[4 * i + 3] << 6);
 }
 
-/* Unpacks codes. Writes up to a multiple of 4 codes. */
+/* Unpacks codes. Writes up to a multiple of 4 codes, of 3 bits of 8 codes. */
 static inline void codes_unpack(uint8_t *restrict code, const uint8_t *restrict from, uint32_t n, uint32_t bits)
 {
     if (bits == 8)
@@ -154,6 +158,12 @@ static inline void codes_unpack(uint8_t *restrict code, const uint8_t *restrict 
         for (uint32_t i = 0; i < (n + 1) / 2; i++) {
             code[2 * i] = from[i] & 15;
             code[2 * i + 1] = from[i] >> 4;
+        }
+    else if (bits == 3)
+        for (uint32_t i = 0; i < n; i += 8, from += 3) {
+            uint32_t all = from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16;
+            for (uint32_t j = 0; j < 8; j++)
+                code[i + j] = all >> 3 * j & 7u;
         }
     else
         for (uint32_t i = 0; i < (n + 3) / 4; i++) {
@@ -165,9 +175,14 @@ static inline void codes_unpack(uint8_t *restrict code, const uint8_t *restrict 
 }
 
 /*
- * Rule AFFINE: f16 scale and bias for each group of channels. The bias is an end of the group's range; the scale is
- * chosen so that 0 is a level. MLX's affine quantisation (github.com/ml-explore/mlx, mlx/backend/cpu/quantized.cpp,
- * quantize()) of a tensor of f16: codes are computed with scale and bias before these are rounded.
+ * Rule AFFINE: f16 scale and zero for each group of channels.
+ *
+ * MLX's affine quantisation (github.com/ml-explore/mlx, mlx/backend/cpu/quantized.cpp, quantize()) of a tensor of f16:
+ * the zero is an end of the group's range; the scale is chosen so that 0 is a level. Codes are computed with scale and
+ * zero before these are rounded.
+ *
+ * Rows with residual cells, KIVI's V (Liu et al., arXiv 2402.02750, section 3): levels evenly spaced from the least to
+ * the largest element. Rows come from a window of f16, so the zero is exact. Codes use the stored scale.
  */
 
 /* Chooses scale and bias for a range. */
@@ -192,21 +207,29 @@ static inline void affine_encode(const kvb_format *format, const float *row, uin
 
     (void)held, (void)head_scale;
     for (uint32_t left = dim; left; left -= n, row += n, to += n * bits / 8) {
-        float x[SPAN], lo, hi, scale, bias;
+        float x[SPAN], lo, hi, scale, zero, top = most;
         uint8_t code[SPAN];
         for (uint32_t i = 0; i < n; i++)
             x[i] = tamed(row[i]);
         range_of(x, n, &lo, &hi);
-        affine_choose(lo, hi, most, &scale, &bias);
+        if (format->residual_cells) {
+            zero = lo;
+            *scale_to = f16_of((hi - lo) / most);
+            scale = f16_value(*scale_to);
+            top = scale > 0 ? most : 0; /* no step: all codes 0 */
+            scale = scale > 0 ? scale : 1.0f;
+        } else {
+            affine_choose(lo, hi, most, &scale, &zero);
+            *scale_to = f16_of(scale);
+        }
         for (uint32_t i = 0; i < n; i++)
-            code[i] = level_of((x[i] - bias) / scale, most);
+            code[i] = level_of((x[i] - zero) / scale, top);
         codes_pack(to, code, n, bits);
-        *scale_to++ = f16_of(scale);
-        *zero_to++ = f16_of(bias);
+        *zero_to++ = f16_of(zero);
+        scale_to++;
     }
 }
 
-/* Also for rule RANGE. */
 static inline void affine_decode(const kvb_format *format, const void *codes, const void *scales, const void *zeros,
                                  uint32_t dim, float head_scale, float *row)
 {
@@ -228,35 +251,8 @@ static inline void affine_decode(const kvb_format *format, const void *codes, co
 }
 
 /*
- * Rules RANGE and CHANNELS: levels evenly spaced from the least to the largest element of a group, f16 scale and zero.
- * RANGE groups channels of a row, CHANNELS the rows' elements of each channel. KIVI's V and K (Liu et al., arXiv
- * 2402.02750, section 3). Rows come from a window of f16, so the zero is exact. Codes use the stored scale.
+ * Rule CHANNELS, KIVI's K: as for V, but levels, scale and zero are those of one channel of the group's rows.
  */
-
-static inline void range_encode(const kvb_format *format, const float *row, uint64_t held, uint32_t dim,
-                                float head_scale, void *codes, void *scales, void *zeros)
-{
-    uint32_t bits = level_bits(format), n = format->group;
-    uint16_t *scale_to = scales, *zero_to = zeros;
-    uint8_t *to = codes;
-    float most = (float)((1u << bits) - 1);
-
-    (void)held, (void)head_scale;
-    for (uint32_t left = dim; left; left -= n, row += n, to += n * bits / 8) {
-        float x[SPAN], lo, hi;
-        uint8_t code[SPAN];
-        for (uint32_t i = 0; i < n; i++)
-            x[i] = tamed(row[i]);
-        range_of(x, n, &lo, &hi);
-        uint16_t stored = f16_of((hi - lo) / most);
-        float step = stored ? f16_value(stored) : 1.0f, top = stored ? most : 0; /* no step: all codes 0 */
-        for (uint32_t i = 0; i < n; i++)
-            code[i] = level_of((x[i] - lo) / step, top);
-        codes_pack(to, code, n, bits);
-        *scale_to++ = stored;
-        *zero_to++ = f16_of(lo);
-    }
-}
 
 /* Encodes n channels, at most SPAN, of rows that lie dim apart: scales and zeros, then the codes of each held row. */
 static inline void channels_span(const kvb_format *format, const float *restrict rows, uint64_t held, uint32_t dim,

@@ -3,7 +3,7 @@
 #ifndef KVB_CODEC_ROTATE_H
 #define KVB_CODEC_ROTATE_H
 
-#include "caches/pools/codec/floats.h"
+#include "caches/pools/codec/levels.h"
 
 /*
  * The transform of view.h: Walsh-Hadamard in natural order, in place, on each block of channels that is the largest
@@ -132,27 +132,6 @@ static inline uint16_t book_scale(const float *row, uint32_t dim)
     return f16_of(scale < 65504.0f ? scale : 65504.0f);
 }
 
-/* Packs n codes of 3 bits, one a byte, n a multiple of 8: 8 codes into 3 bytes. */
-static inline void triples_pack(const uint8_t *code, uint32_t n, uint8_t *to)
-{
-    for (uint32_t i = 0; i < n; i += 8, to += 3) {
-        uint32_t low = code[i] | code[i + 1] << 3 | code[i + 2] << 6 | code[i + 3] << 9;
-        uint32_t high = code[i + 4] | code[i + 5] << 3 | code[i + 6] << 6 | code[i + 7] << 9, all = low | high << 12;
-        to[0] = (uint8_t)all;
-        to[1] = (uint8_t)(all >> 8);
-        to[2] = (uint8_t)(all >> 16);
-    }
-}
-
-static inline void triples_unpack(const uint8_t *from, uint32_t n, uint8_t *code)
-{
-    for (uint32_t i = 0; i < n; i += 8, from += 3) {
-        uint32_t bits = from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16;
-        for (uint32_t j = 0; j < 8; j++)
-            code[i + j] = bits >> 3 * j & 7u;
-    }
-}
-
 /* How many of 7 thresholds lie below y. */
 static inline uint32_t above(const float *t, float y)
 {
@@ -173,7 +152,7 @@ static inline void book_codes(uint32_t bits, const float *level, const float *ro
             float y = float_of(bits_within(row[first + i], LIMIT_F16_MAX)) / divisor;
             code[i] = (uint8_t)(bits == 3 ? above(t, y) : above(t, y) + (y > t[7]) + above(t + 8, y));
         }
-        bits == 3 ? triples_pack(code, n, to + first / 8 * 3) : nibbles_pack(code, n, to + first / 2);
+        codes_pack(to + first / 8 * bits, code, n, bits);
     }
 }
 
@@ -196,7 +175,7 @@ static inline void book_values(uint32_t bits, const float *restrict level, const
     uint8_t code[BOOK_SPAN];
     for (uint32_t first = 0; first < dim; first += BOOK_SPAN) {
         uint32_t n = dim - first < BOOK_SPAN ? dim - first : BOOK_SPAN;
-        bits == 3 ? triples_unpack(from + first / 8 * 3, n, code) : nibbles_unpack(from + first / 2, n, code);
+        codes_unpack(code, from + first / 8 * bits, n, bits);
         for (uint32_t i = 0; i < n; i++)
             row[first + i] = level[code[i]] * scale;
     }
